@@ -1,0 +1,98 @@
+package locker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Guarantee is something a backend may promise of its locks.
+type Guarantee string
+
+// The guarantees that tell backends apart. Their values are what require=… takes in a URL.
+const (
+	// Exclusive: at most one holder at a time, while the backend's servers stay up.
+	Exclusive Guarantee = "exclusive"
+	// Failover: exclusive through the loss of a server, too.
+	Failover Guarantee = "failover"
+	// Fencing: the tokens of a name rise with every hold.
+	Fencing Guarantee = "fencing"
+	// FencingDurable: tokens rise through lost data, too.
+	FencingDurable Guarantee = "fencing-durable"
+	// Ordered: waiters are served first come, first served.
+	Ordered Guarantee = "ordered"
+	// Woken: waiters are woken by the backend; they need not poll.
+	Woken Guarantee = "woken"
+)
+
+var allGuarantees = []Guarantee{Exclusive, Failover, Fencing, FencingDurable, Ordered, Woken}
+
+// Level is how firmly a guarantee is promised. The zero Level is No.
+type Level int
+
+// The levels of a Promise.
+const (
+	No          Level = iota // not promised
+	Conditional              // promised under the Promise's Condition
+	Yes                      // promised
+)
+
+// String is no, conditional or yes.
+func (l Level) String() string {
+	switch l {
+	case Yes:
+		return "yes"
+	case Conditional:
+		return "conditional"
+	default:
+		return "no"
+	}
+}
+
+// Promise is a backend's word on one guarantee.
+type Promise struct {
+	Level Level
+	// Condition is, for a Conditional promise, what must hold for it, as in "while clocks are
+	// sane"; for another it is a remark, or empty.
+	Condition string
+}
+
+// String is the level, and the condition where there is one.
+func (p Promise) String() string {
+	if p.Condition == "" {
+		return p.Level.String()
+	}
+	return fmt.Sprintf("%v: %s", p.Level, p.Condition)
+}
+
+// Guarantees is what a backend promises. What is missing from it is not promised.
+type Guarantees map[Guarantee]Promise
+
+// unmet is nil if every one of required is promised without a condition; else it matches
+// ErrUnsupported and says of each that is missing what is promised in its place.
+func (g Guarantees) unmet(required []Guarantee) error {
+	var errs []error
+	for _, r := range required {
+		switch p := g[r]; {
+		case !slices.Contains(allGuarantees, r):
+			errs = append(errs, fmt.Errorf("unknown guarantee %q: known are %s", r, listGuarantees()))
+		case p.Level == Yes:
+		case p.Level == Conditional:
+			errs = append(errs, fmt.Errorf("%w: %q is promised only %s", ErrUnsupported, r, p.Condition))
+		case p.Condition != "":
+			errs = append(errs, fmt.Errorf("%w: %q is not promised: %s", ErrUnsupported, r, p.Condition))
+		default:
+			errs = append(errs, fmt.Errorf("%w: %q is not promised", ErrUnsupported, r))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func listGuarantees() string {
+	names := make([]string, len(allGuarantees))
+	for i, g := range allGuarantees {
+		names[i] = string(g)
+	}
+	return strings.Join(names, ", ")
+}

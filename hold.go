@@ -1,0 +1,273 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-locker/locker/internal/clock"
+)
+
+// Hold is one tenure of a lock, from its grant to its end, and for ever that one: nothing of it
+// speaks for a successor. It may be used by several goroutines. A hold costs no goroutine.
+type Hold struct {
+	client  *Client
+	lease   Lease
+	name    string
+	ttl     time.Duration
+	token   uint64
+	renewed bool          // automatically
+	lost    chan struct{} // closed by lose
+
+	mu       sync.Mutex
+	state    state
+	deadline time.Time // of package clock; the hold is over then, whatever the state says
+	renewAt  time.Time // when the next renewal is due
+	onLoss   func()    // called once, after lost is closed
+
+	// The renewer's own, guarded by its mutex.
+	due   time.Time // when the hold must be looked after
+	place int       // in the renewer's heap; -1: not in it
+}
+
+type state int
+
+const (
+	held     state = iota
+	lost           // ended before its Unlock, which is still to come
+	unlocked       // and nothing more will happen
+)
+
+// Token is the fencing token of this tenure, also after its end.
+func (h *Hold) Token() uint64 { return h.token }
+
+// Lost is closed when this hold has ended before its Unlock, no later than Deadline, even when the
+// backend cannot be reached.
+func (h *Hold) Lost() <-chan struct{} { return h.lost }
+
+// Deadline is when the hold lapses unless it is extended, on the clock of [time.Now]. It never
+// moves backwards. On Linux a suspended machine's time counts, and shows as an earlier Deadline
+// after the resume; elsewhere it does not, and the hold may have lapsed at the backend before its
+// Deadline on a machine that was suspended.
+func (h *Hold) Deadline() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return clock.Local(h.deadline)
+}
+
+// start begins the hold's tenure. It returns false if the Client is closed.
+func (h *Hold) start(now time.Time, left time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deadline = now.Add(left)
+	h.renewAt = renewal(now, h.ttl)
+	return h.client.schedule(h, now, h.nextEvent())
+}
+
+// nextEvent is when the hold must be looked after next. The caller holds h.mu.
+func (h *Hold) nextEvent() time.Time {
+	if h.renewed && h.renewAt.Before(h.deadline) {
+		return h.renewAt
+	}
+	return h.deadline
+}
+
+// alive says whether the hold lasts, by the clock and not by a timer that may be late.
+func (h *Hold) alive() bool {
+	h.mu.Lock()
+	lapsed := h.state == held && !clock.Now().Before(h.deadline)
+	alive := h.state == held && !lapsed
+	h.mu.Unlock()
+	if lapsed {
+		h.lose(lapse)
+	}
+	return alive
+}
+
+// isLost says whether the hold ended before an Unlock that is still to come.
+func (h *Hold) isLost() bool {
+	return !h.alive() && errors.Is(h.ended(), ErrLost)
+}
+
+// lapse is the reason for the loss of a hold that nobody extended in time.
+const lapse = "it lapsed"
+
+// lose ends the hold before its Unlock, if it still lasts, and tells everyone who listens.
+func (h *Hold) lose(why string) {
+	h.mu.Lock()
+	if h.state != held {
+		h.mu.Unlock()
+		return
+	}
+	h.state = lost
+	h.client.unschedule(h)
+	close(h.lost)
+	onLoss := h.onLoss
+	h.mu.Unlock()
+	if onLoss != nil {
+		onLoss()
+	}
+	h.client.config.logger.Warn("lock lost", "name", h.name, "token", h.token, "why", why)
+}
+
+// notifyLost has f called when the hold is lost, or now if it is already. It is called once.
+func (h *Hold) notifyLost(f func()) {
+	h.mu.Lock()
+	h.onLoss = f
+	gone := h.state == lost
+	h.mu.Unlock()
+	if gone {
+		f()
+	}
+}
+
+// Extend makes the hold last one TTL from now. See [Locker].
+func (h *Hold) Extend(ctx context.Context) error {
+	return wrap("extend", h.name, h.extend(ctx))
+}
+
+func (h *Hold) extend(ctx context.Context) error {
+	if !h.alive() {
+		return h.ended()
+	}
+	if ctx.Err() != nil {
+		return interrupted(ctx, nil)
+	}
+	c := h.client
+	if c.begin() != nil {
+		return ErrLost // Close ends every hold
+	}
+	defer c.calls.Done()
+	rctx, cancel := detached(ctx, h.ttl/2)
+	defer cancel()
+	answers := make(chan error)
+	sent := clock.Now()
+	c.spawn(func() {
+		err := h.lease.Extend(rctx, h.ttl)
+		select {
+		case answers <- err:
+		case <-rctx.Done():
+			_ = h.extended(sent, err, false)
+		}
+	})
+	select {
+	case err := <-answers:
+		return h.extended(sent, err, true)
+	case <-h.lost:
+		return ErrLost
+	case <-ctx.Done():
+		return interrupted(ctx, nil)
+	case <-rctx.Done():
+		return errNoAnswer
+	}
+}
+
+// ended is the error of asking for a hold that is over.
+func (h *Hold) ended() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state == unlocked {
+		return ErrNotHeld
+	}
+	return ErrLost
+}
+
+// extended takes in the outcome of a request to extend that was sent at sent. A success moves the
+// deadline if the caller still waits for it, and is given back if it came after the deadline.
+func (h *Hold) extended(sent time.Time, err error, wanted bool) error {
+	if errors.Is(err, ErrLost) {
+		h.lose("the backend says that it has ended")
+		return h.ended()
+	}
+	if err != nil {
+		return err
+	}
+	if !h.alive() {
+		err := h.ended()
+		if errors.Is(err, ErrLost) {
+			h.client.spawn(func() { h.client.cleanUp(h.lease, h.ttl) })
+		}
+		return err
+	}
+	if !wanted {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := clock.Now()
+	if h.state != held || !now.Before(h.deadline) {
+		return ErrLost // in this very moment
+	}
+	if d := now.Add(remaining(h.lease, h.ttl, sent, now)); d.After(h.deadline) {
+		h.deadline = d
+		h.renewAt = renewal(now, h.ttl)
+	}
+	h.client.schedule(h, now, h.nextEvent())
+	return nil
+}
+
+// Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. See
+// [Locker].
+func (h *Hold) Unlock(ctx context.Context) error {
+	return wrap("unlock", h.name, h.unlock(ctx))
+}
+
+func (h *Hold) unlock(ctx context.Context) error {
+	c := h.client
+	if c.begin() != nil {
+		h.lose("the client is closed")
+		_, err := h.end()
+		return err
+	}
+	defer c.calls.Done()
+	left, err := h.end()
+	if err != nil {
+		if errors.Is(err, ErrLost) {
+			// It may last at the backend, if only the reply to a renewal was lost.
+			c.spawn(func() { c.cleanUp(h.lease, h.ttl) })
+		}
+		return err
+	}
+	rctx, cancel := context.WithTimeout(c.background, left)
+	told := make(chan error, 1)
+	c.spawn(func() {
+		defer cancel()
+		c.release(rctx, h.lease, h.ttl, told)
+	})
+	select {
+	case err = <-told:
+	case <-ctx.Done():
+		return interrupted(ctx, nil)
+	case <-rctx.Done():
+		err = fmt.Errorf("%w: the backend has not answered by its deadline", ErrLost)
+		select {
+		case err = <-told: // the release came to its end in this very moment
+		default:
+		}
+	}
+	if err != nil && rctx.Err() != nil && !errors.Is(err, ErrLost) {
+		err = fmt.Errorf("%w: not released by its deadline: %w", ErrLost, err)
+	}
+	return err
+}
+
+// end makes an Unlock the hold's end, and returns what is left until the deadline, or why there was
+// nothing to unlock.
+func (h *Hold) end() (time.Duration, error) {
+	h.alive() // by the clock
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := h.state
+	h.state = unlocked
+	switch was {
+	case unlocked:
+		return 0, ErrNotHeld
+	case lost:
+		return 0, ErrLost
+	default:
+		h.client.unschedule(h)
+		return h.deadline.Sub(clock.Now()), nil
+	}
+}

@@ -1,0 +1,51 @@
+// Package clock is the one clock that locks are timed by. It is the process's monotonic clock
+// plus the time the machine was suspended, which Go's own clock leaves out on Linux: a lease goes
+// on lapsing at the server while the laptop sleeps.
+package clock
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Now is the current time on a clock that counts suspension where the platform can tell (Linux).
+// Two readings of one process compare by elapsed time, whatever happens to the wall clock.
+func Now() time.Time {
+	return time.Now().Add(Suspended())
+}
+
+// Local turns a reading of Now into one of time.Now, so that a user can compare it with time.Now
+// or hand it to time.Until.
+func Local(t time.Time) time.Time {
+	return t.Add(-Suspended())
+}
+
+// Since is the time elapsed since t, a reading of Now.
+func Since(t time.Time) time.Duration {
+	return Now().Sub(t)
+}
+
+// step is the least growth that counts as a suspension. The two clocks are read one after the
+// other, so that a smaller difference may be no more than the time between the readings.
+const step = int64(time.Millisecond)
+
+// suspended is what has been counted, in nanoseconds. It moves in steps, and forward alone, so that
+// Local gives the same answer for the same t until the machine has really slept.
+var suspended atomic.Int64
+
+// Suspended is how long the machine has been suspended since the process started.
+func Suspended() time.Duration {
+	return time.Duration(advance(&suspended, slept()))
+}
+
+func advance(counted *atomic.Int64, now int64) int64 {
+	for {
+		old := counted.Load()
+		if now < old+step {
+			return old
+		}
+		if counted.CompareAndSwap(old, now) {
+			return now
+		}
+	}
+}

@@ -1,0 +1,43 @@
+package clock
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestNow_goesWithTheMonotonicClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := Now()
+		time.Sleep(time.Hour)
+		assert.Equal(t, time.Hour, Since(start))
+	})
+}
+
+func TestLocal_isTheSameReadingEachTime(t *testing.T) {
+	deadline := Now().Add(time.Minute)
+	first := Local(deadline)
+	for range 10_000 {
+		assert.True(t, first.Equal(Local(deadline)), "Local must not jitter from call to call")
+	}
+	assert.InDelta(t, time.Minute, time.Until(first), float64(5*time.Second))
+}
+
+// A suspension cannot be caused in a test; the arithmetic that counts one can.
+func TestAdvance_countsInStepsAndForwardAlone(t *testing.T) {
+	var counted atomic.Int64
+	assert.EqualValues(t, 0, advance(&counted, 900), "noise between two readings is not a suspension")
+	assert.EqualValues(t, int64(time.Minute), advance(&counted, int64(time.Minute)))
+	assert.EqualValues(t, int64(time.Minute), advance(&counted, int64(time.Minute)+1000))
+	assert.EqualValues(t, int64(time.Minute), advance(&counted, -5), "it never goes back")
+	assert.EqualValues(t, int64(time.Hour), advance(&counted, int64(time.Hour)))
+}
+
+func BenchmarkNow(b *testing.B) {
+	for b.Loop() {
+		_ = Now()
+	}
+}

@@ -1,0 +1,138 @@
+// Package locker is one distributed lock over many backends.
+//
+// A program picks its backend by URL and imports the adapter for it:
+//
+//	import (
+//		"github.com/go-locker/locker"
+//		_ "github.com/go-locker/locker/redis" // registers redis://
+//	)
+//
+//	client, err := locker.Open(ctx, "redis://localhost:6379/0?ttl=10s&prefix=app")
+//	m := client.Mutex("orders/42")
+//	if err := m.Lock(ctx); err != nil { … }
+//	defer m.Unlock(context.WithoutCancel(ctx))
+//	write(row, m.FencingToken())
+//
+// or, with loss handled, [Mutex.Do]: its function's context is cancelled, with cause [ErrLost],
+// before the lock lapses.
+//
+// # What a lock is worth
+//
+// A lock has a TTL, and a holder may be paused past it: by the garbage collector, the scheduler,
+// a suspended machine. No lock can prevent that its holder then acts in the belief that it still
+// holds. Correctness therefore comes from the fencing token, which the resource checks: it refuses 0
+// and any token below the largest it has seen. See Martin Kleppmann, "How to do distributed
+// locking" (2016), and [Locker.FencingToken].
+//
+// How far exclusion and the order of tokens hold depends on the backend: [Client.Guarantees] says so,
+// and [Require] turns it into an error at start. Everything else in the contract of [Locker]
+// holds always, whatever the backend.
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Locker is one name, held by at most one holder among many processes, as far as the backend's
+// Guarantees say. [Mutex] implements it; the conformance package tests any implementation.
+//
+// A Locker is not reentrant, and may be used by several goroutines: each Lock contends, and each
+// success needs one Unlock, even after the hold was lost. While a lost hold awaits its Unlock, Lock
+// returns [ErrLost] at once; after it the object can be locked again. Two Lockers of one name
+// contend whether or not they share a client, a connection or a session.
+//
+// A name is any non-empty UTF-8 string, and two different names never collide.
+type Locker interface {
+	// Lock waits until the lock is held or ctx is done; ctx then has no further effect on the
+	// hold. It succeeds only with at least half a TTL left. A hold lasts one TTL unless
+	// extended, counted from before the request that granted or extended it was sent, less
+	// an allowance for clock drift of TTL/100 + 2 ms.
+	//
+	// When ctx ends Lock returns within milliseconds, whatever the server does. The error then
+	// matches ctx.Err() and context.Cause(ctx), and ErrHeld if the last answer said so and
+	// nothing has failed since, else the client library's own error. A backend that is away is an
+	// error or a wait within ctx, never ErrHeld and never an endless wait: one attempt takes at
+	// most TTL/2.
+	//
+	// On any error the caller holds nothing. What the attempt left behind at the backend is
+	// removed in the background; what cannot be reached lapses within one TTL.
+	Lock(ctx context.Context) error
+
+	// Unlock ends the caller's hold, never another owner's, and returns by the hold's deadline
+	// whatever ctx allows. It returns ErrNotHeld without a hold, and ErrLost if the hold ended
+	// first. After any other error the hold has still ended here, and ends at the backend within
+	// one TTL. In doubt it says ErrLost, never nil.
+	Unlock(ctx context.Context) error
+
+	// Extend makes the hold last one TTL from now. Deadlines never move backwards. It returns
+	// ErrNotHeld without a hold, and ErrLost for one that ended, which it never revives. After
+	// any other error the old deadline stands.
+	Extend(ctx context.Context) error
+
+	// FencingToken is the token of the current hold: larger than that of every earlier hold of
+	// the name in any process, unchanged by Extend, and 0 when nothing is held. It makes no
+	// request. A resource must refuse 0 and any token below the largest it has seen.
+	FencingToken() uint64
+}
+
+// The errors that callers tell apart with [errors.Is]. Whatever else went wrong is the client
+// library's own error, which [errors.As] reaches through [Error].
+var (
+	// ErrHeld: another owner holds the lock.
+	ErrHeld = errors.New("the lock is held by another owner")
+	// ErrNotHeld: Unlock or Extend without a hold.
+	ErrNotHeld = errors.New("the lock is not held")
+	// ErrLost: the hold ended before its Unlock. It lapsed, was taken, or its session ended.
+	ErrLost = errors.New("the lock was lost")
+	// ErrClosed: the Client is closed.
+	ErrClosed = errors.New("the client is closed")
+	// ErrUnsupported: the backend cannot do, or does not promise, what was asked.
+	ErrUnsupported = errors.New("not supported by the backend")
+)
+
+// Error says which operation failed, and on which lock.
+type Error struct {
+	Op   string // lock, trylock, unlock, extend, new, open or close
+	Name string // of the lock, without the prefix; empty where no lock is concerned
+	Err  error
+}
+
+// shownName is how much of a name an error shows, in bytes: a name may be of any length.
+const shownName = 80
+
+// Error is the message in one line.
+func (e *Error) Error() string {
+	switch {
+	case e.Name == "":
+		return fmt.Sprintf("locker: %s: %v", e.Op, e.Err)
+	case len(e.Name) > shownName:
+		return fmt.Sprintf("locker: %s %.*q…: %v", e.Op, shownName, e.Name, e.Err)
+	default:
+		return fmt.Sprintf("locker: %s %q: %v", e.Op, e.Name, e.Err)
+	}
+}
+
+// Unwrap is what the operation failed of.
+func (e *Error) Unwrap() error { return e.Err }
+
+func wrap(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Op: op, Name: name, Err: err}
+}
+
+// interrupted is the error of a call that ctx ended, when last was the latest that it had heard:
+// it matches ctx.Err(), context.Cause(ctx) and last.
+func interrupted(ctx context.Context, last error) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	if last != nil {
+		err = fmt.Errorf("%w: %w", err, last)
+	}
+	return err
+}

@@ -1,0 +1,135 @@
+// Package memory keeps locks in the memory of one process: for tests of programs that take a lock, for
+// runnable examples, and where a single process is all there is. It registers mem://.
+//
+//	client, err := locker.Open(ctx, "mem://orders")
+//
+// Names are shared by all Clients of the process that have the same host in their URL (none is
+// one of them too), and by nobody else. The URL takes no user, port, path or parameter beyond
+// those that every backend has.
+//
+// It promises all that the contract asks: waiters are woken in the order they came, and tokens
+// rise, from one run of the program to the next too, as long as the machine's clock does not go back.
+package memory
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+func init() {
+	locker.Register("mem", open)
+}
+
+func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
+	space := strings.Join(u.Hosts, ",")
+	if u.User != nil || strings.ContainsAny(space, ":,") || (u.Path != "" && u.Path != "/") {
+		return nil, errors.New("mem:// takes a host alone, the name of the space, as in mem://orders")
+	}
+	return NewDriver(InSpace(space)), nil
+}
+
+// New makes a Client whose names are those of mem://, the space without a name.
+func New(opts ...locker.Option) (*locker.Client, error) {
+	return locker.New(NewDriver(), opts...)
+}
+
+// Driver implements [locker.Driver] and [locker.Queuer] in memory.
+type Driver struct{ space *space }
+
+// Option configures a [Driver].
+type Option func(*Driver)
+
+// InSpace has the Driver share its names with the Drivers of the same space, as the host of a
+// mem:// URL does. The default is the space "".
+func InSpace(name string) Option {
+	return func(d *Driver) { d.space = spaceOf(name) }
+}
+
+// NewDriver makes a Driver. It never fails.
+func NewDriver(opts ...Option) *Driver {
+	d := &Driver{space: spaceOf("")}
+	for _, o := range opts {
+		o(d)
+	}
+	return d
+}
+
+var _ locker.Queuer = (*Driver)(nil)
+
+// spaces are the process's own. One stays when its last Client closes: it is empty then.
+var spaces sync.Map // of *space, by name
+
+func spaceOf(name string) *space {
+	s, _ := spaces.LoadOrStore(name, &space{locks: map[string]*lock{}})
+	return s.(*space)
+}
+
+// lastToken starts at the clock, in microseconds, so that tokens go on rising after a restart: a
+// process that takes fewer than a million locks a second stays behind the clock.
+var lastToken atomic.Uint64
+
+func init() {
+	lastToken.Store(uint64(time.Now().UnixMicro()))
+}
+
+// Acquire tries once to take the lock.
+func (d *Driver) Acquire(_ context.Context, req locker.Request) (locker.Lease, error) {
+	s := d.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.take(req); l != nil {
+		return l, nil
+	}
+	return nil, locker.ErrHeld
+}
+
+// AcquireQueued waits in the lock's queue.
+func (d *Driver) AcquireQueued(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error) {
+	s := d.space
+	s.mu.Lock()
+	if l := s.take(req); l != nil {
+		s.mu.Unlock()
+		return l, nil
+	}
+	w := &waiter{ttl: req.TTL, granted: make(chan *lease, 1)}
+	s.enqueue(req.Name, w)
+	s.mu.Unlock()
+
+	answered(locker.ErrHeld)
+	select {
+	case l := <-w.granted:
+		return l, nil
+	case <-ctx.Done():
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		select {
+		case l := <-w.granted: // while we were leaving: the core gives it back
+			return l, nil
+		default:
+			s.leave(req.Name, w)
+			return nil, locker.ErrHeld
+		}
+	}
+}
+
+// Guarantees is everything but what there is none of in one process: servers to fail over.
+func (d *Driver) Guarantees() locker.Guarantees {
+	const none = "there is one process, and no server to fail over to"
+	return locker.Guarantees{
+		locker.Exclusive:      {Level: locker.Yes},
+		locker.Failover:       {Level: locker.No, Condition: none},
+		locker.Fencing:        {Level: locker.Yes},
+		locker.FencingDurable: {Level: locker.No, Condition: none},
+		locker.Ordered:        {Level: locker.Yes},
+		locker.Woken:          {Level: locker.Yes},
+	}
+}
+
+// Close does nothing: the Client has released its leases before.
+func (d *Driver) Close() error { return nil }

@@ -1,0 +1,159 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/clock"
+)
+
+// space is a set of locks. One mutex guards all of it: nothing is done under it that takes time.
+type space struct {
+	mu    sync.Mutex
+	locks map[string]*lock // those that are held, or lapsed with nobody taking over
+}
+
+// lock is one name, while it has a holder.
+type lock struct {
+	holder *lease
+	queue  []*waiter
+	lapse  *time.Timer // set while there is a queue
+}
+
+type waiter struct {
+	ttl     time.Duration
+	granted chan *lease // holds one
+}
+
+// lease implements locker.Lease. Its fields are guarded by the space's mutex.
+type lease struct {
+	space    *space
+	name     string
+	token    uint64
+	until    time.Time // of package clock
+	released bool
+}
+
+// take grants the lock if it is free. The caller holds s.mu.
+func (s *space) take(req locker.Request) *lease {
+	l := s.locks[req.Name]
+	if l != nil && s.stillHeld(req.Name, l) {
+		return nil
+	}
+	return s.grant(req.Name, req.TTL)
+}
+
+// stillHeld has the lock pass on if its lease has lapsed, and says whether it has a holder then. The
+// caller holds s.mu.
+func (s *space) stillHeld(name string, l *lock) bool {
+	if clock.Now().Before(l.holder.until) {
+		return true
+	}
+	return s.pass(name, l)
+}
+
+func (s *space) grant(name string, ttl time.Duration) *lease {
+	l := s.locks[name]
+	if l == nil {
+		l = &lock{}
+		s.locks[name] = l
+	}
+	l.holder = &lease{space: s, name: name, token: lastToken.Add(1), until: clock.Now().Add(ttl)}
+	s.watch(name, l)
+	return l.holder
+}
+
+// pass hands a lock whose lease has ended to the first waiter, or forgets it if there is none. It
+// says whether there was one. The caller holds s.mu.
+func (s *space) pass(name string, l *lock) bool {
+	if len(l.queue) == 0 {
+		delete(s.locks, name)
+		return false
+	}
+	first := l.queue[0]
+	l.queue = slices.Delete(l.queue, 0, 1)
+	first.granted <- s.grant(name, first.ttl)
+	return true
+}
+
+func (s *space) enqueue(name string, w *waiter) {
+	l := s.locks[name]
+	l.queue = append(l.queue, w)
+	s.watch(name, l)
+}
+
+func (s *space) leave(name string, w *waiter) {
+	if l := s.locks[name]; l != nil {
+		l.queue = slices.DeleteFunc(l.queue, func(other *waiter) bool { return other == w })
+		s.watch(name, l)
+	}
+}
+
+// watch sets the timer that notices a lapse, which matters only to waiters.
+func (s *space) watch(name string, l *lock) {
+	if l.lapse != nil {
+		l.lapse.Stop()
+		l.lapse = nil
+	}
+	if len(l.queue) == 0 {
+		return
+	}
+	l.lapse = time.AfterFunc(l.holder.until.Sub(clock.Now()), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.locks[name] == l && s.stillHeld(name, l) {
+			s.watch(name, l)
+		}
+	})
+}
+
+// Token implements locker.Lease.
+func (l *lease) Token() uint64 { return l.token }
+
+// Validity implements locker.Lease.
+func (l *lease) Validity() time.Duration {
+	l.space.mu.Lock()
+	defer l.space.mu.Unlock()
+	return l.until.Sub(clock.Now())
+}
+
+// holding says whether the lease lasts. The caller holds s.mu.
+func (l *lease) holding() bool {
+	held := l.space.locks[l.name]
+	return held != nil && held.holder == l && clock.Now().Before(l.until)
+}
+
+// Extend implements locker.Lease.
+func (l *lease) Extend(_ context.Context, ttl time.Duration) error {
+	s := l.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !l.holding() {
+		return locker.ErrLost
+	}
+	l.until = clock.Now().Add(ttl)
+	s.watch(l.name, s.locks[l.name])
+	return nil
+}
+
+// Release implements locker.Lease.
+func (l *lease) Release(context.Context) error {
+	s := l.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.released {
+		return nil
+	}
+	lasted := l.holding()
+	if held := s.locks[l.name]; held != nil && held.holder == l {
+		s.pass(l.name, held)
+	}
+	if !lasted {
+		return locker.ErrLost
+	}
+	l.released = true
+	return nil
+}

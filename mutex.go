@@ -1,0 +1,170 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// Mutex is the lock of one name: a [Locker] over one [Hold] at a time. Make one with
+// [Client.Mutex]; its zero value is of no use. It may be used by several goroutines, and is not
+// reentrant.
+type Mutex struct {
+	client   *Client
+	name     string
+	settings settings
+	invalid  error // why no method will work
+
+	mu   sync.Mutex
+	hold *Hold // from Lock until its Unlock, also when lost
+}
+
+var _ Locker = (*Mutex)(nil)
+
+// Name is the name of the lock, without the Client's prefix.
+func (m *Mutex) Name() string { return m.name }
+
+// Lock waits until the lock is held or ctx is done. See [Locker].
+func (m *Mutex) Lock(ctx context.Context) error {
+	_, err := m.lock(ctx, true)
+	return wrap("lock", m.name, err)
+}
+
+// TryLock makes one attempt to take the lock, and returns an error that matches ErrHeld if it is
+// another's. Otherwise it is like Lock.
+func (m *Mutex) TryLock(ctx context.Context) error {
+	_, err := m.lock(ctx, false)
+	return wrap("trylock", m.name, err)
+}
+
+// Acquire is Lock, and returns the Hold: it is independent of this Mutex and of the hold that its
+// Lock takes, and ends with the Hold's own Unlock.
+func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
+	h, err := m.acquire(ctx, true)
+	return h, wrap("lock", m.name, err)
+}
+
+// TryAcquire is Acquire with one attempt, as TryLock is Lock.
+func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
+	h, err := m.acquire(ctx, false)
+	return h, wrap("trylock", m.name, err)
+}
+
+// lock acquires a hold and makes it the Mutex's own.
+func (m *Mutex) lock(ctx context.Context, wait bool) (*Hold, error) {
+	if h := m.current(); h != nil && h.isLost() && !m.client.isClosed() {
+		return nil, ErrLost
+	}
+	h, err := m.acquire(ctx, wait)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	former := m.hold
+	if former == nil {
+		m.hold = h
+	}
+	m.mu.Unlock()
+	if former == nil {
+		return h, nil
+	}
+	// The grant proves that the former hold has ended, and its Unlock is still to come.
+	former.lose("another was granted the lock")
+	_ = h.unlock(ctx)
+	return nil, ErrLost
+}
+
+// Unlock ends the current hold. See [Locker].
+func (m *Mutex) Unlock(ctx context.Context) error {
+	m.mu.Lock()
+	h := m.hold
+	m.hold = nil
+	m.mu.Unlock()
+	if h == nil {
+		return wrap("unlock", m.name, m.noHold())
+	}
+	return h.Unlock(ctx)
+}
+
+// Extend makes the current hold last one TTL from now. See [Locker].
+func (m *Mutex) Extend(ctx context.Context) error {
+	h := m.current()
+	if h == nil {
+		return wrap("extend", m.name, m.noHold())
+	}
+	return h.Extend(ctx)
+}
+
+func (m *Mutex) noHold() error {
+	if m.invalid != nil {
+		return m.invalid
+	}
+	return ErrNotHeld
+}
+
+// FencingToken is the token of the current hold, and 0 when nothing is held: before Lock, after
+// Unlock, and from the moment of a loss. See [Locker].
+func (m *Mutex) FencingToken() uint64 {
+	h := m.current()
+	if h == nil || !h.alive() {
+		return 0
+	}
+	return h.Token()
+}
+
+// Lost is closed when the current hold is lost, no later than its Deadline. It is nil, which blocks for
+// ever, when nothing has been locked. It is of one hold: call Lost again after the next Lock.
+func (m *Mutex) Lost() <-chan struct{} {
+	h := m.current()
+	if h == nil {
+		return nil
+	}
+	return h.Lost()
+}
+
+// Deadline is when the current hold lapses unless it is extended, as [Hold.Deadline]; the zero
+// Time when nothing has been locked.
+func (m *Mutex) Deadline() time.Time {
+	h := m.current()
+	if h == nil {
+		return time.Time{}
+	}
+	return h.Deadline()
+}
+
+func (m *Mutex) current() *Hold {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.hold
+}
+
+// Do runs f under the lock. The context that f gets is cancelled, with cause ErrLost, no later
+// than the hold's deadline if the hold is lost, and when ctx ends; within f, FencingToken is the
+// token. Do waits for f. It returns f's error joined with that of Unlock, so that nil never hides
+// a loss. If f panics, Do unlocks and panics on.
+func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) (err error) {
+	h, err := m.lock(ctx, true)
+	if err != nil {
+		return wrap("lock", m.name, err)
+	}
+	fctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	h.notifyLost(func() { cancel(ErrLost) })
+	defer func() {
+		if uerr := m.unlockHold(context.WithoutCancel(ctx), h); uerr != nil {
+			err = errors.Join(err, uerr)
+		}
+	}()
+	return f(fctx)
+}
+
+// unlockHold is Unlock for h alone, should f have unlocked and another goroutine locked.
+func (m *Mutex) unlockHold(ctx context.Context, h *Hold) error {
+	m.mu.Lock()
+	if m.hold == h {
+		m.hold = nil
+	}
+	m.mu.Unlock()
+	return h.Unlock(ctx)
+}

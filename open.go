@@ -1,0 +1,166 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// OpenFunc makes the Driver that a URL describes. It takes off u.Query, with [URL.Take] or Del, each
+// parameter that it knows; Open refuses what is left. The Driver owns what OpenFunc makes: its
+// Close closes it.
+type OpenFunc func(ctx context.Context, u *URL) (Driver, error)
+
+var registry struct {
+	sync.Mutex
+	schemes map[string]OpenFunc
+}
+
+// adapters names the import for each scheme of this module, for the error of Open where it is missing.
+var adapters = map[string]string{
+	"mem":    "memory",
+	"redis":  "redis",
+	"rediss": "redis",
+}
+
+// Register makes a scheme known to [Open]. Adapters call it in their init. It panics if the scheme is
+// empty, not in lower case, or registered already, and if open is nil.
+func Register(scheme string, open OpenFunc) {
+	if scheme == "" || scheme != strings.ToLower(scheme) {
+		panic(fmt.Sprintf("locker: Register of scheme %q: must be in lower case and not empty", scheme))
+	}
+	if open == nil {
+		panic(fmt.Sprintf("locker: Register of scheme %q: nil OpenFunc", scheme))
+	}
+	registry.Lock()
+	defer registry.Unlock()
+	if _, dup := registry.schemes[scheme]; dup {
+		panic(fmt.Sprintf("locker: Register of scheme %q: registered already", scheme))
+	}
+	if registry.schemes == nil {
+		registry.schemes = map[string]OpenFunc{}
+	}
+	registry.schemes[scheme] = open
+}
+
+func opener(scheme string) (OpenFunc, error) {
+	registry.Lock()
+	defer registry.Unlock()
+	if open, ok := registry.schemes[scheme]; ok {
+		return open, nil
+	}
+	if pkg, ok := adapters[scheme]; ok {
+		return nil, fmt.Errorf("unknown scheme %q: add the import _ \"github.com/go-locker/locker/%s\"", scheme, pkg)
+	}
+	known := "none is registered: import the package of a backend"
+	if len(registry.schemes) > 0 {
+		known = "registered are " + strings.Join(slices.Sorted(maps.Keys(registry.schemes)), ", ")
+	}
+	return nil, fmt.Errorf("unknown scheme %q: %s", scheme, known)
+}
+
+// Open makes a Client for the backend that rawURL describes:
+//
+//	scheme://[user[:password]@]host[:port][,host[:port]…][/path][?parameter=value&…]
+//
+// The package that registers the scheme must be imported; its documentation lists the parameters it
+// takes. Every backend takes
+//
+//	ttl=10s            as WithTTL
+//	renew=false        as WithoutRenewal
+//	prefix=app         as WithPrefix
+//	token_base=1000    as WithTokenBase
+//	require=fencing,…  as Require
+//
+// A parameter of the URL wins over an option of opts; what both require is required. A parameter that
+// nobody knows, one that is given twice, and one that is malformed are errors.
+//
+// ctx bounds Open itself. Most backends are not contacted before the first Lock, so that an
+// application starts while its backend is away. No error of Open shows the password.
+func Open(ctx context.Context, rawURL string, opts ...Option) (*Client, error) {
+	c, err := openClient(ctx, rawURL, opts)
+	var e *Error
+	if err != nil && !errors.As(err, &e) {
+		err = wrap("open", "", err)
+	}
+	return c, err
+}
+
+func openClient(ctx context.Context, rawURL string, opts []Option) (*Client, error) {
+	if ctx.Err() != nil {
+		return nil, interrupted(ctx, nil)
+	}
+	u, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	open, err := opener(u.Scheme)
+	if err != nil {
+		return nil, err
+	}
+	own, err := takeOptions(u)
+	if err != nil {
+		return nil, err
+	}
+	d, err := open(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	if len(u.Query) > 0 {
+		_ = d.Close()
+		return nil, fmt.Errorf("%s:// does not know the parameter %q", u.Scheme, slices.Min(slices.Collect(maps.Keys(u.Query))))
+	}
+	c, err := New(d, append(slices.Clip(opts), own...)...)
+	if err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// takeOptions takes the parameters off the URL that every backend has.
+func takeOptions(u *URL) ([]Option, error) {
+	var opts []Option
+	for _, p := range []struct {
+		name, want string
+		parse      func(value string) (Option, error)
+	}{
+		{"ttl", "a duration such as 10s", func(v string) (Option, error) {
+			d, err := time.ParseDuration(v)
+			return WithTTL(d), err
+		}},
+		{"renew", "true or false", func(v string) (Option, error) {
+			renew, err := strconv.ParseBool(v)
+			return mutexOption(func(s *settings) error { s.renew = renew; return nil }), err
+		}},
+		{"prefix", "a string", func(v string) (Option, error) { return WithPrefix(v), nil }},
+		{"token_base", "a whole number", func(v string) (Option, error) {
+			n, err := strconv.ParseUint(v, 10, 64)
+			return WithTokenBase(n), err
+		}},
+		{"require", "a list of guarantees", func(v string) (Option, error) {
+			var required []Guarantee
+			for g := range strings.SplitSeq(v, ",") {
+				required = append(required, Guarantee(strings.TrimSpace(g)))
+			}
+			return Require(required...), nil
+		}},
+	} {
+		value, ok := u.Take(p.name)
+		if !ok {
+			continue
+		}
+		opt, err := p.parse(value)
+		if err != nil {
+			return nil, fmt.Errorf("parameter %s=%q is not %s", p.name, value, p.want)
+		}
+		opts = append(opts, opt)
+	}
+	return opts, nil
+}

@@ -1,0 +1,171 @@
+package locker
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"time"
+)
+
+// Option configures a [Client].
+type Option interface{ applyClient(*config) error }
+
+// MutexOption configures a [Mutex]. It is also an Option: given to a Client it is the default of
+// the Client's Mutexes.
+type MutexOption interface {
+	Option
+	applyMutex(*settings) error
+}
+
+// config is what Options set.
+type config struct {
+	settings
+	prefix    string
+	logger    *slog.Logger
+	tokenBase uint64
+	required  []Guarantee
+}
+
+// settings is what MutexOptions set.
+type settings struct {
+	ttl        time.Duration
+	renew      bool
+	backoffMin time.Duration
+	backoffMax time.Duration
+	metadata   string
+}
+
+func defaults() config {
+	return config{
+		settings: settings{
+			ttl:        30 * time.Second,
+			renew:      true,
+			backoffMin: 10 * time.Millisecond,
+			backoffMax: 250 * time.Millisecond,
+		},
+		prefix: defaultPrefix,
+		logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+type clientOption func(*config) error
+
+func (f clientOption) applyClient(c *config) error { return f(c) }
+
+type mutexOption func(*settings) error
+
+func (f mutexOption) applyClient(c *config) error  { return f(&c.settings) }
+func (f mutexOption) applyMutex(s *settings) error { return f(s) }
+
+// WithTTL sets how long a hold lasts unless it is extended. The default is 30 s. A TTL that the
+// backend cannot honour exactly is ErrUnsupported, and so is one below about 5 ms, of which the
+// allowance for drift (TTL/100 + 2 ms) would leave less than half.
+//
+// A short TTL frees the lock of a crashed holder early; a long one rides out longer outages of
+// the backend and longer pauses of the holder.
+func WithTTL(d time.Duration) MutexOption {
+	return mutexOption(func(s *settings) error {
+		if d-drift(d) < d/2 || d <= 0 {
+			return fmt.Errorf("%w: TTL %v: must be at least 5ms", ErrUnsupported, d)
+		}
+		s.ttl = d
+		return nil
+	})
+}
+
+// WithoutRenewal leaves extending to the caller. By default a hold is renewed every TTL/3 until
+// its Unlock.
+func WithoutRenewal() MutexOption {
+	return mutexOption(func(s *settings) error {
+		s.renew = false
+		return nil
+	})
+}
+
+// WithBackoff sets how long a waiter pauses between two attempts where the backend must be polled:
+// a random time that grows from about minimum to at most maximum. The default is 10 ms and 250 ms.
+func WithBackoff(minimum, maximum time.Duration) MutexOption {
+	return mutexOption(func(s *settings) error {
+		if minimum <= 0 || maximum < minimum {
+			return fmt.Errorf("backoff from %v to %v: needs 0 < min <= max", minimum, maximum)
+		}
+		s.backoffMin, s.backoffMax = minimum, maximum
+		return nil
+	})
+}
+
+// WithMetadata says who holds the lock (a host, a process, a job), for people who look at the backend.
+// It is stored there as it is: no place for secrets.
+func WithMetadata(metadata string) MutexOption {
+	return mutexOption(func(s *settings) error {
+		s.metadata = metadata
+		return nil
+	})
+}
+
+const defaultPrefix = "locker"
+
+// WithPrefix sets what the names of this Client begin with at the backend, so that applications
+// can share one. The default is "locker", and the empty string means the default. Clients of
+// different prefixes never contend, whatever their names.
+func WithPrefix(prefix string) Option {
+	return clientOption(func(c *config) error {
+		if prefix == "" {
+			prefix = defaultPrefix
+		}
+		if err := checkUTF8("prefix", prefix); err != nil {
+			return err
+		}
+		c.prefix = prefix
+		return nil
+	})
+}
+
+// prefixEscape keeps prefix and name apart at the first colon, so that no two pairs of them collide.
+var prefixEscape = strings.NewReplacer("%", "%25", ":", "%3A")
+
+// qualified is name as the backend sees it: the prefix, a colon, the name as it is.
+func (c *config) qualified(name string) string {
+	return prefixEscape.Replace(c.prefix) + ":" + name
+}
+
+// WithLogger sets where the Client reports what no caller hears of: lost holds and renewals
+// that failed. By default nowhere.
+func WithLogger(l *slog.Logger) Option {
+	return clientOption(func(c *config) error {
+		if l == nil {
+			return errors.New("nil logger")
+		}
+		c.logger = l
+		return nil
+	})
+}
+
+// maxTokenBase leaves room for the tokens of any backend: Redis refuses 2^53 and more, and
+// revisions are signed.
+const maxTokenBase = math.MaxUint64 - math.MaxInt64
+
+// WithTokenBase adds n to every token. Use it after the backend was restored from a backup, or
+// exchanged for one whose tokens are smaller: with n no smaller than the largest token that a resource
+// has seen, it accepts those that come. At most 2^63.
+func WithTokenBase(n uint64) Option {
+	return clientOption(func(c *config) error {
+		if n > maxTokenBase {
+			return fmt.Errorf("token base %d: must be at most %d", n, uint64(maxTokenBase))
+		}
+		c.tokenBase = n
+		return nil
+	})
+}
+
+// Require makes Open and New fail with an error that matches ErrUnsupported where the backend does
+// not promise each of g without a condition. The error says which one, and under which condition
+// the backend would.
+func Require(g ...Guarantee) Option {
+	return clientOption(func(c *config) error {
+		c.required = append(c.required, g...)
+		return nil
+	})
+}

@@ -1,0 +1,226 @@
+package locker
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-locker/locker/internal/clock"
+)
+
+// The rhythm of renewal. Due times fall on a grid, so that holds are extended together; the grid
+// is fine enough that a renewal is early by a few percent of the TTL and never late.
+const (
+	renewalsPerTTL = 3
+	gridPerTTL     = 32
+	attemptsPerTTL = 6  // a renewal that is not answered is sent again after TTL/6
+	retriesPerTTL  = 24 // one that failed at once after TTL/24
+)
+
+// lookAgain is the longest time between two looks at the clock while something is held: timers stand
+// still while the machine is suspended, and a hold that lapsed meanwhile must be lost soon
+// after the resume.
+const lookAgain = time.Second
+
+// renewal is when a hold that was granted or extended at now is to be renewed.
+func renewal(now time.Time, ttl time.Duration) time.Time {
+	due := now.Add(ttl / renewalsPerTTL)
+	return due.Add(-time.Duration(due.UnixNano() % max(int64(ttl/gridPerTTL), 1)))
+}
+
+// renewer looks after all the holds of a Client, with one timer and no goroutine of its own: it sends
+// the renewals that are due together, and loses holds at their deadline. Renewals and losses do
+// not wait for each other, so that a hold is lost in time while its renewal hangs.
+type renewer struct {
+	mu     sync.Mutex
+	holds  holdHeap
+	timer  *time.Timer
+	wake   time.Time // when the timer fires; zero: it is not set
+	closed bool
+}
+
+// schedule has h looked after at due. It returns false if the Client is closed. The caller
+// holds h.mu, which comes before the renewer's.
+func (c *Client) schedule(h *Hold, now, due time.Time) bool {
+	r := &c.renewer
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	h.due = due
+	if h.place < 0 {
+		heap.Push(&r.holds, h)
+	} else {
+		heap.Fix(&r.holds, h.place)
+	}
+	c.setTimer(now)
+	return true
+}
+
+func (c *Client) unschedule(h *Hold) {
+	r := &c.renewer
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h.place >= 0 {
+		heap.Remove(&r.holds, h.place)
+	}
+}
+
+// setTimer makes sure that the timer fires when the first hold is due. The caller holds renewer.mu.
+func (c *Client) setTimer(now time.Time) {
+	r := &c.renewer
+	if len(r.holds) == 0 || r.closed {
+		return
+	}
+	wait := min(r.holds[0].due.Sub(now), lookAgain)
+	wake := now.Add(wait)
+	if !r.wake.IsZero() && !wake.Before(r.wake) {
+		return
+	}
+	r.wake = wake
+	if r.timer == nil {
+		r.timer = time.AfterFunc(wait, c.tick)
+	} else {
+		r.timer.Reset(wait)
+	}
+}
+
+// tick looks after the holds that are due.
+func (c *Client) tick() {
+	if c.begin() != nil {
+		return
+	}
+	defer c.calls.Done()
+	now := clock.Now()
+	renewals := map[time.Duration][]*Hold{}
+	for _, h := range c.takeDue(now) {
+		if !h.alive() {
+			continue
+		}
+		if h.renewalDue(now) {
+			renewals[h.ttl] = append(renewals[h.ttl], h)
+		}
+	}
+	for ttl, holds := range renewals {
+		c.spawn(func() { c.renew(holds, ttl) })
+	}
+}
+
+// takeDue takes the holds off the heap that are due, and sets the timer for the others.
+func (c *Client) takeDue(now time.Time) []*Hold {
+	r := &c.renewer
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wake = time.Time{}
+	var due []*Hold
+	for len(r.holds) > 0 && !r.holds[0].due.After(now) {
+		due = append(due, heap.Pop(&r.holds).(*Hold))
+	}
+	c.setTimer(now)
+	return due
+}
+
+// renewalDue says whether the hold is to be renewed now, and schedules what comes next: the next
+// attempt, unless this one is answered first.
+func (h *Hold) renewalDue(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state != held {
+		return false
+	}
+	due := h.renewed && !now.Before(h.renewAt)
+	if due {
+		h.renewAt = now.Add(h.ttl / attemptsPerTTL)
+	}
+	h.client.schedule(h, now, h.nextEvent())
+	return due
+}
+
+// renew extends holds of one TTL, in as few round trips as the Driver can.
+func (c *Client) renew(holds []*Hold, ttl time.Duration) {
+	ctx, cancel := context.WithTimeout(c.background, ttl/attemptsPerTTL)
+	defer cancel()
+	d, ok := c.driver.(BatchExtender)
+	if !ok || len(holds) == 1 {
+		forEach(holds, func(h *Hold) error {
+			sent := clock.Now()
+			h.renewalAnswered(sent, h.lease.Extend(ctx, ttl))
+			return nil
+		})
+		return
+	}
+	leases := make([]Lease, len(holds))
+	for i, h := range holds {
+		leases[i] = h.lease
+	}
+	sent := clock.Now()
+	errs := d.ExtendAll(ctx, leases, ttl)
+	for i, h := range holds {
+		if len(errs) != len(holds) {
+			h.renewalAnswered(sent, fmt.Errorf("the Driver answered for %d of %d leases", len(errs), len(holds)))
+			continue
+		}
+		h.renewalAnswered(sent, errs[i])
+	}
+}
+
+// renewalAnswered takes in the outcome of a renewal. One that failed is tried again soon.
+func (h *Hold) renewalAnswered(sent time.Time, err error) {
+	err = h.extended(sent, err, true)
+	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrNotHeld) {
+		return
+	}
+	h.client.config.logger.Warn("lock not renewed", "name", h.name, "token", h.token, "err", err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state != held {
+		return
+	}
+	now := clock.Now()
+	h.renewAt = now.Add(h.ttl / retriesPerTTL)
+	h.client.schedule(h, now, h.nextEvent())
+}
+
+// stopRenewing ends the renewer, and returns the holds that it looked after.
+func (c *Client) stopRenewing() []*Hold {
+	r := &c.renewer
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	return append([]*Hold(nil), r.holds...)
+}
+
+// holdHeap has the hold that is due first on top. It implements [heap.Interface].
+type holdHeap []*Hold
+
+func (q holdHeap) Len() int           { return len(q) }
+func (q holdHeap) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+
+func (q holdHeap) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].place, q[j].place = i, j
+}
+
+// Push is called by package heap.
+func (q *holdHeap) Push(x any) {
+	h := x.(*Hold)
+	h.place = len(*q)
+	*q = append(*q, h)
+}
+
+// Pop is called by package heap.
+func (q *holdHeap) Pop() any {
+	last := len(*q) - 1
+	h := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	h.place = -1
+	return h
+}

@@ -1,0 +1,140 @@
+package locker
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// URL is the address of a backend, taken apart. Its String does not show the password.
+type URL struct {
+	Scheme string        // in lower case
+	User   *url.Userinfo // nil if there is none
+	Hosts  []string      // host or host:port each, IPv6 in brackets; none if the URL has none
+	Path   string        // with its leading slash, unescaped
+	Query  url.Values    // what nobody has taken yet
+}
+
+// Take removes a parameter from the query and returns its value.
+func (u *URL) Take(parameter string) (value string, ok bool) {
+	values, ok := u.Query[parameter]
+	if !ok {
+		return "", false
+	}
+	delete(u.Query, parameter)
+	return values[0], true
+}
+
+// String is the URL with xxxxx in place of a password.
+func (u *URL) String() string {
+	whole := url.URL{Scheme: u.Scheme, User: u.User, Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: u.Query.Encode()}
+	return whole.Redacted()
+}
+
+// GoString is String, so that no way of printing a URL shows the password.
+func (u *URL) GoString() string { return u.String() }
+
+// parseURL takes rawURL apart: package url knows no lists of hosts, and its errors show the password.
+// For the same reason no error here shows a piece of the URL that might be part of one: a
+// password with an unescaped '/' or '?' in it ends up in the wrong place.
+func parseURL(rawURL string) (*URL, error) {
+	scheme, rest, ok := strings.Cut(rawURL, "://")
+	if !ok || scheme == "" || strings.ContainsAny(scheme, "/?#@:") {
+		return nil, errors.New("malformed URL: it must begin with scheme://, as in redis://localhost:6379")
+	}
+	u := &URL{Scheme: strings.ToLower(scheme), Query: url.Values{}}
+	authority, tail := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		authority, tail = rest[:i], rest[i:]
+	}
+	if strings.ContainsAny(tail, "@#") {
+		return nil, fmt.Errorf("malformed %s URL: an '@' or '#' after the hosts: "+
+			"in a password escape '/' as %%2F, '?' as %%3F, '#' as %%23, '@' as %%40; elsewhere escape '@' and '#'", u.Scheme)
+	}
+	path, query, _ := strings.Cut(tail, "?")
+	var err error
+	if u.Path, err = url.PathUnescape(path); err != nil {
+		return nil, fmt.Errorf("malformed %s URL: bad %%-escape in the path", u.Scheme)
+	}
+	hosts := authority
+	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
+		hosts = authority[i+1:]
+		if u.User, err = parseUser(authority[:i]); err != nil {
+			return nil, fmt.Errorf("malformed %s URL: %w", u.Scheme, err)
+		}
+	}
+	if u.Hosts, err = parseHosts(hosts); err != nil {
+		return nil, fmt.Errorf("malformed %s URL: %w", u.Scheme, err)
+	}
+	if u.Query, err = parseQuery(query); err != nil {
+		return nil, fmt.Errorf("malformed %s URL: %w", u.Scheme, err)
+	}
+	return u, nil
+}
+
+func parseUser(s string) (*url.Userinfo, error) {
+	name, password, hasPassword := strings.Cut(s, ":")
+	name, err1 := url.PathUnescape(name)
+	password, err2 := url.PathUnescape(password)
+	if err1 != nil || err2 != nil {
+		return nil, errors.New("bad %-escape in user or password: escape '%' as %25")
+	}
+	if !hasPassword {
+		return url.User(name), nil
+	}
+	return url.UserPassword(name, password), nil
+}
+
+func parseHosts(s string) ([]string, error) {
+	if s == "" {
+		return nil, nil
+	}
+	hosts := strings.Split(s, ",")
+	for i, h := range hosts {
+		if !validHost(h) {
+			return nil, fmt.Errorf("entry %d of %d in the list of hosts is not host, host:port or [IPv6]:port, with a port from 1 to 65535", i+1, len(hosts))
+		}
+	}
+	return hosts, nil
+}
+
+func validHost(s string) bool {
+	name, port := s, ""
+	if i := strings.LastIndexByte(s, ':'); i > strings.LastIndexByte(s, ']') {
+		name, port = s[:i], s[i+1:]
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return false
+		}
+	}
+	if inner, ok := strings.CutPrefix(name, "["); ok {
+		address, ok := strings.CutSuffix(inner, "]")
+		address, _, _ = strings.Cut(address, "%") // an IPv6 zone
+		return ok && strings.Contains(address, ":") && net.ParseIP(address) != nil
+	}
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' || r == 0x7f || strings.ContainsRune(`:[]%"<>\^{|}`+"`", r)
+	})
+}
+
+func parseQuery(s string) (url.Values, error) {
+	values := url.Values{}
+	if s == "" {
+		return values, nil
+	}
+	for i, pair := range strings.Split(s, "&") {
+		name, value, ok := strings.Cut(pair, "=")
+		name, err1 := url.QueryUnescape(name)
+		value, err2 := url.QueryUnescape(value)
+		if !ok || name == "" || err1 != nil || err2 != nil {
+			return nil, fmt.Errorf("parameter %d is not name=value, or has a bad %%-escape", i+1)
+		}
+		if _, dup := values[name]; dup {
+			return nil, fmt.Errorf("parameter %q is given twice", name)
+		}
+		values[name] = []string{value}
+	}
+	return values, nil
+}
