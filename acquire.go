@@ -142,7 +142,7 @@ func (m *Mutex) call(
 	ctx context.Context, timeout time.Duration, acquire func(context.Context, Request) (Lease, error),
 ) (*Hold, error) {
 	c := m.client
-	req := Request{Name: c.config.qualified(m.name), Metadata: m.settings.metadata, TTL: m.settings.ttl}
+	req := Request{Name: m.qualified, Metadata: m.settings.metadata, TTL: m.settings.ttl}
 	// The request does not share ctx's deadline: a client library that closes its connection
 	// at a deadline would turn the end of ctx into a failure of the backend.
 	rctx, cancel := detached(ctx, timeout)
@@ -228,42 +228,39 @@ func remaining(lease Lease, ttl time.Duration, sent, now time.Time) time.Duratio
 // cleanUp releases what an attempt may have taken, until the backend has answered or the lease
 // must have lapsed.
 func (c *Client) cleanUp(lease Lease, ttl time.Duration) {
-	if lease == nil {
-		return
+	if lease != nil {
+		c.release(lease, ttl, clock.Now().Add(ttl), nil)
 	}
-	ctx, cancel := context.WithTimeout(c.background, ttl)
-	defer cancel()
-	c.release(ctx, lease, ttl, nil)
 }
 
 // foregroundTries is how many failed releases an Unlock waits for.
 const foregroundTries = 3
 
-// release gives a lease back, and tries again until the backend has answered or ctx ends. The outcome
-// is sent to told, if that is not nil, as soon as it is known or a few tries have failed.
-func (c *Client) release(ctx context.Context, lease Lease, ttl time.Duration, told chan<- error) {
+// release gives a lease back, and tries again until the backend has answered, deadline has come or
+// the Client is closed. The outcome is sent to told, if that is not nil, as soon as it is known or
+// a few tries have failed.
+func (c *Client) release(lease Lease, ttl time.Duration, deadline time.Time, told chan<- error) {
 	pause := min(max(ttl/100, time.Millisecond), 50*time.Millisecond)
 	for try := 1; ; try++ {
-		rctx, cancel := context.WithTimeout(ctx, ttl/4)
-		err := lease.Release(rctx)
+		left := deadline.Sub(clock.Now())
+		ctx, cancel := context.WithTimeout(c.background, min(left, ttl/4))
+		err := lease.Release(ctx)
 		cancel()
 		answered := err == nil || errors.Is(err, ErrLost)
-		if told != nil && (answered || try == foregroundTries || ctx.Err() != nil) {
+		wait := pause/2 + rand.N(pause)
+		over := answered || left <= wait || c.background.Err() != nil
+		if told != nil && (over || try == foregroundTries) {
 			told <- err
 			told = nil
 		}
-		if answered {
+		if over {
 			return
 		}
-		t := time.NewTimer(pause/2 + rand.N(pause))
+		t := time.NewTimer(wait)
 		select {
 		case <-t.C:
-		case <-ctx.Done():
+		case <-c.background.Done():
 			t.Stop()
-			if told != nil {
-				told <- err
-			}
-			return
 		}
 		pause = min(2*pause, time.Second)
 	}

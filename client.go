@@ -67,7 +67,7 @@ func (c *Client) checkTTL(ttl time.Duration) error {
 // Mutex is the lock called name. It makes no request. A name that is empty or not UTF-8, and an option
 // that is not valid, are reported by the Mutex's methods.
 func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
-	m := &Mutex{client: c, name: name, settings: c.config.settings}
+	m := &Mutex{client: c, name: name, qualified: c.config.qualified(name), settings: c.config.settings}
 	m.invalid = m.configure(opts)
 	return m
 }
@@ -137,11 +137,7 @@ func (c *Client) within(ctx context.Context, f func(context.Context) error) erro
 // spawn runs f in a goroutine that Close waits for. Its caller is itself one that Close waits
 // for, so that the count cannot have reached zero.
 func (c *Client) spawn(f func()) {
-	c.calls.Add(1)
-	go func() {
-		defer c.calls.Done()
-		f()
-	}()
+	c.calls.Go(f)
 }
 
 // Close ends the Client: waiters get ErrClosed, Lost fires on every hold, then the holds are released,

@@ -222,7 +222,7 @@ func (h *Hold) unlock(ctx context.Context) error {
 		return err
 	}
 	defer c.calls.Done()
-	left, err := h.end()
+	deadline, err := h.end()
 	if err != nil {
 		if errors.Is(err, ErrLost) {
 			// It may last at the backend, if only the reply to a renewal was lost.
@@ -230,32 +230,26 @@ func (h *Hold) unlock(ctx context.Context) error {
 		}
 		return err
 	}
-	rctx, cancel := context.WithTimeout(c.background, left)
 	told := make(chan error, 1)
-	c.spawn(func() {
-		defer cancel()
-		c.release(rctx, h.lease, h.ttl, told)
-	})
+	c.spawn(func() { c.release(h.lease, h.ttl, deadline, told) })
+	lapsed := time.NewTimer(deadline.Sub(clock.Now()))
+	defer lapsed.Stop()
 	select {
 	case err = <-told:
 	case <-ctx.Done():
 		return interrupted(ctx, nil)
-	case <-rctx.Done():
-		err = fmt.Errorf("%w: the backend has not answered by its deadline", ErrLost)
-		select {
-		case err = <-told: // the release came to its end in this very moment
-		default:
-		}
+	case <-lapsed.C:
+		err = errors.New("the backend has not answered by then")
 	}
-	if err != nil && rctx.Err() != nil && !errors.Is(err, ErrLost) {
+	if err != nil && !errors.Is(err, ErrLost) && !clock.Now().Before(deadline) {
 		err = fmt.Errorf("%w: not released by its deadline: %w", ErrLost, err)
 	}
 	return err
 }
 
-// end makes an Unlock the hold's end, and returns what is left until the deadline, or why there was
-// nothing to unlock.
-func (h *Hold) end() (time.Duration, error) {
+// end makes an Unlock the hold's end, and returns the deadline to meet, or why there was nothing to
+// unlock.
+func (h *Hold) end() (time.Time, error) {
 	h.alive() // by the clock
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -263,11 +257,11 @@ func (h *Hold) end() (time.Duration, error) {
 	h.state = unlocked
 	switch was {
 	case unlocked:
-		return 0, ErrNotHeld
+		return time.Time{}, ErrNotHeld
 	case lost:
-		return 0, ErrLost
+		return time.Time{}, ErrLost
 	default:
 		h.client.unschedule(h)
-		return h.deadline.Sub(clock.Now()), nil
+		return h.deadline, nil
 	}
 }

@@ -11,10 +11,11 @@ import (
 // [Client.Mutex]; its zero value is of no use. It may be used by several goroutines, and is not
 // reentrant.
 type Mutex struct {
-	client   *Client
-	name     string
-	settings settings
-	invalid  error // why no method will work
+	client    *Client
+	name      string
+	qualified string // name as the backend sees it
+	settings  settings
+	invalid   error // why no method will work
 
 	mu   sync.Mutex
 	hold *Hold // from Lock until its Unlock, also when lost
