@@ -29,11 +29,11 @@ func TestLocal_isTheSameReadingEachTime(t *testing.T) {
 // A suspension cannot be caused in a test; the arithmetic that counts one can.
 func TestAdvance_countsInStepsAndForwardAlone(t *testing.T) {
 	var counted atomic.Int64
-	assert.EqualValues(t, 0, advance(&counted, 900), "noise between two readings is not a suspension")
-	assert.EqualValues(t, int64(time.Minute), advance(&counted, int64(time.Minute)))
-	assert.EqualValues(t, int64(time.Minute), advance(&counted, int64(time.Minute)+1000))
-	assert.EqualValues(t, int64(time.Minute), advance(&counted, -5), "it never goes back")
-	assert.EqualValues(t, int64(time.Hour), advance(&counted, int64(time.Hour)))
+	assert.Zero(t, advance(&counted, 900), "noise between two readings is not a suspension")
+	assert.Equal(t, int64(time.Minute), advance(&counted, int64(time.Minute)))
+	assert.Equal(t, int64(time.Minute), advance(&counted, int64(time.Minute)+1000))
+	assert.Equal(t, int64(time.Minute), advance(&counted, -5), "it never goes back")
+	assert.Equal(t, int64(time.Hour), advance(&counted, int64(time.Hour)))
 }
 
 func BenchmarkNow(b *testing.B) {

@@ -1,0 +1,113 @@
+package testserver
+
+import (
+	"errors"
+	"net"
+	"sync"
+)
+
+// link is one connection of a client and the connection to the server that continues it.
+type link struct {
+	client, server    *net.TCPConn
+	requests, replies *flow
+}
+
+func newLink(p *Proxy, client, server *net.TCPConn) *link {
+	return &link{
+		client: client, server: server,
+		requests: &flow{p: p, rule: &p.requests, src: client, dst: server},
+		replies:  &flow{p: p, rule: &p.replies, src: server, dst: client},
+	}
+}
+
+func (l *link) run() {
+	var wg sync.WaitGroup
+	for _, f := range []*flow{l.requests, l.replies} {
+		wg.Go(f.receive)
+		wg.Go(f.deliver)
+	}
+	wg.Wait()
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+// reset needs p.mu, and whoever calls it wakes the flows.
+func (l *link) reset() {
+	for _, conn := range []*net.TCPConn{l.client, l.server} {
+		_ = conn.SetLinger(0)
+		_ = conn.Close()
+	}
+	l.requests.cut, l.replies.cut = true, true
+}
+
+// flow carries one way of a link. It takes in data as it comes, even while nothing may be
+// delivered, so that a sender that resets its connection takes none of it back.
+type flow struct {
+	p        *Proxy
+	rule     *direction
+	src, dst *net.TCPConn
+
+	// Guarded by p.mu.
+	queue []byte
+	held  bool // queue waits for a release
+	mute  bool // data was lost, so none may follow
+	ended bool // src sends no more
+	cut   bool
+}
+
+func (f *flow) receive() {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := f.src.Read(buf)
+		f.p.mu.Lock()
+		if n > 0 {
+			f.mute = f.mute || f.rule.drop
+			if !f.mute {
+				f.held = f.held || f.rule.hold
+				f.queue = append(f.queue, buf[:n]...)
+			}
+		}
+		f.ended = err != nil
+		f.p.changed.Broadcast()
+		f.p.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (f *flow) deliver() {
+	for {
+		data, err := f.next()
+		if err != nil {
+			return
+		}
+		if len(data) == 0 {
+			_ = f.dst.CloseWrite()
+			return
+		}
+		if _, err := f.dst.Write(data); err != nil {
+			// The receiver is gone; the other way may still have something to deliver.
+			f.p.mu.Lock()
+			f.mute, f.queue, f.held = true, nil, false
+			f.p.mu.Unlock()
+		}
+	}
+}
+
+var errCut = errors.New("connection cut")
+
+// next waits for data that may be delivered. None means that all was.
+func (f *flow) next() ([]byte, error) {
+	f.p.mu.Lock()
+	defer f.p.mu.Unlock()
+	for !f.cut && (f.held || len(f.queue) == 0 && !f.ended) {
+		f.p.changed.Wait()
+	}
+	if f.cut {
+		return nil, errCut
+	}
+	data := f.queue
+	f.queue = nil
+	return data, nil
+}

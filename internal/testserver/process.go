@@ -1,0 +1,227 @@
+// Package testserver starts real servers for tests, on loopback addresses, each on a free port and
+// in a directory of its own, and stops them when the test ends.
+//
+// Its functions fail the test through [testing.TB.Fatalf], so they are for the goroutine that runs
+// the test. Where a server's program is not installed the test is skipped, or fails if the
+// environment variable CI or LOCKER_REQUIRE_SERVERS is set: a run that is meant to prove something
+// must not pass by leaving it out.
+package testserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// Generous, for a loaded machine: a server that is ready is noticed within pollInterval.
+	readyTimeout = 30 * time.Second
+	goneTimeout  = 30 * time.Second
+	pollInterval = 2 * time.Millisecond
+	logTail      = 20 // lines
+)
+
+// process is one server program that may be started several times in a row. Its exported methods
+// are those of every server in this package.
+type process struct {
+	t    testing.TB
+	name string // for messages
+	path string
+	args []string
+	dir  string
+
+	cmd    *exec.Cmd
+	exited chan struct{} // closed when the process that cmd started is gone
+}
+
+// newProcess prepares program, which install tells people how to get. The caller sets args.
+func newProcess(t testing.TB, program, install string) *process {
+	t.Helper()
+	p := &process{t: t, name: program, path: lookup(t, program, install), dir: t.TempDir()}
+	// Registered after TempDir's own clean-up and so run before it: nobody writes into the
+	// directory that is being removed.
+	t.Cleanup(p.kill)
+	return p
+}
+
+// start runs the program and returns when ready returns nil. After an error nothing is running.
+func (p *process) start(ready func() error) error {
+	log, err := os.Create(p.logFile())
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(p.path, p.args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = p.dir, log, log, diesWithUs()
+
+	started, exited := make(chan error), make(chan struct{})
+	go func() {
+		// The parent that diesWithUs speaks of is the thread, not the process. This goroutine
+		// keeps its thread from before the start until the server is gone, and the Go runtime
+		// ends no thread that a goroutine is locked to; so the thread ends early only with the
+		// whole test process, and neither it nor the goroutine outlives the server.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		defer close(exited)
+		err := cmd.Start()
+		_ = log.Close()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	p.cmd, p.exited = cmd, exited
+	if err := p.awaitReady(ready); err != nil {
+		p.kill()
+		return err
+	}
+	return nil
+}
+
+func (p *process) awaitReady(ready func() error) error {
+	deadline := time.Now().Add(readyTimeout)
+	for {
+		err := ready()
+		switch {
+		case !p.running():
+			return &startError{p.cmd.ProcessState.String() + " before it was ready", p.tail()}
+		case err == nil:
+			return nil
+		case time.Now().After(deadline):
+			return &startError{fmt.Sprintf("not ready after %v: %v", readyTimeout, err), p.tail()}
+		}
+		select {
+		case <-p.exited:
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// Stop freezes the server (SIGSTOP): the kernel still accepts connections and data for it, and
+// nothing answers. It returns when all of the server's threads have stopped.
+func (p *process) Stop() {
+	p.t.Helper()
+	p.signal(sigStop)
+	for deadline := time.Now().Add(goneTimeout); !isStopped(p.cmd.Process.Pid); {
+		if !p.running() || time.Now().After(deadline) {
+			p.t.Fatalf("testserver: %s did not stop", p.name)
+		}
+		time.Sleep(pollInterval)
+	}
+}
+
+// Continue undoes Stop. The server then works through what has arrived meanwhile.
+func (p *process) Continue() {
+	p.t.Helper()
+	p.signal(sigCont)
+}
+
+// Kill ends the server as a crash would (SIGKILL) and waits until it is gone. It does nothing if
+// the server is not running.
+func (p *process) Kill() {
+	p.t.Helper()
+	p.kill()
+}
+
+// Terminate asks the server to shut down (SIGTERM) and waits until it has.
+func (p *process) Terminate() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(goneTimeout):
+		p.t.Fatalf("testserver: %s still runs %v after SIGTERM\n%s", p.name, goneTimeout, p.tail())
+	}
+}
+
+func (p *process) kill() {
+	if !p.running() {
+		return
+	}
+	// An error says that the process has ended meanwhile, and that is what is waited for.
+	_ = p.cmd.Process.Kill()
+	<-p.exited
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if !p.running() {
+		p.t.Fatalf("testserver: %s is not running, cannot send it %v", p.name, s)
+	}
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatalf("testserver: %s: sending %v: %v", p.name, s, err)
+	}
+}
+
+func (p *process) running() bool {
+	if p.cmd == nil {
+		return false
+	}
+	select {
+	case <-p.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *process) logFile() string { return filepath.Join(p.dir, p.name+".log") }
+
+// tail returns the last lines that the server wrote since it was last started.
+func (p *process) tail() string {
+	log, err := os.ReadFile(p.logFile())
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+	return strings.Join(lines[max(0, len(lines)-logTail):], "\n")
+}
+
+// startError says why a server did not become ready, with the end of its log.
+type startError struct{ reason, log string }
+
+func (e *startError) Error() string { return e.reason + "; its log ends:\n" + e.log }
+
+// isPortTaken reports whether a server could not start because somebody else has its port.
+// Go, Java and Redis all print the C library's message.
+func isPortTaken(err error) bool {
+	var failed *startError
+	return errors.As(err, &failed) && strings.Contains(failed.log, "ddress already in use") ||
+		errors.Is(err, syscall.EADDRINUSE)
+}
+
+// lookup finds program on the PATH, or else in the directory .bin that `make setup` fills at the
+// root of the repository.
+func lookup(t testing.TB, program, install string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err == nil {
+		return path
+	}
+	if dir, wdErr := os.Getwd(); wdErr == nil {
+		for ; ; dir = filepath.Dir(dir) {
+			if path, err := exec.LookPath(filepath.Join(dir, ".bin", program)); err == nil {
+				return path
+			}
+			if dir == filepath.Dir(dir) {
+				break
+			}
+		}
+	}
+	for _, required := range []string{"LOCKER_REQUIRE_SERVERS", "CI"} {
+		if os.Getenv(required) != "" {
+			t.Fatalf("testserver: %v; %s (required because %s is set)", err, install, required)
+		}
+	}
+	t.Skipf("testserver: %v; %s", err, install)
+	return ""
+}

@@ -1,0 +1,117 @@
+package testserver
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// certificates are files in the PEM format: an authority made for one test, and what it signed.
+type certificates struct {
+	ca, serverCert, serverKey, clientCert, clientKey string
+
+	clientConfig *tls.Config
+}
+
+// writeCertificates makes an authority and has it sign a certificate for a server at 127.0.0.1,
+// alias localhost, and one for a client. The authority's key is forgotten.
+func writeCertificates(dir string) (*certificates, error) {
+	c := &certificates{
+		ca:         filepath.Join(dir, "ca.crt"),
+		serverCert: filepath.Join(dir, "server.crt"),
+		serverKey:  filepath.Join(dir, "server.key"),
+		clientCert: filepath.Join(dir, "client.crt"),
+		clientKey:  filepath.Join(dir, "client.key"),
+	}
+	caKey, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	ca := template(1, "testserver authority")
+	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign
+	if err := sign(c.ca, ca, ca, caKey, caKey); err != nil {
+		return nil, err
+	}
+
+	server := template(2, "testserver server")
+	server.IPAddresses, server.DNSNames = []net.IP{net.IPv4(127, 0, 0, 1)}, []string{"localhost"}
+	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	if err := issue(c.serverCert, c.serverKey, server, ca, caKey); err != nil {
+		return nil, err
+	}
+	client := template(3, "testserver client")
+	client.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	if err := issue(c.clientCert, c.clientKey, client, ca, caKey); err != nil {
+		return nil, err
+	}
+	c.clientConfig, err = clientConfig(c)
+	return c, err
+}
+
+func clientConfig(c *certificates) (*tls.Config, error) {
+	pair, err := tls.LoadX509KeyPair(c.clientCert, c.clientKey)
+	if err != nil {
+		return nil, err
+	}
+	ca, err := os.ReadFile(c.ca)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		RootCAs:      roots,
+		ServerName:   "127.0.0.1", // tls.Client, unlike tls.Dial, does not take it from the address
+		MinVersion:   tls.VersionTLS12,
+	}, nil
+}
+
+func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+
+func template(serial int64, name string) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(serial),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(24 * time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+	}
+}
+
+// issue writes a new key, and a certificate for it that the authority signs.
+func issue(certFile, keyFile string, cert, ca *x509.Certificate, caKey *ecdsa.PrivateKey) error {
+	key, err := newKey()
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	if err := writePEM(keyFile, "PRIVATE KEY", der); err != nil {
+		return err
+	}
+	return sign(certFile, cert, ca, key, caKey)
+}
+
+func sign(file string, cert, ca *x509.Certificate, key, caKey *ecdsa.PrivateKey) error {
+	der, err := x509.CreateCertificate(rand.Reader, cert, ca, key.Public(), caKey)
+	if err != nil {
+		return err
+	}
+	return writePEM(file, "CERTIFICATE", der)
+}
+
+func writePEM(file, kind string, der []byte) error {
+	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+}
