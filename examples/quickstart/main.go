@@ -1,0 +1,172 @@
+// Quickstart shows what a lock does: two contenders, their fencing tokens, and a loss.
+//
+//	go run ./examples/quickstart                         # in memory
+//	go run ./examples/quickstart redis://localhost:6379  # on a server
+//
+// With -hold it takes one lock and keeps it, for a try in two terminals that share a server:
+//
+//	go run ./examples/quickstart -hold 20s redis://localhost:6379
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/go-locker/locker"
+	_ "github.com/go-locker/locker/memory" // mem://
+	_ "github.com/go-locker/locker/redis"  // redis:// and rediss://
+)
+
+func main() {
+	hold := flag.Duration("hold", 0, "take one lock, keep it this long, and show nothing else")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: quickstart [-hold 20s] [URL]   (default mem://quickstart)")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	url := "mem://quickstart"
+	if flag.NArg() > 0 {
+		url = flag.Arg(0)
+	}
+	if err := run(url, *hold); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(url string, hold time.Duration) error {
+	// Ctrl-C ends ctx; what is held is released on the way out.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	s := story{out: os.Stdout, start: time.Now()}
+	if hold > 0 {
+		return s.keep(ctx, url, hold)
+	}
+	return s.tell(ctx, url)
+}
+
+type story struct {
+	out   io.Writer
+	start time.Time
+}
+
+func (s story) say(who, format string, args ...any) {
+	fmt.Fprintf(s.out, "%5.2fs  %-6s %s\n", time.Since(s.start).Seconds(), who, fmt.Sprintf(format, args...))
+}
+
+// tell has two contenders share a lock as two processes would, each with a Client of its own.
+func (s story) tell(ctx context.Context, url string) error {
+	alice, err := locker.Open(ctx, url, locker.WithMetadata("alice"))
+	if err != nil {
+		return err
+	}
+	defer alice.Close()
+	bob, err := locker.Open(ctx, url, locker.WithMetadata("bob"))
+	if err != nil {
+		return err
+	}
+	defer bob.Close()
+
+	account := &account{}
+	const name = "orders/42"
+	ttl := locker.WithTTL(time.Second)
+	if err := s.handOver(ctx, alice.Mutex(name, ttl), bob.Mutex(name, ttl), account); err != nil {
+		return err
+	}
+	// Without renewal a hold ends like that of a process which was paused: when its TTL is over.
+	return s.loss(ctx, alice.Mutex(name, ttl, locker.WithoutRenewal()), bob.Mutex(name, ttl), account)
+}
+
+func (s story) handOver(ctx context.Context, alice, bob *locker.Mutex, account *account) error {
+	if err := alice.Lock(ctx); err != nil {
+		return err
+	}
+	s.say("alice", "holds %q, with fencing token %d", alice.Name(), alice.FencingToken())
+	if err := bob.TryLock(ctx); !errors.Is(err, locker.ErrHeld) {
+		return fmt.Errorf("bob's TryLock: want ErrHeld, got: %w", err)
+	}
+	s.say("bob", "tries, and is told that another holds it")
+
+	waited := make(chan error, 1)
+	go func() { waited <- bob.Lock(ctx) }()
+	s.say("bob", "waits for it")
+	s.say("alice", "works for longer than her TTL of 1s: the lock is renewed for her")
+	pause(ctx, 1500*time.Millisecond)
+	s.say("alice", "writes with her token: %v", account.write(alice.FencingToken(), "by alice"))
+	if err := alice.Unlock(context.WithoutCancel(ctx)); err != nil {
+		return err
+	}
+	s.say("alice", "unlocks")
+	if err := <-waited; err != nil {
+		return err
+	}
+	s.say("bob", "holds it now, with token %d, which is larger", bob.FencingToken())
+	s.say("bob", "writes with his token: %v", account.write(bob.FencingToken(), "by bob"))
+	s.say("bob", "unlocks")
+	return bob.Unlock(context.WithoutCancel(ctx))
+}
+
+func (s story) loss(ctx context.Context, alice, bob *locker.Mutex, account *account) error {
+	if err := alice.Lock(ctx); err != nil {
+		return err
+	}
+	stale := alice.FencingToken()
+	s.say("alice", "holds it again, with token %d, and pauses past her TTL", stale)
+	if err := bob.Lock(ctx); err != nil {
+		return err
+	}
+	s.say("bob", "gets it once her TTL is over, with token %d, and writes: %v",
+		bob.FencingToken(), account.write(bob.FencingToken(), "by bob"))
+	<-alice.Lost()
+	s.say("alice", "wakes and writes, as if she still held it: %v", account.write(stale, "by alice"))
+	s.say("alice", "unlocks, and is told: %v", alice.Unlock(context.WithoutCancel(ctx)))
+	s.say("bob", "unlocks; the account was last written %s", account.value)
+	return bob.Unlock(context.WithoutCancel(ctx))
+}
+
+// keep holds one lock for a while.
+func (s story) keep(ctx context.Context, url string, d time.Duration) error {
+	client, err := locker.Open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	m := client.Mutex("quickstart")
+	s.say("", "waiting for %q", m.Name())
+	err = m.Do(ctx, func(ctx context.Context) error {
+		s.say("", "holding it for %v, with token %d", d, m.FencingToken())
+		pause(ctx, d)
+		return context.Cause(ctx) // ErrLost, if that is why it ended
+	})
+	if err == nil {
+		s.say("", "released")
+	}
+	return err
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// account is a resource that checks fencing tokens: it refuses 0 and any below the largest seen.
+type account struct {
+	seen  uint64
+	value string
+}
+
+func (a *account) write(token uint64, value string) string {
+	if token == 0 || token < a.seen {
+		return "REFUSED, the token is stale"
+	}
+	a.seen, a.value = token, value
+	return "accepted"
+}

@@ -1,0 +1,243 @@
+package redisscript
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/clock"
+)
+
+// Runner is what the protocol needs of a client library.
+type Runner interface {
+	// Run runs a script on one key by its SHA, or by its source where the server does not have
+	// it. The reply is an int64, or a []any of them.
+	Run(ctx context.Context, s *Script, key string, args ...any) (any, error)
+
+	// RunAll is Run for many keys in one round trip. It returns a reply or an error for each.
+	RunAll(ctx context.Context, s *Script, calls []Call) []Reply
+
+	// NotRun says whether err proves that the script has not run, or that it returned err itself.
+	NotRun(err error) bool
+}
+
+// Call is a script's key and arguments.
+type Call struct {
+	Key  string
+	Args []any
+}
+
+// Reply is a script's reply, or its error.
+type Reply struct {
+	Value any
+	Err   error
+}
+
+// Driver grants leases by the scripts. It implements locker.Driver but for Close, which is the
+// adapter's own.
+type Driver struct {
+	runner Runner
+	server serverClock
+}
+
+// NewDriver makes a Driver that runs its scripts through r.
+func NewDriver(r Runner) *Driver { return &Driver{runner: r} }
+
+// Acquire tries once to take the lock, in one round trip.
+func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+	return d.acquire(ctx, req, 0)
+}
+
+// Propose implements locker.Proposer.
+func (d *Driver) Propose(ctx context.Context, req locker.Request, token uint64) (locker.Lease, error) {
+	if token == 0 || token >= 1<<53 {
+		return nil, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", locker.ErrUnsupported, token)
+	}
+	return d.acquire(ctx, req, token)
+}
+
+// What the acquire script returns first.
+const (
+	late    = -1
+	held    = 0
+	granted = 1
+)
+
+func (d *Driver) acquire(ctx context.Context, req locker.Request, token uint64) (locker.Lease, error) {
+	if err := d.CheckTTL(req.TTL); err != nil {
+		return nil, err
+	}
+	l := &lease{driver: d, key: Key(req.Name), owner: rand.Text()}
+	for range 2 {
+		sent := clock.Now()
+		reply, err := d.runner.Run(ctx, acquire, l.key,
+			l.owner, req.TTL.Milliseconds(), token, d.server.notAfter(ctx, sent, req.TTL), req.Metadata)
+		if err != nil {
+			if d.runner.NotRun(err) {
+				return nil, err
+			}
+			return l, err
+		}
+		status, value, now, err := parseAcquire(reply)
+		if err != nil {
+			return l, err
+		}
+		d.server.saw(now, sent)
+		switch status {
+		case granted:
+			l.token.Store(uint64(value))
+			l.lasts(sent, req.TTL)
+			return l, nil
+		case held:
+			return nil, locker.ErrHeld
+		}
+		// Late by an estimate of the server's clock that may be wrong: this reply has brought it up to date.
+	}
+	return nil, errors.New("the request reached the server after its time")
+}
+
+func parseAcquire(reply any) (status, value, now int64, err error) {
+	if r, ok := reply.([]any); ok && len(r) == 3 {
+		status, ok1 := r[0].(int64)
+		value, ok2 := r[1].(int64)
+		now, ok3 := r[2].(int64)
+		if ok1 && ok2 && ok3 && status >= late && status <= granted {
+			return status, value, now, nil
+		}
+	}
+	return 0, 0, 0, fmt.Errorf("unexpected reply to the acquire script: %v", reply)
+}
+
+// ExtendAll implements locker.BatchExtender.
+func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.Duration) []error {
+	errs := make([]error, len(leases))
+	calls := make([]Call, len(leases))
+	for i, x := range leases {
+		l := x.(*lease)
+		calls[i] = Call{Key: l.key, Args: []any{l.owner, ttl.Milliseconds()}}
+	}
+	sent := clock.Now()
+	for i, r := range d.runner.RunAll(ctx, extend, calls) {
+		errs[i] = lostUnlessOne(r.Value, r.Err)
+		if errs[i] == nil {
+			leases[i].(*lease).lasts(sent, ttl)
+		}
+	}
+	return errs
+}
+
+// CheckTTL refuses what Redis cannot express: parts of a millisecond.
+func (d *Driver) CheckTTL(ttl time.Duration) error {
+	if ttl%time.Millisecond != 0 {
+		return fmt.Errorf("%w: TTL %v: Redis takes whole milliseconds", locker.ErrUnsupported, ttl)
+	}
+	return nil
+}
+
+// Guarantees is what a Redis server promises.
+func (d *Driver) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
+		locker.Exclusive:      {Level: locker.Conditional, Condition: "while the server's clock is sane"},
+		locker.Failover:       {Level: locker.No, Condition: "replication is asynchronous, and a failover can lose the lock"},
+		locker.Fencing:        {Level: locker.Yes},
+		locker.FencingDurable: {Level: locker.Conditional, Condition: "while clocks are sane"},
+		locker.Ordered:        {Level: locker.No, Condition: "waiters poll"},
+		locker.Woken:          {Level: locker.No, Condition: "waiters poll"},
+	}
+}
+
+// lease is one owner: 128 random bits for each attempt to hold.
+type lease struct {
+	driver *Driver
+	key    string
+	owner  string
+	token  atomic.Uint64 // 0: the grant was not answered
+	until  atomic.Int64  // when it lapses, in nanoseconds since epoch
+}
+
+// epoch is what the times of leases and servers are counted from.
+var epoch = clock.Now()
+
+// lasts records that a request which was sent at sent made the lease last ttl. Requests may be
+// answered out of order.
+func (l *lease) lasts(sent time.Time, ttl time.Duration) {
+	until := int64(sent.Add(ttl).Sub(epoch))
+	for old := l.until.Load(); until > old && !l.until.CompareAndSwap(old, until); {
+		old = l.until.Load()
+	}
+}
+
+// Token implements locker.Lease.
+func (l *lease) Token() uint64 { return l.token.Load() }
+
+// Validity implements locker.Lease.
+func (l *lease) Validity() time.Duration {
+	return time.Duration(l.until.Load()) - clock.Since(epoch)
+}
+
+// Extend implements locker.Lease.
+func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
+	sent := clock.Now()
+	err := lostUnlessOne(l.driver.runner.Run(ctx, extend, l.key, l.owner, ttl.Milliseconds()))
+	if err == nil {
+		l.lasts(sent, ttl)
+	}
+	return err
+}
+
+// Release implements locker.Lease.
+func (l *lease) Release(ctx context.Context) error {
+	return lostUnlessOne(l.driver.runner.Run(ctx, release, l.key, l.owner, l.token.Load()))
+}
+
+// Raise implements locker.RaisableLease.
+func (l *lease) Raise(ctx context.Context, token uint64) error {
+	err := lostUnlessOne(l.driver.runner.Run(ctx, raise, l.key, l.owner, token))
+	if err == nil {
+		l.token.Store(token)
+	}
+	return err
+}
+
+func lostUnlessOne(reply any, err error) error {
+	if err != nil {
+		return err
+	}
+	switch n, ok := reply.(int64); {
+	case !ok:
+		return fmt.Errorf("unexpected reply to a script: %v", reply)
+	case n != 1:
+		return locker.ErrLost
+	default:
+		return nil
+	}
+}
+
+// serverClock estimates the server's clock, so that a take can carry a not-after by it: a request that
+// the network delivers after everyone has given up on it must not take the lock.
+type serverClock struct {
+	ahead atomic.Int64 // of ours, in µs, and at most one round trip too much; 0: not known
+}
+
+// saw takes in a reading of the server's clock, in a reply to a request that was sent at sent.
+func (s *serverClock) saw(now int64, sent time.Time) {
+	s.ahead.Store(now - sent.Sub(epoch).Microseconds())
+}
+
+// notAfter is when, by the server's clock in µs, nobody waits any more for the request that is
+// sent at sent; 0 if the server's clock is not known yet.
+func (s *serverClock) notAfter(ctx context.Context, sent time.Time, ttl time.Duration) int64 {
+	ahead := s.ahead.Load()
+	if ahead == 0 {
+		return 0
+	}
+	patience := ttl
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = min(patience, time.Until(deadline))
+	}
+	return ahead + (sent.Sub(epoch) + patience).Microseconds()
+}

@@ -1,0 +1,10 @@
+-- ARGV: owner, token. Returns 1 if token is now the hold's own, else 0.
+local lock = redis.call('HMGET', KEYS[1], 'owner', 'token')
+local token, last = tonumber(ARGV[2]), tonumber(lock[2])
+if lock[1] ~= ARGV[1] or redis.call('PTTL', KEYS[1]) <= KEEP or token < last or token >= 2^53 then
+  return 0
+end
+if token > last then
+  redis.call('HSET', KEYS[1], 'token', token)
+end
+return 1
