@@ -12,7 +12,7 @@ import (
 )
 
 // errNoAnswer ends an attempt that the backend has not answered.
-var errNoAnswer = errors.New("the backend has not answered within half the TTL")
+var errNoAnswer = errors.New("the backend has not answered in time")
 
 // drift is the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the Redis
 // documentation's description of Redlock.
@@ -61,9 +61,8 @@ func (m *Mutex) poll(ctx context.Context) (*Hold, error) {
 		case err == nil || errors.Is(err, ErrClosed):
 			return h, err
 		case ctx.Err() != nil:
-			// Not a failure of the backend's, unless it is all there is to tell.
-			if errors.Is(err, ErrHeld) || last == nil {
-				last = heard(err)
+			if said := heard(err); said != nil {
+				last = said
 			}
 			return nil, interrupted(ctx, last)
 		case errors.Is(err, ErrHeld):
@@ -124,6 +123,14 @@ func detached(ctx context.Context, timeout time.Duration) (context.Context, cont
 	return context.WithTimeoutCause(context.WithoutCancel(ctx), timeout, errNoAnswer)
 }
 
+// ownError is err, unless it merely says that ctx, a request's own, has ended: the user's has not.
+func ownError(ctx context.Context, err error) error {
+	if err != nil && err == ctx.Err() { //nolint:errorlint // one that wraps it has more to say
+		return errNoAnswer
+	}
+	return err
+}
+
 // errAbandoned is what call returns when ctx has ended before the answer came.
 var errAbandoned = errors.New("abandoned")
 
@@ -168,7 +175,7 @@ func (m *Mutex) call(
 			if a.lease != nil {
 				c.spawn(func() { c.cleanUp(a.lease, req.TTL) })
 			}
-			return nil, a.err
+			return nil, ownError(rctx, a.err)
 		}
 		if timeout == 0 {
 			sent = time.Time{} // the request that granted it was sent at some time of the wait
@@ -229,32 +236,37 @@ func remaining(lease Lease, ttl time.Duration, sent, now time.Time) time.Duratio
 // must have lapsed.
 func (c *Client) cleanUp(lease Lease, ttl time.Duration) {
 	if lease != nil {
-		c.release(lease, ttl, clock.Now().Add(ttl), nil)
+		_ = c.release(lease, ttl, clock.Now().Add(ttl), nil)
 	}
 }
 
 // foregroundTries is how many failed releases an Unlock waits for.
 const foregroundTries = 3
 
-// release gives a lease back, and tries again until the backend has answered, deadline has come or
-// the Client is closed. The outcome is sent to told, if that is not nil, as soon as it is known or
-// a few tries have failed.
-func (c *Client) release(lease Lease, ttl time.Duration, deadline time.Time, told chan<- error) {
+// release gives a lease back, and tries again until the backend has answered, deadline has come and
+// the lease is not known to go on, or the Client is closed. The outcome is sent to told, if that is not nil, as soon as it is known or
+// a few tries have failed. It returns the outcome of the last try.
+func (c *Client) release(lease Lease, ttl time.Duration, deadline time.Time, told chan<- error) error {
 	pause := min(max(ttl/100, time.Millisecond), 50*time.Millisecond)
 	for try := 1; ; try++ {
-		left := deadline.Sub(clock.Now())
-		ctx, cancel := context.WithTimeout(c.background, min(left, ttl/4))
-		err := lease.Release(ctx)
+		patience := ttl / 4
+		if left := deadline.Sub(clock.Now()); left > 0 {
+			patience = min(patience, left)
+		}
+		ctx, cancel := context.WithTimeout(c.background, patience)
+		err := ownError(ctx, lease.Release(ctx))
 		cancel()
 		answered := err == nil || errors.Is(err, ErrLost)
 		wait := pause/2 + rand.N(pause)
-		over := answered || left <= wait || c.background.Err() != nil
+		left := deadline.Sub(clock.Now())
+		late := left <= wait && lease.Validity() <= max(left, 0)+drift(ttl)
+		over := answered || late || c.background.Err() != nil
 		if told != nil && (over || try == foregroundTries) {
 			told <- err
 			told = nil
 		}
 		if over {
-			return
+			return err
 		}
 		t := time.NewTimer(wait)
 		select {

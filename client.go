@@ -4,13 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"github.com/go-locker/locker/internal/clock"
 )
 
-// closeTimeout bounds what Close waits for: releases, and calls that the backend has not answered.
-const closeTimeout = 5 * time.Second
+// closeTimeout bounds Close. The last of it, hurry, is for closing connections under calls that the
+// backend has not answered by then.
+const (
+	closeTimeout = 5 * time.Second
+	hurry        = time.Second
+)
 
 // Client takes locks at one backend. It may be used by several goroutines, and should be shared:
 // its holds are renewed together. Make one with [Open], with an adapter's New, or with [New].
@@ -48,6 +55,12 @@ func New(d Driver, opts ...Option) (*Client, error) {
 	}
 	if err := d.Guarantees().unmet(c.config.required); err != nil {
 		return nil, wrap("new", "", err)
+	}
+	if c.config.ttl == 0 {
+		c.config.ttl = defaultTTL
+		if own, ok := d.(TTLDefaulter); ok {
+			c.config.ttl = own.DefaultTTL()
+		}
 	}
 	if err := c.checkTTL(c.config.ttl); err != nil {
 		return nil, wrap("new", "", err)
@@ -116,16 +129,32 @@ func (c *Client) begin() error {
 	return nil
 }
 
+// warn logs what no caller hears of, in a goroutine of its own: a slow handler must not delay the
+// loss of other holds.
+func (c *Client) warn(msg string, args ...any) {
+	log := c.config.logger
+	if !log.Enabled(c.background, slog.LevelWarn) || c.begin() != nil {
+		return
+	}
+	go func() {
+		defer c.calls.Done()
+		log.Warn(msg, args...)
+	}()
+}
+
 func (c *Client) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
 }
 
-// within calls f, and returns when ctx ends whether or not f heeds it.
-func (c *Client) within(ctx context.Context, f func(context.Context) error) error {
+// within calls f, and returns when ctx ends if f has not.
+func (c *Client) within(ctx context.Context, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	answer := make(chan error, 1)
-	c.spawn(func() { answer <- f(ctx) })
+	c.spawn(func() { answer <- f() })
 	select {
 	case err := <-answer:
 		return err
@@ -156,22 +185,31 @@ func (c *Client) Close() error {
 	close(c.closing)
 	c.mu.Unlock()
 
-	deadline := time.NewTimer(closeTimeout)
-	defer deadline.Stop()
-	ctx, cancel := context.WithTimeout(c.background, closeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	errs := c.releaseAll(ctx)
-	answered := c.settled(deadline.C)
+	patience, cancel := context.WithTimeout(ctx, closeTimeout-hurry)
+	defer cancel()
+	errs := c.releaseAll(patience)
+	answered := c.settled(patience)
 	// What is still under way is given up: its contexts end, then its connections.
 	c.stop()
-	if err := c.driver.Close(); err != nil {
-		errs = append(errs, err)
-	}
-	if !answered {
-		errs = append(errs, errors.New("the backend has not answered every call within 5s"))
-		c.settled(time.After(time.Second))
+	errs = append(errs, c.closeDriver(ctx))
+	if !answered && !c.settled(ctx) {
+		errs = append(errs, fmt.Errorf("the backend has not answered every call within %v", closeTimeout))
 	}
 	return wrap("close", "", errors.Join(errs...))
+}
+
+// closeDriver closes the Driver, and leaves it alone with that when ctx ends.
+func (c *Client) closeDriver(ctx context.Context) error {
+	closed := make(chan error, 1)
+	go func() { closed <- c.driver.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the backend's client has not closed within %v", closeTimeout)
+	}
 }
 
 // releaseAll loses and releases every hold, a few at a time, until ctx ends.
@@ -180,24 +218,27 @@ func (c *Client) releaseAll(ctx context.Context) []error {
 	for _, h := range holds {
 		h.lose("the client is closed")
 	}
-	failed := forEach(holds, func(h *Hold) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		err := c.within(ctx, h.lease.Release)
-		if errors.Is(err, ErrLost) {
-			return nil
-		}
-		return err
-	})
+	errs := make([]error, len(holds))
+	slots := make(chan struct{}, 32)
+	var wg sync.WaitGroup
 	for i, h := range holds {
-		failed[i] = wrap("unlock", h.name, failed[i])
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			err := c.within(ctx, func() error {
+				return c.release(h.lease, h.ttl, clock.Now().Add(closeTimeout), nil)
+			})
+			if !errors.Is(err, ErrLost) {
+				errs[i] = wrap("unlock", h.name, err)
+			}
+		})
 	}
-	return failed
+	wg.Wait()
+	return errs
 }
 
-// settled waits until every call and goroutine has ended, or for giveUp.
-func (c *Client) settled(giveUp <-chan time.Time) bool {
+// settled waits until every call and goroutine has ended, or ctx.
+func (c *Client) settled(ctx context.Context) bool {
 	done := make(chan struct{})
 	go func() {
 		c.calls.Wait()
@@ -206,24 +247,7 @@ func (c *Client) settled(giveUp <-chan time.Time) bool {
 	select {
 	case <-done:
 		return true
-	case <-giveUp:
+	case <-ctx.Done():
 		return false
 	}
-}
-
-// forEach calls f on each item, at most concurrency at a time, and returns the errors in order.
-func forEach[T any](items []T, f func(T) error) []error {
-	const concurrency = 32
-	errs := make([]error, len(items))
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, concurrency)
-	for i, item := range items {
-		slots <- struct{}{}
-		wg.Go(func() {
-			errs[i] = f(item)
-			<-slots
-		})
-	}
-	wg.Wait()
-	return errs
 }

@@ -9,8 +9,8 @@ import (
 // renewal, loss, polling, clean-up and the wrapping of errors are the core's, so that a Driver is
 // about its backend alone. A Driver may be used by several goroutines.
 //
-// A Driver that can do more says so by implementing [Queuer], [BatchExtender], [Proposer] or
-// [TTLChecker].
+// A Driver that can do more says so by implementing [Queuer], [BatchExtender], [Proposer],
+// [TTLChecker] or [TTLDefaulter].
 type Driver interface {
 	// Acquire tries once to take req.Name for req.TTL.
 	//
@@ -18,15 +18,18 @@ type Driver interface {
 	//     random owner, and never finds that it holds already.
 	//  2. It returns an error that matches ErrHeld rather than wait for another owner.
 	//  3. Taking the lease and setting its TTL are one atomic step at the backend.
-	//  4. The token rises with every grant of the name, and is minted in that step or later,
-	//     under the lease; never before it.
-	//  5. ctx bounds the call, not the lease. Where the client library does not heed ctx the core
-	//     stops waiting by itself, and releases a lease that arrives later.
-	//  6. If the outcome is unknown (a lost reply, a time-out), it returns the lease it may have
-	//     taken beside the error, and the core releases that until the backend has answered
-	//     or the TTL has passed. A nil Lease says that the backend took nothing.
-	//  7. An outage is the client library's error, never ErrHeld. A TTL that the backend cannot
-	//     honour exactly is ErrUnsupported.
+	//  4. The token rises with every grant of the name. It is minted in that step, or later under
+	//     the lease, or with a place in a queue that grants in the order of its tokens; never
+	//     before that.
+	//  5. ctx bounds the call, not the lease, and ends when the call returns: what is to go on
+	//     needs a context of its own, see [context.WithoutCancel]. Where the client library does
+	//     not heed ctx the core stops waiting by itself, and releases a lease that arrives later.
+	//  6. If anything may have been taken (the reply was lost, a minority has granted) it returns the
+	//     lease beside the error, also beside ErrHeld. The core releases that until the
+	//     backend has answered or the TTL has passed, and calls no other method of it but
+	//     Validity. A nil Lease says that the backend took nothing.
+	//  7. An outage is the client library's error: never ErrHeld, ErrLost or ErrNotHeld. A TTL that
+	//     the backend cannot honour exactly is ErrUnsupported.
 	Acquire(ctx context.Context, req Request) (Lease, error)
 
 	// Guarantees is what the backend promises, and under which condition.
@@ -46,21 +49,25 @@ type Request struct {
 
 // Lease is one grant. Its methods act only for its own owner, in one atomic step at the backend, or
 // return an error that matches ErrLost. They may be called by several goroutines at once, Extend and
-// Release included: of an Extend that arrives after Release nothing remains.
+// Release included: of an Extend that arrives after Release nothing remains. Token and Validity make no
+// request and do not block.
 type Lease interface {
 	// Token is the fencing token, at least 1; the same for the life of the lease.
 	Token() uint64
 
 	// Validity is how much of the TTL is left now, counted from before the request that granted
 	// or last extended the lease was sent; for a session that many leases share, from its last
-	// confirmed contact. The allowance for drift is taken off by the core.
+	// confirmed contact. The allowance for drift is taken off by the core. As long as it is
+	// above 0 the core goes on trying to release what is to be released.
 	Validity() time.Duration
 
-	// Extend makes the lease last ttl from now. It never revives a lease that has lapsed.
+	// Extend makes the lease last ttl, which is that of its Request, from now. It never revives
+	// a lease that has lapsed.
 	Extend(ctx context.Context, ttl time.Duration) error
 
 	// Release gives the lease back. Sent again after a lost reply it succeeds; where that
-	// cannot be told from a lease that had lapsed, it returns ErrLost.
+	// cannot be told from a lease that had lapsed, it returns ErrLost. The core also calls it
+	// for a hold that lapsed here while its lease goes on, as that of a shared session does.
 	Release(ctx context.Context) error
 }
 
@@ -71,10 +78,11 @@ type Queuer interface {
 
 	// AcquireQueued waits in the backend's queue until the lease is granted or ctx is done, under
 	// the obligations of Acquire but for 2. No request of it may take longer than TTL/2. It calls
-	// answered with ErrHeld each time the backend says that the lease is another's, and with
-	// the client's error each time a request fails. It rides out failures for at most TTL/2
-	// after the last answer, and returns the error then. The waiter leaves the queue however the
-	// call ends; a lease that is granted to it while it leaves is returned or released.
+	// answered with ErrHeld each time the backend says that the lease is another's, also when a
+	// look shows that it still is, and with the client's error each time a request fails. It
+	// rides out failures for at most TTL/2 after the last answer, and returns the error then.
+	// The waiter leaves the queue however the call ends, if need be by returning its lease
+	// beside the error, which the core releases.
 	AcquireQueued(ctx context.Context, req Request, answered func(error)) (Lease, error)
 }
 
@@ -92,19 +100,24 @@ type BatchExtender interface {
 type Proposer interface {
 	Driver
 
-	// Propose is Acquire with a token of the caller's choice. The Lease's Token is token if the
+	// Propose is Acquire with a token of the caller's choice. The lease's Token is token if the
 	// node accepted it, which it does only in the step that grants the lease and only if the token
-	// is larger than any it has accepted before; else a larger one, above which the caller may
-	// raise it. A denied Propose changes nothing. The Lease is a RaisableLease.
-	Propose(ctx context.Context, req Request, token uint64) (Lease, error)
+	// is larger than any it has accepted before; else a larger one, to which the caller may raise
+	// the others. A denied Propose changes nothing.
+	Propose(ctx context.Context, req Request, token uint64) (RaisableLease, error)
+
+	// Address is the host:port of the server, without credentials: the same server must not be
+	// two nodes of one quorum. It is empty if it is not known, or not one server.
+	Address() string
 }
 
 // RaisableLease is a Lease whose token can be raised while it lasts.
 type RaisableLease interface {
 	Lease
 
-	// Raise makes token the lease's own if it is that already, or larger than any token that
-	// the node has accepted, and the lease still lasts; else it returns ErrLost.
+	// Raise makes token the lease's own, and from then on its Token, if it is that already or
+	// larger than any that the node has accepted; else, or if the lease has ended, it returns
+	// ErrLost. With a token no smaller than Token, ErrLost says that the lease has ended.
 	Raise(ctx context.Context, token uint64) error
 }
 
@@ -113,7 +126,7 @@ type LossNotifier interface {
 	Lease
 
 	// NotifyLost has f called once, and soon, when the lease has ended without Release. It is
-	// called at most once on a lease, and f does not block.
+	// called at most once on a lease. f does not block, and calls no method of a Lease.
 	NotifyLost(f func())
 }
 
@@ -124,4 +137,11 @@ type TTLChecker interface {
 	// CheckTTL makes no request, and returns an error that matches ErrUnsupported and names
 	// what would do, for a TTL that the backend cannot honour exactly.
 	CheckTTL(ttl time.Duration) error
+}
+
+// TTLDefaulter is a Driver with a TTL of its own for those who chose none, as a negotiated session
+// time-out is. Without it that is 30 s.
+type TTLDefaulter interface {
+	Driver
+	DefaultTTL() time.Duration
 }

@@ -27,6 +27,8 @@ type Hold struct {
 	renewAt  time.Time // when the next renewal is due
 	onLoss   func()    // called once, after lost is closed
 
+	givenBack bool // see giveBack
+
 	// The renewer's own, guarded by its mutex.
 	due   time.Time // when the hold must be looked after
 	place int       // in the renewer's heap; -1: not in it
@@ -62,7 +64,7 @@ func (h *Hold) start(now time.Time, left time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.deadline = now.Add(left)
-	h.renewAt = renewal(now, h.ttl)
+	h.renewAt = renewal(h.deadline, h.ttl)
 	return h.client.schedule(h, now, h.nextEvent())
 }
 
@@ -94,7 +96,8 @@ func (h *Hold) isLost() bool {
 // lapse is the reason for the loss of a hold that nobody extended in time.
 const lapse = "it lapsed"
 
-// lose ends the hold before its Unlock, if it still lasts, and tells everyone who listens.
+// lose ends the hold before its Unlock, if it still lasts, and tells everyone who listens. It does
+// not block, and may be called by any goroutine.
 func (h *Hold) lose(why string) {
 	h.mu.Lock()
 	if h.state != held {
@@ -109,7 +112,34 @@ func (h *Hold) lose(why string) {
 	if onLoss != nil {
 		onLoss()
 	}
-	h.client.config.logger.Warn("lock lost", "name", h.name, "token", h.token, "why", why)
+	h.client.warn("lock lost", "name", h.name, "token", h.token, "why", why)
+	if why == lapse {
+		time.AfterFunc(drift(h.ttl), h.abandon)
+	}
+}
+
+// abandon releases a lapsed hold whose lease goes on, as that of a session does which others share:
+// nobody may ever unlock it. Others lapse at the backend by themselves.
+func (h *Hold) abandon() {
+	c := h.client
+	if c.begin() != nil {
+		return
+	}
+	defer c.calls.Done()
+	if h.lease.Validity() > 0 {
+		h.giveBack()
+	}
+}
+
+// giveBack releases a lost hold whose lease may go on at the backend, once.
+func (h *Hold) giveBack() {
+	h.mu.Lock()
+	again := h.givenBack
+	h.givenBack = true
+	h.mu.Unlock()
+	if !again {
+		h.client.cleanUp(h.lease, h.ttl)
+	}
 }
 
 // notifyLost has f called when the hold is lost, or now if it is already. It is called once.
@@ -187,22 +217,26 @@ func (h *Hold) extended(sent time.Time, err error, wanted bool) error {
 	if !h.alive() {
 		err := h.ended()
 		if errors.Is(err, ErrLost) {
-			h.client.spawn(func() { h.client.cleanUp(h.lease, h.ttl) })
+			h.client.spawn(h.giveBack)
 		}
 		return err
 	}
 	if !wanted {
 		return nil
 	}
+	now := clock.Now()
+	deadline := now.Add(remaining(h.lease, h.ttl, sent, now)) // asks the lease, so not under h.mu
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := clock.Now()
 	if h.state != held || !now.Before(h.deadline) {
 		return ErrLost // in this very moment
 	}
-	if d := now.Add(remaining(h.lease, h.ttl, sent, now)); d.After(h.deadline) {
-		h.deadline = d
-		h.renewAt = renewal(now, h.ttl)
+	if deadline.After(h.deadline) {
+		h.deadline = deadline
+		h.renewAt = renewal(deadline, h.ttl)
+		if soon := now.Add(h.ttl / retriesPerTTL); h.renewAt.Before(soon) {
+			h.renewAt = soon // a slow or stingy backend is not to be asked without a pause
+		}
 	}
 	h.client.schedule(h, now, h.nextEvent())
 	return nil
@@ -226,7 +260,7 @@ func (h *Hold) unlock(ctx context.Context) error {
 	if err != nil {
 		if errors.Is(err, ErrLost) {
 			// It may last at the backend, if only the reply to a renewal was lost.
-			c.spawn(func() { c.cleanUp(h.lease, h.ttl) })
+			c.spawn(h.giveBack)
 		}
 		return err
 	}

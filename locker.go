@@ -33,6 +33,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 )
 
 // Locker is one name, held by at most one holder among many processes, as far as the backend's
@@ -99,7 +100,7 @@ type Error struct {
 	Err  error
 }
 
-// shownName is how much of a name an error shows, in bytes: a name may be of any length.
+// shownName is how many characters of a name an error shows: a name may be of any length.
 const shownName = 80
 
 // Error is the message in one line.
@@ -107,7 +108,7 @@ func (e *Error) Error() string {
 	switch {
 	case e.Name == "":
 		return fmt.Sprintf("locker: %s: %v", e.Op, e.Err)
-	case len(e.Name) > shownName:
+	case utf8.RuneCountInString(e.Name) > shownName:
 		return fmt.Sprintf("locker: %s %.*q…: %v", e.Op, shownName, e.Name, e.Err)
 	default:
 		return fmt.Sprintf("locker: %s %q: %v", e.Op, e.Name, e.Err)

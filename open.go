@@ -112,6 +112,9 @@ func openClient(ctx context.Context, rawURL string, opts []Option) (*Client, err
 	if err != nil {
 		return nil, err
 	}
+	if d == nil {
+		return nil, fmt.Errorf("the package of %s:// returned no Driver", u.Scheme)
+	}
 	if len(u.Query) > 0 {
 		_ = d.Close()
 		return nil, fmt.Errorf("%s:// does not know the parameter %q", u.Scheme, slices.Min(slices.Collect(maps.Keys(u.Query))))

@@ -37,10 +37,12 @@ type settings struct {
 	metadata   string
 }
 
+// defaultTTL is the TTL where neither the user nor the Driver has one.
+const defaultTTL = 30 * time.Second
+
 func defaults() config {
 	return config{
 		settings: settings{
-			ttl:        30 * time.Second,
 			renew:      true,
 			backoffMin: 10 * time.Millisecond,
 			backoffMax: 250 * time.Millisecond,
@@ -59,7 +61,8 @@ type mutexOption func(*settings) error
 func (f mutexOption) applyClient(c *config) error  { return f(&c.settings) }
 func (f mutexOption) applyMutex(s *settings) error { return f(s) }
 
-// WithTTL sets how long a hold lasts unless it is extended. The default is 30 s. A TTL that the
+// WithTTL sets how long a hold lasts unless it is extended. The default is 30 s, or
+// what the backend's package says. A TTL that the
 // backend cannot honour exactly is ErrUnsupported, and so is one below about 5 ms, of which the
 // allowance for drift (TTL/100 + 2 ms) would leave less than half.
 //

@@ -25,9 +25,10 @@ const (
 // after the resume.
 const lookAgain = time.Second
 
-// renewal is when a hold that was granted or extended at now is to be renewed.
-func renewal(now time.Time, ttl time.Duration) time.Time {
-	due := now.Add(ttl / renewalsPerTTL)
+// renewal is when a hold that lasts until deadline is to be renewed: TTL/3 after the request that
+// granted or extended it was sent, however long the reply took.
+func renewal(deadline time.Time, ttl time.Duration) time.Time {
+	due := deadline.Add(-ttl * (renewalsPerTTL - 1) / renewalsPerTTL)
 	return due.Add(-time.Duration(due.UnixNano() % max(int64(ttl/gridPerTTL), 1)))
 }
 
@@ -110,7 +111,8 @@ func (c *Client) tick() {
 	}
 }
 
-// takeDue takes the holds off the heap that are due, and sets the timer for the others.
+// takeDue returns the holds that are due. They stay on the heap, where Close finds them, until
+// whoever looks after them schedules what comes next.
 func (c *Client) takeDue(now time.Time) []*Hold {
 	r := &c.renewer
 	r.mu.Lock()
@@ -118,7 +120,10 @@ func (c *Client) takeDue(now time.Time) []*Hold {
 	r.wake = time.Time{}
 	var due []*Hold
 	for len(r.holds) > 0 && !r.holds[0].due.After(now) {
-		due = append(due, heap.Pop(&r.holds).(*Hold))
+		h := r.holds[0]
+		due = append(due, h)
+		h.due = now.Add(lookAgain)
+		heap.Fix(&r.holds, 0)
 	}
 	c.setTimer(now)
 	return due
@@ -140,17 +145,19 @@ func (h *Hold) renewalDue(now time.Time) bool {
 	return due
 }
 
-// renew extends holds of one TTL, in as few round trips as the Driver can.
+// renew extends holds of one TTL: in as few round trips as the Driver can, or else all at once, for one
+// that hangs must not keep the others waiting.
 func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 	ctx, cancel := context.WithTimeout(c.background, ttl/attemptsPerTTL)
 	defer cancel()
 	d, ok := c.driver.(BatchExtender)
 	if !ok || len(holds) == 1 {
-		forEach(holds, func(h *Hold) error {
-			sent := clock.Now()
-			h.renewalAnswered(sent, h.lease.Extend(ctx, ttl))
-			return nil
-		})
+		sent := clock.Now()
+		var answered sync.WaitGroup
+		for _, h := range holds {
+			answered.Go(func() { h.renewalAnswered(sent, h.lease.Extend(ctx, ttl)) })
+		}
+		answered.Wait()
 		return
 	}
 	leases := make([]Lease, len(holds))
@@ -174,7 +181,7 @@ func (h *Hold) renewalAnswered(sent time.Time, err error) {
 	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrNotHeld) {
 		return
 	}
-	h.client.config.logger.Warn("lock not renewed", "name", h.name, "token", h.token, "err", err)
+	h.client.warn("lock not renewed", "name", h.name, "token", h.token, "err", err)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.state != held {

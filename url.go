@@ -29,13 +29,13 @@ func (u *URL) Take(parameter string) (value string, ok bool) {
 }
 
 // String is the URL with xxxxx in place of a password.
-func (u *URL) String() string {
+func (u URL) String() string {
 	whole := url.URL{Scheme: u.Scheme, User: u.User, Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: u.Query.Encode()}
 	return whole.Redacted()
 }
 
 // GoString is String, so that no way of printing a URL shows the password.
-func (u *URL) GoString() string { return u.String() }
+func (u URL) GoString() string { return u.String() }
 
 // parseURL takes rawURL apart: package url knows no lists of hosts, and its errors show the password.
 // For the same reason no error here shows a piece of the URL that might be part of one: a

@@ -61,7 +61,7 @@ func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.owned = rdb
+	d.owned = true
 	return d, nil
 }
 

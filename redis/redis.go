@@ -57,7 +57,8 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 // [locker.TTLChecker].
 type Driver struct {
 	*redisscript.Driver
-	owned goredis.UniversalClient // what Close closes; nil: rdb is the caller's
+	rdb   goredis.UniversalClient
+	owned bool // made by Open, and closed by Close
 }
 
 var (
@@ -71,15 +72,23 @@ func NewDriver(rdb goredis.UniversalClient) (*Driver, error) {
 	if rdb == nil || reflect.ValueOf(rdb).IsNil() {
 		return nil, &locker.Error{Op: "new", Err: errors.New("nil redis client")}
 	}
-	return &Driver{Driver: redisscript.NewDriver(runner{rdb})}, nil
+	return &Driver{Driver: redisscript.NewDriver(runner{rdb}), rdb: rdb}, nil
 }
 
 // Close closes the go-redis client if Open made it.
 func (d *Driver) Close() error {
-	if d.owned == nil {
+	if !d.owned {
 		return nil
 	}
-	return d.owned.Close()
+	return d.rdb.Close()
+}
+
+// Address is the server's host:port, and empty where the client talks to several.
+func (d *Driver) Address() string {
+	if c, ok := d.rdb.(*goredis.Client); ok {
+		return c.Options().Addr
+	}
+	return ""
 }
 
 // runner runs scripts through go-redis.

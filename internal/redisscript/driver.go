@@ -53,7 +53,7 @@ func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 }
 
 // Propose implements locker.Proposer.
-func (d *Driver) Propose(ctx context.Context, req locker.Request, token uint64) (locker.Lease, error) {
+func (d *Driver) Propose(ctx context.Context, req locker.Request, token uint64) (locker.RaisableLease, error) {
 	if token == 0 || token >= 1<<53 {
 		return nil, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", locker.ErrUnsupported, token)
 	}
@@ -67,7 +67,7 @@ const (
 	granted = 1
 )
 
-func (d *Driver) acquire(ctx context.Context, req locker.Request, token uint64) (locker.Lease, error) {
+func (d *Driver) acquire(ctx context.Context, req locker.Request, token uint64) (locker.RaisableLease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
