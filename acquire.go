@@ -20,99 +20,140 @@ func drift(ttl time.Duration) time.Duration {
 	return ttl/100 + 2*time.Millisecond
 }
 
-// acquire contends for the lock as one contender: until ctx ends if wait is set, else once.
-func (m *Mutex) acquire(ctx context.Context, wait bool) (*Hold, error) {
+// contender is one Lock, or one attempt to.
+type contender struct {
+	*Mutex
+	ctx context.Context
+
+	// lost, if not nil, ends the contention when it is closed: the Mutex's own hold was lost.
+	lost <-chan struct{}
+}
+
+// acquire contends for the lock: until ctx ends if wait is set, else once.
+func (m *Mutex) acquire(ctx context.Context, wait bool, lost <-chan struct{}) (*Hold, error) {
 	if m.invalid != nil {
 		return nil, m.invalid
 	}
 	if ctx.Err() != nil {
 		return nil, interrupted(ctx, nil)
 	}
-	c := m.client
-	if err := c.begin(); err != nil {
+	if err := m.client.begin(); err != nil {
 		return nil, err
 	}
-	defer c.calls.Done()
-	queuer, queues := c.driver.(Queuer)
+	defer m.client.calls.Done()
+	c := contender{Mutex: m, ctx: ctx, lost: lost}
+	queuer, queues := m.client.driver.(Queuer)
 	switch {
 	case !wait:
-		h, err := m.attempt(ctx)
-		if err != nil && ctx.Err() != nil {
-			return nil, interrupted(ctx, heard(err))
-		}
-		return h, err
+		return c.once()
 	case queues:
-		return m.queue(ctx, queuer)
+		return c.queue(queuer)
 	default:
-		return m.poll(ctx)
+		return c.poll()
 	}
+}
+
+// over is why the contention has ended, if it has; last is the latest that the backend said.
+func (c *contender) over(last error) error {
+	if c.ctx.Err() != nil {
+		return interrupted(c.ctx, last)
+	}
+	select {
+	case <-c.client.open.Done():
+		return ErrClosed
+	case <-c.lost:
+		return ErrLost
+	default:
+		return nil
+	}
+}
+
+// errAbandoned is what call and sleep return when the contention was over before they were done.
+var errAbandoned = errors.New("abandoned")
+
+// latest is err, or last if the backend had no part in err.
+func latest(err, last error) error {
+	if errors.Is(err, errAbandoned) {
+		return last
+	}
+	return err
+}
+
+func (c *contender) once() (*Hold, error) {
+	h, err := c.attempt()
+	if err == nil {
+		return h, nil
+	}
+	if over := c.over(latest(err, nil)); over != nil {
+		return nil, over
+	}
+	return nil, err
 }
 
 // poll attempts again and again, with a pause that grows, and differs from waiter to waiter.
-func (m *Mutex) poll(ctx context.Context) (*Hold, error) {
+func (c *contender) poll() (*Hold, error) {
 	var (
 		last     error     // the latest that the backend said, or failed with
 		answered time.Time // when it last said that the lock is another's
-		pause    = m.settings.backoffMin
+		pause    = c.settings.backoffMin
 	)
 	for {
-		h, err := m.attempt(ctx)
+		h, err := c.attempt()
+		if err == nil {
+			return h, nil
+		}
+		last = latest(err, last)
+		if over := c.over(last); over != nil {
+			return nil, over
+		}
 		switch {
-		case err == nil || errors.Is(err, ErrClosed):
-			return h, err
-		case ctx.Err() != nil:
-			if said := heard(err); said != nil {
-				last = said
-			}
-			return nil, interrupted(ctx, last)
 		case errors.Is(err, ErrHeld):
 			answered = clock.Now()
-		case answered.IsZero() || clock.Since(answered) > m.settings.ttl/2:
+		case clock.Since(answered) > c.settings.ttl/2:
 			return nil, err // a waiter rides out a short outage, and no other
 		}
-		last = err
-		if err := m.client.sleep(ctx, pause/2+rand.N(pause/2+1)); err != nil {
-			if errors.Is(err, ErrClosed) {
-				return nil, err
-			}
-			return nil, interrupted(ctx, last)
+		if err := c.sleep(pause/2 + rand.N(pause/2+1)); err != nil {
+			return nil, c.over(last)
 		}
-		pause = min(2*pause, m.settings.backoffMax)
+		pause = min(2*pause, c.settings.backoffMax)
 	}
 }
 
-// sleep waits for d, for the end of ctx or for Close.
-func (c *Client) sleep(ctx context.Context, d time.Duration) error {
+func (c *contender) sleep(d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-c.closing:
-		return ErrClosed
+	case <-c.ctx.Done():
+	case <-c.client.open.Done():
+	case <-c.lost:
 	}
+	return errAbandoned
 }
 
 // queue waits in the backend's own queue.
-func (m *Mutex) queue(ctx context.Context, q Queuer) (*Hold, error) {
-	var last atomic.Pointer[error]
-	h, err := m.call(ctx, 0, func(ctx context.Context, req Request) (Lease, error) {
-		return q.AcquireQueued(ctx, req, func(err error) { last.Store(&err) })
+func (c *contender) queue(q Queuer) (*Hold, error) {
+	var said atomic.Pointer[error]
+	h, err := c.call(0, func(ctx context.Context, req Request) (Lease, error) {
+		return q.AcquireQueued(ctx, req, func(err error) { said.Store(&err) })
 	})
-	if err == nil || ctx.Err() == nil {
-		return h, err
+	if err == nil {
+		return h, nil
 	}
-	if said := last.Load(); said != nil {
-		return nil, interrupted(ctx, *said)
+	last := latest(err, nil)
+	if p := said.Load(); p != nil {
+		last = *p
 	}
-	return nil, interrupted(ctx, heard(err))
+	if over := c.over(last); over != nil {
+		return nil, over
+	}
+	return nil, err
 }
 
 // attempt tries once, for at most half a TTL.
-func (m *Mutex) attempt(ctx context.Context) (*Hold, error) {
-	return m.call(ctx, m.settings.ttl/2, m.client.driver.Acquire)
+func (c *contender) attempt() (*Hold, error) {
+	return c.call(c.settings.ttl/2, c.client.driver.Acquire)
 }
 
 // detached is ctx without its end, but with a timeout if that is not 0.
@@ -131,28 +172,21 @@ func ownError(ctx context.Context, err error) error {
 	return err
 }
 
-// errAbandoned is what call returns when ctx has ended before the answer came.
-var errAbandoned = errors.New("abandoned")
-
-// heard is err, if the backend had a part in it.
-func heard(err error) error {
-	if errors.Is(err, errAbandoned) {
-		return nil
-	}
-	return err
-}
+// leaving is how long a waiter that gives up is given to leave its queue, so that it is gone when
+// Lock returns, where leaving takes no request.
+const leaving = time.Millisecond
 
 // call has acquire make a request in a goroutine, so that ctx bounds it whether or not the client
-// library heeds ctx. Whatever it may have taken is the caller's hold, or is released again.
+// library heeds ctx. Whatever it may have taken becomes a hold, or is released again.
 // A timeout of 0 is none: the request waits in a queue.
-func (m *Mutex) call(
-	ctx context.Context, timeout time.Duration, acquire func(context.Context, Request) (Lease, error),
+func (c *contender) call(
+	timeout time.Duration, acquire func(context.Context, Request) (Lease, error),
 ) (*Hold, error) {
-	c := m.client
-	req := Request{Name: m.qualified, Metadata: m.settings.metadata, TTL: m.settings.ttl}
+	client, ttl := c.client, c.settings.ttl
+	req := Request{Name: c.qualified, Metadata: c.settings.metadata, TTL: ttl}
 	// The request does not share ctx's deadline: a client library that closes its connection
 	// at a deadline would turn the end of ctx into a failure of the backend.
-	rctx, cancel := detached(ctx, timeout)
+	rctx, cancel := detached(c.ctx, timeout)
 	defer cancel()
 
 	type answer struct {
@@ -160,34 +194,50 @@ func (m *Mutex) call(
 		err   error
 	}
 	answers := make(chan answer) // unbuffered: an answer reaches the caller, or is seen to have missed it
+	var gone chan struct{}
+	if timeout == 0 {
+		gone = make(chan struct{})
+	}
 	sent := clock.Now()
-	c.spawn(func() {
+	client.spawn(func() {
 		lease, err := acquire(rctx, req)
+		if gone != nil {
+			close(gone)
+		}
 		select {
 		case answers <- answer{lease, err}:
 		case <-rctx.Done():
-			c.cleanUp(lease, req.TTL)
+			client.cleanUp(lease, ttl)
 		}
 	})
 	select {
 	case a := <-answers:
 		if a.err != nil {
 			if a.lease != nil {
-				c.spawn(func() { c.cleanUp(a.lease, req.TTL) })
+				client.spawn(func() { client.cleanUp(a.lease, ttl) })
 			}
 			return nil, ownError(rctx, a.err)
 		}
 		if timeout == 0 {
 			sent = time.Time{} // the request that granted it was sent at some time of the wait
 		}
-		return m.admit(a.lease, sent)
-	case <-ctx.Done():
-		return nil, errAbandoned
-	case <-c.closing:
-		return nil, ErrClosed
+		return c.admit(a.lease, sent)
+	case <-c.ctx.Done():
+	case <-client.open.Done():
+	case <-c.lost:
 	case <-rctx.Done():
 		return nil, errNoAnswer
 	}
+	cancel()
+	if gone != nil {
+		grace := time.NewTimer(leaving)
+		defer grace.Stop()
+		select {
+		case <-gone:
+		case <-grace.C:
+		}
+	}
+	return nil, errAbandoned
 }
 
 // admit makes a hold of a lease that was asked for at sent (zero: the lease alone knows), or gives it
@@ -230,50 +280,4 @@ func remaining(lease Lease, ttl time.Duration, sent, now time.Time) time.Duratio
 		left = min(left, ttl-now.Sub(sent))
 	}
 	return left - drift(ttl)
-}
-
-// cleanUp releases what an attempt may have taken, until the backend has answered or the lease
-// must have lapsed.
-func (c *Client) cleanUp(lease Lease, ttl time.Duration) {
-	if lease != nil {
-		_ = c.release(lease, ttl, clock.Now().Add(ttl), nil)
-	}
-}
-
-// foregroundTries is how many failed releases an Unlock waits for.
-const foregroundTries = 3
-
-// release gives a lease back, and tries again until the backend has answered, deadline has come and
-// the lease is not known to go on, or the Client is closed. The outcome is sent to told, if that is not nil, as soon as it is known or
-// a few tries have failed. It returns the outcome of the last try.
-func (c *Client) release(lease Lease, ttl time.Duration, deadline time.Time, told chan<- error) error {
-	pause := min(max(ttl/100, time.Millisecond), 50*time.Millisecond)
-	for try := 1; ; try++ {
-		patience := ttl / 4
-		if left := deadline.Sub(clock.Now()); left > 0 {
-			patience = min(patience, left)
-		}
-		ctx, cancel := context.WithTimeout(c.background, patience)
-		err := ownError(ctx, lease.Release(ctx))
-		cancel()
-		answered := err == nil || errors.Is(err, ErrLost)
-		wait := pause/2 + rand.N(pause)
-		left := deadline.Sub(clock.Now())
-		late := left <= wait && lease.Validity() <= max(left, 0)+drift(ttl)
-		over := answered || late || c.background.Err() != nil
-		if told != nil && (over || try == foregroundTries) {
-			told <- err
-			told = nil
-		}
-		if over {
-			return err
-		}
-		t := time.NewTimer(wait)
-		select {
-		case <-t.C:
-		case <-c.background.Done():
-			t.Stop()
-		}
-		pause = min(2*pause, time.Second)
-	}
 }

@@ -26,14 +26,14 @@ type Client struct {
 	config  config
 	renewer renewer
 
-	// background bounds what outlives its caller: clean-up, renewals. It ends with Close.
-	background context.Context
+	open       context.Context // ends when Close begins
+	shut       context.CancelFunc
+	background context.Context // of what outlives its caller; ends when Close has waited for it
 	stop       context.CancelFunc
 
-	mu      sync.Mutex // guards closed, and calls against being added to after Close's Wait
-	closed  bool
-	closing chan struct{}  // closed when Close begins
-	calls   sync.WaitGroup // calls under way, and goroutines of ours
+	mu     sync.Mutex // guards closed, and calls against being added to after Close's Wait
+	closed bool
+	calls  sync.WaitGroup // calls under way, and goroutines of ours
 }
 
 // New makes a Client over a Driver, which from then on is the Client's: Close closes it. If New
@@ -44,7 +44,7 @@ func New(d Driver, opts ...Option) (*Client, error) {
 	if d == nil {
 		return nil, wrap("new", "", errors.New("nil Driver"))
 	}
-	c := &Client{driver: d, config: defaults(), closing: make(chan struct{})}
+	c := &Client{driver: d, config: defaults()}
 	for _, o := range opts {
 		if o == nil {
 			return nil, wrap("new", "", errors.New("nil Option"))
@@ -65,6 +65,7 @@ func New(d Driver, opts ...Option) (*Client, error) {
 	if err := c.checkTTL(c.config.ttl); err != nil {
 		return nil, wrap("new", "", err)
 	}
+	c.open, c.shut = context.WithCancel(context.Background())
 	c.background, c.stop = context.WithCancel(context.Background())
 	return c, nil
 }
@@ -182,7 +183,7 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.closed = true
-	close(c.closing)
+	c.shut()
 	c.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
@@ -226,7 +227,7 @@ func (c *Client) releaseAll(ctx context.Context) []error {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			err := c.within(ctx, func() error {
-				return c.release(h.lease, h.ttl, clock.Now().Add(closeTimeout), nil)
+				return c.release(ctx, h.lease, h.ttl, clock.Now().Add(closeTimeout), nil)
 			})
 			if !errors.Is(err, ErrLost) {
 				errs[i] = wrap("unlock", h.name, err)

@@ -25,7 +25,7 @@ type Hold struct {
 	state    state
 	deadline time.Time // of package clock; the hold is over then, whatever the state says
 	renewAt  time.Time // when the next renewal is due
-	onLoss   func()    // called once, after lost is closed
+	onLoss   []func()  // called once, after lost is closed
 
 	givenBack bool // see giveBack
 
@@ -109,8 +109,8 @@ func (h *Hold) lose(why string) {
 	close(h.lost)
 	onLoss := h.onLoss
 	h.mu.Unlock()
-	if onLoss != nil {
-		onLoss()
+	for _, f := range onLoss {
+		f()
 	}
 	h.client.warn("lock lost", "name", h.name, "token", h.token, "why", why)
 	if why == lapse {
@@ -142,10 +142,10 @@ func (h *Hold) giveBack() {
 	}
 }
 
-// notifyLost has f called when the hold is lost, or now if it is already. It is called once.
+// notifyLost has f called when the hold is lost, or now if it is already.
 func (h *Hold) notifyLost(f func()) {
 	h.mu.Lock()
-	h.onLoss = f
+	h.onLoss = append(h.onLoss, f)
 	gone := h.state == lost
 	h.mu.Unlock()
 	if gone {
@@ -175,7 +175,7 @@ func (h *Hold) extend(ctx context.Context) error {
 	answers := make(chan error)
 	sent := clock.Now()
 	c.spawn(func() {
-		err := h.lease.Extend(rctx, h.ttl)
+		err := ownError(rctx, h.lease.Extend(rctx, h.ttl))
 		select {
 		case answers <- err:
 		case <-rctx.Done():
@@ -214,22 +214,28 @@ func (h *Hold) extended(sent time.Time, err error, wanted bool) error {
 	if err != nil {
 		return err
 	}
-	if !h.alive() {
-		err := h.ended()
-		if errors.Is(err, ErrLost) {
-			h.client.spawn(h.giveBack)
-		}
-		return err
-	}
-	if !wanted {
-		return nil
-	}
 	now := clock.Now()
 	deadline := now.Add(remaining(h.lease, h.ttl, sent, now)) // asks the lease, so not under h.mu
+	if h.prolong(now, deadline, wanted) {
+		return nil
+	}
+	h.alive() // by the clock: it may be lost only now
+	err = h.ended()
+	if errors.Is(err, ErrLost) {
+		h.client.spawn(h.giveBack)
+	}
+	return err
+}
+
+// prolong moves the deadline forward if move is set. It returns false if the hold is over.
+func (h *Hold) prolong(now, deadline time.Time, move bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.state != held || !now.Before(h.deadline) {
-		return ErrLost // in this very moment
+		return false
+	}
+	if !move {
+		return true
 	}
 	if deadline.After(h.deadline) {
 		h.deadline = deadline
@@ -239,7 +245,7 @@ func (h *Hold) extended(sent time.Time, err error, wanted bool) error {
 		}
 	}
 	h.client.schedule(h, now, h.nextEvent())
-	return nil
+	return true
 }
 
 // Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. See
@@ -265,7 +271,7 @@ func (h *Hold) unlock(ctx context.Context) error {
 		return err
 	}
 	told := make(chan error, 1)
-	c.spawn(func() { c.release(h.lease, h.ttl, deadline, told) })
+	c.spawn(func() { _ = c.release(c.background, h.lease, h.ttl, deadline, told) })
 	lapsed := time.NewTimer(deadline.Sub(clock.Now()))
 	defer lapsed.Stop()
 	select {

@@ -17,8 +17,9 @@ type Mutex struct {
 	settings  settings
 	invalid   error // why no method will work
 
-	mu   sync.Mutex
-	hold *Hold // from Lock until its Unlock, also when lost
+	mu      sync.Mutex
+	hold    *Hold         // from Lock until its Unlock, also when lost
+	pending chan struct{} // closed while a lost hold awaits its Unlock; nil until somebody has to know
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -42,46 +43,78 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 // Acquire is Lock, and returns the Hold: it is independent of this Mutex and of the hold that its
 // Lock takes, and ends with the Hold's own Unlock.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
-	h, err := m.acquire(ctx, true)
+	h, err := m.acquire(ctx, true, nil)
 	return h, wrap("lock", m.name, err)
 }
 
 // TryAcquire is Acquire with one attempt, as TryLock is Lock.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
-	h, err := m.acquire(ctx, false)
+	h, err := m.acquire(ctx, false, nil)
 	return h, wrap("trylock", m.name, err)
 }
 
-// lock acquires a hold and makes it the Mutex's own.
+// lock acquires a hold and makes it the Mutex's own. While a lost hold awaits its Unlock it returns
+// ErrLost, to those who are waiting then, too.
 func (m *Mutex) lock(ctx context.Context, wait bool) (*Hold, error) {
-	if h := m.current(); h != nil && h.isLost() && !m.client.isClosed() {
+	m.mu.Lock()
+	if m.pending == nil {
+		m.pending = make(chan struct{})
+	}
+	pending := m.pending
+	former := m.hold
+	m.mu.Unlock()
+	if former != nil && former.isLost() && !m.client.isClosed() {
 		return nil, ErrLost
 	}
-	h, err := m.acquire(ctx, wait)
+	h, err := m.acquire(ctx, wait, pending)
 	if err != nil {
 		return nil, err
 	}
 	m.mu.Lock()
-	former := m.hold
-	if former == nil {
+	if former = m.hold; former == nil {
 		m.hold = h
 	}
 	m.mu.Unlock()
-	if former == nil {
-		return h, nil
+	if former != nil {
+		// The grant proves that the former hold has ended, and its Unlock is still to come.
+		former.lose("another was granted the lock")
+		_ = h.unlock(ctx)
+		return nil, ErrLost
 	}
-	// The grant proves that the former hold has ended, and its Unlock is still to come.
-	former.lose("another was granted the lock")
-	_ = h.unlock(ctx)
-	return nil, ErrLost
+	h.notifyLost(func() { m.lostPending(h) })
+	return h, nil
+}
+
+// lostPending ends the waiting of those who would lock this Mutex while its lost hold h awaits
+// its Unlock.
+func (m *Mutex) lostPending(h *Hold) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hold == h {
+		close(m.pending)
+	}
+}
+
+// detach makes h, or with nil whatever is held, the Mutex's own no longer, and returns what was.
+func (m *Mutex) detach(h *Hold) *Hold {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	current := m.hold
+	if h != nil && current != h {
+		return nil
+	}
+	m.hold = nil
+	select {
+	case <-m.pending:
+		m.pending = nil // the loss is dealt with
+	default:
+	}
+	return current
 }
 
 // Unlock ends the current hold. See [Locker].
 func (m *Mutex) Unlock(ctx context.Context) error {
-	m.mu.Lock()
-	h := m.hold
-	m.hold = nil
-	m.mu.Unlock()
+	h := m.detach(nil)
 	if h == nil {
 		return wrap("unlock", m.name, m.noHold())
 	}
@@ -153,19 +186,10 @@ func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) (err erro
 	defer cancel(nil)
 	h.notifyLost(func() { cancel(ErrLost) })
 	defer func() {
-		if uerr := m.unlockHold(context.WithoutCancel(ctx), h); uerr != nil {
+		m.detach(h) // unless f has unlocked, and another goroutine locked
+		if uerr := h.Unlock(context.WithoutCancel(ctx)); uerr != nil {
 			err = errors.Join(err, uerr)
 		}
 	}()
 	return f(fctx)
-}
-
-// unlockHold is Unlock for h alone, should f have unlocked and another goroutine locked.
-func (m *Mutex) unlockHold(ctx context.Context, h *Hold) error {
-	m.mu.Lock()
-	if m.hold == h {
-		m.hold = nil
-	}
-	m.mu.Unlock()
-	return h.Unlock(ctx)
 }

@@ -16,7 +16,8 @@
 // made good by the clock.
 //
 // Redis 5 is the oldest server that will do. An ACL user needs ~{prefix:* on the keys, and the commands
-// EVAL, EVALSHA, TIME, HMGET, HGET, HSET, HDEL, DEL, PTTL and PEXPIRE.
+// EVAL, EVALSHA, TIME, HMGET, HGET, HSET, HDEL, DEL, PTTL and PEXPIRE, and SELECT for a database other
+// than 0.
 //
 // # What it is worth
 //
@@ -34,9 +35,11 @@ package redis
 import (
 	"context"
 	"errors"
-	"net"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
+	"sync/atomic"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -102,37 +105,76 @@ func (r runner) Run(ctx context.Context, s *redisscript.Script, key string, args
 	return reply, err
 }
 
-// RunAll sends all in one pipeline; a server that has lost the script gets those that it
-// refused one by one.
+// RunOnce has go-redis tell how often it has written the request, for it tries again by itself, and
+// the last error says nothing of the tries before.
+func (r runner) RunOnce(
+	ctx context.Context, s *redisscript.Script, key string, args ...any,
+) (reply any, mayHaveRun bool, err error) {
+	counted := &countedArg{value: args[0]}
+	args[0] = counted
+	reply, err = r.rdb.EvalSha(ctx, s.SHA, []string{key}, args...).Result()
+	if noScript(err) {
+		counted.written.Add(-1) // that one has not run
+		reply, err = r.rdb.Eval(ctx, s.Source, []string{key}, args...).Result()
+	}
+	if err == nil {
+		return reply, false, nil
+	}
+	var answer goredis.Error
+	n := counted.written.Load()
+	return nil, n > 1 || n == 1 && !errors.As(err, &answer), err
+}
+
+// countedArg is an argument of a request that counts how often the request is written.
+type countedArg struct {
+	value   any
+	written atomic.Int32
+}
+
+// MarshalBinary is called by go-redis each time that it writes the argument.
+func (a *countedArg) MarshalBinary() ([]byte, error) {
+	a.written.Add(1)
+	return fmt.Append(nil, a.value), nil
+}
+
+// RunAll sends all in one pipeline. A server that has lost the script is given it with one of those
+// that it refused, and then gets the others in a pipeline again.
 func (r runner) RunAll(ctx context.Context, s *redisscript.Script, calls []redisscript.Call) []redisscript.Reply {
 	replies := make([]redisscript.Reply, len(calls))
-	cmds := make([]*goredis.Cmd, len(calls))
-	// Each command has its own error.
-	_, _ = r.rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
-		for i, c := range calls {
-			cmds[i] = p.EvalSha(ctx, s.SHA, []string{c.Key}, c.Args...)
+	pending := make([]int, len(calls))
+	for i := range calls {
+		pending[i] = i
+	}
+	for len(pending) > 0 {
+		r.pipeline(ctx, s, calls, replies, pending)
+		refused := slices.DeleteFunc(pending, func(i int) bool { return !noScript(replies[i].Err) })
+		if len(refused) == 0 {
+			break
 		}
-		return nil
-	})
-	for i, cmd := range cmds {
-		replies[i].Value, replies[i].Err = cmd.Result()
-		if noScript(replies[i].Err) {
-			replies[i].Value, replies[i].Err = r.Run(ctx, s, calls[i].Key, calls[i].Args...)
-		}
+		first := refused[0]
+		replies[first].Value, replies[first].Err = r.Run(ctx, s, calls[first].Key, calls[first].Args...)
+		pending = refused[1:]
 	}
 	return replies
 }
 
-func noScript(err error) bool {
-	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
+// pipeline sends the calls with the indices which, and files their replies.
+func (r runner) pipeline(
+	ctx context.Context, s *redisscript.Script, calls []redisscript.Call, replies []redisscript.Reply, which []int,
+) {
+	cmds := make([]*goredis.Cmd, len(which))
+	// Each command has its own error.
+	_, _ = r.rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
+		for i, call := range which {
+			cmds[i] = p.EvalSha(ctx, s.SHA, []string{calls[call].Key}, calls[call].Args...)
+		}
+		return nil
+	})
+	for i, call := range which {
+		replies[call].Value, replies[call].Err = cmds[i].Result()
+	}
 }
 
-// NotRun is true of what the server answered, and of requests that never had a connection.
-func (r runner) NotRun(err error) bool {
-	var answer goredis.Error
-	var dial *net.OpError
-	return errors.As(err, &answer) ||
-		errors.As(err, &dial) && dial.Op == "dial" ||
-		errors.Is(err, goredis.ErrPoolTimeout) ||
-		errors.Is(err, goredis.ErrClosed)
+func noScript(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
 }

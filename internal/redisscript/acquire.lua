@@ -37,10 +37,17 @@ elseif not lapsed then
   lapsed = token - 1 -- what was before this hash is not known
 end
 
--- The reads are done. If the first write is refused (out of memory, a replica) nothing has happened.
+-- A right that is missing half-way would leave what was written before. From Redis 7 on a script can
+-- ask; for others there is what follows the write.
+if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIRE', KEYS[1], 1) then
+  return redis.error_reply("NOPERM locker: the user has no permission to run the 'pexpire' command")
+end
+
+-- The reads are done. If the first write is refused (out of memory, a replica) nothing has happened; after
+-- a write Redis would no longer refuse one for want of memory, so that it has to be this one.
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', token, 'lapsed', lapsed, 'meta', ARGV[5])
 local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2] + KEEP)
-if type(expires) == 'table' then -- an error: a missing right
+if type(expires) == 'table' then -- an error
   redis.pcall('HDEL', KEYS[1], 'owner', 'meta')
   if not lock[2] then
     redis.pcall('DEL', KEYS[1])

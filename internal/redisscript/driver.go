@@ -12,17 +12,18 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Runner is what the protocol needs of a client library.
+// Runner is what the protocol needs of a client library. A script is run by its SHA, or by its source
+// where the server does not have it. A reply is an int64, or a []any of them.
 type Runner interface {
-	// Run runs a script on one key by its SHA, or by its source where the server does not have
-	// it. The reply is an int64, or a []any of them.
+	// Run runs a script on one key.
 	Run(ctx context.Context, s *Script, key string, args ...any) (any, error)
+
+	// RunOnce is Run, and says beside an error whether the script may have run nevertheless: its
+	// reply was lost, and what the client library was told when it tried again proves nothing.
+	RunOnce(ctx context.Context, s *Script, key string, args ...any) (reply any, mayHaveRun bool, err error)
 
 	// RunAll is Run for many keys in one round trip. It returns a reply or an error for each.
 	RunAll(ctx context.Context, s *Script, calls []Call) []Reply
-
-	// NotRun says whether err proves that the script has not run, or that it returned err itself.
-	NotRun(err error) bool
 }
 
 // Call is a script's key and arguments.
@@ -74,13 +75,13 @@ func (d *Driver) acquire(ctx context.Context, req locker.Request, token uint64) 
 	l := &lease{driver: d, key: Key(req.Name), owner: rand.Text()}
 	for range 2 {
 		sent := clock.Now()
-		reply, err := d.runner.Run(ctx, acquire, l.key,
+		reply, mayHaveRun, err := d.runner.RunOnce(ctx, acquire, l.key,
 			l.owner, req.TTL.Milliseconds(), token, d.server.notAfter(ctx, sent, req.TTL), req.Metadata)
-		if err != nil {
-			if d.runner.NotRun(err) {
-				return nil, err
-			}
+		if mayHaveRun {
 			return l, err
+		}
+		if err != nil {
+			return nil, err
 		}
 		status, value, now, err := parseAcquire(reply)
 		if err != nil {

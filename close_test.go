@@ -1,0 +1,288 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+func TestClose_waitersGetErrClosed(t *testing.T) {
+	for name, f := range map[string]fault{
+		"in a pause": {}, "request hangs": hangs, "request hangs, heeds no ctx": {hang: true, deaf: true},
+		"granted later": {request: time.Second, deaf: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				c := b.client(t)
+				if name == "in a pause" {
+					b.steal("x")
+				}
+				b.every(acquire, f)
+				waiter := inBackground(func() error { return c.Mutex("x").Lock(context.Background()) })
+				synctest.Wait()
+				closed := inBackground(c.Close)
+				assert.Zero(t, took(func() { require.ErrorIs(t, <-waiter, locker.ErrClosed) }))
+				err := <-closed
+				if f.hang && f.deaf {
+					require.ErrorContains(t, err, "not answered")
+					return
+				}
+				require.NoError(t, err)
+				if f.request > 0 {
+					assert.Zero(t, b.holder("x"))
+				}
+			})
+		})
+	}
+}
+
+func TestClose_waitersInAQueueGetErrClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		d, left := &scripted{driver: &driver{b: b}}, false
+		d.queue = func(ctx context.Context, _ locker.Request, _ func(error)) (locker.Lease, error) {
+			<-ctx.Done()
+			left = true
+			return nil, ctx.Err()
+		}
+		c := clientOf(t, d)
+		waiter := inBackground(func() error { return c.Mutex("x").Lock(context.Background()) })
+		synctest.Wait()
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, <-waiter, locker.ErrClosed)
+		assert.True(t, left)
+	})
+}
+
+func TestClose_losesAndReleasesHolds(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		ms := holdMany(t, c, 100)
+		b.next(release, fault{then: func() {
+			for _, m := range ms {
+				assert.True(t, fired(m.Lost()), "Lost fires before anything is released")
+			}
+		}})
+		require.NoError(t, c.Close())
+		for i, m := range ms {
+			assert.Zero(t, b.holder(fmt.Sprint(i)))
+			assert.Zero(t, m.FencingToken())
+			require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
+			require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+			require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
+		}
+		assert.Len(t, b.calls(release), 100)
+	})
+}
+
+func TestClose_laterLocksGetErrClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		held, free, lost := c.Mutex("held"), c.Mutex("free"), c.Mutex("lost", locker.WithoutRenewal())
+		require.NoError(t, lost.Lock(t.Context()))
+		time.Sleep(ttl)
+		require.NoError(t, held.Lock(t.Context()))
+		require.NoError(t, c.Close())
+		for _, m := range []*locker.Mutex{held, free, lost, c.Mutex("new")} {
+			require.ErrorIs(t, m.Lock(t.Context()), locker.ErrClosed)
+			require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrClosed)
+			_, err := m.Acquire(t.Context())
+			require.ErrorIs(t, err, locker.ErrClosed)
+			require.ErrorIs(t, m.Do(t.Context(), nil), locker.ErrClosed)
+		}
+		assert.Len(t, b.calls(acquire), 2)
+		require.ErrorIs(t, free.Unlock(t.Context()), locker.ErrNotHeld)
+		require.ErrorIs(t, held.Unlock(t.Context()), locker.ErrLost)
+		require.ErrorIs(t, lost.Unlock(t.Context()), locker.ErrLost)
+	})
+}
+
+func TestClose_closesTheDriverOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		d := &driver{b: b}
+		c := clientOf(t, d)
+		assert.False(t, d.closed)
+		require.NoError(t, c.Close())
+		assert.True(t, d.closed)
+		d.closed = false
+		require.NoError(t, c.Close(), "a second Close does nothing")
+		assert.False(t, d.closed)
+	})
+}
+
+type badCloser struct{ *driver }
+
+func (badCloser) Close() error { return errRefused }
+
+func TestClose_returnsTheDriversError(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := clientOf(t, badCloser{&driver{b: b}})
+		err := c.Close()
+		require.ErrorIs(t, err, errRefused)
+		var e *locker.Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, "close", e.Op)
+		require.NoError(t, c.Close())
+	})
+}
+
+type neverCloser struct{ *driver }
+
+func (d neverCloser) Close() error { <-d.b.over; return nil }
+
+func TestClose_ofADriverThatDoesNotClose(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := clientOf(t, neverCloser{&driver{b: b}})
+		holdMany(t, c, 1)
+		assert.LessOrEqual(t, took(func() { require.Error(t, c.Close()) }), 5*time.Second)
+		assert.Zero(t, b.holder("0"))
+	})
+}
+
+func TestClose_ofAHungBackendTakesAboutFiveSeconds(t *testing.T) {
+	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangDeaf} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				c := b.client(t, locker.WithTTL(time.Minute))
+				ms := holdMany(t, c, 100)
+				b.down(f)
+				for range 10 {
+					go func() { _ = c.Mutex("y").Lock(context.Background()) }()
+					go func() { _ = ms[0].Extend(context.Background()) }()
+				}
+				go func() { _ = ms[1].Unlock(context.Background()) }()
+				synctest.Wait()
+				assert.LessOrEqual(t, took(func() { require.Error(t, c.Close()) }), 5*time.Second)
+				for _, m := range ms[2:] {
+					assert.True(t, fired(m.Lost()))
+				}
+			})
+		})
+	}
+}
+
+func TestClose_namesTheLocksThatWereNotReleased(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		m := holdMany(t, c, 2)[1]
+		b.everyOf("1", release, hangs)
+		err := c.Close()
+		require.ErrorContains(t, err, `"1"`)
+		assert.NotContains(t, err.Error(), `"0"`)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		assert.Zero(t, b.holder("0"))
+	})
+}
+
+func TestClose_ofALockThatWasTakenIsNoError(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		holdMany(t, c, 1)
+		thief := b.steal("0")
+		require.NoError(t, c.Close())
+		assert.Equal(t, thief, b.holder("0"))
+	})
+}
+
+func TestClose_sendsAReleaseAgainThatFailed(t *testing.T) {
+	for name, f := range map[string]fault{"never arrived": away, "reply lost": unheard} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				c := b.client(t)
+				holdMany(t, c, 1)
+				b.next(release, f)
+				require.NoError(t, c.Close(), "it has 5 s to release its holds")
+				assert.Zero(t, b.holder("0"))
+			})
+		})
+	}
+}
+
+func TestClose_whileCallsAreUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		ms := holdMany(t, c, 3)
+		b.every(release, fault{request: time.Second})
+		b.every(extend, fault{request: 2 * time.Second})
+		unlocked := inBackground(func() error { return ms[0].Unlock(context.Background()) })
+		extended := inBackground(func() error { return ms[1].Extend(context.Background()) })
+		did := inBackground(func() error {
+			return c.Mutex("y").Do(context.Background(), func(ctx context.Context) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+		})
+		synctest.Wait()
+		require.NoError(t, c.Close())
+		require.NoError(t, <-unlocked, "an Unlock that had begun is finished")
+		require.ErrorIs(t, <-extended, locker.ErrLost)
+		require.ErrorIs(t, <-did, locker.ErrLost)
+		for _, name := range []string{"0", "1", "2", "y"} {
+			assert.Zero(t, b.holder(name))
+		}
+	})
+}
+
+func TestClose_withCleanUpUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.next(acquire, unheard)
+		b.next(release, away, away, away)
+		c := b.client(t)
+		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
+		require.NoError(t, c.Close())
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
+func TestClose_leavesAloneWhatWasUnlocked(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		require.NoError(t, holdMany(t, c, 1)[0].Unlock(t.Context()))
+		require.NoError(t, c.Close())
+		assert.Len(t, b.calls(release), 1)
+	})
+}
+
+func TestClose_fromWithinDo(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		err := c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+			assert.Zero(t, took(func() { require.NoError(t, c.Close()) }))
+			return context.Cause(ctx)
+		})
+		require.ErrorIs(t, err, locker.ErrLost)
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
+// Two holds are due in the same moment: one lapses, and while that is reported Close begins,
+// before the other is renewed.
+func TestClose_losesAHoldThatIsAboutToBeRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		reporting := make(chan struct{})
+		slow := &logs{Handler: slog.DiscardHandler, wait: func(r slog.Record) {
+			if fired(reporting) {
+				return
+			}
+			close(reporting)
+			time.Sleep(time.Second)
+		}}
+		c := b.client(t, locker.WithLogger(slog.New(slow)))
+		lapses := c.Mutex("lapses", locker.WithTTL(3032323232), locker.WithoutRenewal()) // after 3 s
+		renews := c.Mutex("renews", locker.WithTTL(9600*time.Millisecond))               // after 3 s
+		require.NoError(t, errors.Join(lapses.Lock(t.Context()), renews.Lock(t.Context())))
+		<-reporting
+		require.Equal(t, 3*time.Second, time.Since(b.start))
+		require.NoError(t, c.Close())
+		assert.True(t, fired(renews.Lost()))
+		assert.Zero(t, b.holder("renews"))
+	})
+}

@@ -1,0 +1,88 @@
+package conformance
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+var clientRows = []row{{
+	name:    "a renewed hold outlives its TTL",
+	promise: "A hold that is renewed lasts until its Unlock.",
+	body:    renewalKeeps,
+}, {
+	name:    "renewal ends with Unlock",
+	promise: "Unlock ends the hold: a renewal that arrives later does nothing.",
+	body:    renewalEnds,
+}, {
+	name:    "no goroutine outlives Close",
+	promise: "No goroutine outlives Close.",
+	body:    leaksNothing,
+}}
+
+func renewalKeeps(e *env) {
+	name, ttl := e.name(), max(e.ttl, 400*time.Millisecond)
+	a, b := e.client(ttl, true)("A", name), e.party("B", name, ttl)
+	a.take()
+	token := a.token()
+	if err := b.lockWithin(5 * ttl / 2); err == nil {
+		a.overlap(b)
+	}
+	if now := a.token(); now != token {
+		a.prolong() // is it lost?
+		e.failf("A's token was %d, and after renewals it is %d", token, now)
+	}
+	a.release()
+	b.promptly("A has unlocked")
+	b.release()
+}
+
+// renewalEnds has the next holder crash: a renewal that goes on would keep its hold.
+func renewalEnds(e *env) {
+	name := e.name()
+	a := e.client(e.ttl, true)("A", name)
+	b, c := e.party("B", name, e.ttl), e.party("C", name, e.ttl)
+	a.take()
+	time.Sleep(e.ttl / 2) // a renewal has been sent
+	a.release()
+	b.promptly("A has unlocked")
+	b.lapse()
+	start := time.Now()
+	if err := c.lockWithin(e.ttl + slack(e.ttl)); err != nil {
+		e.doubtf("C's Lock, %v after B, whose TTL is %v, was heard of no more: %v", time.Since(start), e.ttl, err)
+	}
+	c.release()
+}
+
+// leaksNothing ends clients in every state of their Lockers, and counts goroutines.
+func leaksNothing(e *env) {
+	others := goleak.IgnoreCurrent()
+	inner := *e
+	inner.scope = newScope(e.scope, e.fatalf)
+	name := e.name()
+	a, b := inner.party("A", name, e.long), inner.party("B", name, e.long)
+	for range 5 {
+		a.take()
+		_ = b.lockWithin(5 * time.Millisecond)
+		a.release()
+	}
+	lost := inner.party("C", e.name(), e.ttl)
+	lost.take()
+	lost.lapse()
+	if e.h.Client != nil {
+		held := inner.client(e.ttl, true)("D", e.name())
+		held.take()
+	}
+	a.take()
+	waiter := make(chan error, 1)
+	ctx, cancel := context.WithCancel(e.ctx)
+	e.spawn(func() { waiter <- b.lock(ctx) })
+	time.Sleep(settle / 3)
+	cancel()
+	e.gone(b, waiter)
+	inner.cleanUp()
+	if err := goleak.Find(others); err != nil {
+		e.doubtf("after the Cleanups of New and Client: %v", err)
+	}
+}

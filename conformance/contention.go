@@ -1,0 +1,138 @@
+package conformance
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// Contention goes on until so many holds or so much time: a Locker that fails to exclude one time in
+// two hundred has to be caught.
+const (
+	manyHolds      = 5000
+	contentionTime = 2 * time.Second
+	contenders     = 8
+)
+
+// tenure is one hold that was seen from Lock to Unlock: from is after Lock returned, to before Unlock was
+// called. Unless lost, it was held all that time.
+type tenure struct {
+	who      string
+	from, to time.Time
+	token    uint64
+	lost     bool
+}
+
+// contest is a contention under way.
+type contest struct {
+	env  *env
+	ctx  context.Context
+	left atomic.Int64 // holds still to be had
+	work func()       // what a holder does
+
+	mu      sync.Mutex
+	tenures []tenure
+}
+
+// contend has each party lock and unlock again and again, in a goroutine of its own, and returns the
+// tenures in their order. Parties may share a Locker.
+func (e *env) contend(parties []*party, work func()) []tenure {
+	ctx, cancel := context.WithTimeout(e.ctx, contentionTime)
+	defer cancel()
+	c := &contest{env: e, ctx: ctx, work: work}
+	c.left.Store(manyHolds)
+	var wg sync.WaitGroup
+	for _, p := range parties {
+		wg.Go(func() { c.compete(p) })
+	}
+	wg.Wait()
+	if len(c.tenures) == 0 {
+		e.doubtf("%d contenders, and nobody got the lock in %v", len(parties), contentionTime)
+	}
+	slices.SortFunc(c.tenures, func(a, b tenure) int { return a.from.Compare(b.from) })
+	return c.tenures
+}
+
+func (c *contest) compete(p *party) {
+	for c.left.Add(-1) >= 0 {
+		switch err := p.lock(c.ctx); {
+		case c.ctx.Err() != nil && err != nil:
+			return
+		case errors.Is(err, locker.ErrLost):
+			time.Sleep(time.Millisecond) // another goroutine has to unlock first
+			continue
+		case err != nil:
+			c.env.end(&doubtful{err})
+			return
+		}
+		if !c.hold(p) {
+			return
+		}
+	}
+}
+
+// hold is one tenure.
+func (c *contest) hold(p *party) (ok bool) {
+	t := tenure{who: p.who, from: time.Now(), token: p.token()}
+	c.work()
+	t.to = time.Now()
+	err := p.unlock()
+	t.lost = errors.Is(err, locker.ErrLost)
+	if err != nil && !t.lost {
+		p.env.end(fmt.Errorf("%s's Unlock, the only one after a successful Lock: %w", p.who, err))
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tenures = append(c.tenures, t)
+	return true
+}
+
+// linger lets others run, who should find the lock held.
+func linger() {
+	for range rand.IntN(4) {
+		runtime.Gosched()
+	}
+}
+
+// kept are the tenures whose holder held to the end.
+func kept(tenures []tenure) []tenure {
+	return slices.DeleteFunc(slices.Clone(tenures), func(t tenure) bool { return t.lost })
+}
+
+// disjoint ends the trial if two held at once.
+func (e *env) disjoint(tenures []tenure) {
+	tenures = kept(tenures)
+	for i, t := range tenures {
+		if i == 0 {
+			continue
+		}
+		before := slices.MaxFunc(tenures[max(0, i-contenders):i], func(a, b tenure) int { return a.to.Compare(b.to) })
+		if t.from.Before(before.to) {
+			both := min(before.to.Sub(t.from), t.to.Sub(t.from))
+			e.failf("%s and %s held the lock at once, for %v, and Unlock told both that they held it to the end; hold %d of %d",
+				before.who, t.who, both, i+1, len(tenures))
+		}
+	}
+	e.Logf("%d holds, none at the same time as another", len(tenures))
+}
+
+// rising ends the trial if a later hold has no larger token.
+func (e *env) rising(tenures []tenure) {
+	tenures = kept(tenures)
+	for i := 1; i < len(tenures); i++ {
+		a, b := tenures[i-1], tenures[i]
+		if a.to.Before(b.from) && cmp.Compare(a.token, b.token) >= 0 {
+			e.failf("%s held with the token %d, and then %s with %d; hold %d of %d", a.who, a.token, b.who, b.token, i+1, len(tenures))
+		}
+	}
+}

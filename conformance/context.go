@@ -1,0 +1,145 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// errStop is the cause that a scenario gives when it cancels.
+var errStop = errors.New("the scenario's own reason to stop")
+
+var contextRows = []row{{
+	name:    "Lock refuses a ctx that has ended",
+	promise: "Lock waits until the lock is held or ctx is done; on any error the caller holds nothing.",
+	body:    endedContext,
+}, {
+	name:    "Lock returns soon after ctx is cancelled while it waits",
+	promise: "When ctx ends Lock returns within milliseconds.",
+	body:    cancelledWait,
+}, {
+	name:    "Lock returns soon after the deadline of ctx while it waits",
+	promise: "When ctx ends Lock returns within milliseconds.",
+	body:    expiredWait,
+}, {
+	name:    "the error of an interrupted Lock matches ctx.Err and its cause",
+	promise: "When ctx ends the error of Lock matches ctx.Err() and context.Cause(ctx).",
+	body:    interruptedMatchesCause,
+}, {
+	name:    "the error of an interrupted wait matches ErrHeld",
+	promise: "When ctx ends the error of Lock matches ErrHeld if the last answer said that the lock is another's.",
+	body:    interruptedMatchesHeld,
+}, {
+	name:    "a hold outlives the ctx of its Lock",
+	promise: "Once Lock has succeeded ctx has no further effect on the hold.",
+	body:    holdOutlivesContext,
+}}
+
+func endedContext(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	cancel(errStop)
+	err := a.lock(ctx)
+	a.want("Lock with a cancelled ctx", err, context.Canceled)
+	a.want("Lock with a cancelled ctx", err, errStop)
+	past, cancelPast := context.WithDeadline(e.ctx, time.Now().Add(-time.Second))
+	defer cancelPast()
+	a.want("Lock with a ctx whose deadline has passed", a.lock(past), context.DeadlineExceeded)
+	if token := a.token(); token != 0 {
+		e.failf("A's token after a Lock that failed is %d; want 0", token)
+	}
+	a.want("Unlock after a Lock that failed", a.unlock(), locker.ErrNotHeld)
+	if err := b.lockWithin(e.prompt); err != nil {
+		e.doubtf("B's Lock after A's had failed, when the lock is free: %v", err)
+	}
+	b.release()
+}
+
+// settle gives a Lock that was started the time to ask, be refused and wait.
+const settle = 100 * time.Millisecond
+
+// interrupted has b wait for a lock that a holds, ends the ctx that it waits with by end, and returns the
+// error of Lock.
+func (e *env) interrupted(ctx context.Context, end func()) error {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a.take()
+	done := b.start(ctx)
+	select {
+	case <-time.After(settle):
+	case <-ctx.Done():
+	case err := <-done:
+		e.early(a, b, err)
+	}
+	end()
+	<-ctx.Done()
+	select {
+	case err := <-done:
+		if err == nil {
+			a.overlap(b)
+		}
+		return err
+	case <-time.After(e.prompt):
+		e.doubtf("B's Lock, waiting for A's hold, had not returned %v after its ctx ended", e.prompt)
+		return nil
+	}
+}
+
+// early is for a Lock that returned err, though a holds the lock and ctx has not ended.
+func (e *env) early(a, b *party, err error) {
+	if err == nil {
+		a.overlap(b)
+	}
+	e.doubtf("B's Lock, before its ctx ended: %v; want it to wait", err)
+}
+
+func cancelledWait(e *env) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	_ = e.interrupted(ctx, cancel)
+}
+
+func expiredWait(e *env) {
+	ctx, cancel := context.WithTimeout(e.ctx, 3*settle)
+	defer cancel()
+	err := e.interrupted(ctx, func() {})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		e.failf("B's Lock, when the deadline of ctx passed: %v; want an error that matches %q", says(err), context.DeadlineExceeded)
+	}
+}
+
+func interruptedMatchesCause(e *env) {
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	defer cancel(nil)
+	err := e.interrupted(ctx, func() { cancel(errStop) })
+	for _, want := range []error{context.Canceled, errStop} {
+		if !errors.Is(err, want) {
+			e.failf("B's Lock, when ctx was cancelled with a cause: %v; want an error that matches %q", says(err), want)
+		}
+	}
+}
+
+func interruptedMatchesHeld(e *env) {
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	if err := e.interrupted(ctx, cancel); !errors.Is(err, locker.ErrHeld) {
+		e.doubtf("B's Lock, when ctx was cancelled while A held: %v; want an error that matches %q", says(err), locker.ErrHeld)
+	}
+}
+
+func holdOutlivesContext(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	if err := a.lock(ctx); err != nil {
+		e.doubtf("A's Lock of a free lock: %v", err)
+	}
+	cancel()
+	a.excludes(b, settle)
+	a.prolong()
+	a.release()
+}

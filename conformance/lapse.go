@@ -1,0 +1,184 @@
+package conformance
+
+import (
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+var lapseRows = []row{{
+	name:    "a hold lapses after its TTL",
+	promise: "A hold lasts one TTL unless extended; then the lock is free.",
+	body:    lapses,
+}, {
+	name:    "a hold does not lapse before its TTL",
+	promise: "A hold lasts one TTL, counted from before the request that granted it, less drift (TTL/100 + 2 ms).",
+	body:    lapsesNotEarly,
+}, {
+	name:    "nobody gets the lock before the holder's Deadline",
+	promise: "Until its Deadline a hold that is not lost is the only one.",
+	body:    notBeforeDeadline,
+}}
+
+func lapses(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
+	a.take()
+	a.lapse()
+	start := time.Now()
+	if err := b.lockWithin(e.prompt); err != nil {
+		e.doubtf("A's hold is over, but B's Lock failed after %v: %v", time.Since(start), err)
+	}
+	b.release()
+}
+
+// lapsesNotEarly counts from before there was a client: a session that many holds share may be as old.
+func lapsesNotEarly(e *env) {
+	name := e.name()
+	b := e.party("B", name, e.long)
+	before := time.Now()
+	a := e.party("A", name, e.ttl)
+	a.takeOver(b)
+	if held := time.Since(before); held < e.ttl-drift(e.ttl) {
+		e.doubtf("B got the lock %v after A asked for it, for %v", held, e.ttl)
+	}
+	b.release()
+}
+
+func notBeforeDeadline(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	if _, ok := a.l.(deadliner); !ok {
+		e.skip("the Locker has no Deadline")
+	}
+	a.take()
+	deadline := a.deadline()
+	lost := a.lost()
+	if err := b.lockWithin(e.ttl + e.patience); err != nil {
+		e.doubtf("B's Lock, after a holder whose TTL of %v is over: %v", e.ttl, err)
+	}
+	got := time.Now()
+	select {
+	case <-lost: // in time, or for a reason that the contract allows
+		if early := deadline.Sub(got); early > 0 {
+			e.doubtf("B got the lock %v before A's Deadline; Lost has fired", early)
+		}
+	default:
+		if early := deadline.Sub(got); early > 0 {
+			e.doubtf("B got the lock %v before A's Deadline", early)
+		}
+	}
+	b.release()
+}
+
+var extendRows = []row{{
+	name:    "Extend keeps a hold past its TTL",
+	promise: "Extend makes the hold last one TTL from now.",
+	body:    extendKeeps,
+}, {
+	name:    "Extend of a hold that lapsed says ErrLost and does not revive it",
+	promise: "Extend never revives a hold that ended.",
+	body:    extendAfterLapse,
+}, {
+	name:    "Extend after a take-over says ErrLost",
+	promise: "Extend says ErrLost of a hold that was taken.",
+	body:    extendAfterTakeOver,
+}, {
+	name:    "Extend after a take-over leaves the new hold alone",
+	promise: "Extend acts on the caller's hold alone, never on another owner's.",
+	body:    func(e *env) { e.harmless("Extend", (*party).extend, 2*e.ttl) }, // b's hold must not have a's TTL
+}, {
+	name:    "Extend without a hold says ErrNotHeld",
+	promise: "Extend says ErrNotHeld without a hold: before Lock, and after Unlock.",
+	body:    extendWithoutHold,
+}}
+
+func extendKeeps(e *env) {
+	name, ttl := e.name(), max(e.ttl, 400*time.Millisecond) // a pause of the machine is not to end it
+	a, b := e.party("A", name, ttl), e.party("B", name, ttl)
+	a.take()
+	done := b.start(e.ctx)
+	for end := time.Now().Add(2 * ttl); time.Now().Before(end); {
+		a.prolong()
+		select {
+		case err := <-done:
+			e.early(a, b, err)
+		case <-time.After(ttl / 4):
+		}
+	}
+	a.release()
+	if err := <-done; err != nil {
+		e.doubtf("B's Lock: %v", err)
+	}
+	b.release()
+}
+
+func extendAfterLapse(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
+	a.take()
+	a.lapse()
+	err := a.extend()
+	a.want("Extend after its TTL", err, locker.ErrLost)
+	if err := b.lockWithin(e.prompt); err != nil {
+		e.doubtf("A's Extend said ErrLost, but B's Lock finds the lock held: %v", err)
+	}
+	a.want("Extend after a take-over", a.extend(), locker.ErrLost)
+	b.release()
+}
+
+func extendAfterTakeOver(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a.takeOver(b)
+	a.want("Extend after B took the lock", a.extend(), locker.ErrLost)
+	b.release()
+	a.want("Extend after B took and unlocked the lock", a.extend(), locker.ErrLost)
+}
+
+// harmless ends the trial if what a former holder does harms the one who has taken over.
+func (e *env) harmless(op string, do func(*party) error, watch time.Duration) {
+	name := e.name()
+	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a.takeOver(b)
+	e.steady(a, b, op, do, watch)
+}
+
+// steady has a, who was overtaken by b, do something, and ends the trial unless b's hold lasts. A third
+// one tries to get the lock for as long as watch.
+func (e *env) steady(a, b *party, op string, do func(*party) error, watch time.Duration) {
+	c := e.party("C", b.name, e.long)
+	token := b.token()
+	said := do(a)
+	if err := c.lockWithin(watch); err == nil {
+		e.robbed(b, op, said)
+	}
+	if now := b.token(); now != token && now != 0 {
+		e.failf("B's token was %d, and after A's %s it is %d", token, op, now)
+	}
+	b.prolong()
+	b.release()
+}
+
+// robbed ends the trial: b does not hold, or not alone, after what a former holder did. A Locker that
+// looks says that the hold is lost; another may not.
+func (e *env) robbed(b *party, op string, said error) {
+	if err := b.extend(); err != nil {
+		e.doubtf("B held the lock; A, who had lost it, called %s (%s); then C's Lock succeeded, and B's Extend says %s",
+			op, says(said), says(err))
+	}
+	e.failf("B held the lock; A, who had lost it, called %s (%s); then C's Lock succeeded, while B's Extend still does", op, says(said))
+}
+
+func extendWithoutHold(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a.want("Extend before Lock", a.extend(), locker.ErrNotHeld)
+	a.take()
+	a.release()
+	a.want("Extend after Unlock", a.extend(), locker.ErrNotHeld)
+	b.promptly("A's Extend said ErrNotHeld")
+	a.want("Extend after Unlock, when B has the lock", a.extend(), locker.ErrNotHeld)
+	b.prolong()
+	b.release()
+}

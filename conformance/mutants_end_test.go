@@ -1,0 +1,172 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+func endMutants() []mutant {
+	nilFor := func(target error) func(*patched, *world) {
+		return func(p *patched, _ *world) {
+			unlock := p.unlock
+			p.unlock = func(ctx context.Context) error {
+				if err := unlock(ctx); !errors.Is(err, target) {
+					return err
+				}
+				return nil
+			}
+		}
+	}
+	once := func(used func(lost bool) bool) func(*patched, *world) {
+		return func(p *patched, _ *world) {
+			lock, unlock := p.lock, p.unlock
+			var spent atomic.Bool
+			p.lock = func(ctx context.Context) error {
+				if spent.Load() {
+					return errors.New("deadlock")
+				}
+				return lock(ctx)
+			}
+			p.unlock = func(ctx context.Context) error {
+				err := unlock(ctx)
+				if used(errors.Is(err, locker.ErrLost)) {
+					spent.Store(true)
+				}
+				return err
+			}
+		}
+	}
+	return []mutant{
+		locks("Unlock of a lapsed hold says nil", "Unlock of a hold that lapsed says ErrLost", nilFor(locker.ErrLost)),
+		locks("Unlock of a taken hold says nil", "Unlock after a take-over says ErrLost", nilFor(locker.ErrLost)),
+		locks("a second Unlock says nil", "a second Unlock says ErrNotHeld", nilFor(locker.ErrNotHeld)),
+		locks("Unlock before Lock says nil", "Unlock without Lock says ErrNotHeld", nilFor(locker.ErrNotHeld)),
+		locks("Unlock does nothing when ctx has ended", "Unlock ends the hold though its ctx has ended", func(p *patched, _ *world) {
+			unlock := p.unlock
+			p.unlock = func(ctx context.Context) error {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				return unlock(ctx)
+			}
+		}),
+		locks("good for one hold", "a Locker can be locked again after Unlock", once(func(bool) bool { return true })),
+		locks("of no use after a loss", "a Locker can be locked again after a loss and its Unlock", once(func(lost bool) bool { return lost })),
+		locks("Lock drops a lost hold", "while a lost hold awaits its Unlock Lock says ErrLost", func(p *patched, _ *world) {
+			lock := p.lock
+			p.lock = func(ctx context.Context) error {
+				err := lock(ctx)
+				if errors.Is(err, locker.ErrLost) {
+					_ = p.Mutex.Unlock(ctx)
+					return lock(ctx)
+				}
+				return err
+			}
+		}),
+		locks("Extend says ErrNotHeld of a lost hold", "Extend after a take-over says ErrLost", func(p *patched, _ *world) {
+			extend := p.extend
+			p.extend = func(ctx context.Context) error {
+				if err := extend(ctx); !errors.Is(err, locker.ErrLost) {
+					return err
+				}
+				return locker.ErrNotHeld
+			}
+		}),
+		locks("Extend without a hold says nil", "Extend without a hold says ErrNotHeld", func(p *patched, _ *world) {
+			extend := p.extend
+			p.extend = func(ctx context.Context) error {
+				if err := extend(ctx); !errors.Is(err, locker.ErrNotHeld) {
+					return err
+				}
+				return nil
+			}
+		}),
+		locks("Extend revives", "Extend of a hold that lapsed says ErrLost and does not revive it", func(p *patched, _ *world) {
+			extend := p.extend
+			p.extend = func(ctx context.Context) error {
+				err := extend(ctx)
+				if errors.Is(err, locker.ErrLost) {
+					_ = p.Mutex.Unlock(ctx)
+					return p.Mutex.TryLock(ctx)
+				}
+				return err
+			}
+		}),
+		locks("a goroutine leaked for each Lock", noLeak, func(p *patched, _ *world) {
+			lock := p.lock
+			p.lock = func(ctx context.Context) error {
+				go func() { select {} }()
+				return lock(ctx)
+			}
+		}),
+	}
+}
+
+func lossMutants() []mutant {
+	return []mutant{
+		locks("Lost never fires", "Lost fires no later than Deadline", func(p *patched, _ *world) {
+			p.lost = func() <-chan struct{} { return nil }
+		}),
+		locks("Lost fires one TTL after Lock", "Lost does not fire while the hold is extended", func(p *patched, _ *world) {
+			lock := p.lock
+			lost := make(chan struct{})
+			p.lock = func(ctx context.Context) error {
+				err := lock(ctx)
+				if err == nil {
+					time.AfterFunc(p.ttl, func() { close(lost) })
+				}
+				return err
+			}
+			p.lost = func() <-chan struct{} { return lost }
+		}),
+		locks("Lost is that of the first hold", "Lost is of the current hold", func(p *patched, _ *world) {
+			lost := p.lost
+			var first <-chan struct{}
+			p.lost = func() <-chan struct{} {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if first == nil {
+					first = lost()
+				}
+				return first
+			}
+		}),
+		locks("Deadline leaves no room for drift", "nobody gets the lock before the holder's Deadline", func(p *patched, _ *world) {
+			deadline := p.deadline
+			p.deadline = func() time.Time { return deadline().Add(p.ttl / 5) }
+		}),
+		locks("Deadline is one TTL late", "Deadline is at most one TTL away, and at least half", func(p *patched, _ *world) {
+			deadline := p.deadline
+			p.deadline = func() time.Time { return deadline().Add(p.ttl) }
+		}),
+		locks("Deadline stays what it was", "Extend moves Deadline forward", func(p *patched, _ *world) {
+			lock, deadline := p.lock, p.deadline
+			var first atomic.Pointer[time.Time]
+			p.lock = func(ctx context.Context) error {
+				err := lock(ctx)
+				d := deadline()
+				first.Store(&d)
+				return err
+			}
+			p.deadline = func() time.Time { return *first.Load() }
+		}),
+		locks("a waiting goroutine changes the token", "a goroutine that waits does not disturb the hold of another on the same Locker", func(p *patched, w *world) {
+			lock, token := p.lock, p.token
+			var calls atomic.Uint64
+			p.lock = func(ctx context.Context) error {
+				calls.Add(1)
+				return lock(ctx)
+			}
+			p.token = func() uint64 {
+				if token() == 0 {
+					return 0
+				}
+				return calls.Load()
+			}
+		}),
+	}
+}

@@ -1,0 +1,161 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker/conformance"
+)
+
+func tokenMutants() []mutant {
+	var since atomic.Uint64
+	tokens := func(change func(p *patched, w *world, token uint64) uint64) func(*patched, *world) {
+		return func(p *patched, w *world) {
+			token := p.token
+			p.token = func() uint64 { return change(p, w, token()) }
+		}
+	}
+	constant := tokens(func(_ *patched, _ *world, token uint64) uint64 { return min(token, 42) })
+	return []mutant{
+		locks("a constant token", "tokens rise from process to process", constant),
+		locks("a constant token in a client", "tokens rise over the Lockers of one client", constant),
+		locks("a constant token over a lapse", "tokens rise over a lapse", constant),
+		locks("a token that falls when a Locker is used again", "tokens rise over the holds of one Locker", func(p *patched, w *world) {
+			lock, token := p.lock, p.token
+			var holds atomic.Uint64
+			p.lock = func(ctx context.Context) error {
+				err := lock(ctx)
+				if err == nil {
+					holds.Add(1)
+				}
+				return err
+			}
+			p.token = func() uint64 {
+				if token() == 0 {
+					return 0
+				}
+				return 1000 - holds.Load()
+			}
+		}),
+		locks("tokens counted by each process", "tokens rise from process to process", func(p *patched, w *world) {
+			lock, token := p.lock, p.token
+			var holds atomic.Uint64
+			p.lock = func(ctx context.Context) error {
+				holds.Add(1)
+				return lock(ctx)
+			}
+			p.token = func() uint64 { return min(holds.Load(), token()) }
+		}),
+		locks("a token minted before the take", "tokens rise in the order of the holds, with many contending", func(p *patched, w *world) {
+			lock, token := p.lock, p.token
+			var minted atomic.Uint64
+			p.lock = func(ctx context.Context) error {
+				minted.Store(uint64(w.next()))
+				if rand.N(10) == 0 {
+					time.Sleep(rand.N(time.Millisecond))
+				}
+				return lock(ctx)
+			}
+			p.token = func() uint64 { return min(minted.Load(), token()) }
+		}),
+		locks("a new token with each Extend", "Extend does not change the token", func(p *patched, _ *world) {
+			extend, token := p.extend, p.token
+			var extends atomic.Uint64
+			p.extend = func(ctx context.Context) error {
+				extends.Add(1)
+				return extend(ctx)
+			}
+			p.token = func() uint64 {
+				if token() == 0 {
+					return 0
+				}
+				return token() + extends.Load()
+			}
+		}),
+		locks("a token after Unlock", "the token is 0 without a hold", tokens(func(p *patched, _ *world, token uint64) uint64 {
+			return max(token, since.Add(1))
+		})),
+		locks("a token after the loss", "the token is 0 after a loss", func(p *patched, _ *world) {
+			var last atomic.Uint64
+			lock, token := p.lock, p.token
+			p.lock = func(ctx context.Context) error {
+				err := lock(ctx)
+				last.Store(token())
+				return err
+			}
+			p.token = last.Load
+		}),
+	}
+}
+
+func nameMutants() []mutant {
+	all := []mutant{}
+	for flaw, rename := range map[string]func(string) string{
+		"names cut at 64 bytes":     func(s string) string { return s[:min(len(s), 64)] },
+		"names cut at 255 bytes":    func(s string) string { return s[:min(len(s), 255)] },
+		"names cut at a NUL":        func(s string) string { return "x" + strings.Split(s+"\x00", "\x00")[0] },
+		"case folded":               strings.ToLower,
+		"case folded by Unicode":    func(s string) string { return strings.ToLower(strings.ToUpper(s)) },
+		"space trimmed":             strings.TrimSpace,
+		"paths cleaned":             path.Clean,
+		"slashes trimmed":           func(s string) string { return "x" + strings.Trim(s, "/") },
+		"slashes escaped, % is not": func(s string) string { return strings.ReplaceAll(s, "/", "%2F") },
+		"hash tag taken for the name": func(s string) string {
+			if _, rest, ok := strings.Cut(s, "{"); ok {
+				if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
+					return tag
+				}
+			}
+			return s
+		},
+		"accents composed":       func(s string) string { return strings.ReplaceAll(s, "e\u0301", "\u00e9") },
+		"all but ASCII replaced": func(s string) string { return strings.Map(func(r rune) rune { return min(r, 0x80) }, s) },
+	} {
+		none := func(conformance.TB, *patched, *world) {}
+		all = append(all, mutant{flaw, "different names never collide", func() conformance.Harness {
+			return renamed(none, func(name string) string {
+				if name == "" {
+					return name
+				}
+				return rename(name)
+			})
+		}})
+	}
+	nothing := func(conformance.TB, *patched, *world) {}
+	return append(all,
+		locks("names with a brace refused", "any name of UTF-8 can be locked", func(p *patched, _ *world) {
+			lock := p.lock
+			p.lock = func(ctx context.Context) error {
+				if strings.ContainsAny(p.name(), "{}") {
+					return errors.New("illegal character")
+				}
+				return lock(ctx)
+			}
+		}),
+		mutant{"long names made unique", "one odd name is one lock", func() conformance.Harness {
+			var n atomic.Int64
+			return renamed(nothing, func(name string) string {
+				if len(name) > 1024 {
+					return fmt.Sprint(n.Add(1))
+				}
+				return name
+			})
+		}},
+		mutant{"the empty name is a name", "an empty name is refused", func() conformance.Harness {
+			return renamed(nothing, func(name string) string { return "x" + name })
+		}},
+		mutant{"invalid UTF-8 repaired", "a name that is not UTF-8 is refused", func() conformance.Harness {
+			return renamed(nothing, func(name string) string { return strings.ToValidUTF8(name, "?") })
+		}},
+		locks("Name has a prefix", "Name is the name of the lock", func(p *patched, _ *world) {
+			name := p.name()
+			p.name = func() string { return "locker:" + name }
+		}),
+	)
+}

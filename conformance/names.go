@@ -1,0 +1,176 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/go-locker/locker"
+)
+
+var nameRows = []row{{
+	name:    "any name of UTF-8 can be locked",
+	promise: "A name is any non-empty UTF-8 string.",
+	body:    anyName,
+}, {
+	name:    "different names never collide",
+	promise: "Two different names never collide.",
+	body:    namesDoNotCollide,
+}, {
+	name:    "one odd name is one lock",
+	promise: "Lockers of one name contend, whatever characters it has.",
+	body:    oddNamesContend,
+}, {
+	name:    "an empty name is refused",
+	promise: "A name is any non-empty UTF-8 string; bad input is an error.",
+	body:    func(e *env) { e.refuses("") },
+}, {
+	name:    "a name that is not UTF-8 is refused",
+	promise: "A name is any non-empty UTF-8 string; bad input is an error.",
+	body: func(e *env) {
+		for _, name := range []string{"\xff", e.name() + "\xc3", "\xed\xa0\x80" + e.name()} {
+			e.refuses(name)
+		}
+	},
+}, {
+	name:    "Name is the name of the lock",
+	promise: "Name is the name that the Locker was made with.",
+	body:    tellsName,
+}}
+
+// oddNames is what makes names that are easily taken for one another out of one that nobody else uses.
+func oddNames(u string) []string {
+	names := []string{
+		u, u + "a", u + "ab", // one is the other's prefix
+		strings.ToUpper(u), "a" + u, "A" + u, // case
+		" " + u, u + " ", "  " + u, u + "\t", "\t" + u, u + "\n", u + "\r\n", u + "\u00a0", u + " a", u + "  a",
+		"/" + u, u + "/", u + "//", "//" + u, u + "/a", u + "//a", u + "/./a", u + "/b/../a", "./" + u, "../" + u,
+		u + "%2Fa", u + "%2fa", u + "%252Fa", u + "%", u + "+a", u + "%20a", u + "%00",
+		u + ":", u + ":a", ":" + u, u + "::a", u + "%3Aa", u + ".a", u + ";a", u + "|a", u + ",a",
+		"{" + u + "}", "{" + u, u + "{", u + "}", "}" + u, u + "{}", "{}" + u, "a{" + u + "}c", "{a{" + u + "}}", "{" + u + "}{a}",
+		u + "*", u + "?", u + "[a]", u + "\\a", u + "\"", u + "'", u + "`", u + "$a", u + "#a", u + "&a", u + "=a", u + "~",
+		u + "\x00", u + "\x00a", "\x00" + u, u + "\x01", u + "\x7f",
+		u + "\u00e9", u + "e\u0301", u + "e", u + "\u0430", u + "\u00e4", // é twice, e, Cyrillic а, ä
+		u + "\u00df", u + "ss", u + "\u1e9e", u + "\ufb01", u + "fi", u + "\u2126", u + "\u03a9", // ß, ss, ẞ, ﬁ, fi, ohm, omega
+		u + "\u0131", u + "i", u + "\u200b", "\ufeff" + u, u + "\u200d", u + "\ufffd", u + "😀", u + "日本",
+		u + ":lock", u + ":token", u + ":queue", u + "-0000000001", "lock:" + u, "lock-" + u, "_c_" + u,
+	}
+	for _, length := range []int{64, 128, 255, 256, 512, 1024, 4096} {
+		stem := u + strings.Repeat("x", length-len(u)-1)
+		names = append(names, stem+"1", stem+"2")
+	}
+	return names
+}
+
+// plainOdd are names that are odd by themselves. Others may use them: nobody is expected to be alone.
+func plainOdd() []string {
+	return []string{" ", "/", "//", ".", "..", "{}", "{", "}", "}{", "\n", "\x00", ":", "%", "*", "a", "\u0301", "0", "null", "-1"}
+}
+
+func shown(name string) string {
+	if len(name) > 80 {
+		return fmt.Sprintf("%q… (%d bytes, ends in %q)", name[:40], len(name), name[len(name)-8:])
+	}
+	return fmt.Sprintf("%q", name)
+}
+
+func anyName(e *env) {
+	names := append(oddNames(e.name()), plainOdd()...)
+	e.each(names, func(p *party) error {
+		if err := p.lockWithin(e.long + e.patience); err != nil {
+			return fmt.Errorf("Lock: %w", err)
+		}
+		if err := p.unlock(); err != nil && !errors.Is(err, locker.ErrLost) {
+			return fmt.Errorf("Unlock: %w", err)
+		}
+		return nil
+	})
+}
+
+// each does something on a Locker for each name, several at a time, and ends the trial if it fails.
+func (e *env) each(names []string, do func(*party) error) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, contenders)
+	errs := make([]error, len(names))
+	for i, name := range names {
+		p := e.party("the Locker of "+shown(name), name, e.long)
+		slots <- struct{}{}
+		wg.Go(func() {
+			errs[i] = do(p)
+			<-slots
+		})
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			e.doubtf("name %s: %v", shown(names[i]), err)
+		}
+	}
+}
+
+func namesDoNotCollide(e *env) {
+	names := oddNames(e.name())
+	e.each(names, func(p *party) error {
+		if err := p.lockWithin(e.prompt); err != nil {
+			return fmt.Errorf("Lock, when only other names are locked: %w", err)
+		}
+		return nil // and go on holding
+	})
+	e.Logf("%d names were locked at once", len(names))
+}
+
+func oddNamesContend(e *env) {
+	u := e.name()
+	for _, name := range []string{"/" + u + " ", "{" + u + "\x00\n", u + strings.Repeat("e\u0301", 1300)} {
+		a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+		a.take()
+		if err := b.lockWithin(settle); err == nil {
+			e.Logf("name %s", shown(name))
+			a.overlap(b)
+		}
+		a.release()
+		b.promptly("A has unlocked " + shown(name))
+		b.release()
+	}
+}
+
+// refuses ends the trial if a name that is not valid can be locked. The harness may refuse it, too.
+func (e *env) refuses(name string) {
+	var l locker.Locker
+	made := make(chan struct{})
+	go func() {
+		defer close(made)
+		l = e.h.New(refusing{e.scope}, name, e.long)
+	}()
+	<-made
+	if l == nil {
+		return
+	}
+	p := &party{env: e, who: "A", name: name, ttl: e.long, l: l}
+	err := p.lockWithin(e.prompt)
+	if err == nil {
+		token := p.token()
+		_ = p.unlock()
+		e.failf("Lock of the name %q succeeded, with the token %d; want an error", name, token)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		e.doubtf("Lock of the name %q waited until its ctx ended: %v; want an error at once", name, err)
+	}
+	if token := p.token(); token != 0 {
+		e.failf("the token of the name %q is %d; want 0", name, token)
+	}
+}
+
+func tellsName(e *env) {
+	for _, name := range oddNames(e.name())[:30] {
+		n, ok := e.party("A", name, e.ttl).l.(namer)
+		if !ok {
+			e.skip("the Locker has no Name")
+		}
+		if got := n.Name(); got != name {
+			e.failf("Name of %s is %s", shown(name), shown(got))
+		}
+	}
+}

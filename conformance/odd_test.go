@@ -1,0 +1,195 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+	memorylock "github.com/go-locker/locker/memory"
+)
+
+// bare hides the powers that not every Locker has.
+type bare struct{ locker.Locker }
+
+// odd are correct Lockers that behave as few do.
+func odd() map[string]func() conformance.Harness {
+	return map[string]func() conformance.Harness{
+		"slow":          func() conformance.Harness { return altered(slow) },
+		"gaps":          func() conformance.Harness { return altered(gaps) },
+		"bare":          bareLocks,
+		"spurious loss": func() conformance.Harness { return altered(spuriousLoss) },
+		"silenced":      func() conformance.Harness { return drivenBy(func(*driver) {}) },
+		"polling":       func() conformance.Harness { return naiveLocks("", 0) },
+		"coarse TTL":    func() conformance.Harness { return naiveLocks("", 500*time.Millisecond) },
+		"unfair":        func() conformance.Harness { return altered(unfair) },
+		"no queue":      polled,
+	}
+}
+
+// TestOddButCorrect has the suite judge correct Lockers, several at a time: the busier the machine, the
+// better is it shown that the suite does not mistake a pause of it for a fault.
+func TestOddButCorrect(t *testing.T) {
+	var tasks []task
+	for name, harness := range odd() {
+		for _, s := range conformance.Scenarios() {
+			tasks = append(tasks, task{name + "/" + s.Name, s, harness})
+		}
+	}
+	for _, d := range tried(6, tasks) {
+		if d.seen != nil && !conformance.IsSkip(d.seen) {
+			t.Errorf("%s: %v", d.name, d.seen)
+		}
+	}
+}
+
+// slow takes its time for every request.
+func slow(_ conformance.TB, p *patched, _ *world) {
+	after := func(f func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			select {
+			case <-time.After(20*time.Millisecond + rand.N(30*time.Millisecond)):
+			case <-ctx.Done():
+			}
+			return f(ctx)
+		}
+	}
+	p.lock, p.tryLock, p.unlock, p.extend = after(p.lock), after(p.tryLock), after(p.unlock), after(p.extend)
+}
+
+// gaps has tokens a thousand apart, near the end of their range.
+func gaps(_ conformance.TB, p *patched, _ *world) {
+	token := p.token
+	p.token = func() uint64 {
+		if n := token(); n != 0 {
+			return n*1000 + 1<<62
+		}
+		return 0
+	}
+}
+
+func bareLocks() conformance.Harness {
+	h := memory()
+	full := h.New
+	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+		return bare{full(t, name, ttl)}
+	}
+	h.Client = nil
+	return h
+}
+
+// unqueued hides that memory has a queue, so that the core polls, with pauses of up to 250 ms.
+type unqueued struct{ locker.Driver }
+
+func polled() conformance.Harness {
+	in := space()
+	dial := func(t conformance.TB, ttl time.Duration, opts ...locker.Option) *locker.Client {
+		d := unqueued{memorylock.NewDriver(memorylock.InSpace(in))}
+		c, err := locker.New(d, append(opts, locker.WithTTL(ttl))...)
+		if err != nil {
+			t.Fatalf("new: %v", err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	return conformance.Harness{
+		TTL: memoryTTL,
+		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+			return dial(t, ttl, locker.WithoutRenewal()).Mutex(name)
+		},
+		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+			c := dial(t, ttl)
+			return func(name string) locker.Locker {
+				if renew {
+					return c.Mutex(name)
+				}
+				return c.Mutex(name, locker.WithoutRenewal())
+			}
+		},
+	}
+}
+
+// spuriousLoss loses one hold in fifty at once, as where a session ends for reasons of its own.
+func spuriousLoss(_ conformance.TB, p *patched, _ *world) {
+	inner := p.Mutex
+	lost := false // the current hold; its Unlock is still to come
+	gone := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return lost
+	}
+	end := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		was := lost
+		lost = false
+		return was
+	}
+	over := make(chan struct{})
+	close(over)
+	locks := func(f func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			if gone() {
+				return locker.ErrLost
+			}
+			err := f(ctx)
+			if gone() && err == nil { // another goroutine's lost hold awaits its Unlock
+				_ = inner.Unlock(ctx)
+				return locker.ErrLost
+			}
+			if err == nil && rand.N(50) == 0 {
+				p.mu.Lock()
+				lost = true
+				p.mu.Unlock()
+				_ = inner.Unlock(context.WithoutCancel(ctx))
+			}
+			return err
+		}
+	}
+	p.lock, p.tryLock = locks(inner.Lock), locks(inner.TryLock)
+	p.unlock = func(ctx context.Context) error {
+		if end() {
+			return locker.ErrLost
+		}
+		return inner.Unlock(ctx)
+	}
+	p.extend = func(ctx context.Context) error {
+		if gone() {
+			return locker.ErrLost
+		}
+		return inner.Extend(ctx)
+	}
+	p.token = func() uint64 {
+		if gone() {
+			return 0
+		}
+		return inner.FencingToken()
+	}
+	p.lost = func() <-chan struct{} {
+		if gone() {
+			return over
+		}
+		return inner.Lost()
+	}
+}
+
+// unfair has waiters look again at times of their own, so that who came last may be first.
+func unfair(_ conformance.TB, p *patched, _ *world) {
+	inner := p.Mutex
+	p.lock = func(ctx context.Context) error {
+		for {
+			err := inner.TryLock(ctx)
+			if !errors.Is(err, locker.ErrHeld) || ctx.Err() != nil {
+				return err
+			}
+			select {
+			case <-time.After(rand.N(100 * time.Millisecond)):
+			case <-ctx.Done():
+				return errors.Join(ctx.Err(), context.Cause(ctx), err)
+			}
+		}
+	}
+}

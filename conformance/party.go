@@ -1,0 +1,226 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// The powers that only some Lockers have.
+type (
+	tryLocker interface {
+		TryLock(ctx context.Context) error
+	}
+	loser     interface{ Lost() <-chan struct{} }
+	deadliner interface{ Deadline() time.Time }
+	namer     interface{ Name() string }
+)
+
+// coarse is how much later than after its TTL a hold may lapse, at a backend whose clock is coarse,
+// with some allowance for a slow one.
+const coarse = 700 * time.Millisecond
+
+// drift is what the contract takes off a TTL for clocks that run at different speeds.
+func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
+
+// party is a Locker under test, with its part in the story. Methods that return an error may be called
+// by any goroutine; the others end the trial, and are the body's own.
+type party struct {
+	env  *env
+	who  string
+	name string
+	ttl  time.Duration
+	l    locker.Locker
+}
+
+// name is one that nobody else uses.
+func (e *env) name() string {
+	return fmt.Sprintf("conformance-%016x", rand.Uint64())
+}
+
+// party is a process of its own.
+func (e *env) party(who, name string, ttl time.Duration) *party {
+	l := e.h.New(e, name, ttl)
+	if l == nil {
+		e.failf("Harness.New returned nil")
+	}
+	return &party{env: e, who: who, name: name, ttl: ttl, l: l}
+}
+
+// client makes parties that share one client.
+func (e *env) client(ttl time.Duration, renew bool) func(who, name string) *party {
+	if e.h.Client == nil {
+		e.skip("the Harness has no Client")
+	}
+	mutex := e.h.Client(e, ttl, renew)
+	return func(who, name string) *party {
+		l := mutex(name)
+		if l == nil {
+			e.failf("Harness.Client's function returned nil")
+		}
+		return &party{env: e, who: who, name: name, ttl: ttl, l: l}
+	}
+}
+
+// call makes a call to the Locker, and ends the trial if it panics or does not return. It is made in
+// the caller's own goroutine: there are Lockers that look at it.
+func (p *party) call(op string, limit time.Duration, f func() error) (err error) {
+	watchdog := time.AfterFunc(limit, func() {
+		p.env.end(fmt.Errorf("%s's %s did not return within %v", p.who, op, limit))
+	})
+	defer watchdog.Stop()
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%s's %s panicked: %v\n%s", p.who, op, v, debug.Stack())
+			p.env.end(err)
+		}
+	}()
+	return f()
+}
+
+// lock is Lock, which has to return soon after ctx ends.
+func (p *party) lock(ctx context.Context) error {
+	limit := p.env.patience
+	if d, ok := ctx.Deadline(); ok {
+		limit += time.Until(d)
+	}
+	return p.call("Lock", limit, func() error { return p.l.Lock(ctx) })
+}
+
+func (p *party) tryLock(ctx context.Context) error {
+	l, ok := p.l.(tryLocker)
+	if !ok {
+		return Skip("the Locker has no TryLock")
+	}
+	return p.call("TryLock", p.env.patience, func() error { return l.TryLock(ctx) })
+}
+
+func (p *party) unlock() error {
+	return p.call("Unlock", p.env.patience+p.ttl, func() error { return p.l.Unlock(p.env.ctx) })
+}
+
+func (p *party) extend() error {
+	return p.call("Extend", p.env.patience+p.ttl, func() error { return p.l.Extend(p.env.ctx) })
+}
+
+func (p *party) token() (token uint64) {
+	_ = p.call("FencingToken", p.env.patience, func() error {
+		token = p.l.FencingToken()
+		return nil
+	})
+	return token
+}
+
+// lost is nil, which blocks for ever, where the Locker has no Lost.
+func (p *party) lost() <-chan struct{} {
+	if l, ok := p.l.(loser); ok {
+		return l.Lost()
+	}
+	return nil
+}
+
+// deadline is the zero Time where the Locker has no Deadline.
+func (p *party) deadline() time.Time {
+	if l, ok := p.l.(deadliner); ok {
+		return l.Deadline()
+	}
+	return time.Time{}
+}
+
+// lockWithin is Lock that gives up after d.
+func (p *party) lockWithin(d time.Duration) error {
+	ctx, cancel := context.WithTimeout(p.env.ctx, d)
+	defer cancel()
+	return p.lock(ctx)
+}
+
+// start calls Lock in a goroutine.
+func (p *party) start(ctx context.Context) <-chan error {
+	done := make(chan error, 1)
+	p.env.spawn(func() { done <- p.lock(ctx) })
+	return done
+}
+
+// take locks what is free.
+func (p *party) take() {
+	if err := p.lockWithin(p.env.patience); err != nil {
+		p.env.doubtf("%s's Lock of a free lock: %v", p.who, err)
+	}
+}
+
+// release unlocks what is held.
+func (p *party) release() { p.sound("Unlock", p.unlock()) }
+
+// drop unlocks one of so many holds that a loss among them has to be expected.
+func (p *party) drop() {
+	if err := p.unlock(); err != nil && !errors.Is(err, locker.ErrLost) {
+		p.env.failf("%s's Unlock of its hold: %v; want nil", p.who, err)
+	}
+}
+
+// prolong extends what is held.
+func (p *party) prolong() { p.sound("Extend", p.extend()) }
+
+// sound ends the trial unless err is nil. A hold may be reported lost before its time, now and then.
+func (p *party) sound(op string, err error) {
+	switch {
+	case errors.Is(err, locker.ErrLost):
+		p.env.doubtf("%s's %s of a hold that nobody ended: %v", p.who, op, err)
+	case err != nil:
+		p.env.failf("%s's %s of its hold: %v; want nil", p.who, op, err)
+	}
+}
+
+// want ends the trial unless err matches target.
+func (p *party) want(op string, err, target error) {
+	if !errors.Is(err, target) {
+		p.env.failf("%s's %s: %v; want an error that matches %q", p.who, op, says(err), target)
+	}
+}
+
+// says is err as a person reads it.
+func says(err error) string {
+	if err == nil {
+		return "nil"
+	}
+	return fmt.Sprintf("error %q", err)
+}
+
+// lapse waits until the hold is over: the Locker says so, or its TTL and all allowance have passed.
+func (p *party) lapse() {
+	select {
+	case <-p.lost():
+	case <-time.After(p.ttl + coarse):
+	}
+}
+
+// takeOver has the holder's lock lapse, and b take it.
+func (p *party) takeOver(b *party) {
+	p.take()
+	if err := b.lockWithin(p.ttl + p.env.patience); err != nil {
+		p.env.doubtf("%s's Lock, after a holder whose TTL of %v is over: %v", b.who, p.ttl, err)
+	}
+}
+
+// excludes ends the trial if b gets the lock that p holds, when b tries for d.
+func (p *party) excludes(b *party, d time.Duration) {
+	if err := b.lockWithin(d); err != nil {
+		return
+	}
+	p.overlap(b)
+}
+
+// overlap ends the trial: b got the lock while p had it. Unless p says that its own hold is lost, both
+// hold it.
+func (p *party) overlap(b *party) {
+	err := p.extend()
+	if err == nil {
+		p.env.failf("%s's Lock succeeded while %s held the lock: %s's Extend still succeeds", b.who, p.who, p.who)
+	}
+	p.env.doubtf("%s's Lock succeeded while %s held the lock, whose Extend then says %v", b.who, p.who, says(err))
+}

@@ -1,0 +1,233 @@
+package conformance_test
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+	memorylock "github.com/go-locker/locker/memory"
+)
+
+// patched is a correct Locker over memory, until some of its methods are replaced.
+type patched struct {
+	*locker.Mutex
+	ttl   time.Duration
+	space string // that its name is in
+
+	lock, tryLock, unlock, extend func(context.Context) error
+	token                         func() uint64
+	lost                          func() <-chan struct{}
+	deadline                      func() time.Time
+	name                          func() string
+
+	mu sync.Mutex // guards what a patch remembers
+}
+
+func (p *patched) Lock(ctx context.Context) error    { return p.lock(ctx) }
+func (p *patched) TryLock(ctx context.Context) error { return p.tryLock(ctx) }
+func (p *patched) Unlock(ctx context.Context) error  { return p.unlock(ctx) }
+func (p *patched) Extend(ctx context.Context) error  { return p.extend(ctx) }
+func (p *patched) FencingToken() uint64              { return p.token() }
+func (p *patched) Lost() <-chan struct{}             { return p.lost() }
+func (p *patched) Deadline() time.Time               { return p.deadline() }
+func (p *patched) Name() string                      { return p.name() }
+
+func patch(m *locker.Mutex, ttl time.Duration, in string) *patched {
+	return &patched{
+		Mutex: m, ttl: ttl, space: in,
+		lock: m.Lock, tryLock: m.TryLock, unlock: m.Unlock, extend: m.Extend,
+		token: m.FencingToken, lost: m.Lost, deadline: m.Deadline, name: m.Name,
+	}
+}
+
+// alter replaces methods of a Locker that t's clean-up ends. world is a new value for each harness.
+type alter func(t conformance.TB, p *patched, w *world)
+
+// world is what the broken Lockers of one harness share, as a server would.
+type world struct {
+	sync.Mutex
+	count  int
+	counts map[string]int
+}
+
+// next counts calls, from 1.
+func (w *world) next() int {
+	w.Lock()
+	defer w.Unlock()
+	w.count++
+	return w.count
+}
+
+// altered is the memory harness with every Locker altered.
+func altered(change alter) conformance.Harness {
+	return renamed(change, func(name string) string { return name })
+}
+
+// renamed is altered, with the names of locks changed.
+func renamed(change alter, rename func(string) string) conformance.Harness {
+	h, w, in := memory(), &world{counts: map[string]int{}}, space()
+	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+		p := patch(open(t, in, ttl, false).Mutex(rename(name)), ttl, in)
+		p.name = func() string { return name }
+		change(t, p, w)
+		return p
+	}
+	h.Client = func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+		c := open(t, in, ttl, renew)
+		return func(name string) locker.Locker {
+			p := patch(c.Mutex(rename(name)), ttl, in)
+			p.name = func() string { return name }
+			change(t, p, w)
+			return p
+		}
+	}
+	return h
+}
+
+// driver is memory's, with its requests and leases altered.
+type driver struct {
+	*memorylock.Driver
+	request func(*locker.Request)
+	lease   func(*lease, locker.Request)
+	gate    *gate
+}
+
+func (d *driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+	asked := req
+	d.request(&req)
+	if err := d.gate.pass(ctx); err != nil {
+		return nil, err
+	}
+	l, err := d.Driver.Acquire(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return d.leased(l, asked), nil
+}
+
+func (d *driver) AcquireQueued(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error) {
+	asked := req
+	d.request(&req)
+	if err := d.gate.pass(ctx); err != nil {
+		return nil, err
+	}
+	l, err := d.Driver.AcquireQueued(ctx, req, answered)
+	if err != nil {
+		return nil, err
+	}
+	return d.leased(l, asked), nil
+}
+
+func (d *driver) leased(l locker.Lease, asked locker.Request) locker.Lease {
+	made := &lease{Lease: l, gate: d.gate}
+	d.lease(made, asked)
+	return made
+}
+
+// lease is one of memory's, with what is not nil replaced.
+type lease struct {
+	locker.Lease
+	gate     *gate
+	validity func() time.Duration
+	extend   func(context.Context, time.Duration) error
+	release  func(context.Context) error
+}
+
+func (l *lease) Validity() time.Duration {
+	if l.validity != nil {
+		return l.validity()
+	}
+	return l.Lease.Validity()
+}
+
+func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
+	if err := l.gate.pass(ctx); err != nil {
+		return err
+	}
+	if l.extend != nil {
+		return l.extend(ctx, ttl)
+	}
+	return l.Lease.Extend(ctx, ttl)
+}
+
+func (l *lease) Release(ctx context.Context) error {
+	if err := l.gate.pass(ctx); err != nil {
+		return err
+	}
+	if l.release != nil {
+		return l.release(ctx)
+	}
+	return l.Lease.Release(ctx)
+}
+
+// drivenBy is the harness of Clients over an altered Driver.
+func drivenBy(change func(*driver)) conformance.Harness {
+	name, silent := space(), &gate{}
+	dial := func(t conformance.TB, opts ...locker.Option) *locker.Client {
+		d := &driver{
+			Driver:  memorylock.NewDriver(memorylock.InSpace(name)),
+			request: func(*locker.Request) {},
+			lease:   func(*lease, locker.Request) {},
+			gate:    silent,
+		}
+		change(d)
+		c, err := locker.New(d, opts...)
+		if err != nil {
+			t.Fatalf("new: %v", err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	return conformance.Harness{
+		TTL: memoryTTL,
+		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+			return dial(t, locker.WithTTL(ttl), locker.WithoutRenewal()).Mutex(name)
+		},
+		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+			opts := []locker.Option{locker.WithTTL(ttl)}
+			if !renew {
+				opts = append(opts, locker.WithoutRenewal())
+			}
+			c := dial(t, opts...)
+			return func(name string) locker.Locker { return c.Mutex(name) }
+		},
+		Faults: conformance.Faults{StopServer: func(conformance.TB) func() { return silent.close() }},
+	}
+}
+
+// gate is what requests pass, and wait at while the server is silent.
+type gate struct {
+	mu     sync.Mutex
+	closed chan struct{} // nil: open
+}
+
+func (g *gate) close() (open func()) {
+	c := make(chan struct{})
+	g.mu.Lock()
+	g.closed = c
+	g.mu.Unlock()
+	return func() {
+		g.mu.Lock()
+		g.closed = nil
+		g.mu.Unlock()
+		close(c)
+	}
+}
+
+// pass returns when the server answers. A request that ctx ends never arrives.
+func (g *gate) pass(ctx context.Context) error {
+	g.mu.Lock()
+	c := g.closed
+	g.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,133 @@
+package conformance_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+
+	"github.com/go-locker/locker/conformance"
+)
+
+// recorder is a TB outside of any test, so that a scenario may fail without failing one.
+type recorder struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu       sync.Mutex
+	fatal    error
+	cleanups []func()
+}
+
+func (r *recorder) Helper()                  {}
+func (r *recorder) Logf(string, ...any)      {}
+func (r *recorder) Context() context.Context { return r.ctx }
+
+func (r *recorder) Cleanup(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, f)
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.mu.Lock()
+	r.fatal = fmt.Errorf("Fatalf: "+format, args...)
+	r.mu.Unlock()
+	runtime.Goexit()
+}
+
+// try puts h through one scenario, and returns what was seen.
+func try(s conformance.Scenario, h conformance.Harness) (seen error) {
+	r := &recorder{}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	verdict := make(chan error, 1)
+	go func() {
+		defer close(verdict)
+		verdict <- s.Check(r, h)
+	}()
+	seen = <-verdict
+	r.cancel()
+	for len(r.cleanups) > 0 {
+		last := len(r.cleanups) - 1
+		f := r.cleanups[last]
+		r.cleanups = r.cleanups[:last]
+		f()
+	}
+	if r.fatal != nil {
+		return r.fatal
+	}
+	return seen
+}
+
+// task is a scenario to be tried on a harness of its own.
+type task struct {
+	name     string
+	scenario conformance.Scenario
+	harness  func() conformance.Harness
+}
+
+type outcome struct {
+	task
+	seen error
+}
+
+// tried tries all, so many at a time, but for the scenario that counts goroutines, which needs the
+// process for itself.
+func tried(atOnce int, tasks []task) []outcome {
+	done := make([]outcome, len(tasks))
+	run := func(i int) { done[i] = outcome{tasks[i], try(tasks[i].scenario, tasks[i].harness())} }
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	var alone []int
+	for i, t := range tasks {
+		if t.scenario.Name == noLeak {
+			alone = append(alone, i)
+			continue
+		}
+		slots <- struct{}{}
+		wg.Go(func() {
+			run(i)
+			<-slots
+		})
+	}
+	wg.Wait()
+	for _, i := range alone {
+		run(i)
+	}
+	return done
+}
+
+const noLeak = "no goroutine outlives Close"
+
+// TestFatalf_ofTheHarnessIsTheTests: a server that is not there is no broken promise.
+func TestFatalf_ofTheHarnessIsTheTests(t *testing.T) {
+	h := conformance.Harness{TTL: time.Second, New: func(t conformance.TB, _ string, _ time.Duration) locker.Locker {
+		t.Fatalf("no server at %s", "localhost")
+		return nil
+	}}
+	assert.EqualError(t, try(conformance.Scenarios()[0], h), "Fatalf: no server at localhost")
+}
+
+// TestCleanups_runAtTheEndOfEachTrial: the Lockers of one trial are not to disturb the next.
+func TestCleanups_runAtTheEndOfEachTrial(t *testing.T) {
+	var made, ended int
+	h := memory()
+	full := h.New
+	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+		made++
+		t.Cleanup(func() { ended++ })
+		return full(t, name, ttl)
+	}
+	r := &recorder{ctx: context.Background()}
+	require.NoError(t, conformance.Scenarios()[0].Check(r, h))
+	assert.NotZero(t, made)
+	assert.Equal(t, made, ended)
+	assert.Empty(t, r.cleanups, "nothing is left to the end of the test")
+}

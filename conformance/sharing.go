@@ -1,0 +1,115 @@
+package conformance
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+var sharingRows = []row{{
+	name:    "a goroutine that waits does not disturb the hold of another on the same Locker",
+	promise: "A Locker may be used by several goroutines: each Lock contends, and the hold stays that of who has it.",
+	body:    waitDoesNotDisturb,
+}, {
+	name:    "a counter guarded by one Locker loses no update",
+	promise: "A Locker may be used by several goroutines, one of which holds at a time.",
+	chance:  true,
+	body:    counter,
+}, {
+	name:    "after many goroutines have locked and unlocked nothing is held",
+	promise: "Each success of Lock needs one Unlock, and no more.",
+	chance:  true,
+	body:    nothingHeldAfterMany,
+}, {
+	name:    "a Locker can be asked while others use it",
+	promise: "A Locker may be used by several goroutines: FencingToken and Extend by one while others lock and unlock.",
+	chance:  true,
+	body:    askedMeanwhile,
+}}
+
+func waitDoesNotDisturb(e *env) {
+	name := e.name()
+	a, c := e.party("A", name, e.long), e.party("C", name, e.long)
+	a.take()
+	token := a.token()
+	other := sharers(a)[1]
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	done := other.start(ctx)
+	select {
+	case err := <-done:
+		e.early(a, other, err)
+	case <-time.After(settle):
+	}
+	a.prolong()
+	if now := a.token(); now != token {
+		a.prolong() // is it lost?
+		e.failf("A's token was %d, and while another goroutine waits in Lock it is %d", token, now)
+	}
+	cancel()
+	e.gone(other, done)
+	a.prolong()
+	a.excludes(c, settle)
+	a.release()
+	c.promptly("A has unlocked, the other goroutine gave up")
+	c.release()
+}
+
+// counter reads, lets others run, and writes: two who hold at once lose an update. It is atomic only
+// so that a race detector does not end the test before the suite has had its say.
+func counter(e *env) {
+	var n atomic.Int64
+	tenures := e.contend(sharers(e.party("A", e.name(), e.long)), func() {
+		was := n.Load()
+		linger()
+		n.Store(was + 1)
+	})
+	if got, want := n.Load(), len(tenures); got != int64(want) {
+		if len(kept(tenures)) < len(tenures) {
+			e.doubtf("%d holds, of which %d were lost, made the counter %d", want, want-len(kept(tenures)), got)
+		}
+		e.failf("%d holds, none of them lost, made the counter %d", want, got)
+	}
+}
+
+func nothingHeldAfterMany(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	e.contend(sharers(a), func() {})
+	if token := a.token(); token != 0 {
+		e.failf("A's token, when each Lock was unlocked, is %d; want 0", token)
+	}
+	a.want("Unlock, when each Lock was unlocked", a.unlock(), locker.ErrNotHeld)
+	a.want("Extend, when each Lock was unlocked", a.extend(), locker.ErrNotHeld)
+	b.promptly("each Lock of A was unlocked")
+	b.release()
+}
+
+// askedMeanwhile is above all for the race detector.
+func askedMeanwhile(e *env) {
+	a := e.party("A", e.name(), e.long)
+	stop := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			a.token()
+			a.lost()
+			a.deadline()
+			_ = a.extend() // what is held, or nothing
+			time.Sleep(100 * time.Microsecond)
+		}
+	}()
+	tenures := e.contend(sharers(a)[:3], linger)
+	close(stop)
+	<-stopped
+	e.disjoint(tenures)
+	e.rising(tenures)
+}

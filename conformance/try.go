@@ -1,0 +1,107 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+var tryRows = []row{{
+	name:    "TryLock of a held lock says ErrHeld",
+	promise: "TryLock makes one attempt, and returns an error that matches ErrHeld if the lock is another's.",
+	body:    tryHeld,
+}, {
+	name:    "TryLock does not wait",
+	promise: "TryLock makes one attempt, and does not wait for the holder.",
+	body:    tryDoesNotWait,
+}, {
+	name:    "TryLock takes a free lock",
+	promise: "A hold taken by TryLock is like one taken by Lock.",
+	body:    tryTakes,
+}, {
+	name:    "TryLock heeds a ctx that has ended",
+	promise: "When ctx has ended TryLock fails with an error that matches ctx.Err() and context.Cause(ctx), and holds nothing.",
+	body:    tryEndedContext,
+}}
+
+// try is TryLock, without which the scenario is skipped.
+func (p *party) try() error {
+	err := p.tryLock(p.env.ctx)
+	if skip, ok := errors.AsType[*SkipError](err); ok {
+		p.env.skip(skip.Reason)
+	}
+	return err
+}
+
+func tryHeld(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a.take()
+	for _, p := range []*party{b, a} { // the holder's own Locker is as any other
+		err := p.try()
+		if err == nil {
+			a.overlap(p)
+		}
+		if errors.Is(err, locker.ErrLost) {
+			e.doubtf("%s's TryLock: %v", p.who, err)
+		}
+		p.want("TryLock of a held lock", err, locker.ErrHeld)
+	}
+	if token := b.token(); token != 0 {
+		e.failf("B's token after a TryLock that failed is %d; want 0", token)
+	}
+	a.release()
+}
+
+func tryDoesNotWait(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a.take()
+	start := time.Now()
+	if err := b.try(); err == nil {
+		e.doubtf("B's TryLock succeeded after %v while A had the lock", time.Since(start))
+	}
+	if took := time.Since(start); took > e.prompt {
+		e.doubtf("B's TryLock of a held lock took %v", took)
+	}
+	a.release()
+}
+
+func tryTakes(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	if err := a.try(); err != nil {
+		e.doubtf("A's TryLock of a free lock: %v", err)
+	}
+	a.excludes(b, settle)
+	if a.token() == 0 {
+		a.prolong() // is it lost?
+		e.failf("A's token under TryLock is 0")
+	}
+	a.release()
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		err := b.try() // what B's Lock, which gave up, left behind may take a moment to go
+		if err == nil {
+			break
+		}
+		if time.Since(start) > e.prompt {
+			e.doubtf("B's TryLock of a lock that A has unlocked: %v", err)
+		}
+	}
+	b.release()
+}
+
+func tryEndedContext(e *env) {
+	a := e.party("A", e.name(), e.long)
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	cancel(errStop)
+	err := a.tryLock(ctx)
+	if IsSkip(err) {
+		e.skip("the Locker has no TryLock")
+	}
+	a.want("TryLock with a cancelled ctx", err, context.Canceled)
+	a.want("TryLock with a cancelled ctx", err, errStop)
+	a.want("Unlock after a TryLock that failed", a.unlock(), locker.ErrNotHeld)
+}

@@ -1,0 +1,191 @@
+package conformance
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+var unlockRows = []row{{
+	name:    "Unlock of a hold that lapsed says ErrLost",
+	promise: "Unlock says ErrLost if the hold ended first, never nil.",
+	body:    unlockAfterLapse,
+}, {
+	name:    "Unlock after a take-over says ErrLost",
+	promise: "Unlock says ErrLost if the hold ended first, never nil.",
+	body:    unlockAfterTakeOver,
+}, {
+	name:    "Unlock after a take-over leaves the new hold alone",
+	promise: "Unlock ends the caller's hold, never another owner's.",
+	body:    func(e *env) { e.harmless("Unlock", (*party).unlock, settle) },
+}, {
+	name:    "an Unlock overtaken by the lapse leaves the new hold alone",
+	promise: "Unlock is one atomic step: it ends the caller's hold, never another owner's, whenever the hold lapses.",
+	body:    unlockOvertaken,
+}, {
+	name:    "a second Unlock says ErrNotHeld",
+	promise: "Unlock says ErrNotHeld without a hold; each success of Lock needs one Unlock.",
+	body:    secondUnlock,
+}, {
+	name:    "a second Unlock leaves the next hold alone",
+	promise: "Unlock ends the caller's hold, never another owner's.",
+	body:    secondUnlockHarmless,
+}, {
+	name:    "Unlock without Lock says ErrNotHeld",
+	promise: "Unlock says ErrNotHeld without a hold.",
+	body:    unlockWithoutLock,
+}, {
+	name:    "Unlock of one Locker leaves the holds of others alone",
+	promise: "Unlock ends the caller's hold, never another owner's.",
+	body:    foreignUnlock,
+}, {
+	name:    "Unlock ends the hold though its ctx has ended",
+	promise: "Whatever Unlock's error, the hold has ended here, and at the backend within one TTL.",
+	body:    unlockEndedContext,
+}}
+
+func unlockAfterLapse(e *env) {
+	a := e.party("A", e.name(), e.ttl)
+	a.take()
+	a.lapse()
+	a.want("Unlock after its TTL", a.unlock(), locker.ErrLost)
+}
+
+func unlockAfterTakeOver(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a.takeOver(b)
+	a.want("Unlock after B took the lock", a.unlock(), locker.ErrLost)
+	b.release()
+}
+
+// unlockOvertaken unlocks at moments around the lapse. An Unlock that looks first and deletes then may
+// look at its own hold, and delete another's.
+func unlockOvertaken(e *env) {
+	for _, left := range []time.Duration{e.ttl / 8, time.Millisecond} {
+		name := e.name()
+		a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+		a.take()
+		lapse := time.Now().Add(e.ttl)
+		if d := a.deadline(); !d.IsZero() {
+			lapse = d
+		}
+		took := b.start(e.ctx)
+		time.Sleep(time.Until(lapse.Add(-left)))
+		unlocked := make(chan error, 1)
+		e.spawn(func() { unlocked <- a.unlock() })
+		if err := <-took; err != nil {
+			e.doubtf("B's Lock: %v", err)
+		}
+		e.steady(a, b, "Unlock", func(*party) error { return <-unlocked }, settle)
+	}
+}
+
+func secondUnlock(e *env) {
+	a := e.party("A", e.name(), e.long)
+	a.take()
+	a.release()
+	a.want("second Unlock", a.unlock(), locker.ErrNotHeld)
+	a.take()
+	a.release()
+	a.want("second Unlock of its second hold", a.unlock(), locker.ErrNotHeld)
+}
+
+func secondUnlockHarmless(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a.take()
+	a.release()
+	b.take()
+	e.steady(a, b, "second Unlock", (*party).unlock, settle)
+}
+
+func unlockWithoutLock(e *env) {
+	a := e.party("A", e.name(), e.long)
+	a.want("Unlock before Lock", a.unlock(), locker.ErrNotHeld)
+	a.take()
+	a.release()
+}
+
+func foreignUnlock(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	b.take()
+	e.steady(a, b, "Unlock without Lock", func(a *party) error {
+		err := a.unlock()
+		a.want("Unlock, when B holds", err, locker.ErrNotHeld)
+		return err
+	}, settle)
+}
+
+func unlockEndedContext(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
+	a.take()
+	ctx, cancel := context.WithCancel(e.ctx)
+	cancel()
+	err := a.call("Unlock", e.patience, func() error { return a.l.Unlock(ctx) })
+	if token := a.token(); token != 0 {
+		e.failf("A's token after Unlock, which said %v, is %d; want 0", says(err), token)
+	}
+	a.want("second Unlock", a.unlock(), locker.ErrNotHeld)
+	if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
+		e.doubtf("B's Lock, after A's Unlock with a cancelled ctx: %v", err)
+	}
+	b.release()
+}
+
+var reuseRows = []row{{
+	name:    "a Locker can be locked again after Unlock",
+	promise: "After its Unlock a Locker can be locked again.",
+	body:    reuse,
+}, {
+	name:    "a Locker can be locked again after a loss and its Unlock",
+	promise: "After the Unlock of a lost hold a Locker can be locked again.",
+	body:    reuseAfterLoss,
+}, {
+	name:    "while a lost hold awaits its Unlock Lock says ErrLost",
+	promise: "While a lost hold awaits its Unlock, Lock returns ErrLost at once.",
+	body:    lockBeforeUnlockOfLost,
+}}
+
+func reuse(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	for range 3 {
+		a.promptly("A has unlocked")
+		a.excludes(b, settle/2)
+		a.prolong()
+		a.release()
+	}
+	b.promptly("A has unlocked for the last time")
+	b.release()
+}
+
+func reuseAfterLoss(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a.takeOver(b)
+	b.release()
+	a.want("Unlock of a hold that B took over", a.unlock(), locker.ErrLost)
+	a.want("second Unlock of that hold", a.unlock(), locker.ErrNotHeld)
+	a.promptly("A unlocked its lost hold, B has unlocked too")
+	a.prolong()
+	a.release()
+}
+
+func lockBeforeUnlockOfLost(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a.takeOver(b)
+	for range 2 { // while B holds, and when the lock is free
+		start := time.Now()
+		a.want("Lock, when it has not unlocked its lost hold", a.lockWithin(e.patience), locker.ErrLost)
+		if took := time.Since(start); took > e.prompt {
+			e.doubtf("A's Lock said ErrLost after %v; want at once", took)
+		}
+		_ = b.unlock()
+	}
+	a.want("Unlock of the lost hold", a.unlock(), locker.ErrLost)
+}

@@ -1,0 +1,187 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/go-locker/locker"
+	_ "github.com/go-locker/locker/memory"
+)
+
+// open is Open of a lock server that other examples do not use.
+func open(space string, opts ...locker.Option) *locker.Client {
+	client, err := locker.Open(context.Background(), "mem://"+space, opts...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return client
+}
+
+func ExampleOpen() {
+	ctx := context.Background()
+	// The adapter is imported for its side effect: _ "github.com/go-locker/locker/memory"
+	client, err := locker.Open(ctx, "mem://shop?ttl=10s&prefix=app")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	m := client.Mutex("orders/42")
+	if err := m.Lock(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("lapses in about", time.Until(m.Deadline()).Round(time.Second), "unless it is renewed")
+	fmt.Println(m.Unlock(ctx))
+
+	_, err = locker.Open(ctx, "redis://localhost:6379")
+	fmt.Println(err)
+	// Output:
+	// lapses in about 10s unless it is renewed
+	// <nil>
+	// locker: open: unknown scheme "redis": add the import _ "github.com/go-locker/locker/redis"
+}
+
+// The resource takes the token with every write, and refuses one that is older than it has seen.
+func ExampleMutex_Lock() {
+	ctx := context.Background()
+	client := open("example-lock")
+	defer client.Close()
+
+	var newest uint64 // kept by the resource, beside what it protects
+	write := func(token uint64) {
+		if token == 0 || token < newest {
+			fmt.Println("refused: a newer holder has written")
+			return
+		}
+		newest = token
+		fmt.Println("written")
+	}
+
+	m := client.Mutex("report")
+	if err := m.Lock(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	stale := m.FencingToken()
+	_ = m.Unlock(ctx)
+
+	if err := m.Lock(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	write(m.FencingToken())
+	write(stale)
+	fmt.Println(m.Unlock(context.WithoutCancel(ctx)))
+	// Output:
+	// written
+	// refused: a newer holder has written
+	// <nil>
+}
+
+func ExampleMutex_TryLock() {
+	ctx := context.Background()
+	client := open("example-trylock")
+	defer client.Close()
+	first, second := client.Mutex("cron"), client.Mutex("cron")
+
+	fmt.Println(first.TryLock(ctx))
+	if err := second.TryLock(ctx); errors.Is(err, locker.ErrHeld) {
+		fmt.Println("somebody else does it")
+	}
+	// Output:
+	// <nil>
+	// somebody else does it
+}
+
+// Do tells its function that the lock was lost by the end of its context.
+func ExampleMutex_Do() {
+	client := open("example-do")
+	m := client.Mutex("migration", locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
+	defer client.Close()
+
+	err := m.Do(context.Background(), func(ctx context.Context) error {
+		fmt.Println("a step under the lock")
+		return nil
+	})
+	fmt.Println(err)
+
+	err = m.Do(context.Background(), func(ctx context.Context) error {
+		<-ctx.Done() // a step that takes longer than the lock lasts
+		fmt.Println(context.Cause(ctx))
+		return nil
+	})
+	fmt.Println(errors.Is(err, locker.ErrLost))
+	// Output:
+	// a step under the lock
+	// <nil>
+	// the lock was lost
+	// true
+}
+
+// A Hold is one tenure. It can be handed around without a doubt whose lock it speaks of.
+func ExampleMutex_Acquire() {
+	ctx := context.Background()
+	client := open("example-acquire")
+	defer client.Close()
+	m := client.Mutex("leader")
+
+	first, err := m.Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(first.Unlock(ctx))
+	second, err := m.Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(first.Token() < second.Token())
+	fmt.Println(first.Unlock(ctx))
+	// Output:
+	// <nil>
+	// true
+	// locker: unlock "leader": the lock is not held
+}
+
+// A lock that is not renewed frees itself, whatever becomes of its holder.
+func ExampleWithoutRenewal() {
+	ctx := context.Background()
+	client := open("example-renewal")
+	defer client.Close()
+	m := client.Mutex("once", locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
+	if err := m.Lock(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	<-m.Lost()
+	fmt.Println(m.FencingToken())
+	fmt.Println(m.Unlock(ctx))
+	// Output:
+	// 0
+	// locker: unlock "once": the lock was lost
+}
+
+func ExampleWithTTL() {
+	ctx := context.Background()
+	client := open("example-ttl", locker.WithTTL(time.Minute))
+	defer client.Close()
+	m := client.Mutex("nightly", locker.WithTTL(time.Millisecond))
+	fmt.Println(m.Lock(ctx))
+	// Output:
+	// locker: lock "nightly": not supported by the backend: TTL 1ms: must be at least 5ms
+}
+
+// A program that needs more than its backend promises learns it at start.
+func ExampleRequire() {
+	_, err := locker.Open(context.Background(), "mem://example-require", locker.Require(locker.Fencing, locker.Failover))
+	fmt.Println(errors.Is(err, locker.ErrUnsupported))
+	fmt.Println(err)
+	// Output:
+	// true
+	// locker: new: not supported by the backend: "failover" is not promised: there is one process, and no server to fail over to
+}

@@ -1,0 +1,153 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// driver implements locker.Driver as its obligations say.
+type driver struct {
+	b      *backend
+	closed bool
+}
+
+func (d *driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+	l := &lease{b: d.b, name: req.Name, ttl: req.TTL, from: time.Now()}
+	unknown, err := d.b.send(ctx, call{op: acquire, name: req.Name, req: req}, func(f fault) error {
+		l.from = l.from.Add(-f.age)
+		return d.b.take(l)
+	})
+	if err != nil && !unknown {
+		return nil, err
+	}
+	return l, err
+}
+
+func (d *driver) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
+		locker.Exclusive: {Level: locker.Yes},
+		locker.Fencing:   {Level: locker.Conditional, Condition: "while the moon is full"},
+		locker.Failover:  {Level: locker.No, Condition: "there is one of it"},
+	}
+}
+
+func (d *driver) Close() error { d.closed = true; return nil }
+
+// batcher is a driver that extends many leases in one round trip.
+type batcher struct {
+	*driver
+	short bool // answers for one lease too few
+}
+
+func (d *batcher) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.Duration) []error {
+	sent := time.Now()
+	errs := make([]error, len(leases))
+	_, err := d.b.send(ctx, call{op: batch, holds: len(leases)}, func(fault) error {
+		for i, l := range leases {
+			errs[i] = l.(*lease).prolong(ttl)
+		}
+		return nil
+	})
+	for i := range errs {
+		errs[i] = leases[i].(*lease).heard(sent, errors.Join(errs[i], err))
+	}
+	if d.short {
+		return errs[1:]
+	}
+	return errs
+}
+
+// notifier is a driver whose leases tell early that they have ended. It is of one lease.
+type notifier struct {
+	*driver
+	lease notifyingLease
+}
+
+type notifyingLease struct {
+	locker.Lease
+	lost func()
+}
+
+func (d *notifier) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+	l, err := d.driver.Acquire(ctx, req)
+	if err != nil {
+		return l, err
+	}
+	d.lease.Lease = l
+	return &d.lease, nil
+}
+
+func (l *notifyingLease) NotifyLost(f func()) { l.lost = f }
+
+// boastful is a driver whose leases claim to last longer than they do, or belong to a session that
+// goes on.
+type boastful struct{ *driver }
+
+type boastfulLease struct{ locker.Lease }
+
+func (d boastful) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+	l, err := d.driver.Acquire(ctx, req)
+	return boastfulLease{l}, err
+}
+
+func (boastfulLease) Validity() time.Duration { return time.Hour }
+
+// scripted is a driver and queuer that does what a test says.
+type scripted struct {
+	*driver
+	acquire func(context.Context, locker.Request) (locker.Lease, error)
+	queue   func(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error)
+}
+
+func (d *scripted) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+	return d.acquire(ctx, req)
+}
+
+func (d *scripted) AcquireQueued(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error) {
+	return d.queue(ctx, req, answered)
+}
+
+// picky is a driver that honours whole seconds alone.
+type picky struct{ *driver }
+
+func (d *picky) CheckTTL(ttl time.Duration) error {
+	if ttl%time.Second != 0 {
+		return errors.Join(locker.ErrUnsupported, errors.New("whole seconds would do"))
+	}
+	return nil
+}
+
+// logs is a slog.Handler that keeps what it gets, after wait has been called.
+type logs struct {
+	slog.Handler
+	wait func(slog.Record)
+
+	mu      sync.Mutex
+	records []slog.Record
+}
+
+func (l *logs) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l *logs) Handle(_ context.Context, r slog.Record) error {
+	if l.wait != nil {
+		l.wait(r)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.records = append(l.records, r)
+	return nil
+}
+
+func (l *logs) messages() (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.records {
+		all = append(all, r.Message)
+	}
+	return all
+}

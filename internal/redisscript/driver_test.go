@@ -1,0 +1,180 @@
+package redisscript
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// fakeRunner answers as it is told.
+type fakeRunner struct {
+	answer func(s *Script, args []any) (any, error)
+	notRun bool
+	sent   [][]any
+}
+
+func (r *fakeRunner) Run(_ context.Context, s *Script, _ string, args ...any) (any, error) {
+	r.sent = append(r.sent, args)
+	return r.answer(s, args)
+}
+
+func (r *fakeRunner) RunAll(ctx context.Context, s *Script, calls []Call) []Reply {
+	var replies []Reply
+	for _, c := range calls {
+		v, err := r.Run(ctx, s, c.Key, c.Args...)
+		replies = append(replies, Reply{v, err})
+	}
+	return replies
+}
+
+func (r *fakeRunner) RunOnce(ctx context.Context, s *Script, key string, args ...any) (any, bool, error) {
+	reply, err := r.Run(ctx, s, key, args...)
+	return reply, err != nil && !r.notRun, err
+}
+
+var request = locker.Request{Name: "x", TTL: time.Second}
+
+func nowMicro() int64 { return time.Now().UnixMicro() }
+
+func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
+	boom := errors.New("boom")
+	for name, c := range map[string]struct {
+		reply     any
+		err       error
+		notRun    bool
+		wantLease bool
+	}{
+		"lost reply":      {nil, boom, false, true},
+		"not run":         {nil, boom, true, false},
+		"no array":        {int64(1), nil, false, true},
+		"nil":             {nil, nil, false, true},
+		"empty":           {[]any{}, nil, false, true},
+		"two":             {[]any{int64(1), int64(2)}, nil, false, true},
+		"four":            {[]any{int64(1), int64(2), int64(3), int64(4)}, nil, false, true},
+		"strings":         {[]any{"1", "2", "3"}, nil, false, true},
+		"unknown status":  {[]any{int64(2), int64(2), int64(3)}, nil, false, true},
+		"negative status": {[]any{int64(-2), int64(2), int64(3)}, nil, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := NewDriver(&fakeRunner{answer: func(*Script, []any) (any, error) { return c.reply, c.err }, notRun: c.notRun})
+			lease, err := d.Acquire(t.Context(), request)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, locker.ErrHeld)
+			assert.Equal(t, c.wantLease, lease != nil)
+			if c.err != nil {
+				assert.ErrorIs(t, err, c.err)
+			}
+		})
+	}
+}
+
+func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
+	r := &fakeRunner{answer: func(*Script, []any) (any, error) { return []any{int64(0), int64(5), nowMicro()}, nil }}
+	d := NewDriver(r)
+	seen := map[any]bool{}
+	for range 1000 {
+		_, err := d.Acquire(t.Context(), request)
+		require.ErrorIs(t, err, locker.ErrHeld)
+	}
+	for _, args := range r.sent {
+		owner := args[0].(string)
+		assert.GreaterOrEqual(t, len(owner), 26, "128 bits in base 32")
+		assert.False(t, seen[owner])
+		seen[owner] = true
+	}
+}
+
+func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
+	ahead := int64(0)
+	r := &fakeRunner{}
+	r.answer = func(_ *Script, args []any) (any, error) {
+		now := nowMicro() + ahead
+		if notAfter := args[3].(int64); notAfter > 0 && now > notAfter {
+			return []any{int64(late), int64(0), now}, nil
+		}
+		return []any{int64(granted), now, now}, nil
+	}
+	d := NewDriver(r)
+	for _, jump := range []time.Duration{0, time.Hour, 24 * time.Hour, -time.Hour, 0} {
+		ahead = jump.Microseconds()
+		lease, err := d.Acquire(t.Context(), request)
+		require.NoError(t, err, "the server's clock jumped to %v", jump)
+		assert.NotZero(t, lease.Token())
+	}
+	r.answer = func(*Script, []any) (any, error) { return []any{int64(late), int64(0), nowMicro()}, nil }
+	sent := len(r.sent)
+	lease, err := d.Acquire(t.Context(), request)
+	require.Error(t, err)
+	assert.Nil(t, lease)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	assert.Len(t, r.sent, sent+2, "not endless")
+}
+
+// Nodes of a Ring or a Cluster have clocks of their own, and one Driver serves them all.
+func TestAcquire_nodesWhoseClocksDiffer(t *testing.T) {
+	skew := time.Hour
+	r := &fakeRunner{answer: func(_ *Script, args []any) (any, error) {
+		now := nowMicro() + skew.Microseconds()
+		if notAfter := args[3].(int64); notAfter > 0 && now > notAfter {
+			return []any{int64(late), int64(0), now}, nil
+		}
+		return []any{int64(granted), now, now}, nil
+	}}
+	d := NewDriver(r)
+	for i := range 10 {
+		skew = -skew
+		_, err := d.Acquire(t.Context(), request)
+		require.NoError(t, err, "take %d, on a node that nothing is wrong with", i)
+	}
+}
+
+func TestLease_validityIsFromBeforeTheRequestAndNeverMovesBack(t *testing.T) {
+	delay := 50 * time.Millisecond
+	r := &fakeRunner{answer: func(s *Script, _ []any) (any, error) {
+		time.Sleep(delay)
+		if s == acquire {
+			return []any{int64(granted), int64(7), nowMicro()}, nil
+		}
+		return int64(1), nil
+	}}
+	d := NewDriver(r)
+	lease, err := d.Acquire(t.Context(), request)
+	require.NoError(t, err)
+	assert.LessOrEqual(t, lease.Validity(), request.TTL-delay)
+	require.NoError(t, lease.Extend(t.Context(), request.TTL))
+	assert.LessOrEqual(t, lease.Validity(), request.TTL-delay)
+	delay = 0
+	before := lease.Validity()
+	require.NoError(t, lease.Extend(t.Context(), request.TTL/2))
+	assert.InDelta(t, before, lease.Validity(), float64(20*time.Millisecond), "a shorter extension takes nothing away")
+	require.Equal(t, []error{nil, nil}, d.ExtendAll(t.Context(), []locker.Lease{lease, lease}, time.Minute))
+	assert.Greater(t, lease.Validity(), 59*time.Second)
+}
+
+func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
+	var reply any
+	r := &fakeRunner{answer: func(s *Script, _ []any) (any, error) {
+		if s == acquire {
+			return []any{int64(granted), int64(7), nowMicro()}, nil
+		}
+		return reply, nil
+	}}
+	d := NewDriver(r)
+	lease, err := d.Acquire(t.Context(), request)
+	require.NoError(t, err)
+	for _, reply = range []any{nil, "1", int64(0), int64(2), []any{int64(1)}, true} {
+		what := fmt.Sprintf("%T %v", reply, reply)
+		require.Error(t, lease.Extend(t.Context(), time.Second), what)
+		require.Error(t, lease.Release(t.Context()), what)
+		require.Error(t, lease.(locker.RaisableLease).Raise(t.Context(), 8), what)
+		require.Error(t, d.ExtendAll(t.Context(), []locker.Lease{lease}, time.Second)[0], what)
+	}
+	assert.EqualValues(t, 7, lease.Token())
+}

@@ -1,0 +1,77 @@
+package redisscript
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// tag is the part of a key that Redis Cluster hashes: between the first '{' and the next '}', if there
+// is anything between them, else all of it.
+func tag(key string) string {
+	_, rest, ok := strings.Cut(key, "{")
+	if !ok {
+		return key
+	}
+	inner, _, ok := strings.Cut(rest, "}")
+	if !ok || inner == "" {
+		return key
+	}
+	return inner
+}
+
+var names = []string{
+	"a", "b", "A", " ", "  ", "{", "}", "{}", "}{", "{{", "}}", "{a}", "{a}b", "a}", "a{", "%", "%%", "%7D", "%7d", "%257D",
+	"%25", "%25%7D", "%}", "}%", "\x00", "a\x00", "\n", "\r\n", "/", "//", ":", "locker:a", "locker%3Aa", "é", "e\u0301",
+	strings.Repeat("}", 4096), strings.Repeat("}", 4095), strings.Repeat("x", 4096),
+}
+
+func TestKey_noTwoNamesShareOne(t *testing.T) {
+	seen := map[string]string{}
+	for _, name := range names {
+		key := Key(name)
+		if other, dup := seen[key]; dup {
+			t.Errorf("%q and %q share the key %q", name, other, key)
+		}
+		seen[key] = name
+	}
+}
+
+func FuzzKey(f *testing.F) {
+	for i, name := range names {
+		f.Add(name, names[(i+1)%len(names)])
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if a == "" || b == "" || !utf8.ValidString(a) || !utf8.ValidString(b) {
+			return // the core refuses them
+		}
+		if (a == b) != (Key(a) == Key(b)) {
+			t.Errorf("names %q and %q have the keys %q and %q", a, b, Key(a), Key(b))
+		}
+		key := Key(a)
+		if want := key[1 : len(key)-1]; tag(key) != want {
+			t.Errorf("the hash tag of %q is %q, and not all of it", key, tag(key))
+		}
+		if tag(key+b) != tag(key) || tag(key+":"+b+"}") != tag(key) {
+			t.Errorf("keys that begin with %q are not all on one slot", key)
+		}
+		if back := unescape(tag(key)); back != a {
+			t.Errorf("%q can be read back from %q as %q", a, key, back)
+		}
+	})
+}
+
+// unescape is the inverse of what Key does to a name; that there is one is why Key is injective.
+func unescape(s string) string {
+	return strings.NewReplacer("%7D", "}", "%25", "%").Replace(s)
+}
+
+func TestScript_sourcesDiffer(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range []*Script{acquire, extend, release, raise} {
+		if seen[s.SHA] || len(s.SHA) != 40 || !strings.HasPrefix(s.Source, prelude) {
+			t.Errorf("script %s: its SHA must be its own, in 40 digits, and it must begin with the prelude", s.SHA)
+		}
+		seen[s.SHA] = true
+	}
+}

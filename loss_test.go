@@ -1,0 +1,211 @@
+package locker_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+func TestLoss_firesAtTheDeadlineWhateverTheBackendDoes(t *testing.T) {
+	for name, f := range map[string]fault{
+		"renewals hang": hangs, "renewals hang, and heed no ctx": hangDeaf, "away": away,
+		"done, but every reply is lost": unheard, "answers too late": {reply: 7 * time.Second, deaf: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				m := b.locked(t, "x")
+				b.down(f)
+				<-m.Lost()
+				assert.Equal(t, life, time.Since(b.start))
+				assert.Zero(t, m.FencingToken())
+				b.down(fault{})
+				time.Sleep(2 * ttl)
+				assert.Zero(t, m.FencingToken(), "a loss is final")
+				require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
+			})
+		})
+	}
+}
+
+func TestLoss_withoutRenewalIsAtTheDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.locked(t, "x", locker.WithoutRenewal())
+		time.Sleep(life - time.Nanosecond)
+		synctest.Wait()
+		assert.False(t, fired(m.Lost()))
+		assert.NotZero(t, m.FencingToken())
+		time.Sleep(time.Nanosecond)
+		assert.Zero(t, m.FencingToken(), "by the clock, whether or not a timer has run")
+		synctest.Wait()
+		assert.True(t, fired(m.Lost()))
+		assert.Empty(t, b.calls(extend))
+	})
+}
+
+func TestLoss_ofManyHoldsEachAtItsDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t, locker.WithoutRenewal())
+		var ms []*locker.Mutex
+		for _, seconds := range []int{7, 3, 9, 3, 1, 20} {
+			m := c.Mutex(time.Now().String(), locker.WithTTL(time.Duration(seconds)*time.Second))
+			require.NoError(t, m.Lock(t.Context()))
+			ms = append(ms, m)
+			time.Sleep(50 * time.Millisecond)
+		}
+		require.NoError(t, ms[0].Unlock(t.Context()))
+		for _, m := range []*locker.Mutex{ms[4], ms[1], ms[3], ms[2], ms[5]} {
+			<-m.Lost()
+			assert.Equal(t, m.Deadline(), time.Now())
+		}
+	})
+}
+
+func TestLoss_isNotDelayedByAnotherHoldsExtend(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t, locker.WithoutRenewal())
+		first, second := c.Mutex("1", locker.WithTTL(3*time.Second)), c.Mutex("2", locker.WithTTL(4*time.Second))
+		require.NoError(t, first.Lock(t.Context()))
+		require.NoError(t, second.Lock(t.Context()))
+		time.Sleep(2 * time.Second)
+		require.NoError(t, first.Extend(t.Context()))
+		for _, m := range []*locker.Mutex{second, first} {
+			<-m.Lost()
+			assert.Equal(t, m.Deadline(), time.Now())
+		}
+	})
+}
+
+func TestLoss_leavesALeaseThatLapsesAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.locked(t, "x", locker.WithoutRenewal())
+		time.Sleep(2 * ttl)
+		assert.Empty(t, b.calls(release))
+	})
+}
+
+func TestLoss_releasesALeaseThatGoesOnInItsSession(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := clientOf(t, boastful{&driver{b: b}}, locker.WithoutRenewal()).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		<-m.Lost()
+		assert.Empty(t, b.calls(release))
+		time.Sleep(drift)
+		synctest.Wait()
+		assert.Len(t, b.calls(release), 1, "nobody may ever unlock it")
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		synctest.Wait()
+		assert.Len(t, b.calls(release), 1, "it is given back once")
+	})
+}
+
+func TestLoss_isSeenWhenARenewalSaysSo(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.locked(t, "x")
+		thief := b.steal("x")
+		<-m.Lost()
+		assert.LessOrEqual(t, time.Since(b.start), ttl/3)
+		time.Sleep(ttl)
+		assert.Len(t, b.calls(extend), 1)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		synctest.Wait()
+		assert.Equal(t, thief, b.holder("x"))
+	})
+}
+
+func TestLoss_isSeenWhenTheBackendTells(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		d := &notifier{driver: &driver{b: b}}
+		m := clientOf(t, d).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		require.NotNil(t, d.lease.lost)
+		d.lease.lost()
+		assert.True(t, fired(m.Lost()))
+		assert.Zero(t, m.FencingToken())
+		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+	})
+}
+
+func TestLoss_thatTheBackendTellsAfterUnlockIsNone(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		d := &notifier{driver: &driver{b: b}}
+		h, err := clientOf(t, d).Mutex("x").TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Unlock(t.Context()))
+		d.lease.lost()
+		assert.False(t, fired(h.Lost()))
+		require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrNotHeld)
+	})
+}
+
+func TestLock_whileALostHoldAwaitsItsUnlock(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.locked(t, "x", locker.WithoutRenewal())
+		time.Sleep(life) // no timer need have run
+		assert.Zero(t, took(func() {
+			require.ErrorIs(t, m.Lock(context.Background()), locker.ErrLost)
+			require.ErrorIs(t, m.TryLock(context.Background()), locker.ErrLost)
+			require.ErrorIs(t, m.Do(context.Background(), nil), locker.ErrLost)
+		}))
+		assert.Len(t, b.calls(acquire), 1)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		synctest.Wait()
+
+		require.NoError(t, m.Lock(t.Context()), "after its Unlock the Mutex can be locked again")
+		assert.EqualValues(t, 2, m.FencingToken())
+		assert.False(t, fired(m.Lost()))
+		assert.Equal(t, life, time.Until(m.Deadline()))
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
+func TestLock_grantedWhileTheFormerHoldIsThoughtToLast(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.locked(t, "x")
+		lost := m.Lost()
+		second := inBackground(func() error { return m.Lock(t.Context()) })
+		time.Sleep(time.Second)
+		b.free("x") // as an operator does, or a backend that forgets
+		require.ErrorIs(t, <-second, locker.ErrLost)
+		assert.True(t, fired(lost), "the grant proves it")
+		assert.Less(t, time.Since(b.start), 2*time.Second)
+		assert.Zero(t, m.FencingToken())
+		assert.Zero(t, b.holder("x"), "the second goroutine holds nothing")
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		require.NoError(t, m.Lock(t.Context()))
+	})
+}
+
+func TestLoss_isLogged(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		h := &logs{Handler: slog.DiscardHandler}
+		m := b.locked(t, "x", locker.WithLogger(slog.New(h)))
+		b.every(extend, away)
+		<-m.Lost()
+		synctest.Wait()
+		assert.Contains(t, h.messages(), "lock not renewed")
+		assert.Equal(t, "lock lost", h.messages()[len(h.messages())-1])
+	})
+}
+
+// A logger may block for long: on a full disk, a pipe that nobody reads.
+func TestLoss_doesNotWaitForASlowLogger(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		slow := &logs{Handler: slog.DiscardHandler, wait: func(slog.Record) { <-b.over }}
+		c := b.client(t, locker.WithoutRenewal(), locker.WithLogger(slog.New(slow)))
+		first, second := c.Mutex("1"), c.Mutex("2")
+		require.NoError(t, first.Lock(t.Context()))
+		require.NoError(t, second.Lock(t.Context()))
+		time.Sleep(life)
+		synctest.Wait()
+		assert.True(t, fired(first.Lost()))
+		assert.True(t, fired(second.Lost()), "two are due together, and one is being logged")
+	})
+}

@@ -1,0 +1,187 @@
+package redis_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// rights is what the package's documentation says that a user needs.
+var rights = []string{"eval", "evalsha", "time", "hmget", "hget", "hset", "hdel", "del", "pttl", "pexpire"}
+
+const secret = "s3cr3t-Passw0rd"
+
+// wantNoPerm fails unless err is the server's refusal of a command. In a script Redis 7.0 words it differently.
+func wantNoPerm(t *testing.T, err error) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), "can't run this command") {
+		wantOwnError(t, err, "NOPERM")
+		return
+	}
+	wantOwnError(t, err, "ERR The user executing the script can't run this command")
+}
+
+// userWith is a line of configuration for a user of that name who may run commands.
+func userWith(name string, commands []string) string {
+	return fmt.Sprintf("user %s on >%s ~{locker:* +%s", name, secret, strings.Join(commands, " +"))
+}
+
+func as(user string) func(*goredis.Options) {
+	return func(o *goredis.Options) { o.Username, o.Password = user, secret }
+}
+
+func TestACL_theDocumentedRightsAreEnough(t *testing.T) {
+	s := testserver.Redis(t, testserver.RedisConfig(
+		userWith("app", rights), userWith("app2", append(slices.Clone(rights), "select"))))
+	ctx := t.Context()
+	for name, url := range map[string]string{
+		"database 0": "redis://app:" + secret + "@" + s.Addr(),
+		"database 2": "redis://app2:" + secret + "@" + s.Addr() + "/2",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := locker.Open(ctx, url+"?ttl=200ms")
+			require.NoError(t, err)
+			defer func() { assert.NoError(t, c.Close()) }()
+			m := c.Mutex("x")
+			for range 2 {
+				require.NoError(t, m.Lock(ctx))
+				require.ErrorIs(t, c.Mutex("x").TryLock(ctx), locker.ErrHeld)
+				require.NoError(t, m.Extend(ctx))
+				require.NoError(t, m.Unlock(ctx))
+			}
+			require.NoError(t, m.Lock(ctx))
+			renewed := m.Deadline().Add(100 * time.Millisecond)
+			eventually(t, "it is renewed", func() bool { return m.Deadline().After(renewed) })
+			require.NoError(t, m.Unlock(ctx))
+		})
+	}
+	wantOwnError(t, clientOf(t, connect(t, s.Addr(), as("app")), locker.WithPrefix("other")).Mutex("x").Lock(ctx), "NOPERM")
+}
+
+func TestACL_eachMissingRightIsItsOwnErrorAndLeavesNoLockBehind(t *testing.T) {
+	var users []string
+	for _, r := range rights {
+		users = append(users, userWith("no-"+r, slices.DeleteFunc(slices.Clone(rights), func(x string) bool { return x == r })))
+	}
+	s := testserver.Redis(t, testserver.RedisConfig(users...))
+	ctx := t.Context()
+	admin := connect(t, s.Addr())
+	for _, missing := range rights {
+		for _, before := range []string{"never held", "released before", "lapsed before", "scripts not loaded"} {
+			t.Run(missing+", "+before, func(t *testing.T) {
+				require.NoError(t, admin.FlushAll(ctx).Err())
+				loadScripts(t, admin)
+				name := "locker:x"
+				switch before {
+				case "released before":
+					require.NoError(t, take(t, driverOf(t, admin), name, time.Second).Release(ctx))
+				case "lapsed before":
+					take(t, driverOf(t, admin), name, tick)
+					eventually(t, "it has lapsed", func() bool { return !isHeldAt(t, admin, keyOf("x")) })
+				case "scripts not loaded":
+					require.NoError(t, admin.ScriptFlush(ctx).Err())
+				}
+				const ttl = 300 * time.Millisecond
+				m := clientOf(t, connect(t, s.Addr(), as("no-"+missing)), locker.WithTTL(ttl), locker.WithoutRenewal()).Mutex("x")
+				err := m.Lock(ctx)
+				if err == nil {
+					err = errors.Join(m.Extend(ctx), m.Unlock(ctx))
+				} else {
+					assert.False(t, isHeldAt(t, admin, keyOf("x")), "nothing is taken by a Lock that fails")
+				}
+				// Extend and Unlock alone need some rights, and others are needed for an error, a flush alone.
+				if err != nil {
+					wantNoPerm(t, err)
+				}
+				assert.Equal(t, needless(missing, before), err == nil, "%v", err)
+				within(t, ttl+200*time.Millisecond, "no lock outlives its TTL", func() bool { return !isHeldAt(t, admin, keyOf("x")) })
+				wantExpiry(t, admin, keyOf("x"))
+				assert.NoError(t, clientOf(t, admin).Mutex("x").TryLock(ctx), "others are not locked out")
+			})
+		}
+	}
+}
+
+// needless says whether locking works without a right: those that serve other errors.
+func needless(missing, before string) bool {
+	switch missing {
+	case "del":
+		return true
+	case "eval":
+		return before != "scripts not loaded"
+	default:
+		return false
+	}
+}
+
+func wantExpiry(t *testing.T, rdb *goredis.Client, key string) {
+	t.Helper()
+	ms, err := rdb.Do(t.Context(), "PTTL", key).Int64()
+	require.NoError(t, err)
+	assert.NotEqual(t, int64(-1), ms, "%s has no expiry: %v", key, rdb.HGetAll(t.Context(), key).Val())
+}
+
+// Two rights missing at once: the step that undoes the write is refused like the one that failed.
+func TestACL_withoutTheRightsToUndo(t *testing.T) {
+	without := func(missing ...string) []string {
+		return slices.DeleteFunc(slices.Clone(rights), func(x string) bool { return slices.Contains(missing, x) })
+	}
+	s := testserver.Redis(t, testserver.RedisConfig(
+		userWith("a", without("pexpire", "hdel")), userWith("b", without("pexpire", "del")), userWith("c", without("pexpire", "hdel", "del"))))
+	ctx := t.Context()
+	admin := connect(t, s.Addr())
+	for _, user := range []string{"a", "b", "c"} {
+		for _, before := range []string{"never held", "released before"} {
+			t.Run(user+", "+before, func(t *testing.T) {
+				require.NoError(t, admin.FlushAll(ctx).Err())
+				if before == "released before" {
+					require.NoError(t, take(t, driverOf(t, admin), "locker:x", time.Minute).Release(ctx))
+				}
+				m := clientOf(t, connect(t, s.Addr(), as(user)), locker.WithTTL(200*time.Millisecond)).Mutex("x")
+				wantNoPerm(t, m.Lock(ctx))
+				assert.False(t, isHeldAt(t, admin, keyOf("x")), "held, with expiry in %v: %v",
+					admin.PTTL(ctx, keyOf("x")).Val()-keep, admin.HGetAll(ctx, keyOf("x")).Val())
+				wantExpiry(t, admin, keyOf("x"))
+				assert.NoError(t, clientOf(t, admin).Mutex("x").TryLock(ctx), "others are not locked out")
+			})
+		}
+	}
+}
+
+func TestAuth_isItsOwnError(t *testing.T) {
+	s := testserver.Redis(t, testserver.RedisConfig(
+		"user default on >"+secret+"-default ~* +@all", userWith("app", rights), "user off off >"+secret+" ~* +@all"))
+	for name, c := range map[string]struct{ user, want string }{
+		"wrong password":  {":wrong-" + secret + "@", "WRONGPASS"},
+		"no password":     {"", "NOAUTH"},
+		"unknown user":    {"nobody:" + secret + "@", "WRONGPASS"},
+		"disabled user":   {"off:" + secret + "@", "WRONGPASS"},
+		"another's":       {"app:" + secret + "-default@", "WRONGPASS"},
+		"user, no secret": {"app@", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, err := locker.Open(t.Context(), "redis://"+c.user+s.Addr()+"?ttl=10s")
+			require.NoError(t, err)
+			defer func() { assert.NoError(t, client.Close()) }()
+			start := time.Now()
+			err = client.Mutex("x").Lock(t.Context())
+			wantOwnError(t, err, c.want)
+			assert.NotContains(t, err.Error(), secret)
+			assert.Less(t, time.Since(start), 5*time.Second, "at once")
+		})
+	}
+	good, err := locker.Open(t.Context(), "redis://:"+secret+"-default@"+s.Addr())
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, good.Close()) }()
+	require.NoError(t, good.Mutex("x").Lock(t.Context()))
+}

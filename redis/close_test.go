@@ -1,0 +1,95 @@
+package redis_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// wantNothingToCleanUp fails a Lock, and then wants a Close that has nothing to wait for: a request that
+// never had a connection has taken nothing.
+func wantNothingToCleanUp(ctx context.Context, t *testing.T, c *locker.Client) {
+	t.Helper()
+	require.Error(t, c.Mutex("x").Lock(ctx))
+	start := time.Now()
+	require.NoError(t, c.Close())
+	assert.Less(t, time.Since(start), time.Second, "Close waits for nothing")
+}
+
+func TestClose_afterAConnectionThatWasRefused(t *testing.T) {
+	s := testserver.Redis(t)
+	s.Kill()
+	for name, kind := range clients {
+		t.Run(name+", an answer", func(t *testing.T) {
+			c := clientOf(t, connect(t, s.Addr(), kind, func(o *goredis.Options) { o.DialerRetries = 1 }))
+			wantNothingToCleanUp(context.Background(), t, c)
+		})
+		t.Run(name+", ctx ends", func(t *testing.T) {
+			c := clientOf(t, connect(t, s.Addr(), kind))
+			wantNothingToCleanUp(withTimeout(t, 20*time.Millisecond), t, c)
+		})
+	}
+}
+
+func TestClose_afterATLSHandshakeThatFailed(t *testing.T) {
+	s := testserver.Redis(t, testserver.RedisTLS())
+	for name, query := range map[string]string{
+		"an unknown authority":     "",
+		"another name":             "?tls_ca=" + s.CAFile + "&tls_server_name=elsewhere.example",
+		"no certificate of theirs": "?tls_ca=" + s.CAFile,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := locker.Open(t.Context(), s.URL()+query)
+			require.NoError(t, err)
+			wantNothingToCleanUp(context.Background(), t, c)
+		})
+	}
+}
+
+func TestClose_afterAPoolThatHadNoConnection(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr(), heedingCtx, func(o *goredis.Options) { o.PoolSize = 1 })
+	hog := rdb.Conn()
+	defer func() { _ = hog.Close() }()
+	require.NoError(t, hog.Ping(t.Context()).Err())
+	wantNothingToCleanUp(withTimeout(t, 20*time.Millisecond), t, clientOf(t, rdb))
+}
+
+func TestClose_releasesEveryHold(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	c := clientOf(t, rdb)
+	var lost []<-chan struct{}
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		m := c.Mutex(name)
+		require.NoError(t, m.Lock(t.Context()))
+		lost = append(lost, m.Lost())
+	}
+	require.NoError(t, c.Close())
+	for i, name := range names {
+		<-lost[i]
+		assert.False(t, isHeldAt(t, rdb, keyOf(name)))
+	}
+	require.ErrorIs(t, c.Mutex("a").Lock(t.Context()), locker.ErrClosed)
+	require.NoError(t, c.Close(), "again")
+}
+
+func TestClose_onAStoppedServerEnds(t *testing.T) {
+	s := testserver.Redis(t)
+	c, err := locker.Open(t.Context(), s.URL()+"?ttl=1s")
+	require.NoError(t, err)
+	require.NoError(t, c.Mutex("x").Lock(t.Context()))
+	s.Stop()
+	start := time.Now()
+	_ = c.Close()
+	assert.Less(t, time.Since(start), 7*time.Second)
+	s.Continue()
+}

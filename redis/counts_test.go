@@ -1,0 +1,165 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// trips counts what a go-redis client sends: each command or pipeline is one round trip.
+type trips struct{ commands, pipelines, pipelined atomic.Int64 }
+
+func (c *trips) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (c *trips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if isScript(cmd) {
+			c.commands.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (c *trips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		if isScript(cmds[0]) {
+			c.pipelines.Add(1)
+			c.pipelined.Add(int64(len(cmds)))
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// isScript leaves out what go-redis sends to set up a connection.
+func isScript(cmd goredis.Cmder) bool { return cmd.Name() == "evalsha" || cmd.Name() == "eval" }
+
+func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	admin := connect(t, s.Addr())
+	var sent trips
+	rdb := connect(t, s.Addr())
+	rdb.AddHook(&sent)
+	c := clientOf(t, rdb, locker.WithoutRenewal())
+	m, other := c.Mutex("x"), c.Mutex("x")
+	loadScripts(t, admin)
+
+	require.NoError(t, rdb.Ping(ctx).Err(), "sets up a connection")
+	inScripts := []string{"time", "hmget", "hget", "hset", "hdel", "pttl", "pexpire", "info", "config|resetstat"}
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want error
+	}{
+		{"Lock", func() error { return m.Lock(ctx) }, nil},
+		{"TryLock of a held lock", func() error { return other.TryLock(ctx) }, locker.ErrHeld},
+		{"Extend", func() error { return m.Extend(ctx) }, nil},
+		{"FencingToken", func() error { _ = m.FencingToken(); return nil }, nil},
+		{"Unlock", func() error { return m.Unlock(ctx) }, nil},
+		{"TryLock of a free lock", func() error { return other.TryLock(ctx) }, nil},
+		{"Unlock by the other", func() error { return other.Unlock(ctx) }, nil},
+	} {
+		want := 1
+		if step.name == "FencingToken" {
+			want = 0
+		}
+		resetStats(t, admin)
+		before := sent.commands.Load() + sent.pipelines.Load()
+		err := step.do()
+		require.ErrorIs(t, err, step.want, step.name)
+		calls := commandCalls(t, admin)
+		assert.Equal(t, want, calls["evalsha"], "%s: scripts by SHA", step.name)
+		assert.Zero(t, calls["eval"], "%s: scripts by source", step.name)
+		assert.EqualValues(t, want, sent.commands.Load()+sent.pipelines.Load()-before, "%s: round trips", step.name)
+		t.Logf("%-24s %v", step.name, calls)
+		maps.DeleteFunc(calls, func(name string, _ int) bool { return name == "evalsha" || slices.Contains(inScripts, name) })
+		assert.Empty(t, calls, "%s: commands that nobody expects", step.name)
+	}
+}
+
+func TestCounts_allDueRenewalsOfAClientAreOnePipeline(t *testing.T) {
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	admin := connect(t, s.Addr())
+	var sent trips
+	rdb := connect(t, s.Addr())
+	rdb.AddHook(&sent)
+	const (
+		n   = 50
+		ttl = 3 * time.Second
+	)
+	loadScripts(t, admin)
+	c := clientOf(t, rdb, locker.WithTTL(ttl))
+	start := time.Now()
+	for i := range n {
+		require.NoError(t, c.Mutex(fmt.Sprint(i)).Lock(ctx))
+	}
+	// Due times fall on a grid of TTL/32.
+	cells := int64(time.Since(start)/(ttl/32)) + 2
+	resetStats(t, admin)
+	commands := sent.commands.Load()
+	eventually(t, "every hold is renewed once", func() bool {
+		return sent.pipelined.Load()+sent.commands.Load()-commands >= n
+	})
+	eventually(t, "the server has run them", func() bool { return commandCalls(t, admin)["pexpire"] == n })
+	trips := sent.pipelines.Load() + sent.commands.Load() - commands
+	t.Logf("%d renewals: %d pipelines, %d single commands", n, sent.pipelines.Load(), sent.commands.Load()-commands)
+	assert.LessOrEqual(t, trips, cells, "round trips for %d renewals that were taken within %d cells of the grid", n, cells)
+}
+
+func TestCounts_aBatchIsOnePipeline(t *testing.T) {
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	var sent trips
+	rdb := connect(t, s.Addr())
+	rdb.AddHook(&sent)
+	loadScripts(t, connect(t, s.Addr()))
+	d := driverOf(t, rdb)
+	leases := make([]locker.Lease, 100)
+	for i := range leases {
+		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
+	}
+	commands := sent.commands.Load()
+	for i, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
+		require.NoError(t, err, "lease %d", i)
+	}
+	assert.EqualValues(t, 1, sent.pipelines.Load())
+	assert.Equal(t, commands, sent.commands.Load(), "commands outside of the pipeline")
+	for i := range leases {
+		assert.Greater(t, leases[i].Validity(), time.Minute)
+	}
+}
+
+func TestCounts_aHeldLockCostsNoGoroutine(t *testing.T) {
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	c := newClient(t, s.Addr(), locker.WithTTL(time.Minute))
+	require.NoError(t, c.Mutex("first").Lock(ctx))
+	settled := func() int {
+		n := runtime.NumGoroutine()
+		eventually(t, "the number of goroutines has settled", func() bool {
+			time.Sleep(5 * tick)
+			before := n
+			n = runtime.NumGoroutine()
+			return n >= before
+		})
+		return n
+	}
+	one := settled()
+	for i := range 199 {
+		require.NoError(t, c.Mutex(fmt.Sprint(i)).Lock(ctx))
+	}
+	eventually(t, "200 held locks have as many goroutines as one", func() bool { return runtime.NumGoroutine() <= one })
+}

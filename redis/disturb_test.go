@@ -1,0 +1,109 @@
+package redis_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func TestClientKill_betweenAndDuringOperationsIsNoLoss(t *testing.T) {
+	const ttl = 2 * time.Second
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	admin := connect(t, s.Addr())
+	m := newClient(t, s.Addr(), locker.WithTTL(ttl)).Mutex("x")
+	stop, killed := make(chan struct{}), 0
+	killing := async(func() error {
+		for {
+			select {
+			case <-stop:
+				return nil
+			case <-time.After(15 * tick):
+				n, err := admin.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Int()
+				if err != nil {
+					return err
+				}
+				killed += n
+			}
+		}
+	})
+	var last uint64
+	for end := time.Now().Add(ttl / 2); time.Now().Before(end); {
+		require.NoError(t, m.Lock(ctx))
+		require.Greater(t, m.FencingToken(), last)
+		last = m.FencingToken()
+		require.NoError(t, m.Extend(ctx))
+		require.NoError(t, m.Unlock(ctx))
+	}
+	require.NoError(t, m.Lock(ctx))
+	time.Sleep(ttl + ttl/2) // renewals under fire
+	assert.NotZero(t, m.FencingToken())
+	require.NoError(t, m.Unlock(ctx))
+	close(stop)
+	require.NoError(t, await(t, killing))
+	assert.Positive(t, killed)
+	t.Logf("%d connections killed", killed)
+}
+
+func TestClientPause_shorterThanTheAttemptIsOnlyADelay(t *testing.T) {
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	admin := connect(t, s.Addr())
+	m := newClient(t, s.Addr(), locker.WithTTL(3*time.Second)).Mutex("x")
+	pause := func() {
+		require.NoError(t, admin.ClientPause(ctx, 200*time.Millisecond).Err())
+	}
+	pause()
+	require.NoError(t, m.Lock(ctx))
+	pause()
+	require.NoError(t, m.Extend(ctx))
+	pause()
+	require.NoError(t, m.Unlock(ctx))
+}
+
+func TestClientPause_longerThanCtxLeavesNothingForLong(t *testing.T) {
+	const ttl = time.Second
+	s := testserver.Redis(t)
+	admin := connect(t, s.Addr())
+	for name, kind := range clients {
+		t.Run(name, func(t *testing.T) {
+			c := clientOf(t, connect(t, s.Addr(), kind), locker.WithTTL(ttl))
+			m := c.Mutex("x")
+			require.NoError(t, m.Lock(t.Context()), "sets the clock")
+			require.NoError(t, m.Unlock(t.Context()))
+			require.NoError(t, admin.ClientPause(t.Context(), 700*time.Millisecond).Err())
+			start := time.Now()
+			err := m.Lock(withTimeout(t, 50*time.Millisecond))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NotErrorIs(t, err, locker.ErrHeld)
+			assert.Less(t, time.Since(start), 300*time.Millisecond)
+			within(t, 700*time.Millisecond+ttl+500*time.Millisecond, "the lock is free within a TTL of the pause's end", func() bool {
+				err := m.Lock(t.Context())
+				require.NotErrorIs(t, err, locker.ErrLost)
+				return err == nil
+			})
+			require.NoError(t, m.Unlock(t.Context()))
+		})
+	}
+}
+
+func TestClientPause_longerThanTheTTLIsALoss(t *testing.T) {
+	const ttl = 300 * time.Millisecond
+	s := testserver.Redis(t)
+	admin := connect(t, s.Addr())
+	m := newClient(t, s.Addr(), locker.WithTTL(ttl)).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, admin.ClientPause(t.Context(), 2*ttl).Err())
+	start := time.Now()
+	<-m.Lost()
+	assert.Less(t, time.Since(start), ttl+50*time.Millisecond)
+	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+	eventually(t, "it can be locked again", func() bool { return m.Lock(t.Context()) == nil })
+	require.NoError(t, m.Unlock(t.Context()))
+}

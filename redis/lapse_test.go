@@ -1,0 +1,109 @@
+package redis_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// Tokens are readings of the server's clock at the take, so that the server itself says how much
+// time there was between two.
+func TestLapse_atTheServerIsAfterTheTTLAndNotBefore(t *testing.T) {
+	const ttl = 150 * time.Millisecond
+	s := testserver.Redis(t)
+	d := driverOf(t, connect(t, s.Addr()))
+	for i := range 5 {
+		name := fmt.Sprint(i)
+		first := take(t, d, name, ttl)
+		var second locker.Lease
+		var refused time.Time // the latest attempt that was refused
+		for {
+			sent := time.Now()
+			l, err := d.Acquire(t.Context(), locker.Request{Name: name, TTL: ttl})
+			if !errors.Is(err, locker.ErrHeld) {
+				require.NoError(t, err)
+				second = l
+				break
+			}
+			refused = sent
+		}
+		after := time.Duration(second.Token()-first.Token()) * time.Microsecond
+		// The server keeps expiries in whole milliseconds.
+		assert.GreaterOrEqual(t, after, ttl-time.Millisecond)
+		assert.LessOrEqual(t, after, ttl+time.Millisecond+time.Since(refused), "no later than the first attempt after the TTL")
+		t.Logf("TTL %v: taken over %v after the take", ttl, after)
+		assert.ErrorIs(t, first.Extend(t.Context(), ttl), locker.ErrLost, "it is not revived")
+	}
+}
+
+func TestLapse_isAtTheExtendedTTL(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	d := driverOf(t, rdb)
+	lease := take(t, d, "x", time.Minute)
+	require.NoError(t, rdb.PExpire(t.Context(), "{x}", keep+time.Millisecond).Err())
+	eventually(t, "it has lapsed", func() bool { return !isHeldAt(t, rdb, "{x}") })
+	require.ErrorIs(t, lease.Extend(t.Context(), time.Minute), locker.ErrLost)
+	assert.False(t, isHeldAt(t, rdb, "{x}"), "a lapsed hold is not revived")
+
+	next := take(t, d, "x", 50*time.Millisecond)
+	require.NoError(t, next.Extend(t.Context(), time.Minute))
+	ms, err := rdb.Do(t.Context(), "PTTL", "{x}").Int64()
+	require.NoError(t, err)
+	assert.InDelta(t, (keep + time.Minute).Milliseconds(), ms, 2000)
+	assert.Greater(t, next.Validity(), 58*time.Second)
+	assert.LessOrEqual(t, next.Validity(), time.Minute)
+}
+
+func TestLapse_ofAWaitersTurnComesWhenTheHolderIsGone(t *testing.T) {
+	const ttl = 300 * time.Millisecond
+	s := testserver.Redis(t)
+	c := newClient(t, s.Addr(), locker.WithTTL(ttl), locker.WithBackoff(tick, 10*tick))
+	crashed := take(t, driverOf(t, connect(t, s.Addr())), "locker:x", ttl)
+	start := time.Now()
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(withTimeout(t, patient)))
+	assert.Less(t, time.Since(start), ttl+250*time.Millisecond)
+	assert.Greater(t, m.FencingToken(), crashed.Token())
+	assert.NoError(t, m.Unlock(t.Context()))
+}
+
+func TestOutOfMemory_renewalsGoOnAndTakesFail(t *testing.T) {
+	const ttl = 400 * time.Millisecond
+	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "noeviction"))
+	ctx := t.Context()
+	rdb := connect(t, s.Addr())
+	c := clientOf(t, rdb, locker.WithTTL(ttl))
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(ctx))
+	token := m.FencingToken()
+	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory", "1").Err())
+	require.ErrorContains(t, rdb.Set(ctx, "k", "v", 0).Err(), "OOM", "the server is out of memory")
+
+	require.NoError(t, m.Extend(ctx))
+	require.ErrorIs(t, c.Mutex("x").TryLock(ctx), locker.ErrHeld, "of a held lock")
+	err := c.Mutex("y").Lock(ctx)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	var own goredis.Error
+	require.ErrorAs(t, err, &own)
+	assert.Contains(t, own.Error(), "OOM")
+	assert.Zero(t, rdb.Exists(ctx, keyOf("y")).Val(), "nothing is left behind")
+
+	for end := time.Now().Add(3 * ttl); time.Now().Before(end); time.Sleep(5 * tick) {
+		require.True(t, isHeldAt(t, rdb, keyOf("x")), "renewed without memory")
+	}
+	assert.Equal(t, token, m.FencingToken())
+	require.NoError(t, m.Unlock(ctx), "without memory")
+	require.Error(t, c.Mutex("x").TryLock(ctx))
+	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory", "0").Err())
+	assert.NoError(t, c.Mutex("x").TryLock(ctx))
+}

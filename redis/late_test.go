@@ -1,0 +1,116 @@
+package redis_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+func withTimeout(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// giveUpHeldTake has a Lock given up while its request is held back on the way, waits until the
+// clean-up has reached the server, and then delivers the request.
+func giveUpHeldTake(t *testing.T, f *faulty) {
+	t.Helper()
+	f.proxy.HoldRequests(true)
+	err := f.client.Mutex("x").Lock(withTimeout(t, 50*time.Millisecond))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	requests, _ := f.proxy.Held()
+	require.Positive(t, requests, "the take is on its way")
+	resetStats(t, f.direct)
+	f.proxy.HoldRequests(false)
+	eventually(t, "the clean-up has reached the server", func() bool { return scriptsRun(t, f.direct) == 1 })
+	assert.NoError(t, f.otherClient(t).Mutex("x").TryLock(t.Context()), "nobody holds before the late take arrives")
+	require.NoError(t, f.direct.HDel(t.Context(), keyOf("x"), "owner").Err())
+	f.proxy.ReleaseRequests()
+	eventually(t, "the late take has arrived", func() bool { return scriptsRun(t, f.direct) == 3 })
+}
+
+func TestLateTake_isRefusedOnceTheServersClockIsKnown(t *testing.T) {
+	f := newFaultyTTL(t, time.Second, heedingCtx)
+	warm := f.client.Mutex("warm")
+	require.NoError(t, warm.Lock(t.Context()))
+	require.NoError(t, warm.Unlock(t.Context()))
+	giveUpHeldTake(t, f)
+	assert.False(t, isHeldAt(t, f.direct, keyOf("x")), "nobody waits for the late take any more")
+	assert.NoError(t, f.client.Mutex("x").TryLock(t.Context()))
+}
+
+func TestLateTake_ofAClientThatIgnoresCtxIsRefusedToo(t *testing.T) {
+	f := newFaultyTTL(t, time.Second, func(o *goredis.Options) { o.ReadTimeout, o.MaxRetries = 700*time.Millisecond, -1 })
+	warm := f.client.Mutex("warm")
+	require.NoError(t, warm.Lock(t.Context()))
+	require.NoError(t, warm.Unlock(t.Context()))
+	giveUpHeldTake(t, f)
+	assert.False(t, isHeldAt(t, f.direct, keyOf("x")), "nobody waits for the late take any more")
+}
+
+func TestLateTake_locksNobodyOutForLongerThanOneTTL(t *testing.T) {
+	f := newFaultyTTL(t, time.Second, heedingCtx)
+	giveUpHeldTake(t, f)
+	arrived := time.Now()
+	m := f.client.Mutex("x", locker.WithBackoff(tick, 5*tick))
+	require.NoError(t, m.Lock(withTimeout(t, patient)))
+	assert.Less(t, time.Since(arrived), f.ttl+250*time.Millisecond)
+	assert.NoError(t, m.Unlock(t.Context()))
+}
+
+func TestLateExtend_afterReleaseOrTakeOverDoesNothing(t *testing.T) {
+	for name, then := range map[string]func(t *testing.T, f *faulty){
+		"released": func(*testing.T, *faulty) {},
+		"taken over": func(t *testing.T, f *faulty) {
+			require.NoError(t, f.otherClient(t).Mutex("x").Lock(t.Context()))
+		},
+		"forgotten": func(t *testing.T, f *faulty) {
+			require.NoError(t, f.direct.Del(t.Context(), keyOf("x")).Err())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFaulty(t, heedingCtx)
+			lease := take(t, f.driver, "locker:x", time.Second)
+			f.proxy.HoldRequests(true)
+			extending := async(func() error { return lease.Extend(withTimeout(t, 200*time.Millisecond), time.Hour) })
+			eventually(t, "the extension is on its way", func() bool { n, _ := f.proxy.Held(); return n > 0 })
+			f.proxy.HoldRequests(false)
+			require.NoError(t, lease.Release(t.Context()), "does not wait for it")
+			require.Error(t, await(t, extending))
+			then(t, f)
+			before, err := f.direct.HGetAll(t.Context(), keyOf("x")).Result()
+			require.NoError(t, err)
+			expires := f.direct.PExpireTime(t.Context(), keyOf("x")).Val()
+			resetStats(t, f.direct)
+			f.proxy.ReleaseRequests()
+			eventually(t, "the late extension has arrived", func() bool { return scriptsRun(t, f.direct) == 1 })
+			after, err := f.direct.HGetAll(t.Context(), keyOf("x")).Result()
+			require.NoError(t, err)
+			assert.Equal(t, before, after)
+			assert.Equal(t, expires, f.direct.PExpireTime(t.Context(), keyOf("x")).Val(), "when the hash expires")
+		})
+	}
+}
+
+// A hold outlives the TTL of its last confirmed extension at most by the TTL of one that comes late.
+func TestLateExtend_afterTheLocalDeadlineIsGivenBack(t *testing.T) {
+	f := newFaultyTTL(t, 400*time.Millisecond, heedingCtx)
+	m := f.client.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	f.proxy.HoldReplies(true)
+	extending := async(func() error { return m.Extend(t.Context()) })
+	<-m.Lost()
+	require.Error(t, await(t, extending))
+	f.proxy.HoldReplies(false)
+	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+	within(t, f.ttl+250*time.Millisecond, "the lock is free", func() bool { return !isHeldAt(t, f.direct, keyOf("x")) })
+}

@@ -1,0 +1,171 @@
+package redis_test
+
+import (
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/redis"
+)
+
+// loseReply has the server apply what do sends and the reply get lost; between runs then, before the
+// connection breaks and go-redis sends the request again on another.
+func loseReply(t *testing.T, f *faulty, applied func() bool, between func(), do func() error) error {
+	t.Helper()
+	f.proxy.DropReplies(true)
+	done := async(do)
+	eventually(t, "the server has applied the request", applied)
+	f.proxy.DropReplies(false)
+	between()
+	f.proxy.ResetConns()
+	return await(t, done)
+}
+
+func TestLostReply_ofAnAcquire_isOneHoldAndOneToken(t *testing.T) {
+	for name, change := range map[string]func(*goredis.Options){
+		"default options":        func(*goredis.Options) {},
+		"ContextTimeoutEnabled":  heedingCtx,
+		"a pool of one":          func(o *goredis.Options) { o.PoolSize = 1 },
+		"RESP2":                  func(o *goredis.Options) { o.Protocol = 2 },
+		"another database":       func(o *goredis.Options) { o.DB = 3 },
+		"unstable dialler: once": func(o *goredis.Options) { o.DialerRetries = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFaulty(t, change)
+			ctx := t.Context()
+			m := f.client.Mutex("x")
+			held := func() bool { return isHeldAt(t, f.direct, keyOf("x")) }
+			require.NoError(t, loseReply(t, f, held, func() {}, func() error { return m.Lock(ctx) }))
+			assert.GreaterOrEqual(t, scriptsRun(t, f.direct), 2, "the request was sent twice")
+			token, err := f.direct.HGet(ctx, keyOf("x"), "token").Uint64()
+			require.NoError(t, err)
+			assert.Equal(t, token, m.FencingToken(), "the token that the server knows")
+			require.ErrorIs(t, f.client.Mutex("x").TryLock(ctx), locker.ErrHeld)
+			require.NoError(t, m.Unlock(ctx))
+			other := f.client.Mutex("x")
+			require.NoError(t, other.TryLock(ctx), "one Unlock ends it")
+			assert.Greater(t, other.FencingToken(), token)
+		})
+	}
+}
+
+func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		between func(t *testing.T, other *locker.Mutex)
+	}{
+		{"nobody came", func(*testing.T, *locker.Mutex) {}},
+		{"another holds", func(t *testing.T, other *locker.Mutex) {
+			require.NoError(t, other.TryLock(t.Context()))
+		}},
+		{"another took and released", func(t *testing.T, other *locker.Mutex) {
+			require.NoError(t, other.TryLock(t.Context()))
+			require.NoError(t, other.Unlock(t.Context()))
+		}},
+		{"five took and released, another holds", func(t *testing.T, other *locker.Mutex) {
+			for range 5 {
+				require.NoError(t, other.TryLock(t.Context()))
+				require.NoError(t, other.Unlock(t.Context()))
+			}
+			require.NoError(t, other.TryLock(t.Context()))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := newFaulty(t)
+			ctx := t.Context()
+			m, other := f.client.Mutex("x"), f.otherClient(t).Mutex("x")
+			require.NoError(t, m.Lock(ctx))
+			released := func() bool { return !isHeldAt(t, f.direct, keyOf("x")) }
+			err := loseReply(t, f, released, func() { c.between(t, other) }, func() error { return m.Unlock(ctx) })
+			require.NoError(t, err)
+			if other.FencingToken() > 0 {
+				assert.True(t, isHeldAt(t, f.direct, keyOf("x")), "the other's hold is untouched")
+				assert.NoError(t, other.Unlock(ctx))
+			}
+		})
+	}
+}
+
+func TestLostReply_ofAnExtend_isASuccess(t *testing.T) {
+	f := newFaulty(t)
+	ctx := t.Context()
+	m := f.client.Mutex("x")
+	require.NoError(t, m.Lock(ctx))
+	token, deadline := m.FencingToken(), m.Deadline()
+	ran := func() bool { return commandCalls(t, f.direct)["pexpire"] == 1 }
+	resetStats(t, f.direct)
+	require.NoError(t, loseReply(t, f, ran, func() {}, func() error { return m.Extend(ctx) }))
+	assert.True(t, m.Deadline().After(deadline), "the deadline moves on")
+	assert.Equal(t, token, m.FencingToken())
+	require.NoError(t, m.Unlock(ctx))
+}
+
+// The reply to the first try is lost, and the next ones of go-redis find nobody to ask: their error
+// says nothing of the first, which took the lock.
+func TestLostReply_thenRefused_leavesNothingBehind(t *testing.T) {
+	f := newFaulty(t, heedingCtx)
+	ctx := t.Context()
+	m := f.client.Mutex("x")
+	f.proxy.DropReplies(true)
+	done := async(func() error { return m.Lock(ctx) })
+	eventually(t, "the server has applied the take", func() bool { return isHeldAt(t, f.direct, keyOf("x")) })
+	f.proxy.DropReplies(false)
+	f.proxy.Sever()
+	err := await(t, done)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	f.proxy.Restore()
+	within(t, f.ttl/2, "what the attempt took is released, long before the TTL is over", func() bool {
+		return !isHeldAt(t, f.direct, keyOf("x"))
+	})
+}
+
+// faulty is a Client that reaches a server through a proxy.
+type faulty struct {
+	proxy  proxy
+	addr   string
+	direct *goredis.Client // to the server itself
+	rdb    *goredis.Client // through the proxy
+	driver *redis.Driver   // through the proxy
+	client *locker.Client  // through the proxy, without renewal
+	ttl    time.Duration
+}
+
+type proxy interface {
+	DropReplies(bool)
+	HoldRequests(bool)
+	ReleaseRequests()
+	HoldReplies(bool)
+	ReleaseReplies()
+	Held() (requests, replies int)
+	Sever()
+	Restore()
+	ResetConns()
+}
+
+func newFaulty(t *testing.T, change ...func(*goredis.Options)) *faulty {
+	t.Helper()
+	return newFaultyTTL(t, 10*time.Second, change...)
+}
+
+func newFaultyTTL(t *testing.T, ttl time.Duration, change ...func(*goredis.Options)) *faulty {
+	t.Helper()
+	s, p, _ := behindProxy(t)
+	f := &faulty{proxy: p, addr: s.Addr(), ttl: ttl, rdb: connect(t, p.Addr(), change...)}
+	f.direct = connect(t, s.Addr(), func(o *goredis.Options) { o.DB = f.rdb.Options().DB })
+	loadScripts(t, f.direct)
+	f.driver = driverOf(t, f.rdb)
+	f.client = clientOf(t, f.rdb, locker.WithTTL(ttl), locker.WithoutRenewal())
+	require.NoError(t, f.rdb.Ping(t.Context()).Err(), "sets up a connection")
+	return f
+}
+
+// otherClient is one that does not go through the proxy.
+func (f *faulty) otherClient(t *testing.T) *locker.Client {
+	t.Helper()
+	return clientOf(t, f.direct, locker.WithTTL(f.ttl), locker.WithoutRenewal())
+}

@@ -1,0 +1,191 @@
+package redis_test
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/redis"
+)
+
+// child is what the test binary does as a process of its own, see process_test.go.
+var child = func(string) int { return 1 }
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv("LOCKER_REDIS_CHILD"); mode != "" {
+		os.Exit(child(mode))
+	}
+	logging.Disable() // go-redis prints what the tests break on purpose
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	keep    = 24 * time.Hour // how long the hash outlives the lock
+	patient = 20 * time.Second
+	tick    = 2 * time.Millisecond
+)
+
+// connect makes a go-redis client with its default options, but for what change sets.
+func connect(t testing.TB, addr string, change ...func(*goredis.Options)) *goredis.Client {
+	t.Helper()
+	o := &goredis.Options{Addr: addr}
+	for _, f := range change {
+		f(o)
+	}
+	rdb := goredis.NewClient(o)
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// heedingCtx makes a go-redis client give up a request at its context's deadline.
+func heedingCtx(o *goredis.Options) { o.ContextTimeoutEnabled = true }
+
+// clientOf makes a Client over rdb, and closes it before rdb is closed.
+func clientOf(t testing.TB, rdb goredis.UniversalClient, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := redis.New(rdb, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// newClient makes a Client with connections of its own.
+func newClient(t testing.TB, addr string, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	return clientOf(t, connect(t, addr, heedingCtx), opts...)
+}
+
+func driverOf(t testing.TB, rdb goredis.UniversalClient) *redis.Driver {
+	t.Helper()
+	d, err := redis.NewDriver(rdb)
+	require.NoError(t, err)
+	return d
+}
+
+func take(t testing.TB, d locker.Driver, name string, ttl time.Duration) locker.Lease {
+	t.Helper()
+	l, err := d.Acquire(t.Context(), locker.Request{Name: name, TTL: ttl})
+	require.NoError(t, err)
+	return l
+}
+
+// loadScripts has the server know all scripts, as it does after its first minute in service. It goes
+// through a Driver of its own: what others know of the server's clock stays as it was.
+func loadScripts(t testing.TB, rdb goredis.UniversalClient) {
+	t.Helper()
+	l, err := driverOf(t, rdb).Propose(t.Context(), locker.Request{Name: "loadScripts", TTL: time.Minute}, 1)
+	require.NoError(t, err)
+	require.NoError(t, l.Extend(t.Context(), time.Minute))
+	require.NoError(t, l.Raise(t.Context(), 2))
+	require.NoError(t, l.Release(t.Context()))
+	require.NoError(t, rdb.Del(t.Context(), "{loadScripts}").Err())
+}
+
+// keyOf is the key of a Mutex's name under the default prefix.
+func keyOf(name string) string { return "{locker:" + name + "}" }
+
+// eventually waits for condition, which may also be called once more than needed.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	within(t, patient, what, condition)
+}
+
+func within(t testing.TB, d time.Duration, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(d); !condition(); time.Sleep(tick) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v still not true: %s", d, what)
+		}
+	}
+}
+
+// isHeldAt says whether the server counts key as held now.
+func isHeldAt(t testing.TB, rdb goredis.UniversalClient, key string) bool {
+	t.Helper()
+	ctx := context.Background()
+	owner, err := rdb.HExists(ctx, key, "owner").Result()
+	require.NoError(t, err)
+	ms, err := rdb.Do(ctx, "PTTL", key).Int64()
+	require.NoError(t, err)
+	return owner && ms > keep.Milliseconds()
+}
+
+// scriptsRun is how often the server was asked to run a script since CONFIG RESETSTAT.
+func scriptsRun(t testing.TB, rdb goredis.UniversalClient) int {
+	t.Helper()
+	calls := commandCalls(t, rdb)
+	return calls["evalsha"] + calls["eval"]
+}
+
+// commandCalls is INFO commandstats: calls of each command, those in scripts included.
+func commandCalls(t testing.TB, rdb goredis.UniversalClient) map[string]int {
+	t.Helper()
+	calls := map[string]int{}
+	for name, fields := range commandStats(t, rdb) {
+		n, err := strconv.Atoi(fields["calls"])
+		require.NoError(t, err)
+		calls[name] = n
+	}
+	return calls
+}
+
+func commandStats(t testing.TB, rdb goredis.UniversalClient) map[string]map[string]string {
+	t.Helper()
+	info, err := rdb.Info(context.Background(), "commandstats").Result()
+	require.NoError(t, err)
+	stats := map[string]map[string]string{}
+	for line := range strings.Lines(info) {
+		name, rest, ok := strings.Cut(strings.TrimSpace(line), ":")
+		name, isStat := strings.CutPrefix(name, "cmdstat_")
+		if !ok || !isStat {
+			continue
+		}
+		fields := map[string]string{}
+		for pair := range strings.SplitSeq(rest, ",") {
+			k, v, _ := strings.Cut(pair, "=")
+			fields[k] = v
+		}
+		stats[name] = fields
+	}
+	return stats
+}
+
+func resetStats(t testing.TB, rdb *goredis.Client) {
+	t.Helper()
+	require.NoError(t, rdb.ConfigResetStat(t.Context()).Err())
+}
+
+// behindProxy is a server, a proxy in front of it, and a client of the server itself.
+func behindProxy(t testing.TB) (s *testserver.RedisServer, p *testserver.Proxy, direct *goredis.Client) {
+	t.Helper()
+	s = testserver.Redis(t)
+	return s, testserver.NewProxy(t, s.Addr()), connect(t, s.Addr())
+}
+
+// async runs f, and returns where its error will come.
+func async(f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+func await(t testing.TB, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patient):
+		t.Fatalf("not done after %v", patient)
+		return nil
+	}
+}

@@ -1,0 +1,92 @@
+package redis_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func flushScripts(t *testing.T, rdb *goredis.Client) {
+	t.Helper()
+	require.NoError(t, rdb.ScriptFlush(t.Context()).Err())
+}
+
+func TestNoScript_everyOperationBringsItsOwn(t *testing.T) {
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	rdb := connect(t, s.Addr())
+	c := clientOf(t, rdb)
+	m, other := c.Mutex("x"), c.Mutex("x")
+	for range 3 {
+		for _, step := range []struct {
+			name string
+			do   func() error
+			want error
+		}{
+			{"Lock", func() error { return m.Lock(ctx) }, nil},
+			{"TryLock", func() error { return other.TryLock(ctx) }, locker.ErrHeld},
+			{"Extend", func() error { return m.Extend(ctx) }, nil},
+			{"Unlock", func() error { return m.Unlock(ctx) }, nil},
+		} {
+			flushScripts(t, rdb)
+			err := step.do()
+			require.ErrorIs(t, err, step.want, step.name)
+		}
+	}
+	lease, err := driverOf(t, rdb).Propose(ctx, locker.Request{Name: "y", TTL: time.Minute}, 7)
+	require.NoError(t, err)
+	flushScripts(t, rdb)
+	require.NoError(t, lease.Raise(ctx, 8))
+}
+
+func TestNoScript_ofAPipelineOfRenewals(t *testing.T) {
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	var sent trips
+	rdb := connect(t, s.Addr())
+	d := driverOf(t, rdb)
+	const n = 100
+	leases := make([]locker.Lease, n)
+	for i := range leases {
+		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
+	}
+	flushScripts(t, rdb)
+	rdb.AddHook(&sent)
+	for i, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
+		require.NoError(t, err, "lease %d", i)
+	}
+	for i := range leases {
+		ms, err := rdb.Do(ctx, "PTTL", fmt.Sprintf("{%d}", i)).Int64()
+		require.NoError(t, err)
+		require.Greater(t, ms, (keep + 61*time.Second).Milliseconds())
+	}
+	trips := sent.pipelines.Load() + sent.commands.Load()
+	// The pipeline that was refused, one EVALSHA and one EVAL to bring the script, the others again.
+	assert.LessOrEqual(t, trips, int64(4), "round trips to renew %d holds on a server that has lost the scripts", n)
+}
+
+func TestNoScript_ofRenewalsOverSeveralTTLs(t *testing.T) {
+	const ttl = 600 * time.Millisecond
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	c := clientOf(t, rdb, locker.WithTTL(ttl))
+	var holds []*locker.Mutex
+	for i := range 10 {
+		m := c.Mutex(fmt.Sprint(i))
+		require.NoError(t, m.Lock(t.Context()))
+		holds = append(holds, m)
+	}
+	for end := time.Now().Add(3 * ttl); time.Now().Before(end); time.Sleep(5 * tick) {
+		flushScripts(t, rdb)
+	}
+	for _, m := range holds {
+		assert.NoError(t, m.Unlock(t.Context()))
+	}
+}

@@ -1,0 +1,174 @@
+package redis_test
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/redis"
+)
+
+func TestOpen_badInputIsNamed(t *testing.T) {
+	for _, c := range []struct{ url, want string }{
+		{"redis://h1,h2", "one host"},
+		{"redis://h1:1,h2:2,h3:3", "has 3"},
+		{"redis://h/x", "database number"},
+		{"redis://h/-1", "database number"},
+		{"redis://h/0/1", "database number"},
+		{"redis://h/99999999999", "database number"},
+		{"redis://h/1.5", "database number"},
+		{"redis://h/+1", "database number"},
+		{"redis://h?dial_timeout=x", "dial_timeout"},
+		{"redis://h?dial_timeout=5", "dial_timeout"},
+		{"redis://h?read_timeout=0s", "read_timeout"},
+		{"redis://h?read_timeout=", "read_timeout"},
+		{"redis://h?write_timeout=-1s", "write_timeout"},
+		{"redis://h?pool_size=0", "pool_size"},
+		{"redis://h?pool_size=-1", "pool_size"},
+		{"redis://h?pool_size=many", "pool_size"},
+		{"redis://h?pool_size=1&pool_size=2", "pool_size"},
+		{"redis://h?poolsize=1", "poolsize"},
+		{"redis://h?tls_ca=/ca.pem", "tls_ca"},
+		{"redis://h?tls_cert=/c.pem&tls_key=/k.pem", "tls_cert"},
+		{"redis://h?tls_server_name=x", "tls_server_name"},
+		{"rediss://h?tls_ca=/no/such/ca.pem", "/no/such/ca.pem"},
+		{"rediss://h?tls_ca=", "tls_ca"},
+		{"rediss://h?tls_cert=/no/such/c.pem", "tls_key"},
+		{"rediss://h?tls_key=/no/such/k.pem", "tls_cert"},
+		{"rediss://h?tls_cert=/no/such/c.pem&tls_key=/no/such/k.pem", "/no/such/c.pem"},
+		{"redis://h?ttl=0s", "TTL"},
+		{"redis://h?ttl=-1s", "TTL"},
+		{"redis://h?ttl=10500us", "10.5ms"},
+	} {
+		t.Run(c.url, func(t *testing.T) {
+			client, err := locker.Open(t.Context(), c.url)
+			if err == nil {
+				_ = client.Close()
+			}
+			require.Error(t, err)
+			require.ErrorContains(t, err, c.want)
+			assert.Nil(t, client)
+		})
+	}
+}
+
+func TestOpen_noErrorShowsThePassword(t *testing.T) {
+	const word = "Tr0ub4dor"
+	dead := testserver.Redis(t)
+	dead.Kill()
+	for _, raw := range []string{
+		"redis://u:" + word + "@h/x",
+		"redis://u:" + word + "@h1,h2",
+		"redis://u:" + word + "@h?pool_size=0",
+		"redis://u:" + word + "@h?nobody=knows",
+		"redis://u:" + word + "/more@h",
+		"redis://u:" + word + "?more@h",
+		"redis://u:" + word + "#more@h",
+		"redis://u:%zz" + word + "@h",
+		"redis://u:" + word + "@h:notaport",
+		"redis://u:" + word + "@h:1/" + "%zz",
+		"rediss://u:" + word + "@h?tls_ca=/no/such",
+		"redis:/u:" + word + "@h",
+		"unknown://u:" + word + "@h",
+		"redis://u:" + word + "@" + dead.Addr() + "?dial_timeout=100ms&ttl=300ms",
+		"redis://u:" + word + "@" + dead.Addr() + "/notadb",
+	} {
+		c, err := locker.Open(t.Context(), raw)
+		if err == nil {
+			err = c.Mutex("x").Lock(t.Context())
+			require.NoError(t, c.Close())
+		}
+		require.Error(t, err, raw)
+		assert.NotContains(t, err.Error(), word)
+	}
+}
+
+func TestOpen_userPasswordAndDatabase(t *testing.T) {
+	const password = "p@ss/w:o?r#d%"
+	s := testserver.Redis(t, testserver.RedisConfig(
+		"user default off", "user admin on nopass ~* +@all", "user app on >"+password+" ~* +@all"))
+	c, err := locker.Open(t.Context(), "redis://app:"+url.QueryEscape(password)+"@"+s.Addr()+"/3?ttl=20s&prefix=shop")
+	require.NoError(t, err)
+	require.NoError(t, c.Mutex("x").Lock(t.Context()))
+	admin := connect(t, s.Addr(), func(o *goredis.Options) { o.Username, o.Password, o.DB = "admin", "any", 3 })
+	assert.True(t, isHeldAt(t, admin, "{shop:x}"))
+	clients := func() int {
+		n, err := admin.Do(t.Context(), "CLIENT", "LIST").Text()
+		require.NoError(t, err)
+		return strings.Count(n, "\n")
+	}
+	require.Greater(t, clients(), 1)
+	require.NoError(t, c.Close())
+	eventually(t, "Close has closed the connections that Open made", func() bool { return clients() == 1 })
+	assert.False(t, isHeldAt(t, admin, "{shop:x}"), "Close releases")
+}
+
+func TestNew_nilClients(t *testing.T) {
+	var client *goredis.Client
+	var cluster *goredis.ClusterClient
+	var ring *goredis.Ring
+	for name, rdb := range map[string]goredis.UniversalClient{
+		"nil": nil, "*Client": client, "*ClusterClient": cluster, "*Ring": ring,
+	} {
+		c, err := redis.New(rdb)
+		require.Error(t, err, name)
+		assert.Nil(t, c, name)
+		require.ErrorContains(t, err, "nil redis client")
+		d, err := redis.NewDriver(rdb)
+		require.Error(t, err, name)
+		assert.Nil(t, d, name)
+	}
+}
+
+func TestNew_leavesTheCallersClientOpen(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	c, err := redis.New(rdb)
+	require.NoError(t, err)
+	require.NoError(t, c.Mutex("x").Lock(t.Context()))
+	require.NoError(t, c.Close())
+	require.NoError(t, rdb.Ping(t.Context()).Err())
+	assert.False(t, isHeldAt(t, rdb, keyOf("x")))
+	again, err := redis.New(rdb)
+	require.NoError(t, err)
+	require.NoError(t, again.Mutex("x").Lock(t.Context()))
+	require.NoError(t, again.Close())
+}
+
+func TestNew_makesNoRequest(t *testing.T) {
+	s := testserver.Redis(t)
+	s.Kill()
+	clientOf(t, connect(t, s.Addr()))
+}
+
+func TestNew_aTTLThatRedisCannotExpressIsUnsupported(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	for _, ttl := range []time.Duration{
+		10*time.Millisecond + 1, 10500 * time.Microsecond, time.Second + time.Microsecond, time.Millisecond, 0, -time.Second,
+	} {
+		_, err := redis.New(rdb, locker.WithTTL(ttl))
+		require.ErrorIs(t, err, locker.ErrUnsupported, "%v", ttl)
+		m := clientOf(t, rdb).Mutex("x", locker.WithTTL(ttl))
+		for _, f := range []func(context.Context) error{m.Lock, m.TryLock, m.Extend, m.Unlock} {
+			require.ErrorIs(t, f(t.Context()), locker.ErrUnsupported, "%v", ttl)
+		}
+	}
+	assert.Zero(t, rdb.DBSize(t.Context()).Val())
+	for _, ttl := range []time.Duration{5 * time.Millisecond, 1001 * time.Millisecond, 1<<63 - 1 - (1<<63-1)%time.Millisecond} {
+		m := clientOf(t, rdb, locker.WithTTL(ttl)).Mutex(ttl.String())
+		if ttl > time.Second {
+			require.NoError(t, m.Lock(t.Context()), "%v", ttl)
+			assert.True(t, isHeldAt(t, rdb, keyOf(ttl.String())))
+			require.NoError(t, m.Unlock(t.Context()), "%v", ttl)
+		}
+	}
+}

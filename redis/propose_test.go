@@ -1,0 +1,115 @@
+package redis_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/redis"
+)
+
+func propose(t *testing.T, d *redis.Driver, ttl time.Duration, token uint64) locker.RaisableLease {
+	t.Helper()
+	l, err := d.Propose(t.Context(), locker.Request{Name: "x", TTL: ttl}, token)
+	require.NoError(t, err)
+	return l
+}
+
+func TestPropose_acceptsOnlyWhatIsLargerThanTheLast(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	d := driverOf(t, rdb)
+	for _, step := range []struct{ proposed, got uint64 }{
+		{100, 100}, {101, 101}, {101, 102}, {50, 103}, {1, 104}, {1000, 1000}, {1<<53 - 1, 1<<53 - 1},
+	} {
+		l := propose(t, d, time.Minute, step.proposed)
+		assert.Equal(t, step.got, l.Token(), "proposed %d", step.proposed)
+		require.NoError(t, l.Release(t.Context()))
+	}
+	_, err := d.Propose(t.Context(), locker.Request{Name: "x", TTL: time.Minute}, 5)
+	require.ErrorContains(t, err, "2^53")
+	for _, bad := range []uint64{0, 1 << 53, 1<<64 - 1} {
+		_, err := d.Propose(t.Context(), locker.Request{Name: "y", TTL: time.Minute}, bad)
+		require.ErrorIs(t, err, locker.ErrUnsupported, "%d", bad)
+	}
+	assert.Zero(t, rdb.Exists(t.Context(), "{y}").Val())
+}
+
+func TestPropose_aDeniedOneChangesNothing(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	d := driverOf(t, rdb)
+	holder := propose(t, d, time.Minute, 100)
+	before := rdb.HGetAll(t.Context(), "{x}").Val()
+	expires := rdb.PExpireTime(t.Context(), "{x}").Val()
+	_, err := d.Propose(t.Context(), locker.Request{Name: "x", TTL: time.Hour}, 500)
+	require.ErrorIs(t, err, locker.ErrHeld)
+	assert.Equal(t, before, rdb.HGetAll(t.Context(), "{x}").Val())
+	assert.Equal(t, expires, rdb.PExpireTime(t.Context(), "{x}").Val())
+	require.NoError(t, holder.Release(t.Context()))
+	assert.EqualValues(t, 101, propose(t, d, time.Minute, 101).Token(), "last is still 100")
+}
+
+func TestRaise_isTheOwnersAndOnlyUpwards(t *testing.T) {
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	rdb := connect(t, s.Addr())
+	d := driverOf(t, rdb)
+	first := propose(t, d, time.Minute, 100)
+	stored := func() uint64 {
+		n, err := rdb.HGet(ctx, "{x}", "token").Uint64()
+		require.NoError(t, err)
+		return n
+	}
+	require.NoError(t, first.Raise(ctx, 100), "to what it is")
+	require.NoError(t, first.Raise(ctx, 200))
+	assert.EqualValues(t, 200, first.Token())
+	require.NoError(t, first.Raise(ctx, 200), "sent again")
+	for _, bad := range []uint64{199, 100, 1, 0, 1 << 53, 1<<53 + 1, 1 << 60, 1<<64 - 1} {
+		require.ErrorIs(t, first.Raise(ctx, bad), locker.ErrLost, "to %d", bad)
+		assert.EqualValues(t, 200, stored(), "after a raise to %d", bad)
+		assert.EqualValues(t, 200, first.Token())
+	}
+	require.NoError(t, first.Raise(ctx, 1<<53-2))
+	assert.Equal(t, uint64(1<<53-2), stored(), "exactly")
+	require.NoError(t, first.Release(ctx))
+	require.NoError(t, first.Release(ctx), "again, with the raised token")
+	require.ErrorIs(t, first.Raise(ctx, 1<<53-1), locker.ErrLost, "after its release")
+	second := propose(t, d, time.Minute, 5)
+	assert.Equal(t, uint64(1<<53-1), second.Token(), "above all that was raised")
+	require.ErrorIs(t, first.Raise(ctx, 1<<53-1), locker.ErrLost, "when another holds")
+	assert.Equal(t, uint64(1<<53-1), stored())
+}
+
+func TestRaise_afterLapseIsRefused(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	d := driverOf(t, rdb)
+	l := propose(t, d, 20*time.Millisecond, 100)
+	eventually(t, "it has lapsed", func() bool { return !isHeldAt(t, rdb, "{x}") })
+	require.ErrorIs(t, l.Raise(t.Context(), 200), locker.ErrLost)
+	assert.Equal(t, "100", rdb.HGet(t.Context(), "{x}", "token").Val())
+	require.NoError(t, rdb.FlushAll(t.Context()).Err())
+	require.ErrorIs(t, l.Raise(t.Context(), 200), locker.ErrLost, "after FLUSHALL")
+	assert.Zero(t, rdb.Exists(t.Context(), "{x}").Val())
+}
+
+// A raise that was not answered leaves the lease with its smaller token; its release and its loss are
+// still told apart.
+func TestRaise_withoutAnAnswer(t *testing.T) {
+	f := newFaulty(t, heedingCtx)
+	ctx := t.Context()
+	lease, err := f.driver.Propose(ctx, locker.Request{Name: "x", TTL: 100 * time.Millisecond}, 100)
+	require.NoError(t, err)
+	f.proxy.DropReplies(true)
+	require.Error(t, lease.Raise(withTimeout(t, 30*time.Millisecond), 200))
+	f.proxy.DropReplies(false)
+	require.Equal(t, "200", f.direct.HGet(ctx, "{x}", "token").Val())
+	eventually(t, "it has lapsed", func() bool { return !isHeldAt(t, f.direct, "{x}") })
+	require.NoError(t, take(t, driverOf(t, f.direct), "x", time.Minute).Release(ctx))
+	assert.ErrorIs(t, lease.Release(ctx), locker.ErrLost)
+}

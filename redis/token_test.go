@@ -1,0 +1,227 @@
+package redis_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func TestToken_risesOverHoldersAndThroughLostData(t *testing.T) {
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	rdb := connect(t, s.Addr())
+	clients := []*locker.Client{clientOf(t, rdb), newClient(t, s.Addr()), newClient(t, s.Addr())}
+	var last uint64
+	n := 0
+	next := func(after string) {
+		t.Helper()
+		for range 2 * len(clients) {
+			m := clients[n%len(clients)].Mutex("x")
+			n++
+			require.NoError(t, m.Lock(ctx), after)
+			token := m.FencingToken()
+			require.Greater(t, token, last, "after %s", after)
+			stored, err := rdb.HGet(ctx, keyOf("x"), "token").Uint64()
+			require.NoError(t, err)
+			require.Equal(t, stored, token, "exactly what the server has")
+			require.NoError(t, m.Extend(ctx))
+			require.Equal(t, token, m.FencingToken(), "stable over Extend")
+			require.NoError(t, m.Unlock(ctx))
+			require.Zero(t, m.FencingToken())
+			last = token
+		}
+	}
+	next("nothing")
+	require.NoError(t, rdb.FlushAll(ctx).Err())
+	next("FLUSHALL")
+	require.NoError(t, rdb.Del(ctx, keyOf("x")).Err())
+	next("DEL")
+	s.Kill()
+	s.Restart()
+	next("a restart that forgot")
+	evict(t, rdb, keyOf("x"))
+	next("eviction")
+	assert.InDelta(t, float64(time.Now().UnixMicro()), float64(last), float64(time.Minute.Microseconds()), "the server's clock")
+}
+
+// evict has the server drop key by its own choice, for want of memory.
+func evict(t *testing.T, rdb *goredis.Client, key string) {
+	t.Helper()
+	ctx := t.Context()
+	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
+	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory-samples", "64").Err())
+	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory", "4mb").Err())
+	value := strings.Repeat("v", 10_000)
+	for i := range 5000 {
+		if rdb.Exists(ctx, key).Val() == 0 {
+			require.NoError(t, rdb.ConfigSet(ctx, "maxmemory", "0").Err())
+			require.Positive(t, rdb.DBSize(ctx).Val())
+			return
+		}
+		// A write that finds nothing to evict is refused; the next may.
+		_ = rdb.Set(ctx, fmt.Sprint("fill", i), value, 0).Err()
+	}
+	t.Fatalf("%s was not evicted", key)
+}
+
+func TestToken_isOneAboveALastThatIsAheadOfTheClock(t *testing.T) {
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	rdb := connect(t, s.Addr())
+	c := clientOf(t, rdb, locker.WithoutRenewal())
+	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+	require.NoError(t, rdb.HSet(ctx, keyOf("x"), "token", ahead, "lapsed", 0).Err())
+	for i := range uint64(3) {
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(ctx))
+		assert.Equal(t, ahead+i+1, m.FencingToken())
+		require.NoError(t, m.Unlock(ctx))
+	}
+	ms, err := rdb.Do(ctx, "PTTL", keyOf("x")).Int64()
+	require.NoError(t, err)
+	assert.Positive(t, ms, "a hash that had no expiry has one after a take")
+}
+
+func TestToken_staysBelow2To53(t *testing.T) {
+	const top = 1<<53 - 1
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	rdb := connect(t, s.Addr())
+	m := clientOf(t, rdb, locker.WithoutRenewal()).Mutex("x")
+	for _, last := range []uint64{top, top + 1, top + 2, 1 << 60} {
+		require.NoError(t, rdb.HSet(ctx, keyOf("x"), "token", last, "lapsed", 0).Err())
+		before, err := rdb.HGetAll(ctx, keyOf("x")).Result()
+		require.NoError(t, err)
+		err = m.Lock(ctx)
+		require.Error(t, err, "after %d", last)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		require.ErrorContains(t, err, "2^53")
+		after, err := rdb.HGetAll(ctx, keyOf("x")).Result()
+		require.NoError(t, err)
+		assert.Equal(t, before, after, "nothing is taken")
+	}
+	require.NoError(t, rdb.HSet(ctx, keyOf("x"), "token", uint64(top-1), "lapsed", 0).Err())
+	require.NoError(t, m.Lock(ctx))
+	assert.EqualValues(t, top, m.FencingToken(), "exact, to the last digit")
+	assert.Equal(t, "9007199254740991", rdb.HGet(ctx, keyOf("x"), "token").Val())
+	require.NoError(t, m.Unlock(ctx))
+	require.Error(t, m.Lock(ctx))
+}
+
+func TestToken_isStoredInAllItsDigits(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	d := driverOf(t, rdb)
+	for _, token := range []uint64{1, 9, 100_000_000_000_000, 123_456_789_012_345, 999_999_999_999_999, 1<<53 - 1} {
+		name := fmt.Sprint(token)
+		lease, err := d.Propose(t.Context(), locker.Request{Name: name, TTL: time.Minute}, token)
+		require.NoError(t, err)
+		assert.Equal(t, token, lease.Token())
+		fields := rdb.HGetAll(t.Context(), "{"+name+"}").Val()
+		assert.Equal(t, fmt.Sprint(token), fields["token"])
+		assert.Equal(t, fmt.Sprint(token-1), fields["lapsed"])
+		require.NoError(t, lease.Release(t.Context()))
+		require.NoError(t, lease.Release(t.Context()), "again")
+	}
+}
+
+func TestStorage_theHashExpiresADayAfterTheLockLapses(t *testing.T) {
+	const ttl = 10 * time.Second
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	rdb := connect(t, s.Addr())
+	c := clientOf(t, rdb, locker.WithTTL(ttl), locker.WithoutRenewal(), locker.WithMetadata("me"))
+	m := c.Mutex("x")
+	expiresWithTTL := func(after string) {
+		t.Helper()
+		ms, err := rdb.Do(ctx, "PTTL", keyOf("x")).Int64()
+		require.NoError(t, err)
+		left := time.Duration(ms)*time.Millisecond - keep
+		assert.LessOrEqual(t, left, ttl, after)
+		assert.Greater(t, left, ttl-2*time.Second, after)
+	}
+	shrink := func() {
+		t.Helper()
+		require.NoError(t, rdb.PExpire(ctx, keyOf("x"), keep+ttl/2).Err())
+	}
+	require.NoError(t, m.Lock(ctx))
+	expiresWithTTL("the take")
+	assert.Equal(t, "me", rdb.HGet(ctx, keyOf("x"), "meta").Val())
+	shrink()
+	require.NoError(t, m.Extend(ctx))
+	expiresWithTTL("an extension")
+	require.NoError(t, m.Unlock(ctx))
+	expiresWithTTL("a release, which leaves it alone")
+	fields := rdb.HGetAll(ctx, keyOf("x")).Val()
+	assert.NotContains(t, fields, "owner")
+	assert.NotContains(t, fields, "meta")
+	shrink()
+	require.NoError(t, m.Lock(ctx))
+	expiresWithTTL("the next take")
+	require.NoError(t, m.Unlock(ctx))
+}
+
+func TestStorage_isBoundedAfterManyNames(t *testing.T) {
+	const (
+		names   = 10_000
+		workers = 16
+		ttl     = 10 * time.Second
+	)
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	rdb := connect(t, s.Addr(), func(o *goredis.Options) { o.PoolSize = workers })
+	d := driverOf(t, rdb)
+	empty := rdb.Info(ctx, "memory").Val()
+	var done []<-chan error
+	for w := range workers {
+		done = append(done, async(func() error {
+			for i := w; i < names; i += workers {
+				l, err := d.Acquire(ctx, locker.Request{Name: fmt.Sprintf("orders/%d", i), TTL: ttl})
+				if err != nil {
+					return err
+				}
+				if err := l.Release(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	for _, d := range done {
+		require.NoError(t, <-d)
+	}
+	assert.EqualValues(t, names, rdb.DBSize(ctx).Val(), "one key a name")
+	keys, ttls, fields := rdb.Keys(ctx, "*").Val(), []*goredis.DurationCmd{}, []*goredis.IntCmd{}
+	_, err := rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
+		for _, k := range keys {
+			ttls = append(ttls, p.PTTL(ctx, k))
+			fields = append(fields, p.HLen(ctx, k))
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	for i, k := range keys {
+		require.Greater(t, ttls[i].Val(), keep-time.Minute, k)
+		require.LessOrEqual(t, ttls[i].Val(), keep+ttl, k)
+		require.EqualValues(t, 2, fields[i].Val(), "%s: token and lapsed alone", k)
+	}
+	t.Logf("a released name costs %d bytes at the server", rdb.MemoryUsage(ctx, keys[0]).Val())
+	t.Logf("memory: %s → %s", line(empty, "used_memory:"), line(rdb.Info(ctx, "memory").Val(), "used_memory:"))
+}
+
+func line(info, prefix string) string {
+	for l := range strings.Lines(info) {
+		if rest, ok := strings.CutPrefix(l, prefix); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return "unknown"
+}

@@ -1,0 +1,236 @@
+package redis_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// wantOwnError fails unless err is the client library's, with text in it, and no news of another owner.
+func wantOwnError(t *testing.T, err error, text string) {
+	t.Helper()
+	require.Error(t, err)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	require.NotErrorIs(t, err, locker.ErrLost)
+	var own goredis.Error
+	require.ErrorAs(t, err, &own, "%v", err)
+	require.Contains(t, own.Error(), text, "%q, want %s in it", own, text)
+}
+
+// wantEnds fails unless Lock ends by itself, soon for a TTL that is short, and within ctx for one that
+// is long. It returns both errors.
+func wantEnds(t *testing.T, rdb goredis.UniversalClient) (unbounded, bounded error) {
+	t.Helper()
+	const ttl = 600 * time.Millisecond
+	start := time.Now()
+	unbounded = clientOf(t, rdb, locker.WithTTL(ttl)).Mutex("x").Lock(context.Background())
+	require.Error(t, unbounded)
+	assert.Less(t, time.Since(start), ttl/2+400*time.Millisecond, "one attempt takes TTL/2 at most: %v", unbounded)
+
+	start = time.Now()
+	bounded = clientOf(t, rdb, locker.WithTTL(2*time.Second)).Mutex("x").Lock(withTimeout(t, 100*time.Millisecond))
+	require.Error(t, bounded)
+	assert.Less(t, time.Since(start), 500*time.Millisecond, "%v", bounded)
+	require.NotErrorIs(t, unbounded, locker.ErrHeld)
+	require.NotErrorIs(t, bounded, locker.ErrHeld)
+	return unbounded, bounded
+}
+
+// clients are the two kinds of go-redis clients: that ignore a context in flight, and that heed it.
+var clients = map[string]func(*goredis.Options){
+	"ignores ctx": func(*goredis.Options) {},
+	"heeds ctx":   heedingCtx,
+}
+
+func TestTrouble_refused(t *testing.T) {
+	s := testserver.Redis(t)
+	s.Kill()
+	for name, kind := range clients {
+		t.Run(name, func(t *testing.T) {
+			unbounded, _ := wantEnds(t, connect(t, s.Addr(), kind, func(o *goredis.Options) { o.DialerRetries = 1 }))
+			var dial *net.OpError
+			assert.ErrorAs(t, unbounded, &dial)
+		})
+		t.Run(name+", default dialler", func(t *testing.T) { _, _ = wantEnds(t, connect(t, s.Addr(), kind)) })
+	}
+	t.Run("Open", func(t *testing.T) {
+		c, err := locker.Open(t.Context(), s.URL())
+		require.NoError(t, err, "does not need the server")
+		defer func() { assert.NoError(t, c.Close()) }()
+		err = c.Mutex("x").Lock(t.Context())
+		var dial *net.OpError
+		require.ErrorAs(t, err, &dial)
+		assert.Equal(t, "dial", dial.Op)
+	})
+}
+
+func TestTrouble_stopped(t *testing.T) {
+	for name, kind := range clients {
+		t.Run(name, func(t *testing.T) {
+			s := testserver.Redis(t)
+			rdb := connect(t, s.Addr(), kind, func(o *goredis.Options) { o.ReadTimeout = time.Second })
+			require.NoError(t, rdb.Ping(t.Context()).Err())
+			s.Stop()
+			unbounded, bounded := wantEnds(t, rdb)
+			require.NotErrorIs(t, unbounded, locker.ErrClosed)
+			require.ErrorIs(t, bounded, context.DeadlineExceeded)
+			s.Continue()
+			m := newClient(t, s.Addr(), locker.WithBackoff(tick, 10*tick)).Mutex("x")
+			require.NoError(t, m.Lock(withTimeout(t, 5*time.Second)), "what the takes left behind goes with their clean-up")
+			assert.NoError(t, m.Unlock(t.Context()))
+		})
+	}
+}
+
+func TestTrouble_stoppedWhileHeld(t *testing.T) {
+	const ttl = 500 * time.Millisecond
+	s := testserver.Redis(t)
+	for name, kind := range clients {
+		t.Run(name, func(t *testing.T) {
+			c := clientOf(t, connect(t, s.Addr(), kind, func(o *goredis.Options) { o.ReadTimeout = time.Second }),
+				locker.WithTTL(ttl), locker.WithoutRenewal())
+			extended, unlocked := c.Mutex("extended"), c.Mutex("unlocked")
+			require.NoError(t, extended.Lock(t.Context()))
+			require.NoError(t, unlocked.Lock(t.Context()))
+			s.Stop()
+			start := time.Now()
+			err := extended.Extend(withTimeout(t, 50*time.Millisecond))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NotErrorIs(t, err, locker.ErrLost, "the old deadline stands")
+			assert.NotZero(t, extended.FencingToken())
+			err = unlocked.Unlock(context.Background())
+			require.Error(t, err)
+			assert.Zero(t, unlocked.FencingToken(), "it has ended here")
+			assert.Less(t, time.Since(start), ttl+100*time.Millisecond, "Unlock returns by the hold's deadline")
+			s.Continue()
+			eventually(t, "both are free", func() bool {
+				return !isHeldAt(t, connect(t, s.Addr()), keyOf("extended")) && !isHeldAt(t, connect(t, s.Addr()), keyOf("unlocked"))
+			})
+			assert.ErrorIs(t, extended.Unlock(t.Context()), locker.ErrLost)
+		})
+	}
+}
+
+func TestTrouble_readOnlyReplica(t *testing.T) {
+	primary := testserver.Redis(t)
+	replica := testserver.Redis(t, testserver.RedisReplicaOf(primary))
+	rdb := connect(t, replica.Addr())
+	c := clientOf(t, rdb, locker.WithTTL(10*time.Second))
+	m := c.Mutex("x")
+	wantOwnError(t, m.Lock(t.Context()), "READONLY")
+	assert.Zero(t, rdb.DBSize(t.Context()).Val())
+
+	// A primary that is demoted while the lock is held.
+	p := clientOf(t, connect(t, primary.Addr()), locker.WithTTL(time.Second), locker.WithoutRenewal()).Mutex("y")
+	require.NoError(t, p.Lock(t.Context()))
+	require.NoError(t, connect(t, primary.Addr()).Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(), "a primary that never answers, so that the data stays")
+	wantOwnError(t, p.Extend(t.Context()), "READONLY")
+	assert.NotZero(t, p.FencingToken())
+	wantOwnError(t, p.Unlock(t.Context()), "READONLY")
+}
+
+func TestTrouble_loading(t *testing.T) {
+	// key-load-delay and the interval are the server's own settings for its tests.
+	s := testserver.Redis(t, testserver.RedisArgs("--enable-debug-command", "local"))
+	ctx := t.Context()
+	admin := connect(t, s.Addr(), func(o *goredis.Options) { o.ReadTimeout, o.MaxRetries = time.Minute, -1 })
+	c := newClient(t, s.Addr(), locker.WithTTL(4*time.Second))
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(ctx))
+	require.NoError(t, m.Unlock(ctx))
+	for i := range 300 {
+		require.NoError(t, admin.Set(ctx, fmt.Sprint(i), strings.Repeat("v", 2000), 0).Err())
+	}
+	if err := admin.ConfigSet(ctx, "key-load-delay", "10000").Err(); err != nil {
+		t.Skipf("this server cannot be made to load slowly: %v", err)
+	}
+	require.NoError(t, admin.ConfigSet(ctx, "loading-process-events-interval-bytes", "1024").Err())
+	loaded := async(func() error { return admin.Do(ctx, "DEBUG", "RELOAD").Err() })
+	probe := connect(t, s.Addr(), func(o *goredis.Options) { o.MaxRetries = -1 })
+	eventually(t, "it is loading", func() bool {
+		err := probe.Get(ctx, "0").Err()
+		return err != nil && strings.HasPrefix(err.Error(), "LOADING")
+	})
+	wantOwnError(t, m.Lock(ctx), "LOADING")
+	require.NoError(t, await(t, loaded))
+	assert.NoError(t, m.Lock(ctx), "afterwards")
+	assert.NoError(t, m.Unlock(ctx))
+}
+
+func TestTrouble_poolExhausted(t *testing.T) {
+	s := testserver.Redis(t)
+	for name, kind := range clients {
+		t.Run(name, func(t *testing.T) {
+			busy := func(poolTimeout time.Duration) *goredis.Client {
+				rdb := connect(t, s.Addr(), kind, func(o *goredis.Options) { o.PoolSize, o.PoolTimeout = 1, poolTimeout })
+				conn := rdb.Conn()
+				t.Cleanup(func() { _ = conn.Close() })
+				require.NoError(t, conn.Ping(t.Context()).Err())
+				return rdb
+			}
+			unbounded, _ := wantEnds(t, busy(20*time.Millisecond))
+			require.ErrorIs(t, unbounded, goredis.ErrPoolTimeout)
+			_, _ = wantEnds(t, busy(2*time.Second))
+			assert.Zero(t, connect(t, s.Addr()).DBSize(t.Context()).Val(), "nothing is left behind")
+		})
+	}
+}
+
+// A server that is not there, and one that is no Redis.
+func TestTrouble_strangers(t *testing.T) {
+	for name, greeting := range map[string]string{
+		"closes at once": "",
+		"speaks HTTP":    "HTTP/1.1 400 Bad Request\r\n\r\n",
+		"loading":        strings.Repeat("-LOADING Redis is loading the dataset in memory\r\n", 3),
+		"busy":           strings.Repeat("-BUSY Redis is busy running a script\r\n", 3),
+		"wrong reply":    strings.Repeat(":1\r\n", 3),
+		"wrong array":    strings.Repeat("*3\r\n:1\r\n:2\r\n+three\r\n", 3),
+		"nothing":        strings.Repeat("$-1\r\n", 3),
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr := stranger(t, greeting)
+			_, _ = wantEnds(t, connect(t, addr, heedingCtx))
+		})
+	}
+}
+
+// stranger is a server that answers every chunk of requests with the same.
+func stranger(t *testing.T, answer string) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := async(func() error {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return nil //nolint:nilerr // closed
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				r := bufio.NewReader(conn)
+				for buf := make([]byte, 4096); answer != ""; {
+					if _, err := r.Read(buf); err != nil {
+						return
+					}
+					_, _ = conn.Write([]byte(answer))
+				}
+			}()
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		_ = await(t, done)
+	})
+	return l.Addr().String()
+}

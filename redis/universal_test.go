@@ -1,0 +1,96 @@
+package redis_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+var oddNames = []string{
+	"{}", "}", "{", "}{", "{a}b", "{a}c", "a{b}", "a", "a ", " a", "A", "%7D", "%", "%25", "%257D", "%7d", "{}}", "{{}}",
+	"a\x00", "a\x00b", "a\n", "a\r\nb", "a/", "a//", "/a", "a:b", ":", "*", "?", "[a]", "\\", "\"", "'", "\u00e9", "e\u0301", "\u0430",
+	"\U0001F512", "{\U0001F512}", strings.Repeat("x", 4096), strings.Repeat("x", 4095) + "}", strings.Repeat("}", 4096),
+}
+
+// universal are the kinds of clients that New takes.
+func universal(t *testing.T) map[string]goredis.UniversalClient {
+	t.Helper()
+	s1, s2 := testserver.Redis(t), testserver.Redis(t)
+	ring := goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"one": s1.Addr(), "two": s2.Addr()}})
+	t.Cleanup(func() { _ = ring.Close() })
+
+	s := testserver.Redis(t, testserver.RedisArgs("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"))
+	node := connect(t, s.Addr())
+	require.NoError(t, node.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
+	eventually(t, "the cluster is ready", func() bool {
+		return strings.Contains(node.ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	})
+	cluster := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{s.Addr()}})
+	t.Cleanup(func() { _ = cluster.Close() })
+	return map[string]goredis.UniversalClient{"Client": connect(t, testserver.Redis(t).Addr()), "Ring": ring, "ClusterClient": cluster}
+}
+
+func TestUniversal_everyClientAndEveryName(t *testing.T) {
+	for kind, rdb := range universal(t) {
+		t.Run(kind, func(t *testing.T) {
+			ctx := t.Context()
+			c := clientOf(t, rdb, locker.WithoutRenewal())
+			var held []*locker.Mutex
+			for _, name := range oddNames {
+				m := c.Mutex(name)
+				require.NoError(t, m.Lock(ctx), "%q contends with another name", name)
+				held = append(held, m)
+			}
+			for i, m := range held {
+				require.ErrorIs(t, c.Mutex(oddNames[i]).TryLock(ctx), locker.ErrHeld, "%q", oddNames[i])
+				require.EqualValues(t, 1, rdb.Exists(ctx, redisscript.Key("locker:"+oddNames[i])).Val(), "%q", oddNames[i])
+				require.NoError(t, m.Extend(ctx), "%q", oddNames[i])
+			}
+			for i, m := range held {
+				require.NoError(t, m.Unlock(ctx), "%q", oddNames[i])
+			}
+		})
+	}
+}
+
+func TestUniversal_renewsOverAllNodes(t *testing.T) {
+	const ttl = 300 * time.Millisecond
+	for kind, rdb := range universal(t) {
+		t.Run(kind, func(t *testing.T) {
+			c := clientOf(t, rdb, locker.WithTTL(ttl))
+			var held []*locker.Mutex
+			for _, name := range oddNames {
+				m := c.Mutex(name)
+				require.NoError(t, m.Lock(t.Context()))
+				held = append(held, m)
+			}
+			time.Sleep(3 * ttl) // several renewals of each, whatever comes
+			for i, m := range held {
+				require.NoError(t, m.Unlock(t.Context()), "%q", oddNames[i])
+			}
+		})
+	}
+}
+
+func TestUniversal_allKeysOfANameShareASlot(t *testing.T) {
+	rdb := universal(t)["ClusterClient"]
+	slots := map[int64]bool{}
+	for _, name := range oddNames {
+		key := redisscript.Key(name)
+		slot, err := rdb.ClusterKeySlot(t.Context(), key).Result()
+		require.NoError(t, err)
+		for _, suffix := range []string{":queue", ":process", "}", "{x}", "\x00"} {
+			assert.Equal(t, slot, rdb.ClusterKeySlot(t.Context(), key+suffix).Val(), "%q with %q", name, suffix)
+		}
+		slots[slot] = true
+	}
+	assert.Greater(t, len(slots), len(oddNames)/2, "names spread over slots")
+}

@@ -1,0 +1,188 @@
+package locker_test
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// parse is how Open takes the part of a URL after scheme:// apart.
+func parse(rest string) (u *locker.URL, err error) {
+	o := &opened{}
+	c, err := locker.Open(context.Background(), scheme(func(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+		copied := *u
+		o.url, copied.Query = &copied, u.Query
+		u.Query = nil
+		return &o.driver, nil
+	})+"://"+rest)
+	if err != nil {
+		return nil, err
+	}
+	return o.url, c.Close()
+}
+
+func TestURL_parts(t *testing.T) {
+	for rest, want := range map[string]locker.URL{
+		"":                        {},
+		"/":                       {Path: "/"},
+		"h":                       {Hosts: []string{"h"}},
+		"h:6379":                  {Hosts: []string{"h:6379"}},
+		"h1:1,h2,h3:65535":        {Hosts: []string{"h1:1", "h2", "h3:65535"}},
+		"10.0.0.1:6379":           {Hosts: []string{"10.0.0.1:6379"}},
+		"[::1]":                   {Hosts: []string{"[::1]"}},
+		"[::1]:6379,[fe80::2]:1":  {Hosts: []string{"[::1]:6379", "[fe80::2]:1"}},
+		"[fe80::1%eth0]:6379":     {Hosts: []string{"[fe80::1%eth0]:6379"}},
+		"h/0":                     {Hosts: []string{"h"}, Path: "/0"},
+		"h/a%2Fb%20c":             {Hosts: []string{"h"}, Path: "/a/b c"},
+		"h?":                      {Hosts: []string{"h"}},
+		"h?a=1&b=x%26y+z":         {Hosts: []string{"h"}, Query: url.Values{"a": {"1"}, "b": {"x&y z"}}},
+		"h/p?a=/?":                {Hosts: []string{"h"}, Path: "/p", Query: url.Values{"a": {"/?"}}},
+		"user@h":                  {Hosts: []string{"h"}, User: url.User("user")},
+		"user:@h":                 {Hosts: []string{"h"}, User: url.UserPassword("user", "")},
+		":pw@h":                   {Hosts: []string{"h"}, User: url.UserPassword("", "pw")},
+		"us%3Aer:p%40s%2Fs%25@h":  {Hosts: []string{"h"}, User: url.UserPassword("us:er", "p@s/s%")},
+		"user:p@ss:w+rd@h1,h2":    {Hosts: []string{"h1", "h2"}, User: url.UserPassword("user", "p@ss:w+rd")},
+		"user:pw@[::1]:6379,h2/0": {Hosts: []string{"[::1]:6379", "h2"}, User: url.UserPassword("user", "pw"), Path: "/0"},
+	} {
+		t.Run(rest, func(t *testing.T) {
+			got, err := parse(rest)
+			require.NoError(t, err)
+			assert.Equal(t, want.Hosts, got.Hosts)
+			assert.Equal(t, want.User, got.User)
+			assert.Equal(t, want.Path, got.Path)
+			assert.Len(t, got.Query, len(want.Query))
+			for name, values := range want.Query {
+				assert.Equal(t, values, got.Query[name])
+			}
+		})
+	}
+}
+
+func TestURL_refusesBadHosts(t *testing.T) {
+	for _, hosts := range []string{
+		"h:", "h:0", "h:65536", "h:port", "h:-1", "h:+1", ":6379", "h1,,h2", ",", "h,", "::1", "[::1", "::1]", "[h]", "[::1]x",
+		"[::1]:", "h h", "h\x00", "h%20", "[]", "[10.0.0.1]", "a:1:2", "h|x", "\"h\"",
+	} {
+		_, err := parse(hosts)
+		require.ErrorContains(t, err, "in the list of hosts", "%q", hosts)
+	}
+}
+
+func TestURL_refusesBadEscapes(t *testing.T) {
+	for _, rest := range []string{"h/%zz", "h/%", "us%er@h", "user:%zz@h", "h?a=%z"} {
+		_, err := parse(rest)
+		require.ErrorContains(t, err, "%-escape", "%q", rest)
+	}
+}
+
+func TestURL_withoutAScheme(t *testing.T) {
+	for _, raw := range []string{"", "localhost:6379", "://h", "redis:/h", "user:secret@h", "/a://b", "user:secret@h://"} {
+		_, err := locker.Open(t.Context(), raw)
+		require.ErrorContains(t, err, "must begin with scheme://", "%q", raw)
+		assert.NotContains(t, err.Error(), "secret")
+	}
+}
+
+func TestURL_noErrorShowsThePassword(t *testing.T) {
+	s := scheme((&opened{err: errRefused}).open)
+	for _, password := range []string{
+		"secret", "/secret", "?secret", "#secret", "se@secret", "a/secret?b#c@d", "?ttl=secret", "?secret=1&secret=2", "?secret",
+		"%zzsecret", "secret%", ":secret", "a://secret", "[secret", "secret,secret", "/%zzsecret", "?a=%zzsecret", "/secret?secret=1",
+	} {
+		for _, rest := range []string{"h", "h:0", "h/0", "h?color=red", "h?ttl=x", "h?a=1&a=2", "", ",", "[::1"} {
+			for _, scheme := range []string{s, "redis", "unknown"} {
+				_, err := locker.Open(t.Context(), scheme+"://user:"+password+"@"+rest)
+				require.Error(t, err)
+				assert.NotContains(t, err.Error(), "secret", "%s://user:%s@%s", scheme, password, rest)
+			}
+		}
+	}
+}
+
+// Else user would be the host, 1 its port, and the password part of the path.
+func TestURL_passwordThatLooksLikeAPort(t *testing.T) {
+	for _, rest := range []string{"user:1/secret@h", "user:1?a=secret@h", "user:1#secret@h"} {
+		_, err := parse(rest)
+		require.ErrorContains(t, err, "in a password escape", rest)
+		assert.NotContains(t, err.Error(), "secret")
+	}
+}
+
+func TestURL_noWayOfPrintingItShowsThePassword(t *testing.T) {
+	for _, password := range []string{"secret", "p@secret", "%2Fsecret", "sec:secret"} {
+		u, err := parse("user:" + password + "@h1:1,h2/0?a=b")
+		require.NoError(t, err)
+		require.NotNil(t, u.User)
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			for _, what := range []any{u, *u, []*locker.URL{u}, struct{ URL locker.URL }{*u}, struct{ URL *locker.URL }{u}} {
+				text := fmt.Sprintf(verb, what)
+				assert.NotContains(t, text, "secret", "%s of %T", verb, what)
+				assert.NotContains(t, text, fmt.Sprintf("%x", "secret"), "%s of %T", verb, what)
+			}
+		}
+		assert.True(t, strings.HasSuffix(u.String(), "://user:xxxxx@h1:1,h2/0?a=b"), u.String())
+	}
+}
+
+func TestURL_take(t *testing.T) {
+	u := &locker.URL{Query: url.Values{"a": {"1"}, "b": {""}}}
+	v, ok := u.Take("a")
+	assert.True(t, ok)
+	assert.Equal(t, "1", v)
+	v, ok = u.Take("b")
+	assert.True(t, ok)
+	assert.Empty(t, v)
+	_, ok = u.Take("a")
+	assert.False(t, ok)
+	assert.Empty(t, u.Query)
+}
+
+func FuzzParseURL(f *testing.F) {
+	for _, seed := range []string{"h", "user:pw@h1:1,[::1]:2/0?a=b&ttl=1s", "[", "u:@/?#", "%", "h?=", "a@b@c", ",:"} {
+		f.Add(seed)
+	}
+	var got *locker.URL
+	s := scheme(func(_ context.Context, u *locker.URL) (locker.Driver, error) {
+		got = &locker.URL{Scheme: u.Scheme, User: u.User, Hosts: u.Hosts, Path: u.Path}
+		clear(u.Query)
+		return &driver{}, nil
+	})
+	f.Fuzz(func(t *testing.T, rest string) {
+		// The mark is part of the password, whatever surrounds it.
+		_, err := locker.Open(t.Context(), s+"://u:"+rest+"S3CRET"+rest+"@h")
+		if err != nil {
+			assert.NotContains(t, err.Error(), "S3CRET")
+		} else if password, _ := got.User.Password(); assert.Contains(t, password, "S3CRET") {
+			assert.NotContains(t, fmt.Sprintf("%v %+v %#v %s", got, got, got, got), "S3CRET")
+			assert.Equal(t, []string{"h"}, got.Hosts)
+		}
+		if _, err = locker.Open(t.Context(), s+"://"+rest); err != nil {
+			return
+		}
+		for _, h := range got.Hosts {
+			assert.NotEmpty(t, h)
+			assert.False(t, strings.ContainsAny(h, "/?#@, "), "%q", h)
+		}
+		assert.True(t, got.Path == "" || got.Path[0] == '/', "%q", got.Path)
+	})
+}
+
+func FuzzParseURL_escapedPassword(f *testing.F) {
+	f.Add("p@ss/w?rd#%")
+	f.Add("")
+	var got *url.Userinfo
+	s := scheme(func(_ context.Context, u *locker.URL) (locker.Driver, error) { got = u.User; return &driver{}, nil })
+	f.Fuzz(func(t *testing.T, password string) {
+		_, err := locker.Open(t.Context(), s+"://"+url.UserPassword("me", password).String()+"@h")
+		require.NoError(t, err)
+		back, _ := got.Password()
+		assert.Equal(t, password, back)
+	})
+}
