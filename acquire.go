@@ -189,21 +189,12 @@ func (c *contender) call(
 	rctx, cancel := detached(c.ctx, timeout)
 	defer cancel()
 
-	type answer struct {
-		lease Lease
-		err   error
-	}
 	answers := make(chan answer) // unbuffered: an answer reaches the caller, or is seen to have missed it
-	var gone chan struct{}
-	if timeout == 0 {
-		gone = make(chan struct{})
-	}
+	gone := make(chan struct{})
 	sent := clock.Now()
 	client.spawn(func() {
 		lease, err := acquire(rctx, req)
-		if gone != nil {
-			close(gone)
-		}
+		close(gone)
 		select {
 		case answers <- answer{lease, err}:
 		case <-rctx.Done():
@@ -212,32 +203,48 @@ func (c *contender) call(
 	})
 	select {
 	case a := <-answers:
-		if a.err != nil {
-			if a.lease != nil {
-				client.spawn(func() { client.cleanUp(a.lease, ttl) })
-			}
-			return nil, ownError(rctx, a.err)
-		}
 		if timeout == 0 {
 			sent = time.Time{} // the request that granted it was sent at some time of the wait
 		}
-		return c.admit(a.lease, sent)
+		return c.take(rctx, a, sent)
 	case <-c.ctx.Done():
 	case <-client.open.Done():
 	case <-c.lost:
 	case <-rctx.Done():
 		return nil, errNoAnswer
 	}
-	cancel()
-	if gone != nil {
-		grace := time.NewTimer(leaving)
-		defer grace.Stop()
-		select {
-		case <-gone:
-		case <-grace.C:
-		}
+	if timeout == 0 {
+		cancel()
+		leave(gone)
 	}
 	return nil, errAbandoned
+}
+
+// leave waits for a moment until gone is closed.
+func leave(gone <-chan struct{}) {
+	moment := time.NewTimer(leaving)
+	defer moment.Stop()
+	select {
+	case <-gone:
+	case <-moment.C:
+	}
+}
+
+// answer is what a Driver's acquiring method has returned.
+type answer struct {
+	lease Lease
+	err   error
+}
+
+// take makes a hold of the answer to a request of rctx that was sent at sent.
+func (c *contender) take(rctx context.Context, a answer, sent time.Time) (*Hold, error) {
+	if a.err == nil {
+		return c.admit(a.lease, sent)
+	}
+	if a.lease != nil {
+		c.client.spawn(func() { c.client.cleanUp(a.lease, c.settings.ttl) })
+	}
+	return nil, ownError(rctx, a.err)
 }
 
 // admit makes a hold of a lease that was asked for at sent (zero: the lease alone knows), or gives it

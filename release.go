@@ -30,20 +30,22 @@ func (c *Client) release(
 	ctx context.Context, lease Lease, ttl time.Duration, deadline time.Time, told chan<- error,
 ) error {
 	pause := min(max(ttl/100, time.Millisecond), 50*time.Millisecond)
-	hurried := false
-	for try := 1; ; try++ {
-		if now := clock.Now(); ctx.Err() != nil && !hurried {
-			hurried = true
-			if last := now.Add(lastTries); last.Before(deadline) {
-				deadline = last
-			}
+	var hurry time.Time // the end of the tries after that of ctx
+	again := func(wait time.Duration) bool {
+		now := clock.Now()
+		left := deadline.Sub(now)
+		if ctx.Err() == nil {
+			return left > wait || lease.Validity() > max(left, 0)+drift(ttl)
 		}
+		if hurry.IsZero() {
+			hurry = now.Add(lastTries)
+		}
+		return min(left, hurry.Sub(now)) > wait && c.background.Err() == nil
+	}
+	for try := 1; ; try++ {
 		err := c.tryRelease(lease, ttl, deadline)
-		answered := err == nil || errors.Is(err, ErrLost)
 		wait := pause/2 + rand.N(pause)
-		left := deadline.Sub(clock.Now())
-		late := left <= wait && (hurried || lease.Validity() <= max(left, 0)+drift(ttl))
-		over := answered || late || c.background.Err() != nil
+		over := err == nil || errors.Is(err, ErrLost) || !again(wait)
 		if told != nil && (over || try == foregroundTries) {
 			told <- err
 			told = nil
@@ -51,16 +53,22 @@ func (c *Client) release(
 		if over {
 			return err
 		}
-		t := time.NewTimer(wait)
-		if hurried {
-			<-t.C
-		} else {
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-			}
-		}
+		doze(ctx, wait)
 		pause = min(2*pause, time.Second)
+	}
+}
+
+// doze waits for d, or until ctx ends if it has not yet.
+func doze(ctx context.Context, d time.Duration) {
+	ended := ctx.Done()
+	if ctx.Err() != nil {
+		ended = nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ended:
 	}
 }
 

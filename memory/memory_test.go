@@ -2,45 +2,90 @@ package memory_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
-	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	_ "github.com/go-locker/locker/memory"
+	"github.com/go-locker/locker/memory"
 )
 
-func TestSmoke(t *testing.T) {
-	ctx := context.Background()
-	c, err := locker.Open(ctx, "mem://smoke?ttl=100ms")
+func TestOpen_sharesNamesByHost(t *testing.T) {
+	ctx := t.Context()
+	lock := func(url string) error {
+		c, err := locker.Open(ctx, url)
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, c.Close()) })
+		return c.Mutex("x").TryLock(ctx)
+	}
+	require.NoError(t, lock("mem://one"))
+	require.ErrorIs(t, lock("mem://one/"), locker.ErrHeld)
+	require.NoError(t, lock("mem://two"))
+
+	require.NoError(t, lock("mem://"))
+	c, err := memory.New()
 	require.NoError(t, err)
-	a, b := c.Mutex("x"), c.Mutex("x", locker.WithoutRenewal())
-	require.NoError(t, a.Lock(ctx))
-	t.Log(a.TryLock(ctx), time.Until(a.Deadline()))
-	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-	defer cancel()
-	err = b.Lock(short)
-	t.Log(err)
-	require.ErrorIs(t, err, locker.ErrHeld)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	done := make(chan error)
-	go func() { done <- b.Lock(ctx) }()
-	time.Sleep(10 * time.Millisecond)
-	require.NoError(t, a.Unlock(ctx))
-	require.NoError(t, <-done)
-	<-b.Lost()
-	t.Log(b.Lock(ctx), b.Extend(ctx), b.Unlock(ctx), b.Unlock(ctx))
-	t.Log(c.Close())
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	require.ErrorIs(t, c.Mutex("x").TryLock(ctx), locker.ErrHeld, "New shares the names of mem://")
+	d, err := locker.New(memory.NewDriver(memory.InSpace("two")))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, d.Close()) })
+	require.ErrorIs(t, d.Mutex("x").TryLock(ctx), locker.ErrHeld)
+}
+
+func TestOpen_refusesWhatMemoryHasNot(t *testing.T) {
+	for _, url := range []string{"mem://user@x", "mem://x:1", "mem://x,y", "mem://x/path", "mem://x?size=3"} {
+		_, err := locker.Open(t.Context(), url)
+		assert.ErrorContains(t, err, "mem://", url)
+	}
+}
+
+func TestCancelledWaiter_hasLeftWhenLockReturns(t *testing.T) {
+	c, err := locker.Open(t.Context(), "mem://"+t.Name())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	for range 100 {
+		a, b := c.Mutex("x"), c.Mutex("x")
+		require.NoError(t, a.Lock(t.Context()))
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := make(chan error)
+		go func() { waiting <- b.Lock(ctx) }()
+		cancel()
+		require.ErrorIs(t, <-waiting, context.Canceled)
+		require.NoError(t, a.Unlock(t.Context()))
+		require.NoError(t, b.TryLock(t.Context()), "nobody holds it, and nobody waits")
+		require.NoError(t, b.Unlock(t.Context()))
+	}
+}
+
+func ExampleNew() {
+	ctx := context.Background()
+	client, _ := memory.New()
+	defer client.Close()
+
+	m := client.Mutex("orders/42")
+	if err := m.Lock(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("held:", m.FencingToken() > 0)
+	fmt.Println("unlock:", m.Unlock(ctx))
+	// Output:
+	// held: true
+	// unlock: <nil>
 }
 
 func BenchmarkPair(b *testing.B) {
-	ctx := context.Background()
-	c, _ := locker.Open(ctx, "mem://bench")
+	c, err := memory.New()
+	require.NoError(b, err)
+	defer c.Close()
 	m := c.Mutex("x")
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = m.Lock(ctx)
-		_ = m.Unlock(ctx)
+		if m.Lock(b.Context()) != nil || m.Unlock(b.Context()) != nil {
+			b.Fatal("not taken")
+		}
 	}
 }

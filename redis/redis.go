@@ -15,9 +15,8 @@
 // plus 1. The last token is kept for a day after the lock has lapsed; what is lost with the data is
 // made good by the clock.
 //
-// Redis 5 is the oldest server that will do. An ACL user needs ~{prefix:* on the keys, and the commands
-// EVAL, EVALSHA, TIME, HMGET, HGET, HSET, HDEL, DEL, PTTL and PEXPIRE, and SELECT for a database other
-// than 0.
+// It is tested on Redis 7. An ACL user needs ~{prefix:* on the keys, and the commands EVAL, EVALSHA,
+// TIME, HMGET, HGET, HSET, HDEL, PTTL and PEXPIRE, and SELECT for a database other than 0.
 //
 // # What it is worth
 //

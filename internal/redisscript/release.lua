@@ -10,7 +10,7 @@ end
 -- Sent again, its first reply lost? Then the hold did not lapse, and its token is not the one of the
 -- hold that is there now.
 local token, last, lapsed = tonumber(ARGV[2]), tonumber(lock[2]), tonumber(lock[3])
-if last and lapsed and lapsed < token and (token < last or (token == last and not lock[1])) then
+if last and lapsed and lapsed < token and (token < last or (token == last and (lock[1] or '') == '')) then
   return 1
 end
 return 0
