@@ -183,5 +183,5 @@ func ExampleRequire() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// locker: new: not supported by the backend: "failover" is not promised: there is one process, and no server to fail over to
+	// locker: open: not supported by the backend: "failover" is not promised: there is one process, and no server to fail over to
 }

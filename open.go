@@ -2,7 +2,6 @@ package locker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -85,11 +84,10 @@ func opener(scheme string) (OpenFunc, error) {
 // application starts while its backend is away. No error of Open shows the password.
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Client, error) {
 	c, err := openClient(ctx, rawURL, opts)
-	var e *Error
-	if err != nil && !errors.As(err, &e) {
-		err = wrap("open", "", err)
+	if e, ok := err.(*Error); ok { //nolint:errorlint // the outermost alone
+		err = e.Err // of New, or of an adapter's own: here it is Open that failed
 	}
-	return c, err
+	return c, wrap("open", "", err)
 }
 
 func openClient(ctx context.Context, rawURL string, opts []Option) (*Client, error) {

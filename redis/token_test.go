@@ -110,7 +110,7 @@ func TestToken_staysBelow2To53(t *testing.T) {
 	}
 	require.NoError(t, rdb.HSet(ctx, keyOf("x"), "token", uint64(top-1), "lapsed", 0).Err())
 	require.NoError(t, m.Lock(ctx))
-	assert.EqualValues(t, top, m.FencingToken(), "exact, to the last digit")
+	assert.Equal(t, uint64(top), m.FencingToken(), "exact, to the last digit")
 	assert.Equal(t, "9007199254740991", rdb.HGet(ctx, keyOf("x"), "token").Val())
 	require.NoError(t, m.Unlock(ctx))
 	require.Error(t, m.Lock(ctx))
