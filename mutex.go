@@ -19,7 +19,7 @@ type Mutex struct {
 
 	mu      sync.Mutex
 	hold    *Hold         // from Lock until its Unlock, also when lost
-	pending chan struct{} // closed while a lost hold awaits its Unlock; nil until somebody has to know
+	pending chan struct{} // see loss; nil until somebody asks
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -57,11 +57,7 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
 // ErrLost, to those who are waiting then, too.
 func (m *Mutex) lock(ctx context.Context, wait bool) (*Hold, error) {
 	m.mu.Lock()
-	if m.pending == nil {
-		m.pending = make(chan struct{})
-	}
-	pending := m.pending
-	former := m.hold
+	pending, former := m.loss(), m.hold
 	m.mu.Unlock()
 	if former != nil && former.isLost() && !m.client.isClosed() {
 		return nil, ErrLost
@@ -91,8 +87,16 @@ func (m *Mutex) lostPending(h *Hold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.hold == h {
-		close(m.pending)
+		close(m.loss())
 	}
+}
+
+// loss is closed while a lost hold awaits its Unlock. The caller holds m.mu.
+func (m *Mutex) loss() chan struct{} {
+	if m.pending == nil {
+		m.pending = make(chan struct{})
+	}
+	return m.pending
 }
 
 // detach makes h, or with nil whatever is held, the Mutex's own no longer, and returns what was.

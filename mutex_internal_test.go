@@ -1,0 +1,61 @@
+package locker
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// looked is a driver whose leases call a function when they are first asked how long they last, which is
+// in the middle of a Lock.
+type looked struct {
+	always
+	look func()
+}
+
+func (d *looked) Acquire(ctx context.Context, req Request) (Lease, error) {
+	l, err := d.always.Acquire(ctx, req)
+	look := d.look
+	d.look = nil
+	return lookedLease{l, look}, err
+}
+
+type lookedLease struct {
+	Lease
+	look func()
+}
+
+func (l lookedLease) Validity() time.Duration {
+	if l.look != nil {
+		l.look()
+	}
+	return l.Lease.Validity()
+}
+
+// One goroutine's Lock is being granted while another's hold is lost and unlocked.
+func TestLock_aLossThatIsDealtWithInTheMomentOfTheGrant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &looked{}
+		c, err := New(d, WithTTL(10*time.Second), WithoutRenewal())
+		require.NoError(t, err)
+		defer c.Close()
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		first := m.current()
+		d.look = func() {
+			first.lose("a test")
+			require.ErrorIs(t, m.Unlock(context.Background()), ErrLost)
+		}
+		require.NoError(t, m.Lock(t.Context()))
+		assert.NotZero(t, m.FencingToken())
+		<-m.Lost()
+		require.ErrorIs(t, m.Lock(t.Context()), ErrLost, "again a loss awaits its Unlock")
+		require.ErrorIs(t, m.Unlock(t.Context()), ErrLost)
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
