@@ -1,0 +1,57 @@
+package locker_test
+
+import (
+	"context"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// Programs of others are compiled against these. A line that no longer compiles is a breaking change.
+var (
+	_ locker.Locker = (*locker.Mutex)(nil)
+
+	_ func(context.Context, string, ...locker.Option) (*locker.Client, error) = locker.Open
+	_ func(locker.Driver, ...locker.Option) (*locker.Client, error)           = locker.New
+	_ func(string, locker.OpenFunc)                                           = locker.Register
+
+	_ func(*locker.Client, string, ...locker.MutexOption) *locker.Mutex = (*locker.Client).Mutex
+	_ func(*locker.Client) locker.Guarantees                            = (*locker.Client).Guarantees
+	_ func(*locker.Client) error                                        = (*locker.Client).Close
+
+	_ func(*locker.Mutex, context.Context) error                              = (*locker.Mutex).TryLock
+	_ func(*locker.Mutex) <-chan struct{}                                     = (*locker.Mutex).Lost
+	_ func(*locker.Mutex) time.Time                                           = (*locker.Mutex).Deadline
+	_ func(*locker.Mutex) string                                              = (*locker.Mutex).Name
+	_ func(*locker.Mutex, context.Context, func(context.Context) error) error = (*locker.Mutex).Do
+	_ func(*locker.Mutex, context.Context) (*locker.Hold, error)              = (*locker.Mutex).Acquire
+	_ func(*locker.Mutex, context.Context) (*locker.Hold, error)              = (*locker.Mutex).TryAcquire
+
+	_ func(*locker.Hold) uint64                 = (*locker.Hold).Token
+	_ func(*locker.Hold) <-chan struct{}        = (*locker.Hold).Lost
+	_ func(*locker.Hold) time.Time              = (*locker.Hold).Deadline
+	_ func(*locker.Hold, context.Context) error = (*locker.Hold).Extend
+	_ func(*locker.Hold, context.Context) error = (*locker.Hold).Unlock
+
+	_ func(time.Duration) locker.MutexOption                = locker.WithTTL
+	_ func() locker.MutexOption                             = locker.WithoutRenewal
+	_ func(time.Duration, time.Duration) locker.MutexOption = locker.WithBackoff
+	_ func(string) locker.MutexOption                       = locker.WithMetadata
+	_ func(string) locker.Option                            = locker.WithPrefix
+	_ func(*slog.Logger) locker.Option                      = locker.WithLogger
+	_ func(uint64) locker.Option                            = locker.WithTokenBase
+	_ func(...locker.Guarantee) locker.Option               = locker.Require
+
+	_ locker.Option = locker.MutexOption(nil)
+
+	_ = locker.Error{Op: "", Name: "", Err: error(nil)}
+	_ = locker.URL{Scheme: "", User: (*url.Userinfo)(nil), Hosts: []string(nil), Path: "", Query: url.Values(nil)}
+	_ = locker.Request{Name: "", Metadata: "", TTL: time.Duration(0)}
+	_ = locker.Guarantees{locker.Guarantee(""): locker.Promise{Level: locker.No, Condition: ""}}
+	_ = []locker.Level{locker.No, locker.Conditional, locker.Yes}
+	_ = []error{locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrClosed, locker.ErrUnsupported}
+
+	_ locker.OpenFunc = func(context.Context, *locker.URL) (locker.Driver, error) { return nil, nil }
+)
