@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -133,13 +132,12 @@ func (c *Client) begin() error {
 // warn logs what no caller hears of, in a goroutine of its own: a slow handler must not delay the
 // loss of other holds.
 func (c *Client) warn(msg string, args ...any) {
-	log := c.config.logger
-	if !log.Enabled(c.background, slog.LevelWarn) || c.begin() != nil {
+	if c.begin() != nil {
 		return
 	}
 	go func() {
 		defer c.calls.Done()
-		log.Warn(msg, args...)
+		c.config.logger.Warn(msg, args...)
 	}()
 }
 
@@ -183,6 +181,7 @@ func (c *Client) Close() error {
 		return nil
 	}
 	c.closed = true
+	holds := c.stopRenewing() // in this step: an Unlock that finds the Client closed leaves the release to us
 	c.shut()
 	c.mu.Unlock()
 
@@ -190,7 +189,7 @@ func (c *Client) Close() error {
 	defer cancel()
 	patience, cancel := context.WithTimeout(ctx, closeTimeout-hurry)
 	defer cancel()
-	errs := c.releaseAll(patience)
+	errs := c.releaseAll(patience, holds)
 	answered := c.settled(patience)
 	// What is still under way is given up: its contexts end, then its connections.
 	c.stop()
@@ -213,9 +212,8 @@ func (c *Client) closeDriver(ctx context.Context) error {
 	}
 }
 
-// releaseAll loses and releases every hold, a few at a time, until ctx ends.
-func (c *Client) releaseAll(ctx context.Context) []error {
-	holds := c.stopRenewing()
+// releaseAll loses and releases the holds, a few at a time, until ctx ends.
+func (c *Client) releaseAll(ctx context.Context, holds []*Hold) []error {
 	for _, h := range holds {
 		h.lose("the client is closed")
 	}

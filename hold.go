@@ -31,6 +31,7 @@ type Hold struct {
 
 	// The renewer's own, guarded by its mutex.
 	due   time.Time // when the hold must be looked after
+	ends  time.Time // deadline
 	place int       // in the renewer's heap; -1: not in it
 }
 

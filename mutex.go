@@ -71,14 +71,23 @@ func (m *Mutex) lock(ctx context.Context, wait bool) (*Hold, error) {
 		m.hold = h
 	}
 	m.mu.Unlock()
-	if former != nil {
-		// The grant proves that the former hold has ended, and its Unlock is still to come.
+	switch {
+	case former == nil:
+		h.notifyLost(func() { m.lostPending(h) })
+		return h, nil
+	case former.token <= h.token:
+		// The later grant proves that the former hold has ended, and its Unlock is still to come.
 		former.lose("another was granted the lock")
 		_ = h.unlock(ctx)
 		return nil, ErrLost
+	default:
+		// Ours was first, and has ended while we were on our way here.
+		_ = h.unlock(ctx)
+		if !wait {
+			return nil, ErrHeld
+		}
+		return m.lock(ctx, wait)
 	}
-	h.notifyLost(func() { m.lostPending(h) })
-	return h, nil
 }
 
 // lostPending ends the waiting of those who would lock this Mutex while its lost hold h awaits

@@ -52,7 +52,7 @@ func (c *Client) schedule(h *Hold, now, due time.Time) bool {
 	if r.closed {
 		return false
 	}
-	h.due = due
+	h.due, h.ends = due, h.deadline
 	if h.place < 0 {
 		heap.Push(&r.holds, h)
 	} else {
@@ -123,6 +123,9 @@ func (c *Client) takeDue(now time.Time) []*Hold {
 		h := r.holds[0]
 		due = append(due, h)
 		h.due = now.Add(lookAgain)
+		if h.ends.After(now) && h.ends.Before(h.due) {
+			h.due = h.ends // should whoever looks after it be stopped
+		}
 		heap.Fix(&r.holds, 0)
 	}
 	c.setTimer(now)
