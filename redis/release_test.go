@@ -132,3 +132,27 @@ func TestRelease_withoutATokenSpeaksForItsOwnHoldAlone(t *testing.T) {
 	require.ErrorIs(t, lease.Release(ctx), locker.ErrLost)
 	assert.True(t, isHeldAt(t, f.direct, "{x}"), "the next holder's hold")
 }
+
+// A failover that lost the take, played by putting the hash back as it was before: the new primary has a
+// history of the lock, and the hold is not in it.
+func TestRelease_afterAFailoverThatForgotIsErrLost(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	c := clientOf(t, rdb, locker.WithoutRenewal())
+	for name, succeed := range successors {
+		t.Run(name, func(t *testing.T) {
+			ctx, key := t.Context(), keyOf(t.Name())
+			other := c.Mutex(t.Name())
+			require.NoError(t, other.Lock(ctx))
+			require.NoError(t, other.Unlock(ctx))
+			before, err := rdb.Dump(ctx, key).Result()
+			require.NoError(t, err)
+			lease := take(t, driverOf(t, rdb), "locker:"+t.Name(), time.Minute)
+			require.NoError(t, rdb.RestoreReplace(ctx, key, keep, before).Err())
+			succeed(t, other)
+			require.ErrorIs(t, lease.Release(ctx), locker.ErrLost)
+			require.ErrorIs(t, lease.Release(ctx), locker.ErrLost, "asked again")
+			wantOthersHold(t, rdb, other)
+		})
+	}
+}

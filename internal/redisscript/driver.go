@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 )
 
 // Runner is what the protocol needs of a client library. A script is run by its SHA, or by its source
-// where the server does not have it. A reply is an int64, or a []any of them.
+// where the server does not have it. An argument that is an encoding.BinaryMarshaler is asked for its
+// value each time that the request is written. A reply is an int64, or a []any of them.
 type Runner interface {
 	// Run runs a script on one key.
 	Run(ctx context.Context, s *Script, key string, args ...any) (any, error)
@@ -158,6 +160,9 @@ type lease struct {
 	owner  string
 	token  atomic.Uint64 // 0: the grant was not answered
 	until  atomic.Int64  // when it lapses, in nanoseconds since epoch
+
+	released sendings
+	lost     atomic.Bool // said by the server to a release
 }
 
 // epoch is what the times of leases and servers are counted from.
@@ -192,7 +197,23 @@ func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 
 // Release implements locker.Lease.
 func (l *lease) Release(ctx context.Context) error {
-	return lostUnlessOne(l.driver.runner.Run(ctx, release, l.key, l.owner, l.token.Load()))
+	if l.lost.Load() {
+		return locker.ErrLost // asked again the server would take it for a reply that was lost
+	}
+	err := lostUnlessOne(l.driver.runner.Run(ctx, release, l.key, l.owner, l.token.Load(), &l.released))
+	if errors.Is(err, locker.ErrLost) {
+		l.lost.Store(true)
+	}
+	return err
+}
+
+// sendings is an argument of a request that says how often the request has been sent before, also
+// by a client library that tries again by itself: it is asked anew for each.
+type sendings struct{ n atomic.Int64 }
+
+// MarshalBinary is called by the client library when it writes the argument.
+func (s *sendings) MarshalBinary() ([]byte, error) {
+	return strconv.AppendInt(nil, s.n.Add(1)-1, 10), nil
 }
 
 // Raise implements locker.RaisableLease.

@@ -1,4 +1,5 @@
--- ARGV: owner, token (0: not known). Returns 1, or 0 if the hold had ended before.
+-- ARGV: owner, token (0: not known), how often this release has been sent before. Returns 1, or 0 if the
+-- hold had ended before.
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'lapsed')
 if lock[1] == ARGV[1] then
   if redis.call('PTTL', KEYS[1]) <= KEEP then
@@ -7,10 +8,12 @@ if lock[1] == ARGV[1] then
   redis.call('HDEL', KEYS[1], 'owner', 'meta')
   return 1
 end
--- Sent again, its first reply lost? Then the hold did not lapse, and its token is not the one of the
--- hold that is there now.
+-- Was it released the first time that this was sent, and the reply lost? Then the hold did not lapse, and
+-- its token is not the one of the hold that is there now. What is sent for the first time is not here because
+-- it lapsed, or because a failover forgot it.
 local token, last, lapsed = tonumber(ARGV[2]), tonumber(lock[2]), tonumber(lock[3])
-if last and lapsed and lapsed < token and (token < last or (token == last and (lock[1] or '') == '')) then
+if tonumber(ARGV[3]) > 0 and last and lapsed and lapsed < token
+  and (token < last or (token == last and (lock[1] or '') == '')) then
   return 1
 end
 return 0
