@@ -23,16 +23,7 @@ func init() {
 	locker.Register("rediss", open)
 }
 
-// open makes a go-redis client of its own of
-//
-//	redis[s]://[[user]:password@][host[:port]][/database]
-//
-// by default localhost:6379, database 0, with the parameters
-//
-//	dial_timeout, read_timeout, write_timeout   durations; go-redis's defaults are 5s, 3s, 3s
-//	pool_size                                   connections; go-redis's default is 10 for each CPU
-//	tls_ca, tls_cert, tls_key                   PEM files, with rediss:// alone
-//	tls_server_name                             if the certificate is for another name than the host's
+// open makes a go-redis client of its own of a URL as the package's documentation has it.
 func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
 	o := &goredis.Options{
 		ContextTimeoutEnabled: true,

@@ -5,6 +5,18 @@
 //
 // or, with a client of the application's own, [New].
 //
+// # The URL
+//
+//	redis[s]://[[user]:password@][host[:port]][/database][?parameter=value&…]
+//
+// is localhost:6379, database 0, if it does not say otherwise. Beside the parameters that every backend
+// has, see [locker.Open], it takes
+//
+//	dial_timeout, read_timeout, write_timeout   durations; the defaults are go-redis's 5s, 3s, 3s
+//	pool_size                                   connections; the default is go-redis's 10 for each CPU
+//	tls_ca, tls_cert, tls_key                   PEM files; with rediss:// alone
+//	tls_server_name                             if the certificate is for another name than the host's
+//
 // # The protocol
 //
 // A lock is one hash, and each operation one script: taking it is one round trip, giving it back
@@ -15,7 +27,7 @@
 // plus 1. The last token is kept for a day after the lock has lapsed; what is lost with the data is
 // made good by the clock.
 //
-// It is tested on Redis 7. An ACL user needs ~{prefix:* on the keys, and the commands EVAL, EVALSHA,
+// It is tested on Redis 7. An ACL user needs ~{locker:* on the keys (or the prefix in place of locker), and the commands EVAL, EVALSHA,
 // TIME, HMGET, HGET, HSET, HDEL, PTTL and PEXPIRE, and SELECT for a database other than 0.
 //
 // # What it is worth
