@@ -27,8 +27,9 @@
 // plus 1. The last token is kept for a day after the lock has lapsed; what is lost with the data is
 // made good by the clock.
 //
-// It is tested on Redis 7. An ACL user needs ~{locker:* on the keys (or the prefix in place of locker), and the commands EVAL, EVALSHA,
-// TIME, HMGET, HGET, HSET, HDEL, PTTL and PEXPIRE, and SELECT for a database other than 0.
+// It is tested on Redis 7. An ACL user needs ~{locker:* on the keys (or the prefix in place of locker),
+// and the commands EVAL, EVALSHA, TIME, HMGET, HGET, HSET, HDEL, PTTL and PEXPIRE, and SELECT for a
+// database other than 0.
 //
 // # What it is worth
 //
