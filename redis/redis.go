@@ -84,7 +84,7 @@ var (
 
 // NewDriver makes a Driver over rdb, which stays the caller's.
 func NewDriver(rdb goredis.UniversalClient) (*Driver, error) {
-	if rdb == nil || reflect.ValueOf(rdb).IsNil() {
+	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, &locker.Error{Op: "new", Err: errors.New("nil redis client")}
 	}
 	return &Driver{Driver: redisscript.NewDriver(runner{rdb}), rdb: rdb}, nil

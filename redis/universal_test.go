@@ -12,6 +12,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/redisscript"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/redis"
 )
 
 var oddNames = []string{
@@ -93,4 +94,15 @@ func TestUniversal_allKeysOfANameShareASlot(t *testing.T) {
 		slots[slot] = true
 	}
 	assert.Greater(t, len(slots), len(oddNames)/2, "names spread over slots")
+}
+
+// wrapped is a client that an application passes by value.
+type wrapped struct{ goredis.UniversalClient }
+
+func TestNew_takesAClientThatIsNoPointer(t *testing.T) {
+	rdb := connect(t, testserver.Redis(t).Addr())
+	c, err := redis.New(wrapped{rdb})
+	require.NoError(t, err)
+	require.NoError(t, c.Mutex("x").TryLock(t.Context()))
+	require.NoError(t, c.Close())
 }
