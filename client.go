@@ -132,7 +132,7 @@ func (c *Client) begin() error {
 // warn logs what no caller hears of, in a goroutine of its own: a slow handler must not delay the
 // loss of other holds.
 func (c *Client) warn(msg string, args ...any) {
-	if c.begin() != nil {
+	if c.config.logger == nil || c.begin() != nil {
 		return
 	}
 	go func() {

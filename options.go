@@ -23,7 +23,7 @@ type MutexOption interface {
 type config struct {
 	settings
 	prefix    string
-	logger    *slog.Logger
+	logger    *slog.Logger // nil: nowhere
 	tokenBase uint64
 	required  []Guarantee
 }
@@ -48,7 +48,6 @@ func defaults() config {
 			backoffMax: 250 * time.Millisecond,
 		},
 		prefix: defaultPrefix,
-		logger: slog.New(slog.DiscardHandler),
 	}
 }
 
