@@ -286,3 +286,14 @@ func TestClose_losesAHoldThatIsAboutToBeRenewed(t *testing.T) {
 		assert.Zero(t, b.holder("renews"))
 	})
 }
+
+// A clean-up that cannot reach the backend has its whole TTL, but must not hold up Close that long.
+func TestClose_hurriesCleanUpThatFails(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.next(acquire, unheard)
+		b.every(release, away)
+		c := b.client(t)
+		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
+		assert.LessOrEqual(t, took(func() { require.NoError(t, c.Close()) }), time.Second)
+	})
+}

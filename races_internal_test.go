@@ -2,6 +2,7 @@ package locker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"testing"
@@ -154,5 +155,37 @@ func TestLoss_isInTimeThoughTheGoroutineOfATickStops(t *testing.T) {
 		c.takeDue(due) // a tick whose goroutine gets no further
 		<-h.Lost()
 		assert.LessOrEqual(t, time.Since(h.Deadline()), time.Millisecond)
+	})
+}
+
+// outage is a backend that fails to release until some time, while the lease goes on as that of a
+// session does.
+type outage struct {
+	always
+	over time.Time
+}
+
+func (d *outage) Acquire(context.Context, Request) (Lease, error) { return d, nil }
+
+func (d *outage) Release(ctx context.Context) error {
+	if time.Now().Before(d.over) {
+		return errors.New("the backend is away")
+	}
+	return d.always.Release(ctx)
+}
+
+func TestUnlock_ofALeaseThatGoesOnIsTriedPastTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &outage{over: time.Now().Add(30 * time.Second)}
+		c, err := New(d, WithTTL(10*time.Second), WithoutRenewal())
+		require.NoError(t, err)
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		require.ErrorContains(t, m.Unlock(t.Context()), "away")
+		time.Sleep(25 * time.Second)
+		require.Zero(t, d.released.Load())
+		time.Sleep(10 * time.Second)
+		assert.NotZero(t, d.released.Load(), "nobody but us can end it")
+		require.NoError(t, c.Close())
 	})
 }

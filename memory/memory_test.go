@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -43,21 +44,24 @@ func TestOpen_refusesWhatMemoryHasNot(t *testing.T) {
 }
 
 func TestCancelledWaiter_hasLeftWhenLockReturns(t *testing.T) {
-	c, err := locker.Open(t.Context(), "mem://"+t.Name())
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, c.Close()) })
-	for range 100 {
-		a, b := c.Mutex("x"), c.Mutex("x")
-		require.NoError(t, a.Lock(t.Context()))
-		ctx, cancel := context.WithCancel(t.Context())
-		waiting := make(chan error)
-		go func() { waiting <- b.Lock(ctx) }()
-		cancel()
-		require.ErrorIs(t, <-waiting, context.Canceled)
-		require.NoError(t, a.Unlock(t.Context()))
-		require.NoError(t, b.TryLock(t.Context()), "nobody holds it, and nobody waits")
-		require.NoError(t, b.Unlock(t.Context()))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c, err := locker.Open(t.Context(), "mem://"+t.Name())
+		require.NoError(t, err)
+		for range 200 {
+			a, b := c.Mutex("x"), c.Mutex("x")
+			require.NoError(t, a.Lock(t.Context()))
+			ctx, cancel := context.WithCancel(t.Context())
+			waiting := make(chan error)
+			go func() { waiting <- b.Lock(ctx) }()
+			synctest.Wait() // in the queue
+			cancel()
+			require.ErrorIs(t, <-waiting, context.Canceled)
+			require.NoError(t, a.Unlock(t.Context()))
+			require.NoError(t, b.TryLock(t.Context()), "nobody holds it, and nobody waits")
+			require.NoError(t, b.Unlock(t.Context()))
+		}
+		require.NoError(t, c.Close())
+	})
 }
 
 func ExampleNew() {
