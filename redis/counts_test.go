@@ -57,7 +57,7 @@ func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
 	loadScripts(t, admin)
 
 	require.NoError(t, rdb.Ping(ctx).Err(), "sets up a connection")
-	inScripts := []string{"time", "hmget", "hget", "hset", "hdel", "pttl", "pexpire", "info", "config|resetstat"}
+	inScripts := []string{"time", "hmget", "hget", "hset", "hdel", "pttl", "pexpire", "zcard", "info", "config|resetstat"}
 	for _, step := range []struct {
 		name string
 		do   func() error

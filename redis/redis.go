@@ -45,13 +45,8 @@
 package redis
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"reflect"
-	"slices"
-	"strings"
-	"sync/atomic"
 
 	goredis "github.com/redis/go-redis/v9"
 
@@ -68,7 +63,7 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 	return locker.New(d, opts...)
 }
 
-// Driver implements [locker.Driver], [locker.BatchExtender], [locker.Proposer] and
+// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer] and
 // [locker.TTLChecker].
 type Driver struct {
 	*redisscript.Driver
@@ -77,6 +72,7 @@ type Driver struct {
 }
 
 var (
+	_ locker.Queuer        = (*Driver)(nil)
 	_ locker.BatchExtender = (*Driver)(nil)
 	_ locker.Proposer      = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
@@ -90,8 +86,9 @@ func NewDriver(rdb goredis.UniversalClient) (*Driver, error) {
 	return &Driver{Driver: redisscript.NewDriver(runner{rdb}), rdb: rdb}, nil
 }
 
-// Close closes the go-redis client if Open made it.
+// Close ends the subscriptions, and closes the go-redis client if Open made it.
 func (d *Driver) Close() error {
+	d.Driver.Close()
 	if !d.owned {
 		return nil
 	}
@@ -104,89 +101,4 @@ func (d *Driver) Address() string {
 		return c.Options().Addr
 	}
 	return ""
-}
-
-// runner runs scripts through go-redis.
-type runner struct{ rdb goredis.UniversalClient }
-
-func (r runner) Run(ctx context.Context, s *redisscript.Script, key string, args ...any) (any, error) {
-	reply, err := r.rdb.EvalSha(ctx, s.SHA, []string{key}, args...).Result()
-	if noScript(err) {
-		reply, err = r.rdb.Eval(ctx, s.Source, []string{key}, args...).Result()
-	}
-	return reply, err
-}
-
-// RunOnce has go-redis tell how often it has written the request, for it tries again by itself, and
-// the last error says nothing of the tries before.
-func (r runner) RunOnce(
-	ctx context.Context, s *redisscript.Script, key string, args ...any,
-) (reply any, mayHaveRun bool, err error) {
-	counted := &countedArg{value: args[0]}
-	args[0] = counted
-	reply, err = r.rdb.EvalSha(ctx, s.SHA, []string{key}, args...).Result()
-	if noScript(err) {
-		counted.written.Add(-1) // that one has not run
-		reply, err = r.rdb.Eval(ctx, s.Source, []string{key}, args...).Result()
-	}
-	if err == nil {
-		return reply, false, nil
-	}
-	var answer goredis.Error
-	n := counted.written.Load()
-	return nil, n > 1 || n == 1 && !errors.As(err, &answer), err
-}
-
-// countedArg is an argument of a request that counts how often the request is written.
-type countedArg struct {
-	value   any
-	written atomic.Int32
-}
-
-// MarshalBinary is called by go-redis each time that it writes the argument.
-func (a *countedArg) MarshalBinary() ([]byte, error) {
-	a.written.Add(1)
-	return fmt.Append(nil, a.value), nil
-}
-
-// RunAll sends all in one pipeline. A server that has lost the script is given it with one of those
-// that it refused, and then gets the others in a pipeline again.
-func (r runner) RunAll(ctx context.Context, s *redisscript.Script, calls []redisscript.Call) []redisscript.Reply {
-	replies := make([]redisscript.Reply, len(calls))
-	pending := make([]int, len(calls))
-	for i := range calls {
-		pending[i] = i
-	}
-	for len(pending) > 0 {
-		r.pipeline(ctx, s, calls, replies, pending)
-		refused := slices.DeleteFunc(pending, func(i int) bool { return !noScript(replies[i].Err) })
-		if len(refused) == 0 {
-			break
-		}
-		first := refused[0]
-		replies[first].Value, replies[first].Err = r.Run(ctx, s, calls[first].Key, calls[first].Args...)
-		pending = refused[1:]
-	}
-	return replies
-}
-
-// pipeline sends the calls with the indices which, and files their replies.
-func (r runner) pipeline(
-	ctx context.Context, s *redisscript.Script, calls []redisscript.Call, replies []redisscript.Reply, which []int,
-) {
-	cmds := make([]*goredis.Cmd, len(which))
-	// Each command has its own error.
-	_, _ = r.rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
-		for i, call := range which {
-			cmds[i] = p.EvalSha(ctx, s.SHA, []string{calls[call].Key}, calls[call].Args...)
-		}
-		return nil
-	})
-	for i, call := range which {
-		replies[call].Value, replies[call].Err = cmds[i].Result()
-	}
-}
-
-func noScript(err error) bool {
-	return err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT")
 }

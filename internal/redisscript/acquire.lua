@@ -1,29 +1,78 @@
--- ARGV: owner, TTL in ms, proposed token (0: the server's clock in µs), not-after by the server's clock in
--- µs (0: none), metadata.
--- Returns {1, token, now} if granted, {0, ms left, now} if held, {-1, 0, now} if it arrived late.
+-- ARGV: owner, TTL in ms, a number, not-after by the server's clock in µs (0: none), metadata. The number
+-- is the place in the queue of an owner that waits (0: the last), else a proposed token (0: the server's
+-- clock in µs). It is one, for Redis takes no more than ten arguments of those who have yet to give a password.
+-- Returns {1, token, now} if granted, {0, ms left, now, place, back} if held, {-1, 0, now} if it arrived
+-- late. back is 1 if the owner had lost its place and has it again.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'lapsed')
-local owner, last, lapsed = lock[1] or '', tonumber(lock[2]), lock[3]
+local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'lapsed', 'queue')
+local owner, last, lapsed, queue = lock[1] or '', tonumber(lock[2]), lock[3], lock[4]
 
-if owner ~= '' then
-  local left = redis.call('PTTL', KEYS[1]) - KEEP
-  if left > 0 then
-    if owner == ARGV[1] then
-      return {1, last, now} -- sent twice
-    end
-    return {0, left, now}
+local claimed, left = owner == '>' .. ARGV[1], 0
+if owner ~= '' and not claimed then
+  left = redis.call('PTTL', KEYS[1]) - KEEP
+  if left > 0 and owner == ARGV[1] then
+    return {1, last, now} -- sent twice
   end
-  lapsed = last -- its holder did not release it
 end
 local not_after = tonumber(ARGV[4])
 if not_after > 0 and now > not_after then
   return {-1, 0, now}
 end
 
-local token = tonumber(ARGV[3])
-if token == 0 then
-  token = now
+if left <= 0 and not claimed then
+  if string.sub(owner, 1, 1) == '>' then
+    -- Its process is dead, or hangs, or was not told: all of it makes room.
+    local process = string.match(owner, '^>(.-/)')
+    for _, waiter in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+      if string.sub(waiter, 1, #process) == process then
+        redis.call('ZREM', KEYS[2], waiter)
+      end
+    end
+  elseif owner ~= '' then
+    lapsed = last -- its holder did not release it
+  end
+  if queue or not last and redis.pcall('ZCARD', KEYS[2]) ~= 0 then
+    local first = next_waiter()
+    if first == ARGV[1] then
+      redis.call('HSET', KEYS[1], 'queue', 1)
+    elseif first then
+      claim_for(first)
+      if lapsed then
+        redis.call('HSET', KEYS[1], 'lapsed', lapsed)
+      end
+      left = CLAIM
+    end
+  end
+end
+
+local waits, number = string.find(ARGV[1], '/', 1, true), tonumber(ARGV[3])
+if left > 0 and not waits then
+  return {0, left, now, 0, 0}
+end
+if left > 0 then
+  local place, back = number, 0
+  if number == 0 then
+    place = now
+  end
+  local added = redis.call('ZADD', KEYS[2], 'NX', place, ARGV[1])
+  if number > 0 then
+    back = added
+  elseif added == 0 then
+    place = tonumber(redis.call('ZSCORE', KEYS[2], ARGV[1])) -- sent twice
+  end
+  if not queue then
+    redis.call('HSET', KEYS[1], 'queue', 1)
+  end
+  if number > 0 or not queue then
+    redis.call('PEXPIRE', KEYS[2], QUEUE)
+  end
+  return {0, left, now, place, back}
+end
+
+local token = now
+if number > 0 and not waits then
+  token = number
 end
 if last and token <= last then
   token = last + 1

@@ -13,42 +13,23 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Runner is what the protocol needs of a client library. A script is run by its SHA, or by its source
-// where the server does not have it. An argument that is an encoding.BinaryMarshaler is asked for its
-// value each time that the request is written. A reply is an int64, or a []any of them.
-type Runner interface {
-	// Run runs a script on one key.
-	Run(ctx context.Context, s *Script, key string, args ...any) (any, error)
-
-	// RunOnce is Run, and says beside an error whether the script may have run nevertheless: its
-	// reply was lost, and what the client library was told when it tried again proves nothing.
-	RunOnce(ctx context.Context, s *Script, key string, args ...any) (reply any, mayHaveRun bool, err error)
-
-	// RunAll is Run for many keys in one round trip. It returns a reply or an error for each.
-	RunAll(ctx context.Context, s *Script, calls []Call) []Reply
-}
-
-// Call is a script's key and arguments.
-type Call struct {
-	Key  string
-	Args []any
-}
-
-// Reply is a script's reply, or its error.
-type Reply struct {
-	Value any
-	Err   error
-}
-
-// Driver grants leases by the scripts. It implements locker.Driver but for Close, which is the
-// adapter's own.
+// Driver grants leases by the scripts. It implements locker.Driver but for Close, which is also about the
+// adapter's client.
 type Driver struct {
 	runner Runner
 	server serverClock
+	hub    *hub
 }
 
 // NewDriver makes a Driver that runs its scripts through r.
-func NewDriver(r Runner) *Driver { return &Driver{runner: r} }
+func NewDriver(r Runner) *Driver {
+	d := &Driver{runner: r}
+	d.hub = newHub(r, d.decline)
+	return d
+}
+
+// Close ends the subscriptions, and returns when no goroutine of the Driver is left.
+func (d *Driver) Close() { d.hub.close() }
 
 // Acquire tries once to take the lock, in one round trip.
 func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
@@ -63,56 +44,97 @@ func (d *Driver) Propose(ctx context.Context, req locker.Request, token uint64) 
 	return d.acquire(ctx, req, token)
 }
 
-// What the acquire script returns first.
+func (d *Driver) acquire(ctx context.Context, req locker.Request, token uint64) (locker.RaisableLease, error) {
+	if err := d.CheckTTL(req.TTL); err != nil {
+		return nil, err
+	}
+	l := &lease{driver: d, keys: keysOf(req.Name), owner: rand.Text()}
+	a, err := d.ask(ctx, l, req, token)
+	switch {
+	case err == nil && a.status == granted:
+		return l, nil
+	case err == nil:
+		return nil, locker.ErrHeld
+	case a.status == unknown:
+		return l, err
+	default:
+		return nil, err
+	}
+}
+
+// answer is a reply to the acquire script.
+type answer struct {
+	status int64
+	token  int64         // if granted
+	left   time.Duration // if held: until it lapses, unless extended
+	place  uint64        // if held: in the queue, for those who wait
+	back   bool          // if held: the place was lost, and is there again
+	now    int64         // by the server's clock, in µs
+}
+
+// What the acquire script returns first, and what its answer is if its reply is lost.
 const (
+	unknown = -2
 	late    = -1
 	held    = 0
 	granted = 1
 )
 
-func (d *Driver) acquire(ctx context.Context, req locker.Request, token uint64) (locker.RaisableLease, error) {
-	if err := d.CheckTTL(req.TTL); err != nil {
-		return nil, err
-	}
-	l := &lease{driver: d, key: Key(req.Name), owner: rand.Text()}
+// ask runs the acquire script: l is granted, or held by another, or there is an error. The answer's
+// status is unknown if the script may have run in spite of the error. number is a proposed token, or
+// the place of an owner that waits.
+func (d *Driver) ask(ctx context.Context, l *lease, req locker.Request, number uint64) (answer, error) {
 	for range 2 {
 		sent := clock.Now()
-		reply, mayHaveRun, err := d.runner.RunOnce(ctx, acquire, l.key,
-			l.owner, req.TTL.Milliseconds(), token, d.server.notAfter(ctx, sent, req.TTL), req.Metadata)
+		reply, mayHaveRun, err := d.runner.RunOnce(ctx, acquire, l.keys,
+			l.owner, req.TTL.Milliseconds(), number, d.server.notAfter(ctx, sent, req.TTL), req.Metadata)
 		if mayHaveRun {
-			return l, err
+			return answer{status: unknown}, err
 		}
 		if err != nil {
-			return nil, err
+			return answer{status: late}, err
 		}
-		status, value, now, err := parseAcquire(reply)
+		a, err := parseAnswer(reply)
 		if err != nil {
-			return l, err
+			return a, err
 		}
-		d.server.saw(now, sent)
-		switch status {
+		d.server.saw(a.now, sent)
+		switch a.status {
 		case granted:
-			l.token.Store(uint64(value))
+			l.token.Store(uint64(a.token))
 			l.lasts(sent, req.TTL)
-			return l, nil
+			return a, nil
 		case held:
-			return nil, locker.ErrHeld
+			return a, nil
 		}
 		// Late by an estimate of the server's clock that may be wrong: this reply has brought it up to date.
 	}
-	return nil, errors.New("the request reached the server after its time")
+	return answer{status: late}, errors.New("the request reached the server after its time")
 }
 
-func parseAcquire(reply any) (status, value, now int64, err error) {
-	if r, ok := reply.([]any); ok && len(r) == 3 {
-		status, ok1 := r[0].(int64)
-		value, ok2 := r[1].(int64)
-		now, ok3 := r[2].(int64)
-		if ok1 && ok2 && ok3 && status >= late && status <= granted {
-			return status, value, now, nil
+func parseAnswer(reply any) (answer, error) {
+	var n []int64
+	if r, ok := reply.([]any); ok {
+		for _, v := range r {
+			if i, ok := v.(int64); ok {
+				n = append(n, i)
+			}
+		}
+		if len(n) != len(r) {
+			n = nil
 		}
 	}
-	return 0, 0, 0, fmt.Errorf("unexpected reply to the acquire script: %v", reply)
+	switch {
+	case len(n) == 3 && n[0] == granted:
+		return answer{status: granted, token: n[1], now: n[2]}, nil
+	case len(n) == 3 && n[0] == late:
+		return answer{status: late, now: n[2]}, nil
+	case len(n) == 5 && n[0] == held:
+		left := time.Duration(n[1]) * time.Millisecond
+		return answer{status: held, left: left, now: n[2], place: uint64(n[3]), back: n[4] == 1}, nil
+	default:
+		return answer{status: unknown}, fmt.Errorf("unexpected reply to the acquire script: %v", reply)
+	}
 }
 
 // ExtendAll implements locker.BatchExtender.
@@ -121,7 +143,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.
 	calls := make([]Call, len(leases))
 	for i, x := range leases {
 		l := x.(*lease)
-		calls[i] = Call{Key: l.key, Args: []any{l.owner, ttl.Milliseconds()}}
+		calls[i] = Call{Keys: l.keys, Args: []any{l.owner, ttl.Milliseconds()}}
 	}
 	sent := clock.Now()
 	for i, r := range d.runner.RunAll(ctx, extend, calls) {
@@ -148,15 +170,15 @@ func (d *Driver) Guarantees() locker.Guarantees {
 		locker.Failover:       {Level: locker.No, Condition: "replication is asynchronous, and a failover can lose the lock"},
 		locker.Fencing:        {Level: locker.Yes},
 		locker.FencingDurable: {Level: locker.Conditional, Condition: "while clocks are sane"},
-		locker.Ordered:        {Level: locker.No, Condition: "waiters poll"},
-		locker.Woken:          {Level: locker.No, Condition: "waiters poll"},
+		locker.Ordered:        {Level: locker.Conditional, Condition: "while subscriptions and the primary hold"},
+		locker.Woken:          {Level: locker.Yes},
 	}
 }
 
 // lease is one owner: 128 random bits for each attempt to hold.
 type lease struct {
 	driver *Driver
-	key    string
+	keys   []string
 	owner  string
 	token  atomic.Uint64 // 0: the grant was not answered
 	until  atomic.Int64  // when it lapses, in nanoseconds since epoch
@@ -188,7 +210,7 @@ func (l *lease) Validity() time.Duration {
 // Extend implements locker.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	err := lostUnlessOne(l.driver.runner.Run(ctx, extend, l.key, l.owner, ttl.Milliseconds()))
+	err := lostUnlessOne(l.driver.runner.Run(ctx, extend, l.keys, l.owner, ttl.Milliseconds()))
 	if err == nil {
 		l.lasts(sent, ttl)
 	}
@@ -200,7 +222,7 @@ func (l *lease) Release(ctx context.Context) error {
 	if l.lost.Load() {
 		return locker.ErrLost // asked again the server would take it for a reply that was lost
 	}
-	err := lostUnlessOne(l.driver.runner.Run(ctx, release, l.key, l.owner, l.token.Load(), &l.released))
+	err := lostUnlessOne(l.driver.runner.Run(ctx, release, l.keys, l.owner, l.token.Load(), &l.released))
 	if errors.Is(err, locker.ErrLost) {
 		l.lost.Store(true)
 	}
@@ -218,7 +240,7 @@ func (s *sendings) MarshalBinary() ([]byte, error) {
 
 // Raise implements locker.RaisableLease.
 func (l *lease) Raise(ctx context.Context, token uint64) error {
-	err := lostUnlessOne(l.driver.runner.Run(ctx, raise, l.key, l.owner, token))
+	err := lostUnlessOne(l.driver.runner.Run(ctx, raise, l.keys, l.owner, token))
 	if err == nil {
 		l.token.Store(token)
 	}

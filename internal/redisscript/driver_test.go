@@ -20,7 +20,7 @@ type fakeRunner struct {
 	sent   [][]any
 }
 
-func (r *fakeRunner) Run(_ context.Context, s *Script, _ string, args ...any) (any, error) {
+func (r *fakeRunner) Run(_ context.Context, s *Script, _ []string, args ...any) (any, error) {
 	r.sent = append(r.sent, args)
 	return r.answer(s, args)
 }
@@ -28,16 +28,22 @@ func (r *fakeRunner) Run(_ context.Context, s *Script, _ string, args ...any) (a
 func (r *fakeRunner) RunAll(ctx context.Context, s *Script, calls []Call) []Reply {
 	var replies []Reply
 	for _, c := range calls {
-		v, err := r.Run(ctx, s, c.Key, c.Args...)
+		v, err := r.Run(ctx, s, c.Keys, c.Args...)
 		replies = append(replies, Reply{v, err})
 	}
 	return replies
 }
 
-func (r *fakeRunner) RunOnce(ctx context.Context, s *Script, key string, args ...any) (any, bool, error) {
-	reply, err := r.Run(ctx, s, key, args...)
+func (r *fakeRunner) RunOnce(ctx context.Context, s *Script, keys []string, args ...any) (any, bool, error) {
+	reply, err := r.Run(ctx, s, keys, args...)
 	return reply, err != nil && !r.notRun, err
 }
+
+func (r *fakeRunner) Locate(context.Context, string) (Station, error) { return Station{}, ErrDeaf }
+
+func (r *fakeRunner) HeedsDeadlines() bool { return true }
+
+func (r *fakeRunner) Sharded() bool { return false }
 
 var request = locker.Request{Name: "x", TTL: time.Second}
 
@@ -76,7 +82,9 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 }
 
 func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
-	r := &fakeRunner{answer: func(*Script, []any) (any, error) { return []any{int64(0), int64(5), nowMicro()}, nil }}
+	r := &fakeRunner{answer: func(*Script, []any) (any, error) {
+		return []any{int64(0), int64(5), nowMicro(), int64(-1), int64(0)}, nil
+	}}
 	d := NewDriver(r)
 	seen := map[any]bool{}
 	for range 1000 {

@@ -1,19 +1,28 @@
--- ARGV: owner, token (0: not known), how often this release has been sent before. Returns 1, or 0 if the
--- hold had ended before.
-local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'lapsed')
-if lock[1] == ARGV[1] then
+-- ARGV: owner ('>' before it: its claim alone), token (0: not known), how often this release has been sent
+-- before. Returns 1, or 0 if the hold had ended before.
+local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'lapsed', 'queue')
+local owner = lock[1] or ''
+if owner == ARGV[1] or owner == '>' .. ARGV[1] then
   if redis.call('PTTL', KEYS[1]) <= KEEP then
     return 0 -- left as it is: the next take sees that it lapsed
   end
-  redis.call('HDEL', KEYS[1], 'owner', 'meta')
+  local waiter = lock[4] and next_waiter()
+  if waiter then
+    claim_for(waiter)
+  else
+    redis.call('HDEL', KEYS[1], 'owner', 'meta', 'queue')
+  end
   return 1
+end
+local token, last, lapsed = tonumber(ARGV[2]), tonumber(lock[2]), tonumber(lock[3])
+if token == 0 then
+  return redis.call('ZREM', KEYS[2], ARGV[1]) -- it waited
 end
 -- Was it released the first time that this was sent, and the reply lost? Then the hold did not lapse, and
 -- its token is not the one of the hold that is there now. What is sent for the first time is not here because
 -- it lapsed, or because a failover forgot it.
-local token, last, lapsed = tonumber(ARGV[2]), tonumber(lock[2]), tonumber(lock[3])
-if tonumber(ARGV[3]) > 0 and last and lapsed and lapsed < token
-  and (token < last or (token == last and (lock[1] or '') == '')) then
+local held = owner ~= '' and string.sub(owner, 1, 1) ~= '>'
+if tonumber(ARGV[3]) > 0 and last and lapsed and lapsed < token and (token < last or token == last and not held) then
   return 1
 end
 return 0

@@ -1,0 +1,159 @@
+package redisscript
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/clock"
+)
+
+var errNoAnswer = errors.New("the server has not answered in time")
+
+// AcquireQueued implements locker.Queuer. The first request takes the lock, or a place in the queue. After
+// that the waiter asks again when it is woken: because the lock is claimed for it, or because it is the
+// first of this Driver's waiters and has to look whether the queue still stands.
+func (d *Driver) AcquireQueued(
+	ctx context.Context, req locker.Request, answered func(error),
+) (locker.Lease, error) {
+	if err := d.CheckTTL(req.TTL); err != nil {
+		return nil, err
+	}
+	l := d.contender(req)
+	w := d.hub.enter(l)
+	defer func() { d.hub.leave(w) }()
+	var (
+		traces bool      // the server may know of l
+		heard  time.Time // when the server last said that the lock is another's
+		pause  = 5 * time.Millisecond
+	)
+	trace := func() locker.Lease {
+		if traces {
+			return l
+		}
+		return nil
+	}
+	for {
+		a, err := d.askInTime(ctx, l, req, w.place)
+		traces = traces || a.status == unknown || a.status == held
+		switch {
+		case a.status == granted:
+			return l, nil
+		case ctx.Err() != nil:
+			return trace(), ctx.Err()
+		case err == nil:
+			answered(locker.ErrHeld)
+			heard = clock.Now()
+			d.hub.placed(w, a)
+			if l.owner[0] != looks && d.hub.deaf() {
+				l, w = d.withoutEars(ctx, l, req, w)
+				continue
+			}
+			w.wait(ctx)
+		default:
+			answered(err)
+			if clock.Since(heard) > req.TTL/2 {
+				return trace(), err // a waiter rides out a short outage, and no other
+			}
+			sleep(ctx, pause/2+rand.N(pause))
+			pause = min(2*pause, 250*time.Millisecond)
+		}
+	}
+}
+
+// askInTime is ask, for at most half a TTL.
+func (d *Driver) askInTime(ctx context.Context, l *lease, req locker.Request, place uint64) (answer, error) {
+	asking, cancel := context.WithTimeoutCause(ctx, req.TTL/2, errNoAnswer)
+	defer cancel()
+	var a answer
+	var err error
+	if d.runner.HeedsDeadlines() {
+		a, err = d.ask(asking, l, req, place)
+	} else {
+		a, err = d.askHeedless(ctx, asking, l, req, place)
+	}
+	if err != nil && err == asking.Err() { //nolint:errorlint // one that wraps it has more to say
+		err = context.Cause(asking)
+	}
+	return a, err
+}
+
+// askHeedless is ask by a client library that heeds no deadline. What it still takes after that is given
+// back when it returns.
+func (d *Driver) askHeedless(
+	ctx, asking context.Context, l *lease, req locker.Request, place uint64,
+) (answer, error) {
+	var a answer
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a, err = d.ask(asking, l, req, place)
+	}()
+	select {
+	case <-done:
+		return a, err
+	case <-asking.Done():
+	}
+	if ctx.Err() != nil {
+		<-done // nobody waits for this any more, but for what is to be cleaned up
+		return a, err
+	}
+	d.hub.spawn(func(context.Context) {
+		<-done
+		ctx, cancel := context.WithTimeout(d.hub.ctx, patience)
+		defer cancel()
+		_, _ = d.runner.Run(ctx, release, l.keys, l.owner, 0, 0)
+	})
+	return answer{status: unknown}, asking.Err()
+}
+
+// What the owner of a waiter begins with; see queue.lua.
+const (
+	listens        = 'p'
+	listensSharded = 's'
+	looks          = '-'
+)
+
+// contender is a lease that may wait in the queue for its grant.
+func (d *Driver) contender(req locker.Request) *lease {
+	kind := byte(listens)
+	switch {
+	case d.hub.deaf():
+		kind = looks
+	case d.runner.Sharded():
+		kind = listensSharded
+	}
+	return &lease{driver: d, keys: keysOf(req.Name), owner: d.hub.owner(kind)}
+}
+
+// withoutEars puts a contender that does not listen in the place of l, which cannot be told anything.
+func (d *Driver) withoutEars(
+	ctx context.Context, l *lease, req locker.Request, w *waiter,
+) (*lease, *waiter) {
+	asking, cancel := context.WithTimeout(ctx, req.TTL/4)
+	defer cancel()
+	_ = l.Release(asking) // if that fails, the queue passes over it
+	d.hub.leave(w)
+	place := w.place
+	l = d.contender(req)
+	w = d.hub.enter(l)
+	w.place = place
+	return l, w
+}
+
+// decline passes on a claim for an owner that waits no more. If that fails the claim lapses.
+func (d *Driver) decline(ctx context.Context, keys []string, owner string) {
+	_, _ = d.runner.Run(ctx, release, keys, ">"+owner, 1, 0)
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,42 @@
+-- Who waits is in a sorted set, by the time of first asking: the waiter's place. Its owner begins with
+--   p process /   it listens to the channel KEYS[1]:process
+--   s process /   the same, and the channel is a sharded one
+--   - process /   it does not listen, but looks
+-- A release claims the lock for the first: the hash's owner is then '>' and the waiter's, for CLAIM at the
+-- longest. So the lock always has an owner or a claim while somebody waits, and nobody gets in ahead.
+local CLAIM = 2000 -- ms
+local QUEUE = 60000 -- ms: of a queue that nobody looks at
+
+-- next_waiter takes the first off the queue who listens, and all before it. Who is alive and has been
+-- passed over finds out with its next look, and comes back to its place.
+local function next_waiter()
+  local listens = {}
+  while true do
+    local first = redis.pcall('ZPOPMIN', KEYS[2])[1]
+    if not first then
+      return nil
+    end
+    local kind, process = string.match(first, '^([ps])(.-)/')
+    if not kind then
+      return first
+    end
+    if listens[process] == nil then
+      -- Not the count that PUBLISH returns: there a monitor's PSUBSCRIBE * counts.
+      local subscribers = redis.pcall('PUBSUB', kind == 's' and 'SHARDNUMSUB' or 'NUMSUB', KEYS[1] .. ':' .. process)
+      listens[process] = subscribers[2] ~= 0 -- an error says nothing
+    end
+    if listens[process] then
+      return first
+    end
+  end
+end
+
+-- claim_for ends with PUBLISH, which may be refused.
+local function claim_for(waiter)
+  redis.call('HSET', KEYS[1], 'owner', '>' .. waiter, 'meta', '', 'queue', 1)
+  redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
+  local kind, process = string.match(waiter, '^([ps])(.-)/')
+  if kind then
+    redis.pcall(kind == 's' and 'SPUBLISH' or 'PUBLISH', KEYS[1] .. ':' .. process, waiter)
+  end
+end

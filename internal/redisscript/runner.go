@@ -1,0 +1,107 @@
+package redisscript
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Runner is what the protocol needs of a client library. A script is run by its SHA, or by its source
+// where the server does not have it. An argument that is an encoding.BinaryMarshaler is asked for its
+// value each time that the request is written. A reply is an int64, or a []any of them.
+type Runner interface {
+	// Run runs a script on the keys of one lock, which are all on one slot.
+	Run(ctx context.Context, s *Script, keys []string, args ...any) (any, error)
+
+	// RunOnce is Run, and says beside an error whether the script may have run nevertheless: its
+	// reply was lost, and what the client library was told when it tried again proves nothing.
+	RunOnce(ctx context.Context, s *Script, keys []string, args ...any) (reply any, mayHaveRun bool, err error)
+
+	// RunAll is Run for many locks in one round trip. It returns a reply or an error for each.
+	RunAll(ctx context.Context, s *Script, calls []Call) []Reply
+
+	// HeedsDeadlines says that no call outlives its context's deadline.
+	HeedsDeadlines() bool
+
+	// Locate says which server hears of key, and how to listen to it. It returns ErrDeaf where
+	// subscriptions are not to be had.
+	Locate(ctx context.Context, key string) (Station, error)
+
+	// Sharded says that channels are those of SSUBSCRIBE, as they are in a Redis Cluster.
+	Sharded() bool
+}
+
+// Call is a script's keys and arguments.
+type Call struct {
+	Keys []string
+	Args []any
+}
+
+// Reply is a script's reply, or its error.
+type Reply struct {
+	Value any
+	Err   error
+}
+
+// Replicas is how many replicas have to acknowledge what a script grants. A Runner that is told so sends
+// WAIT with the script, on the same connection.
+type Replicas struct {
+	N       int
+	Timeout time.Duration
+}
+
+// Check returns an error if reply, of a script that Grants, was a grant that too few have acknowledged.
+// The script has run.
+func (r Replicas) Check(reply any, acknowledged int64) error {
+	if all, ok := reply.([]any); ok && len(all) > 0 {
+		reply = all[0]
+	}
+	if reply != any(int64(granted)) || acknowledged >= int64(r.N) {
+		return nil
+	}
+	return fmt.Errorf("%d of %d replicas have acknowledged within %v", acknowledged, r.N, r.Timeout)
+}
+
+// ErrDeaf is the error of subscriptions that will not be had by trying again soon: the user has no right,
+// or the server or the client library does not know them.
+var ErrDeaf = errors.New("no subscriptions")
+
+// Station is a server that tells what is published.
+type Station struct {
+	Name string // the same for the same server
+	Dial func(ctx context.Context) (Subscription, error)
+}
+
+// Subscription is a connection for subscriptions alone. Receive is called by one goroutine, the other
+// methods by any.
+type Subscription interface {
+	Subscribe(ctx context.Context, channels ...string) error
+	Unsubscribe(ctx context.Context, channels ...string) error
+	Ping(ctx context.Context) error
+
+	// Receive waits for what comes next, for at most timeout. An error ends the connection; it
+	// matches ErrDeaf if the server refuses subscriptions.
+	Receive(timeout time.Duration) (Event, error)
+
+	// Close ends Receive too.
+	Close() error
+}
+
+// Event is what a Subscription receives.
+type Event struct {
+	Kind    EventKind
+	Channel string
+	Message string
+}
+
+// EventKind says what has happened.
+type EventKind int
+
+// The kinds of events.
+const (
+	Other        EventKind = iota // a pong
+	Message                       // Message was published on Channel
+	Subscribed                    // Channel is listened to from here on
+	Unsubscribed                  // and no longer, be it that its slot has moved away
+)
