@@ -40,6 +40,7 @@ type room struct {
 	byOwner map[string]*waiter
 	line    []*waiter // those with a place, in the order of their places
 	idle    time.Time // since when nobody is there
+	news    time.Time // when the server last answered or told anybody here
 
 	ear       *ear // nil: none yet, or no more
 	attaching bool
@@ -52,6 +53,7 @@ type room struct {
 // waiter is one that waits in a room, or has not been told yet that it has to.
 type waiter struct {
 	lease *lease
+	ttl   time.Duration
 	room  *room
 	place uint64 // 0: not known yet
 	lined bool
@@ -69,7 +71,7 @@ const (
 	deafness  = time.Minute      // how long after a refusal to try again
 	lingering = 10 * time.Second // how long an empty room keeps its subscription
 	heartbeat = 5 * time.Second
-	silence   = 3 * heartbeat // of a connection that is dead
+	dead      = 3 * heartbeat // silence of a connection
 	patience  = 5 * time.Second
 	unproven  = time.Second // a younger connection is not replaced at once
 )
@@ -97,8 +99,8 @@ func (h *hub) deaf() bool {
 func (h *hub) isDeaf() bool { return clock.Now().Before(h.deafTo) }
 
 // enter makes a waiter of l, and puts it into the room if there is one: else nobody listens yet.
-func (h *hub) enter(l *lease) *waiter {
-	w := &waiter{lease: l}
+func (h *hub) enter(l *lease, ttl time.Duration) *waiter {
+	w := &waiter{lease: l, ttl: ttl}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if r := h.rooms[h.channel(l)]; r != nil {
@@ -143,6 +145,7 @@ func (h *hub) placed(w *waiter, a answer) {
 		h.roomOf(w.lease).admit(w)
 	}
 	r := w.room
+	r.news = clock.Now()
 	if !w.lined {
 		r.lineUp(w, a.place)
 	}
@@ -160,6 +163,31 @@ func (h *hub) placed(w *waiter, a answer) {
 		r.arm(min(a.left+time.Millisecond+mrand.N(20*time.Millisecond), r.pace()))
 	}
 	h.attach(r)
+}
+
+// silence is how long w's room has had no news.
+func (h *hub) silence(w *waiter) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.room == nil {
+		return clock.Since(time.Time{})
+	}
+	return clock.Since(w.room.news)
+}
+
+// alarm has those look for themselves who wait with w, which has given up on a server that is silent.
+func (h *hub) alarm(w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.room == nil {
+		return
+	}
+	silence := clock.Since(w.room.news)
+	for _, other := range w.room.line {
+		if silence > other.ttl/2 {
+			other.wake()
+		}
+	}
 }
 
 // roomOf returns the room of l's lock.
@@ -297,7 +325,7 @@ func (h *hub) listen(e *ear, station Station) error {
 		return err
 	}
 	for {
-		event, err := sub.Receive(silence)
+		event, err := sub.Receive(dead)
 		if err != nil {
 			return err
 		}
@@ -314,6 +342,7 @@ func (h *hub) heard(e *ear, event Event) {
 	}
 	switch event.Kind {
 	case Message:
+		r.news = clock.Now()
 		if w := r.byOwner[event.Message]; w != nil {
 			w.wake()
 			return

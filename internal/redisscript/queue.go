@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/clock"
 )
 
 var errNoAnswer = errors.New("the server has not answered in time")
@@ -22,11 +21,10 @@ func (d *Driver) AcquireQueued(
 		return nil, err
 	}
 	l := d.contender(req)
-	w := d.hub.enter(l)
+	w := d.hub.enter(l, req.TTL)
 	defer func() { d.hub.leave(w) }()
 	var (
-		traces bool      // the server may know of l
-		heard  time.Time // when the server last said that the lock is another's
+		traces bool // the server may know of l
 		pause  = 5 * time.Millisecond
 	)
 	trace := func() locker.Lease {
@@ -45,7 +43,6 @@ func (d *Driver) AcquireQueued(
 			return trace(), ctx.Err()
 		case err == nil:
 			answered(locker.ErrHeld)
-			heard = clock.Now()
 			d.hub.placed(w, a)
 			if l.owner[0] != looks && d.hub.deaf() {
 				l, w = d.withoutEars(ctx, l, req, w)
@@ -54,7 +51,8 @@ func (d *Driver) AcquireQueued(
 			w.wait(ctx)
 		default:
 			answered(err)
-			if clock.Since(heard) > req.TTL/2 {
+			if d.hub.silence(w) > req.TTL/2 {
+				d.hub.alarm(w)
 				return trace(), err // a waiter rides out a short outage, and no other
 			}
 			sleep(ctx, pause/2+rand.N(pause))
@@ -139,7 +137,7 @@ func (d *Driver) withoutEars(
 	d.hub.leave(w)
 	place := w.place
 	l = d.contender(req)
-	w = d.hub.enter(l)
+	w = d.hub.enter(l, req.TTL)
 	w.place = place
 	return l, w
 }
