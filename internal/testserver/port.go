@@ -47,14 +47,24 @@ func reservePort(t testing.TB) int {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// withPort calls start with reserved ports until one of them is not taken, and fails the test with
-// start's error otherwise.
+// withPort is withPorts for a server on its own.
 func withPort(t testing.TB, what string, start func(port int) error) {
+	t.Helper()
+	withPorts(t, what, 1, func(ports []int) error { return start(ports[0]) })
+}
+
+// withPorts calls start with n reserved ports until none of them is taken, and fails the test with
+// start's error otherwise.
+func withPorts(t testing.TB, what string, n int, start func(ports []int) error) {
 	t.Helper()
 	const attempts = 10
 	var err error
 	for range attempts {
-		if err = start(reservePort(t)); !isPortTaken(err) {
+		ports := make([]int, n)
+		for i := range ports {
+			ports[i] = reservePort(t)
+		}
+		if err = start(ports); !isPortTaken(err) {
 			break
 		}
 	}

@@ -4,7 +4,7 @@
 // Its functions fail the test through [testing.TB.Fatalf], so they are for the goroutine that runs
 // the test. Where a server's program is not installed the test is skipped, or fails if the
 // environment variable CI or LOCKER_REQUIRE_SERVERS is set: a run that is meant to prove something
-// must not pass by leaving it out.
+// must not pass by leaving it out. Valkey, which not every system has, is the exception.
 package testserver
 
 import (
@@ -26,6 +26,11 @@ const (
 	goneTimeout  = 30 * time.Second
 	pollInterval = 2 * time.Millisecond
 	logTail      = 20 // lines
+
+	// Servers that agree with each other, asked with a new connection each time.
+	settleTimeout  = time.Minute
+	settleInterval = 10 * time.Millisecond
+	askAgain       = 6 * time.Second // for a failover that did not come about
 )
 
 // process is one server program that may be started several times in a row. Its exported methods
@@ -39,12 +44,14 @@ type process struct {
 
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process that cmd started is gone
+
+	stopped bool // by Stop
 }
 
-// newProcess prepares program, which install tells people how to get. The caller sets args.
-func newProcess(t testing.TB, program, install string) *process {
+// newProcess prepares the program at path. The caller sets args.
+func newProcess(t testing.TB, name, path string) *process {
 	t.Helper()
-	p := &process{t: t, name: program, path: lookup(t, program, install), dir: t.TempDir()}
+	p := &process{t: t, name: name, path: path, dir: t.TempDir()}
 	// Registered after TempDir's own clean-up and so run before it: nobody writes into the
 	// directory that is being removed.
 	t.Cleanup(p.kill)
@@ -79,7 +86,7 @@ func (p *process) start(ready func() error) error {
 	if err := <-started; err != nil {
 		return err
 	}
-	p.cmd, p.exited = cmd, exited
+	p.cmd, p.exited, p.stopped = cmd, exited, false
 	if err := p.awaitReady(ready); err != nil {
 		p.kill()
 		return err
@@ -111,6 +118,7 @@ func (p *process) awaitReady(ready func() error) error {
 func (p *process) Stop() {
 	p.t.Helper()
 	p.signal(sigStop)
+	p.stopped = true
 	for deadline := time.Now().Add(goneTimeout); !isStopped(p.cmd.Process.Pid); {
 		if !p.running() || time.Now().After(deadline) {
 			p.t.Fatalf("testserver: %s did not stop", p.name)
@@ -123,6 +131,7 @@ func (p *process) Stop() {
 func (p *process) Continue() {
 	p.t.Helper()
 	p.signal(sigCont)
+	p.stopped = false
 }
 
 // Kill ends the server as a crash would (SIGKILL) and waits until it is gone. It does nothing if
@@ -174,6 +183,9 @@ func (p *process) running() bool {
 	}
 }
 
+// responsive reports whether an answer is to be expected.
+func (p *process) responsive() bool { return p.running() && !p.stopped }
+
 func (p *process) logFile() string { return filepath.Join(p.dir, p.name+".log") }
 
 // tail returns the last lines that the server wrote since it was last started.
@@ -184,6 +196,20 @@ func (p *process) tail() string {
 	}
 	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
 	return strings.Join(lines[max(0, len(lines)-logTail):], "\n")
+}
+
+// await returns when condition returns nil, for which it asks time and again.
+func await(t testing.TB, what string, condition func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(settleTimeout); ; time.Sleep(settleInterval) {
+		err := condition()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("testserver: after %v still waiting until %s: %v", settleTimeout, what, err)
+		}
+	}
 }
 
 // startError says why a server did not become ready, with the end of its log.
@@ -199,23 +225,12 @@ func isPortTaken(err error) bool {
 		errors.Is(err, syscall.EADDRINUSE)
 }
 
-// lookup finds program on the PATH, or else in the directory .bin that `make setup` fills at the
-// root of the repository.
+// lookup finds program, which install tells people how to get, or ends the test.
 func lookup(t testing.TB, program, install string) string {
 	t.Helper()
-	path, err := exec.LookPath(program)
+	path, err := find(program)
 	if err == nil {
 		return path
-	}
-	if dir, wdErr := os.Getwd(); wdErr == nil {
-		for ; ; dir = filepath.Dir(dir) {
-			if path, err := exec.LookPath(filepath.Join(dir, ".bin", program)); err == nil {
-				return path
-			}
-			if dir == filepath.Dir(dir) {
-				break
-			}
-		}
 	}
 	for _, required := range []string{"LOCKER_REQUIRE_SERVERS", "CI"} {
 		if os.Getenv(required) != "" {
@@ -224,4 +239,24 @@ func lookup(t testing.TB, program, install string) string {
 	}
 	t.Skipf("testserver: %v; %s", err, install)
 	return ""
+}
+
+// find looks for program on the PATH, or else in the directory .bin that `make setup` fills at the
+// root of the repository.
+func find(program string) (string, error) {
+	path, err := exec.LookPath(program)
+	if err == nil {
+		return path, nil
+	}
+	if dir, wdErr := os.Getwd(); wdErr == nil {
+		for ; ; dir = filepath.Dir(dir) {
+			if path, err := exec.LookPath(filepath.Join(dir, ".bin", program)); err == nil {
+				return path, nil
+			}
+			if dir == filepath.Dir(dir) {
+				break
+			}
+		}
+	}
+	return "", err
 }

@@ -1,19 +1,15 @@
 package testserver
 
 import (
-	"bufio"
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 )
 
 // RedisServer is a redis-server process that keeps its data in memory only.
@@ -25,16 +21,22 @@ type RedisServer struct {
 	CAFile, CertFile, KeyFile string
 
 	port      int
+	certs     *certificates
 	tlsConfig *tls.Config
 }
 
-// RedisOption changes how Redis starts its server.
+// RedisOption changes how Redis starts its server, or how Sentinel and Cluster start each of theirs.
 type RedisOption func(*redisOptions)
 
 type redisOptions struct {
 	args, config []string
 	tls          bool
+	certs        *certificates // with tls: those of other servers, or nil for new ones
 	primary      *RedisServer
+
+	// Of groups only.
+	replicas       int
+	sentinelConfig []string
 }
 
 // RedisArgs appends command-line arguments, such as "--maxmemory", "2mb".
@@ -54,8 +56,8 @@ func RedisTLS() RedisOption {
 	return func(o *redisOptions) { o.tls = true }
 }
 
-// RedisReplicaOf makes the server a replica of primary. Redis returns once it has synchronised,
-// unless it may not be asked that without a password.
+// RedisReplicaOf makes the server a replica of primary, with the same certificates if that speaks
+// TLS. Redis returns once it has synchronised. It is no option for Sentinel and Cluster.
 func RedisReplicaOf(primary *RedisServer) RedisOption {
 	return func(o *redisOptions) { o.primary = primary }
 }
@@ -63,53 +65,108 @@ func RedisReplicaOf(primary *RedisServer) RedisOption {
 // Redis starts a server and returns when it answers. It is killed when the test ends.
 func Redis(t testing.TB, opts ...RedisOption) *RedisServer {
 	t.Helper()
-	var o redisOptions
+	return startRedis(t, newRedisOptions(opts))
+}
+
+func newRedisOptions(opts []RedisOption) redisOptions {
+	o := redisOptions{replicas: 1}
 	for _, opt := range opts {
 		opt(&o)
 	}
-	s := &RedisServer{process: newProcess(t, "redis-server",
-		"run make setup, or install Redis 7 or later (Debian: redis-server, Homebrew: redis)")}
-	fixed := s.fixedArgs(o)
-	withPort(t, "redis-server", func(port int) error {
-		s.port = port
-		s.args = slices.Concat(fixed, []string{s.portFlag(), strconv.Itoa(port)}, o.args)
-		if o.primary != nil {
-			return s.start(s.following)
-		}
-		return s.start(s.answers)
-	})
+	return o
+}
+
+// Valkey starts a server of Redis's open successor, for tests of what the two have in common. Where
+// there is none the test is skipped, in CI too.
+func Valkey(t testing.TB, opts ...RedisOption) *RedisServer {
+	t.Helper()
+	path, err := find("valkey-server")
+	if err != nil {
+		t.Skipf("testserver: valkey-server is not here: %v; make setup fetches it on Debian", err)
+	}
+	s := &RedisServer{process: newProcess(t, "valkey-server", path)}
+	s.launch(newRedisOptions(opts))
 	return s
 }
 
-// fixedArgs writes the files that the server needs and returns the arguments that do not depend on
-// its port. What users of the package add comes after these, and wins.
-func (s *RedisServer) fixedArgs(o redisOptions) []string {
+func startRedis(t testing.TB, o redisOptions) *RedisServer {
+	t.Helper()
+	s := newRedis(t)
+	s.launch(o)
+	return s
+}
+
+// newRedis prepares a process of redis-server.
+func newRedis(t testing.TB) *RedisServer {
+	t.Helper()
+	const program = "redis-server"
+	return &RedisServer{process: newProcess(t, program, lookup(t, program,
+		"run make setup, or install Redis 7 or later (Debian: redis-server, Homebrew: redis)"))}
+}
+
+// launch starts the server on a port that it finds itself.
+func (s *RedisServer) launch(o redisOptions) {
 	s.t.Helper()
-	var args []string
-	if len(o.config) > 0 {
-		file := filepath.Join(s.dir, "redis.conf")
-		if err := os.WriteFile(file, []byte(strings.Join(o.config, "\n")+"\n"), 0o600); err != nil {
-			s.t.Fatalf("testserver: %v", err)
-		}
-		args = append(args, file)
-	}
-	args = append(args, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no",
-		// Else a replica's first synchronisation waits five seconds for others to join in.
-		"--repl-diskless-sync-delay", "0")
+	s.prepare(o)
+	fixed := s.args
+	withPort(s.t, s.name, func(port int) error {
+		s.port = port
+		s.args = slices.Concat(fixed, []string{s.portFlag(), strconv.Itoa(port)}, o.args)
+		return s.start(s.answers)
+	})
 	if o.primary != nil {
-		args = append(args, "--replicaof", "127.0.0.1", strconv.Itoa(o.primary.port))
+		s.WaitSynced(o.primary)
+	}
+}
+
+// prepare writes the files that the server needs and sets the arguments that do not depend on its
+// port. What users of the package add comes after these, and wins.
+func (s *RedisServer) prepare(o redisOptions) {
+	s.t.Helper()
+	config := []string{
+		"user " + operator + " on >" + operator + " ~* &* +@all",
+		"masteruser " + operator, "masterauth " + operator,
+	}
+	if o.primary != nil {
+		o.tls, o.certs = o.tls || o.primary.certs != nil, o.primary.certs
+		// Not an argument, which would come again after a Restart whatever happened before.
+		config = append(config, "replicaof 127.0.0.1 "+strconv.Itoa(o.primary.port))
+	}
+	file := s.writeFile("redis.conf", append(config, o.config...))
+	s.args = []string{
+		file, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no",
+		// Without a disk, a replica's first synchronisation waits five seconds for others to join
+		// in, and after it the first write often takes another one to get there.
+		"--repl-diskless-sync", "no",
 	}
 	if o.tls {
-		files, err := writeCertificates(s.dir)
-		if err != nil {
+		s.useTLS(o.certs)
+		s.args = append(s.args, "--port", "0", "--tls-ca-cert-file", s.certs.ca,
+			"--tls-cert-file", s.certs.serverCert, "--tls-key-file", s.certs.serverKey,
+			"--tls-replication", "yes")
+	}
+}
+
+// useTLS takes certs, or makes new ones if that is nil.
+func (s *RedisServer) useTLS(certs *certificates) {
+	s.t.Helper()
+	if certs == nil {
+		var err error
+		if certs, err = writeCertificates(s.dir); err != nil {
 			s.t.Fatalf("testserver: %v", err)
 		}
-		s.CAFile, s.CertFile, s.KeyFile = files.ca, files.clientCert, files.clientKey
-		s.tlsConfig = files.clientConfig
-		args = append(args, "--port", "0", "--tls-ca-cert-file", files.ca,
-			"--tls-cert-file", files.serverCert, "--tls-key-file", files.serverKey)
 	}
-	return args
+	s.certs, s.tlsConfig = certs, certs.clientConfig
+	s.CAFile, s.CertFile, s.KeyFile = certs.ca, certs.clientCert, certs.clientKey
+}
+
+func (s *RedisServer) writeFile(name string, lines []string) string {
+	s.t.Helper()
+	file := filepath.Join(s.dir, name)
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		s.t.Fatalf("testserver: %v", err)
+	}
+	return file
 }
 
 func (s *RedisServer) portFlag() string {
@@ -117,6 +174,23 @@ func (s *RedisServer) portFlag() string {
 		return "--tls-port"
 	}
 	return "--port"
+}
+
+// startAll starts servers side by side. After an error some of them may run.
+func startAll(servers []*RedisServer) error {
+	errs := make([]error, len(servers))
+	var wg sync.WaitGroup
+	for i, s := range servers {
+		wg.Go(func() { errs[i] = s.start(s.answers) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func killAll(servers []*RedisServer) {
+	for _, s := range servers {
+		s.kill()
+	}
 }
 
 // Port returns the server's port on 127.0.0.1. It stays the same for all of the server's life.
@@ -143,70 +217,16 @@ func (s *RedisServer) Restart() {
 	s.t.Helper()
 	s.kill()
 	if err := s.start(s.answers); err != nil {
-		s.t.Fatalf("testserver: redis-server did not start again on port %d: %v", s.port, err)
+		s.t.Fatalf("testserver: %s did not start again on port %d: %v", s.name, s.port, err)
 	}
 }
 
 // answers returns nil when the server handles commands, be it by refusing them without a password.
 func (s *RedisServer) answers() error {
 	reply, err := s.ask("PING")
-	if err != nil || reply == "PONG" || denied(reply) {
+	if err != nil || reply == "PONG" ||
+		strings.HasPrefix(reply, "-NOAUTH") || strings.HasPrefix(reply, "-NOPERM") {
 		return err
 	}
 	return errors.New(reply) // LOADING, for one
-}
-
-// following returns nil when a replica is in step with its primary.
-func (s *RedisServer) following() error {
-	reply, err := s.ask("INFO replication")
-	if err != nil || strings.Contains(reply, "master_link_status:up") || denied(reply) {
-		return err
-	}
-	return errors.New("not synchronised with its primary: " + reply)
-}
-
-func denied(reply string) bool {
-	return strings.HasPrefix(reply, "-NOAUTH") || strings.HasPrefix(reply, "-NOPERM")
-}
-
-// ask sends command on a connection of its own, which takes a second at most.
-func (s *RedisServer) ask(command string) (string, error) {
-	deadline := time.Now().Add(time.Second)
-	conn, err := (&net.Dialer{Deadline: deadline}).Dial("tcp4", s.Addr())
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = conn.Close() }()
-	if s.tlsConfig != nil {
-		conn = tls.Client(conn, s.tlsConfig)
-	}
-	if err := conn.SetDeadline(deadline); err != nil {
-		return "", err
-	}
-	return redisCommand(conn, command)
-}
-
-// redisCommand sends an inline command and returns a string or an error reply, the latter with its
-// leading "-". There must be no other reply under way on conn.
-func redisCommand(conn net.Conn, command string) (string, error) {
-	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
-		return "", err
-	}
-	r := bufio.NewReader(conn)
-	line, err := r.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	line = strings.TrimSpace(line)
-	size, isBulk := strings.CutPrefix(line, "$")
-	if !isBulk {
-		return strings.TrimPrefix(line, "+"), nil
-	}
-	n, err := strconv.Atoi(size)
-	if err != nil || n < 0 { // -1 stands for no value
-		return "", err
-	}
-	bulk := make([]byte, n)
-	_, err = io.ReadFull(r, bulk)
-	return string(bulk), err
 }

@@ -54,7 +54,7 @@ func TestRedis_killAndRestartLosesTheData(t *testing.T) {
 func TestRedis_terminateShutsDownInOrder(t *testing.T) {
 	s := Redis(t)
 	s.Terminate()
-	if log := s.tail(); !strings.Contains(log, "Redis is now ready to exit") {
+	if log := s.tail(); !strings.Contains(log, "is now ready to exit") {
 		t.Errorf("no orderly shutdown in the log:\n%s", log)
 	}
 	s.Restart()

@@ -1,0 +1,273 @@
+package testserver
+
+import (
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	shards         = 3
+	slots          = 16384
+	clusterBusPort = 10000 // above a node's own
+)
+
+// RedisCluster is a Redis Cluster of three primaries with their replicas, one of which takes over
+// from a primary that does not answer the others for a second.
+type RedisCluster struct {
+	t     testing.TB
+	nodes []*RedisServer // the first three were the primaries at the start
+	ids   []string       // of nodes
+}
+
+// Cluster starts three primaries, each with a replica unless RedisReplicas says otherwise, and
+// returns when all of them agree, every slot can be written and the replicas are in step. Options
+// apply to every node; with RedisTLS they have certificates of one authority.
+func Cluster(t testing.TB, opts ...RedisOption) *RedisCluster {
+	t.Helper()
+	o := newRedisOptions(opts)
+	c := &RedisCluster{t: t}
+	withPorts(t, "cluster", shards*(1+o.replicas), func(ports []int) error {
+		killAll(c.nodes) // of an attempt that found a port taken
+		c.prepare(ports, o)
+		return c.start()
+	})
+	await(t, "all nodes of the cluster are connected", c.connected)
+	for shard, want := range c.nodes[:shards] {
+		c.awaitOwner(shard*slots/shards, want)
+	}
+	for i, s := range c.nodes[shards:] {
+		s.WaitSynced(c.nodes[i%shards])
+	}
+	return c
+}
+
+func (c *RedisCluster) prepare(ports []int, o redisOptions) {
+	c.t.Helper()
+	c.nodes, c.ids = nil, nil
+	for _, port := range ports {
+		s := newRedis(c.t)
+		s.port = port
+		s.prepare(o)
+		o.certs = s.certs
+		s.args = slices.Concat(s.args, []string{
+			s.portFlag(), strconv.Itoa(port), "--cluster-enabled", "yes",
+			"--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "1000",
+			// A replica takes over however old its data are.
+			"--cluster-replica-validity-factor", "0",
+		}, o.args)
+		if o.tls {
+			s.args = append(s.args, "--tls-cluster", "yes")
+		}
+		c.nodes, c.ids = append(c.nodes, s), append(c.ids, newNodeID())
+	}
+}
+
+// start starts nodes that already know each other. A primary that has just started accepts no
+// writes for two seconds, lest it had been replaced while it was away, but a replica that takes over
+// does at once. So the first nodes start as replicas of primaries that are lost.
+func (c *RedisCluster) start() error {
+	c.t.Helper()
+	lost := []string{newNodeID(), newNodeID(), newNodeID()}
+	var shardIDs []string
+	if c.nodes[0].knowsShardIDs() {
+		shardIDs = []string{newNodeID(), newNodeID(), newNodeID()}
+	}
+	for i, s := range c.nodes {
+		s.writeFile("nodes.conf", c.nodesConf(i, lost, shardIDs))
+	}
+	if err := startAll(c.nodes[:shards]); err != nil {
+		return err
+	}
+	c.takeOver(lost)
+	return startAll(c.nodes[shards:])
+}
+
+// nodesConf returns what the i-th node is to believe when it starts.
+func (c *RedisCluster) nodesConf(i int, lost, shardIDs []string) []string {
+	var conf []string
+	beforeTakeOver := i < shards
+	for j, node := range c.nodes {
+		shard := j % shards
+		flags, primary, epoch, owned := "slave", c.ids[shard], shards+shard+1, ""
+		slotRange := fmt.Sprintf(" %d-%d", shard*slots/shards, (shard+1)*slots/shards-1)
+		shardID := ""
+		if shardIDs != nil {
+			shardID = ",,shard-id=" + shardIDs[shard]
+		}
+		switch {
+		case j < shards && beforeTakeOver:
+			primary, epoch = lost[shard], shard+1
+			conf = append(conf, fmt.Sprintf("%s :0@0%s master,noaddr - 0 0 %d disconnected%s",
+				primary, shardID, epoch, slotRange))
+		case j < shards:
+			flags, primary, owned = "master", "-", slotRange
+		}
+		if i == j {
+			flags = "myself," + flags
+		}
+		conf = append(conf, fmt.Sprintf("%s 127.0.0.1:%d@%d%s %s %s 0 0 %d connected%s",
+			c.ids[j], node.port, node.port+clusterBusPort, shardID, flags, primary, epoch, owned))
+	}
+	epoch := shards
+	if !beforeTakeOver {
+		epoch = 2 * shards
+	}
+	return append(conf, fmt.Sprintf("vars currentEpoch %d lastVoteEpoch 0", epoch))
+}
+
+// knowsShardIDs reports whether the server's version has shard ids, as since 7.2. Nodes would invent
+// them if they were not told, and not start again if they had not yet agreed on them.
+func (s *RedisServer) knowsShardIDs() bool {
+	s.t.Helper()
+	out, err := exec.Command(s.path, "--version").Output()
+	_, version, _ := strings.Cut(string(out), " v=")
+	var major, minor int
+	if err == nil {
+		_, err = fmt.Sscanf(version, "%d.%d", &major, &minor)
+	}
+	if err != nil {
+		s.t.Fatalf("testserver: version of %s, %q: %v", s.path, out, err)
+	}
+	return major > 7 || major == 7 && minor >= 2
+}
+
+// takeOver makes primaries of the first nodes and removes those that never were.
+func (c *RedisCluster) takeOver(lost []string) {
+	c.t.Helper()
+	for shard, s := range c.nodes[:shards] {
+		await(c.t, s.Addr()+" is content with the cluster", s.clusterOK)
+		s.must("CLUSTER", "FAILOVER", "TAKEOVER")
+		// The next one must know, so that it begins an epoch of its own.
+		c.awaitOwner(shard*slots/shards, s)
+	}
+	for _, s := range c.nodes[:shards] {
+		for _, id := range lost {
+			s.must("CLUSTER", "FORGET", id)
+		}
+	}
+}
+
+// Addrs returns the addresses of all nodes.
+func (c *RedisCluster) Addrs() []string { return addrs(c.nodes) }
+
+// Servers returns all nodes: those that were primaries at the start, then those that were replicas.
+func (c *RedisCluster) Servers() []*RedisServer { return slices.Clone(c.nodes) }
+
+// PrimaryOf returns the node that serves key, and waits until all nodes agree on it and it accepts
+// writes. Nodes that were killed or stopped do not count, here and below.
+func (c *RedisCluster) PrimaryOf(key string) *RedisServer {
+	c.t.Helper()
+	return c.WaitPrimary(key, nil)
+}
+
+// WaitPrimary is PrimaryOf for when another node than old is to take over from it.
+func (c *RedisCluster) WaitPrimary(key string, old *RedisServer) *RedisServer {
+	c.t.Helper()
+	var primary *RedisServer
+	await(c.t, fmt.Sprintf("the nodes agree who serves %q", key), func() (err error) {
+		primary, err = c.agreed(keySlot(key))
+		if err == nil && primary == old {
+			err = errors.New("it is " + old.Addr() + " still")
+		}
+		return err
+	})
+	return primary
+}
+
+func (c *RedisCluster) awaitOwner(slot int, want *RedisServer) {
+	c.t.Helper()
+	await(c.t, fmt.Sprintf("all nodes know that %s serves slot %d", want.Addr(), slot), func() error {
+		owner, err := c.agreed(slot)
+		if err == nil && owner != want {
+			err = errors.New("it is " + owner.Addr())
+		}
+		return err
+	})
+}
+
+// ReplicaOf returns a replica of the node that serves key, one that runs and that all nodes know as
+// such.
+func (c *RedisCluster) ReplicaOf(key string) *RedisServer {
+	c.t.Helper()
+	primary := c.PrimaryOf(key)
+	var replica *RedisServer
+	await(c.t, primary.Addr()+" has a replica", func() error {
+		views, err := c.views()
+		if err != nil {
+			return err
+		}
+		for i, s := range c.nodes {
+			unknown := func(v clusterView) bool { return v[c.ids[i]].primary != c.id(primary) }
+			if s.responsive() && !slices.ContainsFunc(views, unknown) {
+				replica = s
+				return nil
+			}
+		}
+		return errors.New("it has none that runs")
+	})
+	return replica
+}
+
+// OtherPrimary returns a primary that does not serve key.
+func (c *RedisCluster) OtherPrimary(key string) *RedisServer {
+	c.t.Helper()
+	primary := c.PrimaryOf(key)
+	view, err := primary.clusterView()
+	if err != nil {
+		c.t.Fatalf("testserver: cluster: %v", err)
+	}
+	for i, s := range c.nodes {
+		if s != primary && s.responsive() && len(view[c.ids[i]].slots) > 0 {
+			return s
+		}
+	}
+	c.t.Fatalf("testserver: cluster: %s is the only primary that runs", primary.Addr())
+	return nil
+}
+
+// Failover has a replica take the place of the node that serves key, in good order and without
+// losing data, and returns it when all agree.
+func (c *RedisCluster) Failover(key string) *RedisServer {
+	c.t.Helper()
+	old, replica := c.PrimaryOf(key), c.ReplicaOf(key)
+	replica.WaitSynced(old)
+	var asked time.Time
+	await(c.t, replica.Addr()+" takes over from "+old.Addr(), func() error {
+		// The replica gives up after five seconds, for one because the primaries do not vote for a
+		// shard twice in two.
+		if time.Since(asked) > askAgain {
+			if _, err := replica.do("CLUSTER", "FAILOVER"); err != nil {
+				return err
+			}
+			asked = time.Now()
+		}
+		owner, err := c.agreed(keySlot(key))
+		if err == nil && owner == old {
+			err = errors.New("it has not yet")
+		}
+		return err
+	})
+	return replica
+}
+
+func (c *RedisCluster) node(id string) *RedisServer {
+	if i := slices.Index(c.ids, id); i >= 0 {
+		return c.nodes[i]
+	}
+	return nil
+}
+
+func (c *RedisCluster) id(s *RedisServer) string {
+	c.t.Helper()
+	i := slices.Index(c.nodes, s)
+	if i < 0 {
+		c.t.Fatalf("testserver: %s is no node of this cluster", s.Addr())
+	}
+	return c.ids[i]
+}
