@@ -30,6 +30,7 @@ test: setup gofmt vet lint tidy examples go-test ## set up, then run everything 
 .PHONY: setup
 setup: $(BIN)/tools.done ## install and build what is missing: developer tools, servers for tests
 	@./tools/redis.sh "$(BIN)"
+	@./tools/valkey.sh "$(BIN)"
 
 # GOWORK=off: tools/ is no part of a workspace, lest its versions mix with those of the product.
 $(BIN)/tools.done: tools/go.mod tools/go.sum
@@ -49,6 +50,10 @@ examples: ## run every program in examples/
 		echo "== $(GO) run ./$${main%/main.go}"; \
 		$(LIMIT) $(GO) run "./$${main%/main.go}"; \
 	done
+
+.PHONY: bench
+bench: setup ## what waiting costs here and in other libraries (8 minutes, on a machine that does nothing else)
+	cd bench && $(GO) run ./waiters
 
 .PHONY: fmt
 fmt: $(BIN)/tools.done ## format all code
