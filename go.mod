@@ -3,6 +3,7 @@ module github.com/go-locker/locker
 go 1.26.0
 
 require (
+	github.com/gomodule/redigo v1.9.3
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0

@@ -23,9 +23,11 @@ var registry struct {
 
 // adapters names the import for each scheme of this module, for the error of Open where it is missing.
 var adapters = map[string]string{
-	"mem":    "memory",
-	"redis":  "redis",
-	"rediss": "redis",
+	"mem":     "memory",
+	"redigo":  "redigo",
+	"redigos": "redigo",
+	"redis":   "redis",
+	"rediss":  "redis",
 }
 
 // Register makes a scheme known to [Open]. Adapters call it in their init. It panics if the scheme is

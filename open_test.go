@@ -137,9 +137,9 @@ func TestOpen_leavesABackendItsOwnParameters(t *testing.T) {
 }
 
 func TestOpen_unknownSchemeNamesTheMissingImport(t *testing.T) {
-	for _, s := range []string{"redis", "rediss", "REDIS"} {
+	for s, pkg := range map[string]string{"redis": "redis", "rediss": "redis", "REDIS": "redis", "redigos": "redigo"} {
 		_, err := locker.Open(t.Context(), s+"://localhost")
-		require.ErrorContains(t, err, `"github.com/go-locker/locker/redis"`)
+		require.ErrorContains(t, err, `"github.com/go-locker/locker/`+pkg+`"`)
 	}
 	known := scheme((&opened{}).open)
 	_, err := locker.Open(t.Context(), "postgres://localhost")

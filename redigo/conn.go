@@ -1,0 +1,205 @@
+package redigo
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/go-locker/locker"
+)
+
+// command is one of Redis's, with its arguments.
+type command struct {
+	name string
+	args []any
+}
+
+// As often, and after pauses as long, go-redis sends a request again.
+const (
+	retries = 3
+	pause   = 8 * time.Millisecond // at most, the first time; then twice that
+)
+
+// request sends the commands that write returns, and sends them again on another connection if
+// that one breaks, or is to a server that is no primary any more. It returns an answer for each, which
+// may be a redis.Error. lost says that commands were sent that got no answer.
+func (r *runner) request(
+	ctx context.Context, write func() ([]command, error),
+) (answers []any, lost bool, err error) {
+	idle := -1
+	for tries := 0; ; {
+		var sent bool
+		answers, sent, err = r.try(ctx, write)
+		if err == nil && !slices.ContainsFunc(answers, isReadOnly) {
+			return answers, lost, nil
+		}
+		lost = lost || sent && err != nil
+		if err != nil && (!sent || ctx.Err() != nil) {
+			return nil, lost, err
+		}
+		if idle < 0 {
+			idle = r.pool.IdleCount()
+		}
+		if idle > 0 && !isTimeout(err) {
+			idle-- // what has ended this connection has ended those, too
+			continue
+		}
+		if tries == retries || !sleep(ctx, rand.N(pause<<tries)) {
+			return answers, lost, err
+		}
+		tries++
+	}
+}
+
+// try sends the commands once.
+func (r *runner) try(ctx context.Context, write func() ([]command, error)) (answers []any, sent bool, err error) {
+	c, err := r.connect(ctx, r.borrow)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { _ = c.Close() }() // gives it back
+	commands, err := write()
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	answers, err = exchange(ctx, c, commands)
+	if slices.ContainsFunc(answers, isReadOnly) {
+		abort(c)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return answers, true, err
+}
+
+// exchange sends commands in one go, and returns their answers.
+func exchange(ctx context.Context, c redis.Conn, commands []command) ([]any, error) {
+	// Send knows no context, and blocks if there is much to say to a server that does not listen.
+	aborted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		abort(c)
+		close(aborted)
+	})
+	defer func() {
+		if !stop() {
+			<-aborted
+		}
+	}()
+	for _, cmd := range commands {
+		if err := c.Send(cmd.name, cmd.args...); err != nil {
+			return nil, err
+		}
+	}
+	return redis.Values(redis.DoContext(c, ctx, ""))
+}
+
+// abort breaks a pooled connection, so that what is under way on it fails, and the pool drops it. It is
+// what receiving after the end of a context does, and may be called beside Send and DoContext.
+func abort(c redis.Conn) {
+	ended, cancel := context.WithDeadline(context.Background(), time.Unix(0, 0))
+	defer cancel()
+	_, _ = redis.ReceiveContext(c, ended)
+}
+
+// connect has get make a connection, and returns when ctx ends all the same: a pool's Dial and
+// TestOnBorrow know no context, and a TLS handshake of redigo's heeds none. What comes too late is closed.
+func (r *runner) connect(
+	ctx context.Context, get func(context.Context) (redis.Conn, error),
+) (redis.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	type result struct {
+		conn redis.Conn
+		err  error
+	}
+	done := make(chan result)
+	if !r.spawn(func() {
+		c, err := get(ctx)
+		select {
+		case done <- result{c, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = c.Close()
+			}
+		}
+	}) {
+		return nil, locker.ErrClosed
+	}
+	select {
+	case got := <-done:
+		return got.conn, got.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// borrow takes a connection from the pool.
+func (r *runner) borrow(ctx context.Context) (c redis.Conn, err error) {
+	defer func() {
+		// A pool that was closed, has Wait set, and is asked for a connection when ctx has just ended.
+		if p, ok := recover().(error); ok && p.Error() == "send on closed channel" {
+			c, err = nil, errors.New("redigo: get on closed pool")
+		} else if ok {
+			panic(p)
+		}
+	}()
+	return r.pool.GetContext(ctx)
+}
+
+// dial makes a connection that is not the pool's.
+func (r *runner) dial(ctx context.Context) (redis.Conn, error) {
+	if r.pool.DialContext != nil {
+		return r.pool.DialContext(ctx)
+	}
+	return r.pool.Dial()
+}
+
+// spawn runs f on a goroutine that close waits for, unless it is too late for that.
+func (r *runner) spawn(f func()) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.connecting.Go(f)
+	}
+	return !r.closed
+}
+
+func (r *runner) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.connecting.Wait()
+}
+
+// isReadOnly says that an answer is that of a replica, which this server was not when it was dialled.
+func isReadOnly(answer any) bool {
+	err, ok := answer.(redis.Error)
+	return ok && strings.HasPrefix(string(err), "READONLY")
+}
+
+func isTimeout(err error) bool {
+	timeout, ok := errors.AsType[net.Error](err)
+	return ok && timeout.Timeout()
+}
+
+// sleep returns false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

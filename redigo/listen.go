@@ -1,0 +1,99 @@
+package redigo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/go-locker/locker/internal/redisscript"
+)
+
+// Sharded is false: a pool is of one server.
+func (r *runner) Sharded() bool { return false }
+
+// Locate knows of one server, and dials it as the pool does. The connection is none of the pool's, which
+// may be allowed a single one.
+func (r *runner) Locate(context.Context, string) (redisscript.Station, error) {
+	return redisscript.Station{Dial: func(ctx context.Context) (redisscript.Subscription, error) {
+		c, err := r.connect(ctx, r.dial)
+		if err != nil {
+			return nil, err
+		}
+		return &subscription{conn: c}, nil
+	}}, nil
+}
+
+// subscription is a connection for subscriptions. redigo lets one goroutine send and another receive.
+type subscription struct {
+	conn    redis.Conn
+	sending sync.Mutex
+}
+
+func (s *subscription) Subscribe(ctx context.Context, channels ...string) error {
+	return s.send(ctx, "SUBSCRIBE", channels...)
+}
+
+func (s *subscription) Unsubscribe(ctx context.Context, channels ...string) error {
+	return s.send(ctx, "UNSUBSCRIBE", channels...)
+}
+
+func (s *subscription) Ping(ctx context.Context) error { return s.send(ctx, "PING") }
+
+func (s *subscription) send(ctx context.Context, name string, args ...string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	if err := s.conn.Send(name, redis.Args{}.AddFlat(args)...); err != nil {
+		return err
+	}
+	return s.conn.Flush()
+}
+
+// Receive does without redis.PubSubConn, which takes the pong of a connection that has no
+// subscription yet for an error.
+func (s *subscription) Receive(timeout time.Duration) (redisscript.Event, error) {
+	received, err := redis.ReceiveWithTimeout(s.conn, timeout)
+	if err != nil {
+		return redisscript.Event{}, refusal(err)
+	}
+	parts, _ := received.([]any)
+	if len(parts) != 3 {
+		return redisscript.Event{}, nil // a pong, with a subscription or without
+	}
+	var text [3]string // of a subscription's, the last is a number
+	for i := range parts {
+		text[i], _ = redis.String(parts[i], nil)
+	}
+	event := redisscript.Event{Channel: text[1]}
+	switch text[0] {
+	case "message":
+		event.Kind, event.Message = redisscript.Message, text[2]
+	case "subscribe":
+		event.Kind = redisscript.Subscribed
+	case "unsubscribe":
+		event.Kind = redisscript.Unsubscribed
+	}
+	return event, nil
+}
+
+// Close ends Receive, and whoever sends.
+func (s *subscription) Close() error { return s.conn.Close() }
+
+// refusal is err, as an ErrDeaf if the server will not have subscriptions from this client.
+func refusal(err error) error {
+	if answer, ok := errors.AsType[redis.Error](err); ok {
+		for _, prefix := range []string{"NOPERM", "ERR unknown command"} {
+			if strings.HasPrefix(string(answer), prefix) {
+				return fmt.Errorf("%w: %w", redisscript.ErrDeaf, err)
+			}
+		}
+	}
+	return err
+}

@@ -1,0 +1,123 @@
+package redigo_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// faulty is a Client that reaches a server through a proxy, without renewal.
+type faulty struct {
+	server *testserver.RedisServer
+	proxy  *testserver.Proxy
+	client *locker.Client
+}
+
+func newFaulty(t *testing.T, change ...func(*redis.Pool)) *faulty {
+	t.Helper()
+	s := testserver.Redis(t)
+	loadScripts(t, s)
+	p := testserver.NewProxy(t, s.Addr())
+	return &faulty{s, p, clientOf(t, newPool(t, p.Addr(), change...), locker.WithTTL(10*time.Second), locker.WithoutRenewal())}
+}
+
+// loseReply has the server apply what do sends and the reply get lost, before the connection breaks.
+func (f *faulty) loseReply(t *testing.T, applied func() bool, do func() error) error {
+	t.Helper()
+	f.proxy.DropReplies(true)
+	done := async(do)
+	eventually(t, "the server has applied the request", applied)
+	f.proxy.DropReplies(false)
+	f.proxy.ResetConns()
+	return await(t, done)
+}
+
+func TestLostReply_isSentAgain(t *testing.T) {
+	for name, change := range map[string]func(*redis.Pool){
+		"a pool without limits": func(*redis.Pool) {},
+		"a pool of one":         ofOne,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFaulty(t, change)
+			ctx := t.Context()
+			m := f.client.Mutex("x")
+			held := func() bool { return isHeld(t, f.server, "x") }
+			require.NoError(t, f.loseReply(t, held, func() error { return m.Lock(ctx) }))
+			token, err := redis.Uint64(ask(t, f.server, "HGET", keyOf("x"), "token"), nil)
+			require.NoError(t, err)
+			assert.Equal(t, token, m.FencingToken(), "the token that the server knows")
+			require.ErrorIs(t, f.client.Mutex("x").TryLock(ctx), locker.ErrHeld)
+
+			ask(t, f.server, "CONFIG", "RESETSTAT")
+			deadline := m.Deadline()
+			extended := func() bool { return calls(t, f.server, "pexpire") == 1 }
+			require.NoError(t, f.loseReply(t, extended, func() error { return m.Extend(ctx) }))
+			assert.True(t, m.Deadline().After(deadline))
+
+			released := func() bool { return !held() }
+			require.NoError(t, f.loseReply(t, released, func() error { return m.Unlock(ctx) }))
+			require.NoError(t, f.client.Mutex("x").TryLock(ctx))
+		})
+	}
+}
+
+// The reply to the first try is lost, and the next one finds nobody to ask: its error says nothing of the
+// first, which took the lock.
+func TestLostReply_thenRefused_leavesNothingBehind(t *testing.T) {
+	f := newFaulty(t)
+	f.proxy.DropReplies(true)
+	done := async(func() error { return f.client.Mutex("x").Lock(t.Context()) })
+	eventually(t, "the server has applied the take", func() bool { return isHeld(t, f.server, "x") })
+	f.proxy.DropReplies(false)
+	f.proxy.Sever()
+	err := await(t, done)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	f.proxy.Restore()
+	start := time.Now()
+	eventually(t, "what the attempt took is released", func() bool { return !isHeld(t, f.server, "x") })
+	assert.Less(t, time.Since(start), 9*time.Second, "long before the TTL is over")
+}
+
+// A release that was refused for want of the script has not been tried: the next one that finds nothing is
+// not the second.
+func TestNoScript_isNoTry(t *testing.T) {
+	s := testserver.Redis(t)
+	d := driverOf(t, newPool(t, s.Addr()))
+	ctx := t.Context()
+	lease := take(t, d, "x", time.Minute)
+	// What a failover leaves that has forgotten this hold, and the scripts; another has come since.
+	ask(t, s, "HSET", "{x}", "owner", "another", "token", lease.Token()+1, "lapsed", lease.Token()-1)
+	ask(t, s, "SCRIPT", "FLUSH")
+	require.ErrorIs(t, lease.Release(ctx), locker.ErrLost)
+}
+
+func TestNoScript_everyOperationBringsItsOwn(t *testing.T) {
+	s := testserver.Redis(t)
+	ctx := t.Context()
+	c := clientOf(t, newPool(t, s.Addr()))
+	m, other := c.Mutex("x"), c.Mutex("x")
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want error
+	}{
+		{"Lock", func() error { return m.Lock(ctx) }, nil},
+		{"TryLock", func() error { return other.TryLock(ctx) }, locker.ErrHeld},
+		{"Extend", func() error { return m.Extend(ctx) }, nil},
+		{"Unlock", func() error { return m.Unlock(ctx) }, nil},
+	} {
+		ask(t, s, "SCRIPT", "FLUSH")
+		require.ErrorIs(t, step.do(), step.want, step.name)
+	}
+	lease, err := driverOf(t, newPool(t, s.Addr())).Propose(ctx, locker.Request{Name: "y", TTL: time.Minute}, 7)
+	require.NoError(t, err)
+	require.NoError(t, lease.Raise(ctx, 8))
+	assert.EqualValues(t, 8, lease.Token())
+}

@@ -1,0 +1,181 @@
+package redigo_test
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/redigo"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	patient = 20 * time.Second
+	tick    = 2 * time.Millisecond
+	keep    = 24 * time.Hour // how long the hash outlives the lock
+)
+
+// newPool makes a pool as an application would, but for what change sets.
+func newPool(t testing.TB, addr string, change ...func(*redis.Pool)) *redis.Pool {
+	t.Helper()
+	p := &redis.Pool{
+		MaxIdle:     10,
+		DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialContext(ctx, "tcp", addr) },
+	}
+	for _, f := range change {
+		f(p)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// ofOne allows a pool a single connection.
+func ofOne(p *redis.Pool) { p.MaxActive, p.Wait = 1, true }
+
+// clientOf makes a Client over p, and closes it before p is closed.
+func clientOf(t testing.TB, p *redis.Pool, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := redigo.New(p, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func openClient(t testing.TB, url string, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := locker.Open(t.Context(), url, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func driverOf(t testing.TB, p *redis.Pool, opts ...redigo.DriverOption) *redigo.Driver {
+	t.Helper()
+	d, err := redigo.NewDriver(p, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+func take(t testing.TB, d locker.Driver, name string, ttl time.Duration) locker.Lease {
+	t.Helper()
+	l, err := d.Acquire(t.Context(), locker.Request{Name: name, TTL: ttl})
+	require.NoError(t, err)
+	return l
+}
+
+// loadScripts has the server know all scripts but that of Raise.
+func loadScripts(t testing.TB, s *testserver.RedisServer) {
+	t.Helper()
+	l := take(t, driverOf(t, newPool(t, s.Addr())), "loadScripts", time.Minute)
+	require.NoError(t, l.Extend(t.Context(), time.Minute))
+	require.NoError(t, l.Release(t.Context()))
+}
+
+// ask runs a command on a connection of its own.
+func ask(t testing.TB, s *testserver.RedisServer, name string, args ...any) any {
+	t.Helper()
+	c, err := redis.Dial("tcp", s.Addr(), redis.DialReadTimeout(5*time.Second))
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	reply, err := c.Do(name, args...)
+	require.NoError(t, err, "%s %v", name, args)
+	return reply
+}
+
+// keyOf is the key of a Mutex's name under the default prefix.
+func keyOf(name string) string { return "{locker:" + name + "}" }
+
+// isHeld says whether the server counts the lock called name as held now.
+func isHeld(t testing.TB, s *testserver.RedisServer, name string) bool {
+	t.Helper()
+	owner, _ := redis.String(ask(t, s, "HGET", keyOf(name), "owner"), nil)
+	ms, err := redis.Int64(ask(t, s, "PTTL", keyOf(name)), nil)
+	require.NoError(t, err)
+	return owner != "" && ms > keep.Milliseconds()
+}
+
+// calls is how often the server has run a command since CONFIG RESETSTAT.
+func calls(t testing.TB, s *testserver.RedisServer, command string) int {
+	t.Helper()
+	info, err := redis.String(ask(t, s, "INFO", "commandstats"), nil)
+	require.NoError(t, err)
+	_, rest, ok := strings.Cut(info, "cmdstat_"+command+":calls=")
+	if !ok {
+		return 0
+	}
+	number, _, _ := strings.Cut(rest, ",")
+	n, err := strconv.Atoi(number)
+	require.NoError(t, err)
+	return n
+}
+
+// countTrips has a pool count what is written to the server in one go.
+func countTrips(addr string, trips *atomic.Int64) func(*redis.Pool) {
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var d net.Dialer
+		c, err := d.DialContext(ctx, network, addr)
+		return countingConn{c, trips}, err
+	}
+	return func(p *redis.Pool) {
+		p.DialContext = func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialContext(ctx, "tcp", addr, redis.DialContextFunc(dial))
+		}
+	}
+}
+
+type countingConn struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c countingConn) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
+}
+
+// eventually waits for condition, which may also be called once more than needed.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patient); !condition(); time.Sleep(tick) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v still not true: %s", patient, what)
+		}
+	}
+}
+
+// async runs f, and returns where its error will come.
+func async(f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+func await(t testing.TB, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patient):
+		t.Fatalf("not done after %v", patient)
+		return nil
+	}
+}
+
+func withTimeout(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,93 @@
+package redigo_test
+
+import (
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func TestOpen_badInputIsNamed(t *testing.T) {
+	for _, c := range []struct{ url, want string }{
+		{"redigo://h1,h2", "master_name"},
+		{"redigo://h1,h2?master_name=", "master_name"},
+		{"redigo://h?sentinel_password=x", "sentinel_password"},
+		{"redigo://h?master_name=m&sentinel_username=x", "sentinel_password"},
+		{"redigo://h/x", "database number"},
+		{"redigo://h?dial_timeout=x", "dial_timeout"},
+		{"redigo://h?read_timeout=0s", "read_timeout"},
+		{"redigo://h?write_timeout=-1s", "write_timeout"},
+		{"redigo://h?pool_size=0", "pool_size"},
+		{"redigo://h?poolsize=1", "poolsize"},
+		{"redigo://h?replicas=0", "replicas"},
+		{"redigo://h?replica_timeout=1s", "replica_timeout"},
+		{"redigo://h?replicas=1&replica_timeout=3s", "read_timeout"},
+		{"redigo://h?tls_ca=/ca.pem", "tls_ca"},
+		{"redigos://h?tls_ca=/no/such/ca.pem", "/no/such/ca.pem"},
+		{"redigos://h?tls_cert=/no/such/c.pem", "tls_key"},
+	} {
+		_, err := locker.Open(t.Context(), c.url)
+		require.ErrorContains(t, err, c.want, c.url)
+	}
+}
+
+func TestOpen_noErrorShowsAPassword(t *testing.T) {
+	const word = "Tr0ub4dor"
+	dead := testserver.Redis(t)
+	dead.Kill()
+	for _, raw := range []string{
+		"redigo://u:" + word + "@h/x",
+		"redigo://u:" + word + "@h1,h2",
+		"redigo://u:" + word + "@h?pool_size=0",
+		"redigo://h?sentinel_password=" + word,
+		"redigo://h/x?master_name=m&sentinel_password=" + word,
+		"redigos://u:" + word + "@h?tls_ca=/no/such",
+		"redigo://u:" + word + "@" + dead.Addr() + "?dial_timeout=100ms",
+		"redigo://u:" + word + "@" + dead.Addr() + "?dial_timeout=100ms&master_name=m&sentinel_password=" + word,
+	} {
+		c, err := locker.Open(t.Context(), raw)
+		if err == nil {
+			err = c.Mutex("x").Lock(t.Context())
+			require.NoError(t, c.Close())
+			var dial *net.OpError
+			require.ErrorAs(t, err, &dial, raw)
+		}
+		require.Error(t, err, raw)
+		assert.NotContains(t, err.Error(), word)
+	}
+}
+
+func TestOpen_userPasswordAndDatabase(t *testing.T) {
+	const password = "p@ss/w:o?r#d%"
+	s := testserver.Redis(t, testserver.RedisConfig("user app on >"+password+" ~* +@all"))
+	c := openClient(t, "redigo://app:"+url.QueryEscape(password)+"@"+s.Addr()+"/3?prefix=shop")
+	require.NoError(t, c.Mutex("x").Lock(t.Context()))
+	keyspace, err := redis.String(ask(t, s, "INFO", "keyspace"), nil)
+	require.NoError(t, err)
+	assert.Contains(t, keyspace, "db3:keys=1")
+	clients := func() int {
+		list, err := redis.String(ask(t, s, "CLIENT", "LIST", "TYPE", "normal"), nil)
+		require.NoError(t, err)
+		return strings.Count(list, "user=app")
+	}
+	require.Equal(t, 1, clients())
+	require.NoError(t, c.Close())
+	eventually(t, "Close has closed the connections that Open made", func() bool { return clients() == 0 })
+
+	wrong := openClient(t, "redigo://app:wrong@"+s.Addr())
+	err = wrong.Mutex("x").Lock(t.Context())
+	var refusal redis.Error
+	require.ErrorAs(t, err, &refusal)
+	require.ErrorContains(t, err, "WRONGPASS")
+	start := time.Now()
+	require.NoError(t, wrong.Close())
+	assert.Less(t, time.Since(start), 2*time.Second, "nothing was sent, so that there is nothing to clean up")
+}

@@ -1,0 +1,138 @@
+// Package redigo keeps locks on a Redis server, through gomodule/redigo. It registers redigo:// and,
+// for TLS, redigos://. It speaks the protocol of package redis, with the same scripts: programs that
+// use the one and the other contend, and wait in one queue.
+//
+//	client, err := locker.Open(ctx, "redigo://user:password@localhost:6379/0?ttl=10s")
+//
+// or, with a pool of the application's own, [New].
+//
+// # The URL
+//
+//	redigo[s]://[[user]:password@][host[:port]][/database][?parameter=value&…]
+//	redigo[s]://[[user]:password@]sentinel[:port][,…][/database]?master_name=name[&parameter=value…]
+//
+// is localhost:6379, database 0, if it does not say otherwise. Beside the parameters that every backend
+// has, see [locker.Open], it takes
+//
+//	dial_timeout, read_timeout, write_timeout   durations; the defaults are 5s, 3s, 3s
+//	pool_size                                   connections; the default is 10 for each CPU
+//	replicas, replica_timeout                   see WaitReplicas; replica_timeout is 1s by default
+//	tls_ca, tls_cert, tls_key                   PEM files; with redigos:// alone
+//	tls_server_name                             if the certificate is for another name than the host's
+//	master_name                                 the hosts are sentinels, on port 26379, that know it by this name
+//	sentinel_username, sentinel_password        of the sentinels; user and password are those of the servers
+//
+// # The protocol
+//
+// A lock is one hash, and each operation one script: taking it is one round trip, giving it back
+// another. The owner is 128 random bits, fresh for every attempt, and compared in the same step
+// that releases or extends. The TTL is set in the step that takes the lock. Who has to wait stands in
+// a queue at the server, and is told on a connection for subscriptions, one for all waiters of a
+// Client. It is dialled as the pool would and is not one of the pool's, so that a pool of one
+// connection is enough. The fencing token is the larger of the server's clock, in microseconds, and
+// the last token plus 1. The last token is kept for a day after the lock has lapsed; what is lost with
+// the data is made good by the clock.
+//
+// It is tested on Redis 7. An ACL user needs ~{locker:* on the keys (or the prefix in place of locker),
+// and the commands EVAL, EVALSHA, TIME, HMGET, HGET, HSET, HDEL, PTTL and PEXPIRE, and SELECT for a
+// database other than 0. To wait in order it needs &{locker:* on the channels, and SUBSCRIBE, UNSUBSCRIBE,
+// PING, PUBLISH, PUBSUB, ZADD, ZCARD, ZRANGE, ZREM, ZSCORE and ZPOPMIN. Sentinel takes ROLE, and
+// [WaitReplicas] takes WAIT.
+//
+// # What it is worth
+//
+// One server, and sane clocks: one holder, tokens that rise. Replication is asynchronous: after
+// a failover, or a restart that forgot, two may hold, and the later one has the larger token.
+// [WaitReplicas] makes that less likely.
+//
+// # Time-outs
+//
+// Lock, Unlock and Extend return when their context ends, also while they wait for a connection of the
+// pool, and while a Dial or a TestOnBorrow that knows no context goes on. A pool that is exhausted and
+// does not Wait is an error at once. A connection on which a request was given up is closed; one
+// that the server has closed is replaced, and the request sent again.
+package redigo
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/redisscript"
+)
+
+// New makes a Client over pool, which stays the caller's: Close does not close it. It makes no request.
+func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
+	d, err := NewDriver(pool)
+	if err != nil {
+		return nil, err
+	}
+	return locker.New(d, opts...)
+}
+
+// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer] and
+// [locker.TTLChecker].
+type Driver struct {
+	*redisscript.Driver
+	runner *runner
+	addr   string // of the one server that Open was given
+	owned  bool   // made by Open, and closed by Close
+}
+
+var (
+	_ locker.Queuer        = (*Driver)(nil)
+	_ locker.BatchExtender = (*Driver)(nil)
+	_ locker.Proposer      = (*Driver)(nil)
+	_ locker.TTLChecker    = (*Driver)(nil)
+)
+
+// DriverOption is an option of [NewDriver].
+type DriverOption func(*runner) error
+
+// WaitReplicas has Lock and Extend succeed only when n replicas have acknowledged the grant within
+// timeout, by WAIT in the same round trip: whole milliseconds, and less than the pool's read timeout. A
+// lock that too few know of is given back. It costs the time of the slowest of the n, and all of
+// timeout while one is missing. A failover loses such a lock only if it promotes a replica that was not among
+// the n: it narrows the gap, and does not close it.
+func WaitReplicas(n int, timeout time.Duration) DriverOption {
+	return func(r *runner) error {
+		if n <= 0 || timeout <= 0 || timeout%time.Millisecond != 0 {
+			return fmt.Errorf("replicas to wait for: %d within %v: must be at least 1, within whole milliseconds", n, timeout)
+		}
+		r.replicas = redisscript.Replicas{N: n, Timeout: timeout}
+		return nil
+	}
+}
+
+// NewDriver makes a Driver over pool, which stays the caller's. Its connections have to be those of
+// redigo, or to implement [redis.ConnWithContext] and [redis.ConnWithTimeout] as they do.
+func NewDriver(pool *redis.Pool, opts ...DriverOption) (*Driver, error) {
+	if pool == nil || pool.Dial == nil && pool.DialContext == nil {
+		return nil, &locker.Error{Op: "new", Err: errors.New("nil redigo pool, or one without Dial and DialContext")}
+	}
+	r := &runner{pool: pool}
+	for _, opt := range opts {
+		if err := opt(r); err != nil {
+			return nil, &locker.Error{Op: "new", Err: err}
+		}
+	}
+	return &Driver{Driver: redisscript.NewDriver(r), runner: r}, nil
+}
+
+// Close ends the subscriptions, waits for connections that are being made, and closes the pool if
+// Open made it.
+func (d *Driver) Close() error {
+	d.Driver.Close()
+	d.runner.close()
+	if !d.owned {
+		return nil
+	}
+	return d.runner.pool.Close()
+}
+
+// Address is the server's host:port if the Driver was made by Open for one server, else empty: a pool
+// does not tell.
+func (d *Driver) Address() string { return d.addr }

@@ -1,0 +1,169 @@
+package redigo
+
+import (
+	"cmp"
+	"context"
+	"encoding"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/go-locker/locker/internal/redisscript"
+)
+
+// runner runs scripts on the connections of a pool.
+type runner struct {
+	pool     *redis.Pool
+	replicas redisscript.Replicas // N is 0 if nobody waits for any
+
+	mu         sync.Mutex
+	closed     bool
+	connecting sync.WaitGroup
+}
+
+// HeedsDeadlines is true of every pool, see connect.
+func (r *runner) HeedsDeadlines() bool { return true }
+
+func (r *runner) Run(ctx context.Context, s *redisscript.Script, keys []string, args ...any) (any, error) {
+	reply, _, err := r.RunOnce(ctx, s, keys, args...)
+	return reply, err
+}
+
+func (r *runner) RunOnce(
+	ctx context.Context, s *redisscript.Script, keys []string, args ...any,
+) (reply any, mayHaveRun bool, err error) {
+	replies, mayHaveRun := r.runAll(ctx, s, []redisscript.Call{{Keys: keys, Args: args}})
+	if replies[0].Err == nil {
+		return replies[0].Value, false, nil
+	}
+	return nil, mayHaveRun, replies[0].Err
+}
+
+func (r *runner) RunAll(ctx context.Context, s *redisscript.Script, calls []redisscript.Call) []redisscript.Reply {
+	replies, _ := r.runAll(ctx, s, calls)
+	return replies
+}
+
+// runAll sends all in one pipeline. A server that has lost the script gets it with the first of those that it
+// refused, and the others again behind that one. mayHaveRun says that some may have run in spite of
+// their error.
+func (r *runner) runAll(
+	ctx context.Context, s *redisscript.Script, calls []redisscript.Call,
+) (replies []redisscript.Reply, mayHaveRun bool) {
+	replies = make([]redisscript.Reply, len(calls))
+	b := &batch{script: s, calls: calls, args: make([][]any, len(calls))}
+	for i := range calls {
+		b.pending = append(b.pending, i)
+	}
+	if s.Grants {
+		b.replicas = r.replicas
+	}
+	for ; len(b.pending) > 0; b.load = true {
+		answers, lost, err := r.request(ctx, func() ([]command, error) { return b.write(ctx) })
+		mayHaveRun = mayHaveRun || lost
+		if err != nil {
+			for _, i := range b.pending {
+				replies[i].Err = err
+			}
+			break
+		}
+		mayHaveRun = b.file(answers, replies) || mayHaveRun
+	}
+	return replies, mayHaveRun
+}
+
+// batch is some calls of one script.
+type batch struct {
+	script   *redisscript.Script
+	calls    []redisscript.Call
+	replicas redisscript.Replicas // N is 0 if nobody waits for any
+	waits    redisscript.Replicas // what was asked of them last
+	pending  []int                // those that have no reply yet
+	args     [][]any              // what the calls were last written with
+	load     bool                 // the server does not have the script
+	again    bool                 // write args once more
+}
+
+// write returns the commands for what is pending.
+func (b *batch) write(ctx context.Context) ([]command, error) {
+	commands := make([]command, 0, len(b.pending)+1)
+	for n, i := range b.pending {
+		if !b.again {
+			var err error
+			if b.args[i], err = arguments(b.calls[i]); err != nil {
+				return nil, err
+			}
+		}
+		if b.load && n == 0 {
+			commands = append(commands, command{"EVAL", append([]any{b.script.Source}, b.args[i]...)})
+		} else {
+			commands = append(commands, command{"EVALSHA", append([]any{b.script.SHA}, b.args[i]...)})
+		}
+	}
+	b.again = false
+	if b.replicas.N > 0 {
+		b.waits = b.replicas
+		if deadline, ok := ctx.Deadline(); ok {
+			// A quarter of what is left is for the answer to come back. WAIT 0 would be for ever.
+			left := max(time.Until(deadline)*3/4, time.Millisecond)
+			b.waits.Timeout = min(b.waits.Timeout, left.Truncate(time.Millisecond))
+		}
+		commands = append(commands, command{"WAIT", []any{b.waits.N, b.waits.Timeout.Milliseconds()}})
+	}
+	return commands, nil
+}
+
+// arguments returns what comes after the script, as it is written this time.
+func arguments(call redisscript.Call) ([]any, error) {
+	args := make([]any, 0, 1+len(call.Keys)+len(call.Args))
+	args = append(args, len(call.Keys))
+	for _, key := range call.Keys {
+		args = append(args, key)
+	}
+	for _, arg := range call.Args {
+		if m, ok := arg.(encoding.BinaryMarshaler); ok {
+			data, err := m.MarshalBinary()
+			if err != nil {
+				return nil, err
+			}
+			arg = data
+		}
+		args = append(args, arg)
+	}
+	return args, nil
+}
+
+// file puts the answers to what was pending where they belong; what was refused for want of the script
+// stays pending. That was no try: what counts tries is not asked anew for the next one. file returns true
+// if a grant is an error for want of replicas.
+func (b *batch) file(answers []any, replies []redisscript.Reply) (granted bool) {
+	var acknowledged int64
+	var unheard error
+	if b.replicas.N > 0 {
+		acknowledged, unheard = redis.Int64(answers[len(b.pending)], nil)
+	}
+	refused := b.pending[:0]
+	for n, i := range b.pending {
+		answer := answers[n]
+		if err, ok := answer.(redis.Error); ok {
+			if strings.HasPrefix(string(err), "NOSCRIPT") {
+				refused = append(refused, i)
+				continue
+			}
+			replies[i].Err = err
+			continue
+		}
+		if b.replicas.N > 0 {
+			if err := b.waits.Check(answer, acknowledged); err != nil {
+				granted = true
+				replies[i].Err = cmp.Or(unheard, err)
+				continue
+			}
+		}
+		replies[i].Value = answer
+	}
+	b.pending, b.again = refused, true
+	return granted
+}

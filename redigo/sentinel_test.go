@@ -1,0 +1,125 @@
+package redigo_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func TestSentinel_failoverWhileHeldAndWaiting(t *testing.T) {
+	t.Parallel()
+	g := testserver.Sentinel(t)
+	ctx := t.Context()
+	c := openClient(t, sentinelURL(g), locker.WithTTL(30*time.Second))
+	m, other := c.Mutex("x"), c.Mutex("x")
+	require.NoError(t, m.Lock(ctx))
+	token := m.FencingToken()
+	waiting := async(func() error { return other.Lock(withTimeout(t, time.Minute)) })
+	old := g.Primary()
+	eventually(t, "the waiter listens", func() bool { return listening(t, old) == 1 })
+	for _, s := range g.Servers() {
+		if s != old {
+			s.WaitSynced(old)
+		}
+	}
+	old.Kill()
+	primary := g.WaitFailover(old)
+	require.NoError(t, m.Extend(ctx), "the replica knew of the hold")
+	assert.Equal(t, token, m.FencingToken())
+	eventually(t, "the waiter listens to the new primary", func() bool { return listening(t, primary) == 1 })
+	require.NoError(t, m.Unlock(ctx))
+	require.NoError(t, await(t, waiting))
+	assert.Greater(t, other.FencingToken(), token)
+	assert.True(t, isHeld(t, primary, "x"))
+	require.NoError(t, other.Unlock(ctx))
+}
+
+func TestSentinel_failoverWhileTaking(t *testing.T) {
+	t.Parallel()
+	g := testserver.Sentinel(t)
+	m := openClient(t, sentinelURL(g), locker.WithTTL(2*time.Second)).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+	old := g.Primary()
+	old.Stop()
+	defer old.Continue()
+	var last uint64
+	eventually(t, "locks are taken at the new primary", func() bool {
+		err := m.Lock(withTimeout(t, time.Second))
+		if err != nil {
+			require.NotErrorIs(t, err, locker.ErrHeld)
+			return false
+		}
+		last = m.FencingToken()
+		require.NoError(t, m.Unlock(t.Context()))
+		return true
+	})
+	assert.NotZero(t, last)
+}
+
+// The old primary works on, and is not told for a while that it is none any more.
+func TestSentinel_connectionsToTheOldPrimaryAreGivenUp(t *testing.T) {
+	t.Parallel()
+	g := testserver.Sentinel(t)
+	ctx := t.Context()
+	c := openClient(t, sentinelURL(g), locker.WithoutRenewal())
+	require.NoError(t, c.Mutex("before").Lock(ctx))
+	old := g.Primary()
+	primary := g.Failover()
+	time.Sleep(1100 * time.Millisecond) // for which a connection is trusted
+	require.NoError(t, c.Mutex("after").Lock(ctx))
+	assert.True(t, isHeld(t, primary, "after"))
+	assert.NotEqual(t, old, primary)
+}
+
+func TestSentinel_sentinelsThatHangOrAreDead(t *testing.T) {
+	g := testserver.Sentinel(t)
+	sentinels := g.Sentinels()
+	sentinels[0].Stop()
+	sentinels[1].Kill()
+	c := openClient(t, sentinelURL(g), locker.WithTTL(4*time.Second))
+	require.NoError(t, c.Mutex("x").Lock(withTimeout(t, 10*time.Second)))
+	sentinels[2].Kill()
+	sentinels[0].Kill()
+	require.NoError(t, c.Mutex("y").Lock(t.Context()), "nothing is known to have changed")
+	err := openClient(t, sentinelURL(g)).Mutex("x").Lock(t.Context())
+	require.ErrorContains(t, err, "no sentinel")
+	assert.NotErrorIs(t, err, locker.ErrHeld)
+}
+
+func TestSentinel_unknownName(t *testing.T) {
+	g := testserver.Sentinel(t)
+	url := strings.Replace(sentinelURL(g), g.MasterName(), "elsewhere", 1)
+	err := openClient(t, url).Mutex("x").Lock(t.Context())
+	require.ErrorContains(t, err, `"elsewhere"`)
+	assert.NotErrorIs(t, err, locker.ErrHeld)
+}
+
+func TestSentinel_passwordsAndTLS(t *testing.T) {
+	g := testserver.Sentinel(t, testserver.RedisTLS(),
+		testserver.RedisConfig("user app on >"+secret+toWait+" +role +select"),
+		testserver.SentinelConfig("user looker on >"+secret+"-too +sentinel|get-master-addr-by-name"))
+	s := g.Servers()[0]
+	files := "&tls_ca=" + s.CAFile + "&tls_cert=" + s.CertFile + "&tls_key=" + s.KeyFile
+	url := "redigos://app:" + secret + "@" + strings.Join(g.Addrs(), ",") + "/1?master_name=" + g.MasterName() + files
+	require.NoError(t, openClient(t, url+"&sentinel_username=looker&sentinel_password="+secret+"-too").Mutex("x").Lock(t.Context()))
+	err := openClient(t, url+"&sentinel_username=looker&sentinel_password="+secret).Mutex("x").Lock(t.Context())
+	require.ErrorContains(t, err, "WRONGPASS")
+	assert.NotContains(t, err.Error(), secret)
+}
+
+func TestSentinel_replicas(t *testing.T) {
+	g := testserver.Sentinel(t)
+	m := openClient(t, sentinelURL(g)+"&replicas=1").Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	for _, s := range g.Servers() {
+		assert.True(t, isHeld(t, s, "x"), "%s has it when Lock returns", s.Addr())
+	}
+	assert.NoError(t, m.Unlock(t.Context()))
+}
