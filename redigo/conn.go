@@ -26,16 +26,14 @@ const (
 	pause   = 8 * time.Millisecond // at most, the first time; then twice that
 )
 
-// request sends the commands that write returns, and sends them again on another connection if
-// that one breaks, or is to a server that is no primary any more. It returns an answer for each, which
-// may be a redis.Error. lost says that commands were sent that got no answer.
-func (r *runner) request(
-	ctx context.Context, write func() ([]command, error),
-) (answers []any, lost bool, err error) {
+// request sends a batch, and sends it again on another connection if that one breaks, or is to a server
+// that is no primary any more. It returns an answer for each command, which may be a redis.Error. lost
+// says that commands were sent that got no answer.
+func (r *runner) request(ctx context.Context, b *batch) (answers []any, lost bool, err error) {
 	idle := -1
 	for tries := 0; ; {
 		var sent bool
-		answers, sent, err = r.try(ctx, write)
+		answers, sent, err = r.try(ctx, b)
 		if err == nil && !slices.ContainsFunc(answers, isReadOnly) {
 			return answers, lost, nil
 		}
@@ -57,14 +55,14 @@ func (r *runner) request(
 	}
 }
 
-// try sends the commands once.
-func (r *runner) try(ctx context.Context, write func() ([]command, error)) (answers []any, sent bool, err error) {
+// try sends the batch once.
+func (r *runner) try(ctx context.Context, b *batch) (answers []any, sent bool, err error) {
 	c, err := r.connect(ctx, r.borrow)
 	if err != nil {
 		return nil, false, err
 	}
 	defer func() { _ = c.Close() }() // gives it back
-	commands, err := write()
+	commands, err := b.write(ctx)
 	if err == nil {
 		err = ctx.Err()
 	}
@@ -72,6 +70,7 @@ func (r *runner) try(ctx context.Context, write func() ([]command, error)) (answ
 		return nil, false, err
 	}
 	answers, err = exchange(ctx, c, commands)
+	b.answered(answers)
 	if slices.ContainsFunc(answers, isReadOnly) {
 		abort(c)
 	}

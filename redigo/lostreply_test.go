@@ -1,6 +1,8 @@
 package redigo_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,12 +92,33 @@ func TestLostReply_thenRefused_leavesNothingBehind(t *testing.T) {
 func TestNoScript_isNoTry(t *testing.T) {
 	s := testserver.Redis(t)
 	d := driverOf(t, newPool(t, s.Addr()))
-	ctx := t.Context()
 	lease := take(t, d, "x", time.Minute)
-	// What a failover leaves that has forgotten this hold, and the scripts; another has come since.
-	ask(t, s, "HSET", "{x}", "owner", "another", "token", lease.Token()+1, "lapsed", lease.Token()-1)
+	forget(t, s, lease)
 	ask(t, s, "SCRIPT", "FLUSH")
-	require.ErrorIs(t, lease.Release(ctx), locker.ErrLost)
+	require.ErrorIs(t, lease.Release(t.Context()), locker.ErrLost)
+}
+
+// Nor has one that was refused by who is no longer the primary.
+func TestReadOnly_isNoTry(t *testing.T) {
+	before, after := testserver.Redis(t), testserver.Redis(t)
+	var addr atomic.Value
+	addr.Store(before.Addr())
+	d := driverOf(t, newPool(t, "", func(p *redis.Pool) {
+		p.DialContext = func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialContext(ctx, "tcp", addr.Load().(string))
+		}
+	}))
+	lease := take(t, d, "x", time.Minute)
+	forget(t, after, lease)
+	addr.Store(after.Addr())
+	ask(t, before, "REPLICAOF", "127.0.0.1", "1") // of nobody: it keeps its data, and takes no writes
+	require.ErrorIs(t, lease.Release(t.Context()), locker.ErrLost)
+}
+
+// forget leaves on s what a failover leaves that has forgotten the hold, when another has come since.
+func forget(t *testing.T, s *testserver.RedisServer, lease locker.Lease) {
+	t.Helper()
+	ask(t, s, "HSET", "{x}", "owner", "another", "token", lease.Token()+1, "lapsed", lease.Token()-1)
 }
 
 func TestNoScript_everyOperationBringsItsOwn(t *testing.T) {

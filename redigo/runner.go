@@ -53,7 +53,7 @@ func (r *runner) runAll(
 	ctx context.Context, s *redisscript.Script, calls []redisscript.Call,
 ) (replies []redisscript.Reply, mayHaveRun bool) {
 	replies = make([]redisscript.Reply, len(calls))
-	b := &batch{script: s, calls: calls, args: make([][]any, len(calls))}
+	b := &batch{script: s, calls: calls}
 	for i := range calls {
 		b.pending = append(b.pending, i)
 	}
@@ -61,7 +61,7 @@ func (r *runner) runAll(
 		b.replicas = r.replicas
 	}
 	for ; len(b.pending) > 0; b.load = true {
-		answers, lost, err := r.request(ctx, func() ([]command, error) { return b.write(ctx) })
+		answers, lost, err := r.request(ctx, b)
 		mayHaveRun = mayHaveRun || lost
 		if err != nil {
 			for _, i := range b.pending {
@@ -81,28 +81,23 @@ type batch struct {
 	replicas redisscript.Replicas // N is 0 if nobody waits for any
 	waits    redisscript.Replicas // what was asked of them last
 	pending  []int                // those that have no reply yet
-	args     [][]any              // what the calls were last written with
 	load     bool                 // the server does not have the script
-	again    bool                 // write args once more
 }
 
 // write returns the commands for what is pending.
 func (b *batch) write(ctx context.Context) ([]command, error) {
 	commands := make([]command, 0, len(b.pending)+1)
 	for n, i := range b.pending {
-		if !b.again {
-			var err error
-			if b.args[i], err = arguments(b.calls[i]); err != nil {
-				return nil, err
-			}
-		}
+		name, script := "EVALSHA", b.script.SHA
 		if b.load && n == 0 {
-			commands = append(commands, command{"EVAL", append([]any{b.script.Source}, b.args[i]...)})
-		} else {
-			commands = append(commands, command{"EVALSHA", append([]any{b.script.SHA}, b.args[i]...)})
+			name, script = "EVAL", b.script.Source
 		}
+		args, err := arguments(script, b.calls[i])
+		if err != nil {
+			return nil, err
+		}
+		commands = append(commands, command{name, args})
 	}
-	b.again = false
 	if b.replicas.N > 0 {
 		b.waits = b.replicas
 		if deadline, ok := ctx.Deadline(); ok {
@@ -115,10 +110,24 @@ func (b *batch) write(ctx context.Context) ([]command, error) {
 	return commands, nil
 }
 
-// arguments returns what comes after the script, as it is written this time.
-func arguments(call redisscript.Call) ([]any, error) {
-	args := make([]any, 0, 1+len(call.Keys)+len(call.Args))
-	args = append(args, len(call.Keys))
+// answered tells the Counters of what is pending which of them have been refused.
+func (b *batch) answered(answers []any) {
+	for n, i := range b.pending[:min(len(b.pending), len(answers))] {
+		if _, refused := answers[n].(redis.Error); !refused {
+			continue
+		}
+		for _, arg := range b.calls[i].Args {
+			if counts, ok := arg.(redisscript.Counter); ok {
+				counts.NotRun()
+			}
+		}
+	}
+}
+
+// arguments returns a script and what comes after it, as it is written this time.
+func arguments(script string, call redisscript.Call) ([]any, error) {
+	args := make([]any, 0, 2+len(call.Keys)+len(call.Args))
+	args = append(args, script, len(call.Keys))
 	for _, key := range call.Keys {
 		args = append(args, key)
 	}
@@ -136,8 +145,7 @@ func arguments(call redisscript.Call) ([]any, error) {
 }
 
 // file puts the answers to what was pending where they belong; what was refused for want of the script
-// stays pending. That was no try: what counts tries is not asked anew for the next one. file returns true
-// if a grant is an error for want of replicas.
+// stays pending. file returns true if a grant is an error for want of replicas.
 func (b *batch) file(answers []any, replies []redisscript.Reply) (granted bool) {
 	var acknowledged int64
 	var unheard error
@@ -164,6 +172,6 @@ func (b *batch) file(answers []any, replies []redisscript.Reply) (granted bool) 
 		}
 		replies[i].Value = answer
 	}
-	b.pending, b.again = refused, true
+	b.pending = refused
 	return granted
 }

@@ -7,14 +7,21 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/testserver"
 )
 
-// The suite on a real server, each Locker on a client and connections of its own.
+// The suite on real servers, each Locker on a client and connections of its own.
 func TestConformance(t *testing.T) {
-	server := testserver.Redis(t)
+	for name, start := range topologies {
+		t.Run(name, func(t *testing.T) {
+			conform(t, start(t))
+		})
+	}
+}
+
+func conform(t *testing.T, top topology) {
+	t.Helper()
 	client := func(t conformance.TB, ttl time.Duration, renew bool) *locker.Client {
-		c, err := locker.Open(t.Context(), fmt.Sprintf("%s?ttl=%v&renew=%t", server.URL(), ttl, renew))
+		c, err := locker.Open(t.Context(), fmt.Sprintf("%s&ttl=%v&renew=%t", top.url, ttl, renew))
 		if err != nil {
 			t.Fatalf("open: %v", err)
 		}
@@ -32,8 +39,14 @@ func TestConformance(t *testing.T) {
 		},
 		Faults: conformance.Faults{
 			StopServer: func(conformance.TB) (resume func()) {
-				server.Stop()
-				return server.Continue
+				for _, s := range top.servers {
+					s.Stop()
+				}
+				return func() {
+					for _, s := range top.servers {
+						s.Continue()
+					}
+				}
 			},
 		},
 	})

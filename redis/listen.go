@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -13,88 +15,158 @@ import (
 )
 
 // Sharded says that rdb talks to a Redis Cluster, where a plain channel would be all nodes' business.
-func (r runner) Sharded() bool {
-	_, ok := r.rdb.(*goredis.ClusterClient)
-	return ok
-}
+func (r *runner) Sharded() bool { return r.cluster != nil }
 
 // Locate finds the server that hears of key. In a Cluster that is the primary of the key's slot: one
 // connection serves all names there.
-func (r runner) Locate(ctx context.Context, key string) (redisscript.Station, error) {
-	switch rdb := r.rdb.(type) {
-	case *goredis.ClusterClient:
-		node, err := rdb.MasterForKey(ctx, key)
+func (r *runner) Locate(ctx context.Context, key string) (redisscript.Station, error) {
+	if r.cluster != nil {
+		node, err := r.cluster.owner(ctx, key)
 		if err != nil {
 			return redisscript.Station{}, err
 		}
-		return station(node.Options().Addr, true, node), nil
-	case *goredis.Ring: // which shard a channel is on is the Ring's secret
-		return redisscript.Station{}, redisscript.ErrDeaf
-	default:
-		return station("", false, rdb), nil
+		return r.station(node.Options().Addr, node), nil
 	}
+	if _, ok := r.rdb.(*goredis.Ring); ok { // which shard a channel is on is the Ring's secret
+		return redisscript.Station{}, redisscript.ErrDeaf
+	}
+	return r.station("", r.rdb), nil
 }
 
 // station makes subscriptions through rdb, which takes a connection of its own for each.
-func station(name string, sharded bool, rdb goredis.UniversalClient) redisscript.Station {
+func (r *runner) station(name string, rdb goredis.UniversalClient) redisscript.Station {
 	return redisscript.Station{
 		Name: name,
 		Dial: func(ctx context.Context) (redisscript.Subscription, error) {
-			return &subscription{PubSub: rdb.Subscribe(ctx), sharded: sharded}, nil
+			return &subscription{PubSub: rdb.Subscribe(ctx), cluster: r.cluster}, nil
 		},
 	}
 }
 
-// subscription is a connection for subscriptions. go-redis would also connect it anew by itself.
+// subscription is a connection for subscriptions.
 type subscription struct {
 	*goredis.PubSub
-	sharded bool
+	cluster *cluster // nil: channels are not sharded
+
+	mu    sync.Mutex
+	asked []asked // and not answered, in order: an answer that is an error names no channel. Sharded only.
+}
+
+type asked struct {
+	channel string
+	leave   bool
 }
 
 func (s *subscription) Subscribe(ctx context.Context, channels ...string) error {
-	if s.sharded {
-		return s.SSubscribe(ctx, channels...)
+	if s.cluster == nil {
+		return s.PubSub.Subscribe(ctx, channels...)
 	}
-	return s.PubSub.Subscribe(ctx, channels...)
+	return s.each(ctx, channels, false, s.SSubscribe)
 }
 
 func (s *subscription) Unsubscribe(ctx context.Context, channels ...string) error {
-	if s.sharded {
-		return s.SUnsubscribe(ctx, channels...)
+	if s.cluster == nil {
+		return s.PubSub.Unsubscribe(ctx, channels...)
 	}
-	return s.PubSub.Unsubscribe(ctx, channels...)
+	return s.each(ctx, channels, true, s.SUnsubscribe)
+}
+
+// each sends channels one by one: they need not be on one slot.
+func (s *subscription) each(
+	ctx context.Context, channels []string, leave bool, send func(context.Context, ...string) error,
+) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, channel := range channels {
+		if err := send(ctx, channel); err != nil {
+			s.cluster.noticed(err)
+			return err
+		}
+		s.asked = append(s.asked, asked{channel, leave})
+	}
+	return nil
 }
 
 func (s *subscription) Ping(ctx context.Context) error { return s.PubSub.Ping(ctx) }
 
-func (s *subscription) Receive(timeout time.Duration) (redisscript.Event, error) {
-	received, err := s.ReceiveTimeout(context.Background(), timeout)
+// ended keeps go-redis from connecting a subscription anew by itself, which may be to a server that is
+// no longer the one that publishes: it dials with the context of the call that has failed.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// Receive makes an error of what go-redis panics on: what no Redis server says.
+func (s *subscription) Receive(timeout time.Duration) (event redisscript.Event, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("what was received is no message: %v", p)
+		}
+	}()
+	received, err := s.ReceiveTimeout(ended, timeout)
 	if err != nil {
-		return redisscript.Event{}, refusal(err)
+		return s.failed(err)
 	}
 	switch m := received.(type) {
 	case *goredis.Message:
 		return redisscript.Event{Kind: redisscript.Message, Channel: m.Channel, Message: m.Payload}, nil
 	case *goredis.Subscription:
-		kind := redisscript.Subscribed
-		if strings.HasSuffix(m.Kind, "unsubscribe") {
-			kind = redisscript.Unsubscribed
+		event := redisscript.Event{Kind: redisscript.Subscribed, Channel: m.Channel}
+		leave := strings.HasSuffix(m.Kind, "unsubscribe")
+		if leave {
+			event.Kind = redisscript.Unsubscribed
 		}
-		return redisscript.Event{Kind: kind, Channel: m.Channel}, nil
+		if !s.answered(asked{m.Channel, leave}) && leave {
+			s.cluster.noticed(errMoved)
+		}
+		return event, nil
 	default:
 		return redisscript.Event{}, nil
 	}
 }
 
-// refusal is err, as an ErrDeaf if the server will not have subscriptions from this client.
-func refusal(err error) error {
+var errMoved = errors.New("the channel is no longer there")
+
+// answered takes a off what was asked for, if it is there.
+func (s *subscription) answered(a asked) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.asked, a)
+	if i >= 0 {
+		s.asked = slices.Delete(s.asked, i, i+1)
+	}
+	return i >= 0
+}
+
+// refused takes off what was asked for first.
+func (s *subscription) refused() (a asked, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.asked) == 0 {
+		return a, false
+	}
+	a, s.asked = s.asked[0], s.asked[1:]
+	return a, true
+}
+
+// failed turns the refusal of one channel, whose slot is elsewhere, into the event that it is. All else ends
+// the connection: as an ErrDeaf if the server will not have subscriptions from this client.
+func (s *subscription) failed(err error) (redisscript.Event, error) {
+	s.cluster.noticed(err)
 	var answer goredis.Error
-	if errors.As(err, &answer) {
-		for _, prefix := range []string{"NOPERM", "ERR unknown command"} {
-			if strings.HasPrefix(answer.Error(), prefix) {
-				return fmt.Errorf("%w: %w", redisscript.ErrDeaf, err)
-			}
+	if !errors.As(err, &answer) {
+		return redisscript.Event{}, err
+	}
+	if _, moved := goredis.IsMovedError(err); moved {
+		if a, ok := s.refused(); ok {
+			return redisscript.Event{Kind: redisscript.Unsubscribed, Channel: a.channel}, nil
 		}
 	}
-	return err
+	for _, prefix := range []string{"NOPERM", "ERR unknown command"} {
+		if strings.HasPrefix(answer.Error(), prefix) {
+			return redisscript.Event{}, fmt.Errorf("%w: %w", redisscript.ErrDeaf, err)
+		}
+	}
+	return redisscript.Event{}, err
 }

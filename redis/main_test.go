@@ -27,7 +27,12 @@ func TestMain(m *testing.M) {
 		os.Exit(child(mode))
 	}
 	logging.Disable() // go-redis prints what the tests break on purpose
-	goleak.VerifyTestMain(m)
+	const of = "github.com/redis/go-redis/v9."
+	goleak.VerifyTestMain(m,
+		// Closing a client of NewFailoverClusterClient does not end these.
+		goleak.IgnoreAnyFunction(of+"(*sentinelFailover).listen"),
+		goleak.IgnoreAnyFunction(of+"(*channel).initHealthCheck.func1"),
+		goleak.IgnoreAnyFunction(of+"(*channel).initMsgChan.func1"))
 }
 
 const (

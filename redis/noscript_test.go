@@ -90,3 +90,14 @@ func TestNoScript_ofRenewalsOverSeveralTTLs(t *testing.T) {
 		assert.NoError(t, m.Unlock(t.Context()))
 	}
 }
+
+// What a failover leaves that has forgotten the hold, and the scripts; another has come since.
+func TestNoScript_isNoTry(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	ctx := t.Context()
+	lease := take(t, driverOf(t, rdb), "locker:x", time.Minute)
+	require.NoError(t, rdb.HSet(ctx, keyOf("x"), "owner", "another", "token", lease.Token()+1, "lapsed", lease.Token()-1).Err())
+	require.NoError(t, rdb.ScriptFlush(ctx).Err())
+	require.ErrorIs(t, lease.Release(ctx), locker.ErrLost)
+}

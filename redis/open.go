@@ -3,19 +3,17 @@ package redis
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/redisurl"
 )
 
 func init() {
@@ -25,113 +23,141 @@ func init() {
 
 // open makes a go-redis client of its own of a URL as the package's documentation has it.
 func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
-	o := &goredis.Options{
-		ContextTimeoutEnabled: true,
-		// One refused connection is an answer; the command's own retries are enough.
-		DialerRetries:            1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-	host, err := address(u, o)
+	replicas, err := redisurl.Replicas(u)
 	if err != nil {
 		return nil, err
 	}
-	if u.User != nil {
-		o.Username = u.User.Username()
-		o.Password, _ = u.User.Password()
-	}
-	if err := pool(u, o); err != nil {
+	rdb, err := client(u, replicas.Timeout)
+	if err != nil {
 		return nil, err
 	}
-	if u.Scheme == "rediss" {
-		if o.TLSConfig, err = tlsConfig(u, host); err != nil {
-			return nil, err
-		}
+	var opts []DriverOption
+	if replicas.N > 0 {
+		opts = append(opts, WaitReplicas(replicas.N, replicas.Timeout))
 	}
-	rdb := goredis.NewClient(o)
-	d, err := NewDriver(rdb)
+	d, err := NewDriver(rdb, opts...)
 	if err != nil {
+		_ = rdb.Close()
 		return nil, err
 	}
 	d.owned = true
 	return d, nil
 }
 
-// address sets where to connect, and returns the host's name.
-func address(u *locker.URL, o *goredis.Options) (host string, err error) {
-	host, port := "localhost", "6379"
-	switch len(u.Hosts) {
-	case 0:
-	case 1:
-		host = strings.Trim(u.Hosts[0], "[]")
-		if h, p, err := net.SplitHostPort(u.Hosts[0]); err == nil {
-			host, port = h, p
-		}
+func client(u *locker.URL, replicaTimeout time.Duration) (goredis.UniversalClient, error) {
+	o := &goredis.UniversalOptions{
+		ContextTimeoutEnabled: true,
+		// One refused connection is an answer; the command's own retries are enough.
+		DialerRetries:            1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+	if err := where(u, o); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(timeouts(u, o, replicaTimeout), redisurl.Number(u, "pool_size", &o.PoolSize), secure(u, o)); err != nil {
+		return nil, err
+	}
+	o.Username, o.Password = redisurl.User(u)
+	switch {
+	case o.MasterName != "":
+		return goredis.NewFailoverClient(o.Failover()), nil
+	case o.IsClusterMode:
+		c := o.Cluster()
+		c.ClusterStateReloadInterval = 5 * time.Second
+		c.DisableRoutingPolicies = true // which ask for COMMAND, for a user without that right each time
+		return goredis.NewClusterClient(c), nil
 	default:
-		return "", fmt.Errorf("%s:// takes one host, and the URL has %d", u.Scheme, len(u.Hosts))
+		return goredis.NewClient(o.Simple()), nil
 	}
-	o.Addr = net.JoinHostPort(host, port)
-	if db := strings.TrimPrefix(u.Path, "/"); db != "" {
-		n, err := strconv.ParseUint(db, 10, 16)
-		if err != nil {
-			return "", fmt.Errorf("path %q is not a database number, as in %s://%s/0", u.Path, u.Scheme, host)
-		}
-		o.DB = int(n)
-	}
-	return host, nil
 }
 
-func pool(u *locker.URL, o *goredis.Options) error {
-	for name, field := range map[string]*time.Duration{
-		"dial_timeout":  &o.DialTimeout,
-		"read_timeout":  &o.ReadTimeout,
-		"write_timeout": &o.WriteTimeout,
-	} {
-		value, ok := u.Take(name)
-		if !ok {
-			continue
-		}
-		d, err := time.ParseDuration(value)
-		if err != nil || d <= 0 {
-			return fmt.Errorf("parameter %s=%q is not a duration above 0, such as 500ms", name, value)
-		}
-		*field = d
+// where sets what the URL says of servers: one, the sentinels of one, or the nodes of a cluster.
+func where(u *locker.URL, o *goredis.UniversalOptions) error {
+	db, err := redisurl.Database(u)
+	if err := errors.Join(err, sentinels(u, o), nodes(u, o)); err != nil {
+		return err
 	}
-	if value, ok := u.Take("pool_size"); ok {
-		n, err := strconv.Atoi(value)
-		if err != nil || n <= 0 {
-			return fmt.Errorf("parameter pool_size=%q is not a number above 0", value)
+	o.DB = db
+	port := redisurl.Port
+	switch {
+	case o.MasterName != "" && o.IsClusterMode:
+		return errors.New("parameters master_name and cluster exclude each other: a Redis Cluster needs no sentinels")
+	case o.MasterName != "":
+		port = redisurl.SentinelPort
+	case o.IsClusterMode && db != 0:
+		return fmt.Errorf("path %q with the parameter cluster: a Redis Cluster has database 0 alone", u.Path)
+	case !o.IsClusterMode && len(u.Hosts) > 1:
+		return fmt.Errorf("%d hosts need the parameter master_name, if they are sentinels, or cluster=true, if they are nodes of a Redis Cluster",
+			len(u.Hosts))
+	}
+	o.Addrs = redisurl.Addrs(u, port)
+	return nil
+}
+
+func sentinels(u *locker.URL, o *goredis.UniversalOptions) error {
+	name, isSentinel := u.Take("master_name")
+	if isSentinel && name == "" {
+		return errors.New("parameter master_name is empty: it is the name by which the sentinels know the primary")
+	}
+	o.MasterName = name
+	for parameter, field := range map[string]*string{"sentinel_username": &o.SentinelUsername, "sentinel_password": &o.SentinelPassword} {
+		value, ok := u.Take(parameter)
+		if ok && !isSentinel {
+			return fmt.Errorf("parameter %s goes with master_name", parameter)
 		}
-		o.PoolSize = n
+		*field = value
+	}
+	if o.SentinelUsername != "" && o.SentinelPassword == "" {
+		return errors.New("parameter sentinel_username goes with sentinel_password")
 	}
 	return nil
 }
 
-func tlsConfig(u *locker.URL, host string) (*tls.Config, error) {
-	c := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
-	if name, ok := u.Take("tls_server_name"); ok {
-		c.ServerName = name
+func nodes(u *locker.URL, o *goredis.UniversalOptions) (err error) {
+	value, ok := u.Take("cluster")
+	if !ok {
+		return nil
 	}
-	if file, ok := u.Take("tls_ca"); ok {
-		pem, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("parameter tls_ca: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("parameter tls_ca: no PEM certificate in %s", file)
-		}
+	if o.IsClusterMode, err = strconv.ParseBool(value); err != nil {
+		return fmt.Errorf("parameter cluster=%q is not true or false", value)
 	}
-	cert, hasCert := u.Take("tls_cert")
-	key, hasKey := u.Take("tls_key")
-	if hasCert != hasKey {
-		return nil, errors.New("parameters tls_cert and tls_key go together")
+	return nil
+}
+
+func timeouts(u *locker.URL, o *goredis.UniversalOptions, replicaTimeout time.Duration) error {
+	if o.MasterName != "" || o.IsClusterMode {
+		// If one server does not answer, another one might.
+		o.ReadTimeout = time.Second + replicaTimeout
 	}
-	if hasCert {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("parameters tls_cert and tls_key: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
+	if err := errors.Join(
+		redisurl.Duration(u, "read_timeout", &o.ReadTimeout), redisurl.Duration(u, "write_timeout", &o.WriteTimeout),
+	); err != nil {
+		return err
 	}
-	return c, nil
+	o.DialTimeout = 5 * time.Second
+	if o.MasterName != "" {
+		// A dial begins with a question to a sentinel. One that hangs is given up, and another one asked, only if
+		// the question and its repetition have failed before the dial has.
+		o.MaxRetries = 1
+		o.DialTimeout = max(o.DialTimeout, 3*o.ReadTimeout)
+	}
+	return redisurl.Duration(u, "dial_timeout", &o.DialTimeout)
+}
+
+// secure sets up TLS. Each of several servers has to have a certificate for its own name, unless the URL gives one.
+func secure(u *locker.URL, o *goredis.UniversalOptions) error {
+	if u.Scheme != "rediss" {
+		return nil
+	}
+	var name string
+	if o.MasterName == "" && !o.IsClusterMode {
+		name = redisurl.Host(o.Addrs[0])
+	}
+	var err error
+	if o.TLSConfig, err = redisurl.TLS(u, name); err != nil {
+		return err
+	}
+	// Unlike go-redis's own, this one heeds its context.
+	o.Dialer = (&tls.Dialer{NetDialer: &net.Dialer{Timeout: o.DialTimeout}, Config: o.TLSConfig}).DialContext
+	return nil
 }

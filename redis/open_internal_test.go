@@ -1,7 +1,9 @@
 package redis
 
 import (
+	"context"
 	"net/url"
+	"strconv"
 	"testing"
 	"time"
 
@@ -15,17 +17,91 @@ import (
 // opened is what open makes of a URL, without a request.
 func opened(t *testing.T, u locker.URL) *goredis.Options {
 	t.Helper()
+	return openedClient(t, u).(*goredis.Client).Options()
+}
+
+func openedClient(t *testing.T, u locker.URL) goredis.UniversalClient {
+	t.Helper()
 	if u.Query == nil {
 		u.Query = url.Values{}
 	}
 	d, err := open(t.Context(), &u)
 	require.NoError(t, err)
 	assert.Empty(t, u.Query, "parameters that were not taken")
-	rdb := d.(*Driver).rdb.(*goredis.Client)
-	o := *rdb.Options()
+	rdb := d.(*Driver).rdb
 	require.NoError(t, d.Close())
 	assert.ErrorIs(t, rdb.Ping(t.Context()).Err(), goredis.ErrClosed, "the Driver's own client is closed with it")
-	return &o
+	return rdb
+}
+
+func TestOpen_sentinel(t *testing.T) {
+	u := locker.URL{
+		Scheme: "redis", Hosts: []string{"s1", "s2:7000"}, Path: "/3", User: url.UserPassword("u", "p"),
+		Query: url.Values{"master_name": {"m"}, "sentinel_username": {"su"}, "sentinel_password": {"sp"}, "pool_size": {"7"}},
+	}
+	o := opened(t, u)
+	assert.Equal(t, failoverAddr, o.Addr, "or Address would return it")
+	assert.Equal(t, 3, o.DB)
+	assert.Equal(t, "u", o.Username)
+	assert.Equal(t, "p", o.Password)
+	assert.Equal(t, 7, o.PoolSize)
+	assert.True(t, o.ContextTimeoutEnabled)
+	assert.Equal(t, time.Second, o.ReadTimeout)
+	for _, c := range []struct {
+		query      url.Values
+		read, dial time.Duration
+	}{
+		{url.Values{}, time.Second, 5 * time.Second},
+		{url.Values{"read_timeout": {"4s"}}, 4 * time.Second, 12 * time.Second},
+		{url.Values{"replicas": {"1"}, "replica_timeout": {"3s"}}, 4 * time.Second, 12 * time.Second},
+		{url.Values{"dial_timeout": {"1s"}}, time.Second, time.Second},
+	} {
+		c.query["master_name"] = []string{"m"}
+		o := opened(t, locker.URL{Scheme: "redis", Hosts: []string{"s"}, Query: c.query})
+		assert.Equal(t, c.read, o.ReadTimeout)
+		assert.Equal(t, c.dial, o.DialTimeout)
+	}
+}
+
+func TestOpen_cluster(t *testing.T) {
+	rdb := openedClient(t, locker.URL{
+		Scheme: "rediss", Hosts: []string{"h1", "h2:7000", "[::1]"}, Path: "/0", User: url.UserPassword("u", "p"),
+		Query: url.Values{"cluster": {"true"}, "pool_size": {"7"}, "dial_timeout": {"2s"}, "replicas": {"1"}},
+	})
+	o := rdb.(*goredis.ClusterClient).Options()
+	assert.Equal(t, []string{"h1:6379", "h2:7000", "[::1]:6379"}, o.Addrs)
+	assert.Equal(t, "u", o.Username)
+	assert.Equal(t, "p", o.Password)
+	assert.Equal(t, 7, o.PoolSize)
+	assert.Equal(t, 2*time.Second, o.DialTimeout)
+	assert.Equal(t, 2*time.Second, o.ReadTimeout, "a second, and what replicas are given")
+	assert.Less(t, o.ClusterStateReloadInterval, time.Minute)
+	assert.True(t, o.ContextTimeoutEnabled)
+	require.NotNil(t, o.TLSConfig)
+	assert.Empty(t, o.TLSConfig.ServerName, "each node's own")
+	one := openedClient(t, locker.URL{Scheme: "redis", Hosts: []string{"h1"}, Query: url.Values{"cluster": {"true"}}})
+	assert.IsType(t, rdb, one)
+}
+
+func TestWaitTimeout(t *testing.T) {
+	sent := func(left, timeout time.Duration) string {
+		ctx := t.Context()
+		if left != 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, left)
+			defer cancel()
+		}
+		b, err := (&waitTimeout{ctx: ctx, timeout: timeout}).MarshalBinary()
+		require.NoError(t, err)
+		return string(b)
+	}
+	assert.Equal(t, "500", sent(0, 500*time.Millisecond))
+	assert.Equal(t, "500", sent(time.Minute, 500*time.Millisecond))
+	n, err := strconv.Atoi(sent(time.Second, time.Minute))
+	require.NoError(t, err)
+	assert.Less(t, n, 1000, "less than what is left")
+	assert.Positive(t, n)
+	assert.Equal(t, "1", sent(-time.Second, time.Minute), "0 would be for ever")
 }
 
 func TestOpen_options(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 
 func TestOpen_badInputIsNamed(t *testing.T) {
 	for _, c := range []struct{ url, want string }{
-		{"redis://h1,h2", "one host"},
-		{"redis://h1:1,h2:2,h3:3", "has 3"},
+		{"redis://h1,h2", "master_name"},
+		{"redis://h1:1,h2:2,h3:3", "cluster=true"},
 		{"redis://h/x", "database number"},
 		{"redis://h/-1", "database number"},
 		{"redis://h/0/1", "database number"},
@@ -45,6 +45,23 @@ func TestOpen_badInputIsNamed(t *testing.T) {
 		{"rediss://h?tls_key=/no/such/k.pem", "tls_cert"},
 		{"rediss://h?tls_cert=/no/such/c.pem&tls_key=/no/such/k.pem", "/no/such/c.pem"},
 		{"redis://h?ttl=0s", "TTL"},
+		{"redis://h1,h2?cluster=false", "master_name"},
+		{"redis://h1?cluster=maybe", "cluster"},
+		{"redis://h1?cluster=", "cluster"},
+		{"redis://h1,h2/1?cluster=true", "cluster"},
+		{"redis://h1,h2/x?cluster=true", "database number"},
+		{"redis://h1,h2?cluster=true&master_name=m", "master_name and cluster"},
+		{"redis://h1,h2?master_name=", "master_name"},
+		{"redis://h1,h2/x?master_name=m", "database number"},
+		{"redis://h1?sentinel_username=u", "sentinel_username goes with master_name"},
+		{"redis://h1?sentinel_password=p", "sentinel_password goes with master_name"},
+		{"redis://h1?cluster=true&sentinel_password=p", "sentinel_password goes with master_name"},
+		{"redis://h1?master_name=m&sentinel_username=u", "sentinel_username goes with sentinel_password"},
+		{"redis://h1,h2?master_name=m&tls_ca=/ca.pem", "tls_ca"},
+		{"rediss://h1,h2?cluster=true&tls_ca=/no/such/ca.pem", "/no/such/ca.pem"},
+		{"redis://h1?replicas=0", "replicas"},
+		{"redis://h1?replica_timeout=1s", "replica_timeout"},
+		{"redis://h1,h2?cluster=true&replicas=1&replica_timeout=2s&read_timeout=1s", "ReadTimeout, 1s"},
 		{"redis://h?ttl=-1s", "TTL"},
 		{"redis://h?ttl=10500us", "10.5ms"},
 	} {
@@ -80,6 +97,11 @@ func TestOpen_noErrorShowsThePassword(t *testing.T) {
 		"unknown://u:" + word + "@h",
 		"redis://u:" + word + "@" + dead.Addr() + "?dial_timeout=100ms&ttl=300ms",
 		"redis://u:" + word + "@" + dead.Addr() + "/notadb",
+		"redis://u:" + word + "@" + dead.Addr() + "?ttl=300ms&cluster=true",
+		"redis://u:" + word + "@" + dead.Addr() + "?ttl=300ms&master_name=m&sentinel_password=" + word,
+		"redis://u:" + word + "@h1,h2/1?cluster=true",
+		"redis://u:" + word + "@h1,h2?sentinel_password=" + word,
+		"redis://u:" + word + "@h1,h2?cluster=true&master_name=" + "m&sentinel_password=" + word,
 	} {
 		c, err := locker.Open(t.Context(), raw)
 		if err == nil {

@@ -1,5 +1,5 @@
-// Package redis keeps locks on a Redis server, through go-redis v9. It registers redis:// and,
-// for TLS, rediss://.
+// Package redis keeps locks on Redis, or Valkey, through go-redis v9: on one server, behind Redis Sentinel, or in a
+// Redis Cluster. It registers redis:// and, for TLS, rediss://.
 //
 //	client, err := locker.Open(ctx, "redis://user:password@localhost:6379/0?ttl=10s")
 //
@@ -8,14 +8,24 @@
 // # The URL
 //
 //	redis[s]://[[user]:password@][host[:port]][/database][?parameter=value&…]
+//	redis[s]://[[user]:password@]sentinel[:port],…[/database]?master_name=mymaster[&…]
+//	redis[s]://[[user]:password@]node[:port],…?cluster=true[&…]
 //
-// is localhost:6379, database 0, if it does not say otherwise. Beside the parameters that every backend
-// has, see [locker.Open], it takes
+// The first is one server: localhost:6379, database 0, if it does not say otherwise. The second has sentinels,
+// of port 26379, say which server is the primary that they know by that name; user, password and database
+// are the servers'. The third is a Redis Cluster, of which some nodes will do. Beside the parameters that
+// every backend has, see [locker.Open], they take
 //
-//	dial_timeout, read_timeout, write_timeout   durations; the defaults are go-redis's 5s, 3s, 3s
-//	pool_size                                   connections; the default is go-redis's 10 for each CPU
+//	dial_timeout, read_timeout, write_timeout   durations; the defaults are go-redis's 5s each, but that
+//	                                            read_timeout is 1s with Sentinel and Cluster
+//	pool_size                                   connections, in a Cluster to each node; go-redis has a default
 //	tls_ca, tls_cert, tls_key                   PEM files; with rediss:// alone
-//	tls_server_name                             if the certificate is for another name than the host's
+//	tls_server_name                             if the certificates are for another name than the host's
+//	sentinel_username, sentinel_password        for the sentinels, if they ask for them
+//	replicas, replica_timeout                   as [WaitReplicas]; replica_timeout is 1s if it is not given
+//
+// TLS is for sentinels and servers alike. Each has to have a certificate for its own host: servers, and what nodes
+// are not in the URL, for the one that the sentinels or the cluster announce.
 //
 // # The protocol
 //
@@ -27,21 +37,63 @@
 // plus 1. The last token is kept for a day after the lock has lapsed; what is lost with the data is
 // made good by the clock.
 //
-// It is tested on Redis 7. An ACL user needs ~{locker:* on the keys (or the prefix in place of locker),
-// and the commands EVAL, EVALSHA, TIME, HMGET, HGET, HSET, HDEL, PTTL and PEXPIRE, and SELECT for a
-// database other than 0.
+// # The queue
+//
+// Who waits stands in a queue at the server, in the order of first asking by the server's clock. A release claims the
+// lock for the first of them, for 2 s, and publishes that on a channel of the waiter's process; nobody else can
+// take it meanwhile, and nobody else is woken. A client keeps one connection for subscriptions, in a Cluster
+// one to each node. Whatever message is lost, the first waiter of each process looks at the queue every 1 to
+// 1.5 s, and when the lock would lapse. A waiter that does not listen is passed over, and comes back to its
+// place with its next look. Where there are no subscriptions (a Ring, or a user without the right) the first of a
+// process looks every 0.1 to 0.2 s instead.
+//
+// # Rights
+//
+// An ACL user needs ~{locker:* on the keys (or the prefix in place of locker), &{locker:* on the channels, and
+//
+//	to lock     EVAL EVALSHA TIME HMGET HGET HSET HDEL PTTL PEXPIRE
+//	to wait     ZADD ZCARD ZPOPMIN ZRANGE ZREM ZSCORE
+//	to be woken PUBSUB PUBLISH SUBSCRIBE UNSUBSCRIBE PING
+//	            in a Cluster PUBSUB SPUBLISH SSUBSCRIBE SUNSUBSCRIBE PING
+//	besides     SELECT for a database other than 0; WAIT for [WaitReplicas];
+//	            CLUSTER SLOTS and ASKING in a Cluster, and COMMAND for a client of the application's own
+//
+// Each line as a whole: without the second who does not have to wait gets the lock, and who has to gets an
+// error; without the third waiters look. A user of sentinels needs SENTINEL GET-MASTER-ADDR-BY-NAME, SENTINEL
+// SENTINELS, SUBSCRIBE, PING, and all channels.
 //
 // # What it is worth
 //
-// One server, and sane clocks: one holder, tokens that rise. Replication is asynchronous: after
-// a failover, or a restart that forgot, two may hold, and the later one has the larger token.
-// Waiters poll, see [locker.WithBackoff].
+// One server, and sane clocks: one holder, tokens that rise, waiters in order.
 //
-// # Time-outs
+// Sentinel and Cluster keep the service up, not the lock. Replication is asynchronous: what the primary has
+// granted and its replica has not received is lost when that takes over, and then two hold the lock. So does
+// whoever still reaches a primary that has been replaced and does not know it. The first finds out with its next
+// Extend or renewal, which is ErrLost; until then nothing tells it but the resource, for the later one's token is
+// the larger. The same goes for one server that restarts and forgets. What has been received survives a failover:
+// the hold, its token, and the queue, whose order may suffer until all waiters listen again.
 //
-// Lock, Unlock and Extend return when their context ends, also on a client that does not heed
-// it. Such a client's connection stays busy until its ReadTimeout (3 s by default);
+// [WaitReplicas] narrows this. A take, or an extension, that n replicas have not acknowledged fails, so that the lock
+// survives if one of those n takes over. It does not close it: another replica may take over, or one that has
+// restarted since and forgotten; and a primary that is cut off together with n of its replicas goes on
+// granting. A replica acknowledges what it has received, not what it has written to a disk. With as many as there
+// are replicas, restarts that forget and clocks that differ remain, and no replica may be away. A lock that must
+// survive the loss of a server wants another backend.
+//
+// A failover takes as long as Sentinel or the Cluster needs, which is theirs to configure, and then a second or two. Who
+// waits rides it out for half a TTL, and renewal for the TTL. While a slot of a Cluster moves to another node,
+// its locks go on, though what needs the queue may take some tries.
+//
+// # A client of the application's own
+//
+// [New] takes a Client, also one of NewFailoverClient, a ClusterClient, also one of NewFailoverClusterClient, and
+// a Ring. Lock, Unlock and Extend return when their context ends, also on a client that does not heed
+// it. Such a client's connection stays busy until its ReadTimeout (5 s by default);
 // ContextTimeoutEnabled, which Open sets, frees it at TTL/2 at the latest.
+//
+// A client of NewFailoverClient gives up a sentinel that hangs only if its ReadTimeout, times MaxRetries and
+// one, is shorter than its DialTimeout; by default it is not. A ClusterClient looks for a new primary once a minute, by default:
+// when a request fails, or has taken a second, this package has it look at once.
 package redis
 
 import (
@@ -54,7 +106,8 @@ import (
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
-// New makes a Client over rdb, which stays the caller's: Close does not close it. It makes no request.
+// New makes a Client over rdb, which stays the caller's: Close does not close it. It makes no request. rdb may be
+// a Client, also one of NewFailoverClient, a ClusterClient, also one of NewFailoverClusterClient, or a Ring.
 func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(rdb)
 	if err != nil {
@@ -79,11 +132,17 @@ var (
 )
 
 // NewDriver makes a Driver over rdb, which stays the caller's.
-func NewDriver(rdb goredis.UniversalClient) (*Driver, error) {
+func NewDriver(rdb goredis.UniversalClient, opts ...DriverOption) (*Driver, error) {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, &locker.Error{Op: "new", Err: errors.New("nil redis client")}
 	}
-	return &Driver{Driver: redisscript.NewDriver(runner{rdb}), rdb: rdb}, nil
+	r := newRunner(rdb)
+	for _, opt := range opts {
+		if err := opt(r); err != nil {
+			return nil, &locker.Error{Op: "new", Err: err}
+		}
+	}
+	return &Driver{Driver: redisscript.NewDriver(r), rdb: rdb}, nil
 }
 
 // Close ends the subscriptions, and closes the go-redis client if Open made it.
@@ -97,8 +156,12 @@ func (d *Driver) Close() error {
 
 // Address is the server's host:port, and empty where the client talks to several.
 func (d *Driver) Address() string {
-	if c, ok := d.rdb.(*goredis.Client); ok {
-		return c.Options().Addr
+	c, ok := d.rdb.(*goredis.Client)
+	if !ok || c.Options().Addr == failoverAddr {
+		return ""
 	}
-	return ""
+	return c.Options().Addr
 }
+
+// failoverAddr is what a client of NewFailoverClient has for an address.
+const failoverAddr = "FailoverClient"

@@ -12,9 +12,13 @@ local claimed, left = owner == '>' .. ARGV[1], 0
 if owner ~= '' and not claimed then
   left = redis.call('PTTL', KEYS[1]) - KEEP
   if left > 0 and owner == ARGV[1] then
-    return {1, last, now} -- sent twice
+    -- Sent twice: its owner counts the TTL from this one. And a WAIT behind it waits for what this
+    -- connection has written.
+    redis.call('PEXPIRE', KEYS[1], ARGV[2] + KEEP)
+    return {1, last, now}
   end
 end
+local waits, number = string.find(ARGV[1], '/', 1, true), tonumber(ARGV[3])
 local not_after = tonumber(ARGV[4])
 if not_after > 0 and now > not_after then
   return {-1, 0, now}
@@ -23,16 +27,16 @@ end
 if left <= 0 and not claimed then
   if string.sub(owner, 1, 1) == '>' then
     -- Its process is dead, or hangs, or was not told: all of it makes room.
-    local process = string.match(owner, '^>(.-/)')
-    for _, waiter in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+    local process = string.match(owner, '^>(.-/)') or owner
+    for _, waiter in ipairs(redis.call('ZRANGE', QUEUE, 0, -1)) do
       if string.sub(waiter, 1, #process) == process then
-        redis.call('ZREM', KEYS[2], waiter)
+        redis.call('ZREM', QUEUE, waiter)
       end
     end
   elseif owner ~= '' then
     lapsed = last -- its holder did not release it
   end
-  if queue or not last and redis.pcall('ZCARD', KEYS[2]) ~= 0 then
+  if queue or waits and number > 0 or not last and redis.pcall('ZCARD', QUEUE) ~= 0 then
     local first = next_waiter()
     if first == ARGV[1] then
       redis.call('HSET', KEYS[1], 'queue', 1)
@@ -46,26 +50,32 @@ if left <= 0 and not claimed then
   end
 end
 
-local waits, number = string.find(ARGV[1], '/', 1, true), tonumber(ARGV[3])
 if left > 0 and not waits then
   return {0, left, now, 0, 0}
 end
 if left > 0 then
   local place, back = number, 0
+  local latest = redis.pcall('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
   if number == 0 then
-    place = now
+    place = math.max(now, (tonumber(latest) or 0) + 1) -- the clock may have been set back
   end
-  local added = redis.call('ZADD', KEYS[2], 'NX', place, ARGV[1])
+  local added = redis.pcall('ZADD', QUEUE, 'NX', place, ARGV[1])
+  if type(added) == 'table' then -- an error
+    if KEYS[2] then
+      return added
+    end
+    return {0, left, now, 0, 0} -- the slot moves, and the queue is not where the lock is: to be asked again
+  end
   if number > 0 then
     back = added
   elseif added == 0 then
-    place = tonumber(redis.call('ZSCORE', KEYS[2], ARGV[1])) -- sent twice
+    place = tonumber(redis.call('ZSCORE', QUEUE, ARGV[1])) -- sent twice
   end
   if not queue then
     redis.call('HSET', KEYS[1], 'queue', 1)
   end
-  if number > 0 or not queue then
-    redis.call('PEXPIRE', KEYS[2], QUEUE)
+  if number > 0 or not latest then
+    redis.call('PEXPIRE', QUEUE, FORGOTTEN)
   end
   return {0, left, now, place, back}
 end

@@ -143,7 +143,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.
 	calls := make([]Call, len(leases))
 	for i, x := range leases {
 		l := x.(*lease)
-		calls[i] = Call{Keys: l.keys, Args: []any{l.owner, ttl.Milliseconds()}}
+		calls[i] = Call{Keys: l.keys[:1], Args: []any{l.owner, ttl.Milliseconds()}}
 	}
 	sent := clock.Now()
 	for i, r := range d.runner.RunAll(ctx, extend, calls) {
@@ -210,7 +210,7 @@ func (l *lease) Validity() time.Duration {
 // Extend implements locker.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	err := lostUnlessOne(l.driver.runner.Run(ctx, extend, l.keys, l.owner, ttl.Milliseconds()))
+	err := lostUnlessOne(l.driver.runner.Run(ctx, extend, l.keys[:1], l.owner, ttl.Milliseconds()))
 	if err == nil {
 		l.lasts(sent, ttl)
 	}
@@ -238,9 +238,12 @@ func (s *sendings) MarshalBinary() ([]byte, error) {
 	return strconv.AppendInt(nil, s.n.Add(1)-1, 10), nil
 }
 
+// NotRun implements Counter.
+func (s *sendings) NotRun() { s.n.Add(-1) }
+
 // Raise implements locker.RaisableLease.
 func (l *lease) Raise(ctx context.Context, token uint64) error {
-	err := lostUnlessOne(l.driver.runner.Run(ctx, raise, l.keys, l.owner, token))
+	err := lostUnlessOne(l.driver.runner.Run(ctx, raise, l.keys[:1], l.owner, token))
 	if err == nil {
 		l.token.Store(token)
 	}

@@ -25,22 +25,25 @@ type hub struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	mu     sync.Mutex
-	rooms  map[string]*room // by channel
-	ears   map[string]*ear  // by the station's name
-	tick   *time.Timer      // of housekeeping; nil when there is nothing to keep
-	deafTo time.Time        // no subscription is tried before
-	closed bool
+	mu      sync.Mutex
+	waiters map[string]*waiter // by owner: all that have entered
+	rooms   map[string]*room   // by channel
+	ears    map[string]*ear    // by the station's name
+	mute    int                // ears in a row that have heard nothing
+	tick    *time.Timer        // of housekeeping; nil when there is nothing to keep
+	deafTo  time.Time          // no subscription is tried before
+	closed  bool
 }
 
 // room is where the waiters of one lock are.
 type room struct {
 	keys    []string
 	channel string
-	byOwner map[string]*waiter
+	present int       // how many waiters are here
 	line    []*waiter // those with a place, in the order of their places
 	idle    time.Time // since when nobody is there
 	news    time.Time // when the server last answered or told anybody here
+	failing time.Time // the first request after that which has failed
 
 	ear       *ear // nil: none yet, or no more
 	attaching bool
@@ -64,11 +67,13 @@ type waiter struct {
 type ear struct {
 	sub   Subscription // nil: not yet
 	since time.Time
+	hears bool             // a subscription has been confirmed
 	rooms map[string]*room // by channel
 }
 
 const (
 	deafness  = time.Minute      // how long after a refusal to try again
+	muteness  = 5                // ears in a row that hear nothing are as good as a refusal
 	lingering = 10 * time.Second // how long an empty room keeps its subscription
 	heartbeat = 5 * time.Second
 	dead      = 3 * heartbeat // silence of a connection
@@ -79,7 +84,7 @@ const (
 func newHub(r Runner, decline func(ctx context.Context, keys []string, owner string)) *hub {
 	h := &hub{
 		runner: r, decline: decline, process: rand.Text()[:13],
-		rooms: map[string]*room{}, ears: map[string]*ear{},
+		waiters: map[string]*waiter{}, rooms: map[string]*room{}, ears: map[string]*ear{},
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
@@ -100,9 +105,10 @@ func (h *hub) isDeaf() bool { return clock.Now().Before(h.deafTo) }
 
 // enter makes a waiter of l, and puts it into the room if there is one: else nobody listens yet.
 func (h *hub) enter(l *lease, ttl time.Duration) *waiter {
-	w := &waiter{lease: l, ttl: ttl}
+	w := &waiter{lease: l, ttl: ttl, woken: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.waiters[l.owner] = w
 	if r := h.rooms[h.channel(l)]; r != nil {
 		r.admit(w)
 	}
@@ -115,17 +121,18 @@ func (h *hub) channel(l *lease) string { return l.keys[0] + ":" + h.process }
 func (h *hub) leave(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	delete(h.waiters, w.lease.owner)
 	r := w.room
 	if r == nil {
 		return
 	}
-	delete(r.byOwner, w.lease.owner)
+	r.present--
 	if i := slices.Index(r.line, w); i >= 0 {
 		r.line = slices.Delete(r.line, i, i+1)
 	}
 	w.room = nil
 	switch {
-	case len(r.byOwner) == 0:
+	case r.present == 0:
 		r.idle = clock.Now()
 		r.timer.Stop()
 		r.armed = false
@@ -165,14 +172,17 @@ func (h *hub) placed(w *waiter, a answer) {
 	h.attach(r)
 }
 
-// silence is how long w's room has had no news.
-func (h *hub) silence(w *waiter) time.Duration {
+// silence is for how long what w's room has asked for has failed: sent is the latest, which has.
+func (h *hub) silence(w *waiter, sent time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if w.room == nil {
 		return clock.Since(time.Time{})
 	}
-	return clock.Since(w.room.news)
+	if r := w.room; !r.failing.After(r.news) {
+		r.failing = sent
+	}
+	return clock.Since(w.room.failing)
 }
 
 // alarm has those look for themselves who wait with w, which has given up on a server that is silent.
@@ -182,7 +192,7 @@ func (h *hub) alarm(w *waiter) {
 	if w.room == nil {
 		return
 	}
-	silence := clock.Since(w.room.news)
+	silence := clock.Since(w.room.failing)
 	for _, other := range w.room.line {
 		if silence > other.ttl/2 {
 			other.wake()
@@ -195,7 +205,7 @@ func (h *hub) roomOf(l *lease) *room {
 	channel := h.channel(l)
 	r := h.rooms[channel]
 	if r == nil {
-		r = &room{keys: l.keys, channel: channel, byOwner: map[string]*waiter{}}
+		r = &room{keys: l.keys, channel: channel}
 		r.timer = time.AfterFunc(time.Hour, func() { h.look(r) })
 		r.timer.Stop()
 		h.rooms[channel] = r
@@ -218,8 +228,7 @@ func (h *hub) look(r *room) {
 
 func (r *room) admit(w *waiter) {
 	w.room = r
-	w.woken = make(chan struct{}, 1)
-	r.byOwner[w.lease.owner] = w
+	r.present++
 }
 
 // lineUp gives w its place among those of the room.
@@ -343,14 +352,15 @@ func (h *hub) heard(e *ear, event Event) {
 	switch event.Kind {
 	case Message:
 		r.news = clock.Now()
-		if w := r.byOwner[event.Message]; w != nil {
+		if w := h.waiters[event.Message]; w != nil {
 			w.wake()
 			return
 		}
 		h.spawn(func(ctx context.Context) { h.decline(ctx, r.keys, event.Message) })
 	case Subscribed:
 		// What was published before has been missed.
-		r.listening = true
+		r.listening = r.ear == e
+		h.mute, e.hears = 0, true
 		if len(r.line) > 0 {
 			r.line[0].wake()
 		}
@@ -370,6 +380,12 @@ func (h *hub) detach(e *ear, station string, err error) {
 	h.failed(err)
 	if h.ears[station] == e {
 		delete(h.ears, station)
+	}
+	if !e.hears {
+		if h.mute++; h.mute == muteness {
+			h.mute = 0
+			h.failed(ErrDeaf)
+		}
 	}
 	proven := e.sub != nil && clock.Since(e.since) > unproven
 	for _, r := range e.rooms {
@@ -418,7 +434,7 @@ func (h *hub) keepHouse() {
 		return
 	}
 	for _, r := range h.rooms {
-		if len(r.byOwner) > 0 || clock.Since(r.idle) < lingering || r.attaching {
+		if r.present > 0 || clock.Since(r.idle) < lingering || r.attaching {
 			continue
 		}
 		delete(h.rooms, r.channel)

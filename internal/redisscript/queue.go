@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 var errNoAnswer = errors.New("the server has not answered in time")
@@ -34,6 +35,7 @@ func (d *Driver) AcquireQueued(
 		return nil
 	}
 	for {
+		sent := clock.Now()
 		a, err := d.askInTime(ctx, l, req, w.place)
 		traces = traces || a.status == unknown || a.status == held
 		switch {
@@ -51,7 +53,7 @@ func (d *Driver) AcquireQueued(
 			w.wait(ctx)
 		default:
 			answered(err)
-			if d.hub.silence(w) > req.TTL/2 {
+			if d.hub.silence(w, sent) > req.TTL/2 {
 				d.hub.alarm(w)
 				return trace(), err // a waiter rides out a short outage, and no other
 			}
@@ -99,6 +101,8 @@ func (d *Driver) askHeedless(
 		<-done // nobody waits for this any more, but for what is to be cleaned up
 		return a, err
 	}
+	d.hub.mu.Lock()
+	defer d.hub.mu.Unlock()
 	d.hub.spawn(func(context.Context) {
 		<-done
 		ctx, cancel := context.WithTimeout(d.hub.ctx, patience)

@@ -5,14 +5,15 @@
 -- A release claims the lock for the first: the hash's owner is then '>' and the waiter's, for CLAIM at the
 -- longest. So the lock always has an owner or a claim while somebody waits, and nobody gets in ahead.
 local CLAIM = 2000 -- ms
-local QUEUE = 60000 -- ms: of a queue that nobody looks at
+local FORGOTTEN = 60000 -- ms: a queue that nobody looks at
+local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 
 -- next_waiter takes the first off the queue who listens, and all before it. Who is alive and has been
 -- passed over finds out with its next look, and comes back to its place.
 local function next_waiter()
   local listens = {}
   while true do
-    local first = redis.pcall('ZPOPMIN', KEYS[2])[1]
+    local first = redis.pcall('ZPOPMIN', QUEUE)[1]
     if not first then
       return nil
     end

@@ -4,7 +4,5 @@ local token, last = tonumber(ARGV[2]), tonumber(lock[2])
 if lock[1] ~= ARGV[1] or redis.call('PTTL', KEYS[1]) <= KEEP or token < last or token >= 2^53 then
   return 0
 end
-if token > last then
-  redis.call('HSET', KEYS[1], 'token', token)
-end
+redis.call('HSET', KEYS[1], 'token', token) -- also if it is that already, for a WAIT behind it
 return 1

@@ -16,7 +16,7 @@ if owner == ARGV[1] or owner == '>' .. ARGV[1] then
 end
 local token, last, lapsed = tonumber(ARGV[2]), tonumber(lock[2]), tonumber(lock[3])
 if token == 0 then
-  return redis.call('ZREM', KEYS[2], ARGV[1]) -- it waited
+  return redis.call('ZREM', QUEUE, ARGV[1]) -- it waited
 end
 -- Was it released the first time that this was sent, and the reply lost? Then the hold did not lapse, and
 -- its token is not the one of the hold that is there now. What is sent for the first time is not here because

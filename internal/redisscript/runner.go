@@ -2,6 +2,7 @@ package redisscript
 
 import (
 	"context"
+	"encoding"
 	"errors"
 	"fmt"
 	"time"
@@ -9,7 +10,7 @@ import (
 
 // Runner is what the protocol needs of a client library. A script is run by its SHA, or by its source
 // where the server does not have it. An argument that is an encoding.BinaryMarshaler is asked for its
-// value each time that the request is written. A reply is an int64, or a []any of them.
+// value each time that the request is written, see Counter. A reply is an int64, or a []any of them.
 type Runner interface {
 	// Run runs a script on the keys of one lock, which are all on one slot.
 	Run(ctx context.Context, s *Script, keys []string, args ...any) (any, error)
@@ -30,6 +31,15 @@ type Runner interface {
 
 	// Sharded says that channels are those of SSUBSCRIBE, as they are in a Redis Cluster.
 	Sharded() bool
+}
+
+// Counter is an argument that counts how often it is written. The Runner takes back what the server has
+// answered with an error: a request that was refused, or sent on to another server, has done nothing.
+type Counter interface {
+	encoding.BinaryMarshaler
+
+	// NotRun takes the latest back.
+	NotRun()
 }
 
 // Call is a script's keys and arguments.

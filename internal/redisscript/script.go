@@ -57,7 +57,9 @@ func Key(name string) string {
 	return "{" + tagEscape.Replace(name) + "}"
 }
 
-// keysOf returns what the scripts take: the lock of a name, and its queue.
+// keysOf returns what the scripts take: the lock of a name, and its queue. Those that need the lock alone take it
+// alone: while a slot moves a Redis Cluster answers TRYAGAIN for two keys of which one is not there. The others
+// can then be given the first alone, too.
 func keysOf(name string) []string {
 	key := Key(name)
 	return []string{key, key + ":queue"}

@@ -1,0 +1,193 @@
+package redisscript
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// puppet is a Runner whose server says what the test has it say.
+type puppet struct {
+	heedless bool
+	run      func(ctx context.Context, s *Script, owner string) (any, error)
+	dial     func(ctx context.Context) (Subscription, error)
+	locate   func() (Station, error) // nil: one station, dialled by dial
+}
+
+func (p *puppet) Run(ctx context.Context, s *Script, _ []string, args ...any) (any, error) {
+	return p.run(ctx, s, args[0].(string))
+}
+
+func (p *puppet) RunOnce(ctx context.Context, s *Script, _ []string, args ...any) (any, bool, error) {
+	reply, err := p.run(ctx, s, args[0].(string))
+	return reply, err != nil, err
+}
+
+func (p *puppet) RunAll(context.Context, *Script, []Call) []Reply { return nil }
+
+func (p *puppet) HeedsDeadlines() bool { return !p.heedless }
+
+func (p *puppet) Sharded() bool { return false }
+
+func (p *puppet) Locate(context.Context, string) (Station, error) {
+	if p.locate != nil {
+		return p.locate()
+	}
+	return Station{Name: "one", Dial: p.dial}, nil
+}
+
+// wire is a Subscription that receives what the test puts on it.
+type wire struct {
+	events   chan Event
+	closed   chan struct{}
+	once     sync.Once
+	pings    atomic.Int32
+	channels sync.Map
+}
+
+func newWire() *wire {
+	return &wire{events: make(chan Event, 100), closed: make(chan struct{})}
+}
+
+func (w *wire) Subscribe(_ context.Context, channels ...string) error {
+	for _, c := range channels {
+		w.channels.Store(c, true)
+		w.events <- Event{Kind: Subscribed, Channel: c}
+	}
+	return nil
+}
+
+func (w *wire) Unsubscribe(_ context.Context, channels ...string) error {
+	for _, c := range channels {
+		w.channels.Delete(c)
+		w.events <- Event{Kind: Unsubscribed, Channel: c}
+	}
+	return nil
+}
+
+func (w *wire) Ping(context.Context) error { w.pings.Add(1); return nil }
+
+var errWireClosed = errors.New("the wire is closed")
+
+func (w *wire) Receive(time.Duration) (Event, error) {
+	select {
+	case e := <-w.events:
+		return e, nil
+	case <-w.closed:
+		return Event{}, errWireClosed
+	}
+}
+
+func (w *wire) Close() error {
+	w.once.Do(func() { close(w.closed) })
+	return nil
+}
+
+func heldReply(place int64) []any {
+	return []any{int64(held), int64(60000), nowMicro(), place, int64(0)}
+}
+
+func grantedReply() []any { return []any{int64(granted), nowMicro(), nowMicro()} }
+
+const patient = 20 * time.Second
+
+func receive[T any](t *testing.T, from <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(patient):
+		t.Fatalf("waited %v for %s", patient, what)
+		panic("unreachable")
+	}
+}
+
+// queued has a waiter ask, and returns where its end will be told.
+func queued(ctx context.Context, d *Driver, req locker.Request) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := d.AcquireQueued(ctx, req, func(error) {})
+		done <- err
+	}()
+	return done
+}
+
+// The reply to a first request is slow. Meanwhile others of the client have begun to listen, and the
+// one that asked is handed the lock.
+func TestHub_aClaimThatOvertakesTheReplyToItsWaiterIsNotDeclined(t *testing.T) {
+	w := newWire()
+	owners, slow := make(chan string, 10), make(chan struct{})
+	var declined atomic.Bool
+	var asked atomic.Int32
+	first := ""
+	p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
+	p.run = func(ctx context.Context, s *Script, owner string) (any, error) {
+		switch {
+		case s == release && len(first) > 0 && owner == ">"+first:
+			declined.Store(true)
+			return int64(1), nil
+		case s == release:
+			return int64(1), nil
+		case asked.Add(1) == 1:
+			owners <- owner
+			<-slow
+			return heldReply(1), nil
+		case owner == first && !declined.Load():
+			return grantedReply(), nil
+		}
+		owners <- owner
+		return heldReply(2), nil
+	}
+	d := NewDriver(p)
+	defer d.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := queued(ctx, d, locker.Request{Name: "x", TTL: time.Minute})
+	first = receive(t, owners, "the first request")
+	other := queued(ctx, d, locker.Request{Name: "x", TTL: time.Minute})
+	receive(t, owners, "the second request")
+	channel := d.hub.channel(&lease{keys: keysOf("x")})
+	require.Eventually(t, func() bool { _, ok := w.channels.Load(channel); return ok }, patient, time.Millisecond)
+	w.events <- Event{Kind: Message, Channel: channel, Message: first}
+	w.events <- Event{Kind: Other}
+	require.Eventually(t, func() bool { return len(w.events) == 0 }, patient, time.Millisecond)
+	time.Sleep(20 * time.Millisecond) // a decline would be sent by now, or not at all
+	close(slow)
+	require.NoError(t, receive(t, done, "the grant"))
+	assert.False(t, declined.Load(), "what was claimed for a waiter that lives was declined")
+	cancel()
+	require.Error(t, receive(t, other, "the end of the other"))
+}
+
+// What a request still takes that a heedless client library did not give up is given back, or not if
+// the Driver is closed at that time; either way nothing is left running, and nothing races.
+func TestHub_closeWhileAHeedlessRequestIsGivenUp(t *testing.T) {
+	for range 20 {
+		running := make(chan struct{}, 1)
+		hang := make(chan struct{})
+		p := &puppet{heedless: true, locate: func() (Station, error) { return Station{}, ErrDeaf }}
+		p.run = func(_ context.Context, s *Script, _ string) (any, error) {
+			if s == release {
+				return int64(1), nil
+			}
+			running <- struct{}{}
+			<-hang
+			return heldReply(1), nil
+		}
+		d := NewDriver(p)
+		done := queued(t.Context(), d, locker.Request{Name: "x", TTL: 20 * time.Millisecond})
+		receive(t, running, "the request")
+		closed := make(chan struct{})
+		go func() { defer close(closed); d.Close() }()
+		require.Error(t, receive(t, done, "its end"))
+		close(hang)
+		receive(t, closed, "Close")
+	}
+}

@@ -1,0 +1,265 @@
+package redis_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/redis"
+)
+
+// clusterClients are Clients of a cluster, without renewal: by URL, with and without WAIT, and over the
+// application's own go-redis client with its default options.
+func clusterClients(t *testing.T, c *testserver.RedisCluster, ttl time.Duration) map[string]*locker.Client {
+	t.Helper()
+	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	opts := []locker.Option{locker.WithTTL(ttl), locker.WithoutRenewal()}
+	return map[string]*locker.Client{
+		"by URL":           openURL(t, clusterURL(c), opts...),
+		"WAIT":             openURL(t, clusterURL(c)+"&replicas=1", opts...),
+		"NewClusterClient": clientOf(t, rdb, opts...),
+	}
+}
+
+func TestCluster_aHoldWhoseSlotMoves(t *testing.T) {
+	c := testserver.Cluster(t)
+	ctx := t.Context()
+	for kind, client := range clusterClients(t, c, time.Minute) {
+		t.Run(kind, func(t *testing.T) {
+			m, other := client.Mutex("x"), client.Mutex("x")
+			require.NoError(t, m.Lock(ctx))
+			token := m.FencingToken()
+			check := func(when string) {
+				before := m.Deadline()
+				require.NoError(t, m.Extend(ctx), when)
+				assert.True(t, m.Deadline().After(before), when)
+				require.ErrorIs(t, other.TryLock(ctx), locker.ErrHeld, when)
+			}
+			move := c.StartMove(keyOf("x"), c.OtherPrimary(keyOf("x")))
+			check("the key is still there")
+			move.MoveKeys()
+			check("the key has moved, the slot has not")
+			move.Finish()
+			check("the slot has moved")
+			assert.Equal(t, token, m.FencingToken())
+			require.NoError(t, m.Unlock(ctx))
+			require.NoError(t, other.TryLock(ctx))
+			assert.Greater(t, other.FencingToken(), token)
+			require.NoError(t, other.Unlock(ctx))
+		})
+	}
+}
+
+// A slot may take long to move. What is not there yet, or no more, is locked and unlocked all the same, and waited
+// for.
+func TestCluster_locksWhoseSlotMoves(t *testing.T) {
+	c := testserver.Cluster(t)
+	ctx := t.Context()
+	for kind, client := range clusterClients(t, c, 10*time.Second) {
+		t.Run(kind, func(t *testing.T) {
+			m, other := client.Mutex("x"), client.Mutex("x")
+			inTurn := func(when string) {
+				require.NoError(t, m.Lock(ctx), when)
+				waiting := async(func() error { return other.Lock(ctx) })
+				time.Sleep(100 * time.Millisecond) // it asks in vain
+				require.NoError(t, m.Unlock(ctx), when)
+				require.NoError(t, await(t, waiting), when)
+				assert.Greater(t, other.FencingToken(), m.FencingToken())
+				require.NoError(t, other.Unlock(ctx), when)
+			}
+			inTurn("before")
+			move := c.StartMove(keyOf("x"), c.OtherPrimary(keyOf("x")))
+			inTurn("the key is still there")
+			move.MoveKeys()
+			inTurn("the key has moved, the slot has not")
+			move.Finish()
+			inTurn("the slot has moved")
+		})
+	}
+}
+
+func TestCluster_renewalsWhoseSlotsMove(t *testing.T) {
+	c := testserver.Cluster(t)
+	ctx := t.Context()
+	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
+	defer func() { _ = rdb.Close() }()
+	with, err := redis.NewDriver(rdb, redis.WaitReplicas(1, time.Second))
+	require.NoError(t, err)
+	for kind, d := range map[string]*redis.Driver{"without WAIT": driverOf(t, rdb), "WAIT": with} {
+		t.Run(kind, func(t *testing.T) {
+			var leases []locker.Lease
+			for i := range 30 {
+				leases = append(leases, take(t, d, fmt.Sprint(kind, i), time.Minute))
+			}
+			extended := func(when string) {
+				for i, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
+					require.NoError(t, err, "%s: lease %d", when, i)
+				}
+			}
+			extended("before")
+			var moves []*testserver.SlotMove
+			for i := range 3 {
+				key := fmt.Sprintf("{%s%d}", kind, 10*i)
+				moves = append(moves, c.StartMove(key, c.OtherPrimary(key)))
+			}
+			moves[1].MoveKeys()
+			moves[2].Finish()
+			extended("one begun, one half done, one done")
+			flushScripts(t, connect(t, c.PrimaryOf(keyOf("x")).Addr()))
+			extended("without the scripts")
+			moves[0].Finish()
+			moves[1].Finish()
+			c.Failover(fmt.Sprintf("{%s%d}", kind, 0))
+			extended("after a failover")
+			for _, l := range leases {
+				require.NoError(t, l.Release(ctx))
+			}
+		})
+	}
+}
+
+// listeners is how many clients the server would tell of a release of name.
+func listeners(t testing.TB, s *testserver.RedisServer, name string) int {
+	t.Helper()
+	channels, err := connect(t, s.Addr()).PubSubShardChannels(t.Context(), keyOf(name)+":*").Result()
+	require.NoError(t, err)
+	return len(channels)
+}
+
+// A subscription follows the slot, and the queue moves with it: so order is kept.
+func TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved(t *testing.T) {
+	for how, change := range map[string]func(c *testserver.RedisCluster, key string){
+		"slot moved": func(c *testserver.RedisCluster, key string) { c.MoveSlot(key, c.OtherPrimary(key)) },
+		"slot moved, slowly": func(c *testserver.RedisCluster, key string) {
+			m := c.StartMove(key, c.OtherPrimary(key))
+			time.Sleep(2 * time.Second) // of looks that are refused
+			m.MoveKeys()
+			time.Sleep(2 * time.Second)
+			m.Finish()
+		},
+		"failover by hand": func(c *testserver.RedisCluster, key string) { c.Failover(key) },
+		"primary dead": func(c *testserver.RedisCluster, key string) {
+			old := c.PrimaryOf(key)
+			c.ReplicaOf(key).WaitSynced(old)
+			old.Kill()
+			now := c.WaitPrimary(key, old)
+			old.Restart() // as a replica, for those who wait for one
+			old.WaitSynced(now)
+		},
+		"there and back again": func(c *testserver.RedisCluster, key string) {
+			old := c.PrimaryOf(key)
+			c.MoveSlot(key, c.OtherPrimary(key))
+			c.MoveSlot(key, old)
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			c := testserver.Cluster(t)
+			ctx := t.Context()
+			all := clusterClients(t, c, time.Minute)
+			holder := openURL(t, clusterURL(c), locker.WithTTL(time.Minute), locker.WithoutRenewal()).Mutex("x")
+			require.NoError(t, holder.Lock(ctx))
+			kinds := []string{"WAIT", "by URL", "NewClusterClient", "by URL", "WAIT"}
+			admin := connect(t, c.PrimaryOf(keyOf("x")).Addr())
+			var o order
+			done := lineUp(t, all, kinds, "x", func() int64 { return admin.ZCard(ctx, keyOf("x")+":queue").Val() }, &o)
+			eventually(t, "all listen", func() bool { return listeners(t, c.PrimaryOf(keyOf("x")), "x") == len(all) })
+			change(c, keyOf("x"))
+			eventually(t, "all listen where the slot is now", func() bool {
+				return listeners(t, c.PrimaryOf(keyOf("x")), "x") == len(all)
+			})
+			require.NoError(t, holder.Unlock(ctx))
+			for _, d := range done {
+				require.NoError(t, awaitLong(t, d))
+			}
+			assert.Equal(t, kinds, o.got)
+		})
+	}
+}
+
+// Names of all slots share the connections for subscriptions: one a node.
+func TestCluster_oneConnectionANodeForAllThatWaits(t *testing.T) {
+	c := testserver.Cluster(t)
+	ctx := t.Context()
+	const names = 40
+	holder := openURL(t, clusterURL(c), locker.WithTTL(time.Minute))
+	waiter := openURL(t, clusterURL(c), locker.WithTTL(time.Minute))
+	var held []*locker.Mutex
+	var done []<-chan error
+	for i := range names {
+		m := holder.Mutex(fmt.Sprint(i))
+		require.NoError(t, m.Lock(ctx))
+		held = append(held, m)
+		w := waiter.Mutex(fmt.Sprint(i))
+		done = append(done, async(func() error { return w.Lock(ctx) }))
+	}
+	primaries := map[string]*goredis.Client{}
+	for i := range names {
+		addr := c.PrimaryOf(keyOf(fmt.Sprint(i))).Addr()
+		primaries[addr] = connect(t, addr)
+	}
+	require.Len(t, primaries, 3)
+	eventually(t, "all listen", func() bool {
+		n := 0
+		for _, rdb := range primaries {
+			n += len(rdb.PubSubShardChannels(ctx, "{locker:*").Val())
+		}
+		return n == names
+	})
+	for _, rdb := range primaries {
+		list, err := rdb.Do(ctx, "CLIENT", "LIST", "TYPE", "pubsub").Text()
+		require.NoError(t, err)
+		assert.Equal(t, 1, strings.Count(list, "\n"), list)
+	}
+	for _, m := range held {
+		require.NoError(t, m.Unlock(ctx))
+	}
+	for _, d := range done {
+		require.NoError(t, await(t, d))
+	}
+}
+
+// All slots of names that wait move at once, to and fro.
+func TestCluster_manyThatWaitWhileSlotsMove(t *testing.T) {
+	c := testserver.Cluster(t)
+	ctx := t.Context()
+	const names = 10
+	var held []*locker.Mutex
+	var done []<-chan error
+	for i, client := range []*locker.Client{
+		openURL(t, clusterURL(c), locker.WithTTL(time.Minute)), openURL(t, clusterURL(c), locker.WithTTL(time.Minute)),
+	} {
+		for j := range names {
+			m := client.Mutex(fmt.Sprint(j))
+			if i == 0 {
+				require.NoError(t, m.Lock(ctx))
+				held = append(held, m)
+				continue
+			}
+			done = append(done, async(func() error { return m.Lock(ctx) }))
+		}
+	}
+	for round := range 3 {
+		for j := range names {
+			key := keyOf(fmt.Sprint(j))
+			c.MoveSlot(key, c.OtherPrimary(key))
+		}
+		if round == 1 {
+			c.Failover(keyOf("0"))
+		}
+	}
+	for _, m := range held {
+		require.NoError(t, m.Unlock(ctx))
+	}
+	for _, d := range done {
+		require.NoError(t, awaitLong(t, d))
+	}
+}

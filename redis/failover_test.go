@@ -1,0 +1,416 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// failover is a topology that makes another server the primary of a name.
+type failover struct {
+	url     string
+	primary func(name string) *testserver.RedisServer
+	replica func(name string) *testserver.RedisServer
+	byHand  func(name string) *testserver.RedisServer // in good order
+	// after returns who has taken over from old, which does not answer.
+	after func(name string, old *testserver.RedisServer) *testserver.RedisServer
+	// clients are the application's own, with their default options.
+	clients map[string]func() goredis.UniversalClient
+}
+
+var failovers = map[string]func(t testing.TB, opts ...testserver.RedisOption) failover{
+	"Sentinel": sentinelFailover,
+	"Cluster":  clusterFailover,
+}
+
+func sentinelFailover(t testing.TB, opts ...testserver.RedisOption) failover {
+	t.Helper()
+	g := testserver.Sentinel(t, opts...)
+	o := func() *goredis.FailoverOptions {
+		return &goredis.FailoverOptions{MasterName: g.MasterName(), SentinelAddrs: g.Addrs()}
+	}
+	return failover{
+		url:     sentinelURL(g),
+		primary: func(string) *testserver.RedisServer { return g.Primary() },
+		replica: func(string) *testserver.RedisServer {
+			primary := g.Primary()
+			for _, s := range g.Servers() {
+				if s != primary {
+					return s
+				}
+			}
+			return nil
+		},
+		byHand: func(string) *testserver.RedisServer { return g.Failover() },
+		after:  func(_ string, old *testserver.RedisServer) *testserver.RedisServer { return g.WaitFailover(old) },
+		clients: map[string]func() goredis.UniversalClient{
+			"NewFailoverClient":        func() goredis.UniversalClient { return goredis.NewFailoverClient(o()) },
+			"NewFailoverClusterClient": func() goredis.UniversalClient { return goredis.NewFailoverClusterClient(o()) },
+		},
+	}
+}
+
+func clusterFailover(t testing.TB, opts ...testserver.RedisOption) failover {
+	t.Helper()
+	c := testserver.Cluster(t, opts...)
+	return failover{
+		url:     clusterURL(c),
+		primary: func(name string) *testserver.RedisServer { return c.PrimaryOf(keyOf(name)) },
+		replica: func(name string) *testserver.RedisServer { return c.ReplicaOf(keyOf(name)) },
+		byHand:  func(name string) *testserver.RedisServer { return c.Failover(keyOf(name)) },
+		after: func(name string, old *testserver.RedisServer) *testserver.RedisServer {
+			return c.WaitPrimary(keyOf(name), old)
+		},
+		clients: map[string]func() goredis.UniversalClient{
+			"NewClusterClient": func() goredis.UniversalClient {
+				return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
+			},
+		},
+	}
+}
+
+// contenders are a Client by URL and one of each kind that the application may have, without renewal.
+func (f failover) contenders(t *testing.T, ttl time.Duration) map[string]*locker.Client {
+	t.Helper()
+	all := map[string]*locker.Client{"by URL": openURL(t, f.url, locker.WithTTL(ttl), locker.WithoutRenewal())}
+	for name, connect := range f.clients {
+		rdb := connect()
+		t.Cleanup(func() { _ = rdb.Close() })
+		all[name] = clientOf(t, rdb, locker.WithTTL(ttl), locker.WithoutRenewal())
+	}
+	return all
+}
+
+func eachFailover(t *testing.T, f func(t *testing.T, f failover)) {
+	t.Helper()
+	for name, start := range failovers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, start(t))
+		})
+	}
+}
+
+// inStep waits until the replica of a name has all that its primary has.
+func (f failover) inStep(name string) {
+	f.replica(name).WaitSynced(f.primary(name))
+}
+
+func TestFailover_aHoldThatTheReplicaKnowsGoesOn(t *testing.T) {
+	eachFailover(t, func(t *testing.T, f failover) {
+		t.Helper()
+		ctx := t.Context()
+		all := f.contenders(t, time.Minute)
+		held := map[string]*locker.Mutex{}
+		tokens := map[string]uint64{}
+		for kind, c := range all {
+			held[kind] = c.Mutex("{x}" + kind)
+		}
+		check := func(when string) {
+			for kind, m := range held {
+				before := m.Deadline()
+				var err error
+				eventually(t, when+", "+kind+": it is extended", func() bool {
+					err = m.Extend(ctx)
+					require.NotErrorIs(t, err, locker.ErrLost, "%s, %s", when, kind)
+					return err == nil
+				})
+				assert.True(t, m.Deadline().After(before))
+				assert.Equal(t, tokens[kind], m.FencingToken())
+				for other, c := range all {
+					eventually(t, when+", "+kind+": another is told that it is held", func() bool {
+						err := c.Mutex(m.Name()).TryLock(ctx)
+						require.Error(t, err, "%s: %s has taken what %s holds", when, other, kind)
+						return errors.Is(err, locker.ErrHeld)
+					})
+				}
+			}
+		}
+		for kind, m := range held {
+			require.NoError(t, m.Lock(ctx))
+			tokens[kind] = m.FencingToken()
+		}
+		f.inStep("{x}")
+		f.byHand("{x}")
+		check("by hand")
+		f.inStep("{x}")
+		old := f.primary("{x}")
+		old.Kill()
+		f.after("{x}", old)
+		check("by death")
+		for _, m := range held {
+			require.NoError(t, m.Unlock(ctx))
+			require.NoError(t, m.Lock(ctx))
+			assert.Greater(t, m.FencingToken(), tokens[""])
+			require.NoError(t, m.Unlock(ctx))
+		}
+	})
+}
+
+func TestFailover_renewalGoesOn(t *testing.T) {
+	eachFailover(t, func(t *testing.T, f failover) {
+		t.Helper()
+		ctx := t.Context()
+		clients := map[string]*locker.Client{"by URL": openURL(t, f.url, locker.WithTTL(15*time.Second))}
+		for name, connect := range f.clients {
+			rdb := connect()
+			t.Cleanup(func() { _ = rdb.Close() })
+			clients[name] = clientOf(t, rdb, locker.WithTTL(15*time.Second))
+		}
+		var held []*locker.Mutex
+		for kind, c := range clients {
+			for _, name := range []string{"{x}1", "{x}2", "other", "names", "elsewhere"} {
+				m := c.Mutex(name + " " + kind)
+				require.NoError(t, m.Lock(ctx))
+				held = append(held, m)
+			}
+		}
+		f.inStep("{x}")
+		old := f.primary("{x}")
+		old.Kill()
+		now := time.Now()
+		f.after("{x}", old)
+		for _, m := range held {
+			within(t, time.Minute, m.Name()+" is renewed", func() bool { return m.Deadline().After(now.Add(16 * time.Second)) })
+			require.NoError(t, m.Unlock(ctx))
+		}
+	})
+}
+
+// What is lost is lost as documented: the replica had not received the take when it took over.
+func TestFailover_aHoldThatTheReplicaDoesNotKnowIsLost(t *testing.T) {
+	eachFailover(t, func(t *testing.T, f failover) {
+		t.Helper()
+		ctx := t.Context()
+		first := openURL(t, f.url, locker.WithTTL(time.Minute), locker.WithoutRenewal()).Mutex("x")
+		second := openURL(t, f.url, locker.WithTTL(time.Minute), locker.WithoutRenewal()).Mutex("x")
+		third := openURL(t, f.url, locker.WithTTL(time.Minute), locker.WithoutRenewal()).Mutex("x")
+		require.NoError(t, second.Lock(ctx), "the replica knows this token")
+		earlier := second.FencingToken()
+		require.NoError(t, second.Unlock(ctx))
+		f.inStep("x")
+		f.replica("x").Detach()
+
+		require.NoError(t, first.Lock(ctx))
+		old := f.primary("x")
+		old.Kill()
+		f.after("x", old)
+		eventually(t, "the second takes what the first holds", func() bool { return second.TryLock(ctx) == nil })
+
+		assert.NotZero(t, first.FencingToken(), "the first believes that it holds the lock")
+		assert.Greater(t, first.FencingToken(), earlier)
+		assert.Greater(t, second.FencingToken(), first.FencingToken(), "a resource can tell who is the later one")
+		var err error
+		eventually(t, "the first is told", func() bool {
+			err = first.Extend(ctx)
+			require.Error(t, err)
+			return errors.Is(err, locker.ErrLost)
+		})
+		<-first.Lost()
+		require.ErrorIs(t, first.Unlock(ctx), locker.ErrLost)
+		require.NoError(t, second.Extend(ctx), "the second is not disturbed")
+		require.ErrorIs(t, third.TryLock(ctx), locker.ErrHeld)
+		require.NoError(t, second.Unlock(ctx))
+	})
+}
+
+func TestFailover_aRenewedHoldThatTheReplicaDoesNotKnowSaysSo(t *testing.T) {
+	eachFailover(t, func(t *testing.T, f failover) {
+		t.Helper()
+		ctx := t.Context()
+		m := openURL(t, f.url, locker.WithTTL(15*time.Second)).Mutex("x")
+		f.replica("x").Detach()
+		require.NoError(t, m.Lock(ctx))
+		old := f.primary("x")
+		old.Kill()
+		f.after("x", old)
+		select {
+		case <-m.Lost():
+		case <-time.After(time.Minute):
+			t.Fatal("no renewal was told that the hold is lost")
+		}
+		require.ErrorIs(t, m.Unlock(ctx), locker.ErrLost)
+	})
+}
+
+// order is in which order waiters have got a lock.
+type order struct {
+	mu  sync.Mutex
+	got []string
+}
+
+func (o *order) add(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.got = append(o.got, name)
+}
+
+// lineUp has the clients wait for a name, in the order of kinds. Each lets go as soon as it has it.
+func lineUp(t *testing.T, all map[string]*locker.Client, kinds []string, name string, waiters func() int64, o *order) (done []<-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	for i, kind := range kinds {
+		m := all[kind].Mutex(name)
+		done = append(done, async(func() error {
+			if err := m.Lock(ctx); err != nil {
+				return errors.Join(errors.New(kind), err)
+			}
+			o.add(kind)
+			return m.Unlock(ctx)
+		}))
+		eventually(t, kind+" waits", func() bool { return waiters() == int64(i+1) })
+	}
+	return done
+}
+
+// Order is promised while the primary holds: after a failover those who listen again first may be first.
+func TestFailover_whoWaitsGetsTheLock(t *testing.T) {
+	for how, change := range map[string]func(f failover){
+		"by hand": func(f failover) { f.byHand("x") },
+		"by death": func(f failover) {
+			old := f.primary("x")
+			old.Kill()
+			f.after("x", old)
+		},
+		"by silence": func(f failover) {
+			old := f.primary("x")
+			old.Stop()
+			f.after("x", old)
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			eachFailover(t, func(t *testing.T, f failover) {
+				t.Helper()
+				ctx := t.Context()
+				all := f.contenders(t, 30*time.Second)
+				holder := openURL(t, f.url, locker.WithTTL(30*time.Second), locker.WithoutRenewal()).Mutex("x")
+				require.NoError(t, holder.Lock(ctx))
+				admin := connect(t, f.primary("x").Addr())
+				var kinds []string
+				for kind := range all {
+					kinds = append(kinds, kind)
+				}
+				var o order
+				done := lineUp(t, all, kinds, "x", func() int64 { return admin.ZCard(ctx, keyOf("x")+":queue").Val() }, &o)
+				f.inStep("x")
+				change(f)
+				eventually(t, "the holder lets go", func() bool {
+					err := holder.Unlock(ctx)
+					if errors.Is(err, locker.ErrNotHeld) {
+						return true // a try before has ended the hold, if with an error
+					}
+					require.NotErrorIs(t, err, locker.ErrLost)
+					return err == nil
+				})
+				for _, d := range done {
+					require.NoError(t, awaitLong(t, d))
+				}
+				assert.ElementsMatch(t, kinds, o.got)
+			})
+		})
+	}
+}
+
+// awaitLong is await for what has to wait for a failover, or for a lapse.
+func awaitLong(t testing.TB, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(90 * time.Second):
+		t.Fatal("not done after 90 s")
+		return nil
+	}
+}
+
+// Many contend while the primary is replaced twice. What a failover loses it may lose; everybody gets on, and
+// nobody ever gets a token that is not larger than all that came to be known before it asked.
+func TestFailover_whileManyTake(t *testing.T) {
+	eachFailover(t, func(t *testing.T, f failover) {
+		t.Helper()
+		all := f.contenders(t, 5*time.Second)
+		var (
+			mu     sync.Mutex
+			last   uint64
+			counts = map[string]int{}
+			stop   = make(chan struct{})
+			done   []<-chan error
+		)
+		for kind, c := range all {
+			m := c.Mutex("x")
+			done = append(done, async(func() error {
+				for {
+					select {
+					case <-stop:
+						return nil
+					default:
+					}
+					mu.Lock()
+					known := last
+					mu.Unlock()
+					ctx, cancel := context.WithTimeout(context.Background(), patient)
+					err := m.Lock(ctx)
+					cancel()
+					if err != nil {
+						if errors.Is(err, context.DeadlineExceeded) {
+							return errors.Join(errors.New(kind+": waits in vain"), err)
+						}
+						continue
+					}
+					token := m.FencingToken()
+					mu.Lock()
+					last, counts[kind] = max(last, token), counts[kind]+1
+					mu.Unlock()
+					if token != 0 && token <= known {
+						return errors.New(kind + ": a token that is not larger than an earlier one")
+					}
+					_ = m.Unlock(context.Background())
+				}
+			}))
+		}
+		getOn := func(when string) {
+			mu.Lock()
+			clear(counts)
+			mu.Unlock()
+			for kind := range all {
+				within(t, time.Minute, when+": "+kind+" gets on", func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					return counts[kind] > 3
+				})
+			}
+		}
+		getOn("before")
+		f.byHand("x")
+		getOn("by hand")
+		old := f.primary("x")
+		old.Kill()
+		f.after("x", old)
+		getOn("by death")
+		close(stop)
+		for _, d := range done {
+			require.NoError(t, awaitLong(t, d))
+		}
+	})
+}
+
+func TestAddress_isEmptyForSeveralServers(t *testing.T) {
+	for _, rdb := range []goredis.UniversalClient{
+		goredis.NewFailoverClient(&goredis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"localhost:1"}}),
+		goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"localhost:1"}}),
+	} {
+		assert.Empty(t, driverOf(t, rdb).Address())
+		require.NoError(t, rdb.Close())
+	}
+	assert.Equal(t, "localhost:1", driverOf(t, connect(t, "localhost:1")).Address())
+}

@@ -1,0 +1,118 @@
+package redis
+
+import (
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+const soon = 20 * time.Second
+
+func clusterRunner(t *testing.T, c *testserver.RedisCluster) *runner {
+	t.Helper()
+	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return newRunner(rdb)
+}
+
+func dial(t *testing.T, station redisscript.Station) redisscript.Subscription {
+	t.Helper()
+	sub, err := station.Dial(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = sub.Close() })
+	return sub
+}
+
+func wantEvent(t *testing.T, sub redisscript.Subscription, kind redisscript.EventKind, channel string) {
+	t.Helper()
+	event, err := sub.Receive(soon)
+	require.NoError(t, err)
+	assert.Equal(t, redisscript.Event{Kind: kind, Channel: channel}, event)
+}
+
+// go-redis would do so where the old connection was, whoever that may be by now.
+func TestSubscription_isNotConnectedAnewByGoRedis(t *testing.T) {
+	s := testserver.Redis(t)
+	c := testserver.Cluster(t, testserver.RedisReplicas(0))
+	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
+	defer func() { _ = rdb.Close() }()
+	for name, r := range map[string]*runner{"one server": newRunner(rdb), "Cluster": clusterRunner(t, c)} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			station, err := r.Locate(ctx, "{x}")
+			require.NoError(t, err)
+			sub := dial(t, station)
+			require.NoError(t, sub.Subscribe(ctx, "{x}:p"))
+			wantEvent(t, sub, redisscript.Subscribed, "{x}:p")
+			server := s
+			if r.Sharded() {
+				server = c.PrimaryOf("{x}")
+			}
+			admin := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
+			defer func() { _ = admin.Close() }()
+			require.NoError(t, admin.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err())
+			_, err = sub.Receive(soon)
+			require.Error(t, err)
+			assert.Empty(t, admin.Do(ctx, "CLIENT", "LIST", "TYPE", "pubsub").Val())
+			_, err = sub.Receive(soon)
+			require.Error(t, err, "it stays so")
+		})
+	}
+}
+
+// One channel that is refused costs the others nothing.
+func TestSubscription_ofAChannelThatIsElsewhere(t *testing.T) {
+	c := testserver.Cluster(t, testserver.RedisReplicas(0))
+	ctx := t.Context()
+	r := clusterRunner(t, c)
+	here, elsewhere := c.PrimaryOf("{x}"), c.OtherPrimary("{x}")
+	station, err := r.Locate(ctx, "{x}")
+	require.NoError(t, err)
+	assert.Equal(t, here.Addr(), station.Name)
+	sub := dial(t, station)
+	c.MoveSlot("{y}", elsewhere)
+	if c.PrimaryOf("{z}") != elsewhere {
+		c.MoveSlot("{z}", elsewhere)
+	}
+	require.NoError(t, sub.Subscribe(ctx, "{y}", "{x}:1", "{z}", "{x}:2"))
+	wantEvent(t, sub, redisscript.Unsubscribed, "{y}")
+	wantEvent(t, sub, redisscript.Subscribed, "{x}:1")
+	wantEvent(t, sub, redisscript.Unsubscribed, "{z}")
+	wantEvent(t, sub, redisscript.Subscribed, "{x}:2")
+
+	c.MoveSlot("{x}", elsewhere)
+	got := map[string]bool{}
+	for range 2 {
+		event, err := sub.Receive(soon)
+		require.NoError(t, err)
+		assert.Equal(t, redisscript.Unsubscribed, event.Kind)
+		got[event.Channel] = true
+	}
+	assert.Equal(t, map[string]bool{"{x}:1": true, "{x}:2": true}, got)
+	require.NoError(t, sub.Unsubscribe(ctx, "{x}:1"))
+	wantEvent(t, sub, redisscript.Unsubscribed, "{x}:1")
+
+	station, err = r.Locate(ctx, "{x}")
+	require.NoError(t, err)
+	assert.Equal(t, elsewhere.Addr(), station.Name, "it is found where it is now")
+}
+
+// A replica takes sharded subscriptions, and is told nothing that a primary counts.
+func TestLocate_neverFindsAReplica(t *testing.T) {
+	c := testserver.Cluster(t)
+	r := clusterRunner(t, c)
+	for range 2 {
+		_, err := r.Locate(t.Context(), "{x}")
+		require.NoError(t, err)
+		now := c.Failover("{x}")
+		station, err := r.Locate(t.Context(), "{x}")
+		require.NoError(t, err)
+		assert.Equal(t, now.Addr(), station.Name)
+	}
+}

@@ -1,0 +1,33 @@
+package redis_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// What answers is no Redis, or one that has lost its mind, after the waiter was told to wait.
+func TestQueue_garbageOnTheSubscriptionIsAnOutageOfTheSubscription(t *testing.T) {
+	t.Parallel()
+	for _, garbage := range []string{
+		"*3\r\n:1\r\n:2\r\n+three\r\n", "*0\r\n", "*1\r\n$9\r\nsubscribe\r\n", "*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n$1\r\nx\r\n",
+		"*3\r\n$7\r\nmessage\r\n:1\r\n:2\r\n", "*2\r\n$4\r\npong\r\n:1\r\n", ":1\r\n", "$-1\r\n", "*-1\r\n", "-ERR what\r\n", "HTTP/1.1 400\r\n\r\n",
+	} {
+		t.Run(fmt.Sprintf("%.12q", garbage), func(t *testing.T) {
+			s := testserver.Redis(t)
+			r := newRoom(t, connect(t, s.Addr()))
+			unlock := r.hold(newClient(t, s.Addr()))
+			c := newClientWithEars(t, s.Addr(), stranger(t, garbage))
+			done := async(func() error { return r.serve(t.Context(), c, 0) })
+			eventually(t, "it waits", func() bool { return r.length() == 1 })
+			time.Sleep(50 * tick)
+			unlock()
+			require.NoError(t, await(t, done))
+			r.wantEmpty()
+		})
+	}
+}

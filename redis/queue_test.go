@@ -1,0 +1,330 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// room is one lock at one server, who waits for it, and what those who get it leave as witness.
+type room struct {
+	t      *testing.T
+	direct *goredis.Client // no fault comes between it and the server
+	name   string
+
+	mu     sync.Mutex
+	served []int // who has been, in order
+
+	inside atomic.Int32  // how many are at work
+	last   atomic.Uint64 // token
+}
+
+func newRoom(t *testing.T, direct *goredis.Client) *room {
+	t.Helper()
+	return &room{t: t, direct: direct, name: "shared"}
+}
+
+func (r *room) queueKey() string { return keyOf(r.name) + ":queue" }
+
+// queued is who waits, in order.
+func (r *room) queued() []string {
+	return r.direct.ZRange(context.Background(), r.queueKey(), 0, -1).Val()
+}
+
+func (r *room) length() int { return len(r.queued()) }
+
+func (r *room) owner() string {
+	return r.direct.HGet(context.Background(), keyOf(r.name), "owner").Val()
+}
+
+// work is what is done under the lock: it fails if another is at it, or if the token has not risen.
+func work(ctx context.Context, rdb goredis.UniversalClient, token uint64) error {
+	inside, err := rdb.Incr(ctx, "inside").Result()
+	if err != nil {
+		return err
+	}
+	last, err := rdb.GetSet(ctx, "last", token).Uint64()
+	if err != nil && err != goredis.Nil { //nolint:errorlint // it is never wrapped
+		return err
+	}
+	if inside != 1 || last >= token {
+		return fmt.Errorf("%d at work at once, token %d after %d", inside, token, last)
+	}
+	return rdb.Decr(ctx, "inside").Err()
+}
+
+// serve waits for the lock, works, and gives it back.
+func (r *room) serve(ctx context.Context, c *locker.Client, id int) error {
+	m := c.Mutex(r.name)
+	if err := m.Lock(ctx); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.served = append(r.served, id)
+	r.mu.Unlock()
+	if err := work(context.WithoutCancel(ctx), r.direct, m.FencingToken()); err != nil {
+		return err
+	}
+	return m.Unlock(context.WithoutCancel(ctx))
+}
+
+// join has one more wait, and returns when it is in the queue.
+func (r *room) join(ctx context.Context, c *locker.Client, id int) <-chan error {
+	r.t.Helper()
+	before := r.length()
+	done := async(func() error { return r.serve(ctx, c, id) })
+	eventually(r.t, fmt.Sprintf("waiter %d is in the queue", id), func() bool { return r.length() > before })
+	return done
+}
+
+// joinAll has n wait, of each of the clients in turn.
+func (r *room) joinAll(ctx context.Context, n int, clients ...*locker.Client) []<-chan error {
+	r.t.Helper()
+	var all []<-chan error
+	for id := range n {
+		all = append(all, r.join(ctx, clients[id%len(clients)], id))
+	}
+	return all
+}
+
+// listening waits until n processes hear of the lock.
+func (r *room) listening(n int) {
+	r.t.Helper()
+	eventually(r.t, fmt.Sprintf("%d listen", n), func() bool { return len(r.listeners()) == n })
+}
+
+func (r *room) listeners() []string {
+	return r.direct.PubSubChannels(context.Background(), "*"+r.name+"*").Val()
+}
+
+// wantServed fails unless all return nil.
+func wantServed(t *testing.T, all []<-chan error) {
+	t.Helper()
+	for id, done := range all {
+		require.NoError(t, await(t, done), "waiter %d of %d", id, len(all))
+	}
+}
+
+// wantOrder fails unless those with the ids were served, in this order.
+func (r *room) wantOrder(ids ...int) {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	assert.Equal(r.t, ids, r.served)
+}
+
+func upTo(n int) []int {
+	var ids []int
+	for i := range n {
+		ids = append(ids, i)
+	}
+	return ids
+}
+
+// wantEmpty fails unless the queue is gone, the lock free, and free for anyone.
+func (r *room) wantEmpty() {
+	r.t.Helper()
+	eventually(r.t, "nobody waits, holds or is claimed for", func() bool { return r.length() == 0 && r.owner() == "" })
+	m := clientOf(r.t, r.direct).Mutex(r.name)
+	require.NoError(r.t, m.TryLock(r.t.Context()))
+	require.NoError(r.t, work(r.t.Context(), r.direct, m.FencingToken()))
+	require.NoError(r.t, m.Unlock(r.t.Context()))
+}
+
+// hold takes the lock and returns what gives it back.
+func (r *room) hold(c *locker.Client) (unlock func()) {
+	r.t.Helper()
+	m := c.Mutex(r.name)
+	require.NoError(r.t, m.Lock(r.t.Context()))
+	return func() {
+		r.t.Helper()
+		require.NoError(r.t, m.Unlock(r.t.Context()))
+	}
+}
+
+// newClients makes n Clients that share no connection.
+func newClients(t *testing.T, addr string, n int) []*locker.Client {
+	t.Helper()
+	var all []*locker.Client
+	for range n {
+		all = append(all, newClient(t, addr))
+	}
+	return all
+}
+
+func TestQueue_isFirstInFirstOutAcrossProcesses(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	direct := connect(t, s.Addr())
+	holder, clients := newClient(t, s.Addr()), newClients(t, s.Addr(), 5)
+	for round := range 3 {
+		r := newRoom(t, direct)
+		unlock := r.hold(holder)
+		all := r.joinAll(t.Context(), 50, clients...)
+		r.listening(5)
+		stop := make(chan struct{})
+		barger := clients[round].Mutex(r.name)
+		barged := async(func() error {
+			for {
+				select {
+				case <-stop:
+					return nil
+				default:
+				}
+				if err := barger.TryLock(t.Context()); err == nil && r.length() > 0 {
+					return fmt.Errorf("a newcomer got in ahead of %d", r.length())
+				} else if err == nil {
+					return barger.Unlock(t.Context())
+				}
+			}
+		})
+		unlock()
+		wantServed(t, all)
+		close(stop)
+		require.NoError(t, await(t, barged))
+		r.wantOrder(upTo(50)...)
+		r.wantEmpty()
+	}
+}
+
+func TestQueue_aLockThatIsRenewedKeepsItsWaiters(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	r := newRoom(t, connect(t, s.Addr()))
+	unlock := r.hold(newClient(t, s.Addr(), locker.WithTTL(600*time.Millisecond)))
+	all := r.joinAll(t.Context(), 5, newClients(t, s.Addr(), 2)...)
+	renewed := time.Now().Add(1500 * time.Millisecond)
+	eventually(t, "it has been renewed more than once", func() bool { return time.Now().After(renewed) })
+	assert.NotEqual(t, byte('>'), r.owner()[0], "it is still held")
+	unlock()
+	wantServed(t, all)
+	r.wantOrder(upTo(5)...)
+	r.wantEmpty()
+}
+
+// As it would be if nobody had looked for the 60 s that it lasts, and as eviction would have it.
+func TestQueue_isMadeAnewWithItsOrderWhenItIsLost(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(t *testing.T, r *room){
+		"deleted": func(t *testing.T, r *room) { require.NoError(t, r.direct.Del(t.Context(), r.queueKey()).Err()) },
+		"expired": func(t *testing.T, r *room) {
+			require.NoError(t, r.direct.PExpire(t.Context(), r.queueKey(), time.Millisecond).Err())
+			eventually(t, "it has expired", func() bool { return r.direct.PTTL(t.Context(), r.queueKey()).Val() != time.Millisecond })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := testserver.Redis(t)
+			r := newRoom(t, connect(t, s.Addr()))
+			unlock := r.hold(newClient(t, s.Addr()))
+			all := r.joinAll(t.Context(), 12, newClients(t, s.Addr(), 3)...)
+			r.listening(3)
+			lose(t, r)
+			eventually(t, "everyone is back", func() bool { return r.length() == 12 })
+			r.listening(3)
+			unlock()
+			wantServed(t, all)
+			r.wantOrder(upTo(12)...)
+			r.wantEmpty()
+		})
+	}
+}
+
+func TestQueue_theLocksHashAloneIsLost(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	r := newRoom(t, connect(t, s.Addr()))
+	m := newClient(t, s.Addr()).Mutex(r.name)
+	require.NoError(t, m.Lock(t.Context()))
+	all := r.joinAll(t.Context(), 6, newClients(t, s.Addr(), 2)...)
+	r.listening(2)
+	require.NoError(t, r.direct.Del(t.Context(), keyOf(r.name)).Err())
+	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+	wantServed(t, all)
+	r.wantOrder(upTo(6)...)
+	r.wantEmpty()
+}
+
+// Counts of one client's waiters, and of the server's commands: never times.
+func TestQueue_idleWaitersCostOneLookASecond(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	r := newRoom(t, connect(t, s.Addr()))
+	unlock := r.hold(newClient(t, s.Addr()))
+	all := r.joinAll(t.Context(), 100, newClients(t, s.Addr(), 1)...)
+	r.listening(1)
+	start := time.Now()
+	resetStats(t, r.direct)
+	time.Sleep(3 * time.Second)
+	scripts := scriptsRun(t, r.direct)
+	assert.LessOrEqual(t, scripts, int(time.Since(start)/time.Second)+1)
+	assert.Positive(t, scripts, "somebody looks")
+	unlock()
+	wantServed(t, all)
+	r.wantOrder(upTo(100)...)
+	r.wantEmpty()
+}
+
+func TestQueue_aHandOverCostsTheSameHoweverManyWait(t *testing.T) {
+	t.Parallel()
+	costs := map[int]float64{}
+	for _, n := range []int{8, 200} {
+		s := testserver.Redis(t)
+		r := newRoom(t, connect(t, s.Addr()))
+		unlock := r.hold(newClient(t, s.Addr()))
+		all := r.joinAll(t.Context(), n, newClients(t, s.Addr(), 4)...)
+		r.listening(4)
+		resetStats(t, r.direct)
+		unlock()
+		wantServed(t, all)
+		sum := 0
+		for name, calls := range commandCalls(t, r.direct) {
+			if !slices.Contains([]string{"incr", "decr", "getset", "info", "config|resetstat", "evalsha", "eval"}, name) {
+				sum += calls
+			}
+		}
+		costs[n] = float64(sum) / float64(n)
+		assert.InDelta(t, 2*n+1, scriptsRun(t, r.direct), 4+float64(n)/10, "a claim and a release each")
+	}
+	t.Logf("commands in scripts, a hand-over: %.1f of 8, %.1f of 200", costs[8], costs[200])
+	assert.InEpsilon(t, costs[8], costs[200], 0.25)
+}
+
+func TestQueue_twoHundredLocksAreHeardOnOneConnection(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	s := testserver.Redis(t)
+	direct := connect(t, s.Addr())
+	holder, c := newClient(t, s.Addr()), newClient(t, s.Addr())
+	var all []<-chan error
+	var unlocks []func()
+	for i := range n {
+		r := newRoom(t, direct)
+		r.name = "shared" + strconv.Itoa(i)
+		unlocks = append(unlocks, r.hold(holder))
+		m := c.Mutex(r.name)
+		all = append(all, async(func() error { return m.Lock(t.Context()) }))
+	}
+	eventually(t, "all are listened to", func() bool {
+		return len(direct.PubSubChannels(t.Context(), "*").Val()) == n
+	})
+	list, err := direct.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+	require.NoError(t, err)
+	assert.Equal(t, 1, strings.Count(list, "id="), "%s", list)
+	for _, unlock := range unlocks {
+		unlock()
+	}
+	wantServed(t, all)
+}

@@ -1,0 +1,155 @@
+package redis_test
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// What the package's documentation says that a user needs beside rights.
+var (
+	queueRights      = []string{"zadd", "zcard", "zpopmin", "zrange", "zrem", "zscore"}
+	channelRights    = []string{"pubsub", "publish", "subscribe", "unsubscribe", "ping"}
+	clusterRights    = []string{"cluster|slots", "asking"}
+	shardedRights    = []string{"pubsub", "spublish", "ssubscribe", "sunsubscribe", "ping"}
+	sentinelCommands = []string{"sentinel|get-master-addr-by-name", "sentinel|sentinels", "subscribe", "ping"}
+)
+
+// waitsAndGets has a Mutex wait for another, and fails unless it is served.
+func waitsAndGets(t *testing.T, a, b *locker.Mutex) {
+	t.Helper()
+	ctx := withTimeout(t, time.Minute)
+	require.NoError(t, a.Lock(ctx))
+	done := async(func() error { return b.Lock(ctx) })
+	time.Sleep(50 * time.Millisecond)
+	require.ErrorIs(t, b.TryLock(ctx), locker.ErrHeld)
+	require.NoError(t, a.Unlock(ctx))
+	require.NoError(t, awaitLong(t, done))
+	require.NoError(t, b.Extend(ctx))
+	require.NoError(t, b.Unlock(ctx))
+}
+
+func TestACL_waiting(t *testing.T) {
+	all := slices.Concat(rights, queueRights, channelRights)
+	users := []string{
+		userWith("all", all) + " &{locker:*",
+		userWith("no-channels", slices.Concat(rights, queueRights)) + " resetchannels",
+		userWith("no-queue", rights) + " resetchannels",
+	}
+	for _, r := range slices.Concat(queueRights, channelRights) {
+		users = append(users, userWith("no-"+r, slices.DeleteFunc(slices.Clone(all), func(x string) bool { return x == r }))+" &{locker:*")
+	}
+	s := testserver.Redis(t, testserver.RedisConfig(users...))
+	for _, line := range users {
+		user := strings.Fields(line)[1]
+		t.Run(user, func(t *testing.T) {
+			ctx := t.Context()
+			c := openURL(t, "redis://"+user+":"+secret+"@"+s.Addr()+"?renew=false")
+			a, b := c.Mutex("x"+user), c.Mutex("x"+user)
+			if user != "no-queue" && user != "no-zadd" {
+				waitsAndGets(t, a, b)
+				return
+			}
+			require.NoError(t, a.Lock(ctx))
+			require.ErrorIs(t, b.TryLock(ctx), locker.ErrHeld)
+			wantNoPerm(t, b.Lock(ctx))
+			require.NoError(t, a.Unlock(ctx))
+			require.NoError(t, b.Lock(ctx), "who need not wait")
+		})
+	}
+}
+
+func TestACL_cluster(t *testing.T) {
+	c := testserver.Cluster(t, testserver.RedisConfig("user default off", "user admin on >"+secret+" ~* &* +@all",
+		userWith("app", slices.Concat(rights, queueRights, shardedRights, clusterRights, []string{"wait"}))+" &{locker:*"))
+	for _, more := range []string{"", "&replicas=1"} {
+		addr := strings.Join(c.Addrs(), ",") + "?cluster=true&renew=false" + more
+		a := openURL(t, "redis://app:"+secret+"@"+addr).Mutex("x")
+		b := openURL(t, "redis://app:"+secret+"@"+addr).Mutex("x")
+		waitsAndGets(t, a, b)
+		require.NoError(t, a.Lock(t.Context()))
+		move := c.StartMove(keyOf("x"), c.OtherPrimary(keyOf("x")))
+		move.MoveKeys()
+		require.NoError(t, a.Extend(t.Context()), "by ASK")
+		move.Finish()
+		require.NoError(t, a.Unlock(t.Context()))
+		waitsAndGets(t, a, b)
+		ears := 0
+		for _, s := range c.Servers() {
+			channels, err := connect(t, s.Addr(), as("admin")).PubSubShardChannels(t.Context(), "*").Result()
+			require.NoError(t, err)
+			ears += len(channels)
+		}
+		assert.Positive(t, ears, "they listen")
+		wantOwnError(t, openURL(t, "redis://app:wrong-"+secret+"@"+addr).Mutex("x").Lock(t.Context()), "WRONGPASS")
+	}
+}
+
+func TestACL_sentinel(t *testing.T) {
+	g := testserver.Sentinel(t,
+		testserver.RedisConfig("user default off", userWith("app", slices.Concat(rights, queueRights, channelRights, []string{"select"}))+" &{locker:*"),
+		testserver.SentinelConfig("user default off", "user watcher on >hidden-"+secret+" &* +"+strings.Join(sentinelCommands, " +")))
+	addr := strings.Join(g.Addrs(), ",") + "/2?renew=false&master_name=" + g.MasterName()
+	watcher := "&sentinel_username=watcher&sentinel_password=hidden-" + secret
+	a := openURL(t, "redis://app:"+secret+"@"+addr+watcher).Mutex("x")
+	b := openURL(t, "redis://app:"+secret+"@"+addr+watcher).Mutex("x")
+	waitsAndGets(t, a, b)
+	old := g.Primary()
+	old.Kill()
+	g.WaitFailover(old)
+	waitsAndGets(t, a, b)
+	for _, wrong := range []string{
+		"app:" + secret + "@" + addr, "app:" + secret + "@" + addr + watcher + "-wrong", "app:wrong-" + secret + "@" + addr + watcher,
+	} {
+		err := openURL(t, "redis://"+wrong).Mutex("x").Lock(t.Context())
+		require.Error(t, err)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		assert.NotContains(t, err.Error(), secret)
+	}
+}
+
+// TLS, with certificates on both sides, of servers that are found through others.
+func TestTLS_severalServers(t *testing.T) {
+	for name, c := range map[string]struct {
+		start func() (servers []*testserver.RedisServer, hosts []string, query string)
+	}{
+		"Sentinel": {func() ([]*testserver.RedisServer, []string, string) {
+			g := testserver.Sentinel(t, testserver.RedisTLS())
+			return g.Servers(), g.Addrs(), "master_name=" + g.MasterName()
+		}},
+		"Cluster": {func() ([]*testserver.RedisServer, []string, string) {
+			c := testserver.Cluster(t, testserver.RedisTLS())
+			return c.Servers(), c.Addrs(), "cluster=true"
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers, hosts, query := c.start()
+			s := servers[0]
+			base := "rediss://" + strings.Join(hosts, ",") + "?renew=false&" + query
+			ca := "&tls_ca=" + url.QueryEscape(s.CAFile)
+			cert := "&tls_cert=" + url.QueryEscape(s.CertFile) + "&tls_key=" + url.QueryEscape(s.KeyFile)
+			for _, serverName := range []string{"", "&tls_server_name=localhost"} {
+				a, b := openURL(t, base+ca+cert+serverName).Mutex("x"), openURL(t, base+ca+cert+serverName).Mutex("x")
+				waitsAndGets(t, a, b)
+			}
+			for what, u := range map[string]string{
+				"no certificate":  base + ca,
+				"wrong name":      base + ca + cert + "&tls_server_name=elsewhere.example",
+				"wrong authority": base + cert,
+				"no TLS":          "redis://" + strings.Join(hosts, ",") + "?" + query,
+			} {
+				err := openURL(t, u+"&ttl=2s").Mutex("x").Lock(t.Context())
+				require.Error(t, err, what)
+				require.NotErrorIs(t, err, locker.ErrHeld, what)
+			}
+		})
+	}
+}

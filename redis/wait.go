@@ -1,0 +1,95 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/redisscript"
+)
+
+// DriverOption is an option of [NewDriver]: what concerns Redis alone.
+type DriverOption func(*runner) error
+
+// WaitReplicas has every take and extension acknowledged by n replicas of the server, or of the node that
+// the name is on, within timeout, with the WAIT command. With fewer acknowledgements Lock fails, and
+// what it took is released; Extend fails, and the old deadline stands. The request carries WAIT with it, and
+// costs no other round trip, but as much time as the replicas need, and as much as timeout if there are too
+// few. The timeout, of whole milliseconds, has to be shorter than the client's ReadTimeout.
+//
+// It narrows what a failover can lose, and does not close it: see the package's documentation. It is
+// for a Client or a ClusterClient, and ErrUnsupported with any other.
+func WaitReplicas(n int, timeout time.Duration) DriverOption {
+	return func(r *runner) error {
+		var read time.Duration
+		switch rdb := r.rdb.(type) {
+		case *goredis.Client:
+			read = rdb.Options().ReadTimeout
+		case *goredis.ClusterClient:
+			read = rdb.Options().ReadTimeout
+		default:
+			return fmt.Errorf("%w: WaitReplicas with a %T: it has to be a Client or a ClusterClient", locker.ErrUnsupported, rdb)
+		}
+		switch {
+		case n < 1:
+			return fmt.Errorf("WaitReplicas for %d replicas: must be at least 1", n)
+		case timeout <= 0 || timeout%time.Millisecond != 0:
+			return fmt.Errorf("WaitReplicas for %v: must be whole milliseconds, and above 0", timeout)
+		case read > 0 && timeout >= read:
+			return fmt.Errorf("WaitReplicas, or replica_timeout, of %v: must be shorter than the client's ReadTimeout, %v", timeout, read)
+		}
+		r.replicas = redisscript.Replicas{N: n, Timeout: timeout}
+		return nil
+	}
+}
+
+// awaited says whether replicas have to acknowledge what s does.
+func (r *runner) awaited(s *redisscript.Script) bool { return s.Grants && r.replicas.N > 0 }
+
+// sendAndWait sends requests in a pipeline to one server, and one WAIT behind them, on the same connection.
+// Asking is for a node that is about to get the slot of the one request.
+func (r *runner) sendAndWait(ctx context.Context, server pipelined, asking bool, requests []request) []result {
+	timeout := &waitTimeout{ctx: ctx, timeout: r.replicas.Timeout}
+	wait := goredis.NewIntCmd(ctx, "wait", r.replicas.N, timeout)
+	if asking {
+		script := requests[0]
+		requests = []request{func(to processor) *goredis.Cmd {
+			_ = to.Process(ctx, goredis.NewCmd(ctx, "asking"))
+			return script(to)
+		}}
+	}
+	results := sendAll(ctx, server, requests, wait)
+	acknowledged, err := wait.Result()
+	asked := redisscript.Replicas{N: r.replicas.N, Timeout: timeout.sent}
+	for i := range results {
+		if res := &results[i]; res.Err == nil {
+			if res.Err = err; err == nil {
+				res.Err = asked.Check(res.Value, acknowledged)
+			}
+			res.ran = res.Err != nil
+		}
+	}
+	return results
+}
+
+// waitTimeout is the argument of a WAIT: in milliseconds, and what is left of ctx when it is written.
+type waitTimeout struct {
+	ctx     context.Context
+	timeout time.Duration
+	sent    time.Duration
+}
+
+// MarshalBinary is called by go-redis each time that it writes the argument. A quarter of what is left is for
+// the answer to come back. WAIT 0 would be for ever.
+func (w *waitTimeout) MarshalBinary() ([]byte, error) {
+	w.sent = w.timeout
+	if deadline, ok := w.ctx.Deadline(); ok {
+		w.sent = min(w.sent, time.Until(deadline)*3/4)
+	}
+	w.sent = max(w.sent.Truncate(time.Millisecond), time.Millisecond)
+	return strconv.AppendInt(nil, w.sent.Milliseconds(), 10), nil
+}

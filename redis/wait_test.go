@@ -1,0 +1,373 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/redis"
+)
+
+// replicated is a primary, and n replicas of it.
+func replicated(t testing.TB, n int) (primary *testserver.RedisServer, replicas []*testserver.RedisServer) {
+	t.Helper()
+	primary = testserver.Redis(t)
+	for range n {
+		replicas = append(replicas, testserver.Redis(t, testserver.RedisReplicaOf(primary)))
+	}
+	return primary, replicas
+}
+
+// waiting makes a Client whose grants are acknowledged by n replicas.
+func waiting(t testing.TB, rdb goredis.UniversalClient, n int, timeout time.Duration, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	d, err := redis.NewDriver(rdb, redis.WaitReplicas(n, timeout))
+	require.NoError(t, err)
+	c, err := locker.New(d, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestWaitReplicas_badInputIsNamed(t *testing.T) {
+	rdb := goredis.NewClient(&goredis.Options{ReadTimeout: 2 * time.Second})
+	defer func() { _ = rdb.Close() }()
+	for _, c := range []struct {
+		n       int
+		timeout time.Duration
+		want    string
+	}{
+		{0, time.Second, "0 replicas"},
+		{-1, time.Second, "-1 replicas"},
+		{1, 0, "for 0s"},
+		{1, -time.Second, "for -1s"},
+		{1, 1500 * time.Microsecond, "whole milliseconds"},
+		{1, 2 * time.Second, "ReadTimeout, 2s"},
+	} {
+		d, err := redis.NewDriver(rdb, redis.WaitReplicas(c.n, c.timeout))
+		require.ErrorContains(t, err, c.want)
+		assert.Nil(t, d)
+	}
+	ring := goredis.NewRing(&goredis.RingOptions{Addrs: map[string]string{"one": "localhost:1"}})
+	defer func() { _ = ring.Close() }()
+	for _, rdb := range []goredis.UniversalClient{ring, wrapped{rdb}} {
+		_, err := redis.NewDriver(rdb, redis.WaitReplicas(1, time.Second))
+		require.ErrorIs(t, err, locker.ErrUnsupported)
+	}
+}
+
+func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
+	primary, _ := replicated(t, 2)
+	ctx := t.Context()
+	admin := connect(t, primary.Addr())
+	var sent trips
+	rdb := connect(t, primary.Addr())
+	rdb.AddHook(&sent)
+	loadScripts(t, admin)
+	c := waiting(t, rdb, 2, time.Second, locker.WithoutRenewal())
+	m, other := c.Mutex("x"), c.Mutex("x")
+	for _, step := range []struct {
+		name  string
+		do    func() error
+		want  error
+		waits int
+	}{
+		{"Lock", func() error { return m.Lock(ctx) }, nil, 1},
+		{"TryLock of a held lock", func() error { return other.TryLock(ctx) }, locker.ErrHeld, 1},
+		{"Extend", func() error { return m.Extend(ctx) }, nil, 1},
+		{"Unlock", func() error { return m.Unlock(ctx) }, nil, 0},
+	} {
+		resetStats(t, admin)
+		before := sent.commands.Load() + sent.pipelines.Load()
+		require.ErrorIs(t, step.do(), step.want, step.name)
+		calls := commandCalls(t, admin)
+		assert.Equal(t, 1, calls["evalsha"], step.name)
+		assert.Equal(t, step.waits, calls["wait"], step.name)
+		assert.EqualValues(t, 1, sent.commands.Load()+sent.pipelines.Load()-before, "%s: round trips", step.name)
+	}
+	d, err := redis.NewDriver(rdb, redis.WaitReplicas(2, time.Second))
+	require.NoError(t, err)
+	leases := make([]locker.Lease, 20)
+	for i := range leases {
+		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
+	}
+	resetStats(t, admin)
+	for _, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
+		require.NoError(t, err)
+	}
+	assert.Equal(t, 1, commandCalls(t, admin)["wait"], "one for all that is extended together")
+	lease, err := d.Propose(ctx, locker.Request{Name: "proposed", TTL: time.Minute}, 7)
+	require.NoError(t, err)
+	resetStats(t, admin)
+	require.NoError(t, lease.Raise(ctx, 8))
+	assert.Equal(t, 1, commandCalls(t, admin)["wait"], "of a raise")
+}
+
+func TestWaitReplicas_aTakeThatTooFewAcknowledgeFailsAndIsReleased(t *testing.T) {
+	primary, replicas := replicated(t, 2)
+	replicas[1].Detach()
+	admin := connect(t, primary.Addr())
+	for name, kind := range clients {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			rdb := connect(t, primary.Addr(), kind)
+			require.NoError(t, waiting(t, rdb, 1, time.Second).Mutex("y").Lock(ctx), "one is enough")
+
+			m := waiting(t, rdb, 2, 50*time.Millisecond).Mutex("x")
+			for _, lock := range []func(context.Context) error{m.Lock, m.TryLock} {
+				err := lock(ctx)
+				require.ErrorContains(t, err, "1 of 2 replicas have acknowledged within 50ms")
+				require.NotErrorIs(t, err, locker.ErrHeld)
+				assert.Zero(t, m.FencingToken())
+				within(t, 5*time.Second, "what it took is released, long before the TTL is over", func() bool {
+					return !isHeldAt(t, admin, keyOf("x"))
+				})
+			}
+			require.NoError(t, clientOf(t, rdb).Mutex("x").TryLock(ctx), "others take it")
+		})
+		require.NoError(t, admin.FlushAll(t.Context()).Err())
+	}
+}
+
+func TestWaitReplicas_anExtendThatTooFewAcknowledgeFailsAndTheOldDeadlineStands(t *testing.T) {
+	primary, replicas := replicated(t, 1)
+	ctx := t.Context()
+	rdb := connect(t, primary.Addr())
+	d, err := redis.NewDriver(rdb, redis.WaitReplicas(1, 50*time.Millisecond))
+	require.NoError(t, err)
+	c, err := locker.New(d, locker.WithTTL(time.Minute), locker.WithoutRenewal())
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, c.Close()) }()
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(ctx))
+	batch := []locker.Lease{take(t, d, "1", time.Minute), take(t, d, "2", time.Minute)}
+	proposed, err := d.Propose(ctx, locker.Request{Name: "proposed", TTL: time.Minute}, 7)
+	require.NoError(t, err)
+
+	replicas[0].Detach()
+	token, deadline, validity := m.FencingToken(), m.Deadline(), batch[0].Validity()
+	err = m.Extend(ctx)
+	require.ErrorContains(t, err, "0 of 1 replicas have acknowledged within 50ms")
+	require.NotErrorIs(t, err, locker.ErrLost)
+	assert.Equal(t, deadline, m.Deadline())
+	assert.Equal(t, token, m.FencingToken(), "it is held")
+	for _, err := range d.ExtendAll(ctx, batch, time.Minute) {
+		require.ErrorContains(t, err, "0 of 1 replicas")
+	}
+	assert.LessOrEqual(t, batch[0].Validity(), validity)
+	require.ErrorContains(t, proposed.Raise(ctx, 8), "0 of 1 replicas")
+	assert.EqualValues(t, 7, proposed.Token())
+
+	replicas[0].Reattach()
+	replicas[0].WaitSynced(primary)
+	eventually(t, "it is extended when the replica is back", func() bool { return m.Extend(ctx) == nil })
+	assert.True(t, m.Deadline().After(deadline))
+	for i, err := range d.ExtendAll(ctx, batch, 2*time.Minute) {
+		require.NoError(t, err)
+		assert.Greater(t, batch[i].Validity(), time.Minute)
+	}
+	require.NoError(t, proposed.Raise(ctx, 8))
+	require.NoError(t, m.Unlock(ctx))
+}
+
+func TestWaitReplicas_aHoldThatNobodyAcknowledgesAnyMoreIsLostAtItsDeadline(t *testing.T) {
+	primary, replicas := replicated(t, 1)
+	m := waiting(t, connect(t, primary.Addr()), 1, 50*time.Millisecond, locker.WithTTL(600*time.Millisecond)).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	replicas[0].Detach()
+	select {
+	case <-m.Lost():
+	case <-time.After(patient):
+		t.Fatal("it goes on, though no replica knows that it was renewed")
+	}
+	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+}
+
+// The one who waits gets the lock when a replica is back, and not before.
+func TestWaitReplicas_ofAWaiter(t *testing.T) {
+	primary, replicas := replicated(t, 1)
+	ctx := t.Context()
+	rdb := connect(t, primary.Addr())
+	holder := clientOf(t, rdb).Mutex("x")
+	require.NoError(t, holder.Lock(ctx))
+	m := waiting(t, rdb, 1, 50*time.Millisecond, locker.WithTTL(20*time.Second)).Mutex("x")
+	done := async(func() error { return m.Lock(ctx) })
+	eventually(t, "it waits", func() bool { return rdb.ZCard(ctx, keyOf("x")+":queue").Val() == 1 })
+	replicas[0].Detach()
+	resetStats(t, rdb)
+	require.NoError(t, holder.Unlock(ctx))
+	eventually(t, "it was granted, and not acknowledged, more than once", func() bool { return commandCalls(t, rdb)["wait"] > 2 })
+	select {
+	case err := <-done:
+		t.Fatalf("Lock has returned: %v", err)
+	default:
+	}
+	replicas[0].Reattach()
+	require.NoError(t, await(t, done))
+	assert.NotZero(t, m.FencingToken())
+	require.NoError(t, m.Unlock(ctx))
+}
+
+// A reply that is lost has the request sent again, on another connection. There WAIT must not be content
+// with what that connection has written before, which is nothing: Redis counts so from 7.2 on.
+func TestWaitReplicas_whatIsSentTwiceIsAcknowledgedToo(t *testing.T) {
+	for name, start := range map[string]func(testing.TB, ...testserver.RedisOption) *testserver.RedisServer{
+		"Redis": testserver.Redis, "Valkey": testserver.Valkey,
+	} {
+		t.Run(name, func(t *testing.T) {
+			primary := start(t)
+			replica := start(t, testserver.RedisReplicaOf(primary))
+			ctx := t.Context()
+			direct := connect(t, primary.Addr())
+			p := testserver.NewProxy(t, primary.Addr())
+			rdb := connect(t, p.Addr(), heedingCtx)
+			loadScripts(t, direct)
+			d, err := redis.NewDriver(rdb, redis.WaitReplicas(1, 100*time.Millisecond))
+			require.NoError(t, err)
+			_, err = rdb.Pipelined(ctx, func(p goredis.Pipeliner) error { return p.Ping(ctx).Err() })
+			require.NoError(t, err, "sets up a connection")
+			replica.WaitSynced(primary)
+			replica.Stop() // connected still, and silent
+
+			p.DropReplies(true)
+			var lease locker.Lease
+			done := async(func() error {
+				lease, err = d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+				return err
+			})
+			eventually(t, "the server has granted", func() bool { return isHeldAt(t, direct, "{x}") })
+			p.DropReplies(false)
+			p.ResetConns()
+			require.ErrorContains(t, await(t, done), "0 of 1 replicas")
+			require.NotNil(t, lease, "for the core to release")
+
+			// And a raise to the token that it has already.
+			replica.Continue()
+			require.NoError(t, lease.Release(ctx))
+			proposed, err := d.Propose(ctx, locker.Request{Name: "y", TTL: time.Minute}, 7)
+			require.NoError(t, err)
+			replica.WaitSynced(primary)
+			replica.Stop()
+			require.ErrorContains(t, proposed.Raise(ctx, 8), "0 of 1 replicas")
+			require.ErrorContains(t, proposed.Raise(ctx, 8), "0 of 1 replicas")
+			replica.Continue()
+		})
+	}
+}
+
+func TestWaitReplicas_withoutTheScripts(t *testing.T) {
+	primary, _ := replicated(t, 1)
+	ctx := t.Context()
+	rdb := connect(t, primary.Addr())
+	d, err := redis.NewDriver(rdb, redis.WaitReplicas(1, time.Second))
+	require.NoError(t, err)
+	var leases []locker.Lease
+	for i := range 10 {
+		flushScripts(t, rdb)
+		leases = append(leases, take(t, d, fmt.Sprint(i), time.Minute))
+	}
+	flushScripts(t, rdb)
+	for _, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
+		require.NoError(t, err)
+	}
+	flushScripts(t, rdb)
+	for _, l := range leases {
+		require.NoError(t, l.Extend(ctx, time.Minute))
+		require.NoError(t, l.Release(ctx))
+	}
+}
+
+func TestWaitReplicas_withoutTheRight(t *testing.T) {
+	s := testserver.Redis(t, testserver.RedisConfig(userWith("app", rights)))
+	admin := connect(t, s.Addr())
+	m := waiting(t, connect(t, s.Addr(), as("app")), 1, time.Second).Mutex("x")
+	wantNoPerm(t, m.TryLock(t.Context()))
+	eventually(t, "what was taken is released", func() bool { return !isHeldAt(t, admin, keyOf("x")) })
+}
+
+func TestWaitReplicas_endsWithCtx(t *testing.T) {
+	primary, replicas := replicated(t, 1)
+	replicas[0].Detach()
+	admin := connect(t, primary.Addr())
+	loadScripts(t, admin)
+	for name, kind := range clients {
+		t.Run(name, func(t *testing.T) {
+			m := waiting(t, connect(t, primary.Addr(), kind), 1, time.Second).Mutex("x")
+			start := time.Now()
+			require.Error(t, m.Lock(withTimeout(t, 200*time.Millisecond)))
+			assert.Less(t, time.Since(start), 2*time.Second)
+			within(t, 3*time.Second, "what it took is released", func() bool { return !isHeldAt(t, admin, keyOf("x")) })
+		})
+	}
+}
+
+func TestWaitReplicas_byURL(t *testing.T) {
+	primary, replicas := replicated(t, 1)
+	c := openURL(t, primary.URL()+"?replicas=1&replica_timeout=50ms")
+	require.NoError(t, c.Mutex("x").Lock(t.Context()))
+	replicas[0].Detach()
+	require.ErrorContains(t, c.Mutex("y").TryLock(t.Context()), "0 of 1 replicas have acknowledged within 50ms")
+	for query, want := range map[string]string{
+		"replicas=0": "replicas", "replica_timeout=1s": "replicas", "replicas=1&replica_timeout=0s": "replica_timeout",
+		"replicas=1&replica_timeout=5s": "ReadTimeout, 5s", "replicas=1&replica_timeout=1s&read_timeout=1s": "ReadTimeout, 1s",
+	} {
+		_, err := locker.Open(t.Context(), primary.URL()+"?"+query)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// What WAIT does not close. One replica has acknowledged the take, and the other one, which knows nothing of it,
+// is made the primary. The lock is lost: a second owner takes it while the first believes that it holds it.
+// What is left of the promise is the order of the tokens, by which a resource refuses the first.
+func TestWaitReplicas_doesNotSaveTheLockIfAnotherReplicaIsPromoted(t *testing.T) {
+	primary, replicas := replicated(t, 2)
+	ctx := t.Context()
+	informed, ignorant := replicas[0], replicas[1]
+	ignorant.Detach()
+
+	first := waiting(t, connect(t, primary.Addr()), 1, time.Second, locker.WithTTL(time.Minute)).Mutex("x")
+	require.NoError(t, first.Lock(ctx), "one replica has acknowledged")
+	assert.True(t, isHeldAt(t, connect(t, informed.Addr()), keyOf("x")))
+	assert.False(t, isHeldAt(t, connect(t, ignorant.Addr()), keyOf("x")))
+
+	primary.Kill()
+	ignorant.Promote()
+	second := clientOf(t, connect(t, ignorant.Addr())).Mutex("x")
+	require.NoError(t, second.TryLock(ctx), "the new primary knows of no holder")
+
+	assert.NotZero(t, first.FencingToken(), "the first believes that it holds the lock")
+	select {
+	case <-first.Lost():
+		t.Error("nobody can have told the first")
+	default:
+	}
+	assert.Greater(t, second.FencingToken(), first.FencingToken())
+	require.NotErrorIs(t, first.Extend(withTimeout(t, time.Second)), locker.ErrLost, "its server is dead, and says nothing")
+	primary.Restart() // for Close, which would go on trying to release
+}
+
+// And what it does save: any replica that has acknowledged.
+func TestWaitReplicas_savesTheLockIfAReplicaThatHasAcknowledgedIsPromoted(t *testing.T) {
+	primary, replicas := replicated(t, 2)
+	ctx := t.Context()
+	d, err := redis.NewDriver(connect(t, primary.Addr()), redis.WaitReplicas(2, time.Second))
+	require.NoError(t, err)
+	first := take(t, d, "x", time.Minute)
+	primary.Kill()
+	for _, s := range replicas {
+		s.Promote()
+		rdb := connect(t, s.Addr())
+		_, err := driverOf(t, rdb).Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+		require.ErrorIs(t, err, locker.ErrHeld)
+		token, err := rdb.HGet(ctx, "{x}", "token").Uint64()
+		require.NoError(t, err)
+		assert.Equal(t, first.Token(), token)
+	}
+}

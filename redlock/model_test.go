@@ -1,0 +1,79 @@
+package redlock
+
+// register is one lock on one node, as the Lua scripts of internal/redisscript keep it; see
+// TestRegister_isWhatRedisDoes. Times are in nanoseconds on the node's own clock.
+type register struct {
+	owner  uint64 // 0: nobody
+	last   uint64 // accepted, and so the token of the lock while there is one
+	lapsed uint64
+	until  int64 // when the lock lapses
+	known  bool  // false: nothing, or everything forgotten
+
+	rules rules
+}
+
+// rules are relaxations of what a node does; the zero value is the right rule.
+type rules struct {
+	acceptWithoutLock bool // a denied take leaves its token behind
+	raiseUnchecked    bool // a raise does not ask whose the lock is
+}
+
+// left says whether there is a lock that has not lapsed.
+func (r *register) left(now int64) bool { return r.owner != 0 && r.until > now }
+
+// take returns the token if the lock is granted to owner.
+func (r *register) take(now int64, owner uint64, ttl int64, token uint64) (granted bool, accepted uint64) {
+	if r.left(now) {
+		if r.owner == owner {
+			r.until = now + ttl
+			return true, r.last // sent twice
+		}
+		if r.rules.acceptWithoutLock && token > r.last {
+			r.last = token
+			return false, token
+		}
+		return false, 0
+	}
+	switch {
+	case !r.known:
+		r.lapsed = token - 1
+	case r.owner != 0:
+		r.lapsed = r.last
+	}
+	if r.known && token <= r.last {
+		token = r.last + 1
+	}
+	r.known, r.owner, r.last, r.until = true, owner, token, now+ttl
+	return true, token
+}
+
+func (r *register) extend(now int64, owner uint64, ttl int64) bool {
+	if !r.left(now) || r.owner != owner {
+		return false
+	}
+	r.until = now + ttl
+	return true
+}
+
+func (r *register) raise(now int64, owner uint64, token uint64) bool {
+	ours := r.left(now) && r.owner == owner
+	if !ours && !r.rules.raiseUnchecked || token < r.last {
+		return false
+	}
+	r.known, r.last = true, token
+	return true
+}
+
+func (r *register) release(now int64, owner uint64, token uint64, again bool) bool {
+	if r.owner == owner && owner != 0 {
+		if !r.left(now) {
+			return false
+		}
+		r.owner = 0
+		return true
+	}
+	return again && token > 0 && r.known && r.lapsed < token && (token < r.last || token == r.last && r.owner == 0)
+}
+
+// forget is what a restart without data does.
+func (r *register) forget() { *r = register{rules: r.rules} }

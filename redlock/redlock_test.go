@@ -1,0 +1,626 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/memory"
+)
+
+const ttl = 10 * time.Second // and so 500 ms for a node
+
+func request(name string) locker.Request { return locker.Request{Name: name, TTL: ttl} }
+
+// bubble runs f on a Driver over n fakes, in virtual time, and wants nothing left when the Driver is closed.
+func bubble(t *testing.T, n int, f func(t *testing.T, d *Driver, nodes []*fakeNode)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		d, nodes := newFakeDriver(t, n)
+		f(t, d, nodes)
+		for _, node := range nodes {
+			node.resume()
+		}
+		require.NoError(t, d.Close())
+		for _, node := range nodes {
+			assert.True(t, node.closed.Load())
+		}
+	})
+}
+
+func holders(nodes []*fakeNode) int {
+	n := 0
+	for _, node := range nodes {
+		if node.held() {
+			n++
+		}
+	}
+	return n
+}
+
+func TestNewDriver_refuses(t *testing.T) {
+	_, nodes := newFakes(4)
+	same, _ := newFakes(2)
+	same[0].addr, same[1].addr = "H:1", "h:1"
+	nameless, _ := newFakes(3)
+	for _, f := range nameless {
+		f.addr = ""
+	}
+	for _, c := range []struct {
+		nodes []locker.Driver
+		opts  []DriverOption
+		want  string
+	}{
+		{nil, nil, "at least 3"},
+		{nodes[:2], nil, "at least 3 nodes, and got 2"},
+		{[]locker.Driver{nodes[0], nil, nodes[1]}, nil, "node 2 is nil"},
+		{[]locker.Driver{nodes[0], nodes[1], nodes[0]}, nil, "nodes 1 and 3 are the same"},
+		{[]locker.Driver{nodes[0], same[0], same[1]}, nil, "nodes 2 and 3 are the same, h:1"},
+		{[]locker.Driver{nameless[0], nameless[1], nameless[0]}, nil, "nodes 1 and 3 are the same"},
+		{[]locker.Driver{nodes[0], memory.NewDriver(), nodes[1]}, nil, "node 2, a *memory.Driver"},
+		{nodes, []DriverOption{NodeTimeout(0)}, "above 0"},
+		{nodes, []DriverOption{nil}, "nil DriverOption"},
+	} {
+		_, err := NewDriver(c.nodes, c.opts...)
+		require.ErrorContains(t, err, c.want)
+		var e *locker.Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, "new", e.Op)
+		_, err = New(c.nodes)
+		assert.Equal(t, c.opts == nil, err != nil)
+	}
+	_, err := NewDriver([]locker.Driver{nodes[0], memory.NewDriver(), nodes[1]})
+	require.ErrorIs(t, err, locker.ErrUnsupported)
+	for _, good := range [][]locker.Driver{nodes[:3], nodes, {nameless[0], nameless[1], nameless[2]}} {
+		_, err := NewDriver(good)
+		require.NoError(t, err)
+	}
+}
+
+func TestCheckTTL(t *testing.T) {
+	for _, c := range []struct {
+		timeout, ttl time.Duration
+		want         []string // in the error; none: it is honoured
+	}{
+		{0, 30 * time.Second, nil},
+		{0, 10 * time.Millisecond, nil},
+		{0, 7 * time.Millisecond, nil},
+		{0, 5 * time.Millisecond, []string{"at least 7ms"}},
+		{500 * time.Millisecond, 30 * time.Second, nil},
+		{500 * time.Millisecond, 2045 * time.Millisecond, nil},
+		{500 * time.Millisecond, 2040 * time.Millisecond, []string{"2 × 500ms", "TTL 2.04s", "leaves 1.0176s", "at least 2.046s", "below 498.8ms"}},
+		{time.Second, time.Second, []string{"leaves -1.012s", "at least 4.087s"}},
+	} {
+		d, _ := newFakeDriver(t, 3)
+		d.timeout = c.timeout
+		err := d.CheckTTL(c.ttl)
+		if c.want == nil {
+			require.NoError(t, err, "%v of %v", c.timeout, c.ttl)
+			continue
+		}
+		require.ErrorIs(t, err, locker.ErrUnsupported)
+		for _, want := range c.want {
+			require.ErrorContains(t, err, want)
+		}
+	}
+	_, nodes := newFakes(3)
+	d, err := NewDriver(nodes, NodeTimeout(time.Second))
+	require.NoError(t, err)
+	_, err = locker.New(d, locker.WithTTL(3*time.Second))
+	require.ErrorIs(t, err, locker.ErrUnsupported, "a Client refuses it")
+	require.ErrorContains(t, err, "2 × 1s")
+}
+
+// What CheckTTL advises it accepts.
+func TestCheckTTL_advice(t *testing.T) {
+	for timeout := time.Millisecond; timeout < time.Minute; timeout = timeout*3/2 + 17*time.Microsecond {
+		d, _ := newFakeDriver(t, 3, NodeTimeout(timeout))
+		err := d.CheckTTL(timeout)
+		require.Error(t, err)
+		longer := ((2*timeout+2*time.Millisecond)*100/49 + time.Millisecond).Round(time.Millisecond)
+		require.ErrorContains(t, err, fmt.Sprintf("at least %v", longer))
+		require.NoError(t, d.CheckTTL(longer))
+	}
+}
+
+func TestAcquire_isDecidedByAMajority(t *testing.T) {
+	bubble(t, 5, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		nodes[0].set(func(n *fakeNode) { n.silent = true })
+		nodes[1].set(func(n *fakeNode) { n.err = errAway })
+		start := time.Now()
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		require.NoError(t, l.Release(t.Context()))
+		assert.Zero(t, time.Since(start), "nothing is waited for")
+		assert.Zero(t, holders(nodes))
+	})
+}
+
+func TestAcquire_countsTheTTLFromBeforeTheFirstRequest(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		for _, n := range nodes {
+			n.set(func(n *fakeNode) { n.delay = 300 * time.Millisecond })
+		}
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		assert.Equal(t, ttl-300*time.Millisecond, l.Validity())
+		time.Sleep(time.Second)
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		assert.Equal(t, ttl-300*time.Millisecond, l.Validity())
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
+func TestAcquire_withoutAMajorityFailsAsSoonAsThatIsKnown(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		nodes[0].set(func(n *fakeNode) { n.err = errAway })
+		nodes[1].set(func(n *fakeNode) { n.err = errAway })
+		nodes[2].set(func(n *fakeNode) { n.delay = 400 * time.Millisecond })
+		start := time.Now()
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.ErrorIs(t, err, errAway)
+		assert.Zero(t, time.Since(start))
+		require.EqualError(t, err, "no majority of 3 nodes: a:1: connection refused; b:1: connection refused; c:1: has not answered yet")
+		require.NoError(t, l.Release(t.Context()), "the third's answer is waited for")
+		assert.Zero(t, holders(nodes))
+		synctest.Wait()
+		assert.Equal(t, 1, nodes[2].released)
+	})
+}
+
+// One node denies and one is away: whether that is an outage depends on the third.
+func TestAcquire_waitsUntilAnOutageIsToldFromAHolder(t *testing.T) {
+	for _, third := range []string{"silent", "denies", "grants"} {
+		bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+			nodes[0].set(func(n *fakeNode) { n.lapses = true }) // denies
+			nodes[1].set(func(n *fakeNode) { n.err = errAway })
+			nodes[2].set(func(n *fakeNode) {
+				n.delay, n.silent, n.lapses = 100*time.Millisecond, third == "silent", third == "denies"
+			})
+			start := time.Now()
+			l, err := d.Acquire(t.Context(), request("x"))
+			if third == "silent" {
+				require.NotErrorIs(t, err, locker.ErrHeld)
+				require.ErrorIs(t, err, errAway)
+				require.ErrorContains(t, err, "a:1: held; b:1: connection refused; c:1: no answer within 500ms")
+				assert.Equal(t, 500*time.Millisecond, time.Since(start))
+				var e *Error
+				require.ErrorAs(t, l.Release(t.Context()), &e, "the core tries again")
+				nodes[2].resume()
+				time.Sleep(time.Second)
+				require.NoError(t, l.Release(t.Context()))
+				assert.Zero(t, holders(nodes))
+				return
+			}
+			require.ErrorIs(t, err, locker.ErrHeld)
+			require.NotErrorIs(t, err, errAway)
+			if l != nil {
+				require.NoError(t, l.Release(t.Context()))
+			}
+			assert.Zero(t, holders(nodes))
+		})
+	}
+}
+
+func TestAcquire_ofALockThatAllDenyTakesNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		second, err := d.Acquire(t.Context(), request("x"))
+		require.ErrorIs(t, err, locker.ErrHeld)
+		if second != nil {
+			require.NoError(t, second.Release(t.Context()))
+		}
+		require.NoError(t, l.Release(t.Context()))
+		synctest.Wait()
+		for _, n := range nodes {
+			assert.Equal(t, 1, n.released, "what has denied is not released")
+		}
+	})
+}
+
+func TestAcquire_givesUpWithItsContext(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		for _, n := range nodes {
+			n.set(func(n *fakeNode) { n.delay = 400 * time.Millisecond })
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		l, err := d.Acquire(ctx, request("x"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 100*time.Millisecond, time.Since(start))
+		require.NoError(t, l.Release(t.Context()))
+		assert.Zero(t, holders(nodes))
+	})
+}
+
+func TestAcquire_raisesToTheLargestToken(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+		for i, n := range nodes {
+			n.set(func(n *fakeNode) {
+				n.reg, n.delay = register{known: true, last: ahead + uint64(10*i)}, time.Duration(i)*time.Millisecond
+			})
+		}
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		assert.Equal(t, ahead+11, l.Token(), "of the first two that answered")
+		synctest.Wait()
+		assert.Equal(t, []int{1, 0, 0}, []int{nodes[0].raised, nodes[1].raised, nodes[2].raised})
+		time.Sleep(time.Second)
+		// The third has a larger one. It counts for an extension, for who comes next gets a larger one there.
+		nodes[0].set(func(n *fakeNode) { n.err = errAway })
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		nodes[0].set(func(n *fakeNode) { n.err = nil })
+		require.NoError(t, l.Release(t.Context()))
+		next, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		assert.Greater(t, next.Token(), l.Token())
+		require.NoError(t, next.Release(t.Context()))
+	})
+}
+
+func TestAcquire_whoseRaiseFailsTakesNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+		nodes[0].set(func(n *fakeNode) { n.reg = register{known: true, last: ahead}; n.delay = 10 * time.Millisecond })
+		nodes[1].set(func(n *fakeNode) { n.delay = time.Millisecond })
+		nodes[2].set(func(n *fakeNode) { n.err = errAway })
+		go func() {
+			time.Sleep(12 * time.Millisecond) // the raise is under way
+			nodes[1].set(func(n *fakeNode) { n.lapses = true })
+		}()
+		nodes[1].set(func(n *fakeNode) { n.delay = 5 * time.Millisecond })
+		_, err := d.Acquire(t.Context(), request("x"))
+		require.ErrorContains(t, err, "a:1 agreed; b:1: lost; c:1: connection refused")
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		require.NotErrorIs(t, err, locker.ErrLost)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		assert.False(t, nodes[0].held())
+	})
+}
+
+func TestExtend_raisesWhatWasGrantedLate(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+		for _, n := range nodes[:2] {
+			n.set(func(n *fakeNode) { n.reg = register{known: true, last: ahead} })
+		}
+		nodes[2].set(func(n *fakeNode) { n.delay = 700 * time.Millisecond })
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		require.Equal(t, ahead+1, l.Token())
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.True(t, nodes[2].held(), "kept, though late")
+		require.Less(t, nodes[2].reg.last, l.Token())
+		nodes[2].set(func(n *fakeNode) { n.delay = 0 })
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		synctest.Wait()
+		assert.Equal(t, l.Token(), nodes[2].reg.last)
+		assert.Equal(t, []int{1, 1, 1}, []int{nodes[0].extended, nodes[1].extended, nodes[2].extended})
+		require.NoError(t, l.Release(t.Context()))
+		synctest.Wait()
+		assert.Zero(t, holders(nodes))
+	})
+}
+
+func TestExtend_hasOthersJoin(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		nodes[2].set(func(n *fakeNode) { n.err = errAway })
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		nodes[0].set(func(n *fakeNode) { n.reg.forget() })
+		nodes[2].set(func(n *fakeNode) { n.err = nil })
+		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost, "one node of three has it")
+		synctest.Wait()
+		assert.Zero(t, holders(nodes), "and gives it back")
+
+		l, err = d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		synctest.Wait()
+		nodes[0].set(func(n *fakeNode) { n.reg.forget() })
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		synctest.Wait()
+		assert.Equal(t, 3, holders(nodes))
+		assert.Equal(t, l.Token(), nodes[0].reg.last)
+		require.NoError(t, l.Release(t.Context()))
+		synctest.Wait()
+		assert.Zero(t, holders(nodes))
+	})
+}
+
+func TestExtend_ofALapsedLeaseRevivesNothing(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		time.Sleep(ttl)
+		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost)
+		assert.Zero(t, nodes[0].extended)
+		// An extension that is answered too late is none either.
+		l, err = d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		time.Sleep(ttl - 100*time.Millisecond)
+		for _, n := range nodes {
+			n.set(func(n *fakeNode) { n.delay = 50 * time.Millisecond })
+		}
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		time.Sleep(ttl - 60*time.Millisecond)
+		for _, n := range nodes {
+			n.set(func(n *fakeNode) { n.delay = 200 * time.Millisecond })
+		}
+		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost)
+		time.Sleep(time.Second)
+		assert.Zero(t, holders(nodes))
+	})
+}
+
+func TestExtend_withoutAMajorityIsAnOutage(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		synctest.Wait()
+		nodes[0].set(func(n *fakeNode) { n.err = errAway })
+		nodes[1].set(func(n *fakeNode) { n.err = errAway })
+		err = l.Extend(t.Context(), ttl)
+		require.ErrorIs(t, err, errAway)
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		require.NotErrorIs(t, err, locker.ErrLost)
+		require.ErrorAs(t, l.Release(t.Context()), &e)
+		nodes[0].set(func(n *fakeNode) { n.err = nil })
+		require.NoError(t, l.Release(t.Context()), "again, and now a majority has answered")
+		nodes[1].set(func(n *fakeNode) { n.err = nil })
+		time.Sleep(5 * time.Second)
+		assert.Zero(t, holders(nodes), "the last is released in the background")
+	})
+}
+
+func TestExtendAll_isOneRequestToEachNode(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		nodes[1].set(func(n *fakeNode) { n.silent = true })
+		var leases []locker.Lease
+		names := []string{"x", "y", "z"}
+		for range names {
+			// The fakes know one name: three locks in a row, of which two are lost.
+			l, err := d.Acquire(t.Context(), request("x"))
+			require.NoError(t, err)
+			leases = append(leases, l)
+			synctest.Wait()
+			if len(leases) < len(names) {
+				nodes[0].set(func(n *fakeNode) { n.reg.owner = 0 })
+				nodes[2].set(func(n *fakeNode) { n.reg.owner = 0 })
+			}
+		}
+		errs := d.ExtendAll(t.Context(), leases, ttl)
+		require.ErrorIs(t, errs[0], locker.ErrLost)
+		require.ErrorIs(t, errs[1], locker.ErrLost)
+		require.NoError(t, errs[2])
+		synctest.Wait()
+		assert.Equal(t, []int{1, 0, 1}, []int{nodes[0].batched, nodes[1].batched, nodes[2].batched})
+		require.NoError(t, leases[2].Release(t.Context()))
+	})
+}
+
+// A node that hangs, and a client library that ends no request: requests must not pile up.
+func TestNode_thatHangsCollectsFewRequests(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		nodes[0].set(func(n *fakeNode) { n.silent = true })
+		before := runtime.NumGoroutine()
+		for range 200 {
+			l, err := d.Acquire(t.Context(), request("x"))
+			require.NoError(t, err)
+			require.NoError(t, l.Extend(t.Context(), ttl))
+			require.NoError(t, l.Release(t.Context()))
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		assert.Less(t, nodes[0].proposed, 30)
+		assert.Less(t, runtime.NumGoroutine()-before, 30)
+		nodes[0].resume()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Zero(t, holders(nodes), "what it granted when it woke is given back")
+		asked := nodes[0].proposed
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Equal(t, asked+1, nodes[0].proposed, "it is asked again")
+		assert.Equal(t, 3, holders(nodes))
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
+func TestRelease_goesOnInTheBackgroundUntilTheNodeAnswers(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		synctest.Wait()
+		nodes[2].set(func(n *fakeNode) { n.err = errAway })
+		require.NoError(t, l.Release(t.Context()))
+		time.Sleep(3 * time.Second)
+		assert.True(t, nodes[2].held())
+		nodes[2].set(func(n *fakeNode) { n.err = nil })
+		time.Sleep(longPause)
+		assert.False(t, nodes[2].held())
+		synctest.Wait()
+		tries := nodes[2].released
+		time.Sleep(2 * ttl)
+		synctest.Wait()
+		assert.Equal(t, tries, nodes[2].released)
+
+		l, err = d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		synctest.Wait()
+		nodes[2].set(func(n *fakeNode) { n.err = errAway })
+		require.NoError(t, l.Release(t.Context()))
+		time.Sleep(ttl)
+		synctest.Wait()
+		tries = nodes[2].released
+		time.Sleep(ttl)
+		synctest.Wait()
+		assert.Equal(t, tries, nodes[2].released, "the lock has lapsed by then")
+	})
+}
+
+// A release is a success when a majority has confirmed it; the others are not cut off by Close.
+func TestClose_letsReleasesArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, nodes := newFakeDriver(t, 5)
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		synctest.Wait()
+		nodes[3].set(func(n *fakeNode) { n.delay, n.heeds = 200*time.Millisecond, true })
+		nodes[4].set(func(n *fakeNode) { n.delay, n.heeds = time.Hour, true })
+		require.NoError(t, l.Release(t.Context()))
+		start := time.Now()
+		require.NoError(t, d.Close())
+		assert.Equal(t, 500*time.Millisecond, time.Since(start), "and no longer, for one that hangs")
+		assert.Equal(t, 1, holders(nodes))
+	})
+}
+
+func TestDriver_afterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := newFakeDriver(t, 3)
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		require.NoError(t, d.Close())
+		_, err = d.Acquire(t.Context(), request("x"))
+		require.ErrorIs(t, err, locker.ErrClosed)
+		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrClosed)
+		require.ErrorIs(t, l.Release(t.Context()), locker.ErrClosed)
+	})
+}
+
+type ctxKey struct{}
+
+// A request outlives its caller's context, and has its values, for those who trace it.
+func TestCall_hasTheValuesOfItsContextAlone(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		caller, cancel := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "traced"))
+		cancel()
+		ended := make(chan error, 1)
+		require.NoError(t, d.begin())
+		d.call(caller, d.nodes[0], time.Second, func(ctx context.Context) error {
+			assert.Equal(t, "traced", ctx.Value(ctxKey{}))
+			select {
+			case <-ctx.Done():
+				t.Error("it has ended with the caller's")
+			default:
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}, func(err error) { ended <- err }, func(error) {})
+		d.work.Done()
+		start := time.Now()
+		require.EqualError(t, <-ended, "no answer within 1s")
+		assert.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+func TestGuarantees(t *testing.T) {
+	d, _ := newFakeDriver(t, 3)
+	g := d.Guarantees()
+	for _, promise := range []locker.Guarantee{locker.Exclusive, locker.Failover, locker.Fencing} {
+		assert.Equal(t, "conditional: while clocks are sane and nodes remember", g[promise].String())
+	}
+	assert.Equal(t, "conditional: while clocks are sane", g[locker.FencingDurable].String())
+	assert.Equal(t, locker.No, g[locker.Ordered].Level)
+	assert.Equal(t, locker.No, g[locker.Woken].Level)
+	_, err := locker.New(d, locker.Require(locker.Fencing))
+	require.ErrorIs(t, err, locker.ErrUnsupported)
+}
+
+func TestError_unwrapsToTheFailuresOfAnOutage(t *testing.T) {
+	votes := []Vote{{"a:1", nil}, {"b:1", locker.ErrHeld}, {"c:1", locker.ErrLost}, {"d:1", errAway}}
+	e := &Error{Votes: votes}
+	assert.Equal(t, []error{errAway}, e.Unwrap())
+	require.EqualError(t, e, "no majority of 4 nodes: a:1 agreed; b:1: held; c:1: lost; d:1: connection refused")
+	e.held = true
+	require.ErrorIs(t, e, locker.ErrHeld)
+	require.NotErrorIs(t, e, errAway)
+	require.EqualError(t, e, "the lock is held by another owner: a:1 agreed; b:1: held; c:1: lost; d:1: connection refused")
+}
+
+func TestBallot_decides(t *testing.T) {
+	// g: granted under 5, G: under 7, r: refused, a: absent, l: granted and then gone, -: not answered.
+	for _, c := range []struct {
+		votes string
+		want  outcome
+		raise []int
+	}{
+		{"---", undecided, nil},
+		{"g--", undecided, nil},
+		{"gg-", won, nil},
+		{"ggr", won, nil},
+		{"gga", won, nil},
+		{"rr-", denied, nil},
+		{"rrg", denied, nil},
+		{"aa-", failed, nil},
+		{"aag", failed, nil},
+		{"aar", failed, nil},
+		{"ra-", undecided, nil},
+		{"rag", denied, nil},
+		{"rar", denied, nil},
+		{"raa", failed, nil},
+		{"gG-", undecided, []int{0}},
+		{"Gg-", undecided, []int{1}},
+		{"gGG", won, []int{0}},
+		{"ggG", won, nil},
+		{"lg-", undecided, nil},
+		{"lga", failed, nil},
+		{"lgr", denied, nil},
+		{"ll-", failed, nil},
+		{"llg", failed, nil},
+		{"ggrr-", undecided, nil},
+		{"gggrr", won, nil},
+		{"ggrrr", denied, nil},
+		{"ggraa", denied, nil},
+		{"ggaaa", failed, nil},
+		{"rrr--", denied, nil},
+		{"aaa--", failed, nil},
+		{"rraa-", undecided, nil},
+		{"gG--", undecided, nil},
+		{"gGg-", undecided, []int{0, 2}},
+		{"rr--", undecided, nil},
+		{"aa--", failed, nil},
+	} {
+		b := newBallot(len(c.votes))
+		for i, v := range c.votes {
+			switch v {
+			case 'g':
+				b.granted(i, 5)
+			case 'G':
+				b.granted(i, 7)
+			case 'r':
+				b.refused(i)
+			case 'a':
+				b.absent(i)
+			case 'l':
+				b.gone(i)
+			}
+		}
+		assert.Equal(t, c.raise, b.raise(), c.votes)
+		assert.Equal(t, c.want, b.outcome(), c.votes)
+		for _, i := range c.raise {
+			b.raised(i)
+			assert.Nil(t, b.raise())
+		}
+		if c.raise != nil {
+			assert.Equal(t, won, b.outcome(), c.votes)
+		}
+	}
+	assert.True(t, slices.IsSorted([]int{majority(3), majority(4), majority(5)}))
+}

@@ -1,0 +1,169 @@
+package redlock
+
+import (
+	"flag"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A longer run: go test ./redlock -run Tokens -timeout 1h -v -redlock.grants=1000000
+var (
+	flagGrants  = flag.Int("redlock.grants", 1500, "how many grants to simulate by the rule")
+	flagRelaxed = flag.Int("redlock.relaxed", 0, "how many with each part of it left out; 0: until one is out of order")
+	flagSeed    = flag.Uint64("redlock.seed", 1, "of the first history")
+)
+
+const grantsPerHistory = 250
+
+// simulateMany runs histories, two at a time, until they have seen so many grants or enough says so.
+func simulateMany(t *testing.T, seed uint64, grants int, relax relaxation, enough func(result) bool) result {
+	var mu sync.Mutex
+	var sum result
+	var next, done atomic.Uint64
+	next.Store(seed)
+	t.Run("", func(t *testing.T) {
+		for range 2 {
+			t.Run("", func(t *testing.T) {
+				t.Parallel()
+				for {
+					mu.Lock()
+					over := sum.grants >= grants || enough(sum)
+					mu.Unlock()
+					if over {
+						return
+					}
+					mine := next.Add(1) - 1
+					r := simulate(t, mine, grantsPerHistory, relax)
+					done.Add(1)
+					if r.bad() > 0 {
+						t.Logf("seed %d: %d out of order, %d overlap", mine, r.disorder, r.overlaps)
+					}
+					mu.Lock()
+					sum.add(r)
+					mu.Unlock()
+				}
+			})
+		}
+	})
+	t.Logf("%d histories from seed %d, %d attempts, %d grants, %d extensions, %d losses: %d out of order, %d overlap",
+		done.Load(), seed, sum.attempts, sum.grants, sum.extended, sum.lost, sum.disorder, sum.overlaps)
+	return sum
+}
+
+func (r result) bad() int { return r.disorder + r.overlaps }
+
+func TestTokens_riseByTheRule(t *testing.T) {
+	sum := simulateMany(t, *flagSeed, *flagGrants, relaxation{}, func(r result) bool { return r.bad() > 0 })
+	assert.Zero(t, sum.disorder, "grants whose token is not larger than all before")
+	assert.Zero(t, sum.overlaps, "grants while another held")
+	assert.Positive(t, sum.extended)
+}
+
+// relaxations are the parts of the rule that may not be left out, a seed each of a history that shows
+// it, and a small exploration that does.
+var relaxations = []struct {
+	name  string
+	relax relaxation
+	seed  uint64
+	small exploration
+}{
+	{
+		"a token is accepted without the lock",
+		relaxation{rules: rules{acceptWithoutLock: true}},
+		3,
+		exploration{proposals: []uint64{2, 3}, dead: 1},
+	},
+	{
+		"a raise does not ask for the owner",
+		relaxation{rules: rules{raiseUnchecked: true}},
+		110,
+		exploration{proposals: []uint64{2, 3}, last: [exNodes]uint64{0, 2, 2}},
+	},
+	{
+		"one owner for all attempts",
+		relaxation{oneOwner: true},
+		1,
+		exploration{proposals: []uint64{1, 2, 3}},
+	},
+	{
+		"votes for different tokens count together",
+		relaxation{countTogether: true},
+		2,
+		exploration{proposals: []uint64{2, 3}, last: uneven},
+	},
+	{
+		"nodes forget",
+		relaxation{forget: true},
+		2,
+		exploration{proposals: []uint64{2, 3}},
+	},
+}
+
+// uneven is what the nodes have accepted, so that proposals have to be raised.
+var uneven = [exNodes]uint64{1, 3, 2}
+
+// The simulation bites. The last of these is not a part of the rule: nodes that forget break it whatever
+// it is, and the package's documentation says so.
+func TestTokens_breakWhenAPartOfTheRuleIsLeftOut(t *testing.T) {
+	for _, c := range relaxations {
+		t.Run(c.name, func(t *testing.T) {
+			grants, enough := 100_000, func(r result) bool { return r.bad() > 0 }
+			if *flagRelaxed > 0 {
+				grants, enough = *flagRelaxed, func(result) bool { return false }
+			}
+			sum := simulateMany(t, c.seed, grants, c.relax, enough)
+			assert.Positive(t, sum.bad(), "violations in %d grants", sum.grants)
+		})
+	}
+}
+
+func TestTokens_aSeedIsOneHistory(t *testing.T) {
+	for _, relax := range []relaxation{{}, {oneOwner: true}} {
+		first := simulate(t, *flagSeed, 100, relax)
+		for range 2 {
+			require.Equal(t, first, simulate(t, *flagSeed, 100, relax))
+		}
+		assert.NotEqual(t, first.digest, simulate(t, *flagSeed+1, 100, relax).digest)
+	}
+}
+
+func TestBallot_inEveryOrderOfMessages(t *testing.T) {
+	cases := []exploration{
+		{proposals: []uint64{2, 3}, last: [exNodes]uint64{0, 2, 2}},
+		{proposals: []uint64{2, 3}, dead: 1},
+	}
+	if *flagGrants >= 1_000_000 {
+		cases = append(cases,
+			exploration{proposals: []uint64{2, 3}, last: uneven},
+			exploration{proposals: []uint64{2, 3}, dead: 1, silences: 1},
+			exploration{proposals: []uint64{2, 3}, doubles: 1, silences: 1},
+			exploration{proposals: []uint64{2, 3}, last: uneven, doubles: 1},
+			exploration{proposals: []uint64{3, 2}, last: uneven, dead: 1, silences: 1},
+			exploration{proposals: []uint64{2, 4, 3}},
+		)
+	}
+	for _, x := range cases {
+		t.Run(fmt.Sprintf("proposals %v, nodes at %v, %d of them held, %d doubled, %d silent", x.proposals, x.last, x.dead, x.doubles, x.silences), func(t *testing.T) {
+			states := x.explore()
+			t.Logf("%d states", states)
+			assert.Zero(t, x.violations)
+		})
+	}
+}
+
+func TestBallot_breaksWhenAPartOfTheRuleIsLeftOut(t *testing.T) {
+	for _, c := range relaxations {
+		t.Run(c.name, func(t *testing.T) {
+			x := c.small
+			x.relax, x.enough = c.relax, 1
+			states := x.explore()
+			t.Logf("%d states until the first violation", states)
+			assert.Positive(t, x.violations)
+		})
+	}
+}
