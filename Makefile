@@ -3,7 +3,7 @@
 
 GO        ?= go
 # Never from the test cache, which does not see that a server on this machine has changed.
-TESTFLAGS ?= -count=1
+TESTFLAGS ?= -count=1 -timeout=20m
 
 BIN     := $(CURDIR)/.bin
 # Each go.mod is a module that go's ./... does not reach from outside. tools/ holds no code.
