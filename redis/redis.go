@@ -163,5 +163,14 @@ func (d *Driver) Address() string {
 	return c.Options().Addr
 }
 
+// Guarantees is what Redis promises, and a Ring a little less.
+func (d *Driver) Guarantees() locker.Guarantees {
+	g := d.Driver.Guarantees()
+	if _, ok := d.rdb.(*goredis.Ring); ok {
+		g[locker.Woken] = locker.Promise{Level: locker.No, Condition: "a Ring has no subscriptions, and waiters look"}
+	}
+	return g
+}
+
 // failoverAddr is what a client of NewFailoverClient has for an address.
 const failoverAddr = "FailoverClient"

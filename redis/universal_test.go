@@ -106,3 +106,24 @@ func TestNew_takesAClientThatIsNoPointer(t *testing.T) {
 	require.NoError(t, c.Mutex("x").TryLock(t.Context()))
 	require.NoError(t, c.Close())
 }
+
+func TestUniversal_waits(t *testing.T) {
+	for kind, rdb := range universal(t) {
+		t.Run(kind, func(t *testing.T) {
+			ctx := t.Context()
+			c := clientOf(t, rdb)
+			want := locker.Yes
+			if kind == "Ring" {
+				want = locker.No
+			}
+			assert.Equal(t, want, c.Guarantees()[locker.Woken].Level)
+			m, other := c.Mutex("x"), c.Mutex("x")
+			require.NoError(t, m.Lock(ctx))
+			waiting := async(func() error { return other.Lock(ctx) })
+			eventually(t, "it waits", func() bool { return rdb.ZCard(ctx, keyOf("x")+":queue").Val() == 1 })
+			require.NoError(t, m.Unlock(ctx))
+			require.NoError(t, await(t, waiting))
+			require.NoError(t, other.Unlock(ctx))
+		})
+	}
+}

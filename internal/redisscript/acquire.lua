@@ -28,9 +28,9 @@ if left <= 0 and not claimed then
   if string.sub(owner, 1, 1) == '>' then
     -- Its process is dead, or hangs, or was not told: all of it makes room.
     local process = string.match(owner, '^>(.-/)') or owner
-    for _, waiter in ipairs(redis.call('ZRANGE', QUEUE, 0, -1)) do
+    for _, waiter in ipairs(redis.pcall('ZRANGE', QUEUE, 0, -1)) do
       if string.sub(waiter, 1, #process) == process then
-        redis.call('ZREM', QUEUE, waiter)
+        redis.pcall('ZREM', QUEUE, waiter)
       end
     end
   elseif owner ~= '' then

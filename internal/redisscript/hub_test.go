@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -89,6 +90,15 @@ func (w *wire) Receive(time.Duration) (Event, error) {
 func (w *wire) Close() error {
 	w.once.Do(func() { close(w.closed) })
 	return nil
+}
+
+func (w *wire) isClosed() bool {
+	select {
+	case <-w.closed:
+		return true
+	default:
+		return false
+	}
 }
 
 func heldReply(place int64) []any {
@@ -190,4 +200,32 @@ func TestHub_closeWhileAHeedlessRequestIsGivenUp(t *testing.T) {
 		close(hang)
 		receive(t, closed, "Close")
 	}
+}
+
+// Nobody pays for a subscription that is not used: not the server, and not the process, which has no
+// goroutine and no timer left. As long as somebody waits it gets a sign of life now and then.
+func TestHub_givesUpAfterUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire()
+		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
+		p.run = func(context.Context, *Script, string) (any, error) { return heldReply(7), nil }
+		d := NewDriver(p)
+		defer d.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := d.AcquireQueued(ctx, request, func(error) {})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.InDelta(t, time.Minute/heartbeat, w.pings.Load(), 1)
+
+		time.Sleep(lingering - time.Second)
+		assert.False(t, w.isClosed(), "it may be wanted again")
+		time.Sleep(3 * heartbeat)
+		assert.True(t, w.isClosed())
+		d.hub.mu.Lock()
+		defer d.hub.mu.Unlock()
+		assert.Empty(t, d.hub.rooms)
+		assert.Empty(t, d.hub.ears)
+		assert.Empty(t, d.hub.waiters)
+		assert.Nil(t, d.hub.tick)
+	})
 }
