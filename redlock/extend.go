@@ -47,7 +47,8 @@ type extension struct {
 	ttl   time.Duration
 	asked []locker.RaisableLease // by node; nil: nothing there is ours
 	votes []error                // by node, nil: extended
-	over  bool
+	over  bool                   // the lease is
+	done  bool                   // a majority has extended in time
 }
 
 // extension finds out which nodes are to be asked: none if the lease has lapsed.
@@ -85,7 +86,7 @@ func (d *Driver) extendAt(ctx context.Context, i int, all []*extension, ttl time
 					return err
 				}
 				return ours.Extend(ctx, ttl)
-			}, e.answers(i), e.misses(i))
+			}, e.answers(ctx, i), e.misses(i))
 		default:
 			together = append(together, e)
 		}
@@ -98,7 +99,7 @@ func (d *Driver) extendAt(ctx context.Context, i int, all []*extension, ttl time
 	for _, e := range together {
 		d.call(ctx, n, timeout, func(ctx context.Context) error {
 			return e.asked[i].Extend(ctx, ttl)
-		}, e.answers(i), e.misses(i))
+		}, e.answers(ctx, i), e.misses(i))
 	}
 }
 
@@ -126,7 +127,7 @@ func (d *Driver) extendTogether(
 			if errs != nil {
 				err = inTime(errs[k], timeout)
 			}
-			e.answers(i)(err)
+			e.answers(ctx, i)(err)
 		}
 	}, func(err error) {
 		for _, e := range all {
@@ -136,7 +137,7 @@ func (d *Driver) extendTogether(
 }
 
 // answers returns what takes in a node's answer.
-func (e *extension) answers(i int) func(error) {
+func (e *extension) answers(ctx context.Context, i int) func(error) {
 	return func(err error) {
 		l := e.lease
 		l.mu.Lock()
@@ -144,6 +145,9 @@ func (e *extension) answers(i int) func(error) {
 		e.votes[i] = err
 		if s := &l.seats[i]; errors.Is(err, locker.ErrLost) && s.lease == e.asked[i] {
 			s.lease = nil
+		}
+		if e.done {
+			l.rejoin(ctx)
 		}
 		l.changed()
 	}
@@ -185,6 +189,7 @@ func (e *extension) decide(ctx context.Context, err *error) bool {
 		if until := e.sent.Add(e.ttl); until.After(l.until) {
 			l.until = until
 		}
+		e.done = true
 		l.rejoin(ctx)
 	case extended+waiting >= quorum, without+waiting > n-quorum:
 		return false
@@ -207,7 +212,7 @@ func (l *lease) name(votes []error) []Vote {
 // well, now that a majority is known to have it. They take it under the token that all have, or a larger
 // one, so that whoever comes after gets a larger one still. The caller holds l.mu.
 func (l *lease) rejoin(ctx context.Context) {
-	if l.over {
+	if l.over || !clock.Now().Before(l.until) {
 		return
 	}
 	for i := range l.seats {

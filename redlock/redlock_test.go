@@ -321,6 +321,7 @@ func TestExtend_hasOthersJoin(t *testing.T) {
 		nodes[2].set(func(n *fakeNode) { n.err = errAway })
 		l, err := d.Acquire(t.Context(), request("x"))
 		require.NoError(t, err)
+		synctest.Wait()
 		nodes[0].set(func(n *fakeNode) { n.reg.forget() })
 		nodes[2].set(func(n *fakeNode) { n.err = nil })
 		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost, "one node of three has it")
