@@ -76,13 +76,13 @@ var relaxations = []struct {
 	{
 		"a token is accepted without the lock",
 		relaxation{rules: rules{acceptWithoutLock: true}},
-		3,
+		23,
 		exploration{proposals: []uint64{2, 3}, dead: 1},
 	},
 	{
 		"a raise does not ask for the owner",
 		relaxation{rules: rules{raiseUnchecked: true}},
-		362,
+		164,
 		exploration{proposals: []uint64{2, 3}, last: [exNodes]uint64{0, 2, 2}},
 	},
 	{
