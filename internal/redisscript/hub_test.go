@@ -229,3 +229,34 @@ func TestHub_givesUpAfterUse(t *testing.T) {
 		assert.Nil(t, d.hub.tick)
 	})
 }
+
+// The first waiter looks for all, and learns for all that the server hangs: they do not take TTL/2 one
+// after the other to find out.
+func TestHub_anOutageIsEverybodysAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hangs atomic.Bool
+		w := newWire()
+		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
+		p.run = func(ctx context.Context, _ *Script, _ string) (any, error) {
+			if hangs.Load() {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return heldReply(7), nil
+		}
+		d := NewDriver(p)
+		defer d.Close()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				_, err := d.AcquireQueued(t.Context(), request, func(error) {})
+				assert.ErrorIs(t, err, errNoAnswer)
+			})
+		}
+		synctest.Wait()
+		hangs.Store(true)
+		start := time.Now()
+		all.Wait()
+		assert.Less(t, time.Since(start), 1500*time.Millisecond+20*time.Millisecond+2*request.TTL, "a look, and twice TTL/2")
+	})
+}
