@@ -80,7 +80,8 @@ type Queuer interface {
 	// the obligations of Acquire but for 2. No request of it may take longer than TTL/2. It calls
 	// answered with ErrHeld each time the backend says that the lease is another's, also when a
 	// look shows that it still is, and with the client's error each time a request fails. It
-	// rides out failures for at most TTL/2 after the last answer, and returns the error then.
+	// rides out failures for at most TTL/2, from when the first request was sent that has failed since
+	// the last answer, and returns the error then.
 	// The waiter leaves the queue however the call ends, if need be by returning its lease
 	// beside the error, which the core releases.
 	AcquireQueued(ctx context.Context, req Request, answered func(error)) (Lease, error)
