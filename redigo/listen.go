@@ -3,8 +3,6 @@ package redigo
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -89,11 +87,7 @@ func (s *subscription) Close() error { return s.conn.Close() }
 // refusal is err, as an ErrDeaf if the server will not have subscriptions from this client.
 func refusal(err error) error {
 	if answer, ok := errors.AsType[redis.Error](err); ok {
-		for _, prefix := range []string{"NOPERM", "ERR unknown command"} {
-			if strings.HasPrefix(string(answer), prefix) {
-				return fmt.Errorf("%w: %w", redisscript.ErrDeaf, err)
-			}
-		}
+		return redisscript.Refusal(answer)
 	}
 	return err
 }

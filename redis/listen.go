@@ -163,10 +163,5 @@ func (s *subscription) failed(err error) (redisscript.Event, error) {
 			return redisscript.Event{Kind: redisscript.Unsubscribed, Channel: a.channel}, nil
 		}
 	}
-	for _, prefix := range []string{"NOPERM", "ERR unknown command"} {
-		if strings.HasPrefix(answer.Error(), prefix) {
-			return redisscript.Event{}, fmt.Errorf("%w: %w", redisscript.ErrDeaf, err)
-		}
-	}
-	return redisscript.Event{}, err
+	return redisscript.Event{}, redisscript.Refusal(answer)
 }

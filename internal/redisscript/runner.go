@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -76,6 +77,16 @@ func (r Replicas) Check(reply any, acknowledged int64) error {
 // ErrDeaf is the error of subscriptions that will not be had by trying again soon: the user has no right,
 // or the server or the client library does not know them.
 var ErrDeaf = errors.New("no subscriptions")
+
+// Refusal is answer, a server's error reply to a subscription, as an ErrDeaf if there will be none.
+func Refusal(answer error) error {
+	for _, prefix := range []string{"NOPERM", "ERR unknown command"} {
+		if strings.HasPrefix(answer.Error(), prefix) {
+			return fmt.Errorf("%w: %w", ErrDeaf, answer)
+		}
+	}
+	return answer
+}
 
 // Station is a server that tells what is published.
 type Station struct {
