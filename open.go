@@ -26,6 +26,7 @@ var adapters = map[string]string{
 	"mem":     "memory",
 	"redigo":  "redigo",
 	"redigos": "redigo",
+	"redlock": "redlock",
 	"redis":   "redis",
 	"rediss":  "redis",
 }

@@ -13,6 +13,22 @@
 // [locker.Proposer] will do. There must be at least three. An even number tolerates no more failures than
 // the odd one below it. They must not replicate to each other.
 //
+// or, with the package of the nodes' driver imported beside this one, by URL:
+//
+//	client, err := locker.Open(ctx, "redlock://user:password@h1:6379,h2:6379,h3:6379/0?ttl=10s")
+//
+// # The URL
+//
+//	redlock://[[user]:password@]host[:port],host[:port],host[:port][,…][/database][?parameter=value&…]
+//
+// Beside the parameters that every backend has, see [locker.Open], it takes
+//
+//	driver         the scheme by which each node is opened: redis (the default), rediss, redigo, redigos
+//	node_timeout   as NodeTimeout
+//
+// and those of the driver, which go to each node, as user, password and database do. The program imports
+// the package of the driver, and so compiles no other client library.
+//
 // # The algorithm
 //
 // It is that of the Redis documentation, "Distributed Locks with Redis":
