@@ -29,13 +29,37 @@ func Since(t time.Time) time.Duration {
 // other, so that a smaller difference may be no more than the time between the readings.
 const step = int64(time.Millisecond)
 
-// suspended is what has been counted, in nanoseconds. It moves in steps, and forward alone, so that
-// Local gives the same answer for the same t until the machine has really slept.
-var suspended atomic.Int64
+// counter counts suspensions, in nanoseconds. What it has counted moves in steps, and forward alone, so that Local
+// gives the same answer for the same t until the machine has really slept.
+type counter struct {
+	counted atomic.Int64
+
+	// apart is by how much the wall clock had gone ahead of the monotonic one when slept was last asked. That is
+	// two system calls, and the answer stays the same until the two clocks have moved apart: by a
+	// suspension, or because the wall clock was set.
+	apart atomic.Int64
+}
+
+func (c *counter) suspended(apart int64, slept func() int64) int64 {
+	old := c.apart.Load()
+	if moved := apart - old; -step/2 < moved && moved < step/2 {
+		return c.counted.Load()
+	}
+	counted := advance(&c.counted, slept())
+	c.apart.CompareAndSwap(old, apart) // last: until it is counted everybody asks
+	return counted
+}
+
+var (
+	suspensions counter
+	origin      = time.Now()
+)
 
 // Suspended is how long the machine has been suspended since the process started.
 func Suspended() time.Duration {
-	return time.Duration(advance(&suspended, slept()))
+	now := time.Now()
+	apart := now.UnixNano() - origin.UnixNano() - int64(now.Sub(origin))
+	return time.Duration(suspensions.suspended(apart, slept))
 }
 
 func advance(counted *atomic.Int64, now int64) int64 {

@@ -36,6 +36,39 @@ func TestAdvance_countsInStepsAndForwardAlone(t *testing.T) {
 	assert.Equal(t, int64(time.Hour), advance(&counted, int64(time.Hour)))
 }
 
+func TestCounter_asksWhenTheClocksHaveMovedApart(t *testing.T) {
+	var c counter
+	asked, slept := 0, int64(0)
+	suspended := func(apart int64) time.Duration {
+		return time.Duration(c.suspended(apart, func() int64 { asked++; return slept }))
+	}
+	assert.Zero(t, suspended(0))
+	assert.Zero(t, suspended(200_000))
+	assert.Zero(t, asked)
+
+	slept = int64(time.Minute)
+	assert.Equal(t, time.Minute, suspended(int64(time.Minute)+3000))
+	assert.Equal(t, time.Minute, suspended(int64(time.Minute)-3000))
+	assert.Equal(t, 1, asked)
+	// The wall clock is set back, and jumps about: nobody has slept.
+	assert.Equal(t, time.Minute, suspended(-int64(time.Hour)))
+	assert.Equal(t, time.Minute, suspended(0))
+	assert.Equal(t, 3, asked)
+	slept *= 2
+	assert.Equal(t, 2*time.Minute, suspended(int64(time.Minute)))
+}
+
+// Who looks while another is about to count must not be told that nothing has happened.
+func TestCounter_hidesNoSuspensionThatIsBeingCounted(t *testing.T) {
+	var c counter
+	got := c.suspended(int64(time.Minute), func() int64 {
+		other := c.suspended(int64(time.Minute), func() int64 { return int64(time.Minute) })
+		assert.Equal(t, int64(time.Minute), other)
+		return int64(time.Minute)
+	})
+	assert.Equal(t, int64(time.Minute), got)
+}
+
 func BenchmarkNow(b *testing.B) {
 	for b.Loop() {
 		_ = Now()
