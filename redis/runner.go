@@ -105,6 +105,9 @@ func (c *counting) answered(err error) {
 }
 
 func isAnswer(err error) bool {
+	if err == nil {
+		return false // what follows allocates
+	}
 	var answer goredis.Error
 	return errors.As(err, &answer)
 }
