@@ -25,12 +25,11 @@ type contender struct {
 	*Mutex
 	ctx context.Context
 
-	// lost, if not nil, ends the contention when it is closed: the Mutex's own hold was lost.
-	lost <-chan struct{}
+	lost context.Context // ends the contention: the Mutex's own hold was lost
 }
 
 // acquire contends for the lock: until ctx ends if wait is set, else once.
-func (m *Mutex) acquire(ctx context.Context, wait bool, lost <-chan struct{}) (*Hold, error) {
+func (m *Mutex) acquire(ctx, lost context.Context, wait bool) (*Hold, error) {
 	if m.invalid != nil {
 		return nil, m.invalid
 	}
@@ -61,7 +60,7 @@ func (c *contender) over(last error) error {
 	select {
 	case <-c.client.open.Done():
 		return ErrClosed
-	case <-c.lost:
+	case <-c.lost.Done():
 		return ErrLost
 	default:
 		return nil
@@ -90,6 +89,10 @@ func (c *contender) once() (*Hold, error) {
 	return nil, err
 }
 
+// attemptsApart is how many attempts could be made in the longest pause between two, if they take long: contenders whose
+// attempts overlap, at a quorum of nodes, get nowhere.
+const attemptsApart = 16
+
 // poll attempts again and again, with a pause that grows, and differs from waiter to waiter.
 func (c *contender) poll() (*Hold, error) {
 	var (
@@ -98,10 +101,12 @@ func (c *contender) poll() (*Hold, error) {
 		pause    = c.settings.backoffMin
 	)
 	for {
+		began := clock.Now()
 		h, err := c.attempt()
 		if err == nil {
 			return h, nil
 		}
+		took := clock.Since(began)
 		last = latest(err, last)
 		if over := c.over(last); over != nil {
 			return nil, over
@@ -115,7 +120,7 @@ func (c *contender) poll() (*Hold, error) {
 		if err := c.sleep(pause/2 + rand.N(pause/2+1)); err != nil {
 			return nil, c.over(last)
 		}
-		pause = min(2*pause, c.settings.backoffMax)
+		pause = min(2*pause, max(c.settings.backoffMax, min(attemptsApart*took, c.settings.ttl/10)))
 	}
 }
 
@@ -127,7 +132,7 @@ func (c *contender) sleep(d time.Duration) error {
 		return nil
 	case <-c.ctx.Done():
 	case <-c.client.open.Done():
-	case <-c.lost:
+	case <-c.lost.Done():
 	}
 	return errAbandoned
 }
@@ -184,6 +189,9 @@ func (c *contender) call(
 ) (*Hold, error) {
 	client, ttl := c.client, c.settings.ttl
 	req := Request{Name: c.qualified, Metadata: c.settings.metadata, TTL: ttl}
+	if client.heeded && timeout != 0 {
+		return c.callHere(timeout, acquire, req)
+	}
 	// The request does not share ctx's deadline: a client library that closes its connection
 	// at a deadline would turn the end of ctx into a failure of the backend.
 	rctx, cancel := detached(c.ctx, timeout)
@@ -209,7 +217,7 @@ func (c *contender) call(
 		return c.take(rctx, a, sent)
 	case <-c.ctx.Done():
 	case <-client.open.Done():
-	case <-c.lost:
+	case <-c.lost.Done():
 	case <-rctx.Done():
 		return nil, errNoAnswer
 	}
@@ -218,6 +226,25 @@ func (c *contender) call(
 		leave(gone)
 	}
 	return nil, errAbandoned
+}
+
+// callHere is call for a Driver that heeds contexts: it needs no goroutine.
+func (c *contender) callHere(
+	timeout time.Duration, acquire func(context.Context, Request) (Lease, error), req Request,
+) (*Hold, error) {
+	ctx, cancel := context.WithTimeoutCause(c.ctx, timeout, errNoAnswer)
+	defer cancel()
+	forget := context.AfterFunc(c.client.open, cancel)
+	defer forget()
+	forgetLoss := context.AfterFunc(c.lost, cancel)
+	defer forgetLoss()
+	sent := clock.Now()
+	lease, err := acquire(ctx, req)
+	h, err := c.take(ctx, answer{lease, err}, sent)
+	if err == errNoAnswer && context.Cause(ctx) != errNoAnswer { //nolint:errorlint // neither is ever wrapped
+		err = errAbandoned
+	}
+	return h, err
 }
 
 // leave waits for a moment until gone is closed.

@@ -24,6 +24,7 @@ type Client struct {
 	driver  Driver
 	config  config
 	renewer renewer
+	heeded  bool // contexts, by the driver
 
 	open       context.Context // ends when Close begins
 	shut       context.CancelFunc
@@ -63,6 +64,9 @@ func New(d Driver, opts ...Option) (*Client, error) {
 	}
 	if err := c.checkTTL(c.config.ttl); err != nil {
 		return nil, wrap("new", "", err)
+	}
+	if h, ok := d.(ContextHeeder); ok {
+		c.heeded = h.HeedsContext()
 	}
 	c.open, c.shut = context.WithCancel(context.Background())
 	c.background, c.stop = context.WithCancel(context.Background())
@@ -225,7 +229,7 @@ func (c *Client) releaseAll(ctx context.Context, holds []*Hold) []error {
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			err := c.within(ctx, func() error {
-				return c.release(ctx, h.lease, h.ttl, clock.Now().Add(closeTimeout), nil)
+				return c.release(ctx, h.lease, h.ttl, clock.Now().Add(closeTimeout), nil, nil)
 			})
 			if !errors.Is(err, ErrLost) {
 				errs[i] = wrap("unlock", h.name, err)

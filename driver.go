@@ -10,7 +10,7 @@ import (
 // about its backend alone. A Driver may be used by several goroutines.
 //
 // A Driver that can do more says so by implementing [Queuer], [BatchExtender], [Proposer],
-// [TTLChecker] or [TTLDefaulter].
+// [TTLChecker], [TTLDefaulter] or [ContextHeeder].
 type Driver interface {
 	// Acquire tries once to take req.Name for req.TTL.
 	//
@@ -120,6 +120,17 @@ type RaisableLease interface {
 	// larger than any that the node has accepted; else, or if the lease has ended, it returns
 	// ErrLost. With a token no smaller than Token, ErrLost says that the lease has ended.
 	Raise(ctx context.Context, token uint64) error
+}
+
+// ContextHeeder is a Driver that may heed the end of a context at once.
+type ContextHeeder interface {
+	Driver
+
+	// HeedsContext says that Acquire, and Release of a Lease, return within a millisecond or so of the
+	// end of their ctx, whatever the backend does, and that this spoils nothing: what they have sent
+	// goes on. The core then calls them in the goroutine of its own caller, with a ctx that ends when
+	// the caller's does. All others it gives a goroutine each, so that it can stop waiting.
+	HeedsContext() bool
 }
 
 // LossNotifier is a Lease whose backend tells early when it has ended, as the end of a session does.

@@ -271,8 +271,15 @@ func (h *Hold) unlock(ctx context.Context) error {
 		}
 		return err
 	}
+	var tried error
+	if c.heeded {
+		tried = c.tryRelease(ctx, h.lease, h.ttl, deadline)
+		if tried == nil || errors.Is(tried, ErrLost) {
+			return tried
+		}
+	}
 	told := make(chan error, 1)
-	c.spawn(func() { _ = c.release(c.background, h.lease, h.ttl, deadline, told) })
+	c.spawn(func() { _ = c.release(c.background, h.lease, h.ttl, deadline, tried, told) })
 	lapsed := time.NewTimer(deadline.Sub(clock.Now()))
 	defer lapsed.Stop()
 	select {

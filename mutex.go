@@ -18,8 +18,9 @@ type Mutex struct {
 	invalid   error // why no method will work
 
 	mu      sync.Mutex
-	hold    *Hold         // from Lock until its Unlock, also when lost
-	pending chan struct{} // see loss; nil until somebody asks
+	hold    *Hold           // from Lock until its Unlock, also when lost
+	pending context.Context // see loss; nil until somebody asks
+	lose    context.CancelFunc
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -43,13 +44,13 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 // Acquire is Lock, and returns the Hold: it is independent of this Mutex and of the hold that its
 // Lock takes, and ends with the Hold's own Unlock.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
-	h, err := m.acquire(ctx, true, nil)
+	h, err := m.acquire(ctx, context.Background(), true)
 	return h, wrap("lock", m.name, err)
 }
 
 // TryAcquire is Acquire with one attempt, as TryLock is Lock.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
-	h, err := m.acquire(ctx, false, nil)
+	h, err := m.acquire(ctx, context.Background(), false)
 	return h, wrap("trylock", m.name, err)
 }
 
@@ -62,7 +63,7 @@ func (m *Mutex) lock(ctx context.Context, wait bool) (*Hold, error) {
 	if former != nil && former.isLost() && !m.client.isClosed() {
 		return nil, ErrLost
 	}
-	h, err := m.acquire(ctx, wait, pending)
+	h, err := m.acquire(ctx, pending, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -96,14 +97,14 @@ func (m *Mutex) lostPending(h *Hold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.hold == h {
-		close(m.loss())
+		m.lose()
 	}
 }
 
-// loss is closed while a lost hold awaits its Unlock. The caller holds m.mu.
-func (m *Mutex) loss() chan struct{} {
+// loss has ended while a lost hold awaits its Unlock. The caller holds m.mu.
+func (m *Mutex) loss() context.Context {
 	if m.pending == nil {
-		m.pending = make(chan struct{})
+		m.pending, m.lose = context.WithCancel(context.Background())
 	}
 	return m.pending
 }
@@ -117,10 +118,8 @@ func (m *Mutex) detach(h *Hold) *Hold {
 		return nil
 	}
 	m.hold = nil
-	select {
-	case <-m.pending:
+	if m.pending != nil && m.pending.Err() != nil {
 		m.pending = nil // the loss is dealt with
-	default:
 	}
 	return current
 }

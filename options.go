@@ -87,7 +87,9 @@ func WithoutRenewal() MutexOption {
 }
 
 // WithBackoff sets how long a waiter pauses between two attempts where the backend must be polled:
-// a random time that grows from about minimum to at most maximum. The default is 10 ms and 250 ms.
+// a random time that grows from about minimum to at most maximum. The default is 10 ms and 250 ms. Where an
+// attempt takes long, as on a slow link, it grows to 16 times that, or TTL/10, if that is longer: contenders who
+// tried more often would be in each other's way.
 func WithBackoff(minimum, maximum time.Duration) MutexOption {
 	return mutexOption(func(s *settings) error {
 		if minimum <= 0 || maximum < minimum {

@@ -13,7 +13,7 @@ import (
 // must have lapsed. Once the Client is closing it hurries.
 func (c *Client) cleanUp(lease Lease, ttl time.Duration) {
 	if lease != nil {
-		_ = c.release(c.open, lease, ttl, clock.Now().Add(ttl), nil)
+		_ = c.release(c.open, lease, ttl, clock.Now().Add(ttl), nil, nil)
 	}
 }
 
@@ -25,9 +25,9 @@ const (
 // release gives a lease back, and tries again until the backend has answered, or deadline has come and
 // the lease is not known to go on. After the end of ctx it tries for a moment more, and never after
 // Close. It returns the outcome of the last try, and sends it to told, if that is not nil, as soon as
-// it is known or a few tries have failed.
+// it is known or a few tries have failed. tried is the error of a try that has been made already, or nil.
 func (c *Client) release(
-	ctx context.Context, lease Lease, ttl time.Duration, deadline time.Time, told chan<- error,
+	ctx context.Context, lease Lease, ttl time.Duration, deadline time.Time, tried error, told chan<- error,
 ) error {
 	pause := min(max(ttl/100, time.Millisecond), 50*time.Millisecond)
 	var hurry time.Time // the end of the tries after that of ctx
@@ -43,7 +43,11 @@ func (c *Client) release(
 		return min(left, hurry.Sub(now)) > wait && c.background.Err() == nil
 	}
 	for try := 1; ; try++ {
-		err := c.tryRelease(lease, ttl, deadline)
+		err := tried
+		if err == nil {
+			err = c.tryRelease(context.Background(), lease, ttl, deadline)
+		}
+		tried = nil
 		wait := pause/2 + rand.N(pause)
 		over := err == nil || errors.Is(err, ErrLost) || !again(wait)
 		if told != nil && (over || try == foregroundTries) {
@@ -72,13 +76,15 @@ func doze(ctx context.Context, d time.Duration) {
 	}
 }
 
-// tryRelease asks once, and not for so long that a lost reply would cost the other tries.
-func (c *Client) tryRelease(lease Lease, ttl time.Duration, deadline time.Time) error {
+// tryRelease asks once, until ctx ends, and not for so long that a lost reply would cost the other tries.
+func (c *Client) tryRelease(ctx context.Context, lease Lease, ttl time.Duration, deadline time.Time) error {
 	patience := ttl / 4
 	if left := deadline.Sub(clock.Now()); left > 0 {
 		patience = min(patience, left)
 	}
-	ctx, cancel := context.WithTimeout(c.background, patience)
+	own, cancel := context.WithTimeout(c.background, patience)
 	defer cancel()
-	return ownError(ctx, lease.Release(ctx))
+	forget := context.AfterFunc(ctx, cancel)
+	defer forget()
+	return ownError(own, lease.Release(own))
 }
