@@ -40,6 +40,7 @@ type process struct {
 	name string // for messages
 	path string
 	args []string
+	env  []string // beside that of the test
 	dir  string
 
 	cmd    *exec.Cmd
@@ -66,6 +67,7 @@ func (p *process) start(ready func() error) error {
 	}
 	cmd := exec.Command(p.path, p.args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = p.dir, log, log, diesWithUs()
+	cmd.Env = append(os.Environ(), p.env...)
 
 	started, exited := make(chan error), make(chan struct{})
 	go func() {
@@ -229,16 +231,21 @@ func isPortTaken(err error) bool {
 func lookup(t testing.TB, program, install string) string {
 	t.Helper()
 	path, err := find(program)
-	if err == nil {
-		return path
+	if err != nil {
+		unavailable(t, err, install)
 	}
+	return path
+}
+
+// unavailable ends a test that needs what err says is missing, and install tells people how to get.
+func unavailable(t testing.TB, err error, install string) {
+	t.Helper()
 	for _, required := range []string{"LOCKER_REQUIRE_SERVERS", "CI"} {
 		if os.Getenv(required) != "" {
 			t.Fatalf("testserver: %v; %s (required because %s is set)", err, install, required)
 		}
 	}
 	t.Skipf("testserver: %v; %s", err, install)
-	return ""
 }
 
 // find looks for program on the PATH, or else in the directory .bin that `make setup` fills at the

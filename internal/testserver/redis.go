@@ -21,6 +21,7 @@ type RedisServer struct {
 	CAFile, CertFile, KeyFile string
 
 	port      int
+	clockFile string // with RedisClock: where the server reads by how much its wall clock is shifted
 	certs     *certificates
 	tlsConfig *tls.Config
 }
@@ -30,6 +31,7 @@ type RedisOption func(*redisOptions)
 
 type redisOptions struct {
 	args, config []string
+	clock        bool
 	tls          bool
 	certs        *certificates // with tls: those of other servers, or nil for new ones
 	primary      *RedisServer
@@ -138,6 +140,9 @@ func (s *RedisServer) prepare(o redisOptions) {
 		// Without a disk, a replica's first synchronisation waits five seconds for others to join
 		// in, and after it the first write often takes another one to get there.
 		"--repl-diskless-sync", "no",
+	}
+	if o.clock {
+		s.useClock()
 	}
 	if o.tls {
 		s.useTLS(o.certs)

@@ -1,0 +1,144 @@
+//go:build linux
+
+package testserver
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ahead is by how much a server's TIME is ahead of the clock here.
+func ahead(t *testing.T, s *RedisServer) time.Duration {
+	t.Helper()
+	now := s.must("TIME").([]any)
+	sec, err1 := strconv.ParseInt(now[0].(string), 10, 64)
+	usec, err2 := strconv.ParseInt(now[1].(string), 10, 64)
+	if err1 != nil || err2 != nil {
+		t.Fatalf("TIME says %v", now)
+	}
+	return time.Until(time.Unix(sec, 1000*usec))
+}
+
+// wantAhead allows for what a loaded machine needs to ask for the time.
+func wantAhead(t *testing.T, s *RedisServer, want time.Duration) {
+	t.Helper()
+	if is := ahead(t, s); is > want+time.Millisecond || is < want-10*time.Second {
+		t.Errorf("the server's clock is %v ahead, want %v", is, want)
+	}
+}
+
+func TestClock_forwardExpiresKeysAtOnce(t *testing.T) {
+	s := Redis(t, RedisClock())
+	wantReply(t, s, "SET k v PX 60000", "OK")
+	wantReply(t, s, "GET k", "v")
+	s.ShiftClock(61 * time.Second)
+	wantReply(t, s, "GET k", "")
+	wantAhead(t, s, 61*time.Second)
+	wantReply(t, s, "SET k v PX 60000", "OK")
+	wantReply(t, s, "GET k", "v")
+}
+
+func TestClock_backKeepsKeysAlive(t *testing.T) {
+	s := Redis(t, RedisClock())
+	wantReply(t, s, "SET k v PX 500", "OK")
+	s.ShiftClock(-time.Hour)
+	set := time.Now()
+	wantReply(t, s, "SET short-lived v PX 500", "OK")
+	eventually(t, "what is set after the jump expires", func() bool {
+		got, err := s.ask("GET short-lived")
+		return err == nil && got == ""
+	})
+	if lived := time.Since(set); lived < 500*time.Millisecond {
+		t.Errorf("a key that expires in 500ms lived for %v", lived)
+	}
+	wantReply(t, s, "GET k", "v")
+	wantAhead(t, s, -time.Hour)
+}
+
+func TestClock_ofScriptsJumpsToo(t *testing.T) {
+	s := Redis(t, RedisClock())
+	s.ShiftClock(time.Hour)
+	now, err := strconv.ParseInt(s.must("EVAL", "return redis.call('TIME')[1]", "0").(string), 10, 64)
+	if is := time.Until(time.Unix(now, 0)); err != nil || is < 59*time.Minute {
+		t.Errorf("in a script the clock is %v ahead, %v; want an hour", is, err)
+	}
+}
+
+func TestClock_isOfOneServer(t *testing.T) {
+	s, other, ordinary := Redis(t, RedisClock()), Redis(t, RedisClock()), Redis(t)
+	s.ShiftClock(time.Hour)
+	wantAhead(t, s, time.Hour)
+	wantAhead(t, other, 0)
+	wantAhead(t, ordinary, 0)
+}
+
+func TestClock_jumpsAddUpAndOutliveTheServer(t *testing.T) {
+	s := Redis(t, RedisClock())
+	s.ShiftClock(time.Hour)
+	s.ShiftClock(-15 * time.Minute)
+	wantAhead(t, s, 45*time.Minute)
+	s.Restart()
+	wantAhead(t, s, 45*time.Minute)
+	s.Kill()
+	s.ShiftClock(-45 * time.Minute)
+	s.Restart()
+	wantAhead(t, s, 0)
+}
+
+func TestClock_shiftNeedsTheOption(t *testing.T) {
+	r := &recorder{TB: t}
+	var s *RedisServer
+	r.run(func() { s = Redis(r) })
+	if r.skip != "" {
+		t.Skip(r.skip)
+	}
+	defer r.cleanUp()
+	r.run(func() { s.ShiftClock(time.Hour) })
+	if !strings.Contains(r.fatal, "without RedisClock") {
+		t.Errorf("Fatalf said %q, want what is missing", r.fatal)
+	}
+}
+
+// A server whose clock cannot be shifted would have a test prove nothing.
+func TestClock_serverDoesNotStartWithoutItsFile(t *testing.T) {
+	r := &recorder{TB: t}
+	var s *RedisServer
+	r.run(func() { s = Redis(r, RedisClock()) })
+	if r.skip != "" {
+		t.Skip(r.skip)
+	}
+	defer r.cleanUp()
+	if err := os.Remove(s.clockFile); err != nil {
+		t.Fatal(err)
+	}
+	r.run(s.Restart)
+	if !strings.Contains(r.fatal, "TESTSERVER_CLOCK") {
+		t.Errorf("Fatalf said %q, want what is wrong", r.fatal)
+	}
+}
+
+func TestClock_compilerMissing(t *testing.T) {
+	for compiler, want := range map[string]string{
+		"no-such-compiler -m64": "no-such-compiler",
+		"false -m64":            "exit status 1",
+	} {
+		if _, err := compileClock(compiler); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", compiler, err, want)
+		}
+	}
+	for ci, want := range map[string]struct{ fatal, skip string }{
+		"":     {skip: "C compiler"},
+		"true": {fatal: "required because CI is set"},
+	} {
+		t.Setenv("CI", ci)
+		t.Setenv("LOCKER_REQUIRE_SERVERS", "")
+		r := &recorder{TB: t}
+		r.run(func() { unavailable(r, os.ErrNotExist, "install a C compiler") })
+		if !strings.Contains(r.fatal, want.fatal) || !strings.Contains(r.skip, want.skip) || (r.fatal == "") == (r.skip == "") {
+			t.Errorf("with CI=%s Fatalf said %q, Skipf %q", ci, r.fatal, r.skip)
+		}
+	}
+}
