@@ -47,7 +47,7 @@ func newBallot(nodes int) ballot {
 // majority is how many of so many nodes are more than half.
 func majority(nodes int) int { return nodes/2 + 1 }
 
-// granted: the node has granted the lock under token. It may have been counted as absent before.
+// granted: the node has granted the lock under token.
 func (b *ballot) granted(node int, token uint64) {
 	b.votes[node] = vote{granted, token}
 	if b.goal != 0 {

@@ -25,6 +25,7 @@ type Vote struct {
 
 var (
 	errWaiting = errors.New("has not answered yet")
+	errJoining = errors.New("is asked for the lock")
 	errAbsent  = errors.New("does not have the lock")
 )
 

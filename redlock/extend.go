@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -24,179 +25,259 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.
 		return errs
 	}
 	defer d.work.Done()
+	extensions := make([]*extension, len(leases))
+	decided := make([]*waiter, len(leases))
+	r := d.round(ctx, d.nodeTimeout(ttl))
 	sent := clock.Now()
-	extensions := make([]*extension, 0, len(leases))
-	for _, l := range leases {
-		extensions = append(extensions, l.(*lease).extension(sent, ttl))
+	for k, l := range leases {
+		e := &extension{lease: l.(*lease), sent: sent, ttl: ttl}
+		extensions[k] = e
+		decided[k] = e.begin(r, func() bool { return e.decide(r, &errs[k]) })
 	}
 	for i := range d.nodes {
-		d.extendAt(ctx, i, extensions, ttl)
+		r.extendAt(i, extensions)
 	}
-	for i, e := range extensions {
-		if err := e.lease.await(ctx, func() bool { return e.decide(ctx, &errs[i]) }); err != nil {
-			errs[i] = err
+	r.sent()
+	for k, e := range extensions {
+		if err := e.lease.wait(ctx, decided[k]); err != nil {
+			errs[k] = err
 		}
+		e.end()
 	}
 	return errs
 }
 
-// extension is one Extend of one lease.
+// extension is one Extend of one lease. Nodes that do not have the lock, for they were away or another's attempt had
+// it there, or that came back empty, are asked for it meanwhile. They take it under the token that all have, or a
+// larger one, so that whoever comes after gets a larger one still.
 type extension struct {
 	lease *lease
 	sent  time.Time
 	ttl   time.Duration
-	asked []locker.RaisableLease // by node; nil: nothing there is ours
-	votes []error                // by node, nil: extended
+	ours  []locker.RaisableLease // by node: what it is asked to extend; nil: nothing
+	votes []error                // by node; nil: it has the lock for a TTL from sent, or later
+	lacks []bool                 // by node: it is known not to have had the lock when this began
 	over  bool                   // the lease is
 	done  bool                   // a majority has extended in time
 }
 
-// extension finds out which nodes are to be asked: none if the lease has lapsed.
-func (l *lease) extension(now time.Time, ttl time.Duration) *extension {
+// begin finds out which nodes are to be asked for what: none for anything if the lease has lapsed. It asks those for the
+// lock that do not have it.
+func (e *extension) begin(r *round, decided func() bool) *waiter {
+	l := e.lease
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := len(l.seats)
-	e := &extension{lease: l, sent: now, ttl: ttl, asked: make([]locker.RaisableLease, n), votes: make([]error, n)}
-	e.over = l.over || !now.Before(l.until)
+	e.ours, e.votes, e.lacks = make([]locker.RaisableLease, n), make([]error, n), make([]bool, n)
+	e.over = l.over || !e.sent.Before(l.until)
 	for i := range l.seats {
 		switch s := &l.seats[i]; {
-		case s.lease != nil && !e.over:
-			e.asked[i], e.votes[i] = s.lease, errWaiting
-		case s.asking:
-			e.votes[i] = noAnswer(l.timeout())
-		default:
+		case e.over:
 			e.votes[i] = errAbsent
+		case s.lease != nil:
+			e.ours[i], e.votes[i] = s.lease, errWaiting
+		case s.asking && s.late:
+			e.votes[i] = noAnswer(l.timeout())
+		case s.asking:
+			e.votes[i] = errJoining
+		default:
+			e.votes[i], e.lacks[i] = errJoining, true
+			l.propose(r, i, l.token)
 		}
 	}
-	return e
+	l.extensions = append(l.extensions, e)
+	return l.watch(decided)
+}
+
+// end has the lease forget the extension.
+func (e *extension) end() {
+	l := e.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.extensions = slices.DeleteFunc(l.extensions, func(other *extension) bool { return other == e })
+}
+
+// joined takes in what a node says that was asked for the lock at sent. What it has granted before the extension began
+// lasts from then, and is to be extended like the others. The caller holds lease.mu.
+func (e *extension) joined(p *proposeMessage, err error) {
+	i := p.i
+	switch {
+	case e.votes[i] != errJoining: //nolint:errorlint // never wrapped
+	case e.lease.over:
+		e.votes[i] = errAbsent
+	case errors.Is(err, locker.ErrHeld):
+		e.votes[i] = errAbsent
+	case err != nil:
+		e.votes[i] = err
+	case p.ours.Token() >= e.lease.token && !p.sent.Before(e.sent):
+		e.votes[i] = nil
+	default:
+		e.votes[i] = errWaiting
+		d := e.lease.driver
+		r := d.round(p.round, d.nodeTimeout(e.ttl))
+		r.call(d.nodes[i], &extendMessage{round: r, i: i, all: []*extension{e}, ours: []locker.Lease{p.ours}})
+		r.sent()
+	}
 }
 
 // extendAt asks one node to extend what is ours there: all that has its token in one request, what the node
-// granted late and under a smaller token in one each, for that has to be raised first.
-func (d *Driver) extendAt(ctx context.Context, i int, all []*extension, ttl time.Duration) {
-	n, timeout := d.nodes[i], d.nodeTimeout(ttl)
-	var together []*extension
+// granted late and under a smaller token in one each, for that has to be raised, too.
+func (r *round) extendAt(i int, all []*extension) {
+	n := r.driver.nodes[i]
+	_, batches := n.Proposer.(locker.BatchExtender)
+	together := &extendMessage{round: r, i: i}
 	for _, e := range all {
-		ours := e.asked[i]
-		switch {
-		case ours == nil:
-		case ours.Token() < e.lease.token:
-			d.call(ctx, n, timeout, func(ctx context.Context) error {
-				if err := ours.Raise(ctx, e.lease.token); err != nil {
-					return err
-				}
-				return ours.Extend(ctx, ttl)
-			}, e.answers(ctx, i), e.misses(i))
-		default:
-			together = append(together, e)
+		ours := e.ours[i]
+		if ours == nil {
+			continue
+		}
+		m := together
+		if !batches || ours.Token() < e.lease.token {
+			m = &extendMessage{round: r, i: i}
+		}
+		m.all, m.ours = append(m.all, e), append(m.ours, ours)
+		if m != together {
+			r.call(n, m)
 		}
 	}
-	batch, ok := n.Proposer.(locker.BatchExtender)
-	if ok && len(together) > 1 {
-		d.extendTogether(ctx, n, batch, i, together, ttl)
-		return
-	}
-	for _, e := range together {
-		d.call(ctx, n, timeout, func(ctx context.Context) error {
-			return e.asked[i].Extend(ctx, ttl)
-		}, e.answers(ctx, i), e.misses(i))
+	if len(together.all) > 0 {
+		r.call(n, together)
 	}
 }
 
-var errIncomplete = errors.New("the Driver has not answered for every lease")
-
-// extendTogether makes one request for all.
-func (d *Driver) extendTogether(
-	ctx context.Context, n *node, batch locker.BatchExtender, i int, all []*extension, ttl time.Duration,
-) {
-	leases := make([]locker.Lease, len(all))
-	for k, e := range all {
-		leases[k] = e.asked[i]
-	}
-	var errs []error
-	timeout := d.nodeTimeout(ttl)
-	d.call(ctx, n, timeout, func(ctx context.Context) error {
-		errs = batch.ExtendAll(ctx, leases, ttl)
-		if len(errs) != len(all) {
-			errs = nil
-			return errIncomplete
-		}
-		return errs[0] // for the health of the node
-	}, func(err error) {
-		for k, e := range all {
-			if errs != nil {
-				err = inTime(errs[k], timeout)
-			}
-			e.answers(ctx, i)(err)
-		}
-	}, func(err error) {
-		for _, e := range all {
-			e.misses(i)(err)
-		}
-	})
+// extendMessage asks node i for some extensions.
+type extendMessage struct {
+	round *round
+	i     int
+	all   []*extension
+	ours  []locker.Lease // of each, there
+	errs  []error        // of each, if there is more than one
 }
 
-// answers returns what takes in a node's answer.
-func (e *extension) answers(ctx context.Context, i int) func(error) {
-	return func(err error) {
-		l := e.lease
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		e.votes[i] = err
-		if s := &l.seats[i]; errors.Is(err, locker.ErrLost) && s.lease == e.asked[i] {
-			s.lease = nil
+var (
+	errIncomplete = errors.New("the Driver has not answered for every lease")
+	errNotRaised  = errors.New("has accepted a larger token")
+)
+
+func (x *extendMessage) send(ctx context.Context) error {
+	first := x.all[0]
+	if len(x.all) == 1 {
+		return first.extendOne(ctx, x.ours[0].(locker.RaisableLease))
+	}
+	batch := x.round.driver.nodes[x.i].Proposer.(locker.BatchExtender)
+	errs := batch.ExtendAll(ctx, x.ours, first.ttl)
+	if len(errs) != len(x.all) {
+		return errIncomplete
+	}
+	x.errs = errs
+	return errs[0] // for the health of the node
+}
+
+// extendOne extends what is ours at a node, and raises its token if that is smaller than the lease's, or not known,
+// for the answer of the node was lost.
+func (e *extension) extendOne(ctx context.Context, ours locker.RaisableLease) error {
+	err := ours.Extend(ctx, e.ttl)
+	if err != nil || ours.Token() >= e.lease.token {
+		return err
+	}
+	err = ours.Raise(ctx, e.lease.token)
+	if errors.Is(err, locker.ErrLost) {
+		return errNotRaised // it was there a moment ago
+	}
+	return err
+}
+
+func (x *extendMessage) answered(err error) {
+	for k, e := range x.all {
+		if x.errs != nil {
+			err = inTime(x.errs[k], x.round.timeout)
 		}
-		if e.done {
-			l.rejoin(ctx)
-		}
-		l.changed()
+		e.answered(x.round, x.i, x.ours[k], err)
 	}
 }
 
-// misses returns what takes in that a node has not answered in time.
-func (e *extension) misses(i int) func(error) {
-	return func(err error) {
+func (x *extendMessage) missed(err error) {
+	for _, e := range x.all {
 		e.lease.mu.Lock()
-		defer e.lease.mu.Unlock()
-		e.votes[i] = err
+		e.votes[x.i] = err
 		e.lease.changed()
+		e.lease.mu.Unlock()
 	}
+}
+
+// answered takes in the answer of node i about what was ours there.
+func (e *extension) answered(ctx context.Context, i int, ours locker.Lease, err error) {
+	l := e.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e.votes[i] = err
+	if s := &l.seats[i]; errors.Is(err, locker.ErrLost) && s.lease == ours && !l.over {
+		s.lease = nil
+		if e.done {
+			l.rejoin(ctx, e)
+		}
+	}
+	l.changed()
 }
 
 // decide ends the extension if its outcome is known: a majority has extended, or enough nodes say that
-// they do not have the lease, or too many have failed. The caller holds lease.mu.
+// they did not have the lease, or too many have failed. The caller holds lease.mu.
 func (e *extension) decide(ctx context.Context, err *error) bool {
 	l := e.lease
-	var extended, without, waiting int
-	for _, v := range e.votes {
+	var extended, joined, waiting int
+	var without, doubtful int // had not the lock, or may not have had it
+	for i, v := range e.votes {
+		waits := v == errWaiting || v == errJoining //nolint:errorlint // never wrapped
 		switch {
 		case v == nil:
 			extended++
-		case v == errWaiting: //nolint:errorlint // never wrapped
+			if e.lacks[i] {
+				joined++
+			}
+		case waits:
 			waiting++
-		case errors.Is(v, locker.ErrLost), v == errAbsent: //nolint:errorlint // never wrapped
+		}
+		switch {
+		case e.lacks[i], errors.Is(v, locker.ErrLost), v == errAbsent: //nolint:errorlint // never wrapped
 			without++
+		case waits:
+			doubtful++
 		}
 	}
 	n := len(e.votes)
 	quorum := majority(n)
 	switch {
-	case e.over, extended >= quorum && !clock.Now().Before(l.until), without > n-quorum:
-		// A majority that answers too late proves nothing: another may have come and gone.
+	case e.over, without > n-quorum, extended >= quorum && !clock.Now().Before(l.until):
+		// Another may have come and gone, if a majority had lost it or answers too late.
 		*err = locker.ErrLost
 		l.end()
-	case extended >= quorum:
+	case extended-joined >= quorum, extended >= quorum && doubtful == 0:
+		// Nodes that join count when it is known that the others have not lost it.
 		if until := e.sent.Add(e.ttl); until.After(l.until) {
 			l.until = until
 		}
 		e.done = true
-		l.rejoin(ctx)
-	case extended+waiting >= quorum, without+waiting > n-quorum:
+		l.rejoin(ctx, e)
+	case extended+waiting >= quorum, without+doubtful > n-quorum:
 		return false
 	default:
 		*err = &Error{Votes: l.name(e.votes)}
 	}
 	return true
+}
+
+// rejoin asks those nodes for the lock that have lost it, now that a majority is known to have it. The caller holds l.mu.
+func (l *lease) rejoin(ctx context.Context, e *extension) {
+	if l.over || !clock.Now().Before(l.until) {
+		return
+	}
+	r := l.driver.round(ctx, l.timeout())
+	for i := range l.seats {
+		if s := &l.seats[i]; errors.Is(e.votes[i], locker.ErrLost) && s.lease == nil && !s.asking {
+			l.propose(r, i, l.token)
+		}
+	}
+	r.sent()
 }
 
 // name makes Votes of what the nodes said.
@@ -206,18 +287,4 @@ func (l *lease) name(votes []error) []Vote {
 		named[i] = Vote{l.driver.nodes[i].name, err}
 	}
 	return named
-}
-
-// rejoin has the nodes that do not have the lease, for they were away or came back empty, take it as
-// well, now that a majority is known to have it. They take it under the token that all have, or a larger
-// one, so that whoever comes after gets a larger one still. The caller holds l.mu.
-func (l *lease) rejoin(ctx context.Context) {
-	if l.over || !clock.Now().Before(l.until) {
-		return
-	}
-	for i := range l.seats {
-		if s := &l.seats[i]; s.lease == nil && !s.asking {
-			l.propose(ctx, i, l.token)
-		}
-	}
 }

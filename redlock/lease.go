@@ -26,6 +26,8 @@ type lease struct {
 	over    bool      // released or lost: what a node still grants is given back
 	freeBy  time.Time // until when that is tried
 	waiters []*waiter
+
+	extensions []*extension // under way
 }
 
 // seat is what is known of one node.
@@ -44,7 +46,7 @@ type seat struct {
 func (s *seat) waiting() bool { return (s.asking || s.freeing) && !s.late }
 
 // free says that the node has nothing of ours, and that no request is under way that may change that.
-func (s *seat) free() bool { return (s.lease == nil || s.freed) && !s.asking }
+func (s *seat) free() bool { return (s.lease == nil || s.freed) && !s.asking && !s.freeing }
 
 // Token implements [locker.Lease].
 func (l *lease) Token() uint64 { return l.token }
@@ -73,12 +75,15 @@ func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 	}
 	token := uint64(max(d.clock().UnixMicro(), 1))
 	l.mu.Lock()
+	r := d.round(ctx, l.timeout())
 	for i := range l.seats {
-		l.propose(ctx, i, token)
+		l.propose(r, i, token)
 	}
-	l.mu.Unlock()
+	r.sent()
 	var err error
-	if interrupted := l.await(ctx, func() bool { return l.decide(&err) }); interrupted != nil {
+	decided := l.watch(func() bool { return l.decide(&err) })
+	l.mu.Unlock()
+	if interrupted := l.wait(ctx, decided); interrupted != nil {
 		err = interrupted
 	}
 	if err == nil {
@@ -130,85 +135,111 @@ func (l *lease) votes() []Vote {
 }
 
 // propose asks a node for the lock. The caller holds l.mu.
-func (l *lease) propose(ctx context.Context, i int, token uint64) {
-	s, n := &l.seats[i], l.driver.nodes[i]
+func (l *lease) propose(r *round, i int, token uint64) {
+	s := &l.seats[i]
 	s.asking, s.late, s.err = true, false, nil
-	var ours locker.RaisableLease
-	l.driver.call(ctx, n, l.timeout(), func(ctx context.Context) (err error) {
-		ours, err = n.Propose(ctx, l.req, token)
-		return err
-	}, func(err error) {
-		l.proposed(ctx, i, ours, err)
-	}, func(err error) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		s.late, s.err = true, err
-		l.ballot.absent(i)
-		l.changed()
-	})
+	r.call(l.driver.nodes[i], &proposeMessage{lease: l, round: r, sent: clock.Now(), i: i, token: token})
 }
 
-// proposed takes in the answer of a node that was asked for the lock.
-func (l *lease) proposed(ctx context.Context, i int, ours locker.RaisableLease, err error) {
+// proposeMessage asks node i for the lock.
+type proposeMessage struct {
+	lease *lease
+	round *round
+	sent  time.Time // or a little before
+	i     int
+	token uint64
+	ours  locker.RaisableLease
+}
+
+func (p *proposeMessage) send(ctx context.Context) (err error) {
+	p.ours, err = p.lease.driver.nodes[p.i].Propose(ctx, p.lease.req, p.token)
+	return err
+}
+
+func (p *proposeMessage) missed(err error) {
+	l := p.lease
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := &l.seats[i]
-	s.lease, s.asking, s.late, s.err = ours, false, false, err
-	if l.over && ours != nil {
-		l.free(i)
+	l.seats[p.i].late, l.seats[p.i].err = true, err
+	l.ballot.absent(p.i)
+	p.told(err)
+}
+
+func (p *proposeMessage) answered(err error) {
+	l := p.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &l.seats[p.i]
+	inTime := !s.late
+	s.lease, s.asking, s.late, s.err = p.ours, false, false, err
+	if l.over && p.ours != nil {
+		l.freeOne(p.i)
 	}
-	if !l.decided {
+	if !l.decided && inTime { // else it is absent already
 		switch {
 		case err == nil:
-			l.ballot.granted(i, ours.Token())
+			l.ballot.granted(p.i, p.ours.Token())
 		case errors.Is(err, locker.ErrHeld):
-			l.ballot.refused(i)
+			l.ballot.refused(p.i)
 		default:
-			l.ballot.absent(i)
+			l.ballot.absent(p.i)
 		}
-		for _, j := range l.driver.raise(&l.ballot) {
-			l.raise(ctx, j)
-		}
+		l.raise(p.round)
 	}
-	l.changed()
+	p.told(err)
 }
 
-// raise has a node accept the token that the others have. The caller holds l.mu.
-func (l *lease) raise(ctx context.Context, i int) {
-	s, ours, goal := &l.seats[i], l.seats[i].lease, l.ballot.goal
-	absent := func(err error) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		s.err = err
-		l.ballot.absent(i)
-		l.changed()
+// told tells whoever waits for it what the node says, or that it has not answered. The caller holds lease.mu.
+func (p *proposeMessage) told(err error) {
+	for _, e := range p.lease.extensions {
+		e.joined(p, err)
 	}
-	l.driver.call(ctx, l.driver.nodes[i], l.timeout(), func(ctx context.Context) error {
-		return ours.Raise(ctx, goal)
-	}, func(err error) {
-		switch {
-		case errors.Is(err, locker.ErrLost):
-			l.vanished(i, ours, err)
-		case err != nil:
-			absent(err)
-		default:
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			s.err = nil
-			l.ballot.raised(i)
-			l.changed()
-		}
-	}, absent)
+	p.lease.changed()
 }
 
-// vanished: the node says that it does not have the lease of ours that it was asked about.
-func (l *lease) vanished(i int, ours locker.RaisableLease, err error) {
+// raise has the nodes whose token is too small accept the one that the others have. The caller holds l.mu.
+func (l *lease) raise(ctx context.Context) {
+	nodes := l.driver.raise(&l.ballot)
+	if len(nodes) == 0 {
+		return
+	}
+	r := l.driver.round(ctx, l.timeout())
+	for _, i := range nodes {
+		r.call(l.driver.nodes[i], &raiseMessage{lease: l, i: i, ours: l.seats[i].lease, goal: l.ballot.goal})
+	}
+	r.sent()
+}
+
+// raiseMessage asks node i to accept a larger token.
+type raiseMessage struct {
+	lease *lease
+	i     int
+	ours  locker.RaisableLease
+	goal  uint64
+}
+
+func (r *raiseMessage) send(ctx context.Context) error { return r.ours.Raise(ctx, r.goal) }
+
+func (r *raiseMessage) missed(err error) { r.answered(err) }
+
+func (r *raiseMessage) answered(err error) {
+	l := r.lease
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if s := &l.seats[i]; s.lease == ours {
-		s.lease, s.err = nil, err
+	s := &l.seats[r.i]
+	switch {
+	case err == nil:
+		s.err = nil
+		l.ballot.raised(r.i)
+	case errors.Is(err, locker.ErrLost): // the node does not have what it had granted
+		if s.lease == r.ours {
+			s.lease, s.err = nil, err
+		}
+		l.ballot.gone(r.i)
+	default:
+		s.err = err
+		l.ballot.absent(r.i)
 	}
-	l.ballot.gone(i)
 	l.changed()
 }
 
@@ -218,17 +249,25 @@ type waiter struct {
 	done chan struct{}
 }
 
-// await returns nil when met has returned true, or ctx's error when that ends first; met is not called any
-// more then.
-func (l *lease) await(ctx context.Context, met func() bool) error {
-	l.mu.Lock()
-	if met() {
-		l.mu.Unlock()
-		return nil
-	}
+// watch begins to wait for met, which may be the case already. The caller holds l.mu.
+func (l *lease) watch(met func() bool) *waiter {
 	w := &waiter{met, make(chan struct{})}
-	l.waiters = append(l.waiters, w)
-	l.mu.Unlock()
+	if met() {
+		close(w.done)
+	} else {
+		l.waiters = append(l.waiters, w)
+	}
+	return w
+}
+
+// wait returns nil when w's condition has been met, or ctx's error when that ends first; the condition is
+// not looked at any more then.
+func (l *lease) wait(ctx context.Context, w *waiter) error {
+	select {
+	case <-w.done:
+		return nil
+	default:
+	}
 	select {
 	case <-w.done:
 		return nil

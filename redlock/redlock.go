@@ -73,10 +73,11 @@ package redlock
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -93,7 +94,8 @@ func New(nodes []locker.Driver, opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(d, opts...)
 }
 
-// Driver implements [locker.Driver], [locker.BatchExtender] and [locker.TTLChecker] over nodes.
+// Driver implements [locker.Driver], [locker.BatchExtender], [locker.TTLChecker] and
+// [locker.ContextHeeder] over nodes.
 type Driver struct {
 	nodes   []*node
 	timeout time.Duration // of NodeTimeout; 0: by the TTL
@@ -104,17 +106,19 @@ type Driver struct {
 	outcome func(*ballot) outcome
 	raise   func(*ballot) []int
 
-	ctx    context.Context // ends when Close begins
-	cancel context.CancelFunc
+	workers *workers
 
-	mu     sync.Mutex // guards closed, and work against being added to after Close's Wait
-	closed bool
-	work   sync.WaitGroup // calls of our methods under way, and requests to nodes
+	mu      sync.Mutex // guards what follows, and work against being added to after Close's Wait
+	closed  bool
+	expired bool                // what is under way has been ended
+	rounds  map[*round]struct{} // under way
+	work    sync.WaitGroup      // calls of our methods under way, and requests to nodes
 }
 
 var (
 	_ locker.BatchExtender = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
+	_ locker.ContextHeeder = (*Driver)(nil)
 )
 
 // DriverOption configures a [Driver].
@@ -126,8 +130,9 @@ type DriverOption func(*Driver) error
 //
 // An attempt takes up to two rounds of requests, one to take the lock and, where the nodes' tokens
 // differ, one to raise them. What they may take together must leave more than half of the TTL to
-// the holder, after the allowance for drift: 2 × NodeTimeout + TTL/100 + 2 ms < TTL/2. A Client or Mutex whose
-// TTL is too short for that is refused with an error that has the numbers.
+// the holder, after the allowance for drift: 2 × NodeTimeout + TTL/100 + 2 ms < TTL/2. And it must not be more
+// than TTL/6, which is what a renewal may take. A Client or Mutex whose TTL is too short for that is
+// refused with an error that has the numbers.
 func NodeTimeout(d time.Duration) DriverOption {
 	return func(driver *Driver) error {
 		if d <= 0 {
@@ -145,7 +150,10 @@ const minNodes = 3
 // different addresses. They are then the Driver's: its Close closes them, and each of them the
 // connections that it made itself. If NewDriver fails they are still the caller's.
 func NewDriver(nodes []locker.Driver, opts ...DriverOption) (*Driver, error) {
-	d := &Driver{clock: time.Now, outcome: (*ballot).outcome, raise: (*ballot).raise}
+	d := &Driver{
+		clock: time.Now, outcome: (*ballot).outcome, raise: (*ballot).raise,
+		rounds: make(map[*round]struct{}),
+	}
 	for _, o := range opts {
 		if o == nil {
 			return nil, refuse(errors.New("nil DriverOption"))
@@ -170,7 +178,7 @@ func NewDriver(nodes []locker.Driver, opts ...DriverOption) (*Driver, error) {
 			return nil, refuse(err)
 		}
 	}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.workers = newWorkers(len(d.nodes))
 	return d, nil
 }
 
@@ -206,6 +214,9 @@ func (d *Driver) Guarantees() locker.Guarantees {
 	}
 }
 
+// HeedsContext is true: whoever waits for the nodes can stop at any time, and what they were sent goes on.
+func (d *Driver) HeedsContext() bool { return true }
+
 // The default of NodeTimeout.
 const (
 	timeoutsPerTTL = 10
@@ -220,11 +231,13 @@ func (d *Driver) nodeTimeout(ttl time.Duration) time.Duration {
 	return min(ttl/timeoutsPerTTL, longestTimeout)
 }
 
-// rounds is how many requests an attempt makes one after the other: to take the lock, and to raise
-// the token.
-const rounds = 2
+const (
+	rounds         = 2 // requests that an attempt makes one after the other: to take the lock, and to raise the token
+	renewalsPerTTL = 6 // the core gives a renewal a sixth of the TTL
+)
 
-// CheckTTL refuses a TTL that a node refuses, and one of which an attempt may use up half.
+// CheckTTL refuses a TTL that a node refuses, one of which an attempt may use up half, and one that a renewal may
+// miss though the nodes answer in time.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	for _, n := range d.nodes {
 		if c, ok := n.Proposer.(locker.TTLChecker); ok {
@@ -235,13 +248,12 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	}
 	timeout, drift := d.nodeTimeout(ttl), ttl/100+2*time.Millisecond
 	left := ttl - rounds*timeout - drift
-	if left > ttl/2 {
+	if left > ttl/2 && timeout <= ttl/renewalsPerTTL {
 		return nil
 	}
-	// With a time-out of its own: 2 × timeout + TTL/100 + 2 ms < TTL/2, hence TTL > (2 × timeout + 2 ms) / 0.49.
 	return fmt.Errorf("%w: TTL %v with a node time-out of %v: an attempt may take %d × %v, and drift %v, "+
-		"which leaves %v to the holder, and must leave more than half: %s",
-		locker.ErrUnsupported, ttl, timeout, rounds, timeout, drift, left, d.advice(ttl))
+		"which leaves %v to the holder, and must leave more than half; a renewal may take %v: %s",
+		locker.ErrUnsupported, ttl, timeout, rounds, timeout, drift, left, ttl/renewalsPerTTL, d.advice(ttl))
 }
 
 // advice says which TTL would do, or which time-out.
@@ -249,9 +261,10 @@ func (d *Driver) advice(ttl time.Duration) string {
 	if d.timeout == 0 { // a tenth of the TTL: 0.2 TTL + 0.01 TTL + 2 ms < 0.5 TTL
 		return "use a TTL of at least 7ms"
 	}
-	longer := ((rounds*d.timeout+2*time.Millisecond)*100/49 + time.Millisecond).Round(time.Millisecond)
-	advice := fmt.Sprintf("use a TTL of at least %v", longer)
-	if shorter := (ttl*49/100 - 2*time.Millisecond) / rounds; shorter > time.Millisecond {
+	// 2 × timeout + TTL/100 + 2 ms < TTL/2, hence TTL > (2 × timeout + 2 ms) / 0.49.
+	longer := max((rounds*d.timeout+2*time.Millisecond)*100/49, renewalsPerTTL*d.timeout)
+	advice := fmt.Sprintf("use a TTL of at least %v", (longer + time.Millisecond).Round(time.Millisecond))
+	if shorter := min((ttl*49/100-2*time.Millisecond)/rounds, ttl/renewalsPerTTL); shorter > time.Millisecond {
 		advice += fmt.Sprintf(", or a node time-out below %v", shorter.Round(time.Microsecond))
 	}
 	return advice
@@ -273,7 +286,7 @@ func (d *Driver) Close() error {
 	case <-answered:
 	case <-time.After(min(cmp.Or(d.timeout, longestTimeout), longestTimeout)):
 	}
-	d.cancel()
+	d.expireAll()
 	errs := make([]error, len(d.nodes))
 	var closing sync.WaitGroup
 	for i, n := range d.nodes {
@@ -285,6 +298,7 @@ func (d *Driver) Close() error {
 	}
 	closing.Wait()
 	<-answered
+	d.workers.close()
 	return errors.Join(errs...)
 }
 
@@ -297,4 +311,32 @@ func (d *Driver) begin() error {
 	}
 	d.work.Add(1)
 	return nil
+}
+
+// register has Close end r, which is at once if that has been waiting for too long already.
+func (d *Driver) register(r *round) {
+	d.mu.Lock()
+	over := d.expired
+	d.rounds[r] = struct{}{}
+	d.mu.Unlock()
+	if over {
+		d.work.Go(r.expire) // the caller may have locked what that needs
+	}
+}
+
+func (d *Driver) unregister(r *round) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.rounds, r)
+}
+
+// expireAll ends all rounds, those to come too.
+func (d *Driver) expireAll() {
+	d.mu.Lock()
+	d.expired = true
+	open := slices.Collect(maps.Keys(d.rounds))
+	d.mu.Unlock()
+	for _, r := range open {
+		r.expire()
+	}
 }

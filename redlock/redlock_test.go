@@ -95,9 +95,11 @@ func TestCheckTTL(t *testing.T) {
 		{0, 7 * time.Millisecond, nil},
 		{0, 5 * time.Millisecond, []string{"at least 7ms"}},
 		{500 * time.Millisecond, 30 * time.Second, nil},
-		{500 * time.Millisecond, 2045 * time.Millisecond, nil},
-		{500 * time.Millisecond, 2040 * time.Millisecond, []string{"2 × 500ms", "TTL 2.04s", "leaves 1.0176s", "at least 2.046s", "below 498.8ms"}},
-		{time.Second, time.Second, []string{"leaves -1.012s", "at least 4.087s"}},
+		{500 * time.Millisecond, 3 * time.Second, nil},
+		{500 * time.Millisecond, 2990 * time.Millisecond, []string{"TTL 2.99s", "a renewal may take 498.333333ms", "at least 3.001s", "below 498.333ms"}},
+		{500 * time.Millisecond, 2040 * time.Millisecond, []string{"2 × 500ms", "TTL 2.04s", "leaves 1.0176s", "at least 3.001s", "below 340ms"}},
+		{time.Second, time.Second, []string{"leaves -1.012s", "at least 6.001s"}},
+		{time.Millisecond, 8 * time.Millisecond, []string{"2 × 1ms", "leaves 3.92ms", "at least 9ms"}},
 	} {
 		d, _ := newFakeDriver(t, 3)
 		d.timeout = c.timeout
@@ -125,7 +127,7 @@ func TestCheckTTL_advice(t *testing.T) {
 		d, _ := newFakeDriver(t, 3, NodeTimeout(timeout))
 		err := d.CheckTTL(timeout)
 		require.Error(t, err)
-		longer := ((2*timeout+2*time.Millisecond)*100/49 + time.Millisecond).Round(time.Millisecond)
+		longer := (max((2*timeout+2*time.Millisecond)*100/49, 6*timeout) + time.Millisecond).Round(time.Millisecond)
 		require.ErrorContains(t, err, fmt.Sprintf("at least %v", longer))
 		require.NoError(t, d.CheckTTL(longer))
 	}
@@ -507,6 +509,15 @@ func TestDriver_afterClose(t *testing.T) {
 
 type ctxKey struct{}
 
+type testMessage struct {
+	sends func(context.Context) error
+	ended func(error)
+}
+
+func (r testMessage) send(ctx context.Context) error { return r.sends(ctx) }
+func (r testMessage) answered(err error)             { r.ended(err) }
+func (r testMessage) missed(error)                   {}
+
 // A request outlives its caller's context, and has its values, for those who trace it.
 func TestCall_hasTheValuesOfItsContextAlone(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
@@ -514,7 +525,8 @@ func TestCall_hasTheValuesOfItsContextAlone(t *testing.T) {
 		cancel()
 		ended := make(chan error, 1)
 		require.NoError(t, d.begin())
-		d.call(caller, d.nodes[0], time.Second, func(ctx context.Context) error {
+		r := d.round(caller, time.Second)
+		r.call(d.nodes[0], testMessage{func(ctx context.Context) error {
 			assert.Equal(t, "traced", ctx.Value(ctxKey{}))
 			select {
 			case <-ctx.Done():
@@ -523,7 +535,8 @@ func TestCall_hasTheValuesOfItsContextAlone(t *testing.T) {
 			}
 			<-ctx.Done()
 			return ctx.Err()
-		}, func(err error) { ended <- err }, func(error) {})
+		}, func(err error) { ended <- err }})
+		r.sent()
 		d.work.Done()
 		start := time.Now()
 		require.EqualError(t, <-ended, "no answer within 1s")

@@ -19,9 +19,10 @@ func (l *lease) Release(ctx context.Context) error {
 	defer l.driver.work.Done()
 	l.mu.Lock()
 	l.end()
-	l.mu.Unlock()
 	var err error
-	if interrupted := l.await(ctx, func() bool { return l.released(&err) }); interrupted != nil {
+	released := l.watch(func() bool { return l.released(&err) })
+	l.mu.Unlock()
+	if interrupted := l.wait(ctx, released); interrupted != nil {
 		return interrupted
 	}
 	return err
@@ -33,9 +34,11 @@ func (l *lease) end() {
 	if !l.over {
 		l.over, l.freeBy = true, clock.Now().Add(l.req.TTL)
 	}
+	r := l.driver.round(context.Background(), l.timeout())
 	for i := range l.seats {
-		l.free(i)
+		l.free(r, i)
 	}
+	r.sent()
 }
 
 // released says whether it is known how the release goes, and sets err. The caller holds l.mu.
@@ -90,32 +93,55 @@ const (
 	longPause  = time.Second
 )
 
+// freeOne releases what one node has. The caller holds l.mu.
+func (l *lease) freeOne(i int) {
+	r := l.driver.round(context.Background(), l.timeout())
+	l.free(r, i)
+	r.sent()
+}
+
 // free releases what a node has. The caller holds l.mu.
-func (l *lease) free(i int) {
+func (l *lease) free(r *round, i int) {
 	s, ours := &l.seats[i], l.seats[i].lease
 	if ours == nil || s.freed || s.freeing {
 		return
 	}
 	s.freeing, s.late, s.err = true, false, nil
-	l.driver.call(context.Background(), l.driver.nodes[i], l.timeout(), ours.Release, func(err error) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		s.freeing, s.late, s.err = false, false, err
-		switch {
-		case err == nil:
-			s.freed = true
-		case errors.Is(err, locker.ErrLost):
-			s.lease = nil
-		default:
-			l.freeLater(i)
-		}
-		l.changed()
-	}, func(err error) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		s.late, s.err = true, err
-		l.changed()
-	})
+	r.call(l.driver.nodes[i], &releaseMessage{lease: l, i: i, ours: ours})
+}
+
+// releaseMessage asks node i to release what it has.
+type releaseMessage struct {
+	lease *lease
+	i     int
+	ours  locker.RaisableLease
+}
+
+func (f *releaseMessage) send(ctx context.Context) error { return f.ours.Release(ctx) }
+
+func (f *releaseMessage) missed(err error) {
+	l := f.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seats[f.i].late, l.seats[f.i].err = true, err
+	l.changed()
+}
+
+func (f *releaseMessage) answered(err error) {
+	l := f.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &l.seats[f.i]
+	s.freeing, s.late, s.err = false, false, err
+	switch {
+	case err == nil:
+		s.freed = true
+	case errors.Is(err, locker.ErrLost):
+		s.lease = nil
+	default:
+		l.freeLater(f.i)
+	}
+	l.changed()
 }
 
 // freeLater tries again after a pause, for as long as the node may have the lock. The caller holds l.mu.
@@ -137,6 +163,6 @@ func (l *lease) freeLater(i int) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		s.pausing = false
-		l.free(i)
+		l.freeOne(i)
 	})
 }

@@ -1,0 +1,179 @@
+package redlock_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/redlock"
+)
+
+// Kleppmann: client 1 has the lock on A, B and C, and does not reach D and E; the clock of C jumps forward, so that the
+// lock expires there; client 2 gets it on C, D and E. True. But C remembers the token, so that client 2 gets a larger
+// one, though its own clock is an hour behind; and client 1 finds out when it extends and reaches a majority.
+func TestKleppmann_aClockJumpOnANodeOfABareMajorityMakesTwoHolders(t *testing.T) {
+	t.Parallel()
+	q := five(t, testserver.RedisClock())
+	addrs, network := q.proxied(t)
+	network[nodeD].Sever()
+	network[nodeE].Sever()
+	first := contender(t, addrs, long)
+	older := q.takeABC(t, first)
+	second := contender(t, q.addrs(), long, behind(time.Hour))
+	requireDenied(t, second)
+
+	q.servers[nodeC].ShiftClock(long + time.Second)
+	newer := take(t, second)
+	requireTwoHolders(t, first, second)
+	assert.Greater(t, newer, older)
+	require.Error(t, first.Extend(t.Context()), "no more than A and B have it")
+
+	network[nodeD].Restore()
+	network[nodeE].Restore()
+	eventually(t, "the first finds out by extending", func() bool {
+		err := first.Extend(t.Context())
+		require.Error(t, err)
+		return errors.Is(err, locker.ErrLost)
+	})
+	assert.Zero(t, first.FencingToken())
+	require.ErrorIs(t, first.Unlock(t.Context()), locker.ErrLost)
+	require.NoError(t, second.Extend(t.Context()), "the first has left the second's lock alone")
+	require.NoError(t, second.Unlock(t.Context()))
+}
+
+// antirez: clocks have to run at about the same speed, and need not agree on the time. True, and more: one that
+// jumps makes no second holder while a majority is left without it. It takes a jump of three of five.
+func TestAntirez_aClockJumpOnOneNodeOfFiveMakesNoSecondHolder(t *testing.T) {
+	t.Parallel()
+	q := five(t, testserver.RedisClock())
+	q.servers[nodeE].ShiftClock(-25 * time.Minute) // it never agreed with the others
+	first := contender(t, q.addrs(), long)
+	second := contender(t, q.addrs(), long)
+	older := q.takeAll(t, first)
+	for _, node := range []int{nodeA, nodeB} {
+		q.servers[node].ShiftClock(long + time.Second)
+		requireDenied(t, second)
+		require.NotZero(t, first.FencingToken())
+		q.eventuallyFree(t, contested, node)
+	}
+	eventually(t, "the first, which three of five have kept, has all again", func() bool {
+		require.NoError(t, first.Extend(t.Context()))
+		return slices.Equal(q.heldAt(t, contested), all(5, true))
+	})
+
+	for _, node := range []int{nodeA, nodeB, nodeC} {
+		q.servers[node].ShiftClock(long + time.Second)
+	}
+	newer := take(t, second)
+	requireTwoHolders(t, first, second)
+	assert.Greater(t, newer, older)
+}
+
+// Kleppmann: a token has to be larger than all before it, always, and one made of a clock is not. True of ours where a
+// node forgets what it has accepted, as it does when its clock jumps by more than a day: then the order rests
+// on the clients' clocks, and one that is behind gets the second holder the smaller token.
+func TestKleppmann_aClockJumpOfDaysMakesANodeForgetItsTokens(t *testing.T) {
+	t.Parallel()
+	q := five(t, testserver.RedisClock())
+	first, older := q.bareMajority(t, long)
+	q.servers[nodeC].ShiftClock(keep + 2*long)
+	second := contender(t, q.addrs(), long, behind(time.Hour))
+	newer := take(t, second)
+	requireTwoHolders(t, first, second)
+	assert.Less(t, newer, older, "the limit: while clocks are sane")
+}
+
+// Kleppmann: clocks may jump back as well. True, and on one node it costs nothing: that keeps the lock for longer,
+// the others lapse in time, and they are a majority.
+func TestKleppmann_aClockThatJumpsBackCostsNothing(t *testing.T) {
+	t.Parallel()
+	q := five(t, testserver.RedisClock())
+	first := contender(t, q.addrs(), short)
+	older := q.takeAll(t, first)
+	q.servers[nodeA].ShiftClock(-time.Hour)
+	second := contender(t, q.addrs(), long)
+	newer := take(t, second)
+	assert.Zero(t, first.FencingToken(), "the first's time was over before the second's began")
+	assert.Greater(t, newer, older)
+	require.NoError(t, second.Unlock(t.Context()))
+	q.eventuallyFree(t, contested, nodeB, nodeC, nodeD, nodeE)
+	assert.True(t, q.heldAt(t, contested)[nodeA], "for an hour, and to no effect")
+}
+
+// The same on a majority keeps the lock of a holder that is gone from everybody, until the clocks are right again: it
+// costs time, and no safety.
+func TestKleppmann_aMajorityWhoseClocksJumpBackHasNoSecondHolderEither(t *testing.T) {
+	t.Parallel()
+	q := five(t, testserver.RedisClock())
+	first := contender(t, q.addrs(), short)
+	older := q.takeAll(t, first)
+	majority := []int{nodeA, nodeB, nodeC}
+	for _, node := range majority {
+		q.servers[node].ShiftClock(-time.Hour)
+	}
+	q.eventuallyFree(t, contested, nodeD, nodeE)
+	second := contender(t, q.addrs(), long)
+	requireDenied(t, second)
+	require.Zero(t, first.FencingToken())
+	for _, node := range majority {
+		q.servers[node].ShiftClock(time.Hour)
+	}
+	assert.Greater(t, take(t, second), older)
+}
+
+// Kleppmann: it is not clear how Redlock should make fencing tokens, for counters on several nodes get out of
+// step. They do. But each holder's token is one that a majority has accepted, and so is larger than all before,
+// whichever majority it is: here with clients whose clocks stand still, and nodes whose clocks jump.
+func TestKleppmann_countersOnTheNodesGetOutOfStepAndTokensRise(t *testing.T) {
+	t.Parallel()
+	q := five(t, testserver.RedisClock())
+	stopped := redlock.ProposerClock(func() time.Time { return time.UnixMicro(1) })
+	var last uint64
+	for i, nodes := range [][]int{
+		{nodeA, nodeB, nodeC},
+		{nodeC, nodeD, nodeE},
+		{nodeA, nodeD, nodeE},
+		{nodeA, nodeB, nodeD},
+		{nodeB, nodeC, nodeE},
+	} {
+		q.servers[i].ShiftClock(time.Duration(i-2) * time.Hour)
+		m := contender(t, q.reaching(t, nodes...), long, stopped)
+		token := take(t, m)
+		assert.Greater(t, token, last, "on nodes %v", nodes)
+		last = token
+		require.NoError(t, m.Unlock(t.Context()))
+		q.eventuallyFree(t, contested, nodes...)
+	}
+	assert.Less(t, last, uint64(1000), "no clock had a part in it")
+
+	counters := make(map[string]bool)
+	for _, rdb := range q.direct {
+		counters[rdb.HGet(t.Context(), key(contested), "token").Val()] = true
+	}
+	assert.Greater(t, len(counters), 1, "all nodes have counted alike: %v", counters)
+}
+
+// Kleppmann: clocks are no good for tokens. Ours are made of the clients', and rise all the same. One that is ahead raises all that come after; one that is behind makes none
+// smaller; what the nodes' clocks say is never in it.
+func TestKleppmann_aClientsClockThatIsBehindMakesNoSmallerToken(t *testing.T) {
+	t.Parallel()
+	q := five(t, testserver.RedisClock())
+	for _, s := range q.servers {
+		s.ShiftClock(48 * time.Hour)
+	}
+	var last uint64
+	for _, late := range []time.Duration{24 * time.Hour, time.Hour, 2 * time.Hour, -time.Hour, 0, 24 * time.Hour} {
+		m := contender(t, q.addrs(), long, behind(late))
+		token := take(t, m)
+		assert.Greater(t, token, last, "by a clock that is %v behind", late)
+		last = token
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	assert.Less(t, last, uint64(time.Now().Add(2*time.Hour).UnixMicro()), "no node's clock had a part in it")
+}

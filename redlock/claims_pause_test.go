@@ -1,0 +1,343 @@
+//go:build unix
+
+package redlock_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// resource is what the lock protects: a value on a server of its own, and how it guards itself.
+type resource struct {
+	rdb   *goredis.Client
+	guard guard
+}
+
+type guard string
+
+const (
+	unguarded guard = "unguarded"
+	larger    guard = "larger" // refuses a token below the largest that it has seen
+	same      guard = "same"   // refuses whoever is not the last to have begun, as a random value allows
+)
+
+const writing = `
+local seen = redis.call('HGET', KEYS[1], 'token') or '0'
+if ARGV[1] == 'larger' and tonumber(ARGV[2]) < tonumber(seen) or ARGV[1] == 'same' and ARGV[2] ~= seen then
+  return 0
+end
+redis.call('HSET', KEYS[1], 'token', ARGV[2], 'value', ARGV[3])
+return 1`
+
+// begin is what a holder does first. With a random value that is to write the value; here the token serves as one,
+// of which the resource looks at nothing but whether it is the same.
+func (r resource) begin(t *testing.T, token uint64) {
+	t.Helper()
+	if r.guard == same {
+		require.NoError(t, r.rdb.HSet(t.Context(), string(r.guard), "token", token).Err())
+	}
+}
+
+// write says whether the resource has accepted the value.
+func (r resource) write(t *testing.T, token uint64, value string) bool {
+	t.Helper()
+	accepted, err := r.rdb.Eval(t.Context(), writing, []string{string(r.guard)}, string(r.guard), token, value).Bool()
+	require.NoError(t, err)
+	return accepted
+}
+
+func (r resource) value(t *testing.T) string {
+	t.Helper()
+	v, err := r.rdb.HGet(t.Context(), string(r.guard), "value").Result()
+	require.NoError(t, err)
+	return v
+}
+
+// What a child is to do is in its environment, and when on its standard input.
+const (
+	childRole     = "LOCKER_CLAIMS_ROLE"
+	childNodes    = "LOCKER_CLAIMS_NODES"
+	childResource = "LOCKER_CLAIMS_RESOURCE" // address, guard, and how far the holder gets before it is told to write
+)
+
+// TestChildOfClaims tests nothing: it is what the child processes of the tests below run.
+func TestChildOfClaims(t *testing.T) {
+	role := map[string]func(*testing.T, childSide){"write": childWrites, "take": childTakes}[os.Getenv(childRole)]
+	if role == nil {
+		return
+	}
+	role(t, childSide{strings.Fields(os.Getenv(childNodes)), bufio.NewScanner(os.Stdin)})
+}
+
+type childSide struct {
+	addrs []string
+	in    *bufio.Scanner
+}
+
+// await returns when the parent says so.
+func (c childSide) await(t *testing.T, word string) {
+	t.Helper()
+	require.True(t, c.in.Scan(), "the parent is gone")
+	require.Equal(t, word, c.in.Text())
+}
+
+// childWrites holds the lock, with renewal, makes sure of it, and is told to write some time later, when it does not
+// look again: whatever it might look at, it could be stopped after that.
+func childWrites(t *testing.T, c childSide) {
+	on := strings.Fields(os.Getenv(childResource))
+	r := resource{connect(t, on[0], heedingCtx), guard(on[1])}
+	beginsAtOnce := on[2] == "begun"
+	client, err := locker.New(driver(t, c.addrs, heedingCtx, unhurried(short)), locker.WithTTL(short))
+	require.NoError(t, err)
+	defer func() { _ = client.Close() }()
+	m := client.Mutex(contested)
+	token := take(t, m)
+	if beginsAtOnce {
+		r.begin(t, token)
+	}
+	require.Equal(t, token, m.FencingToken(), "it decides to write")
+	fmt.Println("decided", token)
+
+	c.await(t, "write")
+	knows := m.FencingToken() == 0 // by now, but it does not look
+	if !beginsAtOnce {
+		r.begin(t, token)
+	}
+	fmt.Println("wrote", r.write(t, token, "old"), knows)
+
+	select {
+	case <-m.Lost():
+	case <-time.After(patient):
+		t.Error("Lost does not fire")
+	}
+	fmt.Println("unlocked", errors.Is(m.Unlock(t.Context()), locker.ErrLost))
+}
+
+// takerTTL leaves a test time enough to stop childTakes before a time-out does.
+const takerTTL = 2 * short
+
+// childTakes makes one attempt to take the lock, on connections that are there already.
+func childTakes(t *testing.T, c childSide) {
+	m := contender(t, c.addrs, takerTTL)
+	take(t, m)
+	require.NoError(t, m.Unlock(t.Context()))
+	fmt.Println("ready")
+	c.await(t, "take")
+	start := time.Now()
+	err := m.TryLock(t.Context())
+	fmt.Println("took", err == nil, m.FencingToken(), time.Since(start) > takerTTL, err)
+}
+
+// child is the parent's side of a process.
+type child struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	stdin io.Writer
+	out   *bufio.Reader
+}
+
+func startChild(t *testing.T, role string, addrs []string, env ...string) *child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestChildOfClaims$")
+	cmd.Env = append(os.Environ(), childRole+"="+role, childNodes+"="+strings.Join(addrs, " "))
+	cmd.Env = append(cmd.Env, env...)
+	cmd.Stderr = os.Stderr
+	// In a process group of its own a stopped child does not outlive this process: the kernel hangs up on it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return &child{t, cmd, stdin, bufio.NewReader(out)}
+}
+
+func (p *child) tell(word string) {
+	p.t.Helper()
+	_, err := io.WriteString(p.stdin, word+"\n")
+	require.NoError(p.t, err)
+}
+
+// says is the next line of the child, which must begin with what, without that.
+func (p *child) says(what string) []string {
+	p.t.Helper()
+	line, err := p.out.ReadString('\n')
+	words := strings.Fields(line)
+	if err != nil || len(words) == 0 || words[0] != what {
+		rest, _ := io.ReadAll(p.out)
+		require.FailNow(p.t, "the child does not say "+what, "%s%s%v", line, rest, err)
+	}
+	return words[1:]
+}
+
+// stop returns when all threads of the child have stopped.
+func (p *child) stop() {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	var status syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+		if !errors.Is(err, syscall.EINTR) {
+			require.NoError(p.t, err)
+			break
+		}
+	}
+	require.True(p.t, status.Stopped(), "the child has ended: %v", status)
+}
+
+func (p *child) wake() {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGCONT))
+}
+
+// pausedHolder has a process take the lock, decide to write, and be stopped before it does. Another takes over
+// and writes; the first wakes, and writes. It returns whether that was accepted, and the newer holder's
+// token.
+func pausedHolder(t *testing.T, g guard, before string) (r resource, accepted bool, newer uint64) {
+	t.Helper()
+	q := five(t)
+	server := testserver.Redis(t)
+	r = resource{connect(t, server.Addr(), heedingCtx), g}
+	p := startChild(t, "write", q.addrs(), childResource+"="+strings.Join([]string{server.Addr(), string(g), before}, " "))
+	older, err := strconv.ParseUint(p.says("decided")[0], 10, 64)
+	require.NoError(t, err)
+	p.stop()
+
+	second := contender(t, q.addrs(), long)
+	newer = take(t, second)
+	assert.Greater(t, newer, older)
+	r.begin(t, newer)
+	require.True(t, r.write(t, newer, "new"), "the holder's write")
+
+	p.wake()
+	p.tell("write")
+	said := p.says("wrote")
+	assert.Equal(t, "true", said[1], "once awake its FencingToken is 0, had it looked")
+	assert.Equal(t, []string{"true"}, p.says("unlocked"), "Lost has fired, and Unlock says ErrLost")
+	require.NoError(t, second.Extend(t.Context()), "the first has left the second's lock alone")
+	require.Equal(t, newer, second.FencingToken())
+	return r, said[0] == "true", newer
+}
+
+// Kleppmann: a holder that is stopped past its TTL, by a garbage collection for one, goes on to write, and what the
+// next holder has written is lost. True, with renewal as without, and though the first would know of its loss if it
+// looked: no check before the write closes the gap between the two.
+func TestKleppmann_aHolderPausedPastItsTTLOverwritesTheNext(t *testing.T) {
+	t.Parallel()
+	r, accepted, _ := pausedHolder(t, unguarded, "decided")
+	assert.True(t, accepted)
+	assert.Equal(t, "old", r.value(t), "the newer holder's update is lost")
+}
+
+// Kleppmann: a resource that refuses tokens smaller than one it has seen is safe from that. True.
+func TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder(t *testing.T) {
+	t.Parallel()
+	r, accepted, newer := pausedHolder(t, larger, "decided")
+	assert.False(t, accepted)
+	assert.Equal(t, "new", r.value(t))
+	assert.True(t, r.write(t, newer, "newest"), "the holder of the newer token goes on")
+}
+
+// antirez: a random value will do, too, if the holder writes it to the resource when it begins, and the resource
+// accepts a write only while it is there. True for a holder that was stopped after it had begun.
+func TestAntirez_aRandomValueRefusesThePausedHolderThatHasBegun(t *testing.T) {
+	t.Parallel()
+	r, accepted, newer := pausedHolder(t, same, "begun")
+	assert.False(t, accepted)
+	assert.Equal(t, "new", r.value(t))
+	assert.True(t, r.write(t, newer, "newest"))
+}
+
+// Kleppmann: a random value does not rise, so it is no fencing token. True: of two that differ the resource cannot
+// tell which is the older. A holder that was stopped before it began is let in, and who holds the lock is kept out.
+func TestKleppmann_aRandomValueLetsInThePausedHolderThatBeginsLate(t *testing.T) {
+	t.Parallel()
+	r, accepted, newer := pausedHolder(t, same, "decided")
+	assert.True(t, accepted)
+	assert.Equal(t, "old", r.value(t), "the newer holder's update is lost")
+	assert.False(t, r.write(t, newer, "newest"), "and it cannot write another")
+}
+
+// Kleppmann: the replies that grant the lock wait in the client's socket while it is stopped past the TTL; when it wakes
+// it reads them, and believes that it holds. antirez: it looks at the clock after the replies, and knows better. True
+// is what antirez says.
+func TestAntirez_aClientPausedWhileItsRepliesWaitTakesNothing(t *testing.T) {
+	t.Parallel()
+	q := five(t)
+	addrs, network := q.proxied(t)
+	p := startChild(t, "take", addrs)
+	p.says("ready")
+	q.eventuallyFree(t, contested, nodeA, nodeB, nodeC, nodeD, nodeE)
+	for _, proxy := range network {
+		proxy.HoldReplies(true)
+	}
+	p.tell("take")
+	eventually(t, "a majority has granted the lock", func() bool { return count(q.heldAt(t, contested)) >= 3 })
+	p.stop()
+	for _, proxy := range network {
+		proxy.ReleaseReplies() // to a process that does not run
+	}
+	second := contender(t, q.addrs(), long)
+	newer := take(t, second)
+	time.Sleep(10 * tick) // nodes count whole milliseconds, and the first has to be past its TTL for certain
+	p.wake()
+	said := p.says("took")
+	assert.Equal(t, []string{"false", "0", "true"}, said[:3], "taken, token, stopped for longer than the TTL: %v", said)
+	require.NoError(t, second.Extend(t.Context()), "what the first gives back is not the second's")
+	assert.Equal(t, newer, second.FencingToken())
+	require.NoError(t, second.Unlock(t.Context()))
+}
+
+// Kleppmann: nothing needs to be stopped, the network may delay the write as long. True: it was sent by a holder in
+// its time and arrives in another's. The fencing token is what tells.
+func TestKleppmann_aWriteDelayedInTheNetworkArrivesInTheNextHoldersTime(t *testing.T) {
+	t.Parallel()
+	for g, survives := range map[guard]string{unguarded: "old", larger: "new"} {
+		t.Run(string(g), func(t *testing.T) {
+			t.Parallel()
+			q := five(t)
+			server := testserver.Redis(t)
+			proxy := testserver.NewProxy(t, server.Addr())
+			unwearied := func(o *goredis.Options) { o.MaxRetries, o.ReadTimeout = -1, patient }
+			far := resource{connect(t, proxy.Addr(), unwearied), g}
+			near := resource{connect(t, server.Addr(), heedingCtx), g}
+			require.NoError(t, far.rdb.Ping(t.Context()).Err()) // the connection is there
+			first := contender(t, q.addrs(), short)
+			older := take(t, first)
+			proxy.HoldRequests(true)
+			written := make(chan bool)
+			go func() {
+				accepted, err := far.rdb.Eval(t.Context(), writing, []string{string(g)}, string(g), older, "old").Bool()
+				written <- accepted && err == nil
+			}()
+			eventually(t, "the write is on its way", func() bool { requests, _ := proxy.Held(); return requests > 0 })
+			require.Equal(t, older, first.FencingToken(), "sent in time")
+
+			newer := take(t, contender(t, q.addrs(), long))
+			require.True(t, near.write(t, newer, "new"))
+			proxy.ReleaseRequests()
+			assert.Equal(t, survives == "old", <-written)
+			assert.Equal(t, survives, near.value(t))
+		})
+	}
+}

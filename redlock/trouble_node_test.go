@@ -1,0 +1,255 @@
+package redlock
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// verb is what a node is asked to do.
+type verb int
+
+const (
+	propose verb = iota
+	raiseIt
+	extendIt
+	releaseIt
+	verbs
+)
+
+// path is what happens to one request.
+type path struct {
+	there, back time.Duration
+	lost        bool  // it does not arrive
+	mute        bool  // its answer does not
+	err         error // the server's answer; nothing is done
+}
+
+// stage is a server of a virtual network. Unlike fakeNode it delays requests and answers apart, keeps
+// locks of many names, and does what has reached it whether or not anybody still waits.
+type stage struct {
+	addr string
+
+	mu    sync.Mutex
+	locks map[string]*register
+	path  func(v verb, name string) path // nil: at once
+	count [verbs]int
+	down  bool
+
+	owners  *atomic.Uint64  // of all stages
+	network *sync.WaitGroup // requests on their way
+}
+
+func newStages(n int) []*stage {
+	stages := make([]*stage, n)
+	owners, network := new(atomic.Uint64), new(sync.WaitGroup)
+	for i := range stages {
+		stages[i] = &stage{addr: string(rune('a'+i)) + ":1", locks: map[string]*register{}, owners: owners, network: network}
+	}
+	return stages
+}
+
+// stageDriver makes a Driver as a process of its own would have it.
+func stageDriver(t *testing.T, stages []*stage, opts ...DriverOption) *Driver {
+	t.Helper()
+	var nodes []locker.Driver
+	for _, s := range stages {
+		nodes = append(nodes, &stageClient{stage: s})
+	}
+	d, err := NewDriver(nodes, opts...)
+	require.NoError(t, err)
+	return d
+}
+
+func askFor(name string) locker.Request { return locker.Request{Name: name, TTL: ttl} }
+
+// play runs f on a Driver over n stages, in virtual time.
+func play(t *testing.T, n int, f func(t *testing.T, d *Driver, stages []*stage), opts ...DriverOption) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		stages := newStages(n)
+		d := stageDriver(t, stages, opts...)
+		defer stages[0].network.Wait()
+		defer func() { require.NoError(t, d.Close()) }()
+		f(t, d, stages)
+	})
+}
+
+// on sets what happens to requests from now on.
+func (s *stage) on(f func(v verb, name string) path) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.path = f
+}
+
+// always has one thing happen to all requests.
+func (s *stage) always(p path) { s.on(func(verb, string) path { return p }) }
+
+func (s *stage) counted(v verb) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count[v]
+}
+
+// total is the number of requests to all the stages.
+func total(stages []*stage) int {
+	n := 0
+	for _, s := range stages {
+		for v := range verbs {
+			n += s.counted(v)
+		}
+	}
+	return n
+}
+
+func (s *stage) lock(name string) *register {
+	r := s.locks[name]
+	if r == nil {
+		r = &register{}
+		s.locks[name] = r
+	}
+	return r
+}
+
+// has says whether name is held at the server.
+func (s *stage) has(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lock(name).left(time.Now().UnixNano())
+}
+
+// edit changes a lock behind everybody's back.
+func (s *stage) edit(name string, f func(r *register)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(s.lock(name))
+}
+
+// hung never answers, and does nothing.
+var hung = path{lost: true}
+
+// run takes a script to the server and its answer back. ran is true if it may have run in spite of err.
+func (s *stage) run(ctx context.Context, v verb, name string, script func(r *register, now int64)) (ran bool, err error) {
+	s.mu.Lock()
+	s.count[v]++
+	var p path
+	if s.path != nil {
+		p = s.path(v, name)
+	}
+	s.mu.Unlock()
+	answered := make(chan error, 1)
+	s.network.Go(func() {
+		if p.lost {
+			return
+		}
+		time.Sleep(p.there)
+		err := s.arrive(p, name, script)
+		time.Sleep(p.back)
+		if !p.mute {
+			answered <- err
+		}
+	})
+	select {
+	case err = <-answered:
+		return false, err
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+}
+
+func (s *stage) arrive(p path, name string, script func(r *register, now int64)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.err != nil {
+		return p.err
+	}
+	if s.down {
+		return errAway
+	}
+	script(s.lock(name), time.Now().UnixNano())
+	return nil
+}
+
+// stageClient is a client library that heeds contexts.
+type stageClient struct{ *stage }
+
+func (c *stageClient) Acquire(context.Context, locker.Request) (locker.Lease, error) {
+	panic("not used")
+}
+func (c *stageClient) Guarantees() locker.Guarantees { return nil }
+func (c *stageClient) Close() error                  { return nil }
+func (c *stageClient) Address() string               { return c.addr }
+
+func (c *stageClient) Propose(ctx context.Context, req locker.Request, token uint64) (locker.RaisableLease, error) {
+	l := &stageLease{c: c, name: req.Name, owner: c.owners.Add(1)}
+	var ok bool
+	var accepted uint64
+	ran, err := c.run(ctx, propose, req.Name, func(r *register, now int64) {
+		ok, accepted = r.take(now, l.owner, int64(req.TTL), token)
+	})
+	switch {
+	case ran:
+		return l, err
+	case err != nil:
+		return nil, err
+	case !ok:
+		return nil, locker.ErrHeld
+	}
+	l.token.Store(accepted)
+	return l, nil
+}
+
+// ExtendAll is one request for all.
+func (c *stageClient) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.Duration) []error {
+	errs := make([]error, len(leases))
+	for i, x := range leases {
+		errs[i] = x.Extend(ctx, ttl)
+	}
+	return errs
+}
+
+type stageLease struct {
+	c     *stageClient
+	name  string
+	owner uint64
+	token atomic.Uint64
+	sent  atomic.Int64 // releases
+}
+
+func (l *stageLease) Token() uint64           { return l.token.Load() }
+func (l *stageLease) Validity() time.Duration { return 0 }
+
+func (l *stageLease) run(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
+	var ok bool
+	ran, err := l.c.run(ctx, v, l.name, func(r *register, now int64) {
+		ok = script(r, now)
+	})
+	if err == nil && !ran && !ok {
+		return locker.ErrLost
+	}
+	return err
+}
+
+func (l *stageLease) Extend(ctx context.Context, ttl time.Duration) error {
+	return l.run(ctx, extendIt, func(r *register, now int64) bool { return r.extend(now, l.owner, int64(ttl)) })
+}
+
+func (l *stageLease) Raise(ctx context.Context, token uint64) error {
+	err := l.run(ctx, raiseIt, func(r *register, now int64) bool { return r.raise(now, l.owner, token) })
+	if err == nil {
+		l.token.Store(token)
+	}
+	return err
+}
+
+func (l *stageLease) Release(ctx context.Context) error {
+	again := l.sent.Add(1) > 1
+	return l.run(ctx, releaseIt, func(r *register, now int64) bool { return r.release(now, l.owner, l.Token(), again) })
+}
