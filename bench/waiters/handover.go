@@ -7,6 +7,11 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/stats"
+	"github.com/go-locker/locker/bench/internal/wire"
 )
 
 const (
@@ -68,23 +73,23 @@ func (r *relay) failed(err error) {
 }
 
 // run is one of those who take turns.
-func (r *relay) run(ctx context.Context, lock lockFunc, sec *section) {
+func (r *relay) run(ctx context.Context, lock contend.LockFunc, sec *contend.Section) {
 	for ctx.Err() == nil {
 		unlock, err := lock(ctx)
 		now := time.Now()
 		if err != nil {
 			if ctx.Err() == nil {
 				r.failed(err)
-				sleep(ctx, think)
+				contend.Sleep(ctx, think)
 			}
 			continue
 		}
-		sec.enter()
+		sec.Enter()
 		taken := r.take(now)
 		time.Sleep(handoverHold)
-		sec.leave()
+		sec.Leave()
 		r.give()
-		if err := release(ctx, unlock); err != nil && ctx.Err() == nil {
+		if err := contend.Release(ctx, unlock); err != nil && ctx.Err() == nil {
 			r.failed(err)
 		}
 		select {
@@ -106,41 +111,43 @@ func (r *relay) soFar() []time.Duration {
 	return slices.Clone(r.passes)
 }
 
-func measureHandover(ctx context.Context, s *server, l library, round int, o options) (Handover, error) {
-	result := Handover{Library: l.name, Round: round, Waiters: o.handoverWaiters}
-	clients, closeAll, err := l.openClients(o.handoverWaiters+1, s.addr, newTally())
+func measureHandover(
+	ctx context.Context, servers redisserver.Servers, l contend.Library, round int, o options,
+) (Handover, error) {
+	result := Handover{Library: l.Name, Round: round, Waiters: o.handoverWaiters}
+	clients, closeAll, err := l.OpenClients(o.handoverWaiters+1, servers.Addrs(), wire.NewTally())
 	if err != nil {
 		return result, err
 	}
 	defer closeAll()
 
-	name := fmt.Sprintf("handover-%s-%d", l.name, round)
-	ctx, cancel := context.WithTimeout(ctx, o.warmUp+o.duration+beyond)
+	name := fmt.Sprintf("handover-%s-%d", l.Name, round)
+	ctx, cancel := context.WithTimeout(ctx, o.warmUp+o.duration+contend.Beyond)
 	defer cancel()
 	var r relay
-	var sec section
+	var sec contend.Section
 	var wg sync.WaitGroup
 	for _, c := range clients {
-		wg.Go(func() { r.run(ctx, c.waiter(name), &sec) })
+		wg.Go(func() { r.run(ctx, c.Waiter(name), &sec) })
 	}
-	var pings []time.Duration
-	if sleep(ctx, o.warmUp) {
+	var roundTrips []time.Duration
+	if contend.Sleep(ctx, o.warmUp) {
 		r.forget()
-		pings, err = s.pings(ctx, o.duration)
+		roundTrips, err = pings(ctx, servers[0], o.duration)
 	}
 	passes := r.soFar()
-	sec.over.Store(true)
+	sec.End()
 	cause := context.Cause(ctx)
 	cancel()
-	if err := errors.Join(cause, err, awaitAll(&wg)); err != nil {
+	if err := errors.Join(cause, err, contend.AwaitAll(&wg)); err != nil {
 		return result, fmt.Errorf("%s: %w", name, err)
 	}
 	slices.Sort(passes)
-	slices.Sort(pings)
+	slices.Sort(roundTrips)
 	result.Samples = len(passes)
-	result.P50Us, result.P99Us = microseconds(percentile(passes, 50)), microseconds(percentile(passes, 99))
-	result.PingP50Us, result.PingP99Us = microseconds(percentile(pings, 50)), microseconds(percentile(pings, 99))
-	result.Overlaps, result.Errors = sec.overlaps.Load(), len(r.errs)
+	result.P50Us, result.P99Us = stats.Microseconds(stats.Percentile(passes, 50)), stats.Microseconds(stats.Percentile(passes, 99))
+	result.PingP50Us, result.PingP99Us = stats.Microseconds(stats.Percentile(roundTrips, 50)), stats.Microseconds(stats.Percentile(roundTrips, 99))
+	result.Overlaps, result.Errors = sec.Overlaps(), len(r.errs)
 	if len(r.errs) > 0 {
 		result.Error = r.errs[0].Error()
 	}
@@ -148,17 +155,15 @@ func measureHandover(ctx context.Context, s *server, l library, round int, o opt
 }
 
 // pings measures round trips for as long as d.
-func (s *server) pings(ctx context.Context, d time.Duration) ([]time.Duration, error) {
-	var pings []time.Duration
+func pings(ctx context.Context, s *redisserver.Server, d time.Duration) ([]time.Duration, error) {
+	var took []time.Duration
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		start := time.Now()
-		if err := s.rdb.Ping(ctx).Err(); err != nil {
+		if err := s.Client.Ping(ctx).Err(); err != nil {
 			return nil, err
 		}
-		pings = append(pings, time.Since(start))
-		sleep(ctx, pingEvery)
+		took = append(took, time.Since(start))
+		contend.Sleep(ctx, pingEvery)
 	}
-	return pings, nil
+	return took, nil
 }
-
-func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

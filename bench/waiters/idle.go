@@ -5,34 +5,38 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/wire"
 )
 
 // Idle is what waiters cost while nothing happens: each on a client of its own, behind one long hold.
 type Idle struct {
-	Library  string `json:"library"`
-	Waiters  int    `json:"waiters"`
-	WarmUp   Load   `json:"warmUp"` // from before the first connection
-	Waiting  Load   `json:"waiting"`
-	Overlaps int    `json:"overlaps"` // waiters that got the lock during the hold
-	Error    string `json:"error,omitempty"`
+	Library  string           `json:"library"`
+	Waiters  int              `json:"waiters"`
+	WarmUp   redisserver.Load `json:"warmUp"` // from before the first connection
+	Waiting  redisserver.Load `json:"waiting"`
+	Overlaps int              `json:"overlaps"` // waiters that got the lock during the hold
+	Error    string           `json:"error,omitempty"`
 }
 
-func measureIdle(ctx context.Context, s *server, l library, o options) (Idle, error) {
-	result := Idle{Library: l.name, Waiters: o.idleWaiters}
-	name := "idle-" + l.name
-	sent := newTally()
-	start, err := s.usage(ctx, sent)
+func measureIdle(ctx context.Context, servers redisserver.Servers, l contend.Library, o options) (Idle, error) {
+	result := Idle{Library: l.Name, Waiters: o.idleWaiters}
+	name := "idle-" + l.Name
+	sent := wire.NewTally()
+	start, err := servers.Usage(ctx, sent)
 	if err != nil {
 		return result, fmt.Errorf("%s: %w", name, err)
 	}
-	clients, closeAll, err := l.openClients(o.idleWaiters+1, s.addr, sent)
+	clients, closeAll, err := l.OpenClients(o.idleWaiters+1, servers.Addrs(), sent)
 	if err != nil {
 		return result, err
 	}
 	defer closeAll()
-	ctx, cancel := context.WithTimeout(ctx, o.idle+beyond)
+	ctx, cancel := context.WithTimeout(ctx, o.idle+contend.Beyond)
 	defer cancel()
-	unlock, err := clients[0].waiter(name)(ctx)
+	unlock, err := clients[0].Waiter(name)(ctx)
 	if err != nil {
 		return result, fmt.Errorf("%s: %w", name, err)
 	}
@@ -41,36 +45,38 @@ func measureIdle(ctx context.Context, s *server, l library, o options) (Idle, er
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, c := range clients[1:] {
-		wg.Go(func() { waitOnce(ctx, c.waiter(name), held, &mu, &result) })
+		wg.Go(func() { waitOnce(ctx, c.Waiter(name), held, &mu, &result) })
 	}
-	before, after, err := s.idleWindow(ctx, sent, o)
+	before, after, err := idleWindow(ctx, servers, sent, o)
 	close(held)
 	cancel()
-	releaseErr := release(ctx, unlock)
-	if err := errors.Join(err, releaseErr, awaitAll(&wg)); err != nil {
+	releaseErr := contend.Release(ctx, unlock)
+	if err := errors.Join(err, releaseErr, contend.AwaitAll(&wg)); err != nil {
 		return result, fmt.Errorf("%s: %w", name, err)
 	}
-	result.WarmUp, result.Waiting = loadBetween(start, before), loadBetween(before, after)
+	result.WarmUp, result.Waiting = redisserver.LoadBetween(start, before), redisserver.LoadBetween(before, after)
 	return result, nil
 }
 
 // idleWindow spends a fifth of the hold on connecting and settling down.
-func (s *server) idleWindow(ctx context.Context, sent *tally, o options) (before, after usage, err error) {
-	if !sleep(ctx, o.idle/5) {
+func idleWindow(
+	ctx context.Context, servers redisserver.Servers, sent *wire.Tally, o options,
+) (before, after redisserver.Usage, err error) {
+	if !contend.Sleep(ctx, o.idle/5) {
 		return before, after, context.Cause(ctx)
 	}
-	if before, err = s.usage(ctx, sent); err != nil {
+	if before, err = servers.Usage(ctx, sent); err != nil {
 		return before, after, err
 	}
-	if !sleep(ctx, o.idle-o.idle/5) {
+	if !contend.Sleep(ctx, o.idle-o.idle/5) {
 		return before, after, context.Cause(ctx)
 	}
-	after, err = s.usage(ctx, sent)
+	after, err = servers.Usage(ctx, sent)
 	return before, after, err
 }
 
 // waitOnce expects the lock not to come.
-func waitOnce(ctx context.Context, lock lockFunc, held <-chan struct{}, mu *sync.Mutex, result *Idle) {
+func waitOnce(ctx context.Context, lock contend.LockFunc, held <-chan struct{}, mu *sync.Mutex, result *Idle) {
 	unlock, err := lock(ctx)
 	select {
 	case <-held: // whatever came of it now, the measurement is over
@@ -84,6 +90,6 @@ func waitOnce(ctx context.Context, lock lockFunc, held <-chan struct{}, mu *sync
 		mu.Unlock()
 	}
 	if err == nil {
-		_ = release(ctx, unlock)
+		_ = contend.Release(ctx, unlock)
 	}
 }

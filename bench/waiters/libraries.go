@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"math"
 	"net"
 	"time"
@@ -16,78 +15,57 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/wire"
 	"github.com/go-locker/locker/redis"
 )
 
 // ttl is every hold's, far longer than any hold here lasts.
 const ttl = 30 * time.Second
 
-type (
-	// library is one way to lock on Redis.
-	library struct {
-		name, module, settings string
-
-		// open makes a client as a process of its own would have it, with its own connections.
-		open func(addr string, sent *tally) (*client, error)
-	}
-
-	client struct {
-		waiter func(name string) lockFunc // what one waiter locks with, again and again
-		close  func()
-	}
-
-	// lockFunc waits until it holds the lock or ctx is done. ctx stays alive through the hold, and has
-	// a deadline further off than the TTL: some libraries end the hold with ctx, or invent a deadline.
-	lockFunc   func(ctx context.Context) (unlockFunc, error)
-	unlockFunc func(ctx context.Context) error
-)
-
-var libraries = []library{
-	{"locker", "github.com/go-locker/locker", "defaults", openLocker},
-	{"redsync", "github.com/go-redsync/redsync/v4", "no limit of tries, else defaults", openRedsync},
-	{"rueidislock", "github.com/redis/rueidis", "KeyMajority 1, NoLoopTracking", openRueidislock},
-	{"redislock", "github.com/bsm/redislock", "LinearBackoff 10 ms", openRedislock},
+var libraries = contend.Libraries{
+	{Name: "locker", Module: "github.com/go-locker/locker", Settings: "defaults", Open: openLocker},
+	{
+		Name: "redsync", Module: "github.com/go-redsync/redsync/v4",
+		Settings: "no limit of tries, else defaults", Open: openRedsync,
+	},
+	{
+		Name: "rueidislock", Module: "github.com/redis/rueidis",
+		Settings: "KeyMajority 1, NoLoopTracking", Open: openRueidislock,
+	},
+	{Name: "redislock", Module: "github.com/bsm/redislock", Settings: "LinearBackoff 10 ms", Open: openRedislock},
 }
 
-func libraryNamed(name string) (library, error) {
-	for _, l := range libraries {
-		if l.name == name {
-			return l, nil
-		}
-	}
-	return library{}, fmt.Errorf("no library is called %q", name)
-}
-
-func newGoRedis(addr string, sent *tally) *goredis.Client {
+func newGoRedis(addr string, sent *wire.Tally) *goredis.Client {
 	return goredis.NewClient(&goredis.Options{
 		Addr: addr,
 		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			return sent.dial(ctx, &net.Dialer{Timeout: 5 * time.Second}, network, addr)
+			return sent.Dial(ctx, &net.Dialer{Timeout: 5 * time.Second}, network, addr)
 		},
 	})
 }
 
-func openLocker(addr string, sent *tally) (*client, error) {
-	rdb := newGoRedis(addr, sent)
+func openLocker(addrs []string, sent *wire.Tally) (*contend.Client, error) {
+	rdb := newGoRedis(addrs[0], sent)
 	c, err := redis.New(rdb, locker.WithTTL(ttl))
 	if err != nil {
 		_ = rdb.Close()
 		return nil, err
 	}
-	return &client{
-		waiter: func(name string) lockFunc {
+	return &contend.Client{
+		Waiter: func(name string) contend.LockFunc {
 			m := c.Mutex(name)
-			return func(ctx context.Context) (unlockFunc, error) { return m.Unlock, m.Lock(ctx) }
+			return func(ctx context.Context) (contend.UnlockFunc, error) { return m.Unlock, m.Lock(ctx) }
 		},
-		close: func() { _, _ = c.Close(), rdb.Close() },
+		Close: func() { _, _ = c.Close(), rdb.Close() },
 	}, nil
 }
 
-func openRedsync(addr string, sent *tally) (*client, error) {
-	rdb := newGoRedis(addr, sent)
+func openRedsync(addrs []string, sent *wire.Tally) (*contend.Client, error) {
+	rdb := newGoRedis(addrs[0], sent)
 	rs := redsync.New(redsyncredis.NewPool(rdb))
-	return &client{
-		waiter: func(name string) lockFunc {
+	return &contend.Client{
+		Waiter: func(name string) contend.LockFunc {
 			m := rs.NewMutex(name, redsync.WithExpiry(ttl), redsync.WithTries(math.MaxInt))
 			unlock := func(ctx context.Context) error {
 				ok, err := m.UnlockContext(ctx)
@@ -96,19 +74,19 @@ func openRedsync(addr string, sent *tally) (*client, error) {
 				}
 				return err
 			}
-			return func(ctx context.Context) (unlockFunc, error) { return unlock, m.LockContext(ctx) }
+			return func(ctx context.Context) (contend.UnlockFunc, error) { return unlock, m.LockContext(ctx) }
 		},
-		close: func() { _ = rdb.Close() },
+		Close: func() { _ = rdb.Close() },
 	}, nil
 }
 
-func openRueidislock(addr string, sent *tally) (*client, error) {
+func openRueidislock(addrs []string, sent *wire.Tally) (*contend.Client, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{
-			InitAddress:       []string{addr},
+			InitAddress:       addrs[:1],
 			ForceSingleClient: true,
 			DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-				return sent.dial(ctx, d, "tcp", addr)
+				return sent.Dial(ctx, d, "tcp", addr)
 			},
 		},
 		KeyValidity:    ttl,
@@ -118,23 +96,23 @@ func openRueidislock(addr string, sent *tally) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client{
-		waiter: func(name string) lockFunc {
-			return func(ctx context.Context) (unlockFunc, error) {
+	return &contend.Client{
+		Waiter: func(name string) contend.LockFunc {
+			return func(ctx context.Context) (contend.UnlockFunc, error) {
 				_, cancel, err := l.WithContext(ctx, name)
 				return func(context.Context) error { cancel(); return nil }, err
 			}
 		},
-		close: l.Close,
+		Close: l.Close,
 	}, nil
 }
 
-func openRedislock(addr string, sent *tally) (*client, error) {
-	rdb := newGoRedis(addr, sent)
+func openRedislock(addrs []string, sent *wire.Tally) (*contend.Client, error) {
+	rdb := newGoRedis(addrs[0], sent)
 	l := redislock.New(rdb)
-	return &client{
-		waiter: func(name string) lockFunc {
-			return func(ctx context.Context) (unlockFunc, error) {
+	return &contend.Client{
+		Waiter: func(name string) contend.LockFunc {
+			return func(ctx context.Context) (contend.UnlockFunc, error) {
 				lock, err := l.Obtain(ctx, name, ttl, &redislock.Options{
 					RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond),
 				})
@@ -144,25 +122,6 @@ func openRedislock(addr string, sent *tally) (*client, error) {
 				return lock.Release, nil
 			}
 		},
-		close: func() { _ = rdb.Close() },
+		Close: func() { _ = rdb.Close() },
 	}, nil
-}
-
-// openClients opens n clients, or none.
-func (l library) openClients(n int, addr string, sent *tally) ([]*client, func(), error) {
-	clients := make([]*client, 0, n)
-	closeAll := func() {
-		for _, c := range clients {
-			c.close()
-		}
-	}
-	for range n {
-		c, err := l.open(addr, sent)
-		if err != nil {
-			closeAll()
-			return nil, nil, fmt.Errorf("%s: %w", l.name, err)
-		}
-		clients = append(clients, c)
-	}
-	return clients, closeAll, nil
 }

@@ -20,10 +20,14 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/report"
 )
 
 type options struct {
-	libraries []library
+	libraries contend.Libraries
 	waiters   []int
 	clients   int
 	rounds    int
@@ -51,13 +55,9 @@ func main() {
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	var names, waiters string
-	known := make([]string, len(libraries))
-	for i, l := range libraries {
-		known[i] = l.name
-	}
 	f := flag.NewFlagSet("waiters", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&names, "libraries", strings.Join(known, ","), "which to measure")
+	f.StringVar(&names, "libraries", libraries.Names(), "which to measure")
 	f.StringVar(&waiters, "waiters", "2,32,256,1024", "how many wait for one name, one cell each; none if empty")
 	f.IntVar(&o.clients, "clients", 16, "over how many clients they are spread, at most")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds of the contended cells and of the hand-over")
@@ -74,12 +74,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	for name := range strings.SplitSeq(names, ",") {
-		l, err := libraryNamed(strings.TrimSpace(name))
-		if err != nil {
-			return o, err
-		}
-		o.libraries = append(o.libraries, l)
+	var err error
+	if o.libraries, err = libraries.Named(names); err != nil {
+		return o, err
 	}
 	for n := range strings.SplitSeq(waiters, ",") {
 		if n = strings.TrimSpace(n); n == "" {
@@ -117,50 +114,53 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	s, err := startServer(ctx)
+	servers, err := redisserver.Start(ctx, 1)
 	if err != nil {
 		return err
 	}
-	defer s.stop()
+	defer servers.Stop()
 	progress := stderr
 	if o.quiet {
 		progress = io.Discard
 	}
-	results, err := measure(ctx, s, o, progress)
+	results, err := measure(ctx, servers, o, progress)
 	if err != nil {
+		if ctx.Err() != nil { // which stopped the server: whatever failed then did so because of that
+			return context.Cause(ctx)
+		}
 		return err
 	}
 	if o.json != "" {
-		if err := results.writeJSON(o.json); err != nil {
+		if err := report.WriteJSON(o.json, results); err != nil {
 			return err
 		}
 	}
 	return results.print(stdout)
 }
 
-func measure(ctx context.Context, s *server, o options, progress io.Writer) (*Results, error) {
-	r := newResults(s, o)
+func measure(ctx context.Context, servers redisserver.Servers, o options, progress io.Writer) (*Results, error) {
+	r := newResults(servers[0], o)
 	for round := range o.rounds {
 		for _, waiters := range o.waiters {
-			for _, l := range o.turn(round) {
-				c, err := measureContended(ctx, s, l, round, waiters, o)
+			for _, l := range o.libraries.Turn(round) {
+				c, err := measureContended(ctx, servers, l, round, waiters, o)
 				if err != nil {
 					return nil, err
 				}
 				fmt.Fprintf(progress, "round %d of %d: %d waiters, %s: %.0f acquisitions/s\n",
-					round+1, o.rounds, waiters, l.name, c.rate())
+					round+1, o.rounds, waiters, l.Name, c.Rate())
 				r.Contended = append(r.Contended, c)
 			}
 		}
 		if o.handoverWaiters == 0 {
 			continue
 		}
-		for _, l := range o.turn(round) {
-			h, err := measureHandover(ctx, s, l, round, o)
+		for _, l := range o.libraries.Turn(round) {
+			h, err := measureHandover(ctx, servers, l, round, o)
 			if err != nil {
 				return nil, err
 			}
-			fmt.Fprintf(progress, "round %d of %d: hand-over, %s: %.0f µs\n", round+1, o.rounds, l.name, h.P50Us)
+			fmt.Fprintf(progress, "round %d of %d: hand-over, %s: %.0f µs\n", round+1, o.rounds, l.Name, h.P50Us)
 			r.Handovers = append(r.Handovers, h)
 		}
 	}
@@ -168,22 +168,12 @@ func measure(ctx context.Context, s *server, o options, progress io.Writer) (*Re
 		return r, nil
 	}
 	for _, l := range o.libraries {
-		i, err := measureIdle(ctx, s, l, o)
+		i, err := measureIdle(ctx, servers, l, o)
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(progress, "idle, %s: %d commands sent in %.1f s\n", l.name, i.Waiting.Sent, i.Waiting.Seconds)
+		fmt.Fprintf(progress, "idle, %s: %d commands sent in %.1f s\n", l.Name, i.Waiting.Sent, i.Waiting.Seconds)
 		r.Idle = append(r.Idle, i)
 	}
 	return r, nil
-}
-
-// turn is the order of the libraries in a round: each comes first in its turn.
-func (o options) turn(round int) []library {
-	n := len(o.libraries)
-	order := make([]library, n)
-	for i := range order {
-		order[i] = o.libraries[(i+round)%n]
-	}
-	return order
 }

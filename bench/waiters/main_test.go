@@ -13,25 +13,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servertest"
+	"github.com/go-locker/locker/bench/internal/wire"
 )
 
-// needServer skips the test where there is no redis-server, unless a run without it proves nothing.
-func needServer(t *testing.T) {
-	t.Helper()
-	_, err := findServer()
-	if err == nil {
-		return
-	}
-	for _, required := range []string{"LOCKER_REQUIRE_SERVERS", "CI"} {
-		if os.Getenv(required) != "" {
-			t.Fatalf("%v (required because %s is set)", err, required)
-		}
-	}
-	t.Skip(err)
-}
-
 func TestRun_measuresEveryLibraryOnARealServer(t *testing.T) {
-	needServer(t)
+	servertest.Need(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	file := filepath.Join(t.TempDir(), "raw.json")
@@ -50,39 +40,39 @@ func TestRun_measuresEveryLibraryOnARealServer(t *testing.T) {
 	require.Len(t, r.Idle, len(libraries))
 	for i, l := range libraries {
 		c, h, idle := r.Contended[i], r.Handovers[i], r.Idle[i]
-		assert.Equal(t, l.name, c.Library)
-		assert.Equal(t, 2, c.Clients, "%s: clients", l.name)
-		assert.Positive(t, c.Acquisitions, "%s: acquisitions", l.name)
-		assert.GreaterOrEqual(t, c.Load.Sent, int64(c.Acquisitions), "%s: a command each, at least", l.name)
-		assert.GreaterOrEqual(t, c.Load.Run, c.Load.Sent-10, "%s: the server runs what it is sent", l.name)
-		assert.Positive(t, c.Load.Microseconds, "%s: time at the server", l.name)
-		assert.Zero(t, c.Errors, "%s: %s", l.name, c.Error)
-		assert.Zero(t, c.Overlaps, "%s: overlaps", l.name)
-		assert.Positive(t, h.Samples, "%s: hand-overs", l.name)
-		assert.Positive(t, h.P50Us, "%s: time of a hand-over", l.name)
-		assert.Positive(t, h.PingP50Us, "%s: time of a PING", l.name)
-		assert.Positive(t, idle.WarmUp.Sent, "%s: commands to connect and to lock", l.name)
-		assert.Zero(t, idle.Overlaps, "%s: overlaps while one holds", l.name)
-		assert.Contains(t, out.String(), "\n| 3 | "+l.name+" |")
+		assert.Equal(t, l.Name, c.Library)
+		assert.Equal(t, 2, c.Clients, "%s: clients", l.Name)
+		assert.Positive(t, c.Acquisitions, "%s: acquisitions", l.Name)
+		assert.GreaterOrEqual(t, c.Load.Sent, int64(c.Acquisitions), "%s: a command each, at least", l.Name)
+		assert.GreaterOrEqual(t, c.Load.Run, c.Load.Sent-10, "%s: the server runs what it is sent", l.Name)
+		assert.Positive(t, c.Load.Microseconds, "%s: time at the server", l.Name)
+		assert.Zero(t, c.Errors, "%s: %s", l.Name, c.Error)
+		assert.Zero(t, c.Overlaps, "%s: overlaps", l.Name)
+		assert.Positive(t, h.Samples, "%s: hand-overs", l.Name)
+		assert.Positive(t, h.P50Us, "%s: time of a hand-over", l.Name)
+		assert.Positive(t, h.PingP50Us, "%s: time of a PING", l.Name)
+		assert.Positive(t, idle.WarmUp.Sent, "%s: commands to connect and to lock", l.Name)
+		assert.Zero(t, idle.Overlaps, "%s: overlaps while one holds", l.Name)
+		assert.Contains(t, out.String(), "\n| 3 | "+l.Name+" |")
 	}
 	assert.Equal(t, 3, strings.Count(out.String(), "\n## "))
 }
 
 // A lock that excludes nobody has to show.
 func TestMeasure_noticesTwoHolders(t *testing.T) {
-	needServer(t)
+	servertest.Need(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s, err := startServer(ctx)
+	servers, err := redisserver.Start(ctx, 1)
 	require.NoError(t, err)
-	defer s.stop()
+	defer servers.Stop()
 	none := func(context.Context) error { return nil }
-	broken := library{name: "broken", open: func(string, *tally) (*client, error) {
-		return &client{
-			waiter: func(string) lockFunc {
-				return func(context.Context) (unlockFunc, error) { return none, nil }
+	broken := contend.Library{Name: "broken", Open: func([]string, *wire.Tally) (*contend.Client, error) {
+		return &contend.Client{
+			Waiter: func(string) contend.LockFunc {
+				return func(context.Context) (contend.UnlockFunc, error) { return none, nil }
 			},
-			close: func() {},
+			Close: func() {},
 		}, nil
 	}}
 	o := options{
@@ -90,13 +80,13 @@ func TestMeasure_noticesTwoHolders(t *testing.T) {
 		idleWaiters: 2, handoverWaiters: 2,
 	}
 
-	c, err := measureContended(ctx, s, broken, 0, 32, o)
+	c, err := measureContended(ctx, servers, broken, 0, 32, o)
 	require.NoError(t, err)
 	assert.Positive(t, c.Overlaps, "contended")
-	h, err := measureHandover(ctx, s, broken, 0, o)
+	h, err := measureHandover(ctx, servers, broken, 0, o)
 	require.NoError(t, err)
 	assert.Positive(t, h.Overlaps, "hand-over")
-	i, err := measureIdle(ctx, s, broken, o)
+	i, err := measureIdle(ctx, servers, broken, o)
 	require.NoError(t, err)
 	assert.Equal(t, 2, i.Overlaps, "idle")
 }
@@ -118,15 +108,4 @@ func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, o.waiters)
 	assert.Len(t, o.libraries, len(libraries))
-}
-
-func TestTurn_letsEachLibraryComeFirst(t *testing.T) {
-	o := options{libraries: libraries}
-	first := make(map[string]bool)
-	for round := range libraries {
-		order := o.turn(round)
-		require.Len(t, order, len(libraries))
-		first[order[0].name] = true
-	}
-	assert.Len(t, first, len(libraries))
 }

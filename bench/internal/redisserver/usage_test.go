@@ -1,4 +1,4 @@
-package main
+package redisserver
 
 import (
 	"testing"
@@ -19,12 +19,12 @@ func TestParseCommandStats_addsSubcommands(t *testing.T) {
 
 func TestLoad_isTheDifferenceAndChargesAScriptOnce(t *testing.T) {
 	start := time.Now()
-	before := usage{
+	before := Usage{
 		at:   start,
 		sent: map[string]int64{"evalsha": 10, "hello": 4},
 		runs: map[string]commandTotals{"evalsha": {10, 100}, "get": {10, 20}, "hello": {4, 8}},
 	}
-	after := usage{
+	after := Usage{
 		at:   start.Add(2 * time.Second),
 		sent: map[string]int64{"evalsha": 15, "hello": 4, "set": 1},
 		runs: map[string]commandTotals{"evalsha": {15, 300}, "get": {20, 60}, "hello": {4, 8}, "set": {4, 40}},
@@ -37,5 +37,18 @@ func TestLoad_isTheDifferenceAndChargesAScriptOnce(t *testing.T) {
 		RunNames:  map[string]int64{"evalsha": 5, "get": 10, "set": 4},
 		// All of the scripts' time, none of GET's, which they ran, and that of one SET in four.
 		Microseconds: 200 + 10,
-	}, loadBetween(before, after))
+	}, LoadBetween(before, after))
+}
+
+func TestLoad_adds(t *testing.T) {
+	one := Load{
+		Seconds: 1, Sent: 2, Run: 3, Microseconds: 4,
+		SentNames: map[string]int64{"set": 2}, RunNames: map[string]int64{"set": 2, "del": 1},
+	}
+	two := Load{Seconds: 1, Sent: 1, Run: 1, SentNames: map[string]int64{"get": 1}, RunNames: map[string]int64{"get": 1}}
+	assert.Equal(t, Load{
+		Seconds: 2, Sent: 3, Run: 4, Microseconds: 4,
+		SentNames: map[string]int64{"set": 2, "get": 1}, RunNames: map[string]int64{"set": 2, "del": 1, "get": 1},
+	}, one.Add(two))
+	assert.Equal(t, map[string]int64{"set": 2}, one.SentNames, "neither changes")
 }

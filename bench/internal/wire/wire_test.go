@@ -1,4 +1,4 @@
-package main
+package wire
 
 import (
 	"context"
@@ -43,13 +43,13 @@ func TestTally_countsWhatItsConnectionsWrite(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
-	sent := newTally()
+	sent := NewTally()
 	for range 2 {
-		conn, err := sent.dial(context.Background(), &net.Dialer{Timeout: time.Second}, "tcp", l.Addr().String())
+		conn, err := sent.Dial(context.Background(), &net.Dialer{Timeout: time.Second}, "tcp", l.Addr().String())
 		require.NoError(t, err)
 		_, err = io.WriteString(conn, request("PING")+request("ping")+request("GET", "k"))
 		require.NoError(t, err)
 		require.NoError(t, conn.Close())
 	}
-	assert.Equal(t, map[string]int64{"ping": 4, "get": 2}, sent.snapshot())
+	assert.Equal(t, map[string]int64{"ping": 4, "get": 2}, sent.Snapshot())
 }

@@ -1,4 +1,4 @@
-package main
+package stats
 
 import (
 	"testing"
@@ -29,7 +29,7 @@ func TestPercentile_isTheNearestRank(t *testing.T) {
 		{hundred, 99.5, 100},
 		{hundred, 100, 100},
 	} {
-		assert.Equal(t, c.want, percentile(c.sorted, c.p), "%v%% of %v", c.p, c.sorted)
+		assert.Equal(t, c.want, Percentile(c.sorted, c.p), "%v%% of %v", c.p, c.sorted)
 	}
 }
 
@@ -46,16 +46,16 @@ func TestJain(t *testing.T) {
 		{[]int{1, 1, 0, 0}, 0.5},
 		{[]int{1, 3}, 0.8},
 	} {
-		assert.InDelta(t, c.want, jain(c.shares), 1e-12, "%v", c.shares)
+		assert.InDelta(t, c.want, Jain(c.shares), 1e-12, "%v", c.shares)
 	}
 }
 
 func TestSpread_isOfTheRounds(t *testing.T) {
-	assert.Equal(t, spread{}, spreadOf(nil))
-	assert.Equal(t, spread{4, 4, 4}, spreadOf([]float64{4}))
-	assert.Equal(t, spread{2, 1, 9}, spreadOf([]float64{9, 1, 2}))
-	assert.Equal(t, spread{3, 1, 9}, spreadOf([]float64{9, 1, 2, 4}))
+	assert.Equal(t, Spread{}, SpreadOf(nil))
+	assert.Equal(t, Spread{4, 4, 4}, SpreadOf([]float64{4}))
+	assert.Equal(t, Spread{2, 1, 9}, SpreadOf([]float64{9, 1, 2}))
+	assert.Equal(t, Spread{3, 1, 9}, SpreadOf([]float64{9, 1, 2, 4}))
 
-	assert.Equal(t, "2 (1–9)", spread{2, 1, 9}.text(0))
-	assert.Equal(t, "4.0", spread{4.01, 3.99, 4.03}.text(1), "a spread that rounds away")
+	assert.Equal(t, "2 (1–9)", Spread{2, 1, 9}.Text(0))
+	assert.Equal(t, "4.0", Spread{4.01, 3.99, 4.03}.Text(1), "a spread that rounds away")
 }

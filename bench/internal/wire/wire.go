@@ -1,4 +1,5 @@
-package main
+// Package wire counts the commands that clients of Redis write to their connections.
+package wire
 
 import (
 	"bytes"
@@ -10,16 +11,17 @@ import (
 	"sync"
 )
 
-// tally counts, by name, the commands that clients write to their connections. The server cannot
+// Tally counts, by name, the commands that clients write to their connections. The server cannot
 // tell: its own counts contain those that scripts run.
-type tally struct {
+type Tally struct {
 	mu     sync.Mutex
 	counts map[string]*int64
 }
 
-func newTally() *tally { return &tally{counts: make(map[string]*int64)} }
+// NewTally returns one that has counted nothing.
+func NewTally() *Tally { return &Tally{counts: make(map[string]*int64)} }
 
-func (t *tally) add(name []byte) {
+func (t *Tally) add(name []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.counts[string(name)]
@@ -30,8 +32,8 @@ func (t *tally) add(name []byte) {
 	*n++
 }
 
-// snapshot returns the counts so far, names in lower case.
-func (t *tally) snapshot() map[string]int64 {
+// Snapshot returns the counts so far, names in lower case.
+func (t *Tally) Snapshot() map[string]int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	counts := make(map[string]int64, len(t.counts))
@@ -41,8 +43,8 @@ func (t *tally) snapshot() map[string]int64 {
 	return counts
 }
 
-// dial returns a connection whose commands are counted.
-func (t *tally) dial(ctx context.Context, d *net.Dialer, network, addr string) (net.Conn, error) {
+// Dial returns a connection whose commands are counted.
+func (t *Tally) Dial(ctx context.Context, d *net.Dialer, network, addr string) (net.Conn, error) {
 	conn, err := d.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,262 @@
+package contend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/stats"
+	"github.com/go-locker/locker/bench/internal/wire"
+)
+
+const (
+	// Beyond is how much longer than the measurement the contexts live that are passed to Lock: more than any
+	// TTL here; see LockFunc.
+	Beyond = 90 * time.Second
+	// Between an error and the next try.
+	retry = 20 * time.Millisecond
+	// How long an Unlock may take, and the end of all waiters.
+	patience = 30 * time.Second
+)
+
+// Cell is how contention is measured.
+type Cell struct {
+	Name    string // of the lock
+	Round   int
+	Waiters int
+	Clients int // over which waiters are spread, at most
+
+	Hold, Think      time.Duration
+	WarmUp, Duration time.Duration
+}
+
+// Result is what came of one Cell: one name, and everybody wants it.
+type Result struct {
+	Library string           `json:"library"`
+	Round   int              `json:"round"`
+	Waiters int              `json:"waiters"`
+	Clients int              `json:"clients"`
+	Load    redisserver.Load `json:"load"`
+
+	Acquisitions int `json:"acquisitions"`
+	// The wait percentiles are of the waits that ended within the measurement. The maximum is also of
+	// those that went on at its end, as far as they had come.
+	WaitP50Ms float64 `json:"waitP50Ms"`
+	WaitP99Ms float64 `json:"waitP99Ms"`
+	WaitMaxMs float64 `json:"waitMaxMs"`
+	Jain      float64 `json:"jain"`
+	Starved   int     `json:"starved"` // waiters without any acquisition
+	Errors    int     `json:"errors"`  // of Lock and Unlock
+	Error     string  `json:"error,omitempty"`
+	Overlaps  int64   `json:"overlaps"` // holds that began while another lasted
+}
+
+// Rate is in acquisitions a second.
+func (r *Result) Rate() float64 { return float64(r.Acquisitions) / r.Load.Seconds }
+
+// Each is the share of one acquisition.
+func (r *Result) Each(total float64) float64 { return total / float64(max(r.Acquisitions, 1)) }
+
+// Section is what the lock protects.
+type Section struct {
+	inside, overlaps atomic.Int64
+	over             atomic.Bool // holds that begin from now on do not count
+}
+
+// End has holds that begin from now on not count.
+func (s *Section) End() { s.over.Store(true) }
+
+// Overlaps are holds that began while another lasted.
+func (s *Section) Overlaps() int64 { return s.overlaps.Load() }
+
+// Enter begins a hold.
+func (s *Section) Enter() {
+	if s.inside.Add(1) > 1 && !s.over.Load() {
+		s.overlaps.Add(1)
+	}
+}
+
+// Leave ends it.
+func (s *Section) Leave() { s.inside.Add(-1) }
+
+// waiter locks, holds, unlocks and thinks, until its context ends.
+type waiter struct {
+	lock      LockFunc
+	cell      Cell
+	section   *Section
+	measuring *atomic.Bool
+	since     atomic.Pointer[time.Time] // when the wait under way began; nil outside Lock
+
+	waits  []time.Duration // of the acquisitions while measuring
+	errors int
+	err    error // the first
+}
+
+func (w *waiter) run(ctx context.Context) {
+	for pause := w.firstPause(); Sleep(ctx, pause); pause = w.cell.Think {
+		start := time.Now()
+		w.since.Store(&start)
+		unlock, ok := w.acquire(ctx)
+		wait := time.Since(start)
+		if !ok {
+			return
+		}
+		w.since.Store(nil)
+		w.section.Enter()
+		if w.measuring.Load() {
+			w.waits = append(w.waits, wait)
+		}
+		time.Sleep(w.cell.Hold)
+		w.section.Leave()
+		w.note(Release(ctx, unlock))
+	}
+}
+
+// firstPause has waiters not begin in step.
+func (w *waiter) firstPause() time.Duration {
+	if w.cell.Think <= 0 {
+		return 0
+	}
+	return rand.N(w.cell.Think)
+}
+
+// acquire tries again after an error, as part of the same wait, until ctx ends.
+func (w *waiter) acquire(ctx context.Context) (UnlockFunc, bool) {
+	for {
+		unlock, err := w.lock(ctx)
+		if err == nil {
+			return unlock, true
+		}
+		if ctx.Err() != nil {
+			return nil, false
+		}
+		w.note(err)
+		if !Sleep(ctx, retry) {
+			return nil, false
+		}
+	}
+}
+
+func (w *waiter) note(err error) {
+	if err == nil || w.section.over.Load() {
+		return
+	}
+	w.errors++
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+// Release unlocks also if ctx has ended.
+func Release(ctx context.Context, unlock UnlockFunc) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	return unlock(ctx)
+}
+
+// Measure has them contend for a while.
+func (l Library) Measure(ctx context.Context, servers redisserver.Servers, cell Cell) (Result, error) {
+	r := Result{Library: l.Name, Round: cell.Round, Waiters: cell.Waiters, Clients: min(cell.Waiters, cell.Clients)}
+	sent := wire.NewTally()
+	clients, closeAll, err := l.OpenClients(r.Clients, servers.Addrs(), sent)
+	if err != nil {
+		return r, err
+	}
+	defer closeAll()
+
+	var sec Section
+	var measuring atomic.Bool
+	all := make([]*waiter, cell.Waiters)
+	for i := range all {
+		all[i] = &waiter{
+			lock: clients[i%len(clients)].Waiter(cell.Name), cell: cell, section: &sec, measuring: &measuring,
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, cell.WarmUp+cell.Duration+Beyond)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, w := range all {
+		wg.Go(func() { w.run(ctx) })
+	}
+	before, after, err := cell.window(ctx, servers, sent, &measuring)
+	end := time.Now()
+	underWay := make([]time.Duration, 0, cell.Waiters)
+	for _, w := range all {
+		if since := w.since.Load(); since != nil {
+			underWay = append(underWay, end.Sub(*since))
+		}
+	}
+	sec.End()
+	cancel()
+	if err := errors.Join(err, AwaitAll(&wg)); err != nil {
+		return r, fmt.Errorf("%s: %w", cell.Name, err)
+	}
+	r.Load = redisserver.LoadBetween(before, after)
+	r.Overlaps = sec.Overlaps()
+	r.sumUp(all, underWay)
+	return r, nil
+}
+
+// window measures for a while, after a while.
+func (cell Cell) window(
+	ctx context.Context, servers redisserver.Servers, sent *wire.Tally, measuring *atomic.Bool,
+) (before, after redisserver.Usage, err error) {
+	if !Sleep(ctx, cell.WarmUp) {
+		return before, after, context.Cause(ctx)
+	}
+	if before, err = servers.Usage(ctx, sent); err != nil {
+		return before, after, err
+	}
+	measuring.Store(true)
+	passed := Sleep(ctx, cell.Duration)
+	measuring.Store(false)
+	if !passed {
+		return before, after, context.Cause(ctx)
+	}
+	after, err = servers.Usage(ctx, sent)
+	return before, after, err
+}
+
+// AwaitAll gives up on waiters that do not heed their context.
+func AwaitAll(wg *sync.WaitGroup) error {
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("waiters still wait %v after their context ended", patience)
+	}
+}
+
+func (r *Result) sumUp(all []*waiter, underWay []time.Duration) {
+	var waits []time.Duration
+	shares := make([]int, len(all))
+	for i, w := range all {
+		waits = append(waits, w.waits...)
+		shares[i] = len(w.waits)
+		if len(w.waits) == 0 {
+			r.Starved++
+		}
+		r.Errors += w.errors
+		if w.err != nil && r.Error == "" {
+			r.Error = w.err.Error()
+		}
+	}
+	slices.Sort(waits)
+	r.Acquisitions = len(waits)
+	r.WaitP50Ms = stats.Milliseconds(stats.Percentile(waits, 50))
+	r.WaitP99Ms = stats.Milliseconds(stats.Percentile(waits, 99))
+	r.Jain = stats.Jain(shares)
+	longest := stats.Percentile(waits, 100)
+	for _, d := range underWay {
+		longest = max(longest, d)
+	}
+	r.WaitMaxMs = stats.Milliseconds(longest)
+}

@@ -1,0 +1,97 @@
+//go:build unix
+
+package redisserver_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servertest"
+	"github.com/go-locker/locker/bench/internal/wire"
+)
+
+func start(t *testing.T, n int) (context.Context, context.CancelFunc, redisserver.Servers) {
+	t.Helper()
+	servertest.Need(t)
+	logging.Disable() // go-redis prints what the tests break on purpose
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	servers, err := redisserver.Start(ctx, n)
+	require.NoError(t, err)
+	t.Cleanup(servers.Stop)
+	return ctx, cancel, servers
+}
+
+// ask sets a key, on a connection of its own, and reports whether the server says so within a while.
+func ask(t *testing.T, s *redisserver.Server, patience time.Duration) bool {
+	t.Helper()
+	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+	defer func() { _ = rdb.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return rdb.Set(ctx, "k", "v", 0).Err() == nil
+}
+
+const short, long = 100 * time.Millisecond, 10 * time.Second
+
+func TestServer_awayAndBack(t *testing.T) {
+	ctx, _, servers := start(t, 1)
+	s := servers[0]
+	require.True(t, ask(t, s, long))
+	require.NoError(t, s.Freeze(ctx))
+	assert.False(t, ask(t, s, short), "frozen")
+	require.NoError(t, s.Thaw(ctx))
+	assert.True(t, ask(t, s, long), "thawed")
+
+	s.Kill()
+	assert.False(t, ask(t, s, short), "killed")
+	require.Error(t, s.Freeze(ctx), "nothing is there to be stopped")
+	require.NoError(t, s.Restart(ctx))
+	keys, err := s.Client.DBSize(ctx).Result()
+	require.NoError(t, err)
+	assert.Zero(t, keys, "it comes back empty")
+	assert.True(t, ask(t, s, long), "restarted")
+
+	require.NoError(t, s.Freeze(ctx))
+	s.Stop()
+	require.Error(t, s.Restart(ctx), "stopped for good")
+}
+
+func TestStart_stopsServersWhenItsContextEnds(t *testing.T) {
+	ctx, cancel, servers := start(t, 2)
+	require.NoError(t, servers[1].Freeze(ctx))
+	cancel()
+	for _, s := range servers {
+		assert.Eventually(t, func() bool {
+			conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err != nil
+		}, long, 10*time.Millisecond, "%s still listens", s.Addr)
+	}
+}
+
+func TestUsage_isOfAllTogether(t *testing.T) {
+	ctx, _, servers := start(t, 3)
+	sent := wire.NewTally()
+	before, err := servers.Usage(ctx, sent)
+	require.NoError(t, err)
+	for _, s := range servers {
+		require.True(t, ask(t, s, long))
+	}
+	after, err := servers.Usage(ctx, sent)
+	require.NoError(t, err)
+	l := redisserver.LoadBetween(before, after)
+	assert.Equal(t, int64(3), l.RunNames["set"])
+	assert.NotContains(t, l.RunNames, "info")
+	assert.Zero(t, l.Sent, "nobody wrote through the tally")
+}

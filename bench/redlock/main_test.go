@@ -1,0 +1,173 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servertest"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable() // as in main
+	os.Exit(m.Run())
+}
+
+// measureBriefly returns the raw figures, and what was printed.
+func measureBriefly(t *testing.T, args ...string) (Results, string) {
+	t.Helper()
+	servertest.Need(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	file := filepath.Join(t.TempDir(), "raw.json")
+	var out bytes.Buffer
+	require.NoError(t, run(ctx, append([]string{
+		"-nodes", "3", "-rounds", "1", "-blocks", "2", "-block", "10", "-long-rounds", "1", "-healthy", "10",
+		"-away", "100ms", "-contenders", "3", "-clients", "2", "-goroutines", "4", "-duration", "400ms",
+		"-warm-up", "100ms", "-quiet", "-json", file,
+	}, args...), &out, io.Discard))
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r Results
+	require.NoError(t, json.Unmarshal(raw, &r))
+	assert.Equal(t, 3, r.Nodes)
+	return r, out.String()
+}
+
+func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
+	r, out := measureBriefly(t, "-only", "pairs,contended,apart")
+	require.Len(t, r.Pairs, len(libraries))
+	for i, l := range libraries {
+		p := r.Pairs[i]
+		assert.Equal(t, l.Name, p.Library)
+		assert.Equal(t, 20, p.Samples, "%s: pairs", l.Name)
+		assert.Positive(t, p.LockP50Us, "%s: time of Lock", l.Name)
+		assert.Positive(t, p.UnlockP50Us, "%s: time of Unlock", l.Name)
+		assert.GreaterOrEqual(t, p.PairP50Us, max(p.LockP50Us, p.UnlockP50Us), "%s: both together", l.Name)
+		assert.Greater(t, p.Load.Sent, int64(4*p.LoadOf), "%s: two commands each to three nodes, or nearly", l.Name)
+		assert.Positive(t, p.Load.Microseconds, "%s: time at the servers", l.Name)
+	}
+	require.Len(t, r.Contended, len(libraries)-2, "all but what is no lock, and what is one twice")
+	for _, c := range r.Contended {
+		assert.Equal(t, 2, c.Clients, "%s: clients", c.Library)
+		assert.Positive(t, c.Acquisitions, "%s: acquisitions", c.Library)
+		assert.GreaterOrEqual(t, c.Load.Sent, int64(2*c.Acquisitions), "%s: a command each to a majority, at least", c.Library)
+		assert.Zero(t, c.Errors, "%s: %s", c.Library, c.Error)
+		assert.Zero(t, c.Overlaps, "%s: overlaps", c.Library)
+		assert.Contains(t, out, "\n| 3 | "+c.Library+" |")
+	}
+	require.Len(t, r.Apart, len(libraries)-1)
+	for _, a := range r.Apart {
+		assert.Positive(t, a.Pairs, "%s: pairs", a.Library)
+		assert.Zero(t, a.Errors, "%s: %s", a.Library, a.Error)
+		assert.Greater(t, a.Load.Sent, 3*a.Pairs, "%s: commands", a.Library)
+	}
+	assert.Equal(t, 3, strings.Count(out, "\n## "))
+}
+
+func TestRun_measuresWithAMinorityAway(t *testing.T) {
+	quick := "locker,locker-redigo,redsync-failfast,bare" // those that do not wait for the minority
+	r, out := measureBriefly(t, "-only", "minority", "-libraries", quick)
+	require.Len(t, r.Minorities, 8)
+	for _, m := range r.Minorities {
+		assert.Equal(t, 1, m.Nodes)
+		assert.Equal(t, 10, m.Healthy.Samples, "%s, %s: pairs before", m.Library, m.Fault)
+		assert.Positive(t, m.Away.Samples, "%s, %s: pairs while away", m.Library, m.Fault)
+		assert.Zero(t, m.Errors, "%s, %s: %s", m.Library, m.Fault, m.Error)
+		assert.Contains(t, out, fmt.Sprintf("\n| %s | %s |", m.Library, m.Fault))
+	}
+	assert.Equal(t, 1, strings.Count(out, "\n## "))
+}
+
+// redsync waits ten seconds for stopped nodes, and does not heed its context meanwhile.
+func TestRun_endsWhenInterrupted(t *testing.T) {
+	servertest.Need(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	time.AfterFunc(time.Second, interrupt)
+	start := time.Now()
+	err := run(ctx, []string{
+		"-libraries", "redsync", "-only", "minority", "-block", "1", "-healthy", "1", "-away", "1m", "-quiet",
+	}, io.Discard, io.Discard)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Less(t, time.Since(start), 5*time.Second)
+}
+
+// What excludes nobody has to show.
+func TestContended_noticesTwoHolders(t *testing.T) {
+	servertest.Need(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	servers, err := redisserver.Start(ctx, 3)
+	require.NoError(t, err)
+	defer servers.Stop()
+	bare, err := libraries.Named(floorName)
+	require.NoError(t, err)
+	c, err := bare[0].Measure(ctx, servers, contend.Cell{
+		Name: "x", Waiters: 16, Clients: 2, Hold: time.Millisecond, Duration: 300 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	assert.Positive(t, c.Overlaps)
+}
+
+func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
+	for _, args := range [][]string{
+		{"-libraries", "locker,nobody"},
+		{"-only", "pairs,others"},
+		{"-only", ""},
+		{"-nodes", "2"},
+		{"-rounds", "0"},
+		{"-block", "0"},
+		{"-contenders", "0"},
+		{"-goroutines", "-1"},
+		{"-duration", "0"},
+		{"-away", "0"},
+		{"-hold", "5s"},
+		{"-think", "-1ms"},
+		{"extra"},
+	} {
+		_, err := parse(args, io.Discard)
+		require.Error(t, err, "%v", args)
+	}
+	o, err := parse([]string{"-only", "apart, pairs", "-nodes", "3"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"apart", "pairs"}, o.only)
+	assert.Len(t, o.libraries, len(libraries))
+}
+
+func TestRatios_areToTheBaselineOfTheRound(t *testing.T) {
+	all := []Apart{
+		{Library: "locker", Round: 0, Pairs: 10},
+		{Library: baselineName, Round: 0, Pairs: 20},
+		{Library: "locker", Round: 1, Pairs: 90},
+		{Library: baselineName, Round: 1, Pairs: 30},
+		{Library: "locker", Round: 2, Pairs: 5},
+	}
+	key := func(a *Apart) (string, int) { return a.Library, a.Round }
+	pairs := func(a *Apart) float64 { return float64(a.Pairs) }
+	locker := []Apart{all[0], all[2], all[4]}
+	assert.Equal(t, "1.75 (0.50–3.00)", ratios(locker, all, key, pairs))
+	assert.Equal(t, "1.00", ratios([]Apart{all[1], all[3]}, all, key, pairs))
+	assert.Equal(t, "–", ratios(locker, locker, key, pairs), "no baseline")
+}
+
+func TestMinorityOf_isAnotherInEachRound(t *testing.T) {
+	servers := redisserver.Servers{{Addr: "a"}, {Addr: "b"}, {Addr: "c"}, {Addr: "d"}, {Addr: "e"}}
+	assert.Equal(t, []string{"a", "b"}, minorityOf(servers, 2, 0).Addrs())
+	assert.Equal(t, []string{"e", "a"}, minorityOf(servers, 2, 4).Addrs())
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/redisserver"
+)
+
+// Minority is what Lock and Unlock cost before, and while as many nodes are away as may be.
+type Minority struct {
+	Library string `json:"library"`
+	Round   int    `json:"round"`
+	Fault   string `json:"fault"`
+	Nodes   int    `json:"nodes"` // that are away
+
+	Healthy Timing `json:"healthy"`
+	Away    Timing `json:"away"`
+	Errors  int    `json:"errors"` // while they were away
+	Error   string `json:"error,omitempty"`
+}
+
+func (m *Minority) ratio() float64 { return m.Away.PairP50Us / max(m.Healthy.PairP50Us, 1) }
+
+// fault takes a node away, and back.
+type fault struct {
+	name          string
+	away, andBack func(context.Context, *redisserver.Server) error
+}
+
+var faults = []fault{
+	{
+		"stopped",
+		func(ctx context.Context, s *redisserver.Server) error { return s.Freeze(ctx) },
+		func(ctx context.Context, s *redisserver.Server) error { return s.Thaw(ctx) },
+	},
+	{
+		"killed",
+		func(_ context.Context, s *redisserver.Server) error { s.Kill(); return nil },
+		func(ctx context.Context, s *redisserver.Server) error { return s.Restart(ctx) },
+	},
+}
+
+func measureMinorities(ctx context.Context, servers redisserver.Servers, o options, progress io.Writer) ([]Minority, error) {
+	var all []Minority
+	for round := range o.longRounds {
+		for _, f := range faults {
+			for _, l := range o.libraries.Turn(round) {
+				m, err := measureMinority(ctx, servers, l, f, round, o)
+				if err != nil {
+					return nil, err
+				}
+				fmt.Fprintf(progress, "round %d of %d: %d %s, %s: %.0f µs, before that %.0f µs\n",
+					round+1, o.longRounds, m.Nodes, f.name, l.Name, m.Away.PairP50Us, m.Healthy.PairP50Us)
+				all = append(all, m)
+			}
+		}
+	}
+	return all, nil
+}
+
+func measureMinority(
+	ctx context.Context, servers redisserver.Servers, l contend.Library, f fault, round int, o options,
+) (Minority, error) {
+	m := Minority{Library: l.Name, Round: round, Fault: f.name, Nodes: (len(servers) - 1) / 2}
+	s := &series{library: l}
+	if err := s.open(ctx, servers, o.block); err != nil {
+		return m, err
+	}
+	name := fmt.Sprintf("%s-%s-%d", f.name, l.Name, round)
+	if err := s.block(ctx, servers, name+"-before", o.healthy); err != nil {
+		s.client.Close()
+		return m, err
+	}
+	m.Healthy = s.sumUp(round).Timing
+
+	away := minorityOf(servers, m.Nodes, round)
+	if err := each(ctx, away, f.away); err != nil {
+		s.client.Close()
+		return m, err
+	}
+	m.whileAway(ctx, s.client.Waiter(name), o)
+	// What hangs does not go on when they are back, nor arrives in another library's turn.
+	s.client.Close()
+	return m, errors.Join(context.Cause(ctx), each(ctx, away, f.andBack))
+}
+
+// minorityOf is n of them, others in another round.
+func minorityOf(servers redisserver.Servers, n, round int) redisserver.Servers {
+	var some redisserver.Servers
+	for i := range n {
+		some = append(some, servers[(round+i)%len(servers)])
+	}
+	return some
+}
+
+func each(ctx context.Context, servers redisserver.Servers, do func(context.Context, *redisserver.Server) error) error {
+	for _, s := range servers {
+		if err := do(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whileAway measures as many pairs as begin in a while, and so at least one.
+func (m *Minority) whileAway(ctx context.Context, lock contend.LockFunc, o options) {
+	var s samples
+	for end := time.Now().Add(o.away); time.Now().Before(end) && ctx.Err() == nil; {
+		lockTook, unlockTook, err := pair(ctx, lock)
+		if err == nil {
+			s.add(lockTook, unlockTook)
+			continue
+		}
+		m.Errors++
+		if m.Error == "" {
+			m.Error = err.Error()
+		}
+		contend.Sleep(ctx, settle)
+	}
+	m.Away = s.timing()
+}
