@@ -1,4 +1,4 @@
--- ARGV: owner, TTL in ms, a number, not-after by the server's clock in µs (0: none), metadata. The number
+-- ARGV: owner, TTL + KEEP in ms, a number, not-after by the server's clock in µs (0: none), metadata. The number
 -- is the place in the queue of an owner that waits (0: the last), else a proposed token (0: the server's
 -- clock in µs). It is one, for Redis takes no more than ten arguments of those who have yet to give a password.
 -- Returns {1, token, now} if granted, {0, ms left, now, place, back} if held, {-1, 0, now} if it arrived
@@ -14,7 +14,7 @@ if owner ~= '' and not claimed then
   if left > 0 and owner == ARGV[1] then
     -- Sent twice: its owner counts the TTL from this one. And a WAIT behind it waits for what this
     -- connection has written.
-    redis.call('PEXPIRE', KEYS[1], ARGV[2] + KEEP)
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
     return {1, last, now}
   end
 end
@@ -80,12 +80,12 @@ if left > 0 then
   return {0, left, now, place, back}
 end
 
-local token = now
+local token, text = now, nil -- text is token, where Redis need not print it: that takes a tenth of the script
 if number > 0 and not waits then
-  token = number
+  token, text = number, ARGV[3]
 end
 if last and token <= last then
-  token = last + 1
+  token, text = last + 1, nil
 end
 if token >= 2^53 then
   return redis.error_reply('ERR locker: the fencing token would reach 2^53, beyond which numbers are not exact')
@@ -100,8 +100,8 @@ end
 
 -- The reads are done. If the first write is refused (out of memory, a replica) nothing has happened; after
 -- a write Redis would no longer refuse one for want of memory, so that it has to be this one.
-redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', token, 'lapsed', lapsed, 'meta', ARGV[5])
-local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2] + KEEP)
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', text or token, 'lapsed', lapsed, 'meta', ARGV[5])
+local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
 if type(expires) == 'table' then -- an error, for want of a right; that to HSET is there
   redis.call('HSET', KEYS[1], 'owner', '', 'meta', '')
   return expires

@@ -62,6 +62,12 @@ func (d *Driver) acquire(ctx context.Context, req locker.Request, token uint64) 
 	}
 }
 
+// keep is KEEP of the scripts. That they are sent the sum spares the server to add it and print it.
+const keep = 24 * time.Hour
+
+// expiry is after how many milliseconds the key of a lock of that TTL expires.
+func expiry(ttl time.Duration) int64 { return (ttl + keep).Milliseconds() }
+
 // answer is a reply to the acquire script.
 type answer struct {
 	status int64
@@ -87,7 +93,7 @@ func (d *Driver) ask(ctx context.Context, l *lease, req locker.Request, number u
 	for range 2 {
 		sent := clock.Now()
 		reply, mayHaveRun, err := d.runner.RunOnce(ctx, acquire, l.keys,
-			l.owner, req.TTL.Milliseconds(), number, d.server.notAfter(ctx, sent, req.TTL), req.Metadata)
+			l.owner, expiry(req.TTL), number, d.server.notAfter(ctx, sent, req.TTL), req.Metadata)
 		if mayHaveRun {
 			return answer{status: unknown}, err
 		}
@@ -143,7 +149,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.
 	calls := make([]Call, len(leases))
 	for i, x := range leases {
 		l := x.(*lease)
-		calls[i] = Call{Keys: l.keys[:1], Args: []any{l.owner, ttl.Milliseconds()}}
+		calls[i] = Call{Keys: l.keys[:1], Args: []any{l.owner, expiry(ttl)}}
 	}
 	sent := clock.Now()
 	for i, r := range d.runner.RunAll(ctx, extend, calls) {
@@ -210,7 +216,7 @@ func (l *lease) Validity() time.Duration {
 // Extend implements locker.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	err := lostUnlessOne(l.driver.runner.Run(ctx, extend, l.keys[:1], l.owner, ttl.Milliseconds()))
+	err := lostUnlessOne(l.driver.runner.Run(ctx, extend, l.keys[:1], l.owner, expiry(ttl)))
 	if err == nil {
 		l.lasts(sent, ttl)
 	}

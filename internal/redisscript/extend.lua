@@ -1,5 +1,5 @@
--- ARGV: owner, TTL in ms. Returns 1, or 0 if the hold has ended.
+-- ARGV: owner, TTL + KEEP in ms. Returns 1, or 0 if the hold has ended.
 if redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] or redis.call('PTTL', KEYS[1]) <= KEEP then
   return 0
 end
-return redis.call('PEXPIRE', KEYS[1], ARGV[2] + KEEP)
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])

@@ -1,6 +1,7 @@
 package redisscript
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -73,5 +74,11 @@ func TestScript_sourcesDiffer(t *testing.T) {
 			t.Errorf("script %s: its SHA must be its own, in 40 digits, and it must begin with the prelude", s.SHA)
 		}
 		seen[s.SHA] = true
+	}
+}
+
+func TestKeep_isThatOfTheScripts(t *testing.T) {
+	if want := fmt.Sprintf("local KEEP = %d -- ms", keep.Milliseconds()); !strings.Contains(prelude, want) {
+		t.Errorf("prelude.lua does not have %q", want)
 	}
 }
