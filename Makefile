@@ -52,8 +52,9 @@ examples: ## run every program in examples/
 	done
 
 .PHONY: bench
-bench: setup ## what waiting costs here and in other libraries (8 minutes, on a machine that does nothing else)
+bench: setup ## beside other libraries: waiting, and quorums (12 minutes, on a machine that does nothing else)
 	cd bench && $(GO) run ./waiters
+	cd bench && $(GO) run ./redlock
 
 .PHONY: fmt
 fmt: $(BIN)/tools.done ## format all code

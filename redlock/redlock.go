@@ -39,8 +39,11 @@
 //     request, less an allowance for drift.
 //   - An attempt that fails gives back what it has, at every node: also at those that answer late, or have
 //     not answered at all. Waiters pause for a random time, so that a split vote is not repeated for ever.
+//     TryLock may say that another has the lock when nobody has: votes were split, or a node has yet to be
+//     told of a release, which a majority had confirmed when Unlock returned.
 //   - Extend asks all nodes, and needs a majority before the lock has lapsed. Nodes that do not have the
-//     lock (they were away when it was taken, or came back empty) are then asked to take it as well.
+//     lock (they were away when it was taken, or another's attempt had it there) are asked to take it in
+//     the same round, those that came back empty right after it.
 //
 // Every outcome is known as soon as enough nodes have answered: a minority that is dead, hangs, is slow or
 // refuses to write delays nothing. A node that has not answered for a while is asked by one request at
@@ -69,6 +72,10 @@
 // second majority within one TTL, two may hold, and the order of their tokens then rests on the clocks
 // that they were made of. Let Redis write its append-only file with fsync at every write, or keep a
 // node that lost its data away for one TTL.
+//
+// Each claim of the two texts is a test on five servers, named after it, in this package's claims_…_test.go:
+// TestKleppmann_aClockJumpOnANodeOfABareMajorityMakesTwoHolders is true, and so is
+// TestAntirez_aClockJumpOnOneNodeOfFiveMakesNoSecondHolder.
 package redlock
 
 import (

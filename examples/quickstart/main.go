@@ -2,6 +2,7 @@
 //
 //	go run ./examples/quickstart                         # in memory
 //	go run ./examples/quickstart redis://localhost:6379  # on a server
+//	go run ./examples/quickstart redlock://h1,h2,h3      # on a majority of servers
 //
 // With -hold it takes one lock and keeps it, for a try in two terminals that share a server:
 //
@@ -19,8 +20,9 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
-	_ "github.com/go-locker/locker/memory" // mem://
-	_ "github.com/go-locker/locker/redis"  // redis:// and rediss://
+	_ "github.com/go-locker/locker/memory"  // mem://
+	_ "github.com/go-locker/locker/redis"   // redis:// and rediss://, and the nodes of redlock://
+	_ "github.com/go-locker/locker/redlock" // redlock://
 )
 
 func main() {

@@ -22,6 +22,15 @@ func TestTell_onRedis(t *testing.T) {
 	checkStory(t, testserver.Redis(t).URL()+"?ttl=1h") // the story has a TTL of its own
 }
 
+func TestTell_onAQuorum(t *testing.T) {
+	t.Parallel()
+	var addrs []string
+	for range 3 {
+		addrs = append(addrs, testserver.Redis(t).Addr())
+	}
+	checkStory(t, "redlock://"+strings.Join(addrs, ","))
+}
+
 func checkStory(t *testing.T, url string) {
 	t.Helper()
 	var out strings.Builder
