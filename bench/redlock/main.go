@@ -14,24 +14,21 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 
-	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/program"
 	"github.com/go-locker/locker/bench/internal/redisserver"
-	"github.com/go-locker/locker/bench/internal/report"
 )
 
 type options struct {
-	libraries contend.Libraries
-	only      []string
-	nodes     int
+	program.Options
+
+	only  []string
+	nodes int
 
 	rounds, blocks, block int // of pairs
 
@@ -41,9 +38,6 @@ type options struct {
 
 	contenders, clients, goroutines int
 	hold, think, warmUp, duration   time.Duration
-
-	json  string
-	quiet bool
 }
 
 // parts are what can be measured.
@@ -51,21 +45,14 @@ var parts = []string{"pairs", "minority", "contended", "apart"}
 
 func main() {
 	logging.Disable() // go-redis says of each connection that it could not make what is measured anyway
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "redlock:", err)
-		os.Exit(1)
-	}
+	program.Main("redlock", run)
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
-	var names, only string
+	var only string
 	f := flag.NewFlagSet("redlock", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&names, "libraries", libraries.Names(), "which to measure")
 	f.StringVar(&only, "only", strings.Join(parts, ","), "what to measure of them")
 	f.IntVar(&o.nodes, "nodes", 5, "how many servers")
 	f.IntVar(&o.rounds, "rounds", 10, "rounds of pairs")
@@ -81,16 +68,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.goroutines, "goroutines", 64, "how many share a client, each with a name of its own")
 	f.DurationVar(&o.duration, "duration", 2*time.Second, "how long contenders and goroutines are measured")
 	f.DurationVar(&o.warmUp, "warm-up", time.Second, "how long they run before that")
-	f.StringVar(&o.json, "json", "", "file for the raw figures of every round")
-	f.BoolVar(&o.quiet, "quiet", false, "do not say what is being measured")
-	if err := f.Parse(args); err != nil {
-		return o, err
-	}
-	if f.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
-	}
-	var err error
-	if o.libraries, err = libraries.Named(names); err != nil {
+	if err := o.Parse(f, libraries, args); err != nil {
 		return o, err
 	}
 	for part := range strings.SplitSeq(only, ",") {
@@ -128,31 +106,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	servers, err := redisserver.Start(ctx, o.nodes)
-	if err != nil {
-		return err
-	}
-	defer servers.Stop()
-	progress := stderr
-	if o.quiet {
-		progress = io.Discard
-	}
-	results := newResults(servers, o)
-	if err := results.measure(ctx, servers, o, progress); err != nil {
-		if ctx.Err() != nil { // which stopped the servers: whatever failed then did so because of that
-			return context.Cause(ctx)
-		}
-		return err
-	}
-	if o.json != "" {
-		if err := report.WriteJSON(o.json, results); err != nil {
-			return err
-		}
-	}
-	return results.print(stdout)
+	return o.Run(ctx, o.nodes, stdout, stderr, o.measure)
 }
 
-func (r *Results) measure(ctx context.Context, servers redisserver.Servers, o options, progress io.Writer) error {
+func (o options) measure(
+	ctx context.Context, servers redisserver.Servers, progress io.Writer,
+) (program.Results, error) {
+	r := newResults(servers, o)
 	for _, part := range o.only {
 		var err error
 		switch part {
@@ -166,8 +126,8 @@ func (r *Results) measure(ctx context.Context, servers redisserver.Servers, o op
 			r.Apart, err = measureApart(ctx, servers, o, progress)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return r, nil
 }

@@ -147,7 +147,7 @@ func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
 	o, err := parse([]string{"-only", "apart, pairs", "-nodes", "3"}, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"apart", "pairs"}, o.only)
-	assert.Len(t, o.libraries, len(libraries))
+	assert.Len(t, o.Libraries, len(libraries))
 }
 
 func TestRatios_areToTheBaselineOfTheRound(t *testing.T) {

@@ -49,7 +49,7 @@ func measureMinorities(ctx context.Context, servers redisserver.Servers, o optio
 	var all []Minority
 	for round := range o.longRounds {
 		for _, f := range faults {
-			for _, l := range o.libraries.Turn(round) {
+			for _, l := range o.Libraries.Turn(round) {
 				m, err := measureMinority(ctx, servers, l, f, round, o)
 				if err != nil {
 					return nil, err

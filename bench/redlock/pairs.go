@@ -152,7 +152,7 @@ func measurePairs(ctx context.Context, servers redisserver.Servers, o options, p
 			s.client.Close()
 		}
 	}()
-	for _, l := range o.libraries {
+	for _, l := range o.Libraries {
 		s := &series{library: l}
 		if err := s.open(ctx, servers, o.block); err != nil {
 			return nil, err
@@ -162,14 +162,14 @@ func measurePairs(ctx context.Context, servers redisserver.Servers, o options, p
 	var all []Pairs
 	for round := range o.rounds {
 		for turn := range o.blocks {
-			for _, l := range o.libraries.Turn(round*o.blocks + turn) {
+			for _, l := range o.Libraries.Turn(round*o.blocks + turn) {
 				name := fmt.Sprintf("pairs-%s-%d-%d", l.Name, round, turn)
 				if err := byName[l.Name].block(ctx, servers, name, o.block); err != nil {
 					return nil, err
 				}
 			}
 		}
-		for _, l := range o.libraries {
+		for _, l := range o.Libraries {
 			p := byName[l.Name].sumUp(round)
 			fmt.Fprintf(progress, "round %d of %d: pairs, %s: %.0f µs\n", round+1, o.rounds, l.Name, p.PairP50Us)
 			all = append(all, p)

@@ -30,12 +30,12 @@ type Results struct {
 
 func newResults(servers redisserver.Servers, o options) *Results {
 	return &Results{
-		Setting: o.libraries.Setting(servers[0].Version), Nodes: len(servers),
+		Setting: o.Libraries.Setting(servers[0].Version), Nodes: len(servers),
 		HoldMs: stats.Milliseconds(o.hold), ThinkMs: stats.Milliseconds(o.think), Seconds: o.duration.Seconds(),
 	}
 }
 
-func (r *Results) print(w io.Writer) error {
+func (r *Results) Print(w io.Writer) error {
 	var b strings.Builder
 	r.Setting.Print(&b)
 	if len(r.Pairs) > 0 {

@@ -14,50 +14,37 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/program"
 	"github.com/go-locker/locker/bench/internal/redisserver"
-	"github.com/go-locker/locker/bench/internal/report"
 )
 
 type options struct {
-	libraries contend.Libraries
-	waiters   []int
-	clients   int
-	rounds    int
-	duration  time.Duration
-	warmUp    time.Duration
+	program.Options
+
+	waiters  []int
+	clients  int
+	rounds   int
+	duration time.Duration
+	warmUp   time.Duration
 
 	idle            time.Duration
 	idleWaiters     int
 	handoverWaiters int
-
-	json  string
-	quiet bool
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "waiters:", err)
-		os.Exit(1)
-	}
+	program.Main("waiters", run)
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
-	var names, waiters string
+	var waiters string
 	f := flag.NewFlagSet("waiters", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&names, "libraries", libraries.Names(), "which to measure")
 	f.StringVar(&waiters, "waiters", "2,32,256,1024", "how many wait for one name, one cell each; none if empty")
 	f.IntVar(&o.clients, "clients", 16, "over how many clients they are spread, at most")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds of the contended cells and of the hand-over")
@@ -66,16 +53,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.DurationVar(&o.idle, "idle", 10*time.Second, "how long waiters wait behind one hold; 0 leaves this out")
 	f.IntVar(&o.idleWaiters, "idle-waiters", 50, "how many wait behind it, each on a client of its own")
 	f.IntVar(&o.handoverWaiters, "handover-waiters", 8, "how many wait at each hand-over; 0 leaves this out")
-	f.StringVar(&o.json, "json", "", "file for the raw figures of every round")
-	f.BoolVar(&o.quiet, "quiet", false, "do not say what is being measured")
-	if err := f.Parse(args); err != nil {
-		return o, err
-	}
-	if f.NArg() > 0 {
-		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
-	}
-	var err error
-	if o.libraries, err = libraries.Named(names); err != nil {
+	if err := o.Parse(f, libraries, args); err != nil {
 		return o, err
 	}
 	for n := range strings.SplitSeq(waiters, ",") {
@@ -114,35 +92,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	servers, err := redisserver.Start(ctx, 1)
-	if err != nil {
-		return err
-	}
-	defer servers.Stop()
-	progress := stderr
-	if o.quiet {
-		progress = io.Discard
-	}
-	results, err := measure(ctx, servers, o, progress)
-	if err != nil {
-		if ctx.Err() != nil { // which stopped the server: whatever failed then did so because of that
-			return context.Cause(ctx)
-		}
-		return err
-	}
-	if o.json != "" {
-		if err := report.WriteJSON(o.json, results); err != nil {
-			return err
-		}
-	}
-	return results.print(stdout)
+	return o.Run(ctx, 1, stdout, stderr, o.measure)
 }
 
-func measure(ctx context.Context, servers redisserver.Servers, o options, progress io.Writer) (*Results, error) {
+func (o options) measure(
+	ctx context.Context, servers redisserver.Servers, progress io.Writer,
+) (program.Results, error) {
 	r := newResults(servers[0], o)
 	for round := range o.rounds {
 		for _, waiters := range o.waiters {
-			for _, l := range o.libraries.Turn(round) {
+			for _, l := range o.Libraries.Turn(round) {
 				c, err := measureContended(ctx, servers, l, round, waiters, o)
 				if err != nil {
 					return nil, err
@@ -155,7 +114,7 @@ func measure(ctx context.Context, servers redisserver.Servers, o options, progre
 		if o.handoverWaiters == 0 {
 			continue
 		}
-		for _, l := range o.libraries.Turn(round) {
+		for _, l := range o.Libraries.Turn(round) {
 			h, err := measureHandover(ctx, servers, l, round, o)
 			if err != nil {
 				return nil, err
@@ -167,7 +126,7 @@ func measure(ctx context.Context, servers redisserver.Servers, o options, progre
 	if o.idle == 0 {
 		return r, nil
 	}
-	for _, l := range o.libraries {
+	for _, l := range o.Libraries {
 		i, err := measureIdle(ctx, servers, l, o)
 		if err != nil {
 			return nil, err

@@ -107,5 +107,5 @@ func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
 	o, err := parse([]string{"-waiters", ""}, io.Discard)
 	require.NoError(t, err)
 	assert.Empty(t, o.waiters)
-	assert.Len(t, o.libraries, len(libraries))
+	assert.Len(t, o.Libraries, len(libraries))
 }

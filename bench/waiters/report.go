@@ -25,10 +25,10 @@ type Results struct {
 }
 
 func newResults(s *redisserver.Server, o options) *Results {
-	return &Results{Setting: o.libraries.Setting(s.Version), Rounds: o.rounds, Seconds: o.duration.Seconds()}
+	return &Results{Setting: o.Libraries.Setting(s.Version), Rounds: o.rounds, Seconds: o.duration.Seconds()}
 }
 
-func (r *Results) print(w io.Writer) error {
+func (r *Results) Print(w io.Writer) error {
 	var b strings.Builder
 	r.Setting.Print(&b)
 	if len(r.Contended) > 0 {

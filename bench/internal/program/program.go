@@ -1,0 +1,82 @@
+// Package program is what the programs that measure have in common.
+package program
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/report"
+)
+
+// Main runs a program, until it has ended or is interrupted.
+func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(1)
+	}
+}
+
+// Options are those that all have.
+type Options struct {
+	Libraries contend.Libraries
+	JSON      string
+	Quiet     bool
+}
+
+// Parse adds the flags of Options to f, and parses args.
+func (o *Options) Parse(f *flag.FlagSet, known contend.Libraries, args []string) error {
+	names := f.String("libraries", known.Names(), "which to measure")
+	f.StringVar(&o.JSON, "json", "", "file for the raw figures of every round")
+	f.BoolVar(&o.Quiet, "quiet", false, "do not say what is being measured")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	if f.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	}
+	var err error
+	o.Libraries, err = known.Named(*names)
+	return err
+}
+
+// Results are what was measured, to be printed, and to be written as JSON.
+type Results interface{ Print(w io.Writer) error }
+
+// Run has measure use so many servers, and writes down what it has measured.
+func (o *Options) Run(
+	ctx context.Context, servers int, stdout, stderr io.Writer,
+	measure func(ctx context.Context, servers redisserver.Servers, progress io.Writer) (Results, error),
+) error {
+	started, err := redisserver.Start(ctx, servers)
+	if err != nil {
+		return err
+	}
+	defer started.Stop()
+	progress := stderr
+	if o.Quiet {
+		progress = io.Discard
+	}
+	results, err := measure(ctx, started, progress)
+	if err != nil {
+		if ctx.Err() != nil { // which stopped the servers: whatever failed then did so because of that
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	if o.JSON != "" {
+		if err := report.WriteJSON(o.JSON, results); err != nil {
+			return err
+		}
+	}
+	return results.Print(stdout)
+}
