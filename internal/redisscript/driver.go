@@ -66,7 +66,7 @@ func (d *Driver) acquire(ctx context.Context, req locker.Request, token uint64) 
 const keep = 24 * time.Hour
 
 // expiry is after how many milliseconds the key of a lock of that TTL expires.
-func expiry(ttl time.Duration) int64 { return (ttl + keep).Milliseconds() }
+func expiry(ttl time.Duration) int64 { return ttl.Milliseconds() + keep.Milliseconds() }
 
 // answer is a reply to the acquire script.
 type answer struct {
