@@ -79,5 +79,5 @@ func ExampleNodeTimeout() {
 	fmt.Println(d.CheckTTL(3 * time.Second))
 	// Output:
 	// <nil>
-	// not supported by the backend: TTL 3s with a node time-out of 1s: an attempt may take 2 × 1s, and drift 32ms, which leaves 968ms to the holder, and must leave more than half; a renewal may take 500ms: use a TTL of at least 6.001s, or a node time-out below 500ms
+	// not supported by the backend: TTL 3s with a node time-out of 1s: an attempt may take 2 × 1s, and drift 32ms, which leaves 968ms to the holder, and must leave more than half; a renewal leaves a node 428.571428ms: use a TTL of at least 7.001s, or a node time-out below 428.571ms
 }

@@ -56,7 +56,7 @@ type extension struct {
 	ttl   time.Duration
 	ours  []locker.RaisableLease // by node: what it is asked to extend; nil: nothing
 	votes []error                // by node; nil: it has the lock for a TTL from sent, or later
-	lacks []bool                 // by node: it is known not to have had the lock when this began
+	lacks []bool                 // by node: it is known not to have had the lock all the time since the last success
 	over  bool                   // the lease is
 	done  bool                   // a majority has extended in time
 }
@@ -71,7 +71,9 @@ func (e *extension) begin(r *round, decided func() bool) *waiter {
 	e.ours, e.votes, e.lacks = make([]locker.RaisableLease, n), make([]error, n), make([]bool, n)
 	e.over = l.over || !e.sent.Before(l.until)
 	for i := range l.seats {
-		switch s := &l.seats[i]; {
+		s := &l.seats[i]
+		e.lacks[i] = s.joins
+		switch {
 		case e.over:
 			e.votes[i] = errAbsent
 		case s.lease != nil:
@@ -216,24 +218,20 @@ func (e *extension) answered(ctx context.Context, i int, ours locker.Lease, err 
 		if e.done {
 			l.rejoin(ctx, e)
 		}
+	} else if err == nil && e.done && s.lease == ours {
+		s.joins = false
 	}
 	l.changed()
 }
 
-// decide ends the extension if its outcome is known: a majority has extended, or enough nodes say that
-// they did not have the lease, or too many have failed. The caller holds lease.mu.
-func (e *extension) decide(ctx context.Context, err *error) bool {
-	l := e.lease
-	var extended, joined, waiting int
-	var without, doubtful int // had not the lock, or may not have had it
+// count says how many nodes have extended or joined, how many have yet to answer, how many had not the lock all the time,
+// and how many more may not have had it.
+func (e *extension) count() (extended, waiting, without, doubtful int) {
 	for i, v := range e.votes {
 		waits := v == errWaiting || v == errJoining //nolint:errorlint // never wrapped
 		switch {
 		case v == nil:
 			extended++
-			if e.lacks[i] {
-				joined++
-			}
 		case waits:
 			waiting++
 		}
@@ -244,19 +242,30 @@ func (e *extension) decide(ctx context.Context, err *error) bool {
 			doubtful++
 		}
 	}
+	return extended, waiting, without, doubtful
+}
+
+// decide ends the extension if its outcome is known: a majority has extended, or enough nodes say that
+// they did not have the lease, or too many have failed. The caller holds lease.mu.
+func (e *extension) decide(ctx context.Context, err *error) bool {
+	l := e.lease
+	extended, waiting, without, doubtful := e.count()
 	n := len(e.votes)
 	quorum := majority(n)
 	switch {
-	case e.over, without > n-quorum, extended >= quorum && !clock.Now().Before(l.until):
+	case e.over, l.over, without > n-quorum, extended >= quorum && !clock.Now().Before(l.until):
 		// Another may have come and gone, if a majority had lost it or answers too late.
 		*err = locker.ErrLost
 		l.end()
-	case extended-joined >= quorum, extended >= quorum && doubtful == 0:
+	case extended >= quorum && without+doubtful <= n-quorum:
 		// Nodes that join count when it is known that the others have not lost it.
 		if until := e.sent.Add(e.ttl); until.After(l.until) {
 			l.until = until
 		}
 		e.done = true
+		for i, v := range e.votes {
+			l.seats[i].joins = l.seats[i].joins && v != nil
+		}
 		l.rejoin(ctx, e)
 	case extended+waiting >= quorum, without+doubtful > n-quorum:
 		return false

@@ -37,6 +37,7 @@ type seat struct {
 	freeing bool                 // a Release is under way
 	late    bool                 // and has not been answered in time
 	freed   bool                 // the node had it, and has confirmed its release
+	joins   bool                 // it was first asked in the tenure, and no Extend has succeeded with it since
 	err     error                // of the latest request
 	pausing bool                 // a timer will free it again
 	pause   time.Duration        // how long, the last time
@@ -137,7 +138,7 @@ func (l *lease) votes() []Vote {
 // propose asks a node for the lock. The caller holds l.mu.
 func (l *lease) propose(r *round, i int, token uint64) {
 	s := &l.seats[i]
-	s.asking, s.late, s.err = true, false, nil
+	s.asking, s.late, s.err, s.joins = true, false, nil, l.decided
 	r.call(l.driver.nodes[i], &proposeMessage{lease: l, round: r, sent: clock.Now(), i: i, token: token})
 }
 

@@ -138,8 +138,8 @@ type DriverOption func(*Driver) error
 // An attempt takes up to two rounds of requests, one to take the lock and, where the nodes' tokens
 // differ, one to raise them. What they may take together must leave more than half of the TTL to
 // the holder, after the allowance for drift: 2 × NodeTimeout + TTL/100 + 2 ms < TTL/2. And it must not be more
-// than TTL/6, which is what a renewal may take. A Client or Mutex whose TTL is too short for that is
-// refused with an error that has the numbers.
+// than TTL/7: a renewal is given TTL/6. A Client or Mutex whose TTL is too short for that is refused
+// with an error that has the numbers.
 func NodeTimeout(d time.Duration) DriverOption {
 	return func(driver *Driver) error {
 		if d <= 0 {
@@ -239,8 +239,8 @@ func (d *Driver) nodeTimeout(ttl time.Duration) time.Duration {
 }
 
 const (
-	rounds         = 2 // requests that an attempt makes one after the other: to take the lock, and to raise the token
-	renewalsPerTTL = 6 // the core gives a renewal a sixth of the TTL
+	rounds       = 2 // requests that an attempt makes one after the other: to take the lock, and to raise the token
+	renewalShare = 7 // of the TTL: the core gives a renewal a sixth, in which what the nodes say has to be counted, too
 )
 
 // CheckTTL refuses a TTL that a node refuses, one of which an attempt may use up half, and one that a renewal may
@@ -255,12 +255,12 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	}
 	timeout, drift := d.nodeTimeout(ttl), ttl/100+2*time.Millisecond
 	left := ttl - rounds*timeout - drift
-	if left > ttl/2 && timeout <= ttl/renewalsPerTTL {
+	if left > ttl/2 && timeout <= ttl/renewalShare {
 		return nil
 	}
 	return fmt.Errorf("%w: TTL %v with a node time-out of %v: an attempt may take %d × %v, and drift %v, "+
-		"which leaves %v to the holder, and must leave more than half; a renewal may take %v: %s",
-		locker.ErrUnsupported, ttl, timeout, rounds, timeout, drift, left, ttl/renewalsPerTTL, d.advice(ttl))
+		"which leaves %v to the holder, and must leave more than half; a renewal leaves a node %v: %s",
+		locker.ErrUnsupported, ttl, timeout, rounds, timeout, drift, left, ttl/renewalShare, d.advice(ttl))
 }
 
 // advice says which TTL would do, or which time-out.
@@ -269,9 +269,9 @@ func (d *Driver) advice(ttl time.Duration) string {
 		return "use a TTL of at least 7ms"
 	}
 	// 2 × timeout + TTL/100 + 2 ms < TTL/2, hence TTL > (2 × timeout + 2 ms) / 0.49.
-	longer := max((rounds*d.timeout+2*time.Millisecond)*100/49, renewalsPerTTL*d.timeout)
+	longer := max((rounds*d.timeout+2*time.Millisecond)*100/49, renewalShare*d.timeout)
 	advice := fmt.Sprintf("use a TTL of at least %v", (longer + time.Millisecond).Round(time.Millisecond))
-	if shorter := min((ttl*49/100-2*time.Millisecond)/rounds, ttl/renewalsPerTTL); shorter > time.Millisecond {
+	if shorter := min((ttl*49/100-2*time.Millisecond)/rounds, ttl/renewalShare); shorter > time.Millisecond {
 		advice += fmt.Sprintf(", or a node time-out below %v", shorter.Round(time.Microsecond))
 	}
 	return advice

@@ -95,10 +95,11 @@ func TestCheckTTL(t *testing.T) {
 		{0, 7 * time.Millisecond, nil},
 		{0, 5 * time.Millisecond, []string{"at least 7ms"}},
 		{500 * time.Millisecond, 30 * time.Second, nil},
-		{500 * time.Millisecond, 3 * time.Second, nil},
-		{500 * time.Millisecond, 2990 * time.Millisecond, []string{"TTL 2.99s", "a renewal may take 498.333333ms", "at least 3.001s", "below 498.333ms"}},
-		{500 * time.Millisecond, 2040 * time.Millisecond, []string{"2 × 500ms", "TTL 2.04s", "leaves 1.0176s", "at least 3.001s", "below 340ms"}},
-		{time.Second, time.Second, []string{"leaves -1.012s", "at least 6.001s"}},
+		{500 * time.Millisecond, 3500 * time.Millisecond, nil},
+		{500 * time.Millisecond, 2990 * time.Millisecond, []string{"TTL 2.99s", "a renewal leaves a node 427.142857ms", "at least 3.501s", "below 427.143ms"}},
+		{500 * time.Millisecond, 2040 * time.Millisecond, []string{"2 × 500ms", "TTL 2.04s", "leaves 1.0176s", "at least 3.501s", "below 291.429ms"}},
+		{time.Second, time.Second, []string{"leaves -1.012s", "at least 7.001s"}},
+		{1450 * time.Microsecond, 10 * time.Millisecond, []string{"leaves 5ms", "more than half"}},
 		{time.Millisecond, 8 * time.Millisecond, []string{"2 × 1ms", "leaves 3.92ms", "at least 9ms"}},
 	} {
 		d, _ := newFakeDriver(t, 3)
@@ -127,7 +128,7 @@ func TestCheckTTL_advice(t *testing.T) {
 		d, _ := newFakeDriver(t, 3, NodeTimeout(timeout))
 		err := d.CheckTTL(timeout)
 		require.Error(t, err)
-		longer := (max((2*timeout+2*time.Millisecond)*100/49, 6*timeout) + time.Millisecond).Round(time.Millisecond)
+		longer := (max((2*timeout+2*time.Millisecond)*100/49, 7*timeout) + time.Millisecond).Round(time.Millisecond)
 		require.ErrorContains(t, err, fmt.Sprintf("at least %v", longer))
 		require.NoError(t, d.CheckTTL(longer))
 	}

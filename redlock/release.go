@@ -46,7 +46,7 @@ func (l *lease) released(err *error) bool {
 	var freed, without, waiting int
 	for i := range l.seats {
 		switch s := &l.seats[i]; {
-		case s.freed:
+		case s.freed && !s.joins:
 			freed++
 		case s.free():
 			without++

@@ -28,7 +28,7 @@ type relaxation struct {
 
 const (
 	simTTL     = 100 * time.Millisecond
-	simTimeout = 16*time.Millisecond + 370041 // no pause of the Driver ends with it, in some order or other
+	simTimeout = 13*time.Millisecond + 370041 // no pause of the Driver ends with it, in some order or other
 	simNodes   = 3
 )
 

@@ -82,7 +82,7 @@ var relaxations = []struct {
 	{
 		"a raise does not ask for the owner",
 		relaxation{rules: rules{raiseUnchecked: true}},
-		1357,
+		2647,
 		exploration{proposals: []uint64{2, 3}, last: [exNodes]uint64{0, 2, 2}},
 	},
 	{

@@ -45,6 +45,9 @@ func TestCounter_asksWhenTheClocksHaveMovedApart(t *testing.T) {
 	assert.Zero(t, suspended(0))
 	assert.Zero(t, suspended(200_000))
 	assert.Zero(t, asked)
+	assert.Zero(t, suspended(800_000))
+	assert.Equal(t, 1, asked, "less than a step of suspension shows")
+	asked = 0
 
 	slept = int64(time.Minute)
 	assert.Equal(t, time.Minute, suspended(int64(time.Minute)+3000))

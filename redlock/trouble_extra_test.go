@@ -1,0 +1,416 @@
+package redlock
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// forget has servers restart empty.
+func forget(stages ...*stage) {
+	for _, s := range stages {
+		s.edit("x", (*register).forget)
+	}
+}
+
+// only has one verb take a path of its own.
+func (s *stage) only(v verb, p path) {
+	s.on(func(other verb, _ string) path {
+		if other == v {
+			return p
+		}
+		return path{}
+	})
+}
+
+// taken is a lease on x that the nodes have which are not away.
+func taken(t *testing.T, d *Driver, away ...*stage) *lease {
+	t.Helper()
+	for _, s := range away {
+		s.always(path{err: errAway})
+	}
+	l, err := d.Acquire(t.Context(), askFor("x"))
+	require.NoError(t, err)
+	synctest.Wait()
+	for _, s := range away {
+		s.on(nil)
+	}
+	return l.(*lease)
+}
+
+// A majority has lost the lock, though one answers late and one that might have had it is away.
+func TestTrouble_extendTellsALossFromAnOutage(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := taken(t, d)
+		forget(stages[0], stages[2])
+		stages[1].always(path{err: errAway})
+		stages[2].always(path{back: 50 * time.Millisecond})
+		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost)
+	})
+}
+
+// So does a node that says that another has the lock, which this attempt had asked it for.
+func TestTrouble_extendCountsALateDenial(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[2].edit("x", func(r *register) {
+			*r = register{owner: 9, known: true, last: 1, until: time.Now().Add(ttl).UnixNano()}
+		})
+		stages[2].always(path{back: 100 * time.Millisecond})
+		l, err := d.Acquire(t.Context(), askFor("x"))
+		require.NoError(t, err)
+		forget(stages[1])
+		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost)
+	})
+}
+
+func TestTrouble_extendWithANodeThatJoinsAndOneAway(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := taken(t, d, stages[2])
+		stages[1].always(path{err: errAway})
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		assert.Equal(t, ttl, l.Validity())
+		assert.Equal(t, []int{2, 0, 0}, []int{stages[2].counted(propose), stages[2].counted(extendIt), stages[2].counted(raiseIt)})
+	})
+}
+
+// What a node has granted to the attempt lasts from then, and an Extend that begins before the answer extends it.
+func TestTrouble_extendOfAGrantOnItsWay(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[2].only(propose, path{back: 300 * time.Millisecond})
+		l, err := d.Acquire(t.Context(), askFor("x"))
+		require.NoError(t, err)
+		time.Sleep(100 * time.Millisecond)
+		stages[1].always(path{err: errAway})
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		assert.Equal(t, 1, stages[2].counted(extendIt))
+	})
+}
+
+// Answers that come when the lease has lapsed extend nothing, whatever the nodes say.
+func TestTrouble_extendAnsweredTooLate(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := taken(t, d)
+		time.Sleep(ttl - 50*time.Millisecond)
+		for _, s := range stages {
+			s.only(extendIt, path{back: 100 * time.Millisecond})
+		}
+		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost)
+		synctest.Wait()
+		assert.False(t, stages[0].has("x"))
+	})
+}
+
+func TestTrouble_extendMovesNoDeadlineBack(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := taken(t, d)
+		for _, s := range stages {
+			s.always(path{back: 400 * time.Millisecond})
+		}
+		first := make(chan error, 1)
+		go func() { first <- l.Extend(context.Background(), ttl) }()
+		time.Sleep(100 * time.Millisecond)
+		for _, s := range stages {
+			s.on(nil)
+		}
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		require.NoError(t, <-first)
+		assert.Equal(t, ttl-300*time.Millisecond, l.Validity())
+	})
+}
+
+// Two Extends hear from a node, late, that it has lost the lock. It is asked for it once, when a majority is known to
+// have it, and what it says later of the former lock does not hide the new one.
+func TestTrouble_rejoinOnceTheAnswerIsThere(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := taken(t, d)
+		forget(stages[2])
+		stages[2].always(path{back: 300 * time.Millisecond})
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		stages[2].only(extendIt, path{back: 100 * time.Millisecond})
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		time.Sleep(200 * time.Millisecond)
+		assert.True(t, stages[2].has("x"))
+		time.Sleep(200 * time.Millisecond)
+		assert.Equal(t, 2, stages[2].counted(propose))
+		require.NoError(t, l.Release(t.Context()))
+		synctest.Wait()
+		assert.False(t, stages[2].has("x"))
+	})
+}
+
+func TestTrouble_rejoinWhileARejoinIsOut(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := taken(t, d)
+		forget(stages[2])
+		stages[2].only(propose, path{there: 200 * time.Millisecond})
+		for _, s := range stages[:2] {
+			s.always(path{back: 50 * time.Millisecond})
+		}
+		for range 2 {
+			go func() { assert.NoError(t, l.Extend(context.Background(), ttl)) }()
+		}
+		time.Sleep(time.Second)
+		assert.Equal(t, 2, stages[2].counted(propose))
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
+// A node is not asked for the lock again while it is not known that a majority has it.
+func TestTrouble_noRejoinWithoutAMajority(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := taken(t, d)
+		forget(stages[0])
+		stages[1].always(path{err: errAway})
+		stages[2].always(path{err: errAway})
+		require.Error(t, l.Extend(t.Context(), ttl))
+		synctest.Wait()
+		assert.Equal(t, 1, stages[0].counted(propose))
+	})
+}
+
+// An Extend that is overtaken by a Release does not count what joins after that.
+func TestTrouble_extendDuringAReleaseIsNoSuccess(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := taken(t, d, stages[2])
+		stages[1].only(extendIt, hung)
+		stages[2].always(path{there: 50 * time.Millisecond})
+		extended := make(chan error, 1)
+		go func() { extended <- l.Extend(context.Background(), ttl) }()
+		time.Sleep(time.Millisecond)
+		require.NoError(t, l.Release(t.Context()))
+		require.Error(t, <-extended)
+		requests := total(stages)
+		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost)
+		synctest.Wait()
+		assert.Equal(t, requests, total(stages))
+		assert.False(t, stages[2].has("x"))
+	})
+}
+
+// What one lease of a batch has at a node under a smaller token is raised all the same.
+func TestTrouble_extendAllRaises(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+		for _, s := range stages[:2] {
+			s.edit("x", func(r *register) { *r = register{known: true, last: ahead} })
+		}
+		stages[2].only(propose, path{mute: true})
+		l := taken(t, d)
+		time.Sleep(time.Second)
+		stages[2].on(nil)
+		other, err := d.Acquire(t.Context(), askFor("y"))
+		require.NoError(t, err)
+		synctest.Wait()
+		for _, err := range d.ExtendAll(t.Context(), []locker.Lease{l, other, l}, ttl) {
+			require.NoError(t, err)
+		}
+		synctest.Wait()
+		stages[2].edit("x", func(r *register) { assert.Equal(t, l.Token(), r.last) })
+	})
+}
+
+// curt has nothing to say.
+type curt struct{ *stageClient }
+
+func (c curt) ExtendAll(context.Context, []locker.Lease, time.Duration) []error { return nil }
+
+func TestTrouble_extendAllWithTooFewAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []locker.Driver
+		for _, s := range newStages(3) {
+			nodes = append(nodes, curt{&stageClient{stage: s}})
+		}
+		d, err := NewDriver(nodes)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, d.Close()) }()
+		l := taken(t, d)
+		for _, err := range d.ExtendAll(t.Context(), []locker.Lease{l, l}, ttl) {
+			require.ErrorIs(t, err, errIncomplete)
+		}
+	})
+}
+
+// The attempt fails as soon as a node that was to be raised has failed.
+func TestTrouble_raiseThatFails(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[0].edit("x", func(r *register) { *r = register{known: true, last: uint64(time.Now().Add(time.Hour).UnixMicro())} })
+		stages[1].only(raiseIt, path{err: errAway})
+		stages[2].always(path{err: errAway})
+		start := time.Now()
+		l, err := d.Acquire(t.Context(), askFor("x"))
+		require.ErrorIs(t, err, errAway)
+		assert.Zero(t, time.Since(start))
+		require.NoError(t, l.Release(t.Context()))
+		synctest.Wait()
+		assert.False(t, stages[1].has("x"))
+	})
+}
+
+// Grants that come in after the attempt was given up are given back, and not raised.
+func TestTrouble_nothingIsRaisedForAnAttemptGivenUp(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for i, s := range stages {
+			s.edit("x", func(r *register) {
+				*r = register{known: true, last: uint64(time.Now().Add(time.Duration(i) * time.Hour).UnixMicro())}
+			})
+			s.only(propose, path{back: time.Duration(i) * 50 * time.Millisecond})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		l, err := d.Acquire(ctx, askFor("x"))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, l.Release(t.Context()))
+		synctest.Wait()
+		for _, s := range stages {
+			assert.False(t, s.has("x"))
+			assert.Zero(t, s.counted(raiseIt))
+		}
+	})
+}
+
+// Nothing is kept of what is over, nor of calls that were interrupted.
+func TestTrouble_nothingIsKeptOfManyExtends(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := taken(t, d)
+		for range 10_000 {
+			require.NoError(t, l.Extend(t.Context(), ttl))
+		}
+		for _, s := range stages {
+			s.always(path{back: 100 * time.Millisecond})
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, l.Extend(ended, ttl), context.Canceled)
+		require.ErrorIs(t, l.Release(ended), context.Canceled)
+		l.mu.Lock()
+		assert.Empty(t, l.waiters)
+		assert.Empty(t, l.extensions)
+		l.mu.Unlock()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		assert.Empty(t, d.rounds)
+	})
+}
+
+// A release that is under way is not sent again, and one that fails is sent again ever more rarely.
+func TestTrouble_releasesAreFew(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := taken(t, d)
+		for _, s := range stages {
+			s.always(path{there: 100 * time.Millisecond})
+		}
+		for range 3 {
+			go func() { assert.NoError(t, l.Release(context.Background())) }()
+		}
+		time.Sleep(time.Second)
+		assert.Equal(t, 1, stages[0].counted(releaseIt))
+		stages[0].on(nil)
+		stages[1].on(nil)
+		l = taken(t, d)
+		stages[2].always(path{err: errAway})
+		require.NoError(t, l.Release(t.Context()))
+		time.Sleep(2 * ttl)
+		assert.Less(t, stages[2].counted(releaseIt), 20)
+	})
+}
+
+// With client libraries that end no request: what is not answered in time has failed nevertheless.
+func TestTrouble_heedlessMajorityHangs(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		synctest.Wait()
+		nodes[0].set(func(n *fakeNode) { n.silent = true })
+		nodes[1].set(func(n *fakeNode) { n.silent = true })
+		start := time.Now()
+		require.ErrorContains(t, l.Extend(t.Context(), ttl), "no answer within 500ms")
+		require.ErrorContains(t, l.Release(t.Context()), "no answer within 500ms")
+		assert.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+// An Extend does not wait for a node that has not answered the attempt in time, and may never.
+func TestTrouble_extendWhileAnAttemptIsOverdue(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		nodes[2].set(func(n *fakeNode) { n.silent = true })
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		nodes[1].set(func(n *fakeNode) { n.err = errAway })
+		start := time.Now()
+		require.ErrorContains(t, l.Extend(t.Context(), ttl), "c:1: no answer within 500ms")
+		assert.Zero(t, time.Since(start))
+		nodes[1].set(func(n *fakeNode) { n.err = nil })
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
+// A node that hung for long is asked again, and is as good as the others when it answers.
+func TestTrouble_nodeThatHungIsAskedAgain(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[2].always(hung)
+		for range 2 * patience {
+			l, err := d.Acquire(t.Context(), askFor("x"))
+			require.NoError(t, err)
+			require.NoError(t, l.Release(t.Context()))
+			time.Sleep(time.Second)
+		}
+		stages[2].on(nil)
+		time.Sleep(ttl)
+		taken(t, d)
+		assert.True(t, stages[2].has("x"))
+	})
+}
+
+// What is begun when Close has given up waiting ends at once.
+func TestTrouble_roundsAfterTheLast(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages {
+			s.always(hung)
+		}
+		d.expireAll()
+		start := time.Now()
+		_, err := d.Acquire(t.Context(), askFor("x"))
+		require.ErrorContains(t, err, "no answer within")
+		assert.Zero(t, time.Since(start))
+		d.expireAll()
+	})
+}
+
+// Close waits for a request that a client library does not end, and for what its answer leads to.
+func TestTrouble_closeWaitsForAHeedlessClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, nodes := newFakeDriver(t, 3)
+		nodes[2].set(func(n *fakeNode) { n.delay = 2 * time.Second })
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		require.NoError(t, l.Release(t.Context()))
+		start := time.Now()
+		require.NoError(t, d.Close())
+		assert.Equal(t, 4*time.Second, time.Since(start), "for the grant, and its release")
+		assert.Zero(t, holders(nodes))
+	})
+}
+
+// Workers are kept for the next call, and no more of them than may be idle.
+func TestTrouble_workersAreKept(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for range 3 {
+			for range 50 {
+				go func() { _, _ = d.Acquire(context.Background(), askFor("x")) }()
+			}
+			time.Sleep(2 * ttl)
+			synctest.Wait()
+			idle := int(d.workers.idle.Load())
+			assert.True(t, idlePerNode < idle && idle <= 3*idlePerNode, "%d", idle)
+		}
+	})
+}
