@@ -9,13 +9,13 @@
 //	}
 //	client, err := redlock.New(nodes)
 //
-// The nodes are Drivers, those of the redis and the redigo package, which may be mixed; any
-// [locker.Proposer] will do. There must be at least three. An even number tolerates no more failures than
-// the odd one below it. They must not replicate to each other.
-//
 // or, with the package of the nodes' driver imported beside this one, by URL:
 //
 //	client, err := locker.Open(ctx, "redlock://user:password@h1:6379,h2:6379,h3:6379/0?ttl=10s")
+//
+// The nodes are Drivers, those of the redis and the redigo package, which may be mixed; any
+// [locker.Proposer] will do. There must be at least three. An even number tolerates no more failures than
+// the odd one below it. They must not replicate to each other.
 //
 // # The URL
 //
@@ -46,8 +46,9 @@
 //     the same round, those that came back empty right after it.
 //
 // Every outcome is known as soon as enough nodes have answered: a minority that is dead, hangs, is slow or
-// refuses to write delays nothing. A node that has not answered for a while is asked by one request at
-// a time, so that nothing piles up.
+// refuses to write delays nothing. (But for an Extend that has to count a node which only now joins: that waits
+// for the others, for their time-out at most, lest one of them has lost the lock.) A node that has not
+// answered for a while is asked by one request at a time, so that nothing piles up.
 //
 // # Tokens
 //
