@@ -13,22 +13,30 @@ import (
 	"github.com/go-locker/locker"
 )
 
+// forgottenByOne takes the lock on the first two nodes, of which the second forgets it: another comes and goes, on that one
+// and on the third.
+func forgottenByOne(t *testing.T, d *Driver, stages []*stage) locker.Lease {
+	t.Helper()
+	other := stageDriver(t, stages)
+	defer func() { require.NoError(t, other.Close()) }()
+	stages[2].always(path{err: errAway})
+	l, err := d.Acquire(t.Context(), askFor("x"))
+	require.NoError(t, err)
+	synctest.Wait()
+	stages[2].on(nil)
+	stages[1].edit("x", func(r *register) { r.forget() })
+	next, err := other.Acquire(t.Context(), askFor("x"))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, next.Token(), l.Token())
+	require.NoError(t, next.Release(t.Context()))
+	synctest.Wait()
+	return l
+}
+
 // An Extend that was interrupted has had a node join. The next one must not count that node as one that always had the lock.
 func TestTrouble_joinerOfAnInterruptedExtend(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-		other := stageDriver(t, stages)
-		defer func() { require.NoError(t, other.Close()) }()
-		stages[2].always(path{err: errAway})
-		l, err := d.Acquire(t.Context(), askFor("x"))
-		require.NoError(t, err)
-		synctest.Wait()
-		stages[2].on(nil)
-		stages[1].edit("x", func(r *register) { r.forget() }) // restarts empty
-		next, err := other.Acquire(t.Context(), askFor("x"))
-		require.NoError(t, err)
-		require.Greater(t, next.Token(), l.Token()-1)
-		require.NoError(t, next.Release(t.Context()))
-		synctest.Wait()
+		l := forgottenByOne(t, d, stages)
 		stages[1].always(path{back: 400 * time.Millisecond})
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -41,18 +49,7 @@ func TestTrouble_joinerOfAnInterruptedExtend(t *testing.T) {
 // The same, with two Extends at once.
 func TestTrouble_joinInFlightOfAnotherExtend(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-		other := stageDriver(t, stages)
-		defer func() { require.NoError(t, other.Close()) }()
-		stages[2].always(path{err: errAway})
-		l, err := d.Acquire(t.Context(), askFor("x"))
-		require.NoError(t, err)
-		synctest.Wait()
-		stages[2].on(nil)
-		stages[1].edit("x", func(r *register) { r.forget() }) // restarts empty
-		next, err := other.Acquire(t.Context(), askFor("x"))
-		require.NoError(t, err)
-		require.NoError(t, next.Release(t.Context()))
-		synctest.Wait()
+		l := forgottenByOne(t, d, stages)
 		stages[1].always(path{back: 400 * time.Millisecond})
 		stages[2].always(path{back: 50 * time.Millisecond})
 		first := make(chan error, 1)
@@ -65,20 +62,9 @@ func TestTrouble_joinInFlightOfAnotherExtend(t *testing.T) {
 }
 
 // Release does not count what a node granted after the release had begun.
-func TestTrouble_releaseCountsALateJoiner(t *testing.T) {
+func TestTrouble_releaseDoesNotCountALateJoiner(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-		other := stageDriver(t, stages)
-		defer func() { require.NoError(t, other.Close()) }()
-		stages[2].always(path{err: errAway})
-		l, err := d.Acquire(t.Context(), askFor("x"))
-		require.NoError(t, err)
-		synctest.Wait()
-		stages[2].on(nil)
-		stages[1].edit("x", func(r *register) { r.forget() }) // restarts empty
-		next, err := other.Acquire(t.Context(), askFor("x"))
-		require.NoError(t, err)
-		require.NoError(t, next.Release(t.Context()))
-		synctest.Wait()
+		l := forgottenByOne(t, d, stages)
 		stages[1].on(func(v verb, _ string) path { return path{lost: v == extendIt} })
 		stages[2].always(path{there: 50 * time.Millisecond})
 		go func() { _ = l.Extend(context.Background(), ttl) }()
@@ -88,7 +74,7 @@ func TestTrouble_releaseCountsALateJoiner(t *testing.T) {
 }
 
 // One node is dead, one hangs, one has come back: whatever the one that hangs would say, the Extend succeeds.
-func TestTrouble_extendWaitsForANodeThatCannotMatter(t *testing.T) {
+func TestTrouble_extendDoesNotWaitForANodeThatCannotMatter(t *testing.T) {
 	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
 		stages[4].always(path{err: errAway})
 		l, err := d.Acquire(t.Context(), askFor("x"))
