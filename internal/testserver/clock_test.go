@@ -16,7 +16,7 @@ func ahead(t *testing.T, s *RedisServer) time.Duration {
 	now := s.must("TIME").([]any)
 	sec, err1 := strconv.ParseInt(now[0].(string), 10, 64)
 	usec, err2 := strconv.ParseInt(now[1].(string), 10, 64)
-	if err1 != nil || err2 != nil {
+	if err1 != nil || err2 != nil || usec < 0 || usec >= 1e6 {
 		t.Fatalf("TIME says %v", now)
 	}
 	return time.Until(time.Unix(sec, 1000*usec))
