@@ -23,25 +23,33 @@ func drift(ttl time.Duration) time.Duration {
 // contender is one Lock, or one attempt to.
 type contender struct {
 	*Mutex
-	ctx context.Context
+	ctx context.Context // of the caller
 
-	lost context.Context // ends the contention: the Mutex's own hold was lost
+	// own ends with that, or when the Client is closed, with the cause ErrClosed, or the Mutex's own hold is lost, with ErrLost.
+	own context.Context
+	end context.CancelCauseFunc
+}
+
+func (m *Mutex) contender(ctx context.Context) *contender {
+	c := &contender{Mutex: m, ctx: ctx}
+	c.own, c.end = context.WithCancelCause(ctx)
+	return c
 }
 
 // acquire contends for the lock: until ctx ends if wait is set, else once.
-func (m *Mutex) acquire(ctx, lost context.Context, wait bool) (*Hold, error) {
-	if m.invalid != nil {
-		return nil, m.invalid
+func (c *contender) acquire(wait bool) (*Hold, error) {
+	defer c.end(nil)
+	if c.invalid != nil {
+		return nil, c.invalid
 	}
-	if ctx.Err() != nil {
-		return nil, interrupted(ctx, nil)
+	if c.ctx.Err() != nil {
+		return nil, interrupted(c.ctx, nil)
 	}
-	if err := m.client.begin(); err != nil {
+	if err := c.client.enter(c); err != nil {
 		return nil, err
 	}
-	defer m.client.calls.Done()
-	c := contender{Mutex: m, ctx: ctx, lost: lost}
-	queuer, queues := m.client.driver.(Queuer)
+	defer c.client.leave(c)
+	queuer, queues := c.client.driver.(Queuer)
 	switch {
 	case !wait:
 		return c.once()
@@ -54,17 +62,11 @@ func (m *Mutex) acquire(ctx, lost context.Context, wait bool) (*Hold, error) {
 
 // over is why the contention has ended, if it has; last is the latest that the backend said.
 func (c *contender) over(last error) error {
+	why := context.Cause(c.own)
 	if c.ctx.Err() != nil {
 		return interrupted(c.ctx, last)
 	}
-	select {
-	case <-c.client.open.Done():
-		return ErrClosed
-	case <-c.lost.Done():
-		return ErrLost
-	default:
-		return nil
-	}
+	return why
 }
 
 // errAbandoned is what call and sleep return when the contention was over before they were done.
@@ -130,11 +132,9 @@ func (c *contender) sleep(d time.Duration) error {
 	select {
 	case <-t.C:
 		return nil
-	case <-c.ctx.Done():
-	case <-c.client.open.Done():
-	case <-c.lost.Done():
+	case <-c.own.Done():
+		return errAbandoned
 	}
-	return errAbandoned
 }
 
 // queue waits in the backend's own queue.
@@ -161,12 +161,12 @@ func (c *contender) attempt() (*Hold, error) {
 	return c.call(c.settings.ttl/2, c.client.driver.Acquire)
 }
 
-// detached is ctx without its end, but with a timeout if that is not 0.
-func detached(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+// within is ctx with a timeout if that is not 0.
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
-		return context.WithCancel(context.WithoutCancel(ctx))
+		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(context.WithoutCancel(ctx), timeout, errNoAnswer)
+	return context.WithTimeoutCause(ctx, timeout, errNoAnswer)
 }
 
 // ownError is err, unless it merely says that ctx, a request's own, has ended: the user's has not.
@@ -189,12 +189,12 @@ func (c *contender) call(
 ) (*Hold, error) {
 	client, ttl := c.client, c.settings.ttl
 	req := Request{Name: c.qualified, Metadata: c.settings.metadata, TTL: ttl}
-	if client.heeded && timeout != 0 {
+	if client.heeded {
 		return c.callHere(timeout, acquire, req)
 	}
 	// The request does not share ctx's deadline: a client library that closes its connection
 	// at a deadline would turn the end of ctx into a failure of the backend.
-	rctx, cancel := detached(c.ctx, timeout)
+	rctx, cancel := within(context.WithoutCancel(c.ctx), timeout)
 	defer cancel()
 
 	answers := make(chan answer) // unbuffered: an answer reaches the caller, or is seen to have missed it
@@ -215,9 +215,7 @@ func (c *contender) call(
 			sent = time.Time{} // the request that granted it was sent at some time of the wait
 		}
 		return c.take(rctx, a, sent)
-	case <-c.ctx.Done():
-	case <-client.open.Done():
-	case <-c.lost.Done():
+	case <-c.own.Done():
 	case <-rctx.Done():
 		return nil, errNoAnswer
 	}
@@ -232,13 +230,14 @@ func (c *contender) call(
 func (c *contender) callHere(
 	timeout time.Duration, acquire func(context.Context, Request) (Lease, error), req Request,
 ) (*Hold, error) {
-	ctx, cancel := context.WithTimeoutCause(c.ctx, timeout, errNoAnswer)
-	defer cancel()
-	forget := context.AfterFunc(c.client.open, cancel)
-	defer forget()
-	forgetLoss := context.AfterFunc(c.lost, cancel)
-	defer forgetLoss()
-	sent := clock.Now()
+	ctx := c.own
+	var sent time.Time // zero: the request that granted it was sent at some time of the wait
+	if timeout != 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = within(ctx, timeout)
+		defer cancel()
+		sent = clock.Now()
+	}
 	lease, err := acquire(ctx, req)
 	h, err := c.take(ctx, answer{lease, err}, sent)
 	if err == errNoAnswer && context.Cause(ctx) != errNoAnswer { //nolint:errorlint // neither is ever wrapped

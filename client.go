@@ -31,9 +31,10 @@ type Client struct {
 	background context.Context // of what outlives its caller; ends when Close has waited for it
 	stop       context.CancelFunc
 
-	mu     sync.Mutex // guards closed, and calls against being added to after Close's Wait
-	closed bool
-	calls  sync.WaitGroup // calls under way, and goroutines of ours
+	mu         sync.Mutex // guards what follows, and calls against being added to after Close's Wait
+	closed     bool
+	contenders map[*contender]struct{}
+	calls      sync.WaitGroup // calls under way, and goroutines of ours
 }
 
 // New makes a Client over a Driver, which from then on is the Client's: Close closes it. If New
@@ -44,7 +45,7 @@ func New(d Driver, opts ...Option) (*Client, error) {
 	if d == nil {
 		return nil, wrap("new", "", errors.New("nil Driver"))
 	}
-	c := &Client{driver: d, config: defaults()}
+	c := &Client{driver: d, config: defaults(), contenders: map[*contender]struct{}{}}
 	for _, o := range opts {
 		if o == nil {
 			return nil, wrap("new", "", errors.New("nil Option"))
@@ -133,6 +134,25 @@ func (c *Client) begin() error {
 	return nil
 }
 
+// enter begins a call that ends with ErrClosed when the Client is closed. Each success needs one leave.
+func (c *Client) enter(one *contender) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	c.calls.Add(1)
+	c.contenders[one] = struct{}{}
+	return nil
+}
+
+func (c *Client) leave(one *contender) {
+	c.mu.Lock()
+	delete(c.contenders, one)
+	c.mu.Unlock()
+	c.calls.Done()
+}
+
 // warn logs what no caller hears of, in a goroutine of its own: a slow handler must not delay the
 // loss of other holds.
 func (c *Client) warn(msg string, args ...any) {
@@ -187,6 +207,9 @@ func (c *Client) Close() error {
 	c.closed = true
 	holds := c.stopRenewing() // in this step: an Unlock that finds the Client closed leaves the release to us
 	c.shut()
+	for one := range c.contenders {
+		one.end(ErrClosed)
+	}
 	c.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

@@ -126,9 +126,9 @@ type RaisableLease interface {
 type ContextHeeder interface {
 	Driver
 
-	// HeedsContext says that Acquire, and Release of a Lease, return within a millisecond or so of the
-	// end of their ctx, whatever the backend does, and that this spoils nothing: what they have sent
-	// goes on. The core then calls them in the goroutine of its own caller, with a ctx that ends when
+	// HeedsContext says that Acquire, AcquireQueued of a Queuer, and Release of a Lease return within a millisecond
+	// or so of the end of their ctx, whatever the backend does, and that this spoils nothing: what they have
+	// sent goes on. The core then calls them in the goroutine of its own caller, with a ctx that ends when
 	// the caller's does. All others it gives a goroutine each, so that it can stop waiting.
 	HeedsContext() bool
 }

@@ -160,3 +160,47 @@ func TestHeeder_unlock(t *testing.T) {
 		})
 	})
 }
+
+// heedingQueuer is a heeder that has a queue.
+type heedingQueuer struct{ scripted }
+
+func (d *heedingQueuer) HeedsContext() bool { return true }
+
+// queueOf makes a client whose Lock waits in q, until ctx ends, and leaves a lease behind then.
+func queueOf(t *testing.T, b *backend) *locker.Client {
+	d := &heedingQueuer{scripted{driver: &driver{b: b}}}
+	d.queue = func(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error) {
+		assert.Contains(t, string(debug.Stack()), "locker.(*Mutex).Lock")
+		answered(locker.ErrHeld)
+		<-ctx.Done()
+		l, err := d.driver.Acquire(context.WithoutCancel(ctx), req)
+		require.NoError(t, err)
+		return l, ctx.Err()
+	}
+	return clientOf(t, d)
+}
+
+func TestHeeder_waitsInItsQueueInTheGoroutineOfTheCaller(t *testing.T) {
+	t.Run("until ctx ends", func(t *testing.T) {
+		bubble(t, func(t *testing.T, b *backend) {
+			m := queueOf(t, b).Mutex("x")
+			ctx := ending(t, 3*ttl)
+			assert.Equal(t, 3*ttl, took(func() {
+				err := m.Lock(ctx)
+				interruptedBy(ctx, t, err)
+				assert.ErrorIs(t, err, locker.ErrHeld)
+			}))
+			synctest.Wait()
+			assert.Zero(t, b.holder("x"), "what it had taken is released")
+		})
+	})
+	t.Run("until the Client closes", func(t *testing.T) {
+		bubble(t, func(t *testing.T, b *backend) {
+			c := queueOf(t, b)
+			time.AfterFunc(time.Second, func() { _ = c.Close() })
+			assert.Equal(t, time.Second, took(func() {
+				require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), locker.ErrClosed)
+			}))
+		})
+	})
+}

@@ -171,7 +171,7 @@ func (h *Hold) extend(ctx context.Context) error {
 		return ErrLost // Close ends every hold
 	}
 	defer c.calls.Done()
-	rctx, cancel := detached(ctx, h.ttl/2)
+	rctx, cancel := within(context.WithoutCancel(ctx), h.ttl/2)
 	defer cancel()
 	answers := make(chan error)
 	sent := clock.Now()

@@ -17,10 +17,9 @@ type Mutex struct {
 	settings  settings
 	invalid   error // why no method will work
 
-	mu      sync.Mutex
-	hold    *Hold           // from Lock until its Unlock, also when lost
-	pending context.Context // see loss; nil until somebody asks
-	lose    context.CancelFunc
+	mu         sync.Mutex
+	hold       *Hold                   // from Lock until its Unlock, also when lost
+	contenders map[*contender]struct{} // which make what they get the Mutex's own
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -44,26 +43,26 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 // Acquire is Lock, and returns the Hold: it is independent of this Mutex and of the hold that its
 // Lock takes, and ends with the Hold's own Unlock.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
-	h, err := m.acquire(ctx, context.Background(), true)
+	h, err := m.contender(ctx).acquire(true)
 	return h, wrap("lock", m.name, err)
 }
 
 // TryAcquire is Acquire with one attempt, as TryLock is Lock.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
-	h, err := m.acquire(ctx, context.Background(), false)
+	h, err := m.contender(ctx).acquire(false)
 	return h, wrap("trylock", m.name, err)
 }
 
 // lock acquires a hold and makes it the Mutex's own. While a lost hold awaits its Unlock it returns
 // ErrLost, to those who are waiting then, too.
 func (m *Mutex) lock(ctx context.Context, wait bool) (*Hold, error) {
-	m.mu.Lock()
-	pending, former := m.loss(), m.hold
-	m.mu.Unlock()
+	c := m.contender(ctx)
+	former := m.enter(c)
+	defer m.leave(c)
 	if former != nil && former.isLost() && !m.client.isClosed() {
 		return nil, ErrLost
 	}
-	h, err := m.acquire(ctx, pending, wait)
+	h, err := c.acquire(wait)
 	if err != nil {
 		return nil, err
 	}
@@ -96,17 +95,30 @@ func (m *Mutex) lock(ctx context.Context, wait bool) (*Hold, error) {
 func (m *Mutex) lostPending(h *Hold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.hold == h {
-		m.lose()
+	if m.hold != h {
+		return
+	}
+	for c := range m.contenders {
+		c.end(ErrLost)
 	}
 }
 
-// loss has ended while a lost hold awaits its Unlock. The caller holds m.mu.
-func (m *Mutex) loss() context.Context {
-	if m.pending == nil {
-		m.pending, m.lose = context.WithCancel(context.Background())
+// enter has c told of a loss, and returns the hold that there is.
+func (m *Mutex) enter(c *contender) *Hold {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.contenders == nil {
+		m.contenders = map[*contender]struct{}{}
 	}
-	return m.pending
+	m.contenders[c] = struct{}{}
+	return m.hold
+}
+
+func (m *Mutex) leave(c *contender) {
+	c.end(nil)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.contenders, c)
 }
 
 // detach makes h, or with nil whatever is held, the Mutex's own no longer, and returns what was.
@@ -118,9 +130,6 @@ func (m *Mutex) detach(h *Hold) *Hold {
 		return nil
 	}
 	m.hold = nil
-	if m.pending != nil && m.pending.Err() != nil {
-		m.pending = nil // the loss is dealt with
-	}
 	return current
 }
 

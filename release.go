@@ -84,7 +84,9 @@ func (c *Client) tryRelease(ctx context.Context, lease Lease, ttl time.Duration,
 	}
 	own, cancel := context.WithTimeout(c.background, patience)
 	defer cancel()
-	forget := context.AfterFunc(ctx, cancel)
-	defer forget()
+	if ctx.Done() != nil {
+		forget := context.AfterFunc(ctx, cancel)
+		defer forget()
+	}
 	return ownError(own, lease.Release(own))
 }

@@ -10,19 +10,23 @@ import (
 var cancelRows = []row{{
 	name:    "a cancelled wait leaves nothing behind",
 	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up.",
+	sources: []string{redsyncCancel, zkContext},
 	body:    cancelledWaitLeavesNothing,
 }, {
 	name:    "a waiter that gives up does not hold up those behind it",
 	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up.",
+	sources: []string{zkRecipe, zkContext},
 	body:    gaveUpInTheQueue,
 }, {
 	name:    "a Lock cancelled at any moment leaves nothing behind",
 	promise: "On any error of Lock the caller holds nothing, whenever ctx ended.",
+	sources: []string{redsyncCancel},
 	chance:  true,
 	body:    cancelledAnytime,
 }, {
 	name:    "many Locks cancelled at once leave nothing behind",
 	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up.",
+	sources: []string{redsyncCancel},
 	chance:  true,
 	body:    manyCancelled,
 }}
@@ -87,20 +91,23 @@ func gaveUpInTheQueue(e *env) {
 	}
 }
 
+// cancelledAnytime cancels at about the moment of the grant: earlier after a success, and later after a failure.
 func cancelledAnytime(e *env) {
 	name := e.name()
 	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
 	start := time.Now()
 	a.take()
-	usual := time.Since(start)
+	about := time.Since(start)
 	a.release()
 	end := time.Now().Add(contentionTime * 3 / 4)
 	for i := 0; i < 1000 && time.Now().Before(end); i++ {
-		err := a.lockWithin(1 + rand.N(usual*3/2))
+		err := a.lockWithin(about/2 + rand.N(about))
 		if err == nil {
 			a.drop()
+			about -= about / 20
 			continue
 		}
+		about += about/20 + time.Microsecond
 		b.promptly("A's Lock was interrupted (" + err.Error() + ")")
 		b.drop()
 	}

@@ -10,23 +10,29 @@ import (
 var clientRows = []row{{
 	name:    "a renewed hold outlives its TTL",
 	promise: "A hold that is renewed lasts until its Unlock.",
+	sources: []string{contract},
+	needs:   []need{clients},
 	body:    renewalKeeps,
 }, {
 	name:    "renewal ends with Unlock",
 	promise: "Unlock ends the hold: a renewal that arrives later does nothing.",
+	sources: []string{redissonRenewal},
+	needs:   []need{clients},
 	body:    renewalEnds,
 }, {
 	name:    "no goroutine outlives Close",
 	promise: "No goroutine outlives Close.",
+	sources: []string{contract},
+	alone:   true,
 	body:    leaksNothing,
 }}
 
 func renewalKeeps(e *env) {
-	name, ttl := e.name(), max(e.ttl, 400*time.Millisecond)
+	name, ttl := e.name(), e.lifetime(time.Second) // a pause of the machine is not to end it
 	a, b := e.client(ttl, true)("A", name), e.party("B", name, ttl)
 	a.take()
 	token := a.token()
-	if err := b.lockWithin(5 * ttl / 2); err == nil {
+	if err := b.lockWithin(2 * ttl); err == nil {
 		a.overlap(b)
 	}
 	if now := a.token(); now != token {

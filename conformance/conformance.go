@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +36,7 @@ type Harness struct {
 	New func(t TB, name string, ttl time.Duration) locker.Locker
 
 	// TTL is the shortest lifetime that the backend honours; scenarios wait for multiples of it.
-	// They ask for lifetimes from TTL to ten times TTL, and for up to 3 s if that is more. Below
+	// They ask for multiples of TTL, up to twenty times TTL, or about 6 s if that is more. Below
 	// about 300 ms a busy machine has holds lapse that should last, and trials are repeated.
 	TTL time.Duration
 
@@ -45,18 +47,21 @@ type Harness struct {
 	// Faults are what the suite may do to the backend.
 	Faults Faults
 
+	// Promises, optional, are the guarantees of the backend. What not every lock promises, such as
+	// an order among those that wait, is asked of a Locker only if it is in there.
+	Promises locker.Guarantees
+
 	// Deviations lists, by the name of a scenario, the promises that the backend is known to
 	// break, and why. Run requires that it does break those whose scenario is Deterministic, so
 	// that the list stays true.
 	Deviations map[string]string
-}
 
-// Faults are functions that do harm to the backend, each optional. Scenarios that need a missing one
-// are skipped, and say so.
-type Faults struct {
-	// StopServer makes the server silent: it accepts connections, keeps those that it has, and
-	// answers nothing until resume is called. Its clock goes on. The suite calls resume once.
-	StopServer func(t TB) (resume func())
+	// Sometimes lists, like Deviations, what the backend breaks now and then, though the scenario
+	// is Deterministic for others: that it was kept is no failure.
+	Sometimes map[string]string
+
+	operations *atomic.Int64 // counts calls of Lockers
+	entered    bool          // by Run
 }
 
 // Scenario is one promise of the contract, and the check that it is kept.
@@ -65,14 +70,26 @@ type Scenario struct {
 	Name string
 	// Promise is the sentence of the contract that is checked.
 	Promise string
+	// Sources say where the promise comes from: what was written of locks, and what has broken.
+	Sources []string
 	// Deterministic: a Locker that breaks the promise fails the check every time. The others
 	// look for a violation that needs luck.
 	Deterministic bool
+	// Guarantee is what the scenario bears witness to, of what tells backends apart. It is empty
+	// where the promise is one that every Locker keeps.
+	Guarantee locker.Guarantee
+	// Condition is what befalls the backend meanwhile, such as "failover", or empty.
+	Condition string
+	// Needs are the fields of the Harness that the scenario cannot do without, such as
+	// "Faults.StopServer".
+	Needs []string
 	// Check returns nil if the promise was kept, an error for which [IsSkip] holds if the
 	// Harness or the Locker lacks what the scenario needs, and else what was seen. It returns
 	// within a bound of its own whatever the Locker does. It calls t.Fatalf only where New,
 	// Client or a fault did.
 	Check func(t TB, h Harness) error
+
+	alone bool // see row
 }
 
 // SkipError says why a scenario could not run.
@@ -91,47 +108,80 @@ func IsSkip(err error) bool {
 }
 
 // Run puts the Locker of h through every scenario: each is a subtest, one after the other. A failure
-// says which promise was broken, and what was seen. One scenario counts goroutines, so that a test
-// which calls Run should not be parallel.
+// says which promise was broken, and what was seen. Several Runs may go on at once; one scenario counts goroutines and
+// waits until it is alone among them, so that no other test should be parallel to them. A test that calls Parallel does so when
+// its servers run.
 func Run(t *testing.T, h Harness) {
+	t.Helper()
+	run(t, h, Scenarios())
+}
+
+func run(t *testing.T, h Harness, scenarios []Scenario) {
 	t.Helper()
 	if h.New == nil || h.TTL <= 0 {
 		t.Fatal("conformance: a Harness needs New and TTL")
 	}
-	scenarios := Scenarios()
-	for _, name := range unknown(h.Deviations, scenarios) {
-		t.Errorf("Deviations lists %q, which is no scenario", name)
+	h.operations, h.entered = new(atomic.Int64), true
+	for field, deviations := range h.deviations() {
+		for _, name := range unknown(deviations, scenarios) {
+			t.Errorf("%s lists %q, which is no scenario", field, name)
+		}
+	}
+	for _, says := range contradictions(h, scenarios) {
+		t.Error(says)
 	}
 	for _, s := range scenarios {
+		leave := enter(s.alone) // not in the subtest's goroutine: one that is new, and waits, looks like a leak
 		t.Run(s.Name, func(t *testing.T) {
-			reason, known := h.Deviations[s.Name]
-			switch failed, says := judge(s, s.Check(t, h), known, reason); {
-			case failed:
-				t.Fatal(says)
-			case says != "":
-				t.Skip(says)
+			r := examine(t, s, h)
+			if err := r.save(); err != nil {
+				t.Error(err)
+			}
+			switch {
+			case r.Outcome.failed():
+				t.Fatal(r)
+			case r.Outcome != Kept:
+				t.Skip(r)
 			}
 		})
+		leave()
 	}
 }
 
-// judge turns the outcome of a check into a failure, or else a reason to be printed as skipped; neither
-// is a pass.
-func judge(s Scenario, seen error, deviates bool, why string) (failed bool, says string) {
-	switch {
-	case IsSkip(seen):
-		return false, seen.Error()
-	case deviates && seen != nil:
-		return false, fmt.Sprintf("known deviation: %s\npromise: %s\nseen: %v", why, s.Promise, seen)
-	case deviates && s.Deterministic:
-		return true, fmt.Sprintf("listed as a deviation (%s), but the promise is kept: take it off the list\npromise: %s", why, s.Promise)
-	case deviates:
-		return false, fmt.Sprintf("known deviation: %s\nnot seen this time; the scenario needs luck", why)
-	case seen != nil:
-		return true, fmt.Sprintf("\npromise: %s\nseen: %v", s.Promise, seen)
-	default:
-		return false, ""
+// examine puts h through one scenario.
+func examine(t *testing.T, s Scenario, h Harness) Result {
+	t.Helper()
+	began, before := time.Now(), h.operations.Load()
+	seen := s.Check(t, h)
+	why, deviates := h.Deviations[s.Name]
+	if sometimes, listed := h.Sometimes[s.Name]; listed && !deviates {
+		why, deviates, s.Deterministic = sometimes, true, false
 	}
+	r := judge(s, seen, deviates, why)
+	if p, ok := h.Promises[s.Guarantee]; ok {
+		r.Promised = &p
+	}
+	r.Test, _, _ = strings.Cut(t.Name(), "/"+strings.ReplaceAll(s.Name, " ", "_"))
+	r.Operations, r.Seconds = h.operations.Load()-before, time.Since(began).Seconds()
+	return r
+}
+
+// deviations are what the backend is known to break, by the field that says so.
+func (h Harness) deviations() map[string]map[string]string {
+	return map[string]map[string]string{"Deviations": h.Deviations, "Sometimes": h.Sometimes}
+}
+
+// contradictions are promises without a condition that are listed as broken.
+func contradictions(h Harness, scenarios []Scenario) []string {
+	var all []string
+	for field, deviations := range h.deviations() {
+		for _, s := range scenarios {
+			if why, deviates := deviations[s.Name]; deviates && h.Promises[s.Guarantee].Level == locker.Yes {
+				all = append(all, fmt.Sprintf("%q is promised, but %s lists %q: %s", s.Guarantee, field, s.Name, why))
+			}
+		}
+	}
+	return all
 }
 
 // unknown lists the deviations that are no scenario's.
@@ -146,10 +196,11 @@ func Scenarios() []Scenario {
 	var all []Scenario
 	for _, topic := range [][]row{
 		exclusionRows, tryRows, contextRows, cancelRows, waitingRows, lapseRows, extendRows,
-		unlockRows, reuseRows, tokenRows, nameRows, sharingRows, lossRows, silenceRows, clientRows,
+		unlockRows, reuseRows, tokenRows, nameRows, sharingRows, lossRows, silenceRows, clientRows, outageRows, networkRows, processRows,
+		historyRows, counterRows,
 	} {
 		for _, r := range topic {
-			all = append(all, Scenario{Name: r.name, Promise: r.promise, Deterministic: !r.chance, Check: r.check})
+			all = append(all, r.scenario())
 		}
 	}
 	return all

@@ -14,26 +14,32 @@ var errStop = errors.New("the scenario's own reason to stop")
 var contextRows = []row{{
 	name:    "Lock refuses a ctx that has ended",
 	promise: "Lock waits until the lock is held or ctx is done; on any error the caller holds nothing.",
+	sources: []string{goContext},
 	body:    endedContext,
 }, {
 	name:    "Lock returns soon after ctx is cancelled while it waits",
 	promise: "When ctx ends Lock returns within milliseconds.",
+	sources: []string{goContext, zkContext},
 	body:    cancelledWait,
 }, {
 	name:    "Lock returns soon after the deadline of ctx while it waits",
 	promise: "When ctx ends Lock returns within milliseconds.",
+	sources: []string{goContext},
 	body:    expiredWait,
 }, {
 	name:    "the error of an interrupted Lock matches ctx.Err and its cause",
 	promise: "When ctx ends the error of Lock matches ctx.Err() and context.Cause(ctx).",
+	sources: []string{goContext},
 	body:    interruptedMatchesCause,
 }, {
 	name:    "the error of an interrupted wait matches ErrHeld",
 	promise: "When ctx ends the error of Lock matches ErrHeld if the last answer said that the lock is another's.",
+	sources: []string{mostErrors},
 	body:    interruptedMatchesHeld,
 }, {
 	name:    "a hold outlives the ctx of its Lock",
 	promise: "Once Lock has succeeded ctx has no further effect on the hold.",
+	sources: []string{contract},
 	body:    holdOutlivesContext,
 }}
 

@@ -24,6 +24,27 @@
 // gaps, and a hold that is now and then reported lost before its time. Two holders at once count if
 // both were told that they held to the end.
 //
-// Locks are held for real time: the suite takes about half a minute at a backend whose TTL may be
-// 300 ms, and longer in proportion at others.
+// Locks are held for real time: without faults the suite takes about half a minute at a backend whose TTL may
+// be 300 ms, and longer in proportion at others; with all faults some minutes.
+//
+// # Faults
+//
+// What the suite may do to the backend is in [Faults], a struct of functions, each optional: servers that go silent,
+// crash, lose their data, fail over, whose clock jumps; connections that are cut, slow, and lose replies; holders
+// in processes of their own that are stopped and killed. Scenarios that need a missing one say so, and are
+// skipped.
+//
+// # Histories
+//
+// In some scenarios clients do what they do by lot, and faults come and go. What the clients were told must be the
+// history of one lock: porcupine looks for an order of all calls, each at some moment between its call and its return, in
+// which a hold begins when there is none, with a larger token than all before, and is confirmed only while it lasts.
+// A call whose outcome nobody knows demands nothing. The flags -conformance.seed, -conformance.for and
+// -conformance.faults say what happens, for how long, and to whom; a history that fails is saved in -conformance.dir, as a
+// page to look at and as JSON.
+//
+// # Results
+//
+// With the flag -conformance.results=FILE each [Result] is appended to a file, as JSON. docs/conformance.md has more, and a
+// table of all scenarios with where each comes from.
 package conformance

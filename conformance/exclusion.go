@@ -11,28 +11,42 @@ import (
 var exclusionRows = []row{{
 	name:    "a held lock is not granted to another process",
 	promise: "A lock is held by at most one holder.",
+	sources: []string{goLocker},
+	shows:   locker.Exclusive,
 	body:    excludesProcess,
 }, {
 	name:    "a held lock is not granted to the same client",
 	promise: "Two Lockers of one name contend whether or not they share a client, a connection or a session.",
+	sources: []string{mutexSession},
+	shows:   locker.Exclusive,
+	needs:   []need{clients},
 	body:    excludesClient,
 }, {
 	name:    "a Locker is not reentrant",
 	promise: "A Locker is not reentrant: each Lock contends, the holder's own too.",
+	sources: []string{goLocker},
+	shows:   locker.Exclusive,
 	body:    notReentrant,
 }, {
 	name:    "many processes exclude one another",
 	promise: "A lock is held by at most one holder among many processes.",
+	sources: []string{goLocker},
+	shows:   locker.Exclusive,
 	chance:  true,
 	body:    func(e *env) { e.disjoint(e.contend(e.processes(e.name()), linger)) },
 }, {
 	name:    "many Lockers of one client exclude one another",
 	promise: "Two Lockers of one name contend whether or not they share a client, a connection or a session.",
+	sources: []string{mutexSession},
+	shows:   locker.Exclusive,
 	chance:  true,
+	needs:   []need{clients},
 	body:    manyOfOneClient,
 }, {
 	name:    "many goroutines on one Locker exclude one another",
 	promise: "A Locker may be used by several goroutines: each Lock contends, each success needs one Unlock.",
+	sources: []string{goLocker},
+	shows:   locker.Exclusive,
 	chance:  true,
 	body:    func(e *env) { e.disjoint(e.contend(sharers(e.party("A", e.name(), e.long)), linger)) },
 }}

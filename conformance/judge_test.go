@@ -2,10 +2,17 @@ package conformance
 
 import (
 	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/go-locker/locker"
 )
 
 func TestJudge(t *testing.T) {
@@ -30,8 +37,9 @@ func TestJudge(t *testing.T) {
 		{"known deviation of luck, seen", lucky, broken, true, false, []string{"by design", "two at once"}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			failed, says := judge(c.scenario, c.seen, c.deviates, "by design")
-			assert.Equal(t, c.failed, failed)
+			r := judge(c.scenario, c.seen, c.deviates, "by design")
+			says := r.String()
+			assert.Equal(t, c.failed, r.Outcome.failed())
 			for _, part := range c.says {
 				assert.Contains(t, says, part)
 			}
@@ -48,11 +56,54 @@ func TestUnknownDeviationsAreNamed(t *testing.T) {
 	assert.Equal(t, []string{"another", "no such"}, got)
 }
 
+func TestContradictionsAreNamed(t *testing.T) {
+	s := Scenario{Name: "two at once", Guarantee: locker.Exclusive}
+	for level, says := range map[locker.Level]int{locker.Yes: 1, locker.Conditional: 0, locker.No: 0} {
+		h := Harness{
+			Promises:   locker.Guarantees{locker.Exclusive: {Level: level}},
+			Deviations: map[string]string{s.Name: "by design"},
+		}
+		scenarios := []Scenario{s, {Name: "another", Guarantee: locker.Exclusive}}
+		assert.Len(t, contradictions(h, scenarios), says)
+		h.Deviations, h.Sometimes = nil, h.Deviations
+		assert.Len(t, contradictions(h, scenarios), says, "of what is broken sometimes")
+	}
+}
+
+// What a backend breaks now and then may be kept, or broken, where what it always breaks may not be kept.
+func TestExamine_whatIsBrokenSometimes(t *testing.T) {
+	listed := map[string]string{"s": "by design"}
+	for _, c := range []struct {
+		what string
+		h    Harness
+		seen error
+		want Outcome
+	}{
+		{"never, kept", Harness{}, nil, Kept},
+		{"never, broken", Harness{}, errors.New("two at once"), Broken},
+		{"always, kept", Harness{Deviations: listed}, nil, Stale},
+		{"always, broken", Harness{Deviations: listed}, errors.New("two at once"), Known},
+		{"sometimes, kept", Harness{Sometimes: listed}, nil, Unseen},
+		{"sometimes, broken", Harness{Sometimes: listed}, errors.New("two at once"), Known},
+		{"sometimes and always, kept", Harness{Deviations: listed, Sometimes: listed}, nil, Stale},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			c.h.operations = new(atomic.Int64)
+			r := examine(t, Scenario{Name: "s", Deterministic: true, Check: func(TB, Harness) error { return c.seen }}, c.h)
+			assert.Equal(t, c.want, r.Outcome)
+			if c.want != Kept && c.want != Broken {
+				assert.Equal(t, "by design", r.Why)
+			}
+		})
+	}
+}
+
 func TestScenarios_haveUniqueNamesAndPromises(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Scenarios() {
 		require.NotEmpty(t, s.Name)
 		assert.Regexp(t, `^[A-Z].*\.$`, s.Promise, "promise of %q: a sentence", s.Name)
+		assert.NotEmpty(t, s.Sources, "sources of %q", s.Name)
 		assert.False(t, seen[s.Name], "two scenarios are called %q", s.Name)
 		assert.NotContains(t, s.Name, "/", "the name is that of a subtest")
 		seen[s.Name] = true
@@ -64,4 +115,146 @@ func TestIsSkip(t *testing.T) {
 	assert.True(t, IsSkip(errors.Join(errors.New("first"), Skip("no server"))))
 	assert.False(t, IsSkip(errors.New("broken")))
 	assert.False(t, IsSkip(nil))
+}
+
+func TestTally(t *testing.T) {
+	type trial struct {
+		err    error
+		paused bool
+	}
+	seen := errors.New("two at once")
+	clean, cleanPaused := trial{}, trial{paused: true}
+	doubt, doubtPaused := trial{err: &doubtful{seen}}, trial{err: &doubtful{seen}, paused: true}
+	for _, c := range []struct {
+		what   string
+		trials []trial
+		broken bool
+	}{
+		{"nothing seen", []trial{clean}, false},
+		{"once is not each time", []trial{doubt, doubt, clean}, false},
+		{"each time", []trial{doubt, doubt, doubt, doubt, doubt}, true},
+		{"each time, on a machine that pauses", []trial{doubtPaused, doubtPaused, doubtPaused}, true},
+		{"certain", []trial{doubt, {err: seen}}, true},
+		{"certain, on a machine that pauses", []trial{{err: seen, paused: true}}, true},
+		{"nothing seen, on a machine that pauses", []trial{cleanPaused, cleanPaused, cleanPaused}, false},
+		{"seen whenever the machine does not pause", []trial{cleanPaused, doubt, doubt, cleanPaused}, true},
+		{"seen once when it does not pause", []trial{cleanPaused, doubt, doubtPaused, doubtPaused}, false},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			var n tally
+			var err error
+			for i, trial := range c.trials {
+				if n.settled(trial.err, trial.paused) {
+					require.Equal(t, len(c.trials)-1, i, "settled before the end")
+					err = trial.err
+					break
+				}
+				err = n.verdict()
+			}
+			assert.Equal(t, c.broken, err != nil, "%v", err)
+		})
+	}
+}
+
+// What is listed as broken is not said to be kept because it was not seen once.
+func TestConfirm(t *testing.T) {
+	h := Harness{TTL: time.Millisecond, Deviations: map[string]string{"s": "by design"}}
+	check := func(chance bool, verdicts ...error) (err error, trials int) {
+		r := row{name: "s", chance: chance, body: func(e *env) {
+			trials++
+			e.end(verdicts[min(trials, len(verdicts))-1])
+		}}
+		err = r.check(t, h)
+		return err, trials
+	}
+	doubt, certain := &doubtful{errors.New("it looks so")}, errors.New("two at once")
+	for _, c := range []struct {
+		what     string
+		chance   bool
+		verdicts []error
+		broken   bool
+		trials   int
+	}{
+		{"certain", false, []error{certain}, true, 1},
+		{"seen at last", false, []error{nil, nil, certain}, true, 3},
+		{"doubtful", false, []error{doubt}, true, trialsIfKnown},
+		{"doubtful once", false, []error{doubt, nil}, true, trials},
+		{"kept", false, []error{nil}, false, trials},
+		{"not seen, where that takes luck", true, []error{nil}, false, 1},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			err, n := check(c.chance, c.verdicts...)
+			assert.Equal(t, c.broken, err != nil)
+			assert.Equal(t, c.trials, n)
+		})
+	}
+}
+
+// Who looks at the whole process waits until no other trial is under way, and others wait for that one.
+func TestTrial_alone(t *testing.T) {
+	h := Harness{TTL: time.Millisecond}
+	var others, alone atomic.Int32
+	wait := make(chan struct{})
+	first := row{body: func(*env) {
+		others.Add(1)
+		<-wait
+		assert.Zero(t, alone.Load(), "one that is alone has begun beside another")
+		others.Add(-1)
+	}}
+	last := row{alone: true, body: func(*env) {
+		alone.Add(1)
+		assert.Zero(t, others.Load(), "another is under way")
+		alone.Add(-1)
+	}}
+	var wg sync.WaitGroup
+	check := func(r row) { wg.Go(func() { assert.NoError(t, r.check(t, h)) }) }
+	check(first)
+	require.Eventually(t, func() bool { return others.Load() == 1 }, 10*time.Second, time.Millisecond)
+	check(last)
+	time.AfterFunc(20*time.Millisecond, func() { close(wait) })
+	wg.Wait()
+	check(row{body: func(*env) { assert.Zero(t, alone.Load()) }})
+	wg.Wait()
+}
+
+// Nor does it see what another Run has begun and not yet got on with.
+func TestRun_besideAnother(t *testing.T) {
+	h := Harness{TTL: time.Millisecond, New: func(TB, string, time.Duration) locker.Locker { return nil }}
+	looks := row{name: "looks", alone: true, body: func(e *env) {
+		before := goleak.IgnoreCurrent()
+		time.Sleep(5 * time.Millisecond)
+		if err := goleak.Find(before); err != nil {
+			e.failf("%v", err)
+		}
+	}}
+	idles := row{name: "idles", body: func(*env) { time.Sleep(time.Millisecond) }}
+	for _, r := range []row{looks, idles, idles} {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			run(t, h, slices.Repeat([]Scenario{r.scenario()}, 20))
+		})
+	}
+}
+
+// A trial that has failed is cleaned up by its body and by who waits for its verdict, at the same time: neither goes on before
+// servers run again.
+func TestScope_cleanUpTwice(t *testing.T) {
+	s := newScope(t, t.Fatalf)
+	began, proceed := make(chan struct{}), make(chan struct{})
+	var done atomic.Bool
+	s.Cleanup(func() {
+		close(began)
+		<-proceed
+		done.Store(true)
+	})
+	var wg sync.WaitGroup
+	wg.Go(s.cleanUp)
+	<-began
+	wg.Go(func() {
+		s.cleanUp()
+		assert.True(t, done.Load(), "it is still under way")
+	})
+	time.Sleep(20 * time.Millisecond)
+	close(proceed)
+	wg.Wait()
 }

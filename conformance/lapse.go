@@ -9,14 +9,18 @@ import (
 var lapseRows = []row{{
 	name:    "a hold lapses after its TTL",
 	promise: "A hold lasts one TTL unless extended; then the lock is free.",
+	sources: []string{redisDocs},
 	body:    lapses,
 }, {
 	name:    "a hold does not lapse before its TTL",
 	promise: "A hold lasts one TTL, counted from before the request that granted it, less drift (TTL/100 + 2 ms).",
+	sources: []string{antirez},
 	body:    lapsesNotEarly,
 }, {
 	name:    "nobody gets the lock before the holder's Deadline",
 	promise: "Until its Deadline a hold that is not lost is the only one.",
+	sources: []string{antirez, chubby},
+	shows:   locker.Exclusive,
 	body:    notBeforeDeadline,
 }}
 
@@ -74,27 +78,37 @@ func notBeforeDeadline(e *env) {
 var extendRows = []row{{
 	name:    "Extend keeps a hold past its TTL",
 	promise: "Extend makes the hold last one TTL from now.",
+	sources: []string{contract},
 	body:    extendKeeps,
+}, {
+	name:    "an extended hold lasts one TTL from its Extend, and no longer",
+	promise: "Extend makes the hold last one TTL from now.",
+	sources: []string{contract},
+	body:    extendLasts,
 }, {
 	name:    "Extend of a hold that lapsed says ErrLost and does not revive it",
 	promise: "Extend never revives a hold that ended.",
+	sources: []string{redisDocs},
 	body:    extendAfterLapse,
 }, {
 	name:    "Extend after a take-over says ErrLost",
 	promise: "Extend says ErrLost of a hold that was taken.",
+	sources: []string{redisDocs},
 	body:    extendAfterTakeOver,
 }, {
 	name:    "Extend after a take-over leaves the new hold alone",
 	promise: "Extend acts on the caller's hold alone, never on another owner's.",
+	sources: []string{redisDocs},
 	body:    func(e *env) { e.harmless("Extend", (*party).extend, 2*e.ttl) }, // b's hold must not have a's TTL
 }, {
 	name:    "Extend without a hold says ErrNotHeld",
 	promise: "Extend says ErrNotHeld without a hold: before Lock, and after Unlock.",
+	sources: []string{mostErrors},
 	body:    extendWithoutHold,
 }}
 
 func extendKeeps(e *env) {
-	name, ttl := e.name(), max(e.ttl, 400*time.Millisecond) // a pause of the machine is not to end it
+	name, ttl := e.name(), e.lifetime(400*time.Millisecond) // a pause of the machine is not to end it
 	a, b := e.party("A", name, ttl), e.party("B", name, ttl)
 	a.take()
 	done := b.start(e.ctx)
@@ -109,6 +123,28 @@ func extendKeeps(e *env) {
 	a.release()
 	if err := <-done; err != nil {
 		e.doubtf("B's Lock: %v", err)
+	}
+	b.release()
+}
+
+// extendLasts has the holder crash after an Extend, when half its TTL was over.
+func extendLasts(e *env) {
+	name, ttl := e.name(), e.lifetime(400*time.Millisecond)
+	a, b := e.party("A", name, ttl), e.party("B", name, ttl)
+	a.take()
+	time.Sleep(ttl / 2)
+	before := time.Now()
+	a.prolong()
+	least := ttl - drift(ttl)
+	if deadline := a.deadline(); !deadline.IsZero() { // a session may be counted from an earlier contact
+		e.within(a, "Extend")
+		least = min(least, deadline.Sub(before))
+	}
+	if err := b.lockWithin(ttl + slack(ttl)); err != nil {
+		e.doubtf("B's Lock, %v after A, whose TTL is %v, called Extend and was heard of no more: %v", time.Since(before), ttl, err)
+	}
+	if held := time.Since(before); held < least {
+		e.doubtf("B got the lock %v after A's Extend, with a TTL of %v; it was to last for %v at least", held, ttl, least)
 	}
 	b.release()
 }

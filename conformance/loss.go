@@ -9,22 +9,27 @@ import (
 var lossRows = []row{{
 	name:    "Lost fires no later than Deadline",
 	promise: "Lost fires no later than the hold's deadline.",
+	sources: []string{mostNews, chubby},
 	body:    lostInTime,
 }, {
 	name:    "Lost does not fire while the hold is extended",
 	promise: "Lost fires when the hold ends before its Unlock, and not while it lasts.",
+	sources: []string{mostNews},
 	body:    lostNotWhileHeld,
 }, {
 	name:    "Lost is of the current hold",
 	promise: "Lost is of the current hold: that of an earlier hold says nothing about it.",
+	sources: []string{contract},
 	body:    lostOfCurrentHold,
 }, {
 	name:    "Deadline is at most one TTL away, and at least half",
 	promise: "A hold lasts one TTL, counted from before the request that granted it; Lock succeeds only with at least half a TTL left.",
+	sources: []string{antirez},
 	body:    deadlineInBounds,
 }, {
 	name:    "Extend moves Deadline forward",
 	promise: "Extend makes the hold last one TTL from now; deadlines never move backwards.",
+	sources: []string{contract},
 	body:    deadlineMovesForward,
 }}
 
@@ -70,7 +75,7 @@ func lostInTime(e *env) {
 }
 
 func lostNotWhileHeld(e *env) {
-	ttl := max(e.ttl, 400*time.Millisecond)
+	ttl := e.lifetime(400 * time.Millisecond)
 	a := e.party("A", e.name(), ttl)
 	a.tells()
 	a.take()

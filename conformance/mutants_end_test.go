@@ -43,6 +43,15 @@ func endMutants() []mutant {
 	return []mutant{
 		locks("Unlock of a lapsed hold says nil", "Unlock of a hold that lapsed says ErrLost", nilFor(locker.ErrLost)),
 		locks("Unlock of a taken hold says nil", "Unlock after a take-over says ErrLost", nilFor(locker.ErrLost)),
+		locks("Unlock says ErrNotHeld of a lapsed hold", "Unlock of a hold that lapsed says ErrLost", func(p *patched, _ *world) {
+			unlock := p.unlock
+			p.unlock = func(ctx context.Context) error {
+				if err := unlock(ctx); !errors.Is(err, locker.ErrLost) {
+					return err
+				}
+				return locker.ErrNotHeld
+			}
+		}),
 		locks("a second Unlock says nil", "a second Unlock says ErrNotHeld", nilFor(locker.ErrNotHeld)),
 		locks("Unlock before Lock says nil", "Unlock without Lock says ErrNotHeld", nilFor(locker.ErrNotHeld)),
 		locks("Unlock does nothing when ctx has ended", "Unlock ends the hold though its ctx has ended", func(p *patched, _ *world) {
@@ -111,6 +120,18 @@ func lossMutants() []mutant {
 		locks("Lost never fires", "Lost fires no later than Deadline", func(p *patched, _ *world) {
 			p.lost = func() <-chan struct{} { return nil }
 		}),
+		locks("Lost is looked for now and then", "Lost fires no later than Deadline", func(p *patched, _ *world) {
+			lost := p.lost
+			p.lost = func() <-chan struct{} {
+				inner, seen := lost(), make(chan struct{})
+				go func() {
+					time.Sleep(2 * p.ttl)
+					<-inner
+					close(seen)
+				}()
+				return seen
+			}
+		}),
 		locks("Lost fires one TTL after Lock", "Lost does not fire while the hold is extended", func(p *patched, _ *world) {
 			lock := p.lock
 			lost := make(chan struct{})
@@ -137,11 +158,20 @@ func lossMutants() []mutant {
 		}),
 		locks("Deadline leaves no room for drift", "nobody gets the lock before the holder's Deadline", func(p *patched, _ *world) {
 			deadline := p.deadline
-			p.deadline = func() time.Time { return deadline().Add(p.ttl / 5) }
+			p.deadline = func() time.Time { return deadline().Add(p.ttl * 9 / 10) }
 		}),
 		locks("Deadline is one TTL late", "Deadline is at most one TTL away, and at least half", func(p *patched, _ *world) {
 			deadline := p.deadline
 			p.deadline = func() time.Time { return deadline().Add(p.ttl) }
+		}),
+		locks("Extend moves Deadline back", "Extend moves Deadline forward", func(p *patched, _ *world) {
+			extend, deadline := p.extend, p.deadline
+			var extends atomic.Int64
+			p.extend = func(ctx context.Context) error {
+				extends.Add(1)
+				return extend(ctx)
+			}
+			p.deadline = func() time.Time { return deadline().Add(-time.Duration(extends.Load()) * p.ttl / 50) }
 		}),
 		locks("Deadline stays what it was", "Extend moves Deadline forward", func(p *patched, _ *world) {
 			lock, deadline := p.lock, p.deadline

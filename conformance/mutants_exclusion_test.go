@@ -96,6 +96,7 @@ func waitingMutants() []mutant {
 			p.unlock = func(context.Context) error { return nil }
 		}),
 		locks("waiters look once a TTL", "a waiter wakes when the holder unlocks", looksEachTTL),
+		locks("Lock does not wait", "a waiter wakes when the holder unlocks", func(p *patched, _ *world) { p.lock = p.tryLock }),
 		locks("one wake-up in fifty is missed", "no unlock in many is missed", func(p *patched, _ *world) {
 			lock := p.lock
 			p.lock = func(ctx context.Context) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"path"
 	"strings"
 	"sync/atomic"
@@ -64,6 +65,41 @@ func tokenMutants() []mutant {
 			}
 			p.token = func() uint64 { return min(minted.Load(), token()) }
 		}),
+		locks("a token that is the time in milliseconds", "tokens rise over the holds of one Locker", func(p *patched, _ *world) {
+			lock, token := p.lock, p.token
+			var since atomic.Int64
+			p.lock = func(ctx context.Context) error {
+				err := lock(ctx)
+				since.Store(time.Now().UnixMilli())
+				return err
+			}
+			p.token = func() uint64 { return min(uint64(since.Load()), token()*1e6) }
+		}),
+		locks("a token that was a float64", "tokens rise over the holds of one Locker", tokens(func(_ *patched, _ *world, token uint64) uint64 {
+			if token == 0 {
+				return 0
+			}
+			return uint64(float64(token&0xffff + 1<<62))
+		})),
+		locks("a token minted when it is asked for", "the token is 0 after a loss", func(p *patched, w *world) {
+			lock, unlock := p.lock, p.unlock
+			var held atomic.Bool
+			p.lock = func(ctx context.Context) error {
+				err := lock(ctx)
+				held.Store(err == nil)
+				return err
+			}
+			p.unlock = func(ctx context.Context) error {
+				held.Store(false)
+				return unlock(ctx)
+			}
+			p.token = func() uint64 {
+				if !held.Load() {
+					return 0
+				}
+				return uint64(w.next())
+			}
+		}),
 		locks("a new token with each Extend", "Extend does not change the token", func(p *patched, _ *world) {
 			extend, token := p.extend, p.token
 			var extends atomic.Uint64
@@ -94,6 +130,13 @@ func tokenMutants() []mutant {
 	}
 }
 
+func decoded(s string) string {
+	if name, err := url.PathUnescape(s); err == nil {
+		return name
+	}
+	return s
+}
+
 func nameMutants() []mutant {
 	all := []mutant{}
 	for flaw, rename := range map[string]func(string) string{
@@ -114,8 +157,14 @@ func nameMutants() []mutant {
 			}
 			return s
 		},
-		"accents composed":       func(s string) string { return strings.ReplaceAll(s, "e\u0301", "\u00e9") },
-		"all but ASCII replaced": func(s string) string { return strings.Map(func(r rune) rune { return min(r, 0x80) }, s) },
+		"percent decoded":           decoded,
+		"dots and slashes alike":    func(s string) string { return strings.ReplaceAll(s, ".", "/") },
+		"the counter is a name too": func(s string) string { return strings.TrimSuffix(s, ":token") },
+		"ligatures taken apart":     func(s string) string { return strings.ReplaceAll(s, "\ufb01", "fi") },
+		"zero width dropped":        func(s string) string { return strings.ReplaceAll(s, "\u200b", "") },
+		"hex of the first 32 bytes": func(s string) string { return fmt.Sprintf("%.32x", s) },
+		"accents composed":          func(s string) string { return strings.ReplaceAll(s, "e\u0301", "\u00e9") },
+		"all but ASCII replaced":    func(s string) string { return strings.Map(func(r rune) rune { return min(r, 0x80) }, s) },
 	} {
 		none := func(conformance.TB, *patched, *world) {}
 		all = append(all, mutant{flaw, "different names never collide", func() conformance.Harness {

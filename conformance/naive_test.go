@@ -4,212 +4,394 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/conformance"
 )
 
-// naive is a lock over a map, which shares no code with the module's core. With no flaw it keeps the
-// contract, by polling, without TryLock, Lost or Deadline.
+// naive is a lock over a server of its own kind, which shares no code with the module's core. With no
+// flaw it keeps the contract, by polling.
 type naive struct {
-	server *table
 	name   string
 	ttl    time.Duration
 	flaw   string
+	renew  bool
+	client *naiveClient
 
-	mu    sync.Mutex
-	owner string // of the current hold, lost or not; empty: none
-	token uint64
-	until time.Time
+	mu   sync.Mutex
+	hold *naiveHold // lost or not; nil: none
 }
 
-// table is the server of naive locks.
-type table struct {
-	mu     sync.Mutex
-	rows   map[string]*entry
-	tokens uint64
-	owners int
-	gate   gate
-	late   time.Duration // how long after its TTL an entry lapses
-}
+var (
+	errName      = errors.New("a name is UTF-8, and not empty")
+	errLate      = errors.New("less than half the TTL was left")
+	errUndecided = errors.New("the server could not decide")
+)
 
-type entry struct {
-	owner string
-	until time.Time
-}
+func newOwner() string { return fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()) }
 
-// at returns the entry that has not lapsed. The caller holds t.mu.
-func (t *table) at(name string) *entry {
-	if e := t.rows[name]; e != nil && time.Now().Before(e.until.Add(t.late)) {
-		return e
+// owner is a new one for each attempt to hold.
+func (l *naive) owner() string {
+	switch l.flaw {
+	case "owner is the process":
+		return "process"
+	case "owner is the client":
+		return fmt.Sprintf("%p", l.client)
+	case "owner is the Locker":
+		return fmt.Sprintf("%p", l)
+	default:
+		return newOwner()
 	}
-	return nil
-}
-
-// prolong extends whatever is there.
-func (t *table) prolong(name string, ttl time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if e := t.at(name); e != nil {
-		e.until = time.Now().Add(ttl)
-	}
-}
-
-// take returns a token, or 0 if the lock is another's.
-func (t *table) take(name, owner string, ttl time.Duration) uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.at(name) != nil {
-		return 0
-	}
-	t.rows[name] = &entry{owner, time.Now().Add(ttl)}
-	t.tokens++
-	return t.tokens
 }
 
 func (l *naive) Lock(ctx context.Context) error {
-	if l.name == "" || !utf8.ValidString(l.name) {
-		return errors.New("a name is UTF-8, and not empty")
-	}
-	l.server.mu.Lock()
-	l.server.owners++
-	owner := fmt.Sprint(l.server.owners)
-	l.server.mu.Unlock()
-	if l.flaw == "owner set before the take" {
-		l.mu.Lock()
-		l.owner = owner
-		l.mu.Unlock()
-	}
-	var held error
-	for {
+	owner := l.owner()
+	for last := error(nil); ; pause(ctx, l.pause()) {
 		if ctx.Err() != nil {
-			return errors.Join(ctx.Err(), context.Cause(ctx), held)
+			l.forget(ctx, owner)
+			return errors.Join(ctx.Err(), context.Cause(ctx), last)
 		}
-		l.mu.Lock()
-		gone := l.owner != "" && l.flaw == "" && !time.Now().Before(l.until)
-		l.mu.Unlock()
-		if gone {
-			return locker.ErrLost
+		err := l.take(ctx, owner)
+		switch {
+		case err == nil, errors.Is(err, locker.ErrLost), errors.Is(err, errName):
+			return err
+		case errors.Is(err, errLate):
+			owner = l.owner()
+		case l.flaw == "an owner for each try":
+			if owner = l.owner(); last != nil && !errors.Is(last, locker.ErrHeld) && errors.Is(err, locker.ErrHeld) {
+				return err // it is held by itself
+			}
 		}
-		before := time.Now()
-		if token := l.server.take(l.name, owner, l.ttl); token != 0 {
-			return l.begin(owner, token, before)
-		}
-		held = locker.ErrHeld
-		select {
-		case <-time.After(2 * time.Millisecond):
-		case <-ctx.Done():
+		if err = l.failed(ctx, err); ctx.Err() == nil {
+			last = err // and not that of a question that was broken off
 		}
 	}
+}
+
+// failed is what an attempt says that did not get the lock.
+func (l *naive) failed(ctx context.Context, err error) error {
+	switch own := errors.Is(err, locker.ErrHeld) || errors.Is(err, errLate); {
+	case l.flaw == "ErrHeld in an outage" && !own:
+		return locker.ErrHeld
+	case l.flaw == "waits for an answer that was lost" && !own:
+		<-ctx.Done()
+	}
+	return err
+}
+
+func (l *naive) pause() time.Duration {
+	if l.flaw == "looks once a TTL" {
+		return l.ttl
+	}
+	return 2 * time.Millisecond
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// TryLock makes one attempt.
+func (l *naive) TryLock(ctx context.Context) error {
+	owner := l.owner()
+	err := ctx.Err()
+	if err == nil {
+		err = l.take(ctx, owner)
+		if err != nil && l.flaw == "TryLock says ErrHeld in an outage" {
+			err = locker.ErrHeld
+		}
+	}
+	if err != nil && !errors.Is(err, locker.ErrHeld) {
+		l.forget(ctx, owner)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(err, ctx.Err(), context.Cause(ctx))
+	}
+	return err
+}
+
+// take asks for the lock once. An owner who has it already, for the answer was lost, is told so again.
+func (l *naive) take(ctx context.Context, owner string) error {
+	if l.name == "" || !utf8.ValidString(l.name) {
+		return errName
+	}
+	if h := l.current(); h != nil && l.gone(h) && l.flaw == "" {
+		return locker.ErrLost
+	}
+	if h := l.current(); h != nil && l.flaw == "owner set before the take" {
+		h.rename(owner)
+	}
+	q := question{Op: "take", Name: l.name, Owner: owner, TTL: l.ttl}
+	switch l.flaw {
+	case "SETNX, then EXPIRE":
+		q.TTL = 0
+	case "TTL in whole seconds":
+		q.TTL = l.ttl.Truncate(time.Second)
+	}
+	before := time.Now()
+	a, err := l.client.ask(ctx, q, l.patience())
+	if l.flaw == "mints after the take, and counts from then" && a.OK {
+		before = time.Now()
+		a, err = l.client.ask(ctx, question{Op: "mint", Name: l.name}, l.patience())
+	}
+	switch {
+	case err != nil && l.flaw == "takes an error for a success":
+		return l.begin(owner, 1, before)
+	case err != nil:
+		return err
+	case a.Refused:
+		return errUndecided
+	case !a.OK:
+		return locker.ErrHeld
+	}
+	if l.flaw == "SETNX, then EXPIRE" {
+		pause(ctx, time.Millisecond) // in which much can happen
+		if _, err := l.client.ask(ctx, question{Op: "extend", Name: l.name, Owner: owner, TTL: l.ttl}, l.ttl/2); err != nil {
+			return err
+		}
+	}
+	err = l.begin(owner, a.Token, before)
+	if h := l.current(); l.renew && err == nil {
+		l.client.others.Go(func() { l.prolong(ctx, h) })
+	}
+	return err
+}
+
+// patience is how long a take may last.
+func (l *naive) patience() time.Duration {
+	switch l.flaw {
+	case "any validity will do", "counts from the answer", "mints after the take, and counts from then":
+		return l.ttl
+	}
+	return l.ttl / 2
+}
+
+// until is the deadline of a hold that was asked for at before.
+func (l *naive) until(before time.Time) time.Time {
+	if l.flaw == "counts from the answer" {
+		before = time.Now()
+	}
+	return before.Add(l.ttl - l.ttl/100 - 2*time.Millisecond)
 }
 
 // begin makes a grant the current hold, unless a lost one awaits its Unlock.
 func (l *naive) begin(owner string, token uint64, before time.Time) error {
+	until := l.until(before)
+	if time.Until(until) < l.ttl/2 && l.flaw != "any validity will do" {
+		l.forget(context.Background(), owner)
+		return errLate
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.owner != "" && l.flaw == "" {
-		_ = l.remove(owner)
+	if l.hold != nil && l.flaw == "" {
+		l.forget(context.Background(), owner)
 		return locker.ErrLost
 	}
-	l.owner, l.token, l.until = owner, token, before.Add(l.ttl)
+	l.hold = newHold(owner, token, until, l.flaw != "believes what it knew")
 	return nil
 }
 
-// remove deletes the owner's entry.
-func (l *naive) remove(owner string) error {
-	if l.flaw == "looks, then deletes" {
-		return l.lookAndDelete(owner)
+// forget gives back, in the background, what owner may have got, or may yet get.
+func (l *naive) forget(ctx context.Context, owner string) {
+	switch l.flaw {
+	case "no clean-up", "SETNX, then EXPIRE":
+		return
+	case "clean-up on the caller's ctx":
+		_, _ = l.client.ask(ctx, question{Op: "release", Name: l.name, Owner: owner}, l.ttl)
+		return
 	}
-	t := l.server
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.at(l.name)
-	if (e == nil || e.owner != owner) && l.flaw != "deletes whatever is there" {
+	l.client.others.Go(func() {
+		ctx, cancel := context.WithTimeout(l.client.ctx, 2*l.ttl)
+		defer cancel()
+		_, _, _ = l.client.insist(ctx, question{Op: "release", Name: l.name, Owner: owner}, l.ttl)
+	})
+}
+
+func (l *naive) current() *naiveHold {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.hold
+}
+
+func (l *naive) gone(h *naiveHold) bool { return h.gone(l.flaw != "believes what it knew") }
+
+func (l *naive) Unlock(ctx context.Context) error {
+	l.mu.Lock()
+	h := l.hold
+	l.hold = nil
+	l.mu.Unlock()
+	if h == nil {
+		if l.flaw == "deletes whatever is there" {
+			_ = l.release(ctx, &naiveHold{lost: make(chan struct{})})
+		}
+		return locker.ErrNotHeld
+	}
+	defer h.timer.Stop()
+	if l.gone(h) && l.flaw == "" {
 		return locker.ErrLost
 	}
-	delete(t.rows, l.name)
+	until := h.deadline()
+	switch l.flaw {
+	case "deletes whatever is there", "looks, then deletes":
+		until = time.Now().Add(3 * l.ttl)
+	case "an Unlock that fails leaves the hold":
+		until = until.Add(-l.ttl / 2)
+	}
+	limited, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	err := l.release(limited, h)
+	switch {
+	case err != nil && l.flaw == "Unlock does not look at its answer":
+		return nil
+	case err != nil && l.flaw == "an Unlock that fails leaves the hold":
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.hold = h
+		return err
+	}
+	if err != nil && !errors.Is(err, locker.ErrLost) {
+		l.forget(ctx, h.by())
+	}
+	return err
+}
+
+func (l *naive) release(ctx context.Context, h *naiveHold) error {
+	q := question{Op: "release", Name: l.name, Owner: h.by()}
+	switch l.flaw {
+	case "deletes whatever is there":
+		q.Op = "delete"
+	case "looks, then deletes":
+		if !l.look(ctx, h) {
+			return locker.ErrLost
+		}
+		q.Op = "delete"
+	}
+	a, _, err := l.client.insist(ctx, q, l.ttl)
+	switch {
+	case err != nil && l.gone(h):
+		return errors.Join(locker.ErrLost, err)
+	case err != nil:
+		return err
+	case !a.OK && l.flaw == "what was released is not held":
+		return locker.ErrNotHeld
+	case !a.OK && l.flaw != "Unlock is content with nothing":
+		return locker.ErrLost
+	}
 	return nil
 }
 
-// lookAndDelete is two steps, and an unlucky pause between them: until another has taken over, if one
+// look says whether the hold is there, and then comes an unlucky pause: until another has taken over, if one
 // does soon.
-func (l *naive) lookAndDelete(owner string) error {
-	t := l.server
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.at(l.name)
-	if e == nil || e.owner != owner {
-		return locker.ErrLost
+func (l *naive) look(ctx context.Context, h *naiveHold) bool {
+	ctx = context.WithoutCancel(ctx)
+	q := question{Op: "look", Name: l.name, Owner: h.by()}
+	if a, err := l.client.ask(ctx, q, l.ttl); err != nil || !a.OK {
+		return false
 	}
-	for end := time.Now().Add(2 * l.ttl); time.Now().Before(end); {
-		if now := t.at(l.name); now != nil && now != e {
+	for end := time.Now().Add(2 * l.ttl); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if now, err := l.client.ask(ctx, q, l.ttl); err == nil && !now.OK && now.Token != 0 {
 			break
 		}
-		t.mu.Unlock()
-		time.Sleep(time.Millisecond)
-		t.mu.Lock()
 	}
-	delete(t.rows, l.name)
+	return true
+}
+
+func (l *naive) Extend(ctx context.Context) error {
+	h := l.current()
+	if h == nil {
+		return locker.ErrNotHeld
+	}
+	return l.extend(ctx, h)
+}
+
+func (l *naive) extend(ctx context.Context, h *naiveHold) error {
+	if l.gone(h) && l.flaw != "extends whatever is there" {
+		return locker.ErrLost
+	}
+	until := h.deadline()
+	if l.flaw == "extends whatever is there" {
+		until = time.Now().Add(3 * l.ttl)
+	}
+	limited, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	q := question{Op: "extend", Name: l.name, Owner: h.by(), TTL: l.ttl}
+	switch l.flaw {
+	case "extends whatever is there":
+		q.Op = "prolong"
+	case "Extend sets what is gone":
+		q.Op = "set"
+	case "Extend in whole seconds":
+		q.TTL = l.ttl.Truncate(time.Second)
+	case "Extend shortens":
+		q.TTL = l.ttl / 10
+	case "Extend counts before it is answered":
+		h.extended(l.until(time.Now()))
+	}
+	a, before, err := l.client.insist(limited, q, l.ttl/2)
+	switch {
+	case err != nil && l.gone(h):
+		return errors.Join(locker.ErrLost, err)
+	case err != nil && l.flaw == "an Extend that fails ends the hold":
+		h.lose()
+		return err
+	case err != nil:
+		return err
+	case !a.OK:
+		h.lose()
+		return locker.ErrLost
+	case !h.extended(l.until(before)):
+		l.forget(ctx, h.by())
+		return locker.ErrLost
+	}
 	return nil
 }
 
-func (l *naive) Unlock(context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	owner, until := l.owner, l.until
-	if owner == "" {
-		if l.flaw == "deletes whatever is there" {
-			_ = l.remove(owner)
+// prolong renews a hold until it is lost or unlocked.
+func (l *naive) prolong(ctx context.Context, h *naiveHold) {
+	if l.flaw != "renewal ends with the ctx of Lock" {
+		ctx = l.client.ctx
+	}
+	every := l.ttl / 3
+	switch l.flaw {
+	case "renews too late":
+		every = l.ttl
+	case "renews after Unlock", "renews whatever is there":
+		every = l.ttl / 20
+	}
+	for pause(ctx, every); ctx.Err() == nil; pause(ctx, every) {
+		unlocked := l.current() != h
+		switch {
+		case l.flaw == "renews whatever is there" && !unlocked, l.flaw == "renews after Unlock":
+			_, _ = l.client.ask(ctx, question{Op: "prolong", Name: l.name, TTL: 10 * l.ttl}, l.ttl)
+			h.revive(l.until(time.Now()))
+		case unlocked || errors.Is(l.extend(ctx, h), locker.ErrLost):
+			return
 		}
-		return locker.ErrNotHeld
 	}
-	l.owner, l.token = "", 0
-	if err := l.remove(owner); err != nil || !time.Now().Before(until) && l.flaw == "" {
-		return locker.ErrLost
-	}
-	return nil
-}
-
-func (l *naive) Extend(context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.owner == "" {
-		return locker.ErrNotHeld
-	}
-	t, now := l.server, time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.at(l.name)
-	if l.flaw == "extends whatever is there" && e != nil {
-		e.until = now.Add(l.ttl)
-		return nil
-	}
-	if e == nil || e.owner != l.owner || !now.Before(l.until) {
-		return locker.ErrLost
-	}
-	e.until, l.until = now.Add(l.ttl), now.Add(l.ttl)
-	return nil
 }
 
 func (l *naive) FencingToken() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !time.Now().Before(l.until) {
-		return 0
+	if h := l.current(); h != nil && !l.gone(h) {
+		return h.token
 	}
-	return l.token
+	return 0
 }
 
-// naiveLocks is the harness of naive locks with a flaw, or none, that lapse late by at most late.
-func naiveLocks(flaw string, late time.Duration) conformance.Harness {
-	t := &table{rows: map[string]*entry{}, late: late}
-	return conformance.Harness{
-		TTL: memoryTTL,
-		New: func(tb conformance.TB, name string, ttl time.Duration) locker.Locker {
-			return &naive{server: t, name: name, ttl: ttl, flaw: flaw}
-		},
+func (l *naive) Lost() <-chan struct{} {
+	if h := l.current(); h != nil {
+		return h.lost
 	}
+	return nil
+}
+
+func (l *naive) Deadline() time.Time {
+	if h := l.current(); h != nil {
+		return h.deadline()
+	}
+	return time.Time{}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -13,22 +14,27 @@ import (
 var nameRows = []row{{
 	name:    "any name of UTF-8 can be locked",
 	promise: "A name is any non-empty UTF-8 string.",
+	sources: []string{contract},
 	body:    anyName,
 }, {
 	name:    "different names never collide",
 	promise: "Two different names never collide.",
+	sources: []string{contract},
 	body:    namesDoNotCollide,
 }, {
 	name:    "one odd name is one lock",
 	promise: "Lockers of one name contend, whatever characters it has.",
+	sources: []string{contract},
 	body:    oddNamesContend,
 }, {
 	name:    "an empty name is refused",
 	promise: "A name is any non-empty UTF-8 string; bad input is an error.",
+	sources: []string{contract},
 	body:    func(e *env) { e.refuses("") },
 }, {
 	name:    "a name that is not UTF-8 is refused",
 	promise: "A name is any non-empty UTF-8 string; bad input is an error.",
+	sources: []string{contract},
 	body: func(e *env) {
 		for _, name := range []string{"\xff", e.name() + "\xc3", "\xed\xa0\x80" + e.name()} {
 			e.refuses(name)
@@ -37,6 +43,7 @@ var nameRows = []row{{
 }, {
 	name:    "Name is the name of the lock",
 	promise: "Name is the name that the Locker was made with.",
+	sources: []string{contract},
 	body:    tellsName,
 }}
 
@@ -111,14 +118,17 @@ func (e *env) each(names []string, do func(*party) error) {
 }
 
 func namesDoNotCollide(e *env) {
-	names := oddNames(e.name())
-	e.each(names, func(p *party) error {
-		if err := p.lockWithin(e.prompt); err != nil {
-			return fmt.Errorf("Lock, when only other names are locked: %w", err)
-		}
-		return nil // and go on holding
-	})
-	e.Logf("%d names were locked at once", len(names))
+	names, backwards := oddNames(e.name()), oddNames(e.name())
+	slices.Reverse(backwards) // a name may be in the way of another, and not the other way round
+	for _, names := range [][]string{names, backwards} {
+		e.each(names, func(p *party) error {
+			if err := p.lockWithin(e.prompt); err != nil {
+				return fmt.Errorf("Lock, when only other names are locked: %w", err)
+			}
+			return nil // and go on holding
+		})
+	}
+	e.Logf("%d names were locked at once", 2*len(names))
 }
 
 func oddNamesContend(e *env) {

@@ -23,7 +23,7 @@ func odd() map[string]func() conformance.Harness {
 		"bare":          bareLocks,
 		"spurious loss": func() conformance.Harness { return altered(spuriousLoss) },
 		"silenced":      func() conformance.Harness { return drivenBy(func(*driver) {}) },
-		"polling":       func() conformance.Harness { return naiveLocks("", 0) },
+		"naive":         func() conformance.Harness { return naiveLocks("", 0) },
 		"coarse TTL":    func() conformance.Harness { return naiveLocks("", 500*time.Millisecond) },
 		"unfair":        func() conformance.Harness { return altered(unfair) },
 		"no queue":      polled,
@@ -39,7 +39,7 @@ func TestOddButCorrect(t *testing.T) {
 			tasks = append(tasks, task{name + "/" + s.Name, s, harness})
 		}
 	}
-	for _, d := range tried(6, tasks) {
+	for _, d := range tried(12, tasks) {
 		if d.seen != nil && !conformance.IsSkip(d.seen) {
 			t.Errorf("%s: %v", d.name, d.seen)
 		}
@@ -177,7 +177,10 @@ func spuriousLoss(_ conformance.TB, p *patched, _ *world) {
 }
 
 // unfair has waiters look again at times of their own, so that who came last may be first.
-func unfair(_ conformance.TB, p *patched, _ *world) {
+func unfair(_ conformance.TB, p *patched, _ *world) { polls(p, 100*time.Millisecond) }
+
+// polls has Lock look again after pauses of up to pause.
+func polls(p *patched, pause time.Duration) {
 	inner := p.Mutex
 	p.lock = func(ctx context.Context) error {
 		for {
@@ -186,7 +189,7 @@ func unfair(_ conformance.TB, p *patched, _ *world) {
 				return err
 			}
 			select {
-			case <-time.After(rand.N(100 * time.Millisecond)):
+			case <-time.After(rand.N(pause)):
 			case <-ctx.Done():
 				return errors.Join(ctx.Err(), context.Cause(ctx), err)
 			}

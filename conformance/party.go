@@ -54,9 +54,6 @@ func (e *env) party(who, name string, ttl time.Duration) *party {
 
 // client makes parties that share one client.
 func (e *env) client(ttl time.Duration, renew bool) func(who, name string) *party {
-	if e.h.Client == nil {
-		e.skip("the Harness has no Client")
-	}
 	mutex := e.h.Client(e, ttl, renew)
 	return func(who, name string) *party {
 		l := mutex(name)
@@ -74,6 +71,7 @@ func (p *party) call(op string, limit time.Duration, f func() error) (err error)
 		p.env.end(fmt.Errorf("%s's %s did not return within %v", p.who, op, limit))
 	})
 	defer watchdog.Stop()
+	p.env.h.operations.Add(1)
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("%s's %s panicked: %v\n%s", p.who, op, v, debug.Stack())
@@ -83,11 +81,14 @@ func (p *party) call(op string, limit time.Duration, f func() error) (err error)
 	return f()
 }
 
-// lock is Lock, which has to return soon after ctx ends.
+// lock is Lock, which has to return soon after ctx ends. How long it may wait under a ctx without a deadline is
+// the business of the scenario: here is only a bound for those that do not look.
 func (p *party) lock(ctx context.Context) error {
 	limit := p.env.patience
 	if d, ok := ctx.Deadline(); ok {
 		limit += time.Until(d)
+	} else {
+		limit += p.env.patience + p.env.long + p.env.prompt
 	}
 	return p.call("Lock", limit, func() error { return p.l.Lock(ctx) })
 }
@@ -158,21 +159,24 @@ func (p *party) release() { p.sound("Unlock", p.unlock()) }
 
 // drop unlocks one of so many holds that a loss among them has to be expected.
 func (p *party) drop() {
-	if err := p.unlock(); err != nil && !errors.Is(err, locker.ErrLost) {
-		p.env.failf("%s's Unlock of its hold: %v; want nil", p.who, err)
+	if err := p.unlock(); !errors.Is(err, locker.ErrLost) {
+		p.sound("Unlock", err)
 	}
 }
 
 // prolong extends what is held.
 func (p *party) prolong() { p.sound("Extend", p.extend()) }
 
-// sound ends the trial unless err is nil. A hold may be reported lost before its time, now and then.
+// sound ends the trial unless err is nil. A hold may be reported lost before its time, now and then, and
+// to a machine that pauses a server is silent.
 func (p *party) sound(op string, err error) {
 	switch {
 	case errors.Is(err, locker.ErrLost):
 		p.env.doubtf("%s's %s of a hold that nobody ended: %v", p.who, op, err)
-	case err != nil:
+	case errors.Is(err, locker.ErrNotHeld):
 		p.env.failf("%s's %s of its hold: %v; want nil", p.who, op, err)
+	case err != nil:
+		p.env.doubtf("%s's %s of its hold: %v; want nil", p.who, op, err)
 	}
 }
 

@@ -6,44 +6,185 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/go-locker/locker"
 )
 
 // row is a line of the suite's table.
 type row struct {
 	name    string
 	promise string
+	sources []string
 	chance  bool       // whether it finds a violation depends on luck
 	body    func(*env) // ends by returning, or as env.failf and its like do
+
+	needs     []need
+	shows     locker.Guarantee
+	condition string
+	alone     bool                        // it looks at the whole process
+	optional  bool                        // asked only of a Locker whose Harness promises what it shows
+	lasts     func(Harness) time.Duration // how much longer than others it may take; nil: not at all
+}
+
+func (r row) scenario() Scenario {
+	s := Scenario{
+		Name: r.name, Promise: r.promise, Sources: r.sources, Deterministic: !r.chance,
+		Guarantee: r.shows, Condition: r.condition, Check: r.check, alone: r.alone,
+	}
+	for _, n := range r.needs {
+		s.Needs = append(s.Needs, n.name)
+	}
+	return s
 }
 
 // A trial that an unlucky pause of the machine, or a loss that the contract allows, can spoil is
 // repeated: only what spoils every trial is the Locker's fault.
 const trials = 5
 
+// trialsIfKnown are enough of a promise that the Harness says is broken.
+const trialsIfKnown = 2
+
 // check runs trials of the scenario until one of them says something for certain.
 func (r row) check(t TB, h Harness) error {
 	t.Helper()
+	if missing := unmet(r.needs, h); missing != nil {
+		return missing
+	}
+	if r.optional && h.Promises[r.shows].Level == locker.No {
+		return Skip(fmt.Sprintf("the Harness does not promise %q", r.shows))
+	}
+	if !h.entered {
+		leave := enter(r.alone)
+		defer leave()
+	}
 	limit := 30*time.Second + 30*h.TTL
+	if r.lasts != nil {
+		limit += r.lasts(h)
+	}
+	if _, known := h.Deviations[r.name]; known {
+		return r.confirm(t, h, limit)
+	}
 	enough := time.Now().Add(limit / 2)
-	for i := 1; ; i++ {
-		err := r.trial(t, h, limit)
-		if bad, ok := errors.AsType[*fatalError](err); ok {
-			t.Fatalf("%s", bad.message)
-		}
-		doubt, ok := errors.AsType[*doubtful](err)
-		if !ok {
+	var n tally
+	for {
+		paused, err := r.trial(t, h, limit)
+		if n.settled(err, paused) {
 			return err
 		}
-		if i == trials || time.Now().After(enough) {
-			return fmt.Errorf("in each of %d trials, at last: %w", i, doubt.seen)
+		if n.trials == trials || n.clean == enoughClean || time.Now().After(enough) {
+			return n.verdict()
 		}
-		t.Logf("trial %d: %v", i, doubt.seen)
+		if err != nil {
+			t.Logf("trial %d: %v", n.trials, err)
+		}
+	}
+}
+
+// confirm looks for what the Harness says is broken. That the promise is kept after all is said only if no trial has seen
+// anything.
+func (r row) confirm(t TB, h Harness, limit time.Duration) error {
+	t.Helper()
+	var seen error
+	for i, doubts := 0, 0; i < trials && doubts < trialsIfKnown; i++ {
+		_, err := r.trial(t, h, limit)
+		doubt, doubted := errors.AsType[*doubtful](err)
+		switch {
+		case doubted:
+			doubts++
+			seen = doubt.seen
+		case err != nil, r.chance:
+			return err
+		}
+	}
+	return seen
+}
+
+// thisProcess is this process: scenarios share it, but for those that look at all of it. Several Runs may go on at once.
+var thisProcess sync.RWMutex
+
+// enter waits until a scenario may use this process.
+func enter(alone bool) (leave func()) {
+	if alone {
+		thisProcess.Lock()
+		return thisProcess.Unlock
+	}
+	thisProcess.RLock()
+	return thisProcess.RUnlock
+}
+
+// tally counts the trials of a scenario. A pause of the machine may spoil one either way: a flaw that shows in a moment
+// passes unseen, or a Locker that does nothing wrong looks slow.
+type tally struct {
+	trials int
+	clean  int   // with nothing seen, while the machine paused
+	sure   int   // doubtful ones without such a pause
+	doubt  error // the last
+}
+
+// enoughClean trials with nothing seen are enough, whatever pauses there were.
+const enoughClean = 3
+
+// settled takes in a trial, and says whether that is the last word.
+func (n *tally) settled(err error, paused bool) bool {
+	n.trials++
+	doubt, doubted := errors.AsType[*doubtful](err)
+	switch {
+	case doubted:
+		n.doubt = doubt.seen
+		if !paused {
+			n.sure++
+		}
+	case err == nil && paused:
+		n.clean++
+	default:
+		return true
+	}
+	return false
+}
+
+// verdict is on trials none of which was the last word.
+func (n *tally) verdict() error {
+	switch {
+	case n.clean == 0:
+		return fmt.Errorf("in each of %d trials, at last: %w", n.trials, n.doubt)
+	case n.sure > 1:
+		return fmt.Errorf("in all of %d trials but %d, in which the machine paused, at last: %w", n.trials, n.clean, n.doubt)
+	default:
+		return nil
+	}
+}
+
+// watchPauses looks for pauses of this machine, until stop says whether there was a long one.
+func watchPauses() (stop func() (paused bool)) {
+	const tick, long = 10 * time.Millisecond, 100 * time.Millisecond
+	done, result := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		paused := false
+		ticker := time.NewTicker(tick)
+		defer ticker.Stop()
+		for last := time.Now(); ; {
+			select {
+			case <-ticker.C:
+				now := time.Now()
+				paused = paused || now.Sub(last) > long
+				last = now
+			case <-done:
+				result <- paused
+				return
+			}
+		}
+	}()
+	return func() bool {
+		close(done)
+		return <-result
 	}
 }
 
 // trial runs the body once, in a goroutine that is left alone if the Locker does not return.
-func (r row) trial(t TB, h Harness, limit time.Duration) error {
+func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict error) {
+	watched := watchPauses()
 	e := newEnv(t, h)
 	defer e.close()
 	go func() {
@@ -53,11 +194,14 @@ func (r row) trial(t TB, h Harness, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case err := <-e.verdict:
-		return err
+	case verdict = <-e.verdict:
 	case <-timer.C:
-		return fmt.Errorf("the scenario did not end within %v", limit)
+		verdict = fmt.Errorf("the scenario did not end within %v", limit)
 	}
+	if bad, ok := errors.AsType[*fatalError](verdict); ok {
+		t.Fatalf("%s", bad.message)
+	}
+	return watched(), verdict
 }
 
 // doubtful is an error that counts only if every trial ends with one.
@@ -85,8 +229,11 @@ type env struct {
 }
 
 func newEnv(t TB, h Harness) *env {
+	if h.operations == nil {
+		h.operations = new(atomic.Int64)
+	}
 	e := &env{h: h, verdict: make(chan error, 1), others: &sync.WaitGroup{}, ttl: h.TTL}
-	e.long = max(10*h.TTL, 3*time.Second)
+	e.long = max(10*h.TTL, e.lifetime(3*time.Second))
 	e.prompt = max(e.long/3, time.Second)
 	e.patience = 5*time.Second + 4*h.TTL
 	e.scope = newScope(t, func(format string, args ...any) {
@@ -94,6 +241,15 @@ func newEnv(t TB, h Harness) *env {
 		runtime.Goexit()
 	})
 	return e
+}
+
+// lifetime is d, or the next longer time that is a multiple of the harness's TTL: backends may count in no
+// smaller steps.
+func (e *env) lifetime(d time.Duration) time.Duration {
+	if over := d % e.ttl; over > 0 {
+		d += e.ttl - over
+	}
+	return d
 }
 
 // end gives the trial's verdict, unless it has one.
@@ -108,7 +264,7 @@ func (e *env) end(verdict error) {
 func (e *env) close() {
 	e.cancel()
 	within(2*time.Second, e.others.Wait)
-	within(15*time.Second, e.cleanUp)
+	within(time.Minute, e.cleanUp) // servers may have to be started again
 }
 
 func within(limit time.Duration, f func()) {
@@ -153,6 +309,7 @@ type scope struct {
 	cancel context.CancelFunc
 	fatalf func(format string, args ...any)
 
+	cleaning sync.Mutex
 	mu       sync.Mutex
 	ended    bool
 	cleanups []func()
@@ -187,8 +344,11 @@ func (s *scope) Cleanup(f func()) {
 	s.cleanups = append(s.cleanups, f)
 }
 
+// cleanUp returns when all is done, also what another call of it has begun.
 func (s *scope) cleanUp() {
 	s.cancel()
+	s.cleaning.Lock()
+	defer s.cleaning.Unlock()
 	for {
 		s.mu.Lock()
 		last := len(s.cleanups) - 1

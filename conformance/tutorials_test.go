@@ -51,8 +51,6 @@ func TestTutorials(t *testing.T) {
 	}
 }
 
-var processes atomic.Int64
-
 // taught is the harness of tutorial locks on a real server.
 func taught(server *testserver.RedisServer, flaw string) conformance.Harness {
 	dial := func(t conformance.TB) *goredis.Client {
@@ -60,6 +58,7 @@ func taught(server *testserver.RedisServer, flaw string) conformance.Harness {
 		t.Cleanup(func() { _ = rdb.Close() })
 		return rdb
 	}
+	var processes atomic.Int64
 	return conformance.Harness{
 		TTL: memoryTTL,
 		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {

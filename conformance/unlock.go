@@ -10,38 +10,47 @@ import (
 var unlockRows = []row{{
 	name:    "Unlock of a hold that lapsed says ErrLost",
 	promise: "Unlock says ErrLost if the hold ended first, never nil.",
+	sources: []string{mutexUnlock, mostErrors},
 	body:    unlockAfterLapse,
 }, {
 	name:    "Unlock after a take-over says ErrLost",
 	promise: "Unlock says ErrLost if the hold ended first, never nil.",
+	sources: []string{mutexUnlock, mostErrors},
 	body:    unlockAfterTakeOver,
 }, {
 	name:    "Unlock after a take-over leaves the new hold alone",
 	promise: "Unlock ends the caller's hold, never another owner's.",
+	sources: []string{redisDocs},
 	body:    func(e *env) { e.harmless("Unlock", (*party).unlock, settle) },
 }, {
 	name:    "an Unlock overtaken by the lapse leaves the new hold alone",
 	promise: "Unlock is one atomic step: it ends the caller's hold, never another owner's, whenever the hold lapses.",
+	sources: []string{redisDocs},
 	body:    unlockOvertaken,
 }, {
 	name:    "a second Unlock says ErrNotHeld",
 	promise: "Unlock says ErrNotHeld without a hold; each success of Lock needs one Unlock.",
+	sources: []string{mostErrors},
 	body:    secondUnlock,
 }, {
 	name:    "a second Unlock leaves the next hold alone",
 	promise: "Unlock ends the caller's hold, never another owner's.",
+	sources: []string{redisDocs, mutexRetry},
 	body:    secondUnlockHarmless,
 }, {
 	name:    "Unlock without Lock says ErrNotHeld",
 	promise: "Unlock says ErrNotHeld without a hold.",
+	sources: []string{mostErrors},
 	body:    unlockWithoutLock,
 }, {
 	name:    "Unlock of one Locker leaves the holds of others alone",
 	promise: "Unlock ends the caller's hold, never another owner's.",
+	sources: []string{redisDocs},
 	body:    foreignUnlock,
 }, {
 	name:    "Unlock ends the hold though its ctx has ended",
 	promise: "Whatever Unlock's error, the hold has ended here, and at the backend within one TTL.",
+	sources: []string{redsyncCancel},
 	body:    unlockEndedContext,
 }}
 
@@ -63,7 +72,7 @@ func unlockAfterTakeOver(e *env) {
 // unlockOvertaken unlocks at moments around the lapse. An Unlock that looks first and deletes then may
 // look at its own hold, and delete another's.
 func unlockOvertaken(e *env) {
-	for _, left := range []time.Duration{e.ttl / 8, time.Millisecond} {
+	for _, left := range []time.Duration{e.ttl / 3, time.Millisecond} {
 		name := e.name()
 		a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
 		a.take()
@@ -139,14 +148,17 @@ func unlockEndedContext(e *env) {
 var reuseRows = []row{{
 	name:    "a Locker can be locked again after Unlock",
 	promise: "After its Unlock a Locker can be locked again.",
+	sources: []string{goLocker},
 	body:    reuse,
 }, {
 	name:    "a Locker can be locked again after a loss and its Unlock",
 	promise: "After the Unlock of a lost hold a Locker can be locked again.",
+	sources: []string{zkDeadlock},
 	body:    reuseAfterLoss,
 }, {
 	name:    "while a lost hold awaits its Unlock Lock says ErrLost",
 	promise: "While a lost hold awaits its Unlock, Lock returns ErrLost at once.",
+	sources: []string{contract},
 	body:    lockBeforeUnlockOfLost,
 }}
 
@@ -168,8 +180,7 @@ func reuseAfterLoss(e *env) {
 	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
 	a.takeOver(b)
 	b.release()
-	a.want("Unlock of a hold that B took over", a.unlock(), locker.ErrLost)
-	a.want("second Unlock of that hold", a.unlock(), locker.ErrNotHeld)
+	_ = a.unlock() // what it says is the business of another scenario
 	a.promptly("A unlocked its lost hold, B has unlocked too")
 	a.prolong()
 	a.release()

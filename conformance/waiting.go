@@ -4,37 +4,61 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
+
+	"github.com/go-locker/locker"
 )
 
 var waitingRows = []row{{
 	name:    "the lock passes from holder to holder",
 	promise: "Unlock ends the caller's hold, and the lock is free for the next one.",
+	sources: []string{goLocker},
 	body:    passesOn,
 }, {
 	name:    "a waiter wakes when the holder unlocks",
 	promise: "Lock waits until the lock is held: it does not wait for the TTL of a hold that was unlocked.",
+	sources: []string{goLocker},
 	body:    wakesOnUnlock,
 }, {
 	name:    "no unlock in many is missed",
 	promise: "Lock waits until the lock is held: it does not wait for the TTL of a hold that was unlocked.",
+	sources: []string{goLocker},
 	chance:  true,
 	body:    missesNoUnlock,
 }, {
 	name:    "a waiter wakes when the holder has crashed",
 	promise: "A hold that nobody extends or unlocks lapses after one TTL, and a waiter gets the lock.",
+	sources: []string{redisDocs},
 	body:    wakesOnCrash,
 }, {
 	name:    "everyone who waits is served",
 	promise: "Lock waits until the lock is held: nobody who waits is forgotten.",
+	sources: []string{goLocker},
 	body:    everyoneServed,
 }, {
 	name:    "everyone who waits on one Locker is served",
 	promise: "A Locker may be used by several goroutines: nobody who waits is forgotten.",
+	sources: []string{goLocker},
 	body: func(e *env) {
 		a := e.party("A", e.name(), e.long)
 		e.serve(a, sharers(a))
 	},
+}, {
+	name:     "waiters are served in the order in which they came",
+	promise:  "Waiters are served first come, first served.",
+	sources:  []string{zkRecipe},
+	shows:    locker.Ordered,
+	optional: true,
+	body:     inOrder,
+}, {
+	name:     "a waiter has the lock within a few round trips of the Unlock",
+	promise:  "Waiters are woken by the backend; they need not poll.",
+	sources:  []string{zkRecipe},
+	shows:    locker.Woken,
+	optional: true,
+	body:     woken,
 }}
 
 func passesOn(e *env) {
@@ -56,7 +80,7 @@ func wakesOnUnlock(e *env) {
 	select {
 	case err := <-done:
 		e.early(a, b, err)
-	case <-time.After(settle):
+	case <-time.After(3 * settle): // it waits
 	}
 	a.release()
 	select {
@@ -70,12 +94,21 @@ func wakesOnUnlock(e *env) {
 	}
 }
 
-// missesNoUnlock has two processes take turns: each unlocks when the other should be waiting.
+// missesNoUnlock has pairs of processes, each of a name of its own, take turns: many unlocks in little time.
 func missesNoUnlock(e *env) {
+	var wg sync.WaitGroup
+	for range contenders / 2 {
+		name := e.name()
+		a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+		a.take()
+		wg.Go(func() { e.takeTurns(a, b) })
+	}
+	wg.Wait()
+}
+
+// takeTurns has the holder unlock when the waiter should be waiting, and then the other way round.
+func (e *env) takeTurns(holder, waiter *party) {
 	const rounds = 300
-	name := e.name()
-	holder, waiter := e.party("A", name, e.long), e.party("B", name, e.long)
-	holder.take()
 	end := time.Now().Add(contentionTime)
 	for i := 1; i <= rounds && time.Now().Before(end); i++ {
 		done := waiter.start(e.ctx)
@@ -98,7 +131,7 @@ func missesNoUnlock(e *env) {
 func slack(ttl time.Duration) time.Duration { return max(800*time.Millisecond, ttl/2) }
 
 func wakesOnCrash(e *env) {
-	name, ttl := e.name(), max(e.ttl, 1200*time.Millisecond) // longer than slack
+	name, ttl := e.name(), e.lifetime(1200*time.Millisecond) // longer than slack
 	a, b := e.party("A", name, ttl), e.party("B", name, ttl)
 	a.take()
 	start := time.Now()
@@ -140,3 +173,63 @@ func (e *env) serve(a *party, waiters []*party) {
 		}
 	}
 }
+
+func inOrder(e *env) {
+	name := e.name()
+	a, waiters := e.party("A", name, e.long), e.processes(name)
+	a.take()
+	served := make(chan int, len(waiters))
+	for i, p := range waiters {
+		done := p.start(e.ctx)
+		e.spawn(func() {
+			if <-done == nil {
+				served <- i
+				_ = p.unlock()
+			}
+		})
+		time.Sleep(settle) // it stands in the queue
+	}
+	a.release()
+	for i := range waiters {
+		select {
+		case next := <-served:
+			if next != i {
+				e.doubtf("%s, who came as number %d, was served as number %d", waiters[next].who, next+1, i+1)
+			}
+		case <-time.After(e.long):
+			e.doubtf("%d of %d waiters were served within %v", i, len(waiters), e.long)
+		}
+	}
+}
+
+// woken compares what passes between Unlock and the next holder's Lock with what a pair of calls takes.
+func woken(e *env) {
+	const rounds = 9
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	var pairs, waits []time.Duration
+	for range rounds {
+		start := time.Now()
+		a.take()
+		a.release()
+		pairs = append(pairs, time.Since(start))
+	}
+	for range rounds {
+		a.take()
+		done := b.start(e.ctx)
+		time.Sleep(settle)
+		a.release()
+		start := time.Now()
+		if err := <-done; err != nil {
+			e.doubtf("B's Lock: %v", err)
+		}
+		waits = append(waits, time.Since(start))
+		b.release()
+	}
+	pair, wait := median(pairs), median(waits)
+	if limit := 10*pair + 20*time.Millisecond; wait > limit {
+		e.doubtf("a waiter has the lock %v after Unlock, when Lock and Unlock of a free lock take %v", wait, pair)
+	}
+}
+
+func median(d []time.Duration) time.Duration { return slices.Sorted(slices.Values(d))[len(d)/2] }

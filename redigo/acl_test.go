@@ -1,6 +1,9 @@
 package redigo_test
 
 import (
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,4 +60,26 @@ func TestACL_theDocumentedRightsAreEnough(t *testing.T) {
 	require.ErrorAs(t, err, &refusal)
 	require.ErrorContains(t, err, "NOPERM")
 	assert.NotErrorIs(t, err, locker.ErrHeld)
+}
+
+// A user who may lock some names gets those, and the refusal for others alone, whoever shares the trip.
+func TestACL_whoMayNotLockAllNames(t *testing.T) {
+	s := testserver.Redis(t, testserver.RedisConfig(strings.Replace("user some on >"+secret+toLock, "{locker:", "{locker:mine-", 1)))
+	c := openClient(t, "redigo://some:"+secret+"@"+s.Addr())
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			mine, other := c.Mutex(fmt.Sprint("mine-", i)), c.Mutex(fmt.Sprint("other-", i))
+			for range 5 {
+				if err := mine.Lock(t.Context()); !assert.NoError(t, err) {
+					return
+				}
+				assert.NoError(t, mine.Unlock(t.Context()))
+				if i%5 == 0 {
+					assert.ErrorContains(t, other.TryLock(t.Context()), "NOPERM")
+				}
+			}
+		})
+	}
+	all.Wait()
 }

@@ -1,50 +1,45 @@
 package redigo_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 )
 
-// harness is for URLs that end with parameters.
-func harness(url string) conformance.Harness {
-	client := func(t conformance.TB, ttl time.Duration, renew bool) *locker.Client {
-		c, err := locker.Open(t.Context(), fmt.Sprintf("%s&ttl=%v&renew=%t", url, ttl, renew))
-		if err != nil {
-			t.Fatalf("open: %v", err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		return c
-	}
-	return conformance.Harness{
-		TTL: 300 * time.Millisecond,
-		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-			return client(t, ttl, false).Mutex(name)
-		},
-		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-			c := client(t, ttl, renew)
-			return func(name string) locker.Locker { return c.Mutex(name) }
-		},
-	}
+func forURL(t *testing.T, format string, addrs []string) conformance.Harness {
+	t.Helper()
+	h := harness.ForURL(t, 300*time.Millisecond, format, addrs)
+	h.Deviations = harness.Redis()
+	return h
 }
 
+// One server has no FailOver.
 func TestConformance(t *testing.T) {
-	server := testserver.Redis(t)
-	h := harness("redigo://" + server.Addr() + "?pool_size=3")
-	h.Faults.StopServer = func(conformance.TB) (resume func()) {
-		server.Stop()
-		return server.Continue
+	opts := []testserver.RedisOption{testserver.RedisPersistent()}
+	if testserver.ShiftsClocks {
+		opts = append(opts, testserver.RedisClock())
 	}
+	servers := []*testserver.RedisServer{testserver.Redis(t, opts...)}
+	h := forURL(t, "redigo://%s?pool_size=3", []string{servers[0].Addr()})
+	harness.Servers(&h.Faults, servers, servers[0].Restart)
+	harness.Clocks(&h.Faults, servers)
+	h.Faults.Revoke = harness.RedisRevoke(func(string) []*testserver.RedisServer { return servers })
 	conformance.Run(t, h)
 }
 
+// It has no Through, for a URL has no way around the addresses that sentinels tell, and leaves MoveClock to one server.
 func TestConformance_sentinel(t *testing.T) {
-	conformance.Run(t, harness(sentinelURL(testserver.Sentinel(t))))
+	g := testserver.Sentinel(t, testserver.RedisPersistent(), testserver.SentinelConfig("sentinel down-after-milliseconds testmaster 600000"))
+	h := forURL(t, "redigo://%s/0?master_name="+g.MasterName(), g.Addrs())
+	h.Faults.Through = nil
+	harness.Servers(&h.Faults, g.Servers(), g.Restart)
+	h.Faults.FailOver = harness.SentinelFailOver(g)
+	h.Faults.Revoke = harness.RedisRevoke(func(string) []*testserver.RedisServer { return []*testserver.RedisServer{g.Primary()} })
+	conformance.Run(t, h)
 }
 
 // sentinelURL ends with parameters.

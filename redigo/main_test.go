@@ -14,11 +14,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/redigo"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	harness.Serve()
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	patient = 20 * time.Second

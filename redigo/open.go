@@ -13,6 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/adapterurl"
 	"github.com/go-locker/locker/internal/redisurl"
 )
 
@@ -25,7 +26,7 @@ func init() {
 func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
 	size, readTimeout := 10*runtime.GOMAXPROCS(0), 3*time.Second
 	if err := errors.Join(
-		redisurl.Number(u, "pool_size", &size), redisurl.Duration(u, "read_timeout", &readTimeout),
+		adapterurl.Number(u, "pool_size", &size), adapterurl.Duration(u, "read_timeout", &readTimeout),
 	); err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func target(u *locker.URL, pool *redis.Pool, readTimeout time.Duration) (addr st
 		return "", err
 	}
 	transport = append(transport, redis.DialReadTimeout(readTimeout))
-	user, password := redisurl.User(u)
+	user, password := adapterurl.User(u)
 	servers := dialer(transport, user, password, db)
 	if !hasMaster {
 		pool.DialContext = func(ctx context.Context) (redis.Conn, error) { return servers(ctx, addr) }
@@ -82,7 +83,7 @@ func target(u *locker.URL, pool *redis.Pool, readTimeout time.Duration) (addr st
 		return "", errors.New("parameter sentinel_username goes with sentinel_password")
 	}
 	s := &sentinels{
-		master: master, addrs: redisurl.Addrs(u, redisurl.SentinelPort),
+		master: master, addrs: adapterurl.Addrs(u, redisurl.SentinelPort),
 		servers: servers, sentinels: dialer(transport, user, password, 0),
 	}
 	pool.DialContext, pool.TestOnBorrowContext = s.dial, s.test
@@ -106,14 +107,14 @@ func dialer(transport []redis.DialOption, user, password string, db int) dialFun
 func transportOptions(u *locker.URL) ([]redis.DialOption, error) {
 	dialTimeout, writeTimeout := 5*time.Second, 3*time.Second
 	if err := errors.Join(
-		redisurl.Duration(u, "dial_timeout", &dialTimeout), redisurl.Duration(u, "write_timeout", &writeTimeout),
+		adapterurl.Duration(u, "dial_timeout", &dialTimeout), adapterurl.Duration(u, "write_timeout", &writeTimeout),
 	); err != nil {
 		return nil, err
 	}
 	plain := &net.Dialer{Timeout: dialTimeout}
 	dial := plain.DialContext
 	if u.Scheme == "redigos" {
-		config, err := redisurl.TLS(u, "")
+		config, err := adapterurl.TLS(u, "")
 		if err != nil {
 			return nil, err
 		}

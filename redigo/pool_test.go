@@ -126,7 +126,7 @@ func TestStopped_aPipelineThatIsTooLong(t *testing.T) {
 	s.Stop()
 	defer s.Continue()
 	start := time.Now()
-	for _, err := range d.ExtendAll(withTimeout(t, 500*time.Millisecond), slices.Repeat([]locker.Lease{lease}, 100000), time.Minute) {
+	for _, err := range d.ExtendAll(withTimeout(t, 2*time.Second), slices.Repeat([]locker.Lease{lease}, 100000), time.Minute) {
 		if err != context.DeadlineExceeded { //nolint:errorlint // 100,000 of them
 			t.Fatalf("want %v, got %v", context.DeadlineExceeded, err)
 		}

@@ -33,6 +33,11 @@
 // the last token plus 1. The last token is kept for a day after the lock has lapsed; what is lost with
 // the data is made good by the clock.
 //
+// Goroutines that share a Client of one server share round trips: while two are under way, who comes next waits for one
+// of them to end, and goes with the others that have waited, by one script. One that takes longer than 20 ms holds
+// nobody up any more. With [WaitReplicas] each has a script of its own, and all that share a round trip wait for the
+// replicas if one of them has to.
+//
 // It is tested on Redis 7. An ACL user needs ~{locker:* on the keys (or the prefix in place of locker),
 // and the commands EVAL, EVALSHA, TIME, HMGET, HGET, HSET, HDEL, PTTL and PEXPIRE, and SELECT for a
 // database other than 0. To wait in order it needs &{locker:* on the channels, and SUBSCRIBE, UNSUBSCRIBE,
@@ -49,7 +54,7 @@
 //
 // Lock, Unlock and Extend return when their context ends, also while they wait for a connection of the
 // pool, and while a Dial or a TestOnBorrow that knows no context goes on. A pool that is exhausted and
-// does not Wait is an error at once. A connection on which a request was given up is closed; one
+// does not Wait is an error at once. A connection on which no request is waited for any more is closed; one
 // that the server has closed is replaced, and the request sent again.
 package redigo
 
@@ -125,12 +130,13 @@ func NewDriver(pool *redis.Pool, opts ...DriverOption) (*Driver, error) {
 // Close ends the subscriptions, waits for connections that are being made, and closes the pool if
 // Open made it.
 func (d *Driver) Close() error {
-	d.Driver.Close()
-	d.runner.close()
-	if !d.owned {
-		return nil
-	}
-	return d.runner.pool.Close()
+	return d.Driver.Close(func() error {
+		d.runner.close()
+		if !d.owned {
+			return nil
+		}
+		return d.runner.pool.Close()
+	})
 }
 
 // Address is the server's host:port if the Driver was made by Open for one server, else empty: a pool

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,43 +24,24 @@ type runner struct {
 	connecting sync.WaitGroup
 }
 
-// HeedsDeadlines is true of every pool, see connect.
-func (r *runner) HeedsDeadlines() bool { return true }
+// Together is true of every pool: it is of one server at a time.
+func (r *runner) Together() bool { return true }
 
-func (r *runner) Run(ctx context.Context, s *redisscript.Script, keys []string, args ...any) (any, error) {
-	reply, _, err := r.RunOnce(ctx, s, keys, args...)
-	return reply, err
-}
+// Acknowledged implements redisscript.Runner.
+func (r *runner) Acknowledged() bool { return r.replicas.N > 0 }
 
-func (r *runner) RunOnce(
-	ctx context.Context, s *redisscript.Script, keys []string, args ...any,
-) (reply any, mayHaveRun bool, err error) {
-	replies, mayHaveRun := r.runAll(ctx, s, []redisscript.Call{{Keys: keys, Args: args}})
-	if replies[0].Err == nil {
-		return replies[0].Value, false, nil
-	}
-	return nil, mayHaveRun, replies[0].Err
-}
-
-func (r *runner) RunAll(ctx context.Context, s *redisscript.Script, calls []redisscript.Call) []redisscript.Reply {
-	replies, _ := r.runAll(ctx, s, calls)
-	return replies
-}
-
-// runAll sends all in one pipeline. A server that has lost the script gets it with the first of those that it
-// refused, and the others again behind that one. mayHaveRun says that some may have run in spite of
-// their error.
-func (r *runner) runAll(
-	ctx context.Context, s *redisscript.Script, calls []redisscript.Call,
-) (replies []redisscript.Reply, mayHaveRun bool) {
-	replies = make([]redisscript.Reply, len(calls))
-	b := &batch{script: s, calls: calls}
-	for i := range calls {
+// Run sends all in one pipeline. A server that has lost a script gets it with the first call of it that it refused, and the
+// others again behind that one.
+func (r *runner) Run(ctx context.Context, calls []redisscript.Call) []redisscript.Reply {
+	replies := make([]redisscript.Reply, len(calls))
+	b := &batch{calls: calls}
+	for i, c := range calls {
 		b.pending = append(b.pending, i)
+		if c.Script.Grants {
+			b.replicas = r.replicas
+		}
 	}
-	if s.Grants {
-		b.replicas = r.replicas
-	}
+	mayHaveRun := false // some, in spite of their errors
 	for ; len(b.pending) > 0; b.load = true {
 		answers, lost, err := r.request(ctx, b)
 		mayHaveRun = mayHaveRun || lost
@@ -71,26 +53,31 @@ func (r *runner) runAll(
 		}
 		mayHaveRun = b.file(answers, replies) || mayHaveRun
 	}
-	return replies, mayHaveRun
+	for i := range replies {
+		replies[i].MayHaveRun = mayHaveRun && replies[i].Err != nil
+	}
+	return replies
 }
 
-// batch is some calls of one script.
+// batch is some calls.
 type batch struct {
-	script   *redisscript.Script
 	calls    []redisscript.Call
 	replicas redisscript.Replicas // N is 0 if nobody waits for any
 	waits    redisscript.Replicas // what was asked of them last
 	pending  []int                // those that have no reply yet
-	load     bool                 // the server does not have the script
+	load     bool                 // the server does not have the scripts of what is pending
 }
 
 // write returns the commands for what is pending.
 func (b *batch) write(ctx context.Context) ([]command, error) {
 	commands := make([]command, 0, len(b.pending)+1)
-	for n, i := range b.pending {
-		name, script := "EVALSHA", b.script.SHA
-		if b.load && n == 0 {
-			name, script = "EVAL", b.script.Source
+	var given []*redisscript.Script
+	for _, i := range b.pending {
+		s := b.calls[i].Script
+		name, script := "EVALSHA", s.SHA
+		if b.load && !slices.Contains(given, s) {
+			name, script = "EVAL", s.Source
+			given = append(given, s)
 		}
 		args, err := arguments(script, b.calls[i])
 		if err != nil {
@@ -125,7 +112,7 @@ func (b *batch) answered(answers []any) {
 }
 
 // arguments returns a script and what comes after it, as it is written this time.
-func arguments(script string, call redisscript.Call) ([]any, error) {
+func arguments(script any, call redisscript.Call) ([]any, error) {
 	args := make([]any, 0, 2+len(call.Keys)+len(call.Args))
 	args = append(args, script, len(call.Keys))
 	for _, key := range call.Keys {
@@ -160,10 +147,10 @@ func (b *batch) file(answers []any, replies []redisscript.Reply) (granted bool) 
 				refused = append(refused, i)
 				continue
 			}
-			replies[i].Err = err
+			replies[i].Err, replies[i].Refused = err, true
 			continue
 		}
-		if b.replicas.N > 0 {
+		if b.replicas.N > 0 && b.calls[i].Script.Grants {
 			if err := b.waits.Check(answer, acknowledged); err != nil {
 				granted = true
 				replies[i].Err = cmp.Or(unheard, err)

@@ -16,7 +16,7 @@ import (
 
 func lockTLS(t *testing.T, s *testserver.RedisServer, parameters ...string) error {
 	t.Helper()
-	q := url.Values{"ttl": {"500ms"}}
+	q := url.Values{"ttl": {"5s"}} // an attempt may take half of that
 	for i := 0; i < len(parameters); i += 2 {
 		q.Set(parameters[i], parameters[i+1])
 	}

@@ -151,8 +151,9 @@ func (c *cluster) look(ctx context.Context, addr string) (*goredis.Client, error
 
 // sendToPrimary sends a request with its WAIT, which has no key that go-redis could find the node by, and
 // does what go-redis would when a node sends it on.
-func (r *runner) sendToPrimary(ctx context.Context, key string, req request) result {
+func (r *runner) sendToPrimary(ctx context.Context, q request) result {
 	var res result
+	key := q.call.Keys[0]
 	node, err := r.cluster.primary(ctx, key)
 	if err != nil {
 		res.Err = err
@@ -160,7 +161,7 @@ func (r *runner) sendToPrimary(ctx context.Context, key string, req request) res
 	}
 	asking := false
 	for attempt := 0; ; attempt++ {
-		res = r.sendAndWait(ctx, node, asking, []request{req})[0]
+		res = r.sendAndWait(ctx, node, asking, []request{q})[0]
 		if res.Err == nil || res.ran || attempt >= r.cluster.Options().MaxRedirects || !isWorthAnother(ctx, res.Err) {
 			r.cluster.noticed(res.Err)
 			return res
@@ -195,14 +196,14 @@ func (c *cluster) next(ctx context.Context, key string, err error, attempt int) 
 
 // sendToPrimaries sends each node a pipeline with what it serves and one WAIT. What is sent on goes to the right
 // nodes in the same way, and by itself if it is sent on again.
-func (r *runner) sendToPrimaries(ctx context.Context, keys []string, requests []request) []result {
+func (r *runner) sendToPrimaries(ctx context.Context, requests []request) []result {
 	results := make([]result, len(requests))
 	pending := make([]int, len(requests))
 	for i := range requests {
 		pending[i] = i
 	}
 	for range 2 {
-		r.sendShares(ctx, keys, requests, results, pending)
+		r.sendShares(ctx, requests, results, pending)
 		pending = slices.DeleteFunc(pending, func(i int) bool { return !sentOn(results[i]) })
 		if len(pending) == 0 {
 			return results
@@ -210,7 +211,7 @@ func (r *runner) sendToPrimaries(ctx context.Context, keys []string, requests []
 		r.cluster.noticed(results[pending[0]].Err)
 	}
 	for _, i := range pending {
-		results[i] = r.sendToPrimary(ctx, keys[i], requests[i])
+		results[i] = r.sendToPrimary(ctx, requests[i])
 	}
 	return results
 }
@@ -221,10 +222,10 @@ func sentOn(res result) bool {
 }
 
 // sendShares sends each node its share of the requests with the indices which, and files the results.
-func (r *runner) sendShares(ctx context.Context, keys []string, requests []request, results []result, which []int) {
+func (r *runner) sendShares(ctx context.Context, requests []request, results []result, which []int) {
 	shares := map[*goredis.Client][]int{}
 	for _, i := range which {
-		node, err := r.cluster.primary(ctx, keys[i])
+		node, err := r.cluster.primary(ctx, requests[i].call.Keys[0])
 		if err != nil {
 			results[i].Err = err
 			continue

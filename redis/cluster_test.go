@@ -91,8 +91,7 @@ func TestCluster_renewalsWhoseSlotsMove(t *testing.T) {
 	ctx := t.Context()
 	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
 	defer func() { _ = rdb.Close() }()
-	with, err := redis.NewDriver(rdb, redis.WaitReplicas(1, time.Second))
-	require.NoError(t, err)
+	with := driverOf(t, rdb, redis.WaitReplicas(1, time.Second))
 	for kind, d := range map[string]*redis.Driver{"without WAIT": driverOf(t, rdb), "WAIT": with} {
 		t.Run(kind, func(t *testing.T) {
 			var leases []locker.Lease

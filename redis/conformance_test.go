@@ -1,53 +1,120 @@
 package redis_test
 
 import (
-	"fmt"
+	"context"
+	"net"
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/redis"
 )
 
 // The suite on real servers, each Locker on a client and connections of its own.
 func TestConformance(t *testing.T) {
-	for name, start := range topologies {
+	// They forget nothing that they have answered.
+	opts := []testserver.RedisOption{testserver.RedisPersistent()}
+	own := opts
+	if testserver.ShiftsClocks {
+		own = append(own, testserver.RedisClock())
+	}
+	for name, start := range map[string]func(t *testing.T) conformance.Harness{
+		"one server": func(t *testing.T) conformance.Harness { t.Helper(); return standalone(t, testserver.Redis(t, own...)) },
+		"Valkey":     func(t *testing.T) conformance.Harness { t.Helper(); return compatible(t, testserver.Valkey(t)) },
+		"Sentinel":   func(t *testing.T) conformance.Harness { t.Helper(); return sentinel(t, opts...) },
+		"Cluster":    func(t *testing.T) conformance.Harness { t.Helper(); return cluster(t, opts...) },
+	} {
 		t.Run(name, func(t *testing.T) {
-			conform(t, start(t))
+			h := start(t)
+			t.Parallel()
+			conformance.Run(t, h)
 		})
 	}
 }
 
-func conform(t *testing.T, top topology) {
+func forURL(t *testing.T, format string, addrs []string) conformance.Harness {
 	t.Helper()
-	client := func(t conformance.TB, ttl time.Duration, renew bool) *locker.Client {
-		c, err := locker.Open(t.Context(), fmt.Sprintf("%s&ttl=%v&renew=%t", top.url, ttl, renew))
+	h := harness.ForURL(t, 300*time.Millisecond, format, addrs)
+	h.Deviations = harness.Redis()
+	return h
+}
+
+// standalone has all faults but FailOver: there is nobody to take over.
+func standalone(t *testing.T, s *testserver.RedisServer) conformance.Harness {
+	t.Helper()
+	servers := []*testserver.RedisServer{s}
+	h := forURL(t, "redis://%s?prefix=locker", []string{s.Addr()})
+	harness.Servers(&h.Faults, servers, s.Restart)
+	harness.Clocks(&h.Faults, servers)
+	h.Faults.Revoke = harness.RedisRevoke(func(string) []*testserver.RedisServer { return servers })
+	return h
+}
+
+// compatible leaves it to standalone what faults do to a server of this protocol.
+func compatible(t *testing.T, s *testserver.RedisServer) conformance.Harness {
+	t.Helper()
+	h := forURL(t, "redis://%s?prefix=locker", []string{s.Addr()})
+	h.Faults = conformance.Faults{StopServer: func(conformance.TB) func() { s.Stop(); return s.Continue }}
+	return h
+}
+
+// sentinel has all faults but MoveClock, which standalone has. Nothing fails over by itself.
+func sentinel(t *testing.T, opts ...testserver.RedisOption) conformance.Harness {
+	t.Helper()
+	g := testserver.Sentinel(t, append(opts, testserver.SentinelConfig("sentinel down-after-milliseconds testmaster 600000"))...)
+	h := forURL(t, "redis://%s?master_name="+g.MasterName(), g.Addrs())
+	harness.Servers(&h.Faults, g.Servers(), g.Restart)
+	h.Faults.FailOver = harness.SentinelFailOver(g)
+	h.Faults.Revoke = harness.RedisRevoke(func(string) []*testserver.RedisServer { return []*testserver.RedisServer{g.Primary()} })
+	addrs := g.Addrs()
+	for _, s := range g.Servers() {
+		addrs = append(addrs, s.Addr())
+	}
+	h.Faults.Through = through(addrs, func(dial dialFunc) goredis.UniversalClient {
+		return goredis.NewFailoverClient(&goredis.FailoverOptions{
+			MasterName: g.MasterName(), SentinelAddrs: g.Addrs(), Dialer: dial, DialerRetries: 1,
+			ContextTimeoutEnabled: true, MaxRetries: 1, ReadTimeout: time.Second,
+		})
+	})
+	return h
+}
+
+// cluster has neither MoveClock, for its nodes judge each other by their clocks, nor FailOver: that is of one shard,
+// and a fault does not say of which.
+func cluster(t *testing.T, opts ...testserver.RedisOption) conformance.Harness {
+	t.Helper()
+	c := testserver.Cluster(t, append(opts, testserver.RedisArgs("--cluster-node-timeout", "600000"))...)
+	h := forURL(t, "redis://%s?cluster=true", c.Addrs())
+	harness.Servers(&h.Faults, c.Servers(), c.Restart)
+	h.Faults.Revoke = harness.RedisRevoke(func(key string) []*testserver.RedisServer {
+		return []*testserver.RedisServer{c.PrimaryOf(key)}
+	})
+	h.Faults.Through = through(c.Addrs(), func(dial dialFunc) goredis.UniversalClient {
+		return goredis.NewClusterClient(&goredis.ClusterOptions{
+			Addrs: c.Addrs(), Dialer: dial, DialerRetries: 1,
+			ContextTimeoutEnabled: true, ReadTimeout: time.Second, ClusterStateReloadInterval: 5 * time.Second,
+		})
+	})
+	return h
+}
+
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// through is Faults.Through for clients that are told addresses by the servers at addrs.
+func through(addrs []string, connect func(dialFunc) goredis.UniversalClient) func(conformance.TB, string, time.Duration, func(string) string) locker.Locker {
+	return func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		rdb := connect(harness.Dialer(addrs, via))
+		t.Cleanup(func() { _ = rdb.Close() })
+		c, err := redis.New(rdb, locker.WithTTL(ttl), locker.WithoutRenewal())
 		if err != nil {
-			t.Fatalf("open: %v", err)
+			t.Fatalf("new: %v", err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		return c
+		return c.Mutex(name)
 	}
-	conformance.Run(t, conformance.Harness{
-		TTL: 300 * time.Millisecond,
-		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-			return client(t, ttl, false).Mutex(name)
-		},
-		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-			c := client(t, ttl, renew)
-			return func(name string) locker.Locker { return c.Mutex(name) }
-		},
-		Faults: conformance.Faults{
-			StopServer: func(conformance.TB) (resume func()) {
-				for _, s := range top.servers {
-					s.Stop()
-				}
-				return func() {
-					for _, s := range top.servers {
-						s.Continue()
-					}
-				}
-			},
-		},
-	})
 }

@@ -42,6 +42,12 @@ func (c *trips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Pr
 	}
 }
 
+func (c *trips) reset() {
+	c.commands.Store(0)
+	c.pipelines.Store(0)
+	c.pipelined.Store(0)
+}
+
 // isScript leaves out what go-redis sends to set up a connection.
 func isScript(cmd goredis.Cmder) bool { return cmd.Name() == "evalsha" || cmd.Name() == "eval" }
 
@@ -89,7 +95,7 @@ func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
 	}
 }
 
-func TestCounts_allDueRenewalsOfAClientAreOnePipeline(t *testing.T) {
+func TestCounts_allDueRenewalsOfAClientAreOneScript(t *testing.T) {
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	admin := connect(t, s.Addr())
@@ -109,43 +115,71 @@ func TestCounts_allDueRenewalsOfAClientAreOnePipeline(t *testing.T) {
 	// Due times fall on a grid of TTL/32.
 	cells := int64(time.Since(start)/(ttl/32)) + 2
 	resetStats(t, admin)
-	commands := sent.commands.Load()
-	eventually(t, "every hold is renewed once", func() bool {
-		return sent.pipelined.Load()+sent.commands.Load()-commands >= n
-	})
-	eventually(t, "the server has run them", func() bool { return commandCalls(t, admin)["pexpire"] == n })
-	trips := sent.pipelines.Load() + sent.commands.Load() - commands
-	t.Logf("%d renewals: %d pipelines, %d single commands", n, sent.pipelines.Load(), sent.commands.Load()-commands)
+	pipelines, commands := sent.pipelines.Load(), sent.commands.Load()
+	eventually(t, "every hold is renewed once", func() bool { return commandCalls(t, admin)["pexpire"] == n })
+	trips := sent.pipelines.Load() - pipelines + sent.commands.Load() - commands
+	scripts := commandCalls(t, admin)["evalsha"]
+	t.Logf("%d renewals: %d round trips, %d scripts", n, trips, scripts)
 	assert.LessOrEqual(t, trips, cells, "round trips for %d renewals that were taken within %d cells of the grid", n, cells)
+	assert.LessOrEqual(t, int64(scripts), cells, "scripts")
 }
 
-func TestCounts_aBatchIsOnePipeline(t *testing.T) {
+func TestCounts_aBatchIsOnePipelineOfFewScripts(t *testing.T) {
 	s := testserver.Redis(t)
 	ctx := t.Context()
-	var sent trips
+	admin := connect(t, s.Addr())
 	rdb := connect(t, s.Addr())
-	rdb.AddHook(&sent)
-	loadScripts(t, connect(t, s.Addr()))
 	d := driverOf(t, rdb)
-	leases := make([]locker.Lease, 100)
+	const n = 1000
+	leases := make([]locker.Lease, n)
 	for i := range leases {
 		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
 	}
-	commands := sent.commands.Load()
-	for i, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
-		require.NoError(t, err, "lease %d", i)
+	var sent trips
+	rdb.AddHook(&sent)
+	for range 2 { // the first loads the script
+		resetStats(t, admin)
+		sent.reset()
+		for i, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
+			require.NoError(t, err, "lease %d", i)
+		}
 	}
 	assert.EqualValues(t, 1, sent.pipelines.Load())
-	assert.Equal(t, commands, sent.commands.Load(), "commands outside of the pipeline")
-	for i := range leases {
-		assert.Greater(t, leases[i].Validity(), time.Minute)
+	assert.Zero(t, sent.commands.Load(), "commands outside of the pipeline")
+	calls := commandCalls(t, admin)
+	assert.Equal(t, n/128+1, calls["evalsha"], "128 locks a script")
+	assert.Equal(t, n, calls["pexpire"])
+
+	require.NoError(t, leases[7].Release(ctx))
+	require.NoError(t, admin.Del(ctx, "{500}").Err())
+	require.NoError(t, admin.SAdd(ctx, "{500}", "no lock").Err())
+	for range 2 { // the first loads the script of a lock that is alone
+		resetStats(t, admin)
+		sent.reset()
+		for i, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
+			switch i {
+			case 7:
+				require.ErrorIs(t, err, locker.ErrLost)
+			case 500:
+				require.ErrorContains(t, err, "WRONGTYPE")
+			default:
+				require.NoError(t, err, "lease %d", i)
+				assert.Greater(t, leases[i].Validity(), time.Minute)
+			}
+		}
 	}
+	assert.EqualValues(t, 1, sent.pipelines.Load())
+	assert.EqualValues(t, 1, sent.commands.Load(), "for the key that is no lock's")
+	calls = commandCalls(t, admin)
+	assert.Equal(t, n/128+1+1, calls["evalsha"], "128 locks a script, and one for the key that is no lock's")
+	assert.Equal(t, n-2, calls["pexpire"])
 }
 
 func TestCounts_aHeldLockCostsNoGoroutine(t *testing.T) {
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	c := newClient(t, s.Addr(), locker.WithTTL(time.Minute))
+	pairsAtOnce(t, c, 32, 4) // so that there are all the goroutines that send
 	require.NoError(t, c.Mutex("first").Lock(ctx))
 	settled := func() int {
 		n := runtime.NumGoroutine()

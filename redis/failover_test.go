@@ -41,17 +41,9 @@ func sentinelFailover(t testing.TB, opts ...testserver.RedisOption) failover {
 	return failover{
 		url:     sentinelURL(g),
 		primary: func(string) *testserver.RedisServer { return g.Primary() },
-		replica: func(string) *testserver.RedisServer {
-			primary := g.Primary()
-			for _, s := range g.Servers() {
-				if s != primary {
-					return s
-				}
-			}
-			return nil
-		},
-		byHand: func(string) *testserver.RedisServer { return g.Failover() },
-		after:  func(_ string, old *testserver.RedisServer) *testserver.RedisServer { return g.WaitFailover(old) },
+		replica: func(string) *testserver.RedisServer { return g.Replica() },
+		byHand:  func(string) *testserver.RedisServer { return g.Failover() },
+		after:   func(_ string, old *testserver.RedisServer) *testserver.RedisServer { return g.WaitFailover(old) },
 		clients: map[string]func() goredis.UniversalClient{
 			"NewFailoverClient":        func() goredis.UniversalClient { return goredis.NewFailoverClient(o()) },
 			"NewFailoverClusterClient": func() goredis.UniversalClient { return goredis.NewFailoverClusterClient(o()) },

@@ -3,7 +3,6 @@ package redis_test
 import (
 	"context"
 	"errors"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,18 +14,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/redis"
 )
 
-// child is what the test binary does as a process of its own, see process_test.go.
-var child = func(string) int { return 1 }
-
 func TestMain(m *testing.M) {
-	if mode := os.Getenv("LOCKER_REDIS_CHILD"); mode != "" {
-		os.Exit(child(mode))
-	}
 	logging.Disable() // go-redis prints what the tests break on purpose
+	harness.Serve()
 	const of = "github.com/redis/go-redis/v9."
 	goleak.VerifyTestMain(m,
 		// Closing a client of NewFailoverClusterClient does not end these.
@@ -71,10 +66,11 @@ func newClient(t testing.TB, addr string, opts ...locker.Option) *locker.Client 
 	return clientOf(t, connect(t, addr, heedingCtx), opts...)
 }
 
-func driverOf(t testing.TB, rdb goredis.UniversalClient) *redis.Driver {
+func driverOf(t testing.TB, rdb goredis.UniversalClient, opts ...redis.DriverOption) *redis.Driver {
 	t.Helper()
-	d, err := redis.NewDriver(rdb)
+	d, err := redis.NewDriver(rdb, opts...)
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = d.Close() })
 	return d
 }
 

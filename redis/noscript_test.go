@@ -73,7 +73,7 @@ func TestNoScript_ofAPipelineOfRenewals(t *testing.T) {
 }
 
 func TestNoScript_ofRenewalsOverSeveralTTLs(t *testing.T) {
-	const ttl = 600 * time.Millisecond
+	const ttl = 3 * time.Second
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	c := clientOf(t, rdb, locker.WithTTL(ttl))
@@ -83,8 +83,12 @@ func TestNoScript_ofRenewalsOverSeveralTTLs(t *testing.T) {
 		require.NoError(t, m.Lock(t.Context()))
 		holds = append(holds, m)
 	}
-	for end := time.Now().Add(3 * ttl); time.Now().Before(end); time.Sleep(5 * tick) {
-		flushScripts(t, rdb)
+	end := time.Now().Add(ttl) // of all holds, were they not renewed
+	for _, m := range holds {
+		eventually(t, "it has been renewed for more than a TTL", func() bool {
+			flushScripts(t, rdb)
+			return m.Deadline().After(end.Add(ttl))
+		})
 	}
 	for _, m := range holds {
 		assert.NoError(t, m.Unlock(t.Context()))

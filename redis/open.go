@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/adapterurl"
 	"github.com/go-locker/locker/internal/redisurl"
 )
 
@@ -54,10 +55,10 @@ func client(u *locker.URL, replicaTimeout time.Duration) (goredis.UniversalClien
 	if err := where(u, o); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(timeouts(u, o, replicaTimeout), redisurl.Number(u, "pool_size", &o.PoolSize), secure(u, o)); err != nil {
+	if err := errors.Join(timeouts(u, o, replicaTimeout), adapterurl.Number(u, "pool_size", &o.PoolSize), secure(u, o)); err != nil {
 		return nil, err
 	}
-	o.Username, o.Password = redisurl.User(u)
+	o.Username, o.Password = adapterurl.User(u)
 	switch {
 	case o.MasterName != "":
 		return goredis.NewFailoverClient(o.Failover()), nil
@@ -90,7 +91,7 @@ func where(u *locker.URL, o *goredis.UniversalOptions) error {
 		return fmt.Errorf("%d hosts need the parameter master_name, if they are sentinels, or cluster=true, if they are nodes of a Redis Cluster",
 			len(u.Hosts))
 	}
-	o.Addrs = redisurl.Addrs(u, port)
+	o.Addrs = adapterurl.Addrs(u, port)
 	return nil
 }
 
@@ -114,14 +115,21 @@ func sentinels(u *locker.URL, o *goredis.UniversalOptions) error {
 }
 
 func nodes(u *locker.URL, o *goredis.UniversalOptions) (err error) {
-	value, ok := u.Take("cluster")
+	o.IsClusterMode, err = boolean(u, "cluster")
+	return err
+}
+
+// boolean is a parameter, false if it is not there.
+func boolean(u *locker.URL, parameter string) (bool, error) {
+	value, ok := u.Take(parameter)
 	if !ok {
-		return nil
+		return false, nil
 	}
-	if o.IsClusterMode, err = strconv.ParseBool(value); err != nil {
-		return fmt.Errorf("parameter cluster=%q is not true or false", value)
+	b, err := strconv.ParseBool(value)
+	if err != nil {
+		return false, fmt.Errorf("parameter %s=%q is not true or false", parameter, value)
 	}
-	return nil
+	return b, nil
 }
 
 func timeouts(u *locker.URL, o *goredis.UniversalOptions, replicaTimeout time.Duration) error {
@@ -130,7 +138,7 @@ func timeouts(u *locker.URL, o *goredis.UniversalOptions, replicaTimeout time.Du
 		o.ReadTimeout = time.Second + replicaTimeout
 	}
 	if err := errors.Join(
-		redisurl.Duration(u, "read_timeout", &o.ReadTimeout), redisurl.Duration(u, "write_timeout", &o.WriteTimeout),
+		adapterurl.Duration(u, "read_timeout", &o.ReadTimeout), adapterurl.Duration(u, "write_timeout", &o.WriteTimeout),
 	); err != nil {
 		return err
 	}
@@ -141,7 +149,7 @@ func timeouts(u *locker.URL, o *goredis.UniversalOptions, replicaTimeout time.Du
 		o.MaxRetries = 1
 		o.DialTimeout = max(o.DialTimeout, 3*o.ReadTimeout)
 	}
-	return redisurl.Duration(u, "dial_timeout", &o.DialTimeout)
+	return adapterurl.Duration(u, "dial_timeout", &o.DialTimeout)
 }
 
 // secure sets up TLS. Each of several servers has to have a certificate for its own name, unless the URL gives one.
@@ -151,10 +159,10 @@ func secure(u *locker.URL, o *goredis.UniversalOptions) error {
 	}
 	var name string
 	if o.MasterName == "" && !o.IsClusterMode {
-		name = redisurl.Host(o.Addrs[0])
+		name = adapterurl.Host(o.Addrs[0])
 	}
 	var err error
-	if o.TLSConfig, err = redisurl.TLS(u, name); err != nil {
+	if o.TLSConfig, err = adapterurl.TLS(u, name); err != nil {
 		return err
 	}
 	// Unlike go-redis's own, this one heeds its context.

@@ -9,10 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,43 +19,47 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/child"
+	"github.com/go-locker/locker/internal/stopwatch"
 	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/redis"
 )
 
-func init() { child = runChild }
+// What a process of its own is to do is in its environment, and when on its standard input.
+const (
+	childDoes = "LOCKER_REDIS_CHILD"
+	childAddr = "LOCKER_REDIS_ADDR"
+	childTTL  = "LOCKER_REDIS_TTL"
+)
 
-// runChild is what a process of its own does, for the tests below. It ends with its standard input.
-func runChild(mode string) int {
-	in := bufio.NewReader(os.Stdin)
-	rdb := goredis.NewClient(&goredis.Options{Addr: os.Getenv("LOCKER_REDIS_ADDR")})
-	ttl, err := time.ParseDuration(os.Getenv("LOCKER_REDIS_TTL"))
-	if err != nil {
-		fmt.Println(err)
-		return 1
+// TestChild tests nothing: it is what the processes of the tests below run.
+func TestChild(t *testing.T) {
+	does, n, _ := strings.Cut(os.Getenv(childDoes), " ")
+	do := map[string]func(childSide) error{"count": countUnderLock, "hold": holdUntilAsked, "wait": waitInQueue}[does]
+	if do == nil {
+		t.Skip("is for a process that another test starts")
 	}
+	ttl, err := time.ParseDuration(os.Getenv(childTTL))
+	require.NoError(t, err)
+	rdb := connect(t, os.Getenv(childAddr))
 	c, err := redis.New(rdb, locker.WithTTL(ttl), locker.WithBackoff(time.Millisecond, 5*time.Millisecond))
-	if err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	work := map[string]func(context.Context, *locker.Mutex, *goredis.Client, *bufio.Reader) error{
-		"count": countUnderLock, "hold": holdUntilAsked,
-	}[mode]
-	if err := work(context.Background(), c.Mutex("shared"), rdb, in); err != nil {
-		fmt.Println("failed:", err)
-		return 1
-	}
-	if err := c.Close(); err != nil {
-		fmt.Println(err)
-		return 1
-	}
-	return 0
+	require.NoError(t, err)
+	require.NoError(t, do(childSide{t.Context(), c, rdb, n, bufio.NewReader(os.Stdin)}))
+	require.NoError(t, c.Close())
+}
+
+type childSide struct {
+	ctx    context.Context
+	client *locker.Client
+	rdb    *goredis.Client
+	n      string
+	in     *bufio.Reader
 }
 
 // countUnderLock adds one to a counter by a read and a write, again and again for 2 s, and has the
 // resource record the tokens that it sees.
-func countUnderLock(ctx context.Context, m *locker.Mutex, rdb *goredis.Client, _ *bufio.Reader) error {
+func countUnderLock(c childSide) error {
+	ctx, rdb, m := c.ctx, c.rdb, c.client.Mutex("shared")
 	n := 0
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); n++ {
 		if err := m.Lock(ctx); err != nil {
@@ -82,12 +84,13 @@ func countUnderLock(ctx context.Context, m *locker.Mutex, rdb *goredis.Client, _
 }
 
 // holdUntilAsked holds, and reports in the end what it believes.
-func holdUntilAsked(ctx context.Context, m *locker.Mutex, _ *goredis.Client, in *bufio.Reader) error {
-	if err := m.Lock(ctx); err != nil {
+func holdUntilAsked(c childSide) error {
+	m := c.client.Mutex("shared")
+	if err := m.Lock(c.ctx); err != nil {
 		return err
 	}
 	fmt.Println("held", m.FencingToken())
-	_, err := in.ReadString('\n')
+	_, err := c.in.ReadString('\n')
 	if errors.Is(err, io.EOF) {
 		return errors.New("the parent is gone")
 	}
@@ -98,55 +101,25 @@ func holdUntilAsked(ctx context.Context, m *locker.Mutex, _ *goredis.Client, in 
 	case <-time.After(2 * time.Second):
 	}
 	token := m.FencingToken()
-	fmt.Println("believes", lost, token, errors.Is(m.Unlock(ctx), locker.ErrLost))
+	fmt.Println("believes", lost, token, errors.Is(m.Unlock(c.ctx), locker.ErrLost))
 	return nil
 }
 
-type childProcess struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	out   *bufio.Reader
-}
-
-func startChild(t *testing.T, mode, addr string, ttl time.Duration) *childProcess {
+func startChild(t *testing.T, does, addr string, ttl time.Duration) *child.Process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "LOCKER_REDIS_CHILD="+mode, "LOCKER_REDIS_ADDR="+addr, "LOCKER_REDIS_TTL="+ttl.String())
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	p := &childProcess{t, cmd, stdin, bufio.NewReader(out)}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return p
-}
-
-// says returns the next line of the child, which must begin with what, without it.
-func (p *childProcess) says(what string) []string {
-	p.t.Helper()
-	line, err := p.out.ReadString('\n')
-	require.NoError(p.t, err)
-	rest, ok := strings.CutPrefix(strings.TrimSpace(line), what+" ")
-	require.True(p.t, ok, "the child said %q, want %s", line, what)
-	return strings.Fields(rest)
+	return child.Start(t, "TestChild", childDoes+"="+does, childAddr+"="+addr, childTTL+"="+ttl.String())
 }
 
 func TestProcesses_excludeEachOtherAndTokensRise(t *testing.T) {
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
-	var children []*childProcess
+	var children []*child.Process
 	for range 4 {
 		children = append(children, startChild(t, "count", s.Addr(), 10*time.Second))
 	}
 	total := 0
 	for i, p := range children {
-		n, err := strconv.Atoi(p.says("done")[0])
+		n, err := strconv.Atoi(p.Says("done")[0])
 		require.NoError(t, err)
 		assert.Positive(t, n, "process %d", i)
 		total += n
@@ -168,37 +141,36 @@ func TestProcesses_excludeEachOtherAndTokensRise(t *testing.T) {
 }
 
 func TestProcesses_aKilledHoldersLockIsFreeWithinItsTTL(t *testing.T) {
-	const ttl = 600 * time.Millisecond
+	const ttl = 2 * time.Second
 	s := testserver.Redis(t)
 	p := startChild(t, "hold", s.Addr(), ttl)
-	token, err := strconv.ParseUint(p.says("held")[0], 10, 64)
+	token, err := strconv.ParseUint(p.Says("held")[0], 10, 64)
 	require.NoError(t, err)
 	m := newClient(t, s.Addr(), locker.WithTTL(ttl), locker.WithBackoff(tick, 10*tick)).Mutex("shared")
 	require.ErrorIs(t, m.Lock(withTimeout(t, 2*ttl)), locker.ErrHeld, "it renews")
-	require.NoError(t, p.cmd.Process.Kill())
-	killed := time.Now()
+	p.Kill()
+	elapsed := stopwatch.Start(t)
 	require.NoError(t, m.Lock(withTimeout(t, patient)))
-	assert.Less(t, time.Since(killed), ttl+200*time.Millisecond)
+	assert.Less(t, elapsed(), ttl+200*time.Millisecond)
 	assert.Greater(t, m.FencingToken(), token)
 	assert.NoError(t, m.Unlock(t.Context()))
 }
 
 func TestProcesses_aHolderThatWasStoppedPastItsTTLKnowsThatItLost(t *testing.T) {
-	const ttl = 400 * time.Millisecond
+	const ttl = 2 * time.Second
 	s := testserver.Redis(t)
 	p := startChild(t, "hold", s.Addr(), ttl)
-	old, err := strconv.ParseUint(p.says("held")[0], 10, 64)
+	old, err := strconv.ParseUint(p.Says("held")[0], 10, 64)
 	require.NoError(t, err)
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
-	stopped := time.Now()
+	p.Stop()
+	elapsed := stopwatch.Start(t)
 	m := newClient(t, s.Addr(), locker.WithBackoff(tick, 10*tick)).Mutex("shared")
 	require.NoError(t, m.Lock(withTimeout(t, patient)))
-	assert.Less(t, time.Since(stopped), ttl+200*time.Millisecond)
+	assert.Less(t, elapsed(), ttl+200*time.Millisecond)
 	assert.Greater(t, m.FencingToken(), old)
-	require.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
-	_, err = io.WriteString(p.stdin, "well?\n")
-	require.NoError(t, err)
-	assert.Equal(t, []string{"true", "0", "true"}, p.says("believes"), "lost, token, ErrLost from Unlock")
+	p.Continue()
+	p.Tell("well?")
+	assert.Equal(t, []string{"true", "0", "true"}, p.Says("believes"), "lost, token, ErrLost from Unlock")
 	require.NoError(t, m.Extend(t.Context()), "the new hold is left alone")
 	require.NoError(t, m.Unlock(t.Context()))
 }

@@ -37,6 +37,11 @@
 // plus 1. The last token is kept for a day after the lock has lapsed; what is lost with the data is
 // made good by the clock.
 //
+// Goroutines that share a Client of one server share round trips: while two are under way, who comes next waits for one
+// of them to end, and goes with the others that have waited, by one script. One that takes longer than 20 ms holds
+// nobody up any more. With [WaitReplicas] each has a script of its own, and all that share a round trip wait for the
+// replicas if one of them has to. In a Cluster, and with a Ring, each request goes by itself.
+//
 // # The queue
 //
 // Who waits stands in a queue at the server, in the order of first asking by the server's clock. A release claims the
@@ -147,11 +152,12 @@ func NewDriver(rdb goredis.UniversalClient, opts ...DriverOption) (*Driver, erro
 
 // Close ends the subscriptions, and closes the go-redis client if Open made it.
 func (d *Driver) Close() error {
-	d.Driver.Close()
-	if !d.owned {
-		return nil
-	}
-	return d.rdb.Close()
+	return d.Driver.Close(func() error {
+		if !d.owned {
+			return nil
+		}
+		return d.rdb.Close()
+	})
 }
 
 // Address is the server's host:port, and empty where the client talks to several.

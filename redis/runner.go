@@ -34,48 +34,59 @@ type result struct {
 	ran bool // Err is not the script's own: too few replicas have acknowledged what it did
 }
 
-// request puts a script into a pipeline, or sends it.
-type request func(to processor) *goredis.Cmd
+// request is a script to be put into a pipeline, or sent.
+type request struct {
+	name, script any // as the command takes them
+	call         redisscript.Call
+}
+
+func bySHA(c redisscript.Call) request    { return request{"evalsha", c.Script.SHA, c} }
+func bySource(c redisscript.Call) request { return request{"eval", c.Script.Source, c} }
 
 // processor is a client or a pipeline.
 type processor interface {
 	Process(ctx context.Context, cmd goredis.Cmder) error
 }
 
-func bySHA(ctx context.Context, s *redisscript.Script, c redisscript.Call) request {
-	return script(ctx, c, "evalsha", s.SHA)
+// sent is a request that was put into a pipeline, or sent.
+type sent struct {
+	cmd     *goredis.Cmd
+	counter *counting // nil: nobody counts
 }
 
-func bySource(ctx context.Context, s *redisscript.Script, c redisscript.Call) request {
-	return script(ctx, c, "eval", s.Source)
-}
-
-// script makes a command as go-redis does, but that its Counters are told what the server has answered.
-func script(ctx context.Context, c redisscript.Call, name, script string) request {
-	return func(to processor) *goredis.Cmd {
-		args := make([]any, 3, 3+len(c.Keys)+len(c.Args))
-		args[0], args[1], args[2] = name, script, len(c.Keys)
-		for _, key := range c.Keys {
-			args = append(args, key)
-		}
-		var counter *counting
-		for _, arg := range c.Args {
-			if counts, ok := arg.(redisscript.Counter); ok {
-				counter = &counting{Counter: counts}
-				arg = counter
-			}
-			args = append(args, arg)
-		}
-		cmd := goredis.NewCmd(ctx, args...)
-		cmd.SetFirstKeyPos(3)
-		if counter == nil {
-			_ = to.Process(ctx, cmd)
-			return cmd
-		}
-		counter.cmd = cmd
-		counter.answered(to.Process(ctx, once{cmd}))
-		return cmd
+// send makes a command as go-redis does, but that its Counters are told what the server has answered.
+func (q request) send(ctx context.Context, to processor) sent {
+	args := make([]any, 3, 3+len(q.call.Keys)+len(q.call.Args))
+	args[0], args[1], args[2] = q.name, q.script, len(q.call.Keys)
+	for _, key := range q.call.Keys {
+		args = append(args, key)
 	}
+	var s sent
+	for _, arg := range q.call.Args {
+		if counts, ok := arg.(redisscript.Counter); ok {
+			s.counter = &counting{Counter: counts}
+			arg = s.counter
+		}
+		args = append(args, arg)
+	}
+	s.cmd = goredis.NewCmd(ctx, args...)
+	s.cmd.SetFirstKeyPos(3)
+	if s.counter == nil {
+		_ = to.Process(ctx, s.cmd)
+		return s
+	}
+	s.counter.cmd = s.cmd
+	_ = to.Process(ctx, once{s.cmd})
+	return s
+}
+
+// result is what has become of it.
+func (s sent) result() (res result) {
+	res.Value, res.Err = s.cmd.Result()
+	if s.counter != nil {
+		s.counter.answered(res.Err)
+	}
+	return res
 }
 
 // once is a command that go-redis does not send to one server again by itself, for it does not tell why it does.
@@ -112,70 +123,97 @@ func isAnswer(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// HeedsDeadlines is false for clients without ContextTimeoutEnabled, and for those that do not tell.
-func (r *runner) HeedsDeadlines() bool {
-	switch rdb := r.rdb.(type) {
-	case *goredis.Client:
-		return rdb.Options().ContextTimeoutEnabled
-	case *goredis.ClusterClient:
-		// To find a command's routing policy it asks for COMMAND, on a context of its own.
-		return rdb.Options().ContextTimeoutEnabled && rdb.Options().DisableRoutingPolicies
-	case *goredis.Ring:
-		return rdb.Options().ContextTimeoutEnabled
-	default:
-		return false
-	}
+// Together is false for clients of several servers, and for those that do not tell.
+func (r *runner) Together() bool {
+	_, one := r.rdb.(*goredis.Client)
+	return one
 }
 
-func (r *runner) Run(ctx context.Context, s *redisscript.Script, keys []string, args ...any) (any, error) {
-	res := r.run(ctx, s, redisscript.Call{Keys: keys, Args: args})
-	return res.Value, res.Err
-}
+// Acknowledged implements redisscript.Runner.
+func (r *runner) Acknowledged() bool { return r.replicas.N > 0 }
 
-// RunOnce has go-redis tell how often it has written the request, for it tries again by itself, and
-// the last error says nothing of the tries before.
-func (r *runner) RunOnce(
-	ctx context.Context, s *redisscript.Script, keys []string, args ...any,
-) (reply any, mayHaveRun bool, err error) {
-	counted := &countedArg{value: args[0]}
-	args[0] = counted
-	res := r.run(ctx, s, redisscript.Call{Keys: keys, Args: args})
-	if res.Err == nil {
-		return res.Value, false, nil
-	}
-	n := counted.written.Load()
-	return nil, res.ran || n > 1 || n == 1 && !isAnswer(res.Err), res.Err
-}
-
-func (r *runner) run(ctx context.Context, s *redisscript.Script, c redisscript.Call) result {
-	res := r.send(ctx, s, c.Keys[0], bySHA(ctx, s, c))
-	if noScript(res.Err) {
-		if counted, ok := c.Args[0].(*countedArg); ok {
-			counted.written.Add(-1) // that one has not run
+// Run implements redisscript.Runner. go-redis sends a pipeline again by itself unless there is a Counter in it; what can be
+// sent again all the same then is.
+func (r *runner) Run(ctx context.Context, calls []redisscript.Call) []redisscript.Reply {
+	for _, c := range calls {
+		if c.Script.Takes {
+			c.Args[0] = &countedArg{value: c.Args[0]}
 		}
-		res = r.send(ctx, s, c.Keys[0], bySource(ctx, s, c))
 	}
-	if len(c.Keys) > 1 && res.Err != nil && strings.HasPrefix(res.Err.Error(), "TRYAGAIN") {
+	if len(calls) == 1 {
+		return []redisscript.Reply{reply(calls[0], r.run(ctx, calls[0]))}
+	}
+	results := make([]result, len(calls))
+	all := make([]int, len(calls))
+	for i := range all {
+		all[i] = i
+	}
+	r.runAll(ctx, calls, results, all)
+	if slices.ContainsFunc(calls, counts) {
+		r.runAll(ctx, calls, results, slices.DeleteFunc(all, func(i int) bool {
+			return results[i].Err == nil || results[i].ran || isAnswer(results[i].Err) || counts(calls[i])
+		}))
+	}
+	replies := make([]redisscript.Reply, len(calls))
+	for i, c := range calls {
+		replies[i] = reply(c, results[i])
+	}
+	return replies
+}
+
+// counts says whether c has a Counter.
+func counts(c redisscript.Call) bool {
+	return slices.ContainsFunc(c.Args, func(arg any) bool {
+		_, ok := arg.(redisscript.Counter)
+		return ok
+	})
+}
+
+// reply has a script that Takes tell how often it was written: go-redis tries again by itself, and the last error
+// says nothing of the tries before.
+func reply(c redisscript.Call, res result) redisscript.Reply {
+	if counted, ok := c.Args[0].(*countedArg); ok && res.Err != nil {
+		n := counted.written.Load()
+		res.MayHaveRun = res.ran || n > 1 || n == 1 && !isAnswer(res.Err)
+	}
+	res.Refused = isAnswer(res.Err) && !res.ran
+	return res.Reply
+}
+
+// run makes one call.
+func (r *runner) run(ctx context.Context, c redisscript.Call) result {
+	res := r.send(ctx, bySHA(c))
+	if noScript(res.Err) {
+		notRun(c)
+		res = r.send(ctx, bySource(c))
+	}
+	if c.Script.Queue && len(c.Keys) > 1 && res.Err != nil && strings.HasPrefix(res.Err.Error(), "TRYAGAIN") {
 		// Their slot moves, and not both are where the first is. The script knows the second by the first.
 		c.Keys = c.Keys[:1]
-		return r.run(ctx, s, c)
+		return r.run(ctx, c)
 	}
 	return res
 }
 
-func (r *runner) send(ctx context.Context, s *redisscript.Script, key string, req request) result {
+// notRun takes back that the request was written: that one has not run.
+func notRun(c redisscript.Call) {
+	if counted, ok := c.Args[0].(*countedArg); ok {
+		counted.written.Add(-1)
+	}
+}
+
+func (r *runner) send(ctx context.Context, q request) result {
 	done := r.cluster.watch()
 	defer done()
 	switch {
-	case !r.awaited(s):
-		var res result
-		res.Value, res.Err = req(r.rdb).Result()
+	case !r.awaited(q.call.Script):
+		res := q.send(ctx, r.rdb).result()
 		r.cluster.noticed(res.Err)
 		return res
 	case r.cluster != nil:
-		return r.sendToPrimary(ctx, key, req)
+		return r.sendToPrimary(ctx, q)
 	default:
-		return r.sendAndWait(ctx, r.rdb, false, []request{req})[0]
+		return r.sendAndWait(ctx, r.rdb, false, []request{q})[0]
 	}
 }
 
@@ -188,56 +226,51 @@ type countedArg struct {
 // MarshalBinary is called by go-redis each time that it writes the argument.
 func (a *countedArg) MarshalBinary() ([]byte, error) {
 	a.written.Add(1)
+	if text, ok := a.value.(string); ok {
+		return []byte(text), nil
+	}
 	return fmt.Append(nil, a.value), nil
 }
 
-// RunAll sends all in one pipeline. A server that has lost the script is given it with one of those
-// that it refused, and then gets the others in a pipeline again.
-func (r *runner) RunAll(ctx context.Context, s *redisscript.Script, calls []redisscript.Call) []redisscript.Reply {
-	replies := make([]redisscript.Reply, len(calls))
-	pending := make([]int, len(calls))
-	for i := range calls {
-		pending[i] = i
-	}
+// runAll makes the calls with the indices pending in one pipeline, and files their results. A server that has lost a script is
+// given it with one of those that it refused, and then gets the others in a pipeline again.
+func (r *runner) runAll(ctx context.Context, calls []redisscript.Call, results []result, pending []int) {
 	for len(pending) > 0 {
-		r.pipeline(ctx, s, calls, replies, pending)
-		refused := slices.DeleteFunc(pending, func(i int) bool { return !noScript(replies[i].Err) })
+		r.pipeline(ctx, calls, results, pending)
+		refused := slices.DeleteFunc(slices.Clone(pending), func(i int) bool { return !noScript(results[i].Err) })
 		if len(refused) == 0 {
-			break
+			return
 		}
-		first := refused[0]
-		replies[first].Value, replies[first].Err = r.Run(ctx, s, calls[first].Keys, calls[first].Args...)
+		for _, i := range refused {
+			notRun(calls[i])
+		}
+		results[refused[0]] = r.run(ctx, calls[refused[0]])
 		pending = refused[1:]
 	}
-	return replies
 }
 
-// pipeline sends the calls with the indices which, and files their replies.
-func (r *runner) pipeline(
-	ctx context.Context, s *redisscript.Script, calls []redisscript.Call, replies []redisscript.Reply, which []int,
-) {
+// pipeline sends the calls with the indices which, and files their results.
+func (r *runner) pipeline(ctx context.Context, calls []redisscript.Call, results []result, which []int) {
 	done := r.cluster.watch()
 	defer done()
 	requests := make([]request, len(which))
+	awaited := false
 	for i, call := range which {
-		requests[i] = bySHA(ctx, s, calls[call])
+		requests[i] = bySHA(calls[call])
+		awaited = awaited || r.awaited(calls[call].Script)
 	}
-	var results []result
+	var got []result
 	switch {
-	case !r.awaited(s):
-		results = sendAll(ctx, r.rdb, requests)
+	case !awaited:
+		got = sendAll(ctx, r.rdb, false, requests)
 	case r.cluster != nil:
-		keys := make([]string, len(which))
-		for i, call := range which {
-			keys[i] = calls[call].Keys[0]
-		}
-		results = r.sendToPrimaries(ctx, keys, requests)
+		got = r.sendToPrimaries(ctx, requests)
 	default:
-		results = r.sendAndWait(ctx, r.rdb, false, requests)
+		got = r.sendAndWait(ctx, r.rdb, false, requests)
 	}
 	for i, call := range which {
-		replies[call] = results[i].Reply
-		r.cluster.noticed(results[i].Err)
+		results[call] = got[i]
+		r.cluster.noticed(got[i].Err)
 	}
 }
 
@@ -246,19 +279,23 @@ type pipelined interface {
 	Pipelined(ctx context.Context, f func(goredis.Pipeliner) error) ([]goredis.Cmder, error)
 }
 
-// sendAll sends requests, and what more there is behind them, in one pipeline.
-func sendAll(ctx context.Context, rdb pipelined, requests []request, more ...goredis.Cmder) []result {
-	cmds := make([]*goredis.Cmd, len(requests))
+// sendAll sends requests, and what more there is behind them, in one pipeline. Asking is for a node that is about to get the
+// slot of the one request.
+func sendAll(ctx context.Context, rdb pipelined, asking bool, requests []request, more ...goredis.Cmder) []result {
+	all := make([]sent, len(requests))
 	// Each command has its own error.
 	_, _ = rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
-		for i, req := range requests {
-			cmds[i] = req(p)
+		if asking {
+			_ = p.Process(ctx, goredis.NewCmd(ctx, "asking"))
+		}
+		for i, q := range requests {
+			all[i] = q.send(ctx, p)
 		}
 		return p.BatchProcess(ctx, more...)
 	})
 	results := make([]result, len(requests))
-	for i, cmd := range cmds {
-		results[i].Value, results[i].Err = cmd.Result()
+	for i, s := range all {
+		results[i] = s.result()
 	}
 	return results
 }

@@ -16,7 +16,7 @@ import (
 
 func openTLS(t *testing.T, s *testserver.RedisServer, parameters ...string) error {
 	t.Helper()
-	q := url.Values{"ttl": {"500ms"}}
+	q := url.Values{"ttl": {"500ms"}} // after half of it a Lock fails that cannot succeed
 	for i := 0; i < len(parameters); i += 2 {
 		q.Set(parameters[i], parameters[i+1])
 	}
@@ -37,8 +37,8 @@ func TestTLS(t *testing.T) {
 	mine := []string{"tls_cert", s.CertFile, "tls_key", s.KeyFile}
 	with := func(more ...string) []string { return append(more, mine...) }
 
-	require.NoError(t, openTLS(t, s, with("tls_ca", s.CAFile)...))
-	require.NoError(t, openTLS(t, s, with("tls_ca", s.CAFile, "tls_server_name", "localhost")...))
+	require.NoError(t, openTLS(t, s, with("ttl", "30s", "tls_ca", s.CAFile)...))
+	require.NoError(t, openTLS(t, s, with("ttl", "30s", "tls_ca", s.CAFile, "tls_server_name", "localhost")...))
 
 	var unknown x509.UnknownAuthorityError
 	require.ErrorAs(t, openTLS(t, s, with("tls_ca", other.CAFile)...), &unknown, "the wrong authority")

@@ -166,7 +166,13 @@ func TestStorage_theHashExpiresADayAfterTheLockLapses(t *testing.T) {
 	shrink()
 	require.NoError(t, m.Lock(ctx))
 	expiresWithTTL("the next take")
+	assert.Equal(t, "me", rdb.HGet(ctx, keyOf("x"), "meta").Val())
 	require.NoError(t, m.Unlock(ctx))
+
+	other := clientOf(t, rdb, locker.WithTTL(ttl), locker.WithoutRenewal()).Mutex("x")
+	require.NoError(t, other.Lock(ctx))
+	assert.Empty(t, rdb.HGet(ctx, keyOf("x"), "meta").Val(), "not that of another holder")
+	require.NoError(t, other.Unlock(ctx))
 }
 
 func TestStorage_isBoundedAfterManyNames(t *testing.T) {

@@ -51,22 +51,14 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 func (r *runner) awaited(s *redisscript.Script) bool { return s.Grants && r.replicas.N > 0 }
 
 // sendAndWait sends requests in a pipeline to one server, and one WAIT behind them, on the same connection.
-// Asking is for a node that is about to get the slot of the one request.
 func (r *runner) sendAndWait(ctx context.Context, server pipelined, asking bool, requests []request) []result {
 	timeout := &waitTimeout{ctx: ctx, timeout: r.replicas.Timeout}
 	wait := goredis.NewIntCmd(ctx, "wait", r.replicas.N, timeout)
-	if asking {
-		script := requests[0]
-		requests = []request{func(to processor) *goredis.Cmd {
-			_ = to.Process(ctx, goredis.NewCmd(ctx, "asking"))
-			return script(to)
-		}}
-	}
-	results := sendAll(ctx, server, requests, wait)
+	results := sendAll(ctx, server, asking, requests, wait)
 	acknowledged, err := wait.Result()
 	asked := redisscript.Replicas{N: r.replicas.N, Timeout: timeout.sent}
 	for i := range results {
-		if res := &results[i]; res.Err == nil {
+		if res := &results[i]; res.Err == nil && r.awaited(requests[i].call.Script) {
 			if res.Err = err; err == nil {
 				res.Err = asked.Check(res.Value, acknowledged)
 			}

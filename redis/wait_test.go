@@ -28,8 +28,7 @@ func replicated(t testing.TB, n int) (primary *testserver.RedisServer, replicas 
 // waiting makes a Client whose grants are acknowledged by n replicas.
 func waiting(t testing.TB, rdb goredis.UniversalClient, n int, timeout time.Duration, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	d, err := redis.NewDriver(rdb, redis.WaitReplicas(n, timeout))
-	require.NoError(t, err)
+	d := driverOf(t, rdb, redis.WaitReplicas(n, timeout))
 	c, err := locker.New(d, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
@@ -92,8 +91,7 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 		assert.Equal(t, step.waits, calls["wait"], step.name)
 		assert.EqualValues(t, 1, sent.commands.Load()+sent.pipelines.Load()-before, "%s: round trips", step.name)
 	}
-	d, err := redis.NewDriver(rdb, redis.WaitReplicas(2, time.Second))
-	require.NoError(t, err)
+	d := driverOf(t, rdb, redis.WaitReplicas(2, time.Second))
 	leases := make([]locker.Lease, 20)
 	for i := range leases {
 		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
@@ -140,8 +138,7 @@ func TestWaitReplicas_anExtendThatTooFewAcknowledgeFailsAndTheOldDeadlineStands(
 	primary, replicas := replicated(t, 1)
 	ctx := t.Context()
 	rdb := connect(t, primary.Addr())
-	d, err := redis.NewDriver(rdb, redis.WaitReplicas(1, 50*time.Millisecond))
-	require.NoError(t, err)
+	d := driverOf(t, rdb, redis.WaitReplicas(1, 50*time.Millisecond))
 	c, err := locker.New(d, locker.WithTTL(time.Minute), locker.WithoutRenewal())
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, c.Close()) }()
@@ -179,7 +176,7 @@ func TestWaitReplicas_anExtendThatTooFewAcknowledgeFailsAndTheOldDeadlineStands(
 
 func TestWaitReplicas_aHoldThatNobodyAcknowledgesAnyMoreIsLostAtItsDeadline(t *testing.T) {
 	primary, replicas := replicated(t, 1)
-	m := waiting(t, connect(t, primary.Addr()), 1, 50*time.Millisecond, locker.WithTTL(600*time.Millisecond)).Mutex("x")
+	m := waiting(t, connect(t, primary.Addr()), 1, 50*time.Millisecond, locker.WithTTL(2*time.Second)).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
 	replicas[0].Detach()
 	select {
@@ -229,9 +226,8 @@ func TestWaitReplicas_whatIsSentTwiceIsAcknowledgedToo(t *testing.T) {
 			p := testserver.NewProxy(t, primary.Addr())
 			rdb := connect(t, p.Addr(), heedingCtx)
 			loadScripts(t, direct)
-			d, err := redis.NewDriver(rdb, redis.WaitReplicas(1, 100*time.Millisecond))
-			require.NoError(t, err)
-			_, err = rdb.Pipelined(ctx, func(p goredis.Pipeliner) error { return p.Ping(ctx).Err() })
+			d := driverOf(t, rdb, redis.WaitReplicas(1, 100*time.Millisecond))
+			_, err := rdb.Pipelined(ctx, func(p goredis.Pipeliner) error { return p.Ping(ctx).Err() })
 			require.NoError(t, err, "sets up a connection")
 			replica.WaitSynced(primary)
 			replica.Stop() // connected still, and silent
@@ -266,8 +262,7 @@ func TestWaitReplicas_withoutTheScripts(t *testing.T) {
 	primary, _ := replicated(t, 1)
 	ctx := t.Context()
 	rdb := connect(t, primary.Addr())
-	d, err := redis.NewDriver(rdb, redis.WaitReplicas(1, time.Second))
-	require.NoError(t, err)
+	d := driverOf(t, rdb, redis.WaitReplicas(1, time.Second))
 	var leases []locker.Lease
 	for i := range 10 {
 		flushScripts(t, rdb)
@@ -357,8 +352,7 @@ func TestWaitReplicas_doesNotSaveTheLockIfAnotherReplicaIsPromoted(t *testing.T)
 func TestWaitReplicas_savesTheLockIfAReplicaThatHasAcknowledgedIsPromoted(t *testing.T) {
 	primary, replicas := replicated(t, 2)
 	ctx := t.Context()
-	d, err := redis.NewDriver(connect(t, primary.Addr()), redis.WaitReplicas(2, time.Second))
-	require.NoError(t, err)
+	d := driverOf(t, connect(t, primary.Addr()), redis.WaitReplicas(2, time.Second))
 	first := take(t, d, "x", time.Minute)
 	primary.Kill()
 	for _, s := range replicas {

@@ -6,12 +6,9 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/child"
 	"github.com/go-locker/locker/internal/testserver"
 )
 
@@ -144,70 +142,9 @@ func childTakes(t *testing.T, c childSide) {
 	fmt.Println("took", err == nil, m.FencingToken(), time.Since(start) > takerTTL, err)
 }
 
-// child is the parent's side of a process.
-type child struct {
-	t     *testing.T
-	cmd   *exec.Cmd
-	stdin io.Writer
-	out   *bufio.Reader
-}
-
-func startChild(t *testing.T, role string, addrs []string, env ...string) *child {
+func startChild(t *testing.T, role string, addrs []string, env ...string) *child.Process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestChildOfClaims$")
-	cmd.Env = append(os.Environ(), childRole+"="+role, childNodes+"="+strings.Join(addrs, " "))
-	cmd.Env = append(cmd.Env, env...)
-	cmd.Stderr = os.Stderr
-	// In a process group of its own a stopped child does not outlive this process: the kernel hangs up on it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return &child{t, cmd, stdin, bufio.NewReader(out)}
-}
-
-func (p *child) tell(word string) {
-	p.t.Helper()
-	_, err := io.WriteString(p.stdin, word+"\n")
-	require.NoError(p.t, err)
-}
-
-// says is the next line of the child, which must begin with what, without that.
-func (p *child) says(what string) []string {
-	p.t.Helper()
-	line, err := p.out.ReadString('\n')
-	words := strings.Fields(line)
-	if err != nil || len(words) == 0 || words[0] != what {
-		rest, _ := io.ReadAll(p.out)
-		require.FailNow(p.t, "the child does not say "+what, "%s%s%v", line, rest, err)
-	}
-	return words[1:]
-}
-
-// stop returns when all threads of the child have stopped.
-func (p *child) stop() {
-	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGSTOP))
-	var status syscall.WaitStatus
-	for {
-		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
-		if !errors.Is(err, syscall.EINTR) {
-			require.NoError(p.t, err)
-			break
-		}
-	}
-	require.True(p.t, status.Stopped(), "the child has ended: %v", status)
-}
-
-func (p *child) wake() {
-	p.t.Helper()
-	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGCONT))
+	return child.Start(t, "TestChildOfClaims", append(env, childRole+"="+role, childNodes+"="+strings.Join(addrs, " "))...)
 }
 
 // pausedHolder has a process take the lock, decide to write, and be stopped before it does. Another takes over
@@ -219,9 +156,9 @@ func pausedHolder(t *testing.T, g guard, before string) (r resource, accepted bo
 	server := testserver.Redis(t)
 	r = resource{connect(t, server.Addr(), heedingCtx), g}
 	p := startChild(t, "write", q.addrs(), childResource+"="+strings.Join([]string{server.Addr(), string(g), before}, " "))
-	older, err := strconv.ParseUint(p.says("decided")[0], 10, 64)
+	older, err := strconv.ParseUint(p.Says("decided")[0], 10, 64)
 	require.NoError(t, err)
-	p.stop()
+	p.Stop()
 
 	second := contender(t, q.addrs(), long)
 	newer = take(t, second)
@@ -229,11 +166,11 @@ func pausedHolder(t *testing.T, g guard, before string) (r resource, accepted bo
 	r.begin(t, newer)
 	require.True(t, r.write(t, newer, "new"), "the holder's write")
 
-	p.wake()
-	p.tell("write")
-	said := p.says("wrote")
+	p.Continue()
+	p.Tell("write")
+	said := p.Says("wrote")
 	assert.Equal(t, "true", said[1], "once awake its FencingToken is 0, had it looked")
-	assert.Equal(t, []string{"true"}, p.says("unlocked"), "Lost has fired, and Unlock says ErrLost")
+	assert.Equal(t, []string{"true"}, p.Says("unlocked"), "Lost has fired, and Unlock says ErrLost")
 	require.NoError(t, second.Extend(t.Context()), "the first has left the second's lock alone")
 	require.Equal(t, newer, second.FencingToken())
 	return r, said[0] == "true", newer
@@ -286,22 +223,22 @@ func TestAntirez_aClientPausedWhileItsRepliesWaitTakesNothing(t *testing.T) {
 	q := five(t)
 	addrs, network := q.proxied(t)
 	p := startChild(t, "take", addrs)
-	p.says("ready")
+	p.Says("ready")
 	q.eventuallyFree(t, contested, nodeA, nodeB, nodeC, nodeD, nodeE)
 	for _, proxy := range network {
 		proxy.HoldReplies(true)
 	}
-	p.tell("take")
+	p.Tell("take")
 	eventually(t, "a majority has granted the lock", func() bool { return count(q.heldAt(t, contested)) >= 3 })
-	p.stop()
+	p.Stop()
 	for _, proxy := range network {
 		proxy.ReleaseReplies() // to a process that does not run
 	}
 	second := contender(t, q.addrs(), long)
 	newer := take(t, second)
 	time.Sleep(10 * tick) // nodes count whole milliseconds, and the first has to be past its TTL for certain
-	p.wake()
-	said := p.says("took")
+	p.Continue()
+	said := p.Says("took")
 	assert.Equal(t, []string{"false", "0", "true"}, said[:3], "taken, token, stopped for longer than the TTL: %v", said)
 	require.NoError(t, second.Extend(t.Context()), "what the first gives back is not the second's")
 	assert.Equal(t, newer, second.FencingToken())

@@ -4,45 +4,41 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/testserver"
 )
 
 // The suite on three real servers, each Locker on clients and connections of its own.
 func TestConformance(t *testing.T) {
-	q := newQuorum(t, 3)
-	client := func(t conformance.TB, ttl time.Duration, opts ...locker.Option) *locker.Client {
-		c, closeAll, err := open(q.addrs(), append(opts, locker.WithTTL(ttl))...)
-		if err != nil {
-			t.Fatalf("new: %v", err)
-		}
-		t.Cleanup(closeAll)
-		return c
+	opts := []testserver.RedisOption{testserver.RedisPersistent()}
+	if testserver.ShiftsClocks {
+		opts = append(opts, testserver.RedisClock())
 	}
-	conformance.Run(t, conformance.Harness{
-		TTL: 500 * time.Millisecond,
-		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-			return client(t, ttl, locker.WithoutRenewal()).Mutex(name)
-		},
-		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-			var opts []locker.Option
-			if !renew {
-				opts = append(opts, locker.WithoutRenewal())
-			}
-			c := client(t, ttl, opts...)
-			return func(name string) locker.Locker { return c.Mutex(name) }
-		},
-		Faults: conformance.Faults{
-			StopServer: func(conformance.TB) (resume func()) {
-				for _, s := range q.servers {
-					s.Stop()
-				}
-				return func() {
-					for _, s := range q.servers {
-						s.Continue()
-					}
-				}
-			},
-		},
+	q := newQuorum(t, 3, opts...)
+	h := harness.ForURL(t, 500*time.Millisecond, "redlock://%s?prefix=locker", q.addrs())
+	h.Deviations = harness.Redlock()
+	harness.Servers(&h.Faults, q.servers, func() {
+		for _, s := range q.servers {
+			s.Restart()
+		}
 	})
+	harness.Clocks(&h.Faults, q.servers)
+	h.Faults.FailOver = q.forgets
+	h.Faults.Revoke = harness.RedisRevoke(func(string) []*testserver.RedisServer { return q.servers })
+	conformance.Run(t, h)
+}
+
+// forgets is Faults.FailOver: while one node is down the others grant the lock. One of these forgets that, and makes up a
+// majority with the one that does not know.
+func (q *quorum) forgets(t conformance.TB) (fail func()) {
+	forgetful, ignorant := q.servers[1], q.servers[2]
+	ignorant.Kill()
+	t.Cleanup(func() { ignorant.Restart() })
+	return func() {
+		forgetful.Kill()
+		forgetful.Wipe()
+		forgetful.Restart()
+		ignorant.Restart()
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/redis"
 	"github.com/go-locker/locker/redlock"
@@ -19,6 +20,7 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable() // go-redis prints what the tests break on purpose
+	harness.Serve()
 	goleak.VerifyTestMain(m)
 }
 
@@ -34,11 +36,11 @@ type quorum struct {
 	direct  []*goredis.Client
 }
 
-func newQuorum(t testing.TB, n int) *quorum {
+func newQuorum(t testing.TB, n int, opts ...testserver.RedisOption) *quorum {
 	t.Helper()
 	q := &quorum{}
 	for range n {
-		s := testserver.Redis(t)
+		s := testserver.Redis(t, opts...)
 		q.servers = append(q.servers, s)
 		q.direct = append(q.direct, connect(t, s.Addr(), heedingCtx))
 	}
@@ -135,26 +137,4 @@ func (q *quorum) eventuallyFree(t testing.TB, name string, nodes ...int) {
 		}
 		return true
 	})
-}
-
-// open makes a Client as a process of its own would have it, and what closes it and its connections.
-func open(addrs []string, opts ...locker.Option) (*locker.Client, func(), error) {
-	var nodes []locker.Driver
-	var clients []*goredis.Client
-	for _, addr := range addrs {
-		rdb := goredis.NewClient(&goredis.Options{Addr: addr, ContextTimeoutEnabled: true, DialerRetries: 1})
-		clients = append(clients, rdb)
-		node, err := redis.NewDriver(rdb)
-		if err != nil {
-			return nil, nil, err
-		}
-		nodes = append(nodes, node)
-	}
-	c, err := redlock.New(nodes, opts...)
-	return c, func() {
-		_ = c.Close()
-		for _, rdb := range clients {
-			_ = rdb.Close()
-		}
-	}, err
 }

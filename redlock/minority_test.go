@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stopwatch"
 	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/redigo"
 	"github.com/go-locker/locker/redis"
@@ -162,7 +163,7 @@ func TestMajority_awayIsAnErrorThatSaysHowEachNodeVoted(t *testing.T) {
 			require.NoError(t, m.Lock(t.Context()))
 			away(q.servers[0])
 			away(q.servers[1])
-			start := time.Now()
+			elapsed := stopwatch.Start(t)
 			free := c.Mutex("free")
 			for op, err := range map[string]error{
 				"lock": free.TryLock(t.Context()), "extend": m.Extend(t.Context()), "unlock": m.Unlock(t.Context()),
@@ -179,7 +180,7 @@ func TestMajority_awayIsAnErrorThatSaysHowEachNodeVoted(t *testing.T) {
 					assert.Contains(t, err.Error(), v.Node)
 				}
 			}
-			assert.Less(t, time.Since(start), 5*time.Second, "three calls, of half a second each")
+			assert.Less(t, elapsed(), 5*time.Second, "three calls, of half a second each")
 			q.eventuallyFree(t, "free", 2)
 			q.eventuallyFree(t, "x", 2)
 			if name == "stopped" {

@@ -91,6 +91,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/workers"
 )
 
 // New makes a Client whose locks are kept by a majority of the nodes, which from then on are the Client's.
@@ -101,6 +102,9 @@ func New(nodes []locker.Driver, opts ...locker.Option) (*locker.Client, error) {
 	}
 	return locker.New(d, opts...)
 }
+
+// idlePerNode is how many workers a Driver keeps for each of its nodes.
+const idlePerNode = 16
 
 // Driver implements [locker.Driver], [locker.BatchExtender], [locker.TTLChecker] and
 // [locker.ContextHeeder] over nodes.
@@ -114,7 +118,7 @@ type Driver struct {
 	outcome func(*ballot) outcome
 	raise   func(*ballot) []int
 
-	workers *workers
+	workers *workers.Workers
 
 	mu      sync.Mutex // guards what follows, and work against being added to after Close's Wait
 	closed  bool
@@ -186,7 +190,7 @@ func NewDriver(nodes []locker.Driver, opts ...DriverOption) (*Driver, error) {
 			return nil, refuse(err)
 		}
 	}
-	d.workers = newWorkers(len(d.nodes))
+	d.workers = workers.New(idlePerNode * len(d.nodes))
 	return d, nil
 }
 
@@ -306,7 +310,7 @@ func (d *Driver) Close() error {
 	}
 	closing.Wait()
 	<-answered
-	d.workers.close()
+	d.workers.Close()
 	return errors.Join(errs...)
 }
 

@@ -218,6 +218,7 @@ func TestAcquire_ofALockThatAllDenyTakesNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
 		l, err := d.Acquire(t.Context(), request("x"))
 		require.NoError(t, err)
+		synctest.Wait() // two of them were enough
 		second, err := d.Acquire(t.Context(), request("x"))
 		require.ErrorIs(t, err, locker.ErrHeld)
 		if second != nil {

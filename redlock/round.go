@@ -71,7 +71,7 @@ func (r *round) call(n *node, m message) {
 	r.calls = append(r.calls, c)
 	r.left.Add(1)
 	r.driver.work.Add(1)
-	r.driver.workers.do(c)
+	r.driver.workers.Do(c)
 }
 
 // sent says that all calls of the round have been made.
@@ -108,7 +108,7 @@ func (r *round) expire() {
 	}
 }
 
-func (c *call) run() {
+func (c *call) Run() {
 	defer c.round.driver.work.Done()
 	defer c.round.ended()
 	if err := c.node.admit(); err != nil {
@@ -141,47 +141,4 @@ func inTime(err error, timeout time.Duration) error {
 
 func noAnswer(timeout time.Duration) error {
 	return fmt.Errorf("no answer within %v", timeout)
-}
-
-// workers are goroutines that make calls. They are kept, for the stack of a new one would have to grow for each
-// call: client libraries are deep.
-type workers struct {
-	calls chan *call // to those that are idle; closed to end them
-	keep  int32      // how many may be idle
-	idle  atomic.Int32
-	all   sync.WaitGroup
-	end   sync.Once
-}
-
-// idlePerNode is how many workers a Driver keeps for each of its nodes, of 16 KiB or so each.
-const idlePerNode = 16
-
-func newWorkers(nodes int) *workers {
-	return &workers{calls: make(chan *call), keep: int32(nodes * idlePerNode)}
-}
-
-// do has one of them make c.
-func (w *workers) do(c *call) {
-	select {
-	case w.calls <- c:
-	default:
-		w.all.Go(func() { w.work(c) })
-	}
-}
-
-func (w *workers) work(c *call) {
-	for more := true; more; w.idle.Add(-1) {
-		c.run()
-		if w.idle.Add(1) > w.keep {
-			more = false
-			continue
-		}
-		c, more = <-w.calls
-	}
-}
-
-// close ends them. No call is to come.
-func (w *workers) close() {
-	w.end.Do(func() { close(w.calls) })
-	w.all.Wait()
 }

@@ -409,7 +409,7 @@ func TestTrouble_workersAreKept(t *testing.T) {
 			}
 			time.Sleep(2 * ttl)
 			synctest.Wait()
-			idle := int(d.workers.idle.Load())
+			idle := d.workers.Idle()
 			assert.True(t, idlePerNode < idle && idle <= 3*idlePerNode, "%d", idle)
 		}
 	})

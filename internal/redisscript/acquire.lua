@@ -1,12 +1,7 @@
--- ARGV: owner, TTL + KEEP in ms, a number, not-after by the server's clock in µs (0: none), metadata. The number
--- is the place in the queue of an owner that waits (0: the last), else a proposed token (0: the server's
--- clock in µs). It is one, for Redis takes no more than ten arguments of those who have yet to give a password.
--- Returns {1, token, now} if granted, {0, ms left, now, place, back} if held, {-1, 0, now} if it arrived
--- late. back is 1 if the owner had lost its place and has it again.
-local time = redis.call('TIME')
+-- What it takes if the lock is not free, or is for the first time; see acquire_free.lua.
 local now = time[1] * 1000000 + time[2]
-local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'lapsed', 'queue')
-local owner, last, lapsed, queue = lock[1] or '', tonumber(lock[2]), lock[3], lock[4]
+local owner, last, queue = lock[1] or '', tonumber(lock[2]), lock[3]
+local lapsed -- if that changes
 
 local claimed, left = owner == '>' .. ARGV[1], 0
 if owner ~= '' and not claimed then
@@ -100,10 +95,9 @@ end
 
 -- The reads are done. If the first write is refused (out of memory, a replica) nothing has happened; after
 -- a write Redis would no longer refuse one for want of memory, so that it has to be this one.
-redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', text or token, 'lapsed', lapsed, 'meta', ARGV[5])
-local expires = redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
-if type(expires) == 'table' then -- an error, for want of a right; that to HSET is there
-  redis.call('HSET', KEYS[1], 'owner', '', 'meta', '')
-  return expires
+if lapsed then
+  redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', text or token, 'meta', ARGV[5], 'lapsed', lapsed)
+else
+  redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', text or token, 'meta', ARGV[5])
 end
-return {1, token, now}
+return expire() or {1, token, now}

@@ -19,21 +19,42 @@ type Driver struct {
 	runner Runner
 	server serverClock
 	hub    *hub
+	sender *sender
+	apart  atomic.Bool // one script does not get the keys of several locks
 }
 
 // NewDriver makes a Driver that runs its scripts through r.
 func NewDriver(r Runner) *Driver {
 	d := &Driver{runner: r}
+	d.sender = newSender(d.runAll, r.Together())
 	d.hub = newHub(r, d.decline)
 	return d
 }
 
-// Close ends the subscriptions, and returns when no goroutine of the Driver is left.
-func (d *Driver) Close() { d.hub.close() }
+// Close ends the subscriptions, has client close what the adapter has to, and returns when no goroutine of the Driver
+// is left.
+func (d *Driver) Close(client func() error) error {
+	d.hub.close()
+	err := client() // ends requests that hang
+	d.sender.close()
+	return err
+}
+
+// HeedsContext implements locker.ContextHeeder.
+func (d *Driver) HeedsContext() bool { return true }
 
 // Acquire tries once to take the lock, in one round trip.
 func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
-	return d.acquire(ctx, req, 0)
+	if err := d.CheckTTL(req.TTL); err != nil {
+		return nil, err
+	}
+	l := d.newLease(req, rand.Text())
+	a, err := d.ask(ctx, l, req, 0)
+	return l.answered(a, err)
+}
+
+func (d *Driver) newLease(req locker.Request, owner string) *lease {
+	return &lease{driver: d, keys: keysOf(req.Name), owner: owner, ttl: req.TTL}
 }
 
 // Propose implements locker.Proposer.
@@ -41,15 +62,17 @@ func (d *Driver) Propose(ctx context.Context, req locker.Request, token uint64) 
 	if token == 0 || token >= 1<<53 {
 		return nil, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", locker.ErrUnsupported, token)
 	}
-	return d.acquire(ctx, req, token)
-}
-
-func (d *Driver) acquire(ctx context.Context, req locker.Request, token uint64) (locker.RaisableLease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
-	l := &lease{driver: d, keys: keysOf(req.Name), owner: rand.Text()}
+	l := d.newLease(req, rand.Text())
+	l.proposed = true
 	a, err := d.ask(ctx, l, req, token)
+	return l.answered(a, err)
+}
+
+// answered is what one attempt to take l came to.
+func (l *lease) answered(a answer, err error) (locker.RaisableLease, error) {
 	switch {
 	case err == nil && a.status == granted:
 		return l, nil
@@ -92,18 +115,19 @@ const (
 func (d *Driver) ask(ctx context.Context, l *lease, req locker.Request, number uint64) (answer, error) {
 	for range 2 {
 		sent := clock.Now()
-		reply, mayHaveRun, err := d.runner.RunOnce(ctx, acquire, l.keys,
-			l.owner, expiry(req.TTL), number, d.server.notAfter(ctx, sent, req.TTL), req.Metadata)
-		if mayHaveRun {
-			return answer{status: unknown}, err
+		reply := d.send(ctx, l, req.TTL/2, acquire, l.keys,
+			l.owner, expiry(req.TTL), number, d.server.notAfter(ctx, sent, req.TTL/2), req.Metadata)
+		if reply.MayHaveRun {
+			return answer{status: unknown}, reply.Err
 		}
-		if err != nil {
-			return answer{status: late}, err
+		if reply.Err != nil {
+			return answer{status: late}, reply.Err
 		}
-		a, err := parseAnswer(reply)
+		a, err := parseAnswer(reply.Value)
 		if err != nil {
 			return a, err
 		}
+		l.known = true
 		d.server.saw(a.now, sent)
 		switch a.status {
 		case granted:
@@ -119,46 +143,35 @@ func (d *Driver) ask(ctx context.Context, l *lease, req locker.Request, number u
 }
 
 func parseAnswer(reply any) (answer, error) {
-	var n []int64
-	if r, ok := reply.([]any); ok {
-		for _, v := range r {
-			if i, ok := v.(int64); ok {
-				n = append(n, i)
-			}
-		}
-		if len(n) != len(r) {
-			n = nil
-		}
+	var text string
+	var all []any
+	switch r := reply.(type) {
+	case string:
+		text = r
+	case []byte:
+		text = string(r)
+	case []any:
+		all = r
+	}
+	if token, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return answer{status: granted, token: token, now: token}, nil
+	}
+	var n [5]int64
+	ok := len(all) <= len(n)
+	for i := 0; ok && i < len(all); i++ {
+		n[i], ok = all[i].(int64)
 	}
 	switch {
-	case len(n) == 3 && n[0] == granted:
+	case !ok:
+	case len(all) == 3 && n[0] == granted:
 		return answer{status: granted, token: n[1], now: n[2]}, nil
-	case len(n) == 3 && n[0] == late:
+	case len(all) == 3 && n[0] == late:
 		return answer{status: late, now: n[2]}, nil
-	case len(n) == 5 && n[0] == held:
+	case len(all) == 5 && n[0] == held:
 		left := time.Duration(n[1]) * time.Millisecond
 		return answer{status: held, left: left, now: n[2], place: uint64(n[3]), back: n[4] == 1}, nil
-	default:
-		return answer{status: unknown}, fmt.Errorf("unexpected reply to the acquire script: %v", reply)
 	}
-}
-
-// ExtendAll implements locker.BatchExtender.
-func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.Duration) []error {
-	errs := make([]error, len(leases))
-	calls := make([]Call, len(leases))
-	for i, x := range leases {
-		l := x.(*lease)
-		calls[i] = Call{Keys: l.keys[:1], Args: []any{l.owner, expiry(ttl)}}
-	}
-	sent := clock.Now()
-	for i, r := range d.runner.RunAll(ctx, extend, calls) {
-		errs[i] = lostUnlessOne(r.Value, r.Err)
-		if errs[i] == nil {
-			leases[i].(*lease).lasts(sent, ttl)
-		}
-	}
-	return errs
+	return answer{status: unknown}, fmt.Errorf("unexpected reply to the acquire script: %v", reply)
 }
 
 // CheckTTL refuses what Redis cannot express: parts of a millisecond.
@@ -183,11 +196,15 @@ func (d *Driver) Guarantees() locker.Guarantees {
 
 // lease is one owner: 128 random bits for each attempt to hold.
 type lease struct {
-	driver *Driver
-	keys   []string
-	owner  string
-	token  atomic.Uint64 // 0: the grant was not answered
-	until  atomic.Int64  // when it lapses, in nanoseconds since epoch
+	driver   *Driver
+	keys     []string
+	owner    string
+	ttl      time.Duration
+	proposed bool          // to a caller who bounds its requests by itself
+	known    bool          // to the server, which has answered
+	givenUp  *errand       // a take that nobody waits for any more; nil: there is none
+	token    atomic.Uint64 // 0: the grant was not answered
+	until    atomic.Int64  // when it lapses, in nanoseconds since epoch
 
 	released sendings
 	lost     atomic.Bool // said by the server to a release
@@ -210,13 +227,16 @@ func (l *lease) Token() uint64 { return l.token.Load() }
 
 // Validity implements locker.Lease.
 func (l *lease) Validity() time.Duration {
+	if !l.landed() {
+		return l.ttl // it may be granted now
+	}
 	return time.Duration(l.until.Load()) - clock.Since(epoch)
 }
 
 // Extend implements locker.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	err := lostUnlessOne(l.driver.runner.Run(ctx, extend, l.keys[:1], l.owner, expiry(ttl)))
+	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, extend, l.keys[:1], expiry(ttl), l.owner))
 	if err == nil {
 		l.lasts(sent, ttl)
 	}
@@ -225,12 +245,25 @@ func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 
 // Release implements locker.Lease.
 func (l *lease) Release(ctx context.Context) error {
+	undone := false
+	if l.givenUp != nil {
+		var err error
+		if undone, err = l.land(ctx); err != nil {
+			return err
+		}
+		if r := l.givenUp.reply; r.Err != nil && !r.MayHaveRun && !l.known {
+			return nil
+		}
+	}
 	if l.lost.Load() {
 		return locker.ErrLost // asked again the server would take it for a reply that was lost
 	}
-	err := lostUnlessOne(l.driver.runner.Run(ctx, release, l.keys, l.owner, l.token.Load(), &l.released))
+	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys, l.owner, l.token.Load(), &l.released))
 	if errors.Is(err, locker.ErrLost) {
 		l.lost.Store(true)
+		if undone {
+			return nil
+		}
 	}
 	return err
 }
@@ -249,20 +282,20 @@ func (s *sendings) NotRun() { s.n.Add(-1) }
 
 // Raise implements locker.RaisableLease.
 func (l *lease) Raise(ctx context.Context, token uint64) error {
-	err := lostUnlessOne(l.driver.runner.Run(ctx, raise, l.keys[:1], l.owner, token))
+	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, raise, l.keys[:1], l.owner, token))
 	if err == nil {
 		l.token.Store(token)
 	}
 	return err
 }
 
-func lostUnlessOne(reply any, err error) error {
-	if err != nil {
-		return err
+func lostUnlessOne(r Reply) error {
+	if r.Err != nil {
+		return r.Err
 	}
-	switch n, ok := reply.(int64); {
+	switch n, ok := r.Value.(int64); {
 	case !ok:
-		return fmt.Errorf("unexpected reply to a script: %v", reply)
+		return fmt.Errorf("unexpected reply to a script: %v", r.Value)
 	case n != 1:
 		return locker.ErrLost
 	default:
@@ -283,12 +316,11 @@ func (s *serverClock) saw(now int64, sent time.Time) {
 
 // notAfter is when, by the server's clock in µs, nobody waits any more for the request that is
 // sent at sent; 0 if the server's clock is not known yet.
-func (s *serverClock) notAfter(ctx context.Context, sent time.Time, ttl time.Duration) int64 {
+func (s *serverClock) notAfter(ctx context.Context, sent time.Time, patience time.Duration) int64 {
 	ahead := s.ahead.Load()
 	if ahead == 0 {
 		return 0
 	}
-	patience := ttl
 	if deadline, ok := ctx.Deadline(); ok {
 		patience = min(patience, time.Until(deadline))
 	}

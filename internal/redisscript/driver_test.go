@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,28 +21,21 @@ type fakeRunner struct {
 	sent   [][]any
 }
 
-func (r *fakeRunner) Run(_ context.Context, s *Script, _ []string, args ...any) (any, error) {
-	r.sent = append(r.sent, args)
-	return r.answer(s, args)
-}
-
-func (r *fakeRunner) RunAll(ctx context.Context, s *Script, calls []Call) []Reply {
+func (r *fakeRunner) Run(_ context.Context, calls []Call) []Reply {
 	var replies []Reply
 	for _, c := range calls {
-		v, err := r.Run(ctx, s, c.Keys, c.Args...)
-		replies = append(replies, Reply{v, err})
+		r.sent = append(r.sent, slices.Clone(c.Args))
+		v, err := r.answer(c.Script, c.Args)
+		replies = append(replies, Reply{Value: v, Err: err, MayHaveRun: err != nil && !r.notRun})
 	}
 	return replies
 }
 
-func (r *fakeRunner) RunOnce(ctx context.Context, s *Script, keys []string, args ...any) (any, bool, error) {
-	reply, err := r.Run(ctx, s, keys, args...)
-	return reply, err != nil && !r.notRun, err
-}
-
 func (r *fakeRunner) Locate(context.Context, string) (Station, error) { return Station{}, ErrDeaf }
 
-func (r *fakeRunner) HeedsDeadlines() bool { return true }
+func (r *fakeRunner) Together() bool { return true }
+
+func (r *fakeRunner) Acknowledged() bool { return true } // so that each call is a script of its own
 
 func (r *fakeRunner) Sharded() bool { return false }
 
@@ -63,8 +57,11 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 		"nil":             {nil, nil, false, true},
 		"empty":           {[]any{}, nil, false, true},
 		"two":             {[]any{int64(1), int64(2)}, nil, false, true},
+		"six":             {[]any{int64(0), int64(2), int64(3), int64(4), int64(5), int64(6)}, nil, false, true},
 		"four":            {[]any{int64(1), int64(2), int64(3), int64(4)}, nil, false, true},
-		"strings":         {[]any{"1", "2", "3"}, nil, false, true},
+		"a word":          {"two", nil, false, true},
+		"words":           {[]any{int64(1), "two", "three"}, nil, false, true},
+		"nothing in it":   {[]any{int64(1), nil, int64(3)}, nil, false, true},
 		"unknown status":  {[]any{int64(2), int64(2), int64(3)}, nil, false, true},
 		"negative status": {[]any{int64(-2), int64(2), int64(3)}, nil, false, true},
 	} {
@@ -125,6 +122,30 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 	assert.Len(t, r.sent, sent+2, "not endless")
 }
 
+// Nobody waits for a take after its context's deadline: that of a quorum's node is much shorter than half a TTL.
+func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
+	r := &fakeRunner{answer: func(*Script, []any) (any, error) {
+		now := nowMicro()
+		return []any{int64(granted), now, now}, nil
+	}}
+	d := NewDriver(r)
+	long := locker.Request{Name: "x", TTL: time.Hour}
+	for what, take := range map[string]func(context.Context) error{
+		"Acquire":       func(ctx context.Context) error { _, err := d.Acquire(ctx, long); return err },
+		"AcquireQueued": func(ctx context.Context) error { _, err := d.AcquireQueued(ctx, long, func(error) {}); return err },
+		"Propose":       func(ctx context.Context) error { _, err := d.Propose(ctx, long, 7); return err },
+	} {
+		require.NoError(t, take(t.Context()), "brings the server's clock")
+		for _, c := range []struct{ deadline, patience time.Duration }{{time.Minute, time.Minute}, {2 * time.Hour, long.TTL / 2}} {
+			ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
+			require.NoError(t, take(ctx), what)
+			cancel()
+			notAfter := r.sent[len(r.sent)-1][3].(int64)
+			assert.InDelta(t, nowMicro()+c.patience.Microseconds(), notAfter, float64(10*time.Second.Microseconds()), "%s, %v", what, c.deadline)
+		}
+	}
+}
+
 // Nodes of a Ring or a Cluster have clocks of their own, and one Driver serves them all.
 func TestAcquire_nodesWhoseClocksDiffer(t *testing.T) {
 	skew := time.Hour
@@ -162,7 +183,7 @@ func TestLease_validityIsFromBeforeTheRequestAndNeverMovesBack(t *testing.T) {
 	before := lease.Validity()
 	require.NoError(t, lease.Extend(t.Context(), request.TTL/2))
 	assert.InDelta(t, before, lease.Validity(), float64(20*time.Millisecond), "a shorter extension takes nothing away")
-	require.Equal(t, []error{nil, nil}, d.ExtendAll(t.Context(), []locker.Lease{lease, lease}, time.Minute))
+	require.Equal(t, []error{nil}, d.ExtendAll(t.Context(), []locker.Lease{lease}, time.Minute))
 	assert.Greater(t, lease.Validity(), 59*time.Second)
 }
 

@@ -2,15 +2,12 @@ package redisscript
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"time"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/clock"
 )
-
-var errNoAnswer = errors.New("the server has not answered in time")
 
 // AcquireQueued implements locker.Queuer. The first request takes the lock, or a place in the queue. After
 // that the waiter asks again when it is woken: because the lock is claimed for it, or because it is the
@@ -36,7 +33,7 @@ func (d *Driver) AcquireQueued(
 	}
 	for {
 		sent := clock.Now()
-		a, err := d.askInTime(ctx, l, req, w.place)
+		a, err := d.ask(ctx, l, req, w.place)
 		traces = traces || a.status == unknown || a.status == held
 		switch {
 		case a.status == granted:
@@ -53,7 +50,7 @@ func (d *Driver) AcquireQueued(
 			w.wait(ctx)
 		default:
 			answered(err)
-			if d.hub.silence(w, sent) > req.TTL/2 {
+			if d.hub.silence(w, sent) > req.TTL/2 || !l.landed() {
 				d.hub.alarm(w)
 				return trace(), err // a waiter rides out a short outage, and no other
 			}
@@ -61,55 +58,6 @@ func (d *Driver) AcquireQueued(
 			pause = min(2*pause, 250*time.Millisecond)
 		}
 	}
-}
-
-// askInTime is ask, for at most half a TTL.
-func (d *Driver) askInTime(ctx context.Context, l *lease, req locker.Request, place uint64) (answer, error) {
-	asking, cancel := context.WithTimeoutCause(ctx, req.TTL/2, errNoAnswer)
-	defer cancel()
-	var a answer
-	var err error
-	if d.runner.HeedsDeadlines() {
-		a, err = d.ask(asking, l, req, place)
-	} else {
-		a, err = d.askHeedless(ctx, asking, l, req, place)
-	}
-	if err != nil && err == asking.Err() { //nolint:errorlint // one that wraps it has more to say
-		err = context.Cause(asking)
-	}
-	return a, err
-}
-
-// askHeedless is ask by a client library that heeds no deadline. What it still takes after that is given
-// back when it returns.
-func (d *Driver) askHeedless(
-	ctx, asking context.Context, l *lease, req locker.Request, place uint64,
-) (answer, error) {
-	var a answer
-	var err error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		a, err = d.ask(asking, l, req, place)
-	}()
-	select {
-	case <-done:
-		return a, err
-	case <-asking.Done():
-	}
-	if ctx.Err() != nil {
-		<-done // nobody waits for this any more, but for what is to be cleaned up
-		return a, err
-	}
-	d.hub.mu.Lock()
-	defer d.hub.mu.Unlock()
-	d.hub.spawn(func(context.Context) {
-		<-done
-		ctx, cancel := context.WithTimeout(d.hub.ctx, patience)
-		defer cancel()
-		_, _ = d.runner.Run(ctx, release, l.keys, l.owner, 0, 0)
-	})
-	return answer{status: unknown}, asking.Err()
 }
 
 // What the owner of a waiter begins with; see queue.lua.
@@ -128,7 +76,7 @@ func (d *Driver) contender(req locker.Request) *lease {
 	case d.runner.Sharded():
 		kind = listensSharded
 	}
-	return &lease{driver: d, keys: keysOf(req.Name), owner: d.hub.owner(kind)}
+	return d.newLease(req, d.hub.owner(kind))
 }
 
 // withoutEars puts a contender that does not listen in the place of l, which cannot be told anything.
@@ -148,7 +96,7 @@ func (d *Driver) withoutEars(
 
 // decline passes on a claim for an owner that waits no more. If that fails the claim lapses.
 func (d *Driver) decline(ctx context.Context, keys []string, owner string) {
-	_, _ = d.runner.Run(ctx, release, keys, ">"+owner, 1, 0)
+	_, _ = run(ctx, d.runner, release, keys, ">"+owner, 1, 0)
 }
 
 func sleep(ctx context.Context, d time.Duration) {

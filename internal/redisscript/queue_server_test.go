@@ -386,3 +386,18 @@ func TestQueueScripts_aLostHashOrQueueLocksNobodyOut(t *testing.T) {
 		})
 	}
 }
+
+// Somebody has taken the hold away by hand: who waits comes first all the same.
+func TestQueueScripts_aLockThatWasFreedByHandIsForWhoWaits(t *testing.T) {
+	s := newAtServer(t)
+	s.listen("P")
+	before := s.ask("earlier", ttl, 0)
+	require.EqualValues(t, 1, s.release("earlier", before.token, 0))
+	require.EqualValues(t, granted, s.ask("holder", ttl, 0).status)
+	require.EqualValues(t, held, s.ask("pP/a", ttl, 0).status)
+	require.NoError(t, s.rdb.HDel(t.Context(), s.keys[0], "owner", "meta").Err())
+	a, err := parseAnswer(s.run(acquire, "newcomer", expiry(ttl), 0, time.Now().Add(time.Hour).UnixMicro(), ""))
+	require.NoError(t, err)
+	assert.EqualValues(t, held, a.status)
+	assert.Equal(t, ">pP/a", s.owner())
+}

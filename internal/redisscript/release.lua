@@ -1,12 +1,6 @@
--- ARGV: owner ('>' before it: its claim alone), token (0: not known), how often this release has been sent
--- before. Returns 1, or 0 if the hold had ended before.
-local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'lapsed', 'queue')
-local owner = lock[1] or ''
+-- What it takes if somebody waits, or the hold is not there; see release_free.lua.
 if owner == ARGV[1] or owner == '>' .. ARGV[1] then
-  if redis.call('PTTL', KEYS[1]) <= KEEP then
-    return 0 -- left as it is: the next take sees that it lapsed
-  end
-  local waiter = lock[4] and next_waiter()
+  local waiter = lock[2] and next_waiter()
   if waiter then
     claim_for(waiter)
   else
@@ -14,10 +8,12 @@ if owner == ARGV[1] or owner == '>' .. ARGV[1] then
   end
   return 1
 end
-local token, last, lapsed = tonumber(ARGV[2]), tonumber(lock[2]), tonumber(lock[3])
+local token = tonumber(ARGV[2])
 if token == 0 then
   return redis.call('ZREM', QUEUE, ARGV[1]) -- it waited
 end
+local known = redis.call('HMGET', KEYS[1], 'token', 'lapsed')
+local last, lapsed = tonumber(known[1]), tonumber(known[2])
 -- Was it released the first time that this was sent, and the reply lost? Then the hold did not lapse, and
 -- its token is not the one of the hold that is there now. What is sent for the first time is not here because
 -- it lapsed, or because a failover forgot it.

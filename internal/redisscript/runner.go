@@ -9,22 +9,20 @@ import (
 	"time"
 )
 
-// Runner is what the protocol needs of a client library. A script is run by its SHA, or by its source
-// where the server does not have it. An argument that is an encoding.BinaryMarshaler is asked for its
-// value each time that the request is written, see Counter. A reply is an int64, or a []any of them.
+// Runner is what the protocol needs of a client library.
 type Runner interface {
-	// Run runs a script on the keys of one lock, which are all on one slot.
-	Run(ctx context.Context, s *Script, keys []string, args ...any) (any, error)
+	// Run makes all calls in one round trip to a server, unless something is in the way. It returns a reply or an
+	// error for each. A script is run by its SHA, or by its source where the server does not have it. Nothing of calls
+	// is kept.
+	Run(ctx context.Context, calls []Call) []Reply
 
-	// RunOnce is Run, and says beside an error whether the script may have run nevertheless: its
-	// reply was lost, and what the client library was told when it tried again proves nothing.
-	RunOnce(ctx context.Context, s *Script, keys []string, args ...any) (reply any, mayHaveRun bool, err error)
+	// Together says that all locks are on one server, of which it is not known that it is one of a Redis Cluster: calls for
+	// several may share a round trip, and one script may be given the keys of several.
+	Together() bool
 
-	// RunAll is Run for many locks in one round trip. It returns a reply or an error for each.
-	RunAll(ctx context.Context, s *Script, calls []Call) []Reply
-
-	// HeedsDeadlines says that no call outlives its context's deadline.
-	HeedsDeadlines() bool
+	// Acknowledged says that replicas have to acknowledge what is granted: no other call is to be made by the same script as
+	// one that Grants.
+	Acknowledged() bool
 
 	// Locate says which server hears of key, and how to listen to it. It returns ErrDeaf where
 	// subscriptions are not to be had.
@@ -43,16 +41,31 @@ type Counter interface {
 	NotRun()
 }
 
-// Call is a script's keys and arguments.
+// Call is a script with its keys, which are all on one slot, and arguments. One that is an encoding.BinaryMarshaler is asked
+// for its value each time that the request is written, see Counter.
 type Call struct {
-	Keys []string
-	Args []any
+	Script *Script
+	Keys   []string
+	Args   []any
 }
 
 // Reply is a script's reply, or its error.
 type Reply struct {
-	Value any
+	Value any // an int64, a []any of them, or a text as a string or []byte
 	Err   error
+
+	// Refused says that Err is the server's, and that nothing has been done.
+	Refused bool
+
+	// MayHaveRun, of a script that Takes, says that it may have run in spite of Err: its reply was lost, and what the
+	// client library was told when it tried again proves nothing.
+	MayHaveRun bool
+}
+
+// run makes one call.
+func run(ctx context.Context, r Runner, s *Script, keys []string, args ...any) (any, error) {
+	reply := r.Run(ctx, []Call{{s, keys, args}})[0]
+	return reply.Value, reply.Err
 }
 
 // Replicas is how many replicas have to acknowledge what a script grants. A Runner that is told so sends
@@ -65,8 +78,13 @@ type Replicas struct {
 // Check returns an error if reply, of a script that Grants, was a grant that too few have acknowledged.
 // The script has run.
 func (r Replicas) Check(reply any, acknowledged int64) error {
-	if all, ok := reply.([]any); ok && len(all) > 0 {
-		reply = all[0]
+	switch r := reply.(type) {
+	case []any:
+		if len(r) > 0 {
+			reply = r[0]
+		}
+	case string, []byte: // a token
+		reply = int64(granted)
 	}
 	if reply != any(int64(granted)) || acknowledged >= int64(r.N) {
 		return nil

@@ -12,17 +12,29 @@ import (
 // Script is one Lua script, on the keys of one lock.
 type Script struct {
 	Source string
-	SHA    string // in hexadecimal, as EVALSHA takes it
+	SHA    any // a string, in hexadecimal, as an argument of EVALSHA
 
-	// Grants is set if the reply 1, or one that begins with 1, is a promise that replicas ought to know of.
+	// Takes is set if it matters whether the script has run when there is no reply.
+	Takes bool
+
+	// Grants is set if the reply 1, one that begins with 1, or a text, is a promise that replicas ought to know of.
 	Grants bool
+
+	// Queue is set if the second key is that of the lock's queue, which the script finds by itself where it is not given.
+	Queue bool
 }
 
 //go:embed prelude.lua
 var prelude string
 
+//go:embed clock.lua
+var clockSource string
+
 //go:embed queue.lua
 var queue string
+
+//go:embed acquire_free.lua
+var acquireFree string
 
 //go:embed acquire.lua
 var acquireSource string
@@ -30,23 +42,40 @@ var acquireSource string
 //go:embed extend.lua
 var extendSource string
 
+//go:embed release_free.lua
+var releaseFree string
+
 //go:embed release.lua
 var releaseSource string
 
 //go:embed raise.lua
 var raiseSource string
 
+//go:embed many.lua
+var manySource string
+
 var (
-	acquire = newScript(true, prelude, queue, acquireSource)
-	extend  = newScript(true, prelude, extendSource)
-	release = newScript(false, prelude, queue, releaseSource)
-	raise   = newScript(true, prelude, raiseSource)
+	toAcquire = acquireFree + queue + acquireSource
+	toRelease = releaseFree + queue + releaseSource
+
+	acquire = newScript(Script{Takes: true, Grants: true, Queue: true}, clockSource, toAcquire)
+	extend  = newScript(Script{Grants: true}, extendSource)
+	release = newScript(Script{Queue: true}, toRelease)
+	raise   = newScript(Script{Grants: true}, raiseSource)
+	many    = newScript(Script{Takes: true, Grants: true},
+		clockSource, function("acquire", toAcquire), function("extend", extendSource), function("release", toRelease), manySource)
 )
 
-func newScript(grants bool, parts ...string) *Script {
-	source := strings.Join(parts, "")
-	sum := sha1.Sum([]byte(source))
-	return &Script{Source: source, SHA: hex.EncodeToString(sum[:]), Grants: grants}
+func newScript(s Script, parts ...string) *Script {
+	s.Source = prelude + strings.Join(parts, "")
+	sum := sha1.Sum([]byte(s.Source))
+	s.SHA = hex.EncodeToString(sum[:])
+	return &s
+}
+
+// function is a script as a function of many.lua.
+func function(name, source string) string {
+	return "local function " + name + "(KEYS, ARGV)\n" + source + "end\n"
 }
 
 var tagEscape = strings.NewReplacer("%", "%25", "}", "%7D")

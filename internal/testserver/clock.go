@@ -8,14 +8,20 @@ func RedisClock() RedisOption {
 	return func(o *redisOptions) { o.clock = true }
 }
 
-// ShiftClock has the wall clock of a server with RedisClock jump by d, at once. By it the server expires keys and
-// answers TIME. What it has jumped in all lasts through a Restart; its other clocks go on as they were.
-func (s *RedisServer) ShiftClock(d time.Duration) {
-	s.t.Helper()
-	if s.clockFile == "" {
-		s.t.Fatalf("testserver: %s was started without RedisClock", s.name)
+// ZooKeeperClock is RedisClock for the servers of ZooKeeper and ZooKeeperEnsemble. An etcd server cannot have one:
+// it asks the kernel for the time, and no library.
+func ZooKeeperClock() ZooKeeperOption {
+	return func(o *zooKeeperOptions) { o.clock = true }
+}
+
+// ShiftClock has the wall clock of a server that was started with one of its own jump by d, at once. By it Redis expires
+// keys and answers TIME. What it has jumped in all lasts through a Restart; its other clocks go on as they were.
+func (p *process) ShiftClock(d time.Duration) {
+	p.t.Helper()
+	if p.clockFile == "" {
+		p.t.Fatalf("testserver: %s was started without a clock of its own", p.name)
 	}
-	if err := addToClock(s.clockFile, d); err != nil {
-		s.t.Fatalf("testserver: %s: clock: %v", s.name, err)
+	if err := addToClock(p.clockFile, d); err != nil {
+		p.t.Fatalf("testserver: %s: clock: %v", p.name, err)
 	}
 }

@@ -16,24 +16,27 @@ import (
 	"unsafe"
 )
 
+// ShiftsClocks says whether servers can have a clock that ShiftClock shifts, on this system.
+const ShiftsClocks = true
+
 //go:embed testdata/clock.c
 var clockSource []byte
 
 const clockSize = int(unsafe.Sizeof(int64(0)))
 
 // useClock has the server preload what shifts its clock.
-func (s *RedisServer) useClock() {
-	s.t.Helper()
+func (p *process) useClock() {
+	p.t.Helper()
 	object, err := compiledClock()
 	if err != nil {
-		unavailable(s.t, err, "install a C compiler and the C library's headers (Debian: gcc and libc6-dev), or set CC")
+		unavailable(p.t, err, "install a C compiler and the C library's headers (Debian: gcc and libc6-dev), or set CC")
 	}
-	library, file := filepath.Join(s.dir, "clock.so"), filepath.Join(s.dir, "clock")
+	library, file := filepath.Join(p.dir, "clock.so"), filepath.Join(p.dir, "clock")
 	if err := errors.Join(os.WriteFile(library, object, 0o600), os.WriteFile(file, make([]byte, clockSize), 0o600)); err != nil {
-		s.t.Fatalf("testserver: %v", err)
+		p.t.Fatalf("testserver: %v", err)
 	}
-	s.clockFile = file
-	s.env = []string{"LD_PRELOAD=" + library, "TESTSERVER_CLOCK=" + file}
+	p.clockFile = file
+	p.env = append(p.env, "LD_PRELOAD="+library, "TESTSERVER_CLOCK="+file)
 }
 
 // compiledClock compiles once for all tests of the process, and leaves no file behind.

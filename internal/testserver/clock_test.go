@@ -97,7 +97,7 @@ func TestClock_shiftNeedsTheOption(t *testing.T) {
 	}
 	defer r.cleanUp()
 	r.run(func() { s.ShiftClock(time.Hour) })
-	if !strings.Contains(r.fatal, "without RedisClock") {
+	if !strings.Contains(r.fatal, "without a clock") {
 		t.Errorf("Fatalf said %q, want what is missing", r.fatal)
 	}
 }

@@ -43,6 +43,8 @@ type process struct {
 	env  []string // beside that of the test
 	dir  string
 
+	clockFile string // where the server reads by how much its wall clock is shifted, if it has one of its own
+
 	cmd    *exec.Cmd
 	exited chan struct{} // closed when the process that cmd started is gone
 
@@ -161,6 +163,17 @@ func (p *process) kill() {
 	// An error says that the process has ended meanwhile, and that is what is waited for.
 	_ = p.cmd.Process.Kill()
 	<-p.exited
+}
+
+// wipe empties a directory of the server, which must not run.
+func (p *process) wipe(dir string) {
+	p.t.Helper()
+	if p.running() {
+		p.t.Fatalf("testserver: %s runs: its data cannot be removed", p.name)
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+		p.t.Fatalf("testserver: %s: %v", p.name, err)
+	}
 }
 
 func (p *process) signal(s os.Signal) {

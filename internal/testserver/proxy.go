@@ -1,185 +1,34 @@
 package testserver
 
 import (
-	"context"
-	"net"
-	"sync"
 	"testing"
+
+	"github.com/go-locker/locker/internal/netfault"
 )
 
 // Proxy stands between clients and a server and makes the network between them fail. Its faults may
 // be switched on and off while connections are open, and, but for Restore, from any goroutine.
 type Proxy struct {
-	t              testing.TB
-	target, listen string
-	ctx            context.Context // ends attempts to reach the target
-	wg             sync.WaitGroup
-
-	mu       sync.Mutex
-	changed  sync.Cond // any field below, or any of a flow's
-	listener net.Listener
-	links    map[*link]struct{}
-	requests direction
-	replies  direction
+	*netfault.Proxy
+	t testing.TB
 }
-
-// direction is what the proxy does to all that flows one way.
-type direction struct{ hold, drop bool }
 
 // NewProxy starts to forward connections to target, "host:port". It stops when the test ends.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	p := &Proxy{t: t, target: target, ctx: ctx, links: make(map[*link]struct{})}
-	p.changed.L = &p.mu
-	withPort(t, "proxy to "+target, func(port int) error {
-		p.listen = loopback(port)
-		return p.open()
+	p := &Proxy{t: t}
+	withPort(t, "proxy to "+target, func(port int) (err error) {
+		p.Proxy, err = netfault.Start(loopback(port), target)
+		return err
 	})
-	t.Cleanup(func() {
-		cancel()
-		p.Sever()
-		p.ResetConns()
-		p.wg.Wait()
-	})
+	t.Cleanup(p.Close)
 	return p
-}
-
-// Addr returns the proxy's own "host:port". It stays the same through Sever and Restore.
-func (p *Proxy) Addr() string { return p.listen }
-
-// Sever closes every connection to clients and refuses new ones. The server sees its ends close;
-// what is held back on the way to it stays so, and can still be released.
-func (p *Proxy) Sever() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.listener != nil {
-		_ = p.listener.Close()
-		p.listener = nil
-	}
-	for l := range p.links {
-		_ = l.client.Close()
-	}
 }
 
 // Restore accepts connections again after Sever. Other faults stay as they are.
 func (p *Proxy) Restore() {
 	p.t.Helper()
-	if err := p.open(); err != nil {
+	if err := p.Proxy.Restore(); err != nil {
 		p.t.Fatalf("testserver: proxy cannot listen again: %v", err)
 	}
-}
-
-// ResetConns breaks every connection at both ends with a TCP reset. What is held back is lost.
-func (p *Proxy) ResetConns() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for l := range p.links {
-		l.reset()
-	}
-	p.changed.Broadcast()
-}
-
-// DropReplies lets requests reach the server, while it is on, and swallows what it answers. A
-// connection that has lost a reply gets no later one either, even after the fault is switched off:
-// a client would take it for the answer to something else.
-func (p *Proxy) DropReplies(on bool) { p.set(&p.replies.drop, on) }
-
-// HoldRequests keeps back, while it is on, what clients send. Switched off, it lets new requests
-// through, except on connections that have some kept back already: those wait for ReleaseRequests,
-// and arrive late then even if the client has closed its connection long ago.
-func (p *Proxy) HoldRequests(on bool) { p.set(&p.requests.hold, on) }
-
-// HoldReplies does the same to what the server answers, until ReleaseReplies.
-func (p *Proxy) HoldReplies(on bool) { p.set(&p.replies.hold, on) }
-
-// ReleaseRequests switches HoldRequests off and delivers all that was kept back, in order within
-// each connection.
-func (p *Proxy) ReleaseRequests() {
-	p.release(&p.requests, func(l *link) *flow { return l.requests })
-}
-
-// ReleaseReplies switches HoldReplies off and delivers all that was kept back.
-func (p *Proxy) ReleaseReplies() {
-	p.release(&p.replies, func(l *link) *flow { return l.replies })
-}
-
-// Held returns how many bytes are kept back each way, for tests that wait until there are some.
-func (p *Proxy) Held() (requests, replies int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for l := range p.links {
-		if l.requests.held {
-			requests += len(l.requests.queue)
-		}
-		if l.replies.held {
-			replies += len(l.replies.queue)
-		}
-	}
-	return requests, replies
-}
-
-func (p *Proxy) set(fault *bool, on bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	*fault = on
-}
-
-func (p *Proxy) release(d *direction, pick func(*link) *flow) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	d.hold = false
-	for l := range p.links {
-		pick(l).held = false
-	}
-	p.changed.Broadcast()
-}
-
-func (p *Proxy) open() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.listener != nil {
-		return nil
-	}
-	listener, err := net.Listen("tcp4", p.listen)
-	if err != nil {
-		return err
-	}
-	p.listener = listener
-	p.wg.Go(func() { p.accept(listener) })
-	return nil
-}
-
-func (p *Proxy) accept(listener net.Listener) {
-	for {
-		client, err := listener.Accept()
-		if err != nil {
-			return // severed
-		}
-		p.wg.Go(func() { p.serve(listener, client.(*net.TCPConn)) })
-	}
-}
-
-func (p *Proxy) serve(from net.Listener, client *net.TCPConn) {
-	var dialer net.Dialer
-	server, err := dialer.DialContext(p.ctx, "tcp", p.target)
-	if err != nil {
-		// To the client this looks as if it had spoken to the absent server itself, a little late.
-		_ = client.SetLinger(0)
-		_ = client.Close()
-		return
-	}
-	l := newLink(p, client, server.(*net.TCPConn))
-	p.mu.Lock()
-	p.links[l] = struct{}{}
-	if p.listener != from { // severed while dialling
-		l.reset()
-	}
-	p.mu.Unlock()
-
-	l.run()
-
-	p.mu.Lock()
-	delete(p.links, l)
-	p.mu.Unlock()
 }

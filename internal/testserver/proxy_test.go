@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"testing"
@@ -218,5 +219,31 @@ func TestProxy_cleanupLeavesNothing(t *testing.T) {
 	}
 	if err := goleak.Find(others); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestProxy_delays(t *testing.T) {
+	server := Redis(t)
+	p := NewProxy(t, server.Addr())
+	conn, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const each = 50 * time.Millisecond
+	p.Delay(each)
+	start := time.Now()
+	for range 3 {
+		_, err = io.WriteString(conn, "PING\r\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = io.ReadFull(conn, make([]byte, 3*len("+PONG\r\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took < 2*each {
+		t.Errorf("there and back took %v", took)
 	}
 }

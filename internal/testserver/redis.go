@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// RedisServer is a redis-server process that keeps its data in memory only.
+// RedisServer is a redis-server process that keeps its data in memory only, but with RedisPersistent.
 type RedisServer struct {
 	*process
 
@@ -21,7 +21,6 @@ type RedisServer struct {
 	CAFile, CertFile, KeyFile string
 
 	port      int
-	clockFile string // with RedisClock: where the server reads by how much its wall clock is shifted
 	certs     *certificates
 	tlsConfig *tls.Config
 }
@@ -32,6 +31,7 @@ type RedisOption func(*redisOptions)
 type redisOptions struct {
 	args, config []string
 	clock        bool
+	persistent   bool
 	tls          bool
 	certs        *certificates // with tls: those of other servers, or nil for new ones
 	primary      *RedisServer
@@ -125,6 +125,9 @@ func (s *RedisServer) launch(o redisOptions) {
 // port. What users of the package add comes after these, and wins.
 func (s *RedisServer) prepare(o redisOptions) {
 	s.t.Helper()
+	if o.persistent {
+		s.moveToMemory()
+	}
 	config := []string{
 		"user " + operator + " on >" + operator + " ~* &* +@all",
 		"masteruser " + operator, "masterauth " + operator,

@@ -149,7 +149,18 @@ func (g *SentinelGroup) Primary() *RedisServer {
 	return primary
 }
 
-// Failover has the sentinels make a replica the primary, although the old one works, and returns the
+// Replica returns a replica of the server that all sentinels take for the primary, and waits until they agree.
+func (g *SentinelGroup) Replica() *RedisServer {
+	g.t.Helper()
+	primary := g.Primary()
+	i := slices.IndexFunc(g.servers, func(s *RedisServer) bool { return s != primary })
+	if i < 0 {
+		g.t.Fatal("testserver: there is no replica")
+	}
+	return g.servers[i]
+}
+
+// Failover has the sentinels make a replica the primary, although the old one may work, and returns the
 // new one when it accepts writes and all sentinels agree. The old one is not asked: it accepts
 // writes, too, until the sentinels make it a replica some ten seconds later.
 func (g *SentinelGroup) Failover() *RedisServer {

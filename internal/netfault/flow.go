@@ -1,9 +1,10 @@
-package testserver
+package netfault
 
 import (
 	"errors"
 	"net"
 	"sync"
+	"time"
 )
 
 // link is one connection of a client and the connection to the server that continues it.
@@ -49,9 +50,10 @@ type flow struct {
 
 	// Guarded by p.mu.
 	queue []byte
-	held  bool // queue waits for a release
-	mute  bool // data was lost, so none may follow
-	ended bool // src sends no more
+	due   time.Time // of the last that was queued
+	held  bool      // queue waits for a release
+	mute  bool      // data was lost, so none may follow
+	ended bool      // src sends no more
 	cut   bool
 }
 
@@ -65,6 +67,7 @@ func (f *flow) receive() {
 			if !f.mute {
 				f.held = f.held || f.rule.hold
 				f.queue = append(f.queue, buf[:n]...)
+				f.due = time.Now().Add(f.rule.delay)
 			}
 		}
 		f.ended = err != nil
@@ -78,10 +81,11 @@ func (f *flow) receive() {
 
 func (f *flow) deliver() {
 	for {
-		data, err := f.next()
+		data, due, err := f.next()
 		if err != nil {
 			return
 		}
+		f.p.sleep(time.Until(due))
 		if len(data) == 0 {
 			_ = f.dst.CloseWrite()
 			return
@@ -97,17 +101,17 @@ func (f *flow) deliver() {
 
 var errCut = errors.New("connection cut")
 
-// next waits for data that may be delivered. None means that all was.
-func (f *flow) next() ([]byte, error) {
+// next waits for data that may be delivered, at due. None means that all was.
+func (f *flow) next() (data []byte, due time.Time, err error) {
 	f.p.mu.Lock()
 	defer f.p.mu.Unlock()
 	for !f.cut && (f.held || len(f.queue) == 0 && !f.ended) {
 		f.p.changed.Wait()
 	}
 	if f.cut {
-		return nil, errCut
+		return nil, due, errCut
 	}
-	data := f.queue
+	data = f.queue
 	f.queue = nil
-	return data, nil
+	return data, f.due, nil
 }

@@ -1,0 +1,107 @@
+package conformance
+
+import (
+	"errors"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+var processRows = []row{{
+	name:    "a process that was stopped past its TTL knows when it wakes",
+	promise: "Loss is decided locally first: no later than the deadline a hold says that it is lost, also to a process that slept through it.",
+	sources: []string{kleppmann, mostNews},
+	needs:   []need{processes},
+	body:    sleepsThrough,
+}, {
+	name:    "the hold of a process that was killed lapses",
+	promise: "A hold that nobody extends or unlocks lapses after one TTL, and a waiter gets the lock.",
+	sources: []string{redisDocs},
+	needs:   []need{processes},
+	body:    killedHolder,
+}, {
+	name:    "a process that is stopped while it waits does not hold up those behind it",
+	promise: "Whoever waits and is heard of no more is passed over within one TTL.",
+	sources: []string{zkRecipe, mutexReply},
+	needs:   []need{processes},
+	body:    stoppedWaiter,
+}, {
+	name:    "a process that is killed while it waits does not hold up those behind it",
+	promise: "Whoever waits and is heard of no more is passed over within one TTL.",
+	sources: []string{zkRecipe},
+	needs:   []need{processes},
+	body:    killedWaiter,
+}}
+
+func sleepsThrough(e *env) {
+	name := e.name()
+	a, b := e.process("A", name, e.ttl), e.party("B", name, e.long)
+	a.take()
+	a.stop()
+	if err := b.lockWithin(e.ttl + slack(e.ttl) + e.patience); err != nil {
+		e.doubtf("B's Lock, when A was stopped past its TTL of %v: %v", e.ttl, err)
+	}
+	token := b.token()
+	a.resume()
+	if late := a.token(); late != 0 {
+		b.still("A was stopped past its TTL and B has the lock")
+		e.failf("A was stopped past its TTL, and B has the lock; A wakes, and its token is %d; want 0", late)
+	}
+	a.want("Extend when it wakes", a.extend(), locker.ErrLost)
+	a.want("Unlock when it wakes", a.unlock(), locker.ErrLost)
+	b.still("A has woken, and unlocked what it lost")
+	if now := b.token(); now != token {
+		e.failf("B's token was %d, and after A's Unlock of a lost hold it is %d", token, now)
+	}
+	b.release()
+}
+
+// still ends the trial unless p holds yet.
+func (p *party) still(after string) {
+	if err := p.extend(); err != nil {
+		if errors.Is(err, locker.ErrLost) {
+			p.env.doubtf("%s, and %s's hold is lost: %v", after, p.who, err)
+		}
+		p.env.failf("%s, and %s's Extend says %v", after, p.who, err)
+	}
+}
+
+func killedHolder(e *env) {
+	name := e.name()
+	a, b := e.process("A", name, e.ttl), e.party("B", name, e.long)
+	a.take()
+	a.kill()
+	start := time.Now()
+	if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
+		e.doubtf("B's Lock, %v after A, whose TTL is %v, was killed: %v", time.Since(start), e.ttl, err)
+	}
+	b.release()
+}
+
+func stoppedWaiter(e *env) { e.waiterFails((*process).stop) }
+
+func killedWaiter(e *env) { e.waiterFails((*process).kill) }
+
+// waiterFails has the first of two waiters be heard of no more.
+func (e *env) waiterFails(fail func(*process)) {
+	name := e.name()
+	ttl := e.lifetime(time.Second)
+	a, b, c := e.party("A", name, e.long), e.process("B", name, ttl), e.party("C", name, ttl)
+	a.take()
+	b.start(e.ctx)
+	time.Sleep(3 * settle) // it waits
+	served := c.start(e.ctx)
+	time.Sleep(settle)
+	fail(b)
+	a.release()
+	limit := ttl + slack(ttl) + 2*time.Second // the first may have been given the lock
+	select {
+	case err := <-served:
+		if err != nil {
+			e.doubtf("C's Lock, behind a waiter that was stopped: %v", err)
+		}
+		c.release()
+	case <-time.After(limit):
+		e.doubtf("%v after A's Unlock C has no lock: before it waited B, which is stopped, with a TTL of %v", limit, ttl)
+	}
+}

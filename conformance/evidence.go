@@ -1,0 +1,130 @@
+package conformance
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+var evidenceDir = flag.String("conformance.dir", "", "folder that histories are saved in which fail (default: a new one among the temporary files)")
+
+// refusal is what a person has to know of a history that no lock can have.
+func (h *history) refusal(j judgement) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "of %d operations, these on one name cannot be put in an order that one lock allows:", j.operations)
+	for _, line := range h.lines(j.witness) {
+		b.WriteString("\n\t" + line)
+	}
+	for _, f := range h.Faults {
+		if from, to := span(j.witness); f.From <= to && f.To >= from {
+			fmt.Fprintf(&b, "\n\t(%s to %s: %s)", at(f.From), at(f.To), f.What)
+		}
+	}
+	page, err := h.save(j)
+	if err != nil {
+		page = fmt.Sprintf("could not be saved: %v", err)
+	}
+	fmt.Fprintf(&b, "\nthe history, and beside it as JSON: %s\nthe same clients and faults again: -conformance.seed=%d", page, h.Seed)
+	return errors.New(b.String())
+}
+
+func at(t int64) string { return fmt.Sprintf("%.4f s", time.Duration(t).Seconds()) }
+
+// lines are the operations of stays, in the order of their calls.
+func (h *history) lines(stays []stay) []string {
+	ops := slices.Concat(stays...)
+	slices.SortStableFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	const enough = 40
+	var lines []string
+	for i, op := range ops {
+		if i == enough {
+			return append(lines, fmt.Sprintf("and %d more", len(ops)-i))
+		}
+		lines = append(lines, fmt.Sprintf("%s to %s: %s, %s",
+			at(op.Call), at(op.Return), h.Clients[op.ClientId].Who, strings.ReplaceAll(op.Input.(move).text, "\n", ", ")))
+	}
+	return lines
+}
+
+// span is from the first call to the last return.
+func span(stays []stay) (from, to int64) {
+	for i, op := range slices.Concat(stays...) {
+		if i == 0 {
+			from = op.Call
+		}
+		from, to = min(from, op.Call), max(to, op.Return)
+	}
+	return from, to
+}
+
+// newDir is one for all histories of this process.
+var newDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "conformance-") })
+
+// save writes the raw history as JSON, and porcupine's page of what surrounds the witness.
+func (h *history) save(j judgement) (page string, err error) {
+	dir := *evidenceDir
+	if dir == "" {
+		if dir, err = newDir(); err != nil {
+			return "", err
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	raw, err := os.CreateTemp(dir, fmt.Sprintf("history-%d-*.json", h.Seed))
+	if err != nil {
+		return "", err
+	}
+	if err := errors.Join(json.NewEncoder(raw).Encode(h), raw.Close()); err != nil {
+		return "", err
+	}
+	page = strings.TrimSuffix(raw.Name(), ".json") + ".html"
+	if abs, err := filepath.Abs(page); err == nil {
+		page = abs
+	}
+	return page, h.draw(j, page)
+}
+
+// draw writes the page. A history of thousands of operations is no sight: it shows those about the witness.
+func (h *history) draw(j judgement, page string) error {
+	const before, after = 30, 10
+	place := func(s stay) int {
+		return slices.IndexFunc(j.stays, func(o stay) bool { return o[0].Input.(move).hold == s[0].Input.(move).hold })
+	}
+	first, last := place(j.witness[0]), place(j.witness[len(j.witness)-1])
+	about := slices.Clone(j.stays[max(0, first-before):min(len(j.stays), first+before)])
+	if last > first+before {
+		about = append(about, j.stays[max(last-before, first+before):min(len(j.stays), last+after)]...)
+	}
+	_, info := porcupine.CheckOperationsVerbose(model, slices.Concat(about...), checkTime)
+	info.AddAnnotations(h.remarks(span(about)))
+	return porcupine.VisualizePath(model, info, page)
+}
+
+// remarks are what is no operation of the model: faults, and Locks of which nobody knows what they did.
+func (h *history) remarks(from, to int64) []porcupine.Annotation {
+	var all []porcupine.Annotation
+	for _, f := range h.Faults {
+		if f.From <= to && f.To >= from {
+			all = append(all, porcupine.Annotation{Tag: "faults", Start: f.From, End: f.To, Description: f.What})
+		}
+	}
+	for _, e := range h.Events {
+		if e.Said == saidError && e.Op != opUnlock && e.Call <= to && e.Return >= from {
+			all = append(all, porcupine.Annotation{
+				Tag: h.Clients[e.Client].Who, Start: e.Call, End: e.Return, Description: e.Op + ": error", Details: e.Text,
+			})
+		}
+	}
+	return all
+}

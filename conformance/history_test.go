@@ -1,0 +1,464 @@
+package conformance
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// script writes a history by hand: times are milliseconds.
+type script []event
+
+func call(client int, op string, from, to int64, said ...saying) event {
+	e := event{Client: client, Op: op, Call: from * 1e6, Return: to * 1e6}
+	if len(said) > 0 {
+		e.Said = said[0]
+	}
+	return e
+}
+
+func sample(client int, from, to int64, token uint64) event {
+	return event{Client: client, Op: opToken, Call: from * 1e6, Return: to * 1e6, Token: token}
+}
+
+// played is the history of clients 0 to 2 of one name, and client 3 of another; 2 renews.
+func (s script) played(d demand) *history {
+	h := &history{Demand: d, Events: s}
+	for i, name := range []string{"x", "x", "x", "y"} {
+		h.Clients = append(h.Clients, client{Who: fmt.Sprint(i), Name: name, TTL: 300 * time.Millisecond, Renews: i == 2})
+	}
+	return h
+}
+
+// Each sentence of the contract that a history can break, kept and broken.
+func TestModel(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		demand demand
+		legal  bool
+		script script
+	}{
+		{"one after the other", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30),
+			call(1, opLock, 5, 35), sample(1, 36, 37, 6), call(1, opUnlock, 40, 50),
+		}},
+		{"two at once", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 100, 110),
+			call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
+		}},
+		{"two at once, of two names", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 100, 110),
+			call(3, opLock, 20, 30), sample(3, 31, 32, 5), call(3, opUnlock, 40, 50),
+		}},
+		{"the next one gets it while Unlock is under way", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 100),
+			call(1, opLock, 30, 40), sample(1, 41, 42, 6), call(1, opUnlock, 50, 60),
+		}},
+		{"the next one gets it before Unlock is called", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 50, 100),
+			call(1, opLock, 30, 40), sample(1, 41, 42, 6), call(1, opUnlock, 60, 70),
+		}},
+		{"an equal token", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30),
+			call(1, opLock, 31, 35), sample(1, 36, 37, 5), call(1, opUnlock, 40, 50),
+		}},
+		{"a lower token", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30),
+			call(1, opLock, 31, 35), sample(1, 36, 37, 4), call(1, opUnlock, 40, 50),
+		}},
+		{"tokens with a gap, for a Lock of which nobody knows", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30),
+			call(1, opLock, 31, 35, saidError), call(1, opLock, 36, 38), sample(1, 39, 39, 9), call(1, opUnlock, 40, 50),
+		}},
+		{"a token that changes", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), sample(0, 13, 14, 6), call(0, opUnlock, 20, 30),
+		}},
+		{"a lapse that was told, and a new holder", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), sample(0, 290, 291, 5), sample(0, 305, 306, 0), call(0, opUnlock, 400, 410, saidLost),
+			call(1, opLock, 20, 301), sample(1, 302, 303, 6), call(1, opUnlock, 310, 320),
+		}},
+		{"believed after the new holder has it", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), sample(0, 304, 304, 5), sample(0, 305, 306, 0), call(0, opUnlock, 400, 410, saidLost),
+			call(1, opLock, 20, 301), sample(1, 302, 303, 6), call(1, opUnlock, 310, 320),
+		}},
+		{"a token after the loss", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), sample(0, 305, 306, 0), sample(0, 307, 308, 5), call(0, opUnlock, 400, 410, saidLost),
+		}},
+		{"Extend revives", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opLost, 300, 300), call(0, opExtend, 307, 308), call(0, opUnlock, 400, 410, saidLost),
+		}},
+		{"Unlock says nil after the loss", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opExtend, 300, 305, saidLost), call(0, opUnlock, 400, 410),
+		}},
+		{"the loss is seen while Extend is under way, that says nil", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opExtend, 200, 305), sample(0, 303, 304, 0), call(0, opUnlock, 310, 320, saidLost),
+		}},
+		{"the token is 0 while Unlock is under way", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30), sample(0, 25, 26, 0), call(0, opLost, 27, 27),
+		}},
+		{"the token is there while Unlock is under way", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), sample(0, 19, 31, 5), call(0, opUnlock, 20, 30),
+		}},
+		{"a token after Unlock", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30), sample(0, 31, 31, 5),
+		}},
+		{"a token after an Unlock that failed", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30, saidError), sample(0, 31, 31, 5),
+		}},
+		{"a new holder during an Unlock that failed", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 90, saidError),
+			call(1, opLock, 30, 40), sample(1, 41, 42, 6), call(1, opUnlock, 50, 60),
+		}},
+		{"a token before Lock", exclusive, false, script{sample(0, 1, 2, 5)}},
+		{"a token after a Lock that failed", exclusive, false, script{call(0, opLock, 0, 1, saidError), sample(0, 1, 2, 5)}},
+		{"a second Unlock says nil", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30), call(0, opUnlock, 31, 32),
+		}},
+		{"a second Unlock says ErrNotHeld", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30), call(0, opUnlock, 31, 32, saidNotHeld),
+		}},
+		{"a second Unlock cannot ask", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30), call(0, opUnlock, 31, 32, saidError),
+		}},
+		{"Extend without a hold says nil", exclusive, false, script{call(0, opExtend, 0, 1)}},
+		{"Extend of a hold says ErrNotHeld", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opExtend, 13, 14, saidNotHeld), call(0, opUnlock, 20, 30),
+		}},
+		{"Unlock of a lost hold says ErrNotHeld", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opLost, 300, 300), call(0, opUnlock, 310, 320, saidNotHeld),
+		}},
+		{"a Lock whose token was never seen is a hold, too", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 100, 110),
+			call(1, opLock, 20, 30), call(1, opExtend, 31, 40), call(1, opUnlock, 41, 50),
+		}},
+		{"lost before its token was seen", exclusive, true, script{
+			call(0, opLock, 0, 400), sample(0, 401, 401, 0), call(0, opUnlock, 402, 403, saidLost),
+			call(1, opLock, 350, 380), sample(1, 381, 382, 6), call(1, opUnlock, 500, 600),
+		}},
+		{"a process that slept with its answers on the way", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opExtend, 200, 900), sample(0, 201, 901, 5), sample(0, 902, 903, 0), call(0, opUnlock, 904, 905, saidLost),
+			call(1, opLock, 20, 510), sample(1, 511, 512, 6), call(1, opUnlock, 2000, 2001, saidLost),
+		}},
+		{"a TTL that is over, and no loss told", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), sample(0, 1011, 1012, 5), call(0, opUnlock, 1013, 1014, saidLost),
+		}},
+		{"a TTL that is over, and Unlock says nil", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 1013, 1014),
+		}},
+		{"a TTL that was extended, or may have been", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opExtend, 250, 260, saidError), sample(0, 1050, 1051, 5), call(0, opUnlock, 1052, 1053),
+		}},
+		{"a TTL that is renewed", exclusive, true, script{
+			call(2, opLock, 0, 10), sample(2, 11, 12, 5), sample(2, 5011, 5012, 5), call(2, opUnlock, 5013, 5014),
+		}},
+		{"revoked, and believed for a TTL", revocable, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), sample(0, 200, 201, 5), call(0, opUnlock, 210, 220, saidLost),
+			call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
+		}},
+		{"revoked, and believed for longer", revocable, false, script{
+			call(2, opLock, 0, 10), sample(2, 11, 12, 5), sample(2, 1100, 1101, 5), call(2, opUnlock, 1110, 1120, saidLost),
+			call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
+		}},
+		{"revoked, and extended when another has it", revocable, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opExtend, 200, 201), call(0, opUnlock, 210, 220, saidLost),
+			call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
+		}},
+		{"revoked, and the token comes again", revocable, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 210, 220, saidLost),
+			call(1, opLock, 20, 30), sample(1, 31, 32, 5), call(1, opUnlock, 40, 50),
+		}},
+		{"data lost, two at once, and the tokens rise", fenced, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 210, 220),
+			call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
+		}},
+		{"data lost, and the tokens fall", fenced, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 210, 220),
+			call(1, opLock, 20, 30), sample(1, 31, 32, 4), call(1, opUnlock, 40, 50),
+		}},
+		{"never unlocked", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5),
+			call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			got := c.script.played(c.demand).check()
+			if c.legal {
+				require.Equal(t, porcupine.Ok, got.result, "%s", lines(c.script.played(c.demand), got.witness))
+				return
+			}
+			require.Equal(t, porcupine.Illegal, got.result)
+			assert.Equal(t, porcupine.Illegal, legal(got.witness, 0), "what is shown is wrong by itself")
+		})
+	}
+}
+
+func lines(h *history, stays []stay) string { return strings.Join(h.lines(stays), "\n") }
+
+// simulated is a random history of a correct lock: client after client holds, and each knows what the
+// contract lets it know.
+func simulated(rng *rand.Rand, holds int) *history {
+	var s script
+	now, token := int64(1), uint64(1)
+	const ttl = 300
+	ms := func(n int64) int64 { return rng.Int64N(n) }
+	idle := []int64{0, 0, 0} // since when each client has returned
+	for range holds {
+		c := rng.IntN(2)
+		granted := max(now, idle[c]) + ms(5)
+		token += 1 + rng.Uint64N(3)
+		got := granted + ms(20)
+		s = append(s, call(c, opLock, idle[c]+ms(max(1, granted-idle[c]+1)), got))
+		deadline := granted + ttl
+		if rng.IntN(10) == 0 { // it slept
+			got = deadline + ms(ttl)
+			s[len(s)-1].Return = got * 1e6
+		}
+		at := got
+		for at < deadline && rng.IntN(8) > 0 {
+			from := at + ms(60)
+			if from >= deadline {
+				break
+			}
+			truth := from + ms(min(5, deadline-from))
+			at = truth + ms(3)
+			if rng.IntN(2) == 0 {
+				s = append(s, sample(c, from, at, token))
+				continue
+			}
+			s = append(s, call(c, opExtend, from, at))
+			deadline = truth + ttl
+		}
+		at += ms(2)
+		switch {
+		case at >= deadline || rng.IntN(6) == 0: // lost
+			at = max(at, deadline+ms(30))
+			if rng.IntN(2) == 0 {
+				s = append(s, sample(c, at, at+ms(3), 0))
+				at += 3
+			}
+			now = deadline
+			idle[c] = at + 1 + ms(20)
+			s = append(s, call(c, opUnlock, at+1, idle[c], saidLost))
+		default:
+			truth := at + ms(min(20, deadline-at))
+			now = truth
+			idle[c] = truth + ms(20)
+			said := saidNil
+			if rng.IntN(6) == 0 {
+				said = saidError
+			}
+			s = append(s, call(c, opUnlock, at, idle[c], said))
+		}
+		idle[c]++
+	}
+	return s.played(exclusive)
+}
+
+// TestModel_acceptsWhatALockCanDo, and refuses it with one thing changed.
+func TestModel_acceptsWhatALockCanDo(t *testing.T) {
+	spoilt := map[string]int{}
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		h := simulated(rng, 2+rng.IntN(60))
+		j := h.check()
+		require.Equal(t, porcupine.Ok, j.result, "seed %d:\n%s", seed, lines(h, j.witness))
+		for what, spoil := range corruptions {
+			bad := script(slices.Clone(h.Events)).played(exclusive)
+			if spoil(bad, rng) {
+				spoilt[what]++
+				assert.Equal(t, porcupine.Illegal, bad.check().result, "seed %d: %s", seed, what)
+			}
+		}
+	}
+	for what := range corruptions {
+		assert.Greater(t, spoilt[what], 50, what)
+	}
+}
+
+// corruptions change one thing, and say whether they found what to change.
+var corruptions = map[string]func(h *history, rng *rand.Rand) bool{
+	"the tokens of two holds swapped": func(h *history, rng *rand.Rand) bool {
+		var tokens []uint64
+		for _, e := range h.Events {
+			if e.Token > 0 && !slices.Contains(tokens, e.Token) {
+				tokens = append(tokens, e.Token)
+			}
+		}
+		if len(tokens) < 2 {
+			return false
+		}
+		i := rng.IntN(len(tokens) - 1)
+		for k, e := range h.Events {
+			switch e.Token {
+			case tokens[i]:
+				h.Events[k].Token = tokens[i+1]
+			case tokens[i+1]:
+				h.Events[k].Token = tokens[i]
+			}
+		}
+		return true
+	},
+	"a token that was there before": func(h *history, rng *rand.Rand) bool {
+		var seen []int
+		for i, e := range h.Events {
+			if e.Token > 0 {
+				seen = append(seen, i)
+			}
+		}
+		if len(seen) == 0 || h.Events[seen[0]].Token == h.Events[seen[len(seen)-1]].Token {
+			return false
+		}
+		first := h.Events[seen[0]].Token
+		last := h.Events[seen[len(seen)-1]].Token
+		for i := range h.Events {
+			if h.Events[i].Token == last {
+				h.Events[i].Token = first
+			}
+		}
+		return true
+	},
+	"a hold believed when another holds": func(h *history, rng *rand.Rand) bool {
+		for i, e := range h.Events { // an Unlock, and then the other's hold up to its own
+			if e.Op != opUnlock {
+				continue
+			}
+			for _, o := range h.Events[i+1:] {
+				if o.Token > 0 && o.Client != e.Client && o.Call > e.Return {
+					h.Events = append(h.Events, sample(e.Client, o.Return/1e6, o.Return/1e6, o.Token))
+					return true
+				}
+			}
+		}
+		return false
+	},
+	"an Unlock that comes after the next one's": func(h *history, rng *rand.Rand) bool {
+		unlocks := map[int]int{}
+		for i, e := range h.Events {
+			if e.Op != opUnlock || e.Said != saidNil {
+				continue
+			}
+			for _, o := range h.Events[i+1:] {
+				if o.Client == e.Client {
+					break
+				}
+				if o.Op == opUnlock && o.Said == saidNil {
+					unlocks[i] = int(o.Return) + 1
+					break
+				}
+			}
+		}
+		for i, until := range unlocks {
+			h.Events[i].Call, h.Events[i].Return = int64(until), int64(until)
+			return noneBetween(h, i)
+		}
+		return false
+	},
+	"a loss taken back by Unlock": func(h *history, rng *rand.Rand) bool {
+		for i, e := range h.Events {
+			if i > 0 && e.Said == saidLost && h.Events[i-1].Op == opToken && h.Events[i-1].Token == 0 {
+				h.Events[i].Said = saidNil
+				return true
+			}
+		}
+		return false
+	},
+}
+
+// noneBetween says whether the client of the event at i does nothing else while that goes on.
+func noneBetween(h *history, i int) bool {
+	e := h.Events[i]
+	for k, o := range h.Events {
+		if k > i && o.Client == e.Client && o.Call <= e.Return {
+			return false
+		}
+	}
+	return true
+}
+
+// TestWitness_isShort: of many holds it shows those that cannot be.
+func TestWitness_isShort(t *testing.T) {
+	h := simulated(rand.New(rand.NewPCG(7, 0)), 1000)
+	end := h.Events[len(h.Events)-1].Return/1e6 + 1000
+	h.Events = append(
+		h.Events,
+		call(0, opLock, end, end+1), sample(0, end+2, end+3, 1<<40), sample(0, end+50, end+51, 1<<40), call(0, opUnlock, end+60, end+61),
+		call(1, opLock, end+10, end+11), sample(1, end+12, end+13, 1<<41), call(1, opUnlock, end+20, end+21),
+	)
+	more := simulated(rand.New(rand.NewPCG(8, 0)), 300)
+	for _, e := range more.Events {
+		e.Call, e.Return = e.Call+(end+100)*1e6, e.Return+(end+100)*1e6
+		if e.Token > 0 {
+			e.Token += 1 << 42
+		}
+		h.Events = append(h.Events, e)
+	}
+	j := h.check()
+	require.Equal(t, porcupine.Illegal, j.result)
+	assert.Len(t, j.witness, 2, "%s", lines(h, j.witness))
+}
+
+// TestRefusal saves what it speaks of, so that it can be looked at, and checked again.
+func TestRefusal(t *testing.T) {
+	dir := t.TempDir()
+	before := *evidenceDir
+	*evidenceDir = dir
+	t.Cleanup(func() { *evidenceDir = before })
+	h := script{
+		call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 100, 110),
+		call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50), call(1, opLock, 51, 52, saidError),
+	}.played(exclusive)
+	h.Seed, h.Faults = 42, []weather{{Kind: "Through", What: "1: cut off", From: 15e6, To: 50e6}}
+	said := h.refusal(h.check()).Error()
+	for _, part := range []string{"token 5", "token 6", "0.0200 s to 0.0300 s: 1, Lock: nil", "1: cut off", "-conformance.seed=42", dir} {
+		assert.Contains(t, said, part)
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "*.html"))
+	require.NoError(t, err)
+	require.Len(t, pages, 1)
+	page, err := os.ReadFile(pages[0])
+	require.NoError(t, err)
+	assert.Contains(t, string(page), "cut off")
+	again, err := loadHistory(strings.TrimSuffix(pages[0], "html") + "json")
+	require.NoError(t, err)
+	want, err := json.Marshal(h)
+	require.NoError(t, err)
+	got, err := json.Marshal(again)
+	require.NoError(t, err)
+	assert.JSONEq(t, string(want), string(got))
+	assert.Equal(t, porcupine.Illegal, again.check().result)
+}
+
+var saved = flag.String("history", "", "a history that was saved, to be checked again")
+
+// TestSavedHistory checks what -history names: go test ./conformance -run SavedHistory -history=….json
+func TestSavedHistory(t *testing.T) {
+	if *saved == "" {
+		t.Skip("no -history is given")
+	}
+	h, err := loadHistory(*saved)
+	require.NoError(t, err)
+	j := h.check()
+	t.Logf("%s, of %d operations:\n%s", j.result, j.operations, lines(h, j.witness))
+	assert.Equal(t, porcupine.Ok, j.result)
+}
+
+// loadHistory reads what save wrote.
+func loadHistory(file string) (*history, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	h := &history{}
+	return h, json.Unmarshal(data, h)
+}

@@ -1,0 +1,299 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// demand is how much is asked of a history.
+type demand string
+
+const (
+	// exclusive: who is told that it holds is the only one, at some moment of each call that says so.
+	exclusive demand = "exclusive"
+	// revocable: holds are ended behind their holders' backs. A token that needs no request may be
+	// believed for up to a TTL longer; all that the backend was asked for is exclusive.
+	revocable demand = "revocable"
+	// fenced: the tokens rise, whoever holds.
+	fenced demand = "fenced"
+)
+
+// move is a step of the model: an owner-aware mutex with fencing, one for each name.
+type move struct {
+	kind  moveKind
+	name  string // of the lock
+	hold  int    // which, among those of the history
+	token uint64 // 0: not known
+	text  string
+}
+
+type moveKind int
+
+const (
+	takes    moveKind = iota // nobody holds; the token is larger than all before
+	confirms                 // this one holds, with that token
+	ends                     // this one holds, and then nobody does
+	mints                    // the token is larger than all before
+	breaks                   // never happens
+)
+
+// mutex is the model's state. Holds count from 1.
+type mutex struct {
+	holder int
+	token  uint64 // of the holder; 0: not known
+	last   uint64 // the largest that is known
+}
+
+func (m mutex) step(v move) (mutex, bool) {
+	switch v.kind {
+	case takes:
+		next := mutex{v.hold, v.token, max(m.last, v.token)}
+		return next, m.holder == 0 && (v.token == 0 || v.token > m.last)
+	case confirms:
+		return m, m.holder == v.hold && (v.token == 0 || v.token == m.token)
+	case ends:
+		return mutex{last: m.last}, m.holder == v.hold
+	case mints:
+		return mutex{last: v.token}, v.token > m.last
+	default:
+		return m, false
+	}
+}
+
+// String is as porcupine's page shows it.
+func (m mutex) String() string {
+	if m.holder == 0 {
+		return fmt.Sprintf("free, last token %d", m.last)
+	}
+	return fmt.Sprintf("hold %d, token %d", m.holder, m.token)
+}
+
+var model = porcupine.Model{
+	Partition: func(all []porcupine.Operation) [][]porcupine.Operation {
+		byName := map[string][]porcupine.Operation{}
+		for _, op := range all {
+			name := op.Input.(move).name
+			byName[name] = append(byName[name], op)
+		}
+		var parts [][]porcupine.Operation
+		for _, name := range slices.Sorted(maps.Keys(byName)) {
+			parts = append(parts, byName[name])
+		}
+		return parts
+	},
+	Init: func() any { return mutex{} },
+	Step: func(state, input, _ any) (bool, any) {
+		next, ok := state.(mutex).step(input.(move))
+		return ok, next
+	},
+	DescribeOperation: func(input, _ any) string { return input.(move).text },
+	DescribeState:     func(state any) string { return state.(mutex).String() },
+}
+
+// stay is the operations of one hold. A history that keeps the model keeps it without any one stay.
+type stay []porcupine.Operation
+
+// stays are the holds of each name, in the order in which they were asked for.
+func (h *history) stays() map[string][]stay {
+	byClient := make([][]event, len(h.Clients))
+	tokens := slices.ContainsFunc(h.Events, func(e event) bool { return e.Token > 0 })
+	for _, e := range h.Events {
+		if e.Op == opToken && !tokens {
+			continue // from a Locker that has none, which other scenarios judge, 0 is no news of a loss
+		}
+		byClient[e.Client] = append(byClient[e.Client], e)
+	}
+	byName := map[string][]*tenancy{}
+	for id, c := range h.Clients {
+		byName[c.Name] = append(byName[c.Name], tenancies(id, c, byClient[id])...)
+	}
+	all, hold := map[string][]stay{}, 0
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		ts := byName[name]
+		slices.SortStableFunc(ts, func(a, b *tenancy) int { return int(a.grant.Call - b.grant.Call) })
+		if h.Demand == revocable {
+			h.overstayed(ts)
+		}
+		for _, t := range ts {
+			hold++
+			all[name] = append(all[name], h.stay(t, name, hold))
+		}
+	}
+	return all
+}
+
+// stay turns what was said of a hold into moves.
+func (h *history) stay(t *tenancy, name string, hold int) stay {
+	var s stay
+	add := func(kind moveKind, call, ret int64, token uint64, text string) {
+		s = append(s, porcupine.Operation{
+			ClientId: t.client, Call: call, Return: ret, Input: move{kind, name, hold, token, text},
+		})
+	}
+	for _, b := range t.breaches {
+		add(breaks, b.Call, b.Return, b.Token, b.String()+", but "+b.why)
+	}
+	if t.grant.Op == "" {
+		return s
+	}
+	text := fmt.Sprintf("%s: nil, token %d", t.grant.Op, t.token)
+	if t.token == 0 {
+		text = t.grant.Op + ": nil, token never seen"
+	}
+	if h.Demand == fenced {
+		if t.token > 0 {
+			add(mints, t.grant.Call, t.grant.Return, t.token, text)
+		}
+		return s
+	}
+	add(takes, t.grant.Call, t.grant.Return, t.token, text)
+	confirmed := t.confirms
+	if h.Demand == revocable {
+		confirmed = t.prolonged()
+	}
+	for _, e := range confirmed {
+		add(confirms, e.Call, e.Return, e.Token, e.String())
+	}
+	if from, to, ok := t.end(confirmed); ok {
+		add(ends, from, to, 0, t.farewell())
+	}
+	return s
+}
+
+// prolonged are the confirmations that the backend was asked for.
+func (t *tenancy) prolonged() []event {
+	return slices.DeleteFunc(slices.Clone(t.confirms), func(e event) bool { return e.Op != opExtend })
+}
+
+// farewell says how the hold ended.
+func (t *tenancy) farewell() string {
+	if t.told > 0 {
+		return "lost, as was told"
+	}
+	return t.unlock.String()
+}
+
+// String is the call and what it said.
+func (e event) String() string {
+	switch {
+	case e.Op == opToken:
+		return fmt.Sprintf("FencingToken: %d", e.Token)
+	case e.Op == opLost:
+		return "Lost has fired"
+	case e.Said == saidNil:
+		return e.Op + ": nil"
+	case e.Said == saidError:
+		return e.Op + ": " + e.Text
+	default:
+		return fmt.Sprintf("%s: %s", e.Op, e.Said)
+	}
+}
+
+// overstayed notes who believed in a hold longer than a TTL after another got the lock: each confirmation
+// by the backend was before that.
+func (h *history) overstayed(ts []*tenancy) {
+	for _, t := range ts {
+		if len(t.confirms) == 0 {
+			continue
+		}
+		last := t.confirms[len(t.confirms)-1]
+		allowed := int64(h.Clients[t.client].TTL + coarse)
+		for _, o := range ts {
+			if o.token > t.token && last.Call > o.grant.Return+allowed {
+				t.breach(last, fmt.Sprintf("another got the lock, with token %d, more than a TTL before", o.token))
+				break
+			}
+		}
+	}
+}
+
+// checkTime bounds a check. Histories are so short that it takes a fraction of that.
+const checkTime = 30 * time.Second
+
+func legal(stays []stay, limit time.Duration) porcupine.CheckResult {
+	return porcupine.CheckOperationsTimeout(model, slices.Concat(stays...), limit)
+}
+
+// judgement is what the model says of a history.
+type judgement struct {
+	operations int
+	result     porcupine.CheckResult
+	name       string // of the lock whose history is refused
+	stays      []stay // all of its
+	witness    []stay // a few of them, which no lock can have granted
+}
+
+// check asks the model.
+func (h *history) check() judgement {
+	j := judgement{result: porcupine.Ok}
+	all := h.stays()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		for _, s := range all[name] {
+			j.operations += len(s)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		switch legal(all[name], checkTime) {
+		case porcupine.Illegal:
+			j.result, j.name, j.stays = porcupine.Illegal, name, all[name]
+			j.witness = witness(all[name])
+			return j
+		case porcupine.Unknown:
+			j.result, j.name = porcupine.Unknown, name
+		}
+	}
+	return j
+}
+
+// witness is as few of the stays as still break the model, with as little as possible said of each. What
+// is left out can only make it easier to explain the rest.
+func witness(stays []stay) []stay {
+	bad := func(some []stay) bool { return legal(some, checkTime/10) == porcupine.Illegal }
+	n := sort.Search(len(stays)-1, func(n int) bool { return bad(stays[:n+1]) }) + 1
+	stays = stays[:n]
+	m := sort.Search(n-1, func(m int) bool { return !bad(stays[m+1:]) })
+	stays = slices.Clone(stays[m:])
+	const few = 200
+	for i := len(stays) - 1; i >= 0 && len(stays) < few; i-- {
+		if without := slices.Delete(slices.Clone(stays), i, i+1); bad(without) {
+			stays = without
+		}
+	}
+	short := make([]stay, len(stays))
+	for i, s := range stays {
+		short[i] = s.short()
+	}
+	if bad(short) {
+		return short
+	}
+	return stays
+}
+
+// short leaves the last of what confirmed the hold, and the first breach.
+func (s stay) short() stay {
+	last, first := -1, -1
+	for i, op := range s {
+		switch op.Input.(move).kind {
+		case confirms:
+			if last < 0 || op.Call >= s[last].Call {
+				last = i
+			}
+		case breaks:
+			if first < 0 || op.Call < s[first].Call {
+				first = i
+			}
+		}
+	}
+	var some stay
+	for i, op := range s {
+		if kind := op.Input.(move).kind; i == last || i == first || kind != confirms && kind != breaks {
+			some = append(some, op)
+		}
+	}
+	return some
+}

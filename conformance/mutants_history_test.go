@@ -1,0 +1,236 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+const oneHistory = "a random history is that of one lock"
+
+// evidenceOf has the histories of mutants go when the test does.
+func evidenceOf(t *testing.T) {
+	t.Helper()
+	dir := flag.Lookup("conformance.dir")
+	before := dir.Value.String()
+	require.NoError(t, dir.Value.Set(t.TempDir()))
+	t.Cleanup(func() { _ = dir.Value.Set(before) })
+}
+
+// storms says whether a task is one of many clients, of which a machine does only so many at a time: where all is slow a
+// fault finds nobody who would outlast it.
+func storms(t task) bool {
+	return strings.Contains(t.scenario.Name, "random history") || strings.Contains(t.scenario.Name, "guarded by tokens")
+}
+
+func historyMutants() []mutant {
+	return []mutant{
+		locks("no exclusion one time in two hundred, in a history", oneHistory, phantom),
+		locks("a hold of another's token one time in two hundred", oneHistory, impostor),
+		locks("a token that comes again after a lapse", oneHistory, repeated),
+		locks("Extend revives, in a history", oneHistory, revives),
+		locks("Unlock after the loss says nil, in a history", oneHistory, endsNil(locker.ErrLost)),
+		locks("Unlock of nothing says nil, in a history", oneHistory, endsNil(locker.ErrNotHeld)),
+		locks("a hold that is believed for a tenth longer than it lasts", oneHistory, overdue(1.1)),
+		locks("a hold that is believed for ever", oneHistory, overdue(1000)),
+		locks("a token after an Unlock that failed", oneHistory, keepsOnError),
+	}
+}
+
+// historyFaultMutants are naive locks that are good until something befalls them.
+func historyFaultMutants() []mutant {
+	const though = oneHistory + " though "
+	const rise = "tokens of a random history rise though "
+	return []mutant{
+		flawed("renews whatever is there", though+"servers are silent"),
+		flawed("a hold ends with its connection", though+"clients are cut off"),
+		flawed("believes what it knew", though+"processes are stopped"),
+		flawed("believes what it knew", though+"faults of all kinds come and go"),
+		flawed("a hold ends with its connection", though+"faults of all kinds come and go"),
+		flawed("Extend sets what is gone", rise+"holds are revoked"),
+		flawed("holds are not kept", though+"servers crash"),
+		flawed("tokens are counted in memory", though+"servers crash"),
+		flawed("grants though it has lost its data", though+"servers lose their data"),
+		flawed("tokens are counted", rise+"servers lose their data"),
+		flawed("an asynchronous replica", though+"another server takes over"),
+		flawed("tokens are counted, and replicated later", rise+"another server takes over"),
+		flawed("lapses by the wall clock", though+"the server's clock jumps"),
+		flawed("tokens are the time", though+"the server's clock jumps"),
+	}
+}
+
+func counterMutants() []mutant {
+	const late, counter = "a late write with the token of a lost hold is refused", "a counter guarded by tokens loses no update"
+	constant := func(p *patched, _ *world) { p.token = func() uint64 { return 42 } }
+	return []mutant{
+		locks("a constant token, and a late write", late, constant),
+		locks("a constant token, and a counter", counter, constant),
+		locks("a token minted when it is asked for", late, func(p *patched, w *world) {
+			p.token = func() uint64 { return uint64(w.next()) }
+		}),
+		locks("a token minted by a second command after the take", counter, mintedAfter),
+	}
+}
+
+// mintedAfter has an unlucky pause now and then between the take and the token: until another has taken over, whose
+// token then is smaller.
+func mintedAfter(p *patched, w *world) {
+	lock := p.lock
+	var minted atomic.Uint64
+	p.lock = func(ctx context.Context) error {
+		if err := lock(ctx); err != nil {
+			return err
+		}
+		if rand.N(20) == 0 {
+			before := w.last()
+			for end := time.Now().Add(2 * p.ttl); w.last() == before && time.Now().Before(end); {
+				time.Sleep(50 * time.Microsecond)
+			}
+		}
+		minted.Store(uint64(w.next()))
+		return nil
+	}
+	p.token = minted.Load
+}
+
+// last is what next returned.
+func (w *world) last() int {
+	w.Lock()
+	defer w.Unlock()
+	return w.count
+}
+
+// impostor grants a hold that is none one time in two hundred, with a token that looks well.
+func impostor(p *patched, _ *world) {
+	lock, unlock, token := p.lock, p.unlock, p.token
+	var imposture atomic.Bool
+	var last atomic.Uint64
+	p.lock = func(ctx context.Context) error {
+		if rand.N(200) == 0 {
+			imposture.Store(true)
+			return nil
+		}
+		err := lock(ctx)
+		last.Store(token())
+		return err
+	}
+	p.token = func() uint64 {
+		if imposture.Load() {
+			return last.Load() + 1<<20
+		}
+		return token()
+	}
+	p.unlock = func(ctx context.Context) error {
+		if imposture.CompareAndSwap(true, false) {
+			return nil
+		}
+		return unlock(ctx)
+	}
+}
+
+// repeated counts the holds that were unlocked, and not those that lapsed.
+func repeated(p *patched, w *world) {
+	unlock, token := p.unlock, p.token
+	p.token = func() uint64 {
+		if token() == 0 {
+			return 0
+		}
+		w.Lock()
+		defer w.Unlock()
+		return uint64(w.counts[p.name()] + 1)
+	}
+	p.unlock = func(ctx context.Context) error {
+		held := token() != 0
+		if held {
+			w.Lock()
+			defer w.Unlock()
+		}
+		err := unlock(ctx)
+		if held && !errors.Is(err, locker.ErrLost) {
+			w.counts[p.name()]++
+		}
+		return err
+	}
+}
+
+func revives(p *patched, _ *world) {
+	extend := p.extend
+	p.extend = func(ctx context.Context) error {
+		err := extend(ctx)
+		if errors.Is(err, locker.ErrLost) {
+			_ = p.Mutex.Unlock(ctx)
+			return p.Mutex.TryLock(ctx)
+		}
+		return err
+	}
+}
+
+// overdue believes in a hold for so much longer than it lasts.
+func overdue(factor float64) func(p *patched, _ *world) {
+	return func(p *patched, _ *world) {
+		lock, tryLock, unlock, extend, token := p.lock, p.tryLock, p.unlock, p.extend, p.token
+		var last atomic.Uint64
+		var until atomic.Int64
+		begin := func(f func(context.Context) error) func(context.Context) error {
+			return func(ctx context.Context) error {
+				before := time.Now()
+				err := f(ctx)
+				if err == nil {
+					last.Store(token())
+					until.Store(before.Add(time.Duration(factor * float64(p.ttl))).UnixNano())
+				}
+				return err
+			}
+		}
+		p.lock, p.tryLock, p.extend = begin(lock), begin(tryLock), begin(extend)
+		p.lost = func() <-chan struct{} { return nil }
+		p.token = func() uint64 {
+			if time.Now().UnixNano() < until.Load() {
+				return last.Load()
+			}
+			return 0
+		}
+		p.unlock = func(ctx context.Context) error {
+			until.Store(0)
+			return unlock(ctx)
+		}
+	}
+}
+
+// keepsOnError has an answer to Unlock get lost now and then, and believes in the hold until the next one.
+func keepsOnError(p *patched, _ *world) {
+	unlock, token := p.unlock, p.token
+	var kept atomic.Uint64
+	p.unlock = func(ctx context.Context) error {
+		was := token()
+		err := unlock(ctx)
+		kept.Store(0)
+		if err == nil && rand.N(50) == 0 {
+			kept.Store(was)
+			return errors.New("connection reset")
+		}
+		return err
+	}
+	p.token = func() uint64 { return max(token(), kept.Load()) }
+}
+
+func endsNil(instead error) func(*patched, *world) {
+	return func(p *patched, _ *world) {
+		unlock := p.unlock
+		p.unlock = func(ctx context.Context) error {
+			if err := unlock(ctx); !errors.Is(err, instead) {
+				return err
+			}
+			return nil
+		}
+	}
+}

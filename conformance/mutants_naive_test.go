@@ -1,0 +1,91 @@
+package conformance_test
+
+import (
+	"github.com/go-locker/locker/conformance"
+)
+
+// flawed is a naive lock with a flaw.
+func flawed(flaw, killer string) mutant {
+	return mutant{flaw, killer, func() conformance.Harness { return naiveLocks(flaw, 0) }}
+}
+
+func naiveMutants() []mutant {
+	const whatever = "deletes whatever is there"
+	const anytime = "a Lock cancelled at any moment leaves nothing behind"
+	return []mutant{
+		flawed("owner is the process", "a held lock is not granted to another process"),
+		flawed("owner is the client", "a held lock is not granted to the same client"),
+		flawed("no clean-up", anytime),
+		flawed("clean-up on the caller's ctx", anytime),
+		flawed("SETNX, then EXPIRE", anytime),
+		flawed("TTL in whole seconds", "a hold lapses after its TTL"),
+		flawed("a refused take prolongs the hold", "a waiter wakes when the holder has crashed"),
+		flawed("looks once a TTL", "a waiter wakes when the holder unlocks"),
+		flawed("Extend in whole seconds", "an extended hold lasts one TTL from its Extend, and no longer"),
+		flawed("Extend shortens", "an extended hold lasts one TTL from its Extend, and no longer"),
+		flawed("tokens have eleven digits", "tokens rise over the holds of one Locker"),
+		flawed("tokens are compared as strings", "tokens rise in the order of the holds, with many contending"),
+		flawed("renewal ends with the ctx of Lock", "a renewed hold outlives its TTL"),
+		flawed("renews too late", "a renewed hold outlives its TTL"),
+		flawed(whatever, "Unlock after a take-over leaves the new hold alone"),
+		flawed(whatever, "a second Unlock leaves the next hold alone"),
+		flawed(whatever, "Unlock of one Locker leaves the holds of others alone"),
+		flawed("looks, then deletes", "an Unlock overtaken by the lapse leaves the new hold alone"),
+		flawed("extends whatever is there", "Extend after a take-over leaves the new hold alone"),
+		flawed("owner set before the take", "a goroutine that waits does not disturb the hold of another on the same Locker"),
+		flawed("renews after Unlock", "renewal ends with Unlock"),
+		flawed("renews whatever is there", "a renewed hold that lapsed at a silent server stays lost"),
+		flawed("believes what it knew", "a process that was stopped past its TTL knows when it wakes"),
+		flawed("never lapses", "the hold of a process that was killed lapses"),
+		flawed("a queue that the dead stay in", "a process that is stopped while it waits does not hold up those behind it"),
+		flawed("a queue that the dead stay in", "a process that is killed while it waits does not hold up those behind it"),
+	}
+}
+
+// outageMutants are naive locks that are good as long as their server is.
+func outageMutants() []mutant {
+	return []mutant{
+		flawed("ErrHeld in an outage", "an outage is an error or a wait, never ErrHeld"),
+		flawed("takes an error for a success", "an outage is an error or a wait, never ErrHeld"),
+		flawed("TryLock says ErrHeld in an outage", "an outage is an error or a wait, never ErrHeld"),
+		flawed("believes what it knew", "a hold ends in time though the server is down"),
+		flawed("connects once", "the lock can be taken after a restart"),
+		flawed("holds are not kept", "a hold lasts though the server restarts with its data"),
+		flawed("tokens are counted in memory", "tokens rise though the server restarts with its data"),
+		flawed("grants though it has lost its data", "a hold lasts though the server loses its data"),
+		flawed("tokens are counted", "tokens rise though the server loses its data"),
+		flawed("an asynchronous replica", "a hold lasts though the server that knows least takes over"),
+		flawed("tokens are counted, and replicated later", "tokens rise though the server that knows least takes over"),
+		flawed("lapses by the wall clock", "a hold lasts though the server's clock jumps forward"),
+		flawed("lapses by the wall clock", "a hold lapses though the server's clock jumps back"),
+		flawed("tokens are the time", "tokens rise though the server's clock jumps back"),
+		flawed("Extend sets what is gone", "a hold that was ended behind its holder's back is lost"),
+		flawed("Unlock is content with nothing", "a hold that was ended behind its holder's back is lost"),
+		flawed("a queue that the dead stay in", "a waiter gets a lock that was taken from its holder"),
+	}
+}
+
+// networkMutants are naive locks that are good as long as the network is.
+func networkMutants() []mutant {
+	return []mutant{
+		flawed("SETNX, then EXPIRE", "a take whose reply was lost leaves nothing behind"),
+		flawed("an owner for each try", "a Lock whose replies are lost for a while is not held up by itself"),
+		flawed("Unlock does not look at its answer", "an Unlock whose reply was lost has freed the lock"),
+		flawed("an Unlock that fails leaves the hold", "an Unlock whose reply was lost has freed the lock"),
+		flawed("what was released is not held", "a release that is sent again says nil or ErrLost, and frees the lock"),
+		flawed("an Extend that fails ends the hold", "an Extend whose reply was lost leaves the hold as it was"),
+		flawed("believes what it knew", "a holder that is cut off knows in time, and harms nobody when it is back"),
+		flawed("SETNX, then EXPIRE", "a take that arrives late leaves nothing behind"),
+		flawed("deletes whatever is there", "an Unlock that arrives late leaves the new hold alone"),
+		flawed("Extend sets what is gone", "an Extend that arrives late leaves the new hold alone, and revives nothing"),
+		flawed("Extend counts before it is answered", "an Extend whose reply was lost leaves the hold as it was"),
+		flawed("extends whatever is there", "an Extend that arrives late leaves the new hold alone, and revives nothing"),
+		flawed("counts from the answer", "a hold that was granted over a slow link is over before another's begins"),
+		flawed("mints after the take, and counts from then", "a hold that was granted over a slow link is over before another's begins"),
+		flawed("owner is the Locker", "an Unlock that arrives late leaves the next hold of the same Locker alone"),
+		flawed("a hold ends with its connection", "a hold outlives the connection that it was taken on"),
+		flawed("any validity will do", "on a slow link Lock succeeds only with half its TTL left"),
+		flawed("a queue that the dead stay in", "a waiter that is cut off does not hold up those behind it"),
+		flawed("waits for an answer that was lost", "a waiter whose connections were broken is served, or told"),
+	}
+}

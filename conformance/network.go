@@ -1,0 +1,478 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+var networkRows = []row{{
+	name:    "a take whose reply was lost leaves nothing behind",
+	promise: "On any error of Lock the caller holds nothing, and what the attempt left behind is cleaned up, or lapses within one TTL.",
+	sources: []string{mutexReply, rueidisOverrun, zkContext},
+	needs:   []need{links},
+	body:    takeUnanswered,
+}, {
+	name:    "a Lock whose replies are lost for a while is not held up by itself",
+	promise: "A request that was applied, its reply lost, and is sent again is a success, or cleaned up: never another's hold.",
+	sources: []string{redsyncReply},
+	needs:   []need{links},
+	body:    takeAnsweredLate,
+}, {
+	name:    "an Unlock whose reply was lost has freed the lock",
+	promise: "After any error of Unlock the hold has ended here, and at the backend within one TTL.",
+	sources: []string{redislockReply},
+	needs:   []need{links},
+	body:    unlockUnanswered,
+}, {
+	name:    "a release that is sent again says nil or ErrLost, and frees the lock",
+	promise: "A release that was applied, its reply lost, and is sent again is a success; a doubtful case may say ErrLost.",
+	sources: []string{redislockReply, mutexRetry},
+	needs:   []need{links},
+	body:    unlockAgain,
+}, {
+	name:    "an Extend whose reply was lost leaves the hold as it was",
+	promise: "After an error of Extend other than ErrLost the old deadline stands.",
+	sources: []string{contract},
+	needs:   []need{links},
+	body:    extendUnanswered,
+}, {
+	name:    "a holder that is cut off knows in time, and harms nobody when it is back",
+	promise: "A hold lapses after one TTL, and its holder knows by then; what it sends later is owner-checked and does nothing.",
+	sources: []string{kleppmann, chubby},
+	needs:   []need{links},
+	body:    cutOff,
+}, {
+	name:    "a take that arrives late leaves nothing behind",
+	promise: "A request that arrives after clean-up lapses within one TTL.",
+	sources: []string{redsyncStopped, kleppmann},
+	needs:   []need{links},
+	body:    takeArrivesLate,
+}, {
+	name:    "an Unlock that arrives late leaves the new hold alone",
+	promise: "Unlock ends the caller's hold, never another owner's, whenever it arrives.",
+	sources: []string{redisDocs, mutexRetry},
+	needs:   []need{links},
+	body:    unlockArrivesLate,
+}, {
+	name:    "an Unlock that arrives late leaves the next hold of the same Locker alone",
+	promise: "Unlock ends the hold that it was called for, and no later one.",
+	sources: []string{mutexRetry},
+	needs:   []need{links},
+	body:    unlockArrivesInNext,
+}, {
+	name:    "a hold outlives the connection that it was taken on",
+	promise: "A hold lasts one TTL unless it is extended or lost; a connection that breaks does not end it in silence.",
+	sources: []string{contract},
+	needs:   []need{links},
+	body:    connectionBreaks,
+}, {
+	name:    "an Extend that arrives late leaves the new hold alone, and revives nothing",
+	promise: "Extend acts on the caller's hold alone, whenever it arrives.",
+	sources: []string{kleppmann},
+	needs:   []need{links},
+	body:    extendArrivesLate,
+}, {
+	name:    "on a slow link Lock succeeds only with half its TTL left",
+	promise: "Lock succeeds only with at least half a TTL left, and a hold is counted from before the request was sent.",
+	sources: []string{antirez, kleppmann},
+	needs:   []need{links},
+	body:    slowLink,
+}, {
+	name:    "a hold that was granted over a slow link is over before another's begins",
+	promise: "A hold lasts one TTL, counted from before the request that granted it was sent.",
+	sources: []string{antirez, kleppmann},
+	needs:   []need{links},
+	body:    slowHold,
+}, {
+	name:    "a waiter that is cut off does not hold up those behind it",
+	promise: "Whoever waits and is heard of no more is passed over within one TTL.",
+	sources: []string{zkRecipe},
+	needs:   []need{links},
+	body:    waiterCutOff,
+}, {
+	name:    "a waiter whose connections were broken is served, or told",
+	promise: "Lock waits until the lock is held: a connection that breaks is no reason to wait for ever.",
+	sources: []string{rueidisErrors},
+	needs:   []need{links},
+	body:    waiterReset,
+}}
+
+// attempt calls Lock and ends its ctx after a while, which is bound to fail it.
+func (p *party) attempt(what string) {
+	ctx, cancel := context.WithCancelCause(p.env.ctx)
+	defer cancel(nil)
+	stop := time.AfterFunc(settle, func() { cancel(errStop) })
+	defer stop.Stop()
+	start := time.Now()
+	err := p.lock(ctx)
+	switch {
+	case err == nil:
+		p.env.failf("%s's Lock succeeded, though %s", p.who, what)
+	case errors.Is(err, locker.ErrHeld):
+		p.env.failf("%s's Lock, when nobody had the lock and %s: %v; want no ErrHeld", p.who, what, err)
+	case time.Since(start) > settle+p.env.prompt:
+		p.env.doubtf("%s's Lock took %v though its ctx ended after %v", p.who, time.Since(start), settle)
+	}
+	if token := p.token(); token != 0 {
+		p.env.failf("%s's token after a Lock that failed is %d; want 0", p.who, token)
+	}
+}
+
+// lapsed is Lock of a lock that is free, or will be when something left behind has lapsed.
+func (p *party) lapsed(what string) {
+	start := time.Now()
+	if err := p.lockWithin(p.ttl + slack(p.ttl)); err != nil {
+		p.env.doubtf("%s, but %s's Lock failed after %v, with a TTL of %v: %v", what, p.who, time.Since(start), p.ttl, err)
+	}
+}
+
+func takeUnanswered(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	a, w := e.linked("A", name, ttl)
+	b := e.party("B", name, ttl)
+	a.take() // there is a connection
+	a.release()
+	w.loseReplies()
+	a.attempt("no reply arrives")
+	b.lapsed("A gave up, and its TTL is over")
+	b.release()
+	w.mend()
+	a.afterOutage("nobody has the lock")
+	a.release()
+}
+
+// takeAnsweredLate has A's client, which may send again what was not answered, meet its own first request.
+func takeAnsweredLate(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	a, w := e.linked("A", name, ttl)
+	a.take()
+	a.release()
+	w.loseReplies()
+	done := a.start(e.ctx)
+	time.Sleep(settle)
+	w.mend()
+	limit := ttl + slack(ttl) + e.prompt
+	select {
+	case err := <-done:
+		if err != nil {
+			if errors.Is(err, locker.ErrHeld) {
+				e.failf("A's Lock, whose first reply was lost: %v; nobody else wants the lock", err)
+			}
+			a.lapsed("nobody has the lock")
+		}
+	case <-time.After(limit):
+		e.doubtf("A's Lock, whose first reply was lost, has not returned after %v, with a TTL of %v, though nobody else wants the lock", limit, ttl)
+	}
+	a.still("it has just been locked")
+	a.release()
+}
+
+func unlockUnanswered(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	a, w := e.linked("A", name, ttl)
+	b := e.party("B", name, ttl)
+	a.take()
+	w.loseReplies()
+	start := time.Now()
+	err := a.unlock()
+	if took := time.Since(start); took > ttl+pause {
+		e.doubtf("A's Unlock, whose reply was lost, took %v, with a TTL of %v", took, ttl)
+	}
+	if err == nil {
+		e.failf("A's Unlock said nil though no reply had arrived")
+	}
+	if token := a.token(); token != 0 {
+		e.failf("A's token after Unlock, which said %v, is %d; want 0", says(err), token)
+	}
+	b.lapsed("A has unlocked")
+	b.release()
+	w.mend()
+	a.afterOutage("nobody has the lock")
+	a.release()
+}
+
+// unlockAgain mends the link while A unlocks.
+func unlockAgain(e *env) {
+	name := e.name()
+	a, w := e.linked("A", name, e.long)
+	b := e.party("B", name, e.long)
+	a.take()
+	w.loseReplies()
+	stop := time.AfterFunc(settle, w.mend)
+	defer stop.Stop()
+	err := a.unlock()
+	if errors.Is(err, locker.ErrNotHeld) {
+		e.failf("A's Unlock of its hold, whose first reply was lost: %v", err)
+	}
+	if err == nil {
+		b.promptly("A's Unlock said nil")
+	} else {
+		b.lapsed("A has unlocked")
+	}
+	b.release()
+	a.want("second Unlock", a.unlock(), locker.ErrNotHeld)
+}
+
+func extendUnanswered(e *env) {
+	name, ttl := e.name(), e.lifetime(2*time.Second)
+	a, w := e.linked("A", name, ttl)
+	a.take()
+	token, deadline := a.token(), a.deadline()
+	w.loseReplies()
+	ctx, cancel := context.WithTimeout(e.ctx, settle)
+	defer cancel()
+	start := time.Now()
+	err := a.call("Extend", e.patience+ttl, func() error { return a.l.Extend(ctx) })
+	switch took := time.Since(start); {
+	case err == nil:
+		e.failf("A's Extend said nil though no reply had arrived")
+	case errors.Is(err, locker.ErrLost), took > ttl/2:
+		e.doubtf("A's Extend, whose reply was lost: %v, after %v, with a TTL of %v", err, took, ttl)
+	}
+	switch now := a.deadline(); {
+	case now.Before(deadline):
+		e.failf("A's Extend failed, and its Deadline is %v earlier", deadline.Sub(now))
+	case now.After(deadline): // what was answered before may have been on its way
+		e.doubtf("A's Extend failed, and its Deadline is %v later", now.Sub(deadline))
+	}
+	if now := a.token(); now != token {
+		e.doubtf("A's token was %d, and after an Extend that failed it is %d", token, now)
+	}
+	w.mend()
+	for end := time.Now().Add(ttl / 4); ; time.Sleep(settle / 10) {
+		if err = a.extend(); err == nil || time.Now().After(end) {
+			break
+		}
+	}
+	if err != nil {
+		e.doubtf("A's Extend, when its link is mended: %v", err)
+	}
+	a.release()
+}
+
+func cutOff(e *env) {
+	name := e.name()
+	a, w := e.linked("A", name, e.ttl)
+	b := e.party("B", name, e.long)
+	a.take()
+	w.hold()
+	if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
+		e.doubtf("B's Lock, when A, whose TTL is %v, was cut off: %v", e.ttl, err)
+	}
+	if token := a.token(); token != 0 {
+		e.failf("A is cut off and B has the lock, and A's token is %d; want 0", token)
+	}
+	a.want("Extend, cut off and past its TTL", a.extend(), locker.ErrLost)
+	a.want("Unlock, cut off and past its TTL", a.unlock(), locker.ErrLost)
+	w.release()
+	time.Sleep(settle) // what A has sent arrives
+	b.still("A is back")
+	b.excludes(a, settle)
+	b.release()
+}
+
+func takeArrivesLate(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	a, w := e.linked("A", name, ttl)
+	b, c := e.party("B", name, ttl), e.party("C", name, ttl)
+	a.take()
+	a.release()
+	w.holdRequests()
+	a.attempt("no request arrives")
+	if !w.held() {
+		e.doubtf("A's Lock has sent nothing that could arrive late")
+	}
+	b.promptly("A gave up, and its request never arrived")
+	b.release()
+	w.release()
+	time.Sleep(settle)
+	c.lapsed("A's late request can be held for no more than its TTL")
+	c.still("it has the lock")
+	c.release()
+}
+
+// late has A do something whose request arrives when B has the lock. A third one tries to get the lock for as long
+// as watch.
+func (e *env) late(op string, do func(*party) error, watch time.Duration) {
+	name := e.name()
+	a, w := e.linked("A", name, e.ttl)
+	b, c := e.party("B", name, e.long), e.party("C", name, e.long)
+	a.take()
+	w.holdRequests()
+	said := do(a)
+	if said == nil {
+		e.failf("A's %s said nil though no request arrived", op)
+	}
+	if !w.held() {
+		e.doubtf("A has sent nothing that could arrive late")
+	}
+	if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
+		e.doubtf("B's Lock, when A, whose TTL is %v, could send nothing: %v", e.ttl, err)
+	}
+	token := b.token()
+	w.release()
+	if err := c.lockWithin(watch); err == nil {
+		e.robbed(b, op, said)
+	}
+	b.still("what A sent has arrived")
+	if now := b.token(); now != token {
+		e.failf("B's token was %d, and after A's late request it is %d", token, now)
+	}
+	b.excludes(a, settle)
+	b.release()
+	w.mend()
+	if err := a.unlock(); err == nil {
+		e.failf("A's Unlock said nil when B had had the lock")
+	}
+}
+
+func unlockArrivesLate(e *env) { e.late("Unlock", (*party).unlock, settle) }
+
+func extendArrivesLate(e *env) { e.late("Extend", (*party).extend, 2*e.ttl) } // b's hold must not have a's TTL
+
+func unlockArrivesInNext(e *env) {
+	name := e.name()
+	a, w := e.linked("A", name, e.ttl)
+	a.take()
+	w.holdRequests()
+	if err := a.unlock(); err == nil {
+		e.failf("A's Unlock said nil though no request arrived")
+	}
+	w.passNew()
+	if err := a.lockWithin(e.ttl + slack(e.ttl)); err != nil {
+		return // it has but one connection, on which requests keep their order
+	}
+	token := a.token()
+	w.release()
+	time.Sleep(settle)
+	a.still("the late Unlock of its hold before has arrived")
+	if now := a.token(); now != token {
+		e.failf("A's token was %d, and after the late Unlock of its hold before it is %d", token, now)
+	}
+	a.release()
+}
+
+func connectionBreaks(e *env) {
+	name := e.name()
+	a, w := e.linked("A", name, e.long)
+	b := e.party("B", name, e.long)
+	a.take()
+	w.reset()
+	ctx, cancel := context.WithTimeout(e.ctx, e.prompt/2)
+	defer cancel()
+	a.outlasts(ctx, b)
+	a.drop()
+	b.promptly("A has unlocked")
+	b.release()
+}
+
+// slowHold looks who holds when B gets the lock, which A asked for over a slow link.
+func slowHold(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	a, w := e.linked("A", name, ttl)
+	b := e.party("B", name, e.long)
+	a.take()
+	a.release()
+	delay := ttl / 5
+	for ; ; delay /= 2 { // a Locker that sends several requests may be out of time before it has the lock
+		w.delay(delay)
+		err := a.lockWithin(e.patience)
+		if err == nil {
+			break
+		}
+		if delay < ttl/40 {
+			e.skip(fmt.Sprintf("no Lock succeeds on a slow link, not even when a request takes %v, there and back: %v", 2*delay, err))
+		}
+	}
+	if err := b.lockWithin(ttl + e.patience); err != nil {
+		e.doubtf("B's Lock, after a holder whose TTL of %v is over: %v", ttl, err)
+	}
+	if token := a.token(); token != 0 {
+		e.failf("B has the lock, and so, by its token of %d, has A, whose request took %v to arrive", token, delay)
+	}
+	w.mend()
+	_ = a.unlock()
+	b.release()
+}
+
+func slowLink(e *env) {
+	name, ttl := e.name(), e.lifetime(2*time.Second)
+	a, w := e.linked("A", name, ttl)
+	b := e.party("B", name, ttl)
+	a.take()
+	a.release()
+	w.delay(ttl * 35 / 100) // there and back is more than half
+	if err := a.lockWithin(ttl); err == nil {
+		before := time.Now()
+		if a.token() != 0 {
+			if _, ok := a.l.(deadliner); ok {
+				e.within(a, "Lock")
+			}
+			if err := b.lockWithin(ttl/2 - pause); err == nil {
+				e.failf("A's Lock succeeded on a slow link, and B got the lock %v later: half a TTL is %v", time.Since(before), ttl/2)
+			}
+		}
+		w.mend()
+		_ = a.unlock()
+		b.lapsed("A has unlocked")
+		_ = b.unlock()
+		return
+	}
+	w.mend()
+	b.lapsed("A's Lock failed")
+	b.release()
+}
+
+func waiterCutOff(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	b, w := e.linked("B", name, ttl)
+	a, c := e.party("A", name, e.long), e.party("C", name, ttl)
+	a.take()
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	b.start(ctx)
+	time.Sleep(3 * settle) // it waits
+	served := c.start(e.ctx)
+	time.Sleep(settle)
+	w.hold()
+	a.release()
+	limit := ttl + slack(ttl) + 2*time.Second // the first may have been given the lock
+	select {
+	case err := <-served:
+		if err != nil {
+			e.doubtf("C's Lock, behind a waiter that is cut off: %v", err)
+		}
+	case <-time.After(limit):
+		e.doubtf("%v after A's Unlock C has no lock: before it waited B, which is cut off, with a TTL of %v", limit, ttl)
+	}
+	c.release()
+}
+
+func waiterReset(e *env) {
+	name := e.name()
+	b, w := e.linked("B", name, e.long)
+	a, c := e.party("A", name, e.long), e.party("C", name, e.long)
+	a.take()
+	done := b.start(e.ctx)
+	time.Sleep(settle)
+	w.reset()
+	time.Sleep(settle)
+	a.release()
+	select {
+	case err := <-done:
+		if errors.Is(err, locker.ErrHeld) {
+			e.failf("B's Lock, when its connections broke and ctx had not ended: %v", err)
+		}
+		if err == nil {
+			b.release()
+		}
+	case <-time.After(e.prompt + e.patience):
+		e.doubtf("%v after A's Unlock B, whose connections broke, has neither the lock nor an error", e.prompt+e.patience)
+	}
+	c.afterOutage("nobody has the lock")
+	c.release()
+}

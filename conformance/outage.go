@@ -1,0 +1,327 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+var outageRows = []row{{
+	name:    "an outage is an error or a wait, never ErrHeld",
+	promise: "An outage is an error or a wait within ctx, never ErrHeld, never endless.",
+	sources: []string{mostErrors, rueidisErrors},
+	needs:   []need{kills},
+	body:    outage,
+}, {
+	name:    "a hold ends in time though the server is down",
+	promise: "Loss is decided locally first: no later than the deadline, even when the backend cannot be reached; Unlock returns by then.",
+	sources: []string{chubby, mostNews},
+	needs:   []need{kills},
+	body:    holdsInOutage,
+}, {
+	name:    "the lock can be taken after a restart",
+	promise: "What an outage left behind lapses within one TTL.",
+	sources: []string{zkRecipe, zkDeadlock},
+	needs:   []need{kills},
+	body:    lockAfterRestart,
+}, {
+	name:      "a hold lasts though the server restarts with its data",
+	promise:   "A lock is held by at most one holder, also when the server has crashed meanwhile.",
+	sources:   []string{redlock, antirez},
+	needs:     []need{kills},
+	shows:     locker.Failover,
+	condition: "the server crashes and keeps its data",
+	body:      func(e *env) { e.survives(func() { e.harm(e.h.Faults.KillServer)() }) },
+}, {
+	name:      "tokens rise though the server restarts with its data",
+	promise:   "A hold's token is larger than that of every earlier hold of the name.",
+	sources:   []string{kleppmann},
+	needs:     []need{kills},
+	shows:     locker.Fencing,
+	condition: "the server crashes and keeps its data",
+	body:      func(e *env) { e.risesThrough(func() { e.harm(e.h.Faults.KillServer)() }) },
+}, {
+	name:      "a hold lasts though the server loses its data",
+	promise:   "A lock is held by at most one holder, also when the server has lost what it knew.",
+	sources:   []string{redlock},
+	needs:     []need{wipes},
+	condition: "the server loses its data",
+	body:      func(e *env) { e.survives(func() { e.harm(e.h.Faults.WipeServer)() }) },
+}, {
+	name:      "tokens rise though the server loses its data",
+	promise:   "Tokens rise through lost data, too.",
+	sources:   []string{kleppmann},
+	needs:     []need{wipes},
+	shows:     locker.FencingDurable,
+	condition: "the server loses its data",
+	body:      func(e *env) { e.risesThrough(func() { e.harm(e.h.Faults.WipeServer)() }) },
+}, {
+	name:      "a hold lasts though the server that knows least takes over",
+	promise:   "Exclusive through the loss of a server, too: who takes over knows of every hold.",
+	sources:   []string{callMe, redlock},
+	needs:     []need{failsOver},
+	shows:     locker.Failover,
+	condition: "failover",
+	body: func(e *env) {
+		fail := e.h.Faults.FailOver(e)
+		e.survives(fail)
+	},
+}, {
+	name:      "tokens rise though the server that knows least takes over",
+	promise:   "Tokens rise through lost data, too.",
+	sources:   []string{callMe, kleppmann},
+	needs:     []need{failsOver},
+	shows:     locker.FencingDurable,
+	condition: "failover",
+	body: func(e *env) {
+		fail := e.h.Faults.FailOver(e)
+		e.risesThrough(fail)
+	},
+}, {
+	name:      "a hold lasts though the server's clock jumps forward",
+	promise:   "A hold lasts one TTL, whatever a clock that people set says.",
+	sources:   []string{kleppmann, antirez},
+	needs:     []need{clocks},
+	shows:     locker.Exclusive,
+	condition: "the server's clock jumps",
+	body:      func(e *env) { e.survives(func() { e.moveClock(4 * e.long) }) },
+}, {
+	name:      "a hold lapses though the server's clock jumps back",
+	promise:   "A hold lasts one TTL unless extended; then the lock is free.",
+	sources:   []string{kleppmann},
+	needs:     []need{clocks},
+	condition: "the server's clock jumps",
+	body:      lapsesOnBackwardClock,
+}, {
+	name:      "tokens rise though the server's clock jumps back",
+	promise:   "A hold's token is larger than that of every earlier hold of the name.",
+	sources:   []string{kleppmann},
+	needs:     []need{clocks},
+	shows:     locker.Fencing,
+	condition: "the server's clock jumps",
+	body:      func(e *env) { e.risesThrough(func() { e.moveClock(-time.Hour) }) },
+}, {
+	name:    "a hold that was ended behind its holder's back is lost",
+	promise: "A hold that the backend has ended is lost: Extend and Unlock say ErrLost.",
+	sources: []string{mutexUnlock, jepsenEtcd},
+	needs:   []need{revokes},
+	body:    revoked,
+}, {
+	name:    "a waiter gets a lock that was taken from its holder",
+	promise: "Lock waits until the lock is held, and no longer.",
+	sources: []string{jepsenEtcd},
+	needs:   []need{revokes},
+	body:    revokedUnderWaiter,
+}}
+
+// down is how long servers that were killed stay so in these scenarios: a good while for a client.
+const down = 300 * time.Millisecond
+
+func outage(e *env) {
+	a := e.party("A", e.name(), e.long)
+	a.take() // there is a connection
+	a.release()
+	restart := e.harm(e.h.Faults.KillServer)
+	ctx, cancel := context.WithTimeoutCause(e.ctx, down, errStop)
+	defer cancel()
+	start := time.Now()
+	err := a.lock(ctx)
+	switch took := time.Since(start); {
+	case err == nil:
+		e.failf("A's Lock succeeded though no server runs")
+	case errors.Is(err, locker.ErrHeld):
+		e.failf("A's Lock, when nobody had the lock and no server ran: %v; want no ErrHeld", err)
+	case ctx.Err() != nil && !(errors.Is(err, context.DeadlineExceeded) && errors.Is(err, errStop)):
+		e.failf("A's Lock, when its ctx was over, with a cause: %v; want an error that matches both", err)
+	case took > down+e.prompt:
+		e.doubtf("A's Lock took %v, with a ctx of %v", took, down)
+	}
+	if err := a.tryLock(e.ctx); !IsSkip(err) && (err == nil || errors.Is(err, locker.ErrHeld)) {
+		e.failf("A's TryLock, when nobody had the lock and no server ran: %v; want an error, and not ErrHeld", says(err))
+	}
+	restart()
+	a.afterOutage("the server runs again")
+	a.release()
+}
+
+// afterOutage takes the lock, whatever the outage has left behind. Clients may need a while, and errors, to see that it is over.
+func (p *party) afterOutage(what string) {
+	limit := p.env.long + p.env.patience
+	ctx, cancel := context.WithTimeout(p.env.ctx, limit)
+	defer cancel()
+	if err := p.lockAtLast(ctx); err != nil {
+		p.env.doubtf("%s, but for %v %s did not get the lock: %v", what, limit, p.who, err)
+	}
+}
+
+// lockAtLast locks whatever errors there are before ctx ends. It returns the last.
+func (p *party) lockAtLast(ctx context.Context) error {
+	for {
+		err := p.lock(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if errors.Is(err, locker.ErrLost) {
+			_ = p.unlock()
+		}
+		time.Sleep(settle / 10)
+	}
+}
+
+func holdsInOutage(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.ttl), e.party("B", e.name(), e.ttl)
+	a.take()
+	b.take()
+	restart := e.harm(e.h.Faults.KillServer)
+	start := time.Now()
+	if err := b.unlock(); err == nil {
+		e.failf("B's Unlock said nil though no server runs")
+	}
+	if took := time.Since(start); took > e.ttl+pause {
+		e.doubtf("B's Unlock took %v, with a TTL of %v", took, e.ttl)
+	}
+	time.Sleep(time.Until(start.Add(e.ttl)))
+	if token := a.token(); token != 0 {
+		e.doubtf("A's token, one TTL of %v after the server ended, is %d; want 0", e.ttl, token)
+	}
+	restart()
+	a.want("Unlock, past its TTL", a.unlock(), locker.ErrLost)
+	c := e.party("C", name, e.ttl)
+	c.afterOutage("the server runs again, and A's hold is over")
+	c.release()
+}
+
+func lockAfterRestart(e *env) {
+	name := e.name()
+	ttl := e.lifetime(time.Second)
+	a, b, c := e.party("A", name, ttl), e.party("B", name, ttl), e.party("C", name, ttl)
+	a.take()
+	waiting := b.start(e.ctx)
+	time.Sleep(settle)
+	restart := e.harm(e.h.Faults.KillServer)
+	time.Sleep(down)
+	restart()
+	_ = a.unlock()
+	var err error
+	select {
+	case err = <-waiting:
+	case <-time.After(e.patience):
+		e.doubtf("%v after a restart B, who waits, has neither the lock nor an error", e.patience)
+	}
+	if err == nil {
+		_ = b.unlock() // nil, or lost
+	}
+	for _, p := range []*party{c, b, a} {
+		p.afterOutage("the server runs again, and nobody has the lock")
+		p.release()
+	}
+}
+
+// survives has something befall the backend while A holds, and B try to get the lock, until A's hold is about to end, or
+// C has had another lock for a while: as long as nobody gets any, a refusal of B's says nothing.
+func (e *env) survives(befalls func()) {
+	name, ttl := e.name(), 2*e.long // servers may take a while to come back
+	a, b, c := e.party("A", name, ttl), e.party("B", name, ttl), e.party("C", e.name(), ttl)
+	a.take()
+	until := time.Now().Add(ttl)
+	befalls()
+	if !time.Now().Before(until) {
+		e.doubtf("what befell the backend took longer than A's hold, %v", ttl)
+	}
+	ctx, cancel := context.WithDeadline(e.ctx, until.Add(-pause))
+	defer cancel()
+	e.spawn(func() {
+		if c.lockAtLast(ctx) == nil {
+			time.AfterFunc(e.prompt, cancel)
+		}
+	})
+	a.outlasts(ctx, b)
+	_ = a.unlock()
+	b.afterOutage("A has unlocked")
+	_ = b.unlock()
+}
+
+// outlasts ends the trial if b gets the lock before ctx ends while p believes that it holds.
+func (p *party) outlasts(ctx context.Context, b *party) {
+	if b.lockAtLast(ctx) != nil {
+		return
+	}
+	if token := p.token(); token != 0 { // else it has heard of it first
+		p.env.failf("%s has the lock, with the token %d, and so, by its token of %d, has %s", b.who, b.token(), token, p.who)
+	}
+}
+
+// risesThrough has something befall the backend between two holds.
+func (e *env) risesThrough(befalls func()) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	var last uint64
+	for range 3 {
+		a.take()
+		last = a.token()
+		a.release()
+	}
+	befalls()
+	b.afterOutage("A has unlocked")
+	if token := b.token(); token <= last {
+		b.prolong() // is it lost?
+		e.failf("A held with the token %d, and then B with %d", last, token)
+	}
+	_ = b.unlock()
+}
+
+// lapsesOnBackwardClock has a holder crash, and the clock by which its hold is to end go back.
+func lapsesOnBackwardClock(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
+	a.take()
+	e.moveClock(-time.Hour)
+	start := time.Now()
+	if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
+		e.doubtf("B's Lock, %v after A, whose TTL is %v, was heard of no more: %v", time.Since(start), e.ttl, err)
+	}
+	b.release()
+}
+
+func revoked(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", e.name(), e.long)
+	a.take()
+	b.take()
+	e.h.Faults.Revoke(e, a.name)
+	e.h.Faults.Revoke(e, b.name)
+	a.want("Extend of a hold that was ended at the server", a.extend(), locker.ErrLost)
+	if token := a.token(); token != 0 {
+		e.failf("A's token, after Extend said ErrLost, is %d; want 0", token)
+	}
+	a.want("Unlock of a hold that was ended at the server", a.unlock(), locker.ErrLost)
+	b.want("Unlock of a hold that was ended at the server", b.unlock(), locker.ErrLost)
+	a.promptly("its lost hold was unlocked")
+	a.release()
+}
+
+func revokedUnderWaiter(e *env) {
+	name := e.name()
+	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a.take()
+	token := a.token()
+	waiting := b.start(e.ctx)
+	time.Sleep(settle)
+	e.h.Faults.Revoke(e, name)
+	select {
+	case err := <-waiting:
+		if err != nil {
+			e.doubtf("B's Lock, when A's hold was ended at the server: %v", err)
+		}
+	case <-time.After(e.long + e.patience):
+		e.doubtf("B has no lock though A's hold was ended at the server, and its TTL of %v is over", e.long)
+	}
+	if now := b.token(); now <= token {
+		e.failf("A's token was %d, and that of B, after A's hold was ended, is %d", token, now)
+	}
+	a.want("Unlock, when B has the lock", a.unlock(), locker.ErrLost)
+	b.release()
+}

@@ -1,0 +1,17 @@
+//go:build !unix
+
+package conformance
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+)
+
+var errNoStop = errors.New("this system stops no processes")
+
+func ofItsOwn(*exec.Cmd) {}
+
+func stopProcess(*os.Process) error { return errNoStop }
+
+func continueProcess(*os.Process) error { return errNoStop }

@@ -1,0 +1,67 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+func TestResult_isALineOfTheFile(t *testing.T) {
+	was := *resultsFile
+	t.Cleanup(func() { *resultsFile = was })
+	*resultsFile = filepath.Join(t.TempDir(), "results")
+	want := []Result{
+		{Test: "TestA", Scenario: "s", Promise: "P.", Outcome: Kept, Operations: 7, Seconds: 0.25},
+		{
+			Test: "TestA", Scenario: "s2", Promise: "P.", Guarantee: locker.Fencing, Condition: "failover",
+			Outcome: Known, Seen: "two\nat once", Why: "by design",
+		},
+	}
+	for _, r := range want {
+		require.NoError(t, r.save())
+	}
+	text, err := os.ReadFile(*resultsFile)
+	require.NoError(t, err)
+	lines := bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))
+	require.Len(t, lines, len(want))
+	for i, line := range lines {
+		var got Result
+		require.NoError(t, json.Unmarshal(line, &got))
+		assert.Equal(t, want[i], got)
+	}
+}
+
+func TestResult_isNotSavedUnasked(t *testing.T) {
+	was := *resultsFile
+	t.Cleanup(func() { *resultsFile = was })
+	*resultsFile = ""
+	require.NoError(t, Result{}.save())
+	*resultsFile = filepath.Join(t.TempDir(), "no such folder", "results")
+	assert.Error(t, Result{}.save(), "a file that cannot be written is not passed over")
+}
+
+// TestExamine_countsOperations: what is said of a scenario says how much was tried.
+func TestExamine_countsOperations(t *testing.T) {
+	s := Scenario{Name: "a b", Promise: "P.", Guarantee: locker.Fencing, Check: func(_ TB, h Harness) error {
+		h.operations.Add(3)
+		return nil
+	}}
+	h := Harness{operations: new(atomic.Int64), Promises: locker.Guarantees{locker.Fencing: {Level: locker.Yes}}}
+	h.operations.Add(4)
+	t.Run(s.Name, func(t *testing.T) {
+		r := examine(t, s, h)
+		assert.Equal(t, Kept, r.Outcome)
+		assert.Equal(t, int64(3), r.Operations)
+		assert.Equal(t, "TestExamine_countsOperations", r.Test)
+		require.NotNil(t, r.Promised)
+		assert.Equal(t, locker.Yes, r.Promised.Level)
+	})
+}

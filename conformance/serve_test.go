@@ -1,0 +1,161 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// told is a Locker that fails with what its name says, and Unlocks when ctx ends.
+type told struct{ name string }
+
+func (l told) Lock(context.Context) error {
+	for _, err := range sentinels {
+		if err.Error() == l.name {
+			return &locker.Error{Op: "lock", Name: "x", Err: fmt.Errorf("as told: %w", err)}
+		}
+	}
+	return nil
+}
+
+func (l told) Unlock(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (l told) Extend(context.Context) error {
+	fmt.Println("what a Locker prints is no answer")
+	return errors.New("an error of its own")
+}
+
+func (l told) FencingToken() uint64 { return 1<<63 + 1 }
+
+// ServeTold is called by the TestMain of this package, in the processes that these tests start.
+func ServeTold() {
+	if os.Getenv("LOCKER_TOLD") == "" {
+		return
+	}
+	Serve(func(t TB, name string, _ time.Duration) locker.Locker {
+		switch name {
+		case "fatal":
+			t.Fatalf("no server at %s", "localhost")
+		case "none":
+			return nil
+		}
+		return told{name}
+	})
+}
+
+// tellers is an env whose processes serve what is told.
+func tellers(t *testing.T) *env {
+	h := Harness{TTL: time.Second, Faults: Faults{Process: func(TB) *exec.Cmd {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "LOCKER_TOLD=1")
+		return cmd
+	}}}
+	e := newEnv(t, h)
+	t.Cleanup(e.close)
+	return e
+}
+
+// started starts a process, whose name may have this fail.
+func started(e *env, name string) *process {
+	var p *process
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p = e.process("A", name, time.Second)
+	}()
+	<-done
+	return p
+}
+
+func TestServe_errorsKeepTheirIdentity(t *testing.T) {
+	e := tellers(t)
+	for _, want := range sentinels {
+		err := started(e, want.Error()).lock(t.Context())
+		require.ErrorIs(t, err, want)
+		for _, other := range sentinels {
+			assert.Equal(t, errors.Is(want, other), errors.Is(err, other), "%v: is it %v?", want, other)
+		}
+		assert.ErrorContains(t, err, "as told: ", "what it says")
+	}
+}
+
+func TestServe_answers(t *testing.T) {
+	p := started(tellers(t), "x")
+	require.NoError(t, p.lock(t.Context()))
+	assert.Equal(t, uint64(1<<63+1), p.token())
+	assert.EqualError(t, p.extend(), "an error of its own")
+}
+
+func TestServe_cancelsCalls(t *testing.T) {
+	p := started(tellers(t), "x")
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(10*time.Millisecond, func() { cancel(cause) })
+	err := p.l.Unlock(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, cause)
+}
+
+func TestServe_fatalfIsTheHarnesss(t *testing.T) {
+	for name, want := range map[string]string{"fatal": "no server at localhost", "none": "there is no Locker"} {
+		e := tellers(t)
+		assert.Nil(t, started(e, name))
+		var bad *fatalError
+		require.ErrorAs(t, <-e.verdict, &bad)
+		assert.ErrorContains(t, bad, want)
+	}
+}
+
+func TestProcess_isStoppedAndContinued(t *testing.T) {
+	p := started(tellers(t), "x")
+	p.stop()
+	answer := make(chan uint64, 1)
+	go func() { answer <- p.token() }()
+	select {
+	case <-answer:
+		t.Error("a process that is stopped has answered")
+	case <-time.After(50 * time.Millisecond):
+	}
+	p.resume()
+	assert.NotZero(t, <-answer)
+}
+
+func TestProcess_thatWasKilledIsAnErrorAndHoldsNothing(t *testing.T) {
+	p := started(tellers(t), "x")
+	p.kill()
+	require.Error(t, p.lock(t.Context()))
+	assert.Zero(t, p.token())
+}
+
+// TestServe_returnsWhereNobodyHasStartedIt: in every other process a test binary goes on.
+func TestServe_returnsWhereNobodyHasStartedIt(t *testing.T) {
+	Serve(func(TB, string, time.Duration) locker.Locker { panic("nobody asked") })
+}
+
+// TestServe_endsWithTheSuite: nobody is left behind who waits for a lock, when the suite has crashed.
+func TestServe_endsWithTheSuite(t *testing.T) {
+	p := started(tellers(t), "x")
+	go func() { _ = p.l.Unlock(context.Background()) }()
+	time.Sleep(settle) // the call is under way
+	require.NoError(t, p.l.(*remote).client.Close())
+	ended := make(chan error, 1)
+	go func() { ended <- p.cmd.Wait() }()
+	select {
+	case err := <-ended:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("the process goes on")
+	}
+}

@@ -1,0 +1,36 @@
+package conformance
+
+// Where promises come from, for people who want to read on.
+const (
+	redisDocs  = "Redis documentation, SET: a lock is set with its TTL in one step, and deleted by a script that compares the owner (redis.io/docs/latest/commands/set)"
+	kleppmann  = "Martin Kleppmann, How to do distributed locking, 2016: a holder may be paused past its TTL, and a request delayed, so that the resource has to check a token that rises"
+	antirez    = "Salvatore Sanfilippo, Is Redlock safe?, 2016: the time that a request took is taken off the validity; clocks and nodes that forget are what it stands on"
+	redlock    = "Redis documentation, Distributed locks with Redis: a failover loses what was not replicated, and a restart what was not on disk (redis.io/docs/latest/develop/use/patterns/distributed-locks)"
+	callMe     = "Kyle Kingsbury, Call me maybe: Redis, 2013: a primary that fails takes with it what it had acknowledged"
+	jepsenEtcd = "Jepsen, etcd 3.4.3, 2020: a lock that a process believes to hold may have been lost; only a check at the time of writing helps"
+	chubby     = "Mike Burrows, The Chubby lock service, 2006: sequencers, lock-delay, and what a client in jeopardy may believe"
+	zkRecipe   = "ZooKeeper documentation, Recipes, Locks: an ephemeral sequential node, a watch on the predecessor alone, and no trace once the session is over"
+	herlihy    = "Maurice Herlihy and Jeannette Wing, Linearizability, 1990; Jepsen checks locks against such a model"
+	goContext  = "Go, package context: a call returns soon after its ctx ends, and its error says so (ctx.Err, context.Cause)"
+	goLocker   = "Go, sync.Locker and sync.Mutex: what people expect of Lock and Unlock, here with several processes"
+	contract   = "the contract of locker.Locker"
+
+	redsyncCancel   = "redsync 4.18: clean-up runs on the caller's ctx, which has just been cancelled, and leaves its key"
+	redsyncStopped  = "redsync 4.18: a node that hangs makes Lock, Unlock and Extend hang for its client's time-out"
+	redsyncReply    = "redsync 4.18: a reply is lost, the client tries again, and the lock is taken: by ourselves"
+	redislockReply  = "redislock 0.9: after a lost reply Release says that the lock was not held, although it has released it"
+	rueidisOverrun  = "rueidislock 1.0.79: an attempt that overruns its time leaves its key, and Lock waits for ever on a lock that nobody uses"
+	rueidisErrors   = "rueidislock 1.0.79: errors of the server are swallowed while it waits"
+	mutexSession    = "etcd's concurrency.Mutex: two of one session both hold"
+	mutexReply      = "etcd's concurrency.Mutex: after a lost reply its key stands in the queue, ahead of everyone, while the session lives"
+	mutexUnlock     = "etcd's concurrency.Mutex: Unlock after the lease is gone says nil"
+	mutexRetry      = "etcd's concurrency.Mutex: an Unlock that is tried again can delete a newer hold"
+	zkContext       = "go-zookeeper's Lock takes no ctx, and an error after the create leaves its node in the queue until the session ends"
+	zkDeadlock      = "go-zookeeper's Lock: if its node has vanished Unlock fails, and the object says ErrDeadlock for ever after"
+	valkeyrieUnlock = "valkeyrie: Unlock hangs for ever once the holder's goroutine has gone"
+	redissonRenewal = "Redisson: renewal that outlived Unlock made locks immortal"
+	redissonToken   = "Redisson: the token that a holder asks for late is its successor's"
+	ubgoToken       = "ubgo/lock: SETNX, and INCR as a second command: a holder that stalls between the two gets a larger token than its successor"
+	mostNews        = "most libraries do not tell a holder that its lock is lost"
+	mostErrors      = "most libraries have one error for a lock that is held by another, one that is lost, and a server that is away"
+)

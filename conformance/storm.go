@@ -1,0 +1,392 @@
+package conformance
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/go-locker/locker"
+)
+
+var (
+	seedFlag = flag.Uint64("conformance.seed", 0, "of what clients do in random histories, and of the faults (default: another each time)")
+	forFlag  = flag.Duration("conformance.for", 0, "how long all random histories of one Harness take together (default: about 3 s each)")
+)
+
+const (
+	oneLock  = "A lock is held by at most one holder, its tokens rise, and what is lost stays lost"
+	keptData = "the server crashes and keeps its data"
+	lostData = "the server loses its data"
+)
+
+var historyRows = []row{{
+	name:    "a random history is that of one lock",
+	promise: oneLock + ", whatever clients do at the same time.",
+	sources: []string{herlihy, contract},
+	shows:   locker.Exclusive,
+	body:    random(exclusive),
+}, {
+	name:    "a random history is that of one lock though servers are silent",
+	promise: oneLock + ", however long the server is silent.",
+	sources: []string{herlihy, mostNews},
+	shows:   locker.Exclusive,
+	needs:   []need{stops},
+	body:    random(exclusive, stopping),
+}, {
+	name:    "a random history is that of one lock though clients are cut off",
+	promise: oneLock + ", whatever becomes of what is sent.",
+	sources: []string{herlihy, redsyncReply, mutexRetry},
+	shows:   locker.Exclusive,
+	needs:   []need{links},
+	body:    random(exclusive, cutting),
+}, {
+	name:    "a random history is that of one lock though processes are stopped",
+	promise: oneLock + ", however long a process sleeps.",
+	sources: []string{herlihy, kleppmann},
+	shows:   locker.Exclusive,
+	needs:   []need{processes},
+	body:    random(exclusive, pausing),
+}, {
+	name:    "a random history is that of one lock though faults of all kinds come and go",
+	promise: oneLock + ", through all that a lock can survive.",
+	sources: []string{herlihy, jepsenEtcd},
+	shows:   locker.Exclusive,
+	needs:   []need{mixes},
+	body:    func(e *env) { e.mixed() },
+}, {
+	name:    "tokens of a random history rise though holds are revoked",
+	promise: "Tokens rise whoever ends a hold, which then cannot be extended and is believed no longer than its TTL.",
+	sources: []string{herlihy, redissonToken},
+	shows:   locker.Fencing,
+	needs:   []need{revokes},
+	body:    random(revocable, revoking),
+}, {
+	name:      "a random history is that of one lock though servers crash",
+	promise:   oneLock + ", also when the server has crashed meanwhile.",
+	sources:   []string{herlihy, redlock},
+	shows:     locker.Failover,
+	condition: keptData,
+	needs:     []need{kills},
+	body:      random(exclusive, killing),
+}, {
+	name:      "a random history is that of one lock though servers lose their data",
+	promise:   oneLock + ", also when the server has lost what it knew.",
+	sources:   []string{herlihy, antirez},
+	condition: lostData,
+	needs:     []need{wipes},
+	body:      random(exclusive, wiping),
+}, {
+	name:      "tokens of a random history rise though servers lose their data",
+	promise:   "Tokens rise through lost data, too.",
+	sources:   []string{kleppmann, antirez},
+	shows:     locker.FencingDurable,
+	condition: lostData,
+	needs:     []need{wipes},
+	body:      random(fenced, wiping),
+}, {
+	name:      "a random history is that of one lock though another server takes over",
+	promise:   oneLock + ", through the loss of a server, too.",
+	sources:   []string{herlihy, callMe},
+	shows:     locker.Failover,
+	condition: "failover",
+	needs:     []need{failsOver},
+	body:      random(exclusive, failing),
+}, {
+	name:      "tokens of a random history rise though another server takes over",
+	promise:   "Tokens rise through lost data, too.",
+	sources:   []string{kleppmann, callMe},
+	shows:     locker.FencingDurable,
+	condition: "failover",
+	needs:     []need{failsOver},
+	body:      random(fenced, failing),
+}, {
+	name:      "a random history is that of one lock though the server's clock jumps",
+	promise:   oneLock + ", whatever a clock that people set says.",
+	sources:   []string{herlihy, antirez},
+	shows:     locker.Exclusive,
+	condition: "the server's clock jumps",
+	needs:     []need{clocks},
+	body:      random(exclusive, shifting),
+}}
+
+func init() {
+	for i := range historyRows {
+		historyRows[i].chance = true
+		historyRows[i].lasts = func(h Harness) time.Duration { return 6 * historyTime(h) }
+	}
+}
+
+// someSeconds is how long a random history takes unless a flag says otherwise, and the backend is slow.
+var someSeconds = 3 * time.Second
+
+// historyTime is how long each of the histories of h takes.
+func historyTime(h Harness) time.Duration {
+	if *forFlag == 0 {
+		return max(someSeconds, 3*h.TTL)
+	}
+	rows := 1
+	for _, z := range hazards {
+		if z.need.met(h) {
+			rows += z.rows
+		}
+	}
+	if mixes.met(h) {
+		rows++
+	}
+	return *forFlag / time.Duration(rows)
+}
+
+// random is the body of a scenario.
+func random(d demand, hazards ...hazard) func(*env) {
+	return func(e *env) { e.histories(d, hazards) }
+}
+
+func (e *env) mixed() {
+	all, err := mixture(e.h)
+	if err != nil {
+		e.Fatalf("%v", err)
+	}
+	d := exclusive
+	for _, z := range all {
+		if z.field() == revoking.field() {
+			d = revocable
+		}
+	}
+	e.histories(d, all)
+}
+
+// histories checks one after the other, each short enough for the checker, until the time is up.
+func (e *env) histories(d demand, hazards []hazard) {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(rand.Uint32())
+	}
+	round := e.round(hazards)
+	total := score{}
+	for left := historyTime(e.h); left > 0; left -= round {
+		total.add(e.history(d, hazards, seed, min(left, round)))
+		seed++
+	}
+	e.Logf("%v", total)
+	if total.holds == 0 {
+		e.doubtf("nobody got the lock")
+	}
+	if total.undecided != nil {
+		e.skip(fmt.Sprintf("the checker could not decide of the histories with the seeds %v", total.undecided))
+	}
+}
+
+// round is how long a history is. What happens once in each makes it shorter.
+func (e *env) round(hazards []hazard) time.Duration {
+	if len(hazards) == 1 && hazards[0].once {
+		return max(time.Second, 4*e.ttl)
+	}
+	if slices.ContainsFunc(hazards, func(z hazard) bool { return z.brief }) {
+		return max(5*time.Second, 8*e.ttl)
+	}
+	return max(5*time.Second, 5*e.ttl)
+}
+
+// score is what was seen of histories.
+type score struct {
+	histories, calls, operations, holds, lost, unknown int
+	faults                                             map[string]int
+	checking                                           time.Duration
+	undecided                                          []uint64
+}
+
+func (s *score) add(o score) {
+	s.histories += o.histories
+	s.calls += o.calls
+	s.operations += o.operations
+	s.holds += o.holds
+	s.lost += o.lost
+	s.unknown += o.unknown
+	s.checking += o.checking
+	s.undecided = append(s.undecided, o.undecided...)
+	if s.faults == nil {
+		s.faults = map[string]int{}
+	}
+	for what, n := range o.faults {
+		s.faults[what] += n
+	}
+}
+
+// String is for the log.
+func (s score) String() string {
+	return fmt.Sprintf("%d histories, %d calls, %d operations checked in %v: %d holds, %d of them lost, %d outcomes unknown, faults: %v",
+		s.histories, s.calls, s.operations, s.checking.Round(time.Millisecond), s.holds, s.lost, s.unknown, s.faults)
+}
+
+// storm is one random history in the making.
+type storm struct {
+	*env
+	*history
+	names      []string
+	players    []*player
+	hazards    []hazard
+	lasts      time.Duration
+	failedOver bool
+	going      context.Context // until the time is up
+	hits       atomic.Int64    // faults that befell a holder
+	struck     int64           // when the last fault began
+}
+
+// over says whether the time is up.
+func (s *storm) over() bool { return s.going.Err() != nil }
+
+// enough are the faults that have to befall holders, or else a history takes up to twice its time.
+const enough = 4
+
+func (s *storm) wanted() int64 {
+	if s.hazards[0].once {
+		return 1
+	}
+	return enough
+}
+
+// history makes one, and checks it.
+func (e *env) history(d demand, hazards []hazard, seed uint64, lasts time.Duration) score {
+	inner := *e
+	inner.scope = newScope(e.scope, e.fatalf) // what is made for it ends with it
+	s := &storm{env: &inner, history: &history{Seed: seed, Demand: d}, hazards: hazards, lasts: lasts}
+	scope := inner.scope
+	tidy := func() { within(time.Minute, scope.cleanUp) }
+	e.Cleanup(tidy)
+	defer tidy()
+	s.cast(rand.New(rand.NewPCG(seed, 0)))
+	e.Logf("seed %d: %d clients, %d names, for %v", seed, len(s.players), len(s.names), lasts)
+	s.blow()
+	began := time.Now()
+	j := s.check()
+	result := s.score(j)
+	result.checking = time.Since(began)
+	switch j.result {
+	case porcupine.Illegal:
+		e.failf("%w", s.refusal(j))
+	case porcupine.Unknown:
+		result.undecided = []uint64{seed}
+	}
+	return result
+}
+
+// blow has all clients, and the faults, go on until the time is up.
+func (s *storm) blow() {
+	ctx, cancel := context.WithTimeout(s.ctx, 2*s.lasts)
+	defer cancel()
+	s.going, s.began = ctx, time.Now()
+	var wg sync.WaitGroup
+	join := func(f func()) {
+		wg.Add(1)
+		s.spawn(func() {
+			defer wg.Done()
+			f()
+		})
+	}
+	for _, p := range s.players {
+		join(func() { p.play(ctx) })
+	}
+	if len(s.hazards) > 0 {
+		join(func() { s.rage(ctx, rand.New(rand.NewPCG(s.Seed, 1))) })
+	}
+	sleepUntil(ctx, s.lasts)
+	for len(s.hazards) > 0 && s.hits.Load() < s.wanted() && !s.over() {
+		sleepUntil(ctx, settle)
+	}
+	cancel()
+	wg.Wait()
+	if s.ctx.Err() != nil {
+		s.failf("the scenario was ended") // by one who has said why
+	}
+}
+
+func (s *storm) score(j judgement) score {
+	r := score{histories: 1, calls: len(s.Events), operations: j.operations, faults: map[string]int{}}
+	for _, f := range s.Faults {
+		r.faults[f.Kind]++
+	}
+	for _, p := range s.players {
+		r.holds += p.holds
+		r.lost += p.losses
+	}
+	for _, e := range s.Events {
+		if e.Said == saidError {
+			r.unknown++
+		}
+	}
+	return r
+}
+
+// cast makes the clients: many of a busy name, whose holds are short, and few of names whose holds are
+// long, so that a client is often alone there.
+func (s *storm) cast(rng *rand.Rand) {
+	scenes := []*scene{{clients: 5, slow: 0.002}, {clients: 3, slow: 0.2}, {clients: 1, slow: 0.8}, {clients: 2, slow: 0.6}, {clients: 3, slow: 0.6}}
+	if rng.IntN(2) == 0 {
+		scenes = append(scenes, &scene{clients: 2 + rng.IntN(3), slow: rng.Float64() / 4})
+	}
+	kinds := s.kinds()
+	for _, at := range scenes {
+		name := s.name()
+		s.names = append(s.names, name)
+		for range at.clients {
+			id := len(s.players)
+			ttl := s.ttl
+			if rng.IntN(2) == 0 {
+				ttl *= 2
+			}
+			p := kinds[id%len(kinds)](name, ttl)
+			p.id, p.storm, p.scene, p.alarm = id, s, at, make(chan struct{}, 1)
+			p.rng = rand.New(rand.NewPCG(s.Seed, uint64(2+id)))
+			s.players = append(s.players, p)
+			s.Clients = append(s.Clients, client{Who: p.who, Name: name, TTL: p.ttl, Renews: p.renews})
+		}
+	}
+}
+
+// kinds make the kinds of clients that there are in this history, and that its faults can befall.
+func (s *storm) kinds() []func(name string, ttl time.Duration) *player {
+	number := 0
+	who := func(kind string) string {
+		number++
+		return fmt.Sprintf("%s %d", kind, number)
+	}
+	plain := func(name string, ttl time.Duration) *player {
+		return &player{party: s.party(who("client"), name, ttl)}
+	}
+	var special, all []func(string, time.Duration) *player
+	for _, z := range s.hazards {
+		switch z.field() {
+		case cutting.field():
+			special = append(special, func(name string, ttl time.Duration) *player {
+				p, w := s.linked(who("linked client"), name, ttl)
+				return &player{party: p, wire: w}
+			})
+		case pausing.field():
+			special = append(special, func(name string, ttl time.Duration) *player {
+				p := s.process(who("process"), name, ttl)
+				return &player{party: p.party, process: p}
+			})
+		}
+	}
+	common := []func(string, time.Duration) *player{plain}
+	if s.h.Client != nil {
+		renewing := s.client(s.ttl, true)
+		common = append(common, func(name string, _ time.Duration) *player {
+			return &player{party: renewing(who("renewing Locker"), name), renews: true}
+		})
+	}
+	if special == nil {
+		return common
+	}
+	for i := range len(common) * len(special) { // every other one
+		all = append(all, common[i%len(common)], special[i%len(special)])
+	}
+	return all
+}

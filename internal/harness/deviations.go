@@ -1,0 +1,37 @@
+package harness
+
+// Redis is what a server of Redis cannot keep, by adapters that ask one server.
+func Redis() map[string]string {
+	return map[string]string{
+		"a hold lasts though the server loses its data":                         "the lock is a key of one server, and is gone with it",
+		"a hold lasts though the server that knows least takes over":            "replication is asynchronous: the replica that is promoted has not heard of the lock",
+		"a hold lasts though the server's clock jumps forward":                  "a key expires by the server's wall clock",
+		"a hold lapses though the server's clock jumps back":                    "a key expires by the server's wall clock: the lock stays taken for as long as that went back",
+		"a random history is that of one lock though servers lose their data":   "the lock is a key of one server, and is gone with it",
+		"a random history is that of one lock though another server takes over": "replication is asynchronous",
+		"a random history is that of one lock though the server's clock jumps":  "a key expires by the server's wall clock",
+	}
+}
+
+// Redlock is what a quorum of servers of Redis cannot keep.
+func Redlock() map[string]string {
+	return map[string]string{
+		"a hold lasts though the server loses its data":                         "all nodes forget, and a majority of them is enough",
+		"a hold lasts though the server that knows least takes over":            "a node of the majority has restarted without its data, and votes once more",
+		"a hold lasts though the server's clock jumps forward":                  "keys expire by the servers' wall clocks, which all jump at once here",
+		"a hold lapses though the server's clock jumps back":                    "keys expire by the servers' wall clocks, which all jump at once here",
+		"a random history is that of one lock though servers lose their data":   "all nodes forget, and a majority of them is enough",
+		"a random history is that of one lock though another server takes over": "a node of the majority has restarted without its data, and votes once more",
+		"a random history is that of one lock though the server's clock jumps":  "keys expire by the servers' wall clocks, which all jump at once here",
+	}
+}
+
+// Consensus is what servers that agree among themselves cannot keep either.
+func Consensus() map[string]string {
+	return map[string]string{
+		"a hold lasts though the server loses its data":                       "all servers have lost what they knew",
+		"tokens rise though the server loses its data":                        "tokens are the backend's own count of changes, which begins anew; WithTokenBase is for that",
+		"a random history is that of one lock though servers lose their data": "all servers have lost what they knew",
+		"tokens of a random history rise though servers lose their data":      "tokens are the backend's own count of changes, which begins anew; WithTokenBase is for that",
+	}
+}

@@ -1,0 +1,98 @@
+// Package harness is what the Harnesses of the adapters have in common: Lockers of a URL, in this process and in others,
+// and what may befall real servers.
+package harness
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+)
+
+// urlEnv is the URL, in the processes that a Harness starts.
+const urlEnv = "LOCKER_HARNESS_URL"
+
+// Serve comes first in TestMain: it is conformance.Serve for what ForURL returns.
+func Serve() {
+	conformance.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+		return open(t, os.Getenv(urlEnv), ttl, false).Mutex(name)
+	})
+}
+
+// ForURL is a Harness without faults of servers. In format, which ends with a query, "%s" stands for the servers at
+// addrs; ttl is the Harness's.
+func ForURL(t testing.TB, ttl time.Duration, format string, addrs []string) conformance.Harness {
+	t.Helper()
+	to := func(addrs []string) string { return fmt.Sprintf(format, strings.Join(addrs, ",")) }
+	url := to(addrs)
+	h := conformance.Harness{
+		TTL:      ttl,
+		Promises: promises(t, url),
+		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+			return open(t, url, ttl, false).Mutex(name)
+		},
+		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+			c := open(t, url, ttl, renew)
+			return func(name string) locker.Locker { return c.Mutex(name) }
+		},
+	}
+	h.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+		ways := make([]string, len(addrs))
+		for i, addr := range addrs {
+			ways[i] = via(addr)
+		}
+		return open(t, to(ways), ttl, false).Mutex(name)
+	}
+	if runtime.GOOS != "windows" { // which stops no processes
+		h.Faults.Process = func(conformance.TB) *exec.Cmd {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), urlEnv+"="+url)
+			return cmd
+		}
+	}
+	return h
+}
+
+func promises(t testing.TB, url string) locker.Guarantees {
+	t.Helper()
+	c, err := locker.Open(t.Context(), url)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	defer func() { _ = c.Close() }()
+	return c.Guarantees()
+}
+
+// open makes a Client on connections of its own. Its url ends with a query.
+func open(t conformance.TB, url string, ttl time.Duration, renew bool) *locker.Client {
+	c, err := locker.Open(t.Context(), fmt.Sprintf("%s&ttl=%v&renew=%t", url, ttl, renew))
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Dialer is for Faults.Through where clients find out addresses by themselves: of addrs, and no others.
+func Dialer(addrs []string, via func(string) string) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	ways := map[string]string{}
+	for _, addr := range addrs {
+		ways[addr] = via(addr)
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		way, ok := ways[addr]
+		if !ok {
+			return nil, fmt.Errorf("%s is no server of ours", addr)
+		}
+		var d net.Dialer
+		return d.DialContext(ctx, network, way)
+	}
+}

@@ -1,0 +1,111 @@
+package harness
+
+import (
+	"slices"
+	"time"
+
+	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// server is what each of testserver's is.
+type server interface {
+	Stop()
+	Continue()
+	Kill()
+	Wipe()
+}
+
+// Servers adds the faults that servers have as processes. restart starts them all, and returns when they answer.
+func Servers[S server](f *conformance.Faults, servers []S, restart func()) {
+	each := func(do func(S)) {
+		for _, s := range servers {
+			do(s)
+		}
+	}
+	f.StopServer = func(conformance.TB) (resume func()) {
+		each(S.Stop)
+		return func() { each(S.Continue) }
+	}
+	f.KillServer = func(conformance.TB) func() {
+		each(S.Kill)
+		return restart
+	}
+	f.WipeServer = func(conformance.TB) func() {
+		each(S.Kill)
+		each(S.Wipe)
+		return restart
+	}
+}
+
+// Clocks adds MoveClock, of servers that were started with a clock of their own.
+func Clocks[S interface{ ShiftClock(d time.Duration) }](f *conformance.Faults, servers []S) {
+	if !testserver.ShiftsClocks {
+		return
+	}
+	shift := func(d time.Duration) {
+		for _, s := range servers {
+			s.ShiftClock(d)
+		}
+	}
+	f.MoveClock = func(_ conformance.TB, d time.Duration) (back func()) {
+		shift(d)
+		return func() { shift(-d) }
+	}
+}
+
+// RedisRevoke is Faults.Revoke for a lock that is a key of the servers that serving returns, under the default prefix.
+func RedisRevoke(serving func(key string) []*testserver.RedisServer) func(conformance.TB, string) {
+	return func(_ conformance.TB, name string) {
+		key := redisscript.Key("locker:" + name)
+		for _, s := range serving(key) {
+			s.Do("DEL", key)
+		}
+	}
+}
+
+// SentinelFailOver is Faults.FailOver of one replica, which gets nothing from the primary any more before it takes over.
+func SentinelFailOver(g *testserver.SentinelGroup) func(conformance.TB) (fail func()) {
+	return func(t conformance.TB) (fail func()) {
+		primary, replica := g.Primary(), g.Replica()
+		replica.WaitSynced(primary)
+		replica.Detach()
+		failed := false
+		t.Cleanup(func() {
+			replica.Reattach()
+			if failed {
+				primary.Restart()
+				primary.Follow(replica)
+				return
+			}
+			replica.WaitSynced(primary)
+		})
+		return func() {
+			failed = true
+			primary.Kill()
+			g.Failover()
+		}
+	}
+}
+
+// QuorumFailOver is Faults.FailOver of servers of which a majority has to know what is decided. A follower is down while
+// others decide, and then, with the leader gone, makes up the majority.
+func QuorumFailOver[S interface {
+	comparable
+	Kill()
+	Restart()
+}](servers []S, leader func() S) func(conformance.TB) (fail func()) {
+	return func(t conformance.TB) (fail func()) {
+		leads := leader()
+		follower := servers[slices.IndexFunc(servers, func(s S) bool { return s != leads })]
+		follower.Kill()
+		down := follower
+		t.Cleanup(func() { down.Restart() })
+		return func() {
+			down = leader() // of those that are left
+			down.Kill()
+			follower.Restart()
+		}
+	}
+}

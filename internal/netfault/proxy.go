@@ -1,0 +1,224 @@
+// Package netfault makes the network between clients and a server fail.
+package netfault
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// Proxy stands between clients and a server and makes the network between them fail. Its faults may
+// be switched on and off while connections are open, and, but for Restore, from any goroutine.
+type Proxy struct {
+	target, listen string
+	ctx            context.Context // ends attempts to reach the target
+	cancel         context.CancelFunc
+	wg             sync.WaitGroup
+
+	mu       sync.Mutex
+	changed  sync.Cond // any field below, or any of a flow's
+	listener net.Listener
+	severed  int // how often
+	links    map[*link]struct{}
+	requests direction
+	replies  direction
+}
+
+// direction is what the proxy does to all that flows one way.
+type direction struct {
+	hold, drop bool
+	delay      time.Duration
+}
+
+// Start starts to forward connections from listen to target, "host:port" each. The port 0 stands for any that is free.
+func Start(listen, target string) (*Proxy, error) {
+	p := New(target)
+	p.listen = listen
+	if err := p.Restore(); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// New returns a proxy that forwards what it is given by Serve.
+func New(target string) *Proxy {
+	p := &Proxy{target: target, links: make(map[*link]struct{})}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.changed.L = &p.mu
+	return p
+}
+
+// Close breaks all connections, and returns when nothing of the proxy is left.
+func (p *Proxy) Close() {
+	p.cancel()
+	p.Sever()
+	p.ResetConns()
+	p.wg.Wait()
+}
+
+// Addr returns the proxy's own "host:port". It stays the same through Sever and Restore.
+func (p *Proxy) Addr() string { return p.listen }
+
+// Sever closes every connection to clients and refuses new ones. The server sees its ends close;
+// what is held back on the way to it stays so, and can still be released.
+func (p *Proxy) Sever() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.severed++
+	if p.listener != nil {
+		_ = p.listener.Close()
+		p.listener = nil
+	}
+	for l := range p.links {
+		_ = l.client.Close()
+	}
+}
+
+// ResetConns breaks every connection at both ends with a TCP reset. What is held back is lost.
+func (p *Proxy) ResetConns() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.reset()
+	}
+	p.changed.Broadcast()
+}
+
+// DropRequests swallows, while it is on, what clients send, and for good on the connections that have lost some.
+func (p *Proxy) DropRequests(on bool) { p.set(&p.requests.drop, on) }
+
+// DropReplies lets requests reach the server, while it is on, and swallows what it answers. A
+// connection that has lost a reply gets no later one either, even after the fault is switched off:
+// a client would take it for the answer to something else.
+func (p *Proxy) DropReplies(on bool) { p.set(&p.replies.drop, on) }
+
+// Delay has all that comes from now on arrive later, by at least so much each way; 0 ends that.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.requests.delay, p.replies.delay = d, d
+}
+
+// HoldRequests keeps back, while it is on, what clients send. Switched off, it lets new requests
+// through, except on connections that have some kept back already: those wait for ReleaseRequests,
+// and arrive late then even if the client has closed its connection long ago.
+func (p *Proxy) HoldRequests(on bool) { p.set(&p.requests.hold, on) }
+
+// HoldReplies does the same to what the server answers, until ReleaseReplies.
+func (p *Proxy) HoldReplies(on bool) { p.set(&p.replies.hold, on) }
+
+// ReleaseRequests switches HoldRequests off and delivers all that was kept back, in order within
+// each connection.
+func (p *Proxy) ReleaseRequests() {
+	p.release(&p.requests, func(l *link) *flow { return l.requests })
+}
+
+// ReleaseReplies switches HoldReplies off and delivers all that was kept back.
+func (p *Proxy) ReleaseReplies() {
+	p.release(&p.replies, func(l *link) *flow { return l.replies })
+}
+
+// Held returns how many bytes are kept back each way, for tests that wait until there are some.
+func (p *Proxy) Held() (requests, replies int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		if l.requests.held {
+			requests += len(l.requests.queue)
+		}
+		if l.replies.held {
+			replies += len(l.replies.queue)
+		}
+	}
+	return requests, replies
+}
+
+// sleep ends with the proxy.
+func (p *Proxy) sleep(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.ctx.Done():
+	}
+}
+
+func (p *Proxy) set(fault *bool, on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*fault = on
+}
+
+func (p *Proxy) release(d *direction, pick func(*link) *flow) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d.hold = false
+	for l := range p.links {
+		pick(l).held = false
+	}
+	p.changed.Broadcast()
+}
+
+// Restore accepts connections again after Sever. Other faults stay as they are.
+func (p *Proxy) Restore() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != nil {
+		return nil
+	}
+	listener, err := net.Listen("tcp4", p.listen)
+	if err != nil {
+		return err
+	}
+	p.listener, p.listen = listener, listener.Addr().String()
+	severed := p.severed
+	p.wg.Go(func() { p.accept(listener, severed) })
+	return nil
+}
+
+func (p *Proxy) accept(listener net.Listener, severed int) {
+	for {
+		client, err := listener.Accept()
+		if err != nil {
+			return // severed
+		}
+		p.wg.Go(func() { p.serve(client.(*net.TCPConn), severed) })
+	}
+}
+
+// Serve forwards one connection, and returns when it has ended.
+func (p *Proxy) Serve(client *net.TCPConn) {
+	p.mu.Lock()
+	severed := p.severed
+	p.mu.Unlock()
+	p.serve(client, severed)
+}
+
+func (p *Proxy) serve(client *net.TCPConn, severed int) {
+	var dialer net.Dialer
+	server, err := dialer.DialContext(p.ctx, "tcp", p.target)
+	if err != nil {
+		// To the client this looks as if it had spoken to the absent server itself, a little late.
+		_ = client.SetLinger(0)
+		_ = client.Close()
+		return
+	}
+	l := newLink(p, client, server.(*net.TCPConn))
+	p.mu.Lock()
+	p.links[l] = struct{}{}
+	if p.severed != severed { // while dialling
+		l.reset()
+	}
+	p.mu.Unlock()
+
+	l.run()
+
+	p.mu.Lock()
+	delete(p.links, l)
+	p.mu.Unlock()
+}

@@ -1,0 +1,373 @@
+package redisscript
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// gated is a Runner whose trips take until the test lets them go on.
+type gated struct {
+	puppet
+
+	t     testing.TB
+	apart bool
+	gate  chan struct{} // a value lets one trip go on; closed: all
+	mu    sync.Mutex
+	trips [][]Call
+
+	latest context.Context // of a trip
+}
+
+func newGated(t testing.TB) *gated { return &gated{t: t, gate: make(chan struct{})} }
+
+func (g *gated) Together() bool { return !g.apart }
+
+func (g *gated) Acknowledged() bool { return false }
+
+func (g *gated) Run(ctx context.Context, calls []Call) []Reply {
+	asOne := calls[0].Script == many
+	if asOne {
+		calls = apartOf(g.t, calls[0])
+	}
+	g.mu.Lock()
+	g.trips = append(g.trips, calls)
+	g.latest = ctx
+	g.mu.Unlock()
+	<-g.gate
+	values := make([]any, len(calls))
+	replies := make([]Reply, len(calls))
+	for i, c := range calls {
+		if values[i] = any(int64(1)); c.Script.Takes {
+			values[i] = []any{int64(granted), int64(7), nowMicro()}
+		}
+		replies[i].Value = values[i]
+	}
+	if asOne {
+		return []Reply{{Value: values}}
+	}
+	return replies
+}
+
+// sizes are how many calls have shared each of the trips so far.
+func (g *gated) sizes() []int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var all []int
+	for _, trip := range g.trips {
+		all = append(all, len(trip))
+	}
+	return all
+}
+
+// takes has n goroutines take a lock each. What they come to is sent to the result.
+func takes(ctx context.Context, d *Driver, n int, ttl time.Duration) <-chan error {
+	done := make(chan error, n)
+	for range n {
+		go func() {
+			_, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: ttl})
+			done <- err
+		}()
+	}
+	return done
+}
+
+func TestSender_whoComesMeanwhileGoesWithTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t)
+		d := NewDriver(g)
+		first := takes(t.Context(), d, mostTrips, time.Minute)
+		synctest.Wait()
+		const n = mostCalls + 10
+		others := takes(t.Context(), d, n, time.Minute)
+		synctest.Wait()
+		assert.Equal(t, []int{1, 1}, g.sizes())
+		g.gate <- struct{}{}
+		synctest.Wait()
+		assert.Equal(t, []int{1, 1, mostCalls}, g.sizes())
+		g.gate <- struct{}{}
+		synctest.Wait()
+		assert.Equal(t, []int{1, 1, mostCalls, n - mostCalls}, g.sizes())
+		close(g.gate)
+		for range mostTrips {
+			require.NoError(t, <-first)
+		}
+		for range n {
+			require.NoError(t, <-others)
+		}
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// Trips that hang hold up those who come next for a moment, once, and nobody after that.
+func TestSender_aTripThatHangsHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t)
+		d := NewDriver(g)
+		hung := takes(t.Context(), d, mostTrips, time.Hour)
+		synctest.Wait()
+		for trips := mostTrips; trips < 4*mostTrips; trips += mostTrips {
+			takes(t.Context(), d, 2, time.Hour)
+			synctest.Wait()
+			require.Len(t, g.sizes(), trips)
+			time.Sleep(overdue)
+			synctest.Wait()
+			require.Len(t, g.sizes(), trips+1)
+			assert.Equal(t, 2, g.sizes()[trips], "both that have waited")
+			for more := 2; more <= mostTrips; more++ {
+				takes(t.Context(), d, 1, time.Hour)
+				synctest.Wait()
+				require.Len(t, g.sizes(), trips+more, "at once")
+			}
+		}
+		close(g.gate)
+		for range mostTrips {
+			require.NoError(t, <-hung)
+		}
+		synctest.Wait()
+		assert.Empty(t, d.sender.couriers)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// What was given up before it was sent never runs, and leaves nothing to clean up.
+func TestSender_whatIsGivenUpInTimeIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t)
+		d := NewDriver(g)
+		first := takes(t.Context(), d, mostTrips, time.Minute)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.Nil(t, l, "nothing was sent")
+		}()
+		synctest.Wait()
+		cancel()
+		<-done
+		close(g.gate)
+		for range mostTrips {
+			require.NoError(t, <-first)
+		}
+		synctest.Wait()
+		assert.Equal(t, []int{1, 1}, g.sizes())
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// A take that nobody waits for any more may be applied at any time: its clean-up goes soon, goes on for as long
+// as the take may come, and once more after it.
+func TestSender_aTakeThatIsGivenUpIsUndoneWhenItHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t)
+		d := NewDriver(g)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		l, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotNil(t, l, "it may be taken")
+		time.Sleep(time.Hour)
+		assert.Positive(t, l.Validity(), "the core is to go on")
+
+		released := make(chan error, 1)
+		go func() { released <- l.Release(t.Context()) }()
+		time.Sleep(overdue)
+		synctest.Wait()
+		require.Len(t, g.trips, 2, "soon")
+		assert.Same(t, release, g.trips[1][0].Script)
+		close(g.gate)
+		require.NoError(t, <-released)
+		require.Len(t, g.trips, 3, "and after it")
+		assert.Same(t, release, g.trips[2][0].Script)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// Whoever releases it waits for its end, however many do.
+func TestSender_aTakeThatIsGivenUpIsReleasedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t)
+		d := NewDriver(g)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		l, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		released := make(chan error, 2)
+		for range 2 {
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				released <- l.Release(ctx)
+			}()
+		}
+		synctest.Wait()
+		close(g.gate)
+		require.NoError(t, <-released)
+		require.NoError(t, <-released)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// What is left of an earlier request does not stand for the one that is given up.
+func TestSender_aRequestIsUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t)
+		d := NewDriver(g)
+		for range 10 {
+			done := takes(t.Context(), d, 1, time.Minute)
+			g.gate <- struct{}{}
+			require.NoError(t, <-done)
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			l, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			time.Sleep(time.Hour)
+			assert.Equal(t, time.Minute, l.Validity(), "it may be granted now")
+			g.gate <- struct{}{}
+			synctest.Wait()
+			assert.NotEqual(t, time.Minute, l.Validity(), "it has ended")
+		}
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+type contextKey struct{}
+
+// A client library finds in its context what the caller has put there, unless several share the trip.
+func TestSender_aTripHasTheValuesOfItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t)
+		d := NewDriver(g)
+		ctx := context.WithValue(t.Context(), contextKey{}, "the caller's")
+		value := func() any {
+			synctest.Wait()
+			return g.latest.Value(contextKey{})
+		}
+		for range mostTrips {
+			takes(ctx, d, 1, time.Minute)
+			assert.Equal(t, "the caller's", value())
+		}
+		below, cancel := context.WithTimeout(g.latest, time.Hour) // as client libraries do
+		defer cancel()
+		takes(ctx, d, 2, time.Minute)
+		synctest.Wait()
+		close(g.gate)
+		assert.Nil(t, value())
+		require.ErrorIs(t, below.Err(), context.Canceled, "with the trip")
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// A trip goes on while one of its requests is wanted, and not for longer: its connection may be needed.
+func TestSender_aTripEndsWhenNobodyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t)
+		d := NewDriver(g)
+		takes(t.Context(), d, mostTrips, time.Minute)
+		synctest.Wait()
+		one, cancelOne := context.WithCancel(t.Context())
+		two, cancelTwo := context.WithCancel(t.Context())
+		takes(one, d, 1, time.Minute)
+		takes(two, d, 1, time.Hour)
+		synctest.Wait()
+		g.gate <- struct{}{}
+		synctest.Wait()
+		require.Equal(t, []int{1, 1, 2}, g.sizes())
+		deadline, ok := g.latest.Deadline()
+		assert.True(t, ok)
+		assert.Equal(t, time.Hour/2, time.Until(deadline), "the longest")
+		cancelOne()
+		synctest.Wait()
+		require.NoError(t, g.latest.Err())
+		cancelTwo()
+		synctest.Wait()
+		require.ErrorIs(t, g.latest.Err(), context.Canceled)
+		close(g.gate)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// A waiter whose latest request was given up unsent stands in the queue all the same, by an earlier one.
+func TestSender_aWaiterThatIsKnownIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, released := 0, 0
+		w := newWire()
+		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
+		p.run = func(ctx context.Context, s *Script, _ string) (any, error) {
+			if s == release {
+				released++
+				return int64(1), nil
+			}
+			if asked++; asked == 1 {
+				return heldReply(7), nil // for a minute, after which it looks
+			}
+			<-ctx.Done() // in vain, for a connection
+			time.Sleep(2 * moment)
+			return nil, notSent{ctx.Err()}
+		}
+		d := NewDriver(p)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		l, err := d.AcquireQueued(ctx, locker.Request{Name: "x", TTL: time.Hour}, func(error) {})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotNil(t, l)
+		assert.Equal(t, 2, asked)
+		assert.Zero(t, released)
+		require.NoError(t, l.Release(t.Context()))
+		assert.Equal(t, 1, released)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// A Release that is told to stop waiting does, and says that it is not over.
+func TestSender_aReleaseHeedsItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t)
+		d := NewDriver(g)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		l, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		again, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		err = l.Release(again)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, locker.ErrLost)
+		assert.LessOrEqual(t, time.Since(start), time.Second+moment)
+		close(g.gate)
+		require.NoError(t, l.Release(t.Context()))
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// A server of several is not to hold up what is for another.
+func TestSender_eachByItselfWhereThereAreSeveralServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated(t)
+		g.apart = true
+		d := NewDriver(g)
+		const n = 50
+		done := takes(t.Context(), d, n, time.Minute)
+		synctest.Wait()
+		assert.Len(t, g.sizes(), n)
+		close(g.gate)
+		for range n {
+			require.NoError(t, <-done)
+		}
+		require.NoError(t, d.Close(noClient))
+		_, err := d.Acquire(t.Context(), request)
+		require.ErrorIs(t, err, locker.ErrClosed)
+	})
+}

@@ -1,0 +1,155 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// oneServer makes a runner, and a client that looks at what it has done.
+func oneServer(t *testing.T, s *testserver.RedisServer, addr string) (*runner, *goredis.Client) {
+	t.Helper()
+	rdb, look := goredis.NewClient(&goredis.Options{Addr: addr}), goredis.NewClient(&goredis.Options{Addr: s.Addr()})
+	t.Cleanup(func() { _ = errors.Join(rdb.Close(), look.Close()) })
+	return newRunner(rdb), look
+}
+
+// taking is a call that counts at key how often it has run.
+func taking(key string) redisscript.Call {
+	const source = `redis.call('INCR', KEYS[1]) return 1`
+	sum := sha1.Sum([]byte(source))
+	s := &redisscript.Script{Source: source, SHA: hex.EncodeToString(sum[:]), Takes: true, Grants: true}
+	return redisscript.Call{Script: s, Keys: []string{key}, Args: []any{"owner"}}
+}
+
+// counted is such a call with a Counter, which does not take.
+func counted(key string) (redisscript.Call, *counter) {
+	c, n := taking(key), &counter{}
+	c.Script.Takes = false
+	c.Args = append(c.Args, n)
+	return c, n
+}
+
+type counter struct{ n int }
+
+func (c *counter) MarshalBinary() ([]byte, error) {
+	c.n++
+	return strconv.AppendInt(nil, int64(c.n), 10), nil
+}
+func (c *counter) NotRun() { c.n-- }
+
+// When the connection of a trip breaks go-redis sends nothing of it again, for there is a Counter in it. A take is.
+func TestRun_whatATripHasLostIsSentAgainUnlessItCounts(t *testing.T) {
+	s := testserver.Redis(t)
+	p := testserver.NewProxy(t, s.Addr())
+	r, look := oneServer(t, s, p.Addr())
+	for _, reply := range r.Run(t.Context(), []redisscript.Call{taking("other"), taking("other")}) {
+		require.NoError(t, reply.Err, "there is a connection")
+	}
+	p.HoldRequests(true)
+	release, count := counted("released")
+	replies := make(chan []redisscript.Reply, 1)
+	go func() { replies <- r.Run(t.Context(), []redisscript.Call{taking("taken"), release}) }()
+	require.Eventually(t, func() bool { requests, _ := p.Held(); return requests > 0 }, soon, time.Millisecond)
+	p.HoldRequests(false)
+	p.ResetConns()
+	got := <-replies
+	require.NoError(t, got[0].Err)
+	assert.EqualValues(t, 1, got[0].Value)
+	require.Error(t, got[1].Err, "the core sends it again")
+	assert.Equal(t, 1, count.n)
+	assert.Equal(t, "1", look.Get(t.Context(), "taken").Val())
+	assert.Zero(t, look.Exists(t.Context(), "released").Val())
+}
+
+// What has run is not sent again, though it is an error.
+func TestRun_aGrantThatNoReplicaHasRunsOnce(t *testing.T) {
+	s := testserver.Redis(t)
+	r, look := oneServer(t, s, s.Addr())
+	r.replicas = redisscript.Replicas{N: 1, Timeout: time.Millisecond}
+	require.NoError(t, look.ScriptLoad(t.Context(), taking("").Script.Source).Err())
+	release, _ := counted("released")
+	release.Script.Grants = false
+	got := r.Run(t.Context(), []redisscript.Call{taking("taken"), release})
+	require.ErrorContains(t, got[0].Err, "replicas")
+	assert.True(t, got[0].MayHaveRun)
+	require.NoError(t, got[1].Err, "it grants nothing")
+	assert.Equal(t, "1", look.Get(t.Context(), "taken").Val())
+}
+
+// A request that a server without the script has refused has not run, and leaves nothing to clean up.
+func TestRun_whatIsRefusedHasNotRun(t *testing.T) {
+	s := testserver.Redis(t)
+	r, look := oneServer(t, s, s.Addr())
+	calls := func() []redisscript.Call {
+		release, _ := counted("y")
+		return []redisscript.Call{taking("x"), taking("x"), release, taking("x")}
+	}
+	require.NoError(t, look.SAdd(t.Context(), "x", "no number").Err())
+	for _, loaded := range []bool{false, true} {
+		for i, reply := range r.Run(t.Context(), calls()) {
+			if i == 2 {
+				require.NoError(t, reply.Err)
+				continue
+			}
+			require.ErrorContains(t, reply.Err, "WRONGTYPE", "loaded: %v", loaded)
+			assert.False(t, reply.MayHaveRun, "call %d, loaded: %v", i, loaded)
+		}
+	}
+	assert.Equal(t, "2", look.Get(t.Context(), "y").Val())
+	release, count := counted("x")
+	require.Error(t, r.Run(t.Context(), []redisscript.Call{taking("z"), release})[1].Err)
+	assert.Zero(t, count.n, "taken back")
+}
+
+// refusing is a hook that answers each command with an error, and notes its arguments.
+type refusing struct {
+	error
+	sent [][]any
+}
+
+func (r *refusing) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (r *refusing) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next
+}
+
+func (r *refusing) ProcessHook(goredis.ProcessHook) goredis.ProcessHook {
+	return func(_ context.Context, cmd goredis.Cmder) error {
+		r.sent = append(r.sent, cmd.Args())
+		cmd.SetErr(r.error)
+		return r.error
+	}
+}
+
+// While a slot moves a lock is asked for without its queue, which its script finds; what is for two locks is not for one of them.
+func TestRun_whoseSlotMoves(t *testing.T) {
+	for _, queue := range []bool{false, true} {
+		rdb := goredis.NewClient(&goredis.Options{})
+		hook := &refusing{error: errors.New("TRYAGAIN Multiple keys request during rehashing of slot")}
+		rdb.AddHook(hook)
+		c := taking("{x}")
+		c.Keys = append(c.Keys, "{x}:other")
+		c.Script.Queue = queue
+		reply := newRunner(rdb).Run(t.Context(), []redisscript.Call{c})[0]
+		require.ErrorContains(t, reply.Err, "TRYAGAIN")
+		require.NoError(t, rdb.Close())
+		if !queue {
+			assert.Len(t, hook.sent, 1)
+			continue
+		}
+		require.Len(t, hook.sent, 2)
+		assert.Equal(t, []any{1, "{x}"}, hook.sent[1][2:4])
+	}
+}
