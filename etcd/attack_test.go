@@ -1,0 +1,184 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// A session ends while nobody holds or waits. Who comes next does not have to wait until a renewal finds that out.
+func TestSession_revokedWhileNobodyUsesIt_isReplacedAtOnce(t *testing.T) {
+	s := testserver.Etcd(t)
+	direct := connect(t, s.Addr())
+	for name, take := range map[string]func(*locker.Mutex, context.Context) error{
+		"Lock": (*locker.Mutex).Lock, "TryLock": (*locker.Mutex).TryLock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t, s.Addr(), locker.WithTTL(time.Minute))
+			m := c.Mutex(name)
+			require.NoError(t, m.Lock(t.Context()))
+			session := leaseOf(t, direct, queue(t, direct, name)[0])
+			require.NoError(t, m.Unlock(t.Context()))
+			_, err := direct.Revoke(t.Context(), session)
+			require.NoError(t, err)
+			require.NoError(t, take(m, withTimeout(t, 5*time.Second)))
+			assert.NotEqual(t, session, leaseOf(t, direct, queue(t, direct, name)[0]))
+			assert.NoError(t, m.Unlock(t.Context()))
+		})
+	}
+}
+
+// One contender hears that the session is gone: then all holds on it are lost at once.
+func TestSession_revoked_isNewsForTheOtherHolds(t *testing.T) {
+	s := testserver.Etcd(t)
+	direct := connect(t, s.Addr())
+	c := newClient(t, s.Addr(), locker.WithTTL(time.Minute))
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	_, err := direct.Revoke(t.Context(), leaseOf(t, direct, queue(t, direct, "x")[0]))
+	require.NoError(t, err)
+	next := c.Mutex("y")
+	require.NoError(t, next.Lock(withTimeout(t, 5*time.Second)))
+	select {
+	case <-m.Lost():
+	case <-time.After(5 * time.Second):
+		t.Error("not lost")
+	}
+	require.NoError(t, next.Unlock(t.Context()))
+	assert.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+}
+
+// small is a quota that fill fills.
+const small = "--quota-backend-bytes=1048576"
+
+// fill has the server run out of space.
+func fill(t *testing.T, cli *clientv3.Client) {
+	t.Helper()
+	filler := string(make([]byte, 100<<10))
+	eventually(t, "the server is full", func() bool {
+		_, err := cli.Put(t.Context(), "filler", filler)
+		return errors.Is(err, rpctypes.ErrNoSpace)
+	})
+}
+
+// unfill undoes fill.
+func unfill(t *testing.T, cli *clientv3.Client) {
+	t.Helper()
+	_, err := cli.Compact(t.Context(), revisionNow(t, cli), clientv3.WithCompactPhysical())
+	require.NoError(t, err)
+	_, err = cli.Defragment(t.Context(), cli.Endpoints()[0])
+	require.NoError(t, err)
+	_, err = cli.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})
+	require.NoError(t, err)
+}
+
+// The server has run out of space. What is held goes on and can be given back, waiters get their turn, and nothing can be taken.
+func TestNoSpace_holdsGoOnAndNothingIsTaken(t *testing.T) {
+	s := testserver.Etcd(t, testserver.EtcdArgs(small))
+	direct := connect(t, s.Addr())
+	c := newClient(t, s.Addr(), locker.WithTTL(3*time.Second))
+	held, x, nextX := c.Mutex("held"), c.Mutex("x"), c.Mutex("x")
+	require.NoError(t, held.Lock(t.Context()))
+	require.NoError(t, x.Lock(t.Context()))
+	waiting := async(func() error { return nextX.Lock(t.Context()) })
+	eventually(t, "it waits", func() bool { return len(queue(t, direct, "x")) == 2 })
+	fill(t, direct)
+	err := c.Mutex("y").TryLock(t.Context())
+	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	err = c.Mutex("z").Lock(withTimeout(t, 200*time.Millisecond))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	require.NoError(t, held.Extend(t.Context()))
+	require.NoError(t, x.Unlock(t.Context()))
+	require.NoError(t, await(t, waiting))
+	require.NoError(t, nextX.Unlock(t.Context()))
+	require.NoError(t, held.Unlock(t.Context()))
+
+	unfill(t, direct)
+	y := c.Mutex("y")
+	require.NoError(t, y.Lock(withTimeout(t, patient)))
+	require.NoError(t, y.Unlock(t.Context()))
+	eventually(t, "nobody stands in a queue", func() bool {
+		return len(queue(t, direct, "x"))+len(queue(t, direct, "y"))+len(queue(t, direct, "z")) == 0
+	})
+}
+
+// The holder's take was in doubt, so that its release would leave a mark, for which there is no space. It gives way all
+// the same.
+func TestNoSpace_aHolderInDoubtGivesWay(t *testing.T) {
+	f := newFaulty(t, 30*time.Second, testserver.EtcdArgs(small))
+	m, next := f.client.Mutex("x"), f.other.Mutex("x")
+	f.proxy.DropReplies(true)
+	taken := async(func() error { return m.Lock(t.Context()) })
+	eventually(t, "the server has applied the take", func() bool { return len(queue(t, f.direct, "x")) == 1 })
+	f.proxy.DropReplies(false)
+	f.proxy.ResetConns()
+	require.NoError(t, await(t, taken))
+	waiting := async(func() error { return next.Lock(t.Context()) })
+	eventually(t, "it waits", func() bool { return len(queue(t, f.direct, "x")) == 2 })
+	fill(t, f.direct)
+	_ = m.Unlock(withTimeout(t, 100*time.Millisecond))
+	select {
+	case err := <-waiting:
+		require.NoError(t, err)
+	case <-time.After(5 * time.Second):
+		t.Fatal("the key is still there")
+	}
+	require.NoError(t, next.Unlock(t.Context()))
+	unfill(t, f.direct)
+	eventually(t, "there is the mark", func() bool { return len(keys(t, f.direct, "locker:x%/dead/")) == 1 })
+}
+
+// Close comes while all else is under way: nothing is left, at once.
+func TestClose_inTheMidstOfEverything(t *testing.T) {
+	f := newFaulty(t, 3*time.Second)
+	for round := range 10 {
+		c := newClient(t, f.proxy.Addr(), locker.WithTTL(3*time.Second))
+		var busy sync.WaitGroup
+		for i := range 24 {
+			busy.Go(func() {
+				m := c.Mutex(fmt.Sprint("x", i%4))
+				for ctx := context.Background(); ; {
+					var err error
+					switch i % 3 {
+					case 0:
+						err = m.Lock(ctx)
+					case 1:
+						err = m.TryLock(ctx)
+					default:
+						err = m.Do(ctx, func(context.Context) error { return m.Extend(ctx) })
+					}
+					if errors.Is(err, locker.ErrClosed) {
+						break
+					}
+					if m.FencingToken() > 0 && i%3 < 2 {
+						_ = m.Unlock(ctx)
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(round) * 10 * time.Millisecond)
+		if round%3 == 2 {
+			f.proxy.ResetConns() // some takes are in doubt
+		}
+		require.NoError(t, c.Close())
+		busy.Wait()
+		if round%3 != 2 { // else there may have been no connection in time
+			assert.Empty(t, keys(t, f.direct, "locker:x"))
+		}
+	}
+	require.NoError(t, f.client.Close())
+	eventually(t, "nothing is left", func() bool { return len(keys(t, f.direct, "locker:x"))+len(leases(t, f.direct)) == 0 })
+}

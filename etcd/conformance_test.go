@@ -1,0 +1,53 @@
+package etcd_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// The suite on real servers, each Locker on a client and connections of its own.
+func TestConformance(t *testing.T) {
+	for name, n := range map[string]int{"one server": 1, "three servers": 3} {
+		t.Run(name, func(t *testing.T) {
+			h := cluster(t, testserver.EtcdCluster(t, n))
+			t.Parallel()
+			conformance.Run(t, h)
+		})
+	}
+}
+
+// cluster has all faults but MoveClock: no clock but its own can be given to a program that asks the kernel for the time,
+// and etcd counts what is left of a lease by one that nobody moves. One server has no FailOver.
+func cluster(t *testing.T, g *testserver.EtcdGroup) conformance.Harness {
+	t.Helper()
+	h := harness.ForURL(t, time.Second, "etcd://%s?prefix=locker", g.Addrs())
+	h.Deviations = harness.Consensus()
+	harness.Servers(&h.Faults, g.Servers(), g.Restart)
+	if servers := g.Servers(); len(servers) > 1 {
+		h.Faults.FailOver = harness.QuorumFailOver(servers, g.Leader)
+	}
+	h.Faults.Revoke = func(t conformance.TB, name string) {
+		cli, err := clientv3.New(clientv3.Config{Endpoints: g.Addrs(), Logger: zap.NewNop()})
+		if err != nil {
+			t.Fatalf("etcd: %v", err)
+		}
+		defer func() { _ = cli.Close() }()
+		first, err := cli.Get(t.Context(), folder(name), clientv3.WithFirstCreate()...)
+		if err == nil && len(first.Kvs) > 0 {
+			_, err = cli.Revoke(t.Context(), clientv3.LeaseID(first.Kvs[0].Lease))
+		}
+		if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) { // it has ended by itself
+			t.Fatalf("etcd: revoking the hold of %q: %v", name, err)
+		}
+	}
+	return h
+}

@@ -1,0 +1,145 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/outage"
+)
+
+// errSessionEnded: the lease of etcd's is gone, or may be by now, and with it all that was on it.
+var errSessionEnded = errors.New("the etcd session ended: its lease expired or was revoked")
+
+// errRemoved: the session is there, and our key is not.
+var errRemoved = errors.New("somebody removed our key from the queue")
+
+// errNoAnswer: what the server has done is not known.
+var errNoAnswer = errors.New("etcd has not answered in time")
+
+// refused says whether err is the server's word that it has not done, and will not do, what was asked.
+// Everything else leaves that open. So does "database space exceeded", which the request gets that
+// exceeds it, and which is done all the same.
+func refused(err error) bool {
+	e, ok := errors.AsType[rpctypes.EtcdError](err)
+	if !ok {
+		return false
+	}
+	switch e.Code() {
+	case codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated,
+		codes.FailedPrecondition, codes.NotFound, codes.OutOfRange:
+		return true
+	default:
+		return false
+	}
+}
+
+// explain is the error of a request that was made under rctx, a request's context within ctx.
+func explain(ctx, rctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
+		return fmt.Errorf("%w: %w", errSessionEnded, err)
+	case rctx.Err() != nil:
+		// Without err itself: the caller's context has not ended, and the error must not match its error.
+		if r := requestOf(rctx); r != nil && r.message.Load() != nil {
+			return fmt.Errorf("%w: %s", errNoAnswer, *r.message.Load())
+		}
+		return errNoAnswer
+	default:
+		return err
+	}
+}
+
+// request is the context of one request. It ends at its time, of which gRPC is not told: as a deadline it would be
+// sent along, and be kept a second time by the server, which makes a pair of requests slower by a twentieth.
+type request struct {
+	context.Context
+	until time.Time
+	// message is the request's own error, which the etcd client replaces by its context's. It says what is wrong with
+	// the connection.
+	message atomic.Pointer[string]
+}
+
+type requestKey struct{}
+
+// Deadline hides that of the context within.
+func (r *request) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
+
+// Value finds the request itself, too.
+func (r *request) Value(key any) any {
+	if key == (requestKey{}) {
+		return r
+	}
+	return r.Context.Value(key)
+}
+
+// withTimeout is the context of a request.
+func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	t := time.AfterFunc(timeout, cancel)
+	return &request{Context: ctx, until: time.Now().Add(timeout)}, func() { t.Stop(); cancel() }
+}
+
+// requestOf returns the request that ctx is of, or nil.
+func requestOf(ctx context.Context) *request {
+	r, _ := ctx.Value(requestKey{}).(*request)
+	return r
+}
+
+// keepDetail is an interceptor of the clients that Open makes.
+func keepDetail(
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	err := invoke(ctx, method, req, reply, conn, opts...)
+	if r := requestOf(ctx); r != nil && err != nil {
+		message := status.Convert(err).Message()
+		r.message.Store(&message)
+	}
+	return err
+}
+
+// asLost is err for the holder of a lease.
+func asLost(err error) error {
+	if errors.Is(err, errSessionEnded) {
+		return fmt.Errorf("%w: %w", locker.ErrLost, err)
+	}
+	return err
+}
+
+// firstPatience is how long a request may take before it is made again, at the next server: one that hangs must not
+// use up the time in which another could answer. Each time it is half as long again, for they may all be slow.
+func firstPatience(ttl time.Duration) time.Duration {
+	return min(max(ttl/20, 150*time.Millisecond), time.Second)
+}
+
+// newOutage rides out an outage for a call. Requests that authenticate, as slow says, take the server long, and it goes on
+// with them when nobody waits any more.
+func newOutage(ttl time.Duration, slow bool, answered func(error)) *outage.Outage {
+	patience := firstPatience(ttl)
+	if slow {
+		patience = max(patience, ttl/6)
+	}
+	return &outage.Outage{
+		TTL: ttl, Answered: answered, Patience: patience,
+		Within: withTimeout, Explain: explain, Final: final, Silence: errNoAnswer,
+	}
+}
+
+func unheard(error) {}
+
+// final says whether err is an answer that asking again does not change.
+func final(err error) bool {
+	return errors.Is(err, errSessionEnded) || errors.Is(err, locker.ErrUnsupported) || errors.Is(err, locker.ErrClosed) || refused(err)
+}

@@ -1,0 +1,190 @@
+// Package etcd keeps locks on etcd 3, through its own client. It registers etcd:// and, for TLS, etcds://.
+//
+//	client, err := locker.Open(ctx, "etcd://user:password@host1:2379,host2:2379,host3:2379?ttl=10s")
+//
+// or, with a client of the application's own, [New].
+//
+// # The URL
+//
+//	etcd[s]://[user:password@][host[:port]][,host[:port]…][?parameter=value&…]
+//
+// names members of one cluster, of port 2379; localhost:2379 if it names none. Beside the parameters that every
+// backend has, see [locker.Open], it takes
+//
+//	dial_timeout                 a duration; the default is 5s
+//	tls_ca, tls_cert, tls_key    PEM files; with etcds:// alone
+//	tls_server_name              if the certificates are for another name than the host's
+//
+// With a user, Open asks the cluster for a token, and fails if it is away; else it makes no request. The etcd client then
+// asks for another one with each renewal of a session, three times a TTL, which takes the server a tenth of a second of a
+// processor unless its --bcrypt-cost says otherwise: a hundred clients want a TTL of 30s or more. Client certificates
+// do without.
+//
+// # The TTL
+//
+// etcd counts in whole seconds, and grants no less than one and a half of its election timeouts, rounded up: 2 s with
+// its default settings. A TTL that is not in whole seconds is [locker.ErrUnsupported] at once; one that is below the
+// server's floor, which only the server knows, is that when it is first used. A hold whose process has
+// stopped is removed between one TTL and about half a second more after the last contact; if the leader changed,
+// up to one TTL after that.
+//
+// # The algorithm
+//
+// It is that of the recipe in etcd's own package concurrency, where it was not at fault. All holds of a Client that
+// have the same TTL share a session, which is a lease of etcd's; the Client keeps that alive, and has it revoked
+// when it closes or has not used it for a minute, or for the TTL if that is longer. Each attempt puts a key of its
+// own, under an owner that no other goes by at the time, into the folder of the name, on that lease. The oldest key
+// holds the lock; the revision that created it is the fencing token. Who is not the oldest watches the key before
+// its own, and nothing else: a release wakes one waiter, and one that leaves from the middle of the queue wakes one
+// who then finds the next key to watch. When it has waited it looks at its own key again, for the session may have
+// ended meanwhile.
+//
+// An uncontended Lock and its Unlock are one request each, once the session stands. TryLock puts its key only if the
+// queue is empty, and so leaves nothing behind when it is not.
+//
+// If the answer to a request that puts a key is lost, the key may come into being at any time while the session
+// lives. So giving up is one request that removes the key and puts a mark, on the same session, without which
+// every put compares. It is made again until it is answered or the session has ended. A session with 64 such
+// marks is replaced.
+//
+// Keys of others in the folder, those that are not 32 hexadecimal digits on a lease, do no harm.
+//
+// # A session that outlives a hold
+//
+// The life of a session counts from the last keepalive that was answered, from when that was sent, and a hold lasts
+// no longer than the session is known to. When a hold lapses because nobody has extended it, its session goes on,
+// with the key on it: then the Client removes the key, and only then is the lock free. Extend renews the session,
+// and looks for the key after that. A session that was not confirmed for one TTL counts as ended, also if the server
+// still knows it; then the Client tries to have it revoked, and else it lapses there. All holds on it are lost
+// together.
+//
+// # What it is worth
+//
+// One holder, tokens that rise, and waiters in order, also through the loss of a minority of the members, for every
+// step is agreed by a majority. While there is no majority nothing can be taken, extended or given back: waiters get
+// an error after half a TTL, and holds lapse. What is restored from a backup, or begins anew, counts its revisions from an
+// earlier one: see [locker.WithTokenBase].
+//
+// That takes etcd 3.4.31, 3.5.13 or later. Before, a leader that had been replaced, and had not heard of it, could
+// end sessions that its successor had renewed, and then two may hold (etcd issue 15247); before 3.4.25 and 3.5.8 it
+// could also renew them, in vain. Since then it makes sure that it still leads, unless it has just been at work,
+// which one that was stopped for a TTL takes for granted in the moment in which it wakes: version 3.6.16 then
+// ended a session, renewed a moment before, in 1 of 14 trials on a busy machine. The holder hears of it at the next
+// renewal; until then the fencing token is what protects.
+//
+// # Rights
+//
+// A user needs to read and write what begins with the prefix and a colon:
+//
+//	etcdctl role grant-permission app readwrite --prefix=true locker:
+//
+// # A client of the application's own
+//
+// [New] takes any. It should have DialKeepAliveTime and DialKeepAliveTimeout set, so that connections to a server that
+// has stopped are given up. Each request is under a deadline of its own besides, at first of TTL/20, at least 150 ms and at
+// most 1 s, and then is made again at another server.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-locker/locker"
+)
+
+// New makes a Client over cli, which stays the caller's: Close does not close it. It makes no request.
+func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
+	d, err := NewDriver(cli)
+	if err != nil {
+		return nil, err
+	}
+	return locker.New(d, opts...)
+}
+
+// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.TTLChecker] and
+// [locker.ContextHeeder].
+type Driver struct {
+	cli   *clientv3.Client
+	owned bool // made by Open, and closed by Close
+
+	ctx     context.Context // of the sessions; ends with Close
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[time.Duration]*session // that take users, by TTL
+}
+
+var (
+	_ locker.Queuer        = (*Driver)(nil)
+	_ locker.BatchExtender = (*Driver)(nil)
+	_ locker.TTLChecker    = (*Driver)(nil)
+	_ locker.ContextHeeder = (*Driver)(nil)
+	_ locker.LossNotifier  = (*lease)(nil)
+)
+
+// NewDriver makes a Driver over cli, which stays the caller's.
+func NewDriver(cli *clientv3.Client) (*Driver, error) {
+	if cli == nil {
+		return nil, &locker.Error{Op: "new", Err: errors.New("nil etcd client")}
+	}
+	d := &Driver{cli: cli, sessions: map[time.Duration]*session{}}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d, nil
+}
+
+// Close revokes the sessions, and closes the etcd client if Open made it.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.cancel()
+	d.running.Wait()
+	if !d.owned {
+		return nil
+	}
+	return d.cli.Close()
+}
+
+// maxTTL is etcd's own limit.
+const maxTTL = 9_000_000_000 * time.Second
+
+// CheckTTL refuses what no etcd honours. What a server's election timeout rules out shows when a lock is taken.
+func (d *Driver) CheckTTL(ttl time.Duration) error {
+	switch {
+	case ttl < time.Second:
+		return fmt.Errorf("%w: TTL %v: etcd counts in whole seconds: use 1s or more (2s or more if its election timeout is the default)",
+			locker.ErrUnsupported, ttl)
+	case ttl%time.Second != 0:
+		down := ttl.Truncate(time.Second)
+		return fmt.Errorf("%w: TTL %v: etcd counts in whole seconds: use %v or %v", locker.ErrUnsupported, ttl, down, down+time.Second)
+	case ttl > maxTTL:
+		return fmt.Errorf("%w: TTL %v: etcd takes at most %v", locker.ErrUnsupported, ttl, maxTTL)
+	default:
+		return nil
+	}
+}
+
+// Guarantees is what etcd promises.
+func (d *Driver) Guarantees() locker.Guarantees {
+	return locker.Guarantees{
+		locker.Exclusive: {Level: locker.Yes},
+		locker.Failover: {
+			Level:     locker.Yes,
+			Condition: "but a leader that stood still for a TTL and was replaced may, as it wakes, end a session that goes on",
+		},
+		locker.Fencing: {Level: locker.Yes},
+		locker.FencingDurable: {
+			Level:     locker.Conditional,
+			Condition: "while a majority of the members keeps its data; after a restore, or a new beginning, it takes WithTokenBase",
+		},
+		locker.Ordered: {Level: locker.Yes},
+		locker.Woken:   {Level: locker.Yes},
+	}
+}

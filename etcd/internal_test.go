@@ -1,0 +1,121 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/go-locker/locker"
+)
+
+func TestFolder_noTwoNamesShareOneAndNoneIsWithinAnother(t *testing.T) {
+	long := strings.Repeat("x", longName)
+	names := []string{
+		"a:b", "a:b/", "a:b/c", "a:b%2F", "a:b%252F", "a:b%", "a:b%/dead", "a:b%/dead/", "a:%", "a:/", "a://", "a: ", "a:b\x00", "a:b\n",
+		"a:b:c", "a/b:c", "a:c", "b", "b:b", "a:é", "a:e\u0301", "a:" + long, "a:" + long + "y", "a:" + long + "z",
+		"a:" + escape(long+"y"), "a:{b}", "a:*", "a:\x7f", "a/:b",
+	}
+	of := map[string]string{}
+	for _, name := range names {
+		f := folderOf(name)
+		require.True(t, strings.HasSuffix(f, "/"), name)
+		require.Less(t, len(f), longName+100, "an escaped name of any length makes a short key")
+		for other, g := range of {
+			assert.False(t, strings.HasPrefix(f, g) || strings.HasPrefix(g, f), "%q is %q and %q is %q", name, f, other, g)
+		}
+		of[name] = f
+	}
+	assert.Equal(t, "locker:orders%2F42/", folderOf("locker:orders/42"), "people read it")
+	assert.Equal(t, "/apps/shop:é/", folderOf("/apps/shop:é"), "a prefix is as the user wrote it")
+}
+
+func FuzzFolder(f *testing.F) {
+	f.Add("b", "b/")
+	f.Add("b%2F", "b/")
+	f.Add("b%/dead/", "b")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		p, q := newPlace("p:"+a, newOwner()), newPlace("p:"+b, newOwner())
+		for _, x := range []string{p.key, p.dead} {
+			if a != b && strings.HasPrefix(x, q.folder) {
+				t.Errorf("%q of %q is in the folder of %q", x, a, b)
+			}
+		}
+		if strings.HasPrefix(p.dead, p.folder) {
+			t.Errorf("the mark %q stands in the queue", p.dead)
+		}
+	})
+}
+
+func TestPlace_isFresh(t *testing.T) {
+	p, q := newPlace("a:b", newOwner()), newPlace("a:b", newOwner())
+	assert.NotEqual(t, p.key, q.key)
+	assert.Equal(t, strings.TrimPrefix(p.key, p.folder), p.dead[strings.LastIndexByte(p.dead, '/')+1:])
+	assert.True(t, strings.HasPrefix(p.dead, "a:"), "rights on the prefix are enough")
+}
+
+func TestIsContender(t *testing.T) {
+	p := newPlace("a:b", newOwner())
+	ours := func(key string, lease int64) bool {
+		return isContender(&mvccpb.KeyValue{Key: []byte(key), Lease: lease}, p.folder)
+	}
+	assert.True(t, ours(p.key, 1))
+	for _, key := range []string{p.folder, p.folder + "note", p.key + "0", p.key[:len(p.key)-1], strings.ToUpper(p.key), p.dead, p.folder + "g" + p.key[len(p.folder)+1:]} {
+		assert.False(t, ours(key, 1), key)
+	}
+	assert.False(t, ours(p.key, 0), "a key without a lease would never lapse")
+}
+
+func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
+	for _, err := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrInvalidAuthToken, rpctypes.ErrLeaseNotFound, rpctypes.ErrLeaseTTLTooLarge, rpctypes.ErrRequestTooLarge} {
+		assert.True(t, refused(err), "%v", err)
+	}
+	for _, err := range []error{
+		rpctypes.ErrTimeout, rpctypes.ErrLeaderChanged, rpctypes.ErrNoLeader, rpctypes.ErrStopped, rpctypes.ErrNoSpace,
+		context.Canceled, context.DeadlineExceeded, errors.New("else"),
+	} {
+		assert.False(t, refused(err), "%v", err)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	open := context.Background()
+	ended, cancel := context.WithCancel(open)
+	cancel()
+	require.NoError(t, explain(ended, ended, nil))
+	assert.Equal(t, context.Canceled, explain(ended, ended, errors.New("x")), "the caller's own")
+	err := explain(open, ended, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "etcd has not answered in time")
+	require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
+	err = explain(open, open, rpctypes.ErrLeaseNotFound)
+	require.ErrorIs(t, err, errSessionEnded)
+	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
+	require.ErrorIs(t, asLost(err), locker.ErrLost)
+	require.NotErrorIs(t, asLost(rpctypes.ErrNoLeader), locker.ErrLost)
+	assert.Equal(t, rpctypes.ErrNoLeader, explain(open, open, rpctypes.ErrNoLeader))
+}
+
+// A server that is busy with authentication goes on with it when nobody waits any more, and is not to be asked at once again.
+func TestOutage_isPatientWithAuthentication(t *testing.T) {
+	assert.Equal(t, 300*time.Millisecond, newOutage(6*time.Second, false, unheard).Patience)
+	assert.Equal(t, time.Second, newOutage(6*time.Second, true, unheard).Patience)
+}
+
+// A request ends at its time, of which the server is not told.
+func TestRequest_hasNoDeadlineAndEndsAllTheSame(t *testing.T) {
+	outer, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	r, done := withTimeout(outer, 10*time.Millisecond)
+	defer done()
+	_, ok := r.Deadline()
+	assert.False(t, ok)
+	assert.Same(t, r, requestOf(context.WithoutCancel(r)))
+	<-r.Done()
+	assert.NoError(t, outer.Err())
+}

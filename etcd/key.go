@@ -1,0 +1,75 @@
+package etcd
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+)
+
+// A lock is a folder, and who stands in its queue a key there: the owner, 32 hexadecimal digits. The
+// folder is the prefix as it is, a colon, and the name, in which slashes, percent signs and control
+// characters are escaped. So no folder is within another, and names stay readable.
+//
+//	locker:orders%2F42/0f…    in the queue, the oldest of which is the holder
+//	locker:orders%2F42%/dead/0f…  this owner must not come, or come back
+const (
+	ownerBytes = 16
+	deadMark   = "%/dead/" // no name has a '%' without two digits after it
+
+	// longName is the length, escaped, from which a name is represented by its hash: a request carries it
+	// several times, and etcd limits requests.
+	longName = 512
+)
+
+// place is where one contender stands.
+type place struct{ folder, key, dead, owner string }
+
+func newOwner() string {
+	var owner [ownerBytes]byte
+	_, _ = rand.Read(owner[:]) // never fails
+	return hex.EncodeToString(owner[:])
+}
+
+func newPlace(name, owner string) place {
+	folder := folderOf(name)
+	return place{folder: folder, key: folder + owner, dead: strings.TrimSuffix(folder, "/") + deadMark + owner, owner: owner}
+}
+
+// folderOf returns the folder of a name that begins, as the core's do, with a prefix without a colon,
+// and a colon.
+func folderOf(qualified string) string {
+	prefix, name, ok := strings.Cut(qualified, ":")
+	if !ok {
+		prefix, name = "", qualified
+	}
+	return prefix + ":" + escape(name) + "/"
+}
+
+func escape(name string) string {
+	const digits = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c == '/' || c == '%' || c < ' ' || c == 0x7f:
+			b.WriteByte('%')
+			b.WriteByte(digits[c>>4])
+			b.WriteByte(digits[c&15])
+		default:
+			b.WriteByte(c)
+		}
+	}
+	if b.Len() <= longName {
+		return b.String()
+	}
+	sum := sha256.Sum256([]byte(name))
+	return "%sha256-" + hex.EncodeToString(sum[:]) // nor has any this
+}
+
+// isContender says whether kv, a key in folder, is one of ours: others may have put theirs there.
+func isContender(kv *mvccpb.KeyValue, folder string) bool {
+	owner, ok := strings.CutPrefix(string(kv.Key), folder)
+	return ok && kv.Lease != 0 && len(owner) == 2*ownerBytes && strings.Trim(owner, "0123456789abcdef") == ""
+}

@@ -1,0 +1,263 @@
+package etcd
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func driverAt(t *testing.T, s *testserver.EtcdServer, opts ...grpc.DialOption) *Driver {
+	t.Helper()
+	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Logger: zap.NewNop(), DialOptions: opts})
+	require.NoError(t, err)
+	d, err := NewDriver(cli)
+	require.NoError(t, err)
+	d.owned = true
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// What a clean-up is for, step by step: the take reaches the server after it.
+func TestTakeAfterItsRelease(t *testing.T) {
+	d := driverAt(t, testserver.Etcd(t))
+	ctx := t.Context()
+	contender := func() (*lease, *outage.Outage) {
+		o := newOutage(10*time.Second, false, unheard)
+		l, err := d.contend(ctx, locker.Request{Name: "p:x", TTL: o.TTL}, o)
+		require.NoError(t, err)
+		return l, o
+	}
+	keys := func() int64 {
+		resp, err := d.cli.Get(ctx, folderOf("p:x"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		require.NoError(t, err)
+		return resp.Count
+	}
+	for name, take := range map[string]func(l *lease, o *outage.Outage){
+		"queue": func(l *lease, o *outage.Outage) { _, _ = l.enqueue(ctx, o) },
+		"try":   func(l *lease, o *outage.Outage) { _ = l.try(ctx, o) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, o := contender()
+			l.doubtful = true
+			require.NoError(t, l.Release(ctx))
+			take(l, o)
+			assert.Zero(t, keys(), "the mark forbids it")
+
+			l, o = contender()
+			take(l, o)
+			l.doubtful = true
+			require.NoError(t, l.Release(ctx), "the holder's own release in doubt")
+			take(l, o)
+			assert.Zero(t, keys(), "the mark forbids it also to one who held")
+
+			l, o = contender()
+			_, err := l.remove(ctx, 0, false)
+			require.NoError(t, err)
+			take(l, o)
+			assert.EqualValues(t, 1, keys(), "without a mark it does come")
+			require.NoError(t, l.Release(ctx))
+		})
+	}
+}
+
+// An owner is used again, so that a folder does not fill with keys that were; one in doubt never is.
+func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
+	d := driverAt(t, testserver.Etcd(t))
+	req := locker.Request{Name: "p:x", TTL: 10 * time.Second}
+	take := func() *lease {
+		l, err := d.Acquire(t.Context(), req)
+		require.NoError(t, err)
+		return l.(*lease)
+	}
+	first := take()
+	_, err := d.Acquire(t.Context(), req)
+	require.ErrorIs(t, err, locker.ErrHeld)
+	require.NoError(t, first.Release(t.Context()))
+	again := take()
+	assert.Len(t, again.session.owners, 1, "two contenders at once have made two owners")
+	assert.Greater(t, again.Token(), first.Token())
+	require.NoError(t, first.Release(t.Context()), "once more, by one whose owner is another's now")
+	require.ErrorIs(t, first.Extend(t.Context(), req.TTL), locker.ErrLost)
+	require.NoError(t, again.Extend(t.Context(), req.TTL), "untouched")
+	again.doubtful = true
+	require.NoError(t, again.Release(t.Context()))
+	for range 3 {
+		next := take()
+		assert.NotEqual(t, again.owner, next.owner)
+		require.NoError(t, next.Release(t.Context()))
+	}
+}
+
+func TestSession_ofManyDoubtsIsReplacedAndEndsWithItsLastUser(t *testing.T) {
+	d := driverAt(t, testserver.Etcd(t))
+	ctx := t.Context()
+	first, err := d.join(ctx, 10*time.Second)
+	require.NoError(t, err)
+	for range maxDoubts {
+		again, err := d.join(ctx, 10*time.Second)
+		require.NoError(t, err)
+		require.Same(t, first, again)
+		again.doubt()
+		again.leave()
+	}
+	second, err := d.join(ctx, 10*time.Second)
+	require.NoError(t, err)
+	require.NotSame(t, first, second)
+	require.NoError(t, first.renew(ctx), "who uses it goes on to")
+	first.leave()
+	select {
+	case <-first.ctx.Done():
+	case <-time.After(30 * time.Second):
+		t.Fatal("the replaced session goes on without users")
+	}
+	require.NoError(t, second.renew(ctx))
+	second.leave()
+	require.NoError(t, d.Close())
+	_, err = d.join(ctx, 10*time.Second)
+	assert.ErrorIs(t, err, locker.ErrClosed)
+}
+
+// A keepalive whose answer comes when the session counts as ended does not revive it.
+func TestSession_thatWasNotConfirmedInTimeIsOver(t *testing.T) {
+	d := driverAt(t, testserver.Etcd(t))
+	s, err := d.join(t.Context(), 10*time.Second)
+	require.NoError(t, err)
+	sent := s.until.Add(-s.ttl)
+	assert.True(t, s.confirm(sent.Add(-time.Second)), "an older one that was late")
+	assert.LessOrEqual(t, s.left(), s.ttl, "counted from when it was sent")
+	s.mu.Lock()
+	s.until = sent // one TTL later
+	s.mu.Unlock()
+	require.ErrorIs(t, s.renew(t.Context()), errSessionEnded)
+	assert.Zero(t, s.left())
+	next, err := d.join(t.Context(), 10*time.Second)
+	require.NoError(t, err)
+	assert.NotSame(t, s, next)
+	next.leave()
+}
+
+// The server is away for longer than a Lock rides out, but not until the session ends.
+func TestSession_outlivesAnOutageThatEndsInTime(t *testing.T) {
+	const ttl = 4 * time.Second
+	var away atomic.Bool
+	d := driverAt(t, testserver.Etcd(t), grpc.WithChainStreamInterceptor(func(
+		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		if away.Load() {
+			return nil, status.Error(codes.Unknown, "away")
+		}
+		return open(ctx, desc, cc, method, opts...)
+	}))
+	s, err := d.join(t.Context(), ttl)
+	require.NoError(t, err)
+	defer s.leave()
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
+			require.False(t, time.Now().After(deadline), what)
+		}
+	}
+	away.Store(true)
+	until("little is left", func() bool { return s.left() < ttl/7 })
+	away.Store(false)
+	until("it is renewed, or over", func() bool { return s.left() > ttl/2 || s.ctx.Err() != nil })
+	assert.NoError(t, s.ctx.Err(), "it ended though the server was back")
+}
+
+// stand puts a contender into the queue of a name.
+func stand(t *testing.T, d *Driver, o *outage.Outage) (l *lease, ahead string) {
+	t.Helper()
+	l, err := d.contend(t.Context(), locker.Request{Name: "p:x", TTL: o.TTL}, o)
+	require.NoError(t, err)
+	ahead, err = l.enqueue(t.Context(), o)
+	require.NoError(t, err)
+	return l, ahead
+}
+
+// The key ahead is gone before it is watched, and its owner stands in the queue again, at the end.
+func TestAwaitDeparture_noticesOneThatCameBeforeTheWatch(t *testing.T) {
+	d := driverAt(t, testserver.Etcd(t))
+	ctx := t.Context()
+	o := newOutage(time.Minute, false, unheard)
+	first, ahead := stand(t, d, o)
+	require.Empty(t, ahead)
+	second, ahead := stand(t, d, o)
+	require.Equal(t, first.key, ahead)
+	require.NoError(t, first.Release(ctx))
+	third, behind := stand(t, d, o)
+	require.Equal(t, first.key, third.key)
+	require.Equal(t, second.key, behind)
+	began := time.Now()
+	next, err := second.awaitDeparture(ctx, o, ahead)
+	require.NoError(t, err)
+	assert.Empty(t, next)
+	assert.Less(t, time.Since(began), 4*time.Second, "or it would look again only now and then")
+	require.NoError(t, second.Release(ctx))
+	require.NoError(t, third.Release(ctx))
+}
+
+func TestAwaitDeparture_endsWithTheSession(t *testing.T) {
+	d := driverAt(t, testserver.Etcd(t))
+	o := newOutage(time.Minute, false, unheard)
+	_, _ = stand(t, d, o)
+	l, ahead := stand(t, d, o)
+	time.AfterFunc(100*time.Millisecond, l.session.end)
+	began := time.Now()
+	_, err := l.awaitDeparture(t.Context(), o, ahead)
+	require.ErrorIs(t, err, errSessionEnded)
+	assert.Less(t, time.Since(began), 4*time.Second)
+}
+
+// deaf is a stream whose server hangs.
+type deaf struct{ grpc.ClientStream }
+
+func (s deaf) RecvMsg(any) error {
+	<-s.Context().Done()
+	return s.Context().Err()
+}
+
+// A waiter whose watch hangs, at a server that does, gets its turn all the same: it looks now and then.
+func TestWaiter_whoseWatchHangsLooksNowAndThen(t *testing.T) {
+	d := driverAt(t, testserver.Etcd(t), grpc.WithChainStreamInterceptor(func(
+		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		s, err := open(ctx, desc, cc, method, opts...)
+		if err == nil && method == "/etcdserverpb.Watch/Watch" {
+			return deaf{s}, nil
+		}
+		return s, err
+	}))
+	req := locker.Request{Name: "p:x", TTL: 3 * time.Second}
+	first, err := d.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	waits := make(chan struct{}, 100)
+	got := make(chan error)
+	go func() {
+		second, err := d.AcquireQueued(t.Context(), req, func(error) { waits <- struct{}{} })
+		if err == nil {
+			err = second.Release(t.Context())
+		}
+		got <- err
+	}()
+	<-waits
+	require.NoError(t, first.Release(t.Context()))
+	select {
+	case err := <-got:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("it still waits")
+	}
+}

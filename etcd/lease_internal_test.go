@@ -1,0 +1,215 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func acquire(t *testing.T, d *Driver, ttl time.Duration) *lease {
+	t.Helper()
+	l, err := d.Acquire(t.Context(), locker.Request{Name: "p:x", TTL: ttl})
+	require.NoError(t, err)
+	return l.(*lease)
+}
+
+func driverBehindAProxy(t *testing.T) (*Driver, *testserver.Proxy) {
+	t.Helper()
+	proxy := testserver.NewProxy(t, testserver.Etcd(t).Addr())
+	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{proxy.Addr()}, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	d, err := NewDriver(cli)
+	require.NoError(t, err)
+	d.owned = true
+	t.Cleanup(func() { _ = d.Close() })
+	return d, proxy
+}
+
+// The life of a session counts from when the renewal was sent, however late the answer comes, and in whichever order.
+func TestSession_lastsFromWhenItsRenewalWasSent(t *testing.T) {
+	const late = 500 * time.Millisecond
+	d, proxy := driverBehindAProxy(t)
+	s := acquire(t, d, time.Minute).session
+	proxy.HoldReplies(true)
+	renewed := make(chan error)
+	go func() { renewed <- s.renew(t.Context()) }()
+	for {
+		if _, replies := proxy.Held(); replies > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(late)
+	proxy.ReleaseReplies()
+	require.NoError(t, <-renewed)
+	assert.LessOrEqual(t, s.left(), s.ttl-late)
+	before := s.until
+	require.True(t, s.confirm(before.Add(-s.ttl-time.Second)), "an older one")
+	assert.Equal(t, before, s.until)
+}
+
+// The session ended at the server, and the holder is the first to hear.
+func TestExtend_onASessionThatEndedIsALoss(t *testing.T) {
+	d := driverAt(t, testserver.Etcd(t))
+	l := acquire(t, d, time.Minute)
+	told := make(chan struct{})
+	l.NotifyLost(func() { close(told) })
+	_, err := d.cli.Revoke(t.Context(), l.session.id)
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
+	<-told
+	assert.Zero(t, l.Validity())
+	again := make(chan struct{})
+	l.NotifyLost(func() { close(again) })
+	<-again // at once: it has ended already
+}
+
+// Little is left of the session when the lock is taken: it is renewed first.
+func TestAcquire_renewsASessionOfWhichLittleIsLeft(t *testing.T) {
+	d := driverAt(t, testserver.Etcd(t))
+	const ttl = time.Minute
+	require.NoError(t, acquire(t, d, ttl).Release(t.Context()))
+	for name, take := range map[string]func() (locker.Lease, error){
+		"Acquire": func() (locker.Lease, error) {
+			return d.Acquire(t.Context(), locker.Request{Name: "p:x", TTL: ttl})
+		},
+		"AcquireQueued": func() (locker.Lease, error) {
+			return d.AcquireQueued(t.Context(), locker.Request{Name: "p:x", TTL: ttl}, func(error) {})
+		},
+	} {
+		d.mu.Lock()
+		s := d.sessions[ttl]
+		d.mu.Unlock()
+		s.mu.Lock()
+		s.until = s.until.Add(-ttl / 2)
+		s.mu.Unlock()
+		l, err := take()
+		require.NoError(t, err)
+		assert.Greater(t, l.Validity(), ttl*3/4, name)
+		require.NoError(t, l.Release(t.Context()))
+	}
+}
+
+// A take that the server has refused leaves no doubt; any other that failed does, and is counted.
+func TestTake_isInDoubtUnlessRefused(t *testing.T) {
+	d := driverAt(t, testserver.Etcd(t))
+	for failure, doubts := range map[error]int{rpctypes.ErrPermissionDenied: 0, rpctypes.ErrTooManyRequests: 1, errors.New("else"): 1} {
+		o := newOutage(time.Minute, false, unheard)
+		l, err := d.contend(t.Context(), locker.Request{Name: "p:x", TTL: o.TTL}, o)
+		require.NoError(t, err)
+		before := l.session.doubts
+		ctx, cancel := context.WithCancel(t.Context())
+		require.Error(t, l.take(ctx, o, func(context.Context) error {
+			time.AfterFunc(time.Millisecond, cancel)
+			return failure
+		}))
+		cancel()
+		assert.Equal(t, doubts > 0, l.doubtful, "%v", failure)
+		assert.Equal(t, doubts, l.session.doubts-before, "%v", failure)
+		_ = l.finish(false)
+	}
+}
+
+// The session counts its users, and without any may end.
+func TestSession_countsItsUsers(t *testing.T) {
+	d := driverAt(t, testserver.Etcd(t))
+	l := acquire(t, d, time.Minute)
+	_, err := d.Acquire(t.Context(), locker.Request{Name: "p:x", TTL: time.Minute})
+	require.ErrorIs(t, err, locker.ErrHeld)
+	assert.Equal(t, 1, l.session.users)
+	require.NoError(t, l.Release(t.Context()))
+	require.NoError(t, l.Release(t.Context()))
+	assert.Zero(t, l.session.users)
+	l.session.mu.Lock()
+	l.session.unused = l.session.unused.Add(-2 * keepUnused)
+	l.session.mu.Unlock()
+	_, over := l.session.next()
+	assert.True(t, over)
+}
+
+// Somebody has removed our key, and put another in its place.
+func TestExtend_looksForTheVeryKey(t *testing.T) {
+	d := driverAt(t, testserver.Etcd(t))
+	l := acquire(t, d, time.Minute)
+	_, err := d.cli.Delete(t.Context(), l.key)
+	require.NoError(t, err)
+	_, err = d.cli.Put(t.Context(), l.key, "", clientv3.WithLease(l.session.id))
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
+	require.ErrorIs(t, l.Release(t.Context()), locker.ErrLost)
+}
+
+// The reply to a Release is lost, and the core calls it again.
+func TestRelease_calledAgainAfterALostReplyIsASuccess(t *testing.T) {
+	d, proxy := driverBehindAProxy(t)
+	l := acquire(t, d, time.Minute)
+	proxy.HoldReplies(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	released := make(chan error)
+	go func() { released <- l.Release(ctx) }()
+	for {
+		if _, replies := proxy.Held(); replies > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	require.ErrorIs(t, <-released, context.Canceled)
+	proxy.HoldReplies(false)
+	proxy.ResetConns()
+	require.NoError(t, l.Release(t.Context()))
+}
+
+// Renewals fail: they are made again after a pause, and when one TTL has passed the session is over.
+func TestSession_thatCannotBeRenewedEndsInTime(t *testing.T) {
+	for _, failure := range []codes.Code{codes.Unknown, codes.PermissionDenied} {
+		var failed atomic.Int64
+		d := driverAt(t, testserver.Etcd(t), grpc.WithChainStreamInterceptor(func(
+			context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption,
+		) (grpc.ClientStream, error) {
+			failed.Add(1)
+			return nil, status.Error(failure, "no")
+		}))
+		began := time.Now()
+		s, err := d.join(t.Context(), time.Second)
+		require.NoError(t, err)
+		<-s.ctx.Done()
+		took := time.Since(began)
+		assert.GreaterOrEqual(t, took, s.ttl)
+		assert.Less(t, took, s.ttl*5)
+		assert.Positive(t, failed.Load())
+		assert.Less(t, failed.Load(), int64(200), "without a pause there are thousands")
+		s.leave()
+	}
+}
+
+// Who does not wait for the session is not one of its users.
+func TestJoin_thatIsGivenUpIsNoUse(t *testing.T) {
+	d, proxy := driverBehindAProxy(t)
+	_, err := d.cli.Get(t.Context(), "x")
+	require.NoError(t, err)
+	proxy.HoldReplies(true)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = d.join(ctx, time.Hour)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	proxy.ReleaseReplies()
+	s, err := d.join(t.Context(), time.Hour)
+	require.NoError(t, err)
+	assert.Equal(t, 1, s.users)
+	s.leave()
+}

@@ -1,0 +1,199 @@
+package etcd_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/etcd"
+	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func TestMain(m *testing.M) {
+	harness.Serve()
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	patient = time.Minute
+	tick    = 2 * time.Millisecond
+)
+
+// connect makes an etcd client of an application's.
+func connect(t testing.TB, addrs ...string) *clientv3.Client {
+	t.Helper()
+	cli, err := clientv3.New(clientv3.Config{Endpoints: addrs, Logger: zap.NewNop()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = cli.Close() })
+	return cli
+}
+
+// clientOf makes a Client over cli, and closes it before cli is closed.
+func clientOf(t testing.TB, cli *clientv3.Client, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := etcd.New(cli, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// newClient makes a Client with connections of its own.
+func newClient(t testing.TB, addr string, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	return clientOf(t, connect(t, addr), opts...)
+}
+
+// openURL opens a Client, and closes it when the test ends.
+func openURL(t testing.TB, url string, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := locker.Open(context.WithoutCancel(t.Context()), url, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func driverOf(t testing.TB, cli *clientv3.Client) *etcd.Driver {
+	t.Helper()
+	d, err := etcd.NewDriver(cli)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// folder is where the contenders for a Mutex's name stand, under the default prefix.
+func folder(name string) string { return "locker:" + name + "/" }
+
+// queue lists the keys of those who stand in the queue of a name, in order.
+func queue(t testing.TB, cli *clientv3.Client, name string) []string {
+	t.Helper()
+	return keys(t, cli, folder(name))
+}
+
+func keys(t testing.TB, cli *clientv3.Client, prefix string) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	resp, err := cli.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+	require.NoError(t, err)
+	var all []string
+	for _, kv := range resp.Kvs {
+		all = append(all, string(kv.Key))
+	}
+	return all
+}
+
+// leases are the sessions that the server knows.
+func leases(t testing.TB, cli *clientv3.Client) []clientv3.LeaseID {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	resp, err := cli.Leases(ctx)
+	require.NoError(t, err)
+	var all []clientv3.LeaseID
+	for _, l := range resp.Leases {
+		all = append(all, l.ID)
+	}
+	return all
+}
+
+// leaseOf is the lease that a key is on.
+func leaseOf(t testing.TB, cli *clientv3.Client, key string) clientv3.LeaseID {
+	t.Helper()
+	resp, err := cli.Get(t.Context(), key)
+	require.NoError(t, err)
+	require.Len(t, resp.Kvs, 1)
+	return clientv3.LeaseID(resp.Kvs[0].Lease)
+}
+
+// eventually waits for condition, which may also be called once more than needed.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patient); !condition(); time.Sleep(tick) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v still not true: %s", patient, what)
+		}
+	}
+}
+
+func withTimeout(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// async runs f, and returns where its error will come.
+func async(f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+func await(t testing.TB, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patient):
+		t.Fatalf("not done after %v", patient)
+		return nil
+	}
+}
+
+// faulty is a server, a proxy in front of it, and Clients on both sides of that.
+type faulty struct {
+	server *testserver.EtcdServer
+	proxy  *testserver.Proxy
+	direct *clientv3.Client // to the server itself
+	client *locker.Client   // through the proxy, without renewal
+	other  *locker.Client   // to the server itself
+}
+
+func newFaulty(t testing.TB, ttl time.Duration, opts ...testserver.EtcdOption) *faulty {
+	t.Helper()
+	f := &faulty{server: testserver.Etcd(t, opts...)}
+	f.proxy = testserver.NewProxy(t, f.server.Addr())
+	f.direct = connect(t, f.server.Addr())
+	f.client = newClient(t, f.proxy.Addr(), locker.WithTTL(ttl), locker.WithoutRenewal())
+	f.other = clientOf(t, f.direct, locker.WithTTL(ttl), locker.WithoutRenewal())
+	warm := f.client.Mutex("warm") // there are a connection and a session
+	require.NoError(t, warm.Lock(t.Context()))
+	require.NoError(t, warm.Unlock(t.Context()))
+	return f
+}
+
+// revisionNow counts the changes that the server has made.
+func revisionNow(t testing.TB, cli *clientv3.Client) int64 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	resp, err := cli.Get(ctx, "no such key")
+	require.NoError(t, err)
+	return resp.Header.Revision
+}
+
+// vanished returns when key does, with the time.
+func vanished(t *testing.T, cli *clientv3.Client, key string) <-chan time.Time {
+	t.Helper()
+	gone := make(chan time.Time, 1)
+	events := cli.Watch(clientv3.WithRequireLeader(t.Context()), key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
+	first := <-events
+	require.NoError(t, first.Err())
+	go func() {
+		for resp := range events {
+			if len(resp.Events) > 0 {
+				gone <- time.Now()
+				return
+			}
+		}
+	}()
+	return gone
+}

@@ -1,0 +1,202 @@
+package etcd_test
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/etcd"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func TestOpen_badInputIsNamed(t *testing.T) {
+	for _, c := range []struct{ url, want string }{
+		{"etcd://h/x", "prefix"},
+		{"etcd://h?dial_timeout=x", "dial_timeout"},
+		{"etcd://h?dial_timeout=0s", "dial_timeout"},
+		{"etcd://h?pool_size=3", "pool_size"},
+		{"etcd://h?tls_ca=/ca.pem", "tls_ca"},
+		{"etcd://u@h", "password"},
+		{"etcd://:s3cret@h", "a user goes with a password"},
+		{"etcds://h?tls_ca=/no/such/ca.pem", "/no/such/ca.pem"},
+		{"etcds://h?tls_cert=/c.pem", "tls_key"},
+		{"etcd://h?ttl=1500ms", "use 1s or 2s"},
+		{"etcd://h?ttl=999ms", "whole seconds: use 1s or more"},
+		{"etcd://h?ttl=2510000h", "at most"},
+	} {
+		t.Run(c.url, func(t *testing.T) {
+			client, err := locker.Open(t.Context(), c.url)
+			if err == nil {
+				_ = client.Close()
+			}
+			require.ErrorContains(t, err, c.want)
+			assert.NotContains(t, err.Error(), "s3cret")
+			assert.Nil(t, client)
+		})
+	}
+}
+
+func TestOpen_makesNoRequest(t *testing.T) {
+	c, err := locker.Open(t.Context(), "etcd://192.0.2.1:1")
+	require.NoError(t, err)
+	assert.NoError(t, c.Close())
+}
+
+// With a user it does, and ctx ends it.
+func TestOpen_withAUserHeedsItsContext(t *testing.T) {
+	s := testserver.Etcd(t)
+	s.Stop()
+	for _, parameter := range []string{"", "?dial_timeout=50ms"} {
+		began := time.Now()
+		_, err := locker.Open(withTimeout(t, 100*time.Millisecond), "etcd://alice:s3cret@"+s.Addr()+"/"+parameter)
+		require.Error(t, err)
+		assert.Less(t, time.Since(began), patient/2)
+		assert.NotContains(t, err.Error(), "s3cret")
+	}
+}
+
+func TestNew_ofNil(t *testing.T) {
+	_, err := etcd.New(nil)
+	require.ErrorContains(t, err, "nil etcd client")
+}
+
+func TestTTL_belowTheServersFloorIsUnsupportedAndLeavesNothing(t *testing.T) {
+	s := testserver.Etcd(t, testserver.EtcdArgs("--election-timeout=1000", "--heartbeat-interval=100"))
+	direct := connect(t, s.Addr())
+	c := newClient(t, s.Addr(), locker.WithTTL(time.Second))
+	err := c.Mutex("x").Lock(t.Context())
+	require.ErrorIs(t, err, locker.ErrUnsupported)
+	require.ErrorContains(t, err, "this etcd grants 2s")
+	require.ErrorIs(t, c.Mutex("x").TryLock(t.Context()), locker.ErrUnsupported)
+	assert.Empty(t, leases(t, direct))
+	m := c.Mutex("x", locker.WithTTL(2*time.Second))
+	require.NoError(t, m.Lock(t.Context()))
+	assert.NoError(t, m.Unlock(t.Context()))
+	require.ErrorIs(t, c.Mutex("x", locker.WithTTL(2500*time.Millisecond)).Lock(t.Context()), locker.ErrUnsupported)
+}
+
+func TestTTL_ofCenturies(t *testing.T) {
+	f := newFaulty(t, 2_000_000_000*time.Second)
+	m := f.client.Mutex("x")
+	f.proxy.DropReplies(true)
+	taken := async(func() error { return m.Lock(t.Context()) })
+	eventually(t, "the server has applied the take", func() bool { return len(queue(t, f.direct, "x")) == 1 })
+	f.proxy.DropReplies(false)
+	f.proxy.ResetConns()
+	require.NoError(t, await(t, taken), "there is time enough to ask again")
+	require.ErrorIs(t, f.other.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+	require.NoError(t, m.Extend(t.Context()))
+	assert.True(t, m.Deadline().After(time.Now().AddDate(60, 0, 0)))
+	require.NoError(t, m.Unlock(t.Context()))
+}
+
+func TestAuth(t *testing.T) {
+	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cret"), testserver.EtcdArgs("--auth-token-ttl=1"))
+	at := func(user, more string) (*locker.Client, error) {
+		return locker.Open(t.Context(), fmt.Sprintf("etcd://%s%s?ttl=3s%s", user, s.Addr(), more))
+	}
+	_, err := at("alice:wrong@", "")
+	require.ErrorIs(t, err, rpctypes.ErrAuthFailed)
+	assert.NotContains(t, err.Error(), "wrong")
+
+	c, err := at("alice:s3cret@", "")
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	m := c.Mutex("x")
+	first := uint64(0)
+	// Longer than a token lasts, in which it is not used, and then renewed in use.
+	for range 3 {
+		require.NoError(t, m.Lock(t.Context()))
+		assert.Greater(t, m.FencingToken(), first)
+		first = m.FencingToken()
+		time.Sleep(1500 * time.Millisecond)
+		require.NoError(t, m.Extend(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+
+	other, err := at("alice:s3cret@", "&prefix=elsewhere")
+	require.NoError(t, err)
+	defer func() { _ = other.Close() }()
+	err = other.Mutex("x").Lock(t.Context())
+	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+
+	nobody, err := at("", "")
+	require.NoError(t, err)
+	defer func() { _ = nobody.Close() }()
+	require.ErrorIs(t, nobody.Mutex("x").TryLock(t.Context()), rpctypes.ErrUserEmpty)
+}
+
+func TestTLS(t *testing.T) {
+	s, other := testserver.Etcd(t, testserver.EtcdTLS()), testserver.Etcd(t, testserver.EtcdTLS())
+	lock := func(url string, parameters ...string) error {
+		q := []string{"ttl=1s"}
+		for i := 0; i < len(parameters); i += 2 {
+			q = append(q, parameters[i]+"="+parameters[i+1])
+		}
+		c, err := locker.Open(t.Context(), url+"?"+strings.Join(q, "&"))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		m := c.Mutex("x")
+		if err := m.Lock(t.Context()); err != nil {
+			return err
+		}
+		return m.Unlock(t.Context())
+	}
+	mine := []string{"tls_cert", s.CertFile, "tls_key", s.KeyFile}
+	with := func(more ...string) []string { return append(more, mine...) }
+	require.NoError(t, lock(s.URL(), with("tls_ca", s.CAFile)...))
+	require.NoError(t, lock(s.URL(), with("tls_ca", s.CAFile, "tls_server_name", "localhost")...))
+	for name, err := range map[string]error{
+		"the wrong authority":      lock(s.URL(), with("tls_ca", other.CAFile)...),
+		"the system's authorities": lock(s.URL(), mine...),
+		"another name":             lock(s.URL(), with("tls_ca", s.CAFile, "tls_server_name", "elsewhere.example")...),
+		"no certificate":           lock(s.URL(), "tls_ca", s.CAFile),
+		"another's certificate":    lock(s.URL(), "tls_ca", s.CAFile, "tls_cert", other.CertFile, "tls_key", other.KeyFile),
+		"a client without TLS":     lock("etcd://" + s.Addr()),
+	} {
+		require.Error(t, err, name)
+		require.NotErrorIs(t, err, locker.ErrHeld, name)
+	}
+	require.ErrorContains(t, lock(s.URL(), with("tls_ca", filepath.Join(t.TempDir(), "none"))...), "tls_ca")
+}
+
+func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {
+	s := testserver.Etcd(t)
+	cli := connect(t, s.Addr())
+	c, err := etcd.New(cli, locker.WithTTL(time.Second))
+	require.NoError(t, err)
+	require.NoError(t, c.Mutex("x").Lock(t.Context()))
+	require.NoError(t, c.Close())
+	assert.Empty(t, keys(t, cli, ""), "the application's client is open, and no key is left")
+	assert.Empty(t, leases(t, cli), "nor is a session")
+
+	opened := openURL(t, s.URL()+"?"+url.Values{"ttl": {"1s"}}.Encode())
+	require.NoError(t, opened.Mutex("x").Lock(t.Context()))
+	waiting := async(func() error { return opened.Mutex("x").Lock(t.Context()) })
+	eventually(t, "there is a waiter", func() bool { return len(queue(t, cli, "x")) == 2 })
+	require.NoError(t, opened.Close())
+	require.ErrorIs(t, await(t, waiting), locker.ErrClosed)
+	assert.Empty(t, keys(t, cli, ""))
+	assert.Empty(t, leases(t, cli))
+}
+
+// Without TLS an error of the certificate's is the reason that nobody answered.
+func TestTLS_errorsOfCertificatesAreNotLost(t *testing.T) {
+	s := testserver.Etcd(t, testserver.EtcdTLS())
+	c := openURL(t, s.URL()+"?ttl=1s")
+	err := c.Mutex("x").Lock(t.Context())
+	require.Error(t, err)
+	assert.ErrorContains(t, err, x509.UnknownAuthorityError{}.Error())
+}
