@@ -3,6 +3,8 @@
 //	go run ./examples/quickstart                         # in memory
 //	go run ./examples/quickstart redis://localhost:6379  # on a server
 //	go run ./examples/quickstart redlock://h1,h2,h3      # on a majority of servers
+//	go run ./examples/quickstart etcd://localhost:2379
+//	go run ./examples/quickstart zookeeper://localhost:2181
 //
 // With -hold it takes one lock and keeps it, for a try in two terminals that share a server:
 //
@@ -17,18 +19,22 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/go-locker/locker"
-	_ "github.com/go-locker/locker/memory"  // mem://
-	_ "github.com/go-locker/locker/redis"   // redis:// and rediss://, and the nodes of redlock://
-	_ "github.com/go-locker/locker/redlock" // redlock://
+	_ "github.com/go-locker/locker/etcd"      // etcd:// and etcds://
+	_ "github.com/go-locker/locker/memory"    // mem://
+	_ "github.com/go-locker/locker/redis"     // redis:// and rediss://, and the nodes of redlock://
+	_ "github.com/go-locker/locker/redlock"   // redlock://
+	_ "github.com/go-locker/locker/zookeeper" // zookeeper://
 )
 
 func main() {
 	hold := flag.Duration("hold", 0, "take one lock, keep it this long, and show nothing else")
+	ttl := flag.Duration("ttl", 0, "of the locks (default 1s; etcd 2s and zookeeper 4s, which is the least that they are set up for)")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: quickstart [-hold 20s] [URL]   (default mem://quickstart)")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: quickstart [-hold 20s] [-ttl 1s] [URL]   (default mem://quickstart)")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -36,17 +42,32 @@ func main() {
 	if flag.NArg() > 0 {
 		url = flag.Arg(0)
 	}
-	if err := run(url, *hold); err != nil {
+	if *ttl == 0 {
+		*ttl = leastTTL(url)
+	}
+	if err := run(url, *hold, *ttl); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(url string, hold time.Duration) error {
+// leastTTL is one that the backend honours unless it was set up otherwise, and that shows a loss soon.
+func leastTTL(url string) time.Duration {
+	switch scheme, _, _ := strings.Cut(url, "://"); scheme {
+	case "etcd", "etcds":
+		return 2 * time.Second
+	case "zookeeper":
+		return 4 * time.Second
+	default:
+		return time.Second
+	}
+}
+
+func run(url string, hold, ttl time.Duration) error {
 	// Ctrl-C ends ctx; what is held is released on the way out.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	s := story{out: os.Stdout, start: time.Now()}
+	s := story{out: os.Stdout, start: time.Now(), ttl: ttl}
 	if hold > 0 {
 		return s.keep(ctx, url, hold)
 	}
@@ -56,6 +77,7 @@ func run(url string, hold time.Duration) error {
 type story struct {
 	out   io.Writer
 	start time.Time
+	ttl   time.Duration
 }
 
 func (s story) say(who, format string, args ...any) {
@@ -64,20 +86,20 @@ func (s story) say(who, format string, args ...any) {
 
 // tell has two contenders share a lock as two processes would, each with a Client of its own.
 func (s story) tell(ctx context.Context, url string) error {
-	alice, err := locker.Open(ctx, url, locker.WithMetadata("alice"))
+	ttl := locker.WithTTL(s.ttl)
+	alice, err := locker.Open(ctx, url, ttl, locker.WithMetadata("alice"))
 	if err != nil {
 		return err
 	}
 	defer alice.Close()
-	bob, err := locker.Open(ctx, url, locker.WithMetadata("bob"))
+	bob, err := locker.Open(ctx, url, ttl, locker.WithMetadata("bob"))
 	if err != nil {
 		return err
 	}
 	defer bob.Close()
 
 	account := &account{}
-	const name = "orders/42"
-	ttl := locker.WithTTL(time.Second)
+	const name = "orders/42" // with a TTL that is the story's own, whatever the URL says
 	if err := s.handOver(ctx, alice.Mutex(name, ttl), bob.Mutex(name, ttl), account); err != nil {
 		return err
 	}
@@ -98,8 +120,8 @@ func (s story) handOver(ctx context.Context, alice, bob *locker.Mutex, account *
 	waited := make(chan error, 1)
 	go func() { waited <- bob.Lock(ctx) }()
 	s.say("bob", "waits for it")
-	s.say("alice", "works for longer than her TTL of 1s: the lock is renewed for her")
-	pause(ctx, 1500*time.Millisecond)
+	s.say("alice", "works for longer than her TTL of %v: the lock is renewed for her", s.ttl)
+	pause(ctx, s.ttl*3/2)
 	s.say("alice", "writes with her token: %v", account.write(alice.FencingToken(), "by alice"))
 	if err := alice.Unlock(context.WithoutCancel(ctx)); err != nil {
 		return err

@@ -1,0 +1,294 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/outage"
+)
+
+// Acquire implements locker.Driver. Who is not the first leaves the queue before it returns. A session that ended when nobody
+// looked is no reason to fail: there is another.
+func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+	o := newOutage(req.TTL, unheard)
+	l, err := d.try(ctx, req, o)
+	if errors.Is(err, errSessionEnded) {
+		l, err = d.try(ctx, req, o) // what is left of the first goes as AcquireQueued has it
+	}
+	if last := o.Last(); last != nil && err != nil && err == ctx.Err() { //nolint:errorlint // one that wraps it has more to say
+		err = last
+	}
+	if l == nil {
+		return nil, err
+	}
+	return l.outcome(err)
+}
+
+// try takes a place in the queue, and leaves it again with ErrHeld if it is not the first.
+func (d *Driver) try(ctx context.Context, req locker.Request, o *outage.Outage) (*lease, error) {
+	l, err := d.contend(ctx, req, o)
+	if err != nil {
+		return nil, err
+	}
+	before, err := l.enter(ctx, o)
+	switch {
+	case err != nil:
+	case before == "":
+		err = l.fresh(ctx, o)
+	default:
+		_ = o.Ask(ctx, l.leave) // else the core goes on
+		err = locker.ErrHeld
+	}
+	return l, err
+}
+
+// AcquireQueued implements locker.Queuer. A waiter whose session has ended begins again at the end of the
+// queue.
+func (d *Driver) AcquireQueued(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error) {
+	o := newOutage(req.TTL, answered)
+	for {
+		l, err := d.contend(ctx, req, o)
+		if err == nil {
+			err = l.queue(ctx, o)
+			if !errors.Is(err, errSessionEnded) {
+				return l.outcome(err)
+			}
+			// Whatever is left of it goes with its connection, or the session sweeps it up.
+		}
+		if !errors.Is(err, errSessionEnded) {
+			return nil, err
+		}
+		answered(err)
+		if err := outage.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// leave takes us out of a queue in which we are not the first.
+func (l *lease) leave(ctx context.Context) error {
+	if err := l.Release(ctx); !errors.Is(err, locker.ErrLost) {
+		return err
+	}
+	return nil
+}
+
+// HeedsContext implements locker.ContextHeeder.
+func (d *Driver) HeedsContext() bool { return true }
+
+// contend makes a contender that has no place yet.
+func (d *Driver) contend(ctx context.Context, req locker.Request, o *outage.Outage) (*lease, error) {
+	if err := d.CheckTTL(req.TTL); err != nil {
+		return nil, err
+	}
+	o.Explain = explain(func() error { return d.trouble(req.TTL) })
+	var s *session
+	err := o.Ask(ctx, func(ctx context.Context) (err error) {
+		s, err = d.join(ctx, req.TTL)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.Explain = explain(s.trouble)
+	l := &lease{place: newPlace(d.chroot, req.Name), session: s, data: []byte(req.Metadata)}
+	if !s.enrol(l) {
+		s.leave()
+		return nil, errSessionEnded
+	}
+	return l, nil
+}
+
+// outcome is what an acquiring method returns of a lease and the error of taking it.
+func (l *lease) outcome(err error) (locker.Lease, error) {
+	l.mu.Lock()
+	nothing := err != nil && (l.finished || l.path == "" && l.making == nil)
+	l.mu.Unlock()
+	if nothing {
+		_ = l.finish(false)
+		return nil, err
+	}
+	return l, err
+}
+
+// queue takes a place in the queue and waits until it is the first.
+func (l *lease) queue(ctx context.Context, o *outage.Outage) error {
+	before, err := l.enter(ctx, o)
+	for err == nil && before != "" {
+		o.Answered(locker.ErrHeld)
+		if err = l.awaitDeparture(ctx, o, before); err == nil {
+			before, err = l.look(ctx, o)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return l.fresh(ctx, o)
+}
+
+// fresh has a session of which little is left last long enough to begin a hold.
+func (l *lease) fresh(ctx context.Context, o *outage.Outage) error {
+	s := l.session
+	if s.left() >= s.ttl*3/5 {
+		return nil
+	}
+	return o.Ask(ctx, func(ctx context.Context) error {
+		err := s.refresh(ctx, l.at())
+		if errors.Is(err, zk.ErrNoNode) {
+			return l.removed()
+		}
+		return err
+	})
+}
+
+// enter makes our node, and returns the one before it, if there is one.
+func (l *lease) enter(ctx context.Context, o *outage.Outage) (before string, err error) {
+	first := make(chan view, 1)
+	var seen view
+	err = o.Ask(ctx, func(ctx context.Context) error {
+		for {
+			err := l.settle(ctx)
+			if err == nil {
+				select {
+				case seen = <-first:
+				case <-ctx.Done(): // then it is read again
+				}
+			}
+			if !errors.Is(err, errNothingMade) {
+				return err
+			}
+			switch err := l.whyNot(); {
+			case errors.Is(err, zk.ErrNoNode):
+				if err := l.session.makeParents(ctx, l.parent); err != nil {
+					return err
+				}
+			case err != nil:
+				return err
+			}
+			if err := l.session.connected(ctx); err != nil {
+				return err
+			}
+			if err := l.create(first); err != nil {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		return "", err
+	}
+	if !l.session.lasts() {
+		return "", errSessionEnded
+	}
+	if before, ok := l.seen(seen); ok && l.session.lasts() {
+		return before, nil
+	}
+	return l.look(ctx, o)
+}
+
+// create sends the request that makes our node, and right behind it one that reads the queue, whose answer goes to first.
+// The library has no way of sending both at once, but requests of a connection are answered in the order in which they
+// came: nearly always the second one finds the node. Else it has to be read again.
+func (l *lease) create(first chan view) error {
+	s := l.session
+	c := &creation{done: make(chan struct{})}
+	l.mu.Lock()
+	gone := l.finished // by the sweep of a session that has ended
+	if !gone {
+		l.making = c
+	}
+	l.mu.Unlock()
+	if gone {
+		return errSessionEnded
+	}
+	select {
+	case <-first: // what a creation that has failed has read
+	default:
+	}
+	err := s.driver.spawn(func() {
+		sent := clock.Now()
+		_ = s.driver.spawn(func() {
+			v, _ := readView(s.conn, l.parent)
+			select {
+			case first <- v:
+			default:
+			}
+		})
+		c.path, c.err = s.conn.Create(l.place.node, l.data, zk.FlagEphemeralSequential, s.driver.acl)
+		c.id = s.conn.SessionID()
+		_ = s.heard(writes, sent, c.err)
+		close(c.done)
+	})
+	if err != nil {
+		l.made("", nil)
+	}
+	return err
+}
+
+// seen says which node is before ours among the children, and that ours is there.
+func (l *lease) seen(v view) (before string, ok bool) {
+	before, ok = ahead(v.children, l.owner)
+	if ok && before == "" {
+		l.mu.Lock()
+		l.token = uint64(v.pzxid)
+		l.mu.Unlock()
+	}
+	return before, ok
+}
+
+// look returns the node that is before ours, if there is one. It also looks at our own: the session may have ended while we
+// waited.
+func (l *lease) look(ctx context.Context, o *outage.Outage) (before string, err error) {
+	var ok bool
+	err = o.Ask(ctx, func(ctx context.Context) error {
+		v, err := l.session.children(ctx, l.parent)
+		if err == nil {
+			before, ok = l.seen(v)
+		}
+		return err
+	})
+	if errors.Is(err, zk.ErrNoNode) || err == nil && !ok {
+		return "", l.removed()
+	}
+	return before, err
+}
+
+// removed is why our node is gone.
+func (l *lease) removed() error {
+	if !l.session.lasts() {
+		return errSessionEnded
+	}
+	return errRemoved
+}
+
+// awaitDeparture returns when the node before ours is gone, and also now and then: an event may be lost.
+func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, before string) error {
+	s := l.session
+	path := l.parent + "/" + before
+	var gone <-chan zk.Event
+	err := o.Ask(ctx, func(ctx context.Context) (err error) {
+		gone, err = s.watch(ctx, path)
+		return err
+	})
+	if err != nil || gone == nil {
+		return err
+	}
+	lookAgain := min(max(s.ttl/3, time.Second), 5*time.Second)
+	t := time.NewTimer(lookAgain + rand.N(lookAgain/4))
+	defer t.Stop()
+	select {
+	case <-gone:
+		s.unwatch(path, gone)
+	case <-t.C:
+	case <-s.ctx.Done():
+		return errSessionEnded
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}

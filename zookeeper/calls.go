@@ -1,0 +1,205 @@
+package zookeeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/outage"
+)
+
+// The library's calls take no context, and block while there is no connection. So each has a goroutine, which
+// its caller may leave, and none is made while there is nobody to send it to: what stands in the library's
+// queue is sent whenever there is a server again, be it on another session.
+
+// kind is what the answer to a call says of the session.
+type kind int
+
+const (
+	greets kind = iota // nothing: a server answers by itself, and its session does not live the longer for that
+	reads              // a server knows it, and be it one that the others have left: that answers a sync, too
+	writes             // a quorum does
+)
+
+// call has f make a request on the session, and returns when ctx ends if f has not.
+func call[T any](ctx context.Context, s *session, k kind, f func(*zk.Conn) (T, error)) (T, error) {
+	var zero T
+	if err := s.connected(ctx); err != nil {
+		return zero, err
+	}
+	return run(ctx, s, func() (T, error) {
+		sent := clock.Now()
+		value, err := f(s.conn)
+		return value, s.heard(k, sent, err)
+	})
+}
+
+// run calls f in a goroutine, which it leaves when ctx ends.
+func run[T any](ctx context.Context, s *session, f func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	var a answer
+	answers := make(chan answer, 1)
+	err := s.driver.spawn(func() {
+		value, err := f()
+		answers <- answer{value, err}
+	})
+	if err != nil {
+		return a.value, err
+	}
+	select {
+	case a = <-answers:
+		return a.value, a.err
+	case <-ctx.Done():
+		return a.value, ctx.Err()
+	}
+}
+
+// connected waits until requests can be sent on the session.
+func (s *session) connected(ctx context.Context) error {
+	for {
+		switch id := s.conn.SessionID(); {
+		case s.over():
+			return errSessionEnded
+		case id != s.id && id != 0:
+			s.end()
+			return errSessionEnded
+		case id != 0 && s.conn.State() == zk.StateHasSession:
+			return nil
+		}
+		if err := outage.Sleep(ctx, pollEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// pollEvery is how often a connection is looked at that is not there.
+const pollEvery = 3 * time.Millisecond
+
+// loose is call for what is to be removed whether or not the session has ended for us: on the application's connection
+// it may go on, or another may have taken its place.
+func loose[T any](ctx context.Context, s *session, k kind, f func(*zk.Conn) (T, error)) (T, error) {
+	for s.conn.State() != zk.StateHasSession {
+		if err := outage.Sleep(ctx, pollEvery); err != nil || s.own != nil && s.over() {
+			var zero T
+			return zero, cmp.Or(err, errSessionEnded)
+		}
+	}
+	return run(ctx, s, func() (T, error) {
+		sent := clock.Now()
+		value, err := f(s.conn)
+		_ = s.heard(k, sent, err)
+		if s.own != nil && errors.Is(err, zk.ErrSessionExpired) {
+			err = ended(err)
+		}
+		return value, err
+	})
+}
+
+// heard takes in the outcome of a request that was sent at sent. It was made on this session if the connection still has
+// that: it never comes back to one.
+func (s *session) heard(k kind, sent time.Time, err error) error {
+	id := s.conn.SessionID()
+	switch {
+	case errors.Is(err, zk.ErrSessionExpired), id != s.id && id != 0:
+		s.end()
+		return ended(err)
+	case id != s.id, err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNoAuth):
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return errSessionEnded
+	}
+	if k == writes { // also one that failed: a quorum has agreed that it does
+		s.life.prove(sent)
+	}
+	if k != greets {
+		s.life.contact(sent, clock.Now())
+	}
+	return err
+}
+
+func ended(err error) error {
+	if err == nil || errors.Is(err, errSessionEnded) {
+		return errSessionEnded
+	}
+	return fmt.Errorf("%w: %w", errSessionEnded, err)
+}
+
+// view is the children of a lock's node, and when they last changed.
+type view struct {
+	children []string
+	pzxid    int64
+}
+
+func (s *session) children(ctx context.Context, parent string) (view, error) {
+	return call(ctx, s, reads, func(conn *zk.Conn) (view, error) { return readView(conn, parent) })
+}
+
+func readView(conn *zk.Conn, parent string) (view, error) {
+	children, stat, err := conn.Children(parent)
+	if err != nil {
+		return view{}, err
+	}
+	return view{children, stat.Pzxid}, nil
+}
+
+// check has a quorum agree that the nodes exist. It changes nothing, and wakes nobody.
+func (s *session) check(ctx context.Context, nodes ...string) ([]zk.MultiResponse, error) {
+	ops := make([]any, len(nodes))
+	for i, node := range nodes {
+		ops[i] = &zk.CheckVersionRequest{Path: node, Version: -1}
+	}
+	return call(ctx, s, writes, func(conn *zk.Conn) ([]zk.MultiResponse, error) { return conn.Multi(ops...) })
+}
+
+// prove has a quorum agree that the session is there. Whether the node is that it asks for, and may be read, does not matter:
+// what a quorum agrees on may also be that a request fails.
+func (s *session) prove(ctx context.Context) error {
+	_, err := s.check(ctx, s.driver.root())
+	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrNoAuth) {
+		return nil
+	}
+	return err
+}
+
+// touch is a request that costs nobody anything.
+func (s *session) touch(ctx context.Context) error {
+	_, err := call(ctx, s, reads, func(conn *zk.Conn) (bool, error) {
+		found, _, err := conn.Exists(s.driver.root())
+		return found, err
+	})
+	return err
+}
+
+// makeParents makes the node of a lock, and those above it that are missing. They are containers, which the
+// servers remove when they are empty, at any time.
+func (s *session) makeParents(ctx context.Context, node string) error {
+	_, err := call(ctx, s, writes, func(conn *zk.Conn) (string, error) {
+		if s.own != nil {
+			s.own.making.RLock()
+			defer s.own.making.RUnlock()
+		}
+		return conn.CreateContainer(node, nil, zk.FlagContainer, s.driver.acl)
+	})
+	switch {
+	case errors.Is(err, zk.ErrNoNode) && up(node) != "":
+		return s.makeParents(ctx, up(node)) // and then the caller comes again
+	case err == nil, errors.Is(err, zk.ErrNodeExists):
+		return nil
+	case err.Error() == "unknown error: -6":
+		return fmt.Errorf("%w: this ZooKeeper has no containers: use version 3.5.3 or later", locker.ErrUnsupported)
+	default:
+		return fmt.Errorf("making %s: %w", node, err)
+	}
+}

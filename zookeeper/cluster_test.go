@@ -1,0 +1,345 @@
+package zookeeper_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// contend has holders follow each other while disturb is at work, and says how often. Two of them at once, or a
+// token that does not rise, fail the test.
+func contend(t *testing.T, clients []*locker.Client, disturb func(taken func() int)) {
+	t.Helper()
+	stop, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	inside := make(chan uint64, 1) // the largest token seen; nobody but a holder takes it out
+	inside <- 0
+	var taken atomic.Int64
+	done := make([]<-chan error, len(clients))
+	for i, c := range clients {
+		done[i] = async(func() error {
+			m := c.Mutex("contended")
+			for stop.Err() == nil {
+				if m.Lock(stop) != nil {
+					continue // an outage is an error, or a wait
+				}
+				select {
+				case last := <-inside:
+					token := m.FencingToken()
+					if token != 0 { // else it is lost already
+						assert.Greater(t, token, last)
+					}
+					time.Sleep(tick)
+					taken.Add(1)
+					inside <- max(last, token)
+				default:
+					select {
+					case <-m.Lost():
+					default:
+						t.Error("two hold at once")
+					}
+				}
+				_ = m.Unlock(context.WithoutCancel(stop))
+			}
+			return nil
+		})
+	}
+	disturb(func() int { return int(taken.Load()) })
+	cancel()
+	for _, d := range done {
+		require.NoError(t, await(t, d))
+	}
+	assert.Positive(t, <-inside)
+}
+
+func TestCluster_theLeaderIsKilled(t *testing.T) {
+	t.Parallel()
+	g := testserver.ZooKeeperEnsemble(t, 3)
+	c, other := openURL(t, g.URL(), "ttl=4s"), openURL(t, g.URL(), "ttl=4s")
+	m, next := c.Mutex("x"), other.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	token, deadline := m.FencingToken(), m.Deadline()
+	waiting := async(func() error { return next.Lock(t.Context()) })
+	look := direct(t, g.Addrs()...)
+	eventually(t, "it waits", func() bool { return len(queue(t, look, "x")) == 2 })
+
+	old := g.Leader()
+	old.Kill()
+	require.NotSame(t, old, g.Leader())
+	eventually(t, "the hold is renewed", func() bool { return m.Deadline().After(deadline.Add(4 * time.Second)) })
+	assert.Equal(t, token, m.FencingToken())
+	select {
+	case err := <-waiting:
+		t.Fatalf("the waiter's Lock returned %v while the lock was held", err)
+	default:
+	}
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, await(t, waiting))
+	assert.Greater(t, next.FencingToken(), token)
+	require.NoError(t, next.Unlock(t.Context()))
+	old.Restart()
+}
+
+func TestCluster_leadersFailWhileLocksAreTaken(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]struct {
+		begin, end func(*testserver.ZooKeeperServer)
+	}{
+		"killed":  {func(s *testserver.ZooKeeperServer) { s.Kill() }, (*testserver.ZooKeeperServer).Restart},
+		"stopped": {func(s *testserver.ZooKeeperServer) { s.Stop() }, func(s *testserver.ZooKeeperServer) { s.Continue() }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := testserver.ZooKeeperEnsemble(t, 3)
+			clients := []*locker.Client{openURL(t, g.URL(), "ttl=2s"), openURL(t, g.URL(), "ttl=2s"), openURL(t, g.URL(), "ttl=3s")}
+			contend(t, clients, func(taken func() int) {
+				for range 2 {
+					before := taken()
+					old := g.Leader()
+					fail.begin(old)
+					eventually(t, "locks are taken without it", func() bool { return taken() > before+20 })
+					fail.end(old)
+				}
+			})
+			look := direct(t, g.Addrs()...)
+			eventually(t, "nobody stands in the queue", func() bool { return len(queue(t, look, "contended")) == 0 })
+		})
+	}
+}
+
+// The holder is connected to a follower that the others have lost, and which goes on to answer it for three seconds. The
+// leader gives the lock to another after one. The holder has to know, by then.
+func TestCluster_theHoldersServerIsCutOff(t *testing.T) {
+	t.Parallel()
+	g := testserver.ZooKeeperEnsemble(t, 3, testserver.ZooKeeperPartitionable(), testserver.ZooKeeperConfig("syncLimit=30"))
+	follower := g.Followers()[0]
+	c := openURL(t, follower.URL(), "ttl=1s")
+	other := openURL(t, g.Leader().URL(), "ttl=3s")
+	m, next := c.Mutex("x"), other.Mutex("x")
+	look := direct(t, follower.Addr())
+	for range 3 {
+		eventually(t, "it holds, and a quorum knows", func() bool {
+			if m.Lock(withTimeout(t, patient)) != nil {
+				return false
+			}
+			err := m.Extend(t.Context())
+			if err != nil {
+				_ = m.Unlock(t.Context())
+			}
+			return err == nil
+		})
+		token := m.FencingToken()
+		waiting := async(func() error { return next.Lock(t.Context()) })
+		eventually(t, "it waits", func() bool { return len(queue(t, look, "x")) == 2 })
+		g.Isolate(follower)
+		cut := time.Now()
+		lost := make(chan time.Time, 1)
+		go func() {
+			<-m.Lost()
+			lost <- time.Now()
+		}()
+		reads := 0
+		for stop := time.Now().Add(900 * time.Millisecond); time.Now().Before(stop); time.Sleep(20 * time.Millisecond) {
+			if _, _, err := look.Exists("/"); err == nil {
+				reads++
+			}
+		}
+		assert.Positive(t, reads, "the follower answers")
+		require.NoError(t, await(t, waiting))
+		taken := time.Now()
+		gone := <-lost
+		assert.False(t, taken.Before(gone), "taken %v before the holder knew", gone.Sub(taken))
+		t.Logf("lost %v, taken %v after the cut", gone.Sub(cut), taken.Sub(cut))
+		assert.Greater(t, next.FencingToken(), token)
+		require.NoError(t, next.Unlock(t.Context()))
+		g.Heal()
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		g.Followers()
+		eventually(t, "its server is back", func() bool {
+			err := m.Lock(withTimeout(t, patient))
+			return err == nil && m.Unlock(t.Context()) == nil
+		})
+	}
+}
+
+// A leader that was stopped, and has been replaced, answers for a moment as if nothing had happened.
+func TestCluster_theHoldersServerIsADeposedLeader(t *testing.T) {
+	t.Parallel()
+	g := testserver.ZooKeeperEnsemble(t, 3)
+	leader := g.Leader()
+	var others []string
+	for _, f := range g.Followers() {
+		others = append(others, f.Addr())
+	}
+	c := openURL(t, leader.URL(), "ttl=4s")
+	other := openURL(t, "zookeeper://"+others[0]+","+others[1], "ttl=4s")
+	m, next := c.Mutex("x"), other.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	waiting := async(func() error { return next.Lock(t.Context()) })
+	look := direct(t, others...)
+	eventually(t, "it waits", func() bool { return len(queue(t, look, "x")) == 2 })
+	leader.Stop()
+	g.Leader()
+	began := time.Now()
+	lost := make(chan time.Time, 1)
+	go func() {
+		<-m.Lost()
+		lost <- time.Now()
+	}()
+	for i := range 30 { // now and then it comes to, for a moment
+		time.Sleep(100 * time.Millisecond)
+		if i%5 == 4 {
+			leader.Continue()
+			time.Sleep(3 * time.Millisecond)
+			leader.Stop()
+		}
+	}
+	err := await(t, waiting)
+	taken := time.Now()
+	leader.Continue()
+	if err == nil {
+		gone := <-lost
+		assert.False(t, taken.Before(gone), "taken %v before the holder knew", gone.Sub(taken))
+		t.Logf("lost %v, taken %v after the new leader", gone.Sub(began), taken.Sub(began))
+		require.NoError(t, next.Unlock(t.Context()))
+	}
+	_ = m.Unlock(t.Context())
+}
+
+func TestCluster_theMajorityIsLostAndComesBack(t *testing.T) {
+	t.Parallel()
+	g := testserver.ZooKeeperEnsemble(t, 3)
+	c, other := openURL(t, g.URL(), "ttl=2s"), openURL(t, g.URL(), "ttl=2s")
+	m, waiter := c.Mutex("x"), other.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	first := m.FencingToken()
+	waiting := async(func() error { return waiter.Lock(t.Context()) })
+	look := direct(t, g.Addrs()...)
+	eventually(t, "it waits", func() bool { return len(queue(t, look, "x")) == 2 })
+	g.Servers()[0].Kill()
+	g.Servers()[1].Kill()
+
+	err := await(t, waiting)
+	require.Error(t, err, "a waiter rides out half a TTL, and this is more")
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	err = waiter.TryLock(t.Context())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, waiter.Lock(withTimeout(t, 50*time.Millisecond)), context.DeadlineExceeded)
+	deadline := m.Deadline()
+	select {
+	case <-m.Lost():
+	case <-time.After(patient):
+		t.Fatal("not lost")
+	}
+	assert.False(t, time.Now().Before(deadline), "not before its time")
+	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+
+	g.Servers()[0].Restart()
+	g.Servers()[1].Restart()
+	eventually(t, "it can be locked again, whatever was left behind", func() bool {
+		return waiter.Lock(withTimeout(t, patient)) == nil
+	})
+	assert.Greater(t, waiter.FencingToken(), first)
+	require.NoError(t, waiter.Unlock(t.Context()))
+	eventually(t, "nobody stands in the queue", func() bool { return len(queue(t, look, "x")) == 0 })
+}
+
+// A session is taken up on another server, and its holds last; on the way back to one server, tokens rise.
+func TestCluster_theSessionMoves(t *testing.T) {
+	t.Parallel()
+	g := testserver.ZooKeeperEnsemble(t, 3)
+	c := openURL(t, g.URL(), "ttl=12s")
+	look := direct(t, g.Addrs()...)
+	held, m := c.Mutex("held"), c.Mutex("x")
+	require.NoError(t, held.Lock(t.Context()))
+	session := sessionOf(t, look, queue(t, look, "held")[0])
+	last := uint64(0)
+	for _, s := range g.Servers() {
+		s.Stop()
+		for range 3 {
+			eventually(t, "an outage is ridden out, or an error", func() bool {
+				return m.Lock(withTimeout(t, patient)) == nil
+			})
+			assert.Greater(t, m.FencingToken(), last)
+			last = m.FencingToken()
+			require.NoError(t, m.Unlock(t.Context()))
+		}
+		s.Continue()
+		direct(t, s.Addr()) // which makes a session: the server is no longer the one that the others have left
+		require.NoError(t, held.Extend(t.Context()))
+	}
+	eventually(t, "the look is possible", func() bool { return look.State() == zk.StateHasSession })
+	assert.Equal(t, session, sessionOf(t, look, queue(t, look, "held")[0]))
+	require.NoError(t, held.Unlock(t.Context()))
+}
+
+// Clients on followers, one of which lags behind: whoever takes the lock has a token larger than the last.
+func TestCluster_followersLag(t *testing.T) {
+	t.Parallel()
+	g := testserver.ZooKeeperEnsemble(t, 3)
+	var clients []*locker.Client
+	for _, s := range g.Servers() {
+		clients = append(clients, openURL(t, s.URL(), "ttl=5s"))
+	}
+	lagging := g.Followers()[0]
+	contend(t, clients, func(taken func() int) {
+		for range 10 {
+			before := taken()
+			lagging.Stop()
+			time.Sleep(150 * time.Millisecond)
+			lagging.Continue()
+			eventually(t, "locks are taken", func() bool { return taken() > before+10 })
+		}
+	})
+}
+
+// What the life of a session is counted by: a request that writes is answered by a quorum, be the answer that it fails; one that
+// reads, or syncs, by a leader, too, that all others have left.
+func TestZooKeeper_agreesOnWhatFails(t *testing.T) {
+	t.Parallel()
+	g := testserver.ZooKeeperEnsemble(t, 3, testserver.ZooKeeperPartitionable(), testserver.ZooKeeperConfig("syncLimit=50"))
+	conn := direct(t, g.Leader().Addr())
+	failures := []func() error{
+		func() error {
+			_, err := conn.Multi(&zk.CheckVersionRequest{Path: "/missing", Version: -1})
+			return err
+		},
+		func() error {
+			_, err := conn.Create("/missing/x", nil, 0, zk.WorldACL(zk.PermAll))
+			return err
+		},
+		func() error { return conn.Delete("/missing", -1) },
+	}
+	for _, fail := range failures {
+		require.ErrorIs(t, fail(), zk.ErrNoNode)
+	}
+	g.Isolate(g.Leader())
+	_, _, err := conn.Exists("/")
+	require.NoError(t, err)
+	_, err = conn.Sync("/")
+	require.NoError(t, err, "a deposed leader answers a sync")
+	var failing []<-chan error
+	for _, fail := range failures {
+		failing = append(failing, async(fail))
+	}
+	time.Sleep(time.Second)
+	for i, f := range failing {
+		select {
+		case err := <-f:
+			t.Errorf("a leader without followers has answered %d: %v", i, err)
+		default:
+		}
+	}
+	g.Heal()
+	for _, f := range failing {
+		_ = await(t, f)
+	}
+}

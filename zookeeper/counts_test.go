@@ -1,0 +1,262 @@
+package zookeeper_test
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// wire counts the requests that go to a server, by the library's operation codes, and how often something
+// was sent after an answer had come.
+type wire struct {
+	net.Listener
+	to string
+
+	mu    sync.Mutex
+	ops   map[int32]int
+	turns int
+	spoke bool // the server, last
+	wg    sync.WaitGroup
+}
+
+const (
+	opPing   = 11
+	opCreate = 1
+	opDelete = 2
+	opExists = 3
+	opGet    = 4
+	opList   = 12
+	opMulti  = 14
+)
+
+func newWire(t testing.TB, to string) *wire {
+	t.Helper()
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	w := &wire{Listener: listener, to: to, ops: map[int32]int{}}
+	w.wg.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp4", to)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			w.wg.Go(func() { w.carry(client, server, false) })
+			w.wg.Go(func() { w.carry(server, client, true) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		w.wg.Wait()
+	})
+	return w
+}
+
+// carry takes packets from one side to the other: four bytes of length each, and in a request's the transaction's number and the
+// operation's.
+func (w *wire) carry(from, to net.Conn, reply bool) {
+	defer to.Close()
+	for first := true; ; first = false {
+		packet := make([]byte, 4, 512)
+		if _, err := io.ReadFull(from, packet); err != nil {
+			return
+		}
+		packet = append(packet, make([]byte, binary.BigEndian.Uint32(packet))...)
+		if _, err := io.ReadFull(from, packet[4:]); err != nil {
+			return
+		}
+		if !first {
+			w.count(packet, reply)
+		}
+		if _, err := to.Write(packet); err != nil {
+			return
+		}
+	}
+}
+
+func (w *wire) count(packet []byte, reply bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	xid := int32(binary.BigEndian.Uint32(packet[4:]))
+	switch {
+	case xid == -2: // a ping, or its answer
+	case reply:
+		w.spoke = true
+	default:
+		w.ops[int32(binary.BigEndian.Uint32(packet[8:]))]++
+		if w.spoke {
+			w.turns++
+		}
+		w.spoke = false
+	}
+}
+
+// take returns what was counted since it was called last.
+func (w *wire) take() (ops map[int32]int, turns int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ops, turns = w.ops, w.turns
+	w.ops, w.turns = map[int32]int{}, 0
+	return ops, turns
+}
+
+func (w *wire) url() string { return "zookeeper://" + w.Addr().String() }
+
+// rarelyReaped has the containers stay, as they do for a minute by default.
+var rarelyReaped = testserver.ZooKeeperJVM("-Dznode.container.checkIntervalMs=60000")
+
+func TestCounts(t *testing.T) {
+	s := testserver.ZooKeeper(t, rarelyReaped)
+	w := newWire(t, s.Addr())
+	look := direct(t, s.Addr())
+	c := openURL(t, w.url(), "ttl=1m", locker.WithoutRenewal())
+	m := c.Mutex("x")
+	pair := func() {
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	pair()
+	w.take()
+	const pairs = 50
+	for range pairs {
+		pair()
+	}
+	ops, turns := w.take()
+	assert.Equal(t, pairs, ops[opCreate])
+	assert.Equal(t, pairs, ops[opDelete])
+	assert.InDelta(t, pairs, ops[opList], 3, "it goes right behind the creation, but for the odd one that overtook it")
+	assert.InDelta(t, 2*pairs, turns, 4, "two round trips")
+	t.Log(ops, turns)
+
+	require.NoError(t, m.Lock(t.Context()))
+	w.take()
+	require.ErrorIs(t, c.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+	ops, _ = w.take()
+	assert.Equal(t, 1, ops[opCreate])
+	assert.Equal(t, 1, ops[opDelete], "a TryLock in vain leaves nothing behind")
+	require.NoError(t, m.Extend(t.Context()))
+	w.take()
+	require.NoError(t, m.Extend(t.Context()))
+	ops, _ = w.take()
+	assert.Equal(t, map[int32]int{opMulti: 1}, ops)
+
+	next := c.Mutex("x")
+	waiting := async(func() error { return next.Lock(t.Context()) })
+	eventually(t, "it waits", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(queue(t, look, "x")) == 2 && w.ops[opGet] == 1
+	})
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, await(t, waiting))
+	ops, _ = w.take()
+	assert.Equal(t, 1, ops[opCreate])
+	assert.Equal(t, 1, ops[opGet])
+	assert.Equal(t, 1, ops[opDelete])
+	assert.InDelta(t, 2, ops[opList], 1, "the first look, and that after the event")
+	require.NoError(t, next.Unlock(t.Context()))
+}
+
+// Who waits costs the server nothing, but for a look now and then, and no more watches for that.
+func TestCounts_ofWaiters(t *testing.T) {
+	s := testserver.ZooKeeper(t)
+	w := newWire(t, s.Addr())
+	look := direct(t, s.Addr())
+	c := openURL(t, w.url(), "ttl=3s")
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	const n = 20
+	done := make([]<-chan error, n)
+	for i := range done {
+		done[i] = async(func() error {
+			m := c.Mutex("x")
+			if err := m.Lock(t.Context()); err != nil {
+				return err
+			}
+			return m.Unlock(t.Context())
+		})
+	}
+	eventually(t, "they wait", func() bool { return len(queue(t, look, "x")) == n+1 && watches(t, s) == n })
+	time.Sleep(100 * time.Millisecond)
+	goroutines := runtime.NumGoroutine()
+	w.take()
+	time.Sleep(4 * time.Second) // several looks
+	ops, _ := w.take()
+	assert.Zero(t, ops[opGet], "each would be one more watch in the library")
+	assert.GreaterOrEqual(t, ops[opList], 2*n)
+	assert.LessOrEqual(t, ops[opList], 5*n)
+	assert.Equal(t, n, watches(t, s))
+	assert.InDelta(t, goroutines, runtime.NumGoroutine(), 10)
+	require.NoError(t, m.Unlock(t.Context()))
+	for _, d := range done {
+		require.NoError(t, await(t, d))
+	}
+	assert.Zero(t, watches(t, s))
+}
+
+// A pair, beside the three bare requests one after the other, and the library's own recipe.
+func BenchmarkPair(b *testing.B) {
+	s := testserver.ZooKeeper(b, rarelyReaped)
+	conn, events := connect(b, 30*time.Second, s.Addr())
+	c := clientOf(b, conn, events)
+	m := c.Mutex("x")
+	require.NoError(b, m.Lock(b.Context()))
+	require.NoError(b, m.Unlock(b.Context()))
+	own := openURL(b, s.URL(), "").Mutex("x")
+	require.NoError(b, own.Lock(b.Context()))
+	require.NoError(b, own.Unlock(b.Context()))
+	_, err := conn.Create("/bare", nil, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(b, err)
+	run := func(name string, f func() error) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := f(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	run("bare", func() error {
+		path, err := conn.Create("/bare/_c_0123456789abcdef0123456789abcdef-lock-", nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+		if err != nil {
+			return err
+		}
+		if _, _, err := conn.Children("/bare"); err != nil {
+			return err
+		}
+		return conn.Delete(path, -1)
+	})
+	pair := func(m *locker.Mutex) func() error {
+		return func() error {
+			if err := m.Lock(b.Context()); err != nil {
+				return err
+			}
+			return m.Unlock(b.Context())
+		}
+	}
+	run("locker", pair(own))
+	run("locker on the application's connection", pair(m))
+	recipe := zk.NewLock(conn, "/bare", zk.WorldACL(zk.PermAll))
+	run("go-zookeeper's Lock", func() error {
+		if err := recipe.Lock(); err != nil {
+			return err
+		}
+		return recipe.Unlock()
+	})
+}

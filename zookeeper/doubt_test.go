@@ -1,0 +1,197 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stopwatch"
+)
+
+var takes = map[string]func(*locker.Mutex, context.Context) error{
+	"Lock": (*locker.Mutex).Lock, "TryLock": (*locker.Mutex).TryLock,
+}
+
+// The answer to a take is lost, and nobody waits for it any more: the node is removed, while the session lives.
+func TestLostReply_ofATakeThatIsGivenUp_leavesNoNode(t *testing.T) {
+	t.Parallel()
+	for name, take := range takes {
+		t.Run(name, func(t *testing.T) {
+			f := newFaulty(t, 10*time.Second)
+			f.proxy.DropReplies(true)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := async(func() error { return take(f.client.Mutex("x"), ctx) })
+			eventually(t, "the server has applied the take", func() bool { return len(queue(t, f.direct, "x")) == 1 })
+			session := sessionOf(t, f.direct, queue(t, f.direct, "x")[0])
+			cancel()
+			err := await(t, done)
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, locker.ErrHeld)
+			f.proxy.DropReplies(false)
+			f.proxy.ResetConns()
+			m := f.other.Mutex("x")
+			require.NoError(t, m.Lock(withTimeout(t, 5*time.Second)), "long before the session ends")
+			require.NoError(t, m.Unlock(t.Context()))
+			m = f.client.Mutex("x")
+			require.NoError(t, m.Lock(t.Context()))
+			assert.Equal(t, session, sessionOf(t, f.direct, queue(t, f.direct, "x")[0]), "it lives")
+			require.NoError(t, m.Unlock(t.Context()))
+		})
+	}
+}
+
+// The answer is lost, and the node is found again: it is one hold and one token.
+func TestLostReply_ofATake_isOneHold(t *testing.T) {
+	t.Parallel()
+	for name, take := range takes {
+		t.Run(name, func(t *testing.T) {
+			f := newFaulty(t, 10*time.Second)
+			m := f.client.Mutex("x")
+			f.proxy.DropReplies(true)
+			done := async(func() error { return take(m, t.Context()) })
+			eventually(t, "the server has applied the take", func() bool { return len(queue(t, f.direct, "x")) == 1 })
+			f.proxy.DropReplies(false)
+			f.proxy.ResetConns()
+			require.NoError(t, await(t, done))
+			require.Len(t, queue(t, f.direct, "x"), 1)
+			_, stat, err := f.direct.Get(parent("x"))
+			require.NoError(t, err)
+			assert.EqualValues(t, stat.Pzxid, m.FencingToken())
+			require.ErrorIs(t, f.other.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+			require.NoError(t, m.Unlock(t.Context()))
+			assert.Empty(t, queue(t, f.direct, "x"))
+		})
+	}
+}
+
+func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
+	t.Parallel()
+	for name, between := range map[string]func(t *testing.T, other *locker.Mutex){
+		"nobody came":   func(*testing.T, *locker.Mutex) {},
+		"another holds": func(t *testing.T, other *locker.Mutex) { require.NoError(t, other.TryLock(t.Context())) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFaulty(t, 10*time.Second)
+			m, other := f.client.Mutex("x"), f.other.Mutex("x")
+			require.NoError(t, m.Lock(t.Context()))
+			f.proxy.DropReplies(true)
+			done := async(func() error { return m.Unlock(t.Context()) })
+			eventually(t, "the server has released", func() bool { return len(queue(t, f.direct, "x")) == 0 })
+			f.proxy.DropReplies(false)
+			between(t, other)
+			f.proxy.ResetConns()
+			require.NoError(t, await(t, done))
+			if other.FencingToken() > 0 {
+				assert.NoError(t, other.Unlock(t.Context()), "the other's hold is untouched")
+			}
+		})
+	}
+}
+
+// A take is on its way when its caller gives up, and reaches the server when the session has been taken up on another
+// connection: it is refused. One that is still here is not forgotten.
+func TestLateTake_leavesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, 5*time.Second)
+	for trial := range 4 {
+		name := fmt.Sprint("x", trial)
+		m := f.client.Mutex(name)
+		require.NoError(t, m.Lock(withTimeout(t, patient)))
+		require.NoError(t, m.Unlock(t.Context()))
+		f.proxy.HoldRequests(true)
+		err := m.Lock(withTimeout(t, 50*time.Millisecond))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		held, _ := f.proxy.Held()
+		require.Positive(t, held, "the take is on its way")
+		f.proxy.HoldRequests(false)
+		if trial%2 == 0 {
+			f.proxy.Sever() // the client's side alone
+			f.proxy.Restore()
+			eventually(t, "the client is back", func() bool {
+				err := m.Lock(withTimeout(t, time.Second))
+				return err == nil && m.Unlock(t.Context()) == nil
+			})
+		}
+		f.proxy.ReleaseRequests()
+		eventually(t, "nothing is left", func() bool { return len(queue(t, f.direct, name)) == 0 })
+		time.Sleep(50 * time.Millisecond)
+		assert.Empty(t, queue(t, f.direct, name), "nor does anything come back")
+		require.NoError(t, f.other.Mutex(name).TryLock(t.Context()))
+	}
+}
+
+// The link of a holder is cut. Its deadline comes before the server gives the lock to the next.
+func TestDeadline_isBeforeTheServers(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(*faulty){
+		"silently": func(f *faulty) { f.proxy.HoldRequests(true); f.proxy.HoldReplies(true) },
+		"loudly":   func(f *faulty) { f.proxy.Sever() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			const ttl = 3 * time.Second // which no pause of a busy machine uses up
+			f := newFaulty(t, ttl)
+			m, next := f.client.Mutex("x"), f.other.Mutex("x")
+			require.NoError(t, m.Lock(t.Context()))
+			for range 3 {
+				time.Sleep(ttl * 3 / 10)
+				require.NoError(t, m.Extend(t.Context()))
+			}
+			waiting := async(func() error { return next.Lock(t.Context()) })
+			eventually(t, "it waits", func() bool { return len(queue(t, f.direct, "x")) == 2 })
+			token := m.FencingToken()
+			cut(f)
+			lost := make(chan time.Time, 1)
+			go func() {
+				<-m.Lost()
+				lost <- time.Now()
+			}()
+			deadline := m.Deadline()
+			require.NoError(t, await(t, waiting))
+			taken := time.Now()
+			assert.False(t, taken.Before(deadline), "taken %v before the holder's deadline", deadline.Sub(taken))
+			assert.False(t, taken.Before(<-lost))
+			assert.Greater(t, next.FencingToken(), token)
+			require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		})
+	}
+}
+
+// An outage is an error or a wait, and never somebody's lock.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	f := newFaulty(t, time.Second)
+	m := f.client.Mutex("x")
+	f.proxy.Sever()
+	elapsed := stopwatch.Start(t)
+	err := m.TryLock(t.Context())
+	require.Error(t, err)
+	assert.Less(t, elapsed(), time.Second)
+	for _, no := range []error{locker.ErrHeld, locker.ErrLost, locker.ErrNotHeld} {
+		require.NotErrorIs(t, err, no)
+	}
+	err = m.Lock(t.Context())
+	require.Error(t, err)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "refused")
+	f.proxy.Restore()
+	require.NoError(t, m.Lock(withTimeout(t, patient)))
+	require.NoError(t, m.Unlock(t.Context()))
+
+	f.server.Stop()
+	err = m.Lock(t.Context())
+	require.Error(t, err)
+	require.False(t, errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrLost), "%v", err)
+	f.server.Continue()
+	require.NoError(t, m.Lock(withTimeout(t, patient)))
+	require.NoError(t, m.Unlock(t.Context()))
+	f.server.Restart()
+	require.NoError(t, m.Lock(withTimeout(t, patient)))
+	require.NoError(t, m.Unlock(t.Context()))
+}

@@ -1,0 +1,178 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+var oddNames = []string{
+	"b", "b/", "b/c", "b%2F", "b%252F", "b%", "%", "/", "//", " ", ".", "..", "...", "./", "b\x00", "b\n", "b:c", "é", "e\u0301",
+	"\u0085", "\ue000", "\uf8ff", "\ufff0", "\uffff", "\ufffd", "😀", "zookeeper", "%7Aookeeper", "{b}", "*", "\x7f",
+	strings.Repeat("x", longName), strings.Repeat("x", longName+1), strings.Repeat("x", longName+2), strings.Repeat("é", longName),
+}
+
+func TestParent_noTwoNamesShareOne(t *testing.T) {
+	names := append(slices.Clone(oddNames), escape(strings.Repeat("x", longName+1)))
+	of := map[string]string{}
+	for _, prefix := range []string{"a", ".", "zookeeper", "a/b"} {
+		for _, name := range names {
+			parent := parentOf("", prefix+":"+name)
+			require.Equal(t, 2, strings.Count(parent, "/"), "none is within another's")
+			require.LessOrEqual(t, len(parent), 2*longName+2)
+			other, taken := of[parent]
+			require.False(t, taken, "%q and %q are both %q", prefix+":"+name, other, parent)
+			of[parent] = prefix + ":" + name
+		}
+	}
+	assert.Equal(t, "/locker/orders%2F42", parentOf("", "locker:orders/42"), "people read it")
+	assert.Equal(t, "/apps/shop/locker/é", parentOf("/apps/shop", "locker:é"))
+}
+
+// The server has the last word on what is a name.
+func TestParent_isLegal(t *testing.T) {
+	s := testserver.ZooKeeper(t)
+	conn, events, err := zk.Connect([]string{s.Addr()}, 10*time.Second, zk.WithLogger(silent{}))
+	require.NoError(t, err)
+	defer func() {
+		conn.Close()
+		for range events {
+		}
+	}()
+	for _, name := range oddNames {
+		for _, path := range []string{"/" + escape(name), parentOf("", name+":x"), parentOf("", "p:"+name)} {
+			if up(path) != "" {
+				_, err := conn.Create(up(path), nil, 0, zk.WorldACL(zk.PermAll))
+				require.True(t, err == nil || errors.Is(err, zk.ErrNodeExists), "%q: %v", path, err)
+			}
+			_, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
+			require.True(t, err == nil || errors.Is(err, zk.ErrNodeExists), "%q: %v", path, err)
+		}
+	}
+}
+
+func FuzzEscape(f *testing.F) {
+	f.Add("b", "b/")
+	f.Add("b%2F", "b/")
+	f.Add(".", "%2E")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if a != b && escape(a) == escape(b) && strings.ToValidUTF8(a, "") == a && strings.ToValidUTF8(b, "") == b {
+			t.Errorf("%q and %q are both %q", a, b, escape(a))
+		}
+	})
+}
+
+func TestParseContender(t *testing.T) {
+	owner := strings.Repeat("0a", ownerBytes)
+	c, ok := parseContender("_c_" + owner + "-lock-0000000012")
+	require.True(t, ok)
+	assert.Equal(t, owner, c.owner)
+	assert.EqualValues(t, 12, c.number)
+	c, ok = parseContender("_c_" + owner + "-lock--2147483648")
+	require.True(t, ok)
+	assert.EqualValues(t, math.MinInt32, c.number)
+	for _, name := range []string{
+		"", "note", "lock-0000000001", "_c_", "_c_" + owner, "_c_" + owner + "-lock-", "_c_" + owner + "-lock-1", "_c_" + owner + "-lock-000000000x",
+		"_c_" + owner + "-lock-0000000001/", "_c_" + owner[1:] + "-lock-0000000001", "_c_" + strings.ToUpper(owner) + "-lock-0000000001",
+		"_c_" + owner + "-lock-9999999999", "_c_" + owner + "-read-0000000001", "x_c_" + owner + "-lock-0000000001",
+	} {
+		_, ok := parseContender(name)
+		assert.False(t, ok, name)
+	}
+}
+
+func TestAhead_wrapsAround(t *testing.T) {
+	name := func(owner byte, number int32) string {
+		return fmt.Sprintf("_c_%s-lock-%010d", strings.Repeat(string(owner), ownerDigits), number)
+	}
+	queue := []string{
+		name('d', math.MaxInt32-1), name('c', math.MaxInt32), name('b', math.MinInt32), name('a', math.MinInt32+1), "note", "lock-0000000000",
+	}
+	slices.Sort(queue)
+	before := map[byte]string{'d': "", 'c': name('d', math.MaxInt32-1), 'b': name('c', math.MaxInt32), 'a': name('b', math.MinInt32)}
+	for owner, want := range before {
+		got, ok := ahead(queue, strings.Repeat(string(owner), ownerDigits))
+		require.True(t, ok)
+		assert.Equal(t, want, got, string(owner))
+	}
+	_, ok := ahead(queue, strings.Repeat("e", ownerDigits))
+	assert.False(t, ok)
+	assert.Len(t, ownedBy(queue, strings.Repeat("a", ownerDigits)), 1)
+}
+
+func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
+	for _, err := range []error{zk.ErrNoAuth, zk.ErrNoNode, zk.ErrInvalidACL, zk.ErrSessionExpired} {
+		assert.True(t, refused(err), "%v", err)
+	}
+	for _, err := range []error{
+		zk.ErrConnectionClosed, zk.ErrClosing, zk.ErrNoServer, zk.ErrSessionMoved, zk.ErrUnknown, context.Canceled,
+		context.DeadlineExceeded, errors.New("unknown error: -127"),
+	} {
+		assert.False(t, refused(err), "%v", err)
+	}
+}
+
+func TestOutage_saysWhatIsWrongIfThatIsKnown(t *testing.T) {
+	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	o := newOutage(300*time.Millisecond, unheard)
+	err := o.Ask(t.Context(), hang)
+	require.ErrorIs(t, err, errNoAnswer)
+	require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
+	o.Explain = explain(func() error { return errAway })
+	require.ErrorIs(t, o.Ask(t.Context(), hang), errAway)
+	calls := 0
+	require.ErrorIs(t, o.Ask(t.Context(), func(context.Context) error { calls++; return zk.ErrNoAuth }), zk.ErrNoAuth)
+	assert.Equal(t, 1, calls, "a refusal is not asked for again")
+}
+
+func TestAsLost(t *testing.T) {
+	err := asLost(ended(zk.ErrSessionExpired))
+	require.ErrorIs(t, err, locker.ErrLost)
+	require.ErrorIs(t, err, zk.ErrSessionExpired)
+	require.NotErrorIs(t, asLost(zk.ErrConnectionClosed), locker.ErrLost)
+}
+
+// The library does not tell the time-out that was granted. What it is read from may change with the library.
+func TestNegotiated(t *testing.T) {
+	s := testserver.ZooKeeper(t)
+	conn, events, err := zk.Connect([]string{s.Addr()}, 5*time.Minute, zk.WithLogger(silent{}))
+	require.NoError(t, err)
+	defer func() {
+		conn.Close()
+		for range events {
+		}
+	}()
+	for {
+		timeout, err := negotiated(conn)
+		if err == nil {
+			assert.Equal(t, time.Minute, timeout, "the server's largest")
+			break
+		}
+		require.ErrorIs(t, err, errAway)
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestCheckRoot(t *testing.T) {
+	for path, want := range map[string]string{"/": "", "/apps": "/apps", "/apps/shop/": "/apps/shop", "/50%": "/50%"} {
+		got, err := checkRoot(path)
+		require.NoError(t, err, path)
+		assert.Equal(t, want, got)
+	}
+	for _, path := range []string{"", "apps", "//", "/a//b", "/a/./b", "/a%/b\x00%"} {
+		_, err := checkRoot(path)
+		require.ErrorContains(t, err, "path", path)
+	}
+}

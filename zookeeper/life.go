@@ -1,0 +1,119 @@
+package zookeeper
+
+import "time"
+
+// life is how long a session is known to last. A contact is a request of ours that was answered; it moves the end of the
+// session, at the server that answered. That may be a follower which the leader has lost, or one that dies before it
+// hands on that the session was in touch: followers do so with the leader's pings, twice a tick. So a contact counts
+// when it is proven: when a request that a quorum committed, sent when the contact was ripe, was
+// answered as well. A proven contact counts from when it was sent.
+type life struct {
+	ttl, tick time.Duration
+	born      time.Time // when the first proven contact was sent
+	proven    time.Time // when the youngest was; zero: there is none
+	young     []contact // that are not, in no order
+}
+
+// contact is one that a request proves which is sent when it is ripe, or later.
+type contact struct{ sent, ripe time.Time }
+
+// contactsPerTTL is how close together contacts may be and still be told apart.
+const contactsPerTTL = 64
+
+// contact takes in that a request sent at sent was answered at answered.
+func (l *life) contact(sent, answered time.Time) {
+	l.add(contact{sent, answered.Add(l.tick)}, answered)
+}
+
+// attached takes in that the session was taken up again on a connection whose making began at sent: servers ask the
+// leader. It may have been deposed, so that this too needs proof; but nothing needs to be waited for.
+func (l *life) attached(sent, answered time.Time) {
+	l.add(contact{sent, answered}, answered)
+}
+
+func (l *life) add(c contact, now time.Time) {
+	if !c.sent.After(l.proven) {
+		return
+	}
+	gap := pace(l.ttl) / contactsPerTTL
+	best := l.ripe(now)
+	kept := l.young[:0]
+	for _, y := range l.young {
+		stale := !y.ripe.After(now) && y.sent.Before(best)
+		worse := !y.sent.After(c.sent) && !y.ripe.Before(c.ripe)
+		if !stale && !worse {
+			kept = append(kept, y)
+		}
+	}
+	l.young = kept
+	for _, y := range l.young {
+		if !y.ripe.After(c.ripe) && y.sent.After(c.sent.Add(-gap)) {
+			return
+		}
+	}
+	l.young = append(l.young, c)
+}
+
+// ripe is when the youngest contact was sent that a request proves which is sent at now; proven if there is none.
+func (l *life) ripe(now time.Time) time.Time {
+	best := l.proven
+	for _, y := range l.young {
+		if !y.ripe.After(now) && y.sent.After(best) {
+			best = y.sent
+		}
+	}
+	return best
+}
+
+// prove takes in that a quorum has committed a request sent at sent.
+func (l *life) prove(sent time.Time) {
+	l.begin(l.ripe(sent))
+}
+
+// begin takes in that the leader, and a quorum, knew the session at sent or later: it was made then.
+func (l *life) begin(sent time.Time) {
+	if !sent.After(l.proven) {
+		return
+	}
+	if l.born.IsZero() {
+		l.born = sent
+	}
+	l.proven = sent
+	kept := l.young[:0]
+	for _, y := range l.young {
+		if y.sent.After(sent) {
+			kept = append(kept, y)
+		}
+	}
+	l.young = kept
+}
+
+// until is when the session may end; zero if nothing is known.
+func (l *life) until() time.Time {
+	if l.proven.IsZero() {
+		return time.Time{}
+	}
+	return l.proven.Add(l.ttl)
+}
+
+// youngest is when the last contact was sent, proven or not.
+func (l *life) youngest() time.Time {
+	last := l.proven
+	for _, y := range l.young {
+		if y.sent.After(last) {
+			last = y.sent
+		}
+	}
+	return last
+}
+
+// ripens is when the first of the contacts ripens that were sent after sent; zero if there is none.
+func (l *life) ripens(sent time.Time) time.Time {
+	var first time.Time
+	for _, y := range l.young {
+		if y.sent.After(sent) && (first.IsZero() || y.ripe.Before(first)) {
+			first = y.ripe
+		}
+	}
+	return first
+}

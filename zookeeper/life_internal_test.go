@@ -1,0 +1,108 @@
+package zookeeper
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// at is n milliseconds after some time.
+func at(n int) time.Time { return time.Unix(1000, 0).Add(time.Duration(n) * time.Millisecond) }
+
+func newLife() *life { return &life{ttl: time.Second, tick: 100 * time.Millisecond} }
+
+func TestLife_aContactCountsWhenItIsProven(t *testing.T) {
+	l := newLife()
+	assert.True(t, l.until().IsZero(), "nothing is known")
+	l.contact(at(0), at(10))
+	l.prove(at(109))
+	assert.True(t, l.until().IsZero(), "one tick after the answer, not after the question, and not less")
+	l.prove(at(110))
+	assert.Equal(t, at(1000), l.until(), "counted from the question")
+	l.contact(at(200), at(210))
+	assert.Equal(t, at(1000), l.until(), "a contact alone moves nothing")
+	l.prove(at(250))
+	assert.Equal(t, at(1000), l.until())
+	l.prove(at(310))
+	assert.Equal(t, at(1200), l.until())
+	l.prove(at(150))
+	l.contact(at(100), at(110))
+	l.prove(at(2000))
+	assert.Equal(t, at(1200), l.until(), "never backwards")
+}
+
+func TestLife_beginsWithTheSession(t *testing.T) {
+	l := newLife()
+	l.begin(at(5))
+	assert.Equal(t, at(1005), l.until())
+	assert.Equal(t, at(5), l.youngest())
+	assert.Equal(t, at(5), l.born)
+}
+
+// A session that is taken up again is in touch with the leader, but that may have been deposed.
+func TestLife_ofASessionTakenUpAgainNeedsProofAndNoTick(t *testing.T) {
+	l := newLife()
+	l.begin(at(0))
+	l.attached(at(500), at(520))
+	assert.Equal(t, at(1000), l.until())
+	l.prove(at(519))
+	assert.Equal(t, at(1000), l.until(), "sent before it was taken up")
+	l.prove(at(520))
+	assert.Equal(t, at(1500), l.until())
+}
+
+func TestLife_ripens(t *testing.T) {
+	l := newLife()
+	assert.True(t, l.ripens(at(0)).IsZero())
+	l.contact(at(10), at(20))
+	l.contact(at(50), at(60))
+	assert.Equal(t, at(120), l.ripens(at(0)))
+	assert.Equal(t, at(160), l.ripens(at(10)), "of those sent later")
+	assert.Equal(t, at(10), l.ripe(at(130)))
+	assert.Equal(t, at(50), l.ripe(at(160)))
+	assert.True(t, l.ripe(at(119)).IsZero())
+}
+
+// Against one that remembers everything: it is never ahead of that, hardly behind, and stays small.
+func TestLife_remembersWhatItNeedsAndNoMore(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		l := newLife()
+		gap := l.ttl / contactsPerTTL
+		var all []contact
+		proven := time.Time{}
+		now := 0
+		for range 400 {
+			now += random.IntN(30)
+			sent := max(now-random.IntN(40), 0)
+			switch random.IntN(4) {
+			case 0:
+				for _, c := range all {
+					if !c.ripe.After(at(sent)) && c.sent.After(proven) {
+						proven = c.sent
+					}
+				}
+				l.prove(at(sent))
+			case 1:
+				all = append(all, contact{at(sent), at(now)})
+				l.attached(at(sent), at(now))
+			default:
+				all = append(all, contact{at(sent), at(now).Add(l.tick)})
+				l.contact(at(sent), at(now))
+			}
+			require.False(t, l.proven.After(proven), "seed %d: %v is ahead of %v", seed, l.proven, proven)
+			require.LessOrEqual(t, len(l.young), contactsPerTTL/ticksPerTTL+8, "seed %d", seed)
+		}
+		for _, c := range all {
+			if !c.ripe.After(at(now)) && c.sent.After(proven) {
+				proven = c.sent
+			}
+		}
+		l.prove(at(now))
+		require.False(t, l.proven.After(proven))
+		require.LessOrEqual(t, proven.Sub(l.proven), gap, "seed %d", seed)
+	}
+}

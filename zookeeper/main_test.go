@@ -1,0 +1,179 @@
+package zookeeper_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/zookeeper"
+)
+
+func TestMain(m *testing.M) {
+	harness.Serve()
+	goleak.VerifyTestMain(m)
+}
+
+const (
+	patient    = time.Minute
+	tick       = 2 * time.Millisecond
+	serverTick = 100 * time.Millisecond
+)
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+// connect makes a ZooKeeper connection of an application's, and waits for its session.
+func connect(t testing.TB, timeout time.Duration, addrs ...string) (*zk.Conn, <-chan zk.Event) {
+	t.Helper()
+	conn, events, err := zk.Connect(addrs, timeout, zk.WithLogger(silent{}), zk.WithLogInfo(false))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		conn.Close()
+		for range events {
+		}
+	})
+	eventually(t, "there is a session", func() bool { return conn.State() == zk.StateHasSession })
+	return conn, events
+}
+
+// direct is a connection for tests to look at what there is.
+func direct(t testing.TB, addrs ...string) *zk.Conn {
+	t.Helper()
+	conn, _ := connect(t, 30*time.Second, addrs...)
+	return conn
+}
+
+// clientOf makes a Client over conn, and closes it before conn is closed.
+func clientOf(t testing.TB, conn *zk.Conn, events <-chan zk.Event, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick))
+	require.NoError(t, err)
+	c, err := locker.New(d, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// openURL opens a Client, and closes it when the test ends. parameters are as in a URL's query.
+func openURL(t testing.TB, url, parameters string, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := locker.Open(context.WithoutCancel(t.Context()), strings.TrimSuffix(url+"?tick=100ms&"+parameters, "&"), opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// parent is the node of a Mutex's name, under the default prefix.
+func parent(name string) string { return "/locker/" + name }
+
+// queue lists the nodes of those who stand in the queue of a name, in order.
+func queue(t testing.TB, conn *zk.Conn, name string) []string {
+	t.Helper()
+	children, _, err := conn.Children(parent(name))
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil
+	}
+	require.NoError(t, err)
+	slices.SortFunc(children, func(a, b string) int { return strings.Compare(number(a), number(b)) })
+	for i := range children {
+		children[i] = parent(name) + "/" + children[i]
+	}
+	return children
+}
+
+func number(child string) string {
+	return child[strings.LastIndexByte(child, '-')+1:]
+}
+
+// sessionOf is the session that a node is on.
+func sessionOf(t testing.TB, conn *zk.Conn, node string) int64 {
+	t.Helper()
+	_, stat, err := conn.Get(node)
+	require.NoError(t, err)
+	return stat.EphemeralOwner
+}
+
+// eventually waits for condition, which may also be called once more than needed.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patient); !condition(); time.Sleep(tick) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v still not true: %s", patient, what)
+		}
+	}
+}
+
+func withTimeout(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// async runs f, and returns where its error will come.
+func async(f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+func await(t testing.TB, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patient):
+		t.Fatalf("not done after %v", patient)
+		return nil
+	}
+}
+
+// faulty is a server, a proxy in front of it, and Clients on both sides of that.
+type faulty struct {
+	server *testserver.ZooKeeperServer
+	proxy  *testserver.Proxy
+	direct *zk.Conn       // to the server itself
+	client *locker.Client // through the proxy, without renewal
+	other  *locker.Client // to the server itself
+}
+
+func newFaulty(t testing.TB, ttl time.Duration) *faulty {
+	t.Helper()
+	f := &faulty{server: testserver.ZooKeeper(t, rarelyReaped)}
+	f.proxy = testserver.NewProxy(t, f.server.Addr())
+	f.direct = direct(t, f.server.Addr())
+	f.client = openURL(t, "zookeeper://"+f.proxy.Addr(), "", locker.WithTTL(ttl), locker.WithoutRenewal())
+	f.other = openURL(t, f.server.URL(), "", locker.WithTTL(ttl), locker.WithoutRenewal())
+	warm := f.client.Mutex("x") // there are a connection, a session, and the node for the queue
+	require.NoError(t, warm.Lock(t.Context()))
+	require.NoError(t, warm.Unlock(t.Context()))
+	return f
+}
+
+// watches is how many the server keeps.
+func watches(t testing.TB, s *testserver.ZooKeeperServer) int {
+	t.Helper()
+	said, err := s.Ask("mntr")
+	require.NoError(t, err)
+	for line := range strings.Lines(said) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok && name == "zk_watch_count" {
+			n, err := strconv.Atoi(value)
+			require.NoError(t, err)
+			return n
+		}
+	}
+	t.Fatal("mntr has no zk_watch_count")
+	return 0
+}

@@ -1,0 +1,289 @@
+package zookeeper_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/zookeeper"
+)
+
+func TestOpen_badInputIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ url, want string }{
+		{"zookeeper://h/a//b", `the name ""`},
+		{"zookeeper://h/a/../b", `the name ".."`},
+		{"zookeeper://h/a%07", "does not allow"},
+		{"zookeeper://h?tick=x", "tick"},
+		{"zookeeper://h?tick=0s", "tick"},
+		{"zookeeper://h?dial_timeout=x", "dial_timeout"},
+		{"zookeeper://h?acl=x", "neither world nor creator"},
+		{"zookeeper://h?acl=creator", "needs a user"},
+		{"zookeeper://h?pool_size=3", "pool_size"},
+		{"zookeeper://u@h", "password"},
+		{"zookeeper://:s3cret@h", "a user goes with a password"},
+		{"zookeeper://h?tick=2s&ttl=7s", "with a tick of 2s use 8s or more"},
+		{"zookeeper://h?ttl=10000500us", "whole milliseconds: use 10.001s"},
+		{"zookeeper://h?ttl=600h", "at most"},
+	} {
+		t.Run(c.url, func(t *testing.T) {
+			client, err := locker.Open(t.Context(), c.url)
+			if err == nil {
+				_ = client.Close()
+			}
+			require.ErrorContains(t, err, c.want)
+			assert.NotContains(t, err.Error(), "s3cret")
+			assert.Nil(t, client)
+		})
+	}
+}
+
+func TestOpen_withATTLMakesNoRequest(t *testing.T) {
+	t.Parallel()
+	c, err := locker.Open(t.Context(), "zookeeper://192.0.2.1:1?ttl=10s")
+	require.NoError(t, err)
+	assert.NoError(t, c.Close())
+}
+
+// Without a TTL it asks what the servers grant, and does not insist on an answer.
+func TestOpen_withoutATTL(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("maxSessionTimeout=5000"))
+	c := openURL(t, s.URL(), "")
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	left := time.Until(m.Deadline())
+	assert.Less(t, left, 5*time.Second)
+	assert.Greater(t, left, 3*time.Second)
+	require.NoError(t, m.Unlock(t.Context()))
+	said, err := s.Ask("cons")
+	require.NoError(t, err)
+	assert.Contains(t, said, "to=5000")
+	assert.NotContains(t, said, "to=30000")
+	for _, ttl := range []time.Duration{10 * time.Second, 30 * time.Second} {
+		err = c.Mutex("x", locker.WithTTL(ttl)).Lock(t.Context())
+		require.ErrorIs(t, err, locker.ErrUnsupported)
+		require.ErrorContains(t, err, "this ZooKeeper grants 5s")
+	}
+
+	s.Stop()
+	for _, parameters := range []string{"dial_timeout=50ms", ""} {
+		began := time.Now()
+		c, err := locker.Open(withTimeout(t, 100*time.Millisecond), s.URL()+"?"+parameters)
+		if err == nil {
+			err = c.Mutex("x").Lock(withTimeout(t, 100*time.Millisecond))
+			require.NoError(t, c.Close())
+		}
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Less(t, time.Since(began), patient/2)
+	}
+}
+
+func TestNew_ofNil(t *testing.T) {
+	t.Parallel()
+	_, err := zookeeper.New(nil, nil)
+	require.ErrorContains(t, err, "nil ZooKeeper connection")
+}
+
+func TestNewDriver_options(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	conn, events := connect(t, 10*time.Second, s.Addr())
+	for _, o := range []zookeeper.DriverOption{nil, zookeeper.Tick(0), zookeeper.ACL(nil), zookeeper.Root("x"), zookeeper.Root("/a/./b"), zookeeper.Root("/a%/b\x00%")} {
+		_, err := zookeeper.NewDriver(conn, events, o)
+		require.Error(t, err)
+	}
+	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick), zookeeper.Root("/apps/shop/"), zookeeper.ACL(zk.WorldACL(zk.PermAll)))
+	require.NoError(t, err)
+	c, err := locker.New(d)
+	require.NoError(t, err)
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	children, _, err := conn.Children("/apps/shop/locker/x")
+	require.NoError(t, err)
+	assert.Len(t, children, 1)
+	require.NoError(t, c.Close())
+}
+
+// The TTL is that of the session.
+func TestNew_hasTheTTLOfItsSession(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("tickTime=2000"))
+	conn, events := connect(t, 10*time.Second, s.Addr())
+	c, err := zookeeper.New(conn, events)
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()), "it waits for a tick")
+	assert.Less(t, time.Until(m.Deadline()), 10*time.Second)
+	require.NoError(t, m.Unlock(t.Context()))
+	err = c.Mutex("x", locker.WithTTL(20*time.Second)).Lock(t.Context())
+	require.ErrorIs(t, err, locker.ErrUnsupported)
+	require.ErrorContains(t, err, "time-out of 10s")
+	_, err = zookeeper.New(conn, nil, locker.WithTTL(20*time.Second))
+	require.ErrorIs(t, err, locker.ErrUnsupported)
+
+	short, _ := connect(t, 5*time.Second, s.Addr())
+	d, err := zookeeper.NewDriver(short, nil, zookeeper.Tick(2*time.Second))
+	require.NoError(t, err)
+	defer func() { _ = d.Close() }()
+	_, err = locker.New(d)
+	require.ErrorIs(t, err, locker.ErrUnsupported)
+	require.ErrorContains(t, err, "8s or more")
+}
+
+// The shortest session of a server as it comes, whose tick nobody has told us.
+func TestOpen_withATTLOfTwoTicks(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("tickTime=2000", "minSessionTimeout=4000"))
+	c, err := locker.Open(t.Context(), s.URL()+"?ttl=4s")
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	deadline := m.Deadline()
+	assert.Greater(t, time.Until(deadline), 2*time.Second)
+	eventually(t, "it is renewed", func() bool { return m.Deadline().After(deadline.Add(3*time.Second)) || m.FencingToken() == 0 })
+	assert.NoError(t, m.Unlock(t.Context()))
+}
+
+// A connection whose session is still to come.
+func TestNew_onAConnectionThatHasNoSessionYet(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	s.Stop()
+	conn, events, err := zk.Connect([]string{s.Addr()}, 5*time.Second, zk.WithLogger(silent{}))
+	require.NoError(t, err)
+	defer func() {
+		conn.Close()
+		for range events {
+		}
+	}()
+	d, err := zookeeper.NewDriver(conn, nil, zookeeper.Tick(serverTick))
+	require.NoError(t, err)
+	c, err := locker.New(d, locker.WithTTL(5*time.Second))
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	err = c.Mutex("x").Lock(withTimeout(t, 50*time.Millisecond))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	s.Continue()
+	require.NoError(t, c.Mutex("x").Lock(withTimeout(t, patient)))
+	require.ErrorIs(t, c.Mutex("x", locker.WithTTL(6*time.Second)).Lock(t.Context()), locker.ErrUnsupported)
+}
+
+func TestTTL_thatTheServerDoesNotGrantIsUnsupportedAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("minSessionTimeout=2000", "maxSessionTimeout=10000"))
+	c := openURL(t, s.URL(), "ttl=5s")
+	for _, ttl := range []time.Duration{time.Second, 11 * time.Second} {
+		m := c.Mutex("x", locker.WithTTL(ttl))
+		require.ErrorIs(t, m.Lock(t.Context()), locker.ErrUnsupported)
+		require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrUnsupported)
+	}
+	eventually(t, "no session is left", func() bool {
+		said, err := s.Ask("cons")
+		require.NoError(t, err)
+		return !assert.ObjectsAreEqual("", said) && len(said) < 200
+	})
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	assert.NoError(t, m.Unlock(t.Context()))
+}
+
+func TestAuth(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	at := func(user, parameters string) *locker.Client {
+		return openURL(t, "zookeeper://"+user+s.Addr()+"/apps", "ttl=5s"+parameters)
+	}
+	alice, bob, nobody := at("alice:s3cret@", ""), at("bob:s3cret@", ""), at("", "")
+	m := alice.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	for _, c := range []*locker.Client{bob, nobody, at("alice:wrong@", "")} {
+		err := c.Mutex("x").TryLock(t.Context())
+		require.ErrorIs(t, err, zk.ErrNoAuth)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		assert.NotContains(t, err.Error(), "wrong")
+	}
+	require.ErrorIs(t, at("alice:s3cret@", "").Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+	require.NoError(t, m.Extend(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+
+	open := at("alice:s3cret@", "&acl=world&prefix=open").Mutex("x")
+	eventually(t, "what alice owned is gone", func() bool { return open.Lock(t.Context()) == nil })
+	require.ErrorIs(t, at("", "&prefix=open").Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+	require.NoError(t, open.Unlock(t.Context()))
+}
+
+// On another connection of the same session a user is still the same.
+func TestAuth_survivesAReconnect(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	proxy := testserver.NewProxy(t, s.Addr())
+	m := openURL(t, "zookeeper://alice:s3cret@"+proxy.Addr()+"/", "ttl=5s").Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	proxy.ResetConns()
+	require.NoError(t, m.Extend(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+}
+
+func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	look := direct(t, s.Addr())
+	conn, events := connect(t, 10*time.Second, s.Addr())
+	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick))
+	require.NoError(t, err)
+	c, err := locker.New(d)
+	require.NoError(t, err)
+	require.NoError(t, c.Mutex("x").Lock(t.Context()))
+	require.NoError(t, c.Close())
+	assert.Empty(t, queue(t, look, "x"))
+	_, _, err = conn.Exists("/")
+	require.NoError(t, err, "the application's connection is open")
+
+	opened := openURL(t, s.URL(), "ttl=20s")
+	require.NoError(t, opened.Mutex("x").Lock(t.Context()))
+	waiting := async(func() error { return opened.Mutex("x").Lock(t.Context()) })
+	eventually(t, "there is a waiter", func() bool { return len(queue(t, look, "x")) == 2 })
+	require.NoError(t, opened.Close())
+	require.ErrorIs(t, await(t, waiting), locker.ErrClosed)
+	assert.Empty(t, queue(t, look, "x"))
+	said, err := s.Ask("cons")
+	require.NoError(t, err)
+	assert.NotContains(t, said, "to=20000", "nor is its session")
+}
+
+// The connection was away for longer than the session's time-out, and so were the servers: the holds are lost, and the session is
+// not. What is left on it is removed. Whether the library comes back in time is a matter of luck.
+func TestOutage_thatTheApplicationsSessionSurvives(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		s := testserver.ZooKeeper(t)
+		conn, events := connect(t, 3*time.Second, s.Addr())
+		m := clientOf(t, conn, events).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		session := conn.SessionID()
+		s.Kill()
+		<-m.Lost()
+		s.Restart()
+		eventually(t, "the connection is back", func() bool { return conn.State() == zk.StateHasSession })
+		if conn.SessionID() != session {
+			continue
+		}
+		look := direct(t, s.Addr())
+		eventually(t, "nobody stands in the queue", func() bool { return len(queue(t, look, "x")) == 0 })
+		assert.Equal(t, session, conn.SessionID(), "the session goes on")
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		require.NoError(t, m.Lock(withTimeout(t, patient)))
+		require.NoError(t, m.Unlock(t.Context()))
+		return
+	}
+	t.Error("no session has survived")
+}

@@ -1,0 +1,163 @@
+package zookeeper
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A lock is a node, /prefix/name, and who stands in its queue a child of that:
+//
+//	/locker/orders%2F42/_c_<owner>-lock-0000000007
+//
+// The owner is 32 hexadecimal digits, and ZooKeeper appends the number.
+const (
+	ownerBytes  = 16
+	nodePrefix  = "_c_"
+	nodeMiddle  = "-lock-"
+	ownerDigits = 2 * ownerBytes
+
+	// longName is the length, escaped, from which a name is represented by its hash.
+	longName = 512
+)
+
+// place is where one contender stands.
+type place struct {
+	parent string // of all who contend for the name
+	node   string // the path but for the number
+	owner  string
+}
+
+func newPlace(chroot, qualified string) place {
+	var random [ownerBytes]byte
+	_, _ = rand.Read(random[:]) // never fails
+	owner := hex.EncodeToString(random[:])
+	parent := parentOf(chroot, qualified)
+	return place{parent: parent, node: parent + "/" + nodePrefix + owner + nodeMiddle, owner: owner}
+}
+
+// parentOf is the node of a name that begins, as the core's do, with a prefix without a colon, and a
+// colon.
+func parentOf(chroot, qualified string) string {
+	prefix, name, ok := strings.Cut(qualified, ":")
+	if !ok {
+		prefix, name = "", qualified
+	}
+	return chroot + "/" + escape(prefix) + "/" + escape(name)
+}
+
+// escape makes one component of a path, in which ZooKeeper allows neither everything nor all of Unicode.
+// No two strings have the same.
+func escape(s string) string {
+	switch s {
+	case "":
+		return "%" // escapes have digits
+	case "zookeeper":
+		return "%7Aookeeper" // the system's own, at the root
+	}
+	dots := s == "." || s == ".."
+	var b strings.Builder
+	for _, r := range s {
+		if plain(r) && (!dots || r != '.') {
+			b.WriteRune(r)
+			continue
+		}
+		for _, c := range []byte(string(r)) {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	if b.Len() <= longName {
+		return b.String()
+	}
+	sum := sha256.Sum256([]byte(s))
+	return "%sha256-" + hex.EncodeToString(sum[:])
+}
+
+// plain says whether r stands for itself. ZooKeeper refuses control characters, surrogates, which is what everything beyond
+// U+FFFF is to it, and private characters.
+func plain(r rune) bool {
+	switch r {
+	case '/', '%':
+		return false
+	default:
+		return r >= ' ' && r < 0x7f || r > 0x9f && r < 0xd800
+	}
+}
+
+// contender is a child of a lock's node that stands in the queue.
+type contender struct {
+	name, owner string
+	number      int32
+}
+
+// parseContender reads the name of a child: others may have put theirs there.
+func parseContender(name string) (c contender, ok bool) {
+	rest, ok := strings.CutPrefix(name, nodePrefix)
+	if !ok || len(rest) < ownerDigits+len(nodeMiddle) {
+		return c, false
+	}
+	owner := rest[:ownerDigits]
+	digits, ok := strings.CutPrefix(rest[ownerDigits:], nodeMiddle)
+	if !ok || strings.Trim(owner, "0123456789abcdef") != "" {
+		return c, false
+	}
+	number, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil || len(digits) < 10 {
+		return c, false
+	}
+	return contender{name, owner, int32(number)}, true
+}
+
+// compare orders contenders. Numbers wrap around, from the largest int32 to the smallest: what counts is their
+// difference. No two are the same in one queue; should they be, everybody has to come to the same conclusion.
+func compare(a, b contender) int {
+	return cmp.Or(cmp.Compare(a.number-b.number, 0), strings.Compare(a.name, b.name))
+}
+
+// ahead looks for owner's node among the children of its parent, and says which is right before it, if there is one.
+func ahead(children []string, owner string) (before string, ok bool) {
+	var mine, last contender
+	all := make([]contender, 0, len(children))
+	for _, child := range children {
+		c, valid := parseContender(child)
+		if !valid {
+			continue
+		}
+		if c.owner == owner {
+			mine, ok = c, true
+			continue
+		}
+		all = append(all, c)
+	}
+	if !ok {
+		return "", false
+	}
+	for _, c := range all {
+		if compare(c, mine) < 0 && (last.name == "" || compare(c, last) > 0) {
+			last = c
+		}
+	}
+	return last.name, true
+}
+
+// ownedBy lists the children that carry owner.
+func ownedBy(children []string, owner string) []string {
+	return slices.DeleteFunc(slices.Clone(children), func(child string) bool {
+		c, ok := parseContender(child)
+		return !ok || c.owner != owner
+	})
+}
+
+// up is the path of a node's parent; empty if that is the root.
+func up(node string) string {
+	if dir := path.Dir(node); dir != "/" {
+		return dir
+	}
+	return ""
+}

@@ -1,0 +1,28 @@
+package zookeeper
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// Two at once, as an Unlock whose reply is late and the clean-up: it is the lease's own deletion that either finds.
+func TestRelease_twiceAtOnce(t *testing.T) {
+	const ttl = 5 * time.Second
+	d := driverOn(t, connAt(t, ttl, testserver.ZooKeeper(t).Addr()))
+	for range 50 {
+		l, err := d.Acquire(t.Context(), locker.Request{Name: "p:x", TTL: ttl})
+		require.NoError(t, err)
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() { assert.NoError(t, l.Release(t.Context())) })
+		}
+		both.Wait()
+	}
+}

@@ -1,0 +1,33 @@
+package zookeeper
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/go-locker/locker/internal/clock"
+)
+
+// A session is taken up by a server whose configuration grants less: it ends sooner than its holds were told.
+func TestSession_thatIsGrantedLessWhenItIsTakenUpAgain(t *testing.T) {
+	d := newDriver()
+	defer func() { _ = d.Close() }()
+	taken := func(s *session, timeout time.Duration, id uint64) {
+		head := binary.BigEndian.AppendUint32(make([]byte, 8, headBytes), uint32(timeout.Milliseconds()))
+		s.attached(&link{head: binary.BigEndian.AppendUint64(head, id), began: clock.Now()})
+	}
+	s := newSession(d, 10*time.Second)
+	s.id = 7
+	s.life.begin(clock.Now().Add(-time.Second))
+	before := s.life.youngest()
+	taken(s, 10*time.Second, 8)
+	assert.Equal(t, before, s.life.youngest(), "not of this session")
+	taken(s, 10*time.Second, 7)
+	assert.True(t, s.life.youngest().After(before))
+	assert.Positive(t, s.left())
+	taken(s, 9*time.Second, 7)
+	assert.True(t, s.over())
+	assert.Zero(t, s.left())
+}

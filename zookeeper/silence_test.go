@@ -1,0 +1,73 @@
+package zookeeper_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// Three servers of four fall silent, among them the one that the session is on and the two that are asked next: the hold lasts.
+func TestSilence_ofMostServers_endsNoHold(t *testing.T) {
+	t.Parallel()
+	const ttl = 6 * time.Second
+	server := testserver.ZooKeeper(t)
+	var proxies [4]*testserver.Proxy
+	addrs := make([]string, len(proxies))
+	for i := range proxies {
+		proxies[i] = testserver.NewProxy(t, server.Addr())
+		addrs[i] = proxies[i].Addr()
+	}
+	c := openURL(t, "zookeeper://"+strings.Join(addrs, ","), "ttl="+ttl.String())
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	first := m.Deadline()
+	eventually(t, "it was renewed just now", func() bool { return m.Deadline().After(first) })
+	for _, p := range proxies {
+		p.HoldReplies(true)
+	}
+	current := -1
+	eventually(t, "a server was asked", func() bool {
+		for i, p := range proxies {
+			if _, replies := p.Held(); replies > 0 {
+				current = i
+			}
+		}
+		return current >= 0
+	})
+	answers := (current + len(proxies) - 1) % len(proxies) // the last that is asked
+	proxies[answers].HoldReplies(false)
+	select {
+	case <-m.Lost():
+		t.Error("lost")
+	case <-time.After(2 * ttl):
+	}
+	require.NoError(t, m.Extend(t.Context()))
+	assert.NoError(t, m.Unlock(t.Context()))
+}
+
+// A Client is closed while a request is under way that makes the node of a lock, and its answer comes just then.
+func TestClose_whileANodeIsMade(t *testing.T) {
+	t.Parallel()
+	server := testserver.ZooKeeper(t)
+	for i := range 20 {
+		proxy := testserver.NewProxy(t, server.Addr())
+		c := openURL(t, "zookeeper://"+proxy.Addr(), "ttl=10s")
+		first := c.Mutex("first")
+		require.NoError(t, first.Lock(t.Context()))
+		require.NoError(t, first.Unlock(t.Context()))
+		proxy.HoldReplies(true)
+		locking := async(func() error { return c.Mutex(fmt.Sprint(i)).Lock(t.Context()) })
+		eventually(t, "a request was answered", func() bool { _, replies := proxy.Held(); return replies > 0 })
+		proxy.HoldReplies(false)
+		proxy.ReleaseReplies()
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, await(t, locking), locker.ErrClosed)
+	}
+}

@@ -1,0 +1,198 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/outage"
+)
+
+// ownConn is a connection that a session of Open's has for itself.
+type ownConn struct {
+	conn   *zk.Conn
+	events <-chan zk.Event
+	net    *network
+	making sync.RWMutex // of containers
+}
+
+// start makes the session, or finds the one of the application's connection.
+func (s *session) start() error {
+	patience := s.ttl * 3 / 8
+	if s.driver.conn != nil {
+		patience = s.driver.dialTimeout
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	defer cancel()
+	var err error
+	if s.driver.conn != nil {
+		err = s.find(ctx)
+	} else {
+		err = s.connect(ctx)
+	}
+	switch {
+	case err == nil:
+		s.driver.adopt(s)
+		return nil
+	case s.driver.ctx.Err() != nil:
+		return errSessionEnded
+	case ctx.Err() == nil:
+		return err
+	}
+	if why := s.trouble(); why != nil {
+		return why
+	}
+	return errNoAnswer
+}
+
+// trouble is what is known to be wrong with the connection.
+func (s *session) trouble() error {
+	s.mu.Lock()
+	own := s.own
+	s.mu.Unlock()
+	switch {
+	case own != nil:
+		return own.net.why()
+	case s.driver.conn != nil && s.driver.conn.State() != zk.StateHasSession:
+		return errAway
+	default:
+		return nil
+	}
+}
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+// connect makes a session of our own. It begins with the making of the connection: a quorum agrees on a new one.
+func (s *session) connect(ctx context.Context) error {
+	d := s.driver
+	n := newNetwork(s.ctx, d.servers, d.dialTimeout, s.ttl, s.watching)
+	made := make(chan *link, 1)
+	begun := false // the library's goroutine's own
+	conn, events, err := zk.Connect(d.servers, s.ttl, zk.WithDialer(n.dial), zk.WithHostProvider(n),
+		zk.WithLogger(silent{}), zk.WithLogInfo(false),
+		zk.WithEventCallback(func(e zk.Event) {
+			switch {
+			case e.Type != zk.EventSession:
+			case e.State == zk.StateHasSession:
+				if l := n.attached(); begun {
+					s.attached(l)
+				} else {
+					begun = true
+					made <- l
+				}
+			case e.State == zk.StateExpired:
+				s.end()
+			}
+		}))
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.own = &ownConn{conn: conn, events: events, net: n}
+	s.mu.Unlock()
+	var first *link
+	select {
+	case first = <-made:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	timeout, id := first.granted()
+	s.mu.Lock()
+	s.conn, s.id = conn, id
+	s.life.begin(first.began)
+	s.mu.Unlock()
+	if err := s.grant(timeout); err != nil {
+		return err
+	}
+	if d.user == "" {
+		return nil
+	}
+	_, err = call(ctx, s, greets, func(conn *zk.Conn) (struct{}, error) {
+		return struct{}{}, conn.AddAuth("digest", []byte(d.user+":"+d.password))
+	})
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("authenticating as %q: %w", d.user, err)
+	}
+	return err
+}
+
+// attached is called when the session was taken up on another connection. A server with another configuration may have given it a
+// shorter time-out: then it lasts for less than its holds were told.
+func (s *session) attached(l *link) {
+	timeout, id := l.granted()
+	s.mu.Lock()
+	same := id != 0 && id == s.id && !s.ended
+	shorter := timeout < s.ttl
+	if same && !shorter {
+		s.life.attached(l.began, clock.Now())
+	}
+	s.mu.Unlock()
+	if same && shorter {
+		s.end()
+	}
+}
+
+// close ends the session at the server if that can be reached, and the connection in any case.
+func (o *ownConn) close() {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		o.making.Lock() // when it closes, the library reads the answer to this request while it may be writing that
+		o.conn.Close()
+		o.making.Unlock()
+		for range o.events { // until the library's goroutines have ended
+		}
+	}()
+	t := time.NewTimer(farewell)
+	defer t.Stop()
+	select {
+	case <-closed:
+		return
+	case <-t.C:
+	}
+	o.net.cut()
+	<-closed
+}
+
+// find takes the session that the application's connection has. When that was last in touch is not known.
+func (s *session) find(ctx context.Context) error {
+	conn := s.driver.conn
+	for conn.State() != zk.StateHasSession || conn.SessionID() == 0 {
+		if err := outage.Sleep(ctx, pollEvery); err != nil {
+			return err
+		}
+	}
+	s.conn, s.id = conn, conn.SessionID()
+	timeout, err := negotiated(conn)
+	if err == nil {
+		err = s.grant(timeout)
+	}
+	if err != nil {
+		return err
+	}
+	longer, cancel := context.WithTimeout(s.ctx, s.ttl/2)
+	defer cancel()
+	return s.refresh(longer, "")
+}
+
+// negotiated is the time-out of the connection's session, which the library does not tell. It is written before the
+// state becomes StateHasSession.
+func negotiated(conn *zk.Conn) (time.Duration, error) {
+	const field = "sessionTimeoutMs"
+	if conn.State() != zk.StateHasSession {
+		return 0, errAway
+	}
+	f := reflect.ValueOf(conn).Elem().FieldByName(field)
+	if !f.IsValid() || !f.CanInt() {
+		return 0, errors.New("this version of go-zookeeper has no " + field + ": the session's time-out cannot be read; open the locks by URL")
+	}
+	return time.Duration(f.Int()) * time.Millisecond, nil
+}

@@ -1,0 +1,61 @@
+package zookeeper
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// CheckTTL refuses what no ZooKeeper honours, or not the application's session. What the servers' own limits rule out shows when a
+// lock is taken.
+func (d *Driver) CheckTTL(ttl time.Duration) error {
+	d.mu.Lock()
+	granted := d.granted
+	d.mu.Unlock()
+	least := ticksPerTTL * d.tick
+	switch {
+	case d.conn != nil && granted != 0 && ttl != granted:
+		return fmt.Errorf("%w: TTL %v: the connection's session has a time-out of %v: use that, or open the locks by URL",
+			locker.ErrUnsupported, ttl, granted)
+	case ttl < least:
+		return fmt.Errorf("%w: TTL %v: with a tick of %v use %v or more, or say with the parameter or option tick what tickTime the servers have",
+			locker.ErrUnsupported, ttl, d.tick, least)
+	case ttl%time.Millisecond != 0:
+		return fmt.Errorf("%w: TTL %v: ZooKeeper counts in whole milliseconds: use %v", locker.ErrUnsupported, ttl, ttl.Round(time.Millisecond))
+	case ttl > math.MaxInt32*time.Millisecond:
+		return fmt.Errorf("%w: TTL %v: ZooKeeper takes at most %v", locker.ErrUnsupported, ttl, math.MaxInt32*time.Millisecond)
+	default:
+		return nil
+	}
+}
+
+// DefaultTTL is the time-out that the servers grant a session that asks for 30s, or the application's session has; 30s if
+// nobody answers within the dial time-out.
+func (d *Driver) DefaultTTL() time.Duration {
+	ctx, cancel := context.WithTimeout(d.ctx, d.dialTimeout)
+	defer cancel()
+	if d.opening != nil {
+		forget := context.AfterFunc(d.opening, cancel)
+		defer forget()
+	}
+	s, err := d.sessionFor(sessionTimeout, true)
+	if err != nil {
+		return sessionTimeout
+	}
+	select {
+	case <-s.ready:
+		if s.err == nil {
+			return s.ttl
+		}
+	case <-ctx.Done():
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.granted != 0 {
+		return d.granted // and CheckTTL says what is wrong with it
+	}
+	return sessionTimeout
+}
