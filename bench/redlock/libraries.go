@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
@@ -22,8 +23,8 @@ import (
 	"github.com/go-locker/locker/redlock"
 )
 
-// ttl is every hold's: redsync's default.
-const ttl = 8 * time.Second
+// usualTTL is every hold's: redsync's default.
+const usualTTL = 8 * time.Second
 
 const (
 	floorName    = "bare"
@@ -35,17 +36,17 @@ const redsyncModule = "github.com/go-redsync/redsync/v4"
 
 // With default time-outs of go-redis, but in the one with "ctx": there it heeds the context.
 var libraries = contend.Libraries{
-	{Name: "locker", Module: "github.com/go-locker/locker", Settings: "go-redis nodes", Open: openLocker},
-	{Name: "locker-redigo", Module: "github.com/go-locker/locker", Settings: "redigo nodes", Open: openLockerRedigo},
-	{Name: "redsync", Module: redsyncModule, Settings: "no limit of tries, else defaults", Open: openRedsync(false)},
-	{Name: ctxName, Module: redsyncModule, Settings: "the same, go-redis with ContextTimeoutEnabled", Open: openRedsync(true)},
+	{Name: "locker", Module: "github.com/go-locker/locker", Settings: "go-redis nodes", TTL: usualTTL, Open: openLocker},
+	{Name: "locker-redigo", Module: "github.com/go-locker/locker", Settings: "redigo nodes", TTL: usualTTL, Open: openLockerRedigo},
+	{Name: "redsync", Module: redsyncModule, Settings: "no limit of tries, else defaults", TTL: usualTTL, Open: openRedsync(false)},
+	{Name: ctxName, Module: redsyncModule, Settings: "the same, go-redis with ContextTimeoutEnabled", TTL: usualTTL, Open: openRedsync(true)},
 	{
 		Name: baselineName, Module: redsyncModule, Settings: "no limit of tries, WithFailFast",
-		Open: openRedsync(false, redsync.WithFailFast(true)),
+		TTL: usualTTL, Open: openRedsync(false, redsync.WithFailFast(true)),
 	},
 	{
 		Name: floorName, Module: "github.com/redis/go-redis/v9", Settings: "a script to each node at once, until a majority has answered; and again",
-		Open: openFloor,
+		TTL: usualTTL, Open: openFloor,
 	},
 }
 
@@ -71,7 +72,7 @@ func newGoRedisEach(addrs []string, sent *wire.Tally, heedsContext bool) ([]*gor
 	}
 }
 
-func openLocker(addrs []string, sent *wire.Tally) (*contend.Client, error) {
+func openLocker(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
 	rdbs, closeNodes := newGoRedisEach(addrs, sent, false)
 	nodes := make([]locker.Driver, len(rdbs))
 	for i, rdb := range rdbs {
@@ -81,10 +82,10 @@ func openLocker(addrs []string, sent *wire.Tally) (*contend.Client, error) {
 			return nil, err
 		}
 	}
-	return openRedlock(nodes, closeNodes)
+	return openRedlock(nodes, ttl, closeNodes)
 }
 
-func openLockerRedigo(addrs []string, sent *wire.Tally) (*contend.Client, error) {
+func openLockerRedigo(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
 	var pools []*redigoredis.Pool
 	closeNodes := func() {
 		for _, p := range pools {
@@ -101,7 +102,7 @@ func openLockerRedigo(addrs []string, sent *wire.Tally) (*contend.Client, error)
 			return nil, err
 		}
 	}
-	return openRedlock(nodes, closeNodes)
+	return openRedlock(nodes, ttl, closeNodes)
 }
 
 // newRedigoPool has as many connections as those that redigo:// makes.
@@ -120,7 +121,7 @@ func newRedigoPool(addr string, sent *wire.Tally) *redigoredis.Pool {
 
 const redigoConnections = 20
 
-func openRedlock(nodes []locker.Driver, closeNodes func()) (*contend.Client, error) {
+func openRedlock(nodes []locker.Driver, ttl time.Duration, closeNodes func()) (*contend.Client, error) {
 	c, err := redlock.New(nodes, locker.WithTTL(ttl))
 	if err != nil {
 		closeNodes()
@@ -135,9 +136,9 @@ func openRedlock(nodes []locker.Driver, closeNodes func()) (*contend.Client, err
 	}, nil
 }
 
-func openRedsync(heedsContext bool, opts ...redsync.Option) func([]string, *wire.Tally) (*contend.Client, error) {
-	opts = append(opts, redsync.WithExpiry(ttl), redsync.WithTries(math.MaxInt))
-	return func(addrs []string, sent *wire.Tally) (*contend.Client, error) {
+func openRedsync(heedsContext bool, opts ...redsync.Option) func([]string, *wire.Tally, time.Duration) (*contend.Client, error) {
+	return func(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
+		opts := append(slices.Clone(opts), redsync.WithExpiry(ttl), redsync.WithTries(math.MaxInt))
 		rdbs, closeNodes := newGoRedisEach(addrs, sent, heedsContext)
 		pools := make([]redsyncpool.Pool, len(rdbs))
 		for i, rdb := range rdbs {
@@ -178,7 +179,7 @@ var (
 // floor is no lock: nobody counts what the nodes say, and nobody cleans up.
 type floor struct{ nodes []*goredis.Client }
 
-func openFloor(addrs []string, sent *wire.Tally) (*contend.Client, error) {
+func openFloor(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
 	rdbs, closeNodes := newGoRedisEach(addrs, sent, false)
 	f := floor{nodes: rdbs}
 	return &contend.Client{

@@ -14,20 +14,19 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/go-locker/locker/bench/internal/program"
+	"github.com/go-locker/locker/bench/internal/redispairs"
 	"github.com/go-locker/locker/bench/internal/redisserver"
 )
 
 type options struct {
 	program.Options
 
-	only  []string
+	only  *program.Parts
 	nodes int
 
 	rounds, blocks, block int // of pairs
@@ -40,9 +39,6 @@ type options struct {
 	hold, think, warmUp, duration   time.Duration
 }
 
-// parts are what can be measured.
-var parts = []string{"pairs", "minority", "contended", "apart"}
-
 func main() {
 	logging.Disable() // go-redis says of each connection that it could not make what is measured anyway
 	program.Main("redlock", run)
@@ -50,10 +46,9 @@ func main() {
 
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
-	var only string
 	f := flag.NewFlagSet("redlock", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&only, "only", strings.Join(parts, ","), "what to measure of them")
+	o.only = program.Only(f, "pairs", "minority", "contended", "apart")
 	f.IntVar(&o.nodes, "nodes", 5, "how many servers")
 	f.IntVar(&o.rounds, "rounds", 10, "rounds of pairs")
 	f.IntVar(&o.blocks, "blocks", 6, "how often the libraries take turns in such a round")
@@ -70,13 +65,6 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.DurationVar(&o.warmUp, "warm-up", time.Second, "how long they run before that")
 	if err := o.Parse(f, libraries, args); err != nil {
 		return o, err
-	}
-	for part := range strings.SplitSeq(only, ",") {
-		part = strings.TrimSpace(part)
-		if !slices.Contains(parts, part) {
-			return o, fmt.Errorf("-only: %q is none of %s", part, strings.Join(parts, ","))
-		}
-		o.only = append(o.only, part)
 	}
 	return o, o.check()
 }
@@ -95,8 +83,8 @@ func (o options) check() error {
 	if o.away <= 0 || o.duration <= 0 || o.warmUp < 0 || o.hold < 0 || o.think < 0 {
 		return errors.New("-away and -duration are more than 0, -warm-up, -hold and -think are not negative")
 	}
-	if o.hold > ttl/2 {
-		return fmt.Errorf("-hold is at most half of the TTL of %v", ttl)
+	if o.hold > usualTTL/2 {
+		return fmt.Errorf("-hold is at most half of the TTL of %v", usualTTL)
 	}
 	return nil
 }
@@ -113,17 +101,22 @@ func (o options) measure(
 	ctx context.Context, servers redisserver.Servers, progress io.Writer,
 ) (program.Results, error) {
 	r := newResults(servers, o)
-	for _, part := range o.only {
+	for _, part := range o.only.Chosen() {
 		var err error
 		switch part {
 		case "pairs":
-			r.Pairs, err = measurePairs(ctx, servers, o, progress)
+			r.Pairs, err = redispairs.Plan{
+				Libraries: o.Libraries, Rounds: o.rounds, Blocks: o.blocks, Block: o.block,
+			}.Measure(ctx, servers, progress)
 		case "minority":
 			r.Minorities, err = measureMinorities(ctx, servers, o, progress)
 		case "contended":
 			r.Contended, err = measureContended(ctx, servers, o, progress)
 		case "apart":
-			r.Apart, err = measureApart(ctx, servers, o, progress)
+			r.Apart, err = redispairs.Crowds{
+				Libraries: o.without(ctxName), Rounds: o.longRounds, Goroutines: []int{o.goroutines},
+				WarmUp: o.warmUp, Duration: o.duration,
+			}.Measure(ctx, servers, progress)
 		}
 		if err != nil {
 			return nil, err

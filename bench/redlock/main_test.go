@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // measureBriefly returns the raw figures, and what was printed.
 func measureBriefly(t *testing.T, args ...string) (Results, string) {
 	t.Helper()
-	servertest.Need(t)
+	servertest.Need(t, "redis-server")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	file := filepath.Join(t.TempDir(), "raw.json")
@@ -39,8 +39,14 @@ func measureBriefly(t *testing.T, args ...string) (Results, string) {
 	require.NoError(t, run(ctx, append([]string{
 		"-nodes", "3", "-rounds", "1", "-blocks", "2", "-block", "10", "-long-rounds", "1", "-healthy", "10",
 		"-away", "100ms", "-contenders", "3", "-clients", "2", "-goroutines", "4", "-duration", "400ms",
-		"-warm-up", "100ms", "-quiet", "-json", file,
-	}, args...), &out, io.Discard))
+		"-warm-up", "100ms", "-json", file,
+		"-charts", filepath.Dir(file),
+	}, args...), &out, t.Output()))
+	charts, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*.svg"))
+	require.NoError(t, err)
+	if strings.Contains(strings.Join(args, " "), "apart") {
+		assert.Len(t, charts, 3)
+	}
 	raw, err := os.ReadFile(file)
 	require.NoError(t, err)
 	var r Results
@@ -69,7 +75,7 @@ func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
 		assert.GreaterOrEqual(t, c.Load.Sent, int64(2*c.Acquisitions), "%s: a command each to a majority, at least", c.Library)
 		assert.Zero(t, c.Errors, "%s: %s", c.Library, c.Error)
 		assert.Zero(t, c.Overlaps, "%s: overlaps", c.Library)
-		assert.Contains(t, out, "\n| 3 | "+c.Library+" |")
+		assert.Contains(t, out, "\n| 3 | 2 | "+c.Library+" |")
 	}
 	require.Len(t, r.Apart, len(libraries)-1)
 	for _, a := range r.Apart {
@@ -96,7 +102,7 @@ func TestRun_measuresWithAMinorityAway(t *testing.T) {
 
 // redsync waits ten seconds for stopped nodes, and does not heed its context meanwhile.
 func TestRun_endsWhenInterrupted(t *testing.T) {
-	servertest.Need(t)
+	servertest.Need(t, "redis-server")
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	time.AfterFunc(time.Second, interrupt)
@@ -110,7 +116,7 @@ func TestRun_endsWhenInterrupted(t *testing.T) {
 
 // What excludes nobody has to show.
 func TestContended_noticesTwoHolders(t *testing.T) {
-	servertest.Need(t)
+	servertest.Need(t, "redis-server")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	servers, err := redisserver.Start(ctx, 3)
@@ -146,24 +152,8 @@ func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
 	}
 	o, err := parse([]string{"-only", "apart, pairs", "-nodes", "3"}, io.Discard)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"apart", "pairs"}, o.only)
+	assert.Equal(t, []string{"apart", "pairs"}, o.only.Chosen())
 	assert.Len(t, o.Libraries, len(libraries))
-}
-
-func TestRatios_areToTheBaselineOfTheRound(t *testing.T) {
-	all := []Apart{
-		{Library: "locker", Round: 0, Pairs: 10},
-		{Library: baselineName, Round: 0, Pairs: 20},
-		{Library: "locker", Round: 1, Pairs: 90},
-		{Library: baselineName, Round: 1, Pairs: 30},
-		{Library: "locker", Round: 2, Pairs: 5},
-	}
-	key := func(a *Apart) (string, int) { return a.Library, a.Round }
-	pairs := func(a *Apart) float64 { return float64(a.Pairs) }
-	locker := []Apart{all[0], all[2], all[4]}
-	assert.Equal(t, "1.75 (0.50–3.00)", ratios(locker, all, key, pairs))
-	assert.Equal(t, "1.00", ratios([]Apart{all[1], all[3]}, all, key, pairs))
-	assert.Equal(t, "–", ratios(locker, locker, key, pairs), "no baseline")
 }
 
 func TestMinorityOf_isAnotherInEachRound(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/pairs"
+	"github.com/go-locker/locker/bench/internal/redispairs"
 	"github.com/go-locker/locker/bench/internal/redisserver"
 )
 
@@ -18,10 +20,10 @@ type Minority struct {
 	Fault   string `json:"fault"`
 	Nodes   int    `json:"nodes"` // that are away
 
-	Healthy Timing `json:"healthy"`
-	Away    Timing `json:"away"`
-	Errors  int    `json:"errors"` // while they were away
-	Error   string `json:"error,omitempty"`
+	Healthy pairs.Timing `json:"healthy"`
+	Away    pairs.Timing `json:"away"`
+	Errors  int          `json:"errors"` // while they were away
+	Error   string       `json:"error,omitempty"`
 }
 
 func (m *Minority) ratio() float64 { return m.Away.PairP50Us / max(m.Healthy.PairP50Us, 1) }
@@ -67,25 +69,25 @@ func measureMinority(
 	ctx context.Context, servers redisserver.Servers, l contend.Library, f fault, round int, o options,
 ) (Minority, error) {
 	m := Minority{Library: l.Name, Round: round, Fault: f.name, Nodes: (len(servers) - 1) / 2}
-	s := &series{library: l}
-	if err := s.open(ctx, servers, o.block); err != nil {
+	s, err := redispairs.OpenSeries(ctx, servers, l, o.block)
+	if err != nil {
 		return m, err
 	}
 	name := fmt.Sprintf("%s-%s-%d", f.name, l.Name, round)
-	if err := s.block(ctx, servers, name+"-before", o.healthy); err != nil {
-		s.client.Close()
+	if err := s.Block(ctx, servers, name+"-before", o.healthy); err != nil {
+		s.Client.Close()
 		return m, err
 	}
-	m.Healthy = s.sumUp(round).Timing
+	m.Healthy = s.SumUp(round).Timing
 
 	away := minorityOf(servers, m.Nodes, round)
 	if err := each(ctx, away, f.away); err != nil {
-		s.client.Close()
+		s.Client.Close()
 		return m, err
 	}
-	m.whileAway(ctx, s.client.Waiter(name), o)
+	m.whileAway(ctx, s.Client.Waiter(name), o)
 	// What hangs does not go on when they are back, nor arrives in another library's turn.
-	s.client.Close()
+	s.Client.Close()
 	return m, errors.Join(context.Cause(ctx), each(ctx, away, f.andBack))
 }
 
@@ -109,18 +111,18 @@ func each(ctx context.Context, servers redisserver.Servers, do func(context.Cont
 
 // whileAway measures as many pairs as begin in a while, and so at least one.
 func (m *Minority) whileAway(ctx context.Context, lock contend.LockFunc, o options) {
-	var s samples
+	var s pairs.Samples
 	for end := time.Now().Add(o.away); time.Now().Before(end) && ctx.Err() == nil; {
-		lockTook, unlockTook, err := pair(ctx, lock)
+		lockTook, unlockTook, err := pairs.Once(ctx, lock)
 		if err == nil {
-			s.add(lockTook, unlockTook)
+			s.Add(lockTook, unlockTook)
 			continue
 		}
 		m.Errors++
 		if m.Error == "" {
 			m.Error = err.Error()
 		}
-		contend.Sleep(ctx, settle)
+		contend.Sleep(ctx, redispairs.Settle)
 	}
-	m.Away = s.timing()
+	m.Away = s.Timing()
 }

@@ -7,7 +7,9 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/go-locker/locker/bench/internal/chart"
 	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/redispairs"
 	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/report"
 	"github.com/go-locker/locker/bench/internal/stats"
@@ -22,17 +24,23 @@ type Results struct {
 	ThinkMs float64 `json:"thinkMs"`
 	Seconds float64 `json:"secondsPerCell"`
 
-	Pairs      []Pairs          `json:"pairs"`
-	Minorities []Minority       `json:"minorities"`
-	Contended  []contend.Result `json:"contended"`
-	Apart      []Apart          `json:"apart"`
+	Pairs      []redispairs.Pairs `json:"pairs"`
+	Minorities []Minority         `json:"minorities"`
+	Contended  []contend.Result   `json:"contended"`
+	Apart      []redispairs.Apart `json:"apart"`
 }
 
 func newResults(servers redisserver.Servers, o options) *Results {
 	return &Results{
-		Setting: o.Libraries.Setting(servers[0].Version), Nodes: len(servers),
+		Setting: o.Libraries.Setting("Redis " + servers[0].Version), Nodes: len(servers),
 		HoldMs: stats.Milliseconds(o.hold), ThinkMs: stats.Milliseconds(o.think), Seconds: o.duration.Seconds(),
 	}
+}
+
+// Charts are of who waits, and of goroutines that share a client.
+func (r *Results) Charts() []chart.Chart {
+	prefix := fmt.Sprintf("redlock-%d", r.Nodes)
+	return append(contend.Charts(r.Contended, prefix), redispairs.ApartCharts(r.Apart, prefix)...)
 }
 
 func (r *Results) Print(w io.Writer) error {
@@ -54,65 +62,18 @@ func (r *Results) Print(w io.Writer) error {
 	return err
 }
 
-// ratios divides the value of each by that of the baseline in the same round, if that was measured.
-func ratios[T any](group, all []T, key func(*T) (library string, round int), value func(*T) float64) string {
-	base := make(map[int]float64)
-	for i := range all {
-		if library, round := key(&all[i]); library == baselineName {
-			base[round] = value(&all[i])
-		}
-	}
-	var quotients []float64
-	for i := range group {
-		if _, round := key(&group[i]); base[round] > 0 {
-			quotients = append(quotients, value(&group[i])/base[round])
-		}
-	}
-	if len(quotients) == 0 {
-		return "–"
-	}
-	return stats.SpreadOf(quotients).Text(2)
-}
-
 func (r *Results) printPairs(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## Nobody else
 
-Lock and Unlock of one goroutine on %d nodes, in µs. Ratio: of the p50 of both to that of %s in the same
-round. Sent: commands that clients sent; run: all that the servers counted, those that scripts ran among
-them; server µs: the servers' own time for them; client µs: processor time of this process; each for a pair, over
-all nodes. Median (lowest–highest) of the rounds.
+Lock and Unlock of one goroutine on %d nodes, in µs. Ratios are to %s in the same round: of the p50 of both, and of
+the servers' time. Sent: commands that clients sent; run: all that the servers counted, those that scripts ran among
+them; server µs: the servers' own time for them; then what this process allocated, the goroutines that it started, and
+its processor time; each for a pair, over all nodes. Median (lowest–highest) of the rounds.
 
-`, r.Nodes, baselineName)
-	t := report.NewTable("library", "p50", "p90", "Lock p50", "p90", "Unlock p50", "p90", "ratio",
-		"sent", "run", "server µs", "client µs", "samples")
-	for _, group := range stats.Grouped(r.Pairs, func(p Pairs) string { return p.Library }) {
-		over := func(f func(p *Pairs) float64) stats.Spread { return stats.Across(group, f) }
-		samples := 0
-		for _, p := range group {
-			samples += p.Samples
-		}
-		t.AppendRow(table.Row{
-			group[0].Library,
-			over(func(p *Pairs) float64 { return p.PairP50Us }).Text(0),
-			over(func(p *Pairs) float64 { return p.PairP90Us }).Text(0),
-			stats.Figure(over(func(p *Pairs) float64 { return p.LockP50Us }).Median, 0),
-			stats.Figure(over(func(p *Pairs) float64 { return p.LockP90Us }).Median, 0),
-			stats.Figure(over(func(p *Pairs) float64 { return p.UnlockP50Us }).Median, 0),
-			stats.Figure(over(func(p *Pairs) float64 { return p.UnlockP90Us }).Median, 0),
-			ratios(group, r.Pairs, func(p *Pairs) (string, int) { return p.Library, p.Round },
-				func(p *Pairs) float64 { return p.PairP50Us }),
-			stats.Figure(over(func(p *Pairs) float64 { return p.each(float64(p.Load.Sent)) }).Median, 1),
-			stats.Figure(over(func(p *Pairs) float64 { return p.each(float64(p.Load.Run)) }).Median, 1),
-			stats.Figure(over(func(p *Pairs) float64 { return p.each(p.Load.Microseconds) }).Median, 0),
-			stats.Figure(over(func(p *Pairs) float64 { return p.each(p.ClientUs) }).Median, 0),
-			samples,
-		})
-	}
-	fmt.Fprintf(b, "%s\n", t.RenderMarkdown())
+%s
+`, r.Nodes, baselineName, redispairs.Table(r.Pairs, baselineName))
 }
-
-func (p *Pairs) each(total float64) float64 { return total / float64(max(p.LoadOf, 1)) }
 
 func (r *Results) printMinorities(b *strings.Builder) {
 	fmt.Fprintf(b, `
@@ -163,26 +124,9 @@ func (r *Results) printApart(b *strings.Builder) {
 	fmt.Fprintf(b, `
 ## Each its own name
 
-%d goroutines that share a client, %g s a cell. Ratio: to %s in the same round. Median (lowest–highest) of the
-rounds; errors are sums. Sent, µs and client µs as above.
+Goroutines that share a client, %g s a cell. Ratio: to %s in the same round. Median (lowest–highest) of the
+rounds; errors are sums. All else as above.
 
-`, r.Apart[0].Goroutines, r.Seconds, baselineName)
-	t := report.NewTable("library", "pairs/s", "ratio", "sent", "server µs", "client µs", "errors")
-	for _, group := range stats.Grouped(r.Apart, func(a Apart) string { return a.Library }) {
-		over := func(f func(a *Apart) float64) stats.Spread { return stats.Across(group, f) }
-		var errs int64
-		for _, a := range group {
-			errs += a.Errors
-		}
-		t.AppendRow(table.Row{
-			group[0].Library,
-			over((*Apart).rate).Text(0),
-			ratios(group, r.Apart, func(a *Apart) (string, int) { return a.Library, a.Round }, (*Apart).rate),
-			stats.Figure(over(func(a *Apart) float64 { return a.each(float64(a.Load.Sent)) }).Median, 1),
-			stats.Figure(over(func(a *Apart) float64 { return a.each(a.Load.Microseconds) }).Median, 0),
-			stats.Figure(over(func(a *Apart) float64 { return a.each(a.ClientUs) }).Median, 0),
-			errs,
-		})
-	}
-	fmt.Fprintf(b, "%s\n", t.RenderMarkdown())
+%s
+`, r.Seconds, baselineName, redispairs.ApartTable(r.Apart, baselineName))
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-locker/locker/bench/internal/contend"
@@ -14,12 +15,26 @@ const (
 	think = 20 * time.Millisecond
 )
 
+// cells are those of a round: each number of waiters, over each number of clients that it can be spread over.
+func (o options) cells(round int) []contend.Cell {
+	var all []contend.Cell
+	for _, waiters := range o.waiters {
+		for _, clients := range o.clients {
+			cell := contend.Cell{
+				Round: round, Waiters: waiters, Clients: min(clients, waiters),
+				Hold: hold, Think: think, WarmUp: o.warmUp, Duration: o.duration,
+			}
+			if !slices.Contains(all, cell) {
+				all = append(all, cell)
+			}
+		}
+	}
+	return all
+}
+
 func measureContended(
-	ctx context.Context, servers redisserver.Servers, l contend.Library, round, waiters int, o options,
+	ctx context.Context, servers redisserver.Servers, l contend.Library, cell contend.Cell,
 ) (contend.Result, error) {
-	return l.Measure(ctx, servers, contend.Cell{
-		Name:  fmt.Sprintf("contended-%s-%d-%d", l.Name, waiters, round),
-		Round: round, Waiters: waiters, Clients: o.clients,
-		Hold: hold, Think: think, WarmUp: o.warmUp, Duration: o.duration,
-	})
+	cell.Name = fmt.Sprintf("contended-%s-%d-%d-%d", l.Name, cell.Waiters, cell.Clients, cell.Round)
+	return l.Measure(ctx, servers, cell)
 }

@@ -3,7 +3,7 @@
 //
 //	go run ./waiters -json waiters.json
 //
-// It prints three tables in GitHub's Markdown. In each round every library has its turn at every
+// It prints five tables in GitHub's Markdown. In each round every library has its turn at every
 // measurement, so that what else the machine does befalls all of them. Absolute times are good for
 // one machine and one hour; compare what is in one run.
 package main
@@ -14,19 +14,20 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
 
+	"github.com/go-locker/locker/bench/internal/kills"
 	"github.com/go-locker/locker/bench/internal/program"
+	"github.com/go-locker/locker/bench/internal/redislocks"
 	"github.com/go-locker/locker/bench/internal/redisserver"
 )
 
 type options struct {
 	program.Options
 
-	waiters  []int
-	clients  int
+	waiters  program.Counts
+	clients  program.Counts
 	rounds   int
 	duration time.Duration
 	warmUp   time.Duration
@@ -34,55 +35,48 @@ type options struct {
 	idle            time.Duration
 	idleWaiters     int
 	handoverWaiters int
+	drain           int
+	killWaiters     int
+	killTTL         time.Duration
 }
 
 func main() {
+	kills.Serve(redislocks.Waiting)
 	program.Main("waiters", run)
 }
 
 func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
-	var waiters string
 	f := flag.NewFlagSet("waiters", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&waiters, "waiters", "2,32,256,1024", "how many wait for one name, one cell each; none if empty")
-	f.IntVar(&o.clients, "clients", 16, "over how many clients they are spread, at most")
+	o.waiters = program.Counts{2, 32, 256, 1024}
+	f.Var(&o.waiters, "waiters", "how many wait for one name, one cell each; none if empty")
+	o.clients = program.Counts{1, 16, 64}
+	f.Var(&o.clients, "clients", "over how many clients they are spread, at most, one cell each; the rest takes the most")
 	f.IntVar(&o.rounds, "rounds", 3, "rounds of the contended cells and of the hand-over")
-	f.DurationVar(&o.duration, "duration", 5*time.Second, "how long a cell is measured")
-	f.DurationVar(&o.warmUp, "warm-up", 2*time.Second, "how long it runs before that")
+	f.DurationVar(&o.duration, "duration", 3*time.Second, "how long a cell is measured")
+	f.DurationVar(&o.warmUp, "warm-up", time.Second, "how long it runs before that")
 	f.DurationVar(&o.idle, "idle", 10*time.Second, "how long waiters wait behind one hold; 0 leaves this out")
 	f.IntVar(&o.idleWaiters, "idle-waiters", 50, "how many wait behind it, each on a client of its own")
 	f.IntVar(&o.handoverWaiters, "handover-waiters", 8, "how many wait at each hand-over; 0 leaves this out")
-	if err := o.Parse(f, libraries, args); err != nil {
+	f.IntVar(&o.drain, "drain", 50, "how many ask at the same moment, once each; 0 leaves this out")
+	f.IntVar(&o.killWaiters, "kill-waiters", 100, "how many wait when a process is killed; 0 leaves this out")
+	f.DurationVar(&o.killTTL, "kill-ttl", 6*time.Second, "TTL of the lock that it held, or waited for")
+	if err := o.Parse(f, redislocks.Waiting, args); err != nil {
 		return o, err
-	}
-	for n := range strings.SplitSeq(waiters, ",") {
-		if n = strings.TrimSpace(n); n == "" {
-			continue
-		}
-		count, err := strconv.Atoi(n)
-		if err != nil {
-			return o, fmt.Errorf("-waiters: %w", err)
-		}
-		o.waiters = append(o.waiters, count)
 	}
 	return o, o.check()
 }
 
 func (o options) check() error {
-	for _, n := range o.waiters {
-		if n < 1 {
-			return fmt.Errorf("-waiters: %d is no number of waiters", n)
-		}
+	if len(o.clients) == 0 || o.rounds < 1 || o.idleWaiters < 1 || o.handoverWaiters < 0 || o.drain < 0 || o.killWaiters < 0 {
+		return errors.New("-clients has a number, -rounds and -idle-waiters are at least 1, -handover-waiters, -drain and -kill-waiters at least 0")
 	}
-	if o.clients < 1 || o.rounds < 1 || o.idleWaiters < 1 || o.handoverWaiters < 0 {
-		return errors.New("-clients, -rounds and -idle-waiters are at least 1, -handover-waiters at least 0")
+	if o.duration <= 0 || o.warmUp < 0 || o.idle < 0 || o.killTTL < time.Second {
+		return errors.New("-duration is more than 0, -kill-ttl at least 1s, -warm-up and -idle are not negative")
 	}
-	if o.duration <= 0 || o.warmUp < 0 || o.idle < 0 {
-		return errors.New("-duration is more than 0, -warm-up and -idle are not negative")
-	}
-	if o.idle >= ttl {
-		return fmt.Errorf("-idle is less than the TTL of %v", ttl)
+	if o.idle >= redislocks.TTL {
+		return fmt.Errorf("-idle is less than the TTL of %v", redislocks.TTL)
 	}
 	return nil
 }
@@ -100,27 +94,27 @@ func (o options) measure(
 ) (program.Results, error) {
 	r := newResults(servers[0], o)
 	for round := range o.rounds {
-		for _, waiters := range o.waiters {
+		for _, cell := range o.cells(round) {
 			for _, l := range o.Libraries.Turn(round) {
-				c, err := measureContended(ctx, servers, l, round, waiters, o)
+				c, err := measureContended(ctx, servers, l, cell)
 				if err != nil {
 					return nil, err
 				}
-				fmt.Fprintf(progress, "round %d of %d: %d waiters, %s: %.0f acquisitions/s\n",
-					round+1, o.rounds, waiters, l.Name, c.Rate())
+				fmt.Fprintf(progress, "round %d of %d: %d waiters on %d clients, %s: %.0f acquisitions/s\n",
+					round+1, o.rounds, c.Waiters, c.Clients, l.Name, c.Rate())
 				r.Contended = append(r.Contended, c)
 			}
 		}
-		if o.handoverWaiters == 0 {
-			continue
+		if err := o.measureTurns(ctx, servers, round, r, progress); err != nil {
+			return nil, err
 		}
-		for _, l := range o.Libraries.Turn(round) {
-			h, err := measureHandover(ctx, servers, l, round, o)
-			if err != nil {
-				return nil, err
-			}
-			fmt.Fprintf(progress, "round %d of %d: hand-over, %s: %.0f µs\n", round+1, o.rounds, l.Name, h.P50Us)
-			r.Handovers = append(r.Handovers, h)
+	}
+	if o.killWaiters > 0 {
+		var err error
+		if r.Kills, err = (kills.Plan{
+			Libraries: o.Libraries, Rounds: o.rounds, Waiters: o.killWaiters, Clients: slices.Max(o.clients), TTL: o.killTTL,
+		}).Measure(ctx, servers.Addrs(), progress); err != nil {
+			return nil, err
 		}
 	}
 	if o.idle == 0 {
@@ -135,4 +129,27 @@ func (o options) measure(
 		r.Idle = append(r.Idle, i)
 	}
 	return r, nil
+}
+
+// measureTurns is a round of what is not done for so long.
+func (o options) measureTurns(ctx context.Context, servers redisserver.Servers, round int, r *Results, progress io.Writer) error {
+	for _, l := range o.Libraries.Turn(round) {
+		if o.handoverWaiters > 0 {
+			h, err := measureHandover(ctx, servers, l, round, o)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(progress, "round %d of %d: hand-over, %s: %.0f µs\n", round+1, o.rounds, l.Name, h.P50Us)
+			r.Handovers = append(r.Handovers, h)
+		}
+		if o.drain > 0 {
+			d, err := measureDrain(ctx, servers, l, round, o)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(progress, "round %d of %d: drain, %s: %.2f s\n", round+1, o.rounds, l.Name, d.Seconds)
+			r.Drains = append(r.Drains, d)
+		}
+	}
+	return nil
 }

@@ -15,30 +15,40 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/kills"
+	"github.com/go-locker/locker/bench/internal/program"
+	"github.com/go-locker/locker/bench/internal/redislocks"
 	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/servertest"
 	"github.com/go-locker/locker/bench/internal/wire"
 )
 
+func TestMain(m *testing.M) {
+	kills.Serve(redislocks.Waiting) // as in main
+	os.Exit(m.Run())
+}
+
 func TestRun_measuresEveryLibraryOnARealServer(t *testing.T) {
-	servertest.Need(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	servertest.Need(t, "redis-server")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	file := filepath.Join(t.TempDir(), "raw.json")
 	var out bytes.Buffer
 	require.NoError(t, run(ctx, []string{
 		"-waiters", "3", "-clients", "2", "-rounds", "1", "-duration", "400ms", "-warm-up", "100ms",
-		"-idle", "500ms", "-idle-waiters", "2", "-handover-waiters", "2", "-quiet", "-json", file,
-	}, &out, io.Discard))
+		"-idle", "500ms", "-idle-waiters", "2", "-handover-waiters", "2", "-drain", "3",
+		"-kill-waiters", "4", "-kill-ttl", "4s", "-json", file, "-charts", filepath.Dir(file),
+	}, &out, t.Output()))
 
 	raw, err := os.ReadFile(file)
 	require.NoError(t, err)
 	var r Results
 	require.NoError(t, json.Unmarshal(raw, &r))
-	require.Len(t, r.Contended, len(libraries))
-	require.Len(t, r.Handovers, len(libraries))
-	require.Len(t, r.Idle, len(libraries))
-	for i, l := range libraries {
+	require.Len(t, r.Contended, len(redislocks.Waiting))
+	require.Len(t, r.Handovers, len(redislocks.Waiting))
+	require.Len(t, r.Drains, len(redislocks.Waiting))
+	require.Len(t, r.Idle, len(redislocks.Waiting))
+	for i, l := range redislocks.Waiting {
 		c, h, idle := r.Contended[i], r.Handovers[i], r.Idle[i]
 		assert.Equal(t, l.Name, c.Library)
 		assert.Equal(t, 2, c.Clients, "%s: clients", l.Name)
@@ -48,30 +58,47 @@ func TestRun_measuresEveryLibraryOnARealServer(t *testing.T) {
 		assert.GreaterOrEqual(t, c.Load.Sent, int64(c.Acquisitions), "%s: a command each, at least", l.Name)
 		assert.GreaterOrEqual(t, c.Load.Run, c.Load.Sent-10, "%s: the server runs what it is sent", l.Name)
 		assert.Positive(t, c.Load.Microseconds, "%s: time at the server", l.Name)
-		assert.Zero(t, c.Errors, "%s: %s", l.Name, c.Error)
+		if l.Name != redislocks.LosesWakeUps {
+			assert.Zero(t, c.Errors, "%s: %s", l.Name, c.Error)
+			assert.Empty(t, r.Drains[i].Error, l.Name)
+		}
 		assert.Zero(t, c.Overlaps, "%s: overlaps", l.Name)
 		if l.Name == "locker" { // another may take longer than this test lasts: rueidislock does, now and then
 			assert.Positive(t, h.Samples, "hand-overs")
 		}
 		assert.Equal(t, h.Samples > 0, h.P50Us > 0, "%s: time of a hand-over", l.Name)
+		assert.GreaterOrEqual(t, r.Drains[i].Seconds, 3*drainHold.Seconds(), "%s: time of three holds", l.Name)
+		assert.GreaterOrEqual(t, r.Drains[i].Seconds, r.Drains[i].Held, "%s: time held", l.Name)
 		assert.Positive(t, h.PingP50Us, "%s: time of a PING", l.Name)
 		assert.Positive(t, idle.WarmUp.Sent, "%s: commands to connect and to lock", l.Name)
 		assert.Zero(t, idle.Overlaps, "%s: overlaps while one holds", l.Name)
-		assert.Contains(t, out.String(), "\n| 3 | "+l.Name+" |")
+		assert.Contains(t, out.String(), "\n| 3 | 2 | "+l.Name+" |")
 	}
-	assert.Equal(t, 3, strings.Count(out.String(), "\n## "))
+	for _, name := range []string{"waiters-acquisitions.svg", "waiters-commands.svg"} {
+		assert.FileExists(t, filepath.Join(filepath.Dir(file), name))
+	}
+	require.Len(t, r.Kills, 2*len(redislocks.Waiting))
+	for _, k := range r.Kills {
+		if k.Library != redislocks.LosesWakeUps {
+			assert.Empty(t, k.Error, "%s, %s", k.Library, k.Who)
+		}
+		if k.Library == "locker" && k.Who == kills.Holder {
+			assert.Greater(t, k.Ms, k.TTLMs/3, "what was left of the TTL")
+		}
+	}
+	assert.Equal(t, 5, strings.Count(out.String(), "\n## "))
 }
 
 // A lock that excludes nobody has to show.
 func TestMeasure_noticesTwoHolders(t *testing.T) {
-	servertest.Need(t)
+	servertest.Need(t, "redis-server")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	servers, err := redisserver.Start(ctx, 1)
 	require.NoError(t, err)
 	defer servers.Stop()
 	none := func(context.Context) error { return nil }
-	broken := contend.Library{Name: "broken", Open: func([]string, *wire.Tally) (*contend.Client, error) {
+	broken := contend.Library{Name: "broken", Open: func([]string, *wire.Tally, time.Duration) (*contend.Client, error) {
 		return &contend.Client{
 			Waiter: func(string) contend.LockFunc {
 				return func(context.Context) (contend.UnlockFunc, error) { return none, nil }
@@ -80,16 +107,19 @@ func TestMeasure_noticesTwoHolders(t *testing.T) {
 		}, nil
 	}}
 	o := options{
-		clients: 2, duration: 300 * time.Millisecond, idle: 100 * time.Millisecond,
-		idleWaiters: 2, handoverWaiters: 2,
+		waiters: program.Counts{32}, clients: program.Counts{2}, duration: 300 * time.Millisecond, idle: 100 * time.Millisecond,
+		idleWaiters: 2, handoverWaiters: 2, drain: 16,
 	}
 
-	c, err := measureContended(ctx, servers, broken, 0, 32, o)
+	c, err := measureContended(ctx, servers, broken, o.cells(0)[0])
 	require.NoError(t, err)
 	assert.Positive(t, c.Overlaps, "contended")
 	h, err := measureHandover(ctx, servers, broken, 0, o)
 	require.NoError(t, err)
 	assert.Positive(t, h.Overlaps, "hand-over")
+	d, err := measureDrain(ctx, servers, broken, 0, o)
+	require.NoError(t, err)
+	assert.Positive(t, d.Overlaps, "drain")
 	i, err := measureIdle(ctx, servers, broken, o)
 	require.NoError(t, err)
 	assert.Equal(t, 2, i.Overlaps, "idle")
@@ -103,13 +133,23 @@ func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
 		{"-rounds", "0"},
 		{"-duration", "0"},
 		{"-idle", "30s"},
+		{"-clients", ""},
+		{"-kill-waiters", "-1"},
+		{"-kill-ttl", "1ms"},
 		{"extra"},
 	} {
 		_, err := parse(args, io.Discard)
 		require.Error(t, err, "%v", args)
 	}
-	o, err := parse([]string{"-waiters", ""}, io.Discard)
+	o, err := parse([]string{"-waiters", "2,32", "-clients", "1,8,64"}, io.Discard)
+	require.NoError(t, err)
+	var cells [][2]int
+	for _, c := range o.cells(0) {
+		cells = append(cells, [2]int{c.Waiters, c.Clients})
+	}
+	assert.Equal(t, [][2]int{{2, 1}, {2, 2}, {32, 1}, {32, 8}, {32, 32}}, cells)
+	o, err = parse([]string{"-waiters", ""}, io.Discard)
 	require.NoError(t, err)
 	assert.Empty(t, o.waiters)
-	assert.Len(t, o.Libraries, len(libraries))
+	assert.Len(t, o.Libraries, len(redislocks.Waiting))
 }

@@ -7,7 +7,10 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/go-locker/locker/bench/internal/chart"
 	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/kills"
+	"github.com/go-locker/locker/bench/internal/redislocks"
 	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/report"
 	"github.com/go-locker/locker/bench/internal/stats"
@@ -21,12 +24,17 @@ type Results struct {
 
 	Contended []contend.Result `json:"contended"`
 	Handovers []Handover       `json:"handovers"`
+	Drains    []Drain          `json:"drains"`
+	Kills     []kills.Kill     `json:"kills"`
 	Idle      []Idle           `json:"idle"`
 }
 
 func newResults(s *redisserver.Server, o options) *Results {
-	return &Results{Setting: o.Libraries.Setting(s.Version), Rounds: o.rounds, Seconds: o.duration.Seconds()}
+	return &Results{Setting: o.Libraries.Setting("Redis " + s.Version), Rounds: o.rounds, Seconds: o.duration.Seconds()}
 }
+
+// Charts are of who waits.
+func (r *Results) Charts() []chart.Chart { return contend.Charts(r.Contended, "waiters") }
 
 func (r *Results) Print(w io.Writer) error {
 	var b strings.Builder
@@ -36,6 +44,12 @@ func (r *Results) Print(w io.Writer) error {
 	}
 	if len(r.Handovers) > 0 {
 		r.printHandovers(&b)
+	}
+	if len(r.Drains) > 0 {
+		r.printDrains(&b)
+	}
+	if len(r.Kills) > 0 {
+		kills.Print(&b, r.Kills)
 	}
 	if len(r.Idle) > 0 {
 		r.printIdle(&b)
@@ -86,6 +100,38 @@ meanwhile. Rounds: %d; median (lowest–highest); samples, errors and overlaps a
 	fmt.Fprintf(b, "%s\n", t.RenderMarkdown())
 }
 
+func (r *Results) printDrains(b *strings.Builder) {
+	fmt.Fprintf(b, `
+## All at once
+
+%d ask at the same moment, and each holds the lock once, for %v. Until the last has given it back; ratio: to what the
+holds should take; unheld: the part of the time in which nobody held it. Sent as in the first table. Median
+(lowest–highest) of the rounds; overlaps and errors are sums.
+
+`, r.Drains[0].Contenders, drainHold)
+	t := report.NewTable("library", "ms", "ratio", "unheld", "sent", "overlaps", "errors")
+	for _, group := range stats.Grouped(r.Drains, func(d Drain) string { return d.Library }) {
+		over := func(f func(d *Drain) float64) stats.Spread { return stats.Across(group, f) }
+		var errs int
+		var overlaps int64
+		for _, d := range group {
+			overlaps += d.Overlaps
+			if d.Error != "" {
+				errs++
+			}
+		}
+		t.AppendRow(table.Row{
+			group[0].Library,
+			over(func(d *Drain) float64 { return 1000 * d.Seconds }).Text(0),
+			over((*Drain).ratio).Text(2),
+			over(func(d *Drain) float64 { return 1 - d.Held/d.Seconds }).Text(2),
+			stats.Figure(over(func(d *Drain) float64 { return float64(d.Load.Sent) / float64(d.Contenders) }).Median, 1),
+			overlaps, errs,
+		})
+	}
+	fmt.Fprintf(b, "%s\n", t.RenderMarkdown())
+}
+
 func (r *Results) printIdle(b *strings.Builder) {
 	first := r.Idle[0]
 	fmt.Fprintf(b, `
@@ -94,7 +140,7 @@ func (r *Results) printIdle(b *strings.Builder) {
 %d waiters, each on a client of its own, behind one hold with a TTL of %v. The first %.1f s, in which all
 connect, then %.1f s of waiting. Sent and run as in the first table.
 
-`, first.Waiters, ttl, first.WarmUp.Seconds, first.Waiting.Seconds)
+`, first.Waiters, redislocks.TTL, first.WarmUp.Seconds, first.Waiting.Seconds)
 	t := report.NewTable("library", "sent at first", "run at first", "sent then", "run then",
 		"sent/s", "run/s", "server µs/s", "overlaps")
 	for _, i := range r.Idle {

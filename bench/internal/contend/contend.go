@@ -10,9 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/stats"
-	"github.com/go-locker/locker/bench/internal/wire"
 )
 
 const (
@@ -21,6 +19,9 @@ const (
 	Beyond = 90 * time.Second
 	// Between an error and the next try.
 	retry = 20 * time.Millisecond
+	// Who begins to wait so much later than another has its turn later too: about when each request
+	// arrives, nobody can tell.
+	inTurn = 10 * time.Millisecond
 	// How long an Unlock may take, and the end of all waiters.
 	patience = 30 * time.Second
 )
@@ -36,14 +37,8 @@ type Cell struct {
 	WarmUp, Duration time.Duration
 }
 
-// Result is what came of one Cell: one name, and everybody wants it.
-type Result struct {
-	Library string           `json:"library"`
-	Round   int              `json:"round"`
-	Waiters int              `json:"waiters"`
-	Clients int              `json:"clients"`
-	Load    redisserver.Load `json:"load"`
-
+// Outcome is what came of one Cell, as the waiters see it: one name, and everybody wants it.
+type Outcome struct {
 	Acquisitions int `json:"acquisitions"`
 	// The wait percentiles are of the waits that ended within the measurement. The maximum is also of
 	// those that went on at its end, as far as they had come.
@@ -51,17 +46,15 @@ type Result struct {
 	WaitP99Ms float64 `json:"waitP99Ms"`
 	WaitMaxMs float64 `json:"waitMaxMs"`
 	Jain      float64 `json:"jain"`
-	Starved   int     `json:"starved"` // waiters without any acquisition
-	Errors    int     `json:"errors"`  // of Lock and Unlock
+	Starved   int     `json:"starved"`   // waiters without any acquisition
+	OutOfTurn int     `json:"outOfTurn"` // acquisitions while another waited that had begun long before
+	Errors    int     `json:"errors"`    // of Lock and Unlock
 	Error     string  `json:"error,omitempty"`
 	Overlaps  int64   `json:"overlaps"` // holds that began while another lasted
 }
 
-// Rate is in acquisitions a second.
-func (r *Result) Rate() float64 { return float64(r.Acquisitions) / r.Load.Seconds }
-
 // Each is the share of one acquisition.
-func (r *Result) Each(total float64) float64 { return total / float64(max(r.Acquisitions, 1)) }
+func (o *Outcome) Each(total float64) float64 { return total / float64(max(o.Acquisitions, 1)) }
 
 // Section is what the lock protects.
 type Section struct {
@@ -93,9 +86,12 @@ type waiter struct {
 	measuring *atomic.Bool
 	since     atomic.Pointer[time.Time] // when the wait under way began; nil outside Lock
 
-	waits  []time.Duration // of the acquisitions while measuring
-	errors int
-	err    error // the first
+	rivals []*waiter // all, this one too
+
+	waits     []time.Duration // of the acquisitions while measuring
+	outOfTurn int
+	errors    int
+	err       error // the first
 }
 
 func (w *waiter) run(ctx context.Context) {
@@ -111,11 +107,24 @@ func (w *waiter) run(ctx context.Context) {
 		w.section.Enter()
 		if w.measuring.Load() {
 			w.waits = append(w.waits, wait)
+			if w.overtakes(start) {
+				w.outOfTurn++
+			}
 		}
 		time.Sleep(w.cell.Hold)
 		w.section.Leave()
 		w.note(Release(ctx, unlock))
 	}
+}
+
+// overtakes reports whether somebody still waits who began long before start.
+func (w *waiter) overtakes(start time.Time) bool {
+	for _, rival := range w.rivals {
+		if since := rival.since.Load(); since != nil && start.Sub(*since) > inTurn {
+			return true
+		}
+	}
+	return false
 }
 
 // firstPause has waiters not begin in step.
@@ -160,16 +169,10 @@ func Release(ctx context.Context, unlock UnlockFunc) error {
 	return unlock(ctx)
 }
 
-// Measure has them contend for a while.
-func (l Library) Measure(ctx context.Context, servers redisserver.Servers, cell Cell) (Result, error) {
-	r := Result{Library: l.Name, Round: cell.Round, Waiters: cell.Waiters, Clients: min(cell.Waiters, cell.Clients)}
-	sent := wire.NewTally()
-	clients, closeAll, err := l.OpenClients(r.Clients, servers.Addrs(), sent)
-	if err != nil {
-		return r, err
-	}
-	defer closeAll()
-
+// Run has waiters contend for a while, spread over the clients. It calls look when the measurement begins and
+// when it ends.
+func (cell Cell) Run(ctx context.Context, clients []*Client, look func(context.Context) error) (Outcome, error) {
+	var o Outcome
 	var sec Section
 	var measuring atomic.Bool
 	all := make([]*waiter, cell.Waiters)
@@ -178,13 +181,16 @@ func (l Library) Measure(ctx context.Context, servers redisserver.Servers, cell 
 			lock: clients[i%len(clients)].Waiter(cell.Name), cell: cell, section: &sec, measuring: &measuring,
 		}
 	}
+	for _, w := range all {
+		w.rivals = all
+	}
 	ctx, cancel := context.WithTimeout(ctx, cell.WarmUp+cell.Duration+Beyond)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, w := range all {
 		wg.Go(func() { w.run(ctx) })
 	}
-	before, after, err := cell.window(ctx, servers, sent, &measuring)
+	err := cell.window(ctx, look, &measuring)
 	end := time.Now()
 	underWay := make([]time.Duration, 0, cell.Waiters)
 	for _, w := range all {
@@ -195,32 +201,28 @@ func (l Library) Measure(ctx context.Context, servers redisserver.Servers, cell 
 	sec.End()
 	cancel()
 	if err := errors.Join(err, AwaitAll(&wg)); err != nil {
-		return r, fmt.Errorf("%s: %w", cell.Name, err)
+		return o, fmt.Errorf("%s: %w", cell.Name, err)
 	}
-	r.Load = redisserver.LoadBetween(before, after)
-	r.Overlaps = sec.Overlaps()
-	r.sumUp(all, underWay)
-	return r, nil
+	o.Overlaps = sec.Overlaps()
+	o.sumUp(all, underWay)
+	return o, nil
 }
 
 // window measures for a while, after a while.
-func (cell Cell) window(
-	ctx context.Context, servers redisserver.Servers, sent *wire.Tally, measuring *atomic.Bool,
-) (before, after redisserver.Usage, err error) {
+func (cell Cell) window(ctx context.Context, look func(context.Context) error, measuring *atomic.Bool) error {
 	if !Sleep(ctx, cell.WarmUp) {
-		return before, after, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	if before, err = servers.Usage(ctx, sent); err != nil {
-		return before, after, err
+	if err := look(ctx); err != nil {
+		return err
 	}
 	measuring.Store(true)
 	passed := Sleep(ctx, cell.Duration)
 	measuring.Store(false)
 	if !passed {
-		return before, after, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	after, err = servers.Usage(ctx, sent)
-	return before, after, err
+	return look(ctx)
 }
 
 // AwaitAll gives up on waiters that do not heed their context.
@@ -235,28 +237,29 @@ func AwaitAll(wg *sync.WaitGroup) error {
 	}
 }
 
-func (r *Result) sumUp(all []*waiter, underWay []time.Duration) {
+func (o *Outcome) sumUp(all []*waiter, underWay []time.Duration) {
 	var waits []time.Duration
 	shares := make([]int, len(all))
 	for i, w := range all {
 		waits = append(waits, w.waits...)
 		shares[i] = len(w.waits)
 		if len(w.waits) == 0 {
-			r.Starved++
+			o.Starved++
 		}
-		r.Errors += w.errors
-		if w.err != nil && r.Error == "" {
-			r.Error = w.err.Error()
+		o.OutOfTurn += w.outOfTurn
+		o.Errors += w.errors
+		if w.err != nil && o.Error == "" {
+			o.Error = w.err.Error()
 		}
 	}
 	slices.Sort(waits)
-	r.Acquisitions = len(waits)
-	r.WaitP50Ms = stats.Milliseconds(stats.Percentile(waits, 50))
-	r.WaitP99Ms = stats.Milliseconds(stats.Percentile(waits, 99))
-	r.Jain = stats.Jain(shares)
+	o.Acquisitions = len(waits)
+	o.WaitP50Ms = stats.Milliseconds(stats.Percentile(waits, 50))
+	o.WaitP99Ms = stats.Milliseconds(stats.Percentile(waits, 99))
+	o.Jain = stats.Jain(shares)
 	longest := stats.Percentile(waits, 100)
 	for _, d := range underWay {
 		longest = max(longest, d)
 	}
-	r.WaitMaxMs = stats.Milliseconds(longest)
+	o.WaitMaxMs = stats.Milliseconds(longest)
 }

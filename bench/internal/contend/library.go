@@ -17,13 +17,16 @@ type (
 	Library struct {
 		Name, Module, Settings string
 
+		TTL time.Duration // of holds, or of the session that they share
+
 		// Open makes a client as a process of its own would have it, with its own connections.
-		Open func(addrs []string, sent *wire.Tally) (*Client, error)
+		Open func(addrs []string, sent *wire.Tally, ttl time.Duration) (*Client, error)
 	}
 
 	// Client is one process's.
 	Client struct {
 		Waiter func(name string) LockFunc // what one waiter locks with, again and again
+		Hold   HoldFunc                   // nil if holds do not tell how long they last
 		Close  func()
 	}
 
@@ -31,12 +34,20 @@ type (
 	// a deadline further off than the TTL: some libraries end the hold with ctx, or invent a deadline.
 	LockFunc func(ctx context.Context) (UnlockFunc, error)
 
+	// HoldFunc is LockFunc, and left says at any time how long the hold lasts unless it is renewed.
+	HoldFunc func(ctx context.Context, name string) (unlock UnlockFunc, left func() time.Duration, err error)
+
 	// UnlockFunc gives the lock back.
 	UnlockFunc func(ctx context.Context) error
 
 	// Libraries are those that are compared.
 	Libraries []Library
 )
+
+// Connect opens a client.
+func (l Library) Connect(addrs []string, sent *wire.Tally) (*Client, error) {
+	return l.Open(addrs, sent, l.TTL)
+}
 
 // OpenClients opens n clients, or none.
 func (l Library) OpenClients(n int, addrs []string, sent *wire.Tally) ([]*Client, func(), error) {
@@ -47,7 +58,7 @@ func (l Library) OpenClients(n int, addrs []string, sent *wire.Tally) ([]*Client
 		}
 	}
 	for range n {
-		c, err := l.Open(addrs, sent)
+		c, err := l.Connect(addrs, sent)
 		if err != nil {
 			closeAll()
 			return nil, nil, fmt.Errorf("%s: %w", l.Name, err)
@@ -91,12 +102,12 @@ func (all Libraries) Turn(round int) Libraries {
 }
 
 // Setting is that of a run which measures them.
-func (all Libraries) Setting(redisVersion string) report.Setting {
+func (all Libraries) Setting(server string) report.Setting {
 	rows := make([]report.LibraryRow, len(all))
 	for i, l := range all {
 		rows[i] = report.LibraryRow{Name: l.Name, Module: l.Module, Settings: l.Settings}
 	}
-	return report.NewSetting(redisVersion, rows)
+	return report.NewSetting(server, rows)
 }
 
 // Sleep reports whether d passed before ctx ended.

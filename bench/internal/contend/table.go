@@ -9,18 +9,18 @@ import (
 	"github.com/go-locker/locker/bench/internal/stats"
 )
 
-// Table has a row for each library and number of waiters, over all rounds.
+// Table has a row for each library and number of waiters and clients, over all rounds.
 func Table(all []Result) string {
-	t := report.NewTable("waiters", "library", "acquisitions/s", "wait p50 ms", "p99 ms", "longest ms",
+	t := report.NewTable("waiters", "clients", "library", "acquisitions/s", "wait p50 ms", "p99 ms", "longest ms",
 		"sent", "run", "µs", "fairness", "starved", "errors", "overlaps")
-	for _, group := range stats.Grouped(all, func(c Result) string { return fmt.Sprint(c.Waiters, c.Library) }) {
+	for _, group := range stats.Grouped(all, func(c Result) string { return fmt.Sprint(c.Waiters, c.Clients, c.Library) }) {
 		over := func(f func(c *Result) float64) stats.Spread { return stats.Across(group, f) }
 		var errs, overlaps int64
 		for _, c := range group {
 			errs, overlaps = errs+int64(c.Errors), overlaps+c.Overlaps
 		}
 		t.AppendRow(table.Row{
-			group[0].Waiters, group[0].Library,
+			group[0].Waiters, group[0].Clients, group[0].Library,
 			over((*Result).Rate).Text(0),
 			over(func(c *Result) float64 { return c.WaitP50Ms }).Text(1),
 			over(func(c *Result) float64 { return c.WaitP99Ms }).Text(0),

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/go-locker/locker/bench/internal/chart"
 	"github.com/go-locker/locker/bench/internal/contend"
 	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/report"
@@ -30,6 +31,7 @@ func Main(name string, run func(ctx context.Context, args []string, stdout, stde
 type Options struct {
 	Libraries contend.Libraries
 	JSON      string
+	Charts    string
 	Quiet     bool
 }
 
@@ -37,6 +39,7 @@ type Options struct {
 func (o *Options) Parse(f *flag.FlagSet, known contend.Libraries, args []string) error {
 	names := f.String("libraries", known.Names(), "which to measure")
 	f.StringVar(&o.JSON, "json", "", "file for the raw figures of every round")
+	f.StringVar(&o.Charts, "charts", "", "directory for charts of them, as SVG")
 	f.BoolVar(&o.Quiet, "quiet", false, "do not say what is being measured")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -49,10 +52,13 @@ func (o *Options) Parse(f *flag.FlagSet, known contend.Libraries, args []string)
 	return err
 }
 
-// Results are what was measured, to be printed, and to be written as JSON.
-type Results interface{ Print(w io.Writer) error }
+// Results are what was measured, to be printed, to be written as JSON, and to be drawn.
+type Results interface {
+	Print(w io.Writer) error
+	Charts() []chart.Chart
+}
 
-// Run has measure use so many servers, and writes down what it has measured.
+// Run has measure use so many Redis servers, and writes down what it has measured.
 func (o *Options) Run(
 	ctx context.Context, servers int, stdout, stderr io.Writer,
 	measure func(ctx context.Context, servers redisserver.Servers, progress io.Writer) (Results, error),
@@ -62,20 +68,36 @@ func (o *Options) Run(
 		return err
 	}
 	defer started.Stop()
-	progress := stderr
-	if o.Quiet {
-		progress = io.Discard
-	}
-	results, err := measure(ctx, started, progress)
+	results, err := measure(ctx, started, o.Progress(stderr))
 	if err != nil {
 		if ctx.Err() != nil { // which stopped the servers: whatever failed then did so because of that
 			return context.Cause(ctx)
 		}
 		return err
 	}
+	return o.Report(results, stdout)
+}
+
+// Progress is where to say what is being measured.
+func (o *Options) Progress(stderr io.Writer) io.Writer {
+	if o.Quiet {
+		return io.Discard
+	}
+	return stderr
+}
+
+// Report writes down what was measured.
+func (o *Options) Report(results Results, stdout io.Writer) error {
 	if o.JSON != "" {
 		if err := report.WriteJSON(o.JSON, results); err != nil {
 			return err
+		}
+	}
+	if o.Charts != "" {
+		for _, c := range results.Charts() {
+			if err := c.Save(o.Charts); err != nil {
+				return err
+			}
 		}
 	}
 	return results.Print(stdout)

@@ -33,16 +33,16 @@ type Server struct {
 // Servers are some that do not know of each other.
 type Servers []*Server
 
-// Find looks on the PATH, then in .bin of this and every directory above, where make setup puts what
+// Find looks for a program on the PATH, then in .bin of this and every directory above, where make setup puts what
 // it builds.
-func Find() (string, error) {
-	path, err := exec.LookPath("redis-server")
+func Find(program string) (string, error) {
+	path, err := exec.LookPath(program)
 	if err == nil {
 		return path, nil
 	}
 	if dir, wdErr := os.Getwd(); wdErr == nil {
 		for ; ; dir = filepath.Dir(dir) {
-			if path, err := exec.LookPath(filepath.Join(dir, ".bin", "redis-server")); err == nil {
+			if path, err := exec.LookPath(filepath.Join(dir, ".bin", program)); err == nil {
 				return path, nil
 			}
 			if dir == filepath.Dir(dir) {
@@ -50,13 +50,13 @@ func Find() (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("%w; run make setup, or install Redis 7 or later", err)
+	return "", fmt.Errorf("%w; run make setup, or install it", err)
 }
 
 // Start starts n, each on a free loopback port. Whoever called it stops them; they also stop when ctx
 // ends, so that clients that do not heed it find out.
 func Start(ctx context.Context, n int) (Servers, error) {
-	path, err := Find()
+	path, err := Find("redis-server")
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 
 func start(t *testing.T, n int) (context.Context, context.CancelFunc, redisserver.Servers) {
 	t.Helper()
-	servertest.Need(t)
+	servertest.Need(t, "redis-server")
 	logging.Disable() // go-redis prints what the tests break on purpose
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)

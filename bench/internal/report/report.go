@@ -20,7 +20,7 @@ type Setting struct {
 	Go         string       `json:"go"`
 	OS         string       `json:"os"`
 	Processors int          `json:"processors"`
-	Redis      string       `json:"redis"`
+	Server     string       `json:"server"` // with its version
 	Libraries  []LibraryRow `json:"libraries"`
 }
 
@@ -32,15 +32,16 @@ type LibraryRow struct {
 	Settings string `json:"settings"`
 }
 
-// NewSetting is that of this process, now. It fills in the versions of the libraries.
-func NewSetting(redisVersion string, libraries []LibraryRow) Setting {
+// NewSetting is that of this process, now, with the server's name and version. It fills in the versions of
+// the libraries.
+func NewSetting(server string, libraries []LibraryRow) Setting {
 	versions := moduleVersions()
 	for i := range libraries {
 		libraries[i].Version = versions[libraries[i].Module]
 	}
 	return Setting{
 		At: time.Now().UTC(), Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH,
-		Processors: runtime.GOMAXPROCS(0), Redis: redisVersion, Libraries: libraries,
+		Processors: runtime.GOMAXPROCS(0), Server: server, Libraries: libraries,
 	}
 }
 
@@ -61,7 +62,7 @@ func moduleVersions() map[string]string {
 
 // Print is the head of a report.
 func (s *Setting) Print(b *strings.Builder) {
-	fmt.Fprintf(b, "Redis %s, %s, %s, %d processors.\n\n", s.Redis, s.Go, s.OS, s.Processors)
+	fmt.Fprintf(b, "%s, %s, %s, %d processors.\n\n", s.Server, s.Go, s.OS, s.Processors)
 	libs := NewTable("library", "version", "settings")
 	for _, l := range s.Libraries {
 		libs.AppendRow(table.Row{l.Name, l.Version, l.Settings})

@@ -1,4 +1,4 @@
-// Package servertest is for tests that need a redis-server.
+// Package servertest is for tests that need servers.
 package servertest
 
 import (
@@ -8,13 +8,18 @@ import (
 	"github.com/go-locker/locker/bench/internal/redisserver"
 )
 
-// Need skips the test where there is no redis-server, unless a run without it proves nothing.
-func Need(t testing.TB) {
+// Need skips the test where one of the programs is missing, unless a run without it proves nothing.
+func Need(t testing.TB, programs ...string) {
 	t.Helper()
-	_, err := redisserver.Find()
-	if err == nil {
-		return
+	for _, program := range programs {
+		if _, err := redisserver.Find(program); err != nil {
+			unavailable(t, err)
+		}
 	}
+}
+
+func unavailable(t testing.TB, err error) {
+	t.Helper()
 	for _, required := range []string{"LOCKER_REQUIRE_SERVERS", "CI"} {
 		if os.Getenv(required) != "" {
 			t.Fatalf("%v (required because %s is set)", err, required)

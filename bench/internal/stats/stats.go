@@ -90,3 +90,26 @@ func Microseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // Milliseconds is d with its fraction.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Ratios divides the value of each in the group by that of the baseline in the same round, if that is among
+// all that were measured.
+func Ratios[T any](
+	group, all []T, baseline string, key func(*T) (library string, round int), value func(*T) float64,
+) string {
+	base := make(map[int]float64)
+	for i := range all {
+		if library, round := key(&all[i]); library == baseline {
+			base[round] = value(&all[i])
+		}
+	}
+	var quotients []float64
+	for i := range group {
+		if _, round := key(&group[i]); base[round] > 0 {
+			quotients = append(quotients, value(&group[i])/base[round])
+		}
+	}
+	if len(quotients) == 0 {
+		return "–"
+	}
+	return SpreadOf(quotients).Text(2)
+}

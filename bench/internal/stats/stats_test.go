@@ -59,3 +59,18 @@ func TestSpread_isOfTheRounds(t *testing.T) {
 	assert.Equal(t, "2 (1–9)", Spread{2, 1, 9}.Text(0))
 	assert.Equal(t, "4.0", Spread{4.01, 3.99, 4.03}.Text(1), "a spread that rounds away")
 }
+
+func TestRatios_areToTheBaselineOfTheRound(t *testing.T) {
+	type one struct {
+		library string
+		round   int
+		value   float64
+	}
+	all := []one{{"a", 0, 10}, {"base", 0, 20}, {"a", 1, 90}, {"base", 1, 30}, {"a", 2, 5}}
+	key := func(o *one) (string, int) { return o.library, o.round }
+	value := func(o *one) float64 { return o.value }
+	ours := []one{all[0], all[2], all[4]}
+	assert.Equal(t, "1.75 (0.50–3.00)", Ratios(ours, all, "base", key, value))
+	assert.Equal(t, "1.00", Ratios([]one{all[1], all[3]}, all, "base", key, value))
+	assert.Equal(t, "–", Ratios(ours, ours, "base", key, value), "no baseline")
+}

@@ -1,4 +1,5 @@
-// Package wire counts the commands that clients of Redis write to their connections.
+// Package wire counts what clients write to their connections: commands of Redis, calls by gRPC, and packets
+// of ZooKeeper.
 package wire
 
 import (
@@ -16,6 +17,8 @@ import (
 type Tally struct {
 	mu     sync.Mutex
 	counts map[string]*int64
+
+	traffic traffic
 }
 
 // NewTally returns one that has counted nothing.

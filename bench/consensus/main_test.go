@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/bench/internal/contend"
+	"github.com/go-locker/locker/bench/internal/kills"
+	"github.com/go-locker/locker/bench/internal/program"
+	"github.com/go-locker/locker/bench/internal/servertest"
+)
+
+func TestMain(m *testing.M) {
+	kills.Serve(libraries()) // as in main
+	os.Exit(m.Run())
+}
+
+var brief = []string{
+	"-rounds", "1", "-blocks", "2", "-block", "10", "-long-rounds", "1", "-waiters", "3", "-clients", "2",
+	"-duration", "600ms", "-warm-up", "300ms", "-quiet",
+}
+
+func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
+	servertest.Need(t, "etcd", "zookeeper-server")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	file := filepath.Join(t.TempDir(), "raw.json")
+	var out bytes.Buffer
+	require.NoError(t, run(ctx, append(brief, "-only", "pairs,contended", "-json", file, "-charts", filepath.Dir(file)), &out, io.Discard))
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r Results
+	require.NoError(t, json.Unmarshal(raw, &r))
+
+	require.Len(t, r.Pairs, len(libraries()))
+	for i, l := range libraries() {
+		p := r.Pairs[i]
+		assert.Equal(t, l.Name, p.Library)
+		assert.Equal(t, 20, p.Samples, "%s: pairs", l.Name)
+		assert.GreaterOrEqual(t, p.PairP50Us, max(p.LockP50Us, p.UnlockP50Us), "%s: both together", l.Name)
+		assert.GreaterOrEqual(t, p.Load.Requests, int64(40), "%s: a request to take and one to give", l.Name)
+		assert.LessOrEqual(t, p.Load.Traffic.RoundTrips, p.Load.Requests, "%s: round trips", l.Name)
+		assert.GreaterOrEqual(t, p.Load.Traffic.RoundTrips, int64(40), "%s: round trips", l.Name)
+		assert.Greater(t, p.Load.Traffic.BytesSent, 20*p.Load.Requests, "%s: bytes sent", l.Name)
+		assert.Greater(t, p.Load.Traffic.BytesReceived, 16*p.Load.Requests, "%s: bytes received", l.Name)
+		assert.Positive(t, p.Load.Client.Allocations, "%s: allocations", l.Name)
+		assert.Contains(t, out.String(), "\n| "+l.Name+" |")
+	}
+	for _, name := range []string{"consensus-1-acquisitions.svg", "consensus-1-requests.svg"} {
+		assert.FileExists(t, filepath.Join(filepath.Dir(file), name))
+	}
+	for _, c := range r.Contended {
+		assert.Equal(t, 2, c.Clients, "%s: clients", c.Library)
+		assert.Positive(t, c.Acquisitions, "%s: acquisitions", c.Library)
+		assert.GreaterOrEqual(t, c.Load.Requests, int64(2*c.Acquisitions-3), "%s: requests", c.Library)
+		assert.Zero(t, c.Errors, "%s: %s", c.Library, c.Error)
+		assert.Zero(t, c.Overlaps, "%s: overlaps", c.Library)
+		assert.Contains(t, out.String(), "\n| 3 | "+c.Library+" |")
+	}
+	locks := 0
+	for _, s := range systems {
+		locks += len(s.locks())
+	}
+	assert.Len(t, r.Contended, locks)
+}
+
+func TestRun_killsProcesses(t *testing.T) {
+	servertest.Need(t, "etcd", "zookeeper-server")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	file := filepath.Join(t.TempDir(), "raw.json")
+	var out bytes.Buffer
+	require.NoError(t, run(ctx, []string{
+		"-only", "kills", "-kill-rounds", "1", "-kill-waiters", "4", "-kill-ttl", "5s", "-clients", "2", "-json", file,
+	}, &out, t.Output()))
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r Results
+	require.NoError(t, json.Unmarshal(raw, &r))
+	require.Len(t, r.Kills, 8, "two recipes and ours, twice")
+	for _, k := range r.Kills {
+		assert.Empty(t, k.Error, k.Library)
+		if k.Who == kills.Holder {
+			assert.Greater(t, k.Ms, k.TTLMs/3, "%s: until the session has ended", k.Library)
+		}
+		assert.Contains(t, out.String(), "\n| "+k.Library+" |")
+	}
+}
+
+// What is pipelined has to show, and what is not.
+func TestPairs_roundTripsAreWaitsForAnswers(t *testing.T) {
+	servertest.Need(t, "zookeeper-server")
+	file := filepath.Join(t.TempDir(), "raw.json")
+	require.NoError(t, run(t.Context(), append(brief, "-only", "pairs", "-json", file,
+		"-libraries", "zookeeper bare serial,zookeeper zk.Lock"), io.Discard, io.Discard))
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r Results
+	require.NoError(t, json.Unmarshal(raw, &r))
+	for _, p := range r.Pairs {
+		assert.EqualValues(t, 60, p.Load.Requests, p.Library)
+		assert.EqualValues(t, 60, p.Load.Traffic.RoundTrips, p.Library)
+	}
+}
+
+func TestRun_endsWhenInterrupted(t *testing.T) {
+	servertest.Need(t, "etcd")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	start := time.Now()
+	err := run(ctx, []string{"-only", "contended", "-duration", "1m", "-libraries", "etcd locker", "-quiet"}, io.Discard, io.Discard)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, time.Since(start), 10*time.Second)
+}
+
+func TestSystems_haveWhatTheyCompareWith(t *testing.T) {
+	for _, s := range systems {
+		for _, name := range []string{s.floor, s.peer} {
+			_, err := s.libraries.Named(name)
+			require.NoError(t, err)
+		}
+		for _, l := range s.libraries {
+			assert.Equal(t, s.name, systemOf(l.Name).name)
+		}
+		for _, l := range s.locks() {
+			assert.NotContains(t, l.Name, "bare")
+		}
+	}
+}
+
+func TestLoad_leavesOutWhatKeepsSessionsAlive(t *testing.T) {
+	before := look{sent: map[string]int64{"txn": 5}}
+	after := look{sent: map[string]int64{"txn": 8, keepAlive: 2, "put": 1}}
+	load := after.since(before)
+	assert.EqualValues(t, 4, load.Requests)
+	assert.Equal(t, map[string]int64{"txn": 3, keepAlive: 2, "put": 1}, load.ByName)
+	assert.EqualValues(t, 8, load.add(load).Requests)
+}
+
+func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
+	for _, args := range [][]string{
+		{"-libraries", "etcd locker,nobody"},
+		{"-only", "pairs,others"},
+		{"-servers", "0"},
+		{"-block", "0"},
+		{"-waiters", "2,0"},
+		{"-waiters", "two"},
+		{"-duration", "0"},
+		{"-hold", "31s"},
+		{"-kill-waiters", "0"},
+		{"-kill-ttl", "1ms"},
+		{"extra"},
+	} {
+		_, err := parse(args, io.Discard)
+		require.Error(t, err, "%v", args)
+	}
+	o, err := parse([]string{"-waiters", "2, 256", "-only", "contended"}, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, program.Counts{2, 256}, o.waiters)
+	assert.Len(t, o.Libraries, len(libraries()))
+}
+
+func TestSessions_areOneForEachWaiterOfAName(t *testing.T) {
+	servertest.Need(t, "etcd")
+	servers, err := systems[0].start(1)
+	require.NoError(t, err)
+	defer servers.Stop()
+	c, err := measureCell(t.Context(), mustName(t, "etcd concurrency.Mutex"), servers.Addrs, contend.Cell{
+		Name: "x", Waiters: 4, Clients: 1, Hold: time.Millisecond, Duration: 500 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	assert.Zero(t, c.Overlaps, "two Mutexes of one session both hold")
+}
+
+func mustName(t *testing.T, name string) contend.Library {
+	t.Helper()
+	some, err := libraries().Named(name)
+	require.NoError(t, err)
+	return some[0]
+}

@@ -1,0 +1,71 @@
+package contend
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/go-locker/locker/bench/internal/chart"
+	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/wire"
+)
+
+// Result is what came of one Cell on Redis.
+type Result struct {
+	Library string           `json:"library"`
+	Round   int              `json:"round"`
+	Waiters int              `json:"waiters"`
+	Clients int              `json:"clients"`
+	Load    redisserver.Load `json:"load"`
+	Outcome
+}
+
+// Rate is in acquisitions a second.
+func (r *Result) Rate() float64 { return float64(r.Acquisitions) / r.Load.Seconds }
+
+// Measure has them contend for a while.
+func (l Library) Measure(ctx context.Context, servers redisserver.Servers, cell Cell) (Result, error) {
+	r := Result{Library: l.Name, Round: cell.Round, Waiters: cell.Waiters, Clients: min(cell.Waiters, cell.Clients)}
+	sent := wire.NewTally()
+	clients, closeAll, err := l.OpenClients(r.Clients, servers.Addrs(), sent)
+	if err != nil {
+		return r, err
+	}
+	defer closeAll()
+	var before, after redisserver.Usage
+	r.Outcome, err = cell.Run(ctx, clients, func(ctx context.Context) (err error) {
+		before = after
+		after, err = servers.Usage(ctx, sent)
+		return err
+	})
+	if err != nil {
+		return r, err
+	}
+	r.Load = redisserver.LoadBetween(before, after)
+	return r, nil
+}
+
+// Charts are of what many who wait for one name come to, spread over the most clients; files begin with prefix.
+func Charts(all []Result, prefix string) []chart.Chart {
+	if len(all) == 0 {
+		return nil
+	}
+	most := 0
+	for _, r := range all {
+		most = max(most, r.Clients)
+	}
+	spread := slices.DeleteFunc(slices.Clone(all), func(r Result) bool { return r.Clients < min(most, r.Waiters) })
+	lines := func(y func(r *Result) float64) []chart.Series {
+		return chart.Of(spread, func(r *Result) string { return r.Library }, func(r *Result) float64 { return float64(r.Waiters) }, y)
+	}
+	return []chart.Chart{
+		{
+			File: prefix + "-acquisitions", Title: fmt.Sprintf("One name, over %d clients at most", most), X: "waiters", Y: "acquisitions a second",
+			Series: lines((*Result).Rate),
+		},
+		{
+			File: prefix + "-commands", Title: fmt.Sprintf("One name, over %d clients at most", most), X: "waiters", Y: "commands sent for an acquisition", LogY: true,
+			Series: lines(func(r *Result) float64 { return r.Each(float64(r.Load.Sent)) }),
+		},
+	}
+}

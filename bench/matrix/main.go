@@ -1,0 +1,86 @@
+// Command matrix writes down what the conformance suite saw: what each backend's lock is worth, and how they compare, from
+// the results of one run and from nothing else.
+//
+//	make matrix
+//
+// runs the suite over all backends with -conformance.results, a file for each backend and one for the locks of other makes,
+// and then this program. It writes docs/guarantees.json, and from that the pages docs/guarantees.md, docs/comparison.md and
+// docs/strangers.md, and the tables in the README and in docs/conformance.md. It fails, having written all that, where a result contradicts what
+// the backend declares of itself.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-locker/locker/bench/internal/program"
+)
+
+func main() {
+	program.Main("matrix", run)
+}
+
+func run(_ context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flag.NewFlagSet("matrix", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	results := f.String("results", "", "directory with the results of a run; empty: those in docs/guarantees.json, once more")
+	root := f.String("root", "..", "the repository that is written to")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	saved := filepath.Join(*root, "docs", "guarantees.json")
+	r, err := load(*results, saved)
+	if err != nil {
+		return err
+	}
+	if *results != "" {
+		if err := r.save(saved); err != nil {
+			return err
+		}
+	}
+	for file, text := range r.pages() {
+		if err := os.WriteFile(filepath.Join(*root, "docs", file), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	for file, table := range r.tables() {
+		if err := insert(filepath.Join(*root, file), table); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(stdout, r.summary())
+	return errors.Join(r.contradictions()...)
+}
+
+func load(results, saved string) (*Run, error) {
+	if results == "" {
+		return open(saved)
+	}
+	return collect(results)
+}
+
+// In pages that people write a table stands between these.
+const (
+	tableBegins = "<!-- made by make matrix: begin -->"
+	tableEnds   = "<!-- made by make matrix: end -->"
+)
+
+// insert replaces the table in a page.
+func insert(file, table string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(text), tableBegins)
+	_, after, ok2 := strings.Cut(rest, tableEnds)
+	if !ok || !ok2 {
+		return fmt.Errorf("%s has no place for the table, between %q and %q", file, tableBegins, tableEnds)
+	}
+	return os.WriteFile(file, []byte(before+tableBegins+"\n"+table+tableEnds+after), 0o644)
+}

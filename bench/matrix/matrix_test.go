@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	others "github.com/go-locker/locker/bench/strangers"
+	"github.com/go-locker/locker/conformance"
+)
+
+// seen is a result of redis.
+func seen(outcome conformance.Outcome, g locker.Guarantee, condition string) conformance.Result {
+	return conformance.Result{
+		Test: "TestConformance/standalone", Scenario: "two at once", Outcome: outcome, Guarantee: g, Condition: condition,
+		Seen: "B has it, and so has A", Why: "a key expires by the wall clock",
+	}
+}
+
+func runOf(results ...conformance.Result) *Run {
+	return &Run{Results: map[string][]conformance.Result{"redis": results}}
+}
+
+var redis = backends[1]
+
+func TestCell(t *testing.T) {
+	const x = locker.Exclusive
+	kept, known := seen(conformance.Kept, x, ""), seen(conformance.Known, x, "clock")
+	for name, c := range map[string]struct {
+		results []conformance.Result
+		want    string
+	}{
+		"nothing was tried":                    {nil, "not tried"},
+		"all was skipped":                      {[]conformance.Result{seen(conformance.Skipped, x, "")}, "not tried"},
+		"kept":                                 {[]conformance.Result{kept, seen(conformance.Kept, x, "clock")}, "held"},
+		"kept where it was tried":              {[]conformance.Result{kept, seen(conformance.Skipped, x, "clock")}, "held"},
+		"broken in a condition":                {[]conformance.Result{kept, known}, "held, but **broken** when: clock"},
+		"kept on one topology, broken on more": {[]conformance.Result{kept, seen(conformance.Kept, x, "clock"), known}, "held, but **broken** when: clock"},
+		"broken with nothing amiss":            {[]conformance.Result{kept, seen(conformance.Broken, x, "")}, "**broken**"},
+		"of another guarantee":                 {[]conformance.Result{seen(conformance.Known, locker.Fencing, "")}, "not tried"},
+		"not seen this time":                   {[]conformance.Result{kept, seen(conformance.Unseen, x, "clock")}, "held, by luck"},
+		"tried in a condition only":            {[]conformance.Result{known}, "**broken** when: clock"},
+	} {
+		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, runOf(c.results...).cell(redis, x)) })
+	}
+}
+
+func TestCell_notPromised(t *testing.T) {
+	s := seen(conformance.Skipped, locker.Ordered, "")
+	s.Seen = `the Harness does not promise "ordered"`
+	assert.Equal(t, "not promised", runOf(s).cell(redis, locker.Ordered))
+}
+
+func TestContradictions(t *testing.T) {
+	declared := func(s conformance.Result, level locker.Level) conformance.Result {
+		s.Promised = &locker.Promise{Level: level}
+		return s
+	}
+	known := seen(conformance.Known, locker.Exclusive, "clock")
+	for name, c := range map[string]struct {
+		result conformance.Result
+		want   string
+	}{
+		"promised, and broken":                         {declared(known, locker.Yes), "declares"},
+		"promised on a condition, and broken in it":    {declared(known, locker.Conditional), ""},
+		"not promised":                                 {declared(known, locker.No), ""},
+		"promised on a condition, and broken in peace": {declared(seen(conformance.Known, locker.Exclusive, ""), locker.Conditional), "nothing amiss"},
+		"broken, and nobody expected it":               {seen(conformance.Broken, "", ""), "nobody expected"},
+		"listed as broken, and kept":                   {seen(conformance.Stale, "", ""), "nobody expected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var says []string
+			for _, err := range runOf(c.result).contradictions() {
+				if err != nil {
+					says = append(says, err.Error())
+				}
+			}
+			if c.want == "" {
+				assert.Empty(t, says)
+				return
+			}
+			require.Len(t, says, 1)
+			assert.Contains(t, says[0], c.want)
+		})
+	}
+}
+
+func TestCompare_namesTheTopology(t *testing.T) {
+	bad, good := seen(conformance.Known, "", ""), seen(conformance.Kept, "", "")
+	good.Test = "TestConformance_sentinel"
+	assert.Equal(t, "**broken** (standalone)", runOf(bad, good).compare("redis", "two at once"))
+	assert.Equal(t, "**broken**", runOf(bad).compare("redis", "two at once"))
+	assert.Equal(t, "held", runOf(good).compare("redis", "two at once"))
+	assert.Equal(t, "not tried", runOf().compare("redis", "two at once"))
+}
+
+// results writes what a run leaves behind: a file for each backend with one result, and one with a result of each library.
+func results(t *testing.T, s conformance.Result) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, b := range backends {
+		write(t, filepath.Join(dir, b.file+".json"), s)
+	}
+	var foreign []conformance.Result
+	for _, l := range others.Libraries() {
+		s.Test = l.Test
+		foreign = append(foreign, s)
+	}
+	write(t, filepath.Join(dir, strangers+".json"), foreign...)
+	return dir
+}
+
+func write(t *testing.T, file string, all ...conformance.Result) {
+	t.Helper()
+	var b bytes.Buffer
+	for _, s := range all {
+		require.NoError(t, json.NewEncoder(&b).Encode(s))
+	}
+	require.NoError(t, os.WriteFile(file, b.Bytes(), 0o600))
+}
+
+func TestRun_writesAndRepeatsItself(t *testing.T) {
+	root := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(root, "docs"), 0o700))
+	for _, page := range []string{"README.md", "docs/conformance.md"} {
+		text := "before\n" + tableBegins + "\nthe last run\n" + tableEnds + "\nafter\n"
+		require.NoError(t, os.WriteFile(filepath.Join(root, page), []byte(text), 0o600))
+	}
+	s := seen(conformance.Known, locker.Exclusive, "clock")
+	s.Seen += " conformance-0123456789abcdef"
+
+	var out strings.Builder
+	require.NoError(t, run(t.Context(), []string{"-root", root, "-results", results(t, s)}, &out, &out))
+	assert.Contains(t, out.String(), "0 promises held, 6 broken")
+	first := readAll(t, root)
+	for _, part := range []string{"**broken** when: clock", "B has it, and so has A x", "before\n", "\nafter\n"} {
+		assert.Truef(t, strings.Contains(first, part), "%q is missing", part) //nolint:testifylint // The pages are too long to be printed.
+	}
+	assert.False(t, strings.Contains(first, "the last run"), "the old table is left") //nolint:testifylint // As above.
+
+	require.NoError(t, run(t.Context(), []string{"-root", root}, &out, &out))
+	assert.Equal(t, first, readAll(t, root), "from what was saved come the same pages")
+}
+
+func readAll(t *testing.T, root string) (all string) {
+	t.Helper()
+	for _, file := range []string{"README.md", "docs/conformance.md", "docs/guarantees.md", "docs/comparison.md", "docs/strangers.md"} {
+		text, err := os.ReadFile(filepath.Join(root, file))
+		require.NoError(t, err)
+		all += string(text)
+	}
+	return all
+}
+
+func TestRun_failsWithoutALibrary(t *testing.T) {
+	s := seen(conformance.Kept, "", "")
+	dir := results(t, s)
+	s.Test = others.Libraries()[1].Test
+	write(t, filepath.Join(dir, strangers+".json"), s)
+	err := run(t.Context(), []string{"-root", t.TempDir(), "-results", dir}, os.Stdout, os.Stderr)
+	require.ErrorContains(t, err, "no results of "+others.Libraries()[0].Name)
+}
+
+func TestRun_failsWithoutResults(t *testing.T) {
+	err := run(t.Context(), []string{"-root", t.TempDir(), "-results", t.TempDir()}, os.Stdout, os.Stderr)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	assert.Contains(t, err.Error(), "memory.json")
+}
+
+// TestPagesAreThoseOfTheRun: nobody has written a cell by hand.
+func TestPagesAreThoseOfTheRun(t *testing.T) {
+	r, err := open("../../docs/guarantees.json")
+	require.NoError(t, err)
+	for file, want := range r.pages() {
+		text, err := os.ReadFile("../../docs/" + file)
+		require.NoError(t, err)
+		assert.Equal(t, want, string(text), "%s: run make matrix", file)
+	}
+	for file, want := range r.tables() {
+		text, err := os.ReadFile("../../" + file)
+		require.NoError(t, err)
+		assert.Contains(t, string(text), want, "%s: run make matrix", file)
+	}
+}

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/bench/internal/report"
+	others "github.com/go-locker/locker/bench/strangers"
+	"github.com/go-locker/locker/conformance"
+)
+
+// backend is what has a column.
+type backend struct{ file, title string }
+
+var backends = []backend{
+	{"memory", "memory"},
+	{"redis", "Redis (go-redis)"},
+	{"redigo", "Redis (redigo)"},
+	{"redlock", "Redlock"},
+	{"etcd", "etcd"},
+	{"zookeeper", "ZooKeeper"},
+}
+
+// strangers are the file with the results of locks of other makes.
+const strangers = "strangers"
+
+// Run is what one run of the suite over all backends has seen.
+type Run struct {
+	Setting report.Setting
+	Results map[string][]conformance.Result // by the backend's file
+}
+
+// line is a line of the file in which a Run is saved: its setting, or a result of a backend.
+type line struct {
+	Setting *report.Setting     `json:"setting,omitempty"`
+	Backend string              `json:"backend,omitempty"`
+	Result  *conformance.Result `json:"result,omitempty"`
+}
+
+// libraries are those of other makes.
+func libraries() []report.LibraryRow {
+	var rows []report.LibraryRow
+	for _, l := range others.Libraries() {
+		rows = append(rows, report.LibraryRow{Name: l.Name, Module: l.Module, Settings: l.Settings})
+	}
+	return rows
+}
+
+// collect reads the files that a run has left in a directory.
+func collect(dir string) (*Run, error) {
+	r := &Run{Setting: report.NewSetting(servers(), libraries()), Results: map[string][]conformance.Result{}}
+	for _, b := range backends {
+		results, err := read[conformance.Result](filepath.Join(dir, b.file+".json"))
+		if err != nil {
+			return nil, err
+		}
+		if len(results) == 0 {
+			return nil, fmt.Errorf("%s: no results", b.file)
+		}
+		r.Results[b.file] = results
+	}
+	foreign, err := read[conformance.Result](filepath.Join(dir, strangers+".json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range others.Libraries() {
+		if !slices.ContainsFunc(foreign, func(s conformance.Result) bool { return s.Test == l.Test }) {
+			return nil, fmt.Errorf("%s: no results of %s", strangers, l.Name)
+		}
+	}
+	r.Results[strangers] = foreign
+	r.shorten()
+	return r, nil
+}
+
+// varying are what is another in each run, and says nothing.
+var varying = regexp.MustCompile(`conformance-[0-9a-f]{16}`)
+
+// shorten leaves out what the scenarios themselves say, and what a person does not read.
+func (r *Run) shorten() {
+	for _, results := range r.Results {
+		for i := range results {
+			s := &results[i]
+			s.Promise = ""
+			s.Seen = brief(varying.ReplaceAllString(s.Seen, "x"))
+			if s.Outcome == conformance.Kept {
+				s.Seen = ""
+			}
+		}
+	}
+}
+
+// brief is text in one line, that ends where a person would stop to read.
+func brief(text string) string {
+	const enough = 320
+	line := strings.Join(strings.FieldsFunc(text, func(c rune) bool { return c == '\n' || c == '\t' }), "; ")
+	line = strings.ReplaceAll(line, ":; ", ": ")
+	if len(line) <= enough {
+		return line
+	}
+	cut := strings.LastIndexByte(line[:enough], ' ')
+	return line[:max(cut, 0)] + " …"
+}
+
+// open reads a run that was saved.
+func open(file string) (*Run, error) {
+	lines, err := read[line](file)
+	if err != nil {
+		return nil, err
+	}
+	r := &Run{Results: map[string][]conformance.Result{}}
+	for _, l := range lines {
+		if l.Setting != nil {
+			r.Setting = *l.Setting
+		}
+		if l.Result != nil {
+			r.Results[l.Backend] = append(r.Results[l.Backend], *l.Result)
+		}
+	}
+	return r, nil
+}
+
+func (r *Run) save(file string) error {
+	var b bytes.Buffer
+	out := json.NewEncoder(&b)
+	if err := out.Encode(line{Setting: &r.Setting}); err != nil {
+		return err
+	}
+	for _, name := range r.files() {
+		for _, result := range r.Results[name] {
+			if err := out.Encode(line{Backend: name, Result: &result}); err != nil {
+				return err
+			}
+		}
+	}
+	return os.WriteFile(file, b.Bytes(), 0o644)
+}
+
+func (r *Run) files() []string {
+	var names []string
+	for _, b := range backends {
+		names = append(names, b.file)
+	}
+	return append(names, strangers)
+}
+
+// read reads a file of JSON, a value a line.
+func read[T any](file string) ([]T, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var all []T
+	for in := json.NewDecoder(bufio.NewReader(f)); in.More(); {
+		var v T
+		if err := in.Decode(&v); err != nil {
+			return nil, fmt.Errorf("%s: value %d: %w", file, len(all)+1, err)
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// topology is what the test's name says of the servers.
+func topology(test string) string {
+	_, sub, _ := strings.Cut(test, "/")
+	if sub == "" {
+		_, sub, _ = strings.Cut(test, "_")
+	}
+	return strings.ReplaceAll(sub, "_", " ")
+}
+
+// verdict is what is to be said of results of one promise.
+type verdict int
+
+const (
+	untried verdict = iota
+	unpromised
+	held
+	lucky // held, where it takes luck to see what is known to be broken
+	broken
+)
+
+func (v verdict) String() string {
+	return [...]string{"not tried", "not promised", "held", "held, by luck", "**broken**"}[v]
+}
+
+func of(o conformance.Result) verdict {
+	switch o.Outcome {
+	case conformance.Broken, conformance.Known:
+		return broken
+	case conformance.Kept, conformance.Stale:
+		return held
+	case conformance.Unseen:
+		return lucky
+	default:
+		if strings.HasPrefix(o.Seen, "the Harness does not promise") {
+			return unpromised
+		}
+		return untried
+	}
+}
+
+// worst is the verdict on all of them.
+func worst(results []conformance.Result) verdict {
+	v := untried
+	for _, r := range results {
+		v = max(v, of(r))
+	}
+	return v
+}
+
+// finding is what was seen of a guarantee of a backend in one condition.
+type finding struct {
+	condition string
+	results   []conformance.Result
+}
+
+// findings are those of a guarantee, that without a condition first.
+func (r *Run) findings(file string, g locker.Guarantee) []finding {
+	var all []finding
+	for _, result := range r.Results[file] {
+		if result.Guarantee != g {
+			continue
+		}
+		i := slices.IndexFunc(all, func(f finding) bool { return f.condition == result.Condition })
+		if i < 0 {
+			i = len(all)
+			all = append(all, finding{condition: result.Condition})
+		}
+		all[i].results = append(all[i].results, result)
+	}
+	slices.SortStableFunc(all, func(a, b finding) int { return strings.Compare(a.condition, b.condition) })
+	return all
+}
+
+// promise is what the backend declares, or nil.
+func (r *Run) promise(file string, g locker.Guarantee) *locker.Promise {
+	for _, result := range r.Results[file] {
+		if result.Guarantee == g && result.Promised != nil {
+			return result.Promised
+		}
+	}
+	return nil
+}
+
+// contradictions are results that nobody expected, and such that are not what the backend declares.
+func (r *Run) contradictions() []error {
+	var errs []error
+	for _, name := range r.files() {
+		for _, s := range r.Results[name] {
+			if s.Outcome == conformance.Broken || s.Outcome == conformance.Stale {
+				errs = append(errs, fmt.Errorf("%s: %s: %q is %s, which nobody expected", name, s.Test, s.Scenario, s.Outcome))
+			}
+		}
+	}
+	for _, b := range backends {
+		for _, g := range guarantees {
+			errs = append(errs, r.contradiction(b, g))
+		}
+	}
+	return errs
+}
+
+func (r *Run) contradiction(b backend, g locker.Guarantee) error {
+	p := r.promise(b.file, g)
+	if p == nil {
+		return nil
+	}
+	for _, f := range r.findings(b.file, g) {
+		if worst(f.results) == broken && (p.Level == locker.Yes || p.Level == locker.Conditional && f.condition == "") {
+			return fmt.Errorf("%s declares %q (%v), and the run has seen it broken, %s", b.title, g, p, orCalm(f.condition))
+		}
+	}
+	return nil
+}
+
+func orCalm(condition string) string {
+	if condition == "" {
+		return "with nothing amiss"
+	}
+	return "in this condition: " + condition
+}
+
+// summary is a line for the person who waits.
+func (r *Run) summary() string {
+	count := map[verdict]int{}
+	var operations int64
+	for _, b := range backends {
+		for _, s := range r.Results[b.file] {
+			count[of(s)]++
+			operations += s.Operations
+		}
+	}
+	return fmt.Sprintf("%d promises held, %d broken, %d not tried, %d not promised; %d calls of Lockers",
+		count[held]+count[lucky], count[broken], count[untried], count[unpromised], operations)
+}

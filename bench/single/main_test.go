@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/bench/internal/program"
+	"github.com/go-locker/locker/bench/internal/redislocks"
+	"github.com/go-locker/locker/bench/internal/servertest"
+)
+
+func TestMain(m *testing.M) {
+	logging.Disable() // as in main
+	os.Exit(m.Run())
+}
+
+func measureBriefly(t *testing.T, args ...string) (Results, string) {
+	t.Helper()
+	servertest.Need(t, "redis-server")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	file := filepath.Join(t.TempDir(), "raw.json")
+	var out bytes.Buffer
+	require.NoError(t, run(ctx, append([]string{
+		"-rounds", "1", "-blocks", "2", "-block", "10", "-long-rounds", "1", "-goroutines", "4,8", "-duration", "300ms",
+		"-warm-up", "100ms", "-held", "2,200", "-held-for", "11s", "-held-before", "100ms", "-json", file,
+		"-charts", filepath.Dir(file),
+	}, args...), &out, t.Output()))
+	charts, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*.svg"))
+	require.NoError(t, err)
+	if strings.Contains(strings.Join(args, " "), "apart") {
+		assert.Len(t, charts, 1)
+	}
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var r Results
+	require.NoError(t, json.Unmarshal(raw, &r))
+	return r, out.String()
+}
+
+func TestRun_measuresEveryLibraryOnARealServer(t *testing.T) {
+	r, out := measureBriefly(t, "-only", "pairs,apart")
+	require.Len(t, r.Pairs, len(redislocks.All))
+	require.Len(t, r.Apart, 2*len(redislocks.All))
+	for i, l := range redislocks.All {
+		p, a := r.Pairs[i], r.Apart[i]
+		assert.Equal(t, l.Name, p.Library)
+		assert.Equal(t, 20, p.Samples, "%s: pairs", l.Name)
+		assert.Positive(t, p.LockP50Us, "%s: time of Lock", l.Name)
+		assert.Positive(t, p.UnlockP50Us, "%s: time of Unlock", l.Name)
+		assert.GreaterOrEqual(t, p.Load.Sent, int64(2*p.LoadOf), "%s: commands", l.Name)
+		assert.Positive(t, p.Load.Microseconds, "%s: time at the server", l.Name)
+		assert.Positive(t, p.Client.Allocations, "%s: allocations", l.Name)
+		assert.Positive(t, a.Pairs, "%s: pairs of several", l.Name)
+		if l.Name != redislocks.LosesWakeUps {
+			assert.Zero(t, a.Errors, "%s: %s", l.Name, a.Error)
+		}
+	}
+	assert.Contains(t, out, "\n| 8 | bare-autopipeline |", "the table")
+	assert.Equal(t, 2, strings.Count(out, "\n## "))
+}
+
+// Each lock is renewed while it is looked at.
+func TestRun_measuresLocksThatAreHeld(t *testing.T) {
+	r, out := measureBriefly(t, "-only", "held", "-libraries", "locker,bare")
+	require.Len(t, r.Held, 2, "the bare scripts renew nothing")
+	for _, h := range r.Held {
+		assert.Equal(t, "locker", h.Library)
+		assert.Positive(t, h.Load.Sent, "renewals")
+		assert.LessOrEqual(t, h.Load.Sent, int64(6), "which share commands")
+		assert.Greater(t, h.Oldest, 0.1)
+		assert.Less(t, h.Oldest, 0.9)
+		assert.Zero(t, h.Lost)
+	}
+	assert.Contains(t, out, "\n| 200 | locker |")
+}
+
+func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
+	for _, args := range [][]string{
+		{"-libraries", "locker,nobody"},
+		{"-only", "pairs,others"},
+		{"-rounds", "0"},
+		{"-goroutines", "64,x"},
+		{"-goroutines", ""},
+		{"-held", "0"},
+		{"-duration", "0"},
+		{"-held-for", "0"},
+		{"-warm-up", "-1s"},
+		{"extra"},
+	} {
+		_, err := parse(args, io.Discard)
+		require.Error(t, err, "%v", args)
+	}
+	o, err := parse(nil, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, []int{64, 512}, o.crowds.Goroutines)
+	assert.Equal(t, program.Counts{10, 1000, 100000}, o.held)
+	assert.Len(t, o.Libraries, len(redislocks.All))
+}

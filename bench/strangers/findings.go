@@ -1,0 +1,388 @@
+package strangers
+
+import (
+	"runtime/debug"
+	"slices"
+)
+
+// Library is a lock of another library, with the settings that its adapter uses.
+type Library struct {
+	Name     string // unique
+	Module   string
+	Test     string // which puts it through the suite
+	Settings string
+	Findings []Finding
+	// Races, optional, is why no faults are caused under the race detector, which would fail the test for that.
+	Races string
+}
+
+// Finding is something that a library does otherwise than the contract says.
+type Finding struct {
+	// Cause is one sentence in terms of the library's design.
+	Cause string
+	// Scenarios are those of the suite that fail for it, by name. Some need luck, and there are findings that no
+	// scenario sees: those of other settings, and those that an adapter can avoid.
+	Scenarios []string
+	// Sometimes are scenarios that need no luck of other locks, and of this one do.
+	Sometimes []string
+	// Repro is the test that shows it with the library's own API.
+	Repro string
+}
+
+// Version is the one that this program was built with, or "" if it was built without, or is a test.
+func (l Library) Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == l.Module })
+	if i < 0 {
+		return ""
+	}
+	return info.Deps[i].Version
+}
+
+// Libraries are all that were put through the suite.
+func Libraries() []Library {
+	const redsync, etcd = "github.com/go-redsync/redsync/v4", "go.etcd.io/etcd/client/v3"
+	return []Library{
+		{
+			Name: "redsync", Module: redsync, Test: "TestRedsync", Findings: redsyncFindings,
+			Settings: "one node; a Mutex for each Lock, no limit of tries, WithFailFast, WithTimeoutFactor(0.25); go-redis with ContextTimeoutEnabled",
+		},
+		{
+			Name: "redsync, three nodes", Module: redsync, Test: "TestRedsync_threeNodes",
+			Settings: "three nodes, else the same",
+			Findings: slices.Concat(redsyncFindings, redsyncQuorumFindings),
+		},
+		{
+			Name: "redislock", Module: "github.com/bsm/redislock", Test: "TestRedislock", Findings: redislockFindings,
+			Settings: "LinearBackoff(20ms), a deadline of a year where there is none; go-redis with ContextTimeoutEnabled",
+		},
+		{
+			Name: "rueidislock", Module: "github.com/redis/rueidis", Test: "TestRueidislock", Findings: rueidislockFindings,
+			Settings: "KeyMajority 1, NoLoopTracking, TryNextAfter as long as the TTL; a ctx of its own for each hold",
+		},
+		{
+			Name: "concurrency.Mutex", Module: etcd, Test: "TestConcurrencyMutex", Findings: etcdFindings,
+			Settings: "a Session for each Lock, orphaned when that is held; where Lockers share a client they share a Session",
+		},
+		{
+			Name: "zk.Lock", Module: "github.com/go-zookeeper/zk", Test: "TestZkLock", Findings: zkFindings,
+			Races:    "go-zookeeper writes its last zxid in one goroutine and reads it in another when a connection is made again",
+			Settings: "a Lock object for each Lock, in a goroutine that outlives ctx; a timer ends holds that are not to be renewed; an Unlock that fails is repeated",
+		},
+	}
+}
+
+// deviations are the scenarios of its findings that a library is known to fail, and why. A history may fail for several
+// reasons.
+func (l Library) deviations(of func(Finding) []string) map[string]string {
+	all := make(map[string]string)
+	for _, f := range l.Findings {
+		for _, scenario := range of(f) {
+			why := f.Cause + ": see " + f.Repro
+			if other, ok := all[scenario]; ok {
+				why = other + "; or " + why
+			}
+			all[scenario] = why
+		}
+	}
+	return all
+}
+
+// Scenarios that several libraries fail for one reason each.
+var (
+	noToken = []string{
+		"tokens rise from process to process",
+		"tokens rise over the holds of one Locker",
+		"tokens rise over the Lockers of one client",
+		"tokens rise over a lapse",
+		"tokens rise in the order of the holds, with many contending",
+		"tokens rise though the server restarts with its data",
+		"the token is 0 without a hold",
+		"a late write with the token of a lost hold is refused",
+		"a counter guarded by tokens loses no update",
+	}
+	anyName   = []string{"an empty name is refused", "a name that is not UTF-8 is refused"}
+	leftovers = []string{
+		"a Lock cancelled at any moment leaves nothing behind",
+		"many Locks cancelled at once leave nothing behind",
+		"after many goroutines have locked and unlocked nothing is held",
+	}
+	// A call without a deadline that waits for a server which is silent, down, or cut off.
+	unbounded = []string{silentUnlock, downUnlock, unlockUnanswered, unlockLate, unlockNext, extendLate}
+	histories = []string{ // but for the first with faults
+		"a random history is that of one lock",
+		"a random history is that of one lock though servers are silent",
+		"a random history is that of one lock though clients are cut off",
+		"a random history is that of one lock though faults of all kinds come and go",
+		"a random history is that of one lock though servers crash",
+	}
+)
+
+const (
+	waitSaysHeld    = "the error of an interrupted wait matches ErrHeld"
+	silentLock      = "Lock returns soon after ctx ends though the server is silent"
+	silentTrace     = "a Lock that ended while the server was silent leaves nothing behind"
+	silentUnlock    = "Unlock returns by the deadline though the server is silent"
+	lostAwaits      = "while a lost hold awaits its Unlock Lock says ErrLost"
+	renewedLasts    = "a renewed hold outlives its TTL"
+	lapsedStaysLost = "a renewed hold that lapsed at a silent server stays lost"
+
+	downLock         = "an outage is an error or a wait, never ErrHeld"
+	downUnlock       = "a hold ends in time though the server is down"
+	takeUnanswered   = "a take whose reply was lost leaves nothing behind"
+	takeLate         = "a take that arrives late leaves nothing behind"
+	unlockUnanswered = "an Unlock whose reply was lost has freed the lock"
+	unlockLate       = "an Unlock that arrives late leaves the new hold alone"
+	unlockNext       = "an Unlock that arrives late leaves the next hold of the same Locker alone"
+	extendUnanswered = "an Extend whose reply was lost leaves the hold as it was"
+	extendLate       = "an Extend that arrives late leaves the new hold alone, and revives nothing"
+	cutOff           = "a holder that is cut off knows in time, and harms nobody when it is back"
+)
+
+var redsyncFindings = []Finding{
+	{
+		Cause:     "a hold has a random value and no number that rises, so that a resource cannot refuse a stale holder",
+		Scenarios: noToken, Repro: "TestRepro_redsync_noFencingToken",
+	},
+	{
+		Cause:     "the name is the key as it is, and nobody looks at it",
+		Scenarios: anyName, Repro: "TestRepro_redsync_takesAnyName",
+	},
+	{
+		Cause:     "a Lock whose ctx ends while it waits says ErrFailed alone, not that the lock was taken",
+		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_redsync_interruptedLockSaysOnlyFailed",
+	},
+	{
+		Cause:     "what a failed attempt left behind is released on the caller's ctx, and stays for a TTL if that has ended",
+		Scenarios: leftovers, Repro: "TestRepro_redsync_cleansUpOnTheCallersContext",
+	},
+	{
+		Cause:     "UnlockContext and ExtendContext wait as long as ctx and the client allow, the expiry does not bound them",
+		Scenarios: slices.Concat(unbounded, []string{cutOff}), Repro: "TestRepro_redsync_callsOutlastTheExpiry",
+	},
+	{
+		Cause:     "nothing renews a hold but the caller",
+		Scenarios: []string{renewedLasts}, Repro: "TestRepro_redsync_renewsNothing",
+	},
+	{
+		Cause: "SET NX is sent again by the client when its reply is lost, and finds the lock taken, by itself",
+		Repro: "TestRepro_redsync_lostReplySaysTaken",
+	},
+	{
+		Cause: "each attempt that fails also sends a release, so that waiters cost two commands a try and node",
+		Repro: "TestRepro_redsync_failedAttemptsSendReleases",
+	},
+}
+
+var redsyncQuorumFindings = []Finding{
+	{
+		Cause: "by default all nodes are waited for: one that is stopped has Unlock and Extend last as long as the client's time-outs",
+		Repro: "TestRepro_redsync_stoppedNodeDelaysUnlock",
+	},
+	{
+		Cause: "a SET that arrives after the release of its hold is applied, and keeps the node's key for a TTL",
+		Repro: "TestRepro_redsync_lateSetOutlivesUnlock",
+	},
+}
+
+var redislockFindings = []Finding{
+	{
+		Cause:     "a hold has a random token and no number that rises, so that a resource cannot refuse a stale holder",
+		Scenarios: noToken, Repro: "TestRepro_redislock_noFencingToken",
+	},
+	{
+		Cause:     "the name is the key as it is, and nobody looks at it",
+		Scenarios: anyName, Repro: "TestRepro_redislock_takesAnyName",
+	},
+	{
+		Cause:     "an Obtain whose ctx ends while it waits says ctx.Err() alone, not that the lock was taken",
+		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_redislock_interruptedObtainDoesNotSayHeld",
+	},
+	{
+		Cause:     "an Obtain that is interrupted cleans nothing up, and what it had set stays for a TTL",
+		Scenarios: leftovers, Repro: "TestRepro_redislock_interruptedObtainLeavesItsKey",
+	},
+	{
+		Cause:     "Obtain, Refresh and Release wait for the client, which heeds a deadline of ctx and not its cancellation, and set none of their own",
+		Scenarios: slices.Concat(unbounded, []string{silentLock, silentTrace, takeUnanswered, takeLate, cutOff}),
+		Repro:     "TestRepro_redislock_cancellationIsNotHeeded",
+	},
+	{
+		Cause:     "a Lock object does not keep until when it holds: that it is lost nobody knows without asking the server",
+		Scenarios: []string{lostAwaits}, Repro: "TestRepro_redislock_lossIsKnownToTheServerAlone",
+	},
+	{
+		Cause:     "nothing renews a hold but the caller",
+		Scenarios: []string{renewedLasts}, Repro: "TestRepro_redislock_renewsNothing",
+	},
+	{
+		Cause: "Release is sent again by the client when its reply is lost, and says that the lock was not held",
+		Repro: "TestRepro_redislock_lostReplySaysNotHeld",
+	},
+	{
+		Cause: "Obtain without options does not wait, and with a ctx that has no deadline gives up after one TTL",
+		Repro: "TestRepro_redislock_givesUpAfterOneTTL",
+	},
+	{
+		Cause: "LinearBackoff has no jitter: waiters that began together ask together, and one of them is served a period",
+		Repro: "TestRepro_redislock_waitersInLockstep",
+	},
+}
+
+var rueidislockFindings = []Finding{
+	{
+		Cause:     "a hold is a ctx and has no number that rises, so that a resource cannot refuse a stale holder",
+		Scenarios: noToken, Repro: "TestRepro_rueidislock_noFencingToken",
+	},
+	{
+		Cause:     "the name is part of the key as it is, and nobody looks at it",
+		Scenarios: anyName, Repro: "TestRepro_rueidislock_takesAnyName",
+	},
+	{
+		Cause:     "a WithContext whose ctx ends while it waits says ctx.Err() alone, not that the lock was taken",
+		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_rueidislock_interruptedWaitDoesNotSayHeld",
+	},
+	{
+		Cause: "WithContext takes a server's error for a lock that is held, and waits for its release until ctx ends",
+		Repro: "TestRepro_rueidislock_swallowsErrorsWhileWaiting",
+	},
+	{
+		Cause:     "a failed attempt counts its failure only after the goroutine was started that drops the waiter's gate unless it is counted: dropped, the waiter hears of no release any more",
+		Scenarios: []string{"no unlock in many is missed"}, Repro: "TestRepro_rueidislock_missesAnUnlock",
+	},
+	{
+		Cause: "a hold is extended by its own timer and in no other way",
+		Scenarios: []string{
+			"Extend keeps a hold past its TTL",
+			"an extended hold lasts one TTL from its Extend, and no longer",
+			extendUnanswered, extendLate,
+		},
+		Repro: "TestRepro_rueidislock_hasNoExtend",
+	},
+	{
+		Cause:     "a hold ends when the server says so, or a renewal has had no answer for a whole KeyValidity: a holder that is cut off believes in it when its key has long expired",
+		Scenarios: slices.Concat([]string{cutOff}, histories[1:]), Repro: "TestRepro_rueidislock_believesInAnExpiredHold",
+		// The server tells the former holder and the next one at once, and either may be the first to ask what it means.
+		Sometimes: []string{"Extend after a take-over says ErrLost", "Unlock after a take-over says ErrLost"},
+	},
+	{
+		Cause:     "WithContext does not return before the clean-up of its failed attempt has ended, which takes up to KeyValidity",
+		Scenarios: []string{silentLock, downLock, takeUnanswered, takeLate}, Repro: "TestRepro_rueidislock_cancelledLockWaitsForItsCleanUp",
+	},
+	{
+		Cause:     "a hold is released by a CancelFunc, which says nothing of how that went",
+		Scenarios: []string{silentUnlock, downUnlock, unlockUnanswered, unlockLate, unlockNext},
+		Repro:     "TestRepro_rueidislock_releaseSaysNothing",
+	},
+	{
+		Cause: "with default options a renewal invalidates the key that it watches, which renews it again, thousands of times a second",
+		Repro: "TestRepro_rueidislock_renewsWithoutEnd",
+	},
+	{
+		Cause: "an attempt that overruns TryNextAfter (20 ms) is undone, which under NoLoopTracking wakes nobody: WithContext waits for ever for a free lock",
+		Repro: "TestRepro_rueidislock_overrunAttemptWaitsForAFreeLock",
+	},
+	{
+		Cause: "the key of a name is watched by every process that waits, and each release has all of them try at once",
+		Repro: "TestRepro_rueidislock_releaseWakesEverybody",
+	},
+}
+
+var etcdFindings = []Finding{
+	{
+		Cause: "the key of a Mutex is named after its session's lease, so that two Mutexes of one session are one owner and both hold",
+		Scenarios: slices.Concat([]string{
+			"a held lock is not granted to the same client",
+			"many Lockers of one client exclude one another",
+		}, histories),
+		Repro: "TestRepro_concurrencyMutex_twoOfOneSessionBothHold",
+	},
+	{
+		Cause:     "a Lock whose ctx ends while it waits says ctx.Err() alone, not that the lock was taken",
+		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_concurrencyMutex_interruptedLockDoesNotSayHeld",
+	},
+	{
+		Cause: "a Mutex does not look at its lease: when that is gone Unlock answers nil and Header stays; a Session tells by Done, but not one that nobody renews",
+		Scenarios: slices.Concat([]string{
+			"Unlock of a hold that lapsed says ErrLost",
+			"Unlock after a take-over says ErrLost",
+			lostAwaits,
+			"the token is 0 after a loss",
+			cutOff,
+			"a hold that was granted over a slow link is over before another's begins",
+			"a counter guarded by tokens loses no update",
+		}, histories),
+		Repro: "TestRepro_concurrencyMutex_unlockAfterTheLeaseIsGone",
+	},
+	{
+		Cause:     "the client looks once a second which sessions have had no answer for their TTL, and for the first answer waits for its DialTimeout and a second: Done may come when another has the lock",
+		Scenarios: []string{lapsedStaysLost}, Repro: "TestRepro_concurrencyMutex_doneComesLate",
+	},
+	{
+		Cause:     "the name is a prefix of keys as it is, and nobody looks at it",
+		Scenarios: anyName, Repro: "TestRepro_concurrencyMutex_takesAnyName",
+	},
+	{
+		Cause:     "TryLock, KeepAliveOnce and Unlock wait as long as ctx allows, the lease does not bound them",
+		Scenarios: slices.Concat(unbounded, []string{downLock}), Repro: "TestRepro_concurrencyMutex_callsOutlastTheLease",
+	},
+	{
+		Cause:     "all keys below a name belong to its queue, those of names that go on with a slash too",
+		Scenarios: []string{"different names never collide"}, Repro: "TestRepro_concurrencyMutex_namesNest",
+	},
+	{
+		Cause: "Lock leaves its key to the session when the reply to its Txn is lost, ahead of everybody else for as long as that lives",
+		Repro: "TestRepro_concurrencyMutex_lostReplyLeavesTheKey",
+	},
+	{
+		Cause: "Unlock deletes by name: sent again after a lost reply it deletes the newer hold of another Mutex of the session",
+		Repro: "TestRepro_concurrencyMutex_unlockAgainDeletesANewerHold",
+	},
+	{
+		Cause: "a Lock that gives up waiting deletes its key on the client's ctx, and does not return while the server is silent",
+		Repro: "TestRepro_concurrencyMutex_cancelledWaitOutlastsItsContext",
+	},
+}
+
+var zkFindings = []Finding{
+	{
+		Cause:     "a hold has no number that it tells, so that a resource cannot refuse a stale holder",
+		Scenarios: noToken,
+		Repro:     "TestRepro_zkLock_noFencingToken",
+	},
+	{
+		Cause:     "Lock takes no ctx: it cannot be told to stop waiting, and does not say that it waits",
+		Scenarios: []string{waitSaysHeld}, Repro: "TestRepro_zkLock_cannotBeCancelled",
+	},
+	{
+		Cause:     "a hold lasts as long as the session, and a Lock has no method that asks for how long that is, or prolongs it",
+		Scenarios: []string{extendUnanswered, extendLate}, Repro: "TestRepro_zkLock_hasNoExtend",
+	},
+	{
+		Cause:     "a hold ends when the server says so, which does not count the time that it was down, and may hear of the client before it counts that it was stopped: a holder cut off for longer than the time-out holds on",
+		Scenarios: []string{lapsedStaysLost}, Repro: "TestRepro_zkLock_outlastsItsTimeOut",
+	},
+	{
+		Cause: "Unlock takes no ctx: without a connection it waits for the next attempt to connect, one each second, however short the session",
+		Repro: "TestRepro_zkLock_unlockOutlastsTheSession",
+	},
+	{
+		Cause:     "the client connects again when nothing comes back, and so renews the session: a node whose creation was not answered is in the queue for longer than one time-out",
+		Scenarios: []string{takeUnanswered}, Repro: "TestRepro_zkLock_connectingAgainKeepsTheNode",
+	},
+	{
+		Cause: "children whose names it cannot parse are an error, so that one foreign node fails everybody's Lock",
+		Repro: "TestRepro_zkLock_foreignChildFailsEverybody",
+	},
+	{
+		Cause: "an error after the create leaves the node in the queue, ahead of everybody else until the session ends",
+		Repro: "TestRepro_zkLock_errorLeavesTheNode",
+	},
+	{
+		Cause: "Unlock of a node that is gone is an error that changes nothing: that object says ErrDeadlock for ever after",
+		Repro: "TestRepro_zkLock_vanishedNodeIsForEver",
+	},
+}

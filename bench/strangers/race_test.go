@@ -1,0 +1,5 @@
+//go:build race
+
+package strangers
+
+const raceDetector = true
