@@ -14,6 +14,10 @@ LIMIT   := $(shell command -v timeout >/dev/null && echo timeout 120)
 # What is built and installed here comes first for all commands below.
 export PATH := $(BIN):$(PATH)
 
+# In CI a missing server is a failure.
+TEST   := LOCKER_REQUIRE_SERVERS=1 $(GO) test -race $(TESTFLAGS)
+OTHERS := $$($(GO) list ./... | grep -v '/conformance$$')
+
 # $(call each,command) runs a command in each module and stops at the first that fails.
 each = @set -e; for module in $(MODULES); do echo "== $$module: $(1)"; (cd "$$module" && $(1)); done
 
@@ -28,15 +32,24 @@ help: ## list these targets
 test: setup gofmt vet lint tidy examples go-test ## set up, then run everything that CI runs
 
 .PHONY: setup
-setup: $(BIN)/tools.done ## install and build what is missing: developer tools, servers for tests
+setup: $(BIN)/tools.done $(BIN)/etcd.done ## install and build what is missing: developer tools, servers for tests
 	@./tools/redis.sh "$(BIN)"
 	@./tools/valkey.sh "$(BIN)"
+	@./tools/zookeeper.sh "$(BIN)"
 
 # GOWORK=off: tools/ is no part of a workspace, lest its versions mix with those of the product.
 $(BIN)/tools.done: tools/go.mod tools/go.sum
 	@echo "building golangci-lint and gotestsum from tools/go.mod into .bin/ (takes a minute or two)"
 	@mkdir -p "$(BIN)"
 	GOWORK=off $(GO) build -C tools -trimpath -ldflags='-s -w' -o "$(BIN)/" tool
+	@touch $@
+
+# etcd is a Go program: one that is built here is the same everywhere, and no service.
+$(BIN)/etcd.done: tools/etcd/go.mod tools/etcd/go.sum
+	@echo "building etcd and etcdctl from tools/etcd/go.mod into .bin/ (takes a minute or two)"
+	@mkdir -p "$(BIN)"
+	GOWORK=off $(GO) build -C tools/etcd -trimpath -ldflags='-s -w' -o "$(BIN)/etcd" go.etcd.io/etcd/server/v3
+	GOWORK=off $(GO) build -C tools/etcd -trimpath -ldflags='-s -w' -o "$(BIN)/etcdctl" go.etcd.io/etcd/etcdctl/v3
 	@touch $@
 
 .PHONY: quickstart
@@ -51,10 +64,32 @@ examples: ## run every program in examples/
 		$(LIMIT) $(GO) run "./$${main%/main.go}"; \
 	done
 
+# A program of bench, and what it has to be told: $(call measure,program,file,flags)
+RESULTS := $(CURDIR)/docs/bench
+measure = cd bench && $(GO) run ./$(1) -json "$(RESULTS)/$(2).json" -charts "$(RESULTS)" $(3) > "$(RESULTS)/$(2).md" && cat "$(RESULTS)/$(2).md"
+
 .PHONY: bench
-bench: setup ## beside other libraries: waiting, and quorums (12 minutes, on a machine that does nothing else)
-	cd bench && $(GO) run ./waiters
-	cd bench && $(GO) run ./redlock
+bench: setup ## beside other libraries: one server, waiting, quorums, etcd and ZooKeeper; writes docs/bench (an hour, on a machine that does nothing else)
+	@mkdir -p "$(RESULTS)"
+	$(call measure,single,single)
+	$(call measure,waiters,waiters)
+	$(call measure,redlock,redlock-3,-nodes 3)
+	$(call measure,redlock,redlock-5)
+	$(call measure,consensus,consensus-1)
+	$(call measure,consensus,consensus-3,-servers 3)
+
+# What a package's tests leave for the matrix: $(call conformance,directory,package,tests,file)
+conformance = (cd $(1) && LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=60m $(3) $(2) -conformance.results="$(MATRIX)/$(4).json")
+
+# A promise that is broken has to get into the pages too: the program that writes them fails then.
+MATRIX := $(CURDIR)/.matrix
+.PHONY: matrix
+matrix: setup ## the conformance suite over all backends; writes docs/guarantees.md and the README's table (half an hour)
+	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"
+	-$(call conformance,.,./conformance,-run='^TestMemory$$',memory)
+	-@for backend in redis redigo redlock etcd zookeeper; do $(call conformance,.,./$$backend,-run=^TestConformance,$$backend); done
+	-$(call conformance,bench,./strangers,-skip=^TestRepro_,strangers)
+	cd bench && $(GO) run ./matrix -results "$(MATRIX)"
 
 .PHONY: fmt
 fmt: $(BIN)/tools.done ## format all code
@@ -81,6 +116,19 @@ vet:
 tidy:
 	$(call each,$(GO) mod tidy -diff)
 
-.PHONY: go-test
-go-test:
-	$(call each,LOCKER_REQUIRE_SERVERS=1 $(GO) test -race $(TESTFLAGS) ./...)
+# Tests that measure time come before the suites that put servers under load, one package at a time.
+.PHONY: go-test test-conformance test-others test-backends test-modules
+go-test: test-conformance test-others test-backends test-modules
+
+# On its own: its broken Lockers have to be caught each time, and real servers not to be held up by them.
+test-conformance:
+	$(TEST) ./conformance
+
+test-others:
+	$(TEST) -p=1 -skip '^TestConformance' $(OTHERS)
+
+test-backends:
+	$(TEST) -run '^TestConformance' $(OTHERS)
+
+test-modules:
+	@set -e; for module in $(filter-out .,$(MODULES)); do echo "== $$module: go test"; (cd "$$module" && $(TEST) ./...); done
