@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -91,7 +92,9 @@ func gaveUpInTheQueue(e *env) {
 	}
 }
 
-// cancelledAnytime cancels at about the moment of the grant: earlier after a success, and later after a failure.
+// cancelledAnytime cancels at about the moment of the grant. In turns, that is a time, earlier after a success and later
+// after a failure, and a look at ctx, the first after a success and the next after a failure: what a Locker does in a
+// microsecond no timer hits.
 func cancelledAnytime(e *env) {
 	name := e.name()
 	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
@@ -99,18 +102,71 @@ func cancelledAnytime(e *env) {
 	a.take()
 	about := time.Since(start)
 	a.release()
-	end := time.Now().Add(contentionTime * 3 / 4)
-	for i := 0; i < 1000 && time.Now().Before(end); i++ {
+	byTime := func() error {
 		err := a.lockWithin(about/2 + rand.N(about))
 		if err == nil {
-			a.drop()
 			about -= about / 20
+		} else {
+			about += about/20 + time.Microsecond
+		}
+		return err
+	}
+	looks := 1
+	byLook := func() error {
+		ctx := cancelledAtLook(e.ctx, looks)
+		defer ctx.cancel()
+		err := a.lock(ctx)
+		if err == nil {
+			looks = 1
+		} else {
+			looks++
+		}
+		return err
+	}
+	end := time.Now().Add(contentionTime * 3 / 4)
+	for i := 0; i < 1000 && time.Now().Before(end); i++ {
+		lock := byTime
+		if i%2 == 1 {
+			lock = byLook
+		}
+		err := lock()
+		if err == nil {
+			a.drop()
 			continue
 		}
-		about += about/20 + time.Microsecond
 		b.promptly("A's Lock was interrupted (" + err.Error() + ")")
 		b.drop()
 	}
+}
+
+// watchedContext is cancelled when somebody looks at it for the last of so many times.
+type watchedContext struct {
+	context.Context
+	cancel context.CancelFunc
+	looks  atomic.Int64
+}
+
+func cancelledAtLook(parent context.Context, looks int) *watchedContext {
+	w := &watchedContext{}
+	w.Context, w.cancel = context.WithCancel(parent)
+	w.looks.Store(int64(looks))
+	return w
+}
+
+func (w *watchedContext) look() {
+	if w.looks.Add(-1) == 0 {
+		w.cancel()
+	}
+}
+
+func (w *watchedContext) Done() <-chan struct{} {
+	w.look()
+	return w.Context.Done()
+}
+
+func (w *watchedContext) Err() error {
+	w.look()
+	return w.Context.Err()
 }
 
 func manyCancelled(e *env) {
