@@ -266,7 +266,7 @@ func TestOutage_thatTheApplicationsSessionSurvives(t *testing.T) {
 	t.Parallel()
 	for range 5 {
 		s := testserver.ZooKeeper(t)
-		conn, events := connect(t, 3*time.Second, s.Addr())
+		conn, events := connect(t, 8*time.Second, s.Addr())
 		m := clientOf(t, conn, events).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		session := conn.SessionID()
