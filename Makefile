@@ -14,9 +14,14 @@ LIMIT   := $(shell command -v timeout >/dev/null && echo timeout 120)
 # What is built and installed here comes first for all commands below.
 export PATH := $(BIN):$(PATH)
 
-# In CI a missing server is a failure.
-TEST   := LOCKER_REQUIRE_SERVERS=1 $(GO) test -race $(TESTFLAGS)
-OTHERS := $$($(GO) list ./... | grep -v '/conformance$$')
+# In CI a missing server is a failure. A test that failed runs once more, and is printed as one that did; what a machine that
+# stands still is no excuse for, tools/reruns.sh knows. $(call test,packages,flags)
+RERUNS := $(CURDIR)/.reruns
+test = rm -f "$(RERUNS)" && LOCKER_REQUIRE_SERVERS=1 gotestsum --format=standard-quiet \
+	--rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test \
+	--rerun-fails-report="$(RERUNS)" --packages="$(1)" -- -race $(TESTFLAGS) $(2) && \
+	"$(CURDIR)/tools/reruns.sh" "$(RERUNS)"
+OTHERS = $(shell $(GO) list ./... | grep -v '/conformance$$')
 
 # $(call each,command) runs a command in each module and stops at the first that fails.
 each = @set -e; for module in $(MODULES); do echo "== $$module: $(1)"; (cd "$$module" && $(1)); done
@@ -122,13 +127,13 @@ go-test: test-conformance test-others test-backends test-modules
 
 # On its own: its broken Lockers have to be caught each time, and real servers not to be held up by them.
 test-conformance:
-	$(TEST) ./conformance
+	$(call test,./conformance)
 
 test-others:
-	$(TEST) -p=1 -skip '^TestConformance' $(OTHERS)
+	$(call test,$(OTHERS),-p=1 -skip='^TestConformance')
 
 test-backends:
-	$(TEST) -run '^TestConformance' $(OTHERS)
+	$(call test,$(OTHERS),-run='^TestConformance')
 
 test-modules:
-	@set -e; for module in $(filter-out .,$(MODULES)); do echo "== $$module: go test"; (cd "$$module" && $(TEST) ./...); done
+	@set -e; for module in $(filter-out .,$(MODULES)); do echo "== $$module: go test"; (cd "$$module" && $(call test,./...)); done
