@@ -14,6 +14,7 @@ import (
 	"github.com/go-locker/locker/etcd"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 func TestMain(m *testing.M) {
@@ -24,6 +25,13 @@ func TestMain(m *testing.M) {
 const (
 	patient = time.Minute
 	tick    = 2 * time.Millisecond
+)
+
+var (
+	eventually  = testwait.Patience(patient).Until
+	await       = testwait.Patience(patient).Result
+	async       = testwait.Go
+	withTimeout = testwait.Context
 )
 
 // connect makes an etcd client of an application's.
@@ -111,41 +119,6 @@ func leaseOf(t testing.TB, cli *clientv3.Client, key string) clientv3.LeaseID {
 	require.NoError(t, err)
 	require.Len(t, resp.Kvs, 1)
 	return clientv3.LeaseID(resp.Kvs[0].Lease)
-}
-
-// eventually waits for condition, which may also be called once more than needed.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patient); !condition(); time.Sleep(tick) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v still not true: %s", patient, what)
-		}
-	}
-}
-
-func withTimeout(t testing.TB, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// async runs f, and returns where its error will come.
-func async(f func() error) <-chan error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	return done
-}
-
-func await(t testing.TB, done <-chan error) error {
-	t.Helper()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(patient):
-		t.Fatalf("not done after %v", patient)
-		return nil
-	}
 }
 
 // faulty is a server, a proxy in front of it, and Clients on both sides of that.

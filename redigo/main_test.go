@@ -16,6 +16,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 	"github.com/go-locker/locker/redigo"
 )
 
@@ -28,6 +29,13 @@ const (
 	patient = 20 * time.Second
 	tick    = 2 * time.Millisecond
 	keep    = 24 * time.Hour // how long the hash outlives the lock
+)
+
+var (
+	eventually  = testwait.Patience(patient).Until
+	await       = testwait.Patience(patient).Result
+	async       = testwait.Go
+	withTimeout = testwait.Context
 )
 
 // newPool makes a pool as an application would, but for what change sets.
@@ -147,39 +155,4 @@ type countingConn struct {
 func (c countingConn) Write(p []byte) (int, error) {
 	c.writes.Add(1)
 	return c.Conn.Write(p)
-}
-
-// eventually waits for condition, which may also be called once more than needed.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patient); !condition(); time.Sleep(tick) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v still not true: %s", patient, what)
-		}
-	}
-}
-
-// async runs f, and returns where its error will come.
-func async(f func() error) <-chan error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	return done
-}
-
-func await(t testing.TB, done <-chan error) error {
-	t.Helper()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(patient):
-		t.Fatalf("not done after %v", patient)
-		return nil
-	}
-}
-
-func withTimeout(t testing.TB, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
 }

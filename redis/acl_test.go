@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // rights is what the package's documentation says that a user needs.
@@ -105,7 +106,7 @@ func TestACL_eachMissingRightIsItsOwnErrorAndLeavesNoLockBehind(t *testing.T) {
 					wantNoPerm(t, err)
 				}
 				assert.Equal(t, needless(missing, before), err == nil, "%v", err)
-				within(t, ttl+ttl/2, "no lock outlives its TTL", func() bool { return !isHeldAt(t, admin, keyOf("x")) })
+				testwait.Patience(ttl+ttl/2).Until(t, "no lock outlives its TTL", func() bool { return !isHeldAt(t, admin, keyOf("x")) })
 				wantExpiry(t, admin, keyOf("x"))
 				assert.NoError(t, clientOf(t, admin).Mutex("x").TryLock(ctx), "others are not locked out")
 			})

@@ -11,6 +11,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/stopwatch"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 func TestClientKill_betweenAndDuringOperationsIsNoLoss(t *testing.T) {
@@ -56,7 +57,7 @@ func TestClientPause_shorterThanTheAttemptIsOnlyADelay(t *testing.T) {
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	admin := connect(t, s.Addr())
-	m := newClient(t, s.Addr(), locker.WithTTL(3*time.Second)).Mutex("x")
+	m := newClient(t, s.Addr(), locker.WithTTL(time.Minute)).Mutex("x")
 	pause := func() {
 		require.NoError(t, admin.ClientPause(ctx, 200*time.Millisecond).Err())
 	}
@@ -84,7 +85,7 @@ func TestClientPause_longerThanCtxLeavesNothingForLong(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.NotErrorIs(t, err, locker.ErrHeld)
 			assert.Less(t, time.Since(start), time.Second, "while the server pauses")
-			within(t, 2*time.Second+ttl+time.Second, "the lock is free within a TTL of the pause's end", func() bool {
+			testwait.Patience(2*time.Second+ttl+time.Second).Until(t, "the lock is free within a TTL of the pause's end", func() bool {
 				err := m.Lock(t.Context())
 				require.NotErrorIs(t, err, locker.ErrLost)
 				return err == nil

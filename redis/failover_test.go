@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // failover is a topology that makes another server the primary of a name.
@@ -172,7 +173,7 @@ func TestFailover_renewalGoesOn(t *testing.T) {
 		now := time.Now()
 		f.after("{x}", old)
 		for _, m := range held {
-			within(t, time.Minute, m.Name()+" is renewed", func() bool { return m.Deadline().After(now.Add(16 * time.Second)) })
+			testwait.Patience(time.Minute).Until(t, m.Name()+" is renewed", func() bool { return m.Deadline().After(now.Add(16 * time.Second)) })
 			require.NoError(t, m.Unlock(ctx))
 		}
 	})
@@ -313,18 +314,6 @@ func TestFailover_whoWaitsGetsTheLock(t *testing.T) {
 	}
 }
 
-// awaitLong is await for what has to wait for a failover, or for a lapse.
-func awaitLong(t testing.TB, done <-chan error) error {
-	t.Helper()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(90 * time.Second):
-		t.Fatal("not done after 90 s")
-		return nil
-	}
-}
-
 // Many contend while the primary is replaced twice. What a failover loses it may lose; everybody gets on, and
 // nobody ever gets a token that is not larger than all that came to be known before it asked.
 func TestFailover_whileManyTake(t *testing.T) {
@@ -375,7 +364,7 @@ func TestFailover_whileManyTake(t *testing.T) {
 			clear(counts)
 			mu.Unlock()
 			for kind := range all {
-				within(t, time.Minute, when+": "+kind+" gets on", func() bool {
+				testwait.Patience(time.Minute).Until(t, when+": "+kind+" gets on", func() bool {
 					mu.Lock()
 					defer mu.Unlock()
 					return counts[kind] > 3

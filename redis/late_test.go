@@ -11,14 +11,8 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/stopwatch"
+	"github.com/go-locker/locker/internal/testwait"
 )
-
-func withTimeout(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // holdTake has a Lock given up while its request is held back on the way, and waits until a clean-up has reached the server.
 func holdTake(t *testing.T, f *faulty) {
@@ -134,5 +128,5 @@ func TestLateExtend_afterTheLocalDeadlineIsGivenBack(t *testing.T) {
 	require.Error(t, await(t, extending))
 	f.proxy.HoldReplies(false)
 	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-	within(t, f.ttl+250*time.Millisecond, "the lock is free", func() bool { return !isHeldAt(t, f.direct, keyOf("x")) })
+	testwait.Patience(f.ttl+250*time.Millisecond).Until(t, "the lock is free", func() bool { return !isHeldAt(t, f.direct, keyOf("x")) })
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testwait"
 	"github.com/go-locker/locker/redis"
 )
 
@@ -119,7 +120,7 @@ func TestLostReply_thenRefused_leavesNothingBehind(t *testing.T) {
 	require.Error(t, err)
 	require.NotErrorIs(t, err, locker.ErrHeld)
 	f.proxy.Restore()
-	within(t, f.ttl/2, "what the attempt took is released, long before the TTL is over", func() bool {
+	testwait.Patience(f.ttl/2).Until(t, "what the attempt took is released, long before the TTL is over", func() bool {
 		return !isHeldAt(t, f.direct, keyOf("x"))
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 	"github.com/go-locker/locker/redis"
 )
 
@@ -34,6 +35,14 @@ const (
 	keep    = 24 * time.Hour // how long the hash outlives the lock
 	patient = 20 * time.Second
 	tick    = 2 * time.Millisecond
+)
+
+var (
+	eventually  = testwait.Patience(patient).Until
+	await       = testwait.Patience(patient).Result
+	awaitLong   = testwait.Patience(90 * time.Second).Result
+	async       = testwait.Go
+	withTimeout = testwait.Context
 )
 
 // connect makes a go-redis client with its default options, but for what change sets.
@@ -95,21 +104,6 @@ func loadScripts(t testing.TB, rdb goredis.UniversalClient) {
 
 // keyOf is the key of a Mutex's name under the default prefix.
 func keyOf(name string) string { return "{locker:" + name + "}" }
-
-// eventually waits for condition, which may also be called once more than needed.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	within(t, patient, what, condition)
-}
-
-func within(t testing.TB, d time.Duration, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(d); !condition(); time.Sleep(tick) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v still not true: %s", d, what)
-		}
-	}
-}
 
 // isHeldAt says whether the server counts key as held now.
 func isHeldAt(t testing.TB, rdb goredis.UniversalClient, key string) bool {
@@ -174,22 +168,4 @@ func behindProxy(t testing.TB) (s *testserver.RedisServer, p *testserver.Proxy, 
 	t.Helper()
 	s = testserver.Redis(t)
 	return s, testserver.NewProxy(t, s.Addr()), connect(t, s.Addr())
-}
-
-// async runs f, and returns where its error will come.
-func async(f func() error) <-chan error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	return done
-}
-
-func await(t testing.TB, done <-chan error) error {
-	t.Helper()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(patient):
-		t.Fatalf("not done after %v", patient)
-		return nil
-	}
 }

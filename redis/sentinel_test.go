@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // asked is the sentinel that a client has a subscription to.
@@ -43,7 +44,7 @@ func TestSentinel_theOneThatTheClientAsksHangsAndThePrimaryDies(t *testing.T) {
 	old.Kill()
 	g.WaitFailover(old)
 	start := time.Now()
-	within(t, time.Minute, "the client finds the new primary", func() bool { return m.Lock(ctx) == nil })
+	testwait.Patience(time.Minute).Until(t, "the client finds the new primary", func() bool { return m.Lock(ctx) == nil })
 	t.Logf("found after %v", time.Since(start))
 	require.NoError(t, m.Unlock(ctx))
 	hangs.Continue()
@@ -66,7 +67,7 @@ func TestSentinel_whoWaitsListensToTheNewPrimary(t *testing.T) {
 	g.Servers()[1].WaitSynced(g.Servers()[0])
 	now := g.Failover()
 	eventually(t, "the holder finds the new primary", func() bool { return holder.Extend(ctx) == nil })
-	within(t, time.Minute, "it listens to the new primary", func() bool { return listens(now) })
+	testwait.Patience(time.Minute).Until(t, "it listens to the new primary", func() bool { return listens(now) })
 	require.NoError(t, holder.Unlock(ctx))
 	require.NoError(t, await(t, done))
 	require.NoError(t, waiter.Unlock(ctx))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 	"github.com/go-locker/locker/redis"
 )
 
@@ -124,7 +125,7 @@ func TestWaitReplicas_aTakeThatTooFewAcknowledgeFailsAndIsReleased(t *testing.T)
 				require.ErrorContains(t, err, "1 of 2 replicas have acknowledged within 50ms")
 				require.NotErrorIs(t, err, locker.ErrHeld)
 				assert.Zero(t, m.FencingToken())
-				within(t, 5*time.Second, "what it took is released, long before the TTL is over", func() bool {
+				testwait.Patience(5*time.Second).Until(t, "what it took is released, long before the TTL is over", func() bool {
 					return !isHeldAt(t, admin, keyOf("x"))
 				})
 			}
@@ -298,7 +299,7 @@ func TestWaitReplicas_endsWithCtx(t *testing.T) {
 			start := time.Now()
 			require.Error(t, m.Lock(withTimeout(t, 200*time.Millisecond)))
 			assert.Less(t, time.Since(start), 2*time.Second)
-			within(t, 3*time.Second, "what it took is released", func() bool { return !isHeldAt(t, admin, keyOf("x")) })
+			testwait.Patience(3*time.Second).Until(t, "what it took is released", func() bool { return !isHeldAt(t, admin, keyOf("x")) })
 		})
 	}
 }

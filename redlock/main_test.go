@@ -14,6 +14,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 	"github.com/go-locker/locker/redis"
 	"github.com/go-locker/locker/redlock"
 )
@@ -29,6 +30,8 @@ const (
 	patient = 20 * time.Second
 	tick    = 2 * time.Millisecond
 )
+
+var eventually = testwait.Patience(patient).Until
 
 // quorum is some servers, and a client of each.
 type quorum struct {
@@ -115,15 +118,6 @@ func all(n int, held bool) []bool {
 		s[i] = held
 	}
 	return s
-}
-
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patient); !condition(); time.Sleep(tick) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %v still not true: %s", patient, what)
-		}
-	}
 }
 
 func (q *quorum) eventuallyFree(t testing.TB, name string, nodes ...int) {

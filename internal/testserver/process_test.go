@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -65,14 +67,7 @@ func (r *recorder) cleanUp() {
 	}
 }
 
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(pollInterval) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after 20s still not true: %s", what)
-		}
-	}
-}
+var eventually = testwait.Patience(20 * time.Second).Until
 
 func TestRedis_programMissing(t *testing.T) {
 	for _, c := range []struct{ ci, require, wantFatal, wantSkip string }{

@@ -82,7 +82,7 @@ func (s *RedisServer) ask(command string) (string, error) {
 }
 
 func (s *RedisServer) dial() (net.Conn, error) {
-	deadline := time.Now().Add(time.Second)
+	deadline := time.Now().Add(3 * time.Second)
 	conn, err := (&net.Dialer{Deadline: deadline}).Dial("tcp4", s.Addr())
 	if err != nil {
 		return nil, err

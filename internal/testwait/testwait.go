@@ -1,0 +1,51 @@
+// Package testwait is how tests wait: for what has to happen, not for time to pass.
+package testwait
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+const tick = 2 * time.Millisecond
+
+// Patience is how long a test waits before it fails: longer than the machine is ever busy, and shorter than whatever else would
+// bring about what is waited for.
+type Patience time.Duration
+
+// Until returns when condition holds, which may also be asked once more than needed.
+func (p Patience) Until(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Duration(p)); !condition(); time.Sleep(tick) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %v still not true: %s", time.Duration(p), what)
+		}
+	}
+}
+
+// Result is the error that a function of [Go] returned.
+func (p Patience) Result(t testing.TB, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(time.Duration(p)):
+		t.Fatalf("not done after %v", time.Duration(p))
+		return nil
+	}
+}
+
+// Go runs f, and returns where its error will come.
+func Go(f func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return done
+}
+
+// Context is the test's, and ends after d.
+func Context(t testing.TB, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
