@@ -14,13 +14,8 @@ LIMIT   := $(shell command -v timeout >/dev/null && echo timeout 120)
 # What is built and installed here comes first for all commands below.
 export PATH := $(BIN):$(PATH)
 
-# In CI a missing server is a failure. A test that failed runs once more, and is printed as one that did; what a machine that
-# stands still is no excuse for, tools/reruns.sh knows. $(call test,packages,flags)
-RERUNS := $(CURDIR)/.reruns
-test = rm -f "$(RERUNS)" && LOCKER_REQUIRE_SERVERS=1 gotestsum --format=standard-quiet \
-	--rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test \
-	--rerun-fails-report="$(RERUNS)" --packages="$(1)" -- -race $(TESTFLAGS) $(2) && \
-	"$(CURDIR)/tools/reruns.sh" "$(RERUNS)"
+# In CI a missing server is a failure.
+TEST   := $(CURDIR)/tools/test.sh
 OTHERS = $(shell $(GO) list ./... | grep -v '/conformance$$')
 
 # $(call each,command) runs a command in each module and stops at the first that fails.
@@ -127,13 +122,13 @@ go-test: test-conformance test-others test-backends test-modules
 
 # On its own: its broken Lockers have to be caught each time, and real servers not to be held up by them.
 test-conformance:
-	$(call test,./conformance)
+	$(TEST) ./conformance $(TESTFLAGS)
 
 test-others:
-	$(call test,$(OTHERS),-p=1 -skip='^TestConformance')
+	$(TEST) "$(OTHERS)" $(TESTFLAGS) -p=1 -skip='^TestConformance'
 
 test-backends:
-	$(call test,$(OTHERS),-run='^TestConformance')
+	$(TEST) "$(OTHERS)" $(TESTFLAGS) -run='^TestConformance'
 
 test-modules:
-	@set -e; for module in $(filter-out .,$(MODULES)); do echo "== $$module: go test"; (cd "$$module" && $(call test,./...)); done
+	@set -e; for module in $(filter-out .,$(MODULES)); do echo "== $$module: go test"; (cd "$$module" && $(TEST) ./... $(TESTFLAGS)); done
