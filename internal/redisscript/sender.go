@@ -188,9 +188,11 @@ type courier struct {
 
 // start has a courier set out with those who wait. The caller holds s.mu.
 func (s *sender) start() {
-	c := &courier{sender: s}
+	var c *courier
 	if last := len(s.idle) - 1; last >= 0 {
 		c, s.idle = s.idle[last], s.idle[:last]
+	} else {
+		c = &courier{sender: s}
 	}
 	s.couriers = append(s.couriers, c)
 	c.load()
