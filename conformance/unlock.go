@@ -72,7 +72,7 @@ func unlockAfterTakeOver(e *env) {
 // unlockOvertaken unlocks at moments around the lapse. An Unlock that looks first and deletes then may
 // look at its own hold, and delete another's.
 func unlockOvertaken(e *env) {
-	for _, left := range []time.Duration{e.ttl / 3, time.Millisecond} {
+	for _, left := range []time.Duration{e.ttl * 2 / 3, e.ttl / 3, time.Millisecond} { // it may begin late
 		name := e.name()
 		a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
 		a.take()
