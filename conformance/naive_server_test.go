@@ -39,8 +39,9 @@ type server struct {
 	mu       sync.Mutex
 	users    int
 	address  string
-	listener net.Listener // nil: it does not run
-	down     bool         // and is not to
+	reserved net.PacketConn // the address, among the tests of all processes, also while it is down; as in testserver
+	listener net.Listener   // nil: it does not run
+	down     bool           // and is not to
 	conns    map[net.Conn]struct{}
 	silent   chan struct{} // nil: it answers
 	wrong    time.Duration // what its wall clock is wrong by
@@ -210,24 +211,28 @@ func (s *server) flawed(q question, e entry, found bool) answer {
 	return answer{OK: true, Token: e.token}
 }
 
-// ports are not among those that a system gives to clients: while a server is down nobody takes its
-// own.
+// ports are not among those that a system gives to clients.
 var ports atomic.Int64
 
 func init() { ports.Store(20000 + rand.Int64N(10000)) }
 
-// start has the server listen, where it always does. Another process may be there for a while.
-func (s *server) start() error {
-	var err error
+// start has the server listen, where it always does. A program that reserves nothing may be there for a while.
+func (s *server) start() (err error) {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		address := s.address
+		address, reserved := s.address, s.reserved
 		if address == "" {
 			address = net.JoinHostPort("127.0.0.1", strconv.FormatInt(12000+ports.Add(1)%20000, 10))
+			if reserved, err = net.ListenPacket("udp4", address); err != nil {
+				continue
+			}
 		}
 		if s.listener, err = net.Listen("tcp4", address); err == nil {
-			s.address, s.conns = address, map[net.Conn]struct{}{}
+			s.address, s.reserved, s.conns = address, reserved, map[net.Conn]struct{}{}
 			go s.accept(s.listener)
 			return nil
+		}
+		if s.address == "" {
+			_ = reserved.Close()
 		}
 	}
 	return err
