@@ -40,7 +40,7 @@ const (
 var (
 	eventually  = testwait.Patience(patient).Until
 	await       = testwait.Patience(patient).Result
-	awaitLong   = testwait.Patience(90 * time.Second).Result
+	awaitLong   = testwait.Patience(90 * time.Second).Result // of what has to wait for a failover, or for a lapse
 	async       = testwait.Go
 	withTimeout = testwait.Context
 )
