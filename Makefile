@@ -1,5 +1,6 @@
 # Every target may be run again at any time, and without a network once `make setup` has been
-# through. Variables: GO is the go command, TESTFLAGS what `go test` gets beside -race.
+# through. Variables: GO is the go command (but gotestsum, which runs the tests, takes that on
+# the PATH), TESTFLAGS what `go test` gets beside -race.
 
 GO        ?= go
 # Never from the test cache, which does not see that a server on this machine has changed.
@@ -14,7 +15,6 @@ LIMIT   := $(shell command -v timeout >/dev/null && echo timeout 120)
 # What is built and installed here comes first for all commands below.
 export PATH := $(BIN):$(PATH)
 
-# In CI a missing server is a failure.
 TEST   := $(CURDIR)/tools/test.sh
 OTHERS = $(shell $(GO) list ./... | grep -v '/conformance$$')
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh PACKAGES [flags for go test]: tests under the race detector, on real servers. A test that fails runs once more, for
+# test.sh PACKAGES [flags for go test]: tests under the race detector, on real servers; one that is missing is a failure. A test that fails runs once more, for
 # machines stand still, and is printed as one that did. What such a pause does not explain counts at once: a data race, and a
 # promise of ours that the conformance suite has seen broken for certain, once being enough.
 set -euo pipefail
