@@ -11,7 +11,8 @@ import (
 // Now is the current time on a clock that counts suspension where the platform can tell (Linux).
 // Two readings of one process compare by elapsed time, whatever happens to the wall clock.
 func Now() time.Time {
-	return time.Now().Add(Suspended())
+	now := time.Now()
+	return now.Add(suspendedAt(now))
 }
 
 // Local turns a reading of Now into one of time.Now, so that a user can compare it with time.Now
@@ -56,8 +57,9 @@ var (
 )
 
 // Suspended is how long the machine has been suspended since the process started.
-func Suspended() time.Duration {
-	now := time.Now()
+func Suspended() time.Duration { return suspendedAt(time.Now()) }
+
+func suspendedAt(now time.Time) time.Duration {
 	apart := now.UnixNano() - origin.UnixNano() - int64(now.Sub(origin))
 	return time.Duration(suspensions.suspended(apart, slept))
 }
