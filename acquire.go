@@ -28,12 +28,37 @@ type contender struct {
 	// own ends with that, or when the Client is closed, with the cause ErrClosed, or the Mutex's own hold is lost, with ErrLost.
 	own context.Context
 	end context.CancelCauseFunc
+
+	said   atomic.Pointer[error] // by a backend in whose queue it is: the latest
+	places [2]int                // in the Client's list of contenders, and the Mutex's
 }
 
 func (m *Mutex) contender(ctx context.Context) *contender {
 	c := &contender{Mutex: m, ctx: ctx}
 	c.own, c.end = context.WithCancelCause(ctx)
 	return c
+}
+
+// contenders is a list of them: a set without hashing.
+type contenders []*contender
+
+// The lists that a contender is on.
+const (
+	ofClient = iota
+	ofMutex
+)
+
+func (l *contenders) add(c *contender, list int) {
+	c.places[list] = len(*l)
+	*l = append(*l, c)
+}
+
+func (l *contenders) remove(c *contender, list int) {
+	all, place := *l, c.places[list]
+	last := all[len(all)-1]
+	all[place], last.places[list] = last, place
+	all[len(all)-1] = nil
+	*l = all[:len(all)-1]
 }
 
 // acquire contends for the lock: until ctx ends if wait is set, else once.
@@ -49,12 +74,11 @@ func (c *contender) acquire(wait bool) (*Hold, error) {
 		return nil, err
 	}
 	defer c.client.leave(c)
-	queuer, queues := c.client.driver.(Queuer)
-	switch {
+	switch _, queues := c.client.driver.(Queuer); {
 	case !wait:
 		return c.once()
 	case queues:
-		return c.queue(queuer)
+		return c.queue()
 	default:
 		return c.poll()
 	}
@@ -138,16 +162,13 @@ func (c *contender) sleep(d time.Duration) error {
 }
 
 // queue waits in the backend's own queue.
-func (c *contender) queue(q Queuer) (*Hold, error) {
-	var said atomic.Pointer[error]
-	h, err := c.call(0, func(ctx context.Context, req Request) (Lease, error) {
-		return q.AcquireQueued(ctx, req, func(err error) { said.Store(&err) })
-	})
+func (c *contender) queue() (*Hold, error) {
+	h, err := c.call(0, (*contender).enqueue)
 	if err == nil {
 		return h, nil
 	}
 	last := latest(err, nil)
-	if p := said.Load(); p != nil {
+	if p := c.said.Load(); p != nil {
 		last = *p
 	}
 	if over := c.over(last); over != nil {
@@ -158,8 +179,21 @@ func (c *contender) queue(q Queuer) (*Hold, error) {
 
 // attempt tries once, for at most half a TTL.
 func (c *contender) attempt() (*Hold, error) {
-	return c.call(c.settings.ttl/2, c.client.driver.Acquire)
+	return c.call(c.settings.ttl/2, (*contender).try)
 }
+
+// acquiring is a method of the Driver.
+type acquiring func(c *contender, ctx context.Context, req Request) (Lease, error)
+
+func (c *contender) try(ctx context.Context, req Request) (Lease, error) {
+	return c.client.driver.Acquire(ctx, req)
+}
+
+func (c *contender) enqueue(ctx context.Context, req Request) (Lease, error) {
+	return c.client.driver.(Queuer).AcquireQueued(ctx, req, c.answered)
+}
+
+func (c *contender) answered(err error) { c.said.Store(&err) }
 
 // within is ctx with a timeout if that is not 0.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
@@ -184,9 +218,7 @@ const leaving = time.Millisecond
 // call has acquire make a request in a goroutine, so that ctx bounds it whether or not the client
 // library heeds ctx. Whatever it may have taken becomes a hold, or is released again.
 // A timeout of 0 is none: the request waits in a queue.
-func (c *contender) call(
-	timeout time.Duration, acquire func(context.Context, Request) (Lease, error),
-) (*Hold, error) {
+func (c *contender) call(timeout time.Duration, acquire acquiring) (*Hold, error) {
 	client, ttl := c.client, c.settings.ttl
 	req := Request{Name: c.qualified, Metadata: c.settings.metadata, TTL: ttl}
 	if client.heeded {
@@ -201,7 +233,7 @@ func (c *contender) call(
 	gone := make(chan struct{})
 	sent := clock.Now()
 	client.spawn(func() {
-		lease, err := acquire(rctx, req)
+		lease, err := acquire(c, rctx, req)
 		close(gone)
 		select {
 		case answers <- answer{lease, err}:
@@ -227,9 +259,7 @@ func (c *contender) call(
 }
 
 // callHere is call for a Driver that heeds contexts: it needs no goroutine.
-func (c *contender) callHere(
-	timeout time.Duration, acquire func(context.Context, Request) (Lease, error), req Request,
-) (*Hold, error) {
+func (c *contender) callHere(timeout time.Duration, acquire acquiring, req Request) (*Hold, error) {
 	ctx := c.own
 	var sent time.Time // zero: the request that granted it was sent at some time of the wait
 	if timeout != 0 {
@@ -238,7 +268,7 @@ func (c *contender) callHere(
 		defer cancel()
 		sent = clock.Now()
 	}
-	lease, err := acquire(ctx, req)
+	lease, err := acquire(c, ctx, req)
 	h, err := c.take(ctx, answer{lease, err}, sent)
 	if err == errNoAnswer && context.Cause(ctx) != errNoAnswer { //nolint:errorlint // neither is ever wrapped
 		err = errAbandoned
@@ -282,7 +312,7 @@ func (m *Mutex) admit(lease Lease, sent time.Time) (*Hold, error) {
 	}
 	h := &Hold{
 		client: c, lease: lease, name: m.name, ttl: ttl, renewed: m.settings.renew,
-		token: c.config.tokenBase + lease.Token(), lost: make(chan struct{}), place: -1,
+		token: c.config.tokenBase + lease.Token(), place: -1,
 	}
 	now := clock.Now()
 	left := remaining(lease, ttl, sent, now)

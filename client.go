@@ -33,7 +33,7 @@ type Client struct {
 
 	mu         sync.Mutex // guards what follows, and calls against being added to after Close's Wait
 	closed     bool
-	contenders map[*contender]struct{}
+	contenders contenders
 	calls      sync.WaitGroup // calls under way, and goroutines of ours
 }
 
@@ -45,7 +45,7 @@ func New(d Driver, opts ...Option) (*Client, error) {
 	if d == nil {
 		return nil, wrap("new", "", errors.New("nil Driver"))
 	}
-	c := &Client{driver: d, config: defaults(), contenders: map[*contender]struct{}{}}
+	c := &Client{driver: d, config: defaults()}
 	for _, o := range opts {
 		if o == nil {
 			return nil, wrap("new", "", errors.New("nil Option"))
@@ -142,13 +142,13 @@ func (c *Client) enter(one *contender) error {
 		return ErrClosed
 	}
 	c.calls.Add(1)
-	c.contenders[one] = struct{}{}
+	c.contenders.add(one, ofClient)
 	return nil
 }
 
 func (c *Client) leave(one *contender) {
 	c.mu.Lock()
-	delete(c.contenders, one)
+	c.contenders.remove(one, ofClient)
 	c.mu.Unlock()
 	c.calls.Done()
 }
@@ -207,7 +207,7 @@ func (c *Client) Close() error {
 	c.closed = true
 	holds := c.stopRenewing() // in this step: an Unlock that finds the Client closed leaves the release to us
 	c.shut()
-	for one := range c.contenders {
+	for _, one := range c.contenders {
 		one.end(ErrClosed)
 	}
 	c.mu.Unlock()

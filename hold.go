@@ -18,14 +18,15 @@ type Hold struct {
 	name    string
 	ttl     time.Duration
 	token   uint64
-	renewed bool          // automatically
-	lost    chan struct{} // closed by lose
+	renewed bool // automatically
 
 	mu       sync.Mutex
 	state    state
-	deadline time.Time // of package clock; the hold is over then, whatever the state says
-	renewAt  time.Time // when the next renewal is due
-	onLoss   []func()  // called once, after lost is closed
+	deadline time.Time     // of package clock; the hold is over then, whatever the state says
+	renewAt  time.Time     // when the next renewal is due
+	lost     chan struct{} // closed by lose; nil if nobody has asked for it
+	mutex    *Mutex        // whose own it is, or nil
+	onLoss   []func()      // called once, after lost is closed
 
 	givenBack bool // see giveBack
 
@@ -48,7 +49,19 @@ func (h *Hold) Token() uint64 { return h.token }
 
 // Lost is closed when this hold has ended before its Unlock, no later than Deadline, even when the
 // backend cannot be reached.
-func (h *Hold) Lost() <-chan struct{} { return h.lost }
+func (h *Hold) Lost() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.lostChannel()
+}
+
+// lostChannel makes the channel when it is needed first. The caller holds h.mu.
+func (h *Hold) lostChannel() chan struct{} {
+	if h.lost == nil {
+		h.lost = make(chan struct{})
+	}
+	return h.lost
+}
 
 // Deadline is when the hold lapses unless it is extended, on the clock of [time.Now]. It never
 // moves backwards. On Linux a suspended machine's time counts, and shows as an earlier Deadline
@@ -107,9 +120,12 @@ func (h *Hold) lose(why string) {
 	}
 	h.state = lost
 	h.client.unschedule(h)
-	close(h.lost)
-	onLoss := h.onLoss
+	close(h.lostChannel())
+	mutex, onLoss := h.mutex, h.onLoss
 	h.mu.Unlock()
+	if mutex != nil {
+		mutex.lostPending(h)
+	}
 	for _, f := range onLoss {
 		f()
 	}
@@ -140,6 +156,17 @@ func (h *Hold) giveBack() {
 	h.mu.Unlock()
 	if !again {
 		h.client.cleanUp(h.lease, h.ttl)
+	}
+}
+
+// belongsTo has m told when the hold is lost, or now if it is already.
+func (h *Hold) belongsTo(m *Mutex) {
+	h.mu.Lock()
+	h.mutex = m
+	gone := h.state == lost
+	h.mu.Unlock()
+	if gone {
+		m.lostPending(h)
 	}
 }
 
@@ -186,7 +213,7 @@ func (h *Hold) extend(ctx context.Context) error {
 	select {
 	case err := <-answers:
 		return h.extended(sent, err, true)
-	case <-h.lost:
+	case <-h.Lost():
 		return ErrLost
 	case <-ctx.Done():
 		return interrupted(ctx, nil)

@@ -18,8 +18,8 @@ type Mutex struct {
 	invalid   error // why no method will work
 
 	mu         sync.Mutex
-	hold       *Hold                   // from Lock until its Unlock, also when lost
-	contenders map[*contender]struct{} // which make what they get the Mutex's own
+	hold       *Hold      // from Lock until its Unlock, also when lost
+	contenders contenders // which make what they get the Mutex's own
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -73,7 +73,7 @@ func (m *Mutex) lock(ctx context.Context, wait bool) (*Hold, error) {
 	m.mu.Unlock()
 	switch {
 	case former == nil:
-		h.notifyLost(func() { m.lostPending(h) })
+		h.belongsTo(m)
 		return h, nil
 	case former.token <= h.token:
 		// The later grant proves that the former hold has ended, and its Unlock is still to come.
@@ -98,7 +98,7 @@ func (m *Mutex) lostPending(h *Hold) {
 	if m.hold != h {
 		return
 	}
-	for c := range m.contenders {
+	for _, c := range m.contenders {
 		c.end(ErrLost)
 	}
 }
@@ -107,10 +107,7 @@ func (m *Mutex) lostPending(h *Hold) {
 func (m *Mutex) enter(c *contender) *Hold {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.contenders == nil {
-		m.contenders = map[*contender]struct{}{}
-	}
-	m.contenders[c] = struct{}{}
+	m.contenders.add(c, ofMutex)
 	return m.hold
 }
 
@@ -118,7 +115,7 @@ func (m *Mutex) leave(c *contender) {
 	c.end(nil)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.contenders, c)
+	m.contenders.remove(c, ofMutex)
 }
 
 // detach makes h, or with nil whatever is held, the Mutex's own no longer, and returns what was.
