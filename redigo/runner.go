@@ -115,9 +115,7 @@ func (b *batch) answered(answers []any) {
 func arguments(script any, call redisscript.Call) ([]any, error) {
 	args := make([]any, 0, 2+len(call.Keys)+len(call.Args))
 	args = append(args, script, len(call.Keys))
-	for _, key := range call.Keys {
-		args = append(args, key)
-	}
+	args = append(args, call.Keys...)
 	for _, arg := range call.Args {
 		if m, ok := arg.(encoding.BinaryMarshaler); ok {
 			data, err := m.MarshalBinary()

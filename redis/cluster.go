@@ -153,7 +153,7 @@ func (c *cluster) look(ctx context.Context, addr string) (*goredis.Client, error
 // does what go-redis would when a node sends it on.
 func (r *runner) sendToPrimary(ctx context.Context, q request) result {
 	var res result
-	key := q.call.Keys[0]
+	key := q.call.Keys[0].(string)
 	node, err := r.cluster.primary(ctx, key)
 	if err != nil {
 		res.Err = err
@@ -225,7 +225,7 @@ func sentOn(res result) bool {
 func (r *runner) sendShares(ctx context.Context, requests []request, results []result, which []int) {
 	shares := map[*goredis.Client][]int{}
 	for _, i := range which {
-		node, err := r.cluster.primary(ctx, requests[i].call.Keys[0])
+		node, err := r.cluster.primary(ctx, requests[i].call.Keys[0].(string))
 		if err != nil {
 			results[i].Err = err
 			continue

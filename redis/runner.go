@@ -58,9 +58,7 @@ type sent struct {
 func (q request) send(ctx context.Context, to processor) sent {
 	args := make([]any, 3, 3+len(q.call.Keys)+len(q.call.Args))
 	args[0], args[1], args[2] = q.name, q.script, len(q.call.Keys)
-	for _, key := range q.call.Keys {
-		args = append(args, key)
-	}
+	args = append(args, q.call.Keys...)
 	var s sent
 	for _, arg := range q.call.Args {
 		if counts, ok := arg.(redisscript.Counter); ok {

@@ -30,7 +30,7 @@ func taking(key string) redisscript.Call {
 	const source = `redis.call('INCR', KEYS[1]) return 1`
 	sum := sha1.Sum([]byte(source))
 	s := &redisscript.Script{Source: source, SHA: hex.EncodeToString(sum[:]), Takes: true, Grants: true}
-	return redisscript.Call{Script: s, Keys: []string{key}, Args: []any{"owner"}}
+	return redisscript.Call{Script: s, Keys: []any{key}, Args: []any{"owner"}}
 }
 
 // counted is such a call with a Counter, which does not take.

@@ -1,4 +1,10 @@
--- What it takes if the lock is not free, or is for the first time; see acquire_free.lua.
+-- ARGV: owner, TTL + KEEP in ms, a number, not-after by the server's clock in µs (0: none), metadata. The number
+-- is the place in the queue of an owner that waits (0: the last), else a proposed token (0: the server's
+-- clock in µs). It is one, for Redis takes no more than ten arguments of those who have yet to give a password.
+-- Returns {1, token, now} if granted, or the token alone if that is now; {0, ms left, now, place, back} if held;
+-- {-1, 0, now} if it arrived late. back is 1 if the owner had lost its place and has it again.
+-- Below is what it takes if acquire_free has found lock, and that it is held, or is taken for the first time.
+local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local now = time[1] * 1000000 + time[2]
 local owner, last, queue = lock[1] or '', tonumber(lock[2]), lock[3]
 local lapsed -- if that changes
@@ -32,11 +38,11 @@ if left <= 0 and not claimed then
     lapsed = last -- its holder did not release it
   end
   if queue or waits and number > 0 or not last and redis.pcall('ZCARD', QUEUE) ~= 0 then
-    local first = next_waiter()
+    local first = next_waiter(KEYS[1], QUEUE)
     if first == ARGV[1] then
       redis.call('HSET', KEYS[1], 'queue', 1)
     elseif first then
-      claim_for(first)
+      claim_for(KEYS[1], first)
       if lapsed then
         redis.call('HSET', KEYS[1], 'lapsed', lapsed)
       end
@@ -100,4 +106,4 @@ if lapsed then
 else
   redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', text or token, 'meta', ARGV[5])
 end
-return expire() or {1, token, now}
+return expire(KEYS[1], ARGV[2]) or {1, token, now}

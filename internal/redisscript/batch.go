@@ -34,7 +34,7 @@ func (d *Driver) runAll(ctx context.Context, calls []Call) []Reply {
 
 // combined is calls as one.
 func combined(calls []Call) Call {
-	all := Call{Script: many, Keys: make([]string, 0, 2*len(calls)), Args: make([]any, 2, 2+5*len(calls))}
+	all := Call{Script: many, Keys: make([]any, 0, 2*len(calls)), Args: make([]any, 2, 2+5*len(calls))}
 	said := make([]byte, len(calls))
 	var counts releases
 	for i, c := range calls {

@@ -51,6 +51,15 @@ func written(t testing.TB, arg any) string {
 	return fmt.Sprint(arg)
 }
 
+// texts are keys as go-redis's Eval takes them.
+func texts(keys []any) []string {
+	all := make([]string, len(keys))
+	for i, key := range keys {
+		all[i] = key.(string)
+	}
+	return all
+}
+
 // evals runs scripts by their sources, each by itself.
 type evals struct {
 	puppet
@@ -75,7 +84,7 @@ func (e *evals) Run(ctx context.Context, calls []Call) []Reply {
 				args[j] = string(text)
 			}
 		}
-		replies[i].Value, replies[i].Err = e.rdb.Eval(ctx, c.Script.Source, c.Keys, args...).Result()
+		replies[i].Value, replies[i].Err = e.rdb.Eval(ctx, c.Script.Source, texts(c.Keys), args...).Result()
 	}
 	return replies
 }
@@ -86,7 +95,7 @@ func TestBatch_isWhatItsCallsAre(t *testing.T) {
 	e := &evals{t: t, rdb: s.rdb}
 	d := NewDriver(e)
 	defer func() { require.NoError(t, d.Close(noClient)) }()
-	outcome := func(together bool, name string, calls ...func(keys []string) Call) (all []string) {
+	outcome := func(together bool, name string, calls ...func(keys []any) Call) (all []string) {
 		keys := keysOf(name)
 		var some []Call
 		for _, c := range calls {
@@ -114,24 +123,24 @@ func TestBatch_isWhatItsCallsAre(t *testing.T) {
 				all = append(all, fmt.Sprintf("%d, place: %v", a.status, a.place > 0))
 			}
 		}
-		return append(all, fmt.Sprint(s.rdb.HGet(t.Context(), keys[0], "owner"), s.rdb.ZRange(t.Context(), keys[1], 0, -1))[len(name):])
+		return append(all, fmt.Sprint(s.rdb.HGet(t.Context(), keys[0].(string), "owner"), s.rdb.ZRange(t.Context(), keys[1].(string), 0, -1))[len(name):])
 	}
-	take := func(owner string, place int) func([]string) Call {
-		return func(keys []string) Call {
+	take := func(owner string, place int) func([]any) Call {
+		return func(keys []any) Call {
 			return Call{acquire, keys, []any{owner, expiry(ttl), place, int64(0), "who"}}
 		}
 	}
-	prolong := func(owner string) func([]string) Call {
-		return func(keys []string) Call { return Call{extend, keys[:1], []any{expiry(ttl), owner}} }
+	prolong := func(owner string) func([]any) Call {
+		return func(keys []any) Call { return Call{extend, keys[:1], []any{expiry(ttl), owner}} }
 	}
-	give := func(owner string, token int, sentBefore int64) func([]string) Call {
-		return func(keys []string) Call {
+	give := func(owner string, token int, sentBefore int64) func([]any) Call {
+		return func(keys []any) Call {
 			var count sendings
 			count.n.Store(sentBefore)
 			return Call{release, keys, []any{owner, token, &count}}
 		}
 	}
-	for what, calls := range map[string][]func([]string) Call{
+	for what, calls := range map[string][]func([]any) Call{
 		"pairs":             {take("one", 0), give("one", 1, 0), take("two", 0), give("two", 1, 0)},
 		"a queue":           {take("one", 0), take("-P/2", 0), take("-P/3", 0), give("one", 1, 0), take("-P/2", 1)},
 		"who has it":        {take("one", 0), take("other", 0), prolong("one"), prolong("other"), give("other", 1, 0)},

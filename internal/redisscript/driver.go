@@ -54,7 +54,7 @@ func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 }
 
 func (d *Driver) newLease(req locker.Request, owner string) *lease {
-	return &lease{driver: d, keys: keysOf(req.Name), owner: owner, ttl: req.TTL}
+	return &lease{driver: d, keys: keysOf(req.Name), owner: owner, argOwner: owner, ttl: req.TTL}
 }
 
 // Propose implements locker.Proposer.
@@ -116,7 +116,7 @@ func (d *Driver) ask(ctx context.Context, l *lease, req locker.Request, number u
 	for range 2 {
 		sent := clock.Now()
 		reply := d.send(ctx, l, req.TTL/2, acquire, l.keys,
-			l.owner, expiry(req.TTL), number, d.server.notAfter(ctx, sent, req.TTL/2), req.Metadata)
+			l.argOwner, expiry(req.TTL), number, d.server.notAfter(ctx, sent, req.TTL/2), req.Metadata)
 		if reply.MayHaveRun {
 			return answer{status: unknown}, reply.Err
 		}
@@ -197,8 +197,9 @@ func (d *Driver) Guarantees() locker.Guarantees {
 // lease is one owner: 128 random bits for each attempt to hold.
 type lease struct {
 	driver   *Driver
-	keys     []string
+	keys     []any // see keysOf
 	owner    string
+	argOwner any // the same
 	ttl      time.Duration
 	proposed bool          // to a caller who bounds its requests by itself
 	known    bool          // to the server, which has answered
@@ -236,7 +237,7 @@ func (l *lease) Validity() time.Duration {
 // Extend implements locker.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, extend, l.keys[:1], expiry(ttl), l.owner))
+	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, extend, l.keys[:1], expiry(ttl), l.argOwner))
 	if err == nil {
 		l.lasts(sent, ttl)
 	}
@@ -258,7 +259,7 @@ func (l *lease) Release(ctx context.Context) error {
 	if l.lost.Load() {
 		return locker.ErrLost // asked again the server would take it for a reply that was lost
 	}
-	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys, l.owner, l.token.Load(), &l.released))
+	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys, l.argOwner, l.token.Load(), &l.released))
 	if errors.Is(err, locker.ErrLost) {
 		l.lost.Store(true)
 		if undone {
@@ -282,7 +283,7 @@ func (s *sendings) NotRun() { s.n.Add(-1) }
 
 // Raise implements locker.RaisableLease.
 func (l *lease) Raise(ctx context.Context, token uint64) error {
-	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, raise, l.keys[:1], l.owner, token))
+	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, raise, l.keys[:1], l.argOwner, token))
 	if err == nil {
 		l.token.Store(token)
 	}

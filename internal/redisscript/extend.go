@@ -40,11 +40,11 @@ func (d *Driver) extend(
 	scripts := slices.Collect(slices.Chunk(places, size))
 	calls := make([]Call, len(scripts))
 	for i, some := range scripts {
-		c := Call{Script: extend, Keys: make([]string, 0, len(some)), Args: make([]any, 1, 1+len(some))}
+		c := Call{Script: extend, Keys: make([]any, 0, len(some)), Args: make([]any, 1, 1+len(some))}
 		c.Args[0] = expiry(ttl)
 		for _, place := range some {
 			l := leases[place].(*lease)
-			c.Keys, c.Args = append(c.Keys, l.keys[0]), append(c.Args, l.owner)
+			c.Keys, c.Args = append(c.Keys, l.keys[0]), append(c.Args, l.argOwner)
 		}
 		calls[i] = c
 	}

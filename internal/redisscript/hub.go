@@ -18,7 +18,7 @@ import (
 // timer by which the first of them looks for all. The rooms of one server share an ear, a connection.
 type hub struct {
 	runner  Runner
-	decline func(ctx context.Context, keys []string, owner string)
+	decline func(ctx context.Context, keys []any, owner string)
 	process string // names this hub in owners and channels
 
 	ctx    context.Context
@@ -37,7 +37,7 @@ type hub struct {
 
 // room is where the waiters of one lock are.
 type room struct {
-	keys    []string
+	keys    []any
 	channel string
 	present int       // how many waiters are here
 	line    []*waiter // those with a place, in the order of their places
@@ -60,7 +60,8 @@ type waiter struct {
 	room  *room
 	place uint64 // 0: not known yet
 	lined bool
-	woken chan struct{}
+	early bool          // it was woken before it waited
+	woken chan struct{} // nil: it has not waited yet
 }
 
 // ear is a connection that listens for the rooms of one server.
@@ -81,7 +82,7 @@ const (
 	unproven  = time.Second // a younger connection is not replaced at once
 )
 
-func newHub(r Runner, decline func(ctx context.Context, keys []string, owner string)) *hub {
+func newHub(r Runner, decline func(ctx context.Context, keys []any, owner string)) *hub {
 	h := &hub{
 		runner: r, decline: decline, process: rand.Text()[:13],
 		waiters: map[string]*waiter{}, rooms: map[string]*room{}, ears: map[string]*ear{},
@@ -105,7 +106,7 @@ func (h *hub) isDeaf() bool { return clock.Now().Before(h.deafTo) }
 
 // enter makes a waiter of l, and puts it into the room if there is one: else nobody listens yet.
 func (h *hub) enter(l *lease, ttl time.Duration) *waiter {
-	w := &waiter{lease: l, ttl: ttl, woken: make(chan struct{}, 1)}
+	w := &waiter{lease: l, ttl: ttl}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiters[l.owner] = w
@@ -115,7 +116,7 @@ func (h *hub) enter(l *lease, ttl time.Duration) *waiter {
 	return w
 }
 
-func (h *hub) channel(l *lease) string { return l.keys[0] + ":" + h.process }
+func (h *hub) channel(l *lease) string { return l.keys[0].(string) + ":" + h.process }
 
 // leave takes w out of its room.
 func (h *hub) leave(w *waiter) {
@@ -145,6 +146,7 @@ func (h *hub) leave(w *waiter) {
 func (h *hub) placed(w *waiter, a answer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	w.listen()
 	if h.closed {
 		return
 	}
@@ -252,10 +254,26 @@ func (r *room) pace() time.Duration {
 	return 100*time.Millisecond + mrand.N(100*time.Millisecond)
 }
 
+// wake ends the next wait, or the one under way. The caller holds the hub's mutex.
 func (w *waiter) wake() {
+	if w.woken == nil {
+		w.early = true
+		return
+	}
 	select {
 	case w.woken <- struct{}{}:
 	default:
+	}
+}
+
+// listen comes before the first wait. The caller holds the hub's mutex.
+func (w *waiter) listen() {
+	if w.woken != nil {
+		return
+	}
+	w.woken = make(chan struct{}, 1)
+	if w.early {
+		w.wake()
 	}
 }
 
@@ -275,7 +293,7 @@ func (h *hub) attach(r *room) {
 	h.done.Go(func() {
 		ctx, cancel := context.WithTimeout(h.ctx, patience)
 		defer cancel()
-		station, err := h.runner.Locate(ctx, r.keys[0])
+		station, err := h.runner.Locate(ctx, r.keys[0].(string))
 		sub := h.assign(r, station, err)
 		if sub != nil && sub.Subscribe(ctx, r.channel) != nil {
 			_ = sub.Close()

@@ -95,7 +95,7 @@ func (d *Driver) withoutEars(
 }
 
 // decline passes on a claim for an owner that waits no more. If that fails the claim lapses.
-func (d *Driver) decline(ctx context.Context, keys []string, owner string) {
+func (d *Driver) decline(ctx context.Context, keys []any, owner string) {
 	_, _ = run(ctx, d.runner, release, keys, ">"+owner, 1, 0)
 }
 

@@ -1,19 +1,18 @@
 -- Who waits is in a sorted set, by the time of first asking: the waiter's place. Its owner begins with
---   p process /   it listens to the channel KEYS[1]:process
+--   p process /   it listens to the channel key:process
 --   s process /   the same, and the channel is a sharded one
 --   - process /   it does not listen, but looks
 -- A release claims the lock for the first: the hash's owner is then '>' and the waiter's, for CLAIM at the
 -- longest. So the lock always has an owner or a claim while somebody waits, and nobody gets in ahead.
 local CLAIM = 2000 -- ms
 local FORGOTTEN = 60000 -- ms: a queue that nobody looks at
-local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 
--- next_waiter takes the first off the queue who listens, and all before it. Who is alive and has been
+-- next_waiter takes the first off the queue of key who listens, and all before it. Who is alive and has been
 -- passed over finds out with its next look, and comes back to its place.
-local function next_waiter()
+local function next_waiter(key, queue)
   local listens = {}
   while true do
-    local first = redis.pcall('ZPOPMIN', QUEUE)[1]
+    local first = redis.pcall('ZPOPMIN', queue)[1]
     if not first then
       return nil
     end
@@ -23,7 +22,7 @@ local function next_waiter()
     end
     if listens[process] == nil then
       -- Not the count that PUBLISH returns: there a monitor's PSUBSCRIBE * counts.
-      local subscribers = redis.pcall('PUBSUB', kind == 's' and 'SHARDNUMSUB' or 'NUMSUB', KEYS[1] .. ':' .. process)
+      local subscribers = redis.pcall('PUBSUB', kind == 's' and 'SHARDNUMSUB' or 'NUMSUB', key .. ':' .. process)
       listens[process] = subscribers[2] ~= 0 -- an error says nothing
     end
     if listens[process] then
@@ -33,11 +32,11 @@ local function next_waiter()
 end
 
 -- claim_for ends with PUBLISH, which may be refused.
-local function claim_for(waiter)
-  redis.call('HSET', KEYS[1], 'owner', '>' .. waiter, 'meta', '', 'queue', 1)
-  redis.call('PEXPIRE', KEYS[1], CLAIM + KEEP)
+local function claim_for(key, waiter)
+  redis.call('HSET', key, 'owner', '>' .. waiter, 'meta', '', 'queue', 1)
+  redis.call('PEXPIRE', key, CLAIM + KEEP)
   local kind, process = string.match(waiter, '^([ps])(.-)/')
   if kind then
-    redis.pcall(kind == 's' and 'SPUBLISH' or 'PUBLISH', KEYS[1] .. ':' .. process, waiter)
+    redis.pcall(kind == 's' and 'SPUBLISH' or 'PUBLISH', key .. ':' .. process, waiter)
   end
 end

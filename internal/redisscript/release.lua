@@ -1,8 +1,12 @@
--- What it takes if somebody waits, or the hold is not there; see release_free.lua.
+-- ARGV: owner ('>' before it: its claim alone), token (0: not known), how often this release has been sent
+-- before. Returns 1, or 0 if the hold had ended before.
+-- Below is what it takes if release_free has found lock, and that somebody waits for it, or that the hold is not there.
+local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
+local owner = lock[1] or ''
 if owner == ARGV[1] or owner == '>' .. ARGV[1] then
-  local waiter = lock[2] and next_waiter()
+  local waiter = lock[2] and next_waiter(KEYS[1], QUEUE)
   if waiter then
-    claim_for(waiter)
+    claim_for(KEYS[1], waiter)
   else
     redis.call('HDEL', KEYS[1], 'owner', 'meta', 'queue')
   end

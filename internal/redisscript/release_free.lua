@@ -1,11 +1,15 @@
--- ARGV: owner ('>' before it: its claim alone), token (0: not known), how often this release has been sent
--- before. Returns 1, or 0 if the hold had ended before.
-local lock = redis.call('HMGET', KEYS[1], 'owner', 'queue')
-local owner = lock[1] or ''
-if (owner == ARGV[1] or owner == '>' .. ARGV[1]) and redis.call('PTTL', KEYS[1]) <= KEEP then
-  return 0 -- left as it is: the next take sees that it lapsed
-end
-if owner == ARGV[1] and not lock[2] then -- nobody waits
-  redis.call('HDEL', KEYS[1], 'owner', 'meta')
+-- release_free gives back a lock that nobody waits for, as most often it is. It returns what release.lua does; nil and what it
+-- has read if the lock is not such a one.
+local function release_free(key, owner)
+  local lock = redis.call('HMGET', key, 'owner', 'queue')
+  local holder = lock[1]
+  if holder ~= owner and holder ~= '>' .. owner then
+    return nil, lock
+  elseif redis.call('PTTL', key) <= KEEP then
+    return 0 -- left as it is: the next take sees that it lapsed
+  elseif lock[2] or holder ~= owner then
+    return nil, lock
+  end
+  redis.call('HDEL', key, 'owner', 'meta')
   return 1
 end

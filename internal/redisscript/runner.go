@@ -45,7 +45,7 @@ type Counter interface {
 // for its value each time that the request is written, see Counter.
 type Call struct {
 	Script *Script
-	Keys   []string
+	Keys   []any // each a string
 	Args   []any
 }
 
@@ -63,7 +63,7 @@ type Reply struct {
 }
 
 // run makes one call.
-func run(ctx context.Context, r Runner, s *Script, keys []string, args ...any) (any, error) {
+func run(ctx context.Context, r Runner, s *Script, keys []any, args ...any) (any, error) {
 	reply := r.Run(ctx, []Call{{s, keys, args}})[0]
 	return reply.Value, reply.Err
 }

@@ -55,15 +55,13 @@ var raiseSource string
 var manySource string
 
 var (
-	toAcquire = acquireFree + queue + acquireSource
-	toRelease = releaseFree + queue + releaseSource
-
-	acquire = newScript(Script{Takes: true, Grants: true, Queue: true}, clockSource, toAcquire)
+	acquire = newScript(Script{Takes: true, Grants: true, Queue: true},
+		clockSource, queue, acquireFree, unless("acquire_free"), acquireSource)
 	extend  = newScript(Script{Grants: true}, extendSource)
-	release = newScript(Script{Queue: true}, toRelease)
+	release = newScript(Script{Queue: true}, queue, releaseFree, unless("release_free"), releaseSource)
 	raise   = newScript(Script{Grants: true}, raiseSource)
-	many    = newScript(Script{Takes: true, Grants: true},
-		clockSource, function("acquire", toAcquire), function("extend", extendSource), function("release", toRelease), manySource)
+	many    = newScript(Script{Takes: true, Grants: true}, clockSource, queue, acquireFree, releaseFree,
+		function("acquire", acquireSource), function("extend", extendSource), function("release", releaseSource), manySource)
 )
 
 func newScript(s Script, parts ...string) *Script {
@@ -73,9 +71,14 @@ func newScript(s Script, parts ...string) *Script {
 	return &s
 }
 
-// function is a script as a function of many.lua.
+// unless has what comes behind it run only if the function called free has not done it all.
+func unless(free string) string {
+	return "local reply, lock = " + free + "(KEYS[1], unpack(ARGV))\nif reply then\n  return reply\nend\n"
+}
+
+// function is a script, or what comes behind unless, as a function of many.lua.
 func function(name, source string) string {
-	return "local function " + name + "(KEYS, ARGV)\n" + source + "end\n"
+	return "local function " + name + "(KEYS, ARGV, lock)\n" + source + "end\n"
 }
 
 var tagEscape = strings.NewReplacer("%", "%25", "}", "%7D")
@@ -83,13 +86,14 @@ var tagEscape = strings.NewReplacer("%", "%25", "}", "%7D")
 // Key is the key of the lock called name. All of it is a hash tag, so that the queue and the channels of
 // the lock are on the same slot of a Redis Cluster; a '}' in the name would end the tag early.
 func Key(name string) string {
-	return "{" + tagEscape.Replace(name) + "}"
+	return keysOf(name)[0].(string)
 }
 
 // keysOf returns what the scripts take: the lock of a name, and its queue. Those that need the lock alone take it
 // alone: while a slot moves a Redis Cluster answers TRYAGAIN for two keys of which one is not there. The others
-// can then be given the first alone, too.
-func keysOf(name string) []string {
-	key := Key(name)
-	return []string{key, key + ":queue"}
+// can then be given the first alone, too. They are arguments from the start, so that no request has to make them such.
+func keysOf(name string) []any {
+	const suffix = ":queue"
+	queue := "{" + tagEscape.Replace(name) + "}" + suffix
+	return []any{strings.TrimSuffix(queue, suffix), queue}
 }

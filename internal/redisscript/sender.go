@@ -79,7 +79,7 @@ const (
 // send makes a call on the keys of l, for at most patience, and returns when ctx ends. What a take may still do after that
 // is l's to undo.
 func (d *Driver) send(
-	ctx context.Context, l *lease, patience time.Duration, s *Script, keys []string, args ...any,
+	ctx context.Context, l *lease, patience time.Duration, s *Script, keys []any, args ...any,
 ) Reply {
 	if l.proposed {
 		return d.runner.Run(ctx, []Call{{s, keys, slices.Clone(args)}})[0]
@@ -153,7 +153,7 @@ func (l *lease) land(ctx context.Context) (undone bool, err error) {
 		case <-ctx.Done():
 			return false, errNoAnswer
 		case <-soon.C:
-			undone = lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys, l.owner, 0, new(sendings))) == nil
+			undone = lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys, l.argOwner, 0, new(sendings))) == nil
 		}
 	}
 }
