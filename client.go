@@ -45,15 +45,11 @@ func New(d Driver, opts ...Option) (*Client, error) {
 	if d == nil {
 		return nil, wrap("new", "", errors.New("nil Driver"))
 	}
-	c := &Client{driver: d, config: defaults()}
-	for _, o := range opts {
-		if o == nil {
-			return nil, wrap("new", "", errors.New("nil Option"))
-		}
-		if err := o.applyClient(&c.config); err != nil {
-			return nil, wrap("new", "", err)
-		}
+	own, err := configured(opts)
+	if err != nil {
+		return nil, wrap("new", "", err)
 	}
+	c := &Client{driver: d, config: own}
 	if err := d.Guarantees().unmet(c.config.required); err != nil {
 		return nil, wrap("new", "", err)
 	}
@@ -71,6 +67,19 @@ func New(d Driver, opts ...Option) (*Client, error) {
 	}
 	c.open, c.shut = context.WithCancel(context.Background())
 	c.background, c.stop = context.WithCancel(context.Background())
+	return c, nil
+}
+
+func configured(opts []Option) (config, error) {
+	c := defaults()
+	for _, o := range opts {
+		if o == nil {
+			return c, errors.New("nil Option")
+		}
+		if err := o.applyClient(&c); err != nil {
+			return c, err
+		}
+	}
 	return c, nil
 }
 

@@ -38,5 +38,5 @@ func ExampleRegister() {
 	// region eu at example://me:xxxxx@h1,h2/path
 	// <nil>
 	// region eu at example://h1?colour=red
-	// locker: open: example:// does not know the parameter "colour"
+	// locker: open: example:// does not know the parameter "colour": known are backoff, metadata, prefix, region, renew, require, token_base, ttl
 }

@@ -1,7 +1,6 @@
 package locker
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,24 +68,34 @@ func (p Promise) String() string {
 // Guarantees is what a backend promises. What is missing from it is not promised.
 type Guarantees map[Guarantee]Promise
 
-// unmet is nil if every one of required is promised without a condition; else it matches
-// ErrUnsupported and says of each that is missing what is promised in its place.
+// unmet is nil if every one of required is promised without a condition: whoever requires something does not want it
+// to depend on what they have not checked. Else it matches ErrUnsupported and says of each that is missing what
+// is promised in its place.
 func (g Guarantees) unmet(required []Guarantee) error {
-	var errs []error
-	for _, r := range required {
-		switch p := g[r]; {
-		case !slices.Contains(allGuarantees, r):
-			errs = append(errs, fmt.Errorf("unknown guarantee %q: known are %s", r, listGuarantees()))
-		case p.Level == Yes:
-		case p.Level == Conditional:
-			errs = append(errs, fmt.Errorf("%w: %q is promised only %s", ErrUnsupported, r, p.Condition))
-		case p.Condition != "":
-			errs = append(errs, fmt.Errorf("%w: %q is not promised: %s", ErrUnsupported, r, p.Condition))
-		default:
-			errs = append(errs, fmt.Errorf("%w: %q is not promised", ErrUnsupported, r))
+	var missing []string
+	for i, r := range required {
+		if p := g[r]; p.Level != Yes && !slices.Contains(required[:i], r) {
+			missing = append(missing, fmt.Sprintf("%q is %s", r, p.shortcoming()))
 		}
 	}
-	return errors.Join(errs...)
+	if missing == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s", ErrUnsupported, strings.Join(missing, "; "))
+}
+
+// shortcoming is what a promise that is not Yes lacks, and under which condition it would be kept.
+func (p Promise) shortcoming() string {
+	switch {
+	case p.Level == Conditional && p.Condition != "":
+		return "conditional: promised only " + p.Condition
+	case p.Level == Conditional:
+		return "conditional"
+	case p.Condition != "":
+		return "not promised: " + p.Condition
+	default:
+		return "not promised"
+	}
 }
 
 func listGuarantees() string {

@@ -11,7 +11,7 @@ import (
 
 func TestRequire_namesWhatIsMissingAndItsCondition(t *testing.T) {
 	for want, g := range map[string]locker.Guarantee{
-		`"fencing" is promised only while the moon is full`: locker.Fencing,
+		`"fencing" is conditional: promised only while the moon is full`: locker.Fencing,
 		`"failover" is not promised: there is one of it`:    locker.Failover,
 		`"ordered" is not promised`:                         locker.Ordered,
 		`"fencing-durable" is not promised`:                 locker.FencingDurable,
@@ -27,6 +27,13 @@ func TestRequire_namesAllThatIsMissing(t *testing.T) {
 	_, err := locker.New(&driver{}, locker.Require(locker.Fencing), locker.Require(locker.Woken, locker.Exclusive))
 	require.ErrorContains(t, err, `"fencing"`)
 	require.ErrorContains(t, err, `"woken"`)
+}
+
+// It ends up in a log, where a line is an event.
+func TestRequire_isOneLine(t *testing.T) {
+	_, err := locker.New(&driver{}, locker.Require(locker.Fencing, locker.Failover, locker.Fencing))
+	require.EqualError(t, err, `locker: new: not supported by the backend: `+
+		`"fencing" is conditional: promised only while the moon is full; "failover" is not promised: there is one of it`)
 }
 
 func TestRequire_unknownGuaranteeNamesTheKnown(t *testing.T) {

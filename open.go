@@ -2,6 +2,7 @@ package locker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -81,9 +82,11 @@ func opener(scheme string) (OpenFunc, error) {
 //	renew=false        as WithoutRenewal
 //	prefix=app         as WithPrefix
 //	token_base=1000    as WithTokenBase
+//	metadata=web-3     as WithMetadata
+//	backoff=10ms,1s    as WithBackoff, of least and most
 //	require=fencing,…  as Require
 //
-// A parameter of the URL wins over an option of opts; what both require is required. A parameter that
+// docs/urls.md in the repository has those of all backends in one table. A parameter of the URL wins over an option of opts; what both require is required. A parameter that
 // nobody knows, one that is given twice, and one that is malformed are errors.
 //
 // ctx bounds Open itself. Most backends are not contacted before the first Lock, so that an
@@ -112,6 +115,10 @@ func openClient(ctx context.Context, rawURL string, opts []Option) (*Client, err
 	if err != nil {
 		return nil, err
 	}
+	opts = append(slices.Clip(opts), own...)
+	if _, err := configured(opts); err != nil { // before anybody is asked anything
+		return nil, err
+	}
 	d, err := open(ctx, u)
 	if err != nil {
 		return nil, err
@@ -119,11 +126,11 @@ func openClient(ctx context.Context, rawURL string, opts []Option) (*Client, err
 	if d == nil {
 		return nil, fmt.Errorf("the package of %s:// returned no Driver", u.Scheme)
 	}
-	if len(u.Query) > 0 {
+	if err := u.Unknown(); err != nil {
 		_ = d.Close()
-		return nil, fmt.Errorf("%s:// does not know the parameter %q", u.Scheme, slices.Min(slices.Collect(maps.Keys(u.Query))))
+		return nil, err
 	}
-	c, err := New(d, append(slices.Clip(opts), own...)...)
+	c, err := New(d, opts...)
 	if err != nil {
 		_ = d.Close()
 		return nil, err
@@ -151,6 +158,8 @@ func takeOptions(u *URL) ([]Option, error) {
 			n, err := strconv.ParseUint(v, 10, 64)
 			return WithTokenBase(n), err
 		}},
+		{"metadata", "a string", func(v string) (Option, error) { return WithMetadata(v), nil }},
+		{"backoff", "two durations such as 10ms,1s", parseBackoff},
 		{"require", "a list of guarantees", func(v string) (Option, error) {
 			var required []Guarantee
 			for g := range strings.SplitSeq(v, ",") {
@@ -170,4 +179,14 @@ func takeOptions(u *URL) ([]Option, error) {
 		opts = append(opts, opt)
 	}
 	return opts, nil
+}
+
+func parseBackoff(v string) (Option, error) {
+	least, most, ok := strings.Cut(v, ",")
+	if !ok {
+		return nil, errors.New("one duration")
+	}
+	minimum, err1 := time.ParseDuration(least)
+	maximum, err2 := time.ParseDuration(most)
+	return WithBackoff(minimum, maximum), errors.Join(err1, err2)
 }

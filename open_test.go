@@ -47,12 +47,12 @@ func (o *opened) open(_ context.Context, u *locker.URL) (locker.Driver, error) {
 func TestOpen_appliesTheParametersOfEveryBackend(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		o := &opened{driver: driver{b: b}}
-		url := scheme(o.open) + "://h?ttl=5s&renew=false&prefix=a%20b&token_base=1000&require=exclusive,%20exclusive"
+		url := scheme(o.open) + "://h?ttl=5s&renew=false&prefix=a%20b&token_base=1000&require=exclusive,%20exclusive&metadata=me%20too"
 		c, err := locker.Open(t.Context(), url, locker.WithTTL(time.Hour), locker.WithMetadata("me"))
 		require.NoError(t, err)
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		assert.Equal(t, locker.Request{Name: "a b:x", Metadata: "me", TTL: 5 * time.Second}, b.calls(acquire)[0].req)
+		assert.Equal(t, locker.Request{Name: "a b:x", Metadata: "me too", TTL: 5 * time.Second}, b.calls(acquire)[0].req)
 		assert.EqualValues(t, 1001, m.FencingToken())
 		time.Sleep(5 * time.Second)
 		assert.Empty(t, b.calls(extend))
@@ -110,6 +110,9 @@ func TestOpen_refusesParameters(t *testing.T) {
 		"require=speed":         `unknown guarantee "speed"`,
 		"require=":              `unknown guarantee ""`,
 		"prefix=%FF":            "prefix",
+		"backoff=1s":            `backoff="1s" is not two durations`,
+		"backoff=1s,x":          "backoff",
+		"backoff=1s,10ms":       "needs 0 < min <= max",
 		"ttl":                   "parameter 1",
 		"ttl=5s&":               "parameter 2",
 		"=5s":                   "parameter 1",
@@ -126,7 +129,53 @@ func TestOpen_refusesParameters(t *testing.T) {
 	}
 }
 
-const twoTo64 = "18446744073709551616"
+const (
+	twoTo63 = "9223372036854775808"
+	twoTo64 = "18446744073709551616"
+)
+
+// A backend that is away does not hide what is wrong with the configuration.
+func TestOpen_refusesValuesBeforeTheBackendIsAsked(t *testing.T) {
+	for _, query := range []string{"ttl=0s", "token_base=" + twoTo63 + "1", "require=speed", "prefix=%FF", "backoff=1s,10ms"} {
+		o := &opened{err: errRefused}
+		_, err := locker.Open(t.Context(), scheme(o.open)+"://h?"+query)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, errRefused)
+		assert.Nil(t, o.url)
+	}
+	o := &opened{}
+	_, err := locker.Open(t.Context(), scheme(o.open)+"://h", nil)
+	require.ErrorContains(t, err, "nil Option")
+	assert.Nil(t, o.url)
+}
+
+func TestOpen_anUnknownParameterIsToldWhichAreKnown(t *testing.T) {
+	_, err := locker.Open(t.Context(), scheme((&opened{knows: "replicas"}).open)+"://h?replica=1")
+	require.ErrorContains(t, err, `does not know the parameter "replica": known are backoff, metadata, prefix, renew, replicas, require, token_base, ttl`)
+	node := scheme((&opened{knows: "nodes_own"}).open)
+	made := scheme(func(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+		own := *u
+		own.Scheme = node
+		return locker.OpenDriver(ctx, &own)
+	})
+	_, err = locker.Open(t.Context(), made+"://h?color=red")
+	require.ErrorContains(t, err, "nodes_own", "what a node takes is known")
+}
+
+func TestOpen_backoff(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c, err := locker.Open(t.Context(), scheme((&opened{driver: driver{b: b}}).open)+"://h?backoff=3s,4s")
+		require.NoError(t, err)
+		require.NoError(t, c.Mutex("x").Lock(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, c.Mutex("x").Lock(ctx), locker.ErrHeld)
+		tries := len(b.calls(acquire))
+		assert.Greater(t, tries, 10)
+		assert.Less(t, tries, 50)
+		require.NoError(t, c.Close())
+	})
+}
 
 func TestOpen_leavesABackendItsOwnParameters(t *testing.T) {
 	o := &opened{knows: "replicas"}

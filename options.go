@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -169,6 +170,11 @@ func WithTokenBase(n uint64) Option {
 // the backend would.
 func Require(g ...Guarantee) Option {
 	return clientOption(func(c *config) error {
+		for _, required := range g {
+			if !slices.Contains(allGuarantees, required) {
+				return fmt.Errorf("unknown guarantee %q: known are %s", required, listGuarantees())
+			}
+		}
 		c.required = append(c.required, g...)
 		return nil
 	})

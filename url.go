@@ -3,23 +3,34 @@ package locker
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// URL is the address of a backend, taken apart. Its String does not show the password.
+// URL is the address of a backend, taken apart. However it is printed, it shows no password: neither that of the user
+// nor the value of a parameter whose name ends in password.
 type URL struct {
 	Scheme string        // in lower case
 	User   *url.Userinfo // nil if there is none
 	Hosts  []string      // host or host:port each, IPv6 in brackets; none if the URL has none
 	Path   string        // with its leading slash, unescaped
 	Query  url.Values    // what nobody has taken yet
+
+	// known are the parameters that were asked for, by the holders of copies too, such as the nodes of
+	// a Driver made of Drivers; nil if nobody will want to know.
+	known *[]string
 }
 
-// Take removes a parameter from the query and returns its value.
+// Take removes a parameter from the query and returns its value. What a scheme takes, whether it is there or not, is what
+// Open lists when it refuses another.
 func (u *URL) Take(parameter string) (value string, ok bool) {
+	if u.known != nil {
+		*u.known = append(*u.known, parameter)
+	}
 	values, ok := u.Query[parameter]
 	if !ok {
 		return "", false
@@ -28,14 +39,37 @@ func (u *URL) Take(parameter string) (value string, ok bool) {
 	return values[0], true
 }
 
-// String is the URL with xxxxx in place of a password.
+// Unknown is an error if there are parameters that nobody has taken: it names one of them, and those that were
+// asked for. Open sees to it after the OpenFunc; one that makes a connection calls it before that.
+func (u *URL) Unknown() error {
+	if len(u.Query) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("%s:// does not know the parameter %q", u.Scheme, slices.Min(slices.Collect(maps.Keys(u.Query))))
+	if u.known == nil || len(*u.known) == 0 {
+		return err
+	}
+	known := slices.Compact(slices.Sorted(slices.Values(*u.known)))
+	return fmt.Errorf("%w: known are %s", err, strings.Join(known, ", "))
+}
+
+// String is the URL with xxxxx in place of passwords.
 func (u URL) String() string {
-	whole := url.URL{Scheme: u.Scheme, User: u.User, Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: u.Query.Encode()}
+	query := url.Values{}
+	for name, values := range u.Query {
+		if query[name] = values; strings.HasSuffix(strings.ToLower(name), "password") {
+			query[name] = []string{"xxxxx"}
+		}
+	}
+	whole := url.URL{Scheme: u.Scheme, User: u.User, Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: query.Encode()}
 	return whole.Redacted()
 }
 
-// GoString is String, so that no way of printing a URL shows the password.
-func (u URL) GoString() string { return u.String() }
+// Format prints String, whatever the verb: %d, say, would print the fields.
+func (u URL) Format(f fmt.State, verb rune) { fmt.Fprintf(f, fmt.FormatString(f, verb), u.String()) }
+
+// MarshalText is String, for JSON, and loggers that write it.
+func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
 // parseURL takes rawURL apart: package url knows no lists of hosts, and its errors show the password.
 // For the same reason no error here shows a piece of the URL that might be part of one: a
@@ -45,7 +79,7 @@ func parseURL(rawURL string) (*URL, error) {
 	if !ok || scheme == "" || strings.ContainsAny(scheme, "/?#@:") {
 		return nil, errors.New("malformed URL: it must begin with scheme://, as in redis://localhost:6379")
 	}
-	u := &URL{Scheme: strings.ToLower(scheme), Query: url.Values{}}
+	u := &URL{Scheme: strings.ToLower(scheme), Query: url.Values{}, known: new([]string)}
 	authority, tail := rest, ""
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		authority, tail = rest[:i], rest[i:]

@@ -2,7 +2,9 @@ package locker_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"strings"
 	"testing"
@@ -129,6 +131,35 @@ func TestURL_noWayOfPrintingItShowsThePassword(t *testing.T) {
 		}
 		assert.True(t, strings.HasSuffix(u.String(), "://user:xxxxx@h1:1,h2/0?a=b"), u.String())
 	}
+}
+
+// A password may be a parameter's value, too.
+func TestURL_noWayOfPrintingItShowsAPasswordOfTheQuery(t *testing.T) {
+	u := &locker.URL{Scheme: "redis", Hosts: []string{"h"}, Query: url.Values{"a": {"b"}, "sentinel_password": {"secret"}, "Password": {"secret"}}}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d", "%t"} {
+		for _, what := range []any{u, *u, []locker.URL{*u}, struct{ URL locker.URL }{*u}} {
+			assert.NotContains(t, fmt.Sprintf(verb, what), "secret", "%s of %T", verb, what)
+			assert.NotContains(t, fmt.Sprintf(verb, what), fmt.Sprintf("%x", "secret"), "%s of %T", verb, what)
+		}
+	}
+	assert.Equal(t, "redis://h?Password=xxxxx&a=b&sentinel_password=xxxxx", u.String())
+	assert.Equal(t, "secret", u.Query.Get("sentinel_password"), "it is what it was")
+	encoded, err := json.Marshal(map[string]any{"url": u, "urls": []locker.URL{*u}})
+	require.NoError(t, err)
+	assert.NotContains(t, string(encoded), "secret")
+	var logged strings.Builder
+	slog.New(slog.NewJSONHandler(&logged, nil)).Info("opening", "url", *u)
+	slog.New(slog.NewTextHandler(&logged, nil)).Info("opening", "url", *u)
+	assert.NotContains(t, logged.String(), "secret")
+	assert.Equal(t, 2, strings.Count(logged.String(), "redis://h?"))
+}
+
+func TestURL_unknown(t *testing.T) {
+	u := &locker.URL{Scheme: "s", Query: url.Values{}}
+	require.NoError(t, u.Unknown())
+	u.Query.Set("b", "1")
+	u.Query.Set("c", "1")
+	require.EqualError(t, u.Unknown(), `s:// does not know the parameter "b"`)
 }
 
 func TestURL_take(t *testing.T) {
