@@ -12,9 +12,9 @@ import (
 func TestRequire_namesWhatIsMissingAndItsCondition(t *testing.T) {
 	for want, g := range map[string]locker.Guarantee{
 		`"fencing" is conditional: promised only while the moon is full`: locker.Fencing,
-		`"failover" is not promised: there is one of it`:    locker.Failover,
-		`"ordered" is not promised`:                         locker.Ordered,
-		`"fencing-durable" is not promised`:                 locker.FencingDurable,
+		`"failover" is not promised: there is one of it`:                 locker.Failover,
+		`"ordered" is not promised`:                                      locker.Ordered,
+		`"fencing-durable" is not promised`:                              locker.FencingDurable,
 	} {
 		_, err := locker.New(&driver{}, locker.Require(locker.Exclusive, g))
 		require.ErrorIs(t, err, locker.ErrUnsupported)

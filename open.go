@@ -24,15 +24,16 @@ var registry struct {
 
 // adapters names the import for each scheme of this module, for the error of Open where it is missing.
 var adapters = map[string]string{
-	"etcd":      "etcd",
-	"etcds":     "etcd",
-	"mem":       "memory",
-	"redigo":    "redigo",
-	"redigos":   "redigo",
-	"redlock":   "redlock",
-	"redis":     "redis",
-	"rediss":    "redis",
-	"zookeeper": "zookeeper",
+	"etcd":       "etcd",
+	"etcds":      "etcd",
+	"mem":        "memory",
+	"redigo":     "redigo",
+	"redigos":    "redigo",
+	"redlock":    "redlock",
+	"redis":      "redis",
+	"rediss":     "redis",
+	"zookeeper":  "zookeeper",
+	"zookeepers": "zookeeper",
 }
 
 // Register makes a scheme known to [Open]. Adapters call it in their init. It panics if the scheme is

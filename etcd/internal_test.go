@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -118,4 +119,20 @@ func TestRequest_hasNoDeadlineAndEndsAllTheSame(t *testing.T) {
 	assert.Same(t, r, requestOf(context.WithoutCancel(r)))
 	<-r.Done()
 	assert.NoError(t, outer.Err())
+}
+
+func TestOpen_keepalive(t *testing.T) {
+	for query, want := range map[string][2]time.Duration{
+		"":                   {10 * time.Second, 3 * time.Second},
+		"keepalive_time=1m":  {time.Minute, 3 * time.Second},
+		"keepalive_time=10s": {10 * time.Second, 3 * time.Second},
+		"keepalive_time=20s&keepalive_timeout=5s": {20 * time.Second, 5 * time.Second},
+	} {
+		values, err := url.ParseQuery(query)
+		require.NoError(t, err)
+		c, err := clientConfig(&locker.URL{Scheme: "etcd", Query: values})
+		require.NoError(t, err)
+		assert.Equal(t, want, [2]time.Duration{c.DialKeepAliveTime, c.DialKeepAliveTimeout})
+		assert.Empty(t, values)
+	}
 }

@@ -17,17 +17,20 @@ import (
 	"github.com/go-locker/locker/internal/adapterurl"
 )
 
-func init() {
-	locker.Register("etcd", open)
-	locker.Register("etcds", open)
-}
+const (
+	plainScheme = "etcd" // the scheme without TLS
+	port        = "2379"
+)
 
-const port = "2379"
+func init() {
+	locker.Register(plainScheme, open)
+	locker.Register(plainScheme+"s", open)
+}
 
 // open makes an etcd client of its own of a URL as the package's documentation has it.
 func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 	config, err := clientConfig(u)
-	if err != nil {
+	if err := errors.Join(err, u.Unknown()); err != nil { // with a user the client makes a request
 		return nil, err
 	}
 	// The client's context is that of all its life, and ctx bounds its making alone.
@@ -53,21 +56,19 @@ func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 
 func clientConfig(u *locker.URL) (clientv3.Config, error) {
 	c := clientv3.Config{
-		Endpoints:   adapterurl.Addrs(u, port),
-		DialTimeout: 5 * time.Second,
-		// No server allows more by default, nor does the library.
-		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+		Endpoints:         adapterurl.Addrs(u, port),
+		DialTimeout:       5 * time.Second,
+		DialKeepAliveTime: leastKeepalive, DialKeepAliveTimeout: 3 * time.Second,
 		Logger: zap.NewNop(), // what matters is in the errors
 	}
 	if u.Path != "" && u.Path != "/" {
 		return c, fmt.Errorf("path %q: %s:// takes none; for a prefix of the keys there is the parameter prefix", u.Path, u.Scheme)
 	}
-	if err := adapterurl.Duration(u, "dial_timeout", &c.DialTimeout); err != nil {
+	var err1, err2 error
+	c.Username, c.Password, err1 = adapterurl.User(u, false)
+	c.TLS, err2 = adapterurl.TLS(u, plainScheme, "")
+	if err := errors.Join(err1, err2, adapterurl.Duration(u, "dial_timeout", &c.DialTimeout), keepalive(u, &c)); err != nil {
 		return c, err
-	}
-	c.Username, c.Password = adapterurl.User(u)
-	if (c.Username == "") != (c.Password == "") {
-		return c, errors.New("a user goes with a password")
 	}
 	// A server that is back is found soon: by default the pauses grow from a second to two minutes.
 	pauses := backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
@@ -75,17 +76,26 @@ func clientConfig(u *locker.URL) (clientv3.Config, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: pauses, MinConnectTimeout: c.DialTimeout}),
 		grpc.WithChainUnaryInterceptor(keepDetail),
 	}
-	if u.Scheme == "etcds" {
-		var err error
-		if c.TLS, err = adapterurl.TLS(u, ""); err != nil {
-			return c, err
-		}
-		if name := c.TLS.ServerName; name != "" {
-			creds := named{credentials.NewTLS(c.TLS), name}
-			c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(creds))
-		}
+	if c.TLS != nil && c.TLS.ServerName != "" {
+		creds := named{credentials.NewTLS(c.TLS), c.TLS.ServerName}
+		c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(creds))
 	}
 	return c, nil
+}
+
+// leastKeepalive is how often a connection may be seen to: the library does not do it more often, whatever it is told.
+const leastKeepalive = 10 * time.Second
+
+func keepalive(u *locker.URL, c *clientv3.Config) error {
+	if err := errors.Join(
+		adapterurl.Duration(u, "keepalive_time", &c.DialKeepAliveTime), adapterurl.Duration(u, "keepalive_timeout", &c.DialKeepAliveTimeout),
+	); err != nil {
+		return err
+	}
+	if c.DialKeepAliveTime < leastKeepalive {
+		return fmt.Errorf("parameter keepalive_time=%v: gRPC allows %v or more", c.DialKeepAliveTime, leastKeepalive)
+	}
+	return nil
 }
 
 // named are credentials for a server of another name than its address: the library has the name that TLS is

@@ -24,9 +24,15 @@ func TestOpen_badInputIsNamed(t *testing.T) {
 		{"etcd://h?dial_timeout=x", "dial_timeout"},
 		{"etcd://h?dial_timeout=0s", "dial_timeout"},
 		{"etcd://h?pool_size=3", "pool_size"},
-		{"etcd://h?tls_ca=/ca.pem", "tls_ca"},
+		{"etcd://h?tls_ca=/ca.pem", "tls_ca goes with etcds://"},
+		{"etcd://h?keepalive_time=9s", "10s or more"},
+		{"etcd://h?keepalive_time=x", "keepalive_time"},
+		{"etcd://h?keepalive_timeout=0s", "keepalive_timeout"},
+		{"etcds://h?tls_skip_verify=true&tls_ca=/ca.pem", "exclude each other"},
+		{"etcd://alice:s3cret@192.0.2.1?dialtimeout=1s", `"dialtimeout": known are backoff, dial_timeout,`},
+		{"etcd://alice:s3cret@192.0.2.1?ttl=0s", "TTL 0s"},
 		{"etcd://u@h", "password"},
-		{"etcd://:s3cret@h", "a user goes with a password"},
+		{"etcd://:s3cret@h", "a password goes with a user"},
 		{"etcds://h?tls_ca=/no/such/ca.pem", "/no/such/ca.pem"},
 		{"etcds://h?tls_cert=/c.pem", "tls_key"},
 		{"etcd://h?ttl=1500ms", "use 1s or 2s"},
@@ -158,10 +164,12 @@ func TestTLS(t *testing.T) {
 	with := func(more ...string) []string { return append(more, mine...) }
 	require.NoError(t, lock(s.URL(), with("tls_ca", s.CAFile)...))
 	require.NoError(t, lock(s.URL(), with("tls_ca", s.CAFile, "tls_server_name", "localhost")...))
+	require.NoError(t, lock(s.URL(), with("tls_skip_verify", "true")...))
 	for name, err := range map[string]error{
 		"the wrong authority":      lock(s.URL(), with("tls_ca", other.CAFile)...),
 		"the system's authorities": lock(s.URL(), mine...),
 		"another name":             lock(s.URL(), with("tls_ca", s.CAFile, "tls_server_name", "elsewhere.example")...),
+		"do verify":                lock(s.URL(), with("tls_skip_verify", "false")...),
 		"no certificate":           lock(s.URL(), "tls_ca", s.CAFile),
 		"another's certificate":    lock(s.URL(), "tls_ca", s.CAFile, "tls_cert", other.CertFile, "tls_key", other.KeyFile),
 		"a client without TLS":     lock("etcd://" + s.Addr()),

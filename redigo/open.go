@@ -1,6 +1,7 @@
 package redigo
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -17,9 +19,12 @@ import (
 	"github.com/go-locker/locker/internal/redisurl"
 )
 
+// plainScheme is the scheme without TLS.
+const plainScheme = "redigo"
+
 func init() {
-	locker.Register("redigo", open)
-	locker.Register("redigos", open)
+	locker.Register(plainScheme, open)
+	locker.Register(plainScheme+"s", open)
 }
 
 // open makes a pool of its own of a URL as the package's documentation has it.
@@ -53,41 +58,33 @@ func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
 
 // target tells pool what to connect to, and returns the address if that is one server.
 func target(u *locker.URL, pool *redis.Pool, readTimeout time.Duration) (addr string, err error) {
-	master, hasMaster := u.Take("master_name")
-	if hasMaster && master == "" {
-		return "", errors.New("parameter master_name is empty")
-	}
-	if !hasMaster {
-		if addr, err = redisurl.Addr(u); err != nil {
-			return "", fmt.Errorf("%w; if they are sentinels, say so by master_name", err)
-		}
-	}
-	db, err := redisurl.Database(u)
-	if err != nil {
-		return "", err
-	}
-	transport, err := transportOptions(u)
-	if err != nil {
+	sentinel, err1 := redisurl.Sentinels(u)
+	socket, err2 := redisurl.Socket(u, plainScheme)
+	db, err3 := redisurl.Database(u)
+	user, password, err4 := adapterurl.User(u, true)
+	transport, err5 := transportOptions(u)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return "", err
 	}
 	transport = append(transport, redis.DialReadTimeout(readTimeout))
-	user, password := adapterurl.User(u)
 	servers := dialer(transport, user, password, db)
-	if !hasMaster {
-		pool.DialContext = func(ctx context.Context) (redis.Conn, error) { return servers(ctx, addr) }
-		return addr, nil
+	if sentinel.Master != "" {
+		if socket != "" {
+			return "", errors.New("parameter socket is of one server, and does not go with master_name")
+		}
+		s := &sentinels{
+			master: sentinel.Master, addrs: adapterurl.Addrs(u, redisurl.SentinelPort),
+			servers: servers, sentinels: dialer(transport, sentinel.Username, sentinel.Password, 0),
+		}
+		pool.DialContext, pool.TestOnBorrowContext = s.dial, s.test
+		return "", nil
 	}
-	user, hasUser := u.Take("sentinel_username")
-	password, hasPassword := u.Take("sentinel_password")
-	if hasUser && !hasPassword {
-		return "", errors.New("parameter sentinel_username goes with sentinel_password")
+	if len(u.Hosts) > 1 {
+		return "", fmt.Errorf("%s:// takes one host, and the URL has %d; if they are sentinels, say so by master_name", u.Scheme, len(u.Hosts))
 	}
-	s := &sentinels{
-		master: master, addrs: adapterurl.Addrs(u, redisurl.SentinelPort),
-		servers: servers, sentinels: dialer(transport, user, password, 0),
-	}
-	pool.DialContext, pool.TestOnBorrowContext = s.dial, s.test
-	return "", nil
+	addr = cmp.Or(socket, adapterurl.Addrs(u, redisurl.Port)[0])
+	pool.DialContext = func(ctx context.Context) (redis.Conn, error) { return servers(ctx, addr) }
+	return addr, nil
 }
 
 // dialFunc makes a connection to a server.
@@ -98,27 +95,29 @@ func dialer(transport []redis.DialOption, user, password string, db int) dialFun
 		redis.DialUsername(user), redis.DialPassword(password), redis.DialDatabase(db),
 	})
 	return func(ctx context.Context, addr string) (redis.Conn, error) {
-		return redis.DialContext(ctx, "tcp", addr, options...)
+		network := "tcp"
+		if strings.HasPrefix(addr, "/") {
+			network = "unix"
+		}
+		return redis.DialContext(ctx, network, addr, options...)
 	}
 }
 
-// transportOptions says how to reach a server, whichever it is. TLS is the dialler's own, for the
-// handshake of redigo's heeds no context.
+// transportOptions says how to reach a server, whichever it is, and under which name. TLS is the dialler's own, for
+// the handshake of redigo's heeds no context.
 func transportOptions(u *locker.URL) ([]redis.DialOption, error) {
 	dialTimeout, writeTimeout := 5*time.Second, 3*time.Second
+	name, err1 := redisurl.ClientName(u)
+	config, err2 := adapterurl.TLS(u, plainScheme, "")
 	if err := errors.Join(
-		adapterurl.Duration(u, "dial_timeout", &dialTimeout), adapterurl.Duration(u, "write_timeout", &writeTimeout),
+		adapterurl.Duration(u, "dial_timeout", &dialTimeout), adapterurl.Duration(u, "write_timeout", &writeTimeout), err1, err2,
 	); err != nil {
 		return nil, err
 	}
-	plain := &net.Dialer{Timeout: dialTimeout}
-	dial := plain.DialContext
-	if u.Scheme == "redigos" {
-		config, err := adapterurl.TLS(u, "")
-		if err != nil {
-			return nil, err
-		}
-		dial = (&tls.Dialer{NetDialer: plain, Config: config}).DialContext
+	tcp := &net.Dialer{Timeout: dialTimeout}
+	dial := tcp.DialContext
+	if config != nil {
+		dial = (&tls.Dialer{NetDialer: tcp, Config: config}).DialContext
 	}
-	return []redis.DialOption{redis.DialContextFunc(dial), redis.DialWriteTimeout(writeTimeout)}, nil
+	return []redis.DialOption{redis.DialContextFunc(dial), redis.DialWriteTimeout(writeTimeout), redis.DialClientName(name)}, nil
 }

@@ -29,6 +29,7 @@ func opened(t *testing.T, hosts []string, pairs ...string) *Driver {
 func TestOpen_address(t *testing.T) {
 	assert.Equal(t, "localhost:6379", opened(t, nil).Address())
 	assert.Equal(t, "[::1]:7000", opened(t, []string{"[::1]:7000"}).Address())
+	assert.Equal(t, "/run/redis.sock", opened(t, nil, "socket", "/run/redis.sock").Address())
 	assert.Empty(t, opened(t, []string{"h"}, "master_name", "m").Address(), "it is not one server")
 }
 

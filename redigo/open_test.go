@@ -3,6 +3,8 @@ package redigo_test
 import (
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +32,14 @@ func TestOpen_badInputIsNamed(t *testing.T) {
 		{"redigo://h?replicas=0", "replicas"},
 		{"redigo://h?replica_timeout=1s", "replica_timeout"},
 		{"redigo://h?replicas=1&replica_timeout=3s", "read_timeout"},
-		{"redigo://h?tls_ca=/ca.pem", "tls_ca"},
+		{"redigo://h?tls_ca=/ca.pem", "tls_ca goes with redigos://"},
+		{"redigos://h?tls_skip_verify=true&tls_ca=/ca.pem", "exclude each other"},
+		{"redigo://user@h", "a user goes with a password"},
+		{"redigo://h?client_name=", "client_name"},
+		{"redigo://h?socket=/run/redis.sock", "place of a host"},
+		{"redigos://?socket=/run/redis.sock", "use redigo://"},
+		{"redigo://?socket=/run/redis.sock&master_name=m", "socket"},
+		{"redigo://h?cluster=true", "known are backoff, client_name, dial_timeout,"},
 		{"redigos://h?tls_ca=/no/such/ca.pem", "/no/such/ca.pem"},
 		{"redigos://h?tls_cert=/no/such/c.pem", "tls_key"},
 	} {
@@ -90,4 +99,27 @@ func TestOpen_userPasswordAndDatabase(t *testing.T) {
 	start := time.Now()
 	require.NoError(t, wrong.Close())
 	assert.Less(t, time.Since(start), 2*time.Second, "nothing was sent, so that there is nothing to clean up")
+}
+
+func TestOpen_socketAndClientName(t *testing.T) {
+	dir, err := os.MkdirTemp("", "redis") // that of a test may be too deep for the path of a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "redis.sock")
+	s := testserver.Redis(t, testserver.RedisConfig("unixsocket "+socket))
+	raw := "redigo:///2?client_name=shop-3&socket=" + url.QueryEscape(socket)
+	a, b := openClient(t, raw).Mutex("x"), openClient(t, raw).Mutex("x")
+	require.NoError(t, a.Lock(t.Context()))
+	done := async(func() error { return b.Lock(t.Context()) })
+	eventually(t, "it listens, by the same name", func() bool {
+		list, err := redis.String(ask(t, s, "CLIENT", "LIST", "TYPE", "pubsub"), nil)
+		require.NoError(t, err)
+		return strings.Contains(list, "name=shop-3 ") && strings.Contains(list, socket)
+	})
+	require.NoError(t, a.Unlock(t.Context()))
+	require.NoError(t, await(t, done))
+	keyspace, err := redis.String(ask(t, s, "INFO", "keyspace"), nil)
+	require.NoError(t, err)
+	assert.Contains(t, keyspace, "db2:keys=1")
+	require.NoError(t, b.Unlock(t.Context()))
 }

@@ -10,6 +10,7 @@
 //
 //	redigo[s]://[[user]:password@][host[:port]][/database][?parameter=value&…]
 //	redigo[s]://[[user]:password@]sentinel[:port][,…][/database]?master_name=name[&parameter=value…]
+//	redigo://[[user]:password@][/database]?socket=/run/redis/redis.sock[&parameter=value…]
 //
 // is localhost:6379, database 0, if it does not say otherwise. Beside the parameters that every backend
 // has, see [locker.Open], it takes
@@ -17,8 +18,10 @@
 //	dial_timeout, read_timeout, write_timeout   durations; the defaults are 5s, 3s, 3s
 //	pool_size                                   connections; the default is 10 for each CPU
 //	replicas, replica_timeout                   see WaitReplicas; replica_timeout is 1s by default
+//	client_name                                 what CLIENT LIST calls the connections
 //	tls_ca, tls_cert, tls_key                   PEM files; with redigos:// alone
 //	tls_server_name                             if the certificate is for another name than the host's
+//	tls_skip_verify                             true: any certificate will do, also that of an intruder
 //	master_name                                 the hosts are sentinels, on port 26379, that know it by this name
 //	sentinel_username, sentinel_password        of the sentinels; user and password are those of the servers
 //
@@ -40,7 +43,7 @@
 //
 // It is tested on Redis 7. An ACL user needs ~{locker:* on the keys (or the prefix in place of locker),
 // and the commands EVAL, EVALSHA, TIME, HMGET, HGET, HSET, HDEL, PTTL and PEXPIRE, and SELECT for a
-// database other than 0. To wait in order it needs &{locker:* on the channels, and SUBSCRIBE, UNSUBSCRIBE,
+// database other than 0, and CLIENT SETNAME for client_name. To wait in order it needs &{locker:* on the channels, and SUBSCRIBE, UNSUBSCRIBE,
 // PING, PUBLISH, PUBSUB, ZADD, ZCARD, ZRANGE, ZREM, ZSCORE and ZPOPMIN. Sentinel takes ROLE, and
 // [WaitReplicas] takes WAIT.
 //

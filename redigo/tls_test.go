@@ -36,6 +36,7 @@ func TestTLS(t *testing.T) {
 
 	require.NoError(t, lockTLS(t, s, with("tls_ca", s.CAFile)...))
 	require.NoError(t, lockTLS(t, s, with("tls_ca", s.CAFile, "tls_server_name", "localhost")...))
+	require.NoError(t, lockTLS(t, s, with("tls_skip_verify", "true")...), "whoever signed it")
 
 	var unknown x509.UnknownAuthorityError
 	require.ErrorAs(t, lockTLS(t, s, with("tls_ca", other.CAFile)...), &unknown, "the wrong authority")

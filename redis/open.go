@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -17,9 +16,12 @@ import (
 	"github.com/go-locker/locker/internal/redisurl"
 )
 
+// plainScheme is the scheme without TLS.
+const plainScheme = "redis"
+
 func init() {
-	locker.Register("redis", open)
-	locker.Register("rediss", open)
+	locker.Register(plainScheme, open)
+	locker.Register(plainScheme+"s", open)
 }
 
 // open makes a go-redis client of its own of a URL as the package's documentation has it.
@@ -52,13 +54,12 @@ func client(u *locker.URL, replicaTimeout time.Duration) (goredis.UniversalClien
 		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
-	if err := where(u, o); err != nil {
+	if err := errors.Join(where(u, o), who(u, o)); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(timeouts(u, o, replicaTimeout), adapterurl.Number(u, "pool_size", &o.PoolSize), secure(u, o)); err != nil {
 		return nil, err
 	}
-	o.Username, o.Password = adapterurl.User(u)
 	switch {
 	case o.MasterName != "":
 		return goredis.NewFailoverClient(o.Failover()), nil
@@ -75,14 +76,19 @@ func client(u *locker.URL, replicaTimeout time.Duration) (goredis.UniversalClien
 // where sets what the URL says of servers: one, the sentinels of one, or the nodes of a cluster.
 func where(u *locker.URL, o *goredis.UniversalOptions) error {
 	db, err := redisurl.Database(u)
-	if err := errors.Join(err, sentinels(u, o), nodes(u, o)); err != nil {
+	sentinel, err1 := redisurl.Sentinels(u)
+	socket, err2 := redisurl.Socket(u, plainScheme)
+	if err := errors.Join(err, err1, err2, adapterurl.Bool(u, "cluster", &o.IsClusterMode)); err != nil {
 		return err
 	}
-	o.DB = db
+	o.DB, o.MasterName = db, sentinel.Master
+	o.SentinelUsername, o.SentinelPassword = sentinel.Username, sentinel.Password
 	port := redisurl.Port
 	switch {
 	case o.MasterName != "" && o.IsClusterMode:
 		return errors.New("parameters master_name and cluster exclude each other: a Redis Cluster needs no sentinels")
+	case socket != "" && (o.MasterName != "" || o.IsClusterMode):
+		return errors.New("parameter socket is of one server, and goes neither with master_name nor with cluster")
 	case o.MasterName != "":
 		port = redisurl.SentinelPort
 	case o.IsClusterMode && db != 0:
@@ -92,44 +98,18 @@ func where(u *locker.URL, o *goredis.UniversalOptions) error {
 			len(u.Hosts))
 	}
 	o.Addrs = adapterurl.Addrs(u, port)
-	return nil
-}
-
-func sentinels(u *locker.URL, o *goredis.UniversalOptions) error {
-	name, isSentinel := u.Take("master_name")
-	if isSentinel && name == "" {
-		return errors.New("parameter master_name is empty: it is the name by which the sentinels know the primary")
-	}
-	o.MasterName = name
-	for parameter, field := range map[string]*string{"sentinel_username": &o.SentinelUsername, "sentinel_password": &o.SentinelPassword} {
-		value, ok := u.Take(parameter)
-		if ok && !isSentinel {
-			return fmt.Errorf("parameter %s goes with master_name", parameter)
-		}
-		*field = value
-	}
-	if o.SentinelUsername != "" && o.SentinelPassword == "" {
-		return errors.New("parameter sentinel_username goes with sentinel_password")
+	if socket != "" {
+		o.Addrs = []string{socket} // go-redis knows it by its slash
 	}
 	return nil
 }
 
-func nodes(u *locker.URL, o *goredis.UniversalOptions) (err error) {
-	o.IsClusterMode, err = boolean(u, "cluster")
-	return err
-}
-
-// boolean is a parameter, false if it is not there.
-func boolean(u *locker.URL, parameter string) (bool, error) {
-	value, ok := u.Take(parameter)
-	if !ok {
-		return false, nil
-	}
-	b, err := strconv.ParseBool(value)
-	if err != nil {
-		return false, fmt.Errorf("parameter %s=%q is not true or false", parameter, value)
-	}
-	return b, nil
+// who sets what the servers know of the client.
+func who(u *locker.URL, o *goredis.UniversalOptions) (err error) {
+	var err1, err2 error
+	o.Username, o.Password, err1 = adapterurl.User(u, true)
+	o.ClientName, err2 = redisurl.ClientName(u)
+	return errors.Join(err1, err2)
 }
 
 func timeouts(u *locker.URL, o *goredis.UniversalOptions, replicaTimeout time.Duration) error {
@@ -154,15 +134,12 @@ func timeouts(u *locker.URL, o *goredis.UniversalOptions, replicaTimeout time.Du
 
 // secure sets up TLS. Each of several servers has to have a certificate for its own name, unless the URL gives one.
 func secure(u *locker.URL, o *goredis.UniversalOptions) error {
-	if u.Scheme != "rediss" {
-		return nil
-	}
 	var name string
 	if o.MasterName == "" && !o.IsClusterMode {
 		name = adapterurl.Host(o.Addrs[0])
 	}
 	var err error
-	if o.TLSConfig, err = adapterurl.TLS(u, name); err != nil {
+	if o.TLSConfig, err = adapterurl.TLS(u, plainScheme, name); err != nil || o.TLSConfig == nil {
 		return err
 	}
 	// Unlike go-redis's own, this one heeds its context.

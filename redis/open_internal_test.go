@@ -136,12 +136,20 @@ func TestOpen_options(t *testing.T) {
 
 func TestOpen_parameters(t *testing.T) {
 	o := opened(t, locker.URL{Scheme: "redis", Query: url.Values{
-		"dial_timeout": {"1s"}, "read_timeout": {"20ms"}, "write_timeout": {"3m"}, "pool_size": {"7"},
+		"dial_timeout": {"1s"}, "read_timeout": {"20ms"}, "write_timeout": {"3m"}, "pool_size": {"7"}, "client_name": {"me"},
 	}})
+	assert.Equal(t, "me", o.ClientName)
 	assert.Equal(t, time.Second, o.DialTimeout)
 	assert.Equal(t, 20*time.Millisecond, o.ReadTimeout)
 	assert.Equal(t, 3*time.Minute, o.WriteTimeout)
 	assert.Equal(t, 7, o.PoolSize)
+}
+
+func TestOpen_socketIsTheAddress(t *testing.T) {
+	o := opened(t, locker.URL{Scheme: "redis", Path: "/3", Query: url.Values{"socket": {"/run/redis.sock"}}})
+	assert.Equal(t, "unix", o.Network)
+	assert.Equal(t, "/run/redis.sock", o.Addr)
+	assert.Equal(t, 3, o.DB)
 }
 
 func TestOpen_tlsServerName(t *testing.T) {

@@ -3,6 +3,8 @@ package redis_test
 import (
 	"context"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +38,17 @@ func TestOpen_badInputIsNamed(t *testing.T) {
 		{"redis://h?pool_size=many", "pool_size"},
 		{"redis://h?pool_size=1&pool_size=2", "pool_size"},
 		{"redis://h?poolsize=1", "poolsize"},
-		{"redis://h?tls_ca=/ca.pem", "tls_ca"},
+		{"redis://h?tls_ca=/ca.pem", "tls_ca goes with rediss://"},
+		{"redis://h?tls_skip_verify=true", "tls_skip_verify goes with rediss://"},
+		{"rediss://h?tls_skip_verify=true&tls_ca=/ca.pem", "exclude each other"},
+		{"redis://user@h", "a user goes with a password"},
+		{"redis://user:@h", "a user goes with a password"},
+		{"redis://h?client_name=two%20words", "client_name"},
+		{"redis://h?socket=/run/redis.sock", "place of a host"},
+		{"redis://?socket=redis.sock", "absolute path"},
+		{"rediss://?socket=/run/redis.sock", "use redis://"},
+		{"redis://?socket=/run/redis.sock&cluster=true", "socket"},
+		{"redis://?socket=/run/redis.sock&master_name=m", "socket"},
 		{"redis://h?tls_cert=/c.pem&tls_key=/k.pem", "tls_cert"},
 		{"redis://h?tls_server_name=x", "tls_server_name"},
 		{"rediss://h?tls_ca=/no/such/ca.pem", "/no/such/ca.pem"},
@@ -131,6 +143,31 @@ func TestOpen_userPasswordAndDatabase(t *testing.T) {
 	require.NoError(t, c.Close())
 	eventually(t, "Close has closed the connections that Open made", func() bool { return clients() == 1 })
 	assert.False(t, isHeldAt(t, admin, "{shop:x}"), "Close releases")
+}
+
+// The directory of a test may be too deep for the path of a socket.
+func socketDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "redis")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+func TestOpen_socketAndClientName(t *testing.T) {
+	socket := filepath.Join(socketDir(t), "redis.sock")
+	s := testserver.Redis(t, testserver.RedisConfig("unixsocket "+socket, "user app on >"+secret+" ~* &* +@all"))
+	c := openURL(t, "redis://app:"+secret+"@/2?client_name=shop-3&socket="+url.QueryEscape(socket))
+	waitsAndGets(t, c.Mutex("x"), c.Mutex("x"))
+	admin := connect(t, s.Addr(), func(o *goredis.Options) { o.DB = 2 })
+	require.NoError(t, c.Mutex("x").Lock(t.Context()))
+	assert.True(t, isHeldAt(t, admin, keyOf("x")))
+	list, err := admin.Do(t.Context(), "CLIENT", "LIST").Text()
+	require.NoError(t, err)
+	assert.Contains(t, list, socket)
+	for line := range strings.Lines(list) {
+		assert.Equal(t, strings.Contains(line, "user=app"), strings.Contains(line, "name=shop-3 "), line)
+	}
 }
 
 func TestNew_nilClients(t *testing.T) {

@@ -10,17 +10,20 @@
 //	redis[s]://[[user]:password@][host[:port]][/database][?parameter=value&…]
 //	redis[s]://[[user]:password@]sentinel[:port],…[/database]?master_name=mymaster[&…]
 //	redis[s]://[[user]:password@]node[:port],…?cluster=true[&…]
+//	redis://[[user]:password@][/database]?socket=/run/redis/redis.sock[&…]
 //
 // The first is one server: localhost:6379, database 0, if it does not say otherwise. The second has sentinels,
 // of port 26379, say which server is the primary that they know by that name; user, password and database
-// are the servers'. The third is a Redis Cluster, of which some nodes will do. Beside the parameters that
+// are the servers'. The third is a Redis Cluster, of which some nodes will do. The fourth is one server on this machine. Beside the parameters that
 // every backend has, see [locker.Open], they take
 //
 //	dial_timeout, read_timeout, write_timeout   durations; the defaults are go-redis's 5s each, but that
 //	                                            read_timeout is 1s with Sentinel and Cluster
 //	pool_size                                   connections, in a Cluster to each node; go-redis has a default
+//	client_name                                 what CLIENT LIST calls the connections
 //	tls_ca, tls_cert, tls_key                   PEM files; with rediss:// alone
 //	tls_server_name                             if the certificates are for another name than the host's
+//	tls_skip_verify                             true: any certificate will do, also that of an intruder
 //	sentinel_username, sentinel_password        for the sentinels, if they ask for them
 //	replicas, replica_timeout                   as [WaitReplicas]; replica_timeout is 1s if it is not given
 //
@@ -60,7 +63,7 @@
 //	to wait     ZADD ZCARD ZPOPMIN ZRANGE ZREM ZSCORE
 //	to be woken PUBSUB PUBLISH SUBSCRIBE UNSUBSCRIBE PING
 //	            in a Cluster PUBSUB SPUBLISH SSUBSCRIBE SUNSUBSCRIBE PING
-//	besides     SELECT for a database other than 0; WAIT for [WaitReplicas];
+//	besides     SELECT for a database other than 0; WAIT for [WaitReplicas]; CLIENT SETNAME for client_name;
 //	            CLUSTER SLOTS and ASKING in a Cluster, and COMMAND for a client of the application's own
 //
 // Each line as a whole: without the second who does not have to wait gets the lock, and who has to gets an

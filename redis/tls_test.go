@@ -39,6 +39,7 @@ func TestTLS(t *testing.T) {
 
 	require.NoError(t, openTLS(t, s, with("ttl", "30s", "tls_ca", s.CAFile)...))
 	require.NoError(t, openTLS(t, s, with("ttl", "30s", "tls_ca", s.CAFile, "tls_server_name", "localhost")...))
+	require.NoError(t, openTLS(t, s, with("ttl", "30s", "tls_skip_verify", "true")...), "whoever signed it")
 
 	var unknown x509.UnknownAuthorityError
 	require.ErrorAs(t, openTLS(t, s, with("tls_ca", other.CAFile)...), &unknown, "the wrong authority")

@@ -2,11 +2,13 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/adapterurl"
 )
 
 func init() {
@@ -17,12 +19,12 @@ func init() {
 // that is not redlock's own goes to each of them.
 func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 	var opts []DriverOption
-	if value, ok := u.Take("node_timeout"); ok {
-		d, err := time.ParseDuration(value)
-		if err != nil || d <= 0 {
-			return nil, fmt.Errorf("parameter node_timeout=%q is not a duration above 0, such as 50ms", value)
-		}
-		opts = append(opts, NodeTimeout(d))
+	var timeout time.Duration
+	if err := adapterurl.Duration(u, "node_timeout", &timeout); err != nil {
+		return nil, err
+	}
+	if timeout > 0 {
+		opts = append(opts, NodeTimeout(timeout))
 	}
 	scheme, ok := u.Take("driver")
 	if !ok {
@@ -40,8 +42,9 @@ func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 		return nil, err
 	}
 	for i, host := range u.Hosts {
-		own := &locker.URL{Scheme: scheme, User: u.User, Hosts: []string{host}, Path: u.Path, Query: maps.Clone(u.Query)}
-		n, err := locker.OpenDriver(ctx, own)
+		own := *u
+		own.Scheme, own.Hosts, own.Query = scheme, []string{host}, maps.Clone(u.Query)
+		n, err := openNode(ctx, &own)
 		if err != nil {
 			return fail(fmt.Errorf("node %d of %d, by driver=%s: %w", i+1, len(u.Hosts), scheme, err))
 		}
@@ -54,4 +57,18 @@ func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 	}
 	u.Query = left
 	return d, nil
+}
+
+// openNode refuses what is found through others: all sentinels, and all nodes of a Cluster, would lead to the same servers, and
+// their majority would be none.
+func openNode(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+	n, err := locker.OpenDriver(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := n.(locker.Proposer); ok && p.Address() == "" {
+		_ = n.Close()
+		return nil, errors.New("it is not one server, which a node has to be: master_name and cluster are not for redlock")
+	}
+	return n, nil
 }

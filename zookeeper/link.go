@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -103,6 +104,7 @@ type network struct {
 	timeout time.Duration // of making a connection
 	ttl     time.Duration
 	watches func() bool // whether there are any
+	tls     *tls.Config // nil: none
 
 	mu           sync.Mutex
 	next         int
@@ -166,7 +168,7 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(n.ctx, min(n.timeout, greeting))
 	defer cancel()
 	began := clock.Now()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	conn, err := n.connect(ctx, address)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err == nil && n.ctx.Err() != nil {
@@ -187,6 +189,23 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 	}
 	return n.current, nil
 }
+
+func (n *network) connect(ctx context.Context, address string) (net.Conn, error) {
+	if n.tls == nil {
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}
+	conn, err := (&tls.Dialer{Config: n.tls}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return abrupt{conn.(*tls.Conn)}, nil
+}
+
+// abrupt is a TLS connection that is closed without a farewell, for which a server that has stopped would
+// have to make room. ZooKeeper has its own.
+type abrupt struct{ *tls.Conn }
+
+func (a abrupt) Close() error { return a.NetConn().Close() }
 
 // greeting is how long a server may take for the answer by which there is a session. It is short while others can
 // be asked, so that holds last though several are silent; but in the end servers that are merely slow are waited for.

@@ -12,44 +12,67 @@ import (
 	"github.com/go-locker/locker/internal/adapterurl"
 )
 
-func init() { locker.Register("zookeeper", open) }
+const (
+	plainScheme = "zookeeper" // the scheme without TLS
+	port        = "2181"
+	securePort  = "2281"
+)
 
-const port = "2181"
+func init() {
+	locker.Register(plainScheme, open)
+	locker.Register(plainScheme+"s", open)
+}
 
 // open reads a URL as the package's documentation has it. Connections are made when sessions are needed.
 func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 	d := newDriver()
 	d.opening = ctx
 	d.servers = adapterurl.Addrs(u, port)
+	if u.Scheme != plainScheme {
+		d.servers = adapterurl.Addrs(u, securePort)
+	}
 	var err error
 	if u.Path != "" && u.Path != "/" {
 		if d.chroot, err = checkRoot(u.Path); err != nil {
 			return nil, err
 		}
 	}
-	if err := adapterurl.Duration(u, "tick", &d.tick); err != nil {
+	if d.tls, err = adapterurl.TLS(u, plainScheme, ""); err != nil {
 		return nil, err
 	}
-	if err := adapterurl.Duration(u, "dial_timeout", &d.dialTimeout); err != nil {
+	if err := errors.Join(
+		adapterurl.Duration(u, "tick", &d.tick), adapterurl.Duration(u, "dial_timeout", &d.dialTimeout), d.authenticate(u),
+	); err != nil {
 		return nil, err
-	}
-	d.user, d.password = adapterurl.User(u)
-	if (d.user == "") != (d.password == "") {
-		return nil, errors.New("a user goes with a password")
-	}
-	acl, ok := u.Take("acl")
-	if !ok && d.user != "" {
-		acl = "creator"
-	}
-	switch {
-	case acl == "creator" && d.user == "":
-		return nil, errors.New("parameter acl=creator needs a user")
-	case acl == "creator":
-		d.acl = zk.AuthACL(zk.PermAll)
-	case ok && acl != "world":
-		return nil, fmt.Errorf("parameter acl=%q is neither world nor creator", acl)
 	}
 	return d, nil
+}
+
+// authenticate sets who we are, and who may do what with our nodes.
+func (d *Driver) authenticate(u *locker.URL) error {
+	name, password, err := adapterurl.User(u, false)
+	if err != nil {
+		return err
+	}
+	acl, given := u.Take("acl")
+	if name != "" {
+		if strings.Contains(name, ":") { // the server takes what follows for the password
+			return errors.New("a user of the scheme digest has no colon in its name")
+		}
+		d.user = &user{name, password}
+		if !given {
+			acl = "creator"
+		}
+	}
+	switch {
+	case acl == "creator" && d.user == nil:
+		return errors.New("parameter acl=creator needs a user")
+	case acl == "creator":
+		d.acl = zk.AuthACL(zk.PermAll)
+	case given && acl != "world":
+		return fmt.Errorf("parameter acl=%q is neither world nor creator", acl)
+	}
+	return nil
 }
 
 // checkRoot returns the path without a slash at its end.

@@ -27,7 +27,11 @@ func TestOpen_badInputIsNamed(t *testing.T) {
 		{"zookeeper://h?acl=creator", "needs a user"},
 		{"zookeeper://h?pool_size=3", "pool_size"},
 		{"zookeeper://u@h", "password"},
-		{"zookeeper://:s3cret@h", "a user goes with a password"},
+		{"zookeeper://:s3cret@h", "a password goes with a user"},
+		{"zookeeper://a%3Ab:s3cret@h", "no colon"},
+		{"zookeeper://h?tls_ca=/ca.pem", "tls_ca goes with zookeepers://"},
+		{"zookeepers://h?tls_ca=/no/such/ca.pem", "/no/such/ca.pem"},
+		{"zookeepers://h?tls_skip_verify=true&tls_ca=/ca.pem", "exclude each other"},
 		{"zookeeper://h?tick=2s&ttl=7s", "with a tick of 2s use 8s or more"},
 		{"zookeeper://h?ttl=10000500us", "whole milliseconds: use 10.001s"},
 		{"zookeeper://h?ttl=600h", "at most"},
@@ -231,6 +235,49 @@ func TestAuth_survivesAReconnect(t *testing.T) {
 	proxy.ResetConns()
 	require.NoError(t, m.Extend(t.Context()))
 	require.NoError(t, m.Unlock(t.Context()))
+}
+
+// Somebody else terminates TLS for the server here, whose own needs more of a Java than the tests want.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	secure, other := testserver.NewTLSProxy(t, s.Addr()), testserver.NewTLSProxy(t, s.Addr())
+	mine := "&tls_cert=" + secure.CertFile + "&tls_key=" + secure.KeyFile
+	ca := "&tls_ca=" + secure.CAFile
+	for _, more := range []string{ca, ca + "&tls_server_name=localhost", "&tls_skip_verify=true"} {
+		c := openURL(t, "zookeepers://alice:s3cret@"+secure.Addr()+"/apps", "ttl=5s"+mine+more)
+		a, b := c.Mutex("x"), c.Mutex("x")
+		require.NoError(t, a.Lock(t.Context()), more)
+		waiting := async(func() error { return b.Lock(t.Context()) })
+		require.NoError(t, a.Unlock(t.Context()))
+		require.NoError(t, await(t, waiting))
+		require.NoError(t, b.Unlock(t.Context()))
+	}
+	for want, parameters := range map[string]string{
+		"unknown authority":                mine,
+		"signed by":                        mine + "&tls_ca=" + other.CAFile,
+		"elsewhere.example":                mine + ca + "&tls_server_name=elsewhere.example",
+		"no ZooKeeper server is connected": ca,
+	} {
+		err := openURL(t, "zookeepers://"+secure.Addr(), "ttl=1s"+parameters).Mutex("x").Lock(t.Context())
+		require.ErrorContains(t, err, want)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+	}
+}
+
+// The session is taken up on another connection, and that is one of TLS, too.
+func TestTLS_survivesAReconnect(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	secure := testserver.NewTLSProxy(t, s.Addr())
+	network := testserver.NewProxy(t, secure.Addr())
+	c := openURL(t, "zookeepers://"+network.Addr(), "ttl=5s&tls_ca="+secure.CAFile+"&tls_cert="+secure.CertFile+"&tls_key="+secure.KeyFile)
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	network.ResetConns()
+	require.NoError(t, m.Extend(t.Context()))
+	network.HoldRequests(true)
+	require.ErrorIs(t, c.Close(), context.DeadlineExceeded, "and at Close nobody answers")
 }
 
 func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {

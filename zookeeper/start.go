@@ -74,6 +74,7 @@ func (silent) Printf(string, ...any) {}
 func (s *session) connect(ctx context.Context) error {
 	d := s.driver
 	n := newNetwork(s.ctx, d.servers, d.dialTimeout, s.ttl, s.watching)
+	n.tls = d.tls
 	made := make(chan *link, 1)
 	begun := false // the library's goroutine's own
 	conn, events, err := zk.Connect(d.servers, s.ttl, zk.WithDialer(n.dial), zk.WithHostProvider(n),
@@ -112,14 +113,14 @@ func (s *session) connect(ctx context.Context) error {
 	if err := s.grant(timeout); err != nil {
 		return err
 	}
-	if d.user == "" {
+	if d.user == nil {
 		return nil
 	}
 	_, err = call(ctx, s, greets, func(conn *zk.Conn) (struct{}, error) {
-		return struct{}{}, conn.AddAuth("digest", []byte(d.user+":"+d.password))
+		return struct{}{}, conn.AddAuth("digest", []byte(d.user.name+":"+d.user.password))
 	})
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("authenticating as %q: %w", d.user, err)
+		return fmt.Errorf("authenticating as %q: %w", d.user.name, err)
 	}
 	return err
 }

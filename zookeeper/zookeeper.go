@@ -1,4 +1,5 @@
-// Package zookeeper keeps locks on Apache ZooKeeper, through go-zookeeper/zk. It registers zookeeper://.
+// Package zookeeper keeps locks on Apache ZooKeeper, through go-zookeeper/zk. It registers zookeeper:// and,
+// for TLS, zookeepers://.
 //
 //	client, err := locker.Open(ctx, "zookeeper://user:password@host1:2181,host2:2181,host3:2181/apps/shop?ttl=20s")
 //
@@ -6,18 +7,21 @@
 //
 // # The URL
 //
-//	zookeeper://[user:password@][host[:port]][,host[:port]…][/path][?parameter=value&…]
+//	zookeeper[s]://[user:password@][host[:port]][,host[:port]…][/path][?parameter=value&…]
 //
-// names servers of one ensemble, of port 2181; localhost:2181 if it names none. All nodes are made below the path, which
+// names servers of one ensemble, of port 2181, and with TLS 2281; localhost if it names none. All nodes are made below the path, which
 // is made if it is missing. The user is one of the scheme digest. Beside the parameters that every backend has, see
 // [locker.Open], it takes
 //
-//	tick            the tickTime that the servers are configured with, if it is known; see below
-//	dial_timeout    a duration; the default is 5s
-//	acl             world: everybody may do everything with the nodes, as without a user;
-//	                creator: only who made them, as with one
+//	tick                         the tickTime that the servers are configured with, if it is known; see below
+//	dial_timeout                 a duration; the default is 5s
+//	acl                          world: everybody may do everything with the nodes, as without a user;
+//	                             creator: only who made them, as with one
+//	tls_ca, tls_cert, tls_key    PEM files; with zookeepers:// alone
+//	tls_server_name              if the certificates are for another name than the host's
+//	tls_skip_verify              true: any certificate will do, also that of an intruder
 //
-// Connections are not encrypted.
+// With zookeepers:// the port is the servers' secureClientPort.
 //
 // # The TTL
 //
@@ -101,6 +105,7 @@ package zookeeper
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"sync"
 	"time"
@@ -127,17 +132,21 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...locker.Option) (*locker.
 	return c, nil
 }
 
+// user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not follow.
+type user struct{ name, password string }
+
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.TTLChecker],
 // [locker.TTLDefaulter] and [locker.ContextHeeder].
 type Driver struct {
-	conn           *zk.Conn // the application's; nil if each session has one of its own
-	servers        []string
-	user, password string
-	chroot         string // empty, or with a slash at its beginning and none at its end
-	acl            []zk.ACL
-	tick           time.Duration // 0: not given
-	dialTimeout    time.Duration
-	opening        context.Context // of Open, for DefaultTTL
+	conn        *zk.Conn // the application's; nil if each session has one of its own
+	servers     []string
+	tls         *tls.Config // nil: none
+	user        *user       // nil: none
+	chroot      string      // empty, or with a slash at its beginning and none at its end
+	acl         []zk.ACL
+	tick        time.Duration // 0: not given
+	dialTimeout time.Duration
+	opening     context.Context // of Open, for DefaultTTL
 
 	ctx     context.Context // of the sessions; ends with Close
 	cancel  context.CancelFunc

@@ -39,13 +39,21 @@ func Host(addr string) string {
 	return host
 }
 
-// User returns the URL's user and password, empty if there is none.
-func User(u *locker.URL) (name, password string) {
+// User returns the URL's user and password, empty if there is none. A name without a password is an error, for
+// the client libraries would go in without either; so is a password without a name unless that is nameless.
+func User(u *locker.URL, nameless bool) (name, password string, err error) {
 	if u.User == nil {
-		return "", ""
+		return "", "", nil
 	}
+	name = u.User.Username()
 	password, _ = u.User.Password()
-	return u.User.Username(), password
+	switch { // without the name: it may be a password in the wrong place
+	case name != "" && password == "":
+		return "", "", errors.New("a user goes with a password, as in user:password@host")
+	case name == "" && password != "" && !nameless:
+		return "", "", errors.New("a password goes with a user, as in user:password@host")
+	}
+	return name, password, nil
 }
 
 // Duration sets d to the parameter called name, and leaves it alone if there is none.
@@ -76,34 +84,88 @@ func Number(u *locker.URL, name string, n *int) error {
 	return nil
 }
 
-// TLS makes a configuration of tls_ca, tls_cert, tls_key and tls_server_name. Without the last, the
-// server's certificate has to be for serverName; if that is empty, for the host that is dialled.
-func TLS(u *locker.URL, serverName string) (*tls.Config, error) {
+// Bool is Duration for true or false.
+func Bool(u *locker.URL, name string, b *bool) error {
+	value, ok := u.Take(name)
+	if !ok {
+		return nil
+	}
+	parsed, err := strconv.ParseBool(value)
+	if err != nil {
+		return fmt.Errorf("parameter %s=%q is not true or false", name, value)
+	}
+	*b = parsed
+	return nil
+}
+
+// The parameters of TLS.
+const (
+	tlsCA         = "tls_ca"
+	tlsCert       = "tls_cert"
+	tlsKey        = "tls_key"
+	tlsServerName = "tls_server_name"
+	tlsSkipVerify = "tls_skip_verify"
+)
+
+// TLS makes a configuration of the parameters of a URL whose scheme is secure, plain and an s. It is nil if the scheme is
+// plain, which has none of them. Without tls_server_name the server's certificate has to be for serverName; if that
+// is empty, for the host that is dialled.
+func TLS(u *locker.URL, plain, serverName string) (*tls.Config, error) {
+	if u.Scheme == plain {
+		for _, name := range []string{tlsCA, tlsCert, tlsKey, tlsServerName, tlsSkipVerify} {
+			if u.Query.Has(name) {
+				return nil, fmt.Errorf("parameter %s goes with %ss://, and this is %s://", name, plain, plain)
+			}
+		}
+		return nil, nil
+	}
 	c := &tls.Config{ServerName: serverName, MinVersion: tls.VersionTLS12}
-	if name, ok := u.Take("tls_server_name"); ok {
+	if name, ok := u.Take(tlsServerName); ok {
+		if name == "" {
+			return nil, fmt.Errorf("parameter %s is empty", tlsServerName)
+		}
 		c.ServerName = name
 	}
-	if file, ok := u.Take("tls_ca"); ok {
-		pem, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("parameter tls_ca: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("parameter tls_ca: no PEM certificate in %s", file)
-		}
+	return c, errors.Join(authority(u, c), certificate(u, c))
+}
+
+// authority says whom to believe that a server is the one that was dialled.
+func authority(u *locker.URL, c *tls.Config) error {
+	if err := Bool(u, tlsSkipVerify, &c.InsecureSkipVerify); err != nil {
+		return err
 	}
-	cert, hasCert := u.Take("tls_cert")
-	key, hasKey := u.Take("tls_key")
+	file, ok := u.Take(tlsCA)
+	if !ok {
+		return nil
+	}
+	if c.InsecureSkipVerify {
+		return fmt.Errorf("parameters %s and %s=true exclude each other", tlsCA, tlsSkipVerify)
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("parameter %s: %w", tlsCA, err)
+	}
+	c.RootCAs = x509.NewCertPool()
+	if !c.RootCAs.AppendCertsFromPEM(pem) {
+		return fmt.Errorf("parameter %s: no PEM certificate in %s", tlsCA, file)
+	}
+	return nil
+}
+
+// certificate is what the client shows of itself.
+func certificate(u *locker.URL, c *tls.Config) error {
+	cert, hasCert := u.Take(tlsCert)
+	key, hasKey := u.Take(tlsKey)
 	if hasCert != hasKey {
-		return nil, errors.New("parameters tls_cert and tls_key go together")
+		return fmt.Errorf("parameters %s and %s go together", tlsCert, tlsKey)
 	}
-	if hasCert {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("parameters tls_cert and tls_key: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
+	if !hasCert {
+		return nil
 	}
-	return c, nil
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("parameters %s and %s: %w", tlsCert, tlsKey, err)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return nil
 }

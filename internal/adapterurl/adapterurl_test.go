@@ -17,9 +17,8 @@ import (
 )
 
 // query is a URL with those parameters, given as name, value, name, value.
-// query is a URL with those parameters, given as name, value, name, value.
 func query(pairs ...string) *locker.URL {
-	u := &locker.URL{Scheme: "redis", Query: url.Values{}}
+	u := &locker.URL{Scheme: "rediss", Query: url.Values{}}
 	for i := 0; i < len(pairs); i += 2 {
 		u.Query.Set(pairs[i], pairs[i+1])
 	}
@@ -49,17 +48,28 @@ func TestAddrs(t *testing.T) {
 func TestUser(t *testing.T) {
 	for _, c := range []struct {
 		user           *url.Userinfo
+		nameless       bool
 		name, password string
 	}{
-		{nil, "", ""},
-		{url.User("u"), "u", ""},
-		{url.UserPassword("", "p"), "", "p"},
-		{url.UserPassword("u", "p:@/?"), "u", "p:@/?"},
+		{nil, false, "", ""},
+		{url.UserPassword("", ""), false, "", ""},
+		{url.UserPassword("", "p"), true, "", "p"},
+		{url.UserPassword("u", "p:@/?"), false, "u", "p:@/?"},
 	} {
-		name, password := adapterurl.User(&locker.URL{User: c.user})
+		name, password, err := adapterurl.User(&locker.URL{User: c.user}, c.nameless)
+		require.NoError(t, err)
 		assert.Equal(t, c.name, name)
 		assert.Equal(t, c.password, password)
 	}
+	for want, user := range map[string]*url.Userinfo{
+		"a user goes with a password": url.User("s3cret"), "a password goes with a user": url.UserPassword("", "s3cret"),
+	} {
+		_, _, err := adapterurl.User(&locker.URL{User: user}, false)
+		require.ErrorContains(t, err, want)
+		assert.NotContains(t, err.Error(), "s3cret")
+	}
+	_, _, err := adapterurl.User(&locker.URL{User: url.UserPassword("u", "")}, true)
+	require.ErrorContains(t, err, "a user goes with a password")
 }
 
 func TestDuration(t *testing.T) {
@@ -97,7 +107,7 @@ func TestTLS_serverName(t *testing.T) {
 		{query(), "", ""},
 		{query("tls_server_name", "other.example"), "h.example", "other.example"},
 	} {
-		config, err := adapterurl.TLS(c.u, c.name)
+		config, err := adapterurl.TLS(c.u, "redis", c.name)
 		require.NoError(t, err)
 		assert.Equal(t, c.want, config.ServerName)
 		assert.False(t, config.InsecureSkipVerify)
@@ -106,9 +116,48 @@ func TestTLS_serverName(t *testing.T) {
 	}
 }
 
+func TestBool(t *testing.T) {
+	b := true
+	require.NoError(t, adapterurl.Bool(query(), "b", &b))
+	assert.True(t, b, "left alone")
+	require.NoError(t, adapterurl.Bool(query("b", "false"), "b", &b))
+	assert.False(t, b)
+	for _, bad := range []string{"", "maybe", "yes"} {
+		require.ErrorContains(t, adapterurl.Bool(query("b", bad), "b", &b), "b=")
+	}
+}
+
+func TestTLS_ofAPlainScheme(t *testing.T) {
+	u := query("other", "1")
+	u.Scheme = "redis"
+	config, err := adapterurl.TLS(u, "redis", "h")
+	require.NoError(t, err)
+	assert.Nil(t, config)
+	for _, name := range []string{"tls_ca", "tls_cert", "tls_key", "tls_server_name", "tls_skip_verify"} {
+		u := query(name, "x")
+		u.Scheme = "redis"
+		_, err := adapterurl.TLS(u, "redis", "h")
+		assert.EqualError(t, err, "parameter "+name+" goes with rediss://, and this is redis://")
+	}
+}
+
+func TestTLS_skipVerify(t *testing.T) {
+	config, err := adapterurl.TLS(query("tls_skip_verify", "true", "tls_server_name", "n"), "redis", "h")
+	require.NoError(t, err)
+	assert.True(t, config.InsecureSkipVerify)
+	assert.Equal(t, "n", config.ServerName, "servers choose their certificate by it")
+	config, err = adapterurl.TLS(query("tls_skip_verify", "false"), "redis", "h")
+	require.NoError(t, err)
+	assert.False(t, config.InsecureSkipVerify)
+	for _, u := range []*locker.URL{query("tls_skip_verify", "perhaps"), query("tls_skip_verify", "true", "tls_ca", "ca.pem")} {
+		_, err := adapterurl.TLS(u, "redis", "h")
+		require.ErrorContains(t, err, "tls_skip_verify")
+	}
+}
+
 func TestTLS_files(t *testing.T) {
 	s := testserver.Redis(t, testserver.RedisTLS())
-	config, err := adapterurl.TLS(query("tls_ca", s.CAFile, "tls_cert", s.CertFile, "tls_key", s.KeyFile), "127.0.0.1")
+	config, err := adapterurl.TLS(query("tls_ca", s.CAFile, "tls_cert", s.CertFile, "tls_key", s.KeyFile), "redis", "127.0.0.1")
 	require.NoError(t, err)
 	conn, err := tls.Dial("tcp", s.Addr(), config)
 	require.NoError(t, err)
@@ -124,15 +173,16 @@ func TestTLS_files(t *testing.T) {
 		{query("tls_ca", rubbish), rubbish},
 		{query("tls_ca", missing), missing},
 		{query("tls_ca", ""), "tls_ca"},
+		{query("tls_server_name", ""), "tls_server_name"},
 		{query("tls_cert", s.CertFile), "go together"},
 		{query("tls_key", s.KeyFile), "go together"},
 		{query("tls_cert", missing, "tls_key", s.KeyFile), missing},
 		{query("tls_cert", rubbish, "tls_key", s.KeyFile), "tls_cert"},
 		{query("tls_cert", s.CertFile, "tls_key", rubbish), "tls_key"},
 	} {
-		_, err := adapterurl.TLS(c.u, "")
+		_, err := adapterurl.TLS(c.u, "redis", "")
 		require.ErrorContains(t, err, c.want)
 	}
-	_, err = adapterurl.TLS(query("tls_ca", missing), "")
+	_, err = adapterurl.TLS(query("tls_ca", missing), "redis", "")
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -1,6 +1,5 @@
 // Package redisurl reads what the URLs of the Redis adapters have in common, beside what package
-// adapterurl does. Each function takes off
-// the query what it reads.
+// adapterurl does. Each function takes off the query what it reads.
 package redisurl
 
 import (
@@ -21,12 +20,56 @@ const (
 	SentinelPort = "26379"
 )
 
-// Addr is Addrs for a URL of one server.
-func Addr(u *locker.URL) (string, error) {
-	if len(u.Hosts) > 1 {
-		return "", fmt.Errorf("%s:// takes one host, and the URL has %d", u.Scheme, len(u.Hosts))
+// Socket returns the path of the Unix socket that the URL names in place of a host; empty if it names none. The scheme
+// is to be the one without TLS.
+func Socket(u *locker.URL, plain string) (string, error) {
+	path, ok := u.Take("socket")
+	switch {
+	case !ok:
+		return "", nil
+	case !strings.HasPrefix(path, "/"):
+		return "", fmt.Errorf("parameter socket=%q is not the absolute path of a Unix socket", path)
+	case len(u.Hosts) > 0:
+		return "", fmt.Errorf("parameter socket takes the place of a host, as in %s:///0?socket=%s", u.Scheme, path)
+	case u.Scheme != plain:
+		return "", fmt.Errorf("parameter socket: there is no TLS on a Unix socket: use %s://", plain)
 	}
-	return adapterurl.Addrs(u, Port)[0], nil
+	return path, nil
+}
+
+// ClientName returns client_name, by which CLIENT LIST of the server lists the connections; empty if there is none.
+func ClientName(u *locker.URL) (string, error) {
+	name, ok := u.Take("client_name")
+	if ok && name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("parameter client_name=%q: Redis takes printable ASCII without spaces", name)
+	}
+	return name, nil
+}
+
+// Sentinel is who knows the server.
+type Sentinel struct {
+	Master             string // empty: nobody is asked
+	Username, Password string
+}
+
+// Sentinels reads master_name, sentinel_username and sentinel_password.
+func Sentinels(u *locker.URL) (s Sentinel, err error) {
+	master, hasMaster := u.Take("master_name")
+	user, hasUser := u.Take("sentinel_username")
+	password, hasPassword := u.Take("sentinel_password")
+	switch {
+	case hasMaster && master == "":
+		return s, errors.New("parameter master_name is empty: it is the name by which the sentinels know the primary")
+	case !hasMaster && hasUser:
+		return s, errors.New("parameter sentinel_username goes with master_name")
+	case !hasMaster && hasPassword:
+		return s, errors.New("parameter sentinel_password goes with master_name")
+	case hasPassword && password == "":
+		return s, errors.New("parameter sentinel_password is empty")
+	case hasUser && (user == "" || !hasPassword):
+		return s, errors.New("parameter sentinel_username goes with sentinel_password, and is not empty")
+	}
+	return Sentinel{master, user, password}, nil
 }
 
 // Database returns the database that the path names, 0 if it names none.

@@ -22,14 +22,65 @@ func query(pairs ...string) *locker.URL {
 	return u
 }
 
-func TestAddr(t *testing.T) {
-	for want, hosts := range map[string][]string{"localhost:6379": nil, "h:6379": {"h"}, "[::1]:7000": {"[::1]:7000"}} {
-		addr, err := redisurl.Addr(&locker.URL{Scheme: "redis", Hosts: hosts})
-		require.NoError(t, err)
-		assert.Equal(t, want, addr)
+func TestSocket(t *testing.T) {
+	path, err := redisurl.Socket(query("socket", "/run/redis.sock"), "redis")
+	require.NoError(t, err)
+	assert.Equal(t, "/run/redis.sock", path)
+	path, err = redisurl.Socket(query(), "redis")
+	require.NoError(t, err)
+	assert.Empty(t, path)
+	withHost, secure := query("socket", "/run/redis.sock"), query("socket", "/run/redis.sock")
+	withHost.Hosts, secure.Scheme = []string{"h"}, "rediss"
+	for want, u := range map[string]*locker.URL{
+		"absolute path": query("socket", "redis.sock"), `socket=""`: query("socket", ""), "in place": withHost, "TLS": secure,
+	} {
+		_, err := redisurl.Socket(u, "redis")
+		require.ErrorContains(t, err, "parameter socket")
+		if want != "in place" {
+			require.ErrorContains(t, err, want)
+		}
 	}
-	_, err := redisurl.Addr(&locker.URL{Scheme: "redis", Hosts: []string{"h1", "h2"}})
-	require.ErrorContains(t, err, "one host")
+}
+
+func TestClientName(t *testing.T) {
+	name, err := redisurl.ClientName(query("client_name", "shop-3:orders"))
+	require.NoError(t, err)
+	assert.Equal(t, "shop-3:orders", name)
+	name, err = redisurl.ClientName(query())
+	require.NoError(t, err)
+	assert.Empty(t, name)
+	for _, bad := range []string{"", "two words", "line\n", "naïve", "\x7f"} {
+		_, err := redisurl.ClientName(query("client_name", bad))
+		require.ErrorContains(t, err, "client_name", "%q", bad)
+	}
+}
+
+func TestSentinels(t *testing.T) {
+	for _, c := range []struct {
+		u    *locker.URL
+		want redisurl.Sentinel
+	}{
+		{query(), redisurl.Sentinel{}},
+		{query("master_name", "m"), redisurl.Sentinel{Master: "m"}},
+		{query("master_name", "m", "sentinel_password", "p"), redisurl.Sentinel{Master: "m", Password: "p"}},
+		{
+			query("master_name", "m", "sentinel_username", "u", "sentinel_password", "p"),
+			redisurl.Sentinel{Master: "m", Username: "u", Password: "p"},
+		},
+	} {
+		got, err := redisurl.Sentinels(c.u)
+		require.NoError(t, err)
+		assert.Equal(t, c.want, got)
+		assert.Empty(t, c.u.Query)
+	}
+	for _, u := range []*locker.URL{
+		query("master_name", ""), query("sentinel_username", "u"), query("sentinel_password", "p"),
+		query("master_name", "m", "sentinel_username", "u"), query("master_name", "m", "sentinel_password", ""),
+		query("master_name", "m", "sentinel_username", "", "sentinel_password", "p"),
+	} {
+		_, err := redisurl.Sentinels(u)
+		assert.ErrorContains(t, err, "parameter ")
+	}
 }
 
 func TestDatabase(t *testing.T) {
