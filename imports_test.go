@@ -2,6 +2,8 @@ package locker_test
 
 import (
 	"go/build"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,6 +24,29 @@ func TestRootPackage_importsTheStandardLibraryAlone(t *testing.T) {
 			}
 			first, _, _ := strings.Cut(path, "/")
 			assert.NotContains(t, first, ".", "%s imports %s", dirs[i], path)
+		}
+	}
+}
+
+// What a program with that import links. The second is a package of the adapter's client library, and of nobody else's.
+func TestAdapters_compileNoOther(t *testing.T) {
+	const module = "github.com/go-locker/locker/"
+	libraries := map[string]string{
+		"memory": "", "redlock": "",
+		"redis": "github.com/redis/go-redis/v9", "redigo": "github.com/gomodule/redigo/redis",
+		"etcd": "go.etcd.io/etcd/client/v3", "zookeeper": "github.com/go-zookeeper/zk",
+	}
+	for _, adapter := range []string{"memory", "redlock", "redis", "redigo", "etcd", "zookeeper", "all"} {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+adapter).Output()
+		require.NoError(t, err)
+		links := strings.Fields(string(out))
+		for other, library := range libraries {
+			wanted := other == adapter || adapter == "all"
+			for _, path := range []string{module + other, library} {
+				if path != "" {
+					assert.Equal(t, wanted, slices.Contains(links, path), "%s links %s", adapter, path)
+				}
+			}
 		}
 	}
 }

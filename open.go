@@ -56,18 +56,26 @@ func Register(scheme string, open OpenFunc) {
 	registry.schemes[scheme] = open
 }
 
-func opener(scheme string) (OpenFunc, error) {
+// Schemes lists, in order, what is registered: what Open opens.
+func Schemes() []string {
 	registry.Lock()
 	defer registry.Unlock()
-	if open, ok := registry.schemes[scheme]; ok {
+	return slices.Sorted(maps.Keys(registry.schemes))
+}
+
+func opener(scheme string) (OpenFunc, error) {
+	registry.Lock()
+	open, ok := registry.schemes[scheme]
+	registry.Unlock()
+	if ok {
 		return open, nil
 	}
 	if pkg, ok := adapters[scheme]; ok {
 		return nil, fmt.Errorf("unknown scheme %q: add the import _ \"github.com/go-locker/locker/%s\"", scheme, pkg)
 	}
 	known := "none is registered: import the package of a backend"
-	if len(registry.schemes) > 0 {
-		known = "registered are " + strings.Join(slices.Sorted(maps.Keys(registry.schemes)), ", ")
+	if schemes := Schemes(); len(schemes) > 0 {
+		known = "registered are " + strings.Join(schemes, ", ")
 	}
 	return nil, fmt.Errorf("unknown scheme %q: %s", scheme, known)
 }

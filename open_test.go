@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -186,11 +187,18 @@ func TestOpen_leavesABackendItsOwnParameters(t *testing.T) {
 }
 
 func TestOpen_unknownSchemeNamesTheMissingImport(t *testing.T) {
-	for s, pkg := range map[string]string{"redis": "redis", "rediss": "redis", "REDIS": "redis", "redigos": "redigo"} {
+	for s, pkg := range map[string]string{
+		"redis": "redis", "rediss": "redis", "REDIS": "redis", "redigo": "redigo", "redigos": "redigo", "redlock": "redlock",
+		"etcd": "etcd", "etcds": "etcd", "zookeeper": "zookeeper", "zookeepers": "zookeeper",
+	} {
 		_, err := locker.Open(t.Context(), s+"://localhost")
 		require.ErrorContains(t, err, `"github.com/go-locker/locker/`+pkg+`"`)
 	}
 	known := scheme((&opened{}).open)
+	assert.Contains(t, locker.Schemes(), known)
+	assert.True(t, slices.IsSorted(locker.Schemes()))
+	assert.Contains(t, locker.Schemes(), "mem", "which a test in this package imports")
+	assert.NotContains(t, locker.Schemes(), "redis", "which none does")
 	_, err := locker.Open(t.Context(), "postgres://localhost")
 	require.ErrorContains(t, err, `unknown scheme "postgres"`)
 	require.ErrorContains(t, err, known)

@@ -36,6 +36,12 @@ func TestOpen_sharesNamesByHost(t *testing.T) {
 	require.ErrorIs(t, d.Mutex("x").TryLock(ctx), locker.ErrHeld)
 }
 
+func TestImport_registersItsSchemeAlone(t *testing.T) {
+	assert.Equal(t, []string{"mem"}, locker.Schemes())
+	_, err := locker.Open(t.Context(), "redis://localhost")
+	require.ErrorContains(t, err, `add the import _ "github.com/go-locker/locker/redis"`)
+}
+
 func TestOpen_refusesWhatMemoryHasNot(t *testing.T) {
 	for _, url := range []string{"mem://user@x", "mem://x:1", "mem://x,y", "mem://x/path", "mem://x?size=3"} {
 		_, err := locker.Open(t.Context(), url)

@@ -34,6 +34,10 @@ func openedClient(t *testing.T, u locker.URL) goredis.UniversalClient {
 	return rdb
 }
 
+func TestImport_registersItsSchemesAlone(t *testing.T) {
+	assert.Equal(t, []string{"redis", "rediss"}, locker.Schemes())
+}
+
 func TestOpen_sentinel(t *testing.T) {
 	u := locker.URL{
 		Scheme: "redis", Hosts: []string{"s1", "s2:7000"}, Path: "/3", User: url.UserPassword("u", "p"),
