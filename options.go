@@ -167,7 +167,8 @@ func WithTokenBase(n uint64) Option {
 
 // Require makes Open and New fail with an error that matches ErrUnsupported where the backend does
 // not promise each of g without a condition. The error says which one, and under which condition
-// the backend would.
+// the backend would. A Conditional promise is not enough: only who deploys the backend can see to its condition, and
+// whoever has done so, and is content, leaves that guarantee out.
 func Require(g ...Guarantee) Option {
 	return clientOption(func(c *config) error {
 		for _, required := range g {

@@ -1,0 +1,81 @@
+package all_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// aURL is one of each backend, at servers that nobody asks for anything.
+var aURL = map[string]string{
+	"mem":       "mem://require",
+	"redis":     "redis://192.0.2.1",
+	"redigo":    "redigo://192.0.2.1",
+	"redlock":   "redlock://192.0.2.1,192.0.2.2,192.0.2.3",
+	"etcd":      "etcd://192.0.2.1",
+	"zookeeper": "zookeeper://192.0.2.1?ttl=20s", // without a TTL it asks for one
+}
+
+func with(raw, parameters string) string {
+	if strings.Contains(raw, "?") {
+		return raw + "&" + parameters
+	}
+	return raw + "?" + parameters
+}
+
+// Who configures a backend that is too weak reads at start what is missing, and when it would do.
+func TestRequire_aSwapToAWeakerBackendFailsAtStart(t *testing.T) {
+	const (
+		unsupported = "locker: open: not supported by the backend: "
+		noFailover  = `"failover" is not promised: replication is asynchronous, and a failover can lose the lock`
+		remember    = "conditional: promised only while clocks are sane and nodes remember"
+	)
+	for backend, want := range map[string]string{
+		"mem":       unsupported + `"failover" is not promised: there is one process, and no server to fail over to`,
+		"redis":     unsupported + noFailover,
+		"redigo":    unsupported + noFailover,
+		"redlock":   unsupported + `"fencing" is ` + remember + `; "failover" is ` + remember,
+		"etcd":      "",
+		"zookeeper": "",
+	} {
+		c, err := locker.Open(t.Context(), with(aURL[backend], "require=fencing,failover"))
+		if want == "" {
+			require.NoError(t, err, backend)
+			require.NoError(t, c.Close())
+			continue
+		}
+		require.ErrorIs(t, err, locker.ErrUnsupported, backend)
+		assert.EqualError(t, err, want, backend)
+	}
+}
+
+// Each backend is taken at its word, for each guarantee.
+func TestRequire_goesByWhatEachBackendDeclares(t *testing.T) {
+	for backend, raw := range aURL {
+		c, err := locker.Open(t.Context(), raw)
+		require.NoError(t, err)
+		declared := c.Guarantees()
+		require.NoError(t, c.Close())
+		for _, g := range []locker.Guarantee{
+			locker.Exclusive, locker.Failover, locker.Fencing, locker.FencingDurable, locker.Ordered, locker.Woken,
+		} {
+			promise, ok := declared[g]
+			require.True(t, ok, "%s says nothing of %s", backend, g)
+			c, err := locker.Open(t.Context(), with(raw, "require="+string(g)))
+			if promise.Level == locker.Yes {
+				require.NoError(t, err, "%s %s", backend, g)
+				require.NoError(t, c.Close())
+				continue
+			}
+			require.ErrorIs(t, err, locker.ErrUnsupported, "%s %s", backend, g)
+			level := map[locker.Level]string{locker.No: "not promised", locker.Conditional: "conditional"}[promise.Level]
+			require.NotEmpty(t, promise.Condition, "%s %s", backend, g)
+			require.ErrorContains(t, err, `"`+string(g)+`" is `+level)
+			require.ErrorContains(t, err, promise.Condition)
+		}
+	}
+}
