@@ -21,6 +21,8 @@ var (
 	_ func(*locker.Client) locker.Guarantees                            = (*locker.Client).Guarantees
 	_ func(*locker.Client) error                                        = (*locker.Client).Close
 
+	_ func(*locker.Client, context.Context, string) (locker.State, error) = (*locker.Client).Inspect
+
 	_ func(*locker.Mutex, context.Context) error                              = (*locker.Mutex).TryLock
 	_ func(*locker.Mutex) <-chan struct{}                                     = (*locker.Mutex).Lost
 	_ func(*locker.Mutex) time.Time                                           = (*locker.Mutex).Deadline
@@ -49,6 +51,10 @@ var (
 	_ = locker.Error{Op: "", Name: "", Err: error(nil)}
 	_ = locker.URL{Scheme: "", User: (*url.Userinfo)(nil), Hosts: []string(nil), Path: "", Query: url.Values(nil)}
 	_ = locker.Request{Name: "", Metadata: "", TTL: time.Duration(0)}
+	_ = locker.State{
+		Held: false, Holder: locker.Contender{ID: "", Metadata: ""}, Left: time.Duration(0), Token: uint64(0),
+		Waiters: []locker.Contender(nil),
+	}
 	_ = locker.Guarantees{locker.Guarantee(""): locker.Promise{Level: locker.No, Condition: ""}}
 	_ = []locker.Level{locker.No, locker.Conditional, locker.Yes}
 	_ = []error{locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrClosed, locker.ErrUnsupported}

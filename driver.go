@@ -9,7 +9,7 @@ import (
 // renewal, loss, polling, clean-up and the wrapping of errors are the core's, so that a Driver is
 // about its backend alone. A Driver may be used by several goroutines.
 //
-// A Driver that can do more says so by implementing [Queuer], [BatchExtender], [Proposer],
+// A Driver that can do more says so by implementing [Queuer], [BatchExtender], [Proposer], [Inspector],
 // [TTLChecker], [TTLDefaulter] or [ContextHeeder].
 type Driver interface {
 	// Acquire tries once to take req.Name for req.TTL.
@@ -120,6 +120,20 @@ type RaisableLease interface {
 	// larger than any that the node has accepted; else, or if the lease has ended, it returns
 	// ErrLost. With a token no smaller than Token, ErrLost says that the lease has ended.
 	Raise(ctx context.Context, token uint64) error
+}
+
+// Inspector is a Driver that can tell who holds a lock, without contending for it.
+type Inspector interface {
+	Driver
+
+	// Inspect looks at the lock called name, with the Client's prefix.
+	//
+	//  1. It changes nothing at the backend, makes nothing there, and wakes nobody.
+	//  2. What it returns was the case at one moment, as far as the backend can tell: a hold that has lapsed is none, and
+	//     a lock that was never held is the zero State, without an error.
+	//  3. What is not known is left zero, never guessed.
+	//  4. ctx bounds the call, and has a deadline. An outage is the client library's error, and known before that.
+	Inspect(ctx context.Context, name string) (State, error)
 }
 
 // ContextHeeder is a Driver that may heed the end of a context at once.

@@ -166,6 +166,34 @@ func ExampleWithoutRenewal() {
 	// locker: unlock "once": the lock was lost
 }
 
+// Who holds a lock, for people who look: nothing comes of it to those who do.
+func ExampleClient_Inspect() {
+	ctx := context.Background()
+	client := open("example-inspect", locker.WithTTL(time.Minute), locker.WithMetadata("host 7, pid 4711"))
+	defer client.Close()
+	m := client.Mutex("nightly")
+	if err := m.Lock(ctx); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	state, err := client.Inspect(ctx, "nightly")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("held by", state.Holder.Metadata, "for", state.Left.Round(time.Second), "and", len(state.Waiters), "wait")
+	fmt.Println(state.Token == m.FencingToken())
+
+	_ = m.Unlock(ctx)
+	state, err = client.Inspect(ctx, "nightly")
+	fmt.Println(state.Held, err)
+	// Output:
+	// held by host 7, pid 4711 for 1m0s and 0 wait
+	// true
+	// false <nil>
+}
+
 func ExampleWithTTL() {
 	ctx := context.Background()
 	client := open("example-ttl", locker.WithTTL(time.Minute))

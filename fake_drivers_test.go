@@ -112,6 +112,16 @@ func (d *scripted) AcquireQueued(ctx context.Context, req locker.Request, answer
 	return d.queue(ctx, req, answered)
 }
 
+// seer is a driver that says of locks what a test says.
+type seer struct {
+	*driver
+	inspect func(ctx context.Context, name string) (locker.State, error)
+}
+
+func (d *seer) Inspect(ctx context.Context, name string) (locker.State, error) {
+	return d.inspect(ctx, name)
+}
+
 // picky is a driver that honours whole seconds alone.
 type picky struct{ *driver }
 

@@ -39,7 +39,7 @@ func New(opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(), opts...)
 }
 
-// Driver implements [locker.Driver] and [locker.Queuer] in memory.
+// Driver implements [locker.Driver], [locker.Queuer] and [locker.Inspector] in memory.
 type Driver struct{ space *space }
 
 // Option configures a [Driver].
@@ -60,7 +60,10 @@ func NewDriver(opts ...Option) *Driver {
 	return d
 }
 
-var _ locker.Queuer = (*Driver)(nil)
+var (
+	_ locker.Queuer    = (*Driver)(nil)
+	_ locker.Inspector = (*Driver)(nil)
+)
 
 // spaces are the process's own. One stays when its last Client closes: it is empty then.
 var spaces sync.Map // of *space, by name
@@ -97,8 +100,8 @@ func (d *Driver) AcquireQueued(ctx context.Context, req locker.Request, answered
 		s.mu.Unlock()
 		return l, nil
 	}
-	w := &waiter{ttl: req.TTL, granted: make(chan *lease, 1)}
-	s.enqueue(req.Name, w)
+	w := &waiter{req: req, granted: make(chan *lease, 1)}
+	s.enqueue(w)
 	s.mu.Unlock()
 
 	answered(locker.ErrHeld)
@@ -112,10 +115,15 @@ func (d *Driver) AcquireQueued(ctx context.Context, req locker.Request, answered
 		case l := <-w.granted: // while we were leaving: the core gives it back
 			return l, nil
 		default:
-			s.leave(req.Name, w)
+			s.leave(w)
 			return nil, locker.ErrHeld
 		}
 	}
+}
+
+// Inspect implements locker.Inspector. Once a lock is released its last token is not remembered, and nobody has an ID.
+func (d *Driver) Inspect(_ context.Context, name string) (locker.State, error) {
+	return d.space.look(name), nil
 }
 
 // Guarantees is everything but what there is none of in one process: servers to fail over.

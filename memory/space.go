@@ -24,7 +24,7 @@ type lock struct {
 }
 
 type waiter struct {
-	ttl     time.Duration
+	req     locker.Request
 	granted chan *lease // holds one
 }
 
@@ -32,6 +32,7 @@ type waiter struct {
 type lease struct {
 	space    *space
 	name     string
+	metadata string
 	token    uint64
 	until    time.Time // of package clock
 	released bool
@@ -43,7 +44,7 @@ func (s *space) take(req locker.Request) *lease {
 	if l != nil && s.stillHeld(req.Name, l) {
 		return nil
 	}
-	return s.grant(req.Name, req.TTL)
+	return s.grant(req)
 }
 
 // stillHeld has the lock pass on if its lease has lapsed, and says whether it has a holder then. The
@@ -55,14 +56,16 @@ func (s *space) stillHeld(name string, l *lock) bool {
 	return s.pass(name, l)
 }
 
-func (s *space) grant(name string, ttl time.Duration) *lease {
-	l := s.locks[name]
+func (s *space) grant(req locker.Request) *lease {
+	l := s.locks[req.Name]
 	if l == nil {
 		l = &lock{}
-		s.locks[name] = l
+		s.locks[req.Name] = l
 	}
-	l.holder = &lease{space: s, name: name, token: lastToken.Add(1), until: clock.Now().Add(ttl)}
-	s.watch(name, l)
+	l.holder = &lease{
+		space: s, name: req.Name, metadata: req.Metadata, token: lastToken.Add(1), until: clock.Now().Add(req.TTL),
+	}
+	s.watch(req.Name, l)
 	return l.holder
 }
 
@@ -75,20 +78,20 @@ func (s *space) pass(name string, l *lock) bool {
 	}
 	first := l.queue[0]
 	l.queue = slices.Delete(l.queue, 0, 1)
-	first.granted <- s.grant(name, first.ttl)
+	first.granted <- s.grant(first.req)
 	return true
 }
 
-func (s *space) enqueue(name string, w *waiter) {
-	l := s.locks[name]
+func (s *space) enqueue(w *waiter) {
+	l := s.locks[w.req.Name]
 	l.queue = append(l.queue, w)
-	s.watch(name, l)
+	s.watch(w.req.Name, l)
 }
 
-func (s *space) leave(name string, w *waiter) {
-	if l := s.locks[name]; l != nil {
+func (s *space) leave(w *waiter) {
+	if l := s.locks[w.req.Name]; l != nil {
 		l.queue = slices.DeleteFunc(l.queue, func(other *waiter) bool { return other == w })
-		s.watch(name, l)
+		s.watch(w.req.Name, l)
 	}
 }
 
@@ -108,6 +111,24 @@ func (s *space) watch(name string, l *lock) {
 			s.watch(name, l)
 		}
 	})
+}
+
+// look leaves a lease that has lapsed as it is: who comes next has the lock pass on.
+func (s *space) look(name string) (state locker.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.locks[name]
+	if l == nil {
+		return state
+	}
+	state.Token = l.holder.token
+	if left := l.holder.until.Sub(clock.Now()); left > 0 {
+		state.Held, state.Left, state.Holder.Metadata = true, left, l.holder.metadata
+	}
+	for _, w := range l.queue {
+		state.Waiters = append(state.Waiters, locker.Contender{Metadata: w.req.Metadata})
+	}
+	return state
 }
 
 // Token implements locker.Lease.

@@ -65,6 +65,19 @@ func RedisRevoke(serving func(key string) []*testserver.RedisServer) func(confor
 	}
 }
 
+// RedisListening is Inspection.Listening of those who wait at the servers.
+func RedisListening(servers ...*testserver.RedisServer) func(n int) bool {
+	return func(n int) bool {
+		for _, s := range servers {
+			for _, which := range []string{"CHANNELS", "SHARDCHANNELS"} {
+				channels, _ := s.Do("PUBSUB", which, "{*").([]any)
+				n -= len(channels)
+			}
+		}
+		return n == 0
+	}
+}
+
 // SentinelFailOver is Faults.FailOver of one replica, which gets nothing from the primary any more before it takes over.
 func SentinelFailOver(g *testserver.SentinelGroup) func(conformance.TB) (fail func()) {
 	return func(t conformance.TB) (fail func()) {

@@ -1,0 +1,287 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testwait"
+)
+
+// Inspection is a backend whose locks are inspected.
+type Inspection struct {
+	URL string        // ends with a query
+	TTL time.Duration // the shortest
+
+	// Contents are what there is at the backend, but for times that run.
+	Contents func(t testing.TB) string
+
+	// Listening says whether n Clients hear of releases. It is nil where who waits is never passed over.
+	Listening func(n int) bool
+
+	// Stop has the servers answer nothing; Kill ends them, and comes last. They may be nil.
+	Stop func() (resume func())
+	Kill func()
+
+	Left            bool // it tells how long a hold lasts
+	LastToken       bool // it remembers the token of a lock that was released
+	TokenWhenWaited bool // it tells the token of a lock for which others wait, or the holder has waited
+	Queue           bool // it has one
+	QueueMetadata   bool // in which there is the metadata of those who wait
+	IDs             bool // it knows contenders by IDs
+}
+
+const (
+	inspectPatience = time.Minute
+	longTTL         = 20 * time.Second // nothing lapses by itself
+)
+
+var inspectUntil = testwait.Patience(inspectPatience).Until
+
+// Inspect tests what a Client says of the backend's locks without contending for them.
+func Inspect(t *testing.T, b Inspection) {
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, Inspection)
+	}{
+		{"a lock that was never held", neverHeld},
+		{"held, and released", heldAndReleased},
+		{"waited for", waitedFor},
+		{"lapsed", lapsed},
+		{"names and metadata of any characters", ofAnyCharacters},
+		{"prefix and token base", prefixAndBase},
+		{"a Client that is closed", closed},
+		{"servers that do not answer", silence},
+		{"servers that are gone", gone},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, b) })
+	}
+}
+
+func (b Inspection) open(t *testing.T, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := locker.Open(t.Context(), b.URL, append([]locker.Option{locker.WithTTL(longTTL), locker.WithoutRenewal()}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func look(t testing.TB, c *locker.Client, name string) locker.State {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), inspectPatience)
+	defer cancel()
+	s, err := c.Inspect(ctx, name)
+	require.NoError(t, err)
+	return s
+}
+
+// undisturbed fails if f changes what there is at the backend.
+func (b Inspection) undisturbed(t *testing.T, f func()) {
+	t.Helper()
+	if b.Contents == nil {
+		f()
+		return
+	}
+	before := b.Contents(t)
+	f()
+	assert.Equal(t, before, b.Contents(t), "looking at a lock changes nothing")
+}
+
+// wantHeld fails unless s is that of a hold by m with that metadata, for which somebody has waited, or nobody.
+func (b Inspection) wantHeld(t *testing.T, s locker.State, m *locker.Mutex, metadata string, waited bool) {
+	t.Helper()
+	assert.True(t, s.Held)
+	assert.Equal(t, metadata, s.Holder.Metadata)
+	assert.Equal(t, b.IDs, s.Holder.ID != "", s.Holder.ID)
+	if waited && !b.TokenWhenWaited {
+		assert.Zero(t, s.Token)
+	} else {
+		assert.Equal(t, m.FencingToken(), s.Token)
+	}
+	if b.Left {
+		assert.Positive(t, s.Left)
+		assert.LessOrEqual(t, s.Left, longTTL)
+	} else {
+		assert.Zero(t, s.Left)
+	}
+}
+
+func neverHeld(t *testing.T, b Inspection) {
+	c := b.open(t)
+	_ = look(t, c, "another") // there is a connection, and what goes with it
+	b.undisturbed(t, func() { assert.Equal(t, locker.State{}, look(t, c, "never held")) })
+}
+
+func heldAndReleased(t *testing.T, b Inspection) {
+	c, other := b.open(t, locker.WithMetadata("host 7")), b.open(t)
+	m := c.Mutex("held")
+	for range 2 {
+		require.NoError(t, m.Lock(t.Context()))
+		_ = look(t, other, "another")
+		b.undisturbed(t, func() {
+			for _, who := range []*locker.Client{c, other} {
+				s := look(t, who, "held")
+				b.wantHeld(t, s, m, "host 7", false)
+				assert.Empty(t, s.Waiters)
+			}
+		})
+		token := m.FencingToken()
+		require.NoError(t, m.Extend(t.Context()), "the hold is undisturbed")
+		require.NoError(t, m.Unlock(t.Context()))
+		if !b.LastToken {
+			token = 0
+		}
+		b.until(t, other, "held", "it is released", func(s locker.State) bool { return !s.Held })
+		assert.Equal(t, locker.State{Token: token}, look(t, other, "held"))
+	}
+}
+
+// until looks until condition holds.
+func (b Inspection) until(t *testing.T, c *locker.Client, name, what string, condition func(locker.State) bool) (s locker.State) {
+	t.Helper()
+	inspectUntil(t, what, func() bool {
+		s = look(t, c, name)
+		return condition(s)
+	})
+	return s
+}
+
+func waitedFor(t *testing.T, b Inspection) {
+	c := b.open(t)
+	names := []string{"first", "second", "third"}
+	mutexes := make([]*locker.Mutex, len(names))
+	locked := make([]<-chan error, len(names))
+	for i, name := range names {
+		mutexes[i] = b.open(t, locker.WithMetadata(name)).Mutex("waited for")
+		locked[i] = testwait.Go(func() error { return mutexes[i].Lock(t.Context()) })
+		b.until(t, c, "waited for", "everybody has come", func(s locker.State) bool {
+			return s.Held && (i == 0 || !b.Queue || len(s.Waiters) == i)
+		})
+	}
+	if !b.Queue { // they poll, and who is the next nobody knows
+		require.NoError(t, testwait.Patience(inspectPatience).Result(t, locked[0]))
+		b.wantHeld(t, look(t, c, "waited for"), mutexes[0], "first", true)
+		return
+	}
+	b.undisturbed(t, func() { _ = look(t, c, "waited for") })
+	if b.Listening != nil {
+		inspectUntil(t, "all who wait listen", func() bool { return b.Listening(len(names) - 1) })
+	}
+	for i, m := range mutexes {
+		require.NoError(t, testwait.Patience(inspectPatience).Result(t, locked[i]))
+		s := look(t, c, "waited for")
+		b.wantHeld(t, s, m, names[i], true)
+		b.wantWaiters(t, s, names[i+1:])
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+}
+
+func (b Inspection) wantWaiters(t *testing.T, s locker.State, names []string) {
+	t.Helper()
+	require.Len(t, s.Waiters, len(names))
+	ids := map[string]bool{s.Holder.ID: true}
+	for i, w := range s.Waiters {
+		if b.QueueMetadata {
+			assert.Equal(t, names[i], w.Metadata)
+		}
+		if b.IDs {
+			assert.False(t, ids[w.ID], "each has an ID of its own")
+			ids[w.ID] = true
+		}
+	}
+}
+
+func lapsed(t *testing.T, b Inspection) {
+	c := b.open(t, locker.WithTTL(b.TTL))
+	m := c.Mutex("lapsed")
+	require.NoError(t, m.Lock(t.Context()))
+	<-m.Lost()
+	s := b.until(t, c, "lapsed", "nobody holds it", func(s locker.State) bool { return !s.Held })
+	assert.Equal(t, locker.Contender{}, s.Holder)
+	assert.Zero(t, s.Left)
+	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+}
+
+func ofAnyCharacters(t *testing.T, b Inspection) {
+	all := []string{
+		" ", "{", "}", "{}", "{a}b", "%", "%7D", "/", "a/b", "a//b", "..", "locker:a", ">", "a\x00b", "\r\n", "é\U0001F512",
+		"zookeeper", strings.Repeat("}/", 300),
+	}
+	c := b.open(t)
+	for i, name := range all {
+		m := c.Mutex(name, locker.WithMetadata(name+"\xff"))
+		assert.False(t, look(t, c, name).Held, "%q", name)
+		require.NoError(t, m.Lock(t.Context()), "%q", name)
+		b.wantHeld(t, look(t, c, name), m, name+"\xff", false)
+		assert.False(t, look(t, c, fmt.Sprint(name, i)).Held, "%q", name)
+	}
+}
+
+func prefixAndBase(t *testing.T, b Inspection) {
+	const base = 1 << 60
+	c := b.open(t, locker.WithTokenBase(base))
+	m := c.Mutex("prefixed")
+	require.NoError(t, m.Lock(t.Context()))
+	assert.Greater(t, m.FencingToken(), uint64(base))
+	assert.Equal(t, m.FencingToken(), look(t, c, "prefixed").Token)
+	assert.Equal(t, m.FencingToken()-base, look(t, b.open(t), "prefixed").Token)
+	assert.Zero(t, look(t, c, "never held").Token, "to no token nothing is added")
+	assert.Equal(t, locker.State{}, look(t, b.open(t, locker.WithPrefix("other")), "prefixed"))
+}
+
+func closed(t *testing.T, b Inspection) {
+	c := b.open(t)
+	require.NoError(t, c.Close())
+	_, err := c.Inspect(t.Context(), "x")
+	require.ErrorIs(t, err, locker.ErrClosed)
+}
+
+// wantOwn fails unless err is the client library's own or the Driver's, and none of the core's or of a context.
+func wantOwn(t *testing.T, err error) {
+	t.Helper()
+	var e *locker.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, "inspect", e.Op)
+	for _, not := range []error{locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrClosed, locker.ErrUnsupported, context.DeadlineExceeded} {
+		require.NotErrorIs(t, err, not)
+	}
+}
+
+func silence(t *testing.T, b Inspection) {
+	if b.Stop == nil {
+		t.Skip("there are no servers")
+	}
+	c := b.open(t)
+	_ = look(t, c, "x") // there is a connection
+	resume := b.Stop()
+	defer resume()
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	_, err := c.Inspect(ctx, "x")
+	require.Error(t, err)
+	assert.Less(t, time.Since(began), longTTL/2, "ctx bounds it")
+	for _, not := range []error{locker.ErrHeld, locker.ErrNotHeld, locker.ErrClosed, locker.ErrUnsupported} {
+		require.NotErrorIs(t, err, not)
+	}
+	resume()
+	_ = look(t, c, "x") // as if nothing had happened
+}
+
+func gone(t *testing.T, b Inspection) {
+	if b.Kill == nil {
+		t.Skip("there are no servers")
+	}
+	c := b.open(t, locker.WithTTL(longTTL/2)) // which bounds it
+	_ = look(t, c, "x")
+	b.Kill()
+	_, err := c.Inspect(t.Context(), "x")
+	wantOwn(t, err)
+	assert.ErrorContains(t, err, "refused", "it says what is wrong")
+}

@@ -1,0 +1,15 @@
+package memory_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-locker/locker/internal/harness"
+)
+
+func TestInspect(t *testing.T) {
+	harness.Inspect(t, harness.Inspection{
+		URL: "mem://inspect?", TTL: 20 * time.Millisecond,
+		Left: true, TokenWhenWaited: true, Queue: true, QueueMetadata: true,
+	})
+}
