@@ -44,7 +44,8 @@
 // It is tested on Redis 7. An ACL user needs ~{locker:* on the keys (or the prefix in place of locker),
 // and the commands EVAL, EVALSHA, TIME, HMGET, HGET, HSET, HDEL, PTTL and PEXPIRE, and SELECT for a
 // database other than 0, and CLIENT SETNAME for client_name. To wait in order it needs &{locker:* on the channels, and SUBSCRIBE, UNSUBSCRIBE,
-// PING, PUBLISH, PUBSUB, ZADD, ZCARD, ZRANGE, ZREM, ZSCORE and ZPOPMIN. Sentinel takes ROLE, and
+// PING, PUBLISH, PUBSUB, ZADD, ZCARD, ZRANGE, ZREM, ZSCORE and ZPOPMIN. To see who holds a lock, by [locker.Client.Inspect], EVAL,
+// EVALSHA, HMGET and PTTL are enough, and ZRANGE shows who waits. Sentinel takes ROLE, and
 // [WaitReplicas] takes WAIT.
 //
 // # What it is worth
@@ -81,8 +82,8 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(d, opts...)
 }
 
-// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer] and
-// [locker.TTLChecker].
+// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],
+// [locker.Inspector] and [locker.TTLChecker].
 type Driver struct {
 	*redisscript.Driver
 	runner *runner
@@ -94,6 +95,7 @@ var (
 	_ locker.Queuer        = (*Driver)(nil)
 	_ locker.BatchExtender = (*Driver)(nil)
 	_ locker.Proposer      = (*Driver)(nil)
+	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
 )
 

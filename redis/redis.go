@@ -53,7 +53,7 @@
 // one to each node. Whatever message is lost, the first waiter of each process looks at the queue every 1 to
 // 1.5 s, and when the lock would lapse. A waiter that does not listen is passed over, and comes back to its
 // place with its next look. Where there are no subscriptions (a Ring, or a user without the right) the first of a
-// process looks every 0.1 to 0.2 s instead.
+// process looks every 0.1 to 0.2 s instead. The queue does not keep the metadata of those who stand in it.
 //
 // # Rights
 //
@@ -63,12 +63,14 @@
 //	to wait     ZADD ZCARD ZPOPMIN ZRANGE ZREM ZSCORE
 //	to be woken PUBSUB PUBLISH SUBSCRIBE UNSUBSCRIBE PING
 //	            in a Cluster PUBSUB SPUBLISH SSUBSCRIBE SUNSUBSCRIBE PING
+//	to inspect  EVAL EVALSHA HMGET PTTL ZRANGE
 //	besides     SELECT for a database other than 0; WAIT for [WaitReplicas]; CLIENT SETNAME for client_name;
 //	            CLUSTER SLOTS and ASKING in a Cluster, and COMMAND for a client of the application's own
 //
 // Each line as a whole: without the second who does not have to wait gets the lock, and who has to gets an
-// error; without the third waiters look. A user of sentinels needs SENTINEL GET-MASTER-ADDR-BY-NAME, SENTINEL
-// SENTINELS, SUBSCRIBE, PING, and all channels.
+// error; without the third waiters look; [locker.Client.Inspect] without ZRANGE shows the holder, and nobody who
+// waits. A user of sentinels needs SENTINEL GET-MASTER-ADDR-BY-NAME, SENTINEL SENTINELS, SUBSCRIBE, PING, and
+// all channels.
 //
 // # What it is worth
 //
@@ -124,8 +126,8 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 	return locker.New(d, opts...)
 }
 
-// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer] and
-// [locker.TTLChecker].
+// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],
+// [locker.Inspector] and [locker.TTLChecker].
 type Driver struct {
 	*redisscript.Driver
 	rdb   goredis.UniversalClient
@@ -136,6 +138,7 @@ var (
 	_ locker.Queuer        = (*Driver)(nil)
 	_ locker.BatchExtender = (*Driver)(nil)
 	_ locker.Proposer      = (*Driver)(nil)
+	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
 )
 

@@ -51,7 +51,7 @@ type Call struct {
 
 // Reply is a script's reply, or its error.
 type Reply struct {
-	Value any // an int64, a []any of them, or a text as a string or []byte
+	Value any // an int64, a text as a string or []byte, or a []any of those
 	Err   error
 
 	// Refused says that Err is the server's, and that nothing has been done.

@@ -51,6 +51,9 @@ var releaseSource string
 //go:embed raise.lua
 var raiseSource string
 
+//go:embed inspect.lua
+var inspectSource string
+
 //go:embed many.lua
 var manySource string
 
@@ -60,6 +63,7 @@ var (
 	extend  = newScript(Script{Grants: true}, extendSource)
 	release = newScript(Script{Queue: true}, queue, releaseFree, unless("release_free"), releaseSource)
 	raise   = newScript(Script{Grants: true}, raiseSource)
+	inspect = newScript(Script{Queue: true}, inspectSource)
 	many    = newScript(Script{Takes: true, Grants: true}, clockSource, queue, acquireFree, releaseFree,
 		function("acquire", acquireSource), function("extend", extendSource), function("release", releaseSource), manySource)
 )

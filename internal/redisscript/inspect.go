@@ -1,0 +1,78 @@
+package redisscript
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// everybody is how far into the queue to look: to its end.
+const everybody = -1
+
+// claimMark is what the owner of a lock begins with that is claimed for a waiter; see queue.lua.
+const claimMark = ">"
+
+// Inspect implements locker.Inspector, in one round trip. Who waits has no metadata here, and who was handed the lock and has yet
+// to take it is the first of the waiters still.
+func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error) {
+	reply, err := run(ctx, d.runner, inspect, keysOf(name), everybody)
+	if err != nil {
+		return locker.State{}, err
+	}
+	state, ok := parseState(reply)
+	if !ok {
+		return locker.State{}, fmt.Errorf("unexpected reply to the inspect script: %v", reply)
+	}
+	return state, nil
+}
+
+func parseState(reply any) (state locker.State, ok bool) {
+	all, _ := reply.([]any)
+	if len(all) != 5 {
+		return state, false
+	}
+	owner, ok1 := textOf(all[0])
+	metadata, ok2 := textOf(all[1])
+	left, ok3 := all[2].(int64)
+	last, ok4 := textOf(all[3])
+	queue, ok5 := all[4].([]any)
+	token, err := strconv.ParseUint(cmp.Or(last, "0"), 10, 64)
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || err != nil {
+		return state, false
+	}
+	state.Token = token
+	claimant, claimed := strings.CutPrefix(owner, claimMark)
+	switch {
+	case owner == "" || left <= 0:
+	case claimed:
+		state.Waiters = append(state.Waiters, locker.Contender{ID: claimant})
+	default:
+		state.Held, state.Left = true, time.Duration(left)*time.Millisecond
+		state.Holder = locker.Contender{ID: owner, Metadata: metadata}
+	}
+	for _, waiter := range queue {
+		id, ok := textOf(waiter)
+		if !ok {
+			return state, false
+		}
+		state.Waiters = append(state.Waiters, locker.Contender{ID: id})
+	}
+	return state, true
+}
+
+// textOf is a text of a reply.
+func textOf(value any) (text string, ok bool) {
+	switch v := value.(type) {
+	case string:
+		return v, true
+	case []byte:
+		return string(v), true
+	default:
+		return "", false
+	}
+}

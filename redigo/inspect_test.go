@@ -1,0 +1,38 @@
+package redigo_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func TestInspect(t *testing.T) {
+	s := testserver.Redis(t)
+	harness.Inspect(t, harness.Inspection{
+		URL: "redigo://" + s.Addr() + "?pool_size=3", TTL: 20 * time.Millisecond,
+		Left: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
+		Listening: harness.RedisListening(s),
+		Stop:      func() func() { s.Stop(); return s.Continue },
+		Kill:      s.Kill,
+	})
+}
+
+func TestInspect_isOneRoundTrip(t *testing.T) {
+	s := testserver.Redis(t)
+	var trips atomic.Int64
+	c := clientOf(t, newPool(t, s.Addr(), countTrips(s.Addr(), &trips)), locker.WithoutRenewal())
+	require.NoError(t, c.Mutex("x").Lock(t.Context()))
+	_, err := c.Inspect(t.Context(), "x") // loads the script
+	require.NoError(t, err)
+	trips.Store(0)
+	_, err = c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, trips.Load())
+}

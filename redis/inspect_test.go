@@ -1,0 +1,165 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func TestInspect(t *testing.T) {
+	t.Run("one server", func(t *testing.T) {
+		s := testserver.Redis(t)
+		harness.Inspect(t, inspection("redis://"+s.Addr()+"?renew=false", s))
+	})
+	t.Run("Cluster", func(t *testing.T) {
+		c := testserver.Cluster(t)
+		harness.Inspect(t, inspection("redis://"+strings.Join(c.Addrs(), ",")+"?cluster=true", c.Servers()...))
+	})
+}
+
+// inspection is of servers that keep the last token for a day, and of waiters nothing but their IDs.
+func inspection(url string, servers ...*testserver.RedisServer) harness.Inspection {
+	each := func(do func(*testserver.RedisServer)) {
+		for _, s := range servers {
+			do(s)
+		}
+	}
+	return harness.Inspection{
+		URL: url, TTL: 20 * time.Millisecond, Left: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
+		Contents: func(t testing.TB) (all string) {
+			each(func(s *testserver.RedisServer) { all += contents(t, connect(t, s.Addr())) })
+			return all
+		},
+		Listening: harness.RedisListening(servers...),
+		Stop: func() func() {
+			each((*testserver.RedisServer).Stop)
+			return func() { each((*testserver.RedisServer).Continue) }
+		},
+		Kill: func() { each((*testserver.RedisServer).Kill) },
+	}
+}
+
+// contents are the keys of a server, with what is in them and, but for queues, which are looked at, when they expire; of a
+// replica, nothing.
+func contents(t testing.TB, rdb *goredis.Client) string {
+	t.Helper()
+	ctx := context.Background()
+	role, err := rdb.Do(ctx, "ROLE").Slice()
+	require.NoError(t, err)
+	if role[0] != "master" {
+		return ""
+	}
+	keys, err := rdb.Keys(ctx, "*").Result()
+	require.NoError(t, err)
+	slices.Sort(keys)
+	var all strings.Builder
+	for _, key := range keys {
+		content, err := rdb.Dump(ctx, key).Result()
+		require.NoError(t, err)
+		expiry, err := rdb.Do(ctx, "PEXPIRETIME", key).Int64()
+		require.NoError(t, err)
+		if strings.HasSuffix(key, ":queue") {
+			expiry = 0
+		}
+		fmt.Fprintf(&all, "%q %q %d\n", key, content, expiry)
+	}
+	return all.String()
+}
+
+func TestInspect_isOneRoundTripThatReads(t *testing.T) {
+	s := testserver.Redis(t)
+	admin := connect(t, s.Addr())
+	var sent trips
+	rdb := connect(t, s.Addr())
+	rdb.AddHook(&sent)
+	c := clientOf(t, rdb, locker.WithoutRenewal())
+	require.NoError(t, c.Mutex("x").Lock(t.Context()))
+	_, err := c.Inspect(t.Context(), "x") // loads the script
+	require.NoError(t, err)
+	sent.reset()
+	resetStats(t, admin)
+	_, err = c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, sent.commands.Load()+sent.pipelines.Load())
+	calls := commandCalls(t, admin)
+	delete(calls, "info")
+	delete(calls, "config|resetstat")
+	assert.Equal(t, map[string]int{"evalsha": 1, "hmget": 1, "pttl": 1, "zrange": 1}, calls)
+}
+
+// Who is handed the lock, and has not taken it yet, does not hold it.
+func TestInspect_betweenAReleaseAndATake(t *testing.T) {
+	s := testserver.Redis(t)
+	r := newRoom(t, connect(t, s.Addr()))
+	c := newClient(t, s.Addr())
+	require.NoError(t, c.Mutex(r.name).Lock(t.Context()))
+	before, err := c.Inspect(t.Context(), r.name)
+	require.NoError(t, err)
+	ctx := t.Context()
+	require.NoError(t, r.direct.HSet(ctx, keyOf(r.name), "owner", ">-process/first", "meta", "").Err())
+	require.NoError(t, r.direct.ZAdd(ctx, r.queueKey(), goredis.Z{Score: 1, Member: "-process/second"}).Err())
+	second := locker.Contender{ID: "-process/second"}
+	after, err := c.Inspect(ctx, r.name)
+	require.NoError(t, err)
+	assert.Equal(t, locker.State{
+		Token: before.Token, Waiters: []locker.Contender{{ID: "-process/first"}, second},
+	}, after)
+
+	// It has not come in time, and will have to ask again.
+	require.NoError(t, r.direct.PExpire(ctx, keyOf(r.name), keep).Err())
+	after, err = c.Inspect(ctx, r.name)
+	require.NoError(t, err)
+	assert.Equal(t, locker.State{Token: before.Token, Waiters: []locker.Contender{second}}, after)
+}
+
+func TestInspect_withFewRights(t *testing.T) {
+	s := testserver.Redis(t, testserver.RedisConfig(
+		userWith("lock", rights), userWith("look", []string{"evalsha", "eval", "hmget", "pttl", "zrange"}),
+		userWith("none", []string{"evalsha", "eval", "hmget"})))
+	r := newRoom(t, connect(t, s.Addr()))
+	m := clientOf(t, r.direct, locker.WithMetadata("host 7")).Mutex(r.name)
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, r.direct.ZAdd(t.Context(), r.queueKey(), goredis.Z{Score: 1, Member: "-process/first"}).Err())
+	for user, waiters := range map[string]int{"look": 1, "lock": 0} {
+		state, err := clientOf(t, connect(t, s.Addr(), as(user))).Inspect(t.Context(), r.name)
+		require.NoError(t, err, user)
+		assert.Equal(t, "host 7", state.Holder.Metadata, user)
+		assert.Equal(t, m.FencingToken(), state.Token, user)
+		assert.Len(t, state.Waiters, waiters, user)
+	}
+	_, err := clientOf(t, connect(t, s.Addr(), as("none"))).Inspect(t.Context(), r.name)
+	wantNoPerm(t, err)
+	_, err = clientOf(t, connect(t, s.Addr(), as("look")), locker.WithPrefix("other")).Inspect(t.Context(), r.name)
+	wantOwnError(t, err, "NOPERM")
+}
+
+// A key that is not a lock is an error, and a queue that is none keeps nobody from seeing the holder.
+func TestInspect_ofWhatIsNoLock(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	c := clientOf(t, rdb)
+	require.NoError(t, rdb.Set(t.Context(), keyOf("text"), "x", 0).Err())
+	_, err := c.Inspect(t.Context(), "text")
+	wantOwnError(t, err, "WRONGTYPE")
+	require.NoError(t, rdb.HSet(t.Context(), keyOf("hash"), "token", "many").Err())
+	_, err = c.Inspect(t.Context(), "hash")
+	require.ErrorContains(t, err, "unexpected reply to the inspect script")
+
+	require.NoError(t, c.Mutex("queue").Lock(t.Context()))
+	require.NoError(t, rdb.Set(t.Context(), keyOf("queue")+":queue", "x", 0).Err())
+	state, err := c.Inspect(t.Context(), "queue")
+	require.NoError(t, err)
+	assert.True(t, state.Held)
+	assert.Empty(t, state.Waiters)
+}
