@@ -29,6 +29,14 @@ var (
 	errAbsent  = errors.New("does not have the lock")
 )
 
+// heldUnder is what a node says to Inspect that has granted the lock, under this token.
+type heldUnder uint64
+
+func (token heldUnder) Error() string { return fmt.Sprintf("held under token %d", uint64(token)) }
+
+// Is has the error pass for what it is.
+func (heldUnder) Is(target error) bool { return target == locker.ErrHeld }
+
 // Error is the vote of each node in one line.
 func (e *Error) Error() string {
 	var s strings.Builder
@@ -49,10 +57,11 @@ func (e *Error) Error() string {
 
 // String is the node and what it said.
 func (v Vote) String() string {
+	_, token := errors.AsType[heldUnder](v.Err)
 	switch {
 	case v.Err == nil:
 		return v.Node + " agreed"
-	case errors.Is(v.Err, locker.ErrHeld):
+	case errors.Is(v.Err, locker.ErrHeld) && !token:
 		return v.Node + ": held"
 	case errors.Is(v.Err, locker.ErrLost):
 		return v.Node + ": lost"

@@ -45,6 +45,8 @@
 //     lock (they were away when it was taken, or another's attempt had it there) are asked to take it in
 //     the same round, those that came back empty right after it.
 //
+// [Driver.Inspect] asks all nodes, too, and says what a majority says.
+//
 // Every outcome is known as soon as enough nodes have answered: a minority that is dead, hangs, is slow or
 // refuses to write delays nothing. (But for an Extend that has to count a node which only now joins: that waits
 // for the others, for their time-out at most, lest one of them has lost the lock.) A node that has not
@@ -106,7 +108,7 @@ func New(nodes []locker.Driver, opts ...locker.Option) (*locker.Client, error) {
 // idlePerNode is how many workers a Driver keeps for each of its nodes.
 const idlePerNode = 16
 
-// Driver implements [locker.Driver], [locker.BatchExtender], [locker.TTLChecker] and
+// Driver implements [locker.Driver], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker] and
 // [locker.ContextHeeder] over nodes.
 type Driver struct {
 	nodes   []*node
@@ -129,6 +131,7 @@ type Driver struct {
 
 var (
 	_ locker.BatchExtender = (*Driver)(nil)
+	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
 	_ locker.ContextHeeder = (*Driver)(nil)
 )

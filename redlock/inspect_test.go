@@ -1,0 +1,59 @@
+package redlock_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func TestInspect(t *testing.T) {
+	q := newQuorum(t, 3)
+	each := func(do func(*testserver.RedisServer)) {
+		for _, s := range q.servers {
+			do(s)
+		}
+	}
+	harness.Inspect(t, harness.Inspection{
+		URL: "redlock://" + strings.Join(q.addrs(), ",") + "?renew=false", TTL: 50 * time.Millisecond,
+		Left: true, LastToken: true, TokenWhenWaited: true,
+		Stop: func() func() {
+			each((*testserver.RedisServer).Stop)
+			return func() { each((*testserver.RedisServer).Continue) }
+		},
+		Kill: func() { each((*testserver.RedisServer).Kill) },
+	})
+}
+
+func TestInspect_whileAMinorityHangs(t *testing.T) {
+	q := newQuorum(t, 5)
+	m := client(t, q.addrs(), locker.WithMetadata("host 7")).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	c := client(t, q.addrs())
+	defer func() {
+		for _, s := range q.servers {
+			s.Continue()
+		}
+	}()
+	q.servers[0].Stop()
+	q.servers[1].Stop()
+	state, err := c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	assert.True(t, state.Held)
+	assert.Equal(t, "host 7", state.Holder.Metadata)
+	assert.Equal(t, m.FencingToken(), state.Token)
+	require.NoError(t, m.Unlock(t.Context()))
+	eventually(t, "it is released", func() bool {
+		state, err = c.Inspect(t.Context(), "x")
+		return err == nil && !state.Held
+	})
+	q.servers[2].Stop()
+	_, err = c.Inspect(t.Context(), "x")
+	require.ErrorContains(t, err, "no majority of 5 nodes: "+q.servers[0].Addr()+": no answer within 500ms")
+}
