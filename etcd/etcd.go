@@ -81,6 +81,8 @@
 //
 //	etcdctl role grant-permission app readwrite --prefix=true locker:
 //
+// To see who holds a lock, and who waits, by [locker.Client.Inspect], it is enough to read.
+//
 // # A client of the application's own
 //
 // [New] takes any. It should have DialKeepAliveTime and DialKeepAliveTimeout set, so that connections to a server that
@@ -109,7 +111,7 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(d, opts...)
 }
 
-// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.TTLChecker] and
+// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker] and
 // [locker.ContextHeeder].
 type Driver struct {
 	cli   *clientv3.Client
@@ -127,6 +129,7 @@ type Driver struct {
 var (
 	_ locker.Queuer        = (*Driver)(nil)
 	_ locker.BatchExtender = (*Driver)(nil)
+	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
 	_ locker.ContextHeeder = (*Driver)(nil)
 	_ locker.LossNotifier  = (*lease)(nil)

@@ -146,6 +146,21 @@ func ahead(children []string, owner string) (before string, ok bool) {
 	return last.name, true
 }
 
+// inOrder lists the children that stand in the queue, the first one first.
+func inOrder(children []string) (names []string) {
+	var all []contender
+	for _, child := range children {
+		if c, ok := parseContender(child); ok {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, compare)
+	for _, c := range all {
+		names = append(names, c.name)
+	}
+	return names
+}
+
 // ownedBy lists the children that carry owner.
 func ownedBy(children []string, owner string) []string {
 	return slices.DeleteFunc(slices.Clone(children), func(child string) bool {

@@ -57,6 +57,9 @@
 //
 // Children of others, those whose names are not ours, do no harm.
 //
+// The data of a node is the metadata. [locker.Client.Inspect] reads the queue and the data, but ZooKeeper tells neither how long a
+// session lasts nor, once others have come or gone, which token the holder has.
+//
 // # How long a session lasts
 //
 // A session lives for one time-out from the last contact that the leader has heard of. Followers answer by themselves,
@@ -135,7 +138,7 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...locker.Option) (*locker.
 // user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not follow.
 type user struct{ name, password string }
 
-// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.TTLChecker],
+// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker],
 // [locker.TTLDefaulter] and [locker.ContextHeeder].
 type Driver struct {
 	conn        *zk.Conn // the application's; nil if each session has one of its own
@@ -162,6 +165,7 @@ type Driver struct {
 var (
 	_ locker.Queuer        = (*Driver)(nil)
 	_ locker.BatchExtender = (*Driver)(nil)
+	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
 	_ locker.TTLDefaulter  = (*Driver)(nil)
 	_ locker.ContextHeeder = (*Driver)(nil)

@@ -96,3 +96,12 @@ func Sleep(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	}
 }
+
+// TTL is that of an Outage for a call that concerns no hold, and has until the end of ctx, or half of d if that has no
+// deadline: it rides out a little less.
+func TTL(ctx context.Context, d time.Duration) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		d = 2 * time.Until(deadline)
+	}
+	return max(d, time.Millisecond)
+}

@@ -162,3 +162,14 @@ func TestPause_isShortWhateverTheTTL(t *testing.T) {
 		}
 	}
 }
+
+func TestTTL_isWhatAContextLeavesHalfOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		assert.Equal(t, time.Minute, outage.TTL(t.Context(), time.Minute))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		assert.Equal(t, 6*time.Second, outage.TTL(ctx, time.Minute))
+		time.Sleep(time.Hour)
+		assert.Positive(t, outage.TTL(ctx, time.Minute), "also of one that has ended")
+	})
+}

@@ -1,0 +1,69 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/outage"
+)
+
+// patience is for who inspects a lock without a deadline.
+const patience = 30 * time.Second
+
+// Inspect implements locker.Inspector: one request that reads the queue, and, if the lock is held, one for what is left of the
+// holder's session, in whole seconds, rounded down. When nobody holds the lock no token is known.
+func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error) {
+	o := newOutage(outage.TTL(ctx, patience), d.authenticates(), unheard)
+	for {
+		state, session, err := d.readQueue(ctx, o, folderOf(name))
+		if err != nil || !state.Held {
+			return state, err
+		}
+		var left *clientv3.LeaseTimeToLiveResponse
+		err = o.Ask(ctx, func(ctx context.Context) (err error) {
+			left, err = d.cli.TimeToLive(ctx, session)
+			return err
+		})
+		if err != nil {
+			return locker.State{}, err
+		}
+		if left.GrantedTTL > 0 {
+			// A new leader gives each session a little more, and one that is overdue has less than nothing.
+			state.Left = time.Duration(max(min(left.TTL, left.GrantedTTL), 0)) * time.Second
+			return state, nil
+		}
+		// The session has ended since, and with it the hold.
+	}
+}
+
+// readQueue returns who stands in a folder, and the session of the first. Marks of owners who must not come stand elsewhere, and
+// a key is never there together with the mark of its owner.
+func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string) (locker.State, clientv3.LeaseID, error) {
+	var state locker.State
+	var found *clientv3.GetResponse
+	err := o.Ask(ctx, func(ctx context.Context) (err error) {
+		found, err = d.cli.Get(ctx, folder, clientv3.WithPrefix(),
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		return err
+	})
+	if err != nil {
+		return state, 0, err
+	}
+	var session clientv3.LeaseID
+	for _, kv := range found.Kvs {
+		if !isContender(kv, folder) {
+			continue
+		}
+		one := locker.Contender{ID: string(kv.Key[len(folder):]), Metadata: string(kv.Value)}
+		if state.Held {
+			state.Waiters = append(state.Waiters, one)
+			continue
+		}
+		state.Held, state.Holder, state.Token = true, one, uint64(kv.CreateRevision)
+		session = clientv3.LeaseID(kv.Lease)
+	}
+	return state, session, nil
+}

@@ -1,0 +1,158 @@
+package zookeeper_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func TestInspect(t *testing.T) {
+	for name, n := range map[string]int{"one server": 1, "three servers": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := testserver.ZooKeeperEnsemble(t, n, rarelyReaped)
+			look := direct(t, g.Addrs()...)
+			each := func(do func(*testserver.ZooKeeperServer)) {
+				for _, s := range g.Servers() {
+					do(s)
+				}
+			}
+			harness.Inspect(t, harness.Inspection{
+				URL: "zookeeper://" + strings.Join(g.Addrs(), ",") + "/some/path?tick=100ms", TTL: time.Second,
+				Queue: true, QueueMetadata: true, IDs: true,
+				Contents: func(t testing.TB) string { return contents(t, look, "/") },
+				Stop: func() func() {
+					each((*testserver.ZooKeeperServer).Stop)
+					return func() { each((*testserver.ZooKeeperServer).Continue) }
+				},
+				Kill: func() { each((*testserver.ZooKeeperServer).Kill) },
+			})
+		})
+	}
+}
+
+// contents are the nodes at and below path, with what changes when anything does.
+func contents(t testing.TB, conn *zk.Conn, path string) string {
+	t.Helper()
+	_, err := conn.Sync(path)
+	require.NoError(t, err)
+	children, stat, err := conn.Children(path)
+	require.NoError(t, err)
+	all := fmt.Sprintln(path, stat.Mzxid, stat.Pzxid)
+	slices.Sort(children)
+	for _, child := range children {
+		all += contents(t, conn, strings.TrimSuffix(path, "/")+"/"+child)
+	}
+	return all
+}
+
+// The application's connection will do, and nodes of others are no contenders.
+func TestInspect_onTheApplicationsConnection(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t, rarelyReaped)
+	conn, events := connect(t, 10*time.Second, s.Addr())
+	c := clientOf(t, conn, events, locker.WithMetadata("host 7"))
+	state, err := c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	assert.Equal(t, locker.State{}, state)
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+	_, err = conn.Create(parent("x")+"/note", nil, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	state, err = c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	assert.Equal(t, locker.State{}, state)
+	require.NoError(t, m.Lock(t.Context()))
+	state, err = c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	assert.Equal(t, m.FencingToken(), state.Token)
+	assert.Equal(t, "host 7", state.Holder.Metadata)
+	assert.Contains(t, queue(t, conn, "x"), parent("x")+"/"+state.Holder.ID)
+	assert.Empty(t, state.Waiters)
+}
+
+// More than one request reads, and in the order of the queue.
+func TestInspect_ofALongQueue(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	look := direct(t, s.Addr())
+	c := openURL(t, s.URL(), "ttl=10s")
+	const n = 230
+	require.NoError(t, c.Mutex("x").Lock(t.Context()))
+	for i := range n {
+		_, err := look.Create(fmt.Sprintf("%s/_c_%032x-lock-", parent("x"), i), []byte(fmt.Sprint(i)), zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+	}
+	state, err := c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	require.Len(t, state.Waiters, n)
+	for i, w := range state.Waiters {
+		require.Equal(t, fmt.Sprint(i), w.Metadata)
+	}
+	assert.Zero(t, state.Token, "it may be any of the transactions since the holder came")
+}
+
+// While others come, a holder that has just come may see a later change than we: then its token is larger.
+func TestInspect_whileHoldersChange(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	c := openURL(t, s.URL(), "ttl=10s")
+	const holders, holds = 3, 60
+	var mu sync.Mutex
+	tokens := map[string]uint64{} // by metadata
+	hold := func(id string) error {
+		m := c.Mutex("x", locker.WithMetadata(id))
+		err := m.Lock(t.Context())
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		tokens[id] = m.FencingToken()
+		mu.Unlock()
+		return m.Unlock(t.Context())
+	}
+	var all sync.WaitGroup
+	for i := range holders {
+		all.Go(func() {
+			for k := range holds {
+				assert.NoError(t, hold(fmt.Sprint(i, "-", k)))
+			}
+		})
+	}
+	var seen []locker.State
+	for range 200 {
+		state, err := c.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		seen = append(seen, state)
+	}
+	all.Wait()
+	for _, state := range seen {
+		if state.Held {
+			assert.LessOrEqual(t, state.Token, tokens[state.Holder.Metadata])
+		} else {
+			assert.Equal(t, locker.State{}, state)
+		}
+	}
+}
+
+func TestInspect_withoutTheRightToRead(t *testing.T) {
+	t.Parallel()
+	s := testserver.ZooKeeper(t)
+	holder := openURL(t, "zookeeper://alice:s3cr3t@"+s.Addr(), "ttl=10s")
+	require.NoError(t, holder.Mutex("x").Lock(t.Context()))
+	_, err := openURL(t, s.URL(), "").Inspect(t.Context(), "x")
+	require.ErrorIs(t, err, zk.ErrNoAuth)
+	assert.NotContains(t, err.Error(), "s3cr3t")
+}
