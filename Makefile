@@ -103,6 +103,16 @@ lint: $(BIN)/tools.done ## golangci-lint in every module
 race: setup ## tests of every module under the race detector, in short form, while you work
 	$(call each,LOCKER_REQUIRE_SERVERS=1 gotestsum --format pkgname -- -race ./...)
 
+# How long each target is fuzzed.
+FUZZTIME ?= 1m
+.PHONY: fuzz
+fuzz: ## fuzz what takes URLs apart, each target for FUZZTIME (a minute)
+	@set -e; for found in $$(grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z_]+' . | tr -d ' '); do \
+		file=$${found%%:*}; target=$${found#*:func}; \
+		echo "== $$target in $${file%/*}"; \
+		$(GO) test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) "$${file%/*}"; \
+	done
+
 .PHONY: gofmt
 gofmt:
 	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) && test -z "$$unformatted" || \

@@ -53,16 +53,30 @@ func (u *URL) Unknown() error {
 	return fmt.Errorf("%w: known are %s", err, strings.Join(known, ", "))
 }
 
-// String is the URL with xxxxx in place of passwords.
+// String is the URL with xxxxx in place of passwords. If there are none, Open takes it for what the URL is.
 func (u URL) String() string {
+	var s strings.Builder
+	s.WriteString(u.Scheme + "://")
+	if u.User != nil {
+		user := u.User
+		if _, ok := user.Password(); ok {
+			user = url.UserPassword(user.Username(), "xxxxx")
+		}
+		s.WriteString(user.String() + "@")
+	}
+	s.WriteString(strings.Join(u.Hosts, ","))
+	path := url.URL{Path: u.Path}
+	s.WriteString(strings.ReplaceAll(path.EscapedPath(), "@", "%40"))
 	query := url.Values{}
 	for name, values := range u.Query {
 		if query[name] = values; strings.HasSuffix(strings.ToLower(name), "password") {
 			query[name] = []string{"xxxxx"}
 		}
 	}
-	whole := url.URL{Scheme: u.Scheme, User: u.User, Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: query.Encode()}
-	return whole.Redacted()
+	if len(query) > 0 {
+		s.WriteString("?" + query.Encode())
+	}
+	return s.String()
 }
 
 // Format prints String, whatever the verb: %d, say, would print the fields.
@@ -128,6 +142,10 @@ func parseHosts(s string) ([]string, error) {
 	}
 	hosts := strings.Split(s, ",")
 	for i, h := range hosts {
+		if zone := strings.Index(h, "%25"); zone >= 0 && !strings.HasPrefix(h[zone+3:], "]") {
+			h = h[:zone+1] + h[zone+3:] // as RFC 6874 has it
+			hosts[i] = h
+		}
 		if !validHost(h) {
 			return nil, fmt.Errorf("entry %d of %d in the list of hosts is not host, host:port or [IPv6]:port, with a port from 1 to 65535", i+1, len(hosts))
 		}

@@ -183,3 +183,19 @@ func TestURLsPage_hasEveryParameter(t *testing.T) {
 		}
 	}
 }
+
+// Those at the end of the page are for reading, and for copying.
+func TestURLsPage_examplesAreValid(t *testing.T) {
+	text, err := os.ReadFile("../docs/urls.md")
+	require.NoError(t, err)
+	_, examples, ok := strings.Cut(string(text), "\n## Examples\n")
+	require.True(t, ok)
+	for raw := range strings.FieldsSeq(examples) {
+		c, err := locker.Open(t.Context(), raw)
+		if err == nil {
+			require.NoError(t, c.Close())
+			continue
+		}
+		require.ErrorIs(t, err, os.ErrNotExist, "%s: what it lacks are certificates", raw)
+	}
+}

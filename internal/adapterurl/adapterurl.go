@@ -56,6 +56,12 @@ func User(u *locker.URL, nameless bool) (name, password string, err error) {
 	return name, password, nil
 }
 
+// No operator means more; sums and products of them, and what client libraries allocate, stay sane.
+const (
+	longest = 24 * time.Hour
+	most    = 1<<16 - 1
+)
+
 // Duration sets d to the parameter called name, and leaves it alone if there is none.
 func Duration(u *locker.URL, name string, d *time.Duration) error {
 	value, ok := u.Take(name)
@@ -63,22 +69,22 @@ func Duration(u *locker.URL, name string, d *time.Duration) error {
 		return nil
 	}
 	parsed, err := time.ParseDuration(value)
-	if err != nil || parsed <= 0 {
-		return fmt.Errorf("parameter %s=%q is not a duration above 0, such as 500ms", name, value)
+	if err != nil || parsed <= 0 || parsed > longest {
+		return fmt.Errorf("parameter %s=%q is not a duration above 0, such as 500ms, and of %v at most", name, value, longest)
 	}
 	*d = parsed
 	return nil
 }
 
-// Number is Duration for a whole number above 0.
+// Number is Duration for a whole number from 1 to 65535.
 func Number(u *locker.URL, name string, n *int) error {
 	value, ok := u.Take(name)
 	if !ok {
 		return nil
 	}
 	parsed, err := strconv.Atoi(value)
-	if err != nil || parsed <= 0 {
-		return fmt.Errorf("parameter %s=%q is not a number above 0", name, value)
+	if err != nil || parsed <= 0 || parsed > most {
+		return fmt.Errorf("parameter %s=%q is not a number from 1 to %d", name, value, most)
 	}
 	*n = parsed
 	return nil

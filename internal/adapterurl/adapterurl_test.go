@@ -80,7 +80,7 @@ func TestDuration(t *testing.T) {
 	require.NoError(t, adapterurl.Duration(u, "d", &d))
 	assert.Equal(t, 20*time.Millisecond, d)
 	assert.Equal(t, url.Values{"other": {"1"}}, u.Query, "taken off")
-	for _, bad := range []string{"", "x", "5", "0s", "-1s"} {
+	for _, bad := range []string{"", "x", "5", "0s", "-1s", "24h1s", "2562047h"} {
 		require.ErrorContains(t, adapterurl.Duration(query("d", bad), "d", &d), "d=")
 		assert.Equal(t, 20*time.Millisecond, d)
 	}
@@ -92,7 +92,7 @@ func TestNumber(t *testing.T) {
 	assert.Equal(t, 3, n, "left alone")
 	require.NoError(t, adapterurl.Number(query("n", "7"), "n", &n))
 	assert.Equal(t, 7, n)
-	for _, bad := range []string{"", "many", "0", "-1", "1.5"} {
+	for _, bad := range []string{"", "many", "0", "-1", "1.5", "65536", "99999999999999999999"} {
 		require.ErrorContains(t, adapterurl.Number(query("n", bad), "n", &n), "n=")
 		assert.Equal(t, 7, n)
 	}
