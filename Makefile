@@ -56,12 +56,13 @@ $(BIN)/etcd.done: tools/etcd/go.mod tools/etcd/go.sum
 quickstart: ## the shortest program with a lock
 	$(GO) run ./examples/quickstart
 
+# Within its folder, for it may be a module of its own.
 .PHONY: examples
 examples: ## run every program in examples/
 	@set -e; for main in examples/*/main.go; do \
 		test -e "$$main" || continue; \
-		echo "== $(GO) run ./$${main%/main.go}"; \
-		$(LIMIT) $(GO) run "./$${main%/main.go}"; \
+		echo "== $(GO) run -C $${main%/main.go} ."; \
+		$(LIMIT) $(GO) run -C "$${main%/main.go}" .; \
 	done
 
 # A program of bench, and what it has to be told: $(call measure,program,file,flags)
