@@ -23,7 +23,10 @@ func drift(ttl time.Duration) time.Duration {
 // contender is one Lock, or one attempt to.
 type contender struct {
 	*Mutex
-	ctx context.Context // of the caller
+	op        string          // opLock, or opTryLock, which does not wait
+	ctx       context.Context // of the caller, as the Observer has it
+	began     time.Time
+	contended atomic.Bool // the lock was seen to be another's
 
 	// own ends with that, or when the Client is closed, with the cause ErrClosed, or the Mutex's own hold is lost, with ErrLost.
 	own context.Context
@@ -33,8 +36,15 @@ type contender struct {
 	places [2]int                // in the Client's list of contenders, and the Mutex's
 }
 
-func (m *Mutex) contender(ctx context.Context) *contender {
-	c := &contender{Mutex: m, ctx: ctx}
+// contender begins a call. Each needs one done.
+func (m *Mutex) contender(ctx context.Context, op string) *contender {
+	ctx, began := m.client.start(ctx, Call{op, m.name})
+	return m.another(ctx, op, began)
+}
+
+// another is a contender in a call that has begun.
+func (m *Mutex) another(ctx context.Context, op string, began time.Time) *contender {
+	c := &contender{Mutex: m, op: op, ctx: ctx, began: began}
 	c.own, c.end = context.WithCancelCause(ctx)
 	return c
 }
@@ -61,8 +71,25 @@ func (l *contenders) remove(c *contender, list int) {
 	*l = all[:len(all)-1]
 }
 
-// acquire contends for the lock: until ctx ends if wait is set, else once.
-func (c *contender) acquire(wait bool) (*Hold, error) {
+// done ends the call, and returns the error for its caller.
+func (c *contender) done(h *Hold, err error) error {
+	r := Result{Contended: c.contended.Load(), Err: err}
+	if h != nil {
+		r.Token = h.token
+	}
+	return c.client.done(c.ctx, Call{c.op, c.name}, c.began, r)
+}
+
+// acquire contends for the lock: until ctx ends, or once.
+func (c *contender) acquire() (*Hold, error) {
+	h, err := c.contend()
+	if err == nil {
+		h.tellHeld(c.ctx)
+	}
+	return h, err
+}
+
+func (c *contender) contend() (*Hold, error) {
 	defer c.end(nil)
 	if c.invalid != nil {
 		return nil, c.invalid
@@ -75,7 +102,7 @@ func (c *contender) acquire(wait bool) (*Hold, error) {
 	}
 	defer c.client.leave(c)
 	switch _, queues := c.client.driver.(Queuer); {
-	case !wait:
+	case c.op == opTryLock:
 		return c.once()
 	case queues:
 		return c.queue()
@@ -179,7 +206,16 @@ func (c *contender) queue() (*Hold, error) {
 
 // attempt tries once, for at most half a TTL.
 func (c *contender) attempt() (*Hold, error) {
-	return c.call(c.settings.ttl/2, (*contender).try)
+	h, err := c.call(c.settings.ttl/2, (*contender).try)
+	c.noteHeld(err)
+	return h, err
+}
+
+// noteHeld notes it if err says that the lock is another's.
+func (c *contender) noteHeld(err error) {
+	if errors.Is(err, ErrHeld) {
+		c.contended.Store(true)
+	}
 }
 
 // acquiring is a method of the Driver.
@@ -193,7 +229,10 @@ func (c *contender) enqueue(ctx context.Context, req Request) (Lease, error) {
 	return c.client.driver.(Queuer).AcquireQueued(ctx, req, c.answered)
 }
 
-func (c *contender) answered(err error) { c.said.Store(&err) }
+func (c *contender) answered(err error) {
+	c.said.Store(&err)
+	c.noteHeld(err)
+}
 
 // within is ctx with a timeout if that is not 0.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
@@ -238,7 +277,7 @@ func (c *contender) call(timeout time.Duration, acquire acquiring) (*Hold, error
 		select {
 		case answers <- answer{lease, err}:
 		case <-rctx.Done():
-			client.cleanUp(lease, ttl)
+			c.cleanUp(lease)
 		}
 	})
 	select {
@@ -298,7 +337,7 @@ func (c *contender) take(rctx context.Context, a answer, sent time.Time) (*Hold,
 		return c.admit(a.lease, sent)
 	}
 	if a.lease != nil {
-		c.client.spawn(func() { c.client.cleanUp(a.lease, c.settings.ttl) })
+		c.client.spawn(func() { c.cleanUp(a.lease) })
 	}
 	return nil, ownError(rctx, a.err)
 }
@@ -326,11 +365,11 @@ func (m *Mutex) admit(lease Lease, sent time.Time) (*Hold, error) {
 		err = ErrClosed
 	}
 	if err != nil {
-		c.spawn(func() { c.cleanUp(lease, ttl) })
+		c.spawn(func() { m.cleanUp(lease) })
 		return nil, err
 	}
 	if n, ok := lease.(LossNotifier); ok {
-		n.NotifyLost(func() { h.lose("the backend says that it has ended") })
+		n.NotifyLost(func() { h.lose(Revoked) })
 	}
 	return h, nil
 }

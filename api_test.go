@@ -43,6 +43,7 @@ var (
 	_ func(string) locker.MutexOption                       = locker.WithMetadata
 	_ func(string) locker.Option                            = locker.WithPrefix
 	_ func(*slog.Logger) locker.Option                      = locker.WithLogger
+	_ func(locker.Observer) locker.Option                   = locker.WithObserver
 	_ func(uint64) locker.Option                            = locker.WithTokenBase
 	_ func(...locker.Guarantee) locker.Option               = locker.Require
 
@@ -56,6 +57,19 @@ var (
 		Waiters: []locker.Contender(nil),
 	}
 	_ = locker.Guarantees{locker.Guarantee(""): locker.Promise{Level: locker.No, Condition: ""}}
+	_ = locker.Observer{
+		Start:   func(context.Context, locker.Call) context.Context { return nil },
+		Done:    func(context.Context, locker.Call, locker.Result) {},
+		Held:    func(context.Context, locker.Tenure) {},
+		Ended:   func(context.Context, locker.Tenure, locker.Ending) {},
+		Renewed: func(locker.Tenure, locker.Renewal) {},
+	}
+	_ = locker.Call{Op: "", Name: ""}
+	_ = locker.Result{Token: uint64(0), Contended: false, Took: time.Duration(0), Err: error(nil)}
+	_ = locker.Tenure{Name: "", Token: uint64(0)}
+	_ = locker.Ending{Cause: locker.Cause(""), Held: time.Duration(0), Left: time.Duration(0)}
+	_ = locker.Renewal{Lag: time.Duration(0), Err: error(nil)}
+	_ = []locker.Cause{locker.Unlocked, locker.Lapsed, locker.Revoked, locker.Closed}
 	_ = []locker.Level{locker.No, locker.Conditional, locker.Yes}
 	_ = []error{locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrClosed, locker.ErrUnsupported}
 

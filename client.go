@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -35,6 +36,10 @@ type Client struct {
 	closed     bool
 	contenders contenders
 	calls      sync.WaitGroup // calls under way, and goroutines of ours
+
+	logs     reports // to the logger
+	unlogged atomic.Int64
+	told     reports // to the Observer
 }
 
 // New makes a Client over a Driver, which from then on is the Client's: Close closes it. If New
@@ -162,18 +167,6 @@ func (c *Client) leave(one *contender) {
 	c.calls.Done()
 }
 
-// warn logs what no caller hears of, in a goroutine of its own: a slow handler must not delay the
-// loss of other holds.
-func (c *Client) warn(msg string, args ...any) {
-	if c.config.logger == nil || c.begin() != nil {
-		return
-	}
-	go func() {
-		defer c.calls.Done()
-		c.config.logger.Warn(msg, args...)
-	}()
-}
-
 func (c *Client) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,12 +219,15 @@ func (c *Client) Close() error {
 	patience, cancel := context.WithTimeout(ctx, closeTimeout-hurry)
 	defer cancel()
 	errs := c.releaseAll(patience, holds)
-	answered := c.settled(patience)
+	answered := settled(patience, &c.calls)
 	// What is still under way is given up: its contexts end, then its connections.
 	c.stop()
 	errs = append(errs, c.closeDriver(ctx))
-	if !answered && !c.settled(ctx) {
+	if !answered && !settled(ctx, &c.calls) {
 		errs = append(errs, fmt.Errorf("the backend has not answered every call within %v", closeTimeout))
+	}
+	if heard := c.logs.close(ctx); !c.told.close(ctx) || !heard {
+		errs = append(errs, fmt.Errorf("the log handler or the Observer has not returned within %v", closeTimeout))
 	}
 	return wrap("close", "", errors.Join(errs...))
 }
@@ -251,7 +247,7 @@ func (c *Client) closeDriver(ctx context.Context) error {
 // releaseAll loses and releases the holds, a few at a time, until ctx ends.
 func (c *Client) releaseAll(ctx context.Context, holds []*Hold) []error {
 	for _, h := range holds {
-		h.lose("the client is closed")
+		h.lose(Closed)
 	}
 	errs := make([]error, len(holds))
 	slots := make(chan struct{}, 32)
@@ -260,9 +256,8 @@ func (c *Client) releaseAll(ctx context.Context, holds []*Hold) []error {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			err := c.within(ctx, func() error {
-				return c.release(ctx, h.lease, h.ttl, clock.Now().Add(closeTimeout), nil, nil)
-			})
+			r := h.returning(c.background, clock.Now().Add(closeTimeout))
+			err := c.within(ctx, func() error { return r.untilAnswered(ctx, nil, nil) })
 			if !errors.Is(err, ErrLost) {
 				errs[i] = wrap("unlock", h.name, err)
 			}
@@ -272,11 +267,11 @@ func (c *Client) releaseAll(ctx context.Context, holds []*Hold) []error {
 	return errs
 }
 
-// settled waits until every call and goroutine has ended, or ctx.
-func (c *Client) settled(ctx context.Context) bool {
+// settled waits until all work has ended, or ctx, which is false.
+func settled(ctx context.Context, work *sync.WaitGroup) bool {
 	done := make(chan struct{})
 	go func() {
-		c.calls.Wait()
+		work.Wait()
 		close(done)
 	}()
 	select {

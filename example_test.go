@@ -213,3 +213,27 @@ func ExampleRequire() {
 	// true
 	// locker: open: not supported by the backend: "failover" is not promised: there is one process, and no server to fail over to
 }
+
+// An Observer hears of every call, and of how holds fare. The module github.com/go-locker/locker/otel has one that
+// makes spans and metrics of that.
+func ExampleWithObserver() {
+	ctx := context.Background()
+	client := open("example-observer", locker.WithObserver(locker.Observer{
+		Done: func(_ context.Context, call locker.Call, r locker.Result) {
+			fmt.Println(call.Op, call.Name, r.Err)
+		},
+		Ended: func(_ context.Context, hold locker.Tenure, end locker.Ending) {
+			fmt.Println("ended:", hold.Name, end.Cause, "with half of its TTL left:", end.Left > 15*time.Second)
+		},
+	}))
+	defer client.Close()
+	m := client.Mutex("orders/42")
+	_ = m.Lock(ctx)
+	_ = m.Unlock(ctx)
+	_ = m.Unlock(ctx)
+	// Output:
+	// lock orders/42 <nil>
+	// ended: orders/42 unlocked with half of its TTL left: true
+	// unlock orders/42 <nil>
+	// unlock orders/42 locker: unlock "orders/42": the lock is not held
+}

@@ -27,6 +27,7 @@ type call struct {
 	at    time.Duration // since the start of the test
 	holds int           // of a batch
 	req   locker.Request
+	span  any // in its context, by a spy
 }
 
 // fault is what goes wrong with a request. The zero fault is nothing.
@@ -129,7 +130,7 @@ func (b *backend) free(name string) {
 // send is one request and its answer. The outcome is unknown if the backend may have done it.
 func (b *backend) send(ctx context.Context, c call, do func(fault) error) (unknown bool, err error) {
 	b.mu.Lock()
-	c.at = time.Since(b.start)
+	c.at, c.span = time.Since(b.start), ctx.Value(span{})
 	b.sent = append(b.sent, c)
 	f := b.always[c.op]
 	if of, ok := b.always[c.op+op(" "+c.name)]; ok {

@@ -18,7 +18,8 @@ type Hold struct {
 	name    string
 	ttl     time.Duration
 	token   uint64
-	renewed bool // automatically
+	renewed bool      // automatically
+	began   time.Time // its tenure
 
 	mu       sync.Mutex
 	state    state
@@ -27,8 +28,10 @@ type Hold struct {
 	lost     chan struct{} // closed by lose; nil if nobody has asked for it
 	mutex    *Mutex        // whose own it is, or nil
 	onLoss   []func()      // called once, after lost is closed
+	failed   int           // renewals, since one succeeded
 
 	givenBack bool // see giveBack
+	unlocking both // the context of its release
 
 	// The renewer's own, guarded by its mutex.
 	due   time.Time // when the hold must be looked after
@@ -77,7 +80,7 @@ func (h *Hold) Deadline() time.Time {
 func (h *Hold) start(now time.Time, left time.Duration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.deadline = now.Add(left)
+	h.began, h.deadline = now, now.Add(left)
 	h.renewAt = renewal(h.deadline, h.ttl)
 	return h.client.schedule(h, now, h.nextEvent())
 }
@@ -97,7 +100,7 @@ func (h *Hold) alive() bool {
 	alive := h.state == held && !lapsed
 	h.mu.Unlock()
 	if lapsed {
-		h.lose(lapse)
+		h.lose(Lapsed)
 	}
 	return alive
 }
@@ -107,12 +110,9 @@ func (h *Hold) isLost() bool {
 	return !h.alive() && errors.Is(h.ended(), ErrLost)
 }
 
-// lapse is the reason for the loss of a hold that nobody extended in time.
-const lapse = "it lapsed"
-
 // lose ends the hold before its Unlock, if it still lasts, and tells everyone who listens. It does
 // not block, and may be called by any goroutine.
-func (h *Hold) lose(why string) {
+func (h *Hold) lose(why Cause) {
 	h.mu.Lock()
 	if h.state != held {
 		h.mu.Unlock()
@@ -121,7 +121,7 @@ func (h *Hold) lose(why string) {
 	h.state = lost
 	h.client.unschedule(h)
 	close(h.lostChannel())
-	mutex, onLoss := h.mutex, h.onLoss
+	mutex, onLoss, end := h.mutex, h.onLoss, h.ending(why, h.deadline)
 	h.mu.Unlock()
 	if mutex != nil {
 		mutex.lostPending(h)
@@ -129,8 +129,9 @@ func (h *Hold) lose(why string) {
 	for _, f := range onLoss {
 		f()
 	}
-	h.client.warn("lock lost", "name", h.name, "token", h.token, "why", why)
-	if why == lapse {
+	h.tellLost(end)
+	h.logLost(end)
+	if why == Lapsed {
 		time.AfterFunc(drift(h.ttl), h.abandon)
 	}
 }
@@ -155,7 +156,8 @@ func (h *Hold) giveBack() {
 	h.givenBack = true
 	h.mu.Unlock()
 	if !again {
-		h.client.cleanUp(h.lease, h.ttl)
+		c := h.client
+		_ = h.returning(c.background, clock.Now().Add(h.ttl)).untilAnswered(c.open, nil, nil)
 	}
 }
 
@@ -183,7 +185,14 @@ func (h *Hold) notifyLost(f func()) {
 
 // Extend makes the hold last one TTL from now. See [Locker].
 func (h *Hold) Extend(ctx context.Context) error {
-	return wrap("extend", h.name, h.extend(ctx))
+	return h.observed(ctx, opExtend, (*Hold).extend)
+}
+
+// observed makes a call of which the Observer is told.
+func (h *Hold) observed(ctx context.Context, op string, f func(*Hold, context.Context) error) error {
+	call := Call{op, h.name}
+	ctx, began := h.client.start(ctx, call)
+	return h.client.done(ctx, call, began, Result{Token: h.token, Err: f(h, ctx)})
 }
 
 func (h *Hold) extend(ctx context.Context) error {
@@ -236,7 +245,7 @@ func (h *Hold) ended() error {
 // deadline if the caller still waits for it, and is given back if it came after the deadline.
 func (h *Hold) extended(sent time.Time, err error, wanted bool) error {
 	if errors.Is(err, ErrLost) {
-		h.lose("the backend says that it has ended")
+		h.lose(Revoked)
 		return h.ended()
 	}
 	if err != nil {
@@ -279,13 +288,13 @@ func (h *Hold) prolong(now, deadline time.Time, move bool) bool {
 // Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. See
 // [Locker].
 func (h *Hold) Unlock(ctx context.Context) error {
-	return wrap("unlock", h.name, h.unlock(ctx))
+	return h.observed(ctx, opUnlock, (*Hold).unlock)
 }
 
 func (h *Hold) unlock(ctx context.Context) error {
 	c := h.client
 	if c.begin() != nil {
-		h.lose("the client is closed")
+		h.lose(Closed)
 		_, err := h.end()
 		return err
 	}
@@ -298,15 +307,20 @@ func (h *Hold) unlock(ctx context.Context) error {
 		}
 		return err
 	}
+	if ended := c.config.observer.Ended; ended != nil {
+		defer ended(ctx, h.tenure(), h.ending(Unlocked, deadline)) // how it is now; told when the release has been made
+	}
+	h.unlocking = both{c.background, ctx} // of one Unlock: end has turned away all others
+	r := h.returning(&h.unlocking, deadline)
 	var tried error
 	if c.heeded {
-		tried = c.tryRelease(ctx, h.lease, h.ttl, deadline)
+		tried = r.try(ctx)
 		if tried == nil || errors.Is(tried, ErrLost) {
 			return tried
 		}
 	}
 	told := make(chan error, 1)
-	c.spawn(func() { _ = c.release(c.background, h.lease, h.ttl, deadline, tried, told) })
+	c.spawn(func() { _ = r.untilAnswered(c.background, tried, told) })
 	lapsed := time.NewTimer(deadline.Sub(clock.Now()))
 	defer lapsed.Stop()
 	select {

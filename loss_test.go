@@ -183,18 +183,6 @@ func TestLock_grantedWhileTheFormerHoldIsThoughtToLast(t *testing.T) {
 	})
 }
 
-func TestLoss_isLogged(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		h := &logs{Handler: slog.DiscardHandler}
-		m := b.locked(t, "x", locker.WithLogger(slog.New(h)))
-		b.every(extend, away)
-		<-m.Lost()
-		synctest.Wait()
-		assert.Contains(t, h.messages(), "lock not renewed")
-		assert.Equal(t, "lock lost", h.messages()[len(h.messages())-1])
-	})
-}
-
 // A logger may block for long: on a full disk, a pipe that nobody reads.
 func TestLoss_doesNotWaitForASlowLogger(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {

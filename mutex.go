@@ -29,40 +29,50 @@ func (m *Mutex) Name() string { return m.name }
 
 // Lock waits until the lock is held or ctx is done. See [Locker].
 func (m *Mutex) Lock(ctx context.Context) error {
-	_, err := m.lock(ctx, true)
-	return wrap("lock", m.name, err)
+	_, err := m.lock(ctx, opLock)
+	return err
 }
 
 // TryLock makes one attempt to take the lock, and returns an error that matches ErrHeld if it is
 // another's. Otherwise it is like Lock.
 func (m *Mutex) TryLock(ctx context.Context) error {
-	_, err := m.lock(ctx, false)
-	return wrap("trylock", m.name, err)
+	_, err := m.lock(ctx, opTryLock)
+	return err
 }
 
 // Acquire is Lock, and returns the Hold: it is independent of this Mutex and of the hold that its
 // Lock takes, and ends with the Hold's own Unlock.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
-	h, err := m.contender(ctx).acquire(true)
-	return h, wrap("lock", m.name, err)
+	return m.acquire(ctx, opLock)
 }
 
 // TryAcquire is Acquire with one attempt, as TryLock is Lock.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
-	h, err := m.contender(ctx).acquire(false)
-	return h, wrap("trylock", m.name, err)
+	return m.acquire(ctx, opTryLock)
+}
+
+func (m *Mutex) acquire(ctx context.Context, op string) (*Hold, error) {
+	c := m.contender(ctx, op)
+	h, err := c.acquire()
+	return h, c.done(h, err)
+}
+
+func (m *Mutex) lock(ctx context.Context, op string) (*Hold, error) {
+	c := m.contender(ctx, op)
+	h, err := c.lock()
+	return h, c.done(h, err)
 }
 
 // lock acquires a hold and makes it the Mutex's own. While a lost hold awaits its Unlock it returns
 // ErrLost, to those who are waiting then, too.
-func (m *Mutex) lock(ctx context.Context, wait bool) (*Hold, error) {
-	c := m.contender(ctx)
+func (c *contender) lock() (*Hold, error) {
+	m := c.Mutex
 	former := m.enter(c)
 	defer m.leave(c)
 	if former != nil && former.isLost() && !m.client.isClosed() {
 		return nil, ErrLost
 	}
-	h, err := c.acquire(wait)
+	h, err := c.acquire()
 	if err != nil {
 		return nil, err
 	}
@@ -77,16 +87,17 @@ func (m *Mutex) lock(ctx context.Context, wait bool) (*Hold, error) {
 		return h, nil
 	case former.token <= h.token:
 		// The later grant proves that the former hold has ended, and its Unlock is still to come.
-		former.lose("another was granted the lock")
-		_ = h.unlock(ctx)
+		former.lose(Revoked)
+		_ = h.unlock(c.ctx)
 		return nil, ErrLost
 	default:
 		// Ours was first, and has ended while we were on our way here.
-		_ = h.unlock(ctx)
-		if !wait {
+		_ = h.unlock(c.ctx)
+		c.contended.Store(true)
+		if c.op == opTryLock {
 			return nil, ErrHeld
 		}
-		return m.lock(ctx, wait)
+		return m.another(c.ctx, c.op, c.began).lock()
 	}
 }
 
@@ -134,7 +145,7 @@ func (m *Mutex) detach(h *Hold) *Hold {
 func (m *Mutex) Unlock(ctx context.Context) error {
 	h := m.detach(nil)
 	if h == nil {
-		return wrap("unlock", m.name, m.noHold())
+		return m.refuse(ctx, opUnlock)
 	}
 	return h.Unlock(ctx)
 }
@@ -143,16 +154,20 @@ func (m *Mutex) Unlock(ctx context.Context) error {
 func (m *Mutex) Extend(ctx context.Context) error {
 	h := m.current()
 	if h == nil {
-		return wrap("extend", m.name, m.noHold())
+		return m.refuse(ctx, opExtend)
 	}
 	return h.Extend(ctx)
 }
 
-func (m *Mutex) noHold() error {
+// refuse is a call that needs a hold, and finds none.
+func (m *Mutex) refuse(ctx context.Context, op string) error {
+	call := Call{op, m.name}
+	ctx, began := m.client.start(ctx, call)
+	err := ErrNotHeld
 	if m.invalid != nil {
-		return m.invalid
+		err = m.invalid
 	}
-	return ErrNotHeld
+	return m.client.done(ctx, call, began, Result{Err: err})
 }
 
 // FencingToken is the token of the current hold, and 0 when nothing is held: before Lock, after
@@ -196,9 +211,9 @@ func (m *Mutex) current() *Hold {
 // token. Do waits for f. It returns f's error joined with that of Unlock, so that nil never hides
 // a loss. If f panics, Do unlocks and panics on.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) (err error) {
-	h, err := m.lock(ctx, true)
+	h, err := m.lock(ctx, opLock)
 	if err != nil {
-		return wrap("lock", m.name, err)
+		return err
 	}
 	fctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

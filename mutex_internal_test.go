@@ -47,7 +47,7 @@ func TestLock_aLossThatIsDealtWithInTheMomentOfTheGrant(t *testing.T) {
 		require.NoError(t, m.Lock(t.Context()))
 		first := m.current()
 		d.look = func() {
-			first.lose("a test")
+			first.lose(Revoked)
 			require.ErrorIs(t, m.Unlock(context.Background()), ErrLost)
 		}
 		require.NoError(t, m.Lock(t.Context()))

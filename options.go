@@ -25,6 +25,7 @@ type config struct {
 	settings
 	prefix    string
 	logger    *slog.Logger // nil: nowhere
+	observer  Observer
 	tokenBase uint64
 	required  []Guarantee
 }
@@ -136,8 +137,18 @@ func (c *config) qualified(name string) string {
 	return prefixEscape.Replace(c.prefix) + ":" + name
 }
 
-// WithLogger sets where the Client reports what no caller hears of: lost holds and renewals
-// that failed. By default nowhere.
+// WithLogger sets where the Client reports what no caller hears of, by default nowhere:
+//
+//	WARN  lock lost              a hold lapsed, or the backend said that it had ended; by Close: INFO
+//	WARN  lock not renewed       a renewal failed; the next ones to fail in a row are not logged
+//	INFO  lock renewed again     one succeeded after that
+//	INFO  lock released late     a release failed at first: others could not take the lock until now
+//	WARN  lock not released      and in the end; the lock lapses at the backend, if it has not yet
+//
+// Attributes are name (without the prefix), token, and cause, held, lapses_in, failed, after or err, as the case may be: an
+// error is the client library's own. No record has metadata, a URL or a password. A slow handler delays nothing but Close, and that
+// for its 5 s at most: records are handled one after another, with the time of what they tell of. When 10,000
+// wait, others are dropped, and counted in the next record's attribute dropped.
 func WithLogger(l *slog.Logger) Option {
 	return clientOption(func(c *config) error {
 		if l == nil {

@@ -61,8 +61,8 @@ func (l onceLease) Release(ctx context.Context) error {
 
 // The one that is late must not end the one that came after it.
 func TestLock_whoseGoroutineStoppedPastItsHoldLeavesTheNextAlone(t *testing.T) {
-	for name, wait := range map[string]bool{"Lock": true, "TryLock": false} {
-		t.Run(name, func(t *testing.T) {
+	for _, op := range []string{opLock, opTryLock} {
+		t.Run(op, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &once{stall: make(chan struct{})}
 				c, err := New(d, WithTTL(10*time.Second), WithoutRenewal())
@@ -71,19 +71,19 @@ func TestLock_whoseGoroutineStoppedPastItsHoldLeavesTheNextAlone(t *testing.T) {
 				m := c.Mutex("x")
 				stopped := make(chan error)
 				go func() {
-					_, err := m.lock(t.Context(), wait)
+					_, err := m.lock(t.Context(), op)
 					stopped <- err
 				}()
 				time.Sleep(11 * time.Second)
 				require.NoError(t, m.Lock(t.Context()))
 				close(d.stall)
-				if !wait {
+				if op == opTryLock {
 					require.ErrorIs(t, <-stopped, ErrHeld)
 				}
 				synctest.Wait()
 				assert.EqualValues(t, 2, m.FencingToken())
 				require.NoError(t, m.Unlock(t.Context()))
-				if wait {
+				if op == opLock {
 					require.NoError(t, <-stopped)
 					require.NoError(t, m.Unlock(t.Context()))
 				}

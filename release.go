@@ -9,12 +9,43 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
+// returning is a lease on its way back to the backend.
+type returning struct {
+	client   *Client
+	lease    Lease
+	name     string
+	ttl      time.Duration
+	deadline time.Time       // by which it lapses, unless it is of a session that goes on
+	ctx      context.Context // of all its requests; ends after Close
+}
+
+// returning is h's lease.
+func (h *Hold) returning(ctx context.Context, deadline time.Time) returning {
+	return returning{h.client, h.lease, h.name, h.ttl, deadline, ctx}
+}
+
 // cleanUp releases what an attempt may have taken, until the backend has answered or the lease
 // must have lapsed. Once the Client is closing it hurries.
-func (c *Client) cleanUp(lease Lease, ttl time.Duration) {
+func (m *Mutex) cleanUp(lease Lease) {
 	if lease != nil {
-		_ = c.release(c.open, lease, ttl, clock.Now().Add(ttl), nil, nil)
+		c, ttl := m.client, m.settings.ttl
+		r := returning{c, lease, m.name, ttl, clock.Now().Add(ttl), c.background}
+		_ = r.untilAnswered(c.open, nil, nil)
 	}
+}
+
+// both is a context that ends as one does, and has the values of another too.
+type both struct {
+	context.Context
+	values context.Context
+}
+
+// Value is that of either.
+func (b *both) Value(key any) any {
+	if v := b.Context.Value(key); v != nil {
+		return v
+	}
+	return b.values.Value(key)
 }
 
 const (
@@ -22,30 +53,29 @@ const (
 	lastTries       = 500 * time.Millisecond // how long release goes on after its context has ended
 )
 
-// release gives a lease back, and tries again until the backend has answered, or deadline has come and
+// untilAnswered gives the lease back, and tries again until the backend has answered, or the deadline has come and
 // the lease is not known to go on. After the end of ctx it tries for a moment more, and never after
 // Close. It returns the outcome of the last try, and sends it to told, if that is not nil, as soon as
 // it is known or a few tries have failed. tried is the error of a try that has been made already, or nil.
-func (c *Client) release(
-	ctx context.Context, lease Lease, ttl time.Duration, deadline time.Time, tried error, told chan<- error,
-) error {
-	pause := min(max(ttl/100, time.Millisecond), 50*time.Millisecond)
+func (r returning) untilAnswered(ctx context.Context, tried error, told chan<- error) error {
+	began := clock.Now()
+	pause := min(max(r.ttl/100, time.Millisecond), 50*time.Millisecond)
 	var hurry time.Time // the end of the tries after that of ctx
 	again := func(wait time.Duration) bool {
 		now := clock.Now()
-		left := deadline.Sub(now)
+		left := r.deadline.Sub(now)
 		if ctx.Err() == nil {
-			return left > wait || lease.Validity() > max(left, 0)+drift(ttl)
+			return left > wait || r.lease.Validity() > max(left, 0)+drift(r.ttl)
 		}
 		if hurry.IsZero() {
 			hurry = now.Add(lastTries)
 		}
-		return min(left, hurry.Sub(now)) > wait && c.background.Err() == nil
+		return min(left, hurry.Sub(now)) > wait && r.ctx.Err() == nil
 	}
 	for try := 1; ; try++ {
 		err := tried
 		if err == nil {
-			err = c.tryRelease(context.Background(), lease, ttl, deadline)
+			err = r.try(context.Background())
 		}
 		tried = nil
 		wait := pause/2 + rand.N(pause)
@@ -55,6 +85,7 @@ func (c *Client) release(
 			told = nil
 		}
 		if over {
+			r.logOutcome(err, try, began)
 			return err
 		}
 		doze(ctx, wait)
@@ -76,17 +107,17 @@ func doze(ctx context.Context, d time.Duration) {
 	}
 }
 
-// tryRelease asks once, until ctx ends, and not for so long that a lost reply would cost the other tries.
-func (c *Client) tryRelease(ctx context.Context, lease Lease, ttl time.Duration, deadline time.Time) error {
-	patience := ttl / 4
-	if left := deadline.Sub(clock.Now()); left > 0 {
+// try asks once, until ctx ends, and not for so long that a lost reply would cost the other tries.
+func (r returning) try(ctx context.Context) error {
+	patience := r.ttl / 4
+	if left := r.deadline.Sub(clock.Now()); left > 0 {
 		patience = min(patience, left)
 	}
-	own, cancel := context.WithTimeout(c.background, patience)
+	own, cancel := context.WithTimeout(r.ctx, patience)
 	defer cancel()
 	if ctx.Done() != nil {
 		forget := context.AfterFunc(ctx, cancel)
 		defer forget()
 	}
-	return ownError(own, lease.Release(own))
+	return ownError(own, r.lease.Release(own))
 }

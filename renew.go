@@ -158,38 +158,58 @@ func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 		sent := clock.Now()
 		var answered sync.WaitGroup
 		for _, h := range holds {
-			answered.Go(func() { h.renewalAnswered(sent, h.lease.Extend(ctx, ttl)) })
+			answered.Go(func() {
+				due := h.dueSince()
+				h.renewalAnswered(sent, due, ownError(ctx, h.lease.Extend(ctx, ttl)))
+			})
 		}
 		answered.Wait()
 		return
 	}
-	leases := make([]Lease, len(holds))
+	leases, due := make([]Lease, len(holds)), make([]time.Time, len(holds))
 	for i, h := range holds {
-		leases[i] = h.lease
+		leases[i], due[i] = h.lease, h.dueSince()
 	}
 	sent := clock.Now()
 	errs := d.ExtendAll(ctx, leases, ttl)
 	for i, h := range holds {
 		if len(errs) != len(holds) {
-			h.renewalAnswered(sent, fmt.Errorf("the Driver answered for %d of %d leases", len(errs), len(holds)))
+			h.renewalAnswered(sent, due[i], fmt.Errorf("the Driver answered for %d of %d leases", len(errs), len(holds)))
 			continue
 		}
-		h.renewalAnswered(sent, errs[i])
+		h.renewalAnswered(sent, due[i], ownError(ctx, errs[i]))
 	}
 }
 
-// renewalAnswered takes in the outcome of a renewal. One that failed is tried again soon.
-func (h *Hold) renewalAnswered(sent time.Time, err error) {
-	err = h.extended(sent, err, true)
-	if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrNotHeld) {
-		return
-	}
-	h.client.warn("lock not renewed", "name", h.name, "token", h.token, "err", err)
+// dueSince is when the renewal was due that the present deadline asks for: the same for all attempts at it.
+func (h *Hold) dueSince() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.state != held {
+	return renewal(h.deadline, h.ttl)
+}
+
+// renewalAnswered takes in the outcome of a renewal. One that failed is tried again soon.
+func (h *Hold) renewalAnswered(sent, due time.Time, err error) {
+	err = h.extended(sent, err, true)
+	if errors.Is(err, ErrNotHeld) {
+		return // unlocked meanwhile
+	}
+	h.tellRenewed(Renewal{Lag: max(sent.Sub(due), 0), Err: err})
+	if errors.Is(err, ErrLost) {
 		return
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.state != held:
+		return
+	case err == nil:
+		h.logRenewed()
+		return
+	case !due.Equal(renewal(h.deadline, h.ttl)):
+		return // a later attempt has been answered before this one
+	}
+	h.logNotRenewed(err)
 	now := clock.Now()
 	h.renewAt = now.Add(h.ttl / retriesPerTTL)
 	h.client.schedule(h, now, h.nextEvent())

@@ -98,7 +98,7 @@ func TestDo_isToldOfALossThatCameFirst(t *testing.T) {
 		require.NoError(t, err)
 		h, err := c.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
-		h.lose("for this test")
+		h.lose(Revoked)
 		told := 0
 		h.notifyLost(func() { told++ })
 		assert.Equal(t, 1, told)

@@ -1,0 +1,157 @@
+package locker
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/go-locker/locker/internal/clock"
+)
+
+// Observer is told what a [Client] does, for spans and metrics; the module
+// github.com/go-locker/locker/otel has one for OpenTelemetry. A function that is nil is not called. The others may be
+// called by several goroutines at once, and must not panic.
+//
+// Start, Done and Held are called by the goroutine that locks, unlocks or extends, and so is Ended at an Unlock: what
+// time they take their caller loses, and no one else. Renewed, and Ended at a loss, are called one after another by a
+// goroutine that nothing waits for but Close, for its 5 s at most. All of them come after what they tell of; they delay no renewal, no
+// loss and no release. None is called with a lock of this package held, so that they may call it, except for Close; calls of theirs
+// are observed like any other.
+type Observer struct {
+	// Start is called when a call begins. The context that it returns, which has to be derived from ctx, is
+	// that of the call: its values are what the Driver sees, and the client library below it. Those
+	// of what goes on after the call, such as renewals, have no part in it.
+	Start func(ctx context.Context, call Call) context.Context
+
+	// Done is called once for each call, right before it returns, with the context that Start returned.
+	Done func(ctx context.Context, call Call, result Result)
+
+	// Held is called when a hold has begun, with the context of the call that took it.
+	Held func(ctx context.Context, hold Tenure)
+
+	// Ended is called once for each hold of which Held was: with the context of its Unlock, when that
+	// has released it or given up, or after its loss, with a context without values. A hold that is lost as it begins may be
+	// told to have ended first.
+	Ended func(ctx context.Context, hold Tenure, ending Ending)
+
+	// Renewed is called after each automatic renewal that was answered or failed, unless more than 10,000 reports are
+	// waiting for their turn.
+	Renewed func(hold Tenure, renewal Renewal)
+}
+
+// Call is a use of a [Mutex] or a [Hold].
+type Call struct {
+	Op   string // lock, trylock, unlock or extend, as in Error; Acquire is a lock, and Do a lock and an unlock
+	Name string // of the lock, without the prefix
+}
+
+// Result is what came of a [Call].
+type Result struct {
+	Token     uint64        // of the hold that it took or concerned; 0: none
+	Contended bool          // a lock or trylock was told, at least once, that another holds the lock
+	Took      time.Duration // from the end of Start to the beginning of Done
+	Err       error         // what the caller gets
+}
+
+// Tenure names a hold.
+type Tenure struct {
+	Name  string // of the lock, without the prefix
+	Token uint64
+}
+
+// Ending is how a hold ended.
+type Ending struct {
+	Cause Cause
+	Held  time.Duration // from its grant to its end: the beginning of Unlock, or the loss
+	Left  time.Duration // from then to the deadline
+}
+
+// Cause is why a hold ended. All but Unlocked are losses.
+type Cause string
+
+// The causes.
+const (
+	Unlocked Cause = "unlocked" // its holder called Unlock
+	Lapsed   Cause = "lapsed"   // it was not extended in time
+	Revoked  Cause = "revoked"  // the backend said that it had ended: taken, removed, or its session over
+	Closed   Cause = "closed"   // the Client was closed
+)
+
+// Renewal is an automatic attempt to extend a hold.
+type Renewal struct {
+	// Lag is how long after it was due the request was sent. What is due is the extension, TTL/3 after the last one:
+	// while attempts fail the lag of those that follow grows, and the hold is lost when it nears TTL·2/3.
+	Lag time.Duration
+	Err error // nil: the hold was extended
+}
+
+// WithObserver has o told what the Client does. A Client has one Observer, the last one given.
+func WithObserver(o Observer) Option {
+	return clientOption(func(c *config) error {
+		c.observer = o
+		return nil
+	})
+}
+
+// The Ops of a Call.
+const (
+	opLock    = "lock"
+	opTryLock = "trylock"
+	opUnlock  = "unlock"
+	opExtend  = "extend"
+)
+
+// start tells of a call that begins, and returns its context and when it began.
+func (c *Client) start(ctx context.Context, call Call) (context.Context, time.Time) {
+	o := &c.config.observer
+	if o.Start != nil {
+		ctx = o.Start(ctx, call)
+	}
+	if o.Done == nil {
+		return ctx, time.Time{}
+	}
+	return ctx, clock.Now()
+}
+
+// done tells of a call that is over, and returns the error for its caller.
+func (c *Client) done(ctx context.Context, call Call, began time.Time, r Result) error {
+	r.Err = wrap(call.Op, call.Name, r.Err)
+	if o := &c.config.observer; o.Done != nil {
+		r.Took = clock.Since(began)
+		o.Done(ctx, call, r)
+	}
+	return r.Err
+}
+
+func (h *Hold) tenure() Tenure { return Tenure{h.name, h.token} }
+
+// tellHeld tells of a hold that has begun.
+func (h *Hold) tellHeld(ctx context.Context) {
+	if f := h.client.config.observer.Held; f != nil {
+		f(ctx, h.tenure())
+	}
+}
+
+// ending describes the end of a hold, now, that would have lasted until deadline.
+func (h *Hold) ending(cause Cause, deadline time.Time) Ending {
+	now := clock.Now()
+	left := deadline.Sub(now)
+	if left < 0 {
+		now, left = deadline, 0 // noticed late
+	}
+	return Ending{Cause: cause, Held: now.Sub(h.began), Left: left}
+}
+
+// tellLost tells of a hold that was lost.
+func (h *Hold) tellLost(e Ending) {
+	if f := h.client.config.observer.Ended; f != nil {
+		h.client.told.add(math.MaxInt, func() { f(context.Background(), h.tenure(), e) })
+	}
+}
+
+// tellRenewed tells of a renewal.
+func (h *Hold) tellRenewed(r Renewal) {
+	if f := h.client.config.observer.Renewed; f != nil {
+		h.client.told.add(maxReports, func() { f(h.tenure(), r) })
+	}
+}

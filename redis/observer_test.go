@@ -1,0 +1,58 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+type opKey struct{}
+
+// origins keeps of which call of a lock each script is, as go-redis's own tracing would.
+type origins struct {
+	trips
+	mu   sync.Mutex
+	seen []any
+}
+
+func (o *origins) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if isScript(cmd) {
+			o.mu.Lock()
+			o.seen = append(o.seen, ctx.Value(opKey{}))
+			o.mu.Unlock()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// observeOrigins has each call of a lock carry its name and number.
+func observeOrigins() locker.Option {
+	n := 0
+	return locker.WithObserver(locker.Observer{Start: func(ctx context.Context, call locker.Call) context.Context {
+		n++
+		return context.WithValue(ctx, opKey{}, fmt.Sprint(call.Op, " ", n))
+	}})
+}
+
+func TestObserver_requestsCarryItsContext(t *testing.T) {
+	rdb, ctx := connect(t, testserver.Redis(t).Addr()), t.Context()
+	loadScripts(t, rdb)
+	var sent origins
+	rdb.AddHook(&sent)
+	m := clientOf(t, rdb, observeOrigins(), locker.WithoutRenewal()).Mutex("x")
+	require.NoError(t, m.Lock(ctx))
+	require.NoError(t, m.Extend(ctx))
+	require.NoError(t, m.Unlock(context.WithoutCancel(ctx)))
+	require.NoError(t, m.TryLock(ctx))
+	require.NoError(t, m.Unlock(ctx))
+	assert.Equal(t, []any{"lock 1", "extend 2", "unlock 3", "trylock 4", "unlock 5"}, sent.seen)
+}
