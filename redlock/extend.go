@@ -256,7 +256,7 @@ func (e *extension) decide(ctx context.Context, err *error) bool {
 	case e.over, l.over, without > n-quorum, extended >= quorum && !clock.Now().Before(l.until):
 		// Another may have come and gone, if a majority had lost it or answers too late.
 		*err = locker.ErrLost
-		l.end()
+		l.end(ctx)
 	case extended >= quorum && without+doubtful <= n-quorum:
 		// Nodes that join count when it is known that the others have not lost it.
 		if until := e.sent.Add(e.ttl); until.After(l.until) {

@@ -27,6 +27,7 @@ type fakeNode struct {
 	lapses bool          // denies that it has any lock
 	heeds  bool          // ends a request with its context
 	wake   chan struct{}
+	traced any // what the context of the latest request has
 	owners uint64
 	proposed, extended, batched,
 	raised, released int
@@ -78,6 +79,7 @@ func (f *fakeNode) held() bool {
 func (f *fakeNode) do(ctx context.Context, count *int, script func(r *register, now int64) bool) (ran bool, err error) {
 	f.mu.Lock()
 	*count++
+	f.traced = ctx.Value(ctxKey{})
 	err, delay, silent, heeds := f.err, f.delay, f.silent, f.heeds
 	f.mu.Unlock()
 	if silent {

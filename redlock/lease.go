@@ -114,7 +114,7 @@ func (l *lease) abandon() locker.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.decided, l.token = true, 0
-	l.end()
+	l.end(context.Background())
 	for i := range l.seats {
 		if !l.seats[i].free() {
 			return l

@@ -546,6 +546,20 @@ func TestCall_hasTheValuesOfItsContextAlone(t *testing.T) {
 	})
 }
 
+func TestRelease_hasTheValuesOfItsContext(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		traced := func(s string) context.Context { return context.WithValue(t.Context(), ctxKey{}, s) }
+		l, err := d.Acquire(traced("lock"), request("x"))
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(traced("extend"), ttl))
+		require.NoError(t, l.Release(traced("unlock")))
+		synctest.Wait()
+		for _, n := range nodes {
+			n.set(func(n *fakeNode) { assert.Equal(t, "unlock", n.traced) })
+		}
+	})
+}
+
 func TestGuarantees(t *testing.T) {
 	d, _ := newFakeDriver(t, 3)
 	g := d.Guarantees()

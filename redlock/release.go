@@ -18,7 +18,7 @@ func (l *lease) Release(ctx context.Context) error {
 	}
 	defer l.driver.work.Done()
 	l.mu.Lock()
-	l.end()
+	l.end(ctx)
 	var err error
 	released := l.watch(func() bool { return l.released(&err) })
 	l.mu.Unlock()
@@ -28,13 +28,13 @@ func (l *lease) Release(ctx context.Context) error {
 	return err
 }
 
-// end has every node that has something of the lease, or comes to have it, give it back. The caller
-// holds l.mu.
-func (l *lease) end() {
+// end has every node that has something of the lease, or comes to have it, give it back: in requests with the
+// values of ctx, whose end does not concern them. The caller holds l.mu.
+func (l *lease) end(ctx context.Context) {
 	if !l.over {
 		l.over, l.freeBy = true, clock.Now().Add(l.req.TTL)
 	}
-	r := l.driver.round(context.Background(), l.timeout())
+	r := l.driver.round(ctx, l.timeout())
 	for i := range l.seats {
 		l.free(r, i)
 	}
