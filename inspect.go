@@ -9,13 +9,13 @@ import (
 // State is how a lock stood, as the backend saw it at one moment. By the time it is read it may be another: it is for
 // people who look, and for monitors. Whoever acts on it has to hold the lock.
 type State struct {
-	// Held says that somebody holds the lock. Between a release and the moment in which the first of the waiters has taken
-	// over, nobody does.
+	// Held says that somebody holds the lock. Where a release hands it to the first of the waiters, nobody does until that
+	// one has taken it, and nobody else can.
 	Held   bool
 	Holder Contender // the zero Contender if nobody holds it
 
-	// Left is until when the hold lasts unless it is extended, by the backend's clock: a little longer than the
-	// holder counts on. It is 0 if nobody holds the lock, or the backend does not tell.
+	// Left is for how long the hold lasts unless it is extended, by the backend's clock: the holder counts for itself. It
+	// is 0 if nobody holds the lock, or the backend does not tell.
 	Left time.Duration
 
 	// Token is the fencing token of the holder, or else the last one that the backend remembers. It is 0 if that

@@ -9,7 +9,7 @@ import (
 
 func TestInspect(t *testing.T) {
 	harness.Inspect(t, harness.Inspection{
-		URL: "mem://inspect?", TTL: 20 * time.Millisecond,
+		URL: "mem://inspect?", TTL: 300 * time.Millisecond,
 		Left: true, TokenWhenWaited: true, Queue: true, QueueMetadata: true,
 	})
 }

@@ -16,7 +16,7 @@ import (
 func TestInspect(t *testing.T) {
 	s := testserver.Redis(t)
 	harness.Inspect(t, harness.Inspection{
-		URL: "redigo://" + s.Addr() + "?pool_size=3", TTL: 20 * time.Millisecond,
+		URL: "redigo://" + s.Addr() + "?pool_size=3", TTL: 300 * time.Millisecond,
 		Left: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
 		Listening: harness.RedisListening(s),
 		Stop:      func() func() { s.Stop(); return s.Continue },

@@ -21,7 +21,7 @@ func TestInspect(t *testing.T) {
 		}
 	}
 	harness.Inspect(t, harness.Inspection{
-		URL: "redlock://" + strings.Join(q.addrs(), ",") + "?renew=false", TTL: 50 * time.Millisecond,
+		URL: "redlock://" + strings.Join(q.addrs(), ",") + "?renew=false", TTL: 500 * time.Millisecond,
 		Left: true, LastToken: true, TokenWhenWaited: true,
 		Stop: func() func() {
 			each((*testserver.RedisServer).Stop)

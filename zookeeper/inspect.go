@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -30,7 +31,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error)
 }
 
 func (d *Driver) inspect(ctx context.Context, o *outage.Outage, parent string) (state locker.State, err error) {
-	o.Explain = explain(func() error { return d.trouble(sessionTimeout) })
+	o.Explain = explain(func() error { return d.trouble(d.readerTTL()) })
 	var s *session
 	err = o.Ask(ctx, func(ctx context.Context) (err error) {
 		s, err = d.reader(ctx)
@@ -78,12 +79,16 @@ func (d *Driver) inspect(ctx context.Context, o *outage.Outage, parent string) (
 	return state, nil
 }
 
-// reader returns a session to read on, whatever its TTL is. If there is none yet it makes the one of Clients that have chosen none.
+// readerTTL is that of a session which is made to read on: as for Clients that have chosen none, but that servers with a long
+// tick may want more.
+func (d *Driver) readerTTL() time.Duration { return max(sessionTimeout, ticksPerTTL*d.tick) }
+
+// reader returns a session to read on, whatever its TTL is, and makes one if there is none.
 func (d *Driver) reader(ctx context.Context) (*session, error) {
 	s := d.anySession()
 	if s == nil {
 		var err error
-		if s, err = d.sessionFor(sessionTimeout, true); err != nil {
+		if s, err = d.sessionFor(d.readerTTL(), true); err != nil {
 			return nil, err
 		}
 	}
