@@ -267,3 +267,14 @@ func TestLock_endOfCtxIsNotSeenByTheBackendAsAFailure(t *testing.T) {
 		assert.Equal(t, "trace", request.Value(key{"span"}), "but for its end it is the caller's")
 	})
 }
+
+func TestLock_ofABackendThatDoesNotAnswerIsATimeout(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(acquire, hangs)
+		err := b.client(t).Mutex("x").TryLock(t.Context())
+		noErrorIs(t, err, context.DeadlineExceeded)
+		var timeout interface{ Timeout() bool }
+		require.ErrorAs(t, err, &timeout)
+		assert.True(t, timeout.Timeout(), "as net.Error has it")
+	})
+}
