@@ -58,8 +58,8 @@ quickstart: ## the shortest program with a lock
 
 # Within its folder, for it may be a module of its own.
 .PHONY: examples
-examples: ## run every program in examples/
-	@set -e; for main in examples/*/main.go; do \
+examples: ## run every program in examples/, of every module
+	@set -e; for main in examples/*/main.go */examples/*/main.go; do \
 		test -e "$$main" || continue; \
 		echo "== $(GO) run -C $${main%/main.go} ."; \
 		$(LIMIT) $(GO) run -C "$${main%/main.go}" .; \

@@ -1,0 +1,191 @@
+// Package otel has an [locker.Observer] that makes OpenTelemetry spans and metrics of what a Client does:
+//
+//	client, err := locker.Open(ctx, url, locker.WithObserver(otel.NewObserver()))
+//
+// It needs the API of OpenTelemetry alone, and uses the providers that the application has set (go.opentelemetry.io/otel,
+// SetTracerProvider and SetMeterProvider, also later) unless it is given others.
+//
+// # Spans
+//
+// Each call is a span of kind internal, a child of that of its context: lock, trylock, unlock and extend. (Acquire is a lock,
+// and Do a lock and an unlock, with what it runs between the two and not below either.) The spans of an instrumented
+// client library are children of these, those of an unlock's further tries too.
+//
+//	locker.lock.name           of the lock, without the prefix
+//	locker.lock.label          where WithLabel gives one; it is in the span's name then, as in "lock orders"
+//	locker.lock.contended      of lock and trylock: another was seen to hold the lock
+//	locker.hold.fencing_token  of the hold, if there is one
+//	error.type                 of a call that failed: lost, not_held, closed, unsupported, canceled, deadline_exceeded, held, timeout,
+//	                           else the Go type of the client library's error
+//
+// A call that fails has the status Error. That a trylock finds the lock held is no failure.
+//
+// Automatic renewals, and the cleaning up after a call that was given up, are nobody's request: they have no span, and what a
+// client library makes of them is a trace of its own.
+//
+// # Metrics
+//
+//	locker.wait.duration       s       what lock and trylock took: locker.operation.name, locker.lock.contended, error.type
+//	locker.hold.duration       s       how long holds lasted: locker.hold.end_cause
+//	locker.hold.validity_left  s       how long they had left when their unlock began
+//	locker.hold.losses         {loss}  holds that ended before their unlock: locker.hold.end_cause
+//	locker.hold.active         {lock}  locks that are held now
+//	locker.renewal.lag         s       how long after it was due a renewal was sent: error.type
+//
+// The end_cause of a hold is unlocked, lapsed (not extended in time), revoked (the backend said so) or closed (with the Client).
+// Names of locks are as many as there are orders to lock, and in no metric. [WithLabel] maps them to what there are few of,
+// and [WithAttributes] adds what is the same for all of a Client's: which backend it is, say.
+package otel
+
+import (
+	"context"
+	"math"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/go-locker/locker"
+)
+
+// scope names this instrumentation.
+const scope = "github.com/go-locker/locker/otel"
+
+// The attributes.
+const (
+	nameKey      = attribute.Key("locker.lock.name")
+	labelKey     = attribute.Key("locker.lock.label")
+	contendedKey = attribute.Key("locker.lock.contended")
+	tokenKey     = attribute.Key("locker.hold.fencing_token")
+	causeKey     = attribute.Key("locker.hold.end_cause")
+	operationKey = attribute.Key("locker.operation.name")
+)
+
+// Option configures an Observer.
+type Option func(*observer)
+
+// WithTracerProvider sets where spans go, instead of the application's global provider.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(o *observer) { o.tracers = p }
+}
+
+// WithMeterProvider sets where metrics go, instead of the application's global provider.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(o *observer) { o.meters = p }
+}
+
+// WithAttributes adds attributes to every span and metric.
+func WithAttributes(attrs ...attribute.KeyValue) Option {
+	return func(o *observer) { o.attrs = append(o.attrs, attrs...) }
+}
+
+// WithLabel adds an attribute to every span and metric that label makes of the name of the lock: "orders" of
+// "orders/42". There is a series of metrics for each label, so let there be few. The empty label is left out. label has to be
+// quick, and is called by several goroutines at once.
+func WithLabel(label func(name string) string) Option {
+	return func(o *observer) { o.label = label }
+}
+
+// NewObserver makes an Observer for [locker.WithObserver]. Several Clients may share it.
+func NewObserver(opts ...Option) locker.Observer {
+	o := &observer{
+		tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider(),
+		label: func(string) string { return "" },
+	}
+	for _, opt := range opts {
+		opt(o)
+	}
+	o.tracer = o.tracers.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))
+	o.metrics = newMetrics(o.meters.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL)))
+	return locker.Observer{Start: o.start, Done: o.done, Held: o.held, Ended: o.ended, Renewed: o.renewed}
+}
+
+type observer struct {
+	tracers trace.TracerProvider
+	meters  metric.MeterProvider
+	attrs   []attribute.KeyValue
+	label   func(name string) string
+
+	tracer  trace.Tracer
+	metrics metrics
+}
+
+// start begins the span of a call.
+func (o *observer) start(ctx context.Context, call locker.Call) context.Context {
+	name, label := call.Op, o.label(call.Name)
+	if label != "" {
+		name += " " + label
+	}
+	attrs := append(o.labelled(label), nameKey.String(call.Name), operationKey.String(call.Op))
+	ctx, _ = o.tracer.Start(ctx, name, trace.WithAttributes(attrs...))
+	return ctx
+}
+
+// done ends it.
+func (o *observer) done(ctx context.Context, call locker.Call, r locker.Result) {
+	span := trace.SpanFromContext(ctx)
+	defer span.End()
+	failed, kind := failure(call.Op, r.Err)
+	locks := call.Op == "lock" || call.Op == "trylock"
+	if locks {
+		attrs := append(o.labelled(o.label(call.Name)), operationKey.String(call.Op), contendedKey.Bool(r.Contended))
+		if failed {
+			attrs = append(attrs, kind)
+		}
+		o.metrics.wait.Record(ctx, r.Took.Seconds(), metric.WithAttributes(attrs...))
+	}
+	if !span.IsRecording() {
+		return
+	}
+	if locks {
+		span.SetAttributes(contendedKey.Bool(r.Contended))
+	}
+	if 0 < r.Token && r.Token <= math.MaxInt64 {
+		span.SetAttributes(tokenKey.Int64(int64(r.Token)))
+	}
+	if failed {
+		span.SetAttributes(kind)
+		span.SetStatus(codes.Error, r.Err.Error())
+	}
+}
+
+func (o *observer) held(ctx context.Context, hold locker.Tenure) {
+	o.metrics.active.Add(ctx, 1, o.of(hold))
+}
+
+func (o *observer) ended(ctx context.Context, hold locker.Tenure, e locker.Ending) {
+	o.metrics.active.Add(ctx, -1, o.of(hold))
+	cause := causeKey.String(string(e.Cause))
+	o.metrics.hold.Record(ctx, e.Held.Seconds(), o.of(hold, cause))
+	if e.Cause == locker.Unlocked {
+		o.metrics.left.Record(ctx, e.Left.Seconds(), o.of(hold))
+	} else {
+		o.metrics.losses.Add(ctx, 1, o.of(hold, cause))
+	}
+}
+
+func (o *observer) renewed(hold locker.Tenure, r locker.Renewal) {
+	var kind []attribute.KeyValue
+	if r.Err != nil {
+		kind = append(kind, errorType(r.Err))
+	}
+	o.metrics.lag.Record(context.Background(), r.Lag.Seconds(), o.of(hold, kind...))
+}
+
+// of is what a measurement of a hold has for attributes.
+func (o *observer) of(hold locker.Tenure, more ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributes(append(o.labelled(o.label(hold.Name)), more...)...)
+}
+
+// labelled returns a fresh slice of the attributes that are on everything.
+func (o *observer) labelled(label string) []attribute.KeyValue {
+	attrs := make([]attribute.KeyValue, 0, len(o.attrs)+4)
+	attrs = append(attrs, o.attrs...)
+	if label != "" {
+		attrs = append(attrs, labelKey.String(label))
+	}
+	return attrs
+}
