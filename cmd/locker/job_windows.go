@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// notify has Ctrl-C and Ctrl-Break sent to c, and the end of the console or the session.
+func notify(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
+
+// winJob is a command in a job object, with all that it starts.
+type winJob struct {
+	cmd *exec.Cmd
+	job windows.Handle
+}
+
+// start makes a job that ends with us, whatever ends us, and a command in it. What the command starts before it is in
+// the job is not: that is a moment.
+func start(cmd *exec.Cmd) (job, error) {
+	handle, err := windows.CreateJobObject(nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	var info windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
+	info.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
+	_, err = windows.SetInformationJobObject(handle, windows.JobObjectExtendedLimitInformation,
+		uintptr(unsafe.Pointer(&info)), uint32(unsafe.Sizeof(info)))
+	if err != nil {
+		return nil, errors.Join(err, windows.CloseHandle(handle))
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(err, windows.CloseHandle(handle))
+	}
+	j := &winJob{cmd, handle}
+	if err := j.adopt(); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, errors.Join(err, windows.CloseHandle(handle))
+	}
+	return j, nil
+}
+
+func (j *winJob) adopt() error {
+	p, err := windows.OpenProcess(windows.PROCESS_SET_QUOTA|windows.PROCESS_TERMINATE, false, uint32(j.cmd.Process.Pid))
+	if err != nil {
+		return err
+	}
+	return errors.Join(windows.AssignProcessToJobObject(j.job, p), windows.CloseHandle(p))
+}
+
+// signal is Ctrl-Break: Ctrl-C does not reach a process group.
+func (j *winJob) signal(os.Signal) { j.terminate() }
+
+func (j *winJob) terminate() {
+	_ = windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(j.cmd.Process.Pid))
+}
+
+func (j *winJob) kill() { _ = windows.TerminateJobObject(j.job, exitLost) }
+
+func (j *winJob) wait(func() bool) error { return j.cmd.Wait() }
+
+func statusCode(s *os.ProcessState) int { return s.ExitCode() }

@@ -1,0 +1,74 @@
+// Command locker is a distributed lock for scripts and crontabs, and a judge of lock servers.
+//
+//	locker run redis://localhost:6379 backup -- /usr/local/bin/backup --all
+//
+// See README.md, or locker help.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/spf13/cobra"
+)
+
+// The main goroutine stays on the process's first thread, which ends with the process and not before: Linux takes the
+// end of the thread that started a command for the end of us. See start.
+func init() { runtime.LockOSThread() }
+
+func main() {
+	logging.Disable() // go-redis prints each connection that it could not make; the error of a call says it once
+	os.Exit(execute(context.Background(), os.Args[1:]))
+}
+
+// execute runs a command line, and returns the exit code.
+func execute(ctx context.Context, args []string) int {
+	root := newRoot()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	ended, isStatus := errors.AsType[*statusError](err)
+	if !isStatus || ended.err != nil {
+		fmt.Fprintf(os.Stderr, "locker: %v\n", err)
+	}
+	return exitCode(err)
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "locker",
+		Short: "A distributed lock for scripts and crontabs, and a judge of lock servers",
+		Long: `locker runs commands under a distributed lock, and finds out what the locks of a backend are worth.
+
+` + urlHelp + `
+
+` + exitHelp,
+		Version:       version(),
+		SilenceErrors: true, // execute prints them
+		SilenceUsage:  true, // the error names the flag or argument; --help has the rest
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usagef("%w (see %s --help)", err, c.CommandPath())
+	})
+	// Without a Run cobra prints the help for anything, a misspelt command too, and calls that a success.
+	root.Args = cobra.ArbitraryArgs
+	root.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return c.Help()
+		}
+		hint := ""
+		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = fmt.Sprintf("; did you mean %s?", near[0])
+		}
+		return usagef("unknown command %q%s (see locker --help)", args[0], hint)
+	}
+	root.SuggestionsMinimumDistance = 2
+	root.AddCommand(newRun())
+	return root
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-locker/locker"
+)
+
+const runHelp = `Run waits until it holds the lock NAME, runs COMMAND, and gives the lock back when COMMAND has ended, whatever ended it.
+
+  0 3 * * *  locker run --no-wait redis://localhost:6379 nightly-backup -- backup --all
+
+on ten machines runs backup on one of them. COMMAND finds in its environment
+
+  LOCKER_FENCING_TOKEN  a number, larger than that of every earlier run: what COMMAND writes to can refuse a smaller one
+  LOCKER_NAME           NAME
+
+The lock is renewed while COMMAND runs. Where it cannot be, COMMAND's process group gets SIGTERM when a quarter of the
+TTL is left, and SIGKILL before that is over: nothing of it runs when another may hold the lock. If the backend says that the
+lock has been lost already, it is SIGKILL at once. A process that has left the group (setsid, a daemon) escapes this.
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group; while run waits for the lock
+they end it, and it leaves the queue. The lock is COMMAND's own: processes that it leaves behind run without.
+
+On Windows there is no SIGTERM: COMMAND and its descendants are a job, which is ended in place of SIGKILL.
+
+` + exitHelp
+
+type runOptions struct {
+	wait     time.Duration
+	noWait   bool
+	heldCode int
+	metadata string
+	quiet    bool
+}
+
+func newRun() *cobra.Command {
+	var o runOptions
+	c := &cobra.Command{
+		Use:               "run [flags] URL NAME -- COMMAND [ARGUMENT…]",
+		Short:             "Run a command under a lock",
+		Long:              runHelp,
+		Example:           "  locker run --wait 10s etcd://localhost:2379 deploy -- ./deploy.sh production\n  LOCKER_URL=redis://:secret@db1:6379 locker run --no-wait - report -- report --monthly",
+		ValidArgsFunction: schemes,
+		RunE: func(c *cobra.Command, args []string) error {
+			if c.ArgsLenAtDash() != 2 || len(args) < 3 {
+				return usagef("want URL NAME -- COMMAND, as in: locker run redis://localhost:6379 backup -- backup --all")
+			}
+			if c.Flags().Changed("wait") && o.wait <= 0 {
+				return usagef("--wait %v: must be more than 0; not to wait at all is --no-wait", o.wait)
+			}
+			if o.noWait && o.wait > 0 {
+				return usagef("--wait and --no-wait exclude each other")
+			}
+			if o.heldCode < 0 || o.heldCode > 255 {
+				return usagef("--held-exit-code %d: must be from 0 to 255", o.heldCode)
+			}
+			return o.run(c.Context(), args[0], args[1], args[2:])
+		},
+	}
+	f := c.Flags()
+	f.DurationVar(&o.wait, "wait", 0, "how long to wait for the lock, as in 10s (default: until a signal)")
+	f.BoolVar(&o.noWait, "no-wait", false, "do not wait if another holds the lock")
+	f.IntVar(&o.heldCode, "held-exit-code", exitHeld, "exit code if another holds the lock; 0 for a crontab that is not to complain")
+	f.StringVar(&o.metadata, "metadata", "", "who holds the lock, for people who look; no place for secrets (default user@host pid N)")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that another holds the lock")
+	return c
+}
+
+func (o *runOptions) run(ctx context.Context, url, name string, command []string) error {
+	url, err := expandURL(url)
+	if err != nil {
+		return err
+	}
+	if err := checkName(name); err != nil {
+		return err
+	}
+	path, err := exec.LookPath(command[0])
+	if err != nil {
+		return cannotRun(command[0], err) // before anybody waits for it
+	}
+	if o.metadata == "" {
+		o.metadata = whoami()
+	}
+	signals := make(chan os.Signal, 16)
+	notify(signals)
+	defer signal.Stop(signals)
+
+	client, err := open(ctx, url, locker.WithMetadata(o.metadata), toStderr())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	hold, err := o.acquire(ctx, client.Mutex(name), signals)
+	if err != nil {
+		return o.notHeld(err)
+	}
+	cmd := exec.Command(path, command[1:]...)
+	cmd.Args[0] = command[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), fmt.Sprintf("LOCKER_FENCING_TOKEN=%d", hold.Token()), "LOCKER_NAME="+name)
+	return unlock(hold, supervise(hold, cmd, signals))
+}
+
+// acquire takes the lock, or returns the signal that came first.
+func (o *runOptions) acquire(ctx context.Context, m *locker.Mutex, signals <-chan os.Signal) (*locker.Hold, error) {
+	if o.wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.wait)
+		defer cancel()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	type answer struct {
+		hold *locker.Hold
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		lock := m.Acquire
+		if o.noWait {
+			lock = m.TryAcquire
+		}
+		h, err := lock(ctx)
+		answers <- answer{h, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.hold, a.err
+	case s := <-signals:
+		cancel(nil)
+		if a := <-answers; a.err == nil { // they have crossed
+			_ = giveBack(a.hold)
+		}
+		return nil, killedBy(s)
+	}
+}
+
+// notHeld is the error of an attempt to lock. That another holds the lock may be a success.
+func (o *runOptions) notHeld(err error) error {
+	if !errors.Is(err, locker.ErrHeld) {
+		return err
+	}
+	if o.quiet {
+		err = nil
+	}
+	return &statusError{o.heldCode, err}
+}
+
+// unlock ends the hold, and returns how run has ended, if the command has ended with result.
+func unlock(h *locker.Hold, result error) error {
+	err := giveBack(h)
+	switch {
+	case err == nil:
+		return result
+	case errors.Is(err, locker.ErrLost):
+		if exitCode(result) == exitLost {
+			return result // it says more
+		}
+		return &statusError{exitLost, fmt.Errorf("the command has ended, but the lock was lost before: %w", err)}
+	default:
+		// Its work is done; that the lock lapses by itself is not worth another exit code.
+		fmt.Fprintf(os.Stderr, "locker: the lock will lapse by itself: %v\n", err)
+		return result
+	}
+}
+
+// giveBack unlocks whatever has been cancelled, within the life of the hold.
+func giveBack(h *locker.Hold) error { return h.Unlock(context.Background()) }
+
+// cannotRun is the error of a command that does not start.
+func cannotRun(command string, err error) error {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return &statusError{exitNotFound, fmt.Errorf("%s: command not found", command)}
+	}
+	return &statusError{exitCannotRun, fmt.Errorf("%s: cannot be executed: %w", command, err)}
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// job is a command with all that it has started, as far as the system keeps them together.
+type job interface {
+	signal(s os.Signal)
+	terminate() // a request, that may be ignored
+	kill()      // an order
+	// wait returns when the command has ended. If it was stopped, it asks whether it may go on.
+	wait(mayGoOn func() bool) error
+}
+
+// supervise runs cmd as long as the hold lasts, and returns what became of it. When it returns, nothing that can be
+// reached of cmd runs on without the lock.
+func supervise(h *locker.Hold, cmd *exec.Cmd, signals <-chan os.Signal) error {
+	plan := newPlan(h)
+	j, err := start(cmd)
+	if err != nil {
+		return cannotRun(cmd.Args[0], err)
+	}
+	exited := make(chan error, 1)
+	go func() { exited <- j.wait(plan.lasts) }()
+	timer := time.NewTimer(plan.next())
+	defer timer.Stop()
+	lost := h.Lost()
+	for {
+		select {
+		case err := <-exited:
+			if plan.ended == "" {
+				return status(err)
+			}
+			j.kill() // what has outlived it
+			return &statusError{exitLost, errors.New(plan.ended)}
+		case s := <-signals:
+			j.signal(s)
+		case <-lost:
+			lost = nil
+			plan.end("the lock was lost: the command was killed")
+			j.kill()
+		case <-timer.C:
+			switch plan.due() {
+			case terminate:
+				plan.end("the lock could not be renewed: the command was ended before it lapsed")
+				j.terminate()
+			case kill:
+				j.kill()
+			}
+			timer.Reset(plan.next())
+		}
+	}
+}
+
+// plan says when a command must end whose lock is not renewed.
+type plan struct {
+	hold   *locker.Hold
+	grace  time.Duration // between SIGTERM and the lapse
+	margin time.Duration // between SIGKILL and the lapse: for a machine that is busy
+	ended  string        // why the command was ended, or empty
+	killAt time.Time     // then
+}
+
+// newPlan is for a hold that has just begun. A renewal is due at two thirds of the TTL, and tried again after that: at a
+// quarter there have been several.
+func newPlan(h *locker.Hold) *plan {
+	grace := (time.Until(h.Deadline()) / 4).Round(time.Millisecond)
+	return &plan{hold: h, grace: grace, margin: min(grace/4, time.Second)}
+}
+
+type step int
+
+const (
+	nothing step = iota
+	terminate
+	kill
+)
+
+// due is what has to be done now. The deadline moves with each renewal, until SIGTERM has been sent: there is no way
+// back from that.
+func (p *plan) due() step {
+	switch now := time.Now(); {
+	case p.ended != "" && !now.Before(p.killAt):
+		return kill
+	case p.ended == "" && !now.Before(p.hold.Deadline().Add(-p.grace)):
+		return terminate
+	default:
+		return nothing
+	}
+}
+
+func (p *plan) end(why string) {
+	if p.ended == "" {
+		p.ended, p.killAt = why, p.hold.Deadline().Add(-p.margin)
+	}
+}
+
+// lasts says whether the hold does, by the clock: after a pause of this process the news of a loss may be on its way.
+func (p *plan) lasts() bool {
+	select {
+	case <-p.hold.Lost():
+		return false
+	default:
+		return time.Now().Before(p.hold.Deadline().Add(-p.margin))
+	}
+}
+
+// next is how long to wait for the next step: at least a moment, if that is overdue, lest a command that does not die at
+// once be killed in a tight loop.
+func (p *plan) next() time.Duration {
+	at := p.killAt
+	if p.ended == "" {
+		at = p.hold.Deadline().Add(-p.grace)
+	}
+	return max(time.Until(at), 10*time.Millisecond)
+}
+
+// status is the error that has the exit code of a command which was left in peace.
+func status(err error) error {
+	if err == nil {
+		return nil
+	}
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
+		return &statusError{exitCannotRun, err}
+	}
+	return &statusError{code: statusCode(exit.ProcessState)}
+}

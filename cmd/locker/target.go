@@ -1,0 +1,98 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-locker/locker"
+)
+
+// urlEnv holds the URL where the command line has "-".
+const urlEnv = "LOCKER_URL"
+
+const urlHelp = `The backend is a URL:
+  redis://user:password@host:6379/0?ttl=10s      rediss:// for TLS; Sentinel, Cluster: ?master_name=…, ?cluster=true
+  redigo://host:6379/0                           the same locks through another client library
+  redlock://h1:6379,h2:6379,h3:6379              a majority of independent Redis servers
+  etcd://h1:2379,h2:2379,h3:2379                 etcds:// for TLS
+  zookeeper://h1:2181,h2:2181,h3:2181/path
+  mem://space                                    this process alone, for trying things out
+"-" stands for what the environment variable LOCKER_URL holds: other users of the machine see the command line of a
+process, but not its environment, so that a URL with a password belongs there.
+Every URL takes ttl=10s, prefix=app, renew=false, token_base=1000 and require=fencing,failover.`
+
+// expandURL is arg, or what the environment holds.
+func expandURL(arg string) (string, error) {
+	if arg != "-" {
+		return arg, nil
+	}
+	if u := os.Getenv(urlEnv); u != "" {
+		return u, nil
+	}
+	return "", usagef("the URL is -, but the environment variable %s is empty", urlEnv)
+}
+
+// label is what of a URL may be shown: no user, no password, no parameters.
+func label(rawURL string) string {
+	scheme, rest, _ := strings.Cut(rawURL, "://")
+	rest, _, _ = strings.Cut(rest, "?")
+	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
+}
+
+// open makes a Client that tells of trouble on stderr. What is wrong before any request was made is the user's URL.
+func open(ctx context.Context, rawURL string, opts ...locker.Option) (*locker.Client, error) {
+	c, err := locker.Open(ctx, rawURL, opts...)
+	if err != nil {
+		return nil, &statusError{exitUsage, err}
+	}
+	return c, nil
+}
+
+// toStderr has a Client say what no caller hears of: why a hold was lost, and renewals that failed.
+func toStderr() locker.Option {
+	return locker.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+}
+
+// checkName refuses what no backend takes for a name, before anything is asked of one.
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return usagef("the name of the lock is empty")
+	case !utf8.ValidString(name):
+		return usagef("the name of the lock, %q, is not UTF-8", name)
+	default:
+		return nil
+	}
+}
+
+// whoami is the metadata of a hold by default: user@host, and the process.
+func whoami() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	name := cmp.Or(os.Getenv("USER"), os.Getenv("USERNAME"))
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	return cmp.Or(name, "unknown") + "@" + host + " pid " + strconv.Itoa(os.Getpid())
+}
+
+// schemes completes the URL, which is the first argument.
+func schemes(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []cobra.Completion{
+		"redis://", "rediss://", "redigo://", "redigos://", "redlock://", "etcd://", "etcds://", "zookeeper://", "mem://",
+		cobra.CompletionWithDesc("-", "what "+urlEnv+" holds"),
+	}, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+}

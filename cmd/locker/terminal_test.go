@@ -1,0 +1,171 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/creack/pty"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// terminal is a shell with job control, as a person has it.
+type terminal struct {
+	t   *testing.T
+	pty interface{ Write([]byte) (int, error) }
+
+	mu     sync.Mutex
+	screen bytes.Buffer
+	seen   int // of it, by expect
+}
+
+func newTerminal(t *testing.T) *terminal {
+	t.Helper()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("bash, a shell with job control, is not here")
+	}
+	cmd := exec.Command(bash, "--norc", "--noprofile", "--noediting", "-i")
+	cmd.Env = append(cmd.Environ(), "PS1=ready> ", "TERM=xterm", "HISTFILE=")
+	f, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 120})
+	require.NoError(t, err)
+	term := &terminal{t: t, pty: f}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		buffer := make([]byte, 4096)
+		for {
+			n, err := f.Read(buffer)
+			term.mu.Lock()
+			term.screen.Write(buffer[:n])
+			term.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		for _, job := range jobsOf(cmd.Process.Pid) {
+			_ = syscall.Kill(-job, syscall.SIGKILL)
+		}
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		<-read
+		_ = f.Close()
+	})
+	term.expect("ready> ")
+	return term
+}
+
+// jobsOf are the process groups of the children of a process.
+func jobsOf(parent int) (groups []int) {
+	out, _ := exec.Command("ps", "-A", "-o", "ppid=,pgid=").Output()
+	for line := range strings.Lines(string(out)) {
+		var ppid, pgid int
+		if n, _ := fmt.Sscan(line, &ppid, &pgid); n == 2 && ppid == parent && pgid > 1 {
+			groups = append(groups, pgid)
+		}
+	}
+	return groups
+}
+
+func (term *terminal) send(keys string) {
+	term.t.Helper()
+	_, err := term.pty.Write([]byte(keys))
+	require.NoError(term.t, err)
+}
+
+// expect waits until text appears after what was expected last, and returns all between.
+func (term *terminal) expect(text string) (before string) {
+	term.t.Helper()
+	found := false
+	defer func() {
+		if !found {
+			term.t.Logf("the screen is %q", term.screen.String())
+		}
+	}()
+	patience.Until(term.t, "the terminal shows "+text, func() bool {
+		term.mu.Lock()
+		defer term.mu.Unlock()
+		rest := term.screen.String()[term.seen:]
+		at := strings.Index(rest, text)
+		if at < 0 {
+			return false
+		}
+		before, found = rest[:at], true
+		term.seen += at + len(text)
+		return true
+	})
+	return before
+}
+
+const (
+	ctrlC = "\x03"
+	ctrlZ = "\x1a"
+)
+
+func TestTerminal_isTheCommandsWhileItRuns(t *testing.T) {
+	term := newTerminal(t)
+	term.send(binary + ` run mem://x name -- sh -c 'read line; echo "<$line>"'` + "\n")
+	term.send("typed\n")
+	term.expect("<typed>")
+	term.send("echo c''ode=$?\n")
+	term.expect("code=0")
+}
+
+func TestTerminal_ctrlCEndsTheCommand(t *testing.T) {
+	s := testserver.Redis(t)
+	term := newTerminal(t)
+	term.send(binary + " run " + s.URL() + " name -- sh -c 'echo r''uns; exec sleep 1000'\n")
+	term.expect("runs")
+	term.send(ctrlC)
+	term.send("echo c''ode=$?\n")
+	term.expect("code=130")
+	isFree(t, s.URL(), "name")
+}
+
+func TestTerminal_ctrlZAndBackInTime(t *testing.T) {
+	if !isLinux {
+		t.Skip("Ctrl-Z is seen on Linux only")
+	}
+	s := testserver.Redis(t)
+	term := newTerminal(t)
+	term.send(binary + " run " + s.URL() + "?ttl=1h name -- sh -c 'echo r''uns; read line; echo \"<$line>\"; exit 6'\n")
+	term.expect("runs")
+	term.send(ctrlZ)
+	term.expect("Stopped")
+	term.expect("ready> ")
+	term.send("fg\n")
+	term.send("typed\n")
+	term.expect("<typed>")
+	term.send("echo c''ode=$?\n")
+	term.expect("code=6")
+}
+
+func TestTerminal_ctrlZAndBackTooLate(t *testing.T) {
+	if !isLinux {
+		t.Skip("Ctrl-Z is seen on Linux only")
+	}
+	s := testserver.Redis(t)
+	term := newTerminal(t)
+	url := s.URL() + "?ttl=2s"
+	term.send(binary + " run " + url + " name -- sh -c \"echo r''uns; read line; echo went o''n\"\n")
+	term.expect("runs")
+	term.send(ctrlZ)
+	term.expect("Stopped")
+	m := hold(t, url, "name") // it has lapsed
+	term.send("fg\n")
+	term.send("echo c''ode=$?\n")
+	before := term.expect("code=79")
+	assert.NotContains(t, before, "went on")
+	require.NoError(t, m.Unlock(deadline(t)))
+}

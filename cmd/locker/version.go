@@ -1,0 +1,11 @@
+package main
+
+import "runtime/debug"
+
+// version is that of the module, as go install has recorded it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(unknown)"
+}
