@@ -133,7 +133,8 @@ func run(t *testing.T, h Harness, scenarios []Scenario) {
 	for _, s := range scenarios {
 		leave := enter(s.alone) // not in the subtest's goroutine: one that is new, and waits, looks like a leak
 		t.Run(s.Name, func(t *testing.T) {
-			r := examine(t, s, h)
+			r := Examine(t, s, h)
+			r.Test = caller(t.Name(), s.Name)
 			if err := r.save(); err != nil {
 				t.Error(err)
 			}
@@ -148,9 +149,16 @@ func run(t *testing.T, h Harness, scenarios []Scenario) {
 	}
 }
 
-// examine puts h through one scenario.
-func examine(t *testing.T, s Scenario, h Harness) Result {
+// Examine puts the Locker of h through one scenario, for programs that are no tests: a command line, or a page that
+// shows how a server does. It takes a while, which the end of t's Context shortens where the Locker heeds that.
+//
+// Where New, Client or a fault calls t.Fatalf, because a server is away, say, Examine does not return: Fatalf ends the goroutine. The
+// caller gives it one of its own, and runs what Cleanup was given when that has ended.
+func Examine(t TB, s Scenario, h Harness) Result {
 	t.Helper()
+	if h.operations == nil {
+		h.operations = new(atomic.Int64)
+	}
 	began, before := time.Now(), h.operations.Load()
 	seen := s.Check(t, h)
 	why, deviates := h.Deviations[s.Name]
@@ -161,9 +169,14 @@ func examine(t *testing.T, s Scenario, h Harness) Result {
 	if p, ok := h.Promises[s.Guarantee]; ok {
 		r.Promised = &p
 	}
-	r.Test, _, _ = strings.Cut(t.Name(), "/"+strings.ReplaceAll(s.Name, " ", "_"))
 	r.Operations, r.Seconds = h.operations.Load()-before, time.Since(began).Seconds()
 	return r
+}
+
+// caller is the test that called Run, by the name of the subtest of a scenario.
+func caller(subtest, scenario string) string {
+	test, _, _ := strings.Cut(subtest, "/"+strings.ReplaceAll(scenario, " ", "_"))
+	return test
 }
 
 // deviations are what the backend is known to break, by the field that says so.

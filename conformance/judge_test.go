@@ -88,8 +88,7 @@ func TestExamine_whatIsBrokenSometimes(t *testing.T) {
 		{"sometimes and always, kept", Harness{Deviations: listed, Sometimes: listed}, nil, Stale},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			c.h.operations = new(atomic.Int64)
-			r := examine(t, Scenario{Name: "s", Deterministic: true, Check: func(TB, Harness) error { return c.seen }}, c.h)
+			r := Examine(t, Scenario{Name: "s", Deterministic: true, Check: func(TB, Harness) error { return c.seen }}, c.h)
 			assert.Equal(t, c.want, r.Outcome)
 			if c.want != Kept && c.want != Broken {
 				assert.Equal(t, "by design", r.Why)

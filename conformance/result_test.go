@@ -57,10 +57,10 @@ func TestExamine_countsOperations(t *testing.T) {
 	h := Harness{operations: new(atomic.Int64), Promises: locker.Guarantees{locker.Fencing: {Level: locker.Yes}}}
 	h.operations.Add(4)
 	t.Run(s.Name, func(t *testing.T) {
-		r := examine(t, s, h)
+		r := Examine(t, s, h)
 		assert.Equal(t, Kept, r.Outcome)
 		assert.Equal(t, int64(3), r.Operations)
-		assert.Equal(t, "TestExamine_countsOperations", r.Test)
+		assert.Equal(t, "TestExamine_countsOperations", caller(t.Name(), s.Name))
 		require.NotNil(t, r.Promised)
 		assert.Equal(t, locker.Yes, r.Promised.Level)
 	})

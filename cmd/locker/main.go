@@ -21,6 +21,7 @@ import (
 func init() { runtime.LockOSThread() }
 
 func main() {
+	serve()
 	logging.Disable() // go-redis prints each connection that it could not make; the error of a call says it once
 	os.Exit(execute(context.Background(), os.Args[1:]))
 }
@@ -69,6 +70,6 @@ func newRoot() *cobra.Command {
 		return usagef("unknown command %q%s (see locker --help)", args[0], hint)
 	}
 	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(newRun())
+	root.AddCommand(newRun(), newCheck())
 	return root
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/user"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -38,13 +37,6 @@ func expandURL(arg string) (string, error) {
 		return u, nil
 	}
 	return "", usagef("the URL is -, but the environment variable %s is empty", urlEnv)
-}
-
-// label is what of a URL may be shown: no user, no password, no parameters.
-func label(rawURL string) string {
-	scheme, rest, _ := strings.Cut(rawURL, "://")
-	rest, _, _ = strings.Cut(rest, "?")
-	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
 }
 
 // open makes a Client that tells of trouble on stderr. What is wrong before any request was made is the user's URL.

@@ -169,3 +169,13 @@ func TestTerminal_ctrlZAndBackTooLate(t *testing.T) {
 	assert.NotContains(t, before, "went on")
 	require.NoError(t, m.Unlock(deadline(t)))
 }
+
+func TestTerminal_showsAProgressBarForLongWork(t *testing.T) {
+	term := newTerminal(t)
+	term.send("stty cols 120; " + binary + " check --run '^(a held lock is not granted|tokens rise over a lapse)' mem://x\n")
+	term.expect("\rtokens rise over a lapse") // over what was there
+	assert.Contains(t, term.expect("2/3"), "█")
+	term.expect("3 promises kept")
+	term.send("echo c''ode=$?\n")
+	term.expect("code=0")
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-locker/locker/conformance"
+)
+
+const checkHelp = `Check puts the locks of a server through the conformance scenarios of locker, and says of each promise whether it was kept.
+
+What it does is safe on a server that others use: it takes locks of its own, under a prefix of its own; it cuts, delays
+and stops its own connections and processes, and never the server. Scenarios for which servers have to be stopped,
+crashed or wiped are skipped: those are for servers of their own, in the tests of locker.
+
+It takes some three minutes for each second of --ttl, and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
+Afterwards its records are deleted: with Redis, where each lock leaves its last token for a day, by DEL of their keys. If that
+is not allowed, it says how many stay, and for how long. etcd and ZooKeeper keep nothing; ZooKeeper's empty containers
+are its own to remove, which it does once a minute.
+
+` + exitHelp
+
+type checkOptions struct {
+	run    string
+	ttl    time.Duration
+	prefix string
+	output string
+}
+
+func newCheck() *cobra.Command {
+	var o checkOptions
+	c := &cobra.Command{
+		Use:               "check [flags] URL",
+		Short:             "Find out which promises the locks of a server keep",
+		Long:              checkHelp,
+		Example:           "  locker check redis://localhost:6379\n  locker check --run 'token|fenc' --output json - > verdicts.json\n  locker check --output junit etcd://h1:2379,h2:2379,h3:2379 > junit.xml",
+		Args:              args(1, 1, "want one URL, as in: locker check redis://localhost:6379"),
+		ValidArgsFunction: schemes,
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := oneOf("--output", o.output, "text", "json", "junit"); err != nil {
+				return err
+			}
+			url, err := expandURL(args[0])
+			if err != nil {
+				return err
+			}
+			ctx, stop := interruptible(c.Context())
+			defer stop()
+			report, err := o.check(ctx, url)
+			if report != nil { // of what was done, whatever ended it
+				err = errors.Join(report.write(os.Stdout, o.output), err)
+			}
+			return firstError(context.Cause(ctx), err)
+		},
+	}
+	f := c.Flags()
+	o.flags(f)
+	f.StringVarP(&o.output, "output", "o", "text", "text, json or junit")
+	return c
+}
+
+// check examines a deployment. The report is nil if it could not begin.
+func (o *checkOptions) check(ctx context.Context, url string) (*checkReport, error) {
+	match, err := regexp.Compile(o.run)
+	if err != nil {
+		return nil, usagef("--run: %w", err)
+	}
+	var scenarios []conformance.Scenario
+	for _, s := range conformance.Scenarios() {
+		if match.MatchString(s.Name) {
+			scenarios = append(scenarios, s)
+		}
+	}
+	if len(scenarios) == 0 {
+		return nil, usagef("--run %q: no scenario has a name like that", o.run)
+	}
+	e, err := newExaminer(ctx, url, o)
+	if err != nil {
+		return nil, err
+	}
+	report := &checkReport{Backend: e.deployment.String(), TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises}
+	err = e.examineAll(ctx, scenarios, report)
+	report.Seconds = time.Since(report.Began).Seconds()
+	report.Left = e.cleanUp()
+	return report, err
+}
+
+func (e *examiner) examineAll(ctx context.Context, scenarios []conformance.Scenario, report *checkReport) error {
+	bar := newProgress("check "+e.deployment.String(), len(scenarios))
+	defer bar.done()
+	for _, s := range scenarios {
+		bar.at(s.Name)
+		v := e.examine(ctx, s)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var away error
+		if v.Outcome == conformance.Broken || v.Outcome == undecided {
+			// A lock is not to be blamed for a server that has gone away meanwhile.
+			if away = e.probe(ctx); away != nil {
+				v.Outcome, v.Seen = undecided, fmt.Sprintf("the backend does not answer any more: %v", away)
+			}
+		}
+		report.Results = append(report.Results, v)
+		bar.step(v.line())
+		if away != nil {
+			return away
+		}
+	}
+	return report.verdict()
+}
+
+// interruptible ends with what killedBy says of the first signal. A second one ends the program as if nobody listened.
+func interruptible(parent context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ended := make(chan struct{})
+	go func() {
+		select {
+		case s := <-signals:
+			signal.Stop(signals)
+			fmt.Fprintln(os.Stderr, "locker: interrupted; giving back what is locked")
+			cancel(killedBy(s))
+		case <-ended:
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(ended)
+	}
+}
+
+// firstError is the first that is one.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneOf refuses a value of a flag that is none of the known ones.
+func oneOf(flag, value string, known ...string) error {
+	if slices.Contains(known, value) {
+		return nil
+	}
+	return usagef("%s %q: must be one of %v", flag, value, known)
+}
+
+// args checks how many arguments there are.
+func args(least, most int, want string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < least || most > 0 && len(args) > most {
+			return usagef("%s", want)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"github.com/jstemmer/go-junit-report/v2/junit"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+)
+
+// verdict is what came of one scenario.
+type verdict struct{ conformance.Result }
+
+// line is what a person sees while the check goes on. What is skipped is counted at the end.
+func (v verdict) line() string {
+	if v.Outcome == conformance.Skipped {
+		return ""
+	}
+	line := fmt.Sprintf("%-9s %s (%.1f s)", v.Outcome, v.Scenario, v.Seconds)
+	if v.Outcome != conformance.Kept {
+		line += "\n          promise: " + v.Promise + "\n          seen: " + strings.ReplaceAll(v.Seen, "\n", "\n          ")
+	}
+	return line
+}
+
+// checkReport is what a check came to.
+type checkReport struct {
+	Backend    string            `json:"backend"`
+	TTL        string            `json:"ttl"`
+	Prefix     string            `json:"prefix"`
+	Began      time.Time         `json:"began"`
+	Seconds    float64           `json:"seconds"`
+	Guarantees locker.Guarantees `json:"-"`
+	Results    []verdict         `json:"results"`
+	Left       string            `json:"left,omitempty"` // what could not be cleaned up
+}
+
+func (r *checkReport) count(o conformance.Outcome) (n int) {
+	for _, v := range r.Results {
+		if v.Outcome == o {
+			n++
+		}
+	}
+	return n
+}
+
+// verdict is an error unless all promises were kept.
+func (r *checkReport) verdict() error {
+	switch {
+	case r.count(conformance.Broken) > 0:
+		return &statusError{code: exitBroken}
+	case r.count(undecided) > 0:
+		return &statusError{exitAway, fmt.Errorf("%d scenarios could not be carried out", r.count(undecided))}
+	default:
+		return nil
+	}
+}
+
+func (r *checkReport) write(w io.Writer, format string) error {
+	switch format {
+	case "json":
+		return writeJSON(w, struct {
+			*checkReport
+			Guarantees []seenGuarantee `json:"guarantees"`
+		}{r, r.guarantees()})
+	case "junit":
+		return r.writeJUnit(w)
+	default:
+		return r.writeText(w)
+	}
+}
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// seenGuarantee is one that tells backends apart: what the backend promises, and what was seen of it.
+type seenGuarantee struct {
+	Guarantee locker.Guarantee `json:"guarantee"`
+	Promised  string           `json:"promised"`
+	Seen      string           `json:"seen"` // held, broken, or not tried
+	Scenarios int              `json:"scenarios"`
+}
+
+var allGuarantees = []locker.Guarantee{
+	locker.Exclusive, locker.Failover, locker.Fencing, locker.FencingDurable, locker.Ordered, locker.Woken,
+}
+
+func (r *checkReport) guarantees() []seenGuarantee {
+	var all []seenGuarantee
+	for _, g := range allGuarantees {
+		s := seenGuarantee{Guarantee: g, Promised: r.Guarantees[g].String(), Seen: "not tried"}
+		for _, v := range r.Results {
+			if v.Guarantee != g || v.Outcome != conformance.Kept && v.Outcome != conformance.Broken {
+				continue
+			}
+			s.Scenarios++
+			if v.Outcome == conformance.Broken {
+				s.Seen = "broken"
+			} else if s.Seen != "broken" {
+				s.Seen = "held"
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func (r *checkReport) guaranteeTable() table.Writer {
+	t := table.NewWriter()
+	t.AppendHeader(table.Row{"Guarantee", "Promised", "Seen", "Scenarios"})
+	for _, g := range r.guarantees() {
+		t.AppendRow(table.Row{g.Guarantee, g.Promised, g.Seen, g.Scenarios})
+	}
+	t.SetColumnConfigs([]table.ColumnConfig{{Number: 2, WidthMax: 60}, {Number: 4, Align: text.AlignRight}})
+	style := table.StyleRounded
+	style.Format.Header = text.FormatDefault
+	t.SetStyle(style)
+	return t
+}
+
+// summary is one line.
+func (r *checkReport) summary() string {
+	s := fmt.Sprintf("%d promises kept, %d broken, %d undecided", r.count(conformance.Kept), r.count(conformance.Broken), r.count(undecided))
+	if n := r.count(conformance.Skipped); n > 0 {
+		s += fmt.Sprintf("; %d skipped, which need what a server in use is not to suffer, or what this backend does not promise", n)
+	}
+	return s
+}
+
+func (r *checkReport) writeText(w io.Writer) error {
+	fmt.Fprintf(w, "%s, TTL %s, %.0f s\n%s\n", r.Backend, r.TTL, r.Seconds, r.guaranteeTable().Render())
+	for _, v := range r.Results {
+		if v.Outcome == conformance.Broken || v.Outcome == undecided {
+			fmt.Fprintln(w, v.line())
+		}
+	}
+	fmt.Fprintln(w, r.summary())
+	if r.Left != "" {
+		fmt.Fprintln(w, r.Left)
+	}
+	return nil
+}
+
+func (r *checkReport) writeJUnit(w io.Writer) error {
+	suite := junit.Testsuite{Name: "locker check " + r.Backend, Time: seconds(r.Seconds), Timestamp: r.Began.UTC().Format(time.RFC3339)}
+	for _, v := range r.Results {
+		c := junit.Testcase{Classname: "locker.check", Name: v.Scenario, Time: seconds(v.Seconds)}
+		switch v.Outcome {
+		case conformance.Skipped:
+			c.Skipped = &junit.Result{Message: v.Seen}
+		case conformance.Broken:
+			c.Failure = &junit.Result{Message: v.Promise, Data: v.Seen}
+		case undecided:
+			c.Error = &junit.Result{Message: v.Seen}
+		}
+		suite.AddTestcase(c)
+	}
+	var all junit.Testsuites
+	all.AddSuite(suite)
+	return all.WriteXML(w)
+}
+
+func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }

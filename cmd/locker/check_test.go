@@ -1,0 +1,209 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// quick is a selection of scenarios that take little time.
+const quick = "^(a held lock is not granted|TryLock of|the token is 0 without|tokens rise from process)"
+
+// checked runs a check that prints JSON.
+func checked(t *testing.T, wantCode int, args ...string) checkReport {
+	t.Helper()
+	p := begin(t, append([]string{"check", "--output", "json"}, args...)...)
+	require.Equal(t, wantCode, p.waitFor(3*time.Minute), "%s", p.stderr)
+	var r checkReport
+	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r))
+	return r
+}
+
+func TestCheck_ofARealServer_saysEachPromiseAndLeavesNothing(t *testing.T) {
+	s := testserver.Redis(t)
+	r := checked(t, 0, "--run", quick, "redis://:@"+s.Addr()+"/0?prefix=app&ttl=1h&require=fencing")
+	assert.Equal(t, "redis://"+s.Addr()+"/0", r.Backend)
+	assert.Contains(t, r.Prefix, "app-check-")
+	assert.NotZero(t, r.count(conformance.Kept))
+	assert.Zero(t, r.count(conformance.Broken))
+	assert.Empty(t, r.Left)
+	assert.Empty(t, s.Do("KEYS", "*"), "keys that are left")
+}
+
+// What is done to connections and processes is done to its own.
+func TestCheck_cutsConnectionsAndStopsProcessesOfItsOwn(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no process is stopped there")
+	}
+	s := testserver.Redis(t)
+	r := checked(t, 0, "--run", "^(a take whose reply was lost leaves nothing|the hold of a process that was killed)", s.URL())
+	assert.Equal(t, 2, r.count(conformance.Kept), "%v", r.Results)
+	assert.Empty(t, s.Do("KEYS", "*"), "keys that are left")
+}
+
+func TestCheck_leavesServersAlone(t *testing.T) {
+	s := testserver.Redis(t)
+	r := checked(t, 0, "--run", "server (is silent|loses its data)|server's clock", s.URL())
+	assert.NotEmpty(t, r.Results)
+	for _, v := range r.Results {
+		assert.Equal(t, conformance.Skipped, v.Outcome, v.Scenario)
+	}
+}
+
+func TestCheck_ofEveryBackend(t *testing.T) {
+	nodes := []string{testserver.Redis(t).Addr(), testserver.Redis(t).Addr(), testserver.Redis(t).Addr()}
+	for _, url := range []string{
+		"mem://x", "redigo://" + nodes[0], "redlock://" + strings.Join(nodes, ","),
+		testserver.Etcd(t).URL(), testserver.ZooKeeper(t).URL(),
+	} {
+		r := checked(t, 0, "--run", quick, url)
+		assert.NotZero(t, r.count(conformance.Kept), url)
+		assert.Empty(t, r.Left, url)
+	}
+}
+
+func TestCheck_overTLS(t *testing.T) {
+	s := testserver.Redis(t, testserver.RedisTLS())
+	r := checked(t, 0, "--run", quick, fmt.Sprintf("%s?tls_ca=%s&tls_cert=%s&tls_key=%s", s.URL(), s.CAFile, s.CertFile, s.KeyFile))
+	assert.Empty(t, r.Left)
+	assert.Empty(t, s.Do("KEYS", "*"), "keys that are left")
+}
+
+func TestCheck_whereDeletingIsNotAllowed_saysWhatStays(t *testing.T) {
+	s := testserver.Redis(t, testserver.RedisConfig("user app on >secret ~* &* +@all -del"))
+	r := checked(t, 0, "--run", "^a held lock is not granted", "redis://app:secret@"+s.Addr())
+	assert.Contains(t, r.Left, "for a day")
+	assert.NotContains(t, r.Left, "secret")
+}
+
+func TestCheck_textAndJUnit(t *testing.T) {
+	o := locked(t, "check", "--run", quick, "mem://x")
+	require.Zero(t, o.code, o.stderr)
+	assert.Contains(t, o.stdout, "exclusive")
+	assert.Regexp(t, `\d promises kept, 0 broken`, o.stdout)
+	assert.Contains(t, o.stderr, "kept      a held lock is not granted to another process", "plain lines where there is no terminal")
+
+	o = locked(t, "check", "--run", quick, "--output", "junit", "mem://x")
+	require.Zero(t, o.code, o.stderr)
+	var suites struct {
+		Suites []struct {
+			Name  string `xml:"name,attr"`
+			Tests int    `xml:"tests,attr"`
+			Cases []struct {
+				Name string `xml:"name,attr"`
+			} `xml:"testcase"`
+		} `xml:"testsuite"`
+	}
+	require.NoError(t, xml.Unmarshal([]byte(o.stdout), &suites))
+	require.Len(t, suites.Suites, 1)
+	assert.Len(t, suites.Suites[0].Cases, suites.Suites[0].Tests)
+	assert.NotEmpty(t, suites.Suites[0].Cases)
+}
+
+func TestCheck_ofABackendThatIsAway(t *testing.T) {
+	s := testserver.Redis(t)
+	s.Kill()
+	o := locked(t, "check", s.URL())
+	assert.Equal(t, exitAway, o.code)
+	assert.NotEmpty(t, o.stderr)
+}
+
+// A server that goes away meanwhile breaks no promise.
+func TestCheck_ofABackendThatGoesAway(t *testing.T) {
+	s := testserver.Redis(t)
+	dir := t.TempDir()
+	p := begin(t, "check", "--output", "json", "--prefix", "mine", s.URL())
+	patience.Until(t, "it has begun", func() bool { return len(s.Do("KEYS", "*").([]any)) > 1 })
+	s.Kill()
+	require.Equal(t, exitAway, p.waitFor(3*time.Minute), "%s", p.stderr)
+	var r checkReport
+	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r), dir)
+	assert.Zero(t, r.count(conformance.Broken))
+	assert.Equal(t, 1, r.count(undecided))
+}
+
+func TestCheck_interrupted_leavesNothingLocked(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no process is interrupted there")
+	}
+	s := testserver.Redis(t)
+	p := begin(t, "check", "--ttl", "10m", s.URL())
+	patience.Until(t, "it has begun", func() bool { return len(s.Do("KEYS", "*").([]any)) > 1 })
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	assert.Equal(t, 130, p.waitFor(2*time.Minute), "%s", p.stderr)
+	assert.Empty(t, s.Do("KEYS", "*"), "keys that are left")
+}
+
+func TestCheck_usage(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		says string
+	}{
+		{nil, "one URL"},
+		{[]string{"mem://x", "mem://y"}, "one URL"},
+		{[]string{"--run", "(", "mem://x"}, "--run"},
+		{[]string{"--run", "no such scenario", "mem://x"}, "no scenario"},
+		{[]string{"--output", "yaml", "mem://x"}, "must be one of"},
+		{[]string{"--ttl", "1ms", "mem://x"}, "at least 5ms"},
+		{[]string{"--ttl", "2500ms", "etcd://127.0.0.1:1"}, "whole"},
+	} {
+		o := locked(t, append([]string{"check"}, c.args...)...)
+		assert.Equal(t, exitUsage, o.code, "%q: %s", c.args, o.stderr)
+		assert.Contains(t, o.stderr, c.says, "%q", c.args)
+	}
+}
+
+// forgetful grants the lock to everyone.
+type forgetful struct{ locker.Locker }
+
+func (forgetful) Lock(context.Context) error   { return nil }
+func (forgetful) Unlock(context.Context) error { return nil }
+func (forgetful) Extend(context.Context) error { return nil }
+func (forgetful) FencingToken() uint64         { return 1 }
+
+func examinerOf(l func(conformance.TB) locker.Locker) *examiner {
+	return &examiner{harness: conformance.Harness{
+		TTL: 300 * time.Millisecond,
+		New: func(t conformance.TB, _ string, _ time.Duration) locker.Locker { return l(t) },
+	}}
+}
+
+func TestVerdict_ofALockThatIsNone(t *testing.T) {
+	e := examinerOf(func(conformance.TB) locker.Locker { return forgetful{} })
+	v := e.examine(t.Context(), conformance.Scenarios()[0])
+	assert.Equal(t, conformance.Broken, v.Outcome)
+	assert.Contains(t, v.line(), "seen:")
+	r := &checkReport{Results: []verdict{v}}
+	assert.Equal(t, exitBroken, exitCode(r.verdict()))
+	assert.Equal(t, "broken", r.guarantees()[0].Seen)
+	var out strings.Builder
+	require.NoError(t, r.writeJUnit(&out))
+	assert.Contains(t, out.String(), "<failure")
+}
+
+func TestVerdict_ofALockThatCannotBeMade(t *testing.T) {
+	cleaned := false
+	e := examinerOf(func(t conformance.TB) locker.Locker {
+		t.Cleanup(func() { cleaned = true })
+		t.Fatalf("no route to %s", "host")
+		return nil
+	})
+	v := e.examine(t.Context(), conformance.Scenarios()[0])
+	assert.Equal(t, undecided, v.Outcome)
+	assert.Equal(t, "no route to host", v.Seen)
+	assert.True(t, cleaned)
+	assert.Equal(t, exitAway, exitCode((&checkReport{Results: []verdict{v}}).verdict()))
+}

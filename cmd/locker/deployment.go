@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/adapterurl"
+)
+
+// deployment is a URL taken apart, so that it can be put together anew: without what the user set for locks of their own,
+// or by another way to its hosts.
+type deployment struct {
+	scheme, user, path string // user with its '@'
+	hosts              []string
+	params             []string // name=value, as they were
+	prefix             string   // that was among the params
+}
+
+// ownParams are set by what examines or measures a deployment. What is required of it is of no interest to either.
+var ownParams = []string{"ttl", "renew", "prefix", "require", "token_base"}
+
+// parse takes a URL apart that [locker.Open] takes.
+func parse(rawURL string) deployment {
+	var d deployment
+	var query, rest string
+	d.scheme, rest, _ = strings.Cut(rawURL, "://")
+	d.scheme = strings.ToLower(d.scheme)
+	rest, query, _ = strings.Cut(rest, "?")
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		rest, d.path = rest[:i], rest[i:]
+	}
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		d.user, rest = rest[:i+1], rest[i+1:]
+	}
+	if rest != "" {
+		d.hosts = strings.Split(rest, ",")
+	}
+	for _, param := range strings.FieldsFunc(query, func(r rune) bool { return r == '&' }) {
+		name, value, _ := strings.Cut(param, "=")
+		switch {
+		case name == "prefix":
+			d.prefix = value
+		case !slices.Contains(ownParams, name):
+			d.params = append(d.params, param)
+		}
+	}
+	return d
+}
+
+// url is that of the deployment, by way of hosts, which are its own or stand for them.
+func (d deployment) url(hosts []string) string {
+	u := d.scheme + "://" + d.user + strings.Join(hosts, ",") + d.path
+	if len(d.params) > 0 {
+		u += "?" + strings.Join(d.params, "&")
+	}
+	return u
+}
+
+// kind is the scheme without TLS.
+func (d deployment) kind() string {
+	switch d.scheme {
+	case "rediss", "redigos", "etcds":
+		return strings.TrimSuffix(d.scheme, "s")
+	default:
+		return d.scheme
+	}
+}
+
+// addresses are the hosts with their ports, or nil where a client finds out others by itself, or has to see a certificate for
+// the name that it has dialled.
+func (d deployment) addresses() []string {
+	port := map[string]string{"redis": "6379", "redigo": "6379", "redlock": "6379", "etcd": "2379", "zookeeper": "2181"}[d.scheme]
+	if port == "" || d.has("master_name") || d.has("cluster") || d.has("tls") {
+		return nil
+	}
+	addrs := adapterurl.Addrs(&locker.URL{Hosts: d.hosts}, port)
+	for _, a := range addrs {
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			return nil // a path of a socket, say
+		}
+	}
+	return addrs
+}
+
+func (d deployment) has(param string) bool {
+	return slices.ContainsFunc(d.params, func(p string) bool { return strings.HasPrefix(p, param+"=") })
+}
+
+// shortTTL is what servers with their own defaults honour, and long enough for a network that is not slow.
+func (d deployment) shortTTL() time.Duration {
+	switch d.kind() {
+	case "etcd":
+		return 2 * time.Second
+	case "zookeeper":
+		return 4 * time.Second
+	default:
+		return 500 * time.Millisecond
+	}
+}
+
+// String shows nothing secret.
+func (d deployment) String() string {
+	return fmt.Sprintf("%s://%s%s", d.scheme, strings.Join(d.hosts, ","), d.path)
+}

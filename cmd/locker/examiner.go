@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+)
+
+func (o *checkOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&o.run, "run", "", "examine only scenarios whose name matches this regular expression")
+	f.DurationVar(&o.ttl, "ttl", 0, "shortest TTL of the locks (default 500ms; etcd 2s; ZooKeeper 4s)")
+	f.StringVar(&o.prefix, "prefix", "", "prefix of the locks' names (default that of the URL, or locker, with -check- and a random number)")
+}
+
+// examiner puts one deployment through scenarios.
+type examiner struct {
+	deployment deployment
+	prefix     string
+	ttl        time.Duration
+	harness    conformance.Harness
+
+	mu    sync.Mutex
+	names map[string]bool // that were locked
+}
+
+// The environment of the processes that scenarios stop and kill.
+const (
+	servedURL    = "LOCKER_CHECK_URL"
+	servedPrefix = "LOCKER_CHECK_PREFIX"
+)
+
+// serve makes this process a holder, if a scenario has started it as one. Else it returns at once.
+func serve() {
+	conformance.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+		return openMutex(t, os.Getenv(servedURL), os.Getenv(servedPrefix), name, ttl)
+	})
+}
+
+// newExaminer fails if the deployment cannot be reached, or does not honour the TTL.
+func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, error) {
+	d := parse(url)
+	e := &examiner{deployment: d, prefix: o.prefix, ttl: o.ttl, names: map[string]bool{}}
+	if e.ttl == 0 {
+		e.ttl = d.shortTTL()
+	}
+	if e.prefix == "" {
+		own := d.prefix
+		if own == "" {
+			own = "locker"
+		}
+		e.prefix = fmt.Sprintf("%s-check-%08x", own, rand.Uint32())
+	}
+	c, err := open(ctx, url, locker.WithTTL(e.ttl)) // as it was given: what is wrong with it is to be said
+	if err != nil {
+		return nil, err
+	}
+	e.harness = conformance.Harness{TTL: e.ttl, Promises: c.Guarantees(), New: e.lock, Client: e.client}
+	if err := c.Close(); err != nil {
+		return nil, err
+	}
+	if e.deployment.addresses() != nil {
+		e.harness.Faults.Through = e.lockThrough
+	}
+	if self, err := os.Executable(); err == nil && d.kind() != "mem" && runtime.GOOS != "windows" { // which stops no processes
+		e.harness.Faults.Process = func(conformance.TB) *exec.Cmd { return e.process(self) }
+	}
+	if err := e.probe(ctx); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// probe locks and unlocks something.
+func (e *examiner) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second+e.ttl)
+	defer cancel()
+	c, err := open(ctx, e.deployment.url(e.deployment.hosts), locker.WithPrefix(e.prefix))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	m := c.Mutex(e.seen("probe"), locker.WithTTL(e.ttl), locker.WithoutRenewal())
+	if err := m.Lock(ctx); err != nil {
+		return err
+	}
+	err = m.Unlock(context.WithoutCancel(ctx))
+	if errors.Is(err, locker.ErrLost) {
+		return nil // slow, but there
+	}
+	return err
+}
+
+// seen remembers a name, for cleanUp.
+func (e *examiner) seen(name string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.names[name] = true
+	return name
+}
+
+// lock is the Harness's New.
+func (e *examiner) lock(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+	return openMutex(t, e.deployment.url(e.deployment.hosts), e.prefix, e.seen(name), ttl)
+}
+
+func (e *examiner) lockThrough(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+	var ways []string
+	for _, addr := range e.deployment.addresses() {
+		ways = append(ways, via(addr))
+	}
+	return openMutex(t, e.deployment.url(ways), e.prefix, e.seen(name), ttl)
+}
+
+func (e *examiner) client(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+	opts := []locker.MutexOption{locker.WithTTL(ttl)}
+	if !renew {
+		opts = append(opts, locker.WithoutRenewal())
+	}
+	c := openClient(t, e.deployment.url(e.deployment.hosts), e.prefix)
+	return func(name string) locker.Locker { return c.Mutex(e.seen(name), opts...) }
+}
+
+func (e *examiner) process(self string) *exec.Cmd {
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), servedURL+"="+e.deployment.url(e.deployment.hosts), servedPrefix+"="+e.prefix)
+	return cmd
+}
+
+func openMutex(t conformance.TB, url, prefix, name string, ttl time.Duration) locker.Locker {
+	return openClient(t, url, prefix).Mutex(name, locker.WithTTL(ttl), locker.WithoutRenewal())
+}
+
+func openClient(t conformance.TB, url, prefix string) *locker.Client {
+	c, err := locker.Open(t.Context(), url, locker.WithPrefix(prefix))
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// undecided is the outcome of a scenario that could not be carried out: its Lockers could not be made.
+const undecided conformance.Outcome = "undecided"
+
+// examine puts the deployment through one scenario.
+func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict {
+	t := newTrial(ctx)
+	r, done := conformance.Result{}, false
+	ended := make(chan struct{})
+	go func() { // which Fatalf may end
+		defer close(ended)
+		r = conformance.Examine(t, s, e.harness)
+		done = true
+	}()
+	<-ended
+	t.end()
+	if !done {
+		r = conformance.Result{
+			Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition,
+			Outcome: undecided, Seen: t.why(),
+		}
+	}
+	return verdict{r}
+}

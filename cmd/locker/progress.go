@@ -1,0 +1,69 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// progress shows on stderr how far a long work is: a bar on a terminal, and else lines.
+type progress struct {
+	title string
+	bar   *progressbar.ProgressBar // nil: lines
+}
+
+func newProgress(title string, steps int) *progress {
+	p := &progress{title: title}
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		fmt.Fprintf(os.Stderr, "%s: %d steps\n", title, steps)
+		return p
+	}
+	p.bar = progressbar.NewOptions(steps,
+		progressbar.OptionSetWriter(os.Stderr),
+		progressbar.OptionSetDescription(title),
+		progressbar.OptionShowCount(),
+		progressbar.OptionSetWidth(20),
+		progressbar.OptionSetPredictTime(false), // steps take from nothing to a minute
+		progressbar.OptionSetElapsedTime(true),
+		progressbar.OptionSetRenderBlankState(true),
+		progressbar.OptionClearOnFinish(),
+		progressbar.OptionUseANSICodes(true),
+	)
+	return p
+}
+
+// at says which step has begun.
+func (p *progress) at(what string) {
+	if p.bar == nil {
+		return
+	}
+	const room = 48
+	if runes := []rune(what); len(runes) > room {
+		what = string(runes[:room-1]) + "…"
+	}
+	p.bar.Describe(fmt.Sprintf("%-*s", room, what))
+}
+
+// step says that it has ended. line is what remains of it, if it is not empty; on a terminal it stands above the bar.
+func (p *progress) step(line string) {
+	if p.bar == nil {
+		if line != "" {
+			fmt.Fprintln(os.Stderr, line)
+		}
+		return
+	}
+	if line != "" {
+		_ = p.bar.Clear()
+		fmt.Fprintln(os.Stderr, line)
+	}
+	_ = p.bar.Add(1)
+}
+
+// done takes the bar away, also when not all steps were made.
+func (p *progress) done() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}
