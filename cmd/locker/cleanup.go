@@ -24,34 +24,34 @@ var prefixEscape = strings.NewReplacer("%", "%25", ":", "%3A")
 
 // cleanUp removes what the locks have left, and returns what stays and for how long, or nothing. Redis alone keeps
 // something of a lock that nobody holds: the last token, so that the next one is larger.
-func (e *examiner) cleanUp() string {
-	switch e.deployment.kind() {
+func (g *ground) cleanUp() string {
+	switch g.deployment.kind() {
 	case "redis", "redigo", "redlock":
 	default:
 		return ""
 	}
-	err := e.deleteKeys()
+	err := g.deleteKeys()
 	if err == nil {
 		return ""
 	}
 	return fmt.Sprintf("%d locks under the prefix %q have left their last token, about 100 bytes each, for a day: they could not be deleted: %v",
-		len(e.names), e.prefix, err)
+		len(g.names), g.prefix, err)
 }
 
 // deleteKeys deletes by name: to look for keys by pattern is no work for a server in use.
-func (e *examiner) deleteKeys() error {
+func (g *ground) deleteKeys() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // also when the check was interrupted
 	defer cancel()
-	servers, err := e.deployment.redisServers()
+	servers, err := g.deployment.redisServers()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, rdb := range servers {
-		for names := range slices.Chunk(slices.Sorted(maps.Keys(e.names)), 200) {
+		for names := range slices.Chunk(slices.Sorted(maps.Keys(g.names)), 200) {
 			_, err := rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
 				for _, name := range names {
-					key := redisscript.Key(prefixEscape.Replace(e.prefix) + ":" + name)
+					key := redisscript.Key(prefixEscape.Replace(g.prefix) + ":" + name)
 					p.Del(ctx, key, key+":queue")
 				}
 				return nil

@@ -1,14 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"runtime"
-	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -25,13 +23,9 @@ func (o *checkOptions) flags(f *pflag.FlagSet) {
 
 // examiner puts one deployment through scenarios.
 type examiner struct {
-	deployment deployment
-	prefix     string
-	ttl        time.Duration
-	harness    conformance.Harness
-
-	mu    sync.Mutex
-	names map[string]bool // that were locked
+	*ground
+	ttl     time.Duration
+	harness conformance.Harness
 }
 
 // The environment of the processes that scenarios stop and kill.
@@ -49,18 +43,8 @@ func serve() {
 
 // newExaminer fails if the deployment cannot be reached, or does not honour the TTL.
 func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, error) {
-	d := parse(url)
-	e := &examiner{deployment: d, prefix: o.prefix, ttl: o.ttl, names: map[string]bool{}}
-	if e.ttl == 0 {
-		e.ttl = d.shortTTL()
-	}
-	if e.prefix == "" {
-		own := d.prefix
-		if own == "" {
-			own = "locker"
-		}
-		e.prefix = fmt.Sprintf("%s-check-%08x", own, rand.Uint32())
-	}
+	e := &examiner{ground: newGround(url, o.prefix, "check")}
+	e.ttl = cmp.Or(o.ttl, e.deployment.shortTTL())
 	c, err := open(ctx, url, locker.WithTTL(e.ttl)) // as it was given: what is wrong with it is to be said
 	if err != nil {
 		return nil, err
@@ -72,7 +56,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 	if e.deployment.addresses() != nil {
 		e.harness.Faults.Through = e.lockThrough
 	}
-	if self, err := os.Executable(); err == nil && d.kind() != "mem" && runtime.GOOS != "windows" { // which stops no processes
+	if self, err := os.Executable(); err == nil && e.deployment.kind() != "mem" && runtime.GOOS != "windows" { // which stops no processes
 		e.harness.Faults.Process = func(conformance.TB) *exec.Cmd { return e.process(self) }
 	}
 	if err := e.probe(ctx); err != nil {
@@ -85,12 +69,12 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 func (e *examiner) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second+e.ttl)
 	defer cancel()
-	c, err := open(ctx, e.deployment.url(e.deployment.hosts), locker.WithPrefix(e.prefix))
+	c, err := e.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	m := c.Mutex(e.seen("probe"), locker.WithTTL(e.ttl), locker.WithoutRenewal())
+	m := c.Mutex(e.name("probe"), locker.WithTTL(e.ttl), locker.WithoutRenewal())
 	if err := m.Lock(ctx); err != nil {
 		return err
 	}
@@ -101,17 +85,9 @@ func (e *examiner) probe(ctx context.Context) error {
 	return err
 }
 
-// seen remembers a name, for cleanUp.
-func (e *examiner) seen(name string) string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.names[name] = true
-	return name
-}
-
 // lock is the Harness's New.
 func (e *examiner) lock(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-	return openMutex(t, e.deployment.url(e.deployment.hosts), e.prefix, e.seen(name), ttl)
+	return openMutex(t, e.url(), e.prefix, e.name(name), ttl)
 }
 
 func (e *examiner) lockThrough(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
@@ -119,7 +95,7 @@ func (e *examiner) lockThrough(t conformance.TB, name string, ttl time.Duration,
 	for _, addr := range e.deployment.addresses() {
 		ways = append(ways, via(addr))
 	}
-	return openMutex(t, e.deployment.url(ways), e.prefix, e.seen(name), ttl)
+	return openMutex(t, e.deployment.url(ways), e.prefix, e.name(name), ttl)
 }
 
 func (e *examiner) client(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
@@ -127,13 +103,13 @@ func (e *examiner) client(t conformance.TB, ttl time.Duration, renew bool) func(
 	if !renew {
 		opts = append(opts, locker.WithoutRenewal())
 	}
-	c := openClient(t, e.deployment.url(e.deployment.hosts), e.prefix)
-	return func(name string) locker.Locker { return c.Mutex(e.seen(name), opts...) }
+	c := openClient(t, e.url(), e.prefix)
+	return func(name string) locker.Locker { return c.Mutex(e.name(name), opts...) }
 }
 
 func (e *examiner) process(self string) *exec.Cmd {
 	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), servedURL+"="+e.deployment.url(e.deployment.hosts), servedPrefix+"="+e.prefix)
+	cmd.Env = append(os.Environ(), servedURL+"="+e.url(), servedPrefix+"="+e.prefix)
 	return cmd
 }
 

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// brief is a bench that takes no time.
+func brief(args ...string) []string {
+	return append([]string{"bench", "--rounds", "2", "--pairs", "5", "--duration", "50ms", "--goroutines", "3"}, args...)
+}
+
+func TestBench_measuresServersSideBySideAndLeavesNothing(t *testing.T) {
+	redis, etcd, zk := testserver.Redis(t), testserver.Etcd(t), testserver.ZooKeeper(t)
+	o := locked(t, brief("--output", "json", redis.URL()+"?prefix=app", redis.URL(), etcd.URL(), zk.URL(), "mem://x")...)
+	require.Zero(t, o.code, o.stderr)
+	var r benchReport
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
+	require.Len(t, r.Results, 5)
+	assert.Equal(t, redis.URL(), r.Results[0].Backend)
+	assert.Equal(t, redis.URL()+" (2)", r.Results[1].Backend)
+	for _, b := range r.Results {
+		assert.Equal(t, 10, b.Pair.Samples, b.Backend)
+		assert.Positive(t, b.Pair.P50, b.Backend)
+		assert.GreaterOrEqual(t, b.Pair.P99, b.Pair.P50, b.Backend)
+		assert.Positive(t, b.HandOver.Samples, b.Backend)
+		assert.Positive(t, b.HandOver.P50, b.Backend)
+		assert.Len(t, b.PairsPerSecond, 2, b.Backend)
+		assert.Positive(t, b.throughput(), b.Backend)
+	}
+	assert.Empty(t, redis.Do("KEYS", "*"), "keys that are left")
+}
+
+func TestBench_table(t *testing.T) {
+	o := lockedWith(t, []string{"LOCKER_URL=mem://here"}, brief("-", "mem://there")...)
+	require.Zero(t, o.code, o.stderr)
+	for _, says := range []string{"mem://here", "mem://there", "Pair p50", "Hand-over p50", "Pairs/s", "3 goroutines"} {
+		assert.Contains(t, o.stdout, says)
+	}
+}
+
+func TestBench_ofAServerThatIsAway_namesIt(t *testing.T) {
+	s := testserver.Redis(t)
+	s.Kill()
+	o := locked(t, brief("mem://x", s.URL())...)
+	assert.Equal(t, exitAway, o.code)
+	assert.Contains(t, o.stderr, s.URL())
+	assert.Empty(t, o.stdout)
+}
+
+func TestBench_interrupted_leavesNothingLocked(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no process is interrupted there")
+	}
+	s := testserver.Redis(t)
+	p := begin(t, "bench", "--duration", "1h", s.URL())
+	patience.Until(t, "it has begun", func() bool { return len(s.Do("KEYS", "*").([]any)) > 2 })
+	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
+	assert.Equal(t, 130, p.wait(), "%s", p.stderr)
+	assert.Empty(t, s.Do("KEYS", "*"), "keys that are left")
+}
+
+func TestBench_usage(t *testing.T) {
+	for _, args := range [][]string{
+		{}, {"--rounds", "0", "mem://x"}, {"--duration", "2h", "mem://x"}, {"--output", "junit", "mem://x"}, {"gopher://x"},
+	} {
+		o := locked(t, append([]string{"bench"}, args...)...)
+		assert.Equal(t, exitUsage, o.code, "%q: %s", args, o.stderr)
+	}
+}
+
+func TestLatency_isAValueThatWasMeasured(t *testing.T) {
+	var all []time.Duration
+	for i := range 200 {
+		all = append(all, time.Duration(200-i)*time.Microsecond)
+	}
+	assert.Equal(t, latency{200, 100, 198}, latencyOf(all))
+	assert.Equal(t, latency{1, 200, 200}, latencyOf(all[:1]))
+	assert.Equal(t, "–", latencyOf(nil).p50())
+	assert.Equal(t, "1.23 ms", latency{Samples: 1, P50: 1234}.p50())
+}

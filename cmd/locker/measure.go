@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// subject is a server that is measured, and what was measured so far.
+type subject struct {
+	*ground
+	label     string
+	pairs     []time.Duration
+	handOvers []time.Duration
+	perSecond []float64 // of each round
+}
+
+// newSubjects tells those apart that look the same without their secrets and parameters.
+func newSubjects(urls []string) ([]*subject, error) {
+	var all []*subject
+	count := map[string]int{}
+	for _, arg := range urls {
+		url, err := expandURL(arg)
+		if err != nil {
+			return nil, err
+		}
+		s := &subject{ground: newGround(url, "", "bench")}
+		s.label = s.deployment.String()
+		if count[s.label]++; count[s.label] > 1 {
+			s.label = fmt.Sprintf("%s (%d)", s.label, count[s.label])
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// connect makes a client whose connections are up, for what is measured is not how long that takes.
+func (s *subject) connect(ctx context.Context) (*locker.Client, error) {
+	c, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := pair(ctx, c.Mutex(s.name("warm-up"))); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// bound is how long one lock may take: what takes longer is no measurement but an outage.
+const bound = 30 * time.Second
+
+func pair(ctx context.Context, m *locker.Mutex) error {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	if err := m.Lock(ctx); err != nil {
+		return err
+	}
+	return m.Unlock(context.WithoutCancel(ctx))
+}
+
+func (o *benchOptions) measurePairs(ctx context.Context, s *subject) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	m := c.Mutex(s.name("pairs"))
+	for range o.pairs {
+		began := time.Now()
+		if err := pair(ctx, m); err != nil {
+			return err
+		}
+		s.pairs = append(s.pairs, time.Since(began))
+	}
+	return nil
+}
+
+// settle is how long a hold lasts that is to be handed over: long enough for the other to stand in the queue.
+const settle = 2 * time.Millisecond
+
+// measureHandOvers has two clients wait for each other.
+func (o *benchOptions) measureHandOvers(ctx context.Context, s *subject) error {
+	var (
+		mu       sync.Mutex // what the lock that is measured protects, as far as Go's memory model knows
+		holder   = -1
+		released time.Time
+		count    atomic.Int64
+	)
+	enough := time.Now().Add(o.duration)
+	turns := func(me int, m *locker.Mutex) error {
+		for int(count.Load()) < o.pairs && (count.Load() < 2 || time.Now().Before(enough)) {
+			ctx, cancel := context.WithTimeout(ctx, bound)
+			err := m.Lock(ctx)
+			cancel()
+			if err != nil {
+				return err
+			}
+			got := time.Now()
+			mu.Lock()
+			if holder == 1-me { // who takes it twice in a row was not waiting for anybody
+				s.handOvers = append(s.handOvers, got.Sub(released))
+				count.Add(1)
+			}
+			mu.Unlock()
+			time.Sleep(settle)
+			mu.Lock()
+			holder, released = me, time.Now()
+			mu.Unlock()
+			if err := m.Unlock(context.WithoutCancel(ctx)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var clients [2]*locker.Client
+	for i := range clients {
+		c, err := s.connect(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		clients[i] = c
+	}
+	name := s.name("hand-over")
+	return together(len(clients), func(i int) error { return turns(i, clients[i].Mutex(name)) })
+}
+
+func (o *benchOptions) measureThroughput(ctx context.Context, s *subject) error {
+	c, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	var done atomic.Int64
+	began := time.Now()
+	err = together(o.goroutines, func(i int) error {
+		m := c.Mutex(s.name(fmt.Sprintf("throughput-%d", i)))
+		for time.Since(began) < o.duration {
+			if err := pair(ctx, m); err != nil {
+				return err
+			}
+			done.Add(1)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.perSecond = append(s.perSecond, float64(done.Load())/time.Since(began).Seconds())
+	return nil
+}
+
+// together runs n functions at once, and returns the first error.
+func together(n int, f func(i int) error) error {
+	errs := make(chan error, n)
+	for i := range n {
+		go func() { errs <- f(i) }()
+	}
+	var first error
+	for range n {
+		first = firstError(first, <-errs)
+	}
+	return first
+}
