@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/adapterurl"
 	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/redisurl"
 )
 
 // prefixEscape is that of package locker.
@@ -87,16 +89,20 @@ func (d deployment) redisServers() ([]goredis.UniversalClient, error) {
 	o.MasterName = u.Query.Get("master_name")
 	o.SentinelUsername, o.SentinelPassword = u.Query.Get("sentinel_username"), u.Query.Get("sentinel_password")
 	o.IsClusterMode, _ = strconv.ParseBool(u.Query.Get("cluster"))
-	if d.scheme != d.kind() {
-		if o.TLSConfig, err = adapterurl.TLS(u, ""); err != nil {
-			return nil, err
-		}
+	if d.scheme == "redlock" {
+		u.Scheme = cmp.Or(u.Query.Get("driver"), "redis")
 	}
-	port := "6379"
+	if o.TLSConfig, err = adapterurl.TLS(u, plain(u.Scheme), ""); err != nil {
+		return nil, err
+	}
+	port := redisurl.Port
 	if o.MasterName != "" {
-		port = "26379"
+		port = redisurl.SentinelPort
 	}
 	o.Addrs = adapterurl.Addrs(u, port)
+	if socket := u.Query.Get("socket"); socket != "" {
+		o.Addrs = []string{socket}
+	}
 	if d.scheme != "redlock" {
 		return []goredis.UniversalClient{goredis.NewUniversalClient(&o)}, nil
 	}

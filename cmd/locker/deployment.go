@@ -61,12 +61,14 @@ func (d deployment) url(hosts []string) string {
 }
 
 // kind is the scheme without TLS.
-func (d deployment) kind() string {
-	switch d.scheme {
-	case "rediss", "redigos", "etcds":
-		return strings.TrimSuffix(d.scheme, "s")
+func (d deployment) kind() string { return plain(d.scheme) }
+
+func plain(scheme string) string {
+	switch scheme {
+	case "rediss", "redigos", "etcds", "zookeepers":
+		return strings.TrimSuffix(scheme, "s")
 	default:
-		return d.scheme
+		return scheme
 	}
 }
 

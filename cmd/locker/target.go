@@ -83,8 +83,9 @@ func schemes(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cob
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return []cobra.Completion{
-		"redis://", "rediss://", "redigo://", "redigos://", "redlock://", "etcd://", "etcds://", "zookeeper://", "mem://",
-		cobra.CompletionWithDesc("-", "what "+urlEnv+" holds"),
-	}, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+	all := []cobra.Completion{cobra.CompletionWithDesc("-", "what "+urlEnv+" holds")}
+	for _, scheme := range locker.Schemes() {
+		all = append(all, scheme+"://")
+	}
+	return all, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
 }
