@@ -8,19 +8,21 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Observer is told what a [Client] does, for spans and metrics; the module
-// github.com/go-locker/locker/otel has one for OpenTelemetry. A function that is nil is not called. The others may be
-// called by several goroutines at once, and must not panic.
+// Observer is told what a [Client] does, for spans and metrics; the module github.com/go-locker/locker/otel
+// has one for OpenTelemetry. A function that is nil is not called. The others may be called by several
+// goroutines at once, and must not panic.
 //
-// Start, Done and Held are called by the goroutine that locks, unlocks or extends, and so is Ended at an Unlock: what
-// time they take their caller loses, and no one else. Renewed, and Ended at a loss, are called one after another by a
-// goroutine that nothing waits for but Close, for its 5 s at most. All of them come after what they tell of; they delay no renewal, no
-// loss and no release. None is called with a lock of this package held, so that they may call it, except for Close; calls of theirs
-// are observed like any other.
+// Start, Done and Held are called by the goroutine that locks, unlocks or extends, and so is Ended at an
+// Unlock: the time that they take is their caller's, and nobody else's. Renewed, and Ended at a loss, are called
+// one after another by a goroutine that nothing waits for but Close, for its 5 s at most. So no Observer
+// delays a renewal or a loss, nor, but for Start, a release.
+//
+// None is called with a lock of this package held: they may call it, except for Close. Calls of theirs are
+// observed like any other.
 type Observer struct {
 	// Start is called when a call begins. The context that it returns, which has to be derived from ctx, is
-	// that of the call: its values are what the Driver sees, and the client library below it. Those
-	// of what goes on after the call, such as renewals, have no part in it.
+	// that of the call: the Driver sees its values, and the client library below it. Renewals, and
+	// the cleaning up after a call that failed, have contexts without values.
 	Start func(ctx context.Context, call Call) context.Context
 
 	// Done is called once for each call, right before it returns, with the context that Start returned.
@@ -29,13 +31,13 @@ type Observer struct {
 	// Held is called when a hold has begun, with the context of the call that took it.
 	Held func(ctx context.Context, hold Tenure)
 
-	// Ended is called once for each hold of which Held was: with the context of its Unlock, when that
-	// has released it or given up, or after its loss, with a context without values. A hold that is lost as it begins may be
-	// told to have ended first.
+	// Ended is called once for each hold of which Held is: when its Unlock has released it or given up,
+	// with the context of that, or after its loss, with one without values. Of a hold that is lost as it
+	// begins Ended may come first.
 	Ended func(ctx context.Context, hold Tenure, ending Ending)
 
-	// Renewed is called after each automatic renewal that was answered or failed, unless more than 10,000 reports are
-	// waiting for their turn.
+	// Renewed is called after each automatic renewal that was answered or failed, unless 10,000 reports
+	// wait for their turn.
 	Renewed func(hold Tenure, renewal Renewal)
 }
 
@@ -79,8 +81,8 @@ const (
 
 // Renewal is an automatic attempt to extend a hold.
 type Renewal struct {
-	// Lag is how long after it was due the request was sent. What is due is the extension, TTL/3 after the last one:
-	// while attempts fail the lag of those that follow grows, and the hold is lost when it nears TTL·2/3.
+	// Lag is how long after it was due the request was sent. What is due is the extension, TTL/3 after the
+	// last one: while attempts fail their lag grows, and near TTL·2/3 the hold is lost.
 	Lag time.Duration
 	Err error // nil: the hold was extended
 }

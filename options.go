@@ -145,10 +145,14 @@ func (c *config) qualified(name string) string {
 //	INFO  lock released late     a release failed at first: others could not take the lock until now
 //	WARN  lock not released      and in the end; the lock lapses at the backend, if it has not yet
 //
-// Attributes are name (without the prefix), token, and cause, held, lapses_in, failed, after or err, as the case may be: an
-// error is the client library's own. No record has metadata, a URL or a password. A slow handler delays nothing but Close, and that
-// for its 5 s at most: records are handled one after another, with the time of what they tell of. When 10,000
-// wait, others are dropped, and counted in the next record's attribute dropped.
+// The last two are DEBUG for what an attempt to lock that failed may have left behind.
+//
+// Attributes are name (without the prefix), token, and cause, held, lapses_in, failed, after or err, as the
+// case may be: an error is the client library's own. No record has metadata, a URL or a password.
+//
+// A slow handler delays nothing but Close, and that for its 5 s at most: records are handled one after
+// another, and have the time of what they tell of. When 10,000 wait, others are dropped, and counted in
+// the next record's attribute dropped.
 func WithLogger(l *slog.Logger) Option {
 	return clientOption(func(c *config) error {
 		if l == nil {

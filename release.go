@@ -14,6 +14,7 @@ type returning struct {
 	client   *Client
 	lease    Lease
 	name     string
+	tenure   bool // it was held; else it is what an attempt that failed may have taken
 	ttl      time.Duration
 	deadline time.Time       // by which it lapses, unless it is of a session that goes on
 	ctx      context.Context // of all its requests; ends after Close
@@ -21,7 +22,7 @@ type returning struct {
 
 // returning is h's lease.
 func (h *Hold) returning(ctx context.Context, deadline time.Time) returning {
-	return returning{h.client, h.lease, h.name, h.ttl, deadline, ctx}
+	return returning{h.client, h.lease, h.name, true, h.ttl, deadline, ctx}
 }
 
 // cleanUp releases what an attempt may have taken, until the backend has answered or the lease
@@ -29,7 +30,7 @@ func (h *Hold) returning(ctx context.Context, deadline time.Time) returning {
 func (m *Mutex) cleanUp(lease Lease) {
 	if lease != nil {
 		c, ttl := m.client, m.settings.ttl
-		r := returning{c, lease, m.name, ttl, clock.Now().Add(ttl), c.background}
+		r := returning{c, lease, m.name, false, ttl, clock.Now().Add(ttl), c.background}
 		_ = r.untilAnswered(c.open, nil, nil)
 	}
 }

@@ -62,7 +62,12 @@ func (r *reports) run() {
 func (r *reports) close(ctx context.Context) bool {
 	r.mu.Lock()
 	r.closed = true
+	running := r.running
 	r.mu.Unlock()
+	if !running {
+		r.work.Wait() // for its very end; ctx may have ended before us
+		return true
+	}
 	return settled(ctx, &r.work)
 }
 
@@ -118,11 +123,15 @@ func (h *Hold) logRenewed() {
 
 // logOutcome logs a release that has not succeeded at once.
 func (r returning) logOutcome(err error, tries int, began time.Time) {
+	late, never := slog.LevelInfo, slog.LevelWarn
+	if !r.tenure {
+		late, never = slog.LevelDebug, slog.LevelDebug // perhaps there was nothing; in an outage each attempt leaves one behind
+	}
 	name, after := slog.String("name", r.name), slog.Duration("after", clock.Since(began))
 	switch {
 	case err == nil && tries > 1:
-		r.client.log(slog.LevelInfo, "lock released late", name, after)
+		r.client.log(late, "lock released late", name, after)
 	case err != nil && !errors.Is(err, ErrLost):
-		r.client.log(slog.LevelWarn, "lock not released", name, after, slog.Any("err", err))
+		r.client.log(never, "lock not released", name, after, slog.Any("err", err))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -55,4 +56,22 @@ func TestObserver_requestsCarryItsContext(t *testing.T) {
 	require.NoError(t, m.TryLock(ctx))
 	require.NoError(t, m.Unlock(ctx))
 	assert.Equal(t, []any{"lock 1", "extend 2", "unlock 3", "trylock 4", "unlock 5"}, sent.seen)
+}
+
+func TestObserver_hearsThatALockWasAnothers(t *testing.T) {
+	var contended []bool
+	addr, ctx := testserver.Redis(t).Addr(), t.Context()
+	watched := newClient(t, addr, locker.WithObserver(locker.Observer{
+		Done: func(_ context.Context, _ locker.Call, r locker.Result) { contended = append(contended, r.Contended) },
+	}))
+	other := newClient(t, addr).Mutex("x")
+	require.NoError(t, other.Lock(ctx))
+	m := watched.Mutex("x")
+	require.ErrorIs(t, m.TryLock(ctx), locker.ErrHeld)
+	brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, m.Lock(brief), locker.ErrHeld)
+	require.NoError(t, other.Unlock(ctx))
+	require.NoError(t, m.Lock(ctx))
+	assert.Equal(t, []bool{true, true, false}, contended)
 }
