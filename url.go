@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // URL is the address of a backend, taken apart. However it is printed, it shows no password: neither that of the user
@@ -20,17 +21,38 @@ type URL struct {
 	Path   string        // with its leading slash, unescaped
 	Query  url.Values    // what nobody has taken yet
 
-	// known are the parameters that were asked for, by the holders of copies too, such as the nodes of
-	// a Driver made of Drivers; nil if nobody will want to know.
-	known *[]string
+	known *names // that were asked for; nil if nobody will want to know
+}
+
+// names are shared by all copies of a URL, such as those for the nodes of a Driver made of Drivers.
+type names struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (n *names) add(name string) {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.all = append(n.all, name)
+}
+
+// list has each of them once, in order.
+func (n *names) list() []string {
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Compact(slices.Sorted(slices.Values(n.all)))
 }
 
 // Take removes a parameter from the query and returns its value. What a scheme takes, whether it is there or not, is what
 // Open lists when it refuses another.
 func (u *URL) Take(parameter string) (value string, ok bool) {
-	if u.known != nil {
-		*u.known = append(*u.known, parameter)
-	}
+	u.known.add(parameter)
 	values, ok := u.Query[parameter]
 	if !ok {
 		return "", false
@@ -46,11 +68,10 @@ func (u *URL) Unknown() error {
 		return nil
 	}
 	err := fmt.Errorf("%s:// does not know the parameter %q", u.Scheme, slices.Min(slices.Collect(maps.Keys(u.Query))))
-	if u.known == nil || len(*u.known) == 0 {
-		return err
+	if known := u.known.list(); len(known) > 0 {
+		err = fmt.Errorf("%w: known are %s", err, strings.Join(known, ", "))
 	}
-	known := slices.Compact(slices.Sorted(slices.Values(*u.known)))
-	return fmt.Errorf("%w: known are %s", err, strings.Join(known, ", "))
+	return err
 }
 
 // String is the URL with xxxxx in place of passwords. If there are none, Open takes it for what the URL is.
@@ -93,7 +114,7 @@ func parseURL(rawURL string) (*URL, error) {
 	if !ok || scheme == "" || strings.ContainsAny(scheme, "/?#@:") {
 		return nil, errors.New("malformed URL: it must begin with scheme://, as in redis://localhost:6379")
 	}
-	u := &URL{Scheme: strings.ToLower(scheme), Query: url.Values{}, known: new([]string)}
+	u := &URL{Scheme: strings.ToLower(scheme), Query: url.Values{}, known: new(names)}
 	authority, tail := rest, ""
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		authority, tail = rest[:i], rest[i:]

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -169,6 +170,31 @@ func TestURL_unknown(t *testing.T) {
 	u.Query.Set("b", "1")
 	u.Query.Set("c", "1")
 	require.EqualError(t, u.Unknown(), `s:// does not know the parameter "b"`)
+}
+
+// A Driver made of Drivers may open them at once.
+func TestURL_takeOfCopiesAtOnce(t *testing.T) {
+	nodes := scheme(func(_ context.Context, u *locker.URL) (locker.Driver, error) {
+		for _, name := range []string{"a", "b"} {
+			u.Take(name)
+		}
+		return &driver{}, nil
+	})
+	made := scheme(func(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				own := *u
+				own.Scheme, own.Query = nodes, url.Values{}
+				_, err := locker.OpenDriver(ctx, &own)
+				assert.NoError(t, err)
+			})
+		}
+		all.Wait()
+		return &driver{}, nil
+	})
+	_, err := locker.Open(t.Context(), made+"://h?c=1")
+	require.ErrorContains(t, err, "known are a, b, backoff,")
 }
 
 func TestURL_take(t *testing.T) {

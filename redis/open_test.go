@@ -170,6 +170,24 @@ func TestOpen_socketAndClientName(t *testing.T) {
 	}
 }
 
+func TestOpen_clientNameOfSeveralServers(t *testing.T) {
+	g, n := testserver.Sentinel(t), testserver.Cluster(t)
+	for raw, servers := range map[string][]*testserver.RedisServer{
+		sentinelURL(g) + "&client_name=shop-3": {g.Primary()},
+		clusterURL(n) + "&client_name=shop-3":  n.Servers(),
+	} {
+		c := openURL(t, raw)
+		waitsAndGets(t, c.Mutex("x"), c.Mutex("x"))
+		named := 0
+		for _, s := range servers {
+			list, err := connect(t, s.Addr()).Do(t.Context(), "CLIENT", "LIST").Text()
+			require.NoError(t, err)
+			named += strings.Count(list, "name=shop-3 ")
+		}
+		assert.Positive(t, named, raw)
+	}
+}
+
 func TestNew_nilClients(t *testing.T) {
 	var client *goredis.Client
 	var cluster *goredis.ClusterClient

@@ -70,7 +70,7 @@
 // Each line as a whole: without the second who does not have to wait gets the lock, and who has to gets an
 // error; without the third waiters look; [locker.Client.Inspect] without ZRANGE shows the holder, and nobody who
 // waits. A user of sentinels needs SENTINEL GET-MASTER-ADDR-BY-NAME, SENTINEL SENTINELS, SUBSCRIBE, PING, and
-// all channels.
+// all channels, and CLIENT SETNAME for client_name.
 //
 // # What it is worth
 //

@@ -2,6 +2,7 @@ package zookeeper_test
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -263,6 +264,21 @@ func TestTLS(t *testing.T) {
 		require.ErrorContains(t, err, want)
 		require.NotErrorIs(t, err, locker.ErrHeld)
 	}
+}
+
+// It costs no more than a server that does not answer.
+func TestTLS_aHandshakeThatHangs(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }() // never accepts
+	c := openURL(t, "zookeepers://"+l.Addr().String(), "ttl=5s")
+	err = c.Mutex("x").Lock(withTimeout(t, 100*time.Millisecond))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	err = c.Mutex("x", locker.WithTTL(time.Second)).Lock(t.Context())
+	require.ErrorContains(t, err, "no ZooKeeper server is connected")
+	require.NoError(t, c.Close())
 }
 
 // The session is taken up on another connection, and that is one of TLS, too.
