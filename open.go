@@ -95,8 +95,9 @@ func opener(scheme string) (OpenFunc, error) {
 //	backoff=10ms,1s    as WithBackoff, of least and most
 //	require=fencing,…  as Require
 //
-// docs/urls.md in the repository has those of all backends in one table. A parameter of the URL wins over an option of opts; what both require is required. A parameter that
-// nobody knows, one that is given twice, and one that is malformed are errors.
+// docs/urls.md in the repository has those of all backends in one table. A parameter of the URL wins over
+// an option of opts; what both require is required. A parameter that nobody knows, one that is given
+// twice, and one that is malformed are errors, and they come before anybody is connected to.
 //
 // ctx bounds Open itself. Most backends are not contacted before the first Lock, so that an
 // application starts while its backend is away. No error of Open shows the password.

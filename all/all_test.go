@@ -1,16 +1,37 @@
 package all_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
 	_ "github.com/go-locker/locker/all"
+	"github.com/go-locker/locker/internal/fuzzurl"
 )
 
-func TestAll_registersEveryScheme(t *testing.T) {
-	assert.Equal(t, []string{
-		"etcd", "etcds", "mem", "redigo", "redigos", "redis", "rediss", "redlock", "zookeeper", "zookeepers",
-	}, locker.Schemes())
+func Example() {
+	fmt.Println(locker.Schemes())
+	// Output: [etcd etcds mem redigo redigos redis rediss redlock zookeeper zookeepers]
+}
+
+// What a program may print of ours does not show the password that Open was given.
+func TestOpen_nothingThatIsMadeShowsThePassword(t *testing.T) {
+	for _, raw := range []string{
+		"redis://u:%s@192.0.2.1", "redis://u:%[1]s@s1,s2?master_name=m&sentinel_password=%[1]s", "redis://u:%s@n1,n2?cluster=true",
+		"redigo://u:%s@192.0.2.1", "redigo://u:%[1]s@s1,s2?master_name=m&sentinel_password=%[1]s",
+		"redlock://u:%s@h1,h2,h3", "zookeeper://u:%s@192.0.2.1?ttl=20s",
+	} {
+		c, err := locker.Open(t.Context(), fmt.Sprintf(raw, fuzzurl.Secret))
+		require.NoError(t, err, raw)
+		m := c.Mutex("x")
+		for _, verb := range []string{"%v", "%+v", "%#v"} {
+			for _, v := range []any{c, m, c.Guarantees()} {
+				assert.False(t, fuzzurl.Shows(fmt.Sprintf(verb, v)), "%s of a %T of %s", verb, v, raw)
+			}
+		}
+		require.NoError(t, c.Close())
+	}
 }

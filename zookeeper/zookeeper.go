@@ -9,9 +9,9 @@
 //
 //	zookeeper[s]://[user:password@][host[:port]][,host[:port]…][/path][?parameter=value&…]
 //
-// names servers of one ensemble, of port 2181, and with TLS 2281; localhost if it names none. All nodes are made below the path, which
-// is made if it is missing. The user is one of the scheme digest. Beside the parameters that every backend has, see
-// [locker.Open], it takes
+// names servers of one ensemble, of port 2181, and with TLS of 2281, which is their secureClientPort; localhost if it
+// names none. All nodes are made below the path, which is made if it is missing. The user is one of the scheme digest.
+// Beside the parameters that every backend has, see [locker.Open], it takes
 //
 //	tick                         the tickTime that the servers are configured with, if it is known; see below
 //	dial_timeout                 a duration; the default is 5s
@@ -20,8 +20,6 @@
 //	tls_ca, tls_cert, tls_key    PEM files; with zookeepers:// alone
 //	tls_server_name              if the certificates are for another name than the host's
 //	tls_skip_verify              true: any certificate will do, also that of an intruder
-//
-// With zookeepers:// the port is the servers' secureClientPort.
 //
 // # The TTL
 //
