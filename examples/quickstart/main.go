@@ -56,7 +56,7 @@ func leastTTL(url string) time.Duration {
 	switch scheme, _, _ := strings.Cut(url, "://"); scheme {
 	case "etcd", "etcds":
 		return 2 * time.Second
-	case "zookeeper":
+	case "zookeeper", "zookeepers":
 		return 4 * time.Second
 	default:
 		return time.Second
