@@ -68,8 +68,8 @@ func newCheck() *cobra.Command {
 	return c
 }
 
-// check examines a deployment. The report is nil if it could not begin.
-func (o *checkOptions) check(ctx context.Context, url string) (*checkReport, error) {
+// scenarios are those that --run selects.
+func (o *checkOptions) scenarios() ([]conformance.Scenario, error) {
 	match, err := regexp.Compile(o.run)
 	if err != nil {
 		return nil, usagef("--run: %w", err)
@@ -82,6 +82,15 @@ func (o *checkOptions) check(ctx context.Context, url string) (*checkReport, err
 	}
 	if len(scenarios) == 0 {
 		return nil, usagef("--run %q: no scenario has a name like that", o.run)
+	}
+	return scenarios, nil
+}
+
+// check examines a deployment. The report is nil if it could not begin.
+func (o *checkOptions) check(ctx context.Context, url string) (*checkReport, error) {
+	scenarios, err := o.scenarios()
+	if err != nil {
+		return nil, err
 	}
 	e, err := newExaminer(ctx, url, o)
 	if err != nil {

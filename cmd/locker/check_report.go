@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,10 +26,13 @@ func (v verdict) line() string {
 	}
 	line := fmt.Sprintf("%-9s %s (%.1f s)", v.Outcome, v.Scenario, v.Seconds)
 	if v.Outcome != conformance.Kept {
-		line += "\n          promise: " + v.Promise + "\n          seen: " + strings.ReplaceAll(v.Seen, "\n", "\n          ")
+		line += "\n          promise: " + v.Promise + "\n          seen: " + indent(v.Seen, "          ")
 	}
 	return line
 }
+
+// indent is text whose lines but the first begin with by.
+func indent(text, by string) string { return strings.ReplaceAll(text, "\n", "\n"+by) }
 
 // checkReport is what a check came to.
 type checkReport struct {
@@ -98,7 +102,7 @@ var allGuarantees = []locker.Guarantee{
 func (r *checkReport) guarantees() []seenGuarantee {
 	var all []seenGuarantee
 	for _, g := range allGuarantees {
-		s := seenGuarantee{Guarantee: g, Promised: r.Guarantees[g].String(), Seen: "not tried"}
+		s := seenGuarantee{Guarantee: g, Promised: promised(r.Guarantees[g]), Seen: "not tried"}
 		for _, v := range r.Results {
 			if v.Guarantee != g || v.Outcome != conformance.Kept && v.Outcome != conformance.Broken {
 				continue
@@ -115,6 +119,14 @@ func (r *checkReport) guarantees() []seenGuarantee {
 	return all
 }
 
+// promised is a promise in words. A condition is one by itself: "while clocks are sane".
+func promised(p locker.Promise) string {
+	if p.Level == locker.Conditional {
+		return p.Condition
+	}
+	return p.String()
+}
+
 func (r *checkReport) guaranteeTable() table.Writer {
 	t := table.NewWriter()
 	t.AppendHeader(table.Row{"Guarantee", "Promised", "Seen", "Scenarios"})
@@ -128,8 +140,15 @@ func (r *checkReport) guaranteeTable() table.Writer {
 	return t
 }
 
-// summary is one line.
-func (r *checkReport) summary() string {
+// Failures are what people have to look at: promises that were broken, and scenarios that could not be carried out.
+func (r *checkReport) Failures() []verdict {
+	return slices.DeleteFunc(slices.Clone(r.Results), func(v verdict) bool {
+		return v.Outcome != conformance.Broken && v.Outcome != undecided
+	})
+}
+
+// Summary is one line.
+func (r *checkReport) Summary() string {
 	s := fmt.Sprintf("%d promises kept, %d broken, %d undecided", r.count(conformance.Kept), r.count(conformance.Broken), r.count(undecided))
 	if n := r.count(conformance.Skipped); n > 0 {
 		s += fmt.Sprintf("; %d skipped, which need what a server in use is not to suffer, or what this backend does not promise", n)
@@ -139,12 +158,10 @@ func (r *checkReport) summary() string {
 
 func (r *checkReport) writeText(w io.Writer) error {
 	fmt.Fprintf(w, "%s, TTL %s, %.0f s\n%s\n", r.Backend, r.TTL, r.Seconds, r.guaranteeTable().Render())
-	for _, v := range r.Results {
-		if v.Outcome == conformance.Broken || v.Outcome == undecided {
-			fmt.Fprintln(w, v.line())
-		}
+	for _, v := range r.Failures() {
+		fmt.Fprintln(w, v.line())
 	}
-	fmt.Fprintln(w, r.summary())
+	fmt.Fprintln(w, r.Summary())
 	if r.Left != "" {
 		fmt.Fprintln(w, r.Left)
 	}

@@ -117,17 +117,15 @@ func (o *benchOptions) measureHandOvers(ctx context.Context, s *subject) error {
 		}
 		return nil
 	}
-	var clients [2]*locker.Client
-	for i := range clients {
+	name := s.name("hand-over")
+	return together(2, func(i int) error {
 		c, err := s.connect(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = c.Close() }()
-		clients[i] = c
-	}
-	name := s.name("hand-over")
-	return together(len(clients), func(i int) error { return turns(i, clients[i].Mutex(name)) })
+		return turns(i, c.Mutex(name))
+	})
 }
 
 func (o *benchOptions) measureThroughput(ctx context.Context, s *subject) error {

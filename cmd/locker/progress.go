@@ -40,10 +40,15 @@ func (p *progress) at(what string) {
 		return
 	}
 	const room = 48
-	if runes := []rune(what); len(runes) > room {
-		what = string(runes[:room-1]) + "…"
+	p.bar.Describe(fmt.Sprintf("%-*s", room, shortened(what, room)))
+}
+
+// shortened is text of at most so many characters.
+func shortened(text string, most int) string {
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most-1]) + "…"
 	}
-	p.bar.Describe(fmt.Sprintf("%-*s", room, what))
+	return text
 }
 
 // step says that it has ended. line is what remains of it, if it is not empty; on a terminal it stands above the bar.

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/go-locker/locker/conformance"
+)
+
+// cell is one of a matrix.
+type cell struct {
+	Mark  string // of the outcome, for those who do not see colours
+	Class string // of the outcome
+	Text  string // what was seen, and what is promised
+}
+
+// matrixRow has a cell for each server.
+type matrixRow struct {
+	Name, Promise string
+	Cells         []cell
+}
+
+var marks = map[string]string{
+	"held": "✓", "kept": "✓", "broken": "✗", "undecided": "?", "not tried": "–", "skipped": "–",
+}
+
+// guarantees are the rows of the matrix of what tells backends apart.
+func (c *comparison) guarantees() []matrixRow {
+	rows := make([]matrixRow, len(allGuarantees))
+	for _, report := range c.Checks {
+		for i, g := range report.guarantees() {
+			rows[i].Name = string(g.Guarantee)
+			rows[i].Promise = guaranteeMeans[g.Guarantee]
+			rows[i].Cells = append(rows[i].Cells, cell{marks[g.Seen], g.Seen, "promised: " + g.Promised})
+		}
+	}
+	return rows
+}
+
+// scenarios are the rows of what each server did in each scenario, but for those that none of them was put through.
+func (c *comparison) scenarios() []matrixRow {
+	var rows []matrixRow
+	if len(c.Checks) == 0 {
+		return nil
+	}
+	for _, first := range c.Checks[0].Results {
+		row := matrixRow{Name: first.Scenario, Promise: first.Promise}
+		tried := false
+		for _, report := range c.Checks {
+			i := slices.IndexFunc(report.Results, func(v verdict) bool { return v.Scenario == first.Scenario })
+			if i < 0 { // the server went away before that
+				row.Cells = append(row.Cells, cell{marks["undecided"], "undecided", ""})
+				continue
+			}
+			v := report.Results[i]
+			tried = tried || v.Outcome != conformance.Skipped
+			row.Cells = append(row.Cells, cell{marks[string(v.Outcome)], string(v.Outcome), v.Seen})
+		}
+		if tried {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+func (c *comparison) backends() []string {
+	var all []string
+	for _, r := range c.Checks {
+		all = append(all, r.Backend)
+	}
+	return all
+}
+
+func (c *comparison) matrix(title string, rows []matrixRow, show func(cell) string) string {
+	t := table.NewWriter()
+	header := table.Row{title}
+	for _, b := range c.backends() {
+		header = append(header, b)
+	}
+	t.AppendHeader(header)
+	for _, r := range rows {
+		row := table.Row{r.Name}
+		for _, one := range r.Cells {
+			row = append(row, show(one))
+		}
+		t.AppendRow(row)
+	}
+	return t.RenderMarkdown()
+}
+
+func (c *comparison) writeMarkdown(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "# Locks compared\n\nBy locker compare, %s.\n\n## Guarantees\n\n%s\n\n## Cost\n\n%s\n\n%s\n\n## Scenarios\n\n%s\n",
+		c.day(),
+		c.matrix("Guarantee", c.guarantees(), func(one cell) string { return one.Class + " (" + one.Text + ")" }),
+		c.Bench.table().RenderMarkdown(), c.Bench.caption(),
+		c.matrix("Scenario", c.scenarios(), func(one cell) string { return one.Class }))
+	for _, r := range c.Checks {
+		fmt.Fprintf(w, "\n%s: %s.\n", r.Backend, r.Summary())
+		for _, v := range r.Failures() {
+			fmt.Fprintf(w, "\n- **%s**: %s\n\n  %s\n\n  ```\n  %s\n  ```\n", v.Outcome, v.Scenario, v.Promise, indent(v.Seen, "  "))
+		}
+	}
+	return err
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func briefly(args ...string) []string {
+	return append([]string{"compare", "--run", quick, "--rounds", "1", "--pairs", "5", "--duration", "50ms", "--goroutines", "3"}, args...)
+}
+
+func TestCompare_asMarkdownAndAsOnePage(t *testing.T) {
+	s := testserver.Redis(t)
+	file := filepath.Join(t.TempDir(), "compare.html")
+	p := begin(t, briefly("--html", file, s.URL(), "mem://x")...)
+	require.Zero(t, p.waitFor(2*time.Minute), p.stderr)
+	markdown := p.stdout.String()
+	for _, says := range []string{"# Locks compared", "| exclusive | held", "| Backend |", "| a held lock is not granted to another process | kept | kept |"} {
+		assert.Contains(t, markdown, says)
+	}
+	assert.Empty(t, s.Do("KEYS", "*"), "keys that are left")
+
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	html := string(raw)
+	assert.Equal(t, 3, strings.Count(html, "<svg"))
+	for _, says := range []string{s.URL(), "mem://x", "one holder at a time", "a held lock is not granted to another process", "Pairs a second of 3 goroutines"} {
+		assert.Contains(t, html, says)
+	}
+	assert.NotRegexp(t, regexp.MustCompile(`(?i)<(script|link|img|iframe)|@import|url\(|(src|href)="?(https?:)?//`), html, "it needs nothing beside it")
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(file), ".locker-*"))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+func TestCompare_asJSON(t *testing.T) {
+	o := locked(t, briefly("--output", "json", "mem://x", "mem://x")...)
+	require.Zero(t, o.code, o.stderr)
+	var c comparison
+	require.NoError(t, json.Unmarshal([]byte(o.stdout), &c))
+	require.Len(t, c.Checks, 2)
+	assert.Equal(t, "mem://x (2)", c.Checks[1].Backend)
+	assert.Len(t, c.Bench.Results, 2)
+}
+
+func TestCompare_withAServerThatIsAway(t *testing.T) {
+	s := testserver.Redis(t)
+	s.Kill()
+	file := filepath.Join(t.TempDir(), "compare.html")
+	o := locked(t, briefly("--html", file, "mem://x", s.URL())...)
+	assert.Equal(t, exitAway, o.code)
+	assert.Contains(t, o.stderr, s.URL())
+	assert.NoFileExists(t, file)
+}
+
+func TestCompare_usage(t *testing.T) {
+	for _, args := range [][]string{{}, {"--output", "html", "mem://x"}, {"--run", "(", "mem://x"}} {
+		o := locked(t, briefly(args...)...)
+		assert.Equal(t, exitUsage, o.code, "%q: %s", args, o.stderr)
+	}
+}
+
+// What was seen of a lock, and what a URL says, is text, and no part of the page.
+func TestCompare_escapesWhatItShows(t *testing.T) {
+	const evil = `zookeeper://h/<script>&"'`
+	v := verdict{conformance.Result{Scenario: "s", Promise: "P.", Guarantee: locker.Exclusive, Outcome: conformance.Broken, Seen: "<script>two\nat once"}}
+	c := &comparison{
+		Checks: []*checkReport{{Backend: evil, Results: []verdict{v}}},
+		Bench:  &benchReport{Results: []benchResult{{Backend: evil, Pair: latency{1, 1, 1}, HandOver: latency{1, 1, 1}, PairsPerSecond: []float64{1}}}},
+	}
+	assert.Equal(t, exitBroken, exitCode(c.verdict()))
+	var html, markdown strings.Builder
+	require.NoError(t, c.renderPage(&html))
+	assert.NotContains(t, html.String(), "<script>")
+	assert.Contains(t, html.String(), "&lt;script&gt;two")
+	assert.Contains(t, html.String(), "✗ broken")
+	require.NoError(t, c.writeMarkdown(&markdown))
+	assert.Contains(t, markdown.String(), "**broken**: s")
+}
