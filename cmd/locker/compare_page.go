@@ -95,13 +95,13 @@ func bars(labels, series []string, values [][]float64) (template.HTML, error) {
 	}
 	opt.ValueAxis[0].LabelCount = 6
 	opt.Legend.SeriesNames = series
-	opt.Legend.Show = charts.Ptr(len(series) > 1)
+	opt.Legend.Show = new(len(series) > 1)
 	opt.ValueFormatter = func(v float64) string { return fmt.Sprintf("%.3g", v) }
 	if len(series) == 1 {
 		opt.ValueFormatter = func(v float64) string { return fmt.Sprintf("%.0f", v) }
 	}
 	for i := range opt.SeriesList {
-		opt.SeriesList[i].Label.Show = charts.Ptr(true)
+		opt.SeriesList[i].Label.Show = new(true)
 		opt.SeriesList[i].Label.ValueFormatter = opt.ValueFormatter
 	}
 	p := charts.NewPainter(charts.PainterOptions{
