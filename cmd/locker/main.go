@@ -70,6 +70,6 @@ func newRoot() *cobra.Command {
 		return usagef("unknown command %q%s (see locker --help)", args[0], hint)
 	}
 	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(newRun(), newCheck(), newBench(), newCompare())
+	root.AddCommand(newRun(), newCheck(), newBench(), newCompare(), newInspect())
 	return root
 }
