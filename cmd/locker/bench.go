@@ -60,7 +60,7 @@ func newBench() *cobra.Command {
 			return schemes(c, nil, part)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := errors.Join(oneOf("--output", o.output, "text", "json"), o.valid()); err != nil {
+			if err := errors.Join(format(o.output, "text", "json"), o.valid()); err != nil {
 				return err
 			}
 			ctx, stop := interruptible(c.Context())

@@ -8,7 +8,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
-	"syscall"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,7 +46,7 @@ func newCheck() *cobra.Command {
 		Args:              args(1, 1, "want one URL, as in: locker check redis://localhost:6379"),
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := oneOf("--output", o.output, "text", "json", "junit"); err != nil {
+			if err := format(o.output, "text", "json", "junit"); err != nil {
 				return err
 			}
 			url, err := expandURL(args[0])
@@ -132,7 +132,7 @@ func (e *examiner) examineAll(ctx context.Context, scenarios []conformance.Scena
 func interruptible(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	notify(signals)
 	ended := make(chan struct{})
 	go func() {
 		select {
@@ -159,12 +159,12 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// oneOf refuses a value of a flag that is none of the known ones.
-func oneOf(flag, value string, known ...string) error {
-	if slices.Contains(known, value) {
+// format refuses an --output that is none of the known ones.
+func format(output string, known ...string) error {
+	if slices.Contains(known, output) {
 		return nil
 	}
-	return usagef("%s %q: must be one of %v", flag, value, known)
+	return usagef("--output %q: must be one of %s", output, strings.Join(known, ", "))
 }
 
 // args checks how many arguments there are.

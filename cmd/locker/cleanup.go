@@ -1,24 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/adapterurl"
 	"github.com/go-locker/locker/internal/redisscript"
-	"github.com/go-locker/locker/internal/redisurl"
 )
 
 // prefixEscape is that of package locker.
@@ -48,9 +41,12 @@ func (g *ground) deleteKeys() error {
 	if err != nil {
 		return err
 	}
+	g.mu.Lock() // a Locker that hangs may have left a goroutine behind
+	all := slices.Sorted(maps.Keys(g.names))
+	g.mu.Unlock()
 	var errs []error
 	for _, rdb := range servers {
-		for names := range slices.Chunk(slices.Sorted(maps.Keys(g.names)), 200) {
+		for names := range slices.Chunk(all, 200) {
 			_, err := rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
 				for _, name := range names {
 					key := redisscript.Key(prefixEscape.Replace(g.prefix) + ":" + name)
@@ -66,51 +62,4 @@ func (g *ground) deleteKeys() error {
 		errs = append(errs, rdb.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// redisServers are clients of the servers on which the locks are. The URL has been opened before: what is not understood here
-// is an error all the same, and not passed over.
-func (d deployment) redisServers() ([]goredis.UniversalClient, error) {
-	u := &locker.URL{Scheme: d.scheme, Hosts: d.hosts}
-	var err error
-	if u.Query, err = url.ParseQuery(strings.Join(d.params, "&")); err != nil {
-		return nil, err
-	}
-	o := goredis.UniversalOptions{
-		ContextTimeoutEnabled: true, DialerRetries: 1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	}
-	name, password, _ := strings.Cut(strings.TrimSuffix(d.user, "@"), ":")
-	o.Username, _ = url.PathUnescape(name)
-	o.Password, _ = url.PathUnescape(password)
-	if o.DB, err = strconv.Atoi("0" + strings.TrimPrefix(d.path, "/")); err != nil {
-		return nil, err
-	}
-	o.MasterName = u.Query.Get("master_name")
-	o.SentinelUsername, o.SentinelPassword = u.Query.Get("sentinel_username"), u.Query.Get("sentinel_password")
-	o.IsClusterMode, _ = strconv.ParseBool(u.Query.Get("cluster"))
-	if d.scheme == "redlock" {
-		u.Scheme = cmp.Or(u.Query.Get("driver"), "redis")
-	}
-	if o.TLSConfig, err = adapterurl.TLS(u, plain(u.Scheme), ""); err != nil {
-		return nil, err
-	}
-	port := redisurl.Port
-	if o.MasterName != "" {
-		port = redisurl.SentinelPort
-	}
-	o.Addrs = adapterurl.Addrs(u, port)
-	if socket := u.Query.Get("socket"); socket != "" {
-		o.Addrs = []string{socket}
-	}
-	if d.scheme != "redlock" {
-		return []goredis.UniversalClient{goredis.NewUniversalClient(&o)}, nil
-	}
-	var nodes []goredis.UniversalClient
-	for _, addr := range o.Addrs {
-		one := o
-		one.Addrs = []string{addr}
-		nodes = append(nodes, goredis.NewUniversalClient(&one))
-	}
-	return nodes, nil
 }

@@ -39,7 +39,7 @@ func newCompare() *cobra.Command {
 			return schemes(c, nil, part)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := errors.Join(oneOf("--output", o.output, "markdown", "json"), o.bench.valid()); err != nil {
+			if err := errors.Join(format(o.output, "markdown", "json"), o.bench.valid()); err != nil {
 				return err
 			}
 			ctx, stop := interruptible(c.Context())

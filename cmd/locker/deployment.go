@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +43,7 @@ func parse(rawURL string) deployment {
 		name, value, _ := strings.Cut(param, "=")
 		switch {
 		case name == "prefix":
-			d.prefix = value
+			d.prefix, _ = url.QueryUnescape(value)
 		case !slices.Contains(ownParams, name):
 			d.params = append(d.params, param)
 		}
@@ -61,14 +61,12 @@ func (d deployment) url(hosts []string) string {
 }
 
 // kind is the scheme without TLS.
-func (d deployment) kind() string { return plain(d.scheme) }
-
-func plain(scheme string) string {
-	switch scheme {
+func (d deployment) kind() string {
+	switch d.scheme {
 	case "rediss", "redigos", "etcds", "zookeepers":
-		return strings.TrimSuffix(scheme, "s")
+		return strings.TrimSuffix(d.scheme, "s")
 	default:
-		return scheme
+		return d.scheme
 	}
 }
 
@@ -76,16 +74,15 @@ func plain(scheme string) string {
 // the name that it has dialled.
 func (d deployment) addresses() []string {
 	port := map[string]string{"redis": "6379", "redigo": "6379", "redlock": "6379", "etcd": "2379", "zookeeper": "2181"}[d.scheme]
-	if port == "" || d.has("master_name") || d.has("cluster") || d.has("tls") {
+	if port == "" || d.secure() || d.has("socket") || d.has("master_name") || d.has("cluster") {
 		return nil
 	}
-	addrs := adapterurl.Addrs(&locker.URL{Hosts: d.hosts}, port)
-	for _, a := range addrs {
-		if _, _, err := net.SplitHostPort(a); err != nil {
-			return nil // a path of a socket, say
-		}
-	}
-	return addrs
+	return adapterurl.Addrs(&locker.URL{Hosts: d.hosts}, port)
+}
+
+// secure says whether it is TLS that the servers speak, also those of a quorum.
+func (d deployment) secure() bool {
+	return d.scheme != d.kind() || slices.Contains(d.params, "driver=rediss") || slices.Contains(d.params, "driver=redigos")
 }
 
 func (d deployment) has(param string) bool {

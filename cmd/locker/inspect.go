@@ -35,7 +35,7 @@ func newInspect() *cobra.Command {
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
 			url, err := expandURL(args[0])
-			if err := errors.Join(err, oneOf("--output", output, "text", "json"), checkName(args[1])); err != nil {
+			if err := errors.Join(err, format(output, "text", "json"), checkName(args[1])); err != nil {
 				return err
 			}
 			ctx, stop := interruptible(c.Context())

@@ -32,12 +32,13 @@ type group struct {
 }
 
 // start makes the command the leader of a process group. If we have the terminal, the group gets it: it can read, and
-// Ctrl-C goes to it, as it would without us.
+// Ctrl-C goes to it, as it would without us. Not so if our output goes to another program, a pager say, that has the
+// terminal with us.
 func start(cmd *exec.Cmd) (job, error) {
 	g := &group{cmd, -1}
 	cmd.SysProcAttr = attributes()
 	cmd.SysProcAttr.Setpgid = true
-	if tty := int(os.Stdin.Fd()); ours(tty) {
+	if tty := int(os.Stdin.Fd()); ours(tty) && !piped(os.Stdout) {
 		g.terminal = tty
 		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, tty
 	}
@@ -52,6 +53,11 @@ func start(cmd *exec.Cmd) (job, error) {
 func ours(fd int) bool {
 	foreground, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err == nil && foreground == unix.Getpgrp()
+}
+
+func piped(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeNamedPipe != 0
 }
 
 // takeTerminal takes the terminal back. We are in the background then, and would be stopped for asking.

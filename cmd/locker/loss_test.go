@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
 )
 
@@ -115,9 +116,15 @@ func TestRun_outageThatEndsInTime_disturbsNobody(t *testing.T) {
 		"echo > "+dir+"/up; while [ ! -e "+dir+"/go ]; do sleep 0.01; done; exit 4")
 	awaitFile(t, dir+"/up")
 	s.Stop()
-	time.Sleep(4 * time.Second) // a renewal has failed meanwhile
+	time.Sleep(4 * time.Second) // a renewal is due meanwhile
 	s.Continue()
-	time.Sleep(4 * time.Second) // and one has succeeded: without it the command would have been ended
+	c, err := locker.Open(t.Context(), s.URL())
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	patience.Until(t, "the lock is renewed", func() bool {
+		state, err := c.Inspect(t.Context(), "name")
+		return err == nil && state.Left > 7*time.Second
+	})
 	require.NoError(t, os.WriteFile(dir+"/go", nil, 0o600))
 	assert.Equal(t, 4, p.wait(), p.stderr)
 }

@@ -22,6 +22,9 @@ type job interface {
 // reached of cmd runs on without the lock.
 func supervise(h *locker.Hold, cmd *exec.Cmd, signals <-chan os.Signal) error {
 	plan := newPlan(h)
+	if !plan.lasts() {
+		return &statusError{exitLost, errors.New("the lock was lost before the command was started")}
+	}
 	j, err := start(cmd)
 	if err != nil {
 		return cannotRun(cmd.Args[0], err)
