@@ -27,6 +27,9 @@
 // Locks are held for real time: without faults the suite takes about half a minute at a backend whose TTL may
 // be 300 ms, and longer in proportion at others; with all faults some minutes.
 //
+// What is no test can use it as well: [Examine] is one scenario, with a [TB] of the caller's. The command locker check puts a
+// deployment through the suite so.
+//
 // # Faults
 //
 // What the suite may do to the backend is in [Faults], a struct of functions, each optional: servers that go silent,

@@ -79,7 +79,7 @@ func newBench() *cobra.Command {
 
 // bench measures the servers in turns. It fails at the first that does.
 func (o *benchOptions) bench(ctx context.Context, urls []string) (*benchReport, error) {
-	subjects, err := newSubjects(urls)
+	subjects, err := newSubjects(ctx, urls)
 	if err != nil {
 		return nil, err
 	}

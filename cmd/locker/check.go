@@ -22,7 +22,9 @@ What it does is safe on a server that others use: it takes locks of its own, und
 and stops its own connections and processes, and never the server. Scenarios for which servers have to be stopped,
 crashed or wiped are skipped: those are for servers of their own, in the tests of locker.
 
-It takes some three minutes for each second of --ttl, and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
+Where access is granted by prefix, --prefix says which one to use: names are random, too.
+
+It takes two to four minutes with the default TTLs, longer with longer ones, and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
 Afterwards its records are deleted: with Redis, where each lock leaves its last token for a day, by DEL of their keys. If that
 is not allowed, it says how many stay, and for how long. etcd and ZooKeeper keep nothing; ZooKeeper's empty containers
 are its own to remove, which it does once a minute.

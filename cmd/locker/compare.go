@@ -16,7 +16,7 @@ const compareHelp = `Compare does locker check and locker bench to two or more s
 guarantees each promises, what was seen of them, scenario by scenario, and what a lock costs there.
 
 It prints Markdown. With --html it also writes one page with charts, that needs no network and nothing beside it. A check takes
-some minutes for each server: --run examines less of it.
+two to four minutes for each server: --run examines less of it.
 
 ` + exitHelp
 

@@ -197,6 +197,21 @@ func TestDeployment_showsNothingSecret(t *testing.T) {
 	}
 }
 
+// A password in the wrong place looks like something else.
+func TestUsage_showsNoPieceOfAURLThatIsRefused(t *testing.T) {
+	for _, url := range []string{
+		"redis://user:hid/den@host", "redis://user:hid?den@host", "redis://user:hid#den@host", "hidden@host", "redis://hidden:70000", "hidden",
+	} {
+		for _, args := range [][]string{
+			{"run", url, "name", "--", "true"}, {"inspect", url, "name"}, {"check", url}, {"bench", url}, {"compare", "mem://x", url},
+		} {
+			o := locked(t, args...)
+			assert.Equal(t, exitUsage, o.code, "%q: %s", args, o.stderr)
+			assert.NotContains(t, o.stderr+o.stdout, "hid", "%q", args)
+		}
+	}
+}
+
 func deadline(t *testing.T) context.Context {
 	t.Helper()
 	return testwait.Context(t, time.Duration(patience))

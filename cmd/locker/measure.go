@@ -20,12 +20,15 @@ type subject struct {
 }
 
 // newSubjects tells those apart that look the same without their secrets and parameters.
-func newSubjects(urls []string) ([]*subject, error) {
+func newSubjects(ctx context.Context, urls []string) ([]*subject, error) {
 	var all []*subject
 	count := map[string]int{}
 	for _, arg := range urls {
 		url, err := expandURL(arg)
 		if err != nil {
+			return nil, err
+		}
+		if err := refuse(ctx, url); err != nil {
 			return nil, err
 		}
 		s := &subject{ground: newGround(url, "", "bench")}

@@ -48,6 +48,16 @@ func open(ctx context.Context, rawURL string, opts ...locker.Option) (*locker.Cl
 	return c, nil
 }
 
+// refuse is the error of a URL that cannot be opened. Nothing of such a one may be shown: what looks like a host may be a piece of a
+// password. Nor is it known what parse makes of it.
+func refuse(ctx context.Context, url string) error {
+	c, err := open(ctx, url)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
 // toStderr has a Client say what no caller hears of: why a hold was lost, and renewals that failed.
 func toStderr() locker.Option {
 	return locker.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
