@@ -1,11 +1,8 @@
 package main
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 
@@ -14,6 +11,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/redisurl"
 )
 
 // redisServers are clients of the servers on which the locks are. The adapters have read the URL before, and refused what is
@@ -37,13 +35,13 @@ func (d deployment) redisServers() ([]goredis.UniversalClient, error) {
 		return nil, err
 	}
 	if d.secure() {
-		if o.TLSConfig, err = tlsOf(query); err != nil {
+		if o.TLSConfig, err = adapterurl.TLS(&locker.URL{Scheme: d.scheme, Query: query}, "", ""); err != nil {
 			return nil, err
 		}
 	}
-	port := "6379"
+	port := redisurl.Port
 	if o.MasterName != "" {
-		port = "26379"
+		port = redisurl.SentinelPort
 	}
 	o.Addrs = adapterurl.Addrs(&locker.URL{Hosts: d.hosts}, port)
 	if socket := query.Get("socket"); socket != "" {
@@ -59,26 +57,4 @@ func (d deployment) redisServers() ([]goredis.UniversalClient, error) {
 		nodes = append(nodes, goredis.NewUniversalClient(&one))
 	}
 	return nodes, nil
-}
-
-// tlsOf is what the parameters say of TLS.
-func tlsOf(query url.Values) (*tls.Config, error) {
-	c := &tls.Config{ServerName: query.Get("tls_server_name"), MinVersion: tls.VersionTLS12}
-	c.InsecureSkipVerify, _ = strconv.ParseBool(query.Get("tls_skip_verify"))
-	if file := query.Get("tls_ca"); file != "" {
-		pem, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		c.RootCAs = x509.NewCertPool()
-		c.RootCAs.AppendCertsFromPEM(pem)
-	}
-	if file := query.Get("tls_cert"); file != "" {
-		pair, err := tls.LoadX509KeyPair(file, query.Get("tls_key"))
-		if err != nil {
-			return nil, err
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
