@@ -13,13 +13,19 @@ import (
 
 const benchHelp = `Bench measures what locks cost at one or more servers, side by side:
 
-  pair        Lock and Unlock of a lock that is free, by one goroutine: median and 99th percentile
-  hand-over   from the Unlock of one client to the return of Lock at another that waits: median and 99th percentile
-  throughput  pairs a second of --goroutines goroutines that share a client, each with a lock of its own
+  pair        Lock and Unlock of a lock that is free, by one goroutine
+  hand-over   from the Unlock of one client to the return of Lock at another
+              that waits
+  throughput  pairs a second of --goroutines goroutines that share a client,
+              each with a lock of its own
 
-The servers take turns in each round, so that what else goes on befalls all of them. Absolute times are good for one machine,
-one network and one hour: compare what is in one run. By default a run takes some seconds for each server. The locks are
-under a prefix of their own, and deleted afterwards as those of locker check are.
+Of pair and hand-over it shows the median and the 99th percentile.
+
+The servers take turns in each round, so that what else goes on befalls all of
+them. Absolute times are good for one machine, one network and one hour:
+compare what is in one run. By default a run takes some seconds for each
+server. The locks are under a prefix of their own, and deleted afterwards as
+those of locker check are.
 
 ` + exitHelp
 
@@ -31,9 +37,9 @@ type benchOptions struct {
 
 func (o *benchOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.rounds, "rounds", 3, "how often the servers take turns")
-	f.IntVar(&o.pairs, "pairs", 100, "pairs of Lock and Unlock in a round, and hand-overs")
+	f.IntVar(&o.pairs, "pairs", 100, "pairs in a round, and hand-overs")
 	f.IntVar(&o.goroutines, "goroutines", 16, "goroutines of the throughput")
-	f.DurationVar(&o.duration, "duration", time.Second, "how long throughput is measured in a round, and hand-overs at most")
+	f.DurationVar(&o.duration, "duration", time.Second, "of throughput, and at most of hand-overs")
 }
 
 func (o *benchOptions) valid() error {

@@ -16,18 +16,24 @@ import (
 	"github.com/go-locker/locker/conformance"
 )
 
-const checkHelp = `Check puts the locks of a server through the conformance scenarios of locker, and says of each promise whether it was kept.
+const checkHelp = `Check puts the locks of a server through the conformance scenarios of locker,
+and says of each promise whether it was kept.
 
-What it does is safe on a server that others use: it takes locks of its own, under a prefix of its own; it cuts, delays
-and stops its own connections and processes, and never the server. Scenarios for which servers have to be stopped,
-crashed or wiped are skipped: those are for servers of their own, in the tests of locker.
+What it does is safe on a server that others use: it takes locks of its own,
+under a prefix of its own; it cuts, delays and stops its own connections and
+processes, and never the server. Scenarios for which servers have to be
+stopped, crashed or wiped are skipped: those are for servers of their own, in
+the tests of locker.
 
-Where access is granted by prefix, --prefix says which one to use: names are random, too.
+Where access is granted by prefix, --prefix says which one to use: names are
+random, too.
 
-It takes two to four minutes with the default TTLs, longer with longer ones, and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
-Afterwards its records are deleted: with Redis, where each lock leaves its last token for a day, by DEL of their keys. If that
-is not allowed, it says how many stay, and for how long. etcd and ZooKeeper keep nothing; ZooKeeper's empty containers
-are its own to remove, which it does once a minute.
+It takes two to four minutes with the default TTLs, longer with longer ones,
+and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
+Afterwards its records are deleted: with Redis, where each lock leaves its last
+token for a day, by DEL of their keys. If that is not allowed, it says how many
+stay, and for how long. etcd and ZooKeeper keep nothing; ZooKeeper's empty
+containers are its own to remove, which it does once a minute.
 
 ` + exitHelp
 

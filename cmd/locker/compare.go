@@ -12,11 +12,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const compareHelp = `Compare does locker check and locker bench to two or more servers, or to one, and puts the outcome side by side: which
-guarantees each promises, what was seen of them, scenario by scenario, and what a lock costs there.
+const compareHelp = `Compare does locker check and locker bench to two or more servers, or to one,
+and puts the outcome side by side: which guarantees each promises, what was
+seen of them, scenario by scenario, and what a lock costs there.
 
-It prints Markdown. With --html it also writes one page with charts, that needs no network and nothing beside it. A check takes
-two to four minutes for each server: --run examines less of it.
+It prints Markdown. With --html it also writes one page with charts, that needs
+no network and nothing beside it. A check takes two to four minutes for each
+server: --run examines less of it.
 
 ` + exitHelp
 
@@ -33,7 +35,7 @@ func newCompare() *cobra.Command {
 		Use:     "compare [flags] URL…",
 		Short:   "Check and measure several servers, as Markdown and as a page with charts",
 		Long:    compareHelp,
-		Example: "  locker compare --html compare.html redis://localhost:6379 etcd://localhost:2379 > compare.md",
+		Example: "  locker compare --html page.html redis://db1:6379 etcd://db1:2379 > compare.md",
 		Args:    args(1, 0, "want one URL or more, as in: locker compare redis://localhost:6379 etcd://localhost:2379"),
 		ValidArgsFunction: func(c *cobra.Command, _ []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return schemes(c, nil, part)

@@ -16,9 +16,9 @@ import (
 )
 
 func (o *checkOptions) flags(f *pflag.FlagSet) {
-	f.StringVar(&o.run, "run", "", "examine only scenarios whose name matches this regular expression")
-	f.DurationVar(&o.ttl, "ttl", 0, "shortest TTL of the locks (default 500ms; etcd 2s; ZooKeeper 4s)")
-	f.StringVar(&o.prefix, "prefix", "", "prefix of the locks' names (default that of the URL, or locker, with -check- and a random number)")
+	f.StringVar(&o.run, "run", "", "only scenarios whose name matches this regular expression")
+	f.DurationVar(&o.ttl, "ttl", 0, "shortest TTL (default 500ms; etcd 2s; ZooKeeper 4s)")
+	f.StringVar(&o.prefix, "prefix", "", "prefix of the names (default one of its own)")
 }
 
 // examiner puts one deployment through scenarios.

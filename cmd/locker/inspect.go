@@ -16,8 +16,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const inspectHelp = `Inspect shows who holds the lock NAME, for how long unless that is extended, the fencing token, and who waits. It
-does not contend: it changes nothing. By the time you read it the lock may be another's. What a script does because of
+const inspectHelp = `Inspect shows who holds the lock NAME, for how long unless that is extended,
+the fencing token, and who waits. It does not contend: it changes nothing. By
+the time you read it the lock may be another's. What a script does because of
 it wants the lock itself: locker run.
 
 It is a success if the lock is free, too; --output json has "held".

@@ -45,7 +45,8 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "locker",
 		Short: "A distributed lock for scripts and crontabs, and a judge of lock servers",
-		Long: `locker runs commands under a distributed lock, and finds out what the locks of a backend are worth.
+		Long: `locker runs commands under a distributed lock, shows who holds one, and finds
+out what the locks of a backend are worth.
 
 ` + urlHelp + `
 

@@ -138,7 +138,7 @@ func TestHelp_ofEachCommandHasAnExampleAndFitsATerminal(t *testing.T) {
 		assert.Zero(t, o.code)
 		assert.Contains(t, o.stdout, "Examples:", c.Name())
 		for line := range strings.Lines(o.stdout) {
-			assert.LessOrEqual(t, len([]rune(strings.TrimRight(line, "\n"))), 132, "%s: %s", c.Name(), line)
+			assert.LessOrEqual(t, len([]rune(strings.TrimRight(line, "\n"))), 88, "%s: %s", c.Name(), line)
 		}
 	}
 }

@@ -14,22 +14,28 @@ import (
 	"github.com/go-locker/locker"
 )
 
-const runHelp = `Run waits until it holds the lock NAME, runs COMMAND, and gives the lock back when COMMAND has ended, whatever ended it.
+const runHelp = `Run waits until it holds the lock NAME, runs COMMAND, and gives the lock back
+when COMMAND has ended, whatever ended it.
 
-  0 3 * * *  locker run --no-wait redis://localhost:6379 nightly-backup -- backup --all
+  0 3 * * *  locker run --no-wait redis://locks:6379 nightly -- backup --all
 
 on ten machines runs backup on one of them. COMMAND finds in its environment
 
-  LOCKER_FENCING_TOKEN  a number, larger than that of every earlier run: what COMMAND writes to can refuse a smaller one
+  LOCKER_FENCING_TOKEN  a number, larger than that of every earlier run: what
+                        COMMAND writes to can refuse a smaller one
   LOCKER_NAME           NAME
 
-The lock is renewed while COMMAND runs. Where it cannot be, COMMAND's process group gets SIGTERM when a quarter of the
-TTL is left, and SIGKILL before that is over: nothing of it runs when another may hold the lock. If the backend says that the
-lock has been lost already, it is SIGKILL at once. A process that has left the group (setsid, a daemon) escapes this.
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group; while run waits for the lock
-they end it, and it leaves the queue. The lock is COMMAND's own: processes that it leaves behind run without.
+The lock is renewed while COMMAND runs. Where it cannot be, COMMAND's process
+group gets SIGTERM when a quarter of the TTL is left, and SIGKILL before that
+is over: nothing of it runs when another may hold the lock. If the backend says
+that the lock has been lost already, it is SIGKILL at once. A process that has
+left the group (setsid, a daemon) escapes this. SIGINT, SIGTERM, SIGHUP,
+SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group; while run waits for
+the lock they end it, and it leaves the queue. The lock is COMMAND's own:
+processes that it leaves behind run without.
 
-On Windows there is no SIGTERM: COMMAND and its descendants are a job, which is ended in place of SIGKILL.
+On Windows there is no SIGTERM: COMMAND and its descendants are a job, which is
+ended in place of SIGKILL.
 
 ` + exitHelp
 
@@ -47,7 +53,7 @@ func newRun() *cobra.Command {
 		Use:               "run [flags] URL NAME -- COMMAND [ARGUMENT…]",
 		Short:             "Run a command under a lock",
 		Long:              runHelp,
-		Example:           "  locker run --wait 10s etcd://localhost:2379 deploy -- ./deploy.sh production\n  LOCKER_URL=redis://:secret@db1:6379 locker run --no-wait - report -- report --monthly",
+		Example:           "  locker run --wait 10s etcd://localhost:2379 deploy -- ./deploy.sh production\n  LOCKER_URL=redis://:secret@db1:6379 locker run --no-wait - report -- report -m",
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.ArgsLenAtDash() != 2 || len(args) < 3 {
@@ -66,10 +72,10 @@ func newRun() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.DurationVar(&o.wait, "wait", 0, "how long to wait for the lock, as in 10s (default: until a signal)")
+	f.DurationVar(&o.wait, "wait", 0, "how long to wait, as in 10s (default: until a signal)")
 	f.BoolVar(&o.noWait, "no-wait", false, "do not wait if another holds the lock")
-	f.IntVar(&o.heldCode, "held-exit-code", exitHeld, "exit code if another holds the lock; 0 for a crontab that is not to complain")
-	f.StringVar(&o.metadata, "metadata", "", "who holds the lock, for people who look; no place for secrets (default user@host pid N)")
+	f.IntVar(&o.heldCode, "held-exit-code", exitHeld, "exit code if another holds the lock")
+	f.StringVar(&o.metadata, "metadata", "", "who holds the lock; no secrets (default user@host pid N)")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that another holds the lock")
 	return c
 }

@@ -18,15 +18,19 @@ import (
 const urlEnv = "LOCKER_URL"
 
 const urlHelp = `The backend is a URL:
-  redis://user:password@host:6379/0?ttl=10s      rediss:// for TLS; Sentinel, Cluster: ?master_name=…, ?cluster=true
-  redigo://host:6379/0                           the same locks through another client library
-  redlock://h1:6379,h2:6379,h3:6379              a majority of independent Redis servers
-  etcd://h1:2379,h2:2379,h3:2379                 etcds:// for TLS
-  zookeeper://h1:2181,h2:2181,h3:2181/path
-  mem://space                                    this process alone, for trying things out
-"-" stands for what the environment variable LOCKER_URL holds: other users of the machine see the command line of a
-process, but not its environment, so that a URL with a password belongs there.
-Every URL takes ttl=10s, prefix=app, renew=false, token_base=1000 and require=fencing,failover.`
+  redis://user:password@host:6379/0      rediss:// for TLS
+  redis://h1,h2,h3?master_name=mymaster  sentinels
+  redis://h1:6379,h2:6379?cluster=true   Redis Cluster
+  redigo://host:6379/0                   the same through another library
+  redlock://h1:6379,h2:6379,h3:6379      a majority of Redis servers
+  etcd://h1:2379,h2:2379,h3:2379         etcds:// for TLS
+  zookeeper://h1:2181,h2:2181/path
+  mem://space                            this process alone, to try things out
+
+"-" stands for what the environment variable LOCKER_URL holds: other users of
+the machine see the command line of a process, but not its environment, so that
+a URL with a password belongs there. Every URL takes ttl=10s, prefix=app,
+renew=false, token_base=1000 and require=fencing,failover.`
 
 // expandURL is arg, or what the environment holds.
 func expandURL(arg string) (string, error) {
