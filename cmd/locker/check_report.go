@@ -25,7 +25,10 @@ func (v verdict) line() string {
 		return ""
 	}
 	line := fmt.Sprintf("%-9s %s (%.1f s)", v.Outcome, v.Scenario, v.Seconds)
-	if v.Outcome != conformance.Kept {
+	if v.Why != "" {
+		line += "\n          known deviation: " + v.Why
+	}
+	if v.Seen != "" {
 		line += "\n          promise: " + v.Promise + "\n          seen: " + indent(v.Seen, "          ")
 	}
 	return line
@@ -150,6 +153,9 @@ func (r *checkReport) Failures() []verdict {
 // Summary is one line.
 func (r *checkReport) Summary() string {
 	s := fmt.Sprintf("%d promises kept, %d broken, %d undecided", r.count(conformance.Kept), r.count(conformance.Broken), r.count(undecided))
+	if n := r.count(conformance.Known) + r.count(conformance.Unseen); n > 0 {
+		s += fmt.Sprintf(", %d known not to be kept always", n)
+	}
 	if n := r.count(conformance.Skipped); n > 0 {
 		s += fmt.Sprintf("; %d skipped, which need what a server in use is not to suffer, or what this backend does not promise", n)
 	}

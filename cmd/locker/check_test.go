@@ -75,6 +75,15 @@ func TestCheck_ofEveryBackend(t *testing.T) {
 	}
 }
 
+// What the adapter's documentation says of itself is no discovery.
+func TestCheck_ofWhatIsKnown(t *testing.T) {
+	s := testserver.ZooKeeper(t)
+	r := checked(t, 0, "--ttl", "1s", "--run", "^a take whose reply was lost leaves nothing behind", s.URL())
+	require.Len(t, r.Results, 1)
+	assert.NotEmpty(t, r.Results[0].Why)
+	assert.Contains(t, r.Results[0].line(), "known deviation")
+}
+
 func TestCheck_overTLS(t *testing.T) {
 	s := testserver.Redis(t, testserver.RedisTLS())
 	r := checked(t, 0, "--run", quick, fmt.Sprintf("%s?tls_ca=%s&tls_cert=%s&tls_key=%s", s.URL(), s.CAFile, s.CertFile, s.KeyFile))

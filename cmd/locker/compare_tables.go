@@ -24,7 +24,7 @@ type matrixRow struct {
 }
 
 var marks = map[string]string{
-	"held": "✓", "kept": "✓", "broken": "✗", "undecided": "?", "not tried": "–", "skipped": "–",
+	"held": "✓", "kept": "✓", "known": "✗", "unseen": "✓", "broken": "✗", "undecided": "?", "not tried": "–", "skipped": "–",
 }
 
 // guarantees are the rows of the matrix of what tells backends apart.
