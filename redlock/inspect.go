@@ -30,13 +30,20 @@ func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error)
 		return locker.State{}, err
 	}
 	defer d.work.Done()
+	var split error // what the latest survey came to in which all contradicted each other
 	for try := 1; ; try++ {
 		state, err := d.survey(ctx, name)
-		if votes, ok := errors.AsType[*Error](err); !ok || !votes.split() || try == surveys {
+		votes, ok := errors.AsType[*Error](err)
+		switch {
+		case ok && votes.split() && try < surveys:
+			split = err
+		case err != nil && !ok && split != nil:
+			return state, split // that nobody has answered once more is the lesser news
+		default:
 			return state, err
 		}
-		if err := outage.Sleep(ctx, surveysApart); err != nil {
-			return state, err
+		if outage.Sleep(ctx, surveysApart) != nil {
+			return locker.State{}, split
 		}
 	}
 }
@@ -52,10 +59,18 @@ func (e *Error) split() bool {
 	return answers >= majority(len(e.Votes))
 }
 
+// surveyTimeout leaves enough of ctx to say how the nodes have answered.
+func surveyTimeout(ctx context.Context, timeout time.Duration) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(deadline)/3)
+	}
+	return max(timeout, time.Millisecond)
+}
+
 // survey asks all nodes once.
 func (d *Driver) survey(ctx context.Context, name string) (locker.State, error) {
 	s := &survey{driver: d, name: name, answers: make([]nodeState, len(d.nodes)), over: make(chan struct{})}
-	r := d.round(ctx, cmp.Or(d.timeout, longestTimeout))
+	r := d.round(ctx, surveyTimeout(ctx, cmp.Or(d.timeout, longestTimeout)))
 	for i, n := range d.nodes {
 		r.call(n, &inspectMessage{survey: s, i: i})
 	}

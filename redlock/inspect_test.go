@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -56,4 +57,8 @@ func TestInspect_whileAMinorityHangs(t *testing.T) {
 	q.servers[2].Stop()
 	_, err = c.Inspect(t.Context(), "x")
 	require.ErrorContains(t, err, "no majority of 5 nodes: "+q.servers[0].Addr()+": no answer within 500ms")
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err = c.Inspect(ctx, "x")
+	require.ErrorContains(t, err, "no majority of 5 nodes", "said before ctx ends")
 }

@@ -68,7 +68,7 @@ func openNode(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 	}
 	if p, ok := n.(locker.Proposer); ok && p.Address() == "" {
 		_ = n.Close()
-		return nil, errors.New("it is not one server, which a node has to be: master_name and cluster are not for redlock")
+		return nil, errors.New("it is not one server of a known address, which a node has to be: master_name and cluster are not for redlock")
 	}
 	return n, nil
 }
