@@ -35,7 +35,10 @@ func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error)
 			state.Left = time.Duration(max(min(left.TTL, left.GrantedTTL), 0)) * time.Second
 			return state, nil
 		}
-		// The session has ended since, and with it the hold.
+		// The session has ended since, and with it the hold; unless a member that is cut off says so.
+		if err := outage.Sleep(ctx, outage.Pause(outage.TTL(ctx, patience))); err != nil {
+			return locker.State{}, err
+		}
 	}
 }
 

@@ -30,7 +30,10 @@ func init() {
 // open makes an etcd client of its own of a URL as the package's documentation has it.
 func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 	config, err := clientConfig(u)
-	if err := errors.Join(err, u.Unknown()); err != nil { // with a user the client makes a request
+	if err == nil {
+		err = u.Unknown() // before the client makes a request, as it does with a user
+	}
+	if err != nil {
 		return nil, err
 	}
 	// The client's context is that of all its life, and ctx bounds its making alone.

@@ -21,6 +21,7 @@ import (
 func TestOpen_badInputIsNamed(t *testing.T) {
 	for _, c := range []struct{ url, want string }{
 		{"etcd://h/x", "prefix"},
+		{"etcd://h?tls_ca=/ca.pem", "this is etcd://"},
 		{"etcd://h?dial_timeout=x", "dial_timeout"},
 		{"etcd://h?dial_timeout=0s", "dial_timeout"},
 		{"etcd://h?pool_size=3", "pool_size"},
@@ -46,6 +47,7 @@ func TestOpen_badInputIsNamed(t *testing.T) {
 			}
 			require.ErrorContains(t, err, c.want)
 			assert.NotContains(t, err.Error(), "s3cret")
+			assert.NotRegexp(t, "goes with.* does not know", err, "what is known is not said to be unknown")
 			assert.Nil(t, client)
 		})
 	}
