@@ -281,6 +281,7 @@ func (h *Hold) prolong(now, deadline time.Time, move bool) bool {
 			h.renewAt = soon // a slow or stingy backend is not to be asked without a pause
 		}
 	}
+	h.logRenewed()
 	h.client.schedule(h, now, h.nextEvent())
 	return true
 }

@@ -201,10 +201,7 @@ func (h *Hold) renewalAnswered(sent, due time.Time, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
-	case h.state != held:
-		return
-	case err == nil:
-		h.logRenewed()
+	case h.state != held, err == nil:
 		return
 	case !due.Equal(renewal(h.deadline, h.ttl)):
 		return // a later attempt has been answered before this one
