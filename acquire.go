@@ -9,17 +9,11 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // errNoAnswer ends an attempt that the backend has not answered.
-var errNoAnswer error = noAnswer{}
-
-type noAnswer struct{}
-
-func (noAnswer) Error() string { return "the backend has not answered in time" }
-
-// Timeout is for those who tell such errors apart as package net has it.
-func (noAnswer) Timeout() bool { return true }
+var errNoAnswer error = noanswer.Error("the backend has not answered in time")
 
 // drift is the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the Redis
 // documentation's description of Redlock.

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // message is what one node is asked, and what its answer means.
@@ -140,5 +142,5 @@ func inTime(err error, timeout time.Duration) error {
 }
 
 func noAnswer(timeout time.Duration) error {
-	return fmt.Errorf("no answer within %v", timeout)
+	return noanswer.Error(fmt.Sprintf("no answer within %v", timeout))
 }

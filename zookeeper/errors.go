@@ -9,6 +9,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/outage"
 )
 
@@ -19,7 +20,7 @@ var errSessionEnded = errors.New("the ZooKeeper session ended")
 var errRemoved = errors.New("somebody removed our node from the queue")
 
 // errNoAnswer: what the server has done is not known.
-var errNoAnswer = errors.New("ZooKeeper has not answered in time")
+var errNoAnswer = error(noanswer.Error("ZooKeeper has not answered in time"))
 
 // errAway: there was nobody to ask.
 var errAway = errors.New("no ZooKeeper server is connected")

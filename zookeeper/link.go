@@ -14,6 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/outage"
 )
 
@@ -182,7 +183,7 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 		n.trouble = fmt.Errorf("%w: %w", errAway, err)
 		return nil, err
 	}
-	n.trouble = fmt.Errorf("%w: %s accepts connections and does not answer", errAway, address)
+	n.trouble = fmt.Errorf("%w: %w", errAway, noanswer.Error(address+" accepts connections and does not answer"))
 	n.current = &link{Conn: conn, began: began, greeting: greeting, patience: pace(n.ttl) / 3}
 	if n.attachedOnce {
 		n.current.watchesSet, n.current.watchPause = make(chan struct{}), n.watchPause

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -259,6 +260,8 @@ func silence(t *testing.T, b Inspection) {
 	}
 	c := b.open(t)
 	_ = look(t, c, "x") // there is a connection
+	m := b.open(t, locker.WithTTL(b.TTL), locker.WithoutRenewal()).Mutex("y")
+	require.NoError(t, errors.Join(m.Lock(t.Context()), m.Unlock(t.Context()))) // and a session
 	resume := b.Stop()
 	defer resume()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -270,6 +273,10 @@ func silence(t *testing.T, b Inspection) {
 	for _, not := range []error{locker.ErrHeld, locker.ErrNotHeld, locker.ErrClosed, locker.ErrUnsupported} {
 		require.NotErrorIs(t, err, not)
 	}
+	err = m.TryLock(t.Context())
+	var slow interface{ Timeout() bool }
+	require.ErrorAs(t, err, &slow)
+	assert.True(t, slow.Timeout(), "%v", err)
 	resume()
 	_ = look(t, c, "x") // as if nothing had happened
 }

@@ -2,13 +2,13 @@ package redisscript
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/workers"
 )
 
@@ -21,7 +21,7 @@ const (
 	idleWorkers = 64                    // where each request goes by itself
 )
 
-var errNoAnswer = errors.New("the server has not answered in time")
+var errNoAnswer = error(noanswer.Error("the server has not answered in time"))
 
 // sender makes requests in goroutines of its own, for a client library may not heed contexts. Those of many goroutines
 // share round trips: each trip takes along what has come while others were under way.
