@@ -64,7 +64,7 @@ func surveyTimeout(ctx context.Context, timeout time.Duration) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = min(timeout, time.Until(deadline)/3)
 	}
-	return max(timeout, time.Millisecond)
+	return timeout
 }
 
 // survey asks all nodes once.
