@@ -3,9 +3,12 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -28,19 +31,28 @@ func notify(c chan<- os.Signal) {
 // group is a process group that a command leads.
 type group struct {
 	cmd      *exec.Cmd
-	terminal int // that it was given, or -1
+	terminal int            // that it was given at first, or -1
+	lent     bool           // it has the terminal now, as far as we know
+	stops    chan os.Signal // SIGTSTP to us
+	changes  chan os.Signal // SIGCHLD: the command may have been stopped
+	mu       sync.Mutex     // held while the group is stopped together with us
+	refused  sync.Once
 }
 
 // start makes the command the leader of a process group. If we have the terminal, the group gets it: it can read, and
 // Ctrl-C goes to it, as it would without us. Not so if our output goes to another program, a pager say, that has the
-// terminal with us.
+// terminal with us: Ctrl-Z then stops us, and must not before we can stop the command.
 func start(cmd *exec.Cmd) (job, error) {
-	g := &group{cmd, -1}
+	g := &group{cmd: cmd, terminal: -1, stops: make(chan os.Signal, 1), changes: make(chan os.Signal, 1)}
 	cmd.SysProcAttr = attributes()
 	cmd.SysProcAttr.Setpgid = true
 	if tty := int(os.Stdin.Fd()); ours(tty) && !piped(os.Stdout) {
-		g.terminal = tty
+		g.terminal, g.lent = tty, true
 		cmd.SysProcAttr.Foreground, cmd.SysProcAttr.Ctty = true, tty
+	}
+	signal.Notify(g.changes, syscall.SIGCHLD)
+	if !signal.Ignored(syscall.SIGTSTP) {
+		signal.Notify(g.stops, syscall.SIGTSTP)
 	}
 	if err := cmd.Start(); err != nil {
 		g.takeTerminal()
@@ -60,37 +72,111 @@ func piped(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeNamedPipe != 0
 }
 
-// takeTerminal takes the terminal back. We are in the background then, and would be stopped for asking.
+// takeTerminal takes the terminal back, if the group has it: after bg it is the shell's. We are in the background then, and
+// would be stopped for asking.
 func (g *group) takeTerminal() {
-	if g.terminal < 0 {
+	if !g.lent {
 		return
 	}
+	g.lent = false
 	signal.Ignore(syscall.SIGTTOU)
 	_ = unix.IoctlSetPointerInt(g.terminal, unix.TIOCSPGRP, unix.Getpgrp())
 	signal.Reset(syscall.SIGTTOU)
 }
 
-func (g *group) signal(s os.Signal) {
-	if n, ok := s.(syscall.Signal); ok {
-		_ = syscall.Kill(-g.cmd.Process.Pid, n)
+// lendTerminal gives it to the group again, but not after bg.
+func (g *group) lendTerminal() {
+	if g.terminal >= 0 && ours(g.terminal) {
+		g.lent = unix.IoctlSetPointerInt(g.terminal, unix.TIOCSPGRP, g.cmd.Process.Pid) == nil
 	}
 }
 
-// terminate also wakes those that are stopped: they could not heed it.
-func (g *group) terminate() {
-	g.signal(syscall.SIGTERM)
-	g.signal(syscall.SIGCONT)
-}
-
-func (g *group) kill() { g.signal(syscall.SIGKILL) }
-
-func (g *group) wait(mayGoOn func() bool) error {
-	if g.terminal >= 0 {
-		g.suspensions(mayGoOn)
+// send says once if the command, or what it has become, is another user's: there is no way to end it then.
+func (g *group) send(n syscall.Signal) error {
+	err := syscall.Kill(-g.cmd.Process.Pid, n)
+	if errors.Is(err, syscall.EPERM) {
+		g.refused.Do(func() {
+			fmt.Fprintf(os.Stderr, "locker: the command does not take our signals (%v): it runs as another user; run locker as that user\n", err)
+		})
 	}
-	err := g.cmd.Wait()
-	g.takeTerminal()
 	return err
+}
+
+// signal passes on what was sent to us. What asks for an end also wakes those that are stopped: they could not heed it.
+func (g *group) signal(s os.Signal) {
+	n, ok := s.(syscall.Signal)
+	if !ok {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_ = g.send(n)
+	switch n {
+	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+		_ = g.send(syscall.SIGCONT)
+	}
+}
+
+func (g *group) terminate() { g.signal(syscall.SIGTERM) }
+
+func (g *group) kill() { _ = g.send(syscall.SIGKILL) }
+
+// wait follows the command until it has ended, and stops us when it is stopped, as by Ctrl-Z. Else the shell would wait for us,
+// and the terminal be nobody's. Without the terminal the command is stopped when we are to be.
+func (g *group) wait(mayGoOn func() bool) error {
+	defer signal.Stop(g.stops)
+	defer signal.Stop(g.changes)
+	ended := make(chan error, 1)
+	go func() { ended <- g.cmd.Wait() }()
+	for {
+		select {
+		case err := <-ended:
+			g.takeTerminal()
+			return err
+		case <-g.changes:
+			if g.terminal >= 0 && stopped(g.cmd.Process.Pid) {
+				g.pause(mayGoOn)
+			}
+		case <-g.stops:
+			if !errors.Is(g.send(0), syscall.EPERM) { // who cannot be stopped needs the lock
+				g.pause(mayGoOn)
+			}
+		}
+	}
+}
+
+// pause stops the whole group, for a member may ignore Ctrl-Z, and then us. A lock is not renewed meanwhile: who comes back
+// too late has lost it, and goes on only to be killed.
+func (g *group) pause(mayGoOn func() bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_ = g.send(syscall.SIGSTOP)
+	g.takeTerminal()
+	suspend()
+	_ = stopped(g.cmd.Process.Pid) // by us: not to be seen as another stop
+	if !mayGoOn() {
+		g.kill()
+		return
+	}
+	g.lendTerminal()
+	_ = g.send(syscall.SIGCONT)
+}
+
+// suspend stops this process, and those of a pipe with it, as Ctrl-Z would have. It returns when the shell has it go on, or at
+// once if there is no shell that could.
+func suspend() {
+	parent := unix.Getppid()
+	session, err := unix.Getsid(0)
+	theirs, err2 := unix.Getsid(parent)
+	job, err3 := unix.Getpgid(parent)
+	if err != nil || err2 != nil || err3 != nil || session != theirs || job == unix.Getpgrp() {
+		return
+	}
+	resumed := make(chan os.Signal, 1)
+	signal.Notify(resumed, unix.SIGCONT)
+	defer signal.Stop(resumed)
+	_ = unix.Kill(0, unix.SIGSTOP)
+	<-resumed // another thread may be the one that stops first
 }
 
 func statusCode(s *os.ProcessState) int {

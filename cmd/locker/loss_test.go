@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -148,4 +149,22 @@ func TestRun_withoutRenewal_endsTheCommandWithTheTTL(t *testing.T) {
 	p := begin(t, append([]string{"run", "mem://x?ttl=1s&renew=false", "name", "--"}, stubborn(dir)...)...)
 	assert.Equal(t, exitLost, p.wait())
 	assert.False(t, alive(t, pidOf(t, dir+"/child")))
+}
+
+// To complain where nobody listens is no reason to die.
+func TestRun_whoseStderrIsClosed_stillEndsTheCommand(t *testing.T) {
+	s := testserver.Redis(t)
+	dir := t.TempDir()
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	cmd := exec.Command(binary, append([]string{"run", s.URL() + "?ttl=3s", "name", "--"}, stubborn(dir)...)...)
+	cmd.Stderr = w
+	require.NoError(t, cmd.Start())
+	require.NoError(t, w.Close())
+	child := pidOf(t, dir+"/child")
+	require.NoError(t, r.Close())
+	s.Do("FLUSHALL")
+	_ = cmd.Wait()
+	assert.Equal(t, exitLost, statusCode(cmd.ProcessState))
+	assert.False(t, alive(t, child))
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -98,6 +99,8 @@ func (o *runOptions) run(ctx context.Context, url, name string, command []string
 	signals := make(chan os.Signal, 16)
 	notify(signals)
 	defer signal.Stop(signals)
+	// Nobody reads our stderr any more: that is no reason to die of, and leave the command without its lock.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
 	client, err := open(ctx, url, locker.WithMetadata(o.metadata), toStderr())
 	if err != nil {

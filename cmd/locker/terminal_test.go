@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -168,6 +169,69 @@ func TestTerminal_ctrlZAndBackTooLate(t *testing.T) {
 	before := term.expect("code=79")
 	assert.NotContains(t, before, "went on")
 	require.NoError(t, m.Unlock(deadline(t)))
+}
+
+// Behind a pipe the terminal is ours, and the command in a group of its own, which Ctrl-Z does not reach.
+func TestTerminal_ctrlZBehindAPipe_stopsTheCommandToo(t *testing.T) {
+	if !isLinux {
+		t.Skip("there is no /proc to see it in")
+	}
+	s := testserver.Redis(t)
+	dir := t.TempDir()
+	term := newTerminal(t)
+	term.send(binary + " run " + s.URL() + "?ttl=1h name -- sh -c 'trap \"\" TSTP; echo $$ > " + dir + "/pid; " +
+		"while [ ! -e " + dir + "/go ]; do sleep 0.01; done; echo r''an' | cat\n")
+	pid := pidOf(t, dir+"/pid")
+	term.send(ctrlZ)
+	term.expect("Stopped")
+	awaitStopped(t, pid)
+	require.NoError(t, os.WriteFile(dir+"/go", nil, 0o600))
+	term.send("fg\n")
+	term.expect("ran")
+	term.send("echo c''ode=${PIPESTATUS[0]}\n")
+	term.expect("code=0")
+}
+
+// The command asks for a keyboard that is not its own, and is stopped.
+func TestTerminal_ctrlCBehindAPipe_endsACommandThatReads(t *testing.T) {
+	if !isLinux {
+		t.Skip("there is no /proc to see it in")
+	}
+	pid := t.TempDir() + "/pid"
+	term := newTerminal(t)
+	term.send(binary + " run mem://x name -- sh -c 'echo $$ > " + pid + "; read line' | cat\n")
+	awaitStopped(t, pidOf(t, pid))
+	term.send(ctrlC)
+	term.send("echo c''ode=$?\n")
+	term.expect("code=")
+}
+
+func TestTerminal_afterBgIsTheShells(t *testing.T) {
+	if !isLinux {
+		t.Skip("Ctrl-Z is seen on Linux only")
+	}
+	dir := t.TempDir()
+	term := newTerminal(t)
+	term.send(binary + " run mem://x?ttl=1h name -- sh -c 'echo r''uns; while [ ! -e " + dir + "/go ]; do sleep 0.01; done'\n")
+	term.expect("runs")
+	term.send(ctrlZ)
+	term.expect("Stopped")
+	term.send("bg\n")
+	term.expect("ready> ")
+	term.send("wait; echo e''nded\n")
+	require.NoError(t, os.WriteFile(dir+"/go", nil, 0o600))
+	term.expect("ended")
+	term.send("echo the shell r''eads\n")
+	term.expect("the shell reads")
+}
+
+// awaitStopped waits until a process is stopped, as by SIGSTOP.
+func awaitStopped(t *testing.T, pid int) {
+	t.Helper()
+	patience.Until(t, "the command is stopped", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err == nil && strings.Contains(string(stat), ") T ")
+	})
 }
 
 func TestTerminal_showsAProgressBarForLongWork(t *testing.T) {
