@@ -25,8 +25,8 @@ processes, and never the server. Scenarios for which servers have to be
 stopped, crashed or wiped are skipped: those are for servers of their own, in
 the tests of locker.
 
-Where access is granted by prefix, --prefix says which one to use: names are
-random, too.
+Where access is granted by prefix, --prefix says which one to use: each name
+has a random part then, and those of others are neither locked nor deleted.
 
 It takes two to four minutes with the default TTLs, longer with longer ones,
 and waits most of that time. Ctrl-C ends it, and leaves nothing locked.

@@ -43,6 +43,27 @@ func TestCheck_ofARealServer_saysEachPromiseAndLeavesNothing(t *testing.T) {
 	assert.Empty(t, s.Do("KEYS", "*"), "keys that are left")
 }
 
+// Names that others may use, too, are theirs.
+func TestCheck_underAPrefixOfOthers_leavesTheirLocksAlone(t *testing.T) {
+	s := testserver.Redis(t)
+	const prefix = "?prefix=theirs&ttl=1h"
+	var held []*locker.Mutex
+	for _, name := range []string{"probe", "a", "0", "null", ".", "/"} {
+		c, err := locker.Open(t.Context(), s.URL()+prefix)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		held = append(held, c.Mutex(name))
+		require.NoError(t, held[len(held)-1].Lock(deadline(t)))
+	}
+	r := checked(t, 0, "--prefix", "theirs", "--run", "^any name of UTF-8|^Name is the name", s.URL())
+	assert.Equal(t, 2, r.count(conformance.Kept), "%v", r.Results)
+	assert.Empty(t, r.Left)
+	for _, m := range held {
+		require.NoError(t, m.Unlock(deadline(t)), "%s", m.Name())
+	}
+	assert.Len(t, s.Do("KEYS", "*"), len(held), "keys that are left but theirs")
+}
+
 // What is done to connections and processes is done to its own.
 func TestCheck_cutsConnectionsAndStopsProcessesOfItsOwn(t *testing.T) {
 	if runtime.GOOS == "windows" {
