@@ -25,13 +25,15 @@ The servers take turns in each round, so that what else goes on befalls all of
 them. Absolute times are good for one machine, one network and one hour:
 compare what is in one run. By default a run takes some seconds for each
 server. The locks are under a prefix of their own, and deleted afterwards as
-those of locker check are.
+those of locker check are. Where access is granted by prefix, --prefix says which one
+to use: each name has a random part then.
 
 ` + exitHelp
 
 type benchOptions struct {
 	rounds, pairs, goroutines int
 	duration                  time.Duration
+	prefix                    string
 	output                    string
 }
 
@@ -79,13 +81,14 @@ func newBench() *cobra.Command {
 		},
 	}
 	o.flags(c.Flags())
+	c.Flags().StringVar(&o.prefix, "prefix", "", "prefix of the names (default one of its own)")
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "text or json")
 	return c
 }
 
 // bench measures the servers in turns. It fails at the first that does.
 func (o *benchOptions) bench(ctx context.Context, urls []string) (*benchReport, error) {
-	subjects, err := newSubjects(ctx, urls)
+	subjects, err := newSubjects(ctx, urls, o.prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +115,7 @@ func (o *benchOptions) bench(ctx context.Context, urls []string) (*benchReport, 
 				if err := part.measure(o, ctx, s); err != nil {
 					return nil, fmt.Errorf("%s: %s: %w", s.label, part.name, err)
 				}
-				bar.step("")
+				bar.next()
 			}
 		}
 	}

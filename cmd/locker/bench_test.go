@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"runtime"
 	"testing"
@@ -86,4 +88,23 @@ func TestLatency_isAValueThatWasMeasured(t *testing.T) {
 	assert.Equal(t, latency{1, 200, 200}, latencyOf(all[:1]))
 	assert.Equal(t, "–", latencyOf(nil).p50())
 	assert.Equal(t, "1.23 ms", latency{Samples: 1, P50: 1234}.p50())
+}
+
+// One that waits for another that has failed would wait for ever.
+func TestTogether_endsTheOthersWhenOneFails(t *testing.T) {
+	failure := errors.New("no more")
+	assert.Equal(t, failure, together(t.Context(), 2, func(ctx context.Context, i int) error {
+		if i == 0 {
+			return failure
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}))
+}
+
+func TestBench_withRightsOnOnePrefix(t *testing.T) {
+	s := testserver.Etcd(t, testserver.EtcdAuth("app", "secret"))
+	o := lockedWith(t, []string{"LOCKER_URL=etcd://app:secret@" + s.Addr()}, brief("--prefix", "locker", "-")...)
+	require.Zero(t, o.code, o.stderr)
+	assert.Contains(t, o.stderr, "bench: 6/6 throughput", "plain lines where there is no terminal")
 }

@@ -20,7 +20,7 @@ type subject struct {
 }
 
 // newSubjects tells those apart that look the same without their secrets and parameters.
-func newSubjects(ctx context.Context, urls []string) ([]*subject, error) {
+func newSubjects(ctx context.Context, urls []string, prefix string) ([]*subject, error) {
 	var all []*subject
 	count := map[string]int{}
 	for _, arg := range urls {
@@ -31,7 +31,7 @@ func newSubjects(ctx context.Context, urls []string) ([]*subject, error) {
 		if err := refuse(ctx, url); err != nil {
 			return nil, err
 		}
-		s := &subject{ground: newGround(url, "", "bench")}
+		s := &subject{ground: newGround(url, prefix, "bench")}
 		s.label = s.deployment.String()
 		if count[s.label]++; count[s.label] > 1 {
 			s.label = fmt.Sprintf("%s (%d)", s.label, count[s.label])
@@ -95,10 +95,10 @@ func (o *benchOptions) measureHandOvers(ctx context.Context, s *subject) error {
 		count    atomic.Int64
 	)
 	enough := time.Now().Add(o.duration)
-	turns := func(me int, m *locker.Mutex) error {
+	turns := func(ctx context.Context, me int, m *locker.Mutex) error {
 		for int(count.Load()) < o.pairs && (count.Load() < 2 || time.Now().Before(enough)) {
-			ctx, cancel := context.WithTimeout(ctx, bound)
-			err := m.Lock(ctx)
+			bounded, cancel := context.WithTimeout(ctx, bound)
+			err := m.Lock(bounded)
 			cancel()
 			if err != nil {
 				return err
@@ -121,13 +121,13 @@ func (o *benchOptions) measureHandOvers(ctx context.Context, s *subject) error {
 		return nil
 	}
 	name := s.name("hand-over")
-	return together(2, func(i int) error {
+	return together(ctx, 2, func(ctx context.Context, i int) error {
 		c, err := s.connect(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = c.Close() }()
-		return turns(i, c.Mutex(name))
+		return turns(ctx, i, c.Mutex(name))
 	})
 }
 
@@ -139,7 +139,7 @@ func (o *benchOptions) measureThroughput(ctx context.Context, s *subject) error 
 	defer func() { _ = c.Close() }()
 	var done atomic.Int64
 	began := time.Now()
-	err = together(o.goroutines, func(i int) error {
+	err = together(ctx, o.goroutines, func(ctx context.Context, i int) error {
 		m := c.Mutex(s.name(fmt.Sprintf("throughput-%d", i)))
 		for time.Since(began) < o.duration {
 			if err := pair(ctx, m); err != nil {
@@ -156,15 +156,20 @@ func (o *benchOptions) measureThroughput(ctx context.Context, s *subject) error 
 	return nil
 }
 
-// together runs n functions at once, and returns the first error.
-func together(n int, f func(i int) error) error {
+// together runs f n times at once, and returns the first error. That ends the context of the others: they may wait for the one
+// that has failed.
+func together(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	errs := make(chan error, n)
 	for i := range n {
-		go func() { errs <- f(i) }()
+		go func() { errs <- f(ctx, i) }()
 	}
 	var first error
 	for range n {
-		first = firstError(first, <-errs)
+		if first = firstError(first, <-errs); first != nil {
+			cancel()
+		}
 	}
 	return first
 }

@@ -11,11 +11,14 @@ import (
 // progress shows on stderr how far a long work is: a bar on a terminal, and else lines.
 type progress struct {
 	title string
+	what  string // the step that has begun
+	steps int
+	made  int
 	bar   *progressbar.ProgressBar // nil: lines
 }
 
 func newProgress(title string, steps int) *progress {
-	p := &progress{title: title}
+	p := &progress{title: title, steps: steps}
 	if !term.IsTerminal(int(os.Stderr.Fd())) {
 		fmt.Fprintf(os.Stderr, "%s: %d steps\n", title, steps)
 		return p
@@ -36,6 +39,7 @@ func newProgress(title string, steps int) *progress {
 
 // at says which step has begun.
 func (p *progress) at(what string) {
+	p.what = what
 	if p.bar == nil {
 		return
 	}
@@ -64,6 +68,16 @@ func (p *progress) step(line string) {
 		fmt.Fprintln(os.Stderr, line)
 	}
 	_ = p.bar.Add(1)
+}
+
+// next says that a step has ended of which nothing remains but, as a line, that it was made.
+func (p *progress) next() {
+	p.made++
+	line := ""
+	if p.bar == nil {
+		line = fmt.Sprintf("%s: %d/%d %s", p.title, p.made, p.steps, p.what)
+	}
+	p.step(line)
 }
 
 // done takes the bar away, also when not all steps were made.
