@@ -46,11 +46,17 @@ func newCompare() *cobra.Command {
 			}
 			ctx, stop := interruptible(c.Context())
 			defer stop()
-			comparison, err := o.compare(ctx, args)
+			page, err := createPage(o.html)
 			if err != nil {
+				return err
+			}
+			defer page.discard()
+			comparison, err := o.compare(ctx, args)
+			if comparison == nil {
 				return firstError(context.Cause(ctx), err)
 			}
-			return firstError(o.write(comparison, os.Stdout), comparison.verdict())
+			written := o.write(comparison, page, os.Stdout)
+			return firstError(context.Cause(ctx), written, err, comparison.verdict())
 		},
 	}
 	o.check.flags(c.Flags())
@@ -66,8 +72,10 @@ type comparison struct {
 	Bench  *benchReport   `json:"bench"`
 }
 
-// compare measures first: that fails early if a server is away.
+// compare measures first: that fails early if a server is away. One that goes away later, or an interruption, takes nothing from
+// what was found out.
 func (o *compareOptions) compare(ctx context.Context, urls []string) (*comparison, error) {
+	o.bench.prefix = o.check.prefix
 	if _, err := o.check.scenarios(); err != nil {
 		return nil, err
 	}
@@ -76,22 +84,30 @@ func (o *compareOptions) compare(ctx context.Context, urls []string) (*compariso
 		return nil, err
 	}
 	c := &comparison{Bench: bench}
+	var failed error
 	for i, arg := range urls {
 		url, err := expandURL(arg)
 		if err != nil {
 			return nil, err
 		}
 		report, err := o.check.check(ctx, url)
-		if _, isVerdict := errors.AsType[*statusError](err); err != nil && (!isVerdict || report == nil || ctx.Err() != nil) {
-			return nil, fmt.Errorf("%s: %w", bench.Results[i].Backend, err)
+		if _, isVerdict := errors.AsType[*statusError](err); err != nil && (!isVerdict || report == nil) {
+			err = fmt.Errorf("%s: %w", bench.Results[i].Backend, err)
+			failed = &statusError{code: exitAway, err: errors.Join(failed, err)}
+		}
+		if report == nil {
+			continue
 		}
 		if report.Left != "" {
 			fmt.Fprintf(os.Stderr, "locker: %s: %s\n", report.Backend, report.Left)
 		}
 		report.Backend = bench.Results[i].Backend
 		c.Checks = append(c.Checks, report)
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	return c, nil
+	return c, failed
 }
 
 // verdict is the first that is an error.
@@ -103,29 +119,55 @@ func (c *comparison) verdict() error {
 	return first
 }
 
-func (o *compareOptions) write(c *comparison, w io.Writer) error {
-	if o.html != "" {
-		if err := c.writePage(o.html); err != nil {
-			return &statusError{exitUsage, fmt.Errorf("--html: %w", err)}
-		}
-	}
+func (o *compareOptions) write(c *comparison, page *pageFile, w io.Writer) error {
+	paged := page.write(c)
 	if o.output == "json" {
-		return writeJSON(w, c)
+		return errors.Join(writeJSON(w, c), paged)
 	}
-	return c.writeMarkdown(w)
+	return errors.Join(c.writeMarkdown(w), paged)
 }
 
-// writePage puts the page in place when it is complete.
-func (c *comparison) writePage(file string) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".locker-*.html")
+// pageFile is where the page will be. A nil one is none.
+type pageFile struct {
+	name string
+	f    *os.File // beside it, until it is complete
+}
+
+// createPage fails before any work is done for a page that cannot be written.
+func createPage(name string) (*pageFile, error) {
+	if name == "" {
+		return nil, nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), ".locker-*.html")
 	if err != nil {
-		return err
+		return nil, usagef("--html: %w", err)
 	}
-	defer func() { _ = os.Remove(f.Name()) }() // unless it was renamed
-	if err := errors.Join(c.renderPage(f), f.Chmod(0o644), f.Close()); err != nil {
-		return err
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		(&pageFile{name, f}).discard()
+		return nil, usagef("--html: %s is a directory", name)
 	}
-	return os.Rename(f.Name(), file)
+	return &pageFile{name, f}, nil
+}
+
+func (p *pageFile) discard() {
+	if p != nil {
+		_ = p.f.Close()
+		_ = os.Remove(p.f.Name()) // unless it was renamed
+	}
+}
+
+// write puts the page in place when it is complete.
+func (p *pageFile) write(c *comparison) error {
+	if p == nil {
+		return nil
+	}
+	if err := errors.Join(c.renderPage(p.f), p.f.Chmod(0o644), p.f.Close()); err != nil {
+		return usagef("--html: %w", err)
+	}
+	if err := os.Rename(p.f.Name(), p.name); err != nil {
+		return usagef("--html: %w", err)
+	}
+	return nil
 }
 
 // day is when the comparison was made.

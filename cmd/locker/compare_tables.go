@@ -29,11 +29,12 @@ var marks = map[string]string{
 
 // guarantees are the rows of the matrix of what tells backends apart.
 func (c *comparison) guarantees() []matrixRow {
-	rows := make([]matrixRow, len(allGuarantees))
+	var rows []matrixRow
+	for _, g := range allGuarantees {
+		rows = append(rows, matrixRow{Name: string(g), Promise: guaranteeMeans[g]})
+	}
 	for _, report := range c.Checks {
 		for i, g := range report.guarantees() {
-			rows[i].Name = string(g.Guarantee)
-			rows[i].Promise = guaranteeMeans[g.Guarantee]
 			rows[i].Cells = append(rows[i].Cells, cell{marks[g.Seen], g.Seen, "promised: " + g.Promised})
 		}
 	}
@@ -46,7 +47,8 @@ func (c *comparison) scenarios() []matrixRow {
 	if len(c.Checks) == 0 {
 		return nil
 	}
-	for _, first := range c.Checks[0].Results {
+	longest := slices.MaxFunc(c.Checks, func(a, b *checkReport) int { return len(a.Results) - len(b.Results) })
+	for _, first := range longest.Results { // others went away, or were interrupted
 		row := matrixRow{Name: first.Scenario, Promise: first.Promise}
 		tried := false
 		for _, report := range c.Checks {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,4 +88,29 @@ func TestCompare_escapesWhatItShows(t *testing.T) {
 	assert.Contains(t, html.String(), "✗ broken")
 	require.NoError(t, c.writeMarkdown(&markdown))
 	assert.Contains(t, markdown.String(), "**broken**: s")
+}
+
+func TestCompare_withAPageThatCannotBeWritten_doesNoWork(t *testing.T) {
+	s := testserver.Redis(t)
+	s.Kill()
+	for _, file := range []string{t.TempDir(), filepath.Join(t.TempDir(), "missing", "page.html")} {
+		o := locked(t, briefly("--html", file, s.URL())...)
+		assert.Equal(t, exitUsage, o.code, o.stderr)
+	}
+}
+
+// What was found out until then is worth its time.
+func TestCompare_withAServerThatGoesAway_keepsTheRest(t *testing.T) {
+	s := testserver.Redis(t)
+	p := begin(t, briefly("--output", "json", s.URL(), "mem://x")...)
+	patience.Until(t, "its check has begun", func() bool { return strings.Contains(fmt.Sprint(s.Do("KEYS", "*")), "-check-") })
+	s.Kill()
+	require.Equal(t, exitAway, p.waitFor(2*time.Minute), p.stderr)
+	var c comparison
+	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &c), p.stderr)
+	require.NotEmpty(t, c.Checks)
+	last := c.Checks[len(c.Checks)-1]
+	assert.Equal(t, "mem://x", last.Backend)
+	assert.NotZero(t, last.count(conformance.Kept))
+	assert.Contains(t, p.stderr.String(), s.URL())
 }
