@@ -64,7 +64,7 @@ func (r *checkReport) verdict() error {
 	case r.count(conformance.Broken) > 0:
 		return &statusError{code: exitBroken}
 	case r.count(undecided) > 0:
-		return &statusError{exitAway, fmt.Errorf("%d scenarios could not be carried out", r.count(undecided))}
+		return &statusError{code: exitAway, err: fmt.Errorf("%d scenarios could not be carried out", r.count(undecided))}
 	default:
 		return nil
 	}
@@ -180,11 +180,11 @@ func (r *checkReport) writeJUnit(w io.Writer) error {
 		c := junit.Testcase{Classname: "locker.check", Name: v.Scenario, Time: seconds(v.Seconds)}
 		switch v.Outcome {
 		case conformance.Skipped:
-			c.Skipped = &junit.Result{Message: v.Seen}
+			c.Skipped = &junit.Result{Message: inXML(v.Seen)}
 		case conformance.Broken:
-			c.Failure = &junit.Result{Message: v.Promise, Data: v.Seen}
+			c.Failure = &junit.Result{Message: v.Promise, Data: inXML(v.Seen)}
 		case undecided:
-			c.Error = &junit.Result{Message: v.Seen}
+			c.Error = &junit.Result{Message: inXML(v.Seen)}
 		}
 		suite.AddTestcase(c)
 	}
@@ -194,3 +194,13 @@ func (r *checkReport) writeJUnit(w io.Writer) error {
 }
 
 func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }
+
+// inXML is text without what XML cannot have, even in CDATA. encoding/xml does that for attributes alone, and splits "]]>".
+func inXML(s string) string {
+	return strings.Map(func(r rune) rune { // which has U+FFFD for what is not UTF-8
+		if r < ' ' && !strings.ContainsRune("\t\n\r", r) || r == '\ufffe' || r == '\uffff' {
+			return '\ufffd'
+		}
+		return r
+	}, s)
+}

@@ -237,3 +237,26 @@ func TestVerdict_ofALockThatCannotBeMade(t *testing.T) {
 	assert.True(t, cleaned)
 	assert.Equal(t, exitAway, exitCode((&checkReport{Results: []verdict{v}}).verdict()))
 }
+
+func TestJUnit_isXMLWhateverWasSeen(t *testing.T) {
+	const seen = "\x00\x1b[2J \xff \ufffe ]]> <&"
+	var results []verdict
+	for _, outcome := range []conformance.Outcome{conformance.Broken, conformance.Skipped, undecided} {
+		results = append(results, verdict{conformance.Result{Scenario: "s", Outcome: outcome, Seen: seen}})
+	}
+	var out strings.Builder
+	require.NoError(t, (&checkReport{Results: results}).writeJUnit(&out))
+	var all struct {
+		Failure string `xml:"testsuite>testcase>failure"`
+	}
+	require.NoError(t, xml.Unmarshal([]byte(out.String()), &all), out.String())
+	assert.Equal(t, "\ufffd\ufffd[2J \ufffd \ufffd ]]> <&", all.Failure)
+}
+
+func TestRedisServers_ofAParameterWithASemicolon(t *testing.T) {
+	all, err := parse("redis://h?client_name=a;b").redisServers()
+	require.NoError(t, err)
+	for _, rdb := range all {
+		require.NoError(t, rdb.Close())
+	}
+}

@@ -17,10 +17,16 @@ import (
 // redisServers are clients of the servers on which the locks are. The adapters have read the URL before, and refused what is
 // wrong with it.
 func (d deployment) redisServers() ([]goredis.UniversalClient, error) {
-	query, err := url.ParseQuery(strings.Join(d.params, "&"))
-	if err != nil {
-		return nil, errors.New("a parameter of the URL cannot be read")
+	query := url.Values{}
+	for _, param := range d.params { // url.ParseQuery refuses a ';', and locker.Open does not
+		name, value, _ := strings.Cut(param, "=")
+		value, err := url.QueryUnescape(value)
+		if err != nil {
+			return nil, errors.New("a parameter of the URL cannot be read")
+		}
+		query.Add(name, value)
 	}
+	var err error
 	o := goredis.UniversalOptions{
 		ContextTimeoutEnabled: true, DialerRetries: 1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
