@@ -37,6 +37,8 @@ const exitHelp = `Exit codes:
 type statusError struct {
 	code int
 	err  error
+	// interrupted: SIGINT has ended it, and is to end us, too. A shell whose loop we are in goes on otherwise.
+	interrupted bool
 }
 
 func (e *statusError) Error() string {
@@ -50,13 +52,13 @@ func (e *statusError) Unwrap() error { return e.err }
 
 // usagef is the error of a command line that makes no sense.
 func usagef(format string, args ...any) error {
-	return &statusError{exitUsage, fmt.Errorf(format, args...)}
+	return &statusError{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
 
 // killedBy is the error of what a signal has ended.
 func killedBy(s os.Signal) error {
 	if n, ok := s.(syscall.Signal); ok {
-		return &statusError{code: exitSignalBase + int(n)}
+		return &statusError{code: exitSignalBase + int(n), interrupted: n == syscall.SIGINT}
 	}
 	return &statusError{code: exitSignalBase + int(syscall.SIGINT)}
 }

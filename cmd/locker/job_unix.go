@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -184,4 +185,19 @@ func statusCode(s *os.ProcessState) int {
 		return exitSignalBase + int(w.Signal())
 	}
 	return s.ExitCode()
+}
+
+func interrupted(s *os.ProcessState) bool {
+	w, ok := s.Sys().(syscall.WaitStatus)
+	return ok && w.Signaled() && w.Signal() == syscall.SIGINT
+}
+
+// dieOfInterrupt returns if SIGINT is ignored.
+func dieOfInterrupt() {
+	if signal.Ignored(syscall.SIGINT) {
+		return
+	}
+	signal.Reset(syscall.SIGINT)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
+	time.Sleep(time.Second) // another thread may be the one that gets it
 }

@@ -67,3 +67,7 @@ func (j *winJob) kill() { _ = windows.TerminateJobObject(j.job, exitLost) }
 func (j *winJob) wait(func() bool) error { return j.cmd.Wait() }
 
 func statusCode(s *os.ProcessState) int { return s.ExitCode() }
+
+func interrupted(*os.ProcessState) bool { return false }
+
+func dieOfInterrupt() {}

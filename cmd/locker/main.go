@@ -38,6 +38,9 @@ func execute(ctx context.Context, args []string) int {
 	if !isStatus || ended.err != nil {
 		fmt.Fprintf(os.Stderr, "locker: %v\n", err)
 	}
+	if isStatus && ended.interrupted {
+		dieOfInterrupt()
+	}
 	return exitCode(err)
 }
 

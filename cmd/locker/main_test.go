@@ -91,7 +91,7 @@ func (p *process) waitFor(d time.Duration) int {
 		p.t.Fatalf("%v has not ended after %v", p.cmd.Args, d)
 	}
 	if !errors.Is(p.err, exec.ErrWaitDelay) {
-		return p.cmd.ProcessState.ExitCode()
+		return statusCode(p.cmd.ProcessState)
 	}
 	p.t.Fatalf("%v has ended, but something that it started holds its pipes", p.cmd.Args)
 	return 0

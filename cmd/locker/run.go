@@ -160,7 +160,7 @@ func (o *runOptions) notHeld(err error) error {
 	if o.quiet {
 		err = nil
 	}
-	return &statusError{o.heldCode, err}
+	return &statusError{code: o.heldCode, err: err}
 }
 
 // unlock ends the hold, and returns how run has ended, if the command has ended with result.
@@ -173,7 +173,7 @@ func unlock(h *locker.Hold, result error) error {
 		if exitCode(result) == exitLost {
 			return result // it says more
 		}
-		return &statusError{exitLost, fmt.Errorf("the command has ended, but the lock was lost before: %w", err)}
+		return &statusError{code: exitLost, err: fmt.Errorf("the command has ended, but the lock was lost before: %w", err)}
 	default:
 		// Its work is done; that the lock lapses by itself is not worth another exit code.
 		fmt.Fprintf(os.Stderr, "locker: the lock will lapse by itself: %v\n", err)
@@ -187,7 +187,7 @@ func giveBack(h *locker.Hold) error { return h.Unlock(context.Background()) }
 // cannotRun is the error of a command that does not start.
 func cannotRun(command string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-		return &statusError{exitNotFound, fmt.Errorf("%s: command not found", command)}
+		return &statusError{code: exitNotFound, err: fmt.Errorf("%s: command not found", command)}
 	}
-	return &statusError{exitCannotRun, fmt.Errorf("%s: cannot be executed: %w", command, err)}
+	return &statusError{code: exitCannotRun, err: fmt.Errorf("%s: cannot be executed: %w", command, err)}
 }

@@ -150,8 +150,10 @@ func TestRun_whileTheBackendIsAway(t *testing.T) {
 	silent := testserver.Redis(t)
 	silent.Stop()
 	defer silent.Continue()
+	guarded := testserver.Etcd(t, testserver.EtcdAuth("app", "secret"))
 	for _, url := range []string{
 		gone.URL() + "?ttl=1s", silent.URL() + "?ttl=1s", "etcd://" + gone.Addr() + "?ttl=2s", "zookeeper://" + gone.Addr() + "?ttl=2s",
+		"etcd://app:secret@" + gone.Addr() + "?ttl=2s&dial_timeout=300ms", "etcd://app:wrong@" + guarded.Addr() + "?ttl=2s",
 	} {
 		for _, flags := range [][]string{{}, {"--no-wait"}, {"--wait", "300ms"}} {
 			o := locked(t, slices.Concat([]string{"run"}, flags, []string{url, "name", "--", "echo", "runs"})...)

@@ -23,7 +23,7 @@ type job interface {
 func supervise(h *locker.Hold, cmd *exec.Cmd, signals <-chan os.Signal) error {
 	plan := newPlan(h)
 	if !plan.lasts() {
-		return &statusError{exitLost, errors.New("the lock was lost before the command was started")}
+		return &statusError{code: exitLost, err: errors.New("the lock was lost before the command was started")}
 	}
 	j, err := start(cmd)
 	if err != nil {
@@ -41,7 +41,7 @@ func supervise(h *locker.Hold, cmd *exec.Cmd, signals <-chan os.Signal) error {
 				return status(err)
 			}
 			j.kill() // what has outlived it
-			return &statusError{exitLost, errors.New(plan.ended)}
+			return &statusError{code: exitLost, err: errors.New(plan.ended)}
 		case s := <-signals:
 			j.signal(s)
 		case <-lost:
@@ -131,7 +131,7 @@ func status(err error) error {
 	}
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok {
-		return &statusError{exitCannotRun, err}
+		return &statusError{code: exitCannotRun, err: err}
 	}
-	return &statusError{code: statusCode(exit.ProcessState)}
+	return &statusError{code: statusCode(exit.ProcessState), interrupted: interrupted(exit.ProcessState)}
 }

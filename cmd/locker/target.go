@@ -3,13 +3,17 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"os/user"
 	"strconv"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker"
 )
@@ -46,10 +50,25 @@ func expandURL(arg string) (string, error) {
 // open makes a Client that tells of trouble on stderr. What is wrong before any request was made is the user's URL.
 func open(ctx context.Context, rawURL string, opts ...locker.Option) (*locker.Client, error) {
 	c, err := locker.Open(ctx, rawURL, opts...)
-	if err != nil {
-		return nil, &statusError{exitUsage, err}
+	switch {
+	case err == nil:
+		return c, nil
+	case away(err):
+		return nil, err
+	default:
+		return nil, &statusError{code: exitUsage, err: err}
 	}
-	return c, nil
+}
+
+// away says whether an error is a server's, or of the way to it: the client of etcd asks for a session if it has a password.
+func away(err error) bool {
+	_, network := errors.AsType[*net.OpError](err)
+	_, etcd := errors.AsType[rpctypes.EtcdError](err)
+	_, grpc := errors.AsType[interface {
+		error
+		GRPCStatus() *grpcstatus.Status
+	}](err)
+	return network || etcd || grpc || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // refuse is the error of a URL that cannot be opened. Nothing of such a one may be shown: what looks like a host may be a piece of a

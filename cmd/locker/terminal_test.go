@@ -243,3 +243,12 @@ func TestTerminal_showsAProgressBarForLongWork(t *testing.T) {
 	term.send("echo c''ode=$?\n")
 	term.expect("code=0")
 }
+
+func TestTerminal_ctrlCEndsALoopOfTheShell(t *testing.T) {
+	term := newTerminal(t)
+	term.send("for i in 1 2 3; do " + binary + " run mem://x name -- sh -c 'echo r''uns; exec sleep 1000'; done; echo c''ode=$?\n")
+	term.expect("runs")
+	term.send(ctrlC)
+	before := term.expect("ready> ")
+	assert.NotContains(t, before, "runs")
+}
