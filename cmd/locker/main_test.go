@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,6 +36,8 @@ func withBinary(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 		return 1
 	}
+	// Under nohup hang-ups are ignored, and so by all that the tests start, unless somebody here wants to hear of them.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	return m.Run()
 }
 
