@@ -30,20 +30,13 @@ func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error)
 		return locker.State{}, err
 	}
 	defer d.work.Done()
-	var split error // what the latest survey came to in which all contradicted each other
 	for try := 1; ; try++ {
 		state, err := d.survey(ctx, name)
-		votes, ok := errors.AsType[*Error](err)
-		switch {
-		case ok && votes.split() && try < surveys:
-			split = err
-		case err != nil && !ok && split != nil:
-			return state, split // that nobody has answered once more is the lesser news
-		default:
+		if votes, ok := errors.AsType[*Error](err); !ok || !votes.split() || try == surveys {
 			return state, err
 		}
 		if outage.Sleep(ctx, surveysApart) != nil {
-			return locker.State{}, split
+			return state, err // how they voted says more than that there is no time for another vote
 		}
 	}
 }
