@@ -7,7 +7,7 @@ local function release_free(key, owner)
     return nil, lock
   elseif redis.call('PTTL', key) <= KEEP then
     return 0 -- left as it is: the next take sees that it lapsed
-  elseif lock[2] or holder ~= owner then
+  elseif lock[2] then
     return nil, lock
   end
   redis.call('HDEL', key, 'owner', 'meta')
