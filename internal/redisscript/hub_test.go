@@ -139,47 +139,51 @@ func queued(ctx context.Context, d *Driver, req locker.Request) <-chan error {
 // The reply to a first request is slow. Meanwhile others of the client have begun to listen, and the
 // one that asked is handed the lock.
 func TestHub_aClaimThatOvertakesTheReplyToItsWaiterIsNotDeclined(t *testing.T) {
-	w := newWire()
-	owners, slow := make(chan string, 10), make(chan struct{})
-	var declined atomic.Bool
-	var asked atomic.Int32
-	first := ""
-	p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
-	p.run = func(ctx context.Context, s *Script, owner string) (any, error) {
-		switch {
-		case s == release && len(first) > 0 && owner == ">"+first:
-			declined.Store(true)
-			return int64(1), nil
-		case s == release:
-			return int64(1), nil
-		case asked.Add(1) == 1:
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire()
+		owners, slow := make(chan string, 10), make(chan struct{})
+		var declined atomic.Bool
+		var asked atomic.Int32
+		first := ""
+		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
+		p.run = func(ctx context.Context, s *Script, owner string) (any, error) {
+			switch {
+			case s == release && len(first) > 0 && owner == ">"+first:
+				declined.Store(true)
+				return int64(1), nil
+			case s == release:
+				return int64(1), nil
+			case asked.Add(1) == 1:
+				owners <- owner
+				<-slow
+				return heldReply(1), nil
+			case owner == first && !declined.Load():
+				return grantedReply(), nil
+			}
 			owners <- owner
-			<-slow
-			return heldReply(1), nil
-		case owner == first && !declined.Load():
-			return grantedReply(), nil
+			return heldReply(2), nil
 		}
-		owners <- owner
-		return heldReply(2), nil
-	}
-	d := NewDriver(p)
-	defer func() { _ = d.Close(noClient) }()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := queued(ctx, d, locker.Request{Name: "x", TTL: time.Minute})
-	first = receive(t, owners, "the first request")
-	other := queued(ctx, d, locker.Request{Name: "x", TTL: time.Minute})
-	receive(t, owners, "the second request")
-	channel := d.hub.channel(&lease{keys: keysOf("x")})
-	require.Eventually(t, func() bool { _, ok := w.channels.Load(channel); return ok }, patient, time.Millisecond)
-	w.events <- Event{Kind: Message, Channel: channel, Message: first}
-	w.events <- Event{Kind: Other}
-	require.Eventually(t, func() bool { return len(w.events) == 0 }, patient, time.Millisecond)
-	time.Sleep(20 * time.Millisecond) // a decline would be sent by now, or not at all
-	close(slow)
-	require.NoError(t, receive(t, done, "the grant"))
-	assert.False(t, declined.Load(), "what was claimed for a waiter that lives was declined")
-	cancel()
-	require.Error(t, receive(t, other, "the end of the other"))
+		d := NewDriver(p)
+		defer func() { _ = d.Close(noClient) }()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := queued(ctx, d, locker.Request{Name: "x", TTL: time.Minute})
+		first = receive(t, owners, "the first request")
+		other := queued(ctx, d, locker.Request{Name: "x", TTL: time.Minute})
+		receive(t, owners, "the second request")
+		channel := d.hub.channel(&lease{keys: keysOf("x")})
+		require.Eventually(t, func() bool { _, ok := w.channels.Load(channel); return ok }, patient, time.Millisecond)
+		w.events <- Event{Kind: Message, Channel: channel, Message: first}
+		w.events <- Event{Kind: Other}
+		require.Eventually(t, func() bool { return len(w.events) == 0 }, patient, time.Millisecond)
+		synctest.Wait() // a decline would be sent by now, or not at all
+		overtaken := time.Now()
+		close(slow)
+		require.NoError(t, receive(t, done, "the grant"))
+		assert.Zero(t, time.Since(overtaken), "it was woken, and did not happen to look")
+		assert.False(t, declined.Load(), "what was claimed for a waiter that lives was declined")
+		cancel()
+		require.Error(t, receive(t, other, "the end of the other"))
+	})
 }
 
 // What a request still takes that a heedless client library did not give up is given back, or not if
