@@ -59,3 +59,20 @@ func TestLock_aLossThatIsDealtWithInTheMomentOfTheGrant(t *testing.T) {
 		require.NoError(t, m.Unlock(t.Context()))
 	})
 }
+
+// A hold can be lost before it is the Mutex's own. Those who wait with it are told all the same.
+func TestLock_ofAHoldThatIsLostAtOnceEndsTheWaitingOfOthers(t *testing.T) {
+	c, err := New(&always{}, WithTTL(time.Minute))
+	require.NoError(t, err)
+	defer c.Close()
+	m := c.Mutex("x")
+	h, err := m.Acquire(t.Context())
+	require.NoError(t, err)
+	waits := m.contender(t.Context(), opLock)
+	m.enter(waits)
+	defer m.leave(waits)
+	h.lose(Revoked)
+	m.hold = h
+	h.belongsTo(m)
+	assert.Equal(t, ErrLost, context.Cause(waits.own))
+}
