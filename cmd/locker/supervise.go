@@ -29,34 +29,39 @@ func supervise(h *locker.Hold, cmd *exec.Cmd, signals <-chan os.Signal) error {
 	if err != nil {
 		return cannotRun(cmd.Args[0], err)
 	}
+	return plan.watch(j, signals)
+}
+
+// watch carries out the plan until j has ended.
+func (p *plan) watch(j job, signals <-chan os.Signal) error {
 	exited := make(chan error, 1)
-	go func() { exited <- j.wait(plan.lasts) }()
-	timer := time.NewTimer(plan.next())
+	go func() { exited <- j.wait(p.lasts) }()
+	timer := time.NewTimer(p.next())
 	defer timer.Stop()
-	lost := h.Lost()
+	lost := p.hold.Lost()
 	for {
 		select {
 		case err := <-exited:
-			if plan.ended == "" {
+			if p.ended == "" {
 				return status(err)
 			}
 			j.kill() // what has outlived it
-			return &statusError{code: exitLost, err: errors.New(plan.ended)}
+			return &statusError{code: exitLost, err: errors.New(p.ended)}
 		case s := <-signals:
 			j.signal(s)
 		case <-lost:
 			lost = nil
-			plan.end("the lock was lost: the command was killed")
+			p.end("the lock was lost: the command was killed")
 			j.kill()
 		case <-timer.C:
-			switch plan.due() {
+			switch p.due() {
 			case terminate:
-				plan.end("the lock could not be renewed: the command was ended before it lapsed")
+				p.end("the lock could not be renewed: the command was ended before it lapsed")
 				j.terminate()
 			case kill:
 				j.kill()
 			}
-			timer.Reset(plan.next())
+			timer.Reset(p.next())
 		}
 	}
 }

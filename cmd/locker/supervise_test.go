@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/memory"
+)
+
+// fakeJob notes what is done to it. It dies when it is killed, or also of a request.
+type fakeJob struct {
+	polite  bool
+	exited  chan error
+	done    []string
+	seconds []float64 // since it began
+	began   time.Time
+}
+
+func newFakeJob() *fakeJob { return &fakeJob{exited: make(chan error, 3), began: time.Now()} }
+
+func (j *fakeJob) note(what string) {
+	j.done, j.seconds = append(j.done, what), append(j.seconds, time.Since(j.began).Seconds())
+}
+
+func (j *fakeJob) signal(s os.Signal) { j.note(s.String()) }
+
+func (j *fakeJob) terminate() {
+	j.note("terminate")
+	if j.polite {
+		j.exited <- nil
+	}
+}
+
+func (j *fakeJob) kill() {
+	j.note("kill")
+	j.exited <- errors.New("killed")
+}
+
+func (j *fakeJob) wait(func() bool) error { return <-j.exited }
+
+// supervised has watch look after a job under a hold of 8 s that nobody renews.
+func supervised(t *testing.T, test func(t *testing.T, c *locker.Client, p *plan, j *fakeJob)) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := memory.New(locker.WithTTL(8*time.Second), locker.WithoutRenewal())
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		h, err := c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		test(t, c, newPlan(h), newFakeJob())
+	})
+}
+
+func TestWatch_ofAJobThatIgnoresARequest_killsItBeforeTheLapse(t *testing.T) {
+	supervised(t, func(t *testing.T, _ *locker.Client, p *plan, j *fakeJob) {
+		lasts := time.Until(p.hold.Deadline())
+		err := p.watch(j, nil)
+		assert.Equal(t, exitLost, exitCode(err))
+		assert.Equal(t, []string{"terminate", "kill"}, j.done[:2])
+		assert.InDelta(t, (lasts * 3 / 4).Seconds(), j.seconds[0], 0.001)
+		assert.InDelta(t, (lasts * 15 / 16).Seconds(), j.seconds[1], 0.001, "before it lapses, not as it does")
+	})
+}
+
+func TestWatch_ofAJobThatHasLeftSomethingRunning_killsThat(t *testing.T) {
+	supervised(t, func(t *testing.T, _ *locker.Client, p *plan, j *fakeJob) {
+		j.polite = true
+		assert.Equal(t, exitLost, exitCode(p.watch(j, nil)), "though the command said 0")
+		assert.Equal(t, []string{"terminate", "kill"}, j.done)
+	})
+}
+
+func TestWatch_whenTheLockIsLost_killsAtOnce(t *testing.T) {
+	supervised(t, func(t *testing.T, c *locker.Client, p *plan, j *fakeJob) {
+		time.AfterFunc(time.Second, func() { _ = c.Close() })
+		assert.Equal(t, exitLost, exitCode(p.watch(j, nil)))
+		assert.Equal(t, "kill", j.done[0], "no time is given to a command that has no lock")
+		assert.InDelta(t, 1, j.seconds[0], 0.001)
+	})
+}
+
+func TestWatch_passesSignalsOn(t *testing.T) {
+	supervised(t, func(t *testing.T, _ *locker.Client, p *plan, j *fakeJob) {
+		signals := make(chan os.Signal, 1)
+		signals <- syscall.SIGHUP
+		time.AfterFunc(time.Second, func() { j.exited <- nil })
+		require.NoError(t, p.watch(j, signals))
+		assert.Equal(t, []string{syscall.SIGHUP.String()}, j.done)
+		require.NoError(t, unlock(p.hold, nil))
+	})
+}
+
+func TestUnlock_ofALockThatWasLostBeforeTheCommandEnded(t *testing.T) {
+	supervised(t, func(t *testing.T, _ *locker.Client, p *plan, _ *fakeJob) {
+		time.Sleep(9 * time.Second)
+		assert.False(t, p.lasts())
+		assert.Equal(t, exitLost, exitCode(unlock(p.hold, nil)))
+		assert.Equal(t, exitLost, exitCode(supervise(p.hold, nil, nil)), "nothing is started")
+	})
+}
