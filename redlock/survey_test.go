@@ -96,7 +96,9 @@ func TestInspect_withoutAMajoritySaysHowEachHasAnswered(t *testing.T) {
 	} {
 		t.Run(want, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
 				state, err := surveyOf(t, says...)
+				assert.LessOrEqual(t, time.Since(began), longestTimeout, "nodes that do not answer are asked once")
 				assert.Equal(t, locker.State{}, state)
 				var e *Error
 				require.ErrorAs(t, err, &e)

@@ -70,3 +70,11 @@ func TestInspect_whenItsSessionHasEnded(t *testing.T) {
 	_, err := d.Inspect(t.Context(), "locker:x")
 	require.NoError(t, err)
 }
+
+func TestInspect_asksForASessionThatServersWithALongTickGrant(t *testing.T) {
+	d := newDriver()
+	defer func() { _ = d.Close() }()
+	assert.Equal(t, sessionTimeout, d.readerTTL())
+	d.tick = 10 * time.Second
+	assert.Equal(t, 40*time.Second, d.readerTTL())
+}
