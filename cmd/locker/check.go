@@ -28,7 +28,7 @@ the tests of locker.
 Where access is granted by prefix, --prefix says which one to use: each name
 has a random part then, and those of others are neither locked nor deleted.
 
-It takes two to four minutes with the default TTLs, longer with longer ones,
+It takes one to four minutes with the default TTLs, longer with longer ones,
 and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
 Afterwards its records are deleted: with Redis, where each lock leaves its last
 token for a day, by DEL of their keys. If that is not allowed, it says how many
