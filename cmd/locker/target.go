@@ -28,7 +28,7 @@ const urlHelp = `The backend is a URL:
   redigo://host:6379/0                   the same through another library
   redlock://h1:6379,h2:6379,h3:6379      a majority of Redis servers
   etcd://h1:2379,h2:2379,h3:2379         etcds:// for TLS
-  zookeeper://h1:2181,h2:2181/path
+  zookeeper://h1:2181,h2:2181/path       zookeepers:// for TLS
   mem://space                            this process alone, to try things out
 
 "-" stands for what the environment variable LOCKER_URL holds: other users of
