@@ -1,0 +1,68 @@
+// Package fence is the resource's side of a lock: it refuses a write whose fencing token is stale.
+//
+// A holder may be paused past its lock's TTL, by the garbage collector, the scheduler or a suspended
+// machine, and then write in the belief that it still holds the lock. No lock can prevent that; the
+// resource can. Each holder has a token that is larger than those of all earlier holders of the
+// name ([github.com/go-locker/locker.Locker.FencingToken]), sends it with each write, and the resource
+// refuses 0 and any token below the largest that it has seen. An equal one is the same holder again.
+// See Martin Kleppmann, "How to do distributed locking" (2016).
+//
+// The check and the write have to be one step, or the pause may fall between the two. So the packages
+// below this one put the check where the write is: into the SQL statement or its transaction, the
+// script, the transaction of etcd, the version of ZooKeeper's node, the rename of a file. [Guard] is
+// for what has no such place of its own.
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrStale means that the token of a write is 0, or below the largest that the resource has seen. Nothing was
+// written. Whoever gets it has lost the lock, and must not repeat the write with the same token.
+var ErrStale = errors.New("stale fencing token")
+
+// StaleError is the error of a refused write. It matches [ErrStale].
+type StaleError struct {
+	Resource string
+	Token    uint64 // the write's, which is refused
+	Newest   uint64 // the largest seen; 0 where the resource does not tell, or none was
+}
+
+// Error is the message in one line.
+func (e *StaleError) Error() string {
+	switch {
+	case e.Token == 0:
+		return fmt.Sprintf("fence: %q: %v: 0, which is the token of nobody: the lock is not held", e.Resource, ErrStale)
+	case e.Newest == 0:
+		return fmt.Sprintf("fence: %q: %v: %d, a later holder has written", e.Resource, ErrStale, e.Token)
+	default:
+		return fmt.Sprintf("fence: %q: %v: %d, the holder of %d has written", e.Resource, ErrStale, e.Token, e.Newest)
+	}
+}
+
+// Is matches ErrStale.
+func (e *StaleError) Is(target error) bool { return target == ErrStale }
+
+// Check is the rule: nil if a resource that has seen no token above newest may accept token, else a
+// [*StaleError]. A resource that has seen none has a newest of 0.
+//
+// On its own it protects nothing, for the check has to be one step with the write: see [Guard].
+func Check(resource string, token, newest uint64) error {
+	if token == 0 || token < newest {
+		return &StaleError{Resource: resource, Token: token, Newest: newest}
+	}
+	return nil
+}
+
+// A Guard lets writes to resources through, unless their tokens are stale.
+type Guard interface {
+	// Write calls write if token is at least as large as every token that the Guard has seen for
+	// resource, and not 0; otherwise it returns an error that matches ErrStale and calls nothing.
+	//
+	// From the check to the return of write no other Write for the resource is let through: a
+	// larger token waits, for as long as its ctx allows. Token counts as seen even when write
+	// fails, whose error is returned as it is.
+	Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error
+}
