@@ -32,8 +32,7 @@ func (r *runner) Acknowledged() bool { return r.replicas.N > 0 }
 
 // Run sends all in one pipeline. A server that has lost a script gets it with the first call of it that it refused, and the
 // others again behind that one.
-func (r *runner) Run(ctx context.Context, calls []redisscript.Call) []redisscript.Reply {
-	replies := make([]redisscript.Reply, len(calls))
+func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
 	b := &batch{calls: calls}
 	for i, c := range calls {
 		b.pending = append(b.pending, i)
@@ -56,7 +55,6 @@ func (r *runner) Run(ctx context.Context, calls []redisscript.Call) []redisscrip
 	for i := range replies {
 		replies[i].MayHaveRun = mayHaveRun && replies[i].Err != nil
 	}
-	return replies
 }
 
 // batch is some calls.

@@ -132,14 +132,15 @@ func (r *runner) Acknowledged() bool { return r.replicas.N > 0 }
 
 // Run implements redisscript.Runner. go-redis sends a pipeline again by itself unless there is a Counter in it; what can be
 // sent again all the same then is.
-func (r *runner) Run(ctx context.Context, calls []redisscript.Call) []redisscript.Reply {
+func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
 	for _, c := range calls {
 		if c.Script.Takes {
 			c.Args[0] = &countedArg{value: c.Args[0]}
 		}
 	}
 	if len(calls) == 1 {
-		return []redisscript.Reply{reply(calls[0], r.run(ctx, calls[0]))}
+		replies[0] = reply(calls[0], r.run(ctx, calls[0]))
+		return
 	}
 	results := make([]result, len(calls))
 	all := make([]int, len(calls))
@@ -152,11 +153,9 @@ func (r *runner) Run(ctx context.Context, calls []redisscript.Call) []redisscrip
 			return results[i].Err == nil || results[i].ran || isAnswer(results[i].Err) || counts(calls[i])
 		}))
 	}
-	replies := make([]redisscript.Reply, len(calls))
 	for i, c := range calls {
 		replies[i] = reply(c, results[i])
 	}
-	return replies
 }
 
 // counts says whether c has a Counter.

@@ -25,6 +25,14 @@ func oneServer(t *testing.T, s *testserver.RedisServer, addr string) (*runner, *
 	return newRunner(rdb), look
 }
 
+// made are the replies to calls.
+func made(t *testing.T, r *runner, calls []redisscript.Call) []redisscript.Reply {
+	t.Helper()
+	replies := make([]redisscript.Reply, len(calls))
+	r.Run(t.Context(), calls, replies)
+	return replies
+}
+
 // taking is a call that counts at key how often it has run.
 func taking(key string) redisscript.Call {
 	const source = `redis.call('INCR', KEYS[1]) return 1`
@@ -54,13 +62,13 @@ func TestRun_whatATripHasLostIsSentAgainUnlessItCounts(t *testing.T) {
 	s := testserver.Redis(t)
 	p := testserver.NewProxy(t, s.Addr())
 	r, look := oneServer(t, s, p.Addr())
-	for _, reply := range r.Run(t.Context(), []redisscript.Call{taking("other"), taking("other")}) {
+	for _, reply := range made(t, r, []redisscript.Call{taking("other"), taking("other")}) {
 		require.NoError(t, reply.Err, "there is a connection")
 	}
 	p.HoldRequests(true)
 	release, count := counted("released")
 	replies := make(chan []redisscript.Reply, 1)
-	go func() { replies <- r.Run(t.Context(), []redisscript.Call{taking("taken"), release}) }()
+	go func() { replies <- made(t, r, []redisscript.Call{taking("taken"), release}) }()
 	require.Eventually(t, func() bool { requests, _ := p.Held(); return requests > 0 }, soon, time.Millisecond)
 	p.HoldRequests(false)
 	p.ResetConns()
@@ -81,7 +89,7 @@ func TestRun_aGrantThatNoReplicaHasRunsOnce(t *testing.T) {
 	require.NoError(t, look.ScriptLoad(t.Context(), taking("").Script.Source).Err())
 	release, _ := counted("released")
 	release.Script.Grants = false
-	got := r.Run(t.Context(), []redisscript.Call{taking("taken"), release})
+	got := made(t, r, []redisscript.Call{taking("taken"), release})
 	require.ErrorContains(t, got[0].Err, "replicas")
 	assert.True(t, got[0].MayHaveRun)
 	require.NoError(t, got[1].Err, "it grants nothing")
@@ -98,7 +106,7 @@ func TestRun_whatIsRefusedHasNotRun(t *testing.T) {
 	}
 	require.NoError(t, look.SAdd(t.Context(), "x", "no number").Err())
 	for _, loaded := range []bool{false, true} {
-		for i, reply := range r.Run(t.Context(), calls()) {
+		for i, reply := range made(t, r, calls()) {
 			if i == 2 {
 				require.NoError(t, reply.Err)
 				continue
@@ -109,7 +117,7 @@ func TestRun_whatIsRefusedHasNotRun(t *testing.T) {
 	}
 	assert.Equal(t, "2", look.Get(t.Context(), "y").Val())
 	release, count := counted("x")
-	require.Error(t, r.Run(t.Context(), []redisscript.Call{taking("z"), release})[1].Err)
+	require.Error(t, made(t, r, []redisscript.Call{taking("z"), release})[1].Err)
 	assert.Zero(t, count.n, "taken back")
 }
 
@@ -142,7 +150,7 @@ func TestRun_whoseSlotMoves(t *testing.T) {
 		c := taking("{x}")
 		c.Keys = append(c.Keys, "{x}:other")
 		c.Script.Queue = queue
-		reply := newRunner(rdb).Run(t.Context(), []redisscript.Call{c})[0]
+		reply := made(t, newRunner(rdb), []redisscript.Call{c})[0]
 		require.ErrorContains(t, reply.Err, "TRYAGAIN")
 		require.NoError(t, rdb.Close())
 		if !queue {

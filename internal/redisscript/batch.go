@@ -12,24 +12,26 @@ import (
 var letters = map[*Script]byte{acquire: 'a', extend: 'e', release: 'r'}
 
 // runAll makes calls in one round trip, several of one server by one script: that takes the server a fifth less time.
-func (d *Driver) runAll(ctx context.Context, calls []Call) []Reply {
+func (d *Driver) runAll(ctx context.Context, calls []Call, replies []Reply) {
 	if len(calls) == 1 || d.apart.Load() || d.runner.Acknowledged() {
-		return d.runner.Run(ctx, calls)
+		d.runner.Run(ctx, calls, replies)
+		return
 	}
-	all := combined(calls)
-	replies, again := d.separated(calls, d.runner.Run(ctx, []Call{all})[0])
+	var all [1]Reply
+	d.runner.Run(ctx, []Call{combined(calls)}, all[:])
+	again := d.separated(calls, all[0], replies)
 	if len(again) == 0 {
-		return replies
+		return
 	}
-	each := make([]Call, len(again))
+	each, those := make([]Call, len(again)), make([]Reply, len(again))
 	for i, which := range again {
 		each[i] = calls[which]
 	}
-	for i, r := range d.runner.Run(ctx, each) {
+	d.runner.Run(ctx, each, those)
+	for i, r := range those {
 		r.MayHaveRun = r.Err != nil && (r.MayHaveRun || replies[again[i]].MayHaveRun)
 		replies[again[i]] = r
 	}
-	return replies
 }
 
 // combined is calls as one.
@@ -73,16 +75,15 @@ func (all releases) NotRun() {
 	}
 }
 
-// separated are the replies to calls that were made as one, and which of them have to be made again by themselves.
-func (d *Driver) separated(calls []Call, all Reply) (replies []Reply, again []int) {
-	replies = make([]Reply, len(calls))
+// separated sets the replies to calls that were made as one. It returns which of them have to be made again by themselves.
+func (d *Driver) separated(calls []Call, all Reply, replies []Reply) (again []int) {
 	values, ok := all.Value.([]any)
 	switch {
 	case all.Err != nil:
-		return replies, d.failed(calls, all, replies)
+		return d.failed(calls, all, replies)
 	case !ok || len(values) != len(calls):
 		err := fmt.Errorf("unexpected reply to %d calls: %v", len(calls), all.Value)
-		return replies, d.failed(calls, Reply{Err: err, MayHaveRun: true}, replies)
+		return d.failed(calls, Reply{Err: err, MayHaveRun: true}, replies)
 	}
 	for i, v := range values {
 		if replies[i].Value = v; v != nil {
@@ -93,7 +94,7 @@ func (d *Driver) separated(calls []Call, all Reply) (replies []Reply, again []in
 			calls[i].Args[2].(*sendings).NotRun()
 		}
 	}
-	return replies, again
+	return again
 }
 
 // failed sets the replies to calls that were made as one, and have failed so. It returns which have to be made again.

@@ -71,8 +71,7 @@ type evals struct {
 
 func (e *evals) Acknowledged() bool { return false }
 
-func (e *evals) Run(ctx context.Context, calls []Call) []Reply {
-	replies := make([]Reply, len(calls))
+func (e *evals) Run(ctx context.Context, calls []Call, replies []Reply) {
 	for i, c := range calls {
 		e.runs++
 		args := make([]any, len(c.Args))
@@ -86,7 +85,6 @@ func (e *evals) Run(ctx context.Context, calls []Call) []Reply {
 		}
 		replies[i].Value, replies[i].Err = e.rdb.Eval(ctx, c.Script.Source, texts(c.Keys), args...).Result()
 	}
-	return replies
 }
 
 // What calls come to is the same one by one and as one.
@@ -96,7 +94,7 @@ func TestBatch_isWhatItsCallsAre(t *testing.T) {
 	d := NewDriver(e)
 	defer func() { require.NoError(t, d.Close(noClient)) }()
 	outcome := func(together bool, name string, calls ...func(keys []any) Call) (all []string) {
-		keys := keysOf(name)
+		keys := keys(name)
 		var some []Call
 		for _, c := range calls {
 			some = append(some, c(keys))
@@ -104,11 +102,11 @@ func TestBatch_isWhatItsCallsAre(t *testing.T) {
 		var replies []Reply
 		before := e.runs
 		if together {
-			replies = d.runAll(t.Context(), some)
+			replies = made(d.runAll, some)
 			t.Log(e.runs-before, "scripts for", len(some), "calls")
 		} else {
 			for _, c := range some {
-				replies = append(replies, d.runAll(t.Context(), []Call{c})...)
+				replies = append(replies, made(d.runAll, []Call{c})...)
 			}
 		}
 		for i, r := range replies {
@@ -168,15 +166,15 @@ func TestBatch_anErrorIsThatOfItsCall(t *testing.T) {
 	defer func() { require.NoError(t, d.Close(noClient)) }()
 	require.NoError(t, s.rdb.Set(t.Context(), Key("bad"), "no hash", 0).Err())
 	take := func(name string) Call {
-		return Call{acquire, keysOf(name), []any{"owner", expiry(ttl), 0, int64(0), ""}}
+		return Call{acquire, keys(name), []any{"owner", expiry(ttl), 0, int64(0), ""}}
 	}
 	count, countBad := new(sendings), new(sendings)
 	beyond := take("z")
 	beyond.Args[2] = uint64(1) << 53 // which the script itself refuses
-	replies := d.runAll(t.Context(), []Call{
+	replies := made(d.runAll, []Call{
 		take("x"), take("bad"), take("y"),
-		{release, keysOf("x"), []any{"owner", 7, count}},
-		{release, keysOf("bad"), []any{"owner", 7, countBad}},
+		{release, keys("x"), []any{"owner", 7, count}},
+		{release, keys("bad"), []any{"owner", 7, countBad}},
 		beyond,
 	})
 	for _, i := range []int{0, 2} {
@@ -204,20 +202,18 @@ type answering struct {
 
 func (a *answering) Acknowledged() bool { return a.awaits }
 
-func (a *answering) Run(_ context.Context, calls []Call) []Reply {
+func (a *answering) Run(_ context.Context, calls []Call, replies []Reply) {
 	a.runs = append(a.runs, calls)
-	replies := make([]Reply, len(calls))
 	for i, c := range calls {
 		replies[i] = a.answer(c)
 	}
-	return replies
 }
 
 func ofEach() []Call {
 	return []Call{
-		{acquire, keysOf("x"), []any{"owner", int64(1), 0, int64(0), ""}},
-		{extend, keysOf("y")[:1], []any{int64(1), "owner"}},
-		{release, keysOf("z"), []any{"owner", 7, new(sendings)}},
+		{acquire, keys("x"), []any{"owner", int64(1), 0, int64(0), ""}},
+		{extend, keys("y")[:1], []any{int64(1), "owner"}},
+		{release, keys("z"), []any{"owner", 7, new(sendings)}},
 	}
 }
 
@@ -236,7 +232,7 @@ func TestBatch_whatIsRefusedIsMadeOneByOne(t *testing.T) {
 		}}
 		d := NewDriver(a)
 		for range 2 {
-			for _, r := range d.runAll(t.Context(), ofEach()) {
+			for _, r := range made(d.runAll, ofEach()) {
 				if !apart {
 					require.ErrorContains(t, r.Err, answer)
 					assert.False(t, r.MayHaveRun)
@@ -275,7 +271,7 @@ func TestBatch_aReplyThatIsLost(t *testing.T) {
 		d := NewDriver(a)
 		for _, works = range []bool{true, false} {
 			a.runs = nil
-			for i, r := range d.runAll(t.Context(), c.calls) {
+			for i, r := range made(d.runAll, c.calls) {
 				if works && i < c.again {
 					require.NoError(t, r.Err)
 					assert.False(t, r.MayHaveRun)
@@ -295,7 +291,7 @@ func TestBatch_anUnexpectedReply(t *testing.T) {
 	for _, reply := range []any{nil, int64(1), "text", []any{int64(1)}, []any{int64(1), int64(1), int64(1)}, []any{}} {
 		a := &answering{answer: func(Call) Reply { return Reply{Value: reply} }}
 		d := NewDriver(a)
-		for i, r := range d.runAll(t.Context(), ofEach()[:2]) {
+		for i, r := range made(d.runAll, ofEach()[:2]) {
 			require.ErrorContains(t, r.Err, "unexpected reply")
 			assert.Equal(t, i == 0, r.MayHaveRun)
 		}
@@ -307,7 +303,7 @@ func TestBatch_anUnexpectedReply(t *testing.T) {
 func TestBatch_notWhereReplicasAcknowledge(t *testing.T) {
 	a := &answering{answer: func(Call) Reply { return Reply{Value: int64(1)} }, awaits: true}
 	d := NewDriver(a)
-	d.runAll(t.Context(), ofEach())
+	made(d.runAll, ofEach())
 	require.Len(t, a.runs, 1)
 	assert.Len(t, a.runs[0], 3)
 	require.NoError(t, d.Close(noClient))

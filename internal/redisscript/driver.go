@@ -115,7 +115,7 @@ const (
 func (d *Driver) ask(ctx context.Context, l *lease, req locker.Request, number uint64) (answer, error) {
 	for range 2 {
 		sent := clock.Now()
-		reply := d.send(ctx, l, req.TTL/2, acquire, l.keys,
+		reply := d.send(ctx, l, req.TTL/2, acquire, l.keys[:],
 			l.argOwner, expiry(req.TTL), number, d.server.notAfter(ctx, sent, req.TTL/2), req.Metadata)
 		if reply.MayHaveRun {
 			return answer{status: unknown}, reply.Err
@@ -197,7 +197,8 @@ func (d *Driver) Guarantees() locker.Guarantees {
 // lease is one owner: 128 random bits for each attempt to hold.
 type lease struct {
 	driver   *Driver
-	keys     []any // see keysOf
+	waiter   waiter // itself, while it waits for its grant
+	keys     [2]any // see keysOf
 	owner    string
 	argOwner any // the same
 	ttl      time.Duration
@@ -259,7 +260,7 @@ func (l *lease) Release(ctx context.Context) error {
 	if l.lost.Load() {
 		return locker.ErrLost // asked again the server would take it for a reply that was lost
 	}
-	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys, l.argOwner, l.token.Load(), &l.released))
+	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys[:], l.argOwner, l.token.Load(), &l.released))
 	if errors.Is(err, locker.ErrLost) {
 		l.lost.Store(true)
 		if undone {

@@ -21,14 +21,25 @@ type fakeRunner struct {
 	sent   [][]any
 }
 
-func (r *fakeRunner) Run(_ context.Context, calls []Call) []Reply {
-	var replies []Reply
-	for _, c := range calls {
+func (r *fakeRunner) Run(_ context.Context, calls []Call, replies []Reply) {
+	for i, c := range calls {
 		r.sent = append(r.sent, slices.Clone(c.Args))
 		v, err := r.answer(c.Script, c.Args)
-		replies = append(replies, Reply{Value: v, Err: err, MayHaveRun: err != nil && !r.notRun})
+		replies[i] = Reply{Value: v, Err: err, MayHaveRun: err != nil && !r.notRun}
 	}
+}
+
+// made are the replies to calls.
+func made(run func(context.Context, []Call, []Reply), calls []Call) []Reply {
+	replies := make([]Reply, len(calls))
+	run(context.Background(), calls, replies)
 	return replies
+}
+
+// keys are those of a lock.
+func keys(name string) []any {
+	pair := keysOf(name)
+	return pair[:]
 }
 
 func (r *fakeRunner) Locate(context.Context, string) (Station, error) { return Station{}, ErrDeaf }

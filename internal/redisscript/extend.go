@@ -49,7 +49,9 @@ func (d *Driver) extend(
 		calls[i] = c
 	}
 	sent := clock.Now()
-	for i, r := range d.runner.Run(ctx, calls) {
+	replies := make([]Reply, len(calls))
+	d.runner.Run(ctx, calls, replies)
+	for i, r := range replies {
 		some := scripts[i]
 		replies, err := extensions(r, len(some))
 		if len(some) > 1 && err != nil && strings.HasPrefix(err.Error(), "CROSSSLOT") {

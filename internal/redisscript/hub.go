@@ -76,7 +76,8 @@ func (h *hub) isDeaf() bool { return clock.Now().Before(h.deafTo) }
 
 // enter makes a waiter of l, and puts it into the room if there is one: else nobody listens yet.
 func (h *hub) enter(l *lease, ttl time.Duration) *waiter {
-	w := &waiter{lease: l, ttl: ttl}
+	w := &l.waiter
+	w.lease, w.ttl = l, ttl
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiters[l.owner] = w
@@ -288,7 +289,7 @@ func (h *hub) heard(e *ear, event Event) {
 			w.wake()
 			return
 		}
-		h.spawn(func(ctx context.Context) { h.decline(ctx, r.keys, event.Message) })
+		h.spawn(func(ctx context.Context) { h.decline(ctx, r.keys[:], event.Message) })
 	case Subscribed:
 		// What was published before has been missed.
 		r.listening = r.ear == e

@@ -22,14 +22,12 @@ type puppet struct {
 	locate func() (Station, error) // nil: one station, dialled by dial
 }
 
-func (p *puppet) Run(ctx context.Context, calls []Call) []Reply {
-	replies := make([]Reply, len(calls))
+func (p *puppet) Run(ctx context.Context, calls []Call, replies []Reply) {
 	for i, c := range calls {
 		reply, err := p.run(ctx, c.Script, c.Args[0].(string))
 		var not notSent
 		replies[i] = Reply{Value: reply, Err: err, MayHaveRun: err != nil && !errors.As(err, &not)}
 	}
-	return replies
 }
 
 // notSent is the error of a request that the server has not got.

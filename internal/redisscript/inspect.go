@@ -20,7 +20,8 @@ const claimMark = ">"
 // Inspect implements locker.Inspector, in one round trip. Who waits has no metadata here, and who was handed the lock and has yet
 // to take it is the first of the waiters still.
 func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error) {
-	reply, err := run(ctx, d.runner, inspect, keysOf(name), everybody)
+	keys := keysOf(name)
+	reply, err := run(ctx, d.runner, inspect, keys[:], everybody)
 	if err != nil {
 		return locker.State{}, err
 	}

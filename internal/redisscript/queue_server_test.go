@@ -24,7 +24,7 @@ func newAtServer(t *testing.T, args ...string) *atServer {
 	s := testserver.Redis(t, testserver.RedisArgs(args...))
 	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return &atServer{t, rdb, texts(keysOf("x"))}
+	return &atServer{t, rdb, texts(keys("x"))}
 }
 
 func (s *atServer) run(script *Script, args ...any) any {

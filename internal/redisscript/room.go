@@ -10,7 +10,7 @@ import (
 
 // room is where the waiters of one lock are. The hub's mutex guards it.
 type room struct {
-	keys    []any
+	keys    [2]any
 	channel string
 	present int       // how many waiters are here
 	line    []*waiter // those with a place, in the order of their places

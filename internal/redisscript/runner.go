@@ -11,10 +11,10 @@ import (
 
 // Runner is what the protocol needs of a client library.
 type Runner interface {
-	// Run makes all calls in one round trip to a server, unless something is in the way. It returns a reply or an
-	// error for each. A script is run by its SHA, or by its source where the server does not have it. Nothing of calls
-	// is kept.
-	Run(ctx context.Context, calls []Call) []Reply
+	// Run makes all calls in one round trip to a server, unless something is in the way. It puts a reply or an
+	// error for each into replies, which are as many, and empty. A script is run by its SHA, or by its source where the
+	// server does not have it. Nothing of calls and replies is kept.
+	Run(ctx context.Context, calls []Call, replies []Reply)
 
 	// Together says that all locks are on one server, of which it is not known that it is one of a Redis Cluster: calls for
 	// several may share a round trip, and one script may be given the keys of several.
@@ -64,8 +64,9 @@ type Reply struct {
 
 // run makes one call.
 func run(ctx context.Context, r Runner, s *Script, keys []any, args ...any) (any, error) {
-	reply := r.Run(ctx, []Call{{s, keys, args}})[0]
-	return reply.Value, reply.Err
+	var reply [1]Reply
+	r.Run(ctx, []Call{{s, keys, args}}, reply[:])
+	return reply[0].Value, reply[0].Err
 }
 
 // Replicas is how many replicas have to acknowledge what a script grants. A Runner that is told so sends

@@ -96,8 +96,8 @@ func Key(name string) string {
 // keysOf returns what the scripts take: the lock of a name, and its queue. Those that need the lock alone take it
 // alone: while a slot moves a Redis Cluster answers TRYAGAIN for two keys of which one is not there. The others
 // can then be given the first alone, too. They are arguments from the start, so that no request has to make them such.
-func keysOf(name string) []any {
+func keysOf(name string) [2]any {
 	const suffix = ":queue"
 	queue := "{" + tagEscape.Replace(name) + "}" + suffix
-	return []any{strings.TrimSuffix(queue, suffix), queue}
+	return [2]any{strings.TrimSuffix(queue, suffix), queue}
 }

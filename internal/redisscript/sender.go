@@ -26,7 +26,7 @@ var errNoAnswer = error(noanswer.Error("the server has not answered in time"))
 // sender makes requests in goroutines of its own, for a client library may not heed contexts. Those of many goroutines
 // share round trips: each trip takes along what has come while others were under way.
 type sender struct {
-	run     func(context.Context, []Call) []Reply
+	run     func(context.Context, []Call, []Reply)
 	workers *workers.Workers
 	alone   bool      // each request goes by itself, at once
 	timers  sync.Pool // of *time.Timer, stopped
@@ -40,7 +40,7 @@ type sender struct {
 	late     *time.Timer // armed while somebody waits
 }
 
-func newSender(run func(context.Context, []Call) []Reply, together bool) *sender {
+func newSender(run func(context.Context, []Call, []Reply), together bool) *sender {
 	s := &sender{run: run, alone: !together}
 	if s.workers = workers.New(mostTrips); s.alone {
 		s.workers = workers.New(idleWorkers)
@@ -82,7 +82,9 @@ func (d *Driver) send(
 	ctx context.Context, l *lease, patience time.Duration, s *Script, keys []any, args ...any,
 ) Reply {
 	if l.proposed {
-		return d.runner.Run(ctx, []Call{{s, keys, slices.Clone(args)}})[0]
+		var reply [1]Reply
+		d.runner.Run(ctx, []Call{{s, keys, slices.Clone(args)}}, reply[:])
+		return reply[0]
 	}
 	if err := ctx.Err(); err != nil {
 		return Reply{Err: err}
@@ -153,7 +155,7 @@ func (l *lease) land(ctx context.Context) (undone bool, err error) {
 		case <-ctx.Done():
 			return false, errNoAnswer
 		case <-soon.C:
-			undone = lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys, l.argOwner, 0, new(sendings))) == nil
+			undone = lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys[:], l.argOwner, 0, new(sendings))) == nil
 		}
 	}
 }
@@ -184,6 +186,7 @@ type courier struct {
 	sender  *sender
 	errands []*errand // of the trip under way
 	calls   []Call    // which that makes
+	replies []Reply   // to those
 }
 
 // start has a courier set out with those who wait. The caller holds s.mu.
@@ -248,38 +251,52 @@ func (s *sender) tooLate() {
 	s.start()
 }
 
-// trip is what some requests share, and its context: it ends when nobody waits any more, which is by its deadline.
+// trip is what some requests share, and its context: it ends when nobody waits any more, which is by its deadline, or when
+// it has been made.
 type trip struct {
-	context.Context
-
 	values context.Context // of the one who asks; nil if there are several
 	until  time.Time
-	wanted atomic.Int32 // how many are still waited for
-	cancel context.CancelFunc
+	wanted atomic.Int32 // how many are still waited for, and one for the trip itself
+	done   chan struct{}
+	once   sync.Once
 }
 
 // Deadline implements context.Context.
 func (t *trip) Deadline() (time.Time, bool) { return t.until, true }
 
+// Done implements context.Context.
+func (t *trip) Done() <-chan struct{} { return t.done }
+
+// Err implements context.Context.
+func (t *trip) Err() error {
+	select {
+	case <-t.done:
+		return context.Canceled
+	default:
+		return nil
+	}
+}
+
 // Value implements context.Context.
 func (t *trip) Value(key any) any {
-	if v := t.Context.Value(key); v != nil || t.values == nil {
-		return v
+	if t.values == nil {
+		return nil
 	}
 	return t.values.Value(key)
 }
 
+func (t *trip) end() { t.once.Do(func() { close(t.done) }) }
+
 func (t *trip) unwanted() {
 	if t.wanted.Add(-1) == 0 {
-		t.cancel()
+		t.end()
 	}
 }
 
 // make makes those requests that are still wanted, and returns when all are answered. It goes on for as long as one is.
 func (c *courier) make() {
-	t := &trip{}
-	t.Context, t.cancel = context.WithCancel(context.Background())
-	defer t.cancel()
+	t := &trip{done: make(chan struct{})}
+	defer t.end()
 	if len(c.errands) == 1 {
 		t.values = c.errands[0].ctx
 	}
@@ -302,7 +319,10 @@ func (c *courier) make() {
 	if len(wanted) == 0 {
 		return
 	}
-	for i, reply := range c.sender.run(t, c.calls) {
+	c.replies = slices.Grow(c.replies[:0], len(wanted))[:len(wanted)]
+	clear(c.replies)
+	c.sender.run(t, c.calls, c.replies)
+	for i, reply := range c.replies {
 		wanted[i].reply = reply
 		wanted[i].ended.Store(true)
 		wanted[i].done <- struct{}{}

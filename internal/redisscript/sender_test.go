@@ -3,6 +3,7 @@ package redisscript
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,7 +33,7 @@ func (g *gated) Together() bool { return !g.apart }
 
 func (g *gated) Acknowledged() bool { return false }
 
-func (g *gated) Run(ctx context.Context, calls []Call) []Reply {
+func (g *gated) Run(ctx context.Context, calls []Call, replies []Reply) {
 	asOne := calls[0].Script == many
 	if asOne {
 		calls = apartOf(g.t, calls[0])
@@ -43,17 +44,17 @@ func (g *gated) Run(ctx context.Context, calls []Call) []Reply {
 	g.mu.Unlock()
 	<-g.gate
 	values := make([]any, len(calls))
-	replies := make([]Reply, len(calls))
 	for i, c := range calls {
 		if values[i] = any(int64(1)); c.Script.Takes {
 			values[i] = []any{int64(granted), int64(7), nowMicro()}
 		}
-		replies[i].Value = values[i]
+		if !asOne {
+			replies[i].Value = values[i]
+		}
 	}
 	if asOne {
-		return []Reply{{Value: values}}
+		replies[0].Value = values
 	}
-	return replies
 }
 
 // sizes are how many calls have shared each of the trips so far.
@@ -301,15 +302,15 @@ func TestSender_aTripEndsWhenNobodyWaits(t *testing.T) {
 // A waiter whose latest request was given up unsent stands in the queue all the same, by an earlier one.
 func TestSender_aWaiterThatIsKnownIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked, released := 0, 0
+		var asked, released atomic.Int32
 		w := newWire()
 		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
 		p.run = func(ctx context.Context, s *Script, _ string) (any, error) {
 			if s == release {
-				released++
+				released.Add(1)
 				return int64(1), nil
 			}
-			if asked++; asked == 1 {
+			if asked.Add(1) == 1 {
 				return heldReply(7), nil // for a minute, after which it looks
 			}
 			<-ctx.Done() // in vain, for a connection
@@ -322,10 +323,10 @@ func TestSender_aWaiterThatIsKnownIsReleased(t *testing.T) {
 		l, err := d.AcquireQueued(ctx, locker.Request{Name: "x", TTL: time.Hour}, func(error) {})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotNil(t, l)
-		assert.Equal(t, 2, asked)
-		assert.Zero(t, released)
+		assert.EqualValues(t, 2, asked.Load())
+		assert.Zero(t, released.Load())
 		require.NoError(t, l.Release(t.Context()))
-		assert.Equal(t, 1, released)
+		assert.EqualValues(t, 1, released.Load())
 		require.NoError(t, d.Close(noClient))
 	})
 }
