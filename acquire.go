@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-locker/locker/internal/callctx"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/noanswer"
 )
@@ -30,8 +31,7 @@ type contender struct {
 	contended atomic.Bool // the lock was seen to be another's
 
 	// own ends with that, or when the Client is closed, with the cause ErrClosed, or the Mutex's own hold is lost, with ErrLost.
-	own context.Context
-	end context.CancelCauseFunc
+	own callctx.Context
 
 	said   atomic.Pointer[error] // by a backend in whose queue it is: the latest
 	places [2]int                // in the Client's list of contenders, and the Mutex's
@@ -46,7 +46,7 @@ func (m *Mutex) contender(ctx context.Context, op string) *contender {
 // another is a contender in a call that has begun.
 func (m *Mutex) another(ctx context.Context, op string, began time.Time) *contender {
 	c := &contender{Mutex: m, op: op, ctx: ctx, began: began}
-	c.own, c.end = context.WithCancelCause(ctx)
+	c.own.Begin(ctx)
 	return c
 }
 
@@ -91,7 +91,7 @@ func (c *contender) acquire() (*Hold, error) {
 }
 
 func (c *contender) contend() (*Hold, error) {
-	defer c.end(nil)
+	defer c.own.End(nil)
 	if c.invalid != nil {
 		return nil, c.invalid
 	}
@@ -114,7 +114,7 @@ func (c *contender) contend() (*Hold, error) {
 
 // over is why the contention has ended, if it has; last is the latest that the backend said.
 func (c *contender) over(last error) error {
-	why := context.Cause(c.own)
+	why := c.own.Cause()
 	if c.ctx.Err() != nil {
 		return interrupted(c.ctx, last)
 	}
@@ -300,7 +300,7 @@ func (c *contender) call(timeout time.Duration, acquire acquiring) (*Hold, error
 
 // callHere is call for a Driver that heeds contexts: it needs no goroutine.
 func (c *contender) callHere(timeout time.Duration, acquire acquiring, req Request) (*Hold, error) {
-	ctx := c.own
+	var ctx context.Context = &c.own
 	var sent time.Time // zero: the request that granted it was sent at some time of the wait
 	if timeout != 0 {
 		var cancel context.CancelFunc
@@ -310,7 +310,7 @@ func (c *contender) callHere(timeout time.Duration, acquire acquiring, req Reque
 	}
 	lease, err := acquire(c, ctx, req)
 	h, err := c.take(ctx, answer{lease, err}, sent)
-	if err == errNoAnswer && context.Cause(ctx) != errNoAnswer { //nolint:errorlint // neither is ever wrapped
+	if err == errNoAnswer && (timeout == 0 || context.Cause(ctx) != errNoAnswer) { //nolint:errorlint // neither is ever wrapped
 		err = errAbandoned
 	}
 	return h, err

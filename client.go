@@ -210,7 +210,7 @@ func (c *Client) Close() error {
 	holds := c.stopRenewing() // in this step: an Unlock that finds the Client closed leaves the release to us
 	c.shut()
 	for _, one := range c.contenders {
-		one.end(ErrClosed)
+		one.own.End(ErrClosed)
 	}
 	c.mu.Unlock()
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-locker/locker/internal/callctx"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -30,8 +31,8 @@ type Hold struct {
 	onLoss   []func()      // called once, after lost is closed
 	failed   int           // renewals, since one succeeded
 
-	givenBack bool // see giveBack
-	unlocking both // the context of its release
+	givenBack bool            // see giveBack
+	unlocking callctx.Context // that of its release
 
 	// The renewer's own, guarded by its mutex.
 	due   time.Time // when the hold must be looked after
@@ -311,15 +312,17 @@ func (h *Hold) unlock(ctx context.Context) error {
 	if ended := c.config.observer.Ended; ended != nil {
 		defer ended(ctx, h.tenure(), h.ending(Unlocked, deadline)) // how it is now; told when the release has been made
 	}
-	h.unlocking = both{c.background, ctx} // of one Unlock: end has turned away all others
-	r := h.returning(&h.unlocking, deadline)
 	var tried error
 	if c.heeded {
-		tried = r.try(ctx)
+		patience := releasePatience(h.ttl, deadline)
+		h.unlocking.BeginUntil(ctx, c.background, time.Now().Add(patience)) // of one Unlock: end has turned away all others
+		tried = ownError(&h.unlocking, h.lease.Release(&h.unlocking))
+		h.unlocking.End(nil)
 		if tried == nil || errors.Is(tried, ErrLost) {
 			return tried
 		}
 	}
+	r := h.returning(valued{c.background, ctx}, deadline)
 	told := make(chan error, 1)
 	c.spawn(func() { _ = r.untilAnswered(c.background, tried, told) })
 	lapsed := time.NewTimer(deadline.Sub(clock.Now()))

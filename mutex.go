@@ -110,7 +110,7 @@ func (m *Mutex) lostPending(h *Hold) {
 		return
 	}
 	for _, c := range m.contenders {
-		c.end(ErrLost)
+		c.own.End(ErrLost)
 	}
 }
 
@@ -123,7 +123,7 @@ func (m *Mutex) enter(c *contender) *Hold {
 }
 
 func (m *Mutex) leave(c *contender) {
-	c.end(nil)
+	c.own.End(nil)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.contenders.remove(c, ofMutex)

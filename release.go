@@ -35,18 +35,18 @@ func (m *Mutex) cleanUp(lease Lease) {
 	}
 }
 
-// both is a context that ends as one does, and has the values of another too.
-type both struct {
+// valued is a context that ends as one does, and has the values of another too.
+type valued struct {
 	context.Context
 	values context.Context
 }
 
 // Value is that of either.
-func (b *both) Value(key any) any {
-	if v := b.Context.Value(key); v != nil {
-		return v
+func (v valued) Value(key any) any {
+	if own := v.Context.Value(key); own != nil {
+		return own
 	}
-	return b.values.Value(key)
+	return v.values.Value(key)
 }
 
 const (
@@ -76,7 +76,7 @@ func (r returning) untilAnswered(ctx context.Context, tried error, told chan<- e
 	for try := 1; ; try++ {
 		err := tried
 		if err == nil {
-			err = r.try(context.Background())
+			err = r.try()
 		}
 		tried = nil
 		wait := pause/2 + rand.N(pause)
@@ -108,17 +108,18 @@ func doze(ctx context.Context, d time.Duration) {
 	}
 }
 
-// try asks once, until ctx ends, and not for so long that a lost reply would cost the other tries.
-func (r returning) try(ctx context.Context) error {
-	patience := r.ttl / 4
-	if left := r.deadline.Sub(clock.Now()); left > 0 {
+// try asks once.
+func (r returning) try() error {
+	own, cancel := context.WithTimeout(r.ctx, releasePatience(r.ttl, r.deadline))
+	defer cancel()
+	return ownError(own, r.lease.Release(own))
+}
+
+// releasePatience is how long a try may take: not for so long that a lost reply would cost the others.
+func releasePatience(ttl time.Duration, deadline time.Time) time.Duration {
+	patience := ttl / 4
+	if left := deadline.Sub(clock.Now()); left > 0 {
 		patience = min(patience, left)
 	}
-	own, cancel := context.WithTimeout(r.ctx, patience)
-	defer cancel()
-	if ctx.Done() != nil {
-		forget := context.AfterFunc(ctx, cancel)
-		defer forget()
-	}
-	return ownError(own, r.lease.Release(own))
+	return patience
 }

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/go-locker/locker/internal/callctx"
 )
 
 // room is where the waiters of one lock are. The hub's mutex guards it.
@@ -96,8 +98,10 @@ func (w *waiter) listen() {
 }
 
 func (w *waiter) wait(ctx context.Context) {
+	one, other, _ := callctx.Ends(ctx) // of those that wait, which have no time
 	select {
 	case <-w.woken:
-	case <-ctx.Done():
+	case <-one:
+	case <-other:
 	}
 }

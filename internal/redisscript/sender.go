@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/callctx"
 	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/workers"
 )
@@ -89,6 +90,10 @@ func (d *Driver) send(
 	if err := ctx.Err(); err != nil {
 		return Reply{Err: err}
 	}
+	one, other, until := callctx.Ends(ctx)
+	if !until.IsZero() {
+		patience = min(patience, time.Until(until))
+	}
 	r := d.sender.errands.Get().(*errand)
 	r.Call, r.ctx, r.until = Call{s, keys, append(r.args[:0], args...)}, ctx, time.Now().Add(patience)
 	if !d.sender.accept(r) {
@@ -100,13 +105,15 @@ func (d *Driver) send(
 		timer.Stop()
 		d.sender.timers.Put(timer)
 	}()
-	var why error
 	select {
 	case <-r.done:
 		return d.sender.answered(r, errNoAnswer)
-	case <-ctx.Done():
-		why = ctx.Err()
+	case <-one:
+	case <-other:
 	case <-timer.C:
+	}
+	why := ctx.Err()
+	if why == nil {
 		why = errNoAnswer
 	}
 	if r.fate.CompareAndSwap(0, isDropped) {
