@@ -54,15 +54,22 @@ type sent struct {
 	counter *counting // nil: nobody counts
 }
 
+// space is for the arguments of the command that most requests are, and its Counter, in one piece.
+type space struct {
+	args    [10]any
+	counter counting
+}
+
 // send makes a command as go-redis does, but that its Counters are told what the server has answered.
 func (q request) send(ctx context.Context, to processor) sent {
-	args := make([]any, 3, 3+len(q.call.Keys)+len(q.call.Args))
-	args[0], args[1], args[2] = q.name, q.script, len(q.call.Keys)
+	own := new(space)
+	args := append(own.args[:0], q.name, q.script, len(q.call.Keys))
 	args = append(args, q.call.Keys...)
 	var s sent
 	for _, arg := range q.call.Args {
 		if counts, ok := arg.(redisscript.Counter); ok {
-			s.counter = &counting{Counter: counts}
+			own.counter.Counter = counts
+			s.counter = &own.counter
 			arg = s.counter
 		}
 		args = append(args, arg)
@@ -218,15 +225,13 @@ func (r *runner) send(ctx context.Context, q request) result {
 type countedArg struct {
 	value   any
 	written atomic.Int32
+	space   [64]byte // for most values
 }
 
 // MarshalBinary is called by go-redis each time that it writes the argument.
 func (a *countedArg) MarshalBinary() ([]byte, error) {
 	a.written.Add(1)
-	if text, ok := a.value.(string); ok {
-		return []byte(text), nil
-	}
-	return fmt.Append(nil, a.value), nil
+	return fmt.Append(a.space[:0], a.value), nil
 }
 
 // runAll makes the calls with the indices pending in one pipeline, and files their results. A server that has lost a script is

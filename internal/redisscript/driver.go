@@ -20,7 +20,8 @@ type Driver struct {
 	server serverClock
 	hub    *hub
 	sender *sender
-	apart  atomic.Bool // one script does not get the keys of several locks
+	apart  atomic.Bool              // one script does not get the keys of several locks
+	expiry atomic.Pointer[expiryOf] // the latest
 }
 
 // NewDriver makes a Driver that runs its scripts through r.
@@ -48,13 +49,17 @@ func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
-	l := d.newLease(req, rand.Text())
+	l := d.newLease(req, "")
 	a, err := d.ask(ctx, l, req, 0)
 	return l.answered(a, err)
 }
 
-func (d *Driver) newLease(req locker.Request, owner string) *lease {
-	return &lease{driver: d, keys: keysOf(req.Name), owner: owner, argOwner: owner, ttl: req.TTL}
+// newLease is one of a fresh owner, 128 random bits behind a prefix.
+func (d *Driver) newLease(req locker.Request, prefix string) *lease {
+	l := &lease{driver: d, ttl: req.TTL}
+	l.keys, l.owner = keysAnd(req.Name, prefix, rand.Text())
+	l.argOwner = l.owner
+	return l
 }
 
 // Propose implements locker.Proposer.
@@ -65,7 +70,7 @@ func (d *Driver) Propose(ctx context.Context, req locker.Request, token uint64) 
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
-	l := d.newLease(req, rand.Text())
+	l := d.newLease(req, "")
 	l.proposed = true
 	a, err := d.ask(ctx, l, req, token)
 	return l.answered(a, err)
@@ -90,6 +95,21 @@ const keep = 24 * time.Hour
 
 // expiry is after how many milliseconds the key of a lock of that TTL expires.
 func expiry(ttl time.Duration) int64 { return ttl.Milliseconds() + keep.Milliseconds() }
+
+// expiryArg is expiry as an argument, which most often is the one of the request before.
+func (d *Driver) expiryArg(ttl time.Duration) any {
+	if e := d.expiry.Load(); e != nil && e.ttl == ttl {
+		return e.arg
+	}
+	e := &expiryOf{ttl, expiry(ttl)}
+	d.expiry.Store(e)
+	return e.arg
+}
+
+type expiryOf struct {
+	ttl time.Duration
+	arg any
+}
 
 // answer is a reply to the acquire script.
 type answer struct {
@@ -116,7 +136,7 @@ func (d *Driver) ask(ctx context.Context, l *lease, req locker.Request, number u
 	for range 2 {
 		sent := clock.Now()
 		reply := d.send(ctx, l, req.TTL/2, acquire, l.keys[:],
-			l.argOwner, expiry(req.TTL), number, d.server.notAfter(ctx, sent, req.TTL/2), req.Metadata)
+			l.argOwner, d.expiryArg(req.TTL), number, d.server.notAfter(ctx, sent, req.TTL/2), req.Metadata)
 		if reply.MayHaveRun {
 			return answer{status: unknown}, reply.Err
 		}
@@ -238,7 +258,7 @@ func (l *lease) Validity() time.Duration {
 // Extend implements locker.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, extend, l.keys[:1], expiry(ttl), l.argOwner))
+	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, extend, l.keys[:1], l.driver.expiryArg(ttl), l.argOwner))
 	if err == nil {
 		l.lasts(sent, ttl)
 	}

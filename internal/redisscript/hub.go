@@ -16,9 +16,10 @@ import (
 // hub wakes a Driver's waiters. Those of one lock share a room: a channel on which they are told, and a
 // timer by which the first of them looks for all. The rooms of one server share an ear, a connection.
 type hub struct {
-	runner  Runner
-	decline func(ctx context.Context, keys []any, owner string)
-	process string // names this hub in owners and channels
+	runner   Runner
+	decline  func(ctx context.Context, keys []any, owner string)
+	process  string          // names this hub in owners and channels
+	prefixes map[byte]string // of owners, by their kind
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -55,15 +56,13 @@ const (
 func newHub(r Runner, decline func(ctx context.Context, keys []any, owner string)) *hub {
 	h := &hub{
 		runner: r, decline: decline, process: rand.Text()[:13],
-		waiters: map[string]*waiter{}, rooms: map[string]*room{}, ears: map[string]*ear{},
+		prefixes: map[byte]string{}, waiters: map[string]*waiter{}, rooms: map[string]*room{}, ears: map[string]*ear{},
+	}
+	for _, kind := range []byte{listens, listensSharded, looks} {
+		h.prefixes[kind] = string(kind) + h.process + "/"
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
-}
-
-// owner returns a fresh one of the kind.
-func (h *hub) owner(kind byte) string {
-	return string(kind) + h.process + "/" + rand.Text()
 }
 
 func (h *hub) deaf() bool {

@@ -76,7 +76,7 @@ func (d *Driver) contender(req locker.Request) *lease {
 	case d.runner.Sharded():
 		kind = listensSharded
 	}
-	return d.newLease(req, d.hub.owner(kind))
+	return d.newLease(req, d.hub.prefixes[kind])
 }
 
 // withoutEars puts a contender that does not listen in the place of l, which cannot be told anything.
