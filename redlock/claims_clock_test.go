@@ -75,6 +75,33 @@ func TestAntirez_aClockJumpOnOneNodeOfFiveMakesNoSecondHolder(t *testing.T) {
 	assert.Greater(t, newer, older)
 }
 
+// antirez: clocks that run at about the same speed will do. True: a hold ends an allowance of a hundredth of the TTL before
+// its TTL does, and nodes whose clocks have run ahead by that much, all of them, give the lock to the next after that
+// and not before.
+func TestAntirez_clocksThatRunFastByLessThanTheAllowanceMakeNoSecondHolder(t *testing.T) {
+	t.Parallel()
+	const ttl = 2 * short
+	q := five(t, testserver.RedisClock())
+	first := contender(t, q.addrs(), ttl)
+	second := contender(t, q.addrs(), long)
+	q.warm(t, second)
+	older := q.takeAll(t, first)
+	for range 100 { // little by little, as a clock does that is fast
+		time.Sleep(ttl / 200)
+		for _, s := range q.servers {
+			s.ShiftClock(ttl / 10000)
+		}
+	}
+	var over bool
+	eventually(t, "the second has the lock", func() bool {
+		taken := second.TryLock(t.Context()) == nil
+		over = first.FencingToken() == 0
+		return taken
+	})
+	assert.True(t, over, "two hold")
+	assert.Greater(t, second.FencingToken(), older)
+}
+
 // Kleppmann: a token has to be larger than all before it, always, and one made of a clock is not. True of ours where a
 // node forgets what it has accepted, as it does when its clock jumps by more than a day: then the order rests
 // on the clients' clocks, and one that is behind gets the second holder the smaller token.

@@ -195,6 +195,33 @@ func TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder(t *testing.
 	assert.True(t, r.write(t, newer, "newest"), "the holder of the newer token goes on")
 }
 
+// What neither text says of that resource: it refuses a token once it has seen a larger one, and not before. The next holder has
+// the lock and has read, but not written; the first wakes and writes, and is let in; then the next writes what it made
+// of the value that it had read. The first's update is lost. It helps to show the token with the first read, not only with the write.
+func TestFence_refusesOnlyWhatIsOlderThanWhatItHasSeen(t *testing.T) {
+	for name, shown := range map[string]bool{"the token comes with the write": false, "and with the read": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := five(t)
+			r := resource{connect(t, testserver.Redis(t).Addr(), heedingCtx), larger}
+			first, second := contender(t, q.addrs(), short), contender(t, q.addrs(), long)
+			older := take(t, first)
+			require.True(t, r.write(t, older, "0"))
+
+			newer := take(t, second) // the first's time is over, and it does not look
+			require.Zero(t, first.FencingToken())
+			read := r.value(t)
+			if shown {
+				require.True(t, r.write(t, newer, read), "what it reads it writes back: the token is seen")
+			}
+			accepted := r.write(t, older, "of the first")
+			require.True(t, r.write(t, newer, read+", and of the second"))
+			assert.Equal(t, !shown, accepted, "what the second has read was not the last by then")
+			assert.Equal(t, "0, and of the second", r.value(t))
+		})
+	}
+}
+
 // antirez: a random value will do, too, if the holder writes it to the resource when it begins, and the resource
 // accepts a write only while it is there. True for a holder that was stopped after it had begun.
 func TestAntirez_aRandomValueRefusesThePausedHolderThatHasBegun(t *testing.T) {
