@@ -48,7 +48,7 @@ func (r *Run) tables() map[string]string {
 func scenarioTable() string {
 	sources, t := new(list), newTable("scenario", "promise", "needs", "from")
 	for _, s := range conformance.Scenarios() {
-		name := s.Name
+		name := fmt.Sprintf("<a id=%q></a>%s", anchor(s.Name), s.Name)
 		if !s.Deterministic {
 			name += " (*)"
 		}
