@@ -1,0 +1,16 @@
+package redis_test
+
+import (
+	"testing"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	c := newClient(t, s.Addr(), locker.WithTTL(harness.SilenceTTL))
+	harness.OutlivesSilence(t, c.Mutex("x"), s.Stop, s.Continue)
+}
