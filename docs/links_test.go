@@ -1,0 +1,275 @@
+// Package docs holds the project's pages, and the tests that keep what they refer to from disappearing.
+package docs_test
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"unicode"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Every page of the repository: what it links to is there, and so is every test that it names. A link into a Go file,
+// file.go#TestName, is one to the declaration of that name.
+func TestPages_linkToWhatIsThere(t *testing.T) {
+	repo := open(t, os.DirFS(".."))
+	assert.Greater(t, len(repo.pages), 10)
+	assert.Greater(t, len(repo.tests), 500)
+	for _, page := range repo.pages {
+		for _, problem := range repo.problems(t, page) {
+			t.Errorf("%s: %s", page, problem)
+		}
+	}
+}
+
+// safety.md promises that what stands in its tables was shown by a test, or is marked as not.
+func TestSafetyPage_saysOfEachClaimWhatShowsIt(t *testing.T) {
+	text, err := os.ReadFile("safety.md")
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, strings.Count(string(text), shownBy), 3, "tables with a column %q", shownBy)
+	for _, problem := range unshown(string(text)) {
+		t.Error(problem)
+	}
+}
+
+const (
+	shownBy   = "shown by"
+	notTested = "(not tested here)"
+)
+
+// shows is a link to what a machine has seen: a test, a scenario, or what the benchmarks or the matrix wrote.
+var shows = regexp.MustCompile(`\]\([^)]*(_test\.go#Test|conformance\.md#|guarantees\.md|bench/)[^)]*\)`)
+
+// unshown are the rows of tables whose last column is shownBy, and which have neither such a link there nor the mark.
+func unshown(page string) (problems []string) {
+	within := false
+	for line := range strings.Lines(page) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		last := strings.TrimSpace(cells[len(cells)-1])
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			within = false
+		case last == shownBy:
+			within = true
+		case within && strings.Trim(last, "-: ") != "" && !shows.MatchString(last) && !strings.Contains(last, notTested):
+			problems = append(problems, "nothing shows, and no mark says so: "+strings.TrimSpace(line))
+		}
+	}
+	return problems
+}
+
+// repository is what pages may refer to.
+type repository struct {
+	files fs.FS
+	pages []string
+	tests map[string]bool // the names of all, of whatever package
+}
+
+var testFunction = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+
+func open(t *testing.T, files fs.FS) *repository {
+	t.Helper()
+	r := &repository{files: files, tests: map[string]bool{}}
+	require.NoError(t, fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return fs.SkipDir
+		case strings.HasSuffix(name, ".md"):
+			r.pages = append(r.pages, name)
+		case strings.HasSuffix(name, "_test.go"):
+			source, err := fs.ReadFile(files, name)
+			if err != nil {
+				return err
+			}
+			for _, found := range testFunction.FindAllStringSubmatch(string(source), -1) {
+				r.tests[found[1]] = true
+			}
+		}
+		return nil
+	}))
+	return r
+}
+
+var (
+	fenced   = regexp.MustCompile("(?ms)^ *```.*?\n *```")
+	codeSpan = regexp.MustCompile("`[^`\n]*`")
+	link     = regexp.MustCompile(`\]\(([^)\s]+)[^)]*\)`)
+	testName = regexp.MustCompile(`\bTest[A-Z]\w*`)
+)
+
+// problems are what is wrong with a page, in a sentence each.
+func (r *repository) problems(t *testing.T, page string) (problems []string) {
+	t.Helper()
+	source, err := fs.ReadFile(r.files, page)
+	require.NoError(t, err)
+	text := fenced.ReplaceAllString(string(source), "")
+	for _, found := range link.FindAllStringSubmatch(codeSpan.ReplaceAllString(text, ""), -1) {
+		if err := r.follow(page, found[1]); err != nil {
+			problems = append(problems, fmt.Sprintf("the link to %s: %v", found[1], err))
+		}
+	}
+	for _, name := range testName.FindAllString(text, -1) {
+		if !r.tests[name] {
+			problems = append(problems, "names a test that is not there: "+name)
+		}
+	}
+	places := anchors(string(source))
+	for _, place := range slices.Sorted(maps.Keys(places)) {
+		if places[place] > 1 {
+			problems = append(problems, "has two places called #"+place)
+		}
+	}
+	return problems
+}
+
+var external = regexp.MustCompile(`^[a-z]+:`)
+
+func (r *repository) follow(page, target string) error {
+	if external.MatchString(target) {
+		return nil
+	}
+	file, fragment, _ := strings.Cut(target, "#")
+	name := page
+	if file != "" {
+		name = path.Join(path.Dir(page), file)
+	}
+	if _, err := fs.Stat(r.files, name); err != nil || fragment == "" {
+		return err
+	}
+	source, err := fs.ReadFile(r.files, name)
+	switch {
+	case err != nil:
+		return err
+	case strings.HasSuffix(name, ".md"):
+		if anchors(string(source))[fragment] == 0 {
+			return errors.New("the page has no such place")
+		}
+		return nil
+	case strings.HasSuffix(name, ".go"):
+		return declares(source, fragment)
+	default:
+		return errors.New("places are known in pages and in Go files alone")
+	}
+}
+
+var anchor = regexp.MustCompile(`<a id="([^"]*)">`)
+
+// anchors are the places in a page that a link can lead to, and how often each is there: its headings, as GitHub
+// derives a name from them, and what has an id.
+func anchors(page string) map[string]int {
+	places := map[string]int{}
+	for line := range strings.Lines(fenced.ReplaceAllString(page, "")) {
+		if heading, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+			places[slug(heading)]++
+		}
+		for _, found := range anchor.FindAllStringSubmatch(line, -1) {
+			places[found[1]]++
+		}
+	}
+	return places
+}
+
+func slug(heading string) string {
+	return strings.Map(func(c rune) rune {
+		switch {
+		case c == ' ':
+			return '-'
+		case c == '-', c == '_', unicode.IsLetter(c), unicode.IsDigit(c):
+			return unicode.ToLower(c)
+		default:
+			return -1
+		}
+	}, strings.TrimSpace(heading))
+}
+
+// declares is nil if a Go file has a function or a type of that name.
+func declares(source []byte, name string) error {
+	parsed, err := parser.ParseFile(token.NewFileSet(), "", source, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	for _, d := range parsed.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil && d.Name.Name == name {
+				return nil
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				if s, ok := s.(*ast.TypeSpec); ok && s.Name.Name == name {
+					return nil
+				}
+			}
+		}
+	}
+	return errors.New("the file declares no such thing")
+}
+
+// What is wrong is found, and nothing else.
+func TestProblems(t *testing.T) {
+	const good = "# One heading, two\n<a id=\"row\"></a>\n```go\nfunc TestMine(t *testing.T) // [no](link)\n```\n" +
+		"[a](other.md) [b](../x_test.go#TestThere) `[c](code.md)` [d](#one-heading-two) [e](#row) [f](https://example.org/x#y) " +
+		"![g](other.md \"titled\") [`h`](../x.go#Kind) [i](../docs) TestThere"
+	for text, want := range map[string][]string{
+		good:                            nil,
+		"[a](gone.md)":                  {"the link to gone.md: open docs/gone.md: file does not exist"},
+		"[`a`](gone.md)":                {"the link to gone.md: open docs/gone.md: file does not exist"},
+		"[a](../../other.md)":           {"the link to ../../other.md: "},
+		"[a](other.md#nowhere)":         {"the link to other.md#nowhere: the page has no such place"},
+		"[a](#nowhere)":                 {"the link to #nowhere: the page has no such place"},
+		"[a](../x_test.go#TestGone)":    {"the link to ../x_test.go#TestGone: the file declares no such thing", "names a test that is not there: TestGone"},
+		"[a](../x.go#TestThere)":        {"the link to ../x.go#TestThere: the file declares no such thing"},
+		"[a](../x.go#String)":           {"the link to ../x.go#String: the file declares no such thing"},
+		"[a](../docs#row)":              {"the link to ../docs#row: "},
+		"[a](../x.txt#L1)":              {"the link to ../x.txt#L1: places are known in pages and in Go files alone"},
+		"# Twice\n## twice\n":           {"has two places called #twice"},
+		"by `redis.TestGone_quietly`,":  {"names a test that is not there: TestGone_quietly"},
+		"Testing TestingThings Tests T": nil,
+	} {
+		files := fstest.MapFS{
+			"docs/page.md":       {Data: []byte(text)},
+			"docs/other.md":      {Data: []byte("# Here")},
+			"x_test.go":          {Data: []byte("package x\n\nfunc TestThere(t *testing.T) {}\n")},
+			"x.go":               {Data: []byte("package x\n\ntype Kind int\n\nfunc (Kind) String() string { return \"\" }\n")},
+			"x.txt":              {Data: []byte("text")},
+			".hidden/x_test.go":  {Data: []byte("package x\n\nfunc TestGone(t *testing.T) {}\n")},
+			"testdata/x_test.go": {Data: []byte("package x\n\nfunc TestGone_quietly(t *testing.T) {}\n")},
+		}
+		repo := open(t, files)
+		require.Equal(t, []string{"docs/other.md", "docs/page.md"}, repo.pages)
+		got := repo.problems(t, "docs/page.md")
+		assert.Len(t, got, len(want), "%s: %v", text, got)
+		for i := range min(len(got), len(want)) {
+			assert.Contains(t, got[i], want[i], text)
+		}
+	}
+}
+
+func TestUnshown(t *testing.T) {
+	const table = "| claim | shown by |\n|---|---|\n"
+	for page, want := range map[string]int{
+		table + "| a | [it](../x_test.go#TestThere) |\n":              0,
+		table + "| a | [it](conformance.md#row), (not tested here) |": 0,
+		table + "| a | (not tested here): why |":                      0,
+		table + "| a | [it](../x.go) |\n| b | surely |\n| c |  |\n":   2,
+		"| claim | seen |\n|---|---|\n| a | surely |\n":               0,
+		table + "\n| claim |\n| --- |\n| a |\n":                       0,
+	} {
+		assert.Len(t, unshown(page), want, page)
+	}
+}
