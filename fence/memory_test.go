@@ -1,0 +1,194 @@
+package fence_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/internal/testwait"
+)
+
+const resource = "orders/42"
+
+func nothing(context.Context) error { return nil }
+
+// never is the write of a token that has to be refused.
+func never(t *testing.T) func(context.Context) error {
+	return func(context.Context) error {
+		t.Error("what was refused is written")
+		return nil
+	}
+}
+
+func TestMemory_refusesAStaleTokenAndCallsNothing(t *testing.T) {
+	var guard fence.Memory
+	require.NoError(t, guard.Write(t.Context(), resource, 34, nothing))
+	require.NoError(t, guard.Write(t.Context(), resource, 34, nothing), "the same holder writes again")
+
+	err := guard.Write(t.Context(), resource, 33, never(t))
+	var stale *fence.StaleError
+	require.ErrorAs(t, err, &stale)
+	assert.Equal(t, fence.StaleError{Resource: resource, Token: 33, Newest: 34}, *stale)
+
+	require.ErrorIs(t, guard.Write(t.Context(), resource, 0, never(t)), fence.ErrStale)
+	require.ErrorIs(t, guard.Write(t.Context(), "never seen", 0, never(t)), fence.ErrStale)
+	require.NoError(t, guard.Write(t.Context(), "another resource", 1, nothing), "each resource has tokens of its own")
+}
+
+func TestMemory_handsOnTheContextAndTheErrorOfTheWrite(t *testing.T) {
+	var guard fence.Memory
+	type key struct{}
+	failed := errors.New("disk full")
+	err := guard.Write(context.WithValue(t.Context(), key{}, "kept"), resource, 1, func(ctx context.Context) error {
+		assert.Equal(t, "kept", ctx.Value(key{}))
+		return failed
+	})
+	assert.Same(t, failed, err)
+}
+
+// Part of a write that failed may have got through, and what it wrote must not be overwritten by an earlier holder.
+func TestMemory_hasSeenTheTokenOfAWriteThatFailed(t *testing.T) {
+	for name, write := range map[string]func(context.Context) error{
+		"error":  func(context.Context) error { return errors.New("half of it is written") },
+		"panic":  func(context.Context) error { panic("half of it is written") },
+		"Goexit": func(context.Context) error { runtime.Goexit(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var guard fence.Memory
+			require.NoError(t, guard.Write(t.Context(), resource, 33, nothing))
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				defer func() { _ = recover() }()
+				_ = guard.Write(t.Context(), resource, 34, write)
+			}()
+			<-ended
+			require.ErrorIs(t, guard.Write(t.Context(), resource, 33, never(t)), fence.ErrStale)
+			ctx := testwait.Context(t, patience)
+			require.NoError(t, guard.Write(ctx, resource, 34, nothing), "the next has its turn")
+		})
+	}
+}
+
+func TestMemory_panicsOn(t *testing.T) {
+	var guard fence.Memory
+	assert.PanicsWithValue(t, "as it was", func() {
+		_ = guard.Write(t.Context(), resource, 1, func(context.Context) error { panic("as it was") })
+	})
+}
+
+// Otherwise the smaller token's write, checked before, would come after the larger one's.
+func TestMemory_aLargerTokenWaitsForAWriteUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var guard fence.Memory
+		var written []uint64
+		write := func(token uint64) func(context.Context) error {
+			return func(context.Context) error {
+				written = append(written, token)
+				return nil
+			}
+		}
+		goOn := make(chan struct{})
+		first := testwait.Go(func() error {
+			return guard.Write(t.Context(), resource, 33, func(ctx context.Context) error {
+				<-goOn
+				return write(33)(ctx)
+			})
+		})
+		synctest.Wait()
+		second := testwait.Go(func() error { return guard.Write(t.Context(), resource, 34, write(34)) })
+		synctest.Wait()
+		require.NoError(t, guard.Write(t.Context(), "another resource", 1, nothing), "does not wait")
+		assert.Empty(t, written)
+		close(goOn)
+		require.NoError(t, <-first)
+		require.NoError(t, <-second)
+		assert.Equal(t, []uint64{33, 34}, written)
+	})
+}
+
+// A token that was checked when it came would be let through here.
+func TestMemory_checksWhenTheTurnComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var guard fence.Memory
+		goOn := make(chan struct{})
+		newest := testwait.Go(func() error {
+			return guard.Write(t.Context(), resource, 34, func(context.Context) error {
+				<-goOn
+				return nil
+			})
+		})
+		synctest.Wait()
+		stale := testwait.Go(func() error { return guard.Write(t.Context(), resource, 33, never(t)) })
+		synctest.Wait()
+		close(goOn)
+		require.NoError(t, <-newest)
+		require.ErrorIs(t, <-stale, fence.ErrStale)
+	})
+}
+
+func TestMemory_ctxEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var guard fence.Memory
+		goOn := make(chan struct{})
+		first := testwait.Go(func() error {
+			return guard.Write(t.Context(), resource, 33, func(context.Context) error {
+				<-goOn
+				return nil
+			})
+		})
+		synctest.Wait()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		waiting := testwait.Go(func() error { return guard.Write(ctx, resource, 34, never(t)) })
+		synctest.Wait()
+		lost := errors.New("the lock was lost")
+		cancel(lost)
+		require.ErrorIs(t, <-waiting, lost)
+
+		close(goOn)
+		require.NoError(t, <-first)
+		for range 100 { // a select between a turn that is free and a ctx that has ended would be a coin
+			require.ErrorIs(t, guard.Write(ctx, resource, 34, never(t)), lost, "nobody is in the way, but ctx has ended")
+		}
+		require.NoError(t, guard.Write(t.Context(), resource, 33, nothing), "a token that was never let through is not seen")
+	})
+}
+
+// Many at once: no two are in a write of one resource together, and the tokens that are let through never fall. The race
+// detector watches the slice, which nothing but the guard protects.
+func TestMemory_manyAtOnce(t *testing.T) {
+	var guard fence.Memory
+	resources := []string{"a", "b", "c"}
+	written := map[string]*[]uint64{}
+	for _, r := range resources {
+		written[r] = new([]uint64)
+	}
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 200 {
+				r, token := resources[rand.IntN(len(resources))], rand.Uint64N(1000)
+				err := guard.Write(t.Context(), r, token, func(context.Context) error {
+					*written[r] = append(*written[r], token)
+					return nil
+				})
+				if err != nil {
+					assert.ErrorIs(t, err, fence.ErrStale)
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, r := range resources {
+		require.NotEmpty(t, *written[r])
+		assert.IsNonDecreasing(t, *written[r], r)
+	}
+}
