@@ -1,0 +1,61 @@
+package filefence
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-locker/locker/fence"
+)
+
+// Dir is a [fence.Guard] that remembers across restarts, and among the processes of a machine: it keeps
+// the tokens in the directory of that name, which has to exist, lest a volume that is not mounted be taken
+// for one that has seen nothing.
+//
+// A resource has three small files there for ever, named by the SHA-256 of its name in hexadecimal: one
+// that holds the name, for people who look, and those that the package describes, beside it. Their mode is
+// 0600.
+type Dir string
+
+var _ fence.Guard = Dir("")
+
+// Write is [fence.Guard]'s. The token is on disk before write is called. A ctx that ends while another
+// write is under way ends the wait, and its cause is in the error. What write returns or panics with
+// is passed on as it is.
+func (d Dir) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error {
+	sum := sha256.Sum256([]byte(resource))
+	f, err := open(filepath.Join(string(d), hex.EncodeToString(sum[:])), resource)
+	if err != nil {
+		return err
+	}
+	const perm = 0o600
+	var failed error
+	err = f.fenced(ctx, token, perm, func(newest uint64) error {
+		if err := f.raise(newest, token, perm); err != nil {
+			return err
+		}
+		if err := f.sign(perm); err != nil {
+			return err
+		}
+		failed = write(ctx)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}
+
+// sign leaves the resource's name where a file's content would be, so that a token which is deleted is
+// missed.
+func (f file) sign(perm fs.FileMode) error {
+	if _, err := os.Lstat(f.path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return f.put(f.staged(), f.path, strings.NewReader(f.resource+"\n"), perm)
+}

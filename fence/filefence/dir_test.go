@@ -1,0 +1,106 @@
+package filefence
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/internal/testwait"
+)
+
+const resource = "/orders/42"
+
+func nothing(context.Context) error { return nil }
+
+func never(t *testing.T) func(context.Context) error {
+	return func(context.Context) error {
+		t.Error("what was refused is written")
+		return nil
+	}
+}
+
+func TestDir_remembersAcrossRestarts(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, Dir(dir).Write(t.Context(), resource, 34, nothing))
+	again := Dir(filepath.Join(dir, "."))
+	err := again.Write(t.Context(), resource, 33, never(t))
+	var stale *fence.StaleError
+	require.ErrorAs(t, err, &stale)
+	assert.Equal(t, fence.StaleError{Resource: resource, Token: 33, Newest: 34}, *stale)
+	require.ErrorIs(t, again.Write(t.Context(), resource, 0, never(t)), fence.ErrStale)
+	require.NoError(t, again.Write(t.Context(), resource, 34, nothing))
+	require.NoError(t, again.Write(t.Context(), resource, 35, nothing))
+}
+
+func TestDir_hasSeenTheTokenBeforeTheWrite(t *testing.T) {
+	dir := Dir(t.TempDir())
+	failed := errors.New("half of it is written")
+	err := dir.Write(t.Context(), resource, 34, func(context.Context) error {
+		tokens, err := filepath.Glob(filepath.Join(string(dir), "*.fence"))
+		require.NoError(t, err)
+		require.Len(t, tokens, 1)
+		has(t, tokens[0], "34\n")
+		return failed
+	})
+	assert.Same(t, failed, err)
+	require.ErrorIs(t, dir.Write(t.Context(), resource, 33, never(t)), fence.ErrStale)
+
+	assert.PanicsWithValue(t, "as it was", func() {
+		_ = dir.Write(t.Context(), resource, 35, func(context.Context) error { panic("as it was") })
+	})
+	ctx := testwait.Context(t, patience)
+	require.ErrorIs(t, dir.Write(ctx, resource, 34, never(t)), fence.ErrStale)
+	require.NoError(t, dir.Write(ctx, resource, 35, nothing))
+}
+
+func TestDir_letsNobodyInWhileAWriteIsUnderWay(t *testing.T) {
+	dir := t.TempDir()
+	err := Dir(dir).Write(t.Context(), resource, 33, func(ctx context.Context) error {
+		lost := errors.New("had enough")
+		short, cancel := context.WithTimeoutCause(ctx, 10*pause, lost)
+		defer cancel()
+		require.ErrorIs(t, Dir(dir).Write(short, resource, 34, never(t)), lost)
+		return Dir(dir).Write(ctx, "another", 1, nothing)
+	})
+	require.NoError(t, err)
+	require.NoError(t, Dir(dir).Write(t.Context(), resource, 33, nothing), "34 was never let in, and is not seen")
+}
+
+func TestDir_takesAnyNameForAResource(t *testing.T) {
+	dir := Dir(t.TempDir())
+	names := []string{"", ".", "..", "../x", "a/b", "A/B", "x.fence", "x", "\x00", "\xff", strings.Repeat("long", 1000), "ü"}
+	for i, name := range names {
+		require.NoError(t, dir.Write(t.Context(), name, uint64(100-i), nothing), "tokens of another resource count for %q", name)
+	}
+	entries, err := os.ReadDir(string(dir))
+	require.NoError(t, err)
+	assert.Len(t, entries, 3*len(names))
+}
+
+func TestDir_missesATokenThatWasDeleted(t *testing.T) {
+	dir := Dir(t.TempDir())
+	require.NoError(t, dir.Write(t.Context(), resource, 34, nothing))
+	tokens, err := filepath.Glob(filepath.Join(string(dir), "*.fence"))
+	require.NoError(t, err)
+	require.Len(t, tokens, 1)
+	has(t, strings.TrimSuffix(tokens[0], ".fence"), resource+"\n")
+	require.NoError(t, os.Remove(tokens[0]))
+	err = dir.Write(t.Context(), resource, 33, never(t))
+	require.ErrorIs(t, err, ErrUnknown)
+	require.ErrorContains(t, err, `"/orders/42"`)
+	require.ErrorContains(t, err, tokens[0])
+}
+
+func TestDir_hasToExist(t *testing.T) {
+	missing := Dir(filepath.Join(t.TempDir(), "missing"))
+	require.ErrorIs(t, missing.Write(t.Context(), resource, 1, never(t)), fs.ErrNotExist)
+	assert.NoDirExists(t, string(missing))
+}

@@ -1,0 +1,50 @@
+package filefence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/filefence"
+)
+
+func ExampleWrite() {
+	dir, _ := os.MkdirTemp("", "filefence")
+	defer os.RemoveAll(dir)
+	name := filepath.Join(dir, "config.json")
+	ctx := context.Background()
+
+	// The tokens are those of a lock's holders: m.FencingToken().
+	fmt.Println(filefence.Write(ctx, name, 34, []byte(`{"by":"the newest holder"}`), 0o644))
+	err := filefence.Write(ctx, name, 33, []byte(`{"by":"one who was paused"}`), 0o644)
+	fmt.Println("refused:", errors.Is(err, fence.ErrStale))
+
+	content, _ := os.ReadFile(name)
+	token, _ := os.ReadFile(name + ".fence")
+	fmt.Printf("%s %s", content, token)
+	// Output:
+	// <nil>
+	// refused: true
+	// {"by":"the newest holder"} 34
+}
+
+// What has been seen is still known when the process starts anew.
+func ExampleDir() {
+	dir, _ := os.MkdirTemp("", "filefence")
+	defer os.RemoveAll(dir)
+	ctx := context.Background()
+	write := func(context.Context) error {
+		fmt.Println("written")
+		return nil
+	}
+
+	fmt.Println(filefence.Dir(dir).Write(ctx, "orders/42", 34, write))
+	fmt.Println(filefence.Dir(dir).Write(ctx, "orders/42", 33, write))
+	// Output:
+	// written
+	// <nil>
+	// fence: "orders/42": stale fencing token: 33, the holder of 34 has written
+}

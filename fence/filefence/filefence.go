@@ -1,0 +1,124 @@
+// Package filefence replaces files under a fencing token, which is kept beside them.
+//
+// [Write] is os.WriteFile with a token. Beside config.json are then
+//
+//	config.json.fence       the newest token that the file has seen, a decimal number on a line
+//	config.json.fence.lock  empty; whoever writes has it locked, by flock or what the system has in its place
+//
+// and, while a write is under way or after a crash in it, config.json.fence.data and .new, which the next
+// write removes. The token is not in the file, for that is yours, and not in extended attributes, which are
+// lost with the first copy. The lock is a file of its own because the other two are replaced, and a lock on
+// a file that was replaced excludes nobody. All writers have to come through this package, and all that is
+// named config.json.fence… has to move, be restored and be deleted together with the file.
+//
+// # What a write does
+//
+// With the lock in hand: read the token, and refuse a stale one; write the new content to a file of its own,
+// and fsync it; if the token rises, replace the token's file in the same way; rename the new content over the
+// old, and fsync the directory. So a crash, of the process or of the machine, leaves the old content or
+// the new one, whole, and never content whose token is not seen: at worst a token is seen that has written
+// nothing. Readers need no lock. Windows cannot fsync a directory, and there a replacement also fails while
+// another process has the file open.
+//
+// A writer that is stopped with the lock in hand makes all others wait, until it goes on, dies or is
+// killed: that is the price of a check and a rename that nobody can get between. The ctx of the others bounds
+// their wait. A stopped writer that has not reached the lock is no obstacle: when it wakes it is refused.
+//
+// A file that exists without its token is an error, [ErrUnknown], and so is a token that is not a
+// number: what such a file has seen nobody knows, and it is not guessed. To put an existing file under
+// the fence, or to repair it, write the newest token into the token's file, or 0 if there never was
+// one:
+//
+//	echo 0 > config.json.fence
+//
+// # Where it holds
+//
+// On file systems of one machine, whose flock excludes and whose rename is atomic. On NFS it is neither promised
+// nor tested: clients cache names and contents, a server forgets the locks of a client that it does not
+// hear of, and a rename whose reply is lost may be done twice.
+package filefence
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/go-locker/locker/fence"
+)
+
+// ErrUnknown means that what a file has seen is not known: the token's file is missing beside a file that
+// exists, or holds no token. Nothing was written. The error names the token's file.
+var ErrUnknown = errors.New("which tokens it has seen is not known")
+
+// Write replaces the content of the named file with data, in one step, unless the token is stale: then
+// the error matches [fence.ErrStale]. A token that is accepted for the first time is seen from
+// then on, on the disk of this machine too, when Write returns.
+//
+// A file that does not exist is made with perm, less the umask; one that does keeps its mode, and
+// its owner and group where the process may set them. Access control lists and extended attributes
+// are not kept. Of a symbolic link the file that it leads to is replaced, and the token is beside that. Other
+// hard links keep the old content.
+//
+// Write looks every few milliseconds whether it is its turn, until ctx ends, whose cause is then in the
+// error. After an error the content is the old one, unless all that failed was to synchronize the directory in the
+// end. The token may be seen all the same.
+func Write(ctx context.Context, name string, token uint64, data []byte, perm fs.FileMode) error {
+	return WriteFrom(ctx, name, token, bytes.NewReader(data), perm)
+}
+
+// WriteFrom is [Write] of what r yields until io.EOF. It reads r while it has the lock, and nothing
+// of a stale writer's.
+func WriteFrom(ctx context.Context, name string, token uint64, r io.Reader, perm fs.FileMode) error {
+	return replace(ctx, name, token, r, perm, func(step) {})
+}
+
+// step is how far a write has come. It is how tests know where they stop one.
+type step string
+
+const (
+	arrived step = "arrived" // and has no lock yet
+	checked step = "checked"
+	staged  step = "staged" // the new content is on disk, in a file of its own
+	raised  step = "raised" // the token is seen
+	renamed step = "renamed"
+)
+
+func replace(ctx context.Context, name string, token uint64, r io.Reader, perm fs.FileMode, at func(step)) error {
+	f, err := open(name, name)
+	if err != nil {
+		return err
+	}
+	at(arrived)
+	return f.fenced(ctx, token, perm, func(newest uint64) error {
+		at(checked)
+		defer func() { _ = os.Remove(f.staged()) }() // nothing, unless what follows fails
+		if err := stage(f.staged(), f.path, r, perm); err != nil {
+			return err
+		}
+		at(staged)
+		if ctx.Err() != nil { // reading may have taken long
+			return context.Cause(ctx)
+		}
+		if err := f.raise(newest, token, perm); err != nil {
+			return err
+		}
+		at(raised)
+		if err := os.Rename(f.staged(), f.path); err != nil {
+			return err
+		}
+		at(renamed)
+		return f.syncDir()
+	})
+}
+
+// wrap says whose error it is. A stale token's says so itself.
+func wrap(resource string, err error) error {
+	if err == nil || errors.Is(err, fence.ErrStale) {
+		return err
+	}
+	return fmt.Errorf("filefence: %q: %w", resource, err)
+}

@@ -1,0 +1,222 @@
+package filefence
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/internal/testwait"
+)
+
+func TestWrite_keepsTheTokenBesideTheFile(t *testing.T) {
+	name := written(t, 33, "first")
+	has(t, name, "first")
+	has(t, name+".fence", "33\n")
+	require.NoError(t, Write(t.Context(), name, 33, []byte("by the same holder"), 0o644))
+	has(t, name, "by the same holder")
+	require.NoError(t, Write(t.Context(), name, 18446744073709551615, nil, 0o644))
+	has(t, name, "")
+	has(t, name+".fence", "18446744073709551615\n")
+	isTidy(t, name)
+}
+
+func TestWrite_refusesAStaleTokenAndChangesNothing(t *testing.T) {
+	name := written(t, 34, "the newest")
+	unread := iotest.ErrReader(errors.New("what is refused is read"))
+	err := WriteFrom(t.Context(), name, 33, unread, 0o644)
+	var stale *fence.StaleError
+	require.ErrorAs(t, err, &stale)
+	assert.Equal(t, fence.StaleError{Resource: name, Token: 33, Newest: 34}, *stale)
+	require.ErrorIs(t, WriteFrom(t.Context(), name, 0, unread, 0o644), fence.ErrStale)
+	has(t, name, "the newest")
+	has(t, name+".fence", "34\n")
+	isTidy(t, name)
+
+	never := in(t)
+	require.ErrorIs(t, Write(t.Context(), never, 0, []byte("x"), 0o644), fence.ErrStale)
+	assert.NoFileExists(t, never)
+}
+
+func TestWriteFrom_aReaderThatFailsLeavesTheFileAndTheToken(t *testing.T) {
+	name := written(t, 33, "old")
+	torn := errors.New("connection reset")
+	err := WriteFrom(t.Context(), name, 34, io.MultiReader(strings.NewReader("ne"), iotest.ErrReader(torn)), 0o644)
+	require.ErrorIs(t, err, torn)
+	has(t, name, "old")
+	has(t, name+".fence", "33\n")
+	isTidy(t, name)
+
+	assert.PanicsWithValue(t, "reader", func() {
+		_ = WriteFrom(t.Context(), name, 34, readerFunc(func([]byte) (int, error) { panic("reader") }), 0o644)
+	})
+	has(t, name, "old")
+	isTidy(t, name)
+	require.NoError(t, Write(testwait.Context(t, patience), name, 34, []byte("new"), 0o644), "the next has its turn")
+}
+
+func TestWriteFrom_ctxEndsWhileItReads(t *testing.T) {
+	name := written(t, 33, "old")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	lost := errors.New("the lock was lost")
+	err := WriteFrom(ctx, name, 34, readerFunc(func([]byte) (int, error) {
+		cancel(lost)
+		return 0, io.EOF
+	}), 0o644)
+	require.ErrorIs(t, err, lost)
+	has(t, name, "old")
+	has(t, name+".fence", "33\n")
+	isTidy(t, name)
+}
+
+// The second would be done in no time if it did not have to wait.
+func TestWrite_waitsForItsTurnUntilCtxEnds(t *testing.T) {
+	name := written(t, 33, "old")
+	reading, goOn := make(chan struct{}), make(chan struct{})
+	first := testwait.Go(func() error {
+		return WriteFrom(t.Context(), name, 34, readerFunc(func([]byte) (int, error) {
+			close(reading)
+			<-goOn
+			return 0, io.EOF
+		}), 0o644)
+	})
+	<-reading
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*pause, errors.New("had enough"))
+	defer cancel()
+	err := Write(ctx, name, 35, []byte("new"), 0o644)
+	require.ErrorContains(t, err, "wait for the lock on "+name+".fence.lock: had enough")
+	has(t, name, "old")
+	close(goOn)
+	require.NoError(t, testwait.Patience(patience).Result(t, first))
+	has(t, name, "")
+	has(t, name+".fence", "34\n")
+}
+
+func TestWrite_doesNotGuessWhatAFileHasSeen(t *testing.T) {
+	for what, token := range map[string]string{
+		"empty": "", "no number": "x\n", "zero bytes": "\x00\x00\x00\n", "negative": "-1\n", "signed": "+1\n", "not whole": "3", "two lines": "3\n4\n",
+		"too large": "18446744073709551616\n", "spaces": " 3\n", "hexadecimal": "0x3\n", "huge": strings.Repeat("1", 1<<20),
+	} {
+		t.Run(what, func(t *testing.T) {
+			name := written(t, 33, "old")
+			require.NoError(t, os.WriteFile(name+".fence", []byte(token), 0o644))
+			err := Write(t.Context(), name, 34, []byte("new"), 0o644)
+			require.ErrorIs(t, err, ErrUnknown)
+			require.ErrorContains(t, err, name+".fence")
+			assert.Less(t, len(err.Error()), 500)
+			has(t, name, "old")
+			has(t, name+".fence", token)
+		})
+	}
+}
+
+func TestWrite_missesATokenThatWasDeleted(t *testing.T) {
+	name := written(t, 33, "old")
+	require.NoError(t, os.Remove(name+".fence"))
+	err := Write(t.Context(), name, 34, []byte("new"), 0o644)
+	require.ErrorIs(t, err, ErrUnknown)
+	require.ErrorContains(t, err, name+".fence is missing")
+	has(t, name, "old")
+
+	require.NoError(t, os.WriteFile(name+".fence", []byte("34\r\n"), 0o644)) // as echo on Windows has it
+	require.ErrorIs(t, Write(t.Context(), name, 33, []byte("stale"), 0o644), fence.ErrStale)
+	require.NoError(t, Write(t.Context(), name, 34, []byte("new"), 0o644))
+}
+
+func TestWrite_takesOverAFileOnlyWhenTold(t *testing.T) {
+	name := in(t)
+	require.NoError(t, os.WriteFile(name, []byte("not fenced"), 0o644))
+	require.ErrorIs(t, Write(t.Context(), name, 1, []byte("new"), 0o644), ErrUnknown)
+	has(t, name, "not fenced")
+	require.NoError(t, os.WriteFile(name+".fence", []byte("0\n"), 0o644))
+	require.NoError(t, Write(t.Context(), name, 1, []byte("new"), 0o644))
+	has(t, name, "new")
+	has(t, name+".fence", "1\n")
+}
+
+func TestWrite_remembersTheTokenOfAFileThatWasDeleted(t *testing.T) {
+	name := written(t, 34, "old")
+	require.NoError(t, os.Remove(name))
+	require.ErrorIs(t, Write(t.Context(), name, 33, []byte("stale"), 0o644), fence.ErrStale)
+	assert.NoFileExists(t, name)
+	require.NoError(t, Write(t.Context(), name, 34, []byte("new"), 0o644))
+}
+
+func TestWrite_tidiesUpAfterACrash(t *testing.T) {
+	name := written(t, 33, "old")
+	for _, left := range []string{name + ".fence.data", name + ".fence.new"} {
+		require.NoError(t, os.WriteFile(left, []byte("half"), 0o644))
+	}
+	require.NoError(t, Write(t.Context(), name, 34, []byte("new"), 0o644))
+	has(t, name, "new")
+	has(t, name+".fence", "34\n")
+	isTidy(t, name)
+}
+
+func TestWrite_refusesWhatIsNoFileOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{
+		"", dir, filepath.Join(dir, "missing", "x"),
+		filepath.Join(dir, "x.fence"), filepath.Join(dir, "x.fence.lock"), filepath.Join(dir, "x.fence.data"), filepath.Join(dir, "x.fence.new"),
+	} {
+		require.ErrorContains(t, Write(t.Context(), name, 1, []byte("x"), 0o644), "filefence: ", name)
+	}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Empty(t, entries)
+}
+
+// Each writes as the holder of a token that rises, as fast as it can.
+func TestWrite_manyGoroutinesAtOnce(t *testing.T) {
+	name := in(t)
+	newest := make(chan uint64)
+	var writers sync.WaitGroup
+	for first := range uint64(4) {
+		writers.Go(func() {
+			var last uint64
+			for token := first + 1; token <= 60; token += 4 {
+				switch err := writeToken(t.Context(), name, token); {
+				case err == nil:
+					last = token
+				default:
+					assert.ErrorIs(t, err, fence.ErrStale)
+				}
+			}
+			newest <- last
+		})
+	}
+	stop := make(chan struct{})
+	watching := testwait.Go(func() error { return watch(name, stop) })
+	var largest uint64
+	for range 4 {
+		largest = max(largest, <-newest)
+	}
+	writers.Wait()
+	close(stop)
+	require.NoError(t, testwait.Patience(patience).Result(t, watching))
+	token, err := tokenIn(name)
+	require.NoError(t, err)
+	assert.Equal(t, largest, token, "the largest that was accepted")
+}
+
+func TestDeadline_isTheErrorOfAWaitWithoutACause(t *testing.T) {
+	name := written(t, 33, "old")
+	ctx, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	require.ErrorIs(t, Write(ctx, name, 34, []byte("new"), 0o644), context.DeadlineExceeded)
+	has(t, name, "old")
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

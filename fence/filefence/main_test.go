@@ -1,0 +1,50 @@
+package filefence
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+const patience = time.Minute
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// in is the path of a file in a directory of its own, which does not exist yet.
+func in(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "config.json")
+}
+
+// written is the path of a file that was written with token.
+func written(t *testing.T, token uint64, content string) string {
+	t.Helper()
+	name := in(t)
+	require.NoError(t, Write(t.Context(), name, token, []byte(content), 0o644))
+	return name
+}
+
+func has(t *testing.T, name, content string) {
+	t.Helper()
+	b, err := os.ReadFile(name)
+	require.NoError(t, err)
+	assert.Equal(t, content, string(b), name)
+}
+
+// isTidy fails if more than what belongs there is beside the file.
+func isTidy(t *testing.T, name string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(name))
+	require.NoError(t, err)
+	base := filepath.Base(name)
+	for _, e := range entries {
+		rest, ours := strings.CutPrefix(e.Name(), base)
+		assert.True(t, ours && (rest == "" || rest == tokenSuffix || rest == lockSuffix), "left over: %s", e.Name())
+	}
+}

@@ -1,0 +1,220 @@
+//go:build unix
+
+package filefence
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/internal/child"
+	"github.com/go-locker/locker/internal/testwait"
+)
+
+// What a writer's process is to do is in its environment.
+const (
+	envFile  = "LOCKER_FENCE_FILE"
+	envFirst = "LOCKER_FENCE_FIRST" // of the tokens that it writes by
+	envNext  = "LOCKER_FENCE_NEXT"  // how much larger each is than the one before; 0: one write
+	envStop  = "LOCKER_FENCE_STOP"  // the step at which it waits to be told to go on
+)
+
+// TestWriter is the process of a writer.
+func TestWriter(t *testing.T) {
+	name := os.Getenv(envFile)
+	if name == "" {
+		t.Skip("is for a process that another test starts")
+	}
+	var token, next uint64
+	_, err := fmt.Sscan(os.Getenv(envFirst)+" "+os.Getenv(envNext), &token, &next)
+	require.NoError(t, err)
+	in := bufio.NewScanner(os.Stdin)
+	for {
+		content := strings.NewReader(strings.Repeat(fmt.Sprintln(token), lines))
+		err := replace(context.Background(), name, token, content, 0o644, func(at step) {
+			if string(at) == os.Getenv(envStop) {
+				fmt.Println("at", at)
+				in.Scan()
+			}
+		})
+		fmt.Println("wrote", token, err == nil, errors.Is(err, fence.ErrStale))
+		if next == 0 {
+			return
+		}
+		token += next
+	}
+}
+
+func startWriter(t *testing.T, name string, first, next uint64, stop step) *child.Process {
+	t.Helper()
+	return child.Start(t, "TestWriter", envFile+"="+name, fmt.Sprintf("%s=%d", envFirst, first),
+		fmt.Sprintf("%s=%d", envNext, next), envStop+"="+string(stop))
+}
+
+func hasToken(t *testing.T, name string, token uint64) {
+	t.Helper()
+	found, err := tokenIn(name)
+	require.NoError(t, err)
+	assert.Equal(t, token, found)
+}
+
+// Whatever has been done when a writer is killed: the file is whole, and its token is seen.
+func TestKill_atEachStep(t *testing.T) {
+	for _, c := range []struct {
+		at             step
+		content, token uint64
+	}{{arrived, 33, 33}, {checked, 33, 33}, {staged, 33, 33}, {raised, 33, 34}, {renamed, 34, 34}} {
+		t.Run(string(c.at), func(t *testing.T) {
+			t.Parallel()
+			name := in(t)
+			require.NoError(t, writeToken(t.Context(), name, 33))
+			w := startWriter(t, name, 34, 0, c.at)
+			assert.Equal(t, []string{string(c.at)}, w.Says("at"))
+			w.Kill()
+			hasToken(t, name, c.content)
+			has(t, name+".fence", fmt.Sprintln(c.token))
+
+			ctx := testwait.Context(t, patience)
+			if c.token == 34 {
+				require.ErrorIs(t, writeToken(ctx, name, 33), fence.ErrStale)
+			}
+			require.NoError(t, writeToken(ctx, name, 34), "the same holder, once more, or the next")
+			hasToken(t, name, 34)
+			isTidy(t, name)
+		})
+	}
+}
+
+func TestKill_inTheFirstWriteOfAll(t *testing.T) {
+	for _, at := range []step{checked, staged, raised} {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			name := in(t)
+			w := startWriter(t, name, 34, 0, at)
+			w.Says("at")
+			w.Kill()
+			assert.NoFileExists(t, name)
+			if at == raised {
+				require.ErrorIs(t, writeToken(t.Context(), name, 33), fence.ErrStale)
+			}
+			require.NoError(t, writeToken(testwait.Context(t, patience), name, 35))
+			hasToken(t, name, 35)
+			isTidy(t, name)
+		})
+	}
+}
+
+func TestKill_whenever(t *testing.T) {
+	name := in(t)
+	for round := range uint64(10) {
+		first := 1 + 1_000_000*round
+		w := startWriter(t, name, first, 1, "")
+		w.Says("wrote")
+		time.Sleep(time.Duration(round) * 700 * time.Microsecond)
+		w.Kill()
+		token, err := tokenIn(name)
+		require.NoError(t, err)
+		f := file{path: name}
+		newest, err := f.newest()
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, token, first)
+		assert.True(t, newest == token || newest == token+1, "content of %d, and %d is seen", token, newest)
+	}
+	require.NoError(t, writeToken(t.Context(), name, 1<<60))
+	isTidy(t, name)
+}
+
+// The story that fencing is about: the holder is stopped, another one takes over and writes, the first wakes up and writes.
+func TestStop_beforeTheCheck(t *testing.T) {
+	name := in(t)
+	w := startWriter(t, name, 33, 0, arrived)
+	w.Says("at")
+	w.Stop()
+	require.NoError(t, writeToken(testwait.Context(t, patience), name, 34), "one who has no lock is no obstacle")
+	w.Tell("go on")
+	w.Continue()
+	assert.Equal(t, []string{"33", "false", "true"}, w.Says("wrote"))
+	hasToken(t, name, 34)
+}
+
+// Between its check and its rename nobody can get in. Who tries waits as long as it cares to.
+func TestStop_betweenTheCheckAndTheRename(t *testing.T) {
+	for _, at := range []step{checked, staged, raised} {
+		t.Run(string(at), func(t *testing.T) {
+			t.Parallel()
+			name := in(t)
+			require.NoError(t, writeToken(t.Context(), name, 32))
+			w := startWriter(t, name, 33, 0, at)
+			w.Says("at")
+			w.Stop()
+			err := writeToken(testwait.Context(t, 20*pause), name, 34)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, name+".fence.lock")
+			hasToken(t, name, 32)
+
+			next := testwait.Go(func() error { return writeToken(testwait.Context(t, patience), name, 34) })
+			w.Tell("go on")
+			w.Continue()
+			assert.Equal(t, []string{"33", "true", "false"}, w.Says("wrote"))
+			require.NoError(t, testwait.Patience(patience).Result(t, next))
+			hasToken(t, name, 34)
+			isTidy(t, name)
+		})
+	}
+}
+
+func TestKill_ofAStoppedWriterLetsTheNextOneIn(t *testing.T) {
+	name := in(t)
+	w := startWriter(t, name, 33, 0, raised)
+	w.Says("at")
+	w.Stop()
+	next := testwait.Go(func() error { return writeToken(testwait.Context(t, patience), name, 34) })
+	w.Kill()
+	require.NoError(t, testwait.Patience(patience).Result(t, next))
+	hasToken(t, name, 34)
+}
+
+// A reader never sees a file that is not whole, or one that is older than what it saw before.
+func TestProcesses_atOnce(t *testing.T) {
+	name := in(t)
+	const processes, writes = 3, 60
+	stop := make(chan struct{})
+	watching := testwait.Go(func() error { return watch(name, stop) })
+	var writers []*child.Process
+	for first := range uint64(processes) {
+		writers = append(writers, startWriter(t, name, first+1, processes, ""))
+	}
+	accepted := 0
+	var largest uint64
+	for range writes {
+		for _, w := range writers {
+			words := w.Says("wrote")
+			require.Len(t, words, 3)
+			assert.NotEqual(t, words[1], words[2], "written or stale, nothing else: %v", words)
+			if words[1] == "true" {
+				accepted++
+			}
+			_, err := fmt.Sscan(words[0], &largest)
+			require.NoError(t, err)
+		}
+	}
+	for _, w := range writers {
+		w.Kill()
+	}
+	close(stop)
+	require.NoError(t, testwait.Patience(patience).Result(t, watching))
+	assert.Positive(t, accepted)
+	newest, err := tokenIn(name)
+	require.NoError(t, err)
+	require.NoError(t, writeToken(testwait.Context(t, patience), name, max(newest, largest)+processes*writes))
+	isTidy(t, name)
+}
