@@ -141,7 +141,7 @@ func (f file) put(temporary, target string, r io.Reader, perm fs.FileMode) error
 }
 
 // stage writes to temporary, and to the disk, what is to become target, whose mode it takes over. What a crash has
-// left there makes way. What fails leaves nothing.
+// left there makes way.
 func stage(temporary, target string, r io.Reader, perm fs.FileMode) error {
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -157,13 +157,7 @@ func stage(temporary, target string, r io.Reader, perm fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	whole := false
-	defer func() {
-		if !whole {
-			_ = t.Close()
-			_ = os.Remove(temporary)
-		}
-	}()
+	defer func() { _ = t.Close() }() // once more, unless something fails
 	if old != nil {
 		keepOwner(t, old)
 		if err := t.Chmod(old.Mode()); err != nil {
@@ -176,11 +170,7 @@ func stage(temporary, target string, r io.Reader, perm fs.FileMode) error {
 	if err := t.Sync(); err != nil {
 		return err
 	}
-	if err := t.Close(); err != nil {
-		return err
-	}
-	whole = true
-	return nil
+	return t.Close()
 }
 
 // syncDir has the names in the directory of f survive a loss of power.

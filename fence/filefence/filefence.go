@@ -5,8 +5,8 @@
 //	config.json.fence       the newest token that the file has seen, a decimal number on a line
 //	config.json.fence.lock  empty; whoever writes has it locked, by flock or what the system has in its place
 //
-// and, while a write is under way or after a crash in it, config.json.fence.data and .new, which the next
-// write removes. The token is not in the file, for that is yours, and not in extended attributes, which are
+// and, while a write is under way or after one that a crash or a full disk has ended, config.json.fence.data and .new,
+// which the next write removes. The token is not in the file, for that is yours, and not in extended attributes, which are
 // lost with the first copy. The lock is a file of its own because the other two are replaced, and a lock on
 // a file that was replaced excludes nobody. All writers have to come through this package, and all that is
 // named config.json.fence… has to move, be restored and be deleted together with the file.

@@ -46,6 +46,7 @@ func TestWrite_refusesAStaleTokenAndChangesNothing(t *testing.T) {
 	never := in(t)
 	require.ErrorIs(t, Write(t.Context(), never, 0, []byte("x"), 0o644), fence.ErrStale)
 	assert.NoFileExists(t, never)
+	assert.NoFileExists(t, never+".fence.lock", "the token of nobody is refused without further ado")
 }
 
 func TestWriteFrom_aReaderThatFailsLeavesTheFileAndTheToken(t *testing.T) {
