@@ -1,0 +1,95 @@
+package httpfence
+
+import (
+	"context"
+	"errors"
+	"log"
+	"net/http"
+	"strconv"
+
+	"github.com/go-locker/locker/fence"
+)
+
+// Handler returns a handler that lets a request through to next unless its token is stale. The package says
+// how it answers otherwise. Safe methods pass unseen: next must not write on a GET.
+//
+// The resource is what tokens are compared for, and what one lock is for: resource says which one a
+// request writes, and if it is nil that is the path of the URL. Requests that write one thing have to have one
+// resource, however their URLs are spelt, or the fence has two memories of it.
+//
+// All of next's ServeHTTP is one [fence.Guard] Write: for a larger token its request waits, as long as its own
+// context allows, until next has returned, also if the client of that has gone meanwhile. So next should come to an end
+// in time, and what it leaves to goroutines, or does with a connection that it has hijacked, after its return is
+// not fenced. [http.TimeoutHandler] returns before the handler within it does, and so belongs around a Handler,
+// never between it and the code that writes. If next panics its token is seen, and the panic goes on. If the guard reports an
+// error after next has returned, the connection is aborted, lest a client takes for written what may not be.
+//
+// Who may send a token may send the largest there is, and lock all others out for good: let only writers that you know in.
+func Handler(next http.Handler, guard fence.Guard, resource func(*http.Request) string) http.Handler {
+	if resource == nil {
+		resource = func(r *http.Request) string { return r.URL.Path }
+	}
+	return &handler{next, guard, resource}
+}
+
+type handler struct {
+	next     http.Handler
+	guard    fence.Guard
+	resource func(*http.Request) string
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if safe(r.Method) {
+		h.next.ServeHTTP(w, r)
+		return
+	}
+	token, refused := tokenIn(r)
+	if refused != nil {
+		refused.write(w)
+		return
+	}
+	called := false
+	err := h.guard.Write(r.Context(), h.resource(r), token, func(ctx context.Context) error {
+		called = true
+		if ctx != r.Context() { // the server removes the files of a form that came with r itself, not with a copy
+			r = r.WithContext(ctx)
+		}
+		h.next.ServeHTTP(w, r)
+		return nil
+	})
+	switch {
+	case called && err == nil:
+	case called:
+		logf(r, "after the handler has returned: %v", err)
+		panic(http.ErrAbortHandler)
+	case errors.Is(err, fence.ErrStale):
+		stale(token, err).write(w)
+	default:
+		if r.Context().Err() == nil { // else the client has tired of waiting
+			logf(r, "%v", err)
+		}
+		unavailable.write(w)
+	}
+}
+
+// tokenIn is the token of r, or how to answer what is none.
+func tokenIn(r *http.Request) (uint64, *problem) {
+	fields := r.Header.Values(Header)
+	if len(fields) == 0 {
+		return 0, missing
+	}
+	token, err := strconv.ParseUint(fields[0], 10, 64)
+	if err != nil || len(fields) > 1 {
+		return 0, malformed
+	}
+	return token, nil
+}
+
+// logf logs where net/http logs of r.
+func logf(r *http.Request, format string, args ...any) {
+	logger := log.Default()
+	if s, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && s.ErrorLog != nil {
+		logger = s.ErrorLog
+	}
+	logger.Printf("httpfence: %s %q: "+format, append([]any{r.Method, r.URL.Path}, args...)...)
+}

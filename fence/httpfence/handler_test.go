@@ -1,0 +1,325 @@
+package httpfence_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/filefence"
+	"github.com/go-locker/locker/fence/httpfence"
+	"github.com/go-locker/locker/internal/testwait"
+)
+
+// put is a request to h by the holder of token, and the answer.
+func put(t *testing.T, h http.Handler, path string, token ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	return do(h, httptest.NewRequestWithContext(t.Context(), "PUT", path, nil), token...)
+}
+
+func do(h http.Handler, r *http.Request, token ...string) *httptest.ResponseRecorder {
+	for _, v := range token {
+		r.Header.Add("Fencing-Token", v)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+var created = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+
+func never(t *testing.T) http.Handler {
+	return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("what was refused is written") })
+}
+
+func TestHandler_refusesAndSaysWhy(t *testing.T) {
+	var guard fence.Memory
+	require.Equal(t, http.StatusCreated, put(t, httpfence.Handler(created, &guard, nil), "/orders/42", "34").Code)
+	const base = `"type":"https://github.com/go-locker/locker/tree/main/fence/httpfence#`
+	for _, c := range []struct {
+		token  []string
+		status int
+		body   string
+	}{
+		{nil, 428, `{` + base + `missing-token","title":"A fencing token is required","status":428,` +
+			`"detail":"a write needs the header field Fencing-Token, with the token of the lock's holder"}`},
+		{[]string{"33"}, 412, `{` + base + `stale-token","title":"The fencing token is stale","status":412,` +
+			`"detail":"the token is 33, and the holder of 34 has written","token":"33","newest":"34"}`},
+		{[]string{"0"}, 412, `{` + base + `stale-token","title":"The fencing token is stale","status":412,` +
+			`"detail":"0 is the token of nobody: the lock is not held"}`},
+		{[]string{"x"}, 400, `{` + base + `malformed-token","title":"The fencing token is malformed","status":400,` +
+			`"detail":"a request needs one header field Fencing-Token, of decimal digits, below 2^64"}`},
+	} {
+		w := put(t, httpfence.Handler(never(t), &guard, nil), "/orders/42", c.token...)
+		assert.Equal(t, c.status, w.Code, c.token)
+		assert.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+		assert.Equal(t, c.body, w.Body.String())
+	}
+	for _, token := range []string{"", " ", "-1", "+35", "35 36", "35, 36", "1e3", "0x23", "18446744073709551616", "３５", "35\x00"} {
+		assert.Equal(t, http.StatusBadRequest, put(t, httpfence.Handler(never(t), &guard, nil), "/orders/42", token).Code, "%q", token)
+	}
+	assert.Equal(t, http.StatusBadRequest, put(t, httpfence.Handler(never(t), &guard, nil), "/orders/42", "35", "35").Code, "twice")
+}
+
+func TestHandler_letsThroughWhatIsNotStale(t *testing.T) {
+	var guard fence.Memory
+	h := httpfence.Handler(created, &guard, nil)
+	for _, token := range []string{"33", "33", "34", "18446744073709551615"} {
+		assert.Equal(t, http.StatusCreated, put(t, h, "/orders/42", token).Code)
+	}
+	assert.Equal(t, http.StatusCreated, put(t, h, "/orders/43", "1").Code, "another resource")
+	for _, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE"} {
+		assert.Equal(t, http.StatusCreated, do(h, httptest.NewRequestWithContext(t.Context(), method, "/orders/42", nil)).Code, method)
+	}
+	for _, method := range []string{"POST", "PATCH", "DELETE", "CONNECT", "PURGE", "get"} {
+		assert.Equal(t, http.StatusPreconditionRequired, do(h, httptest.NewRequestWithContext(t.Context(), method, "/orders/42", nil)).Code, method)
+	}
+}
+
+func TestHandler_asksWhichResourceARequestWrites(t *testing.T) {
+	var guard fence.Memory
+	mux := http.NewServeMux()
+	mux.Handle("PUT /orders/{id}/{part...}", httpfence.Handler(created, &guard, func(r *http.Request) string { return "orders/" + r.PathValue("id") }))
+	assert.Equal(t, http.StatusCreated, put(t, mux, "/orders/42/lines", "34").Code)
+	assert.Equal(t, http.StatusPreconditionFailed, put(t, mux, "/orders/42/address?x=y", "33").Code)
+	assert.Equal(t, http.StatusCreated, put(t, mux, "/orders/43/lines", "33").Code)
+	require.ErrorIs(t, guard.Write(t.Context(), "orders/42", 33, nil), fence.ErrStale)
+
+	h := httpfence.Handler(created, &guard, nil)
+	assert.Equal(t, http.StatusCreated, put(t, h, "/a%20b?x=y", "34").Code)
+	assert.Equal(t, http.StatusPreconditionFailed, put(t, h, "/a%20%62", "33").Code, "the same path, spelt otherwise")
+}
+
+func TestHandler_handsOnTheRequestItself(t *testing.T) {
+	var guard fence.Memory
+	r := httptest.NewRequestWithContext(t.Context(), "PUT", "/", nil)
+	do(httpfence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, got *http.Request) { assert.Same(t, r, got) }), &guard, nil), r, "1")
+}
+
+// What overtakes in the middle would be written over.
+func TestHandler_aLargerTokenWaitsForTheHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var guard fence.Memory
+		var written []string
+		goOn := make(chan struct{})
+		h := httpfence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			<-goOn
+			written = append(written, r.Header.Get("Fencing-Token"))
+		}), &guard, nil)
+		var all sync.WaitGroup
+		// The first one's client goes at once, which is no reason to let another in while its handler goes on.
+		ctx, cancel := context.WithCancel(t.Context())
+		all.Go(func() { do(h, httptest.NewRequestWithContext(ctx, "PUT", "/", nil), "33") })
+		synctest.Wait()
+		cancel()
+		all.Go(func() { put(t, h, "/", "34") })
+		synctest.Wait()
+		gone, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		w := do(h, httptest.NewRequestWithContext(gone, "PUT", "/", nil), "35")
+		assert.Equal(t, http.StatusServiceUnavailable, w.Code, "who has waited for as long as it cares to")
+		assert.Empty(t, written)
+		close(goOn)
+		all.Wait()
+		assert.Equal(t, []string{"33", "34"}, written)
+	})
+}
+
+// TimeoutHandler answers before the handler within it has returned. Around a Handler that does no harm.
+func TestHandler_withinATimeoutHandlerIsFencedToItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var guard fence.Memory
+		goOn := make(chan struct{})
+		slow := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-goOn })
+		h := http.TimeoutHandler(httpfence.Handler(slow, &guard, nil), time.Second, "too slow")
+		assert.Equal(t, http.StatusServiceUnavailable, put(t, h, "/", "33").Code)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, guard.Write(ctx, "/", 34, nil), context.DeadlineExceeded)
+		close(goOn)
+		synctest.Wait()
+		require.NoError(t, guard.Write(t.Context(), "/", 34, func(context.Context) error { return nil }))
+	})
+}
+
+func TestHandler_hasSeenTheTokenOfAHandlerThatPanics(t *testing.T) {
+	var guard fence.Memory
+	h := httpfence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("half of it is written") }), &guard, nil)
+	assert.PanicsWithValue(t, "half of it is written", func() { put(t, h, "/", "34") })
+	ctx := testwait.Context(t, patience)
+	require.ErrorIs(t, guard.Write(ctx, "/", 33, nil), fence.ErrStale)
+	assert.Equal(t, http.StatusCreated, put(t, httpfence.Handler(created, &guard, nil), "/", "34").Code)
+}
+
+// broken is a guard that fails before or after the write.
+type broken struct {
+	before, after error
+}
+
+func (b broken) Write(ctx context.Context, _ string, _ uint64, write func(context.Context) error) error {
+	if b.before != nil {
+		return b.before
+	}
+	return errors.Join(write(ctx), b.after)
+}
+
+// logged is a server of h, a client, and what the server logs, once it is closed.
+func logged(t *testing.T, h http.Handler) (string, *http.Client, func() string) {
+	t.Helper()
+	var buf bytes.Buffer
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog = log.New(&buf, "", 0)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.URL, s.Client(), func() string {
+		s.Close()
+		return buf.String()
+	}
+}
+
+func TestHandler_aGuardThatFailsIsTheServersBusiness(t *testing.T) {
+	url, client, log := logged(t, httpfence.Handler(never(t), broken{before: errors.New("disk on fire")}, nil))
+	req := request(t, "PUT", url+"/orders/42?key=secret", "new")
+	req.Header.Set("Fencing-Token", "33")
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	assert.JSONEq(t, `{"type":"about:blank","title":"Service Unavailable","status":503,`+
+		`"detail":"whether the fencing token is stale cannot be told now; nothing was written"}`, string(body))
+	assert.Equal(t, "httpfence: PUT \"/orders/42\": disk on fire\n", log())
+}
+
+// A guard whose transaction is not committed, say.
+func TestHandler_aFailureAfterTheHandlerIsNoSuccess(t *testing.T) {
+	url, client, log := logged(t, httpfence.Handler(created, broken{after: errors.New("not committed")}, nil))
+	req := request(t, "PUT", url+"/orders/42", "new")
+	req.Header.Set("Fencing-Token", "33")
+	_, err := client.Do(req) //nolint:bodyclose // there is none
+	require.ErrorIs(t, err, io.EOF)
+	assert.Equal(t, "httpfence: PUT \"/orders/42\": after the handler has returned: not committed\n", log())
+}
+
+func TestHandler_takesAnyErrorThatIsStale(t *testing.T) {
+	w := put(t, httpfence.Handler(never(t), broken{before: fence.ErrStale}, nil), "/", "33")
+	assert.Equal(t, http.StatusPreconditionFailed, w.Code)
+	assert.Contains(t, w.Body.String(), "the token is 33, and a later holder has written")
+}
+
+func TestHandler_streams(t *testing.T) {
+	var guard fence.Memory
+	goOn := make(chan struct{})
+	url, client := serve(t, httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "one ")
+		assert.NoError(t, http.NewResponseController(w).Flush())
+		<-goOn
+		_, _ = io.WriteString(w, "two")
+	}), &guard, nil))
+	resp, err := fenced(client).Do(request(t, "POST", url, "new"))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	part := make([]byte, 4)
+	_, err = io.ReadFull(resp.Body, part)
+	require.NoError(t, err, "what is flushed arrives while the handler runs")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, guard.Write(ctx, "/", 34, nil), context.DeadlineExceeded)
+	close(goOn)
+	rest, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "one two", string(part)+string(rest))
+}
+
+// What is done with a connection after the handler has returned is not fenced.
+func TestHandler_lendsTheConnection(t *testing.T) {
+	var guard fence.Memory
+	goOn := make(chan struct{})
+	url, client := serve(t, httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if !assert.NoError(t, err) {
+			return
+		}
+		go func() {
+			<-goOn
+			_, _ = io.WriteString(conn, "HTTP/1.0 200 OK\r\n\r\nlate")
+			_ = conn.Close()
+		}()
+	}), &guard, nil))
+	answered := testwait.Go(func() error {
+		resp, err := fenced(client).Do(request(t, "POST", url, "new"))
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		_, err = io.Copy(io.Discard, resp.Body)
+		return err
+	})
+	testwait.Patience(patience).Until(t, "33 is seen", func() bool {
+		return errors.Is(guard.Write(t.Context(), "/", 32, func(context.Context) error { return nil }), fence.ErrStale)
+	})
+	require.NoError(t, guard.Write(testwait.Context(t, patience), "/", 34, func(context.Context) error { return nil }))
+	close(goOn)
+	require.NoError(t, testwait.Patience(patience).Result(t, answered))
+}
+
+func TestHandler_remembersAcrossARestart(t *testing.T) {
+	dir := t.TempDir()
+	assert.Equal(t, http.StatusCreated, put(t, httpfence.Handler(created, filefence.Dir(dir), nil), "/orders/42", "34").Code)
+	again := httpfence.Handler(created, filefence.Dir(dir), nil)
+	assert.Equal(t, http.StatusPreconditionFailed, put(t, again, "/orders/42", "33").Code)
+	assert.Equal(t, http.StatusCreated, put(t, again, "/orders/42", "34").Code)
+}
+
+func TestHandler_readsNothingOfWhatItRefuses(t *testing.T) {
+	var guard fence.Memory
+	body := unread{t}
+	r := httptest.NewRequestWithContext(t.Context(), "PUT", "/", body)
+	assert.Equal(t, http.StatusPreconditionRequired, do(httpfence.Handler(never(t), &guard, nil), r).Code)
+}
+
+type unread struct{ t *testing.T }
+
+func (r unread) Read([]byte) (int, error) {
+	r.t.Error("the body is read")
+	return 0, io.EOF
+}
+
+// Many clients at once, each with a token of its own, some of which are stale.
+func TestHandler_manyAtOnce(t *testing.T) {
+	var guard fence.Memory
+	var written []uint64 // which only the guard protects
+	url, client := serve(t, httpfence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		written = append(written, uint64(len(r.Header.Get("Fencing-Token"))))
+	}), &guard, nil))
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			for range 20 {
+				req := request(t, "PUT", url, "new")
+				req.Header.Set("Fencing-Token", strings.Repeat("1", 1+n))
+				resp, err := client.Do(req)
+				if assert.NoError(t, err) {
+					assert.Contains(t, []int{http.StatusOK, http.StatusPreconditionFailed}, resp.StatusCode)
+					_ = resp.Body.Close()
+				}
+			}
+		})
+	}
+	all.Wait()
+	assert.NotEmpty(t, written)
+	assert.IsNonDecreasing(t, written)
+}

@@ -1,0 +1,94 @@
+package httpfence
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/go-locker/locker/fence"
+)
+
+// Transport is an [http.RoundTripper] that sends the fencing token along. Use NewTransport.
+type Transport struct {
+	base  http.RoundTripper
+	token func() uint64
+}
+
+// NewTransport returns a Transport that sends by base, or by [http.DefaultTransport] if that is nil, the
+// token of the request's context, see [WithToken], or else what token returns. It is asked for each request, and may be
+// nil; the FencingToken of a Locker will do. That one is of the hold of the moment, though: where
+// work may outlive its hold and find the next one in its place, WithToken is the better choice.
+//
+// A request that needs a token and has none, for the lock is not held, is not sent: the error
+// matches [fence.ErrStale]. A request that is repeated, by the program or by net/http after a lost
+// connection, has the same token and so is accepted again: a fence does not make a write idempotent.
+//
+// The token goes to the host that the first request was for. If that redirects to another host, a
+// write fails, for whether that host has the same fence, or any, nobody knows; a safe request goes there without
+// the token.
+func NewTransport(base http.RoundTripper, token func() uint64) *Transport {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return &Transport{base, token}
+}
+
+// RoundTrip sends a copy of req with the token.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	out := req.Clone(req.Context())
+	if out.Header == nil {
+		out.Header = make(http.Header)
+	}
+	out.Header.Del(Header)
+	token := t.tokenOf(req.Context())
+	switch {
+	case redirectedAway(req):
+		if !safe(req.Method) {
+			return nil, refuse(req, fmt.Errorf("httpfence: %s: redirected to %s, and the fencing token is for another host", req.Method, req.URL.Host))
+		}
+	case token != 0:
+		out.Header.Set(Header, strconv.FormatUint(token, 10))
+	case !safe(req.Method):
+		return nil, refuse(req, &fence.StaleError{Resource: req.URL.Path})
+	}
+	return t.base.RoundTrip(out)
+}
+
+// CloseIdleConnections is that of the base, if it has one.
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+func (t *Transport) tokenOf(ctx context.Context) uint64 {
+	if token, ok := ctx.Value(tokenKey{}).(uint64); ok {
+		return token
+	}
+	if t.token == nil {
+		return 0
+	}
+	return t.token()
+}
+
+// refuse closes the body, as whoever does not send a request has to.
+func refuse(req *http.Request, err error) error {
+	if req.Body != nil {
+		_ = req.Body.Close()
+	}
+	return err
+}
+
+// redirectedAway says whether req is for another host than the first of the redirections that led to it.
+func redirectedAway(req *http.Request) bool {
+	first := req
+	for first.Response != nil {
+		if first.Response.Request == nil {
+			return true // for all we know
+		}
+		first = first.Response.Request
+	}
+	return !strings.EqualFold(first.URL.Hostname(), req.URL.Hostname())
+}

@@ -1,0 +1,263 @@
+package httpfence_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/httpfence"
+)
+
+func bodyOf(body []string) io.Reader {
+	if len(body) == 0 {
+		return nil
+	}
+	return strings.NewReader(strings.Join(body, ""))
+}
+
+// tripper is what a Transport sends by.
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// echo answers with nothing, and keeps what was sent.
+func echo(sent **http.Request) tripper {
+	return func(req *http.Request) (*http.Response, error) {
+		*sent = req
+		return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: req}, nil
+	}
+}
+
+func token(n uint64) func() uint64 { return func() uint64 { return n } }
+
+func TestTransport_sendsTheToken(t *testing.T) {
+	var sent *http.Request
+	of33 := httpfence.NewTransport(echo(&sent), token(33))
+	ofContext := httpfence.NewTransport(echo(&sent), nil)
+	with := func(req *http.Request, n uint64) *http.Request {
+		return req.WithContext(httpfence.WithToken(req.Context(), n))
+	}
+	for want, send := range map[string]func() (*http.Response, error){
+		"33": func() (*http.Response, error) { return of33.RoundTrip(request(t, "PUT", "http://x/", "new")) },
+		"34": func() (*http.Response, error) { return of33.RoundTrip(with(request(t, "POST", "http://x/"), 34)) },
+		"18446744073709551615": func() (*http.Response, error) {
+			return ofContext.RoundTrip(with(request(t, "DELETE", "http://x/"), 1<<64-1))
+		},
+	} {
+		resp, err := send()
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, []string{want}, sent.Header.Values("Fencing-Token"))
+	}
+}
+
+func TestTransport_leavesTheRequestAsItWas(t *testing.T) {
+	var sent *http.Request
+	req := request(t, "PUT", "http://x/", "new")
+	req.Header.Set("Fencing-Token", "the caller's own")
+	req.Header.Set("X-Other", "kept")
+	resp, err := httpfence.NewTransport(echo(&sent), token(33)).RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.Header{"Fencing-Token": {"the caller's own"}, "X-Other": {"kept"}}, req.Header)
+	assert.Equal(t, http.Header{"Fencing-Token": {"33"}, "X-Other": {"kept"}}, sent.Header)
+
+	req.Header = nil
+	resp, err = httpfence.NewTransport(echo(&sent), token(33)).RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Nil(t, req.Header)
+}
+
+// closing notes that a body is closed.
+type closing struct {
+	io.Reader
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
+}
+
+func TestTransport_sendsNoWriteOfNobody(t *testing.T) {
+	none := httpfence.NewTransport(tripper(func(*http.Request) (*http.Response, error) {
+		t.Error("it is sent")
+		return nil, errors.New("sent")
+	}), token(0))
+	for _, method := range []string{"PUT", "POST", "PATCH", "DELETE", "CONNECT", "PURGE", "put", "get"} {
+		req := request(t, method, "http://user:secret@x/orders/42?key=secret")
+		body := &closing{Reader: strings.NewReader("new")}
+		req.Body = body
+		_, err := none.RoundTrip(req) //nolint:bodyclose // there is none
+		var stale *fence.StaleError
+		require.ErrorAs(t, err, &stale, method)
+		assert.Equal(t, fence.StaleError{Resource: "/orders/42"}, *stale)
+		assert.NotContains(t, err.Error(), "secret")
+		assert.True(t, body.closed)
+	}
+	_, err := none.RoundTrip(request(t, "PUT", "http://x/")) //nolint:bodyclose // there is none
+	require.ErrorIs(t, err, fence.ErrStale, "without a body")
+
+	lost := request(t, "PUT", "http://x/")
+	lost = lost.WithContext(httpfence.WithToken(lost.Context(), 0))
+	_, err = httpfence.NewTransport(none, token(33)).RoundTrip(lost) //nolint:bodyclose // there is none
+	require.ErrorIs(t, err, fence.ErrStale, "the context's token goes before, also if it is 0")
+
+	_, err = (&http.Client{Transport: none}).Do(request(t, "PUT", "http://x/")) //nolint:bodyclose // there is none
+	require.ErrorIs(t, err, fence.ErrStale, "through a client")
+}
+
+func TestTransport_readsWithoutAToken(t *testing.T) {
+	for _, method := range []string{"", "GET", "HEAD", "OPTIONS", "TRACE"} {
+		var sent *http.Request
+		req := request(t, "GET", "http://x/")
+		req.Method = method
+		resp, err := httpfence.NewTransport(echo(&sent), token(0)).RoundTrip(req)
+		require.NoError(t, err, method)
+		require.NoError(t, resp.Body.Close())
+		assert.NotContains(t, sent.Header, "Fencing-Token")
+	}
+}
+
+// A server that is asked for /to?url is redirected there.
+func redirecting(status int, url func() string, got func(*http.Request, string)) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/from", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, url(), status) })
+	mux.HandleFunc("/to", func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got(r, string(body))
+	})
+	return mux
+}
+
+// fenced is client, with a Transport of token 33.
+func fenced(client *http.Client) *http.Client {
+	c := *client
+	c.Transport = httpfence.NewTransport(client.Transport, token(33))
+	return &c
+}
+
+func TestTransport_followsToTheSameHost(t *testing.T) {
+	arrived := ""
+	url, client := serve(t, redirecting(http.StatusTemporaryRedirect, func() string { return "/to" }, func(r *http.Request, body string) {
+		arrived = r.Method + " " + r.Header.Get("Fencing-Token") + " " + body
+	}))
+	resp, err := fenced(client).Do(request(t, "PUT", url+"/from", "new"))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, "PUT 33 new", arrived)
+}
+
+func TestTransport_takesNoTokenToAnotherHost(t *testing.T) {
+	var arrived []string
+	var other atomic.Pointer[string]
+	base, client := serve(t, redirecting(http.StatusPermanentRedirect, func() string { return *other.Load() }, func(r *http.Request, body string) {
+		arrived = append(arrived, r.Method+r.Header.Get("Fencing-Token")+body)
+	}))
+	// The same server, called by another name.
+	elsewhere := strings.Replace(base, "127.0.0.1", "localhost", 1) + "/to"
+	other.Store(&elsewhere)
+
+	_, err := fenced(client).Do(request(t, "PUT", base+"/from", "new")) //nolint:bodyclose // there is none
+	require.ErrorContains(t, err, "redirected to localhost")
+	require.NotErrorIs(t, err, fence.ErrStale)
+	assert.Empty(t, arrived, "a write without its fence, or with it where it means nothing")
+
+	with := request(t, "GET", base+"/from")
+	with.Header.Set("Fencing-Token", "33") // which net/http would take along
+	resp, err := fenced(client).Do(with)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, []string{"GET"}, arrived)
+}
+
+// Some RoundTrippers do not say to which request a response is.
+func TestTransport_trustsNoRedirectionOfUnknownOrigin(t *testing.T) {
+	calls := 0
+	c := &http.Client{Transport: httpfence.NewTransport(tripper(func(*http.Request) (*http.Response, error) {
+		calls++
+		return &http.Response{
+			StatusCode: http.StatusTemporaryRedirect, Header: http.Header{"Location": {"http://x/to"}}, Body: http.NoBody,
+		}, nil
+	}), token(33))}
+	_, err := c.Do(request(t, "PUT", "http://x/from")) //nolint:bodyclose // there is none
+	require.ErrorContains(t, err, "redirected")
+	assert.Equal(t, 1, calls)
+}
+
+// net/http repeats what it can repeat on a connection that was closed before the answer.
+func TestTransport_repeatsWithTheSameTokenAndTheWholeBody(t *testing.T) {
+	var mu sync.Mutex
+	var got []string
+	url, client := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, r.Header.Get("Fencing-Token")+" "+string(body))
+		if len(got) == 2 {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if assert.NoError(t, err) {
+				_ = conn.Close()
+			}
+		}
+	}))
+	c := fenced(client)
+	for _, body := range []string{"first", "second"} {
+		req := request(t, "PUT", url, body)
+		req.Header.Set("Idempotency-Key", body) // or net/http repeats no PUT
+		resp, err := c.Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
+	assert.Equal(t, []string{"33 first", "33 second", "33 second"}, got)
+}
+
+func TestTransport_sendsByTheDefaultAndClosesIdleConnectionsOfItsBase(t *testing.T) {
+	url, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.Header.Get("Fencing-Token"))
+	}))
+	c := &http.Client{Transport: httpfence.NewTransport(nil, token(33))}
+	resp, err := c.Do(request(t, "POST", url))
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, "33", string(body))
+	c.CloseIdleConnections() // or goleak finds them
+
+	var sent *http.Request
+	httpfence.NewTransport(echo(&sent), nil).CloseIdleConnections() // a base without
+}
+
+func TestTransport_isForManyGoroutines(t *testing.T) {
+	var newest atomic.Uint64
+	newest.Store(1)
+	tr := httpfence.NewTransport(tripper(func(req *http.Request) (*http.Response, error) {
+		assert.NotEmpty(t, req.Header.Get("Fencing-Token"))
+		return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
+	}), newest.Load)
+	shared := &http.Request{Method: "PUT", URL: &url.URL{Scheme: "http", Host: "x"}, Header: http.Header{"X-Other": {"kept"}}}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 100 {
+				newest.Add(1)
+				resp, err := tr.RoundTrip(shared)
+				if assert.NoError(t, err) {
+					_ = resp.Body.Close()
+				}
+			}
+		})
+	}
+	all.Wait()
+}
