@@ -65,8 +65,10 @@ func TestCheck_takesNothingElseForARefusal(t *testing.T) {
 	} {
 		require.NoError(t, httpfence.Check(resp), what)
 	}
-	resp := answer(412, "application/problem+json", io.LimitReader(endless{}, 1<<20))
+	long := &io.LimitedReader{R: endless{}, N: 1 << 20}
+	resp := answer(412, "application/problem+json", long)
 	require.NoError(t, httpfence.Check(resp))
+	assert.Greater(t, long.N, int64(1<<19), "no problem is that long")
 	n, err := io.Copy(io.Discard, resp.Body)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1<<20, n, "the body can still be read, whole")

@@ -204,12 +204,39 @@ func TestHandler_aGuardThatFailsIsTheServersBusiness(t *testing.T) {
 	assert.Equal(t, "httpfence: PUT \"/orders/42\": disk on fire\n", log())
 }
 
+func TestHandler_logsNoClientThatIsGone(t *testing.T) {
+	var buf bytes.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{ErrorLog: log.New(&buf, "", 0)})
+	var guard fence.Memory
+	w := do(httpfence.Handler(never(t), &guard, nil), httptest.NewRequestWithContext(ctx, "PUT", "/", nil), "33")
+	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+	assert.Empty(t, buf.String())
+}
+
+// transaction is a guard that has something to tell the write.
+type transaction struct{ fence.Memory }
+
+type txKey struct{}
+
+func (g *transaction) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error {
+	return g.Memory.Write(context.WithValue(ctx, txKey{}, "tx"), resource, token, write)
+}
+
+func TestHandler_hasTheContextOfTheGuard(t *testing.T) {
+	var guard transaction
+	put(t, httpfence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "tx", r.Context().Value(txKey{}))
+	}), &guard, nil), "/", "33")
+}
+
 // A guard whose transaction is not committed, say.
 func TestHandler_aFailureAfterTheHandlerIsNoSuccess(t *testing.T) {
 	url, client, log := logged(t, httpfence.Handler(created, broken{after: errors.New("not committed")}, nil))
 	req := request(t, "PUT", url+"/orders/42", "new")
 	req.Header.Set("Fencing-Token", "33")
-	_, err := client.Do(req) //nolint:bodyclose // there is none
+	_, err := client.Do(req)
 	require.ErrorIs(t, err, io.EOF)
 	assert.Equal(t, "httpfence: PUT \"/orders/42\": after the handler has returned: not committed\n", log())
 }

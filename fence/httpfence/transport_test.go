@@ -98,22 +98,22 @@ func TestTransport_sendsNoWriteOfNobody(t *testing.T) {
 		req := request(t, method, "http://user:secret@x/orders/42?key=secret")
 		body := &closing{Reader: strings.NewReader("new")}
 		req.Body = body
-		_, err := none.RoundTrip(req) //nolint:bodyclose // there is none
+		_, err := none.RoundTrip(req)
 		var stale *fence.StaleError
 		require.ErrorAs(t, err, &stale, method)
 		assert.Equal(t, fence.StaleError{Resource: "/orders/42"}, *stale)
 		assert.NotContains(t, err.Error(), "secret")
 		assert.True(t, body.closed)
 	}
-	_, err := none.RoundTrip(request(t, "PUT", "http://x/")) //nolint:bodyclose // there is none
+	_, err := none.RoundTrip(request(t, "PUT", "http://x/"))
 	require.ErrorIs(t, err, fence.ErrStale, "without a body")
 
 	lost := request(t, "PUT", "http://x/")
 	lost = lost.WithContext(httpfence.WithToken(lost.Context(), 0))
-	_, err = httpfence.NewTransport(none, token(33)).RoundTrip(lost) //nolint:bodyclose // there is none
+	_, err = httpfence.NewTransport(none, token(33)).RoundTrip(lost)
 	require.ErrorIs(t, err, fence.ErrStale, "the context's token goes before, also if it is 0")
 
-	_, err = (&http.Client{Transport: none}).Do(request(t, "PUT", "http://x/")) //nolint:bodyclose // there is none
+	_, err = (&http.Client{Transport: none}).Do(request(t, "PUT", "http://x/"))
 	require.ErrorIs(t, err, fence.ErrStale, "through a client")
 }
 
@@ -129,10 +129,11 @@ func TestTransport_readsWithoutAToken(t *testing.T) {
 	}
 }
 
-// A server that is asked for /to?url is redirected there.
+// redirecting redirects from /from to url, and from /on to /to, where it tells got.
 func redirecting(status int, url func() string, got func(*http.Request, string)) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/from", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, url(), status) })
+	mux.HandleFunc("/on", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/to", status) })
 	mux.HandleFunc("/to", func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		got(r, string(body))
@@ -165,10 +166,10 @@ func TestTransport_takesNoTokenToAnotherHost(t *testing.T) {
 		arrived = append(arrived, r.Method+r.Header.Get("Fencing-Token")+body)
 	}))
 	// The same server, called by another name.
-	elsewhere := strings.Replace(base, "127.0.0.1", "localhost", 1) + "/to"
+	elsewhere := strings.Replace(base, "127.0.0.1", "localhost", 1) + "/on" // and from there to /to, which is still elsewhere
 	other.Store(&elsewhere)
 
-	_, err := fenced(client).Do(request(t, "PUT", base+"/from", "new")) //nolint:bodyclose // there is none
+	_, err := fenced(client).Do(request(t, "PUT", base+"/from", "new"))
 	require.ErrorContains(t, err, "redirected to localhost")
 	require.NotErrorIs(t, err, fence.ErrStale)
 	assert.Empty(t, arrived, "a write without its fence, or with it where it means nothing")
@@ -190,7 +191,7 @@ func TestTransport_trustsNoRedirectionOfUnknownOrigin(t *testing.T) {
 			StatusCode: http.StatusTemporaryRedirect, Header: http.Header{"Location": {"http://x/to"}}, Body: http.NoBody,
 		}, nil
 	}), token(33))}
-	_, err := c.Do(request(t, "PUT", "http://x/from")) //nolint:bodyclose // there is none
+	_, err := c.Do(request(t, "PUT", "http://x/from"))
 	require.ErrorContains(t, err, "redirected")
 	assert.Equal(t, 1, calls)
 }
@@ -222,21 +223,33 @@ func TestTransport_repeatsWithTheSameTokenAndTheWholeBody(t *testing.T) {
 	assert.Equal(t, []string{"33 first", "33 second", "33 second"}, got)
 }
 
-func TestTransport_sendsByTheDefaultAndClosesIdleConnectionsOfItsBase(t *testing.T) {
+func TestTransport_sendsByTheDefault(t *testing.T) {
 	url, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.Header.Get("Fencing-Token"))
 	}))
 	c := &http.Client{Transport: httpfence.NewTransport(nil, token(33))}
+	t.Cleanup(c.CloseIdleConnections)
 	resp, err := c.Do(request(t, "POST", url))
 	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, "33", string(body))
-	c.CloseIdleConnections() // or goleak finds them
+}
 
-	var sent *http.Request
-	httpfence.NewTransport(echo(&sent), nil).CloseIdleConnections() // a base without
+// closer counts how often its idle connections are closed.
+type closer struct {
+	tripper
+	closed int
+}
+
+func (c *closer) CloseIdleConnections() { c.closed++ }
+
+func TestTransport_closesTheIdleConnectionsOfItsBase(t *testing.T) {
+	var base closer
+	(&http.Client{Transport: httpfence.NewTransport(&base, nil)}).CloseIdleConnections()
+	assert.Equal(t, 1, base.closed)
+	httpfence.NewTransport(base.tripper, nil).CloseIdleConnections() // which has none
 }
 
 func TestTransport_isForManyGoroutines(t *testing.T) {
