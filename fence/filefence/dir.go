@@ -28,6 +28,9 @@ var _ fence.Guard = Dir("")
 // write is under way ends the wait, and its cause is in the error. What write returns or panics with
 // is passed on as it is.
 func (d Dir) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error {
+	if d == "" { // a setting that was forgotten, and no wish for the working directory
+		return wrap(resource, errors.New("the Dir has no name"))
+	}
 	sum := sha256.Sum256([]byte(resource))
 	f, err := open(filepath.Join(string(d), hex.EncodeToString(sum[:])), resource)
 	if err != nil {

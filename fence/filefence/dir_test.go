@@ -103,4 +103,5 @@ func TestDir_hasToExist(t *testing.T) {
 	missing := Dir(filepath.Join(t.TempDir(), "missing"))
 	require.ErrorIs(t, missing.Write(t.Context(), resource, 1, never(t)), fs.ErrNotExist)
 	assert.NoDirExists(t, string(missing))
+	require.ErrorContains(t, Dir("").Write(t.Context(), resource, 1, never(t)), "has no name")
 }

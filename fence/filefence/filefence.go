@@ -8,8 +8,9 @@
 // and, while a write is under way or after one that a crash or a full disk has ended, config.json.fence.data and .new,
 // which the next write removes. The token is not in the file, for that is yours, and not in extended attributes, which are
 // lost with the first copy. The lock is a file of its own because the other two are replaced, and a lock on
-// a file that was replaced excludes nobody. All writers have to come through this package, and all that is
-// named config.json.fence… has to move, be restored and be deleted together with the file.
+// a file that was replaced excludes nobody. All writers have to come through this package, with the right to
+// write into the directory and to open the lock's file for writing. What is named config.json.fence… has to move, be
+// restored and be deleted together with the file, and never while somebody may be writing.
 //
 // # What a write does
 //
@@ -70,8 +71,8 @@ func Write(ctx context.Context, name string, token uint64, data []byte, perm fs.
 	return WriteFrom(ctx, name, token, bytes.NewReader(data), perm)
 }
 
-// WriteFrom is [Write] of what r yields until io.EOF. It reads r while it has the lock, and nothing
-// of a stale writer's.
+// WriteFrom is [Write] of what r yields until io.EOF. It reads r while it has the lock, so r should not
+// keep others waiting for long: ctx does not interrupt a Read. Of a stale writer's it reads nothing.
 func WriteFrom(ctx context.Context, name string, token uint64, r io.Reader, perm fs.FileMode) error {
 	return replace(ctx, name, token, r, perm, func(step) {})
 }

@@ -15,7 +15,9 @@ import (
 //
 // The resource is what tokens are compared for, and what one lock is for: resource says which one a
 // request writes, and if it is nil that is the path of the URL. Requests that write one thing have to have one
-// resource, however their URLs are spelt, or the fence has two memories of it.
+// resource, however their URLs are spelt, or the fence has two memories of it. For the same reason all servers of a
+// resource have to share one guard: a [fence.Memory] serves one process, the Dir of filefence one machine; behind
+// several machines the check belongs into the database that they share.
 //
 // All of next's ServeHTTP is one [fence.Guard] Write: for a larger token its request waits, as long as its own
 // context allows, until next has returned, also if the client of that has gone meanwhile. So next should come to an end
@@ -24,7 +26,7 @@ import (
 // never between it and the code that writes. If next panics its token is seen, and the panic goes on. If the guard reports an
 // error after next has returned, the connection is aborted, lest a client takes for written what may not be.
 //
-// Who may send a token may send the largest there is, and lock all others out for good: let only writers that you know in.
+// Who may send a token may send the largest there is, and shut all others out for good: authenticate before.
 func Handler(next http.Handler, guard fence.Guard, resource func(*http.Request) string) http.Handler {
 	if resource == nil {
 		resource = func(r *http.Request) string { return r.URL.Path }
