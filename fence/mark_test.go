@@ -119,7 +119,7 @@ func ExampleMark() {
 	fmt.Println(m, err)
 	_, err = fence.Mark("orders/42", 0)
 	fmt.Println(err)
-	// In SQL, where order_42 has a column for it:
+	// In SQL, where orders have a column for it:
 	//
 	//	UPDATE orders SET mark = 'orders/42#34' WHERE id = 42
 	//	SELECT … FROM orders WHERE id = 42

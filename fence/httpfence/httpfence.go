@@ -52,6 +52,8 @@ type tokenKey struct{}
 // work to the hold that it was begun under:
 //
 //	ctx = httpfence.WithToken(ctx, hold.Token())
+//
+// It is sent when that hold is over, too, and refused from the first write of a later holder on.
 func WithToken(ctx context.Context, token uint64) context.Context {
 	return context.WithValue(ctx, tokenKey{}, token)
 }
