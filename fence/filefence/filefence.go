@@ -23,7 +23,8 @@
 //
 // A writer that is stopped with the lock in hand makes all others wait, until it goes on, dies or is
 // killed: that is the price of a check and a rename that nobody can get between. The ctx of the others bounds
-// their wait. A stopped writer that has not reached the lock is no obstacle: when it wakes it is refused.
+// their wait. Kill it, and do not delete the lock's file: then it would write over the others when it wakes. A
+// stopped writer that has not reached the lock is no obstacle: once a later holder has written it is refused.
 //
 // A file that exists without its token is an error, [ErrUnknown], and so is a token that is not a
 // number: what such a file has seen nobody knows, and it is not guessed. To put an existing file under

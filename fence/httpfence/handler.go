@@ -26,7 +26,8 @@ import (
 // never between it and the code that writes. If next panics its token is seen, and the panic goes on. If the guard reports an
 // error after next has returned, the connection is aborted, lest a client takes for written what may not be.
 //
-// Who may send a token may send the largest there is, and shut all others out for good: authenticate before.
+// Who may send a token may send the largest there is, and shut all others out for good, or have the guard remember
+// any number of resources: authenticate before.
 func Handler(next http.Handler, guard fence.Guard, resource func(*http.Request) string) http.Handler {
 	if resource == nil {
 		resource = func(r *http.Request) string { return r.URL.Path }
