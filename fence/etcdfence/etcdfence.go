@@ -1,0 +1,96 @@
+// Package etcdfence refuses writes to etcd whose fencing token is stale.
+//
+//	_, err = etcdfence.Write(ctx, cli, "orders/42/token", m.FencingToken(), clientv3.OpPut("orders/42", "paid"))
+//
+// The newest token is kept in a key of its own, in the same cluster as what it guards, and compared in the transaction
+// that writes. So a request that arrives late, or comes from a holder that was stopped for an hour, is
+// judged when it is done, and not when it was sent. The lock may be on etcd or anywhere else.
+//
+// # The token's key
+//
+// It holds the token in 20 digits, with zeros in front, for etcd compares texts; etcdctl shows it, and
+//
+//	etcdctl put orders/42/token 00000000000000001000
+//
+// sets it by hand. A key that is not there stands for a resource that nobody has written to, so whoever deletes it lets
+// any token through. A value that is no token, as far as etcd can tell that by comparing, has each Write refused with
+// an error. The key has no lease, and stays for as long as nobody deletes it: some hundred bytes a resource. One key may
+// guard any number of others; it is what a stale token is compared with, whatever the write is of.
+//
+// # A lock on the same cluster
+//
+// Where lock and resource share a cluster, a transaction could instead require that the lock's own key still has the create
+// revision that is its token, as IsOwner of etcd's package concurrency does. That is stricter: it refuses a holder whose
+// session has ended though nobody has taken the lock since. The keys of this module's locks are not part of
+// its API, so it is not offered here; it would bind the resource to where the lock is, too.
+//
+// # What it is worth
+//
+// A majority agrees on each write and on its token, in one step: no stale write gets in, also through the loss of a
+// minority of the members. What is restored from a backup has the token of that time, see
+// [github.com/go-locker/locker.WithTokenBase] for the locks. Nothing guards what writes past the fence.
+package etcdfence
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-locker/locker/fence"
+)
+
+// Write does ops in one transaction if token is not 0 and not below the one in tokenKey, which then becomes token; otherwise
+// it does nothing and returns a [*fence.StaleError], whose Resource is tokenKey. It is one request, and for a token of 0
+// none. The response has those of ops, in order; for conditions and branches of the application's own there
+// is [clientv3.OpTxn]. Without ops it raises the token alone, which a holder does first that reads before it writes: from
+// then on what it has read stays as it is.
+//
+// Neither tokenKey nor any other key may be written twice in one transaction, and a server takes 128 operations unless
+// it is configured otherwise, of which one is for the token. The user has to have the right to read and write tokenKey.
+//
+// After an error that is no refusal of the server's, such as a lost connection, the write may have been made, or be made later. To
+// make it again, with the same token, has the same effect if that of ops is the same when they are done twice.
+func Write(ctx context.Context, kv clientv3.KV, tokenKey string, token uint64, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	if err := fence.Check(tokenKey, token, 0); err != nil {
+		return nil, err
+	}
+	// A comparison with the value of a key that is not there is false, whatever it is. So what is asked is whether there
+	// is a reason to refuse, and one that there is none of would need two questions.
+	newest := clientv3.Value(tokenKey)
+	look := clientv3.OpGet(tokenKey)
+	write := append(slices.Clip(ops), clientv3.OpPut(tokenKey, encode(token)))
+	resp, err := kv.Txn(ctx).
+		If(clientv3.Compare(newest, ">", encode(token))).
+		Then(look).
+		Else(clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(newest, "<", encode(1))}, []clientv3.Op{look}, write)).
+		Commit()
+	if err != nil {
+		return nil, err
+	}
+	refused := resp
+	if !resp.Succeeded {
+		within := resp.Responses[0].GetResponseTxn()
+		if !within.Succeeded {
+			resp.Succeeded, resp.Responses = true, within.Responses[:len(ops)]
+			return resp, nil
+		}
+		refused = (*clientv3.TxnResponse)(within)
+	}
+	return nil, refusal(tokenKey, token, refused)
+}
+
+// refusal is why there was no write. The response has the token's key, which was there.
+func refusal(tokenKey string, token uint64, refused *clientv3.TxnResponse) error {
+	value := string(refused.Responses[0].GetResponseRange().Kvs[0].Value)
+	newest, err := strconv.ParseUint(value, 10, 64)
+	if err != nil || encode(newest) != value || newest == 0 {
+		return fmt.Errorf("etcdfence: the value of key %q is no token of 20 digits: %q", tokenKey, value)
+	}
+	return fence.Check(tokenKey, token, newest)
+}
+
+// encode is a token as text that is ordered as the tokens are.
+func encode(token uint64) string { return fmt.Sprintf("%020d", token) }

@@ -1,0 +1,125 @@
+package fencecheck_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/internal/fencecheck"
+)
+
+// resource is one in memory.
+type resource struct {
+	mu      sync.Mutex
+	newest  uint64
+	history []uint64
+}
+
+// fence guards it by a check that is one step with the write if atomic is set.
+func (r *resource) fence(atomic bool, check func(token, newest uint64) error) fencecheck.Fence {
+	return fencecheck.Fence{
+		Write: func(ctx context.Context, token uint64) error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if err := check(token, r.newest); err != nil {
+				return err
+			}
+			if !atomic {
+				r.mu.Unlock()
+				time.Sleep(time.Millisecond)
+				r.mu.Lock()
+			}
+			r.newest = token
+			r.history = append(r.history, token)
+			return nil
+		},
+		History: func(context.Context) ([]uint64, error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return slices.Clone(r.history), nil
+		},
+	}
+}
+
+func rule(token, newest uint64) error { return fence.Check("x", token, newest) }
+
+// refuseIf is the rule's refusal under another condition.
+func refuseIf(refused bool, token, newest uint64) error {
+	if refused {
+		return &fence.StaleError{Resource: "x", Token: token, Newest: newest}
+	}
+	return nil
+}
+
+func TestRun_ofWhatKeepsTheRule(t *testing.T) {
+	fencecheck.Run(t, func(testing.TB) fencecheck.Fence { return new(resource).fence(true, rule) })
+}
+
+// Each is caught by the scenario that is meant for it.
+func TestScenarios_catch(t *testing.T) {
+	for _, c := range []struct {
+		broken, scenario string
+		fence            fencecheck.Fence
+	}{
+		{"check, then write", "many writers at once", new(resource).fence(false, rule)},
+		{"no check", "less is refused, equal and larger are not", new(resource).fence(true, func(uint64, uint64) error { return nil })},
+		{"equal refused", "less is refused, equal and larger are not", new(resource).fence(true, func(token, newest uint64) error {
+			return refuseIf(token <= newest, token, newest)
+		})},
+		{"no word of the newest", "less is refused, equal and larger are not", new(resource).fence(true, func(token, newest uint64) error {
+			return refuseIf(token < newest, token, 0)
+		})},
+		{"0 let through", "0 is refused", new(resource).fence(true, func(token, newest uint64) error {
+			return refuseIf(token != 0 && token < newest, token, newest)
+		})},
+		{"by text", "not by its text", new(resource).fence(true, func(token, newest uint64) error {
+			return refuseIf(token == 0 || fmt.Sprint(token) < fmt.Sprint(newest), token, newest)
+		})},
+		{"by length", "the same length", new(resource).fence(true, func(token, newest uint64) error {
+			return refuseIf(token == 0 || len(fmt.Sprint(token)) < len(fmt.Sprint(newest)), token, newest)
+		})},
+		{"doubles", "53 bits and more", new(resource).fence(true, func(token, newest uint64) error {
+			return refuseIf(token == 0 || float64(token) < float64(newest), token, newest)
+		})},
+		{"int64", "64 bits", new(resource).fence(true, func(token, newest uint64) error {
+			return refuseIf(token == 0 || int64(token) < int64(newest), token, newest)
+		})},
+		{"19 digits", "the largest", new(resource).fence(true, func(token, newest uint64) error {
+			cut := func(n uint64) string { return fmt.Sprintf("%020d", n)[:19] }
+			return refuseIf(token == 0 || strings.Compare(cut(token), cut(newest)) < 0, token, newest)
+		})},
+		{"deaf to its context", "a context that has ended", deaf(new(resource).fence(true, rule))},
+	} {
+		t.Run(c.broken, func(t *testing.T) {
+			all := fencecheck.Scenarios()
+			i := slices.IndexFunc(all, func(s fencecheck.Scenario) bool { return s.Name == c.scenario })
+			require.GreaterOrEqual(t, i, 0, "no scenario %s", strconv.Quote(c.scenario))
+			err := all[i].Check(t.Context(), c.fence)
+			require.Error(t, err)
+			t.Log(err)
+		})
+	}
+}
+
+func deaf(f fencecheck.Fence) fencecheck.Fence {
+	write := f.Write
+	f.Write = func(ctx context.Context, token uint64) error { return write(context.WithoutCancel(ctx), token) }
+	return f
+}
+
+func TestRising(t *testing.T) {
+	require.NoError(t, fencecheck.Rising(nil))
+	require.NoError(t, fencecheck.Rising([]uint64{1, 1, 5, 7, 7}))
+	require.Error(t, fencecheck.Rising([]uint64{1, 5, 4}))
+}
