@@ -1,0 +1,333 @@
+package redisfence_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/redisfence"
+	"github.com/go-locker/locker/internal/fencecheck"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/redis"
+)
+
+// keepsTheRule checks a client with keys of its own for each scenario.
+func keepsTheRule(t *testing.T, rdb goredis.UniversalClient) {
+	t.Helper()
+	fencecheck.Run(t, func(t testing.TB) fencecheck.Fence {
+		return fencecheck.Fence{
+			Write:   func(ctx context.Context, token uint64) error { return write(ctx, rdb, t.Name(), token) },
+			History: func(ctx context.Context) ([]uint64, error) { return history(ctx, rdb, t.Name()) },
+		}
+	})
+}
+
+func TestRun_keepsTheRule(t *testing.T) {
+	s := testserver.Redis(t)
+	for name, change := range map[string]func(*goredis.Options){
+		"default options": func(*goredis.Options) {},
+		"RESP2":           func(o *goredis.Options) { o.Protocol, o.DB = 2, 2 },
+		"a pool of one":   func(o *goredis.Options) { o.PoolSize, o.DB = 1, 3 },
+	} {
+		t.Run(name, func(t *testing.T) { keepsTheRule(t, connect(t, s.Addr(), change)) })
+	}
+}
+
+func TestRun_keepsTheRule_onValkey(t *testing.T) {
+	keepsTheRule(t, connect(t, testserver.Valkey(t).Addr()))
+}
+
+func TestRun_keepsTheRule_inACluster(t *testing.T) {
+	keepsTheRule(t, connectCluster(t, testserver.Cluster(t)))
+}
+
+// A Ring keeps the token where the data are.
+func TestRun_keepsTheRule_onARing(t *testing.T) {
+	shards := map[string]string{"one": testserver.Redis(t).Addr(), "two": testserver.Redis(t).Addr()}
+	ring := goredis.NewRing(&goredis.RingOptions{Addrs: shards})
+	defer func() { _ = ring.Close() }()
+	keepsTheRule(t, ring)
+	for _, addr := range shards {
+		rdb := connect(t, addr)
+		keys := rdb.Keys(t.Context(), "*").Val()
+		assert.NotEmpty(t, keys, "some are on each")
+		for _, key := range keys {
+			if !strings.HasPrefix(key, "fence:") {
+				assert.Contains(t, keys, redisfence.TokenKey(key))
+			}
+		}
+	}
+}
+
+// counts is how many requests go out.
+type counts struct{ atomic.Int64 }
+
+func (c *counts) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (c *counts) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		c.Add(1)
+		return next(ctx, cmd)
+	}
+}
+
+func (c *counts) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return next // setting up connections
+}
+
+func TestRun_isOneRequest_andOf0None(t *testing.T) {
+	rdb := connect(t, testserver.Redis(t).Addr())
+	ctx := t.Context()
+	require.NoError(t, rdb.Ping(ctx).Err(), "sets up a connection")
+	var sent counts
+	rdb.AddHook(&sent)
+	require.NoError(t, write(ctx, rdb, "x", 2))
+	assert.EqualValues(t, 2, sent.Swap(0), "the server does not know the script")
+	require.NoError(t, write(ctx, rdb, "x", 2))
+	require.ErrorIs(t, write(ctx, rdb, "x", 1), fence.ErrStale)
+	assert.EqualValues(t, 2, sent.Swap(0))
+	require.ErrorIs(t, write(ctx, rdb, "x", 0), fence.ErrStale)
+	require.ErrorIs(t, write(ctx, nil, "x", 0), fence.ErrStale)
+	assert.Zero(t, sent.Load())
+	require.NoError(t, rdb.ScriptFlush(ctx).Err())
+	require.NoError(t, write(ctx, rdb, "x", 2), "the server has forgotten the script")
+}
+
+func TestRun_givesTheScriptItsKeysAndArguments_andReturnsItsReply(t *testing.T) {
+	rdb := connect(t, testserver.Redis(t).Addr())
+	ctx := t.Context()
+	for _, c := range []struct {
+		body string
+		want any
+	}{
+		{"return {KEYS[1], KEYS[2], #KEYS, ARGV[1], ARGV[2], #ARGV}", []any{"k1", "k2", int64(2), "a", "7", int64(2)}},
+		{"return 'text'", "text"},
+		{"return 42", int64(42)},
+		{"return redis.call('SET', KEYS[1], ARGV[1])", "OK"},
+		{"return redis.call('GET', 'no such key')", nil},
+		{"return nil", nil},
+		{"", nil},
+		{"-- nothing but a remark", nil},
+	} {
+		reply, err := redisfence.NewScript(c.body).Run(ctx, rdb, "token", 1, []string{"k1", "k2"}, "a", 7)
+		require.NoError(t, err, c.body)
+		assert.Equal(t, c.want, reply, c.body)
+	}
+	_, err := redisfence.NewScript("").Run(ctx, rdb, "token", 7, nil)
+	require.NoError(t, err)
+	assert.Equal(t, "7", rdb.Get(ctx, "token").Val(), "the token alone")
+}
+
+// What the script does wrong is told with its own line, and leaves what it had done before.
+func TestRun_ofAScriptThatFails(t *testing.T) {
+	rdb := connect(t, testserver.Redis(t).Addr())
+	ctx := t.Context()
+	fails := redisfence.NewScript("redis.call('SET', KEYS[1], 'one')\nredis.call('HSET', KEYS[1], 'two', '2')")
+	_, err := fails.Run(ctx, rdb, "token", 5, []string{"x"})
+	require.ErrorContains(t, err, "WRONGTYPE")
+	require.ErrorContains(t, err, ":2", "the line")
+	require.NotErrorIs(t, err, fence.ErrStale)
+	assert.Equal(t, "one", rdb.Get(ctx, "x").Val())
+	assert.Equal(t, "5", rdb.Get(ctx, "token").Val())
+	_, err = redisfence.NewScript("end end").Run(ctx, rdb, "token", 6, nil)
+	require.Error(t, err)
+	assert.Equal(t, "5", rdb.Get(ctx, "token").Val(), "nothing has run")
+	_, err = redisfence.NewScript("return redis.error_reply('MINE it is')").Run(ctx, rdb, "token", 5, nil)
+	require.EqualError(t, err, "MINE it is")
+}
+
+func TestRun_refusesAKeyWithoutAToken(t *testing.T) {
+	rdb := connect(t, testserver.Redis(t).Addr())
+	ctx := t.Context()
+	key := redisfence.TokenKey("x")
+	for _, garbage := range []string{
+		"", "0", "token", "05", " 5", "5\n", "-1", "5.0", "1e3", "18446744073709551616", "99999999999999999999", "184467440737095516150",
+	} {
+		require.NoError(t, rdb.Set(ctx, key, garbage, 0).Err())
+		err := write(ctx, rdb, "x", 6)
+		require.ErrorContains(t, err, "no token", "%q", garbage)
+		require.ErrorContains(t, err, key)
+		require.NotErrorIs(t, err, fence.ErrStale, "%q", garbage)
+	}
+	require.NoError(t, rdb.Del(ctx, key).Err())
+	require.NoError(t, rdb.HSet(ctx, key, "token", 1).Err())
+	require.ErrorContains(t, write(ctx, rdb, "x", 6), "WRONGTYPE")
+	assert.Empty(t, seen(t, rdb, "x"))
+}
+
+func TestSet(t *testing.T) {
+	rdb := connect(t, testserver.Redis(t).Addr())
+	ctx := t.Context()
+	require.NoError(t, redisfence.Set(ctx, rdb, "x", 5, "five", 0))
+	require.ErrorIs(t, redisfence.Set(ctx, rdb, "x", 4, "four", 0), fence.ErrStale)
+	assert.Equal(t, "five", rdb.Get(ctx, "x").Val())
+	assert.EqualValues(t, -1, rdb.TTL(ctx, "x").Val(), "no expiry")
+
+	require.NoError(t, redisfence.Set(ctx, rdb, "x", 6, []byte("six"), 50*time.Millisecond))
+	eventually(t, "the value expires", func() bool { return rdb.Exists(ctx, "x").Val() == 0 })
+	require.ErrorIs(t, redisfence.Set(ctx, rdb, "x", 5, "five", 0), fence.ErrStale, "its token does not")
+	require.NoError(t, redisfence.Set(ctx, rdb, "x", 6, 6, time.Hour))
+	assert.Greater(t, rdb.TTL(ctx, "x").Val(), 59*time.Minute)
+
+	for _, expiry := range []time.Duration{-1, -time.Second, time.Microsecond, time.Second + 1} {
+		require.ErrorContains(t, redisfence.Set(ctx, rdb, "x", 7, "", expiry), "millisecond")
+	}
+	assert.Equal(t, "6", kept(t, rdb, "x"))
+}
+
+// late has the request of the first reach the server when the second has been answered.
+func late(t *testing.T, p *testserver.Proxy, first, second func() error) error {
+	t.Helper()
+	p.HoldRequests(true)
+	done := make(chan error, 1)
+	go func() { done <- first() }()
+	eventually(t, "the first request is on its way", func() bool { requests, _ := p.Held(); return requests > 0 })
+	require.NoError(t, second())
+	p.ReleaseRequests()
+	return await(t, done)
+}
+
+func TestRun_thatArrivesLateIsRefused(t *testing.T) {
+	p, slow, direct := behindProxy(t)
+	ctx := t.Context()
+	err := late(t, p, func() error { return write(ctx, slow, "x", 2) }, func() error { return write(ctx, direct, "x", 3) })
+	require.ErrorIs(t, err, fence.ErrStale)
+	assert.Equal(t, []uint64{3}, seen(t, direct, "x"))
+}
+
+// What the fence is for: who looks first and writes then is overtaken between the two, and the history shows it.
+func TestCheckThenWrite_isOvertaken(t *testing.T) {
+	p, slow, direct := behindProxy(t)
+	ctx := t.Context()
+	require.NoError(t, write(ctx, slow, "x", 1))
+	newest, err := slow.Get(ctx, redisfence.TokenKey("x")).Uint64()
+	require.NoError(t, err)
+	require.NoError(t, fence.Check("x", 2, newest))
+	err = late(t, p, func() error { return slow.RPush(ctx, "x", 2).Err() }, func() error { return write(ctx, direct, "x", 3) })
+	require.NoError(t, err)
+	assert.Error(t, fencecheck.Rising(seen(t, direct, "x")), "%d", seen(t, direct, "x"))
+}
+
+// go-redis sends the request again.
+func TestLostReply_isTheSameWriteTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		newer bool
+		want  string
+	}{
+		"nobody came":      {false, "five"},
+		"another has come": {true, "nine"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, slow, direct := behindProxy(t)
+			ctx := t.Context()
+			require.NoError(t, redisfence.Set(ctx, slow, "x", 1, "", 0), "has the server know the script")
+			p.DropReplies(true)
+			done := make(chan error, 1)
+			go func() { done <- redisfence.Set(ctx, slow, "x", 5, "five", 0) }()
+			eventually(t, "the server has written", func() bool { return direct.Get(ctx, "x").Val() == "five" })
+			p.DropReplies(false)
+			if c.newer {
+				require.NoError(t, redisfence.Set(ctx, direct, "x", 9, "nine", 0))
+			}
+			p.ResetConns()
+			err := await(t, done)
+			if c.newer {
+				require.ErrorIs(t, err, fence.ErrStale, "though it was made, before the other's")
+			} else {
+				require.NoError(t, err)
+			}
+			assert.Equal(t, c.want, direct.Get(ctx, "x").Val())
+		})
+	}
+}
+
+// Connections break all the while, and requests are sent again: some writes are made twice, and none after a newer one.
+func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
+	p, slow, direct := behindProxy(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	broken := make(chan struct{})
+	go func() {
+		defer close(broken)
+		for ctx.Err() == nil {
+			time.Sleep(5 * time.Millisecond)
+			p.ResetConns()
+		}
+	}()
+	var last atomic.Uint64
+	const writers, each = 4, 50
+	acknowledged := make(chan uint64, writers*each)
+	var all []<-chan error
+	for range writers {
+		done := make(chan error, 1)
+		all = append(all, done)
+		go func() {
+			for range each {
+				token := last.Add(1)
+				if write(ctx, slow, "x", token) == nil {
+					acknowledged <- token
+				}
+			}
+			done <- nil
+		}()
+	}
+	for _, done := range all {
+		require.NoError(t, await(t, done))
+	}
+	cancel()
+	<-broken
+	close(acknowledged)
+	made := seen(t, direct, "x")
+	require.NoError(t, fencecheck.Rising(made))
+	for token := range acknowledged {
+		assert.Contains(t, made, token)
+	}
+}
+
+func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr(), func(o *goredis.Options) { o.ContextTimeoutEnabled = true })
+	require.NoError(t, write(t.Context(), rdb, "x", 1))
+	s.Stop()
+	err := write(withTimeout(t, 200*time.Millisecond), rdb, "x", 2)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, fence.ErrStale)
+	s.Continue()
+	s.Kill()
+	err = write(withTimeout(t, 200*time.Millisecond), rdb, "x", 2)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, fence.ErrStale)
+}
+
+// With a real lock: a holder whose hold lapses, and its successor, with tokens that are more than Lua's numbers can tell apart.
+func TestLock_onTheSameServer(t *testing.T) {
+	rdb := connect(t, testserver.Redis(t).Addr())
+	ctx := t.Context()
+	base := locker.WithTokenBase(1 << 60)
+	client, err := redis.New(rdb, base, locker.WithTTL(time.Second), locker.WithoutRenewal())
+	require.NoError(t, err)
+	defer func() { _ = client.Close() }()
+	other, err := redis.New(rdb, base)
+	require.NoError(t, err)
+	defer func() { _ = other.Close() }()
+	m, next := client.Mutex("x"), other.Mutex("x")
+	require.NoError(t, m.Lock(ctx))
+	stale := m.FencingToken()
+	require.NoError(t, write(ctx, rdb, "x", stale))
+	require.NoError(t, next.Lock(ctx), "after the lapse of the first")
+	newer := next.FencingToken()
+	require.NoError(t, write(ctx, rdb, "x", newer))
+	require.ErrorIs(t, write(ctx, rdb, "x", stale), fence.ErrStale)
+	assert.Equal(t, fmt.Sprint(newer), kept(t, rdb, "x"))
+	require.NoError(t, next.Unlock(ctx))
+	require.ErrorIs(t, m.Unlock(ctx), locker.ErrLost)
+}

@@ -1,0 +1,88 @@
+// Package fencescript is the fence on a Redis server, whatever the client library: the Lua, its arguments and its
+// answers.
+package fencescript
+
+import (
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-locker/locker/fence"
+)
+
+//go:embed fence.lua
+var fenceSource string
+
+// Source is a script that runs body if the token is not stale. The lines of body keep their numbers, by which Redis says
+// where an error is.
+func Source(body string) string {
+	return "local function write(KEYS, ARGV) " + body + "\nend\n" + fenceSource
+}
+
+// Set is the body that sets one key.
+const Set = "return redis.call('SET', KEYS[1], unpack(ARGV))"
+
+// SetArgs are the arguments of Set.
+func SetArgs(value any, expiry time.Duration) ([]any, error) {
+	switch {
+	case expiry == 0:
+		return []any{value}, nil
+	case expiry < 0 || expiry%time.Millisecond != 0:
+		return nil, fmt.Errorf("an expiry of %v: Redis takes whole milliseconds, and 0 is none", expiry)
+	default:
+		return []any{value, "PX", expiry.Milliseconds()}, nil
+	}
+}
+
+// Keys are the keys that the script takes.
+func Keys(tokenKey string, keys []string) []string {
+	return append([]string{tokenKey}, keys...)
+}
+
+// Args are the arguments that the script takes.
+func Args(token uint64, args []any) []any {
+	return append([]any{strconv.FormatUint(token, 10)}, args...)
+}
+
+// Explain is err, of the client library, in terms of the fence.
+func Explain(tokenKey string, token uint64, err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if newest, ok := strings.CutPrefix(text, "STALETOKEN "); ok {
+		if newest, parseErr := strconv.ParseUint(newest, 10, 64); parseErr == nil {
+			return &fence.StaleError{Resource: tokenKey, Token: token, Newest: newest}
+		}
+	}
+	switch {
+	case strings.HasPrefix(text, "STALETOKEN"), strings.HasPrefix(text, "NOTOKEN"):
+		return fmt.Errorf("fence: key %q holds no token, and nobody is let through: %w", tokenKey, err)
+	case strings.HasPrefix(text, "CROSSSLOT"):
+		return fmt.Errorf("fence: the token's key %q and all keys that are written have to share a slot, see TokenKey: %w", tokenKey, err)
+	default:
+		return err
+	}
+}
+
+// TokenKey is a key for the token of what is in key, on the same slot of a Redis Cluster: all that begins with fence: is
+// such a key, and no two have the same. A key with a '}' but without a hash tag has to be its own tag, and cannot be; there
+// the slot is another one.
+func TokenKey(key string) string {
+	if tag, ok := hashTag(key); ok {
+		return "fence:{" + tag + "}:" + key
+	}
+	if strings.Contains(key, "}") {
+		return "fence:{}:" + key
+	}
+	return "fence:{" + key + "}"
+}
+
+// hashTag is what of a key decides on its slot, if that is not the whole key: what is between its first '{' and the next '}'.
+func hashTag(key string) (tag string, ok bool) {
+	_, behind, _ := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(behind, "}")
+	return tag, closed && tag != ""
+}
