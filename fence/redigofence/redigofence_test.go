@@ -1,0 +1,212 @@
+package redigofence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/redigofence"
+	"github.com/go-locker/locker/fence/redisfence"
+	"github.com/go-locker/locker/internal/fencecheck"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patient = 20 * time.Second
+
+var (
+	eventually  = testwait.Patience(patient).Until
+	await       = testwait.Patience(patient).Result
+	withTimeout = testwait.Context
+)
+
+func newPool(t testing.TB, addr string, opts ...redis.DialOption) *redis.Pool {
+	t.Helper()
+	p := &redis.Pool{
+		MaxIdle: 10,
+		DialContext: func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialContext(ctx, "tcp", addr, opts...)
+		},
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+// do makes a request past the fence.
+func do(ctx context.Context, p *redis.Pool, command string, args ...any) (any, error) {
+	c, err := p.GetContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return redis.DoContext(c, ctx, command, args...)
+}
+
+// appends leaves a trace of each write, so that history can tell of them.
+var appends = redigofence.NewScript("return redis.call('RPUSH', KEYS[1], ARGV[1])")
+
+func write(ctx context.Context, p *redis.Pool, key string, token uint64) error {
+	_, err := appends.Run(ctx, p, redigofence.TokenKey(key), token, []string{key}, strconv.FormatUint(token, 10))
+	return err
+}
+
+func history(ctx context.Context, p *redis.Pool, key string) ([]uint64, error) {
+	return redis.Uint64s(do(ctx, p, "LRANGE", key, 0, -1))
+}
+
+func text(t testing.TB, p *redis.Pool, key string) string {
+	t.Helper()
+	value, err := redis.String(do(t.Context(), p, "GET", key))
+	if !errors.Is(err, redis.ErrNil) {
+		require.NoError(t, err)
+	}
+	return value
+}
+
+func TestRun_keepsTheRule(t *testing.T) {
+	p := newPool(t, testserver.Redis(t).Addr())
+	fencecheck.Run(t, func(t testing.TB) fencecheck.Fence {
+		return fencecheck.Fence{
+			Write:   func(ctx context.Context, token uint64) error { return write(ctx, p, t.Name(), token) },
+			History: func(ctx context.Context) ([]uint64, error) { return history(ctx, p, t.Name()) },
+		}
+	})
+}
+
+// Nobody is connected to anything.
+func TestRun_of0MakesNoRequest(t *testing.T) {
+	require.ErrorIs(t, write(t.Context(), nil, "x", 0), fence.ErrStale)
+}
+
+func TestRun_givesTheScriptItsKeysAndArguments_andReturnsItsReply(t *testing.T) {
+	p := newPool(t, testserver.Redis(t).Addr())
+	ctx := t.Context()
+	reply, err := redis.Values(redigofence.NewScript("return {KEYS[1], KEYS[2], #KEYS, ARGV[1], ARGV[2], #ARGV}").
+		Run(ctx, p, "token", 1, []string{"k1", "k2"}, "a", 7))
+	require.NoError(t, err)
+	assert.Equal(t, []any{[]byte("k1"), []byte("k2"), int64(2), []byte("a"), []byte("7"), int64(2)}, reply)
+	none, err := redigofence.NewScript("").Run(ctx, p, "token", 7, nil)
+	require.NoError(t, err)
+	assert.Nil(t, none)
+	assert.Equal(t, "7", text(t, p, "token"), "the token alone")
+	_, err = do(ctx, p, "SCRIPT", "FLUSH")
+	require.NoError(t, err)
+	_, err = redigofence.NewScript("").Run(ctx, p, "token", 7, nil)
+	require.NoError(t, err, "the server has forgotten the script")
+}
+
+func TestRun_refusesAKeyWithoutAToken(t *testing.T) {
+	p := newPool(t, testserver.Redis(t).Addr())
+	ctx := t.Context()
+	for _, garbage := range []string{"", "token", "05", "18446744073709551616", "184467440737095516150"} {
+		_, err := do(ctx, p, "SET", redigofence.TokenKey("x"), garbage)
+		require.NoError(t, err)
+		err = write(ctx, p, "x", 6)
+		require.ErrorContains(t, err, "no token", "%q", garbage)
+		require.NotErrorIs(t, err, fence.ErrStale, "%q", garbage)
+		var answer redis.Error
+		require.ErrorAs(t, err, &answer, "the library's own")
+	}
+}
+
+func TestSet(t *testing.T) {
+	p := newPool(t, testserver.Redis(t).Addr())
+	ctx := t.Context()
+	require.NoError(t, redigofence.Set(ctx, p, "x", 5, "five", 0))
+	require.ErrorIs(t, redigofence.Set(ctx, p, "x", 4, "four", 0), fence.ErrStale)
+	assert.Equal(t, "five", text(t, p, "x"))
+	require.NoError(t, redigofence.Set(ctx, p, "x", 6, "six", time.Hour))
+	left, err := redis.Int64(do(ctx, p, "PTTL", "x"))
+	require.NoError(t, err)
+	assert.Greater(t, left, 59*time.Minute.Milliseconds())
+	left, err = redis.Int64(do(ctx, p, "PTTL", redigofence.TokenKey("x")))
+	require.NoError(t, err)
+	assert.EqualValues(t, -1, left, "the token does not expire")
+	require.ErrorContains(t, redigofence.Set(ctx, p, "x", 7, "", time.Microsecond), "millisecond")
+}
+
+// It is the same script, on the same keys.
+func TestMixedWithRedisfence(t *testing.T) {
+	s := testserver.Redis(t)
+	p := newPool(t, s.Addr())
+	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
+	defer rdb.Close()
+	ctx := t.Context()
+	require.NoError(t, redisfence.Set(ctx, rdb, "x", 5, "five", 0))
+	require.ErrorIs(t, redigofence.Set(ctx, p, "x", 4, "four", 0), fence.ErrStale)
+	require.NoError(t, redigofence.Set(ctx, p, "x", 6, "six", 0))
+	require.ErrorIs(t, redisfence.Set(ctx, rdb, "x", 5, "five", 0), fence.ErrStale)
+	assert.Equal(t, "six", text(t, p, "x"))
+}
+
+func TestRun_thatArrivesLateIsRefused(t *testing.T) {
+	s := testserver.Redis(t)
+	proxy := testserver.NewProxy(t, s.Addr())
+	slow, direct := newPool(t, proxy.Addr()), newPool(t, s.Addr())
+	ctx := t.Context()
+	require.NoError(t, write(ctx, slow, "x", 1), "sets up a connection")
+	proxy.HoldRequests(true)
+	done := testwait.Go(func() error { return write(ctx, slow, "x", 2) })
+	eventually(t, "the first request is on its way", func() bool { requests, _ := proxy.Held(); return requests > 0 })
+	require.NoError(t, write(ctx, direct, "x", 3))
+	proxy.ReleaseRequests()
+	require.ErrorIs(t, await(t, done), fence.ErrStale)
+	seen, err := history(ctx, direct, "x")
+	require.NoError(t, err)
+	assert.Equal(t, []uint64{1, 3}, seen)
+}
+
+func TestLostReply_isAnError_andTheSameWriteAgainIsNot(t *testing.T) {
+	s := testserver.Redis(t)
+	proxy := testserver.NewProxy(t, s.Addr())
+	p, direct := newPool(t, proxy.Addr()), newPool(t, s.Addr())
+	ctx := t.Context()
+	set := func() error { return redigofence.Set(ctx, p, "x", 5, "five", 0) }
+	require.NoError(t, redigofence.Set(ctx, p, "x", 1, "", 0), "has the server know the script")
+	proxy.DropReplies(true)
+	done := testwait.Go(set)
+	eventually(t, "the server has written", func() bool { return text(t, direct, "x") == "five" })
+	proxy.DropReplies(false)
+	proxy.ResetConns()
+	err := await(t, done)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, fence.ErrStale)
+	require.NoError(t, set())
+	assert.Equal(t, "five", text(t, direct, "x"))
+}
+
+func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
+	s := testserver.Redis(t)
+	p := newPool(t, s.Addr())
+	require.NoError(t, write(t.Context(), p, "x", 1))
+	s.Stop()
+	defer s.Continue()
+	require.Error(t, write(withTimeout(t, 200*time.Millisecond), p, "x", 2))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := testwait.Go(func() error { return write(ctx, p, "x", 2) })
+	cancel()
+	require.ErrorIs(t, await(t, done), context.Canceled)
+}
+
+// The token of nobody is refused before anything is sent.
+func ExampleSet_refused() {
+	const notHeld = 0
+	err := redigofence.Set(context.Background(), nil, "orders/42", notHeld, "paid", 0)
+	fmt.Println(errors.Is(err, fence.ErrStale))
+	fmt.Println(err)
+	// Output:
+	// true
+	// fence: "fence:{orders/42}": stale fencing token: 0, which is the token of nobody: the lock is not held
+}
