@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/namespace"
 	"go.uber.org/goleak"
@@ -176,6 +177,24 @@ func TestWrite_leavesTheTokensKeyToNoLease_andToNoOperation(t *testing.T) {
 		require.ErrorContains(t, err, "duplicate key")
 	}
 	assert.Equal(t, fmt.Sprintf("%020d", 2), value(t, cli, "x/token"))
+}
+
+// The rights that the documentation names are enough, and needed.
+func TestWrite_needsTheRightsOfTheTokensKey(t *testing.T) {
+	s := testserver.Etcd(t, testserver.EtcdAuth("me", "secret")) // whose keys begin with locker:
+	cli, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{s.Addr()}, Logger: zap.NewNop(), Username: "me", Password: "secret",
+	})
+	require.NoError(t, err)
+	defer func() { _ = cli.Close() }()
+	ctx := t.Context()
+	require.NoError(t, write(ctx, cli, "locker:x", 5))
+	require.ErrorIs(t, write(ctx, cli, "locker:x", 4), fence.ErrStale)
+	require.ErrorIs(t, write(ctx, cli, "x", 5), rpctypes.ErrPermissionDenied)
+	_, err = etcdfence.Write(ctx, cli, "x/token", 5, clientv3.OpPut("locker:y", ""))
+	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied, "the token's key alone")
+	_, err = etcdfence.Write(ctx, cli, "locker:x/token", 5, clientv3.OpPut("y", ""))
+	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied, "what is written alone")
 }
 
 // late has the request of the first reach the server when the second has been answered.

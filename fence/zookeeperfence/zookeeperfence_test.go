@@ -312,6 +312,18 @@ func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
 	assert.Equal(t, []uint64{3}, seen, "who had given up while it read does not write later")
 }
 
+func TestServerGone_isAnError(t *testing.T) {
+	s := testserver.ZooKeeper(t)
+	conn := connect(t, s.Addr())
+	r := newResource(t, conn, "/x")
+	s.Kill()
+	err := r.write(withTimeout(t, 5*time.Second), conn, 2)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, fence.ErrStale)
+	conn.Close()
+	require.ErrorIs(t, r.write(t.Context(), conn, 2), zk.ErrConnectionClosed, "closed by the application")
+}
+
 // With a real lock, whose tokens are the ensemble's transactions.
 func TestLock_onTheSameEnsemble(t *testing.T) {
 	g := testserver.ZooKeeperEnsemble(t, 3)

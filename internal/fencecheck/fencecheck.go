@@ -46,22 +46,28 @@ type Scenario struct {
 // Scenarios returns all.
 func Scenarios() []Scenario {
 	const float, signed = 1 << 53, 1 << 63 // what a double, and an int64, cannot tell from the next, or cannot have
-	all := []Scenario{{"many writers at once", storm}, {"a context that has ended", endedContext}}
-	for name, steps := range map[string][]step{
-		"less is refused, equal and larger are not": {
+	var all []Scenario
+	for _, r := range []struct {
+		name  string
+		steps []step
+	}{
+		{"less is refused, equal and larger are not", []step{
 			{2, done}, {1, stale}, {2, done}, {3, done}, {2, stale}, {1, stale}, {3, done},
-		},
-		"0 is refused":     {{0, stale}, {1, done}, {0, stale}, {1, done}},
-		"not by its text":  {{9, done}, {10, done}, {9, stale}, {100, done}, {20, stale}},
-		"the same length":  {{41, done}, {42, done}, {41, stale}, {50, done}, {49, stale}},
-		"53 bits and more": {{float, done}, {float + 1, done}, {float, stale}, {float - 1, stale}, {float + 1, done}},
-		"64 bits":          {{signed - 1, done}, {signed, done}, {signed - 1, stale}, {signed + 1, done}, {signed, stale}},
-		"the largest": {
+		}},
+		{"0 is refused", []step{{0, stale}, {1, done}, {0, stale}, {1, done}}},
+		{"not by its text", []step{{9, done}, {10, done}, {9, stale}, {100, done}, {20, stale}}},
+		{"the same length", []step{{41, done}, {42, done}, {41, stale}, {50, done}, {49, stale}}},
+		{"53 bits and more", []step{
+			{float, done}, {float + 1, done}, {float, stale}, {float - 1, stale}, {float + 1, done},
+		}},
+		{"64 bits", []step{{signed - 1, done}, {signed, done}, {signed - 1, stale}, {signed + 1, done}, {signed, stale}}},
+		{"the largest", []step{
 			{math.MaxUint64 - 1, done}, {math.MaxUint64, done}, {math.MaxUint64 - 1, stale}, {1, stale}, {math.MaxUint64, done},
-		},
+		}},
 	} {
-		all = append(all, Scenario{name, func(ctx context.Context, f Fence) error { return follow(ctx, f, steps) }})
+		all = append(all, Scenario{r.name, func(ctx context.Context, f Fence) error { return follow(ctx, f, r.steps) }})
 	}
+	all = append(all, Scenario{"a context that has ended", endedContext}, Scenario{"many writers at once", storm})
 	return all
 }
 
