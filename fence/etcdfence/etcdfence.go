@@ -51,8 +51,9 @@ import (
 // Neither tokenKey nor any other key may be written twice in one transaction, and a server takes 128 operations unless
 // it is configured otherwise, of which one is for the token. The user has to have the right to read and write tokenKey.
 //
-// After an error that is no refusal of the server's, such as a lost connection, the write may have been made, or be made later. To
-// make it again, with the same token, has the same effect if that of ops is the same when they are done twice.
+// After an error that is no refusal of the server's, such as a lost connection, the write may have been made, or be made
+// later, even after the next one of the same holder: a token orders holders, and not the requests of one. To make it again,
+// with the same token, has the same effect if that of ops is the same when they are done twice.
 func Write(ctx context.Context, kv clientv3.KV, tokenKey string, token uint64, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	if err := fence.Check(tokenKey, token, 0); err != nil {
 		return nil, err

@@ -38,9 +38,15 @@ var (
 	withTimeout = testwait.Context
 )
 
-func connect(t testing.TB, addr string, opts ...grpc.DialOption) *clientv3.Client {
+func connect(t testing.TB, addrs ...string) *clientv3.Client {
 	t.Helper()
-	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop(), DialOptions: opts})
+	return connectWith(t, clientv3.Config{Endpoints: addrs})
+}
+
+func connectWith(t testing.TB, config clientv3.Config) *clientv3.Client {
+	t.Helper()
+	config.Logger = zap.NewNop()
+	cli, err := clientv3.New(config)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = cli.Close() })
 	return cli
@@ -96,12 +102,13 @@ func TestWrite_keepsTheRule(t *testing.T) {
 func TestWrite_isOneRequest_andOf0None(t *testing.T) {
 	s := testserver.Etcd(t)
 	var requests atomic.Int64
-	cli := connect(t, s.Addr(), grpc.WithChainUnaryInterceptor(func(
+	count := grpc.WithChainUnaryInterceptor(func(
 		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {
 		requests.Add(1)
 		return invoke(ctx, method, req, reply, cc, opts...)
-	}))
+	})
+	cli := connectWith(t, clientv3.Config{Endpoints: []string{s.Addr()}, DialOptions: []grpc.DialOption{count}})
 	ctx := t.Context()
 	require.NoError(t, write(ctx, cli, "x", 2))
 	require.NoError(t, write(ctx, cli, "x", 2))
@@ -182,112 +189,21 @@ func TestWrite_leavesTheTokensKeyToNoLease_andToNoOperation(t *testing.T) {
 // The rights that the documentation names are enough, and needed.
 func TestWrite_needsTheRightsOfTheTokensKey(t *testing.T) {
 	s := testserver.Etcd(t, testserver.EtcdAuth("me", "secret")) // whose keys begin with locker:
-	cli, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{s.Addr()}, Logger: zap.NewNop(), Username: "me", Password: "secret",
-	})
-	require.NoError(t, err)
-	defer func() { _ = cli.Close() }()
+	cli := connectWith(t, clientv3.Config{Endpoints: []string{s.Addr()}, Username: "me", Password: "secret"})
 	ctx := t.Context()
 	require.NoError(t, write(ctx, cli, "locker:x", 5))
 	require.ErrorIs(t, write(ctx, cli, "locker:x", 4), fence.ErrStale)
 	require.ErrorIs(t, write(ctx, cli, "x", 5), rpctypes.ErrPermissionDenied)
-	_, err = etcdfence.Write(ctx, cli, "x/token", 5, clientv3.OpPut("locker:y", ""))
+	_, err := etcdfence.Write(ctx, cli, "x/token", 5, clientv3.OpPut("locker:y", ""))
 	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied, "the token's key alone")
 	_, err = etcdfence.Write(ctx, cli, "locker:x/token", 5, clientv3.OpPut("y", ""))
 	require.ErrorIs(t, err, rpctypes.ErrPermissionDenied, "what is written alone")
 }
 
-// late has the request of the first reach the server when the second has been answered.
-func late(t *testing.T, p *testserver.Proxy, first, second func() error) error {
-	t.Helper()
-	p.HoldRequests(true)
-	done := testwait.Go(first)
-	const smallest = 60 // more than an acknowledgement, or a ping, has
-	eventually(t, "the first request is on its way", func() bool {
-		requests, _ := p.Held()
-		return requests > smallest
-	})
-	require.NoError(t, second())
-	p.ReleaseRequests()
-	return await(t, done)
-}
-
-func TestWrite_thatArrivesLateIsRefused(t *testing.T) {
-	s := testserver.Etcd(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	require.NoError(t, write(ctx, slow, "x", 1))
-	err := late(t, p, func() error { return write(ctx, slow, "x", 2) }, func() error { return write(ctx, direct, "x", 3) })
-	require.ErrorIs(t, err, fence.ErrStale)
-	seen, err := history(ctx, direct, "x")
-	require.NoError(t, err)
-	assert.Equal(t, []uint64{1, 3}, seen)
-}
-
-// What the fence is for: who looks first and writes then is overtaken between the two, and the history shows it.
-func TestCheckThenWrite_isOvertaken(t *testing.T) {
-	s := testserver.Etcd(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	require.NoError(t, write(ctx, slow, "x", 1))
-	newest, err := strconv.ParseUint(value(t, slow, "x/token"), 10, 64)
-	require.NoError(t, err)
-	require.NoError(t, fence.Check("x", 2, newest))
-	err = late(t, p, func() error {
-		_, err := slow.Put(ctx, "x/writes/naive", "2")
-		return err
-	}, func() error { return write(ctx, direct, "x", 3) })
-	require.NoError(t, err)
-	seen, err := history(ctx, direct, "x")
-	require.NoError(t, err)
-	assert.Error(t, fencecheck.Rising(seen), "%d", seen)
-}
-
-// The reply is lost: the outcome is not known, and the same write again has the same effect.
-func TestLostReply_isAnError_andTheSameWriteAgainIsNot(t *testing.T) {
-	s := testserver.Etcd(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, cli := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	put := func() error {
-		_, err := etcdfence.Write(ctx, cli, "token", 5, clientv3.OpPut("x", "five"))
-		return err
-	}
-	_, err := cli.Get(ctx, "x")
-	require.NoError(t, err, "sets up a connection")
-	p.DropReplies(true)
-	done := testwait.Go(put)
-	eventually(t, "the server has written", func() bool { return value(t, direct, "x") == "five" })
-	p.DropReplies(false)
-	p.ResetConns()
-	err = await(t, done)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, fence.ErrStale)
-	require.NoError(t, put())
-	assert.Equal(t, "five", value(t, direct, "x"))
-}
-
-func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
-	s := testserver.Etcd(t)
-	cli := connect(t, s.Addr())
-	require.NoError(t, write(t.Context(), cli, "x", 1))
-	s.Stop()
-	defer s.Continue()
-	require.ErrorIs(t, write(withTimeout(t, 200*time.Millisecond), cli, "x", 2), context.DeadlineExceeded)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := testwait.Go(func() error { return write(ctx, cli, "x", 2) })
-	cancel()
-	require.ErrorIs(t, await(t, done), context.Canceled)
-}
-
 // What was agreed on outlives the leader.
 func TestToken_survivesTheLossOfTheLeader(t *testing.T) {
 	g := testserver.EtcdCluster(t, 3)
-	cli, err := clientv3.New(clientv3.Config{Endpoints: g.Addrs(), Logger: zap.NewNop()})
-	require.NoError(t, err)
-	defer func() { _ = cli.Close() }()
+	cli := connect(t, g.Addrs()...)
 	require.NoError(t, write(t.Context(), cli, "x", 9))
 	g.Leader().Kill()
 	eventually(t, "there is another leader", func() bool {

@@ -2,13 +2,15 @@
 //
 //	err := redigofence.Set(ctx, pool, "orders/42", m.FencingToken(), "paid", 0)
 //
-// It is package redisfence for another client library, of which everything holds that is said there of the token's key, of what
-// the server forgets, and of rights. The two may be mixed.
+// It is package redisfence for another client library: what is said there of the token's key, of what the server
+// forgets, and of rights, holds here. The two may be mixed.
 //
-// redigo does not send a request again by itself. After an error that is not the server's, such as a lost connection, the write may have
-// been made, or be made later. To make it again, with the same token, has the same effect if the script is one that may run twice, such as
-// HSET, and unlike HINCRBY. Contexts end what is under way on a connection; while one is made they are heeded if the pool has
-// a DialContext.
+// redigo does not send a request again by itself. After an error that is not the server's, such as a lost connection,
+// the write may have been made, or be made later, even after the next one of the same holder: a token orders holders,
+// and not the requests of one. To make it again, with the same token, has the same effect if the script is one that may
+// run twice, such as HSET, and unlike HINCRBY.
+//
+// Contexts end what is under way on a connection; while one is made they are heeded if the pool has a DialContext.
 package redigofence
 
 import (
@@ -24,20 +26,21 @@ import (
 // Script is a Lua script that runs if a token is not stale. It may be used by several goroutines.
 type Script struct{ script *redis.Script }
 
-// NewScript makes a Script of body, which finds its KEYS and ARGV as a script of Redis does, and returns its reply in the same
-// way. It must not begin with a shebang. It makes no request: what is wrong with body the server says when it runs.
+// NewScript makes a Script of body, which finds its KEYS and ARGV as any script of Redis does, and returns its reply in
+// the same way. It must not begin with a shebang. It makes no request: what is wrong with body the server says when it runs.
 func NewScript(body string) *Script {
 	const counted = -1 // the number of keys comes with them
 	return &Script{redis.NewScript(counted, fencescript.Source(body))}
 }
 
-// Run runs the script on keys and args if token is not 0 and not below the one in tokenKey, which then becomes token; otherwise
-// it does nothing and returns a [*fence.StaleError], whose Resource is tokenKey. It is one request on a connection of the pool's, by
-// the script's SHA, or two if the server does not have it yet; for a token of 0 it is none. The reply is as redigo has it, and nil where
-// the script returns nothing.
+// Run runs the script on keys and args if token is not 0 and not below the one in tokenKey, which then becomes token;
+// otherwise it does nothing and returns a [*fence.StaleError], whose Resource is tokenKey. It is one request, by the
+// script's SHA, or two if the server does not have it yet, on a connection of the pool's; for a token of 0 it is none.
+// The reply is as redigo has it, and nil where the script returns nothing.
 //
-// If the script fails, what it did before stays done, for Redis takes nothing back, and the token is raised. An empty script raises
-// the token alone, which a holder does first that reads before it writes: from then on what it has read stays as it is.
+// If the script fails, what it did before stays done, for Redis takes nothing back, and the token is raised. An empty
+// script raises the token alone, which a holder does first that reads before it writes: from then on what it has read
+// stays as it is.
 func (s *Script) Run(
 	ctx context.Context, pool *redis.Pool, tokenKey string, token uint64, keys []string, args ...any,
 ) (any, error) {
@@ -52,8 +55,8 @@ func (s *Script) Run(
 		return nil, err
 	}
 	defer conn.Close() // gives it back
-	all := []any{1 + len(keys)}
-	for _, key := range fencescript.Keys(tokenKey, keys) {
+	all := []any{1 + len(keys), tokenKey}
+	for _, key := range keys {
 		all = append(all, key)
 	}
 	reply, err := s.script.DoContext(ctx, conn, append(all, fencescript.Args(token, args)...)...)
@@ -73,6 +76,6 @@ func Set(ctx context.Context, pool *redis.Pool, key string, token uint64, value 
 	return err
 }
 
-// TokenKey is a key for the token that guards key, on the same slot of a Redis Cluster. It begins with "fence:", and no two keys have
-// the same. Of a key that has a '}' and no hash tag it is on another slot, which a Cluster refuses.
+// TokenKey is a key for the token that guards key, on the same slot of a Redis Cluster. It begins with "fence:", and no
+// two keys have the same. That of a key with a '}' and no hash tag is on another slot, which a Cluster refuses.
 func TokenKey(key string) string { return fencescript.TokenKey(key) }

@@ -11,46 +11,53 @@
 //	`)
 //	_, err := pay.Run(ctx, rdb, "{orders/42}:token", m.FencingToken(), []string{"{orders/42}", "{orders/42}:due"}, "me")
 //
-// The newest token is kept in a key of its own, on the same server as what it guards, and compared by the script that writes.
-// So a request that arrives late, or comes from a holder that was stopped for an hour, is judged when it is
+// The newest token is kept in a key of its own, on the server of what it guards, and compared by the script that
+// writes. So a request that arrives late, or comes from a holder that was stopped for an hour, is judged when it is
 // done, and not when it was sent. The lock may be on Redis or anywhere else.
 //
-// Scripts, and not transactions with WATCH: those take a connection of their own and three round trips, and have to
+// It takes scripts, and not transactions with WATCH: those need a connection to themselves and three round trips, and
 // begin anew whenever somebody else writes.
 //
 // # The token's key
 //
-// It holds the token in digits. A key that is not there stands for a resource that nobody has written to; one that holds
-// something else has each write refused with an error. It has no expiry, also if what it guards has one: some hundred bytes a
-// resource, for as long as nobody deletes it. One key may guard any number of others. In a Redis Cluster, and with a
-// Ring, all keys of a write and that of its token have to have the same hash tag; [TokenKey] makes a key for the token from that of the
-// data. A Cluster refuses others before anything is done. A Ring does not notice.
+// It holds the token in digits. A key that is not there stands for a resource that nobody has written to; one that
+// holds something else has each write refused with an error. It has no expiry, also where what it guards has one:
+// some hundred bytes a resource, for as long as nobody deletes it. One key may guard any number of others.
+//
+// In a Redis Cluster, and with a Ring, the keys of a write and the token's need the same hash tag; [TokenKey] makes a
+// key for the token from that of the data. A Cluster refuses keys of several slots before anything is done. A Ring does
+// not notice, and asks the server of the token's key.
 //
 // # What it is worth
 //
-// As much as the server remembers. Whoever deletes the token's key, by eviction (maxmemory-policy allkeys-…; volatile-… spares
-// it), FLUSHALL or a restart of a server that does not persist, has it let through any token, until the newest holder writes again.
+// As much as the server remembers. If the token's key is deleted, be it by eviction (maxmemory-policy allkeys-…;
+// volatile-… spares it), FLUSHALL, or the restart of a server that does not persist, any token is let through, until
+// the newest holder writes again.
 //
-// Replication is asynchronous: a failover to a replica that has not received the last writes loses them, and their tokens with
-// them. The replica then has an earlier state of both, and lets those through that were stale before. So what was
-// refused once need not be for ever, and a write that was accepted may be undone, as any write to Redis may. A primary that has been
-// replaced and does not know it accepts, with its own idea of the newest token, what is discarded when it finds out. A resource for
-// which that is not good enough wants another database.
+// Replication is asynchronous. A failover to a replica that has not received the last writes loses them, and their
+// tokens with them: data and fence are both what they were before, and a token between the two is not stale any more.
+// A primary that has been replaced and does not know it judges by its own newest token, and what it accepts is discarded
+// when it finds out. A resource for which that is not good enough wants another database.
 //
 // # Replies that are lost
 //
-// go-redis sends a request again whose reply is lost, unless MaxRetries is -1. The token is then equal, and the script runs twice: it has
-// to be one that may, such as HSET, and unlike HINCRBY. If another holder has written between the two, the second is refused as stale
-// though the first was done, before that other's. After any other error that is not the server's the write may have been made, or be made later.
+// go-redis sends a request again whose reply was lost, unless MaxRetries is -1. The token is then equal, and the script
+// runs twice: let it be one that may, such as HSET, and unlike HINCRBY. If another holder has written between the two, the
+// answer is a refusal though the first was done, before the other's write.
+//
+// After any other error that is not the server's the write may have been made, or be made later, even after the next one
+// of the same holder: a token orders holders, and not the requests of one. Whoever gives up a write, and has to be sure
+// that it does not come last, goes on with a lock taken anew.
 //
 // # Contexts
 //
-// They are heeded as far as the client does: a client of go-redis looks at ctx before it sends, and at its deadline while it waits for
-// the reply only if ContextTimeoutEnabled is set.
+// They are heeded as far as the client does it: go-redis looks at ctx before it sends, and at its deadline while it
+// waits for the reply if ContextTimeoutEnabled is set.
 //
 // # Rights
 //
-// An ACL user needs EVAL, EVALSHA, GET and SET, and what else the script calls, on the keys of the write and on that of the token.
+// An ACL user needs EVAL, EVALSHA, GET and SET, and what the script calls besides, on the keys of the write and of the
+// token.
 package redisfence
 
 import (
@@ -67,26 +74,28 @@ import (
 // Script is a Lua script that runs if a token is not stale. It may be used by several goroutines.
 type Script struct{ script *goredis.Script }
 
-// NewScript makes a Script of body, which finds its KEYS and ARGV as a script of Redis does, and returns its reply in the same
-// way. It must not begin with a shebang. It makes no request: what is wrong with body the server says when it runs.
+// NewScript makes a Script of body, which finds its KEYS and ARGV as any script of Redis does, and returns its reply in
+// the same way. It must not begin with a shebang. It makes no request: what is wrong with body the server says when it runs.
 func NewScript(body string) *Script {
 	return &Script{goredis.NewScript(fencescript.Source(body))}
 }
 
-// Run runs the script on keys and args if token is not 0 and not below the one in tokenKey, which then becomes token; otherwise
-// it does nothing and returns a [*fence.StaleError], whose Resource is tokenKey. It is one request, by the script's SHA,
-// or two if the server does not have it yet; for a token of 0 it is none. The reply is as [goredis.Cmd] has it, and nil where the script
-// returns nothing.
+// Run runs the script on keys and args if token is not 0 and not below the one in tokenKey, which then becomes token;
+// otherwise it does nothing and returns a [*fence.StaleError], whose Resource is tokenKey. It is one request, by the
+// script's SHA, or two if the server does not have it yet; for a token of 0 it is none. The reply is as [goredis.Cmd]
+// has it, and nil where the script returns nothing.
 //
-// If the script fails, what it did before stays done, for Redis takes nothing back, and the token is raised. An empty script raises
-// the token alone, which a holder does first that reads before it writes: from then on what it has read stays as it is.
+// If the script fails, what it did before stays done, for Redis takes nothing back, and the token is raised. An empty
+// script raises the token alone, which a holder does first that reads before it writes: from then on what it has read
+// stays as it is.
 func (s *Script) Run(
 	ctx context.Context, rdb goredis.UniversalClient, tokenKey string, token uint64, keys []string, args ...any,
 ) (any, error) {
 	if err := fence.Check(tokenKey, token, 0); err != nil {
 		return nil, err
 	}
-	reply, err := s.script.Run(ctx, rdb, fencescript.Keys(tokenKey, keys), fencescript.Args(token, args)...).Result()
+	keys = append([]string{tokenKey}, keys...)
+	reply, err := s.script.Run(ctx, rdb, keys, fencescript.Args(token, args)...).Result()
 	if errors.Is(err, goredis.Nil) {
 		return nil, nil // go-redis's word for a script that has returned nothing
 	}
@@ -106,6 +115,6 @@ func Set(ctx context.Context, rdb goredis.UniversalClient, key string, token uin
 	return err
 }
 
-// TokenKey is a key for the token that guards key, on the same slot of a Redis Cluster. It begins with "fence:", and no two keys have
-// the same. Of a key that has a '}' and no hash tag it is on another slot, which a Cluster refuses.
+// TokenKey is a key for the token that guards key, on the same slot of a Redis Cluster. It begins with "fence:", and no
+// two keys have the same. That of a key with a '}' and no hash tag is on another slot, which a Cluster refuses.
 func TokenKey(key string) string { return fencescript.TokenKey(key) }

@@ -53,14 +53,16 @@ func Create(ctx context.Context, conn *zk.Conn, tokenNode string, acl []zk.ACL) 
 
 // Write does ops in one transaction if token is not 0 and not below the one in tokenNode, which then becomes token;
 // otherwise it does nothing and returns a [*fence.StaleError], whose Resource is tokenNode. It is two requests, and two
-// more each time that somebody has raised the token between the two; for a token of 0 it is none. ops are what
-// [zk.Conn.Multi] takes, and the responses those of ops, in order; when an operation fails nothing is done, and its response says
-// why. Without ops it raises the token alone, which a holder does first that reads before it writes: from then
-// on what it has read stays as it is.
+// more each time that somebody has raised the token between them; for a token of 0 it is none. ops are what
+// [zk.Conn.Multi] takes, and the responses those of ops, in order; when an operation fails nothing is done, and its
+// response says why. Without ops it raises the token alone, which a holder does first that reads before it writes: from
+// then on what it has read stays as it is.
 //
-// After an error that is no refusal of the servers', such as zk.ErrConnectionClosed or that of ctx, the write may have been made,
-// or be made later, and what ops point to must not be changed. To make it again, with the same token, has the same effect
-// if that of ops is the same when they are done twice: one that demands a version, or makes a node, fails if the first was made after all.
+// After an error that is no refusal of the servers', such as zk.ErrConnectionClosed or that of ctx, the write may have
+// been made, or be made later, and what ops point to must not be changed. One connection keeps the order of a holder's
+// writes; on several a late one may come after the next, for a token orders holders, and not the requests of one. To make
+// it again, with the same token, has the same effect if that of ops is the same when they are done twice: one that
+// demands a version, or makes a node, fails if the first was made after all.
 func Write(ctx context.Context, conn *zk.Conn, tokenNode string, token uint64, ops ...any) ([]zk.MultiResponse, error) {
 	if err := fence.Check(tokenNode, token, 0); err != nil {
 		return nil, err

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -176,159 +174,11 @@ func TestWrite_needsTheRightsOfTheTokensNode(t *testing.T) {
 	require.ErrorIs(t, err, zk.ErrNoAuth)
 }
 
-// overtaken has the answer to the first's reading held up while the second writes.
-func overtaken(t *testing.T, p *testserver.Proxy, first, second func() error) error {
-	t.Helper()
-	p.HoldReplies(true)
-	done := testwait.Go(first)
-	const smallest = 40 // more than the answer to a ping has
-	eventually(t, "the first has read", func() bool {
-		_, replies := p.Held()
-		return replies > smallest
-	})
-	require.NoError(t, second())
-	p.ReleaseReplies()
-	return await(t, done)
-}
-
-func TestWrite_thatPausedAfterItsReading(t *testing.T) {
-	s := testserver.ZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	r := newResource(t, direct, "/x")
-	writes := func(conn *zk.Conn, token uint64) func() error {
-		return func() error { return r.write(ctx, conn, token) }
-	}
-	require.NoError(t, r.write(ctx, slow, 1))
-	require.ErrorIs(t, overtaken(t, p, writes(slow, 2), writes(direct, 4)), fence.ErrStale, "by a newer one")
-	require.ErrorIs(t, overtaken(t, p, writes(slow, 3), writes(direct, 4)), fence.ErrStale, "before it reads")
-	require.NoError(t, overtaken(t, p, writes(slow, 6), writes(direct, 5)), "by an older one")
-	require.NoError(t, overtaken(t, p, writes(slow, 6), writes(direct, 6)), "by its own")
-	require.ErrorIs(t, overtaken(t, p, writes(slow, 6), writes(direct, 7)), fence.ErrStale, "by a newer one, when it had read its own")
-	seen, err := r.history(direct)
-	require.NoError(t, err)
-	assert.Equal(t, []uint64{1, 4, 4, 5, 6, 6, 6, 7}, seen)
-}
-
-// The transaction itself is late.
-func TestWrite_thatArrivesLateIsRefused(t *testing.T) {
-	s := testserver.ZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	r := newResource(t, direct, "/x")
-	require.NoError(t, r.write(ctx, slow, 1))
-	p.HoldReplies(true)
-	done := testwait.Go(func() error { return r.write(ctx, slow, 2) })
-	eventually(t, "the first has read", func() bool { _, replies := p.Held(); return replies > 40 })
-	p.HoldRequests(true)
-	p.ReleaseReplies()
-	eventually(t, "its transaction is on its way", func() bool { requests, _ := p.Held(); return requests > 40 })
-	require.NoError(t, r.write(ctx, direct, 3))
-	p.ReleaseRequests()
-	require.ErrorIs(t, await(t, done), fence.ErrStale)
-	seen, err := r.history(direct)
-	require.NoError(t, err)
-	assert.Equal(t, []uint64{1, 3}, seen)
-}
-
-// What the fence is for: who looks first and writes then is overtaken between the two, and the history shows it.
-func TestCheckThenWrite_isOvertaken(t *testing.T) {
-	s := testserver.ZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	r := newResource(t, direct, "/x")
-	require.NoError(t, r.write(ctx, slow, 1))
-	naive := func() error {
-		data, _, err := slow.Get(r.token())
-		if err != nil {
-			return err
-		}
-		newest, err := strconv.ParseUint(string(data), 10, 64)
-		if err != nil {
-			return err
-		}
-		if err := fence.Check(r.token(), 2, newest); err != nil {
-			return err
-		}
-		trace := r.trace(2)
-		_, err = slow.Create(trace.Path, nil, trace.Flags, trace.Acl)
-		return err
-	}
-	require.NoError(t, overtaken(t, p, naive, func() error { return r.write(ctx, direct, 3) }))
-	seen, err := r.history(direct)
-	require.NoError(t, err)
-	assert.Error(t, fencecheck.Rising(seen), "%d", seen)
-}
-
-// The reply is lost: the outcome is not known, which is neither a stale token nor a wrong version, and the same
-// write again has the same effect.
-func TestLostReply_isAnError_andTheSameWriteAgainIsNot(t *testing.T) {
-	s := testserver.ZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, conn := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	r := newResource(t, direct, "/x")
-	require.NoError(t, r.write(ctx, conn, 1))
-	set := func() error {
-		_, err := zookeeperfence.Write(ctx, conn, r.token(), 5, &zk.SetDataRequest{Path: "/x", Data: []byte("five"), Version: -1})
-		return err
-	}
-	p.HoldReplies(true)
-	done := testwait.Go(set)
-	eventually(t, "it has read", func() bool { _, replies := p.Held(); return replies > 40 })
-	p.DropReplies(true)
-	p.ReleaseReplies()
-	eventually(t, "the server has written", func() bool { return r.kept(t, direct) == "5" })
-	p.DropReplies(false)
-	p.ResetConns()
-	err := await(t, done)
-	require.ErrorIs(t, err, zk.ErrConnectionClosed)
-	require.NotErrorIs(t, err, fence.ErrStale)
-	eventually(t, "the connection is back", func() bool { return conn.State() == zk.StateHasSession })
-	require.NoError(t, set())
-	data, _, err := direct.Get("/x")
-	require.NoError(t, err)
-	assert.Equal(t, "five", string(data))
-}
-
-func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
-	s := testserver.ZooKeeper(t)
-	conn := connect(t, s.Addr())
-	r := newResource(t, conn, "/x")
-	s.Stop()
-	require.ErrorIs(t, r.write(withTimeout(t, 200*time.Millisecond), conn, 2), context.DeadlineExceeded)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	done := testwait.Go(func() error { return r.write(ctx, conn, 2) })
-	cancel(locker.ErrLost)
-	require.ErrorIs(t, await(t, done), locker.ErrLost)
-	require.ErrorIs(t, zookeeperfence.Create(withTimeout(t, 50*time.Millisecond), conn, "/y", world), context.DeadlineExceeded)
-	s.Continue()
-	require.NoError(t, r.write(t.Context(), conn, 3))
-	seen, err := r.history(conn)
-	require.NoError(t, err)
-	assert.Equal(t, []uint64{3}, seen, "who had given up while it read does not write later")
-}
-
-func TestServerGone_isAnError(t *testing.T) {
-	s := testserver.ZooKeeper(t)
-	conn := connect(t, s.Addr())
-	r := newResource(t, conn, "/x")
-	s.Kill()
-	err := r.write(withTimeout(t, 5*time.Second), conn, 2)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, fence.ErrStale)
-	conn.Close()
-	require.ErrorIs(t, r.write(t.Context(), conn, 2), zk.ErrConnectionClosed, "closed by the application")
-}
-
 // With a real lock, whose tokens are the ensemble's transactions.
 func TestLock_onTheSameEnsemble(t *testing.T) {
 	g := testserver.ZooKeeperEnsemble(t, 3)
 	ctx := t.Context()
-	client, err := locker.Open(ctx, "zookeeper://"+strings.Join(g.Addrs(), ",")+"?tick=100ms", locker.WithTTL(time.Second), locker.WithoutRenewal())
+	client, err := locker.Open(ctx, g.URL()+"?tick=100ms", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
 	require.NoError(t, err)
 	defer func() { _ = client.Close() }()
 	conn := connect(t, g.Addrs()...)

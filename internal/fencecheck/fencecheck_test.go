@@ -118,6 +118,17 @@ func deaf(f fencecheck.Fence) fencecheck.Fence {
 	return f
 }
 
+func TestDisturbed(t *testing.T) {
+	disturbed := 0
+	disturb := func() { disturbed++ }
+	require.NoError(t, fencecheck.Disturbed(t.Context(), new(resource).fence(true, rule), 3, disturb))
+	require.Equal(t, 3, disturbed)
+	require.Error(t, fencecheck.Disturbed(t.Context(), new(resource).fence(false, rule), 3, disturb), "check, then write")
+	loses := new(resource).fence(true, rule)
+	loses.History = func(context.Context) ([]uint64, error) { return []uint64{1}, nil }
+	require.Error(t, fencecheck.Disturbed(t.Context(), loses, 3, disturb), "acknowledged, and not made")
+}
+
 func TestRising(t *testing.T) {
 	require.NoError(t, fencecheck.Rising(nil))
 	require.NoError(t, fencecheck.Rising([]uint64{1, 1, 5, 7, 7}))

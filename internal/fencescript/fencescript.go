@@ -36,11 +36,6 @@ func SetArgs(value any, expiry time.Duration) ([]any, error) {
 	}
 }
 
-// Keys are the keys that the script takes.
-func Keys(tokenKey string, keys []string) []string {
-	return append([]string{tokenKey}, keys...)
-}
-
 // Args are the arguments that the script takes.
 func Args(token uint64, args []any) []any {
 	return append([]any{strconv.FormatUint(token, 10)}, args...)
