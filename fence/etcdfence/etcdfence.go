@@ -15,14 +15,14 @@
 // sets it by hand. A key that is not there stands for a resource that nobody has written to, so whoever deletes it lets
 // any token through. A value that is no token, as far as etcd can tell that by comparing, has each Write refused with
 // an error. The key has no lease, and stays for as long as nobody deletes it: some hundred bytes a resource. One key may
-// guard any number of others; it is what a stale token is compared with, whatever the write is of.
+// guard any number of others.
 //
 // # A lock on the same cluster
 //
 // Where lock and resource share a cluster, a transaction could instead require that the lock's own key still has the create
 // revision that is its token, as IsOwner of etcd's package concurrency does. That is stricter: it refuses a holder whose
 // session has ended though nobody has taken the lock since. The keys of this module's locks are not part of
-// its API, so it is not offered here; it would bind the resource to where the lock is, too.
+// its API, so it is not offered here; and it would bind the resource to the lock's backend.
 //
 // # What it is worth
 //

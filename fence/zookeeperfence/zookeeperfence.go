@@ -59,10 +59,10 @@ func Create(ctx context.Context, conn *zk.Conn, tokenNode string, acl []zk.ACL) 
 // then on what it has read stays as it is.
 //
 // After an error that is no refusal of the servers', such as zk.ErrConnectionClosed or that of ctx, the write may have
-// been made, or be made later, and what ops point to must not be changed. One connection keeps the order of a holder's
-// writes; on several a late one may come after the next, for a token orders holders, and not the requests of one. To make
-// it again, with the same token, has the same effect if that of ops is the same when they are done twice: one that
-// demands a version, or makes a node, fails if the first was made after all.
+// been made, or be made later, even after the next one of the same holder: a token orders holders, and not the requests of
+// one. What ops point to must not be changed then. To make the write again, with the same token, has the same effect if
+// that of ops is the same when they are done twice: one that demands a version, or makes a node, fails if the first was
+// made after all.
 func Write(ctx context.Context, conn *zk.Conn, tokenNode string, token uint64, ops ...any) ([]zk.MultiResponse, error) {
 	if err := fence.Check(tokenNode, token, 0); err != nil {
 		return nil, err
