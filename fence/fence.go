@@ -10,7 +10,11 @@
 // The check and the write have to be one step, or the pause may fall between the two. So the packages
 // below this one put the check where the write is: into the SQL statement or its transaction, the
 // script, the transaction of etcd, the version of ZooKeeper's node, the rename of a file. [Guard] is
-// for what has no such place of its own.
+// for what has no such place of its own, and [Mark] for what only compares for equality.
+//
+// A fence puts holders in order. It does not put the requests of one holder in order, nor make them
+// idempotent: one that comes late or twice, under a token that is still the newest, is accepted. And it refuses
+// what is older than what it has seen: a holder that reads before it writes shows its token before it reads.
 package fence
 
 import (
@@ -19,8 +23,9 @@ import (
 	"fmt"
 )
 
-// ErrStale means that the token of a write is 0, or below the largest that the resource has seen. Nothing was
-// written. Whoever gets it has lost the lock, and must not repeat the write with the same token.
+// ErrStale means that the token of a write is 0, or below the largest that the resource has seen. That
+// request has written nothing; where the client library sends a request again whose reply was lost, the first may have.
+// Whoever gets it has lost the lock, and must not repeat the write with the same token.
 var ErrStale = errors.New("stale fencing token")
 
 // StaleError is the error of a refused write. It matches [ErrStale].
@@ -62,7 +67,8 @@ type Guard interface {
 	// resource, and not 0; otherwise it returns an error that matches ErrStale and calls nothing.
 	//
 	// From the check to the return of write no other Write for the resource is let through: a
-	// larger token waits, for as long as its ctx allows. Token counts as seen even when write
-	// fails, whose error is returned as it is.
+	// larger token waits, for as long as its ctx allows, and so does a Write of the same resource within
+	// write. Token counts as seen even when write fails, whose error is returned as it is. Whoever reads the resource
+	// to write it does both within one Write.
 	Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error
 }
