@@ -1,0 +1,177 @@
+package sqlfence
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+
+	"github.com/go-locker/locker/fence"
+)
+
+// ErrNoRow means that a statement wrote nothing although the token is not stale: the row is not there, or does not meet
+// another condition of the statement.
+var ErrNoRow = errors.New("no row was written, and the token is not the reason")
+
+// Exec runs a statement that writes one row if the row's token allows, and keeps the token in it:
+//
+//	err := sqlfence.Exec(ctx, db, "orders/42", token,
+//		`UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`, "paid", token, 42)
+//
+// The column is BIGINT NOT NULL DEFAULT 0. One of args has to be the token, or the statement cannot have checked it;
+// Exec looks at no more of the statement than that. A row that may be missing is inserted by the same statement in PostgreSQL and SQLite:
+//
+//	INSERT INTO orders (id, state, token) VALUES ($1, $2, $3)
+//	ON CONFLICT (id) DO UPDATE SET state = excluded.state, token = excluded.token
+//	WHERE orders.token <= excluded.token
+//
+// In MySQL ON DUPLICATE KEY UPDATE takes no condition and counts the rows in a way of its own, so that Exec refuses it. Insert
+// the row beforehand, with token 0 and by a statement that changes nothing where there is one, then update it:
+//
+//	INSERT INTO orders (id) VALUES (?) ON DUPLICATE KEY UPDATE id = id
+//
+// Where no row was written the error is a [*fence.StaleError], whether the token is stale, the row is not there, or, in MySQL, a
+// holder repeats a write that changes nothing: its drivers count the rows that changed unless
+// told otherwise (go-sql-driver: clientFoundRows=true). [Column.Exec] tells them apart. More than one row is an error, but they are written:
+// have a transaction to roll back where that can happen. After any other error the statement may have been
+// applied, its reply lost; to repeat it with the same token is safe.
+func Exec(ctx context.Context, db Querier, resource string, token uint64, query string, args ...any) error {
+	if err := checkStatement(resource, token, query, args); err != nil {
+		return err
+	}
+	result, err := db.ExecContext(ctx, query, args...)
+	if err != nil {
+		return fmt.Errorf("sqlfence: %q: %w", resource, err)
+	}
+	n, err := result.RowsAffected()
+	switch {
+	case err != nil:
+		return fmt.Errorf("sqlfence: %q: whether the row was written is not known: %w", resource, err)
+	case n == 0:
+		return &fence.StaleError{Resource: resource, Token: token}
+	case n > 1:
+		return fmt.Errorf("sqlfence: %q: %d rows were written: want one, whose token it was", resource, n)
+	}
+	return nil
+}
+
+var onDuplicateKey = regexp.MustCompile(`(?i)\bon\s+duplicate\s+key\b`)
+
+func checkStatement(resource string, token uint64, query string, args []any) error {
+	if err := fence.Check(resource, token, 0); err != nil {
+		return err
+	}
+	if err := checkRange(resource, token); err != nil {
+		return err
+	}
+	if onDuplicateKey.MatchString(query) {
+		return fmt.Errorf("sqlfence: %q: ON DUPLICATE KEY takes no condition, and its count of rows does not tell a "+
+			"refused write: insert the row beforehand, with token 0, then update it", resource)
+	}
+	for _, arg := range args {
+		if isToken(arg, token) {
+			return nil
+		}
+	}
+	return fmt.Errorf("sqlfence: %q: none of the statement's arguments is the token %d, so it cannot have been checked", resource, token)
+}
+
+// isToken reports whether arg is a number that is token, also under a name or behind a Valuer.
+func isToken(arg any, token uint64) bool {
+	switch arg := arg.(type) {
+	case sql.NamedArg:
+		return isToken(arg.Value, token)
+	case driver.Valuer:
+		value, err := arg.Value()
+		return err == nil && value == int64(token)
+	}
+	v := reflect.ValueOf(arg)
+	return v.CanUint() && v.Uint() == token || v.CanInt() && v.Int() == int64(token)
+}
+
+// Column says where the rows of a table keep their tokens, so that [Column.Exec] can find out why a statement wrote nothing.
+// The names are used unquoted.
+type Column struct {
+	Dialect Dialect
+	Table   string // or schema.table
+	Key     string // the column that tells rows apart
+	Token   string // default "token"
+}
+
+// Exec is the function [Exec] for the row whose key is key, and says why no row was written, at the price of a second
+// statement: the [*fence.StaleError] has the newest token, a missing row is [ErrNoRow], and a write of the same holder that MySQL
+// does not count, as it changes nothing, is a success.
+//
+// A statement with conditions beside key and token needs clientFoundRows=true in MySQL: without it, one that a holder repeats
+// and that fails on those conditions looks like one that changes nothing.
+//
+// If looking fails, so does Exec, and it is not known why nothing was written. In a transaction
+// of MySQL it locks the row, for only locking reads see the newest rows there.
+func (c Column) Exec(ctx context.Context, db Querier, key any, token uint64, query string, args ...any) error {
+	c.Token = cmp.Or(c.Token, "token")
+	if err := c.check(); err != nil {
+		return err
+	}
+	resource := fmt.Sprintf("%s/%v", c.Table, key)
+	err := Exec(ctx, db, resource, token, query, args...)
+	if token == 0 || !errors.Is(err, fence.ErrStale) {
+		return err
+	}
+	return c.explain(ctx, db, resource, key, token)
+}
+
+func (c Column) check() error {
+	return cmp.Or(
+		c.Dialect.check(),
+		checkName(tableName, "table", c.Table),
+		checkName(columnName, "key column", c.Key),
+		checkName(columnName, "token column", c.Token),
+	)
+}
+
+// explain looks why a statement has not written the row. Tokens only rise: one that is found to be no larger than ours was
+// none when the statement ran.
+func (c Column) explain(ctx context.Context, db Querier, resource string, key any, token uint64) error {
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s = %s", c.Token, c.Table, c.Key, c.Dialect.placeholder())
+	if c.Dialect == MySQL {
+		// At REPEATABLE READ a plain one sees the transaction's snapshot, which may have our token in it where by
+		// now there is a newer one.
+		query += " FOR UPDATE"
+	}
+	var newest sql.Null[uint64]
+	switch err := db.QueryRowContext(ctx, query, key).Scan(&newest); {
+	case errors.Is(err, sql.ErrNoRows):
+		return fmt.Errorf("sqlfence: %q: %w: there is none", resource, ErrNoRow)
+	case err != nil:
+		return fmt.Errorf("sqlfence: %q: no row was written, and looking why failed: %w", resource, err)
+	case !newest.Valid:
+		return fmt.Errorf("sqlfence: %q: %w: its %s is NULL, which is less than nothing: declare it NOT NULL DEFAULT 0", resource, ErrNoRow, c.Token)
+	case newest.V > token:
+		return &fence.StaleError{Resource: resource, Token: token, Newest: newest.V}
+	case newest.V == token && c.Dialect == MySQL:
+		counts, err := c.countsMatches(ctx, db, key, token)
+		if err != nil {
+			return fmt.Errorf("sqlfence: %q: no row was written, and looking why failed: %w", resource, err)
+		}
+		if !counts {
+			return nil
+		}
+	}
+	return fmt.Errorf("sqlfence: %q: %w: its token is %d, the write's %d", resource, ErrNoRow, newest.V, token)
+}
+
+// countsMatches reports whether the connection counts the rows that a statement finds, by one that changes nothing; if it
+// does not, nothing has been changed for the reason that there was nothing to change.
+func (c Column) countsMatches(ctx context.Context, db Querier, key any, token uint64) (bool, error) {
+	query := fmt.Sprintf("UPDATE %s SET %s = %s WHERE %s = ? AND %s = ?", c.Table, c.Token, c.Token, c.Key, c.Token)
+	result, err := db.ExecContext(ctx, query, key, token)
+	if err != nil {
+		return false, err
+	}
+	n, err := result.RowsAffected()
+	return n > 0, err
+}
