@@ -36,6 +36,8 @@ setup: $(BIN)/tools.done $(BIN)/etcd.done ## install and build what is missing: 
 	@./tools/redis.sh "$(BIN)"
 	@./tools/valkey.sh "$(BIN)"
 	@./tools/zookeeper.sh "$(BIN)"
+	@./tools/postgres.sh "$(BIN)"
+	@./tools/mariadb.sh "$(BIN)"
 
 # GOWORK=off: tools/ is no part of a workspace, lest its versions mix with those of the product.
 $(BIN)/tools.done: tools/go.mod tools/go.sum

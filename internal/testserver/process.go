@@ -42,6 +42,7 @@ type process struct {
 	args []string
 	env  []string // beside that of the test
 	dir  string
+	sys  *syscall.SysProcAttr
 
 	clockFile string // where the server reads by how much its wall clock is shifted, if it has one of its own
 
@@ -54,7 +55,7 @@ type process struct {
 // newProcess prepares the program at path. The caller sets args.
 func newProcess(t testing.TB, name, path string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, path: path, dir: t.TempDir()}
+	p := &process{t: t, name: name, path: path, dir: t.TempDir(), sys: diesWithUs()}
 	// Registered after TempDir's own clean-up and so run before it: nobody writes into the
 	// directory that is being removed.
 	t.Cleanup(p.kill)
@@ -68,7 +69,7 @@ func (p *process) start(ready func() error) error {
 		return err
 	}
 	cmd := exec.Command(p.path, p.args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = p.dir, log, log, diesWithUs()
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = p.dir, log, log, p.sys
 	cmd.Env = append(os.Environ(), p.env...)
 
 	started, exited := make(chan error), make(chan struct{})

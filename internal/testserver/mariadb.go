@@ -1,0 +1,73 @@
+package testserver
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// MariaDBServer is a MariaDB process. Its data is gone at the end of the test.
+type MariaDBServer struct {
+	*process
+
+	port int
+}
+
+// MariaDB starts a server with an empty database, named locker, and returns when it answers. It is killed when the test
+// ends. Every user may do everything, without a password.
+func MariaDB(t testing.TB) *MariaDBServer {
+	t.Helper()
+	path := lookup(t, "mariadbd", "run make setup, which fetches it")
+	dir := memoryDir(t) // before the process, which writes into it
+	s := &MariaDBServer{process: newProcess(t, "mariadb", path)}
+	s.dir = dir
+	data := filepath.Join(dir, "data")
+	if err := os.MkdirAll(filepath.Join(data, "locker"), 0o700); err != nil { // a database is a directory
+		t.Fatalf("testserver: %v", err)
+	}
+	withPort(t, s.name, func(port int) error {
+		s.port = port
+		// Without grant tables it needs no database of its own. The kernel's asynchronous I/O is not for everyone.
+		s.args = []string{
+			"--no-defaults", "--datadir=" + data, "--skip-grant-tables", "--skip-name-resolve",
+			"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(port),
+			"--socket=" + filepath.Join(dir, "socket"), "--pid-file=" + filepath.Join(dir, "pid"),
+			"--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0",
+			"--innodb-use-native-aio=0", "--innodb-lock-wait-timeout=30",
+		}
+		if os.Geteuid() == 0 {
+			s.args = append(s.args, "--user=root") // it refuses that unless told
+		}
+		return s.start(s.greets)
+	})
+	return s
+}
+
+// greets returns nil when the server does, which speaks first.
+func (s *MariaDBServer) greets() error {
+	const protocol, header = 10, 4
+	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	var greeting [header + 1]byte
+	if _, err := io.ReadFull(conn, greeting[:]); err != nil {
+		return err
+	}
+	if greeting[header] != protocol {
+		return errors.New(s.name + " accepts no clients")
+	}
+	return nil
+}
+
+// Addr returns the "127.0.0.1:port" for clients.
+func (s *MariaDBServer) Addr() string { return loopback(s.port) }

@@ -1,0 +1,90 @@
+package testserver
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// PostgresServer is a PostgreSQL process and its children. Its data is gone at the end of the test.
+type PostgresServer struct {
+	*process
+
+	port int
+}
+
+// Postgres makes a database cluster, starts its server and returns when it answers. It is shut down when the test ends. The user
+// postgres needs no password.
+func Postgres(t testing.TB) *PostgresServer {
+	t.Helper()
+	const install = "run make setup, which finds or fetches it"
+	initdb, path := lookup(t, "initdb", install), lookup(t, "postgres", install)
+	dir := memoryDir(t) // before the process, which writes into it
+	s := &PostgresServer{process: newProcess(t, "postgres", path)}
+	s.dir = dir
+	t.Cleanup(s.shutDown) // before the process is killed, whose children might then still write
+
+	if os.Geteuid() == 0 {
+		if err := notAsRoot(s.sys, dir); err != nil {
+			unavailable(t, err, "run the tests as another user")
+		}
+	}
+	data := filepath.Join(dir, "data")
+	if err := s.initialise(initdb, data); err != nil {
+		t.Fatalf("testserver: initdb: %v", err)
+	}
+	withPort(t, s.name, func(port int) error {
+		s.port = port
+		s.args = []string{
+			"-D", data, "-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(port), "-c", "unix_socket_directories=",
+			"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=60",
+		}
+		return s.start(s.ready)
+	})
+	return s
+}
+
+func (s *PostgresServer) initialise(initdb, data string) error {
+	cmd := exec.Command(initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+	cmd.Dir, cmd.SysProcAttr = s.dir, s.sys
+	runtime.LockOSThread() // the thread is the parent that diesWithUs speaks of
+	defer runtime.UnlockOSThread()
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// shutDown ends the server without more ado (SIGQUIT), its children first.
+func (s *PostgresServer) shutDown() {
+	if !s.responsive() {
+		return
+	}
+	_ = s.cmd.Process.Signal(syscall.SIGQUIT)
+	select {
+	case <-s.exited:
+	case <-time.After(goneTimeout):
+	}
+}
+
+// ready returns nil when the server says that it is.
+func (s *PostgresServer) ready() error {
+	log, err := os.ReadFile(s.logFile())
+	if err == nil && !strings.Contains(string(log), "ready to accept connections") {
+		err = errors.New("it has not said that it is ready")
+	}
+	return err
+}
+
+// URL returns "postgres://postgres@127.0.0.1:port/postgres?sslmode=disable".
+func (s *PostgresServer) URL() string {
+	return "postgres://postgres@" + loopback(s.port) + "/postgres?sslmode=disable"
+}
