@@ -7,6 +7,41 @@
 //     the transaction of the writes. For more than one row, and for tables that cannot get a column.
 //
 // Tokens are kept as BIGINT, so that the largest is 2^63-1; a larger one is refused before anything is sent.
+//
+// # Isolation levels
+//
+// Both hold at every level. What differs is how a write ends that gets in the way of another: refused with [fence.ErrStale],
+// or by an error of the database, to be tried again as a whole. Seen on PostgreSQL 15, MariaDB 10.11 and SQLite 3:
+//
+//	                                     the older has read,        both at once      the database's
+//	                                     the newer has committed                      own errors
+//	                                     in the
+//	                                     program  Exec     Admit    Exec     Admit
+//	PostgreSQL, READ COMMITTED           LOST     refused  refused  waits    waits
+//	PostgreSQL, REPEATABLE READ          retry    retry    retry    retry    retry    40001
+//	PostgreSQL, SERIALIZABLE             retry    retry    retry    retry    retry    40001
+//	MariaDB, READ UNCOMMITTED            LOST     refused  refused  waits    waits
+//	MariaDB, READ COMMITTED              LOST     refused  refused  waits    waits
+//	MariaDB, REPEATABLE READ             LOST     refused  refused  waits    waits
+//	the same, innodb_snapshot_isolation  retry    retry    retry    waits    waits    1020
+//	MariaDB, SERIALIZABLE                retry    retry    retry    waits    waits    1213
+//	SQLite, rollback journal, BEGIN      waits    waits    waits    retry    retry    5
+//	SQLite, WAL, BEGIN                   retry    retry    retry    retry    retry    517, 5
+//	SQLite, WAL, BEGIN IMMEDIATE         waits    waits    waits    retry    retry    5
+//
+// The first three columns are of a transaction that read the row, was paused, and writes after a newer token has been committed. "In the program"
+// is what not to do: SELECT the token, compare, UPDATE. LOST: the newer write was overwritten; without a transaction around the two that is so
+// everywhere. The next two are of transactions that begin with the write, the newer one while the older is open. Then
+//
+//   - refused is [fence.ErrStale];
+//   - retry is an error of the database (of the newer one in the last two columns). Nothing was written: roll back, and run the whole transaction again with the same
+//     token. It is refused then, if it is stale;
+//   - waits means that the newer write waited for the older one to commit, and came after it. SQLite waits as long as busy_timeout says, 0 here, and then
+//     says 5 (SQLITE_BUSY).
+//
+// At SERIALIZABLE and at PostgreSQL's REPEATABLE READ the error may come with any statement, and with Commit. MariaDB
+// and PostgreSQL may find a deadlock (1213, 40P01) at any level. In SQLite begin a transaction that reads first with BEGIN
+// IMMEDIATE, or else 517 (SQLITE_BUSY_SNAPSHOT) comes whatever busy_timeout says.
 package sqlfence
 
 import (

@@ -77,7 +77,7 @@ func ExampleTable_Admit() {
 		if err != nil {
 			return err
 		}
-		defer tx.Rollback() // does nothing after Commit
+		defer func() { _ = tx.Rollback() }() // does nothing after Commit
 		if err := table.Admit(ctx, tx, "ledger", token); err != nil {
 			return err
 		}

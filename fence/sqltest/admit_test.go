@@ -1,0 +1,194 @@
+package sqltest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/sqlfence"
+	"github.com/go-locker/locker/internal/testwait"
+)
+
+func (d *database) admit(ctx context.Context, l level, db *sql.DB, resource string, token uint64) error {
+	tx, err := l.tryBegin(ctx, db)
+	if err != nil {
+		return err
+	}
+	return finish(tx, d.table().Admit(ctx, tx, resource, token))
+}
+
+func TestAdmit_keepsTheRule(t *testing.T) {
+	runLevels(t, func(t *testing.T, d *database, l level, db *sql.DB) {
+		require.NoError(t, d.admit(t.Context(), l, db, "r", 5))
+		require.NoError(t, d.admit(t.Context(), l, db, "r", 5))
+		require.NoError(t, d.admit(t.Context(), l, db, "r", 7))
+		var stale *fence.StaleError
+		require.ErrorAs(t, d.admit(t.Context(), l, db, "r", 5), &stale)
+		assert.Equal(t, fence.StaleError{Resource: "r", Token: 5, Newest: 7}, *stale)
+		require.NoError(t, d.admit(t.Context(), l, db, "another", 1), "which is another resource")
+	})
+}
+
+// Two transactions at once, of a resource that nobody has seen and of one that is known; in every order, and whether the first commits or not.
+func TestAdmit_takesTurns(t *testing.T) {
+	tests := map[string]turns{
+		"a newer one waits for an older one":                {first: 1, second: 2, commits: true},
+		"an older one waits, and is refused":                {first: 2, second: 1, commits: true, stale: true},
+		"the raise of one that is rolled back is undone":    {first: 2, second: 1},
+		"one that is rolled back leaves nothing to a newer": {first: 1, second: 2},
+		"two of one holder":                                 {first: 1, second: 1, commits: true},
+	}
+	runLevels(t, func(t *testing.T, d *database, l level, db *sql.DB) {
+		for name, test := range tests {
+			t.Run(name+", of a new resource", func(t *testing.T) { test.run(t, d, l, db, "new "+name) })
+			t.Run(name, func(t *testing.T) {
+				require.NoError(t, d.admit(t.Context(), l, db, name, 1))
+				test.run(t, d, l, db, name)
+			})
+		}
+	})
+}
+
+type turns struct {
+	first, second uint64
+	commits       bool // the first
+	stale         bool // the second
+}
+
+func (turns turns) run(t *testing.T, d *database, l level, db *sql.DB, resource string) {
+	first := l.begin(t, db)
+	require.NoError(t, d.table().Admit(t.Context(), first, resource, turns.first))
+	second := testwait.Go(func() error { return d.admit(t.Context(), l, db, resource, turns.second) })
+	var err error
+	waiting := d.waits(t, db, second)
+	if !waiting {
+		err = <-second
+		require.True(t, d.comeAgain(err), "it is not told to come again, but %v", err)
+	}
+	if turns.commits {
+		require.NoError(t, first.Commit())
+	} else {
+		require.NoError(t, first.Rollback())
+	}
+	if waiting {
+		err = patience.Result(t, second)
+	}
+	if d.comeAgain(err) {
+		err = d.admit(t.Context(), l, db, resource, turns.second)
+	}
+	if turns.stale {
+		require.ErrorIs(t, err, fence.ErrStale)
+	} else {
+		require.NoError(t, err)
+	}
+}
+
+func TestAdmit_writesOfARefusedTransactionAreRolledBack(t *testing.T) {
+	runLevels(t, func(t *testing.T, d *database, l level, db *sql.DB) {
+		require.NoError(t, d.admit(t.Context(), l, db, "accounts/1", 2))
+		d.exec(t, db, `INSERT INTO accounts (id, state, token) VALUES (1, 'newer', 2)`)
+		tx := l.begin(t, db)
+		d.exec(t, tx, `UPDATE accounts SET state = 'older', token = 1`)
+		err := finish(tx, d.table().Admit(t.Context(), tx, "accounts/1", 1))
+		require.ErrorIs(t, err, fence.ErrStale)
+		assertNewest(t, db)
+	})
+}
+
+func TestAdmit_waitsNoLongerThanItsContext(t *testing.T) {
+	run(t, func(t *testing.T, d *database) {
+		if d.waiting == "" {
+			t.Skip("nobody waits")
+		}
+		db := d.fresh(t, d.plain())
+		first := d.plain().begin(t, db)
+		require.NoError(t, d.table().Admit(t.Context(), first, "r", 1))
+
+		ctx, cancel := context.WithCancel(t.Context())
+		second := testwait.Go(func() error {
+			tx, err := db.Begin()
+			if err != nil {
+				return err
+			}
+			return finish(tx, d.table().Admit(ctx, tx, "r", 2))
+		})
+		require.True(t, d.waits(t, db, second))
+		cancel()
+		require.ErrorIs(t, patience.Result(t, second), context.Canceled)
+		require.NoError(t, first.Commit())
+		require.NoError(t, d.admit(t.Context(), d.plain(), db, "r", 1), "2 has not been admitted")
+	})
+}
+
+func TestAdmit_tellsNamesApartByteByByte(t *testing.T) {
+	run(t, func(t *testing.T, d *database) {
+		db := d.fresh(t, d.plain())
+		names := []string{
+			"a", "A", "a ", " a", "ä", "Ä", "a\u0308", "a\t", "a/b", `a"b`, "a'b", "ß", "ss", "%", "?", "$1", "\U0001F512",
+			strings.Repeat("x", sqlfence.MaxResource), strings.Repeat("x", sqlfence.MaxResource-1),
+		}
+		for _, name := range names {
+			require.NoError(t, d.admit(t.Context(), d.plain(), db, name, 9), "%q", name)
+		}
+		for i, name := range names {
+			require.NoError(t, d.admit(t.Context(), d.plain(), db, name, uint64(10+i)), "%q", name)
+		}
+		var n int
+		require.NoError(t, db.QueryRow(`SELECT count(*) FROM fencing_tokens`).Scan(&n))
+		assert.Equal(t, len(names), n)
+	})
+}
+
+func TestCreate_byManyAtOnceAndAgain(t *testing.T) {
+	run(t, func(t *testing.T, d *database) {
+		l := d.plain()
+		if d.dialect == sqlfence.SQLite {
+			l.params = "_pragma=busy_timeout(60000)"
+		}
+		db := d.fresh(t, l)
+		name := map[sqlfence.Dialect]string{sqlfence.Postgres: "public.seen", sqlfence.MySQL: "locker.seen", sqlfence.SQLite: "main.seen"}
+		table := sqlfence.Table{Dialect: d.dialect, Name: name[d.dialect]}
+		for range 5 {
+			d.exec(t, db, `DROP TABLE IF EXISTS seen`)
+			var created []<-chan error
+			for range 8 {
+				created = append(created, testwait.Go(func() error { return table.Create(t.Context(), db) }))
+			}
+			for _, done := range created {
+				require.NoError(t, patience.Result(t, done))
+			}
+		}
+		for _, token := range []uint64{3, 2} {
+			tx := l.begin(t, db)
+			err := finish(tx, table.Admit(t.Context(), tx, "r", token))
+			require.Equal(t, token == 2, errors.Is(err, fence.ErrStale), "%v", err)
+		}
+		require.NoError(t, table.Create(t.Context(), db))
+		tx := l.begin(t, db)
+		require.ErrorIs(t, table.Admit(t.Context(), tx, "r", 2), fence.ErrStale, "Create has left the table as it was")
+	})
+}
+
+// A transaction that was begun by hand, as SQLite's BEGIN IMMEDIATE is.
+func TestAdmit_onAConnection(t *testing.T) {
+	run(t, func(t *testing.T, d *database) {
+		db := d.fresh(t, d.plain())
+		conn, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		begin := "BEGIN"
+		if d.dialect == sqlfence.SQLite {
+			begin = "BEGIN IMMEDIATE"
+		}
+		d.exec(t, conn, begin)
+		require.NoError(t, d.table().Admit(t.Context(), conn, "r", 2))
+		d.exec(t, conn, "ROLLBACK")
+		require.NoError(t, d.admit(t.Context(), d.plain(), db, "r", 1))
+	})
+}
