@@ -86,15 +86,15 @@ func TestNames_areRefusedBeforeAnythingIsSent(t *testing.T) {
 		"a b", "a;b", `a"b`, "a`b", "a'b", "1a", "a.b.c", ".a", "a.", "ä", "a\n", strings.Repeat("a", 64), "a-b",
 	} {
 		var db asked
-		assert.Error(t, sqlfence.Table{Dialect: sqlfence.SQLite, Name: name}.Create(t.Context(), &db), "table %q", name)
-		assert.Error(t, sqlfence.Table{Dialect: sqlfence.SQLite, Name: name}.Admit(t.Context(), &db, "r", 1), "table %q", name)
+		require.Error(t, sqlfence.Table{Dialect: sqlfence.SQLite, Name: name}.Create(t.Context(), &db), "table %q", name)
+		require.Error(t, sqlfence.Table{Dialect: sqlfence.SQLite, Name: name}.Admit(t.Context(), &db, "r", 1), "table %q", name)
 		for _, column := range []sqlfence.Column{
 			{Dialect: sqlfence.SQLite, Table: name, Key: "id"},
 			{Dialect: sqlfence.SQLite, Table: "t", Key: name},
 			{Dialect: sqlfence.SQLite, Table: "t", Key: "id", Token: name},
 			{Dialect: sqlfence.SQLite, Table: "t"},
 		} {
-			assert.Error(t, column.Exec(t.Context(), &db, 1, 7, update, 7), "%+v", column)
+			require.Error(t, column.Exec(t.Context(), &db, 1, 7, update, 7), "%+v", column)
 		}
 		assert.Empty(t, db.statements)
 	}

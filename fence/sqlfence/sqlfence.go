@@ -6,6 +6,8 @@
 //   - [Table]: a table has the newest token of each resource, and [Table.Admit] checks and raises it in
 //     the transaction of the writes. For more than one row, and for tables that cannot get a column.
 //
+// [Guard] uses such a table for a resource that is not in the database.
+//
 // Tokens are kept as BIGINT, so that the largest is 2^63-1; a larger one is refused before anything is sent.
 //
 // # Isolation levels

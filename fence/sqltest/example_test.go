@@ -93,3 +93,27 @@ func ExampleTable_Admit() {
 	// <nil>
 	// true fence: "ledger": stale fencing token: 33, the holder of 34 has written
 }
+
+// A resource that keeps no token, and a guard in front of it that all processes share.
+func ExampleGuard() {
+	ctx := context.Background()
+	db := open(`SELECT 1`)
+	defer db.Close()
+	table := sqlfence.Table{Dialect: sqlfence.SQLite}
+	if err := table.Create(ctx, db); err != nil {
+		panic(err)
+	}
+	guard := sqlfence.Guard{DB: db, Table: table}
+
+	for _, token := range []uint64{34, 33} {
+		err := guard.Write(ctx, "printer", token, func(context.Context) error {
+			fmt.Println("printing for", token)
+			return nil
+		})
+		fmt.Println(err)
+	}
+	// Output:
+	// printing for 34
+	// <nil>
+	// fence: "printer": stale fencing token: 33, the holder of 34 has written
+}

@@ -1,0 +1,85 @@
+package sqlfence
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/go-locker/locker/fence"
+)
+
+// Guard is a [fence.Guard] that many processes share and none forgets, for a resource that has no place for a token of its own: it
+// keeps them in a [Table], and lets others wait on the table's rows. What is written into the database itself is better guarded
+// by [Exec] or [Table.Admit], in its own transaction.
+//
+// A write is let through for as long as Guard's connection to the database lives. If it ends before the write
+// does, another may be let through meanwhile; Write returns an error then, also where the write has succeeded.
+type Guard struct {
+	DB    *sql.DB // two of its connections at most for each Write, one after the other
+	Table Table   // that was created
+}
+
+var _ fence.Guard = Guard{}
+
+// Write is [fence.Guard.Write]. Besides ctx the database limits how long it waits for another Write: innodb_lock_wait_timeout of MySQL,
+// lock_timeout of PostgreSQL, busy_timeout of SQLite. There all other resources wait too, and so does everyone
+// else who writes into the same database: write must not.
+func (g Guard) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) (err error) {
+	// The token is seen before anything is written, and whatever comes of it.
+	seen, err := g.admit(ctx, resource, token)
+	if err != nil {
+		return err
+	}
+	if err := seen.Commit(); err != nil {
+		return fmt.Errorf("sqlfence: %q: admitting token %d: %w", resource, token, err)
+	}
+	turn, err := g.admit(ctx, resource, token)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// It has nothing to commit. That it ends now, and not before, is what counts.
+		if lost := turn.Rollback(); lost != nil && err == nil {
+			err = fmt.Errorf("sqlfence: %q: written, but others may have been let through meanwhile: %w", resource, lost)
+		}
+	}()
+	return write(ctx)
+}
+
+// admit begins a transaction that ctx does not end once token is admitted: one of database/sql ends with its context,
+// which would be in the midst of the write.
+func (g Guard) admit(ctx context.Context, resource string, token uint64) (*sql.Tx, error) {
+	if err := g.Table.checkAdmit(nil, resource, token); err != nil {
+		return nil, err
+	}
+	options := &sql.TxOptions{Isolation: sql.LevelReadCommitted} // where who has waited is not told to come again
+	if g.Table.Dialect == SQLite {
+		options = nil
+	}
+	lifetime, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, end)
+	tx, err := g.DB.BeginTx(lifetime, options)
+	if err != nil {
+		end()
+		return nil, ended(ctx, fmt.Errorf("sqlfence: %q: %w", resource, err))
+	}
+	err = g.Table.Admit(ctx, tx, resource, token)
+	if err == nil && !stop() {
+		err = errors.New("no write was made")
+	}
+	if err != nil {
+		_ = tx.Rollback()
+		end()
+		return nil, ended(ctx, err)
+	}
+	return tx, nil
+}
+
+// ended is err, and that ctx has ended if it has: drivers say so in their own ways.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() == nil || errors.Is(err, fence.ErrStale) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+}

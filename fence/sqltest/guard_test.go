@@ -1,0 +1,154 @@
+package sqltest_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/fence"
+	"github.com/go-locker/locker/fence/sqlfence"
+	"github.com/go-locker/locker/internal/testwait"
+)
+
+func runGuard(t *testing.T, test func(t *testing.T, d *database, db *sql.DB, g fence.Guard)) {
+	run(t, func(t *testing.T, d *database) {
+		l := d.plain()
+		if d.dialect == sqlfence.SQLite {
+			l.params = "_pragma=journal_mode(WAL)&_pragma=busy_timeout(60000)"
+		}
+		db := d.fresh(t, l)
+		test(t, d, db, sqlfence.Guard{DB: db, Table: d.table()})
+	})
+}
+
+func nothing(context.Context) error { return nil }
+
+func TestGuard_keepsTheRule(t *testing.T) {
+	runGuard(t, func(t *testing.T, _ *database, _ *sql.DB, g fence.Guard) {
+		called := 0
+		write := func(context.Context) error { called++; return nil }
+		require.ErrorIs(t, g.Write(t.Context(), "r", 0, write), fence.ErrStale)
+		require.NoError(t, g.Write(t.Context(), "r", 5, write))
+		require.NoError(t, g.Write(t.Context(), "r", 5, write))
+		var stale *fence.StaleError
+		require.ErrorAs(t, g.Write(t.Context(), "r", 4, write), &stale)
+		assert.Equal(t, fence.StaleError{Resource: "r", Token: 4, Newest: 5}, *stale)
+		assert.Equal(t, 2, called)
+
+		failed := errors.New("failed")
+		require.Equal(t, failed, g.Write(t.Context(), "r", 7, func(context.Context) error { return failed }), "as it is")
+		require.ErrorIs(t, g.Write(t.Context(), "r", 6, write), fence.ErrStale, "7 was seen although its write failed")
+		assert.Panics(t, func() { _ = g.Write(t.Context(), "r", 9, func(context.Context) error { panic("in the midst of it") }) })
+		require.ErrorIs(t, g.Write(t.Context(), "r", 8, write), fence.ErrStale)
+		require.NoError(t, g.Write(t.Context(), "r", 9, write), "the panic has ended the turn")
+		assert.Equal(t, 3, called)
+
+		ended, cancel := context.WithCancelCause(t.Context())
+		cancel(failed)
+		err := g.Write(ended, "r", 9, write)
+		require.ErrorIs(t, err, failed)
+		assert.Equal(t, 3, called)
+	})
+}
+
+// Also when the context of the write that is under way has ended: it may take its time to notice.
+func TestGuard_aLargerTokenWaitsUntilTheWriteReturns(t *testing.T) {
+	runGuard(t, func(t *testing.T, d *database, db *sql.DB, g fence.Guard) {
+		ctx, cancel := context.WithCancel(t.Context())
+		inside, proceed := make(chan struct{}), make(chan struct{})
+		var order []string
+		first := testwait.Go(func() error {
+			return g.Write(ctx, "r", 1, func(context.Context) error {
+				close(inside)
+				<-proceed
+				order = append(order, "first")
+				return nil
+			})
+		})
+		<-inside
+		cancel()
+		second := testwait.Go(func() error {
+			return g.Write(t.Context(), "r", 2, func(context.Context) error { order = append(order, "second"); return nil })
+		})
+		if d.waiting != "" {
+			require.True(t, d.waits(t, db, second))
+		}
+		close(proceed)
+		require.NoError(t, patience.Result(t, first))
+		require.NoError(t, patience.Result(t, second))
+		assert.Equal(t, []string{"first", "second"}, order)
+	})
+}
+
+func TestGuard_waitsNoLongerThanItsContext(t *testing.T) {
+	runGuard(t, func(t *testing.T, d *database, db *sql.DB, g fence.Guard) {
+		if d.waiting == "" {
+			t.Skip("it waits as long as busy_timeout says")
+		}
+		require.NoError(t, g.Write(t.Context(), "r", 1, func(context.Context) error {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			enough := errors.New("enough")
+			second := testwait.Go(func() error { return g.Write(ctx, "r", 2, nothing) })
+			require.True(t, d.waits(t, db, second))
+			cancel(enough)
+			require.ErrorIs(t, patience.Result(t, second), enough)
+			return nil
+		}))
+	})
+}
+
+func TestGuard_saysThatItsTurnWasLost(t *testing.T) {
+	runGuard(t, func(t *testing.T, d *database, db *sql.DB, g fence.Guard) {
+		kill := map[sqlfence.Dialect]string{
+			sqlfence.Postgres: `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`,
+			sqlfence.MySQL:    `KILL USER root`,
+		}[d.dialect]
+		if kill == "" {
+			t.Skip("there is no connection that could be lost")
+		}
+		err := g.Write(t.Context(), "r", 1, func(context.Context) error {
+			// The killer may die of it too.
+			_, _ = db.ExecContext(t.Context(), kill)
+			return nil
+		})
+		require.ErrorContains(t, err, "others may have been let through")
+	})
+}
+
+// Unsynchronised but for the guard: the race detector would see two at once.
+func TestGuard_manyAtOnce(t *testing.T) {
+	const writers, writes = 6, 8
+	runGuard(t, func(t *testing.T, _ *database, _ *sql.DB, g fence.Guard) {
+		var newest uint64
+		var written []uint64
+		var all sync.WaitGroup
+		errs := make(chan error, writers*writes)
+		for writer := range uint64(writers) {
+			all.Go(func() {
+				for i := range uint64(writes) {
+					token := i*writers + writer + 1
+					errs <- g.Write(t.Context(), "r", token, func(context.Context) error {
+						written = append(written, token)
+						newest = max(newest, token)
+						return nil
+					})
+				}
+			})
+		}
+		all.Wait()
+		close(errs)
+		for err := range errs {
+			if !errors.Is(err, fence.ErrStale) {
+				require.NoError(t, err)
+			}
+		}
+		assert.True(t, slices.IsSorted(written), "%v", written)
+		assert.Equal(t, uint64(writers*writes), newest)
+	})
+}
