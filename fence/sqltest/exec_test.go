@@ -78,7 +78,6 @@ func TestColumn_saysWhyNothingWasWritten(t *testing.T) {
 
 // A holder that repeats a write that changes nothing, having not heard of the first: MySQL's drivers count the rows that changed.
 func TestExec_repeatedWriteThatChangesNothing(t *testing.T) {
-	const update = `UPDATE accounts SET state = ?, token = ? WHERE id = ? AND token <= ?`
 	run(t, func(t *testing.T, d *database) {
 		db := d.fresh(t, d.plain())
 		d.exec(t, db, `INSERT INTO accounts (id, state) VALUES (1, 'new')`)
@@ -98,7 +97,6 @@ func TestExec_withClientFoundRows(t *testing.T) {
 	d := mariaDB(t)
 	db := d.fresh(t, level{params: "clientFoundRows=true"})
 	d.exec(t, db, `INSERT INTO accounts (id, state) VALUES (1, 'new')`)
-	const update = `UPDATE accounts SET state = ?, token = ? WHERE id = ? AND token <= ?`
 	for range 2 {
 		require.NoError(t, sqlfence.Exec(t.Context(), db, "accounts/1", 5, update, "paid", 5, 1, 5))
 	}

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// PostgresServer is a PostgreSQL process and its children. Its data is gone at the end of the test.
+// PostgresServer is a PostgreSQL process and its children. Its data is gone at the end of the test. Stop stops no child, and so
+// no connection that there is.
 type PostgresServer struct {
 	*process
 
@@ -84,7 +85,10 @@ func (s *PostgresServer) ready() error {
 	return err
 }
 
+// Addr returns the "127.0.0.1:port" for clients.
+func (s *PostgresServer) Addr() string { return loopback(s.port) }
+
 // URL returns "postgres://postgres@127.0.0.1:port/postgres?sslmode=disable".
 func (s *PostgresServer) URL() string {
-	return "postgres://postgres@" + loopback(s.port) + "/postgres?sslmode=disable"
+	return "postgres://postgres@" + s.Addr() + "/postgres?sslmode=disable"
 }
