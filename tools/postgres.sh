@@ -36,7 +36,8 @@ trap 'exit 1' INT TERM
 
 # The package of that name stands for the distribution's version of it, and depends on it. It is left out itself, as are the
 # compiler for queries, of 100 MB, and what sets up a service.
-"$here/unpack.sh" postgresql "$tmp/root" '^(postgresql|postgresql-common.*|postgresql-client.*|libllvm.*|perl.*|libperl.*|lib.*-perl|ssl-cert|openssl|sysstat|tzdata|locales)$' ||
+service='postgresql|postgresql-common.*|postgresql-client.*|ssl-cert|openssl|sysstat|perl.*|libperl.*|lib.*-perl'
+"$here/unpack.sh" postgresql "$tmp/root" "^($service|libllvm.*|tzdata|locales)\$" ||
 	fail "its packages could not be had"
 for dir in "$tmp"/root/usr/lib/postgresql/*/bin; do
 	[ -x "$dir/postgres" ] || fail "its packages have changed"

@@ -23,22 +23,23 @@ var ErrNoRow = errors.New("no row was written, and the token is not the reason")
 //		`UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`, "paid", token, 42)
 //
 // The column is BIGINT NOT NULL DEFAULT 0. One of args has to be the token, or the statement cannot have checked it;
-// Exec looks at no more of the statement than that. A row that may be missing is inserted by the same statement in PostgreSQL and SQLite:
+// Exec looks at no more of the statement than that. In PostgreSQL and SQLite the same statement can insert a row that
+// may be missing:
 //
 //	INSERT INTO orders (id, state, token) VALUES ($1, $2, $3)
 //	ON CONFLICT (id) DO UPDATE SET state = excluded.state, token = excluded.token
 //	WHERE orders.token <= excluded.token
 //
-// In MySQL ON DUPLICATE KEY UPDATE takes no condition and counts the rows in a way of its own, so that Exec refuses it. Insert
+// In MySQL ON DUPLICATE KEY UPDATE takes no condition, and its count of rows does not tell, so that Exec refuses it. Insert
 // the row beforehand, with token 0 and by a statement that changes nothing where there is one, then update it:
 //
 //	INSERT INTO orders (id) VALUES (?) ON DUPLICATE KEY UPDATE id = id
 //
-// Where no row was written the error is a [*fence.StaleError], whether the token is stale, the row is not there, or, in MySQL, a
-// holder repeats a write that changes nothing: its drivers count the rows that changed unless
-// told otherwise (go-sql-driver: clientFoundRows=true). [Column.Exec] tells them apart. More than one row is an error, but they are written:
-// have a transaction to roll back where that can happen. After any other error the statement may have been
-// applied, its reply lost; to repeat it with the same token is safe.
+// Where no row was written the error is a [*fence.StaleError], whether the token is stale, or the row is not there, or, in
+// MySQL, a holder repeats a write that changes nothing: its drivers count the rows that changed unless told otherwise
+// (go-sql-driver: clientFoundRows=true). [Column.Exec] tells these apart. More than one row is an error, but they
+// are written: where that can happen, have a transaction to roll back. After any other error the statement may
+// have been applied.
 func Exec(ctx context.Context, db Querier, resource string, token uint64, query string, args ...any) error {
 	if err := checkStatement(resource, token, query, args); err != nil {
 		return err
@@ -149,7 +150,7 @@ func (c Column) explain(ctx context.Context, db Querier, resource string, key an
 	case err != nil:
 		return fmt.Errorf("sqlfence: %q: no row was written, and looking why failed: %w", resource, err)
 	case !newest.Valid:
-		return fmt.Errorf("sqlfence: %q: %w: its %s is NULL, which is less than nothing: declare it NOT NULL DEFAULT 0", resource, ErrNoRow, c.Token)
+		return fmt.Errorf("sqlfence: %q: %w: its %s is NULL; declare it NOT NULL DEFAULT 0", resource, ErrNoRow, c.Token)
 	case newest.V > token:
 		return &fence.StaleError{Resource: resource, Token: token, Newest: newest.V}
 	case newest.V == token && c.Dialect == MySQL:

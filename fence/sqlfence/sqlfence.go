@@ -31,19 +31,26 @@
 //	SQLite, WAL, BEGIN                   retry    retry    retry    retry    retry    517, 5
 //	SQLite, WAL, BEGIN IMMEDIATE         waits    waits    waits    retry    retry    5
 //
-// The first three columns are of a transaction that read the row, was paused, and writes after a newer token has been committed. "In the program"
-// is what not to do: SELECT the token, compare, UPDATE. LOST: the newer write was overwritten; without a transaction around the two that is so
-// everywhere. The next two are of transactions that begin with the write, the newer one while the older is open. Then
+// The first three columns are of a transaction that read the row, was paused, and writes after a newer token has been
+// committed. "In the program" is what not to do: SELECT the token, compare, UPDATE. LOST: the newer write was overwritten;
+// without a transaction around the two that is so everywhere. The next two columns are of transactions that begin
+// with the write, the newer one while the older is open. Then
 //
 //   - refused is [fence.ErrStale];
-//   - retry is an error of the database (of the newer one in the last two columns). Nothing was written: roll back, and run the whole transaction again with the same
-//     token. It is refused then, if it is stale;
-//   - waits means that the newer write waited for the older one to commit, and came after it. SQLite waits as long as busy_timeout says, 0 here, and then
-//     says 5 (SQLITE_BUSY).
+//   - retry is an error of the database, in the last two columns of the newer one. Nothing was written: roll back, and
+//     run the whole transaction again with the same token. If that is stale, it is refused then;
+//   - waits means that the newer write waited for the older one to commit, and came after it. SQLite waits for as
+//     long as busy_timeout says, here 0, and then says 5 (SQLITE_BUSY).
 //
 // At SERIALIZABLE and at PostgreSQL's REPEATABLE READ the error may come with any statement, and with Commit. MariaDB
 // and PostgreSQL may find a deadlock (1213, 40P01) at any level. In SQLite begin a transaction that reads first with BEGIN
-// IMMEDIATE, or else 517 (SQLITE_BUSY_SNAPSHOT) comes whatever busy_timeout says.
+// IMMEDIATE, or 517 (SQLITE_BUSY_SNAPSHOT) comes whatever busy_timeout says.
+//
+// # Lost replies
+//
+// If the reply to a statement or to Commit is lost, what it wrote may be there. A fence does not tell a repetition from
+// another write of the same holder, and lets it through. A write that sets values may so be repeated; one that adds to
+// them would add twice.
 package sqlfence
 
 import (
@@ -66,7 +73,7 @@ type Dialect int
 // The databases whose SQL is known.
 const (
 	Postgres Dialect = iota + 1
-	MySQL            // and MariaDB
+	MySQL            // and MariaDB, on which it is tested
 	SQLite
 )
 

@@ -27,8 +27,8 @@ func (t Table) check() error {
 	return cmp.Or(t.Dialect.check(), checkName(tableName, "table", t.name()))
 }
 
-// Create creates the table unless it is there, by the statement of [Table.DDL]. Several programs may do so at once. In MySQL that
-// commits a transaction under way.
+// Create creates the table unless it is there, by the statement of [Table.DDL]. Several programs may do so at once. In
+// MySQL that commits a transaction under way.
 func (t Table) Create(ctx context.Context, db Querier) error {
 	ddl, err := t.DDL()
 	if err != nil {
@@ -66,11 +66,13 @@ END $$`, t.name()), nil
 // past its own Admit for the resource: it waits, and then sees what tx has left.
 //
 // It comes before everything else in the transaction, above all before reads, whose snapshot would be older than the
-// turn that the transaction waits for. After any error roll back. If the transaction is rolled back the token counts as not
-// seen, and that is right: nothing was written under it.
+// turn that the transaction waits for. After any error roll back. If the transaction is rolled back, the token counts
+// as not seen, and rightly, for nothing was written under it in the database; what was written elsewhere has no such
+// luck, and wants a [Guard]. In MySQL a statement like CREATE TABLE commits, and so ends the turn.
 //
-// The database may refuse with an error of its own, where two transactions got in each other's way; then
-// nothing was written, and the transaction may be tried again, from its beginning and with the same token. See the package's table of isolation levels.
+// The database may refuse with an error of its own, where two transactions got in each other's way; then nothing was
+// written, and the transaction may be tried again, from its beginning and with the same token: see the package's
+// table of isolation levels.
 //
 // Tx is a [*sql.Tx], or a [*sql.Conn] on which a transaction was begun. A *sql.DB is refused.
 func (t Table) Admit(ctx context.Context, tx Querier, resource string, token uint64) error {
