@@ -32,7 +32,7 @@ func ticks(said string) (ticks []string) {
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	s := settings{every: 200 * time.Millisecond, takes: time.Millisecond, out: &out}
+	s := settings{every: 500 * time.Millisecond, takes: time.Millisecond, out: &out}
 	require.NoError(t, s.demo(t.Context(), "mem://"+t.Name()))
 	assertEachOnce(t, out.String())
 	assert.NotEmpty(t, ticks(out.String()))

@@ -26,7 +26,7 @@ func TestTell(t *testing.T) {
 	require.NoError(t, newStory(&out).tell(t.Context(), "mem://"+t.Name()))
 	rest := out.String()
 	for _, step := range []string{
-		"web-1  leads, with token", "is cut off", "web-1  leads no more", "the lock lapses soon",
+		"web-1  leads, with token", "is cut off", "web-1  leads no more",
 		"leads, with token", "is told to stop", "leads no more", "context canceled",
 		"leads, with token", "is told to stop", "leads no more", "context canceled",
 	} {
