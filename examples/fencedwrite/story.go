@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -141,7 +140,7 @@ func (c *child) hears(ctx context.Context) (string, error) {
 	}
 	if err != nil {
 		c.end()
-		return "", errors.Join(errors.New("alice has ended"), err, errors.New(strings.TrimSpace(c.errors.String())))
+		return "", fmt.Errorf("alice has ended: %s", strings.TrimSpace(c.errors.String()))
 	}
 	return strings.TrimSpace(line), nil
 }

@@ -35,7 +35,7 @@ var embedded embed.FS
 
 func main() {
 	db := flag.String("db", "", "file of the SQLite database (default: a new one, which is removed)")
-	instances := flag.Int("instances", 5, "how many start at once in this process")
+	instances := flag.Uint("instances", 5, "how many start at once in this process")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: migrate [-db file] [-instances 5] [URL]   (default mem://migrate)")
 		flag.PrintDefaults()
@@ -58,7 +58,7 @@ func main() {
 }
 
 // run starts instances at the same time, each as a process of its own would: with its own Client and its own connections.
-func run(ctx context.Context, out io.Writer, lock, db string, instances int) error {
+func run(ctx context.Context, out io.Writer, lock, db string, instances uint) error {
 	if db == "" {
 		dir, err := os.MkdirTemp("", "migrate")
 		if err != nil {
