@@ -7,7 +7,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"reflect"
 	"regexp"
 
 	"github.com/go-locker/locker/fence"
@@ -81,21 +80,17 @@ func checkStatement(resource string, token uint64, query string, args []any) err
 	return fmt.Errorf("sqlfence: %q: none of the statement's arguments is the token %d, so it cannot have been checked", resource, token)
 }
 
-// isToken reports whether arg is a number that is token, also under a name or behind a Valuer.
+// isToken reports whether database/sql would make of arg the number that is token.
 func isToken(arg any, token uint64) bool {
-	switch arg := arg.(type) {
-	case sql.NamedArg:
-		return isToken(arg.Value, token)
-	case driver.Valuer:
-		value, err := arg.Value()
-		return err == nil && value == int64(token)
+	if named, ok := arg.(sql.NamedArg); ok {
+		return isToken(named.Value, token)
 	}
-	v := reflect.ValueOf(arg)
-	return v.CanUint() && v.Uint() == token || v.CanInt() && v.Int() == int64(token)
+	value, err := driver.DefaultParameterConverter.ConvertValue(arg)
+	return err == nil && value == int64(token)
 }
 
-// Column says where the rows of a table keep their tokens, so that [Column.Exec] can find out why a statement wrote nothing.
-// The names are used unquoted.
+// Column says where the rows of a table keep their tokens, so that [Column.Exec] can find out why a statement wrote
+// nothing. The names are used unquoted.
 type Column struct {
 	Dialect Dialect
 	Table   string // or schema.table
@@ -104,14 +99,14 @@ type Column struct {
 }
 
 // Exec is the function [Exec] for the row whose key is key, and says why no row was written, at the price of a second
-// statement: the [*fence.StaleError] has the newest token, a missing row is [ErrNoRow], and a write of the same holder that MySQL
-// does not count, as it changes nothing, is a success.
+// statement: the [*fence.StaleError] has the newest token, a missing row is [ErrNoRow], and a write of the same holder
+// that MySQL does not count, as it changes nothing, is a success.
 //
-// A statement with conditions beside key and token needs clientFoundRows=true in MySQL: without it, one that a holder repeats
-// and that fails on those conditions looks like one that changes nothing.
+// A statement with conditions beside key and token needs clientFoundRows=true in MySQL: without it, one of a holder that
+// has written before, and which fails on those conditions, looks like one that changes nothing.
 //
-// If looking fails, so does Exec, and it is not known why nothing was written. In a transaction
-// of MySQL it locks the row, for only locking reads see the newest rows there.
+// If looking fails, so does Exec, and it is not known why nothing was written. In a transaction of MySQL it locks the
+// row, for only locking reads see the newest rows there.
 func (c Column) Exec(ctx context.Context, db Querier, key any, token uint64, query string, args ...any) error {
 	c.Token = cmp.Or(c.Token, "token")
 	if err := c.check(); err != nil {
@@ -154,7 +149,7 @@ func (c Column) explain(ctx context.Context, db Querier, resource string, key an
 	case newest.V > token:
 		return &fence.StaleError{Resource: resource, Token: token, Newest: newest.V}
 	case newest.V == token && c.Dialect == MySQL:
-		counts, err := c.countsMatches(ctx, db, key, token)
+		counts, err := c.countsMatches(ctx, db, key)
 		if err != nil {
 			return fmt.Errorf("sqlfence: %q: no row was written, and looking why failed: %w", resource, err)
 		}
@@ -165,11 +160,11 @@ func (c Column) explain(ctx context.Context, db Querier, resource string, key an
 	return fmt.Errorf("sqlfence: %q: %w: its token is %d, the write's %d", resource, ErrNoRow, newest.V, token)
 }
 
-// countsMatches reports whether the connection counts the rows that a statement finds, by one that changes nothing; if it
-// does not, nothing has been changed for the reason that there was nothing to change.
-func (c Column) countsMatches(ctx context.Context, db Querier, key any, token uint64) (bool, error) {
-	query := fmt.Sprintf("UPDATE %s SET %s = %s WHERE %s = ? AND %s = ?", c.Table, c.Token, c.Token, c.Key, c.Token)
-	result, err := db.ExecContext(ctx, query, key, token)
+// countsMatches reports whether the connection counts the rows that a statement finds, by one that finds ours and changes nothing.
+// If it does not, the user's statement has found it too, and changed nothing for there was nothing to change.
+func (c Column) countsMatches(ctx context.Context, db Querier, key any) (bool, error) {
+	query := fmt.Sprintf("UPDATE %s SET %s = %s WHERE %s = ?", c.Table, c.Token, c.Token, c.Key)
+	result, err := db.ExecContext(ctx, query, key)
 	if err != nil {
 		return false, err
 	}

@@ -39,14 +39,14 @@ func TestExec_refusesBeforeAnythingIsSent(t *testing.T) {
 		args  []any
 		want  string
 	}{
-		"token 0":            {0, update, []any{0, 1, 0}, "the lock is not held"},
-		"2^63":               {tooLarge, update, []any{uint64(tooLarge), 1, uint64(tooLarge)}, "does not fit into BIGINT"},
-		"no token":           {7, update, []any{8, 1, 8}, "none of the statement's arguments is the token 7"},
-		"no arguments":       {7, update, nil, "none of the statement's arguments is the token 7"},
-		"NULL":               {7, update, []any{nil, sql.NullInt64{}}, "none of the statement's arguments is the token 7"},
-		"a negative number":  {7, update, []any{-7}, "none of the statement's arguments is the token 7"},
-		"the token in words": {7, update, []any{"7"}, "none of the statement's arguments is the token 7"},
-		"MySQL's upsert":     {7, "INSERT INTO t VALUES (?) On\n Duplicate  Key UPDATE x = ?", []any{7}, "ON DUPLICATE KEY takes no condition"},
+		"token 0":           {0, update, []any{0, 1, 0}, "the lock is not held"},
+		"2^63":              {tooLarge, update, []any{uint64(tooLarge), 1, uint64(tooLarge)}, "does not fit into BIGINT"},
+		"no token":          {7, update, []any{8, 1, 8}, "none of the statement's arguments is the token 7"},
+		"no arguments":      {7, update, nil, "none of the statement's arguments is the token 7"},
+		"NULL":              {7, update, []any{nil, sql.NullInt64{}, (*sql.NullInt64)(nil)}, "none of the statement's arguments is the token 7"},
+		"a negative number": {7, update, []any{-7}, "none of the statement's arguments is the token 7"},
+		"what is no number": {7, update, []any{"7", []byte("7"), 7.5, struct{}{}}, "none of the statement's arguments is the token 7"},
+		"MySQL's upsert":    {7, "INSERT INTO t VALUES (?) On\n Duplicate  Key UPDATE x = ?", []any{7}, "ON DUPLICATE KEY takes no condition"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var db asked
@@ -63,11 +63,13 @@ func TestExec_refusesBeforeAnythingIsSent(t *testing.T) {
 
 func TestExec_findsTheTokenAmongTheArguments(t *testing.T) {
 	type token uint64
+	number := 7
 	for name, arg := range map[string]any{
 		"uint64":      uint64(7),
 		"int":         7,
 		"int64":       int64(7),
 		"own type":    token(7),
+		"pointer":     &number,
 		"named":       sql.Named("token", uint64(7)),
 		"Valuer":      sql.NullInt64{Int64: 7, Valid: true},
 		"named thing": sql.Named("token", sql.NullInt64{Int64: 7, Valid: true}),
