@@ -9,32 +9,32 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// Guard is a [fence.Guard] that many processes share and none forgets, for a resource that has no place for a token of its own: it
-// keeps them in a [Table], and lets others wait on the table's rows. What is written into the database itself is better guarded
-// by [Exec] or [Table.Admit], in its own transaction.
+// Guard is a [fence.Guard] that many processes share and none forgets, for a resource that has no place for a token of
+// its own: it keeps them in a [Table], and lets others wait on the table's rows. What is written into the database
+// itself is better guarded by [Exec] or [Table.Admit], in its own transaction.
 //
-// A write is let through for as long as Guard's connection to the database lives. If it ends before the write
+// No other write is let through for as long as Guard's connection to the database lives. If that ends before the write
 // does, another may be let through meanwhile; Write returns an error then, also where the write has succeeded.
 type Guard struct {
-	DB    *sql.DB // two of its connections at most for each Write, one after the other
+	DB    *sql.DB // of whose connections each Write has one at a time
 	Table Table   // that was created
 }
 
 var _ fence.Guard = Guard{}
 
-// Write is [fence.Guard.Write]. Besides ctx the database limits how long it waits for another Write: innodb_lock_wait_timeout of MySQL,
-// lock_timeout of PostgreSQL, busy_timeout of SQLite. There all other resources wait too, and so does everyone
-// else who writes into the same database: write must not.
+// Write is [fence.Guard.Write]. Besides ctx the database limits how long it waits for another Write: by
+// innodb_lock_wait_timeout in MySQL, lock_timeout in PostgreSQL, busy_timeout in SQLite. In SQLite all other resources
+// wait too, and whoever else writes into the same database: write must not.
 func (g Guard) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) (err error) {
 	// The token is seen before anything is written, and whatever comes of it.
-	seen, err := g.admit(ctx, resource, token)
+	seen, err := g.admit(ctx, ctx, resource, token)
 	if err != nil {
 		return err
 	}
 	if err := seen.Commit(); err != nil {
-		return fmt.Errorf("sqlfence: %q: admitting token %d: %w", resource, token, err)
+		return ended(ctx, fmt.Errorf("sqlfence: %q: admitting token %d: %w", resource, token, err))
 	}
-	turn, err := g.admit(ctx, resource, token)
+	turn, err := g.turn(ctx, resource, token)
 	if err != nil {
 		return err
 	}
@@ -47,9 +47,24 @@ func (g Guard) Write(ctx context.Context, resource string, token uint64, write f
 	return write(ctx)
 }
 
-// admit begins a transaction that ctx does not end once token is admitted: one of database/sql ends with its context,
-// which would be in the midst of the write.
-func (g Guard) admit(ctx context.Context, resource string, token uint64) (*sql.Tx, error) {
+// turn is a transaction that ctx does not end once token is admitted: one of database/sql ends with its context, which
+// would be in the midst of the write.
+func (g Guard) turn(ctx context.Context, resource string, token uint64) (*sql.Tx, error) {
+	lifetime, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, end)
+	turn, err := g.admit(ctx, lifetime, resource, token)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	if !stop() {
+		_ = turn.Rollback()
+		return nil, ended(ctx, fmt.Errorf("sqlfence: %q: nothing was written", resource))
+	}
+	return turn, nil
+}
+
+func (g Guard) admit(ctx, lifetime context.Context, resource string, token uint64) (*sql.Tx, error) {
 	if err := g.Table.checkAdmit(nil, resource, token); err != nil {
 		return nil, err
 	}
@@ -57,20 +72,12 @@ func (g Guard) admit(ctx context.Context, resource string, token uint64) (*sql.T
 	if g.Table.Dialect == SQLite {
 		options = nil
 	}
-	lifetime, end := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, end)
 	tx, err := g.DB.BeginTx(lifetime, options)
 	if err != nil {
-		end()
 		return nil, ended(ctx, fmt.Errorf("sqlfence: %q: %w", resource, err))
 	}
-	err = g.Table.Admit(ctx, tx, resource, token)
-	if err == nil && !stop() {
-		err = errors.New("no write was made")
-	}
-	if err != nil {
+	if err := g.Table.Admit(ctx, tx, resource, token); err != nil {
 		_ = tx.Rollback()
-		end()
 		return nil, ended(ctx, err)
 	}
 	return tx, nil
