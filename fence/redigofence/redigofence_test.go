@@ -90,6 +90,11 @@ func TestRun_of0MakesNoRequest(t *testing.T) {
 	require.ErrorIs(t, write(t.Context(), nil, "x", 0), fence.ErrStale)
 }
 
+func TestRun_refusesTheTokensKeyAsOneOfTheScripts(t *testing.T) {
+	_, err := appends.Run(t.Context(), nil, "balance", 105, []string{"x", "balance"})
+	require.ErrorContains(t, err, "a key of its own")
+}
+
 func TestRun_givesTheScriptItsKeysAndArguments_andReturnsItsReply(t *testing.T) {
 	p := newPool(t, testserver.Redis(t).Addr())
 	ctx := t.Context()

@@ -61,6 +61,7 @@
 package redisfence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -82,8 +83,8 @@ func NewScript(body string) *Script {
 
 // Run runs the script on keys and args if token is not 0 and not below the one in tokenKey, which then becomes token;
 // otherwise it does nothing and returns a [*fence.StaleError], whose Resource is tokenKey. It is one request, by the
-// script's SHA, or two if the server does not have it yet; for a token of 0 it is none. The reply is as [goredis.Cmd]
-// has it, and nil where the script returns nothing.
+// script's SHA, or two if the server does not have it yet; for a token of 0, and where tokenKey is one of keys, it is
+// none. The reply is as [goredis.Cmd] has it, and nil where the script returns nothing.
 //
 // If the script fails, what it did before stays done, for Redis takes nothing back, and the token is raised. An empty
 // script raises the token alone, which a holder does first that reads before it writes: from then on what it has read
@@ -91,7 +92,7 @@ func NewScript(body string) *Script {
 func (s *Script) Run(
 	ctx context.Context, rdb goredis.UniversalClient, tokenKey string, token uint64, keys []string, args ...any,
 ) (any, error) {
-	if err := fence.Check(tokenKey, token, 0); err != nil {
+	if err := cmp.Or(fence.Check(tokenKey, token, 0), fencescript.CheckKeys(tokenKey, keys)); err != nil {
 		return nil, err
 	}
 	keys = append([]string{tokenKey}, keys...)

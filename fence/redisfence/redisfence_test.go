@@ -102,6 +102,19 @@ func TestRun_isOneRequest_andOf0None(t *testing.T) {
 	require.NoError(t, write(ctx, rdb, "x", 2), "the server has forgotten the script")
 }
 
+// A script that writes it would have data compared as a token from then on: here a stale 101, after 105.
+func TestRun_refusesTheTokensKeyAsOneOfTheScripts(t *testing.T) {
+	rdb := connect(t, testserver.Redis(t).Addr())
+	ctx := t.Context()
+	balance := redisfence.NewScript("redis.call('SET', KEYS[1], 100)")
+	for _, token := range []uint64{105, 101} {
+		_, err := balance.Run(ctx, rdb, "balance", token, []string{"balance"})
+		require.ErrorContains(t, err, "a key of its own")
+		require.NotErrorIs(t, err, fence.ErrStale)
+	}
+	assert.Zero(t, rdb.Exists(ctx, "balance").Val(), "nothing is sent")
+}
+
 func TestRun_givesTheScriptItsKeysAndArguments_andReturnsItsReply(t *testing.T) {
 	rdb := connect(t, testserver.Redis(t).Addr())
 	ctx := t.Context()

@@ -2,6 +2,7 @@ package zookeeperfence_test
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -52,6 +53,24 @@ func TestWrite_thatPausedAfterItsReading(t *testing.T) {
 	seen, err := r.history(direct)
 	require.NoError(t, err)
 	assert.Equal(t, []uint64{1, 4, 4, 5, 6, 6, 6, 7}, seen)
+}
+
+// What the package says of making the node anew: a version is all that ZooKeeper compares, and it is the same again.
+func TestWrite_thatHasReadANodeWhichWasMadeAnewIsNotRefused(t *testing.T) {
+	s := testserver.ZooKeeper(t)
+	p := testserver.NewProxy(t, s.Addr())
+	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
+	ctx := t.Context()
+	r := newResource(t, direct, "/x")
+	require.NoError(t, r.write(ctx, slow, 1))
+	require.NoError(t, overtaken(t, p, func() error { return r.write(ctx, slow, 2) }, func() error {
+		return errors.Join(
+			direct.Delete(r.token(), -1),
+			zookeeperfence.Create(ctx, direct, r.token(), world),
+			r.write(ctx, direct, 3),
+		)
+	}))
+	assert.Equal(t, "2", r.kept(t, direct), "after 3")
 }
 
 // The transaction itself is late.

@@ -15,7 +15,8 @@
 // [Create] or otherwise, below a node that is there, and with the rights that the resource has: to read and to set
 // it is what a write needs. A node that is not there, or holds something else, has each Write refused with an error,
 // so that removing it together with the resource keeps out whoever still believes to hold the lock. Making it anew lets any
-// token through. One node may guard any number of others.
+// token through; and its versions begin anew as well, so that a write which has read the node before it was removed, and comes
+// when the new one has the same version, is not even refused after a newer one. One node may guard any number of others.
 //
 // # What it is worth
 //
@@ -31,6 +32,7 @@
 package zookeeperfence
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,8 +57,8 @@ func Create(ctx context.Context, conn *zk.Conn, tokenNode string, acl []zk.ACL) 
 // otherwise it does nothing and returns a [*fence.StaleError], whose Resource is tokenNode. It is two requests, and two
 // more each time that somebody has raised the token between them; for a token of 0 it is none. ops are what
 // [zk.Conn.Multi] takes, and the responses those of ops, in order; when an operation fails nothing is done, and its
-// response says why. Without ops it raises the token alone, which a holder does first that reads before it writes: from
-// then on what it has read stays as it is.
+// response says why. None of them may set tokenNode. Without ops it raises the token alone, which a holder does first
+// that reads before it writes: from then on what it has read stays as it is.
 //
 // After an error that is no refusal of the servers', such as zk.ErrConnectionClosed or that of ctx, the write may have
 // been made, or be made later, even after the next one of the same holder: a token orders holders, and not the requests of
@@ -64,7 +66,7 @@ func Create(ctx context.Context, conn *zk.Conn, tokenNode string, acl []zk.ACL) 
 // that of ops is the same when they are done twice: one that demands a version, or makes a node, fails if the first was
 // made after all.
 func Write(ctx context.Context, conn *zk.Conn, tokenNode string, token uint64, ops ...any) ([]zk.MultiResponse, error) {
-	if err := fence.Check(tokenNode, token, 0); err != nil {
+	if err := cmp.Or(fence.Check(tokenNode, token, 0), checkOps(tokenNode, ops)); err != nil {
 		return nil, err
 	}
 	for {
@@ -88,6 +90,16 @@ func Write(ctx context.Context, conn *zk.Conn, tokenNode string, token uint64, o
 		}
 		return said[1:], nil
 	}
+}
+
+// checkOps refuses operations that set the token's node: their data would be compared as a token.
+func checkOps(tokenNode string, ops []any) error {
+	for _, op := range ops {
+		if set, ok := op.(*zk.SetDataRequest); ok && set.Path == tokenNode {
+			return fmt.Errorf("zookeeperfence: %s is set by an operation: the token has to have a node of its own", tokenNode)
+		}
+	}
+	return nil
 }
 
 // seen is what a token's node was found to have.

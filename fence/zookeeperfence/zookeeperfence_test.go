@@ -99,6 +99,18 @@ func TestWrite_returnsTheResponsesOfTheOperations(t *testing.T) {
 	require.ErrorContains(t, err, "unknown operation")
 }
 
+// It would have data compared as a token from then on: here a stale 101, after 105.
+func TestWrite_refusesToSetTheTokensNode(t *testing.T) {
+	conn := connect(t, testserver.ZooKeeper(t).Addr())
+	r := newResource(t, conn, "/x")
+	for _, token := range []uint64{105, 101} {
+		_, err := zookeeperfence.Write(t.Context(), conn, r.token(), token,
+			r.trace(token), &zk.SetDataRequest{Path: r.token(), Data: []byte("100"), Version: -1})
+		require.ErrorContains(t, err, "a node of its own")
+	}
+	assert.Empty(t, r.kept(t, conn))
+}
+
 // Writes of one holder leave the token's node as it is.
 func TestWrite_ofAnEqualTokenDoesNotSetIt(t *testing.T) {
 	conn := connect(t, testserver.ZooKeeper(t).Addr())

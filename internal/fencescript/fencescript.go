@@ -5,6 +5,7 @@ package fencescript
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,6 +35,14 @@ func SetArgs(value any, expiry time.Duration) ([]any, error) {
 	default:
 		return []any{value, "PX", expiry.Milliseconds()}, nil
 	}
+}
+
+// CheckKeys refuses a script that has the token's key among its own: what it writes there would be compared as a token.
+func CheckKeys(tokenKey string, keys []string) error {
+	if slices.Contains(keys, tokenKey) {
+		return fmt.Errorf("fence: key %q is the script's: the token has to have a key of its own, see TokenKey", tokenKey)
+	}
+	return nil
 }
 
 // Args are the arguments that the script takes.
