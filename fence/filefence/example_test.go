@@ -48,3 +48,25 @@ func ExampleDir() {
 	// <nil>
 	// fence: "orders/42": stale fencing token: 33, the holder of 34 has written
 }
+
+// Who reads before it writes shows its token first.
+func ExampleRead() {
+	dir, _ := os.MkdirTemp("", "filefence")
+	defer os.RemoveAll(dir)
+	name := filepath.Join(dir, "visits")
+	ctx := context.Background()
+
+	visits, err := filefence.Read(ctx, name, 34, 0o644)
+	fmt.Printf("%q %v\n", visits, err)
+	fmt.Println(filefence.Write(ctx, name, 34, append(visits, "one "...), 0o644))
+
+	visits, err = filefence.Read(ctx, name, 35, 0o644)
+	fmt.Printf("%q %v\n", visits, err)
+	err = filefence.Write(ctx, name, 34, []byte("one by one who was paused"), 0o644)
+	fmt.Println("refused:", errors.Is(err, fence.ErrStale))
+	// Output:
+	// "" <nil>
+	// <nil>
+	// "one " <nil>
+	// refused: true
+}

@@ -1,6 +1,6 @@
 // Package filefence replaces files under a fencing token, which is kept beside them.
 //
-// [Write] is os.WriteFile with a token. Beside config.json are then
+// [Write] is os.WriteFile with a token, and [Read] shows the token before it reads. Beside config.json are then
 //
 //	config.json.fence       the newest token that the file has seen, a decimal number on a line
 //	config.json.fence.lock  empty; whoever writes has it locked, by flock or what the system has in its place
@@ -76,6 +76,28 @@ func Write(ctx context.Context, name string, token uint64, data []byte, perm fs.
 // keep others waiting for long: ctx does not interrupt a Read. Of a stale writer's it reads nothing.
 func WriteFrom(ctx context.Context, name string, token uint64, r io.Reader, perm fs.FileMode) error {
 	return replace(ctx, name, token, r, perm, func(step) {})
+}
+
+// Read returns the content of the named file, and nil if there is no such file, as of a moment from which on the token is
+// seen, on the disk too, unless it is stale: then the error matches [fence.ErrStale]. It is for a holder that reads before
+// it writes: until a later holder comes, what it has read stays as it is. perm is what the token's file is made with, and it
+// waits as [Write] does.
+func Read(ctx context.Context, name string, token uint64, perm fs.FileMode) (data []byte, err error) {
+	f, err := open(name, name)
+	if err != nil {
+		return nil, err
+	}
+	err = f.fenced(ctx, token, perm, func(newest uint64) error {
+		if err := f.raise(newest, token, perm); err != nil {
+			return err
+		}
+		data, err = os.ReadFile(f.path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	return data, err
 }
 
 // step is how far a write has come. It is how tests know where they stop one.
