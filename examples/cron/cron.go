@@ -59,7 +59,7 @@ func (c cron) serve(ctx context.Context) error {
 func (c cron) once(ctx context.Context, tick time.Time) (ran bool, err error) {
 	err = c.lock.Do(ctx, func(ctx context.Context) error {
 		token := c.lock.FencingToken()
-		last, err := c.record.begin(token)
+		last, err := c.record.begin(ctx, token)
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (c cron) once(ctx context.Context, tick time.Time) (ran bool, err error) {
 			return err // not recorded: whoever waits tries again
 		}
 		ran = true
-		return c.record.finish(token, tick)
+		return c.record.finish(context.WithoutCancel(ctx), token, tick) // it was run, whatever has ended meanwhile
 	})
 	return ran, err
 }

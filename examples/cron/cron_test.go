@@ -157,7 +157,7 @@ func TestOnce_takesOverFromWhoStandsStillAndWhoIsThenRefused(t *testing.T) {
 		assert.True(t, ran)
 		err = <-done
 		require.ErrorIs(t, err, locker.ErrLost)
-		last, err := r.begin(1 << 62)
+		last, err := r.begin(t.Context(), 1<<62)
 		require.NoError(t, err)
 		assert.True(t, last.Equal(tick))
 	})
@@ -177,6 +177,25 @@ func TestOnce_aJobThatFailsIsTriedAgainByWhoWaits(t *testing.T) {
 		ran, err = l.process(t, r, 0).once(t.Context(), tick)
 		require.NoError(t, err)
 		assert.True(t, ran)
+	})
+}
+
+func TestOnce_aJobThatIsDoneAsCtxEndsIsRecorded(t *testing.T) {
+	r := record(filepath.Join(t.TempDir(), "record"))
+	synctest.Test(t, func(t *testing.T) {
+		l := newLedger()
+		tick := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		c := l.process(t, r, 0)
+		c.run = func(context.Context, time.Time) error {
+			cancel()
+			return nil
+		}
+		_, err := c.once(ctx, tick)
+		require.NoError(t, err)
+		ran, err := l.process(t, r, 0).once(t.Context(), tick)
+		require.NoError(t, err)
+		assert.False(t, ran)
 	})
 }
 
@@ -208,17 +227,17 @@ func TestServe_ofAClosedClientEnds(t *testing.T) {
 func TestRecord_refusesStaleTokens(t *testing.T) {
 	r := record(filepath.Join(t.TempDir(), "record"))
 	tick := time.Now().UTC().Round(0)
-	last, err := r.begin(5)
+	last, err := r.begin(t.Context(), 5)
 	require.NoError(t, err)
 	assert.Zero(t, last)
 	for _, stale := range []uint64{0, 4} {
-		_, err = r.begin(stale)
+		_, err = r.begin(t.Context(), stale)
 		require.ErrorIs(t, err, fence.ErrStale)
-		require.ErrorIs(t, r.finish(stale, tick), fence.ErrStale)
+		require.ErrorIs(t, r.finish(t.Context(), stale, tick), fence.ErrStale)
 	}
-	require.NoError(t, r.finish(5, tick))
-	last, err = r.begin(6)
+	require.NoError(t, r.finish(t.Context(), 5, tick))
+	last, err = r.begin(t.Context(), 6)
 	require.NoError(t, err)
 	assert.Equal(t, tick, last)
-	require.ErrorIs(t, r.finish(5, tick.Add(every)), fence.ErrStale, "once a later holder has begun")
+	require.ErrorIs(t, r.finish(t.Context(), 5, tick.Add(every)), fence.ErrStale, "once a later holder has begun")
 }

@@ -34,7 +34,7 @@ func main() {
 	skew := flag.Duration("skew", 0, "by how much this machine's clock is to be ahead, or, below 0, late")
 	flag.DurationVar(&s.every, "every", time.Second, "from tick to tick")
 	flag.DurationVar(&s.takes, "takes", 50*time.Millisecond, "how long the job takes")
-	file := flag.String("record", filepath.Join(os.TempDir(), "locker-cron.json"), "file that all processes share")
+	file := flag.String("record", filepath.Join(os.TempDir(), "locker-cron"), "file that all processes share; another for each lock server, as tokens of two cannot be compared")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: cron [flags] [URL]   (default: three processes on mem://cron, for three ticks)")
 		flag.PrintDefaults()
@@ -104,7 +104,7 @@ func (s *settings) demo(ctx context.Context, url string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	s.record = record(filepath.Join(dir, "record.json"))
+	s.record = record(filepath.Join(dir, "record"))
 	// Half a tick earlier or later each of the three has looked at it.
 	ctx, cancel := context.WithDeadline(ctx, time.Now().Truncate(s.every).Add(7*s.every/2))
 	defer cancel()
