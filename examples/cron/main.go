@@ -40,6 +40,10 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
+	if flag.NArg() > 1 {
+		fmt.Fprintln(os.Stderr, "one URL at most, and flags come before the URL: -h tells them")
+		os.Exit(2)
+	}
 	if s.every <= 0 {
 		fmt.Fprintln(os.Stderr, "-every: has to be more than 0")
 		os.Exit(2)

@@ -66,6 +66,9 @@ func together(t *testing.T, url string) {
 	program, file := filepath.Join(dir, "cron.exe"), filepath.Join(dir, "record")
 	build, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", build)
+	misplaced, err := exec.CommandContext(t.Context(), program, "mem://x", "-every=1s").CombinedOutput()
+	require.Error(t, err, "a flag that would be ignored")
+	assert.Contains(t, string(misplaced), "flags come before the URL")
 
 	var ps [3]*exec.Cmd
 	var out [3]bytes.Buffer

@@ -59,6 +59,10 @@ func configure() settings {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
+	if flag.NArg() > 1 {
+		fmt.Fprintln(os.Stderr, "one URL at most, and flags come before the URL: -h tells them")
+		os.Exit(2)
+	}
 	s.Lock = cmp.Or(flag.Arg(0), os.Getenv("FENCEDWRITE_LOCK"), memoryScheme+"fencedwrite")
 	s.TTL = cmp.Or(s.TTL, leastTTL(s.Lock))
 	return s

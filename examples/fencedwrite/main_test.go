@@ -66,11 +66,14 @@ func check(t *testing.T, s settings) {
 	assertStory(t, out.String())
 }
 
-func TestProgram_withoutArguments(t *testing.T) {
+func TestProgram(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "fencedwrite.exe")
 	build, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", build)
+	misplaced, err := exec.CommandContext(t.Context(), program, "mem://x", "-ttl=3s").CombinedOutput()
+	require.Error(t, err, "a flag that would be ignored")
+	assert.Contains(t, string(misplaced), "flags come before the URL")
 	var out bytes.Buffer
 	p := exec.CommandContext(t.Context(), program, "-ttl", ttl.String())
 	p.Stdout, p.Stderr = &out, &out

@@ -33,6 +33,10 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
+	if flag.NArg() > 1 {
+		fmt.Fprintln(os.Stderr, "one URL at most, and flags come before the URL: -h tells them")
+		os.Exit(2)
+	}
 	// The first Ctrl-C, or a supervisor's SIGTERM, ends ctx, and the lead is given back. A second one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

@@ -115,6 +115,9 @@ func start(t *testing.T, url string, n int) (ps processes) {
 	program := filepath.Join(t.TempDir(), "leader.exe")
 	build, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", build)
+	misplaced, err := exec.CommandContext(t.Context(), program, "mem://x", "-id=x").CombinedOutput()
+	require.Error(t, err, "a flag that would be ignored")
+	assert.Contains(t, string(misplaced), "flags come before the URL")
 	for range n {
 		p := &candidateProcess{cmd: exec.CommandContext(t.Context(), program, url)}
 		p.cmd.Stdout, p.cmd.Stderr = p, p

@@ -41,6 +41,10 @@ func main() {
 		flag.PrintDefaults()
 	}
 	flag.Parse()
+	if flag.NArg() > 1 {
+		fmt.Fprintln(os.Stderr, "one URL at most, and flags come before the URL: -h tells them")
+		os.Exit(2)
+	}
 	lock := "mem://migrate"
 	if flag.NArg() > 0 {
 		lock = flag.Arg(0)

@@ -63,6 +63,9 @@ func together(t *testing.T, lock string) {
 	program, db := filepath.Join(dir, "migrate.exe"), filepath.Join(dir, "shop 100%.sqlite")
 	build, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
 	require.NoError(t, err, "%s", build)
+	misplaced, err := exec.CommandContext(t.Context(), program, "mem://x", "-db=x").CombinedOutput()
+	require.Error(t, err, "a flag that would be ignored")
+	assert.Contains(t, string(misplaced), "flags come before the URL")
 	var ps [3]*exec.Cmd
 	var out [3]bytes.Buffer
 	for i := range ps {
