@@ -41,7 +41,7 @@ func (e *StaleError) Error() string {
 	case e.Token == 0:
 		return fmt.Sprintf("fence: %q: %v: 0, which is the token of nobody: the lock is not held", e.Resource, ErrStale)
 	case e.Newest == 0:
-		return fmt.Sprintf("fence: %q: %v: %d, a later holder has written", e.Resource, ErrStale, e.Token)
+		return fmt.Sprintf("fence: %q: %v: %d, a later holder has written, or there is nothing to write to", e.Resource, ErrStale, e.Token)
 	default:
 		return fmt.Sprintf("fence: %q: %v: %d, the holder of %d has written", e.Resource, ErrStale, e.Token, e.Newest)
 	}

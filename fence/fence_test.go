@@ -42,9 +42,9 @@ func TestCheck_refusesZeroAndWhatIsBelowTheNewest(t *testing.T) {
 
 func TestStaleError_saysWhatWasRefusedAndWhy(t *testing.T) {
 	for want, err := range map[string]*fence.StaleError{
-		`fence: "a\nb": stale fencing token: 6, the holder of 7 has written`:                     {"a\nb", 6, 7},
-		`fence: "x": stale fencing token: 6, a later holder has written`:                         {"x", 6, 0},
-		`fence: "x": stale fencing token: 0, which is the token of nobody: the lock is not held`: {"x", 0, 7},
+		`fence: "a\nb": stale fencing token: 6, the holder of 7 has written`:                              {"a\nb", 6, 7},
+		`fence: "x": stale fencing token: 6, a later holder has written, or there is nothing to write to`: {"x", 6, 0},
+		`fence: "x": stale fencing token: 0, which is the token of nobody: the lock is not held`:          {"x", 0, 7},
 	} {
 		require.EqualError(t, err, want)
 		wrapped := fmt.Errorf("save: %w", err)

@@ -42,7 +42,7 @@ func ExampleExec() {
 	fmt.Println(state)
 	// Output:
 	// <nil>
-	// fence: "orders/42": stale fencing token: 33, a later holder has written
+	// fence: "orders/42": stale fencing token: 33, a later holder has written, or there is nothing to write to
 	// paid
 }
 
