@@ -63,14 +63,24 @@ func (c *Context) made() context.Context {
 		c.full, c.end = context.WithCancelCause(c.caller)
 	} else {
 		var end context.CancelFunc
-		c.full, end = context.WithDeadline(c.caller, c.until)
-		c.end, c.leave = func(error) { end() }, context.AfterFunc(c.owner, end)
+		c.full, end = context.WithDeadline(undated{c.caller}, c.until)
+		c.end = func(error) { end() }
 	}
-	if c.over || c.owner != nil && c.owner.Err() != nil { // who is not told at once by AfterFunc
+	switch {
+	case c.over || c.owner != nil && c.owner.Err() != nil:
 		c.end(c.cause)
+	case c.owner != nil:
+		c.leave = context.AfterFunc(c.owner, func() { c.end(nil) })
 	}
 	return c.full
 }
+
+// undated is a context without the deadline that it says it has. It may never end by it: people override Done and forget
+// Deadline, and package context sets no timer of its own for a later one.
+type undated struct{ context.Context }
+
+// Deadline implements context.Context.
+func (undated) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Done implements context.Context.
 func (c *Context) Done() <-chan struct{} {
