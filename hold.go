@@ -313,7 +313,7 @@ func (h *Hold) unlock(ctx context.Context) error {
 		defer ended(ctx, h.tenure(), h.ending(Unlocked, deadline)) // how it is now; told when the release has been made
 	}
 	var tried error
-	if c.heeded {
+	if c.heeded && ctx.Err() == nil { // else the Driver may not even ask
 		patience := releasePatience(h.ttl, deadline)
 		h.unlocking.BeginUntil(ctx, c.background, time.Now().Add(patience)) // of one Unlock: end has turned away all others
 		tried = ownError(&h.unlocking, h.lease.Release(&h.unlocking))

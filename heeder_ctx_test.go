@@ -1,0 +1,65 @@
+package locker_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// careful is a heeder whose leases make no request on a context that has ended.
+type careful struct{ *heeder }
+
+type carefulLease struct{ locker.Lease }
+
+func (d *careful) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+	l, err := d.heeder.Acquire(ctx, req)
+	return carefulLease{l}, err
+}
+
+func (l carefulLease) Release(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return l.Lease.Release(ctx)
+}
+
+func carefully(t *testing.T, b *backend) *locker.Mutex {
+	m := clientOf(t, &careful{&heeder{driver: &driver{b: b}}}).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	return m
+}
+
+// The next waiter is not to pay for it.
+func TestHeeder_unlockWithACtxThatHasEndedReleasesAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := carefully(t, b)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errShutdown)
+		assert.Zero(t, took(func() {
+			_ = m.Unlock(ctx)
+			synctest.Wait()
+		}))
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
+// undying is a context that somebody has kept from ending, though not from having a deadline.
+type undying struct{ context.Context }
+
+func (undying) Done() <-chan struct{} { return nil }
+func (undying) Err() error            { return nil }
+
+func TestHeeder_unlockIsTriedAgainWhateverDeadlineItsCtxSays(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := carefully(t, b)
+		b.next(release, hangs)
+		assert.Less(t, took(func() { require.NoError(t, m.Unlock(undying{ending(t, time.Second)})) }), ttl/2)
+		assert.Zero(t, b.holder("x"))
+	})
+}
