@@ -93,6 +93,7 @@ func (h *hub) leave(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.waiters, w.lease.owner)
+	w.woken = nil // what is held has no use for it
 	r := w.room
 	if r == nil {
 		return

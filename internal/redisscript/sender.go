@@ -303,6 +303,7 @@ func (t *trip) unwanted() {
 // make makes those requests that are still wanted, and returns when all are answered. It goes on for as long as one is.
 func (c *courier) make() {
 	t := &trip{done: make(chan struct{})}
+	defer c.unload()
 	defer t.end()
 	if len(c.errands) == 1 {
 		t.values = c.errands[0].ctx
@@ -326,14 +327,20 @@ func (c *courier) make() {
 	if len(wanted) == 0 {
 		return
 	}
-	c.replies = slices.Grow(c.replies[:0], len(wanted))[:len(wanted)]
-	clear(c.replies)
+	c.replies = slices.Grow(c.replies[:0], len(wanted))[:len(wanted)] // empty, see unload
 	c.sender.run(t, c.calls, c.replies)
 	for i, reply := range c.replies {
 		wanted[i].reply = reply
 		wanted[i].ended.Store(true)
 		wanted[i].done <- struct{}{}
 	}
+}
+
+// unload forgets a trip: what is idle is not to keep leases, nor what their callers had in their contexts.
+func (c *courier) unload() {
+	clear(c.errands)
+	clear(c.calls)
+	clear(c.replies)
 }
 
 // close returns when all requests are answered. There are to be no others.

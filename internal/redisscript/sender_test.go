@@ -2,6 +2,7 @@ package redisscript
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,7 +40,7 @@ func (g *gated) Run(ctx context.Context, calls []Call, replies []Reply) {
 		calls = apartOf(g.t, calls[0])
 	}
 	g.mu.Lock()
-	g.trips = append(g.trips, calls)
+	g.trips = append(g.trips, slices.Clone(calls))
 	g.latest = ctx
 	g.mu.Unlock()
 	<-g.gate
