@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,5 +62,41 @@ func TestHeeder_unlockIsTriedAgainWhateverDeadlineItsCtxSays(t *testing.T) {
 		b.next(release, hangs)
 		assert.Less(t, took(func() { require.NoError(t, m.Unlock(undying{ending(t, time.Second)})) }), ttl/2)
 		assert.Zero(t, b.holder("x"))
+	})
+}
+
+// told is a context of somebody's own that counts who is to be told of its end.
+type told struct {
+	context.Context
+
+	whom atomic.Int32
+}
+
+// AfterFunc is called by package context.
+func (c *told) AfterFunc(f func()) func() bool {
+	c.whom.Add(1)
+	forget := context.AfterFunc(c.Context, f)
+	return func() bool {
+		c.whom.Add(-1)
+		return forget()
+	}
+}
+
+// Value hides the contexts that package context knows.
+func (c *told) Value(any) any { return nil }
+
+// What outlives its calls, as the context of a whole program does, is not to gather them.
+func TestCalls_leaveNothingBehindInTheirContext(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		_, heeding := heedingClient(t, b)
+		for _, c := range []*locker.Client{heeding, clientOf(t, &driver{b: b})} {
+			ctx := &told{Context: t.Context()}
+			h, err := c.Mutex("x").TryAcquire(ctx)
+			require.NoError(t, err)
+			require.ErrorIs(t, c.Mutex("x").TryLock(ctx), locker.ErrHeld)
+			require.NoError(t, h.Unlock(ctx))
+			synctest.Wait()
+			assert.Zero(t, ctx.whom.Load())
+		}
 	})
 }

@@ -78,6 +78,22 @@ func TestContext_endsInTimeWhateverDeadlineTheCallerSays(t *testing.T) {
 	})
 }
 
+// Whoever asks how it stands need not have asked for Done.
+func TestContext_askedForItsErrorFirst(t *testing.T) {
+	for name, c := range ends {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := begin(t, c.owned)
+				c.end(s)
+				assert.Equal(t, c.err, s.Err())
+				s = begin(t, c.owned)
+				c.end(s)
+				assert.Equal(t, c.cause, s.Cause())
+			})
+		})
+	}
+}
+
 // Contexts that are derived from it end with it at once, without a goroutine to tell them, as those of package context do.
 func TestContext_isDerivedFrom(t *testing.T) {
 	type embedded struct{ context.Context }
