@@ -62,8 +62,12 @@ func (c *Context) made() context.Context {
 	if c.owner == nil {
 		c.full, c.end = context.WithCancelCause(c.caller)
 	} else {
+		caller := c.caller
+		if sooner, ok := caller.Deadline(); ok && sooner.Before(c.until) {
+			caller = undated{caller}
+		}
 		var end context.CancelFunc
-		c.full, end = context.WithDeadline(undated{c.caller}, c.until)
+		c.full, end = context.WithDeadline(caller, c.until)
 		c.end = func(error) { end() }
 	}
 	switch {
