@@ -35,13 +35,15 @@ func TestPages_linkToWhatIsThere(t *testing.T) {
 	}
 }
 
-// safety.md promises that what stands in its tables was shown by a test, or is marked as not.
-func TestSafetyPage_saysOfEachClaimWhatShowsIt(t *testing.T) {
-	text, err := os.ReadFile("safety.md")
-	require.NoError(t, err)
-	assert.GreaterOrEqual(t, strings.Count(string(text), shownBy), 3, "tables with a column %q", shownBy)
-	for _, problem := range unshown(string(text)) {
-		t.Error(problem)
+// These pages promise that what stands in their tables was shown by a test, or is marked as not.
+func TestClaims_saysOfEachWhatShowsIt(t *testing.T) {
+	for _, page := range []string{"safety.md", "migrating.md"} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, strings.Count(string(text), shownBy), 3, "%s: tables with a column %q", page, shownBy)
+		for _, problem := range unshown(string(text)) {
+			t.Errorf("%s: %s", page, problem)
+		}
 	}
 }
 

@@ -1,0 +1,72 @@
+package migrating
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/zookeeper"
+)
+
+func zkWay(conn *zk.Conn) way {
+	return func(ctx context.Context, work func(context.Context) error) error {
+		l := zk.NewLock(conn, "/locks/orders-42", zk.WorldACL(zk.PermAll))
+		if err := l.Lock(); err != nil {
+			return err
+		}
+		defer l.Unlock() //nolint:errcheck // as it is often written
+		return work(ctx)
+	}
+}
+
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+func connect(t *testing.T) (*zk.Conn, <-chan zk.Event) {
+	t.Helper()
+	server := testserver.ZooKeeper(t)
+	conn, events, err := zk.Connect([]string{server.Addr()}, 2*time.Second, zk.WithLogger(silent{}))
+	require.NoError(t, err)
+	t.Cleanup(conn.Close)
+	return conn, events
+}
+
+func TestZooKeeper_changeOver(t *testing.T) {
+	conn, events := connect(t)
+
+	client, err := zookeeper.New(conn, events)
+	changeOver(t, zkWay(conn), made(t)(client, err))
+}
+
+func TestZooKeeper_whatALockSays(t *testing.T) {
+	conn, _ := connect(t)
+	l := zk.NewLock(conn, "/locks/orders-42", zk.WorldACL(zk.PermAll))
+	require.ErrorIs(t, l.Unlock(), zk.ErrNotLocked)
+	require.NoError(t, l.LockWithData([]byte("web-3")))
+	require.ErrorIs(t, l.Lock(), zk.ErrDeadlock)
+	children, _, err := conn.Children("/locks/orders-42")
+	require.NoError(t, err)
+	require.Len(t, children, 1)
+	require.NoError(t, conn.Delete("/locks/orders-42/"+children[0], -1))
+	require.ErrorIs(t, l.Unlock(), zk.ErrNoNode)
+}
+
+func TestZooKeeper_theTTLIsThatOfTheSession(t *testing.T) {
+	conn, events := connect(t)
+	acl := zk.WorldACL(zk.PermAll)
+	d, err := zookeeper.NewDriver(conn, events, zookeeper.ACL(acl))
+	require.NoError(t, err)
+	client := made(t)(locker.New(d, locker.WithMetadata("web-3")))
+	m := client.Mutex("orders/42")
+	require.NoError(t, m.Lock(t.Context()))
+	assert.LessOrEqual(t, time.Until(m.Deadline()), 2*time.Second)
+	require.NoError(t, m.Unlock(t.Context()))
+	require.ErrorIs(t, client.Mutex("orders/42", locker.WithTTL(10*time.Second)).Lock(t.Context()), locker.ErrUnsupported)
+}
