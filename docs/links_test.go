@@ -35,6 +35,24 @@ func TestPages_linkToWhatIsThere(t *testing.T) {
 	}
 }
 
+// The index has every page of this folder, and of the one below it.
+func TestIndex_hasEveryPage(t *testing.T) {
+	index, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	var pages []string
+	for _, pattern := range []string{"*.md", "bench/*.md"} {
+		found, err := fs.Glob(os.DirFS("."), pattern)
+		require.NoError(t, err)
+		pages = append(pages, found...)
+	}
+	assert.Greater(t, len(pages), 10)
+	for _, page := range pages {
+		if page != "README.md" && !strings.Contains(string(index), "]("+page+")") {
+			t.Errorf("no link to %s", page)
+		}
+	}
+}
+
 // These pages promise that what stands in their tables was shown by a test, or is marked as not.
 func TestClaims_saysOfEachWhatShowsIt(t *testing.T) {
 	for _, page := range []string{"safety.md", "migrating.md"} {
