@@ -141,6 +141,12 @@ func outlast(t *testing.T, rdb *goredis.Client, key string) {
 	require.Eventually(t, func() bool { return rdb.Exists(t.Context(), key).Val() == 0 }, 20*time.Second, 5*time.Millisecond, key)
 }
 
+// From one backend of ours to another, it is the same.
+func TestOurs_changeOver(t *testing.T) {
+	before, after := made(t)(locker.Open(t.Context(), "mem://before")), made(t)(locker.Open(t.Context(), "mem://after"))
+	changeOver(t, ours(before), after)
+}
+
 // What ours says where theirs had words of its own.
 func TestOurs_errors(t *testing.T) {
 	ctx := t.Context()
