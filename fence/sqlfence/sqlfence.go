@@ -122,7 +122,7 @@ func checkName(valid *regexp.Regexp, what, name string) error {
 // checkRange refuses what BIGINT cannot hold. Drivers differ in what they do with it.
 func checkRange(resource string, token uint64) error {
 	if token > math.MaxInt64 {
-		return fmt.Errorf("sqlfence: %q: token %d does not fit into BIGINT, which ends at %d", resource, token, math.MaxInt64)
+		return fmt.Errorf("sqlfence: %q: token %d does not fit into BIGINT, which ends at %d", resource, token, int64(math.MaxInt64))
 	}
 	return nil
 }
