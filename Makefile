@@ -7,8 +7,9 @@ GO        ?= go
 TESTFLAGS ?= -count=1 -timeout=20m
 
 BIN     := $(CURDIR)/.bin
-# Each go.mod is a module that go's ./... does not reach from outside. tools/ holds no code.
-MODULES := $(sort $(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path './tools/*' -not -path '*/testdata/*'))))
+# Each go.mod is a module that go's ./... does not reach from outside. tools/ holds no code. WITHOUT is what to leave out of them.
+WITHOUT ?=
+MODULES := $(filter-out $(WITHOUT:%=./%),$(sort $(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path './tools/*' -not -path '*/testdata/*')))))
 # An example that does not end is broken too; macOS has no such command and waits.
 LIMIT   := $(shell command -v timeout >/dev/null && echo timeout 120)
 
@@ -40,10 +41,12 @@ setup: $(BIN)/tools.done $(BIN)/etcd.done ## install and build what is missing: 
 	@./tools/mariadb.sh "$(BIN)"
 
 # GOWORK=off: tools/ is no part of a workspace, lest its versions mix with those of the product.
-$(BIN)/tools.done: tools/go.mod tools/go.sum
-	@echo "building golangci-lint and gotestsum from tools/go.mod into .bin/ (takes a minute or two)"
+# Nor with one another, where they do not compile with the same versions.
+$(BIN)/tools.done: tools/go.mod tools/go.sum tools/actionlint/go.mod tools/actionlint/go.sum
+	@echo "building golangci-lint, gotestsum, govulncheck and actionlint from tools/ into .bin/ (takes a minute or two)"
 	@mkdir -p "$(BIN)"
 	GOWORK=off $(GO) build -C tools -trimpath -ldflags='-s -w' -o "$(BIN)/" tool
+	GOWORK=off $(GO) build -C tools/actionlint -trimpath -ldflags='-s -w' -o "$(BIN)/" tool
 	@touch $@
 
 # etcd is a Go program: one that is built here is the same everywhere, and no service.
@@ -99,12 +102,46 @@ fmt: $(BIN)/tools.done ## format all code
 	$(call each,golangci-lint fmt ./...)
 
 .PHONY: lint
-lint: $(BIN)/tools.done ## golangci-lint in every module
+lint: $(BIN)/tools.done ## golangci-lint in every module, and actionlint
 	$(call each,golangci-lint run ./...)
+	actionlint
+
+.PHONY: vuln
+vuln: $(BIN)/tools.done ## known vulnerabilities in what every module calls; asks a database on the network
+	$(call each,govulncheck -test ./...)
+
+# What is gone or has changed is taken out of api/ too, if BREAKING is yes. `make test` only looks.
+BREAKING ?= no
+.PHONY: api
+api: ## accept what is new in the exported API, in api/
+	$(GO) test ./api -count=1 -run='^TestAPI_' -args -accept $(if $(filter yes,$(BREAKING)),-breaking)
+
+# One for each way in which systems differ here: what signals and processes are, and how long an int is.
+PLATFORMS ?= windows/amd64 darwin/arm64 freebsd/amd64 linux/386 linux/arm
+.PHONY: builds
+builds: ## every module, tests and all, compiles for other systems (ten minutes the first time)
+	@set -e; for platform in $(PLATFORMS); do for module in $(MODULES); do \
+		echo "== $$module: $(GO) vet ./... for $$platform"; \
+		(cd "$$module" && GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) vet ./...); \
+	done; done
+
+.PHONY: dist
+dist: ## the command locker for the systems that it runs on, with checksums, into dist/
+	./tools/dist.sh dist
 
 .PHONY: race
 race: setup ## tests of every module under the race detector, in short form, while you work
 	$(call each,LOCKER_REQUIRE_SERVERS=1 gotestsum --format pkgname -- -race ./...)
+
+# Which backend, for how long in all, and a seed to see something again.
+BACKEND  ?= redis
+SOAKTIME ?= 1h
+SEED     ?= 0
+.PHONY: soak
+soak: setup ## random histories with faults on BACKEND (redis) for SOAKTIME (1h); those that fail are left in .soak
+	@mkdir -p .soak
+	LOCKER_REQUIRE_SERVERS=1 $(GO) test ./$(BACKEND) -count=1 -timeout=0 -run='^TestConformance$$' \
+		-conformance.for=$(SOAKTIME) -conformance.seed=$(SEED) -conformance.dir="$(CURDIR)/.soak"
 
 # How long each target is fuzzed.
 FUZZTIME ?= 1m
@@ -140,8 +177,9 @@ test-conformance:
 test-others:
 	$(TEST) "$(OTHERS)" $(TESTFLAGS) -p=1 -skip='^TestConformance'
 
+BACKENDS ?= $(OTHERS)
 test-backends:
-	$(TEST) "$(OTHERS)" $(TESTFLAGS) -run='^TestConformance'
+	$(TEST) "$(BACKENDS)" $(TESTFLAGS) -run='^TestConformance'
 
 test-modules:
 	@set -e; for module in $(filter-out .,$(MODULES)); do echo "== $$module: go test"; (cd "$$module" && $(TEST) ./... $(TESTFLAGS)); done
