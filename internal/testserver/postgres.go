@@ -2,7 +2,6 @@ package testserver
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,12 +13,12 @@ import (
 	"time"
 )
 
-// PostgresServer is a PostgreSQL process and its children. Its data is gone at the end of the test. Stop stops no child, and so
-// no connection that there is.
+// PostgresServer is a PostgreSQL process and its children, which have the connections. Its data is gone at the end of the test.
 type PostgresServer struct {
 	*process
 
-	port int
+	initdb string
+	port   int
 }
 
 // Postgres makes a database cluster, starts its server and returns when it answers. It is shut down when the test ends. The user
@@ -38,30 +37,30 @@ func Postgres(t testing.TB) *PostgresServer {
 			unavailable(t, err, "run the tests as another user")
 		}
 	}
-	data := filepath.Join(dir, "data")
-	if err := s.initialise(initdb, data); err != nil {
-		t.Fatalf("testserver: initdb: %v", err)
-	}
+	s.initdb = initdb
+	s.initialise()
 	withPort(t, s.name, func(port int) error {
 		s.port = port
 		s.args = []string{
-			"-D", data, "-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(port), "-c", "unix_socket_directories=",
-			"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=60",
+			"-D", s.data(), "-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(port), "-c", "unix_socket_directories=",
+			"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=300",
 		}
 		return s.start(s.ready)
 	})
 	return s
 }
 
-func (s *PostgresServer) initialise(initdb, data string) error {
-	cmd := exec.Command(initdb, "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+func (s *PostgresServer) data() string { return filepath.Join(s.dir, "data") }
+
+func (s *PostgresServer) initialise() {
+	s.t.Helper()
+	cmd := exec.Command(s.initdb, "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 	cmd.Dir, cmd.SysProcAttr = s.dir, s.sys
 	runtime.LockOSThread() // the thread is the parent that diesWithUs speaks of
 	defer runtime.UnlockOSThread()
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
+		s.t.Fatalf("testserver: initdb: %v: %s", err, out)
 	}
-	return nil
 }
 
 // shutDown ends the server without more ado (SIGQUIT), its children first.

@@ -1,0 +1,123 @@
+package postgres_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/examples/postgres"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+func newPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), url(testserver.Postgres(t).Addr()))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func request(name string) locker.Request {
+	return locker.Request{Name: name, Metadata: "test", TTL: time.Minute}
+}
+
+func acquire(t *testing.T, d locker.Driver, name string) locker.Lease {
+	t.Helper()
+	l, err := d.Acquire(t.Context(), request(name))
+	require.NoError(t, err)
+	return l
+}
+
+func TestAcquire_ofManyAtOnceMakesTheTableOnce(t *testing.T) {
+	pool := newPool(t)
+	var taken sync.WaitGroup
+	for range 8 {
+		d := postgres.NewDriver(pool, "")
+		taken.Go(func() {
+			l, err := d.Acquire(t.Context(), request("name"))
+			if err != nil {
+				assert.ErrorIs(t, err, locker.ErrHeld)
+				return
+			}
+			assert.NoError(t, l.Release(t.Context()))
+		})
+	}
+	taken.Wait()
+}
+
+func TestRelease_thatIsSentAgainSucceedsUntilAnotherHolds(t *testing.T) {
+	d := postgres.NewDriver(newPool(t), "")
+	l := acquire(t, d, "name")
+	require.NoError(t, l.Release(t.Context()))
+	assert.NoError(t, l.Release(t.Context()))
+	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
+	next := acquire(t, d, "name")
+	assert.Greater(t, next.Token(), l.Token())
+	require.ErrorIs(t, l.Release(t.Context()), locker.ErrLost)
+	assert.NoError(t, next.Extend(t.Context(), time.Minute))
+}
+
+func TestTable_isLost(t *testing.T) {
+	pool := newPool(t)
+	d := postgres.NewDriver(pool, "")
+	l := acquire(t, d, "name")
+	_, err := pool.Exec(t.Context(), "DROP TABLE locker_locks")
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
+	require.ErrorIs(t, l.Release(t.Context()), locker.ErrLost)
+	extended := d.(locker.BatchExtender).ExtendAll(t.Context(), []locker.Lease{l}, time.Minute)
+	require.ErrorIs(t, extended[0], locker.ErrLost)
+	assert.Greater(t, acquire(t, d, "name").Token(), l.Token())
+}
+
+func TestExtendAll_tellsThoseThatLast(t *testing.T) {
+	d := postgres.NewDriver(newPool(t), "")
+	a, b, c := acquire(t, d, "a"), acquire(t, d, "b"), acquire(t, d, "c")
+	require.NoError(t, b.Release(t.Context()))
+	before := c.Validity()
+	errs := d.(locker.BatchExtender).ExtendAll(t.Context(), []locker.Lease{c, b, a}, time.Hour)
+	require.Len(t, errs, 3)
+	require.NoError(t, errs[0])
+	require.ErrorIs(t, errs[1], locker.ErrLost)
+	require.NoError(t, errs[2])
+	assert.Greater(t, c.Validity(), before)
+	state, err := d.(locker.Inspector).Inspect(t.Context(), "a")
+	require.NoError(t, err)
+	assert.Greater(t, state.Left, time.Minute)
+}
+
+func TestInspect(t *testing.T) {
+	d := postgres.NewDriver(newPool(t), "public.locks of mine")
+	look := func(name string) locker.State {
+		s, err := d.(locker.Inspector).Inspect(t.Context(), name)
+		require.NoError(t, err)
+		return s
+	}
+	assert.Zero(t, look("name"), "there is no table")
+	l := acquire(t, d, "name")
+	assert.Zero(t, look("other"))
+	s := look("name")
+	assert.True(t, s.Held)
+	assert.Equal(t, l.Token(), s.Token)
+	assert.Equal(t, "test", s.Holder.Metadata)
+	assert.NotEmpty(t, s.Holder.ID)
+	assert.LessOrEqual(t, s.Left, time.Minute)
+	assert.Positive(t, s.Left)
+	require.NoError(t, l.Release(t.Context()))
+	assert.Equal(t, locker.State{Token: l.Token()}, look("name"))
+}
+
+func TestOpen_refuses(t *testing.T) {
+	for _, query := range []string{"ttl=1500ns", "tabel=locks", "table=", "sslmode=sometimes"} {
+		_, err := locker.Open(t.Context(), "postgres://app:s3cret@localhost/app?"+query)
+		require.Error(t, err, query)
+		assert.NotContains(t, err.Error(), "s3cret")
+	}
+	_, err := locker.Open(t.Context(), "postgres://localhost?ttl=1500ns")
+	assert.ErrorIs(t, err, locker.ErrUnsupported)
+}

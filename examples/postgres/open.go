@@ -1,0 +1,62 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-locker/locker"
+)
+
+// parameters are those of pgx that a URL of ours may have, too.
+var parameters = []string{
+	"sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "connect_timeout", "application_name", "pool_max_conns",
+}
+
+func init() {
+	locker.Register("postgres", open)
+	locker.Register("postgresql", open)
+}
+
+// open makes a pool of its own, which connects when it is first used.
+func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
+	table, ok := u.Take("table")
+	if ok && table == "" {
+		return nil, errors.New("parameter table is empty")
+	}
+	config, err := poolConfig(u)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return nil, err
+	}
+	d := NewDriver(pool, table).(*driver)
+	d.close = pool.Close
+	return d, nil
+}
+
+func poolConfig(u *locker.URL) (*pgxpool.Config, error) {
+	query := url.Values{}
+	for _, p := range parameters {
+		if value, ok := u.Take(p); ok {
+			query.Set(p, value)
+		}
+	}
+	if err := u.Unknown(); err != nil { // before the pool starts its goroutines
+		return nil, err
+	}
+	query.Set("target_session_attrs", "read-write") // of several hosts the primary
+	whole := url.URL{Scheme: "postgres", User: u.User, Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: query.Encode()}
+	config, err := pgxpool.ParseConfig(whole.String())
+	if err != nil { // whose text has the URL in it, and may have a password
+		return nil, fmt.Errorf("pgx does not accept %v: see its parameters %s", u, strings.Join(parameters, ", "))
+	}
+	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
+	return config, nil
+}
