@@ -10,7 +10,8 @@ import (
 // about its backend alone. A Driver may be used by several goroutines.
 //
 // A Driver that can do more says so by implementing [Queuer], [BatchExtender], [Proposer], [Inspector],
-// [TTLChecker], [TTLDefaulter] or [ContextHeeder].
+// [TTLChecker], [TTLDefaulter] or [ContextHeeder]. Sentinel errors are returned as they are: the core adds what was tried, and on
+// what. docs/writing-a-driver.md in the repository goes through one, and package conformance shows whether it is right.
 type Driver interface {
 	// Acquire tries once to take req.Name for req.TTL.
 	//
@@ -21,13 +22,14 @@ type Driver interface {
 	//  4. The token rises with every grant of the name. It is minted in that step, or later under
 	//     the lease, or with a place in a queue that grants in the order of its tokens; never
 	//     before that.
-	//  5. ctx bounds the call, not the lease, and ends when the call returns: what is to go on
-	//     needs a context of its own, see [context.WithoutCancel]. Where the client library does
+	//  5. ctx bounds the call (the core gives Acquire half the TTL), not the lease, and ends when the call returns:
+	//     what is to go on needs a context of its own, see [context.WithoutCancel]. Where the client library does
 	//     not heed ctx the core stops waiting by itself, and releases a lease that arrives later.
 	//  6. If anything may have been taken (the reply was lost, a minority has granted) it returns the
 	//     lease beside the error, also beside ErrHeld. The core releases that until the
 	//     backend has answered or the TTL has passed, and calls no other method of it but
-	//     Validity. A nil Lease says that the backend took nothing.
+	//     Validity. A nil Lease says that the backend took nothing. A request that arrives after that release was
+	//     answered takes nothing either, or for no longer than one TTL from when it was sent.
 	//  7. An outage is the client library's error: never ErrHeld, ErrLost or ErrNotHeld. A TTL that
 	//     the backend cannot honour exactly is ErrUnsupported.
 	Acquire(ctx context.Context, req Request) (Lease, error)
@@ -36,13 +38,14 @@ type Driver interface {
 	Guarantees() Guarantees
 
 	// Close ends what the Driver has started, and closes the backend's client if the Driver
-	// made it, never one that the caller brought. No goroutine outlives it.
+	// made it, never one that the caller brought. No goroutine outlives it. The contexts of calls that are still
+	// under way have ended by then.
 	Close() error
 }
 
 // Request is what a Driver is asked for.
 type Request struct {
-	Name     string        // with the Client's prefix; any non-empty UTF-8 string
+	Name     string        // with the Client's prefix; any non-empty UTF-8 string, long ones and those with NUL included
 	Metadata string        // who asks, for people who look; may be empty
 	TTL      time.Duration // more than 4 ms
 }
@@ -58,11 +61,12 @@ type Lease interface {
 	// Validity is how much of the TTL is left now, counted from before the request that granted
 	// or last extended the lease was sent; for a session that many leases share, from its last
 	// confirmed contact. The allowance for drift is taken off by the core. As long as it is
-	// above 0 the core goes on trying to release what is to be released.
+	// above 0 the core goes on trying to release what is to be released. It may count by [time.Now]: the core
+	// counts for itself the time that a machine was suspended.
 	Validity() time.Duration
 
 	// Extend makes the lease last ttl, which is that of its Request, from now. It never revives
-	// a lease that has lapsed.
+	// a lease that has lapsed. Of two that overlap the later end counts.
 	Extend(ctx context.Context, ttl time.Duration) error
 
 	// Release gives the lease back. Sent again after a lost reply it succeeds; where that
@@ -161,7 +165,7 @@ type TTLChecker interface {
 	Driver
 
 	// CheckTTL makes no request, and returns an error that matches ErrUnsupported and names
-	// what would do, for a TTL that the backend cannot honour exactly.
+	// what would do, for a TTL that the backend cannot honour exactly. The core asks before it calls Acquire with it.
 	CheckTTL(ttl time.Duration) error
 }
 

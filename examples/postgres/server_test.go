@@ -1,6 +1,9 @@
 package postgres_test
 
 import (
+	"testing"
+	"time"
+
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/testserver"
 )
@@ -10,8 +13,15 @@ func url(addr string) string {
 	return "postgres://postgres@" + addr + "/postgres?sslmode=disable&connect_timeout=5"
 }
 
+func startServer(t testing.TB) *testserver.PostgresServer {
+	if testserver.ShiftsClocks {
+		return testserver.Postgres(t, testserver.PostgresClock())
+	}
+	return testserver.Postgres(t)
+}
+
 func faults(s *testserver.PostgresServer) conformance.Faults {
-	return conformance.Faults{
+	f := conformance.Faults{
 		StopServer: func(conformance.TB) (resume func()) {
 			s.Stop()
 			return s.Continue
@@ -26,4 +36,11 @@ func faults(s *testserver.PostgresServer) conformance.Faults {
 			return s.Restart
 		},
 	}
+	if testserver.ShiftsClocks {
+		f.MoveClock = func(_ conformance.TB, d time.Duration) (back func()) {
+			s.ShiftClock(d)
+			return func() { s.ShiftClock(-d) }
+		}
+	}
+	return f
 }

@@ -21,9 +21,15 @@ type PostgresServer struct {
 	port   int
 }
 
+// PostgresOption is something that a server may have.
+type PostgresOption func(*PostgresServer)
+
+// PostgresClock is RedisClock for the server of Postgres.
+func PostgresClock() PostgresOption { return (*PostgresServer).useClock }
+
 // Postgres makes a database cluster, starts its server and returns when it answers. It is shut down when the test ends. The user
 // postgres needs no password.
-func Postgres(t testing.TB) *PostgresServer {
+func Postgres(t testing.TB, opts ...PostgresOption) *PostgresServer {
 	t.Helper()
 	const install = "run make setup, which finds or fetches it"
 	initdb, path := lookup(t, "initdb", install), lookup(t, "postgres", install)
@@ -39,6 +45,9 @@ func Postgres(t testing.TB) *PostgresServer {
 	}
 	s.initdb = initdb
 	s.initialise()
+	for _, o := range opts {
+		o(s)
+	}
 	withPort(t, s.name, func(port int) error {
 		s.port = port
 		s.args = []string{

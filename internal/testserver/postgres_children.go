@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -62,6 +63,17 @@ func (s *PostgresServer) Wipe() {
 		s.t.Fatalf("testserver: %s: %v", s.name, err)
 	}
 	s.initialise()
+}
+
+// useClock lets the server's user read what root has made.
+func (s *PostgresServer) useClock() {
+	s.t.Helper()
+	s.process.useClock()
+	for _, name := range []string{s.clockFile, filepath.Join(s.dir, "clock.so")} {
+		if err := os.Chmod(name, 0o644); err != nil {
+			s.t.Fatalf("testserver: %s: %v", s.name, err)
+		}
+	}
 }
 
 func (s *PostgresServer) children() []int {
