@@ -24,7 +24,7 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 
 	late := &lease{driver: d, key: key(req.Name), owner: []byte("late"), seen: seen}
 	require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
-	l, err := d.take(t.Context(), late, req)
+	l, err := d.take(t.Context(), late, req, time.Now())
 	require.ErrorIs(t, err, locker.ErrHeld)
 	assert.Nil(t, l)
 

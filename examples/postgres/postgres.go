@@ -74,17 +74,17 @@ func (d *driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
+	began := time.Now() // from here on the core counts, too
 	seen, err := d.look(ctx, req.Name)
 	if err != nil {
 		return nil, err
 	}
 	l := &lease{driver: d, key: key(req.Name), owner: make([]byte, 16), seen: seen}
 	_, _ = rand.Read(l.owner) // never fails
-	return d.take(ctx, l, req)
+	return d.take(ctx, l, req, began)
 }
 
-func (d *driver) take(ctx context.Context, l *lease, req locker.Request) (locker.Lease, error) {
-	sent := time.Now()
+func (d *driver) take(ctx context.Context, l *lease, req locker.Request, began time.Time) (locker.Lease, error) {
 	tag, err := d.pool.Exec(ctx, d.sql.take, l.key, l.seen, l.owner, req.TTL.Microseconds(), []byte(req.Metadata))
 	switch {
 	case err == nil && tag.RowsAffected() == 0:
@@ -92,7 +92,7 @@ func (d *driver) take(ctx context.Context, l *lease, req locker.Request) (locker
 	case pgconn.SafeToRetry(err):
 		return nil, err // nothing was sent
 	}
-	l.lasts(sent, req.TTL)
+	l.lasts(began, req.TTL)
 	return l, err // beside an error the lease says that it may have been taken
 }
 
