@@ -13,15 +13,16 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// lease is one grant. seen was the token before it.
+// lease is one grant. seen was the last token before it.
 type lease struct {
 	driver     *driver
 	key, owner []byte
 	seen       int64
+	token      int64
 	until      atomic.Pointer[time.Time]
 }
 
-func (l *lease) Token() uint64 { return uint64(l.seen) + 1 }
+func (l *lease) Token() uint64 { return uint64(l.token) }
 
 func (l *lease) Validity() time.Duration { return time.Until(*l.until.Load()) }
 

@@ -85,9 +85,9 @@ func (d *driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 }
 
 func (d *driver) take(ctx context.Context, l *lease, req locker.Request, began time.Time) (locker.Lease, error) {
-	tag, err := d.pool.Exec(ctx, d.sql.take, l.key, l.seen, l.owner, req.TTL.Microseconds(), []byte(req.Metadata))
+	err := d.pool.QueryRow(ctx, d.sql.take, l.key, l.seen, l.owner, req.TTL.Microseconds(), []byte(req.Metadata)).Scan(&l.token)
 	switch {
-	case err == nil && tag.RowsAffected() == 0:
+	case errors.Is(err, pgx.ErrNoRows):
 		return nil, locker.ErrHeld // another was faster
 	case pgconn.SafeToRetry(err):
 		return nil, err // nothing was sent

@@ -9,7 +9,7 @@ import (
 // Schema is the statement that makes the table, for those whose users may not: else the first Lock makes it.
 //
 // A row stays when its lock is free, for the token that the next holder has to exceed. Rows of locks that lapsed or were
-// released long ago may be deleted at any time: a row that is made anew begins with the microseconds since 1970.
+// released long ago may be deleted, unless the server's clock was set back: tokens are its microseconds since 1970.
 func Schema(table string) string { return fill(schema, table) }
 
 const schema = `CREATE TABLE IF NOT EXISTS {table} (
@@ -35,10 +35,11 @@ const (
 		($1, $2, extract(epoch FROM clock_timestamp()) * 1000000, '', '-infinity', true, '') ON CONFLICT DO NOTHING`
 
 	// take takes the lock if it is free, and nobody has taken it since look: that is what makes a take harmless that
-	// arrives after its clean-up.
-	take = `UPDATE {table} SET token = token + 1, owner = $3, metadata = $5, released = false,
+	// arrives after its clean-up. The token is that of the clock if it can be: a row that comes from a backup, or has lost
+	// its last commits, does not know how far it was.
+	take = `UPDATE {table} SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), owner = $3, metadata = $5, released = false,
 		expires_at = clock_timestamp() + $4 * interval '1 microsecond'
-		WHERE key = $1 AND token = $2 AND ` + free
+		WHERE key = $1 AND token = $2 AND ` + free + ` RETURNING token`
 
 	extend = `UPDATE {table} SET expires_at = clock_timestamp() + $3 * interval '1 microsecond'
 		WHERE key = $1 AND owner = $2 AND NOT released AND expires_at > clock_timestamp()`
