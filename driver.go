@@ -173,5 +173,6 @@ type TTLChecker interface {
 // time-out is. Without it that is 30 s.
 type TTLDefaulter interface {
 	Driver
+	// DefaultTTL is that TTL. It may ask the backend, for a bounded time; where that is away it is what will do.
 	DefaultTTL() time.Duration
 }

@@ -184,7 +184,7 @@ func (h *Hold) notifyLost(f func()) {
 	}
 }
 
-// Extend makes the hold last one TTL from now. See [Locker].
+// Extend makes the hold last one TTL from now. It returns ErrNotHeld after Unlock, and ErrLost after a loss. See [Locker].
 func (h *Hold) Extend(ctx context.Context) error {
 	return h.observed(ctx, opExtend, (*Hold).extend)
 }
@@ -287,8 +287,8 @@ func (h *Hold) prolong(now, deadline time.Time, move bool) bool {
 	return true
 }
 
-// Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. See
-// [Locker].
+// Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. A second
+// call returns ErrNotHeld. See [Locker].
 func (h *Hold) Unlock(ctx context.Context) error {
 	return h.observed(ctx, opUnlock, (*Hold).unlock)
 }

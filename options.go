@@ -64,7 +64,7 @@ func (f mutexOption) applyMutex(s *settings) error { return f(s) }
 
 // WithTTL sets how long a hold lasts unless it is extended. The default is 30 s, or
 // what the backend's package says. A TTL that the
-// backend cannot honour exactly is ErrUnsupported, and so is one below about 5 ms, of which the
+// backend cannot honour exactly is ErrUnsupported, and so is one below 5 ms or so, of which the
 // allowance for drift (TTL/100 + 2 ms) would leave less than half.
 //
 // A short TTL frees the lock of a crashed holder early; a long one rides out longer outages of
@@ -91,7 +91,7 @@ func WithoutRenewal() MutexOption {
 // WithBackoff sets how long a waiter pauses between two attempts where the backend must be polled:
 // a random time that grows from about minimum to at most maximum. The default is 10 ms and 250 ms. Where an
 // attempt takes long, as on a slow link, it grows to 16 times that, or TTL/10, if that is longer: contenders who
-// tried more often would be in each other's way.
+// tried more often would be in each other's way. A minimum of 0 or less, or a maximum below it, is an error.
 func WithBackoff(minimum, maximum time.Duration) MutexOption {
 	return mutexOption(func(s *settings) error {
 		if minimum <= 0 || maximum < minimum {
@@ -103,7 +103,7 @@ func WithBackoff(minimum, maximum time.Duration) MutexOption {
 }
 
 // WithMetadata says who holds the lock (a host, a process, a job), for people who look at the backend.
-// It is stored there as it is: no place for secrets.
+// It is stored there as it is: no place for secrets. The default is none.
 func WithMetadata(metadata string) MutexOption {
 	return mutexOption(func(s *settings) error {
 		s.metadata = metadata
@@ -115,7 +115,7 @@ const defaultPrefix = "locker"
 
 // WithPrefix sets what the names of this Client begin with at the backend, so that applications
 // can share one. The default is "locker", and the empty string means the default. Clients of
-// different prefixes never contend, whatever their names.
+// different prefixes never contend, whatever their names. One that is not UTF-8 is an error.
 func WithPrefix(prefix string) Option {
 	return clientOption(func(c *config) error {
 		if prefix == "" {
@@ -169,7 +169,7 @@ const maxTokenBase = math.MaxUint64 - math.MaxInt64
 
 // WithTokenBase adds n to every token. Use it after the backend was restored from a backup, or
 // exchanged for one whose tokens are smaller: with n no smaller than the largest token that a resource
-// has seen, it accepts those that come. At most 2^63.
+// has seen, it accepts those that come. The default is 0; more than 2^63 is an error.
 func WithTokenBase(n uint64) Option {
 	return clientOption(func(c *config) error {
 		if n > maxTokenBase {

@@ -274,6 +274,11 @@ func TestNew_leavesThePoolOpen(t *testing.T) {
 	assert.NoError(t, clientOf(t, p).Mutex("x").Lock(t.Context()))
 }
 
+func TestNewDriver_nilOption(t *testing.T) {
+	_, err := redigo.NewDriver(&redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}, nil)
+	require.ErrorContains(t, err, "nil DriverOption")
+}
+
 func TestNew_nothingToDialWith(t *testing.T) {
 	for _, p := range []*redis.Pool{nil, {}} {
 		_, err := redigo.New(p)

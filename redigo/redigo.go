@@ -106,7 +106,7 @@ type DriverOption func(*runner) error
 // timeout, by WAIT in the same round trip: whole milliseconds, and less than the pool's read timeout. A
 // lock that too few know of is given back. It costs the time of the slowest of the n, and all of
 // timeout while one is missing. A failover loses such a lock only if it promotes a replica that was not among
-// the n: it narrows the gap, and does not close it.
+// the n: it narrows the gap, and does not close it. Both have to be given: n of 1 or more, a timeout above 0.
 func WaitReplicas(n int, timeout time.Duration) DriverOption {
 	return func(r *runner) error {
 		if n <= 0 || timeout <= 0 || timeout%time.Millisecond != 0 {
@@ -118,13 +118,17 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 }
 
 // NewDriver makes a Driver over pool, which stays the caller's. Its connections have to be those of
-// redigo, or to implement [redis.ConnWithContext] and [redis.ConnWithTimeout] as they do.
+// redigo, or to implement [redis.ConnWithContext] and [redis.ConnWithTimeout] as they do. It makes no request, and fails for a pool that cannot
+// dial or an option that is not valid.
 func NewDriver(pool *redis.Pool, opts ...DriverOption) (*Driver, error) {
 	if pool == nil || pool.Dial == nil && pool.DialContext == nil {
 		return nil, &locker.Error{Op: "new", Err: errors.New("nil redigo pool, or one without Dial and DialContext")}
 	}
 	r := &runner{pool: pool}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, &locker.Error{Op: "new", Err: errors.New("nil DriverOption")}
+		}
 		if err := opt(r); err != nil {
 			return nil, &locker.Error{Op: "new", Err: err}
 		}

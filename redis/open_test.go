@@ -188,6 +188,13 @@ func TestOpen_clientNameOfSeveralServers(t *testing.T) {
 	}
 }
 
+func TestNewDriver_nilOption(t *testing.T) {
+	rdb := goredis.NewClient(&goredis.Options{})
+	defer func() { _ = rdb.Close() }()
+	_, err := redis.NewDriver(rdb, nil)
+	require.ErrorContains(t, err, "nil DriverOption")
+}
+
 func TestNew_nilClients(t *testing.T) {
 	var client *goredis.Client
 	var cluster *goredis.ClusterClient

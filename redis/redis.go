@@ -127,7 +127,7 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 }
 
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],
-// [locker.Inspector] and [locker.TTLChecker].
+// [locker.Inspector], [locker.TTLChecker] and [locker.ContextHeeder].
 type Driver struct {
 	*redisscript.Driver
 	rdb   goredis.UniversalClient
@@ -142,13 +142,17 @@ var (
 	_ locker.TTLChecker    = (*Driver)(nil)
 )
 
-// NewDriver makes a Driver over rdb, which stays the caller's.
+// NewDriver makes a Driver over rdb, which stays the caller's. It makes no request, and fails for a nil client or an option
+// that is not valid.
 func NewDriver(rdb goredis.UniversalClient, opts ...DriverOption) (*Driver, error) {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, &locker.Error{Op: "new", Err: errors.New("nil redis client")}
 	}
 	r := newRunner(rdb)
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, &locker.Error{Op: "new", Err: errors.New("nil DriverOption")}
+		}
 		if err := opt(r); err != nil {
 			return nil, &locker.Error{Op: "new", Err: err}
 		}
