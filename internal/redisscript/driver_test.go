@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -217,4 +218,27 @@ func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
 		require.Error(t, d.ExtendAll(t.Context(), []locker.Lease{lease}, time.Second)[0], what)
 	}
 	assert.EqualValues(t, 7, lease.Token())
+}
+
+// Locks of one Client may have a TTL each: what was sent for the one before is not sent for another.
+func TestDriver_sendsEachLocksOwnExpiry(t *testing.T) {
+	var got []any
+	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
+		if s == acquire {
+			got = append(got, args[1])
+			return strconv.FormatInt(nowMicro(), 10), nil
+		}
+		got = append(got, args[0])
+		return int64(1), nil
+	}}
+	d := NewDriver(r)
+	defer func() { require.NoError(t, d.Close(noClient)) }()
+	var want []any
+	for _, ttl := range []time.Duration{time.Second, time.Minute, time.Minute, time.Second} {
+		l, err := d.Acquire(t.Context(), locker.Request{Name: "x", TTL: ttl})
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(t.Context(), 2*ttl))
+		want = append(want, ttl.Milliseconds()+keep.Milliseconds(), 2*ttl.Milliseconds()+keep.Milliseconds())
+	}
+	assert.Equal(t, want, got)
 }
