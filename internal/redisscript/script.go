@@ -59,9 +59,9 @@ var manySource string
 
 var (
 	acquire = newScript(Script{Takes: true, Grants: true, Queue: true},
-		clockSource, queue, acquireFree, unless("acquire_free"), acquireSource)
+		clockSource, acquireFree, unless("acquire_free"), queue, acquireSource)
 	extend  = newScript(Script{Grants: true}, extendSource)
-	release = newScript(Script{Queue: true}, queue, releaseFree, unless("release_free"), releaseSource)
+	release = newScript(Script{Queue: true}, releaseFree, unless("release_free"), queue, releaseSource)
 	raise   = newScript(Script{Grants: true}, raiseSource)
 	inspect = newScript(Script{Queue: true}, inspectSource)
 	many    = newScript(Script{Takes: true, Grants: true}, clockSource, queue, acquireFree, releaseFree,
@@ -75,7 +75,8 @@ func newScript(s Script, parts ...string) *Script {
 	return &s
 }
 
-// unless has what comes behind it run only if the function called free has not done it all.
+// unless has what comes behind it run only if the function called free has not done it all: functions too, which take
+// their time to be made.
 func unless(free string) string {
 	return "local reply, lock = " + free + "(KEYS[1], unpack(ARGV))\nif reply then\n  return reply\nend\n"
 }
