@@ -101,6 +101,7 @@ func (c Chart) Save(directory string) error {
 	if len(ticks) == 1 { // an axis needs a length
 		p.X.Min, p.X.Max = ticks[0].Value/2, ticks[0].Value*2
 	}
+	p.X.Max *= 1.35 // room for the last number
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return err
 	}
