@@ -28,9 +28,14 @@ import (
 // Whoever gets it has lost the lock, and must not repeat the write with the same token.
 var ErrStale = errors.New("stale fencing token")
 
+// ErrUnknown means that the resource cannot tell which tokens it has seen: what it keeps in the newest one's place is no
+// token, or is missing where it has to be. Nothing was written, and nothing will be, whatever the token, until somebody
+// puts the newest one there: which that is is not guessed. The error names the place.
+var ErrUnknown = errors.New("which tokens the resource has seen is not known")
+
 // StaleError is the error of a refused write. It matches [ErrStale].
 type StaleError struct {
-	Resource string
+	Resource string // as the caller calls it
 	Token    uint64 // the write's, which is refused
 	Newest   uint64 // the largest seen; 0 where the resource does not tell, or none was
 }

@@ -14,7 +14,7 @@
 //
 // sets it by hand. A key that is not there stands for a resource that nobody has written to, so whoever deletes it lets
 // any token through. A value that is no token, as far as etcd can tell that by comparing, has each Write refused with
-// an error. The key has no lease, and stays for as long as nobody deletes it: some hundred bytes a resource. One key may
+// [fence.ErrUnknown]. The key has no lease, and stays for as long as nobody deletes it: some hundred bytes a resource. One key may
 // guard any number of others.
 //
 // # A lock on the same cluster
@@ -69,7 +69,7 @@ func Write(ctx context.Context, kv clientv3.KV, tokenKey string, token uint64, o
 		Else(clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(newest, "<", encode(1))}, []clientv3.Op{look}, write)).
 		Commit()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("etcdfence: %q: %w", tokenKey, err)
 	}
 	refused := resp
 	if !resp.Succeeded {
@@ -88,7 +88,7 @@ func refusal(tokenKey string, token uint64, refused *clientv3.TxnResponse) error
 	value := string(refused.Responses[0].GetResponseRange().Kvs[0].Value)
 	newest, err := strconv.ParseUint(value, 10, 64)
 	if err != nil || encode(newest) != value || newest == 0 {
-		return fmt.Errorf("etcdfence: the value of key %q is no token of 20 digits: %q", tokenKey, value)
+		return fmt.Errorf("etcdfence: %q: %w: its value is no token of 20 digits: %q", tokenKey, fence.ErrUnknown, value)
 	}
 	return fence.Check(tokenKey, token, newest)
 }

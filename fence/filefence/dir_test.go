@@ -94,7 +94,7 @@ func TestDir_missesATokenThatWasDeleted(t *testing.T) {
 	has(t, strings.TrimSuffix(tokens[0], ".fence"), resource+"\n")
 	require.NoError(t, os.Remove(tokens[0]))
 	err = dir.Write(t.Context(), resource, 33, never(t))
-	require.ErrorIs(t, err, ErrUnknown)
+	require.ErrorIs(t, err, fence.ErrUnknown)
 	require.ErrorContains(t, err, `"/orders/42"`)
 	require.ErrorContains(t, err, tokens[0])
 }

@@ -26,7 +26,7 @@
 // their wait. Kill it, and do not delete the lock's file: then it would write over the others when it wakes. A
 // stopped writer that has not reached the lock is no obstacle: once a later holder has written it is refused.
 //
-// A file that exists without its token is an error, [ErrUnknown], and so is a token that is not a
+// A file that exists without its token is an error, [fence.ErrUnknown], and so is a token that is not a
 // number: what such a file has seen nobody knows, and it is not guessed. To put an existing file under
 // the fence, or to repair it, write the newest token into the token's file, or 0 if there never was
 // one:
@@ -51,10 +51,6 @@ import (
 
 	"github.com/go-locker/locker/fence"
 )
-
-// ErrUnknown means that what a file has seen is not known: the token's file is missing beside a file that
-// exists, or holds no token. Nothing was written. The error names the token's file.
-var ErrUnknown = errors.New("which tokens it has seen is not known")
 
 // Write replaces the content of the named file with data, in one step, unless the token is stale: then
 // the error matches [fence.ErrStale]. A token that is accepted for the first time is seen from

@@ -112,7 +112,7 @@ func TestWrite_doesNotGuessWhatAFileHasSeen(t *testing.T) {
 			name := written(t, 33, "old")
 			require.NoError(t, os.WriteFile(name+".fence", []byte(token), 0o644))
 			err := Write(t.Context(), name, 34, []byte("new"), 0o644)
-			require.ErrorIs(t, err, ErrUnknown)
+			require.ErrorIs(t, err, fence.ErrUnknown)
 			require.ErrorContains(t, err, name+".fence")
 			assert.Less(t, len(err.Error()), 500)
 			has(t, name, "old")
@@ -125,7 +125,7 @@ func TestWrite_missesATokenThatWasDeleted(t *testing.T) {
 	name := written(t, 33, "old")
 	require.NoError(t, os.Remove(name+".fence"))
 	err := Write(t.Context(), name, 34, []byte("new"), 0o644)
-	require.ErrorIs(t, err, ErrUnknown)
+	require.ErrorIs(t, err, fence.ErrUnknown)
 	require.ErrorContains(t, err, name+".fence is missing")
 	has(t, name, "old")
 
@@ -137,7 +137,7 @@ func TestWrite_missesATokenThatWasDeleted(t *testing.T) {
 func TestWrite_takesOverAFileOnlyWhenTold(t *testing.T) {
 	name := in(t)
 	require.NoError(t, os.WriteFile(name, []byte("not fenced"), 0o644))
-	require.ErrorIs(t, Write(t.Context(), name, 1, []byte("new"), 0o644), ErrUnknown)
+	require.ErrorIs(t, Write(t.Context(), name, 1, []byte("new"), 0o644), fence.ErrUnknown)
 	has(t, name, "not fenced")
 	require.NoError(t, os.WriteFile(name+".fence", []byte("0\n"), 0o644))
 	require.NoError(t, Write(t.Context(), name, 1, []byte("new"), 0o644))

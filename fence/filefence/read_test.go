@@ -67,5 +67,5 @@ func TestRead_doesNotGuessWhatAFileHasSeen(t *testing.T) {
 	name := in(t)
 	require.NoError(t, os.WriteFile(name, []byte("x"), 0o600))
 	_, err := Read(t.Context(), name, 34, 0o600)
-	require.ErrorIs(t, err, ErrUnknown)
+	require.ErrorIs(t, err, fence.ErrUnknown)
 }

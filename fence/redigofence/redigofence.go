@@ -27,6 +27,8 @@ import (
 // Script is a Lua script that runs if a token is not stale. It may be used by several goroutines.
 type Script struct{ script *redis.Script }
 
+const name = "redigofence" // whose errors these are
+
 // NewScript makes a Script of body, which finds its KEYS and ARGV as any script of Redis does, and returns its reply in
 // the same way. It must not begin with a shebang. It makes no request: what is wrong with body the server says when it runs.
 func NewScript(body string) *Script {
@@ -45,35 +47,41 @@ func NewScript(body string) *Script {
 func (s *Script) Run(
 	ctx context.Context, pool *redis.Pool, tokenKey string, token uint64, keys []string, args ...any,
 ) (any, error) {
-	if err := cmp.Or(fence.Check(tokenKey, token, 0), fencescript.CheckKeys(tokenKey, keys)); err != nil {
+	return s.run(ctx, pool, fencescript.Write{Package: name, Resource: tokenKey, TokenKey: tokenKey, Token: token}, keys, args)
+}
+
+func (s *Script) run(ctx context.Context, pool *redis.Pool, w fencescript.Write, keys []string, args []any) (any, error) {
+	if err := cmp.Or(fence.Check(w.Resource, w.Token, 0), w.CheckKeys(keys)); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil { // which redigo looks at when the request is on its way
-		return nil, context.Cause(ctx)
+		return nil, w.Wrap(context.Cause(ctx))
 	}
 	conn, err := pool.GetContext(ctx)
 	if err != nil {
-		return nil, err
+		return nil, w.Wrap(err)
 	}
 	defer conn.Close() // gives it back
-	all := []any{1 + len(keys), tokenKey}
+	all := []any{1 + len(keys), w.TokenKey}
 	for _, key := range keys {
 		all = append(all, key)
 	}
-	reply, err := s.script.DoContext(ctx, conn, append(all, fencescript.Args(token, args)...)...)
-	return reply, fencescript.Explain(tokenKey, token, err)
+	reply, err := s.script.DoContext(ctx, conn, append(all, fencescript.Args(w.Token, args)...)...)
+	return reply, w.Explain(err)
 }
 
 var set = NewScript(fencescript.Set)
 
 // Set sets key to value, for expiry, or for ever if that is 0, under the conditions of [Script.Run]. The token is in
-// [TokenKey] of key, and does not expire. value is what redigo takes for one, and expiry is in whole milliseconds.
+// [TokenKey] of key, and does not expire. The Resource of a refusal is key. value is what redigo takes for one, and expiry is
+// in whole milliseconds.
 func Set(ctx context.Context, pool *redis.Pool, key string, token uint64, value any, expiry time.Duration) error {
+	w := fencescript.Write{Package: name, Resource: key, TokenKey: TokenKey(key), Token: token}
 	args, err := fencescript.SetArgs(value, expiry)
 	if err != nil {
-		return err
+		return w.Wrap(err)
 	}
-	_, err = set.Run(ctx, pool, TokenKey(key), token, []string{key}, args...)
+	_, err = set.run(ctx, pool, w, []string{key}, args)
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"testing"
 	"time"
@@ -81,6 +82,10 @@ func TestRun_keepsTheRule(t *testing.T) {
 		return fencecheck.Fence{
 			Write:   func(ctx context.Context, token uint64) error { return write(ctx, p, t.Name(), token) },
 			History: func(ctx context.Context) ([]uint64, error) { return history(ctx, p, t.Name()) },
+			Spoil: func(ctx context.Context) error {
+				_, err := do(ctx, p, "SET", redigofence.TokenKey(t.Name()), "no token")
+				return err
+			},
 		}
 	})
 }
@@ -119,7 +124,8 @@ func TestRun_refusesAKeyWithoutAToken(t *testing.T) {
 		_, err := do(ctx, p, "SET", redigofence.TokenKey("x"), garbage)
 		require.NoError(t, err)
 		err = write(ctx, p, "x", 6)
-		require.ErrorContains(t, err, "no token", "%q", garbage)
+		require.ErrorIs(t, err, fence.ErrUnknown, "%q", garbage)
+		require.ErrorContains(t, err, `redigofence: "fence:{x}": `)
 		require.NotErrorIs(t, err, fence.ErrStale, "%q", garbage)
 		var answer redis.Error
 		require.ErrorAs(t, err, &answer, "the library's own")
@@ -130,7 +136,9 @@ func TestSet(t *testing.T) {
 	p := newPool(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	require.NoError(t, redigofence.Set(ctx, p, "x", 5, "five", 0))
-	require.ErrorIs(t, redigofence.Set(ctx, p, "x", 4, "four", 0), fence.ErrStale)
+	var stale *fence.StaleError
+	require.ErrorAs(t, redigofence.Set(ctx, p, "x", 4, "four", 0), &stale)
+	assert.Equal(t, fence.StaleError{Resource: "x", Token: 4, Newest: 5}, *stale)
 	assert.Equal(t, "five", text(t, p, "x"))
 	require.NoError(t, redigofence.Set(ctx, p, "x", 6, "six", time.Hour))
 	left, err := redis.Int64(do(ctx, p, "PTTL", "x"))
@@ -180,10 +188,11 @@ func TestLostReply_isAnError_andTheSameWriteAgainIsNot(t *testing.T) {
 	ctx := t.Context()
 	set := func() error { return redigofence.Set(ctx, p, "x", 5, "five", 0) }
 	require.NoError(t, redigofence.Set(ctx, p, "x", 1, "", 0), "has the server know the script")
-	proxy.DropReplies(true)
+	proxy.HoldReplies(true)
 	done := testwait.Go(set)
-	eventually(t, "the server has written", func() bool { return text(t, direct, "x") == "five" })
-	proxy.DropReplies(false)
+	eventually(t, "the server has written", func() bool { _, replies := proxy.Held(); return replies > 0 })
+	proxy.HoldReplies(false)
+	assert.Equal(t, "five", text(t, direct, "x"))
 	proxy.ResetConns()
 	err := await(t, done)
 	require.Error(t, err)
@@ -198,7 +207,10 @@ func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
 	require.NoError(t, write(t.Context(), p, "x", 1))
 	s.Stop()
 	defer s.Continue()
-	require.Error(t, write(withTimeout(t, 200*time.Millisecond), p, "x", 2))
+	err := write(withTimeout(t, 200*time.Millisecond), p, "x", 2)
+	var netErr net.Error
+	require.ErrorAs(t, err, &netErr, "the library's own")
+	require.ErrorContains(t, err, `redigofence: "fence:{x}": `)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := testwait.Go(func() error { return write(ctx, p, "x", 2) })
 	cancel()
@@ -213,5 +225,5 @@ func ExampleSet_refused() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// fence: "fence:{orders/42}": stale fencing token: 0, which is the token of nobody: the lock is not held
+	// fence: "orders/42": stale fencing token: 0, which is the token of nobody: the lock is not held
 }

@@ -69,7 +69,7 @@ func ExampleSet_refused() {
 	fmt.Println(err)
 	// Output:
 	// true
-	// fence: "fence:{orders/42}": stale fencing token: 0, which is the token of nobody: the lock is not held
+	// fence: "orders/42": stale fencing token: 0, which is the token of nobody: the lock is not held
 }
 
 func ExampleTokenKey() {

@@ -2,6 +2,7 @@ package redisfence_test
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -70,10 +71,11 @@ func TestLostReply_isTheSameWriteTwice(t *testing.T) {
 			p, slow, direct := behindProxy(t)
 			ctx := t.Context()
 			require.NoError(t, redisfence.Set(ctx, slow, "x", 1, "", 0), "has the server know the script")
-			p.DropReplies(true)
+			p.HoldReplies(true)
 			done := testwait.Go(func() error { return redisfence.Set(ctx, slow, "x", 5, "five", 0) })
-			eventually(t, "the server has written", func() bool { return direct.Get(ctx, "x").Val() == "five" })
-			p.DropReplies(false)
+			eventually(t, "the server has written", func() bool { _, replies := p.Held(); return replies > 0 })
+			p.HoldReplies(false)
+			assert.Equal(t, "five", direct.Get(ctx, "x").Val())
 			if c.newer {
 				require.NoError(t, redisfence.Set(ctx, direct, "x", 9, "nine", 0))
 			}
@@ -104,7 +106,9 @@ func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
 	require.NoError(t, write(t.Context(), rdb, "x", 1))
 	s.Stop()
 	err := write(withTimeout(t, 200*time.Millisecond), rdb, "x", 2)
-	require.Error(t, err)
+	var netErr net.Error
+	require.ErrorAs(t, err, &netErr, "the library's own")
+	require.ErrorContains(t, err, `redisfence: "fence:{x}": `)
 	require.NotErrorIs(t, err, fence.ErrStale)
 	s.Continue()
 	s.Kill()

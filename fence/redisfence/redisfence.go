@@ -21,7 +21,7 @@
 // # The token's key
 //
 // It holds the token in digits. A key that is not there stands for a resource that nobody has written to; one that
-// holds something else has each write refused with an error. It has no expiry, also where what it guards has one:
+// holds something else has each write refused with [fence.ErrUnknown]. It has no expiry, also where what it guards has one:
 // some hundred bytes a resource, for as long as nobody deletes it. One key may guard any number of others.
 //
 // In a Redis Cluster, and with a Ring, the keys of a write and the token's need the same hash tag; [TokenKey] makes a
@@ -75,6 +75,8 @@ import (
 // Script is a Lua script that runs if a token is not stale. It may be used by several goroutines.
 type Script struct{ script *goredis.Script }
 
+const name = "redisfence" // whose errors these are
+
 // NewScript makes a Script of body, which finds its KEYS and ARGV as any script of Redis does, and returns its reply in
 // the same way. It must not begin with a shebang. It makes no request: what is wrong with body the server says when it runs.
 func NewScript(body string) *Script {
@@ -92,27 +94,33 @@ func NewScript(body string) *Script {
 func (s *Script) Run(
 	ctx context.Context, rdb goredis.UniversalClient, tokenKey string, token uint64, keys []string, args ...any,
 ) (any, error) {
-	if err := cmp.Or(fence.Check(tokenKey, token, 0), fencescript.CheckKeys(tokenKey, keys)); err != nil {
+	return s.run(ctx, rdb, fencescript.Write{Package: name, Resource: tokenKey, TokenKey: tokenKey, Token: token}, keys, args)
+}
+
+func (s *Script) run(ctx context.Context, rdb goredis.UniversalClient, w fencescript.Write, keys []string, args []any) (any, error) {
+	if err := cmp.Or(fence.Check(w.Resource, w.Token, 0), w.CheckKeys(keys)); err != nil {
 		return nil, err
 	}
-	keys = append([]string{tokenKey}, keys...)
-	reply, err := s.script.Run(ctx, rdb, keys, fencescript.Args(token, args)...).Result()
+	keys = append([]string{w.TokenKey}, keys...)
+	reply, err := s.script.Run(ctx, rdb, keys, fencescript.Args(w.Token, args)...).Result()
 	if errors.Is(err, goredis.Nil) {
 		return nil, nil // go-redis's word for a script that has returned nothing
 	}
-	return reply, fencescript.Explain(tokenKey, token, err)
+	return reply, w.Explain(err)
 }
 
 var set = NewScript(fencescript.Set)
 
 // Set sets key to value, for expiry, or for ever if that is 0, under the conditions of [Script.Run]. The token is in
-// [TokenKey] of key, and does not expire. value is what go-redis takes for one, and expiry is in whole milliseconds.
+// [TokenKey] of key, and does not expire. The Resource of a refusal is key. value is what go-redis takes for one, and expiry is
+// in whole milliseconds.
 func Set(ctx context.Context, rdb goredis.UniversalClient, key string, token uint64, value any, expiry time.Duration) error {
+	w := fencescript.Write{Package: name, Resource: key, TokenKey: TokenKey(key), Token: token}
 	args, err := fencescript.SetArgs(value, expiry)
 	if err != nil {
-		return err
+		return w.Wrap(err)
 	}
-	_, err = set.Run(ctx, rdb, TokenKey(key), token, []string{key}, args...)
+	_, err = set.run(ctx, rdb, w, []string{key}, args)
 	return err
 }
 

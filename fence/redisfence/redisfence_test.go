@@ -27,6 +27,9 @@ func keepsTheRule(t *testing.T, rdb goredis.UniversalClient) {
 		return fencecheck.Fence{
 			Write:   func(ctx context.Context, token uint64) error { return write(ctx, rdb, t.Name(), token) },
 			History: func(ctx context.Context) ([]uint64, error) { return history(ctx, rdb, t.Name()) },
+			Spoil: func(ctx context.Context) error {
+				return rdb.Set(ctx, redisfence.TokenKey(t.Name()), "no token", 0).Err()
+			},
 		}
 	})
 }
@@ -155,7 +158,10 @@ func TestRun_ofAScriptThatFails(t *testing.T) {
 	require.Error(t, err)
 	assert.Equal(t, "5", rdb.Get(ctx, "token").Val(), "nothing has run")
 	_, err = redisfence.NewScript("return redis.error_reply('MINE it is')").Run(ctx, rdb, "token", 5, nil)
-	require.EqualError(t, err, "MINE it is")
+	require.EqualError(t, err, `redisfence: "token": MINE it is`)
+	var answer goredis.Error
+	require.ErrorAs(t, err, &answer, "the library's own")
+	assert.EqualError(t, answer, "MINE it is")
 }
 
 func TestRun_refusesAKeyWithoutAToken(t *testing.T) {
@@ -167,13 +173,13 @@ func TestRun_refusesAKeyWithoutAToken(t *testing.T) {
 	} {
 		require.NoError(t, rdb.Set(ctx, key, garbage, 0).Err())
 		err := write(ctx, rdb, "x", 6)
-		require.ErrorContains(t, err, "no token", "%q", garbage)
-		require.ErrorContains(t, err, key)
+		require.ErrorIs(t, err, fence.ErrUnknown, "%q", garbage)
+		require.ErrorContains(t, err, fmt.Sprintf("redisfence: %q: ", key))
 		require.NotErrorIs(t, err, fence.ErrStale, "%q", garbage)
 	}
 	require.NoError(t, rdb.Del(ctx, key).Err())
 	require.NoError(t, rdb.HSet(ctx, key, "token", 1).Err())
-	require.ErrorContains(t, write(ctx, rdb, "x", 6), "WRONGTYPE")
+	require.ErrorIs(t, write(ctx, rdb, "x", 6), fence.ErrUnknown, "which is no text")
 	assert.Empty(t, seen(t, rdb, "x"))
 }
 
@@ -181,7 +187,11 @@ func TestSet(t *testing.T) {
 	rdb := connect(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	require.NoError(t, redisfence.Set(ctx, rdb, "x", 5, "five", 0))
-	require.ErrorIs(t, redisfence.Set(ctx, rdb, "x", 4, "four", 0), fence.ErrStale)
+	var stale *fence.StaleError
+	require.ErrorAs(t, redisfence.Set(ctx, rdb, "x", 4, "four", 0), &stale)
+	assert.Equal(t, fence.StaleError{Resource: "x", Token: 4, Newest: 5}, *stale)
+	require.ErrorAs(t, redisfence.Set(ctx, rdb, "x", 0, "", 0), &stale)
+	assert.Equal(t, "x", stale.Resource)
 	assert.Equal(t, "five", rdb.Get(ctx, "x").Val())
 	assert.EqualValues(t, -1, rdb.TTL(ctx, "x").Val(), "no expiry")
 
@@ -195,6 +205,11 @@ func TestSet(t *testing.T) {
 		require.ErrorContains(t, redisfence.Set(ctx, rdb, "x", 7, "", expiry), "millisecond")
 	}
 	assert.Equal(t, "6", kept(t, rdb, "x"))
+	require.NoError(t, rdb.Set(ctx, redisfence.TokenKey("x"), "", 0).Err())
+	err := redisfence.Set(ctx, rdb, "x", 7, "", 0)
+	require.ErrorIs(t, err, fence.ErrUnknown)
+	require.ErrorContains(t, err, `redisfence: "x": `)
+	require.ErrorContains(t, err, `key "fence:{x}" holds no token`)
 }
 
 // With a real lock: a holder whose hold lapses, and its successor, with tokens that are more than Lua's numbers can tell apart.

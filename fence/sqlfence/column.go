@@ -99,8 +99,8 @@ type Column struct {
 }
 
 // Exec is the function [Exec] for the row whose key is key, and says why no row was written, at the price of a second
-// statement: the [*fence.StaleError] has the newest token, a missing row is [ErrNoRow], and a write of the same holder
-// that MySQL does not count, as it changes nothing, is a success.
+// statement: the [*fence.StaleError] has the newest token, a missing row is [ErrNoRow], one whose token is NULL, or else none,
+// is [fence.ErrUnknown], and a write of the same holder that MySQL does not count, as it changes nothing, is a success.
 //
 // A statement with conditions beside key and token needs clientFoundRows=true in MySQL: without it, one of a holder that
 // has written before, and which fails on those conditions, looks like one that changes nothing.
@@ -138,17 +138,15 @@ func (c Column) explain(ctx context.Context, db Querier, resource string, key an
 		// now there is a newer one.
 		query += " FOR UPDATE"
 	}
-	var newest sql.Null[uint64]
+	var newest kept
 	switch err := db.QueryRowContext(ctx, query, key).Scan(&newest); {
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("sqlfence: %q: %w: there is none", resource, ErrNoRow)
 	case err != nil:
 		return fmt.Errorf("sqlfence: %q: no row was written, and looking why failed: %w", resource, err)
-	case !newest.Valid:
-		return fmt.Errorf("sqlfence: %q: %w: its %s is NULL; declare it NOT NULL DEFAULT 0", resource, ErrNoRow, c.Token)
-	case newest.V > token:
-		return &fence.StaleError{Resource: resource, Token: token, Newest: newest.V}
-	case newest.V == token && c.Dialect == MySQL:
+	case uint64(newest) > token:
+		return &fence.StaleError{Resource: resource, Token: token, Newest: uint64(newest)}
+	case uint64(newest) == token && c.Dialect == MySQL:
 		counts, err := c.countsMatches(ctx, db, key)
 		if err != nil {
 			return fmt.Errorf("sqlfence: %q: no row was written, and looking why failed: %w", resource, err)
@@ -157,7 +155,7 @@ func (c Column) explain(ctx context.Context, db Querier, resource string, key an
 			return nil
 		}
 	}
-	return fmt.Errorf("sqlfence: %q: %w: its token is %d, the write's %d", resource, ErrNoRow, newest.V, token)
+	return fmt.Errorf("sqlfence: %q: %w: its token is %d, the write's %d", resource, ErrNoRow, newest, token)
 }
 
 // countsMatches reports whether the connection counts the rows that a statement finds, by one that finds ours and changes nothing.

@@ -59,6 +59,8 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+
+	"github.com/go-locker/locker/fence"
 )
 
 // Querier is what this package needs of a [*sql.DB], a [*sql.Conn] or a [*sql.Tx].
@@ -116,6 +118,22 @@ func checkName(valid *regexp.Regexp, what, name string) error {
 	if !valid.MatchString(name) {
 		return fmt.Errorf("sqlfence: %s %q: want letters of ASCII, digits and _, not beginning with a digit, 63 at most", what, name)
 	}
+	return nil
+}
+
+// kept is the token that a row has.
+type kept uint64
+
+// Scan implements [sql.Scanner].
+func (k *kept) Scan(value any) error {
+	var n sql.Null[uint64]
+	if err := n.Scan(value); err != nil {
+		return fmt.Errorf("%w: %w", fence.ErrUnknown, err)
+	}
+	if !n.Valid {
+		return fmt.Errorf("%w: it is NULL; declare the column NOT NULL DEFAULT 0", fence.ErrUnknown)
+	}
+	*k = kept(n.V)
 	return nil
 }
 

@@ -70,6 +70,8 @@ END $$`, t.name()), nil
 // as not seen, and rightly, for nothing was written under it in the database; what was written elsewhere has no such
 // luck, and wants a [Guard]. In MySQL a statement like CREATE TABLE commits, and so ends the turn.
 //
+// A row whose token is NULL, or else none, as far as the database can tell that by comparing, is [fence.ErrUnknown].
+//
 // The database may refuse with an error of its own, where two transactions got in each other's way; then nothing was
 // written, and the transaction may be tried again, from its beginning and with the same token: see the package's
 // table of isolation levels.
@@ -79,7 +81,7 @@ func (t Table) Admit(ctx context.Context, tx Querier, resource string, token uin
 	if err := t.checkAdmit(tx, resource, token); err != nil {
 		return err
 	}
-	var newest uint64
+	var newest kept
 	var err error
 	if t.Dialect == MySQL {
 		newest, err = t.raiseMySQL(ctx, tx, resource, token)
@@ -89,7 +91,7 @@ func (t Table) Admit(ctx context.Context, tx Querier, resource string, token uin
 	if err != nil {
 		return fmt.Errorf("sqlfence: %q: admitting token %d: %w", resource, token, err)
 	}
-	return fence.Check(resource, token, newest)
+	return fence.Check(resource, token, uint64(newest))
 }
 
 func (t Table) checkAdmit(tx Querier, resource string, token uint64) error {
@@ -110,7 +112,7 @@ func (t Table) checkAdmit(tx Querier, resource string, token uint64) error {
 
 // raise is one statement, which inserts the row, or waits for whoever has it, and then writes it or not. It writes
 // an equal token too, for that locks the row.
-func (t Table) raise(ctx context.Context, tx Querier, resource string, token uint64) (newest uint64, err error) {
+func (t Table) raise(ctx context.Context, tx Querier, resource string, token uint64) (newest kept, err error) {
 	mark := [...]string{"?", "?"}
 	if t.Dialect == Postgres {
 		mark = [...]string{"$1", "$2"}
@@ -122,10 +124,10 @@ func (t Table) raise(ctx context.Context, tx Querier, resource string, token uin
 		return 0, err
 	}
 	if n, err := result.RowsAffected(); err != nil || n == 1 {
-		return token, err
+		return kept(token), err
 	}
 	err = tx.QueryRowContext(ctx, fmt.Sprintf("SELECT token FROM %s WHERE resource = %s", t.name(), mark[0]), resource).Scan(&newest)
-	if err == nil && newest <= token {
+	if err == nil && uint64(newest) <= token {
 		err = errors.New("the row was not written, and it does not show why")
 	}
 	return newest, err
@@ -133,7 +135,7 @@ func (t Table) raise(ctx context.Context, tx Querier, resource string, token uin
 
 // raiseMySQL is two statements, for MySQL's upsert takes no condition, and its count of rows does not tell an equal token from
 // a larger one. The first locks the row, also where it changes nothing.
-func (t Table) raiseMySQL(ctx context.Context, tx Querier, resource string, token uint64) (newest uint64, err error) {
+func (t Table) raiseMySQL(ctx context.Context, tx Querier, resource string, token uint64) (newest kept, err error) {
 	_, err = tx.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s (resource, token) VALUES (?, ?) "+
 		"ON DUPLICATE KEY UPDATE token = GREATEST(token, ?)", t.name()), resource, token, token)
 	if err != nil {

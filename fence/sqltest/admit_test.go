@@ -145,6 +145,32 @@ func TestAdmit_tellsNamesApartByteByByte(t *testing.T) {
 	})
 }
 
+// In a table that is not as Create makes it.
+func TestAdmit_refusesARowWithoutAToken(t *testing.T) {
+	run(t, func(t *testing.T, d *database) {
+		db := d.fresh(t, d.plain())
+		d.exec(t, db, `DROP TABLE fencing_tokens`)
+		d.exec(t, db, `CREATE TABLE fencing_tokens (resource VARCHAR(100) PRIMARY KEY, token BIGINT)`)
+		d.exec(t, db, `INSERT INTO fencing_tokens (resource) VALUES ('r')`)
+		unknown := func() {
+			t.Helper()
+			require.ErrorIs(t, d.admit(t.Context(), d.plain(), db, "r", 7), fence.ErrUnknown)
+			err := sqlfence.Guard{DB: db, Table: d.table()}.Write(t.Context(), "r", 7, func(context.Context) error {
+				t.Error("nobody is let through")
+				return nil
+			})
+			require.ErrorIs(t, err, fence.ErrUnknown)
+			require.NotErrorIs(t, err, fence.ErrStale)
+			require.ErrorContains(t, err, `sqlfence: "r": `)
+		}
+		unknown()
+		if d.dialect == sqlfence.SQLite { // which keeps anything in any column
+			d.exec(t, db, `UPDATE fencing_tokens SET token = 'no token'`)
+			unknown()
+		}
+	})
+}
+
 func TestCreate_byManyAtOnceAndAgain(t *testing.T) {
 	run(t, func(t *testing.T, d *database) {
 		l := d.plain()

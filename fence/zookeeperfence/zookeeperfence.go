@@ -13,10 +13,11 @@
 //
 // It holds the token in digits; nothing, or 0, is that nobody has written yet. Who sets the resource up makes the node, by
 // [Create] or otherwise, below a node that is there, and with the rights that the resource has: to read and to set
-// it is what a write needs. A node that is not there, or holds something else, has each Write refused with an error,
-// so that removing it together with the resource keeps out whoever still believes to hold the lock. Making it anew lets any
-// token through; and its versions begin anew as well, so that a write which has read the node before it was removed, and comes
-// when the new one has the same version, is not even refused after a newer one. One node may guard any number of others.
+// it is what a write needs. A node that is not there, or holds something else, has each Write refused with
+// [fence.ErrUnknown], so that removing it together with the resource keeps out whoever still believes to hold the lock.
+// Making it anew lets any token through; and its versions begin anew as well, so that a write which has read the node before
+// it was removed, and comes when the new one has the same version, is not even refused after a newer one. One node may guard
+// any number of others.
 //
 // # What it is worth
 //
@@ -48,7 +49,7 @@ import (
 func Create(ctx context.Context, conn *zk.Conn, tokenNode string, acl []zk.ACL) error {
 	_, err := within(ctx, func() (string, error) { return conn.Create(tokenNode, nil, 0, acl) })
 	if err != nil && !errors.Is(err, zk.ErrNodeExists) {
-		return fmt.Errorf("zookeeperfence: making %s: %w", tokenNode, err)
+		return fmt.Errorf("zookeeperfence: %q: making the node: %w", tokenNode, err)
 	}
 	return nil
 }
@@ -72,7 +73,7 @@ func Write(ctx context.Context, conn *zk.Conn, tokenNode string, token uint64, o
 	for {
 		newest, err := within(ctx, func() (seen, error) { return read(conn, tokenNode) })
 		if err != nil {
-			return nil, fmt.Errorf("zookeeperfence: %s: %w", tokenNode, err)
+			return nil, fmt.Errorf("zookeeperfence: %q: %w", tokenNode, err)
 		}
 		if err := fence.Check(tokenNode, token, newest.token); err != nil {
 			return nil, err
@@ -81,12 +82,12 @@ func Write(ctx context.Context, conn *zk.Conn, tokenNode string, token uint64, o
 		said, err := within(ctx, func() ([]zk.MultiResponse, error) { return conn.Multi(all...) })
 		switch {
 		case len(said) != len(all): // no answer, and so an error
-			return nil, fmt.Errorf("zookeeperfence: %s: %w", tokenNode, err)
+			return nil, fmt.Errorf("zookeeperfence: %q: %w", tokenNode, err)
 		case errors.Is(said[0].Error, zk.ErrBadVersion):
 			// Another token has come in between. This is no echo of a request of ours: none has gone out that was not answered.
 			continue
 		case err != nil:
-			return said[1:], fmt.Errorf("zookeeperfence: %s: %w", tokenNode, err)
+			return said[1:], fmt.Errorf("zookeeperfence: %q: %w", tokenNode, err)
 		}
 		return said[1:], nil
 	}
@@ -96,7 +97,7 @@ func Write(ctx context.Context, conn *zk.Conn, tokenNode string, token uint64, o
 func checkOps(tokenNode string, ops []any) error {
 	for _, op := range ops {
 		if set, ok := op.(*zk.SetDataRequest); ok && set.Path == tokenNode {
-			return fmt.Errorf("zookeeperfence: %s is set by an operation: the token has to have a node of its own", tokenNode)
+			return fmt.Errorf("zookeeperfence: %q: it is set by an operation: the token has to have a node of its own", tokenNode)
 		}
 	}
 	return nil
@@ -112,7 +113,7 @@ func read(conn *zk.Conn, tokenNode string) (seen, error) {
 	data, stat, err := conn.Get(tokenNode)
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
-		return seen{}, fmt.Errorf("there is no such node, which Create makes when the resource is set up: %w", err)
+		return seen{}, fmt.Errorf("%w: there is no such node, which Create makes when the resource is set up: %w", fence.ErrUnknown, err)
 	case err != nil:
 		return seen{}, err
 	case len(data) == 0:
@@ -120,7 +121,7 @@ func read(conn *zk.Conn, tokenNode string) (seen, error) {
 	}
 	token, err := strconv.ParseUint(string(data), 10, 64)
 	if err != nil {
-		return seen{}, fmt.Errorf("its data are no token: %q", data)
+		return seen{}, fmt.Errorf("%w: its data are no token: %q", fence.ErrUnknown, data)
 	}
 	return seen{token, stat.Version}, nil
 }

@@ -30,6 +30,10 @@ func TestWrite_keepsTheRule(t *testing.T) {
 		return fencecheck.Fence{
 			Write:   func(ctx context.Context, token uint64) error { return r.write(ctx, conn, token) },
 			History: func(context.Context) ([]uint64, error) { return r.history(conn) },
+			Spoil: func(context.Context) error {
+				_, err := conn.Set(r.token(), []byte("no token"), -1)
+				return err
+			},
 		}
 	})
 }
@@ -131,7 +135,8 @@ func TestWrite_refusesANodeWithoutAToken(t *testing.T) {
 		_, err := conn.Set(r.token(), []byte(garbage), -1)
 		require.NoError(t, err)
 		err = r.write(ctx, conn, 6)
-		require.ErrorContains(t, err, "no token", "%q", garbage)
+		require.ErrorIs(t, err, fence.ErrUnknown, "%q", garbage)
+		require.ErrorContains(t, err, `zookeeperfence: "/x/token": `)
 		require.NotErrorIs(t, err, fence.ErrStale, "%q", garbage)
 	}
 	for _, none := range []string{"", "0"} {
@@ -143,6 +148,7 @@ func TestWrite_refusesANodeWithoutAToken(t *testing.T) {
 	require.NoError(t, err, "a write may remove the token together with the resource")
 	err = r.write(ctx, conn, 6)
 	require.ErrorIs(t, err, zk.ErrNoNode)
+	require.ErrorIs(t, err, fence.ErrUnknown)
 	require.ErrorContains(t, err, "Create")
 	require.ErrorContains(t, err, r.token())
 }

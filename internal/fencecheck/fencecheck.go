@@ -23,6 +23,8 @@ type Fence struct {
 	Write func(ctx context.Context, token uint64) error
 	// History lists the tokens of the writes that were made, in the order in which the resource has made them.
 	History func(ctx context.Context) ([]uint64, error)
+	// Spoil puts what is no token where the newest one is kept.
+	Spoil func(ctx context.Context) error
 }
 
 // Run checks all scenarios, each with a Fence of its own.
@@ -67,8 +69,11 @@ func Scenarios() []Scenario {
 	} {
 		all = append(all, Scenario{r.name, func(ctx context.Context, f Fence) error { return follow(ctx, f, r.steps) }})
 	}
-	all = append(all, Scenario{"a context that has ended", endedContext}, Scenario{"many writers at once", storm})
-	return all
+	return append(all,
+		Scenario{"what is no token lets nobody through", spoilt},
+		Scenario{"a context that has ended", endedContext},
+		Scenario{"many writers at once", storm},
+	)
 }
 
 // step is a write, and what becomes of it.
@@ -121,6 +126,24 @@ func told(ctx context.Context, f Fence, want []uint64) error {
 		err = fmt.Errorf("writes of %d were made, not of %d", got, want)
 	}
 	return err
+}
+
+func spoilt(ctx context.Context, f Fence) error {
+	if err := f.Write(ctx, 7); err != nil {
+		return err
+	}
+	if err := f.Spoil(ctx); err != nil {
+		return err
+	}
+	for _, token := range []uint64{6, 7, 8, math.MaxUint64} {
+		if err := f.Write(ctx, token); !errors.Is(err, fence.ErrUnknown) || errors.Is(err, fence.ErrStale) {
+			return fmt.Errorf("a write of %d when the newest is not known: %w", token, err)
+		}
+	}
+	if err := f.Write(ctx, 0); !errors.Is(err, fence.ErrStale) {
+		return fmt.Errorf("a write of nobody's token when the newest is not known: %w", err)
+	}
+	return told(ctx, f, []uint64{7})
 }
 
 func endedContext(ctx context.Context, f Fence) error {

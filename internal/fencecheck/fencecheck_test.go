@@ -2,6 +2,7 @@ package fencecheck_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -20,6 +21,7 @@ import (
 type resource struct {
 	mu      sync.Mutex
 	newest  uint64
+	spoilt  bool
 	history []uint64
 }
 
@@ -35,6 +37,9 @@ func (r *resource) fence(atomic bool, check func(token, newest uint64) error) fe
 			if err := check(token, r.newest); err != nil {
 				return err
 			}
+			if r.spoilt {
+				return fence.ErrUnknown
+			}
 			if !atomic {
 				r.mu.Unlock()
 				time.Sleep(time.Millisecond)
@@ -48,6 +53,12 @@ func (r *resource) fence(atomic bool, check func(token, newest uint64) error) fe
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return slices.Clone(r.history), nil
+		},
+		Spoil: func(context.Context) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.newest, r.spoilt = 0, true
+			return nil
 		},
 	}
 }
@@ -99,6 +110,8 @@ func TestScenarios_catch(t *testing.T) {
 			cut := func(n uint64) string { return fmt.Sprintf("%020d", n)[:19] }
 			return refuseIf(token == 0 || strings.Compare(cut(token), cut(newest)) < 0, token, newest)
 		})},
+		{"takes for none what is no token", "what is no token lets nobody through", takesUnknownFor(nil)},
+		{"takes for stale what is not known", "what is no token lets nobody through", takesUnknownFor(&fence.StaleError{})},
 		{"deaf to its context", "a context that has ended", deaf(new(resource).fence(true, rule))},
 	} {
 		t.Run(c.broken, func(t *testing.T) {
@@ -110,6 +123,19 @@ func TestScenarios_catch(t *testing.T) {
 			t.Log(err)
 		})
 	}
+}
+
+// takesUnknownFor is a fence that returns outcome where what it has seen is not known.
+func takesUnknownFor(outcome error) fencecheck.Fence {
+	f := new(resource).fence(true, rule)
+	write := f.Write
+	f.Write = func(ctx context.Context, token uint64) error {
+		if err := write(ctx, token); !errors.Is(err, fence.ErrUnknown) {
+			return err
+		}
+		return outcome
+	}
+	return f
 }
 
 func deaf(f fencecheck.Fence) fencecheck.Fence {

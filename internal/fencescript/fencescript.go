@@ -37,10 +37,18 @@ func SetArgs(value any, expiry time.Duration) ([]any, error) {
 	}
 }
 
+// Write is one that a token guards.
+type Write struct {
+	Package  string // whose errors these are
+	Resource string // what they call it
+	TokenKey string
+	Token    uint64
+}
+
 // CheckKeys refuses a script that has the token's key among its own: what it writes there would be compared as a token.
-func CheckKeys(tokenKey string, keys []string) error {
-	if slices.Contains(keys, tokenKey) {
-		return fmt.Errorf("fence: key %q is the script's: the token has to have a key of its own, see TokenKey", tokenKey)
+func (w Write) CheckKeys(keys []string) error {
+	if slices.Contains(keys, w.TokenKey) {
+		return w.Wrap(fmt.Errorf("key %q is the script's: the token has to have a key of its own, see TokenKey", w.TokenKey))
 	}
 	return nil
 }
@@ -51,25 +59,27 @@ func Args(token uint64, args []any) []any {
 }
 
 // Explain is err, of the client library, in terms of the fence.
-func Explain(tokenKey string, token uint64, err error) error {
+func (w Write) Explain(err error) error {
 	if err == nil {
 		return nil
 	}
 	text := err.Error()
 	if newest, ok := strings.CutPrefix(text, "STALETOKEN "); ok {
 		if newest, parseErr := strconv.ParseUint(newest, 10, 64); parseErr == nil {
-			return &fence.StaleError{Resource: tokenKey, Token: token, Newest: newest}
+			return &fence.StaleError{Resource: w.Resource, Token: w.Token, Newest: newest}
 		}
 	}
 	switch {
 	case strings.HasPrefix(text, "STALETOKEN"), strings.HasPrefix(text, "NOTOKEN"):
-		return fmt.Errorf("fence: key %q holds no token, and nobody is let through: %w", tokenKey, err)
+		err = fmt.Errorf("%w: key %q holds no token: %w", fence.ErrUnknown, w.TokenKey, err)
 	case strings.HasPrefix(text, "CROSSSLOT"):
-		return fmt.Errorf("fence: the token's key %q and all keys that are written have to share a slot, see TokenKey: %w", tokenKey, err)
-	default:
-		return err
+		err = fmt.Errorf("the token's key %q and all keys that are written have to share a slot, see TokenKey: %w", w.TokenKey, err)
 	}
+	return w.Wrap(err)
 }
+
+// Wrap says whose error it is.
+func (w Write) Wrap(err error) error { return fmt.Errorf("%s: %q: %w", w.Package, w.Resource, err) }
 
 // TokenKey is a key for the token of what is in key, on the same slot of a Redis Cluster: all that begins with fence: is
 // such a key, and no two have the same. A key with a '}' but without a hash tag has to be its own tag, and cannot be; there
