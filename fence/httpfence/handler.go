@@ -71,7 +71,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() == nil { // else the client has tired of waiting
 			logf(r, "%v", err)
 		}
-		unavailable.write(w)
+		answer := unavailable
+		if errors.Is(err, fence.ErrUnknown) {
+			answer = unknown
+		}
+		answer.write(w)
 	}
 }
 

@@ -2,10 +2,13 @@ package httpfence_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -68,6 +71,24 @@ func TestHandler_refusesAndSaysWhy(t *testing.T) {
 		assert.Equal(t, http.StatusBadRequest, put(t, httpfence.Handler(never(t), &guard, nil), "/orders/42", token).Code, "%q", token)
 	}
 	assert.Equal(t, http.StatusBadRequest, put(t, httpfence.Handler(never(t), &guard, nil), "/orders/42", "35", "35").Code, "twice")
+}
+
+// The page is what GitHub shows there, with an anchor for each of its headings.
+func TestHandler_theTypesOfItsProblemsLeadToThePage(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, answer := range []*httptest.ResponseRecorder{
+		put(t, httpfence.Handler(never(t), new(fence.Memory), nil), "/"),
+		put(t, httpfence.Handler(never(t), new(fence.Memory), nil), "/", "x"),
+		put(t, httpfence.Handler(never(t), new(fence.Memory), nil), "/", "0"),
+		put(t, httpfence.Handler(never(t), broken{before: fence.ErrUnknown}, nil), "/", "1"),
+	} {
+		var p struct{ Type string }
+		require.NoError(t, json.Unmarshal(answer.Body.Bytes(), &p))
+		anchor, ours := strings.CutPrefix(p.Type, "https://github.com/go-locker/locker/tree/main/fence/httpfence#")
+		require.True(t, ours, p.Type)
+		assert.Contains(t, string(page), fmt.Sprintf("\n## %s\n\n**%d.** ", anchor, answer.Code))
+	}
 }
 
 func TestHandler_letsThroughWhatIsNotStale(t *testing.T) {

@@ -17,6 +17,7 @@ const (
 	problemType = "application/problem+json"
 	typeBase    = "https://github.com/go-locker/locker/tree/main/fence/httpfence#"
 	staleType   = typeBase + "stale-token"
+	unknownType = typeBase + "unknown-tokens"
 )
 
 // problem is the body of a refusal, as RFC 9457 has it. Tokens are strings: numbers of JSON are exact to 2^53 only
@@ -38,6 +39,10 @@ var (
 	malformed = &problem{
 		Type: typeBase + "malformed-token", Title: "The fencing token is malformed", Status: http.StatusBadRequest,
 		Detail: "a request needs one header field " + Header + ", of decimal digits, below 2^64",
+	}
+	unknown = &problem{
+		Type: unknownType, Title: "Which fencing tokens were seen is not known", Status: http.StatusServiceUnavailable,
+		Detail: "nothing was written, and nothing will be until the newest token is put where the resource keeps it",
 	}
 	unavailable = &problem{
 		Type: "about:blank", Title: http.StatusText(http.StatusServiceUnavailable), Status: http.StatusServiceUnavailable,
@@ -77,22 +82,27 @@ func (p *problem) write(w http.ResponseWriter) {
 const longest = 64 << 10
 
 // Check returns nil unless resp refuses a write for its token or its mark. It returns a [*fence.StaleError]
-// for the 412 of a [Handler], and an error that matches [fence.ErrMarkGone] for any other 412 to a request with
-// If-Match. The body of resp can still be read, and has to be closed, whatever Check returns. A body that breaks off is
+// for the 412 of a [Handler], an error that matches [fence.ErrUnknown] for the 503 of one whose guard has returned that, and
+// one that matches [fence.ErrMarkGone] for any other 412 to a request with If-Match. The body of resp can still be read, and has to be closed, whatever Check returns. A body that breaks off is
 // an error too.
 func Check(resp *http.Response) error {
-	if resp.StatusCode != http.StatusPreconditionFailed {
+	refused := resp.StatusCode == http.StatusPreconditionFailed
+	if !refused && resp.StatusCode != unknown.Status {
 		return nil
 	}
 	p, err := problemOf(resp)
 	if err != nil {
-		return fmt.Errorf("httpfence: read the body of a 412: %w", err)
+		return fmt.Errorf("httpfence: read the body of a %d: %w", resp.StatusCode, err)
 	}
 	path, conditional := "", false
 	if resp.Request != nil {
 		path, conditional = resp.Request.URL.Path, resp.Request.Header.Get("If-Match") != ""
 	}
 	switch {
+	case !refused && p.Type == unknownType:
+		return fmt.Errorf("httpfence: %q: %w", path, fence.ErrUnknown)
+	case !refused:
+		return nil
 	case p.Type == staleType:
 		return &fence.StaleError{Resource: path, Token: p.Token, Newest: p.Newest}
 	case conditional:
