@@ -120,6 +120,8 @@ func TestAdmit_refusesBeforeAnythingIsSent(t *testing.T) {
 	require.ErrorContains(t, table.Admit(t.Context(), &db, "", 1), "1 to 1024 bytes")
 	require.ErrorContains(t, table.Admit(t.Context(), &db, strings.Repeat("r", 1025), 1), "1 to 1024 bytes")
 	require.ErrorContains(t, table.Admit(t.Context(), new(sql.DB), "r", 1), "got a *sql.DB")
+	type pool struct{ *sql.DB } // as that of sqlx
+	require.ErrorContains(t, table.Admit(t.Context(), pool{new(sql.DB)}, "r", 1), "got a sqlfence_test.pool")
 	assert.Empty(t, db.statements)
 	require.ErrorIs(t, table.Admit(t.Context(), &db, "r", 1), errAsked, "the least that is let through")
 	require.ErrorIs(t, table.Admit(t.Context(), &db, strings.Repeat("r", 1024), math.MaxInt64), errAsked, "the most")

@@ -76,7 +76,9 @@ END $$`, t.name()), nil
 // written, and the transaction may be tried again, from its beginning and with the same token: see the package's
 // table of isolation levels.
 //
-// Tx is a [*sql.Tx], or a [*sql.Conn] on which a transaction was begun. A *sql.DB is refused.
+// Tx is a [*sql.Tx], or a [*sql.Conn] on which a transaction was begun, or what wraps one of these. A [*sql.DB] is refused,
+// and what embeds one, as those of the libraries over database/sql do: whatever has its method Stats. Whether a
+// connection is in a transaction Admit cannot see; outside of one it protects nothing.
 func (t Table) Admit(ctx context.Context, tx Querier, resource string, token uint64) error {
 	if err := t.checkAdmit(tx, resource, token); err != nil {
 		return err
@@ -101,8 +103,8 @@ func (t Table) checkAdmit(tx Querier, resource string, token uint64) error {
 	if err := cmp.Or(t.check(), checkRange(resource, token)); err != nil {
 		return err
 	}
-	if _, ok := tx.(*sql.DB); ok {
-		return fmt.Errorf("sqlfence: %q: Admit got a *sql.DB: on its own, outside the transaction of the writes, it protects nothing", resource)
+	if _, pool := tx.(interface{ Stats() sql.DBStats }); pool { // which neither a transaction nor a connection has
+		return fmt.Errorf("sqlfence: %q: Admit got a %T: on its own, outside the transaction of the writes, it protects nothing", resource, tx)
 	}
 	if len(resource) == 0 || len(resource) > MaxResource {
 		return fmt.Errorf("sqlfence: a resource's name has 1 to %d bytes, not %d", MaxResource, len(resource))
