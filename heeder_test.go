@@ -101,6 +101,40 @@ func TestHeeder_isToldWhenItIsTooLate(t *testing.T) {
 	})
 }
 
+// The context of a release has ended when Unlock is over, and so is no burden to the Client, however that came about.
+func TestHeeder_endsTheContextOfAReleaseThatPanics(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		d := &panicking{heeder: &heeder{driver: &driver{b: b}}}
+		m := clientOf(t, d).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		assert.PanicsWithValue(t, "in Release", func() { _ = m.Unlock(t.Context()) })
+		require.ErrorIs(t, d.released.Err(), context.Canceled)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
+	})
+}
+
+// panicking is a driver with a fault in Release.
+type panicking struct {
+	*heeder
+	released context.Context
+}
+
+type panickingLease struct {
+	locker.Lease
+	driver *panicking
+}
+
+func (d *panicking) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+	l, err := d.heeder.Acquire(ctx, req)
+	return panickingLease{l, d}, err
+}
+
+func (l panickingLease) Release(ctx context.Context) error {
+	_ = ctx.Done() // from here on the Client's own context knows of this one
+	l.driver.released = ctx
+	panic("in Release")
+}
+
 func TestHeeder_unlock(t *testing.T) {
 	lock := func(t *testing.T, b *backend) *locker.Mutex {
 		_, c := heedingClient(t, b)

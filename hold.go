@@ -314,11 +314,7 @@ func (h *Hold) unlock(ctx context.Context) error {
 	}
 	var tried error
 	if c.heeded && ctx.Err() == nil { // else the Driver may not even ask
-		patience := releasePatience(h.ttl, deadline)
-		h.unlocking.BeginUntil(ctx, c.background, time.Now().Add(patience)) // of one Unlock: end has turned away all others
-		tried = ownError(&h.unlocking, h.lease.Release(&h.unlocking))
-		h.unlocking.End(nil)
-		if tried == nil || errors.Is(tried, ErrLost) {
+		if tried = h.release(ctx, deadline); tried == nil || errors.Is(tried, ErrLost) {
 			return tried
 		}
 	}
@@ -338,6 +334,13 @@ func (h *Hold) unlock(ctx context.Context) error {
 		err = fmt.Errorf("%w: not released by its deadline: %w", ErrLost, err)
 	}
 	return err
+}
+
+// release asks once, in the goroutine of the one Unlock whose hold this was: end has turned away all others.
+func (h *Hold) release(ctx context.Context, deadline time.Time) error {
+	h.unlocking.BeginUntil(ctx, h.client.background, time.Now().Add(releasePatience(h.ttl, deadline)))
+	defer h.unlocking.End(nil) // also if the Driver panics
+	return ownError(&h.unlocking, h.lease.Release(&h.unlocking))
 }
 
 // end makes an Unlock the hold's end, and returns the deadline to meet, or why there was nothing to
