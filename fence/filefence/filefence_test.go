@@ -91,7 +91,11 @@ func TestWrite_waitsForItsTurnUntilCtxEnds(t *testing.T) {
 			return 0, io.EOF
 		}), 0o644)
 	})
-	<-reading
+	select {
+	case <-reading:
+	case err := <-first:
+		t.Fatalf("ended before it had its turn: %v", err)
+	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*pause, errors.New("had enough"))
 	defer cancel()
 	err := Write(ctx, name, 35, []byte("new"), 0o644)
