@@ -100,6 +100,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/newclient"
 )
 
 // New makes a Client over cli, which stays the caller's: Close does not close it. It makes no request.
@@ -108,7 +109,7 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return locker.New(d, opts...)
+	return newclient.Of(d, opts...)
 }
 
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker] and
@@ -135,7 +136,8 @@ var (
 	_ locker.LossNotifier  = (*lease)(nil)
 )
 
-// NewDriver makes a Driver over cli, which stays the caller's.
+// NewDriver makes a Driver over cli, which stays the caller's: Close revokes the sessions, and does not close it. It makes no
+// request, and fails for a nil client alone.
 func NewDriver(cli *clientv3.Client) (*Driver, error) {
 	if cli == nil {
 		return nil, &locker.Error{Op: "new", Err: errors.New("nil etcd client")}

@@ -70,6 +70,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/newclient"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -79,7 +80,7 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return locker.New(d, opts...)
+	return newclient.Of(d, opts...)
 }
 
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],

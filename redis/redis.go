@@ -113,6 +113,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/newclient"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -123,7 +124,7 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 	if err != nil {
 		return nil, err
 	}
-	return locker.New(d, opts...)
+	return newclient.Of(d, opts...)
 }
 
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],

@@ -96,13 +96,15 @@ import (
 	"github.com/go-locker/locker/internal/workers"
 )
 
-// New makes a Client whose locks are kept by a majority of the nodes, which from then on are the Client's.
+// New makes a Client whose locks are kept by a majority of the nodes, which from then on are the Client's. The TTL is 30 s
+// unless [locker.WithTTL] says otherwise, and a node has the default of [NodeTimeout] to answer; for another there is
+// [NewDriver]. New makes no request. It fails as NewDriver and [locker.New] do, and then the nodes are still the caller's.
 func New(nodes []locker.Driver, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(nodes)
 	if err != nil {
 		return nil, err
 	}
-	return locker.New(d, opts...)
+	return locker.New(d, opts...) // where that fails d is not closed: nothing of its own runs yet, and it would close the nodes
 }
 
 // idlePerNode is how many workers a Driver keeps for each of its nodes.
@@ -146,8 +148,9 @@ type DriverOption func(*Driver) error
 // An attempt takes up to two rounds of requests, one to take the lock and, where the nodes' tokens
 // differ, one to raise them. What they may take together must leave more than half of the TTL to
 // the holder, after the allowance for drift: 2 × NodeTimeout + TTL/100 + 2 ms < TTL/2. And it must not be more
-// than TTL/7: a renewal is given TTL/6. A Client or Mutex whose TTL is too short for that is refused
-// with an error that has the numbers.
+// than TTL/7: a renewal is given TTL/6. A Client or Mutex whose TTL is too short for that is refused with an error that has
+// the numbers, and matches [locker.ErrUnsupported]; with the default that is one below 7 ms. A d of 0 or less is an error of
+// [NewDriver].
 func NodeTimeout(d time.Duration) DriverOption {
 	return func(driver *Driver) error {
 		if d <= 0 {
@@ -161,9 +164,9 @@ func NodeTimeout(d time.Duration) DriverOption {
 // minNodes is where a majority first survives the loss of a node.
 const minNodes = 3
 
-// NewDriver makes a Driver over nodes, each a [locker.Proposer]. There must be at least three, all of
-// different addresses. They are then the Driver's: its Close closes them, and each of them the
-// connections that it made itself. If NewDriver fails they are still the caller's.
+// NewDriver makes a Driver over nodes, each a [locker.Proposer]; one that is none is [locker.ErrUnsupported]. There must be
+// at least three, all of different addresses. They are then the Driver's: its Close closes them, and each of them the
+// connections that it made itself. Fewer, two of one address, a nil among them, and an option that is not valid are errors. If NewDriver fails they are still the caller's.
 func NewDriver(nodes []locker.Driver, opts ...DriverOption) (*Driver, error) {
 	d := &Driver{
 		clock: time.Now, outcome: (*ballot).outcome, raise: (*ballot).raise,

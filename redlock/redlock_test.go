@@ -85,6 +85,26 @@ func TestNewDriver_refuses(t *testing.T) {
 	}
 }
 
+// Whoever would have the guarantee and is told that there is none may do without.
+func TestNew_leavesTheNodesToTheCallerIfItFails(t *testing.T) {
+	fakes, nodes := newFakes(3)
+	for _, refused := range []locker.Option{
+		nil, locker.Require(locker.Exclusive), locker.WithTTL(5 * time.Millisecond), locker.Require("world peace"),
+	} {
+		_, err := New(nodes, refused)
+		require.Error(t, err)
+	}
+	for _, f := range fakes {
+		assert.False(t, f.closed.Load())
+	}
+	c, err := New(nodes)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	for _, f := range fakes {
+		assert.True(t, f.closed.Load())
+	}
+}
+
 func TestCheckTTL(t *testing.T) {
 	for _, c := range []struct {
 		timeout, ttl time.Duration

@@ -114,6 +114,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/newclient"
 	"github.com/go-locker/locker/internal/workers"
 )
 
@@ -125,12 +126,7 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...locker.Option) (*locker.
 	if err != nil {
 		return nil, err
 	}
-	c, err := locker.New(d, opts...)
-	if err != nil {
-		_ = d.Close()
-		return nil, err
-	}
-	return c, nil
+	return newclient.Of(d, opts...)
 }
 
 // user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not follow.
@@ -180,7 +176,8 @@ func newDriver() *Driver {
 }
 
 // NewDriver makes a Driver over conn, which stays the caller's; see [New] for events. It begins at once to be in touch with the
-// session, so that the first lock does not have to wait for a tick.
+// session, until Close, so that the first lock does not have to wait for a tick; for that it does not wait itself. It fails
+// for a nil connection, and for an option that is nil or not valid.
 func NewDriver(conn *zk.Conn, events <-chan zk.Event, opts ...DriverOption) (*Driver, error) {
 	refuse := func(err error) (*Driver, error) { return nil, &locker.Error{Op: "new", Err: err} }
 	if conn == nil {
