@@ -153,6 +153,8 @@ func (c *config) qualified(name string) string {
 // A slow handler delays nothing but Close, and that for its 5 s at most: records are handled one after
 // another, and have the time of what they tell of. When 10,000 wait, others are dropped, and counted in
 // the next record's attribute dropped.
+//
+// A nil logger is an error; to report nowhere, leave the option out.
 func WithLogger(l *slog.Logger) Option {
 	return clientOption(func(c *config) error {
 		if l == nil {
@@ -183,7 +185,8 @@ func WithTokenBase(n uint64) Option {
 // Require makes Open and New fail with an error that matches ErrUnsupported where the backend does
 // not promise each of g without a condition. The error says which one, and under which condition
 // the backend would. A Conditional promise is not enough: only who deploys the backend can see to its condition, and
-// whoever has done so, and is content, leaves that guarantee out.
+// whoever has done so, and is content, leaves that guarantee out. A Guarantee that is none of this package's is an error,
+// too, which lists those there are, and does not match ErrUnsupported. Several Requires add up.
 func Require(g ...Guarantee) Option {
 	return clientOption(func(c *config) error {
 		for _, required := range g {

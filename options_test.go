@@ -1,6 +1,7 @@
 package locker_test
 
 import (
+	"errors"
 	"log/slog"
 	"math"
 	"testing"
@@ -37,9 +38,7 @@ func TestNew_refusesWhatIsNotValid(t *testing.T) {
 			client, err := locker.New(d, c.option)
 			assert.Nil(t, client)
 			require.ErrorContains(t, err, c.want)
-			if c.unsupported {
-				require.ErrorIs(t, err, locker.ErrUnsupported)
-			}
+			assert.Equal(t, c.unsupported, errors.Is(err, locker.ErrUnsupported), "%v", err)
 			var e *locker.Error
 			require.ErrorAs(t, err, &e)
 			assert.Equal(t, "new", e.Op)

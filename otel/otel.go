@@ -77,7 +77,8 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(o *observer) { o.meters = p }
 }
 
-// WithAttributes adds attributes to every span and metric.
+// WithAttributes adds attributes to every span and metric. Several WithAttributes add up; where a key comes twice the last
+// value counts, and before any the package's own, where it has that key itself.
 func WithAttributes(attrs ...attribute.KeyValue) Option {
 	return func(o *observer) { o.attrs = append(o.attrs, attrs...) }
 }

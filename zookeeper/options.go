@@ -11,8 +11,9 @@ import (
 // DriverOption is an option of [NewDriver]: what concerns ZooKeeper alone.
 type DriverOption func(*Driver) error
 
-// Tick says what tickTime the servers are configured with; then TTLs are at least four times that. The default is 2s, or a
-// quarter of the TTL if that is less. Less than it is in truth makes the locks unsafe.
+// Tick says what tickTime the servers are configured with; then a TTL of less than four times that is [locker.ErrUnsupported].
+// The default is 2s, or a quarter of the TTL if that is less. Less than it is in truth makes the locks unsafe. A d of 0 or
+// less is an error.
 func Tick(d time.Duration) DriverOption {
 	return func(driver *Driver) error {
 		if d <= 0 {
@@ -23,7 +24,9 @@ func Tick(d time.Duration) DriverOption {
 	}
 }
 
-// Root has all nodes made below path, which begins with a slash. It is made if it is missing.
+// Root has all nodes made below path, which begins with a slash; one at its end changes nothing. The default is "/", the root
+// of what the connection sees. It is made, with the [ACL], if it is missing when a lock is taken. A path with a name in it
+// that is empty, or that ZooKeeper does not allow, is an error.
 func Root(path string) DriverOption {
 	return func(driver *Driver) (err error) {
 		driver.chroot, err = checkRoot(path)
@@ -31,7 +34,8 @@ func Root(path string) DriverOption {
 	}
 }
 
-// ACL is what the nodes that are made allow. By default that is everything, to everybody.
+// ACL is what the nodes that are made allow, those of the locks and those above them that are missing. By default that is
+// everything, to everybody. An empty one is an error.
 func ACL(acl []zk.ACL) DriverOption {
 	return func(driver *Driver) error {
 		if len(acl) == 0 {
