@@ -64,7 +64,7 @@ func (d *Driver) newLease(req locker.Request, prefix string) *lease {
 
 // Propose implements locker.Proposer.
 func (d *Driver) Propose(ctx context.Context, req locker.Request, token uint64) (locker.RaisableLease, error) {
-	if token == 0 || token >= 1<<53 {
+	if token == 0 || token >= 1<<tokenBits {
 		return nil, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", locker.ErrUnsupported, token)
 	}
 	if err := d.CheckTTL(req.TTL); err != nil {
@@ -121,6 +121,9 @@ type answer struct {
 	now    int64         // by the server's clock, in µs
 }
 
+// tokenBits is how large tokens are: Lua keeps whole numbers up to there.
+const tokenBits = 53
+
 // What the acquire script returns first, and what its answer is if its reply is lost.
 const (
 	unknown = -2
@@ -173,8 +176,8 @@ func parseAnswer(reply any) (answer, error) {
 	case []any:
 		all = r
 	}
-	if token, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return answer{status: granted, token: token, now: token}, nil
+	if token, err := strconv.ParseUint(text, 10, tokenBits); err == nil && token > 0 {
+		return answer{status: granted, token: int64(token), now: int64(token)}, nil
 	}
 	var n [5]int64
 	ok := len(all) <= len(n)
@@ -183,7 +186,7 @@ func parseAnswer(reply any) (answer, error) {
 	}
 	switch {
 	case !ok:
-	case len(all) == 3 && n[0] == granted:
+	case len(all) == 3 && n[0] == granted && 0 < n[1] && n[1] < 1<<tokenBits:
 		return answer{status: granted, token: n[1], now: n[2]}, nil
 	case len(all) == 3 && n[0] == late:
 		return answer{status: late, now: n[2]}, nil

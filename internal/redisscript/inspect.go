@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -43,7 +44,7 @@ func parseState(reply any) (state locker.State, ok bool) {
 	last, ok4 := textOf(all[3])
 	queue, ok5 := all[4].([]any)
 	token, err := strconv.ParseUint(cmp.Or(last, "0"), 10, 64)
-	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || err != nil {
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || err != nil || left > int64(math.MaxInt64/time.Millisecond) {
 		return state, false
 	}
 	state.Token = token

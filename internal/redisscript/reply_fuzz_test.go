@@ -1,0 +1,176 @@
+package redisscript
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// replyOf makes a reply of JSON: numbers are int64, and texts as go-redis has them, or redigo.
+func replyOf(encoded string, redigo bool) (reply any, ok bool) {
+	d := json.NewDecoder(strings.NewReader(encoded))
+	d.UseNumber()
+	if d.Decode(&reply) != nil {
+		return nil, false
+	}
+	return fromJSON(reply, redigo)
+}
+
+func fromJSON(value any, redigo bool) (reply any, ok bool) {
+	switch v := value.(type) {
+	case nil:
+		return nil, true
+	case string:
+		if redigo {
+			return []byte(v), true
+		}
+		return v, true
+	case json.Number:
+		n, err := v.Int64()
+		return n, err == nil
+	case []any:
+		all := make([]any, len(v))
+		for i := range v {
+			if all[i], ok = fromJSON(v[i], redigo); !ok {
+				return nil, false
+			}
+		}
+		return all, true
+	default:
+		return nil, false
+	}
+}
+
+// Whatever a server answers, be it none of ours: nothing is taken for a grant but what the scripts return for one, what nobody knows
+// is an error, and nobody panics.
+func FuzzReplies(f *testing.F) {
+	for _, seed := range []string{
+		`"1795367485451592"`, `[1,1795367485451592,1795367485451600]`, `[-1,0,7]`, `[0,30000,7,3,1]`, `[0,-1,7,0,0]`,
+		`1`, `0`, `-1`, `null`, `""`, `"OK"`, `"0"`, `"-7"`, `"+7"`, `"007"`, `" 7"`, `"9007199254740991"`, `"9007199254740992"`, `"18446744073709551615"`,
+		`[]`, `[1]`, `[1,0,7]`, `[1,-7,7]`, `[1,9007199254740992,7]`, `[1,"7",7]`, `["1",7,7]`, `[2,7,7]`, `[1,7,7,0,0]`, `[0,1,2,3,4,5]`,
+		`[0,9223372036854775807,7,0,0]`, `[[1,7,7]]`, `["7",1,[0,5,7,1,0]]`, `[null,"7"]`, `[1,1,-1,0]`, `[-1,1,1]`,
+		`["","",-86400002,"",[]]`, `["a","host 7",1,"7",["pb/1"]]`, `[">pb/1","",1,"7",["pb/2"]]`, `["a","",9223372036854775807,"7",[]]`,
+		`["a","",1,"-7",[]]`, `["a","",1,"7",[null]]`, `["a","",1,"7",null]`,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, encoded string) {
+		for _, redigo := range []bool{false, true} {
+			reply, ok := replyOf(encoded, redigo)
+			if !ok {
+				return
+			}
+			checkAnswer(t, reply)
+			checkState(t, reply)
+			checkOne(t, reply)
+			for n := range 4 {
+				checkExtensions(t, reply, n+1)
+				checkSeparated(t, reply, n+1)
+			}
+		}
+	})
+}
+
+// grant is the token of a reply to the acquire script that is a grant, by what acquire.lua says that it returns.
+func grant(reply any) (token int64, ok bool) {
+	if text, isText := textOf(reply); isText {
+		token, _ = strconv.ParseInt(text, 10, 64)
+		return token, text != "" && strings.Trim(text, "0123456789") == "" && 0 < token && token < 1<<53
+	}
+	all, _ := reply.([]any)
+	if len(all) != 3 || all[0] != any(int64(granted)) {
+		return 0, false
+	}
+	token, ok = all[1].(int64)
+	_, hasTime := all[2].(int64)
+	return token, ok && hasTime && 0 < token && token < 1<<53
+}
+
+func checkAnswer(t *testing.T, reply any) {
+	t.Helper()
+	a, err := parseAnswer(reply)
+	token, granting := grant(reply)
+	switch {
+	case granting != (a.status == granted), granting && (a.token != token || err != nil):
+		t.Errorf("%#v is the answer %+v, %v", reply, a, err)
+	case (err != nil) != (a.status == unknown):
+		t.Errorf("%#v is the answer %+v, with the error %v: what is not understood may be a grant, and nothing else", reply, a, err)
+	case a.status == held && a.left > 0 && reply.([]any)[1].(int64) <= 0:
+		t.Errorf("%#v leaves %v", reply, a.left)
+	}
+	if granting && (Replicas{N: 1}).Check(reply, 0) == nil {
+		t.Errorf("%#v is a grant, which no replica has acknowledged", reply)
+	}
+}
+
+func checkState(t *testing.T, reply any) {
+	t.Helper()
+	state, ok := parseState(reply)
+	if !ok {
+		return
+	}
+	all := reply.([]any)
+	if state.Held && (state.Left <= 0 || state.Holder.ID == "" || strings.HasPrefix(state.Holder.ID, claimMark)) {
+		t.Errorf("%#v is held: %+v", reply, state)
+	}
+	if owner, _ := textOf(all[0]); state.Held && state.Holder.ID != owner {
+		t.Errorf("%#v is held by %q", reply, state.Holder.ID)
+	}
+	if left := all[2].(int64); !state.Held && left <= 0 && state.Left != 0 {
+		t.Errorf("%#v has %v left", reply, state.Left)
+	}
+	if waiters := len(state.Waiters) - len(all[4].([]any)); waiters < 0 || waiters > 1 {
+		t.Errorf("%#v has the waiters %v", reply, state.Waiters)
+	}
+}
+
+func checkOne(t *testing.T, reply any) {
+	t.Helper()
+	if err := lostUnlessOne(Reply{Value: reply}); (err == nil) != (reply == any(int64(1))) {
+		t.Errorf("%#v is %v", reply, err)
+	}
+}
+
+func checkExtensions(t *testing.T, reply any, n int) {
+	t.Helper()
+	each, err := extensions(Reply{Value: reply}, n)
+	switch all, _ := reply.([]any); {
+	case err != nil:
+	case len(each) != n:
+		t.Errorf("%#v has %d replies for %d locks", reply, len(each), n)
+	case n > 1 && !slices.EqualFunc(each, all[len(all)-n:], same):
+		t.Errorf("%#v is %#v for each", reply, each)
+	}
+}
+
+// same is for replies, that of redigo among them: slices are not comparable.
+func same(a, b any) bool {
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return string(x) == string(y)
+}
+
+func checkSeparated(t *testing.T, reply any, n int) {
+	t.Helper()
+	calls := make([]Call, n)
+	for i := range calls {
+		calls[i] = Call{Script: acquire}
+	}
+	calls[0] = Call{Script: release, Args: []any{"owner", uint64(7), new(sendings)}}
+	replies := make([]Reply, n)
+	again := NewDriver(&fakeRunner{}).separated(calls, Reply{Value: reply}, replies)
+	all, _ := reply.([]any)
+	for i, r := range replies {
+		switch {
+		case slices.Contains(again, i):
+		case len(all) != n && r.Err == nil:
+			t.Errorf("%#v is %#v to %d calls", reply, r, n)
+		case len(all) == n && (all[i] == nil || r.Err != nil || !same(r.Value, all[i])):
+			t.Errorf("%#v is %#v to call %d of %d", reply, r, i, n)
+		case r.Err != nil && calls[i].Script.Takes && !r.MayHaveRun:
+			t.Errorf("%#v: nobody knows that call %d has not run", reply, i)
+		}
+	}
+}
