@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
@@ -63,13 +65,59 @@ func TestParent_isLegal(t *testing.T) {
 	}
 }
 
+// Whatever two names there are, and prefixes of users: each has a node of its own, two levels below the root of ours, and none that the
+// server would refuse or take for another.
 func FuzzEscape(f *testing.F) {
-	f.Add("b", "b/")
+	for i, name := range oddNames {
+		f.Add(name, oddNames[(i+1)%len(oddNames)])
+	}
 	f.Add("b%2F", "b/")
 	f.Add(".", "%2E")
+	f.Add("zookeeper", "%7Aookeeper")
+	f.Add(strings.Repeat("x", longName+1), escape(strings.Repeat("x", longName+1)))
 	f.Fuzz(func(t *testing.T, a, b string) {
-		if a != b && escape(a) == escape(b) && strings.ToValidUTF8(a, "") == a && strings.ToValidUTF8(b, "") == b {
-			t.Errorf("%q and %q are both %q", a, b, escape(a))
+		if !utf8.ValidString(a) || !utf8.ValidString(b) {
+			return // the core refuses them
+		}
+		if (a == b) != (escape(a) == escape(b)) {
+			t.Errorf("%q is %q and %q is %q", a, escape(a), b, escape(b))
+		}
+		for _, qualified := range []string{"p:" + a, strings.ReplaceAll(a, ":", "") + ":" + b, a} {
+			rest, ours := strings.CutPrefix(newPlace("/root", qualified).node, "/root/")
+			levels := strings.Split(rest, "/")
+			if !ours || len(levels) != 3 || levels[0] == "zookeeper" || path.Clean(rest) != rest || len(rest) > 3*longName {
+				t.Errorf("%q stands at /root/%q", qualified, rest)
+			}
+			for _, r := range rest {
+				if r != '/' && r != '%' && !plain(r) {
+					t.Errorf("%q has %q in it, which the server refuses", rest, r)
+				}
+			}
+		}
+	})
+}
+
+// What others may have put beside our nodes: only what is built as ours is taken for one, and it is what it says.
+func FuzzParseContender(f *testing.F) {
+	owner := strings.Repeat("0a", ownerBytes)
+	for _, name := range []string{
+		"", "note", nodePrefix + owner, nodePrefix + owner + nodeMiddle + "0000000012", nodePrefix + owner + nodeMiddle + "-2147483648",
+		nodePrefix + owner + nodeMiddle + "+000000012", nodePrefix + owner + nodeMiddle + "00000000012", nodePrefix + owner + nodeMiddle + "-0000000000",
+		nodePrefix + owner + nodeMiddle + "2147483648", "_c_" + owner + "-read-0000000012", nodePrefix + strings.ToUpper(owner) + nodeMiddle + "0000000012",
+	} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		c, ok := parseContender(name)
+		if want := fmt.Sprintf("%s%s%s%010d", nodePrefix, c.owner, nodeMiddle, c.number); ok && want != name {
+			t.Errorf("%q is taken for %q", name, want)
+		}
+		if ok != slices.Contains(inOrder([]string{name}), name) || ok != (len(ownedBy([]string{name}, c.owner)) == 1) {
+			t.Errorf("%q is in the queue, or is not, depending on who asks", name)
+		}
+		mine := nodePrefix + strings.Repeat("f", ownerDigits) + nodeMiddle + "2147483647"
+		if before, found := ahead([]string{mine, name}, strings.Repeat("f", ownerDigits)); !found || before != "" && before != name {
+			t.Errorf("%q is ahead, of %q", before, name)
 		}
 	})
 }

@@ -108,7 +108,7 @@ func parseContender(name string) (c contender, ok bool) {
 		return c, false
 	}
 	number, err := strconv.ParseInt(digits, 10, 32)
-	if err != nil || len(digits) < 10 {
+	if err != nil || digits != fmt.Sprintf("%010d", number) {
 		return c, false
 	}
 	return contender{name, owner, int32(number)}, true
