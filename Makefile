@@ -146,11 +146,11 @@ soak: setup ## random histories with faults on BACKEND (redis) for SOAKTIME (1h)
 # How long each target is fuzzed.
 FUZZTIME ?= 1m
 .PHONY: fuzz
-fuzz: ## fuzz what takes URLs apart, each target for FUZZTIME (a minute)
+fuzz: ## fuzz what takes apart URLs, names and what servers answer, each target for FUZZTIME (a minute)
 	@set -e; for found in $$(grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z_]+' . | tr -d ' '); do \
 		file=$${found%%:*}; target=$${found#*:func}; \
 		echo "== $$target in $${file%/*}"; \
-		$(GO) test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) "$${file%/*}"; \
+		$(GO) test -C "$${file%/*}" -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) .; \
 	done
 
 .PHONY: gofmt

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"net/url"
 	"strings"
@@ -37,19 +38,35 @@ func TestFolder_noTwoNamesShareOneAndNoneIsWithinAnother(t *testing.T) {
 	assert.Equal(t, "/apps/shop:é/", folderOf("/apps/shop:é"), "a prefix is as the user wrote it")
 }
 
+// Whatever two names there are: neither stands in the other's folder, and nothing but what is ours is taken for it.
 func FuzzFolder(f *testing.F) {
-	f.Add("b", "b/")
-	f.Add("b%2F", "b/")
-	f.Add("b%/dead/", "b")
+	long := strings.Repeat("x", longName)
+	for _, names := range [][2]string{
+		{"b", "b/"}, {"b%2F", "b/"}, {"b%/dead/", "b"}, {"b%", "b"}, {"", "/"}, {"b:c", "b"}, {"b\x00", "b%00"}, {"\xff", "%FF"}, {"é", "e\u0301"},
+		{long, long + "y"}, {long + "y", escape(long + "y")}, {"b", "b/0123456789abcdef0123456789abcdef"},
+	} {
+		f.Add(names[0], names[1])
+	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		p, q := newPlace("p:"+a, newOwner()), newPlace("p:"+b, newOwner())
 		for _, x := range []string{p.key, p.dead} {
 			if a != b && strings.HasPrefix(x, q.folder) {
 				t.Errorf("%q of %q is in the folder of %q", x, a, b)
 			}
+			if !strings.HasPrefix(x, "p:") || len(x) > len("p:")+longName+100 {
+				t.Errorf("%q is not below the prefix, or long", x)
+			}
 		}
 		if strings.HasPrefix(p.dead, p.folder) {
 			t.Errorf("the mark %q stands in the queue", p.dead)
+		}
+		if !isContender(&mvccpb.KeyValue{Key: []byte(p.key), Lease: 1}, p.folder) {
+			t.Errorf("%q is not found in the queue", p.key)
+		}
+		// Others may have put any key there.
+		foreign := &mvccpb.KeyValue{Key: []byte(p.folder + b), Lease: 1}
+		if _, err := hex.DecodeString(b); isContender(foreign, p.folder) && (err != nil || len(b) != 2*ownerBytes || strings.ToLower(b) != b) {
+			t.Errorf("%q is taken for an owner", b)
 		}
 	})
 }
