@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/child"
+	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 )
 
@@ -58,32 +60,9 @@ func TestPause_whoWakesAfterItsTTLKnowsThatItHasLost(t *testing.T) {
 	}
 }
 
-// A new leader counts all sessions from its own beginning: it does not know how much of them was used up. The lock of a holder
-// that was killed is free one TTL after that, and not after its death.
 func TestKilled_whoseLeaderIsKilledTooHoldsForLonger(t *testing.T) {
 	t.Parallel()
-	const ttl = 4 * time.Second
 	g := testserver.ZooKeeperEnsemble(t, 3)
-	for range 3 { // a busy machine may be too late to kill the leader
-		p := child.StartHolder(t, "TestHolder", g.URL()+"?tick=100ms&ttl="+ttl.String(), "x")
-		p.Ask()
-		older := p.Knows()
-		require.NotZero(t, older.Token)
-		p.Kill()
-		killed := time.Now()
-		time.Sleep(ttl * 3 / 4)
-		old := g.Leader()
-		old.Kill()
-		second := openURL(t, g.URL(), "ttl=10s").Mutex("x")
-		eventually(t, "another has the lock", func() bool { return second.Lock(withTimeout(t, patient)) == nil })
-		took := time.Since(killed)
-		assert.Greater(t, second.FencingToken(), older.Token)
-		require.NoError(t, second.Unlock(t.Context()))
-		old.Restart()
-		t.Logf("free %v after the holder's death", took)
-		if took > ttl*3/2 {
-			return
-		}
-	}
-	t.Error("free as early as with one leader")
+	harness.LeaderDiesToo(t, g.URL()+"?tick=100ms&ttl="+harness.LeaderTTL.String(), g.Leader,
+		func() *locker.Client { return openURL(t, g.URL(), "ttl=10s") })
 }
