@@ -17,8 +17,20 @@ func forURL(t *testing.T, format string, addrs []string) conformance.Harness {
 	return h
 }
 
-// One server has no FailOver.
+// The suite on real servers, each Locker on connections of its own.
 func TestConformance(t *testing.T) {
+	for name, start := range map[string]func(t *testing.T) conformance.Harness{"one server": standalone, "Sentinel": sentinel} {
+		t.Run(name, func(t *testing.T) {
+			h := start(t)
+			t.Parallel()
+			conformance.Run(t, h)
+		})
+	}
+}
+
+// standalone has all faults but FailOver: there is nobody to take over.
+func standalone(t *testing.T) conformance.Harness {
+	t.Helper()
 	opts := []testserver.RedisOption{testserver.RedisPersistent()}
 	if testserver.ShiftsClocks {
 		opts = append(opts, testserver.RedisClock())
@@ -28,18 +40,19 @@ func TestConformance(t *testing.T) {
 	harness.Servers(&h.Faults, servers, servers[0].Restart)
 	harness.Clocks(&h.Faults, servers)
 	h.Faults.Revoke = harness.RedisRevoke(func(string) []*testserver.RedisServer { return servers })
-	conformance.Run(t, h)
+	return h
 }
 
-// It has no Through, for a URL has no way around the addresses that sentinels tell, and leaves MoveClock to one server.
-func TestConformance_sentinel(t *testing.T) {
+// sentinel has no Through, for a URL has no way around the addresses that sentinels tell, and leaves MoveClock to one server.
+func sentinel(t *testing.T) conformance.Harness {
+	t.Helper()
 	g := testserver.Sentinel(t, testserver.RedisPersistent(), testserver.SentinelConfig("sentinel down-after-milliseconds testmaster 600000"))
 	h := forURL(t, "redigo://%s/0?master_name="+g.MasterName(), g.Addrs())
 	h.Faults.Through = nil
 	harness.Servers(&h.Faults, g.Servers(), g.Restart)
 	h.Faults.FailOver = harness.SentinelFailOver(g)
 	h.Faults.Revoke = harness.RedisRevoke(func(string) []*testserver.RedisServer { return []*testserver.RedisServer{g.Primary()} })
-	conformance.Run(t, h)
+	return h
 }
 
 // sentinelURL ends with parameters.
