@@ -1,0 +1,226 @@
+package docs_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
+)
+
+// TestCommands runs what pages tell people to type, whatever it is: what is added to a page is run from then on, and fails if it is
+// no command that the test knows.
+func TestCommands(t *testing.T) {
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("no sh here: ", err)
+	}
+	var blocks []commands
+	for _, page := range []string{"README.md", "CONTRIBUTING.md", "cmd/locker/README.md", "docs/*.md"} {
+		found, err := filepath.Glob(filepath.Join("..", page))
+		require.NoError(t, err)
+		require.NotEmpty(t, found, page)
+		for _, file := range found {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			blocks = append(blocks, commandsIn(t, file, string(text))...)
+		}
+	}
+	s := newShell(t, sh)
+	for _, c := range blocks {
+		t.Run(strings.TrimPrefix(c.page, "../")+":"+c.lines[0], func(t *testing.T) { s.run(t, c) })
+	}
+}
+
+// CI runs what the README calls one of its two commands.
+func TestCommands_makeTestIsWhatCIRuns(t *testing.T) {
+	ci, err := os.ReadFile("../.ci/run")
+	require.NoError(t, err)
+	assert.Regexp(t, `(?m)^make (--keep-going )?test$`, string(ci))
+}
+
+// commands stand together on a page, to be typed one after the other.
+type commands struct {
+	page  string
+	lines []string
+}
+
+var (
+	indented = regexp.MustCompile(`(?m)(^ {4}.*\S.*\n)+`)
+	fence    = regexp.MustCompile("(?m)^ *```(.*)$")
+	// What may stand before a command, and behind it: a line of a crontab, a prompt, a remark.
+	schedule = regexp.MustCompile(`^(\d+|\*) (\d+|\*) \* \* \*  `)
+	remark   = regexp.MustCompile(`\s{2,}# .*`)
+	command  = regexp.MustCompile(`^([A-Z_]+=\S+ )*(go|make|git|cd|locker) `)
+	inline   = regexp.MustCompile("`((?:go run|go test|make|locker \\w+) [^`…|]+)`")
+	// What else such a block may begin with: URLs, and what a program prints.
+	noCommand = regexp.MustCompile(`^([a-z]+://|locker: |promise: |seen: |… )`)
+)
+
+// commandsIn are those of a page: in indented blocks, and in the midst of the text.
+func commandsIn(t *testing.T, page, text string) (found []commands) {
+	t.Helper()
+	for _, f := range fence.FindAllStringSubmatch(text, -1) {
+		assert.Contains(t, []string{"", "go"}, f[1], "%s: commands stand in indented blocks", page)
+	}
+	text = fenced.ReplaceAllString(text, "")
+	for _, block := range indented.FindAllString(text, -1) {
+		if noCommand.MatchString(strings.TrimSpace(block)) {
+			continue
+		}
+		var lines []string
+		answered := strings.HasPrefix(block, "    $ ") // all else is what comes of it
+		for line := range strings.Lines(block) {
+			line, prompt := strings.CutPrefix(strings.TrimSpace(remark.ReplaceAllString(strings.TrimSuffix(line, "\n"), "")), "$ ")
+			if line = schedule.ReplaceAllString(line, ""); !answered || prompt {
+				assert.Regexp(t, command, line, "%s: no command that this test knows", page)
+				lines = append(lines, line)
+			}
+		}
+		found = append(found, commands{page, lines})
+	}
+	for _, span := range inline.FindAllStringSubmatch(indented.ReplaceAllString(text, ""), -1) {
+		if !strings.HasPrefix(span[1], "locker ") || strings.Contains(span[1], "://") {
+			found = append(found, commands{page, span[1:]})
+		}
+	}
+	return found
+}
+
+// shell runs commands on servers of the test's own.
+type shell struct {
+	sh        string
+	repo      string
+	elsewhere string
+	replacer  *strings.Replacer
+	env       []string
+}
+
+// prelude has what needs a network, or takes an hour, do less: make looks whether it has the target.
+const prelude = `
+git() { test "$1 $2" = "clone https://github.com/go-locker/locker" && ln -s "$REPO" locker; }
+go() { if [ "$*" = build ]; then command go build -o "$OUT/"; else command go "$@"; fi; }
+make() { grep -q "^$1:.*##" "$REPO/Makefile"; }
+set -x
+`
+
+// stub stands for what is run under a lock.
+const stub = "#!/bin/sh\necho \"$0 $*, with token ${LOCKER_FENCING_TOKEN:?}\"\n"
+
+func newShell(t *testing.T, sh string) *shell {
+	t.Helper()
+	repo, err := filepath.Abs("..")
+	require.NoError(t, err)
+	bin, dir := t.TempDir(), t.TempDir()
+	for _, file := range []string{bin + "/backup", bin + "/report", dir + "/deploy.sh"} {
+		require.NoError(t, os.WriteFile(file, []byte(stub), 0o700))
+	}
+	build := exec.Command("go", "build", "-C", repo+"/cmd/locker", "-o", bin+"/")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%v: %s", build, out)
+
+	const briefly = " --rounds 1 --pairs 5 --duration 50ms --goroutines 3"
+	const quick = " --run '^(a held lock is not granted|TryLock of)'"
+	redis, etcd := testserver.Redis(t).Addr(), testserver.Etcd(t).Addr()
+	return &shell{
+		sh: sh, repo: repo, elsewhere: dir,
+		replacer: strings.NewReplacer(
+			"rediss://app:secret@", "redis://", "localhost:6379", redis, "locks:6379", redis,
+			"h1:2379,h2:2379,h3:2379", etcd, "h1:2379", etcd,
+			"-hold 20s", "-hold 100ms",
+			"locker check", "locker check"+quick, "locker bench", "locker bench"+briefly, "locker compare", "locker compare"+quick+briefly,
+			"-run TestConformance ", "-run '^TestConformance$/^one_server$/random_history' ", "-conformance.for=1h", "-conformance.for=1s",
+			"-conformance.dir=histories", `-conformance.dir="$OUT"`,
+			"go test ", "go test -race ", // as all tests are, and so compiled already
+			"-bench Pair", "-run '^$' -bench Pair -benchtime 10x",
+		),
+		env: append(os.Environ(), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"), "REPO="+repo, "OUT="+t.TempDir()),
+	}
+}
+
+// measures are programs of bench, whose own tests run them: here it is enough that they know the flags.
+var measures = regexp.MustCompile(`(?m)^go run \./(single|waiters|redlock|consensus) .*$`)
+
+var standardPort = regexp.MustCompile(`:(6379|26379|2379|2181)\b`)
+
+func (s *shell) run(t *testing.T, c commands) {
+	script := measures.ReplaceAllString(s.replacer.Replace(strings.Join(c.lines, "\n")), `$0 -h 2>&1 | grep "help requested"`)
+	require.NotRegexp(t, standardPort, script, "no server of this test's own stands for that one")
+	cmd := exec.CommandContext(testwait.Context(t, 5*time.Minute), s.sh, "-e", "-c", prelude+script)
+	cmd.WaitDelay = 10 * time.Second // what it has started may have its pipes
+	cmd.Env, cmd.Dir = s.env, s.repo
+	if strings.Contains(script, "locker ") && !strings.HasPrefix(script, "go ") {
+		cmd.Dir = s.elsewhere
+	}
+	start := time.Now()
+	out, err := cmd.CombinedOutput()
+	t.Logf("%.1f s:\n%s", time.Since(start).Seconds(), bytes.TrimSpace(out))
+	require.NoError(t, err, "%s:\n%s\n%s", c.page, strings.Join(c.lines, "\n"), out)
+	assert.NotContains(t, string(out), "no tests to run", strings.Join(c.lines, "\n"))
+}
+
+var (
+	goBlock  = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	imports  = regexp.MustCompile(`(?s)^import \(.*?\n\)\n`)
+	declared = regexp.MustCompile(`(?m)^(\w+(?:, \w+)*) := `)
+	omitted  = regexp.MustCompile(`(?:return )?…([^\n"]*)`)
+)
+
+// What the README shows of Go compiles, with what it leaves out in place.
+func TestReadme_goCompiles(t *testing.T) {
+	repo, err := filepath.Abs("..")
+	require.NoError(t, err)
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	blocks := goBlock.FindAllStringSubmatch(string(text), -1)
+	require.NotEmpty(t, blocks)
+	// Files that the go command sees in a folder that is not there.
+	dir, overlay := t.TempDir(), map[string]string{}
+	for i, block := range blocks {
+		file := filepath.Join(dir, fmt.Sprintf("block%d.go", i))
+		require.NoError(t, os.WriteFile(file, []byte(whole(block[1], i)), 0o600))
+		overlay[filepath.Join(repo, "docs", "readme", filepath.Base(file))] = file
+	}
+	encoded, err := json.Marshal(map[string]any{"Replace": overlay})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(dir+"/overlay.json", encoded, 0o600))
+	cmd := exec.Command("go", "build", "-overlay", dir+"/overlay.json", "./docs/readme")
+	cmd.Dir = repo
+	out, err := cmd.CombinedOutput()
+	assert.NoError(t, err, "%s", out)
+}
+
+// whole makes a file of a block: its package, what it does not say that it imports, and a function around what has none.
+func whole(block string, i int) string {
+	block = omitted.ReplaceAllString(block, `panic("left out")$1`)
+	head := imports.FindString(block)
+	body := strings.TrimPrefix(block, head)
+	for _, p := range []string{"context", "testing", "time", "github.com/go-locker/locker", "github.com/go-locker/locker/conformance"} {
+		if strings.Contains(body, p[strings.LastIndex(p, "/")+1:]+".") && !strings.Contains(head, `"`+p+`"`) {
+			head += fmt.Sprintf("import %q\n", p)
+		}
+	}
+	if !strings.HasPrefix(body, "func ") {
+		for _, names := range declared.FindAllStringSubmatch(body, -1) {
+			for name := range strings.SplitSeq(names[1], ", ") {
+				body += "_ = " + name + "\n"
+			}
+		}
+		body = fmt.Sprintf("func _(ctx context.Context, url string, row any, write func(row any, token uint64)) {\n%s}\n", body)
+		if !strings.Contains(head, `"context"`) {
+			head += "import \"context\"\n"
+		}
+	}
+	return "package readme\n" + head + body
+}
