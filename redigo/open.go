@@ -47,11 +47,14 @@ func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := NewDriver(pool)
+	var opts []DriverOption
+	if replicas.N > 0 {
+		opts = append(opts, WaitReplicas(replicas.N, replicas.Timeout))
+	}
+	d, err := NewDriver(pool, opts...)
 	if err != nil {
 		return nil, err
 	}
-	d.runner.replicas = replicas
 	d.addr, d.owned = addr, true
 	return d, nil
 }

@@ -64,7 +64,6 @@ package redigo
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -110,11 +109,9 @@ type DriverOption func(*runner) error
 // the n: it narrows the gap, and does not close it. Both have to be given: n of 1 or more, a timeout above 0.
 func WaitReplicas(n int, timeout time.Duration) DriverOption {
 	return func(r *runner) error {
-		if n <= 0 || timeout <= 0 || timeout%time.Millisecond != 0 {
-			return fmt.Errorf("replicas to wait for: %d within %v: must be at least 1, within whole milliseconds", n, timeout)
-		}
-		r.replicas = redisscript.Replicas{N: n, Timeout: timeout}
-		return nil
+		var err error
+		r.replicas, err = redisscript.NewReplicas(n, timeout)
+		return err
 	}
 }
 

@@ -58,6 +58,6 @@ func TestWaitReplicas_badInput(t *testing.T) {
 		redigo.WaitReplicas(1, -time.Second), redigo.WaitReplicas(1, 1500*time.Microsecond),
 	} {
 		_, err := redigo.NewDriver(p, opt)
-		require.ErrorContains(t, err, "replicas")
+		require.ErrorContains(t, err, "WaitReplicas for")
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -84,12 +83,7 @@ func (b *batch) write(ctx context.Context) ([]command, error) {
 		commands = append(commands, command{name, args})
 	}
 	if b.replicas.N > 0 {
-		b.waits = b.replicas
-		if deadline, ok := ctx.Deadline(); ok {
-			// A quarter of what is left is for the answer to come back. WAIT 0 would be for ever.
-			left := max(time.Until(deadline)*3/4, time.Millisecond)
-			b.waits.Timeout = min(b.waits.Timeout, left.Truncate(time.Millisecond))
-		}
+		b.waits = b.replicas.Within(ctx)
 		commands = append(commands, command{"WAIT", []any{b.waits.N, b.waits.Timeout.Milliseconds()}})
 	}
 	return commands, nil

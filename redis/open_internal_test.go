@@ -1,9 +1,7 @@
 package redis
 
 import (
-	"context"
 	"net/url"
-	"strconv"
 	"testing"
 	"time"
 
@@ -85,27 +83,6 @@ func TestOpen_cluster(t *testing.T) {
 	assert.Empty(t, o.TLSConfig.ServerName, "each node's own")
 	one := openedClient(t, locker.URL{Scheme: "redis", Hosts: []string{"h1"}, Query: url.Values{"cluster": {"true"}}})
 	assert.IsType(t, rdb, one)
-}
-
-func TestWaitTimeout(t *testing.T) {
-	sent := func(left, timeout time.Duration) string {
-		ctx := t.Context()
-		if left != 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, left)
-			defer cancel()
-		}
-		b, err := (&waitTimeout{ctx: ctx, timeout: timeout}).MarshalBinary()
-		require.NoError(t, err)
-		return string(b)
-	}
-	assert.Equal(t, "500", sent(0, 500*time.Millisecond))
-	assert.Equal(t, "500", sent(time.Minute, 500*time.Millisecond))
-	n, err := strconv.Atoi(sent(time.Second, time.Minute))
-	require.NoError(t, err)
-	assert.Less(t, n, 1000, "less than what is left")
-	assert.Positive(t, n)
-	assert.Equal(t, "1", sent(-time.Second, time.Minute), "0 would be for ever")
 }
 
 func TestOpen_options(t *testing.T) {

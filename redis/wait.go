@@ -34,16 +34,12 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 		default:
 			return fmt.Errorf("%w: WaitReplicas with a %T: it has to be a Client or a ClusterClient", locker.ErrUnsupported, rdb)
 		}
-		switch {
-		case n < 1:
-			return fmt.Errorf("WaitReplicas for %d replicas: must be at least 1", n)
-		case timeout <= 0 || timeout%time.Millisecond != 0:
-			return fmt.Errorf("WaitReplicas for %v: must be whole milliseconds, and above 0", timeout)
-		case read > 0 && timeout >= read:
+		if read > 0 && timeout >= read {
 			return fmt.Errorf("WaitReplicas, or replica_timeout, of %v: must be shorter than the client's ReadTimeout, %v", timeout, read)
 		}
-		r.replicas = redisscript.Replicas{N: n, Timeout: timeout}
-		return nil
+		var err error
+		r.replicas, err = redisscript.NewReplicas(n, timeout)
+		return err
 	}
 }
 
@@ -52,15 +48,14 @@ func (r *runner) awaited(s *redisscript.Script) bool { return s.Grants && r.repl
 
 // sendAndWait sends requests in a pipeline to one server, and one WAIT behind them, on the same connection.
 func (r *runner) sendAndWait(ctx context.Context, server pipelined, asking bool, requests []request) []result {
-	timeout := &waitTimeout{ctx: ctx, timeout: r.replicas.Timeout}
-	wait := goredis.NewIntCmd(ctx, "wait", r.replicas.N, timeout)
+	written := &waitTimeout{ctx: ctx, asked: r.replicas}
+	wait := goredis.NewIntCmd(ctx, "wait", r.replicas.N, written)
 	results := sendAll(ctx, server, asking, requests, wait)
 	acknowledged, err := wait.Result()
-	asked := redisscript.Replicas{N: r.replicas.N, Timeout: timeout.sent}
 	for i := range results {
 		if res := &results[i]; res.Err == nil && r.awaited(requests[i].call.Script) {
 			if res.Err = err; err == nil {
-				res.Err = asked.Check(res.Value, acknowledged)
+				res.Err = written.sent.Check(res.Value, acknowledged)
 			}
 			res.ran = res.Err != nil
 		}
@@ -70,18 +65,12 @@ func (r *runner) sendAndWait(ctx context.Context, server pipelined, asking bool,
 
 // waitTimeout is the argument of a WAIT: in milliseconds, and what is left of ctx when it is written.
 type waitTimeout struct {
-	ctx     context.Context
-	timeout time.Duration
-	sent    time.Duration
+	ctx         context.Context
+	asked, sent redisscript.Replicas
 }
 
-// MarshalBinary is called by go-redis each time that it writes the argument. A quarter of what is left is for
-// the answer to come back. WAIT 0 would be for ever.
+// MarshalBinary is called by go-redis each time that it writes the argument.
 func (w *waitTimeout) MarshalBinary() ([]byte, error) {
-	w.sent = w.timeout
-	if deadline, ok := w.ctx.Deadline(); ok {
-		w.sent = min(w.sent, time.Until(deadline)*3/4)
-	}
-	w.sent = max(w.sent.Truncate(time.Millisecond), time.Millisecond)
-	return strconv.AppendInt(nil, w.sent.Milliseconds(), 10), nil
+	w.sent = w.asked.Within(w.ctx)
+	return strconv.AppendInt(nil, w.sent.Timeout.Milliseconds(), 10), nil
 }

@@ -76,6 +76,28 @@ type Replicas struct {
 	Timeout time.Duration
 }
 
+// NewReplicas is n replicas and how long they have, or an error if that cannot be asked of a server.
+func NewReplicas(n int, timeout time.Duration) (Replicas, error) {
+	switch {
+	case n < 1:
+		return Replicas{}, fmt.Errorf("WaitReplicas for %d replicas: must be at least 1", n)
+	case timeout <= 0 || timeout%time.Millisecond != 0:
+		return Replicas{}, fmt.Errorf("WaitReplicas for %v: must be whole milliseconds, and above 0", timeout)
+	default:
+		return Replicas{N: n, Timeout: timeout}, nil
+	}
+}
+
+// Within is r for a WAIT that is sent now. A quarter of what is left of ctx is for the answer to come back. WAIT 0 would
+// be for ever.
+func (r Replicas) Within(ctx context.Context) Replicas {
+	if deadline, ok := ctx.Deadline(); ok {
+		left := max(time.Until(deadline)*3/4, time.Millisecond)
+		r.Timeout = min(r.Timeout, left.Truncate(time.Millisecond))
+	}
+	return r
+}
+
 // Check returns an error if reply, of a script that Grants, was a grant that too few have acknowledged.
 // The script has run.
 func (r Replicas) Check(reply any, acknowledged int64) error {
