@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -31,16 +28,7 @@ var brief = []string{
 
 func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
 	servertest.Need(t, "etcd", "zookeeper-server")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	file := filepath.Join(t.TempDir(), "raw.json")
-	var out bytes.Buffer
-	require.NoError(t, run(ctx, append(brief, "-only", "pairs,contended", "-json", file, "-charts", filepath.Dir(file)), &out, io.Discard))
-	raw, err := os.ReadFile(file)
-	require.NoError(t, err)
-	var r Results
-	require.NoError(t, json.Unmarshal(raw, &r))
-
+	r, out, charts := servertest.Run[Results](t, run, append(brief, "-only", "pairs,contended")...)
 	require.Len(t, r.Pairs, len(libraries()))
 	for i, l := range libraries() {
 		p := r.Pairs[i]
@@ -53,18 +41,16 @@ func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
 		assert.Greater(t, p.Load.Traffic.BytesSent, 20*p.Load.Requests, "%s: bytes sent", l.Name)
 		assert.Greater(t, p.Load.Traffic.BytesReceived, 16*p.Load.Requests, "%s: bytes received", l.Name)
 		assert.Positive(t, p.Load.Client.Allocations, "%s: allocations", l.Name)
-		assert.Contains(t, out.String(), "\n| "+l.Name+" |")
+		assert.Contains(t, out, "\n| "+l.Name+" |")
 	}
-	for _, name := range []string{"consensus-1-acquisitions.svg", "consensus-1-requests.svg"} {
-		assert.FileExists(t, filepath.Join(filepath.Dir(file), name))
-	}
+	assert.Equal(t, []string{"consensus-1-acquisitions.svg", "consensus-1-requests.svg"}, charts)
 	for _, c := range r.Contended {
 		assert.Equal(t, 2, c.Clients, "%s: clients", c.Library)
 		assert.Positive(t, c.Acquisitions, "%s: acquisitions", c.Library)
 		assert.GreaterOrEqual(t, c.Load.Requests, int64(2*c.Acquisitions-3), "%s: requests", c.Library)
 		assert.Zero(t, c.Errors, "%s: %s", c.Library, c.Error)
 		assert.Zero(t, c.Overlaps, "%s: overlaps", c.Library)
-		assert.Contains(t, out.String(), "\n| 3 | "+c.Library+" |")
+		assert.Contains(t, out, "\n| 3 | "+c.Library+" |")
 	}
 	locks := 0
 	for _, s := range systems {
@@ -75,26 +61,17 @@ func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
 
 func TestRun_killsProcesses(t *testing.T) {
 	servertest.Need(t, "etcd", "zookeeper-server")
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	file := filepath.Join(t.TempDir(), "raw.json")
 	seen := map[string]bool{}
 	// Where a machine stands still for as long as a session lives, whoever holds has lost the lock, and says so.
 	for range 3 {
-		var out bytes.Buffer
-		require.NoError(t, run(ctx, []string{
-			"-only", "kills", "-kill-rounds", "1", "-kill-waiters", "4", "-kill-ttl", "5s", "-clients", "2", "-json", file,
-		}, &out, t.Output()))
-		raw, err := os.ReadFile(file)
-		require.NoError(t, err)
-		var r Results
-		require.NoError(t, json.Unmarshal(raw, &r))
+		r, out, _ := servertest.Run[Results](t, run,
+			"-only", "kills", "-kill-rounds", "1", "-kill-waiters", "4", "-kill-ttl", "5s", "-clients", "2")
 		require.Len(t, r.Kills, 8, "two recipes and ours, twice")
 		for _, k := range r.Kills {
 			if k.Error == "" && (k.Who == kills.Waiter || k.Ms > k.TTLMs/3) { // a killed holder's session has to end first
 				seen[k.Library+", "+k.Who] = true
 			}
-			assert.Contains(t, out.String(), "\n| "+k.Library+" |")
+			assert.Contains(t, out, "\n| "+k.Library+" |")
 		}
 		if len(seen) == len(r.Kills) {
 			return
@@ -106,13 +83,8 @@ func TestRun_killsProcesses(t *testing.T) {
 // What is pipelined has to show, and what is not.
 func TestPairs_roundTripsAreWaitsForAnswers(t *testing.T) {
 	servertest.Need(t, "zookeeper-server")
-	file := filepath.Join(t.TempDir(), "raw.json")
-	require.NoError(t, run(t.Context(), append(brief, "-only", "pairs", "-json", file,
-		"-libraries", "zookeeper bare serial,zookeeper zk.Lock"), io.Discard, io.Discard))
-	raw, err := os.ReadFile(file)
-	require.NoError(t, err)
-	var r Results
-	require.NoError(t, json.Unmarshal(raw, &r))
+	r, _, _ := servertest.Run[Results](t, run,
+		append(brief, "-only", "pairs", "-libraries", "zookeeper bare serial,zookeeper zk.Lock")...)
 	for _, p := range r.Pairs {
 		assert.EqualValues(t, 60, p.Load.Requests, p.Library)
 		assert.EqualValues(t, 60, p.Load.Traffic.RoundTrips, p.Library)

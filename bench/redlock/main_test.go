@@ -3,13 +3,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -32,27 +29,16 @@ func TestMain(m *testing.M) {
 func measureBriefly(t *testing.T, args ...string) (Results, string) {
 	t.Helper()
 	servertest.Need(t, "redis-server")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	file := filepath.Join(t.TempDir(), "raw.json")
-	var out bytes.Buffer
-	require.NoError(t, run(ctx, append([]string{
+	r, out, charts := servertest.Run[Results](t, run, append([]string{
 		"-nodes", "3", "-rounds", "1", "-blocks", "2", "-block", "10", "-long-rounds", "1", "-healthy", "10",
 		"-away", "100ms", "-contenders", "3", "-clients", "2", "-goroutines", "4", "-duration", "400ms",
-		"-warm-up", "100ms", "-json", file,
-		"-charts", filepath.Dir(file),
-	}, args...), &out, t.Output()))
-	charts, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*.svg"))
-	require.NoError(t, err)
+		"-warm-up", "100ms",
+	}, args...)...)
 	if strings.Contains(strings.Join(args, " "), "apart") {
 		assert.Len(t, charts, 3)
 	}
-	raw, err := os.ReadFile(file)
-	require.NoError(t, err)
-	var r Results
-	require.NoError(t, json.Unmarshal(raw, &r))
 	assert.Equal(t, 3, r.Nodes)
-	return r, out.String()
+	return r, out
 }
 
 func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {

@@ -1,15 +1,10 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/stretchr/testify/assert"
@@ -28,25 +23,14 @@ func TestMain(m *testing.M) {
 func measureBriefly(t *testing.T, args ...string) (Results, string) {
 	t.Helper()
 	servertest.Need(t, "redis-server")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	file := filepath.Join(t.TempDir(), "raw.json")
-	var out bytes.Buffer
-	require.NoError(t, run(ctx, append([]string{
+	r, out, charts := servertest.Run[Results](t, run, append([]string{
 		"-rounds", "1", "-blocks", "2", "-block", "10", "-long-rounds", "1", "-goroutines", "4,8", "-duration", "300ms",
-		"-warm-up", "100ms", "-held", "2,200", "-held-for", "11s", "-held-before", "100ms", "-json", file,
-		"-charts", filepath.Dir(file),
-	}, args...), &out, t.Output()))
-	charts, err := filepath.Glob(filepath.Join(filepath.Dir(file), "*.svg"))
-	require.NoError(t, err)
+		"-warm-up", "100ms", "-held", "2,200", "-held-for", "11s", "-held-before", "100ms",
+	}, args...)...)
 	if strings.Contains(strings.Join(args, " "), "apart") {
 		assert.Len(t, charts, 1)
 	}
-	raw, err := os.ReadFile(file)
-	require.NoError(t, err)
-	var r Results
-	require.NoError(t, json.Unmarshal(raw, &r))
-	return r, out.String()
+	return r, out
 }
 
 func TestRun_measuresEveryLibraryOnARealServer(t *testing.T) {

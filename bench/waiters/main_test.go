@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,20 +27,10 @@ func TestMain(m *testing.M) {
 
 func TestRun_measuresEveryLibraryOnARealServer(t *testing.T) {
 	servertest.Need(t, "redis-server")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	file := filepath.Join(t.TempDir(), "raw.json")
-	var out bytes.Buffer
-	require.NoError(t, run(ctx, []string{
+	r, out, charts := servertest.Run[Results](t, run,
 		"-waiters", "3", "-clients", "2", "-rounds", "1", "-duration", "400ms", "-warm-up", "100ms",
 		"-idle", "500ms", "-idle-waiters", "2", "-handover-waiters", "2", "-drain", "3",
-		"-kill-waiters", "4", "-kill-ttl", "4s", "-json", file, "-charts", filepath.Dir(file),
-	}, &out, t.Output()))
-
-	raw, err := os.ReadFile(file)
-	require.NoError(t, err)
-	var r Results
-	require.NoError(t, json.Unmarshal(raw, &r))
+		"-kill-waiters", "4", "-kill-ttl", "4s")
 	require.Len(t, r.Contended, len(redislocks.Waiting))
 	require.Len(t, r.Handovers, len(redislocks.Waiting))
 	require.Len(t, r.Drains, len(redislocks.Waiting))
@@ -72,11 +59,9 @@ func TestRun_measuresEveryLibraryOnARealServer(t *testing.T) {
 		assert.Positive(t, h.PingP50Us, "%s: time of a PING", l.Name)
 		assert.Positive(t, idle.WarmUp.Sent, "%s: commands to connect and to lock", l.Name)
 		assert.Zero(t, idle.Overlaps, "%s: overlaps while one holds", l.Name)
-		assert.Contains(t, out.String(), "\n| 3 | 2 | "+l.Name+" |")
+		assert.Contains(t, out, "\n| 3 | 2 | "+l.Name+" |")
 	}
-	for _, name := range []string{"waiters-acquisitions.svg", "waiters-commands.svg"} {
-		assert.FileExists(t, filepath.Join(filepath.Dir(file), name))
-	}
+	assert.Equal(t, []string{"waiters-acquisitions.svg", "waiters-commands.svg"}, charts)
 	require.Len(t, r.Kills, 2*len(redislocks.Waiting))
 	for _, k := range r.Kills {
 		if k.Library != redislocks.LosesWakeUps {
@@ -86,7 +71,7 @@ func TestRun_measuresEveryLibraryOnARealServer(t *testing.T) {
 			assert.Greater(t, k.Ms, k.TTLMs/3, "what was left of the TTL")
 		}
 	}
-	assert.Equal(t, 5, strings.Count(out.String(), "\n## "))
+	assert.Equal(t, 5, strings.Count(out, "\n## "))
 }
 
 // A lock that excludes nobody has to show.

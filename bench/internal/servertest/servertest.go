@@ -2,8 +2,17 @@
 package servertest
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/bench/internal/redisserver"
 )
@@ -26,4 +35,27 @@ func unavailable(t testing.TB, err error) {
 		}
 	}
 	t.Skip(err)
+}
+
+// Run runs a program that measures, for at most two minutes. It returns the raw figures, which are a Results, what was
+// printed, and the names of the charts.
+func Run[Results any](
+	t *testing.T, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error, args ...string,
+) (raw Results, printed string, charts []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "raw.json")
+	var out bytes.Buffer
+	require.NoError(t, run(ctx, slices.Concat(args, []string{"-json", file, "-charts", dir}), &out, t.Output()))
+	written, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(written, &raw))
+	charts, err = filepath.Glob(filepath.Join(dir, "*.svg"))
+	require.NoError(t, err)
+	for i := range charts {
+		charts[i] = filepath.Base(charts[i])
+	}
+	return raw, out.String(), charts
 }
