@@ -197,3 +197,39 @@ func TestLoss_doesNotWaitForASlowLogger(t *testing.T) {
 		assert.True(t, fired(second.Lost()), "two are due together, and one is being logged")
 	})
 }
+
+// The lock has gone to another, who keeps it: a goroutine that waits on the Mutex whose hold was lost hears
+// of the loss, and not only when its turn comes.
+func TestLock_thatWaitsHearsOfItsMutexsLoss(t *testing.T) {
+	for name, url := range map[string]string{"queue": "mem://pending", "after an Unlock in between": "mem://pending-2"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, err := locker.Open(t.Context(), url, locker.WithTTL(10*time.Second), locker.WithoutRenewal())
+				require.NoError(t, err)
+				defer c.Close()
+				m, other := c.Mutex("x"), c.Mutex("x", locker.WithTTL(time.Hour))
+				require.NoError(t, m.Lock(t.Context()))
+				if name != "queue" {
+					require.NoError(t, m.Unlock(t.Context()))
+					require.NoError(t, m.Lock(t.Context()))
+				}
+				taken := make(chan error, 1)
+				go func() { taken <- other.Lock(t.Context()) }()
+				synctest.Wait()
+				waiting := make(chan error, 1)
+				go func() { waiting <- m.Lock(t.Context()) }()
+				start := time.Now()
+				require.ErrorIs(t, <-waiting, locker.ErrLost)
+				assert.LessOrEqual(t, time.Since(start), 10*time.Second+time.Millisecond)
+				require.NoError(t, <-taken)
+				require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.ErrorIs(t, m.Lock(ctx), locker.ErrHeld, "the loss is dealt with, and Lock waits again")
+				require.NoError(t, other.Unlock(t.Context()))
+				require.NoError(t, m.Lock(t.Context()))
+				require.NoError(t, m.Unlock(t.Context()))
+			})
+		})
+	}
+}
