@@ -1,9 +1,7 @@
 package redigo_test
 
 import (
-	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,15 +10,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 )
 
-// What the package's documentation says that a user needs.
-const (
-	toLock = " ~{locker:* +eval +evalsha +time +hmget +hget +hset +hdel +pttl +pexpire"
+// rights is what the package's documentation says that a user needs to lock.
+var rights = []string{"eval", "evalsha", "time", "hmget", "hget", "hset", "hdel", "pttl", "pexpire"}
+
+// As a line of configuration has it.
+var (
+	toLock = " ~{locker:* +" + strings.Join(rights, " +")
 	toWait = toLock + " &{locker:* +subscribe +unsubscribe +ping +publish +pubsub +zadd +zcard +zrange +zrem +zscore +zpopmin"
-	secret = "s3cr3t-Passw0rd"
 )
+
+const secret = "s3cr3t-Passw0rd"
 
 func TestACL_theDocumentedRightsAreEnough(t *testing.T) {
 	s := testserver.Redis(t, testserver.RedisConfig(
@@ -62,24 +65,6 @@ func TestACL_theDocumentedRightsAreEnough(t *testing.T) {
 	assert.NotErrorIs(t, err, locker.ErrHeld)
 }
 
-// A user who may lock some names gets those, and the refusal for others alone, whoever shares the trip.
 func TestACL_whoMayNotLockAllNames(t *testing.T) {
-	s := testserver.Redis(t, testserver.RedisConfig(strings.Replace("user some on >"+secret+toLock, "{locker:", "{locker:mine-", 1)))
-	c := openClient(t, "redigo://some:"+secret+"@"+s.Addr())
-	var all sync.WaitGroup
-	for i := range 20 {
-		all.Go(func() {
-			mine, other := c.Mutex(fmt.Sprint("mine-", i)), c.Mutex(fmt.Sprint("other-", i))
-			for range 5 {
-				if err := mine.Lock(t.Context()); !assert.NoError(t, err) {
-					return
-				}
-				assert.NoError(t, mine.Unlock(t.Context()))
-				if i%5 == 0 {
-					assert.ErrorContains(t, other.TryLock(t.Context()), "NOPERM")
-				}
-			}
-		})
-	}
-	all.Wait()
+	harness.RedisSomeNames(t, "redigo", rights)
 }

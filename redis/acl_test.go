@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/internal/testwait"
 )
@@ -175,24 +175,4 @@ func TestAuth_isItsOwnError(t *testing.T) {
 	require.NoError(t, good.Mutex("x").Lock(t.Context()))
 }
 
-// A user who may lock some names gets those, and the refusal for others alone, whoever shares the trip.
-func TestACL_whoMayNotLockAllNames(t *testing.T) {
-	s := testserver.Redis(t, testserver.RedisConfig(strings.Replace(userWith("some", rights), "{locker:", "{locker:mine-", 1)))
-	c := clientOf(t, connect(t, s.Addr(), as("some")))
-	var all sync.WaitGroup
-	for i := range 20 {
-		all.Go(func() {
-			mine, other := c.Mutex(fmt.Sprint("mine-", i)), c.Mutex(fmt.Sprint("other-", i))
-			for range 5 {
-				if err := mine.Lock(t.Context()); !assert.NoError(t, err) {
-					return
-				}
-				assert.NoError(t, mine.Unlock(t.Context()))
-				if i%5 == 0 {
-					assert.ErrorContains(t, other.TryLock(t.Context()), "NOPERM")
-				}
-			}
-		})
-	}
-	all.Wait()
-}
+func TestACL_whoMayNotLockAllNames(t *testing.T) { harness.RedisSomeNames(t, "redis", rights) }

@@ -1,0 +1,113 @@
+package harness
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// lockBy takes a lock of s, and gives it back. files are parameters of the URL.
+func lockBy(t *testing.T, scheme string, s *testserver.RedisServer, files map[string]string) error {
+	t.Helper()
+	q := url.Values{"ttl": {"5s"}} // an attempt may take half of that
+	for name, value := range files {
+		q.Set(name, value)
+	}
+	c, err := locker.Open(t.Context(), scheme+"://"+s.Addr()+"?"+q.Encode())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	m := c.Mutex("x " + t.Name())
+	if err := m.Lock(t.Context()); err != nil {
+		return err
+	}
+	return m.Unlock(t.Context())
+}
+
+// RedisTLS tests what it takes to be let in by a server of Redis that wants certificates, under a scheme, plain and an s.
+func RedisTLS(t *testing.T, plain string) {
+	s, other := testserver.Redis(t, testserver.RedisTLS()), testserver.Redis(t, testserver.RedisTLS())
+	const ca, cert, key, name, anybody = "tls_ca", "tls_cert", "tls_key", "tls_server_name", "tls_skip_verify"
+	for what, files := range map[string]map[string]string{
+		"all that is needed": {ca: s.CAFile, cert: s.CertFile, key: s.KeyFile},
+		"its other name":     {ca: s.CAFile, cert: s.CertFile, key: s.KeyFile, name: "localhost"},
+		"whoever signed it":  {anybody: "true", cert: s.CertFile, key: s.KeyFile},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, lockBy(t, plain+"s", s, files))
+		})
+	}
+	for what, files := range map[string]map[string]string{
+		"the wrong authority":      {ca: other.CAFile, cert: s.CertFile, key: s.KeyFile},
+		"the system's authorities": {cert: s.CertFile, key: s.KeyFile},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			var unknown x509.UnknownAuthorityError
+			require.ErrorAs(t, lockBy(t, plain+"s", s, files), &unknown)
+		})
+	}
+	t.Run("the wrong name", func(t *testing.T) {
+		t.Parallel()
+		var wrong x509.HostnameError
+		require.ErrorAs(t, lockBy(t, plain+"s", s, map[string]string{
+			ca: s.CAFile, cert: s.CertFile, key: s.KeyFile, name: "elsewhere.example",
+		}), &wrong)
+	})
+	for what, files := range map[string]map[string]string{
+		"no certificate":        {ca: s.CAFile},
+		"another's certificate": {ca: s.CAFile, cert: other.CertFile, key: other.KeyFile},
+		"another's key":         {ca: s.CAFile, cert: s.CertFile, key: other.KeyFile},
+		"no authority's file":   {ca: s.CertFile, cert: s.CertFile, key: s.KeyFile},
+		"no TLS":                nil,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			scheme := plain + "s"
+			if files == nil {
+				scheme = plain
+			}
+			err := lockBy(t, scheme, s, files)
+			require.Error(t, err)
+			require.NotErrorIs(t, err, locker.ErrHeld)
+		})
+	}
+}
+
+// RedisSomeNames tests that a user of Redis who may lock some names gets those, and the refusal for others alone, whoever
+// shares the trip. The scheme is one without TLS, and rights are the commands that locking takes.
+func RedisSomeNames(t *testing.T, scheme string, rights []string) {
+	const password = "s3cr3t-Passw0rd"
+	s := testserver.Redis(t, testserver.RedisConfig(
+		"user some on >"+password+" ~{locker:mine-* +"+strings.Join(rights, " +")))
+	c, err := locker.Open(t.Context(), scheme+"://some:"+password+"@"+s.Addr())
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, c.Close()) }()
+	var everybody sync.WaitGroup
+	for i := range 20 {
+		everybody.Go(func() {
+			mine, other := c.Mutex(fmt.Sprint("mine-", i)), c.Mutex(fmt.Sprint("other-", i))
+			for range 5 {
+				if err := mine.Lock(t.Context()); !assert.NoError(t, err) {
+					return
+				}
+				assert.NoError(t, mine.Unlock(t.Context()))
+				if i%5 == 0 {
+					assert.ErrorContains(t, other.TryLock(t.Context()), "NOPERM")
+				}
+			}
+		})
+	}
+	everybody.Wait()
+}
