@@ -62,12 +62,10 @@ func (d deployment) url(hosts []string) string {
 
 // kind is the scheme without TLS.
 func (d deployment) kind() string {
-	switch d.scheme {
-	case "rediss", "redigos", "etcds", "zookeepers":
-		return strings.TrimSuffix(d.scheme, "s")
-	default:
-		return d.scheme
+	if plain, ok := strings.CutSuffix(d.scheme, "s"); ok && slices.Contains(locker.Schemes(), plain) {
+		return plain
 	}
+	return d.scheme
 }
 
 // addresses are the hosts with their ports, or nil where a client finds out others by itself, or has to see a certificate for
