@@ -1,0 +1,79 @@
+package redlock
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestBallot_decides(t *testing.T) {
+	// g: granted under 5, G: under 7, r: refused, a: absent, l: granted and then gone, -: not answered.
+	for _, c := range []struct {
+		votes string
+		want  outcome
+		raise []int
+	}{
+		{"---", undecided, nil},
+		{"g--", undecided, nil},
+		{"gg-", won, nil},
+		{"ggr", won, nil},
+		{"gga", won, nil},
+		{"rr-", denied, nil},
+		{"rrg", denied, nil},
+		{"aa-", failed, nil},
+		{"aag", failed, nil},
+		{"aar", failed, nil},
+		{"ra-", undecided, nil},
+		{"rag", denied, nil},
+		{"rar", denied, nil},
+		{"raa", failed, nil},
+		{"gG-", undecided, []int{0}},
+		{"Gg-", undecided, []int{1}},
+		{"gGG", won, []int{0}},
+		{"ggG", won, nil},
+		{"lg-", undecided, nil},
+		{"lga", failed, nil},
+		{"lgr", denied, nil},
+		{"ll-", failed, nil},
+		{"llg", failed, nil},
+		{"ggrr-", undecided, nil},
+		{"gggrr", won, nil},
+		{"ggrrr", denied, nil},
+		{"ggraa", denied, nil},
+		{"ggaaa", failed, nil},
+		{"rrr--", denied, nil},
+		{"aaa--", failed, nil},
+		{"rraa-", undecided, nil},
+		{"gG--", undecided, nil},
+		{"gGg-", undecided, []int{0, 2}},
+		{"rr--", undecided, nil},
+		{"aa--", failed, nil},
+	} {
+		b := newBallot(len(c.votes))
+		for i, v := range c.votes {
+			switch v {
+			case 'g':
+				b.granted(i, 5)
+			case 'G':
+				b.granted(i, 7)
+			case 'r':
+				b.refused(i)
+			case 'a':
+				b.absent(i)
+			case 'l':
+				b.gone(i)
+			}
+		}
+		assert.Equal(t, c.raise, b.raise(), c.votes)
+		assert.Equal(t, c.want, b.outcome(), c.votes)
+		for _, i := range c.raise {
+			b.raised(i)
+			assert.Nil(t, b.raise())
+		}
+		if c.raise != nil {
+			assert.Equal(t, won, b.outcome(), c.votes)
+		}
+	}
+	assert.True(t, slices.IsSorted([]int{majority(3), majority(4), majority(5)}))
+}
