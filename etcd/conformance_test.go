@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/deviations"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 )
@@ -30,7 +31,7 @@ func TestConformance(t *testing.T) {
 func cluster(t *testing.T, g *testserver.EtcdGroup) conformance.Harness {
 	t.Helper()
 	h := harness.ForURL(t, time.Second, "etcd://%s?prefix=locker", g.Addrs())
-	h.Deviations = harness.Consensus()
+	h.Deviations = deviations.Consensus()
 	harness.Servers(&h.Faults, g.Servers(), g.Restart)
 	if servers := g.Servers(); len(servers) > 1 {
 		h.Faults.FailOver = harness.QuorumFailOver(servers, g.Leader)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/deviations"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 )
@@ -13,7 +14,7 @@ import (
 func forURL(t *testing.T, format string, addrs []string) conformance.Harness {
 	t.Helper()
 	h := harness.ForURL(t, 300*time.Millisecond, format, addrs)
-	h.Deviations = harness.Redis()
+	h.Deviations = deviations.Redis()
 	return h
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/deviations"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/redis"
@@ -40,7 +41,7 @@ func TestConformance(t *testing.T) {
 func forURL(t *testing.T, format string, addrs []string) conformance.Harness {
 	t.Helper()
 	h := harness.ForURL(t, 300*time.Millisecond, format, addrs)
-	h.Deviations = harness.Redis()
+	h.Deviations = deviations.Redis()
 	return h
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/deviations"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 )
@@ -17,7 +18,7 @@ func TestConformance(t *testing.T) {
 	}
 	q := newQuorum(t, 3, opts...)
 	h := harness.ForURL(t, 500*time.Millisecond, "redlock://%s?prefix=locker", q.addrs())
-	h.Deviations = harness.Redlock()
+	h.Deviations = deviations.Redlock()
 	harness.Servers(&h.Faults, q.servers, func() {
 		for _, s := range q.servers {
 			s.Restart()

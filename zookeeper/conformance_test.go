@@ -3,6 +3,7 @@ package zookeeper_test
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/deviations"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 )
@@ -37,8 +39,8 @@ func ensemble(t *testing.T, g *testserver.ZooKeeperGroup, parameters string) con
 	t.Helper()
 	servers := g.Servers()
 	h := harness.ForURL(t, 700*time.Millisecond, "zookeeper://%s?"+parameters, g.Addrs())
-	h.Deviations = harness.Consensus()
-	h.Deviations["a take whose reply was lost leaves nothing behind"] = "while requests arrive and answers do not, the session is taken up again for a TTL, and ends after another: within two, not one"
+	h.Deviations = deviations.Consensus()
+	maps.Copy(h.Deviations, deviations.ZooKeeper())
 	harness.Servers(&h.Faults, servers, g.Restart)
 	stop := h.Faults.StopServer
 	h.Faults.StopServer = func(t conformance.TB) (resume func()) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/deviations"
 )
 
 func (o *checkOptions) flags(f *pflag.FlagSet) {
@@ -41,12 +42,6 @@ func serve() {
 	})
 }
 
-// knownOfZooKeeper is what its sessions cannot keep, whoever runs the servers.
-var knownOfZooKeeper = map[string]string{
-	"a take whose reply was lost leaves nothing behind": "while requests arrive and answers do not, " +
-		"the session is taken up again for a TTL, and ends after another: within two, not one",
-}
-
 // newExaminer fails if the deployment cannot be reached, or does not honour the TTL.
 func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, error) {
 	e := &examiner{ground: newGround(url, o.prefix, "check")}
@@ -60,7 +55,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		return nil, err
 	}
 	if e.deployment.kind() == "zookeeper" {
-		e.harness.Sometimes = knownOfZooKeeper
+		e.harness.Sometimes = deviations.ZooKeeper()
 	}
 	if e.deployment.addresses() != nil {
 		e.harness.Faults.Through = e.lockThrough

@@ -1,4 +1,5 @@
-package harness
+// Package deviations lists, by the scenario of package conformance, the promises that backends are known to break, and why.
+package deviations
 
 // Redis is what a server of Redis cannot keep, by adapters that ask one server.
 func Redis() map[string]string {
@@ -33,5 +34,13 @@ func Consensus() map[string]string {
 		"tokens rise though the server loses its data":                        "tokens are the backend's own count of changes, which begins anew; WithTokenBase is for that",
 		"a random history is that of one lock though servers lose their data": "all servers have lost what they knew",
 		"tokens of a random history rise though servers lose their data":      "tokens are the backend's own count of changes, which begins anew; WithTokenBase is for that",
+	}
+}
+
+// ZooKeeper is what its sessions cannot keep, whoever runs the servers.
+func ZooKeeper() map[string]string {
+	return map[string]string{
+		"a take whose reply was lost leaves nothing behind": "while requests arrive and answers do not, " +
+			"the session is taken up again for a TTL, and ends after another: within two, not one",
 	}
 }
