@@ -209,7 +209,7 @@ func Scenarios() []Scenario {
 	var all []Scenario
 	for _, topic := range [][]row{
 		exclusionRows, tryRows, contextRows, cancelRows, waitingRows, lapseRows, extendRows,
-		unlockRows, reuseRows, tokenRows, nameRows, sharingRows, lossRows, silenceRows, clientRows, outageRows, networkRows, processRows,
+		unlockRows, reuseRows, tokenRows, nameRows, sharingRows, lossRows, silenceRows, clientRows, outageRows, replyRows, networkRows, processRows,
 		historyRows, counterRows,
 	} {
 		for _, r := range topic {

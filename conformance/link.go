@@ -1,9 +1,12 @@
 package conformance
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"time"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/netfault"
 )
 
@@ -99,4 +102,33 @@ func (w *wire) mend() {
 		p.Delay(0)
 		p.ResetConns()
 	})
+}
+
+// attempt calls Lock and ends its ctx after a while, which is bound to fail it.
+func (p *party) attempt(what string) {
+	ctx, cancel := context.WithCancelCause(p.env.ctx)
+	defer cancel(nil)
+	stop := time.AfterFunc(settle, func() { cancel(errStop) })
+	defer stop.Stop()
+	start := time.Now()
+	err := p.lock(ctx)
+	switch {
+	case err == nil:
+		p.env.failf("%s's Lock succeeded, though %s", p.who, what)
+	case errors.Is(err, locker.ErrHeld):
+		p.env.failf("%s's Lock, when nobody had the lock and %s: %v; want no ErrHeld", p.who, what, err)
+	case time.Since(start) > settle+p.env.prompt:
+		p.env.doubtf("%s's Lock took %v though its ctx ended after %v", p.who, time.Since(start), settle)
+	}
+	if token := p.token(); token != 0 {
+		p.env.failf("%s's token after a Lock that failed is %d; want 0", p.who, token)
+	}
+}
+
+// lapsed is Lock of a lock that is free, or will be when something left behind has lapsed.
+func (p *party) lapsed(what string) {
+	start := time.Now()
+	if err := p.lockWithin(p.ttl + slack(p.ttl)); err != nil {
+		p.env.doubtf("%s, but %s's Lock failed after %v, with a TTL of %v: %v", what, p.who, time.Since(start), p.ttl, err)
+	}
 }

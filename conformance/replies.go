@@ -1,0 +1,165 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+var replyRows = []row{{
+	name:    "a take whose reply was lost leaves nothing behind",
+	promise: "On any error of Lock the caller holds nothing, and what the attempt left behind is cleaned up, or lapses within one TTL.",
+	sources: []string{mutexReply, rueidisOverrun, zkContext},
+	needs:   []need{links},
+	body:    takeUnanswered,
+}, {
+	name:    "a Lock whose replies are lost for a while is not held up by itself",
+	promise: "A request that was applied, its reply lost, and is sent again is a success, or cleaned up: never another's hold.",
+	sources: []string{redsyncReply},
+	needs:   []need{links},
+	body:    takeAnsweredLate,
+}, {
+	name:    "an Unlock whose reply was lost has freed the lock",
+	promise: "After any error of Unlock the hold has ended here, and at the backend within one TTL.",
+	sources: []string{redislockReply},
+	needs:   []need{links},
+	body:    unlockUnanswered,
+}, {
+	name:    "a release that is sent again says nil or ErrLost, and frees the lock",
+	promise: "A release that was applied, its reply lost, and is sent again is a success; a doubtful case may say ErrLost.",
+	sources: []string{redislockReply, mutexRetry},
+	needs:   []need{links},
+	body:    unlockAgain,
+}, {
+	name:    "an Extend whose reply was lost leaves the hold as it was",
+	promise: "After an error of Extend other than ErrLost the old deadline stands.",
+	sources: []string{contract},
+	needs:   []need{links},
+	body:    extendUnanswered,
+}}
+
+func takeUnanswered(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	a, w := e.linked("A", name, ttl)
+	b := e.party("B", name, ttl)
+	a.take() // there is a connection
+	a.release()
+	w.loseReplies()
+	a.attempt("no reply arrives")
+	b.lapsed("A gave up, and its TTL is over")
+	b.release()
+	w.mend()
+	a.afterOutage("nobody has the lock")
+	a.release()
+}
+
+// takeAnsweredLate has A's client, which may send again what was not answered, meet its own first request.
+func takeAnsweredLate(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	a, w := e.linked("A", name, ttl)
+	a.take()
+	a.release()
+	w.loseReplies()
+	done := a.start(e.ctx)
+	time.Sleep(settle)
+	w.mend()
+	limit := ttl + slack(ttl) + e.prompt
+	select {
+	case err := <-done:
+		if err != nil {
+			if errors.Is(err, locker.ErrHeld) {
+				e.failf("A's Lock, whose first reply was lost: %v; nobody else wants the lock", err)
+			}
+			a.lapsed("nobody has the lock")
+		}
+	case <-time.After(limit):
+		e.doubtf("A's Lock, whose first reply was lost, has not returned after %v, with a TTL of %v, though nobody else wants the lock", limit, ttl)
+	}
+	a.still("it has just been locked")
+	a.release()
+}
+
+func unlockUnanswered(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	a, w := e.linked("A", name, ttl)
+	b := e.party("B", name, ttl)
+	a.take()
+	w.loseReplies()
+	start := time.Now()
+	err := a.unlock()
+	if took := time.Since(start); took > ttl+pause {
+		e.doubtf("A's Unlock, whose reply was lost, took %v, with a TTL of %v", took, ttl)
+	}
+	if err == nil {
+		e.failf("A's Unlock said nil though no reply had arrived")
+	}
+	if token := a.token(); token != 0 {
+		e.failf("A's token after Unlock, which said %v, is %d; want 0", says(err), token)
+	}
+	b.lapsed("A has unlocked")
+	b.release()
+	w.mend()
+	a.afterOutage("nobody has the lock")
+	a.release()
+}
+
+// unlockAgain mends the link while A unlocks.
+func unlockAgain(e *env) {
+	name := e.name()
+	a, w := e.linked("A", name, e.long)
+	b := e.party("B", name, e.long)
+	a.take()
+	w.loseReplies()
+	stop := time.AfterFunc(settle, w.mend)
+	defer stop.Stop()
+	err := a.unlock()
+	if errors.Is(err, locker.ErrNotHeld) {
+		e.failf("A's Unlock of its hold, whose first reply was lost: %v", err)
+	}
+	if err == nil {
+		b.promptly("A's Unlock said nil")
+	} else {
+		b.lapsed("A has unlocked")
+	}
+	b.release()
+	a.want("second Unlock", a.unlock(), locker.ErrNotHeld)
+}
+
+func extendUnanswered(e *env) {
+	name, ttl := e.name(), e.lifetime(2*time.Second)
+	a, w := e.linked("A", name, ttl)
+	a.take()
+	token, deadline := a.token(), a.deadline()
+	w.loseReplies()
+	ctx, cancel := context.WithTimeout(e.ctx, settle)
+	defer cancel()
+	start := time.Now()
+	err := a.call("Extend", e.patience+ttl, func() error { return a.l.Extend(ctx) })
+	switch took := time.Since(start); {
+	case err == nil:
+		e.failf("A's Extend said nil though no reply had arrived")
+	case errors.Is(err, locker.ErrLost), took > ttl/2:
+		e.doubtf("A's Extend, whose reply was lost: %v, after %v, with a TTL of %v", err, took, ttl)
+	}
+	switch now := a.deadline(); {
+	case now.Before(deadline):
+		e.failf("A's Extend failed, and its Deadline is %v earlier", deadline.Sub(now))
+	case now.After(deadline): // what was answered before may have been on its way
+		e.doubtf("A's Extend failed, and its Deadline is %v later", now.Sub(deadline))
+	}
+	if now := a.token(); now != token {
+		e.doubtf("A's token was %d, and after an Extend that failed it is %d", token, now)
+	}
+	w.mend()
+	for end := time.Now().Add(ttl / 4); ; time.Sleep(settle / 10) {
+		if err = a.extend(); err == nil || time.Now().After(end) {
+			break
+		}
+	}
+	if err != nil {
+		e.doubtf("A's Extend, when its link is mended: %v", err)
+	}
+	a.release()
+}
