@@ -101,6 +101,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/newclient"
+	"github.com/go-locker/locker/internal/newdriver"
 )
 
 // New makes a Client over cli, which stays the caller's: Close does not close it. It makes no request.
@@ -140,7 +141,7 @@ var (
 // request, and fails for a nil client alone.
 func NewDriver(cli *clientv3.Client) (*Driver, error) {
 	if cli == nil {
-		return nil, &locker.Error{Op: "new", Err: errors.New("nil etcd client")}
+		return nil, newdriver.Refuse(errors.New("nil etcd client"))
 	}
 	d := &Driver{cli: cli, sessions: map[time.Duration]*session{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())

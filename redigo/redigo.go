@@ -70,6 +70,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/newclient"
+	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -120,16 +121,11 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 // dial or an option that is not valid.
 func NewDriver(pool *redis.Pool, opts ...DriverOption) (*Driver, error) {
 	if pool == nil || pool.Dial == nil && pool.DialContext == nil {
-		return nil, &locker.Error{Op: "new", Err: errors.New("nil redigo pool, or one without Dial and DialContext")}
+		return nil, newdriver.Refuse(errors.New("nil redigo pool, or one without Dial and DialContext"))
 	}
 	r := &runner{pool: pool}
-	for _, opt := range opts {
-		if opt == nil {
-			return nil, &locker.Error{Op: "new", Err: errors.New("nil DriverOption")}
-		}
-		if err := opt(r); err != nil {
-			return nil, &locker.Error{Op: "new", Err: err}
-		}
+	if err := newdriver.Apply(r, opts); err != nil {
+		return nil, err
 	}
 	return &Driver{Driver: redisscript.NewDriver(r), runner: r}, nil
 }

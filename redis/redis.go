@@ -114,6 +114,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/newclient"
+	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -147,16 +148,11 @@ var (
 // that is not valid.
 func NewDriver(rdb goredis.UniversalClient, opts ...DriverOption) (*Driver, error) {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, &locker.Error{Op: "new", Err: errors.New("nil redis client")}
+		return nil, newdriver.Refuse(errors.New("nil redis client"))
 	}
 	r := newRunner(rdb)
-	for _, opt := range opts {
-		if opt == nil {
-			return nil, &locker.Error{Op: "new", Err: errors.New("nil DriverOption")}
-		}
-		if err := opt(r); err != nil {
-			return nil, &locker.Error{Op: "new", Err: err}
-		}
+	if err := newdriver.Apply(r, opts); err != nil {
+		return nil, err
 	}
 	return &Driver{Driver: redisscript.NewDriver(r), rdb: rdb}, nil
 }

@@ -93,6 +93,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/internal/workers"
 )
 
@@ -172,35 +173,28 @@ func NewDriver(nodes []locker.Driver, opts ...DriverOption) (*Driver, error) {
 		clock: time.Now, outcome: (*ballot).outcome, raise: (*ballot).raise,
 		rounds: make(map[*round]struct{}),
 	}
-	for _, o := range opts {
-		if o == nil {
-			return nil, refuse(errors.New("nil DriverOption"))
-		}
-		if err := o(d); err != nil {
-			return nil, refuse(err)
-		}
+	if err := newdriver.Apply(d, opts); err != nil {
+		return nil, err
 	}
 	if len(nodes) < minNodes {
-		return nil, refuse(fmt.Errorf("redlock needs at least %d nodes, and got %d", minNodes, len(nodes)))
+		return nil, newdriver.Refuse(fmt.Errorf("redlock needs at least %d nodes, and got %d", minNodes, len(nodes)))
 	}
 	for i, n := range nodes {
 		if n == nil {
-			return nil, refuse(fmt.Errorf("node %d is nil", i+1))
+			return nil, newdriver.Refuse(fmt.Errorf("node %d is nil", i+1))
 		}
 		p, ok := n.(locker.Proposer)
 		if !ok {
-			return nil, refuse(fmt.Errorf("%w: node %d, a %T, cannot be a node of redlock: it is no locker.Proposer",
+			return nil, newdriver.Refuse(fmt.Errorf("%w: node %d, a %T, cannot be a node of redlock: it is no locker.Proposer",
 				locker.ErrUnsupported, i+1, n))
 		}
 		if err := d.add(p); err != nil {
-			return nil, refuse(err)
+			return nil, newdriver.Refuse(err)
 		}
 	}
 	d.workers = workers.New(idlePerNode * len(d.nodes))
 	return d, nil
 }
-
-func refuse(err error) error { return &locker.Error{Op: "new", Err: err} }
 
 // add makes p the next node, unless it is one already.
 func (d *Driver) add(p locker.Proposer) error {

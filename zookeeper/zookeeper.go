@@ -115,6 +115,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/newclient"
+	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/internal/workers"
 )
 
@@ -179,19 +180,13 @@ func newDriver() *Driver {
 // session, until Close, so that the first lock does not have to wait for a tick; for that it does not wait itself. It fails
 // for a nil connection, and for an option that is nil or not valid.
 func NewDriver(conn *zk.Conn, events <-chan zk.Event, opts ...DriverOption) (*Driver, error) {
-	refuse := func(err error) (*Driver, error) { return nil, &locker.Error{Op: "new", Err: err} }
 	if conn == nil {
-		return refuse(errors.New("nil ZooKeeper connection"))
+		return nil, newdriver.Refuse(errors.New("nil ZooKeeper connection"))
 	}
 	d := newDriver()
 	d.conn = conn
-	for _, o := range opts {
-		if o == nil {
-			return refuse(errors.New("nil DriverOption"))
-		}
-		if err := o(d); err != nil {
-			return refuse(err)
-		}
+	if err := newdriver.Apply(d, opts); err != nil {
+		return nil, err
 	}
 	if events != nil {
 		d.running.Go(func() { d.listen(events) })

@@ -1,0 +1,24 @@
+// Package newdriver has what the functions NewDriver of the adapters have in common.
+package newdriver
+
+import (
+	"errors"
+
+	"github.com/go-locker/locker"
+)
+
+// Refuse is the error of a NewDriver, for that reason.
+func Refuse(why error) error { return &locker.Error{Op: "new", Err: why} }
+
+// Apply has opts change to. A nil option, and one that is not valid, are refused.
+func Apply[To any, Option ~func(To) error](to To, opts []Option) error {
+	for _, opt := range opts {
+		if opt == nil {
+			return Refuse(errors.New("nil DriverOption"))
+		}
+		if err := opt(to); err != nil {
+			return Refuse(err)
+		}
+	}
+	return nil
+}
