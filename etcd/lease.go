@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -151,9 +152,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, _ time.Du
 		answered.Go(func() {
 			o := newOutage(s.ttl, d.authenticates(), unheard)
 			err := o.Ask(ctx, s.renew)
-			for len(all) > 0 {
-				some := all[:min(len(all), keysPerLook)]
-				all = all[len(some):]
+			for some := range slices.Chunk(all, keysPerLook) {
 				look(ctx, o, s, leases, some, errs, err)
 			}
 		})

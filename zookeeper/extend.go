@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,9 +33,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, _ time.Du
 	var answered sync.WaitGroup
 	for s, all := range places {
 		answered.Go(func() {
-			for len(all) > 0 {
-				some := all[:min(len(all), nodesPerCheck)]
-				all = all[len(some):]
+			for some := range slices.Chunk(all, nodesPerCheck) {
 				s.extend(ctx, leases, some, errs)
 			}
 		})
