@@ -121,6 +121,46 @@ func leaseOf(t testing.TB, cli *clientv3.Client, key string) clientv3.LeaseID {
 	return clientv3.LeaseID(resp.Kvs[0].Lease)
 }
 
+// sessions is a server, for the tests that are those of another backend too.
+func sessions(t testing.TB) harness.Sessions {
+	t.Helper()
+	addr := testserver.Etcd(t).Addr()
+	direct := connect(t, addr)
+	return harness.Sessions{
+		Addr: addr,
+		Open: func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client {
+			return newClient(t, addr, append(opts, locker.WithTTL(ttl))...)
+		},
+		Queue:     func(t testing.TB, name string) []string { return queue(t, direct, name) },
+		SessionOf: func(t testing.TB, key string) int64 { return int64(leaseOf(t, direct, key)) },
+		End: func(t testing.TB, session int64) {
+			_, err := direct.Revoke(t.Context(), clientv3.LeaseID(session))
+			require.NoError(t, err)
+		},
+		Remove: func(t testing.TB, key string) {
+			_, err := direct.Delete(t.Context(), key)
+			require.NoError(t, err)
+		},
+		Granted: func(t testing.TB, name string) uint64 {
+			resp, err := direct.Get(t.Context(), queue(t, direct, name)[0])
+			require.NoError(t, err)
+			return uint64(resp.Kvs[0].CreateRevision)
+		},
+		Vanishes: func(t testing.TB, key string) <-chan time.Time { return vanished(t, direct, key) },
+	}
+}
+
+// majority is three servers, for the same.
+func majority(t testing.TB) harness.Majority[*testserver.EtcdServer] {
+	t.Helper()
+	g := testserver.EtcdCluster(t, 3)
+	direct := connect(t, g.Addrs()...)
+	return harness.Majority[*testserver.EtcdServer]{
+		URL: g.URL() + "?", Servers: g.Servers(), Leader: g.Leader,
+		Queue: func(t testing.TB, name string) []string { return queue(t, direct, name) },
+	}
+}
+
 // faulty is a server, a proxy in front of it, and Clients on both sides of that.
 type faulty struct {
 	server *testserver.EtcdServer
@@ -154,7 +194,7 @@ func revisionNow(t testing.TB, cli *clientv3.Client) int64 {
 }
 
 // vanished returns when key does, with the time.
-func vanished(t *testing.T, cli *clientv3.Client, key string) <-chan time.Time {
+func vanished(t testing.TB, cli *clientv3.Client, key string) <-chan time.Time {
 	t.Helper()
 	gone := make(chan time.Time, 1)
 	events := cli.Watch(clientv3.WithRequireLeader(t.Context()), key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify())

@@ -1,8 +1,6 @@
 package zookeeper_test
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,81 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
 )
 
-// contend has holders follow each other while disturb is at work, and says how often. Two of them at once, or a
-// token that does not rise, fail the test.
-func contend(t *testing.T, clients []*locker.Client, disturb func(taken func() int)) {
-	t.Helper()
-	stop, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	inside := make(chan uint64, 1) // the largest token seen; nobody but a holder takes it out
-	inside <- 0
-	var taken atomic.Int64
-	done := make([]<-chan error, len(clients))
-	for i, c := range clients {
-		done[i] = async(func() error {
-			m := c.Mutex("contended")
-			for stop.Err() == nil {
-				if m.Lock(stop) != nil {
-					continue // an outage is an error, or a wait
-				}
-				select {
-				case last := <-inside:
-					token := m.FencingToken()
-					if token != 0 { // else it is lost already
-						assert.Greater(t, token, last)
-					}
-					time.Sleep(tick)
-					taken.Add(1)
-					inside <- max(last, token)
-				default:
-					select {
-					case <-m.Lost():
-					default:
-						t.Error("two hold at once")
-					}
-				}
-				_ = m.Unlock(context.WithoutCancel(stop))
-			}
-			return nil
-		})
-	}
-	disturb(func() int { return int(taken.Load()) })
-	cancel()
-	for _, d := range done {
-		require.NoError(t, await(t, d))
-	}
-	assert.Positive(t, <-inside)
-}
-
 func TestCluster_theLeaderIsKilled(t *testing.T) {
 	t.Parallel()
-	g := testserver.ZooKeeperEnsemble(t, 3)
-	c, other := openURL(t, g.URL(), "ttl=4s"), openURL(t, g.URL(), "ttl=4s")
-	m, next := c.Mutex("x"), other.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	token, deadline := m.FencingToken(), m.Deadline()
-	waiting := async(func() error { return next.Lock(t.Context()) })
-	look := direct(t, g.Addrs()...)
-	eventually(t, "it waits", func() bool { return len(queue(t, look, "x")) == 2 })
-
-	old := g.Leader()
-	old.Kill()
-	require.NotSame(t, old, g.Leader())
-	eventually(t, "the hold is renewed", func() bool { return m.Deadline().After(deadline.Add(4 * time.Second)) })
-	assert.Equal(t, token, m.FencingToken())
-	select {
-	case err := <-waiting:
-		t.Fatalf("the waiter's Lock returned %v while the lock was held", err)
-	default:
-	}
-	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, await(t, waiting))
-	assert.Greater(t, next.FencingToken(), token)
-	require.NoError(t, next.Unlock(t.Context()))
-	old.Restart()
+	majority(t).LosesItsLeader(t)
 }
 
 func TestCluster_leadersFailWhileLocksAreTaken(t *testing.T) {
@@ -99,7 +29,7 @@ func TestCluster_leadersFailWhileLocksAreTaken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := testserver.ZooKeeperEnsemble(t, 3)
 			clients := []*locker.Client{openURL(t, g.URL(), "ttl=2s"), openURL(t, g.URL(), "ttl=2s"), openURL(t, g.URL(), "ttl=3s")}
-			contend(t, clients, func(taken func() int) {
+			harness.Contend(t, clients, func(taken func() int) {
 				for range 2 {
 					before := taken()
 					old := g.Leader()
@@ -215,41 +145,7 @@ func TestCluster_theHoldersServerIsADeposedLeader(t *testing.T) {
 
 func TestCluster_theMajorityIsLostAndComesBack(t *testing.T) {
 	t.Parallel()
-	g := testserver.ZooKeeperEnsemble(t, 3)
-	c, other := openURL(t, g.URL(), "ttl=2s"), openURL(t, g.URL(), "ttl=2s")
-	m, waiter := c.Mutex("x"), other.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	first := m.FencingToken()
-	waiting := async(func() error { return waiter.Lock(t.Context()) })
-	look := direct(t, g.Addrs()...)
-	eventually(t, "it waits", func() bool { return len(queue(t, look, "x")) == 2 })
-	g.Servers()[0].Kill()
-	g.Servers()[1].Kill()
-
-	err := await(t, waiting)
-	require.Error(t, err, "a waiter rides out half a TTL, and this is more")
-	require.NotErrorIs(t, err, locker.ErrHeld)
-	err = waiter.TryLock(t.Context())
-	require.Error(t, err)
-	require.NotErrorIs(t, err, locker.ErrHeld)
-	require.ErrorIs(t, waiter.Lock(withTimeout(t, 50*time.Millisecond)), context.DeadlineExceeded)
-	deadline := m.Deadline()
-	select {
-	case <-m.Lost():
-	case <-time.After(patient):
-		t.Fatal("not lost")
-	}
-	assert.False(t, time.Now().Before(deadline), "not before its time")
-	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-
-	g.Servers()[0].Restart()
-	g.Servers()[1].Restart()
-	eventually(t, "it can be locked again, whatever was left behind", func() bool {
-		return waiter.Lock(withTimeout(t, patient)) == nil
-	})
-	assert.Greater(t, waiter.FencingToken(), first)
-	require.NoError(t, waiter.Unlock(t.Context()))
-	eventually(t, "nobody stands in the queue", func() bool { return len(queue(t, look, "x")) == 0 })
+	majority(t).IsLost(t)
 }
 
 // A session is taken up on another server, and its holds last; on the way back to one server, tokens rise.
@@ -290,7 +186,7 @@ func TestCluster_followersLag(t *testing.T) {
 		clients = append(clients, openURL(t, s.URL(), "ttl=5s"))
 	}
 	lagging := g.Followers()[0]
-	contend(t, clients, func(taken func() int) {
+	harness.Contend(t, clients, func(taken func() int) {
 		for range 10 {
 			before := taken()
 			lagging.Stop()

@@ -49,49 +49,12 @@ func TestLostReply_ofATakeThatIsGivenUp_leavesNoNode(t *testing.T) {
 // The answer is lost, and the node is found again: it is one hold and one token.
 func TestLostReply_ofATake_isOneHold(t *testing.T) {
 	t.Parallel()
-	for name, take := range takes {
-		t.Run(name, func(t *testing.T) {
-			f := newFaulty(t, 10*time.Second)
-			m := f.client.Mutex("x")
-			f.proxy.DropReplies(true)
-			done := async(func() error { return take(m, t.Context()) })
-			eventually(t, "the server has applied the take", func() bool { return len(queue(t, f.direct, "x")) == 1 })
-			f.proxy.DropReplies(false)
-			f.proxy.ResetConns()
-			require.NoError(t, await(t, done))
-			require.Len(t, queue(t, f.direct, "x"), 1)
-			_, stat, err := f.direct.Get(parent("x"))
-			require.NoError(t, err)
-			assert.EqualValues(t, stat.Pzxid, m.FencingToken())
-			require.ErrorIs(t, f.other.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
-			require.NoError(t, m.Unlock(t.Context()))
-			assert.Empty(t, queue(t, f.direct, "x"))
-		})
-	}
+	sessions(t).TakeUnanswered(t)
 }
 
 func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
 	t.Parallel()
-	for name, between := range map[string]func(t *testing.T, other *locker.Mutex){
-		"nobody came":   func(*testing.T, *locker.Mutex) {},
-		"another holds": func(t *testing.T, other *locker.Mutex) { require.NoError(t, other.TryLock(t.Context())) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFaulty(t, 10*time.Second)
-			m, other := f.client.Mutex("x"), f.other.Mutex("x")
-			require.NoError(t, m.Lock(t.Context()))
-			f.proxy.DropReplies(true)
-			done := async(func() error { return m.Unlock(t.Context()) })
-			eventually(t, "the server has released", func() bool { return len(queue(t, f.direct, "x")) == 0 })
-			f.proxy.DropReplies(false)
-			between(t, other)
-			f.proxy.ResetConns()
-			require.NoError(t, await(t, done))
-			if other.FencingToken() > 0 {
-				assert.NoError(t, other.Unlock(t.Context()), "the other's hold is untouched")
-			}
-		})
-	}
+	sessions(t).UnlockUnanswered(t)
 }
 
 // A take is on its way when its caller gives up, and reaches the server when the session has been taken up on another

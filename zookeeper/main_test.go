@@ -113,6 +113,76 @@ func sessionOf(t testing.TB, conn *zk.Conn, node string) int64 {
 	return stat.EphemeralOwner
 }
 
+// sessions is a server, for the tests that are those of another backend too.
+func sessions(t testing.TB) harness.Sessions {
+	t.Helper()
+	s := testserver.ZooKeeper(t, rarelyReaped)
+	look := direct(t, s.Addr())
+	return harness.Sessions{
+		Addr: s.Addr(),
+		Open: func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client {
+			return openURL(t, "zookeeper://"+addr, "", append(opts, locker.WithTTL(ttl))...)
+		},
+		Queue:     func(t testing.TB, name string) []string { return queue(t, look, name) },
+		SessionOf: func(t testing.TB, node string) int64 { return sessionOf(t, look, node) },
+		End:       func(_ testing.TB, session int64) { s.EndSession(session) },
+		Remove:    func(t testing.TB, node string) { require.NoError(t, look.Delete(node, -1)) },
+		Granted: func(t testing.TB, name string) uint64 {
+			_, stat, err := look.Get(parent(name))
+			require.NoError(t, err)
+			return uint64(stat.Pzxid)
+		},
+		Vanishes: func(t testing.TB, node string) <-chan time.Time {
+			there, _, gone, err := look.ExistsW(node)
+			require.NoError(t, err)
+			require.True(t, there)
+			at := make(chan time.Time, 1)
+			go func() {
+				<-gone
+				at <- time.Now()
+			}()
+			return at
+		},
+	}
+}
+
+// onEachConnection runs test on the connections that a Driver may be given.
+func onEachConnection(t *testing.T, test func(harness.Sessions, *testing.T)) {
+	t.Helper()
+	application := func(heard bool) func(testing.TB, string, time.Duration, ...locker.Option) *locker.Client {
+		return func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client {
+			conn, events := connect(t, ttl, addr)
+			if !heard {
+				events = nil
+			}
+			return clientOf(t, conn, events, opts...)
+		}
+	}
+	t.Run("of its own", func(t *testing.T) {
+		t.Parallel()
+		test(sessions(t), t)
+	})
+	for name, heard := range map[string]bool{"the application's": true, "the application's, and its events too": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := sessions(t)
+			b.Open = application(heard)
+			test(b, t)
+		})
+	}
+}
+
+// majority is three servers, for the tests that are those of another backend too.
+func majority(t testing.TB) harness.Majority[*testserver.ZooKeeperServer] {
+	t.Helper()
+	g := testserver.ZooKeeperEnsemble(t, 3)
+	look := direct(t, g.Addrs()...)
+	return harness.Majority[*testserver.ZooKeeperServer]{
+		URL: g.URL() + "?tick=100ms&", Servers: g.Servers(), Leader: g.Leader,
+		Queue: func(t testing.TB, name string) []string { return queue(t, look, name) },
+	}
+}
+
 // faulty is a server, a proxy in front of it, and Clients on both sides of that.
 type faulty struct {
 	server *testserver.ZooKeeperServer

@@ -39,11 +39,12 @@ type Inspection struct {
 }
 
 const (
-	inspectPatience = time.Minute
-	longTTL         = 20 * time.Second // nothing lapses by itself
+	patient  = time.Minute
+	patience = testwait.Patience(patient)
+	longTTL  = 20 * time.Second // nothing lapses by itself
 )
 
-var inspectUntil = testwait.Patience(inspectPatience).Until
+var async = testwait.Go
 
 // Inspect tests what a Client says of the backend's locks without contending for them.
 func Inspect(t *testing.T, b Inspection) {
@@ -75,7 +76,7 @@ func (b Inspection) open(t *testing.T, opts ...locker.Option) *locker.Client {
 
 func look(t testing.TB, c *locker.Client, name string) locker.State {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), inspectPatience)
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	defer cancel()
 	s, err := c.Inspect(ctx, name)
 	require.NoError(t, err)
@@ -146,7 +147,7 @@ func heldAndReleased(t *testing.T, b Inspection) {
 // until looks until condition holds.
 func (b Inspection) until(t *testing.T, c *locker.Client, name, what string, condition func(locker.State) bool) (s locker.State) {
 	t.Helper()
-	inspectUntil(t, what, func() bool {
+	patience.Until(t, what, func() bool {
 		s = look(t, c, name)
 		return condition(s)
 	})
@@ -160,22 +161,22 @@ func waitedFor(t *testing.T, b Inspection) {
 	locked := make([]<-chan error, len(names))
 	for i, name := range names {
 		mutexes[i] = b.open(t, locker.WithMetadata(name)).Mutex("waited for")
-		locked[i] = testwait.Go(func() error { return mutexes[i].Lock(t.Context()) })
+		locked[i] = async(func() error { return mutexes[i].Lock(t.Context()) })
 		b.until(t, c, "waited for", "everybody has come", func(s locker.State) bool {
 			return s.Held && (i == 0 || !b.Queue || len(s.Waiters) == i)
 		})
 	}
 	if !b.Queue { // they poll, and who is the next nobody knows
-		require.NoError(t, testwait.Patience(inspectPatience).Result(t, locked[0]))
+		require.NoError(t, patience.Result(t, locked[0]))
 		b.wantHeld(t, look(t, c, "waited for"), mutexes[0], "first", true)
 		return
 	}
 	b.undisturbed(t, func() { _ = look(t, c, "waited for") })
 	if b.Listening != nil {
-		inspectUntil(t, "all who wait listen", func() bool { return b.Listening(len(names) - 1) })
+		patience.Until(t, "all who wait listen", func() bool { return b.Listening(len(names) - 1) })
 	}
 	for i, m := range mutexes {
-		require.NoError(t, testwait.Patience(inspectPatience).Result(t, locked[i]))
+		require.NoError(t, patience.Result(t, locked[i]))
 		s := look(t, c, "waited for")
 		b.wantHeld(t, s, m, names[i], true)
 		b.wantWaiters(t, s, names[i+1:])

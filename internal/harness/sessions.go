@@ -1,0 +1,265 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// Sessions is a backend on which a lock is a queue of entries, each on a session that all holds of a Client share. Its
+// methods are tests.
+type Sessions struct {
+	Addr string // of a server
+
+	// Open makes a Client with connections of its own, to addr.
+	Open func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client
+
+	Queue     func(t testing.TB, name string) []string          // the entries of a lock, in order
+	SessionOf func(t testing.TB, entry string) int64            // which an entry is on
+	End       func(t testing.TB, session int64)                 // behind the back of its Client
+	Remove    func(t testing.TB, entry string)                  // its session goes on
+	Granted   func(t testing.TB, name string) uint64            // what the token of the holder has to be, by the backend's own count
+	Vanishes  func(t testing.TB, entry string) <-chan time.Time // when it does
+}
+
+func (b Sessions) open(t testing.TB, ttl time.Duration, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	return b.Open(t, b.Addr, ttl, opts...)
+}
+
+// queued waits until n stand in the queue of x.
+func (b Sessions) queued(t testing.TB, n int) {
+	t.Helper()
+	patience.Until(t, fmt.Sprint("in the queue there are ", n), func() bool { return len(b.Queue(t, "x")) == n })
+}
+
+// EndsUnderTheHolder has all holds of a session lost at once.
+func (b Sessions) EndsUnderTheHolder(t *testing.T) {
+	c := b.open(t, 10*time.Second, locker.WithoutRenewal())
+	x, y := c.Mutex("x"), c.Mutex("y")
+	require.NoError(t, x.Lock(t.Context()))
+	require.NoError(t, y.Lock(t.Context()))
+	deadline := x.Deadline()
+	b.End(t, b.SessionOf(t, b.Queue(t, "x")[0]))
+	for _, m := range []*locker.Mutex{x, y} {
+		wantLost(t, m)
+	}
+	assert.True(t, time.Now().Before(deadline), "the news comes before the deadline")
+	require.ErrorIs(t, x.Extend(t.Context()), locker.ErrLost)
+	require.ErrorIs(t, x.Unlock(t.Context()), locker.ErrLost)
+	require.ErrorIs(t, y.Unlock(t.Context()), locker.ErrLost)
+	require.NoError(t, x.Lock(t.Context()), "on a new session")
+	assert.NoError(t, x.Unlock(t.Context()))
+}
+
+func wantLost(t testing.TB, m *locker.Mutex) {
+	t.Helper()
+	select {
+	case <-m.Lost():
+	case <-time.After(patient):
+		t.Fatal("not lost")
+	}
+}
+
+// RemovedUnderTheHolder is what the next Extend or Unlock finds out, though the session is in the best of health.
+func (b Sessions) RemovedUnderTheHolder(t *testing.T) {
+	c := b.open(t, 10*time.Second, locker.WithoutRenewal())
+	for name, end := range map[string]func(*locker.Mutex, context.Context) error{
+		"Extend": (*locker.Mutex).Extend, "Unlock": (*locker.Mutex).Unlock,
+	} {
+		m, next := c.Mutex(name), c.Mutex(name)
+		require.NoError(t, m.Lock(t.Context()))
+		b.Remove(t, b.Queue(t, name)[0])
+		require.NoError(t, next.TryLock(t.Context()))
+		require.ErrorIs(t, end(m, t.Context()), locker.ErrLost, name)
+		assert.Positive(t, next.FencingToken())
+		assert.NoError(t, next.Unlock(t.Context()), "the other's hold is untouched")
+	}
+}
+
+// EndsUnderAWaiter takes it to the end of the queue.
+func (b Sessions) EndsUnderAWaiter(t *testing.T) {
+	holder, waiter := b.open(t, 10*time.Second).Mutex("x"), b.open(t, 10*time.Second).Mutex("x")
+	require.NoError(t, holder.Lock(t.Context()))
+	waiting := async(func() error { return waiter.Lock(t.Context()) })
+	b.queued(t, 2)
+	first := b.Queue(t, "x")[1]
+	b.End(t, b.SessionOf(t, first))
+	patience.Until(t, "it waits again", func() bool {
+		all := b.Queue(t, "x")
+		return len(all) == 2 && all[1] != first
+	})
+	assert.Zero(t, waiter.FencingToken())
+	require.NoError(t, holder.Unlock(t.Context()))
+	require.NoError(t, patience.Result(t, waiting))
+	assert.NoError(t, waiter.Unlock(t.Context()))
+}
+
+// EndsUnderAWaiterWhoseTurnItIs has a session end and its waiter's turn come at once: Lock does not succeed on the dead session.
+func (b Sessions) EndsUnderAWaiterWhoseTurnItIs(t *testing.T) {
+	holder, waiter := b.open(t, 10*time.Second).Mutex("x"), b.open(t, 10*time.Second).Mutex("x")
+	for range 3 {
+		require.NoError(t, holder.Lock(t.Context()))
+		waiting := async(func() error { return waiter.Lock(t.Context()) })
+		b.queued(t, 2)
+		before := b.Queue(t, "x")
+		dead := b.SessionOf(t, before[1])
+		b.End(t, dead)
+		b.Remove(t, before[0])
+		require.NoError(t, patience.Result(t, waiting))
+		now := b.Queue(t, "x")
+		require.Len(t, now, 1)
+		assert.NotEqual(t, dead, b.SessionOf(t, now[0]), "it came again")
+		require.NoError(t, waiter.Extend(t.Context()))
+		require.NoError(t, waiter.Unlock(t.Context()))
+		require.ErrorIs(t, holder.Unlock(t.Context()), locker.ErrLost)
+	}
+}
+
+// WhoGivesUpInTheMiddle leaves the queue intact: every other one of it does, and the others get the lock in the order in which
+// they came.
+func (b Sessions) WhoGivesUpInTheMiddle(t *testing.T) {
+	c := b.open(t, 10*time.Second) // of two sessions
+	holder := c.Mutex("x")
+	require.NoError(t, holder.Lock(t.Context()))
+	const n = 12
+	var (
+		mu     sync.Mutex
+		order  []int
+		tokens []uint64
+		wg     sync.WaitGroup
+	)
+	leave := make([]context.CancelFunc, n)
+	for i := range n {
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		leave[i] = cancel
+		m := c.Mutex("x")
+		if i%3 == 0 {
+			m = c.Mutex("x", locker.WithTTL(20*time.Second))
+		}
+		wg.Go(func() {
+			if m.Lock(ctx) != nil {
+				return
+			}
+			mu.Lock()
+			order, tokens = append(order, i), append(tokens, m.FencingToken())
+			mu.Unlock()
+			assert.NoError(t, m.Unlock(context.WithoutCancel(ctx)))
+		})
+		b.queued(t, i+2)
+	}
+	for i := 0; i < n; i += 2 {
+		leave[i]()
+	}
+	b.queued(t, 1+n/2)
+	require.NoError(t, holder.Unlock(t.Context()))
+	wg.Wait()
+	assert.Equal(t, []int{1, 3, 5, 7, 9, 11}, order)
+	assert.IsIncreasing(t, tokens)
+	assert.Empty(t, b.Queue(t, "x"))
+}
+
+// LapsesAlone has a hold lapse while its session is kept alive, by us: the lock is free, and the session goes on.
+func (b Sessions) LapsesAlone(t *testing.T) {
+	m := b.open(t, 3*time.Second, locker.WithoutRenewal()).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	session := b.SessionOf(t, b.Queue(t, "x")[0])
+	<-m.Lost()
+	b.queued(t, 0)
+	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+	require.NoError(t, m.Lock(t.Context()))
+	assert.Equal(t, session, b.SessionOf(t, b.Queue(t, "x")[0]))
+	require.NoError(t, m.Unlock(t.Context()))
+}
+
+// ExtendsAll that d is given together, also more than one request takes, and says of each what has become of it.
+func (b Sessions) ExtendsAll(t *testing.T, d locker.BatchExtender) {
+	const ttl, n = 10 * time.Second, 230
+	all := make([]locker.Lease, n)
+	for i := range all {
+		l, err := d.Acquire(t.Context(), locker.Request{Name: fmt.Sprint("locker:x", i), TTL: ttl})
+		require.NoError(t, err)
+		all[i] = l
+	}
+	for _, i := range []int{150, 151, 199} {
+		b.Remove(t, b.Queue(t, fmt.Sprint("x", i))[0])
+	}
+	require.NoError(t, all[7].Release(t.Context()))
+	for i, err := range d.ExtendAll(t.Context(), all, ttl) {
+		switch i {
+		case 7, 150, 151, 199:
+			require.ErrorIs(t, err, locker.ErrLost, i)
+		default:
+			require.NoError(t, err, i)
+		}
+	}
+	require.ErrorIs(t, all[150].Release(t.Context()), locker.ErrLost)
+}
+
+// faulty is a Client behind a proxy, and one at the server itself.
+func (b Sessions) faulty(t *testing.T) (proxy *testserver.Proxy, client, other *locker.Client) {
+	t.Helper()
+	const ttl = 10 * time.Second
+	proxy = testserver.NewProxy(t, b.Addr)
+	client, other = b.Open(t, proxy.Addr(), ttl, locker.WithoutRenewal()), b.open(t, ttl, locker.WithoutRenewal())
+	warm := client.Mutex("x") // there are a connection, a session, and what the queue stands in
+	require.NoError(t, warm.Lock(t.Context()))
+	require.NoError(t, warm.Unlock(t.Context()))
+	return proxy, client, other
+}
+
+// TakeUnanswered is made again, and is one hold and one token.
+func (b Sessions) TakeUnanswered(t *testing.T) {
+	for name, take := range map[string]func(*locker.Mutex, context.Context) error{
+		"Lock": (*locker.Mutex).Lock, "TryLock": (*locker.Mutex).TryLock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			proxy, client, other := b.faulty(t)
+			m := client.Mutex("x")
+			proxy.DropReplies(true)
+			done := async(func() error { return take(m, t.Context()) })
+			b.queued(t, 1) // the server has applied the take
+			proxy.DropReplies(false)
+			proxy.ResetConns()
+			require.NoError(t, patience.Result(t, done))
+			require.Len(t, b.Queue(t, "x"), 1)
+			assert.Equal(t, b.Granted(t, "x"), m.FencingToken())
+			require.ErrorIs(t, other.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+			require.NoError(t, m.Unlock(t.Context()))
+			assert.Empty(t, b.Queue(t, "x"))
+		})
+	}
+}
+
+// UnlockUnanswered is a success.
+func (b Sessions) UnlockUnanswered(t *testing.T) {
+	for name, between := range map[string]func(t *testing.T, other *locker.Mutex){
+		"nobody came":   func(*testing.T, *locker.Mutex) {},
+		"another holds": func(t *testing.T, other *locker.Mutex) { require.NoError(t, other.TryLock(t.Context())) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			proxy, client, others := b.faulty(t)
+			m, other := client.Mutex("x"), others.Mutex("x")
+			require.NoError(t, m.Lock(t.Context()))
+			proxy.DropReplies(true)
+			done := async(func() error { return m.Unlock(t.Context()) })
+			b.queued(t, 0) // the server has released
+			proxy.DropReplies(false)
+			between(t, other)
+			proxy.ResetConns()
+			require.NoError(t, patience.Result(t, done))
+			if other.FencingToken() > 0 {
+				assert.NoError(t, other.Unlock(t.Context()), "the other's hold is untouched")
+			}
+		})
+	}
+}
