@@ -84,9 +84,9 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 }
 
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],
-// [locker.Inspector] and [locker.TTLChecker].
+// [locker.Inspector], [locker.TTLChecker] and [locker.ContextHeeder].
 type Driver struct {
-	*redisscript.Driver
+	*scripts
 	runner *runner
 	addr   string // of the one server that Open was given
 	owned  bool   // made by Open, and closed by Close
@@ -98,7 +98,11 @@ var (
 	_ locker.Proposer      = (*Driver)(nil)
 	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
+	_ locker.ContextHeeder = (*Driver)(nil)
 )
+
+// scripts has the methods of a Driver but Close, and is not for programs to get hold of.
+type scripts = redisscript.Driver
 
 // DriverOption is an option of [NewDriver].
 type DriverOption func(*runner) error
@@ -127,13 +131,13 @@ func NewDriver(pool *redis.Pool, opts ...DriverOption) (*Driver, error) {
 	if err := newdriver.Apply(r, opts); err != nil {
 		return nil, err
 	}
-	return &Driver{Driver: redisscript.NewDriver(r), runner: r}, nil
+	return &Driver{scripts: redisscript.NewDriver(r), runner: r}, nil
 }
 
 // Close ends the subscriptions, waits for connections that are being made, and closes the pool if
 // Open made it.
 func (d *Driver) Close() error {
-	return d.Driver.Close(func() error {
+	return d.scripts.Close(func() error {
 		d.runner.close()
 		if !d.owned {
 			return nil

@@ -25,7 +25,7 @@
 //	tls_server_name                             if the certificates are for another name than the host's
 //	tls_skip_verify                             true: any certificate will do, also that of an intruder
 //	sentinel_username, sentinel_password        for the sentinels, if they ask for them
-//	replicas, replica_timeout                   as [WaitReplicas]; replica_timeout is 1s if it is not given
+//	replicas, replica_timeout                   as WaitReplicas; replica_timeout is 1s if it is not given
 //
 // TLS is for sentinels and servers alike. Each has to have a certificate for its own host: servers, and what nodes
 // are not in the URL, for the one that the sentinels or the cluster announce.
@@ -64,7 +64,7 @@
 //	to be woken PUBSUB PUBLISH SUBSCRIBE UNSUBSCRIBE PING
 //	            in a Cluster PUBSUB SPUBLISH SSUBSCRIBE SUNSUBSCRIBE PING
 //	to inspect  EVAL EVALSHA HMGET PTTL ZRANGE
-//	besides     SELECT for a database other than 0; WAIT for [WaitReplicas]; CLIENT SETNAME for client_name;
+//	besides     SELECT for a database other than 0; WAIT for WaitReplicas; CLIENT SETNAME for client_name;
 //	            CLUSTER SLOTS and ASKING in a Cluster, and COMMAND for a client of the application's own
 //
 // Each line as a whole: without the second who does not have to wait gets the lock, and who has to gets an
@@ -131,7 +131,7 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],
 // [locker.Inspector], [locker.TTLChecker] and [locker.ContextHeeder].
 type Driver struct {
-	*redisscript.Driver
+	*scripts
 	rdb   goredis.UniversalClient
 	owned bool // made by Open, and closed by Close
 }
@@ -142,7 +142,11 @@ var (
 	_ locker.Proposer      = (*Driver)(nil)
 	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
+	_ locker.ContextHeeder = (*Driver)(nil)
 )
+
+// scripts has the methods of a Driver but Close, and is not for programs to get hold of.
+type scripts = redisscript.Driver
 
 // NewDriver makes a Driver over rdb, which stays the caller's. It makes no request, and fails for a nil client or an option
 // that is not valid.
@@ -154,12 +158,12 @@ func NewDriver(rdb goredis.UniversalClient, opts ...DriverOption) (*Driver, erro
 	if err := newdriver.Apply(r, opts); err != nil {
 		return nil, err
 	}
-	return &Driver{Driver: redisscript.NewDriver(r), rdb: rdb}, nil
+	return &Driver{scripts: redisscript.NewDriver(r), rdb: rdb}, nil
 }
 
 // Close ends the subscriptions, and closes the go-redis client if Open made it.
 func (d *Driver) Close() error {
-	return d.Driver.Close(func() error {
+	return d.scripts.Close(func() error {
 		if !d.owned {
 			return nil
 		}
@@ -178,7 +182,7 @@ func (d *Driver) Address() string {
 
 // Guarantees is what Redis promises, and a Ring a little less.
 func (d *Driver) Guarantees() locker.Guarantees {
-	g := d.Driver.Guarantees()
+	g := d.scripts.Guarantees()
 	if _, ok := d.rdb.(*goredis.Ring); ok {
 		g[locker.Woken] = locker.Promise{Level: locker.No, Condition: "a Ring has no subscriptions, and waiters look"}
 	}

@@ -11,7 +11,7 @@ import (
 // the header field If-Match to the entity tag of that response. This is for servers without a fence that compare entity
 // tags, object stores above all:
 //
-//	PUT the object with the mark of the lock in it ([fence.Mark])     → marked
+//	PUT the object with the mark of the lock in it (fence.Mark)       → marked
 //	read it, make the new content, with or without the mark
 //	IfMatch(write, marked), and PUT it                                → the next write's marked
 //
