@@ -45,7 +45,8 @@ type Client struct {
 // New makes a Client over a Driver, which from then on is the Client's: Close closes it. If New
 // fails the Driver is still the caller's.
 //
-// It fails if an option is not valid or a required guarantee is not promised.
+// It fails if d is nil, an option is not valid, the Driver does not honour the TTL, or a required guarantee is
+// not promised; the last two are ErrUnsupported.
 func New(d Driver, opts ...Option) (*Client, error) {
 	if d == nil {
 		return nil, wrap("new", "", errors.New("nil Driver"))

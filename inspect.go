@@ -42,7 +42,7 @@ type Contender struct {
 //
 // It takes at most half the Client's TTL. When ctx ends it returns within milliseconds, whatever the server does, with an error
 // that matches ctx.Err() and context.Cause(ctx). A backend that is away is its client library's own error. A Driver that
-// is no [Inspector] is ErrUnsupported.
+// is no [Inspector] is ErrUnsupported, and a Client that is closed ErrClosed.
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	s, err := c.inspect(ctx, name)
 	if err != nil {

@@ -27,6 +27,13 @@
 // How far exclusion and the order of tokens hold depends on the backend: [Client.Guarantees] says so,
 // and [Require] turns it into an error at start. Everything else in the contract of [Locker]
 // holds always, whatever the backend.
+//
+// # Packages
+//
+// The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and all imports every one of them; [Driver] is
+// what another one implements. Package fence, and those below it, are the resource's side: they refuse a stale token.
+// Package conformance puts any Locker through the contract. The module otel makes spans and metrics of what
+// a Client does, and the command cmd/locker takes locks for scripts.
 package locker
 
 import (

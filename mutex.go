@@ -181,7 +181,7 @@ func (m *Mutex) FencingToken() uint64 {
 }
 
 // Lost is closed when the current hold is lost, no later than its Deadline. It is nil, which blocks for
-// ever, when nothing has been locked. It is of one hold: call Lost again after the next Lock.
+// ever, before Lock and after Unlock. It is of one hold: call Lost again after the next Lock.
 func (m *Mutex) Lost() <-chan struct{} {
 	h := m.current()
 	if h == nil {
@@ -191,7 +191,7 @@ func (m *Mutex) Lost() <-chan struct{} {
 }
 
 // Deadline is when the current hold lapses unless it is extended, as [Hold.Deadline]; the zero
-// Time when nothing has been locked.
+// Time before Lock and after Unlock.
 func (m *Mutex) Deadline() time.Time {
 	h := m.current()
 	if h == nil {
@@ -206,10 +206,10 @@ func (m *Mutex) current() *Hold {
 	return m.hold
 }
 
-// Do runs f under the lock. The context that f gets is cancelled, with cause ErrLost, no later
-// than the hold's deadline if the hold is lost, and when ctx ends; within f, FencingToken is the
-// token. Do waits for f. It returns f's error joined with that of Unlock, so that nil never hides
-// a loss. If f panics, Do unlocks and panics on.
+// Do runs f under the lock. If that cannot be had it returns Lock's error, and f is not called. The context
+// that f gets is cancelled, with cause ErrLost, no later than the hold's deadline if the hold is lost,
+// and when ctx ends; within f, FencingToken is the token. Do waits for f. It returns f's error joined
+// with that of Unlock, so that nil never hides a loss. If f panics, Do unlocks and panics on.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) (err error) {
 	h, err := m.lock(ctx, opLock)
 	if err != nil {

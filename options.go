@@ -62,10 +62,9 @@ type mutexOption func(*settings) error
 func (f mutexOption) applyClient(c *config) error  { return f(&c.settings) }
 func (f mutexOption) applyMutex(s *settings) error { return f(s) }
 
-// WithTTL sets how long a hold lasts unless it is extended. The default is 30 s, or
-// what the backend's package says. A TTL that the
-// backend cannot honour exactly is ErrUnsupported, and so is one below 5 ms or so, of which the
-// allowance for drift (TTL/100 + 2 ms) would leave less than half.
+// WithTTL sets how long a hold lasts unless it is extended. The default is 30 s, or what the backend's
+// package says. A TTL that the backend cannot honour exactly is ErrUnsupported, and so is one below 5 ms or
+// so, of which the allowance for drift (TTL/100 + 2 ms) would leave less than half.
 //
 // A short TTL frees the lock of a crashed holder early; a long one rides out longer outages of
 // the backend and longer pauses of the holder.
@@ -90,8 +89,9 @@ func WithoutRenewal() MutexOption {
 
 // WithBackoff sets how long a waiter pauses between two attempts where the backend must be polled:
 // a random time that grows from about minimum to at most maximum. The default is 10 ms and 250 ms. Where an
-// attempt takes long, as on a slow link, it grows to 16 times that, or TTL/10, if that is longer: contenders who
-// tried more often would be in each other's way. A minimum of 0 or less, or a maximum below it, is an error.
+// attempt takes long, as on a slow link, it grows beyond maximum, to 16 times what the attempt took but no more than
+// TTL/10: contenders who tried more often would be in each other's way. A minimum of 0 or less, or a maximum
+// below it, is an error.
 func WithBackoff(minimum, maximum time.Duration) MutexOption {
 	return mutexOption(func(s *settings) error {
 		if minimum <= 0 || maximum < minimum {

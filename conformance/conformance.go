@@ -92,18 +92,18 @@ type Scenario struct {
 	alone bool // see row
 }
 
-// SkipError says why a scenario could not run.
-type SkipError struct{ Reason string }
+// skipError says why a scenario could not run.
+type skipError struct{ reason string }
 
 // Error is the reason.
-func (e *SkipError) Error() string { return "skipped: " + e.Reason }
+func (e *skipError) Error() string { return "skipped: " + e.reason }
 
-// Skip is the error of a scenario that cannot run here.
-func Skip(reason string) error { return &SkipError{Reason: reason} }
+// Skip is the error of a [Scenario]'s Check that cannot run here.
+func Skip(reason string) error { return &skipError{reason} }
 
 // IsSkip says whether err is that of a scenario which could not run.
 func IsSkip(err error) bool {
-	_, ok := errors.AsType[*SkipError](err)
+	_, ok := errors.AsType[*skipError](err)
 	return ok
 }
 

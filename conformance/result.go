@@ -52,8 +52,8 @@ func judge(s Scenario, seen error, deviates bool, why string) Result {
 	switch {
 	case IsSkip(seen):
 		r.Outcome = Skipped
-		if skip, ok := errors.AsType[*SkipError](seen); ok {
-			r.Seen = skip.Reason
+		if skip, ok := errors.AsType[*skipError](seen); ok {
+			r.Seen = skip.reason
 		}
 	case deviates && seen != nil:
 		r.Outcome = Known

@@ -33,8 +33,8 @@ var tryRows = []row{{
 // try is TryLock, without which the scenario is skipped.
 func (p *party) try() error {
 	err := p.tryLock(p.env.ctx)
-	if skip, ok := errors.AsType[*SkipError](err); ok {
-		p.env.skip(skip.Reason)
+	if skip, ok := errors.AsType[*skipError](err); ok {
+		p.env.skip(skip.reason)
 	}
 	return err
 }

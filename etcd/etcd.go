@@ -87,7 +87,7 @@
 //
 // [New] takes any. It should have DialKeepAliveTime and DialKeepAliveTimeout set, so that connections to a server that
 // has stopped are given up. Each request is under a deadline of its own besides, at first of TTL/20, at least 150 ms and at
-// most 1 s, and then is made again at another server.
+// most 1 s, and of TTL/6 or more with a user, and then is made again at another server.
 package etcd
 
 import (

@@ -42,17 +42,17 @@ func New(opts ...locker.Option) (*locker.Client, error) {
 // Driver implements [locker.Driver], [locker.Queuer] and [locker.Inspector] in memory.
 type Driver struct{ space *space }
 
-// Option configures a [Driver].
-type Option func(*Driver)
+// DriverOption is an option of [NewDriver].
+type DriverOption func(*Driver)
 
 // InSpace has the Driver share its names with the Drivers of the same space, as the host of a
 // mem:// URL does. The default is the space "".
-func InSpace(name string) Option {
+func InSpace(name string) DriverOption {
 	return func(d *Driver) { d.space = spaceOf(name) }
 }
 
 // NewDriver makes a Driver. It never fails.
-func NewDriver(opts ...Option) *Driver {
+func NewDriver(opts ...DriverOption) *Driver {
 	d := &Driver{space: spaceOf("")}
 	for _, o := range opts {
 		o(d)

@@ -17,9 +17,12 @@
 // are the servers'. The third is a Redis Cluster, of which some nodes will do. The fourth is one server on this machine. Beside the parameters that
 // every backend has, see [locker.Open], they take
 //
-//	dial_timeout, read_timeout, write_timeout   durations; the defaults are go-redis's 5s each, but that
-//	                                            read_timeout is 1s with Sentinel and Cluster
-//	pool_size                                   connections, in a Cluster to each node; go-redis has a default
+//	read_timeout                                a duration; the default is 5s, with Sentinel and Cluster 1s, and
+//	                                            replica_timeout on top of that
+//	write_timeout                               a duration; the default is that of read_timeout, or what is given there
+//	dial_timeout                                a duration; the default is 5s, with Sentinel three times read_timeout
+//	                                            if that is longer
+//	pool_size                                   connections; the default is 10 for each CPU, in a Cluster 5 for each CPU to each node
 //	client_name                                 what CLIENT LIST calls the connections
 //	tls_ca, tls_cert, tls_key                   PEM files; with rediss:// alone
 //	tls_server_name                             if the certificates are for another name than the host's

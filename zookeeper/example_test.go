@@ -35,6 +35,34 @@ func ExampleNew() {
 	fmt.Println(err)
 }
 
+// With digest authentication the connection says who it is, and the ACL that nobody else may touch the nodes.
+func ExampleACL() {
+	conn, events, err := zk.Connect([]string{"localhost:2181"}, 20*time.Second)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer conn.Close()
+	if err := conn.AddAuth("digest", []byte("shop:secret")); err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	driver, err := zookeeper.NewDriver(conn, events,
+		zookeeper.ACL(zk.AuthACL(zk.PermAll)), zookeeper.Root("/apps/shop"), zookeeper.Tick(2*time.Second))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client, err := locker.New(driver)
+	if err != nil {
+		_ = driver.Close()
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+}
+
 // What ZooKeeper promises is known before it is asked, and so is a TTL that it could not honour.
 func Example_open() {
 	client, err := locker.Open(context.Background(), "zookeeper://host1,host2,host3/apps/shop?ttl=20s&require=failover,ordered")

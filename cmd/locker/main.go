@@ -2,7 +2,8 @@
 //
 //	locker run redis://localhost:6379 backup -- /usr/local/bin/backup --all
 //
-// See README.md, or locker help.
+// It runs commands under a lock (run), shows who holds one and who waits (inspect), and finds out which promises the locks
+// of servers keep (check) and what they cost (bench), or both, side by side (compare). See README.md, or locker help.
 package main
 
 import (
