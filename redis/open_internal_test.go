@@ -2,6 +2,7 @@ package redis
 
 import (
 	"net/url"
+	"runtime"
 	"testing"
 	"time"
 
@@ -63,6 +64,19 @@ func TestOpen_sentinel(t *testing.T) {
 		assert.Equal(t, c.read, o.ReadTimeout)
 		assert.Equal(t, c.dial, o.DialTimeout)
 	}
+}
+
+// They are go-redis's, which a new version may have changed.
+func TestOpen_defaultsAreThoseThatThePackageDocuments(t *testing.T) {
+	cpus := runtime.GOMAXPROCS(0)
+	o := opened(t, locker.URL{Scheme: "redis", Hosts: []string{"h"}})
+	assert.Equal(t, []any{5 * time.Second, 5 * time.Second, 5 * time.Second, 10 * cpus}, []any{o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolSize})
+	o = opened(t, locker.URL{Scheme: "redis", Hosts: []string{"s"}, Query: url.Values{"master_name": {"m"}}})
+	assert.Equal(t, []any{5 * time.Second, time.Second, time.Second, 10 * cpus}, []any{o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolSize})
+	c := openedClient(t, locker.URL{Scheme: "redis", Hosts: []string{"h"}, Query: url.Values{"cluster": {"true"}}}).(*goredis.ClusterClient).Options()
+	assert.Equal(t, []any{5 * time.Second, time.Second, time.Second, 5 * cpus}, []any{c.DialTimeout, c.ReadTimeout, c.WriteTimeout, c.PoolSize})
+	o = opened(t, locker.URL{Scheme: "redis", Hosts: []string{"h"}, Query: url.Values{"read_timeout": {"2s"}}})
+	assert.Equal(t, 2*time.Second, o.WriteTimeout)
 }
 
 func TestOpen_cluster(t *testing.T) {
