@@ -22,13 +22,14 @@ type Driver interface {
 	//  4. The token rises with every grant of the name. It is minted in that step, or later under
 	//     the lease, or with a place in a queue that grants in the order of its tokens; never
 	//     before that.
-	//  5. ctx bounds the call (the core gives Acquire half the TTL), not the lease, and ends when the call returns:
-	//     what is to go on needs a context of its own, see [context.WithoutCancel]. Where the client library does
-	//     not heed ctx the core stops waiting by itself, and releases a lease that arrives later.
-	//  6. If anything may have been taken (the reply was lost, a minority has granted) it returns the
-	//     lease beside the error, also beside ErrHeld. The core releases that until the
-	//     backend has answered or the TTL has passed, and calls no other method of it but
-	//     Validity. A nil Lease says that the backend took nothing. A request that arrives after that release was
+	//  5. ctx bounds the call (the core gives Acquire half the TTL), not the lease, and ends when
+	//     the call returns: what is to go on needs a context of its own, see context.WithoutCancel.
+	//     Where the client library does not heed ctx the core stops waiting by itself, and releases
+	//     a lease that arrives later.
+	//  6. If anything may have been taken (the reply was lost, a minority has granted) it returns
+	//     the lease beside the error, also beside ErrHeld. The core releases that until the backend
+	//     has answered or the TTL has passed, and calls no other method of it but Validity. A nil
+	//     Lease says that the backend took nothing. A request that arrives after that release was
 	//     answered takes nothing either, or for no longer than one TTL from when it was sent.
 	//  7. An outage is the client library's error: never ErrHeld, ErrLost or ErrNotHeld. A TTL that
 	//     the backend cannot honour exactly is ErrUnsupported.
@@ -37,15 +38,17 @@ type Driver interface {
 	// Guarantees is what the backend promises, and under which condition.
 	Guarantees() Guarantees
 
-	// Close ends what the Driver has started, and closes the backend's client if the Driver
-	// made it, never one that the caller brought. No goroutine outlives it. The contexts of calls that are still
-	// under way have ended by then.
+	// Close ends what the Driver has started, and closes the backend's client if the Driver made
+	// it, never one that the caller brought. No goroutine outlives it. The contexts of calls that
+	// are still under way have ended by then.
 	Close() error
 }
 
 // Request is what a Driver is asked for.
 type Request struct {
-	Name     string        // with the Client's prefix; any non-empty UTF-8 string, long ones and those with NUL included
+	// Name has the Client's prefix. It is any non-empty UTF-8 string, long ones and those with NUL
+	// included.
+	Name     string
 	Metadata string        // who asks, for people who look; may be empty
 	TTL      time.Duration // more than 4 ms
 }
@@ -58,10 +61,10 @@ type Lease interface {
 	// Token is the fencing token, at least 1; the same for the life of the lease.
 	Token() uint64
 
-	// Validity is how much of the TTL is left now, counted from before the request that granted
-	// or last extended the lease was sent; for a session that many leases share, from its last
-	// confirmed contact. The allowance for drift is taken off by the core. As long as it is
-	// above 0 the core goes on trying to release what is to be released. It may count by [time.Now]: the core
+	// Validity is how much of the TTL is left now, counted from before the request that granted or
+	// last extended the lease was sent; for a session that many leases share, from its last
+	// confirmed contact. The allowance for drift is taken off by the core. As long as it is above 0
+	// the core goes on trying to release what is to be released. It may count by time.Now: the core
 	// counts for itself the time that a machine was suspended.
 	Validity() time.Duration
 
@@ -83,11 +86,10 @@ type Queuer interface {
 	// AcquireQueued waits in the backend's queue until the lease is granted or ctx is done, under
 	// the obligations of Acquire but for 2. No request of it may take longer than TTL/2. It calls
 	// answered with ErrHeld each time the backend says that the lease is another's, also when a
-	// look shows that it still is, and with the client's error each time a request fails. It
-	// rides out failures for at most TTL/2, from when the first request was sent that has failed since
-	// the last answer, and returns the error then.
-	// The waiter leaves the queue however the call ends, if need be by returning its lease
-	// beside the error, which the core releases.
+	// look shows that it still is, and with the client's error each time a request fails. It rides
+	// out failures for at most TTL/2, from when the first request was sent that has failed since
+	// the last answer, and returns the error then. The waiter leaves the queue however the call
+	// ends, if need be by returning its lease beside the error, which the core releases.
 	AcquireQueued(ctx context.Context, req Request, answered func(error)) (Lease, error)
 }
 
@@ -133,10 +135,11 @@ type Inspector interface {
 	// Inspect looks at the lock called name, with the Client's prefix.
 	//
 	//  1. It changes nothing at the backend, makes nothing there, and wakes nobody.
-	//  2. What it returns was the case at one moment, as far as the backend can tell: a hold that has lapsed is none, and
-	//     a lock that was never held is the zero State, without an error.
+	//  2. What it returns was the case at one moment, as far as the backend can tell: a hold that
+	//     has lapsed is none, and a lock that was never held is the zero State, without an error.
 	//  3. What is not known is left zero, never guessed.
-	//  4. ctx bounds the call, and has a deadline. An outage is the client library's error, and known before that.
+	//  4. ctx bounds the call, and has a deadline. An outage is the client library's error, and
+	//     known before that.
 	Inspect(ctx context.Context, name string) (State, error)
 }
 
@@ -144,10 +147,11 @@ type Inspector interface {
 type ContextHeeder interface {
 	Driver
 
-	// HeedsContext says that Acquire, AcquireQueued of a Queuer, and Release of a Lease return within a millisecond
-	// or so of the end of their ctx, whatever the backend does, and that this spoils nothing: what they have
-	// sent goes on. The core then calls them in the goroutine of its own caller, with a ctx that ends when
-	// the caller's does. All others it gives a goroutine each, so that it can stop waiting.
+	// HeedsContext says that Acquire, AcquireQueued of a Queuer, and Release of a Lease return
+	// within a millisecond or so of the end of their ctx, whatever the backend does, and that this
+	// spoils nothing: what they have sent goes on. The core then calls them in the goroutine of its
+	// own caller, with a ctx that ends when the caller's does. All others it gives a goroutine
+	// each, so that it can stop waiting.
 	HeedsContext() bool
 }
 
@@ -164,8 +168,9 @@ type LossNotifier interface {
 type TTLChecker interface {
 	Driver
 
-	// CheckTTL makes no request, and returns an error that matches ErrUnsupported and names
-	// what would do, for a TTL that the backend cannot honour exactly. The core asks before it calls Acquire with it.
+	// CheckTTL makes no request, and returns an error that matches ErrUnsupported and names what
+	// would do, for a TTL that the backend cannot honour exactly. The core asks before it calls
+	// Acquire with it.
 	CheckTTL(ttl time.Duration) error
 }
 
@@ -173,6 +178,7 @@ type TTLChecker interface {
 // time-out is. Without it that is 30 s.
 type TTLDefaulter interface {
 	Driver
-	// DefaultTTL is that TTL. It may ask the backend, for a bounded time; where that is away it is what will do.
+	// DefaultTTL is that TTL. It may ask the backend, for a bounded time; where that is away it is
+	// what will do.
 	DefaultTTL() time.Duration
 }

@@ -9,31 +9,32 @@ import (
 // State is how a lock stood, as the backend saw it at one moment. By the time it is read it may be another: it is for
 // people who look, and for monitors. Whoever acts on it has to hold the lock.
 type State struct {
-	// Held says that somebody holds the lock. Where a release hands it to the first of the waiters, nobody does until that
-	// one has taken it, and nobody else can.
+	// Held says that somebody holds the lock. Where a release hands it to the first of the waiters,
+	// nobody does until that one has taken it, and nobody else can.
 	Held   bool
 	Holder Contender // the zero Contender if nobody holds it
 
-	// Left is for how long the hold lasts unless it is extended, by the backend's clock: the holder counts for itself. It
-	// is 0 if nobody holds the lock, or the backend does not tell.
+	// Left is for how long the hold lasts unless it is extended, by the backend's clock: the holder
+	// counts for itself. It is 0 if nobody holds the lock, or the backend does not tell.
 	Left time.Duration
 
-	// Token is the fencing token of the holder, or else the last one that the backend remembers. It is 0 if that
-	// knows none.
+	// Token is the fencing token of the holder, or else the last one that the backend remembers. It
+	// is 0 if that knows none.
 	Token uint64
 
-	// Waiters are those who stand in the backend's queue, the next one first. One that has died stands there until the
-	// backend notices. Where waiters poll there is no queue.
+	// Waiters are those who stand in the backend's queue, the next one first. One that has died
+	// stands there until the backend notices. Where waiters poll there is no queue.
 	Waiters []Contender
 }
 
 // Contender is one who holds a lock, or waits for it.
 type Contender struct {
-	// ID is what the backend knows this attempt to hold by, and nobody else goes by at the time. It is empty where
-	// the backend has none.
+	// ID is what the backend knows this attempt to hold by, and nobody else goes by at the time. It
+	// is empty where the backend has none.
 	ID string
 
-	// Metadata is what WithMetadata said. It is empty, too, where the backend keeps that of holders alone, as Redis does.
+	// Metadata is what WithMetadata said. It is empty, too, where the backend keeps that of holders
+	// alone, as Redis does.
 	Metadata string
 }
 

@@ -20,30 +20,33 @@ import (
 // None is called with a lock of this package held: they may call it, except for Close. Calls of theirs are
 // observed like any other.
 type Observer struct {
-	// Start is called when a call begins. The context that it returns, which has to be derived from ctx, is
-	// that of the call: the Driver sees its values, and the client library below it. Renewals, and
-	// the cleaning up after a call that failed, have contexts without values.
+	// Start is called when a call begins. The context that it returns, which has to be derived from
+	// ctx, is that of the call: the Driver sees its values, and the client library below it.
+	// Renewals, and the cleaning up after a call that failed, have contexts without values.
 	Start func(ctx context.Context, call Call) context.Context
 
-	// Done is called once for each call, right before it returns, with the context that Start returned.
+	// Done is called once for each call, right before it returns, with the context that Start
+	// returned.
 	Done func(ctx context.Context, call Call, result Result)
 
 	// Held is called when a hold has begun, with the context of the call that took it.
 	Held func(ctx context.Context, hold Tenure)
 
-	// Ended is called once for each hold of which Held is: when its Unlock has released it or given up,
-	// with the context of that, or after its loss, with one without values. Of a hold that is lost as it
-	// begins Ended may come first.
+	// Ended is called once for each hold of which Held is: when its Unlock has released it or given
+	// up, with the context of that, or after its loss, with one without values. Of a hold that is
+	// lost as it begins Ended may come first.
 	Ended func(ctx context.Context, hold Tenure, ending Ending)
 
-	// Renewed is called after each automatic renewal that was answered or failed, unless 10,000 reports
-	// wait for their turn.
+	// Renewed is called after each automatic renewal that was answered or failed, unless 10,000
+	// reports wait for their turn.
 	Renewed func(hold Tenure, renewal Renewal)
 }
 
 // Call is a use of a [Mutex] or a [Hold].
 type Call struct {
-	Op   string // lock, trylock, unlock or extend, as in Error; Acquire is a lock, and Do a lock and an unlock
+	// Op is lock, trylock, unlock or extend, as in Error. Acquire is a lock, TryAcquire a trylock, and
+	// Do a lock and an unlock.
+	Op   string
 	Name string // of the lock, without the prefix
 }
 
@@ -81,8 +84,8 @@ const (
 
 // Renewal is an automatic attempt to extend a hold.
 type Renewal struct {
-	// Lag is how long after it was due the request was sent. What is due is the extension, TTL/3 after the
-	// last one: while attempts fail their lag grows, and near TTL·2/3 the hold is lost.
+	// Lag is how long after it was due the request was sent. What is due is the extension, TTL/3
+	// after the last one: while attempts fail their lag grows, and near TTL·2/3 the hold is lost.
 	Lag time.Duration
 	Err error // nil: the hold was extended
 }

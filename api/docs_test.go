@@ -45,9 +45,9 @@ func TestDocs_faultsAreFound(t *testing.T) {
 		{"// Package p links to [errors.Is].\npackage p\n", ""},
 		{"// Package p links to [errors.Gone].\npackage p\n", "errors#Gone leads nowhere"},
 		{"// Package p links to [strangers.Thing].\npackage p\n", "[strangers.Thing] leads nowhere"},
-		{"// Package p shows\n//\n//\ta table with [T]\npackage p\n// T is.\ntype T int\n", "[T] is in a block of code"},
+		{"// Package p shows\n//\n//\ta table with [T]\npackage p\n// T is.\ntype T int\n", "[T] is shown with its brackets"},
 		{"// Package p is.\npackage p\nfunc F() {}\n", "F has no comment"},
-		{"// Package p is.\npackage p\n// T is.\ntype T struct {\n// F is [Gone].\nF int\n}\n", "[Gone] leads nowhere"},
+		{"// Package p is.\npackage p\n// T is.\ntype T struct {\n// F is a [T].\nF int\n}\n", "[T] is shown with its brackets"},
 		{"// Package p is.\npackage p\nconst (\nA = 1 // is\nB = 2\n)\n", "B has no comment"},
 		{"// Package p is.\npackage p\n// A and B are.\nconst (\nA = 1\nB = 2\n)\n", ""},
 	} {
@@ -126,8 +126,7 @@ func faults(t *testing.T, p *doc.Package, dir string) []string {
 		r.funcs(typ.Name+".", typ.Methods)
 		ast.Inspect(typ.Decl, func(n ast.Node) bool {
 			if f, ok := n.(*ast.Field); ok {
-				r.links(typ.Name, f.Doc.Text())
-				r.links(typ.Name, f.Comment.Text())
+				r.shown(typ.Name, f.Doc.Text()+f.Comment.Text())
 			}
 			return true
 		})
@@ -194,10 +193,15 @@ func (r *reader) blocks(name string, blocks []comment.Block) {
 				r.blocks(name, item.Content)
 			}
 		case *comment.Code:
-			for _, s := range bracketed.FindAllString(b.Text, -1) {
-				r.fault("%s: %s is in a block of code, where it is no link", name, s)
-			}
+			r.shown(name, b.Text)
 		}
+	}
+}
+
+// shown is text that is shown as it is: that of a block of code, or within a declaration.
+func (r *reader) shown(name, text string) {
+	for _, s := range bracketed.FindAllString(text, -1) {
+		r.fault("%s: %s is shown with its brackets, and is no link there", name, s)
 	}
 }
 

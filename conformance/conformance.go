@@ -83,7 +83,7 @@ type Scenario struct {
 	// Needs are the fields of the Harness that the scenario cannot do without, such as
 	// "Faults.StopServer".
 	Needs []string
-	// Check returns nil if the promise was kept, an error for which [IsSkip] holds if the
+	// Check returns nil if the promise was kept, an error for which IsSkip holds if the
 	// Harness or the Locker lacks what the scenario needs, and else what was seen. It returns
 	// within a bound of its own whatever the Locker does. It calls t.Fatalf only where New,
 	// Client or a fault did.

@@ -48,7 +48,7 @@ type Faults struct {
 	// loses what passes.
 	Through func(t TB, name string, ttl time.Duration, via func(address string) string) locker.Locker
 
-	// Process returns the command of a program that calls [Serve] with a function like New: a
+	// Process returns the command of a program that calls Serve with a function like New: a
 	// process of its own, that the suite stops (SIGSTOP), continues and kills. A test binary may
 	// be that program. The suite starts it, and adds to its Env. Without it a Locker that holds
 	// is never really paused.

@@ -12,7 +12,8 @@
 // backend has, see [locker.Open], it takes
 //
 //	dial_timeout                 a duration; the default is 5s
-//	keepalive_time               after how long without traffic a connection is seen to; the default, and the least, is 10s
+//	keepalive_time               after how long without traffic a connection is seen to; the
+//	                             default, and the least, is 10s
 //	keepalive_timeout            and how long the server has to answer; the default is 3s
 //	tls_ca, tls_cert, tls_key    PEM files; with etcds:// alone
 //	tls_server_name              if the certificates are for another name than the host's

@@ -15,15 +15,18 @@
 // is localhost:6379, database 0, if it does not say otherwise. Beside the parameters that every backend
 // has, see [locker.Open], it takes
 //
-//	dial_timeout, read_timeout, write_timeout   durations; the defaults are 5s, 3s, 3s
-//	pool_size                                   connections; the default is 10 for each CPU
-//	replicas, replica_timeout                   see WaitReplicas; replica_timeout is 1s by default
-//	client_name                                 what CLIENT LIST calls the connections
-//	tls_ca, tls_cert, tls_key                   PEM files; with redigos:// alone
-//	tls_server_name                             if the certificate is for another name than the host's
-//	tls_skip_verify                             true: any certificate will do, also that of an intruder
-//	master_name                                 the hosts are sentinels, on port 26379, that know it by this name
-//	sentinel_username, sentinel_password        of the sentinels; user and password are those of the servers
+//	dial_timeout                a duration; the default is 5s
+//	read_timeout                a duration; the default is 3s
+//	write_timeout               a duration; the default is 3s
+//	pool_size                   connections; the default is 10 for each CPU
+//	replicas, replica_timeout   as WaitReplicas; replica_timeout is 1s by default
+//	client_name                 what CLIENT LIST calls the connections
+//	tls_ca, tls_cert, tls_key   PEM files; with redigos:// alone
+//	tls_server_name             if the certificate is for another name than the host's
+//	tls_skip_verify             true: any certificate will do, also that of an intruder
+//	master_name                 the hosts are sentinels, on port 26379, that know it by this name
+//	sentinel_username           of the sentinels; user and password are those of the servers
+//	sentinel_password           the same
 //
 // # The protocol
 //

@@ -17,18 +17,20 @@
 // are the servers'. The third is a Redis Cluster, of which some nodes will do. The fourth is one server on this machine. Beside the parameters that
 // every backend has, see [locker.Open], they take
 //
-//	read_timeout                                a duration; the default is 5s, with Sentinel and Cluster 1s, and
-//	                                            replica_timeout on top of that
-//	write_timeout                               a duration; the default is that of read_timeout, or what is given there
-//	dial_timeout                                a duration; the default is 5s, with Sentinel three times read_timeout
-//	                                            if that is longer
-//	pool_size                                   connections; the default is 10 for each CPU, in a Cluster 5 for each CPU to each node
-//	client_name                                 what CLIENT LIST calls the connections
-//	tls_ca, tls_cert, tls_key                   PEM files; with rediss:// alone
-//	tls_server_name                             if the certificates are for another name than the host's
-//	tls_skip_verify                             true: any certificate will do, also that of an intruder
-//	sentinel_username, sentinel_password        for the sentinels, if they ask for them
-//	replicas, replica_timeout                   as WaitReplicas; replica_timeout is 1s if it is not given
+//	dial_timeout                a duration; the default is 5s, or with Sentinel three times
+//	                            read_timeout if that is longer
+//	read_timeout                a duration; the default is 5s, or with Sentinel and Cluster 1s,
+//	                            and replica_timeout besides
+//	write_timeout               a duration; the default is what read_timeout is
+//	pool_size                   connections; the default is 10 for each CPU, or in a Cluster
+//	                            5 for each CPU, to each node
+//	client_name                 what CLIENT LIST calls the connections
+//	tls_ca, tls_cert, tls_key   PEM files; with rediss:// alone
+//	tls_server_name             if the certificates are for another name than the host's
+//	tls_skip_verify             true: any certificate will do, also that of an intruder
+//	sentinel_username           for the sentinels, if they ask for it
+//	sentinel_password           the same
+//	replicas, replica_timeout   as WaitReplicas; replica_timeout is 1s if it is not given
 //
 // TLS is for sentinels and servers alike. Each has to have a certificate for its own host: servers, and what nodes
 // are not in the URL, for the one that the sentinels or the cluster announce.
@@ -67,8 +69,9 @@
 //	to be woken PUBSUB PUBLISH SUBSCRIBE UNSUBSCRIBE PING
 //	            in a Cluster PUBSUB SPUBLISH SSUBSCRIBE SUNSUBSCRIBE PING
 //	to inspect  EVAL EVALSHA HMGET PTTL ZRANGE
-//	besides     SELECT for a database other than 0; WAIT for WaitReplicas; CLIENT SETNAME for client_name;
-//	            CLUSTER SLOTS and ASKING in a Cluster, and COMMAND for a client of the application's own
+//	besides     SELECT for a database other than 0; WAIT for WaitReplicas; CLIENT SETNAME for
+//	            client_name; CLUSTER SLOTS and ASKING in a Cluster, and COMMAND for a client of
+//	            the application's own
 //
 // Each line as a whole: without the second who does not have to wait gets the lock, and who has to gets an
 // error; without the third waiters look; [locker.Client.Inspect] without ZRANGE shows the holder, and nobody who
