@@ -126,7 +126,7 @@ func (d *Driver) Inspect(_ context.Context, name string) (locker.State, error) {
 	return d.space.look(name), nil
 }
 
-// Guarantees is everything but what there is none of in one process: servers to fail over.
+// Guarantees is everything but what is about the servers' failures: in one process there are none.
 func (d *Driver) Guarantees() locker.Guarantees {
 	const none = "there is one process, and no server to fail over to"
 	return locker.Guarantees{

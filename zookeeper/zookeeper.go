@@ -66,7 +66,7 @@
 // contact counts, from when it was sent, when a request that a quorum has agreed on was sent a tick after it was
 // answered, and is answered too. The making of a session is such a request. Extend is one: it has a quorum agree that the node exists, changes
 // nothing, and wakes nobody. To have a contact at hand that is a tick old, each session is in touch eight times
-// a TTL; a hold lasts one TTL from that, so that Lock and Extend leave between three fifths and all of the TTL. A
+// a TTL (of 30s, if it is longer); a hold lasts one TTL from that, so that Lock and Extend leave between three fifths and all of the TTL. A
 // session that is extended in the first tick of its life waits for that tick to be over.
 //
 // The tick is taken to be 2s, which is ZooKeeper's default, but at most a quarter of the TTL. That is half a tick of the
