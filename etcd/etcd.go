@@ -101,7 +101,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/newclient"
 	"github.com/go-locker/locker/internal/newdriver"
 )
 
@@ -111,7 +110,7 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newclient.Of(d, opts...)
+	return newdriver.Client(d, opts...)
 }
 
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker] and

@@ -72,7 +72,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/newclient"
 	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/internal/redisscript"
 )
@@ -83,7 +82,7 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newclient.Of(d, opts...)
+	return newdriver.Client(d, opts...)
 }
 
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],

@@ -119,7 +119,6 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/newclient"
 	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/internal/redisscript"
 )
@@ -131,7 +130,7 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 	if err != nil {
 		return nil, err
 	}
-	return newclient.Of(d, opts...)
+	return newdriver.Client(d, opts...)
 }
 
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],

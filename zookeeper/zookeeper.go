@@ -114,7 +114,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/newclient"
 	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/internal/workers"
 )
@@ -127,7 +126,7 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...locker.Option) (*locker.
 	if err != nil {
 		return nil, err
 	}
-	return newclient.Of(d, opts...)
+	return newdriver.Client(d, opts...)
 }
 
 // user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not follow.

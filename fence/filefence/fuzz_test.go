@@ -57,7 +57,7 @@ func FuzzToken(f *testing.F) {
 		switch {
 		case err == nil && (!strings.HasSuffix(content, "\n") || digits != strings.TrimLeft(strconv.FormatUint(newest, 10), "0")):
 			t.Errorf("%q is taken for %d", content, newest)
-		case err != nil && !errors.Is(err, ErrUnknown):
+		case err != nil && !errors.Is(err, fence.ErrUnknown):
 			t.Errorf("%q: %v", content, err)
 		}
 	})

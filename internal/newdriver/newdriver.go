@@ -1,4 +1,4 @@
-// Package newdriver has what the functions NewDriver of the adapters have in common.
+// Package newdriver has what the functions New and NewDriver of the adapters have in common.
 package newdriver
 
 import (
@@ -21,4 +21,15 @@ func Apply[To any, Option ~func(To) error](to To, opts []Option) error {
 		}
 	}
 	return nil
+}
+
+// Client is the one over a Driver that an adapter's New has made, and nobody else has. If an option is refused there is none, and
+// d is closed.
+func Client(d locker.Driver, opts ...locker.Option) (*locker.Client, error) {
+	c, err := locker.New(d, opts...)
+	if err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return c, nil
 }

@@ -1,4 +1,4 @@
-package newclient_test
+package newdriver_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/newclient"
+	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/memory"
 )
 
@@ -35,18 +35,18 @@ func (d *busy) Close() error {
 	return d.Driver.Close()
 }
 
-func TestOf_closesADriverThatNobodyGets(t *testing.T) {
+func TestClient_closesADriverThatNobodyGets(t *testing.T) {
 	for name, refused := range map[string]locker.Option{
 		"not valid": locker.Require("world peace"), "not promised": locker.Require(locker.FencingDurable), "nil": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := newclient.Of(newBusy(), refused)
+			c, err := newdriver.Client(newBusy(), refused)
 			require.Error(t, err)
 			assert.Nil(t, c)
 			goleak.VerifyNone(t)
 		})
 	}
-	c, err := newclient.Of(newBusy(), locker.Require(locker.Fencing))
+	c, err := newdriver.Client(newBusy(), locker.Require(locker.Fencing))
 	require.NoError(t, err)
 	require.NoError(t, c.Mutex(t.Name()).TryLock(t.Context()), "the Driver is open")
 	require.NoError(t, c.Close())
