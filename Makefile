@@ -166,7 +166,9 @@ vet:
 tidy:
 	$(call each,$(GO) mod tidy -diff)
 
-# Tests that measure time come before the suites that put servers under load, one package at a time.
+# All of this waits most of the time. Tests that measure time come before the suites that put servers under load, two packages at
+# a time; of the suites, each on servers of its own, four run at once.
+SUITES := -parallel=4
 .PHONY: go-test test-conformance test-others test-backends test-modules
 go-test: test-conformance test-others test-backends test-modules
 
@@ -175,11 +177,13 @@ test-conformance:
 	$(TEST) ./conformance $(TESTFLAGS)
 
 test-others:
-	$(TEST) "$(OTHERS)" $(TESTFLAGS) -p=1 -skip='^TestConformance'
+	$(TEST) "$(OTHERS)" $(TESTFLAGS) -p=2 -skip='^TestConformance'
 
 BACKENDS ?= $(OTHERS)
 test-backends:
-	$(TEST) "$(BACKENDS)" $(TESTFLAGS) -run='^TestConformance'
+	$(TEST) "$(BACKENDS)" $(TESTFLAGS) -p=2 $(SUITES) -run='^TestConformance'
 
+# Two modules at a time, bench, which takes longest, first. What each prints comes when it is through.
 test-modules:
-	@set -e; for module in $(filter-out .,$(MODULES)); do echo "== $$module: go test"; (cd "$$module" && $(TEST) ./... $(TESTFLAGS)); done
+	@printf '%s\n' $(sort $(filter-out .,$(MODULES))) | xargs -n 1 -P 2 sh -c 'cd "$$1" || exit; \
+		says=$$($(TEST) ./... $(TESTFLAGS) $(SUITES) 2>&1); code=$$?; printf "== %s: go test\n%s\n" "$$1" "$$says"; exit $$code' sh
