@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/go-locker/locker/bench/internal/redisserver"
 )
 
@@ -48,14 +46,21 @@ func Run[Results any](
 	dir := t.TempDir()
 	file := filepath.Join(dir, "raw.json")
 	var out bytes.Buffer
-	require.NoError(t, run(ctx, slices.Concat(args, []string{"-json", file, "-charts", dir}), &out, t.Output()))
+	must(t, run(ctx, slices.Concat(args, []string{"-json", file, "-charts", dir}), &out, t.Output()))
 	written, err := os.ReadFile(file)
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(written, &raw))
+	must(t, err)
+	must(t, json.Unmarshal(written, &raw))
 	charts, err = filepath.Glob(filepath.Join(dir, "*.svg"))
-	require.NoError(t, err)
+	must(t, err)
 	for i := range charts {
 		charts[i] = filepath.Base(charts[i])
 	}
 	return raw, out.String(), charts
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }
