@@ -61,6 +61,8 @@ func ExampleACL() {
 		return
 	}
 	defer client.Close()
+
+	fmt.Println(client.Mutex("orders/42").Lock(context.Background()))
 }
 
 // What ZooKeeper promises is known before it is asked, and so is a TTL that it could not honour.
