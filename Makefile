@@ -101,6 +101,15 @@ matrix: setup ## the conformance suite over all backends; writes docs/guarantees
 fmt: $(BIN)/tools.done ## format all code
 	$(call each,golangci-lint fmt ./...)
 
+# Go on with flags for `go test`: make compat COMPAT=-run=TestConformance
+COMPAT ?=
+.PHONY: servers compat
+servers: setup ## the oldest and newest servers to be had, into .bin/servers
+	./tools/servers.sh "$(BIN)/servers"
+
+compat: servers ## every adapter's tests on the oldest and newest servers, and a table of how it went (an hour)
+	./tools/compat.sh "$(BIN)/servers" $(COMPAT)
+
 .PHONY: lint
 lint: $(BIN)/tools.done ## golangci-lint in every module, and actionlint
 	$(call each,golangci-lint run ./...)

@@ -128,8 +128,9 @@ func (s *RedisServer) prepare(o redisOptions) {
 	if o.persistent {
 		s.moveToMemory()
 	}
+	s.needChannelRights(o.config)
 	config := []string{
-		"user " + operator + " on >" + operator + " ~* &* +@all",
+		"user " + operator + " on >" + operator + " ~* " + s.allChannels() + "+@all",
 		"masteruser " + operator, "masterauth " + operator,
 	}
 	if o.primary != nil {

@@ -67,6 +67,7 @@ func (g *SentinelGroup) startSentinels(ports []int, o redisOptions) error {
 	for i, port := range ports {
 		s := newRedis(g.t)
 		s.name, s.port = "redis-sentinel", port
+		s.needChannelRights([]string{"user " + operator + " &*"}) // and no users of Sentinel's own
 		if o.tls {
 			s.useTLS(o.certs)
 		}

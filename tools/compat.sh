@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# compat.sh DIRECTORY [go test flags]: the tests of each adapter on the servers that tools/servers.sh has put into DIRECTORY, one
+# after the other, and then a table of what they are and how it went. Output is left in DIRECTORY/*.log. Fails if one of them did.
+set -euo pipefail
+
+servers=$(cd "$1" && pwd)
+shift
+cd "$(dirname "$0")/.."
+
+table=
+failed=0
+row() { table+=$(printf '%-18s %-12s %s' "$1" "$2" "$3")$'\n'; }
+
+# run SERVER PROGRAM ADAPTER…
+run() {
+	local server=$1 program=$2 adapter version result
+	shift 2
+	for adapter in "$@"; do
+		if [[ ! -x $servers/$server/$program ]]; then
+			row "$server" "$adapter" "skipped: it is not in $servers; tools/servers.sh says why"
+			continue
+		fi
+		version=$("$servers/$server/$program" --version 2>/dev/null | grep -Eom1 '[0-9]+(\.[0-9]+)+')
+		echo "== $server ($version): ./$adapter"
+		result=passed
+		PATH=$servers/$server:$PATH LOCKER_REQUIRE_SERVERS=1 "${GO:-go}" test -count=1 -timeout=30m -v "${flags[@]}" "./$adapter" \
+			>"$servers/$server.$adapter.log" 2>&1 || { result=FAILED failed=1; }
+		grep -E '^(--- FAIL|panic:|FAIL)' "$servers/$server.$adapter.log" || true
+		row "$server $version" "$adapter" "$result, $(grep -c '^ *--- PASS' "$servers/$server.$adapter.log" || true) tests and subtests passed, $(grep -c '^ *--- SKIP' "$servers/$server.$adapter.log" || true) skipped"
+		grep -A1 '^ *--- SKIP' "$servers/$server.$adapter.log" | grep -v -e '--- SKIP' -e '^--$' | sort | uniq -c || true
+	done
+}
+
+flags=("$@")
+run redis-oldest redis-server redis redigo redlock
+run redis-newest redis-server redis redigo redlock
+run valkey-newest redis-server redis
+run etcd-oldest etcd etcd
+run etcd-newest etcd etcd
+run zookeeper-newest zookeeper-server zookeeper
+printf '\n%s' "$table"
+exit $failed
