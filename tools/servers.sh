@@ -68,6 +68,7 @@ for loader in "\$here"/lib/ld-linux*.so.*; do
 done
 END
 	chmod +x "$2/$5"
+	"$2/$5" --version >/dev/null
 }
 
 redis() { native "$1" "$2" redis-tools usr/bin/redis-check-rdb redis-server; }
