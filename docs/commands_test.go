@@ -142,7 +142,7 @@ func newShell(t *testing.T, sh string) *shell {
 			"locker check", "locker check"+quick, "locker bench", "locker bench"+briefly, "locker compare", "locker compare"+quick+briefly,
 			"-run TestConformance ", "-run '^TestConformance$/^one_server$/random_history' ", "-conformance.for=1h", "-conformance.for=1s",
 			"-conformance.dir=histories", `-conformance.dir="$OUT"`,
-			"go test ", "go test -race ", // as all tests are, and so compiled already
+			"go test ./", "go test -race ./", // as all tests are, and so compiled already
 			"-bench Pair", "-run '^$' -bench Pair -benchtime 10x",
 		),
 		env: append(os.Environ(), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"), "REPO="+repo, "OUT="+t.TempDir()),
@@ -171,7 +171,7 @@ func (s *shell) run(t *testing.T, c commands) {
 }
 
 var (
-	goBlock  = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	goBlock  = regexp.MustCompile("(?ms)^```go\n(.*?\n)```$")
 	imports  = regexp.MustCompile(`(?s)^import \(.*?\n\)\n`)
 	declared = regexp.MustCompile(`(?m)^(\w+(?:, \w+)*) := `)
 	omitted  = regexp.MustCompile(`(?:return )?…([^\n"]*)`)

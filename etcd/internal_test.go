@@ -42,8 +42,18 @@ func TestFolder_noTwoNamesShareOneAndNoneIsWithinAnother(t *testing.T) {
 func FuzzFolder(f *testing.F) {
 	long := strings.Repeat("x", longName)
 	for _, names := range [][2]string{
-		{"b", "b/"}, {"b%2F", "b/"}, {"b%/dead/", "b"}, {"b%", "b"}, {"", "/"}, {"b:c", "b"}, {"b\x00", "b%00"}, {"\xff", "%FF"}, {"é", "e\u0301"},
-		{long, long + "y"}, {long + "y", escape(long + "y")}, {"b", "b/0123456789abcdef0123456789abcdef"},
+		{"b", "b/"},
+		{"b%2F", "b/"},
+		{"b%/dead/", "b"},
+		{"b%", "b"},
+		{"", "/"},
+		{"b:c", "b"},
+		{"b\x00", "b%00"},
+		{"\xff", "%FF"},
+		{"é", "e\u0301"},
+		{long, long + "y"},
+		{long + "y", escape(long + "y")},
+		{"b", "b/0123456789abcdef0123456789abcdef"},
 	} {
 		f.Add(names[0], names[1])
 	}

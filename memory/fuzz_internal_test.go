@@ -32,7 +32,7 @@ func FuzzNames(f *testing.F) {
 			if err != nil {
 				return // a prefix that is refused
 			}
-			defer func() { _ = c.Close() }()
+			t.Cleanup(func() { _ = c.Close() })
 			held[i], err = c.Mutex(of[1]).TryAcquire(t.Context())
 			switch legal := of[1] != "" && utf8.ValidString(of[1]); {
 			case !legal && err == nil:

@@ -14,8 +14,19 @@ import (
 // Whatever two resources are called: what the Dir keeps of them is in its directory, of each by itself.
 func FuzzDir(f *testing.F) {
 	for _, names := range [][2]string{
-		{resource, "/orders/42/"}, {"", " "}, {"../other", "other"}, {"/etc/passwd", "\\etc\\passwd"}, {".", ".."}, {"a", "A"}, {"é", "e\u0301"},
-		{"a\x00b", "a"}, {"\xff", "\xfe"}, {"a.fence", "a"}, {"a.fence.lock", "a"}, {"CON", "nul"}, {strings.Repeat("x", 5000), strings.Repeat("x", 5001)},
+		{resource, "/orders/42/"},
+		{"", " "},
+		{"../other", "other"},
+		{"/etc/passwd", "\\etc\\passwd"},
+		{".", ".."},
+		{"a", "A"},
+		{"é", "e\u0301"},
+		{"a\x00b", "a"},
+		{"\xff", "\xfe"},
+		{"a.fence", "a"},
+		{"a.fence.lock", "a"},
+		{"CON", "nul"},
+		{strings.Repeat("x", 5000), strings.Repeat("x", 5001)},
 	} {
 		f.Add(names[0], names[1])
 	}

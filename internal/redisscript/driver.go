@@ -166,18 +166,14 @@ func (d *Driver) ask(ctx context.Context, l *lease, req locker.Request, number u
 }
 
 func parseAnswer(reply any) (answer, error) {
-	var text string
 	var all []any
 	switch r := reply.(type) {
 	case string:
-		text = r
+		return grantedNow(r)
 	case []byte:
-		text = string(r)
+		return grantedNow(string(r))
 	case []any:
 		all = r
-	}
-	if token, err := strconv.ParseUint(text, 10, tokenBits); err == nil && token > 0 {
-		return answer{status: granted, token: int64(token), now: int64(token)}, nil
 	}
 	var n [5]int64
 	ok := len(all) <= len(n)
@@ -194,6 +190,19 @@ func parseAnswer(reply any) (answer, error) {
 		left := time.Duration(n[1]) * time.Millisecond
 		return answer{status: held, left: left, now: n[2], place: uint64(n[3]), back: n[4] == 1}, nil
 	}
+	return unexpected(reply)
+}
+
+// grantedNow is the answer of a token alone, which is the server's clock.
+func grantedNow(text string) (answer, error) {
+	token, err := strconv.ParseUint(text, 10, tokenBits)
+	if err != nil || token == 0 {
+		return unexpected(text)
+	}
+	return answer{status: granted, token: int64(token), now: int64(token)}, nil
+}
+
+func unexpected(reply any) (answer, error) {
 	return answer{status: unknown}, fmt.Errorf("unexpected reply to the acquire script: %v", reply)
 }
 
