@@ -21,7 +21,8 @@
 //	428  no token              type …/fence/httpfence#missing-token
 //	400  not one number        type …/fence/httpfence#malformed-token
 //	412  a stale one, or 0     type …/fence/httpfence#stale-token, members token and newest: strings of digits
-//	503  the guard has failed  type about:blank, or …/fence/httpfence#unknown-tokens if its error is [fence.ErrUnknown]
+//	503  fence.ErrUnknown      type …/fence/httpfence#unknown-tokens, of the guard
+//	503  it has failed else    type about:blank
 //
 // The README beside this file is what the types' URLs lead to.
 //
