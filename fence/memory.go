@@ -7,8 +7,8 @@ import (
 
 // Memory is a Guard within one process; the zero value is ready to use, by several goroutines. It
 // forgets with its process: where the resource outlives that, the newest token has to be kept with
-// the resource, as the packages below this one do. It keeps a few dozen bytes for each resource that
-// it has seen, for as long as it lives.
+// the resource, as the packages below this one do. It keeps some 250 bytes, and the name, of each
+// resource that it has seen, for as long as it lives.
 type Memory struct {
 	resources sync.Map // string → *turns
 }

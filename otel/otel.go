@@ -1,4 +1,4 @@
-// Package otel has an [locker.Observer] that makes OpenTelemetry spans and metrics of what a Client does:
+// Package otel has a [locker.Observer] that makes OpenTelemetry spans and metrics of what a Client does:
 //
 //	client, err := locker.Open(ctx, url, locker.WithObserver(otel.NewObserver()))
 //
@@ -11,12 +11,14 @@
 // and Do a lock and an unlock, with what it runs between the two and not below either.) The spans of an instrumented
 // client library are children of these, those of an unlock's further tries too.
 //
+//	locker.operation.name      lock, trylock, unlock or extend
 //	locker.lock.name           of the lock, without the prefix
-//	locker.lock.label          where WithLabel gives one; it is in the span's name then, as in "lock orders"
+//	locker.lock.label          where WithLabel gives one; the span is "lock orders" then, say
 //	locker.lock.contended      of lock and trylock: another was seen to hold the lock
 //	locker.hold.fencing_token  of the hold, if there is one
-//	error.type                 of a call that failed: lost, not_held, closed, unsupported, canceled, deadline_exceeded, held, timeout,
-//	                           else the Go type of the client library's error
+//	error.type                 of a call that failed: lost, not_held, closed, unsupported, canceled,
+//	                           deadline_exceeded, held, timeout, else the Go type of the client
+//	                           library's error
 //
 // A call that fails has the status Error. That a trylock finds the lock held is no failure.
 //
@@ -25,7 +27,8 @@
 //
 // # Metrics
 //
-//	locker.wait.duration       s       what lock and trylock took: locker.operation.name, locker.lock.contended, error.type
+//	locker.wait.duration       s       what lock and trylock took: locker.operation.name,
+//	                                   locker.lock.contended, error.type
 //	locker.hold.duration       s       how long holds lasted: locker.hold.end_cause
 //	locker.hold.validity_left  s       how long they had left when their unlock began
 //	locker.hold.losses         {loss}  holds that ended before their unlock: locker.hold.end_cause

@@ -95,7 +95,8 @@
 // hides it, and it is read by reflection. It begins at once to be in touch; a Lock in the first tick waits for that to be
 // over. When the session has ended the library begins another, and so do the locks. The library leaves a server that has
 // stopped only after two thirds of the time-out, and comes back to the only one after a second's pause; connections of Open's leave
-// a server after a third of the time-out, and after an eighth one of several that does not let them take up their session.
+// a server after a third of the time-out, and after an eighth one of several that does not let them take up their session, of a
+// time-out above 30 s as if it were that.
 // If servers differ in the time-outs that they grant, a session that moves may become shorter: on Open's connections its
 // holds are lost then, on the application's that goes unnoticed. For digest authentication call the connection's AddAuth,
 // and give [NewDriver] an [ACL].
