@@ -8,34 +8,18 @@ set -eu
 
 mkdir -p "$1"
 servers=$(cd "$1" && pwd)
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 tmp=$(mktemp -d "$servers/tmp.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' INT TERM
+. "$(dirname "$0")/apt.sh"
 
 without() {
 	echo "no $1: $2" >&2
 }
 
-# private_apt SUITE …: apt with sources, lists and an empty status of its own, so that a plan to install something names all
-# that it needs. What the machine has configured stays as it is.
-private_apt() {
-	suite=$1
-	shift
-	apt-get -qq -o "Dir::Etc::sourcelist=$tmp/$suite/sources.list" -o Dir::Etc::sourceparts=/dev/null \
-		-o "Dir::State::lists=$tmp/$suite/lists" -o "Dir::Cache=$tmp/$suite/cache" -o Dir::State::status=/dev/null \
-		-o "APT::Sandbox::User=$(id -un)" -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
-		-o Acquire::Retries=0 -o Acquire::http::Timeout=20 -o APT::Update::Error-Mode=any "$@"
-}
-
-# lists SUITE: fetches what packages a suite has, once.
-lists() {
-	[ ! -e "$tmp/$1" ] || return 0
-	mkdir -p "$tmp/$1/lists/partial" "$tmp/$1/cache/archives/partial"
-	echo "deb [signed-by=$keyring] http://deb.debian.org/debian $1 main" >"$tmp/$1/sources.list"
-	private_apt "$1" update
-}
+# So that a plan to install something names all that it needs.
+plan() { private_apt "$1" -o Dir::State::status=/dev/null -s --no-install-recommends install "$2"; }
 
 # unpack SUITE FOLDER PACKAGE…: into FOLDER/root
 unpack() {
@@ -53,7 +37,7 @@ unpack() {
 # native SUITE FOLDER PACKAGE FILE NAME: FILE of a package with its own C library, under NAME, for FILE may be several programs, by
 # the name that it is called with. exec: who started it signals the server by the same process number.
 native() {
-	needs=$(private_apt "$1" -s --no-install-recommends install "$3" | sed -n 's/^Inst \([^ ]*\) (.*/\1/p') || return
+	needs=$(plan "$1" "$3" | sed -n 's/^Inst \([^ ]*\) (.*/\1/p') || return
 	# shellcheck disable=SC2086 # several words
 	unpack "$1" "$2" $needs || return
 	mkdir -p "$2/lib" "$2/program"
@@ -93,10 +77,10 @@ zookeeper() {
 	cp "$servers/../zookeeper-server" "$2/"
 }
 
-# debian NAME SUITE COMMAND
-debian() {
+# package NAME SUITE COMMAND
+package() {
 	[ ! -e "$servers/$1" ] || return 0
-	command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && [ -r "$keyring" ] || {
+	debian || {
 		without "$1" "it comes from Debian's packages, by apt and the keys in $keyring"
 		return 0
 	}
@@ -122,9 +106,9 @@ newest_etcd() {
 	fi
 }
 
-debian redis-oldest bullseye redis
-debian redis-newest sid redis
-debian valkey-newest sid valkey
-debian etcd-oldest bookworm etcd
+package redis-oldest bullseye redis
+package redis-newest sid redis
+package valkey-newest sid valkey
+package etcd-oldest bookworm etcd
 newest_etcd etcd-newest v3.7
-debian zookeeper-newest sid zookeeper
+package zookeeper-newest sid zookeeper

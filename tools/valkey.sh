@@ -15,33 +15,24 @@ without() {
 	exit 0
 }
 
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && [ -r "$keyring" ] ||
-	without "this is no Debian, whose package we know how to use; install Valkey yourself"
-case $(dpkg --print-architecture) in
-amd64 | arm64) ;;
-*) without "we have not tried Debian's package on this architecture; install Valkey yourself" ;;
-esac
-
 mkdir -p "$bin"
 # Beside its destination, so that the last step is a rename.
 tmp=$(mktemp -d "$bin/valkey.XXXXXX")
 trap 'rm -rf "$tmp"' EXIT
 trap 'exit 1' INT TERM
-mkdir -p "$tmp/lists/partial" "$tmp/cache/archives/partial" "$tmp/deb"
-echo "deb [signed-by=$keyring] http://deb.debian.org/debian bookworm-backports main" >"$tmp/sources.list"
+. "$(dirname "$0")/apt.sh"
 
-# apt with sources and lists of its own. What the machine has configured stays as it is.
-private_apt() {
-	apt-get -qq -o "Dir::Etc::sourcelist=$tmp/sources.list" -o Dir::Etc::sourceparts=/dev/null \
-		-o "Dir::State::lists=$tmp/lists" -o "Dir::Cache=$tmp/cache" \
-		-o "APT::Sandbox::User=$(id -un)" -o Acquire::Languages=none \
-		-o Acquire::Retries=0 -o Acquire::http::Timeout=20 -o APT::Update::Error-Mode=any "$@"
-}
+debian || without "this is no Debian, whose package we know how to use; install Valkey yourself"
+case $(dpkg --print-architecture) in
+amd64 | arm64) ;;
+*) without "we have not tried Debian's package on this architecture; install Valkey yourself" ;;
+esac
 
 echo "fetching valkey-server from Debian's package valkey-tools (1 MB), without installing it"
-private_apt update || without "Debian's package list could not be fetched"
-(cd "$tmp" && private_apt download valkey-tools) || without "Debian's package could not be fetched"
+suite=bookworm-backports
+lists $suite || without "Debian's package list could not be fetched"
+mkdir "$tmp/deb"
+(cd "$tmp" && private_apt $suite download valkey-tools) || without "Debian's package could not be fetched"
 dpkg-deb -x "$tmp"/valkey-tools_*.deb "$tmp/deb" || without "the package could not be unpacked"
 
 # The program is the server, or checks a file, by the name that it is called with.

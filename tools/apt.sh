@@ -1,0 +1,33 @@
+# For scripts that source it: packages of other suites of Debian's than the machine's, without a change to what the machine has
+# configured. The caller has made $tmp.
+
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+
+# debian: whether they are to be had
+debian() {
+	command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && [ -r "$keyring" ] && [ -n "$(mirror)" ]
+}
+
+# mirror is where the machine has its own packages from.
+mirror() {
+	# shellcheck disable=SC2016 # apt's own variable
+	apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' | grep -v security | head -n 1
+}
+
+# private_apt SUITE …: apt-get with sources, lists and a cache of its own.
+private_apt() {
+	suite=$1
+	shift
+	apt-get -qq -o "Dir::Etc::sourcelist=$tmp/$suite/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+		-o "Dir::State::lists=$tmp/$suite/lists" -o "Dir::Cache=$tmp/$suite/cache" \
+		-o "APT::Sandbox::User=$(id -un)" -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
+		-o Acquire::Retries=0 -o Acquire::http::Timeout=20 -o APT::Update::Error-Mode=any "$@"
+}
+
+# lists SUITE: fetches what packages a suite has, once.
+lists() {
+	[ ! -e "$tmp/$1" ] || return 0
+	mkdir -p "$tmp/$1/lists/partial" "$tmp/$1/cache/archives/partial"
+	echo "deb [signed-by=$keyring] $(mirror) $1 main" >"$tmp/$1/sources.list"
+	private_apt "$1" update
+}
