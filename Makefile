@@ -33,12 +33,17 @@ help: ## list these targets
 test: setup gofmt vet lint tidy examples go-test ## set up, then run everything that CI runs
 
 .PHONY: setup
-setup: $(BIN)/tools.done $(BIN)/etcd.done ## install and build what is missing: developer tools, servers for tests
+setup: compiler $(BIN)/tools.done $(BIN)/etcd.done ## install and build what is missing: developer tools, servers for tests
 	@./tools/redis.sh "$(BIN)"
 	@./tools/valkey.sh "$(BIN)"
 	@./tools/zookeeper.sh "$(BIN)"
 	@./tools/postgres.sh "$(BIN)"
 	@./tools/mariadb.sh "$(BIN)"
+
+# The race detector wants one.
+.PHONY: compiler
+compiler:
+	@./tools/compiler.sh
 
 # GOWORK=off: tools/ is no part of a workspace, lest its versions mix with those of the product.
 # Nor with one another, where they do not compile with the same versions.

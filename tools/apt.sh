@@ -1,5 +1,22 @@
-# For scripts that source it: packages of other suites of Debian's than the machine's, without a change to what the machine has
-# configured. The caller has made $tmp.
+# For scripts that source it: Debian's packages.
+
+# apt_install PACKAGE …: onto the machine, as root or by sudo. It starts nothing of theirs but what they do themselves.
+apt_install() {
+	command -v apt-get >/dev/null || return
+	as_root=
+	if [ "$(id -u)" -ne 0 ]; then
+		as_root=sudo
+		command -v sudo >/dev/null || {
+			echo "as root, run: apt-get install $*" >&2
+			return 1
+		}
+	fi
+	echo "installing $*"
+	$as_root apt-get update -q || echo "going on with the package lists that there are"
+	$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+}
+
+# Below are packages of other suites than the machine's, without a change to what it has configured. The caller has made $tmp.
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 

@@ -8,11 +8,7 @@ server=$bin/redis-server
 command -v redis-server >/dev/null && exit 0
 [ -x "$server" ] && exit 0
 
-if ! command -v apt-get >/dev/null; then
-	echo "redis-server is missing. Install Redis 7 or later so that it is on your PATH" >&2
-	echo "(macOS: brew install redis, Fedora: dnf install redis, Alpine: apk add redis)." >&2
-	exit 1
-fi
+. "$(dirname "$0")/apt.sh"
 
 # Debian's and Ubuntu's package redis-server is a service on port 6379 around a program that
 # redis-tools already contains: its redis-check-rdb is the server, which goes by the name that it is
@@ -21,18 +17,11 @@ fi
 program=/usr/bin/redis-check-rdb
 
 if [ ! -x "$program" ]; then
-	as_root=
-	if [ "$(id -u)" -ne 0 ]; then
-		as_root=sudo
-		if ! command -v sudo >/dev/null; then
-			echo "redis-server is missing. As root, run: apt-get install redis-tools" >&2
-			exit 1
-		fi
-	fi
-	echo "redis-server is missing: installing the package redis-tools, which starts no service"
-	$as_root apt-get update -q || echo "going on with the package lists that there are"
-	$as_root env DEBIAN_FRONTEND=noninteractive \
-		apt-get install -q -y --no-install-recommends redis-tools
+	apt_install redis-tools || {
+		echo "redis-server is missing. Install Redis 7 or later so that it is on your PATH" >&2
+		echo "(macOS: brew install redis, Fedora: dnf install redis, Alpine: apk add redis)." >&2
+		exit 1
+	}
 fi
 
 mkdir -p "$bin"

@@ -25,17 +25,8 @@ needed='zookeeper zookeeper-jute slf4j-api slf4j-simple metrics-core snappy-java
 
 # Not `command -v`: macOS has a java that only says where to get one.
 if ! java -version >/dev/null 2>&1; then
-	command -v apt-get >/dev/null || fail "java is missing"
-	as_root=
-	if [ "$(id -u)" -ne 0 ]; then
-		as_root=sudo
-		command -v sudo >/dev/null ||
-			fail "java is missing; as root, run: apt-get install default-jre-headless"
-	fi
-	echo "java is missing: installing the package default-jre-headless"
-	$as_root apt-get update -q || echo "going on with the package lists that there are"
-	$as_root env DEBIAN_FRONTEND=noninteractive \
-		apt-get install -q -y --no-install-recommends default-jre-headless
+	. "$(dirname "$0")/apt.sh"
+	apt_install default-jre-headless || fail "java is missing"
 fi
 
 mkdir -p "$bin"
