@@ -26,7 +26,7 @@ func TestClientKill_betweenAndDuringOperationsIsNoLoss(t *testing.T) {
 			select {
 			case <-stop:
 				return nil
-			case <-time.After(15 * tick):
+			case <-time.After(50 * tick): // seldom enough for one of an Unlock's three tries to get through
 				n, err := admin.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Int()
 				if err != nil {
 					return err
