@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/spf13/cobra"
@@ -37,7 +38,7 @@ func execute(ctx context.Context, args []string) int {
 	}
 	ended, isStatus := errors.AsType[*statusError](err)
 	if !isStatus || ended.err != nil {
-		fmt.Fprintf(os.Stderr, "locker: %v\n", err)
+		fmt.Fprintf(os.Stderr, "locker: %s\n", strings.TrimPrefix(err.Error(), "locker: ")) // the library says so, too
 	}
 	if isStatus && ended.interrupted {
 		dieOfInterrupt()

@@ -129,7 +129,7 @@ func TestRun_ofALockThatAnotherHolds(t *testing.T) {
 		code  int
 		says  string
 	}{
-		{[]string{"--no-wait"}, exitHeld, "held by another owner"},
+		{[]string{"--no-wait"}, exitHeld, "locker: trylock \"name\": the lock is held by another owner\n"},
 		{[]string{"--wait", "200ms"}, exitHeld, "held by another owner"},
 		{[]string{"--no-wait", "--held-exit-code", "0"}, 0, "held by another owner"},
 		{[]string{"--wait", "200ms", "--held-exit-code", "3", "-q"}, 3, ""},
@@ -141,6 +141,7 @@ func TestRun_ofALockThatAnotherHolds(t *testing.T) {
 			assert.Empty(t, o.stderr, "%q", c.flags)
 		}
 		assert.Contains(t, o.stderr, c.says, "%q", c.flags)
+		assert.LessOrEqual(t, strings.Count(o.stderr, "locker:"), 1, "who speaks is said once: %q", o.stderr)
 	}
 }
 
