@@ -71,8 +71,8 @@ var (
 // commandsIn are those of a page: in indented blocks, and in the midst of the text.
 func commandsIn(t *testing.T, page, text string) (found []commands) {
 	t.Helper()
-	for _, f := range fence.FindAllStringSubmatch(text, -1) {
-		assert.Contains(t, []string{"", "go"}, f[1], "%s: commands stand in indented blocks", page)
+	for i, f := range fence.FindAllStringSubmatch(text, -1) { // they open and close in turn
+		assert.Equal(t, []string{"go", ""}[i%2], f[1], "%s: commands stand in indented blocks", page)
 	}
 	text = fenced.ReplaceAllString(text, "")
 	for _, block := range indented.FindAllString(text, -1) {

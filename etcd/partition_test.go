@@ -108,10 +108,14 @@ func TestPartition_membersAreIsolatedWhileLocksAreTaken(t *testing.T) {
 	harness.Contend(t, clients, func(taken func() int) {
 		for range 3 {
 			alone := g.Leader()
+			rest := others(g, alone)
+			direct := connect(t, rest[0].Addr(), rest[1].Addr())
 			g.Isolate(alone)
 			g.Leader()
-			before := taken()
-			eventually(t, "locks are taken without it", func() bool { return taken() > before+20 })
+			before, revision := taken(), revisionNow(t, direct)
+			eventually(t, "locks are taken without it", func() bool {
+				return taken() > before+20 && revisionNow(t, direct) > revision+20
+			})
 			g.Heal()
 			g.Leader()
 		}

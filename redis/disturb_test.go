@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,12 +22,15 @@ func TestClientKill_betweenAndDuringOperationsIsNoLoss(t *testing.T) {
 	admin := connect(t, s.Addr())
 	m := newClient(t, s.Addr(), locker.WithTTL(ttl)).Mutex("x")
 	stop, killed := make(chan struct{}), 0
+	const seldom, often = int64(50 * tick), int64(15 * tick) // seldom: one of an Unlock's three tries gets through
+	var pause atomic.Int64
+	pause.Store(seldom)
 	killing := async(func() error {
 		for {
 			select {
 			case <-stop:
 				return nil
-			case <-time.After(50 * tick): // seldom enough for one of an Unlock's three tries to get through
+			case <-time.After(time.Duration(pause.Load())):
 				n, err := admin.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Int()
 				if err != nil {
 					return err
@@ -44,7 +48,9 @@ func TestClientKill_betweenAndDuringOperationsIsNoLoss(t *testing.T) {
 		require.NoError(t, m.Unlock(ctx))
 	}
 	require.NoError(t, m.Lock(ctx))
+	pause.Store(often)
 	time.Sleep(ttl + ttl/2) // renewals under fire
+	pause.Store(seldom)
 	assert.NotZero(t, m.FencingToken())
 	require.NoError(t, m.Unlock(ctx))
 	close(stop)

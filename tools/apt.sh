@@ -28,7 +28,8 @@ debian() {
 # mirror is where the machine has its own packages from.
 mirror() {
 	# shellcheck disable=SC2016 # apt's own variable
-	apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' | grep -v security | head -n 1
+	apt-get indextargets --format '$(REPO_URI) $(LABEL)' 'Identifier: Packages' |
+		awk '$2 == "Debian" || $2 == "" && $1 !~ /security/ { print $1; exit }' # no label: before the first update
 }
 
 # private_apt SUITE …: apt-get with sources, lists and a cache of its own.

@@ -49,12 +49,12 @@ func TestLostReply_ofATakeThatIsGivenUp_leavesNoNode(t *testing.T) {
 // The answer is lost, and the node is found again: it is one hold and one token.
 func TestLostReply_ofATake_isOneHold(t *testing.T) {
 	t.Parallel()
-	sessions(t).TakeUnanswered(t)
+	sessions(t, rarelyReaped).TakeUnanswered(t)
 }
 
 func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
 	t.Parallel()
-	sessions(t).UnlockUnanswered(t)
+	sessions(t, rarelyReaped).UnlockUnanswered(t)
 }
 
 // A take is on its way when its caller gives up, and reaches the server when the session has been taken up on another

@@ -114,9 +114,9 @@ func sessionOf(t testing.TB, conn *zk.Conn, node string) int64 {
 }
 
 // sessions is a server, for the tests that are those of another backend too.
-func sessions(t testing.TB) harness.Sessions {
+func sessions(t testing.TB, opts ...testserver.ZooKeeperOption) harness.Sessions {
 	t.Helper()
-	s := testserver.ZooKeeper(t, rarelyReaped)
+	s := testserver.ZooKeeper(t, opts...)
 	look := direct(t, s.Addr())
 	return harness.Sessions{
 		Addr: s.Addr(),

@@ -43,7 +43,7 @@ func (b Sessions) queued(t testing.TB, n int) {
 
 // EndsUnderTheHolder has all holds of a session lost at once.
 func (b Sessions) EndsUnderTheHolder(t *testing.T) {
-	c := b.open(t, 10*time.Second, locker.WithoutRenewal())
+	c := b.open(t, 3*time.Second, locker.WithoutRenewal())
 	x, y := c.Mutex("x"), c.Mutex("y")
 	require.NoError(t, x.Lock(t.Context()))
 	require.NoError(t, y.Lock(t.Context()))
@@ -106,7 +106,7 @@ func (b Sessions) EndsUnderAWaiter(t *testing.T) {
 // EndsUnderAWaiterWhoseTurnItIs has a session end and its waiter's turn come at once: Lock does not succeed on the dead session.
 func (b Sessions) EndsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 	holder, waiter := b.open(t, 10*time.Second).Mutex("x"), b.open(t, 10*time.Second).Mutex("x")
-	for range 3 {
+	for range 5 {
 		require.NoError(t, holder.Lock(t.Context()))
 		waiting := async(func() error { return waiter.Lock(t.Context()) })
 		b.queued(t, 2)
@@ -117,7 +117,8 @@ func (b Sessions) EndsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 		require.NoError(t, patience.Result(t, waiting))
 		now := b.Queue(t, "x")
 		require.Len(t, now, 1)
-		assert.NotEqual(t, dead, b.SessionOf(t, now[0]), "it came again")
+		assert.NotEqual(t, before[1], now[0], "it came again")
+		assert.NotEqual(t, dead, b.SessionOf(t, now[0]))
 		require.NoError(t, waiter.Extend(t.Context()))
 		require.NoError(t, waiter.Unlock(t.Context()))
 		require.ErrorIs(t, holder.Unlock(t.Context()), locker.ErrLost)
@@ -127,7 +128,7 @@ func (b Sessions) EndsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 // WhoGivesUpInTheMiddle leaves the queue intact: every other one of it does, and the others get the lock in the order in which
 // they came.
 func (b Sessions) WhoGivesUpInTheMiddle(t *testing.T) {
-	c := b.open(t, 10*time.Second) // of two sessions
+	c, other := b.open(t, 10*time.Second), b.open(t, 20*time.Second)
 	holder := c.Mutex("x")
 	require.NoError(t, holder.Lock(t.Context()))
 	const n = 12
@@ -144,7 +145,7 @@ func (b Sessions) WhoGivesUpInTheMiddle(t *testing.T) {
 		leave[i] = cancel
 		m := c.Mutex("x")
 		if i%3 == 0 {
-			m = c.Mutex("x", locker.WithTTL(20*time.Second))
+			m = other.Mutex("x")
 		}
 		wg.Go(func() {
 			if m.Lock(ctx) != nil {
