@@ -29,8 +29,9 @@ import (
 var ErrStale = errors.New("stale fencing token")
 
 // ErrUnknown means that the resource cannot tell which tokens it has seen: what it keeps in the newest one's place is no
-// token, or is missing where it has to be. Nothing was written, and nothing will be, whatever the token, until somebody
-// puts the newest one there: which that is is not guessed. The error names the place.
+// token, or is missing where it has to be. That request has written nothing; where the client library sends a request again
+// whose reply was lost, the first may have. Nor will others get through until somebody puts the newest token there: which
+// that is is not guessed. The error names the place, where the resource tells.
 var ErrUnknown = errors.New("which tokens the resource has seen is not known")
 
 // StaleError is the error of a refused write. It matches [ErrStale].

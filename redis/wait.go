@@ -48,7 +48,7 @@ func (r *runner) awaited(s *redisscript.Script) bool { return s.Grants && r.repl
 
 // sendAndWait sends requests in a pipeline to one server, and one WAIT behind them, on the same connection.
 func (r *runner) sendAndWait(ctx context.Context, server pipelined, asking bool, requests []request) []result {
-	written := &waitTimeout{ctx: ctx, asked: r.replicas}
+	written := &waitTimeout{ctx: ctx, asked: r.replicas, sent: r.replicas}
 	wait := goredis.NewIntCmd(ctx, "wait", r.replicas.N, written)
 	results := sendAll(ctx, server, asking, requests, wait)
 	acknowledged, err := wait.Result()

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,6 +35,24 @@ func waiting(t testing.TB, rdb goredis.UniversalClient, n int, timeout time.Dura
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+// deaf is a hook that makes pipelines without their WAIT.
+type deaf struct{}
+
+func (deaf) DialHook(next goredis.DialHook) goredis.DialHook          { return next }
+func (deaf) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+func (deaf) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		return next(ctx, slices.DeleteFunc(slices.Clone(cmds), func(c goredis.Cmder) bool { return c.Name() == "wait" }))
+	}
+}
+
+func TestWaitReplicas_thatAreNotAskedHaveNotAcknowledged(t *testing.T) {
+	rdb := connect(t, testserver.Redis(t).Addr())
+	rdb.AddHook(deaf{})
+	m := waiting(t, rdb, 1, 100*time.Millisecond).Mutex("x")
+	require.ErrorContains(t, m.TryLock(t.Context()), "0 of 1 replicas have acknowledged")
 }
 
 func TestWaitReplicas_badInputIsNamed(t *testing.T) {

@@ -88,7 +88,7 @@ func refusal(tokenKey string, token uint64, refused *clientv3.TxnResponse) error
 	value := string(refused.Responses[0].GetResponseRange().Kvs[0].Value)
 	newest, err := strconv.ParseUint(value, 10, 64)
 	if err != nil || encode(newest) != value || newest == 0 {
-		return fmt.Errorf("etcdfence: %q: %w: its value is no token of 20 digits: %q", tokenKey, fence.ErrUnknown, value)
+		return fmt.Errorf("etcdfence: %q: %w: its value is no token of 20 digits: %.40q", tokenKey, fence.ErrUnknown, value)
 	}
 	return fence.Check(tokenKey, token, newest)
 }

@@ -34,7 +34,7 @@ var ErrNoRow = errors.New("no row was written, and the token is not the reason")
 //
 //	INSERT INTO orders (id) VALUES (?) ON DUPLICATE KEY UPDATE id = id
 //
-// Where no row was written the error is a [*fence.StaleError], whether the token is stale, or the row is not there, or, in
+// Where no row was written the error is a [*fence.StaleError], whether the token is stale, or the row is not there, or has NULL for a token, or, in
 // MySQL, a holder repeats a write that changes nothing: its drivers count the rows that changed unless told otherwise
 // (go-sql-driver: clientFoundRows=true). [Column.Exec] tells these apart. More than one row is an error, but they
 // are written: where that can happen, have a transaction to roll back. After any other error the statement may

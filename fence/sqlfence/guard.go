@@ -18,7 +18,7 @@ import (
 //
 // That connection is in a transaction that does nothing while the write goes on. So what ends such connections has to be
 // longer than the longest write, or off: idle_in_transaction_session_timeout and transaction_timeout in PostgreSQL,
-// wait_timeout in MySQL and MariaDB, MariaDB's idle_transaction_timeout, and the patience of a proxy in between.
+// wait_timeout in MySQL and MariaDB, MariaDB's idle_transaction_timeout and idle_write_transaction_timeout, and the patience of a proxy in between.
 type Guard struct {
 	DB    *sql.DB // of whose connections each Write has one at a time
 	Table Table   // that was created

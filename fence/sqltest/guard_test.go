@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -124,20 +125,26 @@ func TestGuard_saysThatItsTurnWasLost(t *testing.T) {
 // Databases can be told to end a transaction that does nothing, which is what a turn looks like to them.
 func TestGuard_losesItsTurnToATimeoutOfIdleTransactions(t *testing.T) {
 	runGuard(t, func(t *testing.T, d *database, db *sql.DB, g fence.Guard) {
-		limit := map[sqlfence.Dialect]string{
-			sqlfence.Postgres: `ALTER ROLE CURRENT_USER SET idle_in_transaction_session_timeout = '1s'`,
-			sqlfence.MySQL:    `SET GLOBAL idle_transaction_timeout = 1`,
+		limits := map[sqlfence.Dialect][]string{
+			sqlfence.Postgres: {`ALTER ROLE CURRENT_USER SET idle_in_transaction_session_timeout = '1s'`},
+			sqlfence.MySQL: {
+				`SET GLOBAL idle_transaction_timeout = 1`,
+				`SET GLOBAL idle_transaction_timeout = 0, GLOBAL idle_write_transaction_timeout = 1`,
+			},
 		}[d.dialect]
-		if limit == "" {
+		if limits == nil {
 			t.Skip("it has no such limit")
 		}
-		d.exec(t, db, limit)
-		db.SetMaxIdleConns(0) // those of now have none
-		db.SetMaxIdleConns(2)
-		err := g.Write(t.Context(), "r", 1, func(ctx context.Context) error {
-			return g.Write(ctx, "r", 2, nothing) // waits until the turn of this one is lost
-		})
-		require.ErrorContains(t, err, "others may have been let through")
+		for i, limit := range limits {
+			d.exec(t, db, limit)
+			db.SetMaxIdleConns(0) // those of now have none
+			db.SetMaxIdleConns(2)
+			resource := fmt.Sprint("r", i)
+			err := g.Write(t.Context(), resource, 1, func(ctx context.Context) error {
+				return g.Write(ctx, resource, 2, nothing) // waits until the turn of this one is lost
+			})
+			require.ErrorContains(t, err, "others may have been let through", limit)
+		}
 	})
 }
 

@@ -55,6 +55,25 @@ func TestWrite_thatPausedAfterItsReading(t *testing.T) {
 	assert.Equal(t, []uint64{1, 4, 4, 5, 6, 6, 6, 7}, seen)
 }
 
+// In the middle of a write the node is removed: also where the token is the one that it had, and is not set again.
+func TestWrite_whoseNodeIsRemovedAfterItsReading(t *testing.T) {
+	s := testserver.ZooKeeper(t)
+	p := testserver.NewProxy(t, s.Addr())
+	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
+	ctx := t.Context()
+	r := newResource(t, direct, "/x")
+	for _, token := range []uint64{6, 5} {
+		require.NoError(t, r.write(ctx, slow, 5))
+		err := overtaken(t, p, func() error { return r.write(ctx, slow, token) }, func() error { return direct.Delete(r.token(), -1) })
+		require.ErrorIs(t, err, fence.ErrUnknown, "%d", token)
+		require.ErrorIs(t, err, zk.ErrNoNode)
+		require.NoError(t, zookeeperfence.Create(ctx, direct, r.token(), world))
+	}
+	seen, err := r.history(direct)
+	require.NoError(t, err)
+	assert.Equal(t, []uint64{5, 5}, seen, "nothing else was written")
+}
+
 // What the package says of making the node anew: a version is all that ZooKeeper compares, and it is the same again.
 func TestWrite_thatHasReadANodeWhichWasMadeAnewIsNotRefused(t *testing.T) {
 	s := testserver.ZooKeeper(t)

@@ -83,8 +83,8 @@ func Write(ctx context.Context, conn *zk.Conn, tokenNode string, token uint64, o
 		switch {
 		case len(said) != len(all): // no answer, and so an error
 			return nil, fmt.Errorf("zookeeperfence: %q: %w", tokenNode, err)
-		case errors.Is(said[0].Error, zk.ErrBadVersion):
-			// Another token has come in between. This is no echo of a request of ours: none has gone out that was not answered.
+		case errors.Is(said[0].Error, zk.ErrBadVersion), errors.Is(said[0].Error, zk.ErrNoNode):
+			// Another token has come in between, or the node is gone: reading says which. This is no echo of a request of ours: none has gone out that was not answered.
 			continue
 		case err != nil:
 			return said[1:], fmt.Errorf("zookeeperfence: %q: %w", tokenNode, err)
@@ -121,7 +121,7 @@ func read(conn *zk.Conn, tokenNode string) (seen, error) {
 	}
 	token, err := strconv.ParseUint(string(data), 10, 64)
 	if err != nil {
-		return seen{}, fmt.Errorf("%w: its data are no token: %q", fence.ErrUnknown, data)
+		return seen{}, fmt.Errorf("%w: its data are no token: %.40q", fence.ErrUnknown, data)
 	}
 	return seen{token, stat.Version}, nil
 }

@@ -70,7 +70,7 @@ func (w Write) Explain(err error) error {
 		}
 	}
 	switch {
-	case strings.HasPrefix(text, "STALETOKEN"), strings.HasPrefix(text, "NOTOKEN"):
+	case strings.HasPrefix(text, "STALETOKEN "), strings.HasPrefix(text, "NOTOKEN in that key"):
 		err = fmt.Errorf("%w: key %q holds no token: %w", fence.ErrUnknown, w.TokenKey, err)
 	case strings.HasPrefix(text, "CROSSSLOT"):
 		err = fmt.Errorf("the token's key %q and all keys that are written have to share a slot, see TokenKey: %w", w.TokenKey, err)
