@@ -161,7 +161,7 @@ func TestRun_ofAScriptThatFails(t *testing.T) {
 	require.EqualError(t, err, `redisfence: "token": MINE it is`)
 	var answer goredis.Error
 	require.ErrorAs(t, err, &answer, "the library's own")
-	assert.EqualError(t, answer, "MINE it is")
+	require.EqualError(t, answer, "MINE it is")
 	_, err = redisfence.NewScript("return redis.error_reply('NOTOKENS left for this customer')").Run(ctx, rdb, "token", 5, nil)
 	require.NotErrorIs(t, err, fence.ErrUnknown)
 }
