@@ -126,21 +126,24 @@ func TestTally(t *testing.T) {
 	doubt, doubtPaused := trial{err: &doubtful{seen}}, trial{err: &doubtful{seen}, paused: true}
 	for _, c := range []struct {
 		what   string
+		long   bool
 		trials []trial
 		broken bool
 	}{
-		{"nothing seen", []trial{clean}, false},
-		{"once is not each time", []trial{doubt, doubt, clean}, false},
-		{"each time", []trial{doubt, doubt, doubt, doubt, doubt}, true},
-		{"each time, on a machine that pauses", []trial{doubtPaused, doubtPaused, doubtPaused}, true},
-		{"certain", []trial{doubt, {err: seen}}, true},
-		{"certain, on a machine that pauses", []trial{{err: seen, paused: true}}, true},
-		{"nothing seen, on a machine that pauses", []trial{cleanPaused, cleanPaused, cleanPaused}, false},
-		{"seen whenever the machine does not pause", []trial{cleanPaused, doubt, doubt, cleanPaused}, true},
-		{"seen once when it does not pause", []trial{cleanPaused, doubt, doubtPaused, doubtPaused}, false},
+		{"nothing seen", false, []trial{clean}, false},
+		{"once is not each time", false, []trial{doubt, doubt, clean}, false},
+		{"each time", false, []trial{doubt, doubt, doubt, doubt, doubt}, true},
+		{"each time, on a machine that pauses", false, []trial{doubtPaused, doubtPaused, doubtPaused}, true},
+		{"certain", false, []trial{doubt, {err: seen}}, true},
+		{"certain, on a machine that pauses", false, []trial{{err: seen, paused: true}}, true},
+		{"nothing seen, on a machine that pauses", false, []trial{cleanPaused, cleanPaused, cleanPaused}, false},
+		{"seen whenever the machine does not pause", false, []trial{cleanPaused, doubt, doubt, cleanPaused}, true},
+		{"seen once when it does not pause", false, []trial{cleanPaused, doubt, doubtPaused, doubtPaused}, false},
+		{"nothing seen for long, on a machine that pauses", true, []trial{cleanPaused}, false},
+		{"each time, for long, on a machine that pauses", true, []trial{doubtPaused, doubtPaused, doubtPaused}, true},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			var n tally
+			n := tally{long: c.long}
 			var err error
 			for i, trial := range c.trials {
 				if n.settled(trial.err, trial.paused) {

@@ -67,7 +67,7 @@ func (r row) check(t TB, h Harness) error {
 		return r.confirm(t, h, limit)
 	}
 	enough := time.Now().Add(limit / 2)
-	var n tally
+	n := tally{long: r.lasts != nil && *forFlag > 0}
 	for {
 		paused, err := r.trial(t, h, limit)
 		if n.settled(err, paused) {
@@ -117,6 +117,7 @@ func enter(alone bool) (leave func()) {
 // tally counts the trials of a scenario. A pause of the machine may spoil one either way: a flaw that shows in a moment
 // passes unseen, or a Locker that does nothing wrong looks slow.
 type tally struct {
+	long   bool // a trial is, and a pause hides little of it
 	trials int
 	clean  int   // with nothing seen, while the machine paused
 	sure   int   // doubtful ones without such a pause
@@ -136,7 +137,7 @@ func (n *tally) settled(err error, paused bool) bool {
 		if !paused {
 			n.sure++
 		}
-	case err == nil && paused:
+	case err == nil && paused && !n.long:
 		n.clean++
 	default:
 		return true
