@@ -126,24 +126,21 @@ func TestTally(t *testing.T) {
 	doubt, doubtPaused := trial{err: &doubtful{seen}}, trial{err: &doubtful{seen}, paused: true}
 	for _, c := range []struct {
 		what   string
-		long   bool
 		trials []trial
 		broken bool
 	}{
-		{"nothing seen", false, []trial{clean}, false},
-		{"once is not each time", false, []trial{doubt, doubt, clean}, false},
-		{"each time", false, []trial{doubt, doubt, doubt, doubt, doubt}, true},
-		{"each time, on a machine that pauses", false, []trial{doubtPaused, doubtPaused, doubtPaused}, true},
-		{"certain", false, []trial{doubt, {err: seen}}, true},
-		{"certain, on a machine that pauses", false, []trial{{err: seen, paused: true}}, true},
-		{"nothing seen, on a machine that pauses", false, []trial{cleanPaused, cleanPaused, cleanPaused}, false},
-		{"seen whenever the machine does not pause", false, []trial{cleanPaused, doubt, doubt, cleanPaused}, true},
-		{"seen once when it does not pause", false, []trial{cleanPaused, doubt, doubtPaused, doubtPaused}, false},
-		{"nothing seen for long, on a machine that pauses", true, []trial{cleanPaused}, false},
-		{"each time, for long, on a machine that pauses", true, []trial{doubtPaused, doubtPaused, doubtPaused}, true},
+		{"nothing seen", []trial{clean}, false},
+		{"once is not each time", []trial{doubt, doubt, clean}, false},
+		{"each time", []trial{doubt, doubt, doubt, doubt, doubt}, true},
+		{"each time, on a machine that pauses", []trial{doubtPaused, doubtPaused, doubtPaused}, true},
+		{"certain", []trial{doubt, {err: seen}}, true},
+		{"certain, on a machine that pauses", []trial{{err: seen, paused: true}}, true},
+		{"nothing seen, on a machine that pauses", []trial{cleanPaused, cleanPaused, cleanPaused}, false},
+		{"seen whenever the machine does not pause", []trial{cleanPaused, doubt, doubt, cleanPaused}, true},
+		{"seen once when it does not pause", []trial{cleanPaused, doubt, doubtPaused, doubtPaused}, false},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			n := tally{long: c.long}
+			var n tally
 			var err error
 			for i, trial := range c.trials {
 				if n.settled(trial.err, trial.paused) {
@@ -156,6 +153,22 @@ func TestTally(t *testing.T) {
 			assert.Equal(t, c.broken, err != nil, "%v", err)
 		})
 	}
+}
+
+// A soak is not repeated because the machine paused in it.
+func TestTally_ofASoak(t *testing.T) {
+	settles := func(r row, err error) bool {
+		n := r.tally()
+		return n.settled(err, true)
+	}
+	history := row{lasts: func(Harness) time.Duration { return time.Minute }}
+	assert.False(t, settles(history, nil), "for some seconds")
+	before := *forFlag
+	defer func() { *forFlag = before }()
+	*forFlag = time.Hour
+	assert.True(t, settles(history, nil))
+	assert.False(t, settles(history, &doubtful{errors.New("it looks so")}))
+	assert.False(t, settles(row{}, nil), "no history")
 }
 
 // What is listed as broken is not said to be kept because it was not seen once.

@@ -67,7 +67,7 @@ func (r row) check(t TB, h Harness) error {
 		return r.confirm(t, h, limit)
 	}
 	enough := time.Now().Add(limit / 2)
-	n := tally{long: r.lasts != nil && *forFlag > 0}
+	n := r.tally()
 	for {
 		paused, err := r.trial(t, h, limit)
 		if n.settled(err, paused) {
@@ -123,6 +123,9 @@ type tally struct {
 	sure   int   // doubtful ones without such a pause
 	doubt  error // the last
 }
+
+// tally is that of r, before the first trial.
+func (r row) tally() tally { return tally{long: r.lasts != nil && *forFlag > 0} }
 
 // enoughClean trials with nothing seen are enough, whatever pauses there were.
 const enoughClean = 3
