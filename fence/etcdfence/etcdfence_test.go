@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -156,12 +157,13 @@ func TestWrite_refusesGarbage(t *testing.T) {
 	ctx := t.Context()
 	for _, garbage := range []string{
 		"", "5", "42", "token", "00000000000000000000", "0000", "\x00", "-1", " 00000000000000000001",
-		"18446744073709551616", "99999999999999999999", "18446744073709551615 ",
+		"18446744073709551616", "99999999999999999999", "18446744073709551615 ", strings.Repeat("data", 1000),
 	} {
 		_, err := cli.Put(ctx, "x/token", garbage)
 		require.NoError(t, err)
 		err = write(ctx, cli, "x", 43)
 		require.ErrorIs(t, err, fence.ErrUnknown, "%q", garbage)
+		assert.Less(t, len(err.Error()), 500)
 		require.NotErrorIs(t, err, fence.ErrStale, "%q", garbage)
 		require.ErrorContains(t, err, `etcdfence: "x/token": `)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -131,11 +132,12 @@ func TestWrite_refusesANodeWithoutAToken(t *testing.T) {
 	conn := connect(t, testserver.ZooKeeper(t).Addr())
 	ctx := t.Context()
 	r := newResource(t, conn, "/x")
-	for _, garbage := range []string{"token", "5\n", " 5", "-1", "18446744073709551616", "5.0"} {
+	for _, garbage := range []string{"token", "5\n", " 5", "-1", "18446744073709551616", "5.0", strings.Repeat("data", 1000)} {
 		_, err := conn.Set(r.token(), []byte(garbage), -1)
 		require.NoError(t, err)
 		err = r.write(ctx, conn, 6)
 		require.ErrorIs(t, err, fence.ErrUnknown, "%q", garbage)
+		assert.Less(t, len(err.Error()), 500)
 		require.ErrorContains(t, err, `zookeeperfence: "/x/token": `)
 		require.NotErrorIs(t, err, fence.ErrStale, "%q", garbage)
 	}
