@@ -107,6 +107,9 @@ type shell struct {
 	env       []string
 }
 
+// soaked is what a test's command is to run of the suite, for it takes long.
+const soaked = "random_history"
+
 // prelude has what needs a network, or takes an hour, do less: make looks whether it has the target.
 const prelude = `
 git() { test "$1 $2" = "clone https://github.com/go-locker/locker" && ln -s "$REPO" locker; }
@@ -140,7 +143,7 @@ func newShell(t *testing.T, sh string) *shell {
 			"h1:2379,h2:2379,h3:2379", etcd, "h1:2379", etcd,
 			"-hold 20s", "-hold 100ms",
 			"locker check", "locker check"+quick, "locker bench", "locker bench"+briefly, "locker compare", "locker compare"+quick+briefly,
-			"-run TestConformance ", "-run '^TestConformance$/^one_server$/random_history' ", "-conformance.for=1h", "-conformance.for=1s",
+			"-run TestConformance ", "-v -run '^TestConformance$/^one_server$/"+soaked+"' ", "-conformance.for=1h", "-conformance.for=1s",
 			"-conformance.dir=histories", `-conformance.dir="$OUT"`,
 			"go test ./", "go test -race ./", // as all tests are, and so compiled already
 			"-bench Pair", "-run '^$' -bench Pair -benchtime 10x",
@@ -168,6 +171,9 @@ func (s *shell) run(t *testing.T, c commands) {
 	t.Logf("%.1f s:\n%s", time.Since(start).Seconds(), bytes.TrimSpace(out))
 	require.NoError(t, err, "%s:\n%s\n%s", c.page, strings.Join(c.lines, "\n"), out)
 	assert.NotContains(t, string(out), "no tests to run", strings.Join(c.lines, "\n"))
+	if strings.Contains(script, soaked) {
+		assert.Regexp(t, "--- PASS: .*"+soaked, string(out), "where no part of a test has the name, go test says nothing")
+	}
 }
 
 var (

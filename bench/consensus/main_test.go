@@ -85,6 +85,7 @@ func TestPairs_roundTripsAreWaitsForAnswers(t *testing.T) {
 	servertest.Need(t, "zookeeper-server")
 	r, _, _ := servertest.Run[Results](t, run,
 		append(brief, "-only", "pairs", "-libraries", "zookeeper bare serial,zookeeper zk.Lock")...)
+	require.Len(t, r.Pairs, 2)
 	for _, p := range r.Pairs {
 		assert.EqualValues(t, 60, p.Load.Requests, p.Library)
 		assert.EqualValues(t, 60, p.Load.Traffic.RoundTrips, p.Library)
