@@ -233,3 +233,41 @@ func TestLock_thatWaitsHearsOfItsMutexsLoss(t *testing.T) {
 		})
 	}
 }
+
+// slow is a Driver whose process stands still for a while just behind the core's look at the clock.
+type slow struct {
+	locker.Driver
+
+	pause time.Duration
+}
+
+func (d slow) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+	l, err := d.Driver.Acquire(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &slowLease{Lease: l, pause: d.pause}, nil
+}
+
+type slowLease struct {
+	locker.Lease
+
+	pause time.Duration
+}
+
+func (l *slowLease) Validity() time.Duration {
+	left := l.Lease.Validity()
+	time.Sleep(l.pause)
+	l.pause = 0
+	return left
+}
+
+func TestLoss_isAtTheDeadlineThoughTheProcessStoodStillWhenTheHoldBegan(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := clientOf(t, slow{&driver{b: b}, 900 * time.Millisecond}, locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		<-m.Lost()
+		assert.Equal(t, m.Deadline(), time.Now())
+	})
+}

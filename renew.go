@@ -25,6 +25,10 @@ const (
 // after the resume.
 const lookAgain = time.Second
 
+// prompt is how long it may take to set a timer. If it took longer, the process has stood still between its look at the clock and the
+// setting, and the timer would be late by as much.
+const prompt = 5 * time.Millisecond
+
 // renewal is when a hold that lasts until deadline is to be renewed: TTL/3 after the request that
 // granted or extended it was sent, however long the reply took.
 func renewal(deadline time.Time, ttl time.Duration) time.Time {
@@ -71,22 +75,28 @@ func (c *Client) unschedule(h *Hold) {
 	}
 }
 
-// setTimer makes sure that the timer fires when the first hold is due. The caller holds renewer.mu.
+// setTimer makes sure that the timer fires when the first hold is due. now may be a while ago: the process may have stood still
+// since. The caller holds renewer.mu.
 func (c *Client) setTimer(now time.Time) {
 	r := &c.renewer
 	if len(r.holds) == 0 || r.closed {
 		return
 	}
-	wait := min(r.holds[0].due.Sub(now), lookAgain)
-	wake := now.Add(wait)
+	wake := now.Add(min(r.holds[0].due.Sub(now), lookAgain))
 	if !r.wake.IsZero() && !wake.Before(r.wake) {
 		return
 	}
 	r.wake = wake
-	if r.timer == nil {
-		r.timer = time.AfterFunc(wait, c.tick)
-	} else {
-		r.timer.Reset(wait)
+	for {
+		now = clock.Now()
+		if r.timer == nil {
+			r.timer = time.AfterFunc(wake.Sub(now), c.tick)
+		} else {
+			r.timer.Reset(wake.Sub(now))
+		}
+		if clock.Since(now) < prompt {
+			return
+		}
 	}
 }
 
