@@ -5,6 +5,7 @@ package redlock
 type register struct {
 	owner  uint64 // 0: nobody
 	last   uint64 // accepted, and so the token of the lock while there is one
+	before uint64 // the last of the lock before
 	lapsed uint64
 	until  int64 // when the lock lapses
 	known  bool  // false: nothing, or everything forgotten
@@ -43,6 +44,7 @@ func (r *register) take(now int64, owner uint64, ttl int64, token uint64) (grant
 	if r.known && token <= r.last {
 		token = r.last + 1
 	}
+	r.before = r.last
 	r.known, r.owner, r.last, r.until = true, owner, token, now+ttl
 	return true, token
 }
@@ -72,7 +74,8 @@ func (r *register) release(now int64, owner uint64, token uint64, again bool) bo
 		r.owner = 0
 		return true
 	}
-	return again && token > 0 && r.known && r.lapsed < token && (token < r.last || token == r.last && r.owner == 0)
+	granted := token == r.before || token == r.last && r.owner == 0
+	return again && token > 0 && r.known && r.lapsed < token && granted
 }
 
 // forget is what a restart without data does.

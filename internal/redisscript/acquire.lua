@@ -102,8 +102,8 @@ end
 -- The reads are done. If the first write is refused (out of memory, a replica) nothing has happened; after
 -- a write Redis would no longer refuse one for want of memory, so that it has to be this one.
 if lapsed then
-  redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', text or token, 'meta', ARGV[5], 'lapsed', lapsed)
+  redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', text or token, 'before', last or 0, 'meta', ARGV[5], 'lapsed', lapsed)
 else
-  redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', text or token, 'meta', ARGV[5])
+  redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', text or token, 'before', last or 0, 'meta', ARGV[5])
 end
 return expire(KEYS[1], ARGV[2]) or {1, token, now}

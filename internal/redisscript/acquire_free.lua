@@ -17,9 +17,9 @@ local function acquire_free(key, owner, ms, number, not_after, meta)
     return nil, lock
   end
   if meta == '' then -- where there is no owner, there is no metadata of one
-    redis.call('HSET', key, 'owner', owner, 'token', clock)
+    redis.call('HSET', key, 'owner', owner, 'token', clock, 'before', token)
   else
-    redis.call('HSET', key, 'owner', owner, 'token', clock, 'meta', meta)
+    redis.call('HSET', key, 'owner', owner, 'token', clock, 'before', token, 'meta', meta)
   end
   return expire(key, ms) or clock
 end

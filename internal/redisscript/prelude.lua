@@ -1,5 +1,6 @@
 -- A lock is one hash: owner and meta while it is held, and for a day longer than its TTL
 --   token   the latest, so that the next is larger
+--   before  the one before it
 --   lapsed  the largest token whose hold is known to have ended without a release
 --   queue   there if somebody may wait
 -- The lock lapses KEEP before the key expires. So one PEXPIRE extends it, which Redis allows when it

@@ -16,13 +16,14 @@ local token = tonumber(ARGV[2])
 if token == 0 then
   return redis.call('ZREM', QUEUE, ARGV[1]) -- it waited
 end
-local known = redis.call('HMGET', KEYS[1], 'token', 'lapsed')
-local last, lapsed = tonumber(known[1]), tonumber(known[2])
--- Was it released the first time that this was sent, and the reply lost? Then the hold did not lapse, and
--- its token is not the one of the hold that is there now. What is sent for the first time is not here because
--- it lapsed, or because a failover forgot it.
+-- Was it released the first time that this was sent, and the reply lost? Then the hold was granted here, and did not lapse; and
+-- it is not the one that is there now. What is sent for the first time is not here because it lapsed, or because a failover
+-- forgot it. One that several holds have followed may have been forgotten too: only the last two tokens are known.
+local known = redis.call('HMGET', KEYS[1], 'token', 'before', 'lapsed')
+local last, before, lapsed = tonumber(known[1]), tonumber(known[2]), tonumber(known[3])
 local held = owner ~= '' and string.sub(owner, 1, 1) ~= '>'
-if tonumber(ARGV[3]) > 0 and last and lapsed and lapsed < token and (token < last or token == last and not held) then
+local granted = token == before or token == last and not held
+if tonumber(ARGV[3]) > 0 and granted and lapsed and lapsed < token then
   return 1
 end
 return 0
