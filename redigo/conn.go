@@ -12,6 +12,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/outage"
 )
 
 // command is one of Redis's, with its arguments.
@@ -48,7 +49,7 @@ func (r *runner) request(ctx context.Context, b *batch) (answers []any, lost boo
 			idle-- // what has ended this connection has ended those, too
 			continue
 		}
-		if tries == retries || !sleep(ctx, rand.N(pause<<tries)) {
+		if tries == retries || outage.Sleep(ctx, rand.N(pause<<tries)) != nil {
 			return answers, lost, err
 		}
 		tries++
@@ -62,10 +63,10 @@ func (r *runner) try(ctx context.Context, b *batch) (answers []any, sent bool, e
 		return nil, false, err
 	}
 	defer func() { _ = c.Close() }() // gives it back
-	commands, err := b.write(ctx)
-	if err == nil {
-		err = ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return nil, false, err // before it is written, which counts releases
 	}
+	commands, err := b.write(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -189,16 +190,4 @@ func isReadOnly(answer any) bool {
 func isTimeout(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
 	return ok && timeout.Timeout()
-}
-
-// sleep returns false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/go-locker/locker/internal/outage"
 )
 
 // cluster is a ClusterClient, and looks who serves what when there is reason to. go-redis itself does so
@@ -94,7 +96,7 @@ func (c *cluster) primary(ctx context.Context, key string) (*goredis.Client, err
 		// Nodes may take a while to agree.
 		now := int64(time.Since(epoch))
 		if last := c.looked.Swap(now); last > 0 && now-last < int64(pause) {
-			sleep(ctx, pause/2)
+			_ = outage.Sleep(ctx, pause/2)
 		}
 		_, _ = c.look(ctx, "") // else it is as before
 	}
@@ -121,15 +123,6 @@ func (c *cluster) owner(ctx context.Context, key string) (*goredis.Client, error
 			return nil, ctx.Err()
 		}
 		c.doubtful.Store(true)
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 
@@ -187,7 +180,7 @@ func (c *cluster) next(ctx context.Context, key string, err error, attempt int) 
 		}
 	}
 	if _, ok := goredis.IsMovedError(err); !ok || attempt > 0 {
-		sleep(ctx, 10*time.Millisecond<<attempt)
+		_ = outage.Sleep(ctx, 10*time.Millisecond<<attempt)
 	}
 	c.doubtful.Store(true)
 	node, err = c.primary(ctx, key)

@@ -90,11 +90,11 @@ func (l *lease) answered(a answer, err error) (locker.RaisableLease, error) {
 	}
 }
 
-// keep is KEEP of the scripts. That they are sent the sum spares the server to add it and print it.
-const keep = 24 * time.Hour
+// Keep is KEEP of the scripts. That they are sent the sum spares the server to add it and print it.
+const Keep = 24 * time.Hour
 
 // expiry is after how many milliseconds the key of a lock of that TTL expires.
-func expiry(ttl time.Duration) int64 { return ttl.Milliseconds() + keep.Milliseconds() }
+func expiry(ttl time.Duration) int64 { return ttl.Milliseconds() + Keep.Milliseconds() }
 
 // expiryArg is expiry as an argument, which most often is the one of the request before.
 func (d *Driver) expiryArg(ttl time.Duration) any {

@@ -238,7 +238,7 @@ func TestDriver_sendsEachLocksOwnExpiry(t *testing.T) {
 		l, err := d.Acquire(t.Context(), locker.Request{Name: "x", TTL: ttl})
 		require.NoError(t, err)
 		require.NoError(t, l.Extend(t.Context(), 2*ttl))
-		want = append(want, ttl.Milliseconds()+keep.Milliseconds(), 2*ttl.Milliseconds()+keep.Milliseconds())
+		want = append(want, ttl.Milliseconds()+Keep.Milliseconds(), 2*ttl.Milliseconds()+Keep.Milliseconds())
 	}
 	assert.Equal(t, want, got)
 }

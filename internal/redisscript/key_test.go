@@ -78,7 +78,7 @@ func TestScript_sourcesDiffer(t *testing.T) {
 }
 
 func TestKeep_isThatOfTheScripts(t *testing.T) {
-	if want := fmt.Sprintf("local KEEP = %d -- ms", keep.Milliseconds()); !strings.Contains(prelude, want) {
+	if want := fmt.Sprintf("local KEEP = %d -- ms", Keep.Milliseconds()); !strings.Contains(prelude, want) {
 		t.Errorf("prelude.lua does not have %q", want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/outage"
 )
 
 // AcquireQueued implements locker.Queuer. The first request takes the lock, or a place in the queue. After
@@ -54,7 +55,7 @@ func (d *Driver) AcquireQueued(
 				d.hub.alarm(w)
 				return trace(), err // a waiter rides out a short outage, and no other
 			}
-			sleep(ctx, pause/2+rand.N(pause))
+			_ = outage.Sleep(ctx, pause/2+rand.N(pause))
 			pause = min(2*pause, 250*time.Millisecond)
 		}
 	}
@@ -97,13 +98,4 @@ func (d *Driver) withoutEars(
 // decline passes on a claim for an owner that waits no more. If that fails the claim lapses.
 func (d *Driver) decline(ctx context.Context, keys []any, owner string) {
 	_, _ = run(ctx, d.runner, release, keys, ">"+owner, 1, 0)
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
