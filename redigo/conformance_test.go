@@ -40,7 +40,7 @@ func standalone(t *testing.T) conformance.Harness {
 	h := forURL(t, "redigo://%s?pool_size=3", []string{servers[0].Addr()})
 	harness.Servers(&h.Faults, servers, servers[0].Restart)
 	harness.Clocks(&h.Faults, servers)
-	h.Faults.Revoke = harness.RedisRevoke(func(string) []*testserver.RedisServer { return servers })
+	h.Faults.Revoke = harness.RedisRevoke(func(string) *testserver.RedisServer { return servers[0] })
 	return h
 }
 
@@ -52,7 +52,7 @@ func sentinel(t *testing.T) conformance.Harness {
 	h.Faults.Through = nil
 	harness.Servers(&h.Faults, g.Servers(), g.Restart)
 	h.Faults.FailOver = harness.SentinelFailOver(g)
-	h.Faults.Revoke = harness.RedisRevoke(func(string) []*testserver.RedisServer { return []*testserver.RedisServer{g.Primary()} })
+	h.Faults.Revoke = harness.RedisRevoke(func(string) *testserver.RedisServer { return g.Primary() })
 	return h
 }
 

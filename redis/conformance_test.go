@@ -52,7 +52,7 @@ func standalone(t *testing.T, s *testserver.RedisServer) conformance.Harness {
 	h := forURL(t, "redis://%s?prefix=locker", []string{s.Addr()})
 	harness.Servers(&h.Faults, servers, s.Restart)
 	harness.Clocks(&h.Faults, servers)
-	h.Faults.Revoke = harness.RedisRevoke(func(string) []*testserver.RedisServer { return servers })
+	h.Faults.Revoke = harness.RedisRevoke(func(string) *testserver.RedisServer { return s })
 	return h
 }
 
@@ -71,7 +71,7 @@ func sentinel(t *testing.T, opts ...testserver.RedisOption) conformance.Harness 
 	h := forURL(t, "redis://%s?master_name="+g.MasterName(), g.Addrs())
 	harness.Servers(&h.Faults, g.Servers(), g.Restart)
 	h.Faults.FailOver = harness.SentinelFailOver(g)
-	h.Faults.Revoke = harness.RedisRevoke(func(string) []*testserver.RedisServer { return []*testserver.RedisServer{g.Primary()} })
+	h.Faults.Revoke = harness.RedisRevoke(func(string) *testserver.RedisServer { return g.Primary() })
 	addrs := g.Addrs()
 	for _, s := range g.Servers() {
 		addrs = append(addrs, s.Addr())
@@ -92,9 +92,7 @@ func cluster(t *testing.T, opts ...testserver.RedisOption) conformance.Harness {
 	c := testserver.Cluster(t, append(opts, testserver.RedisArgs("--cluster-node-timeout", "600000"))...)
 	h := forURL(t, "redis://%s?cluster=true", c.Addrs())
 	harness.Servers(&h.Faults, c.Servers(), c.Restart)
-	h.Faults.Revoke = harness.RedisRevoke(func(key string) []*testserver.RedisServer {
-		return []*testserver.RedisServer{c.PrimaryOf(key)}
-	})
+	h.Faults.Revoke = harness.RedisRevoke(c.PrimaryOf)
 	h.Faults.Through = through(c.Addrs(), func(dial dialFunc) goredis.UniversalClient {
 		return goredis.NewClusterClient(&goredis.ClusterOptions{
 			Addrs: c.Addrs(), Dialer: dial, DialerRetries: 1,

@@ -26,7 +26,7 @@ func TestConformance(t *testing.T) {
 	})
 	harness.Clocks(&h.Faults, q.servers)
 	h.Faults.FailOver = q.forgets
-	h.Faults.Revoke = harness.RedisRevoke(func(string) []*testserver.RedisServer { return q.servers })
+	h.Faults.Revoke = harness.RedlockRevoke(q.servers)
 	conformance.Run(t, h)
 }
 

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-locker/locker/conformance"
@@ -55,12 +56,21 @@ func Clocks[S interface{ ShiftClock(d time.Duration) }](f *conformance.Faults, s
 	}
 }
 
-// RedisRevoke is Faults.Revoke for a lock that is a key of the servers that serving returns, under the default prefix.
-func RedisRevoke(serving func(key string) []*testserver.RedisServer) func(conformance.TB, string) {
+// RedisRevoke is Faults.Revoke for a lock that is a key of the server that serving returns, under the default prefix. The server
+// forgets its tokens, too.
+func RedisRevoke(serving func(key string) *testserver.RedisServer) func(conformance.TB, string) {
 	return func(_ conformance.TB, name string) {
 		key := redisscript.Key("locker:" + name)
-		for _, s := range serving(key) {
-			s.Do("DEL", key)
+		serving(key).Do("DEL", key)
+	}
+}
+
+// RedlockRevoke is Faults.Revoke for a lock of these nodes, under the default prefix. They do not forget its tokens, as Redlock asks of
+// them: the lock lapses now, by its key's expiry.
+func RedlockRevoke(nodes []*testserver.RedisServer) func(conformance.TB, string) {
+	return func(_ conformance.TB, name string) {
+		for _, s := range nodes {
+			s.Do("PEXPIRE", redisscript.Key("locker:"+name), strconv.FormatInt(redisscript.Keep.Milliseconds(), 10))
 		}
 	}
 }
