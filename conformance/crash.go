@@ -58,11 +58,11 @@ func sleepsThrough(e *env) {
 
 // still ends the trial unless p holds yet.
 func (p *party) still(after string) {
-	if err := p.extend(); err != nil {
-		if errors.Is(err, locker.ErrLost) {
-			p.env.doubtf("%s, and %s's hold is lost: %v", after, p.who, err)
-		}
+	switch err := p.extend(); {
+	case errors.Is(err, locker.ErrNotHeld):
 		p.env.failf("%s, and %s's Extend says %v", after, p.who, err)
+	case err != nil: // for want of time, or of a connection
+		p.env.doubtf("%s, and %s's Extend says %v", after, p.who, err)
 	}
 }
 

@@ -73,6 +73,7 @@ func networkMutants() []mutant {
 		flawed("Unlock does not look at its answer", "an Unlock whose reply was lost has freed the lock"),
 		flawed("an Unlock that fails leaves the hold", "an Unlock whose reply was lost has freed the lock"),
 		flawed("what was released is not held", "a release that is sent again says nil or ErrLost, and frees the lock"),
+		flawed("what is sent again was done", "a release that is sent again of a hold that had ended never says nil"),
 		flawed("an Extend that fails ends the hold", "an Extend whose reply was lost leaves the hold as it was"),
 		flawed("believes what it knew", "a holder that is cut off knows in time, and harms nobody when it is back"),
 		flawed("SETNX, then EXPIRE", "a take that arrives late leaves nothing behind"),

@@ -140,6 +140,7 @@ func (c *naiveClient) insist(ctx context.Context, q question, limit time.Duratio
 		if a, err = c.ask(ctx, q, limit); err == nil {
 			return a, before, nil
 		}
+		q.Again = true
 		pause(ctx, 5*time.Millisecond)
 	}
 	return a, before, errors.Join(ctx.Err(), context.Cause(ctx), err)

@@ -20,6 +20,7 @@ type question struct {
 	Op, Name, Owner string
 	TTL             time.Duration
 	NotAfter        time.Duration // by the server's clock: when to refuse a take; 0: never
+	Again           bool          // it may have arrived before
 }
 
 // answer is what the server says to it.
@@ -114,7 +115,7 @@ func (s *server) answer(q question, conn net.Conn) (a answer, ok bool) {
 		if own {
 			delete(s.data.locks, q.Name)
 		}
-		a.OK = own || s.data.ended[q.Owner] && s.flaw != "what was released is not held"
+		a.OK = own || s.data.ended[q.Owner] && s.flaw != "what was released is not held" || q.Again && s.flaw == "what is sent again was done"
 		s.data.ended[q.Owner] = own || s.data.ended[q.Owner]
 		s.leave(q)
 	default:

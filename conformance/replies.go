@@ -33,6 +33,12 @@ var replyRows = []row{{
 	needs:   []need{links},
 	body:    unlockAgain,
 }, {
+	name:    "a release that is sent again of a hold that had ended never says nil",
+	promise: "A release that is sent again is a success if it was applied: if the hold had ended first, Unlock says ErrLost, never nil.",
+	sources: []string{contract},
+	needs:   []need{links, revokes},
+	body:    unlockLossAgain,
+}, {
 	name:    "an Extend whose reply was lost leaves the hold as it was",
 	promise: "After an error of Extend other than ErrLost the old deadline stands.",
 	sources: []string{contract},
@@ -125,6 +131,27 @@ func unlockAgain(e *env) {
 	}
 	b.release()
 	a.want("second Unlock", a.unlock(), locker.ErrNotHeld)
+}
+
+// unlockLossAgain has A's first release be lost on its way, and another holds when the second arrives.
+func unlockLossAgain(e *env) {
+	name := e.name()
+	a, w := e.linked("A", name, e.long)
+	b := e.party("B", name, e.long)
+	a.take()
+	e.h.Faults.Revoke(e, name)
+	b.promptly("A's hold was ended at the server")
+	w.holdRequests()
+	stop := time.AfterFunc(settle, w.mend) // what was sent is lost
+	defer stop.Stop()
+	switch err := a.unlock(); {
+	case err == nil:
+		e.failf("A's hold was ended at the server, and B has the lock; A's Unlock, whose first request was lost, said nil")
+	case errors.Is(err, locker.ErrNotHeld):
+		e.failf("A's Unlock of a hold that was ended at the server: %v; want ErrLost", err)
+	}
+	b.still("A has unlocked what it lost")
+	b.release()
 }
 
 func extendUnanswered(e *env) {
