@@ -32,12 +32,13 @@ mirror() {
 		awk '$2 == "Debian" || $2 == "" && $1 !~ /security/ { print $1; exit }' # no label: before the first update
 }
 
-# private_apt SUITE …: apt-get with sources, lists and a cache of its own.
+# private_apt SUITE …: apt-get with sources, lists and a cache of its own, as on a machine on which nothing is installed: it would
+# plan for what is missing, and download the version that is there.
 private_apt() {
 	suite=$1
 	shift
 	apt-get -qq -o "Dir::Etc::sourcelist=$tmp/$suite/sources.list" -o Dir::Etc::sourceparts=/dev/null \
-		-o "Dir::State::lists=$tmp/$suite/lists" -o "Dir::Cache=$tmp/$suite/cache" \
+		-o Dir::State::status=/dev/null -o "Dir::State::lists=$tmp/$suite/lists" -o "Dir::Cache=$tmp/$suite/cache" \
 		-o "APT::Sandbox::User=$(id -un)" -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
 		-o Acquire::Retries=0 -o Acquire::http::Timeout=20 -o APT::Update::Error-Mode=any "$@"
 }

@@ -18,8 +18,8 @@ without() {
 	echo "no $1: $2" >&2
 }
 
-# So that a plan to install something names all that it needs.
-plan() { private_apt "$1" -o Dir::State::status=/dev/null -s --no-install-recommends install "$2"; }
+# plan names all that a package needs.
+plan() { private_apt "$1" -s --no-install-recommends install "$2"; }
 
 # unpack SUITE FOLDER PACKAGE…: into FOLDER/root
 unpack() {
