@@ -37,6 +37,20 @@ func (c *RedisCluster) views() ([]clusterView, error) {
 	return views, nil
 }
 
+// tookOver returns nil when the first nodes know that one of them serves a shard.
+func (c *RedisCluster) tookOver(shard int) error {
+	for _, s := range c.nodes[:shards] {
+		view, err := s.clusterView()
+		if err != nil {
+			return err
+		}
+		if owner := view.owner(shard * slots / shards); owner != c.ids[shard] {
+			return fmt.Errorf("%s says that it is %q", s.Addr(), owner)
+		}
+	}
+	return nil
+}
+
 // connected returns nil when each node has a connection to each other.
 func (c *RedisCluster) connected() error {
 	for _, s := range c.nodes {
