@@ -16,10 +16,11 @@ import (
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// Of the keys in a folder.
+// Of the keys in a folder. Not the keys only: etcd 3.7 then leaves out their leases, too (https://github.com/etcd-io/etcd/issues/22209),
+// by which a contender is told from what others have put there.
 var (
-	oldest = append(clientv3.WithFirstCreate(), clientv3.WithKeysOnly())
-	newest = append(clientv3.WithLastCreate(), clientv3.WithKeysOnly())
+	oldest = clientv3.WithFirstCreate()
+	newest = clientv3.WithLastCreate()
 )
 
 // Acquire implements locker.Driver: one request that puts the key only if the queue is empty.
@@ -227,7 +228,7 @@ func (l *lease) enqueue(ctx context.Context, o *outage.Outage) (ahead string, er
 // while we waited.
 func (l *lease) look(ctx context.Context, o *outage.Outage) (ahead string, err error) {
 	earlier := []clientv3.OpOption{
-		clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithMaxCreateRev(int64(l.Token()) - 1),
+		clientv3.WithPrefix(), clientv3.WithMaxCreateRev(int64(l.Token()) - 1),
 		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
 	}
 	for _, options := range [][]clientv3.OpOption{append(slices.Clip(earlier), clientv3.WithLimit(1)), earlier} {

@@ -7,7 +7,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
@@ -113,4 +116,55 @@ func TestMetadata_isTheValue(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "host 7", string(resp.Kvs[0].Value))
 	assert.EqualValues(t, m.FencingToken(), resp.Kvs[0].CreateRevision)
+}
+
+// As etcd 3.7 answers: who asks for keys only is not told their leases.
+func TestQueue_isSeenWhereKeysComeWithoutTheirLeases(t *testing.T) {
+	s := testserver.Etcd(t)
+	keysOnly := func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		txn, isTxn := req.(*etcdserverpb.TxnRequest)
+		if err != nil || !isTxn {
+			return err
+		}
+		resp := reply.(*etcdserverpb.TxnResponse)
+		ops := txn.Failure
+		if resp.Succeeded {
+			ops = txn.Success
+		}
+		for i, op := range ops {
+			if op.GetRequestRange().GetKeysOnly() {
+				for _, kv := range resp.Responses[i].GetResponseRange().GetKvs() {
+					kv.Lease = 0
+				}
+			}
+		}
+		return nil
+	}
+	client := func() *locker.Client {
+		cli, err := clientv3.New(clientv3.Config{
+			Endpoints: []string{s.Addr()}, Logger: zap.NewNop(),
+			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(keysOnly)},
+		})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = cli.Close() })
+		return clientOf(t, cli)
+	}
+	ctx := t.Context()
+	a, b, c := client().Mutex("x"), client().Mutex("x"), client().Mutex("x")
+	require.NoError(t, a.Lock(ctx))
+	require.ErrorIs(t, b.TryLock(ctx), locker.ErrHeld)
+	direct := connect(t, s.Addr())
+	second := async(func() error { return b.Lock(ctx) })
+	eventually(t, "B waits", func() bool { return len(queue(t, direct, "x")) == 2 })
+	third := async(func() error { return c.Lock(ctx) })
+	eventually(t, "C waits", func() bool { return len(queue(t, direct, "x")) == 3 })
+	require.NoError(t, a.Unlock(ctx))
+	require.NoError(t, await(t, second))
+	assert.Len(t, queue(t, direct, "x"), 2, "C still waits")
+	require.NoError(t, b.Unlock(ctx))
+	require.NoError(t, await(t, third))
+	require.NoError(t, c.Unlock(ctx))
 }
