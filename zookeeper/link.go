@@ -70,7 +70,13 @@ func (l *link) Write(b []byte) (int, error) {
 	if l.watchesSet != nil && len(b) >= 12 && binary.BigEndian.Uint32(b[8:]) == opSetWatches {
 		l.once.Do(func() { close(l.watchesSet) })
 	}
-	return n, err
+	if err != nil {
+		// The library would say so to the request, and say so again when it has heard from Read. If the request was made while it
+		// closes, that is once too often: nobody listens, and it stands still.
+		_ = l.Close()
+		return len(b), nil //nolint:nilerr // as said
+	}
+	return n, nil
 }
 
 // granted is what the server has answered to the connect request.

@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"encoding/binary"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,8 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/testserver"
 )
 
 // On a connection that was made again answers wait until the library has sent its watches, but not for long.
@@ -87,5 +90,58 @@ func TestNetwork_howLongAServerMayBeSilent(t *testing.T) {
 		assert.Equal(t, want, got, "%d servers", servers)
 		n.attached()
 		assert.Equal(t, want[0], n.greeting(), "%d servers, after there was a session", servers)
+	}
+}
+
+// halfConn is a connection to a server that takes the farewell, does not answer it, and takes nothing after it.
+type halfConn struct {
+	net.Conn
+
+	farewell bool
+}
+
+func (c *halfConn) Write(b []byte) (int, error) {
+	const opClose = ^uint32(10) // -11
+	switch {
+	case c.farewell:
+		return 0, net.ErrClosed
+	case len(b) >= 12 && binary.BigEndian.Uint32(b[8:]) == opClose:
+		c.farewell = true
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// Of a request that it could not write, and for which nobody waits because it is closing, the library cannot say so three times.
+func TestLink_whatIsAskedWhileTheLibraryClosesDoesNotKeepItForEver(t *testing.T) {
+	s := testserver.ZooKeeper(t)
+	for range 8 { // it is a matter of luck
+		conn, events, err := zk.Connect([]string{s.Addr()}, 4*time.Second, zk.WithLogger(silent{}),
+			zk.WithDialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
+				c, err := net.DialTimeout(network, address, timeout)
+				return &link{Conn: &halfConn{Conn: c}, greeting: time.Minute, patience: time.Minute}, err
+			}))
+		require.NoError(t, err)
+		for e := range events {
+			if e.State == zk.StateHasSession {
+				break
+			}
+		}
+		var closing sync.WaitGroup
+		closing.Go(conn.Close)
+		time.Sleep(50 * time.Millisecond)
+		for range 20 {
+			_, _, err := conn.Get("/")
+			require.Error(t, err)
+		}
+		closing.Wait()
+		ended := time.After(10 * time.Second)
+		for open := true; open; {
+			select {
+			case _, open = <-events:
+			case <-ended:
+				t.Fatal("its goroutines go on")
+			}
+		}
 	}
 }
