@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"os"
 	"path/filepath"
 	"strconv"
 )
@@ -25,6 +26,9 @@ func (s *RedisServer) moveToMemory() {
 func (s *RedisServer) Wipe() {
 	s.t.Helper()
 	s.wipe(filepath.Join(s.dir, "appendonlydir"))
+	if err := os.RemoveAll(filepath.Join(s.dir, "appendonly.aof")); err != nil { // of Redis 6
+		s.t.Fatalf("testserver: %v", err)
+	}
 }
 
 // Do sends a command, as a user who may do everything, and returns its reply: a string, an int64, nil, or an
