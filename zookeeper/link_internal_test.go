@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,16 +98,16 @@ func TestNetwork_howLongAServerMayBeSilent(t *testing.T) {
 type halfConn struct {
 	net.Conn
 
-	farewell bool
+	farewell *atomic.Bool
 }
 
 func (c *halfConn) Write(b []byte) (int, error) {
 	const opClose = ^uint32(10) // -11
 	switch {
-	case c.farewell:
+	case c.farewell.Load():
 		return 0, net.ErrClosed
 	case len(b) >= 12 && binary.BigEndian.Uint32(b[8:]) == opClose:
-		c.farewell = true
+		c.farewell.Store(true)
 		return len(b), nil
 	}
 	return c.Conn.Write(b)
@@ -116,10 +117,11 @@ func (c *halfConn) Write(b []byte) (int, error) {
 func TestLink_whatIsAskedWhileTheLibraryClosesDoesNotKeepItForEver(t *testing.T) {
 	s := testserver.ZooKeeper(t)
 	for range 8 { // it is a matter of luck
+		var farewell atomic.Bool
 		conn, events, err := zk.Connect([]string{s.Addr()}, 4*time.Second, zk.WithLogger(silent{}),
 			zk.WithDialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
 				c, err := net.DialTimeout(network, address, timeout)
-				return &link{Conn: &halfConn{Conn: c}, greeting: time.Minute, patience: time.Minute}, err
+				return &link{Conn: &halfConn{c, &farewell}, greeting: time.Minute, patience: time.Minute}, err
 			}))
 		require.NoError(t, err)
 		for e := range events {
@@ -129,7 +131,7 @@ func TestLink_whatIsAskedWhileTheLibraryClosesDoesNotKeepItForEver(t *testing.T)
 		}
 		var closing sync.WaitGroup
 		closing.Go(conn.Close)
-		time.Sleep(50 * time.Millisecond)
+		require.Eventually(t, farewell.Load, 10*time.Second, time.Millisecond)
 		for range 20 {
 			_, _, err := conn.Get("/")
 			require.Error(t, err)
