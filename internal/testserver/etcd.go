@@ -121,8 +121,8 @@ func (s *EtcdServer) configure(advertised int, members string, o etcdOptions) {
 
 func (s *EtcdServer) dataDir() string { return filepath.Join(s.data, "data") }
 
-// launch starts the server and returns when it answers.
-func (s *EtcdServer) launch() error {
+// serve starts the server and returns when it answers.
+func (s *EtcdServer) serve() error {
 	return s.start(func() error {
 		s.pid.Store(int64(s.cmd.Process.Pid))
 		return s.healthy()
@@ -200,7 +200,7 @@ func (s *EtcdServer) endpoint() string {
 func (s *EtcdServer) Restart() {
 	s.t.Helper()
 	s.kill()
-	if err := s.launch(); err != nil {
+	if err := s.serve(); err != nil {
 		s.t.Fatalf("testserver: %s did not start again on port %d: %v", s.name, s.port, err)
 	}
 }

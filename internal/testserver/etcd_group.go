@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -72,20 +71,9 @@ func (g *EtcdGroup) configure(ports, peerPorts, advertised []int) {
 	}
 }
 
-// startAll starts the servers side by side. After an error some of them may run.
-func (g *EtcdGroup) startAll() error {
-	errs := make([]error, len(g.servers))
-	var wg sync.WaitGroup
-	for i, s := range g.servers {
-		wg.Go(func() { errs[i] = s.launch() })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
 // start starts the cluster. After an error no server runs, and nothing is left of them.
 func (g *EtcdGroup) start() error {
-	err := g.startAll()
+	err := startAll(g.servers)
 	if err == nil {
 		return nil
 	}
@@ -138,13 +126,7 @@ func (g *EtcdGroup) enableAuth(o etcdOptions) {
 func (g *EtcdGroup) Servers() []*EtcdServer { return slices.Clone(g.servers) }
 
 // Addrs returns the addresses of the members for clients.
-func (g *EtcdGroup) Addrs() []string {
-	addrs := make([]string, len(g.servers))
-	for i, s := range g.servers {
-		addrs[i] = s.Addr()
-	}
-	return addrs
-}
+func (g *EtcdGroup) Addrs() []string { return addrs(g.servers) }
 
 // URL returns "etcd://" with all members, or "etcds://…" with EtcdTLS.
 func (g *EtcdGroup) URL() string {
@@ -192,7 +174,7 @@ func (g *EtcdGroup) Restart() {
 	for _, s := range g.servers {
 		s.kill()
 	}
-	if err := g.startAll(); err != nil {
+	if err := startAll(g.servers); err != nil {
 		g.t.Fatalf("testserver: etcd did not start again: %v", err)
 	}
 }

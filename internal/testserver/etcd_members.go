@@ -29,7 +29,7 @@ func (g *EtcdGroup) Add() *EtcdServer {
 	if err := leader.call("cluster/member/add", map[string][]string{"peerURLs": {"http://" + loopback(s.peerPort)}}, nil); err != nil {
 		g.t.Fatalf("testserver: etcd: %v", err)
 	}
-	if err := s.launch(); err != nil {
+	if err := s.serve(); err != nil {
 		g.t.Fatalf("testserver: %s did not join: %v", s.name, err)
 	}
 	g.servers = append(g.servers, s)

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -114,7 +113,7 @@ func (s *RedisServer) launch(o redisOptions) {
 	withPort(s.t, s.name, func(port int) error {
 		s.port = port
 		s.args = slices.Concat(fixed, []string{s.portFlag(), strconv.Itoa(port)}, o.args)
-		return s.start(s.answers)
+		return s.serve()
 	})
 	if o.primary != nil {
 		s.WaitSynced(o.primary)
@@ -185,16 +184,8 @@ func (s *RedisServer) portFlag() string {
 	return "--port"
 }
 
-// startAll starts servers side by side. After an error some of them may run.
-func startAll(servers []*RedisServer) error {
-	errs := make([]error, len(servers))
-	var wg sync.WaitGroup
-	for i, s := range servers {
-		wg.Go(func() { errs[i] = s.start(s.answers) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
+// serve starts the server and returns when it answers.
+func (s *RedisServer) serve() error { return s.start(s.answers) }
 
 func killAll(servers []*RedisServer) {
 	for _, s := range servers {
@@ -225,7 +216,7 @@ func (s *RedisServer) TLSConfig() *tls.Config { return s.tlsConfig.Clone() }
 func (s *RedisServer) Restart() {
 	s.t.Helper()
 	s.kill()
-	if err := s.start(s.answers); err != nil {
+	if err := s.serve(); err != nil {
 		s.t.Fatalf("testserver: %s did not start again on port %d: %v", s.name, s.port, err)
 	}
 }

@@ -120,14 +120,6 @@ func newNodeID() string {
 // Addrs returns the addresses of the sentinels.
 func (g *SentinelGroup) Addrs() []string { return addrs(g.sentinels) }
 
-func addrs(servers []*RedisServer) []string {
-	list := make([]string, len(servers))
-	for i, s := range servers {
-		list[i] = s.Addr()
-	}
-	return list
-}
-
 // MasterName returns the name under which the sentinels know the primary.
 func (g *SentinelGroup) MasterName() string { return masterName }
 

@@ -133,10 +133,13 @@ func (s *ZooKeeperServer) URL() string { return "zookeeper://" + s.Addr() }
 func (s *ZooKeeperServer) Restart() {
 	s.t.Helper()
 	s.kill()
-	if err := s.start(s.serving); err != nil {
+	if err := s.serve(); err != nil {
 		s.t.Fatalf("testserver: %s did not start again on port %d: %v", s.name, s.port, err)
 	}
 }
+
+// serve starts the server and returns when it serves clients.
+func (s *ZooKeeperServer) serve() error { return s.start(s.serving) }
 
 // Role returns what the server says that it is, "standalone", "leader" or "follower", and "" while it
 // serves no clients: it is down or stopped, or sees no majority.

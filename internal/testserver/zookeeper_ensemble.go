@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -47,7 +46,7 @@ func (g *ZooKeeperGroup) start(config []string) error {
 			return err
 		}
 	}
-	err := g.startAll()
+	err := startAll(g.servers)
 	if err == nil {
 		return nil
 	}
@@ -75,28 +74,11 @@ func (g *ZooKeeperGroup) members(viewer *ZooKeeperServer) []string {
 	return lines
 }
 
-// startAll starts the servers side by side. After an error some of them may run.
-func (g *ZooKeeperGroup) startAll() error {
-	errs := make([]error, len(g.servers))
-	var wg sync.WaitGroup
-	for i, s := range g.servers {
-		wg.Go(func() { errs[i] = s.start(s.serving) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
 // Servers returns the members in the order of their start.
 func (g *ZooKeeperGroup) Servers() []*ZooKeeperServer { return slices.Clone(g.servers) }
 
 // Addrs returns the addresses of the members for clients.
-func (g *ZooKeeperGroup) Addrs() []string {
-	addrs := make([]string, len(g.servers))
-	for i, s := range g.servers {
-		addrs[i] = s.Addr()
-	}
-	return addrs
-}
+func (g *ZooKeeperGroup) Addrs() []string { return addrs(g.servers) }
 
 // URL returns "zookeeper://" with all members.
 func (g *ZooKeeperGroup) URL() string { return "zookeeper://" + strings.Join(g.Addrs(), ",") }
@@ -154,7 +136,7 @@ func (g *ZooKeeperGroup) Restart() {
 	for _, s := range g.servers {
 		s.kill()
 	}
-	if err := g.startAll(); err != nil {
+	if err := startAll(g.servers); err != nil {
 		g.t.Fatalf("testserver: ZooKeeper did not start again: %v", err)
 	}
 }
