@@ -29,7 +29,7 @@ func (g *ground) cleanUp() string {
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("%d locks under the prefix %q have left their last token, about 100 bytes each, for a day: they could not be deleted: %v",
+	return fmt.Sprintf("%d locks under the prefix %q have left their last token, about 120 bytes each, for a day: they could not be deleted: %v",
 		len(g.names), g.prefix, err)
 }
 
