@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -89,7 +90,9 @@ type Scenario struct {
 	// Client or a fault did.
 	Check func(t TB, h Harness) error
 
-	alone bool // see row
+	alone    bool // see row
+	busy     bool // it keeps the backend and the machine busy
+	disturbs bool // it does something to the backend's servers
 }
 
 // skipError says why a scenario could not run.
@@ -107,10 +110,11 @@ func IsSkip(err error) bool {
 	return ok
 }
 
-// Run puts the Locker of h through every scenario: each is a subtest, one after the other. A failure
-// says which promise was broken, and what was seen. Several Runs may go on at once; one scenario counts goroutines and
-// waits until it is alone among them, so that no other test should be parallel to them. A test that calls Parallel does so when
-// its servers run.
+// Run puts the Locker of h through every scenario: each is a subtest. A failure says which promise was broken, and
+// what was seen. Scenarios that wait run side by side, on names of their own, whatever -parallel says; those that
+// disturb the servers run one after the other, at the end. Several Runs may go on at once; one scenario counts
+// goroutines and waits until it is alone among them, so no other test should be parallel to them. A test that calls
+// Parallel does so when its servers run.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	run(t, h, Scenarios())
@@ -130,22 +134,56 @@ func run(t *testing.T, h Harness, scenarios []Scenario) {
 	for _, says := range contradictions(h, scenarios) {
 		t.Error(says)
 	}
-	for _, s := range scenarios {
-		leave := enter(s.alone) // not in the subtest's goroutine: one that is new, and waits, looks like a leak
-		t.Run(s.Name, func(t *testing.T) {
-			r := Examine(t, s, h)
-			r.Test = caller(t.Name(), s.Name)
-			if err := r.save(); err != nil {
-				t.Error(err)
-			}
-			switch {
-			case r.Outcome.failed():
-				t.Fatal(r)
-			case r.Outcome != Kept:
-				t.Skip(r)
-			}
-		})
-		leave()
+	for _, batch := range batches(scenarios) {
+		var all sync.WaitGroup
+		places := make(chan struct{}, batch.atOnce)
+		for _, s := range batch.scenarios {
+			places <- struct{}{}
+			leave := enter(s.alone) // before there is a goroutine: one that is new, and waits, looks like a leak
+			all.Go(func() {
+				defer func() { leave(); <-places }()
+				t.Run(s.Name, func(t *testing.T) { report(t, s, h) })
+			})
+		}
+		all.Wait()
+	}
+}
+
+// batch is scenarios of which so many may run at once.
+type batch struct {
+	atOnce    int
+	scenarios []Scenario
+}
+
+// batches are the scenarios in the order in which Run takes them.
+func batches(all []Scenario) []batch {
+	waiting, busy, last := batch{atOnce: 12}, batch{atOnce: 3}, batch{atOnce: 1}
+	for _, s := range all {
+		b := &waiting
+		switch {
+		case s.disturbs, s.alone:
+			b = &last
+		case s.busy:
+			b = &busy
+		}
+		b.scenarios = append(b.scenarios, s)
+	}
+	return []batch{waiting, busy, last}
+}
+
+// report is the subtest of a scenario.
+func report(t *testing.T, s Scenario, h Harness) {
+	t.Helper()
+	r := Examine(t, s, h)
+	r.Test = caller(t.Name(), s.Name)
+	if err := r.save(); err != nil {
+		t.Error(err)
+	}
+	switch {
+	case r.Outcome.failed():
+		t.Fatal(r)
+	case r.Outcome != Kept:
+		t.Skip(r)
 	}
 }
 

@@ -57,20 +57,21 @@ type Faults struct {
 
 // need is something that a scenario cannot do without.
 type need struct {
-	name string
-	met  func(Harness) bool
+	name     string
+	disturbs bool // whatever uses the backend at the same time
+	met      func(Harness) bool
 }
 
 var (
-	stops     = need{"Faults.StopServer", func(h Harness) bool { return h.Faults.StopServer != nil }}
-	kills     = need{"Faults.KillServer", func(h Harness) bool { return h.Faults.KillServer != nil }}
-	wipes     = need{"Faults.WipeServer", func(h Harness) bool { return h.Faults.WipeServer != nil }}
-	failsOver = need{"Faults.FailOver", func(h Harness) bool { return h.Faults.FailOver != nil }}
-	clocks    = need{"Faults.MoveClock", func(h Harness) bool { return h.Faults.MoveClock != nil }}
-	revokes   = need{"Faults.Revoke", func(h Harness) bool { return h.Faults.Revoke != nil }}
-	links     = need{"Faults.Through", func(h Harness) bool { return h.Faults.Through != nil }}
-	processes = need{"Faults.Process", func(h Harness) bool { return h.Faults.Process != nil }}
-	clients   = need{"Client", func(h Harness) bool { return h.Client != nil }}
+	stops     = need{"Faults.StopServer", true, func(h Harness) bool { return h.Faults.StopServer != nil }}
+	kills     = need{"Faults.KillServer", true, func(h Harness) bool { return h.Faults.KillServer != nil }}
+	wipes     = need{"Faults.WipeServer", true, func(h Harness) bool { return h.Faults.WipeServer != nil }}
+	failsOver = need{"Faults.FailOver", true, func(h Harness) bool { return h.Faults.FailOver != nil }}
+	clocks    = need{"Faults.MoveClock", true, func(h Harness) bool { return h.Faults.MoveClock != nil }}
+	revokes   = need{"Faults.Revoke", false, func(h Harness) bool { return h.Faults.Revoke != nil }}
+	links     = need{"Faults.Through", false, func(h Harness) bool { return h.Faults.Through != nil }}
+	processes = need{"Faults.Process", false, func(h Harness) bool { return h.Faults.Process != nil }}
+	clients   = need{"Client", false, func(h Harness) bool { return h.Client != nil }}
 )
 
 // unmet is a skip that names what of needs h lacks, or nil.

@@ -31,10 +31,11 @@ type row struct {
 func (r row) scenario() Scenario {
 	s := Scenario{
 		Name: r.name, Promise: r.promise, Sources: r.sources, Deterministic: !r.chance,
-		Guarantee: r.shows, Condition: r.condition, Check: r.check, alone: r.alone,
+		Guarantee: r.shows, Condition: r.condition, Check: r.check, alone: r.alone, busy: r.chance,
 	}
 	for _, n := range r.needs {
 		s.Needs = append(s.Needs, n.name)
+		s.disturbs = s.disturbs || n.disturbs
 	}
 	return s
 }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	logging.Disable() // go-redis prints what the tests break on purpose
 	harness.Serve()
 	const of = "github.com/redis/go-redis/v9."
-	goleak.VerifyTestMain(m,
+	goleak.VerifyTestMain(testserver.Tests(m),
 		// Closing a client of NewFailoverClusterClient does not end these.
 		goleak.IgnoreAnyFunction(of+"(*sentinelFailover).listen"),
 		goleak.IgnoreAnyFunction(of+"(*channel).initHealthCheck.func1"),

@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) {
 	logging.Disable() // go-redis prints what the tests break on purpose
 	harness.Serve()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(testserver.Tests(m))
 }
 
 const (

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	harness.Serve()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(testserver.Tests(m))
 }
 
 const (

@@ -1,8 +1,10 @@
-// Package testwait is how tests wait: for what has to happen, not for time to pass.
+// Package testwait is how tests wait, for what has to happen and not for time to pass, and which of them do so in
+// `make check` alone.
 package testwait
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 )
@@ -48,4 +50,15 @@ func Context(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// Thorough reports whether the tests are those of `make check`, which sets LOCKER_CHECK, or the shorter ones of `make test`.
+func Thorough() bool { return os.Getenv("LOCKER_CHECK") != "" }
+
+// OnlyInCheck skips a test that `make test` leaves out, because of what another one shows already.
+func OnlyInCheck(t testing.TB, because string) {
+	t.Helper()
+	if !Thorough() {
+		t.Skipf("left to make check, which sets LOCKER_CHECK=1: %s", because)
+	}
 }
