@@ -104,6 +104,18 @@ func tried(atOnce int, tasks []task) []outcome {
 	return done
 }
 
+// again tries once more, one at a time, what a busy machine may have spoiled.
+func again(t *testing.T, done []outcome, spoiled func(seen error) bool) []outcome {
+	t.Helper()
+	for i, d := range done {
+		if spoiled(d.seen) {
+			t.Logf("%s: %q: once more, for it said: %v", d.name, d.scenario.Name, d.seen)
+			done[i] = tried(1, []task{d.task})[0]
+		}
+	}
+	return done
+}
+
 const noLeak = "no goroutine outlives Close"
 
 // TestFatalf_ofTheHarnessIsTheTests: a server that is not there is no broken promise.

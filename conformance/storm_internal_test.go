@@ -8,3 +8,10 @@ func HistoriesLast(d time.Duration) (undo func()) {
 	someSeconds = d
 	return func() { someSeconds = before }
 }
+
+// Trials has a scenario in doubt tried so often, until undo.
+func Trials(n int) (undo func()) {
+	before := trials
+	trials = n
+	return func() { trials = before }
+}

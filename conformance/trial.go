@@ -42,7 +42,7 @@ func (r row) scenario() Scenario {
 
 // A trial that an unlucky pause of the machine, or a loss that the contract allows, can spoil is
 // repeated: only what spoils every trial is the Locker's fault.
-const trials = 5
+var trials = 5
 
 // trialsIfKnown are enough of a promise that the Harness says is broken.
 const trialsIfKnown = 2

@@ -2,9 +2,8 @@
 //
 //	go run ./examples/quickstart                         # in memory
 //	go run ./examples/quickstart redis://localhost:6379  # on a server
-//	go run ./examples/quickstart redlock://h1,h2,h3      # on a majority of servers
-//	go run ./examples/quickstart etcd://localhost:2379
-//	go run ./examples/quickstart zookeeper://localhost:2181
+//
+// It compiles the clients of these two alone; examples/pluggable has every backend.
 //
 // With -hold it takes one lock and keeps it, for a try in two terminals that share a server:
 //
@@ -19,20 +18,16 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"time"
 
 	"github.com/go-locker/locker"
-	_ "github.com/go-locker/locker/etcd"      // etcd:// and etcds://
-	_ "github.com/go-locker/locker/memory"    // mem://
-	_ "github.com/go-locker/locker/redis"     // redis:// and rediss://, and the nodes of redlock://
-	_ "github.com/go-locker/locker/redlock"   // redlock://
-	_ "github.com/go-locker/locker/zookeeper" // zookeeper://
+	_ "github.com/go-locker/locker/memory" // mem://
+	_ "github.com/go-locker/locker/redis"  // redis:// and rediss://
 )
 
 func main() {
 	hold := flag.Duration("hold", 0, "take one lock, keep it this long, and show nothing else")
-	ttl := flag.Duration("ttl", 0, "of the locks (default 1s; etcd 2s and zookeeper 4s, which is the least that they are set up for)")
+	ttl := flag.Duration("ttl", time.Second, "how long a lock lasts unless it is renewed")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: quickstart [-hold 20s] [-ttl 1s] [URL]   (default mem://quickstart)")
 		flag.PrintDefaults()
@@ -42,24 +37,9 @@ func main() {
 	if flag.NArg() > 0 {
 		url = flag.Arg(0)
 	}
-	if *ttl == 0 {
-		*ttl = leastTTL(url)
-	}
 	if err := run(url, *hold, *ttl); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
-	}
-}
-
-// leastTTL is one that the backend honours unless it was set up otherwise, and that shows a loss soon.
-func leastTTL(url string) time.Duration {
-	switch scheme, _, _ := strings.Cut(url, "://"); scheme {
-	case "etcd", "etcds":
-		return 2 * time.Second
-	case "zookeeper", "zookeepers":
-		return 4 * time.Second
-	default:
-		return time.Second
 	}
 }
 
