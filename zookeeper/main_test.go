@@ -3,6 +3,7 @@ package zookeeper_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +23,10 @@ import (
 
 func TestMain(m *testing.M) {
 	harness.Serve()
-	goleak.VerifyTestMain(testserver.Tests(m))
+	goleak.VerifyTestMain(testserver.Tests(m), goleak.Cleanup(func(code int) {
+		testserver.TellMissing() // this is the last package that go test ./... lists
+		os.Exit(code)
+	}))
 }
 
 const (

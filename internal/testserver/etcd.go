@@ -69,7 +69,7 @@ func Etcd(t testing.TB, opts ...EtcdOption) *EtcdServer {
 
 func newEtcd(t testing.TB, name string, certs *certificates) *EtcdServer {
 	t.Helper()
-	path := lookup(t, "etcd", "run make setup, which builds it, or install etcd 3.5 or later")
+	path := lookup(t, etcdServer)
 	data := memoryDir(t) // before the process, for etcd allocates 128 MB in it
 	s := &EtcdServer{process: newProcess(t, name, path), data: data, client: &http.Client{
 		// No connection is kept that a test which looks for leaks would find.

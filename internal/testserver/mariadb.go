@@ -22,7 +22,7 @@ type MariaDBServer struct {
 // ends. Every user may do everything, without a password.
 func MariaDB(t testing.TB) *MariaDBServer {
 	t.Helper()
-	path := lookup(t, "mariadbd", "run make setup, which fetches it")
+	path := lookup(t, server{"mariadbd", "run make setup-check, which fetches it"})
 	dir := memoryDir(t) // before the process, which writes into it
 	s := &MariaDBServer{process: newProcess(t, "mariadb", path)}
 	s.dir = dir

@@ -241,12 +241,12 @@ func isPortTaken(err error) bool {
 		errors.Is(err, syscall.EADDRINUSE)
 }
 
-// lookup finds program, which install tells people how to get, or ends the test.
-func lookup(t testing.TB, program, install string) string {
+// lookup finds the program of s, or ends the test.
+func lookup(t testing.TB, s server) string {
 	t.Helper()
-	path, err := find(program)
+	path, err := find(s.program)
 	if err != nil {
-		unavailable(t, err, install)
+		unavailable(t, err, s.install)
 	}
 	return path
 }

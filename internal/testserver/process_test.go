@@ -178,7 +178,7 @@ func TestRedis_diesWithTheTestProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux can tie a process to its parent")
 	}
-	lookup(t, "redis-server", "")
+	lookup(t, redisServer)
 
 	helper := exec.Command(os.Args[0], "-test.run=^TestRedis_diesWithTheTestProcess$")
 	helper.Env = append(os.Environ(), env+"=1", "TMPDIR="+t.TempDir())

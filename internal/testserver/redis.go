@@ -100,9 +100,7 @@ func startRedis(t testing.TB, o redisOptions) *RedisServer {
 // newRedis prepares a process of redis-server.
 func newRedis(t testing.TB) *RedisServer {
 	t.Helper()
-	const program = "redis-server"
-	return &RedisServer{process: newProcess(t, program, lookup(t, program,
-		"run make setup, or install Redis 7 or later (Debian: redis-server, Homebrew: redis)"))}
+	return &RedisServer{process: newProcess(t, redisServer.program, lookup(t, redisServer))}
 }
 
 // launch starts the server on a port that it finds itself.

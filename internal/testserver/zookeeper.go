@@ -80,7 +80,7 @@ func ZooKeeper(t testing.TB, opts ...ZooKeeperOption) *ZooKeeperServer {
 
 func newZooKeeper(t testing.TB, id int, o zooKeeperOptions) *ZooKeeperServer {
 	t.Helper()
-	path := lookup(t, "zookeeper-server", "run make setup, which fetches it")
+	path := lookup(t, zooKeeperServer)
 	data := memoryDir(t) // before the process, which writes into it
 	s := &ZooKeeperServer{process: newProcess(t, "zookeeper"+strconv.Itoa(id), path), id: id, data: data}
 	s.args = []string{filepath.Join(s.dir, "zoo.cfg")}
