@@ -1,15 +1,13 @@
-# Every target may be run again at any time, and without a network once `make setup` has been
-# through. Variables: GO is the go command (but gotestsum, which runs the tests, takes that on
-# the PATH), TESTFLAGS what `go test` gets beside -race.
+# Every target may be run again at any time, and without a network once `make setup` (for `make check`: `make setup-check`)
+# has been through. Variables: GO is the go command (but gotestsum, which runs the tests, takes that on the PATH), TESTFLAGS
+# what `go test` gets beside what tools/test.sh gives it.
 
 GO        ?= go
-# Never from the test cache, which does not see that a server on this machine has changed.
-TESTFLAGS ?= -count=1 -timeout=20m
+TESTFLAGS ?= -timeout=20m
 
 BIN     := $(CURDIR)/.bin
-# Each go.mod is a module that go's ./... does not reach from outside. tools/ holds no code. WITHOUT is what to leave out of them.
-WITHOUT ?=
-MODULES := $(filter-out $(WITHOUT:%=./%),$(sort $(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path './tools/*' -not -path '*/testdata/*')))))
+# Each go.mod is a module that go's ./... does not reach from outside. tools/ holds no code.
+MODULES := $(sort $(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path './tools/*' -not -path '*/testdata/*'))))
 # An example that does not end is broken too; macOS has no such command and waits.
 LIMIT   := $(shell command -v timeout >/dev/null && echo timeout 120)
 
@@ -17,7 +15,6 @@ LIMIT   := $(shell command -v timeout >/dev/null && echo timeout 120)
 export PATH := $(BIN):$(PATH)
 
 TEST   := $(CURDIR)/tools/test.sh
-OTHERS = $(shell $(GO) list ./... | grep -v '/conformance$$')
 
 # $(call each,command) runs a command in each module and stops at the first that fails.
 each = @set -e; for module in $(MODULES); do echo "== $$module: $(1)"; (cd "$$module" && $(1)); done
@@ -30,36 +27,65 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
-test: setup gofmt vet lint tidy examples go-test ## set up, then run everything that CI runs
+test: setup go-test ## set up what is missing, then show that the library works (10 minutes, 5 when set up); BACKEND=etcd: of one backend (2)
+
+.PHONY: check
+check: setup-check ## everything else too, under the race detector: linters, all topologies and variations, other libraries, pages (30 minutes)
+	@log=$$(mktemp); nice $(MAKE) --no-print-directory --keep-going static >$$log 2>&1 & \
+	LOCKER_CHECK=1 $(MAKE) --no-print-directory --keep-going bare check-root check-modules; tests=$$?; \
+	wait $$!; static=$$?; cat $$log; rm $$log; exit $$((tests | static))
+
+# What a test of one backend needs, or of all.
+BACKEND ?=
+ALL_SERVERS         := redis etcd zookeeper
+SERVERS_OF_memory   :=
+SERVERS_OF_redis    := redis
+SERVERS_OF_redigo   := redis
+SERVERS_OF_redlock  := redis
+SERVERS_OF_etcd     := etcd
+SERVERS_OF_zookeeper := zookeeper
 
 .PHONY: setup
-setup: compiler $(BIN)/tools.done $(BIN)/etcd.done ## install and build what is missing: developer tools, servers for tests
-	@./tools/redis.sh "$(BIN)"
+setup: $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%),$(ALL_SERVERS:%=server-%)) ## what make test needs
+
+.PHONY: setup-check
+setup-check: compiler $(BIN)/tools.done setup ## what make check needs beside it: linters, more servers
 	@./tools/valkey.sh "$(BIN)"
-	@./tools/zookeeper.sh "$(BIN)"
 	@./tools/postgres.sh "$(BIN)"
 	@./tools/mariadb.sh "$(BIN)"
+
+.PHONY: server-redis server-etcd server-zookeeper
+server-redis:
+	@./tools/redis.sh "$(BIN)"
+server-etcd: $(BIN)/etcd.done
+server-zookeeper:
+	@./tools/zookeeper.sh "$(BIN)"
 
 # The race detector wants one.
 .PHONY: compiler
 compiler:
 	@./tools/compiler.sh
 
-# GOWORK=off: tools/ is no part of a workspace, lest its versions mix with those of the product.
-# Nor with one another, where they do not compile with the same versions.
-$(BIN)/tools.done: tools/go.mod tools/go.sum tools/actionlint/go.mod tools/actionlint/go.sum
-	@echo "building golangci-lint, gotestsum, govulncheck and actionlint from tools/ into .bin/ (takes a minute or two)"
+# GOWORK=off: tools/ is no part of a workspace, lest its versions mix with those of the product. Nor with one another, where
+# they do not compile with the same versions. No -trimpath: what they share with the tests is compiled once.
+$(BIN)/gotestsum.done: tools/go.mod tools/go.sum
 	@mkdir -p "$(BIN)"
-	GOWORK=off $(GO) build -C tools -trimpath -ldflags='-s -w' -o "$(BIN)/" tool
-	GOWORK=off $(GO) build -C tools/actionlint -trimpath -ldflags='-s -w' -o "$(BIN)/" tool
+	GOWORK=off $(GO) build -C tools -ldflags='-s -w' -o "$(BIN)/" gotest.tools/gotestsum
+	@touch $@
+
+$(BIN)/tools.done: tools/go.mod tools/go.sum tools/actionlint/go.mod tools/actionlint/go.sum
+	@echo "building golangci-lint, govulncheck and actionlint from tools/ into .bin/ (takes a minute or two)"
+	@mkdir -p "$(BIN)"
+	GOWORK=off $(GO) build -C tools -ldflags='-s -w' -o "$(BIN)/" tool
+	GOWORK=off $(GO) build -C tools/actionlint -ldflags='-s -w' -o "$(BIN)/" tool
 	@touch $@
 
 # etcd is a Go program: one that is built here is the same everywhere, and no service.
 $(BIN)/etcd.done: tools/etcd/go.mod tools/etcd/go.sum
-	@echo "building etcd and etcdctl from tools/etcd/go.mod into .bin/ (takes a minute or two)"
+	@echo "building etcd and etcdctl from tools/etcd/go.mod into .bin/ (takes a minute)"
 	@mkdir -p "$(BIN)"
-	GOWORK=off $(GO) build -C tools/etcd -trimpath -ldflags='-s -w' -o "$(BIN)/etcd" go.etcd.io/etcd/server/v3
-	GOWORK=off $(GO) build -C tools/etcd -trimpath -ldflags='-s -w' -o "$(BIN)/etcdctl" go.etcd.io/etcd/etcdctl/v3
+	GOWORK=off $(GO) build -C tools/etcd -ldflags='-s -w' -o "$(BIN)/etcd" go.etcd.io/etcd/server/v3
+	GOWORK=off $(GO) build -C tools/etcd -ldflags='-s -w' -o "$(BIN)/etcdctl" go.etcd.io/etcd/etcdctl/v3
 	@touch $@
 
 .PHONY: quickstart
@@ -80,7 +106,7 @@ RESULTS := $(CURDIR)/docs/bench
 measure = cd bench && $(GO) run ./$(1) -json "$(RESULTS)/$(2).json" -charts "$(RESULTS)" $(3) > "$(RESULTS)/$(2).md" && cat "$(RESULTS)/$(2).md"
 
 .PHONY: bench
-bench: setup ## beside other libraries: one server, waiting, quorums, etcd and ZooKeeper; writes docs/bench (an hour, on a machine that does nothing else)
+bench: setup-check ## beside other libraries: one server, waiting, quorums, etcd and ZooKeeper; writes docs/bench (an hour, on a machine that does nothing else)
 	@mkdir -p "$(RESULTS)"
 	$(call measure,single,single)
 	$(call measure,waiters,waiters)
@@ -95,7 +121,7 @@ conformance = (cd $(1) && LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=
 # A promise that is broken has to get into the pages too: the program that writes them fails then.
 MATRIX := $(CURDIR)/.matrix
 .PHONY: matrix
-matrix: setup ## the conformance suite over all backends; writes docs/guarantees.md and the README's table (half an hour)
+matrix: setup-check ## the conformance suite over all backends; writes docs/guarantees.md and the README's table (half an hour)
 	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"
 	-$(call conformance,.,./conformance,-run='^TestMemory$$',memory)
 	-@for backend in redis redigo redlock etcd zookeeper; do $(call conformance,.,./$$backend,-run=^TestConformance,$$backend); done
@@ -109,7 +135,7 @@ fmt: $(BIN)/tools.done ## format all code
 # Go on with flags for `go test`: make compat COMPAT=-run=TestConformance
 COMPAT ?=
 .PHONY: servers compat
-servers: setup ## the oldest and newest servers to be had, into .bin/servers
+servers: setup-check ## the oldest and newest servers to be had, into .bin/servers
 	./tools/servers.sh "$(BIN)/servers"
 
 compat: servers ## every adapter's tests on the oldest and newest servers, and a table of how it went (an hour)
@@ -144,17 +170,16 @@ dist: ## the command locker for the systems that it runs on, with checksums, int
 	./tools/dist.sh dist
 
 .PHONY: race
-race: setup ## tests of every module under the race detector, in short form, while you work
+race: setup-check ## what make test runs, under the race detector, while you work
 	$(call each,LOCKER_REQUIRE_SERVERS=1 gotestsum --format pkgname -- -race ./...)
 
-# Which backend, for how long in all, and a seed to see something again.
-BACKEND  ?= redis
+# For how long in all, and a seed to see something again.
 SOAKTIME ?= 1h
 SEED     ?= 0
 .PHONY: soak
-soak: setup ## random histories with faults on BACKEND (redis) for SOAKTIME (1h); those that fail are left in .soak
+soak: setup ## random histories with faults, on BACKEND=redis for SOAKTIME (1h); those that fail are left in .soak
 	@mkdir -p .soak
-	LOCKER_REQUIRE_SERVERS=1 $(GO) test ./$(BACKEND) -count=1 -timeout=0 -run='^TestConformance$$' \
+	LOCKER_REQUIRE_SERVERS=1 $(GO) test ./$(or $(BACKEND),redis) -count=1 -timeout=0 -run='^TestConformance$$' \
 		-conformance.for=$(SOAKTIME) -conformance.seed=$(SEED) -conformance.dir="$(CURDIR)/.soak"
 
 # How long each target is fuzzed.
@@ -172,32 +197,47 @@ gofmt:
 	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) && test -z "$$unformatted" || \
 		{ echo "not formatted, run make fmt:"; echo "$$unformatted"; exit 1; }
 
-.PHONY: vet
-vet:
-	$(call each,$(GO) vet ./...)
-
 .PHONY: tidy
 tidy:
 	$(call each,$(GO) mod tidy -diff)
 
-# All of this waits most of the time. Tests that measure time come before the suites that put servers under load, two packages at
-# a time; of the suites, each on servers of its own, four run at once.
-SUITES := -parallel=4
-.PHONY: go-test test-conformance test-others test-backends test-modules
-go-test: test-conformance test-others test-backends test-modules
+.PHONY: static
+static: gofmt lint tidy examples ## what runs no test: formatting, linters, go.mod, the programs in examples/
 
-# On its own: its broken Lockers have to be caught each time, and real servers not to be held up by them.
-test-conformance:
-	$(TEST) ./conformance $(TESTFLAGS)
+# Tests wait most of the time, so that more packages run at once than there are processors. Those that take longest come first.
+LONGEST := ./zookeeper ./redis ./etcd ./conformance ./redlock ./redigo
+REDIS   := redis redigo redlock
+ROOT     = $(LONGEST) $(filter-out $(LONGEST),$(patsubst github.com/go-locker/locker%,.%,$(shell $(GO) list ./...)))
+# Of one backend: the core, its package, and what has its name.
+OF_ONE  := . $(addprefix ./,$(wildcard $(BACKEND) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript internal/redisurl))
 
-test-others:
-	$(TEST) "$(OTHERS)" $(TESTFLAGS) -p=2 -skip='^TestConformance'
+.PHONY: go-test test-root test-modules
+go-test: $(if $(BACKEND),test-one,test-root test-modules)
 
-BACKENDS ?= $(OTHERS)
-test-backends:
-	$(TEST) "$(BACKENDS)" $(TESTFLAGS) -p=2 $(SUITES) -run='^TestConformance'
+test-one:
+	$(TEST) "$(OF_ONE)" $(TESTFLAGS) -p=4
 
-# Two modules at a time, bench, which takes longest, first. What each prints comes when it is through.
+test-root:
+	$(TEST) "$(ROOT)" $(TESTFLAGS) -p=4
+
+# Three modules at a time. Other libraries are for make check.
 test-modules:
-	@printf '%s\n' $(sort $(filter-out .,$(MODULES))) | xargs -n 1 -P 2 sh -c 'cd "$$1" || exit; \
-		says=$$($(TEST) ./... $(TESTFLAGS) $(SUITES) 2>&1); code=$$?; printf "== %s: go test\n%s\n" "$$1" "$$says"; exit $$code' sh
+	$(call modules,3,$(filter-out ./bench,$(MODULES)))
+
+# $(call modules,how many at a time,which of them). What each prints comes when it is through.
+modules = @printf '%s\n' $(filter-out .,$(2)) | xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \
+	says=$$($(TEST) ./... $(TESTFLAGS) 2>&1); code=$$?; printf "== %s: go test\n%s\n" "$$1" "$$says"; exit $$code' sh
+
+.PHONY: bare check-root check-modules
+# What most people type first, with nothing installed.
+bare:
+	./tools/bare.sh
+
+check-root: export LOCKER_CHECK := 1
+check-root:
+	$(TEST) "$(ROOT)" $(TESTFLAGS) -p=3
+
+# bench, which takes longest, first.
+check-modules: export LOCKER_CHECK := 1
+check-modules:
+	$(call modules,2,$(MODULES))

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# bare.sh: `go test ./...` in the root, as somebody types it who has just cloned the repository: without what make setup has put
+# into .bin/, and so without any server that is not on the machine's own PATH.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$tree" 2>/dev/null || true # but what was deleted
+path=$(printf %s "$PATH" | tr : '\n' | grep -vFx "$PWD/.bin" | paste -sd:)
+
+cd "$tree"
+began=$SECONDS
+env -u CI -u LOCKER_CHECK -u LOCKER_REQUIRE_SERVERS PATH="$path" go test -count=1 ./... 2>&1 | tee "$tree/.says"
+echo "go test ./... without servers: $((SECONDS - began)) s"
+for server in redis-server etcd zookeeper-server; do
+	PATH=$path command -v "$server" >/dev/null || tail -n 8 "$tree/.says" | grep -q "^  $server " ||
+		{ echo "the last lines do not say that $server was missing" >&2; exit 1; }
+done
