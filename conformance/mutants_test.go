@@ -20,21 +20,17 @@ type mutant struct {
 // TestMutants: each is caught by the scenario that is meant for it. Where there is no time for all, one of each scenario is.
 func TestMutants(t *testing.T) {
 	evidenceOf(t)
-	t.Cleanup(conformance.HistoriesLast(15 * time.Second)) // three in a row, if the first two show nothing
-	all := mutants()
+	all, long := mutants(), 15*time.Second // three histories in a row, if the first two show nothing
 	if !testwait.Thorough() {
 		t.Cleanup(conformance.Trials(2))
-		all = oneOfEach(all)
+		all, long = oneOfEach(all), 5*time.Second
 	}
-	var tasks, busy []task
+	t.Cleanup(conformance.HistoriesLast(long))
+	var tasks []task
 	for _, m := range all {
-		if d := (task{m.flaw, find(t, m.killer), m.harness}); storms(d) {
-			busy = append(busy, d)
-		} else {
-			tasks = append(tasks, d)
-		}
+		tasks = append(tasks, task{m.flaw, find(t, m.killer), m.harness})
 	}
-	done := append(tried(manyWaiting, tasks), tried(4, busy)...)
+	done := allTried(30, tasks)
 	for _, d := range again(t, done, func(seen error) bool { return seen == nil }) {
 		switch {
 		case d.seen == nil:
@@ -48,9 +44,6 @@ func TestMutants(t *testing.T) {
 		}
 	}
 }
-
-// manyWaiting scenarios at once keep two processors half busy.
-const manyWaiting = 20
 
 // hangs are the mutants whose flaw is that a call does not return.
 var hangs = map[string]bool{

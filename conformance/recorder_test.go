@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -78,19 +79,13 @@ type outcome struct {
 	seen error
 }
 
-// tried tries all, so many at a time, but for the scenario that counts goroutines, which needs the
-// process for itself.
+// tried tries all, so many at a time.
 func tried(atOnce int, tasks []task) []outcome {
 	done := make([]outcome, len(tasks))
 	run := func(i int) { done[i] = outcome{tasks[i], try(tasks[i].scenario, tasks[i].harness())} }
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
-	var alone []int
-	for i, t := range tasks {
-		if t.scenario.Name == noLeak {
-			alone = append(alone, i)
-			continue
-		}
+	for i := range tasks {
 		slots <- struct{}{}
 		wg.Go(func() {
 			run(i)
@@ -98,10 +93,29 @@ func tried(atOnce int, tasks []task) []outcome {
 		})
 	}
 	wg.Wait()
-	for _, i := range alone {
-		run(i)
-	}
 	return done
+}
+
+// allTried tries all: many at a time of those that wait, at the same time few of those that keep the machine busy, and at last
+// the one that counts goroutines, which needs the process for itself.
+func allTried(atOnce int, tasks []task) []outcome {
+	var waiting, busy, alone []task
+	for _, t := range tasks {
+		switch {
+		case t.scenario.Name == noLeak:
+			alone = append(alone, t)
+		case storms(t):
+			busy = append(busy, t)
+		default:
+			waiting = append(waiting, t)
+		}
+	}
+	var stormy []outcome
+	var wg sync.WaitGroup
+	wg.Go(func() { stormy = tried(3, busy) })
+	done := tried(atOnce, waiting)
+	wg.Wait()
+	return slices.Concat(done, stormy, tried(1, alone))
 }
 
 // again tries once more, one at a time, what a busy machine may have spoiled.
