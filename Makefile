@@ -207,7 +207,8 @@ static: gofmt lint tidy examples ## what runs no test: formatting, linters, go.m
 # Tests wait most of the time, so that more packages run at once than there are processors. Those that take longest come first.
 LONGEST := ./zookeeper ./redis ./etcd ./conformance ./redlock ./redigo
 REDIS   := redis redigo redlock
-ROOT     = $(LONGEST) $(filter-out $(LONGEST),$(patsubst github.com/go-locker/locker%,.%,$(shell $(GO) list ./...)))
+OTHERS   = $(filter-out $(LONGEST),$(patsubst github.com/go-locker/locker%,.%,$(shell $(GO) list ./...)))
+ROOT     = $(LONGEST) $(OTHERS)
 # Of one backend: the core, its package, and what has its name.
 OF_ONE  := . $(addprefix ./,$(wildcard $(BACKEND) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript internal/redisurl))
 

@@ -24,8 +24,8 @@
 // gaps, and a hold that is now and then reported lost before its time. Two holders at once count if
 // both were told that they held to the end.
 //
-// Locks are held for real time: without faults the suite takes about half a minute at a backend whose TTL may
-// be 300 ms, and longer in proportion at others; with all faults some minutes.
+// Locks are held for real time: at a backend whose TTL may be 300 ms the suite takes ten seconds without faults and a minute
+// and a half with all of them, and longer in proportion at others. Scenarios that wait run side by side.
 //
 // What is no test can use it as well: [Examine] is one scenario, with a [TB] of the caller's. The command locker check puts a
 // deployment through the suite so.

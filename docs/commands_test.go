@@ -22,6 +22,7 @@ import (
 // TestCommands runs what pages tell people to type, whatever it is: what is added to a page is run from then on, and fails if it is
 // no command that the test knows.
 func TestCommands(t *testing.T) {
+	testwait.OnlyInCheck(t, "commands on pages compile, and run, much of what other tests run")
 	sh, err := exec.LookPath("sh")
 	if err != nil {
 		t.Skip("no sh here: ", err)
@@ -43,11 +44,12 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// CI runs what the README calls one of its two commands.
-func TestCommands_makeTestIsWhatCIRuns(t *testing.T) {
+// CI runs what the README calls one of its two commands, and what CONTRIBUTING has beside it.
+func TestCommands_CIRunsMakeTestAndMakeCheck(t *testing.T) {
 	ci, err := os.ReadFile("../.ci/run")
 	require.NoError(t, err)
-	assert.Regexp(t, `(?m)^make (--keep-going )?test$`, string(ci))
+	assert.Regexp(t, `(?m)^make (--keep-going )?test\b`, string(ci))
+	assert.Regexp(t, `(?m)^make (--keep-going )?check\b`, string(ci))
 }
 
 // commands stand together on a page, to be typed one after the other.

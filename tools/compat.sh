@@ -25,7 +25,7 @@ run() {
 		if [[ $version =~ [0-9]+(\.[0-9]+)+ ]]; then version=${BASH_REMATCH[0]}; else version='of no version'; fi
 		echo "== $server ($version): ./$adapter"
 		result=passed
-		PATH=$servers/$server:$PATH LOCKER_REQUIRE_SERVERS=1 gotestsum --format=standard-verbose -- -count=1 -timeout=30m ${flags[@]+"${flags[@]}"} "./$adapter" \
+		PATH=$servers/$server:$PATH LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 gotestsum --format=standard-verbose -- -count=1 -timeout=30m ${flags[@]+"${flags[@]}"} "./$adapter" \
 			>"$servers/$server.$adapter.log" 2>&1 || { result=FAILED failed=1; }
 		grep -E '^(--- FAIL|panic:|FAIL)' "$servers/$server.$adapter.log" || true
 		row "$server $version" "$adapter" "$result, $(grep -c '^ *--- PASS' "$servers/$server.$adapter.log" || true) tests and subtests passed, $(grep -c '^ *--- SKIP' "$servers/$server.$adapter.log" || true) skipped"
