@@ -251,6 +251,37 @@ func TestRun_besideAnother(t *testing.T) {
 	}
 }
 
+// Scenarios that wait do so side by side. None is under way while another disturbs the servers.
+func TestRun_sideBySide(t *testing.T) {
+	h := Harness{TTL: time.Millisecond, New: func(TB, string, time.Duration) locker.Locker { return nil }}
+	h.Faults.StopServer = func(TB) func() { return func() {} }
+	var waiting, disturbing atomic.Int32
+	together := make(chan struct{})
+	waits := row{name: "waits", body: func(*env) {
+		defer waiting.Add(-1)
+		if waiting.Add(1) == 3 {
+			close(together)
+		}
+		select {
+		case <-together:
+		case <-time.After(10 * time.Second):
+			t.Error("three that wait are not under way at once")
+		}
+	}}
+	disturbs := row{name: "disturbs", needs: []need{stops}, body: func(*env) {
+		defer disturbing.Add(-1)
+		assert.Equal(t, int32(1), disturbing.Add(1), "how many disturb the servers at once")
+		assert.Zero(t, waiting.Load(), "another is under way")
+		time.Sleep(time.Millisecond)
+	}}
+	var all []Scenario
+	for _, r := range []row{disturbs, waits, disturbs, waits, waits} {
+		all = append(all, r.scenario())
+	}
+	run(t, h, all)
+	<-together
+}
+
 // A trial that has failed is cleaned up by its body and by who waits for its verdict, at the same time: neither goes on before
 // servers run again.
 func TestScope_cleanUpTwice(t *testing.T) {
