@@ -30,6 +30,8 @@ type TB interface {
 // A scenario may end the life of what it has made before the test ends: it runs the functions given to
 // the Cleanup of the TB that it passes. What New and Client start must be closed by such a
 // function, and must not outlive it.
+//
+// Several goroutines call New and Client at the same time, and Revoke, Through and Process of Faults.
 type Harness struct {
 	// New returns a Locker for name as a process of its own would have it: own client, own
 	// connections, no automatic renewal. Lockers of one name contend. For a name that is not
