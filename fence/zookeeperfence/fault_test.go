@@ -36,11 +36,12 @@ func overtaken(t *testing.T, p *testserver.Proxy, first, second func() error) er
 }
 
 func TestWrite_thatPausedAfterItsReading(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	p := testserver.NewProxy(t, s.Addr())
 	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
 	ctx := t.Context()
-	r := newResource(t, direct, "/x")
+	r := newResource(t, direct)
 	writes := func(conn *zk.Conn, token uint64) func() error {
 		return func() error { return r.write(ctx, conn, token) }
 	}
@@ -57,11 +58,12 @@ func TestWrite_thatPausedAfterItsReading(t *testing.T) {
 
 // In the middle of a write the node is removed: also where the token is the one that it had, and is not set again.
 func TestWrite_whoseNodeIsRemovedAfterItsReading(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	p := testserver.NewProxy(t, s.Addr())
 	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
 	ctx := t.Context()
-	r := newResource(t, direct, "/x")
+	r := newResource(t, direct)
 	for _, token := range []uint64{6, 5} {
 		require.NoError(t, r.write(ctx, slow, 5))
 		err := overtaken(t, p, func() error { return r.write(ctx, slow, token) }, func() error { return direct.Delete(r.token(), -1) })
@@ -76,11 +78,12 @@ func TestWrite_whoseNodeIsRemovedAfterItsReading(t *testing.T) {
 
 // What the package says of making the node anew: a version is all that ZooKeeper compares, and it is the same again.
 func TestWrite_thatHasReadANodeWhichWasMadeAnewIsNotRefused(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	p := testserver.NewProxy(t, s.Addr())
 	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
 	ctx := t.Context()
-	r := newResource(t, direct, "/x")
+	r := newResource(t, direct)
 	require.NoError(t, r.write(ctx, slow, 1))
 	require.NoError(t, overtaken(t, p, func() error { return r.write(ctx, slow, 2) }, func() error {
 		return errors.Join(
@@ -94,11 +97,12 @@ func TestWrite_thatHasReadANodeWhichWasMadeAnewIsNotRefused(t *testing.T) {
 
 // The transaction itself is late.
 func TestWrite_thatArrivesLateIsRefused(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	p := testserver.NewProxy(t, s.Addr())
 	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
 	ctx := t.Context()
-	r := newResource(t, direct, "/x")
+	r := newResource(t, direct)
 	require.NoError(t, r.write(ctx, slow, 1))
 	p.HoldReplies(true)
 	done := testwait.Go(func() error { return r.write(ctx, slow, 2) })
@@ -116,11 +120,12 @@ func TestWrite_thatArrivesLateIsRefused(t *testing.T) {
 
 // What the fence is for: who looks first and writes then is overtaken between the two, and the history shows it.
 func TestCheckThenWrite_isOvertaken(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	p := testserver.NewProxy(t, s.Addr())
 	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
 	ctx := t.Context()
-	r := newResource(t, direct, "/x")
+	r := newResource(t, direct)
 	require.NoError(t, r.write(ctx, slow, 1))
 	naive := func() error {
 		data, _, err := slow.Get(r.token())
@@ -147,14 +152,15 @@ func TestCheckThenWrite_isOvertaken(t *testing.T) {
 // The reply is lost: the outcome is not known, which is neither a stale token nor a wrong version, and the same
 // write again has the same effect.
 func TestLostReply_isAnError_andTheSameWriteAgainIsNot(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	p := testserver.NewProxy(t, s.Addr())
 	direct, conn := connect(t, s.Addr()), connect(t, p.Addr())
 	ctx := t.Context()
-	r := newResource(t, direct, "/x")
+	r := newResource(t, direct)
 	require.NoError(t, r.write(ctx, conn, 1))
 	set := func() error {
-		_, err := zookeeperfence.Write(ctx, conn, r.token(), 5, &zk.SetDataRequest{Path: "/x", Data: []byte("five"), Version: -1})
+		_, err := zookeeperfence.Write(ctx, conn, r.token(), 5, &zk.SetDataRequest{Path: string(r), Data: []byte("five"), Version: -1})
 		return err
 	}
 	p.HoldReplies(true)
@@ -170,17 +176,18 @@ func TestLostReply_isAnError_andTheSameWriteAgainIsNot(t *testing.T) {
 	require.NotErrorIs(t, err, fence.ErrStale)
 	eventually(t, "the connection is back", func() bool { return conn.State() == zk.StateHasSession })
 	require.NoError(t, set())
-	data, _, err := direct.Get("/x")
+	data, _, err := direct.Get(string(r))
 	require.NoError(t, err)
 	assert.Equal(t, "five", string(data))
 }
 
 // Connections break, and some outcomes are not known: no write is made after a newer one.
 func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	p := testserver.NewProxy(t, s.Addr())
 	direct, conns := connect(t, s.Addr()), []*zk.Conn{connect(t, p.Addr()), connect(t, p.Addr())}
-	r := newResource(t, direct, "/x")
+	r := newResource(t, direct)
 	require.NoError(t, fencecheck.Disturbed(t.Context(), fencecheck.Fence{
 		Write:   func(ctx context.Context, token uint64) error { return r.write(ctx, conns[token%2], token) },
 		History: func(context.Context) ([]uint64, error) { return r.history(direct) },
@@ -188,28 +195,32 @@ func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
 }
 
 func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
-	s := testserver.ZooKeeper(t)
-	conn := connect(t, s.Addr())
-	r := newResource(t, conn, "/x")
-	s.Stop()
-	require.ErrorIs(t, r.write(withTimeout(t, 200*time.Millisecond), conn, 2), context.DeadlineExceeded)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
+	p := testserver.NewProxy(t, s.Addr())
+	direct, conn := connect(t, s.Addr()), connect(t, p.Addr())
+	r := newResource(t, direct)
+	p.HoldRequests(true)
+	require.ErrorIs(t, r.write(withTimeout(t, 50*time.Millisecond), conn, 2), context.DeadlineExceeded)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := testwait.Go(func() error { return r.write(ctx, conn, 2) })
 	cancel(locker.ErrLost)
 	require.ErrorIs(t, await(t, done), locker.ErrLost)
-	require.ErrorIs(t, zookeeperfence.Create(withTimeout(t, 50*time.Millisecond), conn, "/y", world), context.DeadlineExceeded)
-	s.Continue()
+	require.ErrorIs(t, zookeeperfence.Create(withTimeout(t, 50*time.Millisecond), conn, string(r)+"/y", world), context.DeadlineExceeded)
+	p.HoldRequests(false)
+	p.ReleaseRequests()
 	require.NoError(t, r.write(t.Context(), conn, 3))
-	seen, err := r.history(conn)
+	seen, err := r.history(direct)
 	require.NoError(t, err)
 	assert.Equal(t, []uint64{3}, seen, "who had given up while it read does not write later")
 }
 
 func TestServerGone_isAnError(t *testing.T) {
-	s := testserver.ZooKeeper(t)
-	conn := connect(t, s.Addr())
-	r := newResource(t, conn, "/x")
-	s.Kill()
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
+	p := testserver.NewProxy(t, s.Addr())
+	r, conn := newResource(t, connect(t, s.Addr())), connect(t, p.Addr())
+	p.Sever()
 	err := r.write(withTimeout(t, 5*time.Second), conn, 2)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, fence.ErrStale)

@@ -3,9 +3,11 @@ package zookeeperfence_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,10 +16,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker/fence/zookeeperfence"
+	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/internal/testwait"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Tests(m)) }
 
 const patient = time.Minute
 
@@ -50,10 +53,14 @@ func connect(t testing.TB, addrs ...string) *zk.Conn {
 // resource is a node with a token, of which each write makes a child.
 type resource string
 
-func newResource(t testing.TB, conn *zk.Conn, node string) resource {
+// made counts those of all tests, which have one server in common.
+var made atomic.Int64
+
+func newResource(t testing.TB, conn *zk.Conn) resource {
 	t.Helper()
-	for _, made := range []string{node, node + "/writes"} {
-		_, err := conn.Create(made, nil, 0, world)
+	node := fmt.Sprint("/x", made.Add(1))
+	for _, path := range []string{node, node + "/writes"} {
+		_, err := conn.Create(path, nil, 0, world)
 		require.NoError(t, err)
 	}
 	require.NoError(t, zookeeperfence.Create(t.Context(), conn, resource(node).token(), world))

@@ -22,12 +22,11 @@ import (
 )
 
 func TestWrite_keepsTheRule(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	conn := connect(t, s.Addr())
-	n := 0
 	fencecheck.Run(t, func(t testing.TB) fencecheck.Fence {
-		n++
-		r := newResource(t, conn, fmt.Sprint("/r", n))
+		r := newResource(t, conn)
 		return fencecheck.Fence{
 			Write:   func(ctx context.Context, token uint64) error { return r.write(ctx, conn, token) },
 			History: func(context.Context) ([]uint64, error) { return r.history(conn) },
@@ -39,14 +38,16 @@ func TestWrite_keepsTheRule(t *testing.T) {
 	})
 }
 
-// Writers on three servers, of which two may lag behind the third.
-func TestWrite_keepsTheRule_onAnEnsemble(t *testing.T) {
+// Writers on three servers, of which two may lag behind the third, which is then killed.
+func TestWrite_onAnEnsemble(t *testing.T) {
+	testwait.OnlyInCheck(t, "a write is one transaction, which TestWrite_keepsTheRule shows on one server")
+	t.Parallel()
 	g := testserver.ZooKeeperEnsemble(t, 3)
 	var conns []*zk.Conn
 	for _, addr := range g.Addrs() {
 		conns = append(conns, connect(t, addr))
 	}
-	r := newResource(t, conns[0], "/r")
+	r := newResource(t, conns[0])
 	f := fencecheck.Fence{
 		Write: func(ctx context.Context, token uint64) error {
 			conn := conns[token%uint64(len(conns))]
@@ -67,23 +68,36 @@ func TestWrite_keepsTheRule_onAnEnsemble(t *testing.T) {
 			require.NoError(t, s.Check(t.Context(), f))
 		}
 	}
+
+	const stale, newer = 1000, 1001
+	conn := connect(t, g.Addrs()...)
+	require.NoError(t, r.write(t.Context(), conn, newer))
+	g.Leader().Kill()
+	eventually(t, "there is another leader, and the token", func() bool {
+		err := r.write(withTimeout(t, time.Second), conn, stale)
+		require.Error(t, err)
+		return errors.Is(err, fence.ErrStale)
+	})
+	eventually(t, "the newer one writes", func() bool { return r.write(withTimeout(t, time.Second), conn, newer) == nil })
 }
 
 // Nobody is connected to anything.
 func TestWrite_of0MakesNoRequest(t *testing.T) {
+	t.Parallel()
 	_, err := zookeeperfence.Write(t.Context(), nil, "/x/token", 0)
 	require.ErrorIs(t, err, fence.ErrStale)
 }
 
 func TestWrite_returnsTheResponsesOfTheOperations(t *testing.T) {
-	conn := connect(t, testserver.ZooKeeper(t).Addr())
+	t.Parallel()
+	conn := connect(t, testserver.SharedZooKeeper(t).Addr())
 	ctx := t.Context()
-	r := newResource(t, conn, "/x")
-	set := &zk.SetDataRequest{Path: "/x", Data: []byte("paid"), Version: 0}
+	r := newResource(t, conn)
+	set := &zk.SetDataRequest{Path: string(r), Data: []byte("paid"), Version: 0}
 	said, err := zookeeperfence.Write(ctx, conn, r.token(), 5, r.trace(5), set)
 	require.NoError(t, err)
 	require.Len(t, said, 2)
-	assert.Equal(t, "/x/writes/5-0000000000", said[0].String)
+	assert.Equal(t, string(r)+"/writes/5-0000000000", said[0].String)
 	assert.EqualValues(t, 1, said[1].Stat.Version)
 
 	said, err = zookeeperfence.Write(ctx, conn, r.token(), 6, r.trace(6), set)
@@ -106,8 +120,9 @@ func TestWrite_returnsTheResponsesOfTheOperations(t *testing.T) {
 
 // It would have data compared as a token from then on: here a stale 101, after 105.
 func TestWrite_refusesToSetTheTokensNode(t *testing.T) {
-	conn := connect(t, testserver.ZooKeeper(t).Addr())
-	r := newResource(t, conn, "/x")
+	t.Parallel()
+	conn := connect(t, testserver.SharedZooKeeper(t).Addr())
+	r := newResource(t, conn)
 	for _, token := range []uint64{105, 101} {
 		_, err := zookeeperfence.Write(t.Context(), conn, r.token(), token,
 			r.trace(token), &zk.SetDataRequest{Path: r.token(), Data: []byte("100"), Version: -1})
@@ -118,8 +133,9 @@ func TestWrite_refusesToSetTheTokensNode(t *testing.T) {
 
 // Writes of one holder leave the token's node as it is.
 func TestWrite_ofAnEqualTokenDoesNotSetIt(t *testing.T) {
-	conn := connect(t, testserver.ZooKeeper(t).Addr())
-	r := newResource(t, conn, "/x")
+	t.Parallel()
+	conn := connect(t, testserver.SharedZooKeeper(t).Addr())
+	r := newResource(t, conn)
 	for range 3 {
 		require.NoError(t, r.write(t.Context(), conn, 5))
 	}
@@ -129,16 +145,17 @@ func TestWrite_ofAnEqualTokenDoesNotSetIt(t *testing.T) {
 }
 
 func TestWrite_refusesANodeWithoutAToken(t *testing.T) {
-	conn := connect(t, testserver.ZooKeeper(t).Addr())
+	t.Parallel()
+	conn := connect(t, testserver.SharedZooKeeper(t).Addr())
 	ctx := t.Context()
-	r := newResource(t, conn, "/x")
+	r := newResource(t, conn)
 	for _, garbage := range []string{"token", "5\n", " 5", "-1", "18446744073709551616", "5.0", strings.Repeat("data", 1000)} {
 		_, err := conn.Set(r.token(), []byte(garbage), -1)
 		require.NoError(t, err)
 		err = r.write(ctx, conn, 6)
 		require.ErrorIs(t, err, fence.ErrUnknown, "%q", garbage)
 		assert.Less(t, len(err.Error()), 500)
-		require.ErrorContains(t, err, `zookeeperfence: "/x/token": `)
+		require.ErrorContains(t, err, fmt.Sprintf("zookeeperfence: %q: ", r.token()))
 		require.NotErrorIs(t, err, fence.ErrStale, "%q", garbage)
 	}
 	for _, none := range []string{"", "0"} {
@@ -157,66 +174,64 @@ func TestWrite_refusesANodeWithoutAToken(t *testing.T) {
 
 // Some make the node while others write to it.
 func TestCreate_leavesATokenAsItIs(t *testing.T) {
-	conn := connect(t, testserver.ZooKeeper(t).Addr())
+	t.Parallel()
+	conn := connect(t, testserver.SharedZooKeeper(t).Addr())
 	ctx := t.Context()
-	_, err := conn.Create("/x", nil, 0, world)
+	x := string(newResource(t, conn)) + "/x"
+	_, err := conn.Create(x, nil, 0, world)
 	require.NoError(t, err)
 	var all []<-chan error
 	for range 10 {
 		all = append(all, testwait.Go(func() error {
-			if err := zookeeperfence.Create(ctx, conn, "/x/token", world); err != nil {
+			if err := zookeeperfence.Create(ctx, conn, x+"/token", world); err != nil {
 				return err
 			}
-			_, err := zookeeperfence.Write(ctx, conn, "/x/token", 5)
+			_, err := zookeeperfence.Write(ctx, conn, x+"/token", 5)
 			return err
 		}))
 	}
 	for _, done := range all {
 		require.NoError(t, await(t, done))
 	}
-	require.NoError(t, zookeeperfence.Create(ctx, conn, "/x/token", world))
-	assert.Equal(t, "5", resource("/x").kept(t, conn))
-	require.ErrorIs(t, zookeeperfence.Create(ctx, conn, "/y/token", world), zk.ErrNoNode, "there is no /y")
-	require.ErrorIs(t, zookeeperfence.Create(ctx, conn, "/z", nil), zk.ErrInvalidACL)
+	require.NoError(t, zookeeperfence.Create(ctx, conn, x+"/token", world))
+	assert.Equal(t, "5", resource(x).kept(t, conn))
+	require.ErrorIs(t, zookeeperfence.Create(ctx, conn, x+"/y/token", world), zk.ErrNoNode, "there is no y")
+	require.ErrorIs(t, zookeeperfence.Create(ctx, conn, x+"/z", nil), zk.ErrInvalidACL)
 }
 
 // Who may read and set the token's node may write, and nobody else.
 func TestWrite_needsTheRightsOfTheTokensNode(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	owner, stranger := connect(t, s.Addr()), connect(t, s.Addr())
+	x := string(newResource(t, owner)) + "/x"
 	require.NoError(t, owner.AddAuth("digest", []byte("me:secret")))
-	require.NoError(t, zookeeperfence.Create(t.Context(), owner, "/token", zk.AuthACL(zk.PermRead|zk.PermWrite)))
-	_, err := zookeeperfence.Write(t.Context(), owner, "/token", 1)
+	require.NoError(t, zookeeperfence.Create(t.Context(), owner, x, zk.AuthACL(zk.PermRead|zk.PermWrite)))
+	_, err := zookeeperfence.Write(t.Context(), owner, x, 1)
 	require.NoError(t, err)
-	_, err = zookeeperfence.Write(t.Context(), owner, "/token", 1, &zk.CreateRequest{Path: "/x", Acl: world})
+	_, err = zookeeperfence.Write(t.Context(), owner, x, 1, &zk.CreateRequest{Path: x + "y", Acl: world})
 	require.NoError(t, err)
-	_, err = zookeeperfence.Write(t.Context(), stranger, "/token", 2)
+	_, err = zookeeperfence.Write(t.Context(), stranger, x, 2)
 	require.ErrorIs(t, err, zk.ErrNoAuth)
 }
 
-// With a real lock, whose tokens are the ensemble's transactions.
-func TestLock_onTheSameEnsemble(t *testing.T) {
-	g := testserver.ZooKeeperEnsemble(t, 3)
+// With a real lock, whose tokens are the server's transactions.
+func TestLock_onTheSameServer(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	ctx := t.Context()
-	client, err := locker.Open(ctx, g.URL()+"?tick=100ms", locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+	conn := connect(t, s.Addr())
+	r := newResource(t, conn)
+	client, err := locker.Open(ctx, s.URL()+string(r)+"?tick=100ms", locker.WithTTL(time.Second), locker.WithoutRenewal())
 	require.NoError(t, err)
 	defer func() { _ = client.Close() }()
-	conn := connect(t, g.Addrs()...)
-	r := newResource(t, conn, "/x")
 	m, next := client.Mutex("x"), client.Mutex("x")
 	require.NoError(t, m.Lock(ctx))
 	stale := m.FencingToken()
+	require.NotZero(t, stale)
 	require.NoError(t, r.write(ctx, conn, stale))
-	require.NoError(t, next.Lock(ctx), "after the lapse of the first")
+	require.NoError(t, next.Lock(ctx), "after the first has expired")
 	newer := next.FencingToken()
 	require.NoError(t, r.write(ctx, conn, newer))
 	require.ErrorIs(t, r.write(ctx, conn, stale), fence.ErrStale)
-
-	g.Leader().Kill()
-	eventually(t, "there is another leader, and the token", func() bool {
-		err := r.write(withTimeout(t, time.Second), conn, stale)
-		require.Error(t, err)
-		return errors.Is(err, fence.ErrStale)
-	})
-	eventually(t, "the newer one writes", func() bool { return r.write(withTimeout(t, time.Second), conn, newer) == nil })
 }
