@@ -19,7 +19,8 @@ import (
 
 // A session ends while nobody holds or waits. Who comes next does not have to wait until a renewal finds that out.
 func TestSession_revokedWhileNobodyUsesIt_isReplacedAtOnce(t *testing.T) {
-	s := testserver.Etcd(t)
+	t.Parallel()
+	s := testserver.SharedEtcd(t)
 	direct := connect(t, s.Addr())
 	for name, take := range map[string]func(*locker.Mutex, context.Context) error{
 		"Lock": (*locker.Mutex).Lock, "TryLock": (*locker.Mutex).TryLock,
@@ -41,7 +42,8 @@ func TestSession_revokedWhileNobodyUsesIt_isReplacedAtOnce(t *testing.T) {
 
 // One contender hears that the session is gone: then all holds on it are lost at once.
 func TestSession_revoked_isNewsForTheOtherHolds(t *testing.T) {
-	s := testserver.Etcd(t)
+	t.Parallel()
+	s := testserver.SharedEtcd(t)
 	direct := connect(t, s.Addr())
 	c := newClient(t, s.Addr(), locker.WithTTL(time.Minute))
 	m := c.Mutex("x")
@@ -85,6 +87,7 @@ func unfill(t *testing.T, cli *clientv3.Client) {
 
 // The server has run out of space. What is held goes on and can be given back, waiters get their turn, and nothing can be taken.
 func TestNoSpace_holdsGoOnAndNothingIsTaken(t *testing.T) {
+	t.Parallel()
 	s := testserver.Etcd(t, testserver.EtcdArgs(small))
 	direct := connect(t, s.Addr())
 	c := newClient(t, s.Addr(), locker.WithTTL(3*time.Second))
@@ -118,7 +121,8 @@ func TestNoSpace_holdsGoOnAndNothingIsTaken(t *testing.T) {
 // The holder's take was in doubt, so that its release would leave a mark, for which there is no space. It gives way all
 // the same.
 func TestNoSpace_aHolderInDoubtGivesWay(t *testing.T) {
-	f := newFaulty(t, 30*time.Second, testserver.EtcdArgs(small))
+	t.Parallel()
+	f := newFaultyAt(t, testserver.Etcd(t, testserver.EtcdArgs(small)), 30*time.Second)
 	m, next := f.client.Mutex("x"), f.other.Mutex("x")
 	f.proxy.DropReplies(true)
 	taken := async(func() error { return m.Lock(t.Context()) })
@@ -138,12 +142,13 @@ func TestNoSpace_aHolderInDoubtGivesWay(t *testing.T) {
 	}
 	require.NoError(t, next.Unlock(t.Context()))
 	unfill(t, f.direct)
-	eventually(t, "there is the mark", func() bool { return len(keys(t, f.direct, "locker:x%/dead/")) == 1 })
+	eventually(t, "there is the mark", func() bool { return len(keys(t, f.direct, dead(t, "x"))) == 1 })
 }
 
 // Close comes while all else is under way: nothing is left, at once.
 func TestClose_inTheMidstOfEverything(t *testing.T) {
-	f := newFaulty(t, 3*time.Second)
+	t.Parallel()
+	f := newFaultyAt(t, testserver.Etcd(t), 3*time.Second)
 	for round := range 10 {
 		c := newClient(t, f.proxy.Addr(), locker.WithTTL(3*time.Second))
 		var busy sync.WaitGroup
@@ -176,9 +181,9 @@ func TestClose_inTheMidstOfEverything(t *testing.T) {
 		require.NoError(t, c.Close())
 		busy.Wait()
 		if round%3 != 2 { // else there may have been no connection in time
-			assert.Empty(t, keys(t, f.direct, "locker:x"))
+			assert.Empty(t, keys(t, f.direct, space(t)+":x"))
 		}
 	}
 	require.NoError(t, f.client.Close())
-	eventually(t, "nothing is left", func() bool { return len(keys(t, f.direct, "locker:x"))+len(leases(t, f.direct)) == 0 })
+	eventually(t, "nothing is left", func() bool { return len(keys(t, f.direct, space(t)+":x"))+len(leases(t, f.direct)) == 0 })
 }

@@ -9,13 +9,21 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
+// One cluster goes through all of it.
 func TestCluster_theLeaderIsKilled(t *testing.T) {
-	majority(t).LosesItsLeader(t)
+	t.Parallel()
+	g := testserver.EtcdCluster(t, 3)
+	t.Run("a member stops", func(t *testing.T) { oneMemberStops(t, g) })
+	majority(t, g).LosesItsLeader(t)
+	t.Run("and the majority, which comes back", func(t *testing.T) { majority(t, g).IsLost(t) })
 }
 
 func TestCluster_leadersAreKilledWhileLocksAreTaken(t *testing.T) {
+	testwait.OnlyInCheck(t, "the suite has the leader killed, and so has TestStorm_leavesNothingBehind")
+	t.Parallel()
 	g := testserver.EtcdCluster(t, 3)
 	clients := []*locker.Client{openURL(t, g.URL()+"?ttl=3s"), openURL(t, g.URL()+"?ttl=3s"), openURL(t, g.URL()+"?ttl=4s")}
 	direct := connect(t, g.Addrs()...)
@@ -31,8 +39,8 @@ func TestCluster_leadersAreKilledWhileLocksAreTaken(t *testing.T) {
 	eventually(t, "nobody stands in the queue", func() bool { return len(queue(t, direct, "contended")) == 0 })
 }
 
-func TestCluster_oneMemberStops(t *testing.T) {
-	g := testserver.EtcdCluster(t, 3)
+func oneMemberStops(t *testing.T, g *testserver.EtcdGroup) {
+	t.Helper()
 	direct := connect(t, g.Addrs()...)
 	for _, which := range []string{"the leader", "a follower"} {
 		t.Run(which, func(t *testing.T) {
@@ -64,8 +72,4 @@ func TestCluster_oneMemberStops(t *testing.T) {
 			eventually(t, "nothing is left", func() bool { return len(queue(t, direct, "x"))+len(queue(t, direct, "held")) == 0 })
 		})
 	}
-}
-
-func TestCluster_theMajorityIsLostAndComesBack(t *testing.T) {
-	majority(t).IsLost(t)
 }

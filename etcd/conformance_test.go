@@ -42,7 +42,7 @@ func cluster(t *testing.T, g *testserver.EtcdGroup) conformance.Harness {
 			t.Fatalf("etcd: %v", err)
 		}
 		defer func() { _ = cli.Close() }()
-		first, err := cli.Get(t.Context(), folder(name), clientv3.WithFirstCreate()...)
+		first, err := cli.Get(t.Context(), "locker:"+name+"/", clientv3.WithFirstCreate()...)
 		if err == nil && len(first.Kvs) > 0 {
 			_, err = cli.Revoke(t.Context(), clientv3.LeaseID(first.Kvs[0].Lease))
 		}

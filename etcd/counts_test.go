@@ -44,7 +44,8 @@ func counting(t testing.TB, addr string) (cli *clientv3.Client, requests, stream
 }
 
 func TestCounts(t *testing.T) {
-	s := testserver.Etcd(t)
+	t.Parallel()
+	s := testserver.SharedEtcd(t)
 	cli, requests, streams := counting(t, s.Addr())
 	direct := connect(t, s.Addr())
 	c := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal())
@@ -79,7 +80,7 @@ func TestCounts(t *testing.T) {
 
 // An uncontended Lock and Unlock, beside the two bare requests, and the recipe of etcd's own.
 func BenchmarkPair(b *testing.B) {
-	s := testserver.Etcd(b)
+	s := testserver.SharedEtcd(b)
 	cli := connect(b, s.Addr())
 	ctx := b.Context()
 	session, err := concurrency.NewSession(cli, concurrency.WithTTL(60))

@@ -15,6 +15,7 @@ import (
 
 // The answer to a take is lost, and nobody waits for it any more: the key is removed, and a mark stays on the session.
 func TestLostReply_ofATakeThatIsGivenUp_leavesNoKey(t *testing.T) {
+	t.Parallel()
 	for name, take := range map[string]func(*locker.Mutex, context.Context) error{
 		"Lock": (*locker.Mutex).Lock, "TryLock": (*locker.Mutex).TryLock,
 	} {
@@ -31,24 +32,27 @@ func TestLostReply_ofATakeThatIsGivenUp_leavesNoKey(t *testing.T) {
 			f.proxy.DropReplies(false)
 			f.proxy.ResetConns()
 			require.NoError(t, f.other.Mutex("x").Lock(withTimeout(t, patient)), "long before the session ends")
-			assert.Len(t, keys(t, f.direct, "locker:x%/dead/"), 1)
+			assert.Len(t, keys(t, f.direct, dead(t, "x")), 1)
 			require.NoError(t, f.client.Close())
-			assert.Empty(t, keys(t, f.direct, "locker:x%/dead/"), "with the session goes the mark")
+			assert.Empty(t, keys(t, f.direct, dead(t, "x")), "with the session goes the mark")
 		})
 	}
 }
 
 // The answer is lost and the request is made again: it is one hold and one token.
 func TestLostReply_ofATake_isOneHold(t *testing.T) {
+	t.Parallel()
 	sessions(t).TakeUnanswered(t)
 }
 
 func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
+	t.Parallel()
 	sessions(t).UnlockUnanswered(t)
 }
 
 // However long the TTL is, a request that was lost is soon made again.
 func TestLostReply_isAskedForAgainSoonWithALongTTL(t *testing.T) {
+	t.Parallel()
 	f := newFaulty(t, 24*time.Hour)
 	m := f.client.Mutex("x")
 	for what, step := range map[string]func(*locker.Mutex, context.Context) error{
@@ -73,6 +77,7 @@ func TestLostReply_isAskedForAgainSoonWithALongTTL(t *testing.T) {
 
 // The same, but the session ended meanwhile: nobody can tell whether the release came first.
 func TestLostReply_ofAnUnlock_whenTheSessionEnded_isALoss(t *testing.T) {
+	t.Parallel()
 	f := newFaulty(t, 10*time.Second)
 	m := f.client.Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
@@ -89,6 +94,7 @@ func TestLostReply_ofAnUnlock_whenTheSessionEnded_isALoss(t *testing.T) {
 
 // Attempts that end before the server has answered share one session, which it is then known by.
 func TestLostReply_ofASession_leavesNoneBehind(t *testing.T) {
+	t.Parallel()
 	s := testserver.Etcd(t)
 	proxy := testserver.NewProxy(t, s.Addr())
 	direct := connect(t, s.Addr())
@@ -109,8 +115,9 @@ func TestLostReply_ofASession_leavesNoneBehind(t *testing.T) {
 // A take arrives after the clean-up of the attempt that made it. A client of two connections has one held back, with
 // the take on it, and cleans up on the other.
 func TestLateTake_afterItsCleanUpDoesNothing(t *testing.T) {
+	t.Parallel()
 	const ttl = 30 * time.Second // the session is to outlast what the clean-up takes
-	s := testserver.Etcd(t)
+	s := testserver.SharedEtcd(t)
 	proxies := []*testserver.Proxy{testserver.NewProxy(t, s.Addr()), testserver.NewProxy(t, s.Addr())}
 	held := func(p *testserver.Proxy) int {
 		requests, _ := p.Held()
@@ -119,7 +126,7 @@ func TestLateTake_afterItsCleanUpDoesNothing(t *testing.T) {
 	direct := connect(t, s.Addr())
 	c := clientOf(t, connect(t, proxies[0].Addr(), proxies[1].Addr()), locker.WithTTL(ttl), locker.WithoutRenewal())
 	other := clientOf(t, direct, locker.WithTTL(ttl))
-	for trial := range 8 {
+	for trial := range 4 {
 		name := fmt.Sprint("x", trial)
 		warm := c.Mutex("warm")
 		require.NoError(t, warm.Lock(t.Context()))
@@ -141,7 +148,7 @@ func TestLateTake_afterItsCleanUpDoesNothing(t *testing.T) {
 		free.ReleaseRequests()
 		cancel()
 		require.ErrorIs(t, await(t, done), context.Canceled)
-		eventually(t, "the clean-up has reached the server", func() bool { return len(keys(t, direct, "locker:"+name+"%/dead/")) == 1 })
+		eventually(t, "the clean-up has reached the server", func() bool { return len(keys(t, direct, dead(t, name))) == 1 })
 		require.Empty(t, queue(t, direct, name), "the take is still on its way")
 		take.ReleaseRequests()
 		require.NoError(t, warm.Lock(t.Context()))

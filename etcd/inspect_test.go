@@ -14,43 +14,51 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 func TestInspect(t *testing.T) {
-	for name, n := range map[string]int{"one server": 1, "three servers": 3} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			g := testserver.EtcdCluster(t, n)
-			each := func(do func(*testserver.EtcdServer)) {
-				for _, s := range g.Servers() {
-					do(s)
-				}
-			}
-			harness.Inspect(t, harness.Inspection{
-				URL: "etcd://" + strings.Join(g.Addrs(), ",") + "?renew=false", TTL: time.Second,
-				Left: true, TokenWhenWaited: true, Queue: true, QueueMetadata: true, IDs: true,
-				Contents: func(t testing.TB) string {
-					t.Helper()
-					cli := connect(t, g.Addrs()...)
-					return fmt.Sprint(revisionNow(t, cli), keys(t, cli, ""), len(leases(t, cli)))
-				},
-				Stop: func() func() {
-					each((*testserver.EtcdServer).Stop)
-					return func() { each((*testserver.EtcdServer).Continue) }
-				},
-				Kill: func() { each((*testserver.EtcdServer).Kill) },
-			})
-		})
+	t.Parallel()
+	inspect(t, testserver.EtcdCluster(t, 1))
+}
+
+func TestInspect_ofThreeServers(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestInspect shows the same on one server")
+	t.Parallel()
+	inspect(t, testserver.EtcdCluster(t, 3))
+}
+
+func inspect(t *testing.T, g *testserver.EtcdGroup) {
+	t.Helper()
+	each := func(do func(*testserver.EtcdServer)) {
+		for _, s := range g.Servers() {
+			do(s)
+		}
 	}
+	harness.Inspect(t, harness.Inspection{
+		URL: "etcd://" + strings.Join(g.Addrs(), ",") + "?renew=false", TTL: time.Second,
+		Left: true, TokenWhenWaited: true, Queue: true, QueueMetadata: true, IDs: true,
+		Contents: func(t testing.TB) string {
+			t.Helper()
+			cli := connect(t, g.Addrs()...)
+			return fmt.Sprint(revisionNow(t, cli), keys(t, cli, ""), len(leases(t, cli)))
+		},
+		Stop: func() func() {
+			each((*testserver.EtcdServer).Stop)
+			return func() { each((*testserver.EtcdServer).Continue) }
+		},
+		Kill: func() { each((*testserver.EtcdServer).Kill) },
+	})
 }
 
 // Keys of others are no contenders, and neither is who was given up.
 func TestInspect_countsContendersAlone(t *testing.T) {
-	s := testserver.Etcd(t)
+	t.Parallel()
+	s := testserver.SharedEtcd(t)
 	direct := connect(t, s.Addr())
 	c := newClient(t, s.Addr())
 	const owner = "0123456789abcdef0123456789abcdef"
-	for _, key := range []string{folder("x"), folder("x") + "note", folder("x") + owner, "locker:x%/dead/" + owner} {
+	for _, key := range []string{folder(t, "x"), folder(t, "x") + "note", folder(t, "x") + owner, dead(t, "x") + owner} {
 		_, err := direct.Put(t.Context(), key, "not ours")
 		require.NoError(t, err)
 	}
@@ -62,30 +70,32 @@ func TestInspect_countsContendersAlone(t *testing.T) {
 	state, err = c.Inspect(t.Context(), "x")
 	require.NoError(t, err)
 	assert.Equal(t, m.FencingToken(), state.Token)
-	assert.Equal(t, folder("x")+state.Holder.ID, queue(t, direct, "x")[3])
+	assert.Equal(t, folder(t, "x")+state.Holder.ID, queue(t, direct, "x")[3])
 	assert.Empty(t, state.Waiters)
 }
 
 func TestInspect_takesTheRightToReadAlone(t *testing.T) {
+	t.Parallel()
 	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cr3t"))
 	root, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: "root", Password: "s3cr3t"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = root.Close() })
 	ctx := t.Context()
+	const x = "locker:x/"
 	_, err = root.RoleAdd(ctx, "seer")
 	require.NoError(t, err)
-	_, err = root.RoleGrantPermission(ctx, "seer", folder("x"), clientv3.GetPrefixRangeEnd(folder("x")), clientv3.PermissionType(clientv3.PermRead))
+	_, err = root.RoleGrantPermission(ctx, "seer", x, clientv3.GetPrefixRangeEnd(x), clientv3.PermissionType(clientv3.PermRead))
 	require.NoError(t, err)
 	_, err = root.UserAdd(ctx, "eve", "s3cr3t-too")
 	require.NoError(t, err)
 	_, err = root.UserGrantRole(ctx, "eve", "seer")
 	require.NoError(t, err)
 
-	holder := openURL(t, "etcd://alice:s3cr3t@"+s.Addr(), locker.WithMetadata("host 7"))
+	holder := openURL(t, "etcd://alice:s3cr3t@"+s.Addr(), locker.WithPrefix("locker"), locker.WithMetadata("host 7"))
 	m := holder.Mutex("x")
 	require.NoError(t, m.Lock(ctx))
 	require.NoError(t, holder.Mutex("y").Lock(ctx), "on the same session")
-	eve := openURL(t, "etcd://eve:s3cr3t-too@"+s.Addr())
+	eve := openURL(t, "etcd://eve:s3cr3t-too@"+s.Addr(), locker.WithPrefix("locker"))
 	state, err := eve.Inspect(ctx, "x")
 	require.NoError(t, err)
 	assert.Equal(t, "host 7", state.Holder.Metadata)
@@ -98,7 +108,8 @@ func TestInspect_takesTheRightToReadAlone(t *testing.T) {
 
 // The session ends between the two requests, again and again: what is seen is one or the other.
 func TestInspect_whileSessionsEnd(t *testing.T) {
-	s := testserver.Etcd(t)
+	t.Parallel()
+	s := testserver.SharedEtcd(t)
 	direct := connect(t, s.Addr())
 	c, h := newClient(t, s.Addr()), newClient(t, s.Addr(), locker.WithTTL(10*time.Second))
 	ctx, stop := context.WithCancel(t.Context())
@@ -113,7 +124,7 @@ func TestInspect_whileSessionsEnd(t *testing.T) {
 		}
 		return nil
 	})
-	for range 300 {
+	for range 100 {
 		state, err := c.Inspect(t.Context(), "x")
 		require.NoError(t, err)
 		assert.Equal(t, state.Held, state.Left > 0)

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +20,12 @@ import (
 	"github.com/go-locker/locker/internal/testserver"
 )
 
+// locks counts the names of all tests in this package, which have one server in common.
+var locks atomic.Int64
+
+// fresh returns the qualified name of a lock that no other test has.
+func fresh() string { return fmt.Sprint("fresh:x", locks.Add(1)) }
+
 func driverAt(t *testing.T, s *testserver.EtcdServer, opts ...grpc.DialOption) *Driver {
 	t.Helper()
 	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Logger: zap.NewNop(), DialOptions: opts})
@@ -32,24 +39,25 @@ func driverAt(t *testing.T, s *testserver.EtcdServer, opts ...grpc.DialOption) *
 
 // What a clean-up is for, step by step: the take reaches the server after it.
 func TestTakeAfterItsRelease(t *testing.T) {
-	d := driverAt(t, testserver.Etcd(t))
-	ctx := t.Context()
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	ctx, name := t.Context(), fresh()
 	contender := func() (*lease, *outage.Outage) {
 		o := newOutage(10*time.Second, false, unheard)
-		l, err := d.contend(ctx, locker.Request{Name: "p:x", TTL: o.TTL}, o)
+		l, err := d.contend(ctx, locker.Request{Name: name, TTL: o.TTL}, o)
 		require.NoError(t, err)
 		return l, o
 	}
 	keys := func() int64 {
-		resp, err := d.cli.Get(ctx, folderOf("p:x"), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		resp, err := d.cli.Get(ctx, folderOf(name), clientv3.WithPrefix(), clientv3.WithCountOnly())
 		require.NoError(t, err)
 		return resp.Count
 	}
-	for name, take := range map[string]func(l *lease, o *outage.Outage){
+	for how, take := range map[string]func(l *lease, o *outage.Outage){
 		"queue": func(l *lease, o *outage.Outage) { _, _ = l.enqueue(ctx, o) },
 		"try":   func(l *lease, o *outage.Outage) { _ = l.try(ctx, o) },
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(how, func(t *testing.T) {
 			l, o := contender()
 			l.doubtful = true
 			require.NoError(t, l.Release(ctx))
@@ -75,8 +83,9 @@ func TestTakeAfterItsRelease(t *testing.T) {
 
 // An owner is used again, so that a folder does not fill with keys that were; one in doubt never is.
 func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
-	d := driverAt(t, testserver.Etcd(t))
-	req := locker.Request{Name: "p:x", TTL: 10 * time.Second}
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	req := locker.Request{Name: fresh(), TTL: 10 * time.Second}
 	take := func() *lease {
 		l, err := d.Acquire(t.Context(), req)
 		require.NoError(t, err)
@@ -102,7 +111,8 @@ func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
 }
 
 func TestSession_ofManyDoubtsIsReplacedAndEndsWithItsLastUser(t *testing.T) {
-	d := driverAt(t, testserver.Etcd(t))
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
 	ctx := t.Context()
 	first, err := d.join(ctx, 10*time.Second)
 	require.NoError(t, err)
@@ -132,7 +142,8 @@ func TestSession_ofManyDoubtsIsReplacedAndEndsWithItsLastUser(t *testing.T) {
 
 // A keepalive whose answer comes when the session counts as ended does not revive it.
 func TestSession_thatWasNotConfirmedInTimeIsOver(t *testing.T) {
-	d := driverAt(t, testserver.Etcd(t))
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
 	s, err := d.join(t.Context(), 10*time.Second)
 	require.NoError(t, err)
 	sent := s.until.Add(-s.ttl)
@@ -151,9 +162,10 @@ func TestSession_thatWasNotConfirmedInTimeIsOver(t *testing.T) {
 
 // The server is away for longer than a Lock rides out, but not until the session ends.
 func TestSession_outlivesAnOutageThatEndsInTime(t *testing.T) {
-	const ttl = 4 * time.Second
+	t.Parallel()
+	const ttl = 3 * time.Second
 	var away atomic.Bool
-	d := driverAt(t, testserver.Etcd(t), grpc.WithChainStreamInterceptor(func(
+	d := driverAt(t, testserver.SharedEtcd(t), grpc.WithChainStreamInterceptor(func(
 		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
 		if away.Load() {
@@ -178,9 +190,9 @@ func TestSession_outlivesAnOutageThatEndsInTime(t *testing.T) {
 }
 
 // stand puts a contender into the queue of a name.
-func stand(t *testing.T, d *Driver, o *outage.Outage) (l *lease, ahead string) {
+func stand(t *testing.T, d *Driver, name string, o *outage.Outage) (l *lease, ahead string) {
 	t.Helper()
-	l, err := d.contend(t.Context(), locker.Request{Name: "p:x", TTL: o.TTL}, o)
+	l, err := d.contend(t.Context(), locker.Request{Name: name, TTL: o.TTL}, o)
 	require.NoError(t, err)
 	ahead, err = l.enqueue(t.Context(), o)
 	require.NoError(t, err)
@@ -189,15 +201,17 @@ func stand(t *testing.T, d *Driver, o *outage.Outage) (l *lease, ahead string) {
 
 // The key ahead is gone before it is watched, and its owner stands in the queue again, at the end.
 func TestAwaitDeparture_noticesOneThatCameBeforeTheWatch(t *testing.T) {
-	d := driverAt(t, testserver.Etcd(t))
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
 	ctx := t.Context()
+	name := fresh()
 	o := newOutage(time.Minute, false, unheard)
-	first, ahead := stand(t, d, o)
+	first, ahead := stand(t, d, name, o)
 	require.Empty(t, ahead)
-	second, ahead := stand(t, d, o)
+	second, ahead := stand(t, d, name, o)
 	require.Equal(t, first.key, ahead)
 	require.NoError(t, first.Release(ctx))
-	third, behind := stand(t, d, o)
+	third, behind := stand(t, d, name, o)
 	require.Equal(t, first.key, third.key)
 	require.Equal(t, second.key, behind)
 	began := time.Now()
@@ -210,10 +224,12 @@ func TestAwaitDeparture_noticesOneThatCameBeforeTheWatch(t *testing.T) {
 }
 
 func TestAwaitDeparture_endsWithTheSession(t *testing.T) {
-	d := driverAt(t, testserver.Etcd(t))
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	name := fresh()
 	o := newOutage(time.Minute, false, unheard)
-	_, _ = stand(t, d, o)
-	l, ahead := stand(t, d, o)
+	_, _ = stand(t, d, name, o)
+	l, ahead := stand(t, d, name, o)
 	time.AfterFunc(100*time.Millisecond, l.session.end)
 	began := time.Now()
 	_, err := l.awaitDeparture(t.Context(), o, ahead)
@@ -231,7 +247,8 @@ func (s deaf) RecvMsg(any) error {
 
 // A waiter whose watch hangs, at a server that does, gets its turn all the same: it looks now and then.
 func TestWaiter_whoseWatchHangsLooksNowAndThen(t *testing.T) {
-	d := driverAt(t, testserver.Etcd(t), grpc.WithChainStreamInterceptor(func(
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t), grpc.WithChainStreamInterceptor(func(
 		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
 		s, err := open(ctx, desc, cc, method, opts...)
@@ -240,7 +257,7 @@ func TestWaiter_whoseWatchHangsLooksNowAndThen(t *testing.T) {
 		}
 		return s, err
 	}))
-	req := locker.Request{Name: "p:x", TTL: 3 * time.Second}
+	req := locker.Request{Name: fresh(), TTL: 3 * time.Second}
 	first, err := d.Acquire(t.Context(), req)
 	require.NoError(t, err)
 	waits := make(chan struct{}, 100)

@@ -22,14 +22,14 @@ import (
 
 func acquire(t *testing.T, d *Driver, ttl time.Duration) *lease {
 	t.Helper()
-	l, err := d.Acquire(t.Context(), locker.Request{Name: "p:x", TTL: ttl})
+	l, err := d.Acquire(t.Context(), locker.Request{Name: fresh(), TTL: ttl})
 	require.NoError(t, err)
 	return l.(*lease)
 }
 
 func driverBehindAProxy(t *testing.T) (*Driver, *testserver.Proxy) {
 	t.Helper()
-	proxy := testserver.NewProxy(t, testserver.Etcd(t).Addr())
+	proxy := testserver.NewProxy(t, testserver.SharedEtcd(t).Addr())
 	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{proxy.Addr()}, Logger: zap.NewNop()})
 	require.NoError(t, err)
 	d, err := NewDriver(cli)
@@ -41,6 +41,7 @@ func driverBehindAProxy(t *testing.T) (*Driver, *testserver.Proxy) {
 
 // The life of a session counts from when the renewal was sent, however late the answer comes, and in whichever order.
 func TestSession_lastsFromWhenItsRenewalWasSent(t *testing.T) {
+	t.Parallel()
 	const late = 500 * time.Millisecond
 	d, proxy := driverBehindAProxy(t)
 	s := acquire(t, d, time.Minute).session
@@ -64,7 +65,8 @@ func TestSession_lastsFromWhenItsRenewalWasSent(t *testing.T) {
 
 // The session ended at the server, and the holder is the first to hear.
 func TestExtend_onASessionThatEndedIsALoss(t *testing.T) {
-	d := driverAt(t, testserver.Etcd(t))
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
 	l := acquire(t, d, time.Minute)
 	told := make(chan struct{})
 	l.NotifyLost(func() { close(told) })
@@ -80,15 +82,16 @@ func TestExtend_onASessionThatEndedIsALoss(t *testing.T) {
 
 // Little is left of the session when the lock is taken: it is renewed first.
 func TestAcquire_renewsASessionOfWhichLittleIsLeft(t *testing.T) {
-	d := driverAt(t, testserver.Etcd(t))
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
 	const ttl = time.Minute
 	require.NoError(t, acquire(t, d, ttl).Release(t.Context()))
 	for name, take := range map[string]func() (locker.Lease, error){
 		"Acquire": func() (locker.Lease, error) {
-			return d.Acquire(t.Context(), locker.Request{Name: "p:x", TTL: ttl})
+			return d.Acquire(t.Context(), locker.Request{Name: fresh(), TTL: ttl})
 		},
 		"AcquireQueued": func() (locker.Lease, error) {
-			return d.AcquireQueued(t.Context(), locker.Request{Name: "p:x", TTL: ttl}, func(error) {})
+			return d.AcquireQueued(t.Context(), locker.Request{Name: fresh(), TTL: ttl}, func(error) {})
 		},
 	} {
 		d.mu.Lock()
@@ -106,10 +109,11 @@ func TestAcquire_renewsASessionOfWhichLittleIsLeft(t *testing.T) {
 
 // A take that the server has refused leaves no doubt; any other that failed does, and is counted.
 func TestTake_isInDoubtUnlessRefused(t *testing.T) {
-	d := driverAt(t, testserver.Etcd(t))
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
 	for failure, doubts := range map[error]int{rpctypes.ErrPermissionDenied: 0, rpctypes.ErrTooManyRequests: 1, errors.New("else"): 1} {
 		o := newOutage(time.Minute, false, unheard)
-		l, err := d.contend(t.Context(), locker.Request{Name: "p:x", TTL: o.TTL}, o)
+		l, err := d.contend(t.Context(), locker.Request{Name: fresh(), TTL: o.TTL}, o)
 		require.NoError(t, err)
 		before := l.session.doubts
 		ctx, cancel := context.WithCancel(t.Context())
@@ -126,9 +130,13 @@ func TestTake_isInDoubtUnlessRefused(t *testing.T) {
 
 // The session counts its users, and without any may end.
 func TestSession_countsItsUsers(t *testing.T) {
-	d := driverAt(t, testserver.Etcd(t))
-	l := acquire(t, d, time.Minute)
-	_, err := d.Acquire(t.Context(), locker.Request{Name: "p:x", TTL: time.Minute})
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	req := locker.Request{Name: fresh(), TTL: time.Minute}
+	held, err := d.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	l := held.(*lease)
+	_, err = d.Acquire(t.Context(), req)
 	require.ErrorIs(t, err, locker.ErrHeld)
 	assert.Equal(t, 1, l.session.users)
 	require.NoError(t, l.Release(t.Context()))
@@ -143,7 +151,8 @@ func TestSession_countsItsUsers(t *testing.T) {
 
 // Somebody has removed our key, and put another in its place.
 func TestExtend_looksForTheVeryKey(t *testing.T) {
-	d := driverAt(t, testserver.Etcd(t))
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
 	l := acquire(t, d, time.Minute)
 	_, err := d.cli.Delete(t.Context(), l.key)
 	require.NoError(t, err)
@@ -155,6 +164,7 @@ func TestExtend_looksForTheVeryKey(t *testing.T) {
 
 // The reply to a Release is lost, and the core calls it again.
 func TestRelease_calledAgainAfterALostReplyIsASuccess(t *testing.T) {
+	t.Parallel()
 	d, proxy := driverBehindAProxy(t)
 	l := acquire(t, d, time.Minute)
 	proxy.HoldReplies(true)
@@ -176,9 +186,10 @@ func TestRelease_calledAgainAfterALostReplyIsASuccess(t *testing.T) {
 
 // Renewals fail: they are made again after a pause, and when one TTL has passed the session is over.
 func TestSession_thatCannotBeRenewedEndsInTime(t *testing.T) {
+	t.Parallel()
 	for _, failure := range []codes.Code{codes.Unknown, codes.PermissionDenied} {
 		var failed atomic.Int64
-		d := driverAt(t, testserver.Etcd(t), grpc.WithChainStreamInterceptor(func(
+		d := driverAt(t, testserver.SharedEtcd(t), grpc.WithChainStreamInterceptor(func(
 			context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption,
 		) (grpc.ClientStream, error) {
 			failed.Add(1)
@@ -199,6 +210,7 @@ func TestSession_thatCannotBeRenewedEndsInTime(t *testing.T) {
 
 // Who does not wait for the session is not one of its users.
 func TestJoin_thatIsGivenUpIsNoUse(t *testing.T) {
+	t.Parallel()
 	d, proxy := driverBehindAProxy(t)
 	_, err := d.cli.Get(t.Context(), "x")
 	require.NoError(t, err)

@@ -32,6 +32,7 @@ var (
 	await       = testwait.Patience(patient).Result
 	async       = testwait.Go
 	withTimeout = testwait.Context
+	space       = harness.Space
 )
 
 // connect makes an etcd client of an application's.
@@ -43,10 +44,16 @@ func connect(t testing.TB, addrs ...string) *clientv3.Client {
 	return cli
 }
 
-// clientOf makes a Client over cli, and closes it before cli is closed.
+// in is options of a Client whose locks are in the test's space.
+func in(t testing.TB, opts []locker.Option) []locker.Option {
+	t.Helper()
+	return append([]locker.Option{locker.WithPrefix(space(t))}, opts...)
+}
+
+// clientOf makes a Client over cli, in the test's space, and closes it before cli is closed.
 func clientOf(t testing.TB, cli *clientv3.Client, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := etcd.New(cli, opts...)
+	c, err := etcd.New(cli, in(t, opts)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -58,10 +65,10 @@ func newClient(t testing.TB, addr string, opts ...locker.Option) *locker.Client 
 	return clientOf(t, connect(t, addr), opts...)
 }
 
-// openURL opens a Client, and closes it when the test ends.
+// openURL opens a Client in the test's space, and closes it when the test ends.
 func openURL(t testing.TB, url string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(context.WithoutCancel(t.Context()), url, opts...)
+	c, err := locker.Open(context.WithoutCancel(t.Context()), url, in(t, opts)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -75,13 +82,22 @@ func driverOf(t testing.TB, cli *clientv3.Client) *etcd.Driver {
 	return d
 }
 
-// folder is where the contenders for a Mutex's name stand, under the default prefix.
-func folder(name string) string { return "locker:" + name + "/" }
+// folder is where the contenders for a Mutex's name stand, in the test's space.
+func folder(t testing.TB, name string) string {
+	t.Helper()
+	return space(t) + ":" + name + "/"
+}
+
+// dead is where the marks of those stand who gave up while a take was in doubt.
+func dead(t testing.TB, name string) string {
+	t.Helper()
+	return space(t) + ":" + name + "%/dead/"
+}
 
 // queue lists the keys of those who stand in the queue of a name, in order.
 func queue(t testing.TB, cli *clientv3.Client, name string) []string {
 	t.Helper()
-	return keys(t, cli, folder(name))
+	return keys(t, cli, folder(t, name))
 }
 
 func keys(t testing.TB, cli *clientv3.Client, prefix string) []string {
@@ -124,14 +140,15 @@ func leaseOf(t testing.TB, cli *clientv3.Client, key string) clientv3.LeaseID {
 // sessions is a server, for the tests that are those of another backend too.
 func sessions(t testing.TB) harness.Sessions {
 	t.Helper()
-	addr := testserver.Etcd(t).Addr()
+	addr, prefix := testserver.SharedEtcd(t).Addr(), space(t)
 	direct := connect(t, addr)
+	queue := func(t testing.TB, name string) []string { return keys(t, direct, prefix+":"+name+"/") }
 	return harness.Sessions{
 		Addr: addr,
 		Open: func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client {
-			return newClient(t, addr, append(opts, locker.WithTTL(ttl))...)
+			return newClient(t, addr, append(opts, locker.WithPrefix(prefix), locker.WithTTL(ttl))...)
 		},
-		Queue:     func(t testing.TB, name string) []string { return queue(t, direct, name) },
+		Queue:     queue,
 		SessionOf: func(t testing.TB, key string) int64 { return int64(leaseOf(t, direct, key)) },
 		End: func(t testing.TB, session int64) {
 			_, err := direct.Revoke(t.Context(), clientv3.LeaseID(session))
@@ -142,7 +159,7 @@ func sessions(t testing.TB) harness.Sessions {
 			require.NoError(t, err)
 		},
 		Granted: func(t testing.TB, name string) uint64 {
-			resp, err := direct.Get(t.Context(), queue(t, direct, name)[0])
+			resp, err := direct.Get(t.Context(), queue(t, name)[0])
 			require.NoError(t, err)
 			return uint64(resp.Kvs[0].CreateRevision)
 		},
@@ -151,13 +168,12 @@ func sessions(t testing.TB) harness.Sessions {
 }
 
 // majority is three servers, for the same.
-func majority(t testing.TB) harness.Majority[*testserver.EtcdServer] {
+func majority(t testing.TB, g *testserver.EtcdGroup) harness.Majority[*testserver.EtcdServer] {
 	t.Helper()
-	g := testserver.EtcdCluster(t, 3)
-	direct := connect(t, g.Addrs()...)
+	direct, prefix := connect(t, g.Addrs()...), space(t)
 	return harness.Majority[*testserver.EtcdServer]{
-		URL: g.URL() + "?", Servers: g.Servers(), Leader: g.Leader,
-		Queue: func(t testing.TB, name string) []string { return queue(t, direct, name) },
+		URL: g.URL() + "?prefix=" + prefix + "&", Servers: g.Servers(), Leader: g.Leader,
+		Queue: func(t testing.TB, name string) []string { return keys(t, direct, prefix+":"+name+"/") },
 	}
 }
 
@@ -170,9 +186,14 @@ type faulty struct {
 	other  *locker.Client   // to the server itself
 }
 
-func newFaulty(t testing.TB, ttl time.Duration, opts ...testserver.EtcdOption) *faulty {
+func newFaulty(t testing.TB, ttl time.Duration) *faulty {
 	t.Helper()
-	f := &faulty{server: testserver.Etcd(t, opts...)}
+	return newFaultyAt(t, testserver.SharedEtcd(t), ttl)
+}
+
+func newFaultyAt(t testing.TB, s *testserver.EtcdServer, ttl time.Duration) *faulty {
+	t.Helper()
+	f := &faulty{server: s}
 	f.proxy = testserver.NewProxy(t, f.server.Addr())
 	f.direct = connect(t, f.server.Addr())
 	f.client = newClient(t, f.proxy.Addr(), locker.WithTTL(ttl), locker.WithoutRenewal())

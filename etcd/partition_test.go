@@ -11,6 +11,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // others are the members of a cluster but one.
@@ -36,6 +37,7 @@ func fired(m *locker.Mutex) bool {
 // A client reaches none but the member that is cut off. What it holds is lost before the others can take it, and it
 // takes nothing.
 func TestPartition_aMinorityHoldsAndTakesNothing(t *testing.T) {
+	t.Parallel()
 	g := testserver.EtcdCluster(t, 3, testserver.EtcdPartitionable())
 	for _, which := range []string{"the leader", "a follower"} {
 		t.Run(which, func(t *testing.T) {
@@ -81,7 +83,7 @@ func TestPartition_aMinorityHoldsAndTakesNothing(t *testing.T) {
 			require.NoError(t, await(t, waitsForX))
 			assert.Greater(t, x.FencingToken(), token)
 			require.NoError(t, x.Unlock(t.Context()))
-			eventually(t, "nothing is left", func() bool { return len(keys(t, direct, "locker:x/"))+len(keys(t, direct, "locker:y/")) == 0 })
+			eventually(t, "nothing is left", func() bool { return len(queue(t, direct, "x"))+len(queue(t, direct, "y")) == 0 })
 		})
 	}
 }
@@ -99,6 +101,8 @@ func lockAtLast(t *testing.T, m *locker.Mutex) error {
 
 // One member after another is cut off, each with clients that reach no other.
 func TestPartition_membersAreIsolatedWhileLocksAreTaken(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestPartition_aMinorityHoldsAndTakesNothing has members isolated while locks are waited for")
+	t.Parallel()
 	g := testserver.EtcdCluster(t, 3, testserver.EtcdPartitionable())
 	var clients []*locker.Client
 	for _, s := range g.Servers() {
@@ -128,6 +132,8 @@ func TestPartition_membersAreIsolatedWhileLocksAreTaken(t *testing.T) {
 // leaves the session, which was renewed at its successor, alone; or it does not find out in time, see the package's
 // documentation, and then the holder hears of it.
 func TestCluster_aLeaderThatWasStoppedForATTLEndsNoSessionInSilence(t *testing.T) {
+	testwait.OnlyInCheck(t, "it shows what etcd does, and the suite that a hold which was ended is lost")
+	t.Parallel()
 	g := testserver.EtcdCluster(t, 3)
 	old := g.Leader()
 	rest := others(g, old)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/go-locker/locker/internal/child"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 func TestHolder(t *testing.T) { child.Hold(t) }
@@ -13,11 +15,14 @@ func TestHolder(t *testing.T) { child.Hold(t) }
 // A process is stopped somewhere between two keepalives, past its TTL, and another takes over. The first wakes, and
 // knows before it does anything else.
 func TestPause_whoWakesAfterItsTTLKnowsThatItHasLost(t *testing.T) {
+	testwait.OnlyInCheck(t, "the suite stops processes, too")
+	t.Parallel()
 	b := sessions(t)
-	b.Pauses(t, "etcd://"+b.Addr+"?ttl=2s")
+	b.Pauses(t, "etcd://"+b.Addr+"?ttl=2s&prefix="+space(t))
 }
 
 func TestKilled_whoseLeaderIsKilledTooHoldsForLonger(t *testing.T) {
+	testwait.OnlyInCheck(t, "it shows what etcd does, and no promise of ours")
 	t.Parallel()
-	majority(t).LosesItsLeaderAfterAHolder(t)
+	majority(t, testserver.EtcdCluster(t, 3)).LosesItsLeaderAfterAHolder(t)
 }

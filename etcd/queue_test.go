@@ -17,31 +17,43 @@ import (
 )
 
 func TestSession_revokedUnderTheHolder(t *testing.T) {
+	t.Parallel()
 	sessions(t).EndsUnderTheHolder(t)
 }
 
-func TestKey_removedUnderTheHolder(t *testing.T) { sessions(t).RemovedUnderTheHolder(t) }
+func TestKey_removedUnderTheHolder(t *testing.T) {
+	t.Parallel()
+	sessions(t).RemovedUnderTheHolder(t)
+}
 
 func TestSession_revokedUnderAWaiter_takesItToTheEndOfTheQueue(t *testing.T) {
+	t.Parallel()
 	sessions(t).EndsUnderAWaiter(t)
 }
 
 func TestSession_revokedUnderAWaiterWhoseTurnItIs(t *testing.T) {
+	t.Parallel()
 	sessions(t).EndsUnderAWaiterWhoseTurnItIs(t)
 }
 
 func TestQueue_whoGivesUpInTheMiddleLeavesItIntact(t *testing.T) {
+	t.Parallel()
 	sessions(t).WhoGivesUpInTheMiddle(t)
 }
 
-func TestHold_thatLapsesLeavesItsSession(t *testing.T) { sessions(t).LapsesAlone(t) }
+func TestHold_thatLapsesLeavesItsSession(t *testing.T) {
+	t.Parallel()
+	sessions(t).LapsesAlone(t)
+}
 
 func TestExtendAll(t *testing.T) {
+	t.Parallel()
 	b := sessions(t)
-	b.ExtendsAll(t, driverOf(t, connect(t, b.Addr)))
+	b.ExtendsAll(t, driverOf(t, connect(t, b.Addr)), space(t))
 }
 
 func TestMutexes_ofOneSessionContend(t *testing.T) {
+	t.Parallel()
 	s := testserver.Etcd(t)
 	direct := connect(t, s.Addr())
 	c := newClient(t, s.Addr(), locker.WithTTL(10*time.Second))
@@ -59,10 +71,11 @@ func TestMutexes_ofOneSessionContend(t *testing.T) {
 }
 
 func TestForeignKeys_doNoHarm(t *testing.T) {
-	s := testserver.Etcd(t)
+	t.Parallel()
+	s := testserver.SharedEtcd(t)
 	direct := connect(t, s.Addr())
 	put := func(name, key string) {
-		_, err := direct.Put(t.Context(), folder(name)+key, "not ours")
+		_, err := direct.Put(t.Context(), folder(t, name)+key, "not ours")
 		require.NoError(t, err)
 	}
 	c := newClient(t, s.Addr(), locker.WithTTL(10*time.Second))
@@ -90,7 +103,8 @@ func TestForeignKeys_doNoHarm(t *testing.T) {
 
 // What has been compacted away can be watched no more, and has to be looked for.
 func TestCompaction_whileWaiting(t *testing.T) {
-	f := newFaulty(t, 10*time.Second)
+	t.Parallel()
+	f := newFaultyAt(t, testserver.Etcd(t), 10*time.Second)
 	holder := f.other.Mutex("x")
 	require.NoError(t, holder.Lock(t.Context()))
 	waiter := f.client.Mutex("x")
@@ -108,7 +122,8 @@ func TestCompaction_whileWaiting(t *testing.T) {
 }
 
 func TestMetadata_isTheValue(t *testing.T) {
-	s := testserver.Etcd(t)
+	t.Parallel()
+	s := testserver.SharedEtcd(t)
 	direct := connect(t, s.Addr())
 	m := newClient(t, s.Addr(), locker.WithMetadata("host 7")).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
@@ -120,7 +135,8 @@ func TestMetadata_isTheValue(t *testing.T) {
 
 // As etcd 3.7 answers: who asks for keys only is not told their leases.
 func TestQueue_isSeenWhereKeysComeWithoutTheirLeases(t *testing.T) {
-	s := testserver.Etcd(t)
+	t.Parallel()
+	s := testserver.SharedEtcd(t)
 	keysOnly := func(
 		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 	) error {

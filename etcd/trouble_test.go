@@ -15,10 +15,13 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // A member comes, and one that the clients speak to goes for good.
 func TestCluster_membersChangeWhileHeldAndWaitedFor(t *testing.T) {
+	testwait.OnlyInCheck(t, "to a client a member that goes is one that is down")
+	t.Parallel()
 	g := testserver.EtcdCluster(t, 3, testserver.EtcdArgs("--strict-reconfig-check=false"))
 	for _, which := range []string{"the leader", "a follower"} {
 		t.Run(which, func(t *testing.T) {
@@ -59,26 +62,29 @@ func TestCluster_membersChangeWhileHeldAndWaitedFor(t *testing.T) {
 
 // Tokens of authentication expire, and become void with every change of a user or a role, while a lock is held and waited for.
 func TestAuth_tokensExpireAndAreRevokedWhileHeldAndWaitedFor(t *testing.T) {
+	t.Parallel()
 	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cret"), testserver.EtcdArgs("--auth-token-ttl=1"))
 	root, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Username: "root", Password: "s3cret", Logger: zap.NewNop()})
 	require.NoError(t, err)
 	defer func() { _ = root.Close() }()
-	url := fmt.Sprintf("etcd://alice:s3cret@%s?ttl=6s", s.Addr())
-	idle := openURL(t, url).Mutex("idle")
-	m, next := openURL(t, url).Mutex("x"), openURL(t, url).Mutex("x")
+	url := fmt.Sprintf("etcd://alice:s3cret@%s?ttl=4s", s.Addr())
+	idle := openURL(t, url, locker.WithPrefix("locker")).Mutex("idle")
+	m := openURL(t, url, locker.WithPrefix("locker")).Mutex("x")
+	next := openURL(t, url, locker.WithPrefix("locker")).Mutex("x")
+	queue := func() []string { return keys(t, root, "locker:x/") }
 	require.NoError(t, m.Lock(t.Context()))
 	waiting := async(func() error { return next.Lock(t.Context()) })
-	eventually(t, "it waits", func() bool { return len(queue(t, root, "x")) == 2 })
-	stands := queue(t, root, "x")
+	eventually(t, "it waits", func() bool { return len(queue()) == 2 })
+	stands := queue()
 	token, began := m.FencingToken(), m.Deadline()
 	for i := range 2 {
 		_, err := root.RoleAdd(t.Context(), fmt.Sprint("role", i))
 		require.NoError(t, err)
-		renewed := began.Add(time.Duration(1+i) * 2 * time.Second)
+		renewed := began.Add(time.Duration(1+i) * 1500 * time.Millisecond)
 		eventually(t, "the hold is renewed", func() bool { return m.Deadline().After(renewed) || fired(m) })
 	}
 	assert.Equal(t, token, m.FencingToken())
-	assert.Equal(t, stands, queue(t, root, "x"), "the waiter has kept its place")
+	assert.Equal(t, stands, queue(), "the waiter has kept its place")
 	require.NoError(t, idle.Lock(t.Context()), "whose token has long expired")
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, await(t, waiting))
@@ -89,6 +95,7 @@ func TestAuth_tokensExpireAndAreRevokedWhileHeldAndWaitedFor(t *testing.T) {
 
 // A restored cluster counts from an earlier revision: that tokens do not rise is as documented, and so is what helps.
 func TestRestore_tokensRiseOnlyWithATokenBase(t *testing.T) {
+	t.Parallel()
 	s := testserver.Etcd(t)
 	lock := func(c *locker.Client) uint64 {
 		m := c.Mutex("x")
@@ -113,8 +120,9 @@ func TestRestore_tokensRiseOnlyWithATokenBase(t *testing.T) {
 
 // Sessions lose their server at any moment of a keepalive. None of the deadlines is later than the server's.
 func TestDeadline_isNeverLaterThanTheServers(t *testing.T) {
+	t.Parallel()
 	const n = 24
-	s := testserver.Etcd(t)
+	s := testserver.SharedEtcd(t)
 	direct := connect(t, s.Addr())
 	var wg sync.WaitGroup
 	for i := range n {
@@ -143,6 +151,7 @@ func TestDeadline_isNeverLaterThanTheServers(t *testing.T) {
 
 // Many take at once, and give up at any moment, over a network that stutters, while a leader is killed.
 func TestStorm_leavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	const (
 		names   = 8
 		takers  = 200
@@ -236,7 +245,7 @@ func TestStorm_leavesNothingBehind(t *testing.T) {
 	took := time.Since(calm)
 	t.Logf("all free after %v", took)
 	assert.Less(t, took, ttl/2, "long before the sessions end")
-	marks, err := direct.Get(t.Context(), "locker:", clientv3.WithPrefix())
+	marks, err := direct.Get(t.Context(), space(t)+":", clientv3.WithPrefix())
 	require.NoError(t, err)
 	for _, mark := range marks.Kvs {
 		assert.NotZero(t, mark.Lease, "%s is on a session", mark.Key)
@@ -244,5 +253,5 @@ func TestStorm_leavesNothingBehind(t *testing.T) {
 	for _, c := range clients {
 		require.NoError(t, c.Close())
 	}
-	eventually(t, "with the sessions the marks are gone", func() bool { return len(keys(t, direct, "locker:")) == 0 })
+	eventually(t, "with the sessions the marks are gone", func() bool { return len(keys(t, direct, space(t)+":")) == 0 })
 }

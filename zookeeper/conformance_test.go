@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 func conform(t *testing.T, n int, parameters string) {
 	t.Helper()
 	// Who was elected and sees no majority gives up within 5 s; who is slow on a busy machine is not given up for 2 s.
-	opts := []testserver.ZooKeeperOption{testserver.ZooKeeperConfig("initLimit=50", "syncLimit=20")}
+	opts := []testserver.ZooKeeperOption{testserver.ZooKeeperConfig("initLimit=50", "syncLimit=20"), testserver.ZooKeeperReaping()}
 	if testserver.ShiftsClocks {
 		opts = append(opts, testserver.ZooKeeperClock())
 	}
@@ -78,10 +78,10 @@ func sessionOfHolder(addr, name string) (session int64, err error) {
 		for range events {
 		}
 	}()
-	if _, err := conn.Sync(parent(name)); err != nil {
+	if _, err := conn.Sync("/locker/" + name); err != nil {
 		return 0, err
 	}
-	children, _, err := conn.Children(parent(name))
+	children, _, err := conn.Children("/locker/" + name)
 	if err != nil {
 		return 0, err
 	}
@@ -89,7 +89,7 @@ func sessionOfHolder(addr, name string) (session int64, err error) {
 		return 0, zk.ErrNoNode
 	}
 	first := slices.MinFunc(children, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
-	_, stat, err := conn.Get(parent(name) + "/" + first)
+	_, stat, err := conn.Get("/locker/" + name + "/" + first)
 	if err != nil {
 		return 0, err
 	}

@@ -117,11 +117,9 @@ func (w *wire) take() (ops map[int32]int, turns int) {
 
 func (w *wire) url() string { return "zookeeper://" + w.Addr().String() }
 
-// rarelyReaped has the containers stay, as they do for a minute by default.
-var rarelyReaped = testserver.ZooKeeperJVM("-Dznode.container.checkIntervalMs=60000")
-
 func TestCounts(t *testing.T) {
-	s := testserver.ZooKeeper(t, rarelyReaped)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	w := newWire(t, s.Addr())
 	look := direct(t, s.Addr())
 	c := openURL(t, w.url(), "ttl=1m", locker.WithoutRenewal())
@@ -132,7 +130,7 @@ func TestCounts(t *testing.T) {
 	}
 	pair()
 	w.take()
-	const pairs = 50
+	const pairs = 30
 	for range pairs {
 		pair()
 	}
@@ -174,7 +172,7 @@ func TestCounts(t *testing.T) {
 
 // Who waits costs the server nothing, but for a look now and then, and no more watches for that.
 func TestCounts_ofWaiters(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	w := newWire(t, s.Addr())
 	look := direct(t, s.Addr())
 	c := openURL(t, w.url(), "ttl=3s")
@@ -211,7 +209,7 @@ func TestCounts_ofWaiters(t *testing.T) {
 
 // A pair, beside the three bare requests one after the other, and the library's own recipe.
 func BenchmarkPair(b *testing.B) {
-	s := testserver.ZooKeeper(b, rarelyReaped)
+	s := testserver.SharedZooKeeper(b)
 	conn, events := connect(b, 30*time.Second, s.Addr())
 	c := clientOf(b, conn, events)
 	m := c.Mutex("x")

@@ -30,11 +30,12 @@ func (d *Driver) sessionsNow() []*session {
 
 func TestInspect_takesTheSessionThatThereIs(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	d := driverAt(t, s)
-	l, err := d.Acquire(t.Context(), locker.Request{Name: "locker:x", TTL: 10 * time.Second})
+	name := fresh()
+	l, err := d.Acquire(t.Context(), locker.Request{Name: name, TTL: 10 * time.Second})
 	require.NoError(t, err)
-	state, err := d.Inspect(t.Context(), "locker:x")
+	state, err := d.Inspect(t.Context(), name)
 	require.NoError(t, err)
 	assert.Equal(t, l.Token(), state.Token)
 	assert.Equal(t, []*session{l.(*lease).session}, d.sessionsNow())
@@ -43,14 +44,14 @@ func TestInspect_takesTheSessionThatThereIs(t *testing.T) {
 
 func TestInspect_makesASessionIfThereIsNone(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	d := driverAt(t, s)
 	for range 2 {
-		_, err := d.Inspect(t.Context(), "locker:x")
+		_, err := d.Inspect(t.Context(), fresh())
 		require.NoError(t, err)
 		first := d.sessionsNow()
 		require.Len(t, first, 1)
-		_, err = d.Inspect(t.Context(), "locker:x")
+		_, err = d.Inspect(t.Context(), fresh())
 		require.NoError(t, err)
 		require.Equal(t, first, d.sessionsNow())
 		first[0].end() // and it makes another
@@ -60,14 +61,14 @@ func TestInspect_makesASessionIfThereIsNone(t *testing.T) {
 // The server has ended the session, of which the Client has yet to hear.
 func TestInspect_whenItsSessionHasEnded(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	d := driverAt(t, s)
 	for range 3 {
-		_, err := d.Inspect(t.Context(), "locker:x")
+		_, err := d.Inspect(t.Context(), fresh())
 		require.NoError(t, err)
 		s.EndSession(d.anySession().id)
 	}
-	_, err := d.Inspect(t.Context(), "locker:x")
+	_, err := d.Inspect(t.Context(), fresh())
 	require.NoError(t, err)
 }
 

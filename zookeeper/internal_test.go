@@ -45,7 +45,8 @@ func TestParent_noTwoNamesShareOne(t *testing.T) {
 
 // The server has the last word on what is a name.
 func TestParent_isLegal(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	conn, events, err := zk.Connect([]string{s.Addr()}, 10*time.Second, zk.WithLogger(silent{}))
 	require.NoError(t, err)
 	defer func() {
@@ -194,7 +195,8 @@ func TestAsLost(t *testing.T) {
 
 // The library does not tell the time-out that was granted. What it is read from may change with the library.
 func TestNegotiated(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	conn, events, err := zk.Connect([]string{s.Addr()}, 5*time.Minute, zk.WithLogger(silent{}))
 	require.NoError(t, err)
 	defer func() {

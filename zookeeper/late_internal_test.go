@@ -2,6 +2,8 @@ package zookeeper
 
 import (
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +28,12 @@ func connAt(t *testing.T, timeout time.Duration, addr string) *zk.Conn {
 	return conn
 }
 
+// locks counts the names of all tests in this package, which have one server in common.
+var locks atomic.Int64
+
+// fresh returns the qualified name of a lock that no other test has.
+func fresh() string { return fmt.Sprint("fresh:x", locks.Add(1)) }
+
 func driverOn(t *testing.T, conn *zk.Conn) *Driver {
 	t.Helper()
 	d, err := NewDriver(conn, nil, Tick(100*time.Millisecond))
@@ -48,9 +56,9 @@ func waitFor(t *testing.T, what string, condition func() bool) {
 func TestTake_thatComesAfterItsRelease(t *testing.T) {
 	t.Parallel()
 	const ttl = 5 * time.Second
-	conn := connAt(t, ttl, testserver.ZooKeeper(t).Addr())
+	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
 	d := driverOn(t, conn)
-	req := locker.Request{Name: "p:x", TTL: ttl}
+	req := locker.Request{Name: fresh(), TTL: ttl}
 	holder, err := d.Acquire(t.Context(), req)
 	require.NoError(t, err)
 	nodes := func() int {
@@ -128,14 +136,14 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 func TestSession_thatIdles(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	idle := func(s *session) {
 		s.mu.Lock()
 		s.unused = clock.Now().Add(-2 * keepUnused)
 		s.mu.Unlock()
 		s.wake()
 	}
-	req := locker.Request{Name: "p:x", TTL: ttl}
+	req := locker.Request{Name: fresh(), TTL: ttl}
 	use := func(d *Driver) *session {
 		l, err := d.Acquire(t.Context(), req)
 		require.NoError(t, err)

@@ -115,7 +115,8 @@ func (c *halfConn) Write(b []byte) (int, error) {
 
 // Of a request that it could not write, and for which nobody waits because it is closing, the library cannot say so three times.
 func TestLink_whatIsAskedWhileTheLibraryClosesDoesNotKeepItForEver(t *testing.T) {
-	s := testserver.ZooKeeper(t)
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
 	for range 8 { // it is a matter of luck
 		var farewell atomic.Bool
 		conn, events, err := zk.Connect([]string{s.Addr()}, 4*time.Second, zk.WithLogger(silent{}),

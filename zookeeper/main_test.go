@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +39,7 @@ var (
 	await       = testwait.Patience(patient).Result
 	async       = testwait.Go
 	withTimeout = testwait.Context
+	space       = harness.Space
 )
 
 type silent struct{}
@@ -72,35 +72,45 @@ func clientOf(t testing.TB, conn *zk.Conn, events <-chan zk.Event, opts ...locke
 	t.Helper()
 	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick))
 	require.NoError(t, err)
-	c, err := locker.New(d, opts...)
+	c, err := locker.New(d, append([]locker.Option{locker.WithPrefix(space(t))}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// openURL opens a Client, and closes it when the test ends. parameters are as in a URL's query.
+// openURL opens a Client in the test's space, and closes it when the test ends. parameters are as in a URL's query.
 func openURL(t testing.TB, url, parameters string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.Open(context.WithoutCancel(t.Context()), strings.TrimSuffix(url+"?tick=100ms&"+parameters, "&"), opts...)
+	c, err := locker.Open(context.WithoutCancel(t.Context()), strings.TrimSuffix(url+"?tick=100ms&"+parameters, "&"),
+		append([]locker.Option{locker.WithPrefix(space(t))}, opts...)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 
-// parent is the node of a Mutex's name, under the default prefix.
-func parent(name string) string { return "/locker/" + name }
+// parent is the node of a Mutex's name, in the test's space.
+func parent(t testing.TB, name string) string {
+	t.Helper()
+	return "/" + space(t) + "/" + name
+}
 
 // queue lists the nodes of those who stand in the queue of a name, in order.
 func queue(t testing.TB, conn *zk.Conn, name string) []string {
 	t.Helper()
-	children, _, err := conn.Children(parent(name))
+	return queueAt(t, conn, parent(t, name))
+}
+
+// queueAt is queue, of the node of a Mutex's name.
+func queueAt(t testing.TB, conn *zk.Conn, parent string) []string {
+	t.Helper()
+	children, _, err := conn.Children(parent)
 	if errors.Is(err, zk.ErrNoNode) {
 		return nil
 	}
 	require.NoError(t, err)
 	slices.SortFunc(children, func(a, b string) int { return strings.Compare(number(a), number(b)) })
 	for i := range children {
-		children[i] = parent(name) + "/" + children[i]
+		children[i] = parent + "/" + children[i]
 	}
 	return children
 }
@@ -118,21 +128,21 @@ func sessionOf(t testing.TB, conn *zk.Conn, node string) int64 {
 }
 
 // sessions is a server, for the tests that are those of another backend too.
-func sessions(t testing.TB, opts ...testserver.ZooKeeperOption) harness.Sessions {
+func sessions(t testing.TB) harness.Sessions {
 	t.Helper()
-	s := testserver.ZooKeeper(t, opts...)
+	s, prefix := testserver.SharedZooKeeper(t), space(t)
 	look := direct(t, s.Addr())
 	return harness.Sessions{
 		Addr: s.Addr(),
 		Open: func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client {
-			return openURL(t, "zookeeper://"+addr, "", append(opts, locker.WithTTL(ttl))...)
+			return openURL(t, "zookeeper://"+addr, "", append(opts, locker.WithPrefix(prefix), locker.WithTTL(ttl))...)
 		},
-		Queue:     func(t testing.TB, name string) []string { return queue(t, look, name) },
+		Queue:     func(t testing.TB, name string) []string { return queueAt(t, look, "/"+prefix+"/"+name) },
 		SessionOf: func(t testing.TB, node string) int64 { return sessionOf(t, look, node) },
 		End:       func(_ testing.TB, session int64) { s.EndSession(session) },
 		Remove:    func(t testing.TB, node string) { require.NoError(t, look.Delete(node, -1)) },
 		Granted: func(t testing.TB, name string) uint64 {
-			_, stat, err := look.Get(parent(name))
+			_, stat, err := look.Get("/" + prefix + "/" + name)
 			require.NoError(t, err)
 			return uint64(stat.Pzxid)
 		},
@@ -153,13 +163,13 @@ func sessions(t testing.TB, opts ...testserver.ZooKeeperOption) harness.Sessions
 // onEachConnection runs test on the connections that a Driver may be given.
 func onEachConnection(t *testing.T, test func(harness.Sessions, *testing.T)) {
 	t.Helper()
-	application := func(heard bool) func(testing.TB, string, time.Duration, ...locker.Option) *locker.Client {
+	application := func(prefix string, heard bool) func(testing.TB, string, time.Duration, ...locker.Option) *locker.Client {
 		return func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client {
 			conn, events := connect(t, ttl, addr)
 			if !heard {
 				events = nil
 			}
-			return clientOf(t, conn, events, opts...)
+			return clientOf(t, conn, events, append(opts, locker.WithPrefix(prefix))...)
 		}
 	}
 	t.Run("of its own", func(t *testing.T) {
@@ -170,26 +180,24 @@ func onEachConnection(t *testing.T, test func(harness.Sessions, *testing.T)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := sessions(t)
-			b.Open = application(heard)
+			b.Open = application(space(t), heard)
 			test(b, t)
 		})
 	}
 }
 
 // majority is three servers, for the tests that are those of another backend too.
-func majority(t testing.TB) harness.Majority[*testserver.ZooKeeperServer] {
+func majority(t testing.TB, g *testserver.ZooKeeperGroup) harness.Majority[*testserver.ZooKeeperServer] {
 	t.Helper()
-	g := testserver.ZooKeeperEnsemble(t, 3)
-	look := direct(t, g.Addrs()...)
+	look, prefix := direct(t, g.Addrs()...), space(t)
 	return harness.Majority[*testserver.ZooKeeperServer]{
-		URL: g.URL() + "?tick=100ms&", Servers: g.Servers(), Leader: g.Leader,
-		Queue: func(t testing.TB, name string) []string { return queue(t, look, name) },
+		URL: g.URL() + "?tick=100ms&prefix=" + prefix + "&", Servers: g.Servers(), Leader: g.Leader,
+		Queue: func(t testing.TB, name string) []string { return queueAt(t, look, "/"+prefix+"/"+name) },
 	}
 }
 
-// faulty is a server, a proxy in front of it, and Clients on both sides of that.
+// faulty is a proxy in front of the server, and Clients on both sides of that.
 type faulty struct {
-	server *testserver.ZooKeeperServer
 	proxy  *testserver.Proxy
 	direct *zk.Conn       // to the server itself
 	client *locker.Client // through the proxy, without renewal
@@ -198,29 +206,32 @@ type faulty struct {
 
 func newFaulty(t testing.TB, ttl time.Duration) *faulty {
 	t.Helper()
-	f := &faulty{server: testserver.ZooKeeper(t, rarelyReaped)}
-	f.proxy = testserver.NewProxy(t, f.server.Addr())
-	f.direct = direct(t, f.server.Addr())
+	s := testserver.SharedZooKeeper(t)
+	f := &faulty{proxy: testserver.NewProxy(t, s.Addr()), direct: direct(t, s.Addr())}
 	f.client = openURL(t, "zookeeper://"+f.proxy.Addr(), "", locker.WithTTL(ttl), locker.WithoutRenewal())
-	f.other = openURL(t, f.server.URL(), "", locker.WithTTL(ttl), locker.WithoutRenewal())
+	f.other = openURL(t, s.URL(), "", locker.WithTTL(ttl), locker.WithoutRenewal())
 	warm := f.client.Mutex("x") // there are a connection, a session, and the node for the queue
 	require.NoError(t, warm.Lock(t.Context()))
 	require.NoError(t, warm.Unlock(t.Context()))
 	return f
 }
 
-// watches is how many the server keeps.
+// silence has nobody hear of the server, or the other way round, until the end of it is called.
+func (f *faulty) silence() (end func()) { return silence(f.proxy) }
+
+func silence(p *testserver.Proxy) (end func()) {
+	p.HoldRequests(true)
+	p.HoldReplies(true)
+	return func() {
+		p.ReleaseRequests()
+		p.ReleaseReplies()
+	}
+}
+
+// watches is how many the server keeps for the test's locks.
 func watches(t testing.TB, s *testserver.ZooKeeperServer) int {
 	t.Helper()
-	said, err := s.Ask("mntr")
+	said, err := s.Ask("wchp")
 	require.NoError(t, err)
-	for line := range strings.Lines(said) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok && name == "zk_watch_count" {
-			n, err := strconv.Atoi(value)
-			require.NoError(t, err)
-			return n
-		}
-	}
-	t.Fatal("mntr has no zk_watch_count")
-	return 0
+	return strings.Count("\n"+said, "\n/"+space(t)+"/")
 }

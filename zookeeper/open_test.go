@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 	"github.com/go-locker/locker/zookeeper"
 )
 
@@ -56,31 +57,13 @@ func TestOpen_withATTLMakesNoRequest(t *testing.T) {
 	assert.NoError(t, c.Close())
 }
 
-// Without a TTL it asks what the servers grant, and does not insist on an answer.
-func TestOpen_withoutATTL(t *testing.T) {
+func TestOpen_endsWithItsContext(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("maxSessionTimeout=5000"))
-	c := openURL(t, s.URL(), "")
-	m := c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	left := time.Until(m.Deadline())
-	assert.Less(t, left, 5*time.Second)
-	assert.Greater(t, left, 3*time.Second)
-	require.NoError(t, m.Unlock(t.Context()))
-	said, err := s.Ask("cons")
-	require.NoError(t, err)
-	assert.Contains(t, said, "to=5000")
-	assert.NotContains(t, said, "to=30000")
-	for _, ttl := range []time.Duration{10 * time.Second, 30 * time.Second} {
-		err = c.Mutex("x", locker.WithTTL(ttl)).Lock(t.Context())
-		require.ErrorIs(t, err, locker.ErrUnsupported)
-		require.ErrorContains(t, err, "this ZooKeeper grants 5s")
-	}
-
-	s.Stop()
+	network := testserver.NewProxy(t, testserver.SharedZooKeeper(t).Addr())
+	network.HoldRequests(true)
 	for _, parameters := range []string{"dial_timeout=50ms", ""} {
 		began := time.Now()
-		c, err := locker.Open(withTimeout(t, 100*time.Millisecond), s.URL()+"?"+parameters)
+		c, err := locker.Open(withTimeout(t, 100*time.Millisecond), "zookeeper://"+network.Addr()+"?"+parameters)
 		if err == nil {
 			err = c.Mutex("x").Lock(withTimeout(t, 100*time.Millisecond))
 			require.NoError(t, c.Close())
@@ -98,19 +81,19 @@ func TestNew_ofNil(t *testing.T) {
 
 func TestNewDriver_options(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	conn, events := connect(t, 10*time.Second, s.Addr())
 	for _, o := range []zookeeper.DriverOption{nil, zookeeper.Tick(0), zookeeper.ACL(nil), zookeeper.Root("x"), zookeeper.Root("/a/./b"), zookeeper.Root("/a%/b\x00%")} {
 		_, err := zookeeper.NewDriver(conn, events, o)
 		require.Error(t, err)
 	}
-	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick), zookeeper.Root("/apps/shop/"), zookeeper.ACL(zk.WorldACL(zk.PermAll)))
+	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick), zookeeper.Root("/"+space(t)+"/apps/shop/"), zookeeper.ACL(zk.WorldACL(zk.PermAll)))
 	require.NoError(t, err)
 	c, err := locker.New(d)
 	require.NoError(t, err)
 	m := c.Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
-	children, _, err := conn.Children("/apps/shop/locker/x")
+	children, _, err := conn.Children("/" + space(t) + "/apps/shop/locker/x")
 	require.NoError(t, err)
 	assert.Len(t, children, 1)
 	require.NoError(t, c.Close())
@@ -119,9 +102,9 @@ func TestNewDriver_options(t *testing.T) {
 // The TTL is that of the session.
 func TestNew_hasTheTTLOfItsSession(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("tickTime=2000"))
+	s := testserver.SharedZooKeeper(t)
 	conn, events := connect(t, 10*time.Second, s.Addr())
-	c, err := zookeeper.New(conn, events)
+	c, err := zookeeper.New(conn, events, locker.WithPrefix(space(t)))
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	m := c.Mutex("x")
@@ -145,6 +128,7 @@ func TestNew_hasTheTTLOfItsSession(t *testing.T) {
 
 // The shortest session of a server as it comes, whose tick nobody has told us.
 func TestOpen_withATTLOfTwoTicks(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestSilence has a server whose tick nobody has told, too")
 	t.Parallel()
 	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("tickTime=2000", "minSessionTimeout=4000"))
 	c, err := locker.Open(t.Context(), s.URL()+"?ttl=4s")
@@ -161,9 +145,9 @@ func TestOpen_withATTLOfTwoTicks(t *testing.T) {
 // A connection whose session is still to come.
 func TestNew_onAConnectionThatHasNoSessionYet(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
-	s.Stop()
-	conn, events, err := zk.Connect([]string{s.Addr()}, 5*time.Second, zk.WithLogger(silent{}))
+	network := testserver.NewProxy(t, testserver.SharedZooKeeper(t).Addr())
+	network.HoldRequests(true)
+	conn, events, err := zk.Connect([]string{network.Addr()}, 5*time.Second, zk.WithLogger(silent{}))
 	require.NoError(t, err)
 	defer func() {
 		conn.Close()
@@ -172,40 +156,62 @@ func TestNew_onAConnectionThatHasNoSessionYet(t *testing.T) {
 	}()
 	d, err := zookeeper.NewDriver(conn, nil, zookeeper.Tick(serverTick))
 	require.NoError(t, err)
-	c, err := locker.New(d, locker.WithTTL(5*time.Second))
+	c, err := locker.New(d, locker.WithPrefix(space(t)), locker.WithTTL(5*time.Second))
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	err = c.Mutex("x").Lock(withTimeout(t, 50*time.Millisecond))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	s.Continue()
+	network.ReleaseRequests()
 	require.NoError(t, c.Mutex("x").Lock(withTimeout(t, patient)))
 	require.ErrorIs(t, c.Mutex("x", locker.WithTTL(6*time.Second)).Lock(t.Context()), locker.ErrUnsupported)
 }
 
 func TestTTL_thatTheServerDoesNotGrantIsUnsupportedAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("minSessionTimeout=2000", "maxSessionTimeout=10000"))
-	c := openURL(t, s.URL(), "ttl=5s")
-	for _, ttl := range []time.Duration{time.Second, 11 * time.Second} {
-		m := c.Mutex("x", locker.WithTTL(ttl))
-		require.ErrorIs(t, m.Lock(t.Context()), locker.ErrUnsupported)
-		require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrUnsupported)
-	}
-	eventually(t, "no session is left", func() bool {
+	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("minSessionTimeout=2000", "maxSessionTimeout=5000"))
+	t.Run("it is given", func(t *testing.T) {
+		c := openURL(t, s.URL(), "ttl=4s")
+		for _, ttl := range []time.Duration{time.Second, 11 * time.Second} {
+			m := c.Mutex("x", locker.WithTTL(ttl))
+			require.ErrorIs(t, m.Lock(t.Context()), locker.ErrUnsupported)
+			require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrUnsupported)
+		}
+		eventually(t, "no session is left", func() bool {
+			said, err := s.Ask("cons")
+			require.NoError(t, err)
+			return !assert.ObjectsAreEqual("", said) && len(said) < 200
+		})
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		assert.NoError(t, m.Unlock(t.Context()))
+	})
+	t.Run("none is given, and Open asks what the server grants", func(t *testing.T) {
+		c := openURL(t, s.URL(), "")
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		left := time.Until(m.Deadline())
+		assert.Less(t, left, 5*time.Second)
+		require.NoError(t, m.Unlock(t.Context()))
 		said, err := s.Ask("cons")
 		require.NoError(t, err)
-		return !assert.ObjectsAreEqual("", said) && len(said) < 200
+		assert.Contains(t, said, "to=5000")
+		assert.NotContains(t, said, "to=30000")
+		for _, ttl := range []time.Duration{10 * time.Second, 30 * time.Second} {
+			err = c.Mutex("x", locker.WithTTL(ttl)).Lock(t.Context())
+			require.ErrorIs(t, err, locker.ErrUnsupported)
+			require.ErrorContains(t, err, "this ZooKeeper grants 5s")
+		}
 	})
-	m := c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	assert.NoError(t, m.Unlock(t.Context()))
 }
 
 func TestAuth(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	at := func(user, parameters string) *locker.Client {
-		return openURL(t, "zookeeper://"+user+s.Addr()+"/apps", "ttl=5s"+parameters)
+		c, err := locker.Open(t.Context(), "zookeeper://"+user+s.Addr()+"/"+space(t)+"?tick=100ms&ttl=5s"+parameters)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
 	}
 	alice, bob, nobody := at("alice:s3cret@", ""), at("bob:s3cret@", ""), at("", "")
 	m := alice.Mutex("x")
@@ -229,7 +235,7 @@ func TestAuth(t *testing.T) {
 // On another connection of the same session a user is still the same.
 func TestAuth_survivesAReconnect(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	proxy := testserver.NewProxy(t, s.Addr())
 	m := openURL(t, "zookeeper://alice:s3cret@"+proxy.Addr()+"/", "ttl=5s").Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
@@ -241,7 +247,7 @@ func TestAuth_survivesAReconnect(t *testing.T) {
 // Somebody else terminates TLS for the server here, whose own needs more of a Java than the tests want.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	secure, other := testserver.NewTLSProxy(t, s.Addr()), testserver.NewTLSProxy(t, s.Addr())
 	mine := "&tls_cert=" + secure.CertFile + "&tls_key=" + secure.KeyFile
 	ca := "&tls_ca=" + secure.CAFile
@@ -276,7 +282,7 @@ func TestTLS_aHandshakeThatHangs(t *testing.T) {
 	err = c.Mutex("x").Lock(withTimeout(t, 100*time.Millisecond))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, locker.ErrHeld)
-	err = c.Mutex("x", locker.WithTTL(time.Second)).Lock(t.Context())
+	err = c.Mutex("x", locker.WithTTL(4*time.Second)).Lock(t.Context())
 	require.ErrorContains(t, err, "no ZooKeeper server is connected")
 	require.NoError(t, c.Close())
 }
@@ -284,7 +290,7 @@ func TestTLS_aHandshakeThatHangs(t *testing.T) {
 // The session is taken up on another connection, and that is one of TLS, too.
 func TestTLS_survivesAReconnect(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	secure := testserver.NewTLSProxy(t, s.Addr())
 	network := testserver.NewProxy(t, secure.Addr())
 	c := openURL(t, "zookeepers://"+network.Addr(), "ttl=5s&tls_ca="+secure.CAFile+"&tls_cert="+secure.CertFile+"&tls_key="+secure.KeyFile)
@@ -298,12 +304,12 @@ func TestTLS_survivesAReconnect(t *testing.T) {
 
 func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	look := direct(t, s.Addr())
 	conn, events := connect(t, 10*time.Second, s.Addr())
 	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick))
 	require.NoError(t, err)
-	c, err := locker.New(d)
+	c, err := locker.New(d, locker.WithPrefix(space(t)))
 	require.NoError(t, err)
 	require.NoError(t, c.Mutex("x").Lock(t.Context()))
 	require.NoError(t, c.Close())
@@ -311,7 +317,7 @@ func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {
 	_, _, err = conn.Exists("/")
 	require.NoError(t, err, "the application's connection is open")
 
-	opened := openURL(t, s.URL(), "ttl=20s")
+	opened := openURL(t, s.URL(), "ttl=21s") // as no other test has
 	require.NoError(t, opened.Mutex("x").Lock(t.Context()))
 	waiting := async(func() error { return opened.Mutex("x").Lock(t.Context()) })
 	eventually(t, "there is a waiter", func() bool { return len(queue(t, look, "x")) == 2 })
@@ -320,15 +326,16 @@ func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {
 	assert.Empty(t, queue(t, look, "x"))
 	said, err := s.Ask("cons")
 	require.NoError(t, err)
-	assert.NotContains(t, said, "to=20000", "nor is its session")
+	assert.NotContains(t, said, "to=21000", "nor is its session")
 }
 
 // The connection was away for longer than the session's time-out, and so were the servers: the holds are lost, and the session is
 // not. What is left on it is removed. Whether the library comes back in time is a matter of luck.
 func TestOutage_thatTheApplicationsSessionSurvives(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestTake_thatComesAfterItsRelease shows what a session that has ended sweeps up")
 	t.Parallel()
+	s := testserver.ZooKeeper(t)
 	for range 5 {
-		s := testserver.ZooKeeper(t)
 		conn, events := connect(t, 8*time.Second, s.Addr())
 		m := clientOf(t, conn, events).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/go-locker/locker/internal/child"
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 func TestHolder(t *testing.T) { child.Hold(t) }
@@ -13,12 +15,14 @@ func TestHolder(t *testing.T) { child.Hold(t) }
 // A process is stopped somewhere between two contacts, past its TTL, and another takes over. The first wakes, and
 // knows before it does anything else.
 func TestPause_whoWakesAfterItsTTLKnowsThatItHasLost(t *testing.T) {
+	testwait.OnlyInCheck(t, "the suite stops processes, too")
 	t.Parallel()
 	b := sessions(t)
-	b.Pauses(t, "zookeeper://"+b.Addr+"?tick=100ms&ttl=2s")
+	b.Pauses(t, "zookeeper://"+b.Addr+"?tick=100ms&ttl=2s&prefix="+space(t))
 }
 
 func TestKilled_whoseLeaderIsKilledTooHoldsForLonger(t *testing.T) {
+	testwait.OnlyInCheck(t, "it shows what ZooKeeper does, and no promise of ours")
 	t.Parallel()
-	majority(t).LosesItsLeaderAfterAHolder(t)
+	majority(t, testserver.ZooKeeperEnsemble(t, 3)).LosesItsLeaderAfterAHolder(t)
 }

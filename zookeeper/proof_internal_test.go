@@ -11,11 +11,14 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // A leader whom the others have left, and who does not know it: what it answers proves nothing of a session, and what would prove
 // something it does not answer.
 func TestProof_isWhatAQuorumHasAnswered(t *testing.T) {
+	testwait.OnlyInCheck(t, "in TestCluster_theHoldersServerIsCutOff a server answers without a quorum, and the holder has to know")
+	t.Parallel()
 	const ttl = 30 * time.Second
 	g := testserver.ZooKeeperEnsemble(t, 3, testserver.ZooKeeperPartitionable(), testserver.ZooKeeperConfig("syncLimit=80"))
 	conn := connAt(t, ttl, g.Leader().Addr())

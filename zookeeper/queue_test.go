@@ -52,12 +52,12 @@ func TestExtendAll(t *testing.T) {
 	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick))
 	require.NoError(t, err)
 	defer func() { _ = d.Close() }()
-	b.ExtendsAll(t, d)
+	b.ExtendsAll(t, d, space(t))
 }
 
 func TestMutexes_ofOneConnectionContend(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	look := direct(t, s.Addr())
 	c := openURL(t, s.URL(), "ttl=10s")
 	a, b, long := c.Mutex("x"), c.Mutex("x"), c.Mutex("x", locker.WithTTL(20*time.Second))
@@ -83,7 +83,7 @@ func TestMutexes_ofOneConnectionContend(t *testing.T) {
 
 func TestForeignNodes_doNoHarm(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	look := direct(t, s.Addr())
 	c := openURL(t, s.URL(), "ttl=10s")
 	for name, take := range map[string]func(*locker.Mutex, context.Context) error{
@@ -92,7 +92,7 @@ func TestForeignNodes_doNoHarm(t *testing.T) {
 		first := c.Mutex(name) // the parent is there
 		require.NoError(t, first.Lock(t.Context()))
 		put := func(child string, flags int32) {
-			_, err := look.Create(parent(name)+"/"+child, nil, flags, zk.WorldACL(zk.PermAll))
+			_, err := look.Create(parent(t, name)+"/"+child, nil, flags, zk.WorldACL(zk.PermAll))
 			require.NoError(t, err)
 		}
 		put("note", 0)
@@ -117,14 +117,14 @@ func TestForeignNodes_doNoHarm(t *testing.T) {
 
 func TestMetadata_isTheData(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.SharedZooKeeper(t)
 	look := direct(t, s.Addr())
 	m := openURL(t, s.URL(), "ttl=10s", locker.WithMetadata("host 7")).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
 	data, _, err := look.Get(queue(t, look, "x")[0])
 	require.NoError(t, err)
 	assert.Equal(t, "host 7", string(data))
-	_, stat, err := look.Get(parent("x"))
+	_, stat, err := look.Get(parent(t, "x"))
 	require.NoError(t, err)
 	assert.EqualValues(t, stat.Pzxid, m.FencingToken())
 	require.NoError(t, m.Unlock(t.Context()))
@@ -133,7 +133,7 @@ func TestMetadata_isTheData(t *testing.T) {
 // The servers remove empty containers, and the next number begins anew. Tokens do not.
 func TestContainers_areReapedAndTokensRise(t *testing.T) {
 	t.Parallel()
-	s := testserver.ZooKeeper(t)
+	s := testserver.ZooKeeper(t, testserver.ZooKeeperReaping())
 	look := direct(t, s.Addr())
 	m := openURL(t, s.URL(), "ttl=10s").Mutex("x")
 	last := uint64(0)
@@ -144,7 +144,7 @@ func TestContainers_areReapedAndTokensRise(t *testing.T) {
 		last = m.FencingToken()
 		require.NoError(t, m.Unlock(t.Context()))
 		eventually(t, "nothing is left at all", func() bool {
-			found, _, err := look.Exists("/locker")
+			found, _, err := look.Exists("/" + space(t))
 			require.NoError(t, err)
 			return !found
 		})

@@ -14,10 +14,12 @@ import (
 
 // Two at once, as an Unlock whose reply is late and the clean-up: it is the lease's own deletion that either finds.
 func TestRelease_twiceAtOnce(t *testing.T) {
+	t.Parallel()
 	const ttl = 5 * time.Second
-	d := driverOn(t, connAt(t, ttl, testserver.ZooKeeper(t).Addr()))
-	for range 50 {
-		l, err := d.Acquire(t.Context(), locker.Request{Name: "p:x", TTL: ttl})
+	d := driverOn(t, connAt(t, ttl, testserver.SharedZooKeeper(t).Addr()))
+	name := fresh()
+	for range 20 {
+		l, err := d.Acquire(t.Context(), locker.Request{Name: name, TTL: ttl})
 		require.NoError(t, err)
 		var both sync.WaitGroup
 		for range 2 {

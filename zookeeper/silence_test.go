@@ -18,7 +18,7 @@ import (
 func TestSilence_ofMostServers_endsNoHold(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
-	server := testserver.ZooKeeper(t)
+	server := testserver.SharedZooKeeper(t)
 	var proxies [4]*testserver.Proxy
 	addrs := make([]string, len(proxies))
 	for i := range proxies {
@@ -59,11 +59,12 @@ func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
 	for _, parameters := range []string{"", "&tick=100ms"} {
 		t.Run(parameters, func(t *testing.T) {
 			t.Parallel()
-			s := testserver.ZooKeeper(t)
-			c, err := locker.Open(t.Context(), s.URL()+"?ttl="+harness.SilenceTTL.String()+parameters)
+			network := testserver.NewProxy(t, testserver.SharedZooKeeper(t).Addr())
+			c, err := locker.Open(t.Context(), "zookeeper://"+network.Addr()+"?prefix="+space(t)+"&ttl="+harness.SilenceTTL.String()+parameters)
 			require.NoError(t, err)
 			defer func() { assert.NoError(t, c.Close()) }()
-			harness.OutlivesSilence(t, c.Mutex("x"), s.Stop, s.Continue)
+			var end func()
+			harness.OutlivesSilence(t, c.Mutex("x"), func() { end = silence(network) }, func() { end() })
 		})
 	}
 }
@@ -71,7 +72,7 @@ func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
 // A Client is closed while a request is under way that makes the node of a lock, and its answer comes just then.
 func TestClose_whileANodeIsMade(t *testing.T) {
 	t.Parallel()
-	server := testserver.ZooKeeper(t)
+	server := testserver.SharedZooKeeper(t)
 	for i := range 20 {
 		proxy := testserver.NewProxy(t, server.Addr())
 		c := openURL(t, "zookeeper://"+proxy.Addr(), "ttl=10s")

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/go-locker/locker"
 )
 
 // A session has ended at the server while the network was away, and nobody knows. The next to come needs another, and gets it.
@@ -30,23 +28,4 @@ func TestTryLock_afterAnEndThatNobodyHasSeen(t *testing.T) {
 			require.NoError(t, m.Unlock(t.Context()))
 		})
 	}
-}
-
-// It has half a TTL, and says then what it has found.
-func TestTryLock_inAnOutageSaysWhatIsWrong(t *testing.T) {
-	f := newFaulty(t, time.Second)
-	m := f.client.Mutex("x")
-	f.proxy.Sever()
-	for range 3 {
-		err := m.TryLock(t.Context())
-		require.ErrorContains(t, err, "refused")
-		require.NotErrorIs(t, err, locker.ErrHeld)
-	}
-	f.proxy.Restore()
-	require.NoError(t, m.Lock(withTimeout(t, patient)))
-	require.NoError(t, m.Unlock(t.Context()))
-	f.server.Stop()
-	err := m.TryLock(t.Context())
-	require.ErrorContains(t, err, "ZooKeeper")
-	f.server.Continue()
 }

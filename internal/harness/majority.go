@@ -42,14 +42,15 @@ func (g Majority[S]) LosesItsLeader(t *testing.T) {
 	const ttl = 5 * time.Second
 	m, next := g.open(t, ttl).Mutex("x"), g.open(t, ttl).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
-	token, deadline := m.FencingToken(), m.Deadline()
+	token := m.FencingToken()
 	waiting := async(func() error { return next.Lock(t.Context()) })
 	patience.Until(t, "it waits", func() bool { return len(g.Queue(t, "x")) == 2 })
 
 	old := g.Leader()
 	old.Kill()
 	require.NotSame(t, old, g.Leader())
-	patience.Until(t, "the hold is renewed", func() bool { return m.Deadline().After(deadline.Add(ttl)) })
+	deadline := m.Deadline()
+	patience.Until(t, "the hold is renewed, by the new leader", func() bool { return m.Deadline().After(deadline) })
 	assert.Equal(t, token, m.FencingToken())
 	select {
 	case err := <-waiting:

@@ -182,15 +182,21 @@ func (b Sessions) LapsesAlone(t *testing.T) {
 	require.NoError(t, m.Unlock(t.Context()))
 }
 
-// ExtendsAll that d is given together, also more than one request takes, and says of each what has become of it.
-func (b Sessions) ExtendsAll(t *testing.T, d locker.BatchExtender) {
+// ExtendsAll that d is given together, also more than one request takes, and says of each what has become of it. prefix is that of b's
+// locks.
+func (b Sessions) ExtendsAll(t *testing.T, d locker.BatchExtender, prefix string) {
 	const ttl, n = 10 * time.Second, 230
 	all := make([]locker.Lease, n)
+	var acquiring sync.WaitGroup
 	for i := range all {
-		l, err := d.Acquire(t.Context(), locker.Request{Name: fmt.Sprint("locker:x", i), TTL: ttl})
-		require.NoError(t, err)
-		all[i] = l
+		acquiring.Go(func() {
+			l, err := d.Acquire(t.Context(), locker.Request{Name: fmt.Sprint(prefix, ":x", i), TTL: ttl})
+			assert.NoError(t, err)
+			all[i] = l
+		})
 	}
+	acquiring.Wait()
+	require.False(t, t.Failed())
 	for _, i := range []int{150, 151, 199} {
 		b.Remove(t, b.Queue(t, fmt.Sprint("x", i))[0])
 	}

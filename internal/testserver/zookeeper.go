@@ -50,6 +50,9 @@ func ZooKeeperPartitionable() ZooKeeperOption {
 	return func(o *zooKeeperOptions) { o.partitionable = true }
 }
 
+// ZooKeeperReaping has the servers look for empty containers, and for nodes whose TTL is over, ten times a second.
+func ZooKeeperReaping() ZooKeeperOption { return ZooKeeperJVM("-Dznode.container.checkIntervalMs=100") }
+
 // The configuration of every server. A tick of 100 ms makes sessions of 200 ms possible, and elections
 // after half a second; the longest session is long enough for tests that want one that never expires.
 var zooKeeperDefaults = []string{
@@ -68,11 +71,12 @@ var zooKeeperDefaults = []string{
 // A process killed by SIGKILL would leave its UsePerfData in the system's directory for temporary files.
 var zooKeeperJVM = []string{
 	"-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
-	"-Dznode.container.checkIntervalMs=100", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+	"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 }
 
 // ZooKeeper starts a server and returns when it answers. It is killed when the test ends. The shortest
-// session that it grants is 200 ms, and it looks for empty containers ten times a second.
+// session that it grants is 200 ms, and it looks for empty containers once a minute, as ZooKeeper does by default, or
+// with ZooKeeperReaping.
 func ZooKeeper(t testing.TB, opts ...ZooKeeperOption) *ZooKeeperServer {
 	t.Helper()
 	return ZooKeeperEnsemble(t, 1, opts...).servers[0]

@@ -121,7 +121,7 @@ func TestZooKeeper_whatIsConfiguredLaterWins(t *testing.T) {
 }
 
 func TestZooKeeper_containersAndTTLs(t *testing.T) {
-	conn := zooKeeperClient(t, ZooKeeper(t).Addr())
+	conn := zooKeeperClient(t, ZooKeeper(t, ZooKeeperReaping()).Addr())
 	// The client's own constant for containers is one that the server does not know.
 	if _, err := conn.CreateContainer("/c", nil, 4, zk.WorldACL(zk.PermAll)); err != nil {
 		t.Fatal(err)
