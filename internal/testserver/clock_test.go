@@ -31,6 +31,7 @@ func wantAhead(t *testing.T, s *RedisServer, want time.Duration) {
 }
 
 func TestClock_forwardExpiresKeysAtOnce(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t, RedisClock())
 	wantReply(t, s, "SET k v PX 60000", "OK")
 	wantReply(t, s, "GET k", "v")
@@ -42,6 +43,7 @@ func TestClock_forwardExpiresKeysAtOnce(t *testing.T) {
 }
 
 func TestClock_backKeepsKeysAlive(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t, RedisClock())
 	wantReply(t, s, "SET k v PX 500", "OK")
 	s.ShiftClock(-time.Hour)
@@ -59,6 +61,7 @@ func TestClock_backKeepsKeysAlive(t *testing.T) {
 }
 
 func TestClock_ofScriptsJumpsToo(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t, RedisClock())
 	s.ShiftClock(time.Hour)
 	now, err := strconv.ParseInt(s.must("EVAL", "return redis.call('TIME')[1]", "0").(string), 10, 64)
@@ -68,6 +71,7 @@ func TestClock_ofScriptsJumpsToo(t *testing.T) {
 }
 
 func TestClock_isOfOneServer(t *testing.T) {
+	onlyInCheck(t)
 	s, other, ordinary := Redis(t, RedisClock()), Redis(t, RedisClock()), Redis(t)
 	s.ShiftClock(time.Hour)
 	wantAhead(t, s, time.Hour)
@@ -76,6 +80,7 @@ func TestClock_isOfOneServer(t *testing.T) {
 }
 
 func TestClock_jumpsAddUpAndOutliveTheServer(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t, RedisClock())
 	s.ShiftClock(time.Hour)
 	s.ShiftClock(-15 * time.Minute)
@@ -89,6 +94,7 @@ func TestClock_jumpsAddUpAndOutliveTheServer(t *testing.T) {
 }
 
 func TestClock_shiftNeedsTheOption(t *testing.T) {
+	onlyInCheck(t)
 	r := &recorder{TB: t}
 	var s *RedisServer
 	r.run(func() { s = Redis(r) })
@@ -104,6 +110,7 @@ func TestClock_shiftNeedsTheOption(t *testing.T) {
 
 // A server whose clock cannot be shifted would have a test prove nothing.
 func TestClock_serverDoesNotStartWithoutItsFile(t *testing.T) {
+	onlyInCheck(t)
 	r := &recorder{TB: t}
 	var s *RedisServer
 	r.run(func() { s = Redis(r, RedisClock()) })

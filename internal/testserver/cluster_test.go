@@ -15,6 +15,7 @@ func wantRefusal(t *testing.T, s *RedisServer, command, want string) {
 }
 
 func TestCluster_everyPrimaryServesItsKeysAtOnce(t *testing.T) {
+	onlyInCheck(t)
 	t.Parallel()
 	for _, replicas := range []int{0, 1} {
 		c := Cluster(t, RedisReplicas(replicas))
@@ -46,6 +47,7 @@ func TestCluster_everyPrimaryServesItsKeysAtOnce(t *testing.T) {
 
 // The replica has what was written until it was detached.
 func TestCluster_replicaOfAKilledPrimaryTakesOver(t *testing.T) {
+	onlyInCheck(t)
 	t.Parallel()
 	c := Cluster(t)
 	old, replica := c.PrimaryOf("k"), c.ReplicaOf("k")
@@ -69,6 +71,7 @@ func TestCluster_replicaOfAKilledPrimaryTakesOver(t *testing.T) {
 }
 
 func TestCluster_failoverByHand(t *testing.T) {
+	onlyInCheck(t)
 	t.Parallel()
 	c := Cluster(t)
 	first, second := c.PrimaryOf("k"), c.ReplicaOf("k")
@@ -84,6 +87,7 @@ func TestCluster_failoverByHand(t *testing.T) {
 }
 
 func TestCluster_moveSlot(t *testing.T) {
+	onlyInCheck(t)
 	t.Parallel()
 	c := Cluster(t, RedisReplicas(0))
 	from, to := c.PrimaryOf("{k}1"), c.OtherPrimary("{k}1")
@@ -108,6 +112,7 @@ func TestCluster_moveSlot(t *testing.T) {
 }
 
 func TestCluster_tlsAndPassword(t *testing.T) {
+	onlyInCheck(t)
 	t.Parallel()
 	c := Cluster(t, RedisTLS(), RedisConfig("requirepass secret"))
 	old := c.PrimaryOf("k")
@@ -125,6 +130,7 @@ func TestCluster_tlsAndPassword(t *testing.T) {
 }
 
 func TestCluster_startSaysThatABusPortIsTaken(t *testing.T) {
+	onlyInCheck(t)
 	ports := []int{reservePort(t), reservePort(t), reservePort(t)}
 	bus, err := net.Listen("tcp4", loopback(ports[1]+clusterBusPort))
 	if err != nil {
@@ -140,6 +146,7 @@ func TestCluster_startSaysThatABusPortIsTaken(t *testing.T) {
 
 // By the specification, and by the server itself.
 func TestKeySlot(t *testing.T) {
+	onlyInCheck(t)
 	for key, want := range map[string]int{
 		"":                     0,
 		"123456789":            12739,

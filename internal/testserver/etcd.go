@@ -2,7 +2,6 @@ package testserver
 
 import (
 	"bytes"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -177,14 +176,6 @@ func scheme(certs *certificates) string {
 		return "etcds://"
 	}
 	return "etcd://"
-}
-
-// TLSConfig returns what a client needs to be accepted by a server with EtcdTLS, else nil.
-func (s *EtcdServer) TLSConfig() *tls.Config {
-	if s.certs == nil {
-		return nil
-	}
-	return s.certs.clientConfig.Clone()
 }
 
 func (s *EtcdServer) endpoint() string {

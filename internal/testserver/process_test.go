@@ -19,6 +19,12 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// onlyInCheck is for most tests here: whoever uses the servers would see them fail.
+func onlyInCheck(t *testing.T) {
+	t.Helper()
+	testwait.OnlyInCheck(t, "the tests of the adapters use these servers")
+}
+
 // recorder is a TB that keeps how the function under test ended it, and runs its own clean-ups.
 type recorder struct {
 	testing.TB
@@ -94,6 +100,7 @@ func TestRedis_programMissing(t *testing.T) {
 }
 
 func TestRedis_programInDotBinOfAParentDirectory(t *testing.T) {
+	onlyInCheck(t)
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
 		t.Skip(err)
@@ -115,6 +122,7 @@ func TestRedis_programInDotBinOfAParentDirectory(t *testing.T) {
 }
 
 func TestRedis_logIsShownWhenItDoesNotStart(t *testing.T) {
+	onlyInCheck(t)
 	r := &recorder{TB: t}
 	r.run(func() { Redis(r, RedisArgs("--no-such-option", "1")) })
 	defer r.cleanUp()
@@ -145,6 +153,7 @@ func TestReservePort_isExclusiveUntilCleanup(t *testing.T) {
 }
 
 func TestWithPort_takesAnotherWhenTheServerFindsItTaken(t *testing.T) {
+	onlyInCheck(t)
 	taken, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -170,6 +179,7 @@ func TestWithPort_takesAnotherWhenTheServerFindsItTaken(t *testing.T) {
 
 // A killed test process runs no clean-up. This test starts one, which is the same program again.
 func TestRedis_diesWithTheTestProcess(t *testing.T) {
+	onlyInCheck(t)
 	const env = "TESTSERVER_HELPER_PROCESS"
 	if os.Getenv(env) != "" {
 		fmt.Printf("addr=%s\n", Redis(t).Addr())

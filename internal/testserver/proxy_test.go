@@ -62,6 +62,7 @@ func heldRequests(p *Proxy) func() bool {
 }
 
 func TestProxy_forwards(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t)
 	p := NewProxy(t, s.Addr())
 	one, two := dialProxy(t, p), dialProxy(t, p)
@@ -83,6 +84,7 @@ func TestProxy_forwards(t *testing.T) {
 }
 
 func TestProxy_severAndRestore(t *testing.T) {
+	onlyInCheck(t)
 	p := NewProxy(t, Redis(t).Addr())
 	conn := dialProxy(t, p)
 	wantAnswer(t, conn, "PING", "PONG")
@@ -104,6 +106,7 @@ func TestProxy_severAndRestore(t *testing.T) {
 }
 
 func TestProxy_dropReplies(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t)
 	p := NewProxy(t, s.Addr())
 	conn := dialProxy(t, p)
@@ -120,6 +123,7 @@ func TestProxy_dropReplies(t *testing.T) {
 }
 
 func TestProxy_holdReplies(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t)
 	p := NewProxy(t, s.Addr())
 	conn := dialProxy(t, p)
@@ -136,6 +140,7 @@ func TestProxy_holdReplies(t *testing.T) {
 }
 
 func TestProxy_heldRequestArrivesAfterItsClientClosed(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t)
 	p := NewProxy(t, s.Addr())
 	conn := dialProxy(t, p)
@@ -153,6 +158,7 @@ func TestProxy_heldRequestArrivesAfterItsClientClosed(t *testing.T) {
 }
 
 func TestProxy_heldRequestArrivesAfterSever(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t)
 	p := NewProxy(t, s.Addr())
 	conn := dialProxy(t, p)
@@ -168,6 +174,7 @@ func TestProxy_heldRequestArrivesAfterSever(t *testing.T) {
 }
 
 func TestProxy_heldRequestsKeepTheirOrder(t *testing.T) {
+	onlyInCheck(t)
 	p := NewProxy(t, Redis(t).Addr())
 	conn := dialProxy(t, p)
 	p.HoldRequests(true)
@@ -182,6 +189,7 @@ func TestProxy_heldRequestsKeepTheirOrder(t *testing.T) {
 }
 
 func TestProxy_resetConns(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t)
 	p := NewProxy(t, s.Addr())
 	idle, waiting := dialProxy(t, p), dialProxy(t, p)
@@ -202,6 +210,7 @@ func TestProxy_resetConns(t *testing.T) {
 
 // What may still be open, held back or stopped when a test ends must not hold up its clean-up.
 func TestProxy_cleanupLeavesNothing(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t)
 	others := goleak.IgnoreCurrent()
 	r := &recorder{TB: t}
@@ -223,6 +232,7 @@ func TestProxy_cleanupLeavesNothing(t *testing.T) {
 }
 
 func TestProxy_delays(t *testing.T) {
+	onlyInCheck(t)
 	server := Redis(t)
 	p := NewProxy(t, server.Addr())
 	conn, err := net.Dial("tcp", p.Addr())

@@ -3,6 +3,7 @@ package testserver
 import "testing"
 
 func TestRedis_persistentDataOutliveAKill(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t, RedisPersistent())
 	wantReply(t, s, "SET k v", "OK")
 	s.Kill()
@@ -15,6 +16,7 @@ func TestRedis_persistentDataOutliveAKill(t *testing.T) {
 }
 
 func TestSentinel_restartKeepsDataAndRoles(t *testing.T) {
+	onlyInCheck(t)
 	g := Sentinel(t, RedisPersistent())
 	primary, replica := g.Primary(), g.Replica()
 	wantReply(t, primary, "SET k v", "OK")
@@ -28,6 +30,7 @@ func TestSentinel_restartKeepsDataAndRoles(t *testing.T) {
 
 // As often as one likes, and whatever Detach has left in the files of those that were promoted.
 func TestSentinel_whoLagsTakesOverAndTheOldPrimaryFollows(t *testing.T) {
+	onlyInCheck(t)
 	g := Sentinel(t, SentinelConfig("sentinel down-after-milliseconds testmaster 600000"))
 	for _, value := range []string{"1", "2", "3"} {
 		primary, replica := g.Primary(), g.Replica()
@@ -48,6 +51,7 @@ func TestSentinel_whoLagsTakesOverAndTheOldPrimaryFollows(t *testing.T) {
 }
 
 func TestCluster_restartKeepsData(t *testing.T) {
+	onlyInCheck(t)
 	c := Cluster(t, RedisPersistent())
 	wantReply(t, c.PrimaryOf("k"), "SET k v", "OK")
 	c.Restart()

@@ -18,6 +18,7 @@ func wantReply(t *testing.T, s *RedisServer, command, want string) {
 }
 
 func TestRedis_severalRunAtOnce(t *testing.T) {
+	onlyInCheck(t)
 	for _, name := range []string{"a", "b"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -34,6 +35,7 @@ func TestRedis_severalRunAtOnce(t *testing.T) {
 }
 
 func TestRedis_killAndRestartLosesTheData(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t)
 	addr := s.Addr()
 	wantReply(t, s, "SET k v", "OK")
@@ -52,6 +54,7 @@ func TestRedis_killAndRestartLosesTheData(t *testing.T) {
 }
 
 func TestRedis_terminateShutsDownInOrder(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t)
 	s.Terminate()
 	if log := s.tail(); !strings.Contains(log, "is now ready to exit") {
@@ -62,6 +65,7 @@ func TestRedis_terminateShutsDownInOrder(t *testing.T) {
 }
 
 func TestRedis_stopIsSilentAndContinueRevives(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t)
 	s.Stop()
 	conn, err := net.Dial("tcp4", s.Addr())
@@ -87,6 +91,7 @@ func TestRedis_stopIsSilentAndContinueRevives(t *testing.T) {
 }
 
 func TestRedis_killEndsAStoppedServer(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t)
 	s.Stop()
 	s.Kill()
@@ -96,6 +101,7 @@ func TestRedis_killEndsAStoppedServer(t *testing.T) {
 }
 
 func TestRedis_tls(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t, RedisTLS())
 	if want := "rediss://" + s.Addr(); s.URL() != want {
 		t.Errorf("URL is %s, want %s", s.URL(), want)
@@ -130,6 +136,7 @@ func TestRedis_tls(t *testing.T) {
 }
 
 func TestRedis_aclUsers(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t, RedisConfig("user default off", "user alice on >secret ~app:* +get"))
 	conn, err := net.Dial("tcp4", s.Addr())
 	if err != nil {
@@ -151,6 +158,7 @@ func TestRedis_aclUsers(t *testing.T) {
 }
 
 func TestRedis_password(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t, RedisArgs("--requirepass", "secret"))
 	if got, err := s.ask("GET k"); err != nil || !strings.HasPrefix(got, "-NOAUTH") {
 		t.Errorf("without a password: got %q, %v; want -NOAUTH", got, err)
@@ -159,6 +167,7 @@ func TestRedis_password(t *testing.T) {
 }
 
 func TestRedis_args(t *testing.T) {
+	onlyInCheck(t)
 	s := Redis(t, RedisArgs("--maxmemory", "1kb"))
 	if got, err := s.ask("SET k v"); err != nil || !strings.HasPrefix(got, "-OOM") {
 		t.Errorf("with no memory to speak of SET says %q, %v; want -OOM", got, err)
@@ -166,6 +175,7 @@ func TestRedis_args(t *testing.T) {
 }
 
 func TestRedis_replica(t *testing.T) {
+	onlyInCheck(t)
 	primary := Redis(t)
 	wantReply(t, primary, "SET k v", "OK")
 	replica := Redis(t, RedisReplicaOf(primary))

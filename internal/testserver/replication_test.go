@@ -7,6 +7,7 @@ import (
 )
 
 func TestPromote(t *testing.T) {
+	onlyInCheck(t)
 	primary := Redis(t)
 	replica := Redis(t, RedisReplicaOf(primary))
 	wantReply(t, primary, "SET k v", "OK")
@@ -19,6 +20,7 @@ func TestPromote(t *testing.T) {
 }
 
 func TestDetach_whatIsWrittenAfterDoesNotArriveBeforeReattach(t *testing.T) {
+	onlyInCheck(t)
 	primary := Redis(t)
 	replica := Redis(t, RedisReplicaOf(primary))
 	replica.Detach()
@@ -37,6 +39,7 @@ func TestDetach_whatIsWrittenAfterDoesNotArriveBeforeReattach(t *testing.T) {
 }
 
 func TestWaitSynced_withPasswordAndTLS(t *testing.T) {
+	onlyInCheck(t)
 	primary := Redis(t, RedisTLS(), RedisArgs("--requirepass", "secret"))
 	replica := Redis(t, RedisReplicaOf(primary))
 	for range 20 {

@@ -3,6 +3,7 @@ package testserver
 import "testing"
 
 func TestSentinel_killedPrimaryIsReplaced(t *testing.T) {
+	onlyInCheck(t)
 	t.Parallel()
 	g := Sentinel(t)
 	old, replica := g.Primary(), g.Servers()[1]
@@ -21,6 +22,7 @@ func TestSentinel_killedPrimaryIsReplaced(t *testing.T) {
 }
 
 func TestSentinel_stoppedPrimaryIsReplaced(t *testing.T) {
+	onlyInCheck(t)
 	t.Parallel()
 	g := Sentinel(t, RedisReplicas(2))
 	old := g.Primary()
@@ -32,6 +34,7 @@ func TestSentinel_stoppedPrimaryIsReplaced(t *testing.T) {
 }
 
 func TestSentinel_failoverByHand(t *testing.T) {
+	onlyInCheck(t)
 	t.Parallel()
 	g := Sentinel(t, RedisReplicas(2))
 	old := g.Primary()
@@ -48,6 +51,7 @@ func TestSentinel_failoverByHand(t *testing.T) {
 
 // The sentinels promote a replica that never got what the primary had acknowledged.
 func TestSentinel_detachedReplicaIsPromotedWithoutTheLastWrites(t *testing.T) {
+	onlyInCheck(t)
 	t.Parallel()
 	g := Sentinel(t)
 	old, replica := g.Primary(), g.Servers()[1]
@@ -62,6 +66,7 @@ func TestSentinel_detachedReplicaIsPromotedWithoutTheLastWrites(t *testing.T) {
 }
 
 func TestSentinel_aSentinelLessIsNoMatter(t *testing.T) {
+	onlyInCheck(t)
 	t.Parallel()
 	g := Sentinel(t)
 	g.Sentinels()[0].Kill()
@@ -77,6 +82,7 @@ func TestSentinel_aSentinelLessIsNoMatter(t *testing.T) {
 }
 
 func TestSentinel_usersOfServersAndOfSentinels(t *testing.T) {
+	onlyInCheck(t)
 	t.Parallel()
 	for name, tls := range map[string][]RedisOption{"plain": nil, "TLS": {RedisTLS()}} {
 		t.Run(name, func(t *testing.T) {

@@ -5,15 +5,9 @@ import (
 	"testing"
 )
 
-func TestMariaDB_greets(t *testing.T) {
-	s := MariaDB(t)
-	if err := s.greets(); err != nil {
-		t.Error(err)
-	}
-}
-
 // Its data is in a directory that is being removed at the end of this test, and that fails where somebody still writes into it.
 func TestPostgres_runsAndIsGoneWithItsTest(t *testing.T) {
+	onlyInCheck(t)
 	var server *PostgresServer
 	t.Run("test", func(t *testing.T) {
 		server = Postgres(t)

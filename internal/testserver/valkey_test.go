@@ -6,6 +6,7 @@ import (
 )
 
 func TestValkey(t *testing.T) {
+	onlyInCheck(t)
 	s := Valkey(t, RedisTLS())
 	if text, err := s.doText("INFO", "server"); err != nil || !strings.Contains(text, "server_name:valkey") {
 		t.Errorf("INFO says %v, and not that this is Valkey:\n%s", err, text)

@@ -56,37 +56,21 @@ func (n *zooKeeperNetwork) around(s *ZooKeeperServer, f func(*Proxy)) {
 	}
 }
 
-// Isolate cuts s off from the other members until Heal. Clients still reach it. It is the silent kind of
-// partition: connections stay open, new ones can be made, and nothing arrives until Heal, when all that
+// Isolate cuts s off from the other members until Heal. Clients still reach it. Connections stay open, new ones can be made, and nothing arrives until Heal, when all that
 // was sent arrives late, as TCP would have it. It takes ZooKeeperPartitionable.
 func (g *ZooKeeperGroup) Isolate(s *ZooKeeperServer) {
-	g.t.Helper()
-	g.isolate(s, func(p *Proxy) {
-		p.HoldRequests(true)
-		p.HoldReplies(true)
-	})
-}
-
-// Disconnect cuts s off as Isolate does, but loudly: connections to the other members break, and new ones
-// are refused, until Heal.
-func (g *ZooKeeperGroup) Disconnect(s *ZooKeeperServer) {
-	g.t.Helper()
-	g.isolate(s, func(p *Proxy) {
-		p.Sever()
-		p.ResetConns()
-	})
-}
-
-func (g *ZooKeeperGroup) isolate(s *ZooKeeperServer, fault func(*Proxy)) {
 	g.t.Helper()
 	if g.network == nil {
 		g.t.Fatal("testserver: this takes ZooKeeperPartitionable")
 	}
 	g.network.isolated[s.id] = true
-	g.network.around(s, fault)
+	g.network.around(s, func(p *Proxy) {
+		p.HoldRequests(true)
+		p.HoldReplies(true)
+	})
 }
 
-// Heal ends all that Isolate and Disconnect did. It does not wait for the members to find together, for
+// Heal ends all that Isolate did. It does not wait for the members to find together, for
 // which there is [ZooKeeperGroup.Leader].
 func (g *ZooKeeperGroup) Heal() {
 	g.t.Helper()
@@ -97,7 +81,6 @@ func (g *ZooKeeperGroup) Heal() {
 		g.network.around(s, func(p *Proxy) {
 			p.ReleaseRequests()
 			p.ReleaseReplies()
-			p.Restore()
 		})
 	}
 	if g.network != nil {

@@ -26,42 +26,9 @@ func session(t *testing.T, s *ZooKeeperServer) (conn *zk.Conn, node string) {
 	return conn, node
 }
 
-func TestZooKeeper_sessionsEndOneByOne(t *testing.T) {
-	g := ZooKeeperEnsemble(t, 3)
-	for _, s := range g.Servers() {
-		conn, node := session(t, s)
-		g.Servers()[0].EndSession(conn.SessionID())
-		other, _, err := zk.Connect(g.Addrs(), 20*time.Second, zk.WithLogger(silent{}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = other.Sync(node)
-		exists, _, err2 := other.Exists(node)
-		other.Close()
-		if err != nil || err2 != nil || exists {
-			t.Errorf("the node of a session that was ended exists: %t, %v, %v", exists, err, err2)
-		}
-	}
-}
-
-func TestZooKeeper_wipeLeavesNothing(t *testing.T) {
-	g := ZooKeeperEnsemble(t, 3)
-	_, node := session(t, g.Servers()[0])
-	for _, s := range g.Servers() {
-		s.Kill()
-	}
-	for _, s := range g.Servers() {
-		s.Wipe()
-	}
-	g.Restart()
-	conn, _ := session(t, g.Servers()[0]) // or there would be such a node already
-	if exists, _, err := conn.Exists(node); err != nil || !exists {
-		t.Errorf("its own node: %t, %v", exists, err)
-	}
-}
-
 // A session's time-out is counted by a clock that nobody moves.
 func TestZooKeeperClock_sessionsHeedItNot(t *testing.T) {
+	onlyInCheck(t)
 	if !ShiftsClocks {
 		t.Skip("testserver: only on Linux")
 	}

@@ -3,8 +3,6 @@ package testserver
 import (
 	"errors"
 	"os"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,7 +35,7 @@ func createNode(t *testing.T, conn *zk.Conn, path, data string) {
 	})
 }
 
-// wantNode asks until it is served: a member that has just joined may lose its leader once more.
+// wantNode asks until it is served.
 func wantNode(t *testing.T, conn *zk.Conn, path, want string) {
 	t.Helper()
 	await(t, path+" is served", func() error {
@@ -64,6 +62,7 @@ type roleError struct{ role string }
 func (e *roleError) Error() string { return "it is " + e.role }
 
 func TestZooKeeper_dataSurvivesAKillAndNotTheTest(t *testing.T) {
+	onlyInCheck(t)
 	var data string
 	t.Run("server", func(t *testing.T) {
 		s := ZooKeeper(t)
@@ -85,6 +84,15 @@ func TestZooKeeper_dataSurvivesAKillAndNotTheTest(t *testing.T) {
 			t.Errorf("address is %s after Restart, was %s", s.Addr(), addr)
 		}
 		wantNode(t, zooKeeperClient(t, addr), "/k", "v")
+		s.Stop()
+		if role := s.Role(); role != "" {
+			t.Errorf("a stopped server answered that it is %s", role)
+		}
+		if !accepts(addr) {
+			t.Error("a stopped server's port must accept")
+		}
+		s.Continue()
+		awaitRole(t, s, "standalone")
 		s.Terminate()
 		s.Restart()
 		wantNode(t, zooKeeperClient(t, addr), "/k", "v")
@@ -94,56 +102,8 @@ func TestZooKeeper_dataSurvivesAKillAndNotTheTest(t *testing.T) {
 	}
 }
 
-func TestZooKeeper_stopIsSilentAndContinueRevives(t *testing.T) {
-	s := ZooKeeper(t)
-	s.Stop()
-	if role := s.Role(); role != "" {
-		t.Errorf("a stopped server answered that it is %s", role)
-	}
-	if !accepts(s.Addr()) {
-		t.Error("a stopped server's port must accept")
-	}
-	s.Continue()
-	awaitRole(t, s, "standalone")
-}
-
-func TestZooKeeper_whatIsConfiguredLaterWins(t *testing.T) {
-	s := ZooKeeper(t, ZooKeeperConfig("tickTime=70"), ZooKeeperConfig("tickTime=50"),
-		ZooKeeperJVM("-Dlocker.test=1", "-Dlocker.test=2"))
-	for word, want := range map[string]string{"conf": "\ntickTime=50\n", "mntr": "zk_server_state\tstandalone\n"} {
-		if got, err := s.Ask(word); err != nil || !strings.Contains(got, want) {
-			t.Errorf("%s: %v, no %q in %s", word, err, want, got)
-		}
-	}
-	if got, err := s.Ask("envi"); err != nil || !strings.Contains(got, "java.version") {
-		t.Errorf("envi: %v, %s", err, got)
-	}
-}
-
-func TestZooKeeper_containersAndTTLs(t *testing.T) {
-	conn := zooKeeperClient(t, ZooKeeper(t, ZooKeeperReaping()).Addr())
-	// The client's own constant for containers is one that the server does not know.
-	if _, err := conn.CreateContainer("/c", nil, 4, zk.WorldACL(zk.PermAll)); err != nil {
-		t.Fatal(err)
-	}
-	createNode(t, conn, "/c/x", "")
-	if err := conn.Delete("/c/x", -1); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.CreateTTL("/t", nil, zk.FlagTTL, zk.WorldACL(zk.PermAll), 100*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
-	await(t, "container and node are gone", func() error {
-		for _, path := range []string{"/c", "/t"} {
-			if exists, _, err := conn.Exists(path); exists || err != nil {
-				return &os.PathError{Op: "stat", Path: path, Err: os.ErrExist}
-			}
-		}
-		return nil
-	})
-}
-
 func TestZooKeeper_aPortThatIsTakenIsNoted(t *testing.T) {
+	onlyInCheck(t)
 	s := ZooKeeper(t)
 	other := newZooKeeper(t, 2, zooKeeperOptions{})
 	other.port = s.port
@@ -153,42 +113,4 @@ func TestZooKeeper_aPortThatIsTakenIsNoted(t *testing.T) {
 	if err := other.start(func() error { return os.ErrNotExist }); !isPortTaken(err) {
 		t.Errorf("isPortTaken does not know %v", err)
 	}
-}
-
-func TestZooKeeperEnsemble_electsAnotherLeader(t *testing.T) {
-	g := ZooKeeperEnsemble(t, 3)
-	if want := "zookeeper://" + strings.Join(g.Addrs(), ","); g.URL() != want {
-		t.Errorf("URL is %s, want %s", g.URL(), want)
-	}
-	first := g.Leader()
-	if followers := g.Followers(); len(followers) != 2 || slices.Contains(followers, first) {
-		t.Errorf("%s leads and %d follow", first.name, len(followers))
-	}
-	createNode(t, zooKeeperClient(t, first.Addr()), "/k", "v")
-	first.Stop()
-	second := g.Leader()
-	if second == first {
-		t.Error("a stopped server is still the leader")
-	}
-	wantNode(t, zooKeeperClient(t, second.Addr()), "/k", "v")
-	first.Continue()
-	awaitRole(t, first, "follower")
-	g.Leader().Kill()
-	third := g.Leader()
-	if third == second {
-		t.Error("a server that was killed is still the leader")
-	}
-	g.Restart()
-	wantNode(t, zooKeeperClient(t, g.Leader().Addr()), "/k", "v")
-}
-
-func TestZooKeeperEnsemble_withoutAMajorityNobodyServes(t *testing.T) {
-	g := ZooKeeperEnsemble(t, 3)
-	a, b, c := g.servers[0], g.servers[1], g.servers[2]
-	a.Kill()
-	b.Kill()
-	awaitRole(t, c, "")
-	a.Restart()
-	b.Restart()
-	await(t, "the third member is back", c.serving)
 }
