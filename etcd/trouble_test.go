@@ -121,20 +121,20 @@ func TestRestore_tokensRiseOnlyWithATokenBase(t *testing.T) {
 // Sessions lose their server at any moment of a keepalive. None of the deadlines is later than the server's.
 func TestDeadline_isNeverLaterThanTheServers(t *testing.T) {
 	t.Parallel()
-	const n = 24
+	const n = 16
 	s := testserver.SharedEtcd(t)
 	direct := connect(t, s.Addr())
 	var wg sync.WaitGroup
 	for i := range n {
 		name := fmt.Sprint("x", i)
 		proxy := testserver.NewProxy(t, s.Addr())
-		m := newClient(t, proxy.Addr(), locker.WithTTL(time.Duration(1+i%2)*time.Second)).Mutex(name)
+		m := newClient(t, proxy.Addr(), locker.WithTTL(time.Duration(2+i%2)*time.Second)).Mutex(name)
 		require.NoError(t, m.Lock(t.Context()))
 		gone := vanished(t, direct, queue(t, direct, name)[0])
 		cut := []func(){
 			proxy.Sever, func() { proxy.DropReplies(true) }, func() { proxy.HoldRequests(true) }, func() { proxy.HoldReplies(true) },
 		}[i/2%4]
-		after := rand.N(1500 * time.Millisecond)
+		after := rand.N(2 * time.Second)
 		wg.Go(func() {
 			time.Sleep(after)
 			cut()

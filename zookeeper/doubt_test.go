@@ -67,10 +67,12 @@ func TestLateTake_leavesNothing(t *testing.T) {
 		require.NoError(t, m.Lock(withTimeout(t, patient)))
 		require.NoError(t, m.Unlock(t.Context()))
 		f.proxy.HoldRequests(true)
-		err := m.Lock(withTimeout(t, 50*time.Millisecond))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		held, _ := f.proxy.Held()
-		require.Positive(t, held, "the take is on its way")
+		ctx, cancel := context.WithCancel(t.Context())
+		locking := async(func() error { return m.Lock(ctx) })
+		const smallest = 40 // bytes of a take, and more than a ping has
+		eventually(t, "the take is on its way", func() bool { held, _ := f.proxy.Held(); return held > smallest })
+		cancel()
+		require.ErrorIs(t, await(t, locking), context.Canceled)
 		f.proxy.HoldRequests(false)
 		if trial%2 == 0 {
 			f.proxy.Sever() // the client's side alone
