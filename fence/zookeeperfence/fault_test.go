@@ -187,11 +187,14 @@ func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
 	s := testserver.SharedZooKeeper(t)
 	p := testserver.NewProxy(t, s.Addr())
 	direct, conns := connect(t, s.Addr()), []*zk.Conn{connect(t, p.Addr()), connect(t, p.Addr())}
-	r := newResource(t, direct)
+	r, times := newResource(t, direct), 2
+	if testwait.Thorough() {
+		times = 5
+	}
 	require.NoError(t, fencecheck.Disturbed(t.Context(), fencecheck.Fence{
 		Write:   func(ctx context.Context, token uint64) error { return r.write(ctx, conns[token%2], token) },
 		History: func(context.Context) ([]uint64, error) { return r.history(direct) },
-	}, 5, p.ResetConns))
+	}, times, p.ResetConns))
 }
 
 func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
