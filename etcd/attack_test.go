@@ -90,7 +90,7 @@ func TestNoSpace_holdsGoOnAndNothingIsTaken(t *testing.T) {
 	t.Parallel()
 	s := testserver.Etcd(t, testserver.EtcdArgs(small))
 	direct := connect(t, s.Addr())
-	c := newClient(t, s.Addr(), locker.WithTTL(3*time.Second))
+	c := newClient(t, s.Addr(), locker.WithTTL(10*time.Second))
 	held, x, nextX := c.Mutex("held"), c.Mutex("x"), c.Mutex("x")
 	require.NoError(t, held.Lock(t.Context()))
 	require.NoError(t, x.Lock(t.Context()))

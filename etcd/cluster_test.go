@@ -15,7 +15,7 @@ import (
 // One cluster goes through all of it.
 func TestCluster_theLeaderIsKilled(t *testing.T) {
 	t.Parallel()
-	g := testserver.EtcdCluster(t, 3)
+	g := three(t)
 	t.Run("a member stops", func(t *testing.T) { oneMemberStops(t, g) })
 	majority(t, g).LosesItsLeader(t)
 	t.Run("and the majority, which comes back", func(t *testing.T) { majority(t, g).IsLost(t) })
@@ -24,7 +24,7 @@ func TestCluster_theLeaderIsKilled(t *testing.T) {
 func TestCluster_leadersAreKilledWhileLocksAreTaken(t *testing.T) {
 	testwait.OnlyInCheck(t, "the suite has the leader killed, and so has TestStorm_leavesNothingBehind")
 	t.Parallel()
-	g := testserver.EtcdCluster(t, 3)
+	g := three(t)
 	clients := []*locker.Client{openURL(t, g.URL()+"?ttl=3s"), openURL(t, g.URL()+"?ttl=3s"), openURL(t, g.URL()+"?ttl=4s")}
 	direct := connect(t, g.Addrs()...)
 	harness.Contend(t, clients, func(taken func() int) {

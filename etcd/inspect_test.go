@@ -25,7 +25,7 @@ func TestInspect(t *testing.T) {
 func TestInspect_ofThreeServers(t *testing.T) {
 	testwait.OnlyInCheck(t, "TestInspect shows the same on one server")
 	t.Parallel()
-	inspect(t, testserver.EtcdCluster(t, 3))
+	inspect(t, three(t))
 }
 
 func inspect(t *testing.T, g *testserver.EtcdGroup) {
@@ -36,7 +36,7 @@ func inspect(t *testing.T, g *testserver.EtcdGroup) {
 		}
 	}
 	harness.Inspect(t, harness.Inspection{
-		URL: "etcd://" + strings.Join(g.Addrs(), ",") + "?renew=false", TTL: time.Second,
+		URL: "etcd://" + strings.Join(g.Addrs(), ",") + "?renew=false", TTL: 2 * time.Second,
 		Left: true, TokenWhenWaited: true, Queue: true, QueueMetadata: true, IDs: true,
 		Contents: func(t testing.TB) string {
 			t.Helper()

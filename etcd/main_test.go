@@ -167,6 +167,17 @@ func sessions(t testing.TB) harness.Sessions {
 	}
 }
 
+// clusters are places for clusters: more than two at once keep a small machine so busy that they elect leaders all the time.
+var clusters = make(chan struct{}, 2)
+
+// three starts a cluster, when there is a place.
+func three(t testing.TB, opts ...testserver.EtcdOption) *testserver.EtcdGroup {
+	t.Helper()
+	clusters <- struct{}{}
+	t.Cleanup(func() { <-clusters })
+	return testserver.EtcdCluster(t, 3, opts...)
+}
+
 // majority is three servers, for the same.
 func majority(t testing.TB, g *testserver.EtcdGroup) harness.Majority[*testserver.EtcdServer] {
 	t.Helper()

@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"context"
 	"crypto/x509"
 	"fmt"
 	"net/url"
@@ -148,37 +149,46 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	s, other := testserver.Etcd(t, testserver.EtcdTLS()), testserver.Etcd(t, testserver.EtcdTLS())
 	lock := func(url string, parameters ...string) error {
-		q := []string{"ttl=1s"}
+		q := []string{"ttl=4s"}
 		for i := 0; i < len(parameters); i += 2 {
 			q = append(q, parameters[i]+"="+parameters[i+1])
 		}
-		c, err := locker.Open(t.Context(), url+"?"+strings.Join(q, "&"))
+		ctx := context.WithoutCancel(t.Context()) // for subtests, too
+		c, err := locker.Open(ctx, url+"?"+strings.Join(q, "&"))
 		if err != nil {
 			return err
 		}
 		defer func() { _ = c.Close() }()
 		m := c.Mutex("x")
-		if err := m.Lock(t.Context()); err != nil {
+		if err := m.Lock(ctx); err != nil {
 			return err
 		}
-		return m.Unlock(t.Context())
+		return m.Unlock(ctx)
 	}
 	mine := []string{"tls_cert", s.CertFile, "tls_key", s.KeyFile}
 	with := func(more ...string) []string { return append(more, mine...) }
 	require.NoError(t, lock(s.URL(), with("tls_ca", s.CAFile)...))
 	require.NoError(t, lock(s.URL(), with("tls_ca", s.CAFile, "tls_server_name", "localhost")...))
 	require.NoError(t, lock(s.URL(), with("tls_skip_verify", "true")...))
-	for name, err := range map[string]error{
-		"the wrong authority":      lock(s.URL(), with("tls_ca", other.CAFile)...),
-		"the system's authorities": lock(s.URL(), mine...),
-		"another name":             lock(s.URL(), with("tls_ca", s.CAFile, "tls_server_name", "elsewhere.example")...),
-		"do verify":                lock(s.URL(), with("tls_skip_verify", "false")...),
-		"no certificate":           lock(s.URL(), "tls_ca", s.CAFile),
-		"another's certificate":    lock(s.URL(), "tls_ca", s.CAFile, "tls_cert", other.CertFile, "tls_key", other.KeyFile),
-		"a client without TLS":     lock("etcd://" + s.Addr()),
+	for name, attempt := range map[string]func() error{
+		"the wrong authority":      func() error { return lock(s.URL(), with("tls_ca", other.CAFile)...) },
+		"the system's authorities": func() error { return lock(s.URL(), mine...) },
+		"another name": func() error {
+			return lock(s.URL(), with("tls_ca", s.CAFile, "tls_server_name", "elsewhere.example")...)
+		},
+		"do verify":      func() error { return lock(s.URL(), with("tls_skip_verify", "false")...) },
+		"no certificate": func() error { return lock(s.URL(), "tls_ca", s.CAFile) },
+		"another's certificate": func() error {
+			return lock(s.URL(), "tls_ca", s.CAFile, "tls_cert", other.CertFile, "tls_key", other.KeyFile)
+		},
+		"a client without TLS": func() error { return lock("etcd://" + s.Addr()) },
 	} {
-		require.Error(t, err, name)
-		require.NotErrorIs(t, err, locker.ErrHeld, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := attempt()
+			require.Error(t, err)
+			require.NotErrorIs(t, err, locker.ErrHeld)
+		})
 	}
 	require.ErrorContains(t, lock(s.URL(), with("tls_ca", filepath.Join(t.TempDir(), "none"))...), "tls_ca")
 }
@@ -187,14 +197,14 @@ func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {
 	t.Parallel()
 	s := testserver.Etcd(t)
 	cli := connect(t, s.Addr())
-	c, err := etcd.New(cli, locker.WithTTL(time.Second))
+	c, err := etcd.New(cli, locker.WithTTL(5*time.Second))
 	require.NoError(t, err)
 	require.NoError(t, c.Mutex("x").Lock(t.Context()))
 	require.NoError(t, c.Close())
 	assert.Empty(t, keys(t, cli, ""), "the application's client is open, and no key is left")
 	assert.Empty(t, leases(t, cli), "nor is a session")
 
-	opened := openURL(t, s.URL()+"?"+url.Values{"ttl": {"1s"}}.Encode())
+	opened := openURL(t, s.URL()+"?"+url.Values{"ttl": {"5s"}}.Encode())
 	require.NoError(t, opened.Mutex("x").Lock(t.Context()))
 	waiting := async(func() error { return opened.Mutex("x").Lock(t.Context()) })
 	eventually(t, "there is a waiter", func() bool { return len(queue(t, cli, "x")) == 2 })
@@ -208,7 +218,7 @@ func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {
 func TestTLS_errorsOfCertificatesAreNotLost(t *testing.T) {
 	t.Parallel()
 	s := testserver.Etcd(t, testserver.EtcdTLS())
-	c := openURL(t, s.URL()+"?ttl=1s")
+	c := openURL(t, s.URL()+"?ttl=5s")
 	err := c.Mutex("x").Lock(t.Context())
 	require.Error(t, err)
 	assert.ErrorContains(t, err, x509.UnknownAuthorityError{}.Error())

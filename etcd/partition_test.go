@@ -38,7 +38,7 @@ func fired(m *locker.Mutex) bool {
 // takes nothing.
 func TestPartition_aMinorityHoldsAndTakesNothing(t *testing.T) {
 	t.Parallel()
-	g := testserver.EtcdCluster(t, 3, testserver.EtcdPartitionable())
+	g := three(t, testserver.EtcdPartitionable())
 	for _, which := range []string{"the leader", "a follower"} {
 		t.Run(which, func(t *testing.T) {
 			alone := g.Leader()
@@ -47,7 +47,7 @@ func TestPartition_aMinorityHoldsAndTakesNothing(t *testing.T) {
 			}
 			rest := others(g, alone)
 			direct := connect(t, rest[0].Addr(), rest[1].Addr())
-			minority := openURL(t, alone.URL()+"?ttl=2s")
+			minority := openURL(t, alone.URL()+"?ttl=3s")
 			majority := clientOf(t, direct, locker.WithTTL(10*time.Second)) // its holds outlast two elections
 			x, nextX := minority.Mutex("x"), majority.Mutex("x")
 			y, nextY := majority.Mutex("y"), minority.Mutex("y")
@@ -103,7 +103,7 @@ func lockAtLast(t *testing.T, m *locker.Mutex) error {
 func TestPartition_membersAreIsolatedWhileLocksAreTaken(t *testing.T) {
 	testwait.OnlyInCheck(t, "TestPartition_aMinorityHoldsAndTakesNothing has members isolated while locks are waited for")
 	t.Parallel()
-	g := testserver.EtcdCluster(t, 3, testserver.EtcdPartitionable())
+	g := three(t, testserver.EtcdPartitionable())
 	var clients []*locker.Client
 	for _, s := range g.Servers() {
 		clients = append(clients, openURL(t, s.URL()+"?ttl=1s"))
@@ -134,12 +134,12 @@ func TestPartition_membersAreIsolatedWhileLocksAreTaken(t *testing.T) {
 func TestCluster_aLeaderThatWasStoppedForATTLEndsNoSessionInSilence(t *testing.T) {
 	testwait.OnlyInCheck(t, "it shows what etcd does, and the suite that a hold which was ended is lost")
 	t.Parallel()
-	g := testserver.EtcdCluster(t, 3)
+	g := three(t)
 	old := g.Leader()
 	rest := others(g, old)
 	c := openURL(t, "etcd://"+rest[0].Addr()+","+rest[1].Addr()+"?ttl=2s")
 	m := c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, lockAtLast(t, m))
 	token, deadline := m.FencingToken(), m.Deadline()
 	old.Stop()
 	eventually(t, "the hold outlives what the old leader knows of it", func() bool { return m.Deadline().After(deadline.Add(3 * time.Second)) })

@@ -22,7 +22,7 @@ import (
 func TestCluster_membersChangeWhileHeldAndWaitedFor(t *testing.T) {
 	testwait.OnlyInCheck(t, "to a client a member that goes is one that is down")
 	t.Parallel()
-	g := testserver.EtcdCluster(t, 3, testserver.EtcdArgs("--strict-reconfig-check=false"))
+	g := three(t, testserver.EtcdArgs("--strict-reconfig-check=false"))
 	for _, which := range []string{"the leader", "a follower"} {
 		t.Run(which, func(t *testing.T) {
 			goes := g.Leader()
@@ -30,7 +30,7 @@ func TestCluster_membersChangeWhileHeldAndWaitedFor(t *testing.T) {
 				goes = others(g, goes)[0]
 			}
 			stays := others(g, goes)
-			url := "etcd://" + goes.Addr() + "," + stays[0].Addr() + "?ttl=3s"
+			url := "etcd://" + goes.Addr() + "," + stays[0].Addr() + "?ttl=6s"
 			m, next := openURL(t, url).Mutex("x"), openURL(t, url).Mutex("x")
 			direct := connect(t, stays[0].Addr(), stays[1].Addr())
 			require.NoError(t, m.Lock(t.Context()))
@@ -45,7 +45,7 @@ func TestCluster_membersChangeWhileHeldAndWaitedFor(t *testing.T) {
 			eventually(t, "the hold is renewed", func() bool { return m.Deadline().After(deadline.Add(2*time.Second)) || fired(m) })
 			assert.Equal(t, token, m.FencingToken())
 			assert.Equal(t, stands, queue(t, direct, "x"), "the waiter has kept its place")
-			last := openURL(t, added.URL()+"?ttl=3s").Mutex("x")
+			last := openURL(t, added.URL()+"?ttl=6s").Mutex("x")
 			require.ErrorIs(t, last.TryLock(t.Context()), locker.ErrHeld)
 			require.NoError(t, m.Unlock(t.Context()))
 			require.NoError(t, await(t, waiting))
@@ -129,7 +129,7 @@ func TestDeadline_isNeverLaterThanTheServers(t *testing.T) {
 		name := fmt.Sprint("x", i)
 		proxy := testserver.NewProxy(t, s.Addr())
 		m := newClient(t, proxy.Addr(), locker.WithTTL(time.Duration(2+i%2)*time.Second)).Mutex(name)
-		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, lockAtLast(t, m))
 		gone := vanished(t, direct, queue(t, direct, name)[0])
 		cut := []func(){
 			proxy.Sever, func() { proxy.DropReplies(true) }, func() { proxy.HoldRequests(true) }, func() { proxy.HoldReplies(true) },
@@ -158,7 +158,7 @@ func TestStorm_leavesNothingBehind(t *testing.T) {
 		ttl     = 10 * time.Second
 		longest = 600 * time.Millisecond
 	)
-	g := testserver.EtcdCluster(t, 3)
+	g := three(t)
 	var (
 		proxies []*testserver.Proxy
 		addrs   []string

@@ -17,7 +17,7 @@ import (
 // One ensemble goes through all of it.
 func TestCluster_theLeaderIsKilled(t *testing.T) {
 	t.Parallel()
-	g := testserver.ZooKeeperEnsemble(t, 3)
+	g := three(t)
 	t.Run("its session moves", func(t *testing.T) { sessionMoves(t, g) })
 	majority(t, g).LosesItsLeader(t)
 	t.Run("and the majority, which comes back", func(t *testing.T) { majority(t, g).IsLost(t) })
@@ -26,7 +26,7 @@ func TestCluster_theLeaderIsKilled(t *testing.T) {
 func TestCluster_leadersFailWhileLocksAreTaken(t *testing.T) {
 	testwait.OnlyInCheck(t, "the suite has the leader killed, and processes and servers stopped")
 	t.Parallel()
-	g := testserver.ZooKeeperEnsemble(t, 3)
+	g := three(t)
 	for name, fail := range map[string]struct {
 		begin, end func(*testserver.ZooKeeperServer)
 	}{
@@ -54,7 +54,7 @@ func TestCluster_leadersFailWhileLocksAreTaken(t *testing.T) {
 // leader gives the lock to another after one. The holder has to know, by then.
 func TestCluster_theHoldersServerIsCutOff(t *testing.T) {
 	t.Parallel()
-	g := testserver.ZooKeeperEnsemble(t, 3, testserver.ZooKeeperPartitionable(), testserver.ZooKeeperConfig("syncLimit=30"))
+	g := three(t, testserver.ZooKeeperPartitionable(), testserver.ZooKeeperConfig("syncLimit=30"))
 	follower := g.Followers()[0]
 	c := openURL(t, follower.URL(), "ttl=1s")
 	other := openURL(t, g.Leader().URL(), "ttl=3s")
@@ -113,7 +113,7 @@ func TestCluster_theHoldersServerIsCutOff(t *testing.T) {
 func TestCluster_theHoldersServerIsADeposedLeader(t *testing.T) {
 	testwait.OnlyInCheck(t, "TestCluster_theHoldersServerIsCutOff has a server that answers without a quorum, too")
 	t.Parallel()
-	g := testserver.ZooKeeperEnsemble(t, 3)
+	g := three(t)
 	leader := g.Leader()
 	var others []string
 	for _, f := range g.Followers() {
@@ -186,7 +186,7 @@ func sessionMoves(t *testing.T, g *testserver.ZooKeeperGroup) {
 func TestCluster_followersLag(t *testing.T) {
 	testwait.OnlyInCheck(t, "in the suite, too, clients of three servers see tokens that rise")
 	t.Parallel()
-	g := testserver.ZooKeeperEnsemble(t, 3)
+	g := three(t)
 	var clients []*locker.Client
 	for _, s := range g.Servers() {
 		clients = append(clients, openURL(t, s.URL(), "ttl=5s"))

@@ -36,7 +36,7 @@ func TestInspect(t *testing.T) {
 func TestInspect_ofThreeServers(t *testing.T) {
 	testwait.OnlyInCheck(t, "TestInspect shows the same on one server")
 	t.Parallel()
-	g := testserver.ZooKeeperEnsemble(t, 3)
+	g := three(t)
 	look := direct(t, g.Addrs()...)
 	each := func(do func(*testserver.ZooKeeperServer)) {
 		for _, s := range g.Servers() {

@@ -186,6 +186,17 @@ func onEachConnection(t *testing.T, test func(harness.Sessions, *testing.T)) {
 	}
 }
 
+// ensembles are places for ensembles: more than two at once keep a small machine so busy that they elect leaders all the time.
+var ensembles = make(chan struct{}, 2)
+
+// three starts an ensemble, when there is a place.
+func three(t testing.TB, opts ...testserver.ZooKeeperOption) *testserver.ZooKeeperGroup {
+	t.Helper()
+	ensembles <- struct{}{}
+	t.Cleanup(func() { <-ensembles })
+	return testserver.ZooKeeperEnsemble(t, 3, opts...)
+}
+
 // majority is three servers, for the tests that are those of another backend too.
 func majority(t testing.TB, g *testserver.ZooKeeperGroup) harness.Majority[*testserver.ZooKeeperServer] {
 	t.Helper()

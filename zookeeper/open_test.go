@@ -266,9 +266,12 @@ func TestTLS(t *testing.T) {
 		"elsewhere.example":                mine + ca + "&tls_server_name=elsewhere.example",
 		"no ZooKeeper server is connected": ca,
 	} {
-		err := openURL(t, "zookeepers://"+secure.Addr(), "ttl=1s"+parameters).Mutex("x").Lock(t.Context())
-		require.ErrorContains(t, err, want)
-		require.NotErrorIs(t, err, locker.ErrHeld)
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			err := openURL(t, "zookeepers://"+secure.Addr(), "ttl=4s"+parameters).Mutex("x").Lock(t.Context())
+			require.ErrorContains(t, err, want)
+			require.NotErrorIs(t, err, locker.ErrHeld)
+		})
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/go-locker/locker/internal/child"
-	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/internal/testwait"
 )
 
@@ -24,5 +23,5 @@ func TestPause_whoWakesAfterItsTTLKnowsThatItHasLost(t *testing.T) {
 func TestKilled_whoseLeaderIsKilledTooHoldsForLonger(t *testing.T) {
 	testwait.OnlyInCheck(t, "it shows what ZooKeeper does, and no promise of ours")
 	t.Parallel()
-	majority(t, testserver.ZooKeeperEnsemble(t, 3)).LosesItsLeaderAfterAHolder(t)
+	majority(t, three(t)).LosesItsLeaderAfterAHolder(t)
 }
