@@ -297,3 +297,22 @@ func TestClose_hurriesCleanUpThatFails(t *testing.T) {
 		assert.LessOrEqual(t, took(func() { require.NoError(t, c.Close()) }), time.Second)
 	})
 }
+
+// It ends a pause between two tries that is under way, and makes others after that.
+func TestClose_endsThePauseOfACleanUpAndNotThoseThatFollow(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.next(acquire, unheard)
+		b.every(release, away)
+		c := b.client(t)
+		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
+		synctest.Wait()
+		require.Len(t, b.calls(release), 1)
+		require.NoError(t, c.Close())
+		at := b.times(release)
+		require.Greater(t, len(at), 2)
+		assert.Zero(t, at[1], "Close ends the pause")
+		for _, gap := range gaps(at[1:]) {
+			assert.GreaterOrEqual(t, gap, 25*time.Millisecond, "the pauses after that")
+		}
+	})
+}

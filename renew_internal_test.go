@@ -2,6 +2,7 @@ package locker
 
 import (
 	"context"
+	"log/slog"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -103,5 +104,94 @@ func TestDo_isToldOfALossThatCameFirst(t *testing.T) {
 		h.notifyLost(func() { told++ })
 		assert.Equal(t, 1, told)
 		require.NoError(t, c.Close())
+	})
+}
+
+// late is a backend that grants everything, and takes its time to answer a request to extend.
+type late struct {
+	always
+	reply time.Duration
+}
+
+func (d *late) Acquire(context.Context, Request) (Lease, error) { return d, nil }
+
+func (d *late) Extend(context.Context, time.Duration) error {
+	time.Sleep(d.reply)
+	return nil
+}
+
+// A hold that is over is over, whatever the backend has said since and however late its timer is.
+func TestExtend_answeredAfterTheEndProlongsNothing(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		sent time.Duration
+		end  func(*testing.T, *Hold)
+		want error
+	}{
+		{"past its deadline", 9 * time.Second, func(*testing.T, *Hold) {}, ErrLost},
+		{"unlocked", 5 * time.Second, func(t *testing.T, h *Hold) { require.NoError(t, h.Unlock(t.Context())) }, ErrNotHeld},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, err := New(&late{reply: 2 * time.Second}, WithTTL(10*time.Second), WithoutRenewal())
+				require.NoError(t, err)
+				h, err := client.Mutex("x").Acquire(t.Context())
+				require.NoError(t, err)
+				deadline := h.Deadline()
+				client.renewer.timer.Stop()
+				time.Sleep(c.sent)
+				extended := make(chan error, 1)
+				go func() { extended <- h.Extend(t.Context()) }()
+				synctest.Wait()
+				c.end(t, h)
+				require.ErrorIs(t, <-extended, c.want)
+				assert.Equal(t, deadline, h.Deadline())
+				require.NoError(t, client.Close())
+			})
+		})
+	}
+}
+
+// Close has begun, and has not come to this hold yet.
+func TestUnlock_ofAClientThatIsClosingIsALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &always{}
+		var cause Cause
+		c, err := New(d, WithObserver(Observer{Ended: func(_ context.Context, tenure Tenure, e Ending) {
+			if tenure.Name == "second" {
+				cause = e.Cause
+			}
+		}}))
+		require.NoError(t, err)
+		first, err := c.Mutex("first", WithTTL(10*time.Second)).Acquire(t.Context())
+		require.NoError(t, err)
+		second, err := c.Mutex("second", WithTTL(time.Minute)).Acquire(t.Context())
+		require.NoError(t, err)
+		first.mu.Lock() // Close loses the hold that is due first, first
+		closed := make(chan error)
+		go func() { closed <- c.Close() }()
+		until(c.isClosed)
+		unlocked := second.Unlock(t.Context())
+		first.mu.Unlock()
+		require.NoError(t, <-closed)
+		require.ErrorIs(t, unlocked, ErrLost)
+		select {
+		case <-second.Lost():
+		default:
+			assert.Fail(t, "the hold was not lost")
+		}
+		assert.Equal(t, Closed, cause)
+		assert.EqualValues(t, 2, d.released.Load())
+	})
+}
+
+// What comes after Close is left out, and is not missing: no later record tells that it was dropped.
+func TestLog_afterCloseIsNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(&always{}, WithLogger(slog.New(slog.DiscardHandler)))
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		c.log(slog.LevelWarn, "too late")
+		assert.Zero(t, c.unlogged.Load())
 	})
 }

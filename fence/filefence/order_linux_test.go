@@ -39,8 +39,12 @@ func TestWrite_isOnDiskStepByStep(t *testing.T) {
 		if c == nil || strings.Contains(line, "resumed>") {
 			continue
 		}
+		paths := path.FindAllString(c[0], -1)
+		if len(paths) == 0 {
+			continue // elsewhere, as that of a test binary which writes down what it has covered
+		}
 		words := c[1:2]
-		for _, p := range path.FindAllString(c[0], -1) {
+		for _, p := range paths {
 			words = append(words, strings.TrimPrefix(p, filepath.Dir(name)))
 		}
 		done = append(done, strings.Join(words, " "))

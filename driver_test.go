@@ -1,0 +1,138 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// What the core promises to a Driver, in the ways in which it may call one: Acquire or AcquireQueued, in a goroutine of its own or in
+// that of the caller.
+
+// polled is a Driver of which the core sees no queue.
+type polled struct{ *scripted }
+
+// AcquireQueued hides that of scripted, and is none.
+func (polled) AcquireQueued() {}
+
+// heeding drivers are called in the goroutine of the caller.
+type (
+	heedingPolled struct{ polled }
+	heedingQueued struct{ *scripted }
+)
+
+func (heedingPolled) HeedsContext() bool { return true }
+func (heedingQueued) HeedsContext() bool { return true }
+
+// inEachWay runs a test for each way in which the core may ask a Driver for a lease. lock has acquire called in that way.
+func inEachWay(t *testing.T, test func(t *testing.T, b *backend, lock func(acquire acquiring) error)) {
+	t.Helper()
+	ways := map[string]func(*scripted) locker.Driver{
+		"polled":             func(d *scripted) locker.Driver { return polled{d} },
+		"polled, and heeded": func(d *scripted) locker.Driver { return heedingPolled{polled{d}} },
+		"queued":             func(d *scripted) locker.Driver { return d },
+		"queued, and heeded": func(d *scripted) locker.Driver { return heedingQueued{d} },
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				d := &scripted{driver: &driver{b: b}}
+				m := clientOf(t, way(d), locker.WithoutRenewal()).Mutex("x")
+				test(t, b, func(acquire acquiring) error {
+					d.acquire = acquire
+					d.queue = func(ctx context.Context, req locker.Request, _ func(error)) (locker.Lease, error) {
+						return acquire(ctx, req)
+					}
+					_, err := m.Acquire(t.Context())
+					return err
+				})
+			})
+		})
+	}
+}
+
+type acquiring func(context.Context, locker.Request) (locker.Lease, error)
+
+func TestDriver_ctxOfAcquireEndsWhenTheCallReturns(t *testing.T) {
+	inEachWay(t, func(t *testing.T, b *backend, lock func(acquiring) error) {
+		for _, err := range []error{errRefused, nil} {
+			var ctx context.Context
+			require.ErrorIs(t, lock(func(own context.Context, req locker.Request) (locker.Lease, error) {
+				require.NoError(t, own.Err())
+				ctx = own
+				if err != nil {
+					return nil, err
+				}
+				return (&driver{b: b}).Acquire(own, req)
+			}), err)
+			assert.Error(t, ctx.Err(), "Acquire has returned %v", err)
+		}
+		assert.NotZero(t, b.holder("x"), "the lease goes on")
+	})
+}
+
+// doubtful is a lease, and may be more, that notes what is called.
+type doubtful struct {
+	locker.Lease
+
+	mu     sync.Mutex
+	called []string
+}
+
+func (l *doubtful) note(method string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.called = append(l.called, method)
+}
+
+func (l *doubtful) Token() uint64           { l.note("Token"); return l.Lease.Token() }
+func (l *doubtful) Validity() time.Duration { l.note("Validity"); return l.Lease.Validity() }
+func (l *doubtful) NotifyLost(func())       { l.note("NotifyLost") }
+
+func (l *doubtful) Extend(ctx context.Context, ttl time.Duration) error {
+	l.note("Extend")
+	return l.Lease.Extend(ctx, ttl)
+}
+
+func (l *doubtful) Raise(context.Context, uint64) error { l.note("Raise"); return nil }
+
+func (l *doubtful) Release(ctx context.Context) error {
+	l.note("Release")
+	return l.Lease.Release(ctx)
+}
+
+func TestDriver_leaseBesideAnErrorIsReleasedAndAskedForNothingButItsValidity(t *testing.T) {
+	for name, outcome := range map[string]error{"refused": errRefused, "held": errors.Join(locker.ErrHeld, errRefused)} {
+		t.Run(name, func(t *testing.T) {
+			inEachWay(t, func(t *testing.T, b *backend, lock func(acquiring) error) {
+				b.every(release, away)
+				var l *doubtful
+				err := lock(func(ctx context.Context, req locker.Request) (locker.Lease, error) {
+					if l != nil { // tried again
+						return nil, errRefused
+					}
+					granted, err := (&driver{b: b}).Acquire(ctx, req)
+					require.NoError(t, err)
+					l = &doubtful{Lease: granted}
+					time.Sleep(time.Second)
+					return l, outcome
+				})
+				require.ErrorIs(t, err, errRefused)
+				time.Sleep(3 * ttl)
+				synctest.Wait()
+				assert.Greater(t, len(b.calls(release)), 5)
+				slices.Sort(l.called)
+				assert.Equal(t, []string{"Release", "Validity"}, slices.Compact(l.called))
+			})
+		})
+	}
+}
