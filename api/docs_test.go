@@ -108,13 +108,11 @@ func read(t *testing.T, path, dir string, names []string) *doc.Package {
 // faults of the documentation of a package, which is in the module in dir.
 func faults(t *testing.T, p *doc.Package, dir string) []string {
 	t.Helper()
-	r := &reader{pkg: p, symbols: func(path string) func(recv, name string) bool {
+	r := &reader{pkg: p, symbols: func(path string) lookup {
 		if path == "" {
 			return p.Parser().LookupSym
 		}
-		other, err := build.Import(path, dir, 0)
-		require.NoError(t, err)
-		return read(t, path, other.Dir, other.GoFiles).Parser().LookupSym
+		return symbolsOf(t, path, dir)
 	}}
 	r.read("the package", p.Doc)
 	r.values(p.Consts, p.Vars)
@@ -134,9 +132,27 @@ func faults(t *testing.T, p *doc.Package, dir string) []string {
 	return r.faults
 }
 
+// lookup reports whether a package has a name.
+type lookup = func(recv, name string) bool
+
+// packagesRead are those that symbolsOf has read. The go command is run for each, which takes longer than all else.
+var packagesRead = map[[2]string]lookup{}
+
+// symbolsOf is of the package that path is in the module in dir.
+func symbolsOf(t *testing.T, path, dir string) lookup {
+	t.Helper()
+	key := [2]string{path, dir}
+	if packagesRead[key] == nil {
+		found, err := build.Import(path, dir, 0)
+		require.NoError(t, err)
+		packagesRead[key] = read(t, path, found.Dir, found.GoFiles).Parser().LookupSym
+	}
+	return packagesRead[key]
+}
+
 type reader struct {
 	pkg     *doc.Package
-	symbols func(path string) func(recv, name string) bool // whether a package has a name; "" is pkg itself
+	symbols func(path string) lookup // "" is pkg itself
 	faults  []string
 }
 

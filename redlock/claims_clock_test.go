@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 	"github.com/go-locker/locker/redlock"
 )
 
@@ -50,6 +51,7 @@ func TestKleppmann_aClockJumpOnANodeOfABareMajorityMakesTwoHolders(t *testing.T)
 // antirez: clocks have to run at about the same speed, and need not agree on the time. True, and more: one that
 // jumps makes no second holder while a majority is left without it. It takes a jump of three of five.
 func TestAntirez_aClockJumpOnOneNodeOfFiveMakesNoSecondHolder(t *testing.T) {
+	testwait.OnlyInCheck(t, "it is the other side of TestKleppmann_aClockJumpOnANodeOfABareMajorityMakesTwoHolders")
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
 	q.servers[nodeE].ShiftClock(-25 * time.Minute) // it never agreed with the others
@@ -79,6 +81,7 @@ func TestAntirez_aClockJumpOnOneNodeOfFiveMakesNoSecondHolder(t *testing.T) {
 // its TTL does, and nodes whose clocks have run ahead by that much, all of them, give the lock to the next after that
 // and not before.
 func TestAntirez_clocksThatRunFastByLessThanTheAllowanceMakeNoSecondHolder(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestLock_takesOffTheAllowanceForDrift of the core shows the allowance, and the simulation has clocks that run fast")
 	t.Parallel()
 	const ttl = 2 * short
 	q := five(t, testserver.RedisClock())
@@ -106,6 +109,7 @@ func TestAntirez_clocksThatRunFastByLessThanTheAllowanceMakeNoSecondHolder(t *te
 // node forgets what it has accepted, as it does when its clock jumps by more than a day: then the order rests
 // on the clients' clocks, and one that is behind gets the second holder the smaller token.
 func TestKleppmann_aClockJumpOfDaysMakesANodeForgetItsTokens(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestBallot_breaksWhenAPartOfTheRuleIsLeftOut has nodes that forget")
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
 	first, older := q.bareMajority(t, long)
@@ -119,6 +123,7 @@ func TestKleppmann_aClockJumpOfDaysMakesANodeForgetItsTokens(t *testing.T) {
 // Kleppmann: clocks may jump back as well. True, and on one node it costs nothing: that keeps the lock for longer,
 // the others lapse in time, and they are a majority.
 func TestKleppmann_aClockThatJumpsBackCostsNothing(t *testing.T) {
+	testwait.OnlyInCheck(t, "it is a variation, and takes a TTL")
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
 	first := contender(t, q.addrs(), short)
@@ -136,6 +141,7 @@ func TestKleppmann_aClockThatJumpsBackCostsNothing(t *testing.T) {
 // The same on a majority keeps the lock of a holder that is gone from everybody, until the clocks are right again: it
 // costs time, and no safety.
 func TestKleppmann_aMajorityWhoseClocksJumpBackHasNoSecondHolderEither(t *testing.T) {
+	testwait.OnlyInCheck(t, "it is a variation, and takes a TTL")
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
 	first := contender(t, q.addrs(), short)
@@ -158,6 +164,7 @@ func TestKleppmann_aMajorityWhoseClocksJumpBackHasNoSecondHolderEither(t *testin
 // step. They do. But each holder's token is one that a majority has accepted, and so is larger than all before,
 // whichever majority it is: here with clients whose clocks stand still, and nodes whose clocks jump.
 func TestKleppmann_countersOnTheNodesGetOutOfStepAndTokensRise(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestTokens_areRaisedOnTheNodesThatAreBehind shows what it comes from")
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
 	stopped := redlock.ProposerClock(func() time.Time { return time.UnixMicro(1) })
@@ -189,6 +196,7 @@ func TestKleppmann_countersOnTheNodesGetOutOfStepAndTokensRise(t *testing.T) {
 // Kleppmann: clocks are no good for tokens. Ours are made of the clients', and rise all the same. One that is ahead raises all that come after; one that is behind makes none
 // smaller; what the nodes' clocks say is never in it.
 func TestKleppmann_aClientsClockThatIsBehindMakesNoSmallerToken(t *testing.T) {
+	testwait.OnlyInCheck(t, "the simulation has clients whose clocks are behind")
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
 	for _, s := range q.servers {

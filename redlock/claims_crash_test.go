@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // disks is where five nodes keep their append-only files.
@@ -66,6 +67,7 @@ func TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders(t *testing.T) {
 // forgotten, and a client whose clock is behind, the second holder has the smaller token, and a resource
 // refuses the wrong one.
 func TestKleppmann_aNodeThatRestartsEmptyLeavesTheTokensToTheClocks(t *testing.T) {
+	testwait.OnlyInCheck(t, "it is a variation of TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders")
 	t.Parallel()
 	q := five(t)
 	first, older := q.bareMajority(t, long)
@@ -82,6 +84,9 @@ func TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile(t *testing.T) {
 	for _, fsync := range []string{"everysec", "always"} {
 		t.Run(fsync, func(t *testing.T) {
 			t.Parallel()
+			if fsync != "always" {
+				testwait.OnlyInCheck(t, "it is a variation")
+			}
 			q, _ := fiveWithAOF(t, fsync)
 			first, _ := q.bareMajority(t, long)
 			second := contender(t, q.addrs(), long)
@@ -99,6 +104,7 @@ func TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile(t *testing.T) {
 // True. The power loss is simulated: here the kernel keeps the bytes, so the file is put back as it was
 // before the take, which is all that a disk need have of the last second.
 func TestKleppmann_aPowerLossWithFsyncEverySecondMakesTwoHolders(t *testing.T) {
+	testwait.OnlyInCheck(t, "it is TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders with a disk")
 	t.Parallel()
 	q, disks := fiveWithAOF(t, "everysec")
 	image := disks.image(t, nodeC)
@@ -115,6 +121,7 @@ func TestKleppmann_aPowerLossWithFsyncEverySecondMakesTwoHolders(t *testing.T) {
 // reply the grant is in the file, which the test has put back. That it is on the disk by then as well is what
 // Redis promises of this setting, and no test without a power switch can see.
 func TestAntirez_aPowerLossWithFsyncAlwaysMakesNoSecondHolder(t *testing.T) {
+	testwait.OnlyInCheck(t, "it is a variation of TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile")
 	t.Parallel()
 	q, disks := fiveWithAOF(t, "always")
 	first, _ := q.bareMajority(t, long)
@@ -129,6 +136,7 @@ func TestAntirez_aPowerLossWithFsyncAlwaysMakesNoSecondHolder(t *testing.T) {
 // antirez: time passes for expiries also while a server is down. True: a lock that lapsed meanwhile does not come back with
 // the file. Its token does, so that the next is larger though the client's clock is behind.
 func TestAntirez_aLockThatLapsedWhileItsNodeWasDownStaysGone(t *testing.T) {
+	testwait.OnlyInCheck(t, "it is a variation of TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile, and takes a TTL")
 	t.Parallel()
 	q, _ := fiveWithAOF(t, "always")
 	first, older := q.bareMajority(t, short)
@@ -144,6 +152,7 @@ func TestAntirez_aLockThatLapsedWhileItsNodeWasDownStaysGone(t *testing.T) {
 // antirez: a node without persistence that stays away for one TTL after a crash does no harm. True: what it had
 // granted is over by then. The price is that it is missing for as long.
 func TestAntirez_aNodeKeptAwayForOneTTLMakesNoSecondHolder(t *testing.T) {
+	testwait.OnlyInCheck(t, "it is a variation of TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders, and takes a TTL")
 	t.Parallel()
 	q := five(t)
 	second := contender(t, q.reaching(t, nodeC, nodeD, nodeE), long)

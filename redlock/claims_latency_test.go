@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testwait"
 	"github.com/go-locker/locker/redlock"
 )
 
@@ -94,6 +95,7 @@ func lagging(t *testing.T, q *quorum, timeout, by time.Duration) *locker.Mutex {
 // antirez: the validity that is left is the TTL less what it took to take the lock. True, and less an allowance for
 // drift.
 func TestAntirez_whatTheTakeTookIsNotInTheValidity(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestAcquire_countsTheTTLFromBeforeTheFirstRequest shows it in virtual time")
 	t.Parallel()
 	const by = 700 * time.Millisecond
 	m := lagging(t, five(t), 4*time.Second, by)
@@ -105,6 +107,7 @@ func TestAntirez_whatTheTakeTookIsNotInTheValidity(t *testing.T) {
 // it does not come to that: a time-out under which a take could use up half of the TTL is refused, and
 // nodes that are slower than theirs do not count.
 func TestAntirez_aTakeSlowerThanItsValidityIsNone(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestCheckTTL, and TestTrouble_heedlessMajorityHangs in virtual time, show its parts")
 	t.Parallel()
 	q := five(t)
 	_, err := locker.New(driver(t, q.addrs(), heedingCtx, redlock.NodeTimeout(long/4)), locker.WithTTL(long))

@@ -15,6 +15,7 @@ import (
 )
 
 func TestInspect(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, 3)
 	each := func(do func(*testserver.RedisServer)) {
 		for _, s := range q.servers {
@@ -33,6 +34,7 @@ func TestInspect(t *testing.T) {
 }
 
 func TestInspect_whileAMinorityHangs(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, 5)
 	m := client(t, q.addrs(), locker.WithMetadata("host 7")).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))

@@ -96,6 +96,15 @@ func client(t testing.TB, addrs []string, opts ...locker.Option) *locker.Client 
 	return c
 }
 
+// unhurriedClient is client with the default TTL, and time for the nodes of a busy machine.
+func unhurriedClient(t testing.TB, addrs []string, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := locker.New(driver(t, addrs, heedingCtx, redlock.NodeTimeout(2*time.Second)), opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 func key(name string) string { return "{locker:" + name + "}" }
 
 // heldAt says which of the nodes count name as held now. Those that do not answer do not.

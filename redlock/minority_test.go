@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/stopwatch"
 	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/redigo"
 	"github.com/go-locker/locker/redis"
@@ -49,7 +48,6 @@ var troubles = []struct {
 	change func(*goredis.Options) // of the client of that node
 	cause  func(t *testing.T, s *testserver.RedisServer, rdb *goredis.Client)
 }{
-	{"healthy", heedingCtx, func(*testing.T, *testserver.RedisServer, *goredis.Client) {}},
 	{"stopped", heedingCtx, func(t *testing.T, s *testserver.RedisServer, _ *goredis.Client) {
 		s.Stop()
 		t.Cleanup(s.Continue)
@@ -65,35 +63,11 @@ var troubles = []struct {
 	}},
 }
 
-// costs are the medians of many calls.
-type costs struct{ lock, extend, unlock time.Duration }
-
-func measure(t *testing.T, c *locker.Client, n int) costs {
-	t.Helper()
-	var lock, extend, unlock []time.Duration
-	timed := func(into *[]time.Duration, f func(context.Context) error) {
-		start := time.Now()
-		require.NoError(t, f(t.Context()))
-		*into = append(*into, time.Since(start))
-	}
-	for i := range n {
-		m := c.Mutex("measured-" + strconv.Itoa(i))
-		timed(&lock, m.Lock)
-		timed(&extend, m.Extend)
-		timed(&unlock, m.Unlock)
-	}
-	median := func(d []time.Duration) time.Duration {
-		slices.Sort(d)
-		return d[len(d)/2]
-	}
-	return costs{median(lock), median(extend), median(unlock)}
-}
-
-// A time-out of a node is 500 ms here, and the slow one takes 200: waiting for either would show.
-func TestMinority_inTroubleCostsNothing(t *testing.T) {
-	const limit = 100 * time.Millisecond
+// That nothing is waited for, virtual time shows: see TestAcquire_isDecidedByAMajority and TestTrouble_oneNodeHangsAfterASplitVote.
+func TestMinority_inTroubleFailsNothing(t *testing.T) {
 	for _, trouble := range troubles {
 		t.Run(trouble.name, func(t *testing.T) {
+			t.Parallel()
 			q := newQuorum(t, 3)
 			changes := []func(*goredis.Options){trouble.change, heedingCtx, heedingCtx}
 			var nodes []locker.Driver
@@ -102,16 +76,19 @@ func TestMinority_inTroubleCostsNothing(t *testing.T) {
 				require.NoError(t, err)
 				nodes = append(nodes, n)
 			}
-			c, err := redlock.New(nodes, locker.WithTTL(10*time.Second))
+			d, err := redlock.NewDriver(nodes, redlock.NodeTimeout(2*time.Second))
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = d.Close() })
+			c, err := locker.New(d, locker.WithTTL(long))
 			require.NoError(t, err)
 			defer func() { _ = c.Close() }()
-			measure(t, c, 3) // connections, scripts
 			trouble.cause(t, q.servers[0], q.direct[0])
-			is := measure(t, c, 40)
-			t.Logf("%s: lock %v, extend %v, unlock %v", trouble.name, is.lock, is.extend, is.unlock)
-			assert.Less(t, is.lock, limit)
-			assert.Less(t, is.extend, limit)
-			assert.Less(t, is.unlock, limit)
+			for i := range 3 {
+				m := c.Mutex(strconv.Itoa(i))
+				require.NoError(t, m.Lock(t.Context()))
+				require.NoError(t, m.Extend(t.Context()))
+				require.NoError(t, m.Unlock(t.Context()))
+			}
 		})
 	}
 }
@@ -120,6 +97,7 @@ func TestMinority_inTroubleCostsNothing(t *testing.T) {
 func TestMinority_thatWakesKeepsNoKey(t *testing.T) {
 	for name, change := range map[string]func(*goredis.Options){"heeding ctx": heedingCtx, "heedless": heedless} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			const ttl = 3 * time.Second
 			q := newQuorum(t, 3)
 			c, err := locker.New(driver(t, q.addrs(), change), locker.WithTTL(ttl))
@@ -137,10 +115,8 @@ func TestMinority_thatWakesKeepsNoKey(t *testing.T) {
 			last := c.Mutex("held-after")
 			require.NoError(t, last.Lock(t.Context()))
 			q.servers[2].Continue()
-			woken := time.Now()
 			q.eventuallyFree(t, "x", 0, 1, 2)
 			q.eventuallyFree(t, "held-before", 0, 1, 2)
-			assert.Less(t, time.Since(woken), ttl+time.Second)
 			require.NoError(t, last.Extend(t.Context()), "what was taken meanwhile is still held")
 			eventually(t, "the node that woke has joined", func() bool {
 				require.NoError(t, last.Extend(t.Context()))
@@ -157,13 +133,13 @@ func TestMajority_awayIsAnErrorThatSaysHowEachNodeVoted(t *testing.T) {
 		"dead": (*testserver.RedisServer).Kill, "stopped": (*testserver.RedisServer).Stop,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			q := newQuorum(t, 3)
 			c := client(t, q.addrs(), locker.WithTTL(10*time.Second))
 			m := c.Mutex("x")
 			require.NoError(t, m.Lock(t.Context()))
 			away(q.servers[0])
 			away(q.servers[1])
-			elapsed := stopwatch.Start(t)
 			free := c.Mutex("free")
 			for op, err := range map[string]error{
 				"lock": free.TryLock(t.Context()), "extend": m.Extend(t.Context()), "unlock": m.Unlock(t.Context()),
@@ -180,7 +156,6 @@ func TestMajority_awayIsAnErrorThatSaysHowEachNodeVoted(t *testing.T) {
 					assert.Contains(t, err.Error(), v.Node)
 				}
 			}
-			assert.Less(t, elapsed(), 5*time.Second, "three calls, of half a second each")
 			q.eventuallyFree(t, "free", 2)
 			q.eventuallyFree(t, "x", 2)
 			if name == "stopped" {
@@ -193,11 +168,12 @@ func TestMajority_awayIsAnErrorThatSaysHowEachNodeVoted(t *testing.T) {
 
 // With a majority that hangs the one that says held decides nothing.
 func TestMajority_awayIsNotErrHeld(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, 3)
-	other := client(t, q.addrs())
+	other := unhurriedClient(t, q.addrs())
 	require.NoError(t, other.Mutex("x").Lock(t.Context()))
 	eventually(t, "all have it", func() bool { return slices.Equal(q.heldAt(t, "x"), all(3, true)) })
-	c := client(t, q.addrs(), locker.WithTTL(2*time.Second))
+	c := unhurriedClient(t, q.addrs())
 	err := c.Mutex("x").TryLock(t.Context())
 	require.ErrorIs(t, err, locker.ErrHeld)
 	var e *redlock.Error
@@ -213,6 +189,7 @@ func TestMajority_awayIsNotErrHeld(t *testing.T) {
 }
 
 func TestTokens_areRaisedOnTheNodesThatAreBehind(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, 3)
 	ctx := t.Context()
 	ahead := time.Now().Add(time.Hour).UnixMicro()
@@ -220,7 +197,7 @@ func TestTokens_areRaisedOnTheNodesThatAreBehind(t *testing.T) {
 		require.NoError(t, rdb.HSet(ctx, key("x"), "token", ahead+int64(10*i), "lapsed", 0).Err())
 		require.NoError(t, rdb.PExpire(ctx, key("x"), keep).Err())
 	}
-	c := client(t, q.addrs())
+	c := unhurriedClient(t, q.addrs())
 	var last uint64
 	for range 5 {
 		m := c.Mutex("x")
@@ -241,9 +218,10 @@ func TestTokens_areRaisedOnTheNodesThatAreBehind(t *testing.T) {
 }
 
 func TestExtend_hasANodeThatCameBackEmptyJoinAgain(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, 3)
 	ctx := t.Context()
-	c := client(t, q.addrs(), locker.WithoutRenewal())
+	c := unhurriedClient(t, q.addrs(), locker.WithoutRenewal())
 	m := c.Mutex("x")
 	require.NoError(t, m.Lock(ctx))
 	eventually(t, "all have it", func() bool { return slices.Equal(q.heldAt(t, "x"), all(3, true)) })
@@ -262,9 +240,10 @@ func TestExtend_hasANodeThatCameBackEmptyJoinAgain(t *testing.T) {
 }
 
 func TestExtend_withoutAMajorityThatHasTheLockIsALoss(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, 3)
 	ctx := t.Context()
-	m := client(t, q.addrs(), locker.WithoutRenewal()).Mutex("x")
+	m := unhurriedClient(t, q.addrs(), locker.WithoutRenewal()).Mutex("x")
 	require.NoError(t, m.Lock(ctx))
 	eventually(t, "all have it", func() bool { return slices.Equal(q.heldAt(t, "x"), all(3, true)) })
 	require.NoError(t, q.direct[0].FlushAll(ctx).Err())
@@ -278,9 +257,10 @@ func TestExtend_withoutAMajorityThatHasTheLockIsALoss(t *testing.T) {
 }
 
 func TestUnlock_ofAMinorityIsALoss(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, 3)
 	ctx := t.Context()
-	m := client(t, q.addrs(), locker.WithoutRenewal()).Mutex("x")
+	m := unhurriedClient(t, q.addrs(), locker.WithoutRenewal()).Mutex("x")
 	require.NoError(t, m.Lock(ctx))
 	eventually(t, "all have it", func() bool { return slices.Equal(q.heldAt(t, "x"), all(3, true)) })
 	require.NoError(t, q.direct[0].FlushAll(ctx).Err())
@@ -291,6 +271,7 @@ func TestUnlock_ofAMinorityIsALoss(t *testing.T) {
 
 // An attempt that is denied by two nodes gives back the third, though its answer comes late.
 func TestLock_thatFailsGivesBackWhatItGot(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, 3)
 	ctx := t.Context()
 	proxy := testserver.NewProxy(t, q.servers[2].Addr())
@@ -303,7 +284,7 @@ func TestLock_thatFailsGivesBackWhatItGot(t *testing.T) {
 		_, err = n.Acquire(ctx, locker.Request{Name: "locker:x", TTL: time.Minute})
 		require.NoError(t, err)
 	}
-	c := client(t, addrs, locker.WithTTL(time.Minute))
+	c := unhurriedClient(t, addrs, locker.WithTTL(time.Minute))
 	require.ErrorIs(t, c.Mutex("x").TryLock(ctx), locker.ErrHeld)
 	q.eventuallyFree(t, "x", 2)
 	proxy.HoldReplies(true)
@@ -319,8 +300,9 @@ func TestLock_thatFailsGivesBackWhatItGot(t *testing.T) {
 }
 
 func TestClose_releasesAtAllNodes(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, 5)
-	c := client(t, q.addrs())
+	c := unhurriedClient(t, q.addrs())
 	for _, name := range []string{"a", "b", "c"} {
 		require.NoError(t, c.Mutex(name).Lock(t.Context()))
 	}
@@ -332,6 +314,7 @@ func TestClose_releasesAtAllNodes(t *testing.T) {
 }
 
 func TestNodes_ofBothAdapters(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, 3)
 	mixed := func() *locker.Client {
 		var nodes []locker.Driver
@@ -355,7 +338,7 @@ func TestNodes_ofBothAdapters(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	a, b := mixed().Mutex("x"), client(t, q.addrs()).Mutex("x")
+	a, b := mixed().Mutex("x"), unhurriedClient(t, q.addrs()).Mutex("x")
 	var last uint64
 	for range 3 {
 		for _, m := range []*locker.Mutex{a, b} {

@@ -13,6 +13,7 @@ import (
 )
 
 func TestOpen(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, 3)
 	for _, query := range []string{
 		"", "?driver=redis", "?driver=redigo", "?node_timeout=200ms&ttl=5s&prefix=app", "?read_timeout=1s",
@@ -30,6 +31,7 @@ func TestOpen(t *testing.T) {
 }
 
 func TestOpen_withAPasswordAndTLS(t *testing.T) {
+	t.Parallel()
 	var addrs []string
 	var last *testserver.RedisServer
 	for range 3 {
@@ -62,6 +64,7 @@ func TestOpen_withAPasswordAndTLS(t *testing.T) {
 }
 
 func TestOpen_refuses(t *testing.T) {
+	t.Parallel()
 	for url, want := range map[string]string{
 		"redlock://":                                                "at least 3 nodes, and got 0",
 		"redlock://h1,h2":                                           "at least 3 nodes, and got 2",

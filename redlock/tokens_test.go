@@ -9,11 +9,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // A longer run: go test ./redlock -run Tokens -timeout 1h -v -redlock.grants=1000000
 var (
-	flagGrants  = flag.Int("redlock.grants", 1500, "how many grants to simulate by the rule")
+	flagGrants  = flag.Int("redlock.grants", 0, "how many grants to simulate by the rule; 0: a few, and more in make check")
 	flagRelaxed = flag.Int("redlock.relaxed", 0, "how many with each part of it left out; 0: until one is out of order")
 	flagSeed    = flag.Uint64("redlock.seed", 1, "of the first history")
 )
@@ -58,7 +60,15 @@ func simulateMany(t *testing.T, seed uint64, grants int, relax relaxation, enoug
 func (r result) bad() int { return r.disorder + r.overlaps }
 
 func TestTokens_riseByTheRule(t *testing.T) {
-	sum := simulateMany(t, *flagSeed, *flagGrants, relaxation{}, func(r result) bool { return r.bad() > 0 })
+	grants := *flagGrants
+	switch {
+	case grants > 0:
+	case testwait.Thorough():
+		grants = 1500
+	default:
+		grants = 250
+	}
+	sum := simulateMany(t, *flagSeed, grants, relaxation{}, func(r result) bool { return r.bad() > 0 })
 	assert.Zero(t, sum.disorder, "grants whose token is not larger than all before")
 	assert.Zero(t, sum.overlaps, "grants while another held")
 	assert.Positive(t, sum.extended)
@@ -111,6 +121,7 @@ var uneven = [exNodes]uint64{1, 3, 2}
 // The simulation bites. The last of these is not a part of the rule: nodes that forget break it whatever
 // it is, and the package's documentation says so.
 func TestTokens_breakWhenAPartOfTheRuleIsLeftOut(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestBallot_breaksWhenAPartOfTheRuleIsLeftOut shows each in an exploration")
 	for _, c := range relaxations {
 		t.Run(c.name, func(t *testing.T) {
 			grants, enough := 100_000, func(r result) bool { return r.bad() > 0 }
@@ -124,6 +135,7 @@ func TestTokens_breakWhenAPartOfTheRuleIsLeftOut(t *testing.T) {
 }
 
 func TestTokens_aSeedIsOneHistory(t *testing.T) {
+	testwait.OnlyInCheck(t, "it is for those who look for a history again, and the simulation without it")
 	for _, relax := range []relaxation{{}, {oneOwner: true}} {
 		first := simulate(t, *flagSeed, 100, relax)
 		for range 2 {

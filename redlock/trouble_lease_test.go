@@ -222,7 +222,7 @@ func TestTrouble_requestsToNodesThatHang(t *testing.T) {
 		stages[1].always(hung)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		for range 100 {
+		for range 20 {
 			go func() {
 				for ctx.Err() == nil {
 					_ = c.Mutex("x").Lock(ctx)

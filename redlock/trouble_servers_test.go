@@ -14,8 +14,9 @@ import (
 
 // Odd names do not collide, and what people look at is there at every node, also at one that has joined later.
 func TestTrouble_namesAndMetadata(t *testing.T) {
+	t.Parallel()
 	q := newQuorum(t, 4)
-	c := client(t, q.addrs(), locker.WithMetadata("host 7, \"pid\" 1\r\n"), locker.WithoutRenewal())
+	c := unhurriedClient(t, q.addrs(), locker.WithMetadata("host 7, \"pid\" 1\r\n"), locker.WithoutRenewal())
 	var held []*locker.Mutex
 	names := []string{"a", "a}", "{a}", "a%7D", "a b\r\n*1", "\x00", strings.Repeat("long/", 1000), "ключ", ":queue"}
 	joined := func(m *locker.Mutex) {
@@ -44,6 +45,7 @@ func TestTrouble_namesAndMetadata(t *testing.T) {
 
 // Each vote is in the message, and no secret is.
 func TestTrouble_errorsKeepSecrets(t *testing.T) {
+	t.Parallel()
 	const secret = "s3cr3t-Passw0rd"
 	q := newQuorum(t, 3)
 	for _, rdb := range q.direct[:2] {

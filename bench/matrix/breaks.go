@@ -19,7 +19,7 @@ var lapses = []lapse{
 	{
 		"redsync", "With one node of three stopped, Lock and Unlock take as long as the client's time-outs.",
 		[]string{"Unlock returns by the deadline though the server is silent"},
-		[]string{"redlock.TestMinority_inTroubleCostsNothing"},
+		[]string{"redlock.TestAcquire_isDecidedByAMajority"},
 	},
 	{
 		"redsync", "The stopped node later applies the late SET, and keeps the key.",

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // brief is a bench that takes no time.
@@ -21,12 +22,17 @@ func brief(args ...string) []string {
 }
 
 func TestBench_measuresServersSideBySideAndLeavesNothing(t *testing.T) {
-	redis, etcd, zk := testserver.Redis(t), testserver.Etcd(t), testserver.ZooKeeper(t)
-	o := locked(t, brief("--output", "json", redis.URL()+"?prefix=app", redis.URL(), etcd.URL(), zk.URL(), "mem://x")...)
+	t.Parallel()
+	redis := testserver.Redis(t)
+	urls := []string{redis.URL() + "?prefix=app", redis.URL(), "mem://x"}
+	if testwait.Thorough() {
+		urls = append(urls, testserver.Etcd(t).URL(), testserver.ZooKeeper(t).URL())
+	}
+	o := locked(t, brief(append([]string{"--output", "json"}, urls...)...)...)
 	require.Zero(t, o.code, o.stderr)
 	var r benchReport
 	require.NoError(t, json.Unmarshal([]byte(o.stdout), &r))
-	require.Len(t, r.Results, 5)
+	require.Len(t, r.Results, len(urls))
 	assert.Equal(t, redis.URL(), r.Results[0].Backend)
 	assert.Equal(t, redis.URL()+" (2)", r.Results[1].Backend)
 	for _, b := range r.Results {
@@ -42,6 +48,7 @@ func TestBench_measuresServersSideBySideAndLeavesNothing(t *testing.T) {
 }
 
 func TestBench_table(t *testing.T) {
+	t.Parallel()
 	o := lockedWith(t, []string{"LOCKER_URL=mem://here"}, brief("-", "mem://there")...)
 	require.Zero(t, o.code, o.stderr)
 	for _, says := range []string{"mem://here", "mem://there", "Pair p50", "Hand-over p50", "Pairs/s", "3 goroutines"} {
@@ -50,6 +57,7 @@ func TestBench_table(t *testing.T) {
 }
 
 func TestBench_ofAServerThatIsAway_namesIt(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	s.Kill()
 	o := locked(t, brief("mem://x", s.URL())...)
@@ -59,6 +67,7 @@ func TestBench_ofAServerThatIsAway_namesIt(t *testing.T) {
 }
 
 func TestBench_interrupted_leavesNothingLocked(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no process is interrupted there")
 	}
@@ -71,6 +80,7 @@ func TestBench_interrupted_leavesNothingLocked(t *testing.T) {
 }
 
 func TestBench_usage(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{
 		{}, {"--rounds", "0", "mem://x"}, {"--duration", "2h", "mem://x"}, {"--output", "junit", "mem://x"}, {"gopher://x"},
 	} {
@@ -80,6 +90,7 @@ func TestBench_usage(t *testing.T) {
 }
 
 func TestLatency_isAValueThatWasMeasured(t *testing.T) {
+	t.Parallel()
 	var all []time.Duration
 	for i := range 200 {
 		all = append(all, time.Duration(200-i)*time.Microsecond)
@@ -92,6 +103,7 @@ func TestLatency_isAValueThatWasMeasured(t *testing.T) {
 
 // One that waits for another that has failed would wait for ever.
 func TestTogether_endsTheOthersWhenOneFails(t *testing.T) {
+	t.Parallel()
 	failure := errors.New("no more")
 	assert.Equal(t, failure, together(t.Context(), 2, func(ctx context.Context, i int) error {
 		if i == 0 {
@@ -103,6 +115,8 @@ func TestTogether_endsTheOthersWhenOneFails(t *testing.T) {
 }
 
 func TestBench_withRightsOnOnePrefix(t *testing.T) {
+	t.Parallel()
+	testwait.OnlyInCheck(t, "etcd and its users take long to start, and only the prefix is another here")
 	s := testserver.Etcd(t, testserver.EtcdAuth("app", "secret"))
 	o := lockedWith(t, []string{"LOCKER_URL=etcd://app:secret@" + s.Addr()}, brief("--prefix", "locker", "-")...)
 	require.Zero(t, o.code, o.stderr)

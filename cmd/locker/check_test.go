@@ -17,6 +17,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // quick is a selection of scenarios that take little time.
@@ -33,6 +34,7 @@ func checked(t *testing.T, wantCode int, args ...string) checkReport {
 }
 
 func TestCheck_ofARealServer_saysEachPromiseAndLeavesNothing(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	r := checked(t, 0, "--run", quick, "redis://:@"+s.Addr()+"/0?prefix=app&ttl=1h&require=fencing")
 	assert.Equal(t, "redis://"+s.Addr()+"/0", r.Backend)
@@ -45,6 +47,7 @@ func TestCheck_ofARealServer_saysEachPromiseAndLeavesNothing(t *testing.T) {
 
 // Names that others may use, too, are theirs.
 func TestCheck_underAPrefixOfOthers_leavesTheirLocksAlone(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	const prefix = "?prefix=theirs&ttl=1h"
 	var held []*locker.Mutex
@@ -66,6 +69,7 @@ func TestCheck_underAPrefixOfOthers_leavesTheirLocksAlone(t *testing.T) {
 
 // What is done to connections and processes is done to its own.
 func TestCheck_cutsConnectionsAndStopsProcessesOfItsOwn(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no process is stopped there")
 	}
@@ -76,6 +80,7 @@ func TestCheck_cutsConnectionsAndStopsProcessesOfItsOwn(t *testing.T) {
 }
 
 func TestCheck_leavesServersAlone(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	r := checked(t, 0, "--run", "server (is silent|loses its data)|server's clock", s.URL())
 	assert.NotEmpty(t, r.Results)
@@ -85,6 +90,8 @@ func TestCheck_leavesServersAlone(t *testing.T) {
 }
 
 func TestCheck_ofEveryBackend(t *testing.T) {
+	t.Parallel()
+	testwait.OnlyInCheck(t, "TestCheck_ofARealServer_saysEachPromiseAndLeavesNothing is the same with Redis")
 	nodes := []string{testserver.Redis(t).Addr(), testserver.Redis(t).Addr(), testserver.Redis(t).Addr()}
 	for _, url := range []string{
 		"mem://x", "redigo://" + nodes[0], "redlock://" + strings.Join(nodes, ","),
@@ -98,14 +105,18 @@ func TestCheck_ofEveryBackend(t *testing.T) {
 
 // What the adapter's documentation says of itself is no discovery.
 func TestCheck_ofWhatIsKnown(t *testing.T) {
+	t.Parallel()
+	testwait.OnlyInCheck(t, "ZooKeeper takes long, and deviations are tested where they are used, in package conformance")
 	s := testserver.ZooKeeper(t)
-	r := checked(t, 0, "--ttl", "1s", "--run", "^a take whose reply was lost leaves nothing behind", s.URL())
+	r := checked(t, 0, "--ttl", "4s", "--run", "^a take whose reply was lost leaves nothing behind", s.URL())
 	require.Len(t, r.Results, 1)
 	assert.NotEmpty(t, r.Results[0].Why)
 	assert.Contains(t, r.Results[0].line(), "known deviation")
 }
 
 func TestCheck_overTLS(t *testing.T) {
+	t.Parallel()
+	testwait.OnlyInCheck(t, "the adapter's tests have TLS")
 	s := testserver.Redis(t, testserver.RedisTLS())
 	r := checked(t, 0, "--run", quick, fmt.Sprintf("%s?tls_ca=%s&tls_cert=%s&tls_key=%s", s.URL(), s.CAFile, s.CertFile, s.KeyFile))
 	assert.Empty(t, r.Left)
@@ -113,6 +124,7 @@ func TestCheck_overTLS(t *testing.T) {
 }
 
 func TestCheck_whereDeletingIsNotAllowed_saysWhatStays(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig("user app on >secret ~* &* +@all -del"))
 	r := checked(t, 0, "--run", "^a held lock is not granted", "redis://app:secret@"+s.Addr())
 	assert.Contains(t, r.Left, "for a day")
@@ -120,6 +132,7 @@ func TestCheck_whereDeletingIsNotAllowed_saysWhatStays(t *testing.T) {
 }
 
 func TestCheck_textAndJUnit(t *testing.T) {
+	t.Parallel()
 	o := locked(t, "check", "--run", quick, "mem://x")
 	require.Zero(t, o.code, o.stderr)
 	assert.Contains(t, o.stdout, "exclusive")
@@ -144,6 +157,7 @@ func TestCheck_textAndJUnit(t *testing.T) {
 }
 
 func TestCheck_ofABackendThatIsAway(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	s.Kill()
 	o := locked(t, "check", s.URL())
@@ -153,6 +167,7 @@ func TestCheck_ofABackendThatIsAway(t *testing.T) {
 
 // A server that goes away meanwhile breaks no promise.
 func TestCheck_ofABackendThatGoesAway(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	p := begin(t, "check", "--output", "json", "--prefix", "mine", s.URL())
@@ -166,6 +181,7 @@ func TestCheck_ofABackendThatGoesAway(t *testing.T) {
 }
 
 func TestCheck_interrupted_leavesNothingLocked(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no process is interrupted there")
 	}
@@ -178,6 +194,7 @@ func TestCheck_interrupted_leavesNothingLocked(t *testing.T) {
 }
 
 func TestCheck_usage(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args []string
 		says string
@@ -212,6 +229,7 @@ func examinerOf(l func(conformance.TB) locker.Locker) *examiner {
 }
 
 func TestVerdict_ofALockThatIsNone(t *testing.T) {
+	t.Parallel()
 	e := examinerOf(func(conformance.TB) locker.Locker { return forgetful{} })
 	v := e.examine(t.Context(), conformance.Scenarios()[0])
 	assert.Equal(t, conformance.Broken, v.Outcome)
@@ -225,6 +243,7 @@ func TestVerdict_ofALockThatIsNone(t *testing.T) {
 }
 
 func TestVerdict_ofALockThatCannotBeMade(t *testing.T) {
+	t.Parallel()
 	cleaned := false
 	e := examinerOf(func(t conformance.TB) locker.Locker {
 		t.Cleanup(func() { cleaned = true })
@@ -239,6 +258,7 @@ func TestVerdict_ofALockThatCannotBeMade(t *testing.T) {
 }
 
 func TestJUnit_isXMLWhateverWasSeen(t *testing.T) {
+	t.Parallel()
 	const seen = "\x00\x1b[2J \xff \ufffe ]]> <&"
 	var results []verdict
 	for _, outcome := range []conformance.Outcome{conformance.Broken, conformance.Skipped, undecided} {
@@ -254,6 +274,7 @@ func TestJUnit_isXMLWhateverWasSeen(t *testing.T) {
 }
 
 func TestRedisServers_ofAParameterWithASemicolon(t *testing.T) {
+	t.Parallel()
 	all, err := parse("redis://h?client_name=a;b").redisServers()
 	require.NoError(t, err)
 	for _, rdb := range all {

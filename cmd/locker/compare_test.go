@@ -22,6 +22,7 @@ func briefly(args ...string) []string {
 }
 
 func TestCompare_asMarkdownAndAsOnePage(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	file := filepath.Join(t.TempDir(), "compare.html")
 	p := begin(t, briefly("--html", file, s.URL(), "mem://x")...)
@@ -46,6 +47,7 @@ func TestCompare_asMarkdownAndAsOnePage(t *testing.T) {
 }
 
 func TestCompare_asJSON(t *testing.T) {
+	t.Parallel()
 	o := locked(t, briefly("--output", "json", "mem://x", "mem://x")...)
 	require.Zero(t, o.code, o.stderr)
 	var c comparison
@@ -56,6 +58,7 @@ func TestCompare_asJSON(t *testing.T) {
 }
 
 func TestCompare_withAServerThatIsAway(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	s.Kill()
 	file := filepath.Join(t.TempDir(), "compare.html")
@@ -66,6 +69,7 @@ func TestCompare_withAServerThatIsAway(t *testing.T) {
 }
 
 func TestCompare_usage(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{}, {"--output", "html", "mem://x"}, {"--run", "(", "mem://x"}} {
 		o := locked(t, briefly(args...)...)
 		assert.Equal(t, exitUsage, o.code, "%q: %s", args, o.stderr)
@@ -74,6 +78,7 @@ func TestCompare_usage(t *testing.T) {
 
 // What was seen of a lock, and what a URL says, is text, and no part of the page.
 func TestCompare_escapesWhatItShows(t *testing.T) {
+	t.Parallel()
 	const evil = `zookeeper://h/<script>&"'`
 	v := verdict{conformance.Result{Scenario: "s", Promise: "P.", Guarantee: locker.Exclusive, Outcome: conformance.Broken, Seen: "<script>two\nat once"}}
 	c := &comparison{
@@ -91,6 +96,7 @@ func TestCompare_escapesWhatItShows(t *testing.T) {
 }
 
 func TestCompare_withAPageThatCannotBeWritten_doesNoWork(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	s.Kill()
 	for _, file := range []string{t.TempDir(), filepath.Join(t.TempDir(), "missing", "page.html")} {
@@ -101,6 +107,7 @@ func TestCompare_withAPageThatCannotBeWritten_doesNoWork(t *testing.T) {
 
 // What was found out until then is worth its time.
 func TestCompare_withAServerThatGoesAway_keepsTheRest(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := begin(t, briefly("--output", "json", s.URL(), "mem://x")...)
 	patience.Until(t, "its check has begun", func() bool { return strings.Contains(fmt.Sprint(s.Do("KEYS", "*")), "-check-") })

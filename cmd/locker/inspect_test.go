@@ -21,6 +21,7 @@ func inspected(t *testing.T, url, name string) inspection {
 }
 
 func TestInspect_showsHolderAndWaiters(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	free := inspected(t, s.URL(), "name")
 	assert.False(t, free.Held)
@@ -57,6 +58,7 @@ func TestInspect_showsHolderAndWaiters(t *testing.T) {
 }
 
 func TestInspect_usageAndTrouble(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	s.Kill()
 	for _, c := range []struct {

@@ -57,6 +57,7 @@ func pidOf(t *testing.T, file string) int {
 
 // A command whose holder is cut off is gone, with all its children, when another gets the lock.
 func TestRun_cutOff_isDeadWhenAnotherGetsTheLock(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	proxy := testserver.NewProxy(t, s.Addr())
 	const params = "?ttl=4s"
@@ -75,6 +76,7 @@ func TestRun_cutOff_isDeadWhenAnotherGetsTheLock(t *testing.T) {
 }
 
 func TestRun_silentServer_endsTheCommand(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	p := begin(t, append([]string{"run", s.URL() + "?ttl=2s", "name", "--"}, stubborn(dir)...)...)
@@ -87,6 +89,7 @@ func TestRun_silentServer_endsTheCommand(t *testing.T) {
 }
 
 func TestRun_deadServer_letsTheCommandTidyUp(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	p := begin(t, "run", s.URL()+"?ttl=2s", "name", "--", "sh", "-c",
@@ -98,6 +101,7 @@ func TestRun_deadServer_letsTheCommandTidyUp(t *testing.T) {
 }
 
 func TestRun_lockTakenAway_killsTheCommandAtOnce(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	p := begin(t, append([]string{"run", s.URL() + "?ttl=3s", "name", "--"}, stubborn(dir)...)...)
@@ -111,6 +115,7 @@ func TestRun_lockTakenAway_killsTheCommandAtOnce(t *testing.T) {
 }
 
 func TestRun_outageThatEndsInTime_disturbsNobody(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	p := begin(t, "run", s.URL()+"?ttl=10s", "name", "--", "sh", "-c",
@@ -131,6 +136,7 @@ func TestRun_outageThatEndsInTime_disturbsNobody(t *testing.T) {
 }
 
 func TestRun_killedItself_takesTheCommandAlong(t *testing.T) {
+	t.Parallel()
 	if !isLinux {
 		t.Skip("only Linux ends the child of a process that is killed")
 	}
@@ -145,6 +151,7 @@ func TestRun_killedItself_takesTheCommandAlong(t *testing.T) {
 }
 
 func TestRun_withoutRenewal_endsTheCommandWithTheTTL(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := begin(t, append([]string{"run", "mem://x?ttl=1s&renew=false", "name", "--"}, stubborn(dir)...)...)
 	assert.Equal(t, exitLost, p.wait())
@@ -153,6 +160,7 @@ func TestRun_withoutRenewal_endsTheCommandWithTheTTL(t *testing.T) {
 
 // To complain where nobody listens is no reason to die.
 func TestRun_whoseStderrIsClosed_stillEndsTheCommand(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	r, w, err := os.Pipe()

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/internal/testwait"
 )
 
@@ -38,7 +39,7 @@ func withBinary(m *testing.M) int {
 	}
 	// Under nohup hang-ups are ignored, and so by all that the tests start, unless somebody here wants to hear of them.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	return m.Run()
+	return testserver.Tests(m).Run()
 }
 
 // patience is for what happens at once on a machine that is not busy.
@@ -120,6 +121,7 @@ func lockedWith(t *testing.T, env []string, args ...string) outcome {
 }
 
 func TestHelp_namesEveryCommandAndExitCode(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{}, {"--help"}, {"help"}} {
 		o := locked(t, args...)
 		assert.Zero(t, o.code)
@@ -134,6 +136,7 @@ func TestHelp_namesEveryCommandAndExitCode(t *testing.T) {
 }
 
 func TestHelp_ofEachCommandHasAnExampleAndFitsATerminal(t *testing.T) {
+	t.Parallel()
 	for _, c := range newRoot().Commands() {
 		if c.Name() == "help" || c.Name() == "completion" {
 			continue
@@ -148,6 +151,7 @@ func TestHelp_ofEachCommandHasAnExampleAndFitsATerminal(t *testing.T) {
 }
 
 func TestCompletion(t *testing.T) {
+	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		o := locked(t, "completion", shell)
 		assert.Zero(t, o.code)
@@ -158,6 +162,7 @@ func TestCompletion(t *testing.T) {
 }
 
 func TestUsage_thatMakesNoSenseSaysWhy(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		args []string
 		says string
@@ -190,6 +195,7 @@ func TestUsage_thatMakesNoSenseSaysWhy(t *testing.T) {
 }
 
 func TestDeployment_showsNothingSecret(t *testing.T) {
+	t.Parallel()
 	for url, want := range map[string]string{
 		"redis://localhost:6379/0?ttl=1s":                       "redis://localhost:6379/0",
 		"redis://u:p@h1:1,h2:2/3?sentinel_password=s":           "redis://h1:1,h2:2/3",
@@ -203,6 +209,7 @@ func TestDeployment_showsNothingSecret(t *testing.T) {
 
 // A password in the wrong place looks like something else.
 func TestUsage_showsNoPieceOfAURLThatIsRefused(t *testing.T) {
+	t.Parallel()
 	for _, url := range []string{
 		"redis://user:hid/den@host", "redis://user:hid?den@host", "redis://user:hid#den@host", "hidden@host", "redis://hidden:70000", "hidden",
 	} {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // hold takes a lock in this process.
@@ -55,6 +56,7 @@ func awaitFile(t *testing.T, name string) string {
 }
 
 func TestRun_exitCodeIsThatOfTheCommand(t *testing.T) {
+	t.Parallel()
 	notExecutable := filepath.Join(t.TempDir(), "data")
 	require.NoError(t, os.WriteFile(notExecutable, []byte("x"), 0o600))
 	for _, c := range []struct {
@@ -82,6 +84,7 @@ func TestRun_exitCodeIsThatOfTheCommand(t *testing.T) {
 }
 
 func TestRun_passesTokenAndNameAndStandardInput(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	var last uint64
 	for range 3 {
@@ -98,6 +101,7 @@ func TestRun_passesTokenAndNameAndStandardInput(t *testing.T) {
 }
 
 func TestRun_tellsWhoHoldsTheLock(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	show := func(flags ...string) string {
 		t.Helper()
@@ -122,6 +126,7 @@ func TestRun_tellsWhoHoldsTheLock(t *testing.T) {
 }
 
 func TestRun_ofALockThatAnotherHolds(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	hold(t, s.URL(), "name")
 	for _, c := range []struct {
@@ -146,17 +151,22 @@ func TestRun_ofALockThatAnotherHolds(t *testing.T) {
 }
 
 func TestRun_whileTheBackendIsAway(t *testing.T) {
+	t.Parallel()
 	gone := testserver.Redis(t)
 	gone.Kill()
 	silent := testserver.Redis(t)
 	silent.Stop()
 	defer silent.Continue()
-	guarded := testserver.Etcd(t, testserver.EtcdAuth("app", "secret"))
-	for _, url := range []string{
-		gone.URL() + "?ttl=1s", silent.URL() + "?ttl=1s", "etcd://" + gone.Addr() + "?ttl=2s", "zookeeper://" + gone.Addr() + "?ttl=2s",
-		"etcd://app:secret@" + gone.Addr() + "?ttl=2s&dial_timeout=300ms", "etcd://app:wrong@" + guarded.Addr() + "?ttl=2s",
-	} {
-		for _, flags := range [][]string{{}, {"--no-wait"}, {"--wait", "300ms"}} {
+	urls := []string{gone.URL() + "?ttl=1s", silent.URL() + "?ttl=1s", "etcd://" + gone.Addr() + "?ttl=2s"}
+	ways := [][]string{{}, {"--wait", "300ms"}}
+	if testwait.Thorough() {
+		guarded := testserver.Etcd(t, testserver.EtcdAuth("app", "secret"))
+		urls = append(urls, "zookeeper://"+gone.Addr()+"?ttl=2s",
+			"etcd://app:secret@"+gone.Addr()+"?ttl=2s&dial_timeout=300ms", "etcd://app:wrong@"+guarded.Addr()+"?ttl=2s")
+		ways = append(ways, []string{"--no-wait"})
+	}
+	for _, url := range urls {
+		for _, flags := range ways {
 			o := locked(t, slices.Concat([]string{"run"}, flags, []string{url, "name", "--", "echo", "runs"})...)
 			assert.Equal(t, exitAway, o.code, "%s %q: %s", url, flags, o.stderr)
 			assert.Empty(t, o.stdout, "%s %q", url, flags)
@@ -166,6 +176,7 @@ func TestRun_whileTheBackendIsAway(t *testing.T) {
 }
 
 func TestRun_passesSignalsOnToTheCommand(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	for _, signal := range forwarded {
 		n := signal.(syscall.Signal)
@@ -180,6 +191,7 @@ func TestRun_passesSignalsOnToTheCommand(t *testing.T) {
 }
 
 func TestRun_interruptedWhileTheCommandRuns_leavesNothingLocked(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	up := filepath.Join(t.TempDir(), "up")
 	p := begin(t, "run", s.URL(), "name", "--", "sh", "-c", "echo > "+up+"; exec sleep 1000")
@@ -190,6 +202,7 @@ func TestRun_interruptedWhileTheCommandRuns_leavesNothingLocked(t *testing.T) {
 }
 
 func TestRun_interruptedWhileItWaits_leavesTheQueue(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	m := hold(t, s.URL(), "name")
 	for _, n := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1} {
@@ -213,6 +226,7 @@ func TestRun_interruptedWhileItWaits_leavesTheQueue(t *testing.T) {
 }
 
 func TestRun_underNohupGoesOnAfterHangup(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	p := begin(t, "run", "mem://x", "outer", "--", "sh", "-c", "trap '' HUP; exec "+binary+" run "+s.URL()+" name -- "+
@@ -225,6 +239,7 @@ func TestRun_underNohupGoesOnAfterHangup(t *testing.T) {
 }
 
 func TestRun_tenAtOnce_oneRunsIfNobodyWaits(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	var all []*process
@@ -253,6 +268,7 @@ func TestRun_tenAtOnce_oneRunsIfNobodyWaits(t *testing.T) {
 }
 
 func TestRun_tenAtOnce_takeTurnsIfTheyWait(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	var all []*process
@@ -276,6 +292,8 @@ func TestRun_tenAtOnce_takeTurnsIfTheyWait(t *testing.T) {
 }
 
 func TestRun_underSeveralBackends(t *testing.T) {
+	t.Parallel()
+	testwait.OnlyInCheck(t, "the command is the same under Redis")
 	etcd := testserver.Etcd(t)
 	zk := testserver.ZooKeeper(t)
 	for _, url := range []string{"etcd://" + etcd.Addr() + "?ttl=2s", "zookeeper://" + zk.Addr() + "?ttl=2s"} {

@@ -115,6 +115,7 @@ const (
 )
 
 func TestTerminal_isTheCommandsWhileItRuns(t *testing.T) {
+	t.Parallel()
 	term := newTerminal(t)
 	term.send(binary + ` run mem://x name -- sh -c 'read line; echo "<$line>"'` + "\n")
 	term.send("typed\n")
@@ -124,6 +125,7 @@ func TestTerminal_isTheCommandsWhileItRuns(t *testing.T) {
 }
 
 func TestTerminal_ctrlCEndsTheCommand(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	term := newTerminal(t)
 	term.send(binary + " run " + s.URL() + " name -- sh -c 'echo r''uns; exec sleep 1000'\n")
@@ -135,6 +137,7 @@ func TestTerminal_ctrlCEndsTheCommand(t *testing.T) {
 }
 
 func TestTerminal_ctrlZAndBackInTime(t *testing.T) {
+	t.Parallel()
 	if !isLinux {
 		t.Skip("Ctrl-Z is seen on Linux only")
 	}
@@ -153,6 +156,7 @@ func TestTerminal_ctrlZAndBackInTime(t *testing.T) {
 }
 
 func TestTerminal_ctrlZAndBackTooLate(t *testing.T) {
+	t.Parallel()
 	if !isLinux {
 		t.Skip("Ctrl-Z is seen on Linux only")
 	}
@@ -173,6 +177,7 @@ func TestTerminal_ctrlZAndBackTooLate(t *testing.T) {
 
 // Behind a pipe the terminal is ours, and the command in a group of its own, which Ctrl-Z does not reach.
 func TestTerminal_ctrlZBehindAPipe_stopsTheCommandToo(t *testing.T) {
+	t.Parallel()
 	if !isLinux {
 		t.Skip("there is no /proc to see it in")
 	}
@@ -194,6 +199,7 @@ func TestTerminal_ctrlZBehindAPipe_stopsTheCommandToo(t *testing.T) {
 
 // The command asks for a keyboard that is not its own, and is stopped.
 func TestTerminal_ctrlCBehindAPipe_endsACommandThatReads(t *testing.T) {
+	t.Parallel()
 	if !isLinux {
 		t.Skip("there is no /proc to see it in")
 	}
@@ -207,6 +213,7 @@ func TestTerminal_ctrlCBehindAPipe_endsACommandThatReads(t *testing.T) {
 }
 
 func TestTerminal_afterBgIsTheShells(t *testing.T) {
+	t.Parallel()
 	if !isLinux {
 		t.Skip("Ctrl-Z is seen on Linux only")
 	}
@@ -235,6 +242,7 @@ func awaitStopped(t *testing.T, pid int) {
 }
 
 func TestTerminal_showsAProgressBarForLongWork(t *testing.T) {
+	t.Parallel()
 	term := newTerminal(t)
 	term.send("stty cols 120; " + binary + " check --run '^(a held lock is not granted|tokens rise over a lapse)' mem://x\n")
 	term.expect("\rtokens rise over a lapse") // over what was there
@@ -245,6 +253,7 @@ func TestTerminal_showsAProgressBarForLongWork(t *testing.T) {
 }
 
 func TestTerminal_ctrlCEndsALoopOfTheShell(t *testing.T) {
+	t.Parallel()
 	term := newTerminal(t)
 	term.send("for i in 1 2 3; do " + binary + " run mem://x name -- sh -c 'echo r''uns; exec sleep 1000'; done; echo c''ode=$?\n")
 	term.expect("runs")
