@@ -1,10 +1,17 @@
 // Pluggable runs each job of a plan once, in as many processes as there are, with locks of a backend that whoever runs it
 // chooses. The work is done by package scheduler, which imports no backend.
 //
-//	go run -C examples/pluggable .                                            # in memory: two workers in one process
-//	go run -C examples/pluggable . -locks redis://localhost:6379              # by a flag,
-//	PLUGGABLE_LOCKS=etcd://localhost:2379 go run -C examples/pluggable .      # the environment,
-//	go run -C examples/pluggable . -config pluggable.yaml                     # or a file
+//	go run -C examples/pluggable .                                        # in memory: two workers in one process
+//	go run -C examples/pluggable . -locks redis://localhost:6379          # on Redis, by go-redis
+//	go run -C examples/pluggable . -locks redigo://localhost:6379         # on Redis, by redigo
+//	go run -C examples/pluggable . -locks etcd://localhost:2379           # on etcd
+//	go run -C examples/pluggable . -locks zookeeper://localhost:2181      # on ZooKeeper
+//	go run -C examples/pluggable . -locks redlock://host1,host2,host3     # refused: Redlock's tokens rise only while clocks are sane
+//
+// The backend is chosen by the flag, the environment or a file:
+//
+//	PLUGGABLE_LOCKS=etcd://localhost:2379 go run -C examples/pluggable .
+//	go run -C examples/pluggable . -config pluggable.yaml
 //
 // For several processes give them a ledger in common, a directory, and a server:
 //

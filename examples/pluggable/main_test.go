@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 var runs = regexp.MustCompile(`worker \d+ of process \d+ runs "(\w+)"`)
@@ -38,10 +40,60 @@ func TestRun_inMemoryWithoutAnySettings(t *testing.T) {
 	assert.Contains(t, out.String(), "locks by mem://, says the default")
 }
 
-// One is told by the environment, the other by a file. What they have in common are the server and the ledger.
-func TestTwoProcesses_runEachJobOnce(t *testing.T) {
+func TestTwoProcesses_onRedis(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig("requirepass s3cret"))
-	url := "redis://:s3cret@" + s.Addr()
+	runEachJobOnce(t, "redis://:s3cret@"+s.Addr())
+}
+
+func TestTwoProcesses_onEtcd(t *testing.T) {
+	t.Parallel()
+	testwait.OnlyInCheck(t, "TestTwoProcesses_onRedis is the same on another backend")
+	runEachJobOnce(t, testserver.Etcd(t).URL())
+}
+
+func TestTwoProcesses_onZooKeeper(t *testing.T) {
+	t.Parallel()
+	testwait.OnlyInCheck(t, "TestTwoProcesses_onRedis is the same on another backend")
+	runEachJobOnce(t, testserver.ZooKeeper(t).URL())
+}
+
+// The program refuses Redlock. What it is made of runs on it, as it does on any backend.
+func TestWork_onRedlock(t *testing.T) {
+	t.Parallel()
+	testwait.OnlyInCheck(t, "TestTwoProcesses_onRedis is the same on another backend")
+	var nodes []string
+	for range 3 {
+		nodes = append(nodes, testserver.Redis(t).Addr())
+	}
+	done, remove, err := openLedger("")
+	require.NoError(t, err)
+	defer remove()
+	var out strings.Builder
+	say := newSayer(&out)
+	plan := []string{"backup", "invoices", "newsletter"}
+	var workers [2]<-chan error
+	for i := range workers {
+		client, err := locker.Open(t.Context(), "redlock://"+strings.Join(nodes, ",")+"?node_timeout=2s")
+		require.NoError(t, err)
+		defer client.Close()
+		workers[i] = testwait.Go(func() error {
+			return work(t.Context(), client, done, plan, func(format string, args ...any) {
+				say("worker %d of process %d %s", i, os.Getpid(), fmt.Sprintf(format, args...))
+			})
+		})
+	}
+	for _, w := range workers {
+		require.NoError(t, <-w)
+	}
+	assert.ElementsMatch(t, plan, ran(out.String()), "each once:\n%s", &out)
+}
+
+// runEachJobOnce has two processes run the plan. One is told by the environment, the other by a file. What they have in common are
+// the server and the ledger.
+func runEachJobOnce(t *testing.T, url string) {
+	t.Helper()
+	scheme, _, _ := strings.Cut(url, "://")
 	dir := t.TempDir()
 	program, ledger, file := filepath.Join(dir, "pluggable"), filepath.Join(dir, "ledger"), filepath.Join(dir, "config.yaml")
 	build, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput()
@@ -61,8 +113,8 @@ func TestTwoProcesses_runEachJobOnce(t *testing.T) {
 	}
 	all := out[0].String() + out[1].String()
 	assert.ElementsMatch(t, []string{"backup", "invoices", "newsletter"}, ran(all), "each once:\n%s", all)
-	assert.Contains(t, all, "locks by redis://, says the environment")
-	assert.Contains(t, all, "locks by redis://, says "+file)
+	assert.Contains(t, all, "locks by "+scheme+"://, says the environment")
+	assert.Contains(t, all, "locks by "+scheme+"://, says "+file)
 	assert.NotContains(t, all, "s3cret")
 
 	late, err := exec.CommandContext(t.Context(), program, "-config", file).CombinedOutput()
