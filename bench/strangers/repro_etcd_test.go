@@ -21,29 +21,29 @@ func sessionAt(t *testing.T, addr string) *concurrency.Session {
 }
 
 func TestRepro_concurrencyMutex_twoOfOneSessionBothHold(t *testing.T) {
-	s := sessionAt(t, testserver.Etcd(t).Addr())
-	require.NoError(t, concurrency.NewMutex(s, "a").Lock(t.Context()))
-	assert.NoError(t, concurrency.NewMutex(s, "a").Lock(t.Context()))
+	s := sessionAt(t, testserver.SharedEtcd(t).Addr())
+	require.NoError(t, concurrency.NewMutex(s, t.Name()).Lock(t.Context()))
+	assert.NoError(t, concurrency.NewMutex(s, t.Name()).Lock(t.Context()))
 }
 
 func TestRepro_concurrencyMutex_interruptedLockDoesNotSayHeld(t *testing.T) {
-	server := testserver.Etcd(t)
-	require.NoError(t, concurrency.NewMutex(sessionAt(t, server.Addr()), "a").Lock(t.Context()))
+	server := testserver.SharedEtcd(t)
+	require.NoError(t, concurrency.NewMutex(sessionAt(t, server.Addr()), t.Name()).Lock(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	err := concurrency.NewMutex(sessionAt(t, server.Addr()), "a").Lock(ctx)
+	err := concurrency.NewMutex(sessionAt(t, server.Addr()), t.Name()).Lock(ctx)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.NotErrorIs(t, err, concurrency.ErrLocked)
 }
 
 func TestRepro_concurrencyMutex_unlockAfterTheLeaseIsGone(t *testing.T) {
-	server := testserver.Etcd(t)
+	server := testserver.SharedEtcd(t)
 	s := sessionAt(t, server.Addr())
-	m := concurrency.NewMutex(s, "a")
+	m := concurrency.NewMutex(s, t.Name())
 	require.NoError(t, m.Lock(t.Context()))
 	_, err := s.Client().Revoke(t.Context(), s.Lease())
 	require.NoError(t, err)
-	other := concurrency.NewMutex(sessionAt(t, server.Addr()), "a")
+	other := concurrency.NewMutex(sessionAt(t, server.Addr()), t.Name())
 	require.NoError(t, other.Lock(t.Context()))
 	assert.Less(t, m.Header().Revision, other.Header().Revision)
 	assert.NoError(t, m.Unlock(t.Context()), "though it had lost the lock")
@@ -72,7 +72,7 @@ func TestRepro_concurrencyMutex_doneComesLate(t *testing.T) {
 }
 
 func TestRepro_concurrencyMutex_takesAnyName(t *testing.T) {
-	s := sessionAt(t, testserver.Etcd(t).Addr())
+	s := sessionAt(t, testserver.SharedEtcd(t).Addr())
 	for _, name := range []string{"", "\xff"} {
 		assert.NoError(t, concurrency.NewMutex(s, name).TryLock(t.Context()), "%q", name)
 	}
@@ -97,7 +97,7 @@ func TestRepro_concurrencyMutex_callsOutlastTheLease(t *testing.T) {
 }
 
 func TestRepro_concurrencyMutex_namesNest(t *testing.T) {
-	server := testserver.Etcd(t)
+	server := testserver.SharedEtcd(t)
 	require.NoError(t, concurrency.NewMutex(sessionAt(t, server.Addr()), "orders/42").Lock(t.Context()))
 	err := concurrency.NewMutex(sessionAt(t, server.Addr()), "orders").TryLock(t.Context())
 	assert.ErrorIs(t, err, concurrency.ErrLocked)
@@ -112,39 +112,39 @@ func keys(t *testing.T, cli *clientv3.Client, name string) int {
 }
 
 func TestRepro_concurrencyMutex_lostReplyLeavesTheKey(t *testing.T) {
-	server := testserver.Etcd(t)
+	server := testserver.SharedEtcd(t)
 	proxy := testserver.NewProxy(t, server.Addr())
 	other := sessionAt(t, server.Addr())
-	m := concurrency.NewMutex(sessionAt(t, proxy.Addr()), "a")
+	m := concurrency.NewMutex(sessionAt(t, proxy.Addr()), t.Name())
 	proxy.HoldReplies(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	locked := start(func() error { return m.Lock(ctx) })
-	await(t, "the Txn is applied", func() bool { return keys(t, other.Client(), "a") == 1 })
+	await(t, "the Txn is applied", func() bool { return keys(t, other.Client(), t.Name()) == 1 })
 	cancel()
 	require.Error(t, result(t, "Lock", locked))
 	proxy.ReleaseReplies()
 	time.Sleep(soon) // for a clean-up
-	err := concurrency.NewMutex(other, "a").TryLock(t.Context())
+	err := concurrency.NewMutex(other, t.Name()).TryLock(t.Context())
 	assert.ErrorIs(t, err, concurrency.ErrLocked, "nobody holds the lock")
 }
 
 func TestRepro_concurrencyMutex_unlockAgainDeletesANewerHold(t *testing.T) {
-	server := testserver.Etcd(t)
+	server := testserver.SharedEtcd(t)
 	proxy := testserver.NewProxy(t, server.Addr())
 	s, other := sessionAt(t, proxy.Addr()), sessionAt(t, server.Addr())
-	older, newer := concurrency.NewMutex(s, "a"), concurrency.NewMutex(s, "a")
+	older, newer := concurrency.NewMutex(s, t.Name()), concurrency.NewMutex(s, t.Name())
 	require.NoError(t, older.Lock(t.Context()))
 	proxy.HoldReplies(true)
 	ctx, cancel := context.WithCancel(t.Context())
 	unlocked := start(func() error { return older.Unlock(ctx) })
-	await(t, "the release is applied", func() bool { return keys(t, other.Client(), "a") == 0 })
+	await(t, "the release is applied", func() bool { return keys(t, other.Client(), t.Name()) == 0 })
 	cancel()
 	require.Error(t, result(t, "Unlock", unlocked))
 	proxy.ReleaseReplies()
 
 	require.NoError(t, newer.Lock(t.Context()))
 	require.NoError(t, older.Unlock(t.Context()), "once more")
-	assert.NoError(t, concurrency.NewMutex(other, "a").TryLock(t.Context()), "while the newer one holds")
+	assert.NoError(t, concurrency.NewMutex(other, t.Name()).TryLock(t.Context()), "while the newer one holds")
 }
 
 func TestRepro_concurrencyMutex_cancelledWaitOutlastsItsContext(t *testing.T) {

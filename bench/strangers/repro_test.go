@@ -2,6 +2,7 @@ package strangers
 
 import (
 	"fmt"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,6 +19,8 @@ import (
 
 // Tests called TestRepro_ show one finding each, by the library's own API on a real server. They pass as long as it
 // is there: one that fails after an update has found a repair, and its finding has to go.
+
+func TestMain(m *testing.M) { os.Exit(testserver.Tests(m).Run()) }
 
 const (
 	soon  = 300 * time.Millisecond // by far longer than a request takes

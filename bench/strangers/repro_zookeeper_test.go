@@ -20,21 +20,27 @@ func connAt(t *testing.T, addr string) *zk.Conn {
 	return dialZooKeeper(t, addr, time.Minute)
 }
 
-// queue are the nodes of the lock /a.
+// at is the path of the test's own lock.
+func at(t *testing.T) string {
+	t.Helper()
+	return "/" + t.Name()
+}
+
+// queue are the nodes of the test's lock.
 func queue(t *testing.T, conn *zk.Conn) []string {
 	t.Helper()
-	children, _, err := conn.Children("/a")
+	children, _, err := conn.Children(at(t))
 	require.NoError(t, err)
 	return children
 }
 
-// foreignChild has there be a node /a, and a child in it that is not of Lock's making.
+// foreignChild has there be the lock's node, and a child in it that is not of Lock's making.
 func foreignChild(t *testing.T, conn *zk.Conn) (remove func()) {
 	t.Helper()
-	l := zk.NewLock(conn, "/a", anybody)
+	l := zk.NewLock(conn, at(t), anybody)
 	require.NoError(t, l.Lock())
 	require.NoError(t, l.Unlock())
-	path, err := conn.Create("/a/config", nil, 0, anybody)
+	path, err := conn.Create(at(t)+"/config", nil, 0, anybody)
 	require.NoError(t, err)
 	return func() { require.NoError(t, conn.Delete(path, -1)) }
 }
@@ -45,15 +51,15 @@ func TestRepro_zkLock_noFencingToken(t *testing.T) {
 		Lock() error
 		LockWithData(data []byte) error
 		Unlock() error
-	} = zk.NewLock(connAt(t, testserver.ZooKeeper(t).Addr()), "/a", anybody)
+	} = zk.NewLock(connAt(t, testserver.SharedZooKeeper(t).Addr()), at(t), anybody)
 	require.NoError(t, l.Lock())
 }
 
 func TestRepro_zkLock_cannotBeCancelled(t *testing.T) {
-	server := testserver.ZooKeeper(t)
+	server := testserver.SharedZooKeeper(t)
 	holder, waiter := connAt(t, server.Addr()), connAt(t, server.Addr())
-	require.NoError(t, zk.NewLock(holder, "/a", anybody).Lock())
-	l := zk.NewLock(waiter, "/a", anybody)
+	require.NoError(t, zk.NewLock(holder, at(t), anybody).Lock())
+	l := zk.NewLock(waiter, at(t), anybody)
 	locked := start(l.Lock)
 	await(t, "two are in the queue", func() bool { return len(queue(t, holder)) == 2 })
 	require.ErrorIs(t, l.Unlock(), zk.ErrNotLocked) // which is no way to leave the queue
@@ -63,32 +69,32 @@ func TestRepro_zkLock_cannotBeCancelled(t *testing.T) {
 }
 
 func TestRepro_zkLock_foreignChildFailsEverybody(t *testing.T) {
-	server := testserver.ZooKeeper(t)
+	server := testserver.SharedZooKeeper(t)
 	foreignChild(t, connAt(t, server.Addr()))
 	for range 2 {
-		assert.Error(t, zk.NewLock(connAt(t, server.Addr()), "/a", anybody).Lock())
+		assert.Error(t, zk.NewLock(connAt(t, server.Addr()), at(t), anybody).Lock())
 	}
 }
 
 func TestRepro_zkLock_errorLeavesTheNode(t *testing.T) {
-	server := testserver.ZooKeeper(t)
+	server := testserver.SharedZooKeeper(t)
 	failed, other := connAt(t, server.Addr()), connAt(t, server.Addr())
 	remove := foreignChild(t, other)
-	require.Error(t, zk.NewLock(failed, "/a", anybody).Lock())
+	require.Error(t, zk.NewLock(failed, at(t), anybody).Lock())
 	remove()
 	require.Len(t, queue(t, other), 1, "nobody holds the lock")
-	locked := start(zk.NewLock(other, "/a", anybody).Lock)
+	locked := start(zk.NewLock(other, at(t), anybody).Lock)
 	pending(t, "Lock", locked, 4*soon)
 	failed.Close()
 	require.NoError(t, result(t, "Lock", locked))
 }
 
 func TestRepro_zkLock_vanishedNodeIsForEver(t *testing.T) {
-	server := testserver.ZooKeeper(t)
+	server := testserver.SharedZooKeeper(t)
 	conn := connAt(t, server.Addr())
-	l := zk.NewLock(conn, "/a", anybody)
+	l := zk.NewLock(conn, at(t), anybody)
 	require.NoError(t, l.Lock())
-	require.NoError(t, conn.Delete("/a/"+queue(t, conn)[0], -1))
+	require.NoError(t, conn.Delete(at(t)+"/"+queue(t, conn)[0], -1))
 	for range 2 {
 		require.ErrorIs(t, l.Unlock(), zk.ErrNoNode)
 		require.ErrorIs(t, l.Lock(), zk.ErrDeadlock)
@@ -96,13 +102,13 @@ func TestRepro_zkLock_vanishedNodeIsForEver(t *testing.T) {
 }
 
 func TestRepro_zkLock_hasNoExtend(t *testing.T) {
-	server := testserver.ZooKeeper(t)
+	server := testserver.SharedZooKeeper(t)
 	conn := connAt(t, server.Addr())
 	assert.Equal(t, []string{"Lock", "LockWithData", "Unlock"}, methods(reflect.TypeFor[*zk.Lock]()))
-	l := zk.NewLock(conn, "/a", anybody)
+	l := zk.NewLock(conn, at(t), anybody)
 	require.NoError(t, l.Lock())
 	server.EndSession(conn.SessionID())
-	other := zk.NewLock(connAt(t, server.Addr()), "/a", anybody)
+	other := zk.NewLock(connAt(t, server.Addr()), at(t), anybody)
 	require.NoError(t, other.Lock())
 	assert.ErrorIs(t, l.Lock(), zk.ErrDeadlock, "to the Lock it is locked, while another holds")
 }
@@ -111,14 +117,14 @@ func TestRepro_zkLock_outlastsItsTimeOut(t *testing.T) {
 	const session = 3 * time.Second // a client tries to connect each second
 	server := testserver.ZooKeeper(t)
 	conn := dialZooKeeper(t, server.Addr(), session)
-	require.NoError(t, zk.NewLock(conn, "/a", anybody).Lock())
+	require.NoError(t, zk.NewLock(conn, at(t), anybody).Lock())
 	id := conn.SessionID()
 	server.Kill()
 	time.Sleep(session + soon)
 	server.Restart()
 	await(t, "the holder is connected", func() bool { return conn.State() == zk.StateHasSession })
 	assert.Equal(t, id, conn.SessionID())
-	locked := start(zk.NewLock(connAt(t, server.Addr()), "/a", anybody).Lock)
+	locked := start(zk.NewLock(connAt(t, server.Addr()), at(t), anybody).Lock)
 	pending(t, "another's Lock", locked, session)
 	conn.Close()
 	require.NoError(t, result(t, "Lock", locked))
@@ -129,7 +135,7 @@ func TestRepro_zkLock_unlockOutlastsTheSession(t *testing.T) {
 	server := testserver.ZooKeeper(t)
 	longest := time.Duration(0)
 	for i := 0; i < 5 && longest < 2*session; i++ { // it needs a little luck: an attempt to connect must just have failed
-		l := zk.NewLock(dialZooKeeper(t, server.Addr(), session), "/a", anybody)
+		l := zk.NewLock(dialZooKeeper(t, server.Addr(), session), at(t), anybody)
 		require.NoError(t, l.Lock())
 		server.Kill()
 		begin := time.Now()
@@ -142,10 +148,10 @@ func TestRepro_zkLock_unlockOutlastsTheSession(t *testing.T) {
 
 func TestRepro_zkLock_connectingAgainKeepsTheNode(t *testing.T) {
 	const session = 3 * time.Second
-	server := testserver.ZooKeeper(t)
+	server := testserver.SharedZooKeeper(t)
 	proxy := testserver.NewProxy(t, server.Addr())
 	other, cut := connAt(t, server.Addr()), dialZooKeeper(t, proxy.Addr(), session)
-	l := zk.NewLock(cut, "/a", anybody)
+	l := zk.NewLock(cut, at(t), anybody)
 	require.NoError(t, l.Lock())
 	require.NoError(t, l.Unlock())
 	proxy.DropReplies(true)

@@ -14,6 +14,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	_ "github.com/go-locker/locker/examples/postgres"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 const urlEnv = "LOCKER_POSTGRES_URL"
@@ -27,6 +28,7 @@ func TestMain(m *testing.M) {
 
 // The suite on a real server, each Locker on a pool of its own.
 func TestConformance(t *testing.T) {
+	testwait.OnlyInCheck(t, "it takes a minute, and what is of this driver alone has tests of its own")
 	s := startServer(t)
 	h := conformance.Harness{
 		TTL:      300 * time.Millisecond,

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,6 +24,9 @@ import (
 	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/internal/testwait"
 )
+
+// The tests run one after another, and have the servers in common.
+func TestMain(m *testing.M) { os.Exit(testserver.Tests(m).Run()) }
 
 const patience = testwait.Patience(time.Minute)
 
@@ -63,7 +67,7 @@ func (l level) tryBegin(ctx context.Context, db *sql.DB) (*sql.Tx, error) {
 }
 
 func postgres(t *testing.T) *database {
-	server := testserver.Postgres(t)
+	server := testserver.SharedPostgres(t)
 	return &database{
 		dialect: sqlfence.Postgres,
 		levels: []level{
@@ -93,7 +97,7 @@ func postgres(t *testing.T) *database {
 }
 
 func mariaDB(t *testing.T) *database {
-	server := testserver.MariaDB(t)
+	server := testserver.SharedMariaDB(t)
 	return &database{
 		dialect: sqlfence.MySQL,
 		levels: []level{
@@ -148,7 +152,7 @@ func sqliteFile(t *testing.T) *database {
 // comeAgain reports whether err says that the transaction is to be tried again.
 func (d *database) comeAgain(err error) bool { return slices.Contains(d.again, d.code(err)) }
 
-// run runs a test on each database.
+// run runs a test on each database, whose tables it shares with those before and after it.
 func run(t *testing.T, test func(t *testing.T, d *database)) {
 	for name, start := range map[string]func(*testing.T) *database{
 		"PostgreSQL": postgres, "MariaDB": mariaDB, "SQLite": sqliteFile,

@@ -135,6 +135,15 @@ func TestGuard_losesItsTurnToATimeoutOfIdleTransactions(t *testing.T) {
 		if limits == nil {
 			t.Skip("it has no such limit")
 		}
+		t.Cleanup(func() {
+			for _, reset := range map[sqlfence.Dialect][]string{
+				sqlfence.Postgres: {`ALTER ROLE CURRENT_USER RESET idle_in_transaction_session_timeout`},
+				sqlfence.MySQL:    {`SET GLOBAL idle_transaction_timeout = 0, GLOBAL idle_write_transaction_timeout = 0`},
+			}[d.dialect] {
+				_, err := d.open(t, d.plain()).ExecContext(context.Background(), reset)
+				assert.NoError(t, err, "other tests have the same server")
+			}
+		})
 		for i, limit := range limits {
 			d.exec(t, db, limit)
 			db.SetMaxIdleConns(0) // those of now have none
