@@ -47,7 +47,9 @@ func TestRelease_hasTheValuesOfItsContext(t *testing.T) {
 		traced := func(s string) context.Context { return context.WithValue(t.Context(), ctxKey{}, s) }
 		l, err := d.Acquire(traced("lock"), request("x"))
 		require.NoError(t, err)
+		synctest.Wait()
 		require.NoError(t, l.Extend(traced("extend"), ttl))
+		synctest.Wait() // what a node is told of later is released in the background
 		require.NoError(t, l.Release(traced("unlock")))
 		synctest.Wait()
 		for _, n := range nodes {
