@@ -32,13 +32,13 @@ const (
 	childTTL  = "LOCKER_REDIS_TTL"
 )
 
-// TestChild tests nothing: it is what the processes of the tests below run.
-func TestChild(t *testing.T) {
+func init() { child.Register("child", runChild) }
+
+// runChild is what the processes of the tests below do.
+func runChild(t testing.TB) {
 	does, n, _ := strings.Cut(os.Getenv(childDoes), " ")
 	do := map[string]func(childSide) error{"count": countUnderLock, "hold": holdUntilAsked, "wait": waitInQueue}[does]
-	if do == nil {
-		t.Skip("is for a process that another test starts")
-	}
+	require.NotNil(t, do, does)
 	ttl, err := time.ParseDuration(os.Getenv(childTTL))
 	require.NoError(t, err)
 	rdb := connect(t, os.Getenv(childAddr))
@@ -107,7 +107,7 @@ func holdUntilAsked(c childSide) error {
 
 func startChild(t *testing.T, does, addr string, ttl time.Duration) *child.Process {
 	t.Helper()
-	return child.Start(t, "TestChild", childDoes+"="+does, childAddr+"="+addr, childTTL+"="+ttl.String())
+	return child.Start(t, "child", childDoes+"="+does, childAddr+"="+addr, childTTL+"="+ttl.String())
 }
 
 func TestProcesses_excludeEachOtherAndTokensRise(t *testing.T) {

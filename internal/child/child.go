@@ -24,11 +24,18 @@ type Process struct {
 	out   *bufio.Reader
 }
 
-// Start starts this test binary again, to run the named test with more in its environment. It is killed when t ends.
-func Start(t *testing.T, test string, env ...string) *Process {
+// Command is this test binary, to do what is registered under name, with more in its environment. Where TestMain does not
+// call [Serve] it runs the test of that name.
+func Command(name string, env ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], "-test.run=^"+name+"$")
+	cmd.Env = append(append(os.Environ(), nameEnv+"="+name), env...)
+	return cmd
+}
+
+// Start starts this test binary again, as [Command] says. It is killed when t ends.
+func Start(t *testing.T, name string, env ...string) *Process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$")
-	cmd.Env = append(os.Environ(), env...)
+	cmd := Command(name, env...)
 	cmd.Stderr = os.Stderr
 	// In a process group of its own a stopped child does not outlive this process: the kernel hangs up on it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -96,7 +103,7 @@ func (p *Process) Continue() {
 	must(p.t, p.cmd.Process.Signal(syscall.SIGCONT))
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatalf("child: %v", err)

@@ -15,13 +15,15 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/child"
 )
 
 // urlEnv is the URL, in the processes that a Harness starts.
 const urlEnv = "LOCKER_HARNESS_URL"
 
-// Serve comes first in TestMain: it is conformance.Serve for what ForURL returns.
+// Serve comes first in TestMain: it is [child.Serve], and conformance.Serve for what ForURL returns.
 func Serve() {
+	child.Serve()
 	conformance.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 		return open(t, os.Getenv(urlEnv), ttl, false).Mutex(name)
 	})

@@ -1,0 +1,87 @@
+package child
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+)
+
+// nameEnv is the name of what a child is for, in its environment.
+const nameEnv = "LOCKER_CHILD"
+
+var registered = map[string]func(testing.TB){}
+
+// Register gives f, which is what children do, a name for [Start]. It is called by functions called init.
+func Register(name string, f func(testing.TB)) { registered[name] = f }
+
+// Serve comes first in TestMain. In a child it does what that is for, and ends the process; else it returns. So children are no
+// tests, and do not count as any.
+func Serve() {
+	name := os.Getenv(nameEnv)
+	if name == "" {
+		return
+	}
+	f, ok := registered[name]
+	if !ok {
+		fmt.Fprintf(os.Stderr, "child: nothing is registered as %q\n", name)
+		os.Exit(1)
+	}
+	t := &served{name: name}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.ctx = ctx
+	f(t)
+	cancel()
+	t.end()
+}
+
+// served is the TB of a child, which has no more than what helpers of tests commonly call.
+type served struct {
+	testing.TB
+
+	name     string
+	ctx      context.Context
+	cleanups []func()
+	failed   bool
+}
+
+func (t *served) Helper() {}
+
+func (t *served) Name() string { return t.name }
+
+func (t *served) Context() context.Context { return t.ctx }
+
+func (t *served) Cleanup(f func()) { t.cleanups = append(t.cleanups, f) }
+
+func (t *served) Logf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, t.name+": "+format+"\n", args...)
+}
+
+func (t *served) Errorf(format string, args ...any) {
+	t.failed = true
+	t.Logf(format, args...)
+}
+
+func (t *served) Error(args ...any) { t.Errorf("%s", fmt.Sprint(args...)) }
+
+func (t *served) FailNow() { os.Exit(1) }
+
+func (t *served) Fatalf(format string, args ...any) {
+	t.Errorf(format, args...)
+	t.FailNow()
+}
+
+func (t *served) Fatal(args ...any) { t.Fatalf("%s", fmt.Sprint(args...)) }
+
+// end runs the clean-ups, last in, first out, and ends the process.
+func (t *served) end() {
+	for len(t.cleanups) > 0 {
+		last := t.cleanups[len(t.cleanups)-1]
+		t.cleanups = t.cleanups[:len(t.cleanups)-1]
+		last()
+	}
+	if t.failed {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
