@@ -46,7 +46,7 @@ return 1`
 
 // begin is what a holder does first. With a random value that is to write the value; here the token serves as one,
 // of which the resource looks at nothing but whether it is the same.
-func (r resource) begin(t *testing.T, token uint64) {
+func (r resource) begin(t testing.TB, token uint64) {
 	t.Helper()
 	if r.guard == same {
 		require.NoError(t, r.rdb.HSet(t.Context(), string(r.guard), "token", token).Err())
@@ -54,7 +54,7 @@ func (r resource) begin(t *testing.T, token uint64) {
 }
 
 // write says whether the resource has accepted the value.
-func (r resource) write(t *testing.T, token uint64, value string) bool {
+func (r resource) write(t testing.TB, token uint64, value string) bool {
 	t.Helper()
 	accepted, err := r.rdb.Eval(t.Context(), writing, []string{string(r.guard)}, string(r.guard), token, value).Bool()
 	require.NoError(t, err)
@@ -75,12 +75,12 @@ const (
 	childResource = "LOCKER_CLAIMS_RESOURCE" // address, guard, and how far the holder gets before it is told to write
 )
 
-// TestChildOfClaims tests nothing: it is what the child processes of the tests below run.
-func TestChildOfClaims(t *testing.T) {
-	role := map[string]func(*testing.T, childSide){"write": childWrites, "take": childTakes}[os.Getenv(childRole)]
-	if role == nil {
-		return
-	}
+func init() { child.Register("claims", runChild) }
+
+// runChild is what the child processes of the tests below do.
+func runChild(t testing.TB) {
+	role := map[string]func(testing.TB, childSide){"write": childWrites, "take": childTakes}[os.Getenv(childRole)]
+	require.NotNil(t, role, os.Getenv(childRole))
 	role(t, childSide{strings.Fields(os.Getenv(childNodes)), bufio.NewScanner(os.Stdin)})
 }
 
@@ -90,7 +90,7 @@ type childSide struct {
 }
 
 // await returns when the parent says so.
-func (c childSide) await(t *testing.T, word string) {
+func (c childSide) await(t testing.TB, word string) {
 	t.Helper()
 	require.True(t, c.in.Scan(), "the parent is gone")
 	require.Equal(t, word, c.in.Text())
@@ -98,7 +98,7 @@ func (c childSide) await(t *testing.T, word string) {
 
 // childWrites holds the lock, with renewal, makes sure of it, and is told to write some time later, when it does not
 // look again: whatever it might look at, it could be stopped after that.
-func childWrites(t *testing.T, c childSide) {
+func childWrites(t testing.TB, c childSide) {
 	on := strings.Fields(os.Getenv(childResource))
 	r := resource{connect(t, on[0], heedingCtx), guard(on[1])}
 	beginsAtOnce := on[2] == "begun"
@@ -132,7 +132,7 @@ func childWrites(t *testing.T, c childSide) {
 const takerTTL = 2 * short
 
 // childTakes makes one attempt to take the lock, on connections that are there already.
-func childTakes(t *testing.T, c childSide) {
+func childTakes(t testing.TB, c childSide) {
 	m := contender(t, c.addrs, takerTTL)
 	take(t, m)
 	require.NoError(t, m.Unlock(t.Context()))
@@ -145,7 +145,7 @@ func childTakes(t *testing.T, c childSide) {
 
 func startChild(t *testing.T, role string, addrs []string, env ...string) *child.Process {
 	t.Helper()
-	return child.Start(t, "TestChildOfClaims", append(env, childRole+"="+role, childNodes+"="+strings.Join(addrs, " "))...)
+	return child.Start(t, "claims", append(env, childRole+"="+role, childNodes+"="+strings.Join(addrs, " "))...)
 }
 
 // pausedHolder has a process take the lock, decide to write, and be stopped before it does. Another takes over

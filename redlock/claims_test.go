@@ -89,7 +89,7 @@ func unhurried(ttl time.Duration) redlock.DriverOption {
 }
 
 // contender is the lock as a process of its own has it. It is not renewed.
-func contender(t *testing.T, addrs []string, ttl time.Duration, opts ...redlock.DriverOption) *locker.Mutex {
+func contender(t testing.TB, addrs []string, ttl time.Duration, opts ...redlock.DriverOption) *locker.Mutex {
 	t.Helper()
 	d := driver(t, addrs, heedingCtx, append([]redlock.DriverOption{unhurried(ttl)}, opts...)...)
 	c, err := locker.New(d, locker.WithTTL(ttl), locker.WithoutRenewal())
@@ -105,7 +105,7 @@ func behind(d time.Duration) redlock.DriverOption {
 
 // take waits until m has the lock, and returns the token. It tries again whatever is wrong, for on a
 // busy machine nodes may be late.
-func take(t *testing.T, m *locker.Mutex) uint64 {
+func take(t testing.TB, m *locker.Mutex) uint64 {
 	t.Helper()
 	err := m.TryLock(t.Context())
 	for deadline := time.Now().Add(patient); err != nil && time.Now().Before(deadline); err = m.TryLock(t.Context()) {

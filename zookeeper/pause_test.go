@@ -5,11 +5,8 @@ package zookeeper_test
 import (
 	"testing"
 
-	"github.com/go-locker/locker/internal/child"
 	"github.com/go-locker/locker/internal/testwait"
 )
-
-func TestHolder(t *testing.T) { child.Hold(t) }
 
 // A process is stopped somewhere between two contacts, past its TTL, and another takes over. The first wakes, and
 // knows before it does anything else.

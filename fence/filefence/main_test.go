@@ -10,11 +10,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/go-locker/locker/internal/child"
 )
 
 const patience = time.Minute
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	child.Serve()
+	goleak.VerifyTestMain(m)
+}
 
 // in is the path of a file in a directory of its own, which does not exist yet.
 func in(t *testing.T) string {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/child"
 )
 
 // No test can cut the power. So this one looks at what is asked of the kernel, and in which order.
@@ -21,8 +23,8 @@ func TestWrite_isOnDiskStepByStep(t *testing.T) {
 	name := written(t, 33, "old")
 	log := filepath.Join(t.TempDir(), "strace")
 	cmd := exec.CommandContext(t.Context(), strace, "-f", "-qq", "-y", "-s", "4096", "-e", "trace=fsync,rename,renameat,renameat2", "-o", log,
-		"--", os.Args[0], "-test.run=^TestWriter$")
-	cmd.Env = append(os.Environ(), envFile+"="+name, envFirst+"=34", envNext+"=0")
+		"--", os.Args[0])
+	cmd.Env = child.Command("writer", envFile+"="+name, envFirst+"=34", envNext+"=0").Env
 	out, err := cmd.CombinedOutput()
 	if err != nil && !strings.Contains(string(out), "wrote") {
 		t.Skipf("strace may not trace here: %s", out)

@@ -28,12 +28,11 @@ const (
 	envStop  = "LOCKER_FENCE_STOP"  // the step at which it waits to be told to go on
 )
 
-// TestWriter is the process of a writer.
-func TestWriter(t *testing.T) {
+func init() { child.Register("writer", runWriter) }
+
+// runWriter is what the process of a writer does.
+func runWriter(t testing.TB) {
 	name := os.Getenv(envFile)
-	if name == "" {
-		t.Skip("is for a process that another test starts")
-	}
 	var token, next uint64
 	_, err := fmt.Sscan(os.Getenv(envFirst)+" "+os.Getenv(envNext), &token, &next)
 	require.NoError(t, err)
@@ -56,7 +55,7 @@ func TestWriter(t *testing.T) {
 
 func startWriter(t *testing.T, name string, first, next uint64, stop step) *child.Process {
 	t.Helper()
-	return child.Start(t, "TestWriter", envFile+"="+name, fmt.Sprintf("%s=%d", envFirst, first),
+	return child.Start(t, "writer", envFile+"="+name, fmt.Sprintf("%s=%d", envFirst, first),
 		fmt.Sprintf("%s=%d", envNext, next), envStop+"="+string(stop))
 }
 

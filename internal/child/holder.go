@@ -21,14 +21,13 @@ const (
 	envName = "LOCKER_HOLDER_NAME"
 )
 
-// Hold is the body of the test that a holder's process runs, which is skipped in any other. It holds a lock, with renewal, and
-// says what it knows of that each time when it is asked.
-func Hold(t *testing.T) {
-	url := os.Getenv(envURL)
-	if url == "" {
-		t.Skip("is for a process that another test starts")
-	}
-	c, err := locker.Open(context.Background(), url)
+const holder = "holder"
+
+func init() { Register(holder, hold) }
+
+// hold is what a holder's process does. It holds a lock, with renewal, and says what it knows of that each time when it is asked.
+func hold(t testing.TB) {
+	c, err := locker.Open(context.Background(), os.Getenv(envURL))
 	must(t, err)
 	defer func() { _ = c.Close() }()
 	m := c.Mutex(os.Getenv(envName))
@@ -62,10 +61,10 @@ type Knowledge struct {
 	Deadline time.Time
 }
 
-// StartHolder starts the test that calls [Hold]. The process holds the lock when it has been asked once.
-func StartHolder(t *testing.T, test, url, name string) Holder {
+// StartHolder starts a process that holds the lock when it has been asked once. TestMain calls [Serve].
+func StartHolder(t *testing.T, url, name string) Holder {
 	t.Helper()
-	return Holder{Start(t, test, envURL+"="+url, envName+"="+name)}
+	return Holder{Start(t, holder, envURL+"="+url, envName+"="+name)}
 }
 
 // Ask asks what the holder knows, which it says when it runs.

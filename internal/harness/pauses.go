@@ -15,9 +15,6 @@ import (
 	"github.com/go-locker/locker/internal/testwait"
 )
 
-// holderTest is the test of the package that is [child.Hold].
-const holderTest = "TestHolder"
-
 // Pauses stops processes somewhere between two contacts with their session, at a URL with a TTL of 2 s, past that TTL,
 // and another takes over. The first wakes, and knows before it does anything else.
 func (b Sessions) Pauses(t *testing.T, url string) {
@@ -25,7 +22,7 @@ func (b Sessions) Pauses(t *testing.T, url string) {
 		t.Run(fmt.Sprint("process ", i), func(t *testing.T) {
 			t.Parallel()
 			name := fmt.Sprint("x", i)
-			p := child.StartHolder(t, holderTest, url, name)
+			p := child.StartHolder(t, url, name)
 			p.Ask()
 			older := p.Knows()
 			require.NotZero(t, older.Token)
@@ -57,7 +54,7 @@ func (b Sessions) Pauses(t *testing.T, url string) {
 func (g Majority[S]) LosesItsLeaderAfterAHolder(t *testing.T) {
 	const ttl = 4 * time.Second
 	for range 3 { // a busy machine may be too late to kill the leader
-		p := child.StartHolder(t, holderTest, g.URL+"ttl="+ttl.String(), "x")
+		p := child.StartHolder(t, g.URL+"ttl="+ttl.String(), "x")
 		p.Ask()
 		older := p.Knows()
 		require.NotZero(t, older.Token)
