@@ -24,6 +24,7 @@ func wantNothingToCleanUp(ctx context.Context, t *testing.T, c *locker.Client) {
 }
 
 func TestClose_afterAConnectionThatWasRefused(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	s.Kill()
 	for name, kind := range clients {
@@ -39,6 +40,7 @@ func TestClose_afterAConnectionThatWasRefused(t *testing.T) {
 }
 
 func TestClose_afterATLSHandshakeThatFailed(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisTLS())
 	for name, query := range map[string]string{
 		"an unknown authority":     "",
@@ -54,6 +56,7 @@ func TestClose_afterATLSHandshakeThatFailed(t *testing.T) {
 }
 
 func TestClose_afterAPoolThatHadNoConnection(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr(), heedingCtx, func(o *goredis.Options) { o.PoolSize = 1 })
 	hog := rdb.Conn()
@@ -63,6 +66,7 @@ func TestClose_afterAPoolThatHadNoConnection(t *testing.T) {
 }
 
 func TestClose_releasesEveryHold(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	c := clientOf(t, rdb)
@@ -83,6 +87,7 @@ func TestClose_releasesEveryHold(t *testing.T) {
 }
 
 func TestClose_onAStoppedServerEnds(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	c, err := locker.Open(t.Context(), s.URL()+"?ttl=1s")
 	require.NoError(t, err)

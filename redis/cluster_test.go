@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 	"github.com/go-locker/locker/redis"
 )
 
@@ -30,6 +31,7 @@ func clusterClients(t *testing.T, c *testserver.RedisCluster, ttl time.Duration)
 }
 
 func TestCluster_aHoldWhoseSlotMoves(t *testing.T) {
+	t.Parallel()
 	c := testserver.Cluster(t)
 	ctx := t.Context()
 	for kind, client := range clusterClients(t, c, time.Minute) {
@@ -61,6 +63,8 @@ func TestCluster_aHoldWhoseSlotMoves(t *testing.T) {
 // A slot may take long to move. What is not there yet, or no more, is locked and unlocked all the same, and waited
 // for.
 func TestCluster_locksWhoseSlotMoves(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestCluster_aHoldWhoseSlotMoves shows a lock on a slot that moves, and TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved one who waits")
+	t.Parallel()
 	c := testserver.Cluster(t)
 	ctx := t.Context()
 	for kind, client := range clusterClients(t, c, 10*time.Second) {
@@ -87,6 +91,7 @@ func TestCluster_locksWhoseSlotMoves(t *testing.T) {
 }
 
 func TestCluster_renewalsWhoseSlotsMove(t *testing.T) {
+	t.Parallel()
 	c := testserver.Cluster(t)
 	ctx := t.Context()
 	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
@@ -135,6 +140,7 @@ func listeners(t testing.TB, s *testserver.RedisServer, name string) int {
 
 // A subscription follows the slot, and the queue moves with it: so order is kept.
 func TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved(t *testing.T) {
+	t.Parallel()
 	for how, change := range map[string]func(c *testserver.RedisCluster, key string){
 		"slot moved": func(c *testserver.RedisCluster, key string) { c.MoveSlot(key, c.OtherPrimary(key)) },
 		"slot moved, slowly": func(c *testserver.RedisCluster, key string) {
@@ -160,6 +166,9 @@ func TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved(t *testing.T) {
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
+			if how != "slot moved" {
+				testwait.OnlyInCheck(t, "another way by which the primary of a name becomes another")
+			}
 			t.Parallel()
 			c := testserver.Cluster(t)
 			ctx := t.Context()
@@ -186,6 +195,8 @@ func TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved(t *testing.T) {
 
 // Names of all slots share the connections for subscriptions: one a node.
 func TestCluster_oneConnectionANodeForAllThatWaits(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestQueue_twoHundredLocksAreHeardOnOneConnection shows it of one server")
+	t.Parallel()
 	c := testserver.Cluster(t)
 	ctx := t.Context()
 	const names = 40
@@ -228,6 +239,8 @@ func TestCluster_oneConnectionANodeForAllThatWaits(t *testing.T) {
 
 // All slots of names that wait move at once, to and fro.
 func TestCluster_manyThatWaitWhileSlotsMove(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved has few wait")
+	t.Parallel()
 	c := testserver.Cluster(t)
 	ctx := t.Context()
 	const names = 10

@@ -52,6 +52,7 @@ func (c *trips) reset() {
 func isScript(cmd goredis.Cmder) bool { return cmd.Name() == "evalsha" || cmd.Name() == "eval" }
 
 func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	admin := connect(t, s.Addr())
@@ -96,6 +97,7 @@ func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
 }
 
 func TestCounts_allDueRenewalsOfAClientAreOneScript(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	admin := connect(t, s.Addr())
@@ -125,6 +127,7 @@ func TestCounts_allDueRenewalsOfAClientAreOneScript(t *testing.T) {
 }
 
 func TestCounts_aBatchIsOnePipelineOfFewScripts(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	admin := connect(t, s.Addr())

@@ -19,6 +19,7 @@ import (
 // hold, and another may have come since. Its arrival there must not pass for the second one of a release that was
 // done.
 func TestRelease_thatWasRefusedBeforeIsNoSecondTry(t *testing.T) {
+	t.Parallel()
 	forgotten := func(t *testing.T, on *testserver.RedisServer, token uint64) {
 		t.Helper()
 		require.NoError(t, connect(t, on.Addr()).HSet(t.Context(), keyOf("x"),

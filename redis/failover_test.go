@@ -99,6 +99,7 @@ func (f failover) inStep(name string) {
 }
 
 func TestFailover_aHoldThatTheReplicaKnowsGoesOn(t *testing.T) {
+	t.Parallel()
 	eachFailover(t, func(t *testing.T, f failover) {
 		t.Helper()
 		ctx := t.Context()
@@ -140,16 +141,18 @@ func TestFailover_aHoldThatTheReplicaKnowsGoesOn(t *testing.T) {
 		old.Kill()
 		f.after("{x}", old)
 		check("by death")
-		for _, m := range held {
+		for kind, m := range held {
 			require.NoError(t, m.Unlock(ctx))
 			require.NoError(t, m.Lock(ctx))
-			assert.Greater(t, m.FencingToken(), tokens[""])
+			assert.Greater(t, m.FencingToken(), tokens[kind])
 			require.NoError(t, m.Unlock(ctx))
 		}
 	})
 }
 
 func TestFailover_renewalGoesOn(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestFailover_aHoldThatTheReplicaKnowsGoesOn extends, and the core shows when it is renewed")
+	t.Parallel()
 	eachFailover(t, func(t *testing.T, f failover) {
 		t.Helper()
 		ctx := t.Context()
@@ -181,6 +184,7 @@ func TestFailover_renewalGoesOn(t *testing.T) {
 
 // What is lost is lost as documented: the replica had not received the take when it took over.
 func TestFailover_aHoldThatTheReplicaDoesNotKnowIsLost(t *testing.T) {
+	t.Parallel()
 	eachFailover(t, func(t *testing.T, f failover) {
 		t.Helper()
 		ctx := t.Context()
@@ -217,6 +221,8 @@ func TestFailover_aHoldThatTheReplicaDoesNotKnowIsLost(t *testing.T) {
 }
 
 func TestFailover_aRenewedHoldThatTheReplicaDoesNotKnowSaysSo(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestFailover_aHoldThatTheReplicaDoesNotKnowIsLost shows what an Extend is told")
+	t.Parallel()
 	eachFailover(t, func(t *testing.T, f failover) {
 		t.Helper()
 		ctx := t.Context()
@@ -268,6 +274,7 @@ func lineUp(t *testing.T, all map[string]*locker.Client, kinds []string, name st
 
 // Order is promised while the primary holds: after a failover those who listen again first may be first.
 func TestFailover_whoWaitsGetsTheLock(t *testing.T) {
+	t.Parallel()
 	for how, change := range map[string]func(f failover){
 		"by hand": func(f failover) { f.byHand("x") },
 		"by death": func(f failover) {
@@ -282,6 +289,9 @@ func TestFailover_whoWaitsGetsTheLock(t *testing.T) {
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
+			if how != "by death" {
+				testwait.OnlyInCheck(t, "another way by which the primary becomes another")
+			}
 			eachFailover(t, func(t *testing.T, f failover) {
 				t.Helper()
 				ctx := t.Context()
@@ -317,6 +327,8 @@ func TestFailover_whoWaitsGetsTheLock(t *testing.T) {
 // Many contend while the primary is replaced twice. What a failover loses it may lose; everybody gets on, and
 // nobody ever gets a token that is not larger than all that came to be known before it asked.
 func TestFailover_whileManyTake(t *testing.T) {
+	testwait.OnlyInCheck(t, "the conformance suite has histories with failovers")
+	t.Parallel()
 	eachFailover(t, func(t *testing.T, f failover) {
 		t.Helper()
 		all := f.contenders(t, 5*time.Second)
@@ -386,6 +398,7 @@ func TestFailover_whileManyTake(t *testing.T) {
 }
 
 func TestAddress_isEmptyForSeveralServers(t *testing.T) {
+	t.Parallel()
 	for _, rdb := range []goredis.UniversalClient{
 		goredis.NewFailoverClient(&goredis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"localhost:1"}}),
 		goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{"localhost:1"}}),

@@ -15,14 +15,17 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 func TestInspect(t *testing.T) {
+	t.Parallel()
 	t.Run("one server", func(t *testing.T) {
 		s := testserver.Redis(t)
 		harness.Inspect(t, inspection("redis://"+s.Addr()+"?renew=false", s))
 	})
 	t.Run("Cluster", func(t *testing.T) {
+		testwait.OnlyInCheck(t, "one server shows it, and a Cluster is asked for a lock in one place")
 		c := testserver.Cluster(t)
 		harness.Inspect(t, inspection("redis://"+strings.Join(c.Addrs(), ",")+"?cluster=true", c.Servers()...))
 	})
@@ -78,6 +81,7 @@ func contents(t testing.TB, rdb *goredis.Client) string {
 }
 
 func TestInspect_isOneRoundTripThatReads(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	admin := connect(t, s.Addr())
 	var sent trips
@@ -100,6 +104,7 @@ func TestInspect_isOneRoundTripThatReads(t *testing.T) {
 
 // Who is handed the lock, and has not taken it yet, does not hold it.
 func TestInspect_betweenAReleaseAndATake(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	r := newRoom(t, connect(t, s.Addr()))
 	c := newClient(t, s.Addr())
@@ -124,6 +129,7 @@ func TestInspect_betweenAReleaseAndATake(t *testing.T) {
 }
 
 func TestInspect_withFewRights(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig(
 		userWith("lock", rights), userWith("look", []string{"evalsha", "eval", "hmget", "pttl", "zrange"}),
 		userWith("none", []string{"evalsha", "eval", "hmget"})))
@@ -146,6 +152,7 @@ func TestInspect_withFewRights(t *testing.T) {
 
 // A key that is not a lock is an error, and a queue that is none keeps nobody from seeing the holder.
 func TestInspect_ofWhatIsNoLock(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	c := clientOf(t, rdb)

@@ -11,17 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/stopwatch"
 	"github.com/go-locker/locker/internal/testserver"
 )
 
 // Tokens are readings of the server's clock at the take, so that the server itself says how much
 // time there was between two.
 func TestLapse_atTheServerIsAfterTheTTLAndNotBefore(t *testing.T) {
-	const ttl = 150 * time.Millisecond
+	t.Parallel()
+	const ttl = time.Second // half of which an attempt may take
 	s := testserver.Redis(t)
 	d := driverOf(t, connect(t, s.Addr()))
-	for i := range 5 {
+	for i := range 2 {
 		name := fmt.Sprint(i)
 		first := take(t, d, name, ttl)
 		var second locker.Lease
@@ -35,6 +35,7 @@ func TestLapse_atTheServerIsAfterTheTTLAndNotBefore(t *testing.T) {
 				break
 			}
 			refused = sent
+			time.Sleep(tick)
 		}
 		after := time.Duration(second.Token()-first.Token()) * time.Microsecond
 		// The server keeps expiries in whole milliseconds.
@@ -46,16 +47,16 @@ func TestLapse_atTheServerIsAfterTheTTLAndNotBefore(t *testing.T) {
 }
 
 func TestLapse_isAtTheExtendedTTL(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
 	lease := take(t, d, "x", time.Minute)
-	require.NoError(t, rdb.PExpire(t.Context(), "{x}", keep+time.Millisecond).Err())
-	eventually(t, "it has lapsed", func() bool { return !isHeldAt(t, rdb, "{x}") })
+	lapse(t, rdb, "{x}")
 	require.ErrorIs(t, lease.Extend(t.Context(), time.Minute), locker.ErrLost)
 	assert.False(t, isHeldAt(t, rdb, "{x}"), "a lapsed hold is not revived")
 
-	next := take(t, d, "x", 50*time.Millisecond)
+	next := take(t, d, "x", 10*time.Second)
 	require.NoError(t, next.Extend(t.Context(), time.Minute))
 	ms, err := rdb.Do(t.Context(), "PTTL", "{x}").Int64()
 	require.NoError(t, err)
@@ -64,21 +65,9 @@ func TestLapse_isAtTheExtendedTTL(t *testing.T) {
 	assert.LessOrEqual(t, next.Validity(), time.Minute)
 }
 
-func TestLapse_ofAWaitersTurnComesWhenTheHolderIsGone(t *testing.T) {
-	const ttl = 2 * time.Second
-	s := testserver.Redis(t)
-	c := newClient(t, s.Addr(), locker.WithTTL(ttl), locker.WithBackoff(tick, 10*tick))
-	crashed := take(t, driverOf(t, connect(t, s.Addr())), "locker:x", ttl)
-	elapsed := stopwatch.Start(t)
-	m := c.Mutex("x")
-	require.NoError(t, m.Lock(withTimeout(t, patient)))
-	assert.Less(t, elapsed(), ttl+250*time.Millisecond)
-	assert.Greater(t, m.FencingToken(), crashed.Token())
-	assert.NoError(t, m.Unlock(t.Context()))
-}
-
 func TestOutOfMemory_renewalsGoOnAndTakesFail(t *testing.T) {
-	const ttl = 2 * time.Second
+	t.Parallel()
+	const ttl = 6 * time.Second
 	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "noeviction"))
 	ctx := t.Context()
 	rdb := connect(t, s.Addr())
@@ -99,9 +88,8 @@ func TestOutOfMemory_renewalsGoOnAndTakesFail(t *testing.T) {
 	assert.Contains(t, own.Error(), "OOM")
 	assert.Zero(t, rdb.Exists(ctx, keyOf("y")).Val(), "nothing is left behind")
 
-	for end := time.Now().Add(3 * ttl); time.Now().Before(end); time.Sleep(5 * tick) {
-		require.True(t, isHeldAt(t, rdb, keyOf("x")), "renewed without memory")
-	}
+	expires := rdb.PExpireTime(ctx, keyOf("x")).Val()
+	eventually(t, "it is renewed without memory", func() bool { return rdb.PExpireTime(ctx, keyOf("x")).Val() > expires })
 	assert.Equal(t, token, m.FencingToken())
 	require.NoError(t, m.Unlock(ctx), "without memory")
 	require.Error(t, c.Mutex("x").TryLock(ctx))

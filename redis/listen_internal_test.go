@@ -38,6 +38,7 @@ func wantEvent(t *testing.T, sub redisscript.Subscription, kind redisscript.Even
 
 // go-redis would do so where the old connection was, whoever that may be by now.
 func TestSubscription_isNotConnectedAnewByGoRedis(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	c := testserver.Cluster(t, testserver.RedisReplicas(0))
 	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
@@ -68,6 +69,7 @@ func TestSubscription_isNotConnectedAnewByGoRedis(t *testing.T) {
 
 // One channel that is refused costs the others nothing.
 func TestSubscription_ofAChannelThatIsElsewhere(t *testing.T) {
+	t.Parallel()
 	c := testserver.Cluster(t, testserver.RedisReplicas(0))
 	ctx := t.Context()
 	r := clusterRunner(t, c)
@@ -105,6 +107,7 @@ func TestSubscription_ofAChannelThatIsElsewhere(t *testing.T) {
 
 // A replica takes sharded subscriptions, and is told nothing that a primary counts.
 func TestLocate_neverFindsAReplica(t *testing.T) {
+	t.Parallel()
 	c := testserver.Cluster(t)
 	r := clusterRunner(t, c)
 	for range 2 {

@@ -27,6 +27,7 @@ func loseReply(t *testing.T, f *faulty, applied func() bool, between func(), do 
 }
 
 func TestLostReply_ofAnAcquire_isOneHoldAndOneToken(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*goredis.Options){
 		"default options":        func(*goredis.Options) {},
 		"ContextTimeoutEnabled":  heedingCtx,
@@ -55,6 +56,7 @@ func TestLostReply_ofAnAcquire_isOneHoldAndOneToken(t *testing.T) {
 }
 
 func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		between func(t *testing.T, other *locker.Mutex)
@@ -86,6 +88,7 @@ func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
 
 // The server knows its last two tokens: an earlier hold it may have had, or a failover may have forgotten it.
 func TestLostReply_ofAnUnlock_isInDoubtWhenSeveralHaveHeldSince(t *testing.T) {
+	t.Parallel()
 	f := newFaulty(t)
 	ctx := t.Context()
 	m, other := f.client.Mutex("x"), f.otherClient(t).Mutex("x")
@@ -105,6 +108,7 @@ func TestLostReply_ofAnUnlock_isInDoubtWhenSeveralHaveHeldSince(t *testing.T) {
 // A holds by the word of a server that is gone. The one that has taken over has not heard of it, and B holds there; A's release goes
 // to the first, and then to the second.
 func TestUnlock_ofAHoldThatAFailoverForgot_isErrLost(t *testing.T) {
+	t.Parallel()
 	for name, again := range map[string]bool{"sent once": false, "sent again": true} {
 		t.Run(name, func(t *testing.T) {
 			f := newFaulty(t, heedingCtx)
@@ -133,6 +137,7 @@ func TestUnlock_ofAHoldThatAFailoverForgot_isErrLost(t *testing.T) {
 }
 
 func TestLostReply_ofAnExtend_isASuccess(t *testing.T) {
+	t.Parallel()
 	f := newFaulty(t)
 	ctx := t.Context()
 	m := f.client.Mutex("x")
@@ -149,6 +154,7 @@ func TestLostReply_ofAnExtend_isASuccess(t *testing.T) {
 // The reply to the first try is lost, and the next ones of go-redis find nobody to ask: their error
 // says nothing of the first, which took the lock.
 func TestLostReply_thenRefused_leavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	f := newFaulty(t, heedingCtx)
 	ctx := t.Context()
 	m := f.client.Mutex("x")

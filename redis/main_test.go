@@ -118,6 +118,12 @@ func isHeldAt(t testing.TB, rdb goredis.UniversalClient, key string) bool {
 	return owner != "" && ms > keep.Milliseconds()
 }
 
+// lapse has the hold at key be over.
+func lapse(t testing.TB, rdb goredis.UniversalClient, key string) {
+	t.Helper()
+	require.NoError(t, rdb.PExpire(t.Context(), key, keep-time.Millisecond).Err())
+}
+
 // scriptsRun is how often the server was asked to run a script since CONFIG RESETSTAT.
 func scriptsRun(t testing.TB, rdb goredis.UniversalClient) int {
 	t.Helper()

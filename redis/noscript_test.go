@@ -19,6 +19,7 @@ func flushScripts(t *testing.T, rdb *goredis.Client) {
 }
 
 func TestNoScript_everyOperationBringsItsOwn(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	rdb := connect(t, s.Addr())
@@ -47,6 +48,7 @@ func TestNoScript_everyOperationBringsItsOwn(t *testing.T) {
 }
 
 func TestNoScript_ofAPipelineOfRenewals(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	var sent trips
@@ -72,31 +74,9 @@ func TestNoScript_ofAPipelineOfRenewals(t *testing.T) {
 	assert.LessOrEqual(t, trips, int64(4), "round trips to renew %d holds on a server that has lost the scripts", n)
 }
 
-func TestNoScript_ofRenewalsOverSeveralTTLs(t *testing.T) {
-	const ttl = 3 * time.Second
-	s := testserver.Redis(t)
-	rdb := connect(t, s.Addr())
-	c := clientOf(t, rdb, locker.WithTTL(ttl))
-	var holds []*locker.Mutex
-	for i := range 10 {
-		m := c.Mutex(fmt.Sprint(i))
-		require.NoError(t, m.Lock(t.Context()))
-		holds = append(holds, m)
-	}
-	end := time.Now().Add(ttl) // of all holds, were they not renewed
-	for _, m := range holds {
-		eventually(t, "it has been renewed for more than a TTL", func() bool {
-			flushScripts(t, rdb)
-			return m.Deadline().After(end.Add(ttl))
-		})
-	}
-	for _, m := range holds {
-		assert.NoError(t, m.Unlock(t.Context()))
-	}
-}
-
 // What a failover leaves that has forgotten the hold, and the scripts; another has come since.
 func TestNoScript_isNoTry(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	ctx := t.Context()

@@ -45,6 +45,7 @@ func observeOrigins() locker.Option {
 }
 
 func TestObserver_requestsCarryItsContext(t *testing.T) {
+	t.Parallel()
 	rdb, ctx := connect(t, testserver.Redis(t).Addr()), t.Context()
 	loadScripts(t, rdb)
 	var sent origins
@@ -59,6 +60,7 @@ func TestObserver_requestsCarryItsContext(t *testing.T) {
 }
 
 func TestObserver_hearsThatALockWasAnothers(t *testing.T) {
+	t.Parallel()
 	var contended []bool
 	addr, ctx := testserver.Redis(t).Addr(), t.Context()
 	watched := newClient(t, addr, locker.WithObserver(locker.Observer{

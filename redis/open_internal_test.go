@@ -34,13 +34,15 @@ func openedClient(t *testing.T, u locker.URL) goredis.UniversalClient {
 }
 
 func TestImport_registersItsSchemesAlone(t *testing.T) {
+	t.Parallel()
 	assert.Equal(t, []string{"redis", "rediss"}, locker.Schemes())
 }
 
 func TestOpen_sentinel(t *testing.T) {
+	t.Parallel()
 	u := locker.URL{
 		Scheme: "redis", Hosts: []string{"s1", "s2:7000"}, Path: "/3", User: url.UserPassword("u", "p"),
-		Query: url.Values{"master_name": {"m"}, "sentinel_username": {"su"}, "sentinel_password": {"sp"}, "pool_size": {"7"}},
+		Query: url.Values{"master_name": {"m"}, "sentinel_username": {"su"}, "sentinel_password": {"sp"}, "pool_size": {"7"}, "client_name": {"me"}},
 	}
 	o := opened(t, u)
 	assert.Equal(t, failoverAddr, o.Addr, "or Address would return it")
@@ -48,6 +50,7 @@ func TestOpen_sentinel(t *testing.T) {
 	assert.Equal(t, "u", o.Username)
 	assert.Equal(t, "p", o.Password)
 	assert.Equal(t, 7, o.PoolSize)
+	assert.Equal(t, "me", o.ClientName)
 	assert.True(t, o.ContextTimeoutEnabled)
 	assert.Equal(t, time.Second, o.ReadTimeout)
 	for _, c := range []struct {
@@ -68,6 +71,7 @@ func TestOpen_sentinel(t *testing.T) {
 
 // They are go-redis's, which a new version may have changed.
 func TestOpen_defaultsAreThoseThatThePackageDocuments(t *testing.T) {
+	t.Parallel()
 	cpus := runtime.GOMAXPROCS(0)
 	o := opened(t, locker.URL{Scheme: "redis", Hosts: []string{"h"}})
 	assert.Equal(t, []any{5 * time.Second, 5 * time.Second, 5 * time.Second, 10 * cpus}, []any{o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolSize})
@@ -80,15 +84,17 @@ func TestOpen_defaultsAreThoseThatThePackageDocuments(t *testing.T) {
 }
 
 func TestOpen_cluster(t *testing.T) {
+	t.Parallel()
 	rdb := openedClient(t, locker.URL{
 		Scheme: "rediss", Hosts: []string{"h1", "h2:7000", "[::1]"}, Path: "/0", User: url.UserPassword("u", "p"),
-		Query: url.Values{"cluster": {"true"}, "pool_size": {"7"}, "dial_timeout": {"2s"}, "replicas": {"1"}},
+		Query: url.Values{"cluster": {"true"}, "pool_size": {"7"}, "dial_timeout": {"2s"}, "replicas": {"1"}, "client_name": {"me"}},
 	})
 	o := rdb.(*goredis.ClusterClient).Options()
 	assert.Equal(t, []string{"h1:6379", "h2:7000", "[::1]:6379"}, o.Addrs)
 	assert.Equal(t, "u", o.Username)
 	assert.Equal(t, "p", o.Password)
 	assert.Equal(t, 7, o.PoolSize)
+	assert.Equal(t, "me", o.ClientName)
 	assert.Equal(t, 2*time.Second, o.DialTimeout)
 	assert.Equal(t, 2*time.Second, o.ReadTimeout, "a second, and what replicas are given")
 	assert.Less(t, o.ClusterStateReloadInterval, time.Minute)
@@ -100,6 +106,7 @@ func TestOpen_cluster(t *testing.T) {
 }
 
 func TestOpen_options(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		url                  locker.URL
 		addr, user, password string
@@ -130,6 +137,7 @@ func TestOpen_options(t *testing.T) {
 }
 
 func TestOpen_parameters(t *testing.T) {
+	t.Parallel()
 	o := opened(t, locker.URL{Scheme: "redis", Query: url.Values{
 		"dial_timeout": {"1s"}, "read_timeout": {"20ms"}, "write_timeout": {"3m"}, "pool_size": {"7"}, "client_name": {"me"},
 	}})
@@ -141,6 +149,7 @@ func TestOpen_parameters(t *testing.T) {
 }
 
 func TestOpen_socketIsTheAddress(t *testing.T) {
+	t.Parallel()
 	o := opened(t, locker.URL{Scheme: "redis", Path: "/3", Query: url.Values{"socket": {"/run/redis.sock"}}})
 	assert.Equal(t, "unix", o.Network)
 	assert.Equal(t, "/run/redis.sock", o.Addr)
@@ -148,6 +157,7 @@ func TestOpen_socketIsTheAddress(t *testing.T) {
 }
 
 func TestOpen_tlsServerName(t *testing.T) {
+	t.Parallel()
 	for want, u := range map[string]locker.URL{
 		"localhost":         {},
 		"h.example":         {Hosts: []string{"h.example:7000"}},

@@ -15,10 +15,12 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 	"github.com/go-locker/locker/redis"
 )
 
 func TestOpen_badInputIsNamed(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ url, want string }{
 		{"redis://h1,h2", "master_name"},
 		{"redis://h1:1,h2:2,h3:3", "cluster=true"},
@@ -90,6 +92,7 @@ func TestOpen_badInputIsNamed(t *testing.T) {
 }
 
 func TestOpen_noErrorShowsThePassword(t *testing.T) {
+	t.Parallel()
 	const word = "Tr0ub4dor"
 	dead := testserver.Redis(t)
 	dead.Kill()
@@ -126,6 +129,7 @@ func TestOpen_noErrorShowsThePassword(t *testing.T) {
 }
 
 func TestOpen_userPasswordAndDatabase(t *testing.T) {
+	t.Parallel()
 	const password = "p@ss/w:o?r#d%"
 	s := testserver.Redis(t, testserver.RedisConfig(
 		"user default off", "user admin on nopass ~* +@all", "user app on >"+password+" ~* +@all"))
@@ -155,6 +159,7 @@ func socketDir(t *testing.T) string {
 }
 
 func TestOpen_socketAndClientName(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(socketDir(t), "redis.sock")
 	s := testserver.Redis(t, testserver.RedisConfig("unixsocket "+socket, "user app on >"+secret+" ~* &* +@all"))
 	c := openURL(t, "redis://app:"+secret+"@/2?client_name=shop-3&socket="+url.QueryEscape(socket))
@@ -171,6 +176,8 @@ func TestOpen_socketAndClientName(t *testing.T) {
 }
 
 func TestOpen_clientNameOfSeveralServers(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestOpen_sentinel and TestOpen_cluster show that the client is given the name, and TestOpen_socketAndClientName what a server sees of it")
+	t.Parallel()
 	g, n := testserver.Sentinel(t), testserver.Cluster(t)
 	for raw, servers := range map[string][]*testserver.RedisServer{
 		sentinelURL(g) + "&client_name=shop-3": {g.Primary()},
@@ -189,6 +196,7 @@ func TestOpen_clientNameOfSeveralServers(t *testing.T) {
 }
 
 func TestNewDriver_nilOption(t *testing.T) {
+	t.Parallel()
 	rdb := goredis.NewClient(&goredis.Options{})
 	defer func() { _ = rdb.Close() }()
 	_, err := redis.NewDriver(rdb, nil)
@@ -196,6 +204,7 @@ func TestNewDriver_nilOption(t *testing.T) {
 }
 
 func TestNew_nilClients(t *testing.T) {
+	t.Parallel()
 	var client *goredis.Client
 	var cluster *goredis.ClusterClient
 	var ring *goredis.Ring
@@ -213,6 +222,7 @@ func TestNew_nilClients(t *testing.T) {
 }
 
 func TestNew_leavesTheCallersClientOpen(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	c, err := redis.New(rdb)
@@ -228,12 +238,14 @@ func TestNew_leavesTheCallersClientOpen(t *testing.T) {
 }
 
 func TestNew_makesNoRequest(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	s.Kill()
 	clientOf(t, connect(t, s.Addr()))
 }
 
 func TestNew_aTTLThatRedisCannotExpressIsUnsupported(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	for _, ttl := range []time.Duration{

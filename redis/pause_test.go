@@ -11,10 +11,12 @@ import (
 
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // The process of a holder is stopped for two fifths of its TTL, at some moment between two renewals: that costs nothing.
 func TestPause_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
+	testwait.OnlyInCheck(t, "the core shows it in virtual time")
 	t.Parallel()
 	const ttl = harness.SilenceTTL
 	s := testserver.Redis(t)

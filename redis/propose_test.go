@@ -20,6 +20,7 @@ func propose(t *testing.T, d *redis.Driver, ttl time.Duration, token uint64) loc
 }
 
 func TestPropose_acceptsOnlyWhatIsLargerThanTheLast(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
@@ -40,6 +41,7 @@ func TestPropose_acceptsOnlyWhatIsLargerThanTheLast(t *testing.T) {
 }
 
 func TestPropose_aDeniedOneChangesNothing(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
@@ -55,6 +57,7 @@ func TestPropose_aDeniedOneChangesNothing(t *testing.T) {
 }
 
 func TestRaise_isTheOwnersAndOnlyUpwards(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	rdb := connect(t, s.Addr())
@@ -86,11 +89,12 @@ func TestRaise_isTheOwnersAndOnlyUpwards(t *testing.T) {
 }
 
 func TestRaise_afterLapseIsRefused(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
-	l := propose(t, d, 20*time.Millisecond, 100)
-	eventually(t, "it has lapsed", func() bool { return !isHeldAt(t, rdb, "{x}") })
+	l := propose(t, d, time.Minute, 100)
+	lapse(t, rdb, "{x}")
 	require.ErrorIs(t, l.Raise(t.Context(), 200), locker.ErrLost)
 	assert.Equal(t, "100", rdb.HGet(t.Context(), "{x}", "token").Val())
 	require.NoError(t, rdb.FlushAll(t.Context()).Err())
@@ -101,15 +105,16 @@ func TestRaise_afterLapseIsRefused(t *testing.T) {
 // A raise that was not answered leaves the lease with its smaller token; its release and its loss are
 // still told apart.
 func TestRaise_withoutAnAnswer(t *testing.T) {
+	t.Parallel()
 	f := newFaulty(t, heedingCtx)
 	ctx := t.Context()
-	lease, err := f.driver.Propose(ctx, locker.Request{Name: "x", TTL: 100 * time.Millisecond}, 100)
+	lease, err := f.driver.Propose(ctx, locker.Request{Name: "x", TTL: time.Minute}, 100)
 	require.NoError(t, err)
 	f.proxy.DropReplies(true)
 	require.Error(t, lease.Raise(withTimeout(t, 30*time.Millisecond), 200))
 	f.proxy.DropReplies(false)
 	require.Equal(t, "200", f.direct.HGet(ctx, "{x}", "token").Val())
-	eventually(t, "it has lapsed", func() bool { return !isHeldAt(t, f.direct, "{x}") })
+	lapse(t, f.direct, "{x}")
 	require.NoError(t, take(t, driverOf(t, f.direct), "x", time.Minute).Release(ctx))
 	assert.ErrorIs(t, lease.Release(ctx), locker.ErrLost)
 }

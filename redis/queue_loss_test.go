@@ -14,11 +14,16 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
-// What happens to the server while a hundred wait. Who holds may lose by it, who waits must not.
-func TestQueue_aHundredWaitersOutlive(t *testing.T) {
+// What happens to the server while many wait. Who holds may lose by it, who waits must not.
+func TestQueue_manyWaitersOutlive(t *testing.T) {
 	t.Parallel()
+	many := 20
+	if testwait.Thorough() {
+		many = 100
+	}
 	for name, strike := range map[string]func(t *testing.T, s *testserver.RedisServer, r *room){
 		"FLUSHALL":                func(t *testing.T, _ *testserver.RedisServer, r *room) { do(t, r, "FLUSHALL") },
 		"SCRIPT FLUSH":            func(t *testing.T, _ *testserver.RedisServer, r *room) { do(t, r, "SCRIPT", "FLUSH") },
@@ -32,11 +37,12 @@ func TestQueue_aHundredWaitersOutlive(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := testserver.Redis(t)
 			r := newRoom(t, connect(t, s.Addr()))
 			unlocker := newClient(t, s.Addr()).Mutex(r.name)
 			require.NoError(t, unlocker.Lock(t.Context()))
-			all := r.joinAll(t.Context(), 100, newClients(t, s.Addr(), 4)...)
+			all := r.joinAll(t.Context(), many, newClients(t, s.Addr(), 4)...)
 			r.listening(4)
 			strike(t, s, r)
 			_ = unlocker.Unlock(t.Context())
@@ -75,6 +81,7 @@ func TestQueue_aMonitorThatHearsEverythingIsNobody(t *testing.T) {
 }
 
 func TestQueue_outOfMemoryHandsOverAndServesLater(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestQueueScripts_outOfMemory shows it of the scripts")
 	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "noeviction"))
 	r := newRoom(t, connect(t, s.Addr()))

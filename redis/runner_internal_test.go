@@ -59,6 +59,7 @@ func (c *counter) NotRun() { c.n-- }
 
 // When the connection of a trip breaks go-redis sends nothing of it again, for there is a Counter in it. A take is.
 func TestRun_whatATripHasLostIsSentAgainUnlessItCounts(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := testserver.NewProxy(t, s.Addr())
 	r, look := oneServer(t, s, p.Addr())
@@ -83,6 +84,7 @@ func TestRun_whatATripHasLostIsSentAgainUnlessItCounts(t *testing.T) {
 
 // What has run is not sent again, though it is an error.
 func TestRun_aGrantThatNoReplicaHasRunsOnce(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	r, look := oneServer(t, s, s.Addr())
 	r.replicas = redisscript.Replicas{N: 1, Timeout: time.Millisecond}
@@ -98,6 +100,7 @@ func TestRun_aGrantThatNoReplicaHasRunsOnce(t *testing.T) {
 
 // A request that a server without the script has refused has not run, and leaves nothing to clean up.
 func TestRun_whatIsRefusedHasNotRun(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	r, look := oneServer(t, s, s.Addr())
 	calls := func() []redisscript.Call {
@@ -143,6 +146,7 @@ func (r *refusing) ProcessHook(goredis.ProcessHook) goredis.ProcessHook {
 
 // While a slot moves a lock is asked for without its queue, which its script finds; what is for two locks is not for one of them.
 func TestRun_whoseSlotMoves(t *testing.T) {
+	t.Parallel()
 	for _, queue := range []bool{false, true} {
 		rdb := goredis.NewClient(&goredis.Options{})
 		hook := &refusing{error: errors.New("TRYAGAIN Multiple keys request during rehashing of slot")}

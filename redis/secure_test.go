@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // What the package's documentation says that a user needs beside rights.
@@ -38,6 +39,7 @@ func waitsAndGets(t *testing.T, a, b *locker.Mutex) {
 }
 
 func TestACL_waiting(t *testing.T) {
+	t.Parallel()
 	all := slices.Concat(rights, queueRights, channelRights)
 	users := []string{
 		userWith("all", all) + " &{locker:*",
@@ -51,6 +53,7 @@ func TestACL_waiting(t *testing.T) {
 	for _, line := range users {
 		user := strings.Fields(line)[1]
 		t.Run(user, func(t *testing.T) {
+			t.Parallel()
 			ctx := t.Context()
 			c := openURL(t, "redis://"+user+":"+secret+"@"+s.Addr()+"?renew=false")
 			a, b := c.Mutex("x"+user), c.Mutex("x"+user)
@@ -68,9 +71,14 @@ func TestACL_waiting(t *testing.T) {
 }
 
 func TestACL_cluster(t *testing.T) {
+	t.Parallel()
 	c := testserver.Cluster(t, testserver.RedisConfig("user default off", "user admin on >"+secret+" ~* &* +@all",
 		userWith("app", slices.Concat(rights, queueRights, shardedRights, clusterRights, []string{"wait"}))+" &{locker:*"))
-	for _, more := range []string{"", "&replicas=1"} {
+	ways := []string{""}
+	if testwait.Thorough() {
+		ways = append(ways, "&replicas=1")
+	}
+	for _, more := range ways {
 		addr := strings.Join(c.Addrs(), ",") + "?cluster=true&renew=false" + more
 		a := openURL(t, "redis://app:"+secret+"@"+addr).Mutex("x")
 		b := openURL(t, "redis://app:"+secret+"@"+addr).Mutex("x")
@@ -94,6 +102,7 @@ func TestACL_cluster(t *testing.T) {
 }
 
 func TestACL_sentinel(t *testing.T) {
+	t.Parallel()
 	g := testserver.Sentinel(t,
 		testserver.RedisConfig("user default off", userWith("app", slices.Concat(rights, queueRights, channelRights, []string{"select"}))+" &{locker:*"),
 		testserver.SentinelConfig("user default off", "user watcher on >hidden-"+secret+" &* +"+strings.Join(sentinelCommands, " +")))
@@ -118,20 +127,25 @@ func TestACL_sentinel(t *testing.T) {
 
 // TLS, with certificates on both sides, of servers that are found through others.
 func TestTLS_severalServers(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestTLS shows what it takes to be let in, and TestOpen_cluster what the clients of several servers are given")
+	t.Parallel()
 	for name, c := range map[string]struct {
-		start func() (servers []*testserver.RedisServer, hosts []string, query string)
+		start func(t *testing.T) (servers []*testserver.RedisServer, hosts []string, query string)
 	}{
-		"Sentinel": {func() ([]*testserver.RedisServer, []string, string) {
+		"Sentinel": {func(t *testing.T) ([]*testserver.RedisServer, []string, string) {
+			t.Helper()
 			g := testserver.Sentinel(t, testserver.RedisTLS())
 			return g.Servers(), g.Addrs(), "master_name=" + g.MasterName()
 		}},
-		"Cluster": {func() ([]*testserver.RedisServer, []string, string) {
+		"Cluster": {func(t *testing.T) ([]*testserver.RedisServer, []string, string) {
+			t.Helper()
 			c := testserver.Cluster(t, testserver.RedisTLS())
 			return c.Servers(), c.Addrs(), "cluster=true"
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			servers, hosts, query := c.start()
+			t.Parallel()
+			servers, hosts, query := c.start(t)
 			s := servers[0]
 			base := "rediss://" + strings.Join(hosts, ",") + "?renew=false&" + query
 			ca := "&tls_ca=" + url.QueryEscape(s.CAFile)

@@ -6,9 +6,11 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/harness"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
+	testwait.OnlyInCheck(t, "the core shows it in virtual time")
 	t.Parallel()
 	s := testserver.Redis(t)
 	c := newClient(t, s.Addr(), locker.WithTTL(harness.SilenceTTL))

@@ -17,6 +17,7 @@ import (
 // are those of two clocks: who holds on the old side may well have the larger one. A resource that compares them still
 // loses no write in silence, but whose it refuses is a matter of who came last.
 func TestSplitBrain_bothPrimariesGrantTheLock(t *testing.T) {
+	t.Parallel()
 	for name, acknowledge := range map[string]int{"asynchronously": 0, "acknowledged by a replica": 1} {
 		t.Run(name, func(t *testing.T) {
 			old, replicas := replicated(t, 2)

@@ -14,9 +14,13 @@ import (
 	"github.com/go-locker/locker/internal/testserver"
 )
 
-func TestTLS(t *testing.T) { harness.RedisTLS(t, "redis") }
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	harness.RedisTLS(t, "redis")
+}
 
 func TestTLS_filesThatAreNoPEM(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisTLS())
 	rubbish := filepath.Join(t.TempDir(), "rubbish.pem")
 	require.NoError(t, os.WriteFile(rubbish, []byte("rubbish"), 0o600))

@@ -46,6 +46,7 @@ func pairsInTrouble(t *testing.T, c *locker.Client, goroutines, pairs int, unloc
 }
 
 func TestTogether_goroutinesShareRoundTrips(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	var sent trips
 	rdb := connect(t, s.Addr())
@@ -63,6 +64,7 @@ func TestTogether_goroutinesShareRoundTrips(t *testing.T) {
 
 // Each of the scripts in a round trip is loaded where it is missing, and runs once.
 func TestTogether_aServerThatHasLostTheScripts(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	admin := connect(t, s.Addr())
 	c := newClient(t, s.Addr())
@@ -89,6 +91,7 @@ func TestTogether_aServerThatHasLostTheScripts(t *testing.T) {
 // Connections break under whatever is on them: no Lock fails, no hold is lost, and no lock stays behind. An Unlock whose first
 // three tries have met connections that were broken says so, and its release goes on.
 func TestTogether_connectionsThatBreak(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := testserver.NewProxy(t, s.Addr())
 	c := newClient(t, p.Addr(), locker.WithTTL(20*time.Second))
@@ -119,6 +122,7 @@ func TestTogether_connectionsThatBreak(t *testing.T) {
 
 // What hangs ends with its context all the same, and what is asked once the server is back is answered.
 func TestTogether_aServerThatStopped(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr(), func(o *goredis.Options) { o.ReadTimeout = time.Second })
 	c := clientOf(t, rdb, locker.WithTTL(3*time.Second))
@@ -143,6 +147,7 @@ func TestTogether_aServerThatStopped(t *testing.T) {
 
 // A connection that hangs costs those who are not on it a moment, and no time-out of the client library's.
 func TestTogether_aConnectionThatHangs(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := testserver.NewProxy(t, s.Addr())
 	rdb := connect(t, p.Addr(), func(o *goredis.Options) { o.ReadTimeout = time.Minute })
@@ -172,6 +177,7 @@ func TestTogether_aConnectionThatHangs(t *testing.T) {
 // A grant that too few replicas have is an error for its own caller, whoever shares the trip, and is given back
 // by the time that the Client is closed.
 func TestTogether_grantsThatNoReplicaHas(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	look := connect(t, s.Addr())
 	d := driverOf(t, connect(t, s.Addr()), redis.WaitReplicas(1, 5*tick))

@@ -12,9 +12,11 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 func TestToken_risesOverHoldersAndThroughLostData(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	rdb := connect(t, s.Addr())
@@ -73,6 +75,7 @@ func evict(t *testing.T, rdb *goredis.Client, key string) {
 }
 
 func TestToken_isOneAboveALastThatIsAheadOfTheClock(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	rdb := connect(t, s.Addr())
@@ -91,6 +94,7 @@ func TestToken_isOneAboveALastThatIsAheadOfTheClock(t *testing.T) {
 }
 
 func TestToken_staysBelow2To53(t *testing.T) {
+	t.Parallel()
 	const top = 1<<53 - 1
 	s := testserver.Redis(t)
 	ctx := t.Context()
@@ -117,6 +121,7 @@ func TestToken_staysBelow2To53(t *testing.T) {
 }
 
 func TestToken_isStoredInAllItsDigits(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
@@ -134,6 +139,7 @@ func TestToken_isStoredInAllItsDigits(t *testing.T) {
 }
 
 func TestStorage_theHashExpiresADayAfterTheLockLapses(t *testing.T) {
+	t.Parallel()
 	const ttl = 10 * time.Second
 	s := testserver.Redis(t)
 	ctx := t.Context()
@@ -176,8 +182,12 @@ func TestStorage_theHashExpiresADayAfterTheLockLapses(t *testing.T) {
 }
 
 func TestStorage_isBoundedAfterManyNames(t *testing.T) {
+	t.Parallel()
+	names := 1000
+	if testwait.Thorough() {
+		names = 10_000
+	}
 	const (
-		names   = 10_000
 		workers = 16
 		ttl     = 10 * time.Second
 	)

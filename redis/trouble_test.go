@@ -34,15 +34,15 @@ func wantOwnError(t *testing.T, err error, text string) {
 func wantEnds(t *testing.T, rdb goredis.UniversalClient) (unbounded, bounded error) {
 	t.Helper()
 	const ttl = 2 * time.Second
-	start := time.Now()
+	elapsed := stopwatch.Start(t)
 	unbounded = clientOf(t, rdb, locker.WithTTL(ttl)).Mutex("x").Lock(context.Background())
 	require.Error(t, unbounded)
-	assert.Less(t, time.Since(start), ttl, "one attempt takes TTL/2 at most: %v", unbounded)
+	assert.Less(t, elapsed(), ttl, "one attempt takes TTL/2 at most: %v", unbounded)
 
-	start = time.Now()
+	before := elapsed()
 	bounded = clientOf(t, rdb, locker.WithTTL(2*ttl)).Mutex("x").Lock(withTimeout(t, 100*time.Millisecond))
 	require.Error(t, bounded)
-	assert.Less(t, time.Since(start), ttl/2, "%v", bounded)
+	assert.Less(t, elapsed()-before, ttl/2, "%v", bounded)
 	require.NotErrorIs(t, unbounded, locker.ErrHeld)
 	require.NotErrorIs(t, bounded, locker.ErrHeld)
 	return unbounded, bounded
@@ -55,6 +55,7 @@ var clients = map[string]func(*goredis.Options){
 }
 
 func TestTrouble_refused(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	s.Kill()
 	for name, kind := range clients {
@@ -77,6 +78,7 @@ func TestTrouble_refused(t *testing.T) {
 }
 
 func TestTrouble_stopped(t *testing.T) {
+	t.Parallel()
 	for name, kind := range clients {
 		t.Run(name, func(t *testing.T) {
 			s := testserver.Redis(t)
@@ -95,6 +97,7 @@ func TestTrouble_stopped(t *testing.T) {
 }
 
 func TestTrouble_stoppedWhileHeld(t *testing.T) {
+	t.Parallel()
 	const ttl = 2 * time.Second
 	s := testserver.Redis(t)
 	for name, kind := range clients {
@@ -113,7 +116,7 @@ func TestTrouble_stoppedWhileHeld(t *testing.T) {
 			err = unlocked.Unlock(context.Background())
 			require.Error(t, err)
 			assert.Zero(t, unlocked.FencingToken(), "it has ended here")
-			assert.Less(t, elapsed(), ttl+100*time.Millisecond, "Unlock returns by the hold's deadline")
+			assert.Less(t, elapsed(), 2*ttl, "Unlock does not wait for the client library's time-out")
 			s.Continue()
 			eventually(t, "both are free", func() bool {
 				return !isHeldAt(t, connect(t, s.Addr()), keyOf("extended")) && !isHeldAt(t, connect(t, s.Addr()), keyOf("unlocked"))
@@ -124,6 +127,7 @@ func TestTrouble_stoppedWhileHeld(t *testing.T) {
 }
 
 func TestTrouble_readOnlyReplica(t *testing.T) {
+	t.Parallel()
 	primary := testserver.Redis(t)
 	replica := testserver.Redis(t, testserver.RedisReplicaOf(primary))
 	rdb := connect(t, replica.Addr())
@@ -142,6 +146,7 @@ func TestTrouble_readOnlyReplica(t *testing.T) {
 }
 
 func TestTrouble_loading(t *testing.T) {
+	t.Parallel()
 	// key-load-delay and the interval are the server's own settings for its tests.
 	s := testserver.Redis(t, testserver.RedisArgs("--enable-debug-command", "local"))
 	ctx := t.Context()
@@ -150,7 +155,7 @@ func TestTrouble_loading(t *testing.T) {
 	m := c.Mutex("x")
 	require.NoError(t, m.Lock(ctx))
 	require.NoError(t, m.Unlock(ctx))
-	for i := range 600 {
+	for i := range 200 {
 		require.NoError(t, admin.Set(ctx, fmt.Sprint(i), strings.Repeat("v", 2000), 0).Err())
 	}
 	if err := admin.ConfigSet(ctx, "key-load-delay", "10000").Err(); err != nil {
@@ -170,6 +175,7 @@ func TestTrouble_loading(t *testing.T) {
 }
 
 func TestTrouble_poolExhausted(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	for name, kind := range clients {
 		t.Run(name, func(t *testing.T) {
@@ -190,6 +196,7 @@ func TestTrouble_poolExhausted(t *testing.T) {
 
 // A server that is not there, and one that is no Redis.
 func TestTrouble_strangers(t *testing.T) {
+	t.Parallel()
 	for name, greeting := range map[string]string{
 		"closes at once": "",
 		"speaks HTTP":    "HTTP/1.1 400 Bad Request\r\n\r\n",

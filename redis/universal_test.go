@@ -39,51 +39,76 @@ func universal(t *testing.T) map[string]goredis.UniversalClient {
 	return map[string]goredis.UniversalClient{"Client": connect(t, testserver.Redis(t).Addr()), "Ring": ring, "ClusterClient": cluster}
 }
 
-func TestUniversal_everyClientAndEveryName(t *testing.T) {
-	for kind, rdb := range universal(t) {
-		t.Run(kind, func(t *testing.T) {
-			ctx := t.Context()
-			c := clientOf(t, rdb, locker.WithoutRenewal())
-			var held []*locker.Mutex
-			for _, name := range oddNames {
-				m := c.Mutex(name)
-				require.NoError(t, m.Lock(ctx), "%q contends with another name", name)
-				held = append(held, m)
-			}
-			for i, m := range held {
-				require.ErrorIs(t, c.Mutex(oddNames[i]).TryLock(ctx), locker.ErrHeld, "%q", oddNames[i])
-				require.EqualValues(t, 1, rdb.Exists(ctx, redisscript.Key("locker:"+oddNames[i])).Val(), "%q", oddNames[i])
-				require.NoError(t, m.Extend(ctx), "%q", oddNames[i])
-			}
-			for i, m := range held {
-				require.NoError(t, m.Unlock(ctx), "%q", oddNames[i])
-			}
-		})
+// All of these ask servers of the same kinds.
+func TestUniversal(t *testing.T) {
+	t.Parallel()
+	all := universal(t)
+	for kind, rdb := range all {
+		t.Run(kind+", every name", func(t *testing.T) { everyName(t, rdb) })
+		t.Run(kind+", renewals go to all nodes", func(t *testing.T) { extendsAllNames(t, rdb) })
+		t.Run(kind+", waits", func(t *testing.T) { waitsOn(t, rdb, kind) })
+	}
+	t.Run("all keys of a name share a slot", func(t *testing.T) { shareASlot(t, all["ClusterClient"]) })
+}
+
+func everyName(t *testing.T, rdb goredis.UniversalClient) {
+	t.Helper()
+	ctx := t.Context()
+	c := clientOf(t, rdb, locker.WithoutRenewal())
+	var held []*locker.Mutex
+	for _, name := range oddNames {
+		m := c.Mutex(name)
+		require.NoError(t, m.Lock(ctx), "%q contends with another name", name)
+		held = append(held, m)
+	}
+	for i, m := range held {
+		require.ErrorIs(t, c.Mutex(oddNames[i]).TryLock(ctx), locker.ErrHeld, "%q", oddNames[i])
+		require.EqualValues(t, 1, rdb.Exists(ctx, redisscript.Key("locker:"+oddNames[i])).Val(), "%q", oddNames[i])
+		require.NoError(t, m.Extend(ctx), "%q", oddNames[i])
+	}
+	for i, m := range held {
+		require.NoError(t, m.Unlock(ctx), "%q", oddNames[i])
 	}
 }
 
-func TestUniversal_renewsOverAllNodes(t *testing.T) {
-	for kind, rdb := range universal(t) {
-		t.Run(kind, func(t *testing.T) {
-			const ttl = 3 * time.Second
-			c := clientOf(t, rdb, locker.WithTTL(ttl))
-			var held []*locker.Mutex
-			for _, name := range oddNames {
-				m := c.Mutex(name)
-				require.NoError(t, m.Lock(t.Context()))
-				held = append(held, m)
-			}
-			end := time.Now().Add(ttl) // of all holds, were they not renewed
-			for i, m := range held {
-				eventually(t, "it has been renewed for more than a TTL", func() bool { return m.Deadline().After(end.Add(ttl)) })
-				require.NoError(t, m.Unlock(t.Context()), "%q", oddNames[i])
-			}
-		})
+// extendsAllNames does at once what the core does when renewals are due.
+func extendsAllNames(t *testing.T, rdb goredis.UniversalClient) {
+	t.Helper()
+	d := driverOf(t, rdb)
+	var held []locker.Lease
+	for _, name := range oddNames {
+		held = append(held, take(t, d, "extended:"+name, time.Minute))
+	}
+	for i, err := range d.ExtendAll(t.Context(), held, 2*time.Minute) {
+		require.NoError(t, err, "%q", oddNames[i])
+		left := rdb.PTTL(t.Context(), redisscript.Key("extended:"+oddNames[i])).Val() - keep
+		assert.Greater(t, left, time.Minute, "%q", oddNames[i])
+	}
+	for i, l := range held {
+		require.NoError(t, l.Release(t.Context()), "%q", oddNames[i])
 	}
 }
 
-func TestUniversal_allKeysOfANameShareASlot(t *testing.T) {
-	rdb := universal(t)["ClusterClient"]
+func waitsOn(t *testing.T, rdb goredis.UniversalClient, kind string) {
+	t.Helper()
+	ctx := t.Context()
+	c := clientOf(t, rdb)
+	want := locker.Yes
+	if kind == "Ring" {
+		want = locker.No
+	}
+	assert.Equal(t, want, c.Guarantees()[locker.Woken].Level)
+	m, other := c.Mutex("x"), c.Mutex("x")
+	require.NoError(t, m.Lock(ctx))
+	waiting := async(func() error { return other.Lock(ctx) })
+	eventually(t, "it waits", func() bool { return rdb.ZCard(ctx, keyOf("x")+":queue").Val() == 1 })
+	require.NoError(t, m.Unlock(ctx))
+	require.NoError(t, await(t, waiting))
+	require.NoError(t, other.Unlock(ctx))
+}
+
+func shareASlot(t *testing.T, rdb goredis.UniversalClient) {
+	t.Helper()
 	slots := map[int64]bool{}
 	for _, name := range oddNames {
 		key := redisscript.Key(name)
@@ -101,30 +126,10 @@ func TestUniversal_allKeysOfANameShareASlot(t *testing.T) {
 type wrapped struct{ goredis.UniversalClient }
 
 func TestNew_takesAClientThatIsNoPointer(t *testing.T) {
+	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
 	c, err := redis.New(wrapped{rdb})
 	require.NoError(t, err)
 	require.NoError(t, c.Mutex("x").TryLock(t.Context()))
 	require.NoError(t, c.Close())
-}
-
-func TestUniversal_waits(t *testing.T) {
-	for kind, rdb := range universal(t) {
-		t.Run(kind, func(t *testing.T) {
-			ctx := t.Context()
-			c := clientOf(t, rdb)
-			want := locker.Yes
-			if kind == "Ring" {
-				want = locker.No
-			}
-			assert.Equal(t, want, c.Guarantees()[locker.Woken].Level)
-			m, other := c.Mutex("x"), c.Mutex("x")
-			require.NoError(t, m.Lock(ctx))
-			waiting := async(func() error { return other.Lock(ctx) })
-			eventually(t, "it waits", func() bool { return rdb.ZCard(ctx, keyOf("x")+":queue").Val() == 1 })
-			require.NoError(t, m.Unlock(ctx))
-			require.NoError(t, await(t, waiting))
-			require.NoError(t, other.Unlock(ctx))
-		})
-	}
 }

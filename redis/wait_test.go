@@ -49,6 +49,7 @@ func (deaf) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Proces
 }
 
 func TestWaitReplicas_thatAreNotAskedHaveNotAcknowledged(t *testing.T) {
+	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
 	rdb.AddHook(deaf{})
 	m := waiting(t, rdb, 1, 100*time.Millisecond).Mutex("x")
@@ -56,6 +57,7 @@ func TestWaitReplicas_thatAreNotAskedHaveNotAcknowledged(t *testing.T) {
 }
 
 func TestWaitReplicas_badInputIsNamed(t *testing.T) {
+	t.Parallel()
 	rdb := goredis.NewClient(&goredis.Options{ReadTimeout: 2 * time.Second})
 	defer func() { _ = rdb.Close() }()
 	for _, c := range []struct {
@@ -83,6 +85,7 @@ func TestWaitReplicas_badInputIsNamed(t *testing.T) {
 }
 
 func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
+	t.Parallel()
 	primary, _ := replicated(t, 2)
 	ctx := t.Context()
 	admin := connect(t, primary.Addr())
@@ -129,6 +132,7 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 }
 
 func TestWaitReplicas_aTakeThatTooFewAcknowledgeFailsAndIsReleased(t *testing.T) {
+	t.Parallel()
 	primary, replicas := replicated(t, 2)
 	replicas[1].Detach()
 	admin := connect(t, primary.Addr())
@@ -155,6 +159,7 @@ func TestWaitReplicas_aTakeThatTooFewAcknowledgeFailsAndIsReleased(t *testing.T)
 }
 
 func TestWaitReplicas_anExtendThatTooFewAcknowledgeFailsAndTheOldDeadlineStands(t *testing.T) {
+	t.Parallel()
 	primary, replicas := replicated(t, 1)
 	ctx := t.Context()
 	rdb := connect(t, primary.Addr())
@@ -195,6 +200,7 @@ func TestWaitReplicas_anExtendThatTooFewAcknowledgeFailsAndTheOldDeadlineStands(
 }
 
 func TestWaitReplicas_aHoldThatNobodyAcknowledgesAnyMoreIsLostAtItsDeadline(t *testing.T) {
+	t.Parallel()
 	primary, replicas := replicated(t, 1)
 	m := waiting(t, connect(t, primary.Addr()), 1, 50*time.Millisecond, locker.WithTTL(2*time.Second)).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
@@ -209,6 +215,7 @@ func TestWaitReplicas_aHoldThatNobodyAcknowledgesAnyMoreIsLostAtItsDeadline(t *t
 
 // The one who waits gets the lock when a replica is back, and not before.
 func TestWaitReplicas_ofAWaiter(t *testing.T) {
+	t.Parallel()
 	primary, replicas := replicated(t, 1)
 	ctx := t.Context()
 	rdb := connect(t, primary.Addr())
@@ -235,6 +242,7 @@ func TestWaitReplicas_ofAWaiter(t *testing.T) {
 // A reply that is lost has the request sent again, on another connection. There WAIT must not be content
 // with what that connection has written before, which is nothing: Redis counts so from 7.2 on.
 func TestWaitReplicas_whatIsSentTwiceIsAcknowledgedToo(t *testing.T) {
+	t.Parallel()
 	for name, start := range map[string]func(testing.TB, ...testserver.RedisOption) *testserver.RedisServer{
 		"Redis": testserver.Redis, "Valkey": testserver.Valkey,
 	} {
@@ -279,6 +287,7 @@ func TestWaitReplicas_whatIsSentTwiceIsAcknowledgedToo(t *testing.T) {
 }
 
 func TestWaitReplicas_withoutTheScripts(t *testing.T) {
+	t.Parallel()
 	primary, _ := replicated(t, 1)
 	ctx := t.Context()
 	rdb := connect(t, primary.Addr())
@@ -300,6 +309,7 @@ func TestWaitReplicas_withoutTheScripts(t *testing.T) {
 }
 
 func TestWaitReplicas_withoutTheRight(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig(userWith("app", rights)))
 	admin := connect(t, s.Addr())
 	m := waiting(t, connect(t, s.Addr(), as("app")), 1, time.Second).Mutex("x")
@@ -308,6 +318,7 @@ func TestWaitReplicas_withoutTheRight(t *testing.T) {
 }
 
 func TestWaitReplicas_endsWithCtx(t *testing.T) {
+	t.Parallel()
 	primary, replicas := replicated(t, 1)
 	replicas[0].Detach()
 	admin := connect(t, primary.Addr())
@@ -324,6 +335,7 @@ func TestWaitReplicas_endsWithCtx(t *testing.T) {
 }
 
 func TestWaitReplicas_byURL(t *testing.T) {
+	t.Parallel()
 	primary, replicas := replicated(t, 1)
 	c := openURL(t, primary.URL()+"?replicas=1&replica_timeout=50ms")
 	require.NoError(t, c.Mutex("x").Lock(t.Context()))
@@ -342,6 +354,7 @@ func TestWaitReplicas_byURL(t *testing.T) {
 // is made the primary. The lock is lost: a second owner takes it while the first believes that it holds it.
 // What is left of the promise is the order of the tokens, by which a resource refuses the first.
 func TestWaitReplicas_doesNotSaveTheLockIfAnotherReplicaIsPromoted(t *testing.T) {
+	t.Parallel()
 	primary, replicas := replicated(t, 2)
 	ctx := t.Context()
 	informed, ignorant := replicas[0], replicas[1]
@@ -370,6 +383,7 @@ func TestWaitReplicas_doesNotSaveTheLockIfAnotherReplicaIsPromoted(t *testing.T)
 
 // And what it does save: any replica that has acknowledged.
 func TestWaitReplicas_savesTheLockIfAReplicaThatHasAcknowledgedIsPromoted(t *testing.T) {
+	t.Parallel()
 	primary, replicas := replicated(t, 2)
 	ctx := t.Context()
 	d := driverOf(t, connect(t, primary.Addr()), redis.WaitReplicas(2, time.Second))
