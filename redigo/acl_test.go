@@ -26,18 +26,19 @@ var (
 const secret = "s3cr3t-Passw0rd"
 
 func TestACL_theDocumentedRightsAreEnough(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig(
 		"user lock on >"+secret+toLock, "user wait on >"+secret+toWait+" +select",
 		"user deaf on >"+secret+toWait+" -subscribe", "user other on >"+secret+" ~other +@all"))
 	ctx := t.Context()
 	url := func(user, rest string) string { return "redigo://" + user + ":" + secret + "@" + s.Addr() + rest }
 
-	c := openClient(t, url("lock", "?ttl=200ms"))
+	c := openClient(t, url("lock", "?ttl=3s"))
 	m := c.Mutex("x")
 	for range 2 {
 		require.NoError(t, m.Lock(ctx))
 		require.ErrorIs(t, c.Mutex("x").TryLock(ctx), locker.ErrHeld)
-		renewed := m.Deadline().Add(100 * time.Millisecond)
+		renewed := m.Deadline().Add(500 * time.Millisecond)
 		eventually(t, "it is renewed", func() bool { return m.Deadline().After(renewed) })
 		require.NoError(t, m.Unlock(ctx))
 	}
@@ -66,5 +67,6 @@ func TestACL_theDocumentedRightsAreEnough(t *testing.T) {
 }
 
 func TestACL_whoMayNotLockAllNames(t *testing.T) {
+	t.Parallel()
 	harness.RedisSomeNames(t, "redigo", rights)
 }

@@ -14,6 +14,7 @@ import (
 )
 
 func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	loadScripts(t, s)
 	var trips atomic.Int64
@@ -41,6 +42,7 @@ func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
 }
 
 func TestCounts_aBatchIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	loadScripts(t, s)
 	var trips atomic.Int64
@@ -64,6 +66,7 @@ func TestCounts_aBatchIsOneRoundTrip(t *testing.T) {
 }
 
 func TestCounts_allDueRenewalsOfAClientAreOnePipeline(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	loadScripts(t, s)
 	const (

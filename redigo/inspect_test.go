@@ -14,6 +14,7 @@ import (
 )
 
 func TestInspect(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	harness.Inspect(t, harness.Inspection{
 		URL: "redigo://" + s.Addr() + "?pool_size=3", TTL: 300 * time.Millisecond,
@@ -25,6 +26,7 @@ func TestInspect(t *testing.T) {
 }
 
 func TestInspect_isOneRoundTrip(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	var trips atomic.Int64
 	c := clientOf(t, newPool(t, s.Addr(), countTrips(s.Addr(), &trips)), locker.WithoutRenewal())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // listening is how many channels of waiters are listened to.
@@ -22,6 +23,7 @@ func listening(t *testing.T, s *testserver.RedisServer) int {
 }
 
 func TestWaiting_aPoolOfOneConnectionIsEnough(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := newPool(t, s.Addr(), ofOne)
 	c := clientOf(t, p, locker.WithTTL(time.Minute))
@@ -37,6 +39,7 @@ func TestWaiting_aPoolOfOneConnectionIsEnough(t *testing.T) {
 }
 
 func TestWaiting_aSubscriptionThatIsCutIsRestored(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := newPool(t, "", func(p *redis.Pool) {
 		p.DialContext = nil
@@ -60,9 +63,8 @@ func TestWaiting_aSubscriptionThatIsCutIsRestored(t *testing.T) {
 
 // A heartbeat keeps a connection on which nothing happens; a channel that nobody waits for is left.
 func TestWaiting_forLong(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes 16 s")
-	}
+	t.Parallel()
+	testwait.OnlyInCheck(t, "TestHub_givesUpAfterUse shows it of the protocol in virtual time; this takes 16 s")
 	t.Parallel()
 	s := testserver.Redis(t)
 	c := clientOf(t, newPool(t, s.Addr()), locker.WithTTL(time.Minute))

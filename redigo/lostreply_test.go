@@ -32,15 +32,19 @@ func newFaulty(t *testing.T, change ...func(*redis.Pool)) *faulty {
 // loseReply has the server apply what do sends and the reply get lost, before the connection breaks.
 func (f *faulty) loseReply(t *testing.T, applied func() bool, do func() error) error {
 	t.Helper()
-	f.proxy.DropReplies(true)
+	f.proxy.HoldReplies(true)
 	done := async(do)
-	eventually(t, "the server has applied the request", applied)
-	f.proxy.DropReplies(false)
+	eventually(t, "the server has applied the request, and answered", func() bool {
+		_, replies := f.proxy.Held()
+		return replies > 0 && applied()
+	})
+	f.proxy.HoldReplies(false) // of other connections
 	f.proxy.ResetConns()
 	return await(t, done)
 }
 
 func TestLostReply_isSentAgain(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*redis.Pool){
 		"a pool without limits": func(*redis.Pool) {},
 		"a pool of one":         ofOne,
@@ -72,12 +76,13 @@ func TestLostReply_isSentAgain(t *testing.T) {
 // The reply to the first try is lost, and the next one finds nobody to ask: its error says nothing of the
 // first, which took the lock.
 func TestLostReply_thenRefused_leavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	f := newFaulty(t)
 	f.proxy.DropReplies(true)
 	done := async(func() error { return f.client.Mutex("x").Lock(t.Context()) })
 	eventually(t, "the server has applied the take", func() bool { return isHeld(t, f.server, "x") })
-	f.proxy.DropReplies(false)
 	f.proxy.Sever()
+	f.proxy.DropReplies(false)
 	err := await(t, done)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, locker.ErrHeld)
@@ -90,6 +95,7 @@ func TestLostReply_thenRefused_leavesNothingBehind(t *testing.T) {
 // A release that was refused for want of the script has not been tried: the next one that finds nothing is
 // not the second.
 func TestNoScript_isNoTry(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	d := driverOf(t, newPool(t, s.Addr()))
 	lease := take(t, d, "x", time.Minute)
@@ -100,6 +106,7 @@ func TestNoScript_isNoTry(t *testing.T) {
 
 // Nor has one that was refused by who is no longer the primary.
 func TestReadOnly_isNoTry(t *testing.T) {
+	t.Parallel()
 	before, after := testserver.Redis(t), testserver.Redis(t)
 	var addr atomic.Value
 	addr.Store(before.Addr())
@@ -122,6 +129,7 @@ func forget(t *testing.T, s *testserver.RedisServer, lease locker.Lease) {
 }
 
 func TestNoScript_everyOperationBringsItsOwn(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	c := clientOf(t, newPool(t, s.Addr()))

@@ -27,6 +27,7 @@ func opened(t *testing.T, hosts []string, pairs ...string) *Driver {
 }
 
 func TestOpen_address(t *testing.T) {
+	t.Parallel()
 	assert.Equal(t, "localhost:6379", opened(t, nil).Address())
 	assert.Equal(t, "[::1]:7000", opened(t, []string{"[::1]:7000"}).Address())
 	assert.Equal(t, "/run/redis.sock", opened(t, nil, "socket", "/run/redis.sock").Address())
@@ -34,6 +35,7 @@ func TestOpen_address(t *testing.T) {
 }
 
 func TestOpen_pool(t *testing.T) {
+	t.Parallel()
 	d := opened(t, nil)
 	assert.Equal(t, 10*runtime.GOMAXPROCS(0), d.runner.pool.MaxActive)
 	assert.True(t, d.runner.pool.Wait)

@@ -18,6 +18,7 @@ import (
 )
 
 func TestOpen_badInputIsNamed(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ url, want string }{
 		{"redigo://h1,h2", "master_name"},
 		{"redigo://h1,h2?master_name=", "master_name"},
@@ -49,6 +50,7 @@ func TestOpen_badInputIsNamed(t *testing.T) {
 }
 
 func TestOpen_noErrorShowsAPassword(t *testing.T) {
+	t.Parallel()
 	const word = "Tr0ub4dor"
 	dead := testserver.Redis(t)
 	dead.Kill()
@@ -75,6 +77,7 @@ func TestOpen_noErrorShowsAPassword(t *testing.T) {
 }
 
 func TestOpen_userPasswordAndDatabase(t *testing.T) {
+	t.Parallel()
 	const password = "p@ss/w:o?r#d%"
 	s := testserver.Redis(t, testserver.RedisConfig("user app on >"+password+" ~* +@all"))
 	c := openClient(t, "redigo://app:"+url.QueryEscape(password)+"@"+s.Addr()+"/3?prefix=shop")
@@ -102,6 +105,7 @@ func TestOpen_userPasswordAndDatabase(t *testing.T) {
 }
 
 func TestOpen_socketAndClientName(t *testing.T) {
+	t.Parallel()
 	dir, err := os.MkdirTemp("", "redis") // that of a test may be too deep for the path of a socket
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })

@@ -32,6 +32,7 @@ func wantEndsWithCtx(t *testing.T, c *locker.Client) {
 }
 
 func TestPool_exhausted(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	for name, wait := range map[string]bool{"that waits": true, "that does not": false} {
 		t.Run(name, func(t *testing.T) {
@@ -55,6 +56,7 @@ func TestPool_exhausted(t *testing.T) {
 
 // A pool's functions that know no context, and go on long after it has ended.
 func TestPool_functionsThatBlock(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	for name, install := range map[string]func(p *redis.Pool, block func()){
 		"Dial": func(p *redis.Pool, block func()) {
@@ -99,6 +101,7 @@ func TestPool_functionsThatBlock(t *testing.T) {
 }
 
 func TestStopped(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := newPool(t, s.Addr())
 	c := clientOf(t, p, locker.WithTTL(2*time.Second), locker.WithoutRenewal())
@@ -118,6 +121,7 @@ func TestStopped(t *testing.T) {
 
 // What does not fit into the buffers on the way is a write that blocks.
 func TestStopped_aPipelineThatIsTooLong(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := newPool(t, s.Addr())
 	d := driverOf(t, p)
@@ -137,6 +141,7 @@ func TestStopped_aPipelineThatIsTooLong(t *testing.T) {
 
 // Connections that the server has closed while they were idle cost a pause, and no Lock.
 func TestStaleConnections(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := newPool(t, s.Addr())
 	m := clientOf(t, p).Mutex("x")
@@ -171,6 +176,7 @@ func TestStaleConnections(t *testing.T) {
 
 // A server that closes every connection is not asked for ever.
 func TestStaleConnections_andNoOthers(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	var accepted atomic.Int64
@@ -200,6 +206,7 @@ func TestStaleConnections_andNoOthers(t *testing.T) {
 
 // A connection to what has become a replica is not used again: the next one may lead to the primary.
 func TestReadOnly(t *testing.T) {
+	t.Parallel()
 	primary := testserver.Redis(t)
 	replica := testserver.Redis(t, testserver.RedisReplicaOf(primary))
 	target := atomic.Pointer[string]{}
@@ -224,6 +231,7 @@ func TestReadOnly(t *testing.T) {
 
 // Contexts that end at any moment of a request, a pipeline or not, leave the pool in order.
 func TestCancel_atAnyMoment(t *testing.T) {
+	t.Parallel()
 	primary := testserver.Redis(t)
 	testserver.Redis(t, testserver.RedisReplicaOf(primary))
 	p := newPool(t, primary.Addr(), func(p *redis.Pool) { p.MaxActive, p.Wait = 2, true })
@@ -251,6 +259,7 @@ func TestCancel_atAnyMoment(t *testing.T) {
 
 // redigo panics if a pool that waits is closed, and asked for a connection when the context ends.
 func TestNew_aPoolThatIsClosed(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := newPool(t, s.Addr(), ofOne)
 	d := driverOf(t, p)
@@ -265,6 +274,7 @@ func TestNew_aPoolThatIsClosed(t *testing.T) {
 }
 
 func TestNew_leavesThePoolOpen(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := newPool(t, s.Addr())
 	c := clientOf(t, p)
@@ -275,11 +285,13 @@ func TestNew_leavesThePoolOpen(t *testing.T) {
 }
 
 func TestNewDriver_nilOption(t *testing.T) {
+	t.Parallel()
 	_, err := redigo.NewDriver(&redis.Pool{Dial: func() (redis.Conn, error) { return nil, errors.New("unused") }}, nil)
 	require.ErrorContains(t, err, "nil DriverOption")
 }
 
 func TestNew_nothingToDialWith(t *testing.T) {
+	t.Parallel()
 	for _, p := range []*redis.Pool{nil, {}} {
 		_, err := redigo.New(p)
 		require.ErrorContains(t, err, "redigo pool")

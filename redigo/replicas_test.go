@@ -52,6 +52,7 @@ func TestWaitReplicas(t *testing.T) {
 }
 
 func TestWaitReplicas_badInput(t *testing.T) {
+	t.Parallel()
 	p := newPool(t, "localhost:1")
 	for _, opt := range []redigo.DriverOption{
 		redigo.WaitReplicas(0, time.Second), redigo.WaitReplicas(-1, time.Second), redigo.WaitReplicas(1, 0),

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 func TestSentinel_failoverWhileHeldAndWaiting(t *testing.T) {
@@ -41,6 +42,7 @@ func TestSentinel_failoverWhileHeldAndWaiting(t *testing.T) {
 }
 
 func TestSentinel_failoverWhileTaking(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestSentinel_failoverWhileHeldAndWaiting shows that the new primary is found")
 	t.Parallel()
 	g := testserver.Sentinel(t)
 	m := openClient(t, sentinelURL(g), locker.WithTTL(2*time.Second)).Mutex("x")
@@ -78,8 +80,14 @@ func TestSentinel_connectionsToTheOldPrimaryAreGivenUp(t *testing.T) {
 	assert.NotEqual(t, old, primary)
 }
 
-func TestSentinel_sentinelsThatHangOrAreDead(t *testing.T) {
+func TestSentinel_sentinelsThatKnowNothingHangOrAreDead(t *testing.T) {
+	t.Parallel()
 	g := testserver.Sentinel(t)
+	elsewhere := strings.Replace(sentinelURL(g), g.MasterName(), "elsewhere", 1)
+	err := openClient(t, elsewhere).Mutex("x").Lock(t.Context())
+	require.ErrorContains(t, err, `"elsewhere"`)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+
 	sentinels := g.Sentinels()
 	sentinels[0].Stop()
 	sentinels[1].Kill()
@@ -88,20 +96,13 @@ func TestSentinel_sentinelsThatHangOrAreDead(t *testing.T) {
 	sentinels[2].Kill()
 	sentinels[0].Kill()
 	require.NoError(t, c.Mutex("y").Lock(t.Context()), "nothing is known to have changed")
-	err := openClient(t, sentinelURL(g)).Mutex("x").Lock(t.Context())
+	err = openClient(t, sentinelURL(g)).Mutex("x").Lock(t.Context())
 	require.ErrorContains(t, err, "no sentinel")
 	assert.NotErrorIs(t, err, locker.ErrHeld)
 }
 
-func TestSentinel_unknownName(t *testing.T) {
-	g := testserver.Sentinel(t)
-	url := strings.Replace(sentinelURL(g), g.MasterName(), "elsewhere", 1)
-	err := openClient(t, url).Mutex("x").Lock(t.Context())
-	require.ErrorContains(t, err, `"elsewhere"`)
-	assert.NotErrorIs(t, err, locker.ErrHeld)
-}
-
 func TestSentinel_passwordsAndTLS(t *testing.T) {
+	t.Parallel()
 	g := testserver.Sentinel(t, testserver.RedisTLS(),
 		testserver.RedisConfig("user app on >"+secret+toWait+" +role +select"),
 		testserver.SentinelConfig("user looker on >"+secret+"-too +sentinel|get-master-addr-by-name"))
@@ -115,6 +116,7 @@ func TestSentinel_passwordsAndTLS(t *testing.T) {
 }
 
 func TestSentinel_replicas(t *testing.T) {
+	t.Parallel()
 	g := testserver.Sentinel(t)
 	m := openClient(t, sentinelURL(g)+"&replicas=1").Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))

@@ -15,6 +15,7 @@ func TestTLS(t *testing.T) { harness.RedisTLS(t, "redigo") }
 
 // A handshake that gets no answer ends with its context, and leaves nobody waiting for it.
 func TestTLS_aHandshakeThatHangs(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }() // never accepts

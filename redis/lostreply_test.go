@@ -17,10 +17,13 @@ import (
 // connection breaks and go-redis sends the request again on another.
 func loseReply(t *testing.T, f *faulty, applied func() bool, between func(), do func() error) error {
 	t.Helper()
-	f.proxy.DropReplies(true)
+	f.proxy.HoldReplies(true)
 	done := async(do)
-	eventually(t, "the server has applied the request", applied)
-	f.proxy.DropReplies(false)
+	eventually(t, "the server has applied the request, and answered", func() bool {
+		_, replies := f.proxy.Held()
+		return replies > 0 && applied()
+	})
+	f.proxy.HoldReplies(false) // of other connections
 	between()
 	f.proxy.ResetConns()
 	return await(t, done)
@@ -161,8 +164,8 @@ func TestLostReply_thenRefused_leavesNothingBehind(t *testing.T) {
 	f.proxy.DropReplies(true)
 	done := async(func() error { return m.Lock(ctx) })
 	eventually(t, "the server has applied the take", func() bool { return isHeldAt(t, f.direct, keyOf("x")) })
-	f.proxy.DropReplies(false)
 	f.proxy.Sever()
+	f.proxy.DropReplies(false)
 	err := await(t, done)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, locker.ErrHeld)

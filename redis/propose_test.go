@@ -113,7 +113,7 @@ func TestRaise_withoutAnAnswer(t *testing.T) {
 	f.proxy.DropReplies(true)
 	require.Error(t, lease.Raise(withTimeout(t, 30*time.Millisecond), 200))
 	f.proxy.DropReplies(false)
-	require.Equal(t, "200", f.direct.HGet(ctx, "{x}", "token").Val())
+	eventually(t, "the server has raised it", func() bool { return f.direct.HGet(ctx, "{x}", "token").Val() == "200" })
 	lapse(t, f.direct, "{x}")
 	require.NoError(t, take(t, driverOf(t, f.direct), "x", time.Minute).Release(ctx))
 	assert.ErrorIs(t, lease.Release(ctx), locker.ErrLost)
