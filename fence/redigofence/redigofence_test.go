@@ -23,7 +23,7 @@ import (
 	"github.com/go-locker/locker/internal/testwait"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Tests(m)) }
 
 const patient = 20 * time.Second
 
@@ -77,6 +77,7 @@ func text(t testing.TB, p *redis.Pool, key string) string {
 }
 
 func TestRun_keepsTheRule(t *testing.T) {
+	t.Parallel()
 	p := newPool(t, testserver.Redis(t).Addr())
 	fencecheck.Run(t, func(t testing.TB) fencecheck.Fence {
 		return fencecheck.Fence{
@@ -92,15 +93,18 @@ func TestRun_keepsTheRule(t *testing.T) {
 
 // Nobody is connected to anything.
 func TestRun_of0MakesNoRequest(t *testing.T) {
+	t.Parallel()
 	require.ErrorIs(t, write(t.Context(), nil, "x", 0), fence.ErrStale)
 }
 
 func TestRun_refusesTheTokensKeyAsOneOfTheScripts(t *testing.T) {
+	t.Parallel()
 	_, err := appends.Run(t.Context(), nil, "balance", 105, []string{"x", "balance"})
 	require.ErrorContains(t, err, "a key of its own")
 }
 
 func TestRun_givesTheScriptItsKeysAndArguments_andReturnsItsReply(t *testing.T) {
+	t.Parallel()
 	p := newPool(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	reply, err := redis.Values(redigofence.NewScript("return {KEYS[1], KEYS[2], #KEYS, ARGV[1], ARGV[2], #ARGV}").
@@ -118,6 +122,7 @@ func TestRun_givesTheScriptItsKeysAndArguments_andReturnsItsReply(t *testing.T) 
 }
 
 func TestRun_refusesAKeyWithoutAToken(t *testing.T) {
+	t.Parallel()
 	p := newPool(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	for _, garbage := range []string{"", "token", "05", "18446744073709551616", "184467440737095516150"} {
@@ -133,6 +138,7 @@ func TestRun_refusesAKeyWithoutAToken(t *testing.T) {
 }
 
 func TestSet(t *testing.T) {
+	t.Parallel()
 	p := newPool(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	require.NoError(t, redigofence.Set(ctx, p, "x", 5, "five", 0))
@@ -152,6 +158,7 @@ func TestSet(t *testing.T) {
 
 // It is the same script, on the same keys.
 func TestMixedWithRedisfence(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := newPool(t, s.Addr())
 	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
@@ -164,24 +171,8 @@ func TestMixedWithRedisfence(t *testing.T) {
 	assert.Equal(t, "six", text(t, p, "x"))
 }
 
-func TestRun_thatArrivesLateIsRefused(t *testing.T) {
-	s := testserver.Redis(t)
-	proxy := testserver.NewProxy(t, s.Addr())
-	slow, direct := newPool(t, proxy.Addr()), newPool(t, s.Addr())
-	ctx := t.Context()
-	require.NoError(t, write(ctx, slow, "x", 1), "sets up a connection")
-	proxy.HoldRequests(true)
-	done := testwait.Go(func() error { return write(ctx, slow, "x", 2) })
-	eventually(t, "the first request is on its way", func() bool { requests, _ := proxy.Held(); return requests > 0 })
-	require.NoError(t, write(ctx, direct, "x", 3))
-	proxy.ReleaseRequests()
-	require.ErrorIs(t, await(t, done), fence.ErrStale)
-	seen, err := history(ctx, direct, "x")
-	require.NoError(t, err)
-	assert.Equal(t, []uint64{1, 3}, seen)
-}
-
 func TestLostReply_isAnError_andTheSameWriteAgainIsNot(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	proxy := testserver.NewProxy(t, s.Addr())
 	p, direct := newPool(t, proxy.Addr()), newPool(t, s.Addr())
@@ -202,6 +193,7 @@ func TestLostReply_isAnError_andTheSameWriteAgainIsNot(t *testing.T) {
 }
 
 func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	p := newPool(t, s.Addr())
 	require.NoError(t, write(t.Context(), p, "x", 1))

@@ -29,6 +29,7 @@ func late(t *testing.T, p *testserver.Proxy, first, second func() error) error {
 }
 
 func TestRun_thatArrivesLateIsRefused(t *testing.T) {
+	t.Parallel()
 	p, slow, direct := behindProxy(t)
 	ctx := t.Context()
 	err := late(t, p, func() error { return write(ctx, slow, "x", 2) }, func() error { return write(ctx, direct, "x", 3) })
@@ -38,6 +39,7 @@ func TestRun_thatArrivesLateIsRefused(t *testing.T) {
 
 // A token orders holders, and not the requests of one: the documentation says so, and this is what it means.
 func TestRun_thatArrivesLate_afterAnotherOfTheSameHolder(t *testing.T) {
+	t.Parallel()
 	p, slow, direct := behindProxy(t)
 	ctx := t.Context()
 	err := late(t, p, func() error { return write(ctx, slow, "x", 2) }, func() error { return write(ctx, direct, "x", 2) })
@@ -47,6 +49,7 @@ func TestRun_thatArrivesLate_afterAnotherOfTheSameHolder(t *testing.T) {
 
 // What the fence is for: who looks first and writes then is overtaken between the two, and the history shows it.
 func TestCheckThenWrite_isOvertaken(t *testing.T) {
+	t.Parallel()
 	p, slow, direct := behindProxy(t)
 	ctx := t.Context()
 	require.NoError(t, write(ctx, slow, "x", 1))
@@ -60,6 +63,7 @@ func TestCheckThenWrite_isOvertaken(t *testing.T) {
 
 // go-redis sends the request again.
 func TestLostReply_isTheSameWriteTwice(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		newer bool
 		want  string
@@ -93,6 +97,7 @@ func TestLostReply_isTheSameWriteTwice(t *testing.T) {
 
 // Connections break, and requests are sent again: some writes are made twice, and none after a newer one.
 func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
+	t.Parallel()
 	p, slow, direct := behindProxy(t)
 	require.NoError(t, fencecheck.Disturbed(t.Context(), fencecheck.Fence{
 		Write:   func(ctx context.Context, token uint64) error { return write(ctx, slow, "x", token) },
@@ -101,6 +106,7 @@ func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
 }
 
 func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr(), func(o *goredis.Options) { o.ContextTimeoutEnabled = true })
 	require.NoError(t, write(t.Context(), rdb, "x", 1))

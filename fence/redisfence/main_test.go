@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable() // go-redis prints what the tests break on purpose
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(testserver.Tests(m))
 }
 
 const patient = 20 * time.Second

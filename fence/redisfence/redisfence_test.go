@@ -17,6 +17,7 @@ import (
 	"github.com/go-locker/locker/fence/redisfence"
 	"github.com/go-locker/locker/internal/fencecheck"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 	"github.com/go-locker/locker/redis"
 )
 
@@ -35,6 +36,7 @@ func keepsTheRule(t *testing.T, rdb goredis.UniversalClient) {
 }
 
 func TestRun_keepsTheRule(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t)
 	for name, change := range map[string]func(*goredis.Options){
 		"default options": func(*goredis.Options) {},
@@ -46,15 +48,14 @@ func TestRun_keepsTheRule(t *testing.T) {
 }
 
 func TestRun_keepsTheRule_onValkey(t *testing.T) {
+	testwait.OnlyInCheck(t, "TestRun_keepsTheRule shows it of Redis")
+	t.Parallel()
 	keepsTheRule(t, connect(t, testserver.Valkey(t).Addr()))
-}
-
-func TestRun_keepsTheRule_inACluster(t *testing.T) {
-	keepsTheRule(t, connectCluster(t, testserver.Cluster(t)))
 }
 
 // A Ring keeps the token where the data are.
 func TestRun_keepsTheRule_onARing(t *testing.T) {
+	t.Parallel()
 	shards := map[string]string{"one": testserver.Redis(t).Addr(), "two": testserver.Redis(t).Addr()}
 	ring := goredis.NewRing(&goredis.RingOptions{Addrs: shards})
 	defer func() { _ = ring.Close() }()
@@ -88,6 +89,7 @@ func (c *counts) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.P
 }
 
 func TestRun_isOneRequest_andOf0None(t *testing.T) {
+	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	require.NoError(t, rdb.Ping(ctx).Err(), "sets up a connection")
@@ -107,6 +109,7 @@ func TestRun_isOneRequest_andOf0None(t *testing.T) {
 
 // A script that writes it would have data compared as a token from then on: here a stale 101, after 105.
 func TestRun_refusesTheTokensKeyAsOneOfTheScripts(t *testing.T) {
+	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	balance := redisfence.NewScript("redis.call('SET', KEYS[1], 100)")
@@ -119,6 +122,7 @@ func TestRun_refusesTheTokensKeyAsOneOfTheScripts(t *testing.T) {
 }
 
 func TestRun_givesTheScriptItsKeysAndArguments_andReturnsItsReply(t *testing.T) {
+	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	for _, c := range []struct {
@@ -145,6 +149,7 @@ func TestRun_givesTheScriptItsKeysAndArguments_andReturnsItsReply(t *testing.T) 
 
 // What the script does wrong is told with its own line, and leaves what it had done before.
 func TestRun_ofAScriptThatFails(t *testing.T) {
+	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	fails := redisfence.NewScript("redis.call('SET', KEYS[1], 'one')\nredis.call('HSET', KEYS[1], 'two', '2')")
@@ -167,6 +172,7 @@ func TestRun_ofAScriptThatFails(t *testing.T) {
 }
 
 func TestRun_refusesAKeyWithoutAToken(t *testing.T) {
+	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	key := redisfence.TokenKey("x")
@@ -186,6 +192,7 @@ func TestRun_refusesAKeyWithoutAToken(t *testing.T) {
 }
 
 func TestSet(t *testing.T) {
+	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	require.NoError(t, redisfence.Set(ctx, rdb, "x", 5, "five", 0))
@@ -216,6 +223,7 @@ func TestSet(t *testing.T) {
 
 // With a real lock: a holder whose hold lapses, and its successor, with tokens that are more than Lua's numbers can tell apart.
 func TestLock_onTheSameServer(t *testing.T) {
+	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	base := locker.WithTokenBase(1 << 60)

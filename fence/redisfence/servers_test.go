@@ -14,12 +14,24 @@ import (
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/redisfence"
 	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
 )
 
-// The server says which slots keys are on.
-func TestTokenKey_isOnTheSameSlot_andOfOneKeyAlone(t *testing.T) {
+func TestCluster(t *testing.T) {
+	t.Parallel()
 	c := testserver.Cluster(t)
-	rdb := connect(t, c.Addrs()[0])
+	t.Run("a token's key is on the same slot, and of one key alone", func(t *testing.T) { tokenKeys(t, connect(t, c.Addrs()[0])) })
+	t.Run("keys of two slots", func(t *testing.T) { keysOfTwoSlots(t, connectCluster(t, c)) })
+	t.Run("it keeps the rule", func(t *testing.T) {
+		testwait.OnlyInCheck(t, "TestRun_keepsTheRule shows it of one server")
+		keepsTheRule(t, connectCluster(t, c))
+	})
+	t.Run("the token moves with its slot", func(t *testing.T) { movesWithItsSlot(t, c) })
+}
+
+// The server says which slots keys are on.
+func tokenKeys(t *testing.T, rdb *goredis.Client) {
+	t.Helper()
 	ctx := t.Context()
 	of := map[string]string{}
 	for _, key := range []string{
@@ -39,8 +51,8 @@ func TestTokenKey_isOnTheSameSlot_andOfOneKeyAlone(t *testing.T) {
 }
 
 // A Cluster refuses keys of several slots before anything is done, and the error says what to do.
-func TestCluster_keysOfTwoSlots(t *testing.T) {
-	rdb := connectCluster(t, testserver.Cluster(t))
+func keysOfTwoSlots(t *testing.T, rdb goredis.UniversalClient) {
+	t.Helper()
 	ctx := t.Context()
 	err := redisfence.Set(ctx, rdb, "a}b", 1, "", 0)
 	require.ErrorContains(t, err, "slot")
@@ -57,25 +69,27 @@ func TestCluster_keysOfTwoSlots(t *testing.T) {
 }
 
 // Slots move, and a replica takes over: the token goes with what it guards.
-func TestCluster_theTokenMovesWithItsSlot(t *testing.T) {
-	c := testserver.Cluster(t)
+func movesWithItsSlot(t *testing.T, c *testserver.RedisCluster) {
+	t.Helper()
 	rdb := connectCluster(t, c)
 	ctx := t.Context()
-	require.NoError(t, write(ctx, rdb, "x", 5))
-	c.MoveSlot("x", c.OtherPrimary("x"))
-	require.ErrorIs(t, write(ctx, rdb, "x", 4), fence.ErrStale)
-	require.NoError(t, write(ctx, rdb, "x", 6))
-	c.Failover("x")
+	const key = "moving"
+	require.NoError(t, write(ctx, rdb, key, 5))
+	c.MoveSlot(key, c.OtherPrimary(key))
+	require.ErrorIs(t, write(ctx, rdb, key, 4), fence.ErrStale)
+	require.NoError(t, write(ctx, rdb, key, 6))
+	c.Failover(key)
 	eventually(t, "the new primary refuses what the old one would have", func() bool {
-		err := write(ctx, rdb, "x", 5)
+		err := write(ctx, rdb, key, 5)
 		require.Error(t, err)
 		return errors.Is(err, fence.ErrStale)
 	})
-	assert.Equal(t, []uint64{5, 6}, seen(t, rdb, "x"))
+	assert.Equal(t, []uint64{5, 6}, seen(t, rdb, key))
 }
 
 // What has been forgotten is no reason to refuse: the documentation says so, and this is what it means.
 func TestForgotten_letsAStaleTokenThrough(t *testing.T) {
+	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
 	ctx := t.Context()
 	require.NoError(t, write(ctx, rdb, "x", 5))
@@ -87,6 +101,7 @@ func TestForgotten_letsAStaleTokenThrough(t *testing.T) {
 
 // Eviction under volatile-lru takes what has an expiry, and the tokens have none.
 func TestEviction_ofWhatExpires_sparesTheToken(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "volatile-lru"))
 	rdb := connect(t, s.Addr())
 	ctx := t.Context()
@@ -103,6 +118,7 @@ func TestEviction_ofWhatExpires_sparesTheToken(t *testing.T) {
 
 // A failover loses the last writes, and their tokens with them: the resource is what it was before, and so is the fence.
 func TestFailover_losesTheTokenWithTheData(t *testing.T) {
+	t.Parallel()
 	primary, replica := testserver.Redis(t), testserver.Redis(t)
 	link := testserver.NewProxy(t, primary.Addr())
 	old, young := connect(t, primary.Addr()), connect(t, replica.Addr())
@@ -122,6 +138,7 @@ func TestFailover_losesTheTokenWithTheData(t *testing.T) {
 
 // The rights that the documentation names are enough.
 func TestRights(t *testing.T) {
+	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig(
 		"user fenced on >secret ~orders/* ~fence:{orders/* -@all +eval +evalsha +get +set",
 	))

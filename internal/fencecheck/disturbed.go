@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -95,8 +94,12 @@ func (d *disturbed) check(ctx context.Context) error {
 	if err := Rising(history); err != nil {
 		return err
 	}
+	made := map[uint64]bool{}
+	for _, token := range history {
+		made[token] = true
+	}
 	for _, token := range d.acknowledged {
-		if !slices.Contains(history, token) {
+		if !made[token] {
 			return fmt.Errorf("the write of %d was acknowledged, and was not made: %d", token, history)
 		}
 	}

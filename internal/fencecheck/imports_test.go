@@ -2,6 +2,7 @@ package fencecheck_test
 
 import (
 	"os/exec"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -17,10 +18,18 @@ func TestFences_compileNoOtherClient(t *testing.T) {
 		"": "", "redisfence": "github.com/redis/go-redis/v9", "redigofence": "github.com/gomodule/redigo/redis",
 		"etcdfence": "go.etcd.io/etcd/client/v3", "zookeeperfence": "github.com/go-zookeeper/zk",
 	}
+	args := []string{"list", "-f", `{{.ImportPath}} {{join .Deps " "}}`}
 	for of := range libraries {
-		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", strings.TrimSuffix(module+"/fence/"+of, "/")).Output()
-		require.NoError(t, err)
-		links := strings.Fields(string(out))
+		args = append(args, path.Join(module, "fence", of))
+	}
+	out, err := exec.CommandContext(t.Context(), "go", args...).Output()
+	require.NoError(t, err)
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	require.Len(t, lines, len(libraries))
+	for _, line := range lines {
+		links := strings.Fields(line)
+		of := strings.Trim(strings.TrimPrefix(links[0], path.Join(module, "fence")), "/")
+		require.Contains(t, libraries, of)
 		assert.NotContains(t, links, module, "fence/%s", of)
 		for other, library := range libraries {
 			if library != "" {

@@ -187,6 +187,7 @@ func TestHub_aClaimThatOvertakesTheReplyToItsWaiterIsNotDeclined(t *testing.T) {
 // What a request still takes that a heedless client library did not give up is given back, or not if
 // the Driver is closed at that time; either way nothing is left running, and nothing races.
 func TestHub_closeWhileAHeedlessRequestIsGivenUp(t *testing.T) {
+	t.Parallel()
 	for range 10 {
 		running := make(chan struct{}, 1)
 		hang := make(chan struct{})

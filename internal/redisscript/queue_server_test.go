@@ -2,6 +2,7 @@ package redisscript
 
 import (
 	"context"
+	"os"
 	"testing"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/go-locker/locker/internal/testserver"
 )
 
+func TestMain(m *testing.M) { os.Exit(testserver.Tests(m).Run()) }
+
 // atServer runs the scripts of one lock with arguments of the test's choice.
 type atServer struct {
 	t    *testing.T
@@ -19,12 +22,17 @@ type atServer struct {
 	keys []string
 }
 
-func newAtServer(t *testing.T, args ...string) *atServer {
+func newAtServer(t *testing.T) *atServer {
 	t.Helper()
-	s := testserver.Redis(t, testserver.RedisArgs(args...))
+	return atServerOf(t, testserver.SharedRedis(t))
+}
+
+// atServerOf is of a lock called as the test is, for servers are shared.
+func atServerOf(t *testing.T, s *testserver.RedisServer) *atServer {
+	t.Helper()
 	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return &atServer{t, rdb, texts(keys("x"))}
+	return &atServer{t, rdb, texts(keys(t.Name()))}
 }
 
 func (s *atServer) run(script *Script, args ...any) any {
@@ -81,6 +89,7 @@ func (s *atServer) wantIdle() {
 const ttl = 10 * time.Second
 
 func TestQueueScripts_handOverInOrder(t *testing.T) {
+	t.Parallel()
 	s := newAtServer(t)
 	told := s.listen("P")
 	h := s.ask("holder", ttl, 0)
@@ -104,6 +113,7 @@ func TestQueueScripts_handOverInOrder(t *testing.T) {
 }
 
 func TestQueueScripts_aReleaseThatIsSentAgainAfterTheHandOverIsASuccess(t *testing.T) {
+	t.Parallel()
 	s := newAtServer(t)
 	s.listen("P")
 	h := s.ask("holder", ttl, 0)
@@ -124,6 +134,7 @@ func TestQueueScripts_aReleaseThatIsSentAgainAfterTheHandOverIsASuccess(t *testi
 }
 
 func TestQueueScripts_aReleaseOfAHoldThatLapsedIsNone(t *testing.T) {
+	t.Parallel()
 	s := newAtServer(t)
 	s.listen("P")
 	h := s.ask("holder", ttl, 0)
@@ -144,6 +155,7 @@ func TestQueueScripts_aReleaseOfAHoldThatLapsedIsNone(t *testing.T) {
 
 // The requests of a waiter, each late or twice, in every order that the network can give them.
 func TestQueueScripts_requestsThatComeLateOrTwice(t *testing.T) {
+	t.Parallel()
 	for name, play := range map[string]func(s *atServer, token int64){
 		"enqueue after leave": func(s *atServer, token int64) {
 			s.ask("pP/a", ttl, 0)
@@ -234,6 +246,7 @@ func TestQueueScripts_requestsThatComeLateOrTwice(t *testing.T) {
 
 // The one that was granted counts its TTL from its latest request, for it cannot know which was first.
 func TestQueueScripts_aRepeatedRequestOfTheHolderLastsATTL(t *testing.T) {
+	t.Parallel()
 	s := newAtServer(t)
 	s.ask("pP/a", time.Second, 0)
 	time.Sleep(300 * time.Millisecond)
@@ -243,6 +256,7 @@ func TestQueueScripts_aRepeatedRequestOfTheHolderLastsATTL(t *testing.T) {
 }
 
 func TestQueueScripts_theQueueNeverOutlivesItsUsersForLong(t *testing.T) {
+	t.Parallel()
 	for name, before := range map[string]func(s *atServer){
 		"first waiter": func(*atServer) {},
 		"after one that left": func(s *atServer) {
@@ -272,6 +286,7 @@ func TestQueueScripts_theQueueNeverOutlivesItsUsersForLong(t *testing.T) {
 
 // A waiter that is already there has a place that the clock has yet to reach, as if it had been set back.
 func TestQueueScripts_aClockThatIsSetBackLetsNobodyInAhead(t *testing.T) {
+	t.Parallel()
 	s := newAtServer(t)
 	s.listen("P")
 	h := s.ask("holder", ttl, 0)
@@ -283,6 +298,7 @@ func TestQueueScripts_aClockThatIsSetBackLetsNobodyInAhead(t *testing.T) {
 }
 
 func TestQueueScripts_aForeignMemberOfTheQueueLocksNobodyOut(t *testing.T) {
+	t.Parallel()
 	for _, foreign := range []string{"", "foreign", ">", "/", "p", "p/", "s/", "-", ">p/x"} {
 		t.Run(foreign, func(t *testing.T) {
 			s := newAtServer(t)
@@ -303,6 +319,7 @@ func TestQueueScripts_aForeignMemberOfTheQueueLocksNobodyOut(t *testing.T) {
 
 // Of a process that does not take what is claimed for it one claim lapses, not one for each of its waiters.
 func TestQueueScripts_aClaimThatLapsesTakesItsProcessOffTheQueue(t *testing.T) {
+	t.Parallel()
 	s := newAtServer(t)
 	s.listen("hung")
 	s.listen("P")
@@ -322,6 +339,7 @@ func TestQueueScripts_aClaimThatLapsesTakesItsProcessOffTheQueue(t *testing.T) {
 }
 
 func TestQueueScripts_passesOverWhoDoesNotListen(t *testing.T) {
+	t.Parallel()
 	s := newAtServer(t)
 	s.listen("P")
 	monitor := s.rdb.PSubscribe(t.Context(), "*")
@@ -340,7 +358,8 @@ func TestQueueScripts_passesOverWhoDoesNotListen(t *testing.T) {
 }
 
 func TestQueueScripts_outOfMemory(t *testing.T) {
-	s := newAtServer(t, "--maxmemory-policy", "noeviction")
+	t.Parallel()
+	s := atServerOf(t, testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "noeviction")))
 	s.listen("P")
 	h := s.ask("holder", ttl, 0)
 	place := s.ask("pP/a", ttl, 0).place
@@ -359,6 +378,7 @@ func TestQueueScripts_outOfMemory(t *testing.T) {
 }
 
 func TestQueueScripts_aLostHashOrQueueLocksNobodyOut(t *testing.T) {
+	t.Parallel()
 	for i, key := range []string{"hash", "queue"} {
 		t.Run(key, func(t *testing.T) {
 			s := newAtServer(t)
@@ -389,6 +409,7 @@ func TestQueueScripts_aLostHashOrQueueLocksNobodyOut(t *testing.T) {
 
 // Somebody has taken the hold away by hand: who waits comes first all the same.
 func TestQueueScripts_aLockThatWasFreedByHandIsForWhoWaits(t *testing.T) {
+	t.Parallel()
 	s := newAtServer(t)
 	s.listen("P")
 	before := s.ask("earlier", ttl, 0)
