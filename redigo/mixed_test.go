@@ -1,0 +1,68 @@
+package redigo_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+	overgoredis "github.com/go-locker/locker/redis"
+)
+
+// Programs over redigo and over go-redis wait in one queue: they are served in the order in which they came, and the release of each
+// wakes the next, whose library is the other.
+func TestMixed_bothLibrariesWaitInOneQueue(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
+	t.Cleanup(func() { _ = rdb.Close() })
+	other, err := overgoredis.New(rdb, locker.WithTTL(time.Minute))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = other.Close() })
+	clients := []*locker.Client{clientOf(t, newPool(t, s.Addr()), locker.WithTTL(time.Minute)), other}
+	waiters := func() int {
+		n, err := redis.Int(ask(t, s, "ZCARD", keyOf("x")+":queue"), nil)
+		require.NoError(t, err)
+		return n
+	}
+
+	holder := clients[1].Mutex("x")
+	require.NoError(t, holder.Lock(t.Context()))
+	require.ErrorIs(t, clients[0].Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+	const n = 6
+	var (
+		mu     sync.Mutex
+		order  []int
+		tokens = []uint64{holder.FencingToken()}
+		done   []<-chan error
+	)
+	for i := range n {
+		m := clients[i%2].Mutex("x")
+		done = append(done, async(func() error {
+			if err := m.Lock(withTimeout(t, patient)); err != nil {
+				return err
+			}
+			mu.Lock()
+			order, tokens = append(order, i), append(tokens, m.FencingToken())
+			mu.Unlock()
+			return m.Unlock(t.Context())
+		}))
+		eventually(t, "it waits", func() bool { return waiters() == i+1 })
+	}
+	eventually(t, "both listen", func() bool { return listening(t, s) == 2 })
+	ask(t, s, "CONFIG", "RESETSTAT")
+	require.NoError(t, holder.Unlock(t.Context()))
+	for _, d := range done {
+		require.NoError(t, await(t, d))
+	}
+	assert.Equal(t, []int{0, 1, 2, 3, 4, 5}, order)
+	assert.IsIncreasing(t, tokens)
+	assert.Equal(t, n, calls(t, s, "publish"), "each release wakes one, and nobody who does not hear of it")
+	require.NoError(t, clients[0].Mutex("x").TryLock(t.Context()), "afterwards")
+}
