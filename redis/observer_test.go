@@ -73,6 +73,8 @@ func TestObserver_hearsThatALockWasAnothers(t *testing.T) {
 	brief, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
 	require.ErrorIs(t, m.Lock(brief), locker.ErrHeld)
+	rdb := connect(t, addr)
+	eventually(t, "it waits no more", func() bool { return rdb.ZCard(ctx, keyOf("x")+":queue").Val() == 0 })
 	require.NoError(t, other.Unlock(ctx))
 	require.NoError(t, m.Lock(ctx))
 	assert.Equal(t, []bool{true, true, false}, contended)
