@@ -64,7 +64,7 @@ func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
 	loadScripts(t, admin)
 
 	require.NoError(t, rdb.Ping(ctx).Err(), "sets up a connection")
-	inScripts := []string{"time", "hmget", "hget", "hset", "hdel", "pttl", "pexpire", "zcard", "info", "config|resetstat"}
+	inScripts := []string{"time", "hmget", "hget", "hset", "hdel", "pttl", "pexpire", "zcard", "info", "config|resetstat", "config"}
 	for _, step := range []struct {
 		name string
 		do   func() error

@@ -99,6 +99,7 @@ func TestInspect_isOneRoundTripThatReads(t *testing.T) {
 	calls := commandCalls(t, admin)
 	delete(calls, "info")
 	delete(calls, "config|resetstat")
+	delete(calls, "config") // before 7.0
 	assert.Equal(t, map[string]int{"evalsha": 1, "hmget": 1, "pttl": 1, "zrange": 1}, calls)
 }
 

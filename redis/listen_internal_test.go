@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -32,6 +33,9 @@ func dial(t *testing.T, station redisscript.Station) redisscript.Subscription {
 func wantEvent(t *testing.T, sub redisscript.Subscription, kind redisscript.EventKind, channel string) {
 	t.Helper()
 	event, err := sub.Receive(soon)
+	if err != nil && strings.Contains(err.Error(), "unknown command") {
+		t.Skipf("no sharded channels before Redis 7.0: %v", err)
+	}
 	require.NoError(t, err)
 	assert.Equal(t, redisscript.Event{Kind: kind, Channel: channel}, event)
 }

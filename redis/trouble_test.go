@@ -148,20 +148,26 @@ func TestTrouble_readOnlyReplica(t *testing.T) {
 func TestTrouble_loading(t *testing.T) {
 	t.Parallel()
 	// key-load-delay and the interval are the server's own settings for its tests.
-	s := testserver.Redis(t, testserver.RedisArgs("--enable-debug-command", "local"))
 	ctx := t.Context()
+	var args []string
+	if known := connect(t, testserver.Redis(t).Addr()).ConfigGet(ctx, "enable-debug-command").Val(); len(known) > 0 { // from 7.0 on
+		args = []string{"--enable-debug-command", "local"}
+	}
+	s := testserver.Redis(t, testserver.RedisArgs(args...))
 	admin := connect(t, s.Addr(), func(o *goredis.Options) { o.ReadTimeout, o.MaxRetries = time.Minute, -1 })
 	c := newClient(t, s.Addr(), locker.WithTTL(10*time.Second))
 	m := c.Mutex("x")
 	require.NoError(t, m.Lock(ctx))
 	require.NoError(t, m.Unlock(ctx))
-	for i := range 200 {
+	for i := range 500 { // 5 s at the least
 		require.NoError(t, admin.Set(ctx, fmt.Sprint(i), strings.Repeat("v", 2000), 0).Err())
 	}
 	if err := admin.ConfigSet(ctx, "key-load-delay", "10000").Err(); err != nil {
 		t.Skipf("this server cannot be made to load slowly: %v", err)
 	}
-	require.NoError(t, admin.ConfigSet(ctx, "loading-process-events-interval-bytes", "1024").Err())
+	if err := admin.ConfigSet(ctx, "loading-process-events-interval-bytes", "1024").Err(); err != nil {
+		t.Skipf("this server answers nothing while it loads so little: %v", err)
+	}
 	loaded := async(func() error { return admin.Do(ctx, "DEBUG", "RELOAD").Err() })
 	probe := connect(t, s.Addr(), func(o *goredis.Options) { o.MaxRetries = -1 })
 	eventually(t, "it is loading", func() bool {
