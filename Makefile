@@ -37,7 +37,7 @@ check: setup-check ## everything else too, under the race detector: linters, all
 
 # What a test of one backend needs, or of all.
 BACKEND ?=
-ALL_SERVERS         := redis etcd zookeeper
+ALL_SERVERS         := redis etcd zookeeper postgres
 SERVERS_OF_memory   :=
 SERVERS_OF_redis    := redis
 SERVERS_OF_redigo   := redis
@@ -51,15 +51,16 @@ setup: $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%)
 .PHONY: setup-check
 setup-check: compiler $(BIN)/tools.done setup ## what make check needs beside it: linters, more servers
 	@./tools/valkey.sh "$(BIN)"
-	@./tools/postgres.sh "$(BIN)"
 	@./tools/mariadb.sh "$(BIN)"
 
-.PHONY: server-redis server-etcd server-zookeeper
+.PHONY: server-redis server-etcd server-zookeeper server-postgres
 server-redis:
 	@./tools/redis.sh "$(BIN)"
 server-etcd: $(BIN)/etcd.done
 server-zookeeper:
 	@./tools/zookeeper.sh "$(BIN)"
+server-postgres:
+	@./tools/postgres.sh "$(BIN)"
 
 # The race detector wants one.
 .PHONY: compiler
@@ -221,9 +222,9 @@ test-one:
 test-root:
 	$(TEST) "$(ROOT)" $(TESTFLAGS) -p=4
 
-# Three modules at a time. Other libraries are for make check.
+# Three modules at a time. Other libraries, and the drivers of databases, which take long to compile, are for make check.
 test-modules:
-	$(call modules,3,$(filter-out ./bench,$(MODULES)))
+	$(call modules,3,$(filter-out ./bench ./fence/sqltest,$(MODULES)))
 
 # $(call modules,how many at a time,which of them). What each prints comes when it is through.
 modules = @printf '%s\n' $(filter-out .,$(2)) | xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -184,8 +184,8 @@ func validHost(s string) bool {
 	}
 	if inner, ok := strings.CutPrefix(name, "["); ok {
 		address, ok := strings.CutSuffix(inner, "]")
-		address, _, _ = strings.Cut(address, "%") // an IPv6 zone
-		return ok && strings.Contains(address, ":") && net.ParseIP(address) != nil
+		ip, err := netip.ParseAddr(address) // with an IPv6 zone or without
+		return ok && err == nil && ip.Is6()
 	}
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r == 0x7f || strings.ContainsRune(`:[]%"<>\^{|}`+"`", r)

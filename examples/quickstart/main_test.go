@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/internal/testserver"
+	_ "github.com/go-locker/locker/redis"
 )
 
 func TestTell_onMemory(t *testing.T) {

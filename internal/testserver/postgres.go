@@ -31,7 +31,7 @@ func PostgresClock() PostgresOption { return (*PostgresServer).useClock }
 // postgres needs no password.
 func Postgres(t testing.TB, opts ...PostgresOption) *PostgresServer {
 	t.Helper()
-	const install = "run make setup-check, which finds or fetches it"
+	const install = "run make setup, which finds or fetches it"
 	initdb, path := lookup(t, server{"initdb", install}), lookup(t, server{"postgres", install})
 	dir := memoryDir(t) // before the process, which writes into it
 	s := &PostgresServer{process: newProcess(t, "postgres", path)}
