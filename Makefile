@@ -46,10 +46,10 @@ SERVERS_OF_etcd     := etcd
 SERVERS_OF_zookeeper := zookeeper
 
 .PHONY: setup
-setup: $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%),$(ALL_SERVERS:%=server-%)) ## what make test needs
+setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%),$(ALL_SERVERS:%=server-%)) ## what make test needs
 
 .PHONY: setup-check
-setup-check: compiler $(BIN)/tools.done setup ## what make check needs beside it: linters, more servers
+setup-check: setup $(BIN)/tools.done ## what make check needs beside it: linters, more servers
 	@./tools/valkey.sh "$(BIN)"
 	@./tools/mariadb.sh "$(BIN)"
 
@@ -62,7 +62,7 @@ server-zookeeper:
 server-postgres:
 	@./tools/postgres.sh "$(BIN)"
 
-# The race detector wants one.
+# The servers whose clocks tests move, and the race detector, want one.
 .PHONY: compiler
 compiler:
 	@./tools/compiler.sh

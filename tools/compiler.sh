@@ -7,6 +7,6 @@ command -v "${cc%% *}" >/dev/null && exit 0
 
 . "$(dirname "$0")/apt.sh"
 apt_install gcc libc6-dev || {
-	echo "there is no C compiler $cc. Install one, gcc or clang, for tests under the race detector" >&2
+	echo "there is no C compiler $cc. Install one, gcc or clang, which servers whose clocks tests move, and the race detector, are built with" >&2
 	exit 1
 }
