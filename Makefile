@@ -151,7 +151,7 @@ lint: $(BIN)/tools.done ## golangci-lint in every module, and actionlint
 vuln: $(BIN)/tools.done ## known vulnerabilities in what every module calls; asks a database on the network
 	$(call each,govulncheck -test ./...)
 
-# What is gone or has changed is taken out of api/ too, if BREAKING is yes. `make test` only looks.
+# What is gone or has changed is taken out of api/ too, if BREAKING is yes. `make check` only looks.
 BREAKING ?= no
 .PHONY: api
 api: ## accept what is new in the exported API, in api/

@@ -20,10 +20,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/testwait"
 )
 
 // A reader of the documentation finds a word on each name, and can follow each [Name] in it.
 func TestDocs_sayWhatEachNameIsAndLinkToWhatIsThere(t *testing.T) {
+	testwait.OnlyInCheck(t, "it compiles another module, and looks at text")
 	for _, dir := range modules {
 		for _, p := range documented(t, dir) {
 			t.Run(fileOf(p.ImportPath), func(t *testing.T) {

@@ -3,8 +3,10 @@ package netfault
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -172,6 +174,13 @@ func (p *Proxy) Restore() error {
 		return nil
 	}
 	listener, err := net.Listen("tcp4", p.listen)
+	for range 100 { // a process that is being started has our sockets from its fork to its exec, the closed one too
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		listener, err = net.Listen("tcp4", p.listen)
+	}
 	if err != nil {
 		return err
 	}
