@@ -230,16 +230,30 @@ test-modules:
 modules = @printf '%s\n' $(filter-out .,$(2)) | xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \
 	says=$$($(TEST) ./... $(TESTFLAGS) 2>&1); code=$$?; printf "== %s: go test\n%s\n" "$$1" "$$says"; exit $$code' sh
 
-.PHONY: bare check-root check-modules
+.PHONY: bare check-root check-conformance check-others check-suites check-modules
 # What most people type first, with nothing installed.
 bare:
 	./tools/bare.sh
 
-check-root: export LOCKER_CHECK := 1
-check-root:
-	$(TEST) "$(ROOT)" $(TESTFLAGS) -p=3
+# Under the race detector all takes several times as long: tests that measure time come before the suites that put servers under
+# load, two packages at a time.
+check-root: check-conformance check-others check-suites
+
+# On its own: its broken Lockers have to be caught each time.
+check-conformance:
+	$(TEST) ./conformance $(TESTFLAGS)
+
+check-others:
+	$(TEST) "$(filter-out ./conformance,$(ROOT))" $(TESTFLAGS) -p=2 -parallel=4 -skip='^TestConformance$$'
+
+# The topologies that make test has not.
+SUITES ?= redis redigo redlock etcd zookeeper
+check-suites:
+	@printf '%s\n' $(SUITES) | xargs -n 1 -P 2 sh -c 'case $$1 in etcd) test=three ;; *) test=one ;; esac; \
+		says=$$($(TEST) "./$$1" $(TESTFLAGS) -parallel=2 -run="^TestConformance$$" -skip="^TestConformance$$/^$${test}_server" 2>&1); code=$$?; \
+		printf "== ./%s: its suite\n%s\n" "$$1" "$$says"; exit $$code' sh
 
 # bench, which takes longest, first.
-check-modules: export LOCKER_CHECK := 1
+check-conformance check-others check-suites check-modules: export LOCKER_CHECK := 1
 check-modules:
 	$(call modules,2,$(MODULES))

@@ -138,12 +138,11 @@ func run(t *testing.T, h Harness, scenarios []Scenario) {
 	}
 	for _, batch := range batches(scenarios) {
 		var all sync.WaitGroup
-		places := make(chan struct{}, batch.atOnce)
 		for _, s := range batch.scenarios {
-			places <- struct{}{}
+			batch.places <- struct{}{}
 			leave := enter(s.alone) // before there is a goroutine: one that is new, and waits, looks like a leak
 			all.Go(func() {
-				defer func() { leave(); <-places }()
+				defer func() { leave(); <-batch.places }()
 				t.Run(s.Name, func(t *testing.T) { report(t, s, h) })
 			})
 		}
@@ -151,15 +150,22 @@ func run(t *testing.T, h Harness, scenarios []Scenario) {
 	}
 }
 
-// batch is scenarios of which so many may run at once.
+// How many scenarios run side by side, of all Runs of this process together: those that wait, and those that keep the backend
+// and the machine busy.
+var (
+	waitingPlaces = make(chan struct{}, 12/slowdown)
+	busyPlaces    = make(chan struct{}, max(1, 3/slowdown))
+)
+
+// batch is scenarios that run side by side as far as there are places.
 type batch struct {
-	atOnce    int
+	places    chan struct{}
 	scenarios []Scenario
 }
 
 // batches are the scenarios in the order in which Run takes them.
 func batches(all []Scenario) []batch {
-	waiting, busy, last := batch{atOnce: 12}, batch{atOnce: 3}, batch{atOnce: 1}
+	waiting, busy, last := batch{places: waitingPlaces}, batch{places: busyPlaces}, batch{places: make(chan struct{}, 1)}
 	for _, s := range all {
 		b := &waiting
 		switch {

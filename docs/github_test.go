@@ -34,7 +34,7 @@ func TestWorkflow_runsTheSuiteOfEveryBackend(t *testing.T) {
 			continue // a module's own, and the suite's
 		}
 		backends++
-		assert.Contains(t, string(test), " ROOT=./"+dir+"\n")
+		assert.Contains(t, string(test), " SUITES="+dir+"\n")
 		assert.Regexp(t, `backend: \[.*\b`+dir+`\b.*\]`, string(soak))
 	}
 	assert.GreaterOrEqual(t, backends, 5)

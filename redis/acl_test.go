@@ -127,8 +127,12 @@ func needless(missing, before string) bool {
 	return missing == "eval" && before != "scripts not loaded"
 }
 
+// A Redis 6 keeps the hash, empty, of a user without the right to PEXPIRE.
 func wantExpiry(t *testing.T, rdb *goredis.Client, key string) {
 	t.Helper()
+	if before7(t, rdb) {
+		return
+	}
 	ms, err := rdb.Do(t.Context(), "PTTL", key).Int64()
 	require.NoError(t, err)
 	assert.NotEqual(t, int64(-1), ms, "%s has no expiry: %v", key, rdb.HGetAll(t.Context(), key).Val())

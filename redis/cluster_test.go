@@ -133,6 +133,9 @@ func TestCluster_renewalsWhoseSlotsMove(t *testing.T) {
 // listeners is how many clients the server would tell of a release of name.
 func listeners(t testing.TB, s *testserver.RedisServer, name string) int {
 	t.Helper()
+	if !s.HasShardChannels() {
+		t.Skip("channels belong to a slot from Redis 7 on")
+	}
 	channels, err := connect(t, s.Addr()).PubSubShardChannels(t.Context(), keyOf(name)+":*").Result()
 	require.NoError(t, err)
 	return len(channels)

@@ -170,6 +170,14 @@ func resetStats(t testing.TB, rdb *goredis.Client) {
 }
 
 // behindProxy is a server, a proxy in front of it, and a client of the server itself.
+// before7 reports whether the server is a Redis 6, which lacks some commands that tests look at it with.
+func before7(t testing.TB, rdb *goredis.Client) bool {
+	t.Helper()
+	info, err := rdb.Info(context.WithoutCancel(t.Context()), "server").Result()
+	require.NoError(t, err)
+	return strings.Contains(info, "\nredis_version:6.")
+}
+
 func behindProxy(t testing.TB) (s *testserver.RedisServer, p *testserver.Proxy, direct *goredis.Client) {
 	t.Helper()
 	s = testserver.Redis(t)

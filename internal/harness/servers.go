@@ -79,7 +79,11 @@ func RedlockRevoke(nodes []*testserver.RedisServer) func(conformance.TB, string)
 func RedisListening(servers ...*testserver.RedisServer) func(n int) bool {
 	return func(n int) bool {
 		for _, s := range servers {
-			for _, which := range []string{"CHANNELS", "SHARDCHANNELS"} {
+			kinds := []string{"CHANNELS"}
+			if s.HasShardChannels() {
+				kinds = append(kinds, "SHARDCHANNELS")
+			}
+			for _, which := range kinds {
 				channels, _ := s.Do("PUBSUB", which, "{*").([]any)
 				n -= len(channels)
 			}

@@ -26,6 +26,11 @@ func (s *RedisServer) version() string {
 	return string(out)
 }
 
+// HasShardChannels reports whether channels can belong to a slot of a Cluster, as they can from Redis 7 on.
+func (s *RedisServer) HasShardChannels() bool {
+	return !strings.HasPrefix(s.version(), "Redis server v=6.")
+}
+
 // allChannels is the right on every channel as users of this server are given it.
 func (s *RedisServer) allChannels() string {
 	s.t.Helper()
