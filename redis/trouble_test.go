@@ -186,7 +186,9 @@ func TestTrouble_poolExhausted(t *testing.T) {
 	for name, kind := range clients {
 		t.Run(name, func(t *testing.T) {
 			busy := func(poolTimeout time.Duration) *goredis.Client {
-				rdb := connect(t, s.Addr(), kind, func(o *goredis.Options) { o.PoolSize, o.PoolTimeout = 1, poolTimeout })
+				rdb := connect(t, s.Addr(), kind, func(o *goredis.Options) {
+					o.PoolSize, o.PoolTimeout, o.MaxRetries = 1, poolTimeout, -1 // and not until TTL/2 is over
+				})
 				conn := rdb.Conn()
 				t.Cleanup(func() { _ = conn.Close() })
 				require.NoError(t, conn.Ping(t.Context()).Err())
