@@ -117,7 +117,7 @@ bench: setup-check ## beside other libraries: one server, waiting, quorums, etcd
 	$(call measure,consensus,consensus-3,-servers 3)
 
 # What a package's tests leave for the matrix: $(call conformance,directory,package,tests,file)
-conformance = (cd $(1) && LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=60m $(3) $(2) -conformance.results="$(MATRIX)/$(4).json")
+conformance = (cd $(1) && LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=60m $(3) $(2) -conformance.results="$(MATRIX)/$(4).json")
 
 # A promise that is broken has to get into the pages too: the program that writes them fails then.
 MATRIX := $(CURDIR)/.matrix
@@ -180,7 +180,7 @@ SEED     ?= 0
 .PHONY: soak
 soak: setup ## random histories with faults, on BACKEND=redis for SOAKTIME (1h); those that fail are left in .soak
 	@mkdir -p .soak
-	LOCKER_REQUIRE_SERVERS=1 $(GO) test ./$(or $(BACKEND),redis) -count=1 -timeout=0 -run='^TestConformance$$' \
+	LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test ./$(or $(BACKEND),redis) -count=1 -timeout=0 -run='^TestConformance$$' \
 		-conformance.for=$(SOAKTIME) -conformance.seed=$(SEED) -conformance.dir="$(CURDIR)/.soak"
 
 # How long each target is fuzzed.
