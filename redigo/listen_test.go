@@ -63,7 +63,6 @@ func TestWaiting_aSubscriptionThatIsCutIsRestored(t *testing.T) {
 
 // A heartbeat keeps a connection on which nothing happens; a channel that nobody waits for is left.
 func TestWaiting_forLong(t *testing.T) {
-	t.Parallel()
 	testwait.OnlyInCheck(t, "TestHub_givesUpAfterUse shows it of the protocol in virtual time; this takes 16 s")
 	t.Parallel()
 	s := testserver.Redis(t)

@@ -17,12 +17,12 @@ func TestWaitReplicas(t *testing.T) {
 	primary := testserver.Redis(t)
 	replica := testserver.Redis(t, testserver.RedisReplicaOf(primary))
 	ctx := t.Context()
-	d, err := redigo.NewDriver(newPool(t, primary.Addr()), redigo.WaitReplicas(1, 300*time.Millisecond))
+	d, err := redigo.NewDriver(newPool(t, primary.Addr()), redigo.WaitReplicas(1, time.Second))
 	require.NoError(t, err)
 	byOption, err := locker.New(d, locker.WithoutRenewal())
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, byOption.Close()) }()
-	byURL := openClient(t, "redigo://"+primary.Addr()+"?replicas=1&replica_timeout=300ms", locker.WithoutRenewal())
+	byURL := openClient(t, "redigo://"+primary.Addr()+"?replicas=1&replica_timeout=1s", locker.WithoutRenewal())
 
 	for name, c := range map[string]*locker.Client{"option": byOption, "URL": byURL} {
 		m := c.Mutex(name)

@@ -18,7 +18,7 @@ import (
 // lockBy takes a lock of s, and gives it back. files are parameters of the URL.
 func lockBy(t *testing.T, scheme string, s *testserver.RedisServer, files map[string]string) error {
 	t.Helper()
-	q := url.Values{"ttl": {"5s"}} // an attempt may take half of that
+	q := url.Values{"ttl": {"30s"}} // an attempt may take half of that, and the system's authorities take a while to load
 	for name, value := range files {
 		q.Set(name, value)
 	}
