@@ -3,4 +3,4 @@
 package conformance
 
 // slowdown is how many times as long a scenario takes as it should, under the race detector.
-const slowdown = 2
+const slowdown = 3

@@ -79,9 +79,13 @@ func (r row) check(t TB, h Harness) error {
 		}
 		if err != nil {
 			t.Logf("trial %d: %v", n.trials, err)
+			time.Sleep(time.Duration(n.trials) * respite)
 		}
 	}
 }
+
+// respite is how much longer each time a scenario waits after a trial in doubt: what keeps the machine busy may be over by then.
+const respite = 200 * time.Millisecond
 
 // confirm looks for what the Harness says is broken. That the promise is kept after all is said only if no trial has seen
 // anything.
