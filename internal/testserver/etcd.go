@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -134,7 +135,11 @@ func (s *EtcdServer) call(path string, body, reply any) error {
 	if err != nil {
 		return err
 	}
-	resp, err := s.client.Post(s.endpoint()+"/v3/"+path, "application/json", bytes.NewReader(request))
+	client := *s.client
+	if strings.HasPrefix(path, "auth/") {
+		client.Timeout = readyTimeout // it hashes passwords, which takes long by intent
+	}
+	resp, err := client.Post(s.endpoint()+"/v3/"+path, "application/json", bytes.NewReader(request))
 	if err != nil {
 		return err
 	}
