@@ -76,7 +76,7 @@ func TestWork_onRedlock(t *testing.T) {
 	for i := range workers {
 		client, err := locker.Open(t.Context(), "redlock://"+strings.Join(nodes, ",")+"?node_timeout=2s")
 		require.NoError(t, err)
-		defer client.Close()
+		t.Cleanup(func() { _ = client.Close() })
 		workers[i] = testwait.Go(func() error {
 			return work(t.Context(), client, done, plan, func(format string, args ...any) {
 				say("worker %d of process %d %s", i, os.Getpid(), fmt.Sprintf(format, args...))
