@@ -38,7 +38,7 @@ func TellMissing() {
 	}
 	defer func() { _ = out.Close() }()
 	awaitSiblings(time.Minute)
-	_, _ = fmt.Fprintf(out, "Skipped: the tests that need these servers, which are not on the PATH:\n%smake test sets them up, and runs all tests.\n", &b)
+	_, _ = fmt.Fprintf(out, "Skipped: the tests that need these servers, which are not on the PATH:\n%smake test sets them up, and runs those tests.\n", &b)
 }
 
 // pastGoTest opens what `go test` writes its errors to, or the terminal. It returns nil where there is neither, or the
