@@ -279,7 +279,11 @@ func TestRun_sideBySide(t *testing.T) {
 		all = append(all, r.scenario())
 	}
 	run(t, h, all)
-	<-together
+	select {
+	case <-together:
+	default:
+		t.Error("no three were under way at once")
+	}
 }
 
 // A trial that has failed is cleaned up by its body and by who waits for its verdict, at the same time: neither goes on before
