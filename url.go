@@ -128,10 +128,16 @@ func parseURL(rawURL string) (*URL, error) {
 	if u.Path, err = url.PathUnescape(path); err != nil {
 		return nil, fmt.Errorf("malformed %s URL: bad %%-escape in the path", u.Scheme)
 	}
-	hosts := authority
-	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
-		hosts = authority[i+1:]
-		if u.User, err = parseUser(authority[:i]); err != nil {
+	user, hosts, hasUser := strings.Cut(authority, "@")
+	if !hasUser {
+		hosts = authority
+	}
+	if strings.Contains(hosts, "@") {
+		return nil, fmt.Errorf("malformed %s URL: a second '@' before the path: "+
+			"in user and password write '@' as %%40; one user and password, before the first host, are those of all hosts", u.Scheme)
+	}
+	if hasUser {
+		if u.User, err = parseUser(user); err != nil {
 			return nil, fmt.Errorf("malformed %s URL: %w", u.Scheme, err)
 		}
 	}

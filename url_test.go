@@ -60,7 +60,7 @@ func TestURL_parts(t *testing.T) {
 		"user:@h":                 {Hosts: []string{"h"}, User: url.UserPassword("user", "")},
 		":pw@h":                   {Hosts: []string{"h"}, User: url.UserPassword("", "pw")},
 		"us%3Aer:p%40s%2Fs%25@h":  {Hosts: []string{"h"}, User: url.UserPassword("us:er", "p@s/s%")},
-		"user:p@ss:w+rd@h1,h2":    {Hosts: []string{"h1", "h2"}, User: url.UserPassword("user", "p@ss:w+rd")},
+		"user:p%40ss:w+rd@h1,h2":  {Hosts: []string{"h1", "h2"}, User: url.UserPassword("user", "p@ss:w+rd")},
 		"user:pw@[::1]:6379,h2/0": {Hosts: []string{"[::1]:6379", "h2"}, User: url.UserPassword("user", "pw"), Path: "/0"},
 	} {
 		t.Run(rest, func(t *testing.T) {
@@ -118,6 +118,20 @@ func TestURL_noErrorShowsThePassword(t *testing.T) {
 	}
 }
 
+// Else a host that stands before the last '@' would be taken for a piece of the password.
+func TestURL_refusesASecondAt(t *testing.T) {
+	for _, rest := range []string{
+		"user:se@cret@h", "us@er:secret@h", "user@secret@h", "user:secret@h1,h2@h3", "user:secret@h1,user:secret@h2", "user:secret@@h", "@@", "user:secret@h@",
+		"user:secret%40@h@[::1]:6379/0?a=b",
+	} {
+		u, err := parse(rest)
+		if assert.Error(t, err, "%q is taken for %v", rest, u) {
+			assert.ErrorContains(t, err, "%40", rest)
+			assert.NotContains(t, err.Error(), "cret", rest)
+		}
+	}
+}
+
 // Else user would be the host, 1 its port, and the password part of the path.
 func TestURL_passwordThatLooksLikeAPort(t *testing.T) {
 	for _, rest := range []string{"user:1/secret@h", "user:1?a=secret@h", "user:1#secret@h"} {
@@ -128,7 +142,7 @@ func TestURL_passwordThatLooksLikeAPort(t *testing.T) {
 }
 
 func TestURL_noWayOfPrintingItShowsThePassword(t *testing.T) {
-	for _, password := range []string{"secret", "p@secret", "%2Fsecret", "sec:secret"} {
+	for _, password := range []string{"secret", "p%40secret", "%2Fsecret", "sec:secret"} {
 		u, err := parse("user:" + password + "@h1:1,h2/0?a=b")
 		require.NoError(t, err)
 		require.NotNil(t, u.User)
@@ -221,7 +235,7 @@ func FuzzParseURL(f *testing.F) {
 // The URL that Open sees has parts that an adapter can rely on, and prints as what is taken for the same.
 func FuzzParseURL_isStable(f *testing.F) {
 	for _, seed := range []string{
-		"h", "user@h1:1,[::1]:2/0?a=b&b=%26+%2B", "[fe80::1%25eth0]:1", "[fe80::1%eth0]", "u%40%3A@h/%40/%23%3F%25", "/a%20b", "?a=", "é,ü", ":@h", "@",
+		"h", "user@h1:1,[::1]:2/0?a=b&b=%26+%2B", "[fe80::1%25eth0]:1", "[fe80::1%eth0]", "u%40%3A@h/%40/%23%3F%25", "/a%20b", "?a=", "é,ü", ":@h", "@", "u@a,u@b",
 	} {
 		f.Add(seed)
 	}

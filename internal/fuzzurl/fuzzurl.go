@@ -29,6 +29,7 @@ func Run(f *testing.F, scheme string, open locker.OpenFunc, seeds ...string) {
 	for _, rest := range seeds {
 		f.Add("", "", rest)
 		f.Add("p@", "/?#&=%zz:", rest)
+		f.Add("", "@h1,u:", rest) // users in a list of hosts
 	}
 	var u *locker.URL
 	parser := fmt.Sprintf("fuzz%d", schemes.Add(1))
