@@ -195,7 +195,7 @@ func (c *Client) spawn(f func()) {
 	c.calls.Go(f)
 }
 
-// Close ends the Client: waiters get ErrClosed, Lost fires on every hold, then the holds are released,
+// Close ends the Client: waiters get ErrClosed, Lost fires on every hold, then the holds are released, 128 at a time,
 // for at most 5 s; what could not be released lapses within one TTL. Lock returns ErrClosed from
 // then on, and the Unlock of a hold that Close ended ErrLost. A second Close does nothing.
 //
@@ -245,27 +245,36 @@ func (c *Client) closeDriver(ctx context.Context) error {
 	}
 }
 
+// releases is how many of its holds a Client that closes releases at a time.
+const releases = 128
+
 // releaseAll loses and releases the holds, a few at a time, until ctx ends.
 func (c *Client) releaseAll(ctx context.Context, holds []*Hold) []error {
 	for _, h := range holds {
 		h.lose(Closed)
 	}
 	errs := make([]error, len(holds))
-	slots := make(chan struct{}, 32)
+	var begun atomic.Int64
 	var wg sync.WaitGroup
-	for i, h := range holds {
+	for range min(releases, len(holds)) {
 		wg.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			r := h.returning(c.background, clock.Now().Add(closeTimeout))
-			err := c.within(ctx, func() error { return r.untilAnswered(ctx, nil, nil) })
-			if !errors.Is(err, ErrLost) {
-				errs[i] = wrap("unlock", h.name, err)
+			for i := begun.Add(1) - 1; i < int64(len(holds)); i = begun.Add(1) - 1 {
+				errs[i] = c.releaseLost(ctx, holds[i])
 			}
 		})
 	}
 	wg.Wait()
 	return errs
+}
+
+// releaseLost releases a hold that the Client's end has ended. It returns when ctx ends, whatever the backend does.
+func (c *Client) releaseLost(ctx context.Context, h *Hold) error {
+	r := h.returning(c.background, clock.Now().Add(closeTimeout))
+	err := c.within(ctx, func() error { return r.untilAnswered(ctx, nil, nil) })
+	if errors.Is(err, ErrLost) {
+		return nil
+	}
+	return wrap("unlock", h.name, err)
 }
 
 // settled waits until all work has ended, or ctx, which is false.

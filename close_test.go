@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -164,6 +165,28 @@ func TestClose_ofAHungBackendTakesAboutFiveSeconds(t *testing.T) {
 				for _, m := range ms[2:] {
 					assert.True(t, fired(m.Lost()))
 				}
+			})
+		})
+	}
+}
+
+// A goroutine for each would be a gigabyte for a Client of many holds that is told to stop.
+func TestClose_ofManyHoldsNeedsFewGoroutines(t *testing.T) {
+	const holds, few = 10_000, 500
+	for name, f := range map[string]fault{"in order": {reply: time.Millisecond}, "hangs": hangs, "hangs and heeds no ctx": hangDeaf, "away": away} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				c := b.client(t, locker.WithTTL(time.Minute))
+				holdMany(t, c, holds)
+				b.every(release, f)
+				before, began := runtime.NumGoroutine(), time.Now()
+				closed := inBackground(c.Close)
+				synctest.Wait()
+				require.NotEmpty(t, b.calls(release))
+				assert.LessOrEqual(t, runtime.NumGoroutine()-before, few, "goroutines of Close, for %d holds", holds)
+				err := <-closed
+				assert.LessOrEqual(t, time.Since(began), 5*time.Second)
+				assert.Equal(t, name == "in order", err == nil)
 			})
 		})
 	}
