@@ -71,6 +71,7 @@ func New(d Driver, opts ...Option) (*Client, error) {
 	if h, ok := d.(ContextHeeder); ok {
 		c.heeded = h.HeedsContext()
 	}
+	c.renewer.wall.watch(clock.Ahead)
 	c.open, c.shut = context.WithCancel(context.Background())
 	c.background, c.stop = context.WithCancel(context.Background())
 	return c, nil

@@ -69,8 +69,10 @@ func (h *Hold) lostChannel() chan struct{} {
 
 // Deadline is when the hold lapses unless it is extended, on the clock of [time.Now]. It never
 // moves backwards. On Linux a suspended machine's time counts, and shows as an earlier Deadline
-// after the resume; elsewhere it does not, and the hold may have lapsed at the backend before its
-// Deadline on a machine that was suspended.
+// after the resume; elsewhere it does not, and the hold may have expired at the backend before its
+// Deadline on a machine that was suspended. On no system does the time count for which a machine was
+// frozen from outside, as a virtual machine is that its host pauses. If the wall clock is right after the resume, a
+// renewal is sent within a second, and ends a hold that has expired.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,6 +85,9 @@ func (h *Hold) start(now time.Time, left time.Duration) bool {
 	defer h.mu.Unlock()
 	h.began, h.deadline = now, now.Add(left)
 	h.renewAt = renewal(h.deadline, h.ttl)
+	if sent := h.deadline.Add(drift(h.ttl) - h.ttl); h.client.renewer.leaptSince(sent) {
+		h.renewAt = now
+	}
 	return h.client.schedule(h, now, h.nextEvent())
 }
 
@@ -254,7 +259,7 @@ func (h *Hold) extended(sent time.Time, err error, wanted bool) error {
 	}
 	now := clock.Now()
 	deadline := now.Add(remaining(h.lease, h.ttl, sent, now)) // asks the lease, so not under h.mu
-	if h.prolong(now, deadline, wanted) {
+	if h.prolong(sent, now, deadline, wanted) {
 		return nil
 	}
 	h.alive() // by the clock: it may be lost only now
@@ -266,7 +271,7 @@ func (h *Hold) extended(sent time.Time, err error, wanted bool) error {
 }
 
 // prolong moves the deadline forward if move is set. It returns false if the hold is over.
-func (h *Hold) prolong(now, deadline time.Time, move bool) bool {
+func (h *Hold) prolong(sent, now, deadline time.Time, move bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.state != held || !now.Before(h.deadline) {
@@ -280,6 +285,9 @@ func (h *Hold) prolong(now, deadline time.Time, move bool) bool {
 		h.renewAt = renewal(deadline, h.ttl)
 		if soon := now.Add(h.ttl / retriesPerTTL); h.renewAt.Before(soon) {
 			h.renewAt = soon // a slow or stingy backend is not to be asked without a pause
+		}
+		if h.client.renewer.leaptSince(sent) {
+			h.renewAt = now
 		}
 	}
 	h.logRenewed()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -20,8 +21,8 @@ const (
 	retriesPerTTL  = 24 // one that failed at once after TTL/24
 )
 
-// lookAgain is the longest time between two looks at the clock while something is held: timers stand
-// still while the machine is suspended, and a hold that lapsed meanwhile must be lost soon
+// lookAgain is the longest time between two looks at the clocks while something is held: timers stand
+// still while the machine is suspended or frozen, and a hold that lapsed meanwhile must be lost soon
 // after the resume.
 const lookAgain = time.Second
 
@@ -45,6 +46,7 @@ type renewer struct {
 	timer  *time.Timer
 	wake   time.Time // when the timer fires; zero: it is not set
 	closed bool
+	wall   wallClock
 }
 
 // schedule has h looked after at due. It returns false if the Client is closed. The caller
@@ -107,12 +109,16 @@ func (c *Client) tick() {
 	}
 	defer c.calls.Done()
 	now := clock.Now()
+	due, ahead := c.takeDue(now)
+	if ahead > 0 && len(due) > 0 {
+		c.log(slog.LevelInfo, "wall clock ahead", slog.Duration("ahead", ahead), slog.Int("holds", len(due)))
+	}
 	renewals := map[time.Duration][]*Hold{}
-	for _, h := range c.takeDue(now) {
+	for _, h := range due {
 		if !h.alive() {
 			continue
 		}
-		if h.renewalDue(now) {
+		if h.renewalDue(now, ahead > 0) {
 			renewals[h.ttl] = append(renewals[h.ttl], h)
 		}
 	}
@@ -121,14 +127,18 @@ func (c *Client) tick() {
 	}
 }
 
-// takeDue returns the holds that are due. They stay on the heap, where Close finds them, until
-// whoever looks after them schedules what comes next.
-func (c *Client) takeDue(now time.Time) []*Hold {
+// takeDue returns the holds that are due, which are all of them if the wall clock has leapt, and by how much it has. They stay
+// on the heap, where Close finds them, until the next event of each is scheduled.
+func (c *Client) takeDue(now time.Time) (due []*Hold, ahead time.Duration) {
 	r := &c.renewer
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wake = time.Time{}
-	var due []*Hold
+	if ahead = r.wall.look(now); ahead > 0 {
+		for _, h := range r.holds {
+			h.due = now // the same for all, so that the heap is one still
+		}
+	}
 	for len(r.holds) > 0 && !r.holds[0].due.After(now) {
 		h := r.holds[0]
 		due = append(due, h)
@@ -139,18 +149,18 @@ func (c *Client) takeDue(now time.Time) []*Hold {
 		heap.Fix(&r.holds, 0)
 	}
 	c.setTimer(now)
-	return due
+	return due, ahead
 }
 
-// renewalDue says whether the hold is to be renewed now, and schedules what comes next: the next
-// attempt, unless this one is answered first.
-func (h *Hold) renewalDue(now time.Time) bool {
+// renewalDue says whether the hold is to be renewed now, as it is in any case if leapt is set, and schedules what comes next: the
+// next attempt, unless this one is answered first.
+func (h *Hold) renewalDue(now time.Time, leapt bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.state != held {
 		return false
 	}
-	due := h.renewed && !now.Before(h.renewAt)
+	due := h.renewed && (leapt || !now.Before(h.renewAt))
 	if due {
 		h.renewAt = now.Add(h.ttl / attemptsPerTTL)
 	}

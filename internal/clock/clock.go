@@ -51,6 +51,11 @@ func (c *counter) suspended(apart int64, slept func() int64) int64 {
 	return counted
 }
 
+// ahead returns what of apart is no suspension.
+func (c *counter) ahead(apart int64, slept func() int64) int64 {
+	return apart - c.suspended(apart, slept)
+}
+
 var (
 	suspensions counter
 	origin      = time.Now()
@@ -60,8 +65,19 @@ var (
 func Suspended() time.Duration { return suspendedAt(time.Now()) }
 
 func suspendedAt(now time.Time) time.Duration {
-	apart := now.UnixNano() - origin.UnixNano() - int64(now.Sub(origin))
-	return time.Duration(suspensions.suspended(apart, slept))
+	return time.Duration(suspensions.suspended(apartAt(now), slept))
+}
+
+// Ahead returns by how much the wall clock has gone ahead of Now since the process started. It leaps when somebody sets the
+// wall clock, and when the machine was frozen from outside, as a virtual machine is that its host pauses: then
+// Now stands still, and the wall clock is set right after the resume.
+func Ahead() time.Duration {
+	return time.Duration(suspensions.ahead(apartAt(time.Now()), slept))
+}
+
+// apartAt returns by how much the wall clock has gone ahead of the monotonic one.
+func apartAt(now time.Time) int64 {
+	return now.UnixNano() - origin.UnixNano() - int64(now.Sub(origin))
 }
 
 func advance(counted *atomic.Int64, now int64) int64 {

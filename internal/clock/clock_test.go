@@ -72,6 +72,28 @@ func TestCounter_hidesNoSuspensionThatIsBeingCounted(t *testing.T) {
 	assert.Equal(t, int64(time.Minute), got)
 }
 
+// A machine cannot be frozen in a test; what its clocks say after it was can be put together.
+func TestAhead_leapsWhenTheWallClockAloneGoesOn(t *testing.T) {
+	var c counter
+	slept := int64(0)
+	ahead := func(apart time.Duration) time.Duration {
+		return time.Duration(c.ahead(int64(apart), func() int64 { return slept }))
+	}
+	assert.Zero(t, ahead(0))
+	slept = int64(time.Hour)
+	assert.Zero(t, ahead(time.Hour), "a suspension is counted already")
+	assert.Equal(t, time.Minute, ahead(time.Hour+time.Minute), "frozen for a minute")
+	assert.Equal(t, -time.Hour, ahead(0), "the wall clock is set back")
+}
+
+func TestAhead_staysTheSameWhileBothClocksGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		was := Ahead()
+		time.Sleep(time.Hour)
+		assert.Equal(t, was, Ahead())
+	})
+}
+
 func BenchmarkNow(b *testing.B) {
 	for b.Loop() {
 		_ = Now()
