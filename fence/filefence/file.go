@@ -75,8 +75,11 @@ func (f file) fenced(ctx context.Context, token uint64, perm fs.FileMode, write 
 	if err := fence.Check(f.resource, token, 0); err != nil {
 		return err
 	}
+	if err := f.makeLock(perm); err != nil {
+		return wrap(f.resource, err)
+	}
 	// To be writable is what NFS asks of a file that is to be locked exclusively.
-	l := flock.New(f.lock(), flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(perm|0o600))
+	l := flock.New(f.lock(), flock.SetFlag(os.O_RDWR))
 	if _, err := l.TryLockContext(ctx, pause); err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("wait for the lock on %s: %w", f.lock(), context.Cause(ctx))
@@ -92,6 +95,29 @@ func (f file) fenced(ctx context.Context, token uint64, perm fs.FileMode, write 
 		return err
 	}
 	return wrap(f.resource, write(newest))
+}
+
+// makeLock makes the lock's file, unless there is one. Its owner may open it, and its group if that may write by perm and the umask.
+// Who could only read it could lock it all the same, and so keep all writers out.
+func (f file) makeLock(perm fs.FileMode) error {
+	const owner, group, groupReads, groupWrites = 0o600, 0o060, 0o040, 0o020
+	mode := fs.FileMode(owner)
+	if perm&groupWrites != 0 {
+		mode |= group
+	}
+	l, err := os.OpenFile(f.lock(), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close() }()
+	info, err := l.Stat()
+	if err != nil || info.Mode()&group != groupReads {
+		return err
+	}
+	return l.Chmod(info.Mode() &^ groupReads)
 }
 
 // newest is the largest token that the file has seen, and 0 if there is neither file nor token.
@@ -148,7 +174,7 @@ func stage(temporary, target string, r io.Reader, perm fs.FileMode) error {
 	}
 	old, err := os.Stat(target)
 	if err == nil {
-		perm = old.Mode().Perm() // at no time more
+		perm = 0o600 // until the group is the old one's: at no time may more people read it
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -159,8 +185,7 @@ func stage(temporary, target string, r io.Reader, perm fs.FileMode) error {
 	}
 	defer func() { _ = t.Close() }() // once more, unless something fails
 	if old != nil {
-		keepOwner(t, old)
-		if err := t.Chmod(old.Mode()); err != nil {
+		if err := keepOwner(t, old); err != nil {
 			return err
 		}
 	}

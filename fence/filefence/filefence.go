@@ -12,6 +12,13 @@
 // write into the directory and to open the lock's file for writing. What is named config.json.fence… has to move, be
 // restored and be deleted together with the file, and never while somebody may be writing.
 //
+// # Who may write
+//
+// The lock's file is open to its owner, and to its group if that may write by perm and the umask; to nobody else. Who
+// can open it, be it for reading, can lock it and keep all writers out. So writers of several users share a group, and
+// begin with a perm such as 0664 and a umask such as 002. A lock's file that exists keeps its mode: take the permissions of others
+// away from one that has them (chmod o= *.fence.lock).
+//
 // # What a write does
 //
 // With the lock in hand: read the token, and refuse a stale one; write the new content to a file of its own,
@@ -57,7 +64,8 @@ import (
 // then on, on the disk of this machine too, when Write returns.
 //
 // A file that does not exist is made with perm, less the umask; one that does keeps its mode, and
-// its owner and group where the process may set them. Access control lists and extended attributes
+// its owner and group where the process may set them. Where the group is another then, it and all others may
+// do what both could before: of 0640 remains 0600, and 0644 stays. Access control lists and extended attributes
 // are not kept. Of a symbolic link the file that it leads to is replaced, and the token is beside that. Other
 // hard links keep the old content.
 //

@@ -42,7 +42,7 @@ func TestWrite_makesAFileWithPermLessTheUmask(t *testing.T) {
 	require.NoError(t, Write(t.Context(), name, 1, []byte("new"), 0o466))
 	assert.Equal(t, fs.FileMode(0o440), mode(t, name))
 	assert.Equal(t, fs.FileMode(0o640), mode(t, name+".fence"), "whoever owns it can write it")
-	assert.Equal(t, fs.FileMode(0o640), mode(t, name+".fence.lock"))
+	assert.Equal(t, fs.FileMode(0o600), mode(t, name+".fence.lock"))
 }
 
 // What is staged must not be open to those whom the file is closed to.

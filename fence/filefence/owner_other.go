@@ -7,4 +7,5 @@ import (
 	"os"
 )
 
-func keepOwner(*os.File, fs.FileInfo) {}
+// keepOwner gives t the mode of old.
+func keepOwner(t *os.File, old fs.FileInfo) error { return t.Chmod(old.Mode()) }
