@@ -3,7 +3,9 @@ package httpfence
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -25,9 +27,9 @@ type Transport struct {
 // matches [fence.ErrStale]. A request that is repeated, by the program or by net/http after a lost
 // connection, has the same token and so is accepted again: a fence does not make a write idempotent.
 //
-// The token goes to the host that the first request was for. If that redirects to another host, a
-// write fails, for whether that host has the same fence, or any, nobody knows; a safe request goes there without
-// the token.
+// The token goes to the origin that the first request was for: scheme, host and port. If that redirects to another one, be
+// it from http to https, a write fails, because nobody knows whether there is the same fence, or any; a safe request goes
+// there without the token. So write to the origin that has the fence.
 func NewTransport(base http.RoundTripper, token func() uint64) *Transport {
 	if base == nil {
 		base = http.DefaultTransport
@@ -44,9 +46,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	out.Header.Del(Header)
 	token := t.tokenOf(req.Context())
 	switch {
-	case redirectedAway(req):
+	case first(req) != origin(req.URL):
 		if !safe(req.Method) {
-			return nil, refuse(req, fmt.Errorf("httpfence: %s: redirected to %s, and the fencing token is for another host", req.Method, req.URL.Host))
+			return nil, refuse(req, fmt.Errorf("httpfence: %s: redirected to %s, and the fencing token is for another origin", req.Method, origin(req.URL)))
 		}
 	case token != 0:
 		out.Header.Set(Header, strconv.FormatUint(token, 10))
@@ -81,14 +83,26 @@ func refuse(req *http.Request, err error) error {
 	return err
 }
 
-// redirectedAway says whether req is for another host than the first of the redirections that led to it.
-func redirectedAway(req *http.Request) bool {
-	first := req
-	for first.Response != nil {
-		if first.Response.Request == nil {
-			return true // for all we know
+// first returns the origin of the first of the redirections that led to req, and "" if that is not known.
+func first(req *http.Request) string {
+	for req.Response != nil {
+		if req.Response.Request == nil {
+			return ""
 		}
-		first = first.Response.Request
+		req = req.Response.Request
 	}
-	return !strings.EqualFold(first.URL.Hostname(), req.URL.Hostname())
+	return origin(req.URL)
+}
+
+// origin is scheme, host and port.
+func origin(u *url.URL) string {
+	port := u.Port()
+	switch {
+	case port != "":
+	case u.Scheme == "http":
+		port = "80"
+	case u.Scheme == "https":
+		port = "443"
+	}
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }

@@ -148,7 +148,7 @@ func fenced(client *http.Client) *http.Client {
 	return &c
 }
 
-func TestTransport_followsToTheSameHost(t *testing.T) {
+func TestTransport_followsToTheSameOrigin(t *testing.T) {
 	arrived := ""
 	url, client := serve(t, redirecting(http.StatusTemporaryRedirect, func() string { return "/to" }, func(r *http.Request, body string) {
 		arrived = r.Method + " " + r.Header.Get("Fencing-Token") + " " + body
@@ -170,7 +170,7 @@ func TestTransport_takesNoTokenToAnotherHost(t *testing.T) {
 	other.Store(&elsewhere)
 
 	_, err := fenced(client).Do(request(t, "PUT", base+"/from", "new"))
-	require.ErrorContains(t, err, "redirected to localhost")
+	require.ErrorContains(t, err, "redirected to http://localhost:")
 	require.NotErrorIs(t, err, fence.ErrStale)
 	assert.Empty(t, arrived, "a write without its fence, or with it where it means nothing")
 
@@ -180,6 +180,54 @@ func TestTransport_takesNoTokenToAnotherHost(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	assert.Equal(t, []string{"GET"}, arrived)
+}
+
+// A host may have a service on each of its ports, and only one of them a fence.
+func TestTransport_takesNoTokenToAnotherOrigin(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		same     bool
+	}{
+		{"http://x/from", "http://x/to", true},
+		{"http://x/from", "http://x:80/to", true},
+		{"https://x:443/from", "https://X/to", true},
+		{"http://[::1]:8080/from", "http://[::1]:8080/to", true},
+		{"http://x:/from", "http://x/to", true},
+		{"http://x/from", "http://x:8080/to", false},
+		{"http://x:8080/from", "http://x:8081/to", false},
+		{"http://x/from", "https://x/to", false},
+		{"https://x/from", "http://x/to", false},
+		{"https://x/from", "http://x:443/to", false},
+		{"http://x/from", "http://y/to", false},
+	} {
+		for _, method := range []string{http.MethodPut, http.MethodGet} {
+			var sent []string
+			base := tripper(func(req *http.Request) (*http.Response, error) {
+				sent = append(sent, req.Method+" "+req.URL.Path+" "+req.Header.Get("Fencing-Token"))
+				resp := &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: req}
+				if req.URL.Path == "/from" {
+					resp.StatusCode, resp.Header = http.StatusTemporaryRedirect, http.Header{"Location": {c.to}}
+				}
+				return resp, nil
+			})
+			resp, err := fenced(&http.Client{Transport: base}).Do(request(t, method, c.from, "new"))
+			name := method + " " + c.from + " to " + c.to
+			switch {
+			case c.same:
+				require.NoError(t, err, name)
+				assert.Equal(t, []string{method + " /from 33", method + " /to 33"}, sent, name)
+			case method == http.MethodPut:
+				require.ErrorContains(t, err, "redirected to "+strings.TrimSuffix(c.to, "/to"), name)
+				assert.Equal(t, []string{method + " /from 33"}, sent, name)
+			default:
+				require.NoError(t, err, name)
+				assert.Equal(t, []string{method + " /from 33", method + " /to "}, sent, name)
+			}
+			if resp != nil {
+				require.NoError(t, resp.Body.Close())
+			}
+		}
+	}
 }
 
 // Some RoundTrippers do not say to which request a response is.
