@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log"
 	"net/http"
+	"path"
 	"strconv"
 
 	"github.com/go-locker/locker/fence"
@@ -14,8 +15,10 @@ import (
 // how it answers otherwise. Safe methods pass unseen: next must not write on a GET.
 //
 // The resource is what tokens are compared for, and what one lock is for: resource says which one a
-// request writes, and if it is nil that is the path of the URL. Requests that write one thing have to have one
-// resource, however their URLs are spelt, or the fence has two memories of it. For the same reason all servers of a
+// request writes, and if it is nil that is the path of the URL, unescaped and as [path.Clean] returns it: /a/b, /a/./b,
+// //a/b, /a%2Fb and /a/b/ are one resource, whatever the host and the query. next has the URL as it was sent. Requests that
+// write one thing have to have one resource, or the fence has two memories of it: where /A is /a, or a path
+// has other names, as by a symbolic link, give a resource of your own. For the same reason all servers of a
 // resource have to share one guard: a [fence.Memory] serves one process, the Dir of filefence one machine; behind
 // several machines the check belongs into the database that they share.
 //
@@ -30,7 +33,7 @@ import (
 // any number of resources: authenticate before.
 func Handler(next http.Handler, guard fence.Guard, resource func(*http.Request) string) http.Handler {
 	if resource == nil {
-		resource = func(r *http.Request) string { return r.URL.Path }
+		resource = func(r *http.Request) string { return path.Clean("/" + r.URL.Path) }
 	}
 	return &handler{next, guard, resource}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -118,6 +119,29 @@ func TestHandler_asksWhichResourceARequestWrites(t *testing.T) {
 	h := httpfence.Handler(created, &guard, nil)
 	assert.Equal(t, http.StatusCreated, put(t, h, "/a%20b?x=y", "34").Code)
 	assert.Equal(t, http.StatusPreconditionFailed, put(t, h, "/a%20%62", "33").Code, "the same path, spelt otherwise")
+}
+
+// net/http's own ServeMux redirects such paths; a Handler may be used without it.
+func TestHandler_hasOneMemoryOfAPathHoweverItIsSpelt(t *testing.T) {
+	for _, spelt := range []string{
+		"/a/b", "/a/./b", "//a/b", "/a//b", "/a/../a/b", "/../a/b", "/a/b/.", "/a/b/", "/a/b//", "/a/b/c/..",
+		"/a/%2e/b", "/a/%2E%2e/a/b", "/a%2Fb", "/%61/b", "/a/b?x=y", "http://other.example/a/b",
+	} {
+		for _, paths := range [][2]string{{"/a/b", spelt}, {spelt, "/a/b"}} {
+			var guard fence.Memory
+			var got string
+			h := httpfence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r.RequestURI }), &guard, nil)
+			require.Equal(t, http.StatusOK, put(t, h, paths[0], "34").Code, paths[0])
+			assert.Equal(t, paths[0], got, "next has the URL as it was sent")
+			w := put(t, httpfence.Handler(never(t), &guard, nil), paths[1], "33")
+			assert.Equal(t, http.StatusPreconditionFailed, w.Code, "%s after %s", paths[1], paths[0])
+		}
+	}
+	var guard fence.Memory
+	h := httpfence.Handler(created, &guard, nil)
+	for i, other := range []string{"/", "/a", "/a/b", "/a/b/c", "/A/b", "/a/...", "/a/.b"} {
+		assert.Equal(t, http.StatusCreated, put(t, h, other, strconv.Itoa(34-i)).Code, "%s is another resource", other)
+	}
 }
 
 func TestHandler_handsOnTheRequestItself(t *testing.T) {
