@@ -140,11 +140,11 @@ func createPage(name string) (*pageFile, error) {
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".locker-*.html")
 	if err != nil {
-		return nil, usagef("--html: %w", err)
+		return nil, usagef("--html: no file can be made in its folder: %w", reason(err))
 	}
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		(&pageFile{name, f}).discard()
-		return nil, usagef("--html: %s is a directory", name)
+		return nil, usagef("--html: is a directory")
 	}
 	return &pageFile{name, f}, nil
 }
@@ -162,10 +162,10 @@ func (p *pageFile) write(c *comparison) error {
 		return nil
 	}
 	if err := errors.Join(c.renderPage(p.f), p.f.Chmod(0o644), p.f.Close()); err != nil {
-		return usagef("--html: %w", err)
+		return usagef("--html: %w", reason(err))
 	}
 	if err := os.Rename(p.f.Name(), p.name); err != nil {
-		return usagef("--html: %w", err)
+		return usagef("--html: %w", reason(err))
 	}
 	return nil
 }

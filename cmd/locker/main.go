@@ -60,22 +60,22 @@ out what the locks of a backend are worth.
 		SilenceErrors: true, // execute prints them
 		SilenceUsage:  true, // the error names the flag or argument; --help has the rest
 	}
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%w (see %s --help)", err, c.CommandPath())
-	})
+	root.SetFlagErrorFunc(badFlag)
 	// Without a Run cobra prints the help for anything, a misspelt command too, and calls that a success.
 	root.Args = cobra.ArbitraryArgs
 	root.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return c.Help()
 		}
-		hint := ""
-		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = fmt.Sprintf("; did you mean %s?", near[0])
-		}
-		return usagef("unknown command %q%s (see locker --help)", args[0], hint)
+		return unknownCommand(c, args[0])
 	}
 	root.SuggestionsMinimumDistance = 2
 	root.AddCommand(newRun(), newCheck(), newBench(), newCompare(), newInspect())
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		for _, shell := range c.Commands() { // of completion: cobra shows what it refuses
+			shell.Args = noArgs
+		}
+	}
 	return root
 }

@@ -175,7 +175,7 @@ func TestUsage_thatMakesNoSenseSaysWhy(t *testing.T) {
 		{[]string{"run", "mem://x", "\xff", "--", "true"}, "UTF-8"},
 		{[]string{"run", "--waits", "mem://x", "name", "--", "true"}, "--waits"},
 		{[]string{"run", "--wait", "0s", "mem://x", "name", "--", "true"}, "--no-wait"},
-		{[]string{"run", "--wait", "soon", "mem://x", "name", "--", "true"}, "soon"},
+		{[]string{"run", "--wait", "soon", "mem://x", "name", "--", "true"}, "--wait: must be a duration, as in 10s"},
 		{[]string{"run", "--wait", "1s", "--no-wait", "mem://x", "name", "--", "true"}, "no-wait"},
 		{[]string{"run", "--held-exit-code", "256", "mem://x", "name", "--", "true"}, "from 0 to 255"},
 		{[]string{"run", "gopher://x", "name", "--", "true"}, "unknown scheme"},

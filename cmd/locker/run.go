@@ -186,8 +186,9 @@ func giveBack(h *locker.Hold) error { return h.Unlock(context.Background()) }
 
 // cannotRun is the error of a command that does not start.
 func cannotRun(command string, err error) error {
+	command = shown(command, "the argument after --")
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
 		return &statusError{code: exitNotFound, err: fmt.Errorf("%s: command not found", command)}
 	}
-	return &statusError{code: exitCannotRun, err: fmt.Errorf("%s: cannot be executed: %w", command, err)}
+	return &statusError{code: exitCannotRun, err: fmt.Errorf("%s: cannot be executed: %w", command, reason(err))}
 }

@@ -92,7 +92,9 @@ func checkName(name string) error {
 	case name == "":
 		return usagef("the name of the lock is empty")
 	case !utf8.ValidString(name):
-		return usagef("the name of the lock, %q, is not UTF-8", name)
+		return usagef("the name of the lock is not UTF-8")
+	case isURL(name): // its password would be a key, and in every error
+		return usagef("the name of the lock is a URL of a backend: want URL NAME")
 	default:
 		return nil
 	}
