@@ -9,8 +9,8 @@ import (
 )
 
 // read is open without the client, which connects if there is a user.
-func read(_ context.Context, u *locker.URL) (locker.Driver, error) {
-	_, err := clientConfig(u)
+func read(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+	_, err := clientConfig(ctx, u)
 	return nil, err
 }
 

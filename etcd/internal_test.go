@@ -157,7 +157,7 @@ func TestOpen_keepalive(t *testing.T) {
 	} {
 		values, err := url.ParseQuery(query)
 		require.NoError(t, err)
-		c, err := clientConfig(&locker.URL{Scheme: "etcd", Query: values})
+		c, err := clientConfig(t.Context(), &locker.URL{Scheme: "etcd", Query: values})
 		require.NoError(t, err)
 		assert.Equal(t, want, [2]time.Duration{c.DialKeepAliveTime, c.DialKeepAliveTimeout})
 		assert.Empty(t, values)

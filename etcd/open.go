@@ -29,7 +29,7 @@ func init() {
 
 // open makes an etcd client of its own of a URL as the package's documentation has it.
 func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
-	config, err := clientConfig(u)
+	config, err := clientConfig(ctx, u)
 	if err == nil {
 		err = u.Unknown() // before the client makes a request, as it does with a user
 	}
@@ -57,7 +57,7 @@ func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 	return d, nil
 }
 
-func clientConfig(u *locker.URL) (clientv3.Config, error) {
+func clientConfig(ctx context.Context, u *locker.URL) (clientv3.Config, error) {
 	c := clientv3.Config{
 		Endpoints:         adapterurl.Addrs(u, port),
 		DialTimeout:       5 * time.Second,
@@ -69,7 +69,7 @@ func clientConfig(u *locker.URL) (clientv3.Config, error) {
 	}
 	var err1, err2 error
 	c.Username, c.Password, err1 = adapterurl.User(u, false)
-	c.TLS, err2 = adapterurl.TLS(u, plainScheme, "")
+	c.TLS, err2 = adapterurl.TLS(ctx, u, plainScheme, "")
 	if err := errors.Join(err1, err2, adapterurl.Duration(u, "dial_timeout", &c.DialTimeout), keepalive(u, &c)); err != nil {
 		return c, err
 	}

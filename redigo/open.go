@@ -28,7 +28,7 @@ func init() {
 }
 
 // open makes a pool of its own of a URL as the package's documentation has it.
-func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
+func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 	size, readTimeout := 10*runtime.GOMAXPROCS(0), 3*time.Second
 	if err := errors.Join(
 		adapterurl.Number(u, "pool_size", &size), adapterurl.Duration(u, "read_timeout", &readTimeout),
@@ -43,7 +43,7 @@ func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
 		return nil, fmt.Errorf("parameter replica_timeout=%v is not below read_timeout, which is %v", replicas.Timeout, readTimeout)
 	}
 	pool := &redis.Pool{MaxIdle: size, MaxActive: size, Wait: true, IdleTimeout: 5 * time.Minute}
-	addr, err := target(u, pool, readTimeout)
+	addr, err := target(ctx, u, pool, readTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -60,12 +60,12 @@ func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
 }
 
 // target tells pool what to connect to, and returns the address if that is one server.
-func target(u *locker.URL, pool *redis.Pool, readTimeout time.Duration) (addr string, err error) {
+func target(ctx context.Context, u *locker.URL, pool *redis.Pool, readTimeout time.Duration) (addr string, err error) {
 	sentinel, err1 := redisurl.Sentinels(u)
 	socket, err2 := redisurl.Socket(u, plainScheme)
 	db, err3 := redisurl.Database(u)
 	user, password, err4 := adapterurl.User(u, true)
-	transport, err5 := transportOptions(u)
+	transport, err5 := transportOptions(ctx, u)
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return "", err
 	}
@@ -108,10 +108,10 @@ func dialer(transport []redis.DialOption, user, password string, db int) dialFun
 
 // transportOptions says how to reach a server, whichever it is, and under which name. TLS is the dialler's own, for
 // the handshake of redigo's heeds no context.
-func transportOptions(u *locker.URL) ([]redis.DialOption, error) {
+func transportOptions(ctx context.Context, u *locker.URL) ([]redis.DialOption, error) {
 	dialTimeout, writeTimeout := 5*time.Second, 3*time.Second
 	name, err1 := redisurl.ClientName(u)
-	config, err2 := adapterurl.TLS(u, plainScheme, "")
+	config, err2 := adapterurl.TLS(ctx, u, plainScheme, "")
 	if err := errors.Join(
 		adapterurl.Duration(u, "dial_timeout", &dialTimeout), adapterurl.Duration(u, "write_timeout", &writeTimeout), err1, err2,
 	); err != nil {

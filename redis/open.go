@@ -25,12 +25,12 @@ func init() {
 }
 
 // open makes a go-redis client of its own of a URL as the package's documentation has it.
-func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
+func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 	replicas, err := redisurl.Replicas(u)
 	if err != nil {
 		return nil, err
 	}
-	rdb, err := client(u, replicas.Timeout)
+	rdb, err := client(ctx, u, replicas.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
 	return d, nil
 }
 
-func client(u *locker.URL, replicaTimeout time.Duration) (goredis.UniversalClient, error) {
+func client(ctx context.Context, u *locker.URL, replicaTimeout time.Duration) (goredis.UniversalClient, error) {
 	o := &goredis.UniversalOptions{
 		ContextTimeoutEnabled: true,
 		// One refused connection is an answer; the command's own retries are enough.
@@ -57,7 +57,7 @@ func client(u *locker.URL, replicaTimeout time.Duration) (goredis.UniversalClien
 	if err := errors.Join(where(u, o), who(u, o)); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(timeouts(u, o, replicaTimeout), adapterurl.Number(u, "pool_size", &o.PoolSize), secure(u, o)); err != nil {
+	if err := errors.Join(timeouts(u, o, replicaTimeout), adapterurl.Number(u, "pool_size", &o.PoolSize), secure(ctx, u, o)); err != nil {
 		return nil, err
 	}
 	switch {
@@ -133,13 +133,13 @@ func timeouts(u *locker.URL, o *goredis.UniversalOptions, replicaTimeout time.Du
 }
 
 // secure sets up TLS. Each of several servers has to have a certificate for its own name, unless the URL gives one.
-func secure(u *locker.URL, o *goredis.UniversalOptions) error {
+func secure(ctx context.Context, u *locker.URL, o *goredis.UniversalOptions) error {
 	var name string
 	if o.MasterName == "" && !o.IsClusterMode {
 		name = adapterurl.Host(o.Addrs[0])
 	}
 	var err error
-	if o.TLSConfig, err = adapterurl.TLS(u, plainScheme, name); err != nil || o.TLSConfig == nil {
+	if o.TLSConfig, err = adapterurl.TLS(ctx, u, plainScheme, name); err != nil || o.TLSConfig == nil {
 		return err
 	}
 	// Unlike go-redis's own, this one heeds its context.

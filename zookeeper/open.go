@@ -37,7 +37,7 @@ func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 			return nil, err
 		}
 	}
-	if d.tls, err = adapterurl.TLS(u, plainScheme, ""); err != nil {
+	if d.tls, err = adapterurl.TLS(ctx, u, plainScheme, ""); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(

@@ -275,7 +275,7 @@ func TestJUnit_isXMLWhateverWasSeen(t *testing.T) {
 
 func TestRedisServers_ofAParameterWithASemicolon(t *testing.T) {
 	t.Parallel()
-	all, err := parse("redis://h?client_name=a;b").redisServers()
+	all, err := parse("redis://h?client_name=a;b").redisServers(t.Context())
 	require.NoError(t, err)
 	for _, rdb := range all {
 		require.NoError(t, rdb.Close())

@@ -37,7 +37,7 @@ func (g *ground) cleanUp() string {
 func (g *ground) deleteKeys() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // also when the check was interrupted
 	defer cancel()
-	servers, err := g.deployment.redisServers()
+	servers, err := g.deployment.redisServers(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net/url"
 	"strconv"
@@ -16,7 +17,7 @@ import (
 
 // redisServers are clients of the servers on which the locks are. The adapters have read the URL before, and refused what is
 // wrong with it.
-func (d deployment) redisServers() ([]goredis.UniversalClient, error) {
+func (d deployment) redisServers(ctx context.Context) ([]goredis.UniversalClient, error) {
 	query := url.Values{}
 	for _, param := range d.params { // url.ParseQuery refuses a ';', and locker.Open does not
 		name, value, _ := strings.Cut(param, "=")
@@ -41,7 +42,7 @@ func (d deployment) redisServers() ([]goredis.UniversalClient, error) {
 		return nil, err
 	}
 	if d.secure() {
-		if o.TLSConfig, err = adapterurl.TLS(&locker.URL{Scheme: d.scheme, Query: query}, "", ""); err != nil {
+		if o.TLSConfig, err = adapterurl.TLS(ctx, &locker.URL{Scheme: d.scheme, Query: query}, "", ""); err != nil {
 			return nil, err
 		}
 	}

@@ -31,8 +31,8 @@ group gets SIGTERM when a quarter of the TTL is left, and SIGKILL before that
 is over: nothing of it runs when another may hold the lock. If the backend says
 that the lock has been lost already, it is SIGKILL at once. A process that has
 left the group (setsid, a daemon) escapes this. SIGINT, SIGTERM, SIGHUP,
-SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group; while run waits for
-the lock they end it, and it leaves the queue. The lock is COMMAND's own:
+SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the group; while run opens the
+URL or waits for the lock they end it, and it leaves the queue. The lock is COMMAND's own:
 processes that it leaves behind run without.
 
 On Windows there is no SIGTERM: COMMAND and its descendants are a job, which is
@@ -102,54 +102,68 @@ func (o *runOptions) run(ctx context.Context, url, name string, command []string
 	// Nobody reads our stderr any more: that is no reason to die of, and leave the command without its lock.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	client, err := open(ctx, url, locker.WithMetadata(o.metadata), toStderr())
-	if err != nil {
-		return err
+	t, err := o.acquireUnless(ctx, signals, url, name)
+	if t.client != nil {
+		defer func() { _ = t.client.Close() }()
 	}
-	defer func() { _ = client.Close() }()
-	hold, err := o.acquire(ctx, client.Mutex(name), signals)
 	if err != nil {
 		return o.notHeld(err)
 	}
 	cmd := exec.Command(path, command[1:]...)
 	cmd.Args[0] = command[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), fmt.Sprintf("LOCKER_FENCING_TOKEN=%d", hold.Token()), "LOCKER_NAME="+name)
-	return unlock(hold, supervise(hold, cmd, signals))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("LOCKER_FENCING_TOKEN=%d", t.hold.Token()), "LOCKER_NAME="+name)
+	return unlock(t.hold, supervise(t.hold, cmd, signals))
 }
 
-// acquire takes the lock, or returns the signal that came first.
-func (o *runOptions) acquire(ctx context.Context, m *locker.Mutex, signals <-chan os.Signal) (*locker.Hold, error) {
+// tenure is a hold, and the Client that has it. Each is nil if it could not be had.
+type tenure struct {
+	client *locker.Client
+	hold   *locker.Hold
+}
+
+// acquireUnless is acquire, unless a signal comes first, which is the error then.
+func (o *runOptions) acquireUnless(ctx context.Context, signals <-chan os.Signal, url, name string) (tenure, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		tenure
+		err error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		t, err := o.acquire(ctx, url, name)
+		answers <- answer{t, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.tenure, a.err
+	case s := <-signals:
+		cancel()
+		a := <-answers
+		if a.err == nil { // they have crossed
+			_ = giveBack(a.hold)
+		}
+		return a.tenure, killedBy(s)
+	}
+}
+
+// acquire opens the URL and takes the lock.
+func (o *runOptions) acquire(ctx context.Context, url, name string) (t tenure, err error) {
 	if o.wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.wait)
 		defer cancel()
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	type answer struct {
-		hold *locker.Hold
-		err  error
+	if t.client, err = open(ctx, url, locker.WithMetadata(o.metadata), toStderr()); err != nil {
+		return t, err
 	}
-	answers := make(chan answer, 1)
-	go func() {
-		lock := m.Acquire
-		if o.noWait {
-			lock = m.TryAcquire
-		}
-		h, err := lock(ctx)
-		answers <- answer{h, err}
-	}()
-	select {
-	case a := <-answers:
-		return a.hold, a.err
-	case s := <-signals:
-		cancel(nil)
-		if a := <-answers; a.err == nil { // they have crossed
-			_ = giveBack(a.hold)
-		}
-		return nil, killedBy(s)
+	lock := t.client.Mutex(name).Acquire
+	if o.noWait {
+		lock = t.client.Mutex(name).TryAcquire
 	}
+	t.hold, err = lock(ctx)
+	return t, err
 }
 
 // notHeld is the error of an attempt to lock. That another holds the lock may be a success.

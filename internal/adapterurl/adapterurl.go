@@ -3,12 +3,12 @@
 package adapterurl
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -115,8 +115,8 @@ const (
 
 // TLS makes a configuration of the parameters of a URL whose scheme is secure, plain and an s. It is nil if the scheme is
 // plain, which has none of them. Without tls_server_name the server's certificate has to be for serverName; if that
-// is empty, for the host that is dialled.
-func TLS(u *locker.URL, plain, serverName string) (*tls.Config, error) {
+// is empty, for the host that is dialled. Files are read while ctx lasts.
+func TLS(ctx context.Context, u *locker.URL, plain, serverName string) (*tls.Config, error) {
 	if u.Scheme == plain {
 		for _, name := range []string{tlsCA, tlsCert, tlsKey, tlsServerName, tlsSkipVerify} {
 			if u.Query.Has(name) {
@@ -132,11 +132,11 @@ func TLS(u *locker.URL, plain, serverName string) (*tls.Config, error) {
 		}
 		c.ServerName = name
 	}
-	return c, errors.Join(authority(u, c), certificate(u, c))
+	return c, errors.Join(authority(ctx, u, c), certificate(ctx, u, c))
 }
 
 // authority says whom to believe that a server is the one that was dialled.
-func authority(u *locker.URL, c *tls.Config) error {
+func authority(ctx context.Context, u *locker.URL, c *tls.Config) error {
 	if err := Bool(u, tlsSkipVerify, &c.InsecureSkipVerify); err != nil {
 		return err
 	}
@@ -147,9 +147,9 @@ func authority(u *locker.URL, c *tls.Config) error {
 	if c.InsecureSkipVerify {
 		return fmt.Errorf("parameters %s and %s=true exclude each other", tlsCA, tlsSkipVerify)
 	}
-	pem, err := os.ReadFile(file)
+	pem, err := readFile(ctx, tlsCA, file)
 	if err != nil {
-		return fmt.Errorf("parameter %s: %w", tlsCA, err)
+		return err
 	}
 	c.RootCAs = x509.NewCertPool()
 	if !c.RootCAs.AppendCertsFromPEM(pem) {
@@ -159,16 +159,24 @@ func authority(u *locker.URL, c *tls.Config) error {
 }
 
 // certificate is what the client shows of itself.
-func certificate(u *locker.URL, c *tls.Config) error {
-	cert, hasCert := u.Take(tlsCert)
-	key, hasKey := u.Take(tlsKey)
+func certificate(ctx context.Context, u *locker.URL, c *tls.Config) error {
+	certFile, hasCert := u.Take(tlsCert)
+	keyFile, hasKey := u.Take(tlsKey)
 	if hasCert != hasKey {
 		return fmt.Errorf("parameters %s and %s go together", tlsCert, tlsKey)
 	}
 	if !hasCert {
 		return nil
 	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
+	cert, err := readFile(ctx, tlsCert, certFile)
+	if err != nil {
+		return err
+	}
+	key, err := readFile(ctx, tlsKey, keyFile)
+	if err != nil {
+		return err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return fmt.Errorf("parameters %s and %s: %w", tlsCert, tlsKey, err)
 	}

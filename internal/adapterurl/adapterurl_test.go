@@ -1,6 +1,8 @@
 package adapterurl_test
 
 import (
+	"bytes"
+	"context"
 	"crypto/tls"
 	"net/url"
 	"os"
@@ -107,7 +109,7 @@ func TestTLS_serverName(t *testing.T) {
 		{query(), "", ""},
 		{query("tls_server_name", "other.example"), "h.example", "other.example"},
 	} {
-		config, err := adapterurl.TLS(c.u, "redis", c.name)
+		config, err := adapterurl.TLS(t.Context(), c.u, "redis", c.name)
 		require.NoError(t, err)
 		assert.Equal(t, c.want, config.ServerName)
 		assert.False(t, config.InsecureSkipVerify)
@@ -130,34 +132,34 @@ func TestBool(t *testing.T) {
 func TestTLS_ofAPlainScheme(t *testing.T) {
 	u := query("other", "1")
 	u.Scheme = "redis"
-	config, err := adapterurl.TLS(u, "redis", "h")
+	config, err := adapterurl.TLS(t.Context(), u, "redis", "h")
 	require.NoError(t, err)
 	assert.Nil(t, config)
 	for _, name := range []string{"tls_ca", "tls_cert", "tls_key", "tls_server_name", "tls_skip_verify"} {
 		u := query(name, "x")
 		u.Scheme = "redis"
-		_, err := adapterurl.TLS(u, "redis", "h")
+		_, err := adapterurl.TLS(t.Context(), u, "redis", "h")
 		assert.EqualError(t, err, "parameter "+name+" goes with rediss://, and this is redis://")
 	}
 }
 
 func TestTLS_skipVerify(t *testing.T) {
-	config, err := adapterurl.TLS(query("tls_skip_verify", "true", "tls_server_name", "n"), "redis", "h")
+	config, err := adapterurl.TLS(t.Context(), query("tls_skip_verify", "true", "tls_server_name", "n"), "redis", "h")
 	require.NoError(t, err)
 	assert.True(t, config.InsecureSkipVerify)
 	assert.Equal(t, "n", config.ServerName, "servers choose their certificate by it")
-	config, err = adapterurl.TLS(query("tls_skip_verify", "false"), "redis", "h")
+	config, err = adapterurl.TLS(t.Context(), query("tls_skip_verify", "false"), "redis", "h")
 	require.NoError(t, err)
 	assert.False(t, config.InsecureSkipVerify)
 	for _, u := range []*locker.URL{query("tls_skip_verify", "perhaps"), query("tls_skip_verify", "true", "tls_ca", "ca.pem")} {
-		_, err := adapterurl.TLS(u, "redis", "h")
+		_, err := adapterurl.TLS(t.Context(), u, "redis", "h")
 		require.ErrorContains(t, err, "tls_skip_verify")
 	}
 }
 
 func TestTLS_files(t *testing.T) {
 	s := testserver.Redis(t, testserver.RedisTLS())
-	config, err := adapterurl.TLS(query("tls_ca", s.CAFile, "tls_cert", s.CertFile, "tls_key", s.KeyFile), "redis", "127.0.0.1")
+	config, err := adapterurl.TLS(t.Context(), query("tls_ca", s.CAFile, "tls_cert", s.CertFile, "tls_key", s.KeyFile), "redis", "127.0.0.1")
 	require.NoError(t, err)
 	conn, err := tls.Dial("tcp", s.Addr(), config)
 	require.NoError(t, err)
@@ -180,9 +182,43 @@ func TestTLS_files(t *testing.T) {
 		{query("tls_cert", rubbish, "tls_key", s.KeyFile), "tls_cert"},
 		{query("tls_cert", s.CertFile, "tls_key", rubbish), "tls_key"},
 	} {
-		_, err := adapterurl.TLS(c.u, "redis", "")
+		_, err := adapterurl.TLS(t.Context(), c.u, "redis", "")
 		require.ErrorContains(t, err, c.want)
 	}
-	_, err = adapterurl.TLS(query("tls_ca", missing), "redis", "")
+	_, err = adapterurl.TLS(t.Context(), query("tls_ca", missing), "redis", "")
 	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// What is not a file may block, or never end, and what is in a file is nobody's business.
+func TestTLS_refusesWhatIsNoPlainFile(t *testing.T) {
+	s := testserver.Redis(t, testserver.RedisTLS())
+	dir := t.TempDir()
+	huge := filepath.Join(dir, "huge.pem")
+	require.NoError(t, os.WriteFile(huge, bytes.Repeat([]byte("s3cret\n"), 200_000), 0o600))
+	link := filepath.Join(dir, "link.pem")
+	require.NoError(t, os.Symlink(s.CAFile, link))
+	_, err := adapterurl.TLS(t.Context(), query("tls_ca", link), "redis", "")
+	require.NoError(t, err, "a secret of Kubernetes is a symbolic link")
+
+	for file, want := range map[string]string{dir: "not a regular file", os.DevNull: "not a regular file", huge: "more than 1048576 bytes"} {
+		for parameter, u := range map[string]*locker.URL{
+			"tls_ca":   query("tls_ca", file),
+			"tls_cert": query("tls_cert", file, "tls_key", s.KeyFile),
+			"tls_key":  query("tls_cert", s.CertFile, "tls_key", file),
+		} {
+			_, err := adapterurl.TLS(t.Context(), u, "redis", "")
+			require.ErrorContains(t, err, "parameter "+parameter)
+			require.ErrorContains(t, err, file)
+			require.ErrorContains(t, err, want)
+			assert.NotContains(t, err.Error(), "s3cret")
+		}
+	}
+}
+
+func TestTLS_whenItsContextHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := adapterurl.TLS(ctx, query("tls_ca", "ca.pem"), "redis", "")
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "tls_ca")
 }

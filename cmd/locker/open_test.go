@@ -1,0 +1,82 @@
+//go:build unix
+
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// silent accepts one connection, says so, and answers nothing.
+func silent(t *testing.T) (addr string, connected <-chan struct{}) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	accepted := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if c, err := l.Accept(); err == nil {
+			defer func() { _ = c.Close() }()
+			close(accepted)
+			_, _ = l.Accept() // until it is closed
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-done })
+	return l.Addr().String(), accepted
+}
+
+func TestOpen_isEndedByASignal(t *testing.T) {
+	t.Parallel()
+	for _, n := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		for _, args := range [][]string{{"run"}, {"inspect"}, {"check"}} {
+			addr, connected := silent(t)
+			args = append(args, "etcd://app:secret@"+addr+"?dial_timeout=10m")
+			switch args[0] {
+			case "run":
+				args = append(args, "name", "--", "true")
+			case "inspect":
+				args = append(args, "name")
+			}
+			p := begin(t, args...)
+			select {
+			case <-connected:
+			case <-time.After(time.Duration(patience)):
+				t.Fatalf("%q has connected to nothing", args)
+			}
+			require.NoError(t, p.cmd.Process.Signal(n))
+			assert.Equal(t, 128+int(n), p.wait(), "%q: %s", args, p.stderr)
+		}
+	}
+}
+
+func TestRun_waitIsAlsoForOpening(t *testing.T) {
+	t.Parallel()
+	addr, _ := silent(t)
+	o := locked(t, "run", "--wait", "200ms", "etcd://app:secret@"+addr+"?dial_timeout=10m", "name", "--", "true")
+	assert.Equal(t, exitAway, o.code, o.stderr)
+}
+
+func TestOpen_ofAURLThatNamesNoPlainFile(t *testing.T) {
+	t.Parallel()
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
+	for _, file := range []string{fifo, t.TempDir(), os.DevNull} {
+		for _, url := range []string{
+			"rediss://h?tls_ca=", "redigos://h?tls_ca=", "redlock://h1,h2,h3?driver=rediss&tls_ca=", "etcds://h?tls_ca=", "zookeepers://h?tls_ca=",
+			"rediss://h?tls_key=x&tls_cert=",
+		} {
+			o := locked(t, "run", url+file, "name", "--", "true")
+			assert.Equal(t, exitUsage, o.code, "%s%s: %s", url, file, o.stderr)
+			assert.Contains(t, o.stderr, "not a regular file", "%s%s", url, file)
+			assert.Contains(t, o.stderr, "parameter tls_c", "%s%s", url, file)
+		}
+	}
+}
