@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,12 +33,16 @@ func notify(c chan<- os.Signal) {
 // group is a process group that a command leads.
 type group struct {
 	cmd      *exec.Cmd
+	others   *descendants   // the command's that are not in the group
 	terminal int            // that it was given at first, or -1
 	lent     bool           // it has the terminal now, as far as we know
 	stops    chan os.Signal // SIGTSTP to us
 	changes  chan os.Signal // SIGCHLD: the command may have been stopped
 	mu       sync.Mutex     // held while the group is stopped together with us
 	refused  sync.Once
+	once     sync.Once   // of reap
+	reaped   atomic.Bool // or is about to be
+	result   error       // of the command
 }
 
 // start makes the command the leader of a process group. If we have the terminal, the group gets it: it can read, and
@@ -55,10 +60,12 @@ func start(cmd *exec.Cmd) (job, error) {
 	if !signal.Ignored(syscall.SIGTSTP) {
 		signal.Notify(g.stops, syscall.SIGTSTP)
 	}
+	g.others = adopt()
 	if err := cmd.Start(); err != nil {
 		g.takeTerminal()
 		return nil, err
 	}
+	g.others.leader = cmd.Process.Pid
 	return g, nil
 }
 
@@ -92,9 +99,24 @@ func (g *group) lendTerminal() {
 	}
 }
 
-// send says once if the command, or what it has become, is another user's: there is no way to end it then.
+// send sends n to the group, as long as its number is its own.
 func (g *group) send(n syscall.Signal) error {
-	err := syscall.Kill(-g.cmd.Process.Pid, n)
+	if numberIsKept && g.reaped.Load() {
+		return syscall.ESRCH
+	}
+	return g.checked(syscall.Kill(-g.cmd.Process.Pid, n))
+}
+
+// sendAll sends n to the group and to all descendants that have left it. It looks for those first: their parents may be in the
+// group, and end.
+func (g *group) sendAll(n syscall.Signal) {
+	others := g.others.list()
+	_ = g.send(n)
+	_ = g.checked(g.others.signal(others, n))
+}
+
+// checked says once if the command, or what it has become, is another user's: there is no way to end it then.
+func (g *group) checked(err error) error {
 	if errors.Is(err, syscall.EPERM) {
 		g.refused.Do(func() {
 			fmt.Fprintf(os.Stderr, "locker: the command does not take our signals (%v): it runs as another user; run locker as that user\n", err)
@@ -118,23 +140,48 @@ func (g *group) signal(s os.Signal) {
 	}
 }
 
-func (g *group) terminate() { g.signal(syscall.SIGTERM) }
+func (g *group) terminate() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sendAll(syscall.SIGTERM)
+	g.sendAll(syscall.SIGCONT)
+}
 
-func (g *group) kill() { _ = g.send(syscall.SIGKILL) }
+func (g *group) kill() { g.sendAll(syscall.SIGKILL) }
+
+func (g *group) remains() bool { return g.others.remain(g.reaped.Load()) }
+
+func (g *group) reap() error {
+	g.once.Do(func() {
+		g.reaped.Store(true)
+		g.result = g.cmd.Wait()
+	})
+	return g.result
+}
 
 // wait follows the command until it has ended, and stops us when it is stopped, as by Ctrl-Z. Else the shell would wait for us,
 // and the terminal be nobody's. Without the terminal the command is stopped when we are to be.
-func (g *group) wait(mayGoOn func() bool) error {
+func (g *group) wait(mayGoOn func() bool) {
 	defer signal.Stop(g.stops)
 	defer signal.Stop(g.changes)
-	ended := make(chan error, 1)
-	go func() { ended <- g.cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		g.awaitEnd()
+		close(ended)
+	}()
+	var orphans <-chan time.Time // when to look for those that have ended, not for each one of many
 	for {
 		select {
-		case err := <-ended:
+		case <-ended:
 			g.takeTerminal()
-			return err
+			return
+		case <-orphans:
+			orphans = nil
+			g.others.list()
 		case <-g.changes:
+			if orphans == nil {
+				orphans = time.After(time.Second)
+			}
 			if g.terminal >= 0 && stopped(g.cmd.Process.Pid) {
 				g.pause(mayGoOn)
 			}
@@ -146,12 +193,12 @@ func (g *group) wait(mayGoOn func() bool) error {
 	}
 }
 
-// pause stops the whole group, for a member may ignore Ctrl-Z, and then us. A lock is not renewed meanwhile: who comes back
+// pause stops the whole group and what has left it, for a member may ignore Ctrl-Z, and then us. A lock is not renewed meanwhile: who comes back
 // too late has lost it, and goes on only to be killed.
 func (g *group) pause(mayGoOn func() bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_ = g.send(syscall.SIGSTOP)
+	g.sendAll(syscall.SIGSTOP)
 	g.takeTerminal()
 	suspend()
 	_ = stopped(g.cmd.Process.Pid) // by us: not to be seen as another stop
@@ -160,7 +207,7 @@ func (g *group) pause(mayGoOn func() bool) {
 		return
 	}
 	g.lendTerminal()
-	_ = g.send(syscall.SIGCONT)
+	g.sendAll(syscall.SIGCONT)
 }
 
 // suspend stops this process, and those of a pipe with it, as Ctrl-Z would have. It returns when the shell has it go on, or at

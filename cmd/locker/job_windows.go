@@ -16,8 +16,9 @@ func notify(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM
 
 // winJob is a command in a job object, with all that it starts.
 type winJob struct {
-	cmd *exec.Cmd
-	job windows.Handle
+	cmd    *exec.Cmd
+	job    windows.Handle
+	result error // of the command
 }
 
 // start makes a job that ends with us, whatever ends us, and a command in it. What the command starts before it is in
@@ -38,7 +39,7 @@ func start(cmd *exec.Cmd) (job, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, windows.CloseHandle(handle))
 	}
-	j := &winJob{cmd, handle}
+	j := &winJob{cmd: cmd, job: handle}
 	if err := j.adopt(); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -64,7 +65,12 @@ func (j *winJob) terminate() {
 
 func (j *winJob) kill() { _ = windows.TerminateJobObject(j.job, exitLost) }
 
-func (j *winJob) wait(func() bool) error { return j.cmd.Wait() }
+func (j *winJob) wait(func() bool) { j.result = j.cmd.Wait() }
+
+// remains reports that nothing is known to: what is left of the job is killed when the command has ended.
+func (j *winJob) remains() bool { return false }
+
+func (j *winJob) reap() error { return j.result }
 
 func statusCode(s *os.ProcessState) int { return s.ExitCode() }
 

@@ -62,9 +62,16 @@ func begin(t *testing.T, args ...string) *process {
 
 func beginWith(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: exec.Command(binary, args...), stdout: new(bytes.Buffer), stderr: new(bytes.Buffer), ended: make(chan struct{})}
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), env...)
+	return beginCommand(t, cmd)
+}
+
+// beginCommand is begin of another program, that starts ours.
+func beginCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, stdout: new(bytes.Buffer), stderr: new(bytes.Buffer), ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
-	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.WaitDelay = 10 * time.Second // a command that outlives the program has its pipes
 	require.NoError(t, p.cmd.Start())
 	go func() {

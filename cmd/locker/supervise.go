@@ -15,7 +15,9 @@ type job interface {
 	terminate() // a request, that may be ignored
 	kill()      // an order
 	// wait returns when the command has ended. If it was stopped, it asks whether it may go on.
-	wait(mayGoOn func() bool) error
+	wait(mayGoOn func() bool)
+	remains() bool // whether something else of the job is known to run
+	reap() error   // what has become of the command
 }
 
 // supervise runs cmd as long as the hold lasts, and returns what became of it. When it returns, nothing that can be
@@ -34,24 +36,28 @@ func supervise(h *locker.Hold, cmd *exec.Cmd, signals <-chan os.Signal) error {
 
 // watch carries out the plan until j has ended.
 func (p *plan) watch(j job, signals <-chan os.Signal) error {
-	exited := make(chan error, 1)
-	go func() { exited <- j.wait(p.lasts) }()
-	timer := time.NewTimer(p.next())
+	exited := make(chan struct{})
+	go func() {
+		j.wait(p.lasts)
+		close(exited)
+	}()
+	timer := time.NewTimer(p.next(false))
 	defer timer.Stop()
 	lost := p.hold.Lost()
 	for {
 		select {
-		case err := <-exited:
-			if p.ended == "" {
-				return status(err)
+		case <-exited:
+			if p.ended == "" && !p.over() {
+				return status(j.reap()) // what it leaves behind runs without the lock
 			}
-			j.kill() // what has outlived it
-			return &statusError{code: exitLost, err: errors.New(p.ended)}
+			p.end("the lock was lost before the command ended")
+			exited = nil
 		case s := <-signals:
 			j.signal(s)
 		case <-lost:
 			lost = nil
 			p.end("the lock was lost: the command was killed")
+			p.killAt = time.Now()
 			j.kill()
 		case <-timer.C:
 			switch p.due() {
@@ -61,8 +67,16 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 			case kill:
 				j.kill()
 			}
-			timer.Reset(p.next())
 		}
+		if exited == nil && !j.remains() {
+			p.killAt = time.Now()
+			j.kill() // what is not known
+			_ = j.reap()
+			if !j.remains() { // now it is certain
+				return &statusError{code: exitLost, err: errors.New(p.ended)}
+			}
+		}
+		timer.Reset(p.next(exited == nil))
 	}
 }
 
@@ -119,14 +133,28 @@ func (p *plan) lasts() bool {
 	}
 }
 
+// over reports whether the hold has ended.
+func (p *plan) over() bool {
+	select {
+	case <-p.hold.Lost():
+		return true
+	default:
+		return !time.Now().Before(p.hold.Deadline())
+	}
+}
+
 // next is how long to wait for the next step: at least a moment, if that is overdue, lest a command that does not die at
-// once be killed in a tight loop.
-func (p *plan) next() time.Duration {
+// once be killed in a tight loop; and no longer, if we look for what remains.
+func (p *plan) next(look bool) time.Duration {
+	const moment = 10 * time.Millisecond
+	if look {
+		return moment
+	}
 	at := p.killAt
 	if p.ended == "" {
 		at = p.hold.Deadline().Add(-p.grace)
 	}
-	return max(time.Until(at), 10*time.Millisecond)
+	return max(time.Until(at), moment)
 }
 
 // status is the error that has the exit code of a command which was left in peace.

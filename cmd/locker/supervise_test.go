@@ -19,6 +19,8 @@ import (
 type fakeJob struct {
 	polite  bool
 	exited  chan error
+	leaves  int // processes that outlive it, until they are killed
+	result  error
 	done    []string
 	seconds []float64 // since it began
 	began   time.Time
@@ -41,10 +43,21 @@ func (j *fakeJob) terminate() {
 
 func (j *fakeJob) kill() {
 	j.note("kill")
-	j.exited <- errors.New("killed")
+	j.leaves = 0
+	select {
+	case j.exited <- errors.New("killed"):
+	default:
+	}
 }
 
-func (j *fakeJob) wait(func() bool) error { return <-j.exited }
+func (j *fakeJob) wait(func() bool) { j.result = <-j.exited }
+
+func (j *fakeJob) remains() bool { return j.leaves > 0 }
+
+func (j *fakeJob) reap() error {
+	j.note("reap")
+	return j.result
+}
 
 // supervised has watch look after a job under a hold of 8 s that nobody renews.
 func supervised(t *testing.T, test func(t *testing.T, c *locker.Client, p *plan, j *fakeJob)) {
@@ -73,7 +86,29 @@ func TestWatch_ofAJobThatHasLeftSomethingRunning_killsThat(t *testing.T) {
 	supervised(t, func(t *testing.T, _ *locker.Client, p *plan, j *fakeJob) {
 		j.polite = true
 		assert.Equal(t, exitLost, exitCode(p.watch(j, nil)), "though the command said 0")
-		assert.Equal(t, []string{"terminate", "kill"}, j.done)
+		assert.Equal(t, []string{"terminate", "kill", "reap"}, j.done)
+	})
+}
+
+func TestWatch_ofAJobOfWhichSomethingIsKnownToRun_givesThatItsTime(t *testing.T) {
+	supervised(t, func(t *testing.T, _ *locker.Client, p *plan, j *fakeJob) {
+		lasts := time.Until(p.hold.Deadline())
+		j.polite, j.leaves = true, 1
+		assert.Equal(t, exitLost, exitCode(p.watch(j, nil)))
+		assert.Equal(t, []string{"terminate", "kill", "kill", "reap"}, j.done, "nothing is signalled once the command is waited for")
+		assert.InDelta(t, (lasts * 15 / 16).Seconds(), j.seconds[1], 0.011)
+	})
+}
+
+// It is over before anybody has noticed, as after Ctrl-Z.
+func TestWatch_ofAJobThatEndsAfterTheLapse_killsWhatItHasLeft(t *testing.T) {
+	supervised(t, func(t *testing.T, c *locker.Client, p *plan, j *fakeJob) {
+		j.leaves = 1
+		require.NoError(t, c.Close())
+		j.exited <- nil
+		assert.Equal(t, exitLost, exitCode(p.watch(j, nil)))
+		assert.Contains(t, j.done, "kill")
+		assert.Zero(t, j.leaves)
 	})
 }
 
@@ -92,7 +127,7 @@ func TestWatch_passesSignalsOn(t *testing.T) {
 		signals <- syscall.SIGHUP
 		time.AfterFunc(time.Second, func() { j.exited <- nil })
 		require.NoError(t, p.watch(j, signals))
-		assert.Equal(t, []string{syscall.SIGHUP.String()}, j.done)
+		assert.Equal(t, []string{syscall.SIGHUP.String(), "reap"}, j.done)
 		require.NoError(t, unlock(p.hold, nil))
 	})
 }

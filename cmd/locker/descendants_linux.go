@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// descendants are the processes that the command has started, and those that they have started, whatever group and session
+// they are in. timeout(1) makes a group of its own, and a shell with job control one for each job.
+type descendants struct {
+	leader int         // the command, which leads a group
+	adopts bool        // every child of ours is a descendant of the command
+	before map[id]bool // children that are none of the command's: a shell had them, and became locker
+
+	mu     sync.Mutex
+	listed map[id]bool // those that were seen last
+	refuse map[id]bool // those of another user, which cannot be signalled
+	unseen int         // how often in a row we had a child that is not in /proc
+}
+
+// id is that of a process: its number may be another's later.
+type id struct {
+	pid     int
+	started string // in ticks since the machine was started
+}
+
+// kin is a process as /proc shows it.
+type kin struct {
+	id
+	parent, group int
+	zombie        bool // all its threads have ended, and its parent has not waited for it
+}
+
+// adopt makes us the parent of descendants whose own parents end, before the command is started. Where a shell has become
+// locker and has left us children, theirs would be ours too: we leave such orphans to init then, as PID 1 would not be able to.
+func adopt() *descendants {
+	d := &descendants{before: map[id]bool{}, refuse: map[id]bool{}}
+	all, ok := processes()
+	for _, p := range all {
+		if p.parent == os.Getpid() && !p.zombie {
+			d.before[p.id] = true
+		}
+	}
+	d.adopts = ok && len(d.before) == 0 && unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil
+	return d
+}
+
+// signal sends n to those of all that the command's group does not have. It returns EPERM if one was another user's.
+func (d *descendants) signal(all []kin, n syscall.Signal) (err error) {
+	for _, p := range all {
+		if p.group != d.leader && errors.Is(p.signal(n), syscall.EPERM) {
+			err = syscall.EPERM
+			d.mu.Lock()
+			d.refuse[p.id] = true
+			d.mu.Unlock()
+		}
+	}
+	return err
+}
+
+// remain reports whether a descendant runs that can be signalled. While we look, a process may be started whose parent ends before
+// we come to it. So when the command is reaped, the kernel has the last word: a descendant runs only if we have a child. One
+// that is never seen is another user's, which /proc can be mounted to hide.
+func (d *descendants) remain(reaped bool) bool {
+	running := d.list()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range running {
+		if !d.refuse[p.id] {
+			d.unseen = 0
+			return true
+		}
+	}
+	if !reaped || !d.adopts || len(d.refuse) > 0 || !haveChild() {
+		return false
+	}
+	d.unseen++
+	return d.unseen < 100
+}
+
+// haveChild reports whether a child of ours runs, and waits for those that have ended.
+func haveChild() bool {
+	for {
+		switch pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); {
+		case pid == 0 && err == nil:
+			return true
+		case err != nil && !errors.Is(err, unix.EINTR): // ECHILD
+			return false
+		}
+	}
+}
+
+// list returns the descendants that run, but for the command itself, and waits for orphans that have ended. Those that it has
+// returned before are among them, whoever is their parent now.
+func (d *descendants) list() (running []kin) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all, _ := processes()
+	children, next := map[int][]kin{}, []kin{}
+	for _, p := range all {
+		children[p.parent] = append(children[p.parent], p)
+		if p.parent == os.Getpid() || d.listed[p.id] {
+			next = append(next, p)
+		}
+	}
+	listed := map[id]bool{}
+	for len(next) > 0 {
+		p := next[0]
+		next = next[1:]
+		if d.before[p.id] || listed[p.id] {
+			continue
+		}
+		next = append(next, children[p.pid]...)
+		switch {
+		case p.pid == d.leader:
+		case !p.zombie:
+			listed[p.id] = true
+			running = append(running, p)
+		case p.parent == os.Getpid():
+			_, _ = unix.Wait4(p.pid, nil, unix.WNOHANG, nil)
+		}
+	}
+	d.listed = listed
+	return running
+}
+
+// signal sends n to the process, and to none that has its number since: a handle is taken before we look whether it is
+// still the same. Where the kernel has no handles, before 5.3, a moment remains.
+func (p kin) signal(n syscall.Signal) error {
+	handle, err := os.FindProcess(p.pid)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = handle.Release() }()
+	if now, err := look(strconv.Itoa(p.pid)); err != nil || now.id != p.id {
+		return os.ErrProcessDone
+	}
+	return handle.Signal(n)
+}
+
+// processes returns all that can be seen, and false if that is none: where /proc is not mounted, or shows another PID namespace.
+func processes() (all []kin, ok bool) {
+	if self, err := os.Readlink("/proc/self"); err != nil || self != strconv.Itoa(os.Getpid()) {
+		return nil, false
+	}
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, false
+	}
+	defer func() { _ = dir.Close() }()
+	names, err := dir.Readdirnames(-1)
+	for _, name := range slices.Backward(names) { // the youngest first: they may not live long
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		if p, err := look(name); err == nil { // else it has ended
+			all = append(all, p)
+		}
+	}
+	return all, err == nil
+}
+
+// Where the fields of /proc/PID/stat are, after the name, which may have anything in it.
+const (
+	statState   = 0
+	statParent  = 1
+	statGroup   = 2
+	statThreads = 17
+	statStarted = 19
+)
+
+func look(pid string) (p kin, err error) {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return p, err
+	}
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) <= statStarted {
+		return p, errors.New("/proc/" + pid + "/stat is not as proc(5) has it")
+	}
+	p.started = fields[statStarted]
+	dead := fields[statState] == "Z" || fields[statState] == "X"
+	p.zombie = dead && (fields[statThreads] == "0" || fields[statThreads] == "1")
+	var errs [3]error
+	p.pid, errs[0] = strconv.Atoi(pid)
+	p.parent, errs[1] = strconv.Atoi(fields[statParent])
+	p.group, errs[2] = strconv.Atoi(fields[statGroup])
+	return p, errors.Join(errs[:]...)
+}
+
+// A command that has ended keeps its number until it is reaped.
+const numberIsKept = true
+
+// awaitEnd returns when the command has ended, and leaves it to be waited for: until then its number, which is that of its
+// group, is nobody else's.
+func (g *group) awaitEnd() {
+	for {
+		switch err := unix.Waitid(unix.P_PID, g.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); {
+		case err == nil:
+			return
+		case !errors.Is(err, unix.EINTR):
+			_ = g.reap()
+			return
+		}
+	}
+}
