@@ -163,18 +163,7 @@ func (l *lease) enter(ctx context.Context, o *outage.Outage) (before string, err
 			if !errors.Is(err, errNothingMade) {
 				return err
 			}
-			switch err := l.whyNot(); {
-			case errors.Is(err, zk.ErrNoNode):
-				if err := l.session.makeParents(ctx, l.parent); err != nil {
-					return err
-				}
-			case err != nil:
-				return err
-			}
-			if err := l.session.connected(ctx); err != nil {
-				return err
-			}
-			if err := l.create(first); err != nil {
+			if err := l.begin(ctx, first); err != nil {
 				return err
 			}
 		}
@@ -185,10 +174,32 @@ func (l *lease) enter(ctx context.Context, o *outage.Outage) (before string, err
 	if !l.session.lasts() {
 		return "", errSessionEnded
 	}
+	if err := l.refuse(ctx, o); err != nil {
+		return "", err
+	}
 	if before, ok := l.seen(seen); ok && l.session.lasts() {
 		return before, nil
 	}
 	return l.look(ctx, o)
+}
+
+// begin has our node made, and before that those above it that are missing.
+func (l *lease) begin(ctx context.Context, first chan view) error {
+	switch err := l.whyNot(); {
+	case errors.Is(err, zk.ErrNoNode):
+		if err := l.session.makeParents(ctx, l.parent); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	}
+	if err := l.vacant(ctx); err != nil {
+		return err
+	}
+	if err := l.session.connected(ctx); err != nil {
+		return err
+	}
+	return l.create(first)
 }
 
 // create sends the request that makes our node, and right behind it one that reads the queue, whose answer goes to first.

@@ -41,7 +41,12 @@ func refused(err error) bool {
 
 // final says whether err is an answer that asking again does not change.
 func final(err error) bool {
-	return errors.Is(err, errSessionEnded) || errors.Is(err, locker.ErrUnsupported) || errors.Is(err, locker.ErrClosed) || refused(err)
+	for _, e := range []error{errSessionEnded, errNumbered, locker.ErrUnsupported, locker.ErrClosed} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return refused(err)
 }
 
 // asLost is err for the holder of a lease.

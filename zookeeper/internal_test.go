@@ -113,10 +113,10 @@ func FuzzParseContender(f *testing.F) {
 		if want := fmt.Sprintf("%s%s%s%010d", nodePrefix, c.owner, nodeMiddle, c.number); ok && want != name {
 			t.Errorf("%q is taken for %q", name, want)
 		}
-		if ok != slices.Contains(inOrder([]string{name}), name) || ok != (len(ownedBy([]string{name}, c.owner)) == 1) {
+		if (ok && c.counts()) != slices.Contains(inOrder([]string{name}), name) || ok != (len(ownedBy([]string{name}, c.owner)) == 1) {
 			t.Errorf("%q is in the queue, or is not, depending on who asks", name)
 		}
-		mine := nodePrefix + strings.Repeat("f", ownerDigits) + nodeMiddle + "2147483647"
+		mine := fmt.Sprint(nodePrefix, strings.Repeat("f", ownerDigits), nodeMiddle, lastNumber)
 		if before, found := ahead([]string{mine, name}, strings.Repeat("f", ownerDigits)); !found || before != "" && before != name {
 			t.Errorf("%q is ahead, of %q", before, name)
 		}
@@ -142,23 +142,27 @@ func TestParseContender(t *testing.T) {
 	}
 }
 
-func TestAhead_wrapsAround(t *testing.T) {
+func TestAhead(t *testing.T) {
 	name := func(owner byte, number int32) string {
 		return fmt.Sprintf("_c_%s-lock-%010d", strings.Repeat(string(owner), ownerDigits), number)
 	}
-	queue := []string{
-		name('d', math.MaxInt32-1), name('c', math.MaxInt32), name('b', math.MinInt32), name('a', math.MinInt32+1), "note", "lock-0000000000",
-	}
-	slices.Sort(queue)
-	before := map[byte]string{'d': "", 'c': name('d', math.MaxInt32-1), 'b': name('c', math.MaxInt32), 'a': name('b', math.MinInt32)}
+	queue := []string{name('d', 7), name('c', 12), name('b', lastNumber-1), name('a', lastNumber), "note", "lock-0000000000"}
+	late := []string{name('1', lastNumber+1), name('0', math.MaxInt32), name('2', math.MaxInt32), name('3', math.MinInt32), name('4', -1)}
+	all := append(slices.Clone(queue), late...)
+	slices.Sort(all)
+	before := map[byte]string{'d': "", 'c': name('d', 7), 'b': name('c', 12), 'a': name('b', lastNumber-1)}
 	for owner, want := range before {
-		got, ok := ahead(queue, strings.Repeat(string(owner), ownerDigits))
+		got, ok := ahead(all, strings.Repeat(string(owner), ownerDigits))
 		require.True(t, ok)
 		assert.Equal(t, want, got, string(owner))
 	}
-	_, ok := ahead(queue, strings.Repeat("e", ownerDigits))
-	assert.False(t, ok)
-	assert.Len(t, ownedBy(queue, strings.Repeat("a", ownerDigits)), 1)
+	for _, owner := range "e01234" {
+		_, ok := ahead(all, strings.Repeat(string(owner), ownerDigits))
+		assert.False(t, ok, "%c has no place", owner)
+	}
+	assert.Equal(t, queue[:4], inOrder(all))
+	assert.Len(t, ownedBy(all, strings.Repeat("a", ownerDigits)), 1)
+	assert.Len(t, ownedBy(all, strings.Repeat("0", ownerDigits)), 1, "it is to be removed all the same")
 }
 
 func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {

@@ -114,10 +114,9 @@ func parseContender(name string) (c contender, ok bool) {
 	return contender{name, owner, int32(number)}, true
 }
 
-// compare orders contenders. Numbers wrap around, from the largest int32 to the smallest: what counts is their
-// difference. No two are the same in one queue; should they be, everybody has to come to the same conclusion.
+// compare orders contenders. No two numbers are the same in one queue; should they be, everybody has to come to the same conclusion.
 func compare(a, b contender) int {
-	return cmp.Or(cmp.Compare(a.number-b.number, 0), strings.Compare(a.name, b.name))
+	return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.name, b.name))
 }
 
 // ahead looks for owner's node among the children of its parent, and says which is right before it, if there is one.
@@ -126,7 +125,7 @@ func ahead(children []string, owner string) (before string, ok bool) {
 	all := make([]contender, 0, len(children))
 	for _, child := range children {
 		c, valid := parseContender(child)
-		if !valid {
+		if !valid || !c.counts() {
 			continue
 		}
 		if c.owner == owner {
@@ -150,7 +149,7 @@ func ahead(children []string, owner string) (before string, ok bool) {
 func inOrder(children []string) (names []string) {
 	var all []contender
 	for _, child := range children {
-		if c, ok := parseContender(child); ok {
+		if c, ok := parseContender(child); ok && c.counts() {
 			all = append(all, c)
 		}
 	}

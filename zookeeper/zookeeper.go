@@ -37,7 +37,7 @@
 // It is that of ZooKeeper's recipes, where it was not at fault. Each attempt makes an ephemeral sequential node of its own, under an
 // owner that no other goes by, in the node of the name, /prefix/name, which is a container: the servers remove it when it
 // is empty. The node with the first number holds the lock. The number is not the token, for it begins anew with the
-// container, and has 32 bits; the token is the container's pzxid, the transaction that last changed its children,
+// container; the token is the container's pzxid, the transaction that last changed its children,
 // as of the read that showed the node to be the first. Who is not the first watches the node before its own, and nothing else: a
 // release wakes one waiter, and one that leaves from the middle of the queue wakes one who then finds the next node to
 // watch. When it has waited it looks at its own node again, for the session may have ended meanwhile, and then
@@ -54,6 +54,11 @@
 // answer, and there after another: the node of an attempt that was given up stays for up to two TTLs and a tick, not one.
 //
 // Children of others, those whose names are not ours, do no harm.
+//
+// The servers number the children that a node ever had up to 2147483647, and cannot tell those after that apart. From a million before
+// that on, at one name after two billion Locks, Lock and TryLock fail with an error that says so. Those who stand in the queue hold in
+// their turn; when it is empty the servers remove the container within a minute, and numbers begin anew. A node that is no container,
+// because others made it, and a container with children of others, have to be deleted by hand.
 //
 // The data of a node is the metadata. [locker.Client.Inspect] reads the queue and the data, but ZooKeeper tells neither how long a
 // session lasts nor, once others have come or gone, which token the holder has.
@@ -155,6 +160,7 @@ type Driver struct {
 	closed   bool
 	granted  time.Duration              // by the application's session; 0: not known
 	sessions map[time.Duration]*session // by TTL; an application's is at 0
+	full     map[string]struct{}        // nodes of locks in which somebody was refused for its number
 }
 
 var (
@@ -170,7 +176,7 @@ var (
 func newDriver() *Driver {
 	d := &Driver{
 		acl: zk.WorldACL(zk.PermAll), dialTimeout: 5 * time.Second,
-		sessions: map[time.Duration]*session{}, workers: workers.New(idleWorkers),
+		sessions: map[time.Duration]*session{}, full: map[string]struct{}{}, workers: workers.New(idleWorkers),
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d

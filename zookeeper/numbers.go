@@ -1,0 +1,74 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/go-locker/locker/internal/outage"
+)
+
+// lastNumber is the largest by which one holds or waits. The servers count the children that were ever made below a node, up to
+// the largest int32. There they stop: each gets that number then, and their coming no longer moves the node's pzxid. Of
+// requests in flight together some even get negative ones. What lies between is for those who come until the queue is empty.
+const lastNumber = math.MaxInt32 - 1<<20
+
+// counts reports whether the contender has a place in the queue: else it was refused, and is about to leave.
+func (c contender) counts() bool { return 0 <= c.number && c.number <= lastNumber }
+
+// errNumbered: there are no numbers left. They begin anew with the node.
+var errNumbered = errors.New("the servers number children up to 2147483647, and here they are near that: wait until the queue is " +
+	"empty and the servers have removed the node, which takes them a minute; if it stays, it is no container or has other children: delete it")
+
+func numbered(parent string) error { return fmt.Errorf("%s: %w", parent, errNumbered) }
+
+// refuse leaves the queue if our number is beyond the last.
+func (l *lease) refuse(ctx context.Context, o *outage.Outage) error {
+	if c, ok := parseContender(path.Base(l.at())); !ok || c.counts() {
+		return nil
+	}
+	d := l.session.driver
+	d.mu.Lock()
+	d.full[l.parent] = struct{}{}
+	d.mu.Unlock()
+	if err := o.Ask(ctx, l.leave); err != nil {
+		return err
+	}
+	return numbered(l.parent)
+}
+
+// vacant returns errNumbered while a node, in which somebody was refused, is the same: whoever makes another child of it keeps the
+// servers from removing it.
+func (l *lease) vacant(ctx context.Context) error {
+	d := l.session.driver
+	d.mu.Lock()
+	_, full := d.full[l.parent]
+	d.mu.Unlock()
+	if !full {
+		return nil
+	}
+	stat, err := call(ctx, l.session, reads, func(conn *zk.Conn) (*zk.Stat, error) {
+		found, stat, err := conn.Exists(l.parent)
+		if !found {
+			stat = new(zk.Stat)
+		}
+		return stat, err
+	})
+	switch {
+	case err != nil:
+		return err
+	case created(stat) > lastNumber:
+		return numbered(l.parent)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.full, l.parent)
+	return nil
+}
+
+// created is how many children were ever made: the number of the next. A stat counts those that were deleted, too (DataNode.copyStat).
+func created(stat *zk.Stat) uint32 { return uint32(stat.Cversion+stat.NumChildren) / 2 }

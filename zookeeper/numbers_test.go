@@ -1,0 +1,136 @@
+package zookeeper_test
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// note is a child of the lock x that is not ours, and keeps the servers from removing the node.
+func note(t testing.TB) string { return parent(t, "x") + "/note" }
+
+// numbered starts a server on which n children of the lock x were made, and a note. The node of the lock is a container, or plain.
+func numbered(t testing.TB, n int32, container bool) (*testserver.ZooKeeperServer, *zk.Conn) {
+	t.Helper()
+	s := testserver.ZooKeeper(t, testserver.ZooKeeperReaping())
+	create := func(node string, container bool) {
+		conn, events, err := zk.Connect([]string{s.Addr()}, 30*time.Second, zk.WithLogger(silent{}), zk.WithLogInfo(false))
+		require.NoError(t, err)
+		defer func() {
+			conn.Close()
+			for range events {
+			}
+		}()
+		if container {
+			_, err = conn.CreateContainer(node, nil, zk.FlagContainer, zk.WorldACL(zk.PermAll))
+		} else {
+			_, err = conn.Create(node, nil, 0, zk.WorldACL(zk.PermAll))
+		}
+		require.NoError(t, err)
+	}
+	create("/"+space(t), true)
+	create(parent(t, "x"), container)
+	create(note(t), false)
+	s.SetCreated(parent(t, "x"), n)
+	return s, direct(t, s.Addr())
+}
+
+// The servers count children up to 2147483647, and then give each that number, and no longer say that there is another.
+// Whoever gets a number that is near that neither holds nor waits. Nobody keeps the container from being removed, and then it goes on.
+func TestNumbers_nearTheEnd(t *testing.T) {
+	t.Parallel()
+	s, look := numbered(t, math.MaxInt32-2, true)
+	c, other := openURL(t, s.URL(), "ttl=10s"), openURL(t, s.URL(), "ttl=10s")
+	var (
+		holders, grants, refusals atomic.Int64
+
+		mu     sync.Mutex
+		tokens = map[uint64]bool{}
+		wg     sync.WaitGroup
+	)
+	for i := range 8 {
+		m := []*locker.Client{c, other}[i%2].Mutex("x")
+		wg.Go(func() {
+			for deadline := time.Now().Add(patient); grants.Load() < 40 && time.Now().Before(deadline); {
+				if err := m.Lock(t.Context()); err != nil {
+					assert.ErrorContains(t, err, "number children up to 2147483647")
+					assert.NotErrorIs(t, err, locker.ErrHeld)
+					refusals.Add(1)
+					continue
+				}
+				assert.EqualValues(t, 1, holders.Add(1), "two hold at once")
+				mu.Lock()
+				assert.False(t, tokens[m.FencingToken()], "token %d twice", m.FencingToken())
+				tokens[m.FencingToken()] = true
+				mu.Unlock()
+				time.Sleep(tick)
+				holders.Add(-1)
+				grants.Add(1)
+				assert.NoError(t, m.Unlock(t.Context()))
+			}
+		})
+	}
+	eventually(t, "all are refused, or hold", func() bool { return refusals.Load() > 100 || grants.Load() > 0 })
+	assert.Zero(t, grants.Load())
+	assert.Equal(t, []string{note(t)}, queue(t, look, "x"), "they have left nothing behind")
+	require.NoError(t, look.Delete(note(t), -1))
+	wg.Wait()
+	assert.GreaterOrEqual(t, grants.Load(), int64(40), "numbers have begun anew")
+}
+
+// Who got a number below the end keeps its place, and the lock in its turn.
+func TestNumbers_thoseWhoStandInTheQueueHoldInTurn(t *testing.T) {
+	t.Parallel()
+	s, look := numbered(t, math.MaxInt32-1<<20-1, true)
+	c := openURL(t, s.URL(), "ttl=10s")
+	first, second, third := c.Mutex("x"), c.Mutex("x"), c.Mutex("x")
+	require.NoError(t, first.Lock(t.Context()))
+	waiting := async(func() error { return second.Lock(t.Context()) })
+	eventually(t, "it waits", func() bool { return len(queue(t, look, "x")) == 3 })
+	for name, take := range map[string]func(context.Context) error{"Lock": third.Lock, "TryLock": third.TryLock} {
+		err := take(withTimeout(t, patient))
+		require.ErrorContains(t, err, "number children up to 2147483647", name)
+		require.NotErrorIs(t, err, locker.ErrHeld, name)
+		require.Len(t, queue(t, look, "x"), 3, "it has left nothing behind")
+	}
+	require.NoError(t, first.Extend(t.Context()))
+	token := first.FencingToken()
+	require.NoError(t, first.Unlock(t.Context()))
+	require.NoError(t, await(t, waiting))
+	assert.Greater(t, second.FencingToken(), token)
+	token = second.FencingToken()
+	require.NoError(t, second.Unlock(t.Context()))
+	require.NoError(t, look.Delete(note(t), -1))
+	eventually(t, "numbers begin anew", func() bool { return third.Lock(t.Context()) == nil })
+	assert.Greater(t, third.FencingToken(), token)
+	assert.LessOrEqual(t, number(queue(t, look, "x")[0]), "0000000001")
+	require.NoError(t, third.Unlock(t.Context()))
+}
+
+// A node that the servers do not remove stays as it is, and the error says what to do.
+func TestNumbers_ofANodeThatIsNoContainer(t *testing.T) {
+	t.Parallel()
+	s, look := numbered(t, math.MaxInt32-1, false)
+	m := openURL(t, s.URL(), "ttl=10s").Mutex("x")
+	for range 3 {
+		err := m.Lock(withTimeout(t, patient))
+		require.ErrorContains(t, err, parent(t, "x"))
+		require.ErrorContains(t, err, "delete it")
+		require.NotErrorIs(t, err, locker.ErrHeld)
+	}
+	require.Len(t, queue(t, look, "x"), 1)
+	require.NoError(t, look.Delete(note(t), -1))
+	require.NoError(t, look.Delete(parent(t, "x"), -1), "it is there, and empty")
+	require.NoError(t, m.Lock(withTimeout(t, patient)))
+	require.NoError(t, m.Unlock(t.Context()))
+}
