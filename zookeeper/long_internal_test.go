@@ -23,7 +23,9 @@ func TestLongTTL_doesNotMakeAnybodyWait(t *testing.T) {
 	}))
 	assert.Less(t, time.Since(began), 3*time.Second)
 
-	l := life{ttl: ttl, tick: 2 * time.Second}
+	d := newDriver()
+	defer func() { _ = d.Close() }()
+	l := newSession(d, ttl).life
 	now := time.Now()
 	for range 1000 {
 		now = now.Add(4 * time.Second)

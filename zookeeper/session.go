@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	ticksPerTTL    = 4 // at least
-	usualTick      = 2 * time.Second
-	contactsDue    = 8 // a TTL, if no others are made
+	ticksPerTTL    = 4                // at least
+	longestTick    = 30 * time.Second // if none is given
+	contactsDue    = 8                // a TTL, if no others are made
 	retriesPerTTL  = 24
 	keepUnused     = time.Minute // a session that nobody uses, or its TTL if that is longer
 	farewell       = 700 * time.Millisecond
@@ -177,12 +177,13 @@ func (s *session) grant(timeout time.Duration) error {
 	return nil
 }
 
-// tickFor is how long a contact of a session takes to ripen.
+// tickFor is how long a contact of a session takes to ripen. Servers grant no session of less than two of their ticks, and the leader
+// asks followers twice a tick: a quarter of the TTL is enough for any servers, and longestTick for those of a tick of a minute.
 func (d *Driver) tickFor(ttl time.Duration) time.Duration {
 	if d.tick != 0 {
 		return d.tick
 	}
-	return min(usualTick, ttl/ticksPerTTL)
+	return min(ttl/ticksPerTTL, longestTick)
 }
 
 func notGranted(asked, granted time.Duration) error {

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -12,10 +13,7 @@ import (
 // CheckTTL refuses what no ZooKeeper honours, or not the application's session. What the servers' own limits rule out shows when a
 // lock is taken.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
-	d.mu.Lock()
-	granted := d.granted
-	d.mu.Unlock()
-	least := ticksPerTTL * d.tick
+	granted, least := d.knownTTL(), ticksPerTTL*d.tick
 	switch {
 	case d.conn != nil && granted != 0 && ttl != granted:
 		return fmt.Errorf("%w: TTL %v: the connection's session has a time-out of %v: use that, or open the locks by URL",
@@ -35,6 +33,9 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 // DefaultTTL is the time-out that the servers grant a session that asks for 30s, or the application's session has; 30s if
 // nobody answers within the dial time-out.
 func (d *Driver) DefaultTTL() time.Duration {
+	if granted := d.knownTTL(); granted != 0 {
+		return granted // and CheckTTL says what is wrong with it
+	}
 	ctx, cancel := context.WithTimeout(d.ctx, d.dialTimeout)
 	defer cancel()
 	if d.opening != nil {
@@ -52,10 +53,12 @@ func (d *Driver) DefaultTTL() time.Duration {
 		}
 	case <-ctx.Done():
 	}
+	return cmp.Or(d.knownTTL(), sessionTimeout)
+}
+
+// knownTTL is the time-out of the application's session, or 0.
+func (d *Driver) knownTTL() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.granted != 0 {
-		return d.granted // and CheckTTL says what is wrong with it
-	}
-	return sessionTimeout
+	return d.granted
 }

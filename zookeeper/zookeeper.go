@@ -74,10 +74,11 @@
 // a TTL (of 30s, if it is longer); a hold lasts one TTL from that, so that Lock and Extend leave between three fifths and all of the TTL. A
 // session that is extended in the first tick of its life waits for that tick to be over.
 //
-// The tick is taken to be 2s, which is ZooKeeper's default, but at most a quarter of the TTL. That is half a tick of the
-// servers or more, in which a follower is asked once, unless they grant sessions of less than two ticks
-// (minSessionTimeout). Who sets it so, or wants more to spare with a TTL of two or three ticks, gives the tick;
-// then the TTL has to be four ticks at least. A tick that is given and shorter than the servers' makes the locks unsafe.
+// The tick is taken to be a quarter of the TTL, and at most 30s. That is half a tick of the servers or more, in which a follower is
+// asked once, whatever their tickTime is, unless it is above a minute or they grant sessions of less than two ticks
+// (minSessionTimeout): then the tick has to be given. If it is given, the TTL has to be four ticks at least, and the waits of one
+// tick are shorter: those of the first Lock on a connection of the application's own, and of an Extend soon after a session's first
+// Lock. ZooKeeper's default is tick=2s. A tick that is given and shorter than the servers' makes the locks unsafe.
 // Observers that hang on another observer hand on what they hear in two steps: give twice the tick.
 //
 // What remains is the leader's own punctuality: one that stands still for longer than the rest of a session's time-out, wakes, and
