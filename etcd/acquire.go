@@ -258,6 +258,28 @@ func (l *lease) look(ctx context.Context, o *outage.Outage) (ahead string, err e
 	return "", nil
 }
 
+// glance is look for one who knows which key was ahead. It reads two keys, and the folder only if that one is gone: of a folder the
+// server reads all keys, however few it is asked for.
+func (l *lease) glance(ctx context.Context, o *outage.Outage, ahead string) (next string, err error) {
+	var resp *clientv3.TxnResponse
+	err = o.Ask(ctx, func(ctx context.Context) (err error) {
+		resp, err = l.session.driver.cli.Txn(ctx).
+			Then(clientv3.OpGet(l.key, clientv3.WithKeysOnly()), clientv3.OpGet(ahead)).Commit()
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	if !l.isKey(first(resp.Responses[0])) {
+		return "", l.removed(ctx, o)
+	}
+	// An owner may have come back, at the end of the queue.
+	if kv := first(resp.Responses[1]); kv != nil && isContender(kv, l.folder) && uint64(kv.CreateRevision) < l.Token() {
+		return ahead, nil
+	}
+	return l.look(ctx, o)
+}
+
 // awaitDeparture waits until the key ahead is gone, and returns what is ahead then. It also looks now and then: a
 // watch may hang, at a server that does. The watch begins now, and not where the last look has been: a server that
 // has something to tell of the past gets round to that ten times a second. So there is a look after it has begun.
@@ -271,13 +293,14 @@ func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, ahead stri
 	changes := l.session.driver.cli.Watch(wctx, ahead, clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
 	heard := hear(wctx, changes)
 	if heard {
-		if next, err = l.look(ctx, o); err != nil || next != ahead {
+		if next, err = l.glance(ctx, o, ahead); err != nil || next != ahead {
 			return next, err
 		}
 		heard = hear(wctx, changes)
 	}
 	switch {
 	case heard:
+		return l.look(ctx, o)
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case l.session.left() == 0:
@@ -287,7 +310,7 @@ func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, ahead stri
 			return "", err
 		}
 	}
-	return l.look(ctx, o)
+	return l.glance(ctx, o, ahead)
 }
 
 // hear waits for news, and says whether there are any before ctx ends; the library may take its time then to close

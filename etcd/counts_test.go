@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
@@ -76,6 +77,64 @@ func TestCounts(t *testing.T) {
 	require.NoError(t, await(t, waiting))
 	assert.LessOrEqual(t, requests.Swap(0), int64(4), "a waiter's take, its look when it watches, a release, a look, and not one more")
 	require.NoError(t, next.Unlock(t.Context()))
+}
+
+// reads counts what requests read: single keys, and folders, of which the server reads all keys, however few it is asked for.
+type reads struct{ keys, folders atomic.Int64 }
+
+func (r *reads) count(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	if txn, ok := req.(*etcdserverpb.TxnRequest); ok {
+		for _, op := range txn.Success {
+			switch read := op.GetRequestRange(); {
+			case read == nil:
+			case len(read.RangeEnd) == 0:
+				r.keys.Add(1)
+			default:
+				r.folders.Add(1)
+			}
+		}
+	}
+	return invoke(ctx, method, req, reply, cc, opts...)
+}
+
+// Each of those who wait looks now and then, and again when it has begun to watch, and what that costs does not depend on
+// how many they are.
+func TestCounts_ofWaiters(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedEtcd(t)
+	direct := connect(t, s.Addr())
+	var r reads
+	cli, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{s.Addr()}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(r.count)},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = cli.Close() })
+	c := clientOf(t, cli, locker.WithTTL(2*time.Second))
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	const n = 10
+	done := make([]<-chan error, n)
+	for i := range done {
+		done[i] = async(func() error {
+			m := c.Mutex("x")
+			if err := m.Lock(t.Context()); err != nil {
+				return err
+			}
+			return m.Unlock(t.Context())
+		})
+	}
+	eventually(t, "they wait", func() bool { return len(queue(t, direct, "x")) == n+1 })
+	assert.EqualValues(t, n+1, r.folders.Load(), "each reads the folder when it comes")
+	r.folders.Store(0)
+	before := r.keys.Load()
+	eventually(t, "each has looked several times", func() bool { return r.keys.Load()-before > 8*n || r.folders.Load() > 4*n })
+	assert.Zero(t, r.folders.Load(), "they read folders")
+	require.NoError(t, m.Unlock(t.Context()))
+	for _, d := range done {
+		require.NoError(t, await(t, d))
+	}
 }
 
 // An uncontended Lock and Unlock, beside the two bare requests, and the recipe of etcd's own.

@@ -41,7 +41,7 @@
 // holds the lock; the revision that created it is the fencing token. Who is not the oldest watches the key before
 // its own, and nothing else: a release wakes one waiter, and one that leaves from the middle of the queue wakes one
 // who then finds the next key to watch. When it has waited it looks at its own key again, for the session may have
-// ended meanwhile.
+// ended meanwhile. Every few seconds it looks at its own key and the one before it, however many others wait.
 //
 // An uncontended Lock and its Unlock are one request each, once the session stands. TryLock puts its key only if the
 // queue is empty, and so leaves nothing behind when it is not.

@@ -107,6 +107,39 @@ func TestAcquire_renewsASessionOfWhichLittleIsLeft(t *testing.T) {
 	}
 }
 
+// An owner is for one contender after the other: the key ahead may be gone, and have come back behind ours.
+func TestGlance_seesThatTheKeyAheadIsAnothers(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	req := locker.Request{Name: fresh(), TTL: time.Minute}
+	o := newOutage(req.TTL, false, unheard)
+	come := func() (l *lease, ahead string) {
+		l, err := d.contend(t.Context(), req, o)
+		require.NoError(t, err)
+		ahead, err = l.enqueue(t.Context(), o)
+		require.NoError(t, err)
+		return l, ahead
+	}
+	a, _ := come()
+	b, ahead := come()
+	require.Equal(t, a.key, ahead)
+	next, err := b.glance(t.Context(), o, a.key)
+	require.NoError(t, err)
+	assert.Equal(t, a.key, next)
+	require.NoError(t, a.Release(t.Context()))
+	again, ahead := come()
+	require.Equal(t, a.key, again.key)
+	require.Equal(t, b.key, ahead)
+	next, err = b.glance(t.Context(), o, a.key)
+	require.NoError(t, err)
+	assert.Empty(t, next, "nobody is ahead")
+	_, err = d.cli.Delete(t.Context(), b.key)
+	require.NoError(t, err)
+	_, err = b.glance(t.Context(), o, a.key)
+	require.ErrorIs(t, err, errRemoved)
+	require.NoError(t, again.Release(t.Context()))
+}
+
 // A take that the server has refused leaves no doubt; any other that failed does, and is counted.
 func TestTake_isInDoubtUnlessRefused(t *testing.T) {
 	t.Parallel()
