@@ -122,7 +122,8 @@ func (l *lease) queue(ctx context.Context, o *outage.Outage) error {
 	before, err := l.enter(ctx, o)
 	for err == nil && before != "" {
 		o.Answered(locker.ErrHeld)
-		if err = l.awaitDeparture(ctx, o, before); err == nil {
+		var gone bool
+		if gone, err = l.awaitDeparture(ctx, o, l.parent+"/"+before); gone {
 			before, err = l.look(ctx, o)
 		}
 	}
@@ -277,29 +278,50 @@ func (l *lease) removed() error {
 	return errRemoved
 }
 
-// awaitDeparture returns when the node before ours is gone, and also now and then: an event may be lost.
-func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, before string) error {
+// awaitDeparture waits for the node before ours to go, for some seconds, and reports whether it has. An event may be lost: in the end
+// it looks at that node, and at our own.
+func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, before string) (gone bool, err error) {
 	s := l.session
-	path := l.parent + "/" + before
-	var gone <-chan zk.Event
-	err := o.Ask(ctx, func(ctx context.Context) (err error) {
-		gone, err = s.watch(ctx, path)
+	var changes <-chan zk.Event
+	err = o.Ask(ctx, func(ctx context.Context) (err error) {
+		changes, err = s.watch(ctx, before)
 		return err
 	})
-	if err != nil || gone == nil {
-		return err
+	if err != nil || changes == nil {
+		return err == nil, err
 	}
 	lookAgain := min(max(s.ttl/3, time.Second), 5*time.Second)
 	t := time.NewTimer(lookAgain + rand.N(lookAgain/4))
 	defer t.Stop()
 	select {
-	case <-gone:
-		s.unwatch(path, gone)
+	case <-changes:
+		s.unwatch(before, changes)
+		return true, nil
 	case <-t.C:
+		return l.departed(ctx, o, before)
 	case <-s.ctx.Done():
-		return errSessionEnded
+		return false, errSessionEnded
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
-	return nil
+}
+
+// departed reports whether the node before ours is gone. It fails if ours is.
+func (l *lease) departed(ctx context.Context, o *outage.Outage, before string) (gone bool, err error) {
+	var there [2]bool
+	err = o.Ask(ctx, func(ctx context.Context) (err error) {
+		there, err = call(ctx, l.session, reads, func(conn *zk.Conn) (there [2]bool, err error) {
+			for i, node := range []string{l.at(), before} {
+				if there[i], _, err = conn.Exists(node); err != nil {
+					break
+				}
+			}
+			return there, err
+		})
+		return err
+	})
+	if err == nil && !there[0] {
+		err = l.removed()
+	}
+	return err == nil && !there[1], err
 }

@@ -132,6 +132,36 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 	require.ErrorIs(t, holder.Extend(t.Context(), ttl), locker.ErrLost)
 }
 
+// An event may be lost. Who waits looks at the node before its own now and then, and at its own.
+func TestAwaitDeparture_doesNotRelyOnEvents(t *testing.T) {
+	t.Parallel()
+	const ttl = 3 * time.Second
+	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
+	d := driverOn(t, conn)
+	req, o := locker.Request{Name: fresh(), TTL: ttl}, newOutage(ttl, unheard)
+	come := func() (l *lease, before string) {
+		l, err := d.contend(t.Context(), req, o)
+		require.NoError(t, err)
+		before, err = l.enter(t.Context(), o)
+		require.NoError(t, err)
+		return l, l.parent + "/" + before
+	}
+	first, _ := come()
+	second, before := come()
+	require.Equal(t, first.at(), before)
+	second.session.keepWatch(before, make(chan zk.Event)) // which hears nothing
+	gone, err := second.awaitDeparture(t.Context(), o, before)
+	require.NoError(t, err)
+	assert.False(t, gone)
+	require.NoError(t, first.Release(t.Context()))
+	gone, err = second.awaitDeparture(t.Context(), o, before)
+	require.NoError(t, err)
+	assert.True(t, gone)
+	require.NoError(t, conn.Delete(second.at(), -1))
+	_, err = second.awaitDeparture(t.Context(), o, before)
+	require.ErrorIs(t, err, errRemoved)
+}
+
 // A session that nobody has used for long: one of our own is closed, the application's goes on.
 func TestSession_thatIdles(t *testing.T) {
 	t.Parallel()

@@ -41,7 +41,7 @@
 // as of the read that showed the node to be the first. Who is not the first watches the node before its own, and nothing else: a
 // release wakes one waiter, and one that leaves from the middle of the queue wakes one who then finds the next node to
 // watch. When it has waited it looks at its own node again, for the session may have ended meanwhile, and then
-// it stands at the end of the queue again.
+// it stands at the end of the queue again. Every few seconds it looks at its own node and the one before it, however many others wait.
 //
 // An uncontended Lock and its Unlock are three requests in two round trips, once the session stands: the request that
 // makes the node and the one that reads the queue travel together. A TryLock in vain has removed its node when it returns; while it
