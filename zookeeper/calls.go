@@ -1,7 +1,6 @@
 package zookeeper
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/outage"
 )
 
 // The library's calls take no context, and block while there is no connection. So each has a goroutine, which
@@ -66,6 +64,7 @@ func run[T any](ctx context.Context, s *session, f func() (T, error)) (T, error)
 // connected waits until requests can be sent on the session.
 func (s *session) connected(ctx context.Context) error {
 	for {
+		changed := s.changes.next()
 		switch id := s.conn.SessionID(); {
 		case s.over():
 			return errSessionEnded
@@ -75,22 +74,27 @@ func (s *session) connected(ctx context.Context) error {
 		case id != 0 && s.conn.State() == zk.StateHasSession:
 			return nil
 		}
-		if err := outage.Sleep(ctx, pollEvery); err != nil {
+		if err := s.await(ctx, changed, s.ctx.Done()); err != nil {
 			return err
 		}
 	}
 }
 
-// pollEvery is how often a connection is looked at that is not there.
-const pollEvery = 3 * time.Millisecond
-
 // loose is call for what is to be removed whether or not the session has ended for us: on the application's connection
 // it may go on, or another may have taken its place.
 func loose[T any](ctx context.Context, s *session, k kind, f func(*zk.Conn) (T, error)) (T, error) {
-	for s.conn.State() != zk.StateHasSession {
-		if err := outage.Sleep(ctx, pollEvery); err != nil || s.own != nil && s.over() {
+	var over <-chan struct{}
+	if s.own != nil {
+		over = s.ctx.Done()
+	}
+	for {
+		changed := s.changes.next()
+		if s.conn.State() == zk.StateHasSession {
+			break
+		}
+		if err := s.await(ctx, changed, over); err != nil {
 			var zero T
-			return zero, cmp.Or(err, errSessionEnded)
+			return zero, err
 		}
 	}
 	return run(ctx, s, func() (T, error) {

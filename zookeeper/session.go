@@ -46,6 +46,8 @@ type session struct {
 	cancel context.CancelFunc
 	nudge  chan struct{} // holds one: look at it again
 
+	changes *signal // of the connection's state
+
 	mu      sync.Mutex
 	life    life
 	due     time.Time // when to be in touch next, after a failure
@@ -58,9 +60,12 @@ type session struct {
 
 func newSession(d *Driver, ttl time.Duration) *session {
 	s := &session{
-		driver: d, ttl: ttl, ready: make(chan struct{}), nudge: make(chan struct{}, 1),
+		driver: d, ttl: ttl, ready: make(chan struct{}), nudge: make(chan struct{}, 1), changes: new(signal),
 		leases: map[*lease]func(){}, watches: map[string]<-chan zk.Event{}, unused: clock.Now(),
 		life: life{ttl: ttl, tick: d.tickFor(ttl)},
+	}
+	if d.conn != nil {
+		s.changes = &d.changes
 	}
 	s.ctx, s.cancel = context.WithCancel(d.ctx)
 	return s

@@ -11,7 +11,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/outage"
 )
 
 // ownConn is a connection that a session of Open's has for itself.
@@ -80,18 +79,21 @@ func (s *session) connect(ctx context.Context) error {
 	conn, events, err := zk.Connect(d.servers, s.ttl, zk.WithDialer(n.dial), zk.WithHostProvider(n),
 		zk.WithLogger(silent{}), zk.WithLogInfo(false),
 		zk.WithEventCallback(func(e zk.Event) {
-			switch {
-			case e.Type != zk.EventSession:
-			case e.State == zk.StateHasSession:
+			if e.Type != zk.EventSession {
+				return
+			}
+			switch e.State {
+			case zk.StateHasSession:
 				if l := n.attached(); begun {
 					s.attached(l)
 				} else {
 					begun = true
 					made <- l
 				}
-			case e.State == zk.StateExpired:
+			case zk.StateExpired:
 				s.end()
 			}
+			s.changes.raise()
 		}))
 	if err != nil {
 		return err
@@ -166,8 +168,12 @@ func (o *ownConn) close() {
 // find takes the session that the application's connection has. When that was last in touch is not known.
 func (s *session) find(ctx context.Context) error {
 	conn := s.driver.conn
-	for conn.State() != zk.StateHasSession || conn.SessionID() == 0 {
-		if err := outage.Sleep(ctx, pollEvery); err != nil {
+	for {
+		changed := s.changes.next()
+		if conn.State() == zk.StateHasSession && conn.SessionID() != 0 {
+			break
+		}
+		if err := s.await(ctx, changed, nil); err != nil {
 			return err
 		}
 	}

@@ -143,6 +143,7 @@ type user struct{ name, password string }
 // [locker.TTLDefaulter] and [locker.ContextHeeder].
 type Driver struct {
 	conn        *zk.Conn // the application's; nil if each session has one of its own
+	changes     signal   // of its state
 	servers     []string
 	tls         *tls.Config // nil: none
 	user        *user       // nil: none
@@ -219,6 +220,7 @@ func (d *Driver) listen(events <-chan zk.Event) {
 		case <-d.ctx.Done():
 			return
 		}
+		d.changes.raise()
 		d.mu.Lock()
 		s := d.sessions[0]
 		d.mu.Unlock()
