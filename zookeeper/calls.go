@@ -202,7 +202,7 @@ func (s *session) makeParents(ctx context.Context, node string) error {
 	case err == nil, errors.Is(err, zk.ErrNodeExists):
 		return nil
 	case err.Error() == "unknown error: -6":
-		return fmt.Errorf("%w: this ZooKeeper has no containers: use version 3.5.3 or later", locker.ErrUnsupported)
+		return fmt.Errorf("%w: this ZooKeeper has no containers: use version %d.%d or later", locker.ErrUnsupported, oldestMajor, oldestMinor)
 	default:
 		return fmt.Errorf("making %s: %w", node, err)
 	}

@@ -76,6 +76,11 @@ func (w *wire) carry(from, to net.Conn, reply bool) {
 		if _, err := io.ReadFull(from, packet); err != nil {
 			return
 		}
+		if string(packet) == "srvr" || first && string(packet) == "Zook" { // the question for the version, which is no packet, and its answer
+			_, _ = to.Write(packet)
+			_, _ = io.Copy(to, from)
+			return
+		}
 		packet = append(packet, make([]byte, binary.BigEndian.Uint32(packet))...)
 		if _, err := io.ReadFull(from, packet[4:]); err != nil {
 			return

@@ -23,6 +23,7 @@ import (
 // thirds of the session's time-out, or after several time-outs while a session is being taken up.
 type link struct {
 	net.Conn
+	address  string // as it was given
 	began    time.Time
 	greeting time.Duration // how long the answer to the connect request may take
 	patience time.Duration // and those after it
@@ -190,7 +191,7 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 		return nil, err
 	}
 	n.trouble = fmt.Errorf("%w: %w", errAway, noanswer.Error(address+" accepts connections and does not answer"))
-	n.current = &link{Conn: conn, began: began, greeting: greeting, patience: pace(n.ttl) / 3}
+	n.current = &link{Conn: conn, address: address, began: began, greeting: greeting, patience: pace(n.ttl) / 3}
 	if n.attachedOnce {
 		n.current.watchesSet, n.current.watchPause = make(chan struct{}), n.watchPause
 	}

@@ -115,6 +115,9 @@ func (s *session) connect(ctx context.Context) error {
 	if err := s.grant(timeout); err != nil {
 		return err
 	}
+	if err := d.checkVersion(ctx, n, first); err != nil {
+		return err
+	}
 	if d.user == nil {
 		return nil
 	}

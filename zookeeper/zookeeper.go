@@ -3,7 +3,10 @@
 //
 //	client, err := locker.Open(ctx, "zookeeper://user:password@host1:2181,host2:2181,host3:2181/apps/shop?ttl=20s")
 //
-// or, with a connection of the application's own, [New]. The servers have to be of version 3.5.3 or later.
+// or, with a connection of the application's own, [New]. The servers have to be of version 3.6 or later: after the restart of an
+// older one tokens may fall. Connections of Open's ask for the version, by the word srvr, which servers answer unless their
+// 4lw.commands.whitelist forbids it; an older one is [locker.ErrUnsupported] when a lock is first taken. Who gives a connection
+// has to know.
 //
 // # The URL
 //
@@ -116,6 +119,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -153,6 +157,7 @@ type Driver struct {
 	dialTimeout time.Duration
 	opening     context.Context // of Open, for DefaultTTL
 
+	recent  atomic.Bool     // a server has said that its version is
 	ctx     context.Context // of the sessions; ends with Close
 	cancel  context.CancelFunc
 	running sync.WaitGroup

@@ -1,0 +1,75 @@
+package zookeeper
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// Before version 3.6, a server that starts again from a snapshot that was written while transactions came in may set a node's pzxid back
+// (ZOOKEEPER-3249, ZOOKEEPER-3145), of which we make tokens.
+const oldestMajor, oldestMinor = 3, 6
+
+// checkVersion returns locker.ErrUnsupported if the server says that it is too old. One that has said that it is not is not asked again.
+func (d *Driver) checkVersion(ctx context.Context, n *network, l *link) error {
+	if d.recent.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(pace(n.ttl)/16, versionPatience))
+	defer cancel()
+	version := n.version(ctx, l.address)
+	major, minor, ok := parseVersion(version)
+	switch {
+	case !ok: // it does not tell
+	case major < oldestMajor || major == oldestMajor && minor < oldestMinor:
+		return fmt.Errorf("%w: %s is ZooKeeper %s, on which tokens may fall when it starts again: use version %d.%d or later",
+			locker.ErrUnsupported, l.address, version, oldestMajor, oldestMinor)
+	default:
+		d.recent.Store(true)
+	}
+	return nil
+}
+
+// versionPatience is how long the making of a session waits at most for the server to say its version. Some never answer.
+const versionPatience = 500 * time.Millisecond
+
+// version asks for a server's version by its word srvr, on a connection of its own. That is the one word that servers answer unless they
+// are told otherwise. The result is empty if there is no such answer.
+func (n *network) version(ctx context.Context, address string) string {
+	conn, err := n.connect(ctx, address)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = conn.Close() }()
+	forget := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer forget()
+	if _, err := io.WriteString(conn, "srvr"); err != nil {
+		return ""
+	}
+	const firstLine = 256
+	line, _ := bufio.NewReader(io.LimitReader(conn, firstLine)).ReadString('\n')
+	says, ok := strings.CutPrefix(line, "Zookeeper version: ")
+	if !ok {
+		return ""
+	}
+	version, _, _ := strings.Cut(says, "-") // and that of the source, and when it was built
+	return version
+}
+
+// parseVersion returns the first two numbers of a version.
+func parseVersion(version string) (major, minor int, ok bool) {
+	first, rest, _ := strings.Cut(version, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	major, err := strconv.Atoi(first)
+	if err != nil {
+		return 0, 0, false
+	}
+	minor, err = strconv.Atoi(second)
+	return major, minor, err == nil
+}
