@@ -218,7 +218,7 @@ func (e *extension) answered(ctx context.Context, i int, ours locker.Lease, err 
 		if e.done {
 			l.rejoin(ctx, e)
 		}
-	} else if err == nil && e.done && s.lease == ours {
+	} else if err == nil && e.done && s.lease == ours && e.ours[i] == ours {
 		s.joins = false
 	}
 	l.changed()
@@ -264,7 +264,7 @@ func (e *extension) decide(ctx context.Context, err *error) bool {
 		}
 		e.done = true
 		for i, v := range e.votes {
-			l.seats[i].joins = l.seats[i].joins && v != nil
+			l.seats[i].joins = l.seats[i].joins && (v != nil || e.ours[i] == nil)
 		}
 		l.rejoin(ctx, e)
 	case extended+waiting >= quorum, without+doubtful > n-quorum:

@@ -51,6 +51,8 @@ func TestExtend_hasOthersJoin(t *testing.T) {
 		l, err = d.Acquire(t.Context(), request("x"))
 		require.NoError(t, err)
 		synctest.Wait()
+		require.NoError(t, l.Extend(t.Context(), ttl), "from which the node counts that answered last")
+		synctest.Wait()
 		nodes[0].set(func(n *fakeNode) { n.reg.forget() })
 		require.NoError(t, l.Extend(t.Context(), ttl))
 		synctest.Wait()

@@ -37,7 +37,7 @@ type seat struct {
 	freeing bool                 // a Release is under way
 	late    bool                 // and has not been answered in time
 	freed   bool                 // the node had it, and has confirmed its release
-	joins   bool                 // it was first asked in the tenure, and no Extend has succeeded with it since
+	joins   bool                 // it grants in the tenure, and no Extend has begun after that and succeeded with it
 	err     error                // of the latest request
 	pausing bool                 // a timer will free it again
 	pause   time.Duration        // how long, the last time
@@ -70,20 +70,9 @@ func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 		return nil, err
 	}
 	defer d.work.Done()
-	l := &lease{
-		driver: d, req: req, ballot: newBallot(len(d.nodes)), seats: make([]seat, len(d.nodes)),
-		until: clock.Now().Add(req.TTL),
-	}
-	token := uint64(max(d.clock().UnixMicro(), 1))
-	l.mu.Lock()
-	r := d.round(ctx, l.timeout())
-	for i := range l.seats {
-		l.propose(r, i, token)
-	}
-	r.sent()
+	l := d.lease(req)
 	var err error
-	decided := l.watch(func() bool { return l.decide(&err) })
-	l.mu.Unlock()
+	decided := l.begin(ctx, &err)
 	if interrupted := l.wait(ctx, decided); interrupted != nil {
 		err = interrupted
 	}
@@ -91,6 +80,27 @@ func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 		return l, nil
 	}
 	return l.abandon(), err
+}
+
+// lease is an attempt that is about to begin.
+func (d *Driver) lease(req locker.Request) *lease {
+	return &lease{
+		driver: d, req: req, ballot: newBallot(len(d.nodes)), seats: make([]seat, len(d.nodes)),
+		until: clock.Now().Add(req.TTL),
+	}
+}
+
+// begin asks all nodes for the lock. The waiter is for the outcome, an error or none.
+func (l *lease) begin(ctx context.Context, err *error) *waiter {
+	token := uint64(max(l.driver.clock().UnixMicro(), 1))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.driver.round(ctx, l.timeout())
+	for i := range l.seats {
+		l.propose(r, i, token)
+	}
+	r.sent()
+	return l.watch(func() bool { return l.decide(err) })
 }
 
 // decide ends the attempt if its outcome is known, and sets err to why it failed. The caller holds l.mu.
@@ -101,6 +111,9 @@ func (l *lease) decide(err *error) bool {
 		return false
 	case won:
 		l.token = l.ballot.goal
+		for i := range l.seats { // what is granted from now on may come after another's coming and going
+			l.seats[i].joins = l.seats[i].asking
+		}
 	case denied, failed:
 		*err = &Error{Votes: l.votes(), held: o == denied}
 	}

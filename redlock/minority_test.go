@@ -225,6 +225,7 @@ func TestExtend_hasANodeThatCameBackEmptyJoinAgain(t *testing.T) {
 	m := c.Mutex("x")
 	require.NoError(t, m.Lock(ctx))
 	eventually(t, "all have it", func() bool { return slices.Equal(q.heldAt(t, "x"), all(3, true)) })
+	require.NoError(t, m.Extend(ctx), "from which a node counts that granted late")
 	q.servers[0].Restart()
 	assert.Equal(t, []bool{false, true, true}, q.heldAt(t, "x"))
 	eventually(t, "all have it again", func() bool {

@@ -48,9 +48,14 @@
 // [Driver.Inspect] asks all nodes, too, and says what a majority says.
 //
 // Every outcome is known as soon as enough nodes have answered: a minority that is dead, hangs, is slow or
-// refuses to write delays nothing. (But for an Extend that has to count a node which only now joins: that waits
-// for the others, for their time-out at most, lest one of them has lost the lock.) A node that has not
-// answered for a while is asked by one request at a time, so that nothing piles up.
+// refuses to write delays nothing. A node that has not answered for a while is asked by one request at a time, so
+// that nothing piles up.
+//
+// There is one exception. A node that grants the lock after a majority has, or that joins later, does not show
+// that nobody else had the lock before. It counts in full from the next Extend that succeeds. Until then an Extend or
+// Unlock that has to count it waits for the others, for their time-out at most; one that does not answer is taken to
+// have the lock still. If too many of the others have lost it, the hold is lost: another may have come and gone. So one
+// of three nodes that restarts empty before the first Extend after a Lock may end the hold. After that it does not.
 //
 // # Tokens
 //
@@ -124,6 +129,7 @@ type Driver struct {
 	raise   func(*ballot) []int
 
 	workers *workers.Workers
+	do      func(workers.Call) // theirs, unless a test says when requests and answers arrive
 
 	mu      sync.Mutex // guards what follows, and work against being added to after Close's Wait
 	closed  bool
@@ -193,6 +199,7 @@ func NewDriver(nodes []locker.Driver, opts ...DriverOption) (*Driver, error) {
 		}
 	}
 	d.workers = workers.New(idlePerNode * len(d.nodes))
+	d.do = d.workers.Do
 	return d, nil
 }
 

@@ -43,31 +43,45 @@ func (l *lease) end(ctx context.Context) {
 
 // released says whether it is known how the release goes, and sets err. The caller holds l.mu.
 func (l *lease) released(err *error) bool {
-	var freed, without, waiting int
-	for i := range l.seats {
-		switch s := &l.seats[i]; {
-		case s.freed && !s.joins:
-			freed++
-		case s.free():
-			without++
-		case s.waiting():
-			waiting++
-		}
-	}
+	free, freed, waiting, without, doubtful := l.returned()
 	n := len(l.seats)
 	quorum := majority(n)
 	tenure := l.token != 0
 	switch {
-	case tenure && freed >= quorum, !tenure && freed+without == n:
-		*err = nil
 	case tenure && without > n-quorum:
 		*err = locker.ErrLost
+	case tenure && freed >= quorum && without+doubtful <= n-quorum, !tenure && free == n:
+		*err = nil
 	case waiting > 0:
 		return false
 	default:
 		*err = &Error{Votes: l.releaseVotes()}
 	}
 	return true
+}
+
+// returned says how many nodes have nothing of the lease any more, how many have confirmed its release, how many have yet to
+// answer, and, as [extension.count] does, how many had it not all the time and how many more may not have had it.
+func (l *lease) returned() (free, freed, waiting, without, doubtful int) {
+	for i := range l.seats {
+		s := &l.seats[i]
+		if s.free() {
+			free++
+		}
+		if s.freed {
+			freed++
+		}
+		if s.waiting() {
+			waiting++
+		}
+		switch {
+		case s.joins, s.free() && !s.freed:
+			without++
+		case s.waiting():
+			doubtful++
+		}
+	}
+	return free, freed, waiting, without, doubtful
 }
 
 // releaseVotes is what each node says to a release. The caller holds l.mu.

@@ -65,6 +65,8 @@ func TestClose_letsReleasesArrive(t *testing.T) {
 		l, err := d.Acquire(t.Context(), request("x"))
 		require.NoError(t, err)
 		synctest.Wait()
+		require.NoError(t, l.Extend(t.Context(), ttl), "from which all nodes count")
+		synctest.Wait()
 		nodes[3].set(func(n *fakeNode) { n.delay, n.heeds = 200*time.Millisecond, true })
 		nodes[4].set(func(n *fakeNode) { n.delay, n.heeds = time.Hour, true })
 		require.NoError(t, l.Release(t.Context()))

@@ -73,7 +73,7 @@ func (r *round) call(n *node, m message) {
 	r.calls = append(r.calls, c)
 	r.left.Add(1)
 	r.driver.work.Add(1)
-	r.driver.workers.Do(c)
+	r.driver.do(c)
 }
 
 // sent says that all calls of the round have been made.

@@ -129,6 +129,8 @@ func TestTrouble_extendMovesNoDeadlineBack(t *testing.T) {
 func TestTrouble_rejoinOnceTheAnswerIsThere(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d)
+		require.NoError(t, l.Extend(t.Context(), ttl), "from which all nodes count")
+		synctest.Wait()
 		forget(stages[2])
 		stages[2].always(path{back: 300 * time.Millisecond})
 		require.NoError(t, l.Extend(t.Context(), ttl))
@@ -147,6 +149,8 @@ func TestTrouble_rejoinOnceTheAnswerIsThere(t *testing.T) {
 func TestTrouble_rejoinWhileARejoinIsOut(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d)
+		require.NoError(t, l.Extend(t.Context(), ttl), "from which all nodes count")
+		synctest.Wait()
 		forget(stages[2])
 		stages[2].only(propose, path{there: 200 * time.Millisecond})
 		for _, s := range stages[:2] {

@@ -73,6 +73,79 @@ func TestTrouble_releaseDoesNotCountALateJoiner(t *testing.T) {
 	})
 }
 
+// grantedLate takes the lock on the first two nodes while the request to the third is on its way. The second forgets the lock,
+// and another comes and goes on that one and the third, which then grants what it was asked for.
+func grantedLate(t *testing.T, d *Driver, stages []*stage) locker.Lease {
+	t.Helper()
+	stages[2].always(path{there: 300 * time.Millisecond})
+	l, err := d.Acquire(t.Context(), askFor("x"))
+	require.NoError(t, err)
+	stages[2].on(nil)
+	comeAndGo(t, stages, 1)
+	time.Sleep(400 * time.Millisecond)
+	require.True(t, stages[2].has("x"))
+	return l
+}
+
+// comeAndGo has a node forget the lock, and another client take it and release it.
+func comeAndGo(t *testing.T, stages []*stage, forgets int) {
+	t.Helper()
+	forget(stages[forgets])
+	other := stageDriver(t, stages)
+	l, err := other.Acquire(t.Context(), askFor("x"))
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context()))
+	synctest.Wait()
+	require.NoError(t, other.Close())
+}
+
+// What a node grants after a majority had granted, it may have granted after another had come and gone.
+func TestTrouble_extendAfterALateGrant(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := grantedLate(t, d, stages)
+		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost, "another came and went")
+		_ = l.Release(t.Context())
+	})
+}
+
+func TestTrouble_releaseAfterALateGrant(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := grantedLate(t, d, stages)
+		require.ErrorIs(t, l.Release(t.Context()), locker.ErrLost, "another came and went")
+	})
+}
+
+// So may a node that joins while an Extend is under way: the others may have extended before that, and have forgotten
+// since. It counts from the next Extend that succeeds.
+func TestTrouble_joinerCountsFromTheNextExtend(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := taken(t, d, stages[2])
+		stages[1].only(extendIt, path{back: 400 * time.Millisecond})
+		stages[2].only(propose, path{there: 300 * time.Millisecond})
+		extended := make(chan error, 1)
+		go func() { extended <- l.Extend(context.Background(), ttl) }()
+		time.Sleep(time.Millisecond)
+		stages[2].on(nil)
+		comeAndGo(t, stages, 1)
+		require.NoError(t, <-extended, "both that had the lock have extended it, before another came")
+		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost, "another came and went")
+		_ = l.Release(t.Context())
+	})
+}
+
+// While a node does not answer that had the lock all the time, one that joined late counts.
+func TestTrouble_releaseOfALateGrantAndOneAway(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[2].always(path{there: 300 * time.Millisecond})
+		l, err := d.Acquire(t.Context(), askFor("x"))
+		require.NoError(t, err)
+		time.Sleep(400 * time.Millisecond)
+		stages[1].always(path{err: errAway})
+		stages[2].on(nil)
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
 // One node is dead, one hangs, one has come back: whatever the one that hangs would say, the Extend succeeds.
 func TestTrouble_extendDoesNotWaitForANodeThatCannotMatter(t *testing.T) {
 	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
