@@ -97,7 +97,7 @@ func loadScripts(t testing.TB, rdb goredis.UniversalClient) {
 	l, err := driverOf(t, rdb).Propose(t.Context(), locker.Request{Name: "loadScripts", TTL: time.Minute}, 1)
 	require.NoError(t, err)
 	require.NoError(t, l.Extend(t.Context(), time.Minute))
-	require.NoError(t, l.Raise(t.Context(), 2))
+	require.NoError(t, l.Raise(t.Context(), l.Token()+1))
 	require.NoError(t, l.Release(t.Context()))
 	require.NoError(t, rdb.Del(t.Context(), "{loadScripts}").Err())
 }

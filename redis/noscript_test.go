@@ -44,7 +44,7 @@ func TestNoScript_everyOperationBringsItsOwn(t *testing.T) {
 	lease, err := driverOf(t, rdb).Propose(ctx, locker.Request{Name: "y", TTL: time.Minute}, 7)
 	require.NoError(t, err)
 	flushScripts(t, rdb)
-	require.NoError(t, lease.Raise(ctx, 8))
+	require.NoError(t, lease.Raise(ctx, lease.Token()+1))
 }
 
 func TestNoScript_ofAPipelineOfRenewals(t *testing.T) {

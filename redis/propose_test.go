@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -11,6 +12,13 @@ import (
 	"github.com/go-locker/locker/internal/testserver"
 	"github.com/go-locker/locker/redis"
 )
+
+// knownAt has the server remember a last token of x: else a small one would not be accepted.
+func knownAt(t *testing.T, rdb *goredis.Client, last uint64) {
+	t.Helper()
+	require.NoError(t, rdb.HSet(t.Context(), "{x}", "token", last, "lapsed", last).Err())
+	require.NoError(t, rdb.PExpire(t.Context(), "{x}", keep+time.Minute).Err())
+}
 
 func propose(t *testing.T, d *redis.Driver, ttl time.Duration, token uint64) locker.RaisableLease {
 	t.Helper()
@@ -24,13 +32,18 @@ func TestPropose_acceptsOnlyWhatIsLargerThanTheLast(t *testing.T) {
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
+	knownAt(t, rdb, 0)
 	for _, step := range []struct{ proposed, got uint64 }{
-		{100, 100}, {101, 101}, {101, 102}, {50, 103}, {1, 104}, {1000, 1000}, {1<<53 - 1, 1<<53 - 1},
+		{100, 100}, {101, 101}, {101, 102}, {50, 103}, {1, 104}, {1000, 1000},
 	} {
 		l := propose(t, d, time.Minute, step.proposed)
 		assert.Equal(t, step.got, l.Token(), "proposed %d", step.proposed)
 		require.NoError(t, l.Release(t.Context()))
 	}
+	knownAt(t, rdb, 1<<53-2)
+	l := propose(t, d, time.Minute, 5)
+	assert.Equal(t, uint64(1<<53-1), l.Token())
+	require.NoError(t, l.Release(t.Context()))
 	_, err := d.Propose(t.Context(), locker.Request{Name: "x", TTL: time.Minute}, 5)
 	require.ErrorContains(t, err, "2^53")
 	for _, bad := range []uint64{0, 1 << 53, 1<<64 - 1} {
@@ -45,6 +58,7 @@ func TestPropose_aDeniedOneChangesNothing(t *testing.T) {
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
+	knownAt(t, rdb, 0)
 	holder := propose(t, d, time.Minute, 100)
 	before := rdb.HGetAll(t.Context(), "{x}").Val()
 	expires := rdb.PExpireTime(t.Context(), "{x}").Val()
@@ -62,6 +76,7 @@ func TestRaise_isTheOwnersAndOnlyUpwards(t *testing.T) {
 	ctx := t.Context()
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
+	knownAt(t, rdb, 0)
 	first := propose(t, d, time.Minute, 100)
 	stored := func() uint64 {
 		n, err := rdb.HGet(ctx, "{x}", "token").Uint64()
@@ -77,6 +92,7 @@ func TestRaise_isTheOwnersAndOnlyUpwards(t *testing.T) {
 		assert.EqualValues(t, 200, stored(), "after a raise to %d", bad)
 		assert.EqualValues(t, 200, first.Token())
 	}
+	require.NoError(t, rdb.HSet(ctx, "{x}", "token", 1<<53-3).Err())
 	require.NoError(t, first.Raise(ctx, 1<<53-2))
 	assert.Equal(t, uint64(1<<53-2), stored(), "exactly")
 	require.NoError(t, first.Release(ctx))
@@ -93,6 +109,7 @@ func TestRaise_afterLapseIsRefused(t *testing.T) {
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
+	knownAt(t, rdb, 0)
 	l := propose(t, d, time.Minute, 100)
 	lapse(t, rdb, "{x}")
 	require.ErrorIs(t, l.Raise(t.Context(), 200), locker.ErrLost)
@@ -108,6 +125,7 @@ func TestRaise_withoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	f := newFaulty(t, heedingCtx)
 	ctx := t.Context()
+	knownAt(t, f.direct, 0)
 	lease, err := f.driver.Propose(ctx, locker.Request{Name: "x", TTL: time.Minute}, 100)
 	require.NoError(t, err)
 	f.proxy.DropReplies(true)

@@ -1,5 +1,7 @@
 package redlock
 
+import "slices"
+
 // outcome is how an attempt to take the lock stands.
 type outcome int
 
@@ -17,7 +19,8 @@ const (
 // still has, the lock of this very attempt, and only if the token is larger than any it has
 // accepted before, or is that lock's own already. Only nodes that have the lock and the same token
 // count. Where the nodes that granted the lock differ, those with a smaller token are raised, once, to
-// the largest.
+// the largest. If that is so far ahead of their clocks that too many refuse, those that have it are left out, and the
+// others raised to the largest of theirs.
 type ballot struct {
 	goal  uint64 // the token to agree on; 0 until a majority has granted the lock
 	votes []vote
@@ -37,6 +40,7 @@ const (
 	absent               // failed, or has not answered in time
 	granted              // the lock, under vote.token
 	raising              // granted, and asked to raise its token to the goal
+	behind               // granted, and the goal is too far ahead for the node
 	states
 )
 
@@ -50,9 +54,13 @@ func majority(nodes int) int { return nodes/2 + 1 }
 // granted: the node has granted the lock under token.
 func (b *ballot) granted(node int, token uint64) {
 	b.votes[node] = vote{granted, token}
-	if b.goal != 0 {
-		return
+	if b.goal == 0 {
+		b.aim()
 	}
+}
+
+// aim sets the goal if a majority has granted the lock.
+func (b *ballot) aim() {
 	n, largest := 0, uint64(0)
 	for _, v := range b.votes {
 		if v.state == granted {
@@ -74,11 +82,38 @@ func (b *ballot) gone(node int) { b.votes[node] = vote{state: gone} }
 // absent: the node has failed, or has not answered in time.
 func (b *ballot) absent(node int) { b.votes[node] = vote{state: absent} }
 
-// raised: the node has accepted the goal.
-func (b *ballot) raised(node int) { b.votes[node] = vote{granted, b.goal} }
+// raised: the node has accepted what was the goal.
+func (b *ballot) raised(node int, goal uint64) { b.votes[node] = vote{granted, goal} }
+
+// refusedGoal: the node has the lock under its own token, and does not accept what was the goal.
+func (b *ballot) refusedGoal(node int, goal uint64) {
+	b.votes[node].state = granted
+	if goal == b.goal {
+		b.votes[node].state = behind
+	}
+}
+
+// lower sets another goal if no majority can come to have this one, for it is too far ahead.
+func (b *ballot) lower() {
+	refused := func(v vote) bool { return v.state == behind }
+	if !slices.ContainsFunc(b.votes, refused) || b.possible() >= majority(len(b.votes)) {
+		return
+	}
+	for i := range b.votes {
+		switch v := &b.votes[i]; {
+		case v.state == behind:
+			v.state = granted
+		case v.state == granted && v.token >= b.goal:
+			v.state = absent
+		}
+	}
+	b.goal = 0
+	b.aim()
+}
 
 // raise returns the nodes to be raised to the goal now, each once.
 func (b *ballot) raise() []int {
+	b.lower()
 	var nodes []int
 	for i := range b.votes {
 		if v := &b.votes[i]; v.state == granted && v.token < b.goal {
@@ -97,18 +132,25 @@ func (b *ballot) may(v vote) bool {
 	return v.state == asked || ours && (b.goal == 0 || v.token <= b.goal)
 }
 
+// possible is how many votes count for the attempt, or may come to.
+func (b *ballot) possible() (n int) {
+	for _, v := range b.votes {
+		if b.may(v) {
+			n++
+		}
+	}
+	return n
+}
+
 // outcome is final unless it is undecided. Where the lock cannot be had any more the ballot stays
 // undecided until it is known why: an outage must not pass for another holder.
 func (b *ballot) outcome() outcome {
-	agreed, possible := 0, 0
+	agreed := 0
 	var count [states]int
 	for _, v := range b.votes {
 		count[v.state]++
 		if b.agrees(v) {
 			agreed++
-		}
-		if b.may(v) {
-			possible++
 		}
 	}
 	nodes := len(b.votes)
@@ -116,7 +158,7 @@ func (b *ballot) outcome() outcome {
 	switch {
 	case agreed >= quorum:
 		return won
-	case possible >= quorum:
+	case b.possible() >= quorum:
 		return undecided
 	case count[absent] > nodes-quorum:
 		return failed

@@ -67,13 +67,40 @@ func TestBallot_decides(t *testing.T) {
 		assert.Equal(t, c.raise, b.raise(), c.votes)
 		assert.Equal(t, c.want, b.outcome(), c.votes)
 		for _, i := range c.raise {
-			b.raised(i)
+			b.raised(i, b.goal)
 			assert.Nil(t, b.raise())
 		}
 		if c.raise != nil {
 			assert.Equal(t, won, b.outcome(), c.votes)
 		}
 	}
+}
+
+// Node 0 has a token that is too far ahead for the others' clocks.
+func TestBallot_leavesOutATokenThatTooManyRefuse(t *testing.T) {
+	b := newBallot(3)
+	b.granted(0, 100)
+	b.granted(1, 5)
+	assert.Equal(t, []int{1}, b.raise())
+	b.refusedGoal(1, 100)
+	assert.Empty(t, b.raise(), "node 2 may yet accept it")
+	assert.Equal(t, undecided, b.outcome())
+	b.granted(2, 7)
+	assert.Equal(t, []int{2}, b.raise())
+	b.refusedGoal(2, 100)
+	assert.Equal(t, []int{1}, b.raise(), "to the largest of theirs")
+	assert.EqualValues(t, 7, b.goal)
+	b.raised(1, 7)
+	assert.Equal(t, won, b.outcome())
+
+	b = newBallot(3)
+	b.granted(0, 100)
+	b.granted(1, 5)
+	b.raise()
+	b.refused(2)
+	b.refusedGoal(1, 100)
+	assert.Empty(t, b.raise())
+	assert.Equal(t, denied, b.outcome())
 }
 
 func TestMajority(t *testing.T) {

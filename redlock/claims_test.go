@@ -133,9 +133,9 @@ func (q *quorum) takeAll(t *testing.T, m *locker.Mutex) uint64 {
 }
 
 // bareMajority takes the lock on A, B and C for a client that does not reach D and E.
-func (q *quorum) bareMajority(t *testing.T, ttl time.Duration) (*locker.Mutex, uint64) {
+func (q *quorum) bareMajority(t *testing.T, ttl time.Duration, opts ...redlock.DriverOption) (*locker.Mutex, uint64) {
 	t.Helper()
-	m := contender(t, q.reaching(t, nodeA, nodeB, nodeC), ttl)
+	m := contender(t, q.reaching(t, nodeA, nodeB, nodeC), ttl, opts...)
 	return m, q.takeABC(t, m)
 }
 

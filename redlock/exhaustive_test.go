@@ -21,6 +21,7 @@ type exploration struct {
 	relax     relaxation
 	proposals []uint64        // of each attempt; all of one contender but the last
 	last      [exNodes]uint64 // tokens accepted before
+	ahead     bool            // the clock of one node is far ahead of all others
 	dead      int             // so many nodes are held by a process that is dead
 	doubles   int             // how many messages may arrive twice
 	silences  int             // how often an attempt may cease to wait for a node
@@ -62,6 +63,7 @@ type exNet struct {
 	take, takeAgain, raise, raiseAgain, release bool
 	answer                                      uint8 // to the take: see below
 	token                                       uint64
+	goal                                        uint64 // of the raise
 	raised                                      uint8
 	ours                                        bool // the node has told the attempt that it has its lock
 }
@@ -70,6 +72,7 @@ const (
 	none uint8 = iota
 	yes
 	no
+	tooFar // ahead of the node's clock
 )
 
 const deadOwner = 99
@@ -80,6 +83,12 @@ func (x *exploration) explore() (states int) {
 	var s exState
 	for i := range s.nodes {
 		s.nodes[i] = register{known: x.last[i] > 0, last: x.last[i], rules: x.relax.rules}
+		if x.ahead {
+			s.nodes[i].most, s.nodes[i].clock = 20, 1
+			if i == 0 {
+				s.nodes[i].most, s.nodes[i].clock = 120, 100
+			}
+		}
 		if i < x.dead {
 			s.nodes[i].known, s.nodes[i].owner, s.nodes[i].until = true, deadOwner, 1
 		}
@@ -194,19 +203,22 @@ func (x *exploration) visitNet(s *exState, a, i int) {
 		take(node)
 	})
 	deliver(net.answer != none, func(s *exState, _ *exAttempt, _ *exNet, _ *register) { x.answered(s, a, i) })
-	deliver(net.raise, func(s *exState, at *exAttempt, net *exNet, node *register) {
+	deliver(net.raise, func(_ *exState, _ *exAttempt, net *exNet, node *register) {
 		net.raise, net.raised = false, no
-		if node.raise(0, x.owner(a), at.goal) {
+		switch far := node.tooFar(net.goal); {
+		case node.raise(0, x.owner(a), net.goal):
 			net.raised = yes
+		case far && node.owner == x.owner(a) && node.left(0):
+			net.raised = tooFar
 		}
 	})
 	deliver(net.raise && s.doubles > 0, func(s *exState, _ *exAttempt, net *exNet, _ *register) {
 		s.doubles--
 		net.raiseAgain = true
 	})
-	deliver(net.raiseAgain, func(_ *exState, at *exAttempt, net *exNet, node *register) {
+	deliver(net.raiseAgain, func(_ *exState, _ *exAttempt, net *exNet, node *register) {
 		net.raiseAgain = false
-		node.raise(0, x.owner(a), at.goal)
+		node.raise(0, x.owner(a), net.goal)
 	})
 	deliver(net.raised != none, func(s *exState, _ *exAttempt, _ *exNet, _ *register) { x.raised(s, a, i) })
 	deliver(net.release, func(_ *exState, _ *exAttempt, net *exNet, node *register) {
@@ -232,10 +244,10 @@ func (x *exploration) vote(s *exState, a int, change func(*ballot)) {
 	}
 	for _, i := range raise() {
 		if x.relax.countTogether {
-			b.raised(i)
+			b.raised(i, b.goal)
 			continue
 		}
-		at.net[i].raise = true
+		at.net[i].raise, at.net[i].goal = true, b.goal
 	}
 	outcome := b.outcome()
 	if x.relax.acceptWithoutLock {
@@ -273,13 +285,16 @@ func (x *exploration) answered(s *exState, a, i int) {
 
 func (x *exploration) raised(s *exState, a, i int) {
 	at := &s.attempts[a]
-	ok := at.net[i].raised == yes
+	answer, goal := at.net[i].raised, at.net[i].goal
 	at.net[i].raised = none
 	if at.phase == asking {
 		x.vote(s, a, func(b *ballot) {
-			if ok {
-				b.raised(i)
-			} else {
+			switch answer {
+			case yes:
+				b.raised(i, goal)
+			case tooFar:
+				b.refusedGoal(i, goal)
+			default:
 				b.gone(i)
 			}
 		})
@@ -314,7 +329,6 @@ func (x *exploration) end(s *exState, a int) {
 func (s *exState) tidy(accepted bool) {
 	for a := range s.attempts {
 		at := &s.attempts[a]
-		raising := false
 		for i := range at.net {
 			net := &at.net[i]
 			if at.phase == over {
@@ -324,9 +338,11 @@ func (s *exState) tidy(accepted bool) {
 			if net.answer != yes && !accepted {
 				net.token = 0
 			}
-			raising = raising || net.raise || net.raiseAgain
+			if !net.raise && !net.raiseAgain && net.raised == none {
+				net.goal = 0
+			}
 		}
-		if at.phase == over && !raising {
+		if at.phase == over {
 			at.goal = 0
 		}
 	}
@@ -335,18 +351,18 @@ func (s *exState) tidy(accepted bool) {
 // key is the same for states that differ in the names of the nodes alone. It may be the same for two
 // other states with a chance of one in 2^64.
 func (s *exState) key() uint64 {
-	var columns [exNodes][24]byte
+	var columns [exNodes][32]byte
 	for i := range columns {
 		n := &s.nodes[i]
-		c := append(columns[i][:0], byte(n.owner), byte(n.last), flags(n.known))
+		c := append(columns[i][:0], byte(n.owner), byte(n.last), byte(n.clock), flags(n.known))
 		for a := range s.attempts {
 			at := &s.attempts[a]
 			net := &at.net[i]
-			c = append(c, byte(at.votes[i].state), byte(at.votes[i].token), net.answer, byte(net.token), net.raised,
+			c = append(c, byte(at.votes[i].state), byte(at.votes[i].token), net.answer, byte(net.token), byte(net.goal), net.raised,
 				flags(net.take, net.takeAgain, net.raise, net.raiseAgain, net.release, net.ours))
 		}
 	}
-	slices.SortFunc(columns[:], func(a, b [24]byte) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(columns[:], func(a, b [32]byte) int { return bytes.Compare(a[:], b[:]) })
 	h := digestOf(0, s.largest, uint64(s.doubles), uint64(s.silences), uint64(s.forgets))
 	for a := range s.attempts {
 		h = digestOf(h, uint64(s.attempts[a].phase), s.attempts[a].goal)

@@ -175,7 +175,10 @@ func (p *proposeMessage) missed(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seats[p.i].late, l.seats[p.i].err = true, err
-	l.ballot.absent(p.i)
+	if !l.decided {
+		l.ballot.absent(p.i)
+		l.raise(p.round)
+	}
 	p.told(err)
 }
 
@@ -219,7 +222,7 @@ func (l *lease) raise(ctx context.Context) {
 	}
 	r := l.driver.round(ctx, l.timeout())
 	for _, i := range nodes {
-		r.call(l.driver.nodes[i], &raiseMessage{lease: l, i: i, ours: l.seats[i].lease, goal: l.ballot.goal})
+		r.call(l.driver.nodes[i], &raiseMessage{lease: l, round: r, i: i, ours: l.seats[i].lease, goal: l.ballot.goal})
 	}
 	r.sent()
 }
@@ -227,6 +230,7 @@ func (l *lease) raise(ctx context.Context) {
 // raiseMessage asks node i to accept a larger token.
 type raiseMessage struct {
 	lease *lease
+	round *round
 	i     int
 	ours  locker.RaisableLease
 	goal  uint64
@@ -244,7 +248,10 @@ func (r *raiseMessage) answered(err error) {
 	switch {
 	case err == nil:
 		s.err = nil
-		l.ballot.raised(r.i)
+		l.ballot.raised(r.i, r.goal)
+	case errors.Is(err, locker.ErrUnsupported): // the goal is too far ahead of the node's clock
+		s.err = err
+		l.ballot.refusedGoal(r.i, r.goal)
 	case errors.Is(err, locker.ErrLost): // the node does not have what it had granted
 		if s.lease == r.ours {
 			s.lease, s.err = nil, err
@@ -253,6 +260,9 @@ func (r *raiseMessage) answered(err error) {
 	default:
 		s.err = err
 		l.ballot.absent(r.i)
+	}
+	if !l.decided {
+		l.raise(r.round)
 	}
 	l.changed()
 }

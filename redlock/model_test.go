@@ -7,8 +7,10 @@ type register struct {
 	last   uint64 // accepted, and so the token of the lock while there is one
 	before uint64 // the last of the lock before
 	lapsed uint64
-	until  int64 // when the lock lapses
-	known  bool  // false: nothing, or everything forgotten
+	until  int64  // when the lock lapses
+	known  bool   // false: nothing, or everything forgotten
+	most   uint64 // what is larger is too far ahead, unless it is the last; 0: nothing is
+	clock  uint64 // accepted in place of that, or, where nothing is known, of what is smaller
 
 	rules rules
 }
@@ -35,6 +37,9 @@ func (r *register) take(now int64, owner uint64, ttl int64, token uint64) (grant
 		}
 		return false, 0
 	}
+	if r.most > 0 && token > r.most || !r.known && token < r.clock {
+		token = r.clock
+	}
 	switch {
 	case !r.known:
 		r.lapsed = token - 1
@@ -59,12 +64,15 @@ func (r *register) extend(now int64, owner uint64, ttl int64) bool {
 
 func (r *register) raise(now int64, owner uint64, token uint64) bool {
 	ours := r.left(now) && r.owner == owner
-	if !ours && !r.rules.raiseUnchecked || token < r.last {
+	if !ours && !r.rules.raiseUnchecked || token < r.last || r.tooFar(token) {
 		return false
 	}
 	r.known, r.last = true, token
 	return true
 }
+
+// tooFar says that a raise of the lock's owner is refused.
+func (r *register) tooFar(token uint64) bool { return r.most > 0 && token > max(r.most, r.last) }
 
 func (r *register) release(now int64, owner uint64, token uint64, again bool) bool {
 	if r.owner == owner && owner != 0 {
@@ -79,4 +87,4 @@ func (r *register) release(now int64, owner uint64, token uint64, again bool) bo
 }
 
 // forget is what a restart without data does.
-func (r *register) forget() { *r = register{rules: r.rules} }
+func (r *register) forget() { *r = register{rules: r.rules, most: r.most, clock: r.clock} }

@@ -22,9 +22,10 @@ func TestRegister_isWhatRedisDoes(t *testing.T) {
 	d, err := redis.NewDriver(rdb)
 	require.NoError(t, err)
 	defer func() { _ = d.Close() }()
+	soon := uint64(time.Now().Add(time.Hour).UnixMicro())
 	for seed := range uint64(40) {
 		require.NoError(t, rdb.FlushAll(t.Context()).Err())
-		c := comparison{t: t, seed: seed, rdb: rdb, driver: d, r: rand.New(rand.NewPCG(seed, 0))}
+		c := comparison{t: t, seed: seed, rdb: rdb, driver: d, r: rand.New(rand.NewPCG(seed, 0)), soon: soon}
 		for range 100 {
 			c.step()
 		}
@@ -38,6 +39,7 @@ type comparison struct {
 	rdb    *goredis.Client
 	driver *redis.Driver
 	r      *rand.Rand
+	soon   uint64 // tokens begin here: by a clock that is not far ahead of the server's
 	reg    register
 	leases []*pair
 	did    []string
@@ -60,7 +62,7 @@ func (c *comparison) step() {
 	ctx := c.t.Context()
 	switch c.r.IntN(9) {
 	case 0, 1, 2:
-		token := uint64(1 + c.r.IntN(12))
+		token := c.soon + uint64(c.r.IntN(12))
 		ok := c.reg.raise(0, p.owner, token)
 		if ok {
 			p.token = token
@@ -87,7 +89,7 @@ func (c *comparison) step() {
 
 func (c *comparison) take() {
 	p := &pair{owner: uint64(len(c.leases) + 1)}
-	token := uint64(1 + c.r.IntN(12))
+	token := c.soon + uint64(c.r.IntN(12))
 	ok, accepted := c.reg.take(0, p.owner, 1, token)
 	var err error
 	p.real, err = c.driver.Propose(c.t.Context(), locker.Request{Name: "x", TTL: time.Minute}, token)

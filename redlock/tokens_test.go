@@ -149,6 +149,10 @@ func TestBallot_inEveryOrderOfMessages(t *testing.T) {
 	cases := []exploration{
 		{proposals: []uint64{2, 3}, last: [exNodes]uint64{0, 2, 2}},
 		{proposals: []uint64{2, 3}, dead: 1},
+		{proposals: []uint64{2, 3}, ahead: true},
+	}
+	if testwait.Thorough() {
+		cases = append(cases, exploration{proposals: []uint64{3, 2}, ahead: true, last: uneven})
 	}
 	if *flagGrants >= 1_000_000 {
 		cases = append(cases,
@@ -161,7 +165,9 @@ func TestBallot_inEveryOrderOfMessages(t *testing.T) {
 		)
 	}
 	for _, x := range cases {
-		t.Run(fmt.Sprintf("proposals %v, nodes at %v, %d of them held, %d doubled, %d silent", x.proposals, x.last, x.dead, x.doubles, x.silences), func(t *testing.T) {
+		name := fmt.Sprintf("proposals %v, nodes at %v, %d of them held, %d doubled, %d silent, one clock ahead: %v",
+			x.proposals, x.last, x.dead, x.doubles, x.silences, x.ahead)
+		t.Run(name, func(t *testing.T) {
 			states := x.explore()
 			t.Logf("%d states", states)
 			assert.Zero(t, x.violations)

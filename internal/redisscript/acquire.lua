@@ -1,6 +1,6 @@
 -- ARGV: owner, TTL + KEEP in ms, a number, not-after by the server's clock in µs (0: none), metadata. The number
 -- is the place in the queue of an owner that waits (0: the last), else a proposed token (0: the server's
--- clock in µs). It is one, for Redis takes no more than ten arguments of those who have yet to give a password.
+-- clock in µs, as it is for a proposal too far from that). It is one, for Redis takes no more than ten arguments of those who have yet to give a password.
 -- Returns {1, token, now} if granted, or the token alone if that is now; {0, ms left, now, place, back} if held;
 -- {-1, 0, now} if it arrived late. back is 1 if the owner had lost its place and has it again.
 -- Below is what it takes if acquire_free has found lock, and that it is held, or is taken for the first time.
@@ -82,7 +82,8 @@ if left > 0 then
 end
 
 local token, text = now, nil -- text is token, where Redis need not print it: that takes a tenth of the script
-if number > 0 and not waits then
+if number > 0 and not waits and number <= now + AHEAD and (last or number >= now - 1000000) then
+  -- Else the proposer's clock is wrong, or what this server has forgotten may be larger. (A request takes its time: a second.)
   token, text = number, ARGV[3]
 end
 if last and token <= last then

@@ -169,8 +169,8 @@ func TestBatch_anErrorIsThatOfItsCall(t *testing.T) {
 		return Call{acquire, keys(name), []any{"owner", expiry(ttl), 0, int64(0), ""}}
 	}
 	count, countBad := new(sendings), new(sendings)
-	beyond := take("z")
-	beyond.Args[2] = uint64(1) << 53 // which the script itself refuses
+	beyond := take("z") // which the script itself refuses
+	require.NoError(t, s.rdb.HSet(t.Context(), Key("z"), "token", int64(1)<<53-1).Err())
 	replies := made(d.runAll, []Call{
 		take("x"), take("bad"), take("y"),
 		{release, keys("x"), []any{"owner", 7, count}},

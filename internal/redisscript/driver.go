@@ -316,7 +316,11 @@ func (s *sendings) NotRun() { s.n.Add(-1) }
 
 // Raise implements locker.RaisableLease.
 func (l *lease) Raise(ctx context.Context, token uint64) error {
-	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, raise, l.keys[:1], l.argOwner, token))
+	reply := l.driver.send(ctx, l, l.ttl, raise, l.keys[:1], l.argOwner, token)
+	if reply.Err == nil && reply.Value == any(int64(-1)) {
+		return fmt.Errorf("%w: token %d is more than %v ahead of the server's clock", locker.ErrUnsupported, token, Keep/2)
+	}
+	err := lostUnlessOne(reply)
 	if err == nil {
 		l.token.Store(token)
 	}

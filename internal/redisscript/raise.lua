@@ -1,8 +1,12 @@
--- ARGV: owner, token. Returns 1 if token is now the hold's own, else 0.
+-- ARGV: owner, token. Returns 1 if token is now the hold's own, 0 if the hold has ended or its token is larger, and -1 if
+-- token is too far ahead.
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'token')
 local token, last = tonumber(ARGV[2]), tonumber(lock[2])
 if lock[1] ~= ARGV[1] or redis.call('PTTL', KEYS[1]) <= KEEP or token < last or token >= 2^53 then
   return 0
+end
+if token > math.max(last, time[1] * 1000000 + time[2]) + AHEAD then
+  return -1
 end
 redis.call('HSET', KEYS[1], 'token', token) -- also if it is that already, for a WAIT behind it
 return 1

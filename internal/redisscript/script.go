@@ -62,7 +62,7 @@ var (
 		clockSource, acquireFree, unless("acquire_free"), queue, acquireSource)
 	extend  = newScript(Script{Grants: true}, extendSource)
 	release = newScript(Script{Queue: true}, releaseFree, unless("release_free"), queue, releaseSource)
-	raise   = newScript(Script{Grants: true}, raiseSource)
+	raise   = newScript(Script{Grants: true}, clockSource, raiseSource)
 	inspect = newScript(Script{Queue: true}, inspectSource)
 	many    = newScript(Script{Takes: true, Grants: true}, clockSource, queue, acquireFree, releaseFree,
 		function("acquire", acquireSource), function("extend", extendSource), function("release", releaseSource), manySource)

@@ -1,0 +1,91 @@
+package redisscript
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// serverTime is the server's clock in µs.
+func (s *atServer) serverTime() int64 {
+	s.t.Helper()
+	now, err := s.rdb.Time(s.t.Context()).Result()
+	require.NoError(s.t, err)
+	return now.UnixMicro()
+}
+
+// propose takes the lock under a proposed token, if the server accepts that, and releases it.
+func (s *atServer) propose(token int64) (accepted int64) {
+	s.t.Helper()
+	a := s.ask("proposer", ttl, uint64(token))
+	require.EqualValues(s.t, granted, a.status)
+	require.EqualValues(s.t, 1, s.release("proposer", a.token, 0))
+	return a.token
+}
+
+func (s *atServer) forget() {
+	s.t.Helper()
+	require.NoError(s.t, s.rdb.Del(s.t.Context(), s.keys...).Err())
+}
+
+// A token is forgotten a day after its hold. One that is further ahead of the server's clock would be followed by smaller ones.
+func TestPropose_furtherAheadThanTokensAreRememberedIsNotAccepted(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	for _, known := range []bool{false, true} {
+		before := s.serverTime()
+		token := s.propose(before + (3 * 24 * time.Hour).Microseconds())
+		assert.Less(t, token, s.serverTime()+Keep.Microseconds(), "known: %v", known)
+		assert.Greater(t, token, before, "known: %v", known)
+	}
+	near := s.serverTime() + (11 * time.Hour).Microseconds()
+	assert.Equal(t, near, s.propose(near), "one that is nearer is")
+	assert.Equal(t, near+1, s.propose(s.serverTime()+(3*24*time.Hour).Microseconds()), "and none makes a smaller one")
+}
+
+// A server that has no last token may have lost it.
+func TestPropose_withoutALastTokenIsTheServersClockIfThatIsPastIt(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	for _, behind := range []time.Duration{2 * time.Second, time.Minute, 72 * time.Hour} {
+		s.forget()
+		before := s.serverTime()
+		token := s.propose(before - behind.Microseconds())
+		assert.GreaterOrEqual(t, token, before, "by a clock that is %v behind", behind)
+		assert.LessOrEqual(t, token, s.serverTime())
+	}
+	last := s.propose(1)
+	assert.Greater(t, last, s.serverTime()-time.Minute.Microseconds())
+	assert.Equal(t, last+1, s.propose(2), "one that is known counts alone")
+
+	s.forget()
+	justNow := s.serverTime() - 100*time.Millisecond.Microseconds()
+	assert.Equal(t, justNow, s.propose(justNow), "requests take their time: that is no reason for tokens to differ")
+}
+
+func TestRaise_furtherAheadThanTokensAreRememberedIsUnsupported(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	d := NewDriver(&fakeRunner{answer: func(script *Script, args []any) (any, error) {
+		return s.rdb.Eval(context.Background(), script.Source, s.keys, args...).Result()
+	}})
+	now := s.serverTime()
+	req := locker.Request{Name: t.Name(), TTL: time.Minute}
+	l, err := d.Propose(t.Context(), req, uint64(now))
+	require.NoError(t, err)
+	far := uint64(now + (13 * time.Hour).Microseconds())
+	require.ErrorIs(t, l.Raise(t.Context(), far), locker.ErrUnsupported)
+	assert.EqualValues(t, now, l.Token(), "nothing has changed")
+	near := uint64(now + (11 * time.Hour).Microseconds())
+	require.NoError(t, l.Raise(t.Context(), near))
+	assert.Equal(t, near, l.Token())
+	require.NoError(t, l.Raise(t.Context(), far), "it is near what the server has accepted")
+	require.NoError(t, l.Release(context.Background()))
+	require.ErrorIs(t, l.Raise(t.Context(), far+1), locker.ErrLost)
+	require.NoError(t, d.Close(noClient))
+}

@@ -1,0 +1,81 @@
+package redlock_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// A node forgets a token a day after its hold. So what a client whose clock is days ahead leaves must not be days ahead:
+// others' tokens would be smaller then.
+func TestTokens_ofAClientWhoseClockIsDaysAheadAreNotForgottenTooSoon(t *testing.T) {
+	t.Parallel()
+	q := newQuorum(t, 3, testserver.RedisClock())
+	ahead := contender(t, q.addrs(), long, behind(-72*time.Hour))
+	older := take(t, ahead)
+	require.NoError(t, ahead.Unlock(t.Context()))
+	q.eventuallyFree(t, contested, 0, 1, 2)
+	const later = keep + 2*long
+	for _, s := range q.servers {
+		s.ShiftClock(later)
+	}
+	right := contender(t, q.addrs(), long, behind(-later))
+	assert.Greater(t, take(t, right), older, "a day later, by a clock that is right")
+}
+
+// Nodes that have lost their data, or have forgotten a name that nobody took for a day, make up for a client whose clock is behind.
+func TestTokens_riseThoughNodesForgetAndAClientsClockIsBehind(t *testing.T) {
+	t.Parallel()
+	q := newQuorum(t, 3)
+	first := contender(t, q.addrs(), long)
+	older := take(t, first)
+	require.NoError(t, first.Unlock(t.Context()))
+	q.eventuallyFree(t, contested, 0, 1, 2)
+	for _, rdb := range q.direct {
+		require.NoError(t, rdb.FlushAll(t.Context()).Err())
+	}
+	assert.Greater(t, take(t, contender(t, q.addrs(), long, behind(time.Hour))), older)
+}
+
+// Two clients with different sets of nodes need not have one in common: both hold, and tokens fall.
+func TestTokens_ofTwoSetsOfNodesMayFall(t *testing.T) {
+	t.Parallel()
+	q := newQuorum(t, 5)
+	addrs := q.addrs()
+	first := contender(t, []string{addrs[0], addrs[1], addrs[2]}, long, behind(-time.Minute))
+	second := contender(t, []string{addrs[2], addrs[3], addrs[4]}, long)
+	older := take(t, first)
+	newer := take(t, second)
+	requireTwoHolders(t, first, second)
+	assert.Less(t, newer, older, "the limit: a fixed set of nodes")
+}
+
+// One node whose clock is days ahead makes tokens that the others do not accept: it is outvoted, whichever nodes answer first.
+func TestTokens_aNodeWhoseClockIsDaysOffIsOutvoted(t *testing.T) {
+	for _, off := range []time.Duration{72 * time.Hour, -72 * time.Hour} {
+		t.Run(off.String(), func(t *testing.T) {
+			t.Parallel()
+			q := newQuorum(t, 3, testserver.RedisClock())
+			q.servers[1].ShiftClock(off)
+			addrs, network := q.proxied(t)
+			for i, delay := range []time.Duration{0, 0, 30 * time.Millisecond} {
+				network[i].Delay(delay)
+			}
+			m := contender(t, addrs, long)
+			var last uint64
+			for range 3 {
+				require.NoError(t, m.TryLock(t.Context()))
+				token := m.FencingToken()
+				assert.Greater(t, token, last)
+				assert.Less(t, token, uint64(time.Now().Add(time.Hour).UnixMicro()))
+				last = token
+				require.NoError(t, m.Unlock(t.Context()))
+				q.eventuallyFree(t, contested, 0, 1, 2)
+			}
+		})
+	}
+}
