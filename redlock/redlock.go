@@ -65,7 +65,9 @@
 // differ, the nodes are raised to the largest, once, in a step that fails if the lock is no longer the
 // attempt's. Only nodes that have the lock and the same token count towards the majority. Any two
 // majorities have a node in common, which has accepted the tokens of both in the order in which it
-// granted them the lock; so tokens rise, whatever the clocks say that they are made of.
+// granted them the lock; so tokens rise, whatever the clocks say that they are made of. That argument, and what each
+// step of it needs, is in docs/redlock-tokens.md. All clients have to use the same set of nodes, and it must not
+// change while they run: majorities of two sets may have no node in common.
 //
 // Nodes remember tokens for a day, and accept none that is more than 12 hours ahead of their clock. A client whose clock
 // is wrong by more gets the lock under the clocks of the nodes. A node whose clock is that far from the others' is outvoted.
