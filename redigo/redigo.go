@@ -40,9 +40,12 @@
 // the data is made good by the clock.
 //
 // Goroutines that share a Client of one server share round trips: while two are under way, who comes next waits for one
-// of them to end, and goes with the others that have waited, by one script. One that takes longer than 20 ms holds
-// nobody up any more. With [WaitReplicas] each has a script of its own, and all that share a round trip wait for the
-// replicas if one of them has to.
+// of them to end, and goes with the others that have waited, in one pipeline. One that takes longer than 20 ms holds
+// nobody up any more. With [WaitReplicas] all that share a round trip wait for the replicas if one of them has to.
+//
+// A script has the keys of one lock alone. So a proxy in front of several servers may route it by its first key, as twemproxy
+// and Envoy do. Each name has to be on the same server for everybody, always: a proxy that sends it elsewhere while that server
+// fails lets two hold the lock.
 //
 // It is tested on Redis 7. An ACL user needs ~{locker:* on the keys (or the prefix in place of locker),
 // and the commands EVAL, EVALSHA, TIME, HMGET, HGET, HSET, HDEL, PTTL and PEXPIRE, and SELECT for a

@@ -26,9 +26,6 @@ type runner struct {
 // Together is true of every pool: it is of one server at a time.
 func (r *runner) Together() bool { return true }
 
-// Acknowledged implements redisscript.Runner.
-func (r *runner) Acknowledged() bool { return r.replicas.N > 0 }
-
 // Run sends all in one pipeline. A server that has lost a script gets it with the first call of it that it refused, and the
 // others again behind that one.
 func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {

@@ -46,9 +46,9 @@
 // made good by the clock.
 //
 // Goroutines that share a Client of one server share round trips: while two are under way, who comes next waits for one
-// of them to end, and goes with the others that have waited, by one script. One that takes longer than 20 ms holds
-// nobody up any more. With [WaitReplicas] each has a script of its own, and all that share a round trip wait for the
-// replicas if one of them has to. In a Cluster, and with a Ring, each request goes by itself.
+// of them to end, and goes with the others that have waited, in one pipeline. One that takes longer than 20 ms holds
+// nobody up any more. With [WaitReplicas] all that share a round trip wait for the replicas if one of them has to. In a
+// Cluster, and with a Ring, each request goes by itself. Renewals share round trips everywhere.
 //
 // # The queue
 //
@@ -99,6 +99,12 @@
 // A failover takes as long as Sentinel or the Cluster needs, which is theirs to configure, and then a second or two. Who
 // waits rides it out for half a TTL, and renewal for the TTL. While a slot of a Cluster moves to another node,
 // its locks go on, though what needs the queue may take some tries.
+//
+// # A proxy
+//
+// A script has the keys of one lock alone. So a proxy in front of several servers may route it by its first key, or by the hash
+// tag of all, as twemproxy and Envoy do, with a client of one server. Each name has to be on the same server for everybody, always: a
+// proxy that sends it elsewhere while that server fails lets two hold the lock. Where the proxy refuses subscriptions waiters look.
 //
 // # A client of the application's own
 //

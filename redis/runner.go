@@ -48,47 +48,40 @@ type processor interface {
 	Process(ctx context.Context, cmd goredis.Cmder) error
 }
 
-// sent is a request that was put into a pipeline, or sent.
+// sent is a request that was put into a pipeline, or sent. Those of a pipeline are one piece of memory, with all that they
+// need but the command.
 type sent struct {
 	cmd     *goredis.Cmd
-	counter *counting // nil: nobody counts
-}
-
-// space is for the arguments of the command that most requests are, and its Counter, in one piece.
-type space struct {
-	args    [10]any
+	counts  bool
 	counter counting
+	args    [10]any // of the command that most requests are
 }
 
 // send makes a command as go-redis does, but that its Counters are told what the server has answered.
-func (q request) send(ctx context.Context, to processor) sent {
-	own := new(space)
-	args := append(own.args[:0], q.name, q.script, len(q.call.Keys))
+func (s *sent) send(ctx context.Context, to processor, q request) {
+	args := append(s.args[:0], q.name, q.script, len(q.call.Keys))
 	args = append(args, q.call.Keys...)
-	var s sent
 	for _, arg := range q.call.Args {
 		if counts, ok := arg.(redisscript.Counter); ok {
-			own.counter.Counter = counts
-			s.counter = &own.counter
-			arg = s.counter
+			s.counts, s.counter.Counter = true, counts
+			arg = &s.counter
 		}
 		args = append(args, arg)
 	}
 	s.cmd = goredis.NewCmd(ctx, args...)
 	s.cmd.SetFirstKeyPos(3)
-	if s.counter == nil {
+	if !s.counts {
 		_ = to.Process(ctx, s.cmd)
-		return s
+		return
 	}
 	s.counter.cmd = s.cmd
 	_ = to.Process(ctx, once{s.cmd})
-	return s
 }
 
 // result is what has become of it.
-func (s sent) result() (res result) {
+func (s *sent) result() (res result) {
 	res.Value, res.Err = s.cmd.Result()
-	if s.counter != nil {
+	if s.counts {
 		s.counter.answered(res.Err)
 	}
 	return res
@@ -134,16 +127,19 @@ func (r *runner) Together() bool {
 	return one
 }
 
-// Acknowledged implements redisscript.Runner.
-func (r *runner) Acknowledged() bool { return r.replicas.N > 0 }
-
-// Run implements redisscript.Runner. go-redis sends a pipeline again by itself unless there is a Counter in it; what can be
-// sent again all the same then is.
+// Run implements redisscript.Runner. go-redis sends a pipeline again by itself if its connection breaks, unless there is a
+// Counter in it, or if the first of it is refused for a while; what else can be sent again then is.
 func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
-	for _, c := range calls {
-		if c.Script.Takes {
-			c.Args[0] = &countedArg{value: c.Args[0]}
+	var written []countedArg // in one piece of memory
+	for i, c := range calls {
+		if !c.Script.Takes {
+			continue
 		}
+		if written == nil {
+			written = make([]countedArg, len(calls)-i)
+		}
+		written[0].value = c.Args[0]
+		c.Args[0], written = &written[0], written[1:]
 	}
 	if len(calls) == 1 {
 		replies[0] = reply(calls[0], r.run(ctx, calls[0]))
@@ -155,14 +151,39 @@ func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []re
 		all[i] = i
 	}
 	r.runAll(ctx, calls, results, all)
-	if slices.ContainsFunc(calls, counts) {
-		r.runAll(ctx, calls, results, slices.DeleteFunc(all, func(i int) bool {
-			return results[i].Err == nil || results[i].ran || isAnswer(results[i].Err) || counts(calls[i])
-		}))
-	}
+	broken := slices.ContainsFunc(calls, counts)
+	r.runAll(ctx, calls, results, slices.DeleteFunc(all, func(i int) bool {
+		return counts(calls[i]) || !again(&calls[i], results[i], broken)
+	}))
 	for i, c := range calls {
 		replies[i] = reply(c, results[i])
 	}
+}
+
+// again reports whether c is to be sent again after res, of a pipeline: after a broken connection if broken is set.
+func again(c *redisscript.Call, res result, broken bool) bool {
+	switch {
+	case res.Err == nil || res.ran:
+		return false
+	case !isAnswer(res.Err):
+		return broken
+	case isMisdirected(res.Err):
+		withoutQueue(c, res.Err)
+		notRun(*c)
+		return true
+	default:
+		return false
+	}
+}
+
+// withoutQueue leaves c the key of the lock alone, if err is that its queue is elsewhere, because their slot moves. The script knows
+// the second by the first.
+func withoutQueue(c *redisscript.Call, err error) bool {
+	apart := c.Script.Queue && len(c.Keys) > 1 && err != nil && strings.HasPrefix(err.Error(), "TRYAGAIN")
+	if apart {
+		c.Keys = c.Keys[:1]
+	}
+	return apart
 }
 
 // counts says whether c has a Counter.
@@ -191,9 +212,7 @@ func (r *runner) run(ctx context.Context, c redisscript.Call) result {
 		notRun(c)
 		res = r.send(ctx, bySource(c))
 	}
-	if c.Script.Queue && len(c.Keys) > 1 && res.Err != nil && strings.HasPrefix(res.Err.Error(), "TRYAGAIN") {
-		// Their slot moves, and not both are where the first is. The script knows the second by the first.
-		c.Keys = c.Keys[:1]
+	if withoutQueue(&c, res.Err) {
 		return r.run(ctx, c)
 	}
 	return res
@@ -211,7 +230,9 @@ func (r *runner) send(ctx context.Context, q request) result {
 	defer done()
 	switch {
 	case !r.awaited(q.call.Script):
-		res := q.send(ctx, r.rdb).result()
+		var s sent
+		s.send(ctx, r.rdb, q)
+		res := s.result()
 		r.cluster.noticed(res.Err)
 		return res
 	case r.cluster != nil:
@@ -291,13 +312,13 @@ func sendAll(ctx context.Context, rdb pipelined, asking bool, requests []request
 			_ = p.Process(ctx, goredis.NewCmd(ctx, "asking"))
 		}
 		for i, q := range requests {
-			all[i] = q.send(ctx, p)
+			all[i].send(ctx, p, q)
 		}
 		return p.BatchProcess(ctx, more...)
 	})
 	results := make([]result, len(requests))
-	for i, s := range all {
-		results[i] = s.result()
+	for i := range all {
+		results[i] = all[i].result()
 	}
 	return results
 }

@@ -49,7 +49,7 @@ func TestSender_aCallEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := newGated(t)
+				g := newGated()
 				d := NewDriver(g)
 				ctx := newCall(t, c.owned)
 				time.AfterFunc(time.Second, func() { c.end(ctx) })
@@ -98,7 +98,7 @@ func TestHub_aWaitEnds(t *testing.T) {
 // Who has given up before the trip is not one who waits for it.
 func TestSender_aTripEndsWhoeverWasDroppedFromIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t)
+		g := newGated()
 		d := NewDriver(g)
 		takes(t.Context(), d, mostTrips, time.Minute)
 		synctest.Wait()

@@ -20,14 +20,13 @@ type Driver struct {
 	server serverClock
 	hub    *hub
 	sender *sender
-	apart  atomic.Bool              // one script does not get the keys of several locks
 	expiry atomic.Pointer[expiryOf] // the latest
 }
 
 // NewDriver makes a Driver that runs its scripts through r.
 func NewDriver(r Runner) *Driver {
 	d := &Driver{runner: r}
-	d.sender = newSender(d.runAll, r.Together())
+	d.sender = newSender(r.Run, r.Together())
 	d.hub = newHub(r, d.decline)
 	return d
 }
@@ -270,11 +269,7 @@ func (l *lease) Validity() time.Duration {
 // Extend implements locker.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, extend, l.keys[:1], l.driver.expiryArg(ttl), l.argOwner))
-	if err == nil {
-		l.lasts(sent, ttl)
-	}
-	return err
+	return l.extended(l.driver.send(ctx, l, l.ttl, extend, l.keys[:1], l.driver.expiryArg(ttl), l.argOwner), sent, ttl)
 }
 
 // Release implements locker.Lease.

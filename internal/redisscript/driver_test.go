@@ -20,9 +20,11 @@ type fakeRunner struct {
 	answer func(s *Script, args []any) (any, error)
 	notRun bool
 	sent   [][]any
+	trips  []int // how many calls have shared each
 }
 
 func (r *fakeRunner) Run(_ context.Context, calls []Call, replies []Reply) {
+	r.trips = append(r.trips, len(calls))
 	for i, c := range calls {
 		r.sent = append(r.sent, slices.Clone(c.Args))
 		v, err := r.answer(c.Script, c.Args)
@@ -46,8 +48,6 @@ func keys(name string) []any {
 func (r *fakeRunner) Locate(context.Context, string) (Station, error) { return Station{}, ErrDeaf }
 
 func (r *fakeRunner) Together() bool { return true }
-
-func (r *fakeRunner) Acknowledged() bool { return true } // so that each call is a script of its own
 
 func (r *fakeRunner) Sharded() bool { return false }
 

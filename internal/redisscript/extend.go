@@ -2,88 +2,44 @@ package redisscript
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// together is how many locks one script extends, where it may: for three quarters of a
-// millisecond, as was measured, the server does nothing else.
-const together = 128
+// mostExtensions is how many requests a pipeline of them has. It is written before the first reply is read: what is on its way
+// has to fit into the buffers of a proxy that reads nothing while nobody reads its replies.
+const mostExtensions = 1024
 
-// ExtendAll implements locker.BatchExtender, in one round trip unless some of the locks have errors of their own.
+// ExtendAll implements locker.BatchExtender, in one round trip for each mostExtensions leases.
 func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
-	all := make([]int, len(leases))
-	for i := range all {
-		all[i] = i
-	}
-	size := together
-	if !d.runner.Together() || d.apart.Load() {
-		size = 1
-	}
-	if alone := d.extend(ctx, leases, all, size, ttl, errs); len(alone) > 0 {
-		d.extend(ctx, leases, alone, 1, ttl, errs)
+	calls := make([]Call, min(len(leases), mostExtensions))
+	args := make([][2]any, len(calls))
+	replies := make([]Reply, len(calls))
+	for from := 0; from < len(leases); from += mostExtensions {
+		some := leases[from:min(from+mostExtensions, len(leases))]
+		for i := range some {
+			l := some[i].(*lease)
+			args[i] = [2]any{d.expiryArg(ttl), l.argOwner}
+			calls[i] = Call{Script: extend, Keys: l.keys[:1], Args: args[i][:]}
+		}
+		clear(replies)
+		sent := clock.Now()
+		d.runner.Run(ctx, calls[:len(some)], replies[:len(some)])
+		for i := range some {
+			errs[from+i] = some[i].(*lease).extended(replies[i], sent, ttl)
+		}
 	}
 	return errs
 }
 
-// extend extends the leases at places, size of them with each script, and sets their errors. It returns the places of
-// those that have to be extended alone.
-func (d *Driver) extend(
-	ctx context.Context, leases []locker.Lease, places []int, size int, ttl time.Duration, errs []error,
-) (alone []int) {
-	scripts := slices.Collect(slices.Chunk(places, size))
-	calls := make([]Call, len(scripts))
-	for i, some := range scripts {
-		c := Call{Script: extend, Keys: make([]any, 0, len(some)), Args: make([]any, 1, 1+len(some))}
-		c.Args[0] = expiry(ttl)
-		for _, place := range some {
-			l := leases[place].(*lease)
-			c.Keys, c.Args = append(c.Keys, l.keys[0]), append(c.Args, l.argOwner)
-		}
-		calls[i] = c
+// extended takes in the reply to an extension that was sent at sent.
+func (l *lease) extended(r Reply, sent time.Time, ttl time.Duration) error {
+	err := lostUnlessOne(r)
+	if err == nil {
+		l.lasts(sent, ttl)
 	}
-	sent := clock.Now()
-	replies := make([]Reply, len(calls))
-	d.runner.Run(ctx, calls, replies)
-	for i, r := range replies {
-		some := scripts[i]
-		replies, err := extensions(r, len(some))
-		if len(some) > 1 && err != nil && strings.HasPrefix(err.Error(), "CROSSSLOT") {
-			// A Redis Cluster after all, by its node or behind a proxy.
-			d.apart.Store(true)
-			alone = append(alone, some...)
-			continue
-		}
-		for j, place := range some {
-			switch {
-			case err != nil:
-				errs[place] = err
-			case replies[j] == any(int64(-1)):
-				alone = append(alone, place)
-			default:
-				if errs[place] = lostUnlessOne(Reply{Value: replies[j]}); errs[place] == nil {
-					leases[place].(*lease).lasts(sent, ttl)
-				}
-			}
-		}
-	}
-	return alone
-}
-
-// extensions are the replies for each of n locks.
-func extensions(r Reply, n int) ([]any, error) {
-	if r.Err != nil || n == 1 {
-		return []any{r.Value}, r.Err
-	}
-	all, ok := r.Value.([]any)
-	if !ok || len(all) != 1+n {
-		return nil, fmt.Errorf("unexpected reply to the extend script, of %d locks: %v", n, r.Value)
-	}
-	return all[1:], nil
+	return err
 }

@@ -38,8 +38,6 @@ func noClient() error { return nil }
 
 func (p *puppet) Together() bool { return true }
 
-func (p *puppet) Acknowledged() bool { return true } // so that each call is a script of its own
-
 func (p *puppet) Sharded() bool { return false }
 
 func (p *puppet) Locate(context.Context, string) (Station, error) {

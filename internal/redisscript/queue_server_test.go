@@ -32,7 +32,8 @@ func atServerOf(t *testing.T, s *testserver.RedisServer) *atServer {
 	t.Helper()
 	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	return &atServer{t, rdb, texts(keys(t.Name()))}
+	both := keysOf(t.Name())
+	return &atServer{t, rdb, []string{both[0].(string), both[1].(string)}}
 }
 
 func (s *atServer) run(script *Script, args ...any) any {

@@ -2,7 +2,6 @@ package redisscript
 
 import (
 	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -65,10 +64,6 @@ func FuzzReplies(f *testing.F) {
 			checkAnswer(t, reply)
 			checkState(t, reply)
 			checkOne(t, reply)
-			for n := range 4 {
-				checkExtensions(t, reply, n+1)
-				checkSeparated(t, reply, n+1)
-			}
 		}
 	})
 }
@@ -130,47 +125,5 @@ func checkOne(t *testing.T, reply any) {
 	t.Helper()
 	if err := lostUnlessOne(Reply{Value: reply}); (err == nil) != (reply == any(int64(1))) {
 		t.Errorf("%#v is %v", reply, err)
-	}
-}
-
-func checkExtensions(t *testing.T, reply any, n int) {
-	t.Helper()
-	each, err := extensions(Reply{Value: reply}, n)
-	switch all, _ := reply.([]any); {
-	case err != nil:
-	case len(each) != n:
-		t.Errorf("%#v has %d replies for %d locks", reply, len(each), n)
-	case n > 1 && !slices.EqualFunc(each, all[len(all)-n:], same):
-		t.Errorf("%#v is %#v for each", reply, each)
-	}
-}
-
-// same is for replies, that of redigo among them: slices are not comparable.
-func same(a, b any) bool {
-	x, _ := json.Marshal(a)
-	y, _ := json.Marshal(b)
-	return string(x) == string(y)
-}
-
-func checkSeparated(t *testing.T, reply any, n int) {
-	t.Helper()
-	calls := make([]Call, n)
-	for i := range calls {
-		calls[i] = Call{Script: acquire}
-	}
-	calls[0] = Call{Script: release, Args: []any{"owner", uint64(7), new(sendings)}}
-	replies := make([]Reply, n)
-	again := NewDriver(&fakeRunner{}).separated(calls, Reply{Value: reply}, replies)
-	all, _ := reply.([]any)
-	for i, r := range replies {
-		switch {
-		case slices.Contains(again, i):
-		case len(all) != n && r.Err == nil:
-			t.Errorf("%#v is %#v to %d calls", reply, r, n)
-		case len(all) == n && (all[i] == nil || r.Err != nil || !same(r.Value, all[i])):
-			t.Errorf("%#v is %#v to call %d of %d", reply, r, i, n)
-		case r.Err != nil && calls[i].Script.Takes && !r.MayHaveRun:
-			t.Errorf("%#v: nobody knows that call %d has not run", reply, i)
-		}
 	}
 }

@@ -16,13 +16,8 @@ type Runner interface {
 	// server does not have it. Nothing of calls and replies is kept.
 	Run(ctx context.Context, calls []Call, replies []Reply)
 
-	// Together says that all locks are on one server, of which it is not known that it is one of a Redis Cluster: calls for
-	// several may share a round trip, and one script may be given the keys of several.
+	// Together reports whether all requests go to one address, so that those of several goroutines share round trips.
 	Together() bool
-
-	// Acknowledged says that replicas have to acknowledge what is granted: no other call is to be made by the same script as
-	// one that Grants.
-	Acknowledged() bool
 
 	// Locate says which server hears of key, and how to listen to it. It returns ErrDeaf where
 	// subscriptions are not to be had.
@@ -41,7 +36,7 @@ type Counter interface {
 	NotRun()
 }
 
-// Call is a script with its keys, which are all on one slot, and arguments. One that is an encoding.BinaryMarshaler is asked
+// Call is a script with its keys, which are all those of one lock, and arguments. One that is an encoding.BinaryMarshaler is asked
 // for its value each time that the request is written, see Counter.
 type Call struct {
 	Script *Script

@@ -54,9 +54,6 @@ var raiseSource string
 //go:embed inspect.lua
 var inspectSource string
 
-//go:embed many.lua
-var manySource string
-
 var (
 	acquire = newScript(Script{Takes: true, Grants: true, Queue: true},
 		clockSource, acquireFree, unless("acquire_free"), queue, acquireSource)
@@ -64,8 +61,6 @@ var (
 	release = newScript(Script{Queue: true}, releaseFree, unless("release_free"), queue, releaseSource)
 	raise   = newScript(Script{Grants: true}, clockSource, raiseSource)
 	inspect = newScript(Script{Queue: true}, inspectSource)
-	many    = newScript(Script{Takes: true, Grants: true}, clockSource, queue, acquireFree, releaseFree,
-		function("acquire", acquireSource), function("extend", extendSource), function("release", releaseSource), manySource)
 )
 
 func newScript(s Script, parts ...string) *Script {
@@ -79,11 +74,6 @@ func newScript(s Script, parts ...string) *Script {
 // their time to be made.
 func unless(free string) string {
 	return "local reply, lock = " + free + "(KEYS[1], unpack(ARGV))\nif reply then\n  return reply\nend\n"
-}
-
-// function is a script, or what comes behind unless, as a function of many.lua.
-func function(name, source string) string {
-	return "local function " + name + "(KEYS, ARGV, lock)\n" + source + "end\n"
 }
 
 var tagEscape = strings.NewReplacer("%", "%25", "}", "%7D")

@@ -19,7 +19,6 @@ import (
 type gated struct {
 	puppet
 
-	t     testing.TB
 	apart bool
 	gate  chan struct{} // a value lets one trip go on; closed: all
 	mu    sync.Mutex
@@ -28,33 +27,20 @@ type gated struct {
 	latest context.Context // of a trip
 }
 
-func newGated(t testing.TB) *gated { return &gated{t: t, gate: make(chan struct{})} }
+func newGated() *gated { return &gated{gate: make(chan struct{})} }
 
 func (g *gated) Together() bool { return !g.apart }
 
-func (g *gated) Acknowledged() bool { return false }
-
 func (g *gated) Run(ctx context.Context, calls []Call, replies []Reply) {
-	asOne := calls[0].Script == many
-	if asOne {
-		calls = apartOf(g.t, calls[0])
-	}
 	g.mu.Lock()
 	g.trips = append(g.trips, slices.Clone(calls))
 	g.latest = ctx
 	g.mu.Unlock()
 	<-g.gate
-	values := make([]any, len(calls))
 	for i, c := range calls {
-		if values[i] = any(int64(1)); c.Script.Takes {
-			values[i] = []any{int64(granted), int64(7), nowMicro()}
+		if replies[i].Value = any(int64(1)); c.Script.Takes {
+			replies[i].Value = []any{int64(granted), int64(7), nowMicro()}
 		}
-		if !asOne {
-			replies[i].Value = values[i]
-		}
-	}
-	if asOne {
-		replies[0].Value = values
 	}
 }
 
@@ -83,7 +69,7 @@ func takes(ctx context.Context, d *Driver, n int, ttl time.Duration) <-chan erro
 
 func TestSender_whoComesMeanwhileGoesWithTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t)
+		g := newGated()
 		d := NewDriver(g)
 		first := takes(t.Context(), d, mostTrips, time.Minute)
 		synctest.Wait()
@@ -111,7 +97,7 @@ func TestSender_whoComesMeanwhileGoesWithTheNext(t *testing.T) {
 // Trips that hang hold up those who come next for a moment, once, and nobody after that.
 func TestSender_aTripThatHangsHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t)
+		g := newGated()
 		d := NewDriver(g)
 		hung := takes(t.Context(), d, mostTrips, time.Hour)
 		synctest.Wait()
@@ -142,7 +128,7 @@ func TestSender_aTripThatHangsHoldsNobodyUp(t *testing.T) {
 // What was given up before it was sent never runs, and leaves nothing to clean up.
 func TestSender_whatIsGivenUpInTimeIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t)
+		g := newGated()
 		d := NewDriver(g)
 		first := takes(t.Context(), d, mostTrips, time.Minute)
 		synctest.Wait()
@@ -171,7 +157,7 @@ func TestSender_whatIsGivenUpInTimeIsNotSent(t *testing.T) {
 // as the take may come, and once more after it.
 func TestSender_aTakeThatIsGivenUpIsUndoneWhenItHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t)
+		g := newGated()
 		d := NewDriver(g)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
@@ -198,7 +184,7 @@ func TestSender_aTakeThatIsGivenUpIsUndoneWhenItHasEnded(t *testing.T) {
 // Whoever releases it waits for its end, however many do.
 func TestSender_aTakeThatIsGivenUpIsReleasedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t)
+		g := newGated()
 		d := NewDriver(g)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -223,7 +209,7 @@ func TestSender_aTakeThatIsGivenUpIsReleasedTwice(t *testing.T) {
 // What is left of an earlier request does not stand for the one that is given up.
 func TestSender_aRequestIsUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t)
+		g := newGated()
 		d := NewDriver(g)
 		for range 10 {
 			done := takes(t.Context(), d, 1, time.Minute)
@@ -249,7 +235,7 @@ type contextKey struct{}
 // A client library finds in its context what the caller has put there, unless several share the trip.
 func TestSender_aTripHasTheValuesOfItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t)
+		g := newGated()
 		d := NewDriver(g)
 		ctx := context.WithValue(t.Context(), contextKey{}, "the caller's")
 		value := func() any {
@@ -274,7 +260,7 @@ func TestSender_aTripHasTheValuesOfItsCaller(t *testing.T) {
 // A trip goes on while one of its requests is wanted, and not for longer: its connection may be needed.
 func TestSender_aTripEndsWhenNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t)
+		g := newGated()
 		d := NewDriver(g)
 		takes(t.Context(), d, mostTrips, time.Minute)
 		synctest.Wait()
@@ -335,7 +321,7 @@ func TestSender_aWaiterThatIsKnownIsReleased(t *testing.T) {
 // A Release that is told to stop waiting does, and says that it is not over.
 func TestSender_aReleaseHeedsItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t)
+		g := newGated()
 		d := NewDriver(g)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -357,7 +343,7 @@ func TestSender_aReleaseHeedsItsContext(t *testing.T) {
 // A server of several is not to hold up what is for another.
 func TestSender_eachByItselfWhereThereAreSeveralServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated(t)
+		g := newGated()
 		g.apart = true
 		d := NewDriver(g)
 		const n = 50
