@@ -98,7 +98,7 @@
 //
 // A failover takes as long as Sentinel or the Cluster needs, which is theirs to configure, and then a second or two. Who
 // waits rides it out for half a TTL, and renewal for the TTL. While a slot of a Cluster moves to another node,
-// its locks go on, though what needs the queue may take some tries.
+// its locks go on, though what needs the queue may take some tries. Who waits keeps its place.
 //
 // # A proxy
 //

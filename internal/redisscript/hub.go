@@ -126,9 +126,7 @@ func (h *hub) placed(w *waiter, a answer) {
 	}
 	r := w.room
 	r.news = clock.Now()
-	if !w.lined {
-		r.lineUp(w, a.place)
-	}
+	r.lineUp(w, a.place)
 	first := r.line[0] == w
 	if first && a.back {
 		// Who is behind it in the queue was behind it when it lost its place.

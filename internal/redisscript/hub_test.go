@@ -268,3 +268,60 @@ func TestHub_anOutageIsEverybodysAtOnce(t *testing.T) {
 		assert.Less(t, time.Since(start), 1500*time.Millisecond+20*time.Millisecond+2*request.TTL, "a look, and twice TTL/2")
 	})
 }
+
+// placing is a server that gives the places of the test, one an answer, and notes with which places it was asked.
+type placing struct {
+	puppet
+
+	gives []int64
+	asked []any
+}
+
+func (p *placing) Run(_ context.Context, calls []Call, replies []Reply) {
+	if calls[0].Script == acquire {
+		p.asked = append(p.asked, calls[0].Args[2])
+		if n := len(p.asked); n <= len(p.gives) {
+			replies[0].Value = heldReply(p.gives[n-1])
+			return
+		}
+	}
+	replies[0].Value = grantedReply()
+}
+
+// While its slot moves a waiter is told the place 0: it has none at the server, or nobody knows. It goes on asking for the one that
+// it has, also as one that does not listen any more.
+func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
+	const none, seven = uint64(0), uint64(7)
+	for _, c := range []struct {
+		subscribing error
+		gives       []int64
+		asked       []any
+	}{
+		{errors.New("unreachable"), []int64{0, 0, 7, 0, 7, 0}, []any{none, none, none, seven, seven, seven, seven}},
+		{ErrDeaf, []int64{7, 0, 0, 0}, []any{none, seven, seven, seven, seven}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &placing{gives: c.gives, puppet: puppet{locate: func() (Station, error) { return Station{}, c.subscribing }}}
+			d := NewDriver(p)
+			_, err := d.AcquireQueued(t.Context(), locker.Request{Name: "x", TTL: time.Minute}, func(error) {})
+			require.NoError(t, err)
+			assert.Equal(t, c.asked, p.asked)
+			require.NoError(t, d.Close(noClient))
+		})
+	}
+}
+
+// Who has no place yet looks after those of its room who have.
+func TestRoom_lineUp(t *testing.T) {
+	r := &room{}
+	late, second, first := &waiter{}, &waiter{}, &waiter{}
+	r.lineUp(late, 0)
+	r.lineUp(second, 8)
+	r.lineUp(first, 3)
+	assert.Equal(t, []*waiter{first, second, late}, r.line)
+	r.lineUp(late, 5)
+	assert.Equal(t, []*waiter{first, late, second}, r.line)
+	r.lineUp(first, 0)
+	assert.Equal(t, []*waiter{first, late, second}, r.line)
+	assert.EqualValues(t, 3, first.place)
+}

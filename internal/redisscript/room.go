@@ -15,7 +15,7 @@ type room struct {
 	keys    [2]any
 	channel string
 	present int       // how many waiters are here
-	line    []*waiter // those with a place, in the order of their places
+	line    []*waiter // those that were told to wait, in the order of their places
 	idle    time.Time // since when nobody is there
 	news    time.Time // when the server last answered or told anybody here
 	failing time.Time // the first request after that which has failed
@@ -33,10 +33,17 @@ func (r *room) admit(w *waiter) {
 	r.present++
 }
 
-// lineUp gives w its place among those of the room.
+// lineUp gives w its place among those of the room, once: a server that does not know it, because the slot moves, says 0. Who has
+// none yet stands behind the others.
 func (r *room) lineUp(w *waiter, place uint64) {
-	w.place, w.lined = place, true
-	i, _ := slices.BinarySearchFunc(r.line, place, func(w *waiter, place uint64) int { return cmp.Compare(w.place, place) })
+	if w.lined && (w.place > 0 || place == 0) {
+		return
+	}
+	if i := slices.Index(r.line, w); i >= 0 {
+		r.line = slices.Delete(r.line, i, i+1)
+	}
+	w.place, w.lined = cmp.Or(w.place, place), true
+	i, _ := slices.BinarySearchFunc(r.line, w, func(w, other *waiter) int { return cmp.Compare(w.place-1, other.place-1) })
 	r.line = slices.Insert(r.line, i, w)
 }
 
@@ -68,8 +75,8 @@ type waiter struct {
 	lease *lease
 	ttl   time.Duration
 	room  *room
-	place uint64 // 0: not known yet
-	lined bool
+	place uint64        // 0: not known yet
+	lined bool          // it is in the room's line
 	early bool          // it was woken before it waited
 	woken chan struct{} // nil: it has not waited yet
 }
