@@ -120,7 +120,7 @@ func New(nodes []locker.Driver, opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(d, opts...) // where that fails d is not closed: nothing of its own runs yet, and it would close the nodes
 }
 
-// idlePerNode is how many workers a Driver keeps for each of its nodes.
+// idlePerNode is how many workers a Driver keeps for each of its nodes, until they have had no call for a while.
 const idlePerNode = 16
 
 // Driver implements [locker.Driver], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker] and

@@ -136,17 +136,20 @@ func TestTrouble_closeWaitsForAHeedlessClient(t *testing.T) {
 	})
 }
 
-// Workers are kept for the next call, and no more of them than may be idle.
+// Workers are kept for the next call, no more of them than may be idle, and for a while.
 func TestTrouble_workersAreKept(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		for range 3 {
 			for range 50 {
 				go func() { _, _ = d.Acquire(context.Background(), askFor("x")) }()
 			}
-			time.Sleep(2 * ttl)
+			time.Sleep(ttl / 2)
 			synctest.Wait()
 			idle := d.workers.Idle()
 			assert.True(t, idlePerNode < idle && idle <= 3*idlePerNode, "%d", idle)
+			time.Sleep(2 * ttl)
+			synctest.Wait()
+			assert.Zero(t, d.workers.Idle())
 		}
 	})
 }

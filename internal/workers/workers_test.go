@@ -5,8 +5,10 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/internal/workers"
 )
@@ -44,6 +46,36 @@ func TestDo_usesAGoroutineAgain(t *testing.T) {
 			synctest.Wait()
 		}
 		assert.Len(t, ids, 1)
+	})
+}
+
+// A burst leaves nothing behind, though nobody closes the Workers, and though calls go on that few workers can make.
+func TestDo_whoIsIdleForAWhileEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const burst = 80
+		w := workers.New(burst)
+		before := runtime.NumGoroutine()
+		for range burst {
+			w.Do(workers.Func(func() { time.Sleep(time.Second) }))
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		require.Equal(t, burst, w.Idle())
+		for range 300 { // ten a second, of which each takes a fifth of that
+			w.Do(workers.Func(func() { time.Sleep(200 * time.Millisecond) }))
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		assert.LessOrEqual(t, w.Idle(), 3, "idle, of which two or three are needed")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Zero(t, w.Idle())
+		assert.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines")
+		done := false
+		w.Do(workers.Func(func() { done = true }))
+		synctest.Wait()
+		assert.True(t, done, "another is made")
+		w.Close()
 	})
 }
 
