@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"crypto/sha1"
+	"encoding"
 	"encoding/hex"
 	"errors"
 	"strconv"
@@ -163,5 +164,101 @@ func TestRun_whoseSlotMoves(t *testing.T) {
 		}
 		require.Len(t, hook.sent, 2)
 		assert.Equal(t, []any{1, "{x}"}, hook.sent[1][2:4])
+	}
+}
+
+// busy is a hook that answers each request of a pipeline but the first with an error, once for each of its errors. It notes how
+// many requests each pipeline had, and how many keys those had that it let through.
+type busy struct {
+	refusing
+	errors []error
+	sizes  []int
+	keys   []any
+}
+
+func (b *busy) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		if cmds[0].Name() != "evalsha" {
+			return next(ctx, cmds) // which sets up a connection
+		}
+		b.sizes = append(b.sizes, len(cmds))
+		if len(b.errors) == 0 {
+			for _, cmd := range cmds {
+				b.keys = append(b.keys, cmd.Args()[2])
+			}
+			return next(ctx, cmds)
+		}
+		err := b.errors[0]
+		b.errors = b.errors[1:]
+		if got := next(ctx, cmds[:1]); got != nil {
+			return got
+		}
+		for _, cmd := range cmds[1:] {
+			for _, arg := range cmd.Args() {
+				if m, ok := arg.(encoding.BinaryMarshaler); ok {
+					_, _ = m.MarshalBinary() // it is written
+				}
+			}
+			cmd.SetErr(err)
+		}
+		return nil
+	}
+}
+
+func (b *busy) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+
+// redisError is what go-redis takes for the answer of a server.
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+func (redisError) RedisError()     {}
+
+// A server that refuses a request for a while is asked again, without the releases, which the core repeats. Any other refusal is its
+// caller's alone, whatever its words.
+func TestRun_whatIsRefusedForAWhileIsSentAgain(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	for answer, again := range map[string]bool{
+		"LOADING Redis is loading the dataset in memory":            true,
+		"READONLY You can't write against a read only replica.":     true,
+		"TRYAGAIN Multiple keys request during rehashing of slot":   true,
+		"ERR a backend of the proxy does not answer":                false,
+		"-BUSY words that no Redis says: backend connection failed": false,
+	} {
+		r, look := oneServer(t, s, s.Addr())
+		require.NoError(t, look.FlushDB(t.Context()).Err())
+		require.NoError(t, look.ScriptLoad(t.Context(), taking("").Script.Source).Err())
+		hook := &busy{errors: []error{redisError(answer)}}
+		r.rdb.AddHook(hook)
+		queued := taking("{queued}")
+		queued.Script.Queue = true
+		queued.Keys = append(queued.Keys, "{queued}:queue")
+		release, count := counted("released")
+		got := made(t, r, []redisscript.Call{taking("first"), queued, release, taking("last")})
+		require.NoError(t, got[0].Err, answer)
+		assert.Equal(t, "1", look.Get(t.Context(), "first").Val(), "%s: it ran once", answer)
+		require.ErrorContains(t, got[2].Err, answer)
+		assert.True(t, got[2].Refused, answer)
+		assert.Zero(t, count.n, answer)
+		for _, i := range []int{1, 3} {
+			if !again {
+				require.ErrorContains(t, got[i].Err, answer)
+				assert.True(t, got[i].Refused)
+				assert.False(t, got[i].MayHaveRun)
+				continue
+			}
+			require.NoError(t, got[i].Err, answer)
+			assert.EqualValues(t, 1, got[i].Value)
+		}
+		if !again {
+			assert.Equal(t, []int{4}, hook.sizes)
+			continue
+		}
+		assert.Equal(t, []int{4, 2}, hook.sizes)
+		withQueue := 2
+		if answer[:3] == "TRY" {
+			withQueue = 1
+		}
+		assert.Equal(t, []any{withQueue, 1}, hook.keys, answer)
 	}
 }
