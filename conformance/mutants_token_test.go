@@ -137,6 +137,27 @@ func decoded(s string) string {
 	return s
 }
 
+// elsewhere takes what comes while others are asked for to another server.
+func elsewhere(t conformance.TB, p *patched, w *world) {
+	other := open(t, space(), p.ttl, false).Mutex(p.name())
+	lock := p.lock
+	underWay := func(change int) int {
+		w.Lock()
+		defer w.Unlock()
+		w.count += change
+		return w.count
+	}
+	p.lock = func(ctx context.Context) error {
+		defer underWay(-1)
+		if underWay(1) > 2 {
+			p.become(other)
+			return other.Lock(ctx)
+		}
+		time.Sleep(time.Millisecond)
+		return lock(ctx)
+	}
+}
+
 func nameMutants() []mutant {
 	all := []mutant{}
 	for flaw, rename := range map[string]func(string) string{
@@ -178,6 +199,9 @@ func nameMutants() []mutant {
 	}
 	nothing := func(conformance.TB, *patched, *world) {}
 	return append(all,
+		mutant{"names locked at once are locked where nobody looks", "names that one client locks at once are each held", func() conformance.Harness {
+			return altered(elsewhere)
+		}},
 		locks("names with a brace refused", "any name of UTF-8 can be locked", func(p *patched, _ *world) {
 			lock := p.lock
 			p.lock = func(ctx context.Context) error {

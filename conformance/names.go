@@ -22,6 +22,13 @@ var nameRows = []row{{
 	sources: []string{contract},
 	body:    namesDoNotCollide,
 }, {
+	name:    "names that one client locks at once are each held",
+	promise: "A lock is held by at most one holder, whatever else its client locks at the same time.",
+	sources: []string{sharedScripts},
+	shows:   locker.Exclusive,
+	needs:   []need{clients},
+	body:    namesAtOnce,
+}, {
 	name:    "one odd name is one lock",
 	promise: "Lockers of one name contend, whatever characters it has.",
 	sources: []string{contract},
@@ -129,6 +136,45 @@ func namesDoNotCollide(e *env) {
 		})
 	}
 	e.Logf("%d names were locked at once", 2*len(names))
+}
+
+// namesAtOnce is for those who send requests for several names as one, and for what is between them and their servers.
+func namesAtOnce(e *env) {
+	of, stem := e.client(e.long, false), e.name()
+	names, held := make([]string, 4*contenders), map[string]*party{}
+	done := make([]<-chan error, len(names))
+	for i := range names {
+		names[i] = fmt.Sprint(stem, "-", i)
+		held[names[i]] = of("A", names[i])
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, e.patience)
+	defer cancel()
+	for i, name := range names {
+		done[i] = held[name].start(ctx)
+	}
+	for i, name := range names {
+		if err := <-done[i]; err != nil {
+			e.doubtf("Lock of %s, one of %d free names that A locks at once: %v", name, len(names), err)
+		}
+	}
+	var mu sync.Mutex
+	var granted []*party
+	e.each(names, func(b *party) error {
+		if b.lockWithin(settle) == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			granted = append(granted, b)
+		}
+		return nil
+	})
+	for _, b := range granted {
+		e.Logf("%d of %d names are granted to others", len(granted), len(names))
+		held[b.name].overlap(b)
+	}
+	for _, name := range names {
+		held[name].prolong()
+		held[name].release()
+	}
 }
 
 func oddNamesContend(e *env) {
