@@ -44,8 +44,8 @@
 // nobody up any more. With [WaitReplicas] all that share a round trip wait for the replicas if one of them has to.
 //
 // A script has the keys of one lock alone. So a proxy in front of several servers may route it by its first key, as twemproxy
-// and Envoy do. Each name has to be on the same server for everybody, always: a proxy that sends it elsewhere while that server
-// fails lets two hold the lock.
+// and Envoy do. Each name has to be on the same server for everybody, always: a proxy that sends it to another while its own fails
+// (auto_eject_hosts of twemproxy) lets two hold the lock.
 //
 // It is tested on Redis 7. An ACL user needs ~{locker:* on the keys (or the prefix in place of locker),
 // and the commands EVAL, EVALSHA, TIME, HMGET, HGET, HSET, HDEL, PTTL and PEXPIRE, and SELECT for a

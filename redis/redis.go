@@ -102,9 +102,10 @@
 //
 // # A proxy
 //
-// A script has the keys of one lock alone. So a proxy in front of several servers may route it by its first key, or by the hash
-// tag of all, as twemproxy and Envoy do, with a client of one server. Each name has to be on the same server for everybody, always: a
-// proxy that sends it elsewhere while that server fails lets two hold the lock. Where the proxy refuses subscriptions waiters look.
+// A script has the keys of one lock alone. So a proxy in front of several servers, Envoy for one, may route it by its first key, or
+// by the hash tag of all. It is used as one server is, if go-redis can connect: twemproxy 0.5 hangs up on HELLO, and wants the
+// adapter for redigo. Each name has to be on the same server for everybody, always: a proxy that sends it to another while its own
+// fails lets two hold the lock. Where the proxy refuses subscriptions waiters look.
 //
 // # A client of the application's own
 //
