@@ -32,19 +32,6 @@ func (r *fakeRunner) Run(_ context.Context, calls []Call, replies []Reply) {
 	}
 }
 
-// made are the replies to calls.
-func made(run func(context.Context, []Call, []Reply), calls []Call) []Reply {
-	replies := make([]Reply, len(calls))
-	run(context.Background(), calls, replies)
-	return replies
-}
-
-// keys are those of a lock.
-func keys(name string) []any {
-	pair := keysOf(name)
-	return pair[:]
-}
-
 func (r *fakeRunner) Locate(context.Context, string) (Station, error) { return Station{}, ErrDeaf }
 
 func (r *fakeRunner) Together() bool { return true }
