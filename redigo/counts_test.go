@@ -21,6 +21,7 @@ func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
 	c := clientOf(t, newPool(t, s.Addr(), countTrips(s.Addr(), &trips)), locker.WithoutRenewal())
 	m, other := c.Mutex("x"), c.Mutex("x")
 	ctx := t.Context()
+	warm(t, c)
 	for _, step := range []struct {
 		name string
 		do   func() error

@@ -26,7 +26,9 @@ func newFaulty(t *testing.T, change ...func(*redis.Pool)) *faulty {
 	s := testserver.Redis(t)
 	loadScripts(t, s)
 	p := testserver.NewProxy(t, s.Addr())
-	return &faulty{s, p, clientOf(t, newPool(t, p.Addr(), change...), locker.WithTTL(10*time.Second), locker.WithoutRenewal())}
+	c := clientOf(t, newPool(t, p.Addr(), change...), locker.WithTTL(10*time.Second), locker.WithoutRenewal())
+	warm(t, c)
+	return &faulty{s, p, c}
 }
 
 // loseReply has the server apply what do sends and the reply get lost, before the connection breaks.

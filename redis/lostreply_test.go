@@ -211,7 +211,8 @@ func newFaultyTTL(t *testing.T, ttl time.Duration, change ...func(*goredis.Optio
 	loadScripts(t, f.direct)
 	f.driver = driverOf(t, f.rdb)
 	f.client = clientOf(t, f.rdb, locker.WithTTL(ttl), locker.WithoutRenewal())
-	require.NoError(t, f.rdb.Ping(t.Context()).Err(), "sets up a connection")
+	warm(t, f.client)
+	warmDriver(t, f.driver)
 	return f
 }
 

@@ -90,6 +90,20 @@ func take(t testing.TB, d locker.Driver, name string, ttl time.Duration) locker.
 	return l
 }
 
+// warm has c know the server's clock, for which the first take of a Client costs a round trip.
+func warm(t testing.TB, c *locker.Client) {
+	t.Helper()
+	m := c.Mutex("warm")
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+}
+
+// warmDriver is warm for a Driver.
+func warmDriver(t testing.TB, d locker.Driver) {
+	t.Helper()
+	require.NoError(t, take(t, d, "warm", time.Minute).Release(t.Context()))
+}
+
 // loadScripts has the server know all scripts, as it does after its first minute in service. It goes
 // through a Driver of its own: what others know of the server's clock stays as it was.
 func loadScripts(t testing.TB, rdb goredis.UniversalClient) {

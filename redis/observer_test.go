@@ -50,13 +50,16 @@ func TestObserver_requestsCarryItsContext(t *testing.T) {
 	loadScripts(t, rdb)
 	var sent origins
 	rdb.AddHook(&sent)
-	m := clientOf(t, rdb, observeOrigins(), locker.WithoutRenewal()).Mutex("x")
+	c := clientOf(t, rdb, observeOrigins(), locker.WithoutRenewal())
+	warm(t, c)
+	sent.seen = nil
+	m := c.Mutex("x")
 	require.NoError(t, m.Lock(ctx))
 	require.NoError(t, m.Extend(ctx))
 	require.NoError(t, m.Unlock(context.WithoutCancel(ctx)))
 	require.NoError(t, m.TryLock(ctx))
 	require.NoError(t, m.Unlock(ctx))
-	assert.Equal(t, []any{"lock 1", "extend 2", "unlock 3", "trylock 4", "unlock 5"}, sent.seen)
+	assert.Equal(t, []any{"lock 3", "extend 4", "unlock 5", "trylock 6", "unlock 7"}, sent.seen)
 }
 
 func TestObserver_hearsThatALockWasAnothers(t *testing.T) {

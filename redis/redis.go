@@ -45,6 +45,11 @@
 // plus 1. The last token is kept for a day after the lock has lapsed; what is lost with the data is
 // made good by the clock.
 //
+// A take that arrives late, by the server's clock, is granted for the rest of its TTL, counted from when it was sent, give or take
+// one round trip and TTL/100 + 2 ms. One that is more than TTL/4 late takes nothing. A Client that does not know the
+// server's clock asks for it first: its first take is two round trips, and so is one after 100 TTLs without any. In a Cluster the
+// bound is only as good as the nodes' clocks agree. An Extend is counted from its arrival.
+//
 // Goroutines that share a Client of one server share round trips: while two are under way, who comes next waits for one
 // of them to end, and goes with the others that have waited, in one pipeline. One that takes longer than 20 ms holds
 // nobody up any more. With [WaitReplicas] all that share a round trip wait for the replicas if one of them has to. In a

@@ -94,6 +94,7 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 	rdb.AddHook(&sent)
 	loadScripts(t, admin)
 	c := waiting(t, rdb, 2, time.Second, locker.WithoutRenewal())
+	warm(t, c)
 	m, other := c.Mutex("x"), c.Mutex("x")
 	for _, step := range []struct {
 		name  string
@@ -262,6 +263,7 @@ func TestWaitReplicas_whatIsSentTwiceIsAcknowledgedToo(t *testing.T) {
 			_, err := rdb.Pipelined(ctx, func(p goredis.Pipeliner) error { return p.Ping(ctx).Err() })
 			require.NoError(t, err, "sets up a connection")
 			replica.WaitSynced(primary)
+			warmDriver(t, d)
 			replica.Stop() // connected still, and silent
 
 			p.HoldReplies(true)

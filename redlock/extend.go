@@ -111,7 +111,7 @@ func (e *extension) joined(p *proposeMessage, err error) {
 		e.votes[i] = errAbsent
 	case err != nil:
 		e.votes[i] = err
-	case p.ours.Token() >= e.lease.token && !p.sent.Before(e.sent):
+	case p.ours.Token() >= e.lease.token && !p.sent.Before(e.sent) && e.covered(p.ours):
 		e.votes[i] = nil
 	default:
 		e.votes[i] = errWaiting
@@ -120,6 +120,11 @@ func (e *extension) joined(p *proposeMessage, err error) {
 		r.call(d.nodes[i], &extendMessage{round: r, i: i, all: []*extension{e}, ours: []locker.Lease{p.ours}})
 		r.sent()
 	}
+}
+
+// covered reports whether a node that has just granted ours keeps it for the whole TTL.
+func (e *extension) covered(ours locker.Lease) bool {
+	return !clock.Now().Add(ours.Validity()).Before(e.sent.Add(e.ttl))
 }
 
 // extendAt asks one node to extend what is ours there: all that has its token in one request, what the node

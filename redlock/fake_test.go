@@ -24,6 +24,7 @@ type fakeNode struct {
 	err    error         // of every request
 	delay  time.Duration // of every answer
 	silent bool          // answers nothing before wake, nor when a context ends
+	short  time.Duration // taken off the TTL of a grant, whose request arrived late
 	lapses bool          // denies that it has any lock
 	heeds  bool          // ends a request with its context
 	wake   chan struct{}
@@ -119,7 +120,7 @@ func (f *fakeNode) Close() error {
 func (f *fakeNode) Propose(ctx context.Context, req locker.Request, token uint64) (locker.RaisableLease, error) {
 	f.mu.Lock()
 	f.owners++
-	l := &fakeLease{node: f, owner: f.owners}
+	l := &fakeLease{node: f, owner: f.owners, until: time.Now().Add(req.TTL - f.short)}
 	f.mu.Unlock()
 	_, err := f.do(ctx, &f.proposed, func(r *register, now int64) (ok bool) {
 		var accepted uint64
@@ -148,11 +149,12 @@ func (f *fakeNode) ExtendAll(ctx context.Context, leases []locker.Lease, ttl tim
 type fakeLease struct {
 	node  *fakeNode
 	owner uint64
+	until time.Time // by its grant
 	token atomic.Uint64
 }
 
 func (l *fakeLease) Token() uint64           { return l.token.Load() }
-func (l *fakeLease) Validity() time.Duration { return 0 }
+func (l *fakeLease) Validity() time.Duration { return time.Until(l.until) }
 
 func (l *fakeLease) Extend(ctx context.Context, ttl time.Duration) error {
 	_, err := l.node.do(ctx, &l.node.extended, func(r *register, now int64) bool { return r.extend(now, l.owner, int64(ttl)) })

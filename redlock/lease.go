@@ -196,6 +196,10 @@ func (p *proposeMessage) answered(err error) {
 		switch {
 		case err == nil:
 			l.ballot.granted(p.i, p.ours.Token())
+			// A node that its request reached late has the lock for what is left of the TTL.
+			if until := clock.Now().Add(p.ours.Validity()); until.Before(l.until) {
+				l.until = until
+			}
 		case errors.Is(err, locker.ErrHeld):
 			l.ballot.refused(p.i)
 		default:

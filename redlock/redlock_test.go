@@ -181,6 +181,37 @@ func TestAcquire_countsTheTTLFromBeforeTheFirstRequest(t *testing.T) {
 	})
 }
 
+// A node that its request reached late has the lock for a part of the TTL only.
+func TestAcquire_countsNoMoreThanItsNodesHave(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		nodes[2].set(func(n *fakeNode) { n.delay = time.Millisecond })
+		for _, n := range nodes[:2] {
+			n.set(func(n *fakeNode) { n.short = 700 * time.Millisecond })
+		}
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		assert.Equal(t, ttl-700*time.Millisecond, l.Validity())
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		assert.Equal(t, ttl, l.Validity())
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
+// One that joins during an Extend, and has it for less than that promises, is asked to extend it.
+func TestExtend_countsNoMoreThanANodeThatJoinsHas(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		nodes[2].set(func(n *fakeNode) { n.err = errAway })
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		synctest.Wait()
+		nodes[1].set(func(n *fakeNode) { n.err = errAway })
+		nodes[2].set(func(n *fakeNode) { n.err, n.short = nil, 700*time.Millisecond })
+		require.NoError(t, l.Extend(t.Context(), ttl))
+		nodes[2].set(func(n *fakeNode) { assert.Equal(t, 1, n.extended) })
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
 func TestAcquire_withoutAMajorityFailsAsSoonAsThatIsKnown(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
 		nodes[0].set(func(n *fakeNode) { n.err = errAway })

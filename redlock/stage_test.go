@@ -224,7 +224,7 @@ type stageLease struct {
 }
 
 func (l *stageLease) Token() uint64           { return l.token.Load() }
-func (l *stageLease) Validity() time.Duration { return 0 }
+func (l *stageLease) Validity() time.Duration { return time.Hour }
 
 func (l *stageLease) run(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
 	var ok bool

@@ -1,27 +1,33 @@
--- ARGV: owner, TTL + KEEP in ms, a number, not-after by the server's clock in µs (0: none), metadata. The number
+-- ARGV: owner, TTL + KEEP in ms, a number, when it is due, metadata. The number
 -- is the place in the queue of an owner that waits (0: the last), else a proposed token (0: the server's
--- clock in µs, as it is for a proposal too far from that). It is one, for Redis takes no more than ten arguments of those who have yet to give a password.
+-- clock in µs, as it is for a proposal too far from that). It is one, for Redis takes no more than ten arguments of those who
+-- have yet to give a password.
+-- Due are 16 digits, the server's clock in µs until when it gets the whole TTL, and behind them for how many µs more it gets
+-- what is left of that.
 -- Returns {1, token, now} if granted, or the token alone if that is now; {0, ms left, now, place, back} if held;
--- {-1, 0, now} if it arrived late. back is 1 if the owner had lost its place and has it again.
+-- {-1, 0, now} if it arrived too late. back is 1 if the owner had lost its place and has it again.
 -- Below is what it takes if acquire_free has found lock, and that it is held, or is taken for the first time.
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local now = time[1] * 1000000 + time[2]
 local owner, last, queue = lock[1] or '', tonumber(lock[2]), lock[3]
 local lapsed -- if that changes
+local late, expires = math.max(now - tonumber(string.sub(ARGV[4], 1, 16)), 0), ARGV[2]
+if late > 0 then
+  expires = ARGV[2] - math.floor(late / 1000)
+end
 
 local claimed, left = owner == '>' .. ARGV[1], 0
 if owner ~= '' and not claimed then
   left = redis.call('PTTL', KEYS[1]) - KEEP
   if left > 0 and owner == ARGV[1] then
-    -- Sent twice: its owner counts the TTL from this one. And a WAIT behind it waits for what this
-    -- connection has written.
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+    -- Sent twice: its owner counts the TTL from this one, or has extended it since. And a WAIT behind it waits for what
+    -- this connection has written.
+    redis.call('PEXPIRE', KEYS[1], math.max(left + KEEP, expires))
     return {1, last, now}
   end
 end
 local waits, number = string.find(ARGV[1], '/', 1, true), tonumber(ARGV[3])
-local not_after = tonumber(ARGV[4])
-if not_after > 0 and now > not_after then
+if late > tonumber(string.sub(ARGV[4], 17)) then
   return {-1, 0, now}
 end
 
@@ -107,4 +113,4 @@ if lapsed then
 else
   redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', text or token, 'before', last or 0, 'meta', ARGV[5])
 end
-return expire(KEYS[1], ARGV[2]) or {1, token, now}
+return expire(KEYS[1], expires) or {1, token, now}

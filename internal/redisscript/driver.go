@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -134,11 +135,16 @@ const (
 // ask runs the acquire script: l is granted, or held by another, or there is an error. The answer's
 // status is unknown if the script may have run in spite of the error. number is a proposed token, or
 // the place of an owner that waits.
+//
+// A request that arrives late gets what is left of the TTL, and one that arrives too late nothing. Where the server's clock is not
+// known the first is too late in any case, and brings it.
 func (d *Driver) ask(ctx context.Context, l *lease, req locker.Request, number uint64) (answer, error) {
+	server := d.server.reading()
 	for range 2 {
 		sent := clock.Now()
+		by := server.due(ctx, sent, req.TTL)
 		reply := d.send(ctx, l, req.TTL/2, acquire, l.keys[:],
-			l.argOwner, d.expiryArg(req.TTL), number, d.server.notAfter(ctx, sent, req.TTL/2), req.Metadata)
+			l.argOwner, d.expiryArg(req.TTL), number, by.String(), req.Metadata)
 		if reply.MayHaveRun {
 			return answer{status: unknown}, reply.Err
 		}
@@ -150,11 +156,11 @@ func (d *Driver) ask(ctx context.Context, l *lease, req locker.Request, number u
 			return a, err
 		}
 		l.known = true
-		d.server.saw(a.now, sent)
+		server = d.server.saw(a.now, sent)
 		switch a.status {
 		case granted:
 			l.token.Store(uint64(a.token))
-			l.lasts(sent, req.TTL)
+			l.lasts(sent, req.TTL-by.late(a.now))
 			return a, nil
 		case held:
 			return a, nil
@@ -336,26 +342,66 @@ func lostUnlessOne(r Reply) error {
 	}
 }
 
-// serverClock estimates the server's clock, so that a take can carry a not-after by it: a request that
-// the network delivers after everyone has given up on it must not take the lock.
+// serverClock has the latest reading of the server's clock, so that a take can say by it when it is due.
 type serverClock struct {
-	ahead atomic.Int64 // of ours, in µs, and at most one round trip too much; 0: not known
+	mu     sync.Mutex
+	latest reading
+}
+
+// reading is how far the server's clock was ahead of ours, in µs, and at most one round trip too much.
+type reading struct {
+	ahead int64
+	at    time.Time // zero: not known
+}
+
+// trusted is for how many TTLs a reading is used. Clocks whose rates differ by a ten-thousandth are by then apart by what a hold
+// allows for drift, TTL/100.
+const trusted = 100
+
+func (s *serverClock) reading() reading {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.latest
 }
 
 // saw takes in a reading of the server's clock, in a reply to a request that was sent at sent.
-func (s *serverClock) saw(now int64, sent time.Time) {
-	s.ahead.Store(now - sent.Sub(epoch).Microseconds())
+func (s *serverClock) saw(now int64, sent time.Time) reading {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.latest = reading{now - micros(sent), sent}
+	return s.latest
 }
 
-// notAfter is when, by the server's clock in µs, nobody waits any more for the request that is
-// sent at sent; 0 if the server's clock is not known yet.
-func (s *serverClock) notAfter(ctx context.Context, sent time.Time, patience time.Duration) int64 {
-	ahead := s.ahead.Load()
-	if ahead == 0 {
-		return 0
+// micros is a time of ours.
+func micros(t time.Time) int64 { return t.Sub(epoch).Microseconds() }
+
+// due is when a request for a lock of that TTL has to arrive that is sent at sent: too late already if the server's clock is not
+// known. It is late when the allowance for drift has passed; and too late when half of the TTL would not be left when the
+// answer is back, or nobody waits for that.
+func (r reading) due(ctx context.Context, sent time.Time, ttl time.Duration) due {
+	if r.at.IsZero() || sent.Sub(r.at)/trusted > ttl {
+		return due{}
 	}
+	patience := ttl / 4
 	if deadline, ok := ctx.Deadline(); ok {
 		patience = min(patience, time.Until(deadline))
 	}
-	return ahead + (sent.Sub(epoch) + patience).Microseconds()
+	patience = max(patience, 0)
+	whole := min(patience, ttl/100+2*time.Millisecond)
+	by := r.ahead + micros(sent.Add(whole))
+	return due{min(max(by, 0), 1e16-1), (patience - whole).Microseconds()}
+}
+
+// due is when a request has to arrive, by the server's clock in µs.
+type due struct {
+	whole int64 // until then it gets the whole TTL; of 16 digits at most
+	rest  int64 // for so long after that what is left of it
+}
+
+// String is due as the script takes it.
+func (d due) String() string { return fmt.Sprintf("%016d%d", d.whole, d.rest) }
+
+// late is what the script has taken off the TTL of a request that arrived at now, or a little more.
+func (d due) late(now int64) time.Duration {
+	return time.Duration(max(now-d.whole, 0)) * time.Microsecond
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -39,6 +40,20 @@ func (r *fakeRunner) Together() bool { return true }
 func (r *fakeRunner) Sharded() bool { return false }
 
 var request = locker.Request{Name: "x", TTL: time.Second}
+
+// parseDue reads when a request is due, as the script does.
+func parseDue(arg any) due {
+	text := arg.(string)
+	whole, err := strconv.ParseInt(text[:16], 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	rest, err := strconv.ParseInt(text[16:], 10, 64)
+	if err != nil {
+		panic(err)
+	}
+	return due{whole, rest}
+}
 
 func nowMicro() int64 { return time.Now().UnixMicro() }
 
@@ -100,7 +115,7 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 	r := &fakeRunner{}
 	r.answer = func(_ *Script, args []any) (any, error) {
 		now := nowMicro() + ahead
-		if notAfter := args[3].(int64); notAfter > 0 && now > notAfter {
+		if by := parseDue(args[3]); now > by.whole+by.rest {
 			return []any{int64(late), int64(0), now}, nil
 		}
 		return []any{int64(granted), now, now}, nil
@@ -135,14 +150,68 @@ func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 		"Propose":       func(ctx context.Context) error { _, err := d.Propose(ctx, long, 7); return err },
 	} {
 		require.NoError(t, take(t.Context()), "brings the server's clock")
-		for _, c := range []struct{ deadline, patience time.Duration }{{time.Minute, time.Minute}, {2 * time.Hour, long.TTL / 2}} {
+		for _, c := range []struct{ deadline, patience time.Duration }{{time.Minute, time.Minute}, {2 * time.Hour, long.TTL / 4}} {
 			ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
 			require.NoError(t, take(ctx), what)
 			cancel()
-			notAfter := r.sent[len(r.sent)-1][3].(int64)
+			by := parseDue(r.sent[len(r.sent)-1][3])
+			notAfter := by.whole + by.rest
 			assert.InDelta(t, nowMicro()+c.patience.Microseconds(), notAfter, float64(10*time.Second.Microseconds()), "%s, %v", what, c.deadline)
 		}
 	}
+}
+
+// By an estimate that is wrong the script takes off what its request took, and more: its owner counts no more than there is.
+func TestAcquire_countsWhatTheScriptHasLeft(t *testing.T) {
+	long := locker.Request{Name: "x", TTL: time.Hour}
+	jumped := time.Duration(0)
+	var left time.Duration
+	r := &fakeRunner{answer: func(_ *Script, args []any) (any, error) {
+		now, by := nowMicro()+jumped.Microseconds(), parseDue(args[3])
+		if now > by.whole+by.rest {
+			return []any{int64(late), int64(0), now}, nil
+		}
+		left = long.TTL - by.late(now)
+		return []any{int64(granted), now, now}, nil
+	}}
+	d := NewDriver(r)
+	for _, want := range []time.Duration{
+		long.TTL, // the first brings the server's clock
+		long.TTL*4/5 + long.TTL/100 + 2*time.Millisecond, // which has jumped since
+		long.TTL, // and is known again
+	} {
+		lease, err := d.Acquire(t.Context(), long)
+		require.NoError(t, err)
+		assert.InDelta(t, want, left, float64(20*time.Second), "at the server")
+		assert.LessOrEqual(t, lease.Validity(), left)
+		assert.Greater(t, lease.Validity(), left-20*time.Second)
+		jumped = long.TTL / 5
+	}
+}
+
+// Clocks drift apart while nobody looks.
+func TestAcquire_anOldEstimateIsRenewedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &fakeRunner{answer: func(_ *Script, args []any) (any, error) {
+			now := nowMicro()
+			if by := parseDue(args[3]); now > by.whole+by.rest {
+				return []any{int64(late), int64(0), now}, nil
+			}
+			return []any{int64(granted), now, now}, nil
+		}}
+		d := NewDriver(r)
+		defer func() { require.NoError(t, d.Close(noClient)) }()
+		for _, c := range []struct {
+			idle time.Duration
+			want int
+		}{{0, 2}, {time.Minute, 1}, {2 * time.Minute, 2}} { // TTL 1 s
+			time.Sleep(c.idle)
+			r.sent = nil
+			_, err := d.Acquire(t.Context(), request)
+			require.NoError(t, err)
+			assert.Len(t, r.sent, c.want, "requests after %v", c.idle)
+		}
+	})
 }
 
 // Nodes of a Ring or a Cluster have clocks of their own, and one Driver serves them all.
@@ -150,7 +219,7 @@ func TestAcquire_nodesWhoseClocksDiffer(t *testing.T) {
 	skew := time.Hour
 	r := &fakeRunner{answer: func(_ *Script, args []any) (any, error) {
 		now := nowMicro() + skew.Microseconds()
-		if notAfter := args[3].(int64); notAfter > 0 && now > notAfter {
+		if by := parseDue(args[3]); now > by.whole+by.rest {
 			return []any{int64(late), int64(0), now}, nil
 		}
 		return []any{int64(granted), now, now}, nil

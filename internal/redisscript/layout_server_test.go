@@ -33,7 +33,7 @@ func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 	s.listen("P")
 	ctx := t.Context()
 	fields := func() map[string]string { return s.rdb.HGetAll(ctx, s.keys[0]).Val() }
-	a, err := parseAnswer(s.run(acquire, "first", expiry(ttl), 0, 0, "host 7"))
+	a, err := parseAnswer(s.run(acquire, "first", expiry(ttl), 0, inTime, "host 7"))
 	require.NoError(t, err)
 	first := fields()
 	assert.Equal(t, "first", first["owner"])

@@ -1,0 +1,78 @@
+package redisscript
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// askLate is the acquire script, sent so long ago, for a lock of 10 s, of which 4 s may have passed.
+func (s *atServer) askLate(owner string, ago time.Duration) (a answer, by due) {
+	s.t.Helper()
+	now := s.rdb.Time(s.t.Context()).Val().UnixMicro()
+	by = due{whole: now - ago.Microseconds(), rest: (4 * time.Second).Microseconds()}
+	a, err := parseAnswer(s.run(acquire, owner, expiry(ttl10), 0, by.String(), ""))
+	require.NoError(s.t, err)
+	return a, by
+}
+
+const ttl10 = 10 * time.Second
+
+func (s *atServer) left() time.Duration {
+	return s.rdb.PTTL(s.t.Context(), s.keys[0]).Val() - Keep
+}
+
+func TestLate_whatArrivesLateGetsWhatIsLeftAndItsOwnerCountsNoMore(t *testing.T) {
+	t.Parallel()
+	for _, before := range []string{"never held", "held before"} {
+		s := newAtServer(t)
+		if before == "held before" {
+			s.release("earlier", s.ask("earlier", ttl, 0).token, 0)
+		}
+		sent := time.Now()
+		a, by := s.askLate("owner", 3*time.Second)
+		require.EqualValues(t, granted, a.status, before)
+		left := s.left()
+		assert.LessOrEqual(t, left, 7*time.Second+time.Millisecond, before)
+		assert.GreaterOrEqual(t, by.late(a.now), 3*time.Second, before)
+		assert.GreaterOrEqual(t, left+time.Since(sent)+time.Millisecond, ttl10-by.late(a.now), "%s: its owner believes in no more than there is", before)
+		s.release("owner", a.token, 0)
+	}
+}
+
+func TestLate_whatArrivesTooLateGetsNothing(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	a, _ := s.askLate("owner", 5*time.Second)
+	require.EqualValues(t, late, a.status)
+	a, err := parseAnswer(s.run(acquire, "owner", expiry(ttl10), 0, due{}.String(), ""))
+	require.NoError(t, err)
+	require.EqualValues(t, late, a.status, "the server's clock is not known")
+	assert.Empty(t, s.owner())
+}
+
+// A client library sends a request again by itself, and a waiter one of its own when a reply was lost.
+func TestLate_whatIsSentTwiceLastsFromWhenItWasSent(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	first, _ := s.askLate("owner", 0)
+	require.EqualValues(t, granted, first.status)
+	again := func(ago time.Duration) (time.Duration, due) {
+		a, by := s.askLate("owner", ago)
+		require.EqualValues(t, granted, a.status)
+		require.Equal(t, first.token, a.token)
+		assert.LessOrEqual(t, ttl10-by.late(a.now), s.left()+time.Second, "what its owner counts")
+		return s.left(), by
+	}
+	left, _ := again(3 * time.Second)
+	assert.Greater(t, left, 9*time.Second, "an older one does not shorten it")
+	require.NoError(t, s.rdb.PExpire(t.Context(), s.keys[0], 2*time.Second+Keep).Err())
+	left, _ = again(5 * time.Second)
+	assert.Greater(t, left, 4*time.Second, "nor is it refused, which would say that nothing is held")
+	assert.LessOrEqual(t, left, 5*time.Second)
+	left, _ = again(time.Second)
+	assert.Greater(t, left, 8*time.Second, "a newer one lengthens it")
+	assert.LessOrEqual(t, left, 9*time.Second)
+}
