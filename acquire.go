@@ -372,6 +372,7 @@ func (m *Mutex) admit(lease Lease, sent time.Time) (*Hold, error) {
 	if n, ok := lease.(LossNotifier); ok {
 		n.NotifyLost(func() { h.lose(Revoked) })
 	}
+	c.logWarnings()
 	return h, nil
 }
 

@@ -39,7 +39,8 @@ type Client struct {
 
 	logs     reports // to the logger
 	unlogged atomic.Int64
-	told     reports // to the Observer
+	warned   atomic.Bool // see logWarnings
+	told     reports     // to the Observer
 }
 
 // New makes a Client over a Driver, which from then on is the Client's: Close closes it. If New

@@ -10,7 +10,7 @@ import (
 // about its backend alone. A Driver may be used by several goroutines.
 //
 // A Driver that can do more says so by implementing [Queuer], [BatchExtender], [Proposer], [Inspector],
-// [TTLChecker], [TTLDefaulter] or [ContextHeeder]. Sentinel errors are returned as they are: the core adds what was tried, and on
+// [TTLChecker], [TTLDefaulter], [Warner] or [ContextHeeder]. Sentinel errors are returned as they are: the core adds what was tried, and on
 // what. docs/writing-a-driver.md in the repository goes through one, and package conformance shows whether it is right.
 type Driver interface {
 	// Acquire tries once to take req.Name for req.TTL.
@@ -148,6 +148,16 @@ type Inspector interface {
 	//  4. ctx bounds the call, and has a deadline. An outage is the client library's error, and
 	//     known before that.
 	Inspect(ctx context.Context, name string) (State, error)
+}
+
+// Warner is a Driver that can tell when a promise depends on how its servers are set up, and they are set up otherwise.
+type Warner interface {
+	Driver
+
+	// Warnings returns a sentence for each such setting: what is set, what that may break, and what to set instead. It changes
+	// nothing at the backend. What a server does not tell, or not this user, is neither a warning nor an error. An outage is the
+	// client library's error. ctx bounds the call.
+	Warnings(ctx context.Context) ([]string, error)
 }
 
 // ContextHeeder is a Driver that may heed the end of a context at once.

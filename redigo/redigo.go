@@ -57,7 +57,9 @@
 //
 // # What it is worth
 //
-// One server, and sane clocks: one holder, tokens that rise. Replication is asynchronous: after
+// One server, and sane clocks: one holder, tokens that rise. The server must not evict keys: with maxmemory and any
+// maxmemory-policy but noeviction it removes the keys of held locks. A Client with a logger warns of that once, if the user has
+// the right to INFO. Replication is asynchronous: after
 // a failover, or a restart that forgot, two may hold, and the later one has the larger token.
 // [WaitReplicas] makes that less likely.
 //
@@ -90,7 +92,7 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 }
 
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],
-// [locker.Inspector], [locker.TTLChecker] and [locker.ContextHeeder].
+// [locker.Inspector], [locker.TTLChecker], [locker.Warner] and [locker.ContextHeeder].
 type Driver struct {
 	*scripts
 	runner *runner
@@ -104,6 +106,7 @@ var (
 	_ locker.Proposer      = (*Driver)(nil)
 	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
+	_ locker.Warner        = (*Driver)(nil)
 	_ locker.ContextHeeder = (*Driver)(nil)
 )
 

@@ -74,18 +74,24 @@
 //	to be woken PUBSUB PUBLISH SUBSCRIBE UNSUBSCRIBE PING
 //	            in a Cluster PUBSUB SPUBLISH SSUBSCRIBE SUNSUBSCRIBE PING
 //	to inspect  EVAL EVALSHA HMGET PTTL ZRANGE
+//	to be warned INFO
 //	besides     SELECT for a database other than 0; WAIT for WaitReplicas; CLIENT SETNAME for
 //	            client_name; CLUSTER SLOTS and ASKING in a Cluster, and COMMAND for a client of
 //	            the application's own
 //
 // Each line as a whole: without the second who does not have to wait gets the lock, and who has to gets an
-// error; without the third waiters look; [locker.Client.Inspect] without ZRANGE shows the holder, and nobody who
+// error; without the third waiters look; without INFO nobody is warned; [locker.Client.Inspect] without ZRANGE shows the holder, and nobody who
 // waits. A user of sentinels needs SENTINEL GET-MASTER-ADDR-BY-NAME, SENTINEL SENTINELS, SUBSCRIBE, PING, and
 // all channels, and CLIENT SETNAME for client_name.
 //
 // # What it is worth
 //
 // One server, and sane clocks: one holder, tokens that rise, waiters in order.
+//
+// The server must not evict keys. With maxmemory and any maxmemory-policy but noeviction it removes the keys of held locks, and
+// others get them. A Client with a logger warns of that once, and so do [locker.Client.Warnings] and "locker check", where
+// the user has the right to INFO; in a Cluster they ask one node. With noeviction, Lock fails when memory is used up, and
+// Extend and Unlock work.
 //
 // Sentinel and Cluster keep the service up, not the lock. Replication is asynchronous: what the primary has
 // granted and its replica has not received is lost when that takes over, and then two hold the lock. So does
@@ -146,7 +152,7 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 }
 
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],
-// [locker.Inspector], [locker.TTLChecker] and [locker.ContextHeeder].
+// [locker.Inspector], [locker.TTLChecker], [locker.Warner] and [locker.ContextHeeder].
 type Driver struct {
 	*scripts
 	rdb   goredis.UniversalClient
@@ -159,6 +165,7 @@ var (
 	_ locker.Proposer      = (*Driver)(nil)
 	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
+	_ locker.Warner        = (*Driver)(nil)
 	_ locker.ContextHeeder = (*Driver)(nil)
 )
 

@@ -123,7 +123,7 @@ func New(nodes []locker.Driver, opts ...locker.Option) (*locker.Client, error) {
 // idlePerNode is how many workers a Driver keeps for each of its nodes, until they have had no call for a while.
 const idlePerNode = 16
 
-// Driver implements [locker.Driver], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker] and
+// Driver implements [locker.Driver], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker], [locker.Warner] and
 // [locker.ContextHeeder] over nodes.
 type Driver struct {
 	nodes   []*node
@@ -148,6 +148,7 @@ type Driver struct {
 var (
 	_ locker.BatchExtender = (*Driver)(nil)
 	_ locker.Inspector     = (*Driver)(nil)
+	_ locker.Warner        = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
 	_ locker.ContextHeeder = (*Driver)(nil)
 )
@@ -229,7 +230,7 @@ func (d *Driver) add(p locker.Proposer) error {
 
 // Guarantees is what a majority of nodes promises.
 func (d *Driver) Guarantees() locker.Guarantees {
-	remember := locker.Promise{Level: locker.Conditional, Condition: "while clocks are sane and nodes remember"}
+	remember := locker.Promise{Level: locker.Conditional, Condition: "while clocks are sane, and nodes remember and evict no keys"}
 	return locker.Guarantees{
 		locker.Exclusive:      remember,
 		locker.Failover:       remember,

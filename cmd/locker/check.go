@@ -25,6 +25,10 @@ processes, and never the server. Scenarios for which servers have to be
 stopped, crashed or wiped are skipped: those are for servers of their own, in
 the tests of locker.
 
+It warns of settings of the servers that let a promise be broken, such as a
+maxmemory-policy of Redis that evicts locks, if the user has the right to ask
+(INFO). A warning does not make the check fail.
+
 Where access is granted by prefix, --prefix says which one to use: each name
 has a random part then, and those of others are neither locked nor deleted.
 
@@ -104,7 +108,7 @@ func (o *checkOptions) check(ctx context.Context, url string) (*checkReport, err
 	if err != nil {
 		return nil, err
 	}
-	report := &checkReport{Backend: e.deployment.String(), TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises}
+	report := &checkReport{Backend: e.deployment.String(), TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises, Warnings: e.warnings}
 	err = e.examineAll(ctx, scenarios, report)
 	report.Seconds = time.Since(report.Began).Seconds()
 	report.Left = e.cleanUp()

@@ -45,6 +45,7 @@ type checkReport struct {
 	Began      time.Time         `json:"began"`
 	Seconds    float64           `json:"seconds"`
 	Guarantees locker.Guarantees `json:"-"`
+	Warnings   []string          `json:"warnings,omitempty"` // of settings of the servers
 	Results    []verdict         `json:"results"`
 	Left       string            `json:"left,omitempty"` // what could not be cleaned up
 }
@@ -164,6 +165,9 @@ func (r *checkReport) Summary() string {
 
 func (r *checkReport) writeText(w io.Writer) error {
 	fmt.Fprintf(w, "%s, TTL %s, %.0f s\n%s\n", r.Backend, r.TTL, r.Seconds, r.guaranteeTable().Render())
+	for _, warning := range r.Warnings {
+		fmt.Fprintln(w, "warning   "+warning)
+	}
 	for _, v := range r.Failures() {
 		fmt.Fprintln(w, v.line())
 	}
@@ -175,7 +179,7 @@ func (r *checkReport) writeText(w io.Writer) error {
 }
 
 func (r *checkReport) writeJUnit(w io.Writer) error {
-	suite := junit.Testsuite{Name: "locker check " + r.Backend, Time: seconds(r.Seconds), Timestamp: r.Began.UTC().Format(time.RFC3339)}
+	suite := junit.Testsuite{Properties: r.properties(), Name: "locker check " + r.Backend, Time: seconds(r.Seconds), Timestamp: r.Began.UTC().Format(time.RFC3339)}
 	for _, v := range r.Results {
 		c := junit.Testcase{Classname: "locker.check", Name: v.Scenario, Time: seconds(v.Seconds)}
 		switch v.Outcome {
@@ -191,6 +195,18 @@ func (r *checkReport) writeJUnit(w io.Writer) error {
 	var all junit.Testsuites
 	all.AddSuite(suite)
 	return all.WriteXML(w)
+}
+
+// properties are the warnings, for JUnit has no other place for what is no test.
+func (r *checkReport) properties() *[]junit.Property {
+	if len(r.Warnings) == 0 {
+		return nil
+	}
+	var all []junit.Property
+	for _, warning := range r.Warnings {
+		all = append(all, junit.Property{Name: "warning", Value: inXML(warning)})
+	}
+	return &all
 }
 
 func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }

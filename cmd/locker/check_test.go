@@ -156,6 +156,24 @@ func TestCheck_textAndJUnit(t *testing.T) {
 	assert.NotEmpty(t, suites.Suites[0].Cases)
 }
 
+// It tells what else the servers are set up to do with locks.
+func TestCheck_warnsOfAServerThatEvictsLocks(t *testing.T) {
+	t.Parallel()
+	const evicts = "maxmemory-policy is allkeys-lru"
+	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))
+	one := []string{"check", "--run", "^the token is 0 without", s.URL()}
+	for output, want := range map[string]string{"text": "warning   ", "json": `"warnings": [`, "junit": `<property name="warning"`} {
+		p := begin(t, append(one, "--output", output)...)
+		require.Equal(t, 0, p.waitFor(time.Minute), "%s", p.stderr)
+		assert.Contains(t, p.stdout.String(), want)
+		assert.Contains(t, p.stdout.String(), evicts)
+	}
+	assert.Contains(t, checked(t, 0, "--run", "^the token is 0 without", "redigo://"+s.Addr()).Warnings[0], evicts)
+
+	s.Do("CONFIG", "SET", "maxmemory-policy", "noeviction")
+	assert.Empty(t, checked(t, 0, one[1:]...).Warnings)
+}
+
 func TestCheck_ofABackendThatIsAway(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)

@@ -27,6 +27,8 @@ type examiner struct {
 	*ground
 	ttl     time.Duration
 	harness conformance.Harness
+	// Warnings are what the servers are set up to break.
+	warnings []string
 }
 
 // The environment of the processes that scenarios stop and kill.
@@ -51,6 +53,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		return nil, err
 	}
 	e.harness = conformance.Harness{TTL: e.ttl, Promises: c.Guarantees(), New: e.lock, Client: e.client}
+	e.warnings, _ = c.Warnings(ctx) // whether the servers answer is seen below
 	if err := c.Close(); err != nil {
 		return nil, err
 	}

@@ -222,7 +222,7 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 // Guarantees is what a Redis server promises.
 func (d *Driver) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
-		locker.Exclusive:      {Level: locker.Conditional, Condition: "while the server's clock is sane"},
+		locker.Exclusive:      {Level: locker.Conditional, Condition: "while the server's clock is sane and it evicts no keys"},
 		locker.Failover:       {Level: locker.No, Condition: "replication is asynchronous, and a failover can lose the lock"},
 		locker.Fencing:        {Level: locker.Yes},
 		locker.FencingDurable: {Level: locker.Conditional, Condition: "while clocks are sane"},

@@ -54,6 +54,9 @@ var raiseSource string
 //go:embed inspect.lua
 var inspectSource string
 
+//go:embed memory.lua
+var memorySource string
+
 var (
 	acquire = newScript(Script{Takes: true, Grants: true, Queue: true},
 		clockSource, acquireFree, unless("acquire_free"), queue, acquireSource)
@@ -61,6 +64,7 @@ var (
 	release = newScript(Script{Queue: true}, releaseFree, unless("release_free"), queue, releaseSource)
 	raise   = newScript(Script{Grants: true}, clockSource, raiseSource)
 	inspect = newScript(Script{Queue: true}, inspectSource)
+	memory  = newScript(Script{}, memorySource)
 )
 
 func newScript(s Script, parts ...string) *Script {

@@ -1,0 +1,106 @@
+package redis_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/testserver"
+)
+
+// logs is what a Client has logged.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) warnings() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), "maxmemory-policy")
+}
+
+func (l *logs) option() locker.Option {
+	return locker.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
+}
+
+// A server that is out of memory, and may, removes the keys of locks that are held. The holder finds out, and the log has said so.
+func TestEviction_losesHeldLocksAndIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru"))
+	ctx, rdb := t.Context(), connect(t, s.Addr())
+	assert.Contains(t, clientOf(t, rdb).Guarantees()[locker.Exclusive].Condition, "evict")
+	var l logs
+	c := clientOf(t, rdb, l.option(), locker.WithTTL(time.Hour), locker.WithoutRenewal())
+	var held []*locker.Mutex
+	for i := range 20 {
+		held = append(held, c.Mutex(fmt.Sprint(i)))
+		require.NoError(t, held[i].Lock(ctx))
+	}
+	eventually(t, "the log warns", func() bool { return l.warnings() > 0 })
+	fill := strings.Repeat("x", 10_000)
+	for i := range 1000 {
+		require.NoError(t, rdb.Set(ctx, fmt.Sprint("fill", i), fill, 0).Err())
+	}
+	lost := 0
+	for _, m := range held {
+		if m.Extend(ctx) != nil {
+			<-m.Lost()
+			lost++
+		}
+	}
+	assert.Positive(t, lost, "of 20 held locks")
+	require.NoError(t, c.Close())
+	assert.Equal(t, 1, l.warnings())
+}
+
+func TestEviction_isNotWarnedOf(t *testing.T) {
+	t.Parallel()
+	const user = "user app on >pw ~* &* +@all -info"
+	for name, c := range map[string]struct {
+		limit, policy, username, password string
+	}{
+		"without a limit":    {"0", "allkeys-lru", "", ""},
+		"where writes fail":  {"3mb", "noeviction", "", ""},
+		"to who may not ask": {"3mb", "volatile-ttl", "app", "pw"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := testserver.Redis(t, testserver.RedisArgs("--maxmemory", c.limit, "--maxmemory-policy", c.policy), testserver.RedisConfig(user))
+			rdb := connect(t, s.Addr(), func(o *goredis.Options) { o.Username, o.Password = c.username, c.password })
+			client := clientOf(t, rdb)
+			warnings, err := client.Warnings(t.Context())
+			require.NoError(t, err)
+			assert.Empty(t, warnings)
+			require.NoError(t, client.Mutex("x").Lock(t.Context()))
+		})
+	}
+}
+
+func TestEviction_isWarnedOfWhateverThePolicy(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory", "3mb"))
+	rdb := connect(t, s.Addr())
+	for _, policy := range []string{"allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl", "volatile-random"} {
+		require.NoError(t, rdb.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+		warnings, err := clientOf(t, rdb).Warnings(t.Context())
+		require.NoError(t, err)
+		require.Len(t, warnings, 1)
+		assert.Contains(t, warnings[0], policy)
+		assert.Contains(t, warnings[0], "noeviction")
+	}
+}

@@ -1,0 +1,65 @@
+package locker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+)
+
+// Warnings returns a sentence for each setting of the backend's servers that lets a promise be broken, such as one that has Redis
+// evict the keys of held locks. None says that nothing of the kind is known: a server may not tell, or not this user, and not every
+// Driver asks. If the backend is unreachable, it returns the client's error.
+//
+// A Client with a logger asks by itself, once, after its first grant. Nothing waits for that.
+func (c *Client) Warnings(ctx context.Context) ([]string, error) {
+	warnings, err := c.warnings(ctx)
+	return warnings, wrap("warnings", "", err)
+}
+
+func (c *Client) warnings(ctx context.Context) ([]string, error) {
+	w, ok := c.driver.(Warner)
+	if !ok {
+		return nil, nil
+	}
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	defer c.calls.Done()
+	own, cancel := within(ctx, warningsTimeout)
+	defer cancel()
+	forget := context.AfterFunc(c.open, cancel)
+	defer forget()
+	answers := make(chan []string, 1)
+	err := ownError(own, c.within(own, func() error {
+		warnings, err := w.Warnings(own)
+		answers <- warnings
+		return err
+	}))
+	switch {
+	case ctx.Err() != nil:
+		return nil, interrupted(ctx, nil)
+	case err != nil:
+		return nil, err
+	default:
+		return <-answers, nil
+	}
+}
+
+const warningsTimeout = 5 * time.Second
+
+// logWarnings has the logger told of Warnings, the first time that it is called. It does not wait. Its caller is one that Close
+// waits for.
+func (c *Client) logWarnings() {
+	if c.config.logger == nil || c.warned.Swap(true) {
+		return
+	}
+	if _, ok := c.driver.(Warner); !ok {
+		return
+	}
+	c.spawn(func() {
+		warnings, _ := c.warnings(context.Background())
+		for _, w := range warnings {
+			c.log(slog.LevelWarn, "backend may break a promise", slog.String("why", w))
+		}
+	})
+}
