@@ -121,8 +121,10 @@
 // # A client of the application's own
 //
 // [New] takes a Client, also one of NewFailoverClient, a ClusterClient, also one of NewFailoverClusterClient, and
-// a Ring. Lock, Unlock and Extend return when their context ends, also on a client that does not heed
-// it. Such a client's connection stays busy until its ReadTimeout (5 s by default);
+// a Ring. A Ring promises nothing, and [locker.Require] refuses it: a client that cannot reach a shard looks for the
+// shard's locks on another one, so that two hold a lock as soon as one client alone is cut off, and tokens do not rise.
+//
+// Lock, Unlock and Extend return when their context ends, also on a client that does not heed it. Such a client's connection stays busy until its ReadTimeout (5 s by default);
 // ContextTimeoutEnabled, which Open sets, frees it at TTL/2 at the latest.
 //
 // A client of NewFailoverClient gives up a sentinel that hangs only if its ReadTimeout, times MaxRetries and
@@ -204,10 +206,13 @@ func (d *Driver) Address() string {
 	return c.Options().Addr
 }
 
-// Guarantees is what Redis promises, and a Ring a little less.
+// Guarantees is what Redis promises, and a Ring nothing.
 func (d *Driver) Guarantees() locker.Guarantees {
 	g := d.scripts.Guarantees()
 	if _, ok := d.rdb.(*goredis.Ring); ok {
+		for each := range g {
+			g[each] = locker.Promise{Level: locker.No, Condition: "each client of a Ring decides by itself which shard is down, and takes the lock on another"}
+		}
 		g[locker.Woken] = locker.Promise{Level: locker.No, Condition: "a Ring has no subscriptions, and waiters look"}
 	}
 	return g

@@ -26,7 +26,8 @@
 //
 // In a Redis Cluster, and with a Ring, the keys of a write and the token's need the same hash tag; [TokenKey] makes a
 // key for the token from that of the data. A Cluster refuses keys of several slots before anything is done. A Ring does
-// not notice, and asks the server of the token's key.
+// not notice, and asks the server of the token's key; while one client alone cannot reach that, its Ring asks another one, where
+// any token is let through. A Ring is no place for a fence that has to hold.
 //
 // # What it is worth
 //
