@@ -1,6 +1,8 @@
 package redis_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -46,9 +48,33 @@ func TestUniversal(t *testing.T) {
 	for kind, rdb := range all {
 		t.Run(kind+", every name", func(t *testing.T) { everyName(t, rdb) })
 		t.Run(kind+", renewals go to all nodes", func(t *testing.T) { extendsAllNames(t, rdb) })
+		t.Run(kind+", tells what its servers may break", func(t *testing.T) { warnsOf(t, rdb) })
 		t.Run(kind+", waits", func(t *testing.T) { waitsOn(t, rdb, kind) })
 	}
 	t.Run("all keys of a name share a slot", func(t *testing.T) { shareASlot(t, all["ClusterClient"]) })
+}
+
+// warnsOf has no key by which a client of several servers could find one.
+func warnsOf(t *testing.T, rdb goredis.UniversalClient) {
+	t.Helper()
+	warnings, err := clientOf(t, rdb).Warnings(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, warnings)
+	evict := func(ctx context.Context, server *goredis.Client) error {
+		return errors.Join(server.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err(), server.ConfigSet(ctx, "maxmemory", "100mb").Err())
+	}
+	switch c := rdb.(type) {
+	case *goredis.Client:
+		err = evict(t.Context(), c)
+	case *goredis.Ring:
+		err = c.ForEachShard(t.Context(), evict)
+	case *goredis.ClusterClient:
+		err = c.ForEachMaster(t.Context(), evict)
+	}
+	require.NoError(t, err)
+	warnings, err = clientOf(t, rdb).Warnings(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, warnings, 1)
 }
 
 func everyName(t *testing.T, rdb goredis.UniversalClient) {
