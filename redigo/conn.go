@@ -75,10 +75,18 @@ func (r *runner) try(ctx context.Context, b *batch) (answers []any, sent bool, e
 	if slices.ContainsFunc(answers, isReadOnly) {
 		abort(c)
 	}
-	if err != nil && ctx.Err() != nil {
-		err = ctx.Err()
+	if over := ended(ctx); err != nil && over != nil {
+		err = over
 	}
 	return answers, true, err
+}
+
+// ended returns why ctx has ended, be it that it does in this moment: a connection's deadline, which is that of ctx, may pass first.
+func ended(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // exchange sends commands in one go, and returns their answers.

@@ -65,6 +65,10 @@
 // place with its next look. Where there are no subscriptions (a Ring, or a user without the right) the first of a
 // process looks every 0.1 to 0.2 s instead. The queue does not keep the metadata of those who stand in it.
 //
+// The lock is never free while a live waiter stands first, and who comes first is served first, except after a fault: a claim that is not
+// answered, or a grant whose reply is lost for a whole TTL. TestQueueModel_everyOrderOfEvents, in internal/redisscript, has the scripts
+// go through every order of requests, losses, expiries and deaths of a few clients.
+//
 // # Rights
 //
 // An ACL user needs ~{locker:* on the keys (or the prefix in place of locker), &{locker:* on the channels, and

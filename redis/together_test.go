@@ -51,13 +51,14 @@ func TestTogether_goroutinesShareRoundTrips(t *testing.T) {
 	s := testserver.Redis(t)
 	var sent trips
 	rdb := connect(t, s.Addr())
+	c := clientOf(t, rdb)
+	warm(t, c)
 	rdb.AddHook(&sent)
-	loadScripts(t, connect(t, s.Addr()))
 	const (
 		goroutines = 64
 		pairs      = 20
 	)
-	pairsAtOnce(t, clientOf(t, rdb), goroutines, pairs)
+	pairsAtOnce(t, c, goroutines, pairs)
 	t.Log(sent.pipelines.Load(), "pipelines and", sent.commands.Load(), "scripts alone for", 2*goroutines*pairs, "calls")
 	assert.Less(t, sent.pipelines.Load()+sent.commands.Load(), int64(2*goroutines*pairs/4), "round trips")
 	assert.EqualValues(t, 2*goroutines*pairs, sent.pipelined.Load()+sent.commands.Load(), "a script for each")

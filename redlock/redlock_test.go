@@ -363,7 +363,7 @@ func TestGuarantees(t *testing.T) {
 	d, _ := newFakeDriver(t, 3)
 	g := d.Guarantees()
 	for _, promise := range []locker.Guarantee{locker.Exclusive, locker.Failover, locker.Fencing} {
-		assert.Equal(t, "conditional: while clocks are sane and nodes remember", g[promise].String())
+		assert.Equal(t, "conditional: while clocks are sane, and nodes remember and evict no keys", g[promise].String())
 	}
 	assert.Equal(t, "conditional: while clocks are sane", g[locker.FencingDurable].String())
 	assert.Equal(t, locker.No, g[locker.Ordered].Level)

@@ -144,7 +144,7 @@ type tenureLease struct {
 }
 
 func (l *tenureLease) Token() uint64           { return l.token.Load() }
-func (l *tenureLease) Validity() time.Duration { return 0 }
+func (l *tenureLease) Validity() time.Duration { return time.Hour }
 
 func (l *tenureLease) do(ok func() bool) error {
 	switch {
