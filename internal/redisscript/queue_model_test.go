@@ -58,11 +58,12 @@ type client struct {
 	phase   phase
 	token   int64
 	place   uint64 // as it knows it; 0: not known
-	turn    int    // when the server first queued it, counted from 1; 0: not
+	seat    uint64 // its place as the server had it last; 0: it was never queued
 	late    bool   // a request of it is still under way, though it has given up
 	claimed bool   // the lock was claimed for it once: it may be told so at any time
 	expired bool   // its hold has expired
-	excused bool   // its process did not answer a claim, or is dead: it may be passed over
+	listens bool   // its process does
+	excused bool   // it may be passed over: when it asked it did not listen, or came back after the lock was claimed for another
 }
 
 // world is a state of the server and of all members.
@@ -71,7 +72,6 @@ type world struct {
 	expired bool // what the hash says of an owner is over
 	queue   []goredis.Z
 	clients []client
-	turns   int
 }
 
 // event is what happens next: a script is run, or not, and then the world is changed.
@@ -113,15 +113,15 @@ func newQueueModel(t *testing.T, members ...member) *queueModel {
 	return m
 }
 
-// lock returns the keys of a lock on whose channels just the processes listen that are alive in w.
+// lock returns the keys of a lock on whose channels just the processes listen that do so in w.
 func (m *queueModel) lock(w *world) []string {
-	var alive []string
+	var listening []string
 	for i, c := range w.clients {
-		if p := m.members[i].process; p != "" && c.phase != crashed && !slices.Contains(alive, p) {
-			alive = append(alive, p)
+		if p := m.members[i].process; c.listens && !slices.Contains(listening, p) {
+			listening = append(listening, p)
 		}
 	}
-	name := strings.Join(alive, ",")
+	name := strings.Join(listening, ",")
 	if m.keys[name] != nil {
 		return m.keys[name]
 	}
@@ -130,7 +130,7 @@ func (m *queueModel) lock(w *world) []string {
 	m.keys[name] = keys
 	sub := m.rdb.Subscribe(m.t.Context())
 	m.t.Cleanup(func() { _ = sub.Close() })
-	for _, process := range alive {
+	for _, process := range listening {
 		require.NoError(m.t, sub.Subscribe(m.t.Context(), keys[0]+":"+process))
 		_, err := sub.Receive(m.t.Context())
 		require.NoError(m.t, err)
@@ -155,34 +155,24 @@ func (w *world) copy() *world {
 
 // settle forgets what matters no more.
 func (w *world) settle() {
-	var turns []int
 	for i := range w.clients {
 		c := &w.clients[i]
 		switch old := *c; c.phase {
 		case waiting:
 			c.token, c.expired = 0, false
 		case holding, ended, releasing:
-			*c = client{owner: old.owner, phase: old.phase, token: old.token, expired: old.expired}
+			*c = client{owner: old.owner, phase: old.phase, token: old.token, expired: old.expired, listens: old.listens}
 		case gone:
-			*c = client{owner: old.owner, phase: gone, late: old.late, claimed: old.claimed}
+			*c = client{owner: old.owner, phase: gone, late: old.late, claimed: old.claimed, listens: old.listens}
 			if old.late {
 				c.place = old.place
 			}
-			if old.late || slices.ContainsFunc(w.queue, func(z goredis.Z) bool { return z.Member == old.owner }) || strings.HasSuffix(w.owner(), old.owner) {
-				c.turn = old.turn
+			queued := slices.ContainsFunc(w.queue, func(z goredis.Z) bool { return z.Member == old.owner })
+			if old.late || queued || w.owner() == ">"+old.owner {
+				c.seat = old.seat
 			}
 		case crashed:
 			*c = client{owner: old.owner, phase: crashed}
-		}
-		if c.turn > 0 {
-			turns = append(turns, c.turn)
-		}
-	}
-	slices.Sort(turns)
-	w.turns = len(turns) // no two are the same
-	for i := range w.clients {
-		if c := &w.clients[i]; c.turn > 0 {
-			c.turn = slices.Index(turns, c.turn) + 1
 		}
 	}
 }
@@ -200,7 +190,7 @@ func (w *world) text() string {
 		places = append(places, int64(z.Score))
 	}
 	for _, c := range w.clients {
-		places = append(places, int64(c.place))
+		places = append(places, int64(c.place), int64(c.seat))
 	}
 	slices.Sort(places)
 	places = slices.Compact(places)
@@ -211,8 +201,8 @@ func (w *world) text() string {
 		fmt.Fprint(&b, " ", z.Member, rank(int64(z.Score)))
 	}
 	for _, c := range w.clients {
-		fmt.Fprintf(&b, "|%d %d %d", c.phase, c.turn, rank(int64(c.place)))
-		fmt.Fprint(&b, c.late, c.claimed, c.expired, c.excused)
+		fmt.Fprintf(&b, "|%d %d %d", c.phase, rank(int64(c.seat)), rank(int64(c.place)))
+		fmt.Fprint(&b, c.late, c.claimed, c.expired, c.listens, c.excused)
 		if c.token > 0 {
 			fmt.Fprint(&b, c.token == last, c.token == before, lapsed < c.token)
 		}
@@ -238,7 +228,7 @@ func (m *queueModel) of(w *world, i int) []event {
 	var all []event
 	set := func(p phase) func(*world) { return func(w *world) { w.clients[i].phase = p } }
 	if m.alive(w, i) && (c.phase == idle || c.phase == waiting) {
-		all = append(all, m.ask(i, c, "asks", false), m.ask(i, c, "asks, and the reply is lost", true))
+		all = append(all, m.ask(w, i, "asks", false), m.ask(w, i, "asks, and the reply is lost", true))
 	}
 	releases := func(name string, owner string, token int64, sent int, after func(*world, any) error) event {
 		return event{name: me.owner + " " + name, progress: after != nil, script: m.release, args: []any{owner, token, sent}, after: after}
@@ -277,22 +267,29 @@ func (m *queueModel) of(w *world, i int) []event {
 		all = append(all, gives, late, event{name: me.owner + " gives up, and the server does not hear of it", before: set(gone)})
 	case gone:
 		if c.late {
-			late := m.ask(i, c, "asked, and that arrives now", true)
+			late := m.ask(w, i, "asked, and that arrives now", true)
 			late.before = func(w *world) { w.clients[i].late = false }
 			all = append(all, late)
 		}
-		if c.claimed && me.process != "" && m.alive(w, i) {
+		if c.claimed && c.listens {
 			all = append(all, releases("declines", ">"+me.owner, 1, 0, func(w *world, _ any) error {
 				w.clients[i].claimed = w.owner() == ">"+me.owner
 				return nil
 			}))
 		}
 	}
+	if c.phase == waiting && c.seat > 0 && me.process != "" && !c.listens {
+		all = append(all, event{name: "process " + me.process + " listens", progress: true, before: func(w *world) {
+			for j, other := range m.members {
+				w.clients[j].listens = w.clients[j].listens || other.process == me.process
+			}
+		}})
+	}
 	if c.phase != idle && m.alive(w, i) && me.waits() {
 		all = append(all, event{name: me.owner + " dies", before: func(w *world) {
 			for j := range w.clients {
 				if j == i || me.process != "" && m.members[j].process == me.process {
-					w.clients[j].phase, w.clients[j].excused = crashed, true
+					w.clients[j].phase, w.clients[j].listens = crashed, false
 				}
 			}
 		}})
@@ -309,9 +306,20 @@ func (m *queueModel) alive(w *world, i int) bool {
 	return true
 }
 
+// reachable reports whether member i hears of a claim, or looks.
+func (m *queueModel) reachable(w *world, i int) bool {
+	return m.alive(w, i) && (m.members[i].process == "" || w.clients[i].listens)
+}
+
 // ask is a request of member i for the lock.
-func (m *queueModel) ask(i int, c client, name string, lost bool) event {
-	me := m.members[i]
+func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
+	c, me := w.clients[i], m.members[i]
+	var stands uint64 // where it is in the queue; 0: it is not
+	for _, z := range w.queue {
+		if z.Member == me.owner {
+			stands = uint64(z.Score)
+		}
+	}
 	after := func(w *world, reply any) error {
 		a, err := parseAnswer(reply)
 		if err != nil {
@@ -321,9 +329,13 @@ func (m *queueModel) ask(i int, c client, name string, lost bool) event {
 			return fmt.Errorf("%s is answered %v", me.owner, reply)
 		}
 		c := &w.clients[i]
-		if a.status == held && me.waits() && c.turn == 0 {
-			w.turns++
-			c.turn = w.turns
+		if a.status == held && me.waits() {
+			if stands > 0 && a.place != stands {
+				return fmt.Errorf("%s loses its place", me.owner)
+			}
+			c.seat = a.place
+			deaf, tooLate := me.process != "" && !c.listens, c.excused && w.owner()[0] == '>'
+			c.excused = deaf || tooLate
 		}
 		switch {
 		case c.phase == gone: // and nobody hears the reply
@@ -379,7 +391,7 @@ func (m *queueModel) check(before, w *world) error {
 		if c.phase == holding && (owner != me.owner || w.expired) {
 			return fmt.Errorf("%s holds, and the server has it that %q does", me.owner, owner)
 		}
-		if owner == "" && slices.ContainsFunc(w.queue, func(z goredis.Z) bool { return z.Member == me.owner }) && m.alive(w, i) {
+		if owner == "" && slices.ContainsFunc(w.queue, func(z goredis.Z) bool { return z.Member == me.owner }) && m.reachable(w, i) {
 			return fmt.Errorf("the lock is free, and %s, who is alive, is in the queue", me.owner)
 		}
 	}
@@ -393,9 +405,9 @@ func (m *queueModel) check(before, w *world) error {
 		return fmt.Errorf("%s is granted token %d after %d", owner, token, last)
 	}
 	granted := slices.IndexFunc(m.members, func(me member) bool { return me.owner == owner })
-	mine := w.clients[granted].turn
+	mine := w.clients[granted].seat
 	for i, c := range w.clients {
-		if i != granted && c.phase == waiting && c.turn > 0 && (mine == 0 || c.turn < mine) && !c.excused {
+		if i != granted && c.phase == waiting && c.seat > 0 && (mine == 0 || c.seat < mine) && !c.excused {
 			return fmt.Errorf("%s is granted the lock before %s, who asked before", owner, m.members[i].owner)
 		}
 	}
@@ -580,13 +592,14 @@ func TestQueueModel_seesScriptsThatAreWrong(t *testing.T) {
 			"if first == ARGV[1] then", "if first then", "who asked before",
 		},
 		"a request that is sent twice goes to the end": {
-			"redis.pcall('ZADD', QUEUE, 'NX', place", "redis.pcall('ZADD', QUEUE, place", "who asked before",
+			"redis.pcall('ZADD', QUEUE, 'NX', place", "redis.pcall('ZADD', QUEUE, place", "loses its place",
 		},
 		"a hold that expired is not noted": {
 			"lapsed = last -- its holder did not release it", "", "releases a hold again that has expired",
 		},
-		"a waiter goes on waiting though the lock is claimed for it": {
-			"if left > 0 then\n  local place", "if left > 0 or waits and owner ~= '' then\n  local place", "waits for ever",
+		"what others have does not expire": {
+			"left = redis.call('PTTL', KEYS[1]) - KEEP",
+			"left = math.max(redis.call('PTTL', KEYS[1]) - KEEP, owner ~= ARGV[1] and 1 or 0)", "waits for ever",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
