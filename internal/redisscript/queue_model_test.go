@@ -34,6 +34,7 @@ func (m member) waits() bool { return strings.Contains(m.owner, "/") }
 var (
 	listener = member{"pP/a", "P"}
 	other    = member{"pQ/b", "Q"}
+	third    = member{"pS/e", "S"}
 	looker   = member{"-R/c", ""}
 	second   = member{"pP/d", "P"} // of the first one's process
 	newcomer = member{"n", ""}     // does not wait
@@ -78,6 +79,7 @@ type world struct {
 type event struct {
 	name     string
 	progress bool // it happens by itself, sooner or later
+	loss     bool // a request or a reply does not arrive, or late
 	script   *Script
 	args     []any
 	before   func(*world)                    // changes a copy, before the script is run
@@ -89,6 +91,7 @@ type queueModel struct {
 	t                *testing.T
 	rdb              *goredis.Client
 	members          []member
+	lossless         bool // what is sent arrives
 	acquire, release *Script
 	keys             map[string][]string // by the processes that listen
 	seen             map[string]int      // states, by their text
@@ -216,6 +219,9 @@ func (m *queueModel) events(w *world) []event {
 	for i := range w.clients {
 		all = append(all, m.of(w, i)...)
 	}
+	if m.lossless {
+		all = slices.DeleteFunc(all, func(e event) bool { return e.loss })
+	}
 	if w.owner() != "" && !w.expired {
 		all = append(all, event{name: "the hold or claim expires", progress: true, before: m.expire})
 	}
@@ -246,7 +252,7 @@ func (m *queueModel) of(w *world, i int) []event {
 			return nil
 		}))
 		lost := releases("releases, and the reply is lost", me.owner, c.token, 0, nil)
-		lost.after = func(w *world, _ any) error { set(releasing)(w); return nil }
+		lost.loss, lost.after = true, func(w *world, _ any) error { set(releasing)(w); return nil }
 		all = append(all, lost)
 	case releasing:
 		all = append(all, releases("releases again", me.owner, c.token, 1, func(w *world, reply any) error {
@@ -260,11 +266,11 @@ func (m *queueModel) of(w *world, i int) []event {
 		gives := releases("gives up", me.owner, 0, 0, nil)
 		gives.after = func(w *world, _ any) error { set(gone)(w); return nil }
 		late := releases("gives up, and a request of it is under way", me.owner, 0, 0, nil)
-		late.after = func(w *world, _ any) error {
+		late.loss, late.after = true, func(w *world, _ any) error {
 			w.clients[i].phase, w.clients[i].late = gone, true
 			return nil
 		}
-		all = append(all, gives, late, event{name: me.owner + " gives up, and the server does not hear of it", before: set(gone)})
+		all = append(all, gives, late, event{name: me.owner + " gives up, and the server does not hear of it", loss: true, before: set(gone)})
 	case gone:
 		if c.late {
 			late := m.ask(w, i, "asked, and that arrives now", true)
@@ -357,7 +363,7 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 	}
 	place := c.place
 	return event{
-		name: me.owner + " " + name, progress: !lost && c.phase == waiting,
+		name: me.owner + " " + name, progress: !lost && c.phase == waiting, loss: lost,
 		script: m.acquire, args: []any{me.owner, expiry(ttl), place, inTime, ""}, after: after,
 	}
 }
@@ -560,18 +566,25 @@ func (m *queueModel) stuck() error {
 
 func TestQueueModel_everyOrderOfEvents(t *testing.T) {
 	t.Parallel()
-	for name, members := range map[string][]member{
-		"two processes":                 {listener, other},
-		"one listens, one looks":        {listener, looker},
-		"two of one process":            {listener, second},
-		"two processes, and a newcomer": {listener, other, newcomer},
+	for _, c := range []struct {
+		name     string
+		members  []member
+		lossless bool
+	}{
+		{"two processes", []member{listener, other}, false},
+		{"one listens, one looks", []member{listener, looker}, false},
+		{"two of one process", []member{listener, second}, false},
+		{"two processes and a newcomer, nothing is lost", []member{listener, other, newcomer}, true},
+		{"one listens, one looks, and a newcomer, nothing is lost", []member{listener, looker, newcomer}, true},
+		{"three processes, nothing is lost", []member{listener, other, third}, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if name != "two processes" {
+		t.Run(c.name, func(t *testing.T) {
+			if c.name != "two processes" {
 				testwait.OnlyInCheck(t, "two processes meet most of it")
 			}
 			t.Parallel()
-			m := newQueueModel(t, members...)
+			m := newQueueModel(t, c.members...)
+			m.lossless = c.lossless
 			require.NoError(t, m.explore())
 			t.Logf("%d states", len(m.worlds))
 		})
