@@ -44,7 +44,7 @@ if left <= 0 and not claimed then
     lapsed = last -- its holder did not release it
   end
   if queue or waits and number > 0 or not last and redis.pcall('ZCARD', QUEUE) ~= 0 then
-    local first = next_waiter(KEYS[1], QUEUE)
+    local first = next_waiter(KEYS[1], QUEUE, ARGV[1])
     if first == ARGV[1] then
       redis.call('HSET', KEYS[1], 'queue', 1)
     elseif first then

@@ -7,9 +7,9 @@
 local CLAIM = 2000 -- ms
 local FORGOTTEN = 60000 -- ms: a queue that nobody looks at
 
--- next_waiter takes the first off the queue of key who listens, and all before it. Who is alive and has been
+-- next_waiter takes the first off the queue of key who listens, or asks just now, and all before it. Who is alive and has been
 -- passed over finds out with its next look, and comes back to its place.
-local function next_waiter(key, queue)
+local function next_waiter(key, queue, asks)
   local listens = {}
   while true do
     local first = redis.pcall('ZPOPMIN', queue)[1]
@@ -17,7 +17,7 @@ local function next_waiter(key, queue)
       return nil
     end
     local kind, process = string.match(first, '^([ps])(.-)/')
-    if not kind then
+    if not kind or first == asks then
       return first
     end
     if listens[process] == nil then
