@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -53,10 +54,15 @@ func adopt() *descendants {
 	return d
 }
 
-// signal sends n to those of all that the command's group does not have. It returns EPERM if one was another user's.
+// signal sends n to those of all that the command's group does not have. It returns EPERM if one was another user's. A group is
+// signalled in part, without an error, so that its members are asked one by one whether they can be.
 func (d *descendants) signal(all []kin, n syscall.Signal) (err error) {
 	for _, p := range all {
-		if p.group != d.leader && errors.Is(p.signal(n), syscall.EPERM) {
+		own := n
+		if p.group == d.leader {
+			own = 0
+		}
+		if errors.Is(p.signal(own), fs.ErrPermission) {
 			err = syscall.EPERM
 			d.mu.Lock()
 			d.refuse[p.id] = true

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -117,7 +118,7 @@ func (g *group) sendAll(n syscall.Signal) {
 
 // checked says once if the command, or what it has become, is another user's: there is no way to end it then.
 func (g *group) checked(err error) error {
-	if errors.Is(err, syscall.EPERM) {
+	if errors.Is(err, fs.ErrPermission) {
 		g.refused.Do(func() {
 			fmt.Fprintf(os.Stderr, "locker: the command does not take our signals (%v): it runs as another user; run locker as that user\n", err)
 		})
@@ -186,7 +187,7 @@ func (g *group) wait(mayGoOn func() bool) {
 				g.pause(mayGoOn)
 			}
 		case <-g.stops:
-			if !errors.Is(g.send(0), syscall.EPERM) { // who cannot be stopped needs the lock
+			if !errors.Is(g.send(0), fs.ErrPermission) { // who cannot be stopped needs the lock
 				g.pause(mayGoOn)
 			}
 		}
