@@ -114,6 +114,9 @@ func (b *ballot) lower() {
 // raise returns the nodes to be raised to the goal now, each once.
 func (b *ballot) raise() []int {
 	b.lower()
+	if b.goal == 0 {
+		b.aim() // what was on its way when the goal was lowered has come back
+	}
 	var nodes []int
 	for i := range b.votes {
 		if v := &b.votes[i]; v.state == granted && v.token < b.goal {

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -106,5 +107,88 @@ func TestBallot_leavesOutATokenThatTooManyRefuse(t *testing.T) {
 func TestMajority(t *testing.T) {
 	for nodes, want := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 4} {
 		assert.Equal(t, want, majority(nodes), "of %d", nodes)
+	}
+}
+
+// Of five nodes one has a clock that is far ahead, and one is down: the other three are a majority.
+func TestBallot_isDecidedThoughARefusalComesAfterTheGoalWasLowered(t *testing.T) {
+	b := newBallot(5)
+	b.absent(4)
+	b.granted(0, 100)
+	b.granted(1, 5)
+	b.granted(2, 6)
+	assert.Equal(t, []int{1, 2}, b.raise())
+	b.granted(3, 7)
+	assert.Equal(t, []int{3}, b.raise())
+	b.refusedGoal(1, 100)
+	assert.Empty(t, b.raise())
+	b.refusedGoal(2, 100)
+	more := b.raise()
+	b.refusedGoal(3, 100)
+	more = append(more, b.raise()...)
+	assert.NotEmpty(t, more, "nodes 1, 2 and 3 agree on 7")
+	for _, i := range more {
+		b.raised(i, b.goal)
+	}
+	assert.Equal(t, won, b.outcome(), "%+v", b)
+}
+
+// With nothing under way any more every ballot is decided.
+func TestBallot_isDecidedWhenNothingIsUnderWay(t *testing.T) {
+	type message struct {
+		node int
+		goal uint64 // 0: propose
+	}
+	for seed := range uint64(50_000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		n := 3 + 2*r.IntN(2)
+		b := newBallot(n)
+		var flight []message
+		limit, own := make([]uint64, n), make([]uint64, n)
+		for i := range n {
+			flight = append(flight, message{node: i})
+			own[i] = 5 + r.Uint64N(3)
+			limit[i] = 50
+			if r.IntN(4) == 0 {
+				own[i], limit[i] = 100+r.Uint64N(2), 200
+			}
+		}
+		for len(flight) > 0 && b.outcome() == undecided {
+			k := r.IntN(len(flight))
+			m := flight[k]
+			flight = append(flight[:k], flight[k+1:]...)
+			i := m.node
+			switch {
+			case m.goal == 0:
+				switch r.IntN(6) {
+				case 0:
+					b.absent(i)
+				case 1:
+					b.refused(i)
+				default:
+					b.granted(i, own[i])
+				}
+			default:
+				switch x := r.IntN(10); {
+				case x == 0:
+					b.absent(i)
+				case x == 1:
+					b.gone(i)
+				case m.goal > limit[i]:
+					b.refusedGoal(i, m.goal)
+				case m.goal < own[i]:
+					b.gone(i)
+				default:
+					own[i] = m.goal
+					b.raised(i, m.goal)
+				}
+			}
+			for _, j := range b.raise() {
+				flight = append(flight, message{j, b.goal})
+			}
+		}
+		if b.outcome() == undecided {
+			t.Fatalf("seed %d: undecided for ever: %+v", seed, b)
+		}
 	}
 }

@@ -127,7 +127,10 @@ func (e *extension) covered(ours locker.Lease) bool {
 	return !clock.Now().Add(ours.Validity()).Before(e.sent.Add(e.ttl))
 }
 
-// extendAt asks one node to extend what is ours there: all that has its token in one request, what the node
+// mostTogether is how many leases a node is asked to extend in one request. Of more than that one time-out would be that of all.
+const mostTogether = 1024
+
+// extendAt asks one node to extend what is ours there: all that has its token in as few requests as may be, what the node
 // granted late and under a smaller token in one each, for that has to be raised, too.
 func (r *round) extendAt(i int, all []*extension) {
 	n := r.driver.nodes[i]
@@ -138,13 +141,14 @@ func (r *round) extendAt(i int, all []*extension) {
 		if ours == nil {
 			continue
 		}
-		m := together
 		if !batches || ours.Token() < e.lease.token {
-			m = &extendMessage{round: r, i: i}
+			r.call(n, &extendMessage{round: r, i: i, all: []*extension{e}, ours: []locker.Lease{ours}})
+			continue
 		}
-		m.all, m.ours = append(m.all, e), append(m.ours, ours)
-		if m != together {
-			r.call(n, m)
+		together.all, together.ours = append(together.all, e), append(together.ours, ours)
+		if len(together.all) == mostTogether {
+			r.call(n, together)
+			together = &extendMessage{round: r, i: i}
 		}
 	}
 	if len(together.all) > 0 {

@@ -80,6 +80,7 @@ func grantedLate(t *testing.T, d *Driver, stages []*stage) locker.Lease {
 	stages[2].always(path{there: 300 * time.Millisecond})
 	l, err := d.Acquire(t.Context(), askFor("x"))
 	require.NoError(t, err)
+	synctest.Wait() // the third request is on its way, too
 	stages[2].on(nil)
 	comeAndGo(t, stages, 1)
 	time.Sleep(400 * time.Millisecond)
@@ -146,13 +147,14 @@ func TestTrouble_releaseOfALateGrantAndOneAway(t *testing.T) {
 	})
 }
 
-// One node is dead, one hangs, one has come back: whatever the one that hangs would say, the Extend succeeds.
+// One node is dead, one hangs that had granted late, one has come back: whatever the one that hangs would say, the Extend succeeds.
 func TestTrouble_extendDoesNotWaitForANodeThatCannotMatter(t *testing.T) {
 	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
 		stages[4].always(path{err: errAway})
+		stages[3].only(propose, path{there: 5 * time.Millisecond})
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
-		synctest.Wait()
+		time.Sleep(10 * time.Millisecond)
 		stages[4].on(nil)
 		stages[3].always(hung)
 		stages[2].always(path{err: errAway})

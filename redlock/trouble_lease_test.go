@@ -142,9 +142,11 @@ func TestTrouble_extendWhileAGrantIsOnItsWay(t *testing.T) {
 // One lease of a batch waits for a node that hangs. The majority of another has answered at once.
 func TestTrouble_extendAllDecidesEachLeaseInItsOwnTime(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[1].only(propose, path{there: 5 * time.Millisecond}) // it joins
 		old, err := d.Acquire(t.Context(), askFor("old"))
 		require.NoError(t, err)
 		time.Sleep(ttl / 2)
+		stages[1].on(nil)
 		stages[2].always(path{err: errAway})
 		fresh, err := d.Acquire(t.Context(), askFor("new"))
 		require.NoError(t, err)
