@@ -160,7 +160,12 @@ func (d *Driver) ask(ctx context.Context, l *lease, req locker.Request, number u
 		switch a.status {
 		case granted:
 			l.token.Store(uint64(a.token))
-			l.lasts(sent, req.TTL-by.late(a.now))
+			late := by.late(a.now)
+			l.lasts(sent, req.TTL-late)
+			if by.whole > 0 && late > clock.Since(sent) {
+				// Nothing arrives later than its answer: the reading was of another server, as in a Cluster, or of before the clock was set.
+				_ = l.Extend(ctx, req.TTL) // if that fails, the hold is shorter
+			}
 			return a, nil
 		case held:
 			return a, nil

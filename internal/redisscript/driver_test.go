@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"testing"
@@ -161,12 +162,16 @@ func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 	}
 }
 
-// By an estimate that is wrong the script takes off what its request took, and more: its owner counts no more than there is.
+// By an estimate that is wrong the script takes off what its request took, and more. If that cannot be made good, its owner counts no more than
+// there is.
 func TestAcquire_countsWhatTheScriptHasLeft(t *testing.T) {
 	long := locker.Request{Name: "x", TTL: time.Hour}
 	jumped := time.Duration(0)
 	var left time.Duration
-	r := &fakeRunner{answer: func(_ *Script, args []any) (any, error) {
+	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
+		if s == extend {
+			return nil, io.ErrUnexpectedEOF // else the hold would be made to last
+		}
 		now, by := nowMicro()+jumped.Microseconds(), parseDue(args[3])
 		if now > by.whole+by.rest {
 			return []any{int64(late), int64(0), now}, nil
@@ -217,7 +222,10 @@ func TestAcquire_anOldEstimateIsRenewedFirst(t *testing.T) {
 // Nodes of a Ring or a Cluster have clocks of their own, and one Driver serves them all.
 func TestAcquire_nodesWhoseClocksDiffer(t *testing.T) {
 	skew := time.Hour
-	r := &fakeRunner{answer: func(_ *Script, args []any) (any, error) {
+	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
+		if s == extend {
+			return int64(1), nil
+		}
 		now := nowMicro() + skew.Microseconds()
 		if by := parseDue(args[3]); now > by.whole+by.rest {
 			return []any{int64(late), int64(0), now}, nil
@@ -297,4 +305,27 @@ func TestDriver_sendsEachLocksOwnExpiry(t *testing.T) {
 		want = append(want, ttl.Milliseconds()+Keep.Milliseconds(), 2*ttl.Milliseconds()+Keep.Milliseconds())
 	}
 	assert.Equal(t, want, got)
+}
+
+// Two nodes of a Cluster, whose clocks differ a little, as NTP leaves them: nothing is late, and every hold lasts one TTL.
+func TestAcquire_nodesWhoseClocksDifferALittleShortenNoHold(t *testing.T) {
+	skew := time.Second
+	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
+		if s == extend {
+			return int64(1), nil
+		}
+		now := nowMicro() + skew.Microseconds()
+		if by := parseDue(args[3]); now > by.whole+by.rest {
+			return []any{int64(late), int64(0), now}, nil
+		}
+		return []any{int64(granted), now, now}, nil
+	}}
+	d := NewDriver(r)
+	ten := locker.Request{Name: "x", TTL: 10 * time.Second}
+	for i := range 6 {
+		skew = time.Second - skew
+		l, err := d.Acquire(t.Context(), ten)
+		require.NoError(t, err)
+		assert.Greater(t, l.Validity(), ten.TTL-ten.TTL/100-50*time.Millisecond, "take %d", i)
+	}
 }
