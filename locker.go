@@ -102,7 +102,7 @@ var (
 
 // Error says which operation failed, and on which lock.
 type Error struct {
-	Op   string // lock, trylock, unlock, extend, inspect, new, open or close
+	Op   string // lock, trylock, unlock, extend, inspect, warnings, new, open or close
 	Name string // of the lock, without the prefix; empty where no lock is concerned
 	Err  error
 }

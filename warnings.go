@@ -36,12 +36,14 @@ func (c *Client) warnings(ctx context.Context) ([]string, error) {
 		return err
 	}))
 	switch {
+	case err == nil:
+		return <-answers, nil
 	case ctx.Err() != nil:
 		return nil, interrupted(ctx, nil)
-	case err != nil:
-		return nil, err
+	case c.open.Err() != nil:
+		return nil, ErrClosed
 	default:
-		return <-answers, nil
+		return nil, err
 	}
 }
 

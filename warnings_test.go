@@ -114,3 +114,20 @@ func TestLog_ofWarningsThatDoNotCome(t *testing.T) {
 	})
 	assert.Equal(t, []string{""}, lines)
 }
+
+func TestWarnings_ofAClientThatIsClosedMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := clientOf(t, &cautious{driver: &driver{b: b}, warnings: func(ctx context.Context) ([]string, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}})
+		answer := make(chan error, 1)
+		go func() {
+			_, err := c.Warnings(context.Background())
+			answer <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, <-answer, locker.ErrClosed, "as Inspect says it")
+	})
+}
