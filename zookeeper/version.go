@@ -53,9 +53,9 @@ func (n *network) version(ctx context.Context, address string) string {
 		return ""
 	}
 	const firstLine = 256
-	line, _ := bufio.NewReader(io.LimitReader(conn, firstLine)).ReadString('\n')
+	line, err := bufio.NewReader(io.LimitReader(conn, firstLine)).ReadString('\n')
 	says, ok := strings.CutPrefix(line, "Zookeeper version: ")
-	if !ok {
+	if !ok || err != nil { // half a line may have another version
 		return ""
 	}
 	version, _, _ := strings.Cut(says, "-") // and that of the source, and when it was built
