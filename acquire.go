@@ -355,14 +355,14 @@ func (m *Mutex) admit(lease Lease, sent time.Time) (*Hold, error) {
 		token: c.config.tokenBase + lease.Token(), place: -1,
 	}
 	now := clock.Now()
-	left := remaining(lease, ttl, sent, now)
+	left, dated := remaining(lease, ttl, sent, now)
 	var err error
 	switch {
 	case lease.Token() == 0:
 		err = errors.New("the Driver granted the fencing token 0")
 	case left < ttl/2:
 		err = fmt.Errorf("granted too late: %v of the TTL of %v left, which is less than half", left, ttl)
-	case !h.start(now, left):
+	case !h.start(now, left, dated):
 		err = ErrClosed
 	}
 	if err != nil {
@@ -376,12 +376,16 @@ func (m *Mutex) admit(lease Lease, sent time.Time) (*Hold, error) {
 	return h, nil
 }
 
-// remaining is how long a hold lasts from now on a lease that was granted or extended by a
-// request that was sent at sent.
-func remaining(lease Lease, ttl time.Duration, sent, now time.Time) time.Duration {
-	left := min(lease.Validity(), ttl)
+// remaining returns how long a hold lasts from now on a lease that was granted or extended by a request that was sent at sent. It is
+// dated if that is less than the request would give, as on a session that several holds share: to ask again at once
+// brings little.
+func remaining(lease Lease, ttl time.Duration, sent, now time.Time) (left time.Duration, dated bool) {
+	left = ttl
 	if !sent.IsZero() {
-		left = min(left, ttl-now.Sub(sent))
+		left -= now.Sub(sent)
 	}
-	return left - drift(ttl)
+	if validity := lease.Validity(); validity < left {
+		left, dated = validity, left-validity > drift(ttl)
+	}
+	return left - drift(ttl), dated
 }

@@ -25,7 +25,8 @@ type Hold struct {
 	mu       sync.Mutex
 	state    state
 	deadline time.Time     // of package clock; the hold is over then, whatever the state says
-	renewAt  time.Time     // when the next renewal is due
+	renewDue time.Time     // when the renewal is that the deadline asks for
+	renewAt  time.Time     // when the next attempt at one is
 	lost     chan struct{} // closed by lose; nil if nobody has asked for it
 	mutex    *Mutex        // whose own it is, or nil
 	onLoss   []func()      // called once, after lost is closed
@@ -80,11 +81,12 @@ func (h *Hold) Deadline() time.Time {
 }
 
 // start begins the hold's tenure. It returns false if the Client is closed.
-func (h *Hold) start(now time.Time, left time.Duration) bool {
+func (h *Hold) start(now time.Time, left time.Duration, dated bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.began, h.deadline = now, now.Add(left)
-	h.renewAt = renewal(h.deadline, h.ttl)
+	h.renewDue = renewal(now, h.deadline, h.ttl, dated)
+	h.renewAt = h.renewDue
 	if sent := h.deadline.Add(drift(h.ttl) - h.ttl); h.client.renewer.leaptSince(sent) {
 		h.renewAt = now
 	}
@@ -258,8 +260,8 @@ func (h *Hold) extended(sent time.Time, err error, wanted bool) error {
 		return err
 	}
 	now := clock.Now()
-	deadline := now.Add(remaining(h.lease, h.ttl, sent, now)) // asks the lease, so not under h.mu
-	if h.prolong(sent, now, deadline, wanted) {
+	left, dated := remaining(h.lease, h.ttl, sent, now) // asks the lease, so not under h.mu
+	if h.prolong(sent, now, left, dated, wanted) {
 		return nil
 	}
 	h.alive() // by the clock: it may be lost only now
@@ -271,7 +273,7 @@ func (h *Hold) extended(sent time.Time, err error, wanted bool) error {
 }
 
 // prolong moves the deadline forward if move is set. It returns false if the hold is over.
-func (h *Hold) prolong(sent, now, deadline time.Time, move bool) bool {
+func (h *Hold) prolong(sent, now time.Time, left time.Duration, dated, move bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.state != held || !now.Before(h.deadline) {
@@ -280,9 +282,10 @@ func (h *Hold) prolong(sent, now, deadline time.Time, move bool) bool {
 	if !move {
 		return true
 	}
-	if deadline.After(h.deadline) {
+	if deadline := now.Add(left); deadline.After(h.deadline) {
 		h.deadline = deadline
-		h.renewAt = renewal(deadline, h.ttl)
+		h.renewDue = renewal(now, deadline, h.ttl, dated)
+		h.renewAt = h.renewDue
 		if soon := now.Add(h.ttl / retriesPerTTL); h.renewAt.Before(soon) {
 			h.renewAt = soon // a slow or stingy backend is not to be asked without a pause
 		}

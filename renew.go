@@ -31,9 +31,12 @@ const lookAgain = time.Second
 const prompt = 5 * time.Millisecond
 
 // renewal is when a hold that lasts until deadline is to be renewed: TTL/3 after the request that
-// granted or extended it was sent, however long the reply took.
-func renewal(deadline time.Time, ttl time.Duration) time.Time {
+// granted or extended it was sent, however long the reply took. One that is dated is so after a quarter of what is left at the soonest.
+func renewal(now, deadline time.Time, ttl time.Duration, dated bool) time.Time {
 	due := deadline.Add(-ttl * (renewalsPerTTL - 1) / renewalsPerTTL)
+	if soonest := now.Add(deadline.Sub(now) / 4); dated && due.Before(soonest) {
+		due = soonest
+	}
 	return due.Add(-time.Duration(due.UnixNano() % max(int64(ttl/gridPerTTL), 1)))
 }
 
@@ -205,7 +208,7 @@ func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 func (h *Hold) dueSince() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return renewal(h.deadline, h.ttl)
+	return h.renewDue
 }
 
 // renewalAnswered takes in the outcome of a renewal. One that failed is tried again soon.
@@ -223,7 +226,7 @@ func (h *Hold) renewalAnswered(sent, due time.Time, err error) {
 	switch {
 	case h.state != held, err == nil:
 		return
-	case !due.Equal(renewal(h.deadline, h.ttl)):
+	case !due.Equal(h.renewDue):
 		return // a later attempt has been answered before this one
 	}
 	h.logNotRenewed(err)

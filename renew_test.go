@@ -269,3 +269,18 @@ func TestRenewal_ofOthersDoesNotWaitForThoseThatHang(t *testing.T) {
 		})
 	}
 }
+
+// On a session that several holds share a grant or a renewal may count from a while before it was asked for. To ask again at once brings
+// little then.
+func TestRenewal_ofALeaseThatCountsFromEarlier(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(acquire, fault{age: ttl * 3 / 8})
+		b.every(extend, fault{age: ttl * 3 / 8})
+		m := b.locked(t, "x")
+		time.Sleep(3 * ttl)
+		assert.NotZero(t, m.FencingToken(), "it is held all the time")
+		asked := len(b.times(extend))
+		assert.LessOrEqual(t, asked, 3*8, "renewals in three TTLs")
+		assert.GreaterOrEqual(t, asked, 3*3)
+	})
+}
