@@ -4,7 +4,7 @@ import "time"
 
 // leap is how far the wall clock has to go ahead of ours between two looks to tell of a machine that was frozen from outside, such as
 // a virtual machine that its host paused: our clock stood still, and a hold may have expired at the backend. Somebody who sets
-// the wall clock looks the same, and costs one renewal. Less than a leap is no more than the grain of some clocks.
+// the wall clock forward looks the same, and costs one renewal each time. Less than a leap is no more than the grain of some clocks.
 const leap = 50 * time.Millisecond
 
 // wallClock is looked at to tell whether the machine was frozen. No hold ends by it.

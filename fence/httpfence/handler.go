@@ -18,7 +18,8 @@ import (
 // request writes, and if it is nil that is the path of the URL, unescaped and as [path.Clean] returns it: /a/b, /a/./b,
 // //a/b, /a%2Fb and /a/b/ are one resource, whatever the host and the query. next has the URL as it was sent. Requests that
 // write one thing have to have one resource, or the fence has two memories of it: where /A is /a, or a path
-// has other names, as by a symbolic link, give a resource of your own. For the same reason all servers of a
+// has other names, as by a symbolic link, give a resource of your own. A Handler belongs behind what changes the path, as
+// [http.StripPrefix] does: /files/../x without its prefix would be /x. For the same reason all servers of a
 // resource have to share one guard: a [fence.Memory] serves one process, the Dir of filefence one machine; behind
 // several machines the check belongs into the database that they share.
 //
