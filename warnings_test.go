@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,11 +18,11 @@ import (
 type cautious struct {
 	*driver
 	warnings func(ctx context.Context) ([]string, error)
-	asked    int
+	asked    atomic.Int64
 }
 
 func (d *cautious) Warnings(ctx context.Context) ([]string, error) {
-	d.asked++
+	d.asked.Add(1)
 	return d.warnings(ctx)
 }
 
@@ -71,19 +72,19 @@ func TestLog_ofWarningsOnceAfterTheFirstGrant(t *testing.T) {
 		b.next(acquire, away)
 		require.Error(t, c.Mutex("x").TryLock(t.Context()))
 		synctest.Wait()
-		assert.Zero(t, d.asked, "nothing is granted yet")
+		assert.Zero(t, d.asked.Load(), "nothing is granted yet")
 		for range 3 {
 			m := c.Mutex("x")
 			require.NoError(t, m.Lock(t.Context()))
 			require.NoError(t, m.Unlock(t.Context()))
 			synctest.Wait()
 		}
-		assert.Equal(t, 1, d.asked)
+		assert.EqualValues(t, 1, d.asked.Load())
 
 		silent := &cautious{driver: &driver{b: b}, warnings: two}
 		require.NoError(t, clientOf(t, silent).Mutex("y").Lock(t.Context()))
 		synctest.Wait()
-		assert.Zero(t, silent.asked, "there is nowhere to log")
+		assert.Zero(t, silent.asked.Load(), "there is nowhere to log")
 	})
 	assert.Equal(t, []string{
 		`level=WARN msg="backend may break a promise" why="a is 1; set it to 2"`,
