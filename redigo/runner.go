@@ -134,7 +134,7 @@ func (b *batch) file(answers []any, replies []redisscript.Reply) (granted bool) 
 				refused = append(refused, i)
 				continue
 			}
-			replies[i].Err, replies[i].Refused = err, true
+			replies[i].Err = err
 			continue
 		}
 		if b.replicas.N > 0 && b.calls[i].Script.Grants {

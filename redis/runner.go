@@ -201,7 +201,6 @@ func reply(c redisscript.Call, res result) redisscript.Reply {
 		n := counted.written.Load()
 		res.MayHaveRun = res.ran || n > 1 || n == 1 && !isAnswer(res.Err)
 	}
-	res.Refused = isAnswer(res.Err) && !res.ran
 	return res.Reply
 }
 

@@ -49,9 +49,6 @@ type Reply struct {
 	Value any // an int64, a text as a string or []byte, or a []any of those
 	Err   error
 
-	// Refused says that Err is the server's, and that nothing has been done.
-	Refused bool
-
 	// MayHaveRun, of a script that Takes, says that it may have run in spite of Err: its reply was lost, and what the
 	// client library was told when it tried again proves nothing.
 	MayHaveRun bool
