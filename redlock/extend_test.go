@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,6 +108,21 @@ func TestExtend_withoutAMajorityIsAnOutage(t *testing.T) {
 		nodes[1].set(func(n *fakeNode) { n.err = nil })
 		time.Sleep(5 * time.Second)
 		assert.Zero(t, holders(nodes), "the last is released in the background")
+	})
+}
+
+// So that one time-out is not that of all.
+func TestExtendAll_ofManyIsARequestForEach1024(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		l, err := d.Acquire(t.Context(), request("x"))
+		require.NoError(t, err)
+		synctest.Wait()
+		for i, err := range d.ExtendAll(t.Context(), slices.Repeat([]locker.Lease{l}, mostTogether+2), ttl) {
+			require.NoError(t, err, "extension %d", i)
+		}
+		synctest.Wait()
+		assert.Equal(t, []int{2, 2, 2}, []int{nodes[0].batched, nodes[1].batched, nodes[2].batched})
+		require.NoError(t, l.Release(t.Context()))
 	})
 }
 

@@ -139,14 +139,16 @@ func TestTrouble_closeWaitsForAHeedlessClient(t *testing.T) {
 // Workers are kept for the next call, no more of them than may be idle, and for a while.
 func TestTrouble_workersAreKept(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages {
+			s.always(path{back: time.Millisecond}) // all requests are under way at once
+		}
 		for range 3 {
 			for range 50 {
 				go func() { _, _ = d.Acquire(context.Background(), askFor("x")) }()
 			}
 			time.Sleep(ttl / 2)
 			synctest.Wait()
-			idle := d.workers.Idle()
-			assert.True(t, 0 < idle && idle <= 3*idlePerNode, "%d", idle)
+			assert.Equal(t, 3*idlePerNode, d.workers.Idle())
 			time.Sleep(2 * ttl)
 			synctest.Wait()
 			assert.Zero(t, d.workers.Idle())

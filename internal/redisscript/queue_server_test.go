@@ -116,6 +116,19 @@ func TestQueueScripts_handOverInOrder(t *testing.T) {
 	s.wantIdle()
 }
 
+// Its process does not listen yet, but it asks, and so is alive.
+func TestQueueScripts_theFirstWaiterThatAsksIsNotPassedOver(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.listen("Q")
+	s.ask("holder", ttl, 0)
+	place := s.ask("pP/a", ttl, 0).place
+	require.EqualValues(t, held, s.ask("pQ/b", ttl, 0).status)
+	s.lapse()
+	require.EqualValues(t, granted, s.ask("pP/a", ttl, place).status)
+	assert.Equal(t, []string{"pQ/b"}, s.queue())
+}
+
 func TestQueueScripts_aReleaseThatIsSentAgainAfterTheHandOverIsASuccess(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
