@@ -197,13 +197,7 @@ func TestAcquire_countsWhatTheScriptHasLeft(t *testing.T) {
 // Clocks drift apart while nobody looks.
 func TestAcquire_anOldEstimateIsRenewedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &fakeRunner{answer: func(_ *Script, args []any) (any, error) {
-			now := nowMicro()
-			if by := parseDue(args[3]); now > by.whole+by.rest {
-				return []any{int64(late), int64(0), now}, nil
-			}
-			return []any{int64(granted), now, now}, nil
-		}}
+		r := skewed(new(time.Duration))
 		d := NewDriver(r)
 		defer func() { require.NoError(t, d.Close(noClient)) }()
 		for _, c := range []struct {
@@ -219,20 +213,24 @@ func TestAcquire_anOldEstimateIsRenewedFirst(t *testing.T) {
 	})
 }
 
-// Nodes of a Ring or a Cluster have clocks of their own, and one Driver serves them all.
-func TestAcquire_nodesWhoseClocksDiffer(t *testing.T) {
-	skew := time.Hour
-	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
+// skewed is a server on which all is free, and whose clock is ahead of ours.
+func skewed(ahead *time.Duration) *fakeRunner {
+	return &fakeRunner{answer: func(s *Script, args []any) (any, error) {
 		if s == extend {
 			return int64(1), nil
 		}
-		now := nowMicro() + skew.Microseconds()
+		now := nowMicro() + ahead.Microseconds()
 		if by := parseDue(args[3]); now > by.whole+by.rest {
 			return []any{int64(late), int64(0), now}, nil
 		}
 		return []any{int64(granted), now, now}, nil
 	}}
-	d := NewDriver(r)
+}
+
+// Nodes of a Ring or a Cluster have clocks of their own, and one Driver serves them all.
+func TestAcquire_nodesWhoseClocksDiffer(t *testing.T) {
+	skew := time.Hour
+	d := NewDriver(skewed(&skew))
 	for i := range 10 {
 		skew = -skew
 		_, err := d.Acquire(t.Context(), request)
@@ -310,17 +308,7 @@ func TestDriver_sendsEachLocksOwnExpiry(t *testing.T) {
 // Two nodes of a Cluster, whose clocks differ a little, as NTP leaves them: nothing is late, and every hold lasts one TTL.
 func TestAcquire_nodesWhoseClocksDifferALittleShortenNoHold(t *testing.T) {
 	skew := time.Second
-	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
-		if s == extend {
-			return int64(1), nil
-		}
-		now := nowMicro() + skew.Microseconds()
-		if by := parseDue(args[3]); now > by.whole+by.rest {
-			return []any{int64(late), int64(0), now}, nil
-		}
-		return []any{int64(granted), now, now}, nil
-	}}
-	d := NewDriver(r)
+	d := NewDriver(skewed(&skew))
 	ten := locker.Request{Name: "x", TTL: 10 * time.Second}
 	for i := range 6 {
 		skew = time.Second - skew
