@@ -22,7 +22,7 @@ const (
 )
 
 // lookAgain is the longest time between two looks at the clocks while something is held: timers stand
-// still while the machine is suspended or frozen, and a hold that lapsed meanwhile must be lost soon
+// still while the machine is suspended or frozen, and a hold that expired meanwhile must be lost soon
 // after the resume.
 const lookAgain = time.Second
 
@@ -155,7 +155,7 @@ func (c *Client) takeDue(now time.Time) (due []*Hold, ahead time.Duration) {
 	return due, ahead
 }
 
-// renewalDue says whether the hold is to be renewed now, as it is in any case if leapt is set, and schedules what comes next: the
+// renewalDue reports whether the hold is to be renewed now, as it is in any case if leapt is set, and schedules what comes next: the
 // next attempt, unless this one is answered first.
 func (h *Hold) renewalDue(now time.Time, leapt bool) bool {
 	h.mu.Lock()

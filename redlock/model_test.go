@@ -71,7 +71,7 @@ func (r *register) raise(now int64, owner uint64, token uint64) bool {
 	return true
 }
 
-// tooFar says that a raise of the lock's owner is refused.
+// tooFar reports whether a raise of the lock's owner is refused.
 func (r *register) tooFar(token uint64) bool { return r.most > 0 && token > max(r.most, r.last) }
 
 func (r *register) release(now int64, owner uint64, token uint64, again bool) bool {

@@ -84,9 +84,9 @@
 // remember. A node that restarts empty has forgotten who holds and which token came last. If that makes a
 // second majority within one TTL, two may hold, and the order of their tokens then rests on the clocks
 // that they were made of. Let Redis write its append-only file with fsync at every write, or keep a
-// node that lost its data away. After one TTL, the longest in use, it makes no second holder any more. But it does not know
-// the last tokens, and takes its clock for them: if a client's clock was ahead of it by more than the time that it was away, a
-// smaller token may follow. To be sure of the order of tokens keep it away for 12 hours and a TTL.
+// node that lost its data out of service. After one TTL, the longest in use, it makes no second holder any more. But it does not know
+// the last tokens, and takes its clock for them: if a client's clock was ahead of it by more than the time that it was out of service, a
+// smaller token may follow. To be sure of the order of tokens keep it out of service for 12 hours and a TTL.
 //
 // Each claim of the two texts is a test on five servers, named after it, in this package's claims_…_test.go:
 // TestKleppmann_aClockJumpOnANodeOfABareMajorityMakesTwoHolders is true, and so is

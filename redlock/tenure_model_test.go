@@ -398,7 +398,7 @@ func (h *happening) look() {
 	}
 }
 
-// unanswered says that a node has not answered an Extend.
+// unanswered reports whether a node has not answered an Extend.
 func (h *happening) unanswered(e *extension) bool {
 	for _, v := range e.votes {
 		if v != nil && !errors.Is(v, locker.ErrLost) && v != errAbsent && v != errWaiting && v != errJoining { //nolint:errorlint // never wrapped
@@ -494,7 +494,7 @@ func (h *happening) key() uint64 {
 	return k
 }
 
-// matters says whether an Extend, perhaps one that is over, can still be told something.
+// matters reports whether an Extend, perhaps one that is over, can still be told something.
 func (h *happening) matters(e *extension) bool {
 	return e == h.ext || slices.ContainsFunc(h.calls, func(c *transit) bool {
 		m, ok := c.message.(*extendMessage)

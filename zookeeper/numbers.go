@@ -41,7 +41,7 @@ func (l *lease) refuse(ctx context.Context, o *outage.Outage) error {
 	return numbered(l.parent)
 }
 
-// vacant returns errNumbered while a node, in which somebody was refused, is the same: whoever makes another child of it keeps the
+// vacant returns errNumbered while a node, in which somebody was refused, is the same: another child would keep the
 // servers from removing it.
 func (l *lease) vacant(ctx context.Context) error {
 	d := l.session.driver

@@ -46,7 +46,7 @@ func numbered(t testing.TB, n int32, container bool) (*testserver.ZooKeeperServe
 }
 
 // The servers count children up to 2147483647, and then give each that number, and no longer say that there is another.
-// Whoever gets a number that is near that neither holds nor waits. Nobody keeps the container from being removed, and then it goes on.
+// A contender with a number near that neither holds nor waits. Nobody keeps the container from being removed, and then it goes on.
 func TestNumbers_nearTheEnd(t *testing.T) {
 	t.Parallel()
 	s, look := numbered(t, math.MaxInt32-2, true)

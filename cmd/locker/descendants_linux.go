@@ -105,7 +105,7 @@ func haveChild() bool {
 }
 
 // list returns the descendants that run, but for the command itself, and waits for orphans that have ended. Those that it has
-// returned before are among them, whoever is their parent now.
+// returned before are among them, also if their parent is another now.
 func (d *descendants) list() (running []kin) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

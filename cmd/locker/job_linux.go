@@ -7,7 +7,7 @@ import (
 )
 
 // attributes has the command die with us, whatever ends us: a command of ours that nobody watches would run on when the lock
-// has lapsed. What the command itself has started is out of reach then, and all of it while we are stopped (SIGSTOP).
+// has expired. What the command itself has started is out of reach then, and all of it while we are stopped (SIGSTOP).
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // stopped says whether a child is, and was not when this was asked last.

@@ -29,14 +29,14 @@ on ten machines runs backup on one of them. COMMAND finds in its environment
 The lock is renewed while COMMAND runs. Where it cannot be, COMMAND and all its
 descendants get SIGTERM when a quarter of the TTL is left, and SIGKILL before
 that is over: none of them runs when another may hold the lock. If the backend
-says that the lock has been lost already, it is SIGKILL at once. On Linux no
+reports the lock lost already, it is SIGKILL at once. On Linux no
 descendant escapes this by a group or session of its own, as under timeout(1);
 on other systems COMMAND's process group is all that is reached. A process
 that another user owns is never reached, nor one that a service manager or a
 container engine starts for COMMAND. If locker alone is stopped (SIGSTOP) or
 killed (SIGKILL), COMMAND may run without the lock: see README.md.
 
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to COMMAND's
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to COMMAND's
 process group; while run opens the URL or waits for the lock they end it, and
 it leaves the queue. The lock is COMMAND's own: processes that it leaves behind
 when it ends by itself run without.

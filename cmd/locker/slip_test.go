@@ -70,7 +70,7 @@ func slips(url string) [][2]any {
 	}
 }
 
-// A slip is shown to whoever reads the terminal, the log or cron's mail.
+// A slip is shown to all who read the terminal, the log or cron's mail.
 func TestUsage_showsNoSecretAfterASlip(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"redis://:seCret@127.0.0.1:1/0", "rediss://user:seCret@h?tls_ca=x"} {

@@ -601,7 +601,7 @@ func TestQueueModel_seesScriptsThatAreWrong(t *testing.T) {
 		"a release hands the lock to nobody": {
 			"local waiter = lock[2] and next_waiter(KEYS[1], QUEUE)", "local waiter = nil", "the lock is free",
 		},
-		"whoever finds an expired hold takes it": {
+		"the first who finds an expired hold takes it": {
 			"if first == ARGV[1] then", "if first then", "who asked before",
 		},
 		"a request that is sent twice goes to the end": {
