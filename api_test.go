@@ -27,6 +27,7 @@ var (
 	_ func(*locker.Mutex) <-chan struct{}                                     = (*locker.Mutex).Lost
 	_ func(*locker.Mutex) time.Time                                           = (*locker.Mutex).Deadline
 	_ func(*locker.Mutex) string                                              = (*locker.Mutex).Name
+	_ func(*locker.Mutex) locker.Guarantees                                   = (*locker.Mutex).Guarantees
 	_ func(*locker.Mutex, context.Context, func(context.Context) error) error = (*locker.Mutex).Do
 	_ func(*locker.Mutex, context.Context) (*locker.Hold, error)              = (*locker.Mutex).Acquire
 	_ func(*locker.Mutex, context.Context) (*locker.Hold, error)              = (*locker.Mutex).TryAcquire

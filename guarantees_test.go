@@ -48,6 +48,7 @@ func TestRequire_whatIsPromised(t *testing.T) {
 	assert.Equal(t, locker.Yes, c.Guarantees()[locker.Exclusive].Level)
 	assert.Equal(t, "while the moon is full", c.Guarantees()[locker.Fencing].Condition)
 	assert.Equal(t, locker.No, c.Guarantees()[locker.Woken].Level, "what is missing is not promised")
+	assert.Equal(t, c.Guarantees(), c.Mutex("x").Guarantees())
 	require.NoError(t, c.Close())
 }
 

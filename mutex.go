@@ -27,6 +27,9 @@ var _ Locker = (*Mutex)(nil)
 // Name is the name of the lock, without the Client's prefix.
 func (m *Mutex) Name() string { return m.name }
 
+// Guarantees returns what the backend promises: those of the Client.
+func (m *Mutex) Guarantees() Guarantees { return m.client.Guarantees() }
+
 // Lock waits until the lock is held or ctx is done. See [Locker].
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.lock(ctx, opLock)

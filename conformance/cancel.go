@@ -30,6 +30,12 @@ var cancelRows = []row{{
 	sources: []string{redsyncCancel},
 	chance:  true,
 	body:    manyCancelled,
+}, {
+	name:    "a grant to a waiter whose ctx ends just then is given back",
+	promise: "On any error of Lock the caller holds nothing, also if the grant arrives as ctx ends.",
+	sources: []string{semaphore, redsyncCancel},
+	chance:  true,
+	body:    grantedAsItGaveUp,
 }}
 
 // promptly has p take a lock that nobody holds, without waiting for the lapse of something left behind.

@@ -15,13 +15,22 @@ var mixed = flag.String("conformance.faults", "",
 
 // hazard is a kind of fault that comes and goes while clients go on.
 type hazard struct {
-	need need
-	// strike causes it. Where undo is nil it is over at once.
-	strike func(s *storm, rng *rand.Rand) (what string, undo func())
-	brief  bool // it is mostly over at once: holds outlast it
-	once   bool // in a history
-	rows   int  // of which it is the topic
+	need   need
+	strike func(s *storm, rng *rand.Rand) *blow // causes it
+	brief  bool                                 // it is mostly over at once: holds outlast it
+	once   bool                                 // in a history
+	rows   int                                  // of which it is the topic
 }
+
+// blow is one such fault, or nil if there was none.
+type blow struct {
+	weather
+	player *player // whom it is meant for
+	undo   func()  // nil: it is over at once
+}
+
+// glimpse is how long a brief fault lasts, so that clients see it.
+const glimpse = 60 * time.Millisecond
 
 func (h hazard) field() string { return strings.TrimPrefix(h.need.name, "Faults.") }
 
@@ -63,38 +72,55 @@ var mixes = need{"two of Faults.StopServer, Through and Process", true, func(h H
 	return err != nil || len(all) > 1
 }}
 
-func (s *storm) stopServer(rng *rand.Rand) (string, func()) {
-	s.victim(rng, anybody)
-	return "server stopped", s.harm(s.h.Faults.StopServer)
+// outage is a fault of the servers, which nobody hears of meanwhile.
+func (s *storm) outage(rng *rand.Rand, what string, fault func(TB) (undo func())) *blow {
+	b := s.victim(rng, what, anybody)
+	b.Mutes = everyone
+	b.undo = s.harm(fault)
+	return b
 }
 
-func (s *storm) killServer(rng *rand.Rand) (string, func()) {
-	s.victim(rng, anybody)
-	return "server killed", s.harm(s.h.Faults.KillServer)
+func (s *storm) stopServer(rng *rand.Rand) *blow {
+	return s.outage(rng, "server stopped", s.h.Faults.StopServer)
 }
 
-func (s *storm) wipeServer(rng *rand.Rand) (string, func()) {
-	s.victim(rng, anybody)
-	return "server killed, data lost", s.harm(s.h.Faults.WipeServer)
+func (s *storm) killServer(rng *rand.Rand) *blow {
+	return s.outage(rng, "server killed", s.h.Faults.KillServer)
+}
+
+// wipeServer has the victim look whether it still holds.
+func (s *storm) wipeServer(rng *rand.Rand) *blow {
+	b := s.outage(rng, "server killed, data lost", s.h.Faults.WipeServer)
+	restart := b.undo
+	b.undo = func() {
+		restart()
+		b.player.warn()
+	}
+	return b
 }
 
 // failOver prepares a failover, that whoever takes over may miss something, and has it.
-func (s *storm) failOver(*rand.Rand) (string, func()) {
+func (s *storm) failOver(*rand.Rand) *blow {
 	if s.failedOver { // what is left is mended at the end
-		return "", nil
+		return nil
 	}
 	s.failedOver = true
 	fail := s.h.Faults.FailOver(s)
-	for prepared := s.now(); s.holder(prepared, anybody) == nil && !s.over(); {
+	var b *blow
+	for prepared := s.now(); b == nil && !s.over(); {
+		b = s.holder(prepared, "failover", anybody)
 	}
-	s.struck = s.now()
+	if b == nil {
+		b = &blow{weather: weather{What: "failover"}}
+	}
+	b.From = s.now()
 	fail()
-	return "failover", nil
+	return b
 }
 
 // shiftClock moves the clock by about a TTL, or by far more.
-func (s *storm) shiftClock(rng *rand.Rand) (string, func()) {
-	s.victim(rng, anybody)
+func (s *storm) shiftClock(rng *rand.Rand) *blow {
+	b := s.victim(rng, "", anybody)
 	d := s.ttl/2 + upTo(rng, 3*s.ttl)
 	if rng.IntN(4) == 0 {
 		d = time.Hour
@@ -102,92 +128,100 @@ func (s *storm) shiftClock(rng *rand.Rand) (string, func()) {
 	if rng.IntN(2) == 0 {
 		d = -d
 	}
-	back := s.harm(func(t TB) func() { return s.h.Faults.MoveClock(t, d) })
-	return fmt.Sprintf("clock moved by %v", d), back
+	b.undo = s.harm(func(t TB) func() { return s.h.Faults.MoveClock(t, d) })
+	b.What = fmt.Sprintf("clock moved by %v", d)
+	return b
 }
 
 func anybody(*player) bool { return true }
 
 // revoke ends somebody's hold. If that is over by itself in this very moment the harness may find none.
-func (s *storm) revoke(rng *rand.Rand) (string, func()) {
-	p := s.victim(rng, anybody)
+func (s *storm) revoke(rng *rand.Rand) *blow {
+	b := s.victim(rng, "", anybody)
 	done, found := make(chan struct{}), false
 	s.spawn(func() {
 		defer close(done)
-		s.h.Faults.Revoke(refusing{s.scope}, p.name)
+		s.h.Faults.Revoke(&refusing{scope: s.scope}, b.player.name)
 		found = true
 	})
 	<-done
 	if !found {
-		return "", nil
+		return nil
 	}
-	select {
-	case p.alarm <- struct{}{}: // it extends what is another's by then
-	default:
-	}
-	return "hold revoked of " + p.name, nil
+	b.player.warn() // it extends what is another's by then
+	b.What = "hold revoked of " + b.player.name
+	return b
 }
 
 // holder waits, for two TTLs at most, for one that is so, has the lock since a time after that given and for a while
 // to come, and is not the only one who wants it. It is nil if there is none.
-func (s *storm) holder(after int64, is func(*player) bool) *player {
+func (s *storm) holder(after int64, what string, is func(*player) bool) *blow {
 	for end := time.Now().Add(2 * s.ttl); time.Now().Before(end) && !s.over(); time.Sleep(time.Millisecond) {
 		enough := s.now() + int64(s.ttl/3)
 		for _, p := range s.players {
-			if p.since.Load() > after && p.until.Load() > enough && p.scene.clients > 1 && is(p) {
-				s.hits.Add(1)
-				return p
+			if until := p.until.Load(); p.since.Load() > after && until > enough && p.scene.clients > 1 && is(p) {
+				return &blow{weather: weather{What: what, From: s.now(), Client: p.id, Until: until}, player: p}
 			}
 		}
 	}
 	return nil
 }
 
-// victim is one that is so: mostly one that holds for long.
-func (s *storm) victim(rng *rand.Rand, is func(*player) bool) *player {
-	defer func() { s.struck = s.now() }()
-	if rng.IntN(4) > 0 {
-		if p := s.holder(0, is); p != nil {
-			return p
+// victim is one that is so: mostly one that holds for long, and always when faults have missed holders for too long.
+func (s *storm) victim(rng *rand.Rand, what string, is func(*player) bool) *blow {
+	if rng.IntN(4) > 0 || time.Duration(s.now()) > s.lasts {
+		if b := s.holder(0, what, is); b != nil {
+			return b
 		}
 	}
 	all := slices.DeleteFunc(slices.Clone(s.players), func(p *player) bool { return !is(p) })
-	return all[rng.IntN(len(all))]
+	p := all[rng.IntN(len(all))]
+	return &blow{weather: weather{What: what, From: s.now(), Client: p.id}, player: p}
 }
 
 // cutLink does something to one client's network.
-func (s *storm) cutLink(rng *rand.Rand) (string, func()) {
-	p := s.victim(rng, func(p *player) bool { return p.wire != nil })
-	w := p.wire
+func (s *storm) cutLink(rng *rand.Rand) *blow {
+	b := s.victim(rng, "", func(p *player) bool { return p.wire != nil })
+	w, who := b.player.wire, b.player.who
+	b.Mutes, b.undo = itsVictim, w.mend
 	switch rng.IntN(6) {
 	case 0:
 		w.loseReplies()
-		return p.who + ": replies lost", w.mend
+		b.What = who + ": replies lost"
 	case 1:
 		d := s.ttl/20 + upTo(rng, s.ttl/2)
 		w.delay(d)
-		return fmt.Sprintf("%s: network slow by %v", p.who, d), w.mend
+		b.What, b.Mutes = fmt.Sprintf("%s: network slow by %v", who, d), nobody
 	case 2:
 		w.hold()
-		return p.who + ": cut off, then all arrives late", func() {
+		b.What = who + ": cut off, then all arrives late"
+		b.undo = func() {
 			w.release()
 			time.Sleep(settle / 5) // it arrives
 			w.mend()
 		}
 	case 3, 4:
 		w.reset()
-		return p.who + ": connections broken", nil
+		b.What, b.Mutes, b.undo = who+": connections broken", nobody, nil
 	default:
 		w.hold()
-		return p.who + ": cut off", w.mend
+		b.What = who + ": cut off"
 	}
+	return b
 }
 
 // pauseProcess stops one client.
-func (s *storm) pauseProcess(rng *rand.Rand) (string, func()) {
-	p := s.victim(rng, func(p *player) bool { return p.process != nil }).process
-	p.stop()
-	return p.who + ": stopped", p.resume
+func (s *storm) pauseProcess(rng *rand.Rand) *blow {
+	b := s.victim(rng, "", func(p *player) bool { return p.process != nil })
+	p := b.player.process
+	p.halt()
+	asked := p.ask()
+	b.What, b.Mutes = p.who+": stopped", itsVictim
+	b.undo = func() {
+		b.Answered = answered(asked, 0)
+		p.proceed()
+	}
+	return b
 }
 
 // rage has faults come and go, one at a time, until ctx ends. None is left.
@@ -195,16 +229,8 @@ func (s *storm) rage(ctx context.Context, rng *rand.Rand) {
 	sleepUntil(ctx, upTo(rng, s.ttl/2))
 	for ctx.Err() == nil {
 		z := s.hazards[rng.IntN(len(s.hazards))]
-		what, undo := z.strike(s, rng)
-		w := weather{Kind: z.field(), What: what, From: s.struck}
-		if undo != nil {
-			if !z.brief || rng.IntN(4) == 0 {
-				sleepUntil(ctx, duration(rng, s.ttl))
-			}
-			undo()
-		}
-		if w.To = s.now(); what != "" {
-			s.befell(w)
+		if b := z.strike(s, rng); b != nil {
+			s.suffer(ctx, rng, z, b)
 		}
 		lull := s.ttl
 		if z.brief {
@@ -212,6 +238,22 @@ func (s *storm) rage(ctx context.Context, rng *rand.Rand) {
 		}
 		sleepUntil(ctx, upTo(rng, lull))
 	}
+}
+
+// suffer has a fault last for a while, and takes it down.
+func (s *storm) suffer(ctx context.Context, rng *rand.Rand, z hazard, b *blow) {
+	b.Kind, b.Set = z.field(), s.now()
+	if b.undo != nil {
+		lasts := duration(rng, s.ttl)
+		if z.brief && rng.IntN(4) > 0 {
+			lasts = glimpse
+		}
+		sleepUntil(ctx, lasts)
+		b.Undone = s.now()
+		b.undo()
+	}
+	b.To = s.now()
+	s.befell(b.weather)
 }
 
 // duration of a fault is as often below the TTL as above.

@@ -26,12 +26,14 @@ const (
 )
 
 // tenure is one hold that was seen from Lock to Unlock: from is after Lock returned, to before Unlock was
-// called. Unless lost, it was held all that time.
+// called. It was held all that time, unless its holder was told of a loss before. What Unlock says is no excuse: if it says
+// ErrLost, to is before the last look at what tells of a loss, and at most what is assured.
 type tenure struct {
 	who      string
 	from, to time.Time
 	token    uint64
-	lost     bool
+	lost     bool // Unlock said ErrLost
+	told     bool // and was not the first to say so
 }
 
 // contest is a contention under way.
@@ -62,6 +64,7 @@ func (e *env) contend(parties []*party, work func()) []tenure {
 		e.doubtf("%d contenders, and nobody got the lock in %v", len(parties), longest)
 	}
 	slices.SortFunc(c.tenures, func(a, b tenure) int { return a.from.Compare(b.from) })
+	excuse(c.tenures)
 	return c.tenures
 }
 
@@ -91,8 +94,12 @@ func (c *contest) hold(p *party) (ok bool) {
 	t := tenure{who: p.who, from: time.Now(), token: p.token()}
 	c.work()
 	t.to = time.Now()
+	until, told := p.until(), p.told(t.token)
 	err := p.unlock()
-	t.lost = errors.Is(err, locker.ErrLost)
+	if t.lost = errors.Is(err, locker.ErrLost); t.lost {
+		t.told = told || !t.from.Before(until)
+		t.to = earlier(t.to, until)
+	}
 	if err != nil && !t.lost {
 		err = fmt.Errorf("%s's Unlock, the only one after a successful Lock: %w", p.who, err)
 		if !errors.Is(err, locker.ErrNotHeld) {
@@ -114,9 +121,51 @@ func linger() {
 	}
 }
 
-// kept are the tenures whose holder held to the end.
+// dwell is linger, and now and then so long that a thief is back, with the lock, before the holder unlocks.
+func dwell() {
+	linger()
+	if rand.N(8) == 0 {
+		time.Sleep(rand.N(2 * time.Millisecond))
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// excuse notes that a Locker which has tokens tells of a loss by a token of 0.
+func excuse(tenures []tenure) {
+	if slices.ContainsFunc(tenures, func(t tenure) bool { return t.token > 0 }) {
+		for i := range tenures {
+			tenures[i].told = tenures[i].told || tenures[i].lost && tenures[i].token == 0
+		}
+	}
+}
+
+// kept are the tenures without those whose loss was told.
 func kept(tenures []tenure) []tenure {
-	return slices.DeleteFunc(slices.Clone(tenures), func(t tenure) bool { return t.lost })
+	return slices.DeleteFunc(slices.Clone(tenures), func(t tenure) bool { return t.told })
+}
+
+// losses is how many of the holds were lost.
+func losses(tenures []tenure) (n int) {
+	for _, t := range tenures {
+		if t.lost {
+			n++
+		}
+	}
+	return n
+}
+
+// farewell is what Unlock said.
+func (t tenure) farewell() string {
+	if t.lost {
+		return fmt.Sprintf("%s's Unlock said ErrLost, and nothing had told of a loss before", t.who)
+	}
+	return fmt.Sprintf("%s's Unlock said nil", t.who)
 }
 
 // disjoint ends the trial if two held at once.
@@ -129,16 +178,16 @@ func (e *env) disjoint(tenures []tenure) {
 		before := slices.MaxFunc(tenures[max(0, i-contenders):i], func(a, b tenure) int { return a.to.Compare(b.to) })
 		if t.from.Before(before.to) {
 			both := min(before.to.Sub(t.from), t.to.Sub(t.from))
-			e.failf("%s and %s held the lock at once, for %v, and Unlock told both that they held it to the end; hold %d of %d",
-				before.who, t.who, both, i+1, len(tenures))
+			e.failf("%s and %s held the lock at once, for %v: %s; %s; hold %d of %d",
+				before.who, t.who, both, before.farewell(), t.farewell(), i+1, len(tenures))
 		}
 	}
 	e.Logf("%d holds, none at the same time as another", len(tenures))
 }
 
-// rising ends the trial if a later hold has no larger token.
+// rising ends the trial if a later hold has no larger token. Of one that was lost nobody knows when others were granted.
 func (e *env) rising(tenures []tenure) {
-	tenures = kept(tenures)
+	tenures = slices.DeleteFunc(slices.Clone(tenures), func(t tenure) bool { return t.lost })
 	for i := 1; i < len(tenures); i++ {
 		a, b := tenures[i-1], tenures[i]
 		if a.to.Before(b.from) && cmp.Compare(a.token, b.token) >= 0 {

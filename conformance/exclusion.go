@@ -33,7 +33,7 @@ var exclusionRows = []row{{
 	sources: []string{goLocker},
 	shows:   locker.Exclusive,
 	chance:  true,
-	body:    func(e *env) { e.disjoint(e.contend(e.processes(e.name()), linger)) },
+	body:    func(e *env) { e.disjoint(e.contend(e.processes(e.name()), dwell)) },
 }, {
 	name:    "many Lockers of one client exclude one another",
 	promise: "Two Lockers of one name contend whether or not they share a client, a connection or a session.",
@@ -48,7 +48,7 @@ var exclusionRows = []row{{
 	sources: []string{goLocker},
 	shows:   locker.Exclusive,
 	chance:  true,
-	body:    func(e *env) { e.disjoint(e.contend(sharers(e.party("A", e.name(), e.long)), linger)) },
+	body:    func(e *env) { e.disjoint(e.contend(sharers(e.party("A", e.name(), e.long)), dwell)) },
 }}
 
 // processes are many parties of one name, each a process of its own.
@@ -64,9 +64,7 @@ func (e *env) processes(name string) []*party {
 func sharers(p *party) []*party {
 	parties := make([]*party, contenders)
 	for i := range parties {
-		shared := *p
-		shared.who = fmt.Sprintf("goroutine %d", i+1)
-		parties[i] = &shared
+		parties[i] = p.env.using(p.l, fmt.Sprintf("goroutine %d", i+1), p.name, p.ttl)
 	}
 	return parties
 }
@@ -119,5 +117,5 @@ func manyOfOneClient(e *env) {
 	for i := range parties {
 		parties[i] = of(fmt.Sprintf("Locker %d", i+1), name)
 	}
-	e.disjoint(e.contend(parties, linger))
+	e.disjoint(e.contend(parties, dwell))
 }

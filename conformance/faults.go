@@ -13,6 +13,10 @@ import (
 // skipped, and say so. What a fault returns undoes it; the suite calls that once, also when a
 // scenario has failed, and at the latest when the Cleanup functions of t run. All of it may be
 // called from goroutines other than the test's.
+//
+// The suite asks whether a fault acts: in a scenario of its own, and again where it is used. It waits for one that acts up to a second
+// after it has returned, in a random history a tenth. A scenario whose fault did nothing says so, and blames no Locker. MoveClock alone is not asked: a lock that heeds
+// no clock shows nothing of it. FailOver is asked only where there is Through, which tells where the servers are.
 type Faults struct {
 	// StopServer makes the backend silent: it accepts connections, keeps those that it has, and
 	// answers nothing until resume is called (SIGSTOP). Its clock goes on.

@@ -29,6 +29,7 @@ type client struct {
 	Name   string        `json:"name"` // of the lock
 	TTL    time.Duration `json:"ttl"`
 	Renews bool          `json:"renews,omitempty"`
+	NoLost bool          `json:"noLost,omitempty"` // it has no method Lost
 }
 
 // weather is a fault that came and went.
@@ -37,6 +38,14 @@ type weather struct {
 	What string `json:"what"`
 	From int64  `json:"from"`
 	To   int64  `json:"to"`
+
+	Set    int64 `json:"set,omitempty"`    // when its cause had returned
+	Undone int64 `json:"undone,omitempty"` // when its end began
+	Mutes  muted `json:"mutes,omitempty"`
+	Client int   `json:"client,omitempty"` // whom it was meant for
+	Until  int64 `json:"until,omitempty"`  // how long that one was going to hold; 0: it did not hold
+
+	Answered bool `json:"answered,omitempty"` // by a process that was stopped
 }
 
 // event is one call, or the moment in which a client saw that Lost had fired.
@@ -109,6 +118,8 @@ type tenancy struct {
 	confirms []event // FencingTokens that were not 0, Extends that said nil
 	extends  []event // that may have extended it
 	told     int64   // when the client was told of its loss; 0: never
+	telling  int64   // when what told it was called
+	assured  int64   // how long a call that said nil holds it, though nothing tells of an earlier loss; 0: no time
 	unlock   *event
 	breaches []breach
 }
@@ -172,7 +183,7 @@ func (t *tenancy) sampled(e event) {
 // loss takes in that the client was told. What it hears while it unlocks may be of its Unlock.
 func (t *tenancy) loss(e event) {
 	if t.grant.Op != "" && t.unlock == nil && (t.told == 0 || e.Return < t.told) {
-		t.told = e.Return
+		t.told, t.telling = e.Return, e.Call
 	}
 }
 
@@ -251,13 +262,14 @@ func (t *tenancy) punctual(c client, e event) {
 }
 
 // end is when the hold was over, as far as its client could see; ok is false if it may still be held.
-// It was not before the last of the calls that confirmed it.
+// It was not before the last of the calls that confirmed it, and for the assured time after that not before a call said so.
 func (t *tenancy) end(confirmed []event) (from, to int64, ok bool) {
+	said := t.telling
 	switch {
 	case t.told > 0:
 		to = t.told
 	case t.unlock != nil:
-		to = t.unlock.Return
+		said, to = t.unlock.Call, t.unlock.Return
 	default:
 		return 0, 0, false
 	}
@@ -270,5 +282,5 @@ func (t *tenancy) end(confirmed []event) (from, to int64, ok bool) {
 			from = max(from, e.Call)
 		}
 	}
-	return from, to, true
+	return max(from, min(said, from+t.assured)), to, true
 }

@@ -37,7 +37,7 @@ func TestJudge(t *testing.T) {
 		{"known deviation of luck, seen", lucky, broken, true, false, []string{"by design", "two at once"}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			r := judge(c.scenario, c.seen, c.deviates, "by design")
+			r := judge(c.scenario, tally{}, c.seen, c.deviates, "by design")
 			says := r.String()
 			assert.Equal(t, c.failed, r.Outcome.failed())
 			for _, part := range c.says {
@@ -114,61 +114,6 @@ func TestIsSkip(t *testing.T) {
 	assert.True(t, IsSkip(errors.Join(errors.New("first"), Skip("no server"))))
 	assert.False(t, IsSkip(errors.New("broken")))
 	assert.False(t, IsSkip(nil))
-}
-
-func TestTally(t *testing.T) {
-	type trial struct {
-		err    error
-		paused bool
-	}
-	seen := errors.New("two at once")
-	clean, cleanPaused := trial{}, trial{paused: true}
-	doubt, doubtPaused := trial{err: &doubtful{seen}}, trial{err: &doubtful{seen}, paused: true}
-	for _, c := range []struct {
-		what   string
-		trials []trial
-		broken bool
-	}{
-		{"nothing seen", []trial{clean}, false},
-		{"once is not each time", []trial{doubt, doubt, clean}, false},
-		{"each time", []trial{doubt, doubt, doubt, doubt, doubt}, true},
-		{"each time, on a machine that pauses", []trial{doubtPaused, doubtPaused, doubtPaused}, true},
-		{"certain", []trial{doubt, {err: seen}}, true},
-		{"certain, on a machine that pauses", []trial{{err: seen, paused: true}}, true},
-		{"nothing seen, on a machine that pauses", []trial{cleanPaused, cleanPaused, cleanPaused}, false},
-		{"seen whenever the machine does not pause", []trial{cleanPaused, doubt, doubt, cleanPaused}, true},
-		{"seen once when it does not pause", []trial{cleanPaused, doubt, doubtPaused, doubtPaused}, false},
-	} {
-		t.Run(c.what, func(t *testing.T) {
-			var n tally
-			var err error
-			for i, trial := range c.trials {
-				if n.settled(trial.err, trial.paused) {
-					require.Equal(t, len(c.trials)-1, i, "settled before the end")
-					err = trial.err
-					break
-				}
-				err = n.verdict()
-			}
-			assert.Equal(t, c.broken, err != nil, "%v", err)
-		})
-	}
-}
-
-// A soak is not repeated because the machine paused in it.
-func TestTally_ofASoak(t *testing.T) {
-	settles := func(r row, err error) bool {
-		n := r.tally()
-		return n.settled(err, true)
-	}
-	history := row{lasts: func(Harness) time.Duration { return time.Minute }}
-	assert.False(t, settles(history, nil), "for some seconds")
-	before := *forFlag
-	defer func() { *forFlag = before }()
-	*forFlag = time.Hour
-	assert.True(t, settles(history, nil))
-	assert.False(t, settles(history, &doubtful{errors.New("it looks so")}))
-	assert.False(t, settles(row{}, nil), "no history")
 }
 
 // What is listed as broken is not said to be kept because it was not seen once.

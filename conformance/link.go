@@ -3,6 +3,8 @@ package conformance
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,16 +18,26 @@ type wire struct {
 
 	mu      sync.Mutex
 	proxies map[string]*netfault.Proxy // by the server's address
+	rule    func(*netfault.Proxy)      // what befalls them now, for those that are made meanwhile; or nil
 }
 
-// linked is a party with a network of its own.
+// linked is a party with a network of its own. The first of a trial asks whether Through acts.
 func (e *env) linked(who, name string, ttl time.Duration) (*party, *wire) {
+	if !e.asked {
+		e.asked = true
+		e.relies(e.passes())
+	}
+	return e.link(who, name, ttl)
+}
+
+// link is linked, and asks nothing.
+func (e *env) link(who, name string, ttl time.Duration) (*party, *wire) {
 	w := &wire{env: e, proxies: map[string]*netfault.Proxy{}}
 	l := e.h.Faults.Through(e, name, ttl, w.via)
 	if l == nil {
 		e.failf("Harness.Faults.Through returned nil")
 	}
-	return &party{env: e, who: who, name: name, ttl: ttl, l: l}, w
+	return e.using(l, who, name, ttl), w
 }
 
 // via is given to the harness.
@@ -39,9 +51,31 @@ func (w *wire) via(address string) string {
 			w.env.Fatalf("a proxy to %s: %v", address, err)
 		}
 		w.env.Cleanup(p.Close)
+		if w.rule != nil {
+			w.rule(p)
+		}
 		w.proxies[address] = p
 	}
 	return p.Addr()
+}
+
+// addresses are those of the servers that via was called with.
+func (w *wire) addresses() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.proxies))
+}
+
+// impose has something befall all proxies, those that are yet to be made too, until another rule is imposed. Nil is none.
+func (w *wire) impose(rule func(*netfault.Proxy)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rule = rule
+	for _, p := range w.proxies {
+		if rule != nil {
+			rule(p)
+		}
+	}
 }
 
 func (w *wire) each(do func(*netfault.Proxy)) {
@@ -53,21 +87,40 @@ func (w *wire) each(do func(*netfault.Proxy)) {
 }
 
 // loseReplies has requests arrive, and what answers them be lost, until mend.
-func (w *wire) loseReplies() { w.each(func(p *netfault.Proxy) { p.DropReplies(true) }) }
+func (w *wire) loseReplies() { w.impose(func(p *netfault.Proxy) { p.DropReplies(true) }) }
 
 // hold keeps back what is sent, either way, until release, or until mend has it lost.
 func (w *wire) hold() {
-	w.each(func(p *netfault.Proxy) {
+	w.impose(func(p *netfault.Proxy) {
 		p.HoldRequests(true)
 		p.HoldReplies(true)
 	})
 }
 
 // holdRequests keeps back what the party sends.
-func (w *wire) holdRequests() { w.each(func(p *netfault.Proxy) { p.HoldRequests(true) }) }
+func (w *wire) holdRequests() { w.impose(func(p *netfault.Proxy) { p.HoldRequests(true) }) }
 
 // passNew keeps back nothing new, but for what follows on a connection that has something kept back.
-func (w *wire) passNew() { w.each(func(p *netfault.Proxy) { p.HoldRequests(false) }) }
+func (w *wire) passNew() {
+	w.impose(nil)
+	w.each(func(p *netfault.Proxy) {
+		p.HoldRequests(false)
+		p.HoldRequestsAfter(nil)
+	})
+}
+
+// seal loses what the party sends from now on behind something that is kept back.
+func (w *wire) seal() { w.each((*netfault.Proxy).SealHeld) }
+
+// abandon breaks connections that have something kept back, so that the party makes new ones. The server learns it later.
+func (w *wire) abandon() { w.each((*netfault.Proxy).AbandonHeld) }
+
+// requests returns how many requests the party has sent.
+func (w *wire) requests() int {
+	total := 0
+	w.each(func(p *netfault.Proxy) { total += p.Requests() })
+	return total
+}
 
 // held says whether a request is kept back.
 func (w *wire) held() bool {
@@ -81,6 +134,7 @@ func (w *wire) held() bool {
 
 // release delivers what was kept back, late.
 func (w *wire) release() {
+	w.impose(nil)
 	w.each(func(p *netfault.Proxy) {
 		p.ReleaseRequests()
 		p.ReleaseReplies()
@@ -88,16 +142,18 @@ func (w *wire) release() {
 }
 
 // delay has everything arrive later, each way.
-func (w *wire) delay(d time.Duration) { w.each(func(p *netfault.Proxy) { p.Delay(d) }) }
+func (w *wire) delay(d time.Duration) { w.impose(func(p *netfault.Proxy) { p.Delay(d) }) }
 
 // reset breaks all connections: what was on its way is lost, and new ones are made.
 func (w *wire) reset() { w.each((*netfault.Proxy).ResetConns) }
 
 // mend ends all faults. Connections that have lost something are broken.
 func (w *wire) mend() {
+	w.impose(nil)
 	w.each(func(p *netfault.Proxy) {
 		p.DropReplies(false)
 		p.HoldRequests(false)
+		p.HoldRequestsAfter(nil)
 		p.HoldReplies(false)
 		p.Delay(0)
 		p.ResetConns()

@@ -38,7 +38,7 @@ func echoes(t *testing.T) (*wire, net.Conn) {
 		},
 	}})
 	t.Cleanup(e.close)
-	_, w := e.linked("A", "name", time.Second)
+	_, w := e.link("A", "name", time.Second)
 	return w, dialed(t, address)
 }
 

@@ -19,6 +19,9 @@ const (
 	// revocable: holds are ended behind their holders' backs. A token that needs no request may be
 	// believed for up to a TTL longer; all that the backend was asked for is exclusive.
 	revocable demand = "revocable"
+	// undisturbed: exclusive, and there were no faults. A hold that ends before its time does so for all to see: where nothing
+	// but a call can tell its client of the loss, it lasts until one does, or as long as it is assured.
+	undisturbed demand = "undisturbed"
 	// fenced: the tokens rise, whoever holds.
 	fenced demand = "fenced"
 )
@@ -120,8 +123,13 @@ func (h *history) stays() map[string][]stay {
 			h.overstayed(ts)
 		}
 		for _, t := range ts {
+			if c := h.Clients[t.client]; h.Demand == undisturbed && c.NoLost && !tokens {
+				t.assured = int64(assured(c.TTL))
+			}
 			hold++
-			all[name] = append(all[name], h.stay(t, name, hold))
+			if ops := h.stay(t, name, hold); len(ops) > 0 {
+				all[name] = append(all[name], ops)
+			}
 		}
 	}
 	return all
@@ -212,12 +220,8 @@ func (h *history) overstayed(ts []*tenancy) {
 	}
 }
 
-// checkTime bounds a check. Histories are so short that it takes a fraction of that.
+// checkTime bounds the check of one name. Histories are so short that it takes a fraction of that.
 const checkTime = 30 * time.Second
-
-func legal(stays []stay, limit time.Duration) porcupine.CheckResult {
-	return porcupine.CheckOperationsTimeout(model, slices.Concat(stays...), limit)
-}
 
 // judgement is what the model says of a history.
 type judgement struct {

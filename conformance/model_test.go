@@ -33,7 +33,7 @@ func sample(client int, from, to int64, token uint64) event {
 func (s script) played(d demand) *history {
 	h := &history{Demand: d, Events: s}
 	for i, name := range []string{"x", "x", "x", "y"} {
-		h.Clients = append(h.Clients, client{Who: fmt.Sprint(i), Name: name, TTL: 300 * time.Millisecond, Renews: i == 2})
+		h.Clients = append(h.Clients, client{Who: fmt.Sprint(i), Name: name, TTL: 300 * time.Millisecond, Renews: i == 2, NoLost: i < 2})
 	}
 	return h
 }
@@ -182,6 +182,34 @@ func TestModel(t *testing.T) {
 		{"data lost, and the tokens fall", fenced, false, script{
 			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 210, 220),
 			call(1, opLock, 20, 30), sample(1, 31, 32, 4), call(1, opUnlock, 40, 50),
+		}},
+		{"an early end of which only Unlock tells, and a new holder before", undisturbed, false, script{
+			call(0, opLock, 0, 10), call(0, opUnlock, 100, 110, saidLost), call(1, opLock, 20, 30), call(1, opUnlock, 40, 50),
+		}},
+		{"the same, with faults", exclusive, true, script{
+			call(0, opLock, 0, 10), call(0, opUnlock, 100, 110, saidLost), call(1, opLock, 20, 30), call(1, opUnlock, 40, 50),
+		}},
+		{"an early end of which only Extend tells, and a new holder before", undisturbed, false, script{
+			call(0, opLock, 0, 10), call(0, opExtend, 100, 110, saidLost), call(0, opUnlock, 120, 130, saidLost),
+			call(1, opLock, 20, 30), call(1, opUnlock, 40, 50),
+		}},
+		{"an early end after an Extend of which only Unlock tells", undisturbed, false, script{
+			call(0, opLock, 0, 10), call(0, opExtend, 140, 150), call(0, opUnlock, 280, 290, saidLost),
+			call(1, opLock, 20, 270), call(1, opUnlock, 275, 276),
+		}},
+		{"a new holder while an Unlock in doubt is under way", undisturbed, true, script{
+			call(0, opLock, 0, 10), call(0, opUnlock, 15, 110, saidLost), call(1, opLock, 20, 30), call(1, opUnlock, 40, 50),
+		}},
+		{"a new holder when no more is assured", undisturbed, true, script{
+			call(0, opLock, 0, 10), call(0, opUnlock, 200, 210, saidLost), call(1, opLock, 20, 151), call(1, opUnlock, 152, 153),
+		}},
+		{"an early end of which the token tells", undisturbed, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), sample(0, 15, 16, 0), call(0, opUnlock, 100, 110, saidLost),
+			call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
+		}},
+		{"an early end of which the token may have told", undisturbed, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 100, 110, saidLost),
+			call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
 		}},
 		{"never unlocked", exclusive, false, script{
 			call(0, opLock, 0, 10), sample(0, 11, 12, 5),

@@ -3,11 +3,13 @@ package conformance_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/go-locker/locker"
 )
 
 func contextMutants() []mutant {
+	const lateGrant = "a grant to a waiter whose ctx ends just then is given back"
 	background := func(p *patched, _ *world) {
 		lock := p.lock
 		p.lock = func(ctx context.Context) error {
@@ -68,6 +70,8 @@ func contextMutants() []mutant {
 				return p.Mutex.Lock(ctx)
 			}
 		}),
+		locks("a grant that arrives as ctx ends is kept", lateGrant, keepsLateGrant),
+		locks("a waiter looks at ctx after the grant, and gives nothing back", lateGrant, looksAfterTheGrant),
 		locks("TryLock waits", "TryLock does not wait", func(p *patched, _ *world) { p.tryLock = p.lock }),
 		locks("TryLock returns an error of its own", "TryLock of a held lock says ErrHeld", func(p *patched, _ *world) {
 			try := p.tryLock
@@ -119,5 +123,62 @@ func zombie(p *patched, _ *world) {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), context.Cause(ctx), locker.ErrHeld)
 		}
+	}
+}
+
+// keepsLateGrant waits with a context of its own. A grant that arrives when the caller's has just ended is given back by nobody.
+func keepsLateGrant(p *patched, _ *world) {
+	unlock, token := p.unlock, p.token
+	var granted atomic.Pointer[locker.Hold]
+	p.unlock = func(ctx context.Context) error {
+		if h := granted.Swap(nil); h != nil {
+			return h.Unlock(ctx)
+		}
+		return unlock(ctx)
+	}
+	p.token = func() uint64 {
+		if h := granted.Load(); h != nil {
+			return h.Token()
+		}
+		return token()
+	}
+	p.lock = func(ctx context.Context) error {
+		if err := p.Mutex.TryLock(ctx); !errors.Is(err, locker.ErrHeld) {
+			return err
+		}
+		waiting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		defer cancel()
+		got := make(chan *locker.Hold)
+		go func() {
+			h, _ := p.Mutex.Acquire(waiting)
+			got <- h
+		}()
+		select {
+		case h := <-got:
+			granted.Store(h)
+			return nil
+		case <-ctx.Done():
+			cancel()
+			<-got // nil, unless the grant was first
+			return errors.Join(ctx.Err(), context.Cause(ctx), locker.ErrHeld)
+		}
+	}
+}
+
+// looksAfterTheGrant looks at ctx once more when it has waited for its grant, and then gives nothing back.
+func looksAfterTheGrant(p *patched, _ *world) {
+	p.lock = func(ctx context.Context) error {
+		if err := p.Mutex.TryLock(ctx); !errors.Is(err, locker.ErrHeld) {
+			return err
+		}
+		h, err := p.Mutex.Acquire(ctx)
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return errors.Join(ctx.Err(), context.Cause(ctx))
+		}
+		_ = h.Unlock(context.WithoutCancel(ctx))
+		return p.Mutex.Lock(ctx)
 	}
 }

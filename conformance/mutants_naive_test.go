@@ -1,6 +1,9 @@
 package conformance_test
 
 import (
+	"time"
+
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 )
 
@@ -9,8 +12,38 @@ func flawed(flaw, killer string) mutant {
 	return mutant{flaw, killer, func() conformance.Harness { return naiveLocks(flaw, 0) }}
 }
 
+// thieves are naive locks that take what another holds, who hears ErrLost at its Unlock.
+func thieves() []mutant {
+	const among = "many processes exclude one another"
+	all := []mutant{}
+	for _, flaw := range []string{"looks, and takes a little later", "one take in two hundred does not look"} {
+		robs := func() conformance.Harness { return naiveLocks(flaw, 0) }
+		mute := func() conformance.Harness { return tellNothing(robs()) }
+		all = append(all,
+			mutant{flaw, among, robs},
+			mutant{flaw, oneHistory, robs},
+			mutant{flaw + ", among those whom nothing tells of a loss", among, mute},
+			mutant{flaw + ", among those whom nothing tells of a loss", oneHistory, mute},
+		)
+	}
+	return all
+}
+
+// mute is a Locker without tokens, and with nothing else that tells of a loss before Unlock does.
+type mute struct{ locker.Locker }
+
+func (mute) FencingToken() uint64 { return 0 }
+
+func tellNothing(h conformance.Harness) conformance.Harness {
+	full := h.New
+	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker { return mute{full(t, name, ttl)} }
+	h.Client = nil
+	return h
+}
+
 func naiveMutants() []mutant {
 	const whatever = "deletes whatever is there"
+	const uneven = "a TTL that is no round number is kept as it is"
 	const anytime = "a Lock cancelled at any moment leaves nothing behind"
 	return []mutant{
 		flawed("owner is the process", "a held lock is not granted to another process"),
@@ -19,6 +52,14 @@ func naiveMutants() []mutant {
 		flawed("clean-up on the caller's ctx", anytime),
 		flawed("SETNX, then EXPIRE", anytime),
 		flawed("TTL in whole seconds", "a hold lapses after its TTL"),
+		{"TTL in whole seconds, of which it has one", uneven, func() conformance.Harness {
+			h := naiveLocks("TTL in whole seconds", 0)
+			h.TTL = time.Second
+			return h
+		}},
+		flawed("TTL in tenths of a second", uneven),
+		flawed("TTL in multiples of the shortest", uneven),
+		flawed("Extend counts from the old deadline", "an extended hold lasts one TTL from its Extend, and no longer"),
 		flawed("a refused take prolongs the hold", "a waiter wakes when the holder has crashed"),
 		flawed("looks once a TTL", "a waiter wakes when the holder unlocks"),
 		flawed("Extend in whole seconds", "an extended hold lasts one TTL from its Extend, and no longer"),
@@ -77,7 +118,14 @@ func networkMutants() []mutant {
 		flawed("an Extend that fails ends the hold", "an Extend whose reply was lost leaves the hold as it was"),
 		flawed("believes what it knew", "a holder that is cut off knows in time, and harms nobody when it is back"),
 		flawed("SETNX, then EXPIRE", "a take that arrives late leaves nothing behind"),
+		flawed("SETNX, then EXPIRE, with clean-up", "a take that arrives late leaves nothing behind"),
+		flawed("a take is granted however late", "a take that arrives more than a TTL late takes nothing"),
+		flawed("looks, then takes, however late", "a take that arrives more than a TTL late takes nothing"),
 		flawed("deletes whatever is there", "an Unlock that arrives late leaves the new hold alone"),
+		flawed("looks and deletes, back to back", "an Unlock that arrives late leaves the new hold alone"),
+		flawed("looks and deletes, back to back", "an Unlock that arrives late leaves the next hold of the same Locker alone"),
+		flawed("looks and prolongs, back to back", "an Extend that arrives late leaves the new hold alone, and revives nothing"),
+		flawed("Extend revives what expired", "an Extend that arrives late leaves the new hold alone, and revives nothing"),
 		flawed("Extend sets what is gone", "an Extend that arrives late leaves the new hold alone, and revives nothing"),
 		flawed("Extend counts before it is answered", "an Extend whose reply was lost leaves the hold as it was"),
 		flawed("extends whatever is there", "an Extend that arrives late leaves the new hold alone, and revives nothing"),

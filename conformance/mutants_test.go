@@ -99,8 +99,8 @@ func mutants() []mutant {
 	var all []mutant
 	for _, group := range [][]mutant{
 		exclusionMutants(), contextMutants(), waitingMutants(), endMutants(), tokenMutants(),
-		nameMutants(), lossMutants(), driverMutants(), silenceMutants(), naiveMutants(), outageMutants(), networkMutants(),
-		promiseMutants(), historyMutants(), historyFaultMutants(), counterMutants(),
+		nameMutants(), lossMutants(), driverMutants(), silenceMutants(), naiveMutants(), thieves(), outageMutants(), networkMutants(),
+		promiseMutants(), idleMutants(), historyMutants(), historyFaultMutants(), counterMutants(),
 	} {
 		all = append(all, group...)
 	}

@@ -17,6 +17,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	standAside()
 	conformance.ServeTold()
 	conformance.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 		return naiveLock(t, name, ttl, os.Getenv(naiveAddress), os.Getenv(naiveFlaw))
@@ -33,7 +34,12 @@ func naiveLock(t conformance.TB, name string, ttl time.Duration, address, flaw s
 
 // naiveLocks is the harness of naive locks with a flaw, or none, that lapse late by at most late.
 func naiveLocks(flaw string, late time.Duration) conformance.Harness {
-	s := &server{flaw: flaw, late: late, data: noRows()}
+	return naiveAt(&server{flaw: flaw, late: late, data: noRows()})
+}
+
+// naiveAt is the harness of naive locks of s.
+func naiveAt(s *server) conformance.Harness {
+	flaw := s.flaw
 	return conformance.Harness{
 		TTL: memoryTTL,
 		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
@@ -66,11 +72,7 @@ func (s *server) faults() conformance.Faults {
 			s.moveClock(d)
 			return func() { s.moveClock(-d) }
 		},
-		Revoke: func(_ conformance.TB, name string) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.data.locks, name)
-		},
+		Revoke: func(_ conformance.TB, name string) { s.forgetLock(name) },
 		Through: func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
 			return naiveLock(t, name, ttl, via(s.use(t)), s.flaw)
 		},
@@ -80,6 +82,13 @@ func (s *server) faults() conformance.Faults {
 			return cmd
 		},
 	}
+}
+
+// forgetLock ends the hold of a name.
+func (s *server) forgetLock(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.data.locks, name)
 }
 
 // silence has the server take in everything, and answer when it is told to go on.

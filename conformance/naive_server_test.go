@@ -108,8 +108,12 @@ func (s *server) answer(q question, conn net.Conn) (a answer, ok bool) {
 	case "take":
 		a = s.take(q, e, found, conn)
 	case "extend":
+		if s.flaw == "Extend revives what expired" && !found {
+			e = s.data.locks[q.Name]
+			own = e.owner == q.Owner
+		}
 		if a.OK = own; own {
-			s.prolong(q, e)
+			s.extend(q, e)
 		}
 	case "release":
 		if own {
@@ -119,7 +123,7 @@ func (s *server) answer(q question, conn net.Conn) (a answer, ok bool) {
 		s.data.ended[q.Owner] = own || s.data.ended[q.Owner]
 		s.leave(q)
 	default:
-		a = s.flawed(q, e, found)
+		a = s.flawed(q, e, found, conn)
 	}
 	a.Now = s.clock()
 	return a, true
@@ -129,6 +133,7 @@ func (s *server) answer(q question, conn net.Conn) (a answer, ok bool) {
 // given it up.
 func (s *server) take(q question, e entry, found bool, conn net.Conn) answer {
 	_, gaveUp := s.data.ended[q.Owner]
+	gaveUp = gaveUp && !takesLate[s.flaw]
 	switch {
 	case found && e.owner == q.Owner:
 		s.prolong(q, e)
@@ -139,17 +144,36 @@ func (s *server) take(q question, e entry, found bool, conn net.Conn) answer {
 	case gaveUp, q.NotAfter > 0 && s.clock() > q.NotAfter, s.clock() < s.quiet:
 		return answer{Refused: true}
 	}
-	if first := s.turn(q); found || !first {
+	robs := s.flaw == "one take in two hundred does not look" && rand.N(200) == 0
+	if first := s.turn(q); found && !robs || !first {
 		return answer{}
 	}
-	s.longest = max(s.longest, q.TTL)
+	return s.grant(q, conn)
+}
+
+// grant makes the owner the holder, whoever held before.
+func (s *server) grant(q question, conn net.Conn) answer {
 	s.data.last[q.Name] = s.mint(q.Name)
-	e = entry{owner: q.Owner, token: s.data.last[q.Name], conn: conn}
+	e := entry{owner: q.Owner, token: s.data.last[q.Name], conn: conn}
 	s.prolong(q, e)
 	return answer{OK: true, Token: e.token}
 }
 
+// takesLate are the flaws with which a take is granted however late it arrives, even if its owner has given it up.
+var takesLate = map[string]bool{
+	"a take is granted however late": true, "looks, then takes, however late": true, "SETNX, then EXPIRE, with clean-up": true,
+}
+
+// extend has a hold last one TTL from now.
+func (s *server) extend(q question, e entry) {
+	s.prolong(q, e)
+	if s.flaw == "Extend counts from the old deadline" {
+		s.data.locks[q.Name] = entry{e.owner, e.token, e.until + q.TTL, e.conn}
+	}
+}
+
 func (s *server) prolong(q question, e entry) {
+	s.longest = max(s.longest, q.TTL)
 	e.until = s.clock() + q.TTL
 	if q.TTL == 0 || s.flaw == "never lapses" {
 		e.until = 0
@@ -195,8 +219,10 @@ func (s *server) leave(q question) {
 }
 
 // flawed is what only locks with a flaw ask for.
-func (s *server) flawed(q question, e entry, found bool) answer {
+func (s *server) flawed(q question, e entry, found bool, conn net.Conn) answer {
 	switch {
+	case q.Op == "seize":
+		return s.grant(q, conn)
 	case q.Op == "look":
 		return answer{OK: found && e.owner == q.Owner, Token: e.token}
 	case q.Op == "delete":

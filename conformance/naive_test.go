@@ -1,10 +1,12 @@
 package conformance_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -30,6 +32,17 @@ var (
 	errLate      = errors.New("less than half the TTL was left")
 	errUndecided = errors.New("the server could not decide")
 )
+
+// strict reports whether the lock looks at its own hold before it asks the server. Where it does not, it shows what the server
+// does then.
+func (l *naive) strict() bool {
+	switch l.flaw {
+	case "", "looks and deletes, back to back", "looks and prolongs, back to back", "looks every 25 ms":
+		return true
+	default:
+		return takesLate[l.flaw]
+	}
+}
 
 func newOwner() string { return fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()) }
 
@@ -83,8 +96,11 @@ func (l *naive) failed(ctx context.Context, err error) error {
 }
 
 func (l *naive) pause() time.Duration {
-	if l.flaw == "looks once a TTL" {
+	switch l.flaw {
+	case "looks once a TTL":
 		return l.ttl
+	case "looks every 25 ms":
+		return 25 * time.Millisecond
 	}
 	return 2 * time.Millisecond
 }
@@ -120,7 +136,7 @@ func (l *naive) take(ctx context.Context, owner string) error {
 	if l.name == "" || !utf8.ValidString(l.name) {
 		return errName
 	}
-	if h := l.current(); h != nil && l.gone(h) && l.flaw == "" {
+	if h := l.current(); h != nil && l.gone(h) && l.strict() {
 		return locker.ErrLost
 	}
 	if h := l.current(); h != nil && l.flaw == "owner set before the take" {
@@ -128,10 +144,26 @@ func (l *naive) take(ctx context.Context, owner string) error {
 	}
 	q := question{Op: "take", Name: l.name, Owner: owner, TTL: l.ttl}
 	switch l.flaw {
-	case "SETNX, then EXPIRE":
+	case "SETNX, then EXPIRE", "SETNX, then EXPIRE, with clean-up":
 		q.TTL = 0
+	case "looks, then takes, however late":
+		if a, err := l.client.ask(ctx, question{Op: "look", Name: l.name, Owner: owner}, l.patience()); err != nil {
+			return err
+		} else if a.Token != 0 && !a.OK {
+			return locker.ErrHeld
+		}
 	case "TTL in whole seconds":
 		q.TTL = l.ttl.Truncate(time.Second)
+	case "TTL in tenths of a second":
+		q.TTL = l.ttl.Truncate(time.Second / 10)
+	case "TTL in multiples of the shortest":
+		q.TTL = l.ttl.Truncate(memoryTTL)
+	case "looks, and takes a little later":
+		if a, err := l.client.ask(ctx, question{Op: "look", Name: l.name}, l.patience()); err != nil || a.Token != 0 {
+			return cmp.Or(err, locker.ErrHeld)
+		}
+		pause(ctx, 200*time.Microsecond)
+		q.Op = "seize"
 	}
 	before := time.Now()
 	a, err := l.client.ask(ctx, q, l.patience())
@@ -149,7 +181,7 @@ func (l *naive) take(ctx context.Context, owner string) error {
 	case !a.OK:
 		return locker.ErrHeld
 	}
-	if l.flaw == "SETNX, then EXPIRE" {
+	if strings.HasPrefix(l.flaw, "SETNX, then EXPIRE") {
 		pause(ctx, time.Millisecond) // in which much can happen
 		if _, err := l.client.ask(ctx, question{Op: "extend", Name: l.name, Owner: owner, TTL: l.ttl}, l.ttl/2); err != nil {
 			return err
@@ -188,7 +220,7 @@ func (l *naive) begin(owner string, token uint64, before time.Time) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.hold != nil && l.flaw == "" {
+	if l.hold != nil && l.strict() {
 		l.forget(context.Background(), owner)
 		return locker.ErrLost
 	}
@@ -208,6 +240,9 @@ func (l *naive) forget(ctx context.Context, owner string) {
 	l.client.others.Go(func() {
 		ctx, cancel := context.WithTimeout(l.client.ctx, 2*l.ttl)
 		defer cancel()
+		if takesLate[l.flaw] {
+			pause(ctx, 20*time.Millisecond) // until what was sent has arrived, unless it is late
+		}
 		_, _, _ = l.client.insist(ctx, question{Op: "release", Name: l.name, Owner: owner}, l.ttl)
 	})
 }
@@ -232,7 +267,7 @@ func (l *naive) Unlock(ctx context.Context) error {
 		return locker.ErrNotHeld
 	}
 	defer h.timer.Stop()
-	if l.gone(h) && l.flaw == "" {
+	if l.gone(h) && l.strict() {
 		return locker.ErrLost
 	}
 	until := h.deadline()
@@ -270,6 +305,14 @@ func (l *naive) release(ctx context.Context, h *naiveHold) error {
 			return locker.ErrLost
 		}
 		q.Op = "delete"
+	case "looks and deletes, back to back":
+		switch err := l.own(ctx, h); {
+		case err != nil && l.gone(h):
+			return errors.Join(locker.ErrLost, err)
+		case err != nil:
+			return err
+		}
+		q.Op = "delete"
 	}
 	a, _, err := l.client.insist(ctx, q, l.ttl)
 	switch {
@@ -283,6 +326,15 @@ func (l *naive) release(ctx context.Context, h *naiveHold) error {
 		return locker.ErrLost
 	}
 	return nil
+}
+
+// own asks whether the hold is there.
+func (l *naive) own(ctx context.Context, h *naiveHold) error {
+	a, _, err := l.client.insist(ctx, question{Op: "look", Name: l.name, Owner: h.by()}, l.ttl)
+	if err == nil && !a.OK {
+		err = locker.ErrLost
+	}
+	return err
 }
 
 // look says whether the hold is there, and then comes an unlucky pause: until another has taken over, if one
@@ -322,6 +374,15 @@ func (l *naive) extend(ctx context.Context, h *naiveHold) error {
 	q := question{Op: "extend", Name: l.name, Owner: h.by(), TTL: l.ttl}
 	switch l.flaw {
 	case "extends whatever is there":
+		q.Op = "prolong"
+	case "looks and prolongs, back to back":
+		switch err := l.own(limited, h); {
+		case errors.Is(err, locker.ErrLost), err != nil && l.gone(h):
+			h.lose()
+			return locker.ErrLost
+		case err != nil:
+			return err
+		}
 		q.Op = "prolong"
 	case "Extend sets what is gone":
 		q.Op = "set"

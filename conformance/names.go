@@ -194,17 +194,10 @@ func oddNamesContend(e *env) {
 
 // refuses ends the trial if a name that is not valid can be locked. The harness may refuse it, too.
 func (e *env) refuses(name string) {
-	var l locker.Locker
-	made := make(chan struct{})
-	go func() {
-		defer close(made)
-		l = e.h.New(refusing{e.scope}, name, e.long)
-	}()
-	<-made
-	if l == nil {
+	p, _ := e.offer("A", name, e.long)
+	if p == nil {
 		return
 	}
-	p := &party{env: e, who: "A", name: name, ttl: e.long, l: l}
 	err := p.lockWithin(e.prompt)
 	if err == nil {
 		token := p.token()

@@ -16,35 +16,11 @@ var networkRows = []row{{
 	needs:   []need{links},
 	body:    cutOff,
 }, {
-	name:    "a take that arrives late leaves nothing behind",
-	promise: "A request that arrives after clean-up lapses within one TTL.",
-	sources: []string{redsyncStopped, kleppmann},
-	needs:   []need{links},
-	body:    takeArrivesLate,
-}, {
-	name:    "an Unlock that arrives late leaves the new hold alone",
-	promise: "Unlock ends the caller's hold, never another owner's, whenever it arrives.",
-	sources: []string{redisDocs, mutexRetry},
-	needs:   []need{links},
-	body:    unlockArrivesLate,
-}, {
-	name:    "an Unlock that arrives late leaves the next hold of the same Locker alone",
-	promise: "Unlock ends the hold that it was called for, and no later one.",
-	sources: []string{mutexRetry},
-	needs:   []need{links},
-	body:    unlockArrivesInNext,
-}, {
 	name:    "a hold outlives the connection that it was taken on",
 	promise: "A hold lasts one TTL unless it is extended or lost; a connection that breaks does not end it in silence.",
 	sources: []string{contract},
 	needs:   []need{links},
 	body:    connectionBreaks,
-}, {
-	name:    "an Extend that arrives late leaves the new hold alone, and revives nothing",
-	promise: "Extend acts on the caller's hold alone, whenever it arrives.",
-	sources: []string{kleppmann},
-	needs:   []need{links},
-	body:    extendArrivesLate,
 }, {
 	name:    "on a slow link Lock succeeds only with half its TTL left",
 	promise: "Lock succeeds only with at least half a TTL left, and a hold is counted from before the request was sent.",
@@ -90,87 +66,6 @@ func cutOff(e *env) {
 	b.still("A is back")
 	b.excludes(a, settle)
 	b.release()
-}
-
-func takeArrivesLate(e *env) {
-	name, ttl := e.name(), e.lifetime(time.Second)
-	a, w := e.linked("A", name, ttl)
-	b, c := e.party("B", name, ttl), e.party("C", name, ttl)
-	a.take()
-	a.release()
-	w.holdRequests()
-	a.attempt("no request arrives")
-	if !w.held() {
-		e.doubtf("A's Lock has sent nothing that could arrive late")
-	}
-	b.promptly("A gave up, and its request never arrived")
-	b.release()
-	w.release()
-	time.Sleep(settle)
-	c.lapsed("A's late request can be held for no more than its TTL")
-	c.still("it has the lock")
-	c.release()
-}
-
-// late has A do something whose request arrives when B has the lock. A third one tries to get the lock for as long
-// as watch.
-func (e *env) late(op string, do func(*party) error, watch time.Duration) {
-	name := e.name()
-	a, w := e.linked("A", name, e.ttl)
-	b, c := e.party("B", name, e.long), e.party("C", name, e.long)
-	a.take()
-	w.holdRequests()
-	said := do(a)
-	if said == nil {
-		e.failf("A's %s said nil though no request arrived", op)
-	}
-	if !w.held() {
-		e.doubtf("A has sent nothing that could arrive late")
-	}
-	if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
-		e.doubtf("B's Lock, when A, whose TTL is %v, could send nothing: %v", e.ttl, err)
-	}
-	token := b.token()
-	w.release()
-	if err := c.lockWithin(watch); err == nil {
-		e.robbed(b, op, said)
-	}
-	b.still("what A sent has arrived")
-	if now := b.token(); now != token {
-		e.failf("B's token was %d, and after A's late request it is %d", token, now)
-	}
-	b.excludes(a, settle)
-	b.release()
-	w.mend()
-	if err := a.unlock(); err == nil {
-		e.failf("A's Unlock said nil when B had had the lock")
-	}
-}
-
-func unlockArrivesLate(e *env) { e.late("Unlock", (*party).unlock, settle) }
-
-func extendArrivesLate(e *env) { e.late("Extend", (*party).extend, 2*e.ttl) } // b's hold must not have a's TTL
-
-func unlockArrivesInNext(e *env) {
-	name := e.name()
-	a, w := e.linked("A", name, e.ttl)
-	a.take()
-	w.holdRequests()
-	if err := a.unlock(); err == nil {
-		e.failf("A's Unlock said nil though no request arrived")
-	}
-	w.passNew()
-	if err := a.lockWithin(e.ttl + slack(e.ttl)); err != nil {
-		return // it has but one connection, on which requests keep their order
-	}
-	token := a.token()
-	w.release()
-	time.Sleep(settle)
-	a.still("the late Unlock of its hold before has arrived")
-	if now := a.token(); now != token {
-		e.failf("A's token was %d, and after the late Unlock of its hold before it is %d", token, now)
-	}
-	a.release()
 }
 
 func connectionBreaks(e *env) {

@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ func odd() map[string]func() conformance.Harness {
 		"gaps":          func() conformance.Harness { return altered(gaps) },
 		"bare":          bareLocks,
 		"spurious loss": func() conformance.Harness { return altered(spuriousLoss) },
+		"in doubt":      func() conformance.Harness { return altered(doubtsUnlock) },
 		"silenced":      func() conformance.Harness { return drivenBy(func(*driver) {}) },
 		"naive":         func() conformance.Harness { return naiveLocks("", 0) },
 		"coarse TTL":    func() conformance.Harness { return naiveLocks("", 500*time.Millisecond) },
@@ -96,6 +98,14 @@ func bareLocks() conformance.Harness {
 
 // unqueued hides that memory has a queue, so that the core polls, with pauses of up to 250 ms.
 type unqueued struct{ locker.Driver }
+
+// Guarantees returns none of those that a queue gives.
+func (u unqueued) Guarantees() locker.Guarantees {
+	all := maps.Clone(u.Driver.Guarantees())
+	delete(all, locker.Ordered)
+	delete(all, locker.Woken)
+	return all
+}
 
 func polled() conformance.Harness {
 	in := space()
@@ -186,6 +196,18 @@ func spuriousLoss(_ conformance.TB, p *patched, _ *world) {
 			return over
 		}
 		return inner.Lost()
+	}
+}
+
+// doubtsUnlock says ErrLost of one Unlock in fifty that has ended the hold, as where the answer was lost.
+func doubtsUnlock(_ conformance.TB, p *patched, _ *world) {
+	unlock := p.unlock
+	p.unlock = func(ctx context.Context) error {
+		err := unlock(ctx)
+		if err == nil && rand.N(50) == 0 {
+			return locker.ErrLost
+		}
+		return err
 	}
 }
 

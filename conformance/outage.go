@@ -33,7 +33,7 @@ var outageRows = []row{{
 	needs:     []need{kills},
 	shows:     locker.Failover,
 	condition: "the server crashes and keeps its data",
-	body:      func(e *env) { e.survives(func() { e.harm(e.h.Faults.KillServer)() }) },
+	body:      func(e *env) { e.survives(func() { e.kill()() }) },
 }, {
 	name:      "tokens rise though the server restarts with its data",
 	promise:   "A hold's token is larger than that of every earlier hold of the name.",
@@ -41,14 +41,14 @@ var outageRows = []row{{
 	needs:     []need{kills},
 	shows:     locker.Fencing,
 	condition: "the server crashes and keeps its data",
-	body:      func(e *env) { e.risesThrough(func() { e.harm(e.h.Faults.KillServer)() }) },
+	body:      func(e *env) { e.risesThrough(func() { e.kill()() }) },
 }, {
 	name:      "a hold lasts though the server loses its data",
 	promise:   "A lock is held by at most one holder, also when the server has lost what it knew.",
 	sources:   []string{redlock},
 	needs:     []need{wipes},
 	condition: "the server loses its data",
-	body:      func(e *env) { e.survives(func() { e.harm(e.h.Faults.WipeServer)() }) },
+	body:      func(e *env) { e.survives(func() { e.wipe()() }) },
 }, {
 	name:      "tokens rise though the server loses its data",
 	promise:   "Tokens rise through lost data, too.",
@@ -56,7 +56,7 @@ var outageRows = []row{{
 	needs:     []need{wipes},
 	shows:     locker.FencingDurable,
 	condition: "the server loses its data",
-	body:      func(e *env) { e.risesThrough(func() { e.harm(e.h.Faults.WipeServer)() }) },
+	body:      func(e *env) { e.risesThrough(func() { e.wipe()() }) },
 }, {
 	name:      "a hold lasts though the server that knows least takes over",
 	promise:   "Exclusive through the loss of a server, too: who takes over knows of every hold.",
@@ -65,7 +65,7 @@ var outageRows = []row{{
 	shows:     locker.Failover,
 	condition: "failover",
 	body: func(e *env) {
-		fail := e.h.Faults.FailOver(e)
+		fail := e.failOver()
 		e.survives(fail)
 	},
 }, {
@@ -76,7 +76,7 @@ var outageRows = []row{{
 	shows:     locker.FencingDurable,
 	condition: "failover",
 	body: func(e *env) {
-		fail := e.h.Faults.FailOver(e)
+		fail := e.failOver()
 		e.risesThrough(fail)
 	},
 }, {
@@ -123,7 +123,7 @@ func outage(e *env) {
 	a := e.party("A", e.name(), e.long)
 	a.take() // there is a connection
 	a.release()
-	restart := e.harm(e.h.Faults.KillServer)
+	restart := e.kill()
 	ctx, cancel := context.WithTimeoutCause(e.ctx, down, errStop)
 	defer cancel()
 	start := time.Now()
@@ -175,7 +175,7 @@ func holdsInOutage(e *env) {
 	a, b := e.party("A", name, e.ttl), e.party("B", e.name(), e.ttl)
 	a.take()
 	b.take()
-	restart := e.harm(e.h.Faults.KillServer)
+	restart := e.kill()
 	start := time.Now()
 	if err := b.unlock(); err == nil {
 		e.failf("B's Unlock said nil though no server runs")
@@ -201,7 +201,7 @@ func lockAfterRestart(e *env) {
 	a.take()
 	waiting := b.start(e.ctx)
 	time.Sleep(settle)
-	restart := e.harm(e.h.Faults.KillServer)
+	restart := e.kill()
 	time.Sleep(down)
 	restart()
 	_ = a.unlock()
@@ -291,8 +291,7 @@ func revoked(e *env) {
 	a, b := e.party("A", name, e.long), e.party("B", e.name(), e.long)
 	a.take()
 	b.take()
-	e.h.Faults.Revoke(e, a.name)
-	e.h.Faults.Revoke(e, b.name)
+	e.revoke(a.name, b.name)
 	a.want("Extend of a hold that was ended at the server", a.extend(), locker.ErrLost)
 	if token := a.token(); token != 0 {
 		e.failf("A's token, after Extend said ErrLost, is %d; want 0", token)
@@ -310,7 +309,7 @@ func revokedUnderWaiter(e *env) {
 	token := a.token()
 	waiting := b.start(e.ctx)
 	time.Sleep(settle)
-	e.h.Faults.Revoke(e, name)
+	e.revoke(name)
 	select {
 	case err := <-waiting:
 		if err != nil {

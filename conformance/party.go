@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -19,6 +20,7 @@ type (
 	loser     interface{ Lost() <-chan struct{} }
 	deadliner interface{ Deadline() time.Time }
 	namer     interface{ Name() string }
+	guarantor interface{ Guarantees() locker.Guarantees }
 )
 
 // coarse is how much later than after its TTL a hold may lapse, at a backend whose clock is coarse,
@@ -36,12 +38,14 @@ type party struct {
 	name string
 	ttl  time.Duration
 	l    locker.Locker
+
+	asked *atomic.Pointer[time.Time] // when the last Lock or Extend that succeeded was called
 }
 
 // name is one that nobody else uses.
-func (e *env) name() string {
-	return fmt.Sprintf("conformance-%016x", rand.Uint64())
-}
+func (e *env) name() string { return freshName() }
+
+func freshName() string { return fmt.Sprintf("conformance-%016x", rand.Uint64()) }
 
 // party is a process of its own.
 func (e *env) party(who, name string, ttl time.Duration) *party {
@@ -49,7 +53,12 @@ func (e *env) party(who, name string, ttl time.Duration) *party {
 	if l == nil {
 		e.failf("Harness.New returned nil")
 	}
-	return &party{env: e, who: who, name: name, ttl: ttl, l: l}
+	return e.using(l, who, name, ttl)
+}
+
+// using is a party with a Locker that there is.
+func (e *env) using(l locker.Locker, who, name string, ttl time.Duration) *party {
+	return &party{env: e, who: who, name: name, ttl: ttl, l: l, asked: new(atomic.Pointer[time.Time])}
 }
 
 // client makes parties that share one client.
@@ -60,7 +69,7 @@ func (e *env) client(ttl time.Duration, renew bool) func(who, name string) *part
 		if l == nil {
 			e.failf("Harness.Client's function returned nil")
 		}
-		return &party{env: e, who: who, name: name, ttl: ttl, l: l}
+		return e.using(l, who, name, ttl)
 	}
 }
 
@@ -90,7 +99,9 @@ func (p *party) lock(ctx context.Context) error {
 	} else {
 		limit += p.env.patience + p.env.long + p.env.prompt
 	}
-	return p.call("Lock", limit, func() error { return p.l.Lock(ctx) })
+	return p.noted(func() error {
+		return p.call("Lock", limit, func() error { return p.l.Lock(ctx) })
+	})
 }
 
 func (p *party) tryLock(ctx context.Context) error {
@@ -98,7 +109,9 @@ func (p *party) tryLock(ctx context.Context) error {
 	if !ok {
 		return Skip("the Locker has no TryLock")
 	}
-	return p.call("TryLock", p.env.patience, func() error { return l.TryLock(ctx) })
+	return p.noted(func() error {
+		return p.call("TryLock", p.env.patience, func() error { return l.TryLock(ctx) })
+	})
 }
 
 func (p *party) unlock() error {
@@ -106,7 +119,9 @@ func (p *party) unlock() error {
 }
 
 func (p *party) extend() error {
-	return p.call("Extend", p.env.patience+p.ttl, func() error { return p.l.Extend(p.env.ctx) })
+	return p.noted(func() error {
+		return p.call("Extend", p.env.patience+p.ttl, func() error { return p.l.Extend(p.env.ctx) })
+	})
 }
 
 func (p *party) token() (token uint64) {
@@ -209,22 +224,4 @@ func (p *party) takeOver(b *party) {
 	if err := b.lockWithin(p.ttl + p.env.patience); err != nil {
 		p.env.doubtf("%s's Lock, after a holder whose TTL of %v is over: %v", b.who, p.ttl, err)
 	}
-}
-
-// excludes ends the trial if b gets the lock that p holds, when b tries for d.
-func (p *party) excludes(b *party, d time.Duration) {
-	if err := b.lockWithin(d); err != nil {
-		return
-	}
-	p.overlap(b)
-}
-
-// overlap ends the trial: b got the lock while p had it. Unless p says that its own hold is lost, both
-// hold it.
-func (p *party) overlap(b *party) {
-	err := p.extend()
-	if err == nil {
-		p.env.failf("%s's Lock succeeded while %s held the lock: %s's Extend still succeeds", b.who, p.who, p.who)
-	}
-	p.env.doubtf("%s's Lock succeeded while %s held the lock, whose Extend then says %v", b.who, p.who, says(err))
 }

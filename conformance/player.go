@@ -170,6 +170,14 @@ func (p *player) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
+// warn has it extend what it holds for long, soon.
+func (p *player) warn() {
+	select {
+	case p.alarm <- struct{}{}:
+	default:
+	}
+}
+
 // plan lets the faults know of a long hold.
 func (p *player) plan(d time.Duration) time.Duration {
 	now := p.storm.now()

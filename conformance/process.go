@@ -15,7 +15,8 @@ import (
 // process is a party in a process of its own, which can be stopped.
 type process struct {
 	*party
-	cmd *exec.Cmd
+	cmd     *exec.Cmd
+	pending *rpc.Call // while it is stopped
 }
 
 // process starts one, which is killed when the trial ends.
@@ -49,27 +50,75 @@ func (e *env) process(who, name string, ttl time.Duration) *process {
 	if err := client.Call("Locker.Open", wanted{name, ttl}, nil); err != nil {
 		e.Fatalf("%s: %v", cmd, err)
 	}
-	return &process{&party{env: e, who: who, name: name, ttl: ttl, l: &remote{client: client}}, cmd}
+	return &process{e.using(&remote{client: client}, who, name, ttl), cmd, nil}
 }
 
-// stop returns when all of the process has stopped.
+// stop returns when all of the process has stopped, and asks whether it has.
 func (p *process) stop() {
+	p.halt()
+	p.pending = p.ask()
+	p.asleep(settle / 2)
+}
+
+// asleep ends the trial if the process has answered, or does so within d.
+func (p *process) asleep(d time.Duration) {
+	if answered(p.pending, d) {
+		p.env.relies(idle("Process", "%s was stopped, and answers", p.who))
+	}
+}
+
+// halt is stop, and asks nothing.
+func (p *process) halt() {
 	if err := stopProcess(p.cmd.Process); err != nil {
 		p.env.Fatalf("cannot stop %s: %v", p.who, err)
 	}
 }
 
-// resume undoes stop.
+// resume undoes stop, and asks whether the process was stopped all the time.
 func (p *process) resume() {
+	p.asleep(0)
+	p.proceed()
+}
+
+// proceed is resume, and asks nothing.
+func (p *process) proceed() {
 	if err := continueProcess(p.cmd.Process); err != nil {
 		p.env.Fatalf("cannot continue %s: %v", p.who, err)
 	}
 }
 
-// kill ends the process as a crash does.
+// kill ends the process as a crash does, and asks whether it has ended.
 func (p *process) kill() {
 	if err := p.cmd.Process.Kill(); err != nil {
 		p.env.Fatalf("cannot kill %s: %v", p.who, err)
+	}
+	for end := time.Now().Add(p.env.prompt); answered(p.ask(), settle); time.Sleep(settle / 10) {
+		if time.Now().After(end) {
+			p.env.relies(idle("Process", "%s was killed, and answers", p.who))
+		}
+	}
+}
+
+// ask has the process asked for its token.
+func (p *process) ask() *rpc.Call {
+	r := p.l.(*remote)
+	return r.client.Go("Locker.Call", request{r.calls.Add(1), "FencingToken"}, &reply{}, make(chan *rpc.Call, 1))
+}
+
+// answered reports whether a call is answered within d.
+func answered(call *rpc.Call, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-call.Done:
+		return call.Error == nil
+	case <-timer.C:
+	}
+	select { // it may have come in the same moment
+	case <-call.Done:
+		return call.Error == nil
+	default:
+		return false
 	}
 }
 

@@ -139,7 +139,7 @@ func unlockLossAgain(e *env) {
 	a, w := e.linked("A", name, e.long)
 	b := e.party("B", name, e.long)
 	a.take()
-	e.h.Faults.Revoke(e, name)
+	e.revoke(name)
 	b.promptly("A's hold was ended at the server")
 	w.holdRequests()
 	stop := time.AfterFunc(settle, w.mend) // what was sent is lost

@@ -37,25 +37,40 @@ type Result struct {
 	Condition  string           `json:"condition,omitempty"`
 	Promised   *locker.Promise  `json:"promised,omitempty"` // of the guarantee, by the Harness
 	Outcome    Outcome          `json:"outcome"`
-	Seen       string           `json:"seen,omitempty"` // what was seen of the breach, or what is missing
+	Seen       string           `json:"seen,omitempty"` // what was seen of the breach, in the last trial that saw one; or what is missing
 	Why        string           `json:"why,omitempty"`  // what Deviations say
-	Operations int64            `json:"operations"`     // calls of Lockers that were made
+	Trials     int              `json:"trials,omitempty"`
+	Doubts     int              `json:"doubts,omitempty"` // of Trials: something was seen that counts only if it is seen often
+	Paused     int              `json:"paused,omitempty"` // of Doubts: the machine paused, or was overloaded
+	Operations int64            `json:"operations"`       // calls of Lockers that were made
 	Seconds    float64          `json:"seconds"`
 }
 
 // judge turns the outcome of a check into a result.
-func judge(s Scenario, seen error, deviates bool, why string) Result {
-	r := Result{Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition, Why: why}
-	if seen != nil {
-		r.Seen = seen.Error()
+func judge(s Scenario, n tally, seen error, deviates bool, why string) Result {
+	r := Result{
+		Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition, Why: why,
+		Trials: n.trials, Doubts: n.doubts, Paused: n.excused,
 	}
+	found := seen
+	if found == nil {
+		found = n.seen
+	}
+	if found != nil {
+		r.Seen = found.Error()
+	}
+	_, idle := errors.AsType[*idleFault](seen)
 	switch {
+	case idle:
+		r.Outcome = Broken // by the Harness, whatever the backend is known to break
+	case deviates && saysNothing(found):
+		r.Outcome = Unseen
 	case IsSkip(seen):
 		r.Outcome = Skipped
 		if skip, ok := errors.AsType[*skipError](seen); ok {
 			r.Seen = skip.reason
 		}
-	case deviates && seen != nil:
+	case deviates && found != nil:
 		r.Outcome = Known
 	case deviates && s.Deterministic:
 		r.Outcome = Stale
@@ -69,11 +84,20 @@ func judge(s Scenario, seen error, deviates bool, why string) Result {
 	return r
 }
 
-// String is what a person has to know of it: nothing of a promise that was kept.
+// saysNothing reports whether what was seen says nothing of the lock.
+func saysNothing(seen error) bool {
+	_, idle := errors.AsType[*idleFault](seen)
+	return idle || errors.Is(seen, errInDoubt)
+}
+
+// String is what a person has to know of it: nothing of a promise that was kept in each trial.
 func (r Result) String() string {
 	switch r.Outcome {
 	case Kept:
-		return ""
+		if r.Doubts == 0 {
+			return ""
+		}
+		return fmt.Sprintf("kept, in %d of %d trials%s: %s", r.Trials-r.Doubts, r.Trials, r.pauses(), r.Seen)
 	case Broken:
 		return fmt.Sprintf("\npromise: %s\nseen: %s", r.Promise, r.Seen)
 	case Known:
@@ -85,6 +109,14 @@ func (r Result) String() string {
 	default:
 		return "skipped: " + r.Seen
 	}
+}
+
+// pauses says what the machine had to do with trials in doubt.
+func (r Result) pauses() string {
+	if r.Paused == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and the machine was overloaded in %d of the others", r.Paused)
 }
 
 // save appends r to the file of results, if there is to be one.

@@ -71,8 +71,9 @@ func counter(e *env) {
 		n.Store(was + 1)
 	})
 	if got, want := n.Load(), len(tenures); got != int64(want) {
-		if len(kept(tenures)) < len(tenures) {
-			e.doubtf("%d holds, of which %d were lost, made the counter %d", want, want-len(kept(tenures)), got)
+		e.disjoint(tenures)
+		if lost := losses(tenures); lost > 0 {
+			e.doubtf("%d holds, of which %d were lost, made the counter %d", want, lost, got)
 		}
 		e.failf("%d holds, none of them lost, made the counter %d", want, got)
 	}
@@ -111,7 +112,7 @@ func askedMeanwhile(e *env) {
 			time.Sleep(100 * time.Microsecond)
 		}
 	}()
-	tenures := e.contend(sharers(a)[:3], linger)
+	tenures := e.contend(sharers(a)[:3], dwell)
 	close(stop)
 	<-stopped
 	e.disjoint(tenures)

@@ -45,7 +45,7 @@ var silenceRows = []row{{
 func (e *env) silentAttempt(a *party) (resume func()) {
 	a.take() // there is a connection
 	a.release()
-	resume = e.harm(e.h.Faults.StopServer)
+	resume = e.stop()
 	ctx, cancel := context.WithCancelCause(e.ctx)
 	defer cancel(nil)
 	done := a.start(ctx)
@@ -90,11 +90,12 @@ func silentLockLeavesNothing(e *env) {
 }
 
 func silentLost(e *env) {
-	a, b := e.party("A", e.name(), e.ttl), e.client(e.ttl, true)("B", e.name())
+	ttl := e.lifetime(2 * time.Second) // longer than the fault may take to act
+	a, b := e.party("A", e.name(), ttl), e.client(ttl, true)("B", e.name())
 	a.tells()
 	a.take()
 	b.take()
-	e.harm(e.h.Faults.StopServer)
+	e.stop()
 	if a.token() == 0 || b.token() == 0 {
 		e.doubtf("a hold was over before the server was silent")
 	}
@@ -108,13 +109,14 @@ func silentLost(e *env) {
 }
 
 func silentUnlock(e *env) {
-	a := e.party("A", e.name(), e.ttl)
+	ttl := e.lifetime(2 * time.Second) // longer than the fault may take to act
+	a := e.party("A", e.name(), ttl)
 	a.take()
 	start := time.Now()
-	e.harm(e.h.Faults.StopServer)
+	e.stop()
 	err := a.unlock()
-	if took := time.Since(start); took > e.ttl+pause {
-		e.doubtf("A's Unlock took %v, with a TTL of %v", took, e.ttl)
+	if took := time.Since(start); took > ttl+pause {
+		e.doubtf("A's Unlock took %v, with a TTL of %v", took, ttl)
 	}
 	if err == nil {
 		e.failf("A's Unlock said nil though the server answers nothing")
@@ -130,7 +132,7 @@ func silentRenewal(e *env) {
 	a := e.client(e.ttl, true)("A", name)
 	b, c := e.party("B", name, e.ttl), e.party("C", name, e.ttl)
 	a.take()
-	resume := e.harm(e.h.Faults.StopServer)
+	resume := e.stop()
 	time.Sleep(e.ttl + coarse)
 	resume()
 	b.afterOutage("the server was silent for more than the TTL of A's hold")

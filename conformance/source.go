@@ -12,8 +12,11 @@ const (
 	zkRecipe   = "ZooKeeper documentation, Recipes, Locks: an ephemeral sequential node, a watch on the predecessor alone, and no trace once the session is over"
 	herlihy    = "Maurice Herlihy and Jeannette Wing, Linearizability, 1990; Jepsen checks locks against such a model"
 	goContext  = "Go, package context: a call returns soon after its ctx ends, and its error says so (ctx.Err, context.Cause)"
+	semaphore  = "Go, golang.org/x/sync/semaphore: a grant that loses the race with the end of ctx is put back"
 	goLocker   = "Go, sync.Locker and sync.Mutex: what people expect of Lock and Unlock, here with several processes"
 	contract   = "the contract of locker.Locker"
+
+	contractOfFaults = "the documentation of conformance.Faults: a fault that does nothing shows nothing"
 
 	redsyncCancel   = "redsync 4.18: clean-up runs on the caller's ctx, which has just been cancelled, and leaves its key"
 	redsyncStopped  = "redsync 4.18: a node that hangs makes Lock, Unlock and Extend hang for its client's time-out"

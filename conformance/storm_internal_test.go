@@ -9,6 +9,13 @@ func HistoriesLast(d time.Duration) (undo func()) {
 	return func() { someSeconds = before }
 }
 
+// Doubts has so many trials in doubt be tolerated, until undo.
+func Doubts(n int) (undo func()) {
+	before := *doubtsFlag
+	*doubtsFlag = n
+	return func() { *doubtsFlag = before }
+}
+
 // Trials has a scenario in doubt tried so often, until undo.
 func Trials(n int) (undo func()) {
 	before := trials

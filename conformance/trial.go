@@ -53,7 +53,7 @@ func (r row) check(t TB, h Harness) error {
 	if missing := unmet(r.needs, h); missing != nil {
 		return missing
 	}
-	if r.optional && h.Promises[r.shows].Level == locker.No {
+	if r.optional && h.promising(t).Promises[r.shows].Level == locker.No {
 		return Skip(fmt.Sprintf("the Harness does not promise %q", r.shows))
 	}
 	if !h.entered {
@@ -68,13 +68,14 @@ func (r row) check(t TB, h Harness) error {
 		return r.confirm(t, h, limit)
 	}
 	enough := time.Now().Add(limit / 2)
-	n := r.tally()
+	n := h.trials()
+	n.long = r.lasts != nil && *forFlag > 0
 	for {
 		paused, err := r.trial(t, h, limit)
-		if n.settled(err, paused) {
+		if n.add(err, paused) {
 			return err
 		}
-		if n.trials == trials || n.clean == enoughClean || time.Now().After(enough) {
+		if n.enough() || time.Now().After(enough) {
 			return n.verdict()
 		}
 		if err != nil {
@@ -85,23 +86,25 @@ func (r row) check(t TB, h Harness) error {
 }
 
 // respite is how much longer each time a scenario waits after a trial in doubt: what keeps the machine busy may be over by then.
-const respite = 200 * time.Millisecond
+var respite = 200 * time.Millisecond
 
 // confirm looks for what the Harness says is broken. That the promise is kept after all is said only if no trial has seen
 // anything.
 func (r row) confirm(t TB, h Harness, limit time.Duration) error {
 	t.Helper()
+	n := h.trials()
 	var seen error
-	for i, doubts := 0, 0; i < trials && doubts < trialsIfKnown; i++ {
-		_, err := r.trial(t, h, limit)
-		doubt, doubted := errors.AsType[*doubtful](err)
-		switch {
-		case doubted:
-			doubts++
-			seen = doubt.seen
-		case err != nil, r.chance:
+	for n.trials < trials && n.doubts < trialsIfKnown {
+		paused, err := r.trial(t, h, limit)
+		if n.add(err, paused) || n.kept > 0 && r.chance {
 			return err
 		}
+		if _, idle := errors.AsType[*idleFault](err); err != nil && !idle {
+			seen = n.seen
+		}
+	}
+	if seen == nil && n.kept == 0 { // the fault has never acted
+		return n.seen
 	}
 	return seen
 }
@@ -119,81 +122,9 @@ func enter(alone bool) (leave func()) {
 	return thisProcess.RUnlock
 }
 
-// tally counts the trials of a scenario. A pause of the machine may spoil one either way: a flaw that shows in a moment
-// passes unseen, or a Locker that does nothing wrong looks slow.
-type tally struct {
-	long   bool // a trial is, and a pause hides little of it
-	trials int
-	clean  int   // with nothing seen, while the machine paused
-	sure   int   // doubtful ones without such a pause
-	doubt  error // the last
-}
-
-// tally is that of r, before the first trial.
-func (r row) tally() tally { return tally{long: r.lasts != nil && *forFlag > 0} }
-
-// enoughClean trials with nothing seen are enough, whatever pauses there were.
-const enoughClean = 3
-
-// settled takes in a trial, and says whether that is the last word.
-func (n *tally) settled(err error, paused bool) bool {
-	n.trials++
-	doubt, doubted := errors.AsType[*doubtful](err)
-	switch {
-	case doubted:
-		n.doubt = doubt.seen
-		if !paused {
-			n.sure++
-		}
-	case err == nil && paused && !n.long:
-		n.clean++
-	default:
-		return true
-	}
-	return false
-}
-
-// verdict is on trials none of which was the last word.
-func (n *tally) verdict() error {
-	switch {
-	case n.clean == 0:
-		return fmt.Errorf("in each of %d trials, at last: %w", n.trials, n.doubt)
-	case n.sure > 1:
-		return fmt.Errorf("in all of %d trials but %d, in which the machine paused, at last: %w", n.trials, n.clean, n.doubt)
-	default:
-		return nil
-	}
-}
-
-// watchPauses looks for pauses of this machine, until stop says whether there was a long one.
-func watchPauses() (stop func() (paused bool)) {
-	const tick, long = 10 * time.Millisecond, 100 * time.Millisecond
-	done, result := make(chan struct{}), make(chan bool, 1)
-	go func() {
-		paused := false
-		ticker := time.NewTicker(tick)
-		defer ticker.Stop()
-		for last := time.Now(); ; {
-			select {
-			case <-ticker.C:
-				now := time.Now()
-				paused = paused || now.Sub(last) > long
-				last = now
-			case <-done:
-				result <- paused
-				return
-			}
-		}
-	}()
-	return func() bool {
-		close(done)
-		return <-result
-	}
-}
-
 // trial runs the body once, in a goroutine that is left alone if the Locker does not return.
 func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict error) {
-	watched := watchPauses()
+	watched, began := watchMachine(), time.Now()
 	e := newEnv(t, h)
 	defer e.close()
 	go func() {
@@ -210,13 +141,20 @@ func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict e
 	if bad, ok := errors.AsType[*fatalError](verdict); ok {
 		t.Fatalf("%s", bad.message)
 	}
-	return watched(), verdict
+	if _, doubted := errors.AsType[*doubtful](verdict); doubted {
+		time.Sleep(longEnough - time.Since(began))
+		machine := watched()
+		return machine.paused() || machine.overloaded(), verdict
+	}
+	return watched().paused(), verdict
 }
 
 // doubtful is an error that counts only if every trial ends with one.
 type doubtful struct{ seen error }
 
 func (d *doubtful) Error() string { return d.seen.Error() }
+
+func (d *doubtful) Unwrap() error { return d.seen }
 
 // fatalError is a Fatalf of the harness.
 type fatalError struct{ message string }
@@ -230,6 +168,8 @@ type env struct {
 	h       Harness
 	verdict chan error // holds the first
 	others  *sync.WaitGroup
+	silence *atomic.Pointer[silence] // the last one
+	asked   bool                     // whether Through acts
 
 	ttl      time.Duration // the harness's
 	long     time.Duration // by far longer than anything but a lapse takes
@@ -241,7 +181,7 @@ func newEnv(t TB, h Harness) *env {
 	if h.operations == nil {
 		h.operations = new(atomic.Int64)
 	}
-	e := &env{h: h, verdict: make(chan error, 1), others: &sync.WaitGroup{}, ttl: h.TTL}
+	e := &env{h: h, verdict: make(chan error, 1), others: &sync.WaitGroup{}, silence: &atomic.Pointer[silence]{}, ttl: h.TTL}
 	e.long = max(10*h.TTL, e.lifetime(3*time.Second))
 	e.prompt = max(e.long/3, time.Second)
 	e.patience = 5*time.Second + 4*h.TTL
@@ -292,13 +232,13 @@ func within(limit time.Duration, f func()) {
 
 // failf ends the trial and the scenario: the promise is broken for certain.
 func (e *env) failf(format string, args ...any) {
-	e.end(fmt.Errorf(format, args...))
+	e.end(e.blame(fmt.Errorf(format, args...)))
 	runtime.Goexit()
 }
 
 // doubtf ends the trial: the promise is broken if it looks so every time.
 func (e *env) doubtf(format string, args ...any) {
-	e.end(&doubtful{fmt.Errorf(format, args...)})
+	e.end(e.blame(&doubtful{fmt.Errorf(format, args...)}))
 	runtime.Goexit()
 }
 
@@ -349,8 +289,14 @@ func (s *scope) Logf(format string, args ...any) {
 // Cleanup has f called at the end of the scope, last in, first out.
 func (s *scope) Cleanup(f func()) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cleanups = append(s.cleanups, f)
+	ended := s.ended
+	if !ended {
+		s.cleanups = append(s.cleanups, f)
+	}
+	s.mu.Unlock()
+	if ended { // a goroutine was left behind
+		f()
+	}
 }
 
 // cleanUp returns when all is done, also what another call of it has begun.
@@ -374,7 +320,27 @@ func (s *scope) cleanUp() {
 }
 
 // refusing is a scope whose Fatalf is an answer, and ends the calling goroutine alone.
-type refusing struct{ *scope }
+type refusing struct {
+	*scope
+	why string
+}
 
 // Fatalf ends the calling goroutine.
-func (r refusing) Fatalf(string, ...any) { runtime.Goexit() }
+func (r *refusing) Fatalf(format string, args ...any) {
+	r.why = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// offer makes a party of a name or a TTL that the harness may refuse. It returns nil and the reason then.
+func (e *env) offer(who, name string, ttl time.Duration) (p *party, refusal string) {
+	t := &refusing{scope: e.scope}
+	made := make(chan locker.Locker, 1)
+	go func() {
+		defer close(made)
+		made <- e.h.New(t, name, ttl)
+	}()
+	if l := <-made; l != nil {
+		return e.using(l, who, name, ttl), ""
+	}
+	return nil, t.why
+}

@@ -59,6 +59,14 @@ var waitingRows = []row{{
 	shows:    locker.Woken,
 	optional: true,
 	body:     woken,
+}, {
+	name:     "a waiter sends next to nothing while nothing happens",
+	promise:  "Waiters are woken by the backend; they need not poll.",
+	sources:  []string{zkRecipe},
+	needs:    []need{links},
+	shows:    locker.Woken,
+	optional: true,
+	body:     waitsQuietly,
 }}
 
 func passesOn(e *env) {
@@ -217,7 +225,7 @@ func woken(e *env) {
 	for range rounds {
 		a.take()
 		done := b.start(e.ctx)
-		time.Sleep(settle)
+		time.Sleep(settle + rand.N(settle)) // not in step with one that polls
 		a.release()
 		start := time.Now()
 		if err := <-done; err != nil {
@@ -229,6 +237,33 @@ func woken(e *env) {
 	pair, wait := median(pairs), median(waits)
 	if limit := 10*pair + 20*time.Millisecond; wait > limit {
 		e.doubtf("a waiter has the lock %v after Unlock, when Lock and Unlock of a free lock take %v", wait, pair)
+	}
+}
+
+// waitsQuietly counts the requests of a waiter. It may keep a session alive, and look now and then whether it was forgotten: this
+// module's send two at most. One that polls every 100 ms sends twenty.
+func waitsQuietly(e *env) {
+	const watched, limit = 2 * time.Second, 8
+	name := e.name()
+	a := e.party("A", name, e.long)
+	b, w := e.linked("B", name, e.long)
+	a.take()
+	done := b.start(e.ctx)
+	time.Sleep(3 * settle) // it waits
+	before := w.requests()
+	select {
+	case err := <-done:
+		e.early(a, b, err)
+	case <-time.After(watched):
+	}
+	sent := w.requests() - before
+	a.drop()
+	if err := <-done; err != nil {
+		e.doubtf("B's Lock: %v", err)
+	}
+	b.release()
+	if most := limit * max(1, len(w.addresses())); sent > most {
+		e.doubtf("B, who waits, has sent %d requests in %v in which nothing happened; want at most %d", sent, watched, most)
 	}
 }
 

@@ -34,7 +34,7 @@ func TestConformance(t *testing.T) {
 // and etcd counts what is left of a lease by one that nobody moves. One server has no FailOver.
 func cluster(t *testing.T, g *testserver.EtcdGroup) conformance.Harness {
 	t.Helper()
-	h := harness.ForURL(t, time.Second, "etcd://%s?prefix=locker", g.Addrs())
+	h := harness.ForURL(time.Second, "etcd://%s?prefix=locker", g.Addrs())
 	h.Deviations = deviations.Consensus()
 	harness.Servers(&h.Faults, g.Servers(), g.Restart)
 	if servers := g.Servers(); len(servers) > 1 {

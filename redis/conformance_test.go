@@ -44,7 +44,7 @@ func TestConformance(t *testing.T) {
 
 func forURL(t *testing.T, format string, addrs []string) conformance.Harness {
 	t.Helper()
-	h := harness.ForURL(t, 300*time.Millisecond, format, addrs)
+	h := harness.ForURL(300*time.Millisecond, format, addrs)
 	h.Deviations = deviations.Redis()
 	return h
 }

@@ -28,7 +28,7 @@ run() {
 		PATH=$servers/$server:$PATH LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 gotestsum --format=standard-verbose -- -count=1 -timeout=30m ${flags[@]+"${flags[@]}"} "./$adapter" \
 			>"$servers/$server.$adapter.log" 2>&1 || { result=FAILED failed=1; }
 		grep -E '^(--- FAIL|panic:|FAIL)' "$servers/$server.$adapter.log" || true
-		row "$server $version" "$adapter" "$result, $(grep -c '^ *--- PASS' "$servers/$server.$adapter.log" || true) tests and subtests passed, $(grep -c '^ *--- SKIP' "$servers/$server.$adapter.log" || true) skipped"
+		row "$server $version" "$adapter" "$result, $(grep -c '^ *--- PASS' "$servers/$server.$adapter.log" || true) tests and subtests passed, of them $(grep -cE '^ *[a-z_]+\.go:[0-9]+: known deviation: ' "$servers/$server.$adapter.log" || true) as known deviations, $(grep -c '^ *--- SKIP' "$servers/$server.$adapter.log" || true) skipped"
 		sed -n '/^=== SKIP/ { n; p; }' "$servers/$server.$adapter.log" | sort | uniq -c
 	done
 }

@@ -42,7 +42,7 @@ func conform(t *testing.T, n int, parameters string) {
 func ensemble(t *testing.T, g *testserver.ZooKeeperGroup, parameters string) conformance.Harness {
 	t.Helper()
 	servers := g.Servers()
-	h := harness.ForURL(t, 700*time.Millisecond, "zookeeper://%s?"+parameters, g.Addrs())
+	h := harness.ForURL(700*time.Millisecond, "zookeeper://%s?"+parameters, g.Addrs())
 	h.Deviations = deviations.Consensus()
 	maps.Copy(h.Deviations, deviations.ZooKeeper())
 	harness.Servers(&h.Faults, servers, g.Restart)

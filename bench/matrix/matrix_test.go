@@ -101,6 +101,37 @@ func TestCompare_namesTheTopology(t *testing.T) {
 	assert.Equal(t, "not tried", runOf().compare("redis", "two at once"))
 }
 
+// What was not kept in each trial is held, and each page that shows the verdict shows the count. Elsewhere nothing is different.
+func TestPages_countTrials(t *testing.T) {
+	sure, doubted := seen(conformance.Kept, locker.Exclusive, ""), seen(conformance.Kept, locker.Exclusive, "")
+	doubted.Scenario, doubted.Trials, doubted.Doubts, doubted.Paused = conformance.Scenarios()[0].Name, 5, 2, 1
+	sure.Trials = 1
+	r := runOf(sure, doubted)
+	r.shorten()
+	saved := r.Results["redis"]
+	assert.Zero(t, saved[0].Trials, "one of one is no news")
+	assert.Empty(t, saved[0].Seen)
+	assert.Equal(t, 2, saved[1].Doubts)
+	assert.NotEmpty(t, saved[1].Seen)
+
+	assert.Equal(t, "held", r.cell(redis, locker.Exclusive))
+	assert.Equal(t, "held", r.compare("redis", "two at once"))
+	const count = ", in 3 of 5 trials (the machine was overloaded in 1 of the others)"
+	assert.Equal(t, "held", r.compare("redis", doubted.Scenario), "no difference from other backends")
+	assert.Equal(t, count+" on standalone", r.shares("redis", doubted.Scenario))
+	assert.Empty(t, r.shares("redis", "two at once"))
+	assert.Contains(t, r.comparisonPage(), count)
+	page := r.guaranteesPage()
+	assert.Contains(t, page, "two at once; "+doubted.Scenario+count)
+	assert.Contains(t, page, "Held, but not in each trial:\n\n- *"+doubted.Scenario+"* (standalone)"+count+". Seen: B has it")
+	assert.Contains(t, page, "2 promises held (1 of them not in each trial)")
+	assert.NotContains(t, runOf(sure).guaranteesPage(), "each trial")
+
+	doubted.Test = others.Libraries()[0].Test
+	r.Results[strangers] = []conformance.Result{doubted}
+	assert.Contains(t, r.strangersPage(), "Kept: 1 promises (1 of them not in each trial)")
+}
+
 // results writes what a run leaves behind: a file for each backend with one result, and one with a result of each library.
 func results(t *testing.T, s conformance.Result) (dir string) {
 	t.Helper()

@@ -214,8 +214,8 @@ func scenariosOf(results []conformance.Result) string {
 	v := worst(results)
 	var names []string
 	for _, s := range results {
-		if of(s) == v && !slices.Contains(names, s.Scenario) {
-			names = append(names, s.Scenario)
+		if name := s.Scenario + share(s); of(s) == v && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	return strings.Join(names, "; ")
@@ -223,7 +223,7 @@ func scenariosOf(results []conformance.Result) string {
 
 // breaches lists everything that was seen broken, or is not tried, of what the contract says.
 func (r *Run) breaches(b *strings.Builder, backend backend) {
-	var lines, reasons []string
+	var lines, doubts, reasons []string
 	missing, count := map[string][]string{}, 0
 	for _, s := range r.Results[backend.file] {
 		place := ""
@@ -233,6 +233,10 @@ func (r *Run) breaches(b *strings.Builder, backend backend) {
 		switch of(s) {
 		case broken:
 			lines = append(lines, fmt.Sprintf("- *%s*%s. %s Seen: %s", s.Scenario, place, sentence(s.Why), plain(s.Seen)))
+		case held:
+			if doubtful(s) {
+				doubts = append(doubts, fmt.Sprintf("- *%s*%s%s. Seen: %s", s.Scenario, place, share(s), plain(s.Seen)))
+			}
 		case untried:
 			reason := plain(s.Seen) + place
 			if missing[reason] == nil {
@@ -244,6 +248,9 @@ func (r *Run) breaches(b *strings.Builder, backend backend) {
 	}
 	if len(lines) > 0 {
 		fmt.Fprintf(b, "\nBroken:\n\n%s\n", strings.Join(lines, "\n"))
+	}
+	if len(doubts) > 0 {
+		fmt.Fprintf(b, "\nHeld, but not in each trial:\n\n%s\n", strings.Join(doubts, "\n"))
 	}
 	if count > 0 {
 		fmt.Fprintf(b, "\n<details><summary>Not tried: %d</summary>\n\n", count)
@@ -299,6 +306,9 @@ func (r *Run) comparisonPage() string {
 		if slices.ContainsFunc(cells, func(c string) bool { return c != cells[0] }) {
 			t = differ
 		}
+		for i, file := range compared {
+			cells[i] += r.shares(file, s.Name)
+		}
 		t.add(s, cells)
 	}
 	fmt.Fprintf(&b, "## Where they differ\n\n%s\n", differ.render())
@@ -352,6 +362,21 @@ func (r *Run) compare(file, scenario string) string {
 	return worst(all).String()
 }
 
+// shares says where a promise that was held was not kept in each trial, and in how many it was.
+func (r *Run) shares(file, scenario string) (text string) {
+	all := slices.DeleteFunc(slices.Clone(r.Results[file]), func(s conformance.Result) bool { return s.Scenario != scenario })
+	for _, s := range all {
+		if !doubtful(s) || worst(all) == broken {
+			continue
+		}
+		text += share(s)
+		if p := topology(s.Test); p != "" {
+			text += " on " + p
+		}
+	}
+	return text
+}
+
 func (r *Run) strangersPage() string {
 	var b strings.Builder
 	b.WriteString(generated)
@@ -368,10 +393,15 @@ func (r *Run) strangersPage() string {
 func (r *Run) strangerSection(b *strings.Builder, l others.Library) {
 	seen := map[string]verdict{}
 	count := map[verdict]int{}
+	doubts := 0
 	for _, s := range r.Results[strangers] {
-		if s.Test == l.Test {
-			seen[s.Scenario] = of(s)
-			count[of(s)]++
+		if s.Test != l.Test {
+			continue
+		}
+		seen[s.Scenario] = of(s)
+		count[of(s)]++
+		if doubtful(s) {
+			doubts++
 		}
 	}
 	fmt.Fprintf(b, "\n## %s\n\n%s", l.Name, l.Module)
@@ -380,7 +410,7 @@ func (r *Run) strangerSection(b *strings.Builder, l others.Library) {
 			fmt.Fprintf(b, " %s", row.Version)
 		}
 	}
-	fmt.Fprintf(b, "; %s.\n\nKept: %d promises; broken: %d; not tried: %d.\n\n", l.Settings, count[held]+count[lucky], count[broken], count[untried]+count[unpromised])
+	fmt.Fprintf(b, "; %s.\n\nKept: %d promises%s; broken: %d; not tried: %d.\n\n", l.Settings, count[held]+count[lucky], ofThem(doubts), count[broken], count[untried]+count[unpromised])
 	t := newTable("what it does otherwise", "broken for that", "reproduced by")
 	for _, f := range l.Findings {
 		scenarios := slices.DeleteFunc(slices.Concat(f.Scenarios, f.Sometimes), func(name string) bool { return seen[name] != broken })

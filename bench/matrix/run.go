@@ -91,7 +91,10 @@ func (r *Run) shorten() {
 			s := &results[i]
 			s.Promise = ""
 			s.Seen = brief(varying.ReplaceAllString(s.Seen, "x"))
-			if s.Outcome == conformance.Kept {
+			if s.Doubts == 0 { // as nearly always
+				s.Trials = 0
+			}
+			if s.Outcome == conformance.Kept && s.Doubts == 0 {
 				s.Seen = ""
 			}
 		}
@@ -210,6 +213,21 @@ func of(o conformance.Result) verdict {
 	}
 }
 
+// doubtful reports whether a promise was kept, but not in each trial.
+func doubtful(s conformance.Result) bool { return s.Outcome == conformance.Kept && s.Doubts > 0 }
+
+// share is in how many trials a promise was kept, after a comma, if it was not in each.
+func share(s conformance.Result) string {
+	if !doubtful(s) {
+		return ""
+	}
+	text := fmt.Sprintf(", in %d of %d trials", s.Trials-s.Doubts, s.Trials)
+	if s.Paused > 0 {
+		text += fmt.Sprintf(" (the machine was overloaded in %d of the others)", s.Paused)
+	}
+	return text
+}
+
 // worst is the verdict on all of them.
 func worst(results []conformance.Result) verdict {
 	v := untried
@@ -295,12 +313,24 @@ func orCalm(condition string) string {
 func (r *Run) summary() string {
 	count := map[verdict]int{}
 	var operations int64
+	doubts := 0
 	for _, b := range backends {
 		for _, s := range r.Results[b.file] {
 			count[of(s)]++
 			operations += s.Operations
+			if doubtful(s) {
+				doubts++
+			}
 		}
 	}
-	return fmt.Sprintf("%d promises held, %d broken, %d not tried, %d not promised; %d calls of Lockers",
-		count[held]+count[lucky], count[broken], count[untried], count[unpromised], operations)
+	return fmt.Sprintf("%d promises held%s, %d broken, %d not tried, %d not promised; %d calls of Lockers",
+		count[held]+count[lucky], ofThem(doubts), count[broken], count[untried], count[unpromised], operations)
+}
+
+// ofThem says how many of the promises that were held were in doubt, if any were.
+func ofThem(doubts int) string {
+	if doubts == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (%d of them not in each trial)", doubts)
 }

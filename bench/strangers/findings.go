@@ -111,7 +111,7 @@ var (
 		"after many goroutines have locked and unlocked nothing is held",
 	}
 	// A call without a deadline that waits for a server which is silent, down, or cut off.
-	unbounded = []string{silentUnlock, downUnlock, unlockUnanswered, unlockLate, unlockNext, extendLate}
+	unbounded = []string{silentUnlock, downUnlock, unlockUnanswered, unlockNext}
 	histories = []string{ // but for the first with faults
 		"a random history is that of one lock",
 		"a random history is that of one lock though servers are silent",
@@ -134,8 +134,9 @@ const (
 	downUnlock       = "a hold ends in time though the server is down"
 	takeUnanswered   = "a take whose reply was lost leaves nothing behind"
 	takeLate         = "a take that arrives late leaves nothing behind"
-	unlockUnanswered = "an Unlock whose reply was lost has freed the lock"
+	takeTooLate      = "a take that arrives more than a TTL late takes nothing"
 	unlockLate       = "an Unlock that arrives late leaves the new hold alone"
+	unlockUnanswered = "an Unlock whose reply was lost has freed the lock"
 	unlockNext       = "an Unlock that arrives late leaves the next hold of the same Locker alone"
 	extendUnanswered = "an Extend whose reply was lost leaves the hold as it was"
 	extendLate       = "an Extend that arrives late leaves the new hold alone, and revives nothing"
@@ -172,6 +173,10 @@ var redsyncFindings = []Finding{
 		Repro: "TestRepro_redsync_lostReplySaysTaken",
 	},
 	{
+		Cause:     "a SET that arrives after the release of its hold is applied, and keeps the node's key for a TTL",
+		Scenarios: []string{takeTooLate}, Repro: "TestRepro_redsync_lateSetOutlivesUnlock",
+	},
+	{
 		Cause: "each attempt that fails also sends a release, so that waiters cost two commands a try and node",
 		Repro: "TestRepro_redsync_failedAttemptsSendReleases",
 	},
@@ -181,10 +186,6 @@ var redsyncQuorumFindings = []Finding{
 	{
 		Cause: "by default all nodes are waited for: one that is stopped has Unlock and Extend last as long as the client's time-outs",
 		Repro: "TestRepro_redsync_stoppedNodeDelaysUnlock",
-	},
-	{
-		Cause: "a SET that arrives after the release of its hold is applied, and keeps the node's key for a TTL",
-		Repro: "TestRepro_redsync_lateSetOutlivesUnlock",
 	},
 }
 
@@ -207,7 +208,7 @@ var redislockFindings = []Finding{
 	},
 	{
 		Cause:     "Obtain, Refresh and Release wait for the client, which heeds a deadline of ctx and not its cancellation, and set none of their own",
-		Scenarios: slices.Concat(unbounded, []string{silentLock, silentTrace, takeUnanswered, takeLate, cutOff}),
+		Scenarios: slices.Concat(unbounded, []string{silentLock, silentTrace, takeUnanswered, cutOff}),
 		Repro:     "TestRepro_redislock_cancellationIsNotHeeded",
 	},
 	{
@@ -217,6 +218,10 @@ var redislockFindings = []Finding{
 	{
 		Cause:     "nothing renews a hold but the caller",
 		Scenarios: []string{renewedLasts}, Repro: "TestRepro_redislock_renewsNothing",
+	},
+	{
+		Cause:     "SET NX is applied whenever it arrives, and keeps the key for a TTL",
+		Scenarios: []string{takeTooLate}, Repro: "TestRepro_redislock_lateSetIsApplied",
 	},
 	{
 		Cause: "Release is sent again by the client when its reply is lost, and says that the lock was not held",
@@ -272,11 +277,11 @@ var rueidislockFindings = []Finding{
 	},
 	{
 		Cause:     "WithContext does not return before the clean-up of its failed attempt has ended, which takes up to KeyValidity",
-		Scenarios: []string{silentLock, downLock, takeUnanswered, takeLate}, Repro: "TestRepro_rueidislock_cancelledLockWaitsForItsCleanUp",
+		Scenarios: []string{silentLock, downLock, takeUnanswered}, Repro: "TestRepro_rueidislock_cancelledLockWaitsForItsCleanUp",
 	},
 	{
 		Cause:     "a hold is released by a CancelFunc, which says nothing of how that went",
-		Scenarios: []string{silentUnlock, downUnlock, unlockUnanswered, unlockLate, unlockNext},
+		Scenarios: []string{silentUnlock, downUnlock, unlockUnanswered, unlockNext},
 		Repro:     "TestRepro_rueidislock_releaseSaysNothing",
 	},
 	{
@@ -329,7 +334,7 @@ var etcdFindings = []Finding{
 	},
 	{
 		Cause:     "TryLock, KeepAliveOnce and Unlock wait as long as ctx allows, the lease does not bound them",
-		Scenarios: slices.Concat(unbounded, []string{downLock}), Repro: "TestRepro_concurrencyMutex_callsOutlastTheLease",
+		Scenarios: slices.Concat(unbounded, []string{downLock, unlockLate, extendLate}), Repro: "TestRepro_concurrencyMutex_callsOutlastTheLease",
 	},
 	{
 		Cause:     "all keys below a name belong to its queue, those of names that go on with a slash too",
@@ -380,8 +385,8 @@ var zkFindings = []Finding{
 		Repro: "TestRepro_zkLock_foreignChildFailsEverybody",
 	},
 	{
-		Cause: "an error after the create leaves the node in the queue, ahead of everybody else until the session ends",
-		Repro: "TestRepro_zkLock_errorLeavesTheNode",
+		Cause:     "an error after the create leaves the node in the queue, ahead of everybody else until the session ends",
+		Scenarios: []string{takeLate, takeTooLate}, Repro: "TestRepro_zkLock_errorLeavesTheNode",
 	},
 	{
 		Cause: "Unlock of a node that is gone is an error that changes nothing: that object says ErrDeadlock for ever after",

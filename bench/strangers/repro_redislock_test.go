@@ -67,6 +67,21 @@ func TestRepro_redislock_interruptedObtainLeavesItsKey(t *testing.T) {
 	assert.True(t, server.has(t, "a"), "the key of an Obtain that failed")
 }
 
+func TestRepro_redislock_lateSetIsApplied(t *testing.T) {
+	const ttl = 2 * time.Second
+	server := startRedis(t)
+	proxy := testserver.NewProxy(t, server.Addr())
+	c := redislockAt(t, proxy.Addr())
+	proxy.HoldRequests(true)
+	ctx, cancel := context.WithTimeout(t.Context(), ttl/4)
+	defer cancel()
+	_, err := c.Obtain(ctx, "a", ttl, nil)
+	require.Error(t, err)
+	time.Sleep(ttl)
+	proxy.ReleaseRequests()
+	await(t, "the key of an Obtain that failed long ago", func() bool { return server.has(t, "a") })
+}
+
 func TestRepro_redislock_cancellationIsNotHeeded(t *testing.T) {
 	server := startRedis(t)
 	c := redislockAt(t, server.Addr())

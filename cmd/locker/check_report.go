@@ -25,6 +25,9 @@ func (v verdict) line() string {
 		return ""
 	}
 	line := fmt.Sprintf("%-9s %s (%.1f s)", v.Outcome, v.Scenario, v.Seconds)
+	if v.doubtful() {
+		line += ", " + v.Share()
+	}
 	if v.Why != "" {
 		line += "\n          known deviation: " + v.Why
 	}
@@ -32,6 +35,18 @@ func (v verdict) line() string {
 		line += "\n          promise: " + v.Promise + "\n          seen: " + indent(v.Seen, "          ")
 	}
 	return line
+}
+
+// doubtful reports whether the promise was kept, but not in each trial.
+func (v verdict) doubtful() bool { return v.Outcome == conformance.Kept && v.Doubts > 0 }
+
+// Share is in how many trials the promise was kept.
+func (v verdict) Share() string {
+	s := fmt.Sprintf("in %d of %d trials", v.Trials-v.Doubts, v.Trials)
+	if v.Paused > 0 {
+		s += fmt.Sprintf("; the machine was overloaded in %d of the others", v.Paused)
+	}
+	return s
 }
 
 // indent is text whose lines but the first begin with by.
@@ -97,6 +112,15 @@ type seenGuarantee struct {
 	Promised  string           `json:"promised"`
 	Seen      string           `json:"seen"` // held, broken, or not tried
 	Scenarios int              `json:"scenarios"`
+	Doubtful  int              `json:"doubtful,omitempty"` // of Scenarios: kept, but not in each trial
+}
+
+// doubts are the scenarios that were not kept in each trial, in words.
+func (g seenGuarantee) doubts() string {
+	if g.Doubtful == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d in doubt", g.Doubtful)
 }
 
 var allGuarantees = []locker.Guarantee{
@@ -112,6 +136,9 @@ func (r *checkReport) guarantees() []seenGuarantee {
 				continue
 			}
 			s.Scenarios++
+			if v.doubtful() {
+				s.Doubtful++
+			}
 			if v.Outcome == conformance.Broken {
 				s.Seen = "broken"
 			} else if s.Seen != "broken" {
@@ -135,7 +162,7 @@ func (r *checkReport) guaranteeTable() table.Writer {
 	t := table.NewWriter()
 	t.AppendHeader(table.Row{"Guarantee", "Promised", "Seen", "Scenarios"})
 	for _, g := range r.guarantees() {
-		t.AppendRow(table.Row{g.Guarantee, g.Promised, g.Seen, g.Scenarios})
+		t.AppendRow(table.Row{g.Guarantee, g.Promised, g.Seen + g.doubts(), g.Scenarios})
 	}
 	t.SetColumnConfigs([]table.ColumnConfig{{Number: 2, WidthMax: 60}, {Number: 4, Align: text.AlignRight}})
 	style := table.StyleRounded
@@ -151,9 +178,18 @@ func (r *checkReport) Failures() []verdict {
 	})
 }
 
+// Doubtful are promises that were kept, but not in each trial.
+func (r *checkReport) Doubtful() []verdict {
+	return slices.DeleteFunc(slices.Clone(r.Results), func(v verdict) bool { return !v.doubtful() })
+}
+
 // Summary is one line.
 func (r *checkReport) Summary() string {
-	s := fmt.Sprintf("%d promises kept, %d broken, %d undecided", r.count(conformance.Kept), r.count(conformance.Broken), r.count(undecided))
+	s := fmt.Sprintf("%d promises kept", r.count(conformance.Kept))
+	if n := len(r.Doubtful()); n > 0 {
+		s += fmt.Sprintf(" (%d of them not in each trial)", n)
+	}
+	s += fmt.Sprintf(", %d broken, %d undecided", r.count(conformance.Broken), r.count(undecided))
 	if n := r.count(conformance.Known) + r.count(conformance.Unseen); n > 0 {
 		s += fmt.Sprintf(", %d known not to be kept always", n)
 	}
@@ -168,7 +204,7 @@ func (r *checkReport) writeText(w io.Writer) error {
 	for _, warning := range r.Warnings {
 		fmt.Fprintln(w, "warning   "+warning)
 	}
-	for _, v := range r.Failures() {
+	for _, v := range slices.Concat(r.Doubtful(), r.Failures()) {
 		fmt.Fprintln(w, v.line())
 	}
 	fmt.Fprintln(w, r.Summary())
@@ -189,6 +225,12 @@ func (r *checkReport) writeJUnit(w io.Writer) error {
 			c.Failure = &junit.Result{Message: v.Promise, Data: inXML(v.Seen)}
 		case undecided:
 			c.Error = &junit.Result{Message: inXML(v.Seen)}
+		case conformance.Known, conformance.Unseen:
+			c.SystemOut = &junit.Output{Data: inXML(v.line())}
+		case conformance.Kept:
+			if v.doubtful() {
+				c.SystemOut = &junit.Output{Data: inXML(v.line())}
+			}
 		}
 		suite.AddTestcase(c)
 	}

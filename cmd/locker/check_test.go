@@ -299,3 +299,35 @@ func TestRedisServers_ofAParameterWithASemicolon(t *testing.T) {
 		require.NoError(t, rdb.Close())
 	}
 }
+
+// inDoubt is what came of a scenario that saw something in two of five trials.
+func inDoubt() verdict {
+	return verdict{conformance.Result{
+		Scenario: "s", Promise: "P.", Guarantee: locker.Woken, Outcome: conformance.Kept,
+		Trials: 5, Doubts: 2, Paused: 1, Seen: "B's Lock hangs",
+	}}
+}
+
+// A promise that was not kept in each trial is kept, and whoever reads the report sees how often.
+func TestReport_ofWhatWasNotKeptInEachTrial(t *testing.T) {
+	t.Parallel()
+	kept := verdict{conformance.Result{Scenario: "s2", Guarantee: locker.Woken, Outcome: conformance.Kept, Trials: 1}}
+	known := verdict{conformance.Result{Scenario: "s3", Outcome: conformance.Known, Trials: 1, Seen: "two at once", Why: "by design"}}
+	r := &checkReport{Results: []verdict{kept, inDoubt(), known}}
+	require.NoError(t, r.verdict())
+	for format, parts := range map[string][]string{
+		"text": {
+			"kept      s (0.0 s), in 3 of 5 trials; the machine was overloaded in 1 of the others", "seen: B's Lock hangs",
+			"2 promises kept (1 of them not in each trial), 0 broken", "held, 1 in doubt",
+		},
+		"json":  {`"trials": 5`, `"doubts": 2`, `"paused": 1`, `"doubtful": 1`, `"seen": "held"`},
+		"junit": {`<system-out>`, "in 3 of 5 trials", "B's Lock hangs", "known deviation: by design"},
+	} {
+		var out strings.Builder
+		require.NoError(t, r.write(&out, format))
+		for _, part := range parts {
+			assert.Contains(t, out.String(), part, format)
+		}
+		assert.Equal(t, 1, strings.Count(out.String(), "hangs"), "%s: of what was kept each time there is nothing to say", format)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
@@ -14,7 +15,7 @@ import (
 type cell struct {
 	Mark  string // of the outcome, for those who do not see colours
 	Class string // of the outcome
-	Text  string // what was seen, and what is promised
+	Text  string // what there is to know beside it
 }
 
 // matrixRow has a cell for each server.
@@ -35,7 +36,7 @@ func (c *comparison) guarantees() []matrixRow {
 	}
 	for _, report := range c.Checks {
 		for i, g := range report.guarantees() {
-			rows[i].Cells = append(rows[i].Cells, cell{marks[g.Seen], g.Seen, "promised: " + g.Promised})
+			rows[i].Cells = append(rows[i].Cells, cell{marks[g.Seen], g.Seen, "promised: " + g.Promised + g.doubts()})
 		}
 	}
 	return rows
@@ -59,13 +60,22 @@ func (c *comparison) scenarios() []matrixRow {
 			}
 			v := report.Results[i]
 			tried = tried || v.Outcome != conformance.Skipped
-			row.Cells = append(row.Cells, cell{marks[string(v.Outcome)], string(v.Outcome), v.Seen})
+			row.Cells = append(row.Cells, v.cell())
 		}
 		if tried {
 			rows = append(rows, row)
 		}
 	}
 	return rows
+}
+
+// cell says of a promise that was not kept in each trial in how many it was.
+func (v verdict) cell() cell {
+	one := cell{Mark: marks[string(v.Outcome)], Class: string(v.Outcome)}
+	if v.doubtful() {
+		one.Text = v.Share()
+	}
+	return one
 }
 
 func (c *comparison) backends() []string {
@@ -98,9 +108,12 @@ func (c *comparison) writeMarkdown(w io.Writer) error {
 		c.day(),
 		c.matrix("Guarantee", c.guarantees(), func(one cell) string { return one.Class + " (" + one.Text + ")" }),
 		c.Bench.table().RenderMarkdown(), c.Bench.caption(),
-		c.matrix("Scenario", c.scenarios(), func(one cell) string { return one.Class }))
+		c.matrix("Scenario", c.scenarios(), func(one cell) string { return strings.TrimSuffix(one.Class+", "+one.Text, ", ") }))
 	for _, r := range c.Checks {
 		fmt.Fprintf(w, "\n%s: %s.\n", r.Backend, r.Summary())
+		for _, v := range r.Doubtful() {
+			fmt.Fprintf(w, "\n- **kept, %s**: %s\n\n  %s\n\n  ```\n  %s\n  ```\n", v.Share(), v.Scenario, v.Promise, indent(v.Seen, "  "))
+		}
 		for _, v := range r.Failures() {
 			fmt.Fprintf(w, "\n- **%s**: %s\n\n  %s\n\n  ```\n  %s\n  ```\n", v.Outcome, v.Scenario, v.Promise, indent(v.Seen, "  "))
 		}

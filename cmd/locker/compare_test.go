@@ -95,6 +95,23 @@ func TestCompare_escapesWhatItShows(t *testing.T) {
 	assert.Contains(t, markdown.String(), "**broken**: s")
 }
 
+func TestCompare_saysWhatWasNotKeptInEachTrial(t *testing.T) {
+	t.Parallel()
+	c := &comparison{Checks: []*checkReport{{Backend: "mem://x", Results: []verdict{inDoubt()}}}, Bench: &benchReport{
+		Results: []benchResult{{Backend: "mem://x", Pair: latency{1, 1, 1}, HandOver: latency{1, 1, 1}, PairsPerSecond: []float64{1}}},
+	}}
+	require.NoError(t, c.verdict())
+	var html, markdown strings.Builder
+	require.NoError(t, c.renderPage(&html))
+	require.NoError(t, c.writeMarkdown(&markdown))
+	for _, part := range []string{"in 3 of 5 trials", "1 of them not in each trial", "1 in doubt"} {
+		assert.Contains(t, html.String(), part)
+		assert.Contains(t, markdown.String(), part)
+	}
+	assert.Contains(t, html.String(), "<small>in 3 of 5 trials")
+	assert.Contains(t, markdown.String(), "| s | kept, in 3 of 5 trials")
+}
+
 func TestCompare_withAPageThatCannotBeWritten_doesNoWork(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)

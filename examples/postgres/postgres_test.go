@@ -31,8 +31,7 @@ func TestConformance(t *testing.T) {
 	testwait.OnlyInCheck(t, "it takes a minute, and what is of this driver alone has tests of its own")
 	s := startServer(t)
 	h := conformance.Harness{
-		TTL:      300 * time.Millisecond,
-		Promises: open(t, url(s.Addr()), time.Second, false).Guarantees(),
+		TTL: 300 * time.Millisecond,
 		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 			return open(t, url(s.Addr()), ttl, false).Mutex(name)
 		},

@@ -11,15 +11,34 @@ import (
 type link struct {
 	client, server    *net.TCPConn
 	requests, replies *flow
+
+	asked bool // the client has sent something since the last reply; guarded by p.mu
 }
 
 func newLink(p *Proxy, client, server *net.TCPConn) *link {
-	return &link{
+	l := &link{
 		client: client, server: server,
 		requests: &flow{p: p, rule: &p.requests, src: client, dst: server},
 		replies:  &flow{p: p, rule: &p.replies, src: server, dst: client},
 	}
+	l.requests.came, l.replies.came = l.request, l.reply
+	return l
 }
+
+// request counts what the client sends first, or first after a reply. It needs p.mu, as reply does.
+func (l *link) request() {
+	if l.asked {
+		return
+	}
+	l.asked = true
+	p := l.requests.p
+	p.asked++
+	if p.left != nil && p.left.Add(-1) < 0 {
+		l.requests.held = true
+	}
+}
+
+func (l *link) reply() { l.asked = false }
 
 func (l *link) run() {
 	var wg sync.WaitGroup
@@ -47,12 +66,13 @@ type flow struct {
 	p        *Proxy
 	rule     *direction
 	src, dst *net.TCPConn
+	came     func() // is called when data comes, with p.mu
 
 	// Guarded by p.mu.
 	queue []byte
 	due   time.Time // of the last that was queued
 	held  bool      // queue waits for a release
-	mute  bool      // data was lost, so none may follow
+	mute  bool      // data was lost, or is to be, so none may follow
 	ended bool      // src sends no more
 	cut   bool
 }
@@ -63,6 +83,7 @@ func (f *flow) receive() {
 		n, err := f.src.Read(buf)
 		f.p.mu.Lock()
 		if n > 0 {
+			f.came()
 			f.mute = f.mute || f.rule.drop
 			if !f.mute {
 				f.held = f.held || f.rule.hold

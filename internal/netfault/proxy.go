@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -25,6 +26,8 @@ type Proxy struct {
 	links    map[*link]struct{}
 	requests direction
 	replies  direction
+	asked    int           // requests that came
+	left     *atomic.Int64 // how many requests may yet pass; nil: all
 }
 
 // direction is what the proxy does to all that flows one way.
@@ -108,10 +111,47 @@ func (p *Proxy) Delay(d time.Duration) {
 // and arrive late then even if the client has closed its connection long ago.
 func (p *Proxy) HoldRequests(on bool) { p.set(&p.requests.hold, on) }
 
-// HoldReplies does the same to what the server answers, until ReleaseReplies.
+// HoldRequestsAfter lets as many requests pass as left says, which it counts down, and keeps back those that follow, and what comes
+// behind one on its connection. Several proxies may share left. A nil left lets new requests pass, as HoldRequests(false) does.
+func (p *Proxy) HoldRequestsAfter(left *atomic.Int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = left
+}
+
+// Requests returns how many requests have come from clients. What a client sends on a connection before the first reply to it
+// is one request, and so is what it sends after a reply and before the next.
+func (p *Proxy) Requests() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
+// SealHeld loses what clients send from now on behind requests that are kept back. Those can still be released.
+func (p *Proxy) SealHeld() { p.eachHeld(func(l *link) { l.requests.mute = true }) }
+
+// AbandonHeld is SealHeld, and closes the client's end of each connection that has requests kept back.
+func (p *Proxy) AbandonHeld() {
+	p.eachHeld(func(l *link) {
+		l.requests.mute = true
+		_ = l.client.Close()
+	})
+}
+
+func (p *Proxy) eachHeld(do func(*link)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		if l.requests.held {
+			do(l)
+		}
+	}
+}
+
+// HoldReplies does to what the server answers what HoldRequests does to requests, until ReleaseReplies.
 func (p *Proxy) HoldReplies(on bool) { p.set(&p.replies.hold, on) }
 
-// ReleaseRequests switches HoldRequests off and delivers all that was kept back, in order within
+// ReleaseRequests switches HoldRequests and HoldRequestsAfter off and delivers all that was kept back, in order within
 // each connection.
 func (p *Proxy) ReleaseRequests() {
 	p.release(&p.requests, func(l *link) *flow { return l.requests })
@@ -160,6 +200,9 @@ func (p *Proxy) release(d *direction, pick func(*link) *flow) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d.hold = false
+	if d == &p.requests {
+		p.left = nil
+	}
 	for l := range p.links {
 		pick(l).held = false
 	}

@@ -1,0 +1,59 @@
+package conformance
+
+import "time"
+
+// assured is how long after the call of its Lock, or of an Extend, a hold lasts for certain, whatever pauses: Lock succeeds
+// only with half a TTL left.
+func assured(ttl time.Duration) time.Duration { return ttl / 2 }
+
+// noted remembers when a call was made that gave the hold its TTL.
+func (p *party) noted(call func() error) error {
+	before := time.Now()
+	err := call()
+	if err == nil {
+		p.asked.Store(&before)
+	}
+	return err
+}
+
+// told reports whether the Locker says, without a request, that the hold with that token is lost. Without tokens it may be
+// unable to: all are 0 then.
+func (p *party) told(token uint64) bool {
+	select {
+	case <-p.lost():
+		return true
+	default:
+		return p.token() != token
+	}
+}
+
+// until is how long the hold lasts for certain, unless somebody ends it: to its Deadline, or what is assured.
+func (p *party) until() time.Time {
+	until := p.deadline()
+	if asked := p.asked.Load(); asked != nil && until.IsZero() {
+		until = asked.Add(assured(p.ttl))
+	}
+	return until
+}
+
+// excludes ends the trial if b gets the lock that p holds, when b tries for d.
+func (p *party) excludes(b *party, d time.Duration) {
+	if err := b.lockWithin(d); err != nil {
+		return
+	}
+	p.overlap(b)
+}
+
+// overlap ends the trial: b got the lock while p had it. Both hold it if p was not told before, in the time for which a hold
+// lasts whatever pauses, or if p can still extend its hold.
+func (p *party) overlap(b *party) {
+	if token := p.token(); token != 0 && !p.told(token) && time.Now().Before(p.until()) {
+		p.env.failf("%s's Lock succeeded while %s held the lock and had heard of no loss: its token is %d, and its Extend then says %s",
+			b.who, p.who, token, says(p.extend()))
+	}
+	err := p.extend()
+	if err == nil {
+		p.env.failf("%s's Lock succeeded while %s held the lock: %s's Extend still succeeds", b.who, p.who, p.who)
+	}
+	p.env.doubtf("%s's Lock succeeded while %s held the lock, whose Extend then says %v", b.who, p.who, says(err))
+}

@@ -1,0 +1,112 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// verdict is what a body says.
+func verdict(t *testing.T, body func(*env)) (err error, certain bool) {
+	t.Helper()
+	_, err = row{body: body}.trial(t, Harness{TTL: time.Second}, time.Minute)
+	_, doubt := errors.AsType[*doubtful](err)
+	return err, err != nil && !doubt
+}
+
+// robbed says what a Locker says whose hold was taken.
+type robbed struct{ token uint64 }
+
+func (robbed) Lock(context.Context) error   { return nil }
+func (robbed) Unlock(context.Context) error { return locker.ErrLost }
+func (robbed) Extend(context.Context) error { return locker.ErrLost }
+func (r robbed) FencingToken() uint64       { return r.token }
+
+// warned is robbed, and has heard of it.
+type warned struct{ robbed }
+
+func (warned) Lost() <-chan struct{} {
+	lost := make(chan struct{})
+	close(lost)
+	return lost
+}
+
+// A theft is certain if nothing had told the victim, and its hold had to last.
+func TestOverlap(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		l       locker.Locker
+		ago     time.Duration
+		certain bool
+	}{
+		{"nothing tells", robbed{5}, 0, true},
+		{"its time is over", robbed{5}, 501 * time.Millisecond, false},
+		{"the token tells", robbed{0}, 0, false},
+		{"Lost tells", warned{robbed{5}}, 0, false},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			err, certain := verdict(t, func(e *env) {
+				a, b := e.using(c.l, "A", "x", time.Second), e.using(c.l, "B", "x", time.Second)
+				a.take()
+				asked := a.asked.Load().Add(-c.ago)
+				a.asked.Store(&asked)
+				a.overlap(b)
+			})
+			require.Error(t, err)
+			assert.Equal(t, c.certain, certain, "%v", err)
+		})
+	}
+}
+
+func TestDisjoint(t *testing.T) {
+	began := time.Now()
+	hold := func(who string, from, to int, token uint64) tenure {
+		at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
+		return tenure{who: who, from: at(from), to: at(to), token: token}
+	}
+	lost := func(t tenure) tenure { t.lost = true; return t }
+	for _, c := range []struct {
+		what    string
+		tenures []tenure
+		broken  bool
+	}{
+		{"one after the other", []tenure{hold("A", 0, 10, 1), hold("B", 11, 20, 2)}, false},
+		{"two at once", []tenure{hold("A", 0, 10, 1), hold("B", 9, 20, 2)}, true},
+		{"the victim hears of it at its Unlock", []tenure{lost(hold("A", 0, 10, 1)), hold("B", 9, 20, 2)}, true},
+		{"the thief hears of it at its Unlock", []tenure{hold("A", 0, 10, 1), lost(hold("B", 9, 20, 2))}, true},
+		{"without tokens", []tenure{lost(hold("A", 0, 10, 0)), hold("B", 9, 20, 0)}, true},
+		{"the token was 0 from the first", []tenure{lost(hold("A", 0, 10, 0)), hold("B", 9, 20, 2)}, false},
+		{"lost while nobody else held", []tenure{lost(hold("A", 0, 10, 1)), hold("B", 11, 20, 2)}, false},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			excuse(c.tenures)
+			err, certain := verdict(t, func(e *env) { e.disjoint(c.tenures) })
+			assert.Equal(t, c.broken, certain, "%v", err)
+		})
+	}
+}
+
+// A cut has to show.
+func TestUneven(t *testing.T) {
+	for _, shortest := range []time.Duration{
+		10 * time.Millisecond, 250 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond, 999 * time.Millisecond,
+		time.Second, 1500 * time.Millisecond, 2 * time.Second, 4 * time.Second, 10 * time.Second,
+	} {
+		ttl := uneven(shortest)
+		assert.Greater(t, ttl, shortest)
+		assert.Less(t, ttl, 3*max(shortest, time.Second), "of %v: it takes long", shortest)
+		seconds := ttl % time.Second
+		assert.Greater(t, seconds, drift(ttl)+100*time.Millisecond, "of %v: %v cut to seconds", shortest, ttl)
+		assert.Less(t, seconds, time.Second/2, "of %v: %v rounded to seconds", shortest, ttl)
+		assert.Equal(t, 85*time.Millisecond, ttl%(100*time.Millisecond), "of %v: %v cut to tenths", shortest, ttl)
+		if shortest >= 250*time.Millisecond {
+			assert.Greater(t, ttl%shortest, drift(ttl)+100*time.Millisecond, "of %v: %v cut to multiples of it", shortest, ttl)
+		}
+	}
+}

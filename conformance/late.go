@@ -1,0 +1,303 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/netfault"
+)
+
+var lateRows = []row{{
+	name:    "a take that arrives late leaves nothing behind",
+	promise: "A request that arrives after clean-up lapses within one TTL.",
+	sources: []string{redsyncStopped, kleppmann},
+	needs:   []need{links},
+	body:    takeArrivesLate,
+}, {
+	name:    "a take that arrives more than a TTL late takes nothing",
+	promise: "A request that arrives after clean-up takes nothing beyond one TTL from when it was sent.",
+	sources: []string{kleppmann},
+	needs:   []need{links},
+	body:    takeArrivesTooLate,
+}, {
+	name:    "an Unlock that arrives late leaves the new hold alone",
+	promise: "Unlock ends the caller's hold, never another owner's, whenever it arrives.",
+	sources: []string{redisDocs, mutexRetry},
+	needs:   []need{links},
+	body:    unlockArrivesLate,
+}, {
+	name:    "an Unlock that arrives late leaves the next hold of the same Locker alone",
+	promise: "Unlock ends the hold that it was called for, and no later one.",
+	sources: []string{mutexRetry},
+	needs:   []need{links},
+	body:    unlockArrivesInNext,
+}, {
+	name:    "an Extend that arrives late leaves the new hold alone, and revives nothing",
+	promise: "Extend acts on the caller's hold alone, whenever it arrives.",
+	sources: []string{kleppmann},
+	needs:   []need{links},
+	body:    extendArrivesLate,
+}}
+
+// sends returns how many requests a step takes of what a party with a network of its own does twice: the first time there are
+// connections to be made.
+func (e *env) sends(ttl time.Duration, step int, all ...func(*party)) (sent int) {
+	a, w := e.linked("A", e.name(), ttl)
+	for range 2 {
+		for i, do := range all {
+			before := w.requests()
+			do(a)
+			if i == step {
+				sent = w.requests() - before
+			}
+		}
+	}
+	return sent
+}
+
+// lastFew is how many requests of an operation, at its end, may be kept back alone. Sessions that are kept alive make a count too
+// large, by one or so.
+const lastFew = 3
+
+// eachLast has a story told with all requests of an operation kept back: 0; and, where it sends several, with the last one alone,
+// the last two, and so on. The stories go on side by side.
+func (e *env) eachLast(sent int, story func(last int)) {
+	var stories []func()
+	for last := range max(1, min(sent, lastFew+1)) {
+		stories = append(stories, func() { story(last) })
+	}
+	e.together(stories...)
+}
+
+// together runs stories side by side. The trial's end waits for them, too.
+func (e *env) together(stories ...func()) {
+	var wg sync.WaitGroup
+	for _, story := range stories {
+		wg.Add(1)
+		e.spawn(func() {
+			defer wg.Done()
+			story()
+		})
+	}
+	wg.Wait()
+}
+
+// holdLast keeps back the last requests of an operation that sends so many, or all: 0; and what follows.
+func (w *wire) holdLast(last, sent int) {
+	if last == 0 {
+		w.holdRequests()
+		return
+	}
+	left := new(atomic.Int64)
+	left.Store(int64(sent - last))
+	w.impose(func(p *netfault.Proxy) { p.HoldRequestsAfter(left) })
+}
+
+// lateTake has A give up a Lock whose last requests, or all, were kept back. Its clean-up passes on new connections. It returns
+// nil if nothing is left to arrive.
+func (e *env) lateTake(name string, ttl time.Duration, last, sent int) *wire {
+	a, w := e.linked("A", name, ttl)
+	b := e.party("B", name, ttl)
+	a.take() // there is a connection
+	a.release()
+	w.holdLast(last, sent)
+	switch err := a.lockUntil(w.stranded); {
+	case errors.Is(err, locker.ErrHeld):
+		e.failf("A's Lock, when nobody had the lock and a request did not arrive: %v; want no ErrHeld", err)
+	case last > 0 && (err == nil || !w.held()): // what was kept back was not needed, or there was nothing
+		return nil
+	case err == nil:
+		e.doubtf("A's Lock succeeded, though no request arrived")
+	case !w.held():
+		e.doubtf("A's Lock has sent nothing that could arrive late")
+	}
+	w.abandon()
+	if last == 0 {
+		b.promptly("A gave up, and its request never arrived")
+	} else {
+		b.lapsed("A gave up, and its last request never arrived")
+	}
+	b.release()
+	time.Sleep(settle) // clean-up is through
+	return w
+}
+
+// lockUntil is Lock whose ctx ends when until returns.
+func (p *party) lockUntil(until func()) error {
+	ctx, cancel := context.WithCancelCause(p.env.ctx)
+	defer cancel(nil)
+	p.env.spawn(func() {
+		until()
+		cancel(errStop)
+	})
+	return p.lock(ctx)
+}
+
+// stranded waits until something is kept back. What follows on the same connection is lost then, and new connections pass.
+func (w *wire) stranded() {
+	for end := time.Now().Add(w.env.prompt); !w.held() && time.Now().Before(end) && w.env.ctx.Err() == nil; {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(settle / 2) // all of it is
+	w.seal()
+	w.passNew()
+}
+
+func takeArrivesLate(e *env) {
+	ttl := e.lifetime(time.Second)
+	sent := e.sends(ttl, 0, (*party).take, (*party).release)
+	e.eachLast(sent, func(last int) {
+		name := e.name()
+		w := e.lateTake(name, ttl, last, sent)
+		if w == nil {
+			return
+		}
+		defer w.mend()
+		c := e.party("C", name, ttl)
+		w.release()
+		time.Sleep(settle)
+		c.lapsed("A's late request can be held for no more than its TTL")
+		c.still("it has the lock")
+		c.release()
+	})
+}
+
+func takeArrivesTooLate(e *env) {
+	ttl := e.lifetime(time.Second)
+	sent := e.sends(ttl, 0, (*party).take, (*party).release)
+	e.eachLast(sent, func(last int) {
+		name := e.name()
+		start := time.Now()
+		w := e.lateTake(name, ttl, last, sent)
+		if w == nil {
+			return
+		}
+		defer w.mend()
+		c := e.party("C", name, ttl)
+		time.Sleep(ttl + slack(ttl))
+		w.release()
+		time.Sleep(settle)
+		if err := c.lockWithin(ttl / 2); err != nil {
+			e.doubtf("A gave up its Lock, with a TTL of %v; a request of it arrived up to %v late, and then C's Lock of a free lock: %v",
+				ttl, time.Since(start), err)
+		}
+		c.release()
+	})
+}
+
+// late has A do something, which takes so many requests, the last of which, or all, arrive when B has the lock. A third one tries to
+// get the lock for as long as watch.
+func (e *env) late(op string, do func(*party) error, sent int, watch time.Duration) {
+	e.eachLast(sent, func(last int) {
+		name := e.name()
+		a, w := e.linked("A", name, e.ttl)
+		a.take()
+		a.sound(op, do(a)) // there is a connection
+		_ = a.unlock()     // if it holds yet
+		a.take()
+		defer w.mend()
+		w.holdLast(last, sent)
+		e.spawn(w.stranded)
+		said := do(a) // nil if it was sent again, on another connection
+		switch {
+		case last > 0 && !w.held():
+			return // it sent less than before
+		case !w.held():
+			e.doubtf("A has sent nothing that could arrive late")
+		}
+		e.arrives(a, w, op, said, watch)
+	})
+}
+
+// arrives has what A sent for op arrive when B has the lock.
+func (e *env) arrives(a *party, w *wire, op string, said error, watch time.Duration) {
+	b, c := e.party("B", a.name, e.long), e.party("C", a.name, e.long)
+	if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
+		e.doubtf("B's Lock, when A, whose TTL is %v, could send nothing more: %v", e.ttl, err)
+	}
+	token := b.token()
+	w.release()
+	if err := c.lockWithin(watch); err == nil {
+		e.robbed(b, op, said)
+	}
+	b.still("what A sent has arrived")
+	if now := b.token(); now != token {
+		e.failf("B's token was %d, and after A's late request it is %d", token, now)
+	}
+	b.excludes(a, settle)
+	b.release()
+	w.mend()
+	if err := a.unlock(); err == nil {
+		e.failf("A's Unlock said nil when B had had the lock")
+	}
+}
+
+func unlockArrivesLate(e *env) {
+	e.late("Unlock", (*party).unlock, e.sends(e.ttl, 1, (*party).take, (*party).release), settle)
+}
+
+func extendArrivesLate(e *env) {
+	sent := e.sends(e.ttl, 1, (*party).take, (*party).prolong, (*party).release)
+	e.together(
+		func() { e.late("Extend", (*party).extend, sent, 2*e.ttl) }, // b's hold must not have a's TTL
+		func() { extendFindsNobody(e) },
+	)
+}
+
+// extendFindsNobody has an Extend arrive when its hold is over, and nobody has taken the lock. What A sends afterwards on new
+// connections is not held up: it may take the request back.
+func extendFindsNobody(e *env) {
+	ttl := e.lifetime(2 * time.Second)
+	a, w := e.linked("A", e.name(), ttl)
+	b := e.party("B", a.name, ttl)
+	a.take()
+	a.prolong() // there is a connection
+	defer w.mend()
+	w.holdRequests()
+	e.spawn(w.stranded)
+	_ = a.extend() // nil if it was sent again
+	time.Sleep(ttl + slack(ttl))
+	if !w.held() {
+		e.doubtf("A has sent nothing that could arrive late")
+	}
+	w.release()
+	time.Sleep(5 * settle) // a server may take a while
+	if err := b.lockWithin(ttl / 2); err != nil {
+		e.doubtf("A's hold was over, then its late Extend arrived, and then B's Lock of a free lock: %v", err)
+	}
+	b.release()
+}
+
+func unlockArrivesInNext(e *env) {
+	sent := e.sends(e.ttl, 1, (*party).take, (*party).release)
+	e.eachLast(sent, func(last int) {
+		a, w := e.linked("A", e.name(), e.ttl)
+		a.take()
+		a.release() // there is a connection
+		a.take()
+		w.holdLast(last, sent)
+		switch err := a.unlock(); {
+		case last > 0 && !w.held():
+			return
+		case err == nil && last == 0:
+			e.failf("A's Unlock said nil though no request arrived")
+		}
+		w.passNew()
+		w.abandon()
+		if err := a.lockWithin(e.ttl + slack(e.ttl)); err != nil {
+			return // it is not done with what it has sent
+		}
+		token := a.token()
+		w.release()
+		time.Sleep(settle)
+		a.still("the late Unlock of its hold before has arrived")
+		if now := a.token(); now != token {
+			e.failf("A's token was %d, and after the late Unlock of its hold before it is %d", token, now)
+		}
+		a.release()
+	})
+}

@@ -1,0 +1,56 @@
+package conformance
+
+import "time"
+
+const (
+	machineTick = 10 * time.Millisecond
+	// longPause is one that a shared machine has now and then, and that spoils a trial.
+	longPause = 100 * time.Millisecond
+	// tooLate is the share of a time that this process is kept waiting if the machine has more to do than it can. Servers on
+	// that machine wait as long. With one suite on two processors it is some hundredths, with four at once a fifth to a half.
+	tooLate = 0.05
+)
+
+// longEnough is how long the machine is looked at, at least, before it is blamed for a trial in doubt.
+var longEnough = time.Second
+
+// lateness says how long this process waited for the processor, which it wants each tick.
+type lateness struct{ took, late, longest time.Duration }
+
+// watchMachine looks at that until stop is called.
+func watchMachine() (stop func() lateness) {
+	done, result := make(chan struct{}), make(chan lateness, 1)
+	go func() {
+		var l lateness
+		ticker := time.NewTicker(machineTick)
+		defer ticker.Stop()
+		for last := time.Now(); ; {
+			select {
+			case <-ticker.C:
+				now := time.Now()
+				l.add(now.Sub(last))
+				last = now
+			case <-done:
+				result <- l
+				return
+			}
+		}
+	}()
+	return func() lateness {
+		close(done)
+		return <-result
+	}
+}
+
+// add takes in the time from one tick to the next.
+func (l *lateness) add(gap time.Duration) {
+	l.took += gap
+	l.late += max(0, gap-machineTick)
+	l.longest = max(l.longest, gap)
+}
+
+// paused reports whether the machine stood still for a while.
+func (l lateness) paused() bool { return l.longest > longPause }
+
+// overloaded reports whether the machine was too slow all the time. That excuses what looks slow, and hides nothing.
+func (l lateness) overloaded() bool { return float64(l.late) > tooLate*float64(l.took) }

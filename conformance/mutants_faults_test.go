@@ -1,0 +1,172 @@
+package conformance_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+)
+
+// idleHarness is correct naive locks, with a fault that does not do what it says.
+func idleHarness(change func(*conformance.Faults, *server)) func() conformance.Harness {
+	return func() conformance.Harness {
+		s := &server{data: noRows()}
+		h := naiveAt(s)
+		change(&h.Faults, s)
+		return h
+	}
+}
+
+func nothing() {}
+
+// The faults that do nothing, by what is wrong with them.
+var idleFaults = map[string]func() conformance.Harness{
+	"StopServer never stops": idleHarness(func(f *conformance.Faults, _ *server) {
+		f.StopServer = func(conformance.TB) func() { return nothing }
+	}),
+	"StopServer stops for a moment": idleHarness(func(f *conformance.Faults, s *server) {
+		f.StopServer = func(conformance.TB) func() {
+			resume := s.silence()
+			time.AfterFunc(20*time.Millisecond, resume)
+			return nothing
+		}
+	}),
+	"KillServer kills nothing": idleHarness(func(f *conformance.Faults, _ *server) {
+		f.KillServer = func(conformance.TB) func() { return nothing }
+	}),
+	"WipeServer kills nothing": idleHarness(func(f *conformance.Faults, _ *server) {
+		f.WipeServer = func(conformance.TB) func() { return nothing }
+	}),
+	"WipeServer keeps the data": idleHarness(func(f *conformance.Faults, _ *server) { f.WipeServer = f.KillServer }),
+	"FailOver ends nothing": idleHarness(func(f *conformance.Faults, _ *server) {
+		f.FailOver = func(conformance.TB) func() { return nothing }
+	}),
+	"Revoke deletes another name": idleHarness(func(f *conformance.Faults, _ *server) {
+		revoke := f.Revoke
+		f.Revoke = func(t conformance.TB, name string) { revoke(t, "locker:"+name) }
+	}),
+	"Through ignores via": idleHarness(func(f *conformance.Faults, s *server) {
+		f.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+			via(s.use(t))
+			return naiveLock(t, name, ttl, s.use(t), s.flaw)
+		}
+	}),
+	"Process starts another that holds": idleHarness(func(f *conformance.Faults, _ *server) {
+		process := f.Process
+		f.Process = func(t conformance.TB) *exec.Cmd {
+			cmd := process(t)
+			cmd.Env = append(cmd.Env, naiveAside+"=1")
+			return cmd
+		}
+	}),
+}
+
+// naiveAside has a process of naive locks start another one, in whose place it is stopped and killed.
+const naiveAside = "LOCKER_NAIVE_ASIDE"
+
+func standAside() {
+	if os.Getenv(naiveAside) == "" {
+		return
+	}
+	cmd := exec.Command(os.Args[0])
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, naiveAside) {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	_ = cmd.Run()
+	os.Exit(0)
+}
+
+// idleMutants are killed by who asks whether the fault acts, and by who uses it.
+func idleMutants() (all []mutant) {
+	for _, m := range [][2]string{
+		{"StopServer never stops", "the fault StopServer acts"},
+		{"StopServer never stops", "Lock returns soon after ctx ends though the server is silent"},
+		{"StopServer never stops", "Unlock returns by the deadline though the server is silent"},
+		{"StopServer never stops", "a random history is that of one lock though servers are silent"},
+		{"StopServer stops for a moment", "the fault StopServer acts"},
+		{"KillServer kills nothing", "the fault KillServer acts"},
+		{"KillServer kills nothing", "a hold lasts though the server restarts with its data"},
+		{"KillServer kills nothing", "a random history is that of one lock though servers crash"},
+		{"WipeServer kills nothing", "the fault WipeServer acts"},
+		{"WipeServer keeps the data", "the fault WipeServer acts"},
+		{"WipeServer keeps the data", "tokens rise though the server loses its data"},
+		{"FailOver ends nothing", "the fault FailOver acts"},
+		{"FailOver ends nothing", "a hold lasts though the server that knows least takes over"},
+		{"Revoke deletes another name", "the fault Revoke acts"},
+		{"Revoke deletes another name", "a hold that was ended behind its holder's back is lost"},
+		{"Revoke deletes another name", "a waiter gets a lock that was taken from its holder"},
+		{"Revoke deletes another name", "a release that is sent again of a hold that had ended never says nil"},
+		{"Revoke deletes another name", "tokens of a random history rise though holds are revoked"},
+		{"Through ignores via", "the fault Through acts"},
+		{"Through ignores via", "a holder that is cut off knows in time, and harms nobody when it is back"},
+		{"Through ignores via", "a random history is that of one lock though clients are cut off"},
+		{"Process starts another that holds", "the fault Process acts"},
+		{"Process starts another that holds", "a process that was stopped past its TTL knows when it wakes"},
+		{"Process starts another that holds", "a random history is that of one lock though processes are stopped"},
+	} {
+		all = append(all, mutant{m[0], m[1], idleFaults[m[0]]})
+	}
+	return all
+}
+
+// TestIdleFaults_areBlamed, and the Locker is not.
+func TestIdleFaults_areBlamed(t *testing.T) {
+	t.Cleanup(conformance.Trials(2))
+	for _, m := range idleMutants() {
+		if strings.Contains(m.killer, "random history") {
+			continue // TestMutants has them
+		}
+		t.Run(m.flaw+" "+m.killer, func(t *testing.T) {
+			t.Parallel()
+			assert.ErrorContains(t, try(find(t, m.killer), m.harness()), "your fault did nothing: Faults."+strings.Fields(m.flaw)[0])
+		})
+	}
+}
+
+// TestIdleFaults_areNoDeviation of the backend.
+func TestIdleFaults_areNoDeviation(t *testing.T) {
+	h := idleFaults["WipeServer keeps the data"]()
+	s := find(t, "a hold lasts though the server loses its data")
+	h.Deviations = map[string]string{s.Name: "it forgets"}
+	r := conformance.Examine(t, s, h)
+	assert.Equal(t, conformance.Broken, r.Outcome)
+	assert.Contains(t, r.Seen, "your fault did nothing")
+}
+
+// TestFaults_thatActLateAreWaitedFor: SIGSTOP, a signal to a server, or an operator's command may need a moment.
+func TestFaults_thatActLateAreWaitedFor(t *testing.T) {
+	const late = 50 * time.Millisecond
+	harness := idleHarness(func(f *conformance.Faults, s *server) {
+		f.StopServer = func(conformance.TB) func() {
+			stopped := make(chan func(), 1)
+			time.AfterFunc(late, func() { stopped <- s.silence() })
+			return func() { (<-stopped)() }
+		}
+		f.Revoke = func(_ conformance.TB, name string) { time.AfterFunc(late, func() { s.forgetLock(name) }) }
+	})
+	for _, name := range []string{
+		"the fault StopServer acts", "the fault Revoke acts",
+		"Lock returns soon after ctx ends though the server is silent",
+		"a Lock that ended while the server was silent leaves nothing behind",
+		"Lost fires in time though the server is silent",
+		"Unlock returns by the deadline though the server is silent",
+		"a renewed hold that lapsed at a silent server stays lost",
+		"a hold that was ended behind its holder's back is lost",
+		"a waiter gets a lock that was taken from its holder",
+		"a release that is sent again of a hold that had ended never says nil",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			assert.NoError(t, try(find(t, name), harness()))
+		})
+	}
+}

@@ -1,0 +1,75 @@
+package conformance
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// legal checks the stays of one name, in parts: what the checker takes grows fast with the length of a history.
+func legal(stays []stay, limit time.Duration) porcupine.CheckResult {
+	result, end, last := porcupine.Ok, time.Now().Add(limit), uint64(0)
+	for _, part := range parts(stays) {
+		from := model
+		from.Init = func() any { return mutex{last: last} }
+		left := max(time.Until(end), limit/100) // 0 is no limit
+		switch porcupine.CheckOperationsTimeout(from, slices.Concat(part...), left) {
+		case porcupine.Illegal:
+			return porcupine.Illegal
+		case porcupine.Unknown:
+			result = porcupine.Unknown
+		}
+		last = max(last, newest(part))
+	}
+	return result
+}
+
+// parts cuts a history where nothing is under way and nobody holds. All of a part comes before the next then, which begins with a free
+// lock and the largest token so far: the parts are legal, one after the other, if and only if the whole is.
+func parts(stays []stay) [][]stay {
+	stays = slices.SortedStableFunc(slices.Values(stays), func(a, b stay) int { return cmp.Compare(a.begin(), b.begin()) })
+	var all [][]stay
+	first, over := 0, int64(math.MinInt64) // when all before is over
+	for i, s := range stays {
+		if i > first && s.begin() > over {
+			all = append(all, stays[first:i])
+			first = i
+		}
+		over = max(over, s.over())
+	}
+	return append(all, stays[first:])
+}
+
+// newest is the largest token.
+func newest(stays []stay) (token uint64) {
+	for _, s := range stays {
+		for _, op := range s {
+			if v := op.Input.(move); v.kind == takes || v.kind == mints {
+				token = max(token, v.token)
+			}
+		}
+	}
+	return token
+}
+
+// begin is the first call.
+func (s stay) begin() int64 {
+	return slices.MinFunc(s, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) }).Call
+}
+
+// over is the last return, or never if what was taken may still be held.
+func (s stay) over() (at int64) {
+	held, ended := false, false
+	for _, op := range s {
+		at = max(at, op.Return)
+		held = held || op.Input.(move).kind == takes
+		ended = ended || op.Input.(move).kind == ends
+	}
+	if held && !ended {
+		return math.MaxInt64
+	}
+	return at
+}

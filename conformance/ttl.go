@@ -1,0 +1,55 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// uneven is a TTL above the shortest that comes out shorter where it is cut to tenths of a second, or to multiples of the
+// shortest, and where it is cut or rounded to seconds: by so much that a busy machine shows it.
+func uneven(shortest time.Duration) time.Duration {
+	const tenth, above = time.Second / 10, time.Second / 4
+	first := max(shortest, time.Second).Truncate(tenth) + tenth*17/20
+	for ttl := first; ttl < 3*first; ttl += tenth {
+		seconds, multiples := ttl%time.Second, ttl%shortest
+		if ttl > shortest && seconds > above && seconds < time.Second/2 && multiples >= min(above, shortest/2) {
+			return ttl
+		}
+	}
+	return first.Truncate(time.Second) + time.Second + above + tenth*7/20 // of the shortest few are multiples that matter
+}
+
+// keepsUnevenTTL has B ask again and again until the TTL is nearly over: one that waits may look now and then only.
+func keepsUnevenTTL(e *env) {
+	name, ttl := e.name(), uneven(e.ttl)
+	b := e.party("B", name, e.long)
+	before := time.Now()
+	a, refusal := e.offer("A", name, ttl)
+	if a == nil {
+		e.skip("the Harness makes no Locker with a TTL of " + ttl.String() + ": " + refusal)
+	}
+	switch err := a.lockWithin(e.patience); {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, locker.ErrHeld):
+		e.doubtf("A's Lock of a free lock, for %v: %v", ttl, err)
+	case err != nil:
+		e.skip("the Locker refuses a TTL of " + ttl.String() + ": " + err.Error())
+	}
+	granted, least := time.Now(), ttl-drift(ttl)
+	err := b.lockWithin(settle / 2)
+	for err != nil && time.Since(before) < least {
+		err = b.lockWithin(settle / 2)
+	}
+	if err != nil {
+		err = b.lockWithin(time.Until(granted.Add(ttl + time.Second + slack(ttl))))
+	}
+	if err != nil {
+		e.doubtf("B's Lock, %v after A took the lock for %v and was heard of no more: %v", time.Since(granted), ttl, err)
+	}
+	if held := time.Since(before); held < least {
+		e.doubtf("B got the lock %v after A asked for it, for %v", held, ttl)
+	}
+	b.release()
+}

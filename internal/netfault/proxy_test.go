@@ -1,0 +1,137 @@
+package netfault_test
+
+import (
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/netfault"
+)
+
+// echo is a proxy to a server that sends back what it gets, and counts it.
+func echo(t *testing.T) (*netfault.Proxy, *atomic.Int64) {
+	t.Helper()
+	arrived := new(atomic.Int64)
+	server, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = server.Close() })
+	go func() {
+		for {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				for b := make([]byte, 1); ; {
+					if _, err := io.ReadFull(conn, b); err != nil {
+						return
+					}
+					arrived.Add(1)
+					_, _ = conn.Write(b)
+				}
+			}()
+		}
+	}()
+	p, err := netfault.Start("127.0.0.1:0", server.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(p.Close)
+	return p, arrived
+}
+
+func dial(t *testing.T, p *netfault.Proxy) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp4", p.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// ask sends n bytes, and reports whether all come back within d.
+func ask(t *testing.T, conn net.Conn, n int, d time.Duration) bool {
+	t.Helper()
+	_, err := conn.Write(make([]byte, n))
+	require.NoError(t, err)
+	_ = conn.SetReadDeadline(time.Now().Add(d))
+	_, err = io.ReadFull(conn, make([]byte, n))
+	return err == nil
+}
+
+const soon, moment = 5 * time.Second, 50 * time.Millisecond
+
+func TestProxy_countsWhatIsSentAfterAReply(t *testing.T) {
+	p, _ := echo(t)
+	a, b := dial(t, p), dial(t, p)
+	require.True(t, ask(t, a, 1, soon))
+	require.True(t, ask(t, a, 1, soon))
+	require.True(t, ask(t, b, 1, soon))
+	assert.Equal(t, 3, p.Requests())
+}
+
+func TestProxy_countsWhatIsSentBeforeAReplyOnce(t *testing.T) {
+	p, _ := echo(t)
+	p.HoldRequests(true)
+	conn := dial(t, p)
+	for range 3 {
+		require.False(t, ask(t, conn, 1, moment))
+	}
+	assert.Equal(t, 1, p.Requests())
+}
+
+func TestProxy_holdsAfterSoManyRequests(t *testing.T) {
+	p, arrived := echo(t)
+	a, b := dial(t, p), dial(t, p)
+	require.True(t, ask(t, a, 1, soon))
+	var left atomic.Int64
+	left.Store(2)
+	p.HoldRequestsAfter(&left)
+	require.True(t, ask(t, a, 1, soon))
+	require.True(t, ask(t, b, 1, soon))
+	assert.False(t, ask(t, a, 1, moment), "the third")
+	assert.False(t, ask(t, dial(t, p), 1, moment), "what follows on another connection")
+	p.HoldRequestsAfter(nil)
+	assert.False(t, ask(t, a, 1, moment), "it is behind what is kept back")
+	assert.True(t, ask(t, b, 1, soon))
+	assert.EqualValues(t, 4, arrived.Load())
+	p.ReleaseRequests()
+	assert.Eventually(t, func() bool { return arrived.Load() == 7 }, soon, time.Millisecond)
+	assert.True(t, ask(t, dial(t, p), 1, soon), "all pass")
+}
+
+func TestProxy_abandonsConnectionsWithSomethingKeptBack(t *testing.T) {
+	p, arrived := echo(t)
+	a, b := dial(t, p), dial(t, p)
+	require.True(t, ask(t, b, 1, soon))
+	p.HoldRequests(true)
+	require.False(t, ask(t, a, 1, moment))
+	p.HoldRequests(false)
+	p.AbandonHeld()
+	_ = a.SetReadDeadline(time.Now().Add(soon))
+	_, err := a.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	assert.True(t, ask(t, b, 1, soon), "it has nothing kept back")
+	assert.True(t, ask(t, dial(t, p), 1, soon))
+	assert.EqualValues(t, 3, arrived.Load())
+	p.ReleaseRequests()
+	assert.Eventually(t, func() bool { return arrived.Load() == 4 }, soon, time.Millisecond)
+}
+
+func TestProxy_losesWhatFollowsWhatIsSealed(t *testing.T) {
+	p, arrived := echo(t)
+	a := dial(t, p)
+	p.HoldRequests(true)
+	require.False(t, ask(t, a, 1, moment))
+	p.SealHeld()
+	p.HoldRequests(false)
+	require.False(t, ask(t, a, 1, moment), "it is lost")
+	assert.True(t, ask(t, dial(t, p), 1, soon))
+	p.ReleaseRequests()
+	assert.Eventually(t, func() bool { return arrived.Load() == 2 }, soon, time.Millisecond)
+	assert.False(t, ask(t, a, 2, moment), "nothing may follow what was lost")
+	assert.EqualValues(t, 2, arrived.Load())
+}

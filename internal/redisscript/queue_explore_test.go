@@ -1,0 +1,297 @@
+package redisscript
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/testwait"
+)
+
+// queueModel explores.
+type queueModel struct {
+	t                *testing.T
+	rdb              *goredis.Client
+	members          []member
+	lossless         bool // what is sent arrives
+	acquire, release *Script
+	keys             map[string][]string // by the processes that listen
+	seen             map[string]int      // states, by their text
+	worlds           []world
+	next             [][]int // by state: those that progress leads to
+	from             []step  // by state: how it was reached first
+}
+
+type step struct {
+	state int
+	event string
+}
+
+func newQueueModel(t *testing.T, members ...member) *queueModel {
+	t.Helper()
+	m := &queueModel{
+		t: t, members: members, acquire: acquire, release: release,
+		rdb:  goredis.NewClient(&goredis.Options{Addr: testserver.Redis(t).Addr()}),
+		keys: map[string][]string{}, seen: map[string]int{},
+	}
+	t.Cleanup(func() { _ = m.rdb.Close() })
+	return m
+}
+
+// lock returns the keys of a lock on whose channels just the processes listen that do so in w.
+func (m *queueModel) lock(w *world) []string {
+	var listening []string
+	for i, c := range w.clients {
+		if p := m.members[i].process; c.listens && !slices.Contains(listening, p) {
+			listening = append(listening, p)
+		}
+	}
+	name := strings.Join(listening, ",")
+	if m.keys[name] != nil {
+		return m.keys[name]
+	}
+	both := keysOf(m.t.Name() + " " + name)
+	keys := []string{both[0].(string), both[1].(string)}
+	m.keys[name] = keys
+	sub := m.rdb.Subscribe(m.t.Context())
+	m.t.Cleanup(func() { _ = sub.Close() })
+	for _, process := range listening {
+		require.NoError(m.t, sub.Subscribe(m.t.Context(), keys[0]+":"+process))
+		_, err := sub.Receive(m.t.Context())
+		require.NoError(m.t, err)
+	}
+	go func() {
+		for {
+			if _, err := sub.Receive(context.Background()); err != nil {
+				return
+			}
+		}
+	}()
+	return keys
+}
+
+// run has events happen in w, each by itself, and returns what each leads to.
+func (m *queueModel) run(w *world, events []event) ([]*world, []error) {
+	type read struct {
+		reply *goredis.Cmd
+		hash  *goredis.MapStringStringCmd
+		ttl   *goredis.DurationCmd
+		queue *goredis.ZSliceCmd
+	}
+	ctx := m.t.Context()
+	worlds, reads, errs := make([]*world, len(events)), make([]read, len(events)), make([]error, len(events))
+	_, _ = m.rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
+		for i, e := range events {
+			n := w.copy()
+			worlds[i] = n
+			if e.before != nil {
+				e.before(n)
+			}
+			if e.script == nil {
+				continue
+			}
+			keys := m.lock(n)
+			p.Del(ctx, keys...)
+			if len(n.hash) > 0 {
+				left := Keep + ttl
+				if n.expired {
+					left = Keep - ttl
+				}
+				p.HSet(ctx, keys[0], n.hash)
+				p.PExpire(ctx, keys[0], left)
+			}
+			if len(n.queue) > 0 {
+				p.ZAdd(ctx, keys[1], n.queue...)
+			}
+			reads[i].reply = p.EvalSha(ctx, e.script.SHA.(string), keys, e.args...)
+			reads[i].hash = p.HGetAll(ctx, keys[0])
+			reads[i].ttl = p.PTTL(ctx, keys[0])
+			reads[i].queue = p.ZRangeWithScores(ctx, keys[1], 0, -1)
+		}
+		return nil
+	})
+	for i, e := range events {
+		n := worlds[i]
+		if r := reads[i]; r.reply != nil {
+			reply, err := r.reply.Result()
+			require.NoError(m.t, err, e.name)
+			n.hash, n.queue, n.expired = r.hash.Val(), r.queue.Val(), r.ttl.Val() <= Keep
+			for j, me := range m.members {
+				n.clients[j].claimed = n.clients[j].claimed || n.owner() == ">"+me.owner
+			}
+			errs[i] = e.after(n, reply)
+		}
+		n.expired = n.expired && n.owner() != ""
+		if errs[i] == nil {
+			errs[i] = m.check(w, n)
+		}
+		n.settle()
+	}
+	return worlds, errs
+}
+
+// explore goes through all states, and returns the first thing that must not be, with the way there.
+func (m *queueModel) explore() error {
+	for _, s := range []*Script{m.acquire, m.release} {
+		require.NoError(m.t, m.rdb.ScriptLoad(m.t.Context(), s.Source).Err())
+	}
+	start := &world{hash: map[string]string{}}
+	for _, me := range m.members {
+		start.clients = append(start.clients, client{owner: me.owner})
+	}
+	m.add(start, step{-1, ""})
+	for state := 0; state < len(m.worlds); state++ {
+		events := m.events(&m.worlds[state])
+		worlds, errs := m.run(&m.worlds[state], events)
+		for i, e := range events {
+			if errs[i] != nil {
+				return fmt.Errorf("%w, after:\n%s", errs[i], m.way(step{state, e.name}))
+			}
+			next := m.add(worlds[i], step{state, e.name})
+			if e.progress && next != state {
+				m.next[state] = append(m.next[state], next)
+			}
+		}
+	}
+	return m.stuck()
+}
+
+// add returns the number of a state, which may be a new one.
+func (m *queueModel) add(w *world, from step) int {
+	text := w.text()
+	n, known := m.seen[text]
+	if !known {
+		n = len(m.worlds)
+		m.seen[text] = n
+		m.worlds, m.next, m.from = append(m.worlds, *w), append(m.next, nil), append(m.from, from)
+	}
+	return n
+}
+
+// way is how an event came about.
+func (m *queueModel) way(to step) string {
+	var names []string
+	for ; to.state >= 0; to = m.from[to.state] {
+		names = append(names, to.event)
+	}
+	slices.Reverse(names)
+	return strings.Join(names, "\n")
+}
+
+// stuck returns an error if there is a state from which a waiter cannot come to hold by what happens of itself.
+func (m *queueModel) stuck() error {
+	for i, me := range m.members {
+		if !me.waits() {
+			continue
+		}
+		can := make([]bool, len(m.worlds))
+		back := make([][]int, len(m.worlds))
+		var pending []int
+		for state, w := range m.worlds {
+			for _, n := range m.next[state] {
+				back[n] = append(back[n], state)
+			}
+			if can[state] = w.clients[i].phase == holding; can[state] {
+				pending = append(pending, state)
+			}
+		}
+		for len(pending) > 0 {
+			state := pending[len(pending)-1]
+			pending = pending[:len(pending)-1]
+			for _, b := range back[state] {
+				if !can[b] {
+					can[b] = true
+					pending = append(pending, b)
+				}
+			}
+		}
+		for state, w := range m.worlds {
+			if w.clients[i].phase == waiting && m.alive(&w, i) && !can[state] {
+				return fmt.Errorf("%s waits for ever, after:\n%s", me.owner, m.way(m.from[state]))
+			}
+		}
+	}
+	return nil
+}
+
+func TestQueueModel_everyOrderOfEvents(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name     string
+		members  []member
+		lossless bool
+	}{
+		{"two processes", []member{listener, other}, false},
+		{"one listens, one looks", []member{listener, looker}, false},
+		{"two of one process", []member{listener, second}, false},
+		{"two processes and a newcomer, nothing is lost", []member{listener, other, newcomer}, true},
+		{"one listens, one looks, and a newcomer, nothing is lost", []member{listener, looker, newcomer}, true},
+		{"three processes, nothing is lost", []member{listener, other, third}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.name != "two processes" {
+				testwait.OnlyInCheck(t, "two processes meet most of it")
+			}
+			t.Parallel()
+			m := newQueueModel(t, c.members...)
+			m.lossless = c.lossless
+			require.NoError(t, m.explore())
+			t.Logf("%d states", len(m.worlds))
+		})
+	}
+}
+
+func TestQueueModel_seesScriptsThatAreWrong(t *testing.T) {
+	testwait.OnlyInCheck(t, "it tests TestQueueModel_everyOrderOfEvents")
+	t.Parallel()
+	for name, broken := range map[string]struct{ was, is, want string }{
+		"a release does not look at the queue": {
+			"elseif lock[2] then", "elseif false then", "the lock is free",
+		},
+		"a release hands the lock to nobody": {
+			"local waiter = lock[2] and next_waiter(KEYS[1], QUEUE)", "local waiter = nil", "the lock is free",
+		},
+		"the first who finds an expired hold takes it": {
+			"if first == ARGV[1] then", "if first then", "who asked before",
+		},
+		"a request that is sent twice goes to the end": {
+			"redis.pcall('ZADD', QUEUE, 'NX', place", "redis.pcall('ZADD', QUEUE, place", "loses its place",
+		},
+		"a hold that expired is not noted": {
+			"lapsed = last -- its holder did not release it", "", "releases a hold again that has expired",
+		},
+		"what others have does not expire": {
+			"left = redis.call('PTTL', KEYS[1]) - KEEP",
+			"left = math.max(redis.call('PTTL', KEYS[1]) - KEEP, owner ~= ARGV[1] and 1 or 0)", "waits for ever",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			members := []member{listener, other, newcomer}
+			if broken.want == "waits for ever" { // which is known when all states are
+				members = members[:2]
+			}
+			m := newQueueModel(t, members...)
+			m.acquire, m.release = mutated(acquire, broken.was, broken.is), mutated(release, broken.was, broken.is)
+			require.False(t, m.acquire.SHA == acquire.SHA && m.release.SHA == release.SHA, "%q is in no script", broken.was)
+			require.ErrorContains(t, m.explore(), broken.want)
+		})
+	}
+}
+
+// mutated is s with another text in the place of one.
+func mutated(s *Script, was, is string) *Script {
+	broken := *s
+	broken.Source = strings.Replace(s.Source, was, is, 1)
+	sum := sha1.Sum([]byte(broken.Source))
+	broken.SHA = hex.EncodeToString(sum[:])
+	return &broken
+}
