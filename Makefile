@@ -206,7 +206,7 @@ tidy:
 static: gofmt lint tidy examples ## what runs no test: formatting, linters, go.mod, the programs in examples/
 
 # Tests wait most of the time, so that more packages run at once than there are processors. Those that take longest come first.
-LONGEST := ./zookeeper ./redis ./etcd ./conformance ./redlock ./redigo
+LONGEST := ./zookeeper ./redlock ./etcd ./redis ./conformance ./redigo
 REDIS   := redis redigo redlock
 OTHERS   = $(filter-out $(LONGEST),$(patsubst github.com/go-locker/locker%,.%,$(shell $(GO) list ./...)))
 ROOT     = $(LONGEST) $(OTHERS)

@@ -13,9 +13,9 @@ import (
 func legal(stays []stay, limit time.Duration) porcupine.CheckResult {
 	result, end, last := porcupine.Ok, time.Now().Add(limit), uint64(0)
 	for _, part := range parts(stays) {
-		from := model
-		from.Init = func() any { return mutex{last: last} }
-		left := max(time.Until(end), limit/100) // 0 is no limit
+		from, before := model, mutex{last: last} // a checker that ran out of time goes on for a moment
+		from.Init = func() any { return before }
+		left := max(time.Until(end), limit/10) // 0 is no limit
 		switch porcupine.CheckOperationsTimeout(from, slices.Concat(part...), left) {
 		case porcupine.Illegal:
 			return porcupine.Illegal

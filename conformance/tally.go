@@ -57,9 +57,11 @@ func (n *tally) add(err error, paused bool) (certain bool) {
 }
 
 // enough reports whether another trial would tell nothing new. Once one was in doubt there are as many as may be: a promise
-// that was kept in four of five trials is another than one that was kept in one of two.
+// that was kept in four of five trials is another than one that was kept in one of two. If the machine spoiled every one there are
+// more, while there is time.
 func (n *tally) enough() bool {
-	return n.trials >= trials || n.hidden >= enoughClean || n.doubts == 0 && n.kept > n.hidden
+	spoiled := n.kept == 0 && n.excused == n.doubts
+	return n.trials >= trials && !spoiled || n.hidden >= enoughClean || n.doubts == 0 && n.kept > n.hidden
 }
 
 // verdict is on trials none of which was the last word.

@@ -231,7 +231,7 @@ func TestSession_thatCannotBeRenewedEndsInTime(t *testing.T) {
 		_, err := d.cli.Get(t.Context(), "x")
 		require.NoError(t, err, "there is a connection")
 		began := time.Now()
-		s, err := d.join(t.Context(), 2*time.Second)
+		s, err := d.join(t.Context(), 4*time.Second)
 		require.NoError(t, err)
 		<-s.ctx.Done()
 		took := time.Since(began)

@@ -18,7 +18,7 @@ func TestConformance(t *testing.T) {
 	}
 	q := newQuorum(t, 3, opts...)
 	// Beside other packages a node of this machine may take more than a tenth of a TTL.
-	h := harness.ForURL(1100*time.Millisecond, "redlock://%s?prefix=locker&node_timeout=150ms", q.addrs())
+	h := harness.ForURL(2*time.Second, "redlock://%s?prefix=locker&node_timeout=280ms", q.addrs())
 	h.Deviations = deviations.Redlock()
 	harness.Servers(&h.Faults, q.servers, func() {
 		for _, s := range q.servers {

@@ -286,6 +286,8 @@ func TestLock_thatFailsGivesBackWhatItGot(t *testing.T) {
 		require.NoError(t, err)
 	}
 	c := unhurriedClient(t, addrs, locker.WithTTL(time.Minute))
+	require.NoError(t, c.Mutex("y").TryLock(ctx))
+	eventually(t, "the third, which was asked for its clock first, has answered", func() bool { return q.heldAt(t, "y")[2] })
 	require.ErrorIs(t, c.Mutex("x").TryLock(ctx), locker.ErrHeld)
 	q.eventuallyFree(t, "x", 2)
 	proxy.HoldReplies(true)
