@@ -67,7 +67,7 @@ var (
 	command  = regexp.MustCompile(`^([A-Z_]+=\S+ )*(go|make|git|cd|locker) `)
 	inline   = regexp.MustCompile("`((?:go run|go test|make|locker \\w+) [^`…|]+)`")
 	// What else such a block may begin with: URLs, and what a program prints.
-	noCommand = regexp.MustCompile(`^([a-z]+://|locker: |promise: |seen: |… )`)
+	noCommand = regexp.MustCompile(`^([a-z]+://|locker: |promise: |seen: |kept, in |… )`)
 )
 
 // commandsIn are those of a page: in indented blocks, and in the midst of the text.
@@ -110,7 +110,7 @@ type shell struct {
 }
 
 // soaked is what a test's command is to run of the suite, for it takes long.
-const soaked = "random_history"
+const soaked = "random_history_is_that_of_one_lock_though_clients_are_cut_off"
 
 // prelude has what needs a network, or takes an hour, do less: make looks whether it has the target.
 const prelude = `
@@ -151,7 +151,7 @@ func newShell(t *testing.T, sh string) *shell {
 			"h1:2379,h2:2379,h3:2379", etcd, "h1:2379", etcd,
 			"-hold 20s", "-hold 100ms",
 			"locker check", "locker check"+quick, "locker bench", "locker bench"+briefly, "locker compare", "locker compare"+quick+briefly,
-			"-run TestConformance ", "-v -run '^TestConformance$/^one_server$/"+soaked+"' ", "-conformance.for=1h", "-conformance.for=1s",
+			"-run TestConformance ", "-v -run '^TestConformance$/^one_server$/"+soaked+"' ", "-conformance.for=1h", "-conformance.for=30s",
 			"-conformance.dir=histories", `-conformance.dir="$OUT"`,
 			"go test ./", "go test -race ./", // as all tests are, and so compiled already
 			"-bench Pair", "-run '^$' -bench Pair -benchtime 10x",
