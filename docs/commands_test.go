@@ -67,7 +67,7 @@ var (
 	command  = regexp.MustCompile(`^([A-Z_]+=\S+ )*(go|make|git|cd|locker) `)
 	inline   = regexp.MustCompile("`((?:go run|go test|make|locker \\w+) [^`…|]+)`")
 	// What else such a block may begin with: URLs, and what a program prints.
-	noCommand = regexp.MustCompile(`^([a-z]+://|locker: |promise: |seen: |kept, in |… )`)
+	noCommand = regexp.MustCompile(`^([a-z]+://|locker: |promise: |seen: |kept[, ]|… )`)
 )
 
 // commandsIn are those of a page: in indented blocks, and in the midst of the text.
