@@ -62,6 +62,7 @@ func Libraries() []Library {
 		{
 			Name: "rueidislock", Module: "github.com/redis/rueidis", Test: "TestRueidislock", Findings: rueidislockFindings,
 			Settings: "KeyMajority 1, NoLoopTracking, TryNextAfter as long as the TTL; a ctx of its own for each hold",
+			Races:    "rueidis gives a command back to its pool, and another goroutine writes it, while a connection that breaks still sends it",
 		},
 		{
 			Name: "concurrency.Mutex", Module: etcd, Test: "TestConcurrencyMutex", Findings: etcdFindings,
@@ -258,7 +259,7 @@ var rueidislockFindings = []Finding{
 		Cause:     "a failed attempt counts its failure only after the goroutine was started that drops the waiter's gate unless it is counted: dropped, the waiter hears of no release any more",
 		Scenarios: []string{"no unlock in many is missed"}, Repro: "TestRepro_rueidislock_missesAnUnlock",
 		// A waiter that hears of nothing any more waits there for as long as it may.
-		Sometimes: []string{"an Unlock overtaken by the lapse leaves the new hold alone"},
+		Sometimes: []string{"an Unlock overtaken by the lapse leaves the new hold alone", "a grant to a waiter whose ctx ends just then is given back"},
 	},
 	{
 		Cause: "a hold is extended by its own timer and in no other way",
