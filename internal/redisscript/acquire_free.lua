@@ -1,25 +1,24 @@
--- expire is what comes behind the write of a grant, and takes that back if it fails.
+local owner, expires, number, due, meta = unpack(ARGV) -- see acquireArgs
+
+-- expire comes after the write of a grant, and takes that back if it fails.
 local function expire(key, ms)
-  local expires = redis.pcall('PEXPIRE', key, ms)
-  if type(expires) == 'table' then -- an error, for want of a right; that to HSET is there
+  local failed = redis.pcall('PEXPIRE', key, ms)
+  if type(failed) == 'table' then -- an error, for want of a right; that to HSET is there
     redis.call('HSET', key, 'owner', '', 'meta', '')
-    return expires
+    return failed
   end
 end
 
--- acquire_free takes a lock that nobody holds and nobody waits for, and whose last hold was released, as most often it is.
--- It has the arguments of acquire.lua, and returns what that does; nil and what it has read if the lock is not such a one.
-local function acquire_free(key, owner, ms, number, due, meta)
-  local lock = redis.call('HMGET', key, 'owner', 'token', 'queue')
-  local token = lock[2]
-  if lock[1] or lock[3] or number ~= '0' or #clock ~= 16 or not token or #token ~= 16 or token >= clock or
-      clock > due or clock >= '9007199254740992' then
-    return nil, lock
-  end
+-- Most often nobody holds the lock, nobody waits for it, and its last hold was released. Then this is all. It comes before the functions
+-- of queue.lua, which take their time to be made.
+local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue')
+local previous = lock[2]
+if not lock[1] and not lock[3] and number == '0' and #clock == 16 and previous and #previous == 16 and previous < clock and
+    clock <= due and clock < '9007199254740992' then
   if meta == '' then -- where there is no owner, there is no metadata of one
-    redis.call('HSET', key, 'owner', owner, 'token', clock, 'before', token)
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', clock, 'before', previous)
   else
-    redis.call('HSET', key, 'owner', owner, 'token', clock, 'before', token, 'meta', meta)
+    redis.call('HSET', KEYS[1], 'owner', owner, 'token', clock, 'before', previous, 'meta', meta)
   end
-  return expire(key, ms) or clock
+  return expire(KEYS[1], expires) or clock
 end

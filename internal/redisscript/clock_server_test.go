@@ -12,14 +12,14 @@ import (
 func TestAcquire_ofAFreeLockByAClockBeyond2To53IsRefused(t *testing.T) {
 	s := newAtServer(t)
 	const taking = "pP/a"
-	s.run(acquire, taking, expiry(ttl), 0, inTime, "")
-	s.run(release, taking, 0, 0)
+	s.ask(taking, ttl, 0)
+	s.release(taking, 0, 0)
 	before := s.rdb.HGet(t.Context(), s.keys[0], "token").Val()
 
 	const beyond = "local time, clock = {'9007199254', '740992'}, '9007199254740992'\n"
 	source := strings.Replace(acquire.Source, clockSource, beyond, 1)
 	require.NotEqual(t, acquire.Source, source)
-	_, err := s.rdb.Eval(t.Context(), source, s.keys, taking, expiry(ttl), 0, inTime, "").Result()
+	_, err := s.rdb.Eval(t.Context(), source, s.keys, values(nil, acquireArgs{taking, expiry(ttl), 0, inTime, ""}.list())...).Result()
 	require.ErrorContains(t, err, "2^53")
 	assert.Equal(t, before, s.rdb.HGet(t.Context(), s.keys[0], "token").Val())
 }

@@ -123,14 +123,6 @@ type answer struct {
 // tokenBits is how large tokens are: Lua keeps whole numbers up to there.
 const tokenBits = 53
 
-// What the acquire script returns first, and what its answer is if its reply is lost.
-const (
-	unknown = -2
-	late    = -1
-	held    = 0
-	granted = 1
-)
-
 // ask runs the acquire script: l is granted, or held by another, or there is an error. The answer's
 // status is unknown if the script may have run in spite of the error. number is a proposed token, or
 // the place of an owner that waits.
@@ -142,8 +134,9 @@ func (d *Driver) ask(ctx context.Context, l *lease, req locker.Request, number u
 	for range 2 {
 		sent := clock.Now()
 		by := server.due(ctx, sent, req.TTL)
-		reply := d.send(ctx, l, req.TTL/2, acquire, l.keys[:],
-			l.argOwner, d.expiryArg(req.TTL), number, by.String(), req.Metadata)
+		reply := d.send(ctx, l, req.TTL/2, acquire, l.keys[:], acquireArgs{
+			owner: l.argOwner, expires: d.expiryArg(req.TTL), number: number, due: by.String(), meta: req.Metadata,
+		}.list())
 		if reply.MayHaveRun {
 			return answer{status: unknown}, reply.Err
 		}
@@ -184,22 +177,25 @@ func parseAnswer(reply any) (answer, error) {
 	case []any:
 		all = r
 	}
-	var n [5]int64
-	ok := len(all) <= len(n)
-	for i := 0; ok && i < len(all); i++ {
-		n[i], ok = all[i].(int64)
+	if len(all) == 0 {
+		return unexpected(reply)
 	}
+	status, ok := all[0].(int64)
+	a, r := answer{status: status}, recordOf(acquireReplies[status], all)
+	a.now = value[int64](r, "now")
 	switch {
-	case !ok:
-	case len(all) == 3 && n[0] == granted && 0 < n[1] && n[1] < 1<<tokenBits:
-		return answer{status: granted, token: n[1], now: n[2]}, nil
-	case len(all) == 3 && n[0] == late:
-		return answer{status: late, now: n[2]}, nil
-	case len(all) == 5 && n[0] == held:
-		left := time.Duration(n[1]) * time.Millisecond
-		return answer{status: held, left: left, now: n[2], place: uint64(n[3]), back: n[4] == 1}, nil
+	case !ok || r.bad:
+	case status == granted:
+		a.token = value[int64](r, "token")
+		r.bad = r.bad || a.token <= 0 || a.token >= 1<<tokenBits
+	case status == held:
+		a.left = time.Duration(value[int64](r, "left")) * time.Millisecond
+		a.place, a.back = uint64(value[int64](r, "place")), value[int64](r, "back") == 1
 	}
-	return unexpected(reply)
+	if !ok || r.bad {
+		return unexpected(reply)
+	}
+	return a, nil
 }
 
 // grantedNow is the answer of a token alone, which is the server's clock.
@@ -279,7 +275,7 @@ func (l *lease) Validity() time.Duration {
 // Extend implements locker.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	return l.extended(l.driver.send(ctx, l, l.ttl, extend, l.keys[:1], l.driver.expiryArg(ttl), l.argOwner), sent, ttl)
+	return l.extended(l.driver.send(ctx, l, l.ttl, extend, l.keys[:1], extendArgs{l.argOwner, l.driver.expiryArg(ttl)}.list()), sent, ttl)
 }
 
 // Release implements locker.Lease.
@@ -297,7 +293,7 @@ func (l *lease) Release(ctx context.Context) error {
 	if l.lost.Load() {
 		return locker.ErrLost // asked again the server would take it for a reply that was lost
 	}
-	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys[:], l.argOwner, l.token.Load(), &l.released))
+	err := lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys[:], releaseArgs{l.argOwner, l.token.Load(), &l.released}.list()))
 	if errors.Is(err, locker.ErrLost) {
 		l.lost.Store(true)
 		if undone {
@@ -321,7 +317,7 @@ func (s *sendings) NotRun() { s.n.Add(-1) }
 
 // Raise implements locker.RaisableLease.
 func (l *lease) Raise(ctx context.Context, token uint64) error {
-	reply := l.driver.send(ctx, l, l.ttl, raise, l.keys[:1], l.argOwner, token)
+	reply := l.driver.send(ctx, l, l.ttl, raise, l.keys[:1], raiseArgs{l.argOwner, token}.list())
 	if reply.Err == nil && reply.Value == any(int64(-1)) {
 		return fmt.Errorf("%w: token %d is more than %v ahead of the server's clock", locker.ErrUnsupported, token, Keep/2)
 	}

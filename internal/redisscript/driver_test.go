@@ -104,7 +104,7 @@ func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrHeld)
 	}
 	for _, args := range r.sent {
-		owner := args[0].(string)
+		owner := argument(acquire, args, "owner").(string)
 		assert.GreaterOrEqual(t, len(owner), 26, "128 bits in base 32")
 		assert.False(t, seen[owner])
 		seen[owner] = true
@@ -116,8 +116,8 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 	r := &fakeRunner{}
 	r.answer = func(_ *Script, args []any) (any, error) {
 		now := nowMicro() + ahead
-		if by := parseDue(args[3]); now > by.whole+by.rest {
-			return []any{int64(late), int64(0), now}, nil
+		if by := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
+			return []any{int64(late), now}, nil
 		}
 		return []any{int64(granted), now, now}, nil
 	}
@@ -128,7 +128,7 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 		require.NoError(t, err, "the server's clock jumped to %v", jump)
 		assert.NotZero(t, lease.Token())
 	}
-	r.answer = func(*Script, []any) (any, error) { return []any{int64(late), int64(0), nowMicro()}, nil }
+	r.answer = func(*Script, []any) (any, error) { return []any{int64(late), nowMicro()}, nil }
 	sent := len(r.sent)
 	lease, err := d.Acquire(t.Context(), request)
 	require.Error(t, err)
@@ -155,7 +155,7 @@ func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
 			require.NoError(t, take(ctx), what)
 			cancel()
-			by := parseDue(r.sent[len(r.sent)-1][3])
+			by := parseDue(argument(acquire, r.sent[len(r.sent)-1], "due"))
 			notAfter := by.whole + by.rest
 			assert.InDelta(t, nowMicro()+c.patience.Microseconds(), notAfter, float64(10*time.Second.Microseconds()), "%s, %v", what, c.deadline)
 		}
@@ -172,9 +172,9 @@ func TestAcquire_countsWhatTheScriptHasLeft(t *testing.T) {
 		if s == extend {
 			return nil, io.ErrUnexpectedEOF // else the hold would be made to last
 		}
-		now, by := nowMicro()+jumped.Microseconds(), parseDue(args[3])
+		now, by := nowMicro()+jumped.Microseconds(), parseDue(argument(acquire, args, "due"))
 		if now > by.whole+by.rest {
-			return []any{int64(late), int64(0), now}, nil
+			return []any{int64(late), now}, nil
 		}
 		left = long.TTL - by.late(now)
 		return []any{int64(granted), now, now}, nil
@@ -220,8 +220,8 @@ func skewed(ahead *time.Duration) *fakeRunner {
 			return int64(1), nil
 		}
 		now := nowMicro() + ahead.Microseconds()
-		if by := parseDue(args[3]); now > by.whole+by.rest {
-			return []any{int64(late), int64(0), now}, nil
+		if by := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
+			return []any{int64(late), now}, nil
 		}
 		return []any{int64(granted), now, now}, nil
 	}}
@@ -286,11 +286,10 @@ func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
 func TestDriver_sendsEachLocksOwnExpiry(t *testing.T) {
 	var got []any
 	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
+		got = append(got, argument(s, args, "expires"))
 		if s == acquire {
-			got = append(got, args[1])
 			return strconv.FormatInt(nowMicro(), 10), nil
 		}
-		got = append(got, args[0])
 		return int64(1), nil
 	}}
 	d := NewDriver(r)

@@ -22,8 +22,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.
 		some := leases[from:min(from+mostExtensions, len(leases))]
 		for i := range some {
 			l := some[i].(*lease)
-			args[i] = [2]any{d.expiryArg(ttl), l.argOwner}
-			calls[i] = Call{Script: extend, Keys: l.keys[:1], Args: args[i][:]}
+			calls[i] = Call{extend, l.keys[:1], values(args[i][:0], extendArgs{l.argOwner, d.expiryArg(ttl)}.list())}
 		}
 		clear(replies)
 		sent := clock.Now()

@@ -18,7 +18,7 @@ func leasesOf(t *testing.T, n int, answer func(owner any) (any, error)) (*Driver
 		if s == acquire {
 			return []any{int64(granted), int64(7), nowMicro()}, nil
 		}
-		return answer(args[1])
+		return answer(argument(s, args, "owner"))
 	}}
 	d := NewDriver(r)
 	t.Cleanup(func() { require.NoError(t, d.Close(noClient)) })
@@ -41,7 +41,7 @@ func TestExtendAll_isAScriptForEachLockAndAPipelineForMany(t *testing.T) {
 	}
 	assert.Equal(t, []int{mostExtensions, mostExtensions, 1}, r.trips)
 	for i, args := range r.sent {
-		require.Equal(t, []any{expiry(time.Hour), leases[i].(*lease).owner}, args)
+		require.Equal(t, values(nil, extendArgs{leases[i].(*lease).owner, expiry(time.Hour)}.list()), args)
 	}
 	assert.Empty(t, d.ExtendAll(t.Context(), nil, time.Hour))
 }

@@ -24,7 +24,7 @@ type puppet struct {
 
 func (p *puppet) Run(ctx context.Context, calls []Call, replies []Reply) {
 	for i, c := range calls {
-		reply, err := p.run(ctx, c.Script, c.Args[0].(string))
+		reply, err := p.run(ctx, c.Script, argument(c.Script, c.Args, "owner").(string))
 		var not notSent
 		replies[i] = Reply{Value: reply, Err: err, MayHaveRun: err != nil && !errors.As(err, &not)}
 	}
@@ -279,7 +279,7 @@ type placing struct {
 
 func (p *placing) Run(_ context.Context, calls []Call, replies []Reply) {
 	if calls[0].Script == acquire {
-		p.asked = append(p.asked, calls[0].Args[2])
+		p.asked = append(p.asked, argument(acquire, calls[0].Args, "number"))
 		if n := len(p.asked); n <= len(p.gives) {
 			replies[0].Value = heldReply(p.gives[n-1])
 			return

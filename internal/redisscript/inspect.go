@@ -22,7 +22,7 @@ const claimMark = ">"
 // to take it is the first of the waiters still.
 func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error) {
 	keys := keysOf(name)
-	reply, err := run(ctx, d.runner, inspect, keys[:], everybody)
+	reply, err := run(ctx, d.runner, inspect, keys[:], inspectArgs{last: everybody}.list()...)
 	if err != nil {
 		return locker.State{}, err
 	}
@@ -35,16 +35,11 @@ func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error)
 
 func parseState(reply any) (state locker.State, ok bool) {
 	all, _ := reply.([]any)
-	if len(all) != 5 {
-		return state, false
-	}
-	owner, ok1 := textOf(all[0])
-	metadata, ok2 := textOf(all[1])
-	left, ok3 := all[2].(int64)
-	last, ok4 := textOf(all[3])
-	queue, ok5 := all[4].([]any)
+	r := recordOf(inspectReply, all)
+	owner, metadata, last := r.text("owner"), r.text("meta"), r.text("token")
+	left, queue := value[int64](r, "left"), value[[]any](r, "waiters")
 	token, err := strconv.ParseUint(cmp.Or(last, "0"), 10, 64)
-	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || err != nil || left > int64(math.MaxInt64/time.Millisecond) {
+	if r.bad || err != nil || left > int64(math.MaxInt64/time.Millisecond) {
 		return state, false
 	}
 	state.Token = token
@@ -65,16 +60,4 @@ func parseState(reply any) (state locker.State, ok bool) {
 		state.Waiters = append(state.Waiters, locker.Contender{ID: id})
 	}
 	return state, true
-}
-
-// textOf is a text of a reply.
-func textOf(value any) (text string, ok bool) {
-	switch v := value.(type) {
-	case string:
-		return v, true
-	case []byte:
-		return string(v), true
-	default:
-		return "", false
-	}
 }

@@ -1,3 +1,4 @@
--- ARGV: a section of INFO. Returns that, or nothing where the user has no right to it.
-local info = redis.pcall('INFO', ARGV[1])
+local section = unpack(ARGV) -- see memoryArgs
+-- Returns that section of INFO, or nothing where the user has no right to it.
+local info = redis.pcall('INFO', section)
 return type(info) == 'string' and info or ''

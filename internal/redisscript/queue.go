@@ -97,5 +97,5 @@ func (d *Driver) withoutEars(
 
 // decline passes on a claim for an owner that waits no more. If that fails the claim lapses.
 func (d *Driver) decline(ctx context.Context, keys []any, owner string) {
-	_, _ = run(ctx, d.runner, release, keys, ">"+owner, 1, 0)
+	_, _ = run(ctx, d.runner, release, keys, releaseArgs{owner: ">" + owner, token: 1, sent: 0}.list()...)
 }

@@ -111,7 +111,7 @@ func (m *queueModel) run(w *world, events []event) ([]*world, []error) {
 			if len(n.queue) > 0 {
 				p.ZAdd(ctx, keys[1], n.queue...)
 			}
-			reads[i].reply = p.EvalSha(ctx, e.script.SHA.(string), keys, e.args...)
+			reads[i].reply = p.EvalSha(ctx, e.script.SHA.(string), keys, values(nil, e.args)...)
 			reads[i].hash = p.HGetAll(ctx, keys[0])
 			reads[i].ttl = p.PTTL(ctx, keys[0])
 			reads[i].queue = p.ZRangeWithScores(ctx, keys[1], 0, -1)
@@ -254,23 +254,23 @@ func TestQueueModel_seesScriptsThatAreWrong(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]struct{ was, is, want string }{
 		"a release does not look at the queue": {
-			"elseif lock[2] then", "elseif false then", "the lock is free",
+			"elseif ours and not lock[2] then", "elseif ours then", "the lock is free",
 		},
 		"a release hands the lock to nobody": {
 			"local waiter = lock[2] and next_waiter(KEYS[1], QUEUE)", "local waiter = nil", "the lock is free",
 		},
 		"the first who finds an expired hold takes it": {
-			"if first == ARGV[1] then", "if first then", "who asked before",
+			"if first == owner then", "if first then", "who asked before",
 		},
 		"a request that is sent twice goes to the end": {
-			"redis.pcall('ZADD', QUEUE, 'NX', place", "redis.pcall('ZADD', QUEUE, place", "loses its place",
+			"redis.pcall('ZADD', QUEUE, 'NX', score", "redis.pcall('ZADD', QUEUE, score", "loses its place",
 		},
 		"a hold that expired is not noted": {
 			"lapsed = last -- its holder did not release it", "", "releases a hold again that has expired",
 		},
 		"what others have does not expire": {
 			"left = redis.call('PTTL', KEYS[1]) - KEEP",
-			"left = math.max(redis.call('PTTL', KEYS[1]) - KEEP, owner ~= ARGV[1] and 1 or 0)", "waits for ever",
+			"left = math.max(redis.call('PTTL', KEYS[1]) - KEEP, current ~= owner and 1 or 0)", "waits for ever",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package redisscript
 
 import (
-	"context"
 	"os"
 	"testing"
 	"time"
@@ -39,9 +38,9 @@ func atServerOf(t *testing.T, s *testserver.RedisServer) *atServer {
 // inTime is when a request is due that is never late.
 const inTime = "99999999999999990"
 
-func (s *atServer) run(script *Script, args ...any) any {
+func (s *atServer) run(script *Script, args []arg) any {
 	s.t.Helper()
-	reply, err := s.rdb.Eval(s.t.Context(), script.Source, s.keys, args...).Result()
+	reply, err := s.rdb.Eval(s.t.Context(), script.Source, s.keys, values(nil, args)...).Result()
 	require.NoError(s.t, err)
 	return reply
 }
@@ -49,14 +48,14 @@ func (s *atServer) run(script *Script, args ...any) any {
 // ask is the acquire script for an owner that waits in a place, or for one that does not.
 func (s *atServer) ask(owner string, ttl time.Duration, place uint64) answer {
 	s.t.Helper()
-	a, err := parseAnswer(s.run(acquire, owner, expiry(ttl), place, inTime, ""))
+	a, err := parseAnswer(s.run(acquire, acquireArgs{owner, expiry(ttl), place, inTime, ""}.list()))
 	require.NoError(s.t, err)
 	return a
 }
 
 func (s *atServer) release(owner string, token int64, sentBefore int) int64 {
 	s.t.Helper()
-	return s.run(release, owner, token, sentBefore).(int64)
+	return s.run(release, releaseArgs{owner, token, sentBefore}.list()).(int64)
 }
 
 // listen makes a process that hears, and returns what it is told.
@@ -282,7 +281,7 @@ func TestQueueScripts_theQueueNeverOutlivesItsUsersForLong(t *testing.T) {
 		},
 		"after one that was served": func(s *atServer) {
 			s.ask("pP/z", ttl, 0)
-			s.run(release, s.owner(), 1, 0)
+			s.release(s.owner(), 1, 0)
 			s.ask("pP/z", ttl, 1)
 		},
 		"after its loss": func(s *atServer) {
@@ -381,12 +380,14 @@ func TestQueueScripts_outOfMemory(t *testing.T) {
 	h := s.ask("holder", ttl, 0)
 	place := s.ask("pP/a", ttl, 0).place
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	_, err := s.rdb.Eval(context.Background(), acquire.Source, s.keys, "pP/b", 1000, 0, inTime, "").Result()
-	require.ErrorContains(t, err, "OOM")
+	fails := func(owner string, place uint64) {
+		args := values(nil, acquireArgs{owner, 1000, place, inTime, ""}.list())
+		require.ErrorContains(t, s.rdb.Eval(t.Context(), acquire.Source, s.keys, args...).Err(), "OOM")
+	}
+	fails("pP/b", 0)
 	require.EqualValues(t, 1, s.release("holder", h.token, 0), "Unlock works")
 	assert.Equal(t, ">pP/a", s.owner())
-	_, err = s.rdb.Eval(context.Background(), acquire.Source, s.keys, "pP/a", 1000, place, inTime, "").Result()
-	require.ErrorContains(t, err, "OOM")
+	fails("pP/a", place)
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	a := s.ask("pP/a", ttl, place)
 	require.EqualValues(t, granted, a.status)
@@ -434,8 +435,6 @@ func TestQueueScripts_aLockThatWasFreedByHandIsForWhoWaits(t *testing.T) {
 	require.EqualValues(t, granted, s.ask("holder", ttl, 0).status)
 	require.EqualValues(t, held, s.ask("pP/a", ttl, 0).status)
 	require.NoError(t, s.rdb.HDel(t.Context(), s.keys[0], "owner", "meta").Err())
-	a, err := parseAnswer(s.run(acquire, "newcomer", expiry(ttl), 0, inTime, ""))
-	require.NoError(t, err)
-	assert.EqualValues(t, held, a.status)
+	assert.EqualValues(t, held, s.ask("newcomer", ttl, 0).status)
 	assert.Equal(t, ">pP/a", s.owner())
 }

@@ -1,15 +1,12 @@
--- release_free gives back a lock that nobody waits for, as most often it is. It returns what release.lua does; nil and what it
--- has read if the lock is not such a one.
-local function release_free(key, owner)
-  local lock = redis.call('HMGET', key, 'owner', 'queue')
-  local holder = lock[1]
-  if holder ~= owner and holder ~= '>' .. owner then
-    return nil, lock
-  elseif redis.call('PTTL', key) <= KEEP then
-    return 0 -- left as it is: the next take sees that it lapsed
-  elseif lock[2] then
-    return nil, lock
-  end
-  redis.call('HDEL', key, 'owner', 'meta')
+local owner, token, sent = unpack(ARGV) -- see releaseArgs
+
+-- Most often the hold is there and nobody waits for the lock. Then this is all. It comes before the functions of queue.lua, which take
+-- their time to be made. Returns 1, or 0 if the hold had ended before.
+local lock = redis.call('HMGET', KEYS[1], 'owner', 'queue')
+local ours = lock[1] == owner or lock[1] == '>' .. owner
+if ours and redis.call('PTTL', KEYS[1]) <= KEEP then
+  return 0 -- left as it is: the next take sees that it expired
+elseif ours and not lock[2] then
+  redis.call('HDEL', KEYS[1], 'owner', 'meta')
   return 1
 end

@@ -55,9 +55,9 @@ type Reply struct {
 }
 
 // run makes one call.
-func run(ctx context.Context, r Runner, s *Script, keys []any, args ...any) (any, error) {
+func run(ctx context.Context, r Runner, s *Script, keys []any, args ...arg) (any, error) {
 	var reply [1]Reply
-	r.Run(ctx, []Call{{s, keys, args}}, reply[:])
+	r.Run(ctx, []Call{{s, keys, values(nil, args)}}, reply[:])
 	return reply[0].Value, reply[0].Err
 }
 

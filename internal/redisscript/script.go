@@ -59,9 +59,9 @@ var memorySource string
 
 var (
 	acquire = newScript(Script{Takes: true, Grants: true, Queue: true},
-		clockSource, acquireFree, unless("acquire_free"), queue, acquireSource)
+		clockSource, acquireFree, queue, acquireSource)
 	extend  = newScript(Script{Grants: true}, extendSource)
-	release = newScript(Script{Queue: true}, releaseFree, unless("release_free"), queue, releaseSource)
+	release = newScript(Script{Queue: true}, releaseFree, queue, releaseSource)
 	raise   = newScript(Script{Grants: true}, clockSource, raiseSource)
 	inspect = newScript(Script{Queue: true}, inspectSource)
 	memory  = newScript(Script{}, memorySource)
@@ -72,12 +72,6 @@ func newScript(s Script, parts ...string) *Script {
 	sum := sha1.Sum([]byte(s.Source))
 	s.SHA = hex.EncodeToString(sum[:])
 	return &s
-}
-
-// unless has what comes behind it run only if the function called free has not done it all: functions too, which take
-// their time to be made.
-func unless(free string) string {
-	return "local reply, lock = " + free + "(KEYS[1], unpack(ARGV))\nif reply then\n  return reply\nend\n"
 }
 
 var tagEscape = strings.NewReplacer("%", "%25", "}", "%7D")

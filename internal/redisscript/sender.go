@@ -60,7 +60,7 @@ func newSender(run func(context.Context, []Call, []Reply), together bool) *sende
 // errand is a call on its way.
 type errand struct {
 	Call
-	args  [5]any          // its own, which are as many as any script takes
+	args  [mostArgs]any   // its own
 	ctx   context.Context // of who asks, for what client libraries find in it
 	until time.Time       // nobody waits for longer
 
@@ -80,11 +80,11 @@ const (
 // send makes a call on the keys of l, for at most patience, and returns when ctx ends. What a take may still do after that
 // is l's to undo.
 func (d *Driver) send(
-	ctx context.Context, l *lease, patience time.Duration, s *Script, keys []any, args ...any,
+	ctx context.Context, l *lease, patience time.Duration, s *Script, keys []any, args []arg,
 ) Reply {
 	if l.proposed {
 		var reply [1]Reply
-		d.runner.Run(ctx, []Call{{s, keys, slices.Clone(args)}}, reply[:])
+		d.runner.Run(ctx, []Call{{s, keys, values(nil, args)}}, reply[:])
 		return reply[0]
 	}
 	if err := ctx.Err(); err != nil {
@@ -95,7 +95,7 @@ func (d *Driver) send(
 		patience = min(patience, time.Until(until))
 	}
 	r := d.sender.errands.Get().(*errand)
-	r.Call, r.ctx, r.until = Call{s, keys, append(r.args[:0], args...)}, ctx, time.Now().Add(patience)
+	r.Call, r.ctx, r.until = Call{s, keys, values(r.args[:0], args)}, ctx, time.Now().Add(patience)
 	if !d.sender.accept(r) {
 		return Reply{Err: locker.ErrClosed}
 	}
@@ -162,7 +162,7 @@ func (l *lease) land(ctx context.Context) (undone bool, err error) {
 		case <-ctx.Done():
 			return false, errNoAnswer
 		case <-soon.C:
-			undone = lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys[:], l.argOwner, 0, new(sendings))) == nil
+			undone = lostUnlessOne(l.driver.send(ctx, l, l.ttl, release, l.keys[:], releaseArgs{l.argOwner, 0, new(sendings)}.list())) == nil
 		}
 	}
 }

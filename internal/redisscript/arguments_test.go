@@ -1,0 +1,58 @@
+package redisscript
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// signatures are the arguments of each script.
+var signatures = map[*Script][]arg{
+	acquire: acquireArgs{}.list(), extend: extendArgs{}.list(), release: releaseArgs{}.list(),
+	raise: raiseArgs{}.list(), inspect: inspectArgs{}.list(), memory: memoryArgs{}.list(),
+}
+
+// argument returns what a script was given under a name.
+func argument(s *Script, args []any, name string) any {
+	return args[slices.IndexFunc(signatures[s], func(a arg) bool { return a.name == name })]
+}
+
+var (
+	comments = regexp.MustCompile(`--.*`)
+	records  = regexp.MustCompile(`\{(\w[^{}]*)\}`)
+)
+
+// What the one side sends in an order the other side reads in that order, under the same names.
+func TestScripts_agreeWithGo(t *testing.T) {
+	replies := map[*Script][][]string{
+		acquire: {acquireReplies[granted], acquireReplies[held], acquireReplies[late]},
+		inspect: {inspectReply},
+	}
+	for s, args := range signatures {
+		source := comments.ReplaceAllString(s.Source, "")
+		var names []string
+		for _, a := range args {
+			names = append(names, a.name)
+		}
+		assert.LessOrEqual(t, len(names), mostArgs)
+		assert.Contains(t, source, "local "+strings.Join(names, ", ")+" = unpack(ARGV)")
+		assert.Equal(t, 1, strings.Count(source, "ARGV"), "the arguments have no other names")
+
+		var want, got []string
+		for _, names := range replies[s] {
+			want = append(want, strings.Join(names, ", "))
+		}
+		for _, found := range records.FindAllStringSubmatch(source, -1) {
+			got = append(got, found[1])
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		assert.Equal(t, want, slices.Compact(got), "what it returns, in this order")
+	}
+	require.Contains(t, acquireSource, "local GRANTED, HELD, LATE = 1, 0, -1\n")
+	require.Equal(t, []int{1, 0, -1}, []int{granted, held, late})
+}
