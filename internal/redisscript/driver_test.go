@@ -40,7 +40,7 @@ func (r *fakeRunner) Together() bool { return true }
 
 func (r *fakeRunner) Sharded() bool { return false }
 
-var request = locker.Request{Name: "x", TTL: time.Second}
+var forOneSecond = locker.Request{Name: "x", TTL: time.Second}
 
 // parseDue reads when a request is due, as the script does.
 func parseDue(arg any) due {
@@ -82,7 +82,7 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := NewDriver(&fakeRunner{answer: func(*Script, []any) (any, error) { return c.reply, c.err }, notRun: c.notRun})
-			lease, err := d.Acquire(t.Context(), request)
+			lease, err := d.Acquire(t.Context(), forOneSecond)
 			require.Error(t, err)
 			require.NotErrorIs(t, err, locker.ErrHeld)
 			assert.Equal(t, c.wantLease, lease != nil)
@@ -100,7 +100,7 @@ func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
 	d := NewDriver(r)
 	seen := map[any]bool{}
 	for range 1000 {
-		_, err := d.Acquire(t.Context(), request)
+		_, err := d.Acquire(t.Context(), forOneSecond)
 		require.ErrorIs(t, err, locker.ErrHeld)
 	}
 	for _, args := range r.sent {
@@ -124,13 +124,13 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 	d := NewDriver(r)
 	for _, jump := range []time.Duration{0, time.Hour, 24 * time.Hour, -time.Hour, 0} {
 		ahead = jump.Microseconds()
-		lease, err := d.Acquire(t.Context(), request)
+		lease, err := d.Acquire(t.Context(), forOneSecond)
 		require.NoError(t, err, "the server's clock jumped to %v", jump)
 		assert.NotZero(t, lease.Token())
 	}
 	r.answer = func(*Script, []any) (any, error) { return []any{int64(late), nowMicro()}, nil }
 	sent := len(r.sent)
-	lease, err := d.Acquire(t.Context(), request)
+	lease, err := d.Acquire(t.Context(), forOneSecond)
 	require.Error(t, err)
 	assert.Nil(t, lease)
 	require.NotErrorIs(t, err, locker.ErrHeld)
@@ -206,7 +206,7 @@ func TestAcquire_anOldEstimateIsRenewedFirst(t *testing.T) {
 		}{{0, 2}, {time.Minute, 1}, {2 * time.Minute, 2}} { // TTL 1 s
 			time.Sleep(c.idle)
 			r.sent = nil
-			_, err := d.Acquire(t.Context(), request)
+			_, err := d.Acquire(t.Context(), forOneSecond)
 			require.NoError(t, err)
 			assert.Len(t, r.sent, c.want, "requests after %v", c.idle)
 		}
@@ -233,7 +233,7 @@ func TestAcquire_nodesWhoseClocksDiffer(t *testing.T) {
 	d := NewDriver(skewed(&skew))
 	for i := range 10 {
 		skew = -skew
-		_, err := d.Acquire(t.Context(), request)
+		_, err := d.Acquire(t.Context(), forOneSecond)
 		require.NoError(t, err, "take %d, on a node that nothing is wrong with", i)
 	}
 }
@@ -248,14 +248,14 @@ func TestLease_validityIsFromBeforeTheRequestAndNeverMovesBack(t *testing.T) {
 		return int64(1), nil
 	}}
 	d := NewDriver(r)
-	lease, err := d.Acquire(t.Context(), request)
+	lease, err := d.Acquire(t.Context(), forOneSecond)
 	require.NoError(t, err)
-	assert.LessOrEqual(t, lease.Validity(), request.TTL-delay)
-	require.NoError(t, lease.Extend(t.Context(), request.TTL))
-	assert.LessOrEqual(t, lease.Validity(), request.TTL-delay)
+	assert.LessOrEqual(t, lease.Validity(), forOneSecond.TTL-delay)
+	require.NoError(t, lease.Extend(t.Context(), forOneSecond.TTL))
+	assert.LessOrEqual(t, lease.Validity(), forOneSecond.TTL-delay)
 	delay = 0
 	before := lease.Validity()
-	require.NoError(t, lease.Extend(t.Context(), request.TTL/2))
+	require.NoError(t, lease.Extend(t.Context(), forOneSecond.TTL/2))
 	assert.InDelta(t, before, lease.Validity(), float64(20*time.Millisecond), "a shorter extension takes nothing away")
 	require.Equal(t, []error{nil}, d.ExtendAll(t.Context(), []locker.Lease{lease}, time.Minute))
 	assert.Greater(t, lease.Validity(), 59*time.Second)
@@ -270,7 +270,7 @@ func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
 		return reply, nil
 	}}
 	d := NewDriver(r)
-	lease, err := d.Acquire(t.Context(), request)
+	lease, err := d.Acquire(t.Context(), forOneSecond)
 	require.NoError(t, err)
 	for _, reply = range []any{nil, "1", int64(0), int64(2), []any{int64(1)}, true} {
 		what := fmt.Sprintf("%T %v", reply, reply)

@@ -15,30 +15,30 @@ const mostExtensions = 1024
 // ExtendAll implements locker.BatchExtender, in one round trip for each mostExtensions leases.
 func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
-	calls := make([]Call, min(len(leases), mostExtensions))
-	args := make([][2]any, len(calls))
-	replies := make([]Reply, len(calls))
 	for from := 0; from < len(leases); from += mostExtensions {
-		some := leases[from:min(from+mostExtensions, len(leases))]
-		for i := range some {
-			l := some[i].(*lease)
-			calls[i] = Call{extend, l.keys[:1], values(args[i][:0], extendArgs{l.argOwner, d.expiryArg(ttl)}.list())}
-		}
-		clear(replies)
-		sent := clock.Now()
-		d.runner.Run(ctx, calls[:len(some)], replies[:len(some)])
-		for i := range some {
-			errs[from+i] = some[i].(*lease).extended(replies[i], sent, ttl)
-		}
+		to := min(from+mostExtensions, len(leases))
+		d.extendSome(ctx, leases[from:to], errs[from:to], ttl)
 	}
 	return errs
 }
 
-// extended takes in the reply to an extension that was sent at sent.
-func (l *lease) extended(r Reply, sent time.Time, ttl time.Duration) error {
-	err := lostUnlessOne(r)
-	if err == nil {
-		l.lasts(sent, ttl)
+// extendSome extends leases in one request.
+func (d *Driver) extendSome(ctx context.Context, leases []locker.Lease, errs []error, ttl time.Duration) {
+	replies := make([]Reply, len(leases))
+	r := d.sender.requestOf(make([]Call, len(leases)), replies)
+	args := make([][2]any, len(leases))
+	for i := range leases {
+		l := leases[i].(*lease)
+		r.calls[i] = Call{extend, l.keys[:1], values(args[i][:0], extendArgs{l.argOwner, d.expiryArg(ttl)}.list())}
+		r.direct = l.direct
 	}
-	return err
+	sent := clock.Now()
+	failed, answered := d.sender.send(ctx, ttl, r)
+	for i := range leases {
+		reply := failed
+		if answered {
+			reply = replies[i]
+		}
+		errs[i] = leases[i].(*lease).extended(reply, sent, ttl)
+	}
 }

@@ -25,7 +25,7 @@ func leasesOf(t *testing.T, n int, answer func(owner any) (any, error)) (*Driver
 	leases := make([]locker.Lease, n)
 	for i := range leases {
 		var err error
-		leases[i], err = d.Acquire(t.Context(), request)
+		leases[i], err = d.Acquire(t.Context(), forOneSecond)
 		require.NoError(t, err)
 	}
 	r.sent, r.trips = nil, nil

@@ -221,7 +221,7 @@ func TestHub_givesUpAfterUse(t *testing.T) {
 		defer func() { _ = d.Close(noClient) }()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := d.AcquireQueued(ctx, request, func(error) {})
+		_, err := d.AcquireQueued(ctx, forOneSecond, func(error) {})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.InDelta(t, time.Minute/heartbeat, w.pings.Load(), 1)
 
@@ -257,7 +257,7 @@ func TestHub_anOutageIsEverybodysAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				_, err := d.AcquireQueued(t.Context(), request, func(error) {})
+				_, err := d.AcquireQueued(t.Context(), forOneSecond, func(error) {})
 				assert.ErrorIs(t, err, errNoAnswer)
 			})
 		}
@@ -265,7 +265,7 @@ func TestHub_anOutageIsEverybodysAtOnce(t *testing.T) {
 		hangs.Store(true)
 		start := time.Now()
 		all.Wait()
-		assert.Less(t, time.Since(start), 1500*time.Millisecond+20*time.Millisecond+2*request.TTL, "a look, and twice TTL/2")
+		assert.Less(t, time.Since(start), 1500*time.Millisecond+20*time.Millisecond+2*forOneSecond.TTL, "a look, and twice TTL/2")
 	})
 }
 

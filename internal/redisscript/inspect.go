@@ -22,7 +22,7 @@ const claimMark = ">"
 // to take it is the first of the waiters still.
 func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error) {
 	keys := keysOf(name)
-	reply, err := run(ctx, d.runner, inspect, keys[:], inspectArgs{last: everybody}.list()...)
+	reply, err := d.sender.call(ctx, inspect, keys[:], inspectArgs{last: everybody}.list())
 	if err != nil {
 		return locker.State{}, err
 	}

@@ -34,7 +34,7 @@ func TestSender_keepsNothingOfWhatIsOver(t *testing.T) {
 		return nil, err
 	}}
 	d := NewDriver(p)
-	const n = 2 * mostTrips
+	const n = 2 * maxBatches
 	leases, values := make([]weak.Pointer[lease], n), make([]weak.Pointer[[1000]byte], n)
 	var all sync.WaitGroup
 	for i := range n {
@@ -77,7 +77,7 @@ func TestHub_aWaiterThatHasLeftKeepsNothing(t *testing.T) {
 			return grantedReply(), nil
 		}
 		d := NewDriver(p)
-		l, err := d.AcquireQueued(t.Context(), request, func(error) {})
+		l, err := d.AcquireQueued(t.Context(), forOneSecond, func(error) {})
 		require.NoError(t, err)
 		left := l.(*lease).waiter
 		assert.Nil(t, left.woken)

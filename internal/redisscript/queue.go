@@ -34,7 +34,7 @@ func (d *Driver) AcquireQueued(
 	}
 	for {
 		sent := clock.Now()
-		a, err := d.ask(ctx, l, req, w.place)
+		a, err := l.take(ctx, req, w.place)
 		traces = traces || a.status == unknown || a.status == held
 		switch {
 		case a.status == granted:
@@ -51,7 +51,7 @@ func (d *Driver) AcquireQueued(
 			w.wait(ctx)
 		default:
 			answered(err)
-			if d.hub.silence(w, sent) > req.TTL/2 || !l.landed() {
+			if d.hub.silence(w, sent) > req.TTL/2 || !l.takeEnded() {
 				d.hub.alarm(w)
 				return trace(), err // a waiter rides out a short outage, and no other
 			}
@@ -97,5 +97,5 @@ func (d *Driver) withoutEars(
 
 // decline passes on a claim for an owner that waits no more. If that fails the claim lapses.
 func (d *Driver) decline(ctx context.Context, keys []any, owner string) {
-	_, _ = run(ctx, d.runner, release, keys, releaseArgs{owner: ">" + owner, token: 1, sent: 0}.list()...)
+	_, _ = d.sender.call(ctx, release, keys, releaseArgs{owner: claimMark + owner, token: 1, sent: 0}.list())
 }

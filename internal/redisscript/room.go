@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/go-locker/locker/internal/callctx"
 )
 
 // room is where the waiters of one lock are. The hub's mutex guards it.
@@ -105,10 +103,8 @@ func (w *waiter) listen() {
 }
 
 func (w *waiter) wait(ctx context.Context) {
-	one, other, _ := callctx.Ends(ctx) // of those that wait, which have no time
 	select {
 	case <-w.woken:
-	case <-one:
-	case <-other:
+	case <-ctx.Done():
 	}
 }

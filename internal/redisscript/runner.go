@@ -54,13 +54,6 @@ type Reply struct {
 	MayHaveRun bool
 }
 
-// run makes one call.
-func run(ctx context.Context, r Runner, s *Script, keys []any, args ...arg) (any, error) {
-	var reply [1]Reply
-	r.Run(ctx, []Call{{s, keys, values(nil, args)}}, reply[:])
-	return reply[0].Value, reply[0].Err
-}
-
 // Replicas is how many replicas have to acknowledge what a script grants. A Runner that is told so sends
 // WAIT with the script, on the same connection.
 type Replicas struct {

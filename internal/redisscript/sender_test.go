@@ -71,20 +71,20 @@ func TestSender_whoComesMeanwhileGoesWithTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		d := NewDriver(g)
-		first := takes(t.Context(), d, mostTrips, time.Minute)
+		first := takes(t.Context(), d, maxBatches, time.Minute)
 		synctest.Wait()
-		const n = mostCalls + 10
+		const n = maxCalls + 10
 		others := takes(t.Context(), d, n, time.Minute)
 		synctest.Wait()
 		assert.Equal(t, []int{1, 1}, g.sizes())
 		g.gate <- struct{}{}
 		synctest.Wait()
-		assert.Equal(t, []int{1, 1, mostCalls}, g.sizes())
+		assert.Equal(t, []int{1, 1, maxCalls}, g.sizes())
 		g.gate <- struct{}{}
 		synctest.Wait()
-		assert.Equal(t, []int{1, 1, mostCalls, n - mostCalls}, g.sizes())
+		assert.Equal(t, []int{1, 1, maxCalls, n - maxCalls}, g.sizes())
 		close(g.gate)
-		for range mostTrips {
+		for range maxBatches {
 			require.NoError(t, <-first)
 		}
 		for range n {
@@ -99,9 +99,9 @@ func TestSender_aTripThatHangsHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		d := NewDriver(g)
-		hung := takes(t.Context(), d, mostTrips, time.Hour)
+		hung := takes(t.Context(), d, maxBatches, time.Hour)
 		synctest.Wait()
-		for trips := mostTrips; trips < 4*mostTrips; trips += mostTrips {
+		for trips := maxBatches; trips < 4*maxBatches; trips += maxBatches {
 			takes(t.Context(), d, 2, time.Hour)
 			synctest.Wait()
 			require.Len(t, g.sizes(), trips)
@@ -109,18 +109,18 @@ func TestSender_aTripThatHangsHoldsNobodyUp(t *testing.T) {
 			synctest.Wait()
 			require.Len(t, g.sizes(), trips+1)
 			assert.Equal(t, 2, g.sizes()[trips], "both that have waited")
-			for more := 2; more <= mostTrips; more++ {
+			for more := 2; more <= maxBatches; more++ {
 				takes(t.Context(), d, 1, time.Hour)
 				synctest.Wait()
 				require.Len(t, g.sizes(), trips+more, "at once")
 			}
 		}
 		close(g.gate)
-		for range mostTrips {
+		for range maxBatches {
 			require.NoError(t, <-hung)
 		}
 		synctest.Wait()
-		assert.Empty(t, d.sender.couriers)
+		assert.Empty(t, d.sender.flushers)
 		require.NoError(t, d.Close(noClient))
 	})
 }
@@ -130,7 +130,7 @@ func TestSender_whatIsGivenUpInTimeIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		d := NewDriver(g)
-		first := takes(t.Context(), d, mostTrips, time.Minute)
+		first := takes(t.Context(), d, maxBatches, time.Minute)
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -144,7 +144,7 @@ func TestSender_whatIsGivenUpInTimeIsNotSent(t *testing.T) {
 		cancel()
 		<-done
 		close(g.gate)
-		for range mostTrips {
+		for range maxBatches {
 			require.NoError(t, <-first)
 		}
 		synctest.Wait()
@@ -242,7 +242,7 @@ func TestSender_aTripHasTheValuesOfItsCaller(t *testing.T) {
 			synctest.Wait()
 			return g.latest.Value(contextKey{})
 		}
-		for range mostTrips {
+		for range maxBatches {
 			takes(ctx, d, 1, time.Minute)
 			assert.Equal(t, "the caller's", value())
 		}
@@ -262,7 +262,7 @@ func TestSender_aTripEndsWhenNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		d := NewDriver(g)
-		takes(t.Context(), d, mostTrips, time.Minute)
+		takes(t.Context(), d, maxBatches, time.Minute)
 		synctest.Wait()
 		one, cancelOne := context.WithCancel(t.Context())
 		two, cancelTwo := context.WithCancel(t.Context())
@@ -355,7 +355,7 @@ func TestSender_eachByItselfWhereThereAreSeveralServers(t *testing.T) {
 			require.NoError(t, <-done)
 		}
 		require.NoError(t, d.Close(noClient))
-		_, err := d.Acquire(t.Context(), request)
+		_, err := d.Acquire(t.Context(), forOneSecond)
 		require.ErrorIs(t, err, locker.ErrClosed)
 	})
 }

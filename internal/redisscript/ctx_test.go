@@ -1,0 +1,158 @@
+package redisscript
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// A request is waited for until its context ends.
+func TestSender_aRequestEndsWithItsContext(t *testing.T) {
+	for name, c := range map[string]struct {
+		end   func(context.Context) (context.Context, context.CancelFunc)
+		after time.Duration
+	}{
+		"by a cancel": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Second, cancel)
+			return ctx, cancel
+		}, time.Second},
+		"in time": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 3*time.Second)
+		}, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGated()
+				d := NewDriver(g)
+				ctx, cancel := c.end(t.Context())
+				defer cancel()
+				began := time.Now()
+				_, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Hour})
+				assert.Equal(t, c.after+moment, time.Since(began))
+				assert.Equal(t, ctx.Err(), err)
+				synctest.Wait()
+				require.Error(t, g.latest.Err(), "nobody waits")
+				require.Len(t, g.sizes(), 1)
+				_, err = d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Hour})
+				require.Error(t, err)
+				assert.Len(t, g.sizes(), 1, "nothing is sent for who waits no more")
+				close(g.gate)
+				require.NoError(t, d.Close(noClient))
+			})
+		})
+	}
+}
+
+// Every call returns soon after its context ends, whatever the client library does.
+func TestSender_everyCallEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		d := NewDriver(g)
+		done := takes(t.Context(), d, 1, time.Hour)
+		g.gate <- struct{}{}
+		require.NoError(t, <-done)
+		l := d.newLease(locker.Request{Name: "x", TTL: time.Hour}, "")
+		for name, call := range map[string]func(context.Context) error{
+			"Extend":    func(ctx context.Context) error { return l.Extend(ctx, time.Hour) },
+			"ExtendAll": func(ctx context.Context) error { return d.ExtendAll(ctx, []locker.Lease{l, l}, time.Hour)[1] },
+			"Release":   func(ctx context.Context) error { return l.Release(ctx) },
+			"Raise":     func(ctx context.Context) error { return l.Raise(ctx, 7) },
+			"Inspect":   func(ctx context.Context) error { _, err := d.Inspect(ctx, "x"); return err },
+			"Warnings":  func(ctx context.Context) error { _, err := d.Warnings(ctx); return err },
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			began := time.Now()
+			require.ErrorIs(t, call(ctx), context.DeadlineExceeded, name)
+			assert.LessOrEqual(t, time.Since(began), time.Second+moment, name)
+			cancel()
+		}
+		close(g.gate)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// A wait in the queue ends as its context does.
+func TestHub_aWaitEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire()
+		d := NewDriver(&puppet{
+			dial: func(context.Context) (Subscription, error) { return w, nil },
+			run:  func(context.Context, *Script, string) (any, error) { return heldReply(7), nil },
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel) // before the first look
+		began := time.Now()
+		require.ErrorIs(t, <-queued(ctx, d, forOneSecond), context.Canceled)
+		assert.Equal(t, time.Millisecond, time.Since(began))
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// A renewal of many is one request, which does not take others along.
+func TestSender_aLargeRequestGoesByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		d := NewDriver(g)
+		first := takes(t.Context(), d, maxBatches, time.Minute)
+		synctest.Wait()
+		many := make([]locker.Lease, 2*maxCalls)
+		for i := range many {
+			many[i] = d.newLease(locker.Request{Name: "x", TTL: time.Minute}, "")
+		}
+		others := takes(t.Context(), d, 2, time.Minute)
+		synctest.Wait()
+		var errs []error
+		extended := make(chan struct{})
+		go func() { errs = d.ExtendAll(t.Context(), many, time.Minute); close(extended) }()
+		synctest.Wait()
+		more := takes(t.Context(), d, 2, time.Minute)
+		synctest.Wait()
+		for range maxBatches {
+			g.gate <- struct{}{}
+			synctest.Wait()
+		}
+		close(g.gate)
+		<-extended
+		assert.Equal(t, make([]error, len(many)), errs)
+		for _, done := range []<-chan error{first, others, more} {
+			for range cap(done) {
+				require.NoError(t, <-done)
+			}
+		}
+		assert.Equal(t, []int{1, 1, 2, len(many), 2}, g.sizes())
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// Who has given up before the trip is not one who waits for it.
+func TestSender_aTripEndsWhoeverWasDroppedFromIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		d := NewDriver(g)
+		takes(t.Context(), d, maxBatches, time.Minute)
+		synctest.Wait()
+		dropped, drop := context.WithCancel(t.Context())
+		waits, leave := context.WithCancel(t.Context())
+		takes(dropped, d, 1, time.Minute)
+		takes(waits, d, 1, time.Minute)
+		synctest.Wait()
+		drop()
+		synctest.Wait()
+		g.gate <- struct{}{}
+		synctest.Wait()
+		require.Equal(t, []int{1, 1, 1}, g.sizes())
+		require.NoError(t, g.latest.Err())
+		leave()
+		synctest.Wait()
+		require.ErrorIs(t, g.latest.Err(), context.Canceled)
+		close(g.gate)
+		require.NoError(t, d.Close(noClient))
+	})
+}
