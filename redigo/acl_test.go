@@ -29,7 +29,7 @@ func TestACL_theDocumentedRightsAreEnough(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig(
 		"user lock on >"+secret+toLock, "user wait on >"+secret+toWait+" +select",
-		"user deaf on >"+secret+toWait+" -subscribe", "user other on >"+secret+" ~other +@all"))
+		"user polls on >"+secret+toWait+" -subscribe", "user other on >"+secret+" ~other +@all"))
 	ctx := t.Context()
 	url := func(user, rest string) string { return "redigo://" + user + ":" + secret + "@" + s.Addr() + rest }
 
@@ -43,7 +43,7 @@ func TestACL_theDocumentedRightsAreEnough(t *testing.T) {
 		require.NoError(t, m.Unlock(ctx))
 	}
 
-	for name, url := range map[string]string{"wait": url("wait", "/2"), "deaf": url("deaf", "")} {
+	for name, url := range map[string]string{"wait": url("wait", "/2"), "polls": url("polls", "")} {
 		c := openClient(t, url)
 		m, other := c.Mutex(name), c.Mutex(name)
 		require.NoError(t, m.Lock(ctx))

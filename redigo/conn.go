@@ -29,7 +29,7 @@ const (
 
 // request sends a batch, and sends it again on another connection if that one breaks, or is to a server
 // that is no primary any more. It returns an answer for each command, which may be a redis.Error. lost
-// says that commands were sent that got no answer.
+// reports whether commands were sent that got no answer.
 func (r *runner) request(ctx context.Context, b *batch) (answers []any, lost bool, err error) {
 	idle := -1
 	for tries := 0; ; {
@@ -91,7 +91,7 @@ func ended(ctx context.Context) error {
 
 // exchange sends commands in one go, and returns their answers.
 func exchange(ctx context.Context, c redis.Conn, commands []command) ([]any, error) {
-	// Send knows no context, and blocks if there is much to say to a server that does not listen.
+	// Send knows no context, and blocks if there is much to say to a server that does not read.
 	aborted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		abort(c)
@@ -189,7 +189,7 @@ func (r *runner) close() {
 	r.connecting.Wait()
 }
 
-// isReadOnly says that an answer is that of a replica, which this server was not when it was dialled.
+// isReadOnly reports whether an answer is that of a replica, which this server was not when it was dialled.
 func isReadOnly(answer any) bool {
 	err, ok := answer.(redis.Error)
 	return ok && strings.HasPrefix(string(err), "READONLY")

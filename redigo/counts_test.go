@@ -17,8 +17,8 @@ func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	loadScripts(t, s)
-	var trips atomic.Int64
-	c := clientOf(t, newPool(t, s.Addr(), countTrips(s.Addr(), &trips)), locker.WithoutRenewal())
+	var roundTrips atomic.Int64
+	c := clientOf(t, newPool(t, s.Addr(), countRoundTrips(s.Addr(), &roundTrips)), locker.WithoutRenewal())
 	m, other := c.Mutex("x"), c.Mutex("x")
 	ctx := t.Context()
 	warm(t, c)
@@ -34,9 +34,9 @@ func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
 		{"TryLock of a free lock", func() error { return other.TryLock(ctx) }, nil},
 	} {
 		ask(t, s, "CONFIG", "RESETSTAT")
-		trips.Store(0)
+		roundTrips.Store(0)
 		require.ErrorIs(t, step.do(), step.want, step.name)
-		assert.EqualValues(t, 1, trips.Load(), "%s: round trips", step.name)
+		assert.EqualValues(t, 1, roundTrips.Load(), "%s: round trips", step.name)
 		assert.Equal(t, 1, calls(t, s, "evalsha"), "%s: scripts by SHA", step.name)
 		assert.Zero(t, calls(t, s, "eval"), "%s: scripts by source", step.name)
 	}
@@ -46,24 +46,24 @@ func TestCounts_aBatchIsOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	loadScripts(t, s)
-	var trips atomic.Int64
-	d := driverOf(t, newPool(t, s.Addr(), countTrips(s.Addr(), &trips)))
-	leases := make([]locker.Lease, 20) // of which a buffer of redigo's has room
+	var roundTrips atomic.Int64
+	d := driverOf(t, newPool(t, s.Addr(), countRoundTrips(s.Addr(), &roundTrips)))
+	leases := make([]locker.Lease, 20) // of which a buffer of redigo's has queueTest
 	for i := range leases {
 		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
 	}
 	extendAll := func() {
 		t.Helper()
-		trips.Store(0)
+		roundTrips.Store(0)
 		for i, err := range d.ExtendAll(t.Context(), leases, 2*time.Minute) {
 			require.NoError(t, err, "lease %d", i)
 		}
 	}
 	extendAll()
-	assert.EqualValues(t, 1, trips.Load())
+	assert.EqualValues(t, 1, roundTrips.Load())
 	ask(t, s, "SCRIPT", "FLUSH")
 	extendAll()
-	assert.EqualValues(t, 2, trips.Load(), "the pipeline that was refused, and one that brings the script")
+	assert.EqualValues(t, 2, roundTrips.Load(), "the pipeline that was refused, and one that brings the script")
 }
 
 func TestCounts_allDueRenewalsOfAClientAreOnePipeline(t *testing.T) {
@@ -74,16 +74,16 @@ func TestCounts_allDueRenewalsOfAClientAreOnePipeline(t *testing.T) {
 		n   = 50
 		ttl = 3 * time.Second
 	)
-	var trips atomic.Int64
-	c := clientOf(t, newPool(t, s.Addr(), countTrips(s.Addr(), &trips)), locker.WithTTL(ttl))
+	var roundTrips atomic.Int64
+	c := clientOf(t, newPool(t, s.Addr(), countRoundTrips(s.Addr(), &roundTrips)), locker.WithTTL(ttl))
 	start := time.Now()
 	for i := range n {
 		require.NoError(t, c.Mutex(fmt.Sprint(i)).Lock(t.Context()))
 	}
-	// Due times fall on a grid of TTL/32. A buffer of redigo's has room for 20 renewals and more.
+	// Due times fall on a grid of TTL/32. A buffer of redigo's has queueTest for 20 renewals and more.
 	cells := int64(time.Since(start)/(ttl/32)) + 2
 	ask(t, s, "CONFIG", "RESETSTAT")
-	trips.Store(0)
+	roundTrips.Store(0)
 	eventually(t, "every hold is renewed once", func() bool { return calls(t, s, "pexpire") >= n })
-	assert.LessOrEqual(t, trips.Load(), cells+n/20, "writes for renewals of %d holds taken within %d cells of the grid", n, cells)
+	assert.LessOrEqual(t, roundTrips.Load(), cells+n/20, "writes for renewals of %d holds taken within %d cells of the grid", n, cells)
 }

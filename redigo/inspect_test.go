@@ -28,13 +28,13 @@ func TestInspect(t *testing.T) {
 func TestInspect_isOneRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	var trips atomic.Int64
-	c := clientOf(t, newPool(t, s.Addr(), countTrips(s.Addr(), &trips)), locker.WithoutRenewal())
+	var roundTrips atomic.Int64
+	c := clientOf(t, newPool(t, s.Addr(), countRoundTrips(s.Addr(), &roundTrips)), locker.WithoutRenewal())
 	require.NoError(t, c.Mutex("x").Lock(t.Context()))
 	_, err := c.Inspect(t.Context(), "x") // loads the script
 	require.NoError(t, err)
-	trips.Store(0)
+	roundTrips.Store(0)
 	_, err = c.Inspect(t.Context(), "x")
 	require.NoError(t, err)
-	assert.EqualValues(t, 1, trips.Load())
+	assert.EqualValues(t, 1, roundTrips.Load())
 }

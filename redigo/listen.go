@@ -11,13 +11,13 @@ import (
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
-// Sharded is false: a pool is of one server.
+// Sharded returns false: a pool is of one server.
 func (r *runner) Sharded() bool { return false }
 
 // Locate knows of one server, and dials it as the pool does. The connection is none of the pool's, which
 // may be allowed a single one.
-func (r *runner) Locate(context.Context, string) (redisscript.Station, error) {
-	return redisscript.Station{Dial: func(ctx context.Context) (redisscript.Subscription, error) {
+func (r *runner) Locate(context.Context, string) (redisscript.Publisher, error) {
+	return redisscript.Publisher{Dial: func(ctx context.Context) (redisscript.Subscription, error) {
 		c, err := r.connect(ctx, r.dial)
 		if err != nil {
 			return nil, err
@@ -84,7 +84,7 @@ func (s *subscription) Receive(timeout time.Duration) (redisscript.Event, error)
 // Close ends Receive, and whoever sends.
 func (s *subscription) Close() error { return s.conn.Close() }
 
-// refusal is err, as an ErrDeaf if the server will not have subscriptions from this client.
+// refusal returns err, as an ErrNoSubscriptions if the server will not have subscriptions from this client.
 func refusal(err error) error {
 	if answer, ok := errors.AsType[redis.Error](err); ok {
 		return redisscript.Refusal(answer)

@@ -117,7 +117,7 @@ func ask(t testing.TB, s *testserver.RedisServer, name string, args ...any) any 
 // keyOf is the key of a Mutex's name under the default prefix.
 func keyOf(name string) string { return "{locker:" + name + "}" }
 
-// isHeld says whether the server counts the lock called name as held now.
+// isHeld reports whether the server counts the lock called name as held now.
 func isHeld(t testing.TB, s *testserver.RedisServer, name string) bool {
 	t.Helper()
 	owner, _ := redis.String(ask(t, s, "HGET", keyOf(name), "owner"), nil)
@@ -141,12 +141,12 @@ func calls(t testing.TB, s *testserver.RedisServer, command string) int {
 	return n
 }
 
-// countTrips has a pool count what is written to the server in one go.
-func countTrips(addr string, trips *atomic.Int64) func(*redis.Pool) {
+// countRoundTrips has a pool count what is written to the server in one go.
+func countRoundTrips(addr string, roundTrips *atomic.Int64) func(*redis.Pool) {
 	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
 		var d net.Dialer
 		c, err := d.DialContext(ctx, network, addr)
-		return countingConn{c, trips}, err
+		return countingConn{c, roundTrips}, err
 	}
 	return func(p *redis.Pool) {
 		p.DialContext = func(ctx context.Context) (redis.Conn, error) {

@@ -36,7 +36,7 @@
 // a queue at the server, and is told on a connection for subscriptions, one for all waiters of a
 // Client. It is dialled as the pool would and is not one of the pool's, so that a pool of one
 // connection is enough. The fencing token is the larger of the server's clock, in microseconds, and
-// the last token plus 1. The last token is kept for a day after the lock has lapsed; what is lost with
+// the last token plus 1. The last token is kept for a day after the lock has expired; what is lost with
 // the data is made good by the clock. A take that arrives late is granted for the rest of its TTL, counted from when it
 // was sent, or not at all; the first take of a Client is two round trips, for it asks for the server's clock.
 //

@@ -23,7 +23,7 @@ type runner struct {
 	connecting sync.WaitGroup
 }
 
-// Together is true of every pool: it is of one server at a time.
+// Together returns true: it is of one server at a time.
 func (r *runner) Together() bool { return true }
 
 // Run sends all in one pipeline. A server that has lost a script gets it with the first call of it that it refused, and the

@@ -84,7 +84,7 @@ func TestACL_eachMissingRightIsItsOwnErrorAndLeavesNoLockBehind(t *testing.T) {
 	admin := connect(t, s.Addr())
 	befores := []string{"never held", "released before"}
 	if testwait.Thorough() {
-		befores = append(befores, "lapsed before", "scripts not loaded")
+		befores = append(befores, "expired before", "scripts not loaded")
 	}
 	for _, missing := range rights {
 		for _, before := range befores {
@@ -95,9 +95,9 @@ func TestACL_eachMissingRightIsItsOwnErrorAndLeavesNoLockBehind(t *testing.T) {
 				switch before {
 				case "released before":
 					require.NoError(t, take(t, driverOf(t, admin), name, time.Second).Release(ctx))
-				case "lapsed before":
+				case "expired before":
 					take(t, driverOf(t, admin), name, time.Minute)
-					lapse(t, admin, keyOf("x"))
+					expire(t, admin, keyOf("x"))
 				case "scripts not loaded":
 					require.NoError(t, admin.ScriptFlush(ctx).Err())
 				}
@@ -122,7 +122,7 @@ func TestACL_eachMissingRightIsItsOwnErrorAndLeavesNoLockBehind(t *testing.T) {
 	}
 }
 
-// needless says whether locking works without a right: those that serve other errors.
+// needless reports whether locking works without a right: those that serve other errors.
 func needless(missing, before string) bool {
 	return missing == "eval" && before != "scripts not loaded"
 }

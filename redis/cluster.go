@@ -80,7 +80,7 @@ func (c *cluster) watch() (done func()) {
 	}
 }
 
-// isMisdirected says that a node does not serve the key, or not now.
+// isMisdirected reports whether a node does not serve the key, or not now.
 func isMisdirected(err error) bool {
 	for _, prefix := range []string{"MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN", "READONLY", "MASTERDOWN", "LOADING"} {
 		if strings.HasPrefix(err.Error(), prefix) {
@@ -104,7 +104,7 @@ func (c *cluster) primary(ctx context.Context, key string) (*goredis.Client, err
 }
 
 // owner is primary, and asks the node: one that has become a replica takes subscriptions all the same, and
-// hears nothing that counts.
+// receives nothing that counts.
 func (c *cluster) owner(ctx context.Context, key string) (*goredis.Client, error) {
 	for {
 		node, err := c.primary(ctx, key)

@@ -18,12 +18,12 @@ import (
 	"github.com/go-locker/locker/internal/testserver"
 )
 
-// trips counts what a go-redis client sends: each command or pipeline is one round trip.
-type trips struct{ commands, pipelines, pipelined atomic.Int64 }
+// roundTrips counts what a go-redis client sends: each command or pipeline is one round trip.
+type roundTrips struct{ commands, pipelines, pipelined atomic.Int64 }
 
-func (c *trips) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+func (c *roundTrips) DialHook(next goredis.DialHook) goredis.DialHook { return next }
 
-func (c *trips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+func (c *roundTrips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, cmd goredis.Cmder) error {
 		if isScript(cmd) {
 			c.commands.Add(1)
@@ -32,7 +32,7 @@ func (c *trips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-func (c *trips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+func (c *roundTrips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []goredis.Cmder) error {
 		if isScript(cmds[0]) {
 			c.pipelines.Add(1)
@@ -42,7 +42,7 @@ func (c *trips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Pr
 	}
 }
 
-func (c *trips) reset() {
+func (c *roundTrips) reset() {
 	c.commands.Store(0)
 	c.pipelines.Store(0)
 	c.pipelined.Store(0)
@@ -56,7 +56,7 @@ func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	admin := connect(t, s.Addr())
-	var sent trips
+	var sent roundTrips
 	rdb := connect(t, s.Addr())
 	rdb.AddHook(&sent)
 	c := clientOf(t, rdb, locker.WithoutRenewal())
@@ -106,7 +106,7 @@ func TestCounts_allDueRenewalsOfAClientAreOnePipeline(t *testing.T) {
 	s := testserver.Redis(t)
 	ctx := t.Context()
 	admin := connect(t, s.Addr())
-	var sent trips
+	var sent roundTrips
 	rdb := connect(t, s.Addr())
 	rdb.AddHook(&sent)
 	const (
@@ -124,10 +124,10 @@ func TestCounts_allDueRenewalsOfAClientAreOnePipeline(t *testing.T) {
 	resetStats(t, admin)
 	pipelines, commands := sent.pipelines.Load(), sent.commands.Load()
 	eventually(t, "every hold is renewed once", func() bool { return commandCalls(t, admin)["pexpire"] == n })
-	trips := sent.pipelines.Load() - pipelines + sent.commands.Load() - commands
+	roundTrips := sent.pipelines.Load() - pipelines + sent.commands.Load() - commands
 	scripts := commandCalls(t, admin)["evalsha"]
-	t.Logf("%d renewals: %d round trips, %d scripts", n, trips, scripts)
-	assert.LessOrEqual(t, trips, cells, "round trips for %d renewals that were taken within %d cells of the grid", n, cells)
+	t.Logf("%d renewals: %d round trips, %d scripts", n, roundTrips, scripts)
+	assert.LessOrEqual(t, roundTrips, cells, "round trips for %d renewals that were taken within %d cells of the grid", n, cells)
 	assert.Equal(t, n, scripts)
 }
 
@@ -143,7 +143,7 @@ func TestCounts_aBatchIsOnePipelineOfAScriptForEach(t *testing.T) {
 	for i := range leases {
 		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
 	}
-	var sent trips
+	var sent roundTrips
 	rdb.AddHook(&sent)
 	for range 2 { // the first loads the script
 		resetStats(t, admin)

@@ -84,7 +84,7 @@ func TestInspect_isOneRoundTripThatReads(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	admin := connect(t, s.Addr())
-	var sent trips
+	var sent roundTrips
 	rdb := connect(t, s.Addr())
 	rdb.AddHook(&sent)
 	c := clientOf(t, rdb, locker.WithoutRenewal())
@@ -107,7 +107,7 @@ func TestInspect_isOneRoundTripThatReads(t *testing.T) {
 func TestInspect_betweenAReleaseAndATake(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	c := newClient(t, s.Addr())
 	require.NoError(t, c.Mutex(r.name).Lock(t.Context()))
 	before, err := c.Inspect(t.Context(), r.name)
@@ -134,7 +134,7 @@ func TestInspect_withFewRights(t *testing.T) {
 	s := testserver.Redis(t, testserver.RedisConfig(
 		userWith("lock", rights), userWith("look", []string{"evalsha", "eval", "hmget", "pttl", "zrange"}),
 		userWith("none", []string{"evalsha", "eval", "hmget"})))
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	m := clientOf(t, r.direct, locker.WithMetadata("host 7")).Mutex(r.name)
 	require.NoError(t, m.Lock(t.Context()))
 	require.NoError(t, r.direct.ZAdd(t.Context(), r.queueKey(), goredis.Z{Score: 1, Member: "-process/first"}).Err())

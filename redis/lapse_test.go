@@ -52,7 +52,7 @@ func TestLapse_isAtTheExtendedTTL(t *testing.T) {
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
 	lease := take(t, d, "x", time.Minute)
-	lapse(t, rdb, "{x}")
+	expire(t, rdb, "{x}")
 	require.ErrorIs(t, lease.Extend(t.Context(), time.Minute), locker.ErrLost)
 	assert.False(t, isHeldAt(t, rdb, "{x}"), "a lapsed hold is not revived")
 

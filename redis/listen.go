@@ -14,28 +14,28 @@ import (
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
-// Sharded says that rdb talks to a Redis Cluster, where a plain channel would be all nodes' business.
+// Sharded reports whether rdb talks to a Redis Cluster, where a plain channel would be all nodes' business.
 func (r *runner) Sharded() bool { return r.cluster != nil }
 
 // Locate finds the server that hears of key. In a Cluster that is the primary of the key's slot: one
 // connection serves all names there.
-func (r *runner) Locate(ctx context.Context, key string) (redisscript.Station, error) {
+func (r *runner) Locate(ctx context.Context, key string) (redisscript.Publisher, error) {
 	if r.cluster != nil {
 		node, err := r.cluster.owner(ctx, key)
 		if err != nil {
-			return redisscript.Station{}, err
+			return redisscript.Publisher{}, err
 		}
 		return r.station(node.Options().Addr, node), nil
 	}
 	if _, ok := r.rdb.(*goredis.Ring); ok { // which shard a channel is on is the Ring's secret
-		return redisscript.Station{}, redisscript.ErrDeaf
+		return redisscript.Publisher{}, redisscript.ErrNoSubscriptions
 	}
 	return r.station("", r.rdb), nil
 }
 
 // station makes subscriptions through rdb, which takes a connection of its own for each.
-func (r *runner) station(name string, rdb goredis.UniversalClient) redisscript.Station {
-	return redisscript.Station{
+func (r *runner) station(name string, rdb goredis.UniversalClient) redisscript.Publisher {
+	return redisscript.Publisher{
 		Name: name,
 		Dial: func(ctx context.Context) (redisscript.Subscription, error) {
 			return &subscription{PubSub: rdb.Subscribe(ctx), cluster: r.cluster}, nil
@@ -151,7 +151,7 @@ func (s *subscription) refused() (a asked, ok bool) {
 }
 
 // failed turns the refusal of one channel, whose slot is elsewhere, into the event that it is. All else ends
-// the connection: as an ErrDeaf if the server will not have subscriptions from this client.
+// the connection: as an ErrNoSubscriptions if the server will not have subscriptions from this client.
 func (s *subscription) failed(err error) (redisscript.Event, error) {
 	s.cluster.noticed(err)
 	var answer goredis.Error

@@ -22,7 +22,7 @@ func clusterRunner(t *testing.T, c *testserver.RedisCluster) *runner {
 	return newRunner(rdb)
 }
 
-func dial(t *testing.T, station redisscript.Station) redisscript.Subscription {
+func dial(t *testing.T, station redisscript.Publisher) redisscript.Subscription {
 	t.Helper()
 	sub, err := station.Dial(t.Context())
 	require.NoError(t, err)

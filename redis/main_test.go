@@ -133,7 +133,7 @@ func isHeldAt(t testing.TB, rdb goredis.UniversalClient, key string) bool {
 }
 
 // lapse has the hold at key be over.
-func lapse(t testing.TB, rdb goredis.UniversalClient, key string) {
+func expire(t testing.TB, rdb goredis.UniversalClient, key string) {
 	t.Helper()
 	require.NoError(t, rdb.PExpire(t.Context(), key, keep-time.Millisecond).Err())
 }

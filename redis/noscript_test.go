@@ -51,7 +51,7 @@ func TestNoScript_ofAPipelineOfRenewals(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	ctx := t.Context()
-	var sent trips
+	var sent roundTrips
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
 	const n = 100
@@ -69,9 +69,9 @@ func TestNoScript_ofAPipelineOfRenewals(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, ms, (keep + 61*time.Second).Milliseconds())
 	}
-	trips := sent.pipelines.Load() + sent.commands.Load()
+	roundTrips := sent.pipelines.Load() + sent.commands.Load()
 	// The pipeline that was refused, one EVALSHA and one EVAL to bring the script, the others again.
-	assert.LessOrEqual(t, trips, int64(4), "round trips to renew %d holds on a server that has lost the scripts", n)
+	assert.LessOrEqual(t, roundTrips, int64(4), "round trips to renew %d holds on a server that has lost the scripts", n)
 }
 
 // What a failover leaves that has forgotten the hold, and the scripts; another has come since.

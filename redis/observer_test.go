@@ -19,7 +19,7 @@ type opKey struct{}
 
 // origins keeps of which call of a lock each script is, as go-redis's own tracing would.
 type origins struct {
-	trips
+	roundTrips
 	mu   sync.Mutex
 	seen []any
 }

@@ -111,7 +111,7 @@ func TestRaise_afterLapseIsRefused(t *testing.T) {
 	d := driverOf(t, rdb)
 	knownAt(t, rdb, 0)
 	l := propose(t, d, time.Minute, 100)
-	lapse(t, rdb, "{x}")
+	expire(t, rdb, "{x}")
 	require.ErrorIs(t, l.Raise(t.Context(), 200), locker.ErrLost)
 	assert.Equal(t, "100", rdb.HGet(t.Context(), "{x}", "token").Val())
 	require.NoError(t, rdb.FlushAll(t.Context()).Err())
@@ -132,7 +132,7 @@ func TestRaise_withoutAnAnswer(t *testing.T) {
 	require.Error(t, lease.Raise(withTimeout(t, 30*time.Millisecond), 200))
 	f.proxy.DropReplies(false)
 	eventually(t, "the server has raised it", func() bool { return f.direct.HGet(ctx, "{x}", "token").Val() == "200" })
-	lapse(t, f.direct, "{x}")
+	expire(t, f.direct, "{x}")
 	require.NoError(t, take(t, driverOf(t, f.direct), "x", time.Minute).Release(ctx))
 	assert.ErrorIs(t, lease.Release(ctx), locker.ErrLost)
 }

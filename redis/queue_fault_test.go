@@ -18,10 +18,10 @@ import (
 )
 
 // faultyRoom is a lock whose holder the faults do not reach, and a proxy for those that they do.
-func faultyRoom(t *testing.T) (r *room, p *testserver.Proxy, unlock func(), healthy *locker.Client) {
+func faultyRoom(t *testing.T) (r *queueTest, p *testserver.Proxy, unlock func(), healthy *locker.Client) {
 	t.Helper()
 	s, p, direct := behindProxy(t)
-	r = newRoom(t, direct)
+	r = newQueueTest(t, direct)
 	healthy = newClient(t, s.Addr())
 	unlock = r.hold(healthy)
 	return r, p, unlock, healthy
@@ -33,7 +33,7 @@ func TestQueue_aLostMessageCostsALookAndNotTheTurn(t *testing.T) {
 	// Scripts go past the proxy that takes the messages.
 	subs := newClientWithEars(t, r.direct.Options().Addr, p.Addr())
 	all := r.joinAll(t.Context(), 4, subs)
-	r.listening(1)
+	r.subscribed(1)
 	p.DropReplies(true)
 	unlock()
 	wantServed(t, all)
@@ -43,14 +43,14 @@ func TestQueue_aLostMessageCostsALookAndNotTheTurn(t *testing.T) {
 }
 
 // newClientWithEars makes a Client whose connections go to addr, but for the one that it listens on.
-func newClientWithEars(t *testing.T, addr, ears string) *locker.Client {
+func newClientWithEars(t *testing.T, addr, subscriptions string) *locker.Client {
 	t.Helper()
-	d := &splitDialer{addr: addr, ears: ears}
+	d := &splitDialer{addr: addr, subscriptions: subscriptions}
 	return clientOf(t, connect(t, addr, heedingCtx, func(o *goredis.Options) { o.Dialer = d.dial }))
 }
 
-// splitDialer sends a connection to ears when it subscribes. That is known only once it writes.
-type splitDialer struct{ addr, ears string }
+// splitDialer sends a connection to subscriptions when it subscribes. That is known only once it writes.
+type splitDialer struct{ addr, subscriptions string }
 
 func (d *splitDialer) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, d.addr)
@@ -62,24 +62,24 @@ func (d *splitDialer) dial(ctx context.Context, network, _ string) (net.Conn, er
 
 type splitConn struct {
 	net.Conn
-	d    *splitDialer
-	ears atomic.Pointer[net.Conn]
+	d             *splitDialer
+	subscriptions atomic.Pointer[net.Conn]
 }
 
 func (c *splitConn) Write(b []byte) (int, error) {
-	if c.ears.Load() == nil && strings.Contains(string(b), "\r\nsubscribe\r\n") {
-		conn, err := net.Dial("tcp", c.d.ears)
+	if c.subscriptions.Load() == nil && strings.Contains(string(b), "\r\nsubscribe\r\n") {
+		conn, err := net.Dial("tcp", c.d.subscriptions)
 		if err != nil {
 			return 0, err
 		}
-		c.ears.Store(&conn)
+		c.subscriptions.Store(&conn)
 	}
 	return c.current().Write(b)
 }
 
 func (c *splitConn) current() net.Conn {
-	if ears := c.ears.Load(); ears != nil {
-		return *ears
+	if subscriptions := c.subscriptions.Load(); subscriptions != nil {
+		return *subscriptions
 	}
 	return c.Conn
 }
@@ -93,8 +93,8 @@ func (c *splitConn) SetReadDeadline(t time.Time) error  { return c.current().Set
 func (c *splitConn) SetWriteDeadline(t time.Time) error { return c.current().SetWriteDeadline(t) }
 
 func (c *splitConn) Close() error {
-	if ears := c.ears.Load(); ears != nil {
-		_ = (*ears).Close()
+	if subscriptions := c.subscriptions.Load(); subscriptions != nil {
+		_ = (*subscriptions).Close()
 	}
 	return c.Conn.Close()
 }
@@ -104,9 +104,9 @@ func TestQueue_outlivesACutOfItsSubscription(t *testing.T) {
 	r, p, unlock, healthy := faultyRoom(t)
 	c := newClientWithEars(t, r.direct.Options().Addr, p.Addr())
 	all := r.joinAll(t.Context(), 6, c, healthy)
-	r.listening(2)
+	r.subscribed(2)
 	p.Sever()
-	r.listening(1)
+	r.subscribed(1)
 	unlock() // those who are cut off are passed over, and come back
 	require.NoError(t, await(t, all[1]), "who listens is served")
 	p.Restore()
@@ -119,10 +119,10 @@ func TestQueue_keepsItsOrderWhenTheSubscriptionComesBackBeforeTheHandOver(t *tes
 	r, p, unlock, healthy := faultyRoom(t)
 	c := newClientWithEars(t, r.direct.Options().Addr, p.Addr())
 	all := r.joinAll(t.Context(), 8, c, healthy)
-	r.listening(2)
+	r.subscribed(2)
 	p.ResetConns()
-	r.listening(1)
-	r.listening(2)
+	r.subscribed(1)
+	r.subscribed(2)
 	unlock()
 	wantServed(t, all)
 	r.wantOrder(upTo(8)...)
@@ -133,7 +133,7 @@ func TestQueue_outlivesACutOfEverything(t *testing.T) {
 	t.Parallel()
 	r, p, unlock, healthy := faultyRoom(t)
 	all := r.joinAll(t.Context(), 20, newClient(t, p.Addr()), newClient(t, p.Addr()), healthy)
-	r.listening(3)
+	r.subscribed(3)
 	p.Sever()
 	unlock()
 	require.NoError(t, await(t, all[2]), "who is not cut off is served")
@@ -147,12 +147,12 @@ func TestQueue_aClaimThatArrivesAfterAnotherTookOver(t *testing.T) {
 	t.Parallel()
 	r, p, unlock, healthy := faultyRoom(t)
 	late := r.join(t.Context(), newClient(t, p.Addr()), 0)
-	r.listening(1)
+	r.subscribed(1)
 	next := r.join(t.Context(), healthy, 1)
-	r.listening(2)
+	r.subscribed(2)
 	p.HoldRequests(true)
 	unlock()
-	require.NoError(t, await(t, next), "after the claim has lapsed")
+	require.NoError(t, await(t, next), "after the claim has expired")
 	p.ReleaseRequests()
 	require.NoError(t, await(t, late))
 	r.wantOrder(1, 0)
@@ -163,10 +163,10 @@ func TestQueue_aClaimThatArrivesLateButBeforeAnyoneLooked(t *testing.T) {
 	t.Parallel()
 	r, p, unlock, _ := faultyRoom(t)
 	late := r.join(t.Context(), newClient(t, p.Addr()), 0)
-	r.listening(1)
+	r.subscribed(1)
 	p.HoldRequests(true)
 	unlock()
-	eventually(t, "the claim has lapsed", func() bool {
+	eventually(t, "the claim has expired", func() bool {
 		return r.direct.PTTL(t.Context(), keyOf(r.name)).Val() < keep
 	})
 	p.ReleaseRequests()
@@ -184,7 +184,7 @@ func TestQueue_aGrantWhoseReplyIsLostEndsNoLaterThanTheServerSays(t *testing.T) 
 	m := c.Mutex(r.name)
 	done := async(func() error { return m.Lock(t.Context()) })
 	eventually(t, "it waits", func() bool { return r.length() == 1 })
-	r.listening(1)
+	r.subscribed(1)
 	time.Sleep(100 * tick) // it looks once when it begins to listen
 	waiter := r.queued()[0]
 	p.DropReplies(true)
@@ -207,7 +207,7 @@ func TestQueue_aWaiterWithAShortTTLRidesOutAFailureToo(t *testing.T) {
 	r, p, unlock, _ := faultyRoom(t)
 	c := clientOf(t, connect(t, p.Addr(), heedingCtx, func(o *goredis.Options) { o.MaxRetries, o.DialerRetries = -1, 1 }), locker.WithTTL(ttl))
 	waiting := r.join(t.Context(), c, 0)
-	r.listening(1)
+	r.subscribed(1)
 	time.Sleep(ttl/2 + ttl/8)
 	p.Sever()
 	select {
@@ -225,7 +225,7 @@ func TestQueue_aWaiterWithAShortTTLRidesOutAFailureToo(t *testing.T) {
 func TestQueue_whoCannotSubscribeDoesNotStarve(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	var dialled atomic.Bool
 	mute := clientOf(t, connect(t, s.Addr(), heedingCtx, func(o *goredis.Options) {
 		o.PoolSize, o.DialerRetries = 1, 1
@@ -250,7 +250,7 @@ func TestQueue_whoCannotSubscribeDoesNotStarve(t *testing.T) {
 func TestQueue_closeIsPromptWhileTheSubscriptionIsConnectedAnew(t *testing.T) {
 	t.Parallel()
 	s, p, direct := behindProxy(t)
-	r := newRoom(t, direct)
+	r := newQueueTest(t, direct)
 	unlock := r.hold(newClient(t, s.Addr()))
 	defer unlock()
 	var silent atomic.Bool
@@ -270,7 +270,7 @@ func TestQueue_closeIsPromptWhileTheSubscriptionIsConnectedAnew(t *testing.T) {
 		}
 	}))
 	done := r.join(t.Context(), c, 0)
-	r.listening(1)
+	r.subscribed(1)
 	silent.Store(true)
 	p.ResetConns()
 	<-dialling

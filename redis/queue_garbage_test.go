@@ -23,7 +23,7 @@ func TestQueue_garbageOnTheSubscriptionIsAnOutageOfTheSubscription(t *testing.T)
 		t.Run(fmt.Sprintf("%.12q", garbage), func(t *testing.T) {
 			t.Parallel()
 			s := testserver.Redis(t)
-			r := newRoom(t, connect(t, s.Addr()))
+			r := newQueueTest(t, connect(t, s.Addr()))
 			unlock := r.hold(newClient(t, s.Addr()))
 			c := newClientWithEars(t, s.Addr(), stranger(t, garbage))
 			done := async(func() error { return r.serve(t.Context(), c, 0) })

@@ -24,13 +24,17 @@ func TestQueue_manyWaitersOutlive(t *testing.T) {
 	if testwait.Thorough() {
 		many = 100
 	}
-	for name, strike := range map[string]func(t *testing.T, s *testserver.RedisServer, r *room){
-		"FLUSHALL":                func(t *testing.T, _ *testserver.RedisServer, r *room) { do(t, r, "FLUSHALL") },
-		"SCRIPT FLUSH":            func(t *testing.T, _ *testserver.RedisServer, r *room) { do(t, r, "SCRIPT", "FLUSH") },
-		"CLIENT KILL TYPE normal": func(t *testing.T, _ *testserver.RedisServer, r *room) { do(t, r, "CLIENT", "KILL", "TYPE", "normal") },
-		"CLIENT KILL TYPE pubsub": func(t *testing.T, _ *testserver.RedisServer, r *room) { do(t, r, "CLIENT", "KILL", "TYPE", "pubsub") },
-		"a restart without data":  func(_ *testing.T, s *testserver.RedisServer, _ *room) { s.Restart() },
-		"a pause": func(_ *testing.T, s *testserver.RedisServer, _ *room) {
+	for name, strike := range map[string]func(t *testing.T, s *testserver.RedisServer, r *queueTest){
+		"FLUSHALL":     func(t *testing.T, _ *testserver.RedisServer, r *queueTest) { do(t, r, "FLUSHALL") },
+		"SCRIPT FLUSH": func(t *testing.T, _ *testserver.RedisServer, r *queueTest) { do(t, r, "SCRIPT", "FLUSH") },
+		"CLIENT KILL TYPE normal": func(t *testing.T, _ *testserver.RedisServer, r *queueTest) {
+			do(t, r, "CLIENT", "KILL", "TYPE", "normal")
+		},
+		"CLIENT KILL TYPE pubsub": func(t *testing.T, _ *testserver.RedisServer, r *queueTest) {
+			do(t, r, "CLIENT", "KILL", "TYPE", "pubsub")
+		},
+		"a restart without data": func(_ *testing.T, s *testserver.RedisServer, _ *queueTest) { s.Restart() },
+		"a pause": func(_ *testing.T, s *testserver.RedisServer, _ *queueTest) {
 			s.Stop()
 			time.Sleep(time.Second)
 			s.Continue()
@@ -39,11 +43,11 @@ func TestQueue_manyWaitersOutlive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := testserver.Redis(t)
-			r := newRoom(t, connect(t, s.Addr()))
+			r := newQueueTest(t, connect(t, s.Addr()))
 			unlocker := newClient(t, s.Addr()).Mutex(r.name)
 			require.NoError(t, unlocker.Lock(t.Context()))
 			all := r.joinAll(t.Context(), many, newClients(t, s.Addr(), 4)...)
-			r.listening(4)
+			r.subscribed(4)
 			strike(t, s, r)
 			_ = unlocker.Unlock(t.Context())
 			wantServed(t, all)
@@ -52,7 +56,7 @@ func TestQueue_manyWaitersOutlive(t *testing.T) {
 	}
 }
 
-func do(t *testing.T, r *room, args ...any) {
+func do(t *testing.T, r *queueTest, args ...any) {
 	t.Helper()
 	require.NoError(t, r.direct.Do(t.Context(), args...).Err())
 }
@@ -60,7 +64,7 @@ func do(t *testing.T, r *room, args ...any) {
 func TestQueue_aMonitorThatHearsEverythingIsNobody(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	monitor := r.direct.PSubscribe(t.Context(), "*")
 	defer func() { _ = monitor.Close() }()
 	_, err := monitor.Receive(t.Context())
@@ -71,7 +75,7 @@ func TestQueue_aMonitorThatHearsEverythingIsNobody(t *testing.T) {
 		require.NoError(t, r.direct.ZAdd(t.Context(), r.queueKey(), dead).Err())
 	}
 	all := r.joinAll(t.Context(), 3, newClients(t, s.Addr(), 3)...)
-	r.listening(3)
+	r.subscribed(3)
 	resetStats(t, r.direct)
 	unlock()
 	wantServed(t, all)
@@ -84,11 +88,11 @@ func TestQueue_outOfMemoryHandsOverAndServesLater(t *testing.T) {
 	testwait.OnlyInCheck(t, "TestQueueScripts_outOfMemory shows it of the scripts")
 	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "noeviction"))
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	unlock := r.hold(newClient(t, s.Addr()))
 	c := newClient(t, s.Addr())
 	all := r.joinAll(t.Context(), 3, c)
-	r.listening(1)
+	r.subscribed(1)
 	require.NoError(t, r.direct.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	wantOwnError(t, newClient(t, s.Addr()).Mutex(r.name).Lock(t.Context()), "OOM")
 	unlock()
@@ -111,7 +115,7 @@ func TestQueueACL_usersWithFewerRightsWaitToo(t *testing.T) {
 	t.Parallel()
 	users := map[string]string{
 		"all":     queueUser("all", "allchannels"),
-		"deaf":    queueUser("deaf", "resetchannels"),
+		"polls":   queueUser("polls", "resetchannels"),
 		"mute":    queueUser("mute", "allchannels", "publish"),
 		"blind":   queueUser("blind", "allchannels", "pubsub|numsub"),
 		"neither": queueUser("neither", "resetchannels", "publish", "pubsub|numsub", "subscribe"),
@@ -120,11 +124,11 @@ func TestQueueACL_usersWithFewerRightsWaitToo(t *testing.T) {
 	for _, line := range users {
 		lines = append(lines, line)
 	}
-	for _, mix := range [][]string{{"all"}, {"deaf"}, {"mute"}, {"blind"}, {"neither"}, {"all", "deaf"}, {"deaf", "all", "mute", "blind", "neither"}} {
+	for _, mix := range [][]string{{"all"}, {"polls"}, {"mute"}, {"blind"}, {"neither"}, {"all", "polls"}, {"polls", "all", "mute", "blind", "neither"}} {
 		t.Run(fmt.Sprint(mix), func(t *testing.T) {
 			t.Parallel()
 			s := testserver.Redis(t, testserver.RedisConfig(lines...))
-			r := newRoom(t, connect(t, s.Addr()))
+			r := newQueueTest(t, connect(t, s.Addr()))
 			var clients []*locker.Client
 			for _, user := range mix {
 				clients = append(clients, clientOf(t, connect(t, s.Addr(), heedingCtx, as(user))))
@@ -145,11 +149,11 @@ func TestQueueACL_usersWithFewerRightsWaitToo(t *testing.T) {
 // While one who listens comes again and again, one who may not is served in its turn.
 func TestQueueACL_whoMayNotListenDoesNotStarve(t *testing.T) {
 	t.Parallel()
-	s := testserver.Redis(t, testserver.RedisConfig(queueUser("deaf", "resetchannels")))
-	r := newRoom(t, connect(t, s.Addr()))
+	s := testserver.Redis(t, testserver.RedisConfig(queueUser("polls", "resetchannels")))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	unlock := r.hold(newClient(t, s.Addr()))
 	stop := r.keepBusy(newClients(t, s.Addr(), 2))
-	all := r.joinAll(t.Context(), 3, clientOf(t, connect(t, s.Addr(), heedingCtx, as("deaf"))))
+	all := r.joinAll(t.Context(), 3, clientOf(t, connect(t, s.Addr(), heedingCtx, as("polls"))))
 	unlock()
 	wantServed(t, all)
 	stop()
@@ -159,12 +163,12 @@ func TestQueueACL_whoMayNotListenDoesNotStarve(t *testing.T) {
 func TestQueueACL_withoutSortedSetsOneLocksButDoesNotWait(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig(userWith("old", rights)))
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	old := clientOf(t, connect(t, s.Addr(), heedingCtx, as("old")))
 	unlock := r.hold(old)
 	wantNoPerm(t, old.Mutex(r.name).Lock(t.Context()))
 	all := r.joinAll(t.Context(), 3, newClients(t, s.Addr(), 3)...)
-	r.listening(3)
+	r.subscribed(3)
 	unlock()
 	wantServed(t, all)
 	r.wantEmpty()
@@ -172,7 +176,7 @@ func TestQueueACL_withoutSortedSetsOneLocksButDoesNotWait(t *testing.T) {
 }
 
 // keepBusy has others wait for the lock all the time, until what it returns is called.
-func (r *room) keepBusy(others []*locker.Client) (stop func()) {
+func (r *queueTest) keepBusy(others []*locker.Client) (stop func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(r.t.Context())
 	var busy []<-chan error
@@ -186,7 +190,7 @@ func (r *room) keepBusy(others []*locker.Client) (stop func()) {
 			return nil
 		}))
 	}
-	r.listening(len(others))
+	r.subscribed(len(others))
 	return func() {
 		r.t.Helper()
 		cancel()
@@ -198,7 +202,7 @@ func (r *room) keepBusy(others []*locker.Client) (stop func()) {
 func TestQueue_cancelsRacingHandOversLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	clients := newClients(t, s.Addr(), 3)
 	random := rand.New(rand.NewPCG(1, 2))
 	served, gaveUp := 0, 0
@@ -232,9 +236,9 @@ func TestQueue_aWaiterCancelledWhileTheLockIsClaimedForItPassesItOn(t *testing.T
 	r, p, unlock, healthy := faultyRoom(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	first := r.join(ctx, newClientWithEars(t, r.direct.Options().Addr, p.Addr()), 0)
-	r.listening(1)
+	r.subscribed(1)
 	second := r.join(t.Context(), healthy, 1)
-	r.listening(2)
+	r.subscribed(2)
 	waiter := r.queued()[0]
 	p.HoldReplies(true)
 	unlock()
@@ -253,9 +257,9 @@ func TestQueue_aWaiterCancelledWhileItClaimsPassesItOn(t *testing.T) {
 	r, p, unlock, healthy := faultyRoom(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	first := r.join(ctx, newClient(t, p.Addr()), 0)
-	r.listening(1)
+	r.subscribed(1)
 	second := r.join(t.Context(), healthy, 1)
-	r.listening(2)
+	r.subscribed(2)
 	p.HoldRequests(true)
 	unlock()
 	eventually(t, "its claim is on its way", func() bool { n, _ := p.Held(); return n > 0 })
@@ -270,13 +274,13 @@ func TestQueue_aWaiterCancelledWhileItClaimsPassesItOn(t *testing.T) {
 func TestQueue_closeWhileWaiting(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	for name, when := range map[string]func(unlock func()){
-		"before anyone listens":     func(func()) {},
-		"while all listen":          func(func()) { r.listening(2) },
-		"while they are handed it":  func(unlock func()) { r.listening(2); unlock() },
-		"while some begin to":       func(func()) { eventually(t, "one listens", func() bool { return len(r.listeners()) > 0 }) },
-		"after having lost the ear": func(func()) { r.listening(2); do(t, r, "CLIENT", "KILL", "TYPE", "pubsub") },
+		"before anyone listens":            func(func()) {},
+		"while all listen":                 func(func()) { r.subscribed(2) },
+		"while they are handed it":         func(unlock func()) { r.subscribed(2); unlock() },
+		"while some begin to":              func(func()) { eventually(t, "one listens", func() bool { return len(r.subscribers()) > 0 }) },
+		"after having lost the subscriber": func(func()) { r.subscribed(2); do(t, r, "CLIENT", "KILL", "TYPE", "pubsub") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			unlocker := newClient(t, s.Addr()).Mutex(r.name)
@@ -298,7 +302,7 @@ func TestQueue_closeWhileWaiting(t *testing.T) {
 			}
 			r.wantEmpty()
 			require.NoError(t, staying.Close())
-			eventually(t, "nobody listens", func() bool { return len(r.listeners()) == 0 })
+			eventually(t, "nobody listens", func() bool { return len(r.subscribers()) == 0 })
 		})
 	}
 }

@@ -50,28 +50,28 @@ func waitInQueue(c childSide) error {
 }
 
 // startWaiters has a process of its own put n waiters into the queue.
-func (r *room) startWaiters(n int) *child.Process {
+func (r *queueTest) startWaiters(n int) *child.Process {
 	r.t.Helper()
-	before, listeners := r.length(), len(r.listeners())
+	before, listeners := r.length(), len(r.subscribers())
 	p := startChild(r.t, "wait "+strconv.Itoa(n), r.direct.Options().Addr, time.Minute)
 	eventually(r.t, "the process waits", func() bool { return r.length() == before+n })
-	r.listening(listeners + 1)
+	r.subscribed(listeners + 1)
 	return p
 }
 
 func TestQueueProcess_waitersKilledInTheQueueHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	unlock := r.hold(newClient(t, s.Addr()))
 	head := r.startWaiters(3)
 	first := r.join(t.Context(), newClient(t, s.Addr()), 0)
-	r.listening(2)
+	r.subscribed(2)
 	middle := r.startWaiters(3)
 	second := r.join(t.Context(), newClient(t, s.Addr()), 1)
 	head.Kill()
 	middle.Kill()
-	r.listening(2)
+	r.subscribed(2)
 	resetStats(t, r.direct)
 	unlock()
 	wantServed(t, []<-chan error{first, second})
@@ -83,11 +83,11 @@ func TestQueueProcess_waitersKilledInTheQueueHoldNobodyUp(t *testing.T) {
 func TestQueueProcess_oneKilledWhileTheLockIsClaimedForItCostsOneClaim(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	unlock := r.hold(newClient(t, s.Addr()))
 	p := r.startWaiters(20)
 	next := r.join(t.Context(), newClient(t, s.Addr()), 0)
-	r.listening(2)
+	r.subscribed(2)
 	p.Stop()
 	unlock()
 	p.Kill()
@@ -99,11 +99,11 @@ func TestQueueProcess_oneKilledWhileTheLockIsClaimedForItCostsOneClaim(t *testin
 func TestQueueProcess_oneThatHangsCostsOneClaimAndIsServedWhenItGoesOn(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	unlock := r.hold(newClient(t, s.Addr()))
 	hung := r.startWaiters(20)
 	all := r.joinAll(t.Context(), 5, newClients(t, s.Addr(), 2)...)
-	r.listening(3)
+	r.subscribed(3)
 	hung.Stop()
 	resetStats(t, r.direct)
 	unlock()
@@ -122,11 +122,11 @@ func TestQueueProcess_aKilledHoldersQueueIsServedInOrder(t *testing.T) {
 	t.Parallel()
 	const ttl = 1500 * time.Millisecond
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	holder := startChild(t, "hold", s.Addr(), ttl)
 	holder.Says("held")
 	all := r.joinAll(t.Context(), 40, newClients(t, s.Addr(), 4)...)
-	r.listening(4)
+	r.subscribed(4)
 	holder.Kill()
 	wantServed(t, all)
 	r.wantOrder(upTo(40)...)
@@ -136,7 +136,7 @@ func TestQueueProcess_aKilledHoldersQueueIsServedInOrder(t *testing.T) {
 func TestQueueProcess_processesAreServedInOrder(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	unlock := r.hold(newClient(t, s.Addr()))
 	var children []*child.Process
 	for range 4 {

@@ -22,7 +22,7 @@ func TestQueueStorm_excludesAndLetsNobodyWaitForEver(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	direct := connect(t, s.Addr())
-	r := newRoom(t, direct)
+	r := newQueueTest(t, direct)
 	proxies := []*testserver.Proxy{testserver.NewProxy(t, s.Addr()), testserver.NewProxy(t, s.Addr())}
 	clients := []*locker.Client{
 		newClient(t, proxies[0].Addr()), newClient(t, proxies[1].Addr()), newClient(t, s.Addr()),
@@ -53,16 +53,16 @@ func TestQueueStorm_excludesAndLetsNobodyWaitForEver(t *testing.T) {
 }
 
 // explain logs, after a failure, who has the lock and who waits.
-func (r *room) explain() {
+func (r *queueTest) explain() {
 	if r.t.Failed() {
 		ctx := context.Background()
 		r.t.Logf("the lock: %v, expires in %v; the queue: %v; listening: %v", r.direct.HGetAll(ctx, keyOf(r.name)).Val(),
-			r.direct.PTTL(ctx, keyOf(r.name)).Val()-keep, r.queued(), r.listeners())
+			r.direct.PTTL(ctx, keyOf(r.name)).Val()-keep, r.queued(), r.subscribers())
 	}
 }
 
 // comeAndGo waits again and again until stop is closed. After that nobody gives up, and nobody may have to.
-func (r *room) comeAndGo(
+func (r *queueTest) comeAndGo(
 	c *locker.Client, random *rand.Rand, stop <-chan struct{}, served, gaveUp *atomic.Int32,
 ) error {
 	for {
@@ -98,8 +98,8 @@ func (r *room) comeAndGo(
 
 var errWitness = errors.New("two at once, or a token that has not risen")
 
-// attend is serve where requests fail, so that the witness is no server. What is not given back lapses.
-func (r *room) attend(ctx context.Context, c *locker.Client) error {
+// attend is serve where requests fail, so that the witness is no server. What is not given back expires.
+func (r *queueTest) attend(ctx context.Context, c *locker.Client) error {
 	m := c.Mutex(r.name)
 	if err := m.Lock(ctx); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (r *room) attend(ctx context.Context, c *locker.Client) error {
 }
 
 // stormOver does harm at random for as long as lasting, and undoes what would last.
-func stormOver(r *room, proxies []*testserver.Proxy, random *rand.Rand, lasting time.Duration) {
+func stormOver(r *queueTest, proxies []*testserver.Proxy, random *rand.Rand, lasting time.Duration) {
 	ctx := context.Background()
 	pause := func(atMost time.Duration) { time.Sleep(time.Duration(random.Int64N(int64(atMost)))) }
 	for end := time.Now().Add(lasting); time.Now().Before(end); pause(60 * time.Millisecond) {

@@ -20,8 +20,8 @@ import (
 	"github.com/go-locker/locker/internal/testwait"
 )
 
-// room is one lock at one server, who waits for it, and what those who get it leave as witness.
-type room struct {
+// queueTest is one lock at one server, who waits for it, and what those who get it leave as witness.
+type queueTest struct {
 	t      *testing.T
 	direct *goredis.Client // no fault comes between it and the server
 	name   string
@@ -33,21 +33,21 @@ type room struct {
 	last   atomic.Uint64 // token
 }
 
-func newRoom(t *testing.T, direct *goredis.Client) *room {
+func newQueueTest(t *testing.T, direct *goredis.Client) *queueTest {
 	t.Helper()
-	return &room{t: t, direct: direct, name: "shared"}
+	return &queueTest{t: t, direct: direct, name: "shared"}
 }
 
-func (r *room) queueKey() string { return keyOf(r.name) + ":queue" }
+func (r *queueTest) queueKey() string { return keyOf(r.name) + ":queue" }
 
 // queued is who waits, in order.
-func (r *room) queued() []string {
+func (r *queueTest) queued() []string {
 	return r.direct.ZRange(context.Background(), r.queueKey(), 0, -1).Val()
 }
 
-func (r *room) length() int { return len(r.queued()) }
+func (r *queueTest) length() int { return len(r.queued()) }
 
-func (r *room) owner() string {
+func (r *queueTest) owner() string {
 	return r.direct.HGet(context.Background(), keyOf(r.name), "owner").Val()
 }
 
@@ -68,7 +68,7 @@ func work(ctx context.Context, rdb goredis.UniversalClient, token uint64) error 
 }
 
 // serve waits for the lock, works, and gives it back.
-func (r *room) serve(ctx context.Context, c *locker.Client, id int) error {
+func (r *queueTest) serve(ctx context.Context, c *locker.Client, id int) error {
 	m := c.Mutex(r.name)
 	if err := m.Lock(ctx); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (r *room) serve(ctx context.Context, c *locker.Client, id int) error {
 }
 
 // join has one more wait, and returns when it is in the queue.
-func (r *room) join(ctx context.Context, c *locker.Client, id int) <-chan error {
+func (r *queueTest) join(ctx context.Context, c *locker.Client, id int) <-chan error {
 	r.t.Helper()
 	before := r.length()
 	done := async(func() error { return r.serve(ctx, c, id) })
@@ -92,7 +92,7 @@ func (r *room) join(ctx context.Context, c *locker.Client, id int) <-chan error 
 }
 
 // joinAll has n wait, of each of the clients in turn.
-func (r *room) joinAll(ctx context.Context, n int, clients ...*locker.Client) []<-chan error {
+func (r *queueTest) joinAll(ctx context.Context, n int, clients ...*locker.Client) []<-chan error {
 	r.t.Helper()
 	var all []<-chan error
 	for id := range n {
@@ -101,13 +101,13 @@ func (r *room) joinAll(ctx context.Context, n int, clients ...*locker.Client) []
 	return all
 }
 
-// listening waits until n processes hear of the lock.
-func (r *room) listening(n int) {
+// subscribed waits until n processes are subscribed to the channels of the lock.
+func (r *queueTest) subscribed(n int) {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprintf("%d listen", n), func() bool { return len(r.listeners()) == n })
+	eventually(r.t, fmt.Sprintf("%d listen", n), func() bool { return len(r.subscribers()) == n })
 }
 
-func (r *room) listeners() []string {
+func (r *queueTest) subscribers() []string {
 	return r.direct.PubSubChannels(context.Background(), "*"+r.name+"*").Val()
 }
 
@@ -120,7 +120,7 @@ func wantServed(t *testing.T, all []<-chan error) {
 }
 
 // wantOrder fails unless those with the ids were served, in this order.
-func (r *room) wantOrder(ids ...int) {
+func (r *queueTest) wantOrder(ids ...int) {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,7 +136,7 @@ func upTo(n int) []int {
 }
 
 // wantEmpty fails unless the queue is gone, the lock free, and free for anyone.
-func (r *room) wantEmpty() {
+func (r *queueTest) wantEmpty() {
 	r.t.Helper()
 	eventually(r.t, "nobody waits, holds or is claimed for", func() bool { return r.length() == 0 && r.owner() == "" })
 	m := clientOf(r.t, r.direct).Mutex(r.name)
@@ -146,7 +146,7 @@ func (r *room) wantEmpty() {
 }
 
 // hold takes the lock and returns what gives it back.
-func (r *room) hold(c *locker.Client) (unlock func()) {
+func (r *queueTest) hold(c *locker.Client) (unlock func()) {
 	r.t.Helper()
 	m := c.Mutex(r.name)
 	require.NoError(r.t, m.Lock(r.t.Context()))
@@ -176,10 +176,10 @@ func TestQueue_isFirstInFirstOutAcrossProcesses(t *testing.T) {
 		rounds = 3
 	}
 	for round := range rounds {
-		r := newRoom(t, direct)
+		r := newQueueTest(t, direct)
 		unlock := r.hold(holder)
 		all := r.joinAll(t.Context(), 50, clients...)
-		r.listening(5)
+		r.subscribed(5)
 		stop := make(chan struct{})
 		barger := clients[round].Mutex(r.name)
 		barged := async(func() error {
@@ -208,7 +208,7 @@ func TestQueue_isFirstInFirstOutAcrossProcesses(t *testing.T) {
 func TestQueue_aLockThatIsRenewedKeepsItsWaiters(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	unlock := r.hold(newClient(t, s.Addr(), locker.WithTTL(2*time.Second)))
 	all := r.joinAll(t.Context(), 5, newClients(t, s.Addr(), 2)...)
 	renewed := time.Now().Add(5 * time.Second)
@@ -223,9 +223,9 @@ func TestQueue_aLockThatIsRenewedKeepsItsWaiters(t *testing.T) {
 // As it would be if nobody had looked for the 60 s that it lasts, and as eviction would have it.
 func TestQueue_isMadeAnewWithItsOrderWhenItIsLost(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(t *testing.T, r *room){
-		"deleted": func(t *testing.T, r *room) { require.NoError(t, r.direct.Del(t.Context(), r.queueKey()).Err()) },
-		"expired": func(t *testing.T, r *room) {
+	for name, lose := range map[string]func(t *testing.T, r *queueTest){
+		"deleted": func(t *testing.T, r *queueTest) { require.NoError(t, r.direct.Del(t.Context(), r.queueKey()).Err()) },
+		"expired": func(t *testing.T, r *queueTest) {
 			require.NoError(t, r.direct.PExpire(t.Context(), r.queueKey(), time.Millisecond).Err())
 			eventually(t, "it has expired", func() bool { // and is gone, or made anew; for a moment 0 ms are left
 				left := r.direct.PTTL(t.Context(), r.queueKey()).Val()
@@ -235,13 +235,13 @@ func TestQueue_isMadeAnewWithItsOrderWhenItIsLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testserver.Redis(t)
-			r := newRoom(t, connect(t, s.Addr()))
+			r := newQueueTest(t, connect(t, s.Addr()))
 			unlock := r.hold(newClient(t, s.Addr()))
 			all := r.joinAll(t.Context(), 12, newClients(t, s.Addr(), 3)...)
-			r.listening(3)
+			r.subscribed(3)
 			lose(t, r)
 			eventually(t, "everyone is back", func() bool { return r.length() == 12 })
-			r.listening(3)
+			r.subscribed(3)
 			unlock()
 			wantServed(t, all)
 			r.wantOrder(upTo(12)...)
@@ -253,11 +253,11 @@ func TestQueue_isMadeAnewWithItsOrderWhenItIsLost(t *testing.T) {
 func TestQueue_theLocksHashAloneIsLost(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	m := newClient(t, s.Addr()).Mutex(r.name)
 	require.NoError(t, m.Lock(t.Context()))
 	all := r.joinAll(t.Context(), 6, newClients(t, s.Addr(), 2)...)
-	r.listening(2)
+	r.subscribed(2)
 	require.NoError(t, r.direct.Del(t.Context(), keyOf(r.name)).Err())
 	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 	wantServed(t, all)
@@ -269,10 +269,10 @@ func TestQueue_theLocksHashAloneIsLost(t *testing.T) {
 func TestQueue_idleWaitersCostOneLookASecond(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	r := newRoom(t, connect(t, s.Addr()))
+	r := newQueueTest(t, connect(t, s.Addr()))
 	unlock := r.hold(newClient(t, s.Addr()))
 	all := r.joinAll(t.Context(), 100, newClients(t, s.Addr(), 1)...)
-	r.listening(1)
+	r.subscribed(1)
 	start := time.Now()
 	resetStats(t, r.direct)
 	time.Sleep(3 * time.Second)
@@ -290,10 +290,10 @@ func TestQueue_aHandOverCostsTheSameHoweverManyWait(t *testing.T) {
 	costs := map[int]float64{}
 	for _, n := range []int{8, 200} {
 		s := testserver.Redis(t)
-		r := newRoom(t, connect(t, s.Addr()))
+		r := newQueueTest(t, connect(t, s.Addr()))
 		unlock := r.hold(newClient(t, s.Addr()))
 		all := r.joinAll(t.Context(), n, newClients(t, s.Addr(), 4)...)
-		r.listening(4)
+		r.subscribed(4)
 		resetStats(t, r.direct)
 		unlock()
 		wantServed(t, all)
@@ -319,7 +319,7 @@ func TestQueue_twoHundredLocksAreHeardOnOneConnection(t *testing.T) {
 	var all []<-chan error
 	var unlocks []func()
 	for i := range n {
-		r := newRoom(t, direct)
+		r := newQueueTest(t, direct)
 		r.name = "shared" + strconv.Itoa(i)
 		unlocks = append(unlocks, r.hold(holder))
 		m := c.Mutex(r.name)

@@ -42,7 +42,7 @@
 // that releases or extends. The TTL is set in the step that takes the lock. See the Redis
 // documentation, "Distributed Locks with Redis", for the pattern, and [locker.Locker] for the
 // contract. The fencing token is the larger of the server's clock, in microseconds, and the last token
-// plus 1. The last token is kept for a day after the lock has lapsed; what is lost with the data is
+// plus 1. The last token is kept for a day after the lock has expired; what is lost with the data is
 // made good by the clock.
 //
 // A take that arrives late, by the server's clock, is granted for the rest of its TTL, counted from when it was sent, give or take
@@ -61,7 +61,7 @@
 // lock for the first of them, for 2 s, and publishes that on a channel of the waiter's process; nobody else can
 // take it meanwhile, and nobody else is woken. A client keeps one connection for subscriptions, in a Cluster
 // one to each node. Whatever message is lost, the first waiter of each process looks at the queue every 1 to
-// 1.5 s, and when the lock would lapse. A waiter that does not listen is passed over, and comes back to its
+// 1.5 s, and when the lock would expire. A waiter that is not subscribed is passed over, and comes back to its
 // place with its next look. Where there are no subscriptions (a Ring, or a user without the right) the first of a
 // process looks every 0.1 to 0.2 s instead. The queue does not keep the metadata of those who stand in it.
 //
@@ -102,7 +102,7 @@
 // whoever still reaches a primary that has been replaced and does not know it. The first finds out with its next
 // Extend or renewal, which is ErrLost; until then nothing tells it but the resource, for the later one's token is
 // the larger. The same goes for one server that restarts and forgets. What has been received survives a failover:
-// the hold, its token, and the queue, whose order may suffer until all waiters listen again.
+// the hold, its token, and the queue, whose order may suffer until all waiters are subscribed again.
 //
 // [WaitReplicas] narrows this. A take, or an extension, that n replicas have not acknowledged fails, so that the lock
 // survives if one of those n takes over. It does not close it: another replica may take over, or one that has

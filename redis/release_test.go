@@ -50,7 +50,7 @@ func TestRelease_ofALapsedHoldIsErrLost(t *testing.T) {
 			// A lease of its own: a Mutex would not ask the server after the deadline.
 			lease := take(t, driverOf(t, rdb), "locker:"+t.Name(), time.Minute)
 			other := c.Mutex(t.Name())
-			lapse(t, rdb, keyOf(t.Name()))
+			expire(t, rdb, keyOf(t.Name()))
 			succeed(t, other)
 			require.ErrorIs(t, lease.Extend(t.Context(), time.Minute), locker.ErrLost)
 			require.ErrorIs(t, lease.Release(t.Context()), locker.ErrLost)

@@ -78,7 +78,7 @@ func (s *sent) send(ctx context.Context, to processor, q request) {
 	_ = to.Process(ctx, once{s.cmd})
 }
 
-// result is what has become of it.
+// result returns what has become of it.
 func (s *sent) result() (res result) {
 	res.Value, res.Err = s.cmd.Result()
 	if s.counts {
@@ -121,7 +121,7 @@ func isAnswer(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// Together is false for clients of several servers, and for those that do not tell.
+// Together returns false for clients of several servers, and for those that do not tell.
 func (r *runner) Together() bool {
 	_, one := r.rdb.(*goredis.Client)
 	return one
@@ -186,7 +186,7 @@ func withoutQueue(c *redisscript.Call, err error) bool {
 	return apart
 }
 
-// counts says whether c has a Counter.
+// counts reports whether c has a Counter.
 func counts(c redisscript.Call) bool {
 	return slices.ContainsFunc(c.Args, func(arg any) bool {
 		_, ok := arg.(redisscript.Counter)

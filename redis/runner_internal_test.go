@@ -58,8 +58,8 @@ func (c *counter) MarshalBinary() ([]byte, error) {
 }
 func (c *counter) NotRun() { c.n-- }
 
-// When the connection of a trip breaks go-redis sends nothing of it again, for there is a Counter in it. A take is.
-func TestRun_whatATripHasLostIsSentAgainUnlessItCounts(t *testing.T) {
+// When the connection of a batch breaks go-redis sends nothing of it again, for there is a Counter in it. A take is.
+func TestRun_whatABatchHasLostIsSentAgainUnlessItCounts(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	p := testserver.NewProxy(t, s.Addr())

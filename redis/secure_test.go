@@ -90,13 +90,13 @@ func TestACL_cluster(t *testing.T) {
 		move.Finish()
 		require.NoError(t, a.Unlock(t.Context()))
 		waitsAndGets(t, a, b)
-		ears := 0
+		subscriptions := 0
 		for _, s := range c.Servers() {
 			channels, err := connect(t, s.Addr(), as("admin")).PubSubShardChannels(t.Context(), "*").Result()
 			require.NoError(t, err)
-			ears += len(channels)
+			subscriptions += len(channels)
 		}
-		assert.Positive(t, ears, "they listen")
+		assert.Positive(t, subscriptions, "they listen")
 		wantOwnError(t, openURL(t, "redis://app:wrong-"+secret+"@"+addr).Mutex("x").Lock(t.Context()), "WRONGPASS")
 	}
 }

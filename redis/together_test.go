@@ -49,7 +49,7 @@ func pairsInTrouble(t *testing.T, c *locker.Client, goroutines, pairs int, unloc
 func TestTogether_goroutinesShareRoundTrips(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
-	var sent trips
+	var sent roundTrips
 	rdb := connect(t, s.Addr())
 	c := clientOf(t, rdb)
 	warm(t, c)
@@ -181,7 +181,7 @@ func TestTogether_aConnectionThatHangs(t *testing.T) {
 	p.ReleaseRequests()
 }
 
-// A grant that too few replicas have is an error for its own caller, whoever shares the trip, and is given back
+// A grant that too few replicas have is an error for its own caller, whoever shares the batch, and is given back
 // by the time that the Client is closed.
 func TestTogether_grantsThatNoReplicaHas(t *testing.T) {
 	t.Parallel()

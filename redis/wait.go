@@ -43,7 +43,7 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 	}
 }
 
-// awaited says whether replicas have to acknowledge what s does.
+// awaited reports whether replicas have to acknowledge what s does.
 func (r *runner) awaited(s *redisscript.Script) bool { return s.Grants && r.replicas.N > 0 }
 
 // sendAndWait sends requests in a pipeline to one server, and one WAIT behind them, on the same connection.

@@ -37,12 +37,12 @@ func waiting(t testing.TB, rdb goredis.UniversalClient, n int, timeout time.Dura
 	return c
 }
 
-// deaf is a hook that makes pipelines without their WAIT.
-type deaf struct{}
+// withoutWait is a hook that makes pipelines without their WAIT.
+type withoutWait struct{}
 
-func (deaf) DialHook(next goredis.DialHook) goredis.DialHook          { return next }
-func (deaf) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
-func (deaf) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+func (withoutWait) DialHook(next goredis.DialHook) goredis.DialHook          { return next }
+func (withoutWait) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook { return next }
+func (withoutWait) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []goredis.Cmder) error {
 		return next(ctx, slices.DeleteFunc(slices.Clone(cmds), func(c goredis.Cmder) bool { return c.Name() == "wait" }))
 	}
@@ -51,7 +51,7 @@ func (deaf) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Proces
 func TestWaitReplicas_thatAreNotAskedHaveNotAcknowledged(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
-	rdb.AddHook(deaf{})
+	rdb.AddHook(withoutWait{})
 	m := waiting(t, rdb, 1, 100*time.Millisecond).Mutex("x")
 	require.ErrorContains(t, m.TryLock(t.Context()), "0 of 1 replicas have acknowledged")
 }
@@ -89,7 +89,7 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 	primary, _ := replicated(t, 2)
 	ctx := t.Context()
 	admin := connect(t, primary.Addr())
-	var sent trips
+	var sent roundTrips
 	rdb := connect(t, primary.Addr())
 	rdb.AddHook(&sent)
 	loadScripts(t, admin)

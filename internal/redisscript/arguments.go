@@ -120,7 +120,7 @@ func (r *record) text(name string) string {
 	return text
 }
 
-// textOf is a text of a reply.
+// textOf returns a text of a reply.
 func textOf(value any) (text string, ok bool) {
 	switch v := value.(type) {
 	case string:

@@ -131,8 +131,8 @@ func TestSender_aLargeRequestGoesByItself(t *testing.T) {
 	})
 }
 
-// Who has given up before the trip is not one who waits for it.
-func TestSender_aTripEndsWhoeverWasDroppedFromIt(t *testing.T) {
+// Who has given up before the batch is not one who waits for it.
+func TestSender_aBatchEndsWhoeverWasDroppedFromIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		d := NewDriver(g)

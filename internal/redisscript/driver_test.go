@@ -19,14 +19,14 @@ import (
 
 // fakeRunner answers as it is told.
 type fakeRunner struct {
-	answer func(s *Script, args []any) (any, error)
-	notRun bool
-	sent   [][]any
-	trips  []int // how many calls have shared each
+	answer  func(s *Script, args []any) (any, error)
+	notRun  bool
+	sent    [][]any
+	batches []int // how many calls have shared each
 }
 
 func (r *fakeRunner) Run(_ context.Context, calls []Call, replies []Reply) {
-	r.trips = append(r.trips, len(calls))
+	r.batches = append(r.batches, len(calls))
 	for i, c := range calls {
 		r.sent = append(r.sent, slices.Clone(c.Args))
 		v, err := r.answer(c.Script, c.Args)
@@ -34,7 +34,9 @@ func (r *fakeRunner) Run(_ context.Context, calls []Call, replies []Reply) {
 	}
 }
 
-func (r *fakeRunner) Locate(context.Context, string) (Station, error) { return Station{}, ErrDeaf }
+func (r *fakeRunner) Locate(context.Context, string) (Publisher, error) {
+	return Publisher{}, ErrNoSubscriptions
+}
 
 func (r *fakeRunner) Together() bool { return true }
 

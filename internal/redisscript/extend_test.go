@@ -28,7 +28,7 @@ func leasesOf(t *testing.T, n int, answer func(owner any) (any, error)) (*Driver
 		leases[i], err = d.Acquire(t.Context(), forOneSecond)
 		require.NoError(t, err)
 	}
-	r.sent, r.trips = nil, nil
+	r.sent, r.batches = nil, nil
 	return d, r, leases
 }
 
@@ -39,7 +39,7 @@ func TestExtendAll_isAScriptForEachLockAndAPipelineForMany(t *testing.T) {
 		require.NoError(t, err, i)
 		require.Greater(t, leases[i].Validity(), 59*time.Minute)
 	}
-	assert.Equal(t, []int{mostExtensions, mostExtensions, 1}, r.trips)
+	assert.Equal(t, []int{mostExtensions, mostExtensions, 1}, r.batches)
 	for i, args := range r.sent {
 		require.Equal(t, values(nil, extendArgs{leases[i].(*lease).owner, expiry(time.Hour)}.list()), args)
 	}
@@ -69,7 +69,7 @@ func TestExtendAll_eachLockHasItsOwnOutcome(t *testing.T) {
 	require.NoError(t, errs[0])
 	require.ErrorIs(t, errs[1], locker.ErrLost)
 	require.ErrorIs(t, errs[2], boom)
-	assert.Equal(t, []int{3}, r.trips)
+	assert.Equal(t, []int{3}, r.batches)
 	assert.Greater(t, leases[0].Validity(), 59*time.Second)
 	assert.LessOrEqual(t, leases[1].Validity(), time.Second)
 	assert.LessOrEqual(t, leases[2].Validity(), time.Second)

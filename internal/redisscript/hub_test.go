@@ -19,7 +19,7 @@ import (
 type puppet struct {
 	run    func(ctx context.Context, s *Script, owner string) (any, error)
 	dial   func(ctx context.Context) (Subscription, error)
-	locate func() (Station, error) // nil: one station, dialled by dial
+	locate func() (Publisher, error) // nil: one station, dialled by dial
 }
 
 func (p *puppet) Run(ctx context.Context, calls []Call, replies []Reply) {
@@ -40,11 +40,11 @@ func (p *puppet) Together() bool { return true }
 
 func (p *puppet) Sharded() bool { return false }
 
-func (p *puppet) Locate(context.Context, string) (Station, error) {
+func (p *puppet) Locate(context.Context, string) (Publisher, error) {
 	if p.locate != nil {
 		return p.locate()
 	}
-	return Station{Name: "one", Dial: p.dial}, nil
+	return Publisher{Name: "one", Dial: p.dial}, nil
 }
 
 // wire is a Subscription that receives what the test puts on it.
@@ -132,7 +132,7 @@ func queued(ctx context.Context, d *Driver, req locker.Request) <-chan error {
 	return done
 }
 
-// The reply to a first request is slow. Meanwhile others of the client have begun to listen, and the
+// The reply to a first request is slow. Meanwhile others of the client have subscribed, and the
 // one that asked is handed the lock.
 func TestHub_aClaimThatOvertakesTheReplyToItsWaiterIsNotDeclined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestHub_closeWhileAHeedlessRequestIsGivenUp(t *testing.T) {
 	for range 10 {
 		running := make(chan struct{}, 1)
 		hang := make(chan struct{})
-		p := &puppet{locate: func() (Station, error) { return Station{}, ErrDeaf }}
+		p := &puppet{locate: func() (Publisher, error) { return Publisher{}, ErrNoSubscriptions }}
 		p.run = func(_ context.Context, s *Script, _ string) (any, error) {
 			if s == release {
 				return int64(1), nil
@@ -225,14 +225,14 @@ func TestHub_givesUpAfterUse(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.InDelta(t, time.Minute/heartbeat, w.pings.Load(), 1)
 
-		time.Sleep(lingering - time.Second)
+		time.Sleep(idleTime - time.Second)
 		assert.False(t, w.isClosed(), "it may be wanted again")
 		time.Sleep(3 * heartbeat)
 		assert.True(t, w.isClosed())
 		d.hub.mu.Lock()
 		defer d.hub.mu.Unlock()
-		assert.Empty(t, d.hub.rooms)
-		assert.Empty(t, d.hub.ears)
+		assert.Empty(t, d.hub.lists)
+		assert.Empty(t, d.hub.subscribers)
 		assert.Empty(t, d.hub.waiters)
 		assert.Nil(t, d.hub.tick)
 	})
@@ -289,7 +289,7 @@ func (p *placing) Run(_ context.Context, calls []Call, replies []Reply) {
 }
 
 // While its slot moves a waiter is told the place 0: it has none at the server, or nobody knows. It goes on asking for the one that
-// it has, also as one that does not listen any more.
+// it has, also as one that polls now.
 func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
 	const none, seven = uint64(0), uint64(7)
 	for _, c := range []struct {
@@ -298,10 +298,10 @@ func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
 		asked       []any
 	}{
 		{errors.New("unreachable"), []int64{0, 0, 7, 0, 7, 0}, []any{none, none, none, seven, seven, seven, seven}},
-		{ErrDeaf, []int64{7, 0, 0, 0}, []any{none, seven, seven, seven, seven}},
+		{ErrNoSubscriptions, []int64{7, 0, 0, 0}, []any{none, seven, seven, seven, seven}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &placing{gives: c.gives, puppet: puppet{locate: func() (Station, error) { return Station{}, c.subscribing }}}
+			p := &placing{gives: c.gives, puppet: puppet{locate: func() (Publisher, error) { return Publisher{}, c.subscribing }}}
 			d := NewDriver(p)
 			_, err := d.AcquireQueued(t.Context(), locker.Request{Name: "x", TTL: time.Minute}, func(error) {})
 			require.NoError(t, err)
@@ -311,17 +311,17 @@ func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
 	}
 }
 
-// Who has no place yet looks after those of its room who have.
-func TestRoom_lineUp(t *testing.T) {
-	r := &room{}
+// Who has no place yet looks after those of its wait list that have one.
+func TestWaitList_insert(t *testing.T) {
+	list := &waitList{}
 	late, second, first := &waiter{}, &waiter{}, &waiter{}
-	r.lineUp(late, 0)
-	r.lineUp(second, 8)
-	r.lineUp(first, 3)
-	assert.Equal(t, []*waiter{first, second, late}, r.line)
-	r.lineUp(late, 5)
-	assert.Equal(t, []*waiter{first, late, second}, r.line)
-	r.lineUp(first, 0)
-	assert.Equal(t, []*waiter{first, late, second}, r.line)
+	list.insert(late, 0)
+	list.insert(second, 8)
+	list.insert(first, 3)
+	assert.Equal(t, []*waiter{first, second, late}, list.queue)
+	list.insert(late, 5)
+	assert.Equal(t, []*waiter{first, late, second}, list.queue)
+	list.insert(first, 0)
+	assert.Equal(t, []*waiter{first, late, second}, list.queue)
 	assert.EqualValues(t, 3, first.place)
 }

@@ -30,7 +30,7 @@ func TestLayout_whereThingsAre(t *testing.T) {
 func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	s.listen("P")
+	s.subscribe("P")
 	ctx := t.Context()
 	fields := func() map[string]string { return s.rdb.HGetAll(ctx, s.keys[0]).Val() }
 	a, err := parseAnswer(s.run(acquire, acquireArgs{"first", expiry(ttl), 0, inTime, "host 7"}.list()))
@@ -65,7 +65,7 @@ func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 func TestLayout_whatAnotherVersionHasLeftIsHonoured(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	told := s.listen("P")
+	told := s.subscribe("P")
 	ctx := t.Context()
 	const older = 1_700_000_000_000_000 // µs, in 2023
 	require.NoError(t, s.rdb.HSet(ctx, s.keys[0], "owner", "first", "meta", "host 7", "token", older, "before", older-5, "lapsed", older-5, "queue", 1).Err())
@@ -81,7 +81,7 @@ func TestLayout_whatAnotherVersionHasLeftIsHonoured(t *testing.T) {
 	a := s.ask("pP/a", ttl, older+1)
 	require.EqualValues(t, granted, a.status)
 	assert.Greater(t, a.token, int64(older))
-	require.EqualValues(t, 1, s.release("first", older, 1), "sent again: it was released, and did not lapse")
+	require.EqualValues(t, 1, s.release("first", older, 1), "sent again: it was released, and did not expire")
 	require.EqualValues(t, 1, s.release("pP/a", a.token, 0))
 	assert.Equal(t, ">-Q/b", s.owner())
 }

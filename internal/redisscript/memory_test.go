@@ -81,7 +81,7 @@ func TestHub_aWaiterThatHasLeftKeepsNothing(t *testing.T) {
 		require.NoError(t, err)
 		left := l.(*lease).waiter
 		assert.Nil(t, left.woken)
-		assert.Nil(t, left.room)
+		assert.Nil(t, left.list)
 		require.NoError(t, d.Close(noClient))
 	})
 }

@@ -19,7 +19,7 @@ func (d *Driver) AcquireQueued(
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
-	l := d.contender(req)
+	l := d.waitingLease(req)
 	w := d.hub.enter(l, req.TTL)
 	defer func() { d.hub.leave(w) }()
 	var (
@@ -44,15 +44,15 @@ func (d *Driver) AcquireQueued(
 		case err == nil:
 			answered(locker.ErrHeld)
 			d.hub.placed(w, a)
-			if l.owner[0] != looks && d.hub.deaf() {
-				l, w = d.withoutEars(ctx, l, req, w)
+			if l.owner[0] != polls && d.hub.refused() {
+				l, w = d.withoutSubscription(ctx, l, req, w)
 				continue
 			}
 			w.wait(ctx)
 		default:
 			answered(err)
 			if d.hub.silence(w, sent) > req.TTL/2 || !l.takeEnded() {
-				d.hub.alarm(w)
+				d.hub.gaveUp(w)
 				return trace(), err // a waiter rides out a short outage, and no other
 			}
 			_ = outage.Sleep(ctx, pause/2+rand.N(pause))
@@ -63,39 +63,37 @@ func (d *Driver) AcquireQueued(
 
 // What the owner of a waiter begins with; see queue.lua.
 const (
-	listens        = 'p'
-	listensSharded = 's'
-	looks          = '-'
+	subscribes        = 'p'
+	subscribesSharded = 's'
+	polls             = '-'
 )
 
-// contender is a lease that may wait in the queue for its grant.
-func (d *Driver) contender(req locker.Request) *lease {
-	kind := byte(listens)
+// waitingLease returns a lease that may wait in the queue for its grant.
+func (d *Driver) waitingLease(req locker.Request) *lease {
+	kind := byte(subscribes)
 	switch {
-	case d.hub.deaf():
-		kind = looks
+	case d.hub.refused():
+		kind = polls
 	case d.runner.Sharded():
-		kind = listensSharded
+		kind = subscribesSharded
 	}
 	return d.newLease(req, d.hub.prefixes[kind])
 }
 
-// withoutEars puts a contender that does not listen in the place of l, which cannot be told anything.
-func (d *Driver) withoutEars(
-	ctx context.Context, l *lease, req locker.Request, w *waiter,
-) (*lease, *waiter) {
+// withoutSubscription puts a lease that polls in the place of l, which cannot be told anything.
+func (d *Driver) withoutSubscription(ctx context.Context, l *lease, req locker.Request, w *waiter) (*lease, *waiter) {
 	asking, cancel := context.WithTimeout(ctx, req.TTL/4)
 	defer cancel()
 	_ = l.Release(asking) // if that fails, the queue passes over it
 	d.hub.leave(w)
 	place := w.place
-	l = d.contender(req)
+	l = d.waitingLease(req)
 	w = d.hub.enter(l, req.TTL)
 	w.place = place
 	return l, w
 }
 
-// decline passes on a claim for an owner that waits no more. If that fails the claim lapses.
+// decline hands over a claim for an owner that waits no more. If that fails the claim expires.
 func (d *Driver) decline(ctx context.Context, keys []any, owner string) {
 	_, _ = d.sender.call(ctx, release, keys, releaseArgs{owner: claimMark + owner, token: 1, sent: 0}.list())
 }

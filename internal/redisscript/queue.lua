@@ -1,16 +1,16 @@
 -- Who waits is in a sorted set, by the time of first asking: the waiter's place. Its owner begins with
---   p process /   it listens to the channel key:process
+--   p process /   it is subscribed to the channel key:process
 --   s process /   the same, and the channel is a sharded one
---   - process /   it does not listen, but looks
+--   - process /   it is not subscribed, and polls
 -- A release claims the lock for the first: the hash's owner is then '>' and the waiter's, for CLAIM at the
 -- longest. So the lock always has an owner or a claim while somebody waits, and nobody gets in ahead.
 local CLAIM = 2000 -- ms
 local FORGOTTEN = 60000 -- ms: a queue that nobody looks at
 
--- next_waiter takes the first off the queue of key who listens, or asks just now, and all before it. Who is alive and has been
+-- next_waiter takes the first off the queue of key that is subscribed, or asks just now, and all before it. Who is alive and has been
 -- passed over finds out with its next look, and comes back to its place.
 local function next_waiter(key, queue, asks)
-  local listens = {}
+  local subscribed = {}
   while true do
     local first = redis.pcall('ZPOPMIN', queue)[1]
     if not first then
@@ -20,12 +20,12 @@ local function next_waiter(key, queue, asks)
     if not kind or first == asks then
       return first
     end
-    if listens[process] == nil then
+    if subscribed[process] == nil then
       -- Not the count that PUBLISH returns: there a monitor's PSUBSCRIBE * counts.
       local subscribers = redis.pcall('PUBSUB', kind == 's' and 'SHARDNUMSUB' or 'NUMSUB', key .. ':' .. process)
-      listens[process] = subscribers[2] ~= 0 -- an error says nothing
+      subscribed[process] = subscribers[2] ~= 0 -- an error says nothing
     end
-    if listens[process] then
+    if subscribed[process] then
       return first
     end
   end

@@ -48,13 +48,13 @@ func newQueueModel(t *testing.T, members ...member) *queueModel {
 
 // lock returns the keys of a lock on whose channels just the processes listen that do so in w.
 func (m *queueModel) lock(w *world) []string {
-	var listening []string
+	var subscribed []string
 	for i, c := range w.clients {
-		if p := m.members[i].process; c.listens && !slices.Contains(listening, p) {
-			listening = append(listening, p)
+		if p := m.members[i].process; c.subscribed && !slices.Contains(subscribed, p) {
+			subscribed = append(subscribed, p)
 		}
 	}
-	name := strings.Join(listening, ",")
+	name := strings.Join(subscribed, ",")
 	if m.keys[name] != nil {
 		return m.keys[name]
 	}
@@ -63,7 +63,7 @@ func (m *queueModel) lock(w *world) []string {
 	m.keys[name] = keys
 	sub := m.rdb.Subscribe(m.t.Context())
 	m.t.Cleanup(func() { _ = sub.Close() })
-	for _, process := range listening {
+	for _, process := range subscribed {
 		require.NoError(m.t, sub.Subscribe(m.t.Context(), keys[0]+":"+process))
 		_, err := sub.Receive(m.t.Context())
 		require.NoError(m.t, err)
@@ -229,12 +229,12 @@ func TestQueueModel_everyOrderOfEvents(t *testing.T) {
 		members  []member
 		lossless bool
 	}{
-		{"two processes", []member{listener, other}, false},
-		{"one listens, one looks", []member{listener, looker}, false},
-		{"two of one process", []member{listener, second}, false},
-		{"two processes and a newcomer, nothing is lost", []member{listener, other, newcomer}, true},
-		{"one listens, one looks, and a newcomer, nothing is lost", []member{listener, looker, newcomer}, true},
-		{"three processes, nothing is lost", []member{listener, other, third}, true},
+		{"two processes", []member{first, other}, false},
+		{"one subscribed, one polls", []member{first, poller}, false},
+		{"two of one process", []member{first, second}, false},
+		{"two processes and a newcomer, nothing is lost", []member{first, other, newcomer}, true},
+		{"one subscribed, one polls, and a newcomer, nothing is lost", []member{first, poller, newcomer}, true},
+		{"three processes, nothing is lost", []member{first, other, third}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name != "two processes" {
@@ -275,7 +275,7 @@ func TestQueueModel_seesScriptsThatAreWrong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			members := []member{listener, other, newcomer}
+			members := []member{first, other, newcomer}
 			if broken.want == "waits for ever" { // which is known when all states are
 				members = members[:2]
 			}

@@ -18,16 +18,16 @@ import (
 // member is what may ask for the lock. Each asks once in its life.
 type member struct {
 	owner   string
-	process string // that listens; empty: it does not
+	process string // that subscribed; empty: it does not
 }
 
 func (m member) waits() bool { return strings.Contains(m.owner, "/") }
 
 var (
-	listener = member{"pP/a", "P"}
+	first    = member{"pP/a", "P"}
 	other    = member{"pQ/b", "Q"}
 	third    = member{"pS/e", "S"}
-	looker   = member{"-R/c", ""}
+	poller   = member{"-R/c", ""}
 	second   = member{"pP/d", "P"} // of the first one's process
 	newcomer = member{"n", ""}     // does not wait
 )
@@ -47,16 +47,16 @@ const (
 
 // client is a member at some time.
 type client struct {
-	owner   string
-	phase   phase
-	token   int64
-	place   uint64 // as it knows it; 0: not known
-	seat    uint64 // its place as the server had it last; 0: it was never queued
-	late    bool   // a request of it is still under way, though it has given up
-	claimed bool   // the lock was claimed for it once: it may be told so at any time
-	expired bool   // its hold has expired
-	listens bool   // its process does
-	excused bool   // it may be passed over: when it asked it did not listen, or came back after the lock was claimed for another
+	owner      string
+	phase      phase
+	token      int64
+	place      uint64 // as it knows it; 0: not known
+	seat       uint64 // its place as the server had it last; 0: it was never queued
+	late       bool   // a request of it is still under way, though it has given up
+	claimed    bool   // the lock was claimed for it once: it may be told so at any time
+	expired    bool   // its hold has expired
+	subscribed bool   // its process does
+	excused    bool   // it may be passed over: when it asked it did not listen, or came back after the lock was claimed for another
 }
 
 // world is a state of the server and of all members.
@@ -94,9 +94,9 @@ func (w *world) settle() {
 		case waiting:
 			c.token, c.expired = 0, false
 		case holding, ended, releasing:
-			*c = client{owner: old.owner, phase: old.phase, token: old.token, expired: old.expired, listens: old.listens}
+			*c = client{owner: old.owner, phase: old.phase, token: old.token, expired: old.expired, subscribed: old.subscribed}
 		case gone:
-			*c = client{owner: old.owner, phase: gone, late: old.late, claimed: old.claimed, listens: old.listens}
+			*c = client{owner: old.owner, phase: gone, late: old.late, claimed: old.claimed, subscribed: old.subscribed}
 			if old.late {
 				c.place = old.place
 			}
@@ -135,7 +135,7 @@ func (w *world) text() string {
 	}
 	for _, c := range w.clients {
 		fmt.Fprintf(&b, "|%d %d %d", c.phase, rank(int64(c.seat)), rank(int64(c.place)))
-		fmt.Fprint(&b, c.late, c.claimed, c.expired, c.listens, c.excused)
+		fmt.Fprint(&b, c.late, c.claimed, c.expired, c.subscribed, c.excused)
 		if c.token > 0 {
 			fmt.Fprint(&b, c.token == last, c.token == before, lapsed < c.token)
 		}
@@ -207,17 +207,17 @@ func (m *queueModel) of(w *world, i int) []event {
 			late.before = func(w *world) { w.clients[i].late = false }
 			all = append(all, late)
 		}
-		if c.claimed && c.listens {
+		if c.claimed && c.subscribed {
 			all = append(all, releases("declines", ">"+me.owner, 1, 0, func(w *world, _ any) error {
 				w.clients[i].claimed = w.owner() == ">"+me.owner
 				return nil
 			}))
 		}
 	}
-	if c.phase == waiting && c.seat > 0 && me.process != "" && !c.listens {
-		all = append(all, event{name: "process " + me.process + " listens", progress: true, before: func(w *world) {
+	if c.phase == waiting && c.seat > 0 && me.process != "" && !c.subscribed {
+		all = append(all, event{name: "process " + me.process + " subscribed", progress: true, before: func(w *world) {
 			for j, other := range m.members {
-				w.clients[j].listens = w.clients[j].listens || other.process == me.process
+				w.clients[j].subscribed = w.clients[j].subscribed || other.process == me.process
 			}
 		}})
 	}
@@ -225,7 +225,7 @@ func (m *queueModel) of(w *world, i int) []event {
 		all = append(all, event{name: me.owner + " dies", before: func(w *world) {
 			for j := range w.clients {
 				if j == i || me.process != "" && m.members[j].process == me.process {
-					w.clients[j].phase, w.clients[j].listens = crashed, false
+					w.clients[j].phase, w.clients[j].subscribed = crashed, false
 				}
 			}
 		}})
@@ -244,7 +244,7 @@ func (m *queueModel) alive(w *world, i int) bool {
 
 // reachable reports whether member i hears of a claim, or looks.
 func (m *queueModel) reachable(w *world, i int) bool {
-	return m.alive(w, i) && (m.members[i].process == "" || w.clients[i].listens)
+	return m.alive(w, i) && (m.members[i].process == "" || w.clients[i].subscribed)
 }
 
 // ask is a request of member i for the lock.
@@ -270,8 +270,8 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 				return fmt.Errorf("%s loses its place", me.owner)
 			}
 			c.seat = a.place
-			deaf, tooLate := me.process != "" && !c.listens, c.excused && w.owner()[0] == '>'
-			c.excused = deaf || tooLate
+			notTold, tooLate := me.process != "" && !c.subscribed, c.excused && w.owner()[0] == '>'
+			c.excused = notTold || tooLate
 		}
 		switch {
 		case c.phase == gone: // and nobody hears the reply

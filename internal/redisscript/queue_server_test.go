@@ -58,8 +58,8 @@ func (s *atServer) release(owner string, token int64, sentBefore int) int64 {
 	return s.run(release, releaseArgs{owner, token, sentBefore}.list()).(int64)
 }
 
-// listen makes a process that hears, and returns what it is told.
-func (s *atServer) listen(process string) <-chan *goredis.Message {
+// subscribe makes a process that is subscribed, and returns what it is told.
+func (s *atServer) subscribe(process string) <-chan *goredis.Message {
 	s.t.Helper()
 	sub := s.rdb.Subscribe(s.t.Context(), s.keys[0]+":"+process)
 	s.t.Cleanup(func() { _ = sub.Close() })
@@ -76,8 +76,8 @@ func (s *atServer) queue() []string {
 	return s.rdb.ZRange(s.t.Context(), s.keys[1], 0, -1).Val()
 }
 
-// lapse has what there is, hold or claim, be over.
-func (s *atServer) lapse() {
+// expire has what there is, hold or claim, be over.
+func (s *atServer) expire() {
 	s.t.Helper()
 	require.NoError(s.t, s.rdb.PExpire(s.t.Context(), s.keys[0], 24*time.Hour-time.Millisecond).Err())
 }
@@ -94,7 +94,7 @@ const ttl = 10 * time.Second
 func TestQueueScripts_handOverInOrder(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	told := s.listen("P")
+	told := s.subscribe("P")
 	h := s.ask("holder", ttl, 0)
 	waiters := []string{"pP/c", "pP/a", "pP/b"}
 	for _, w := range waiters {
@@ -119,11 +119,11 @@ func TestQueueScripts_handOverInOrder(t *testing.T) {
 func TestQueueScripts_theFirstWaiterThatAsksIsNotPassedOver(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	s.listen("Q")
+	s.subscribe("Q")
 	s.ask("holder", ttl, 0)
 	place := s.ask("pP/a", ttl, 0).place
 	require.EqualValues(t, held, s.ask("pQ/b", ttl, 0).status)
-	s.lapse()
+	s.expire()
 	require.EqualValues(t, granted, s.ask("pP/a", ttl, place).status)
 	assert.Equal(t, []string{"pQ/b"}, s.queue())
 }
@@ -131,7 +131,7 @@ func TestQueueScripts_theFirstWaiterThatAsksIsNotPassedOver(t *testing.T) {
 func TestQueueScripts_aReleaseThatIsSentAgainAfterTheHandOverIsASuccess(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	s.listen("P")
+	s.subscribe("P")
 	h := s.ask("holder", ttl, 0)
 	place := s.ask("pP/a", ttl, 0).place
 	s.ask("pP/b", ttl, 0)
@@ -143,8 +143,8 @@ func TestQueueScripts_aReleaseThatIsSentAgainAfterTheHandOverIsASuccess(t *testi
 	assert.Equal(t, "pP/a", s.owner())
 	require.EqualValues(t, 1, s.release("pP/a", a.token, 0))
 	require.EqualValues(t, 1, s.release("holder", h.token, 1), "while it is claimed for the one after that")
-	s.lapse()
-	require.EqualValues(t, granted, s.ask("other", ttl, 0).status, "the claim has lapsed, which is no hold that has")
+	s.expire()
+	require.EqualValues(t, granted, s.ask("other", ttl, 0).status, "the claim has expired, which is no hold that has")
 	require.EqualValues(t, 1, s.release("pP/a", a.token, 1))
 	assert.Equal(t, "other", s.owner())
 }
@@ -152,10 +152,10 @@ func TestQueueScripts_aReleaseThatIsSentAgainAfterTheHandOverIsASuccess(t *testi
 func TestQueueScripts_aReleaseOfAHoldThatLapsedIsNone(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	s.listen("P")
+	s.subscribe("P")
 	h := s.ask("holder", ttl, 0)
 	place := s.ask("pP/a", ttl, 0).place
-	s.lapse()
+	s.expire()
 	require.Zero(t, s.release("holder", h.token, 0))
 	require.EqualValues(t, held, s.ask("newcomer", ttl, 0).status, "it has the lock claimed for the waiter")
 	assert.Equal(t, ">pP/a", s.owner())
@@ -220,10 +220,10 @@ func TestQueueScripts_requestsThatComeLateOrTwice(t *testing.T) {
 			assert.Equal(s.t, first.token, again.token)
 			s.release("pP/a", first.token, 0)
 		},
-		"claim after the claim has lapsed, before anyone looked": func(s *atServer, token int64) {
+		"claim after the claim has expired, before anyone looked": func(s *atServer, token int64) {
 			s.ask("pP/a", ttl, 0)
 			s.release("holder", token, 0)
-			s.lapse()
+			s.expire()
 			a := s.ask("pP/a", ttl, 1)
 			assert.EqualValues(s.t, granted, a.status)
 			s.release("pP/a", a.token, 0)
@@ -231,7 +231,7 @@ func TestQueueScripts_requestsThatComeLateOrTwice(t *testing.T) {
 		"claim after another has taken over": func(s *atServer, token int64) {
 			place := s.ask("pP/a", ttl, 0).place
 			s.release("holder", token, 0)
-			s.lapse()
+			s.expire()
 			other := s.ask("other", ttl, 0)
 			a := s.ask("pP/a", ttl, place)
 			assert.EqualValues(s.t, held, a.status)
@@ -239,11 +239,11 @@ func TestQueueScripts_requestsThatComeLateOrTwice(t *testing.T) {
 			s.release("other", other.token, 0)
 			s.release("pP/a", 0, 0)
 		},
-		"leave after its claim has lapsed": func(s *atServer, token int64) {
+		"leave after its claim has expired": func(s *atServer, token int64) {
 			s.ask("pP/a", ttl, 0)
 			s.ask("pP/b", ttl, 0)
 			s.release("holder", token, 0)
-			s.lapse()
+			s.expire()
 			assert.Zero(s.t, s.release("pP/a", 0, 0))
 			b := s.ask("pP/b", ttl, 1)
 			assert.EqualValues(s.t, granted, b.status, "of the same process, which lives")
@@ -252,7 +252,7 @@ func TestQueueScripts_requestsThatComeLateOrTwice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newAtServer(t)
-			s.listen("P")
+			s.subscribe("P")
 			play(s, s.ask("holder", ttl, 0).token)
 			s.wantIdle()
 			assert.EqualValues(t, granted, s.ask("last", ttl, 0).status)
@@ -291,7 +291,7 @@ func TestQueueScripts_theQueueNeverOutlivesItsUsersForLong(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newAtServer(t)
-			s.listen("P")
+			s.subscribe("P")
 			s.ask("holder", ttl, 0)
 			before(s)
 			require.EqualValues(t, held, s.ask("pP/a", ttl, 0).status)
@@ -304,7 +304,7 @@ func TestQueueScripts_theQueueNeverOutlivesItsUsersForLong(t *testing.T) {
 func TestQueueScripts_aClockThatIsSetBackLetsNobodyInAhead(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	s.listen("P")
+	s.subscribe("P")
 	h := s.ask("holder", ttl, 0)
 	first := s.ask("pP/a", ttl, 0)
 	require.NoError(t, s.rdb.ZAdd(t.Context(), s.keys[1], goredis.Z{Score: float64(first.place) + 3600e6, Member: "pP/a"}).Err())
@@ -318,12 +318,12 @@ func TestQueueScripts_aForeignMemberOfTheQueueLocksNobodyOut(t *testing.T) {
 	for _, foreign := range []string{"", "foreign", ">", "/", "p", "p/", "s/", "-", ">p/x"} {
 		t.Run(foreign, func(t *testing.T) {
 			s := newAtServer(t)
-			s.listen("P")
+			s.subscribe("P")
 			h := s.ask("holder", ttl, 0)
 			s.ask("pP/a", ttl, 0)
 			require.NoError(t, s.rdb.ZAdd(t.Context(), s.keys[1], goredis.Z{Score: 1, Member: foreign}).Err())
 			s.release("holder", h.token, 0)
-			s.lapse()
+			s.expire()
 			s.ask("pP/a", ttl, 1)
 			a := s.ask("pP/a", ttl, 1)
 			assert.EqualValues(t, granted, a.status)
@@ -333,19 +333,19 @@ func TestQueueScripts_aForeignMemberOfTheQueueLocksNobodyOut(t *testing.T) {
 	}
 }
 
-// Of a process that does not take what is claimed for it one claim lapses, not one for each of its waiters.
+// Of a process that does not take what is claimed for it one claim expires, not one for each of its waiters.
 func TestQueueScripts_aClaimThatLapsesTakesItsProcessOffTheQueue(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	s.listen("hung")
-	s.listen("P")
+	s.subscribe("hung")
+	s.subscribe("P")
 	h := s.ask("holder", ttl, 0)
 	for _, w := range []string{"phung/1", "phung/2", "pP/1", "phung/3", "pP/2"} {
 		s.ask(w, ttl, 0)
 	}
 	s.release("holder", h.token, 0)
 	require.Equal(t, ">phung/1", s.owner())
-	s.lapse()
+	s.expire()
 	s.ask("pP/2", ttl, 5)
 	assert.Equal(t, ">pP/1", s.owner(), "by order, not to the one that looked")
 	assert.Equal(t, []string{"pP/2"}, s.queue())
@@ -357,7 +357,7 @@ func TestQueueScripts_aClaimThatLapsesTakesItsProcessOffTheQueue(t *testing.T) {
 func TestQueueScripts_passesOverWhoDoesNotListen(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	s.listen("P")
+	s.subscribe("P")
 	monitor := s.rdb.PSubscribe(t.Context(), "*")
 	defer func() { _ = monitor.Close() }()
 	_, err := monitor.Receive(t.Context())
@@ -376,7 +376,7 @@ func TestQueueScripts_passesOverWhoDoesNotListen(t *testing.T) {
 func TestQueueScripts_outOfMemory(t *testing.T) {
 	t.Parallel()
 	s := atServerOf(t, testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "noeviction")))
-	s.listen("P")
+	s.subscribe("P")
 	h := s.ask("holder", ttl, 0)
 	place := s.ask("pP/a", ttl, 0).place
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
@@ -400,7 +400,7 @@ func TestQueueScripts_aLostHashOrQueueLocksNobodyOut(t *testing.T) {
 	for i, key := range []string{"hash", "queue"} {
 		t.Run(key, func(t *testing.T) {
 			s := newAtServer(t)
-			s.listen("P")
+			s.subscribe("P")
 			h := s.ask("holder", ttl, 0)
 			first, second := s.ask("pP/a", ttl, 0).place, s.ask("pP/b", ttl, 0).place
 			require.NoError(t, s.rdb.Del(t.Context(), s.keys[i]).Err())
@@ -429,7 +429,7 @@ func TestQueueScripts_aLostHashOrQueueLocksNobodyOut(t *testing.T) {
 func TestQueueScripts_aLockThatWasFreedByHandIsForWhoWaits(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	s.listen("P")
+	s.subscribe("P")
 	before := s.ask("earlier", ttl, 0)
 	require.EqualValues(t, 1, s.release("earlier", before.token, 0))
 	require.EqualValues(t, granted, s.ask("holder", ttl, 0).status)

@@ -19,11 +19,11 @@ type Runner interface {
 	// Together reports whether all requests go to one address, so that those of several goroutines share round trips.
 	Together() bool
 
-	// Locate says which server hears of key, and how to listen to it. It returns ErrDeaf where
+	// Locate returns the server that publishes about key. It returns ErrNoSubscriptions where
 	// subscriptions are not to be had.
-	Locate(ctx context.Context, key string) (Station, error)
+	Locate(ctx context.Context, key string) (Publisher, error)
 
-	// Sharded says that channels are those of SSUBSCRIBE, as they are in a Redis Cluster.
+	// Sharded reports whether channels are those of SSUBSCRIBE, as they are in a Redis Cluster.
 	Sharded() bool
 }
 
@@ -49,7 +49,7 @@ type Reply struct {
 	Value any // an int64, a text as a string or []byte, or a []any of those
 	Err   error
 
-	// MayHaveRun, of a script that Takes, says that it may have run in spite of Err: its reply was lost, and what the
+	// MayHaveRun, of a script that Takes, is set if it may have run in spite of Err: its reply was lost, and what the
 	// client library was told when it tried again proves nothing.
 	MayHaveRun bool
 }
@@ -61,7 +61,7 @@ type Replicas struct {
 	Timeout time.Duration
 }
 
-// NewReplicas is n replicas and how long they have, or an error if that cannot be asked of a server.
+// NewReplicas returns n replicas and how long they have, or an error if that cannot be asked of a server.
 func NewReplicas(n int, timeout time.Duration) (Replicas, error) {
 	switch {
 	case n < 1:
@@ -73,7 +73,7 @@ func NewReplicas(n int, timeout time.Duration) (Replicas, error) {
 	}
 }
 
-// Within is r for a WAIT that is sent now. A quarter of what is left of ctx is for the answer to come back. WAIT 0 would
+// Within returns r for a WAIT that is sent now. A quarter of what is left of ctx is for the answer to come back. WAIT 0 would
 // be for ever.
 func (r Replicas) Within(ctx context.Context) Replicas {
 	if deadline, ok := ctx.Deadline(); ok {
@@ -100,22 +100,22 @@ func (r Replicas) Check(reply any, acknowledged int64) error {
 	return fmt.Errorf("%d of %d replicas have acknowledged within %v", acknowledged, r.N, r.Timeout)
 }
 
-// ErrDeaf is the error of subscriptions that will not be had by trying again soon: the user has no right,
+// ErrNoSubscriptions is the error of subscriptions that will not be had by trying again soon: the user has no right,
 // or the server or the client library does not know them.
-var ErrDeaf = errors.New("no subscriptions")
+var ErrNoSubscriptions = errors.New("no subscriptions")
 
-// Refusal is answer, a server's error reply to a subscription, as an ErrDeaf if there will be none.
+// Refusal returns answer, a server's error reply to a subscription, as an ErrNoSubscriptions if there will be none.
 func Refusal(answer error) error {
 	for _, prefix := range []string{"NOPERM", "ERR unknown command"} {
 		if strings.HasPrefix(answer.Error(), prefix) {
-			return fmt.Errorf("%w: %w", ErrDeaf, answer)
+			return fmt.Errorf("%w: %w", ErrNoSubscriptions, answer)
 		}
 	}
 	return answer
 }
 
-// Station is a server that tells what is published.
-type Station struct {
+// Publisher is a server that publishes.
+type Publisher struct {
 	Name string // the same for the same server
 	Dial func(ctx context.Context) (Subscription, error)
 }
@@ -128,7 +128,7 @@ type Subscription interface {
 	Ping(ctx context.Context) error
 
 	// Receive waits for what comes next, for at most timeout. An error ends the connection; it
-	// matches ErrDeaf if the server refuses subscriptions.
+	// matches ErrNoSubscriptions if the server refuses subscriptions.
 	Receive(timeout time.Duration) (Event, error)
 
 	// Close ends Receive too.
@@ -142,13 +142,13 @@ type Event struct {
 	Message string
 }
 
-// EventKind says what has happened.
+// EventKind is what has happened.
 type EventKind int
 
 // The kinds of events.
 const (
 	Other        EventKind = iota // a pong
 	Message                       // Message was published on Channel
-	Subscribed                    // Channel is listened to from here on
+	Subscribed                    // Channel is subscribed to from here on
 	Unsubscribed                  // and no longer, be it that its slot has moved away
 )

@@ -15,16 +15,16 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// gated is a Runner whose trips take until the test lets them go on.
+// gated is a Runner whose batches take until the test lets them go on.
 type gated struct {
 	puppet
 
-	apart bool
-	gate  chan struct{} // a value lets one trip go on; closed: all
-	mu    sync.Mutex
-	trips [][]Call
+	apart   bool
+	gate    chan struct{} // a value lets one batch go on; closed: all
+	mu      sync.Mutex
+	batches [][]Call
 
-	latest context.Context // of a trip
+	latest context.Context // of a batch
 }
 
 func newGated() *gated { return &gated{gate: make(chan struct{})} }
@@ -33,7 +33,7 @@ func (g *gated) Together() bool { return !g.apart }
 
 func (g *gated) Run(ctx context.Context, calls []Call, replies []Reply) {
 	g.mu.Lock()
-	g.trips = append(g.trips, slices.Clone(calls))
+	g.batches = append(g.batches, slices.Clone(calls))
 	g.latest = ctx
 	g.mu.Unlock()
 	<-g.gate
@@ -44,13 +44,13 @@ func (g *gated) Run(ctx context.Context, calls []Call, replies []Reply) {
 	}
 }
 
-// sizes are how many calls have shared each of the trips so far.
+// sizes are how many calls have shared each of the batches so far.
 func (g *gated) sizes() []int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var all []int
-	for _, trip := range g.trips {
-		all = append(all, len(trip))
+	for _, batch := range g.batches {
+		all = append(all, len(batch))
 	}
 	return all
 }
@@ -95,24 +95,24 @@ func TestSender_whoComesMeanwhileGoesWithTheNext(t *testing.T) {
 }
 
 // Trips that hang hold up those who come next for a moment, once, and nobody after that.
-func TestSender_aTripThatHangsHoldsNobodyUp(t *testing.T) {
+func TestSender_aBatchThatHangsHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		d := NewDriver(g)
 		hung := takes(t.Context(), d, maxBatches, time.Hour)
 		synctest.Wait()
-		for trips := maxBatches; trips < 4*maxBatches; trips += maxBatches {
+		for batches := maxBatches; batches < 4*maxBatches; batches += maxBatches {
 			takes(t.Context(), d, 2, time.Hour)
 			synctest.Wait()
-			require.Len(t, g.sizes(), trips)
+			require.Len(t, g.sizes(), batches)
 			time.Sleep(overdue)
 			synctest.Wait()
-			require.Len(t, g.sizes(), trips+1)
-			assert.Equal(t, 2, g.sizes()[trips], "both that have waited")
+			require.Len(t, g.sizes(), batches+1)
+			assert.Equal(t, 2, g.sizes()[batches], "both that have waited")
 			for more := 2; more <= maxBatches; more++ {
 				takes(t.Context(), d, 1, time.Hour)
 				synctest.Wait()
-				require.Len(t, g.sizes(), trips+more, "at once")
+				require.Len(t, g.sizes(), batches+more, "at once")
 			}
 		}
 		close(g.gate)
@@ -171,12 +171,12 @@ func TestSender_aTakeThatIsGivenUpIsUndoneWhenItHasEnded(t *testing.T) {
 		go func() { released <- l.Release(t.Context()) }()
 		time.Sleep(overdue)
 		synctest.Wait()
-		require.Len(t, g.trips, 2, "soon")
-		assert.Same(t, release, g.trips[1][0].Script)
+		require.Len(t, g.batches, 2, "soon")
+		assert.Same(t, release, g.batches[1][0].Script)
 		close(g.gate)
 		require.NoError(t, <-released)
-		require.Len(t, g.trips, 3, "and after it")
-		assert.Same(t, release, g.trips[2][0].Script)
+		require.Len(t, g.batches, 3, "and after it")
+		assert.Same(t, release, g.batches[2][0].Script)
 		require.NoError(t, d.Close(noClient))
 	})
 }
@@ -232,8 +232,8 @@ func TestSender_aRequestIsUsedAgain(t *testing.T) {
 
 type contextKey struct{}
 
-// A client library finds in its context what the caller has put there, unless several share the trip.
-func TestSender_aTripHasTheValuesOfItsCaller(t *testing.T) {
+// A client library finds in its context what the caller has put there, unless several share the batch.
+func TestSender_aBatchHasTheValuesOfItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		d := NewDriver(g)
@@ -252,13 +252,13 @@ func TestSender_aTripHasTheValuesOfItsCaller(t *testing.T) {
 		synctest.Wait()
 		close(g.gate)
 		assert.Nil(t, value())
-		require.ErrorIs(t, below.Err(), context.Canceled, "with the trip")
+		require.ErrorIs(t, below.Err(), context.Canceled, "with the batch")
 		require.NoError(t, d.Close(noClient))
 	})
 }
 
-// A trip goes on while one of its requests is wanted, and not for longer: its connection may be needed.
-func TestSender_aTripEndsWhenNobodyWaits(t *testing.T) {
+// A batch goes on while one of its requests is wanted, and not for longer: its connection may be needed.
+func TestSender_aBatchEndsWhenNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		d := NewDriver(g)

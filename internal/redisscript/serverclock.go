@@ -37,10 +37,10 @@ func (s *serverClock) saw(now int64, sent time.Time) reading {
 	return s.latest
 }
 
-// micros is a time of ours.
+// micros returns a time of ours, in µs since epoch.
 func micros(t time.Time) int64 { return t.Sub(epoch).Microseconds() }
 
-// due is when a request for a lock of that TTL has to arrive that is sent at sent: too late already if the server's clock is not
+// due returns when a request for a lock of that TTL has to arrive that is sent at sent: too late already if the server's clock is not
 // known. It is late when the allowance for drift has passed; and too late when half of the TTL would not be left when the
 // answer is back, or nobody waits for that.
 func (r reading) due(ctx context.Context, sent time.Time, ttl time.Duration) due {
@@ -63,10 +63,10 @@ type due struct {
 	rest  int64 // for so long after that what is left of it
 }
 
-// String is due as the script takes it.
+// String returns due as the script takes it.
 func (d due) String() string { return fmt.Sprintf("%016d%d", d.whole, d.rest) }
 
-// late is what the script has taken off the TTL of a request that arrived at now, or a little more.
+// late returns what the script has taken off the TTL of a request that arrived at now, or a little more.
 func (d due) late(now int64) time.Duration {
 	return time.Duration(max(now-d.whole, 0)) * time.Microsecond
 }

@@ -1,0 +1,121 @@
+package redisscript
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// waitList has the waiters of one lock. The hub's mutex guards it.
+type waitList struct {
+	keys    [2]any
+	channel string
+	present int       // how many waiters there are
+	queue   []*waiter // those that were told to wait, in the order of their places
+	idle    time.Time // since when there is none
+	news    time.Time // when the server last answered or told any of them
+	failing time.Time // the first request after that which has failed
+
+	sub         *subscriber // nil: none yet, or no more
+	subscribing bool
+	subscribed  bool // the server has confirmed the subscription
+
+	timer *time.Timer // wakes the first of the queue, if it is armed
+	armed bool
+}
+
+func (list *waitList) add(w *waiter) {
+	w.list = list
+	list.present++
+}
+
+// insert gives w its place in the queue, once: a server that does not know it, because the slot moves, says 0. A waiter that has
+// none yet comes after the others.
+func (list *waitList) insert(w *waiter, place uint64) {
+	if w.queued && (w.place > 0 || place == 0) {
+		return
+	}
+	list.remove(w)
+	w.place, w.queued = cmp.Or(w.place, place), true
+	i, _ := slices.BinarySearchFunc(list.queue, w, func(w, other *waiter) int { return cmp.Compare(w.place-1, other.place-1) })
+	list.queue = slices.Insert(list.queue, i, w)
+}
+
+// remove takes w off the queue, if it is there.
+func (list *waitList) remove(w *waiter) {
+	if i := slices.Index(list.queue, w); i >= 0 {
+		list.queue = slices.Delete(list.queue, i, i+1)
+	}
+}
+
+func (list *waitList) wakeFirst() {
+	if len(list.queue) > 0 {
+		list.queue[0].wake()
+	}
+}
+
+func (list *waitList) arm(d time.Duration) {
+	list.timer.Reset(d)
+	list.armed = true
+}
+
+// interval returns how soon the first waiter looks again if nothing happens. A look bounds what a lost message
+// costs; without a subscription it is all there is. It comes sooner than a claim expires.
+func (list *waitList) interval() time.Duration {
+	if list.subscribed {
+		return time.Second + rand.N(500*time.Millisecond)
+	}
+	return 100*time.Millisecond + rand.N(100*time.Millisecond)
+}
+
+// unsubscribed leaves list without a subscriber, so that its first waiter looks more often.
+func (list *waitList) unsubscribed() {
+	delete(list.sub.lists, list.channel)
+	list.sub, list.subscribed = nil, false
+	if len(list.queue) > 0 {
+		list.arm(list.interval())
+	}
+}
+
+// waiter waits for its grant, or has not been told yet that it has to.
+type waiter struct {
+	lease  *lease
+	ttl    time.Duration
+	list   *waitList
+	place  uint64        // 0: not known yet
+	queued bool          // it is in the list's queue
+	early  bool          // it was woken before it waited
+	woken  chan struct{} // nil: it has not waited yet
+}
+
+// wake ends the next wait, or the one under way. The caller holds the hub's mutex.
+func (w *waiter) wake() {
+	if w.woken == nil {
+		w.early = true
+		return
+	}
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+// prepare comes before the first wait. The caller holds the hub's mutex.
+func (w *waiter) prepare() {
+	if w.woken != nil {
+		return
+	}
+	w.woken = make(chan struct{}, 1)
+	if w.early {
+		w.wake()
+	}
+}
+
+func (w *waiter) wait(ctx context.Context) {
+	select {
+	case <-w.woken:
+	case <-ctx.Done():
+	}
+}
