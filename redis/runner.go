@@ -43,11 +43,6 @@ type request struct {
 func bySHA(c redisscript.Call) request    { return request{"evalsha", c.Script.SHA, c} }
 func bySource(c redisscript.Call) request { return request{"eval", c.Script.Source, c} }
 
-// processor is a client or a pipeline.
-type processor interface {
-	Process(ctx context.Context, cmd goredis.Cmder) error
-}
-
 // sent is a request that was put into a pipeline, or sent. Those of a pipeline are one piece of memory, with all that they
 // need but the command.
 type sent struct {
@@ -57,8 +52,8 @@ type sent struct {
 	args    [10]any // of the command that most requests are
 }
 
-// send makes a command as go-redis does, but that its Counters are told what the server has answered.
-func (s *sent) send(ctx context.Context, to processor, q request) {
+// command makes a command as go-redis does, but that its Counters are told what the server has answered.
+func (s *sent) command(ctx context.Context, q request) goredis.Cmder {
 	args := append(s.args[:0], q.name, q.script, len(q.call.Keys))
 	args = append(args, q.call.Keys...)
 	for _, arg := range q.call.Args {
@@ -71,11 +66,10 @@ func (s *sent) send(ctx context.Context, to processor, q request) {
 	s.cmd = goredis.NewCmd(ctx, args...)
 	s.cmd.SetFirstKeyPos(3)
 	if !s.counts {
-		_ = to.Process(ctx, s.cmd)
-		return
+		return s.cmd
 	}
 	s.counter.cmd = s.cmd
-	_ = to.Process(ctx, once{s.cmd})
+	return once{s.cmd}
 }
 
 // result returns what has become of it.
@@ -230,7 +224,7 @@ func (r *runner) send(ctx context.Context, q request) result {
 	switch {
 	case !r.awaited(q.call.Script):
 		var s sent
-		s.send(ctx, r.rdb, q)
+		_ = r.rdb.Process(ctx, s.command(ctx, q))
 		res := s.result()
 		r.cluster.noticed(res.Err)
 		return res
@@ -311,7 +305,7 @@ func sendAll(ctx context.Context, rdb pipelined, asking bool, requests []request
 			_ = p.Process(ctx, goredis.NewCmd(ctx, "asking"))
 		}
 		for i, q := range requests {
-			all[i].send(ctx, p, q)
+			_ = p.Process(ctx, all[i].command(ctx, q))
 		}
 		return p.BatchProcess(ctx, more...)
 	})

@@ -26,6 +26,7 @@ type waitList struct {
 	armed bool
 }
 
+// add counts w among the waiters.
 func (list *waitList) add(w *waiter) {
 	w.list = list
 	list.present++
