@@ -70,15 +70,12 @@ func (d *Driver) contend(ctx context.Context, req locker.Request, o *outage.Outa
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
-	var s *session
+	var l *lease
 	err := o.Ask(ctx, func(ctx context.Context) (err error) {
-		s, err = d.join(ctx, req.TTL)
+		l, err = d.join(ctx, req)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &lease{place: newPlace(req.Name, s.owner()), session: s, value: req.Metadata}, nil
+	return l, err
 }
 
 // outcome is what an acquiring method returns of a lease and the error of taking it.
@@ -150,7 +147,7 @@ func (l *lease) queue(ctx context.Context, o *outage.Outage) error {
 
 // fresh renews a session of which little is left.
 func (l *lease) fresh(ctx context.Context, o *outage.Outage) error {
-	if s := l.session; s.left() < s.ttl/5*3 {
+	if s := l.session; s.Left() < s.TTL/5*3 {
 		return o.Ask(ctx, s.renew)
 	}
 	return nil
@@ -171,7 +168,7 @@ func (l *lease) take(ctx context.Context, o *outage.Outage, f func(ctx context.C
 	return o.Ask(ctx, func(ctx context.Context) error {
 		err := f(ctx)
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-			l.session.end() // which nobody else might notice until the next renewal
+			l.session.End() // which nobody else might notice until the next renewal
 		}
 		if err != nil && !refused(err) {
 			l.mu.Lock()
@@ -284,10 +281,10 @@ func (l *lease) glance(ctx context.Context, o *outage.Outage, ahead string) (nex
 // watch may hang, at a server that does. The watch begins now, and not where the last look has been: a server that
 // has something to tell of the past gets round to that ten times a second. So there is a look after it has begun.
 func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, ahead string) (next string, err error) {
-	lookAgain := min(max(l.session.ttl/3, time.Second), 5*time.Second)
+	lookAgain := min(max(l.session.TTL/3, time.Second), 5*time.Second)
 	wctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), lookAgain+rand.N(lookAgain/4))
 	defer cancel()
-	forget := context.AfterFunc(l.session.ctx, cancel)
+	forget := context.AfterFunc(l.session.Context(), cancel)
 	defer forget()
 	began := time.Now()
 	changes := l.session.driver.cli.Watch(wctx, ahead, clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
@@ -303,10 +300,10 @@ func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, ahead stri
 		return l.look(ctx, o)
 	case ctx.Err() != nil:
 		return "", ctx.Err()
-	case l.session.left() == 0:
+	case l.session.Left() == 0:
 		return "", errSessionEnded
 	case time.Since(began) < lookAgain: // the watch has failed
-		if err := outage.Sleep(ctx, outage.Pause(l.session.ttl)); err != nil {
+		if err := outage.Sleep(ctx, outage.Pause(l.session.TTL)); err != nil {
 			return "", err
 		}
 	}

@@ -92,16 +92,15 @@
 package etcd
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/sessions"
 )
 
 // New makes a Client over cli, which stays the caller's: Close does not close it. It makes no request.
@@ -116,16 +115,9 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker] and
 // [locker.ContextHeeder].
 type Driver struct {
-	cli   *clientv3.Client
-	owned bool // made by Open, and closed by Close
-
-	ctx     context.Context // of the sessions; ends with Close
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-
-	mu       sync.Mutex
-	closed   bool
-	sessions map[time.Duration]*session // that take users, by TTL
+	cli      *clientv3.Client
+	owned    bool // made by Open, and closed by Close
+	sessions *sessions.Pool[*session, *lease]
 }
 
 var (
@@ -143,18 +135,12 @@ func NewDriver(cli *clientv3.Client) (*Driver, error) {
 	if cli == nil {
 		return nil, newdriver.Refuse(errors.New("nil etcd client"))
 	}
-	d := &Driver{cli: cli, sessions: map[time.Duration]*session{}}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
-	return d, nil
+	return &Driver{cli: cli, sessions: sessions.NewPool[*session]()}, nil
 }
 
 // Close revokes the sessions, and closes the etcd client if Open made it.
 func (d *Driver) Close() error {
-	d.mu.Lock()
-	d.closed = true
-	d.mu.Unlock()
-	d.cancel()
-	d.running.Wait()
+	d.sessions.Close()
 	if !d.owned {
 		return nil
 	}

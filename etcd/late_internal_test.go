@@ -114,29 +114,30 @@ func TestSession_ofManyDoubtsIsReplacedAndEndsWithItsLastUser(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
 	ctx := t.Context()
-	first, err := d.join(ctx, 10*time.Second)
+	req := locker.Request{Name: fresh(), TTL: 10 * time.Second}
+	first, err := d.join(ctx, req)
 	require.NoError(t, err)
 	for range maxDoubts {
-		again, err := d.join(ctx, 10*time.Second)
+		again, err := d.join(ctx, req)
 		require.NoError(t, err)
-		require.Same(t, first, again)
-		again.doubt()
-		again.leave()
+		require.Same(t, first.session, again.session)
+		again.session.doubt()
+		again.session.Leave(again)
 	}
-	second, err := d.join(ctx, 10*time.Second)
+	second, err := d.join(ctx, req)
 	require.NoError(t, err)
-	require.NotSame(t, first, second)
-	require.NoError(t, first.renew(ctx), "who uses it goes on to")
-	first.leave()
+	require.NotSame(t, first.session, second.session)
+	require.NoError(t, first.session.renew(ctx), "who uses it goes on to")
+	first.session.Leave(first)
 	select {
-	case <-first.ctx.Done():
+	case <-first.session.Context().Done():
 	case <-time.After(30 * time.Second):
 		t.Fatal("the replaced session goes on without users")
 	}
-	require.NoError(t, second.renew(ctx))
-	second.leave()
+	require.NoError(t, second.session.renew(ctx))
+	second.session.Leave(second)
 	require.NoError(t, d.Close())
-	_, err = d.join(ctx, 10*time.Second)
+	_, err = d.join(ctx, req)
 	assert.ErrorIs(t, err, locker.ErrClosed)
 }
 
@@ -144,20 +145,22 @@ func TestSession_ofManyDoubtsIsReplacedAndEndsWithItsLastUser(t *testing.T) {
 func TestSession_thatWasNotConfirmedInTimeIsOver(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	s, err := d.join(t.Context(), 10*time.Second)
+	req := locker.Request{Name: fresh(), TTL: 10 * time.Second}
+	l, err := d.join(t.Context(), req)
 	require.NoError(t, err)
-	sent := s.until.Add(-s.ttl)
+	s := l.session
+	sent := s.until.Add(-s.TTL)
 	assert.True(t, s.confirm(sent.Add(-time.Second)), "an older one that was late")
-	assert.LessOrEqual(t, s.left(), s.ttl, "counted from when it was sent")
+	assert.LessOrEqual(t, s.Left(), s.TTL, "counted from when it was sent")
 	s.mu.Lock()
 	s.until = sent // one TTL later
 	s.mu.Unlock()
 	require.ErrorIs(t, s.renew(t.Context()), errSessionEnded)
-	assert.Zero(t, s.left())
-	next, err := d.join(t.Context(), 10*time.Second)
+	assert.Zero(t, s.Left())
+	next, err := d.join(t.Context(), req)
 	require.NoError(t, err)
-	assert.NotSame(t, s, next)
-	next.leave()
+	assert.NotSame(t, s, next.session)
+	next.session.Leave(next)
 }
 
 // The server is away for longer than a Lock rides out, but not until the session ends.
@@ -173,9 +176,10 @@ func TestSession_outlivesAnOutageThatEndsInTime(t *testing.T) {
 		}
 		return open(ctx, desc, cc, method, opts...)
 	}))
-	s, err := d.join(t.Context(), ttl)
+	l, err := d.join(t.Context(), locker.Request{Name: fresh(), TTL: ttl})
 	require.NoError(t, err)
-	defer s.leave()
+	s := l.session
+	defer s.Leave(l)
 	until := func(what string, is func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
@@ -183,10 +187,10 @@ func TestSession_outlivesAnOutageThatEndsInTime(t *testing.T) {
 		}
 	}
 	away.Store(true)
-	until("little is left", func() bool { return s.left() < ttl/7 })
+	until("little is left", func() bool { return s.Left() < ttl/7 })
 	away.Store(false)
-	until("it is renewed, or over", func() bool { return s.left() > ttl/2 || s.ctx.Err() != nil })
-	assert.NoError(t, s.ctx.Err(), "it ended though the server was back")
+	until("it is renewed, or over", func() bool { return s.Left() > ttl/2 || s.Context().Err() != nil })
+	assert.NoError(t, s.Context().Err(), "it ended though the server was back")
 }
 
 // stand puts a contender into the queue of a name.
@@ -230,7 +234,7 @@ func TestAwaitDeparture_endsWithTheSession(t *testing.T) {
 	o := newOutage(time.Minute, false, unheard)
 	_, _ = stand(t, d, name, o)
 	l, ahead := stand(t, d, name, o)
-	time.AfterFunc(100*time.Millisecond, l.session.end)
+	time.AfterFunc(100*time.Millisecond, l.session.End)
 	began := time.Now()
 	_, err := l.awaitDeparture(t.Context(), o, ahead)
 	require.ErrorIs(t, err, errSessionEnded)

@@ -38,10 +38,10 @@ func (l *lease) Token() uint64 {
 }
 
 // Validity implements locker.Lease.
-func (l *lease) Validity() time.Duration { return l.session.left() }
+func (l *lease) Validity() time.Duration { return l.session.Left() }
 
 // NotifyLost implements locker.LossNotifier.
-func (l *lease) NotifyLost(f func()) { l.session.notify(l, f) }
+func (l *lease) NotifyLost(f func()) { l.session.Notify(l, f) }
 
 // Extend implements locker.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
@@ -61,7 +61,7 @@ func (l *lease) Release(ctx context.Context) error {
 		return locker.ErrLost
 	}
 	s := l.session
-	o := newOutage(s.ttl, s.driver.authenticates(), func(error) { asked = true })
+	o := newOutage(s.TTL, s.driver.authenticates(), func(error) { asked = true })
 	var resp *clientv3.TxnResponse
 	err := o.Ask(ctx, func(ctx context.Context) (err error) {
 		resp, err = l.remove(ctx, token, doubtful)
@@ -115,8 +115,7 @@ func (l *lease) finish(released bool) error {
 		if clean {
 			l.session.returnOwner(l.owner)
 		}
-		l.session.forget(l)
-		l.session.leave()
+		l.session.Leave(l)
 	}
 	if released {
 		return nil
@@ -150,7 +149,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, _ time.Du
 	var answered sync.WaitGroup
 	for s, all := range places {
 		answered.Go(func() {
-			o := newOutage(s.ttl, d.authenticates(), unheard)
+			o := newOutage(s.TTL, d.authenticates(), unheard)
 			err := o.Ask(ctx, s.renew)
 			for some := range slices.Chunk(all, keysPerLook) {
 				look(ctx, o, s, leases, some, errs, err)

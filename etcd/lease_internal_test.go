@@ -57,9 +57,9 @@ func TestSession_lastsFromWhenItsRenewalWasSent(t *testing.T) {
 	time.Sleep(late)
 	proxy.ReleaseReplies()
 	require.NoError(t, <-renewed)
-	assert.LessOrEqual(t, s.left(), s.ttl-late)
+	assert.LessOrEqual(t, s.Left(), s.TTL-late)
 	before := s.until
-	require.True(t, s.confirm(before.Add(-s.ttl-time.Second)), "an older one")
+	require.True(t, s.confirm(before.Add(-s.TTL-time.Second)), "an older one")
 	assert.Equal(t, before, s.until)
 }
 
@@ -94,9 +94,8 @@ func TestAcquire_renewsASessionOfWhichLittleIsLeft(t *testing.T) {
 			return d.AcquireQueued(t.Context(), locker.Request{Name: fresh(), TTL: ttl}, func(error) {})
 		},
 	} {
-		d.mu.Lock()
-		s := d.sessions[ttl]
-		d.mu.Unlock()
+		s, ok := d.sessions.Find(ttl)
+		require.True(t, ok)
 		s.mu.Lock()
 		s.until = s.until.Add(-ttl / 2)
 		s.mu.Unlock()
@@ -161,8 +160,8 @@ func TestTake_isInDoubtUnlessRefused(t *testing.T) {
 	}
 }
 
-// The session counts its users, and without any may end.
-func TestSession_countsItsUsers(t *testing.T) {
+// A lease uses its session until it is released, and one that was refused does not.
+func TestSession_knowsItsUsers(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
 	req := locker.Request{Name: fresh(), TTL: time.Minute}
@@ -171,15 +170,10 @@ func TestSession_countsItsUsers(t *testing.T) {
 	l := held.(*lease)
 	_, err = d.Acquire(t.Context(), req)
 	require.ErrorIs(t, err, locker.ErrHeld)
-	assert.Equal(t, 1, l.session.users)
+	assert.Equal(t, []*lease{l}, l.session.Users())
 	require.NoError(t, l.Release(t.Context()))
 	require.NoError(t, l.Release(t.Context()))
-	assert.Zero(t, l.session.users)
-	l.session.mu.Lock()
-	l.session.unused = l.session.unused.Add(-2 * keepUnused)
-	l.session.mu.Unlock()
-	_, over := l.session.next()
-	assert.True(t, over)
+	assert.Empty(t, l.session.Users())
 }
 
 // Somebody has removed our key, and put another in its place.
@@ -231,15 +225,16 @@ func TestSession_thatCannotBeRenewedEndsInTime(t *testing.T) {
 		_, err := d.cli.Get(t.Context(), "x")
 		require.NoError(t, err, "there is a connection")
 		began := time.Now()
-		s, err := d.join(t.Context(), 4*time.Second)
+		l, err := d.join(t.Context(), locker.Request{Name: fresh(), TTL: 4 * time.Second})
 		require.NoError(t, err)
-		<-s.ctx.Done()
+		s := l.session
+		<-s.Context().Done()
 		took := time.Since(began)
-		assert.GreaterOrEqual(t, took, s.ttl)
-		assert.Less(t, took, s.ttl*5)
+		assert.GreaterOrEqual(t, took, s.TTL)
+		assert.Less(t, took, s.TTL*5)
 		assert.Positive(t, failed.Load())
 		assert.Less(t, failed.Load(), int64(200), "without a pause there are thousands")
-		s.leave()
+		s.Leave(l)
 	}
 }
 
@@ -252,11 +247,12 @@ func TestJoin_thatIsGivenUpIsNoUse(t *testing.T) {
 	proxy.HoldReplies(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err = d.join(ctx, time.Hour)
+	req := locker.Request{Name: fresh(), TTL: time.Hour}
+	_, err = d.join(ctx, req)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	proxy.ReleaseReplies()
-	s, err := d.join(t.Context(), time.Hour)
+	l, err := d.join(t.Context(), req)
 	require.NoError(t, err)
-	assert.Equal(t, 1, s.users)
-	s.leave()
+	assert.Equal(t, []*lease{l}, l.session.Users())
+	l.session.Leave(l)
 }

@@ -88,20 +88,15 @@ func (d *Driver) contend(ctx context.Context, req locker.Request, o *outage.Outa
 		return nil, err
 	}
 	o.Explain = explain(func() error { return d.trouble(req.TTL) })
-	var s *session
+	var l *lease
 	err := o.Ask(ctx, func(ctx context.Context) (err error) {
-		s, err = d.join(ctx, req.TTL)
+		l, err = d.join(ctx, req)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	o.Explain = explain(s.trouble)
-	l := &lease{place: newPlace(d.chroot, req.Name), session: s, data: []byte(req.Metadata)}
-	if !s.enrol(l) {
-		s.leave()
-		return nil, errSessionEnded
-	}
+	o.Explain = explain(l.session.trouble)
 	return l, nil
 }
 
@@ -136,7 +131,7 @@ func (l *lease) queue(ctx context.Context, o *outage.Outage) error {
 // fresh has a session of which little is left last long enough to begin a hold.
 func (l *lease) fresh(ctx context.Context, o *outage.Outage) error {
 	s := l.session
-	if s.left() >= s.ttl*3/5 {
+	if s.Left() >= s.TTL*3/5 {
 		return nil
 	}
 	return o.Ask(ctx, func(ctx context.Context) error {
@@ -290,7 +285,7 @@ func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, before str
 	if err != nil || changes == nil {
 		return err == nil, err
 	}
-	lookAgain := min(max(s.ttl/3, time.Second), 5*time.Second)
+	lookAgain := min(max(s.TTL/3, time.Second), 5*time.Second)
 	t := time.NewTimer(lookAgain + rand.N(lookAgain/4))
 	defer t.Stop()
 	select {
@@ -299,7 +294,7 @@ func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, before str
 		return true, nil
 	case <-t.C:
 		return l.departed(ctx, o, before)
-	case <-s.ctx.Done():
+	case <-s.Context().Done():
 		return false, errSessionEnded
 	case <-ctx.Done():
 		return false, ctx.Err()

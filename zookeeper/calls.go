@@ -65,16 +65,16 @@ func run[T any](ctx context.Context, s *session, f func() (T, error)) (T, error)
 func (s *session) connected(ctx context.Context) error {
 	for {
 		changed := s.changes.next()
-		switch id := s.conn.SessionID(); {
-		case s.over():
+		switch {
+		case s.Ended():
 			return errSessionEnded
-		case id != s.id && id != 0:
-			s.end()
+		case s.replaced():
+			s.End()
 			return errSessionEnded
-		case id != 0 && s.conn.State() == zk.StateHasSession:
+		case s.conn.SessionID() != 0 && s.conn.State() == zk.StateHasSession:
 			return nil
 		}
-		if err := s.await(ctx, changed, s.ctx.Done()); err != nil {
+		if err := s.await(ctx, changed, s.Context().Done()); err != nil {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (s *session) connected(ctx context.Context) error {
 func loose[T any](ctx context.Context, s *session, k kind, f func(*zk.Conn) (T, error)) (T, error) {
 	var over <-chan struct{}
 	if s.own != nil {
-		over = s.ctx.Done()
+		over = s.Context().Done()
 	}
 	for {
 		changed := s.changes.next()
@@ -114,16 +114,15 @@ func (s *session) heard(k kind, sent time.Time, err error) error {
 	id := s.conn.SessionID()
 	switch {
 	case errors.Is(err, zk.ErrSessionExpired), id != s.id && id != 0:
-		s.end()
+		s.End()
 		return ended(err)
 	case id != s.id, err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrNoAuth):
 		return err
+	case s.Ended():
+		return errSessionEnded
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.ended {
-		return errSessionEnded
-	}
 	if k == writes { // also one that failed: a quorum has agreed that it does
 		s.life.prove(sent)
 	}

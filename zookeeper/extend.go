@@ -45,7 +45,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, _ time.Du
 // extend sets the errors of the leases at places. A check of several nodes fails as a whole, and says which was the first to be
 // missing.
 func (s *session) extend(ctx context.Context, leases []locker.Lease, places []int, errs []error) {
-	o := newOutage(s.ttl, unheard)
+	o := newOutage(s.TTL, unheard)
 	o.Explain = explain(s.trouble)
 	for len(places) > 0 {
 		nodes := make([]string, len(places))
@@ -91,7 +91,7 @@ func firstMissing(said []zk.MultiResponse) int {
 // too young to be proven; and for one in the first tick of its life, of which nothing has been proven but its
 // beginning.
 func (s *session) freshEnough(ctx context.Context, node string) error {
-	if s.over() {
+	if s.Ended() {
 		return errSessionEnded
 	}
 	s.mu.Lock()
@@ -103,7 +103,7 @@ func (s *session) freshEnough(ctx context.Context, node string) error {
 		if err = outage.Sleep(ctx, ripens.Sub(clock.Now())); err == nil {
 			_, err = s.check(ctx, node)
 		}
-	case s.left() <= s.ttl/2:
+	case s.Left() <= s.TTL/2:
 		err = s.refresh(ctx, node)
 	}
 	if errors.Is(err, errSessionEnded) {

@@ -85,35 +85,14 @@ func (d *Driver) readerTTL() time.Duration { return max(sessionTimeout, ticksPer
 
 // reader returns a session to read on, whatever its TTL is, and makes one if there is none.
 func (d *Driver) reader(ctx context.Context) (*session, error) {
-	s := d.anySession()
-	if s == nil {
-		var err error
-		if s, err = d.sessionFor(d.readerTTL(), true); err != nil {
-			return nil, err
-		}
+	if s, ok := d.sessions.Any(); ok {
+		return s, nil
 	}
-	select {
-	case <-s.ready:
-		return s, s.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	s, err := d.sessionFor(d.readerTTL(), true)
+	if err != nil {
+		return nil, err
 	}
-}
-
-// anySession returns a session that stands, or nil.
-func (d *Driver) anySession() *session {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, s := range d.sessions {
-		select {
-		case <-s.ready:
-			if s.err == nil && !s.over() {
-				return s
-			}
-		default:
-		}
-	}
-	return nil
+	return s, s.Wait(ctx)
 }
 
 // latest is the children of parent when the leader was asked, or later: a follower may be behind.

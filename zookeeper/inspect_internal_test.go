@@ -1,8 +1,6 @@
 package zookeeper
 
 import (
-	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -22,12 +20,6 @@ func driverAt(t *testing.T, s *testserver.ZooKeeperServer) *Driver {
 	return d
 }
 
-func (d *Driver) sessionsNow() []*session {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Collect(maps.Values(d.sessions))
-}
-
 func TestInspect_takesTheSessionThatThereIs(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)
@@ -38,7 +30,8 @@ func TestInspect_takesTheSessionThatThereIs(t *testing.T) {
 	state, err := d.Inspect(t.Context(), name)
 	require.NoError(t, err)
 	assert.Equal(t, l.Token(), state.Token)
-	assert.Equal(t, []*session{l.(*lease).session}, d.sessionsNow())
+	_, made := d.sessions.Find(d.readerTTL())
+	assert.False(t, made, "another session")
 	require.NoError(t, l.Release(t.Context()))
 }
 
@@ -49,12 +42,14 @@ func TestInspect_makesASessionIfThereIsNone(t *testing.T) {
 	for range 2 {
 		_, err := d.Inspect(t.Context(), fresh())
 		require.NoError(t, err)
-		first := d.sessionsNow()
-		require.Len(t, first, 1)
+		first, ok := d.sessions.Any()
+		require.True(t, ok)
 		_, err = d.Inspect(t.Context(), fresh())
 		require.NoError(t, err)
-		require.Equal(t, first, d.sessionsNow())
-		first[0].end() // and it makes another
+		again, ok := d.sessions.Any()
+		require.True(t, ok)
+		require.Same(t, first, again)
+		first.End() // and it makes another
 	}
 }
 
@@ -66,7 +61,9 @@ func TestInspect_whenItsSessionHasEnded(t *testing.T) {
 	for range 3 {
 		_, err := d.Inspect(t.Context(), fresh())
 		require.NoError(t, err)
-		s.EndSession(d.anySession().id)
+		session, ok := d.sessions.Any()
+		require.True(t, ok)
+		s.EndSession(session.id)
 	}
 	_, err := d.Inspect(t.Context(), fresh())
 	require.NoError(t, err)

@@ -45,10 +45,10 @@ func (l *lease) Token() uint64 {
 }
 
 // Validity implements locker.Lease.
-func (l *lease) Validity() time.Duration { return l.session.left() }
+func (l *lease) Validity() time.Duration { return l.session.Left() }
 
 // NotifyLost implements locker.LossNotifier.
-func (l *lease) NotifyLost(f func()) { l.session.notify(l, f) }
+func (l *lease) NotifyLost(f func()) { l.session.Notify(l, f) }
 
 // Extend implements locker.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
@@ -91,7 +91,7 @@ func (l *lease) Release(ctx context.Context) error {
 // meanwhile.
 func (l *lease) remove(ctx context.Context) (again bool, err error) {
 	s := l.session
-	if s.over() && s.own != nil {
+	if s.Ended() && s.own != nil {
 		return false, errSessionEnded
 	}
 	return loose(ctx, s, writes, func(conn *zk.Conn) (again bool, err error) {
@@ -163,7 +163,7 @@ func (l *lease) whyNot() error {
 // replaced and is refused.
 func (l *lease) find(ctx context.Context, c *creation) (path string, err error) {
 	s := l.session
-	if s.over() && (s.own != nil || c.id == s.id && s.conn.SessionID() != s.id) {
+	if s.Ended() && (s.own != nil || c.id == s.id && s.conn.SessionID() != s.id) {
 		return "", nil // it went with its session
 	}
 	v, err := loose(ctx, s, reads, func(conn *zk.Conn) (view, error) {
@@ -195,8 +195,7 @@ func (l *lease) finish(released bool) error {
 	released = l.released
 	l.mu.Unlock()
 	if !again {
-		l.session.forget(l)
-		l.session.leave()
+		l.session.Leave(l)
 	}
 	if released {
 		return nil

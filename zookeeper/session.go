@@ -11,6 +11,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/sessions"
 )
 
 const (
@@ -18,7 +19,6 @@ const (
 	longestTick    = 30 * time.Second // if none is given
 	contactsDue    = 8                // a TTL, if no others are made
 	retriesPerTTL  = 24
-	keepUnused     = time.Minute // a session that nobody uses, or its TTL if that is longer
 	farewell       = 700 * time.Millisecond
 	sweepAgain     = 50 * time.Millisecond
 	sessionTimeout = 30 * time.Second
@@ -27,138 +27,102 @@ const (
 // pace is the TTL by which pauses are measured: a very long one does not make anybody wait for long.
 func pace(ttl time.Duration) time.Duration { return min(ttl, sessionTimeout) }
 
-// session is one of ZooKeeper's, which all contenders of one TTL share, and the goroutine that keeps in touch with
-// it. It ends when the server says that it has, when it was not confirmed for one TTL while somebody
-// used it, and with the Driver; one of our own also when nobody has used it for a while. Once it has ended it is never
-// revived.
+// session is one of ZooKeeper's, which all contenders of one TTL share. It implements [sessions.Backend].
 type session struct {
-	driver *Driver
-	ttl    time.Duration // asked for; granted once it is ready
-	any    bool          // whatever time-out is granted
+	*sessions.Session[*lease]
 
-	ready chan struct{} // closed when it stands, or err is set
-	err   error
-	conn  *zk.Conn // set with id
-	id    int64
-	own   *ownConn // nil if the connection is the application's
-
-	ctx    context.Context // ends with the session
-	cancel context.CancelFunc
-	nudge  chan struct{} // holds one: look at it again
-
-	changes *signal // of the connection's state
+	driver  *Driver
+	anyTTL  bool // whatever time-out is granted
+	conn    *zk.Conn
+	id      int64
+	own     *ownConn // nil if the connection is the application's
+	changes *signal  // of the connection's state
 
 	mu      sync.Mutex
 	life    life
 	due     time.Time // when to be in touch next, after a failure
-	users   int       // leases that are not finished
-	unused  time.Time // since when there are none
-	ended   bool
-	leases  map[*lease]func() // that are not finished; func may be nil
 	watches map[string]<-chan zk.Event
 }
 
 func newSession(d *Driver, ttl time.Duration) *session {
 	s := &session{
-		driver: d, ttl: ttl, ready: make(chan struct{}), nudge: make(chan struct{}, 1), changes: new(signal),
-		leases: map[*lease]func(){}, watches: map[string]<-chan zk.Event{}, unused: clock.Now(),
-		life: life{ttl: ttl, tick: d.tickFor(ttl)},
+		driver: d, changes: new(signal), watches: map[string]<-chan zk.Event{}, life: life{ttl: ttl, tick: d.tickFor(ttl)},
 	}
+	s.Session = sessions.New[*lease](d.ctx, ttl, s)
 	if d.conn != nil {
-		s.changes = &d.changes
+		s.changes, s.anyTTL, s.Permanent = &d.changes, true, true
 	}
-	s.ctx, s.cancel = context.WithCancel(d.ctx)
 	return s
 }
 
-// join returns the session for ttl, and counts the caller as one of its users.
-func (d *Driver) join(ctx context.Context, ttl time.Duration) (*session, error) {
-	s, err := d.sessionFor(ttl, false)
-	if err != nil {
+// join makes a lease on the session for req.TTL.
+func (d *Driver) join(ctx context.Context, req locker.Request) (*lease, error) {
+	s, err := d.sessionFor(req.TTL, false)
+	if err == nil {
+		err = s.Wait(ctx)
+	}
+	switch {
+	case err != nil:
 		return nil, err
+	case s.TTL != req.TTL:
+		return nil, notGranted(req.TTL, s.TTL)
 	}
-	select {
-	case <-s.ready:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if s.err != nil {
-		return nil, s.err
-	}
-	if s.ttl != ttl {
-		return nil, notGranted(ttl, s.ttl)
-	}
-	for !s.use() {
-		if s.over() {
+	l := &lease{place: newPlace(d.chroot, req.Name), session: s, data: []byte(req.Metadata)}
+	for !s.Join(l) {
+		if s.Ended() {
 			return nil, errSessionEnded
 		}
-		// It has idled, and is as good as new if a quorum still knows it.
+		// Nobody has used it, and it is as good as new if a quorum still knows it.
 		if err := s.refresh(ctx, ""); err != nil {
 			return nil, err
 		}
 	}
-	return s, nil
+	return l, nil
 }
 
-// sessionFor returns the session for ttl, which may not stand yet. An application's connection has one.
-func (d *Driver) sessionFor(ttl time.Duration, granted bool) (*session, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, locker.ErrClosed
-	}
-	key := ttl
+// key returns the key of the session for ttl. The application's connection has one session.
+func (d *Driver) key(ttl time.Duration) time.Duration {
 	if d.conn != nil {
-		key = 0
+		return 0
 	}
-	s := d.sessions[key]
-	if s == nil || s.over() {
-		s = newSession(d, ttl)
-		s.any = granted || d.conn != nil
-		d.sessions[key] = s
-		d.running.Go(s.run)
-	}
-	return s, nil
+	return ttl
 }
 
-// forget has later users make another session.
-func (d *Driver) forget(s *session) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for key, other := range d.sessions {
-		if other == s {
-			delete(d.sessions, key)
-		}
-	}
+// sessionFor returns the session for ttl, which may not have started yet. With anyTTL it has the one that the servers grant.
+func (d *Driver) sessionFor(ttl time.Duration, anyTTL bool) (*session, error) {
+	return d.sessions.Get(d.key(ttl), func() *session {
+		s := newSession(d, ttl)
+		s.anyTTL = s.anyTTL || anyTTL
+		return s
+	})
 }
 
-// adopt has those who ask for what the session was granted find it.
-func (d *Driver) adopt(s *session) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.conn == nil && d.sessions[s.ttl] == nil {
-		d.sessions[s.ttl] = s
-	}
-}
-
-func (s *session) run() {
-	if err := s.start(); err != nil {
-		s.err = err
-		s.driver.forget(s)
-		s.end()
-	}
-	close(s.ready)
-	if s.err == nil {
-		s.keep()
-		s.driver.forget(s)
-		s.end()
-	}
-	if s.own != nil {
-		s.own.close()
-		s.finishAll()
+// Stop implements sessions.Backend.
+func (s *session) Stop() {
+	if s.own == nil {
+		s.sweep()
 		return
 	}
-	s.sweep()
+	s.own.close()
+	for _, l := range s.Users() {
+		_ = l.finish(false)
+	}
+}
+
+// sweep removes what the leases of a session on the application's connection have left behind, once the core has
+// given up: the connection may have been lost for so long that all holds are lost, and come back with
+// the session, and the nodes on it, alive.
+func (s *session) sweep() {
+	for {
+		for _, l := range s.Users() {
+			ctx, cancel := context.WithTimeout(s.driver.ctx, s.TTL/2)
+			_ = l.Release(ctx)
+			cancel()
+		}
+		if len(s.Users()) == 0 || outage.Sleep(s.driver.ctx, max(sweepAgain, pace(s.TTL)/retriesPerTTL)) != nil {
+			return
+		}
+	}
 }
 
 // grant takes in the time-out that the server has granted.
@@ -170,15 +134,15 @@ func (s *session) grant(timeout time.Duration) error {
 		d.mu.Unlock()
 	}
 	switch {
-	case !s.any && timeout != s.ttl:
-		return notGranted(s.ttl, timeout)
+	case !s.anyTTL && timeout != s.TTL:
+		return notGranted(s.TTL, timeout)
 	case timeout < ticksPerTTL*tick:
 		return fmt.Errorf("%w: the ZooKeeper session's time-out of %v is less than four ticks of %v: ask for %v or more, or say with the parameter or option tick what tickTime the servers have",
 			locker.ErrUnsupported, timeout, tick, ticksPerTTL*tick)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ttl, s.life.ttl, s.life.tick = timeout, timeout, s.driver.tickFor(timeout)
+	s.TTL, s.life.ttl, s.life.tick = timeout, timeout, s.driver.tickFor(timeout)
 	return nil
 }
 
@@ -196,78 +160,39 @@ func notGranted(asked, granted time.Duration) error {
 		locker.ErrUnsupported, asked, granted)
 }
 
-// keep is in touch with the session until that is no longer possible or of any use.
-func (s *session) keep() {
-	for {
-		wait, over := s.next()
-		switch {
-		case over:
-			return
-		case wait > 0:
-			s.doze(wait)
-		default:
-			s.beat()
-		}
-	}
+// lasts reports whether the connection still has the session.
+func (s *session) lasts() bool { return !s.Ended() && s.conn.SessionID() == s.id }
+
+// replaced reports whether the connection has another session by now.
+func (s *session) replaced() bool {
+	id := s.conn.SessionID()
+	return id != s.id && id != 0
 }
 
-// next says how long it is until the next contact is due, and whether there will be none.
-func (s *session) next() (wait time.Duration, over bool) {
-	if id := s.conn.SessionID(); id != s.id && id != 0 {
-		s.end()
-	}
+// Due implements sessions.Backend.
+func (s *session) Due() (renew, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := clock.Now()
-	until := s.life.until()
-	useless := s.own != nil && s.users == 0 && now.Sub(s.unused) > max(s.ttl, keepUnused)
-	if s.ended || s.ctx.Err() != nil || useless || s.users > 0 && !now.Before(until) {
-		s.ended = true // in this step, so that nobody begins to use it
-		return 0, true
+	if !s.replaced() {
+		renew = s.life.youngest().Add(pace(s.TTL) / contactsDue)
+		if s.due.After(renew) {
+			renew = s.due
+		}
 	}
-	due := s.life.youngest().Add(pace(s.ttl) / contactsDue)
-	if s.due.After(due) {
-		due = s.due
-	}
-	wait = min(due.Sub(now), pace(s.ttl)/contactsDue)
-	if s.users > 0 {
-		wait = min(wait, until.Sub(now))
-	}
-	return wait, false
+	return renew, s.life.until()
 }
 
-func (s *session) doze(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-s.nudge:
-	case <-s.ctx.Done():
-	}
-}
-
-func (s *session) wake() {
-	select {
-	case s.nudge <- struct{}{}:
-	default:
-	}
-}
-
-// beat is in touch, and has that proven if less than half a TTL is left and somebody cares.
-func (s *session) beat() {
-	ctx, cancel := context.WithTimeout(s.ctx, pace(s.ttl)/4)
+// Renew is in touch, and has that proven if less than half a TTL is left and somebody has used the session lately.
+func (s *session) Renew() {
+	ctx, cancel := context.WithTimeout(s.Context(), pace(s.TTL)/4)
 	defer cancel()
 	err := s.touch(ctx)
-	s.mu.Lock()
-	cares := s.users > 0 || clock.Since(s.unused) < keepUnused
-	proof := s.life.until().Sub(clock.Now()) < s.ttl/2
-	s.mu.Unlock()
-	if err == nil && cares && proof {
+	if err == nil && s.Unused() < sessions.KeepUnused && s.Left() < s.TTL/2 {
 		err = s.prove(ctx)
 	}
 	if err != nil {
 		s.mu.Lock()
-		s.due = clock.Now().Add(pace(s.ttl) / retriesPerTTL)
+		s.due = clock.Now().Add(pace(s.TTL) / retriesPerTTL)
 		s.mu.Unlock()
 	}
 }
@@ -278,7 +203,7 @@ func (s *session) refresh(ctx context.Context, node string) error {
 	for {
 		s.mu.Lock()
 		now := clock.Now()
-		old := now.Add(-s.ttl * 2 / 5)
+		old := now.Add(-s.TTL * 2 / 5)
 		fresh, provable, ripens := s.life.proven.After(old), s.life.ripe(now).After(old), s.life.ripens(old)
 		s.mu.Unlock()
 		var err error

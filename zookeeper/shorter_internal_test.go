@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 
 	"github.com/go-locker/locker/internal/clock"
@@ -19,15 +20,15 @@ func TestSession_thatIsGrantedLessWhenItIsTakenUpAgain(t *testing.T) {
 		s.attached(&link{head: binary.BigEndian.AppendUint64(head, id), began: clock.Now()})
 	}
 	s := newSession(d, 10*time.Second)
-	s.id = 7
+	s.conn, s.id = new(zk.Conn), 7
 	s.life.begin(clock.Now().Add(-time.Second))
 	before := s.life.youngest()
 	taken(s, 10*time.Second, 8)
 	assert.Equal(t, before, s.life.youngest(), "not of this session")
 	taken(s, 10*time.Second, 7)
 	assert.True(t, s.life.youngest().After(before))
-	assert.Positive(t, s.left())
+	assert.Positive(t, s.Left())
 	taken(s, 9*time.Second, 7)
-	assert.True(t, s.over())
-	assert.Zero(t, s.left())
+	assert.True(t, s.Ended())
+	assert.Zero(t, s.Left())
 }

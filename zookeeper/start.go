@@ -21,13 +21,13 @@ type ownConn struct {
 	making sync.RWMutex // of containers
 }
 
-// start makes the session, or finds the one of the application's connection.
-func (s *session) start() error {
-	patience := s.ttl * 3 / 8
+// Start makes the session, or finds the one of the application's connection.
+func (s *session) Start() error {
+	patience := s.TTL * 3 / 8
 	if s.driver.conn != nil {
 		patience = s.driver.dialTimeout
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
 	var err error
 	if s.driver.conn != nil {
@@ -37,7 +37,7 @@ func (s *session) start() error {
 	}
 	switch {
 	case err == nil:
-		s.driver.adopt(s)
+		s.driver.sessions.Add(s.driver.key(s.TTL), s)
 		return nil
 	case s.driver.ctx.Err() != nil:
 		return errSessionEnded
@@ -72,11 +72,11 @@ func (silent) Printf(string, ...any) {}
 // connect makes a session of our own. It begins with the making of the connection: a quorum agrees on a new one.
 func (s *session) connect(ctx context.Context) error {
 	d := s.driver
-	n := newNetwork(s.ctx, d.servers, d.dialTimeout, s.ttl, s.watching)
+	n := newNetwork(s.Context(), d.servers, d.dialTimeout, s.TTL, s.watching)
 	n.tls = d.tls
 	made := make(chan *link, 1)
 	begun := false // the library's goroutine's own
-	conn, events, err := zk.Connect(d.servers, s.ttl, zk.WithDialer(n.dial), zk.WithHostProvider(n),
+	conn, events, err := zk.Connect(d.servers, s.TTL, zk.WithDialer(n.dial), zk.WithHostProvider(n),
 		zk.WithLogger(silent{}), zk.WithLogInfo(false),
 		zk.WithEventCallback(func(e zk.Event) {
 			if e.Type != zk.EventSession {
@@ -91,7 +91,7 @@ func (s *session) connect(ctx context.Context) error {
 					made <- l
 				}
 			case zk.StateExpired:
-				s.end()
+				s.End()
 			}
 			s.changes.raise()
 		}))
@@ -135,14 +135,14 @@ func (s *session) connect(ctx context.Context) error {
 func (s *session) attached(l *link) {
 	timeout, id := l.granted()
 	s.mu.Lock()
-	same := id != 0 && id == s.id && !s.ended
-	shorter := timeout < s.ttl
+	same := id != 0 && id == s.id
+	shorter := same && timeout < s.TTL
 	if same && !shorter {
 		s.life.attached(l.began, clock.Now())
 	}
 	s.mu.Unlock()
-	if same && shorter {
-		s.end()
+	if shorter {
+		s.End()
 	}
 }
 
@@ -188,7 +188,7 @@ func (s *session) find(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	longer, cancel := context.WithTimeout(s.ctx, s.ttl/2)
+	longer, cancel := context.WithTimeout(s.Context(), s.TTL/2)
 	defer cancel()
 	return s.refresh(longer, "")
 }

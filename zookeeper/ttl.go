@@ -42,16 +42,8 @@ func (d *Driver) DefaultTTL() time.Duration {
 		forget := context.AfterFunc(d.opening, cancel)
 		defer forget()
 	}
-	s, err := d.sessionFor(sessionTimeout, true)
-	if err != nil {
-		return sessionTimeout
-	}
-	select {
-	case <-s.ready:
-		if s.err == nil {
-			return s.ttl
-		}
-	case <-ctx.Done():
+	if s, err := d.sessionFor(sessionTimeout, true); err == nil && s.Wait(ctx) == nil {
+		return s.TTL
 	}
 	return cmp.Or(d.knownTTL(), sessionTimeout)
 }

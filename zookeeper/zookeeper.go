@@ -126,6 +126,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/sessions"
 	"github.com/go-locker/locker/internal/workers"
 )
 
@@ -157,17 +158,16 @@ type Driver struct {
 	dialTimeout time.Duration
 	opening     context.Context // of Open, for DefaultTTL
 
-	recent  atomic.Bool     // a server has said that its version is
-	ctx     context.Context // of the sessions; ends with Close
-	cancel  context.CancelFunc
-	running sync.WaitGroup
-	workers *workers.Workers
+	recent   atomic.Bool     // a server has said that its version is
+	ctx      context.Context // of the sessions; ends with Close
+	sessions *sessions.Pool[*session, *lease]
+	running  sync.WaitGroup
+	workers  *workers.Workers
 
-	mu       sync.Mutex
-	closed   bool
-	granted  time.Duration              // by the application's session; 0: not known
-	sessions map[time.Duration]*session // by TTL; an application's is at 0
-	full     map[string]struct{}        // nodes of locks in which somebody was refused for its number
+	mu      sync.Mutex
+	closed  bool
+	granted time.Duration       // by the application's session; 0: not known
+	full    map[string]struct{} // nodes of locks in which somebody was refused for its number
 }
 
 var (
@@ -183,9 +183,9 @@ var (
 func newDriver() *Driver {
 	d := &Driver{
 		acl: zk.WorldACL(zk.PermAll), dialTimeout: 5 * time.Second,
-		sessions: map[time.Duration]*session{}, full: map[string]struct{}{}, workers: workers.New(idleWorkers),
+		sessions: sessions.NewPool[*session](), full: map[string]struct{}{}, workers: workers.New(idleWorkers),
 	}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.ctx = d.sessions.Context()
 	return d
 }
 
@@ -226,11 +226,8 @@ func (d *Driver) listen(events <-chan zk.Event) {
 			return
 		}
 		d.changes.raise()
-		d.mu.Lock()
-		s := d.sessions[0]
-		d.mu.Unlock()
-		if s != nil {
-			s.wake()
+		if s, ok := d.sessions.Find(d.key(0)); ok {
+			s.Wake()
 		}
 	}
 }
@@ -254,7 +251,7 @@ func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()
-	d.cancel()
+	d.sessions.Close()
 	d.running.Wait()
 	d.workers.Close()
 	return nil
@@ -269,16 +266,10 @@ func (d *Driver) root() string {
 
 // trouble is what is wrong with the connection of the session for ttl.
 func (d *Driver) trouble(ttl time.Duration) error {
-	d.mu.Lock()
-	if d.conn != nil {
-		ttl = 0
+	if s, ok := d.sessions.Find(d.key(ttl)); ok {
+		return s.trouble()
 	}
-	s := d.sessions[ttl]
-	d.mu.Unlock()
-	if s == nil {
-		return nil
-	}
-	return s.trouble()
+	return nil
 }
 
 // Guarantees is what ZooKeeper promises.

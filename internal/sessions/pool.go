@@ -1,0 +1,107 @@
+package sessions
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// Pool has the sessions of a Driver: one a key, which is its TTL.
+type Pool[S Backend[L], L comparable] struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[time.Duration]S // that take users
+}
+
+// NewPool returns a Pool without sessions.
+func NewPool[S Backend[L], L comparable]() *Pool[S, L] {
+	p := &Pool[S, L]{sessions: map[time.Duration]S{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	return p
+}
+
+// Context returns a context that ends with the Pool.
+func (p *Pool[S, L]) Context() context.Context { return p.ctx }
+
+// Get returns the session of a key, which may not have started yet. It makes one if there is none, or none that takes users.
+func (p *Pool[S, L]) Get(key time.Duration, make func() S) (S, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		var none S
+		return none, locker.ErrClosed
+	}
+	s, ok := p.sessions[key]
+	if !ok || s.base().gone() {
+		s = make()
+		p.sessions[key] = s
+		p.running.Go(func() { s.base().run(func() { p.forget(s) }) })
+	}
+	return s, nil
+}
+
+// gone reports whether the session takes no more users.
+func (s *Session[L]) gone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended || s.retired
+}
+
+// Find returns the session of a key, if there is one. It may not have started yet.
+func (p *Pool[S, L]) Find(key time.Duration) (s S, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, ok = p.sessions[key]
+	return s, ok
+}
+
+// Any returns a session that has started, whatever its key, if there is one.
+func (p *Pool[S, L]) Any() (s S, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sessions {
+		select {
+		case <-s.base().ready:
+			if !s.base().Ended() {
+				return s, true
+			}
+		default:
+		}
+	}
+	return s, false
+}
+
+// Add has Get find a session by a second key, unless another has that.
+func (p *Pool[S, L]) Add(key time.Duration, s S) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.sessions[key]; !ok {
+		p.sessions[key] = s
+	}
+}
+
+// forget has Get make another session.
+func (p *Pool[S, L]) forget(s S) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, other := range p.sessions {
+		if other.base() == s.base() {
+			delete(p.sessions, key)
+		}
+	}
+}
+
+// Close ends the sessions, and returns when all have stopped.
+func (p *Pool[S, L]) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cancel()
+	p.running.Wait()
+}

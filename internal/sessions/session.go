@@ -1,0 +1,237 @@
+// Package sessions keeps the sessions of etcd and ZooKeeper alive. A session has a TTL, which its client renews; what was put on it is
+// gone at the server when it ends. All contenders of a Driver that have the same TTL share one.
+package sessions
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-locker/locker/internal/clock"
+)
+
+// KeepUnused is how long a session is kept that nobody uses, or for its TTL if that is longer.
+const KeepUnused = time.Minute
+
+// Backend is what differs between servers. An adapter's session embeds a *Session, and implements the rest.
+type Backend[L comparable] interface {
+	// Start begins the session at the server. Until it has returned, nobody uses the session.
+	Start() error
+	// Due returns when to call Renew next, and until when the session lasts for certain; zero if that is not known.
+	Due() (renew, until time.Time)
+	// Renew asks the server for more time, or has Due say when to try again. It calls End if the server says that the session is gone.
+	Renew()
+	// Stop removes what is left at the server. It is called once, after the session has ended or Start has failed.
+	Stop()
+
+	base() *Session[L]
+}
+
+// Session is the part of a session that does not depend on the server. It ends when it was not renewed for a TTL while somebody used
+// it, when nobody has used it for a while, with its Pool, and when the adapter calls End. One that has ended is never revived.
+// L are the leases that use it.
+type Session[L comparable] struct {
+	TTL       time.Duration // Start may change it
+	Permanent bool          // kept however long nobody uses it
+
+	backend Backend[L]
+	ready   chan struct{} // closed when Start has returned
+	err     error         // of Start
+	ctx     context.Context
+	cancel  context.CancelFunc
+	nudge   chan struct{} // holds one: look at the session again
+
+	mu      sync.Mutex
+	users   map[L]func() // what to call when the session ends, or nil
+	unused  time.Time    // since when there are no users
+	retired bool
+	ended   bool
+}
+
+// New returns the Session of b, which ends with ctx.
+func New[L comparable](ctx context.Context, ttl time.Duration, b Backend[L]) *Session[L] {
+	s := &Session[L]{
+		TTL: ttl, backend: b, ready: make(chan struct{}), nudge: make(chan struct{}, 1), users: map[L]func(){}, unused: clock.Now(),
+	}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	return s
+}
+
+func (s *Session[L]) base() *Session[L] { return s }
+
+// Context returns a context that ends with the session.
+func (s *Session[L]) Context() context.Context { return s.ctx }
+
+// Wait waits until the session has started, and returns the error of that.
+func (s *Session[L]) Wait(ctx context.Context) error {
+	select {
+	case <-s.ready:
+		return s.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Join makes l a user. It returns false if the session has ended, or may have by now.
+func (s *Session[L]) Join(l L) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, until := s.backend.Due(); s.ended || s.retired || !clock.Now().Before(until) {
+		return false
+	}
+	s.users[l] = nil
+	return true
+}
+
+// Leave undoes Join.
+func (s *Session[L]) Leave(l L) {
+	s.mu.Lock()
+	delete(s.users, l)
+	s.unused = clock.Now()
+	useless := s.retired && len(s.users) == 0
+	s.mu.Unlock()
+	if useless {
+		s.Wake()
+	}
+}
+
+// Users returns those that have joined and not left, also after the session has ended.
+func (s *Session[L]) Users() []L {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]L, 0, len(s.users))
+	for l := range s.users {
+		all = append(all, l)
+	}
+	return all
+}
+
+// Unused returns for how long nobody has used the session.
+func (s *Session[L]) Unused() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.users) > 0 {
+		return 0
+	}
+	return clock.Since(s.unused)
+}
+
+// Notify has f called when the session ends, once, if l is a user then; or now, if it has ended.
+func (s *Session[L]) Notify(l L, f func()) {
+	s.mu.Lock()
+	now := s.ended
+	if _, joined := s.users[l]; joined && !now {
+		s.users[l] = f
+	}
+	s.mu.Unlock()
+	if now {
+		f()
+	}
+}
+
+// Retire keeps the session for those who use it, and ends it after the last of them.
+func (s *Session[L]) Retire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.retired = true
+}
+
+// End ends the session, and tells its users.
+func (s *Session[L]) End() {
+	s.mu.Lock()
+	s.ended = true
+	var callbacks []func()
+	for l, f := range s.users {
+		if f != nil {
+			callbacks = append(callbacks, f)
+			s.users[l] = nil
+		}
+	}
+	s.mu.Unlock()
+	s.cancel()
+	for _, f := range callbacks {
+		f()
+	}
+}
+
+// Ended reports whether the session has ended.
+func (s *Session[L]) Ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ended
+}
+
+// Left returns how long the session lasts for certain.
+func (s *Session[L]) Left() time.Duration {
+	if s.Ended() {
+		return 0
+	}
+	_, until := s.backend.Due()
+	return max(until.Sub(clock.Now()), 0)
+}
+
+// Wake has Due asked again.
+func (s *Session[L]) Wake() {
+	select {
+	case s.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// run starts the session, and renews it until it ends.
+func (s *Session[L]) run(forget func()) {
+	s.err = s.backend.Start()
+	if s.err == nil {
+		close(s.ready)
+		s.keep()
+	}
+	forget()
+	s.End()
+	if s.err != nil {
+		close(s.ready)
+	}
+	s.backend.Stop()
+}
+
+func (s *Session[L]) keep() {
+	for {
+		wait, over := s.next()
+		switch {
+		case over:
+			return
+		case wait > 0:
+			s.sleep(wait)
+		default:
+			s.backend.Renew()
+		}
+	}
+}
+
+// next returns how long it is until the next renewal, and whether there will be none.
+func (s *Session[L]) next() (wait time.Duration, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := clock.Now()
+	renew, until := s.backend.Due()
+	wait = min(renew.Sub(now), KeepUnused)
+	if len(s.users) > 0 {
+		wait = min(wait, until.Sub(now))
+		over = !now.Before(until)
+	} else {
+		over = s.retired || !s.Permanent && now.Sub(s.unused) > max(s.TTL, KeepUnused)
+	}
+	if over || s.ctx.Err() != nil {
+		s.ended = true // in this step, so that nobody joins it
+	}
+	return wait, s.ended
+}
+
+func (s *Session[L]) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-s.nudge:
+	case <-s.ctx.Done():
+	}
+}
