@@ -38,29 +38,6 @@ func call[T any](ctx context.Context, s *session, k kind, f func(*zk.Conn) (T, e
 	})
 }
 
-// run calls f in a goroutine, which it leaves when ctx ends.
-func run[T any](ctx context.Context, s *session, f func() (T, error)) (T, error) {
-	type answer struct {
-		value T
-		err   error
-	}
-	var a answer
-	answers := make(chan answer, 1)
-	err := s.driver.spawn(func() {
-		value, err := f()
-		answers <- answer{value, err}
-	})
-	if err != nil {
-		return a.value, err
-	}
-	select {
-	case a = <-answers:
-		return a.value, a.err
-	case <-ctx.Done():
-		return a.value, ctx.Err()
-	}
-}
-
 // connected waits until requests can be sent on the session.
 func (s *session) connected(ctx context.Context) error {
 	for {
@@ -188,13 +165,7 @@ func (s *session) touch(ctx context.Context) error {
 // makeParents makes the node of a lock, and those above it that are missing. They are containers, which the
 // servers remove when they are empty, at any time.
 func (s *session) makeParents(ctx context.Context, node string) error {
-	_, err := call(ctx, s, writes, func(conn *zk.Conn) (string, error) {
-		if s.own != nil {
-			s.own.making.RLock()
-			defer s.own.making.RUnlock()
-		}
-		return conn.CreateContainer(node, nil, zk.FlagContainer, s.driver.acl)
-	})
+	_, err := call(ctx, s, writes, func(conn *zk.Conn) (string, error) { return s.makeContainer(conn, node) })
 	switch {
 	case errors.Is(err, zk.ErrNoNode) && up(node) != "":
 		return s.makeParents(ctx, up(node)) // and then the caller comes again

@@ -22,8 +22,8 @@ var errRemoved = errors.New("somebody removed our node from the queue")
 // errNoAnswer: what the server has done is not known.
 var errNoAnswer = error(noanswer.Error("ZooKeeper has not answered in time"))
 
-// errAway: there was nobody to ask.
-var errAway = errors.New("no ZooKeeper server is connected")
+// errUnreachable: there was no connection to any server.
+var errUnreachable = errors.New("no ZooKeeper server is connected")
 
 // refused says whether err is the server's word, or the library's own, that what was asked has not been done, and will
 // not be. Everything else leaves that open.

@@ -183,8 +183,8 @@ func TestOutage_saysWhatIsWrongIfThatIsKnown(t *testing.T) {
 	err := o.Ask(t.Context(), hang)
 	require.ErrorIs(t, err, errNoAnswer)
 	require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
-	o.Explain = explain(func() error { return errAway })
-	require.ErrorIs(t, o.Ask(t.Context(), hang), errAway)
+	o.Explain = explain(func() error { return errUnreachable })
+	require.ErrorIs(t, o.Ask(t.Context(), hang), errUnreachable)
 	calls := 0
 	require.ErrorIs(t, o.Ask(t.Context(), func(context.Context) error { calls++; return zk.ErrNoAuth }), zk.ErrNoAuth)
 	assert.Equal(t, 1, calls, "a refusal is not asked for again")
@@ -214,7 +214,7 @@ func TestNegotiated(t *testing.T) {
 			assert.Equal(t, time.Minute, timeout, "the server's largest")
 			break
 		}
-		require.ErrorIs(t, err, errAway)
+		require.ErrorIs(t, err, errUnreachable)
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -1,7 +1,6 @@
 package zookeeper
 
 import (
-	"encoding/binary"
 	"testing"
 	"time"
 
@@ -15,9 +14,8 @@ import (
 func TestSession_thatIsGrantedLessWhenItIsTakenUpAgain(t *testing.T) {
 	d := newDriver()
 	defer func() { _ = d.Close() }()
-	taken := func(s *session, timeout time.Duration, id uint64) {
-		head := binary.BigEndian.AppendUint32(make([]byte, 8, headBytes), uint32(timeout.Milliseconds()))
-		s.attached(&link{head: binary.BigEndian.AppendUint64(head, id), began: clock.Now()})
+	taken := func(s *session, timeout time.Duration, id int64) {
+		s.attached(attachment{link: &link{began: clock.Now()}, id: id, timeout: timeout})
 	}
 	s := newSession(d, 10*time.Second)
 	s.conn, s.id = new(zk.Conn), 7

@@ -2,9 +2,7 @@ package zookeeper
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 	"time"
 
@@ -18,7 +16,7 @@ type ownConn struct {
 	conn   *zk.Conn
 	events <-chan zk.Event
 	net    *network
-	making sync.RWMutex // of containers
+	making sync.RWMutex // of containers, for makeContainer
 }
 
 // Start makes the session, or finds the one of the application's connection.
@@ -59,10 +57,18 @@ func (s *session) trouble() error {
 	case own != nil:
 		return own.net.why()
 	case s.driver.conn != nil && s.driver.conn.State() != zk.StateHasSession:
-		return errAway
+		return errUnreachable
 	default:
 		return nil
 	}
+}
+
+// attachment is a connection on which the session was made, or taken up, with what the server has granted.
+type attachment struct {
+	link    *link
+	id      int64
+	timeout time.Duration
+	err     error // why timeout is not known
 }
 
 type silent struct{}
@@ -74,8 +80,11 @@ func (s *session) connect(ctx context.Context) error {
 	d := s.driver
 	n := newNetwork(s.Context(), d.servers, d.dialTimeout, s.TTL, s.watching)
 	n.tls = d.tls
-	made := make(chan *link, 1)
+	made := make(chan attachment, 1)
 	begun := false // the library's goroutine's own
+	var conn *zk.Conn
+	var connecting sync.WaitGroup // until conn is set
+	connecting.Add(1)
 	conn, events, err := zk.Connect(d.servers, s.TTL, zk.WithDialer(n.dial), zk.WithHostProvider(n),
 		zk.WithLogger(silent{}), zk.WithLogInfo(false),
 		zk.WithEventCallback(func(e zk.Event) {
@@ -84,38 +93,44 @@ func (s *session) connect(ctx context.Context) error {
 			}
 			switch e.State {
 			case zk.StateHasSession:
-				if l := n.attached(); begun {
-					s.attached(l)
+				connecting.Wait()
+				a := attachment{link: n.attached(), id: conn.SessionID()}
+				a.timeout, a.err = negotiated(conn)
+				if begun {
+					s.attached(a)
 				} else {
 					begun = true
-					made <- l
+					made <- a
 				}
 			case zk.StateExpired:
 				s.End()
 			}
 			s.changes.raise()
 		}))
+	connecting.Done()
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	s.own = &ownConn{conn: conn, events: events, net: n}
 	s.mu.Unlock()
-	var first *link
+	var first attachment
 	select {
 	case first = <-made:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	timeout, id := first.granted()
+	if first.err != nil {
+		return first.err
+	}
 	s.mu.Lock()
-	s.conn, s.id = conn, id
-	s.life.begin(first.began)
+	s.conn, s.id = conn, first.id
+	s.life.begin(first.link.began)
 	s.mu.Unlock()
-	if err := s.grant(timeout); err != nil {
+	if err := s.grant(first.timeout); err != nil {
 		return err
 	}
-	if err := d.checkVersion(ctx, n, first); err != nil {
+	if err := d.checkVersion(ctx, n, first.link); err != nil {
 		return err
 	}
 	if d.user == nil {
@@ -132,13 +147,12 @@ func (s *session) connect(ctx context.Context) error {
 
 // attached is called when the session was taken up on another connection. A server with another configuration may have given it a
 // shorter time-out: then it lasts for less than its holds were told.
-func (s *session) attached(l *link) {
-	timeout, id := l.granted()
+func (s *session) attached(a attachment) {
 	s.mu.Lock()
-	same := id != 0 && id == s.id
-	shorter := same && timeout < s.TTL
+	same := a.id != 0 && a.id == s.id
+	shorter := same && a.timeout < s.TTL
 	if same && !shorter {
-		s.life.attached(l.began, clock.Now())
+		s.life.attached(a.link.began, clock.Now())
 	}
 	s.mu.Unlock()
 	if shorter {
@@ -191,18 +205,4 @@ func (s *session) find(ctx context.Context) error {
 	longer, cancel := context.WithTimeout(s.Context(), s.TTL/2)
 	defer cancel()
 	return s.refresh(longer, "")
-}
-
-// negotiated is the time-out of the connection's session, which the library does not tell. It is written before the
-// state becomes StateHasSession.
-func negotiated(conn *zk.Conn) (time.Duration, error) {
-	const field = "sessionTimeoutMs"
-	if conn.State() != zk.StateHasSession {
-		return 0, errAway
-	}
-	f := reflect.ValueOf(conn).Elem().FieldByName(field)
-	if !f.IsValid() || !f.CanInt() {
-		return 0, errors.New("this version of go-zookeeper has no " + field + ": the session's time-out cannot be read; open the locks by URL")
-	}
-	return time.Duration(f.Int()) * time.Millisecond, nil
 }

@@ -31,8 +31,8 @@ func TestLink_answersComeAfterTheWatches(t *testing.T) {
 				client, server := net.Pipe()
 				defer func() { _ = client.Close() }()
 				defer func() { _ = server.Close() }()
-				l := &link{Conn: client, watchesSet: make(chan struct{}), head: make([]byte, headBytes)}
-				l.watchPause = func() time.Duration { return pause }
+				l := &link{Conn: client}
+				l.holdAnswers(pause)
 				answers := make(chan string, 1)
 				go func() {
 					answer := make([]byte, 6)
@@ -89,6 +89,7 @@ func TestNetwork_howLongAServerMayBeSilent(t *testing.T) {
 			n.silences++
 		}
 		assert.Equal(t, want, got, "%d servers", servers)
+		n.current = new(link)
 		n.attached()
 		assert.Equal(t, want[0], n.greeting(), "%d servers, after there was a session", servers)
 	}

@@ -3,7 +3,6 @@ package zookeeper
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -18,91 +17,6 @@ import (
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// link is a connection to one server. It tells what the library does not: when its making began, and
-// what the server has granted. And it is given up sooner: by default a server that has stopped is left after two
-// thirds of the session's time-out, or after several time-outs while a session is being taken up.
-type link struct {
-	net.Conn
-	address  string // as it was given
-	began    time.Time
-	greeting time.Duration // how long the answer to the connect request may take
-	patience time.Duration // and those after it
-	head     []byte        // of what the server sends
-	silent   bool          // it did not answer in time
-
-	// watchesSet is closed when the library has sent its watches again; nil on a session's first connection.
-	watchesSet chan struct{}
-	watchPause func() time.Duration
-	once       sync.Once
-	waited     bool // for that
-}
-
-// headBytes is the beginning of the answer to a connect request: its length, the version of the protocol, the time-out in
-// milliseconds, and the session's number.
-const headBytes = 4 + 4 + 4 + 8
-
-func (l *link) Read(b []byte) (int, error) {
-	if l.watchesSet != nil && len(l.head) == headBytes && !l.waited {
-		// The library notes an answer's zxid in one goroutine while it reads it, for its watches, in another, without a lock.
-		l.waited = true
-		select {
-		case <-l.watchesSet:
-		case <-time.After(l.watchPause()):
-		}
-	}
-	n, err := l.Conn.Read(b)
-	if missing := headBytes - len(l.head); missing > 0 {
-		l.head = append(l.head, b[:min(n, missing)]...)
-		l.silent = l.silent || timedOut(err)
-	}
-	return n, err
-}
-
-func timedOut(err error) bool {
-	var e net.Error
-	return errors.As(err, &e) && e.Timeout()
-}
-
-// opSetWatches is the operation of a request that sets watches again. It stands behind the length and the number of the request.
-const opSetWatches = 101
-
-func (l *link) Write(b []byte) (int, error) {
-	n, err := l.Conn.Write(b)
-	if l.watchesSet != nil && len(b) >= 12 && binary.BigEndian.Uint32(b[8:]) == opSetWatches {
-		l.once.Do(func() { close(l.watchesSet) })
-	}
-	if err != nil {
-		// The library would say so to the request, and say so again when it has heard from Read. If the request was made while it
-		// closes, that is once too often: nobody listens, and it stands still.
-		_ = l.Close()
-		return len(b), nil //nolint:nilerr // as said
-	}
-	return n, nil
-}
-
-// granted is what the server has answered to the connect request.
-func (l *link) granted() (timeout time.Duration, session int64) {
-	if len(l.head) < headBytes {
-		return 0, 0
-	}
-	ms := int32(binary.BigEndian.Uint32(l.head[8:]))
-	return time.Duration(ms) * time.Millisecond, int64(binary.BigEndian.Uint64(l.head[12:]))
-}
-
-func (l *link) SetReadDeadline(t time.Time) error  { return l.Conn.SetReadDeadline(l.capped(t)) }
-func (l *link) SetWriteDeadline(t time.Time) error { return l.Conn.SetWriteDeadline(l.capped(t)) }
-
-func (l *link) capped(t time.Time) time.Time {
-	patience := l.patience
-	if len(l.head) < headBytes {
-		patience = l.greeting
-	}
-	if latest := time.Now().Add(patience); t.After(latest) {
-		return latest
-	}
-	return t
-}
-
 // network is how one session of ours reaches the servers: it is the library's dialer and its host provider.
 // Names are resolved at each attempt, and the pauses suit the session's time-out, where the library waits a second before it
 // comes back to the only server.
@@ -114,13 +28,13 @@ type network struct {
 	watches func() bool // whether there are any
 	tls     *tls.Config // nil: none
 
-	mu           sync.Mutex
-	next         int
-	attempts     int // since there was a session
-	silences     int // of those: there was no answer in time
-	current      *link
-	attachedOnce bool
-	trouble      error // of the latest attempt
+	mu       sync.Mutex
+	next     int
+	attempts int // since there was a session
+	silences int // of those: there was no answer in time
+	current  *link
+	began    bool  // there was a session
+	trouble  error // of the latest attempt
 }
 
 var _ zk.HostProvider = (*network)(nil)
@@ -167,7 +81,7 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 	n.current = nil
 	n.mu.Unlock()
 	if last != nil {
-		_ = last.Close() // the library leaves it open when the session has expired
+		_ = last.Close() // go-zookeeper leaves it open when the session has expired
 	}
 	if attempts > len(n.servers) {
 		pause := min(max(n.ttl/50, 10*time.Millisecond), 500*time.Millisecond)
@@ -187,14 +101,11 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 		if timedOut(err) {
 			n.silences++
 		}
-		n.trouble = fmt.Errorf("%w: %w", errAway, err)
+		n.trouble = fmt.Errorf("%w: %w", errUnreachable, err)
 		return nil, err
 	}
-	n.trouble = fmt.Errorf("%w: %w", errAway, noanswer.Error(address+" accepts connections and does not answer"))
+	n.trouble = fmt.Errorf("%w: %w", errUnreachable, noanswer.Error(address+" accepts connections and does not answer"))
 	n.current = &link{Conn: conn, address: address, began: began, greeting: greeting, patience: pace(n.ttl) / 3}
-	if n.attachedOnce {
-		n.current.watchesSet, n.current.watchPause = make(chan struct{}), n.watchPause
-	}
 	return n.current, nil
 }
 
@@ -228,16 +139,20 @@ func (n *network) greeting() time.Duration {
 func (n *network) attached() *link {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.attempts, n.silences, n.trouble, n.attachedOnce = 0, 0, nil, true
+	n.current.greeted = true
+	if n.began {
+		n.current.holdAnswers(n.watchPause())
+	}
+	n.attempts, n.silences, n.trouble, n.began = 0, 0, nil, true
 	return n.current
 }
 
-// why is what is wrong, if something is.
+// why returns what is wrong, or nil.
 func (n *network) why() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if errors.Is(n.trouble, context.Canceled) {
-		return errAway
+		return errUnreachable
 	}
 	return n.trouble
 }
