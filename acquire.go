@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-locker/locker/internal/callctx"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/noanswer"
 )
@@ -30,8 +29,9 @@ type contender struct {
 	began     time.Time
 	contended atomic.Bool // the lock was seen to be another's
 
-	// own ends with that, or when the Client is closed, with the cause ErrClosed, or the Mutex's own hold is lost, with ErrLost.
-	own callctx.Context
+	// own ends with ctx, or by end: with ErrClosed when the Client is closed, with ErrLost when the Mutex's own hold is lost.
+	own context.Context
+	end context.CancelCauseFunc
 
 	said   atomic.Pointer[error] // by a backend in whose queue it is: the latest
 	places [2]int                // in the Client's list of contenders, and the Mutex's
@@ -46,7 +46,7 @@ func (m *Mutex) contender(ctx context.Context, op string) *contender {
 // another is a contender in a call that has begun.
 func (m *Mutex) another(ctx context.Context, op string, began time.Time) *contender {
 	c := &contender{Mutex: m, op: op, ctx: ctx, began: began}
-	c.own.Begin(ctx)
+	c.own, c.end = context.WithCancelCause(ctx)
 	return c
 }
 
@@ -91,7 +91,7 @@ func (c *contender) acquire() (*Hold, error) {
 }
 
 func (c *contender) contend() (*Hold, error) {
-	defer c.own.End(nil)
+	defer c.end(nil)
 	if c.invalid != nil {
 		return nil, c.invalid
 	}
@@ -114,14 +114,14 @@ func (c *contender) contend() (*Hold, error) {
 
 // over is why the contention has ended, if it has; last is the latest that the backend said.
 func (c *contender) over(last error) error {
-	why := c.own.Cause()
+	why := context.Cause(c.own)
 	if c.ctx.Err() != nil {
 		return interrupted(c.ctx, last)
 	}
 	return why
 }
 
-// errAbandoned is what call and sleep return when the contention was over before they were done.
+// errAbandoned is what call and sleep return when the contention was over first.
 var errAbandoned = errors.New("abandoned")
 
 // latest is err, or last if the backend had no part in err.
@@ -191,7 +191,7 @@ func (c *contender) sleep(d time.Duration) error {
 
 // queue waits in the backend's own queue.
 func (c *contender) queue() (*Hold, error) {
-	h, err := c.call(0, (*contender).enqueue)
+	h, err := c.call(c.own, (*contender).enqueue, time.Time{}) // the request that is granted is sent at some time of the wait
 	if err == nil {
 		return h, nil
 	}
@@ -207,7 +207,9 @@ func (c *contender) queue() (*Hold, error) {
 
 // attempt tries once, for at most half a TTL.
 func (c *contender) attempt() (*Hold, error) {
-	h, err := c.call(c.settings.ttl/2, (*contender).try)
+	ctx, cancel := within(c.own, c.settings.ttl/2)
+	defer cancel()
+	h, err := c.call(ctx, (*contender).try, clock.Now())
 	c.noteHeld(err)
 	return h, err
 }
@@ -235,15 +237,12 @@ func (c *contender) answered(err error) {
 	c.noteHeld(err)
 }
 
-// within is ctx with a timeout if that is not 0.
+// within returns a context that ends with ctx, or after timeout.
 func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	if timeout == 0 {
-		return context.WithCancel(ctx)
-	}
 	return context.WithTimeoutCause(ctx, timeout, errNoAnswer)
 }
 
-// ownError is err, unless it merely says that ctx, a request's own, has ended: the user's has not.
+// ownError returns err, unless it merely says that ctx, a request's own, has ended: the user's has not.
 func ownError(ctx context.Context, err error) error {
 	if err != nil && err == ctx.Err() { //nolint:errorlint // one that wraps it has more to say
 		return errNoAnswer
@@ -251,96 +250,19 @@ func ownError(ctx context.Context, err error) error {
 	return err
 }
 
-// leaving is how long a waiter that gives up is given to leave its queue, so that it is gone when
-// Lock returns, where leaving takes no request.
-const leaving = time.Millisecond
-
-// call has acquire make a request in a goroutine, so that ctx bounds it whether or not the client
-// library heeds ctx. Whatever it may have taken becomes a hold, or is released again.
-// A timeout of 0 is none: the request waits in a queue.
-func (c *contender) call(timeout time.Duration, acquire acquiring) (*Hold, error) {
-	client, ttl := c.client, c.settings.ttl
-	req := Request{Name: c.qualified, Metadata: c.settings.metadata, TTL: ttl}
-	if client.heeded {
-		return c.callHere(timeout, acquire, req)
+// call has the Driver make a request at sent (zero: the lease alone knows). What that took becomes a hold, or is released again.
+func (c *contender) call(ctx context.Context, acquire acquiring, sent time.Time) (*Hold, error) {
+	lease, err := acquire(c, ctx, Request{Name: c.qualified, Metadata: c.settings.metadata, TTL: c.settings.ttl})
+	if err == nil {
+		return c.admit(lease, sent)
 	}
-	// The request does not share ctx's deadline: a client library that closes its connection
-	// at a deadline would turn the end of ctx into a failure of the backend.
-	rctx, cancel := within(context.WithoutCancel(c.ctx), timeout)
-	defer cancel()
-
-	answers := make(chan answer) // unbuffered: an answer reaches the caller, or is seen to have missed it
-	gone := make(chan struct{})
-	sent := clock.Now()
-	client.spawn(func() {
-		lease, err := acquire(c, rctx, req)
-		close(gone)
-		select {
-		case answers <- answer{lease, err}:
-		case <-rctx.Done():
-			c.cleanUp(lease)
-		}
-	})
-	select {
-	case a := <-answers:
-		if timeout == 0 {
-			sent = time.Time{} // the request that granted it was sent at some time of the wait
-		}
-		return c.take(rctx, a, sent)
-	case <-c.own.Done():
-	case <-rctx.Done():
-		return nil, errNoAnswer
+	if lease != nil {
+		c.client.spawn(func() { c.cleanUp(lease) })
 	}
-	if timeout == 0 {
-		cancel()
-		leave(gone)
+	if c.own.Err() != nil && err == ctx.Err() { //nolint:errorlint // one that wraps it has more to say
+		return nil, errAbandoned
 	}
-	return nil, errAbandoned
-}
-
-// callHere is call for a Driver that heeds contexts: it needs no goroutine.
-func (c *contender) callHere(timeout time.Duration, acquire acquiring, req Request) (*Hold, error) {
-	var ctx context.Context = &c.own
-	var sent time.Time // zero: the request that granted it was sent at some time of the wait
-	if timeout != 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = within(ctx, timeout)
-		defer cancel()
-		sent = clock.Now()
-	}
-	lease, err := acquire(c, ctx, req)
-	h, err := c.take(ctx, answer{lease, err}, sent)
-	if err == errNoAnswer && (timeout == 0 || context.Cause(ctx) != errNoAnswer) { //nolint:errorlint // neither is ever wrapped
-		err = errAbandoned
-	}
-	return h, err
-}
-
-// leave waits for a moment until gone is closed.
-func leave(gone <-chan struct{}) {
-	moment := time.NewTimer(leaving)
-	defer moment.Stop()
-	select {
-	case <-gone:
-	case <-moment.C:
-	}
-}
-
-// answer is what a Driver's acquiring method has returned.
-type answer struct {
-	lease Lease
-	err   error
-}
-
-// take makes a hold of the answer to a request of rctx that was sent at sent.
-func (c *contender) take(rctx context.Context, a answer, sent time.Time) (*Hold, error) {
-	if a.err == nil {
-		return c.admit(a.lease, sent)
-	}
-	if a.lease != nil {
-		c.client.spawn(func() { c.cleanUp(a.lease) })
-	}
-	return nil, ownError(rctx, a.err)
+	return nil, ownError(ctx, err)
 }
 
 // admit makes a hold of a lease that was asked for at sent (zero: the lease alone knows), or gives it

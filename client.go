@@ -25,7 +25,6 @@ type Client struct {
 	driver  Driver
 	config  config
 	renewer renewer
-	heeded  bool // contexts, by the driver
 
 	open       context.Context // ends when Close begins
 	shut       context.CancelFunc
@@ -68,9 +67,6 @@ func New(d Driver, opts ...Option) (*Client, error) {
 	}
 	if err := c.checkTTL(c.config.ttl); err != nil {
 		return nil, wrap("new", "", err)
-	}
-	if h, ok := d.(ContextHeeder); ok {
-		c.heeded = h.HeedsContext()
 	}
 	c.renewer.wall.watch(clock.Ahead)
 	c.open, c.shut = context.WithCancel(context.Background())
@@ -176,18 +172,15 @@ func (c *Client) isClosed() bool {
 	return c.closed
 }
 
-// within calls f, and returns when ctx ends if f has not.
-func (c *Client) within(ctx context.Context, f func() error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	answer := make(chan error, 1)
-	c.spawn(func() { answer <- f() })
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+// requestContext returns a context for one request. It has the values of ctx, and ends with ctx, when Close gives up, or after timeout.
+// A deadline of ctx is not its own: people override Done and forget Deadline.
+func (c *Client) requestContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	withCaller, withClient := context.AfterFunc(ctx, cancel), context.AfterFunc(c.background, cancel)
+	return own, func() {
+		withCaller()
+		withClient()
+		cancel()
 	}
 }
 
@@ -213,7 +206,7 @@ func (c *Client) Close() error {
 	holds := c.stopRenewing() // in this step: an Unlock that finds the Client closed leaves the release to us
 	c.shut()
 	for _, one := range c.contenders {
-		one.own.End(ErrClosed)
+		one.end(ErrClosed)
 	}
 	c.mu.Unlock()
 
@@ -269,10 +262,9 @@ func (c *Client) releaseAll(ctx context.Context, holds []*Hold) []error {
 	return errs
 }
 
-// releaseLost releases a hold that the Client's end has ended. It returns when ctx ends, whatever the backend does.
+// releaseLost releases a hold that the Client's end has ended. It returns soon after ctx ends.
 func (c *Client) releaseLost(ctx context.Context, h *Hold) error {
-	r := h.returning(c.background, clock.Now().Add(closeTimeout))
-	err := c.within(ctx, func() error { return r.untilAnswered(ctx, nil, nil) })
+	err := h.returning(ctx, clock.Now().Add(closeTimeout)).untilAnswered(ctx, nil, nil)
 	if errors.Is(err, ErrLost) {
 		return nil
 	}

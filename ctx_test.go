@@ -203,24 +203,6 @@ func TestLock_ctxEndsInTheQueue(t *testing.T) {
 	}
 }
 
-func TestLock_ctxEndsInAQueueThatDoesNotHeedIt(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		d := &scripted{driver: &driver{b: b}}
-		d.queue = func(_ context.Context, req locker.Request, answered func(error)) (locker.Lease, error) {
-			answered(locker.ErrHeld)
-			time.Sleep(3 * time.Second)
-			return d.driver.Acquire(context.Background(), req)
-		}
-		ctx := ending(t, time.Second)
-		assert.LessOrEqual(t, took(func() {
-			require.ErrorIs(t, clientOf(t, d).Mutex("x").Lock(ctx), locker.ErrHeld)
-		}), time.Second+2*time.Millisecond)
-		time.Sleep(3 * time.Second)
-		assert.Len(t, b.calls(acquire), 1)
-		assert.Zero(t, b.holder("x"), "what the queue granted too late is given back")
-	})
-}
-
 func TestLock_inAQueueReturnsWhatTheDriverSays(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		d := &scripted{driver: &driver{b: b}}
@@ -247,24 +229,6 @@ func TestLock_ctxHasNoEffectOnTheHold(t *testing.T) {
 		assert.Equal(t, m.FencingToken(), b.holder("x"))
 		require.NoError(t, m.Extend(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
-	})
-}
-
-func TestLock_endOfCtxIsNotSeenByTheBackendAsAFailure(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		seen := make(chan context.Context, 1)
-		d := &scripted{driver: &driver{b: b}}
-		d.acquire = func(ctx context.Context, req locker.Request) (locker.Lease, error) {
-			seen <- ctx
-			return d.driver.Acquire(ctx, req)
-		}
-		type key struct{ string }
-		ctx := context.WithValue(ending(t, time.Second), key{"span"}, "trace")
-		require.NoError(t, clientOf(t, d).Mutex("x").TryLock(ctx))
-		request := <-seen
-		deadline, _ := request.Deadline()
-		assert.Equal(t, ttl/2, deadline.Sub(b.start), "half a TTL, whatever ctx allows")
-		assert.Equal(t, "trace", request.Value(key{"span"}), "but for its end it is the caller's")
 	})
 }
 

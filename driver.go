@@ -10,8 +10,14 @@ import (
 // about its backend alone. A Driver may be used by several goroutines.
 //
 // A Driver that can do more says so by implementing [Queuer], [BatchExtender], [Proposer], [Inspector],
-// [TTLChecker], [TTLDefaulter], [Warner] or [ContextHeeder]. Sentinel errors are returned as they are: the core adds what was tried, and on
-// what. docs/writing-a-driver.md in the repository goes through one, and package conformance shows whether it is right.
+// [TTLChecker], [TTLDefaulter] or [Warner]. Sentinel errors are returned as they are: the core adds what was tried, and on
+// what.
+//
+// Each call returns within a few milliseconds of the end of its context, whatever the backend does, and what it has sent may go on: the
+// core calls it in the goroutine of its own caller. For a client library that ignores contexts, or breaks its connection when one ends, there are [Detach] and
+// [DetachAcquire].
+//
+// docs/writing-a-driver.md in the repository goes through one, and package conformance shows whether it is right.
 type Driver interface {
 	// Acquire tries once to take req.Name for req.TTL.
 	//
@@ -24,8 +30,6 @@ type Driver interface {
 	//     before that.
 	//  5. ctx bounds the call (the core gives Acquire half the TTL), not the lease, and ends when
 	//     the call returns: what is to go on needs a context of its own, see context.WithoutCancel.
-	//     Where the client library does not heed ctx the core stops waiting by itself, and releases
-	//     a lease that arrives later.
 	//  6. If anything may have been taken (the reply was lost, a minority has granted) it returns
 	//     the lease beside the error, also beside ErrHeld. The core releases that until the backend
 	//     has answered or the TTL has passed, and calls no other method of it but Validity. A nil
@@ -158,18 +162,6 @@ type Warner interface {
 	// nothing at the backend. What a server does not tell, or not this user, is neither a warning nor an error. An outage is the
 	// client library's error. ctx bounds the call.
 	Warnings(ctx context.Context) ([]string, error)
-}
-
-// ContextHeeder is a Driver that may heed the end of a context at once.
-type ContextHeeder interface {
-	Driver
-
-	// HeedsContext says that Acquire, AcquireQueued of a Queuer, and Release of a Lease return
-	// within a millisecond or so of the end of their ctx, whatever the backend does, and that this
-	// spoils nothing: what they have sent goes on. The core then calls them in the goroutine of its
-	// own caller, with a ctx that ends when the caller's does. All others it gives a goroutine
-	// each, so that it can stop waiting.
-	HeedsContext() bool
 }
 
 // LossNotifier is a Lease whose backend tells early when it has ended, as the end of a session does.

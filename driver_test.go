@@ -15,8 +15,7 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// What the core promises to a Driver, in the ways in which it may call one: Acquire or AcquireQueued, in a goroutine of its own or in
-// that of the caller.
+// What the core promises to a Driver, whether it calls Acquire or AcquireQueued.
 
 // polled is a Driver of which the core sees no queue.
 type polled struct{ *scripted }
@@ -24,23 +23,12 @@ type polled struct{ *scripted }
 // AcquireQueued hides that of scripted, and is none.
 func (polled) AcquireQueued() {}
 
-// heeding drivers are called in the goroutine of the caller.
-type (
-	heedingPolled struct{ polled }
-	heedingQueued struct{ *scripted }
-)
-
-func (heedingPolled) HeedsContext() bool { return true }
-func (heedingQueued) HeedsContext() bool { return true }
-
 // inEachWay runs a test for each way in which the core may ask a Driver for a lease. lock has acquire called in that way.
 func inEachWay(t *testing.T, test func(t *testing.T, b *backend, lock func(acquire acquiring) error)) {
 	t.Helper()
 	ways := map[string]func(*scripted) locker.Driver{
-		"polled":             func(d *scripted) locker.Driver { return polled{d} },
-		"polled, and heeded": func(d *scripted) locker.Driver { return heedingPolled{polled{d}} },
-		"queued":             func(d *scripted) locker.Driver { return d },
-		"queued, and heeded": func(d *scripted) locker.Driver { return heedingQueued{d} },
+		"polled": func(d *scripted) locker.Driver { return polled{d} },
+		"queued": func(d *scripted) locker.Driver { return d },
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {

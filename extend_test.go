@@ -75,7 +75,8 @@ func TestExtend_neverRevivesAHoldThatLapsed(t *testing.T) {
 	})
 }
 
-func TestExtend_successAfterTheDeadlineIsGivenBack(t *testing.T) {
+// What is not answered by the deadline may have succeeded.
+func TestExtend_cutOffByTheDeadlineIsGivenBack(t *testing.T) {
 	for name, f := range map[string]fault{"heeds ctx": {reply: time.Second}, "does not": {reply: time.Second, deaf: true}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
@@ -86,10 +87,8 @@ func TestExtend_successAfterTheDeadlineIsGivenBack(t *testing.T) {
 				assert.Equal(t, life, time.Since(b.start), "at the deadline, not when the answer comes")
 				assert.True(t, fired(m.Lost()))
 				time.Sleep(time.Second)
-				if f.deaf { // else nobody knows of a success
-					assert.Len(t, b.calls(release), 1)
-					assert.Zero(t, b.holder("x"))
-				}
+				assert.Len(t, b.calls(release), 1)
+				assert.Zero(t, b.holder("x"))
 			})
 		})
 	}
@@ -159,18 +158,6 @@ func TestExtend_abandonedByItsContextTheOldDeadlineStands(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestExtend_abandonedByItsContextStillLearnsOfALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.every(extend, fault{request: 2 * time.Second, deaf: true})
-		m := b.locked(t, "x", locker.WithoutRenewal())
-		b.steal("x")
-		require.ErrorIs(t, m.Extend(ending(t, time.Second)), context.DeadlineExceeded)
-		time.Sleep(time.Second)
-		synctest.Wait()
-		assert.True(t, fired(m.Lost()))
-	})
 }
 
 func TestExtend_ofAHungBackendReturnsAfterHalfATTL(t *testing.T) {

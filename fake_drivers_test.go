@@ -18,14 +18,16 @@ type driver struct {
 
 func (d *driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
 	l := &lease{b: d.b, name: req.Name, ttl: req.TTL, from: time.Now()}
-	unknown, err := d.b.send(ctx, call{op: acquire, name: req.Name, req: req}, func(f fault) error {
-		l.from = l.from.Add(-f.age)
-		return d.b.take(l)
+	return locker.DetachAcquire(ctx, time.Hour, func(context.Context) (locker.Lease, error) {
+		unknown, err := d.b.send(ctx, call{op: acquire, name: req.Name, req: req}, func(f fault) error {
+			l.from = l.from.Add(-f.age)
+			return d.b.take(l)
+		})
+		if err != nil && !unknown {
+			return nil, err
+		}
+		return l, err
 	})
-	if err != nil && !unknown {
-		return nil, err
-	}
-	return l, err
 }
 
 func (d *driver) Guarantees() locker.Guarantees {

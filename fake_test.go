@@ -221,11 +221,13 @@ func (l *lease) Validity() time.Duration {
 
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := time.Now()
-	_, err := l.b.send(ctx, call{op: extend, name: l.name}, func(f fault) error {
-		sent = sent.Add(-f.age)
-		return l.prolong(ttl)
+	return locker.Detach(ctx, time.Hour, func(context.Context) error {
+		_, err := l.b.send(ctx, call{op: extend, name: l.name}, func(f fault) error {
+			sent = sent.Add(-f.age)
+			return l.prolong(ttl)
+		})
+		return l.heard(sent, err)
 	})
-	return l.heard(sent, err)
 }
 
 // prolong is what the backend does to extend l. The caller holds b.mu.
@@ -248,16 +250,18 @@ func (l *lease) heard(from time.Time, err error) error {
 }
 
 func (l *lease) Release(ctx context.Context) error {
-	_, err := l.b.send(ctx, call{op: release, name: l.name}, func(fault) error {
-		switch {
-		case l.released:
+	return locker.Detach(ctx, time.Hour, func(context.Context) error {
+		_, err := l.b.send(ctx, call{op: release, name: l.name}, func(fault) error {
+			switch {
+			case l.released:
+				return nil
+			case l.b.locks[l.name] != l || !time.Now().Before(l.until):
+				return locker.ErrLost
+			}
+			l.released = true
+			delete(l.b.locks, l.name)
 			return nil
-		case l.b.locks[l.name] != l || !time.Now().Before(l.until):
-			return locker.ErrLost
-		}
-		l.released = true
-		delete(l.b.locks, l.name)
-		return nil
+		})
+		return err
 	})
-	return err
 }

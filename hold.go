@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/go-locker/locker/internal/callctx"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -29,11 +29,10 @@ type Hold struct {
 	renewAt  time.Time     // when the next attempt at one is
 	lost     chan struct{} // closed by lose; nil if nobody has asked for it
 	mutex    *Mutex        // whose own it is, or nil
-	onLoss   []func()      // called once, after lost is closed
+	onLoss   []*func()     // called once, after lost is closed
 	failed   int           // renewals, since one succeeded
 
-	givenBack bool            // see giveBack
-	unlocking callctx.Context // that of its release
+	givenBack bool // see giveBack
 
 	// The renewer's own, guarded by its mutex.
 	due   time.Time // when the hold must be looked after
@@ -130,12 +129,13 @@ func (h *Hold) lose(why Cause) {
 	h.client.unschedule(h)
 	close(h.lostChannel())
 	mutex, onLoss, end := h.mutex, h.onLoss, h.ending(why, h.deadline)
+	h.onLoss = nil
 	h.mu.Unlock()
 	if mutex != nil {
 		mutex.lostPending(h)
 	}
 	for _, f := range onLoss {
-		f()
+		(*f)()
 	}
 	h.tellLost(end)
 	h.logLost(end)
@@ -165,7 +165,7 @@ func (h *Hold) giveBack() {
 	h.mu.Unlock()
 	if !again {
 		c := h.client
-		_ = h.returning(c.background, clock.Now().Add(h.ttl)).untilAnswered(c.open, nil, nil)
+		_ = h.returning(context.Background(), clock.Now().Add(h.ttl)).untilAnswered(c.open, nil, nil)
 	}
 }
 
@@ -180,14 +180,19 @@ func (h *Hold) belongsTo(m *Mutex) {
 	}
 }
 
-// notifyLost has f called when the hold is lost, or now if it is already.
-func (h *Hold) notifyLost(f func()) {
+// notifyLost has f called when the hold is lost, or now if it is already. stop undoes that.
+func (h *Hold) notifyLost(f func()) (stop func()) {
 	h.mu.Lock()
-	h.onLoss = append(h.onLoss, f)
+	h.onLoss = append(h.onLoss, &f)
 	gone := h.state == lost
 	h.mu.Unlock()
 	if gone {
 		f()
+	}
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.onLoss = slices.DeleteFunc(h.onLoss, func(other *func()) bool { return other == &f })
 	}
 }
 
@@ -215,27 +220,21 @@ func (h *Hold) extend(ctx context.Context) error {
 		return ErrLost // Close ends every hold
 	}
 	defer c.calls.Done()
-	rctx, cancel := within(context.WithoutCancel(ctx), h.ttl/2)
+	own, cancel := c.requestContext(ctx, h.ttl/2)
 	defer cancel()
-	answers := make(chan error)
+	defer h.notifyLost(cancel)()
 	sent := clock.Now()
-	c.spawn(func() {
-		err := ownError(rctx, h.lease.Extend(rctx, h.ttl))
-		select {
-		case answers <- err:
-		case <-rctx.Done():
-			_ = h.extended(sent, err, false)
-		}
-	})
-	select {
-	case err := <-answers:
-		return h.extended(sent, err, true)
-	case <-h.Lost():
+	err := h.extended(sent, ownError(own, h.lease.Extend(own, h.ttl)))
+	switch {
+	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrNotHeld):
+		return err
+	case h.isLost():
+		c.spawn(h.giveBack) // it may have been extended
 		return ErrLost
-	case <-ctx.Done():
+	case ctx.Err() != nil:
 		return interrupted(ctx, nil)
-	case <-rctx.Done():
-		return errNoAnswer
+	default:
+		return err
 	}
 }
 
@@ -250,8 +249,8 @@ func (h *Hold) ended() error {
 }
 
 // extended takes in the outcome of a request to extend that was sent at sent. A success moves the
-// deadline if the caller still waits for it, and is given back if it came after the deadline.
-func (h *Hold) extended(sent time.Time, err error, wanted bool) error {
+// deadline, and is given back if it came after that.
+func (h *Hold) extended(sent time.Time, err error) error {
 	if errors.Is(err, ErrLost) {
 		h.lose(Revoked)
 		return h.ended()
@@ -261,7 +260,7 @@ func (h *Hold) extended(sent time.Time, err error, wanted bool) error {
 	}
 	now := clock.Now()
 	left, dated := remaining(h.lease, h.ttl, sent, now) // asks the lease, so not under h.mu
-	if h.prolong(sent, now, left, dated, wanted) {
+	if h.prolong(sent, now, left, dated) {
 		return nil
 	}
 	h.alive() // by the clock: it may be lost only now
@@ -272,15 +271,12 @@ func (h *Hold) extended(sent time.Time, err error, wanted bool) error {
 	return err
 }
 
-// prolong moves the deadline forward if move is set. It returns false if the hold is over.
-func (h *Hold) prolong(sent, now time.Time, left time.Duration, dated, move bool) bool {
+// prolong moves the deadline forward. It returns false if the hold is over.
+func (h *Hold) prolong(sent, now time.Time, left time.Duration, dated bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.state != held || !now.Before(h.deadline) {
 		return false
-	}
-	if !move {
-		return true
 	}
 	if deadline := now.Add(left); deadline.After(h.deadline) {
 		h.deadline = deadline
@@ -323,13 +319,14 @@ func (h *Hold) unlock(ctx context.Context) error {
 	if ended := c.config.observer.Ended; ended != nil {
 		defer ended(ctx, h.tenure(), h.ending(Unlocked, deadline)) // how it is now; told when the release has been made
 	}
+	r := h.returning(ctx, deadline)
 	var tried error
-	if c.heeded && ctx.Err() == nil { // else the Driver may not even ask
-		if tried = h.release(ctx, deadline); tried == nil || errors.Is(tried, ErrLost) {
+	if ctx.Err() == nil { // else the Driver may not even ask
+		if tried = r.try(); tried == nil || errors.Is(tried, ErrLost) {
 			return tried
 		}
 	}
-	r := h.returning(valued{c.background, ctx}, deadline)
+	r.ctx = context.WithoutCancel(ctx)
 	told := make(chan error, 1)
 	c.spawn(func() { _ = r.untilAnswered(c.background, tried, told) })
 	lapsed := time.NewTimer(deadline.Sub(clock.Now()))
@@ -345,13 +342,6 @@ func (h *Hold) unlock(ctx context.Context) error {
 		err = fmt.Errorf("%w: not released by its deadline: %w", ErrLost, err)
 	}
 	return err
-}
-
-// release asks once, in the goroutine of the one Unlock whose hold this was: end has turned away all others.
-func (h *Hold) release(ctx context.Context, deadline time.Time) error {
-	h.unlocking.BeginUntil(ctx, h.client.background, time.Now().Add(releasePatience(h.ttl, deadline)))
-	defer h.unlocking.End(nil) // also if the Driver panics
-	return ownError(&h.unlocking, h.lease.Release(&h.unlocking))
 }
 
 // end makes an Unlock the hold's end, and returns the deadline to meet, or why there was nothing to

@@ -70,26 +70,19 @@ func (c *Client) inspect(ctx context.Context, name string) (s State, err error) 
 		return s, err
 	}
 	defer c.calls.Done()
-	// It may share ctx's deadline, unlike a request that takes something: whoever is left by it has lost nothing, and a
-	// Driver that knows how long it has can say in time what is wrong.
 	own, cancel := within(ctx, c.config.ttl/2)
 	defer cancel()
 	forget := context.AfterFunc(c.open, cancel)
 	defer forget()
-	states := make(chan State, 1)
-	err = ownError(own, c.within(own, func() error {
-		s, err := inspector.Inspect(own, c.config.qualified(name))
-		states <- s
-		return err
-	}))
+	s, err = inspector.Inspect(own, c.config.qualified(name))
 	switch {
 	case err == nil:
-		return <-states, nil
+		return s, nil
 	case ctx.Err() != nil:
 		return s, interrupted(ctx, nil)
 	case c.open.Err() != nil:
 		return s, ErrClosed
 	default:
-		return s, err
+		return s, ownError(own, err)
 	}
 }

@@ -113,7 +113,7 @@ func (m *Mutex) lostPending(h *Hold) {
 		return
 	}
 	for _, c := range m.contenders {
-		c.own.End(ErrLost)
+		c.end(ErrLost)
 	}
 }
 
@@ -126,7 +126,7 @@ func (m *Mutex) enter(c *contender) *Hold {
 }
 
 func (m *Mutex) leave(c *contender) {
-	c.own.End(nil)
+	c.end(nil)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.contenders.remove(c, ofMutex)

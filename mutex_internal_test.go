@@ -74,5 +74,5 @@ func TestLock_ofAHoldThatIsLostAtOnceEndsTheWaitingOfOthers(t *testing.T) {
 	h.lose(Revoked)
 	m.hold = h
 	h.belongsTo(m)
-	assert.Equal(t, ErrLost, waits.own.Cause())
+	assert.Equal(t, ErrLost, context.Cause(waits.own))
 }

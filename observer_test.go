@@ -125,34 +125,26 @@ func TestObserver_hearsOfEachCallOnce(t *testing.T) {
 
 // So that the spans of a client library become children of an Observer's.
 func TestObserver_givesTheDriverItsContext(t *testing.T) {
-	for name, heeds := range map[string]bool{"a driver that heeds contexts": true, "one that does not": false} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				s, ctx := &spy{}, t.Context()
-				var d locker.Driver = &driver{b: b}
-				if heeds {
-					d = &heeder{driver: &driver{b: b}}
-				}
-				m := clientOf(t, d, s.observer()).Mutex("x")
-				b.next(release, away, away) // tries after the first are of the same call
-				require.NoError(t, m.TryLock(ctx))
-				require.NoError(t, m.Extend(ctx))
-				require.NoError(t, m.Unlock(ctx))
-				require.NoError(t, m.Lock(ctx))
-				time.Sleep(ttl / 2)
-				require.NoError(t, m.Unlock(ctx))
-				synctest.Wait()
-				var spans []string
-				for _, c := range b.sent {
-					spans = append(spans, fmt.Sprint(c.op, " ", c.span))
-				}
-				assert.Equal(t, []string{
-					"acquire 1", "extend 2", "release 3", "release 3", "release 3",
-					"acquire 4", "extend <nil>", "release 5",
-				}, spans, "the extend of no span is a renewal")
-			})
-		})
-	}
+	bubble(t, func(t *testing.T, b *backend) {
+		s, ctx := &spy{}, t.Context()
+		m := b.client(t, s.observer()).Mutex("x")
+		b.next(release, away, away) // tries after the first are of the same call
+		require.NoError(t, m.TryLock(ctx))
+		require.NoError(t, m.Extend(ctx))
+		require.NoError(t, m.Unlock(ctx))
+		require.NoError(t, m.Lock(ctx))
+		time.Sleep(ttl / 2)
+		require.NoError(t, m.Unlock(ctx))
+		synctest.Wait()
+		var spans []string
+		for _, c := range b.sent {
+			spans = append(spans, fmt.Sprint(c.op, " ", c.span))
+		}
+		assert.Equal(t, []string{
+			"acquire 1", "extend 2", "release 3", "release 3", "release 3",
+			"acquire 4", "extend <nil>", "release 5",
+		}, spans, "the extend of no span is a renewal")
+	})
 }
 
 func TestObserver_hearsHowEachHoldEnds(t *testing.T) {

@@ -17,7 +17,7 @@ type returning struct {
 	tenure   bool // it was held; else it is what an attempt that failed may have taken
 	ttl      time.Duration
 	deadline time.Time       // by which it lapses, unless it is of a session that goes on
-	ctx      context.Context // of all its requests; ends after Close
+	ctx      context.Context // whose values its requests have, and with which they end
 }
 
 // returning is h's lease.
@@ -30,23 +30,9 @@ func (h *Hold) returning(ctx context.Context, deadline time.Time) returning {
 func (m *Mutex) cleanUp(lease Lease) {
 	if lease != nil {
 		c, ttl := m.client, m.settings.ttl
-		r := returning{c, lease, m.name, false, ttl, clock.Now().Add(ttl), c.background}
+		r := returning{c, lease, m.name, false, ttl, clock.Now().Add(ttl), context.Background()}
 		_ = r.untilAnswered(c.open, nil, nil)
 	}
-}
-
-// valued is a context that ends as one does, and has the values of another too.
-type valued struct {
-	context.Context
-	values context.Context
-}
-
-// Value is that of either.
-func (v valued) Value(key any) any {
-	if own := v.Context.Value(key); own != nil {
-		return own
-	}
-	return v.values.Value(key)
 }
 
 const (
@@ -71,7 +57,7 @@ func (r returning) untilAnswered(ctx context.Context, tried error, told chan<- e
 		if hurry.IsZero() {
 			hurry = now.Add(lastTries)
 		}
-		return min(left, hurry.Sub(now)) > wait && r.ctx.Err() == nil
+		return min(left, hurry.Sub(now)) > wait && r.ctx.Err() == nil && r.client.background.Err() == nil
 	}
 	for try := 1; ; try++ {
 		err := tried
@@ -110,7 +96,7 @@ func doze(ctx context.Context, d time.Duration) {
 
 // try asks once.
 func (r returning) try() error {
-	own, cancel := context.WithTimeout(r.ctx, releasePatience(r.ttl, r.deadline))
+	own, cancel := r.client.requestContext(r.ctx, releasePatience(r.ttl, r.deadline))
 	defer cancel()
 	return ownError(own, r.lease.Release(own))
 }

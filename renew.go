@@ -213,7 +213,7 @@ func (h *Hold) dueSince() time.Time {
 
 // renewalAnswered takes in the outcome of a renewal. One that failed is tried again soon.
 func (h *Hold) renewalAnswered(sent, due time.Time, err error) {
-	err = h.extended(sent, err, true)
+	err = h.extended(sent, err)
 	if errors.Is(err, ErrNotHeld) {
 		return // unlocked meanwhile
 	}

@@ -111,8 +111,9 @@ func TestUnlock_ofAHungBackendReturnsByTheDeadline(t *testing.T) {
 func TestUnlock_thatReachedItsDeadlineIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.every(release, hangDeaf)
-		m := b.locked(t, "x")
+		m := b.locked(t, "x", locker.WithoutRenewal())
 		deadline := m.Deadline()
+		time.Sleep(ttl / 2)
 		require.ErrorIs(t, m.Unlock(context.Background()), locker.ErrLost, "another may hold it now")
 		assert.Equal(t, deadline, time.Now())
 	})

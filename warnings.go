@@ -29,21 +29,16 @@ func (c *Client) warnings(ctx context.Context) ([]string, error) {
 	defer cancel()
 	forget := context.AfterFunc(c.open, cancel)
 	defer forget()
-	answers := make(chan []string, 1)
-	err := ownError(own, c.within(own, func() error {
-		warnings, err := w.Warnings(own)
-		answers <- warnings
-		return err
-	}))
+	warnings, err := w.Warnings(own)
 	switch {
 	case err == nil:
-		return <-answers, nil
+		return warnings, nil
 	case ctx.Err() != nil:
 		return nil, interrupted(ctx, nil)
 	case c.open.Err() != nil:
 		return nil, ErrClosed
 	default:
-		return nil, err
+		return nil, ownError(own, err)
 	}
 }
 

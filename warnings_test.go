@@ -49,9 +49,9 @@ func TestWarnings_areThoseOfTheDriver(t *testing.T) {
 
 func TestWarnings_endWithTheirContext(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, &cautious{driver: &driver{b: b}, warnings: func(context.Context) ([]string, error) {
-			<-b.over
-			return nil, nil
+		c := clientOf(t, &cautious{driver: &driver{b: b}, warnings: func(ctx context.Context) ([]string, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
 		}})
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

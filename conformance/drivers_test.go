@@ -43,6 +43,8 @@ func driverMutants() []mutant {
 				}
 			}
 		}),
+		driven("a Driver's AcquireQueued ignores contexts", "Lock returns soon after ctx ends though the server is silent", func(d *driver) { d.ignores = "AcquireQueued" }),
+		driven("a Driver's Release ignores contexts", "Unlock returns by the deadline though the server is silent", func(d *driver) { d.ignores = "Release" }),
 		driven("renewal does nothing", "a renewed hold outlives its TTL", func(d *driver) {
 			d.lease = func(l *lease, _ locker.Request) {
 				l.extend = func(context.Context, time.Duration) error { return nil }

@@ -62,9 +62,6 @@ func (d *Driver) AcquireQueued(ctx context.Context, req locker.Request, answered
 	}
 }
 
-// HeedsContext implements locker.ContextHeeder.
-func (d *Driver) HeedsContext() bool { return true }
-
 // contend makes a contender that has no place yet.
 func (d *Driver) contend(ctx context.Context, req locker.Request, o *outage.Outage) (*lease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {

@@ -112,8 +112,7 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker] and
-// [locker.ContextHeeder].
+// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Inspector] and [locker.TTLChecker].
 type Driver struct {
 	cli      *clientv3.Client
 	owned    bool // made by Open, and closed by Close
@@ -125,7 +124,6 @@ var (
 	_ locker.BatchExtender = (*Driver)(nil)
 	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
-	_ locker.ContextHeeder = (*Driver)(nil)
 	_ locker.LossNotifier  = (*lease)(nil)
 )
 

@@ -92,7 +92,7 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 }
 
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],
-// [locker.Inspector], [locker.TTLChecker], [locker.Warner] and [locker.ContextHeeder].
+// [locker.Inspector], [locker.TTLChecker] and [locker.Warner].
 type Driver struct {
 	*scripts
 	runner *runner
@@ -107,7 +107,6 @@ var (
 	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
 	_ locker.Warner        = (*Driver)(nil)
-	_ locker.ContextHeeder = (*Driver)(nil)
 )
 
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.

@@ -158,7 +158,7 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 }
 
 // Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],
-// [locker.Inspector], [locker.TTLChecker], [locker.Warner] and [locker.ContextHeeder].
+// [locker.Inspector], [locker.TTLChecker] and [locker.Warner].
 type Driver struct {
 	*scripts
 	rdb   goredis.UniversalClient
@@ -172,7 +172,6 @@ var (
 	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
 	_ locker.Warner        = (*Driver)(nil)
-	_ locker.ContextHeeder = (*Driver)(nil)
 )
 
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.

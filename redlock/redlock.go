@@ -123,8 +123,8 @@ func New(nodes []locker.Driver, opts ...locker.Option) (*locker.Client, error) {
 // idlePerNode is how many workers a Driver keeps for each of its nodes, until they have had no call for a while.
 const idlePerNode = 16
 
-// Driver implements [locker.Driver], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker], [locker.Warner] and
-// [locker.ContextHeeder] over nodes.
+// Driver implements [locker.Driver], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker] and
+// [locker.Warner] over nodes.
 type Driver struct {
 	nodes   []*node
 	timeout time.Duration // of NodeTimeout; 0: by the TTL
@@ -150,7 +150,6 @@ var (
 	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.Warner        = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
-	_ locker.ContextHeeder = (*Driver)(nil)
 )
 
 // DriverOption configures a [Driver].
@@ -240,9 +239,6 @@ func (d *Driver) Guarantees() locker.Guarantees {
 		locker.Woken:          {Level: locker.No, Condition: "each waiter polls"},
 	}
 }
-
-// HeedsContext is true: whoever waits for the nodes can stop at any time, and what they were sent goes on.
-func (d *Driver) HeedsContext() bool { return true }
 
 // The default of NodeTimeout.
 const (

@@ -79,9 +79,6 @@ func (l *lease) leave(ctx context.Context) error {
 	return nil
 }
 
-// HeedsContext implements locker.ContextHeeder.
-func (d *Driver) HeedsContext() bool { return true }
-
 // contend makes a contender that has no place yet.
 func (d *Driver) contend(ctx context.Context, req locker.Request, o *outage.Outage) (*lease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {

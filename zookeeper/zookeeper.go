@@ -144,8 +144,8 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...locker.Option) (*locker.
 // user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not follow.
 type user struct{ name, password string }
 
-// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker],
-// [locker.TTLDefaulter] and [locker.ContextHeeder].
+// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker]
+// and [locker.TTLDefaulter].
 type Driver struct {
 	conn        *zk.Conn // the application's; nil if each session has one of its own
 	changes     signal   // of its state
@@ -176,7 +176,6 @@ var (
 	_ locker.Inspector     = (*Driver)(nil)
 	_ locker.TTLChecker    = (*Driver)(nil)
 	_ locker.TTLDefaulter  = (*Driver)(nil)
-	_ locker.ContextHeeder = (*Driver)(nil)
 	_ locker.LossNotifier  = (*lease)(nil)
 )
 

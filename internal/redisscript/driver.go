@@ -37,9 +37,6 @@ func (d *Driver) Close(client func() error) error {
 	return err
 }
 
-// HeedsContext implements locker.ContextHeeder.
-func (d *Driver) HeedsContext() bool { return true }
-
 // Acquire tries once to take the lock, in one round trip.
 func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {

@@ -12,13 +12,13 @@ import (
 )
 
 // A hold is lost while another goroutine's attempt is out: that ends with the loss, not with the attempt.
-func TestHeeder_lossEndsAnAttempt(t *testing.T) {
+func TestLock_lossEndsAnAttempt(t *testing.T) {
 	for name, try := range map[string]func(*locker.Mutex, context.Context) error{
 		"lock": (*locker.Mutex).Lock, "try": (*locker.Mutex).TryLock,
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
-				_, c := heedingClient(t, b)
+				c := b.client(t)
 				m := c.Mutex("x", locker.WithoutRenewal())
 				require.NoError(t, m.Lock(t.Context()))
 				time.Sleep(life - time.Second)
@@ -33,9 +33,9 @@ func TestHeeder_lossEndsAnAttempt(t *testing.T) {
 }
 
 // The end of ctx is no failure of the backend, and does not hide what that has said last.
-func TestHeeder_endOfCtxIsNoAnswer(t *testing.T) {
+func TestLock_endOfCtxIsNoAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		_, c := heedingClient(t, b)
+		c := b.client(t)
 		require.NoError(t, c.Mutex("x").Lock(t.Context()))
 		ctx := ending(t, 3*time.Second)
 		time.AfterFunc(2*time.Second, func() { b.next(acquire, hangs) })
@@ -47,20 +47,20 @@ func TestHeeder_endOfCtxIsNoAnswer(t *testing.T) {
 }
 
 // generous says that its leases have just been granted.
-type generous struct{ *heeder }
+type generous struct{ *driver }
 
 type generousLease struct{ locker.Lease }
 
 func (generousLease) Validity() time.Duration { return ttl }
 
 func (d generous) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
-	l, err := d.heeder.Acquire(ctx, req)
+	l, err := d.driver.Acquire(ctx, req)
 	return generousLease{l}, err
 }
 
-func TestHeeder_deadlineCountsFromBeforeTheRequest(t *testing.T) {
+func TestLock_deadlineOfAGenerousLeaseCountsFromBeforeTheRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, generous{&heeder{driver: &driver{b: b}}})
+		c := clientOf(t, generous{&driver{b: b}})
 		m, start := c.Mutex("x"), time.Now()
 		b.next(acquire, fault{reply: 3 * time.Second})
 		require.NoError(t, m.Lock(t.Context()))
@@ -69,9 +69,9 @@ func TestHeeder_deadlineCountsFromBeforeTheRequest(t *testing.T) {
 	})
 }
 
-func TestHeeder_unlockJustBeforeTheDeadline(t *testing.T) {
+func TestUnlock_justBeforeTheDeadline(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		_, c := heedingClient(t, b)
+		c := b.client(t)
 		m := c.Mutex("x", locker.WithoutRenewal())
 		require.NoError(t, m.Lock(t.Context()))
 		time.Sleep(life - 100*time.Millisecond)
@@ -80,9 +80,9 @@ func TestHeeder_unlockJustBeforeTheDeadline(t *testing.T) {
 	})
 }
 
-func TestHeeder_closeEndsAnUnlock(t *testing.T) {
+func TestClose_endsAnUnlock(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		_, c := heedingClient(t, b)
+		c := b.client(t)
 		m := c.Mutex("x", locker.WithTTL(time.Minute))
 		require.NoError(t, m.Lock(t.Context()))
 		b.every(release, hangs)
@@ -94,9 +94,9 @@ func TestHeeder_closeEndsAnUnlock(t *testing.T) {
 }
 
 // However long an attempt takes, the pauses between two are bounded.
-func TestHeeder_pausesAreBounded(t *testing.T) {
+func TestLock_pausesAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		_, c := heedingClient(t, b)
+		c := b.client(t)
 		require.NoError(t, c.Mutex("x").Lock(t.Context()))
 		b.every(acquire, fault{reply: 2 * time.Second})
 		require.ErrorIs(t, c.Mutex("x").Lock(ending(t, time.Minute)), locker.ErrHeld)
@@ -105,9 +105,9 @@ func TestHeeder_pausesAreBounded(t *testing.T) {
 }
 
 // Losses of a Mutex in a row: each ends what waits then, and nothing that comes after its Unlock.
-func TestHeeder_lossesInARow(t *testing.T) {
+func TestLock_lossesInARow(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		_, c := heedingClient(t, b)
+		c := b.client(t)
 		m := c.Mutex("x", locker.WithoutRenewal())
 		for range 3 {
 			require.NoError(t, m.Lock(t.Context()))
@@ -125,9 +125,9 @@ func TestHeeder_lossesInARow(t *testing.T) {
 }
 
 // Who began to wait under an earlier hold hears of the loss of this one, too.
-func TestHeeder_lossOfALaterHoldEndsAnAttempt(t *testing.T) {
+func TestLock_lossOfALaterHoldEndsAnAttempt(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		_, c := heedingClient(t, b)
+		c := b.client(t)
 		m := c.Mutex("x", locker.WithoutRenewal())
 		require.NoError(t, m.Lock(t.Context()))
 		b.next(acquire, hangs)

@@ -13,13 +13,13 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// careful is a heeder whose leases make no request on a context that has ended.
-type careful struct{ *heeder }
+// careful is a driver whose leases make no request on a context that has ended.
+type careful struct{ *driver }
 
 type carefulLease struct{ locker.Lease }
 
 func (d *careful) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
-	l, err := d.heeder.Acquire(ctx, req)
+	l, err := d.driver.Acquire(ctx, req)
 	return carefulLease{l}, err
 }
 
@@ -31,13 +31,13 @@ func (l carefulLease) Release(ctx context.Context) error {
 }
 
 func carefully(t *testing.T, b *backend) *locker.Mutex {
-	m := clientOf(t, &careful{&heeder{driver: &driver{b: b}}}).Mutex("x")
+	m := clientOf(t, &careful{&driver{b: b}}).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
 	return m
 }
 
 // The next waiter is not to pay for it.
-func TestHeeder_unlockWithACtxThatHasEndedReleasesAtOnce(t *testing.T) {
+func TestUnlock_withACtxThatHasEndedReleasesAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := carefully(t, b)
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -56,7 +56,7 @@ type undying struct{ context.Context }
 func (undying) Done() <-chan struct{} { return nil }
 func (undying) Err() error            { return nil }
 
-func TestHeeder_unlockIsTriedAgainWhateverDeadlineItsCtxSays(t *testing.T) {
+func TestUnlock_isTriedAgainWhateverDeadlineItsCtxSays(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := carefully(t, b)
 		b.next(release, hangs)
@@ -88,15 +88,13 @@ func (c *told) Value(any) any { return nil }
 // What outlives its calls, as the context of a whole program does, is not to gather them.
 func TestCalls_leaveNothingBehindInTheirContext(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		_, heeding := heedingClient(t, b)
-		for _, c := range []*locker.Client{heeding, clientOf(t, &driver{b: b})} {
-			ctx := &told{Context: t.Context()}
-			h, err := c.Mutex("x").TryAcquire(ctx)
-			require.NoError(t, err)
-			require.ErrorIs(t, c.Mutex("x").TryLock(ctx), locker.ErrHeld)
-			require.NoError(t, h.Unlock(ctx))
-			synctest.Wait()
-			assert.Zero(t, ctx.whom.Load())
-		}
+		c, ctx := b.client(t), &told{Context: t.Context()}
+		h, err := c.Mutex("x").TryAcquire(ctx)
+		require.NoError(t, err)
+		require.ErrorIs(t, c.Mutex("x").TryLock(ctx), locker.ErrHeld)
+		require.NoError(t, h.Extend(ctx))
+		require.NoError(t, h.Unlock(ctx))
+		synctest.Wait()
+		assert.Zero(t, ctx.whom.Load())
 	})
 }
