@@ -100,21 +100,29 @@ func (h *Hold) nextEvent() time.Time {
 	return h.deadline
 }
 
-// alive says whether the hold lasts, by the clock and not by a timer that may be late.
-func (h *Hold) alive() bool {
+// expireIfDue loses the hold if its deadline has passed by the clock: a timer may be late. It returns what over does then.
+func (h *Hold) expireIfDue() error {
 	h.mu.Lock()
-	lapsed := h.state == held && !clock.Now().Before(h.deadline)
-	alive := h.state == held && !lapsed
+	due := h.state == held && !clock.Now().Before(h.deadline)
 	h.mu.Unlock()
-	if lapsed {
+	if due {
 		h.lose(Lapsed)
 	}
-	return alive
+	return h.over()
 }
 
-// isLost says whether the hold ended before an Unlock that is still to come.
-func (h *Hold) isLost() bool {
-	return !h.alive() && errors.Is(h.ended(), ErrLost)
+// over returns nil while the hold lasts, ErrLost after a loss, and ErrNotHeld after its Unlock.
+func (h *Hold) over() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch h.state {
+	case held:
+		return nil
+	case lost:
+		return ErrLost
+	default:
+		return ErrNotHeld
+	}
 }
 
 // lose ends the hold before its Unlock, if it still lasts, and tells everyone who listens. It does
@@ -128,7 +136,7 @@ func (h *Hold) lose(why Cause) {
 	h.state = lost
 	h.client.unschedule(h)
 	close(h.lostChannel())
-	mutex, onLoss, end := h.mutex, h.onLoss, h.ending(why, h.deadline)
+	mutex, onLoss, end := h.mutex, h.onLoss, h.howEnded(why, h.deadline)
 	h.onLoss = nil
 	h.mu.Unlock()
 	if mutex != nil {
@@ -209,8 +217,8 @@ func (h *Hold) observed(ctx context.Context, op string, f func(*Hold, context.Co
 }
 
 func (h *Hold) extend(ctx context.Context) error {
-	if !h.alive() {
-		return h.ended()
+	if err := h.expireIfDue(); err != nil {
+		return err
 	}
 	if ctx.Err() != nil {
 		return interrupted(ctx, nil)
@@ -228,7 +236,7 @@ func (h *Hold) extend(ctx context.Context) error {
 	switch {
 	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrNotHeld):
 		return err
-	case h.isLost():
+	case errors.Is(h.expireIfDue(), ErrLost):
 		c.spawn(h.giveBack) // it may have been extended
 		return ErrLost
 	case ctx.Err() != nil:
@@ -238,22 +246,12 @@ func (h *Hold) extend(ctx context.Context) error {
 	}
 }
 
-// ended is the error of asking for a hold that is over.
-func (h *Hold) ended() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.state == unlocked {
-		return ErrNotHeld
-	}
-	return ErrLost
-}
-
 // extended takes in the outcome of a request to extend that was sent at sent. A success moves the
 // deadline, and is given back if it came after that.
 func (h *Hold) extended(sent time.Time, err error) error {
 	if errors.Is(err, ErrLost) {
 		h.lose(Revoked)
-		return h.ended()
+		return h.over()
 	}
 	if err != nil {
 		return err
@@ -263,8 +261,7 @@ func (h *Hold) extended(sent time.Time, err error) error {
 	if h.prolong(sent, now, left, dated) {
 		return nil
 	}
-	h.alive() // by the clock: it may be lost only now
-	err = h.ended()
+	err = h.expireIfDue()
 	if errors.Is(err, ErrLost) {
 		h.client.spawn(h.giveBack)
 	}
@@ -304,11 +301,11 @@ func (h *Hold) unlock(ctx context.Context) error {
 	c := h.client
 	if c.begin() != nil {
 		h.lose(Closed)
-		_, err := h.end()
+		_, err := h.markUnlocked()
 		return err
 	}
 	defer c.calls.Done()
-	deadline, err := h.end()
+	deadline, err := h.markUnlocked()
 	if err != nil {
 		if errors.Is(err, ErrLost) {
 			// It may last at the backend, if only the reply to a renewal was lost.
@@ -317,7 +314,7 @@ func (h *Hold) unlock(ctx context.Context) error {
 		return err
 	}
 	if ended := c.config.observer.Ended; ended != nil {
-		defer ended(ctx, h.tenure(), h.ending(Unlocked, deadline)) // how it is now; told when the release has been made
+		defer ended(ctx, h.tenure(), h.howEnded(Unlocked, deadline)) // how it is now; told when the release has been made
 	}
 	r := h.returning(ctx, deadline)
 	var tried error
@@ -344,10 +341,9 @@ func (h *Hold) unlock(ctx context.Context) error {
 	return err
 }
 
-// end makes an Unlock the hold's end, and returns the deadline to meet, or why there was nothing to
-// unlock.
-func (h *Hold) end() (time.Time, error) {
-	h.alive() // by the clock
+// markUnlocked makes an Unlock the hold's end, and returns the deadline to meet, or why there was nothing to unlock.
+func (h *Hold) markUnlocked() (time.Time, error) {
+	_ = h.expireIfDue()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	was := h.state

@@ -72,7 +72,7 @@ func (c *contender) lock() (*Hold, error) {
 	m := c.Mutex
 	former := m.enter(c)
 	defer m.leave(c)
-	if former != nil && former.isLost() && !m.client.isClosed() {
+	if former != nil && errors.Is(former.expireIfDue(), ErrLost) && !m.client.isClosed() {
 		return nil, ErrLost
 	}
 	h, err := c.acquire()
@@ -177,7 +177,7 @@ func (m *Mutex) refuse(ctx context.Context, op string) error {
 // Unlock, and from the moment of a loss. See [Locker].
 func (m *Mutex) FencingToken() uint64 {
 	h := m.current()
-	if h == nil || !h.alive() {
+	if h == nil || h.expireIfDue() != nil {
 		return 0
 	}
 	return h.Token()

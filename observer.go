@@ -137,8 +137,8 @@ func (h *Hold) tellHeld(ctx context.Context) {
 	}
 }
 
-// ending describes the end of a hold, now, that would have lasted until deadline.
-func (h *Hold) ending(cause Cause, deadline time.Time) Ending {
+// howEnded describes the end of a hold, now, that would have lasted until deadline.
+func (h *Hold) howEnded(cause Cause, deadline time.Time) Ending {
 	now := clock.Now()
 	left := deadline.Sub(now)
 	if left < 0 {

@@ -118,7 +118,7 @@ func (c *Client) tick() {
 	}
 	renewals := map[time.Duration][]*Hold{}
 	for _, h := range due {
-		if !h.alive() {
+		if h.expireIfDue() != nil {
 			continue
 		}
 		if h.renewalDue(now, ahead > 0) {

@@ -123,7 +123,7 @@ func TestFrozen_aHoldThatLastsOutsideIsRenewedAtOnce(t *testing.T) {
 		time.Sleep(lookAgain)
 		synctest.Wait()
 		require.Equal(t, []time.Duration{6 * time.Second}, o.requests())
-		assert.True(t, h.alive())
+		assert.NoError(t, h.expireIfDue())
 		assert.Greater(t, h.Deadline(), deadline)
 		time.Sleep(20 * time.Second)
 		assert.Equal(t, []time.Duration{6 * time.Second, 15 * time.Second, 24375 * time.Millisecond}, o.requests(), "and then as ever")
@@ -167,7 +167,7 @@ func TestFrozen_whileARequestIsUnderWay(t *testing.T) {
 				answered := time.Now()
 				<-h.Lost()
 				assert.LessOrEqual(t, time.Since(answered), reply, "a renewal was sent at once, and has brought the answer")
-				assert.True(t, other.alive())
+				assert.NoError(t, other.expireIfDue())
 			})
 		})
 	}
@@ -191,7 +191,7 @@ func TestFrozen_noRequestWithoutNeed(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				assert.Empty(t, o.requests())
-				assert.True(t, h.alive(), "no wall clock ends a hold")
+				assert.NoError(t, h.expireIfDue(), "no wall clock ends a hold")
 			})
 		})
 	}
