@@ -292,7 +292,7 @@ func (m *Mutex) admit(lease Lease, sent time.Time) (*Hold, error) {
 		return nil, err
 	}
 	if n, ok := lease.(LossNotifier); ok {
-		n.NotifyLost(func() { h.lose(Revoked) })
+		n.NotifyLost(func() { h.lose(CauseRevoked) })
 	}
 	c.logWarnings()
 	return h, nil

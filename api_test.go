@@ -54,24 +54,24 @@ var (
 	_ = locker.URL{Scheme: "", User: (*url.Userinfo)(nil), Hosts: []string(nil), Path: "", Query: url.Values(nil)}
 	_ = locker.Request{Name: "", Metadata: "", TTL: time.Duration(0)}
 	_ = locker.State{
-		Held: false, Holder: locker.Contender{ID: "", Metadata: ""}, Left: time.Duration(0), Token: uint64(0),
-		Waiters: []locker.Contender(nil),
+		Held: false, Holder: locker.Participant{ID: "", Metadata: ""}, Left: time.Duration(0), Token: uint64(0),
+		Waiters: []locker.Participant(nil),
 	}
-	_ = locker.Guarantees{locker.Guarantee(""): locker.Promise{Level: locker.No, Condition: ""}}
+	_ = locker.Guarantees{locker.Guarantee(""): locker.Promise{Level: locker.LevelNo, Condition: ""}}
 	_ = locker.Observer{
 		Start:   func(context.Context, locker.Call) context.Context { return nil },
 		Done:    func(context.Context, locker.Call, locker.Result) {},
-		Held:    func(context.Context, locker.Tenure) {},
-		Ended:   func(context.Context, locker.Tenure, locker.Ending) {},
-		Renewed: func(locker.Tenure, locker.Renewal) {},
+		Held:    func(context.Context, locker.HoldID) {},
+		Ended:   func(context.Context, locker.HoldID, locker.HoldEnd) {},
+		Renewed: func(locker.HoldID, locker.Renewal) {},
 	}
 	_ = locker.Call{Op: "", Name: ""}
 	_ = locker.Result{Token: uint64(0), Contended: false, Took: time.Duration(0), Err: error(nil)}
-	_ = locker.Tenure{Name: "", Token: uint64(0)}
-	_ = locker.Ending{Cause: locker.Cause(""), Held: time.Duration(0), Left: time.Duration(0)}
+	_ = locker.HoldID{Name: "", Token: uint64(0)}
+	_ = locker.HoldEnd{Cause: locker.Cause(""), Held: time.Duration(0), Left: time.Duration(0)}
 	_ = locker.Renewal{Lag: time.Duration(0), Err: error(nil)}
-	_ = []locker.Cause{locker.Unlocked, locker.Lapsed, locker.Revoked, locker.Closed}
-	_ = []locker.Level{locker.No, locker.Conditional, locker.Yes}
+	_ = []locker.Cause{locker.CauseUnlocked, locker.CauseExpired, locker.CauseRevoked, locker.CauseClosed}
+	_ = []locker.Level{locker.LevelNo, locker.LevelConditional, locker.LevelYes}
 	_ = []error{locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrClosed, locker.ErrUnsupported}
 
 	_ locker.OpenFunc = func(context.Context, *locker.URL) (locker.Driver, error) { return nil, nil }

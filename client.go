@@ -246,7 +246,7 @@ const releases = 128
 // releaseAll loses and releases the holds, a few at a time, until ctx ends.
 func (c *Client) releaseAll(ctx context.Context, holds []*Hold) []error {
 	for _, h := range holds {
-		h.lose(Closed)
+		h.lose(CauseClosed)
 	}
 	errs := make([]error, len(holds))
 	var begun atomic.Int64

@@ -33,7 +33,7 @@ func ExampleClient_Guarantees() {
 	defer client.Close()
 	promised := client.Guarantees()
 	fmt.Println("exclusive:", promised[locker.Exclusive])
-	fmt.Println("survives a failover:", promised[locker.Failover].Level == locker.Yes)
+	fmt.Println("survives a failover:", promised[locker.Failover].Level == locker.LevelYes)
 	// Output:
 	// exclusive: yes
 	// survives a failover: false
@@ -192,5 +192,5 @@ func ExampleWithLogger() {
 	_ = m.Unlock(ctx)
 	_ = client.Close() // and so all is logged
 	// Output:
-	// level=WARN msg="lock lost" name=orders/42 cause=lapsed
+	// level=WARN msg="lock lost" name=orders/42 cause=expired
 }

@@ -222,7 +222,7 @@ func ExampleWithObserver() {
 		Done: func(_ context.Context, call locker.Call, r locker.Result) {
 			fmt.Println(call.Op, call.Name, r.Err)
 		},
-		Ended: func(_ context.Context, hold locker.Tenure, end locker.Ending) {
+		Ended: func(_ context.Context, hold locker.HoldID, end locker.HoldEnd) {
 			fmt.Println("ended:", hold.Name, end.Cause, "with half of its TTL left:", end.Left > 15*time.Second)
 		},
 	}))

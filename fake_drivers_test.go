@@ -32,9 +32,9 @@ func (d *driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 
 func (d *driver) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
-		locker.Exclusive: {Level: locker.Yes},
-		locker.Fencing:   {Level: locker.Conditional, Condition: "while the moon is full"},
-		locker.Failover:  {Level: locker.No, Condition: "there is one of it"},
+		locker.Exclusive: {Level: locker.LevelYes},
+		locker.Fencing:   {Level: locker.LevelConditional, Condition: "while the moon is full"},
+		locker.Failover:  {Level: locker.LevelNo, Condition: "there is one of it"},
 	}
 }
 

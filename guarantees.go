@@ -27,22 +27,22 @@ const (
 
 var allGuarantees = []Guarantee{Exclusive, Failover, Fencing, FencingDurable, Ordered, Woken}
 
-// Level is how firmly a guarantee is promised. The zero Level is No.
+// Level is how firmly a guarantee is promised. The zero Level is LevelNo.
 type Level int
 
 // The levels of a Promise.
 const (
-	No          Level = iota // not promised
-	Conditional              // promised under the Promise's Condition
-	Yes                      // promised
+	LevelNo          Level = iota // not promised
+	LevelConditional              // promised under the Promise's Condition
+	LevelYes                      // promised
 )
 
-// String is no, conditional or yes.
+// String returns no, conditional or yes.
 func (l Level) String() string {
 	switch l {
-	case Yes:
+	case LevelYes:
 		return "yes"
-	case Conditional:
+	case LevelConditional:
 		return "conditional"
 	default:
 		return "no"
@@ -52,7 +52,7 @@ func (l Level) String() string {
 // Promise is a backend's word on one guarantee.
 type Promise struct {
 	Level Level
-	// Condition is, for a Conditional promise, what must hold for it, as in "while clocks are
+	// Condition is, for a LevelConditional promise, what must hold for it, as in "while clocks are
 	// sane"; for another it is a remark, or empty.
 	Condition string
 }
@@ -74,7 +74,7 @@ type Guarantees map[Guarantee]Promise
 func (g Guarantees) unmet(required []Guarantee) error {
 	var missing []string
 	for i, r := range required {
-		if p := g[r]; p.Level != Yes && !slices.Contains(required[:i], r) {
+		if p := g[r]; p.Level != LevelYes && !slices.Contains(required[:i], r) {
 			missing = append(missing, fmt.Sprintf("%q is %s", r, p.shortcoming()))
 		}
 	}
@@ -84,12 +84,12 @@ func (g Guarantees) unmet(required []Guarantee) error {
 	return fmt.Errorf("%w: %s", ErrUnsupported, strings.Join(missing, "; "))
 }
 
-// shortcoming is what a promise that is not Yes lacks, and under which condition it would be kept.
+// shortcoming is what a promise that is not LevelYes lacks, and under which condition it would be kept.
 func (p Promise) shortcoming() string {
 	switch {
-	case p.Level == Conditional && p.Condition != "":
+	case p.Level == LevelConditional && p.Condition != "":
 		return "conditional: promised only " + p.Condition
-	case p.Level == Conditional:
+	case p.Level == LevelConditional:
 		return "conditional"
 	case p.Condition != "":
 		return "not promised: " + p.Condition

@@ -45,15 +45,15 @@ func TestRequire_unknownGuaranteeNamesTheKnown(t *testing.T) {
 func TestRequire_whatIsPromised(t *testing.T) {
 	c, err := locker.New(&driver{}, locker.Require(locker.Exclusive))
 	require.NoError(t, err)
-	assert.Equal(t, locker.Yes, c.Guarantees()[locker.Exclusive].Level)
+	assert.Equal(t, locker.LevelYes, c.Guarantees()[locker.Exclusive].Level)
 	assert.Equal(t, "while the moon is full", c.Guarantees()[locker.Fencing].Condition)
-	assert.Equal(t, locker.No, c.Guarantees()[locker.Woken].Level, "what is missing is not promised")
+	assert.Equal(t, locker.LevelNo, c.Guarantees()[locker.Woken].Level, "what is missing is not promised")
 	assert.Equal(t, c.Guarantees(), c.Mutex("x").Guarantees())
 	require.NoError(t, c.Close())
 }
 
 func TestPromise_inWords(t *testing.T) {
-	assert.Equal(t, "yes", locker.Promise{Level: locker.Yes}.String())
+	assert.Equal(t, "yes", locker.Promise{Level: locker.LevelYes}.String())
 	assert.Equal(t, "no", locker.Promise{}.String())
-	assert.Equal(t, "conditional: at night", locker.Promise{Level: locker.Conditional, Condition: "at night"}.String())
+	assert.Equal(t, "conditional: at night", locker.Promise{Level: locker.LevelConditional, Condition: "at night"}.String())
 }

@@ -106,7 +106,7 @@ func (h *Hold) expireIfDue() error {
 	due := h.state == held && !clock.Now().Before(h.deadline)
 	h.mu.Unlock()
 	if due {
-		h.lose(Lapsed)
+		h.lose(CauseExpired)
 	}
 	return h.over()
 }
@@ -147,7 +147,7 @@ func (h *Hold) lose(why Cause) {
 	}
 	h.tellLost(end)
 	h.logLost(end)
-	if why == Lapsed {
+	if why == CauseExpired {
 		time.AfterFunc(drift(h.ttl), h.abandon)
 	}
 }
@@ -250,7 +250,7 @@ func (h *Hold) extend(ctx context.Context) error {
 // deadline, and is given back if it came after that.
 func (h *Hold) extended(sent time.Time, err error) error {
 	if errors.Is(err, ErrLost) {
-		h.lose(Revoked)
+		h.lose(CauseRevoked)
 		return h.over()
 	}
 	if err != nil {
@@ -300,7 +300,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 func (h *Hold) unlock(ctx context.Context) error {
 	c := h.client
 	if c.begin() != nil {
-		h.lose(Closed)
+		h.lose(CauseClosed)
 		_, err := h.markUnlocked()
 		return err
 	}
@@ -314,7 +314,7 @@ func (h *Hold) unlock(ctx context.Context) error {
 		return err
 	}
 	if ended := c.config.observer.Ended; ended != nil {
-		defer ended(ctx, h.tenure(), h.howEnded(Unlocked, deadline)) // how it is now; told when the release has been made
+		defer ended(ctx, h.tenure(), h.howEnded(CauseUnlocked, deadline)) // how it is now; told when the release has been made
 	}
 	r := h.returning(ctx, deadline)
 	var tried error

@@ -12,7 +12,7 @@ type State struct {
 	// Held says that somebody holds the lock. Where a release hands it to the first of the waiters,
 	// nobody does until that one has taken it, and nobody else can.
 	Held   bool
-	Holder Contender // the zero Contender if nobody holds it
+	Holder Participant // the zero Participant if nobody holds it
 
 	// Left is for how long the hold lasts unless it is extended, by the backend's clock: the holder
 	// counts for itself. It is 0 if nobody holds the lock, or the backend does not tell.
@@ -24,11 +24,11 @@ type State struct {
 
 	// Waiters are those who stand in the backend's queue, the next one first. One that has died
 	// stands there until the backend notices. Where waiters poll there is no queue.
-	Waiters []Contender
+	Waiters []Participant
 }
 
-// Contender is one who holds a lock, or waits for it.
-type Contender struct {
+// Participant holds a lock, or waits for it.
+type Participant struct {
 	// ID is what the backend knows this attempt to hold by, and nobody else goes by at the time. It
 	// is empty where the backend has none.
 	ID string

@@ -30,8 +30,8 @@ func silent(ctx context.Context, _ string) (locker.State, error) {
 func TestInspect_isWhatTheDriverSaysOfTheQualifiedName(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		said := map[string]locker.State{"app%3A:x": {
-			Held: true, Holder: locker.Contender{ID: "7", Metadata: "host 7"}, Left: time.Second, Token: 3,
-			Waiters: []locker.Contender{{ID: "8"}},
+			Held: true, Holder: locker.Participant{ID: "7", Metadata: "host 7"}, Left: time.Second, Token: 3,
+			Waiters: []locker.Participant{{ID: "8"}},
 		}}
 		c := b.inspecting(t, func(_ context.Context, name string) (locker.State, error) { return said[name], nil },
 			locker.WithPrefix("app:"), locker.WithTokenBase(100))

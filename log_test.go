@@ -43,7 +43,7 @@ func TestLog_ofLosses(t *testing.T) {
 			<-m.Lost()
 		})
 	}
-	assert.Equal(t, []string{`level=WARN msg="lock lost" name=x token=1 cause=lapsed held=9.898s`},
+	assert.Equal(t, []string{`level=WARN msg="lock lost" name=x token=1 cause=expired held=9.898s`},
 		lost(func(*testing.T, *backend, *locker.Client, *locker.Mutex) {}))
 	assert.Equal(t, []string{`level=WARN msg="lock lost" name=x token=1 cause=revoked held=2s`},
 		lost(func(t *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
@@ -66,7 +66,7 @@ func TestLog_ofRenewals(t *testing.T) {
 	assert.Regexp(t, `^level=WARN msg="lock not renewed" name=x token=1 lapses_in=6\.\d+s err="connection refused"$`, lines[0])
 	assert.Equal(t, `level=INFO msg="lock renewed again" name=x token=1 failed=2`, lines[1])
 	assert.Regexp(t, `^level=WARN msg="lock not renewed" .* err="the backend has not answered in time"$`, lines[2])
-	assert.Regexp(t, `^level=WARN msg="lock lost" .* cause=lapsed`, lines[3])
+	assert.Regexp(t, `^level=WARN msg="lock lost" .* cause=expired`, lines[3])
 }
 
 func TestLog_ofRenewalsWithAnExtendBetween(t *testing.T) {
@@ -201,7 +201,7 @@ func TestClose_waitsForReports(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		var told error
 		c := b.client(t, locker.WithObserver(locker.Observer{
-			Ended: func(_ context.Context, _ locker.Tenure, e locker.Ending) {
+			Ended: func(_ context.Context, _ locker.HoldID, e locker.HoldEnd) {
 				time.Sleep(time.Second)
 				told = errors.New(string(e.Cause))
 			},

@@ -90,7 +90,7 @@ func (c *contender) lock() (*Hold, error) {
 		return h, nil
 	case former.token <= h.token:
 		// The later grant proves that the former hold has ended, and its Unlock is still to come.
-		former.lose(Revoked)
+		former.lose(CauseRevoked)
 		_ = h.unlock(c.ctx)
 		return nil, ErrLost
 	default:

@@ -47,7 +47,7 @@ func TestLock_aLossThatIsDealtWithInTheMomentOfTheGrant(t *testing.T) {
 		require.NoError(t, m.Lock(t.Context()))
 		first := m.current()
 		d.look = func() {
-			first.lose(Revoked)
+			first.lose(CauseRevoked)
 			require.ErrorIs(t, m.Unlock(context.Background()), ErrLost)
 		}
 		require.NoError(t, m.Lock(t.Context()))
@@ -71,7 +71,7 @@ func TestLock_ofAHoldThatIsLostAtOnceEndsTheWaitingOfOthers(t *testing.T) {
 	waits := m.contender(t.Context(), opLock)
 	m.enter(waits)
 	defer m.leave(waits)
-	h.lose(Revoked)
+	h.lose(CauseRevoked)
 	m.hold = h
 	h.belongsTo(m)
 	assert.Equal(t, ErrLost, context.Cause(waits.own))

@@ -30,16 +30,16 @@ type Observer struct {
 	Done func(ctx context.Context, call Call, result Result)
 
 	// Held is called when a hold has begun, with the context of the call that took it.
-	Held func(ctx context.Context, hold Tenure)
+	Held func(ctx context.Context, hold HoldID)
 
 	// Ended is called once for each hold of which Held is: when its Unlock has released it or given
 	// up, with the context of that, or after its loss, with one without values. Of a hold that is
 	// lost as it begins Ended may come first.
-	Ended func(ctx context.Context, hold Tenure, ending Ending)
+	Ended func(ctx context.Context, hold HoldID, ending HoldEnd)
 
 	// Renewed is called after each automatic renewal that was answered or failed, unless 10,000
 	// reports wait for their turn.
-	Renewed func(hold Tenure, renewal Renewal)
+	Renewed func(hold HoldID, renewal Renewal)
 }
 
 // Call is a use of a [Mutex] or a [Hold].
@@ -58,28 +58,28 @@ type Result struct {
 	Err       error         // what the caller gets
 }
 
-// Tenure names a hold.
-type Tenure struct {
+// HoldID names a hold.
+type HoldID struct {
 	Name  string // of the lock, without the prefix
 	Token uint64
 }
 
-// Ending is how a hold ended.
-type Ending struct {
+// HoldEnd is how a hold ended.
+type HoldEnd struct {
 	Cause Cause
 	Held  time.Duration // from its grant to its end: the beginning of Unlock, or the loss
 	Left  time.Duration // from then to the deadline
 }
 
-// Cause is why a hold ended. All but Unlocked are losses.
+// Cause is why a hold ended. All but CauseUnlocked are losses.
 type Cause string
 
 // The causes.
 const (
-	Unlocked Cause = "unlocked" // its holder called Unlock
-	Lapsed   Cause = "lapsed"   // it was not extended in time
-	Revoked  Cause = "revoked"  // the backend said that it had ended: taken, removed, or its session over
-	Closed   Cause = "closed"   // the Client was closed
+	CauseUnlocked Cause = "unlocked" // its holder called Unlock
+	CauseExpired  Cause = "expired"  // it was not extended in time
+	CauseRevoked  Cause = "revoked"  // the backend said that it had ended: taken, removed, or its session over
+	CauseClosed   Cause = "closed"   // the Client was closed
 )
 
 // Renewal is an automatic attempt to extend a hold.
@@ -128,7 +128,7 @@ func (c *Client) done(ctx context.Context, call Call, began time.Time, r Result)
 	return r.Err
 }
 
-func (h *Hold) tenure() Tenure { return Tenure{h.name, h.token} }
+func (h *Hold) tenure() HoldID { return HoldID{h.name, h.token} }
 
 // tellHeld tells of a hold that has begun.
 func (h *Hold) tellHeld(ctx context.Context) {
@@ -138,17 +138,17 @@ func (h *Hold) tellHeld(ctx context.Context) {
 }
 
 // howEnded describes the end of a hold, now, that would have lasted until deadline.
-func (h *Hold) howEnded(cause Cause, deadline time.Time) Ending {
+func (h *Hold) howEnded(cause Cause, deadline time.Time) HoldEnd {
 	now := clock.Now()
 	left := deadline.Sub(now)
 	if left < 0 {
 		now, left = deadline, 0 // noticed late
 	}
-	return Ending{Cause: cause, Held: now.Sub(h.began), Left: left}
+	return HoldEnd{Cause: cause, Held: now.Sub(h.began), Left: left}
 }
 
 // tellLost tells of a hold that was lost.
-func (h *Hold) tellLost(e Ending) {
+func (h *Hold) tellLost(e HoldEnd) {
 	if f := h.client.config.observer.Ended; f != nil {
 		h.client.told.add(math.MaxInt, func() { f(context.Background(), h.tenure(), e) })
 	}

@@ -24,9 +24,9 @@ type spy struct {
 	spans    int
 	calls    []locker.Call
 	results  []locker.Result
-	held     []locker.Tenure
-	ended    []locker.Tenure
-	endings  []locker.Ending
+	held     []locker.HoldID
+	ended    []locker.HoldID
+	endings  []locker.HoldEnd
 	of       []any // the spans of held and ended
 	renewals []locker.Renewal
 }
@@ -44,17 +44,17 @@ func (s *spy) observer() locker.Option {
 			defer s.mu.Unlock()
 			s.calls, s.results = append(s.calls, call), append(s.results, result)
 		},
-		Held: func(ctx context.Context, hold locker.Tenure) {
+		Held: func(ctx context.Context, hold locker.HoldID) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.held, s.of = append(s.held, hold), append(s.of, ctx.Value(span{}))
 		},
-		Ended: func(ctx context.Context, hold locker.Tenure, ending locker.Ending) {
+		Ended: func(ctx context.Context, hold locker.HoldID, ending locker.HoldEnd) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.ended, s.endings, s.of = append(s.ended, hold), append(s.endings, ending), append(s.of, ctx.Value(span{}))
 		},
-		Renewed: func(_ locker.Tenure, renewal locker.Renewal) {
+		Renewed: func(_ locker.HoldID, renewal locker.Renewal) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.renewals = append(s.renewals, renewal)
@@ -149,21 +149,21 @@ func TestObserver_givesTheDriverItsContext(t *testing.T) {
 
 func TestObserver_hearsHowEachHoldEnds(t *testing.T) {
 	for cause, end := range map[locker.Cause]func(*testing.T, *backend, *locker.Client, *locker.Mutex){
-		locker.Unlocked: func(t *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
+		locker.CauseUnlocked: func(t *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
 			b.next(release, fault{request: time.Second})
 			time.Sleep(2 * time.Second)
 			require.NoError(t, m.Unlock(t.Context()))
 		},
-		locker.Lapsed: func(_ *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
+		locker.CauseExpired: func(_ *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
 			b.down(away)
 			<-m.Lost()
 		},
-		locker.Revoked: func(t *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
+		locker.CauseRevoked: func(t *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
 			time.Sleep(2 * time.Second)
 			b.steal("x")
 			require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
 		},
-		locker.Closed: func(t *testing.T, _ *backend, c *locker.Client, _ *locker.Mutex) {
+		locker.CauseClosed: func(t *testing.T, _ *backend, c *locker.Client, _ *locker.Mutex) {
 			time.Sleep(2 * time.Second)
 			require.NoError(t, c.Close())
 		},
@@ -176,13 +176,13 @@ func TestObserver_hearsHowEachHoldEnds(t *testing.T) {
 				require.NoError(t, m.Lock(t.Context()))
 				end(t, b, c, m)
 				synctest.Wait()
-				want := locker.Ending{Cause: cause, Held: 2 * time.Second, Left: life - 2*time.Second}
-				if cause == locker.Lapsed {
+				want := locker.HoldEnd{Cause: cause, Held: 2 * time.Second, Left: life - 2*time.Second}
+				if cause == locker.CauseExpired {
 					want.Held, want.Left = life, 0
 				}
-				assert.Equal(t, []locker.Tenure{{Name: "x", Token: 1}}, s.ended)
-				assert.Equal(t, []locker.Ending{want}, s.endings)
-				if cause == locker.Unlocked {
+				assert.Equal(t, []locker.HoldID{{Name: "x", Token: 1}}, s.ended)
+				assert.Equal(t, []locker.HoldEnd{want}, s.endings)
+				if cause == locker.CauseUnlocked {
 					assert.Equal(t, []any{1, 2}, s.of, "the calls that began and ended it")
 				} else {
 					assert.Equal(t, []any{1, nil}, s.of)
@@ -239,8 +239,8 @@ func TestObserver_hearsHowLateRenewalsAre(t *testing.T) {
 func TestObserver_thatIsStuckDelaysNoRenewalAndNoLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := b.client(t, locker.WithObserver(locker.Observer{
-			Renewed: func(locker.Tenure, locker.Renewal) { <-b.over },
-			Ended:   func(context.Context, locker.Tenure, locker.Ending) { <-b.over },
+			Renewed: func(locker.HoldID, locker.Renewal) { <-b.over },
+			Ended:   func(context.Context, locker.HoldID, locker.HoldEnd) { <-b.over },
 		}))
 		var all []*locker.Mutex
 		for i := range 3 {
@@ -268,11 +268,11 @@ func TestObserver_hearsInOrder(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		var heard []string
 		c := b.client(t, locker.WithObserver(locker.Observer{
-			Renewed: func(_ locker.Tenure, r locker.Renewal) {
+			Renewed: func(_ locker.HoldID, r locker.Renewal) {
 				time.Sleep(ttl) // slow, and behind
 				heard = append(heard, fmt.Sprint("renewed ", r.Err == nil))
 			},
-			Ended: func(_ context.Context, _ locker.Tenure, e locker.Ending) { heard = append(heard, string(e.Cause)) },
+			Ended: func(_ context.Context, _ locker.HoldID, e locker.HoldEnd) { heard = append(heard, string(e.Cause)) },
 		}))
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
@@ -296,12 +296,12 @@ func TestObserver_mayCallWhatItObserves(t *testing.T) {
 		c := b.client(t, locker.WithObserver(locker.Observer{
 			Start: func(ctx context.Context, _ locker.Call) context.Context { see(); return ctx },
 			Done:  func(context.Context, locker.Call, locker.Result) { see() },
-			Held:  func(context.Context, locker.Tenure) { see() },
-			Ended: func(ctx context.Context, _ locker.Tenure, _ locker.Ending) {
+			Held:  func(context.Context, locker.HoldID) { see() },
+			Ended: func(ctx context.Context, _ locker.HoldID, _ locker.HoldEnd) {
 				see()
 				_ = m.Extend(context.Background())
 			},
-			Renewed: func(locker.Tenure, locker.Renewal) { see() },
+			Renewed: func(locker.HoldID, locker.Renewal) { see() },
 		}))
 		m = c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))

@@ -99,7 +99,7 @@ func TestDo_isToldOfALossThatCameFirst(t *testing.T) {
 		require.NoError(t, err)
 		h, err := c.Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
-		h.lose(Revoked)
+		h.lose(CauseRevoked)
 		told := 0
 		h.notifyLost(func() { told++ })
 		assert.Equal(t, 1, told)
@@ -157,7 +157,7 @@ func TestUnlock_ofAClientThatIsClosingIsALoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &always{}
 		var cause Cause
-		c, err := New(d, WithObserver(Observer{Ended: func(_ context.Context, tenure Tenure, e Ending) {
+		c, err := New(d, WithObserver(Observer{Ended: func(_ context.Context, tenure HoldID, e HoldEnd) {
 			if tenure.Name == "second" {
 				cause = e.Cause
 			}
@@ -180,7 +180,7 @@ func TestUnlock_ofAClientThatIsClosingIsALoss(t *testing.T) {
 		default:
 			assert.Fail(t, "the hold was not lost")
 		}
-		assert.Equal(t, Closed, cause)
+		assert.Equal(t, CauseClosed, cause)
 		assert.EqualValues(t, 2, d.released.Load())
 	})
 }

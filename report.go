@@ -97,9 +97,9 @@ func (h *Hold) log(level slog.Level, msg string, attrs ...slog.Attr) {
 	h.client.log(level, msg, append([]slog.Attr{slog.String("name", h.name), slog.Uint64("token", h.token)}, attrs...)...)
 }
 
-func (h *Hold) logLost(e Ending) {
+func (h *Hold) logLost(e HoldEnd) {
 	level := slog.LevelWarn
-	if e.Cause == Closed {
+	if e.Cause == CauseClosed {
 		level = slog.LevelInfo // by the program itself
 	}
 	h.log(level, "lock lost", slog.String("cause", string(e.Cause)), slog.Duration("held", e.Held))

@@ -66,13 +66,13 @@ func TestRequire_goesByWhatEachBackendDeclares(t *testing.T) {
 			promise, ok := declared[g]
 			require.True(t, ok, "%s says nothing of %s", backend, g)
 			c, err := locker.Open(t.Context(), with(raw, "require="+string(g)))
-			if promise.Level == locker.Yes {
+			if promise.Level == locker.LevelYes {
 				require.NoError(t, err, "%s %s", backend, g)
 				require.NoError(t, c.Close())
 				continue
 			}
 			require.ErrorIs(t, err, locker.ErrUnsupported, "%s %s", backend, g)
-			level := map[locker.Level]string{locker.No: "not promised", locker.Conditional: "conditional"}[promise.Level]
+			level := map[locker.Level]string{locker.LevelNo: "not promised", locker.LevelConditional: "conditional"}[promise.Level]
 			require.NotEmpty(t, promise.Condition, "%s %s", backend, g)
 			require.ErrorContains(t, err, `"`+string(g)+`" is `+level)
 			require.ErrorContains(t, err, promise.Condition)

@@ -268,7 +268,7 @@ func contradictions(h Harness, scenarios []Scenario) []string {
 	var all []string
 	for field, deviations := range h.deviations() {
 		for _, s := range scenarios {
-			if why, deviates := deviations[s.Name]; deviates && h.Promises[s.Guarantee].Level == locker.Yes {
+			if why, deviates := deviations[s.Name]; deviates && h.Promises[s.Guarantee].Level == locker.LevelYes {
 				all = append(all, fmt.Sprintf("%q is promised, but %s lists %q: %s", s.Guarantee, field, s.Name, why))
 			}
 		}

@@ -58,7 +58,7 @@ func TestUnknownDeviationsAreNamed(t *testing.T) {
 
 func TestContradictionsAreNamed(t *testing.T) {
 	s := Scenario{Name: "two at once", Guarantee: locker.Exclusive}
-	for level, says := range map[locker.Level]int{locker.Yes: 1, locker.Conditional: 0, locker.No: 0} {
+	for level, says := range map[locker.Level]int{locker.LevelYes: 1, locker.LevelConditional: 0, locker.LevelNo: 0} {
 		h := Harness{
 			Promises:   locker.Guarantees{locker.Exclusive: {Level: level}},
 			Deviations: map[string]string{s.Name: "by design"},

@@ -9,7 +9,7 @@ import (
 
 // promising has the harness promise what its Lockers do not keep.
 func promising(g locker.Guarantee, h conformance.Harness) conformance.Harness {
-	h.Promises = locker.Guarantees{g: {Level: locker.Yes}}
+	h.Promises = locker.Guarantees{g: {Level: locker.LevelYes}}
 	return h
 }
 

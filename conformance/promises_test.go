@@ -22,7 +22,7 @@ func TestPromises_areThoseOfTheClient(t *testing.T) {
 		want     conformance.Outcome
 		promised *locker.Promise
 	}{
-		"by itself":             {memory, conformance.Kept, &locker.Promise{Level: locker.Yes}},
+		"by itself":             {memory, conformance.Kept, &locker.Promise{Level: locker.LevelYes}},
 		"the Locker says none":  {bareLocks, conformance.Skipped, nil},
 		"the Harness says none": {func() conformance.Harness { h := memory(); h.Promises = locker.Guarantees{}; return h }, conformance.Skipped, nil},
 		"a Client without it":   {polled, conformance.Skipped, nil},

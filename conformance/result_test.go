@@ -54,7 +54,7 @@ func TestExamine_countsOperations(t *testing.T) {
 		h.operations.Add(3)
 		return nil
 	}}
-	h := Harness{operations: new(atomic.Int64), Promises: locker.Guarantees{locker.Fencing: {Level: locker.Yes}}}
+	h := Harness{operations: new(atomic.Int64), Promises: locker.Guarantees{locker.Fencing: {Level: locker.LevelYes}}}
 	h.operations.Add(4)
 	t.Run(s.Name, func(t *testing.T) {
 		r := Examine(t, s, h)
@@ -62,6 +62,6 @@ func TestExamine_countsOperations(t *testing.T) {
 		assert.Equal(t, int64(3), r.Operations)
 		assert.Equal(t, "TestExamine_countsOperations", caller(t.Name(), s.Name))
 		require.NotNil(t, r.Promised)
-		assert.Equal(t, locker.Yes, r.Promised.Level)
+		assert.Equal(t, locker.LevelYes, r.Promised.Level)
 	})
 }

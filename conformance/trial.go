@@ -53,7 +53,7 @@ func (r row) check(t TB, h Harness) error {
 	if missing := unmet(r.needs, h); missing != nil {
 		return missing
 	}
-	if r.optional && h.promising(t).Promises[r.shows].Level == locker.No {
+	if r.optional && h.promising(t).Promises[r.shows].Level == locker.LevelNo {
 		return Skip(fmt.Sprintf("the Harness does not promise %q", r.shows))
 	}
 	if !h.entered {

@@ -167,17 +167,17 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 // Guarantees is what etcd promises.
 func (d *Driver) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
-		locker.Exclusive: {Level: locker.Yes},
+		locker.Exclusive: {Level: locker.LevelYes},
 		locker.Failover: {
-			Level:     locker.Yes,
+			Level:     locker.LevelYes,
 			Condition: "but a leader that stood still for a TTL and was replaced may, as it wakes, end a session that goes on",
 		},
-		locker.Fencing: {Level: locker.Yes},
+		locker.Fencing: {Level: locker.LevelYes},
 		locker.FencingDurable: {
-			Level:     locker.Conditional,
+			Level:     locker.LevelConditional,
 			Condition: "while a majority of the members keeps its data; after a restore, or a new beginning, it takes WithTokenBase",
 		},
-		locker.Ordered: {Level: locker.Yes},
-		locker.Woken:   {Level: locker.Yes},
+		locker.Ordered: {Level: locker.LevelYes},
+		locker.Woken:   {Level: locker.LevelYes},
 	}
 }

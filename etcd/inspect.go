@@ -60,7 +60,7 @@ func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string)
 		if !isContender(kv, folder) {
 			continue
 		}
-		one := locker.Contender{ID: string(kv.Key[len(folder):]), Metadata: string(kv.Value)}
+		one := locker.Participant{ID: string(kv.Key[len(folder):]), Metadata: string(kv.Value)}
 		if state.Held {
 			state.Waiters = append(state.Waiters, one)
 			continue

@@ -130,12 +130,12 @@ func (d *Driver) Inspect(_ context.Context, name string) (locker.State, error) {
 func (d *Driver) Guarantees() locker.Guarantees {
 	const none = "there is one process, and no server to fail over to"
 	return locker.Guarantees{
-		locker.Exclusive:      {Level: locker.Yes},
-		locker.Failover:       {Level: locker.No, Condition: none},
-		locker.Fencing:        {Level: locker.Yes},
-		locker.FencingDurable: {Level: locker.No, Condition: none},
-		locker.Ordered:        {Level: locker.Yes},
-		locker.Woken:          {Level: locker.Yes},
+		locker.Exclusive:      {Level: locker.LevelYes},
+		locker.Failover:       {Level: locker.LevelNo, Condition: none},
+		locker.Fencing:        {Level: locker.LevelYes},
+		locker.FencingDurable: {Level: locker.LevelNo, Condition: none},
+		locker.Ordered:        {Level: locker.LevelYes},
+		locker.Woken:          {Level: locker.LevelYes},
 	}
 }
 

@@ -76,9 +76,9 @@ func idle() locker.Option {
 	return locker.WithObserver(locker.Observer{
 		Start:   func(ctx context.Context, _ locker.Call) context.Context { return ctx },
 		Done:    func(context.Context, locker.Call, locker.Result) {},
-		Held:    func(context.Context, locker.Tenure) {},
-		Ended:   func(context.Context, locker.Tenure, locker.Ending) {},
-		Renewed: func(locker.Tenure, locker.Renewal) {},
+		Held:    func(context.Context, locker.HoldID) {},
+		Ended:   func(context.Context, locker.HoldID, locker.HoldEnd) {},
+		Renewed: func(locker.HoldID, locker.Renewal) {},
 	})
 }
 

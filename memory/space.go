@@ -126,7 +126,7 @@ func (s *space) look(name string) (state locker.State) {
 		state.Held, state.Left, state.Holder.Metadata = true, left, l.holder.metadata
 	}
 	for _, w := range l.queue {
-		state.Waiters = append(state.Waiters, locker.Contender{Metadata: w.req.Metadata})
+		state.Waiters = append(state.Waiters, locker.Participant{Metadata: w.req.Metadata})
 	}
 	return state
 }

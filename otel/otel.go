@@ -35,7 +35,7 @@
 //	locker.hold.active         {lock}  locks that are held now
 //	locker.renewal.lag         s       how long after it was due a renewal was sent: error.type
 //
-// The end_cause of a hold is unlocked, lapsed (not extended in time), revoked (the backend said so) or closed (with the Client).
+// The end_cause of a hold is unlocked, expired (not extended in time), revoked (the backend said so) or closed (with the Client).
 // Names of locks are as many as there are orders to lock, and in no metric. [WithLabel] maps them to what there are few of,
 // and [WithAttributes] adds what is the same for all of a Client's: which backend it is, say.
 package otel
@@ -156,22 +156,22 @@ func (o *observer) done(ctx context.Context, call locker.Call, r locker.Result) 
 	}
 }
 
-func (o *observer) held(ctx context.Context, hold locker.Tenure) {
+func (o *observer) held(ctx context.Context, hold locker.HoldID) {
 	o.metrics.active.Add(ctx, 1, o.of(hold))
 }
 
-func (o *observer) ended(ctx context.Context, hold locker.Tenure, e locker.Ending) {
+func (o *observer) ended(ctx context.Context, hold locker.HoldID, e locker.HoldEnd) {
 	o.metrics.active.Add(ctx, -1, o.of(hold))
 	cause := causeKey.String(string(e.Cause))
 	o.metrics.hold.Record(ctx, e.Held.Seconds(), o.of(hold, cause))
-	if e.Cause == locker.Unlocked {
+	if e.Cause == locker.CauseUnlocked {
 		o.metrics.left.Record(ctx, e.Left.Seconds(), o.of(hold))
 	} else {
 		o.metrics.losses.Add(ctx, 1, o.of(hold, cause))
 	}
 }
 
-func (o *observer) renewed(hold locker.Tenure, r locker.Renewal) {
+func (o *observer) renewed(hold locker.HoldID, r locker.Renewal) {
 	var kind []attribute.KeyValue
 	if r.Err != nil {
 		kind = append(kind, errorType(r.Err))
@@ -180,7 +180,7 @@ func (o *observer) renewed(hold locker.Tenure, r locker.Renewal) {
 }
 
 // of is what a measurement of a hold has for attributes.
-func (o *observer) of(hold locker.Tenure, more ...attribute.KeyValue) metric.MeasurementOption {
+func (o *observer) of(hold locker.HoldID, more ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributes(append(o.labelled(o.label(hold.Name)), more...)...)
 }
 

@@ -115,18 +115,18 @@ func TestInspect_betweenAReleaseAndATake(t *testing.T) {
 	ctx := t.Context()
 	require.NoError(t, r.direct.HSet(ctx, keyOf(r.name), "owner", ">-process/first", "meta", "").Err())
 	require.NoError(t, r.direct.ZAdd(ctx, r.queueKey(), goredis.Z{Score: 1, Member: "-process/second"}).Err())
-	second := locker.Contender{ID: "-process/second"}
+	second := locker.Participant{ID: "-process/second"}
 	after, err := c.Inspect(ctx, r.name)
 	require.NoError(t, err)
 	assert.Equal(t, locker.State{
-		Token: before.Token, Waiters: []locker.Contender{{ID: "-process/first"}, second},
+		Token: before.Token, Waiters: []locker.Participant{{ID: "-process/first"}, second},
 	}, after)
 
 	// It has not come in time, and will have to ask again.
 	require.NoError(t, r.direct.PExpire(ctx, keyOf(r.name), keep).Err())
 	after, err = c.Inspect(ctx, r.name)
 	require.NoError(t, err)
-	assert.Equal(t, locker.State{Token: before.Token, Waiters: []locker.Contender{second}}, after)
+	assert.Equal(t, locker.State{Token: before.Token, Waiters: []locker.Participant{second}}, after)
 }
 
 func TestInspect_withFewRights(t *testing.T) {

@@ -214,9 +214,9 @@ func (d *Driver) Guarantees() locker.Guarantees {
 	g := d.scripts.Guarantees()
 	if _, ok := d.rdb.(*goredis.Ring); ok {
 		for each := range g {
-			g[each] = locker.Promise{Level: locker.No, Condition: "each client of a Ring decides by itself which shard is down, and takes the lock on another"}
+			g[each] = locker.Promise{Level: locker.LevelNo, Condition: "each client of a Ring decides by itself which shard is down, and takes the lock on another"}
 		}
-		g[locker.Woken] = locker.Promise{Level: locker.No, Condition: "a Ring has no subscriptions, and waiters look"}
+		g[locker.Woken] = locker.Promise{Level: locker.LevelNo, Condition: "a Ring has no subscriptions, and waiters look"}
 	}
 	return g
 }

@@ -45,7 +45,7 @@ func TestRing_withAShardThatOneClientCannotReachTwoHold(t *testing.T) {
 	for _, g := range []locker.Guarantee{
 		locker.Exclusive, locker.Failover, locker.Fencing, locker.FencingDurable, locker.Ordered, locker.Woken,
 	} {
-		assert.Equal(t, locker.No, d.Guarantees()[g].Level, g)
+		assert.Equal(t, locker.LevelNo, d.Guarantees()[g].Level, g)
 		assert.NotEmpty(t, d.Guarantees()[g].Condition, g)
 		_, err := redis.New(whole, locker.Require(g))
 		require.ErrorIs(t, err, locker.ErrUnsupported, g)

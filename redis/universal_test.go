@@ -119,9 +119,9 @@ func waitsOn(t *testing.T, rdb goredis.UniversalClient, kind string) {
 	t.Helper()
 	ctx := t.Context()
 	c := clientOf(t, rdb)
-	want := locker.Yes
+	want := locker.LevelYes
 	if kind == "Ring" {
-		want = locker.No
+		want = locker.LevelNo
 	}
 	assert.Equal(t, want, c.Guarantees()[locker.Woken].Level)
 	m, other := c.Mutex("x"), c.Mutex("x")

@@ -171,7 +171,7 @@ func verdict(answers []nodeState) (state *locker.State, possible bool) {
 		if len(left) >= quorum {
 			slices.Sort(left)
 			return &locker.State{
-				Held: true, Holder: locker.Contender{Metadata: h.metadata}, Left: left[len(left)-quorum], Token: h.token,
+				Held: true, Holder: locker.Participant{Metadata: h.metadata}, Left: left[len(left)-quorum], Token: h.token,
 			}, true
 		}
 		most = max(most, len(left))

@@ -229,14 +229,14 @@ func (d *Driver) add(p locker.Proposer) error {
 
 // Guarantees is what a majority of nodes promises.
 func (d *Driver) Guarantees() locker.Guarantees {
-	remember := locker.Promise{Level: locker.Conditional, Condition: "while clocks are sane, and nodes remember and evict no keys"}
+	remember := locker.Promise{Level: locker.LevelConditional, Condition: "while clocks are sane, and nodes remember and evict no keys"}
 	return locker.Guarantees{
 		locker.Exclusive:      remember,
 		locker.Failover:       remember,
 		locker.Fencing:        remember,
-		locker.FencingDurable: {Level: locker.Conditional, Condition: "while clocks are sane"},
-		locker.Ordered:        {Level: locker.No, Condition: "each waiter polls"},
-		locker.Woken:          {Level: locker.No, Condition: "each waiter polls"},
+		locker.FencingDurable: {Level: locker.LevelConditional, Condition: "while clocks are sane"},
+		locker.Ordered:        {Level: locker.LevelNo, Condition: "each waiter polls"},
+		locker.Woken:          {Level: locker.LevelNo, Condition: "each waiter polls"},
 	}
 }
 

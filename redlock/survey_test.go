@@ -44,8 +44,8 @@ func free(last uint64) answer {
 func heldBy(metadata string, token uint64, left time.Duration) answer {
 	return func(context.Context) (locker.State, error) {
 		return locker.State{
-			Held: true, Holder: locker.Contender{ID: "its own", Metadata: metadata}, Left: left, Token: token,
-			Waiters: []locker.Contender{{ID: "who is none of ours"}},
+			Held: true, Holder: locker.Participant{ID: "its own", Metadata: metadata}, Left: left, Token: token,
+			Waiters: []locker.Participant{{ID: "who is none of ours"}},
 		}, nil
 	}
 }
@@ -58,7 +58,7 @@ func hangs(ctx context.Context) (locker.State, error) {
 }
 
 func TestInspect_isWhatAMajoritySays(t *testing.T) {
-	held := locker.State{Held: true, Holder: locker.Contender{Metadata: "a"}, Left: 2 * time.Second, Token: 7}
+	held := locker.State{Held: true, Holder: locker.Participant{Metadata: "a"}, Left: 2 * time.Second, Token: 7}
 	for name, c := range map[string]struct {
 		says []answer
 		want locker.State

@@ -65,7 +65,7 @@ func (d *Driver) inspect(ctx context.Context, o *outage.Outage, parent string) (
 		}
 	}
 	for _, n := range nodes {
-		state.Waiters = append(state.Waiters, locker.Contender{ID: n.name, Metadata: n.data})
+		state.Waiters = append(state.Waiters, locker.Participant{ID: n.name, Metadata: n.data})
 	}
 	if len(nodes) == 0 {
 		return state, nil

@@ -274,14 +274,14 @@ func (d *Driver) trouble(ttl time.Duration) error {
 // Guarantees is what ZooKeeper promises.
 func (d *Driver) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
-		locker.Exclusive: {Level: locker.Yes},
-		locker.Failover:  {Level: locker.Yes},
-		locker.Fencing:   {Level: locker.Yes},
+		locker.Exclusive: {Level: locker.LevelYes},
+		locker.Failover:  {Level: locker.LevelYes},
+		locker.Fencing:   {Level: locker.LevelYes},
 		locker.FencingDurable: {
-			Level:     locker.Conditional,
+			Level:     locker.LevelConditional,
 			Condition: "while a majority of the servers keeps its data; after a restore, or a new beginning, it takes WithTokenBase",
 		},
-		locker.Ordered: {Level: locker.Yes},
-		locker.Woken:   {Level: locker.Yes},
+		locker.Ordered: {Level: locker.LevelYes},
+		locker.Woken:   {Level: locker.LevelYes},
 	}
 }

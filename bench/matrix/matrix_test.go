@@ -68,10 +68,10 @@ func TestContradictions(t *testing.T) {
 		result conformance.Result
 		want   string
 	}{
-		"promised, and broken":                         {declared(known, locker.Yes), "declares"},
-		"promised on a condition, and broken in it":    {declared(known, locker.Conditional), ""},
-		"not promised":                                 {declared(known, locker.No), ""},
-		"promised on a condition, and broken in peace": {declared(seen(conformance.Known, locker.Exclusive, ""), locker.Conditional), "nothing amiss"},
+		"promised, and broken":                         {declared(known, locker.LevelYes), "declares"},
+		"promised on a condition, and broken in it":    {declared(known, locker.LevelConditional), ""},
+		"not promised":                                 {declared(known, locker.LevelNo), ""},
+		"promised on a condition, and broken in peace": {declared(seen(conformance.Known, locker.Exclusive, ""), locker.LevelConditional), "nothing amiss"},
 		"broken, and nobody expected it":               {seen(conformance.Broken, "", ""), "nobody expected"},
 		"listed as broken, and kept":                   {seen(conformance.Stale, "", ""), "nobody expected"},
 	} {

@@ -295,7 +295,7 @@ func (r *Run) contradiction(b backend, g locker.Guarantee) error {
 		return nil
 	}
 	for _, f := range r.findings(b.file, g) {
-		if worst(f.results) == broken && (p.Level == locker.Yes || p.Level == locker.Conditional && f.condition == "") {
+		if worst(f.results) == broken && (p.Level == locker.LevelYes || p.Level == locker.LevelConditional && f.condition == "") {
 			return fmt.Errorf("%s declares %q (%v), and the run has seen it broken, %s", b.title, g, p, orCalm(f.condition))
 		}
 	}

@@ -152,7 +152,7 @@ func (r *checkReport) guarantees() []seenGuarantee {
 
 // promised is a promise in words. A condition is one by itself: "while clocks are sane".
 func promised(p locker.Promise) string {
-	if p.Level == locker.Conditional {
+	if p.Level == locker.LevelConditional {
 		return p.Condition
 	}
 	return p.String()

@@ -27,7 +27,7 @@ func (d *driver) Inspect(ctx context.Context, name string) (locker.State, error)
 	}
 	return locker.State{
 		Held:   true,
-		Holder: locker.Contender{ID: hex.EncodeToString(owner), Metadata: string(metadata)},
+		Holder: locker.Participant{ID: hex.EncodeToString(owner), Metadata: string(metadata)},
 		Left:   time.Duration(left) * time.Microsecond,
 		Token:  uint64(token),
 	}, nil

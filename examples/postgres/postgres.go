@@ -54,10 +54,10 @@ func (d *driver) Close() error {
 func (d *driver) Guarantees() locker.Guarantees {
 	const clock = "while the server's clock is sane"
 	return locker.Guarantees{
-		locker.Exclusive:      {Level: locker.Conditional, Condition: clock},
+		locker.Exclusive:      {Level: locker.LevelConditional, Condition: clock},
 		locker.Failover:       {Condition: "replication is asynchronous unless configured otherwise, and a failover can lose the lock"},
-		locker.Fencing:        {Level: locker.Yes},
-		locker.FencingDurable: {Level: locker.Conditional, Condition: "while the server's clock is not set back"},
+		locker.Fencing:        {Level: locker.LevelYes},
+		locker.FencingDurable: {Level: locker.LevelConditional, Condition: "while the server's clock is not set back"},
 	}
 }
 

@@ -205,7 +205,7 @@ func lapsed(t *testing.T, b Inspection) {
 	require.NoError(t, m.Lock(t.Context()))
 	<-m.Lost()
 	s := b.until(t, b.open(t), "lapsed", "nobody holds it", func(s locker.State) bool { return !s.Held })
-	assert.Equal(t, locker.Contender{}, s.Holder)
+	assert.Equal(t, locker.Participant{}, s.Holder)
 	assert.Zero(t, s.Left)
 	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 }

@@ -101,11 +101,11 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 // Guarantees returns what a Redis server promises.
 func (d *Driver) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
-		locker.Exclusive:      {Level: locker.Conditional, Condition: "while the server's clock is sane and it evicts no keys"},
-		locker.Failover:       {Level: locker.No, Condition: "replication is asynchronous, and a failover can lose the lock"},
-		locker.Fencing:        {Level: locker.Yes},
-		locker.FencingDurable: {Level: locker.Conditional, Condition: "while clocks are sane"},
-		locker.Ordered:        {Level: locker.Conditional, Condition: "while subscriptions and the primary hold"},
-		locker.Woken:          {Level: locker.Yes},
+		locker.Exclusive:      {Level: locker.LevelConditional, Condition: "while the server's clock is sane and it evicts no keys"},
+		locker.Failover:       {Level: locker.LevelNo, Condition: "replication is asynchronous, and a failover can lose the lock"},
+		locker.Fencing:        {Level: locker.LevelYes},
+		locker.FencingDurable: {Level: locker.LevelConditional, Condition: "while clocks are sane"},
+		locker.Ordered:        {Level: locker.LevelConditional, Condition: "while subscriptions and the primary hold"},
+		locker.Woken:          {Level: locker.LevelYes},
 	}
 }

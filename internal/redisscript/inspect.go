@@ -47,17 +47,17 @@ func parseState(reply any) (state locker.State, ok bool) {
 	switch {
 	case owner == "" || left <= 0:
 	case claimed:
-		state.Waiters = append(state.Waiters, locker.Contender{ID: claimant})
+		state.Waiters = append(state.Waiters, locker.Participant{ID: claimant})
 	default:
 		state.Held, state.Left = true, time.Duration(left)*time.Millisecond
-		state.Holder = locker.Contender{ID: owner, Metadata: metadata}
+		state.Holder = locker.Participant{ID: owner, Metadata: metadata}
 	}
 	for _, waiter := range queue {
 		id, ok := textOf(waiter)
 		if !ok {
 			return state, false
 		}
-		state.Waiters = append(state.Waiters, locker.Contender{ID: id})
+		state.Waiters = append(state.Waiters, locker.Participant{ID: id})
 	}
 	return state, true
 }

@@ -21,17 +21,17 @@ func TestInspect_ofWhatTheScriptReturns(t *testing.T) {
 		"released": {[]any{"", "", int64(500), "7", none}, locker.State{Token: 7}},
 		"expired":  {[]any{"a", "host 7", int64(0), "7", none}, locker.State{Token: 7}},
 		"held": {[]any{"a", "host 7", int64(1), "7", none}, locker.State{
-			Held: true, Holder: locker.Contender{ID: "a", Metadata: "host 7"}, Left: time.Millisecond, Token: 7,
+			Held: true, Holder: locker.Participant{ID: "a", Metadata: "host 7"}, Left: time.Millisecond, Token: 7,
 		}},
 		"held, as redigo has it": {[]any{[]byte("a"), []byte(""), int64(1), []byte("7"), []any{[]byte("pb/1"), []byte("pb/2")}}, locker.State{
-			Held: true, Holder: locker.Contender{ID: "a"}, Left: time.Millisecond, Token: 7,
-			Waiters: []locker.Contender{{ID: "pb/1"}, {ID: "pb/2"}},
+			Held: true, Holder: locker.Participant{ID: "a"}, Left: time.Millisecond, Token: 7,
+			Waiters: []locker.Participant{{ID: "pb/1"}, {ID: "pb/2"}},
 		}},
 		"handed over": {[]any{">pb/1", "", int64(1), "7", []any{"pb/2"}}, locker.State{
-			Token: 7, Waiters: []locker.Contender{{ID: "pb/1"}, {ID: "pb/2"}},
+			Token: 7, Waiters: []locker.Participant{{ID: "pb/1"}, {ID: "pb/2"}},
 		}},
 		"handed over, and not taken": {[]any{">pb/1", "", int64(-1), "7", []any{"pb/2"}}, locker.State{
-			Token: 7, Waiters: []locker.Contender{{ID: "pb/2"}},
+			Token: 7, Waiters: []locker.Participant{{ID: "pb/2"}},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
