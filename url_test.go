@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/fuzzurl"
+	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
 
 // parse is how Open takes the part of a URL after scheme:// apart.

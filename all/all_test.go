@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-locker/locker"
 	_ "github.com/go-locker/locker/all"
-	"github.com/go-locker/locker/internal/fuzzurl"
+	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
 
 func Example() {

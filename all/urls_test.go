@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	_ "github.com/go-locker/locker/all"
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // page is docs/urls.md.

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // A reader of the documentation finds a word on each name, and can follow each [Name] in it.

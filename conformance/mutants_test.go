@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // mutant is a Locker that breaks one sentence of the contract, and the scenario that is meant for it.

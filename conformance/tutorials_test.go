@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // tutorials are the locks that tutorials teach on Redis, by what is wrong with them, and the

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // counting is an etcd client that counts its requests, and streams that it opens.

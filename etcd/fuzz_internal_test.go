@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/fuzzurl"
+	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
 
 // read is open without the client, which connects if there is a user.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/etcd"
-	"github.com/go-locker/locker/internal/harness"
-	"github.com/go-locker/locker/internal/testserver"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestMain(m *testing.M) {

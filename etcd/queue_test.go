@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func TestSession_revokedUnderTheHolder(t *testing.T) {

@@ -3,8 +3,8 @@ package etcd_test
 import (
 	"testing"
 
-	"github.com/go-locker/locker/internal/harness"
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {

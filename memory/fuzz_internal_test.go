@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/fuzzurl"
+	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
 
 func FuzzOpen(f *testing.F) {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/test/harness"
 )
 
 func TestInspect(t *testing.T) {

@@ -312,9 +312,9 @@ func TestMetrics(t *testing.T) {
 			"locker.wait.duration s locker.lock.contended=true,locker.operation.name=lock":    {1, 10},
 			"locker.wait.duration s locker.lock.contended=true,locker.operation.name=trylock": {1, 0},
 			"locker.hold.duration s locker.hold.end_cause=unlocked":                           {1, 2},
-			"locker.hold.duration s locker.hold.end_cause=expired":                             {1, life.Seconds()},
+			"locker.hold.duration s locker.hold.end_cause=expired":                            {1, life.Seconds()},
 			"locker.hold.validity_left s":                                                     {1, (life - 2*time.Second).Seconds()},
-			"locker.hold.losses {loss} locker.hold.end_cause=expired":                          {sum: 1},
+			"locker.hold.losses {loss} locker.hold.end_cause=expired":                         {sum: 1},
 			"locker.hold.active {lock}":                                                       {sum: 1},
 		}, r.collect(t))
 		require.NoError(t, r.client.Close())

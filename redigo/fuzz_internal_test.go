@@ -3,7 +3,7 @@ package redigo
 import (
 	"testing"
 
-	"github.com/go-locker/locker/internal/fuzzurl"
+	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
 
 func FuzzOpen(f *testing.F) {

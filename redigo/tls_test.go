@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/test/harness"
 )
 
 func TestTLS(t *testing.T) { harness.RedisTLS(t, "redigo") }

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/child"
+	"github.com/go-locker/locker/internal/test/child"
 	"github.com/go-locker/locker/redis"
 )
 

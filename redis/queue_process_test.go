@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/child"
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/child"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // waitInQueue has n wait for the lock, work, and give it back. It says when each has been served, and ends

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/test/harness"
 )
 
 func TestRouter_eachNameIsLockedWhereEverybodyLooksForIt(t *testing.T) {

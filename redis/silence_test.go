@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/harness"
-	"github.com/go-locker/locker/internal/testserver"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/stopwatch"
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/stopwatch"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // wantOwnError fails unless err is the client library's, with text in it, and no news of another owner.

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // A node forgets a token a day after its hold. So what a client whose clock is days ahead leaves must not be days ahead:

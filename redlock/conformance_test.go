@@ -6,8 +6,8 @@ import (
 
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/deviations"
-	"github.com/go-locker/locker/internal/harness"
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // The suite on three real servers, each Locker on clients and connections of its own.

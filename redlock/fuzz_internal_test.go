@@ -3,7 +3,7 @@ package redlock
 import (
 	"testing"
 
-	"github.com/go-locker/locker/internal/fuzzurl"
+	"github.com/go-locker/locker/internal/test/fuzzurl"
 	_ "github.com/go-locker/locker/redigo"
 	_ "github.com/go-locker/locker/redis"
 )

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/harness"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // All nodes are silent.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // A longer run: go test ./redlock -run Tokens -timeout 1h -v -redlock.grants=1000000

@@ -12,9 +12,9 @@ import (
 
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/deviations"
-	"github.com/go-locker/locker/internal/harness"
-	"github.com/go-locker/locker/internal/testserver"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // The suite on real servers, each Locker on a client and a connection of its own.

@@ -3,7 +3,7 @@ package zookeeper
 import (
 	"testing"
 
-	"github.com/go-locker/locker/internal/fuzzurl"
+	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
 
 func FuzzOpen(f *testing.F) {

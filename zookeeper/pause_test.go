@@ -5,7 +5,7 @@ package zookeeper_test
 import (
 	"testing"
 
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // A process is stopped somewhere between two contacts, past its TTL, and another takes over. The first wakes, and

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/testserver"
 	_ "github.com/go-locker/locker/memory"
 )
 

@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // sessionAt has a client of its own, and lasts a minute.

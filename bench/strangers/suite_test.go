@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/harness"
+	"github.com/go-locker/locker/internal/test/harness"
 )
 
 // run puts a library through the suite. newLocker makes Lockers that connect to what via returns for each server.

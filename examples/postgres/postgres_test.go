@@ -14,7 +14,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	_ "github.com/go-locker/locker/examples/postgres"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 const urlEnv = "LOCKER_POSTGRES_URL"

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // url ends with a query, to which more may be added.

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/go-locker/locker/internal/child"
+	"github.com/go-locker/locker/internal/test/child"
 )
 
 const patience = time.Minute

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/child"
+	"github.com/go-locker/locker/internal/test/child"
 )
 
 // No test can cut the power. So this one looks at what is asked of the kernel, and in which order.

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/fence"
-	"github.com/go-locker/locker/internal/child"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/child"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // What a writer's process is to do is in its environment.

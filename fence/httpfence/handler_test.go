@@ -21,7 +21,7 @@ import (
 
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/httpfence"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // put is a request to h by the holder of token, and the answer.

@@ -18,9 +18,9 @@ import (
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/redigofence"
 	"github.com/go-locker/locker/fence/redisfence"
-	"github.com/go-locker/locker/internal/fencecheck"
-	"github.com/go-locker/locker/internal/testserver"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/fencecheck"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Tests(m)) }

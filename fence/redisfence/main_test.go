@@ -12,8 +12,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker/fence/redisfence"
-	"github.com/go-locker/locker/internal/testserver"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestMain(m *testing.M) {

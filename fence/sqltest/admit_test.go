@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/sqlfence"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func (d *database) admit(ctx context.Context, l level, db *sql.DB, resource string, token uint64) error {

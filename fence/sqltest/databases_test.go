@@ -21,8 +21,8 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/go-locker/locker/fence/sqlfence"
-	"github.com/go-locker/locker/internal/testserver"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // The tests run one after another, and have the servers in common.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/sqlfence"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func runGuard(t *testing.T, test func(t *testing.T, d *database, db *sql.DB, g fence.Guard)) {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/fence"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // What becomes of a write.

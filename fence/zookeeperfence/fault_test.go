@@ -14,9 +14,9 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/zookeeperfence"
-	"github.com/go-locker/locker/internal/fencecheck"
-	"github.com/go-locker/locker/internal/testserver"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/fencecheck"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 	_ "github.com/go-locker/locker/zookeeper" // registers zookeeper://
 )
 

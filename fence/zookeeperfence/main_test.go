@@ -16,8 +16,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker/fence/zookeeperfence"
-	"github.com/go-locker/locker/internal/testserver"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Tests(m)) }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // Servers are one cluster.

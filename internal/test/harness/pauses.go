@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/child"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/child"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // Pauses stops processes somewhere between two contacts with their session, at a URL with a TTL of 2 s, past that TTL,

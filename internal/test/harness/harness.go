@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/child"
+	"github.com/go-locker/locker/internal/test/child"
 )
 
 // urlEnv is the URL, in the processes that a Harness starts.

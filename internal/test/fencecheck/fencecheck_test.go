@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/fence"
-	"github.com/go-locker/locker/internal/fencecheck"
+	"github.com/go-locker/locker/internal/test/fencecheck"
 )
 
 // resource is one in memory.

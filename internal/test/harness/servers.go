@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/redisscript"
-	"github.com/go-locker/locker/internal/testserver"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // server is what each of testserver's is.

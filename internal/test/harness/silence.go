@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/testwait"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // SilenceTTL is the TTL of a hold that is put through [OutlivesSilence]: a sixth of it is more than a busy machine takes.
