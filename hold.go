@@ -230,7 +230,8 @@ func (h *Hold) extend(ctx context.Context) error {
 	defer c.calls.Done()
 	own, cancel := c.requestContext(ctx, h.ttl/2)
 	defer cancel()
-	defer h.notifyLost(cancel)()
+	forget := h.notifyLost(cancel)
+	defer forget()
 	sent := clock.Now()
 	err := h.extended(sent, ownError(own, h.lease.Extend(own, h.ttl)))
 	switch {

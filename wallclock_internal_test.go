@@ -123,7 +123,7 @@ func TestFrozen_aHoldThatLastsOutsideIsRenewedAtOnce(t *testing.T) {
 		time.Sleep(lookAgain)
 		synctest.Wait()
 		require.Equal(t, []time.Duration{6 * time.Second}, o.requests())
-		assert.NoError(t, h.expireIfDue())
+		require.NoError(t, h.expireIfDue())
 		assert.Greater(t, h.Deadline(), deadline)
 		time.Sleep(20 * time.Second)
 		assert.Equal(t, []time.Duration{6 * time.Second, 15 * time.Second, 24375 * time.Millisecond}, o.requests(), "and then as ever")

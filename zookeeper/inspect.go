@@ -92,7 +92,8 @@ func (d *Driver) reader(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, s.Wait(ctx)
+	err = s.Wait(ctx)
+	return s, err
 }
 
 // latest is the children of parent when the leader was asked, or later: a follower may be behind.

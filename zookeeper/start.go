@@ -133,10 +133,16 @@ func (s *session) connect(ctx context.Context) error {
 	if err := d.checkVersion(ctx, n, first.link); err != nil {
 		return err
 	}
+	return s.authenticate(ctx)
+}
+
+// authenticate tells the server who we are, if the Driver has a user.
+func (s *session) authenticate(ctx context.Context) error {
+	d := s.driver
 	if d.user == nil {
 		return nil
 	}
-	_, err = call(ctx, s, greets, func(conn *zk.Conn) (struct{}, error) {
+	_, err := call(ctx, s, greets, func(conn *zk.Conn) (struct{}, error) {
 		return struct{}{}, conn.AddAuth("digest", []byte(d.user.name+":"+d.user.password))
 	})
 	if err != nil && ctx.Err() == nil {

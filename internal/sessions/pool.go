@@ -30,7 +30,7 @@ func NewPool[S Backend[L], L comparable]() *Pool[S, L] {
 func (p *Pool[S, L]) Context() context.Context { return p.ctx }
 
 // Get returns the session of a key, which may not have started yet. It makes one if there is none, or none that takes users.
-func (p *Pool[S, L]) Get(key time.Duration, make func() S) (S, error) {
+func (p *Pool[S, L]) Get(key time.Duration, create func() S) (S, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -39,7 +39,7 @@ func (p *Pool[S, L]) Get(key time.Duration, make func() S) (S, error) {
 	}
 	s, ok := p.sessions[key]
 	if !ok || s.base().gone() {
-		s = make()
+		s = create()
 		p.sessions[key] = s
 		p.running.Go(func() { s.base().run(func() { p.forget(s) }) })
 	}
