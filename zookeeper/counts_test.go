@@ -143,7 +143,7 @@ func TestCounts(t *testing.T) {
 	assert.Equal(t, pairs, ops[opCreate])
 	assert.Equal(t, pairs, ops[opDelete])
 	assert.InDelta(t, pairs, ops[opList], 3, "it goes right behind the creation, but for the odd one that overtook it")
-	assert.InDelta(t, 2*pairs, turns, 4, "two round trips")
+	assert.InDelta(t, 2*pairs, turns, pairs/2, "two round trips, three where a busy machine sends what belongs together apart")
 	t.Log(ops, turns)
 
 	require.NoError(t, m.Lock(t.Context()))
