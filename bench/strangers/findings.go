@@ -257,9 +257,10 @@ var rueidislockFindings = []Finding{
 	},
 	{
 		Cause:     "a failed attempt counts its failure only after the goroutine was started that drops the waiter's gate unless it is counted: dropped, the waiter hears of no release any more",
-		Scenarios: []string{"no unlock in many is missed"}, Repro: "TestRepro_rueidislock_missesAnUnlock",
+		Scenarios: []string{"no unlock in many is missed", "a grant to a waiter whose ctx ends just then is given back"},
+		Repro:     "TestRepro_rueidislock_missesAnUnlock",
 		// A waiter that hears of nothing any more waits there for as long as it may.
-		Sometimes: []string{"an Unlock overtaken by the lapse leaves the new hold alone", "a grant to a waiter whose ctx ends just then is given back"},
+		Sometimes: []string{"an Unlock overtaken by the lapse leaves the new hold alone"},
 	},
 	{
 		Cause: "a hold is extended by its own timer and in no other way",
