@@ -160,6 +160,20 @@ func TestExtend_abandonedByItsContextTheOldDeadlineStands(t *testing.T) {
 	}
 }
 
+// The caller has left, and nobody hears that the hold was extended.
+func TestExtend_abandonedByItsContextIsGivenBackAtTheDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(extend, fault{reply: 2 * time.Second})
+		m := b.locked(t, "x", locker.WithoutRenewal())
+		time.Sleep(ttl / 2)
+		require.ErrorIs(t, m.Extend(ending(t, time.Second)), context.DeadlineExceeded)
+		<-m.Lost()
+		assert.NotZero(t, b.holder("x"), "the backend has extended it")
+		time.Sleep(time.Second)
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
 func TestExtend_ofAHungBackendReturnsAfterHalfATTL(t *testing.T) {
 	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangDeaf} {
 		t.Run(name, func(t *testing.T) {

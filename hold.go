@@ -32,6 +32,7 @@ type Hold struct {
 	onLoss   []*func()     // called once, after lost is closed
 	failed   int           // renewals, since one succeeded
 
+	unheard   bool // an extension may have succeeded, and nobody heard of it
 	givenBack bool // see giveBack
 
 	// The renewer's own, guarded by its mutex.
@@ -152,15 +153,18 @@ func (h *Hold) lose(why Cause) {
 	}
 }
 
-// abandon releases a lapsed hold whose lease goes on, as that of a session does which others share:
-// nobody may ever unlock it. Others lapse at the backend by themselves.
+// abandon releases an expired hold whose lease goes on, or may: on a session that others share, or after an extension that nobody
+// heard of. Nobody may ever unlock it. Others expire at the backend by themselves.
 func (h *Hold) abandon() {
 	c := h.client
 	if c.begin() != nil {
 		return
 	}
 	defer c.calls.Done()
-	if h.lease.Validity() > 0 {
+	h.mu.Lock()
+	unheard := h.unheard
+	h.mu.Unlock()
+	if unheard || h.lease.Validity() > 0 {
 		h.giveBack()
 	}
 }
@@ -238,7 +242,6 @@ func (h *Hold) extend(ctx context.Context) error {
 	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrNotHeld):
 		return err
 	case errors.Is(h.expireIfDue(), ErrLost):
-		c.spawn(h.giveBack) // it may have been extended
 		return ErrLost
 	case ctx.Err() != nil:
 		return interrupted(ctx, nil)
@@ -255,6 +258,9 @@ func (h *Hold) extended(sent time.Time, err error) error {
 		return h.over()
 	}
 	if err != nil {
+		h.mu.Lock()
+		h.unheard = true
+		h.mu.Unlock()
 		return err
 	}
 	now := clock.Now()

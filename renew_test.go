@@ -109,6 +109,19 @@ func TestRenewal_survivesAnOutageWithinTheTTL(t *testing.T) {
 	})
 }
 
+// What is not answered by the deadline may have succeeded.
+func TestRenewal_answeredAfterTheDeadlineIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(extend, fault{reply: 7 * time.Second, deaf: true})
+		m := b.locked(t, "x")
+		<-m.Lost()
+		assert.NotZero(t, b.holder("x"), "the backend has extended it")
+		time.Sleep(2 * time.Second)
+		assert.NotEmpty(t, b.calls(release))
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
 func TestRenewal_endsWithTheHold(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.locked(t, "x")
