@@ -3,6 +3,7 @@ package zookeeper_test
 import (
 	"encoding/binary"
 	"io"
+	"math"
 	"net"
 	"runtime"
 	"sync"
@@ -133,23 +134,29 @@ func TestCounts(t *testing.T) {
 		require.NoError(t, m.Lock(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
 	}
-	pair()
-	w.take()
 	const pairs = 30
-	for range pairs {
+	fewest := math.MaxInt
+	for range 5 { // a busy machine sends apart what goes together, and never the other way round
 		pair()
+		w.take()
+		for range pairs {
+			pair()
+		}
+		ops, turns := w.take()
+		assert.Equal(t, pairs, ops[opCreate])
+		assert.Equal(t, pairs, ops[opDelete])
+		assert.InDelta(t, pairs, ops[opList], 3, "it goes right behind the creation, but for the odd one that overtook it")
+		t.Log(ops, turns)
+		if fewest = min(fewest, turns); fewest <= 2*pairs+4 {
+			break
+		}
 	}
-	ops, turns := w.take()
-	assert.Equal(t, pairs, ops[opCreate])
-	assert.Equal(t, pairs, ops[opDelete])
-	assert.InDelta(t, pairs, ops[opList], 3, "it goes right behind the creation, but for the odd one that overtook it")
-	assert.InDelta(t, 2*pairs, turns, pairs/2, "two round trips, three where a busy machine sends what belongs together apart")
-	t.Log(ops, turns)
+	assert.InDelta(t, 2*pairs, fewest, 4, "two round trips")
 
 	require.NoError(t, m.Lock(t.Context()))
 	w.take()
 	require.ErrorIs(t, c.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
-	ops, _ = w.take()
+	ops, _ := w.take()
 	assert.Equal(t, 1, ops[opCreate])
 	assert.Equal(t, 1, ops[opDelete], "a TryLock in vain leaves nothing behind")
 	require.NoError(t, m.Extend(t.Context()))
