@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -99,13 +100,14 @@ func requestOf(ctx context.Context) *request {
 	return r
 }
 
-// keepDetail is an interceptor of the clients that Open makes.
+// keepDetail is an interceptor of the clients that Open makes. It keeps what is wrong with the connection: that the request's
+// own context has ended does not say.
 func keepDetail(
 	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
 	err := invoke(ctx, method, req, reply, conn, opts...)
-	if r := requestOf(ctx); r != nil && err != nil {
-		message := status.Convert(err).Message()
+	message := status.Convert(err).Message()
+	if r := requestOf(ctx); r != nil && err != nil && !strings.HasPrefix(message, context.Canceled.Error()) {
 		r.message.Store(&message)
 	}
 	return err

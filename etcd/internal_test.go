@@ -13,6 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker"
 )
@@ -127,6 +130,22 @@ func TestExplain(t *testing.T) {
 	require.ErrorIs(t, asLost(err), locker.ErrLost)
 	require.NotErrorIs(t, asLost(rpctypes.ErrNoLeader), locker.ErrLost)
 	assert.Equal(t, rpctypes.ErrNoLeader, explain(open, open, rpctypes.ErrNoLeader))
+}
+
+// That a request's own context has ended says nothing of the server, and is no better reason than the one before.
+func TestKeepDetail(t *testing.T) {
+	for message, want := range map[string]string{
+		"latest balancer error: connection refused":                      "etcd has not answered in time: latest balancer error: connection refused",
+		"context canceled":                                               "etcd has not answered in time",
+		"context canceled while waiting for connections to become ready": "etcd has not answered in time",
+	} {
+		ctx, cancel := withTimeout(t.Context(), time.Hour)
+		cancel()
+		failed := status.Error(codes.Canceled, message)
+		require.Equal(t, failed, keepDetail(ctx, "Range", nil, nil, nil,
+			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return failed }))
+		assert.EqualError(t, explain(t.Context(), ctx, failed), want)
+	}
 }
 
 // A server that is busy with authentication goes on with it when nobody waits any more, and is not to be asked at once again.
