@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/noanswer"
 )
@@ -102,7 +103,7 @@ func (c *contender) contend() (*Hold, error) {
 		return nil, err
 	}
 	defer c.client.leave(c)
-	switch _, queues := c.client.driver.(Queuer); {
+	switch _, queues := c.client.driver.(driver.Queuer); {
 	case c.op == opTryLock:
 		return c.once()
 	case queues:
@@ -222,14 +223,14 @@ func (c *contender) noteHeld(err error) {
 }
 
 // acquiring is a method of the Driver.
-type acquiring func(c *contender, ctx context.Context, req Request) (Lease, error)
+type acquiring func(c *contender, ctx context.Context, req driver.Request) (driver.Lease, error)
 
-func (c *contender) try(ctx context.Context, req Request) (Lease, error) {
+func (c *contender) try(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	return c.client.driver.Acquire(ctx, req)
 }
 
-func (c *contender) enqueue(ctx context.Context, req Request) (Lease, error) {
-	return c.client.driver.(Queuer).AcquireQueued(ctx, req, c.answered)
+func (c *contender) enqueue(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	return c.client.driver.(driver.Queuer).AcquireQueued(ctx, req, c.answered)
 }
 
 func (c *contender) answered(err error) {
@@ -252,7 +253,7 @@ func ownError(ctx context.Context, err error) error {
 
 // call has the Driver make a request at sent (zero: the lease alone knows). What that took becomes a hold, or is released again.
 func (c *contender) call(ctx context.Context, acquire acquiring, sent time.Time) (*Hold, error) {
-	lease, err := acquire(c, ctx, Request{Name: c.qualified, Metadata: c.settings.metadata, TTL: c.settings.ttl})
+	lease, err := acquire(c, ctx, driver.Request{Name: c.qualified, Metadata: c.settings.metadata, TTL: c.settings.ttl})
 	if err == nil {
 		return c.admit(lease, sent)
 	}
@@ -267,7 +268,7 @@ func (c *contender) call(ctx context.Context, acquire acquiring, sent time.Time)
 
 // admit makes a hold of a lease that was asked for at sent (zero: the lease alone knows), or gives it
 // back if less than half a TTL is left of it.
-func (m *Mutex) admit(lease Lease, sent time.Time) (*Hold, error) {
+func (m *Mutex) admit(lease driver.Lease, sent time.Time) (*Hold, error) {
 	c, ttl := m.client, m.settings.ttl
 	if lease == nil {
 		return nil, errors.New("the Driver returned neither a Lease nor an error")
@@ -291,7 +292,7 @@ func (m *Mutex) admit(lease Lease, sent time.Time) (*Hold, error) {
 		c.spawn(func() { m.cleanUp(lease) })
 		return nil, err
 	}
-	if n, ok := lease.(LossNotifier); ok {
+	if n, ok := lease.(driver.LossNotifier); ok {
 		n.NotifyLost(func() { h.lose(CauseRevoked) })
 	}
 	c.logWarnings()
@@ -301,7 +302,7 @@ func (m *Mutex) admit(lease Lease, sent time.Time) (*Hold, error) {
 // remaining returns how long a hold lasts from now on a lease that was granted or extended by a request that was sent at sent. It is
 // dated if that is less than the request would give, as on a session that several holds share: to ask again at once
 // brings little.
-func remaining(lease Lease, ttl time.Duration, sent, now time.Time) (left time.Duration, dated bool) {
+func remaining(lease driver.Lease, ttl time.Duration, sent, now time.Time) (left time.Duration, dated bool) {
 	left = ttl
 	if !sent.IsZero() {
 		left -= now.Sub(sent)

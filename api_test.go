@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // Programs of others are compiled against these. A line that no longer compiles is a breaking change.
@@ -14,8 +15,8 @@ var (
 	_ locker.Locker = (*locker.Mutex)(nil)
 
 	_ func(context.Context, string, ...locker.Option) (*locker.Client, error) = locker.Open
-	_ func(locker.Driver, ...locker.Option) (*locker.Client, error)           = locker.New
-	_ func(string, locker.OpenFunc)                                           = locker.Register
+	_ func(driver.Driver, ...locker.Option) (*locker.Client, error)           = locker.New
+	_ func(string, driver.OpenFunc)                                           = driver.Register
 
 	_ func(*locker.Client, string, ...locker.MutexOption) *locker.Mutex = (*locker.Client).Mutex
 	_ func(*locker.Client) locker.Guarantees                            = (*locker.Client).Guarantees
@@ -51,8 +52,8 @@ var (
 	_ locker.Option = locker.MutexOption(nil)
 
 	_ = locker.Error{Op: "", Name: "", Err: error(nil)}
-	_ = locker.URL{Scheme: "", User: (*url.Userinfo)(nil), Hosts: []string(nil), Path: "", Query: url.Values(nil)}
-	_ = locker.Request{Name: "", Metadata: "", TTL: time.Duration(0)}
+	_ = driver.URL{Scheme: "", User: (*url.Userinfo)(nil), Hosts: []string(nil), Path: "", Query: url.Values(nil)}
+	_ = driver.Request{Name: "", Metadata: "", TTL: time.Duration(0)}
 	_ = locker.State{
 		Held: false, Holder: locker.Participant{ID: "", Metadata: ""}, Left: time.Duration(0), Token: uint64(0),
 		Waiters: []locker.Participant(nil),
@@ -74,5 +75,5 @@ var (
 	_ = []locker.Level{locker.LevelNo, locker.LevelConditional, locker.LevelYes}
 	_ = []error{locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrClosed, locker.ErrUnsupported}
 
-	_ locker.OpenFunc = func(context.Context, *locker.URL) (locker.Driver, error) { return nil, nil }
+	_ driver.OpenFunc = func(context.Context, *driver.URL) (driver.Driver, error) { return nil, nil }
 )

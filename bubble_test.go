@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // The TTL of most tests, and what the allowance for drift leaves of it.
@@ -34,10 +35,10 @@ func bubble(t *testing.T, f func(t *testing.T, b *backend)) {
 // client makes a Client over a driver of its own, with the TTL of the tests. It is closed at the end.
 func (b *backend) client(t *testing.T, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	return clientOf(t, &driver{b: b}, opts...)
+	return clientOf(t, &fakeDriver{b: b}, opts...)
 }
 
-func clientOf(t *testing.T, d locker.Driver, opts ...locker.Option) *locker.Client {
+func clientOf(t *testing.T, d driver.Driver, opts ...locker.Option) *locker.Client {
 	t.Helper()
 	c, err := locker.New(d, append([]locker.Option{locker.WithTTL(ttl)}, opts...)...)
 	require.NoError(t, err)

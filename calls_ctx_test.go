@@ -11,15 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // careful is a driver whose leases make no request on a context that has ended.
-type careful struct{ *driver }
+type careful struct{ *fakeDriver }
 
-type carefulLease struct{ locker.Lease }
+type carefulLease struct{ driver.Lease }
 
-func (d *careful) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
-	l, err := d.driver.Acquire(ctx, req)
+func (d *careful) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	l, err := d.fakeDriver.Acquire(ctx, req)
 	return carefulLease{l}, err
 }
 
@@ -31,7 +32,7 @@ func (l carefulLease) Release(ctx context.Context) error {
 }
 
 func carefully(t *testing.T, b *backend) *locker.Mutex {
-	m := clientOf(t, &careful{&driver{b: b}}).Mutex("x")
+	m := clientOf(t, &careful{&fakeDriver{b: b}}).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
 	return m
 }

@@ -9,22 +9,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // traced is a driver that notes who calls it.
 type traced struct {
-	*driver
+	*fakeDriver
 	stack string
 }
 
-func (d *traced) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+func (d *traced) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	d.stack = string(debug.Stack())
-	return d.driver.Acquire(ctx, req)
+	return d.fakeDriver.Acquire(ctx, req)
 }
 
 func TestDriver_isCalledByTheGoroutineOfTheCaller(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &traced{driver: &driver{b: b}}
+		d := &traced{fakeDriver: &fakeDriver{b: b}}
 		m := clientOf(t, d).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		assert.Contains(t, d.stack, "TestDriver_isCalled")
@@ -35,7 +36,7 @@ func TestDriver_isCalledByTheGoroutineOfTheCaller(t *testing.T) {
 // The context of a release has ended when Unlock is over, and so is no burden to the Client, however that came about.
 func TestUnlock_endsTheContextOfAReleaseThatPanics(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &panicking{driver: &driver{b: b}}
+		d := &panicking{fakeDriver: &fakeDriver{b: b}}
 		m := clientOf(t, d).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		assert.PanicsWithValue(t, "in Release", func() { _ = m.Unlock(t.Context()) })
@@ -46,22 +47,22 @@ func TestUnlock_endsTheContextOfAReleaseThatPanics(t *testing.T) {
 
 // panicking is a driver with a fault in Release.
 type panicking struct {
-	*driver
+	*fakeDriver
 	released context.Context
 }
 
 type panickingLease struct {
-	locker.Lease
-	driver *panicking
+	driver.Lease
+	fakeDriver *panicking
 }
 
-func (d *panicking) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
-	l, err := d.driver.Acquire(ctx, req)
+func (d *panicking) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	l, err := d.fakeDriver.Acquire(ctx, req)
 	return panickingLease{l, d}, err
 }
 
 func (l panickingLease) Release(ctx context.Context) error {
 	_ = ctx.Done() // from here on the Client's own context knows of this one
-	l.driver.released = ctx
+	l.fakeDriver.released = ctx
 	panic("in Release")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // A hold is lost while another goroutine's attempt is out: that ends with the loss, not with the attempt.
@@ -47,20 +48,20 @@ func TestLock_endOfCtxIsNoAnswer(t *testing.T) {
 }
 
 // generous says that its leases have just been granted.
-type generous struct{ *driver }
+type generous struct{ *fakeDriver }
 
-type generousLease struct{ locker.Lease }
+type generousLease struct{ driver.Lease }
 
 func (generousLease) Validity() time.Duration { return ttl }
 
-func (d generous) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
-	l, err := d.driver.Acquire(ctx, req)
+func (d generous) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	l, err := d.fakeDriver.Acquire(ctx, req)
 	return generousLease{l}, err
 }
 
 func TestLock_deadlineOfAGenerousLeaseCountsFromBeforeTheRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, generous{&driver{b: b}})
+		c := clientOf(t, generous{&fakeDriver{b: b}})
 		m, start := c.Mutex("x"), time.Now()
 		b.next(acquire, fault{reply: 3 * time.Second})
 		require.NoError(t, m.Lock(t.Context()))

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -22,7 +23,7 @@ const (
 // Client takes locks at one backend. It may be used by several goroutines, and should be shared:
 // its holds are renewed together. Make one with [Open], with an adapter's New, or with [New].
 type Client struct {
-	driver  Driver
+	driver  driver.Driver
 	config  config
 	renewer renewer
 
@@ -47,7 +48,7 @@ type Client struct {
 //
 // It fails if d is nil, an option is not valid, the Driver does not honour the TTL, or a required guarantee is
 // not promised; the last two are ErrUnsupported.
-func New(d Driver, opts ...Option) (*Client, error) {
+func New(d driver.Driver, opts ...Option) (*Client, error) {
 	if d == nil {
 		return nil, wrap("new", "", errors.New("nil Driver"))
 	}
@@ -56,12 +57,12 @@ func New(d Driver, opts ...Option) (*Client, error) {
 		return nil, wrap("new", "", err)
 	}
 	c := &Client{driver: d, config: own}
-	if err := d.Guarantees().unmet(c.config.required); err != nil {
+	if err := unmet(d.Guarantees(), c.config.required); err != nil {
 		return nil, wrap("new", "", err)
 	}
 	if c.config.ttl == 0 {
 		c.config.ttl = defaultTTL
-		if own, ok := d.(TTLDefaulter); ok {
+		if own, ok := d.(driver.TTLDefaulter); ok {
 			c.config.ttl = own.DefaultTTL()
 		}
 	}
@@ -89,7 +90,7 @@ func configured(opts []Option) (config, error) {
 
 // checkTTL asks the Driver, where it has a say.
 func (c *Client) checkTTL(ttl time.Duration) error {
-	if d, ok := c.driver.(TTLChecker); ok {
+	if d, ok := c.driver.(driver.TTLChecker); ok {
 		return d.CheckTTL(ttl)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 func TestClose_waitersGetErrClosed(t *testing.T) {
@@ -43,8 +44,8 @@ func TestClose_waitersGetErrClosed(t *testing.T) {
 
 func TestClose_waitersInAQueueGetErrClosed(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d, left := &scripted{driver: &driver{b: b}}, false
-		d.queue = func(ctx context.Context, _ locker.Request, _ func(error)) (locker.Lease, error) {
+		d, left := &scripted{fakeDriver: &fakeDriver{b: b}}, false
+		d.queue = func(ctx context.Context, _ driver.Request, _ func(error)) (driver.Lease, error) {
 			<-ctx.Done()
 			left = true
 			return nil, ctx.Err()
@@ -103,7 +104,7 @@ func TestClose_laterLocksGetErrClosed(t *testing.T) {
 
 func TestClose_closesTheDriverOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &driver{b: b}
+		d := &fakeDriver{b: b}
 		c := clientOf(t, d)
 		assert.False(t, d.closed)
 		require.NoError(t, c.Close())
@@ -114,13 +115,13 @@ func TestClose_closesTheDriverOnce(t *testing.T) {
 	})
 }
 
-type badCloser struct{ *driver }
+type badCloser struct{ *fakeDriver }
 
 func (badCloser) Close() error { return errRefused }
 
 func TestClose_returnsTheDriversError(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, badCloser{&driver{b: b}})
+		c := clientOf(t, badCloser{&fakeDriver{b: b}})
 		err := c.Close()
 		require.ErrorIs(t, err, errRefused)
 		var e *locker.Error
@@ -130,13 +131,13 @@ func TestClose_returnsTheDriversError(t *testing.T) {
 	})
 }
 
-type neverCloser struct{ *driver }
+type neverCloser struct{ *fakeDriver }
 
 func (d neverCloser) Close() error { <-d.b.over; return nil }
 
 func TestClose_ofADriverThatDoesNotClose(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, neverCloser{&driver{b: b}})
+		c := clientOf(t, neverCloser{&fakeDriver{b: b}})
 		holdMany(t, c, 1)
 		assert.LessOrEqual(t, took(func() { require.Error(t, c.Close()) }), 5*time.Second)
 		assert.Zero(t, b.holder("0"))

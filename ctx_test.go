@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 var errShutdown = errors.New("shutting down")
@@ -182,8 +183,8 @@ func TestLock_ctxEndsInTheQueue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
-				d, left := &scripted{driver: &driver{b: b}}, false
-				d.queue = func(ctx context.Context, _ locker.Request, answered func(error)) (locker.Lease, error) {
+				d, left := &scripted{fakeDriver: &fakeDriver{b: b}}, false
+				d.queue = func(ctx context.Context, _ driver.Request, answered func(error)) (driver.Lease, error) {
 					for _, a := range c.answers {
 						answered(a)
 					}
@@ -205,13 +206,13 @@ func TestLock_ctxEndsInTheQueue(t *testing.T) {
 
 func TestLock_inAQueueReturnsWhatTheDriverSays(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &scripted{driver: &driver{b: b}}
+		d := &scripted{fakeDriver: &fakeDriver{b: b}}
 		m := clientOf(t, d).Mutex("x")
-		d.queue = func(context.Context, locker.Request, func(error)) (locker.Lease, error) { return nil, errRefused }
+		d.queue = func(context.Context, driver.Request, func(error)) (driver.Lease, error) { return nil, errRefused }
 		require.ErrorIs(t, m.Lock(t.Context()), errRefused)
-		d.queue = func(ctx context.Context, req locker.Request, _ func(error)) (locker.Lease, error) {
+		d.queue = func(ctx context.Context, req driver.Request, _ func(error)) (driver.Lease, error) {
 			time.Sleep(time.Hour) // longer than any attempt may take
-			return d.driver.Acquire(ctx, req)
+			return d.fakeDriver.Acquire(ctx, req)
 		}
 		require.NoError(t, m.Lock(t.Context()))
 		assert.Equal(t, life, time.Until(m.Deadline()))

@@ -135,7 +135,7 @@ func TestDo_thatNeverLooksIsToldOfALossInTheEnd(t *testing.T) {
 
 func TestDo_ofAHoldThatIsLostAtOnceTellsF(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &notifier{driver: &driver{b: b}}
+		d := &notifier{fakeDriver: &fakeDriver{b: b}}
 		err := clientOf(t, d).Mutex("x").Do(t.Context(), func(ctx context.Context) error {
 			d.lease.lost()
 			assert.True(t, fired(ctx.Done()))

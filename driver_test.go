@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // What the core promises to a Driver, whether it calls Acquire or AcquireQueued.
@@ -26,18 +27,18 @@ func (polled) AcquireQueued() {}
 // inEachWay runs a test for each way in which the core may ask a Driver for a lease. lock has acquire called in that way.
 func inEachWay(t *testing.T, test func(t *testing.T, b *backend, lock func(acquire acquiring) error)) {
 	t.Helper()
-	ways := map[string]func(*scripted) locker.Driver{
-		"polled": func(d *scripted) locker.Driver { return polled{d} },
-		"queued": func(d *scripted) locker.Driver { return d },
+	ways := map[string]func(*scripted) driver.Driver{
+		"polled": func(d *scripted) driver.Driver { return polled{d} },
+		"queued": func(d *scripted) driver.Driver { return d },
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
-				d := &scripted{driver: &driver{b: b}}
+				d := &scripted{fakeDriver: &fakeDriver{b: b}}
 				m := clientOf(t, way(d), locker.WithoutRenewal()).Mutex("x")
 				test(t, b, func(acquire acquiring) error {
 					d.acquire = acquire
-					d.queue = func(ctx context.Context, req locker.Request, _ func(error)) (locker.Lease, error) {
+					d.queue = func(ctx context.Context, req driver.Request, _ func(error)) (driver.Lease, error) {
 						return acquire(ctx, req)
 					}
 					_, err := m.Acquire(t.Context())
@@ -48,19 +49,19 @@ func inEachWay(t *testing.T, test func(t *testing.T, b *backend, lock func(acqui
 	}
 }
 
-type acquiring func(context.Context, locker.Request) (locker.Lease, error)
+type acquiring func(context.Context, driver.Request) (driver.Lease, error)
 
 func TestDriver_ctxOfAcquireEndsWhenTheCallReturns(t *testing.T) {
 	inEachWay(t, func(t *testing.T, b *backend, lock func(acquiring) error) {
 		for _, err := range []error{errRefused, nil} {
 			var done <-chan struct{} // of the context that the Driver was given
-			require.ErrorIs(t, lock(func(own context.Context, req locker.Request) (locker.Lease, error) {
+			require.ErrorIs(t, lock(func(own context.Context, req driver.Request) (driver.Lease, error) {
 				require.NoError(t, own.Err())
 				done = own.Done()
 				if err != nil {
 					return nil, err
 				}
-				return (&driver{b: b}).Acquire(own, req)
+				return (&fakeDriver{b: b}).Acquire(own, req)
 			}), err)
 			select {
 			case <-done:
@@ -74,7 +75,7 @@ func TestDriver_ctxOfAcquireEndsWhenTheCallReturns(t *testing.T) {
 
 // doubtful is a lease, and may be more, that notes what is called.
 type doubtful struct {
-	locker.Lease
+	driver.Lease
 
 	mu     sync.Mutex
 	called []string
@@ -108,11 +109,11 @@ func TestDriver_leaseBesideAnErrorIsReleasedAndAskedForNothingButItsValidity(t *
 			inEachWay(t, func(t *testing.T, b *backend, lock func(acquiring) error) {
 				b.every(release, away)
 				var l *doubtful
-				err := lock(func(ctx context.Context, req locker.Request) (locker.Lease, error) {
+				err := lock(func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 					if l != nil { // tried again
 						return nil, errRefused
 					}
-					granted, err := (&driver{b: b}).Acquire(ctx, req)
+					granted, err := (&fakeDriver{b: b}).Acquire(ctx, req)
 					require.NoError(t, err)
 					l = &doubtful{Lease: granted}
 					time.Sleep(time.Second)

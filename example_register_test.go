@@ -6,15 +6,16 @@ import (
 	"log"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/memory"
 )
 
 func init() {
-	locker.Register("example", openExample)
+	driver.Register("example", openExample)
 }
 
 // openExample takes the parameters that it knows off the URL. Open refuses those that are left.
-func openExample(_ context.Context, u *locker.URL) (locker.Driver, error) {
+func openExample(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	region, ok := u.Take("region")
 	if !ok {
 		return nil, fmt.Errorf("%s:// needs a region, as in %s://host?region=eu", u.Scheme, u.Scheme)

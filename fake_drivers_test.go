@@ -8,17 +8,18 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
-// driver implements locker.Driver as its obligations say.
-type driver struct {
+// driver implements driver.Driver as its obligations say.
+type fakeDriver struct {
 	b      *backend
 	closed bool
 }
 
-func (d *driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+func (d *fakeDriver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	l := &lease{b: d.b, name: req.Name, ttl: req.TTL, from: time.Now()}
-	return locker.DetachAcquire(ctx, time.Hour, func(context.Context) (locker.Lease, error) {
+	return driver.DetachAcquire(ctx, time.Hour, func(context.Context) (driver.Lease, error) {
 		unknown, err := d.b.send(ctx, call{op: acquire, name: req.Name, req: req}, func(f fault) error {
 			l.from = l.from.Add(-f.age)
 			return d.b.take(l)
@@ -30,7 +31,7 @@ func (d *driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 	})
 }
 
-func (d *driver) Guarantees() locker.Guarantees {
+func (d *fakeDriver) Guarantees() locker.Guarantees {
 	return locker.Guarantees{
 		locker.Exclusive: {Level: locker.LevelYes},
 		locker.Fencing:   {Level: locker.LevelConditional, Condition: "while the moon is full"},
@@ -38,15 +39,15 @@ func (d *driver) Guarantees() locker.Guarantees {
 	}
 }
 
-func (d *driver) Close() error { d.closed = true; return nil }
+func (d *fakeDriver) Close() error { d.closed = true; return nil }
 
 // batcher is a driver that extends many leases in one round trip.
 type batcher struct {
-	*driver
+	*fakeDriver
 	short bool // answers for one lease too few
 }
 
-func (d *batcher) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.Duration) []error {
+func (d *batcher) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	sent := time.Now()
 	errs := make([]error, len(leases))
 	_, err := d.b.send(ctx, call{op: batch, holds: len(leases)}, func(fault) error {
@@ -66,17 +67,17 @@ func (d *batcher) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time
 
 // notifier is a driver whose leases tell early that they have ended. It is of one lease.
 type notifier struct {
-	*driver
+	*fakeDriver
 	lease notifyingLease
 }
 
 type notifyingLease struct {
-	locker.Lease
+	driver.Lease
 	lost func()
 }
 
-func (d *notifier) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
-	l, err := d.driver.Acquire(ctx, req)
+func (d *notifier) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	l, err := d.fakeDriver.Acquire(ctx, req)
 	if err != nil {
 		return l, err
 	}
@@ -88,12 +89,12 @@ func (l *notifyingLease) NotifyLost(f func()) { l.lost = f }
 
 // boastful is a driver whose leases claim to last longer than they do, or belong to a session that
 // goes on.
-type boastful struct{ *driver }
+type boastful struct{ *fakeDriver }
 
-type boastfulLease struct{ locker.Lease }
+type boastfulLease struct{ driver.Lease }
 
-func (d boastful) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
-	l, err := d.driver.Acquire(ctx, req)
+func (d boastful) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	l, err := d.fakeDriver.Acquire(ctx, req)
 	return boastfulLease{l}, err
 }
 
@@ -101,22 +102,22 @@ func (boastfulLease) Validity() time.Duration { return time.Hour }
 
 // scripted is a driver and queuer that does what a test says.
 type scripted struct {
-	*driver
-	acquire func(context.Context, locker.Request) (locker.Lease, error)
-	queue   func(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error)
+	*fakeDriver
+	acquire func(context.Context, driver.Request) (driver.Lease, error)
+	queue   func(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error)
 }
 
-func (d *scripted) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+func (d *scripted) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	return d.acquire(ctx, req)
 }
 
-func (d *scripted) AcquireQueued(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error) {
+func (d *scripted) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
 	return d.queue(ctx, req, answered)
 }
 
 // seer is a driver that says of locks what a test says.
 type seer struct {
-	*driver
+	*fakeDriver
 	inspect func(ctx context.Context, name string) (locker.State, error)
 }
 
@@ -125,7 +126,7 @@ func (d *seer) Inspect(ctx context.Context, name string) (locker.State, error) {
 }
 
 // picky is a driver that honours whole seconds alone.
-type picky struct{ *driver }
+type picky struct{ *fakeDriver }
 
 func (d *picky) CheckTTL(ttl time.Duration) error {
 	if ttl%time.Second != 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // op is a kind of request.
@@ -26,7 +27,7 @@ type call struct {
 	name  string
 	at    time.Duration // since the start of the test
 	holds int           // of a batch
-	req   locker.Request
+	req   driver.Request
 	span  any // in its context, by a spy
 }
 
@@ -196,7 +197,7 @@ func (b *backend) take(l *lease) error {
 	return nil
 }
 
-// lease implements locker.Lease.
+// lease implements driver.Lease.
 type lease struct {
 	b        *backend
 	name     string
@@ -221,7 +222,7 @@ func (l *lease) Validity() time.Duration {
 
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := time.Now()
-	return locker.Detach(ctx, time.Hour, func(context.Context) error {
+	return driver.Detach(ctx, time.Hour, func(context.Context) error {
 		_, err := l.b.send(ctx, call{op: extend, name: l.name}, func(f fault) error {
 			sent = sent.Add(-f.age)
 			return l.prolong(ttl)
@@ -250,7 +251,7 @@ func (l *lease) heard(from time.Time, err error) error {
 }
 
 func (l *lease) Release(ctx context.Context) error {
-	return locker.Detach(ctx, time.Hour, func(context.Context) error {
+	return driver.Detach(ctx, time.Hour, func(context.Context) error {
 		_, err := l.b.send(ctx, call{op: release, name: l.name}, func(fault) error {
 			switch {
 			case l.released:

@@ -4,78 +4,55 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/go-locker/locker/driver"
 )
 
 // Guarantee is something a backend may promise of its locks.
-type Guarantee string
+type Guarantee = driver.Guarantee
 
 // The guarantees that tell backends apart. Their values are what require=… takes in a URL.
 const (
 	// Exclusive: at most one holder at a time, while the backend's servers stay up.
-	Exclusive Guarantee = "exclusive"
+	Exclusive = driver.Exclusive
 	// Failover: exclusive through the loss of a server, too.
-	Failover Guarantee = "failover"
+	Failover = driver.Failover
 	// Fencing: the tokens of a name rise with every hold.
-	Fencing Guarantee = "fencing"
+	Fencing = driver.Fencing
 	// FencingDurable: tokens rise through lost data, too.
-	FencingDurable Guarantee = "fencing-durable"
+	FencingDurable = driver.FencingDurable
 	// Ordered: waiters are served first come, first served.
-	Ordered Guarantee = "ordered"
+	Ordered = driver.Ordered
 	// Woken: waiters are woken by the backend; they need not poll.
-	Woken Guarantee = "woken"
+	Woken = driver.Woken
 )
 
 var allGuarantees = []Guarantee{Exclusive, Failover, Fencing, FencingDurable, Ordered, Woken}
 
 // Level is how firmly a guarantee is promised. The zero Level is LevelNo.
-type Level int
+type Level = driver.Level
 
 // The levels of a Promise.
 const (
-	LevelNo          Level = iota // not promised
-	LevelConditional              // promised under the Promise's Condition
-	LevelYes                      // promised
+	LevelNo          = driver.LevelNo          // not promised
+	LevelConditional = driver.LevelConditional // promised under the Promise's Condition
+	LevelYes         = driver.LevelYes         // promised
 )
 
-// String returns no, conditional or yes.
-func (l Level) String() string {
-	switch l {
-	case LevelYes:
-		return "yes"
-	case LevelConditional:
-		return "conditional"
-	default:
-		return "no"
-	}
-}
-
 // Promise is a backend's word on one guarantee.
-type Promise struct {
-	Level Level
-	// Condition is, for a LevelConditional promise, what must hold for it, as in "while clocks are
-	// sane"; for another it is a remark, or empty.
-	Condition string
-}
-
-// String is the level, and the condition where there is one.
-func (p Promise) String() string {
-	if p.Condition == "" {
-		return p.Level.String()
-	}
-	return fmt.Sprintf("%v: %s", p.Level, p.Condition)
-}
+type Promise = driver.Promise
 
 // Guarantees is what a backend promises. What is missing from it is not promised.
-type Guarantees map[Guarantee]Promise
+type Guarantees = driver.Guarantees
 
 // unmet is nil if every one of required is promised without a condition: whoever requires something does not want it
 // to depend on what they have not checked. Else it matches ErrUnsupported and says of each that is missing what
 // is promised in its place.
-func (g Guarantees) unmet(required []Guarantee) error {
+func unmet(g Guarantees, required []Guarantee) error {
 	var missing []string
 	for i, r := range required {
 		if p := g[r]; p.Level != LevelYes && !slices.Contains(required[:i], r) {
-			missing = append(missing, fmt.Sprintf("%q is %s", r, p.shortcoming()))
+			missing = append(missing, fmt.Sprintf("%q is %s", r, shortcoming(p)))
 		}
 	}
 	if missing == nil {
@@ -85,7 +62,7 @@ func (g Guarantees) unmet(required []Guarantee) error {
 }
 
 // shortcoming is what a promise that is not LevelYes lacks, and under which condition it would be kept.
-func (p Promise) shortcoming() string {
+func shortcoming(p Promise) string {
 	switch {
 	case p.Level == LevelConditional && p.Condition != "":
 		return "conditional: promised only " + p.Condition

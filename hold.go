@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -15,7 +16,7 @@ import (
 // speaks for a successor. It may be used by several goroutines. A hold costs no goroutine.
 type Hold struct {
 	client  *Client
-	lease   Lease
+	lease   driver.Lease
 	name    string
 	ttl     time.Duration
 	token   uint64

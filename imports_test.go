@@ -13,13 +13,13 @@ import (
 
 // A program that takes a lock compiles the backend that it chose, and nothing else of anybody's.
 func TestRootPackage_importsTheStandardLibraryAlone(t *testing.T) {
-	const internal = "github.com/go-locker/locker/internal/"
+	const module = "github.com/go-locker/locker/"
 	for dirs, i := []string{"."}, 0; i < len(dirs); i++ {
 		p, err := build.ImportDir(dirs[i], 0)
 		require.NoError(t, err)
 		for _, path := range p.Imports {
-			if own, ok := strings.CutPrefix(path, internal); ok {
-				dirs = append(dirs, "internal/"+own)
+			if own, ok := strings.CutPrefix(path, module); ok {
+				dirs = append(dirs, own)
 				continue
 			}
 			first, _, _ := strings.Cut(path, "/")

@@ -18,7 +18,7 @@ func (b *backend) inspecting(
 	t *testing.T, inspect func(ctx context.Context, name string) (locker.State, error), opts ...locker.Option,
 ) *locker.Client {
 	t.Helper()
-	return clientOf(t, &seer{&driver{b: b}, inspect}, opts...)
+	return clientOf(t, &seer{&fakeDriver{b: b}, inspect}, opts...)
 }
 
 // silent is a backend that does not answer.

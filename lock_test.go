@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 func TestLock_deadlineCountsFromBeforeTheRequest(t *testing.T) {
@@ -52,7 +53,7 @@ func TestLock_believesTheLeaseThatLessIsLeft(t *testing.T) {
 func TestLock_countsForItselfWhatALeaseClaims(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.every(acquire, fault{reply: time.Second})
-		m := clientOf(t, boastful{&driver{b: b}}, locker.WithoutRenewal()).Mutex("x")
+		m := clientOf(t, boastful{&fakeDriver{b: b}}, locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		assert.Equal(t, life, m.Deadline().Sub(b.start))
 		b.every(extend, fault{reply: time.Second})
@@ -222,18 +223,18 @@ func TestLock_asksForWhatWasSet(t *testing.T) {
 		require.NoError(t, c.Mutex("orders/42", locker.WithTTL(time.Minute)).Lock(t.Context()))
 		require.NoError(t, c.Mutex("other", locker.WithMetadata("job 7")).TryLock(t.Context()))
 		sent := b.calls(acquire)
-		assert.Equal(t, locker.Request{Name: "app:orders/42", Metadata: "host 1", TTL: time.Minute}, sent[0].req)
-		assert.Equal(t, locker.Request{Name: "app:other", Metadata: "job 7", TTL: ttl}, sent[1].req)
+		assert.Equal(t, driver.Request{Name: "app:orders/42", Metadata: "host 1", TTL: time.Minute}, sent[0].req)
+		assert.Equal(t, driver.Request{Name: "app:other", Metadata: "job 7", TTL: ttl}, sent[1].req)
 	})
 }
 
 func TestLock_ofADriverThatBreaksItsWord(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &scripted{driver: &driver{b: b}}
+		d := &scripted{fakeDriver: &fakeDriver{b: b}}
 		m := clientOf(t, d).Mutex("x")
-		d.acquire = func(context.Context, locker.Request) (locker.Lease, error) { return nil, nil }
+		d.acquire = func(context.Context, driver.Request) (driver.Lease, error) { return nil, nil }
 		require.ErrorContains(t, m.TryLock(t.Context()), "neither")
-		d.acquire = func(context.Context, locker.Request) (locker.Lease, error) {
+		d.acquire = func(context.Context, driver.Request) (driver.Lease, error) {
 			return &lease{b: b, name: "locker:x", ttl: ttl, from: time.Now()}, nil
 		}
 		require.ErrorContains(t, m.TryLock(t.Context()), "token 0")

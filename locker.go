@@ -30,7 +30,7 @@
 //
 // # Packages
 //
-// The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and all imports every one of them; [Driver] is
+// The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and all imports every one of them; [driver.Driver] is
 // what another one implements. Package fence, and those below it, are the resource's side: they refuse a stale token.
 // Package conformance puts any Locker through the contract. The module otel makes spans and metrics of what
 // a Client does, and the command cmd/locker takes locks for scripts.
@@ -40,7 +40,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"unicode/utf8"
+
+	"github.com/go-locker/locker/driver"
 )
 
 // Locker is one name, held by at most one holder among many processes, as far as the backend's
@@ -89,41 +90,19 @@ type Locker interface {
 // library's own error, which [errors.As] reaches through [Error].
 var (
 	// ErrHeld: another owner holds the lock.
-	ErrHeld = errors.New("the lock is held by another owner")
+	ErrHeld = driver.ErrHeld
 	// ErrNotHeld: Unlock or Extend without a hold.
-	ErrNotHeld = errors.New("the lock is not held")
-	// ErrLost: the hold ended before its Unlock. It lapsed, was taken, or its session ended.
-	ErrLost = errors.New("the lock was lost")
+	ErrNotHeld = driver.ErrNotHeld
+	// ErrLost: the hold ended before its Unlock. It expired, was taken, or its session ended.
+	ErrLost = driver.ErrLost
 	// ErrClosed: the Client is closed.
-	ErrClosed = errors.New("the client is closed")
+	ErrClosed = driver.ErrClosed
 	// ErrUnsupported: the backend cannot do, or does not promise, what was asked.
-	ErrUnsupported = errors.New("not supported by the backend")
+	ErrUnsupported = driver.ErrUnsupported
 )
 
-// Error says which operation failed, and on which lock.
-type Error struct {
-	Op   string // lock, trylock, unlock, extend, inspect, warnings, new, open or close
-	Name string // of the lock, without the prefix; empty where no lock is concerned
-	Err  error
-}
-
-// shownName is how many characters of a name an error shows: a name may be of any length.
-const shownName = 80
-
-// Error is the message in one line.
-func (e *Error) Error() string {
-	switch {
-	case e.Name == "":
-		return fmt.Sprintf("locker: %s: %v", e.Op, e.Err)
-	case utf8.RuneCountInString(e.Name) > shownName:
-		return fmt.Sprintf("locker: %s %.*q…: %v", e.Op, shownName, e.Name, e.Err)
-	default:
-		return fmt.Sprintf("locker: %s %q: %v", e.Op, e.Name, e.Err)
-	}
-}
-
-// Unwrap is what the operation failed of.
-func (e *Error) Unwrap() error { return e.Err }
+// Error names the operation that failed, and the lock.
+type Error = driver.Error
 
 func wrap(op, name string, err error) error {
 	if err == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // logged runs f with a logger, and returns what was logged, a line a record.
@@ -167,15 +168,15 @@ func TestClose_leavesAHandlerThatIsStuck(t *testing.T) {
 }
 
 // stuck is a driver whose Extend does not return, against its obligations.
-type stuck struct{ *driver }
+type stuck struct{ *fakeDriver }
 
 type stuckLease struct {
-	locker.Lease
+	driver.Lease
 	over chan struct{}
 }
 
-func (d stuck) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
-	l, err := d.driver.Acquire(ctx, req)
+func (d stuck) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	l, err := d.fakeDriver.Acquire(ctx, req)
 	return stuckLease{l, d.b.over}, err
 }
 
@@ -187,7 +188,7 @@ func (l stuckLease) Extend(context.Context, time.Duration) error {
 // One that has nothing to do is not blamed for a backend that is stuck.
 func TestClose_ofAStuckBackendNamesThatAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, stuck{&driver{b: b}}, locker.WithLogger(slog.New(slog.DiscardHandler)))
+		c := clientOf(t, stuck{&fakeDriver{b: b}}, locker.WithLogger(slog.New(slog.DiscardHandler)))
 		require.NoError(t, c.Mutex("x").Lock(t.Context()))
 		time.Sleep(ttl / 2)
 		err := c.Close()

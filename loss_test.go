@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 func TestLoss_firesAtTheDeadlineWhateverTheBackendDoes(t *testing.T) {
@@ -92,7 +93,7 @@ func TestLoss_leavesALeaseThatLapsesAlone(t *testing.T) {
 
 func TestLoss_releasesALeaseThatGoesOnInItsSession(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		m := clientOf(t, boastful{&driver{b: b}}, locker.WithoutRenewal()).Mutex("x")
+		m := clientOf(t, boastful{&fakeDriver{b: b}}, locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		<-m.Lost()
 		assert.Empty(t, b.calls(release))
@@ -121,7 +122,7 @@ func TestLoss_isSeenWhenARenewalSaysSo(t *testing.T) {
 
 func TestLoss_isSeenWhenTheBackendTells(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &notifier{driver: &driver{b: b}}
+		d := &notifier{fakeDriver: &fakeDriver{b: b}}
 		m := clientOf(t, d).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		require.NotNil(t, d.lease.lost)
@@ -135,7 +136,7 @@ func TestLoss_isSeenWhenTheBackendTells(t *testing.T) {
 
 func TestLoss_thatTheBackendTellsAfterUnlockIsNone(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &notifier{driver: &driver{b: b}}
+		d := &notifier{fakeDriver: &fakeDriver{b: b}}
 		h, err := clientOf(t, d).Mutex("x").TryAcquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, h.Unlock(t.Context()))
@@ -236,12 +237,12 @@ func TestLock_thatWaitsHearsOfItsMutexsLoss(t *testing.T) {
 
 // slow is a Driver whose process stands still for a while just behind the core's look at the clock.
 type slow struct {
-	locker.Driver
+	driver.Driver
 
 	pause time.Duration
 }
 
-func (d slow) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+func (d slow) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	l, err := d.Driver.Acquire(ctx, req)
 	if err != nil {
 		return nil, err
@@ -250,7 +251,7 @@ func (d slow) Acquire(ctx context.Context, req locker.Request) (locker.Lease, er
 }
 
 type slowLease struct {
-	locker.Lease
+	driver.Lease
 
 	pause time.Duration
 }
@@ -264,7 +265,7 @@ func (l *slowLease) Validity() time.Duration {
 
 func TestLoss_isAtTheDeadlineThoughTheProcessStoodStillWhenTheHoldBegan(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, slow{&driver{b: b}, 900 * time.Millisecond}, locker.WithTTL(2*time.Second), locker.WithoutRenewal())
+		c := clientOf(t, slow{&fakeDriver{b: b}, 900 * time.Millisecond}, locker.WithTTL(2*time.Second), locker.WithoutRenewal())
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		<-m.Lost()

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
 )
 
 // looked is a driver whose leases call a function when they are first asked how long they last, which is
@@ -17,7 +19,7 @@ type looked struct {
 	look func()
 }
 
-func (d *looked) Acquire(ctx context.Context, req Request) (Lease, error) {
+func (d *looked) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	l, err := d.always.Acquire(ctx, req)
 	look := d.look
 	d.look = nil
@@ -25,7 +27,7 @@ func (d *looked) Acquire(ctx context.Context, req Request) (Lease, error) {
 }
 
 type lookedLease struct {
-	Lease
+	driver.Lease
 	look func()
 }
 

@@ -4,81 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/go-locker/locker/driver"
 )
 
-// OpenFunc makes the Driver that a URL describes. It takes off u.Query, with [URL.Take] or Del, each
-// parameter that it knows; Open refuses what is left. The Driver owns what OpenFunc makes: its
-// Close closes it.
-type OpenFunc func(ctx context.Context, u *URL) (Driver, error)
-
-var registry struct {
-	sync.Mutex
-	schemes map[string]OpenFunc
-}
-
-// adapters names the import for each scheme of this module, for the error of Open where it is missing.
-var adapters = map[string]string{
-	"etcd":       "etcd",
-	"etcds":      "etcd",
-	"mem":        "memory",
-	"redigo":     "redigo",
-	"redigos":    "redigo",
-	"redlock":    "redlock",
-	"redis":      "redis",
-	"rediss":     "redis",
-	"zookeeper":  "zookeeper",
-	"zookeepers": "zookeeper",
-}
-
-// Register makes a scheme known to [Open]. Adapters call it in their init. It panics if the scheme is
-// empty, not in lower case, or registered already, and if open is nil.
-func Register(scheme string, open OpenFunc) {
-	if scheme == "" || scheme != strings.ToLower(scheme) {
-		panic(fmt.Sprintf("locker: Register of scheme %q: must be in lower case and not empty", scheme))
-	}
-	if open == nil {
-		panic(fmt.Sprintf("locker: Register of scheme %q: nil OpenFunc", scheme))
-	}
-	registry.Lock()
-	defer registry.Unlock()
-	if _, dup := registry.schemes[scheme]; dup {
-		panic(fmt.Sprintf("locker: Register of scheme %q: registered already", scheme))
-	}
-	if registry.schemes == nil {
-		registry.schemes = map[string]OpenFunc{}
-	}
-	registry.schemes[scheme] = open
-}
-
-// Schemes lists, in order, what is registered: what Open opens.
-func Schemes() []string {
-	registry.Lock()
-	defer registry.Unlock()
-	return slices.Sorted(maps.Keys(registry.schemes))
-}
-
-func opener(scheme string) (OpenFunc, error) {
-	registry.Lock()
-	open, ok := registry.schemes[scheme]
-	registry.Unlock()
-	if ok {
-		return open, nil
-	}
-	if pkg, ok := adapters[scheme]; ok {
-		return nil, fmt.Errorf("unknown scheme %q: add the import _ \"github.com/go-locker/locker/%s\"", scheme, pkg)
-	}
-	known := "none is registered: import the package of a backend"
-	if schemes := Schemes(); len(schemes) > 0 {
-		known = "registered are " + strings.Join(schemes, ", ")
-	}
-	return nil, fmt.Errorf("unknown scheme %q: %s", scheme, known)
-}
+// Schemes lists, in order, what Open opens: the schemes of the backends that this program imports.
+func Schemes() []string { return driver.Schemes() }
 
 // Open makes a Client for the backend that rawURL describes:
 //
@@ -113,11 +48,7 @@ func openClient(ctx context.Context, rawURL string, opts []Option) (*Client, err
 	if ctx.Err() != nil {
 		return nil, interrupted(ctx, nil)
 	}
-	u, err := parseURL(rawURL)
-	if err != nil {
-		return nil, err
-	}
-	open, err := opener(u.Scheme)
+	u, err := driver.ParseURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
@@ -129,12 +60,9 @@ func openClient(ctx context.Context, rawURL string, opts []Option) (*Client, err
 	if _, err := configured(opts); err != nil { // before anybody is asked anything
 		return nil, err
 	}
-	d, err := open(ctx, u)
+	d, err := driver.Open(ctx, u)
 	if err != nil {
 		return nil, err
-	}
-	if d == nil {
-		return nil, fmt.Errorf("the package of %s:// returned no Driver", u.Scheme)
 	}
 	if err := u.Unknown(); err != nil {
 		_ = d.Close()
@@ -149,7 +77,7 @@ func openClient(ctx context.Context, rawURL string, opts []Option) (*Client, err
 }
 
 // takeOptions takes the parameters off the URL that every backend has.
-func takeOptions(u *URL) ([]Option, error) {
+func takeOptions(u *driver.URL) ([]Option, error) {
 	var opts []Option
 	for _, p := range []struct {
 		name, want string

@@ -14,27 +14,28 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 var schemes atomic.Int64
 
 // scheme registers open under a scheme that nothing else has.
-func scheme(open locker.OpenFunc) string {
+func scheme(open driver.OpenFunc) string {
 	s := fmt.Sprintf("test%d", schemes.Add(1))
-	locker.Register(s, open)
+	driver.Register(s, open)
 	return s
 }
 
 // opened is what an OpenFunc got, and the Driver it returned.
 type opened struct {
-	driver
-	url   *locker.URL
+	fakeDriver
+	url   *driver.URL
 	knows string // the parameter that it takes
 	value string
 	err   error
 }
 
-func (o *opened) open(_ context.Context, u *locker.URL) (locker.Driver, error) {
+func (o *opened) open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	o.url = u
 	if o.knows != "" {
 		o.value, _ = u.Take(o.knows)
@@ -42,18 +43,18 @@ func (o *opened) open(_ context.Context, u *locker.URL) (locker.Driver, error) {
 	if o.err != nil {
 		return nil, o.err
 	}
-	return &o.driver, nil
+	return &o.fakeDriver, nil
 }
 
 func TestOpen_appliesTheParametersOfEveryBackend(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		o := &opened{driver: driver{b: b}}
+		o := &opened{fakeDriver: fakeDriver{b: b}}
 		url := scheme(o.open) + "://h?ttl=5s&renew=false&prefix=a%20b&token_base=1000&require=exclusive,%20exclusive&metadata=me%20too"
 		c, err := locker.Open(t.Context(), url, locker.WithTTL(time.Hour), locker.WithMetadata("me"))
 		require.NoError(t, err)
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		assert.Equal(t, locker.Request{Name: "a b:x", Metadata: "me too", TTL: 5 * time.Second}, b.calls(acquire)[0].req)
+		assert.Equal(t, driver.Request{Name: "a b:x", Metadata: "me too", TTL: 5 * time.Second}, b.calls(acquire)[0].req)
 		assert.EqualValues(t, 1001, m.FencingToken())
 		time.Sleep(5 * time.Second)
 		assert.Empty(t, b.calls(extend))
@@ -64,7 +65,7 @@ func TestOpen_appliesTheParametersOfEveryBackend(t *testing.T) {
 
 func TestOpen_renewOfTheURLWins(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		o := &opened{driver: driver{b: b}}
+		o := &opened{fakeDriver: fakeDriver{b: b}}
 		c, err := locker.Open(t.Context(), scheme(o.open)+"://h?renew=true&ttl=1s", locker.WithoutRenewal())
 		require.NoError(t, err)
 		require.NoError(t, c.Mutex("x").Lock(t.Context()))
@@ -154,10 +155,10 @@ func TestOpen_anUnknownParameterIsToldWhichAreKnown(t *testing.T) {
 	_, err := locker.Open(t.Context(), scheme((&opened{knows: "replicas"}).open)+"://h?replica=1")
 	require.ErrorContains(t, err, `does not know the parameter "replica": known are backoff, metadata, prefix, renew, replicas, require, token_base, ttl`)
 	node := scheme((&opened{knows: "nodes_own"}).open)
-	made := scheme(func(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+	made := scheme(func(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		own := *u
 		own.Scheme = node
-		return locker.OpenDriver(ctx, &own)
+		return driver.Open(ctx, &own)
 	})
 	_, err = locker.Open(t.Context(), made+"://h?color=red")
 	require.ErrorContains(t, err, "nodes_own", "what a node takes is known")
@@ -165,7 +166,7 @@ func TestOpen_anUnknownParameterIsToldWhichAreKnown(t *testing.T) {
 
 func TestOpen_backoff(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c, err := locker.Open(t.Context(), scheme((&opened{driver: driver{b: b}}).open)+"://h?backoff=3s,4s")
+		c, err := locker.Open(t.Context(), scheme((&opened{fakeDriver: fakeDriver{b: b}}).open)+"://h?backoff=3s,4s")
 		require.NoError(t, err)
 		require.NoError(t, c.Mutex("x").Lock(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -213,7 +214,7 @@ func TestOpen_returnsTheAdaptersError(t *testing.T) {
 }
 
 func TestOpen_ofAnOpenFuncThatReturnsNothing(t *testing.T) {
-	s := scheme(func(context.Context, *locker.URL) (locker.Driver, error) { return nil, nil })
+	s := scheme(func(context.Context, *driver.URL) (driver.Driver, error) { return nil, nil })
 	assert.NotPanics(t, func() {
 		_, err := locker.Open(t.Context(), s+"://h")
 		assert.Error(t, err)
@@ -242,10 +243,10 @@ func TestRegister_panics(t *testing.T) {
 	open := (&opened{}).open
 	s := scheme(open)
 	for want, f := range map[string]func(){
-		"registered already": func() { locker.Register(s, open) },
-		"not empty":          func() { locker.Register("", open) },
-		"lower case":         func() { locker.Register("Redis", open) },
-		"nil OpenFunc":       func() { locker.Register(s+"x", nil) },
+		"registered already": func() { driver.Register(s, open) },
+		"not empty":          func() { driver.Register("", open) },
+		"lower case":         func() { driver.Register("Redis", open) },
+		"nil OpenFunc":       func() { driver.Register(s+"x", nil) },
 	} {
 		func() {
 			defer func() { assert.Contains(t, fmt.Sprint(recover()), want) }()

@@ -34,7 +34,7 @@ func TestNew_refusesWhatIsNotValid(t *testing.T) {
 		"unknown guarantee":   {locker.Require("fast"), `unknown guarantee "fast"`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &driver{}
+			d := &fakeDriver{}
 			client, err := locker.New(d, c.option)
 			assert.Nil(t, client)
 			require.ErrorContains(t, err, c.want)
@@ -57,7 +57,7 @@ func TestNew_takesTheBoundsOfWhatIsValid(t *testing.T) {
 		locker.WithTTL(5 * time.Millisecond), locker.WithTTL(math.MaxInt64), locker.WithBackoff(1, 1),
 		locker.WithTokenBase(1 << 63), locker.WithPrefix(""), locker.WithLogger(slog.Default()), locker.Require(),
 	} {
-		c, err := locker.New(&driver{}, o)
+		c, err := locker.New(&fakeDriver{}, o)
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	}
@@ -65,7 +65,7 @@ func TestNew_takesTheBoundsOfWhatIsValid(t *testing.T) {
 
 func TestTTL_thatTheBackendCannotHonour(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &picky{&driver{b: b}}
+		d := &picky{&fakeDriver{b: b}}
 		_, err := locker.New(d, locker.WithTTL(1500*time.Millisecond))
 		require.ErrorIs(t, err, locker.ErrUnsupported)
 		require.ErrorContains(t, err, "whole seconds would do")
@@ -82,7 +82,7 @@ func TestTTL_thatTheBackendCannotHonour(t *testing.T) {
 
 func TestTTL_defaultsToThirtySeconds(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c, err := locker.New(&driver{b: b})
+		c, err := locker.New(&fakeDriver{b: b})
 		require.NoError(t, err)
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
@@ -94,14 +94,14 @@ func TestTTL_defaultsToThirtySeconds(t *testing.T) {
 	})
 }
 
-type ownTTL struct{ *driver }
+type ownTTL struct{ *fakeDriver }
 
 func (ownTTL) DefaultTTL() time.Duration { return 7 * time.Second }
 
 func TestTTL_defaultsToTheDrivers(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		for _, opts := range [][]locker.Option{nil, {locker.WithTTL(8 * time.Second)}} {
-			c, err := locker.New(ownTTL{&driver{b: b}}, opts...)
+			c, err := locker.New(ownTTL{&fakeDriver{b: b}}, opts...)
 			require.NoError(t, err)
 			require.NoError(t, c.Mutex("x").Lock(t.Context()))
 			require.NoError(t, c.Close())

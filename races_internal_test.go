@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
 )
 
 // once is a backend of one lock, whose holder lapses. The first lease stops the goroutine of its Lock
@@ -30,7 +32,7 @@ type onceLease struct {
 	until time.Time
 }
 
-func (d *once) Acquire(_ context.Context, req Request) (Lease, error) {
+func (d *once) Acquire(_ context.Context, req driver.Request) (driver.Lease, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if time.Now().Before(d.until) {
@@ -165,7 +167,7 @@ type outage struct {
 	over time.Time
 }
 
-func (d *outage) Acquire(context.Context, Request) (Lease, error) { return d, nil }
+func (d *outage) Acquire(context.Context, driver.Request) (driver.Lease, error) { return d, nil }
 
 func (d *outage) Release(ctx context.Context) error {
 	if time.Now().Before(d.over) {

@@ -6,13 +6,14 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
 // returning is a lease on its way back to the backend.
 type returning struct {
 	client   *Client
-	lease    Lease
+	lease    driver.Lease
 	name     string
 	tenure   bool // it was held; else it is what an attempt that failed may have taken
 	ttl      time.Duration
@@ -27,7 +28,7 @@ func (h *Hold) returning(ctx context.Context, deadline time.Time) returning {
 
 // cleanUp releases what an attempt may have taken, until the backend has answered or the lease
 // must have lapsed. Once the Client is closing it hurries.
-func (m *Mutex) cleanUp(lease Lease) {
+func (m *Mutex) cleanUp(lease driver.Lease) {
 	if lease != nil {
 		c, ttl := m.client, m.settings.ttl
 		r := returning{c, lease, m.name, false, ttl, clock.Now().Add(ttl), context.Background()}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -176,7 +177,7 @@ func (h *Hold) renewalDue(now time.Time, leapt bool) bool {
 func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 	ctx, cancel := context.WithTimeout(c.background, ttl/attemptsPerTTL)
 	defer cancel()
-	d, ok := c.driver.(BatchExtender)
+	d, ok := c.driver.(driver.BatchExtender)
 	if !ok || len(holds) == 1 {
 		sent := clock.Now()
 		var answered sync.WaitGroup
@@ -189,7 +190,7 @@ func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 		answered.Wait()
 		return
 	}
-	leases, due := make([]Lease, len(holds)), make([]time.Time, len(holds))
+	leases, due := make([]driver.Lease, len(holds)), make([]time.Time, len(holds))
 	for i, h := range holds {
 		leases[i], due[i] = h.lease, h.dueSince()
 	}

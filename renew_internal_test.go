@@ -11,18 +11,20 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
 )
 
 // always is a driver, and a lease, that grants everything.
 type always struct{ released atomic.Int64 }
 
-func (a *always) Acquire(context.Context, Request) (Lease, error) { return a, nil }
-func (a *always) Guarantees() Guarantees                          { return nil }
-func (a *always) Close() error                                    { return nil }
-func (a *always) Token() uint64                                   { return 1 }
-func (a *always) Validity() time.Duration                         { return time.Hour }
-func (a *always) Extend(context.Context, time.Duration) error     { return nil }
-func (a *always) Release(context.Context) error                   { a.released.Add(1); return nil }
+func (a *always) Acquire(context.Context, driver.Request) (driver.Lease, error) { return a, nil }
+func (a *always) Guarantees() Guarantees                                        { return nil }
+func (a *always) Close() error                                                  { return nil }
+func (a *always) Token() uint64                                                 { return 1 }
+func (a *always) Validity() time.Duration                                       { return time.Hour }
+func (a *always) Extend(context.Context, time.Duration) error                   { return nil }
+func (a *always) Release(context.Context) error                                 { a.released.Add(1); return nil }
 
 // until spins, for f tells of goroutines that a mutex blocks, which time does not wait for.
 func until(f func() bool) {
@@ -113,7 +115,7 @@ type late struct {
 	reply time.Duration
 }
 
-func (d *late) Acquire(context.Context, Request) (Lease, error) { return d, nil }
+func (d *late) Acquire(context.Context, driver.Request) (driver.Lease, error) { return d, nil }
 
 func (d *late) Extend(context.Context, time.Duration) error {
 	time.Sleep(d.reply)

@@ -167,7 +167,7 @@ func holdMany(t *testing.T, c *locker.Client, n int) (ms []*locker.Mutex) {
 
 func TestRenewal_ofManyHoldsIsOneRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		ms := holdMany(t, clientOf(t, &batcher{driver: &driver{b: b}}), 1000)
+		ms := holdMany(t, clientOf(t, &batcher{fakeDriver: &fakeDriver{b: b}}), 1000)
 		time.Sleep(ttl / 2)
 		require.Len(t, b.calls(batch), 1)
 		assert.Equal(t, 1000, b.calls(batch)[0].holds)
@@ -181,7 +181,7 @@ func TestRenewal_ofManyHoldsIsOneRequest(t *testing.T) {
 func TestRenewal_ofManyHoldsTakenWithinAShortTimeIsOneRequest(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.every(acquire, fault{reply: time.Millisecond})
-		holdMany(t, clientOf(t, &batcher{driver: &driver{b: b}}), 100)
+		holdMany(t, clientOf(t, &batcher{fakeDriver: &fakeDriver{b: b}}), 100)
 		time.Sleep(ttl)
 		assert.Empty(t, b.calls(extend), "none is renewed by itself")
 		assert.Contains(t, []int{3, 4}, len(b.calls(batch)))
@@ -193,7 +193,7 @@ func TestRenewal_ofManyHoldsTakenWithinAShortTimeIsOneRequest(t *testing.T) {
 
 func TestRenewal_ofManyHoldsLosesThoseAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		ms := holdMany(t, clientOf(t, &batcher{driver: &driver{b: b}}), 5)
+		ms := holdMany(t, clientOf(t, &batcher{fakeDriver: &fakeDriver{b: b}}), 5)
 		b.steal("3")
 		time.Sleep(ttl / 3)
 		synctest.Wait()
@@ -211,7 +211,7 @@ func TestRenewal_ofManyHoldsThatFailsIsSentAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				b.next(batch, f)
-				ms := holdMany(t, clientOf(t, &batcher{driver: &driver{b: b}}), 5)
+				ms := holdMany(t, clientOf(t, &batcher{fakeDriver: &fakeDriver{b: b}}), 5)
 				time.Sleep(ttl)
 				for _, m := range ms {
 					assert.NotZero(t, m.FencingToken())
@@ -223,7 +223,7 @@ func TestRenewal_ofManyHoldsThatFailsIsSentAgain(t *testing.T) {
 
 func TestRenewal_whoseAnswersAreMissingIsAFailure(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		ms := holdMany(t, clientOf(t, &batcher{driver: &driver{b: b}, short: true}), 5)
+		ms := holdMany(t, clientOf(t, &batcher{fakeDriver: &fakeDriver{b: b}, short: true}), 5)
 		for _, m := range ms {
 			<-m.Lost()
 		}
@@ -233,7 +233,7 @@ func TestRenewal_whoseAnswersAreMissingIsAFailure(t *testing.T) {
 
 func TestRenewal_ofHoldsWithTheirOwnTTLs(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, &batcher{driver: &driver{b: b}})
+		c := clientOf(t, &batcher{fakeDriver: &fakeDriver{b: b}})
 		var ms []*locker.Mutex
 		for i, lifetime := range []time.Duration{time.Second, time.Second, time.Minute, time.Minute} {
 			m := c.Mutex(fmt.Sprint(i), locker.WithTTL(lifetime))

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
 )
 
 // outside is the world of a machine that can be frozen: a backend, which is also the driver and the one lease, and a
@@ -51,7 +53,7 @@ func (o *outside) requests() []time.Duration {
 	return slices.Clone(o.sent)
 }
 
-func (o *outside) Acquire(_ context.Context, req Request) (Lease, error) {
+func (o *outside) Acquire(_ context.Context, req driver.Request) (driver.Lease, error) {
 	o.mu.Lock()
 	o.until = time.Now().Add(o.ahead + req.TTL)
 	o.mu.Unlock()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"time"
+
+	"github.com/go-locker/locker/driver"
 )
 
 // Warnings returns a sentence for each setting of the backend's servers that lets a promise be broken, such as one that has Redis
@@ -17,7 +19,7 @@ func (c *Client) Warnings(ctx context.Context) ([]string, error) {
 }
 
 func (c *Client) warnings(ctx context.Context) ([]string, error) {
-	w, ok := c.driver.(Warner)
+	w, ok := c.driver.(driver.Warner)
 	if !ok {
 		return nil, nil
 	}
@@ -50,7 +52,7 @@ func (c *Client) logWarnings() {
 	if c.config.logger == nil || c.warned.Swap(true) {
 		return
 	}
-	if _, ok := c.driver.(Warner); !ok {
+	if _, ok := c.driver.(driver.Warner); !ok {
 		return
 	}
 	c.spawn(func() {

@@ -16,7 +16,7 @@ import (
 
 // cautious is a driver that warns.
 type cautious struct {
-	*driver
+	*fakeDriver
 	warnings func(ctx context.Context) ([]string, error)
 	asked    atomic.Int64
 }
@@ -30,7 +30,7 @@ func two(context.Context) ([]string, error) { return []string{"a is 1; set it to
 
 func TestWarnings_areThoseOfTheDriver(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &cautious{driver: &driver{b: b}, warnings: two}
+		d := &cautious{fakeDriver: &fakeDriver{b: b}, warnings: two}
 		c := clientOf(t, d)
 		warnings, err := c.Warnings(t.Context())
 		require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestWarnings_areThoseOfTheDriver(t *testing.T) {
 
 func TestWarnings_endWithTheirContext(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, &cautious{driver: &driver{b: b}, warnings: func(ctx context.Context) ([]string, error) {
+		c := clientOf(t, &cautious{fakeDriver: &fakeDriver{b: b}, warnings: func(ctx context.Context) ([]string, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}})
@@ -67,7 +67,7 @@ func TestWarnings_endWithTheirContext(t *testing.T) {
 
 func TestLog_ofWarningsOnceAfterTheFirstGrant(t *testing.T) {
 	lines := logged(t, func(t *testing.T, b *backend, opts ...locker.Option) {
-		d := &cautious{driver: &driver{b: b}, warnings: two}
+		d := &cautious{fakeDriver: &fakeDriver{b: b}, warnings: two}
 		c := clientOf(t, d, opts...)
 		b.next(acquire, away)
 		require.Error(t, c.Mutex("x").TryLock(t.Context()))
@@ -81,7 +81,7 @@ func TestLog_ofWarningsOnceAfterTheFirstGrant(t *testing.T) {
 		}
 		assert.EqualValues(t, 1, d.asked.Load())
 
-		silent := &cautious{driver: &driver{b: b}, warnings: two}
+		silent := &cautious{fakeDriver: &fakeDriver{b: b}, warnings: two}
 		require.NoError(t, clientOf(t, silent).Mutex("y").Lock(t.Context()))
 		synctest.Wait()
 		assert.Zero(t, silent.asked.Load(), "there is nowhere to log")
@@ -95,7 +95,7 @@ func TestLog_ofWarningsOnceAfterTheFirstGrant(t *testing.T) {
 // Neither Lock nor Close waits for an answer, and a failure is no matter.
 func TestLog_ofWarningsThatDoNotCome(t *testing.T) {
 	lines := logged(t, func(t *testing.T, b *backend, opts ...locker.Option) {
-		c := clientOf(t, &cautious{driver: &driver{b: b}, warnings: func(ctx context.Context) ([]string, error) {
+		c := clientOf(t, &cautious{fakeDriver: &fakeDriver{b: b}, warnings: func(ctx context.Context) ([]string, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}, opts...)
@@ -106,7 +106,7 @@ func TestLog_ofWarningsThatDoNotCome(t *testing.T) {
 		require.NoError(t, c.Close())
 		assert.Zero(t, time.Since(start))
 
-		failing := clientOf(t, &cautious{driver: &driver{b: b}, warnings: func(context.Context) ([]string, error) {
+		failing := clientOf(t, &cautious{fakeDriver: &fakeDriver{b: b}, warnings: func(context.Context) ([]string, error) {
 			return []string{"lost"}, errors.New("boom")
 		}}, opts...)
 		m = failing.Mutex("y")
@@ -118,7 +118,7 @@ func TestLog_ofWarningsThatDoNotCome(t *testing.T) {
 
 func TestWarnings_ofAClientThatIsClosedMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, &cautious{driver: &driver{b: b}, warnings: func(ctx context.Context) ([]string, error) {
+		c := clientOf(t, &cautious{fakeDriver: &fakeDriver{b: b}, warnings: func(ctx context.Context) ([]string, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}})

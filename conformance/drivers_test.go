@@ -8,23 +8,24 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/driver"
 )
 
 // driven is a mutant whose Driver is altered.
-func driven(flaw, killer string, change func(*driver)) mutant {
+func driven(flaw, killer string, change func(*patchedDriver)) mutant {
 	return mutant{flaw, killer, func() conformance.Harness { return drivenBy(change) }}
 }
 
 // honest is what is left of asked's TTL since now: what the core believes.
-func honest(asked locker.Request) func() time.Duration {
+func honest(asked driver.Request) func() time.Duration {
 	until := time.Now().Add(asked.TTL)
 	return func() time.Duration { return time.Until(until) }
 }
 
-func lasting(factor float64) func(*driver) {
-	return func(d *driver) {
-		d.request = func(req *locker.Request) { req.TTL = time.Duration(float64(req.TTL) * factor) }
-		d.lease = func(l *lease, asked locker.Request) { l.validity = honest(asked) }
+func lasting(factor float64) func(*patchedDriver) {
+	return func(d *patchedDriver) {
+		d.request = func(req *driver.Request) { req.TTL = time.Duration(float64(req.TTL) * factor) }
+		d.lease = func(l *lease, asked driver.Request) { l.validity = honest(asked) }
 	}
 }
 
@@ -33,8 +34,8 @@ func driverMutants() []mutant {
 		driven("lapses one TTL late", "a waiter wakes when the holder has crashed", lasting(2)),
 		driven("never lapses", "a hold lapses after its TTL", lasting(1000)),
 		driven("lapses early", "a hold does not lapse before its TTL", lasting(0.2)),
-		driven("Extend says nil and does nothing", "Extend keeps a hold past its TTL", func(d *driver) {
-			d.lease = func(l *lease, asked locker.Request) {
+		driven("Extend says nil and does nothing", "Extend keeps a hold past its TTL", func(d *patchedDriver) {
+			d.lease = func(l *lease, asked driver.Request) {
 				left := honest(asked)
 				l.validity = func() time.Duration { return left() }
 				l.extend = func(context.Context, time.Duration) error {
@@ -43,10 +44,10 @@ func driverMutants() []mutant {
 				}
 			}
 		}),
-		driven("a Driver's AcquireQueued ignores contexts", "Lock returns soon after ctx ends though the server is silent", func(d *driver) { d.ignores = "AcquireQueued" }),
-		driven("a Driver's Release ignores contexts", "Unlock returns by the deadline though the server is silent", func(d *driver) { d.ignores = "Release" }),
-		driven("renewal does nothing", "a renewed hold outlives its TTL", func(d *driver) {
-			d.lease = func(l *lease, _ locker.Request) {
+		driven("a Driver's AcquireQueued ignores contexts", "Lock returns soon after ctx ends though the server is silent", func(d *patchedDriver) { d.ignores = "AcquireQueued" }),
+		driven("a Driver's Release ignores contexts", "Unlock returns by the deadline though the server is silent", func(d *patchedDriver) { d.ignores = "Release" }),
+		driven("renewal does nothing", "a renewed hold outlives its TTL", func(d *patchedDriver) {
+			d.lease = func(l *lease, _ driver.Request) {
 				l.extend = func(context.Context, time.Duration) error { return nil }
 			}
 		}),

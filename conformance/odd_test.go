@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	memorylock "github.com/go-locker/locker/memory"
 )
@@ -27,7 +28,7 @@ func odd() map[string]func() conformance.Harness {
 		"bare":          bareLocks,
 		"spurious loss": func() conformance.Harness { return altered(spuriousLoss) },
 		"in doubt":      func() conformance.Harness { return altered(doubtsUnlock) },
-		"silenced":      func() conformance.Harness { return drivenBy(func(*driver) {}) },
+		"silenced":      func() conformance.Harness { return drivenBy(func(*patchedDriver) {}) },
 		"naive":         func() conformance.Harness { return naiveLocks("", 0) },
 		"coarse TTL":    func() conformance.Harness { return naiveLocks("", 500*time.Millisecond) },
 		"unfair":        func() conformance.Harness { return altered(unfair) },
@@ -97,7 +98,7 @@ func bareLocks() conformance.Harness {
 }
 
 // unqueued hides that memory has a queue, so that the core polls, with pauses of up to 250 ms.
-type unqueued struct{ locker.Driver }
+type unqueued struct{ driver.Driver }
 
 // Guarantees returns none of those that a queue gives.
 func (u unqueued) Guarantees() locker.Guarantees {

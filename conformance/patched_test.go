@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/driver"
 	memorylock "github.com/go-locker/locker/memory"
 )
 
@@ -88,23 +89,23 @@ func renamed(change alter, rename func(string) string) conformance.Harness {
 }
 
 // driver is memory's, with its requests and leases altered.
-type driver struct {
+type patchedDriver struct {
 	*memorylock.Driver
-	request func(*locker.Request)
-	lease   func(*lease, locker.Request)
+	request func(*driver.Request)
+	lease   func(*lease, driver.Request)
 	gate    *gate
 	ignores string // the call that ignores its context
 }
 
 // pass is the gate's, for a call.
-func (d *driver) pass(ctx context.Context, call string) error {
+func (d *patchedDriver) pass(ctx context.Context, call string) error {
 	if d.ignores == call {
 		ctx = context.WithoutCancel(ctx)
 	}
 	return d.gate.pass(ctx)
 }
 
-func (d *driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+func (d *patchedDriver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	asked := req
 	d.request(&req)
 	if err := d.pass(ctx, "Acquire"); err != nil {
@@ -117,7 +118,7 @@ func (d *driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 	return d.leased(l, asked), nil
 }
 
-func (d *driver) AcquireQueued(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error) {
+func (d *patchedDriver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
 	asked := req
 	d.request(&req)
 	if err := d.pass(ctx, "AcquireQueued"); err != nil {
@@ -130,7 +131,7 @@ func (d *driver) AcquireQueued(ctx context.Context, req locker.Request, answered
 	return d.leased(l, asked), nil
 }
 
-func (d *driver) leased(l locker.Lease, asked locker.Request) locker.Lease {
+func (d *patchedDriver) leased(l driver.Lease, asked driver.Request) driver.Lease {
 	made := &lease{Lease: l, driver: d}
 	d.lease(made, asked)
 	return made
@@ -138,8 +139,8 @@ func (d *driver) leased(l locker.Lease, asked locker.Request) locker.Lease {
 
 // lease is one of memory's, with what is not nil replaced.
 type lease struct {
-	locker.Lease
-	driver   *driver
+	driver.Lease
+	driver   *patchedDriver
 	validity func() time.Duration
 	extend   func(context.Context, time.Duration) error
 	release  func(context.Context) error
@@ -173,13 +174,13 @@ func (l *lease) Release(ctx context.Context) error {
 }
 
 // drivenBy is the harness of Clients over an altered Driver.
-func drivenBy(change func(*driver)) conformance.Harness {
+func drivenBy(change func(*patchedDriver)) conformance.Harness {
 	name, silent := space(), &gate{}
 	dial := func(t conformance.TB, opts ...locker.Option) *locker.Client {
-		d := &driver{
+		d := &patchedDriver{
 			Driver:  memorylock.NewDriver(memorylock.InSpace(name)),
-			request: func(*locker.Request) {},
-			lease:   func(*lease, locker.Request) {},
+			request: func(*driver.Request) {},
+			lease:   func(*lease, driver.Request) {},
 			gate:    silent,
 		}
 		change(d)

@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/outage"
 )
 
@@ -23,8 +23,8 @@ var (
 	newest = clientv3.WithLastCreate()
 )
 
-// Acquire implements locker.Driver: one request that puts the key only if the queue is empty.
-func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+// Acquire implements driver.Driver: one request that puts the key only if the queue is empty.
+func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	o := newOutage(req.TTL, d.authenticates(), unheard)
 	for again := false; ; again = true {
 		l, err := d.contend(ctx, req, o)
@@ -39,9 +39,9 @@ func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 	}
 }
 
-// AcquireQueued implements locker.Queuer. A waiter whose session has ended begins again at the end of the
+// AcquireQueued implements driver.Queuer. A waiter whose session has ended begins again at the end of the
 // queue.
-func (d *Driver) AcquireQueued(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error) {
+func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
 	o := newOutage(req.TTL, d.authenticates(), answered)
 	for {
 		l, err := d.contend(ctx, req, o)
@@ -63,7 +63,7 @@ func (d *Driver) AcquireQueued(ctx context.Context, req locker.Request, answered
 }
 
 // contend makes a contender that has no place yet.
-func (d *Driver) contend(ctx context.Context, req locker.Request, o *outage.Outage) (*lease, error) {
+func (d *Driver) contend(ctx context.Context, req driver.Request, o *outage.Outage) (*lease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func (d *Driver) contend(ctx context.Context, req locker.Request, o *outage.Outa
 }
 
 // outcome is what an acquiring method returns of a lease and the error of taking it.
-func (l *lease) outcome(err error) (locker.Lease, error) {
+func (l *lease) outcome(err error) (driver.Lease, error) {
 	l.mu.Lock()
 	nothing := err != nil && !l.doubtful && l.token == 0
 	l.mu.Unlock()
@@ -116,12 +116,12 @@ func (l *lease) try(ctx context.Context, o *outage.Outage) error {
 	case l.Token() != 0:
 		return l.fresh(ctx, o)
 	case holder == nil || isContender(holder, l.folder):
-		return locker.ErrHeld
+		return driver.ErrHeld
 	}
 	// The oldest key is not of our making: who comes first is to be seen in the queue.
 	ahead, err := l.enqueue(ctx, o)
 	if err == nil && ahead != "" {
-		return locker.ErrHeld
+		return driver.ErrHeld
 	}
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (l *lease) try(ctx context.Context, o *outage.Outage) error {
 func (l *lease) queue(ctx context.Context, o *outage.Outage) error {
 	ahead, err := l.enqueue(ctx, o)
 	for err == nil && ahead != "" {
-		o.Answered(locker.ErrHeld)
+		o.Answered(driver.ErrHeld)
 		ahead, err = l.awaitDeparture(ctx, o, ahead)
 	}
 	if err != nil {

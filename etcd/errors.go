@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/outage"
 )
@@ -116,7 +116,7 @@ func keepDetail(
 // asLost is err for the holder of a lease.
 func asLost(err error) error {
 	if errors.Is(err, errSessionEnded) {
-		return fmt.Errorf("%w: %w", locker.ErrLost, err)
+		return fmt.Errorf("%w: %w", driver.ErrLost, err)
 	}
 	return err
 }
@@ -144,5 +144,5 @@ func unheard(error) {}
 
 // final says whether err is an answer that asking again does not change.
 func final(err error) bool {
-	return errors.Is(err, errSessionEnded) || errors.Is(err, locker.ErrUnsupported) || errors.Is(err, locker.ErrClosed) || refused(err)
+	return errors.Is(err, errSessionEnded) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrClosed) || refused(err)
 }

@@ -27,7 +27,7 @@
 // # The TTL
 //
 // etcd counts in whole seconds, and grants no less than one and a half of its election timeouts, rounded up: 2 s with
-// its default settings. A TTL that is not in whole seconds is [locker.ErrUnsupported] at once; one that is below the
+// its default settings. A TTL that is not in whole seconds is [driver.ErrUnsupported] at once; one that is below the
 // server's floor, which only the server knows, is that when it is first used. A hold whose process has
 // stopped is removed between one TTL and about half a second more after the last contact; if the leader changed,
 // up to one TTL after that.
@@ -99,6 +99,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/internal/sessions"
 )
@@ -112,7 +113,7 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Inspector] and [locker.TTLChecker].
+// Driver implements [driver.Driver], [driver.Queuer], [driver.BatchExtender], [driver.Inspector] and [driver.TTLChecker].
 type Driver struct {
 	cli      *clientv3.Client
 	owned    bool // made by Open, and closed by Close
@@ -120,11 +121,11 @@ type Driver struct {
 }
 
 var (
-	_ locker.Queuer        = (*Driver)(nil)
-	_ locker.BatchExtender = (*Driver)(nil)
-	_ locker.Inspector     = (*Driver)(nil)
-	_ locker.TTLChecker    = (*Driver)(nil)
-	_ locker.LossNotifier  = (*lease)(nil)
+	_ driver.Queuer        = (*Driver)(nil)
+	_ driver.BatchExtender = (*Driver)(nil)
+	_ driver.Inspector     = (*Driver)(nil)
+	_ driver.TTLChecker    = (*Driver)(nil)
+	_ driver.LossNotifier  = (*lease)(nil)
 )
 
 // NewDriver makes a Driver over cli, which stays the caller's: Close revokes the sessions, and does not close it. It makes no
@@ -153,31 +154,31 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	switch {
 	case ttl < time.Second:
 		return fmt.Errorf("%w: TTL %v: etcd counts in whole seconds: use 1s or more (2s or more if its election timeout is the default)",
-			locker.ErrUnsupported, ttl)
+			driver.ErrUnsupported, ttl)
 	case ttl%time.Second != 0:
 		down := ttl.Truncate(time.Second)
-		return fmt.Errorf("%w: TTL %v: etcd counts in whole seconds: use %v or %v", locker.ErrUnsupported, ttl, down, down+time.Second)
+		return fmt.Errorf("%w: TTL %v: etcd counts in whole seconds: use %v or %v", driver.ErrUnsupported, ttl, down, down+time.Second)
 	case ttl > maxTTL:
-		return fmt.Errorf("%w: TTL %v: etcd takes at most %v", locker.ErrUnsupported, ttl, maxTTL)
+		return fmt.Errorf("%w: TTL %v: etcd takes at most %v", driver.ErrUnsupported, ttl, maxTTL)
 	default:
 		return nil
 	}
 }
 
 // Guarantees is what etcd promises.
-func (d *Driver) Guarantees() locker.Guarantees {
-	return locker.Guarantees{
-		locker.Exclusive: {Level: locker.LevelYes},
-		locker.Failover: {
-			Level:     locker.LevelYes,
+func (d *Driver) Guarantees() driver.Guarantees {
+	return driver.Guarantees{
+		driver.Exclusive: {Level: driver.LevelYes},
+		driver.Failover: {
+			Level:     driver.LevelYes,
 			Condition: "but a leader that stood still for a TTL and was replaced may, as it wakes, end a session that goes on",
 		},
-		locker.Fencing: {Level: locker.LevelYes},
-		locker.FencingDurable: {
-			Level:     locker.LevelConditional,
+		driver.Fencing: {Level: driver.LevelYes},
+		driver.FencingDurable: {
+			Level:     driver.LevelConditional,
 			Condition: "while a majority of the members keeps its data; after a restore, or a new beginning, it takes WithTokenBase",
 		},
-		locker.Ordered: {Level: locker.LevelYes},
-		locker.Woken:   {Level: locker.LevelYes},
+		driver.Ordered: {Level: driver.LevelYes},
+		driver.Woken:   {Level: driver.LevelYes},
 	}
 }

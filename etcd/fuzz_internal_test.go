@@ -4,12 +4,12 @@ import (
 	"context"
 	"testing"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
 
 // read is open without the client, which connects if there is a user.
-func read(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+func read(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	_, err := clientConfig(ctx, u)
 	return nil, err
 }

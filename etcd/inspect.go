@@ -6,16 +6,16 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/outage"
 )
 
 // patience is for who inspects a lock without a deadline.
 const patience = 30 * time.Second
 
-// Inspect implements locker.Inspector: one request that reads the queue, and, if the lock is held, one for what is left of the
+// Inspect implements driver.Inspector: one request that reads the queue, and, if the lock is held, one for what is left of the
 // holder's session, in whole seconds, rounded down. When nobody holds the lock no token is known.
-func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error) {
+func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	o := newOutage(outage.TTL(ctx, patience), d.authenticates(), unheard)
 	for {
 		state, session, err := d.readQueue(ctx, o, folderOf(name))
@@ -28,7 +28,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error)
 			return err
 		})
 		if err != nil {
-			return locker.State{}, err
+			return driver.State{}, err
 		}
 		if left.GrantedTTL > 0 {
 			// A new leader gives each session a little more, and one that is overdue has less than nothing.
@@ -37,15 +37,15 @@ func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error)
 		}
 		// The session has ended since, and with it the hold; unless a member that is cut off says so.
 		if err := outage.Sleep(ctx, outage.Pause(outage.TTL(ctx, patience))); err != nil {
-			return locker.State{}, err
+			return driver.State{}, err
 		}
 	}
 }
 
 // readQueue returns who stands in a folder, and the session of the first. Marks of owners who must not come stand elsewhere, and
 // a key is never there together with the mark of its owner.
-func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string) (locker.State, clientv3.LeaseID, error) {
-	var state locker.State
+func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string) (driver.State, clientv3.LeaseID, error) {
+	var state driver.State
 	var found *clientv3.GetResponse
 	err := o.Ask(ctx, func(ctx context.Context) (err error) {
 		found, err = d.cli.Get(ctx, folder, clientv3.WithPrefix(),
@@ -60,7 +60,7 @@ func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string)
 		if !isContender(kv, folder) {
 			continue
 		}
-		one := locker.Participant{ID: string(kv.Key[len(folder):]), Metadata: string(kv.Value)}
+		one := driver.Participant{ID: string(kv.Key[len(folder):]), Metadata: string(kv.Value)}
 		if state.Held {
 			state.Waiters = append(state.Waiters, one)
 			continue

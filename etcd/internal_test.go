@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 func TestFolder_noTwoNamesShareOneAndNoneIsWithinAnother(t *testing.T) {
@@ -176,7 +177,7 @@ func TestOpen_keepalive(t *testing.T) {
 	} {
 		values, err := url.ParseQuery(query)
 		require.NoError(t, err)
-		c, err := clientConfig(t.Context(), &locker.URL{Scheme: "etcd", Query: values})
+		c, err := clientConfig(t.Context(), &driver.URL{Scheme: "etcd", Query: values})
 		require.NoError(t, err)
 		assert.Equal(t, want, [2]time.Duration{c.DialKeepAliveTime, c.DialKeepAliveTimeout})
 		assert.Empty(t, values)

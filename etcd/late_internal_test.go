@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/outage"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -44,7 +45,7 @@ func TestTakeAfterItsRelease(t *testing.T) {
 	ctx, name := t.Context(), fresh()
 	contender := func() (*lease, *outage.Outage) {
 		o := newOutage(10*time.Second, false, unheard)
-		l, err := d.contend(ctx, locker.Request{Name: name, TTL: o.TTL}, o)
+		l, err := d.contend(ctx, driver.Request{Name: name, TTL: o.TTL}, o)
 		require.NoError(t, err)
 		return l, o
 	}
@@ -85,7 +86,7 @@ func TestTakeAfterItsRelease(t *testing.T) {
 func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	req := locker.Request{Name: fresh(), TTL: 10 * time.Second}
+	req := driver.Request{Name: fresh(), TTL: 10 * time.Second}
 	take := func() *lease {
 		l, err := d.Acquire(t.Context(), req)
 		require.NoError(t, err)
@@ -114,7 +115,7 @@ func TestSession_ofManyDoubtsIsReplacedAndEndsWithItsLastUser(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
 	ctx := t.Context()
-	req := locker.Request{Name: fresh(), TTL: 10 * time.Second}
+	req := driver.Request{Name: fresh(), TTL: 10 * time.Second}
 	first, err := d.join(ctx, req)
 	require.NoError(t, err)
 	for range maxDoubts {
@@ -145,7 +146,7 @@ func TestSession_ofManyDoubtsIsReplacedAndEndsWithItsLastUser(t *testing.T) {
 func TestSession_thatWasNotConfirmedInTimeIsOver(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	req := locker.Request{Name: fresh(), TTL: 10 * time.Second}
+	req := driver.Request{Name: fresh(), TTL: 10 * time.Second}
 	l, err := d.join(t.Context(), req)
 	require.NoError(t, err)
 	s := l.session
@@ -176,7 +177,7 @@ func TestSession_outlivesAnOutageThatEndsInTime(t *testing.T) {
 		}
 		return open(ctx, desc, cc, method, opts...)
 	}))
-	l, err := d.join(t.Context(), locker.Request{Name: fresh(), TTL: ttl})
+	l, err := d.join(t.Context(), driver.Request{Name: fresh(), TTL: ttl})
 	require.NoError(t, err)
 	s := l.session
 	defer s.Leave(l)
@@ -196,7 +197,7 @@ func TestSession_outlivesAnOutageThatEndsInTime(t *testing.T) {
 // stand puts a contender into the queue of a name.
 func stand(t *testing.T, d *Driver, name string, o *outage.Outage) (l *lease, ahead string) {
 	t.Helper()
-	l, err := d.contend(t.Context(), locker.Request{Name: name, TTL: o.TTL}, o)
+	l, err := d.contend(t.Context(), driver.Request{Name: name, TTL: o.TTL}, o)
 	require.NoError(t, err)
 	ahead, err = l.enqueue(t.Context(), o)
 	require.NoError(t, err)
@@ -261,7 +262,7 @@ func TestWaiter_whoseWatchHangsLooksNowAndThen(t *testing.T) {
 		}
 		return s, err
 	}))
-	req := locker.Request{Name: fresh(), TTL: 3 * time.Second}
+	req := driver.Request{Name: fresh(), TTL: 3 * time.Second}
 	first, err := d.Acquire(t.Context(), req)
 	require.NoError(t, err)
 	waits := make(chan struct{}, 100)

@@ -11,12 +11,12 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/outage"
 )
 
 // lease is one contender: a place in the queue, whether or not it is the first. It implements
-// [locker.LossNotifier].
+// [driver.LossNotifier].
 type lease struct {
 	place
 	session *session
@@ -30,25 +30,25 @@ type lease struct {
 	released bool
 }
 
-// Token implements locker.Lease.
+// Token implements driver.Lease.
 func (l *lease) Token() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return uint64(l.token)
 }
 
-// Validity implements locker.Lease.
+// Validity implements driver.Lease.
 func (l *lease) Validity() time.Duration { return l.session.Left() }
 
-// NotifyLost implements locker.LossNotifier.
+// NotifyLost implements driver.LossNotifier.
 func (l *lease) NotifyLost(f func()) { l.session.Notify(l, f) }
 
-// Extend implements locker.Lease.
+// Extend implements driver.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
-	return l.session.driver.ExtendAll(ctx, []locker.Lease{l}, ttl)[0]
+	return l.session.driver.ExtendAll(ctx, []driver.Lease{l}, ttl)[0]
 }
 
-// Release implements locker.Lease. A lease whose take is in doubt is also kept from coming back.
+// Release implements driver.Lease. A lease whose take is in doubt is also kept from coming back.
 func (l *lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	token, doubtful, asked, finished, released := l.token, l.doubtful, l.asked, l.finished, l.released
@@ -58,7 +58,7 @@ func (l *lease) Release(ctx context.Context) error {
 	case released:
 		return nil
 	case finished:
-		return locker.ErrLost
+		return driver.ErrLost
 	}
 	s := l.session
 	o := newOutage(s.TTL, s.driver.authenticates(), func(error) { asked = true })
@@ -120,7 +120,7 @@ func (l *lease) finish(released bool) error {
 	if released {
 		return nil
 	}
-	return locker.ErrLost
+	return driver.ErrLost
 }
 
 // isKey says whether kv, what was found at the key, is what we put there.
@@ -139,7 +139,7 @@ const keysPerLook = 100
 
 // ExtendAll renews the session, or sessions, of the leases, and then looks whether the keys are still there: a key
 // could not be known to be there after a renewal that was made later.
-func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, _ time.Duration) []error {
+func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs := make([]error, len(leases))
 	places := map[*session][]int{}
 	for i, l := range leases {
@@ -161,7 +161,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, _ time.Du
 }
 
 // look sets the errors of the leases at places, after a renewal of their session that ended with renewed.
-func look(ctx context.Context, o *outage.Outage, s *session, leases []locker.Lease, places []int, errs []error, renewed error) {
+func look(ctx context.Context, o *outage.Outage, s *session, leases []driver.Lease, places []int, errs []error, renewed error) {
 	var resp *clientv3.TxnResponse
 	ops := make([]clientv3.Op, len(places))
 	for i, at := range places {
@@ -180,7 +180,7 @@ func look(ctx context.Context, o *outage.Outage, s *session, leases []locker.Lea
 		case err != nil:
 			errs[at] = asLost(err)
 		case l.lost() || !l.isKey(first(resp.Responses[i])):
-			errs[at] = locker.ErrLost
+			errs[at] = driver.ErrLost
 		}
 	}
 }

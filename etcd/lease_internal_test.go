@@ -17,12 +17,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func acquire(t *testing.T, d *Driver, ttl time.Duration) *lease {
 	t.Helper()
-	l, err := d.Acquire(t.Context(), locker.Request{Name: fresh(), TTL: ttl})
+	l, err := d.Acquire(t.Context(), driver.Request{Name: fresh(), TTL: ttl})
 	require.NoError(t, err)
 	return l.(*lease)
 }
@@ -86,12 +87,12 @@ func TestAcquire_renewsASessionOfWhichLittleIsLeft(t *testing.T) {
 	d := driverAt(t, testserver.SharedEtcd(t))
 	const ttl = time.Minute
 	require.NoError(t, acquire(t, d, ttl).Release(t.Context()))
-	for name, take := range map[string]func() (locker.Lease, error){
-		"Acquire": func() (locker.Lease, error) {
-			return d.Acquire(t.Context(), locker.Request{Name: fresh(), TTL: ttl})
+	for name, take := range map[string]func() (driver.Lease, error){
+		"Acquire": func() (driver.Lease, error) {
+			return d.Acquire(t.Context(), driver.Request{Name: fresh(), TTL: ttl})
 		},
-		"AcquireQueued": func() (locker.Lease, error) {
-			return d.AcquireQueued(t.Context(), locker.Request{Name: fresh(), TTL: ttl}, func(error) {})
+		"AcquireQueued": func() (driver.Lease, error) {
+			return d.AcquireQueued(t.Context(), driver.Request{Name: fresh(), TTL: ttl}, func(error) {})
 		},
 	} {
 		s, ok := d.sessions.Find(ttl)
@@ -110,7 +111,7 @@ func TestAcquire_renewsASessionOfWhichLittleIsLeft(t *testing.T) {
 func TestGlance_seesThatTheKeyAheadIsAnothers(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	req := locker.Request{Name: fresh(), TTL: time.Minute}
+	req := driver.Request{Name: fresh(), TTL: time.Minute}
 	o := newOutage(req.TTL, false, unheard)
 	come := func() (l *lease, ahead string) {
 		l, err := d.contend(t.Context(), req, o)
@@ -145,7 +146,7 @@ func TestTake_isInDoubtUnlessRefused(t *testing.T) {
 	d := driverAt(t, testserver.SharedEtcd(t))
 	for failure, doubts := range map[error]int{rpctypes.ErrPermissionDenied: 0, rpctypes.ErrTooManyRequests: 1, errors.New("else"): 1} {
 		o := newOutage(time.Minute, false, unheard)
-		l, err := d.contend(t.Context(), locker.Request{Name: fresh(), TTL: o.TTL}, o)
+		l, err := d.contend(t.Context(), driver.Request{Name: fresh(), TTL: o.TTL}, o)
 		require.NoError(t, err)
 		before := l.session.doubts
 		ctx, cancel := context.WithCancel(t.Context())
@@ -164,7 +165,7 @@ func TestTake_isInDoubtUnlessRefused(t *testing.T) {
 func TestSession_knowsItsUsers(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	req := locker.Request{Name: fresh(), TTL: time.Minute}
+	req := driver.Request{Name: fresh(), TTL: time.Minute}
 	held, err := d.Acquire(t.Context(), req)
 	require.NoError(t, err)
 	l := held.(*lease)
@@ -225,7 +226,7 @@ func TestSession_thatCannotBeRenewedEndsInTime(t *testing.T) {
 		_, err := d.cli.Get(t.Context(), "x")
 		require.NoError(t, err, "there is a connection")
 		began := time.Now()
-		l, err := d.join(t.Context(), locker.Request{Name: fresh(), TTL: 4 * time.Second})
+		l, err := d.join(t.Context(), driver.Request{Name: fresh(), TTL: 4 * time.Second})
 		require.NoError(t, err)
 		s := l.session
 		<-s.Context().Done()
@@ -247,7 +248,7 @@ func TestJoin_thatIsGivenUpIsNoUse(t *testing.T) {
 	proxy.HoldReplies(true)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	req := locker.Request{Name: fresh(), TTL: time.Hour}
+	req := driver.Request{Name: fresh(), TTL: time.Hour}
 	_, err = d.join(ctx, req)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	proxy.ReleaseReplies()

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapterurl"
 )
 
@@ -23,12 +23,12 @@ const (
 )
 
 func init() {
-	locker.Register(plainScheme, open)
-	locker.Register(plainScheme+"s", open)
+	driver.Register(plainScheme, open)
+	driver.Register(plainScheme+"s", open)
 }
 
 // open makes an etcd client of its own of a URL as the package's documentation has it.
-func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	config, err := clientConfig(ctx, u)
 	if err == nil {
 		err = u.Unknown() // before the client makes a request, as it does with a user
@@ -57,7 +57,7 @@ func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 	return d, nil
 }
 
-func clientConfig(ctx context.Context, u *locker.URL) (clientv3.Config, error) {
+func clientConfig(ctx context.Context, u *driver.URL) (clientv3.Config, error) {
 	c := clientv3.Config{
 		Endpoints:         adapterurl.Addrs(u, port),
 		DialTimeout:       5 * time.Second,
@@ -89,7 +89,7 @@ func clientConfig(ctx context.Context, u *locker.URL) (clientv3.Config, error) {
 // leastKeepalive is how often a connection may be seen to: the library does not do it more often, whatever it is told.
 const leastKeepalive = 10 * time.Second
 
-func keepalive(u *locker.URL, c *clientv3.Config) error {
+func keepalive(u *driver.URL, c *clientv3.Config) error {
 	if err := errors.Join(
 		adapterurl.Duration(u, "keepalive_time", &c.DialKeepAliveTime), adapterurl.Duration(u, "keepalive_timeout", &c.DialKeepAliveTimeout),
 	); err != nil {

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/sessions"
 )
@@ -38,7 +38,7 @@ type session struct {
 }
 
 // join makes a lease on the session for req.TTL.
-func (d *Driver) join(ctx context.Context, req locker.Request) (*lease, error) {
+func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 	for {
 		s, err := d.sessions.Get(req.TTL, func() *session { return newSession(ctx, d, req.TTL) })
 		if err == nil {
@@ -82,7 +82,7 @@ func (s *session) Start() error {
 	if resp.TTL != seconds {
 		s.revoke(resp.ID)
 		return fmt.Errorf("%w: TTL %v: this etcd grants %v: ask for that or more; its floor is 1.5 election timeouts, in whole seconds",
-			locker.ErrUnsupported, s.TTL, time.Duration(resp.TTL)*time.Second)
+			driver.ErrUnsupported, s.TTL, time.Duration(resp.TTL)*time.Second)
 	}
 	s.id = resp.ID
 	s.confirm(sent)

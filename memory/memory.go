@@ -20,13 +20,14 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 func init() {
-	locker.Register("mem", open)
+	driver.Register("mem", open)
 }
 
-func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
+func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	space := strings.Join(u.Hosts, ",")
 	if u.User != nil || strings.ContainsAny(space, ":,") || (u.Path != "" && u.Path != "/") {
 		return nil, errors.New("mem:// takes a host alone, the name of the space, as in mem://orders")
@@ -39,7 +40,7 @@ func New(opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(), opts...)
 }
 
-// Driver implements [locker.Driver], [locker.Queuer] and [locker.Inspector] in memory.
+// Driver implements [driver.Driver], [driver.Queuer] and [driver.Inspector] in memory.
 type Driver struct{ space *space }
 
 // DriverOption is an option of [NewDriver].
@@ -61,8 +62,8 @@ func NewDriver(opts ...DriverOption) *Driver {
 }
 
 var (
-	_ locker.Queuer    = (*Driver)(nil)
-	_ locker.Inspector = (*Driver)(nil)
+	_ driver.Queuer    = (*Driver)(nil)
+	_ driver.Inspector = (*Driver)(nil)
 )
 
 // spaces are the process's own. One stays when its last Client closes: it is empty then.
@@ -82,18 +83,18 @@ func init() {
 }
 
 // Acquire tries once to take the lock.
-func (d *Driver) Acquire(_ context.Context, req locker.Request) (locker.Lease, error) {
+func (d *Driver) Acquire(_ context.Context, req driver.Request) (driver.Lease, error) {
 	s := d.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.take(req); l != nil {
 		return l, nil
 	}
-	return nil, locker.ErrHeld
+	return nil, driver.ErrHeld
 }
 
 // AcquireQueued waits in the lock's queue.
-func (d *Driver) AcquireQueued(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error) {
+func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
 	s := d.space
 	s.mu.Lock()
 	if l := s.take(req); l != nil {
@@ -104,7 +105,7 @@ func (d *Driver) AcquireQueued(ctx context.Context, req locker.Request, answered
 	s.enqueue(w)
 	s.mu.Unlock()
 
-	answered(locker.ErrHeld)
+	answered(driver.ErrHeld)
 	select {
 	case l := <-w.granted:
 		return l, nil
@@ -116,26 +117,26 @@ func (d *Driver) AcquireQueued(ctx context.Context, req locker.Request, answered
 			return l, nil
 		default:
 			s.leave(w)
-			return nil, locker.ErrHeld
+			return nil, driver.ErrHeld
 		}
 	}
 }
 
-// Inspect implements locker.Inspector. Once a lock is released its last token is not remembered, and nobody has an ID.
-func (d *Driver) Inspect(_ context.Context, name string) (locker.State, error) {
+// Inspect implements driver.Inspector. Once a lock is released its last token is not remembered, and nobody has an ID.
+func (d *Driver) Inspect(_ context.Context, name string) (driver.State, error) {
 	return d.space.look(name), nil
 }
 
 // Guarantees is everything but what is about the servers' failures: in one process there are none.
-func (d *Driver) Guarantees() locker.Guarantees {
+func (d *Driver) Guarantees() driver.Guarantees {
 	const none = "there is one process, and no server to fail over to"
-	return locker.Guarantees{
-		locker.Exclusive:      {Level: locker.LevelYes},
-		locker.Failover:       {Level: locker.LevelNo, Condition: none},
-		locker.Fencing:        {Level: locker.LevelYes},
-		locker.FencingDurable: {Level: locker.LevelNo, Condition: none},
-		locker.Ordered:        {Level: locker.LevelYes},
-		locker.Woken:          {Level: locker.LevelYes},
+	return driver.Guarantees{
+		driver.Exclusive:      {Level: driver.LevelYes},
+		driver.Failover:       {Level: driver.LevelNo, Condition: none},
+		driver.Fencing:        {Level: driver.LevelYes},
+		driver.FencingDurable: {Level: driver.LevelNo, Condition: none},
+		driver.Ordered:        {Level: driver.LevelYes},
+		driver.Woken:          {Level: driver.LevelYes},
 	}
 }
 

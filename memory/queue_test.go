@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/memory"
 )
@@ -134,11 +135,11 @@ func TestQueue_aGrantToAWaiterThatIsLeavingIsReturned(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
 			d := memory.NewDriver(memory.InSpace(space))
-			req := locker.Request{Name: "x", TTL: ttl}
+			req := driver.Request{Name: "x", TTL: ttl}
 			held, err := d.Acquire(t.Context(), req)
 			require.NoError(t, err)
 			ctx, leave := context.WithCancel(t.Context())
-			var granted locker.Lease
+			var granted driver.Lease
 			left := testwait.Go(func() (err error) {
 				granted, err = d.AcquireQueued(ctx, req, func(error) {})
 				return err

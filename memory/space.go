@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -24,11 +24,11 @@ type lock struct {
 }
 
 type waiter struct {
-	req     locker.Request
+	req     driver.Request
 	granted chan *lease // holds one
 }
 
-// lease implements locker.Lease. Its fields are guarded by the space's mutex.
+// lease implements driver.Lease. Its fields are guarded by the space's mutex.
 type lease struct {
 	space    *space
 	name     string
@@ -39,7 +39,7 @@ type lease struct {
 }
 
 // take grants the lock if it is free. The caller holds s.mu.
-func (s *space) take(req locker.Request) *lease {
+func (s *space) take(req driver.Request) *lease {
 	l := s.locks[req.Name]
 	if l != nil && s.stillHeld(req.Name, l) {
 		return nil
@@ -56,7 +56,7 @@ func (s *space) stillHeld(name string, l *lock) bool {
 	return s.pass(name, l)
 }
 
-func (s *space) grant(req locker.Request) *lease {
+func (s *space) grant(req driver.Request) *lease {
 	l := s.locks[req.Name]
 	if l == nil {
 		l = &lock{}
@@ -114,7 +114,7 @@ func (s *space) watch(name string, l *lock) {
 }
 
 // look leaves a lease that has lapsed as it is: who comes next has the lock pass on.
-func (s *space) look(name string) (state locker.State) {
+func (s *space) look(name string) (state driver.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.locks[name]
@@ -126,15 +126,15 @@ func (s *space) look(name string) (state locker.State) {
 		state.Held, state.Left, state.Holder.Metadata = true, left, l.holder.metadata
 	}
 	for _, w := range l.queue {
-		state.Waiters = append(state.Waiters, locker.Participant{Metadata: w.req.Metadata})
+		state.Waiters = append(state.Waiters, driver.Participant{Metadata: w.req.Metadata})
 	}
 	return state
 }
 
-// Token implements locker.Lease.
+// Token implements driver.Lease.
 func (l *lease) Token() uint64 { return l.token }
 
-// Validity implements locker.Lease.
+// Validity implements driver.Lease.
 func (l *lease) Validity() time.Duration {
 	l.space.mu.Lock()
 	defer l.space.mu.Unlock()
@@ -147,20 +147,20 @@ func (l *lease) holding() bool {
 	return held != nil && held.holder == l && clock.Now().Before(l.until)
 }
 
-// Extend implements locker.Lease.
+// Extend implements driver.Lease.
 func (l *lease) Extend(_ context.Context, ttl time.Duration) error {
 	s := l.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !l.holding() {
-		return locker.ErrLost
+		return driver.ErrLost
 	}
 	l.until = clock.Now().Add(ttl)
 	s.watch(l.name, s.locks[l.name])
 	return nil
 }
 
-// Release implements locker.Lease.
+// Release implements driver.Lease.
 func (l *lease) Release(context.Context) error {
 	s := l.space
 	s.mu.Lock()
@@ -173,7 +173,7 @@ func (l *lease) Release(context.Context) error {
 		s.pass(l.name, held)
 	}
 	if !lasted {
-		return locker.ErrLost
+		return driver.ErrLost
 	}
 	l.released = true
 	return nil

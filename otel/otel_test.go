@@ -23,6 +23,7 @@ import (
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/memory"
 	"github.com/go-locker/locker/otel"
 )
@@ -71,7 +72,7 @@ type backend struct {
 func (d *backend) fail(err error) { d.fails.Store(&err) }
 
 type lease struct {
-	locker.Lease
+	driver.Lease
 	backend *backend
 }
 
@@ -84,15 +85,15 @@ func (d *backend) request(ctx context.Context, name string) error {
 	return nil
 }
 
-func (d *backend) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
-	return d.take(ctx, func() (locker.Lease, error) { return d.Driver.Acquire(ctx, req) })
+func (d *backend) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	return d.take(ctx, func() (driver.Lease, error) { return d.Driver.Acquire(ctx, req) })
 }
 
-func (d *backend) AcquireQueued(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error) {
-	return d.take(ctx, func() (locker.Lease, error) { return d.Driver.AcquireQueued(ctx, req, answered) })
+func (d *backend) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
+	return d.take(ctx, func() (driver.Lease, error) { return d.Driver.AcquireQueued(ctx, req, answered) })
 }
 
-func (d *backend) take(ctx context.Context, take func() (locker.Lease, error)) (locker.Lease, error) {
+func (d *backend) take(ctx context.Context, take func() (driver.Lease, error)) (driver.Lease, error) {
 	if err := d.request(ctx, "take"); err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/outage"
 )
 
@@ -141,7 +141,7 @@ func (r *runner) connect(
 			}
 		}
 	}) {
-		return nil, locker.ErrClosed
+		return nil, driver.ErrClosed
 	}
 	select {
 	case got := <-done:

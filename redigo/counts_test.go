@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -48,7 +49,7 @@ func TestCounts_aBatchIsOneRoundTrip(t *testing.T) {
 	loadScripts(t, s)
 	var roundTrips atomic.Int64
 	d := driverOf(t, newPool(t, s.Addr(), countRoundTrips(s.Addr(), &roundTrips)))
-	leases := make([]locker.Lease, 20) // of which a buffer of redigo's has queueTest
+	leases := make([]driver.Lease, 20) // of which a buffer of redigo's has queueTest
 	for i := range leases {
 		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
 	}

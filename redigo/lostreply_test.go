@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -125,7 +126,7 @@ func TestReadOnly_isNoTry(t *testing.T) {
 }
 
 // forget leaves on s what a failover leaves that has forgotten the hold, when another has come since.
-func forget(t *testing.T, s *testserver.RedisServer, lease locker.Lease) {
+func forget(t *testing.T, s *testserver.RedisServer, lease driver.Lease) {
 	t.Helper()
 	ask(t, s, "HSET", "{x}", "owner", "another", "token", lease.Token()+1, "lapsed", lease.Token()-1)
 }
@@ -149,7 +150,7 @@ func TestNoScript_everyOperationBringsItsOwn(t *testing.T) {
 		ask(t, s, "SCRIPT", "FLUSH")
 		require.ErrorIs(t, step.do(), step.want, step.name)
 	}
-	lease, err := driverOf(t, newPool(t, s.Addr())).Propose(ctx, locker.Request{Name: "y", TTL: time.Minute}, 7)
+	lease, err := driverOf(t, newPool(t, s.Addr())).Propose(ctx, driver.Request{Name: "y", TTL: time.Minute}, 7)
 	require.NoError(t, err)
 	larger := lease.Token() + 1
 	require.NoError(t, lease.Raise(ctx, larger))

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -80,9 +81,9 @@ func driverOf(t testing.TB, p *redis.Pool, opts ...redigo.DriverOption) *redigo.
 	return d
 }
 
-func take(t testing.TB, d locker.Driver, name string, ttl time.Duration) locker.Lease {
+func take(t testing.TB, d driver.Driver, name string, ttl time.Duration) driver.Lease {
 	t.Helper()
-	l, err := d.Acquire(t.Context(), locker.Request{Name: name, TTL: ttl})
+	l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
 	require.NoError(t, err)
 	return l
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapterurl"
 	"github.com/go-locker/locker/internal/redisurl"
 )
@@ -23,12 +23,12 @@ import (
 const plainScheme = "redigo"
 
 func init() {
-	locker.Register(plainScheme, open)
-	locker.Register(plainScheme+"s", open)
+	driver.Register(plainScheme, open)
+	driver.Register(plainScheme+"s", open)
 }
 
 // open makes a pool of its own of a URL as the package's documentation has it.
-func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	size, readTimeout := 10*runtime.GOMAXPROCS(0), 3*time.Second
 	if err := errors.Join(
 		adapterurl.Number(u, "pool_size", &size), adapterurl.Duration(u, "read_timeout", &readTimeout),
@@ -60,7 +60,7 @@ func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 }
 
 // target tells pool what to connect to, and returns the address if that is one server.
-func target(ctx context.Context, u *locker.URL, pool *redis.Pool, readTimeout time.Duration) (addr string, err error) {
+func target(ctx context.Context, u *driver.URL, pool *redis.Pool, readTimeout time.Duration) (addr string, err error) {
 	sentinel, err1 := redisurl.Sentinels(u)
 	socket, err2 := redisurl.Socket(u, plainScheme)
 	db, err3 := redisurl.Database(u)
@@ -108,7 +108,7 @@ func dialer(transport []redis.DialOption, user, password string, db int) dialFun
 
 // transportOptions says how to reach a server, whichever it is, and under which name. TLS is the dialler's own, for
 // the handshake of redigo's heeds no context.
-func transportOptions(ctx context.Context, u *locker.URL) ([]redis.DialOption, error) {
+func transportOptions(ctx context.Context, u *driver.URL) ([]redis.DialOption, error) {
 	dialTimeout, writeTimeout := 5*time.Second, 3*time.Second
 	name, err1 := redisurl.ClientName(u)
 	config, err2 := adapterurl.TLS(ctx, u, plainScheme, "")

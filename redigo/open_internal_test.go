@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
 func opened(t *testing.T, hosts []string, pairs ...string) *Driver {
 	t.Helper()
-	u := &locker.URL{Scheme: "redigo", Hosts: hosts, Query: url.Values{}}
+	u := &driver.URL{Scheme: "redigo", Hosts: hosts, Query: url.Values{}}
 	for i := 0; i < len(pairs); i += 2 {
 		u.Query.Set(pairs[i], pairs[i+1])
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redigo"
 )
@@ -131,7 +132,7 @@ func TestStopped_aPipelineThatIsTooLong(t *testing.T) {
 	s.Stop()
 	defer s.Continue()
 	start := time.Now()
-	for _, err := range d.ExtendAll(withTimeout(t, 2*time.Second), slices.Repeat([]locker.Lease{lease}, 3000), time.Minute) {
+	for _, err := range d.ExtendAll(withTimeout(t, 2*time.Second), slices.Repeat([]driver.Lease{lease}, 3000), time.Minute) {
 		if err != context.DeadlineExceeded { //nolint:errorlint // 3,000 of them
 			t.Fatalf("want %v, got %v", context.DeadlineExceeded, err)
 		}
@@ -193,13 +194,13 @@ func TestStaleConnections_andNoOthers(t *testing.T) {
 		}
 	})
 	d := driverOf(t, newPool(t, l.Addr().String()))
-	lease, err := d.Acquire(t.Context(), locker.Request{Name: "x", TTL: time.Minute})
+	lease, err := d.Acquire(t.Context(), driver.Request{Name: "x", TTL: time.Minute})
 	require.Error(t, err)
 	assert.NotNil(t, lease, "it may have been taken")
 	assert.EqualValues(t, 4, accepted.Load(), "one try, and three more")
 	require.NoError(t, l.Close())
 	require.NoError(t, await(t, done))
-	lease, err = d.Acquire(t.Context(), locker.Request{Name: "x", TTL: time.Minute})
+	lease, err = d.Acquire(t.Context(), driver.Request{Name: "x", TTL: time.Minute})
 	var dial *net.OpError
 	require.ErrorAs(t, err, &dial)
 	assert.Nil(t, lease, "nothing was sent")
@@ -237,7 +238,7 @@ func TestCancel_atAnyMoment(t *testing.T) {
 	testserver.Redis(t, testserver.RedisReplicaOf(primary))
 	p := newPool(t, primary.Addr(), func(p *redis.Pool) { p.MaxActive, p.Wait = 2, true })
 	d := driverOf(t, p, redigo.WaitReplicas(1, 5*time.Second))
-	leases := make([]locker.Lease, 50)
+	leases := make([]driver.Lease, 50)
 	for i := range leases {
 		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
 	}
@@ -269,7 +270,7 @@ func TestNew_aPoolThatIsClosed(t *testing.T) {
 	for range 1000 {
 		ctx, cancel := context.WithCancel(t.Context())
 		go cancel()
-		_, err := d.Acquire(ctx, locker.Request{Name: "y", TTL: time.Minute})
+		_, err := d.Acquire(ctx, driver.Request{Name: "y", TTL: time.Minute})
 		require.Error(t, err)
 	}
 }

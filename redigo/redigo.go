@@ -78,6 +78,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/internal/redisscript"
 )
@@ -91,8 +92,8 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],
-// [locker.Inspector], [locker.TTLChecker] and [locker.Warner].
+// Driver implements [driver.Driver], [driver.Queuer], [driver.BatchExtender], [driver.Proposer],
+// [driver.Inspector], [driver.TTLChecker] and [driver.Warner].
 type Driver struct {
 	*scripts
 	runner *runner
@@ -101,12 +102,12 @@ type Driver struct {
 }
 
 var (
-	_ locker.Queuer        = (*Driver)(nil)
-	_ locker.BatchExtender = (*Driver)(nil)
-	_ locker.Proposer      = (*Driver)(nil)
-	_ locker.Inspector     = (*Driver)(nil)
-	_ locker.TTLChecker    = (*Driver)(nil)
-	_ locker.Warner        = (*Driver)(nil)
+	_ driver.Queuer        = (*Driver)(nil)
+	_ driver.BatchExtender = (*Driver)(nil)
+	_ driver.Proposer      = (*Driver)(nil)
+	_ driver.Inspector     = (*Driver)(nil)
+	_ driver.TTLChecker    = (*Driver)(nil)
+	_ driver.Warner        = (*Driver)(nil)
 )
 
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.

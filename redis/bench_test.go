@@ -10,7 +10,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -57,7 +57,7 @@ func BenchmarkPair(b *testing.B) {
 	}
 	d := driverOf(b, rdb)
 	driverPair := func() error {
-		l, err := d.Acquire(ctx, locker.Request{Name: "z", TTL: 30 * time.Second})
+		l, err := d.Acquire(ctx, driver.Request{Name: "z", TTL: 30 * time.Second})
 		if err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func BenchmarkScriptsAtTheServer(b *testing.B) {
 	for i := range names {
 		names[i] = fmt.Sprint("orders/", i)
 	}
-	leases := make([]locker.Lease, n)
+	leases := make([]driver.Lease, n)
 	each := func(f func(i int) error) func() error {
 		return func() error {
 			for i := range n {
@@ -117,7 +117,7 @@ func BenchmarkScriptsAtTheServer(b *testing.B) {
 	}
 	var err error
 	acquire := each(func(i int) error {
-		leases[i], err = d.Acquire(ctx, locker.Request{Name: names[i], TTL: 30 * time.Second})
+		leases[i], err = d.Acquire(ctx, driver.Request{Name: names[i], TTL: 30 * time.Second})
 		return err
 	})
 	for _, c := range []struct {
@@ -179,7 +179,7 @@ func BenchmarkScriptsAtTheServer(b *testing.B) {
 func BenchmarkRenewal(b *testing.B) {
 	rdb := benchServer(b)
 	d := driverOf(b, rdb)
-	leases := make([]locker.Lease, 1000)
+	leases := make([]driver.Lease, 1000)
 	for i := range leases {
 		leases[i] = take(b, d, fmt.Sprint(i), time.Minute)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
@@ -99,7 +100,7 @@ func TestCluster_renewalsWhoseSlotsMove(t *testing.T) {
 	with := driverOf(t, rdb, redis.WaitReplicas(1, time.Second))
 	for kind, d := range map[string]*redis.Driver{"without WAIT": driverOf(t, rdb), "WAIT": with} {
 		t.Run(kind, func(t *testing.T) {
-			var leases []locker.Lease
+			var leases []driver.Lease
 			for i := range 30 {
 				leases = append(leases, take(t, d, fmt.Sprint(kind, i), time.Minute))
 			}

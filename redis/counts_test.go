@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -139,7 +140,7 @@ func TestCounts_aBatchIsOnePipelineOfAScriptForEach(t *testing.T) {
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
 	const n = 1000
-	leases := make([]locker.Lease, n)
+	leases := make([]driver.Lease, n)
 	for i := range leases {
 		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
 	}

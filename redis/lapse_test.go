@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -24,11 +25,11 @@ func TestLapse_atTheServerIsAfterTheTTLAndNotBefore(t *testing.T) {
 	for i := range 2 {
 		name := fmt.Sprint(i)
 		first := take(t, d, name, ttl)
-		var second locker.Lease
+		var second driver.Lease
 		var refused time.Time // the latest attempt that was refused
 		for {
 			sent := time.Now()
-			l, err := d.Acquire(t.Context(), locker.Request{Name: name, TTL: ttl})
+			l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
 			if !errors.Is(err, locker.ErrHeld) {
 				require.NoError(t, err)
 				second = l

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // holdTake has a Lock given up while its request is held back on the way, and waits until a clean-up has reached the server.
@@ -129,7 +130,7 @@ func lateTake(t *testing.T, f *faulty, after time.Duration) (sent, until time.Ti
 	f.proxy.HoldRequests(true)
 	sent = time.Now()
 	taking := async(func() error {
-		_, err := f.driver.Acquire(ctx, locker.Request{Name: "locker:x", TTL: f.ttl})
+		_, err := f.driver.Acquire(ctx, driver.Request{Name: "locker:x", TTL: f.ttl})
 		return err
 	})
 	eventually(t, "the take is on its way", func() bool { requests, _ := f.proxy.Held(); return requests > 0 })

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -83,9 +84,9 @@ func driverOf(t testing.TB, rdb goredis.UniversalClient, opts ...redis.DriverOpt
 	return d
 }
 
-func take(t testing.TB, d locker.Driver, name string, ttl time.Duration) locker.Lease {
+func take(t testing.TB, d driver.Driver, name string, ttl time.Duration) driver.Lease {
 	t.Helper()
-	l, err := d.Acquire(t.Context(), locker.Request{Name: name, TTL: ttl})
+	l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
 	require.NoError(t, err)
 	return l
 }
@@ -99,7 +100,7 @@ func warm(t testing.TB, c *locker.Client) {
 }
 
 // warmDriver is warm for a Driver.
-func warmDriver(t testing.TB, d locker.Driver) {
+func warmDriver(t testing.TB, d driver.Driver) {
 	t.Helper()
 	require.NoError(t, take(t, d, "warm", time.Minute).Release(t.Context()))
 }
@@ -108,7 +109,7 @@ func warmDriver(t testing.TB, d locker.Driver) {
 // through a Driver of its own: what others know of the server's clock stays as it was.
 func loadScripts(t testing.TB, rdb goredis.UniversalClient) {
 	t.Helper()
-	l, err := driverOf(t, rdb).Propose(t.Context(), locker.Request{Name: "loadScripts", TTL: time.Minute}, 1)
+	l, err := driverOf(t, rdb).Propose(t.Context(), driver.Request{Name: "loadScripts", TTL: time.Minute}, 1)
 	require.NoError(t, err)
 	require.NoError(t, l.Extend(t.Context(), time.Minute))
 	require.NoError(t, l.Raise(t.Context(), l.Token()+1))

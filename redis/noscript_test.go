@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -41,7 +42,7 @@ func TestNoScript_everyOperationBringsItsOwn(t *testing.T) {
 			require.ErrorIs(t, err, step.want, step.name)
 		}
 	}
-	lease, err := driverOf(t, rdb).Propose(ctx, locker.Request{Name: "y", TTL: time.Minute}, 7)
+	lease, err := driverOf(t, rdb).Propose(ctx, driver.Request{Name: "y", TTL: time.Minute}, 7)
 	require.NoError(t, err)
 	flushScripts(t, rdb)
 	require.NoError(t, lease.Raise(ctx, lease.Token()+1))
@@ -55,7 +56,7 @@ func TestNoScript_ofAPipelineOfRenewals(t *testing.T) {
 	rdb := connect(t, s.Addr())
 	d := driverOf(t, rdb)
 	const n = 100
-	leases := make([]locker.Lease, n)
+	leases := make([]driver.Lease, n)
 	for i := range leases {
 		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
 	}

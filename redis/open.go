@@ -11,7 +11,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapterurl"
 	"github.com/go-locker/locker/internal/redisurl"
 )
@@ -20,12 +20,12 @@ import (
 const plainScheme = "redis"
 
 func init() {
-	locker.Register(plainScheme, open)
-	locker.Register(plainScheme+"s", open)
+	driver.Register(plainScheme, open)
+	driver.Register(plainScheme+"s", open)
 }
 
 // open makes a go-redis client of its own of a URL as the package's documentation has it.
-func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	replicas, err := redisurl.Replicas(u)
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 	return d, nil
 }
 
-func client(ctx context.Context, u *locker.URL, replicaTimeout time.Duration) (goredis.UniversalClient, error) {
+func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (goredis.UniversalClient, error) {
 	o := &goredis.UniversalOptions{
 		ContextTimeoutEnabled: true,
 		// One refused connection is an answer; the command's own retries are enough.
@@ -74,7 +74,7 @@ func client(ctx context.Context, u *locker.URL, replicaTimeout time.Duration) (g
 }
 
 // where sets what the URL says of servers: one, the sentinels of one, or the nodes of a cluster.
-func where(u *locker.URL, o *goredis.UniversalOptions) error {
+func where(u *driver.URL, o *goredis.UniversalOptions) error {
 	db, err := redisurl.Database(u)
 	sentinel, err1 := redisurl.Sentinels(u)
 	socket, err2 := redisurl.Socket(u, plainScheme)
@@ -105,14 +105,14 @@ func where(u *locker.URL, o *goredis.UniversalOptions) error {
 }
 
 // who sets what the servers know of the client.
-func who(u *locker.URL, o *goredis.UniversalOptions) (err error) {
+func who(u *driver.URL, o *goredis.UniversalOptions) (err error) {
 	var err1, err2 error
 	o.Username, o.Password, err1 = adapterurl.User(u, true)
 	o.ClientName, err2 = redisurl.ClientName(u)
 	return errors.Join(err1, err2)
 }
 
-func timeouts(u *locker.URL, o *goredis.UniversalOptions, replicaTimeout time.Duration) error {
+func timeouts(u *driver.URL, o *goredis.UniversalOptions, replicaTimeout time.Duration) error {
 	if o.MasterName != "" || o.IsClusterMode {
 		// If one server does not answer, another one might.
 		o.ReadTimeout = time.Second + replicaTimeout
@@ -133,7 +133,7 @@ func timeouts(u *locker.URL, o *goredis.UniversalOptions, replicaTimeout time.Du
 }
 
 // secure sets up TLS. Each of several servers has to have a certificate for its own name, unless the URL gives one.
-func secure(ctx context.Context, u *locker.URL, o *goredis.UniversalOptions) error {
+func secure(ctx context.Context, u *driver.URL, o *goredis.UniversalOptions) error {
 	var name string
 	if o.MasterName == "" && !o.IsClusterMode {
 		name = adapterurl.Host(o.Addrs[0])

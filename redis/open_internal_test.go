@@ -11,15 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // opened is what open makes of a URL, without a request.
-func opened(t *testing.T, u locker.URL) *goredis.Options {
+func opened(t *testing.T, u driver.URL) *goredis.Options {
 	t.Helper()
 	return openedClient(t, u).(*goredis.Client).Options()
 }
 
-func openedClient(t *testing.T, u locker.URL) goredis.UniversalClient {
+func openedClient(t *testing.T, u driver.URL) goredis.UniversalClient {
 	t.Helper()
 	if u.Query == nil {
 		u.Query = url.Values{}
@@ -40,7 +41,7 @@ func TestImport_registersItsSchemesAlone(t *testing.T) {
 
 func TestOpen_sentinel(t *testing.T) {
 	t.Parallel()
-	u := locker.URL{
+	u := driver.URL{
 		Scheme: "redis", Hosts: []string{"s1", "s2:7000"}, Path: "/3", User: url.UserPassword("u", "p"),
 		Query: url.Values{"master_name": {"m"}, "sentinel_username": {"su"}, "sentinel_password": {"sp"}, "pool_size": {"7"}, "client_name": {"me"}},
 	}
@@ -63,7 +64,7 @@ func TestOpen_sentinel(t *testing.T) {
 		{url.Values{"dial_timeout": {"1s"}}, time.Second, time.Second},
 	} {
 		c.query["master_name"] = []string{"m"}
-		o := opened(t, locker.URL{Scheme: "redis", Hosts: []string{"s"}, Query: c.query})
+		o := opened(t, driver.URL{Scheme: "redis", Hosts: []string{"s"}, Query: c.query})
 		assert.Equal(t, c.read, o.ReadTimeout)
 		assert.Equal(t, c.dial, o.DialTimeout)
 	}
@@ -73,19 +74,19 @@ func TestOpen_sentinel(t *testing.T) {
 func TestOpen_defaultsAreThoseThatThePackageDocuments(t *testing.T) {
 	t.Parallel()
 	cpus := runtime.GOMAXPROCS(0)
-	o := opened(t, locker.URL{Scheme: "redis", Hosts: []string{"h"}})
+	o := opened(t, driver.URL{Scheme: "redis", Hosts: []string{"h"}})
 	assert.Equal(t, []any{5 * time.Second, 5 * time.Second, 5 * time.Second, 10 * cpus}, []any{o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolSize})
-	o = opened(t, locker.URL{Scheme: "redis", Hosts: []string{"s"}, Query: url.Values{"master_name": {"m"}}})
+	o = opened(t, driver.URL{Scheme: "redis", Hosts: []string{"s"}, Query: url.Values{"master_name": {"m"}}})
 	assert.Equal(t, []any{5 * time.Second, time.Second, time.Second, 10 * cpus}, []any{o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolSize})
-	c := openedClient(t, locker.URL{Scheme: "redis", Hosts: []string{"h"}, Query: url.Values{"cluster": {"true"}}}).(*goredis.ClusterClient).Options()
+	c := openedClient(t, driver.URL{Scheme: "redis", Hosts: []string{"h"}, Query: url.Values{"cluster": {"true"}}}).(*goredis.ClusterClient).Options()
 	assert.Equal(t, []any{5 * time.Second, time.Second, time.Second, 5 * cpus}, []any{c.DialTimeout, c.ReadTimeout, c.WriteTimeout, c.PoolSize})
-	o = opened(t, locker.URL{Scheme: "redis", Hosts: []string{"h"}, Query: url.Values{"read_timeout": {"2s"}}})
+	o = opened(t, driver.URL{Scheme: "redis", Hosts: []string{"h"}, Query: url.Values{"read_timeout": {"2s"}}})
 	assert.Equal(t, 2*time.Second, o.WriteTimeout)
 }
 
 func TestOpen_cluster(t *testing.T) {
 	t.Parallel()
-	rdb := openedClient(t, locker.URL{
+	rdb := openedClient(t, driver.URL{
 		Scheme: "rediss", Hosts: []string{"h1", "h2:7000", "[::1]"}, Path: "/0", User: url.UserPassword("u", "p"),
 		Query: url.Values{"cluster": {"true"}, "pool_size": {"7"}, "dial_timeout": {"2s"}, "replicas": {"1"}, "client_name": {"me"}},
 	})
@@ -101,27 +102,27 @@ func TestOpen_cluster(t *testing.T) {
 	assert.True(t, o.ContextTimeoutEnabled)
 	require.NotNil(t, o.TLSConfig)
 	assert.Empty(t, o.TLSConfig.ServerName, "each node's own")
-	one := openedClient(t, locker.URL{Scheme: "redis", Hosts: []string{"h1"}, Query: url.Values{"cluster": {"true"}}})
+	one := openedClient(t, driver.URL{Scheme: "redis", Hosts: []string{"h1"}, Query: url.Values{"cluster": {"true"}}})
 	assert.IsType(t, rdb, one)
 }
 
 func TestOpen_options(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		url                  locker.URL
+		url                  driver.URL
 		addr, user, password string
 		db                   int
 	}{
-		"nothing":       {url: locker.URL{}, addr: "localhost:6379"},
-		"a slash":       {url: locker.URL{Path: "/"}, addr: "localhost:6379"},
-		"host":          {url: locker.URL{Hosts: []string{"h"}}, addr: "h:6379"},
-		"host and port": {url: locker.URL{Hosts: []string{"h:7000"}}, addr: "h:7000"},
-		"IPv6":          {url: locker.URL{Hosts: []string{"[::1]"}}, addr: "[::1]:6379"},
-		"IPv6 and port": {url: locker.URL{Hosts: []string{"[::1]:7000"}}, addr: "[::1]:7000"},
-		"IPv6 zone":     {url: locker.URL{Hosts: []string{"[fe80::1%eth0]:7000"}}, addr: "[fe80::1%eth0]:7000"},
-		"database":      {url: locker.URL{Path: "/15"}, addr: "localhost:6379", db: 15},
-		"password":      {url: locker.URL{User: url.UserPassword("", "pw")}, addr: "localhost:6379", password: "pw"},
-		"user":          {url: locker.URL{User: url.UserPassword("u", "p:@/?")}, addr: "localhost:6379", user: "u", password: "p:@/?"},
+		"nothing":       {url: driver.URL{}, addr: "localhost:6379"},
+		"a slash":       {url: driver.URL{Path: "/"}, addr: "localhost:6379"},
+		"host":          {url: driver.URL{Hosts: []string{"h"}}, addr: "h:6379"},
+		"host and port": {url: driver.URL{Hosts: []string{"h:7000"}}, addr: "h:7000"},
+		"IPv6":          {url: driver.URL{Hosts: []string{"[::1]"}}, addr: "[::1]:6379"},
+		"IPv6 and port": {url: driver.URL{Hosts: []string{"[::1]:7000"}}, addr: "[::1]:7000"},
+		"IPv6 zone":     {url: driver.URL{Hosts: []string{"[fe80::1%eth0]:7000"}}, addr: "[fe80::1%eth0]:7000"},
+		"database":      {url: driver.URL{Path: "/15"}, addr: "localhost:6379", db: 15},
+		"password":      {url: driver.URL{User: url.UserPassword("", "pw")}, addr: "localhost:6379", password: "pw"},
+		"user":          {url: driver.URL{User: url.UserPassword("u", "p:@/?")}, addr: "localhost:6379", user: "u", password: "p:@/?"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.url.Scheme = "redis"
@@ -138,7 +139,7 @@ func TestOpen_options(t *testing.T) {
 
 func TestOpen_parameters(t *testing.T) {
 	t.Parallel()
-	o := opened(t, locker.URL{Scheme: "redis", Query: url.Values{
+	o := opened(t, driver.URL{Scheme: "redis", Query: url.Values{
 		"dial_timeout": {"1s"}, "read_timeout": {"20ms"}, "write_timeout": {"3m"}, "pool_size": {"7"}, "client_name": {"me"},
 	}})
 	assert.Equal(t, "me", o.ClientName)
@@ -150,7 +151,7 @@ func TestOpen_parameters(t *testing.T) {
 
 func TestOpen_socketIsTheAddress(t *testing.T) {
 	t.Parallel()
-	o := opened(t, locker.URL{Scheme: "redis", Path: "/3", Query: url.Values{"socket": {"/run/redis.sock"}}})
+	o := opened(t, driver.URL{Scheme: "redis", Path: "/3", Query: url.Values{"socket": {"/run/redis.sock"}}})
 	assert.Equal(t, "unix", o.Network)
 	assert.Equal(t, "/run/redis.sock", o.Addr)
 	assert.Equal(t, 3, o.DB)
@@ -158,7 +159,7 @@ func TestOpen_socketIsTheAddress(t *testing.T) {
 
 func TestOpen_tlsServerName(t *testing.T) {
 	t.Parallel()
-	for want, u := range map[string]locker.URL{
+	for want, u := range map[string]driver.URL{
 		"localhost":         {},
 		"h.example":         {Hosts: []string{"h.example:7000"}},
 		"::1":               {Hosts: []string{"[::1]:7000"}},

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redis"
 )
@@ -20,9 +21,9 @@ func knownAt(t *testing.T, rdb *goredis.Client, last uint64) {
 	require.NoError(t, rdb.PExpire(t.Context(), "{x}", keep+time.Minute).Err())
 }
 
-func propose(t *testing.T, d *redis.Driver, ttl time.Duration, token uint64) locker.RaisableLease {
+func propose(t *testing.T, d *redis.Driver, ttl time.Duration, token uint64) driver.RaisableLease {
 	t.Helper()
-	l, err := d.Propose(t.Context(), locker.Request{Name: "x", TTL: ttl}, token)
+	l, err := d.Propose(t.Context(), driver.Request{Name: "x", TTL: ttl}, token)
 	require.NoError(t, err)
 	return l
 }
@@ -44,10 +45,10 @@ func TestPropose_acceptsOnlyWhatIsLargerThanTheLast(t *testing.T) {
 	l := propose(t, d, time.Minute, 5)
 	assert.Equal(t, uint64(1<<53-1), l.Token())
 	require.NoError(t, l.Release(t.Context()))
-	_, err := d.Propose(t.Context(), locker.Request{Name: "x", TTL: time.Minute}, 5)
+	_, err := d.Propose(t.Context(), driver.Request{Name: "x", TTL: time.Minute}, 5)
 	require.ErrorContains(t, err, "2^53")
 	for _, bad := range []uint64{0, 1 << 53, 1<<64 - 1} {
-		_, err := d.Propose(t.Context(), locker.Request{Name: "y", TTL: time.Minute}, bad)
+		_, err := d.Propose(t.Context(), driver.Request{Name: "y", TTL: time.Minute}, bad)
 		require.ErrorIs(t, err, locker.ErrUnsupported, "%d", bad)
 	}
 	assert.Zero(t, rdb.Exists(t.Context(), "{y}").Val())
@@ -62,7 +63,7 @@ func TestPropose_aDeniedOneChangesNothing(t *testing.T) {
 	holder := propose(t, d, time.Minute, 100)
 	before := rdb.HGetAll(t.Context(), "{x}").Val()
 	expires := rdb.PExpireTime(t.Context(), "{x}").Val()
-	_, err := d.Propose(t.Context(), locker.Request{Name: "x", TTL: time.Hour}, 500)
+	_, err := d.Propose(t.Context(), driver.Request{Name: "x", TTL: time.Hour}, 500)
 	require.ErrorIs(t, err, locker.ErrHeld)
 	assert.Equal(t, before, rdb.HGetAll(t.Context(), "{x}").Val())
 	assert.Equal(t, expires, rdb.PExpireTime(t.Context(), "{x}").Val())
@@ -126,7 +127,7 @@ func TestRaise_withoutAnAnswer(t *testing.T) {
 	f := newFaulty(t, heedingCtx)
 	ctx := t.Context()
 	knownAt(t, f.direct, 0)
-	lease, err := f.driver.Propose(ctx, locker.Request{Name: "x", TTL: time.Minute}, 100)
+	lease, err := f.driver.Propose(ctx, driver.Request{Name: "x", TTL: time.Minute}, 100)
 	require.NoError(t, err)
 	f.proxy.DropReplies(true)
 	require.Error(t, lease.Raise(withTimeout(t, 30*time.Millisecond), 200))

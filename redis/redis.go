@@ -143,6 +143,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/internal/redisscript"
 )
@@ -157,8 +158,8 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Proposer],
-// [locker.Inspector], [locker.TTLChecker] and [locker.Warner].
+// Driver implements [driver.Driver], [driver.Queuer], [driver.BatchExtender], [driver.Proposer],
+// [driver.Inspector], [driver.TTLChecker] and [driver.Warner].
 type Driver struct {
 	*scripts
 	rdb   goredis.UniversalClient
@@ -166,12 +167,12 @@ type Driver struct {
 }
 
 var (
-	_ locker.Queuer        = (*Driver)(nil)
-	_ locker.BatchExtender = (*Driver)(nil)
-	_ locker.Proposer      = (*Driver)(nil)
-	_ locker.Inspector     = (*Driver)(nil)
-	_ locker.TTLChecker    = (*Driver)(nil)
-	_ locker.Warner        = (*Driver)(nil)
+	_ driver.Queuer        = (*Driver)(nil)
+	_ driver.BatchExtender = (*Driver)(nil)
+	_ driver.Proposer      = (*Driver)(nil)
+	_ driver.Inspector     = (*Driver)(nil)
+	_ driver.TTLChecker    = (*Driver)(nil)
+	_ driver.Warner        = (*Driver)(nil)
 )
 
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.
@@ -210,13 +211,13 @@ func (d *Driver) Address() string {
 }
 
 // Guarantees is what Redis promises, and a Ring nothing.
-func (d *Driver) Guarantees() locker.Guarantees {
+func (d *Driver) Guarantees() driver.Guarantees {
 	g := d.scripts.Guarantees()
 	if _, ok := d.rdb.(*goredis.Ring); ok {
 		for each := range g {
-			g[each] = locker.Promise{Level: locker.LevelNo, Condition: "each client of a Ring decides by itself which shard is down, and takes the lock on another"}
+			g[each] = driver.Promise{Level: driver.LevelNo, Condition: "each client of a Ring decides by itself which shard is down, and takes the lock on another"}
 		}
-		g[locker.Woken] = locker.Promise{Level: locker.LevelNo, Condition: "a Ring has no subscriptions, and waiters look"}
+		g[driver.Woken] = driver.Promise{Level: driver.LevelNo, Condition: "a Ring has no subscriptions, and waiters look"}
 	}
 	return g
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -124,7 +125,7 @@ func TestRelease_withoutATokenSpeaksForItsOwnHoldAlone(t *testing.T) {
 	f := newFaultyTTL(t, time.Second, heedingCtx)
 	ctx := t.Context()
 	f.proxy.DropReplies(true)
-	lease, err := f.driver.Acquire(withTimeout(t, 100*time.Millisecond), locker.Request{Name: "x", TTL: time.Minute})
+	lease, err := f.driver.Acquire(withTimeout(t, 100*time.Millisecond), driver.Request{Name: "x", TTL: time.Minute})
 	require.Error(t, err)
 	require.NotNil(t, lease, "the outcome is not known")
 	assert.Zero(t, lease.Token())

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -128,7 +129,7 @@ func TestToken_isStoredInAllItsDigits(t *testing.T) {
 	for _, token := range []uint64{1, 9, 100_000_000_000_000, 123_456_789_012_345, 999_999_999_999_999, 1<<53 - 1} {
 		name := fmt.Sprint(token)
 		require.NoError(t, rdb.HSet(t.Context(), "{"+name+"}", "token", token-1, "lapsed", token-1).Err())
-		lease, err := d.Propose(t.Context(), locker.Request{Name: name, TTL: time.Minute}, token)
+		lease, err := d.Propose(t.Context(), driver.Request{Name: name, TTL: time.Minute}, token)
 		require.NoError(t, err)
 		assert.Equal(t, token, lease.Token())
 		fields := rdb.HGetAll(t.Context(), "{"+name+"}").Val()
@@ -201,7 +202,7 @@ func TestStorage_isBoundedAfterManyNames(t *testing.T) {
 	for w := range workers {
 		done = append(done, async(func() error {
 			for i := w; i < names; i += workers {
-				l, err := d.Acquire(ctx, locker.Request{Name: fmt.Sprintf("orders/%d", i), TTL: ttl})
+				l, err := d.Acquire(ctx, driver.Request{Name: fmt.Sprintf("orders/%d", i), TTL: ttl})
 				if err != nil {
 					return err
 				}

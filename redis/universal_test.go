@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/redisscript"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redis"
@@ -101,7 +102,7 @@ func everyName(t *testing.T, rdb goredis.UniversalClient) {
 func extendsAllNames(t *testing.T, rdb goredis.UniversalClient) {
 	t.Helper()
 	d := driverOf(t, rdb)
-	var held []locker.Lease
+	var held []driver.Lease
 	for _, name := range oddNames {
 		held = append(held, take(t, d, "extended:"+name, time.Minute))
 	}

@@ -8,7 +8,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -32,7 +32,7 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 		case *goredis.ClusterClient:
 			read = rdb.Options().ReadTimeout
 		default:
-			return fmt.Errorf("%w: WaitReplicas with a %T: it has to be a Client or a ClusterClient", locker.ErrUnsupported, rdb)
+			return fmt.Errorf("%w: WaitReplicas with a %T: it has to be a Client or a ClusterClient", driver.ErrUnsupported, rdb)
 		}
 		if read > 0 && timeout >= read {
 			return fmt.Errorf("WaitReplicas, or replica_timeout, of %v: must be shorter than the client's ReadTimeout, %v", timeout, read)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
@@ -116,7 +117,7 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 		assert.EqualValues(t, 1, sent.commands.Load()+sent.pipelines.Load()-before, "%s: round trips", step.name)
 	}
 	d := driverOf(t, rdb, redis.WaitReplicas(2, time.Second))
-	leases := make([]locker.Lease, 20)
+	leases := make([]driver.Lease, 20)
 	for i := range leases {
 		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
 	}
@@ -125,7 +126,7 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.Equal(t, 1, commandCalls(t, admin)["wait"], "one for all that is extended together")
-	lease, err := d.Propose(ctx, locker.Request{Name: "proposed", TTL: time.Minute}, 7)
+	lease, err := d.Propose(ctx, driver.Request{Name: "proposed", TTL: time.Minute}, 7)
 	require.NoError(t, err)
 	resetStats(t, admin)
 	require.NoError(t, lease.Raise(ctx, lease.Token()+1))
@@ -170,8 +171,8 @@ func TestWaitReplicas_anExtendThatTooFewAcknowledgeFailsAndTheOldDeadlineStands(
 	defer func() { assert.NoError(t, c.Close()) }()
 	m := c.Mutex("x")
 	require.NoError(t, m.Lock(ctx))
-	batch := []locker.Lease{take(t, d, "1", time.Minute), take(t, d, "2", time.Minute)}
-	proposed, err := d.Propose(ctx, locker.Request{Name: "proposed", TTL: time.Minute}, 7)
+	batch := []driver.Lease{take(t, d, "1", time.Minute), take(t, d, "2", time.Minute)}
+	proposed, err := d.Propose(ctx, driver.Request{Name: "proposed", TTL: time.Minute}, 7)
 	require.NoError(t, err)
 
 	replicas[0].Detach()
@@ -267,9 +268,9 @@ func TestWaitReplicas_whatIsSentTwiceIsAcknowledgedToo(t *testing.T) {
 			replica.Stop() // connected still, and silent
 
 			p.HoldReplies(true)
-			var lease locker.Lease
+			var lease driver.Lease
 			done := async(func() error {
-				lease, err = d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+				lease, err = d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
 				return err
 			})
 			eventually(t, "the server has granted, and answered", func() bool {
@@ -284,7 +285,7 @@ func TestWaitReplicas_whatIsSentTwiceIsAcknowledgedToo(t *testing.T) {
 			// And a raise to the token that it has already.
 			replica.Continue()
 			require.NoError(t, lease.Release(ctx))
-			proposed, err := d.Propose(ctx, locker.Request{Name: "y", TTL: time.Minute}, 7)
+			proposed, err := d.Propose(ctx, driver.Request{Name: "y", TTL: time.Minute}, 7)
 			require.NoError(t, err)
 			replica.WaitSynced(primary)
 			replica.Stop()
@@ -301,7 +302,7 @@ func TestWaitReplicas_withoutTheScripts(t *testing.T) {
 	ctx := t.Context()
 	rdb := connect(t, primary.Addr())
 	d := driverOf(t, rdb, redis.WaitReplicas(1, time.Second))
-	var leases []locker.Lease
+	var leases []driver.Lease
 	for i := range 10 {
 		flushScripts(t, rdb)
 		leases = append(leases, take(t, d, fmt.Sprint(i), time.Minute))
@@ -401,7 +402,7 @@ func TestWaitReplicas_savesTheLockIfAReplicaThatHasAcknowledgedIsPromoted(t *tes
 	for _, s := range replicas {
 		s.Promote()
 		rdb := connect(t, s.Addr())
-		_, err := driverOf(t, rdb).Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+		_, err := driverOf(t, rdb).Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
 		require.ErrorIs(t, err, locker.ErrHeld)
 		token, err := rdb.HGet(ctx, "{x}", "token").Uint64()
 		require.NoError(t, err)

@@ -83,7 +83,7 @@ func (c lateConn) Read(b []byte) (int, error) {
 func lagging(t *testing.T, q *quorum, timeout, by time.Duration) *locker.Mutex {
 	t.Helper()
 	var l lag
-	c, err := locker.New(driver(t, q.addrs(), l.dial, redlock.NodeTimeout(timeout)), locker.WithTTL(long), locker.WithoutRenewal())
+	c, err := locker.New(driverOver(t, q.addrs(), l.dial, redlock.NodeTimeout(timeout)), locker.WithTTL(long), locker.WithoutRenewal())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	m := c.Mutex(contested)
@@ -110,7 +110,7 @@ func TestAntirez_aTakeSlowerThanItsValidityIsNone(t *testing.T) {
 	testwait.OnlyInCheck(t, "TestCheckTTL, and TestTrouble_heedlessMajorityHangs in virtual time, show its parts")
 	t.Parallel()
 	q := five(t)
-	_, err := locker.New(driver(t, q.addrs(), heedingCtx, redlock.NodeTimeout(long/4)), locker.WithTTL(long))
+	_, err := locker.New(driverOver(t, q.addrs(), heedingCtx, redlock.NodeTimeout(long/4)), locker.WithTTL(long))
 	require.ErrorIs(t, err, locker.ErrUnsupported)
 
 	m := lagging(t, q, 400*time.Millisecond, 700*time.Millisecond)

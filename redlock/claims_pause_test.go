@@ -102,7 +102,7 @@ func childWrites(t testing.TB, c childSide) {
 	on := strings.Fields(os.Getenv(childResource))
 	r := resource{connect(t, on[0], heedingCtx), guard(on[1])}
 	beginsAtOnce := on[2] == "begun"
-	client, err := locker.New(driver(t, c.addrs, heedingCtx, unhurried(short)), locker.WithTTL(short))
+	client, err := locker.New(driverOver(t, c.addrs, heedingCtx, unhurried(short)), locker.WithTTL(short))
 	require.NoError(t, err)
 	defer func() { _ = client.Close() }()
 	m := client.Mutex(contested)

@@ -91,7 +91,7 @@ func unhurried(ttl time.Duration) redlock.DriverOption {
 // contender is the lock as a process of its own has it. It is not renewed.
 func contender(t testing.TB, addrs []string, ttl time.Duration, opts ...redlock.DriverOption) *locker.Mutex {
 	t.Helper()
-	d := driver(t, addrs, heedingCtx, append([]redlock.DriverOption{unhurried(ttl)}, opts...)...)
+	d := driverOver(t, addrs, heedingCtx, append([]redlock.DriverOption{unhurried(ttl)}, opts...)...)
 	c, err := locker.New(d, locker.WithTTL(ttl), locker.WithoutRenewal())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })

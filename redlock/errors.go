@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // Error is why the nodes have not agreed, and what each of them said. It is reached by [errors.As] through
-// the errors of a Client. It matches [locker.ErrHeld] if a majority answers and another has the
+// the errors of a Client. It matches [driver.ErrHeld] if a majority answers and another has the
 // lock; else it unwraps to the errors of those that failed.
 type Error struct {
 	Votes []Vote // of each node, in their order
@@ -35,13 +35,13 @@ type heldUnder uint64
 func (token heldUnder) Error() string { return fmt.Sprintf("held under token %d", uint64(token)) }
 
 // Is has the error pass for what it is.
-func (heldUnder) Is(target error) bool { return target == locker.ErrHeld }
+func (heldUnder) Is(target error) bool { return target == driver.ErrHeld }
 
 // Error is the vote of each node in one line.
 func (e *Error) Error() string {
 	var s strings.Builder
 	if e.held {
-		s.WriteString(locker.ErrHeld.Error())
+		s.WriteString(driver.ErrHeld.Error())
 	} else {
 		fmt.Fprintf(&s, "no majority of %d nodes", len(e.Votes))
 	}
@@ -61,9 +61,9 @@ func (v Vote) String() string {
 	switch {
 	case v.Err == nil:
 		return v.Node + " agreed"
-	case errors.Is(v.Err, locker.ErrHeld) && !token:
+	case errors.Is(v.Err, driver.ErrHeld) && !token:
 		return v.Node + ": held"
-	case errors.Is(v.Err, locker.ErrLost):
+	case errors.Is(v.Err, driver.ErrLost):
 		return v.Node + ": lost"
 	default:
 		return fmt.Sprintf("%s: %v", v.Node, v.Err)
@@ -73,11 +73,11 @@ func (v Vote) String() string {
 // Unwrap leaves out of an outage what nodes said of the lock: it would pass for the verdict of all.
 func (e *Error) Unwrap() []error {
 	if e.held {
-		return []error{locker.ErrHeld}
+		return []error{driver.ErrHeld}
 	}
 	var failures []error
 	for _, v := range e.Votes {
-		if v.Err != nil && !errors.Is(v.Err, locker.ErrHeld) && !errors.Is(v.Err, locker.ErrLost) && !errors.Is(v.Err, locker.ErrNotHeld) {
+		if v.Err != nil && !errors.Is(v.Err, driver.ErrHeld) && !errors.Is(v.Err, driver.ErrLost) && !errors.Is(v.Err, driver.ErrNotHeld) {
 			failures = append(failures, v.Err)
 		}
 	}

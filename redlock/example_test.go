@@ -9,6 +9,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/redis"
 	"github.com/go-locker/locker/redlock"
 )
@@ -41,7 +42,7 @@ func ExampleNew() {
 }
 
 // connectTo makes a node of each server.
-func connectTo(addrs ...string) (nodes []locker.Driver, closeAll func(), err error) {
+func connectTo(addrs ...string) (nodes []driver.Driver, closeAll func(), err error) {
 	var clients []*goredis.Client
 	closeAll = func() {
 		for _, rdb := range clients {

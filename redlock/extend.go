@@ -6,17 +6,17 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Extend implements [locker.Lease].
+// Extend implements [driver.Lease].
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
-	return l.driver.ExtendAll(ctx, []locker.Lease{l}, ttl)[0]
+	return l.driver.ExtendAll(ctx, []driver.Lease{l}, ttl)[0]
 }
 
-// ExtendAll implements [locker.BatchExtender]: one round trip to each node, if the node can do that.
-func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.Duration) []error {
+// ExtendAll implements [driver.BatchExtender]: one round trip to each node, if the node can do that.
+func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	if err := d.begin(); err != nil {
 		for i := range errs {
@@ -54,7 +54,7 @@ type extension struct {
 	lease *lease
 	sent  time.Time
 	ttl   time.Duration
-	ours  []locker.RaisableLease // by node: what it is asked to extend; nil: nothing
+	ours  []driver.RaisableLease // by node: what it is asked to extend; nil: nothing
 	votes []error                // by node; nil: it has the lock for a TTL from sent, or later
 	lacks []bool                 // by node: it is known not to have had the lock all the time since the last success
 	over  bool                   // the lease is
@@ -68,7 +68,7 @@ func (e *extension) begin(r *round, decided func() bool) *waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := len(l.seats)
-	e.ours, e.votes, e.lacks = make([]locker.RaisableLease, n), make([]error, n), make([]bool, n)
+	e.ours, e.votes, e.lacks = make([]driver.RaisableLease, n), make([]error, n), make([]bool, n)
 	e.over = l.over || !e.sent.Before(l.until)
 	for i := range l.seats {
 		s := &l.seats[i]
@@ -107,7 +107,7 @@ func (e *extension) joined(p *proposeMessage, err error) {
 	case e.votes[i] != errJoining: //nolint:errorlint // never wrapped
 	case e.lease.over:
 		e.votes[i] = errAbsent
-	case errors.Is(err, locker.ErrHeld):
+	case errors.Is(err, driver.ErrHeld):
 		e.votes[i] = errAbsent
 	case err != nil:
 		e.votes[i] = err
@@ -117,13 +117,13 @@ func (e *extension) joined(p *proposeMessage, err error) {
 		e.votes[i] = errWaiting
 		d := e.lease.driver
 		r := d.round(p.round, d.nodeTimeout(e.ttl))
-		r.call(d.nodes[i], &extendMessage{round: r, i: i, all: []*extension{e}, ours: []locker.Lease{p.ours}})
+		r.call(d.nodes[i], &extendMessage{round: r, i: i, all: []*extension{e}, ours: []driver.Lease{p.ours}})
 		r.sent()
 	}
 }
 
 // covered reports whether a node that has just granted ours keeps it for the whole TTL.
-func (e *extension) covered(ours locker.Lease) bool {
+func (e *extension) covered(ours driver.Lease) bool {
 	return !clock.Now().Add(ours.Validity()).Before(e.sent.Add(e.ttl))
 }
 
@@ -134,7 +134,7 @@ const mostTogether = 1024
 // granted late and under a smaller token in one each, for that has to be raised, too.
 func (r *round) extendAt(i int, all []*extension) {
 	n := r.driver.nodes[i]
-	_, batches := n.Proposer.(locker.BatchExtender)
+	_, batches := n.Proposer.(driver.BatchExtender)
 	together := &extendMessage{round: r, i: i}
 	for _, e := range all {
 		ours := e.ours[i]
@@ -142,7 +142,7 @@ func (r *round) extendAt(i int, all []*extension) {
 			continue
 		}
 		if !batches || ours.Token() < e.lease.token {
-			r.call(n, &extendMessage{round: r, i: i, all: []*extension{e}, ours: []locker.Lease{ours}})
+			r.call(n, &extendMessage{round: r, i: i, all: []*extension{e}, ours: []driver.Lease{ours}})
 			continue
 		}
 		together.all, together.ours = append(together.all, e), append(together.ours, ours)
@@ -161,7 +161,7 @@ type extendMessage struct {
 	round *round
 	i     int
 	all   []*extension
-	ours  []locker.Lease // of each, there
+	ours  []driver.Lease // of each, there
 	errs  []error        // of each, if there is more than one
 }
 
@@ -173,9 +173,9 @@ var (
 func (x *extendMessage) send(ctx context.Context) error {
 	first := x.all[0]
 	if len(x.all) == 1 {
-		return first.extendOne(ctx, x.ours[0].(locker.RaisableLease))
+		return first.extendOne(ctx, x.ours[0].(driver.RaisableLease))
 	}
-	batch := x.round.driver.nodes[x.i].Proposer.(locker.BatchExtender)
+	batch := x.round.driver.nodes[x.i].Proposer.(driver.BatchExtender)
 	errs := batch.ExtendAll(ctx, x.ours, first.ttl)
 	if len(errs) != len(x.all) {
 		return errIncomplete
@@ -186,13 +186,13 @@ func (x *extendMessage) send(ctx context.Context) error {
 
 // extendOne extends what is ours at a node, and raises its token if that is smaller than the lease's, or not known,
 // for the answer of the node was lost.
-func (e *extension) extendOne(ctx context.Context, ours locker.RaisableLease) error {
+func (e *extension) extendOne(ctx context.Context, ours driver.RaisableLease) error {
 	err := ours.Extend(ctx, e.ttl)
 	if err != nil || ours.Token() >= e.lease.token {
 		return err
 	}
 	err = ours.Raise(ctx, e.lease.token)
-	if errors.Is(err, locker.ErrLost) {
+	if errors.Is(err, driver.ErrLost) {
 		return errNotRaised // it was there a moment ago
 	}
 	return err
@@ -217,12 +217,12 @@ func (x *extendMessage) missed(err error) {
 }
 
 // answered takes in the answer of node i about what was ours there.
-func (e *extension) answered(ctx context.Context, i int, ours locker.Lease, err error) {
+func (e *extension) answered(ctx context.Context, i int, ours driver.Lease, err error) {
 	l := e.lease
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e.votes[i] = err
-	if s := &l.seats[i]; errors.Is(err, locker.ErrLost) && s.lease == ours && !l.over {
+	if s := &l.seats[i]; errors.Is(err, driver.ErrLost) && s.lease == ours && !l.over {
 		s.lease = nil
 		if e.done {
 			l.rejoin(ctx, e)
@@ -245,7 +245,7 @@ func (e *extension) count() (extended, waiting, without, doubtful int) {
 			waiting++
 		}
 		switch {
-		case e.lacks[i], errors.Is(v, locker.ErrLost), v == errAbsent: //nolint:errorlint // never wrapped
+		case e.lacks[i], errors.Is(v, driver.ErrLost), v == errAbsent: //nolint:errorlint // never wrapped
 			without++
 		case waits:
 			doubtful++
@@ -264,7 +264,7 @@ func (e *extension) decide(ctx context.Context, err *error) bool {
 	switch {
 	case e.over, l.over, without > n-quorum, extended >= quorum && !clock.Now().Before(l.until):
 		// Another may have come and gone, if a majority had lost it or answers too late.
-		*err = locker.ErrLost
+		*err = driver.ErrLost
 		l.end(ctx)
 	case extended >= quorum && without+doubtful <= n-quorum:
 		// Nodes that join count when it is known that the others have not lost it.
@@ -291,7 +291,7 @@ func (l *lease) rejoin(ctx context.Context, e *extension) {
 	}
 	r := l.driver.round(ctx, l.timeout())
 	for i := range l.seats {
-		if s := &l.seats[i]; errors.Is(e.votes[i], locker.ErrLost) && s.lease == nil && !s.asking {
+		if s := &l.seats[i]; errors.Is(e.votes[i], driver.ErrLost) && s.lease == nil && !s.asking {
 			l.propose(r, i, l.token)
 		}
 	}

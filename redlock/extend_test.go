@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 func TestExtend_raisesWhatWasGrantedLate(t *testing.T) {
@@ -117,7 +118,7 @@ func TestExtendAll_ofManyIsARequestForEach1024(t *testing.T) {
 		l, err := d.Acquire(t.Context(), request("x"))
 		require.NoError(t, err)
 		synctest.Wait()
-		for i, err := range d.ExtendAll(t.Context(), slices.Repeat([]locker.Lease{l}, mostTogether+2), ttl) {
+		for i, err := range d.ExtendAll(t.Context(), slices.Repeat([]driver.Lease{l}, mostTogether+2), ttl) {
 			require.NoError(t, err, "extension %d", i)
 		}
 		synctest.Wait()
@@ -129,7 +130,7 @@ func TestExtendAll_ofManyIsARequestForEach1024(t *testing.T) {
 func TestExtendAll_isOneRequestToEachNode(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
 		nodes[1].set(func(n *fakeNode) { n.silent = true })
-		var leases []locker.Lease
+		var leases []driver.Lease
 		names := []string{"x", "y", "z"}
 		for range names {
 			// The fakes know one name: three locks in a row, of which two are lost.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 var errAway = errors.New("connection refused")
@@ -35,9 +36,9 @@ type fakeNode struct {
 	closed atomic.Bool
 }
 
-func newFakes(n int) ([]*fakeNode, []locker.Driver) {
+func newFakes(n int) ([]*fakeNode, []driver.Driver) {
 	var fakes []*fakeNode
-	var nodes []locker.Driver
+	var nodes []driver.Driver
 	for i := range n {
 		f := &fakeNode{addr: string(rune('a'+i)) + ":1", wake: make(chan struct{})}
 		fakes = append(fakes, f)
@@ -106,7 +107,7 @@ func (f *fakeNode) do(ctx context.Context, count *int, script func(r *register, 
 	return true, err
 }
 
-func (f *fakeNode) Acquire(context.Context, locker.Request) (locker.Lease, error) { panic("not used") }
+func (f *fakeNode) Acquire(context.Context, driver.Request) (driver.Lease, error) { panic("not used") }
 func (f *fakeNode) Guarantees() locker.Guarantees                                 { return nil }
 func (f *fakeNode) Address() string                                               { return f.addr }
 
@@ -117,7 +118,7 @@ func (f *fakeNode) Close() error {
 	return nil
 }
 
-func (f *fakeNode) Propose(ctx context.Context, req locker.Request, token uint64) (locker.RaisableLease, error) {
+func (f *fakeNode) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
 	f.mu.Lock()
 	f.owners++
 	l := &fakeLease{node: f, owner: f.owners, until: time.Now().Add(req.TTL - f.short)}
@@ -137,7 +138,7 @@ func (f *fakeNode) Propose(ctx context.Context, req locker.Request, token uint64
 	return l, nil
 }
 
-func (f *fakeNode) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.Duration) []error {
+func (f *fakeNode) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	f.set(func(f *fakeNode) { f.batched++ })
 	for i, l := range leases {

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/outage"
 )
 
@@ -19,15 +19,15 @@ const (
 	surveysApart = 10 * time.Millisecond
 )
 
-// Inspect implements [locker.Inspector]. It asks all nodes at once, and has its answer as soon as a majority says the same: that
+// Inspect implements [driver.Inspector]. It asks all nodes at once, and has its answer as soon as a majority says the same: that
 // the lock is held under the same token and metadata, or that it is not held. Else the error, an [Error], says how each node has answered.
 // That is so while votes are split, and where a holder that has lost nodes since has it at others under larger tokens.
 //
 // Left is for how long a majority has the lock. If it is not held, Token is the largest that nodes have accepted, be it in an
 // attempt that failed. There are no Waiters, for they poll, and each node knows the holder by an ID of its own.
-func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error) {
+func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	if err := d.begin(); err != nil {
-		return locker.State{}, err
+		return driver.State{}, err
 	}
 	defer d.work.Done()
 	for try := 1; ; try++ {
@@ -45,7 +45,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error)
 func (e *Error) split() bool {
 	answers := 0
 	for _, v := range e.Votes {
-		if errors.Is(v.Err, locker.ErrHeld) || errors.Is(v.Err, locker.ErrNotHeld) {
+		if errors.Is(v.Err, driver.ErrHeld) || errors.Is(v.Err, driver.ErrNotHeld) {
 			answers++
 		}
 	}
@@ -61,7 +61,7 @@ func surveyTimeout(ctx context.Context, timeout time.Duration) time.Duration {
 }
 
 // survey asks all nodes once.
-func (d *Driver) survey(ctx context.Context, name string) (locker.State, error) {
+func (d *Driver) survey(ctx context.Context, name string) (driver.State, error) {
 	s := &survey{driver: d, name: name, answers: make([]nodeState, len(d.nodes)), over: make(chan struct{})}
 	r := d.round(ctx, surveyTimeout(ctx, cmp.Or(d.timeout, longestTimeout)))
 	for i, n := range d.nodes {
@@ -72,7 +72,7 @@ func (d *Driver) survey(ctx context.Context, name string) (locker.State, error) 
 	case <-s.over:
 		return s.state, s.err
 	case <-ctx.Done():
-		return locker.State{}, ctx.Err()
+		return driver.State{}, ctx.Err()
 	}
 }
 
@@ -85,14 +85,14 @@ type survey struct {
 	answers []nodeState
 
 	over  chan struct{} // closed when what follows is set
-	state locker.State
+	state driver.State
 	err   error
 }
 
 // nodeState is what one node says.
 type nodeState struct {
 	heard bool
-	state locker.State
+	state driver.State
 	err   error
 }
 
@@ -100,20 +100,20 @@ type nodeState struct {
 type inspectMessage struct {
 	survey *survey
 	i      int
-	state  locker.State
+	state  driver.State
 }
 
 func (m *inspectMessage) send(ctx context.Context) (err error) {
 	node := m.survey.driver.nodes[m.i].Proposer
-	inspector, ok := node.(locker.Inspector)
+	inspector, ok := node.(driver.Inspector)
 	if !ok {
-		return fmt.Errorf("%w: a %T does not tell who holds a lock", locker.ErrUnsupported, node)
+		return fmt.Errorf("%w: a %T does not tell who holds a lock", driver.ErrUnsupported, node)
 	}
 	m.state, err = inspector.Inspect(ctx, m.survey.name)
 	return err
 }
 
-func (m *inspectMessage) missed(err error)   { m.survey.hear(m.i, nodeState{true, locker.State{}, err}) }
+func (m *inspectMessage) missed(err error)   { m.survey.hear(m.i, nodeState{true, driver.State{}, err}) }
 func (m *inspectMessage) answered(err error) { m.survey.hear(m.i, nodeState{true, m.state, err}) }
 
 // hear takes in what node i says, unless that comes too late.
@@ -142,7 +142,7 @@ func (s *survey) hear(i int, answer nodeState) {
 }
 
 // verdict is what a majority says, nil if none says the same, and whether one still can.
-func verdict(answers []nodeState) (state *locker.State, possible bool) {
+func verdict(answers []nodeState) (state *driver.State, possible bool) {
 	type holder struct {
 		metadata string
 		token    uint64
@@ -165,13 +165,13 @@ func verdict(answers []nodeState) (state *locker.State, possible bool) {
 		}
 	}
 	if free >= quorum {
-		return &locker.State{Token: last}, true
+		return &driver.State{Token: last}, true
 	}
 	for h, left := range held {
 		if len(left) >= quorum {
 			slices.Sort(left)
-			return &locker.State{
-				Held: true, Holder: locker.Participant{Metadata: h.metadata}, Left: left[len(left)-quorum], Token: h.token,
+			return &driver.State{
+				Held: true, Holder: driver.Participant{Metadata: h.metadata}, Left: left[len(left)-quorum], Token: h.token,
 			}, true
 		}
 		most = max(most, len(left))
@@ -191,7 +191,7 @@ func (s *survey) votes() []Vote {
 		case a.state.Held:
 			votes[i].Err = heldUnder(a.state.Token)
 		default:
-			votes[i].Err = locker.ErrNotHeld
+			votes[i].Err = driver.ErrNotHeld
 		}
 	}
 	return votes

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -15,7 +15,7 @@ import (
 // the calls that made them: whatever a node answers, and whenever, comes here.
 type lease struct {
 	driver *Driver
-	req    locker.Request
+	req    driver.Request
 	token  uint64 // that a majority has accepted; 0 if the attempt failed; set before Acquire returns
 
 	mu      sync.Mutex
@@ -32,7 +32,7 @@ type lease struct {
 
 // seat is what is known of one node.
 type seat struct {
-	lease   locker.RaisableLease // that is ours there, or may be; nil if nothing is
+	lease   driver.RaisableLease // that is ours there, or may be; nil if nothing is
 	asking  bool                 // a Propose is under way
 	freeing bool                 // a Release is under way
 	late    bool                 // and has not been answered in time
@@ -49,10 +49,10 @@ func (s *seat) waiting() bool { return (s.asking || s.freeing) && !s.late }
 // free says that the node has nothing of ours, and that no request is under way that may change that.
 func (s *seat) free() bool { return (s.lease == nil || s.freed) && !s.asking && !s.freeing }
 
-// Token implements [locker.Lease].
+// Token implements [driver.Lease].
 func (l *lease) Token() uint64 { return l.token }
 
-// Validity implements [locker.Lease].
+// Validity implements [driver.Lease].
 func (l *lease) Validity() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,8 +61,8 @@ func (l *lease) Validity() time.Duration {
 
 func (l *lease) timeout() time.Duration { return l.driver.nodeTimeout(l.req.TTL) }
 
-// Acquire implements [locker.Driver].
-func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+// Acquire implements [driver.Driver].
+func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 }
 
 // lease is an attempt that is about to begin.
-func (d *Driver) lease(req locker.Request) *lease {
+func (d *Driver) lease(req driver.Request) *lease {
 	return &lease{
 		driver: d, req: req, ballot: newBallot(len(d.nodes)), seats: make([]seat, len(d.nodes)),
 		until: clock.Now().Add(req.TTL),
@@ -123,7 +123,7 @@ func (l *lease) decide(err *error) bool {
 
 // abandon has what an attempt that failed may have taken, now or later, given back. It returns a Lease whose
 // Release says how that goes, or nil if nothing was taken.
-func (l *lease) abandon() locker.Lease {
+func (l *lease) abandon() driver.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.decided, l.token = true, 0
@@ -162,7 +162,7 @@ type proposeMessage struct {
 	sent  time.Time // or a little before
 	i     int
 	token uint64
-	ours  locker.RaisableLease
+	ours  driver.RaisableLease
 }
 
 func (p *proposeMessage) send(ctx context.Context) (err error) {
@@ -200,7 +200,7 @@ func (p *proposeMessage) answered(err error) {
 			if until := clock.Now().Add(p.ours.Validity()); until.Before(l.until) {
 				l.until = until
 			}
-		case errors.Is(err, locker.ErrHeld):
+		case errors.Is(err, driver.ErrHeld):
 			l.ballot.refused(p.i)
 		default:
 			l.ballot.absent(p.i)
@@ -236,7 +236,7 @@ type raiseMessage struct {
 	lease *lease
 	round *round
 	i     int
-	ours  locker.RaisableLease
+	ours  driver.RaisableLease
 	goal  uint64
 }
 
@@ -253,10 +253,10 @@ func (r *raiseMessage) answered(err error) {
 	case err == nil:
 		s.err = nil
 		l.ballot.raised(r.i, r.goal)
-	case errors.Is(err, locker.ErrUnsupported): // the goal is too far ahead of the node's clock
+	case errors.Is(err, driver.ErrUnsupported): // the goal is too far ahead of the node's clock
 		s.err = err
 		l.ballot.refusedGoal(r.i, r.goal)
-	case errors.Is(err, locker.ErrLost): // the node does not have what it had granted
+	case errors.Is(err, driver.ErrLost): // the node does not have what it had granted
 		if s.lease == r.ours {
 			s.lease, s.err = nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -74,10 +75,10 @@ func connect(t testing.TB, addr string, change ...func(*goredis.Options)) *gored
 	return rdb
 }
 
-// driver makes a Driver whose nodes have connections of their own.
-func driver(t testing.TB, addrs []string, change func(*goredis.Options), opts ...redlock.DriverOption) *redlock.Driver {
+// driverOver makes a Driver whose nodes have connections of their own.
+func driverOver(t testing.TB, addrs []string, change func(*goredis.Options), opts ...redlock.DriverOption) *redlock.Driver {
 	t.Helper()
-	var nodes []locker.Driver
+	var nodes []driver.Driver
 	for _, addr := range addrs {
 		node, err := redis.NewDriver(connect(t, addr, change))
 		require.NoError(t, err)
@@ -92,7 +93,7 @@ func driver(t testing.TB, addrs []string, change func(*goredis.Options), opts ..
 // client makes a Client with connections of its own.
 func client(t testing.TB, addrs []string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.New(driver(t, addrs, heedingCtx), opts...)
+	c, err := locker.New(driverOver(t, addrs, heedingCtx), opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
@@ -101,7 +102,7 @@ func client(t testing.TB, addrs []string, opts ...locker.Option) *locker.Client 
 // unhurriedClient is client with the default TTL, and time for the nodes of a busy machine.
 func unhurriedClient(t testing.TB, addrs []string, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	c, err := locker.New(driver(t, addrs, heedingCtx, redlock.NodeTimeout(2*time.Second)), opts...)
+	c, err := locker.New(driverOver(t, addrs, heedingCtx, redlock.NodeTimeout(2*time.Second)), opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redigo"
 	"github.com/go-locker/locker/redis"
@@ -70,7 +71,7 @@ func TestMinority_inTroubleFailsNothing(t *testing.T) {
 			t.Parallel()
 			q := newQuorum(t, 3)
 			changes := []func(*goredis.Options){trouble.change, heedingCtx, heedingCtx}
-			var nodes []locker.Driver
+			var nodes []driver.Driver
 			for i, s := range q.servers {
 				n, err := redis.NewDriver(connect(t, s.Addr(), changes[i]))
 				require.NoError(t, err)
@@ -100,7 +101,7 @@ func TestMinority_thatWakesKeepsNoKey(t *testing.T) {
 			t.Parallel()
 			const ttl = 3 * time.Second
 			q := newQuorum(t, 3)
-			c, err := locker.New(driver(t, q.addrs(), change), locker.WithTTL(ttl))
+			c, err := locker.New(driverOver(t, q.addrs(), change), locker.WithTTL(ttl))
 			require.NoError(t, err)
 			defer func() { _ = c.Close() }()
 			held := c.Mutex("held-before")
@@ -282,7 +283,7 @@ func TestLock_thatFailsGivesBackWhatItGot(t *testing.T) {
 		n, err := redis.NewDriver(connect(t, addr))
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = n.Close() })
-		_, err = n.Acquire(ctx, locker.Request{Name: "locker:x", TTL: time.Minute})
+		_, err = n.Acquire(ctx, driver.Request{Name: "locker:x", TTL: time.Minute})
 		require.NoError(t, err)
 	}
 	c := unhurriedClient(t, addrs, locker.WithTTL(time.Minute))
@@ -320,9 +321,9 @@ func TestNodes_ofBothAdapters(t *testing.T) {
 	t.Parallel()
 	q := newQuorum(t, 3)
 	mixed := func() *locker.Client {
-		var nodes []locker.Driver
+		var nodes []driver.Driver
 		for i, s := range q.servers {
-			var n locker.Driver
+			var n driver.Driver
 			var err error
 			if i == 1 {
 				pool := &redigolib.Pool{DialContext: func(ctx context.Context) (redigolib.Conn, error) {

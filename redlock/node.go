@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // node is one of the servers, with what is known of its health.
 type node struct {
-	locker.Proposer
+	driver.Proposer
 	name string // its address, or else its number
 
 	mu       sync.Mutex
@@ -45,7 +45,7 @@ func (n *node) returned(err error, overdue, slow bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.inFlight--
-	switch answered := err == nil || errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrLost); {
+	switch answered := err == nil || errors.Is(err, driver.ErrHeld) || errors.Is(err, driver.ErrLost); {
 	case answered || !overdue && !slow:
 		n.silent = 0
 	case !overdue:

@@ -7,17 +7,17 @@ import (
 	"maps"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapterurl"
 )
 
 func init() {
-	locker.Register("redlock", open)
+	driver.Register("redlock", open)
 }
 
 // open makes a node of each host, by the scheme that the parameter driver names. Every other parameter
 // that is not redlock's own goes to each of them.
-func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	var opts []DriverOption
 	var timeout time.Duration
 	if err := adapterurl.Duration(u, "node_timeout", &timeout); err != nil {
@@ -33,9 +33,9 @@ func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 	if scheme == u.Scheme {
 		return nil, fmt.Errorf("parameter driver=%s: a node cannot be a quorum of nodes", scheme)
 	}
-	var nodes []locker.Driver
+	var nodes []driver.Driver
 	left := u.Query
-	fail := func(err error) (locker.Driver, error) {
+	fail := func(err error) (driver.Driver, error) {
 		for _, n := range nodes {
 			_ = n.Close()
 		}
@@ -61,12 +61,12 @@ func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 
 // openNode refuses what is found through others: all sentinels, and all nodes of a Cluster, would lead to the same servers, and
 // their majority would be none.
-func openNode(ctx context.Context, u *locker.URL) (locker.Driver, error) {
-	n, err := locker.OpenDriver(ctx, u)
+func openNode(ctx context.Context, u *driver.URL) (driver.Driver, error) {
+	n, err := driver.Open(ctx, u)
 	if err != nil {
 		return nil, err
 	}
-	if p, ok := n.(locker.Proposer); ok && p.Address() == "" {
+	if p, ok := n.(driver.Proposer); ok && p.Address() == "" {
 		_ = n.Close()
 		return nil, errors.New("it is not one server of a known address, which a node has to be: master_name and cluster are not for redlock")
 	}

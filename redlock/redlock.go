@@ -1,7 +1,7 @@
 // Package redlock keeps locks on a majority of independent Redis nodes, by the algorithm that is called
 // Redlock, with fencing tokens that rise.
 //
-//	var nodes []locker.Driver
+//	var nodes []driver.Driver
 //	for _, rdb := range clients { // of go-redis, say; one for each server
 //		node, err := redis.NewDriver(rdb)
 //		…
@@ -14,7 +14,7 @@
 //	client, err := locker.Open(ctx, "redlock://user:password@h1:6379,h2:6379,h3:6379/0?ttl=10s")
 //
 // The nodes are Drivers, those of the redis and the redigo package, which may be mixed; any
-// [locker.Proposer] will do. There must be at least three. An even number tolerates no more failures than
+// [driver.Proposer] will do. There must be at least three. An even number tolerates no more failures than
 // the odd one below it. They must not replicate to each other.
 //
 // # The URL
@@ -105,6 +105,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/internal/workers"
 )
@@ -112,7 +113,7 @@ import (
 // New makes a Client whose locks are kept by a majority of the nodes, which from then on are the Client's. The TTL is 30 s
 // unless [locker.WithTTL] says otherwise, and a node has the default of [NodeTimeout] to answer; for another there is
 // [NewDriver]. New makes no request. It fails as NewDriver and [locker.New] do, and then the nodes are still the caller's.
-func New(nodes []locker.Driver, opts ...locker.Option) (*locker.Client, error) {
+func New(nodes []driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(nodes)
 	if err != nil {
 		return nil, err
@@ -123,8 +124,8 @@ func New(nodes []locker.Driver, opts ...locker.Option) (*locker.Client, error) {
 // idlePerNode is how many workers a Driver keeps for each of its nodes, until they have had no call for a while.
 const idlePerNode = 16
 
-// Driver implements [locker.Driver], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker] and
-// [locker.Warner] over nodes.
+// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.TTLChecker] and
+// [driver.Warner] over nodes.
 type Driver struct {
 	nodes   []*node
 	timeout time.Duration // of NodeTimeout; 0: by the TTL
@@ -146,10 +147,10 @@ type Driver struct {
 }
 
 var (
-	_ locker.BatchExtender = (*Driver)(nil)
-	_ locker.Inspector     = (*Driver)(nil)
-	_ locker.Warner        = (*Driver)(nil)
-	_ locker.TTLChecker    = (*Driver)(nil)
+	_ driver.BatchExtender = (*Driver)(nil)
+	_ driver.Inspector     = (*Driver)(nil)
+	_ driver.Warner        = (*Driver)(nil)
+	_ driver.TTLChecker    = (*Driver)(nil)
 )
 
 // DriverOption configures a [Driver].
@@ -163,7 +164,7 @@ type DriverOption func(*Driver) error
 // differ, one to raise them. What they may take together must leave more than half of the TTL to
 // the holder, after the allowance for drift: 2 × NodeTimeout + TTL/100 + 2 ms < TTL/2. And it must not be more
 // than TTL/7: a renewal is given TTL/6. A Client or Mutex whose TTL is too short for that is refused with an error that has
-// the numbers, and matches [locker.ErrUnsupported]; with the default that is one below 7 ms. A d of 0 or less is an error of
+// the numbers, and matches [driver.ErrUnsupported]; with the default that is one below 7 ms. A d of 0 or less is an error of
 // [NewDriver].
 func NodeTimeout(d time.Duration) DriverOption {
 	return func(driver *Driver) error {
@@ -178,10 +179,10 @@ func NodeTimeout(d time.Duration) DriverOption {
 // minNodes is where a majority first survives the loss of a node.
 const minNodes = 3
 
-// NewDriver makes a Driver over nodes, each a [locker.Proposer]; one that is none is [locker.ErrUnsupported]. There must be
+// NewDriver makes a Driver over nodes, each a [driver.Proposer]; one that is none is [driver.ErrUnsupported]. There must be
 // at least three, all of different addresses. They are then the Driver's: its Close closes them, and each of them the
 // connections that it made itself. Fewer, two of one address, a nil among them, and an option that is not valid are errors. If NewDriver fails they are still the caller's.
-func NewDriver(nodes []locker.Driver, opts ...DriverOption) (*Driver, error) {
+func NewDriver(nodes []driver.Driver, opts ...DriverOption) (*Driver, error) {
 	d := &Driver{
 		clock: time.Now, outcome: (*ballot).outcome, raise: (*ballot).raise,
 		rounds: make(map[*round]struct{}),
@@ -196,10 +197,10 @@ func NewDriver(nodes []locker.Driver, opts ...DriverOption) (*Driver, error) {
 		if n == nil {
 			return nil, newdriver.Refuse(fmt.Errorf("node %d is nil", i+1))
 		}
-		p, ok := n.(locker.Proposer)
+		p, ok := n.(driver.Proposer)
 		if !ok {
-			return nil, newdriver.Refuse(fmt.Errorf("%w: node %d, a %T, cannot be a node of redlock: it is no locker.Proposer",
-				locker.ErrUnsupported, i+1, n))
+			return nil, newdriver.Refuse(fmt.Errorf("%w: node %d, a %T, cannot be a node of redlock: it is no driver.Proposer",
+				driver.ErrUnsupported, i+1, n))
 		}
 		if err := d.add(p); err != nil {
 			return nil, newdriver.Refuse(err)
@@ -211,7 +212,7 @@ func NewDriver(nodes []locker.Driver, opts ...DriverOption) (*Driver, error) {
 }
 
 // add makes p the next node, unless it is one already.
-func (d *Driver) add(p locker.Proposer) error {
+func (d *Driver) add(p driver.Proposer) error {
 	n := &node{Proposer: p, name: p.Address()}
 	number := len(d.nodes) + 1
 	for i, other := range d.nodes {
@@ -228,15 +229,15 @@ func (d *Driver) add(p locker.Proposer) error {
 }
 
 // Guarantees is what a majority of nodes promises.
-func (d *Driver) Guarantees() locker.Guarantees {
-	remember := locker.Promise{Level: locker.LevelConditional, Condition: "while clocks are sane, and nodes remember and evict no keys"}
-	return locker.Guarantees{
-		locker.Exclusive:      remember,
-		locker.Failover:       remember,
-		locker.Fencing:        remember,
-		locker.FencingDurable: {Level: locker.LevelConditional, Condition: "while clocks are sane"},
-		locker.Ordered:        {Level: locker.LevelNo, Condition: "each waiter polls"},
-		locker.Woken:          {Level: locker.LevelNo, Condition: "each waiter polls"},
+func (d *Driver) Guarantees() driver.Guarantees {
+	remember := driver.Promise{Level: driver.LevelConditional, Condition: "while clocks are sane, and nodes remember and evict no keys"}
+	return driver.Guarantees{
+		driver.Exclusive:      remember,
+		driver.Failover:       remember,
+		driver.Fencing:        remember,
+		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while clocks are sane"},
+		driver.Ordered:        {Level: driver.LevelNo, Condition: "each waiter polls"},
+		driver.Woken:          {Level: driver.LevelNo, Condition: "each waiter polls"},
 	}
 }
 
@@ -263,7 +264,7 @@ const (
 // miss though the nodes answer in time.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	for _, n := range d.nodes {
-		if c, ok := n.Proposer.(locker.TTLChecker); ok {
+		if c, ok := n.Proposer.(driver.TTLChecker); ok {
 			if err := c.CheckTTL(ttl); err != nil {
 				return fmt.Errorf("%s: %w", n.name, err)
 			}
@@ -276,7 +277,7 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	}
 	return fmt.Errorf("%w: TTL %v with a node time-out of %v: an attempt may take %d × %v, and drift %v, "+
 		"which leaves %v to the holder, and must leave more than half; a renewal leaves a node %v: %s",
-		locker.ErrUnsupported, ttl, timeout, rounds, timeout, drift, left, ttl/renewalShare, d.advice(ttl))
+		driver.ErrUnsupported, ttl, timeout, rounds, timeout, drift, left, ttl/renewalShare, d.advice(ttl))
 }
 
 // advice says which TTL would do, or which time-out.
@@ -330,7 +331,7 @@ func (d *Driver) begin() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return locker.ErrClosed
+		return driver.ErrClosed
 	}
 	d.work.Add(1)
 	return nil

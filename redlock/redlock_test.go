@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/memory"
 )
 
 const ttl = 10 * time.Second // and so 500 ms for a node
 
-func request(name string) locker.Request { return locker.Request{Name: name, TTL: ttl} }
+func request(name string) driver.Request { return driver.Request{Name: name, TTL: ttl} }
 
 // bubble runs f on a Driver over n fakes, in virtual time, and wants nothing left when the Driver is closed.
 func bubble(t *testing.T, n int, f func(t *testing.T, d *Driver, nodes []*fakeNode)) {
@@ -53,17 +54,17 @@ func TestNewDriver_refuses(t *testing.T) {
 		f.addr = ""
 	}
 	for _, c := range []struct {
-		nodes []locker.Driver
+		nodes []driver.Driver
 		opts  []DriverOption
 		want  string
 	}{
 		{nil, nil, "at least 3"},
 		{nodes[:2], nil, "at least 3 nodes, and got 2"},
-		{[]locker.Driver{nodes[0], nil, nodes[1]}, nil, "node 2 is nil"},
-		{[]locker.Driver{nodes[0], nodes[1], nodes[0]}, nil, "nodes 1 and 3 are the same"},
-		{[]locker.Driver{nodes[0], same[0], same[1]}, nil, "nodes 2 and 3 are the same, h:1"},
-		{[]locker.Driver{nameless[0], nameless[1], nameless[0]}, nil, "nodes 1 and 3 are the same"},
-		{[]locker.Driver{nodes[0], memory.NewDriver(), nodes[1]}, nil, "node 2, a *memory.Driver"},
+		{[]driver.Driver{nodes[0], nil, nodes[1]}, nil, "node 2 is nil"},
+		{[]driver.Driver{nodes[0], nodes[1], nodes[0]}, nil, "nodes 1 and 3 are the same"},
+		{[]driver.Driver{nodes[0], same[0], same[1]}, nil, "nodes 2 and 3 are the same, h:1"},
+		{[]driver.Driver{nameless[0], nameless[1], nameless[0]}, nil, "nodes 1 and 3 are the same"},
+		{[]driver.Driver{nodes[0], memory.NewDriver(), nodes[1]}, nil, "node 2, a *memory.Driver"},
 		{nodes, []DriverOption{NodeTimeout(0)}, "above 0"},
 		{nodes, []DriverOption{nil}, "nil DriverOption"},
 	} {
@@ -75,9 +76,9 @@ func TestNewDriver_refuses(t *testing.T) {
 		_, err = New(c.nodes)
 		assert.Equal(t, c.opts == nil, err != nil)
 	}
-	_, err := NewDriver([]locker.Driver{nodes[0], memory.NewDriver(), nodes[1]})
+	_, err := NewDriver([]driver.Driver{nodes[0], memory.NewDriver(), nodes[1]})
 	require.ErrorIs(t, err, locker.ErrUnsupported)
-	for _, good := range [][]locker.Driver{nodes[:3], nodes, {nameless[0], nameless[1], nameless[2]}} {
+	for _, good := range [][]driver.Driver{nodes[:3], nodes, {nameless[0], nameless[1], nameless[2]}} {
 		_, err := NewDriver(good)
 		require.NoError(t, err)
 	}

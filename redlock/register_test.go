@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redis"
 )
@@ -46,7 +47,7 @@ type comparison struct {
 }
 
 type pair struct {
-	real     locker.RaisableLease
+	real     driver.RaisableLease
 	owner    uint64
 	token    uint64
 	released bool
@@ -92,7 +93,7 @@ func (c *comparison) take() {
 	token := c.soon + uint64(c.r.IntN(12))
 	ok, accepted := c.reg.take(0, p.owner, 1, token)
 	var err error
-	p.real, err = c.driver.Propose(c.t.Context(), locker.Request{Name: "x", TTL: time.Minute}, token)
+	p.real, err = c.driver.Propose(c.t.Context(), driver.Request{Name: "x", TTL: time.Minute}, token)
 	c.same("take", ok, err)
 	if ok {
 		require.Equal(c.t, accepted, p.real.Token(), "seed %d, after %v", c.seed, c.did)

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Release implements [locker.Lease]. A tenure is over when a majority has released it, an attempt that
+// Release implements [driver.Lease]. A tenure is over when a majority has released it, an attempt that
 // failed when no node is left that has something of it. The other nodes are asked again in the
 // background, until they answer or the TTL has passed.
 func (l *lease) Release(ctx context.Context) error {
@@ -49,7 +49,7 @@ func (l *lease) released(err *error) bool {
 	tenure := l.token != 0
 	switch {
 	case tenure && without > n-quorum:
-		*err = locker.ErrLost
+		*err = driver.ErrLost
 	case tenure && freed >= quorum && without+doubtful <= n-quorum, !tenure && free == n:
 		*err = nil
 	case waiting > 0:
@@ -128,7 +128,7 @@ func (l *lease) free(r *round, i int) {
 type releaseMessage struct {
 	lease *lease
 	i     int
-	ours  locker.RaisableLease
+	ours  driver.RaisableLease
 }
 
 func (f *releaseMessage) send(ctx context.Context) error { return f.ours.Release(ctx) }
@@ -150,7 +150,7 @@ func (f *releaseMessage) answered(err error) {
 	switch {
 	case err == nil:
 		s.freed = true
-	case errors.Is(err, locker.ErrLost):
+	case errors.Is(err, driver.ErrLost):
 		s.lease = nil
 	default:
 		l.freeLater(f.i)

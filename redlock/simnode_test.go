@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // simNode is a contender's client of one server.
@@ -23,14 +24,14 @@ type simNode struct {
 }
 
 // Acquire is not what redlock asks of a node.
-func (n *simNode) Acquire(context.Context, locker.Request) (locker.Lease, error) { panic("not used") }
+func (n *simNode) Acquire(context.Context, driver.Request) (driver.Lease, error) { panic("not used") }
 
 func (n *simNode) Guarantees() locker.Guarantees { return nil }
 func (n *simNode) Close() error                  { return nil }
 func (n *simNode) Address() string               { return fmt.Sprintf("server-%d", n.index) }
 
-// Propose implements locker.Proposer.
-func (n *simNode) Propose(ctx context.Context, req locker.Request, token uint64) (locker.RaisableLease, error) {
+// Propose implements driver.Proposer.
+func (n *simNode) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
 	n.mu.Lock()
 	n.proposed++
 	l := &simLease{node: n, attempt: n.proposed}

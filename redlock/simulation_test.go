@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // The simulation runs the Driver, as it is, over nodes that are models of the Lua scripts, in a synctest
@@ -183,7 +184,7 @@ type contender struct {
 
 func (w *world) contend(id int) {
 	c := &contender{w: w, id: id, r: w.rand(ofContender, uint64(id))}
-	nodes := make([]locker.Driver, simNodes)
+	nodes := make([]driver.Driver, simNodes)
 	for i := range nodes {
 		c.nodes[i] = &simNode{w: w, c: c, server: w.servers[i], index: i}
 		nodes[i] = c.nodes[i]
@@ -232,7 +233,7 @@ func (c *contender) attempt(cleaning *sync.WaitGroup) {
 	w := c.w
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), simTTL/2)
-	lease, err := c.driver.Acquire(ctx, locker.Request{Name: "x", TTL: simTTL})
+	lease, err := c.driver.Acquire(ctx, driver.Request{Name: "x", TTL: simTTL})
 	cancel()
 	w.count(func(r *result) { r.attempts++ })
 	if err != nil {
@@ -267,7 +268,7 @@ func (c *contender) attempt(cleaning *sync.WaitGroup) {
 }
 
 // until is when a hold ends, as the core reckons.
-func until(lease locker.Lease, sent time.Time) (time.Time, bool) {
+func until(lease driver.Lease, sent time.Time) (time.Time, bool) {
 	now := time.Now()
 	left := min(lease.Validity(), simTTL-now.Sub(sent)) - simTTL/100 - 2*time.Millisecond
 	return now.Add(left), left > 0
@@ -275,7 +276,7 @@ func until(lease locker.Lease, sent time.Time) (time.Time, bool) {
 
 // hold extends the lock a few times, as the core does, and returns its deadline, and whether it is known
 // to be lost.
-func (c *contender) hold(lease locker.Lease, deadline time.Time) (end time.Time, lost bool) {
+func (c *contender) hold(lease driver.Lease, deadline time.Time) (end time.Time, lost bool) {
 	for {
 		pause := time.Duration(c.r.ExpFloat64() * float64(c.w.holds))
 		if c.r.IntN(12) == 0 {
@@ -306,7 +307,7 @@ func (c *contender) hold(lease locker.Lease, deadline time.Time) (end time.Time,
 }
 
 // cleanUp releases until that is answered or the TTL has passed, as the core does.
-func (c *contender) cleanUp(cleaning *sync.WaitGroup, lease locker.Lease) {
+func (c *contender) cleanUp(cleaning *sync.WaitGroup, lease driver.Lease) {
 	cleaning.Go(func() {
 		pause := 2 * time.Millisecond
 		for end := time.Now().Add(simTTL); time.Now().Before(end); pause *= 2 {

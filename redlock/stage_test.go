@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // verb is what a node is asked to do.
@@ -59,7 +60,7 @@ func newStages(n int) []*stage {
 // stageDriver makes a Driver as a process of its own would have it.
 func stageDriver(t *testing.T, stages []*stage, opts ...DriverOption) *Driver {
 	t.Helper()
-	var nodes []locker.Driver
+	var nodes []driver.Driver
 	for _, s := range stages {
 		nodes = append(nodes, &stageClient{stage: s})
 	}
@@ -68,7 +69,7 @@ func stageDriver(t *testing.T, stages []*stage, opts ...DriverOption) *Driver {
 	return d
 }
 
-func askFor(name string) locker.Request { return locker.Request{Name: name, TTL: ttl} }
+func askFor(name string) driver.Request { return driver.Request{Name: name, TTL: ttl} }
 
 // play runs f on a Driver over n stages, in virtual time.
 func play(t *testing.T, n int, f func(t *testing.T, d *Driver, stages []*stage), opts ...DriverOption) {
@@ -180,14 +181,14 @@ func (s *stage) arrive(p path, name string, script func(r *register, now int64))
 // stageClient is a client library that heeds contexts.
 type stageClient struct{ *stage }
 
-func (c *stageClient) Acquire(context.Context, locker.Request) (locker.Lease, error) {
+func (c *stageClient) Acquire(context.Context, driver.Request) (driver.Lease, error) {
 	panic("not used")
 }
 func (c *stageClient) Guarantees() locker.Guarantees { return nil }
 func (c *stageClient) Close() error                  { return nil }
 func (c *stageClient) Address() string               { return c.addr }
 
-func (c *stageClient) Propose(ctx context.Context, req locker.Request, token uint64) (locker.RaisableLease, error) {
+func (c *stageClient) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
 	l := &stageLease{c: c, name: req.Name, owner: c.owners.Add(1)}
 	var ok bool
 	var accepted uint64
@@ -207,7 +208,7 @@ func (c *stageClient) Propose(ctx context.Context, req locker.Request, token uin
 }
 
 // ExtendAll is one request for all.
-func (c *stageClient) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.Duration) []error {
+func (c *stageClient) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	for i, x := range leases {
 		errs[i] = x.Extend(ctx, ttl)

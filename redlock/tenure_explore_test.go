@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/workers"
 )
 
 // explore visits every history.
 func (x *tenure) explore(t *testing.T) {
-	var nodes []locker.Driver
+	var nodes []driver.Driver
 	for range exNodes {
 		nodes = append(nodes, &tenureNode{})
 	}
@@ -112,7 +113,7 @@ func (h *happening) column(i int) uint64 {
 		}
 		return uint64(at + 1)
 	}
-	lease := func(l locker.Lease) (owner, token uint64) {
+	lease := func(l driver.Lease) (owner, token uint64) {
 		if t, ok := l.(*tenureLease); ok && t != nil {
 			return name(t.owner), t.Token()
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/workers"
 )
@@ -228,7 +229,7 @@ func (x *tenure) begin() *happening {
 		x.driver.nodes[i].Proposer = &h.nodes[i]
 	}
 	x.driver.do = func(c workers.Call) { h.send(c.(*call)) }
-	h.lease = x.driver.lease(locker.Request{Name: "x", TTL: time.Hour})
+	h.lease = x.driver.lease(driver.Request{Name: "x", TTL: time.Hour})
 	h.decided = h.lease.begin(context.Background(), &h.err)
 	return h
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // tenureNode is a server, at which requests arrive when the exploration says so.
@@ -17,14 +18,14 @@ type tenureNode struct {
 	dropped bool
 }
 
-func (n *tenureNode) Acquire(context.Context, locker.Request) (locker.Lease, error) {
+func (n *tenureNode) Acquire(context.Context, driver.Request) (driver.Lease, error) {
 	panic("not used")
 }
 func (n *tenureNode) Guarantees() locker.Guarantees { return nil }
 func (n *tenureNode) Close() error                  { return nil }
 func (n *tenureNode) Address() string               { return "" }
 
-func (n *tenureNode) Propose(_ context.Context, _ locker.Request, token uint64) (locker.RaisableLease, error) {
+func (n *tenureNode) Propose(_ context.Context, _ driver.Request, token uint64) (driver.RaisableLease, error) {
 	n.owners++
 	l := &tenureLease{n: n, owner: n.owners}
 	if n.dropped {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // forget has servers restart empty.
@@ -211,7 +212,7 @@ func TestTrouble_extendAllRaises(t *testing.T) {
 		other, err := d.Acquire(t.Context(), askFor("y"))
 		require.NoError(t, err)
 		synctest.Wait()
-		for _, err := range d.ExtendAll(t.Context(), []locker.Lease{l, other, l}, ttl) {
+		for _, err := range d.ExtendAll(t.Context(), []driver.Lease{l, other, l}, ttl) {
 			require.NoError(t, err)
 		}
 		synctest.Wait()
@@ -222,11 +223,11 @@ func TestTrouble_extendAllRaises(t *testing.T) {
 // curt has nothing to say.
 type curt struct{ *stageClient }
 
-func (c curt) ExtendAll(context.Context, []locker.Lease, time.Duration) []error { return nil }
+func (c curt) ExtendAll(context.Context, []driver.Lease, time.Duration) []error { return nil }
 
 func TestTrouble_extendAllWithTooFewAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var nodes []locker.Driver
+		var nodes []driver.Driver
 		for _, s := range newStages(3) {
 			nodes = append(nodes, curt{&stageClient{stage: s}})
 		}
@@ -234,7 +235,7 @@ func TestTrouble_extendAllWithTooFewAnswers(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { require.NoError(t, d.Close()) }()
 		l := taken(t, d)
-		for _, err := range d.ExtendAll(t.Context(), []locker.Lease{l, l}, ttl) {
+		for _, err := range d.ExtendAll(t.Context(), []driver.Lease{l, l}, ttl) {
 			require.ErrorIs(t, err, errIncomplete)
 		}
 	})

@@ -11,11 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // forgottenByOne takes the lock on the first two nodes, of which the second forgets it: another comes and goes, on that one
 // and on the third.
-func forgottenByOne(t *testing.T, d *Driver, stages []*stage) locker.Lease {
+func forgottenByOne(t *testing.T, d *Driver, stages []*stage) driver.Lease {
 	t.Helper()
 	other := stageDriver(t, stages)
 	defer func() { require.NoError(t, other.Close()) }()
@@ -75,7 +76,7 @@ func TestTrouble_releaseDoesNotCountALateJoiner(t *testing.T) {
 
 // grantedLate takes the lock on the first two nodes while the request to the third is on its way. The second forgets the lock,
 // and another comes and goes on that one and the third, which then grants what it was asked for.
-func grantedLate(t *testing.T, d *Driver, stages []*stage) locker.Lease {
+func grantedLate(t *testing.T, d *Driver, stages []*stage) driver.Lease {
 	t.Helper()
 	stages[2].always(path{there: 300 * time.Millisecond})
 	l, err := d.Acquire(t.Context(), askFor("x"))

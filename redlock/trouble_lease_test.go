@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // An Unlock does not wait for a renewal in flight. One that reaches the nodes after the release finds nothing
@@ -154,7 +155,7 @@ func TestTrouble_extendAllDecidesEachLeaseInItsOwnTime(t *testing.T) {
 		stages[2].on(func(v verb, _ string) path { return path{lost: v == propose} })
 		stages[1].always(hung)
 		time.Sleep(time.Until(time.Now().Add(old.Validity() - 300*time.Millisecond)))
-		errs := d.ExtendAll(t.Context(), []locker.Lease{fresh, old}, ttl)
+		errs := d.ExtendAll(t.Context(), []driver.Lease{fresh, old}, ttl)
 		require.Error(t, errs[0])
 		require.NoError(t, errs[1], "two of three had extended it before it lapsed")
 		assert.Positive(t, old.Validity())
@@ -248,7 +249,7 @@ func TestTrouble_requestsToNodesThatHang(t *testing.T) {
 // Close gives requests that nobody waits for a moment, however long a node may take.
 func TestTrouble_closeDoesNotWaitForANodeThatHangs(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-		l, err := d.Acquire(t.Context(), locker.Request{Name: "x", TTL: time.Minute})
+		l, err := d.Acquire(t.Context(), driver.Request{Name: "x", TTL: time.Minute})
 		require.NoError(t, err)
 		synctest.Wait()
 		stages[2].always(hung)

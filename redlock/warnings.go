@@ -6,10 +6,10 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
-// Warnings implements [locker.Warner]. It asks all nodes that can tell, at once, and returns an error if none of them has answered.
+// Warnings implements [driver.Warner]. It asks all nodes that can tell, at once, and returns an error if none of them has answered.
 func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 	if err := d.begin(); err != nil {
 		return nil, err
@@ -19,7 +19,7 @@ func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 	r := d.round(ctx, surveyTimeout(ctx, cmp.Or(d.timeout, longestTimeout)))
 	asked := 0
 	for i, n := range d.nodes {
-		if w, ok := n.Proposer.(locker.Warner); ok {
+		if w, ok := n.Proposer.(driver.Warner); ok {
 			asked++
 			r.call(n, &warningsMessage{warner: w, said: said, i: i})
 		}
@@ -60,7 +60,7 @@ type nodeWarnings struct {
 
 // warningsMessage asks node i for its warnings.
 type warningsMessage struct {
-	warner   locker.Warner
+	warner   driver.Warner
 	said     chan<- nodeWarnings
 	i        int
 	warnings []string

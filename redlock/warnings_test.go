@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // cautiousNode is a node that warns.
@@ -46,7 +46,7 @@ func TestWarnings_areThoseOfTheNodesThatAnswer(t *testing.T) {
 func TestWarnings_ofNodesThatDoNotTell(t *testing.T) {
 	d, _ := newFakeDriver(t, 3)
 	defer func() { require.NoError(t, d.Close()) }()
-	var w locker.Warner = d
+	var w driver.Warner = d
 	warnings, err := w.Warnings(t.Context())
 	require.NoError(t, err)
 	assert.Empty(t, warnings)

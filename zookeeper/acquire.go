@@ -8,14 +8,14 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// Acquire implements locker.Driver. Who is not the first leaves the queue before it returns. A session that ended when nobody
+// Acquire implements driver.Driver. Who is not the first leaves the queue before it returns. A session that ended when nobody
 // looked is no reason to fail: there is another.
-func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	o := newOutage(req.TTL, unheard)
 	l, err := d.try(ctx, req, o)
 	if errors.Is(err, errSessionEnded) {
@@ -31,7 +31,7 @@ func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 }
 
 // try takes a place in the queue, and leaves it again with ErrHeld if it is not the first.
-func (d *Driver) try(ctx context.Context, req locker.Request, o *outage.Outage) (*lease, error) {
+func (d *Driver) try(ctx context.Context, req driver.Request, o *outage.Outage) (*lease, error) {
 	l, err := d.contend(ctx, req, o)
 	if err != nil {
 		return nil, err
@@ -43,14 +43,14 @@ func (d *Driver) try(ctx context.Context, req locker.Request, o *outage.Outage) 
 		err = l.fresh(ctx, o)
 	default:
 		_ = o.Ask(ctx, l.leave) // else the core goes on
-		err = locker.ErrHeld
+		err = driver.ErrHeld
 	}
 	return l, err
 }
 
-// AcquireQueued implements locker.Queuer. A waiter whose session has ended begins again at the end of the
+// AcquireQueued implements driver.Queuer. A waiter whose session has ended begins again at the end of the
 // queue.
-func (d *Driver) AcquireQueued(ctx context.Context, req locker.Request, answered func(error)) (locker.Lease, error) {
+func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
 	o := newOutage(req.TTL, answered)
 	for {
 		l, err := d.contend(ctx, req, o)
@@ -73,14 +73,14 @@ func (d *Driver) AcquireQueued(ctx context.Context, req locker.Request, answered
 
 // leave takes us out of a queue in which we are not the first.
 func (l *lease) leave(ctx context.Context) error {
-	if err := l.Release(ctx); !errors.Is(err, locker.ErrLost) {
+	if err := l.Release(ctx); !errors.Is(err, driver.ErrLost) {
 		return err
 	}
 	return nil
 }
 
 // contend makes a contender that has no place yet.
-func (d *Driver) contend(ctx context.Context, req locker.Request, o *outage.Outage) (*lease, error) {
+func (d *Driver) contend(ctx context.Context, req driver.Request, o *outage.Outage) (*lease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (d *Driver) contend(ctx context.Context, req locker.Request, o *outage.Outa
 }
 
 // outcome is what an acquiring method returns of a lease and the error of taking it.
-func (l *lease) outcome(err error) (locker.Lease, error) {
+func (l *lease) outcome(err error) (driver.Lease, error) {
 	l.mu.Lock()
 	nothing := err != nil && (l.finished || l.path == "" && l.making == nil)
 	l.mu.Unlock()
@@ -113,7 +113,7 @@ func (l *lease) outcome(err error) (locker.Lease, error) {
 func (l *lease) queue(ctx context.Context, o *outage.Outage) error {
 	before, err := l.enter(ctx, o)
 	for err == nil && before != "" {
-		o.Answered(locker.ErrHeld)
+		o.Answered(driver.ErrHeld)
 		var gone bool
 		if gone, err = l.awaitDeparture(ctx, o, l.parent+"/"+before); gone {
 			before, err = l.look(ctx, o)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -172,7 +172,7 @@ func (s *session) makeParents(ctx context.Context, node string) error {
 	case err == nil, errors.Is(err, zk.ErrNodeExists):
 		return nil
 	case err.Error() == "unknown error: -6":
-		return fmt.Errorf("%w: this ZooKeeper has no containers: use version %d.%d or later", locker.ErrUnsupported, oldestMajor, oldestMinor)
+		return fmt.Errorf("%w: this ZooKeeper has no containers: use version %d.%d or later", driver.ErrUnsupported, oldestMajor, oldestMinor)
 	default:
 		return fmt.Errorf("making %s: %w", node, err)
 	}

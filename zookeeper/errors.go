@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/outage"
 )
@@ -41,7 +41,7 @@ func refused(err error) bool {
 
 // final says whether err is an answer that asking again does not change.
 func final(err error) bool {
-	for _, e := range []error{errSessionEnded, errNumbered, locker.ErrUnsupported, locker.ErrClosed} {
+	for _, e := range []error{errSessionEnded, errNumbered, driver.ErrUnsupported, driver.ErrClosed} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -52,7 +52,7 @@ func final(err error) bool {
 // asLost is err for the holder of a lease.
 func asLost(err error) error {
 	if errors.Is(err, errSessionEnded) {
-		return fmt.Errorf("%w: %w", locker.ErrLost, err)
+		return fmt.Errorf("%w: %w", driver.ErrLost, err)
 	}
 	return err
 }

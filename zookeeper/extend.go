@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/outage"
 )
@@ -19,13 +19,13 @@ const nodesPerCheck = 100
 
 // ExtendAll has a quorum agree that the nodes of the leases exist, and so that their session, or sessions, do. That proves
 // the last contact, made one tick earlier or more, from which the holds last one TTL.
-func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, _ time.Duration) []error {
+func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs := make([]error, len(leases))
 	places := map[*session][]int{}
 	for i, l := range leases {
 		own := l.(*lease)
 		if own.lost() || own.at() == "" {
-			errs[i] = locker.ErrLost
+			errs[i] = driver.ErrLost
 			continue
 		}
 		places[own.session] = append(places[own.session], i)
@@ -44,7 +44,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, _ time.Du
 
 // extend sets the errors of the leases at places. A check of several nodes fails as a whole, and says which was the first to be
 // missing.
-func (s *session) extend(ctx context.Context, leases []locker.Lease, places []int, errs []error) {
+func (s *session) extend(ctx context.Context, leases []driver.Lease, places []int, errs []error) {
 	o := newOutage(s.TTL, unheard)
 	o.Explain = explain(s.trouble)
 	for len(places) > 0 {
@@ -68,12 +68,12 @@ func (s *session) extend(ctx context.Context, leases []locker.Lease, places []in
 			for _, at := range places {
 				errs[at] = asLost(err)
 				if err == nil && leases[at].(*lease).lost() {
-					errs[at] = locker.ErrLost
+					errs[at] = driver.ErrLost
 				}
 			}
 			return
 		}
-		errs[places[missing]] = locker.ErrLost
+		errs[places[missing]] = driver.ErrLost
 		places = append(places[:missing:missing], places[missing+1:]...)
 	}
 }

@@ -9,14 +9,14 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// Inspect implements locker.Inspector, on whichever session there is: it has the server catch up with its leader, reads the queue,
+// Inspect implements driver.Inspector, on whichever session there is: it has the server catch up with its leader, reads the queue,
 // and then the nodes in it. How long the holder's session lasts ZooKeeper does not tell. The holder's token is known as long
 // as nobody has come or gone since the holder came, be it in vain. When nobody holds the lock none is known.
-func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error) {
+func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	ttl := outage.TTL(ctx, sessionTimeout)
 	o := newOutage(ttl, unheard)
 	for {
@@ -25,12 +25,12 @@ func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error)
 			return state, err
 		}
 		if err := outage.Sleep(ctx, outage.Pause(ttl)); err != nil {
-			return locker.State{}, err
+			return driver.State{}, err
 		}
 	}
 }
 
-func (d *Driver) inspect(ctx context.Context, o *outage.Outage, parent string) (state locker.State, err error) {
+func (d *Driver) inspect(ctx context.Context, o *outage.Outage, parent string) (state driver.State, err error) {
 	o.Explain = explain(func() error { return d.trouble(d.readerTTL()) })
 	var s *session
 	err = o.Ask(ctx, func(ctx context.Context) (err error) {
@@ -65,7 +65,7 @@ func (d *Driver) inspect(ctx context.Context, o *outage.Outage, parent string) (
 		}
 	}
 	for _, n := range nodes {
-		state.Waiters = append(state.Waiters, locker.Participant{ID: n.name, Metadata: n.data})
+		state.Waiters = append(state.Waiters, driver.Participant{ID: n.name, Metadata: n.data})
 	}
 	if len(nodes) == 0 {
 		return state, nil

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -25,7 +25,7 @@ func TestInspect_takesTheSessionThatThereIs(t *testing.T) {
 	s := testserver.SharedZooKeeper(t)
 	d := driverAt(t, s)
 	name := fresh()
-	l, err := d.Acquire(t.Context(), locker.Request{Name: name, TTL: 10 * time.Second})
+	l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: 10 * time.Second})
 	require.NoError(t, err)
 	state, err := d.Inspect(t.Context(), name)
 	require.NoError(t, err)

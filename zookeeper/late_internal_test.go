@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -58,7 +59,7 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 	const ttl = 5 * time.Second
 	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
 	d := driverOn(t, conn)
-	req := locker.Request{Name: fresh(), TTL: ttl}
+	req := driver.Request{Name: fresh(), TTL: ttl}
 	holder, err := d.Acquire(t.Context(), req)
 	require.NoError(t, err)
 	nodes := func() int {
@@ -138,7 +139,7 @@ func TestAwaitDeparture_doesNotRelyOnEvents(t *testing.T) {
 	const ttl = 3 * time.Second
 	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
 	d := driverOn(t, conn)
-	req, o := locker.Request{Name: fresh(), TTL: ttl}, newOutage(ttl, unheard)
+	req, o := driver.Request{Name: fresh(), TTL: ttl}, newOutage(ttl, unheard)
 	come := func() (l *lease, before string) {
 		l, err := d.contend(t.Context(), req, o)
 		require.NoError(t, err)
@@ -167,7 +168,7 @@ func TestSession_thatIdles(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
 	s := testserver.SharedZooKeeper(t)
-	req := locker.Request{Name: fresh(), TTL: ttl}
+	req := driver.Request{Name: fresh(), TTL: ttl}
 	use := func(d *Driver) *session {
 		l, err := d.Acquire(t.Context(), req)
 		require.NoError(t, err)

@@ -8,11 +8,11 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // lease is one contender: a place in the queue, whether or not it is the first. It implements
-// [locker.LossNotifier].
+// [driver.LossNotifier].
 type lease struct {
 	place
 	session *session
@@ -37,25 +37,25 @@ type creation struct {
 	id   int64 // of the connection's session by then
 }
 
-// Token implements locker.Lease.
+// Token implements driver.Lease.
 func (l *lease) Token() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.token
 }
 
-// Validity implements locker.Lease.
+// Validity implements driver.Lease.
 func (l *lease) Validity() time.Duration { return l.session.Left() }
 
-// NotifyLost implements locker.LossNotifier.
+// NotifyLost implements driver.LossNotifier.
 func (l *lease) NotifyLost(f func()) { l.session.Notify(l, f) }
 
-// Extend implements locker.Lease.
+// Extend implements driver.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
-	return l.session.driver.ExtendAll(ctx, []locker.Lease{l}, ttl)[0]
+	return l.session.driver.ExtendAll(ctx, []driver.Lease{l}, ttl)[0]
 }
 
-// Release implements locker.Lease.
+// Release implements driver.Lease.
 func (l *lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	finished, released := l.finished, l.released
@@ -64,7 +64,7 @@ func (l *lease) Release(ctx context.Context) error {
 	case released:
 		return nil
 	case finished:
-		return locker.ErrLost
+		return driver.ErrLost
 	}
 	if err := l.settle(ctx); err != nil {
 		if errors.Is(err, errNothingMade) {
@@ -200,7 +200,7 @@ func (l *lease) finish(released bool) error {
 	if released {
 		return nil
 	}
-	return locker.ErrLost
+	return driver.ErrLost
 }
 
 func (l *lease) lost() bool {

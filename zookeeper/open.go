@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapterurl"
 )
 
@@ -19,12 +19,12 @@ const (
 )
 
 func init() {
-	locker.Register(plainScheme, open)
-	locker.Register(plainScheme+"s", open)
+	driver.Register(plainScheme, open)
+	driver.Register(plainScheme+"s", open)
 }
 
 // open reads a URL as the package's documentation has it. Connections are made when sessions are needed.
-func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	d := newDriver()
 	d.opening = ctx
 	d.servers = adapterurl.Addrs(u, port)
@@ -49,7 +49,7 @@ func open(ctx context.Context, u *locker.URL) (locker.Driver, error) {
 }
 
 // authenticate sets who we are, and who may do what with our nodes.
-func (d *Driver) authenticate(u *locker.URL) error {
+func (d *Driver) authenticate(u *driver.URL) error {
 	name, password, err := adapterurl.User(u, false)
 	if err != nil {
 		return err

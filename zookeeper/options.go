@@ -11,7 +11,7 @@ import (
 // DriverOption is an option of [NewDriver]: what concerns ZooKeeper alone.
 type DriverOption func(*Driver) error
 
-// Tick says what tickTime the servers are configured with; then a TTL of less than four times that is [locker.ErrUnsupported].
+// Tick says what tickTime the servers are configured with; then a TTL of less than four times that is [driver.ErrUnsupported].
 // The default is a quarter of the TTL, and at most 30s, which is safe for servers with any tickTime up to a minute. A shorter one that is
 // true shortens the waits for a tick. Less than it is in truth makes the locks unsafe. A d of 0 or less is an error.
 func Tick(d time.Duration) DriverOption {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -23,7 +23,7 @@ func TestProof_isWhatAQuorumHasAnswered(t *testing.T) {
 	g := testserver.ZooKeeperEnsemble(t, 3, testserver.ZooKeeperPartitionable(), testserver.ZooKeeperConfig("syncLimit=80"))
 	conn := connAt(t, ttl, g.Leader().Addr())
 	d := driverOn(t, conn)
-	l, err := d.contend(t.Context(), locker.Request{Name: "p:x", TTL: ttl}, newOutage(ttl, unheard))
+	l, err := d.contend(t.Context(), driver.Request{Name: "p:x", TTL: ttl}, newOutage(ttl, unheard))
 	require.NoError(t, err)
 	s := l.session
 	open, closed := d.acl, zk.WorldACL(zk.PermRead)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/outage"
 	"github.com/go-locker/locker/internal/sessions"
@@ -56,7 +56,7 @@ func newSession(d *Driver, ttl time.Duration) *session {
 }
 
 // join makes a lease on the session for req.TTL.
-func (d *Driver) join(ctx context.Context, req locker.Request) (*lease, error) {
+func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 	s, err := d.sessionFor(req.TTL, false)
 	if err == nil {
 		err = s.Wait(ctx)
@@ -138,7 +138,7 @@ func (s *session) grant(timeout time.Duration) error {
 		return notGranted(s.TTL, timeout)
 	case timeout < ticksPerTTL*tick:
 		return fmt.Errorf("%w: the ZooKeeper session's time-out of %v is less than four ticks of %v: ask for %v or more, or say with the parameter or option tick what tickTime the servers have",
-			locker.ErrUnsupported, timeout, tick, ticksPerTTL*tick)
+			driver.ErrUnsupported, timeout, tick, ticksPerTTL*tick)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +157,7 @@ func (d *Driver) tickFor(ttl time.Duration) time.Duration {
 
 func notGranted(asked, granted time.Duration) error {
 	return fmt.Errorf("%w: TTL %v: this ZooKeeper grants %v: ask for that, or change its minSessionTimeout or maxSessionTimeout",
-		locker.ErrUnsupported, asked, granted)
+		driver.ErrUnsupported, asked, granted)
 }
 
 // lasts reports whether the connection still has the session.

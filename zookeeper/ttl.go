@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // CheckTTL refuses what no ZooKeeper honours, or not the application's session. What the servers' own limits rule out shows when a
@@ -17,14 +17,14 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	switch {
 	case d.conn != nil && granted != 0 && ttl != granted:
 		return fmt.Errorf("%w: TTL %v: the connection's session has a time-out of %v: use that, or open the locks by URL",
-			locker.ErrUnsupported, ttl, granted)
+			driver.ErrUnsupported, ttl, granted)
 	case ttl < least:
 		return fmt.Errorf("%w: TTL %v: with a tick of %v use %v or more, or say with the parameter or option tick what tickTime the servers have",
-			locker.ErrUnsupported, ttl, d.tick, least)
+			driver.ErrUnsupported, ttl, d.tick, least)
 	case ttl%time.Millisecond != 0:
-		return fmt.Errorf("%w: TTL %v: ZooKeeper counts in whole milliseconds: use %v", locker.ErrUnsupported, ttl, ttl.Round(time.Millisecond))
+		return fmt.Errorf("%w: TTL %v: ZooKeeper counts in whole milliseconds: use %v", driver.ErrUnsupported, ttl, ttl.Round(time.Millisecond))
 	case ttl > math.MaxInt32*time.Millisecond:
-		return fmt.Errorf("%w: TTL %v: ZooKeeper takes at most %v", locker.ErrUnsupported, ttl, math.MaxInt32*time.Millisecond)
+		return fmt.Errorf("%w: TTL %v: ZooKeeper takes at most %v", driver.ErrUnsupported, ttl, math.MaxInt32*time.Millisecond)
 	default:
 		return nil
 	}

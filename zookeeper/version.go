@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // Before version 3.6, a server that starts again from a snapshot that was written while transactions came in may set a node's pzxid back
 // (ZOOKEEPER-3249, ZOOKEEPER-3145), of which we make tokens.
 const oldestMajor, oldestMinor = 3, 6
 
-// checkVersion returns locker.ErrUnsupported if the server says that it is too old. One that has said that it is not is not asked again.
+// checkVersion returns driver.ErrUnsupported if the server says that it is too old. One that has said that it is not is not asked again.
 func (d *Driver) checkVersion(ctx context.Context, n *network, l *link) error {
 	if d.recent.Load() {
 		return nil
@@ -29,7 +29,7 @@ func (d *Driver) checkVersion(ctx context.Context, n *network, l *link) error {
 	case !ok: // it does not tell
 	case major < oldestMajor || major == oldestMajor && minor < oldestMinor:
 		return fmt.Errorf("%w: %s is ZooKeeper %s, on which tokens may fall when it starts again: use version %d.%d or later",
-			locker.ErrUnsupported, l.address, version, oldestMajor, oldestMinor)
+			driver.ErrUnsupported, l.address, version, oldestMajor, oldestMinor)
 	default:
 		d.recent.Store(true)
 	}

@@ -5,7 +5,7 @@
 //
 // or, with a connection of the application's own, [New]. The servers have to be of version 3.6 or later: after the restart of an
 // older one tokens may fall. Connections of Open's ask for the version, by the word srvr, which servers answer unless their
-// 4lw.commands.whitelist forbids it; an older one is [locker.ErrUnsupported] when a lock is first taken. Who gives a connection
+// 4lw.commands.whitelist forbids it; an older one is [driver.ErrUnsupported] when a lock is first taken. Who gives a connection
 // has to know.
 //
 // # The URL
@@ -27,7 +27,7 @@
 // # The TTL
 //
 // The TTL is the time-out of a ZooKeeper session, which the servers must grant: by default they grant from
-// two to twenty of their ticks, 4s to 40s. One that they do not is [locker.ErrUnsupported] when it is first used, and
+// two to twenty of their ticks, 4s to 40s. One that they do not is [driver.ErrUnsupported] when it is first used, and
 // the error says what they grant. If no TTL is chosen, Open asks the servers for 30s and takes what it gets; if nobody
 // answers within the dial time-out it is 30s. Else Open makes no request. Each TTL of a Client has a session, and a
 // connection, of its own, made when it is first used, and closed when it has not been for a minute, or for the TTL if that is longer.
@@ -125,6 +125,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/newdriver"
 	"github.com/go-locker/locker/internal/sessions"
 	"github.com/go-locker/locker/internal/workers"
@@ -144,8 +145,8 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...locker.Option) (*locker.
 // user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not follow.
 type user struct{ name, password string }
 
-// Driver implements [locker.Driver], [locker.Queuer], [locker.BatchExtender], [locker.Inspector], [locker.TTLChecker]
-// and [locker.TTLDefaulter].
+// Driver implements [driver.Driver], [driver.Queuer], [driver.BatchExtender], [driver.Inspector], [driver.TTLChecker]
+// and [driver.TTLDefaulter].
 type Driver struct {
 	conn        *zk.Conn // the application's; nil if each session has one of its own
 	changes     signal   // of its state
@@ -171,12 +172,12 @@ type Driver struct {
 }
 
 var (
-	_ locker.Queuer        = (*Driver)(nil)
-	_ locker.BatchExtender = (*Driver)(nil)
-	_ locker.Inspector     = (*Driver)(nil)
-	_ locker.TTLChecker    = (*Driver)(nil)
-	_ locker.TTLDefaulter  = (*Driver)(nil)
-	_ locker.LossNotifier  = (*lease)(nil)
+	_ driver.Queuer        = (*Driver)(nil)
+	_ driver.BatchExtender = (*Driver)(nil)
+	_ driver.Inspector     = (*Driver)(nil)
+	_ driver.TTLChecker    = (*Driver)(nil)
+	_ driver.TTLDefaulter  = (*Driver)(nil)
+	_ driver.LossNotifier  = (*lease)(nil)
 )
 
 func newDriver() *Driver {
@@ -239,7 +240,7 @@ func (d *Driver) spawn(f func()) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return locker.ErrClosed
+		return driver.ErrClosed
 	}
 	d.workers.Do(workers.Func(f))
 	return nil
@@ -272,16 +273,16 @@ func (d *Driver) trouble(ttl time.Duration) error {
 }
 
 // Guarantees is what ZooKeeper promises.
-func (d *Driver) Guarantees() locker.Guarantees {
-	return locker.Guarantees{
-		locker.Exclusive: {Level: locker.LevelYes},
-		locker.Failover:  {Level: locker.LevelYes},
-		locker.Fencing:   {Level: locker.LevelYes},
-		locker.FencingDurable: {
-			Level:     locker.LevelConditional,
+func (d *Driver) Guarantees() driver.Guarantees {
+	return driver.Guarantees{
+		driver.Exclusive: {Level: driver.LevelYes},
+		driver.Failover:  {Level: driver.LevelYes},
+		driver.Fencing:   {Level: driver.LevelYes},
+		driver.FencingDurable: {
+			Level:     driver.LevelConditional,
 			Condition: "while a majority of the servers keeps its data; after a restore, or a new beginning, it takes WithTokenBase",
 		},
-		locker.Ordered: {Level: locker.LevelYes},
-		locker.Woken:   {Level: locker.LevelYes},
+		driver.Ordered: {Level: driver.LevelYes},
+		driver.Woken:   {Level: driver.LevelYes},
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/bench/internal/contend"
 	"github.com/go-locker/locker/bench/internal/wire"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/redigo"
 	"github.com/go-locker/locker/redis"
 	"github.com/go-locker/locker/redlock"
@@ -74,7 +75,7 @@ func newGoRedisEach(addrs []string, sent *wire.Tally, heedsContext bool) ([]*gor
 
 func openLocker(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
 	rdbs, closeNodes := newGoRedisEach(addrs, sent, false)
-	nodes := make([]locker.Driver, len(rdbs))
+	nodes := make([]driver.Driver, len(rdbs))
 	for i, rdb := range rdbs {
 		var err error
 		if nodes[i], err = redis.NewDriver(rdb); err != nil {
@@ -92,7 +93,7 @@ func openLockerRedigo(addrs []string, sent *wire.Tally, ttl time.Duration) (*con
 			_ = p.Close()
 		}
 	}
-	nodes := make([]locker.Driver, len(addrs))
+	nodes := make([]driver.Driver, len(addrs))
 	for i, addr := range addrs {
 		pool := newRedigoPool(addr, sent)
 		pools = append(pools, pool)
@@ -121,7 +122,7 @@ func newRedigoPool(addr string, sent *wire.Tally) *redigoredis.Pool {
 
 const redigoConnections = 20
 
-func openRedlock(nodes []locker.Driver, ttl time.Duration, closeNodes func()) (*contend.Client, error) {
+func openRedlock(nodes []driver.Driver, ttl time.Duration, closeNodes func()) (*contend.Client, error) {
 	c, err := redlock.New(nodes, locker.WithTTL(ttl))
 	if err != nil {
 		closeNodes()

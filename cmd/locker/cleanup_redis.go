@@ -10,7 +10,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapterurl"
 	"github.com/go-locker/locker/internal/redisurl"
 )
@@ -42,7 +42,7 @@ func (d deployment) redisServers(ctx context.Context) ([]goredis.UniversalClient
 		return nil, err
 	}
 	if d.secure() {
-		if o.TLSConfig, err = adapterurl.TLS(ctx, &locker.URL{Scheme: d.scheme, Query: query}, "", ""); err != nil {
+		if o.TLSConfig, err = adapterurl.TLS(ctx, &driver.URL{Scheme: d.scheme, Query: query}, "", ""); err != nil {
 			return nil, err
 		}
 	}
@@ -50,7 +50,7 @@ func (d deployment) redisServers(ctx context.Context) ([]goredis.UniversalClient
 	if o.MasterName != "" {
 		port = redisurl.SentinelPort
 	}
-	o.Addrs = adapterurl.Addrs(&locker.URL{Hosts: d.hosts}, port)
+	o.Addrs = adapterurl.Addrs(&driver.URL{Hosts: d.hosts}, port)
 	if socket := query.Get("socket"); socket != "" {
 		o.Addrs = []string{socket} // which go-redis takes for one by its slash
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapterurl"
 )
 
@@ -75,7 +76,7 @@ func (d deployment) addresses() []string {
 	if port == "" || d.secure() || d.has("socket") || d.has("master_name") || d.has("cluster") {
 		return nil
 	}
-	return adapterurl.Addrs(&locker.URL{Hosts: d.hosts}, port)
+	return adapterurl.Addrs(&driver.URL{Hosts: d.hosts}, port)
 }
 
 // secure says whether it is TLS that the servers speak, also those of a quorum.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/memory"
 )
 
@@ -21,10 +22,10 @@ const (
 	sharedScheme = "shared" // of the child
 )
 
-// Memory is the parent's side: its methods are those of locker.Driver and locker.Lease, as net/rpc wants them.
+// Memory is the parent's side: its methods are those of driver.Driver and driver.Lease, as net/rpc wants them.
 type Memory struct {
-	driver locker.Driver
-	leases sync.Map // Grant → locker.Lease
+	driver driver.Driver
+	leases sync.Map // Grant → driver.Lease
 }
 
 // Grant is how the child calls a lease.
@@ -63,7 +64,7 @@ func serveMemory(memURL string) (childURL string, stop func(), err error) {
 }
 
 // Acquire is that of a Driver.
-func (m *Memory) Acquire(req locker.Request, token *uint64) error {
+func (m *Memory) Acquire(req driver.Request, token *uint64) error {
 	lease, err := m.driver.Acquire(context.Background(), req)
 	if err == nil {
 		*token = lease.Token()
@@ -78,7 +79,7 @@ func (m *Memory) Extend(e Extension, _ *struct{}) error {
 	if !found {
 		return locker.ErrLost
 	}
-	return lease.(locker.Lease).Extend(context.Background(), e.TTL)
+	return lease.(driver.Lease).Extend(context.Background(), e.TTL)
 }
 
 // Release is that of a Lease.
@@ -87,12 +88,12 @@ func (m *Memory) Release(g Grant, _ *struct{}) error {
 	if !found {
 		return locker.ErrLost
 	}
-	return lease.(locker.Lease).Release(context.Background())
+	return lease.(driver.Lease).Release(context.Background())
 }
 
 // registerShared is for the child, before it opens its URL.
 func registerShared() {
-	locker.Register(sharedScheme, func(_ context.Context, u *locker.URL) (locker.Driver, error) {
+	driver.Register(sharedScheme, func(_ context.Context, u *driver.URL) (driver.Driver, error) {
 		client, err := rpc.Dial("tcp", u.Hosts[0])
 		if err != nil {
 			return nil, err
@@ -114,7 +115,7 @@ func (p parent) call(method string, args, reply any) error {
 	return err
 }
 
-func (p parent) Acquire(_ context.Context, req locker.Request) (locker.Lease, error) {
+func (p parent) Acquire(_ context.Context, req driver.Request) (driver.Lease, error) {
 	l := &lease{parent: p}
 	l.grant.Name = req.Name
 	sent := time.Now()

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/memory"
 )
@@ -135,7 +136,7 @@ var errAway = errors.New("connection refused")
 // away is a backend that cannot be reached.
 type away struct{}
 
-func (away) Acquire(context.Context, locker.Request) (locker.Lease, error) { return nil, errAway }
+func (away) Acquire(context.Context, driver.Request) (driver.Lease, error) { return nil, errAway }
 func (away) Guarantees() locker.Guarantees                                 { return nil }
 func (away) Close() error                                                  { return nil }
 

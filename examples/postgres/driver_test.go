@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/examples/postgres"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -22,11 +23,11 @@ func newPool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
-func request(name string) locker.Request {
-	return locker.Request{Name: name, Metadata: "test", TTL: time.Minute}
+func request(name string) driver.Request {
+	return driver.Request{Name: name, Metadata: "test", TTL: time.Minute}
 }
 
-func acquire(t *testing.T, d locker.Driver, name string) locker.Lease {
+func acquire(t *testing.T, d driver.Driver, name string) driver.Lease {
 	t.Helper()
 	l, err := d.Acquire(t.Context(), request(name))
 	require.NoError(t, err)
@@ -70,7 +71,7 @@ func TestTable_isLost(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
 	require.ErrorIs(t, l.Release(t.Context()), locker.ErrLost)
-	extended := d.(locker.BatchExtender).ExtendAll(t.Context(), []locker.Lease{l}, time.Minute)
+	extended := d.(driver.BatchExtender).ExtendAll(t.Context(), []driver.Lease{l}, time.Minute)
 	require.ErrorIs(t, extended[0], locker.ErrLost)
 	assert.Greater(t, acquire(t, d, "name").Token(), l.Token())
 }
@@ -80,13 +81,13 @@ func TestExtendAll_tellsThoseThatLast(t *testing.T) {
 	a, b, c := acquire(t, d, "a"), acquire(t, d, "b"), acquire(t, d, "c")
 	require.NoError(t, b.Release(t.Context()))
 	before := c.Validity()
-	errs := d.(locker.BatchExtender).ExtendAll(t.Context(), []locker.Lease{c, b, a}, time.Hour)
+	errs := d.(driver.BatchExtender).ExtendAll(t.Context(), []driver.Lease{c, b, a}, time.Hour)
 	require.Len(t, errs, 3)
 	require.NoError(t, errs[0])
 	require.ErrorIs(t, errs[1], locker.ErrLost)
 	require.NoError(t, errs[2])
 	assert.Greater(t, c.Validity(), before)
-	state, err := d.(locker.Inspector).Inspect(t.Context(), "a")
+	state, err := d.(driver.Inspector).Inspect(t.Context(), "a")
 	require.NoError(t, err)
 	assert.Greater(t, state.Left, time.Minute)
 }
@@ -94,7 +95,7 @@ func TestExtendAll_tellsThoseThatLast(t *testing.T) {
 func TestInspect(t *testing.T) {
 	d := postgres.NewDriver(newPool(t), "public.locks of mine")
 	look := func(name string) locker.State {
-		s, err := d.(locker.Inspector).Inspect(t.Context(), name)
+		s, err := d.(driver.Inspector).Inspect(t.Context(), name)
 		require.NoError(t, err)
 		return s
 	}

@@ -8,26 +8,26 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
-// Inspect makes the Driver a locker.Inspector.
-func (d *driver) Inspect(ctx context.Context, name string) (locker.State, error) {
+// Inspect makes the Driver a driver.Inspector.
+func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	var held bool
 	var token, left int64
 	var owner, metadata []byte
 	err := d.pool.QueryRow(ctx, d.sql.inspect, key(name)).Scan(&held, &token, &owner, &metadata, &left)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), noTable(err):
-		return locker.State{}, nil
+		return driver.State{}, nil
 	case err != nil:
-		return locker.State{}, err
+		return driver.State{}, err
 	case !held:
-		return locker.State{Token: uint64(token)}, nil
+		return driver.State{Token: uint64(token)}, nil
 	}
-	return locker.State{
+	return driver.State{
 		Held:   true,
-		Holder: locker.Participant{ID: hex.EncodeToString(owner), Metadata: string(metadata)},
+		Holder: driver.Participant{ID: hex.EncodeToString(owner), Metadata: string(metadata)},
 		Left:   time.Duration(left) * time.Microsecond,
 		Token:  uint64(token),
 	}, nil

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -17,8 +18,8 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	defer pool.Close()
-	d := NewDriver(pool, "").(*driver)
-	req := locker.Request{Name: "name", TTL: time.Minute}
+	d := NewDriver(pool, "").(*Driver)
+	req := driver.Request{Name: "name", TTL: time.Minute}
 	seen, err := d.look(t.Context(), req.Name)
 	require.NoError(t, err)
 

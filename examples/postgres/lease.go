@@ -10,12 +10,12 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // lease is one grant. seen was the last token before it.
 type lease struct {
-	driver     *driver
+	driver     *Driver
 	key, owner []byte
 	seen       int64
 	token      int64
@@ -42,15 +42,15 @@ func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	tag, err := l.driver.pool.Exec(ctx, l.driver.sql.extend, l.key, l.owner, ttl.Microseconds())
 	switch {
 	case noTable(err), err == nil && tag.RowsAffected() == 0:
-		return locker.ErrLost
+		return driver.ErrLost
 	case err == nil:
 		l.lasts(sent, ttl)
 	}
 	return err
 }
 
-// ExtendAll makes the Driver a locker.BatchExtender: what is due at once is one statement.
-func (d *driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.Duration) []error {
+// ExtendAll makes the Driver a driver.BatchExtender: what is due at once is one statement.
+func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	keys, owners := make([][]byte, len(leases)), make([][]byte, len(leases))
 	for i, l := range leases {
 		l := l.(*lease)
@@ -68,7 +68,7 @@ func (d *driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.
 		case err != nil:
 			errs[i] = err
 		case !slices.ContainsFunc(extended, func(owner []byte) bool { return bytes.Equal(owner, l.owner) }):
-			errs[i] = locker.ErrLost
+			errs[i] = driver.ErrLost
 		default:
 			l.lasts(sent, ttl)
 		}
@@ -80,7 +80,7 @@ func (l *lease) Release(ctx context.Context) error {
 	var ours bool
 	err := l.driver.pool.QueryRow(ctx, l.driver.sql.release, l.key, l.owner, l.seen).Scan(&ours)
 	if noTable(err) || errors.Is(err, pgx.ErrNoRows) || err == nil && !ours {
-		return locker.ErrLost
+		return driver.ErrLost
 	}
 	return err
 }

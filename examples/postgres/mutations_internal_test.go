@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -23,7 +24,7 @@ type mutation struct {
 	taken    string
 	scenario string // fails then
 	change   func(t *testing.T, sql *statements)
-	wrap     func(locker.Driver) locker.Driver
+	wrap     func(driver.Driver) driver.Driver
 }
 
 var mutations = []mutation{
@@ -70,10 +71,10 @@ var mutations = []mutation{
 		},
 	}, {
 		taken: "the lease beside an error of Acquire", scenario: "a Lock cancelled at any moment leaves nothing behind",
-		wrap: func(d locker.Driver) locker.Driver { return leaseless{d} },
+		wrap: func(d driver.Driver) driver.Driver { return leaseless{d} },
 	}, {
 		taken: "ErrLost of a Release that found nothing", scenario: "a hold that was ended behind its holder's back is lost",
-		wrap: func(d locker.Driver) locker.Driver { return content{d} },
+		wrap: func(d driver.Driver) driver.Driver { return content{d} },
 	},
 }
 
@@ -85,9 +86,9 @@ func replace(t *testing.T, statement *string, old, now string) {
 }
 
 // leaseless returns no lease beside an error.
-type leaseless struct{ locker.Driver }
+type leaseless struct{ driver.Driver }
 
-func (d leaseless) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+func (d leaseless) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	l, err := d.Driver.Acquire(ctx, req)
 	if err != nil {
 		return nil, err
@@ -96,9 +97,9 @@ func (d leaseless) Acquire(ctx context.Context, req locker.Request) (locker.Leas
 }
 
 // content has leases whose Release is content with anything.
-type content struct{ locker.Driver }
+type content struct{ driver.Driver }
 
-func (d content) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+func (d content) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	l, err := d.Driver.Acquire(ctx, req)
 	if l == nil {
 		return nil, err
@@ -106,7 +107,7 @@ func (d content) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 	return contentLease{l}, err
 }
 
-type contentLease struct{ locker.Lease }
+type contentLease struct{ driver.Lease }
 
 func (l contentLease) Release(ctx context.Context) error {
 	_ = l.Lease.Release(ctx)
@@ -134,7 +135,7 @@ func TestMutations(t *testing.T) {
 }
 
 // harnessOf is that of a driver with such statements, which wrap may alter.
-func harnessOf(s *testserver.PostgresServer, sql statements, wrap func(locker.Driver) locker.Driver) conformance.Harness {
+func harnessOf(s *testserver.PostgresServer, sql statements, wrap func(driver.Driver) driver.Driver) conformance.Harness {
 	pool := func(t conformance.TB, addr string) *pgxpool.Pool {
 		p, err := pgxpool.New(t.Context(), strings.Replace(s.URL(), s.Addr(), addr, 1))
 		if err != nil {
@@ -144,7 +145,7 @@ func harnessOf(s *testserver.PostgresServer, sql statements, wrap func(locker.Dr
 		return p
 	}
 	lock := func(t conformance.TB, addr, name string, ttl time.Duration) locker.Locker {
-		d := locker.Driver(&driver{pool: pool(t, addr), sql: sql, close: func() {}})
+		d := driver.Driver(&Driver{pool: pool(t, addr), sql: sql, close: func() {}})
 		if wrap != nil {
 			d = wrap(d)
 		}

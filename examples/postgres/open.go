@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // parameters are those of pgx that a URL of ours may have, too.
@@ -18,12 +18,12 @@ var parameters = []string{
 }
 
 func init() {
-	locker.Register("postgres", open)
-	locker.Register("postgresql", open)
+	driver.Register("postgres", open)
+	driver.Register("postgresql", open)
 }
 
 // open makes a pool of its own, which connects when it is first used.
-func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
+func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	table, ok := u.Take("table")
 	if ok && table == "" {
 		return nil, errors.New("parameter table is empty")
@@ -36,12 +36,12 @@ func open(_ context.Context, u *locker.URL) (locker.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := NewDriver(pool, table).(*driver)
+	d := NewDriver(pool, table).(*Driver)
 	d.close = pool.Close
 	return d, nil
 }
 
-func poolConfig(u *locker.URL) (*pgxpool.Config, error) {
+func poolConfig(u *driver.URL) (*pgxpool.Config, error) {
 	query := url.Values{}
 	for _, p := range parameters {
 		if value, ok := u.Take(p); ok {

@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 const defaultTable = "locker_locks"
@@ -33,44 +34,44 @@ func New(pool *pgxpool.Pool, opts ...locker.Option) (*locker.Client, error) {
 
 // NewDriver makes a Driver on a pool of the caller's. The locks are in table, which may have a schema before a dot; ""
 // is locker_locks. The pool's transactions have to be READ COMMITTED, which is PostgreSQL's default.
-func NewDriver(pool *pgxpool.Pool, table string) locker.Driver {
+func NewDriver(pool *pgxpool.Pool, table string) driver.Driver {
 	if table == "" {
 		table = defaultTable
 	}
-	return &driver{pool: pool, sql: statementsFor(table), close: func() {}}
+	return &Driver{pool: pool, sql: statementsFor(table), close: func() {}}
 }
 
-type driver struct {
+type Driver struct {
 	pool  *pgxpool.Pool
 	sql   statements
 	close func()
 }
 
-func (d *driver) Close() error {
+func (d *Driver) Close() error {
 	d.close()
 	return nil
 }
 
-func (d *driver) Guarantees() locker.Guarantees {
+func (d *Driver) Guarantees() driver.Guarantees {
 	const clock = "while the server's clock is sane"
-	return locker.Guarantees{
-		locker.Exclusive:      {Level: locker.LevelConditional, Condition: clock},
-		locker.Failover:       {Condition: "replication is asynchronous unless configured otherwise, and a failover can lose the lock"},
-		locker.Fencing:        {Level: locker.LevelYes},
-		locker.FencingDurable: {Level: locker.LevelConditional, Condition: "while the server's clock is not set back"},
+	return driver.Guarantees{
+		driver.Exclusive:      {Level: driver.LevelConditional, Condition: clock},
+		driver.Failover:       {Condition: "replication is asynchronous unless configured otherwise, and a failover can lose the lock"},
+		driver.Fencing:        {Level: driver.LevelYes},
+		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the server's clock is not set back"},
 	}
 }
 
 // CheckTTL: timestamps have microseconds.
-func (d *driver) CheckTTL(ttl time.Duration) error {
+func (d *Driver) CheckTTL(ttl time.Duration) error {
 	if ttl%time.Microsecond != 0 {
-		return fmt.Errorf("%w: a TTL of %v: PostgreSQL counts whole microseconds", locker.ErrUnsupported, ttl)
+		return fmt.Errorf("%w: a TTL of %v: PostgreSQL counts whole microseconds", driver.ErrUnsupported, ttl)
 	}
 	return nil
 }
 
 // Acquire looks first, and takes then what it has seen to be free: who polls a held lock writes nothing.
-func (d *driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
@@ -84,11 +85,11 @@ func (d *driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 	return d.take(ctx, l, req, began)
 }
 
-func (d *driver) take(ctx context.Context, l *lease, req locker.Request, began time.Time) (locker.Lease, error) {
+func (d *Driver) take(ctx context.Context, l *lease, req driver.Request, began time.Time) (driver.Lease, error) {
 	err := d.pool.QueryRow(ctx, d.sql.take, l.key, l.seen, l.owner, req.TTL.Microseconds(), []byte(req.Metadata)).Scan(&l.token)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil, locker.ErrHeld // another was faster
+		return nil, driver.ErrHeld // another was faster
 	case pgconn.SafeToRetry(err):
 		return nil, err // nothing was sent
 	}
@@ -97,13 +98,13 @@ func (d *driver) take(ctx context.Context, l *lease, req locker.Request, began t
 }
 
 // look returns the last token of the lock, or ErrHeld. It makes the row, and the table, where they are missing.
-func (d *driver) look(ctx context.Context, name string) (token int64, err error) {
+func (d *Driver) look(ctx context.Context, name string) (token int64, err error) {
 	for range 3 { // look, make, look; between them somebody may delete
 		var isFree bool
 		err = d.pool.QueryRow(ctx, d.sql.look, key(name)).Scan(&token, &isFree)
 		switch {
 		case err == nil && !isFree:
-			return 0, locker.ErrHeld
+			return 0, driver.ErrHeld
 		case err == nil:
 			return token, nil
 		case noTable(err):
@@ -119,7 +120,7 @@ func (d *driver) look(ctx context.Context, name string) (token int64, err error)
 }
 
 // makeTable takes it for done if somebody else makes the table now, which IF NOT EXISTS does not see.
-func (d *driver) makeTable(ctx context.Context) error {
+func (d *Driver) makeTable(ctx context.Context) error {
 	_, err := d.pool.Exec(ctx, d.sql.schema)
 	if isCode(err, "23505", "42710", "42P07") {
 		return nil

@@ -13,12 +13,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // Addrs returns the URL's hosts as host:port, with port where it names none; localhost if there is
 // no host.
-func Addrs(u *locker.URL, port string) []string {
+func Addrs(u *driver.URL, port string) []string {
 	if len(u.Hosts) == 0 {
 		return []string{net.JoinHostPort("localhost", port)}
 	}
@@ -41,7 +41,7 @@ func Host(addr string) string {
 
 // User returns the URL's user and password, empty if there is none. A name without a password is an error, for
 // the client libraries would go in without either; so is a password without a name unless that is nameless.
-func User(u *locker.URL, nameless bool) (name, password string, err error) {
+func User(u *driver.URL, nameless bool) (name, password string, err error) {
 	if u.User == nil {
 		return "", "", nil
 	}
@@ -63,7 +63,7 @@ const (
 )
 
 // Duration sets d to the parameter called name, and leaves it alone if there is none.
-func Duration(u *locker.URL, name string, d *time.Duration) error {
+func Duration(u *driver.URL, name string, d *time.Duration) error {
 	value, ok := u.Take(name)
 	if !ok {
 		return nil
@@ -77,7 +77,7 @@ func Duration(u *locker.URL, name string, d *time.Duration) error {
 }
 
 // Number is Duration for a whole number from 1 to 65535.
-func Number(u *locker.URL, name string, n *int) error {
+func Number(u *driver.URL, name string, n *int) error {
 	value, ok := u.Take(name)
 	if !ok {
 		return nil
@@ -91,7 +91,7 @@ func Number(u *locker.URL, name string, n *int) error {
 }
 
 // Bool is Duration for true or false.
-func Bool(u *locker.URL, name string, b *bool) error {
+func Bool(u *driver.URL, name string, b *bool) error {
 	value, ok := u.Take(name)
 	if !ok {
 		return nil
@@ -116,7 +116,7 @@ const (
 // TLS makes a configuration of the parameters of a URL whose scheme is secure, plain and an s. It is nil if the scheme is
 // plain, which has none of them. Without tls_server_name the server's certificate has to be for serverName; if that
 // is empty, for the host that is dialled. Files are read while ctx lasts.
-func TLS(ctx context.Context, u *locker.URL, plain, serverName string) (*tls.Config, error) {
+func TLS(ctx context.Context, u *driver.URL, plain, serverName string) (*tls.Config, error) {
 	if u.Scheme == plain {
 		for _, name := range []string{tlsCA, tlsCert, tlsKey, tlsServerName, tlsSkipVerify} {
 			if u.Query.Has(name) {
@@ -136,7 +136,7 @@ func TLS(ctx context.Context, u *locker.URL, plain, serverName string) (*tls.Con
 }
 
 // authority says whom to believe that a server is the one that was dialled.
-func authority(ctx context.Context, u *locker.URL, c *tls.Config) error {
+func authority(ctx context.Context, u *driver.URL, c *tls.Config) error {
 	if err := Bool(u, tlsSkipVerify, &c.InsecureSkipVerify); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func authority(ctx context.Context, u *locker.URL, c *tls.Config) error {
 }
 
 // certificate is what the client shows of itself.
-func certificate(ctx context.Context, u *locker.URL, c *tls.Config) error {
+func certificate(ctx context.Context, u *driver.URL, c *tls.Config) error {
 	certFile, hasCert := u.Take(tlsCert)
 	keyFile, hasKey := u.Take(tlsKey)
 	if hasCert != hasKey {

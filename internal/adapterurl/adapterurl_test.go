@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapterurl"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // query is a URL with those parameters, given as name, value, name, value.
-func query(pairs ...string) *locker.URL {
-	u := &locker.URL{Scheme: "rediss", Query: url.Values{}}
+func query(pairs ...string) *driver.URL {
+	u := &driver.URL{Scheme: "rediss", Query: url.Values{}}
 	for i := 0; i < len(pairs); i += 2 {
 		u.Query.Set(pairs[i], pairs[i+1])
 	}
@@ -39,10 +39,10 @@ func TestAddrs(t *testing.T) {
 		{[]string{"[fe80::1%eth0]:7000"}, []string{"[fe80::1%eth0]:7000"}},
 		{[]string{"h1", "h2:7000", "[::1]"}, []string{"h1:6379", "h2:7000", "[::1]:6379"}},
 	} {
-		u := &locker.URL{Scheme: "redis", Hosts: c.hosts}
+		u := &driver.URL{Scheme: "redis", Hosts: c.hosts}
 		assert.Equal(t, c.want, adapterurl.Addrs(u, "6379"))
 	}
-	assert.Equal(t, []string{"h:26379"}, adapterurl.Addrs(&locker.URL{Hosts: []string{"h"}}, "26379"))
+	assert.Equal(t, []string{"h:26379"}, adapterurl.Addrs(&driver.URL{Hosts: []string{"h"}}, "26379"))
 	assert.Equal(t, "::1", adapterurl.Host("[::1]:6379"))
 	assert.Equal(t, "h", adapterurl.Host("h:6379"))
 }
@@ -58,7 +58,7 @@ func TestUser(t *testing.T) {
 		{url.UserPassword("", "p"), true, "", "p"},
 		{url.UserPassword("u", "p:@/?"), false, "u", "p:@/?"},
 	} {
-		name, password, err := adapterurl.User(&locker.URL{User: c.user}, c.nameless)
+		name, password, err := adapterurl.User(&driver.URL{User: c.user}, c.nameless)
 		require.NoError(t, err)
 		assert.Equal(t, c.name, name)
 		assert.Equal(t, c.password, password)
@@ -66,11 +66,11 @@ func TestUser(t *testing.T) {
 	for want, user := range map[string]*url.Userinfo{
 		"a user goes with a password": url.User("s3cret"), "a password goes with a user": url.UserPassword("", "s3cret"),
 	} {
-		_, _, err := adapterurl.User(&locker.URL{User: user}, false)
+		_, _, err := adapterurl.User(&driver.URL{User: user}, false)
 		require.ErrorContains(t, err, want)
 		assert.NotContains(t, err.Error(), "s3cret")
 	}
-	_, _, err := adapterurl.User(&locker.URL{User: url.UserPassword("u", "")}, true)
+	_, _, err := adapterurl.User(&driver.URL{User: url.UserPassword("u", "")}, true)
 	require.ErrorContains(t, err, "a user goes with a password")
 }
 
@@ -102,7 +102,7 @@ func TestNumber(t *testing.T) {
 
 func TestTLS_serverName(t *testing.T) {
 	for _, c := range []struct {
-		u          *locker.URL
+		u          *driver.URL
 		name, want string
 	}{
 		{query(), "h.example", "h.example"},
@@ -151,7 +151,7 @@ func TestTLS_skipVerify(t *testing.T) {
 	config, err = adapterurl.TLS(t.Context(), query("tls_skip_verify", "false"), "redis", "h")
 	require.NoError(t, err)
 	assert.False(t, config.InsecureSkipVerify)
-	for _, u := range []*locker.URL{query("tls_skip_verify", "perhaps"), query("tls_skip_verify", "true", "tls_ca", "ca.pem")} {
+	for _, u := range []*driver.URL{query("tls_skip_verify", "perhaps"), query("tls_skip_verify", "true", "tls_ca", "ca.pem")} {
 		_, err := adapterurl.TLS(t.Context(), u, "redis", "h")
 		require.ErrorContains(t, err, "tls_skip_verify")
 	}
@@ -169,7 +169,7 @@ func TestTLS_files(t *testing.T) {
 	require.NoError(t, os.WriteFile(rubbish, []byte("rubbish"), 0o600))
 	missing := filepath.Join(t.TempDir(), "missing.pem")
 	for _, c := range []struct {
-		u    *locker.URL
+		u    *driver.URL
 		want string
 	}{
 		{query("tls_ca", rubbish), rubbish},
@@ -201,7 +201,7 @@ func TestTLS_refusesWhatIsNoPlainFile(t *testing.T) {
 	require.NoError(t, err, "a secret of Kubernetes is a symbolic link")
 
 	for file, want := range map[string]string{dir: "not a regular file", os.DevNull: "not a regular file", huge: "more than 1048576 bytes"} {
-		for parameter, u := range map[string]*locker.URL{
+		for parameter, u := range map[string]*driver.URL{
 			"tls_ca":   query("tls_ca", file),
 			"tls_cert": query("tls_cert", file, "tls_key", s.KeyFile),
 			"tls_key":  query("tls_cert", s.CertFile, "tls_key", file),

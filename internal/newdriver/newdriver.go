@@ -5,10 +5,11 @@ import (
 	"errors"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // Refuse is the error of a NewDriver, for that reason.
-func Refuse(why error) error { return &locker.Error{Op: "new", Err: why} }
+func Refuse(why error) error { return &driver.Error{Op: "new", Err: why} }
 
 // Apply has opts change to. A nil option, and one that is not valid, are refused.
 func Apply[To any, Option ~func(To) error](to To, opts []Option) error {
@@ -25,7 +26,7 @@ func Apply[To any, Option ~func(To) error](to To, opts []Option) error {
 
 // Client is the one over a Driver that an adapter's New has made, and nobody else has. If an option is refused there is none, and
 // d is closed.
-func Client(d locker.Driver, opts ...locker.Option) (*locker.Client, error) {
+func Client(d driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 	c, err := locker.New(d, opts...)
 	if err != nil {
 		_ = d.Close()

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -30,7 +30,7 @@ const tokenBits = 53
 //
 // A request that arrives late gets what is left of the TTL, and one that arrives too late nothing. Where the server's clock is not
 // known the first is too late in any case, and brings it.
-func (l *lease) take(ctx context.Context, req locker.Request, number uint64) (answer, error) {
+func (l *lease) take(ctx context.Context, req driver.Request, number uint64) (answer, error) {
 	d := l.driver
 	server := d.server.reading()
 	for range 2 {
@@ -118,12 +118,12 @@ func unexpected(reply any) (answer, error) {
 }
 
 // taken returns what one attempt to take l came to.
-func (l *lease) taken(a answer, err error) (locker.RaisableLease, error) {
+func (l *lease) taken(a answer, err error) (driver.RaisableLease, error) {
 	switch {
 	case err == nil && a.status == granted:
 		return l, nil
 	case err == nil:
-		return nil, locker.ErrHeld
+		return nil, driver.ErrHeld
 	case a.status == unknown:
 		return l, err
 	default:

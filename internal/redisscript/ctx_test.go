@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // A request is waited for until its context ends.
@@ -34,13 +34,13 @@ func TestSender_aRequestEndsWithItsContext(t *testing.T) {
 				ctx, cancel := c.end(t.Context())
 				defer cancel()
 				began := time.Now()
-				_, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Hour})
+				_, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Hour})
 				assert.Equal(t, c.after+moment, time.Since(began))
 				assert.Equal(t, ctx.Err(), err)
 				synctest.Wait()
 				require.Error(t, g.latest.Err(), "nobody waits")
 				require.Len(t, g.sizes(), 1)
-				_, err = d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Hour})
+				_, err = d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Hour})
 				require.Error(t, err)
 				assert.Len(t, g.sizes(), 1, "nothing is sent for who waits no more")
 				close(g.gate)
@@ -58,10 +58,10 @@ func TestSender_everyCallEndsWithItsContext(t *testing.T) {
 		done := takes(t.Context(), d, 1, time.Hour)
 		g.gate <- struct{}{}
 		require.NoError(t, <-done)
-		l := d.newLease(locker.Request{Name: "x", TTL: time.Hour}, "")
+		l := d.newLease(driver.Request{Name: "x", TTL: time.Hour}, "")
 		for name, call := range map[string]func(context.Context) error{
 			"Extend":    func(ctx context.Context) error { return l.Extend(ctx, time.Hour) },
-			"ExtendAll": func(ctx context.Context) error { return d.ExtendAll(ctx, []locker.Lease{l, l}, time.Hour)[1] },
+			"ExtendAll": func(ctx context.Context) error { return d.ExtendAll(ctx, []driver.Lease{l, l}, time.Hour)[1] },
 			"Release":   func(ctx context.Context) error { return l.Release(ctx) },
 			"Raise":     func(ctx context.Context) error { return l.Raise(ctx, 7) },
 			"Inspect":   func(ctx context.Context) error { _, err := d.Inspect(ctx, "x"); return err },
@@ -102,9 +102,9 @@ func TestSender_aLargeRequestGoesByItself(t *testing.T) {
 		d := NewDriver(g)
 		first := takes(t.Context(), d, maxBatches, time.Minute)
 		synctest.Wait()
-		many := make([]locker.Lease, 2*maxCalls)
+		many := make([]driver.Lease, 2*maxCalls)
 		for i := range many {
-			many[i] = d.newLease(locker.Request{Name: "x", TTL: time.Minute}, "")
+			many[i] = d.newLease(driver.Request{Name: "x", TTL: time.Minute}, "")
 		}
 		others := takes(t.Context(), d, 2, time.Minute)
 		synctest.Wait()

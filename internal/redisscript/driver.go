@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
-// Driver grants leases by the scripts. It implements locker.Driver but for Close, which is also about the
+// Driver grants leases by the scripts. It implements driver.Driver but for Close, which is also about the
 // adapter's client.
 type Driver struct {
 	runner Runner
@@ -38,7 +38,7 @@ func (d *Driver) Close(client func() error) error {
 }
 
 // Acquire tries once to take the lock, in one round trip.
-func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease, error) {
+func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
@@ -48,17 +48,17 @@ func (d *Driver) Acquire(ctx context.Context, req locker.Request) (locker.Lease,
 }
 
 // newLease returns a lease with a fresh owner: 128 random bits behind a prefix.
-func (d *Driver) newLease(req locker.Request, prefix string) *lease {
+func (d *Driver) newLease(req driver.Request, prefix string) *lease {
 	l := &lease{driver: d, ttl: req.TTL}
 	l.keys, l.owner = keysAnd(req.Name, prefix, rand.Text())
 	l.argOwner = l.owner
 	return l
 }
 
-// Propose implements locker.Proposer.
-func (d *Driver) Propose(ctx context.Context, req locker.Request, token uint64) (locker.RaisableLease, error) {
+// Propose implements driver.Proposer.
+func (d *Driver) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
 	if token == 0 || token >= 1<<tokenBits {
-		return nil, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", locker.ErrUnsupported, token)
+		return nil, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", driver.ErrUnsupported, token)
 	}
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
@@ -93,19 +93,19 @@ type expiryOf struct {
 // CheckTTL refuses what Redis cannot express: parts of a millisecond.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	if ttl%time.Millisecond != 0 {
-		return fmt.Errorf("%w: TTL %v: Redis takes whole milliseconds", locker.ErrUnsupported, ttl)
+		return fmt.Errorf("%w: TTL %v: Redis takes whole milliseconds", driver.ErrUnsupported, ttl)
 	}
 	return nil
 }
 
 // Guarantees returns what a Redis server promises.
-func (d *Driver) Guarantees() locker.Guarantees {
-	return locker.Guarantees{
-		locker.Exclusive:      {Level: locker.LevelConditional, Condition: "while the server's clock is sane and it evicts no keys"},
-		locker.Failover:       {Level: locker.LevelNo, Condition: "replication is asynchronous, and a failover can lose the lock"},
-		locker.Fencing:        {Level: locker.LevelYes},
-		locker.FencingDurable: {Level: locker.LevelConditional, Condition: "while clocks are sane"},
-		locker.Ordered:        {Level: locker.LevelConditional, Condition: "while subscriptions and the primary hold"},
-		locker.Woken:          {Level: locker.LevelYes},
+func (d *Driver) Guarantees() driver.Guarantees {
+	return driver.Guarantees{
+		driver.Exclusive:      {Level: driver.LevelConditional, Condition: "while the server's clock is sane and it evicts no keys"},
+		driver.Failover:       {Level: driver.LevelNo, Condition: "replication is asynchronous, and a failover can lose the lock"},
+		driver.Fencing:        {Level: driver.LevelYes},
+		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while clocks are sane"},
+		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while subscriptions and the primary hold"},
+		driver.Woken:          {Level: driver.LevelYes},
 	}
 }

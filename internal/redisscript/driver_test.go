@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // fakeRunner answers as it is told.
@@ -42,7 +43,7 @@ func (r *fakeRunner) Together() bool { return true }
 
 func (r *fakeRunner) Sharded() bool { return false }
 
-var forOneSecond = locker.Request{Name: "x", TTL: time.Second}
+var forOneSecond = driver.Request{Name: "x", TTL: time.Second}
 
 // parseDue reads when a request is due, as the script does.
 func parseDue(arg any) due {
@@ -146,7 +147,7 @@ func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 		return []any{int64(granted), now, now}, nil
 	}}
 	d := NewDriver(r)
-	long := locker.Request{Name: "x", TTL: time.Hour}
+	long := driver.Request{Name: "x", TTL: time.Hour}
 	for what, take := range map[string]func(context.Context) error{
 		"Acquire":       func(ctx context.Context) error { _, err := d.Acquire(ctx, long); return err },
 		"AcquireQueued": func(ctx context.Context) error { _, err := d.AcquireQueued(ctx, long, func(error) {}); return err },
@@ -167,7 +168,7 @@ func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 // By an estimate that is wrong the script takes off what its request took, and more. If that cannot be made good, its owner counts no more than
 // there is.
 func TestAcquire_countsWhatTheScriptHasLeft(t *testing.T) {
-	long := locker.Request{Name: "x", TTL: time.Hour}
+	long := driver.Request{Name: "x", TTL: time.Hour}
 	jumped := time.Duration(0)
 	var left time.Duration
 	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
@@ -259,7 +260,7 @@ func TestLease_validityIsFromBeforeTheRequestAndNeverMovesBack(t *testing.T) {
 	before := lease.Validity()
 	require.NoError(t, lease.Extend(t.Context(), forOneSecond.TTL/2))
 	assert.InDelta(t, before, lease.Validity(), float64(20*time.Millisecond), "a shorter extension takes nothing away")
-	require.Equal(t, []error{nil}, d.ExtendAll(t.Context(), []locker.Lease{lease}, time.Minute))
+	require.Equal(t, []error{nil}, d.ExtendAll(t.Context(), []driver.Lease{lease}, time.Minute))
 	assert.Greater(t, lease.Validity(), 59*time.Second)
 }
 
@@ -278,8 +279,8 @@ func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
 		what := fmt.Sprintf("%T %v", reply, reply)
 		require.Error(t, lease.Extend(t.Context(), time.Second), what)
 		require.Error(t, lease.Release(t.Context()), what)
-		require.Error(t, lease.(locker.RaisableLease).Raise(t.Context(), 8), what)
-		require.Error(t, d.ExtendAll(t.Context(), []locker.Lease{lease}, time.Second)[0], what)
+		require.Error(t, lease.(driver.RaisableLease).Raise(t.Context(), 8), what)
+		require.Error(t, d.ExtendAll(t.Context(), []driver.Lease{lease}, time.Second)[0], what)
 	}
 	assert.EqualValues(t, 7, lease.Token())
 }
@@ -298,7 +299,7 @@ func TestDriver_sendsEachLocksOwnExpiry(t *testing.T) {
 	defer func() { require.NoError(t, d.Close(noClient)) }()
 	var want []any
 	for _, ttl := range []time.Duration{time.Second, time.Minute, time.Minute, time.Second} {
-		l, err := d.Acquire(t.Context(), locker.Request{Name: "x", TTL: ttl})
+		l, err := d.Acquire(t.Context(), driver.Request{Name: "x", TTL: ttl})
 		require.NoError(t, err)
 		require.NoError(t, l.Extend(t.Context(), 2*ttl))
 		want = append(want, ttl.Milliseconds()+Keep.Milliseconds(), 2*ttl.Milliseconds()+Keep.Milliseconds())
@@ -310,7 +311,7 @@ func TestDriver_sendsEachLocksOwnExpiry(t *testing.T) {
 func TestAcquire_nodesWhoseClocksDifferALittleShortenNoHold(t *testing.T) {
 	skew := time.Second
 	d := NewDriver(skewed(&skew))
-	ten := locker.Request{Name: "x", TTL: 10 * time.Second}
+	ten := driver.Request{Name: "x", TTL: 10 * time.Second}
 	for i := range 6 {
 		skew = time.Second - skew
 		l, err := d.Acquire(t.Context(), ten)

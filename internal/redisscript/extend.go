@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -12,8 +12,8 @@ import (
 // has to fit into the buffers of a proxy that reads nothing while nobody reads its replies.
 const mostExtensions = 1024
 
-// ExtendAll implements locker.BatchExtender, in one round trip for each mostExtensions leases.
-func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.Duration) []error {
+// ExtendAll implements driver.BatchExtender, in one round trip for each mostExtensions leases.
+func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	for from := 0; from < len(leases); from += mostExtensions {
 		to := min(from+mostExtensions, len(leases))
@@ -23,7 +23,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []locker.Lease, ttl time.
 }
 
 // extendSome extends leases in one request.
-func (d *Driver) extendSome(ctx context.Context, leases []locker.Lease, errs []error, ttl time.Duration) {
+func (d *Driver) extendSome(ctx context.Context, leases []driver.Lease, errs []error, ttl time.Duration) {
 	replies := make([]Reply, len(leases))
 	r := d.sender.requestOf(make([]Call, len(leases)), replies)
 	args := make([][2]any, len(leases))

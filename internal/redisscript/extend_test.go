@@ -9,10 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // leasesOf are of a Driver whose extensions are answered as answer says.
-func leasesOf(t *testing.T, n int, answer func(owner any) (any, error)) (*Driver, *fakeRunner, []locker.Lease) {
+func leasesOf(t *testing.T, n int, answer func(owner any) (any, error)) (*Driver, *fakeRunner, []driver.Lease) {
 	t.Helper()
 	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
 		if s == acquire {
@@ -22,7 +23,7 @@ func leasesOf(t *testing.T, n int, answer func(owner any) (any, error)) (*Driver
 	}}
 	d := NewDriver(r)
 	t.Cleanup(func() { require.NoError(t, d.Close(noClient)) })
-	leases := make([]locker.Lease, n)
+	leases := make([]driver.Lease, n)
 	for i := range leases {
 		var err error
 		leases[i], err = d.Acquire(t.Context(), forOneSecond)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // puppet is a Runner whose server says what the test has it say.
@@ -123,7 +123,7 @@ func receive[T any](t *testing.T, from <-chan T, what string) T {
 }
 
 // queued has a waiter ask, and returns where its end will be told.
-func queued(ctx context.Context, d *Driver, req locker.Request) <-chan error {
+func queued(ctx context.Context, d *Driver, req driver.Request) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		_, err := d.AcquireQueued(ctx, req, func(error) {})
@@ -162,9 +162,9 @@ func TestHub_aClaimThatOvertakesTheReplyToItsWaiterIsNotDeclined(t *testing.T) {
 		d := NewDriver(p)
 		defer func() { _ = d.Close(noClient) }()
 		ctx, cancel := context.WithCancel(t.Context())
-		done := queued(ctx, d, locker.Request{Name: "x", TTL: time.Minute})
+		done := queued(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 		first = receive(t, owners, "the first request")
-		other := queued(ctx, d, locker.Request{Name: "x", TTL: time.Minute})
+		other := queued(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 		receive(t, owners, "the second request")
 		channel := d.hub.channel(&lease{keys: keysOf("x")})
 		require.Eventually(t, func() bool { _, ok := w.channels.Load(channel); return ok }, patient, time.Millisecond)
@@ -200,7 +200,7 @@ func TestHub_closeWhileAHeedlessRequestIsGivenUp(t *testing.T) {
 		}
 		d := NewDriver(p)
 		// Half of the TTL is time enough for a busy machine to send the request.
-		done := queued(t.Context(), d, locker.Request{Name: "x", TTL: 300 * time.Millisecond})
+		done := queued(t.Context(), d, driver.Request{Name: "x", TTL: 300 * time.Millisecond})
 		receive(t, running, "the request")
 		closed := make(chan struct{})
 		go func() { defer close(closed); _ = d.Close(noClient) }()
@@ -303,7 +303,7 @@ func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &placing{gives: c.gives, puppet: puppet{locate: func() (Publisher, error) { return Publisher{}, c.subscribing }}}
 			d := NewDriver(p)
-			_, err := d.AcquireQueued(t.Context(), locker.Request{Name: "x", TTL: time.Minute}, func(error) {})
+			_, err := d.AcquireQueued(t.Context(), driver.Request{Name: "x", TTL: time.Minute}, func(error) {})
 			require.NoError(t, err)
 			assert.Equal(t, c.asked, p.asked)
 			require.NoError(t, d.Close(noClient))

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // everybody is how far into the queue to look: to its end.
@@ -18,22 +18,22 @@ const everybody = -1
 // claimMark is what the owner of a lock begins with that is claimed for a waiter; see queue.lua.
 const claimMark = ">"
 
-// Inspect implements locker.Inspector, in one round trip. Who waits has no metadata here, and who was handed the lock and has yet
+// Inspect implements driver.Inspector, in one round trip. Who waits has no metadata here, and who was handed the lock and has yet
 // to take it is the first of the waiters still.
-func (d *Driver) Inspect(ctx context.Context, name string) (locker.State, error) {
+func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	keys := keysOf(name)
 	reply, err := d.sender.call(ctx, inspect, keys[:], inspectArgs{last: everybody}.list())
 	if err != nil {
-		return locker.State{}, err
+		return driver.State{}, err
 	}
 	state, ok := parseState(reply)
 	if !ok {
-		return locker.State{}, fmt.Errorf("unexpected reply to the inspect script: %v", reply)
+		return driver.State{}, fmt.Errorf("unexpected reply to the inspect script: %v", reply)
 	}
 	return state, nil
 }
 
-func parseState(reply any) (state locker.State, ok bool) {
+func parseState(reply any) (state driver.State, ok bool) {
 	all, _ := reply.([]any)
 	r := recordOf(inspectReply, all)
 	owner, metadata, last := r.text("owner"), r.text("meta"), r.text("token")
@@ -47,17 +47,17 @@ func parseState(reply any) (state locker.State, ok bool) {
 	switch {
 	case owner == "" || left <= 0:
 	case claimed:
-		state.Waiters = append(state.Waiters, locker.Participant{ID: claimant})
+		state.Waiters = append(state.Waiters, driver.Participant{ID: claimant})
 	default:
 		state.Held, state.Left = true, time.Duration(left)*time.Millisecond
-		state.Holder = locker.Participant{ID: owner, Metadata: metadata}
+		state.Holder = driver.Participant{ID: owner, Metadata: metadata}
 	}
 	for _, waiter := range queue {
 		id, ok := textOf(waiter)
 		if !ok {
 			return state, false
 		}
-		state.Waiters = append(state.Waiters, locker.Participant{ID: id})
+		state.Waiters = append(state.Waiters, driver.Participant{ID: id})
 	}
 	return state, true
 }

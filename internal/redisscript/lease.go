@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -42,10 +42,10 @@ func (l *lease) lasts(sent time.Time, ttl time.Duration) {
 	}
 }
 
-// Token implements locker.Lease.
+// Token implements driver.Lease.
 func (l *lease) Token() uint64 { return l.token.Load() }
 
-// Validity implements locker.Lease.
+// Validity implements driver.Lease.
 func (l *lease) Validity() time.Duration {
 	if !l.takeEnded() {
 		return l.ttl // it may be granted now
@@ -66,7 +66,7 @@ func (l *lease) send(ctx context.Context, script *Script, keys []any, args []arg
 	return reply
 }
 
-// Extend implements locker.Lease.
+// Extend implements driver.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
 	return l.extended(l.send(ctx, extend, l.keys[:1], extendArgs{l.argOwner, l.driver.expiryArg(ttl)}.list()), sent, ttl)
@@ -81,7 +81,7 @@ func (l *lease) extended(r Reply, sent time.Time, ttl time.Duration) error {
 	return err
 }
 
-// Release implements locker.Lease.
+// Release implements driver.Lease.
 func (l *lease) Release(ctx context.Context) error {
 	undone := false
 	if r := l.givenUp; r != nil {
@@ -94,10 +94,10 @@ func (l *lease) Release(ctx context.Context) error {
 		}
 	}
 	if l.lost.Load() {
-		return locker.ErrLost // asked again the server would take it for a reply that was lost
+		return driver.ErrLost // asked again the server would take it for a reply that was lost
 	}
 	err := l.release(ctx, l.token.Load(), &l.released)
-	if errors.Is(err, locker.ErrLost) {
+	if errors.Is(err, driver.ErrLost) {
 		l.lost.Store(true)
 		if undone {
 			return nil
@@ -145,11 +145,11 @@ func (s *sendings) MarshalBinary() ([]byte, error) {
 // NotRun implements Counter.
 func (s *sendings) NotRun() { s.n.Add(-1) }
 
-// Raise implements locker.RaisableLease.
+// Raise implements driver.RaisableLease.
 func (l *lease) Raise(ctx context.Context, token uint64) error {
 	reply := l.send(ctx, raise, l.keys[:1], raiseArgs{l.argOwner, token}.list())
 	if reply.Err == nil && reply.Value == any(int64(-1)) {
-		return fmt.Errorf("%w: token %d is more than %v ahead of the server's clock", locker.ErrUnsupported, token, Keep/2)
+		return fmt.Errorf("%w: token %d is more than %v ahead of the server's clock", driver.ErrUnsupported, token, Keep/2)
 	}
 	err := lostUnlessOne(reply)
 	if err == nil {
@@ -166,7 +166,7 @@ func lostUnlessOne(r Reply) error {
 	case !ok:
 		return fmt.Errorf("unexpected reply to a script: %v", r.Value)
 	case n != 1:
-		return locker.ErrLost
+		return driver.ErrLost
 	default:
 		return nil
 	}

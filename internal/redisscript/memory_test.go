@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -42,7 +42,7 @@ func TestSender_keepsNothingOfWhatIsOver(t *testing.T) {
 			big := new([1000]byte)
 			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), contextKey{}, big), 10*time.Millisecond)
 			defer cancel()
-			l, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+			l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
 			assert.Equal(t, context.DeadlineExceeded, err)
 			values[i] = weak.Make(big)
 			if l != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // serverTime is the server's clock in µs.
@@ -75,7 +76,7 @@ func TestRaise_furtherAheadThanTokensAreRememberedIsUnsupported(t *testing.T) {
 		return s.rdb.Eval(context.Background(), script.Source, s.keys, args...).Result()
 	}})
 	now := s.serverTime()
-	req := locker.Request{Name: t.Name(), TTL: time.Minute}
+	req := driver.Request{Name: t.Name(), TTL: time.Minute}
 	l, err := d.Propose(t.Context(), req, uint64(now))
 	require.NoError(t, err)
 	far := uint64(now + (13 * time.Hour).Microseconds())

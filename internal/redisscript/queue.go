@@ -5,17 +5,17 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// AcquireQueued implements locker.Queuer. The first request takes the lock, or a place in the queue. After
+// AcquireQueued implements driver.Queuer. The first request takes the lock, or a place in the queue. After
 // that the waiter asks again when it is woken: because the lock is claimed for it, or because it is the
 // first of this Driver's waiters and has to look whether the queue still stands.
 func (d *Driver) AcquireQueued(
-	ctx context.Context, req locker.Request, answered func(error),
-) (locker.Lease, error) {
+	ctx context.Context, req driver.Request, answered func(error),
+) (driver.Lease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
@@ -26,7 +26,7 @@ func (d *Driver) AcquireQueued(
 		traces bool // the server may know of l
 		pause  = 5 * time.Millisecond
 	)
-	trace := func() locker.Lease {
+	trace := func() driver.Lease {
 		if traces {
 			return l
 		}
@@ -42,7 +42,7 @@ func (d *Driver) AcquireQueued(
 		case ctx.Err() != nil:
 			return trace(), ctx.Err()
 		case err == nil:
-			answered(locker.ErrHeld)
+			answered(driver.ErrHeld)
 			d.hub.placed(w, a)
 			if l.owner[0] != polls && d.hub.refused() {
 				l, w = d.withoutSubscription(ctx, l, req, w)
@@ -69,7 +69,7 @@ const (
 )
 
 // waitingLease returns a lease that may wait in the queue for its grant.
-func (d *Driver) waitingLease(req locker.Request) *lease {
+func (d *Driver) waitingLease(req driver.Request) *lease {
 	kind := byte(subscribes)
 	switch {
 	case d.hub.refused():
@@ -81,7 +81,7 @@ func (d *Driver) waitingLease(req locker.Request) *lease {
 }
 
 // withoutSubscription puts a lease that polls in the place of l, which cannot be told anything.
-func (d *Driver) withoutSubscription(ctx context.Context, l *lease, req locker.Request, w *waiter) (*lease, *waiter) {
+func (d *Driver) withoutSubscription(ctx context.Context, l *lease, req driver.Request, w *waiter) (*lease, *waiter) {
 	asking, cancel := context.WithTimeout(ctx, req.TTL/4)
 	defer cancel()
 	_ = l.Release(asking) // if that fails, the queue passes over it

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/workers"
 )
@@ -118,7 +118,7 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 		r.until = deadline.Add(2 * moment) // after who waits has seen it, who knows better why it ends
 	}
 	if !s.enqueue(r) {
-		return Reply{Err: locker.ErrClosed}, false
+		return Reply{Err: driver.ErrClosed}, false
 	}
 	r.timer.Reset(timeout)
 	select {

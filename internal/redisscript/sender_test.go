@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // gated is a Runner whose batches take until the test lets them go on.
@@ -60,7 +61,7 @@ func takes(ctx context.Context, d *Driver, n int, ttl time.Duration) <-chan erro
 	done := make(chan error, n)
 	for range n {
 		go func() {
-			_, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: ttl})
+			_, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: ttl})
 			done <- err
 		}()
 	}
@@ -136,7 +137,7 @@ func TestSender_whatIsGivenUpInTimeIsNotSent(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			l, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+			l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
 			assert.ErrorIs(t, err, context.Canceled)
 			assert.Nil(t, l, "nothing was sent")
 		}()
@@ -161,7 +162,7 @@ func TestSender_aTakeThatIsGivenUpIsUndoneWhenItHasEnded(t *testing.T) {
 		d := NewDriver(g)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		l, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+		l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotNil(t, l, "it may be taken")
 		time.Sleep(time.Hour)
@@ -188,7 +189,7 @@ func TestSender_aTakeThatIsGivenUpIsReleasedTwice(t *testing.T) {
 		d := NewDriver(g)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		l, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+		l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		released := make(chan error, 2)
 		for range 2 {
@@ -217,7 +218,7 @@ func TestSender_aRequestIsUsedAgain(t *testing.T) {
 			require.NoError(t, <-done)
 			synctest.Wait()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			l, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+			l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
 			cancel()
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			time.Sleep(time.Hour)
@@ -307,7 +308,7 @@ func TestSender_aWaiterThatIsKnownIsReleased(t *testing.T) {
 		d := NewDriver(p)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
-		l, err := d.AcquireQueued(ctx, locker.Request{Name: "x", TTL: time.Hour}, func(error) {})
+		l, err := d.AcquireQueued(ctx, driver.Request{Name: "x", TTL: time.Hour}, func(error) {})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotNil(t, l)
 		assert.EqualValues(t, 2, asked.Load())
@@ -325,7 +326,7 @@ func TestSender_aReleaseHeedsItsContext(t *testing.T) {
 		d := NewDriver(g)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		l, err := d.Acquire(ctx, locker.Request{Name: "x", TTL: time.Minute})
+		l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		again, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -8,7 +8,7 @@ import (
 
 var maxmemory = regexp.MustCompile(`(?m)^maxmemory(_policy)?:(\S+)`)
 
-// Warnings implements locker.Warner: a server that evicts keys evicts locks that are held. Of a Cluster it asks one node.
+// Warnings implements driver.Warner: a server that evicts keys evicts locks that are held. Of a Cluster it asks one node.
 func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 	reply, err := d.sender.call(ctx, memory, nil, memoryArgs{section: "memory"}.list())
 	if err != nil {

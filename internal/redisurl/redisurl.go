@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapterurl"
 	"github.com/go-locker/locker/internal/redisscript"
 )
@@ -22,7 +22,7 @@ const (
 
 // Socket returns the path of the Unix socket that the URL names in place of a host; empty if it names none. The scheme
 // is to be the one without TLS.
-func Socket(u *locker.URL, plain string) (string, error) {
+func Socket(u *driver.URL, plain string) (string, error) {
 	path, ok := u.Take("socket")
 	switch {
 	case !ok:
@@ -38,7 +38,7 @@ func Socket(u *locker.URL, plain string) (string, error) {
 }
 
 // ClientName returns client_name, by which CLIENT LIST of the server lists the connections; empty if there is none.
-func ClientName(u *locker.URL) (string, error) {
+func ClientName(u *driver.URL) (string, error) {
 	name, ok := u.Take("client_name")
 	if ok && name == "" || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", fmt.Errorf("parameter client_name=%q: Redis takes printable ASCII without spaces", name)
@@ -53,7 +53,7 @@ type Sentinel struct {
 }
 
 // Sentinels reads master_name, sentinel_username and sentinel_password.
-func Sentinels(u *locker.URL) (s Sentinel, err error) {
+func Sentinels(u *driver.URL) (s Sentinel, err error) {
 	master, hasMaster := u.Take("master_name")
 	user, hasUser := u.Take("sentinel_username")
 	password, hasPassword := u.Take("sentinel_password")
@@ -73,7 +73,7 @@ func Sentinels(u *locker.URL) (s Sentinel, err error) {
 }
 
 // Database returns the database that the path names, 0 if it names none.
-func Database(u *locker.URL) (int, error) {
+func Database(u *driver.URL) (int, error) {
 	db := strings.TrimPrefix(u.Path, "/")
 	if db == "" {
 		return 0, nil
@@ -87,7 +87,7 @@ func Database(u *locker.URL) (int, error) {
 
 // Replicas reads replicas and replica_timeout, which is 1s if only the former is there. N is 0 if
 // neither is.
-func Replicas(u *locker.URL) (redisscript.Replicas, error) {
+func Replicas(u *driver.URL) (redisscript.Replicas, error) {
 	var r redisscript.Replicas
 	if err := errors.Join(adapterurl.Number(u, "replicas", &r.N), adapterurl.Duration(u, "replica_timeout", &r.Timeout)); err != nil {
 		return r, err

@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/redisscript"
 	"github.com/go-locker/locker/internal/redisurl"
 )
 
 // query is a URL with those parameters, given as name, value, name, value.
-func query(pairs ...string) *locker.URL {
-	u := &locker.URL{Scheme: "redis", Query: url.Values{}}
+func query(pairs ...string) *driver.URL {
+	u := &driver.URL{Scheme: "redis", Query: url.Values{}}
 	for i := 0; i < len(pairs); i += 2 {
 		u.Query.Set(pairs[i], pairs[i+1])
 	}
@@ -31,7 +31,7 @@ func TestSocket(t *testing.T) {
 	assert.Empty(t, path)
 	withHost, secure := query("socket", "/run/redis.sock"), query("socket", "/run/redis.sock")
 	withHost.Hosts, secure.Scheme = []string{"h"}, "rediss"
-	for want, u := range map[string]*locker.URL{
+	for want, u := range map[string]*driver.URL{
 		"absolute path": query("socket", "redis.sock"), `socket=""`: query("socket", ""), "in place": withHost, "TLS": secure,
 	} {
 		_, err := redisurl.Socket(u, "redis")
@@ -57,7 +57,7 @@ func TestClientName(t *testing.T) {
 
 func TestSentinels(t *testing.T) {
 	for _, c := range []struct {
-		u    *locker.URL
+		u    *driver.URL
 		want redisurl.Sentinel
 	}{
 		{query(), redisurl.Sentinel{}},
@@ -73,7 +73,7 @@ func TestSentinels(t *testing.T) {
 		assert.Equal(t, c.want, got)
 		assert.Empty(t, c.u.Query)
 	}
-	for _, u := range []*locker.URL{
+	for _, u := range []*driver.URL{
 		query("master_name", ""), query("sentinel_username", "u"), query("sentinel_password", "p"),
 		query("master_name", "m", "sentinel_username", "u"), query("master_name", "m", "sentinel_password", ""),
 		query("master_name", "m", "sentinel_username", "", "sentinel_password", "p"),
@@ -85,19 +85,19 @@ func TestSentinels(t *testing.T) {
 
 func TestDatabase(t *testing.T) {
 	for path, want := range map[string]int{"": 0, "/": 0, "/0": 0, "/15": 15} {
-		db, err := redisurl.Database(&locker.URL{Scheme: "redis", Path: path})
+		db, err := redisurl.Database(&driver.URL{Scheme: "redis", Path: path})
 		require.NoError(t, err)
 		assert.Equal(t, want, db)
 	}
 	for _, path := range []string{"/x", "/-1", "/+1", "/1.5", "/0/1", "/99999999999"} {
-		_, err := redisurl.Database(&locker.URL{Scheme: "redis", Path: path})
+		_, err := redisurl.Database(&driver.URL{Scheme: "redis", Path: path})
 		assert.ErrorContains(t, err, "database number", path)
 	}
 }
 
 func TestReplicas(t *testing.T) {
 	for _, c := range []struct {
-		u    *locker.URL
+		u    *driver.URL
 		want redisscript.Replicas
 	}{
 		{query(), redisscript.Replicas{}},
@@ -109,7 +109,7 @@ func TestReplicas(t *testing.T) {
 		assert.Equal(t, c.want, r)
 		assert.Empty(t, c.u.Query)
 	}
-	for _, u := range []*locker.URL{
+	for _, u := range []*driver.URL{
 		query("replicas", "0"), query("replicas", "x"), query("replica_timeout", "1s"),
 		query("replicas", "1", "replica_timeout", "0s"), query("replicas", "1", "replica_timeout", "1500us"),
 	} {

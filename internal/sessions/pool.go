@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // Pool has the sessions of a Driver: one a key, which is its TTL.
@@ -35,7 +35,7 @@ func (p *Pool[S, L]) Get(key time.Duration, create func() S) (S, error) {
 	defer p.mu.Unlock()
 	if p.closed {
 		var none S
-		return none, locker.ErrClosed
+		return none, driver.ErrClosed
 	}
 	s, ok := p.sessions[key]
 	if !ok || s.base().gone() {

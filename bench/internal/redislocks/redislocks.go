@@ -21,6 +21,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/bench/internal/contend"
 	"github.com/go-locker/locker/bench/internal/wire"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/redigo"
 	"github.com/go-locker/locker/redis"
 )
@@ -106,7 +107,7 @@ func openRedigo(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.C
 	return clientOf(d, ttl, func() { _ = pool.Close() })
 }
 
-func clientOf(d locker.Driver, ttl time.Duration, closeIt func()) (*contend.Client, error) {
+func clientOf(d driver.Driver, ttl time.Duration, closeIt func()) (*contend.Client, error) {
 	c, err := locker.New(d, locker.WithTTL(ttl))
 	if err != nil {
 		closeIt()

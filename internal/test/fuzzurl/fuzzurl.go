@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 // Secret is in every password.
@@ -24,16 +25,16 @@ var errParsed = errors.New("parsed")
 
 // Run fuzzes open, which makes a Driver for scheme and connects to nothing. It may return neither a Driver nor an
 // error. Seeds are what comes after scheme://, without a user.
-func Run(f *testing.F, scheme string, open locker.OpenFunc, seeds ...string) {
+func Run(f *testing.F, scheme string, open driver.OpenFunc, seeds ...string) {
 	f.Helper()
 	for _, rest := range seeds {
 		f.Add("", "", rest)
 		f.Add("p@", "/?#&=%zz:", rest)
 		f.Add("", "@h1,u:", rest) // users in a list of hosts
 	}
-	var u *locker.URL
+	var u *driver.URL
 	parser := fmt.Sprintf("fuzz%d", schemes.Add(1))
-	locker.Register(parser, func(_ context.Context, parsed *locker.URL) (locker.Driver, error) {
+	driver.Register(parser, func(_ context.Context, parsed *driver.URL) (driver.Driver, error) {
 		u = parsed
 		return nil, errParsed
 	})
@@ -43,7 +44,7 @@ func Run(f *testing.F, scheme string, open locker.OpenFunc, seeds ...string) {
 		}
 		for _, raw := range urls(before+Secret+after, rest) {
 			_, err := locker.Open(t.Context(), parser+"://"+raw)
-			var d locker.Driver
+			var d driver.Driver
 			if errors.Is(err, errParsed) {
 				u.Scheme = scheme
 				checkPrinted(t, raw, u, *u)

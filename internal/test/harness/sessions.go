@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -184,13 +185,13 @@ func (b Sessions) LapsesAlone(t *testing.T) {
 
 // ExtendsAll that d is given together, also more than one request takes, and says of each what has become of it. prefix is that of b's
 // locks.
-func (b Sessions) ExtendsAll(t *testing.T, d locker.BatchExtender, prefix string) {
+func (b Sessions) ExtendsAll(t *testing.T, d driver.BatchExtender, prefix string) {
 	const ttl, n = 10 * time.Second, 230
-	all := make([]locker.Lease, n)
+	all := make([]driver.Lease, n)
 	var acquiring sync.WaitGroup
 	for i := range all {
 		acquiring.Go(func() {
-			l, err := d.Acquire(t.Context(), locker.Request{Name: fmt.Sprint(prefix, ":x", i), TTL: ttl})
+			l, err := d.Acquire(t.Context(), driver.Request{Name: fmt.Sprint(prefix, ":x", i), TTL: ttl})
 			assert.NoError(t, err)
 			all[i] = l
 		})

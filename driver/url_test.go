@@ -1,45 +1,40 @@
-package locker_test
+package driver_test
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/fuzzurl"
+	"github.com/go-locker/locker/memory"
 )
 
-// parse is how Open takes the part of a URL after scheme:// apart.
-func parse(rest string) (u *locker.URL, err error) { return newParser()(rest) }
+var schemes atomic.Int64
 
-// newParser makes one parse for a scheme of its own.
-func newParser() func(rest string) (*locker.URL, error) {
-	var seen locker.URL
-	s := scheme(func(_ context.Context, u *locker.URL) (locker.Driver, error) {
-		seen = *u
-		u.Query = nil
-		return &driver{}, nil
-	})
-	return func(rest string) (*locker.URL, error) {
-		c, err := locker.Open(context.Background(), s+"://"+rest)
-		if err != nil {
-			return nil, err
-		}
-		u := seen
-		return &u, c.Close()
-	}
+// scheme registers open under a scheme that nothing else has.
+func scheme(open driver.OpenFunc) string {
+	s := fmt.Sprintf("test%d", schemes.Add(1))
+	driver.Register(s, open)
+	return s
 }
 
+// parse takes the part of a URL after scheme:// apart.
+func parse(rest string) (*driver.URL, error) { return driver.ParseURL("s://" + rest) }
+
 func TestURL_parts(t *testing.T) {
-	for rest, want := range map[string]locker.URL{
+	for rest, want := range map[string]driver.URL{
 		"":                        {},
 		"/":                       {Path: "/"},
 		"h":                       {Hosts: []string{"h"}},
@@ -103,7 +98,7 @@ func TestURL_withoutAScheme(t *testing.T) {
 }
 
 func TestURL_noErrorShowsThePassword(t *testing.T) {
-	s := scheme((&opened{err: errRefused}).open)
+	s := scheme(func(context.Context, *driver.URL) (driver.Driver, error) { return nil, errors.New("refused") })
 	for _, password := range []string{
 		"secret", "/secret", "?secret", "#secret", "se@secret", "a/secret?b#c@d", "?ttl=secret", "?secret=1&secret=2", "?secret",
 		"%zzsecret", "secret%", ":secret", "a://secret", "[secret", "secret,secret", "/%zzsecret", "?a=%zzsecret", "/secret?secret=1",
@@ -147,7 +142,7 @@ func TestURL_noWayOfPrintingItShowsThePassword(t *testing.T) {
 		require.NoError(t, err)
 		require.NotNil(t, u.User)
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-			for _, what := range []any{u, *u, []*locker.URL{u}, struct{ URL locker.URL }{*u}, struct{ URL *locker.URL }{u}} {
+			for _, what := range []any{u, *u, []*driver.URL{u}, struct{ URL driver.URL }{*u}, struct{ URL *driver.URL }{u}} {
 				text := fmt.Sprintf(verb, what)
 				assert.NotContains(t, text, "secret", "%s of %T", verb, what)
 				assert.NotContains(t, text, fmt.Sprintf("%x", "secret"), "%s of %T", verb, what)
@@ -159,16 +154,16 @@ func TestURL_noWayOfPrintingItShowsThePassword(t *testing.T) {
 
 // A password may be a parameter's value, too.
 func TestURL_noWayOfPrintingItShowsAPasswordOfTheQuery(t *testing.T) {
-	u := &locker.URL{Scheme: "redis", Hosts: []string{"h"}, Query: url.Values{"a": {"b"}, "sentinel_password": {"secret"}, "Password": {"secret"}}}
+	u := &driver.URL{Scheme: "redis", Hosts: []string{"h"}, Query: url.Values{"a": {"b"}, "sentinel_password": {"secret"}, "Password": {"secret"}}}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d", "%t"} {
-		for _, what := range []any{u, *u, []locker.URL{*u}, struct{ URL locker.URL }{*u}} {
+		for _, what := range []any{u, *u, []driver.URL{*u}, struct{ URL driver.URL }{*u}} {
 			assert.NotContains(t, fmt.Sprintf(verb, what), "secret", "%s of %T", verb, what)
 			assert.NotContains(t, fmt.Sprintf(verb, what), fmt.Sprintf("%x", "secret"), "%s of %T", verb, what)
 		}
 	}
 	assert.Equal(t, "redis://h?Password=xxxxx&a=b&sentinel_password=xxxxx", u.String())
 	assert.Equal(t, "secret", u.Query.Get("sentinel_password"), "it is what it was")
-	encoded, err := json.Marshal(map[string]any{"url": u, "urls": []locker.URL{*u}})
+	encoded, err := json.Marshal(map[string]any{"url": u, "urls": []driver.URL{*u}})
 	require.NoError(t, err)
 	assert.NotContains(t, string(encoded), "secret")
 	var logged strings.Builder
@@ -179,7 +174,7 @@ func TestURL_noWayOfPrintingItShowsAPasswordOfTheQuery(t *testing.T) {
 }
 
 func TestURL_unknown(t *testing.T) {
-	u := &locker.URL{Scheme: "s", Query: url.Values{}}
+	u := &driver.URL{Scheme: "s", Query: url.Values{}}
 	require.NoError(t, u.Unknown())
 	u.Query.Set("b", "1")
 	u.Query.Set("c", "1")
@@ -188,31 +183,31 @@ func TestURL_unknown(t *testing.T) {
 
 // A Driver made of Drivers may open them at once.
 func TestURL_takeOfCopiesAtOnce(t *testing.T) {
-	nodes := scheme(func(_ context.Context, u *locker.URL) (locker.Driver, error) {
+	nodes := scheme(func(_ context.Context, u *driver.URL) (driver.Driver, error) {
 		for _, name := range []string{"a", "b"} {
 			u.Take(name)
 		}
-		return &driver{}, nil
+		return memory.NewDriver(), nil
 	})
-	made := scheme(func(ctx context.Context, u *locker.URL) (locker.Driver, error) {
+	made := scheme(func(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
 				own := *u
 				own.Scheme, own.Query = nodes, url.Values{}
-				_, err := locker.OpenDriver(ctx, &own)
+				_, err := driver.Open(ctx, &own)
 				assert.NoError(t, err)
 			})
 		}
 		all.Wait()
-		return &driver{}, nil
+		return memory.NewDriver(), nil
 	})
 	_, err := locker.Open(t.Context(), made+"://h?c=1")
 	require.ErrorContains(t, err, "known are a, b, backoff,")
 }
 
 func TestURL_take(t *testing.T) {
-	u := &locker.URL{Query: url.Values{"a": {"1"}, "b": {""}}}
+	u := &driver.URL{Query: url.Values{"a": {"1"}, "b": {""}}}
 	v, ok := u.Take("a")
 	assert.True(t, ok)
 	assert.Equal(t, "1", v)
@@ -226,9 +221,9 @@ func TestURL_take(t *testing.T) {
 
 // What passwords may leak by, package fuzzurl looks for at each adapter.
 func FuzzParseURL(f *testing.F) {
-	fuzzurl.Run(f, "fuzzed", func(_ context.Context, u *locker.URL) (locker.Driver, error) {
+	fuzzurl.Run(f, "fuzzed", func(_ context.Context, u *driver.URL) (driver.Driver, error) {
 		clear(u.Query)
-		return &driver{}, nil
+		return memory.NewDriver(), nil
 	}, "h", "h1:1,[::1%25eth0]:2/0?a=b&ttl=1s", "[", "%", "h?=", ",:", "h/%40?a=%zz")
 }
 
@@ -239,7 +234,6 @@ func FuzzParseURL_isStable(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
-	parse := newParser()
 	f.Fuzz(func(t *testing.T, rest string) {
 		u, err := parse(rest)
 		if err != nil {
@@ -268,7 +262,10 @@ func FuzzParseURL_escapedPassword(f *testing.F) {
 	f.Add("p@ss/w?rd#%")
 	f.Add("")
 	var got *url.Userinfo
-	s := scheme(func(_ context.Context, u *locker.URL) (locker.Driver, error) { got = u.User; return &driver{}, nil })
+	s := scheme(func(_ context.Context, u *driver.URL) (driver.Driver, error) {
+		got = u.User
+		return memory.NewDriver(), nil
+	})
 	f.Fuzz(func(t *testing.T, password string) {
 		_, err := locker.Open(t.Context(), s+"://"+url.UserPassword("me", password).String()+"@h")
 		require.NoError(t, err)

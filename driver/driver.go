@@ -1,4 +1,9 @@
-package locker
+// Package driver is what a backend implements, for the authors of one: package locker has what applications use.
+//
+// A [Driver] grants a [Lease] on a name at one backend. Deadlines, renewal, loss, polling, clean-up and the wrapping of errors are the
+// core's, which is package locker; locker.New makes a Client over a Driver, and [Register] has locker.Open find it by the scheme of a URL.
+// Package conformance shows whether a Driver keeps what [Driver] asks.
+package driver
 
 import (
 	"context"
@@ -104,54 +109,6 @@ type BatchExtender interface {
 	// ExtendAll extends each of the leases, all its own, as Lease.Extend does, and returns an
 	// error, or nil, for each.
 	ExtendAll(ctx context.Context, leases []Lease, ttl time.Duration) []error
-}
-
-// Proposer is a Driver that can be one of the nodes of a quorum: there the token is the
-// caller's, who has to get the same one accepted by a majority.
-type Proposer interface {
-	Driver
-
-	// Propose is Acquire with a token of the caller's choice. The lease's Token is token if the
-	// node accepted it, which it does only in the step that grants the lease and only if the token
-	// is larger than any it has accepted before; else a larger one, to which the caller may raise
-	// the others. A denied Propose changes nothing.
-	//
-	// A node that forgets tokens after a time does not accept one so far ahead of its clock that
-	// clocks might not have passed it by then. Where it knows no last token it does not accept one
-	// that its clock has passed: what it has forgotten may be larger. In both cases it grants the
-	// lease under its clock, or what is larger than its last token.
-	Propose(ctx context.Context, req Request, token uint64) (RaisableLease, error)
-
-	// Address is the host:port of the server, without credentials: the same server must not be
-	// two nodes of one quorum. It is empty if it is not known, or not one server.
-	Address() string
-}
-
-// RaisableLease is a Lease whose token can be raised while it lasts.
-type RaisableLease interface {
-	Lease
-
-	// Raise makes token the lease's own, and from then on its Token, if it is that already or
-	// larger than any that the node has accepted; else, or if the lease has ended, it returns
-	// ErrLost. With a token no smaller than Token, ErrLost says that the lease has ended. A token
-	// that Propose would not accept, being too far ahead, is ErrUnsupported, and changes nothing:
-	// but one that is not as far ahead of the node's last is accepted.
-	Raise(ctx context.Context, token uint64) error
-}
-
-// Inspector is a Driver that can tell who holds a lock, without contending for it.
-type Inspector interface {
-	Driver
-
-	// Inspect looks at the lock called name, with the Client's prefix.
-	//
-	//  1. It changes nothing at the backend, makes nothing there, and wakes nobody.
-	//  2. What it returns was the case at one moment, as far as the backend can tell: a hold that
-	//     has lapsed is none, and a lock that was never held is the zero State, without an error.
-	//  3. What is not known is left zero, never guessed.
-	//  4. ctx bounds the call, and has a deadline. An outage is the client library's error, and
-	//     known before that.
-	Inspect(ctx context.Context, name string) (State, error)
 }
 
 // Warner is a Driver that can tell when a promise depends on how its servers are set up, and they are set up otherwise.

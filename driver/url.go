@@ -1,4 +1,4 @@
-package locker
+package driver
 
 import (
 	"errors"
@@ -106,10 +106,10 @@ func (u URL) Format(f fmt.State, verb rune) { fmt.Fprintf(f, fmt.FormatString(f,
 // MarshalText is String, for JSON, and loggers that write it.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// parseURL takes rawURL apart: package url knows no lists of hosts, and its errors show the password.
+// ParseURL takes rawURL apart. Package url knows no lists of hosts, and its errors show the password.
 // For the same reason no error here shows a piece of the URL that might be part of one: a
 // password with an unescaped '/' or '?' in it ends up in the wrong place.
-func parseURL(rawURL string) (*URL, error) {
+func ParseURL(rawURL string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	if !ok || scheme == "" || strings.ContainsAny(scheme, "/?#@:") {
 		return nil, errors.New("malformed URL: it must begin with scheme://, as in redis://localhost:6379")

@@ -1,0 +1,53 @@
+package driver
+
+import (
+	"context"
+	"time"
+)
+
+// Inspector is a Driver that can tell who holds a lock, without contending for it.
+type Inspector interface {
+	Driver
+
+	// Inspect looks at the lock called name, with the Client's prefix.
+	//
+	//  1. It changes nothing at the backend, makes nothing there, and wakes nobody.
+	//  2. What it returns was the case at one moment, as far as the backend can tell: a hold that
+	//     has lapsed is none, and a lock that was never held is the zero State, without an error.
+	//  3. What is not known is left zero, never guessed.
+	//  4. ctx bounds the call, and has a deadline. An outage is the client library's error, and
+	//     known before that.
+	Inspect(ctx context.Context, name string) (State, error)
+}
+
+// State is how a lock stood, as the backend saw it at one moment. By the time it is read it may be another: it is for
+// people who look, and for monitors. Whoever acts on it has to hold the lock.
+type State struct {
+	// Held says that somebody holds the lock. Where a release hands it to the first of the waiters,
+	// nobody does until that one has taken it, and nobody else can.
+	Held   bool
+	Holder Participant // the zero Participant if nobody holds it
+
+	// Left is for how long the hold lasts unless it is extended, by the backend's clock: the holder
+	// counts for itself. It is 0 if nobody holds the lock, or the backend does not tell.
+	Left time.Duration
+
+	// Token is the fencing token of the holder, or else the last one that the backend remembers. It
+	// is 0 if that knows none.
+	Token uint64
+
+	// Waiters are those who stand in the backend's queue, the next one first. One that has died
+	// stands there until the backend notices. Where waiters poll there is no queue.
+	Waiters []Participant
+}
+
+// Participant holds a lock, or waits for it.
+type Participant struct {
+	// ID is what the backend knows this attempt to hold by, and nobody else goes by at the time. It
+	// is empty where the backend has none.
+	ID string
+
+	// Metadata is what WithMetadata said. It is empty, too, where the backend keeps that of holders
+	// alone, as Redis does.
+	Metadata string
+}
