@@ -22,55 +22,26 @@ func drift(ttl time.Duration) time.Duration {
 	return ttl/100 + 2*time.Millisecond
 }
 
-// contender is one Lock, or one attempt to.
+// contender is a Lock or a TryLock under way.
 type contender struct {
-	*Mutex
+	mutex     *Mutex
 	op        string          // opLock, or opTryLock, which does not wait
 	ctx       context.Context // of the caller, as the Observer has it
 	began     time.Time
-	contended atomic.Bool // the lock was seen to be another's
+	contended atomic.Bool           // the lock was seen to be another's
+	said      atomic.Pointer[error] // by the backend, or its client: the latest
 
 	// own ends with ctx, or by end: with ErrClosed when the Client is closed, with ErrLost when the Mutex's own hold is lost.
 	own context.Context
 	end context.CancelCauseFunc
-
-	said   atomic.Pointer[error] // by a backend in whose queue it is: the latest
-	places [2]int                // in the Client's list of contenders, and the Mutex's
 }
 
 // contender begins a call. Each needs one done.
 func (m *Mutex) contender(ctx context.Context, op string) *contender {
 	ctx, began := m.client.start(ctx, Call{op, m.name})
-	return m.another(ctx, op, began)
-}
-
-// another is a contender in a call that has begun.
-func (m *Mutex) another(ctx context.Context, op string, began time.Time) *contender {
-	c := &contender{Mutex: m, op: op, ctx: ctx, began: began}
+	c := &contender{mutex: m, op: op, ctx: ctx, began: began}
 	c.own, c.end = context.WithCancelCause(ctx)
 	return c
-}
-
-// contenders is a list of them: a set without hashing.
-type contenders []*contender
-
-// The lists that a contender is on.
-const (
-	ofClient = iota
-	ofMutex
-)
-
-func (l *contenders) add(c *contender, list int) {
-	c.places[list] = len(*l)
-	*l = append(*l, c)
-}
-
-func (l *contenders) remove(c *contender, list int) {
-	all, place := *l, c.places[list]
-	last := all[len(all)-1]
-	all[place], last.places[list] = last, place
-	all[len(all)-1] = nil
-	*l = all[:len(all)-1]
 }
 
 // done ends the call, and returns the error for its caller.
@@ -79,163 +50,120 @@ func (c *contender) done(h *Hold, err error) error {
 	if h != nil {
 		r.Token = h.token
 	}
-	return c.client.done(c.ctx, Call{c.op, c.name}, c.began, r)
+	return c.mutex.client.done(c.ctx, Call{c.op, c.mutex.name}, c.began, r)
 }
 
 // acquire contends for the lock: until ctx ends, or once.
-func (c *contender) acquire() (*Hold, error) {
-	h, err := c.contend()
+func (c *contender) acquire() (h *Hold, err error) {
+	client := c.mutex.client
+	if c.mutex.invalid != nil {
+		return nil, c.mutex.invalid
+	}
+	if c.ctx.Err() != nil {
+		return nil, interrupted(c.ctx, nil)
+	}
+	if err := client.enter(c); err != nil {
+		return nil, err
+	}
+	defer client.leave(c)
+	if queuer, ok := client.driver.(driver.Queuer); ok && c.op == opLock {
+		h, err = c.queue(queuer)
+	} else {
+		h, err = c.poll()
+	}
 	if err == nil {
 		h.tellHeld(c.ctx)
 	}
 	return h, err
 }
 
-func (c *contender) contend() (*Hold, error) {
-	defer c.end(nil)
-	if c.invalid != nil {
-		return nil, c.invalid
-	}
-	if c.ctx.Err() != nil {
-		return nil, interrupted(c.ctx, nil)
-	}
-	if err := c.client.enter(c); err != nil {
-		return nil, err
-	}
-	defer c.client.leave(c)
-	switch _, queues := c.client.driver.(driver.Queuer); {
-	case c.op == opTryLock:
-		return c.once()
-	case queues:
-		return c.queue()
-	default:
-		return c.poll()
-	}
-}
-
-// over is why the contention has ended, if it has; last is the latest that the backend said.
-func (c *contender) over(last error) error {
+// over returns why the contention has ended, and nil if it has not.
+func (c *contender) over() error {
 	why := context.Cause(c.own)
-	if c.ctx.Err() != nil {
-		return interrupted(c.ctx, last)
+	if c.ctx.Err() == nil {
+		return why
 	}
-	return why
+	var said error
+	if p := c.said.Load(); p != nil {
+		said = *p
+	}
+	return interrupted(c.ctx, said)
 }
 
-// errAbandoned is what call and sleep return when the contention was over first.
-var errAbandoned = errors.New("abandoned")
-
-// latest is err, or last if the backend had no part in err.
-func latest(err, last error) error {
-	if errors.Is(err, errAbandoned) {
-		return last
+// answered notes what the backend has said, or how its client has failed.
+func (c *contender) answered(err error) {
+	c.said.Store(&err)
+	if errors.Is(err, ErrHeld) {
+		c.contended.Store(true)
 	}
-	return err
-}
-
-func (c *contender) once() (*Hold, error) {
-	h, err := c.attempt()
-	if err == nil {
-		return h, nil
-	}
-	if over := c.over(latest(err, nil)); over != nil {
-		return nil, over
-	}
-	return nil, err
 }
 
 // attemptsApart is how many attempts could be made in the longest pause between two, if they take long: contenders whose
 // attempts overlap, at a quorum of nodes, get nowhere.
 const attemptsApart = 16
 
-// poll attempts again and again, with a pause that grows, and differs from waiter to waiter.
+// poll attempts again and again, with a pause that grows, and differs from waiter to waiter. A TryLock attempts once.
 func (c *contender) poll() (*Hold, error) {
 	var (
-		last     error     // the latest that the backend said, or failed with
-		answered time.Time // when it last said that the lock is another's
-		pause    = c.settings.backoffMin
+		set      = c.mutex.settings
+		answered time.Time // when the backend last said that the lock is another's
+		pause    = set.backoffMin
 	)
 	for {
 		began := clock.Now()
-		h, err := c.attempt()
+		h, err := c.attempt(began)
 		if err == nil {
 			return h, nil
 		}
 		took := clock.Since(began)
-		last = latest(err, last)
-		if over := c.over(last); over != nil {
+		if over := c.over(); over != nil {
 			return nil, over
 		}
 		switch {
+		case c.op == opTryLock:
+			return nil, err
 		case errors.Is(err, ErrHeld):
 			answered = clock.Now()
-		case clock.Since(answered) > c.settings.ttl/2:
+		case clock.Since(answered) > set.ttl/2:
 			return nil, err // a waiter rides out a short outage, and no other
 		}
-		if err := c.sleep(pause/2 + rand.N(pause/2+1)); err != nil {
-			return nil, c.over(last)
+		if clock.Sleep(c.own, pause/2+rand.N(pause/2+1)) != nil {
+			return nil, c.over()
 		}
-		pause = min(2*pause, max(c.settings.backoffMax, min(attemptsApart*took, c.settings.ttl/10)))
+		pause = min(2*pause, max(set.backoffMax, min(attemptsApart*took, set.ttl/10)))
 	}
 }
 
-func (c *contender) sleep(d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-c.own.Done():
-		return errAbandoned
+// attempt tries once, for at most half a TTL.
+func (c *contender) attempt(sent time.Time) (*Hold, error) {
+	ctx, cancel := within(c.own, c.mutex.settings.ttl/2)
+	defer cancel()
+	lease, err := c.mutex.client.driver.Acquire(ctx, c.mutex.request())
+	h, err := c.mutex.admit(lease, sent, ownError(ctx, err))
+	if err != nil && (c.own.Err() == nil || !errors.Is(err, errNoAnswer)) {
+		c.answered(err)
 	}
+	return h, err
 }
 
 // queue waits in the backend's own queue.
-func (c *contender) queue() (*Hold, error) {
-	h, err := c.call(c.own, (*contender).enqueue, time.Time{}) // the request that is granted is sent at some time of the wait
+func (c *contender) queue(q driver.Queuer) (*Hold, error) {
+	lease, err := q.AcquireQueued(c.own, c.mutex.request(), c.answered)
+	h, err := c.mutex.admit(lease, time.Time{}, err) // the request that was granted was sent at some time of the wait
 	if err == nil {
 		return h, nil
 	}
-	last := latest(err, nil)
-	if p := c.said.Load(); p != nil {
-		last = *p
+	if c.said.Load() == nil && err != c.own.Err() { //nolint:errorlint // one that wraps it has more to say
+		c.answered(err)
 	}
-	if over := c.over(last); over != nil {
+	if over := c.over(); over != nil {
 		return nil, over
 	}
 	return nil, err
 }
 
-// attempt tries once, for at most half a TTL.
-func (c *contender) attempt() (*Hold, error) {
-	ctx, cancel := within(c.own, c.settings.ttl/2)
-	defer cancel()
-	h, err := c.call(ctx, (*contender).try, clock.Now())
-	c.noteHeld(err)
-	return h, err
-}
-
-// noteHeld notes it if err says that the lock is another's.
-func (c *contender) noteHeld(err error) {
-	if errors.Is(err, ErrHeld) {
-		c.contended.Store(true)
-	}
-}
-
-// acquiring is a method of the Driver.
-type acquiring func(c *contender, ctx context.Context, req driver.Request) (driver.Lease, error)
-
-func (c *contender) try(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return c.client.driver.Acquire(ctx, req)
-}
-
-func (c *contender) enqueue(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return c.client.driver.(driver.Queuer).AcquireQueued(ctx, req, c.answered)
-}
-
-func (c *contender) answered(err error) {
-	c.said.Store(&err)
-	c.noteHeld(err)
+func (m *Mutex) request() driver.Request {
+	return driver.Request{Name: m.qualified, Metadata: m.settings.metadata, TTL: m.settings.ttl}
 }
 
 // within returns a context that ends with ctx, or after timeout.
@@ -251,26 +179,17 @@ func ownError(ctx context.Context, err error) error {
 	return err
 }
 
-// call has the Driver make a request at sent (zero: the lease alone knows). What that took becomes a hold, or is released again.
-func (c *contender) call(ctx context.Context, acquire acquiring, sent time.Time) (*Hold, error) {
-	lease, err := acquire(c, ctx, driver.Request{Name: c.qualified, Metadata: c.settings.metadata, TTL: c.settings.ttl})
-	if err == nil {
-		return c.admit(lease, sent)
-	}
-	if lease != nil {
-		c.client.spawn(func() { c.cleanUp(lease) })
-	}
-	if c.own.Err() != nil && err == ctx.Err() { //nolint:errorlint // one that wraps it has more to say
-		return nil, errAbandoned
-	}
-	return nil, ownError(ctx, err)
-}
-
-// admit makes a hold of a lease that was asked for at sent (zero: the lease alone knows), or gives it
-// back if less than half a TTL is left of it.
-func (m *Mutex) admit(lease driver.Lease, sent time.Time) (*Hold, error) {
+// admit makes a hold of a lease that was asked for at sent (zero: the lease alone knows). If the request failed, or less than half a TTL is
+// left, it gives back what may have been taken.
+func (m *Mutex) admit(lease driver.Lease, sent time.Time, err error) (*Hold, error) {
 	c, ttl := m.client, m.settings.ttl
-	if lease == nil {
+	switch {
+	case err != nil:
+		if lease != nil {
+			c.spawn(func() { m.cleanUp(lease) })
+		}
+		return nil, err
+	case lease == nil:
 		return nil, errors.New("the Driver returned neither a Lease nor an error")
 	}
 	h := &Hold{
@@ -279,7 +198,6 @@ func (m *Mutex) admit(lease driver.Lease, sent time.Time) (*Hold, error) {
 	}
 	now := clock.Now()
 	left, dated := remaining(lease, ttl, sent, now)
-	var err error
 	switch {
 	case lease.Token() == 0:
 		err = errors.New("the Driver granted the fencing token 0")

@@ -34,7 +34,7 @@ type Client struct {
 
 	mu         sync.Mutex // guards what follows, and calls against being added to after Close's Wait
 	closed     bool
-	contenders contenders
+	contenders map[*contender]struct{}
 	calls      sync.WaitGroup // calls under way, and goroutines of ours
 
 	logs     reports // to the logger
@@ -56,7 +56,7 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, wrap("new", "", err)
 	}
-	c := &Client{driver: d, config: own}
+	c := &Client{driver: d, config: own, contenders: map[*contender]struct{}{}}
 	if err := unmet(d.Guarantees(), c.config.required); err != nil {
 		return nil, wrap("new", "", err)
 	}
@@ -156,13 +156,13 @@ func (c *Client) enter(one *contender) error {
 		return ErrClosed
 	}
 	c.calls.Add(1)
-	c.contenders.add(one, ofClient)
+	c.contenders[one] = struct{}{}
 	return nil
 }
 
 func (c *Client) leave(one *contender) {
 	c.mu.Lock()
-	c.contenders.remove(one, ofClient)
+	delete(c.contenders, one)
 	c.mu.Unlock()
 	c.calls.Done()
 }
@@ -182,6 +182,29 @@ func (c *Client) requestContext(ctx context.Context, timeout time.Duration) (con
 		withCaller()
 		withClient()
 		cancel()
+	}
+}
+
+// ask makes a request that concerns no hold, for at most timeout. It ends when Close begins.
+func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, request func(context.Context) (Answer, error)) (Answer, error) {
+	var none Answer
+	if err := c.begin(); err != nil {
+		return none, err
+	}
+	defer c.calls.Done()
+	own, cancel := within(ctx, timeout)
+	defer cancel()
+	defer context.AfterFunc(c.open, cancel)()
+	answer, err := request(own)
+	switch {
+	case err == nil:
+		return answer, nil
+	case ctx.Err() != nil:
+		return none, interrupted(ctx, nil)
+	case c.open.Err() != nil:
+		return none, ErrClosed
+	default:
+		return none, ownError(own, err)
 	}
 }
 
@@ -206,7 +229,7 @@ func (c *Client) Close() error {
 	c.closed = true
 	holds := c.stopRenewing() // in this step: an Unlock that finds the Client closed leaves the release to us
 	c.shut()
-	for _, one := range c.contenders {
+	for one := range c.contenders {
 		one.end(ErrClosed)
 	}
 	c.mu.Unlock()

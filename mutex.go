@@ -18,8 +18,8 @@ type Mutex struct {
 	invalid   error // why no method will work
 
 	mu         sync.Mutex
-	hold       *Hold      // from Lock until its Unlock, also when lost
-	contenders contenders // which make what they get the Mutex's own
+	hold       *Hold                   // from Lock until its Unlock, also when lost
+	contenders map[*contender]struct{} // which make what they get the Mutex's own
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -56,52 +56,59 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
 
 func (m *Mutex) acquire(ctx context.Context, op string) (*Hold, error) {
 	c := m.contender(ctx, op)
+	defer c.end(nil)
 	h, err := c.acquire()
 	return h, c.done(h, err)
 }
 
 func (m *Mutex) lock(ctx context.Context, op string) (*Hold, error) {
 	c := m.contender(ctx, op)
-	h, err := c.lock()
+	defer c.end(nil)
+	h, err := m.acquireOwn(c)
 	return h, c.done(h, err)
 }
 
-// lock acquires a hold and makes it the Mutex's own. While a lost hold awaits its Unlock it returns
+// acquireOwn acquires a hold and makes it the Mutex's own. While a lost hold awaits its Unlock it returns
 // ErrLost, to those who are waiting then, too.
-func (c *contender) lock() (*Hold, error) {
-	m := c.Mutex
+func (m *Mutex) acquireOwn(c *contender) (*Hold, error) {
 	former := m.enter(c)
 	defer m.leave(c)
-	if former != nil && errors.Is(former.expireIfDue(), ErrLost) && !m.client.isClosed() {
-		return nil, ErrLost
-	}
-	h, err := c.acquire()
-	if err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	if former = m.hold; former == nil {
-		m.hold = h
-	}
-	m.mu.Unlock()
-	switch {
-	case former == nil:
-		h.belongsTo(m)
-		return h, nil
-	case former.token <= h.token:
-		// The later grant proves that the former hold has ended, and its Unlock is still to come.
-		former.lose(CauseRevoked)
+	for {
+		if former != nil && errors.Is(former.expireIfDue(), ErrLost) && !m.client.isClosed() {
+			return nil, ErrLost
+		}
+		h, err := c.acquire()
+		if err != nil {
+			return nil, err
+		}
+		former = m.adopt(h)
+		if former == nil {
+			h.belongsTo(m)
+			return h, nil
+		}
 		_ = h.unlock(c.ctx)
-		return nil, ErrLost
-	default:
+		if former.token <= h.token {
+			// The later grant proves that the former hold has ended, and its Unlock is still to come.
+			former.lose(CauseRevoked)
+			return nil, ErrLost
+		}
 		// Ours was first, and has ended while we were on our way here.
-		_ = h.unlock(c.ctx)
 		c.contended.Store(true)
 		if c.op == opTryLock {
 			return nil, ErrHeld
 		}
-		return m.another(c.ctx, c.op, c.began).lock()
 	}
+}
+
+// adopt makes h the Mutex's own, unless it has one already, which it returns.
+func (m *Mutex) adopt(h *Hold) (former *Hold) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hold == nil {
+		m.hold = h
+		return nil
+	}
+	return m.hold
 }
 
 // lostPending ends the waiting of those who would lock this Mutex while its lost hold h awaits
@@ -112,7 +119,7 @@ func (m *Mutex) lostPending(h *Hold) {
 	if m.hold != h {
 		return
 	}
-	for _, c := range m.contenders {
+	for c := range m.contenders {
 		c.end(ErrLost)
 	}
 }
@@ -121,15 +128,17 @@ func (m *Mutex) lostPending(h *Hold) {
 func (m *Mutex) enter(c *contender) *Hold {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.contenders.add(c, ofMutex)
+	if m.contenders == nil {
+		m.contenders = map[*contender]struct{}{}
+	}
+	m.contenders[c] = struct{}{}
 	return m.hold
 }
 
 func (m *Mutex) leave(c *contender) {
-	c.end(nil)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.contenders.remove(c, ofMutex)
+	delete(m.contenders, c)
 }
 
 // detach makes h, or with nil whatever is held, the Mutex's own no longer, and returns what was.

@@ -14,34 +14,12 @@ import (
 //
 // A Client with a logger asks by itself, once, after its first grant. Nothing waits for that.
 func (c *Client) Warnings(ctx context.Context) ([]string, error) {
-	warnings, err := c.warnings(ctx)
-	return warnings, wrap("warnings", "", err)
-}
-
-func (c *Client) warnings(ctx context.Context) ([]string, error) {
 	w, ok := c.driver.(driver.Warner)
 	if !ok {
 		return nil, nil
 	}
-	if err := c.begin(); err != nil {
-		return nil, err
-	}
-	defer c.calls.Done()
-	own, cancel := within(ctx, warningsTimeout)
-	defer cancel()
-	forget := context.AfterFunc(c.open, cancel)
-	defer forget()
-	warnings, err := w.Warnings(own)
-	switch {
-	case err == nil:
-		return warnings, nil
-	case ctx.Err() != nil:
-		return nil, interrupted(ctx, nil)
-	case c.open.Err() != nil:
-		return nil, ErrClosed
-	default:
-		return nil, ownError(own, err)
-	}
+	warnings, err := ask(ctx, c, warningsTimeout, w.Warnings)
+	return warnings, wrap("warnings", "", err)
 }
 
 const warningsTimeout = 5 * time.Second
@@ -52,11 +30,8 @@ func (c *Client) logWarnings() {
 	if c.config.logger == nil || c.warned.Swap(true) {
 		return
 	}
-	if _, ok := c.driver.(driver.Warner); !ok {
-		return
-	}
 	c.spawn(func() {
-		warnings, _ := c.warnings(context.Background())
+		warnings, _ := c.Warnings(context.Background())
 		for _, w := range warnings {
 			c.log(slog.LevelWarn, "backend may break a promise", slog.String("why", w))
 		}

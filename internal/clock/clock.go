@@ -1,9 +1,10 @@
 // Package clock is the one clock that locks are timed by. It is the process's monotonic clock
 // plus the time the machine was suspended, which Go's own clock leaves out on Linux: a lease goes
-// on lapsing at the server while the laptop sleeps.
+// on at the server while the laptop sleeps.
 package clock
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 )
@@ -24,6 +25,18 @@ func Local(t time.Time) time.Time {
 // Since is the time elapsed since t, a reading of Now.
 func Since(t time.Time) time.Duration {
 	return Now().Sub(t)
+}
+
+// Sleep waits for d, or returns ctx.Err() when ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // step is the least growth that counts as a suspension. The two clocks are read one after the
