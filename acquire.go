@@ -31,16 +31,16 @@ type contender struct {
 	contended atomic.Bool           // the lock was seen to be another's
 	said      atomic.Pointer[error] // by the backend, or its client: the latest
 
-	// own ends with ctx, or by end: with ErrClosed when the Client is closed, with ErrLost when the Mutex's own hold is lost.
-	own context.Context
-	end context.CancelCauseFunc
+	// own ends with ctx, or by cancel: with ErrClosed when the Client is closed, with ErrLost when the Mutex's own hold is lost.
+	own    context.Context
+	cancel context.CancelCauseFunc
 }
 
 // contender begins a call. Each needs one done.
 func (m *Mutex) contender(ctx context.Context, op string) *contender {
 	ctx, began := m.client.start(ctx, Call{op, m.name})
 	c := &contender{mutex: m, op: op, ctx: ctx, began: began}
-	c.own, c.end = context.WithCancelCause(ctx)
+	c.own, c.cancel = context.WithCancelCause(ctx)
 	return c
 }
 

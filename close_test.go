@@ -282,7 +282,7 @@ func TestClose_fromWithinDo(t *testing.T) {
 	})
 }
 
-// Two holds are due in the same moment: one lapses, and while that is reported Close begins,
+// Two holds are due in the same moment: one expires, and while that is reported Close begins,
 // before the other is renewed.
 func TestClose_losesAHoldThatIsAboutToBeRenewed(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
@@ -295,9 +295,9 @@ func TestClose_losesAHoldThatIsAboutToBeRenewed(t *testing.T) {
 			time.Sleep(time.Second)
 		}}
 		c := b.client(t, locker.WithLogger(slog.New(slow)))
-		lapses := c.Mutex("lapses", locker.WithTTL(3032323232), locker.WithoutRenewal()) // after 3 s
-		renews := c.Mutex("renews", locker.WithTTL(9600*time.Millisecond))               // after 3 s
-		require.NoError(t, errors.Join(lapses.Lock(t.Context()), renews.Lock(t.Context())))
+		expires := c.Mutex("expires", locker.WithTTL(3032323232), locker.WithoutRenewal()) // after 3 s
+		renews := c.Mutex("renews", locker.WithTTL(9600*time.Millisecond))                 // after 3 s
+		require.NoError(t, errors.Join(expires.Lock(t.Context()), renews.Lock(t.Context())))
 		<-reporting
 		require.Equal(t, 3*time.Second, time.Since(b.start))
 		require.NoError(t, c.Close())

@@ -34,13 +34,13 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("lapses in about", time.Until(m.Deadline()).Round(time.Second), "unless it is renewed")
+	fmt.Println("expires in about", time.Until(m.Deadline()).Round(time.Second), "unless it is renewed")
 	fmt.Println(m.Unlock(ctx))
 
 	_, err = locker.Open(ctx, "redis://localhost:6379")
 	fmt.Println(err)
 	// Output:
-	// lapses in about 10s unless it is renewed
+	// expires in about 10s unless it is renewed
 	// <nil>
 	// locker: open: unknown scheme "redis": add the import _ "github.com/go-locker/locker/redis"
 }

@@ -14,13 +14,13 @@
 //	write(row, m.FencingToken())
 //
 // or, with loss handled, [Mutex.Do]: its function's context is cancelled, with cause [ErrLost],
-// before the lock lapses.
+// before the lock expires.
 //
 // # What a lock is worth
 //
 // A lock has a TTL, and a holder may be paused past it: by the garbage collector, the scheduler,
-// a suspended machine. No lock can prevent that its holder then acts in the belief that it still
-// holds. Correctness therefore comes from the fencing token, which the resource checks: it refuses 0
+// a suspended machine. No lock can stop its holder from acting as if it still held it.
+// Correctness therefore comes from the fencing token, which the resource checks: it refuses 0
 // and any token below the largest it has seen. See Martin Kleppmann, "How to do distributed
 // locking" (2016), and [Locker.FencingToken].
 //
@@ -30,8 +30,8 @@
 //
 // # Packages
 //
-// The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and all imports every one of them; [driver.Driver] is
-// what another one implements. Package fence, and those below it, are the resource's side: they refuse a stale token.
+// The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and all imports every one of them; package driver is for authors of
+// others. Package fence, and those below it, are the resource's side: they refuse a stale token.
 // Package conformance puts any Locker through the contract. The module otel makes spans and metrics of what
 // a Client does, and the command cmd/locker takes locks for scripts.
 package locker
@@ -61,12 +61,12 @@ type Locker interface {
 	//
 	// When ctx ends Lock returns within milliseconds, whatever the server does. The error then
 	// matches ctx.Err() and context.Cause(ctx), and ErrHeld if the last answer said so and
-	// nothing has failed since, else the client library's own error. A backend that is away is an
-	// error or a wait within ctx, never ErrHeld and never an endless wait: one attempt takes at
+	// nothing has failed since, else the client library's own error. If the backend is unreachable,
+	// Lock waits until ctx ends or returns the client's error, never ErrHeld: one attempt takes at
 	// most TTL/2.
 	//
 	// On any error the caller holds nothing. What the attempt left behind at the backend is
-	// removed in the background; what cannot be reached lapses within one TTL.
+	// removed in the background; what cannot be reached expires within one TTL.
 	Lock(ctx context.Context) error
 
 	// Unlock ends the caller's hold, never another owner's, and returns by the hold's deadline
@@ -80,7 +80,7 @@ type Locker interface {
 	// any other error the old deadline stands.
 	Extend(ctx context.Context) error
 
-	// FencingToken is the token of the current hold: larger than that of every earlier hold of
+	// FencingToken returns the token of the current hold. It is larger than that of every earlier hold of
 	// the name in any process, unchanged by Extend, and 0 when nothing is held. It makes no
 	// request. A resource must refuse 0 and any token below the largest it has seen.
 	FencingToken() uint64

@@ -64,7 +64,7 @@ func TestLog_ofRenewals(t *testing.T) {
 		<-m.Lost()
 	})
 	require.Len(t, lines, 4)
-	assert.Regexp(t, `^level=WARN msg="lock not renewed" name=x token=1 lapses_in=6\.\d+s err="connection refused"$`, lines[0])
+	assert.Regexp(t, `^level=WARN msg="lock not renewed" name=x token=1 expires_in=6\.\d+s err="connection refused"$`, lines[0])
 	assert.Equal(t, `level=INFO msg="lock renewed again" name=x token=1 failed=2`, lines[1])
 	assert.Regexp(t, `^level=WARN msg="lock not renewed" .* err="the backend has not answered in time"$`, lines[2])
 	assert.Regexp(t, `^level=WARN msg="lock lost" .* cause=expired`, lines[3])

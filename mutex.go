@@ -24,7 +24,7 @@ type Mutex struct {
 
 var _ Locker = (*Mutex)(nil)
 
-// Name is the name of the lock, without the Client's prefix.
+// Name returns the name of the lock, without the Client's prefix.
 func (m *Mutex) Name() string { return m.name }
 
 // Guarantees returns what the backend promises: those of the Client.
@@ -43,27 +43,27 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	return err
 }
 
-// Acquire is Lock, and returns the Hold: it is independent of this Mutex and of the hold that its
-// Lock takes, and ends with the Hold's own Unlock.
+// Acquire waits like Lock, and returns a Hold that is independent of this Mutex and of the hold that its
+// Lock takes. It ends with its own Unlock.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, opLock)
 }
 
-// TryAcquire is Acquire with one attempt, as TryLock is Lock.
+// TryAcquire makes one attempt, like TryLock, and returns a Hold, like Acquire.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, opTryLock)
 }
 
 func (m *Mutex) acquire(ctx context.Context, op string) (*Hold, error) {
 	c := m.contender(ctx, op)
-	defer c.end(nil)
+	defer c.cancel(nil)
 	h, err := c.acquire()
 	return h, c.done(h, err)
 }
 
 func (m *Mutex) lock(ctx context.Context, op string) (*Hold, error) {
 	c := m.contender(ctx, op)
-	defer c.end(nil)
+	defer c.cancel(nil)
 	h, err := m.acquireOwn(c)
 	return h, c.done(h, err)
 }
@@ -120,7 +120,7 @@ func (m *Mutex) lostPending(h *Hold) {
 		return
 	}
 	for c := range m.contenders {
-		c.end(ErrLost)
+		c.cancel(ErrLost)
 	}
 }
 
@@ -182,7 +182,7 @@ func (m *Mutex) refuse(ctx context.Context, op string) error {
 	return m.client.done(ctx, call, began, Result{Err: err})
 }
 
-// FencingToken is the token of the current hold, and 0 when nothing is held: before Lock, after
+// FencingToken returns the token of the current hold, and 0 when nothing is held: before Lock, after
 // Unlock, and from the moment of a loss. See [Locker].
 func (m *Mutex) FencingToken() uint64 {
 	h := m.current()
@@ -192,8 +192,8 @@ func (m *Mutex) FencingToken() uint64 {
 	return h.Token()
 }
 
-// Lost is closed when the current hold is lost, no later than its Deadline. It is nil, which blocks for
-// ever, before Lock and after Unlock. It is of one hold: call Lost again after the next Lock.
+// Lost returns a channel that is closed when the current hold is lost, no later than its Deadline. It is nil, which blocks for
+// ever, before Lock and after Unlock. Call Lost again after the next Lock: each hold has its own.
 func (m *Mutex) Lost() <-chan struct{} {
 	h := m.current()
 	if h == nil {
@@ -202,7 +202,7 @@ func (m *Mutex) Lost() <-chan struct{} {
 	return h.Lost()
 }
 
-// Deadline is when the current hold lapses unless it is extended, as [Hold.Deadline]; the zero
+// Deadline returns when the current hold expires unless it is extended, as [Hold.Deadline]; the zero
 // Time before Lock and after Unlock.
 func (m *Mutex) Deadline() time.Time {
 	h := m.current()

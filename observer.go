@@ -128,12 +128,12 @@ func (c *Client) done(ctx context.Context, call Call, began time.Time, r Result)
 	return r.Err
 }
 
-func (h *Hold) tenure() HoldID { return HoldID{h.name, h.token} }
+func (h *Hold) id() HoldID { return HoldID{h.name, h.token} }
 
 // tellHeld tells of a hold that has begun.
 func (h *Hold) tellHeld(ctx context.Context) {
 	if f := h.client.config.observer.Held; f != nil {
-		f(ctx, h.tenure())
+		f(ctx, h.id())
 	}
 }
 
@@ -150,13 +150,13 @@ func (h *Hold) howEnded(cause Cause, deadline time.Time) HoldEnd {
 // tellLost tells of a hold that was lost.
 func (h *Hold) tellLost(e HoldEnd) {
 	if f := h.client.config.observer.Ended; f != nil {
-		h.client.told.add(math.MaxInt, func() { f(context.Background(), h.tenure(), e) })
+		h.client.told.add(math.MaxInt, func() { f(context.Background(), h.id(), e) })
 	}
 }
 
 // tellRenewed tells of a renewal.
 func (h *Hold) tellRenewed(r Renewal) {
 	if f := h.client.config.observer.Renewed; f != nil {
-		h.client.told.add(maxReports, func() { f(h.tenure(), r) })
+		h.client.told.add(maxReports, func() { f(h.id(), r) })
 	}
 }

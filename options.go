@@ -139,17 +139,17 @@ func (c *config) qualified(name string) string {
 
 // WithLogger sets where the Client reports what no caller hears of, by default nowhere:
 //
-//	WARN  lock lost              a hold lapsed, or the backend said that it had ended; by Close: INFO
+//	WARN  lock lost              a hold expired, or the backend said that it had ended; by Close: INFO
 //	WARN  lock not renewed       a renewal failed; the next ones to fail in a row are not logged
 //	INFO  lock renewed again     one succeeded after that
 //	INFO  lock released late     a release failed at first: others could not take the lock until now
-//	WARN  lock not released      and in the end; the lock lapses at the backend, if it has not yet
+//	WARN  lock not released      and in the end; the lock expires at the backend, if it has not yet
 //	WARN  backend may break a promise
 //	                             a setting of its servers does; once, after the first grant: see Warnings
 //
 // The two of releases are DEBUG for what an attempt to lock that failed may have left behind.
 //
-// Attributes are name (without the prefix), token, and cause, held, lapses_in, failed, after, why or err, as the
+// Attributes are name (without the prefix), token, and cause, held, expires_in, failed, after, why or err, as the
 // case may be: an error is the client library's own. No record has metadata, a URL or a password.
 //
 // A slow handler delays nothing but Close, and that for its 5 s at most: records are handled one after

@@ -15,7 +15,7 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// once is a backend of one lock, whose holder lapses. The first lease stops the goroutine of its Lock
+// once is a backend of one lock, whose holder expires. The first lease stops the goroutine of its Lock
 // between the grant and the return, until stall is closed.
 type once struct {
 	always

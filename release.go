@@ -15,19 +15,19 @@ type returning struct {
 	client   *Client
 	lease    driver.Lease
 	name     string
-	tenure   bool // it was held; else it is what an attempt that failed may have taken
+	held     bool // else it is what an attempt that failed may have taken
 	ttl      time.Duration
-	deadline time.Time       // by which it lapses, unless it is of a session that goes on
+	deadline time.Time       // by which it expires, unless it is of a session that goes on
 	ctx      context.Context // whose values its requests have, and with which they end
 }
 
-// returning is h's lease.
+// returning returns h's lease on its way back.
 func (h *Hold) returning(ctx context.Context, deadline time.Time) returning {
 	return returning{h.client, h.lease, h.name, true, h.ttl, deadline, ctx}
 }
 
 // cleanUp releases what an attempt may have taken, until the backend has answered or the lease
-// must have lapsed. Once the Client is closing it hurries.
+// must have expired. Once the Client is closing it hurries.
 func (m *Mutex) cleanUp(lease driver.Lease) {
 	if lease != nil {
 		c, ttl := m.client, m.settings.ttl

@@ -109,7 +109,7 @@ func (h *Hold) logLost(e HoldEnd) {
 func (h *Hold) logNotRenewed(err error) {
 	if h.failed++; h.failed == 1 {
 		h.log(slog.LevelWarn, "lock not renewed",
-			slog.Duration("lapses_in", h.deadline.Sub(clock.Now())), slog.Any("err", err))
+			slog.Duration("expires_in", h.deadline.Sub(clock.Now())), slog.Any("err", err))
 	}
 }
 
@@ -124,7 +124,7 @@ func (h *Hold) logRenewed() {
 // logOutcome logs a release that has not succeeded at once.
 func (r returning) logOutcome(err error, tries int, began time.Time) {
 	late, never := slog.LevelInfo, slog.LevelWarn
-	if !r.tenure {
+	if !r.held {
 		late, never = slog.LevelDebug, slog.LevelDebug // perhaps there was nothing; in an outage each attempt leaves one behind
 	}
 	name, after := slog.String("name", r.name), slog.Duration("after", clock.Since(began))

@@ -209,13 +209,13 @@ func TestUnlockAndExtend_byState(t *testing.T) {
 			require.NoError(t, m.Lock(t.Context()))
 			require.NoError(t, m.Unlock(t.Context()))
 		}, locker.ErrNotHeld, locker.ErrNotHeld},
-		"lapsed": {func(t *testing.T, b *backend, m *locker.Mutex) {
+		"expired": {func(t *testing.T, b *backend, m *locker.Mutex) {
 			require.NoError(t, m.Lock(t.Context()))
 			b.every(extend, away)
 			<-m.Lost()
 			b.every(extend, fault{})
 		}, locker.ErrLost, locker.ErrLost},
-		"lapsed and unlocked": {func(t *testing.T, b *backend, m *locker.Mutex) {
+		"expired and unlocked": {func(t *testing.T, b *backend, m *locker.Mutex) {
 			require.NoError(t, m.Lock(t.Context()))
 			b.every(extend, away)
 			<-m.Lost()

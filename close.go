@@ -1,0 +1,115 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-locker/locker/internal/clock"
+)
+
+// closeTimeout bounds Close. The last of it, hurry, is for closing connections under calls that the
+// backend has not answered by then.
+const (
+	closeTimeout = 5 * time.Second
+	hurry        = time.Second
+)
+
+// Close ends the Client: waiters get ErrClosed, Lost fires on every hold, then the holds are released, 128 at a time,
+// for at most 5 s; what could not be released expires within one TTL. Lock returns ErrClosed from
+// then on, and the Unlock of a hold that Close ended ErrLost. A second Close does nothing.
+//
+// Close closes the backend's client if Open made it, never one that the caller brought. Its error
+// says what could not be released or closed.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	holds := c.stopRenewing() // in this step: an Unlock that finds the Client closed leaves the release to us
+	c.shut()
+	for one := range c.contenders {
+		one.cancel(ErrClosed)
+	}
+	c.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	patience, cancel := context.WithTimeout(ctx, closeTimeout-hurry)
+	defer cancel()
+	errs := c.releaseAll(patience, holds)
+	answered := settled(patience, &c.calls)
+	// What is still under way is given up: its contexts end, then its connections.
+	c.stop()
+	errs = append(errs, c.closeDriver(ctx))
+	if !answered && !settled(ctx, &c.calls) {
+		errs = append(errs, fmt.Errorf("the backend has not answered every call within %v", closeTimeout))
+	}
+	if heard := c.logs.close(ctx); !c.told.close(ctx) || !heard {
+		errs = append(errs, fmt.Errorf("the log handler or the Observer has not returned within %v", closeTimeout))
+	}
+	return wrap("close", "", errors.Join(errs...))
+}
+
+// closeDriver closes the Driver, and leaves it alone with that when ctx ends.
+func (c *Client) closeDriver(ctx context.Context) error {
+	closed := make(chan error, 1)
+	go func() { closed <- c.driver.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the backend's client has not closed within %v", closeTimeout)
+	}
+}
+
+// releases is how many of its holds a Client that closes releases at a time.
+const releases = 128
+
+// releaseAll loses and releases the holds, a few at a time, until ctx ends.
+func (c *Client) releaseAll(ctx context.Context, holds []*Hold) []error {
+	for _, h := range holds {
+		h.lose(CauseClosed)
+	}
+	errs := make([]error, len(holds))
+	var begun atomic.Int64
+	var wg sync.WaitGroup
+	for range min(releases, len(holds)) {
+		wg.Go(func() {
+			for i := begun.Add(1) - 1; i < int64(len(holds)); i = begun.Add(1) - 1 {
+				errs[i] = c.releaseLost(ctx, holds[i])
+			}
+		})
+	}
+	wg.Wait()
+	return errs
+}
+
+// releaseLost releases a hold that the Client's end has ended. It returns soon after ctx ends.
+func (c *Client) releaseLost(ctx context.Context, h *Hold) error {
+	err := h.returning(ctx, clock.Now().Add(closeTimeout)).untilAnswered(ctx, nil, nil)
+	if errors.Is(err, ErrLost) {
+		return nil
+	}
+	return wrap("unlock", h.name, err)
+}
+
+// settled waits until all work has ended, or ctx, which is false.
+func settled(ctx context.Context, work *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() {
+		work.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,78 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-locker/locker/internal/clock"
+)
+
+// Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. A second
+// call returns ErrNotHeld. See [Locker].
+func (h *Hold) Unlock(ctx context.Context) error {
+	return h.observed(ctx, opUnlock, (*Hold).unlock)
+}
+
+func (h *Hold) unlock(ctx context.Context) error {
+	c := h.client
+	if c.begin() != nil {
+		h.lose(CauseClosed)
+		_, err := h.markUnlocked()
+		return err
+	}
+	defer c.calls.Done()
+	deadline, err := h.markUnlocked()
+	if err != nil {
+		if errors.Is(err, ErrLost) {
+			// It may last at the backend, if only the reply to a renewal was lost.
+			c.spawn(h.giveBack)
+		}
+		return err
+	}
+	if ended := c.config.observer.Ended; ended != nil {
+		defer ended(ctx, h.id(), h.howEnded(CauseUnlocked, deadline)) // how it is now; told when the release has been made
+	}
+	r := h.returning(ctx, deadline)
+	var tried error
+	if ctx.Err() == nil { // else the Driver may not even ask
+		if tried = r.try(); tried == nil || errors.Is(tried, ErrLost) {
+			return tried
+		}
+	}
+	r.ctx = context.WithoutCancel(ctx)
+	told := make(chan error, 1)
+	c.spawn(func() { _ = r.untilAnswered(c.background, tried, told) })
+	expired := time.NewTimer(deadline.Sub(clock.Now()))
+	defer expired.Stop()
+	select {
+	case err = <-told:
+	case <-ctx.Done():
+		return interrupted(ctx, nil)
+	case <-expired.C:
+		err = errors.New("the backend has not answered by then")
+	}
+	if err != nil && !errors.Is(err, ErrLost) && !clock.Now().Before(deadline) {
+		err = fmt.Errorf("%w: not released by its deadline: %w", ErrLost, err)
+	}
+	return err
+}
+
+// markUnlocked makes an Unlock the hold's end, and returns the deadline to meet, or why there was nothing to unlock.
+func (h *Hold) markUnlocked() (time.Time, error) {
+	_ = h.expireIfDue()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	was := h.state
+	h.state = unlocked
+	switch was {
+	case unlocked:
+		return time.Time{}, ErrNotHeld
+	case lost:
+		return time.Time{}, ErrLost
+	default:
+		h.client.unschedule(h)
+		return h.deadline, nil
+	}
+}
