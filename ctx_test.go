@@ -1,6 +1,7 @@
 package locker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -173,13 +174,16 @@ func TestLock_ctxEndsInTheMomentOfTheGrant(t *testing.T) {
 
 func TestLock_ctxEndsInTheQueue(t *testing.T) {
 	for name, c := range map[string]struct {
-		answers []error
-		held    bool
-		refused bool
+		answers  []error
+		returned error // by the Driver then; nil: ctx.Err()
+		held     bool
+		refused  bool
 	}{
-		"nobody has answered yet":     {},
-		"the last answer was ErrHeld": {answers: []error{errRefused, locker.ErrHeld}, held: true},
-		"the last answer was not":     {answers: []error{locker.ErrHeld, errRefused}, refused: true},
+		"nobody has answered yet":                {},
+		"the last answer was ErrHeld":            {answers: []error{errRefused, locker.ErrHeld}, held: true},
+		"the last answer was not":                {answers: []error{locker.ErrHeld, errRefused}, refused: true},
+		"the Driver returns an error of its own": {answers: []error{locker.ErrHeld}, returned: errRefused, held: true},
+		"and nobody has answered":                {returned: errRefused, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
@@ -190,7 +194,7 @@ func TestLock_ctxEndsInTheQueue(t *testing.T) {
 					}
 					<-ctx.Done()
 					left = true
-					return nil, ctx.Err()
+					return nil, cmp.Or(c.returned, ctx.Err())
 				}
 				ctx := ending(t, time.Hour)
 				err := clientOf(t, d).Mutex("x").Lock(ctx)

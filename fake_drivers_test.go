@@ -11,7 +11,7 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// driver implements driver.Driver as its obligations say.
+// fakeDriver implements driver.Driver as its obligations say.
 type fakeDriver struct {
 	b      *backend
 	closed bool
