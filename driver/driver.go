@@ -1,8 +1,3 @@
-// Package driver is what a backend implements, for the authors of one: package locker has what applications use.
-//
-// A [Driver] grants a [Lease] on a name at one backend. Deadlines, renewal, loss, polling, clean-up and the wrapping of errors are the
-// core's, which is package locker; locker.New makes a Client over a Driver, and [Register] has locker.Open find it by the scheme of a URL.
-// Package conformance shows whether a Driver keeps what [Driver] asks.
 package driver
 
 import (
@@ -10,19 +5,13 @@ import (
 	"time"
 )
 
-// Driver is what an adapter implements: it grants leases on names at one backend. Deadlines,
-// renewal, loss, polling, clean-up and the wrapping of errors are the core's, so that a Driver is
-// about its backend alone. A Driver may be used by several goroutines.
+// Driver grants leases on names at one backend. It may be used by several goroutines.
 //
-// A Driver that can do more says so by implementing [Queuer], [BatchExtender], [Proposer], [Inspector],
-// [TTLChecker], [TTLDefaulter] or [Warner]. Sentinel errors are returned as they are: the core adds what was tried, and on
-// what.
+// A Driver that can do more implements [Queuer], [BatchExtender], [Inspector], [TTLChecker], [TTLDefaulter], [Warner] or [Proposer], too. It returns ErrHeld,
+// ErrLost and ErrUnsupported as they are: the core adds the operation and the name.
 //
-// Each call returns within a few milliseconds of the end of its context, whatever the backend does, and what it has sent may go on: the
-// core calls it in the goroutine of its own caller. For a client library that ignores contexts, or breaks its connection when one ends, there are [Detach] and
-// [DetachAcquire].
-//
-// docs/writing-a-driver.md in the repository goes through one, and package conformance shows whether it is right.
+// Each call returns within a few milliseconds of the end of its context, whatever the backend does. What it has sent may go on. If the client library ignores
+// contexts, or breaks its connection when one ends, use [Detach] and [DetachAcquire].
 type Driver interface {
 	// Acquire tries once to take req.Name for req.TTL.
 	//
@@ -33,18 +22,18 @@ type Driver interface {
 	//  4. The token rises with every grant of the name. It is minted in that step, or later under
 	//     the lease, or with a place in a queue that grants in the order of its tokens; never
 	//     before that.
-	//  5. ctx bounds the call (the core gives Acquire half the TTL), not the lease, and ends when
-	//     the call returns: what is to go on needs a context of its own, see context.WithoutCancel.
-	//  6. If anything may have been taken (the reply was lost, a minority has granted) it returns
-	//     the lease beside the error, also beside ErrHeld. The core releases that until the backend
-	//     has answered or the TTL has passed, and calls no other method of it but Validity. A nil
-	//     Lease says that the backend took nothing. A request that arrives after that release was
-	//     answered takes nothing either, or for no longer than one TTL from when it was sent.
-	//  7. An outage is the client library's error: never ErrHeld, ErrLost or ErrNotHeld. A TTL that
-	//     the backend cannot honour exactly is ErrUnsupported.
+	//  5. ctx bounds the call, by TTL/2 at most, and not the lease. It ends when the call returns: what
+	//     is to go on needs a context of its own, see context.WithoutCancel.
+	//  6. If anything may have been taken (the reply was lost, a minority has granted), it returns
+	//     the lease or a [Cleanup] beside the error, also beside ErrHeld. The core releases that until
+	//     the backend has answered or the TTL has passed, and calls no other method of it but
+	//     Validity. A request that arrives after that release was answered takes nothing, or for no
+	//     longer than one TTL from when it was sent. A nil Lease says that the backend took nothing.
+	//  7. If the backend is unreachable it returns the client library's error, never ErrHeld or
+	//     ErrLost. For a TTL that the backend cannot honour exactly it returns ErrUnsupported.
 	Acquire(ctx context.Context, req Request) (Lease, error)
 
-	// Guarantees is what the backend promises, and under which condition.
+	// Guarantees returns what the backend promises, and under which condition.
 	Guarantees() Guarantees
 
 	// Close ends what the Driver has started, and closes the backend's client if the Driver made
@@ -53,10 +42,9 @@ type Driver interface {
 	Close() error
 }
 
-// Request is what a Driver is asked for.
+// Request asks for a lease.
 type Request struct {
-	// Name has the Client's prefix. It is any non-empty UTF-8 string, long ones and those with NUL
-	// included.
+	// Name is prefix:name. It is any non-empty UTF-8 string: it may be long, and contain NUL.
 	Name     string
 	Metadata string        // who asks, for people who look; may be empty
 	TTL      time.Duration // more than 4 ms
@@ -67,23 +55,23 @@ type Request struct {
 // Release included: of an Extend that arrives after Release nothing remains. Token and Validity make no
 // request and do not block.
 type Lease interface {
-	// Token is the fencing token, at least 1; the same for the life of the lease.
+	// Token returns the fencing token, at least 1. It is the same for the life of the lease.
 	Token() uint64
 
-	// Validity is how much of the TTL is left now, counted from before the request that granted or
-	// last extended the lease was sent; for a session that many leases share, from its last
-	// confirmed contact. The allowance for drift is taken off by the core. As long as it is above 0
-	// the core goes on trying to release what is to be released. It may count by time.Now: the core
+	// Validity returns how much of the TTL is left now. It counts from before the request that granted
+	// or last extended the lease was sent; for a session that many leases share, from its last
+	// confirmed contact. The core takes off the allowance for drift. While it is above 0 the core
+	// goes on trying to release what is to be released. It may count by time.Now: the core
 	// counts for itself the time that a machine was suspended.
 	Validity() time.Duration
 
 	// Extend makes the lease last ttl, which is that of its Request, from now. It never revives
-	// a lease that has lapsed. Of two that overlap the later end counts.
+	// a lease that has expired. Of two that overlap the later end counts.
 	Extend(ctx context.Context, ttl time.Duration) error
 
-	// Release gives the lease back. Sent again after a lost reply it succeeds; where that
-	// cannot be told from a lease that had lapsed, it returns ErrLost. The core also calls it
-	// for a hold that lapsed here while its lease goes on, as that of a shared session does.
+	// Release gives the lease back. Called again after a lost reply it succeeds; if that
+	// cannot be told from a lease that had expired, it returns ErrLost. The core also calls it
+	// for a hold that has expired here while its lease goes on, as that of a shared session does.
 	Release(ctx context.Context) error
 }
 
@@ -92,13 +80,17 @@ type Lease interface {
 type Queuer interface {
 	Driver
 
-	// AcquireQueued waits in the backend's queue until the lease is granted or ctx is done, under
-	// the obligations of Acquire but for 2. No request of it may take longer than TTL/2. It calls
-	// answered with ErrHeld each time the backend says that the lease is another's, also when a
-	// look shows that it still is, and with the client's error each time a request fails. It rides
-	// out failures for at most TTL/2, from when the first request was sent that has failed since
-	// the last answer, and returns the error then. The waiter leaves the queue however the call
-	// ends, if need be by returning its lease beside the error, which the core releases.
+	// AcquireQueued waits in the backend's queue until the lease is granted or ctx is done. The
+	// obligations of Acquire hold, but for the second.
+	//
+	//  1. It calls answered with ErrHeld each time the backend says that the lease is another's, and
+	//     with the client library's error each time a request fails.
+	//  2. No request takes longer than TTL/2. Failures that last for TTL/2, from when the first
+	//     request was sent that has failed since the last answer, end the call with the last error.
+	//  3. The waiter leaves the queue however the call ends, if need be by a [Cleanup] beside the
+	//     error.
+	//
+	// The Example has all three as a loop.
 	AcquireQueued(ctx context.Context, req Request, answered func(error)) (Lease, error)
 }
 
@@ -111,13 +103,13 @@ type BatchExtender interface {
 	ExtendAll(ctx context.Context, leases []Lease, ttl time.Duration) []error
 }
 
-// Warner is a Driver that can tell when a promise depends on how its servers are set up, and they are set up otherwise.
+// Warner is a Driver that notices settings of its servers which let a promise be broken.
 type Warner interface {
 	Driver
 
 	// Warnings returns a sentence for each such setting: what is set, what that may break, and what to set instead. It changes
-	// nothing at the backend. What a server does not tell, or not this user, is neither a warning nor an error. An outage is the
-	// client library's error. ctx bounds the call.
+	// nothing at the backend. What a server does not tell, or not this user, is neither a warning nor an error. If the backend is unreachable it
+	// returns the client library's error. ctx bounds the call.
 	Warnings(ctx context.Context) ([]string, error)
 }
 
@@ -144,7 +136,7 @@ type TTLChecker interface {
 // time-out is. Without it that is 30 s.
 type TTLDefaulter interface {
 	Driver
-	// DefaultTTL is that TTL. It may ask the backend, for a bounded time; where that is away it is
-	// what will do.
+	// DefaultTTL returns that TTL. It may ask the backend, for a bounded time. If the backend is
+	// unreachable it returns a TTL that will do.
 	DefaultTTL() time.Duration
 }

@@ -13,10 +13,10 @@ type Inspector interface {
 	//
 	//  1. It changes nothing at the backend, makes nothing there, and wakes nobody.
 	//  2. What it returns was the case at one moment, as far as the backend can tell: a hold that
-	//     has lapsed is none, and a lock that was never held is the zero State, without an error.
+	//     has expired is none, and a lock that was never held is the zero State, without an error.
 	//  3. What is not known is left zero, never guessed.
-	//  4. ctx bounds the call, and has a deadline. An outage is the client library's error, and
-	//     known before that.
+	//  4. ctx bounds the call, and has a deadline. If the backend is unreachable it returns the
+	//     client library's error, before that.
 	Inspect(ctx context.Context, name string) (State, error)
 }
 

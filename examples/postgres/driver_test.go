@@ -71,7 +71,7 @@ func TestTable_isLost(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
 	require.ErrorIs(t, l.Release(t.Context()), locker.ErrLost)
-	extended := d.(driver.BatchExtender).ExtendAll(t.Context(), []driver.Lease{l}, time.Minute)
+	extended := d.ExtendAll(t.Context(), []driver.Lease{l}, time.Minute)
 	require.ErrorIs(t, extended[0], locker.ErrLost)
 	assert.Greater(t, acquire(t, d, "name").Token(), l.Token())
 }
@@ -81,13 +81,13 @@ func TestExtendAll_tellsThoseThatLast(t *testing.T) {
 	a, b, c := acquire(t, d, "a"), acquire(t, d, "b"), acquire(t, d, "c")
 	require.NoError(t, b.Release(t.Context()))
 	before := c.Validity()
-	errs := d.(driver.BatchExtender).ExtendAll(t.Context(), []driver.Lease{c, b, a}, time.Hour)
+	errs := d.ExtendAll(t.Context(), []driver.Lease{c, b, a}, time.Hour)
 	require.Len(t, errs, 3)
 	require.NoError(t, errs[0])
 	require.ErrorIs(t, errs[1], locker.ErrLost)
 	require.NoError(t, errs[2])
 	assert.Greater(t, c.Validity(), before)
-	state, err := d.(driver.Inspector).Inspect(t.Context(), "a")
+	state, err := d.Inspect(t.Context(), "a")
 	require.NoError(t, err)
 	assert.Greater(t, state.Left, time.Minute)
 }
@@ -95,7 +95,7 @@ func TestExtendAll_tellsThoseThatLast(t *testing.T) {
 func TestInspect(t *testing.T) {
 	d := postgres.NewDriver(newPool(t), "public.locks of mine")
 	look := func(name string) locker.State {
-		s, err := d.(driver.Inspector).Inspect(t.Context(), name)
+		s, err := d.Inspect(t.Context(), name)
 		require.NoError(t, err)
 		return s
 	}

@@ -18,7 +18,7 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	defer pool.Close()
-	d := NewDriver(pool, "").(*Driver)
+	d := NewDriver(pool, "")
 	req := driver.Request{Name: "name", TTL: time.Minute}
 	seen, err := d.look(t.Context(), req.Name)
 	require.NoError(t, err)

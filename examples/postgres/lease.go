@@ -49,7 +49,7 @@ func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-// ExtendAll makes the Driver a driver.BatchExtender: what is due at once is one statement.
+// ExtendAll extends what is due at once in one statement.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	keys, owners := make([][]byte, len(leases)), make([][]byte, len(leases))
 	for i, l := range leases {

@@ -34,24 +34,27 @@ func New(pool *pgxpool.Pool, opts ...locker.Option) (*locker.Client, error) {
 
 // NewDriver makes a Driver on a pool of the caller's. The locks are in table, which may have a schema before a dot; ""
 // is locker_locks. The pool's transactions have to be READ COMMITTED, which is PostgreSQL's default.
-func NewDriver(pool *pgxpool.Pool, table string) driver.Driver {
+func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 	if table == "" {
 		table = defaultTable
 	}
 	return &Driver{pool: pool, sql: statementsFor(table), close: func() {}}
 }
 
+// Driver implements driver.Driver, driver.BatchExtender, driver.Inspector and driver.TTLChecker.
 type Driver struct {
 	pool  *pgxpool.Pool
 	sql   statements
 	close func()
 }
 
+// Close closes the pool, if open made it.
 func (d *Driver) Close() error {
 	d.close()
 	return nil
 }
 
+// Guarantees returns what one PostgreSQL promises.
 func (d *Driver) Guarantees() driver.Guarantees {
 	const clock = "while the server's clock is sane"
 	return driver.Guarantees{
@@ -62,7 +65,7 @@ func (d *Driver) Guarantees() driver.Guarantees {
 	}
 }
 
-// CheckTTL: timestamps have microseconds.
+// CheckTTL refuses parts of a microsecond, which timestamps have not.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	if ttl%time.Microsecond != 0 {
 		return fmt.Errorf("%w: a TTL of %v: PostgreSQL counts whole microseconds", driver.ErrUnsupported, ttl)

@@ -1,4 +1,4 @@
-package locker_test
+package driver_test
 
 import (
 	"context"
