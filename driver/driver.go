@@ -25,7 +25,7 @@ type Driver interface {
 	//  5. ctx bounds the call, by TTL/2 at most, and not the lease. It ends when the call returns: what
 	//     is to go on needs a context of its own, see context.WithoutCancel.
 	//  6. If anything may have been taken (the reply was lost, a minority has granted), it returns
-	//     the lease or a [Cleanup] beside the error, also beside ErrHeld. The core releases that until
+	//     the lease or a Cleanup beside the error, also beside ErrHeld. The core releases that until
 	//     the backend has answered or the TTL has passed, and calls no other method of it but
 	//     Validity. A request that arrives after that release was answered takes nothing, or for no
 	//     longer than one TTL from when it was sent. A nil Lease says that the backend took nothing.
@@ -87,7 +87,7 @@ type Queuer interface {
 	//     with the client library's error each time a request fails.
 	//  2. No request takes longer than TTL/2. Failures that last for TTL/2, from when the first
 	//     request was sent that has failed since the last answer, end the call with the last error.
-	//  3. The waiter leaves the queue however the call ends, if need be by a [Cleanup] beside the
+	//  3. The waiter leaves the queue however the call ends, if need be by a Cleanup beside the
 	//     error.
 	//
 	// The Example has all three as a loop.
