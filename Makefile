@@ -125,7 +125,7 @@ MATRIX := $(CURDIR)/.matrix
 matrix: setup-check ## the conformance suite over all backends; writes docs/guarantees.md and the README's table (half an hour)
 	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"
 	-$(call conformance,.,./conformance,-run='^TestMemory$$',memory)
-	-@for backend in redis redigo redlock etcd zookeeper; do $(call conformance,.,./$$backend,-run=^TestConformance,$$backend); done
+	-@for backend in $(SUITES); do $(call conformance,.,./$$backend,-run=^TestConformance,$$backend); done
 	-$(call conformance,bench,./strangers,-skip=^TestRepro_,strangers)
 	cd bench && $(GO) run ./matrix -results "$(MATRIX)"
 
@@ -247,7 +247,7 @@ check-others:
 	$(TEST) "$(filter-out ./conformance,$(ROOT))" $(TESTFLAGS) -p=2 -parallel=4 -skip='^TestConformance$$'
 
 # The topologies that make test has not.
-SUITES ?= redis redigo redlock etcd zookeeper
+SUITES ?= $(patsubst %/conformance_test.go,%,$(wildcard */conformance_test.go))
 check-suites:
 	@printf '%s\n' $(SUITES) | xargs -n 1 -P 2 sh -c 'case $$1 in etcd) test=three ;; *) test=one ;; esac; \
 		says=$$($(TEST) "./$$1" $(TESTFLAGS) -parallel=2 -run="^TestConformance$$" -skip="^TestConformance$$/^$${test}_server" 2>&1); code=$$?; \

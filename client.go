@@ -187,7 +187,8 @@ func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, requ
 	defer c.calls.Done()
 	own, cancel := within(ctx, timeout)
 	defer cancel()
-	defer context.AfterFunc(c.open, cancel)()
+	forget := context.AfterFunc(c.open, cancel)
+	defer forget()
 	answer, err := request(own)
 	switch {
 	case err == nil:

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/backends"
 )
 
 // A program that takes a lock compiles the backend that it chose, and nothing else of anybody's.
@@ -31,18 +33,17 @@ func TestRootPackage_importsTheStandardLibraryAlone(t *testing.T) {
 // What a program with that import links. The second is a package of the adapter's client library, and of nobody else's.
 func TestAdapters_compileNoOther(t *testing.T) {
 	const module = "github.com/go-locker/locker/"
-	libraries := map[string]string{
-		"memory": "", "redlock": "",
-		"redis": "github.com/redis/go-redis/v9", "redigo": "github.com/gomodule/redigo/redis",
-		"etcd": "go.etcd.io/etcd/client/v3", "zookeeper": "github.com/go-zookeeper/zk",
+	adapters := []string{"all"}
+	for _, b := range backends.All {
+		adapters = append(adapters, b.Package)
 	}
-	for _, adapter := range []string{"memory", "redlock", "redis", "redigo", "etcd", "zookeeper", "all"} {
+	for _, adapter := range adapters {
 		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+adapter).Output()
 		require.NoError(t, err)
 		links := strings.Fields(string(out))
-		for other, library := range libraries {
-			wanted := other == adapter || adapter == "all"
-			for _, path := range []string{module + other, library} {
+		for _, other := range backends.All {
+			wanted := other.Package == adapter || adapter == "all"
+			for _, path := range []string{module + other.Package, other.Library} {
 				if path != "" {
 					assert.Equal(t, wanted, slices.Contains(links, path), "%s links %s", adapter, path)
 				}

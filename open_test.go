@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/backends"
 )
 
 var schemes atomic.Int64
@@ -188,12 +190,11 @@ func TestOpen_leavesABackendItsOwnParameters(t *testing.T) {
 }
 
 func TestOpen_unknownSchemeNamesTheMissingImport(t *testing.T) {
-	for s, pkg := range map[string]string{
-		"redis": "redis", "rediss": "redis", "REDIS": "redis", "redigo": "redigo", "redigos": "redigo", "redlock": "redlock",
-		"etcd": "etcd", "etcds": "etcd", "zookeeper": "zookeeper", "zookeepers": "zookeeper",
-	} {
-		_, err := locker.Open(t.Context(), s+"://localhost")
-		require.ErrorContains(t, err, `"github.com/go-locker/locker/`+pkg+`"`)
+	for _, b := range backends.All[1:] { // the first is memory
+		for _, s := range append(b.Schemes, strings.ToUpper(b.Schemes[0])) {
+			_, err := locker.Open(t.Context(), s+"://localhost")
+			require.ErrorContains(t, err, `"github.com/go-locker/locker/`+b.Package+`"`)
+		}
 	}
 	known := scheme((&opened{}).open)
 	assert.Contains(t, locker.Schemes(), known)

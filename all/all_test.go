@@ -9,8 +9,17 @@ import (
 
 	"github.com/go-locker/locker"
 	_ "github.com/go-locker/locker/all"
+	"github.com/go-locker/locker/internal/backends"
 	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
+
+func TestAll_importsEveryBackend(t *testing.T) {
+	var schemes []string
+	for _, b := range backends.All {
+		schemes = append(schemes, b.Schemes...)
+	}
+	assert.ElementsMatch(t, schemes, locker.Schemes(), "what all.go imports, and the list in internal/backends")
+}
 
 func Example() {
 	fmt.Println(locker.Schemes())

@@ -8,17 +8,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/backends"
 )
 
 // aURL is one of each backend, at servers that nobody asks for anything.
-var aURL = map[string]string{
-	"mem":       "mem://require",
-	"redis":     "redis://192.0.2.1",
-	"redigo":    "redigo://192.0.2.1",
-	"redlock":   "redlock://192.0.2.1,192.0.2.2,192.0.2.3",
-	"etcd":      "etcd://192.0.2.1",
-	"zookeeper": "zookeeper://192.0.2.1?ttl=20s", // without a TTL it asks for one
-}
+var aURL = func() map[string]string {
+	urls := map[string]string{}
+	for _, b := range backends.All {
+		urls[b.Schemes[0]] = b.Example
+	}
+	return urls
+}()
 
 func with(raw, parameters string) string {
 	if strings.Contains(raw, "?") {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/go-locker/locker/internal/backends"
 )
 
 // OpenFunc makes the Driver that a URL describes. It takes off u.Query, with [URL.Take] or Del, each
@@ -17,20 +19,6 @@ type OpenFunc func(ctx context.Context, u *URL) (Driver, error)
 var registry struct {
 	sync.Mutex
 	schemes map[string]OpenFunc
-}
-
-// adapters names the import for each scheme of this module, for the error of Open where it is missing.
-var adapters = map[string]string{
-	"etcd":       "etcd",
-	"etcds":      "etcd",
-	"mem":        "memory",
-	"redigo":     "redigo",
-	"redigos":    "redigo",
-	"redlock":    "redlock",
-	"redis":      "redis",
-	"rediss":     "redis",
-	"zookeeper":  "zookeeper",
-	"zookeepers": "zookeeper",
 }
 
 // Register makes a scheme known to locker.Open. Adapters call it in their init. It panics if the scheme is
@@ -81,8 +69,8 @@ func opener(scheme string) (OpenFunc, error) {
 	if ok {
 		return open, nil
 	}
-	if pkg, ok := adapters[scheme]; ok {
-		return nil, fmt.Errorf("unknown scheme %q: add the import _ \"github.com/go-locker/locker/%s\"", scheme, pkg)
+	if b, ok := backends.Of(scheme); ok {
+		return nil, fmt.Errorf("unknown scheme %q: add the import _ \"github.com/go-locker/locker/%s\"", scheme, b.Package)
 	}
 	known := "none is registered: import the package of a backend"
 	if schemes := Schemes(); len(schemes) > 0 {

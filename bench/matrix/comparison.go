@@ -8,6 +8,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/backends"
 )
 
 // compared are the backends between which a person chooses.
@@ -47,8 +48,8 @@ type comparison struct{ table.Writer }
 func newComparison() comparison {
 	columns := []string{"scenario", "promise"}
 	for _, file := range compared {
-		i := slices.IndexFunc(backends, func(b backend) bool { return b.file == file })
-		columns = append(columns, strings.TrimSuffix(backends[i].title, " (go-redis)"))
+		i := slices.IndexFunc(backends.All, func(b backends.Backend) bool { return b.Package == file })
+		columns = append(columns, strings.TrimSuffix(backends.All[i].Title, " (go-redis)"))
 	}
 	return comparison{newTable(columns...)}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/go-locker/locker"
 	others "github.com/go-locker/locker/bench/strangers"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/backends"
 )
 
 // seen is a result of redis.
@@ -28,7 +29,7 @@ func runOf(results ...conformance.Result) *Run {
 	return &Run{Results: map[string][]conformance.Result{"redis": results}}
 }
 
-var redis = backends[1]
+var redis = backends.All[1]
 
 func TestCell(t *testing.T) {
 	const x = locker.Exclusive
@@ -136,8 +137,8 @@ func TestPages_countTrials(t *testing.T) {
 func results(t *testing.T, s conformance.Result) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	for _, b := range backends {
-		write(t, filepath.Join(dir, b.file+".json"), s)
+	for _, b := range backends.All {
+		write(t, filepath.Join(dir, b.Package+".json"), s)
 	}
 	var foreign []conformance.Result
 	for _, l := range others.Libraries() {

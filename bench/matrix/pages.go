@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/backends"
 )
 
 // guarantees are the rows of the table, with what they mean.
@@ -116,13 +117,13 @@ func newTable(columns ...string) table.Writer {
 // table is the one of the README. Its links lead to the pages in dir.
 func (r *Run) table(dir string) string {
 	columns := []string{""}
-	for _, b := range backends {
-		columns = append(columns, fmt.Sprintf("[%s](%sguarantees.md#%s)", b.title, dir, anchor(b.title)))
+	for _, b := range backends.All {
+		columns = append(columns, fmt.Sprintf("[%s](%sguarantees.md#%s)", b.Title, dir, anchor(b.Title)))
 	}
 	t := newTable(columns...)
 	for _, g := range guarantees {
 		row := table.Row{meaning[g]}
-		for _, b := range backends {
+		for _, b := range backends.All {
 			row = append(row, r.cell(b, g))
 		}
 		t.AppendRow(row)
@@ -131,9 +132,9 @@ func (r *Run) table(dir string) string {
 }
 
 // cell is held or broken, and under which condition.
-func (r *Run) cell(b backend, g locker.Guarantee) string {
+func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
 	v, exceptions := untried, []string(nil)
-	for _, f := range r.findings(b.file, g) {
+	for _, f := range r.findings(b.Package, g) {
 		w := worst(f.results)
 		if w == broken && f.condition != "" {
 			exceptions = append(exceptions, f.condition)
@@ -176,24 +177,24 @@ func (r *Run) guaranteesPage() string {
 	fmt.Fprintf(&b, "\nThe run was on %s, %s, %s, %d processors, on %s: %s.\n\n", r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors,
 		r.Setting.At.Format("2006-01-02"), r.summary())
 	b.WriteString("[Scenario by scenario](comparison.md) · [locks of other makes](strangers.md) · [what the scenarios promise](conformance.md)\n")
-	for _, backend := range backends {
+	for _, backend := range backends.All {
 		r.backendSection(&b, backend)
 	}
 	return b.String()
 }
 
-func (r *Run) backendSection(b *strings.Builder, backend backend) {
-	fmt.Fprintf(b, "\n## %s\n\n", backend.title)
-	if places := topologies(r.Results[backend.file]); len(places) > 1 {
+func (r *Run) backendSection(b *strings.Builder, backend backends.Backend) {
+	fmt.Fprintf(b, "\n## %s\n\n", backend.Title)
+	if places := topologies(r.Results[backend.Package]); len(places) > 1 {
 		fmt.Fprintf(b, "On: %s.\n\n", strings.Join(places, ", "))
 	}
 	t := newTable("promise", "the package declares", "when", "seen", "scenarios")
 	for _, g := range guarantees {
 		declared := "nothing"
-		if p := r.promise(backend.file, g); p != nil {
+		if p := r.promise(backend.Package, g); p != nil {
 			declared = p.String()
 		}
-		for _, f := range r.findings(backend.file, g) {
+		for _, f := range r.findings(backend.Package, g) {
 			t.AppendRow(table.Row{meaning[g], cellText(declared), orAlways(f.condition), worst(f.results), scenariosOf(f.results)})
 		}
 	}
@@ -221,10 +222,10 @@ func scenariosOf(results []conformance.Result) string {
 }
 
 // breaches lists everything that was seen broken, or is not tried, of what the contract says.
-func (r *Run) breaches(b *strings.Builder, backend backend) {
+func (r *Run) breaches(b *strings.Builder, backend backends.Backend) {
 	var lines, doubts, reasons []string
 	missing, count := map[string][]string{}, 0
-	for _, s := range r.Results[backend.file] {
+	for _, s := range r.Results[backend.Package] {
 		place := ""
 		if p := topology(s.Test); p != "" {
 			place = " (" + p + ")"

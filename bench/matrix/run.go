@@ -15,19 +15,8 @@ import (
 	"github.com/go-locker/locker/bench/internal/report"
 	others "github.com/go-locker/locker/bench/strangers"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/backends"
 )
-
-// backend is what has a column.
-type backend struct{ file, title string }
-
-var backends = []backend{
-	{"memory", "memory"},
-	{"redis", "Redis (go-redis)"},
-	{"redigo", "Redis (redigo)"},
-	{"redlock", "Redlock"},
-	{"etcd", "etcd"},
-	{"zookeeper", "ZooKeeper"},
-}
 
 // strangers are the file with the results of locks of other makes.
 const strangers = "strangers"
@@ -57,15 +46,15 @@ func libraries() []report.LibraryRow {
 // collect reads the files that a run has left in a directory.
 func collect(dir string) (*Run, error) {
 	r := &Run{Setting: report.NewSetting(servers(), libraries()), Results: map[string][]conformance.Result{}}
-	for _, b := range backends {
-		results, err := read[conformance.Result](filepath.Join(dir, b.file+".json"))
+	for _, b := range backends.All {
+		results, err := read[conformance.Result](filepath.Join(dir, b.Package+".json"))
 		if err != nil {
 			return nil, err
 		}
 		if len(results) == 0 {
-			return nil, fmt.Errorf("%s: no results", b.file)
+			return nil, fmt.Errorf("%s: no results", b.Package)
 		}
-		r.Results[b.file] = results
+		r.Results[b.Package] = results
 	}
 	foreign, err := read[conformance.Result](filepath.Join(dir, strangers+".json"))
 	if err != nil {
@@ -149,8 +138,8 @@ func (r *Run) save(file string) error {
 
 func (r *Run) files() []string {
 	var names []string
-	for _, b := range backends {
-		names = append(names, b.file)
+	for _, b := range backends.All {
+		names = append(names, b.Package)
 	}
 	return append(names, strangers)
 }
@@ -281,7 +270,7 @@ func (r *Run) contradictions() []error {
 			}
 		}
 	}
-	for _, b := range backends {
+	for _, b := range backends.All {
 		for _, g := range guarantees {
 			errs = append(errs, r.contradiction(b, g))
 		}
@@ -289,14 +278,14 @@ func (r *Run) contradictions() []error {
 	return errs
 }
 
-func (r *Run) contradiction(b backend, g locker.Guarantee) error {
-	p := r.promise(b.file, g)
+func (r *Run) contradiction(b backends.Backend, g locker.Guarantee) error {
+	p := r.promise(b.Package, g)
 	if p == nil {
 		return nil
 	}
-	for _, f := range r.findings(b.file, g) {
+	for _, f := range r.findings(b.Package, g) {
 		if worst(f.results) == broken && (p.Level == locker.LevelYes || p.Level == locker.LevelConditional && f.condition == "") {
-			return fmt.Errorf("%s declares %q (%v), and the run has seen it broken, %s", b.title, g, p, orCalm(f.condition))
+			return fmt.Errorf("%s declares %q (%v), and the run has seen it broken, %s", b.Title, g, p, orCalm(f.condition))
 		}
 	}
 	return nil
@@ -314,8 +303,8 @@ func (r *Run) summary() string {
 	count := map[verdict]int{}
 	var operations int64
 	doubts := 0
-	for _, b := range backends {
-		for _, s := range r.Results[b.file] {
+	for _, b := range backends.All {
+		for _, s := range r.Results[b.Package] {
 			count[of(s)]++
 			operations += s.Operations
 			if doubtful(s) {

@@ -5,11 +5,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/backends"
 )
 
 // deployment is a URL taken apart, so that it can be put together anew: without what the user set for locks of their own,
@@ -63,8 +62,8 @@ func (d deployment) url(hosts []string) string {
 
 // kind is the scheme without TLS.
 func (d deployment) kind() string {
-	if plain, ok := strings.CutSuffix(d.scheme, "s"); ok && slices.Contains(locker.Schemes(), plain) {
-		return plain
+	if b, ok := backends.Of(d.scheme); ok {
+		return b.Schemes[0]
 	}
 	return d.scheme
 }
@@ -72,11 +71,11 @@ func (d deployment) kind() string {
 // addresses are the hosts with their ports, or nil where a client finds out others by itself, or has to see a certificate for
 // the name that it has dialled.
 func (d deployment) addresses() []string {
-	port := map[string]string{"redis": "6379", "redigo": "6379", "redlock": "6379", "etcd": "2379", "zookeeper": "2181"}[d.scheme]
-	if port == "" || d.secure() || d.has("socket") || d.has("master_name") || d.has("cluster") {
+	b, _ := backends.Of(d.scheme)
+	if b.Port == "" || d.secure() || d.has("socket") || d.has("master_name") || d.has("cluster") {
 		return nil
 	}
-	return adapterurl.Addrs(&driver.URL{Hosts: d.hosts}, port)
+	return adapterurl.Addrs(&driver.URL{Hosts: d.hosts}, b.Port)
 }
 
 // secure says whether it is TLS that the servers speak, also those of a quorum.
@@ -86,18 +85,6 @@ func (d deployment) secure() bool {
 
 func (d deployment) has(param string) bool {
 	return slices.ContainsFunc(d.params, func(p string) bool { return strings.HasPrefix(p, param+"=") })
-}
-
-// shortTTL is what servers with their own defaults honour, and long enough for a network that is not slow.
-func (d deployment) shortTTL() time.Duration {
-	switch d.kind() {
-	case "etcd":
-		return 2 * time.Second
-	case "zookeeper":
-		return 4 * time.Second
-	default:
-		return 500 * time.Millisecond
-	}
 }
 
 // String shows nothing secret.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/backends"
 	"github.com/go-locker/locker/internal/deviations"
 )
 
@@ -47,7 +48,8 @@ func serve() {
 // newExaminer fails if the deployment cannot be reached, or does not honour the TTL.
 func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, error) {
 	e := &examiner{ground: newGround(url, o.prefix, "check")}
-	e.ttl = cmp.Or(o.ttl, e.deployment.shortTTL())
+	b, _ := backends.Of(e.deployment.scheme)
+	e.ttl = cmp.Or(o.ttl, b.ShortTTL)
 	c, err := open(ctx, url, locker.WithTTL(e.ttl)) // as it was given: what is wrong with it is to be said
 	if err != nil {
 		return nil, err

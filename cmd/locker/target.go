@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/user"
+	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -16,25 +19,28 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/backends"
 )
 
 // urlEnv holds the URL where the command line has "-".
 const urlEnv = "LOCKER_URL"
 
-const urlHelp = `The backend is a URL:
-  redis://user:password@host:6379/0      rediss:// for TLS
-  redis://h1,h2,h3?master_name=mymaster  sentinels
-  redis://h1:6379,h2:6379?cluster=true   Redis Cluster
-  redigo://host:6379/0                   the same through another library
-  redlock://h1:6379,h2:6379,h3:6379      a majority of Redis servers
-  etcd://h1:2379,h2:2379,h3:2379         etcds:// for TLS
-  zookeeper://h1:2181,h2:2181/path       zookeepers:// for TLS
-  mem://space                            this process alone, to try things out
-
+var urlHelp = "The backend is a URL:\n" + urlForms() + `
 "-" stands for what the environment variable LOCKER_URL holds: other users of
 the machine see the command line of a process, but not its environment, so that
 a URL with a password belongs there. Every URL takes ttl=10s, prefix=app,
 renew=false, token_base=1000 and require=fencing,failover.`
+
+// urlForms lists the URLs of all backends, the one for trying things out last.
+func urlForms() string {
+	var lines strings.Builder
+	for _, b := range slices.Concat(backends.All[1:], backends.All[:1]) {
+		for form := range slices.Chunk(b.Help, 2) {
+			fmt.Fprintf(&lines, "  %-38s %s\n", form[0], form[1])
+		}
+	}
+	return lines.String()
+}
 
 // expandURL is arg, or what the environment holds.
 func expandURL(arg string) (string, error) {
