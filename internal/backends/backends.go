@@ -1,4 +1,4 @@
-// Package backends has the one list of the backends of this module. A new one is a folder and a line here; what else has to name it, such as
+// Package backends has the one list of the backends of this module. A new one is a folder and an entry here; what else has to name it, such as
 // package all and the table of docs/urls.md, has a test that compares it with this list.
 package backends
 
@@ -22,20 +22,39 @@ type Backend struct {
 
 // All lists the backends in the order in which people read of them.
 var All = []Backend{
-	{"memory", "memory", []string{"mem"}, "", "", quick, []string{"mem://space", "this process alone, to try things out"}, "mem://example"},
-	{"redis", "Redis (go-redis)", []string{"redis", "rediss"}, "github.com/redis/go-redis/v9", "6379", quick, []string{
-		"redis://user:password@host:6379/0", "rediss:// for TLS",
-		"redis://h1,h2,h3?master_name=mymaster", "sentinels",
-		"redis://h1:6379,h2:6379?cluster=true", "Redis Cluster",
-	}, "redis://192.0.2.1"},
-	{"redigo", "Redis (redigo)", []string{"redigo", "redigos"}, "github.com/gomodule/redigo/redis", "6379", quick,
-		[]string{"redigo://host:6379/0", "the same through another library"}, "redigo://192.0.2.1"},
-	{"redlock", "Redlock", []string{"redlock"}, "", "6379", quick,
-		[]string{"redlock://h1:6379,h2:6379,h3:6379", "a majority of Redis servers"}, "redlock://192.0.2.1,192.0.2.2,192.0.2.3"},
-	{"etcd", "etcd", []string{"etcd", "etcds"}, "go.etcd.io/etcd/client/v3", "2379", 2 * time.Second,
-		[]string{"etcd://h1:2379,h2:2379,h3:2379", "etcds:// for TLS"}, "etcd://192.0.2.1"},
-	{"zookeeper", "ZooKeeper", []string{"zookeeper", "zookeepers"}, "github.com/go-zookeeper/zk", "2181", 4 * time.Second,
-		[]string{"zookeeper://h1:2181,h2:2181/path", "zookeepers:// for TLS"}, "zookeeper://192.0.2.1?ttl=20s"}, // without a TTL it asks a server
+	{
+		Package: "memory", Title: "memory", Schemes: []string{"mem"}, ShortTTL: quick, Example: "mem://example",
+		Help: []string{"mem://space", "this process alone, to try things out"},
+	},
+	{
+		Package: "redis", Title: "Redis (go-redis)", Schemes: []string{"redis", "rediss"}, Library: "github.com/redis/go-redis/v9",
+		Port: "6379", ShortTTL: quick, Example: "redis://192.0.2.1",
+		Help: []string{
+			"redis://user:password@host:6379/0", "rediss:// for TLS",
+			"redis://h1,h2,h3?master_name=mymaster", "sentinels",
+			"redis://h1:6379,h2:6379?cluster=true", "Redis Cluster",
+		},
+	},
+	{
+		Package: "redigo", Title: "Redis (redigo)", Schemes: []string{"redigo", "redigos"}, Library: "github.com/gomodule/redigo/redis",
+		Port: "6379", ShortTTL: quick, Example: "redigo://192.0.2.1",
+		Help: []string{"redigo://host:6379/0", "the same through another library"},
+	},
+	{
+		Package: "redlock", Title: "Redlock", Schemes: []string{"redlock"},
+		Port: "6379", ShortTTL: quick, Example: "redlock://192.0.2.1,192.0.2.2,192.0.2.3",
+		Help: []string{"redlock://h1:6379,h2:6379,h3:6379", "a majority of Redis servers"},
+	},
+	{
+		Package: "etcd", Title: "etcd", Schemes: []string{"etcd", "etcds"}, Library: "go.etcd.io/etcd/client/v3",
+		Port: "2379", ShortTTL: 2 * time.Second, Example: "etcd://192.0.2.1",
+		Help: []string{"etcd://h1:2379,h2:2379,h3:2379", "etcds:// for TLS"},
+	},
+	{
+		Package: "zookeeper", Title: "ZooKeeper", Schemes: []string{"zookeeper", "zookeepers"}, Library: "github.com/go-zookeeper/zk",
+		Port: "2181", ShortTTL: 4 * time.Second, Example: "zookeeper://192.0.2.1?ttl=20s", // without a TTL it asks a server
+		Help: []string{"zookeeper://h1:2181,h2:2181/path", "zookeepers:// for TLS"},
+	},
 }
 
 const quick = 500 * time.Millisecond
