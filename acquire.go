@@ -10,11 +10,11 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/noanswer"
+	"github.com/go-locker/locker/internal/outage"
 )
 
 // errNoAnswer ends an attempt that the backend has not answered.
-var errNoAnswer error = noanswer.Error("the backend has not answered in time")
+var errNoAnswer error = outage.NoAnswer("the backend has not answered in time")
 
 // drift is the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the Redis
 // documentation's description of Redlock.

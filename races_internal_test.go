@@ -160,16 +160,16 @@ func TestLoss_isInTimeThoughTheGoroutineOfATickStops(t *testing.T) {
 	})
 }
 
-// outage is a backend that fails to release until some time, while the lease goes on as that of a
+// releaseOutage is a backend that fails to release until some time, while the lease goes on as that of a
 // session does.
-type outage struct {
+type releaseOutage struct {
 	always
 	over time.Time
 }
 
-func (d *outage) Acquire(context.Context, driver.Request) (driver.Lease, error) { return d, nil }
+func (d *releaseOutage) Acquire(context.Context, driver.Request) (driver.Lease, error) { return d, nil }
 
-func (d *outage) Release(ctx context.Context) error {
+func (d *releaseOutage) Release(ctx context.Context) error {
 	if time.Now().Before(d.over) {
 		return errors.New("the backend is away")
 	}
@@ -178,7 +178,7 @@ func (d *outage) Release(ctx context.Context) error {
 
 func TestUnlock_ofALeaseThatGoesOnIsTriedPastTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &outage{over: time.Now().Add(30 * time.Second)}
+		d := &releaseOutage{over: time.Now().Add(30 * time.Second)}
 		c, err := New(d, WithTTL(10*time.Second), WithoutRenewal())
 		require.NoError(t, err)
 		m := c.Mutex("x")

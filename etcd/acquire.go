@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/outage"
 )
 
@@ -56,7 +57,7 @@ func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered
 			return nil, err
 		}
 		answered(err)
-		if err := outage.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
+		if err := clock.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
 			return nil, err
 		}
 	}
@@ -300,7 +301,7 @@ func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, ahead stri
 	case l.session.Left() == 0:
 		return "", errSessionEnded
 	case time.Since(began) < lookAgain: // the watch has failed
-		if err := outage.Sleep(ctx, outage.Pause(l.session.TTL)); err != nil {
+		if err := clock.Sleep(ctx, outage.Pause(l.session.TTL)); err != nil {
 			return "", err
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/outage"
 )
 
@@ -25,7 +24,7 @@ var errSessionEnded = errors.New("the etcd session ended: its lease expired or w
 var errRemoved = errors.New("somebody removed our key from the queue")
 
 // errNoAnswer: what the server has done is not known.
-var errNoAnswer = error(noanswer.Error("etcd has not answered in time"))
+var errNoAnswer = error(outage.NoAnswer("etcd has not answered in time"))
 
 // refused says whether err is the server's word that it has not done, and will not do, what was asked.
 // Everything else leaves that open. So does "database space exceeded", which the request gets that

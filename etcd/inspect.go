@@ -7,6 +7,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/outage"
 )
 
@@ -36,7 +37,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 			return state, nil
 		}
 		// The session has ended since, and with it the hold; unless a member that is cut off says so.
-		if err := outage.Sleep(ctx, outage.Pause(outage.TTL(ctx, patience))); err != nil {
+		if err := clock.Sleep(ctx, outage.Pause(outage.TTL(ctx, patience))); err != nil {
 			return driver.State{}, err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // command is one of Redis's, with its arguments.
@@ -49,7 +49,7 @@ func (r *runner) request(ctx context.Context, b *batch) (answers []any, lost boo
 			idle-- // what has ended this connection has ended those, too
 			continue
 		}
-		if tries == retries || outage.Sleep(ctx, rand.N(pause<<tries)) != nil {
+		if tries == retries || clock.Sleep(ctx, rand.N(pause<<tries)) != nil {
 			return answers, lost, err
 		}
 		tries++

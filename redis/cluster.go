@@ -11,7 +11,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // cluster is a ClusterClient, and looks who serves what when there is reason to. go-redis itself does so
@@ -96,7 +96,7 @@ func (c *cluster) primary(ctx context.Context, key string) (*goredis.Client, err
 		// Nodes may take a while to agree.
 		now := int64(time.Since(epoch))
 		if last := c.looked.Swap(now); last > 0 && now-last < int64(pause) {
-			_ = outage.Sleep(ctx, pause/2)
+			_ = clock.Sleep(ctx, pause/2)
 		}
 		_, _ = c.look(ctx, "") // else it is as before
 	}
@@ -180,7 +180,7 @@ func (c *cluster) next(ctx context.Context, key string, err error, attempt int) 
 		}
 	}
 	if _, ok := goredis.IsMovedError(err); !ok || attempt > 0 {
-		_ = outage.Sleep(ctx, 10*time.Millisecond<<attempt)
+		_ = clock.Sleep(ctx, 10*time.Millisecond<<attempt)
 	}
 	c.doubtful.Store(true)
 	node, err = c.primary(ctx, key)

@@ -32,7 +32,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 	for k, l := range leases {
 		e := &extension{lease: l.(*lease), sent: sent, ttl: ttl}
 		extensions[k] = e
-		decided[k] = e.begin(r, func() bool { return e.decide(r, &errs[k]) })
+		decided[k] = e.begin(r, func() bool { return e.decide(ctx, &errs[k]) })
 	}
 	for i := range d.nodes {
 		r.extendAt(i, extensions)
@@ -116,7 +116,7 @@ func (e *extension) joined(p *proposeMessage, err error) {
 	default:
 		e.votes[i] = errWaiting
 		d := e.lease.driver
-		r := d.round(p.round, d.nodeTimeout(e.ttl))
+		r := d.round(p.round.ctx, d.nodeTimeout(e.ttl))
 		r.call(d.nodes[i], &extendMessage{round: r, i: i, all: []*extension{e}, ours: []driver.Lease{p.ours}})
 		r.sent()
 	}
@@ -203,7 +203,7 @@ func (x *extendMessage) answered(err error) {
 		if x.errs != nil {
 			err = inTime(x.errs[k], x.round.timeout)
 		}
-		e.answered(x.round, x.i, x.ours[k], err)
+		e.answered(x.round.ctx, x.i, x.ours[k], err)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // A split vote is over when those who have lost it have given back what they got.
@@ -35,7 +35,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 		if votes, ok := errors.AsType[*Error](err); !ok || !votes.split() || try == surveys {
 			return state, err
 		}
-		if outage.Sleep(ctx, surveysApart) != nil {
+		if clock.Sleep(ctx, surveysApart) != nil {
 			return state, err // how they voted says more than that there is no time for another vote
 		}
 	}

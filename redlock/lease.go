@@ -177,7 +177,7 @@ func (p *proposeMessage) missed(err error) {
 	l.seats[p.i].late, l.seats[p.i].err = true, err
 	if !l.decided {
 		l.ballot.absent(p.i)
-		l.raise(p.round)
+		l.raise(p.round.ctx)
 	}
 	p.told(err)
 }
@@ -205,7 +205,7 @@ func (p *proposeMessage) answered(err error) {
 		default:
 			l.ballot.absent(p.i)
 		}
-		l.raise(p.round)
+		l.raise(p.round.ctx)
 	}
 	p.told(err)
 }
@@ -266,7 +266,7 @@ func (r *raiseMessage) answered(err error) {
 		l.ballot.absent(r.i)
 	}
 	if !l.decided {
-		l.raise(r.round)
+		l.raise(r.round.ctx)
 	}
 	l.changed()
 }

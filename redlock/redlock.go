@@ -95,11 +95,10 @@ package redlock
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -139,11 +138,12 @@ type Driver struct {
 	workers *workers.Workers
 	do      func(workers.Call) // theirs, unless a test says when requests and answers arrive
 
-	mu      sync.Mutex // guards what follows, and work against being added to after Close's Wait
-	closed  bool
-	expired bool                // what is under way has been ended
-	rounds  map[*round]struct{} // under way
-	work    sync.WaitGroup      // calls of our methods under way, and requests to nodes
+	open context.Context // ends when Close has waited for answers
+	shut context.CancelFunc
+
+	mu     sync.Mutex // guards what follows, and work against being added to after Close's Wait
+	closed bool
+	work   sync.WaitGroup // calls of our methods under way, and requests to nodes
 }
 
 var (
@@ -185,8 +185,8 @@ const minNodes = 3
 func NewDriver(nodes []driver.Driver, opts ...DriverOption) (*Driver, error) {
 	d := &Driver{
 		clock: time.Now, outcome: (*ballot).outcome, raise: (*ballot).raise,
-		rounds: make(map[*round]struct{}),
 	}
+	d.open, d.shut = context.WithCancel(context.Background())
 	if err := newdriver.Apply(d, opts); err != nil {
 		return nil, err
 	}
@@ -310,7 +310,7 @@ func (d *Driver) Close() error {
 	case <-answered:
 	case <-time.After(min(cmp.Or(d.timeout, longestTimeout), longestTimeout)):
 	}
-	d.expireAll()
+	d.shut()
 	errs := make([]error, len(d.nodes))
 	var closing sync.WaitGroup
 	for i, n := range d.nodes {
@@ -335,32 +335,4 @@ func (d *Driver) begin() error {
 	}
 	d.work.Add(1)
 	return nil
-}
-
-// register has Close end r, which is at once if that has been waiting for too long already.
-func (d *Driver) register(r *round) {
-	d.mu.Lock()
-	over := d.expired
-	d.rounds[r] = struct{}{}
-	d.mu.Unlock()
-	if over {
-		d.work.Go(r.expire) // the caller may have locked what that needs
-	}
-}
-
-func (d *Driver) unregister(r *round) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.rounds, r)
-}
-
-// expireAll ends all rounds, those to come too.
-func (d *Driver) expireAll() {
-	d.mu.Lock()
-	d.expired = true
-	open := slices.Collect(maps.Keys(d.rounds))
-	d.mu.Unlock()
-	for _, r := range open {
-		r.expire()
-	}
 }

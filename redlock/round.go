@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-locker/locker/internal/noanswer"
+	"github.com/go-locker/locker/internal/outage"
 )
 
 // message is what one node is asked, and what its answer means.
@@ -18,39 +18,23 @@ type message interface {
 	missed(err error)   // before that, if it is not over in time
 }
 
-// round is requests that are sent to nodes together, under one time-out. It is their context: it has the values of
-// a caller's, for those who trace requests, and goes on when the caller has heard enough.
+// round is requests that are sent to nodes together, under one time-out.
 type round struct {
-	context.Context // the caller's, without its end
-	driver          *Driver
-	timeout         time.Duration
-	deadline        time.Time
+	ctx     context.Context // with the values of the caller's, for those who trace requests; it goes on when the caller has heard enough
+	driver  *Driver
+	timeout time.Duration
 
 	calls []*call
 	left  atomic.Int32 // calls that are not over, and 1 until all are made
-	timer *time.Timer
-	done  chan struct{}
-	late  atomic.Bool
+	over  func()       // called when none is left
 }
 
 // round begins one.
 func (d *Driver) round(ctx context.Context, timeout time.Duration) *round {
-	r := &round{
-		Context: context.WithoutCancel(ctx), driver: d,
-		timeout: timeout, deadline: time.Now().Add(timeout), done: make(chan struct{}),
-	}
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	r := &round{ctx: own, driver: d, timeout: timeout, over: cancel}
 	r.left.Store(1)
 	return r
-}
-
-func (r *round) Deadline() (time.Time, bool) { return r.deadline, true }
-func (r *round) Done() <-chan struct{}       { return r.done }
-
-func (r *round) Err() error {
-	if r.late.Load() {
-		return context.DeadlineExceeded
-	}
-	return nil
 }
 
 // call is one message of a round.
@@ -76,29 +60,38 @@ func (r *round) call(n *node, m message) {
 	r.driver.do(c)
 }
 
-// sent says that all calls of the round have been made.
+// sent ends the making of calls: from now on the round may expire, by its time-out or by Close.
 func (r *round) sent() {
-	if r.calls != nil {
-		r.timer = time.AfterFunc(time.Until(r.deadline), r.expire)
-		r.driver.register(r)
-		r.ended()
+	d, cancel := r.driver, r.over
+	if r.calls == nil {
+		cancel()
+		return
 	}
+	d.work.Add(1)
+	forgetClose := context.AfterFunc(d.open, cancel)
+	forgetExpiry := context.AfterFunc(r.ctx, func() {
+		defer d.work.Done()
+		r.expire()
+	})
+	r.over = func() {
+		if forgetExpiry() {
+			d.work.Done()
+		}
+		forgetClose()
+		cancel()
+	}
+	r.ended()
 }
 
 // ended is one of what left counts.
 func (r *round) ended() {
 	if r.left.Add(-1) == 0 {
-		r.timer.Stop()
-		r.driver.unregister(r)
+		r.over()
 	}
 }
 
 // expire tells the calls that are not over that it is too late.
 func (r *round) expire() {
-	if r.late.Swap(true) {
-		return
-	}
-	close(r.done)
 	for _, c := range r.calls {
 		c.mu.Lock()
 		if !c.over {
@@ -118,14 +111,15 @@ func (c *call) Run() {
 		c.answered(err)
 		return
 	}
-	err := c.send(c.round)
+	err := c.send(c.round.ctx)
 	overdue := c.end()
-	slow := time.Until(c.round.deadline) <= c.round.timeout/10
+	deadline, _ := c.round.ctx.Deadline()
+	slow := time.Until(deadline) <= c.round.timeout/10
 	c.node.returned(err, overdue, slow)
 	c.answered(inTime(err, c.round.timeout))
 }
 
-// end says whether the call was overdue.
+// end ends the call, and returns whether it was overdue.
 func (c *call) end() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +127,7 @@ func (c *call) end() bool {
 	return c.overdue
 }
 
-// inTime is err, unless it is of the request's own context: the caller's has not ended.
+// inTime returns err, unless it is of the request's own context: the caller's has not ended.
 func inTime(err error, timeout time.Duration) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return noAnswer(timeout)
@@ -142,5 +136,5 @@ func inTime(err error, timeout time.Duration) error {
 }
 
 func noAnswer(timeout time.Duration) error {
-	return noanswer.Error(fmt.Sprintf("no answer within %v", timeout))
+	return outage.NoAnswer(fmt.Sprintf("no answer within %v", timeout))
 }

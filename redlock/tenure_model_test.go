@@ -202,7 +202,7 @@ func (h *happening) arrive(c *transit, drop bool) {
 	if drop {
 		h.drops--
 	}
-	c.err = c.send(c.round)
+	c.err = c.send(c.round.ctx)
 	n.dropped = false
 	c.arrived = true
 	if c.err == nil {
@@ -245,7 +245,7 @@ func (h *happening) extend() {
 	r := h.driver.round(context.Background(), time.Hour)
 	e := &extension{lease: h.lease, ttl: time.Hour, sent: clock.Now()}
 	h.ext, h.exts, h.extErr = e, append(h.exts, e), nil
-	h.extended = e.begin(r, func() bool { return e.decide(r, &h.extErr) })
+	h.extended = e.begin(r, func() bool { return e.decide(r.ctx, &h.extErr) })
 	if h.flaw.lacksIgnored {
 		clear(e.lacks)
 	}

@@ -65,7 +65,7 @@ func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered
 			return nil, err
 		}
 		answered(err)
-		if err := outage.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
+		if err := clock.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
 			return nil, err
 		}
 	}

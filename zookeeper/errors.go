@@ -9,7 +9,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/outage"
 )
 
@@ -20,7 +19,7 @@ var errSessionEnded = errors.New("the ZooKeeper session ended")
 var errRemoved = errors.New("somebody removed our node from the queue")
 
 // errNoAnswer: what the server has done is not known.
-var errNoAnswer = error(noanswer.Error("ZooKeeper has not answered in time"))
+var errNoAnswer = error(outage.NoAnswer("ZooKeeper has not answered in time"))
 
 // errUnreachable: there was no connection to any server.
 var errUnreachable = errors.New("no ZooKeeper server is connected")

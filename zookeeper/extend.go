@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/outage"
 )
 
 // nodesPerCheck is how many nodes are looked at in one request: a server takes 1 MB by default.
@@ -100,7 +99,7 @@ func (s *session) freshEnough(ctx context.Context, node string) error {
 	var err error
 	switch {
 	case newborn && !ripens.IsZero():
-		if err = outage.Sleep(ctx, ripens.Sub(clock.Now())); err == nil {
+		if err = clock.Sleep(ctx, ripens.Sub(clock.Now())); err == nil {
 			_, err = s.check(ctx, node)
 		}
 	case s.Left() <= s.TTL/2:

@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/outage"
 )
 
@@ -24,7 +25,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 		if !errors.Is(err, errSessionEnded) {
 			return state, err
 		}
-		if err := outage.Sleep(ctx, outage.Pause(ttl)); err != nil {
+		if err := clock.Sleep(ctx, outage.Pause(ttl)); err != nil {
 			return driver.State{}, err
 		}
 	}

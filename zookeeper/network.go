@@ -13,7 +13,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/outage"
 )
 
@@ -85,7 +84,7 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 	}
 	if attempts > len(n.servers) {
 		pause := min(max(n.ttl/50, 10*time.Millisecond), 500*time.Millisecond)
-		_ = outage.Sleep(n.ctx, pause/2+rand.N(pause))
+		_ = clock.Sleep(n.ctx, pause/2+rand.N(pause))
 	}
 	ctx, cancel := context.WithTimeout(n.ctx, min(n.timeout, greeting))
 	defer cancel()
@@ -104,7 +103,7 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 		n.trouble = fmt.Errorf("%w: %w", errUnreachable, err)
 		return nil, err
 	}
-	n.trouble = fmt.Errorf("%w: %w", errUnreachable, noanswer.Error(address+" accepts connections and does not answer"))
+	n.trouble = fmt.Errorf("%w: %w", errUnreachable, outage.NoAnswer(address+" accepts connections and does not answer"))
 	n.current = &link{Conn: conn, address: address, began: began, greeting: greeting, patience: pace(n.ttl) / 3}
 	return n.current, nil
 }

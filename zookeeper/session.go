@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/outage"
 	"github.com/go-locker/locker/internal/sessions"
 )
 
@@ -119,7 +118,7 @@ func (s *session) sweep() {
 			_ = l.Release(ctx)
 			cancel()
 		}
-		if len(s.Users()) == 0 || outage.Sleep(s.driver.ctx, max(sweepAgain, pace(s.TTL)/retriesPerTTL)) != nil {
+		if len(s.Users()) == 0 || clock.Sleep(s.driver.ctx, max(sweepAgain, pace(s.TTL)/retriesPerTTL)) != nil {
 			return
 		}
 	}
@@ -215,7 +214,7 @@ func (s *session) refresh(ctx context.Context, node string) error {
 		case provable:
 			_, err = s.check(ctx, node)
 		case !ripens.IsZero():
-			err = outage.Sleep(ctx, ripens.Sub(now))
+			err = clock.Sleep(ctx, ripens.Sub(now))
 		default:
 			err = s.touch(ctx)
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // signal wakes those who wait for a connection.
@@ -54,7 +54,7 @@ const pollEvery = 25 * time.Millisecond
 func (s *session) await(ctx context.Context, changed, over <-chan struct{}) error {
 	if d := s.driver; d.conn != nil && d.changes.poll(true) {
 		_ = d.spawn(func() {
-			for outage.Sleep(d.ctx, pollEvery) == nil && d.conn.State() != zk.StateHasSession {
+			for clock.Sleep(d.ctx, pollEvery) == nil && d.conn.State() != zk.StateHasSession {
 			}
 			d.changes.poll(false)
 			d.changes.raise()

@@ -10,6 +10,15 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
+// NoAnswer is the error of a request that nobody has answered in time: its text. Two of the same text are equal.
+type NoAnswer string
+
+// Error returns the text.
+func (e NoAnswer) Error() string { return string(e) }
+
+// Timeout returns true, as such errors of package net do.
+func (NoAnswer) Timeout() bool { return true }
+
 // Outage is for how long the requests of one call have been failing.
 type Outage struct {
 	TTL      time.Duration
@@ -22,7 +31,7 @@ type Outage struct {
 	Within func(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc)
 	// Explain is the error of a request that was made under rctx, within ctx.
 	Explain func(ctx, rctx context.Context, err error) error
-	// Final says whether an error is an answer, which asking again does not change.
+	// Final reports whether an error is an answer, which asking again does not change.
 	Final func(error) bool
 	// Silence is the error that does not say what is wrong: one that does is the better reason.
 	Silence error
@@ -66,7 +75,7 @@ func (o *Outage) Ask(ctx context.Context, f func(ctx context.Context) error) err
 		if clock.Since(o.since)+pause >= rideOut(o.TTL) {
 			return o.last
 		}
-		if err := Sleep(ctx, pause); err != nil {
+		if err := clock.Sleep(ctx, pause); err != nil {
 			return err
 		}
 	}
@@ -83,18 +92,6 @@ func rideOut(ttl time.Duration) time.Duration { return ttl / 20 * 9 }
 func Pause(ttl time.Duration) time.Duration {
 	d := min(ttl/100, 200*time.Millisecond)
 	return d/2 + rand.N(d)
-}
-
-// Sleep waits for d, or until ctx ends.
-func Sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // TTL is that of an Outage for a call that concerns no hold, and has until the end of ctx, or half of d if that has no

@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/outage"
 )
 
 // AcquireQueued implements driver.Queuer. The first request takes the lock, or a place in the queue. After
@@ -55,7 +54,7 @@ func (d *Driver) AcquireQueued(
 				d.hub.gaveUp(w)
 				return trace(), err // a waiter rides out a short outage, and no other
 			}
-			_ = outage.Sleep(ctx, pause/2+rand.N(pause))
+			_ = clock.Sleep(ctx, pause/2+rand.N(pause))
 			pause = min(2*pause, 250*time.Millisecond)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/noanswer"
+	"github.com/go-locker/locker/internal/outage"
 	"github.com/go-locker/locker/internal/workers"
 )
 
@@ -22,7 +22,7 @@ const (
 	longest     = time.Minute           // that a request which is about no hold may take
 )
 
-var errNoAnswer = error(noanswer.Error("the server has not answered in time"))
+var errNoAnswer = error(outage.NoAnswer("the server has not answered in time"))
 
 // sender makes all requests of a Driver. It has goroutines of its own, for a client library may not heed contexts. Requests of many
 // goroutines share round trips: each batch takes along what has come while others were under way.
