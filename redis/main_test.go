@@ -29,7 +29,10 @@ func TestMain(m *testing.M) {
 		// Closing a client of NewFailoverClusterClient does not end these.
 		goleak.IgnoreAnyFunction(of+"(*sentinelFailover).listen"),
 		goleak.IgnoreAnyFunction(of+"(*channel).initHealthCheck.func1"),
-		goleak.IgnoreAnyFunction(of+"(*channel).initMsgChan.func1"))
+		goleak.IgnoreAnyFunction(of+"(*channel).initMsgChan.func1"),
+		// Nor a look at which nodes there are, which may still be dialling a sentinel that is gone.
+		goleak.IgnoreAnyFunction(of+"(*clusterStateHolder).LazyReload.func1"),
+		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).queuedNewConn.func2"))
 }
 
 const (
