@@ -24,7 +24,6 @@ type network struct {
 	servers []string
 	timeout time.Duration // of making a connection
 	ttl     time.Duration
-	watches func() bool // whether there are any
 	tls     *tls.Config // nil: none
 
 	mu       sync.Mutex
@@ -32,24 +31,13 @@ type network struct {
 	attempts int // since there was a session
 	silences int // of those: there was no answer in time
 	current  *link
-	began    bool  // there was a session
 	trouble  error // of the latest attempt
 }
 
 var _ zk.HostProvider = (*network)(nil)
 
-func newNetwork(ctx context.Context, servers []string, timeout, ttl time.Duration, watches func() bool) *network {
-	return &network{
-		ctx: ctx, servers: servers, timeout: min(timeout, ttl/4), ttl: ttl, watches: watches, next: rand.IntN(len(servers)),
-	}
-}
-
-// watchPause bounds how long answers on a connection that was made again wait for the library's watches to be sent.
-func (n *network) watchPause() time.Duration {
-	if n.watches() {
-		return pace(n.ttl) / 3
-	}
-	return min(pace(n.ttl)/20, 50*time.Millisecond) // of one that was just set the session may not know yet
+func newNetwork(ctx context.Context, servers []string, timeout, ttl time.Duration) *network {
+	return &network{ctx: ctx, servers: servers, timeout: min(timeout, ttl/4), ttl: ttl, next: rand.IntN(len(servers))}
 }
 
 // Init is called by the library.
@@ -134,15 +122,15 @@ func (n *network) greeting() time.Duration {
 	return pace(n.ttl) / 3
 }
 
-// attached returns the connection on which the session was just made, or taken up.
-func (n *network) attached() *link {
+// attached returns the connection on which the session of conn was just made, or taken up.
+func (n *network) attached(conn *zk.Conn) *link {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.current.greeted = true
-	if n.began {
-		n.current.holdAnswers(n.watchPause())
+	if watches(conn) {
+		n.current.holdAnswers()
 	}
-	n.attempts, n.silences, n.trouble, n.began = 0, 0, nil, true
+	n.attempts, n.silences, n.trouble = 0, 0, nil
 	return n.current
 }
 

@@ -78,7 +78,7 @@ func (silent) Printf(string, ...any) {}
 // connect makes a session of our own. It begins with the making of the connection: a quorum agrees on a new one.
 func (s *session) connect(ctx context.Context) error {
 	d := s.driver
-	n := newNetwork(s.Context(), d.servers, d.dialTimeout, s.TTL, s.watching)
+	n := newNetwork(s.Context(), d.servers, d.dialTimeout, s.TTL)
 	n.tls = d.tls
 	made := make(chan attachment, 1)
 	begun := false // the library's goroutine's own
@@ -94,7 +94,7 @@ func (s *session) connect(ctx context.Context) error {
 			switch e.State {
 			case zk.StateHasSession:
 				connecting.Wait()
-				a := attachment{link: n.attached(), id: conn.SessionID()}
+				a := attachment{link: n.attached(conn), id: conn.SessionID()}
 				a.timeout, a.err = negotiated(conn)
 				if begun {
 					s.attached(a)

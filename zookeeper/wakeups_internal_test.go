@@ -68,7 +68,7 @@ func TestCalls_sleepThroughAnOutage(t *testing.T) {
 func unreachable(t *testing.T, d *Driver) *zk.Conn {
 	servers := []string{"h:1"}
 	conn, events, err := zk.Connect(servers, time.Hour, zk.WithLogger(silent{}), zk.WithLogInfo(false),
-		zk.WithHostProvider(newNetwork(d.ctx, servers, time.Second, time.Hour, func() bool { return false })),
+		zk.WithHostProvider(newNetwork(d.ctx, servers, time.Second, time.Hour)),
 		zk.WithDialer(func(string, string, time.Duration) (net.Conn, error) {
 			<-d.ctx.Done()
 			return nil, errors.New("nobody")

@@ -56,15 +56,3 @@ func (s *session) unwatch(node string, gone <-chan zk.Event) {
 		delete(s.watches, node)
 	}
 }
-
-// watching says whether there is a watch that has not fired.
-func (s *session) watching() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, gone := range s.watches {
-		if len(gone) == 0 {
-			return true
-		}
-	}
-	return false
-}

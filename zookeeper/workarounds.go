@@ -6,7 +6,7 @@ import (
 	"errors"
 	"net"
 	"reflect"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -32,11 +32,21 @@ func negotiated(conn *zk.Conn) (time.Duration, error) {
 	if conn.State() != zk.StateHasSession {
 		return 0, errUnreachable
 	}
-	f := reflect.ValueOf(conn).Elem().FieldByName(field)
+	f := private(conn, field)
 	if !f.IsValid() || !f.CanInt() {
 		return 0, errors.New("this version of go-zookeeper has no " + field + ": the session's time-out cannot be read: use version 1.0.4")
 	}
 	return time.Duration(f.Int()) * time.Millisecond, nil
+}
+
+// watches says whether the library has watches to send again. It is called in the goroutine that is about to send them.
+func watches(conn *zk.Conn) bool {
+	f := private(conn, "watchers")
+	return f.IsValid() && f.Kind() == reflect.Map && f.Len() > 0
+}
+
+func private(conn *zk.Conn, field string) reflect.Value {
+	return reflect.ValueOf(conn).Elem().FieldByName(field)
 }
 
 // run calls f in a goroutine, which it leaves when ctx ends.
@@ -72,40 +82,59 @@ type link struct {
 	greeted  bool          // there was a session on it
 	silent   bool          // there was none in time
 
-	held   chan struct{} // answers are read when it is closed; nil: at once
-	resume func()        // closes it
+	asked  atomic.Bool     // something was, besides who we are
+	held   context.Context // answers are read when it has ended; nil: at once
+	resume context.CancelCauseFunc
 }
 
-// holdAnswers has no answer read until the library has sent its watches again, or d has passed: it notes an answer's zxid in one
-// goroutine while it reads it, for its watches, in another, without a lock.
-func (l *link) holdAnswers(d time.Duration) {
-	l.held = make(chan struct{})
-	l.resume = sync.OnceFunc(func() { close(l.held) })
-	time.AfterFunc(d, l.resume)
-}
+// errWatchesSent ends a link's held. Another cause is the error of Read.
+var errWatchesSent = errors.New("the watches are sent")
+
+// holdAnswers has no answer read before the library has sent its watches again. It reads lastZxid for them in one goroutine, and writes
+// it for each answer in another, without a lock. Who we are it sends first, and the answer has no zxid.
+func (l *link) holdAnswers() { l.held, l.resume = context.WithCancelCause(context.Background()) }
 
 func (l *link) Read(b []byte) (int, error) {
-	if l.held != nil {
-		<-l.held
-	}
 	n, err := l.Conn.Read(b)
 	l.silent = l.silent || !l.greeted && timedOut(err)
+	if l.held != nil && l.asked.Load() {
+		<-l.held.Done()
+		if cause := context.Cause(l.held); !errors.Is(cause, errWatchesSent) {
+			return 0, cause
+		}
+	}
 	return n, err
 }
 
-// opSetWatches is the operation of a request that sets watches again. It stands behind the length and the number of the request.
-const opSetWatches = 101
+// These are operations of requests. They stand behind the length and the number of the request.
+const (
+	opSetAuth    = 100
+	opSetWatches = 101
+)
 
 // Write closes the connection when it fails, and reports success: the library hears of it from Read.
 func (l *link) Write(b []byte) (int, error) {
+	op := uint32(0)
+	if l.held != nil && len(b) >= 12 {
+		if op = binary.BigEndian.Uint32(b[8:]); op != opSetAuth {
+			l.asked.Store(true)
+		}
+	}
 	_, err := l.Conn.Write(b)
-	if l.resume != nil && len(b) >= 12 && binary.BigEndian.Uint32(b[8:]) == opSetWatches {
-		l.resume()
+	if op == opSetWatches {
+		l.resume(errWatchesSent)
 	}
 	if err != nil {
 		_ = l.Close()
 	}
 	return len(b), nil
+}
+
+func (l *link) Close() error {
+	if l.resume != nil {
+		l.resume(net.ErrClosed)
+	}
+	return l.Conn.Close()
 }
 
 func (l *link) SetReadDeadline(t time.Time) error  { return l.Conn.SetReadDeadline(l.capped(t)) }

@@ -13,63 +13,98 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// On a connection that was made again answers wait until the library has sent its watches, but not for long.
-func TestLink_answersComeAfterTheWatches(t *testing.T) {
-	const pause = time.Minute
-	for name, tt := range map[string]struct {
-		op     uint32 // of the request that is sent
-		waited time.Duration
-	}{
-		"watches":         {opSetWatches, 0},
-		"another request": {11, pause},
-	} {
+// The library reads lastZxid when it sends its watches again, and writes it for each answer, in another goroutine. The race detector
+// tells if an answer comes first.
+func TestLink_noAnswerComesBeforeTheWatchesAreSent(t *testing.T) {
+	t.Parallel()
+	for name, user := range map[string]string{"without a user": "", "with a user": "name:secret@"} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client, server := net.Pipe()
-				defer func() { _ = client.Close() }()
-				defer func() { _ = server.Close() }()
-				l := &link{Conn: client}
-				l.holdAnswers(pause)
-				answers := make(chan string, 1)
-				go func() {
-					answer := make([]byte, 6)
-					_, err := l.Read(answer)
-					assert.NoError(t, err)
-					answers <- string(answer)
-				}()
-				go func() { _, _ = server.Write([]byte("answer")) }()
-				synctest.Wait()
-				assert.Empty(t, answers)
-
-				start := time.Now()
-				request := make([]byte, 12)
-				binary.BigEndian.PutUint32(request[8:], tt.op)
-				go func() { _, _ = server.Read(make([]byte, len(request))) }()
-				_, err := l.Write(request)
-				require.NoError(t, err)
-				assert.Equal(t, "answer", <-answers)
-				assert.Equal(t, tt.waited, time.Since(start))
-			})
+			t.Parallel()
+			u, err := driver.ParseURL("zookeeper://" + user + testserver.SharedZooKeeper(t).Addr() + "?tick=100ms&acl=world")
+			require.NoError(t, err)
+			d, err := open(t.Context(), u)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, d.Close()) }()
+			l, err := d.Acquire(t.Context(), driver.Request{Name: fresh(), TTL: 3 * time.Second})
+			require.NoError(t, err)
+			s := l.(*lease).session
+			_, _, _, err = s.conn.ExistsW("/nobody-has-told-the-session") //nolint:dogsled // the watch is what it is for
+			require.NoError(t, err)
+			for range 30 {
+				s.own.net.cut()
+				var asking sync.WaitGroup
+				for range 4 {
+					asking.Go(func() {
+						waitFor(t, "it answers again", func() bool {
+							_, _, err := s.conn.Get("/")
+							return err == nil
+						})
+					})
+				}
+				asking.Wait()
+			}
+			require.NoError(t, l.Release(t.Context()))
 		})
 	}
 }
 
-// How long they wait is up to whether there are watches.
-func TestSession_knowsOfItsWatches(t *testing.T) {
-	s := &session{watches: map[string]<-chan zk.Event{}}
-	const ttl = 3 * time.Second
-	n := newNetwork(t.Context(), []string{"127.0.0.1:2181"}, time.Second, ttl, s.watching)
-	assert.Equal(t, 50*time.Millisecond, n.watchPause())
-	fired := make(chan zk.Event, 1)
-	s.keepWatch("a", fired)
-	assert.Equal(t, ttl/3, n.watchPause())
-	fired <- zk.Event{}
-	assert.Equal(t, 50*time.Millisecond, n.watchPause(), "the only one has fired")
-	s.keepWatch("b", make(chan zk.Event, 1))
-	assert.Equal(t, ttl/3, n.watchPause())
+// On a connection that was made again answers wait until the library has sent its watches, however long that takes. The answer to who we
+// are does not: they are sent after it.
+func TestLink_answersComeAfterTheWatches(t *testing.T) {
+	const getData = 4
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		l := &link{Conn: client}
+		l.holdAnswers()
+		send := func(op uint32) {
+			request := make([]byte, 12)
+			binary.BigEndian.PutUint32(request[8:], op)
+			go func() { _, _ = server.Read(make([]byte, len(request))) }()
+			_, err := l.Write(request)
+			require.NoError(t, err)
+		}
+		type read struct {
+			n   int
+			err error
+		}
+		answer := func() <-chan read {
+			got := make(chan read, 1)
+			go func() {
+				n, err := l.Read(make([]byte, 6))
+				got <- read{n, err}
+			}()
+			go func() { _, _ = server.Write([]byte("answer")) }()
+			return got
+		}
+		send(opSetAuth)
+		assert.Equal(t, read{n: 6}, <-answer())
+		send(getData)
+		got := answer()
+		time.Sleep(time.Minute)
+		assert.Empty(t, got)
+		send(opSetWatches)
+		assert.Equal(t, read{n: 6}, <-got)
+		assert.Equal(t, read{n: 6}, <-answer())
+		require.NoError(t, l.Close())
+		require.NoError(t, server.Close())
+	})
+	synctest.Test(t, func(t *testing.T) { // they never are
+		client, server := net.Pipe()
+		l := &link{Conn: client}
+		l.holdAnswers()
+		l.asked.Store(true)
+		go func() { _, _ = server.Write([]byte("answer")) }()
+		closed := time.AfterFunc(time.Minute, func() { _ = l.Close() })
+		defer closed.Stop()
+		n, err := l.Read(make([]byte, 6))
+		require.ErrorIs(t, err, net.ErrClosed)
+		assert.Zero(t, n)
+		require.NoError(t, server.Close())
+	})
 }
 
 // While other servers can be asked, a silent one is left soon, twice round; then each has time, until there is a session.
@@ -82,7 +117,7 @@ func TestNetwork_howLongAServerMayBeSilent(t *testing.T) {
 		2: {short, short, long, long},
 		4: {short, short, short, short, short, short, long, long},
 	} {
-		n := newNetwork(t.Context(), make([]string, servers), time.Second, ttl, func() bool { return false })
+		n := newNetwork(t.Context(), make([]string, servers), time.Second, ttl)
 		var got []time.Duration
 		for range want {
 			got = append(got, n.greeting())
@@ -90,7 +125,7 @@ func TestNetwork_howLongAServerMayBeSilent(t *testing.T) {
 		}
 		assert.Equal(t, want, got, "%d servers", servers)
 		n.current = new(link)
-		n.attached()
+		n.attached(new(zk.Conn))
 		assert.Equal(t, want[0], n.greeting(), "%d servers, after there was a session", servers)
 	}
 }
