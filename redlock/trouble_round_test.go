@@ -11,18 +11,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// counting counts the functions that wait for its end.
+// counting counts the functions that wait for its end. Package context asks for AfterFunc only where Value shows it no context of its own.
 type counting struct {
 	context.Context
 	waiting atomic.Int64
 }
 
+func (c *counting) Value(any) any { return nil }
+
 func (c *counting) AfterFunc(f func()) (stop func() bool) {
 	c.waiting.Add(1)
-	stop = context.AfterFunc(c.Context, f)
+	forget := context.AfterFunc(c.Context, f)
 	return func() bool {
 		c.waiting.Add(-1)
-		return stop()
+		return forget()
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// NoAnswer is the error of a request that nobody has answered in time: its text. Two of the same text are equal.
+// NoAnswer is the error of a request that was not answered in time. Its value is the text.
 type NoAnswer string
 
 // Error returns the text.
