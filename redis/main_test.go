@@ -25,14 +25,27 @@ func TestMain(m *testing.M) {
 	logging.Disable() // go-redis prints what the tests break on purpose
 	harness.Serve()
 	const of = "github.com/redis/go-redis/v9."
-	goleak.VerifyTestMain(testserver.Tests(m),
-		// Closing a client of NewFailoverClusterClient does not end these.
-		goleak.IgnoreAnyFunction(of+"(*sentinelFailover).listen"),
-		goleak.IgnoreAnyFunction(of+"(*channel).initHealthCheck.func1"),
-		goleak.IgnoreAnyFunction(of+"(*channel).initMsgChan.func1"),
-		// Nor a look at which nodes there are, which may still be dialling a sentinel that is gone.
-		goleak.IgnoreAnyFunction(of+"(*clusterStateHolder).LazyReload.func1"),
-		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).queuedNewConn.func2"))
+	known := []goleak.Option{ // closing a client of NewFailoverClusterClient does not end these
+		goleak.IgnoreAnyFunction(of + "(*sentinelFailover).listen"),
+		goleak.IgnoreAnyFunction(of + "(*channel).initHealthCheck.func1"),
+		goleak.IgnoreAnyFunction(of + "(*channel).initMsgChan.func1"),
+	}
+	goleak.VerifyTestMain(patientTests{testserver.Tests(m), known}, known...)
+}
+
+// patientTests waits for what ends by itself: a look at which nodes there are, which go-redis does not end when its client is closed,
+// may be dialling a sentinel that is gone, for 15 s.
+type patientTests struct {
+	goleak.TestingM
+
+	known []goleak.Option
+}
+
+func (p patientTests) Run() int {
+	code := p.TestingM.Run()
+	for deadline := time.Now().Add(patient); goleak.Find(p.known...) != nil && time.Now().Before(deadline); {
+	}
+	return code
 }
 
 const (
