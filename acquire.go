@@ -3,7 +3,6 @@ package locker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -25,9 +24,8 @@ func drift(ttl time.Duration) time.Duration {
 // contender is a Lock or a TryLock under way.
 type contender struct {
 	mutex     *Mutex
-	op        string          // opLock, or opTryLock, which does not wait
-	ctx       context.Context // of the caller, as the Observer has it
-	began     time.Time
+	op        string                // opLock, or opTryLock, which does not wait
+	ctx       context.Context       // of the caller, as the Observer has it
 	contended atomic.Bool           // the lock was seen to be another's
 	said      atomic.Pointer[error] // by the backend, or its client: the latest
 
@@ -36,21 +34,24 @@ type contender struct {
 	cancel context.CancelCauseFunc
 }
 
-// contender begins a call. Each needs one done.
 func (m *Mutex) contender(ctx context.Context, op string) *contender {
-	ctx, began := m.client.start(ctx, Call{op, m.name})
-	c := &contender{mutex: m, op: op, ctx: ctx, began: began}
+	c := &contender{mutex: m, op: op, ctx: ctx}
 	c.own, c.cancel = context.WithCancelCause(ctx)
 	return c
 }
 
-// done ends the call, and returns the error for its caller.
-func (c *contender) done(h *Hold, err error) error {
-	r := Result{Contended: c.contended.Load(), Err: err}
-	if h != nil {
-		r.Token = h.token
-	}
-	return c.mutex.client.done(c.ctx, Call{c.op, c.mutex.name}, c.began, r)
+// contend makes a call that takes a hold, by acquire.
+func (m *Mutex) contend(ctx context.Context, op string, acquire func(*contender) (*Hold, error)) (h *Hold, err error) {
+	err = m.client.observed(ctx, op, m.name, func(ctx context.Context) (r Result) {
+		c := m.contender(ctx, op)
+		defer c.cancel(nil)
+		if h, r.Err = acquire(c); h != nil {
+			r.Token = h.token
+		}
+		r.Contended = c.contended.Load()
+		return r
+	})
+	return h, err
 }
 
 // acquire contends for the lock: until ctx ends, or once.
@@ -72,7 +73,7 @@ func (c *contender) acquire() (h *Hold, err error) {
 		h, err = c.poll()
 	}
 	if err == nil {
-		h.tellHeld(c.ctx)
+		h.observeHeld(c.ctx)
 	}
 	return h, err
 }
@@ -138,7 +139,7 @@ func (c *contender) poll() (*Hold, error) {
 func (c *contender) attempt(sent time.Time) (*Hold, error) {
 	ctx, cancel := within(c.own, c.mutex.settings.ttl/2)
 	defer cancel()
-	lease, err := c.mutex.client.driver.Acquire(ctx, c.mutex.request())
+	lease, err := c.mutex.client.driver.Acquire(ctx, c.mutex.request)
 	h, err := c.mutex.admit(lease, sent, ownError(ctx, err))
 	if err != nil && (c.own.Err() == nil || !errors.Is(err, errNoAnswer)) {
 		c.answered(err)
@@ -148,7 +149,7 @@ func (c *contender) attempt(sent time.Time) (*Hold, error) {
 
 // queue waits in the backend's own queue.
 func (c *contender) queue(q driver.Queuer) (*Hold, error) {
-	lease, err := q.AcquireQueued(c.own, c.mutex.request(), c.answered)
+	lease, err := q.AcquireQueued(c.own, c.mutex.request, c.answered)
 	h, err := c.mutex.admit(lease, time.Time{}, err) // the request that was granted was sent at some time of the wait
 	if err == nil {
 		return h, nil
@@ -160,10 +161,6 @@ func (c *contender) queue(q driver.Queuer) (*Hold, error) {
 		return nil, over
 	}
 	return nil, err
-}
-
-func (m *Mutex) request() driver.Request {
-	return driver.Request{Name: m.qualified, Metadata: m.settings.metadata, TTL: m.settings.ttl}
 }
 
 // within returns a context that ends with ctx, or after timeout.
@@ -182,38 +179,24 @@ func ownError(ctx context.Context, err error) error {
 // admit makes a hold of a lease that was asked for at sent (zero: the lease alone knows). If the request failed, or less than half a TTL is
 // left, it gives back what may have been taken.
 func (m *Mutex) admit(lease driver.Lease, sent time.Time, err error) (*Hold, error) {
-	c, ttl := m.client, m.settings.ttl
-	switch {
-	case err != nil:
-		if lease != nil {
-			c.spawn(func() { m.cleanUp(lease) })
-		}
+	if lease == nil && err == nil {
+		err = errors.New("the Driver returned neither a Lease nor an error")
+	}
+	if lease == nil {
 		return nil, err
-	case lease == nil:
-		return nil, errors.New("the Driver returned neither a Lease nor an error")
 	}
-	h := &Hold{
-		client: c, lease: lease, name: m.name, ttl: ttl, renewed: m.settings.renew,
-		token: c.config.tokenBase + lease.Token(), place: -1,
-	}
-	now := clock.Now()
-	left, dated := remaining(lease, ttl, sent, now)
-	switch {
-	case lease.Token() == 0:
-		err = errors.New("the Driver granted the fencing token 0")
-	case left < ttl/2:
-		err = fmt.Errorf("granted too late: %v of the TTL of %v left, which is less than half", left, ttl)
-	case !h.start(now, left, dated):
-		err = ErrClosed
+	h := &Hold{client: m.client, lease: lease, name: m.name, ttl: m.settings.ttl, renewed: m.settings.renew, place: -1}
+	if err == nil {
+		err = h.begin(sent)
 	}
 	if err != nil {
-		c.spawn(func() { m.cleanUp(lease) })
+		m.client.spawn(h.giveBack)
 		return nil, err
 	}
 	if n, ok := lease.(driver.LossNotifier); ok {
 		n.NotifyLost(func() { h.lose(CauseRevoked) })
 	}
-	c.logWarnings()
+	m.client.logWarnings()
 	return h, nil
 }
 

@@ -25,8 +25,7 @@ type Client struct {
 	background context.Context // of what outlives its caller; ends when Close has waited for it
 	stop       context.CancelFunc
 
-	mu         sync.Mutex // guards what follows, and calls against being added to after Close's Wait
-	closed     bool
+	mu         sync.Mutex // guards contenders, and calls against being added to after Close has begun
 	contenders map[*contender]struct{}
 	calls      sync.WaitGroup // calls under way, and goroutines of ours
 
@@ -92,8 +91,9 @@ func (c *Client) checkTTL(ttl time.Duration) error {
 // Mutex returns the lock called name. It makes no request. A name that is empty or not UTF-8, and an option
 // that is not valid, are reported by the Mutex's methods.
 func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
-	m := &Mutex{client: c, name: name, qualified: c.config.qualified(name), settings: c.config.settings}
+	m := &Mutex{client: c, name: name, settings: c.config.settings}
 	m.invalid = m.configure(opts)
+	m.request = driver.Request{Name: c.config.qualified(name), Metadata: m.settings.metadata, TTL: m.settings.ttl}
 	return m
 }
 
@@ -134,7 +134,7 @@ func (c *Client) Guarantees() Guarantees { return c.driver.Guarantees() }
 func (c *Client) begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.open.Err() != nil {
 		return ErrClosed
 	}
 	c.calls.Add(1)
@@ -145,7 +145,7 @@ func (c *Client) begin() error {
 func (c *Client) enter(one *contender) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.open.Err() != nil {
 		return ErrClosed
 	}
 	c.calls.Add(1)
@@ -158,12 +158,6 @@ func (c *Client) leave(one *contender) {
 	delete(c.contenders, one)
 	c.mu.Unlock()
 	c.calls.Done()
-}
-
-func (c *Client) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
 }
 
 // requestContext returns a context for one request. It has the values of ctx, and ends with ctx, when Close gives up, or after timeout.

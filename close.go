@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker/internal/clock"
@@ -26,13 +25,12 @@ const (
 // says what could not be released or closed.
 func (c *Client) Close() error {
 	c.mu.Lock()
-	if c.closed {
+	if c.open.Err() != nil {
 		c.mu.Unlock()
 		return nil
 	}
-	c.closed = true
-	holds := c.stopRenewing() // in this step: an Unlock that finds the Client closed leaves the release to us
 	c.shut()
+	holds := c.stopRenewing() // in this step: an Unlock that finds the Client closed leaves the release to us
 	for one := range c.contenders {
 		one.cancel(ErrClosed)
 	}
@@ -43,11 +41,11 @@ func (c *Client) Close() error {
 	patience, cancel := context.WithTimeout(ctx, closeTimeout-hurry)
 	defer cancel()
 	errs := c.releaseAll(patience, holds)
-	answered := settled(patience, &c.calls)
+	answered := returns(patience, c.calls.Wait)
 	// What is still under way is given up: its contexts end, then its connections.
 	c.stop()
 	errs = append(errs, c.closeDriver(ctx))
-	if !answered && !settled(ctx, &c.calls) {
+	if !answered && !returns(ctx, c.calls.Wait) {
 		errs = append(errs, fmt.Errorf("the backend has not answered every call within %v", closeTimeout))
 	}
 	if heard := c.logs.close(ctx); !c.told.close(ctx) || !heard {
@@ -58,14 +56,11 @@ func (c *Client) Close() error {
 
 // closeDriver closes the Driver, and leaves it alone with that when ctx ends.
 func (c *Client) closeDriver(ctx context.Context) error {
-	closed := make(chan error, 1)
-	go func() { closed <- c.driver.Close() }()
-	select {
-	case err := <-closed:
-		return err
-	case <-ctx.Done():
+	var err error
+	if !returns(ctx, func() { err = c.driver.Close() }) {
 		return fmt.Errorf("the backend's client has not closed within %v", closeTimeout)
 	}
+	return err
 }
 
 // releases is how many of its holds a Client that closes releases at a time.
@@ -77,13 +72,13 @@ func (c *Client) releaseAll(ctx context.Context, holds []*Hold) []error {
 		h.lose(CauseClosed)
 	}
 	errs := make([]error, len(holds))
-	var begun atomic.Int64
+	places := make(chan struct{}, releases)
 	var wg sync.WaitGroup
-	for range min(releases, len(holds)) {
+	for i, h := range holds {
+		places <- struct{}{}
 		wg.Go(func() {
-			for i := begun.Add(1) - 1; i < int64(len(holds)); i = begun.Add(1) - 1 {
-				errs[i] = c.releaseLost(ctx, holds[i])
-			}
+			errs[i] = h.releaseLost(ctx)
+			<-places
 		})
 	}
 	wg.Wait()
@@ -91,19 +86,19 @@ func (c *Client) releaseAll(ctx context.Context, holds []*Hold) []error {
 }
 
 // releaseLost releases a hold that the Client's end has ended. It returns soon after ctx ends.
-func (c *Client) releaseLost(ctx context.Context, h *Hold) error {
-	err := h.returning(ctx, clock.Now().Add(closeTimeout)).untilAnswered(ctx, nil, nil)
+func (h *Hold) releaseLost(ctx context.Context) error {
+	err := returning{h, clock.Now().Add(closeTimeout), ctx}.untilAnswered(ctx, nil, nil)
 	if errors.Is(err, ErrLost) {
 		return nil
 	}
 	return wrap("unlock", h.name, err)
 }
 
-// settled waits until all work has ended, or ctx, which is false.
-func settled(ctx context.Context, work *sync.WaitGroup) bool {
+// returns calls f, and reports whether it has returned before ctx ended.
+func returns(ctx context.Context, f func()) bool {
 	done := make(chan struct{})
 	go func() {
-		work.Wait()
+		f()
 		close(done)
 	}()
 	select {

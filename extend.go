@@ -10,7 +10,9 @@ import (
 
 // Extend makes the hold last one TTL from now. It returns ErrNotHeld after Unlock, and ErrLost after a loss. See [Locker].
 func (h *Hold) Extend(ctx context.Context) error {
-	return h.observed(ctx, opExtend, (*Hold).extend)
+	return h.client.observed(ctx, opExtend, h.name, func(ctx context.Context) Result {
+		return Result{Token: h.token, Err: h.extend(ctx)}
+	})
 }
 
 func (h *Hold) extend(ctx context.Context) error {
@@ -48,12 +50,10 @@ func (h *Hold) extend(ctx context.Context) error {
 func (h *Hold) extended(sent time.Time, err error) error {
 	if errors.Is(err, ErrLost) {
 		h.lose(CauseRevoked)
-		return h.over()
+		return h.expireIfDue()
 	}
 	if err != nil {
-		h.mu.Lock()
-		h.unheard = true
-		h.mu.Unlock()
+		h.unheard.Store(true)
 		return err
 	}
 	now := clock.Now()

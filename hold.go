@@ -1,9 +1,11 @@
 package locker
 
 import (
-	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker/driver"
@@ -23,16 +25,17 @@ type Hold struct {
 
 	mu       sync.Mutex
 	state    state
-	deadline time.Time     // of package clock; the hold is over then, whatever the state says
-	renewDue time.Time     // when the renewal is that the deadline asks for
-	renewAt  time.Time     // when the next attempt at one is
-	lost     chan struct{} // closed by lose; nil if nobody has asked for it
-	mutex    *Mutex        // whose own it is, or nil
-	onLoss   []*func()     // called once, after lost is closed
-	failed   int           // renewals, since one succeeded
+	deadline time.Time // of package clock; the hold is over then, whatever the state says
+	renewDue time.Time // when the renewal is that the deadline asks for
+	renewAt  time.Time // when the next attempt at one is
+	mutex    *Mutex    // whose own it is, or nil
+	failed   int       // renewals, since one succeeded
 
-	unheard   bool // an extension may have succeeded, and nobody heard of it
-	givenBack bool // see giveBack
+	lost   chan struct{} // closed by lose; nil if nobody has asked for it
+	onLoss []*func()     // called by lose, for Do and Extend: before it returns, which a context would not promise
+
+	unheard   atomic.Bool // an extension may have succeeded, and nobody heard of it
+	givenBack atomic.Bool // see giveBack
 
 	// The renewer's own, guarded by its mutex.
 	due   time.Time // when the hold must be looked after
@@ -59,7 +62,7 @@ func (h *Hold) Lost() <-chan struct{} {
 	return h.lostChannel()
 }
 
-// lostChannel makes the channel when it is needed first. The caller holds h.mu.
+// lostChannel makes the channel when it is first needed. The caller holds h.mu.
 func (h *Hold) lostChannel() chan struct{} {
 	if h.lost == nil {
 		h.lost = make(chan struct{})
@@ -79,17 +82,30 @@ func (h *Hold) Deadline() time.Time {
 	return clock.Local(h.deadline)
 }
 
-// start begins the hold. It returns false if the Client is closed.
-func (h *Hold) start(now time.Time, left time.Duration, dated bool) bool {
+// begin begins the hold, whose lease was asked for at sent (zero: the lease alone knows), or returns why there is none.
+func (h *Hold) begin(sent time.Time) error {
+	token, now := h.lease.Token(), clock.Now()
+	left, dated := remaining(h.lease, h.ttl, sent, now)
+	if token == 0 {
+		return errors.New("the Driver granted the fencing token 0")
+	}
+	if left < h.ttl/2 {
+		return fmt.Errorf("granted too late: %v of the TTL of %v left, which is less than half", left, h.ttl)
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.began, h.deadline = now, now.Add(left)
+	h.token = h.client.config.tokenBase + token
+	h.deadline = now.Add(left)
 	h.renewDue = renewal(now, h.deadline, h.ttl, dated)
 	h.renewAt = h.renewDue
 	if sent := h.deadline.Add(drift(h.ttl) - h.ttl); h.client.renewer.leaptSince(sent) {
 		h.renewAt = now
 	}
-	return h.client.schedule(h, now, h.nextEvent())
+	if !h.client.schedule(h, now, h.nextEvent()) {
+		return ErrClosed
+	}
+	h.began = now
+	return nil
 }
 
 // nextEvent is when the hold must be looked after next. The caller holds h.mu.
@@ -100,33 +116,27 @@ func (h *Hold) nextEvent() time.Time {
 	return h.deadline
 }
 
-// expireIfDue loses the hold if its deadline has passed by the clock: a timer may be late. It returns what over does then.
+// expireIfDue loses the hold if its deadline has passed by the clock, for a timer may be late. Then it returns nil
+// while the hold lasts, ErrLost after a loss, and ErrNotHeld after its Unlock.
 func (h *Hold) expireIfDue() error {
-	h.mu.Lock()
-	due := h.state == held && !clock.Now().Before(h.deadline)
-	h.mu.Unlock()
-	if due {
+	for {
+		h.mu.Lock()
+		state, due := h.state, !clock.Now().Before(h.deadline)
+		h.mu.Unlock()
+		switch {
+		case state == lost:
+			return ErrLost
+		case state == unlocked:
+			return ErrNotHeld
+		case !due:
+			return nil
+		}
 		h.lose(CauseExpired)
 	}
-	return h.over()
 }
 
-// over returns nil while the hold lasts, ErrLost after a loss, and ErrNotHeld after its Unlock.
-func (h *Hold) over() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch h.state {
-	case held:
-		return nil
-	case lost:
-		return ErrLost
-	default:
-		return ErrNotHeld
-	}
-}
-
-// lose ends the hold before its Unlock, if it still lasts, and tells everyone who listens. It does
-// not block, and may be called by any goroutine.
+// lose ends the hold before its Unlock, if it still lasts, and tells of it. It does not block, and may be called by any
+// goroutine.
 func (h *Hold) lose(why Cause) {
 	h.mu.Lock()
 	if h.state != held {
@@ -145,7 +155,7 @@ func (h *Hold) lose(why Cause) {
 	for _, f := range onLoss {
 		(*f)()
 	}
-	h.tellLost(end)
+	h.observeLost(end)
 	h.logLost(end)
 	if why == CauseExpired {
 		time.AfterFunc(drift(h.ttl), h.abandon)
@@ -160,23 +170,8 @@ func (h *Hold) abandon() {
 		return
 	}
 	defer c.calls.Done()
-	h.mu.Lock()
-	unheard := h.unheard
-	h.mu.Unlock()
-	if unheard || h.lease.Validity() > 0 {
+	if h.unheard.Load() || h.lease.Validity() > 0 {
 		h.giveBack()
-	}
-}
-
-// giveBack releases a lost hold whose lease may go on at the backend, once.
-func (h *Hold) giveBack() {
-	h.mu.Lock()
-	again := h.givenBack
-	h.givenBack = true
-	h.mu.Unlock()
-	if !again {
-		c := h.client
-		_ = h.returning(context.Background(), clock.Now().Add(h.ttl)).untilAnswered(c.open, nil, nil)
 	}
 }
 
@@ -205,11 +200,4 @@ func (h *Hold) notifyLost(f func()) (stop func()) {
 		defer h.mu.Unlock()
 		h.onLoss = slices.DeleteFunc(h.onLoss, func(other *func()) bool { return other == &f })
 	}
-}
-
-// observed makes a call of which the Observer is told.
-func (h *Hold) observed(ctx context.Context, op string, f func(*Hold, context.Context) error) error {
-	call := Call{op, h.name}
-	ctx, began := h.client.start(ctx, call)
-	return h.client.done(ctx, call, began, Result{Token: h.token, Err: f(h, ctx)})
 }

@@ -1,21 +1,24 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/go-locker/locker/driver"
 )
 
 // Mutex is the lock of one name: a [Locker] over one [Hold] at a time. Make one with
 // [Client.Mutex]; its zero value is of no use. It may be used by several goroutines, and is not
 // reentrant.
 type Mutex struct {
-	client    *Client
-	name      string
-	qualified string // name as the backend sees it
-	settings  settings
-	invalid   error // why no method will work
+	client   *Client
+	name     string
+	settings settings
+	request  driver.Request
+	invalid  error // why no method works
 
 	mu         sync.Mutex
 	hold       *Hold                   // from Lock until its Unlock, also when lost
@@ -32,49 +35,36 @@ func (m *Mutex) Guarantees() Guarantees { return m.client.Guarantees() }
 
 // Lock waits until the lock is held or ctx is done. See [Locker].
 func (m *Mutex) Lock(ctx context.Context) error {
-	_, err := m.lock(ctx, opLock)
+	_, err := m.contend(ctx, opLock, (*contender).acquireOwn)
 	return err
 }
 
 // TryLock makes one attempt to take the lock, and returns an error that matches ErrHeld if it is
 // another's. Otherwise it is like Lock.
 func (m *Mutex) TryLock(ctx context.Context) error {
-	_, err := m.lock(ctx, opTryLock)
+	_, err := m.contend(ctx, opTryLock, (*contender).acquireOwn)
 	return err
 }
 
 // Acquire waits like Lock, and returns a Hold that is independent of this Mutex and of the hold that its
 // Lock takes. It ends with its own Unlock.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
-	return m.acquire(ctx, opLock)
+	return m.contend(ctx, opLock, (*contender).acquire)
 }
 
 // TryAcquire makes one attempt, like TryLock, and returns a Hold, like Acquire.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
-	return m.acquire(ctx, opTryLock)
-}
-
-func (m *Mutex) acquire(ctx context.Context, op string) (*Hold, error) {
-	c := m.contender(ctx, op)
-	defer c.cancel(nil)
-	h, err := c.acquire()
-	return h, c.done(h, err)
-}
-
-func (m *Mutex) lock(ctx context.Context, op string) (*Hold, error) {
-	c := m.contender(ctx, op)
-	defer c.cancel(nil)
-	h, err := m.acquireOwn(c)
-	return h, c.done(h, err)
+	return m.contend(ctx, opTryLock, (*contender).acquire)
 }
 
 // acquireOwn acquires a hold and makes it the Mutex's own. While a lost hold awaits its Unlock it returns
-// ErrLost, to those who are waiting then, too.
-func (m *Mutex) acquireOwn(c *contender) (*Hold, error) {
+// ErrLost, also to those that wait already.
+func (c *contender) acquireOwn() (*Hold, error) {
+	m := c.mutex
 	former := m.enter(c)
 	defer m.leave(c)
 	for {
-		if former != nil && errors.Is(former.expireIfDue(), ErrLost) && !m.client.isClosed() {
+		if former != nil && errors.Is(former.expireIfDue(), ErrLost) && m.client.open.Err() == nil {
 			return nil, ErrLost
 		}
 		h, err := c.acquire()
@@ -92,7 +82,7 @@ func (m *Mutex) acquireOwn(c *contender) (*Hold, error) {
 			former.lose(CauseRevoked)
 			return nil, ErrLost
 		}
-		// Ours was first, and has ended while we were on our way here.
+		// Ours was first, and has ended since its grant.
 		c.contended.Store(true)
 		if c.op == opTryLock {
 			return nil, ErrHeld
@@ -173,13 +163,9 @@ func (m *Mutex) Extend(ctx context.Context) error {
 
 // refuse is a call that needs a hold, and finds none.
 func (m *Mutex) refuse(ctx context.Context, op string) error {
-	call := Call{op, m.name}
-	ctx, began := m.client.start(ctx, call)
-	err := ErrNotHeld
-	if m.invalid != nil {
-		err = m.invalid
-	}
-	return m.client.done(ctx, call, began, Result{Err: err})
+	return m.client.observed(ctx, op, m.name, func(context.Context) Result {
+		return Result{Err: cmp.Or(m.invalid, ErrNotHeld)}
+	})
 }
 
 // FencingToken returns the token of the current hold, and 0 when nothing is held: before Lock, after
@@ -223,7 +209,7 @@ func (m *Mutex) current() *Hold {
 // and when ctx ends; within f, FencingToken is the token. Do waits for f. It returns f's error joined
 // with that of Unlock, so that nil never hides a loss. If f panics, Do unlocks and panics on.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) (err error) {
-	h, err := m.lock(ctx, opLock)
+	h, err := m.contend(ctx, opLock, (*contender).acquireOwn)
 	if err != nil {
 		return err
 	}

@@ -106,32 +106,27 @@ const (
 	opExtend  = "extend"
 )
 
-// start tells of a call that begins, and returns its context and when it began.
-func (c *Client) start(ctx context.Context, call Call) (context.Context, time.Time) {
-	o := &c.config.observer
+// observed makes a call, tells the Observer of it, and returns the error for its caller.
+func (c *Client) observed(ctx context.Context, op, name string, f func(context.Context) Result) error {
+	o, call := &c.config.observer, Call{op, name}
 	if o.Start != nil {
 		ctx = o.Start(ctx, call)
 	}
 	if o.Done == nil {
-		return ctx, time.Time{}
+		return wrap(op, name, f(ctx).Err)
 	}
-	return ctx, clock.Now()
-}
-
-// done tells of a call that is over, and returns the error for its caller.
-func (c *Client) done(ctx context.Context, call Call, began time.Time, r Result) error {
-	r.Err = wrap(call.Op, call.Name, r.Err)
-	if o := &c.config.observer; o.Done != nil {
-		r.Took = clock.Since(began)
-		o.Done(ctx, call, r)
-	}
+	began := clock.Now()
+	r := f(ctx)
+	r.Err = wrap(op, name, r.Err)
+	r.Took = clock.Since(began)
+	o.Done(ctx, call, r)
 	return r.Err
 }
 
 func (h *Hold) id() HoldID { return HoldID{h.name, h.token} }
 
-// tellHeld tells of a hold that has begun.
-func (h *Hold) tellHeld(ctx context.Context) {
+// observeHeld tells of a hold that has begun.
+func (h *Hold) observeHeld(ctx context.Context) {
 	if f := h.client.config.observer.Held; f != nil {
 		f(ctx, h.id())
 	}
@@ -147,15 +142,15 @@ func (h *Hold) howEnded(cause Cause, deadline time.Time) HoldEnd {
 	return HoldEnd{Cause: cause, Held: now.Sub(h.began), Left: left}
 }
 
-// tellLost tells of a hold that was lost.
-func (h *Hold) tellLost(e HoldEnd) {
+// observeLost tells of a hold that was lost.
+func (h *Hold) observeLost(e HoldEnd) {
 	if f := h.client.config.observer.Ended; f != nil {
 		h.client.told.add(math.MaxInt, func() { f(context.Background(), h.id(), e) })
 	}
 }
 
-// tellRenewed tells of a renewal.
-func (h *Hold) tellRenewed(r Renewal) {
+// observeRenewed tells of a renewal.
+func (h *Hold) observeRenewed(r Renewal) {
 	if f := h.client.config.observer.Renewed; f != nil {
 		h.client.told.add(maxReports, func() { f(h.id(), r) })
 	}

@@ -6,33 +6,21 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// returning is a lease on its way back to the backend.
+// returning is the lease of a hold on its way back to the backend.
 type returning struct {
-	client   *Client
-	lease    driver.Lease
-	name     string
-	held     bool // else it is what an attempt that failed may have taken
-	ttl      time.Duration
-	deadline time.Time       // by which it expires, unless it is of a session that goes on
+	hold     *Hold
+	deadline time.Time       // by which the lease expires, unless it is of a session that goes on
 	ctx      context.Context // whose values its requests have, and with which they end
 }
 
-// returning returns h's lease on its way back.
-func (h *Hold) returning(ctx context.Context, deadline time.Time) returning {
-	return returning{h.client, h.lease, h.name, true, h.ttl, deadline, ctx}
-}
-
-// cleanUp releases what an attempt may have taken, until the backend has answered or the lease
-// must have expired. Once the Client is closing it hurries.
-func (m *Mutex) cleanUp(lease driver.Lease) {
-	if lease != nil {
-		c, ttl := m.client, m.settings.ttl
-		r := returning{c, lease, m.name, false, ttl, clock.Now().Add(ttl), context.Background()}
-		_ = r.untilAnswered(c.open, nil, nil)
+// giveBack releases, once, a lease that may go on at the backend: that of a hold that was lost, or of one that has never begun
+// because its attempt failed. It goes on until the backend has answered or the lease must have expired. Once the Client is closing it hurries.
+func (h *Hold) giveBack() {
+	if !h.givenBack.Swap(true) {
+		_ = returning{h, clock.Now().Add(h.ttl), context.Background()}.untilAnswered(h.client.open, nil, nil)
 	}
 }
 
@@ -47,18 +35,19 @@ const (
 // it is known or a few tries have failed. tried is the error of a try that has been made already, or nil.
 func (r returning) untilAnswered(ctx context.Context, tried error, told chan<- error) error {
 	began := clock.Now()
-	pause := min(max(r.ttl/100, time.Millisecond), 50*time.Millisecond)
+	lease, ttl := r.hold.lease, r.hold.ttl
+	pause := min(max(ttl/100, time.Millisecond), 50*time.Millisecond)
 	var hurry time.Time // the end of the tries after that of ctx
 	again := func(wait time.Duration) bool {
 		now := clock.Now()
 		left := r.deadline.Sub(now)
 		if ctx.Err() == nil {
-			return left > wait || r.lease.Validity() > max(left, 0)+drift(r.ttl)
+			return left > wait || lease.Validity() > max(left, 0)+drift(ttl)
 		}
 		if hurry.IsZero() {
 			hurry = now.Add(lastTries)
 		}
-		return min(left, hurry.Sub(now)) > wait && r.ctx.Err() == nil && r.client.background.Err() == nil
+		return min(left, hurry.Sub(now)) > wait && r.ctx.Err() == nil && r.hold.client.background.Err() == nil
 	}
 	for try := 1; ; try++ {
 		err := tried
@@ -95,18 +84,13 @@ func doze(ctx context.Context, d time.Duration) {
 	}
 }
 
-// try asks once.
+// try asks once, and not for so long that a lost reply would cost the other tries.
 func (r returning) try() error {
-	own, cancel := r.client.requestContext(r.ctx, releasePatience(r.ttl, r.deadline))
-	defer cancel()
-	return ownError(own, r.lease.Release(own))
-}
-
-// releasePatience is how long a try may take: not for so long that a lost reply would cost the others.
-func releasePatience(ttl time.Duration, deadline time.Time) time.Duration {
-	patience := ttl / 4
-	if left := deadline.Sub(clock.Now()); left > 0 {
+	patience := r.hold.ttl / 4
+	if left := r.deadline.Sub(clock.Now()); left > 0 {
 		patience = min(patience, left)
 	}
-	return patience
+	own, cancel := r.hold.client.requestContext(r.ctx, patience)
+	defer cancel()
+	return ownError(own, r.hold.lease.Release(own))
 }

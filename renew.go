@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,12 +46,11 @@ func renewal(now, deadline time.Time, ttl time.Duration, dated bool) time.Time {
 // the renewals that are due together, and loses holds at their deadline. Renewals and losses do
 // not wait for each other, so that a hold is lost in time while its renewal hangs.
 type renewer struct {
-	mu     sync.Mutex
-	holds  holdHeap
-	timer  *time.Timer
-	wake   time.Time // when the timer fires; zero: it is not set
-	closed bool
-	wall   wallClock
+	mu    sync.Mutex
+	holds holdHeap
+	timer *time.Timer
+	wake  time.Time // when the timer fires; zero: it is not set
+	wall  wallClock
 }
 
 // schedule has h looked after at due. It returns false if the Client is closed. The caller
@@ -59,7 +59,7 @@ func (c *Client) schedule(h *Hold, now, due time.Time) bool {
 	r := &c.renewer
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
+	if c.open.Err() != nil {
 		return false
 	}
 	h.due, h.ends = due, h.deadline
@@ -85,7 +85,7 @@ func (c *Client) unschedule(h *Hold) {
 // since. The caller holds renewer.mu.
 func (c *Client) setTimer(now time.Time) {
 	r := &c.renewer
-	if len(r.holds) == 0 || r.closed {
+	if len(r.holds) == 0 || c.open.Err() != nil {
 		return
 	}
 	wake := now.Add(min(r.holds[0].due.Sub(now), lookAgain))
@@ -119,10 +119,7 @@ func (c *Client) tick() {
 	}
 	renewals := map[time.Duration][]*Hold{}
 	for _, h := range due {
-		if h.expireIfDue() != nil {
-			continue
-		}
-		if h.renewalDue(now, ahead > 0) {
+		if h.expireIfDue() == nil && h.planNext(now, ahead > 0) {
 			renewals[h.ttl] = append(renewals[h.ttl], h)
 		}
 	}
@@ -156,9 +153,9 @@ func (c *Client) takeDue(now time.Time) (due []*Hold, ahead time.Duration) {
 	return due, ahead
 }
 
-// renewalDue reports whether the hold is to be renewed now, as it is in any case if leapt is set, and schedules what comes next: the
-// next attempt, unless this one is answered first.
-func (h *Hold) renewalDue(now time.Time, leapt bool) bool {
+// planNext schedules when the hold is looked after next, and returns true if it is to be renewed now, as it is in any case if leapt
+// is set. Then the next attempt is planned too, should this one not be answered.
+func (h *Hold) planNext(now time.Time, leapt bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.state != held {
@@ -177,30 +174,25 @@ func (h *Hold) renewalDue(now time.Time, leapt bool) bool {
 func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 	ctx, cancel := context.WithTimeout(c.background, ttl/attemptsPerTTL)
 	defer cancel()
-	d, ok := c.driver.(driver.BatchExtender)
-	if !ok || len(holds) == 1 {
-		sent := clock.Now()
-		var answered sync.WaitGroup
-		for _, h := range holds {
-			answered.Go(func() {
-				due := h.dueSince()
-				h.renewalAnswered(sent, due, ownError(ctx, h.lease.Extend(ctx, ttl)))
-			})
-		}
-		answered.Wait()
-		return
-	}
 	leases, due := make([]driver.Lease, len(holds)), make([]time.Time, len(holds))
 	for i, h := range holds {
 		leases[i], due[i] = h.lease, h.dueSince()
 	}
 	sent := clock.Now()
-	errs := d.ExtendAll(ctx, leases, ttl)
-	for i, h := range holds {
-		if len(errs) != len(holds) {
-			h.renewalAnswered(sent, due[i], fmt.Errorf("the Driver answered for %d of %d leases", len(errs), len(holds)))
-			continue
+	d, ok := c.driver.(driver.BatchExtender)
+	if !ok || len(holds) == 1 {
+		var answered sync.WaitGroup
+		for i, h := range holds {
+			answered.Go(func() { h.renewalAnswered(sent, due[i], ownError(ctx, h.lease.Extend(ctx, ttl))) })
 		}
+		answered.Wait()
+		return
+	}
+	errs := d.ExtendAll(ctx, leases, ttl)
+	if len(errs) != len(holds) {
+		errs = slices.Repeat([]error{fmt.Errorf("the Driver answered for %d of %d leases", len(errs), len(holds))}, len(holds))
+	}
+	for i, h := range holds {
 		h.renewalAnswered(sent, due[i], ownError(ctx, errs[i]))
 	}
 }
@@ -218,7 +210,7 @@ func (h *Hold) renewalAnswered(sent, due time.Time, err error) {
 	if errors.Is(err, ErrNotHeld) {
 		return // unlocked meanwhile
 	}
-	h.tellRenewed(Renewal{Lag: max(sent.Sub(due), 0), Err: err})
+	h.observeRenewed(Renewal{Lag: max(sent.Sub(due), 0), Err: err})
 	if errors.Is(err, ErrLost) {
 		return
 	}
@@ -236,16 +228,15 @@ func (h *Hold) renewalAnswered(sent, due time.Time, err error) {
 	h.client.schedule(h, now, h.nextEvent())
 }
 
-// stopRenewing ends the renewer, and returns the holds that it looked after.
+// stopRenewing ends the renewer of a Client that has begun to close, and returns the holds that it looked after.
 func (c *Client) stopRenewing() []*Hold {
 	r := &c.renewer
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.closed = true
 	if r.timer != nil {
 		r.timer.Stop()
 	}
-	return append([]*Hold(nil), r.holds...)
+	return slices.Clone(r.holds)
 }
 
 // holdHeap has the hold that is due first on top. It implements [heap.Interface].

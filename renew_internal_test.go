@@ -54,11 +54,7 @@ func TestClose_losesAHoldThatIsBeingRenewed(t *testing.T) {
 		})
 		closed := make(chan error)
 		go func() { closed <- c.Close() }()
-		until(func() bool {
-			c.renewer.mu.Lock()
-			defer c.renewer.mu.Unlock()
-			return c.renewer.closed
-		})
+		until(func() bool { return c.open.Err() != nil })
 		h.mu.Unlock()
 		require.NoError(t, <-closed)
 		select {
@@ -172,7 +168,7 @@ func TestUnlock_ofAClientThatIsClosingIsALoss(t *testing.T) {
 		first.mu.Lock() // Close loses the hold that is due first, first
 		closed := make(chan error)
 		go func() { closed <- c.Close() }()
-		until(c.isClosed)
+		until(func() bool { return c.open.Err() != nil })
 		unlocked := second.Unlock(t.Context())
 		first.mu.Unlock()
 		require.NoError(t, <-closed)

@@ -68,7 +68,7 @@ func (r *reports) close(ctx context.Context) bool {
 		r.work.Wait() // for its very end; ctx may have ended before us
 		return true
 	}
-	return settled(ctx, &r.work)
+	return returns(ctx, r.work.Wait)
 }
 
 // log reports to the program's people what no caller hears of.
@@ -124,14 +124,14 @@ func (h *Hold) logRenewed() {
 // logOutcome logs a release that has not succeeded at once.
 func (r returning) logOutcome(err error, tries int, began time.Time) {
 	late, never := slog.LevelInfo, slog.LevelWarn
-	if !r.held {
+	if r.hold.began.IsZero() {
 		late, never = slog.LevelDebug, slog.LevelDebug // perhaps there was nothing; in an outage each attempt leaves one behind
 	}
-	name, after := slog.String("name", r.name), slog.Duration("after", clock.Since(began))
+	name, after := slog.String("name", r.hold.name), slog.Duration("after", clock.Since(began))
 	switch {
 	case err == nil && tries > 1:
-		r.client.log(late, "lock released late", name, after)
+		r.hold.client.log(late, "lock released late", name, after)
 	case err != nil && !errors.Is(err, ErrLost):
-		r.client.log(never, "lock not released", name, after, slog.Any("err", err))
+		r.hold.client.log(never, "lock not released", name, after, slog.Any("err", err))
 	}
 }

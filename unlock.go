@@ -12,7 +12,9 @@ import (
 // Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. A second
 // call returns ErrNotHeld. See [Locker].
 func (h *Hold) Unlock(ctx context.Context) error {
-	return h.observed(ctx, opUnlock, (*Hold).unlock)
+	return h.client.observed(ctx, opUnlock, h.name, func(ctx context.Context) Result {
+		return Result{Token: h.token, Err: h.unlock(ctx)}
+	})
 }
 
 func (h *Hold) unlock(ctx context.Context) error {
@@ -34,7 +36,7 @@ func (h *Hold) unlock(ctx context.Context) error {
 	if ended := c.config.observer.Ended; ended != nil {
 		defer ended(ctx, h.id(), h.howEnded(CauseUnlocked, deadline)) // how it is now; told when the release has been made
 	}
-	r := h.returning(ctx, deadline)
+	r := returning{h, deadline, ctx}
 	var tried error
 	if ctx.Err() == nil { // else the Driver may not even ask
 		if tried = r.try(); tried == nil || errors.Is(tried, ErrLost) {
