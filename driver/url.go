@@ -21,38 +21,17 @@ type URL struct {
 	Path   string        // with its leading slash, unescaped
 	Query  url.Values    // what nobody has taken yet
 
-	known *names // that were asked for; nil if nobody will want to know
-}
-
-// names are shared by all copies of a URL, such as those for the nodes of a Driver made of Drivers.
-type names struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (n *names) add(name string) {
-	if n == nil {
-		return
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.all = append(n.all, name)
-}
-
-// list has each of them once, in order.
-func (n *names) list() []string {
-	if n == nil {
-		return nil
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return slices.Compact(slices.Sorted(slices.Values(n.all)))
+	// known has the parameters that were asked for, as its keys; nil if nobody will want to know. All copies of a URL share it, such
+	// as those for the nodes of a Driver made of Drivers.
+	known *sync.Map
 }
 
 // Take removes a parameter from the query and returns its value. What a scheme takes, whether it is there or not, is what
 // Open lists when it refuses another.
 func (u *URL) Take(parameter string) (value string, ok bool) {
-	u.known.add(parameter)
+	if u.known != nil {
+		u.known.Store(parameter, nil)
+	}
 	values, ok := u.Query[parameter]
 	if !ok {
 		return "", false
@@ -67,11 +46,18 @@ func (u *URL) Unknown() error {
 	if len(u.Query) == 0 {
 		return nil
 	}
-	err := fmt.Errorf("%s:// does not know the parameter %q", u.Scheme, slices.Min(slices.Collect(maps.Keys(u.Query))))
-	if known := u.known.list(); len(known) > 0 {
-		err = fmt.Errorf("%w: known are %s", err, strings.Join(known, ", "))
+	message := fmt.Sprintf("%s:// does not know the parameter %q", u.Scheme, slices.Min(slices.Collect(maps.Keys(u.Query))))
+	var known []string
+	if u.known != nil {
+		u.known.Range(func(name, _ any) bool {
+			known = append(known, name.(string))
+			return true
+		})
 	}
-	return err
+	if slices.Sort(known); known != nil {
+		message += ": known are " + strings.Join(known, ", ")
+	}
+	return errors.New(message)
 }
 
 // String is the URL with xxxxx in place of passwords. If there are none, Open takes it for what the URL is.
@@ -114,7 +100,7 @@ func ParseURL(rawURL string) (*URL, error) {
 	if !ok || scheme == "" || strings.ContainsAny(scheme, "/?#@:") {
 		return nil, errors.New("malformed URL: it must begin with scheme://, as in redis://localhost:6379")
 	}
-	u := &URL{Scheme: strings.ToLower(scheme), Query: url.Values{}, known: new(names)}
+	u := &URL{Scheme: strings.ToLower(scheme), Query: url.Values{}, known: new(sync.Map)}
 	authority, tail := rest, ""
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
 		authority, tail = rest[:i], rest[i:]

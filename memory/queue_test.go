@@ -72,7 +72,7 @@ func TestQueue_servesWaitersInOrder(t *testing.T) {
 	})
 }
 
-func TestQueue_handsOverWhenTheHolderLapses(t *testing.T) {
+func TestQueue_handsOverWhenTheHolderExpires(t *testing.T) {
 	inSpace(t, func(t *testing.T, open func(...locker.Option) *locker.Client) {
 		holder := open(locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, holder.Lock(t.Context()))
@@ -124,7 +124,7 @@ func TestQueue_aWaiterCancelledAtItsGrant(t *testing.T) {
 			if err := <-ws[1].locked; err == nil {
 				require.NoError(t, ws[1].Unlock(t.Context()))
 			}
-			assert.Zero(t, took(func() { require.NoError(t, <-ws[2].locked) }), "the next one does not wait for a lapse")
+			assert.Zero(t, took(func() { require.NoError(t, <-ws[2].locked) }), "the next one does not wait for an expiry")
 			require.NoError(t, ws[2].Unlock(t.Context()))
 		})
 	}

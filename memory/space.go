@@ -13,14 +13,14 @@ import (
 // space is a set of locks. One mutex guards all of it: nothing is done under it that takes time.
 type space struct {
 	mu    sync.Mutex
-	locks map[string]*lock // those that are held, or lapsed with nobody taking over
+	locks map[string]*lock // those that are held, or have expired with nobody taking over
 }
 
 // lock is one name, while it has a holder.
 type lock struct {
 	holder *lease
 	queue  []*waiter
-	lapse  *time.Timer // set while there is a queue
+	expiry *time.Timer // set while there is a queue
 }
 
 type waiter struct {
@@ -41,19 +41,18 @@ type lease struct {
 // take grants the lock if it is free. The caller holds s.mu.
 func (s *space) take(req driver.Request) *lease {
 	l := s.locks[req.Name]
-	if l != nil && s.stillHeld(req.Name, l) {
+	if l != nil && s.handOverIfDue(req.Name, l) {
 		return nil
 	}
 	return s.grant(req)
 }
 
-// stillHeld has the lock pass on if its lease has lapsed, and says whether it has a holder then. The
-// caller holds s.mu.
-func (s *space) stillHeld(name string, l *lock) bool {
+// handOverIfDue hands over a lock whose lease has expired, and returns true if it has a holder then. The caller holds s.mu.
+func (s *space) handOverIfDue(name string, l *lock) bool {
 	if clock.Now().Before(l.holder.until) {
 		return true
 	}
-	return s.pass(name, l)
+	return s.handOver(name, l)
 }
 
 func (s *space) grant(req driver.Request) *lease {
@@ -69,9 +68,9 @@ func (s *space) grant(req driver.Request) *lease {
 	return l.holder
 }
 
-// pass hands a lock whose lease has ended to the first waiter, or forgets it if there is none. It
-// says whether there was one. The caller holds s.mu.
-func (s *space) pass(name string, l *lock) bool {
+// handOver gives a lock whose lease has ended to the first waiter, or forgets the lock if there is none, which is false. The
+// caller holds s.mu.
+func (s *space) handOver(name string, l *lock) bool {
 	if len(l.queue) == 0 {
 		delete(s.locks, name)
 		return false
@@ -95,25 +94,25 @@ func (s *space) leave(w *waiter) {
 	}
 }
 
-// watch sets the timer that notices a lapse, which matters only to waiters.
+// watch sets the timer that notices an expiry, which matters only to waiters.
 func (s *space) watch(name string, l *lock) {
-	if l.lapse != nil {
-		l.lapse.Stop()
-		l.lapse = nil
+	if l.expiry != nil {
+		l.expiry.Stop()
+		l.expiry = nil
 	}
 	if len(l.queue) == 0 {
 		return
 	}
-	l.lapse = time.AfterFunc(l.holder.until.Sub(clock.Now()), func() {
+	l.expiry = time.AfterFunc(l.holder.until.Sub(clock.Now()), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.locks[name] == l && s.stillHeld(name, l) {
+		if s.locks[name] == l && s.handOverIfDue(name, l) {
 			s.watch(name, l)
 		}
 	})
 }
 
-// look leaves a lease that has lapsed as it is: who comes next has the lock pass on.
+// look leaves a lease that has expired as it is: the next contender hands the lock over.
 func (s *space) look(name string) (state driver.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +140,7 @@ func (l *lease) Validity() time.Duration {
 	return l.until.Sub(clock.Now())
 }
 
-// holding says whether the lease lasts. The caller holds s.mu.
+// holding reports whether the lease lasts. The caller holds s.mu.
 func (l *lease) holding() bool {
 	held := l.space.locks[l.name]
 	return held != nil && held.holder == l && clock.Now().Before(l.until)
@@ -170,7 +169,7 @@ func (l *lease) Release(context.Context) error {
 	}
 	lasted := l.holding()
 	if held := s.locks[l.name]; held != nil && held.holder == l {
-		s.pass(l.name, held)
+		s.handOver(l.name, held)
 	}
 	if !lasted {
 		return driver.ErrLost

@@ -64,43 +64,31 @@ const (
 
 // Duration sets d to the parameter called name, and leaves it alone if there is none.
 func Duration(u *driver.URL, name string, d *time.Duration) error {
-	value, ok := u.Take(name)
-	if !ok {
-		return nil
-	}
-	parsed, err := time.ParseDuration(value)
-	if err != nil || parsed <= 0 || parsed > longest {
-		return fmt.Errorf("parameter %s=%q is not a duration above 0, such as 500ms, and of %v at most", name, value, longest)
-	}
-	*d = parsed
-	return nil
+	return take(u, name, d, fmt.Sprintf("a duration above 0, such as 500ms, and of %v at most", longest), time.ParseDuration,
+		func(d time.Duration) bool { return d > 0 && d <= longest })
 }
 
-// Number is Duration for a whole number from 1 to 65535.
+// Number sets n to a whole number from 1 to 65535, as Duration does.
 func Number(u *driver.URL, name string, n *int) error {
-	value, ok := u.Take(name)
-	if !ok {
-		return nil
-	}
-	parsed, err := strconv.Atoi(value)
-	if err != nil || parsed <= 0 || parsed > most {
-		return fmt.Errorf("parameter %s=%q is not a number from 1 to %d", name, value, most)
-	}
-	*n = parsed
-	return nil
+	return take(u, name, n, fmt.Sprintf("a number from 1 to %d", most), strconv.Atoi, func(n int) bool { return n > 0 && n <= most })
 }
 
-// Bool is Duration for true or false.
+// Bool sets b to true or false, as Duration does.
 func Bool(u *driver.URL, name string, b *bool) error {
+	return take(u, name, b, "true or false", strconv.ParseBool, func(bool) bool { return true })
+}
+
+// take sets v to the parameter called name, which has to be what want says.
+func take[T any](u *driver.URL, name string, v *T, want string, parse func(string) (T, error), valid func(T) bool) error {
 	value, ok := u.Take(name)
 	if !ok {
 		return nil
 	}
-	parsed, err := strconv.ParseBool(value)
-	if err != nil {
-		return fmt.Errorf("parameter %s=%q is not true or false", name, value)
+	parsed, err := parse(value)
+	if err != nil || !valid(parsed) {
+		return fmt.Errorf("parameter %s=%q is not %s", name, value, want)
 	}
-	*b = parsed
+	*v = parsed
 	return nil
 }
 

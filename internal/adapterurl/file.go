@@ -26,18 +26,18 @@ func within(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	type answer struct {
+	var (
 		content []byte
 		err     error
-	}
-	answers := make(chan answer, 1)
+	)
+	done := make(chan struct{})
 	go func() {
-		content, err := read()
-		answers <- answer{content, err}
+		defer close(done)
+		content, err = read()
 	}()
 	select {
-	case a := <-answers:
-		return a.content, a.err
+	case <-done:
+		return content, err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("the file is not read yet: %w", ctx.Err())
 	}

@@ -18,16 +18,8 @@ type Workers struct {
 	all  sync.WaitGroup
 
 	mu     sync.Mutex
-	idle   []*worker // by when they became so: the latest gets the next call, so that those that are not needed end
-	timer  *time.Timer
-	armed  bool // if any is idle
+	idle   []chan Call // by when they became so: the latest gets the next call, so that those that are not needed end
 	closed bool
-}
-
-// worker is one that is idle now and then.
-type worker struct {
-	calls chan Call // has room for one; closed to end the worker
-	since time.Time
 }
 
 // Call is what a worker does.
@@ -39,7 +31,7 @@ type Func func()
 // Run calls f.
 func (f Func) Run() { f() }
 
-// New returns Workers of whom at most keep are idle, of 16 KiB or so each.
+// New returns Workers of which at most keep are idle, of 16 KiB or so each.
 func New(keep int) *Workers { return &Workers{keep: keep} }
 
 // Do has one of them make c, at once.
@@ -47,86 +39,69 @@ func (w *Workers) Do(c Call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if last := len(w.idle) - 1; last >= 0 {
-		w.idle[last].calls <- c
+		w.idle[last] <- c
 		w.idle = slices.Delete(w.idle, last, last+1)
 		return
 	}
 	w.all.Go(func() { w.work(c) })
 }
 
+// work makes c, and the calls that come while the worker is idle.
 func (w *Workers) work(c Call) {
-	own := &worker{calls: make(chan Call, 1)}
+	calls := make(chan Call, 1) // closed to end the worker
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	for more := true; more; {
 		c.Run()
-		if !w.rest(own) {
+		if !w.rest(calls) {
 			return
 		}
-		c, more = <-own.calls
+		timer.Reset(patience)
+		select {
+		case c, more = <-calls:
+		case <-timer.C:
+			w.leave(calls)
+			c, more = <-calls // one that came just now, or none
+		}
 	}
 }
 
-// rest has one wait for its next call, or returns false if there are enough that do.
-func (w *Workers) rest(one *worker) bool {
+// rest makes a worker one that is idle, or returns false if there are enough of those.
+func (w *Workers) rest(calls chan Call) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed || len(w.idle) >= w.keep {
 		return false
 	}
-	one.since = time.Now()
-	w.idle = append(w.idle, one)
-	w.arm()
+	w.idle = append(w.idle, calls)
 	return true
 }
 
-// arm has those ended that are idle for too long. The caller holds w.mu.
-func (w *Workers) arm() {
-	if w.armed || len(w.idle) == 0 {
-		return
-	}
-	w.armed = true
-	left := patience - time.Since(w.idle[0].since)
-	if w.timer == nil {
-		w.timer = time.AfterFunc(left, w.tick)
-	} else {
-		w.timer.Reset(left)
-	}
-}
-
-func (w *Workers) tick() {
+// leave ends a worker, if it is idle still.
+func (w *Workers) leave(calls chan Call) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.armed = false
-	i := slices.IndexFunc(w.idle, func(one *worker) bool { return time.Since(one.since) < patience })
-	if i < 0 {
-		i = len(w.idle)
+	if i := slices.Index(w.idle, calls); i >= 0 {
+		w.idle = slices.Delete(w.idle, i, i+1)
+		close(calls)
 	}
-	w.end(i)
-	w.arm()
 }
 
-// end ends the first n that are idle. The caller holds w.mu.
-func (w *Workers) end(n int) {
-	for _, one := range w.idle[:n] {
-		close(one.calls)
-	}
-	w.idle = slices.Delete(w.idle, 0, n)
-}
-
-// Idle is how many are.
+// Idle returns how many are idle.
 func (w *Workers) Idle() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.idle)
 }
 
-// Close returns when all calls have been made, and ends the workers. No call is to come.
+// Close waits until all calls have been made, and ends the workers. No call is to come.
 func (w *Workers) Close() {
 	w.mu.Lock()
 	w.closed = true
-	w.end(len(w.idle))
-	if w.timer != nil {
-		w.timer.Stop()
+	for _, calls := range w.idle {
+		close(calls)
 	}
+	w.idle = nil
 	w.mu.Unlock()
 	w.all.Wait()
 }
