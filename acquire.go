@@ -12,7 +12,7 @@ import (
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// errNoAnswer ends an attempt that the backend has not answered.
+// errNoAnswer is the error of an attempt that the backend has not answered.
 var errNoAnswer error = outage.NoAnswer("the backend has not answered in time")
 
 // drift is the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the Redis
@@ -135,7 +135,7 @@ func (c *contender) poll() (*Hold, error) {
 	}
 }
 
-// attempt tries once, for at most half a TTL.
+// attempt tries once. It takes half a TTL at most.
 func (c *contender) attempt(sent time.Time) (*Hold, error) {
 	ctx, cancel := within(c.own, c.mutex.settings.ttl/2)
 	defer cancel()

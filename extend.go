@@ -8,7 +8,8 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Extend makes the hold last one TTL from now. It returns ErrNotHeld after Unlock, and ErrLost after a loss. See [Locker].
+// Extend makes the hold last one TTL from now. It takes TTL/2 at most. It returns ErrNotHeld after Unlock, and ErrLost after a loss.
+// After any other error the old deadline stands. See [Locker].
 func (h *Hold) Extend(ctx context.Context) error {
 	return h.client.observed(ctx, opExtend, h.name, func(ctx context.Context) Result {
 		return Result{Token: h.token, Err: h.extend(ctx)}

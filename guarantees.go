@@ -13,17 +13,17 @@ type Guarantee = driver.Guarantee
 
 // The guarantees that tell backends apart. Their values are what require=… takes in a URL.
 const (
-	// Exclusive: at most one holder at a time, while the backend's servers stay up.
+	// Exclusive promises at most one holder at a time, while the backend's servers stay up.
 	Exclusive = driver.Exclusive
-	// Failover: exclusive through the loss of a server, too.
+	// Failover promises that through the loss of a server, too.
 	Failover = driver.Failover
-	// Fencing: the tokens of a name rise with every hold.
+	// Fencing promises that the tokens of a name rise with every hold.
 	Fencing = driver.Fencing
-	// FencingDurable: tokens rise through lost data, too.
+	// FencingDurable promises that they rise though the servers lose data.
 	FencingDurable = driver.FencingDurable
-	// Ordered: waiters are served first come, first served.
+	// Ordered promises that waiters get the lock in the order in which they came.
 	Ordered = driver.Ordered
-	// Woken: waiters are woken by the backend; they need not poll.
+	// Woken promises that the backend wakes waiters, so that they need not poll.
 	Woken = driver.Woken
 )
 
@@ -45,9 +45,8 @@ type Promise = driver.Promise
 // Guarantees is what a backend promises. What is missing from it is not promised.
 type Guarantees = driver.Guarantees
 
-// unmet is nil if every one of required is promised without a condition: whoever requires something does not want it
-// to depend on what they have not checked. Else it matches ErrUnsupported and says of each that is missing what
-// is promised in its place.
+// unmet returns nil if each of required is promised without a condition, and otherwise an error that matches ErrUnsupported
+// and has what is promised in place of each that is missing.
 func unmet(g Guarantees, required []Guarantee) error {
 	var missing []string
 	for i, r := range required {
@@ -61,7 +60,7 @@ func unmet(g Guarantees, required []Guarantee) error {
 	return fmt.Errorf("%w: %s", ErrUnsupported, strings.Join(missing, "; "))
 }
 
-// shortcoming is what a promise that is not LevelYes lacks, and under which condition it would be kept.
+// shortcoming returns what a promise that is not LevelYes lacks.
 func shortcoming(p Promise) string {
 	switch {
 	case p.Level == LevelConditional && p.Condition != "":

@@ -26,8 +26,8 @@ type Hold struct {
 	mu       sync.Mutex
 	state    state
 	deadline time.Time // of package clock; the hold is over then, whatever the state says
-	renewDue time.Time // when the renewal is that the deadline asks for
-	renewAt  time.Time // when the next attempt at one is
+	renewDue time.Time // when the renewal is due that the deadline asks for
+	renewAt  time.Time // when it is next attempted
 	mutex    *Mutex    // whose own it is, or nil
 	failed   int       // renewals, since one succeeded
 
@@ -71,11 +71,12 @@ func (h *Hold) lostChannel() chan struct{} {
 }
 
 // Deadline returns when the hold expires unless it is extended, on the clock of [time.Now]. It never
-// moves backwards. On Linux a suspended machine's time counts, and shows as an earlier Deadline
-// after the resume; elsewhere it does not, and the hold may have expired at the backend before its
-// Deadline on a machine that was suspended. On no system does the time count for which a machine was
-// frozen from outside, as a virtual machine is that its host pauses. If the wall clock is right after the resume, a
-// renewal is sent within a second, and ends a hold that has expired.
+// moves backwards.
+//
+// On Linux the time for which a machine is suspended counts, and shows as an earlier Deadline after the resume. On other systems it
+// does not count, so that the hold may have expired at the backend before its Deadline. On no system does the time count for which
+// a virtual machine is paused by its host. If the wall clock is right after the resume, a renewal is sent within
+// a second, and ends a hold that has expired.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

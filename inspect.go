@@ -7,8 +7,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// State is how a lock stood, as the backend saw it at one moment. By the time it is read it may be another: it is for
-// people who look, and for monitors. Whoever acts on it has to hold the lock.
+// State is what the backend knew of a lock at one moment, for people who look, and for monitors. By the time it is read it
+// may have changed: to act on it, hold the lock.
 type State = driver.State
 
 // Participant holds a lock, or waits for it.

@@ -1,4 +1,4 @@
-// Package locker is one distributed lock over many backends.
+// Package locker takes distributed locks at any of several backends, with one contract for all.
 //
 // A program picks its backend by URL and imports the adapter for it:
 //
@@ -13,8 +13,7 @@
 //	defer m.Unlock(context.WithoutCancel(ctx))
 //	write(row, m.FencingToken())
 //
-// or, with loss handled, [Mutex.Do]: its function's context is cancelled, with cause [ErrLost],
-// before the lock expires.
+// [Mutex.Do] also handles a loss: it cancels its function's context, with cause [ErrLost], before the lock expires.
 //
 // # What a lock is worth
 //
@@ -24,8 +23,8 @@
 // and any token below the largest it has seen. See Martin Kleppmann, "How to do distributed
 // locking" (2016), and [Locker.FencingToken].
 //
-// How far exclusion and the order of tokens hold depends on the backend: [Client.Guarantees] says so,
-// and [Require] turns it into an error at start. Everything else in the contract of [Locker]
+// How far exclusion and the order of tokens hold depends on the backend: [Client.Guarantees] returns that,
+// and [Require] makes New and Open fail if it is not enough. Everything else in the contract of [Locker]
 // holds always, whatever the backend.
 //
 // # Packages
@@ -72,7 +71,7 @@ type Locker interface {
 	// Unlock ends the caller's hold, never another owner's, and returns by the hold's deadline
 	// whatever ctx allows. It returns ErrNotHeld without a hold, and ErrLost if the hold ended
 	// first. After any other error the hold has still ended here, and ends at the backend within
-	// one TTL. In doubt it says ErrLost, never nil.
+	// one TTL. In doubt it returns ErrLost, never nil.
 	Unlock(ctx context.Context) error
 
 	// Extend makes the hold last one TTL from now. Deadlines never move backwards. It returns
@@ -89,15 +88,15 @@ type Locker interface {
 // The errors that callers tell apart with [errors.Is]. Whatever else went wrong is the client
 // library's own error, which [errors.As] reaches through [Error].
 var (
-	// ErrHeld: another owner holds the lock.
+	// ErrHeld says that another owner holds the lock.
 	ErrHeld = driver.ErrHeld
-	// ErrNotHeld: Unlock or Extend without a hold.
+	// ErrNotHeld says that Unlock or Extend was called without a hold.
 	ErrNotHeld = driver.ErrNotHeld
-	// ErrLost: the hold ended before its Unlock. It expired, was taken, or its session ended.
+	// ErrLost says that the hold ended before its Unlock. It expired, was taken, or its session ended.
 	ErrLost = driver.ErrLost
-	// ErrClosed: the Client is closed.
+	// ErrClosed says that the Client is closed.
 	ErrClosed = driver.ErrClosed
-	// ErrUnsupported: the backend cannot do, or does not promise, what was asked.
+	// ErrUnsupported says that the backend cannot do, or does not promise, what was asked.
 	ErrUnsupported = driver.ErrUnsupported
 )
 
@@ -111,8 +110,8 @@ func wrap(op, name string, err error) error {
 	return &Error{Op: op, Name: name, Err: err}
 }
 
-// interrupted is the error of a call that ctx ended, when last was the latest that it had heard:
-// it matches ctx.Err(), context.Cause(ctx) and last.
+// interrupted returns the error of a call that ctx ended. It matches ctx.Err(), context.Cause(ctx) and last, the latest answer, if
+// that is not nil.
 func interrupted(ctx context.Context, last error) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); !errors.Is(err, cause) {

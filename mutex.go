@@ -10,9 +10,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Mutex is the lock of one name: a [Locker] over one [Hold] at a time. Make one with
-// [Client.Mutex]; its zero value is of no use. It may be used by several goroutines, and is not
-// reentrant.
+// Mutex is the lock of one name. It implements [Locker] with one [Hold] at a time. Make one with [Client.Mutex]; its zero value
+// is of no use. It may be used by several goroutines, and is not reentrant.
 type Mutex struct {
 	client   *Client
 	name     string
@@ -33,14 +32,15 @@ func (m *Mutex) Name() string { return m.name }
 // Guarantees returns what the backend promises: those of the Client.
 func (m *Mutex) Guarantees() Guarantees { return m.client.Guarantees() }
 
-// Lock waits until the lock is held or ctx is done. See [Locker].
+// Lock waits until the lock is held or ctx is done. It returns ErrLost while a lost hold awaits its Unlock, ErrClosed if the
+// Client is closed, and otherwise what [Locker] lists.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.contend(ctx, opLock, (*contender).acquireOwn)
 	return err
 }
 
-// TryLock makes one attempt to take the lock, and returns an error that matches ErrHeld if it is
-// another's. Otherwise it is like Lock.
+// TryLock makes one attempt to take the lock, of TTL/2 at most. It returns ErrHeld if another owner holds the lock, and the
+// client library's error if the backend is unreachable. Otherwise it is like Lock.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	_, err := m.contend(ctx, opTryLock, (*contender).acquireOwn)
 	return err
@@ -143,7 +143,8 @@ func (m *Mutex) detach(h *Hold) *Hold {
 	return current
 }
 
-// Unlock ends the current hold. See [Locker].
+// Unlock ends the current hold, and returns by its deadline. It returns ErrNotHeld without a hold, and ErrLost if the hold had
+// ended before. After either the Mutex can be locked again. See [Locker].
 func (m *Mutex) Unlock(ctx context.Context) error {
 	h := m.detach(nil)
 	if h == nil {
@@ -152,7 +153,8 @@ func (m *Mutex) Unlock(ctx context.Context) error {
 	return h.Unlock(ctx)
 }
 
-// Extend makes the current hold last one TTL from now. See [Locker].
+// Extend makes the current hold last one TTL from now. It returns ErrNotHeld without a hold, and ErrLost for one that has
+// ended. After any other error the old deadline stands. See [Locker].
 func (m *Mutex) Extend(ctx context.Context) error {
 	h := m.current()
 	if h == nil {
@@ -161,7 +163,7 @@ func (m *Mutex) Extend(ctx context.Context) error {
 	return h.Extend(ctx)
 }
 
-// refuse is a call that needs a hold, and finds none.
+// refuse makes a call that needs a hold and finds none.
 func (m *Mutex) refuse(ctx context.Context, op string) error {
 	return m.client.observed(ctx, op, m.name, func(context.Context) Result {
 		return Result{Err: cmp.Or(m.invalid, ErrNotHeld)}
@@ -178,8 +180,8 @@ func (m *Mutex) FencingToken() uint64 {
 	return h.Token()
 }
 
-// Lost returns a channel that is closed when the current hold is lost, no later than its Deadline. It is nil, which blocks for
-// ever, before Lock and after Unlock. Call Lost again after the next Lock: each hold has its own.
+// Lost returns a channel that is closed when the current hold is lost, no later than its Deadline. Before Lock and after Unlock
+// it returns nil, which blocks for ever. Each hold has its own channel: call Lost again after the next Lock.
 func (m *Mutex) Lost() <-chan struct{} {
 	h := m.current()
 	if h == nil {
@@ -188,8 +190,8 @@ func (m *Mutex) Lost() <-chan struct{} {
 	return h.Lost()
 }
 
-// Deadline returns when the current hold expires unless it is extended, as [Hold.Deadline]; the zero
-// Time before Lock and after Unlock.
+// Deadline returns when the current hold expires unless it is extended, as [Hold.Deadline] does. Before Lock and after Unlock it
+// returns the zero Time.
 func (m *Mutex) Deadline() time.Time {
 	h := m.current()
 	if h == nil {
@@ -204,10 +206,10 @@ func (m *Mutex) current() *Hold {
 	return m.hold
 }
 
-// Do runs f under the lock. If that cannot be had it returns Lock's error, and f is not called. The context
-// that f gets is cancelled, with cause ErrLost, no later than the hold's deadline if the hold is lost,
-// and when ctx ends; within f, FencingToken is the token. Do waits for f. It returns f's error joined
-// with that of Unlock, so that nil never hides a loss. If f panics, Do unlocks and panics on.
+// Do locks, calls f, waits for it, and unlocks. If Lock fails, Do returns its error and does not call f. The context of f is
+// cancelled when ctx ends, and when the hold is lost: then with cause ErrLost, no later than the hold's deadline. In f, FencingToken
+// returns the token. Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f panics, Do
+// unlocks, and the panic goes on.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) (err error) {
 	h, err := m.contend(ctx, opLock, (*contender).acquireOwn)
 	if err != nil {

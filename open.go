@@ -12,7 +12,7 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Schemes lists, in order, what Open opens: the schemes of the backends that this program imports.
+// Schemes returns, in order, the schemes that Open opens: those of the backends that this program imports.
 func Schemes() []string { return driver.Schemes() }
 
 // Open makes a Client for the backend that rawURL describes:
@@ -31,11 +31,11 @@ func Schemes() []string { return driver.Schemes() }
 //	require=fencing,…  as Require
 //
 // docs/urls.md in the repository has those of all backends in one table. A parameter of the URL wins over
-// an option of opts; what both require is required. A parameter that nobody knows, one that is given
-// twice, and one that is malformed are errors, and they come before anybody is connected to.
+// an option of opts; what both require is required. A parameter that is unknown, given twice or malformed is an error, before
+// anything is connected. So is a scheme that no imported package has registered.
 //
 // ctx bounds Open itself. Most backends are not contacted before the first Lock, so that an
-// application starts while its backend is away. No error of Open shows the password.
+// application starts while its backend is unreachable. No error of Open shows the password.
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Client, error) {
 	c, err := openClient(ctx, rawURL, opts)
 	if e, ok := err.(*Error); ok { //nolint:errorlint // the outermost alone

@@ -62,8 +62,8 @@ type mutexOption func(*settings) error
 func (f mutexOption) applyClient(c *config) error  { return f(&c.settings) }
 func (f mutexOption) applyMutex(s *settings) error { return f(s) }
 
-// WithTTL sets how long a hold lasts unless it is extended. The default is 30 s, or what the backend's
-// package says. A TTL that the backend cannot honour exactly is ErrUnsupported, and so is one below 5 ms or
+// WithTTL sets how long a hold lasts unless it is extended. The default is 30 s, unless the backend's package has
+// another. A TTL that the backend cannot honour exactly is ErrUnsupported, and so is one below 5 ms or
 // so, of which the allowance for drift (TTL/100 + 2 ms) would leave less than half.
 //
 // A short TTL frees the lock of a crashed holder early; a long one rides out longer outages of
@@ -102,7 +102,7 @@ func WithBackoff(minimum, maximum time.Duration) MutexOption {
 	})
 }
 
-// WithMetadata says who holds the lock (a host, a process, a job), for people who look at the backend.
+// WithMetadata sets a text that tells people who look at the backend who holds the lock: a host, a process, a job.
 // It is stored there as it is: no place for secrets. The default is none.
 func WithMetadata(metadata string) MutexOption {
 	return mutexOption(func(s *settings) error {
@@ -132,7 +132,7 @@ func WithPrefix(prefix string) Option {
 // prefixEscape keeps prefix and name apart at the first colon, so that no two pairs of them collide.
 var prefixEscape = strings.NewReplacer("%", "%25", ":", "%3A")
 
-// qualified is name as the backend sees it: the prefix, a colon, the name as it is.
+// qualified returns name as the backend sees it: the prefix, a colon, the name as it is.
 func (c *config) qualified(name string) string {
 	return prefixEscape.Replace(c.prefix) + ":" + name
 }
@@ -186,9 +186,8 @@ func WithTokenBase(n uint64) Option {
 
 // Require makes Open and New fail with an error that matches ErrUnsupported where the backend does
 // not promise each of g without a condition. The error says which one, and under which condition
-// the backend would. A Conditional promise is not enough: only who deploys the backend can see to its condition, and
-// whoever has done so, and is content, leaves that guarantee out. A Guarantee that is none of this package's is an error,
-// too, which lists those there are, and does not match ErrUnsupported. Several Requires add up.
+// the backend would. A Conditional promise is not enough. If your deployment meets the condition, leave that guarantee out. An
+// unknown Guarantee is an error too, which lists those there are and does not match ErrUnsupported. Several Requires add up.
 func Require(g ...Guarantee) Option {
 	return clientOption(func(c *config) error {
 		for _, required := range g {

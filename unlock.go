@@ -9,8 +9,8 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. A second
-// call returns ErrNotHeld. See [Locker].
+// Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. It returns ErrLost if the hold
+// had ended before. A second call returns ErrNotHeld. See [Locker].
 func (h *Hold) Unlock(ctx context.Context) error {
 	return h.client.observed(ctx, opUnlock, h.name, func(ctx context.Context) Result {
 		return Result{Token: h.token, Err: h.unlock(ctx)}

@@ -15,7 +15,8 @@
 //	               Ordered it does not overtake those who wait: while there are any it returns ErrHeld.
 //	Extend         by renewal, TTL/3 after the request that granted or extended the lease was sent, and by an application.
 //	ExtendAll      in its place, where the leases of several holds are due at once.
-//	Release        at an Unlock; for what Acquire or AcquireQueued returned beside an error; and for a hold that expired while its lease may go on.
+//	Release        at an Unlock, and for each hold when the Client is closed; for what Acquire or AcquireQueued returned beside an error; for a grant
+//	               that came too late to be used; and for a hold that was lost while its lease may go on, even after ErrLost.
 //
 // Each call returns within a few milliseconds of the end of its context. What bounds a call, and what follows a failure:
 //
@@ -33,6 +34,12 @@
 // If the outcome of a request is unknown, return both a Lease and the error; the core releases it. That may be a place in a queue, or a request that may
 // still arrive, which have no token and no validity: return a [Cleanup], a function that removes it. Return nil only if the backend took nothing for
 // certain: it has said so, or nothing was sent. In doubt return something, for it costs one release.
+//
+// # Where a Driver comes from
+//
+// An application imports the package of the backend. It opens a URL, whose scheme the package has registered in its init, or makes a Client over a
+// client of its own: New(client, …), which is locker.New over NewDriver(client, …). The core asks for Guarantees, DefaultTTL and CheckTTL when a Client is
+// made, and then, with the option WithTTL of a Mutex, for CheckTTL. The backend need not be reachable then. A NewDriver that fails returns an [Error] with the Op new.
 //
 // # Failures while waiting
 //

@@ -28,17 +28,18 @@ type Driver interface {
 	//     the lease or a Cleanup beside the error, also beside ErrHeld. The core releases that until
 	//     the backend has answered or the TTL has passed, and calls no other method of it but
 	//     Validity. A request that arrives after that release was answered takes nothing, or for no
-	//     longer than one TTL from when it was sent. A nil Lease says that the backend took nothing.
+	//     longer than one TTL from when it was sent. A nil Lease means that the backend took nothing;
+	//     a nil pointer in a Lease is none.
 	//  7. If the backend is unreachable it returns the client library's error, never ErrHeld or
 	//     ErrLost. For a TTL that the backend cannot honour exactly it returns ErrUnsupported.
 	Acquire(ctx context.Context, req Request) (Lease, error)
 
-	// Guarantees returns what the backend promises, and under which condition.
+	// Guarantees returns what the backend promises, and under which condition. It makes no request.
 	Guarantees() Guarantees
 
 	// Close ends what the Driver has started, and closes the backend's client if the Driver made
 	// it, never one that the caller brought. No goroutine outlives it. The contexts of calls that
-	// are still under way have ended by then.
+	// are still under way have ended by then. It is called once.
 	Close() error
 }
 
@@ -46,8 +47,8 @@ type Driver interface {
 type Request struct {
 	// Name is prefix:name. It is any non-empty UTF-8 string: it may be long, and contain NUL.
 	Name     string
-	Metadata string        // who asks, for people who look; may be empty
-	TTL      time.Duration // more than 4 ms
+	Metadata string        // who asks, for people who look; any string, also an empty one, and one that is not UTF-8
+	TTL      time.Duration // more than 4 ms; one that CheckTTL has accepted
 }
 
 // Lease is one grant. Its methods act only for its own owner, in one atomic step at the backend, or
@@ -55,7 +56,7 @@ type Request struct {
 // Release included: of an Extend that arrives after Release nothing remains. Token and Validity make no
 // request and do not block.
 type Lease interface {
-	// Token returns the fencing token, at least 1. It is the same for the life of the lease.
+	// Token returns the fencing token, from 1 to 2^63 - 1. It is the same for the life of the lease.
 	Token() uint64
 
 	// Validity returns how much of the TTL is left now. It counts from before the request that granted
@@ -98,8 +99,8 @@ type Queuer interface {
 type BatchExtender interface {
 	Driver
 
-	// ExtendAll extends each of the leases, all its own, as Lease.Extend does, and returns an
-	// error, or nil, for each.
+	// ExtendAll extends each of the leases as Lease.Extend does, and returns an error, or nil, for each, in their order. Each lease is
+	// one that this Driver returned without an error, with this TTL: none is wrapped, and none is a Cleanup.
 	ExtendAll(ctx context.Context, leases []Lease, ttl time.Duration) []error
 }
 

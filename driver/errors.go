@@ -9,15 +9,15 @@ import (
 // The errors that callers tell apart. A Driver returns ErrHeld, ErrLost and ErrUnsupported; the core returns the others. Package locker has the
 // same values.
 var (
-	// ErrHeld: another owner holds the lock.
+	// ErrHeld says that another owner holds the lock.
 	ErrHeld = errors.New("the lock is held by another owner")
-	// ErrNotHeld: Unlock or Extend without a hold.
+	// ErrNotHeld says that Unlock or Extend was called without a hold.
 	ErrNotHeld = errors.New("the lock is not held")
-	// ErrLost: the hold ended before its Unlock. It expired, was taken, or its session ended.
+	// ErrLost says that the hold ended before its Unlock. It expired, was taken, or its session ended.
 	ErrLost = errors.New("the lock was lost")
-	// ErrClosed: the Client is closed.
+	// ErrClosed says that the Client is closed.
 	ErrClosed = errors.New("the client is closed")
-	// ErrUnsupported: the backend cannot do, or does not promise, what was asked.
+	// ErrUnsupported says that the backend cannot do, or does not promise, what was asked.
 	ErrUnsupported = errors.New("not supported by the backend")
 )
 
@@ -31,7 +31,7 @@ type Error struct {
 // shownName is how many characters of a name an error shows: a name may be of any length.
 const shownName = 80
 
-// Error is the message in one line.
+// Error returns the message, in one line: the operation, the first 80 characters of the name, and why it failed.
 func (e *Error) Error() string {
 	switch {
 	case e.Name == "":
@@ -43,5 +43,5 @@ func (e *Error) Error() string {
 	}
 }
 
-// Unwrap is what the operation failed of.
+// Unwrap returns why the operation failed.
 func (e *Error) Unwrap() error { return e.Err }

@@ -7,17 +7,17 @@ type Guarantee string
 
 // The guarantees that tell backends apart. Their values are what require=… takes in a URL.
 const (
-	// Exclusive: at most one holder at a time, while the backend's servers stay up.
+	// Exclusive promises at most one holder at a time, while the backend's servers stay up.
 	Exclusive Guarantee = "exclusive"
-	// Failover: exclusive through the loss of a server, too.
+	// Failover promises that through the loss of a server, too.
 	Failover Guarantee = "failover"
-	// Fencing: the tokens of a name rise with every hold.
+	// Fencing promises that the tokens of a name rise with every hold.
 	Fencing Guarantee = "fencing"
-	// FencingDurable: tokens rise through lost data, too.
+	// FencingDurable promises that they rise though the servers lose data.
 	FencingDurable Guarantee = "fencing-durable"
-	// Ordered: waiters are served first come, first served.
+	// Ordered promises that waiters get the lock in the order in which they came.
 	Ordered Guarantee = "ordered"
-	// Woken: waiters are woken by the backend; they need not poll.
+	// Woken promises that the backend wakes waiters, so that they need not poll.
 	Woken Guarantee = "woken"
 )
 
@@ -51,7 +51,7 @@ type Promise struct {
 	Condition string
 }
 
-// String is the level, and the condition where there is one.
+// String returns the level, and the condition if there is one.
 func (p Promise) String() string {
 	if p.Condition == "" {
 		return p.Level.String()

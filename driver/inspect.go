@@ -9,7 +9,7 @@ import (
 type Inspector interface {
 	Driver
 
-	// Inspect looks at the lock called name, with the Client's prefix.
+	// Inspect looks at the lock called name, which is the Name of its Requests.
 	//
 	//  1. It changes nothing at the backend, makes nothing there, and wakes nobody.
 	//  2. What it returns was the case at one moment, as far as the backend can tell: a hold that
@@ -20,10 +20,10 @@ type Inspector interface {
 	Inspect(ctx context.Context, name string) (State, error)
 }
 
-// State is how a lock stood, as the backend saw it at one moment. By the time it is read it may be another: it is for
-// people who look, and for monitors. Whoever acts on it has to hold the lock.
+// State is what the backend knew of a lock at one moment, for people who look, and for monitors. By the time it is read it
+// may have changed: to act on it, hold the lock.
 type State struct {
-	// Held says that somebody holds the lock. Where a release hands it to the first of the waiters,
+	// Held is true if somebody holds the lock. Where a release hands it over to the first of the waiters,
 	// nobody does until that one has taken it, and nobody else can.
 	Held   bool
 	Holder Participant // the zero Participant if nobody holds it

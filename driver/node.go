@@ -18,8 +18,8 @@ type Proposer interface {
 	// lease under its clock, or what is larger than its last token.
 	Propose(ctx context.Context, req Request, token uint64) (RaisableLease, error)
 
-	// Address is the host:port of the server, without credentials: the same server must not be
-	// two nodes of one quorum. It is empty if it is not known, or not one server.
+	// Address returns the host:port of the server, without credentials: the same server must not be
+	// two nodes of one quorum. It returns "" if the address is not known, or is not that of one server.
 	Address() string
 }
 
@@ -29,7 +29,7 @@ type RaisableLease interface {
 
 	// Raise makes token the lease's own, and from then on its Token, if it is that already or
 	// larger than any that the node has accepted; else, or if the lease has ended, it returns
-	// ErrLost. With a token no smaller than Token, ErrLost says that the lease has ended. A token
+	// ErrLost. With a token no smaller than Token, ErrLost means that the lease has ended. A token
 	// that Propose would not accept, being too far ahead, is ErrUnsupported, and changes nothing:
 	// but one that is not as far ahead of the node's last is accepted.
 	Raise(ctx context.Context, token uint64) error

@@ -12,8 +12,10 @@ import (
 )
 
 // OpenFunc makes the Driver that a URL describes. It takes off u.Query, with [URL.Take] or Del, each
-// parameter that it knows; locker.Open refuses what is left. The Driver owns what OpenFunc makes: its
-// Close closes it.
+// parameter that it knows; locker.Open refuses what is left. The parameters that every backend has, such as ttl and prefix, are off
+// already. It refuses what it does not take: a user, a path, several hosts. ctx bounds the OpenFunc alone, not what it makes. It
+// connects when the first call needs that, so that an application starts while its backend is unreachable. The Driver owns what
+// OpenFunc makes: its Close closes it. No error shows a password.
 type OpenFunc func(ctx context.Context, u *URL) (Driver, error)
 
 var registry struct {
@@ -41,7 +43,7 @@ func Register(scheme string, open OpenFunc) {
 	registry.schemes[scheme] = open
 }
 
-// Schemes lists, in order, what is registered: what locker.Open opens.
+// Schemes returns the registered schemes, in order: those that locker.Open opens.
 func Schemes() []string {
 	registry.Lock()
 	defer registry.Unlock()
@@ -49,7 +51,8 @@ func Schemes() []string {
 }
 
 // Open makes the Driver that u describes, for a Driver that is made of Drivers. The package that
-// registered u.Scheme takes off u.Query what it knows; what is left is for the caller to refuse.
+// registered u.Scheme takes off u.Query what it knows; the caller refuses what is left. It fails if no package has registered u.Scheme, and
+// with the error of its OpenFunc.
 func Open(ctx context.Context, u *URL) (Driver, error) {
 	open, err := opener(u.Scheme)
 	if err != nil {

@@ -26,8 +26,8 @@ type URL struct {
 	known *sync.Map
 }
 
-// Take removes a parameter from the query and returns its value. What a scheme takes, whether it is there or not, is what
-// Open lists when it refuses another.
+// Take removes a parameter from the query and returns its value. If locker.Open refuses a parameter, its error lists all that
+// were asked for by Take, whether they were there or not.
 func (u *URL) Take(parameter string) (value string, ok bool) {
 	if u.known != nil {
 		u.known.Store(parameter, nil)
@@ -40,8 +40,8 @@ func (u *URL) Take(parameter string) (value string, ok bool) {
 	return values[0], true
 }
 
-// Unknown is an error if there are parameters that nobody has taken: it names one of them, and those that were
-// asked for. Open sees to it after the OpenFunc; one that makes a connection calls it before that.
+// Unknown returns an error if there are parameters that nobody has taken. It names one of them, and those that were asked for.
+// locker.Open calls it after the OpenFunc; one that connects, or starts anything, calls it before that.
 func (u *URL) Unknown() error {
 	if len(u.Query) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (u *URL) Unknown() error {
 	return errors.New(message)
 }
 
-// String is the URL with xxxxx in place of passwords. If there are none, Open takes it for what the URL is.
+// String returns the URL with xxxxx in place of passwords. If there are none, ParseURL makes the same URL of it.
 func (u URL) String() string {
 	var s strings.Builder
 	s.WriteString(u.Scheme + "://")
@@ -89,12 +89,12 @@ func (u URL) String() string {
 // Format prints String, whatever the verb: %d, say, would print the fields.
 func (u URL) Format(f fmt.State, verb rune) { fmt.Fprintf(f, fmt.FormatString(f, verb), u.String()) }
 
-// MarshalText is String, for JSON, and loggers that write it.
+// MarshalText returns String, for JSON, and loggers that write it.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// ParseURL takes rawURL apart. Package url knows no lists of hosts, and its errors show the password.
-// For the same reason no error here shows a piece of the URL that might be part of one: a
-// password with an unescaped '/' or '?' in it ends up in the wrong place.
+// ParseURL takes rawURL apart. It fails for a malformed URL, and for a parameter that is given twice. No error shows a piece of
+// the URL that might be part of a password: one with an unescaped '/' or '?' in it ends up in the wrong place. Package url
+// knows no lists of hosts, and its errors show the password.
 func ParseURL(rawURL string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	if !ok || scheme == "" || strings.ContainsAny(scheme, "/?#@:") {
