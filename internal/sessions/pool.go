@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -11,11 +12,10 @@ import (
 // Pool has the sessions of a Driver: one a key, which is its TTL.
 type Pool[S Backend[L], L comparable] struct {
 	ctx     context.Context
-	cancel  context.CancelFunc
+	cancel  context.CancelFunc // called under mu: then Get starts no session
 	running sync.WaitGroup
 
 	mu       sync.Mutex
-	closed   bool
 	sessions map[time.Duration]S // that take users
 }
 
@@ -30,12 +30,12 @@ func NewPool[S Backend[L], L comparable]() *Pool[S, L] {
 func (p *Pool[S, L]) Context() context.Context { return p.ctx }
 
 // Get returns the session of a key, which may not have started yet. It makes one if there is none, or none that takes users.
-func (p *Pool[S, L]) Get(key time.Duration, create func() S) (S, error) {
+// After Close it returns driver.ErrClosed.
+func (p *Pool[S, L]) Get(key time.Duration, create func() S) (s S, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		var none S
-		return none, driver.ErrClosed
+	if p.ctx.Err() != nil {
+		return s, driver.ErrClosed
 	}
 	s, ok := p.sessions[key]
 	if !ok || s.base().gone() {
@@ -44,13 +44,6 @@ func (p *Pool[S, L]) Get(key time.Duration, create func() S) (S, error) {
 		p.running.Go(func() { s.base().run(func() { p.forget(s) }) })
 	}
 	return s, nil
-}
-
-// gone reports whether the session takes no more users.
-func (s *Session[L]) gone() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ended || s.retired
 }
 
 // Find returns the session of a key, if there is one. It may not have started yet.
@@ -90,18 +83,13 @@ func (p *Pool[S, L]) Add(key time.Duration, s S) {
 func (p *Pool[S, L]) forget(s S) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for key, other := range p.sessions {
-		if other.base() == s.base() {
-			delete(p.sessions, key)
-		}
-	}
+	maps.DeleteFunc(p.sessions, func(_ time.Duration, other S) bool { return other.base() == s.base() })
 }
 
 // Close ends the sessions, and returns when all have stopped.
 func (p *Pool[S, L]) Close() {
 	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
 	p.cancel()
+	p.mu.Unlock()
 	p.running.Wait()
 }

@@ -4,6 +4,8 @@ package sessions
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,14 +40,13 @@ type Session[L comparable] struct {
 	ready   chan struct{} // closed when Start has returned
 	err     error         // of Start
 	ctx     context.Context
-	cancel  context.CancelFunc
-	nudge   chan struct{} // holds one: look at the session again
+	cancel  context.CancelFunc // called under mu: nobody joins a session that has ended
+	nudge   chan struct{}      // holds one: look at the session again
 
 	mu      sync.Mutex
 	users   map[L]func() // what to call when the session ends, or nil
 	unused  time.Time    // since when there are no users
 	retired bool
-	ended   bool
 }
 
 // New returns the Session of b, which ends with ctx.
@@ -76,7 +77,7 @@ func (s *Session[L]) Wait(ctx context.Context) error {
 func (s *Session[L]) Join(l L) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, until := s.backend.Due(); s.ended || s.retired || !clock.Now().Before(until) {
+	if _, until := s.backend.Due(); s.Ended() || s.retired || !clock.Now().Before(until) {
 		return false
 	}
 	s.users[l] = nil
@@ -86,11 +87,10 @@ func (s *Session[L]) Join(l L) bool {
 // Leave undoes Join.
 func (s *Session[L]) Leave(l L) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.users, l)
 	s.unused = clock.Now()
-	useless := s.retired && len(s.users) == 0
-	s.mu.Unlock()
-	if useless {
+	if s.retired && len(s.users) == 0 {
 		s.Wake()
 	}
 }
@@ -99,11 +99,7 @@ func (s *Session[L]) Leave(l L) {
 func (s *Session[L]) Users() []L {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]L, 0, len(s.users))
-	for l := range s.users {
-		all = append(all, l)
-	}
-	return all
+	return slices.Collect(maps.Keys(s.users))
 }
 
 // Unused returns for how long nobody has used the session.
@@ -119,7 +115,7 @@ func (s *Session[L]) Unused() time.Duration {
 // Notify has f called when the session ends, once, if l is a user then; or now, if it has ended.
 func (s *Session[L]) Notify(l L, f func()) {
 	s.mu.Lock()
-	now := s.ended
+	now := s.Ended()
 	if _, joined := s.users[l]; joined && !now {
 		s.users[l] = f
 	}
@@ -139,26 +135,27 @@ func (s *Session[L]) Retire() {
 // End ends the session, and tells its users.
 func (s *Session[L]) End() {
 	s.mu.Lock()
-	s.ended = true
-	var callbacks []func()
-	for l, f := range s.users {
-		if f != nil {
-			callbacks = append(callbacks, f)
-			s.users[l] = nil
-		}
+	s.cancel()
+	callbacks := slices.Collect(maps.Values(s.users))
+	for l := range s.users {
+		s.users[l] = nil
 	}
 	s.mu.Unlock()
-	s.cancel()
 	for _, f := range callbacks {
-		f()
+		if f != nil {
+			f()
+		}
 	}
 }
 
 // Ended reports whether the session has ended.
-func (s *Session[L]) Ended() bool {
+func (s *Session[L]) Ended() bool { return s.ctx.Err() != nil }
+
+// gone reports whether the session takes no more users.
+func (s *Session[L]) gone() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ended
+	return s.retired || s.Ended()
 }
 
 // Left returns how long the session lasts for certain.
@@ -220,10 +217,10 @@ func (s *Session[L]) next() (wait time.Duration, over bool) {
 	} else {
 		over = s.retired || !s.Permanent && now.Sub(s.unused) > max(s.TTL, KeepUnused)
 	}
-	if over || s.ctx.Err() != nil {
-		s.ended = true // in this step, so that nobody joins it
+	if over {
+		s.cancel() // in this step, so that nobody joins it
 	}
-	return wait, s.ended
+	return wait, s.Ended()
 }
 
 func (s *Session[L]) sleep(d time.Duration) {
