@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -17,16 +16,9 @@ import (
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// Of the keys in a folder. Not the keys only: etcd 3.7 then leaves out their leases, too (https://github.com/etcd-io/etcd/issues/22209),
-// by which a contender is told from what others have put there.
-var (
-	oldest = clientv3.WithFirstCreate()
-	newest = clientv3.WithLastCreate()
-)
-
 // Acquire implements driver.Driver: one request that puts the key only if the queue is empty.
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	o := newOutage(req.TTL, d.authenticates(), unheard)
+	o := d.newOutage(req.TTL, unheard)
 	for again := false; ; again = true {
 		l, err := d.contend(ctx, req, o)
 		if err != nil {
@@ -36,26 +28,24 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease,
 		if again || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return l.outcome(err)
 		}
-		_ = l.finish(false) // the session had ended unnoticed, and nothing can be on it
+		_ = l.finish(driver.ErrLost) // the session had ended unnoticed, and nothing can be on it
 	}
 }
 
 // AcquireQueued implements driver.Queuer. A waiter whose session has ended begins again at the end of the
 // queue.
 func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	o := newOutage(req.TTL, d.authenticates(), answered)
+	o := d.newOutage(req.TTL, answered)
 	for {
 		l, err := d.contend(ctx, req, o)
-		if err == nil {
-			err = l.queue(ctx, o)
-			if err == nil || !errors.Is(err, errSessionEnded) {
-				return l.outcome(err)
-			}
-			_ = l.finish(false)
-		}
-		if !errors.Is(err, errSessionEnded) {
+		if err != nil {
 			return nil, err
 		}
+		err = l.queue(ctx, o)
+		if !errors.Is(err, errSessionEnded) {
+			return l.outcome(err)
+		}
+		_ = l.finish(driver.ErrLost)
 		answered(err)
 		if err := clock.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
 			return nil, err
@@ -68,64 +58,42 @@ func (d *Driver) contend(ctx context.Context, req driver.Request, o *outage.Outa
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
-	var l *lease
-	err := o.Ask(ctx, func(ctx context.Context) (err error) {
-		l, err = d.join(ctx, req)
-		return err
-	})
-	return l, err
+	return ask(ctx, o, func(ctx context.Context) (*lease, error) { return d.join(ctx, req) })
 }
 
-// outcome is what an acquiring method returns of a lease and the error of taking it.
+// outcome returns what an acquiring method does, after err: no lease if nothing can have been taken.
 func (l *lease) outcome(err error) (driver.Lease, error) {
 	l.mu.Lock()
 	nothing := err != nil && !l.doubtful && l.token == 0
 	l.mu.Unlock()
 	if nothing {
-		_ = l.finish(false)
+		_ = l.finish(driver.ErrLost)
 		return nil, err
 	}
 	return l, err
 }
 
+// try takes the lock if the queue is empty.
 func (l *lease) try(ctx context.Context, o *outage.Outage) error {
-	var holder *mvccpb.KeyValue
-	err := l.take(ctx, o, func(ctx context.Context) error {
-		resp, err := l.session.driver.cli.Txn(ctx).
-			If(l.alive(), clientv3.Compare(clientv3.CreateRevision(l.folder), "=", 0).WithPrefix()).
-			Then(l.put()).
-			Else(clientv3.OpGet(l.key, clientv3.WithKeysOnly()),
-				clientv3.OpGet(l.folder, oldest...)).
-			Commit()
+	empty := clientv3.Compare(clientv3.CreateRevision(l.folder), "=", 0).WithPrefix()
+	resp, err := l.take(ctx, o, func(txn clientv3.Txn) clientv3.Txn {
+		return txn.If(l.alive(), empty).Then(l.put()).Else(l.own(), clientv3.OpGet(l.folder, clientv3.WithFirstCreate()...))
+	})
+	if err != nil {
+		return err
+	}
+	if l.Token() == 0 {
+		if holder := first(resp.Responses[1]); holder == nil || isContender(holder, l.folder) {
+			return driver.ErrHeld
+		}
+		// The oldest key is not one of ours: the queue shows who comes first.
+		ahead, err := l.enqueue(ctx, o)
 		if err != nil {
 			return err
 		}
-		if resp.Succeeded {
-			l.created(resp.Header.Revision)
-			return nil
+		if ahead != "" {
+			return driver.ErrHeld
 		}
-		if own := first(resp.Responses[0]); own != nil { // by a request of ours that was not answered
-			l.created(own.CreateRevision)
-			return nil
-		}
-		holder = first(resp.Responses[1])
-		return nil
-	})
-	switch {
-	case err != nil:
-		return err
-	case l.Token() != 0:
-		return l.fresh(ctx, o)
-	case holder == nil || isContender(holder, l.folder):
-		return driver.ErrHeld
-	}
-	// The oldest key is not of our making: who comes first is to be seen in the queue.
-	ahead, err := l.enqueue(ctx, o)
-	if err == nil && ahead != "" {
-		return driver.ErrHeld
-	}
-	if err != nil {
-		return err
 	}
 	return l.fresh(ctx, o)
 }
@@ -156,15 +124,17 @@ func (l *lease) alive() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(l.dead), "=", 0)
 }
 
+func (l *lease) own() clientv3.Op { return clientv3.OpGet(l.key, clientv3.WithKeysOnly()) }
+
 func (l *lease) put() clientv3.Op {
 	return clientv3.OpPut(l.key, l.value, clientv3.WithLease(l.session.id))
 }
 
-// take has f make a request that creates the key, until it is answered. What was not may be done at any time, for
-// as long as the session lives.
-func (l *lease) take(ctx context.Context, o *outage.Outage, f func(ctx context.Context) error) error {
-	return o.Ask(ctx, func(ctx context.Context) error {
-		err := f(ctx)
+// take makes a transaction until it is answered. The transaction puts our key, or reads it first of all: an earlier request that
+// was not answered may have put it, and may yet do so for as long as the session lives.
+func (l *lease) take(ctx context.Context, o *outage.Outage, write func(clientv3.Txn) clientv3.Txn) (*clientv3.TxnResponse, error) {
+	resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		resp, err := write(l.session.driver.cli.Txn(ctx)).Commit()
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			l.session.End() // which nobody else might notice until the next renewal
 		}
@@ -174,70 +144,66 @@ func (l *lease) take(ctx context.Context, o *outage.Outage, f func(ctx context.C
 			l.mu.Unlock()
 			l.session.doubt()
 		}
-		return err
+		return resp, err
 	})
-}
-
-func (l *lease) created(revision int64) {
+	if err != nil {
+		return nil, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.token = revision
+	if resp.Succeeded {
+		l.token = resp.Header.Revision
+	} else if kv := first(resp.Responses[0]); kv != nil {
+		l.token = kv.CreateRevision
+	}
+	return resp, nil
 }
 
 // enqueue puts the key and returns the key ahead of it, if there is one.
+//
+// Here and below, folders are read with their values: asked for keys only, etcd 3.7 leaves out their leases, too
+// (https://github.com/etcd-io/etcd/issues/22209), by which a contender is told from what others have put there.
 func (l *lease) enqueue(ctx context.Context, o *outage.Outage) (ahead string, err error) {
-	var last *mvccpb.KeyValue
-	put := false
-	err = l.take(ctx, o, func(ctx context.Context) error {
-		resp, err := l.session.driver.cli.Txn(ctx).
-			If(l.alive(), clientv3.Compare(clientv3.CreateRevision(l.key), "=", 0)).
-			Then(clientv3.OpGet(l.folder, newest...), l.put()).
-			Else(clientv3.OpGet(l.key, clientv3.WithKeysOnly())).
-			Commit()
-		if err != nil {
-			return err
-		}
-		if put = resp.Succeeded; put {
-			l.created(resp.Header.Revision)
-			last = first(resp.Responses[0])
-			return nil
-		}
-		if own := first(resp.Responses[0]); own != nil { // by a request of ours that was not answered
-			l.created(own.CreateRevision)
-		}
-		return nil
+	absent := clientv3.Compare(clientv3.CreateRevision(l.key), "=", 0)
+	resp, err := l.take(ctx, o, func(txn clientv3.Txn) clientv3.Txn {
+		return txn.If(l.alive(), absent).Then(clientv3.OpGet(l.folder, clientv3.WithLastCreate()...), l.put()).Else(l.own())
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case put && last == nil:
-		return "", nil
-	case put && isContender(last, l.folder):
-		return string(last.Key), nil
-	default:
-		return l.look(ctx, o)
 	}
+	if resp.Succeeded {
+		switch last := first(resp.Responses[0]); {
+		case last == nil:
+			return "", nil
+		case isContender(last, l.folder):
+			return string(last.Key), nil
+		}
+	}
+	return l.look(ctx, o, l.key)
 }
 
-// look returns the key that is ahead of ours, if there is one. It also looks at our own: the session may have ended
-// while we waited.
-func (l *lease) look(ctx context.Context, o *outage.Outage) (ahead string, err error) {
-	earlier := []clientv3.OpOption{
-		clientv3.WithPrefix(), clientv3.WithMaxCreateRev(int64(l.Token()) - 1),
-		clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend),
-	}
-	for _, options := range [][]clientv3.OpOption{append(slices.Clip(earlier), clientv3.WithLimit(1)), earlier} {
-		var resp *clientv3.TxnResponse
-		err = o.Ask(ctx, func(ctx context.Context) (err error) {
-			resp, err = l.session.driver.cli.Txn(ctx).
-				Then(clientv3.OpGet(l.key, clientv3.WithKeysOnly()), clientv3.OpGet(l.folder, options...)).Commit()
-			return err
+// look returns the key that is ahead of ours, if there is one. It also looks at our own: the session may have ended while we
+// waited. If ahead, a key, still stands before ours, no other is read: of a folder the server reads all keys, however few it is
+// asked for. Our own key as ahead stands for none.
+func (l *lease) look(ctx context.Context, o *outage.Outage, ahead string) (string, error) {
+	token := int64(l.Token())
+	for _, limit := range []int64{1, 0} { // the latest, and if that is not one of ours, all
+		earlier := clientv3.OpGet(l.folder, clientv3.WithPrefix(), clientv3.WithMaxCreateRev(token-1),
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(limit))
+		resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+			// An owner may have come back, at the end of the queue.
+			return l.session.driver.cli.Txn(ctx).
+				If(clientv3.Compare(clientv3.CreateRevision(ahead), ">", 0), clientv3.Compare(clientv3.CreateRevision(ahead), "<", token)).
+				Then(l.own(), clientv3.OpGet(ahead)).Else(l.own(), earlier).Commit()
 		})
 		if err != nil {
 			return "", err
 		}
 		if !l.isKey(first(resp.Responses[0])) {
-			return "", l.removed(ctx, o)
+			if err := o.Ask(ctx, l.session.renew); err != nil {
+				return "", err
+			}
+			return "", errRemoved
 		}
 		found := resp.Responses[1].GetResponseRange().GetKvs()
 		for _, kv := range found {
@@ -248,31 +214,9 @@ func (l *lease) look(ctx context.Context, o *outage.Outage) (ahead string, err e
 		if len(found) == 0 {
 			break
 		}
-		// The last one is not of our making; let us see them all.
+		ahead = l.key
 	}
 	return "", nil
-}
-
-// glance is look for one who knows which key was ahead. It reads two keys, and the folder only if that one is gone: of a folder the
-// server reads all keys, however few it is asked for.
-func (l *lease) glance(ctx context.Context, o *outage.Outage, ahead string) (next string, err error) {
-	var resp *clientv3.TxnResponse
-	err = o.Ask(ctx, func(ctx context.Context) (err error) {
-		resp, err = l.session.driver.cli.Txn(ctx).
-			Then(clientv3.OpGet(l.key, clientv3.WithKeysOnly()), clientv3.OpGet(ahead)).Commit()
-		return err
-	})
-	if err != nil {
-		return "", err
-	}
-	if !l.isKey(first(resp.Responses[0])) {
-		return "", l.removed(ctx, o)
-	}
-	// An owner may have come back, at the end of the queue.
-	if kv := first(resp.Responses[1]); kv != nil && isContender(kv, l.folder) && uint64(kv.CreateRevision) < l.Token() {
-		return ahead, nil
-	}
-	return l.look(ctx, o)
 }
 
 // awaitDeparture waits until the key ahead is gone, and returns what is ahead then. It also looks now and then: a
@@ -286,16 +230,15 @@ func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, ahead stri
 	defer forget()
 	began := time.Now()
 	changes := l.session.driver.cli.Watch(wctx, ahead, clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
-	heard := hear(wctx, changes)
-	if heard {
-		if next, err = l.glance(ctx, o, ahead); err != nil || next != ahead {
+	told := receive(wctx, changes)
+	if told {
+		if next, err = l.look(ctx, o, ahead); err != nil || next != ahead {
 			return next, err
 		}
-		heard = hear(wctx, changes)
+		told = receive(wctx, changes)
 	}
 	switch {
-	case heard:
-		return l.look(ctx, o)
+	case told:
 	case ctx.Err() != nil:
 		return "", ctx.Err()
 	case l.session.Left() == 0:
@@ -305,26 +248,18 @@ func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, ahead stri
 			return "", err
 		}
 	}
-	return l.glance(ctx, o, ahead)
+	return l.look(ctx, o, ahead)
 }
 
-// hear waits for news, and says whether there are any before ctx ends; the library may take its time then to close
+// receive waits for a response, and reports whether there is one before ctx ends. The library may take its time then to close
 // the channel.
-func hear(ctx context.Context, changes clientv3.WatchChan) bool {
+func receive(ctx context.Context, changes clientv3.WatchChan) bool {
 	select {
 	case resp, open := <-changes:
 		return open && resp.Err() == nil
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// removed is why our key is gone.
-func (l *lease) removed(ctx context.Context, o *outage.Outage) error {
-	if err := o.Ask(ctx, l.session.renew); err != nil {
-		return err
-	}
-	return errRemoved
 }
 
 // first returns the first key of an answer, or nil if it has none.

@@ -85,8 +85,13 @@ type reads struct{ keys, folders atomic.Int64 }
 func (r *reads) count(
 	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
-	if txn, ok := req.(*etcdserverpb.TxnRequest); ok {
-		for _, op := range txn.Success {
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	if txn, ok := req.(*etcdserverpb.TxnRequest); ok && err == nil {
+		done := txn.Failure
+		if reply.(*etcdserverpb.TxnResponse).Succeeded {
+			done = txn.Success
+		}
+		for _, op := range done {
 			switch read := op.GetRequestRange(); {
 			case read == nil:
 			case len(read.RangeEnd) == 0:
@@ -96,7 +101,7 @@ func (r *reads) count(
 			}
 		}
 	}
-	return invoke(ctx, method, req, reply, cc, opts...)
+	return err
 }
 
 // Each of those who wait looks now and then, and again when it has begun to watch, and what that costs does not depend on

@@ -126,11 +126,12 @@ func firstPatience(ttl time.Duration) time.Duration {
 	return min(max(ttl/20, 150*time.Millisecond), time.Second)
 }
 
-// newOutage rides out an outage for a call. Requests that authenticate, as slow says, take the server long, and it goes on
-// with them when nobody waits any more.
-func newOutage(ttl time.Duration, slow bool, answered func(error)) *outage.Outage {
+// newOutage rides out an outage for a call. With a user the etcd client asks for a token before each renewal, which costs the
+// server a tenth of a second of computing. It goes on with that when nobody waits any more: to ask again soon would make a busy
+// one busier.
+func (d *Driver) newOutage(ttl time.Duration, answered func(error)) *outage.Outage {
 	patience := firstPatience(ttl)
-	if slow {
+	if d.cli.Username != "" {
 		patience = max(patience, ttl/6)
 	}
 	return &outage.Outage{
@@ -140,6 +141,15 @@ func newOutage(ttl time.Duration, slow bool, answered func(error)) *outage.Outag
 }
 
 func unheard(error) {}
+
+// ask returns the answer to f, which is made again as [outage.Outage.Ask] does.
+func ask[T any](ctx context.Context, o *outage.Outage, f func(ctx context.Context) (T, error)) (answer T, err error) {
+	err = o.Ask(ctx, func(ctx context.Context) (err error) {
+		answer, err = f(ctx)
+		return err
+	})
+	return answer, err
+}
 
 // final says whether err is an answer that asking again does not change.
 func final(err error) bool {

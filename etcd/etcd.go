@@ -134,7 +134,11 @@ func NewDriver(cli *clientv3.Client) (*Driver, error) {
 	if cli == nil {
 		return nil, newdriver.Refuse(errors.New("nil etcd client"))
 	}
-	return &Driver{cli: cli, sessions: sessions.NewPool[*session]()}, nil
+	return newDriver(cli), nil
+}
+
+func newDriver(cli *clientv3.Client) *Driver {
+	return &Driver{cli: cli, sessions: sessions.NewPool[*session]()}
 }
 
 // Close revokes the sessions, and closes the etcd client if Open made it.

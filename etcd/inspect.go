@@ -17,16 +17,14 @@ const patience = 30 * time.Second
 // Inspect implements driver.Inspector: one request that reads the queue, and, if the lock is held, one for what is left of the
 // holder's session, in whole seconds, rounded down. When nobody holds the lock no token is known.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	o := newOutage(outage.TTL(ctx, patience), d.authenticates(), unheard)
+	o := d.newOutage(outage.TTL(ctx, patience), unheard)
 	for {
 		state, session, err := d.readQueue(ctx, o, folderOf(name))
 		if err != nil || !state.Held {
 			return state, err
 		}
-		var left *clientv3.LeaseTimeToLiveResponse
-		err = o.Ask(ctx, func(ctx context.Context) (err error) {
-			left, err = d.cli.TimeToLive(ctx, session)
-			return err
+		left, err := ask(ctx, o, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+			return d.cli.TimeToLive(ctx, session)
 		})
 		if err != nil {
 			return driver.State{}, err
@@ -46,16 +44,13 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 // readQueue returns who stands in a folder, and the session of the first. Marks of owners who must not come stand elsewhere, and
 // a key is never there together with the mark of its owner.
 func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string) (driver.State, clientv3.LeaseID, error) {
-	var state driver.State
-	var found *clientv3.GetResponse
-	err := o.Ask(ctx, func(ctx context.Context) (err error) {
-		found, err = d.cli.Get(ctx, folder, clientv3.WithPrefix(),
-			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-		return err
+	found, err := ask(ctx, o, func(ctx context.Context) (*clientv3.GetResponse, error) {
+		return d.cli.Get(ctx, folder, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 	})
 	if err != nil {
-		return state, 0, err
+		return driver.State{}, 0, err
 	}
+	var state driver.State
 	var session clientv3.LeaseID
 	for _, kv := range found.Kvs {
 		if !isContender(kv, folder) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -151,8 +152,11 @@ func TestKeepDetail(t *testing.T) {
 
 // A server that is busy with authentication goes on with it when nobody waits any more, and is not to be asked at once again.
 func TestOutage_isPatientWithAuthentication(t *testing.T) {
-	assert.Equal(t, 300*time.Millisecond, newOutage(6*time.Second, false, unheard).Patience)
-	assert.Equal(t, time.Second, newOutage(6*time.Second, true, unheard).Patience)
+	patience := func(user string) time.Duration {
+		return newDriver(&clientv3.Client{Username: user}).newOutage(6*time.Second, unheard).Patience
+	}
+	assert.Equal(t, 300*time.Millisecond, patience(""))
+	assert.Equal(t, time.Second, patience("alice"))
 }
 
 // A request ends at its time, of which the server is not told.

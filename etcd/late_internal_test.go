@@ -44,7 +44,7 @@ func TestTakeAfterItsRelease(t *testing.T) {
 	d := driverAt(t, testserver.SharedEtcd(t))
 	ctx, name := t.Context(), fresh()
 	contender := func() (*lease, *outage.Outage) {
-		o := newOutage(10*time.Second, false, unheard)
+		o := d.newOutage(10*time.Second, unheard)
 		l, err := d.contend(ctx, driver.Request{Name: name, TTL: o.TTL}, o)
 		require.NoError(t, err)
 		return l, o
@@ -210,7 +210,7 @@ func TestAwaitDeparture_noticesOneThatCameBeforeTheWatch(t *testing.T) {
 	d := driverAt(t, testserver.SharedEtcd(t))
 	ctx := t.Context()
 	name := fresh()
-	o := newOutage(time.Minute, false, unheard)
+	o := d.newOutage(time.Minute, unheard)
 	first, ahead := stand(t, d, name, o)
 	require.Empty(t, ahead)
 	second, ahead := stand(t, d, name, o)
@@ -232,7 +232,7 @@ func TestAwaitDeparture_endsWithTheSession(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
 	name := fresh()
-	o := newOutage(time.Minute, false, unheard)
+	o := d.newOutage(time.Minute, unheard)
 	_, _ = stand(t, d, name, o)
 	l, ahead := stand(t, d, name, o)
 	time.AfterFunc(100*time.Millisecond, l.session.End)

@@ -26,8 +26,8 @@ type lease struct {
 	token    int64 // the revision that created the key; 0 if that is not known
 	doubtful bool  // a request that creates the key may have been made without our knowing, or may still be
 	asked    bool  // a release was sent, and no answer came
-	finished bool  // released, or lost
-	released bool
+	finished bool
+	result   error // of a Release once it is finished: nil or ErrLost
 }
 
 // Token implements driver.Lease.
@@ -51,34 +51,27 @@ func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 // Release implements driver.Lease. A lease whose take is in doubt is also kept from coming back.
 func (l *lease) Release(ctx context.Context) error {
 	l.mu.Lock()
-	token, doubtful, asked, finished, released := l.token, l.doubtful, l.asked, l.finished, l.released
+	token, doubtful, asked, finished, result := l.token, l.doubtful, l.asked, l.finished, l.result
 	l.asked = true
 	l.mu.Unlock()
-	switch {
-	case released:
-		return nil
-	case finished:
-		return driver.ErrLost
+	if finished {
+		return result
 	}
 	s := l.session
-	o := newOutage(s.TTL, s.driver.authenticates(), func(error) { asked = true })
-	var resp *clientv3.TxnResponse
-	err := o.Ask(ctx, func(ctx context.Context) (err error) {
-		resp, err = l.remove(ctx, token, doubtful)
-		return err
-	})
-	if err == nil && !resp.Succeeded && asked {
+	o := s.driver.newOutage(s.TTL, func(error) { asked = true })
+	resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) { return l.remove(ctx, token, doubtful) })
+	missing := err == nil && !resp.Succeeded && token != 0
+	if missing && asked {
 		// We have deleted it before, unless the session had ended.
-		err = o.Ask(ctx, s.renew)
-		resp.Succeeded = err == nil
+		err, missing = o.Ask(ctx, s.renew), false
 	}
 	switch {
-	case errors.Is(err, errSessionEnded):
-		return l.finish(false)
+	case missing || errors.Is(err, errSessionEnded):
+		return l.finish(driver.ErrLost)
 	case err != nil:
 		return err
 	default:
-		return l.finish(resp.Succeeded || token == 0)
+		return l.finish(nil)
 	}
 }
 
@@ -100,35 +93,27 @@ func (l *lease) remove(ctx context.Context, token int64, doubtful bool) (*client
 	return resp, err
 }
 
-// finish ends the lease. Its result is that of a Release.
-func (l *lease) finish(released bool) error {
+// finish ends the lease, unless it has ended, and returns the result of its Release.
+func (l *lease) finish(result error) error {
 	l.mu.Lock()
-	again := l.finished
-	l.finished = true
-	if !again {
-		l.released = released
+	defer l.mu.Unlock()
+	if l.finished {
+		return l.result
 	}
-	released = l.released
-	clean := !l.doubtful && (released || l.token == 0)
-	l.mu.Unlock()
-	if !again {
-		if clean {
-			l.session.returnOwner(l.owner)
-		}
-		l.session.Leave(l)
+	l.finished, l.result = true, result
+	if !l.doubtful && (result == nil || l.token == 0) {
+		l.session.returnOwner(l.owner)
 	}
-	if released {
-		return nil
-	}
-	return driver.ErrLost
+	l.session.Leave(l)
+	return result
 }
 
-// isKey says whether kv, what was found at the key, is what we put there.
+// isKey reports whether kv, found at the key, is the one that we put there.
 func (l *lease) isKey(kv *mvccpb.KeyValue) bool {
 	return kv != nil && uint64(kv.CreateRevision) == l.Token()
 }
 
-func (l *lease) lost() bool {
+func (l *lease) ended() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.finished
@@ -149,10 +134,10 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Du
 	var answered sync.WaitGroup
 	for s, all := range places {
 		answered.Go(func() {
-			o := newOutage(s.TTL, d.authenticates(), unheard)
-			err := o.Ask(ctx, s.renew)
+			o := d.newOutage(s.TTL, unheard)
+			renewed := o.Ask(ctx, s.renew)
 			for some := range slices.Chunk(all, keysPerLook) {
-				look(ctx, o, s, leases, some, errs, err)
+				d.verify(ctx, o, leases, some, errs, renewed)
 			}
 		})
 	}
@@ -160,26 +145,22 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Du
 	return errs
 }
 
-// look sets the errors of the leases at places, after a renewal of their session that ended with renewed.
-func look(ctx context.Context, o *outage.Outage, s *session, leases []driver.Lease, places []int, errs []error, renewed error) {
+// verify sets the errors of the leases at places, after a renewal of their session that ended with err.
+func (d *Driver) verify(ctx context.Context, o *outage.Outage, leases []driver.Lease, places []int, errs []error, err error) {
 	var resp *clientv3.TxnResponse
-	ops := make([]clientv3.Op, len(places))
-	for i, at := range places {
-		ops[i] = clientv3.OpGet(leases[at].(*lease).key, clientv3.WithKeysOnly())
-	}
-	err := renewed
 	if err == nil {
-		err = o.Ask(ctx, func(ctx context.Context) (err error) {
-			resp, err = s.driver.cli.Txn(ctx).Then(ops...).Commit()
-			return err
-		})
+		ops := make([]clientv3.Op, len(places))
+		for i, at := range places {
+			ops[i] = leases[at].(*lease).own()
+		}
+		resp, err = ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) { return d.cli.Txn(ctx).Then(ops...).Commit() })
 	}
 	for i, at := range places {
 		l := leases[at].(*lease)
 		switch {
 		case err != nil:
 			errs[at] = asLost(err)
-		case l.lost() || !l.isKey(first(resp.Responses[i])):
+		case l.ended() || !l.isKey(first(resp.Responses[i])):
 			errs[at] = driver.ErrLost
 		}
 	}

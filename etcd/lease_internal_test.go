@@ -108,11 +108,11 @@ func TestAcquire_renewsASessionOfWhichLittleIsLeft(t *testing.T) {
 }
 
 // An owner is for one contender after the other: the key ahead may be gone, and have come back behind ours.
-func TestGlance_seesThatTheKeyAheadIsAnothers(t *testing.T) {
+func TestLook_seesThatTheKeyAheadIsAnothers(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
 	req := driver.Request{Name: fresh(), TTL: time.Minute}
-	o := newOutage(req.TTL, false, unheard)
+	o := d.newOutage(req.TTL, unheard)
 	come := func() (l *lease, ahead string) {
 		l, err := d.contend(t.Context(), req, o)
 		require.NoError(t, err)
@@ -123,21 +123,33 @@ func TestGlance_seesThatTheKeyAheadIsAnothers(t *testing.T) {
 	a, _ := come()
 	b, ahead := come()
 	require.Equal(t, a.key, ahead)
-	next, err := b.glance(t.Context(), o, a.key)
+	next, err := b.look(t.Context(), o, a.key)
 	require.NoError(t, err)
 	assert.Equal(t, a.key, next)
 	require.NoError(t, a.Release(t.Context()))
 	again, ahead := come()
 	require.Equal(t, a.key, again.key)
 	require.Equal(t, b.key, ahead)
-	next, err = b.glance(t.Context(), o, a.key)
+	next, err = b.look(t.Context(), o, a.key)
 	require.NoError(t, err)
 	assert.Empty(t, next, "nobody is ahead")
 	_, err = d.cli.Delete(t.Context(), b.key)
 	require.NoError(t, err)
-	_, err = b.glance(t.Context(), o, a.key)
+	_, err = b.look(t.Context(), o, a.key)
 	require.ErrorIs(t, err, errRemoved)
 	require.NoError(t, again.Release(t.Context()))
+}
+
+// failing is a transaction that fails, and soon has its caller give up.
+type failing struct {
+	clientv3.Txn
+	err    error
+	giveUp func()
+}
+
+func (f failing) Commit() (*clientv3.TxnResponse, error) {
+	time.AfterFunc(time.Millisecond, f.giveUp)
+	return nil, f.err
 }
 
 // A take that the server has refused leaves no doubt; any other that failed does, and is counted.
@@ -145,19 +157,17 @@ func TestTake_isInDoubtUnlessRefused(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
 	for failure, doubts := range map[error]int{rpctypes.ErrPermissionDenied: 0, rpctypes.ErrTooManyRequests: 1, errors.New("else"): 1} {
-		o := newOutage(time.Minute, false, unheard)
+		o := d.newOutage(time.Minute, unheard)
 		l, err := d.contend(t.Context(), driver.Request{Name: fresh(), TTL: o.TTL}, o)
 		require.NoError(t, err)
 		before := l.session.doubts
 		ctx, cancel := context.WithCancel(t.Context())
-		require.Error(t, l.take(ctx, o, func(context.Context) error {
-			time.AfterFunc(time.Millisecond, cancel)
-			return failure
-		}))
+		_, err = l.take(ctx, o, func(clientv3.Txn) clientv3.Txn { return failing{err: failure, giveUp: cancel} })
+		require.Error(t, err)
 		cancel()
 		assert.Equal(t, doubts > 0, l.doubtful, "%v", failure)
 		assert.Equal(t, doubts, l.session.doubts-before, "%v", failure)
-		_ = l.finish(false)
+		_ = l.finish(driver.ErrLost)
 	}
 }
 

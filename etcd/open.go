@@ -48,11 +48,7 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		cancel()
 		return nil, err
 	}
-	d, err := NewDriver(cli)
-	if err != nil {
-		cancel()
-		return nil, errors.Join(err, cli.Close())
-	}
+	d := newDriver(cli)
 	d.owned = true
 	return d, nil
 }

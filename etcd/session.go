@@ -29,12 +29,11 @@ type session struct {
 	patience time.Duration // of the grant
 	id       clientv3.LeaseID
 
-	mu      sync.Mutex
-	until   time.Time // of package clock: one TTL after the last request was sent that the server has confirmed
-	due     time.Time // when to renew it
-	expired bool      // the server has said so
-	doubts  int
-	owners  []string // that nobody goes by, and no request that is still to come
+	mu     sync.Mutex
+	until  time.Time // of package clock: one TTL after the last request was sent that the server has confirmed
+	due    time.Time // when to renew it
+	doubts int
+	owners []string // that nobody goes by, and no request that is still to come
 }
 
 // join makes a lease on the session for req.TTL.
@@ -99,7 +98,7 @@ func (s *session) Due() (renew, until time.Time) {
 // Renew implements sessions.Backend.
 func (s *session) Renew() {
 	// This Outage is new each time: an earlier failure does not shorten it, for the session may be renewed until it ends.
-	o := newOutage(s.TTL, s.driver.authenticates(), unheard)
+	o := s.driver.newOutage(s.TTL, unheard)
 	ctx, cancel := context.WithTimeout(s.Context(), s.Left())
 	defer cancel()
 	if err := o.Ask(ctx, s.renew); err == nil {
@@ -118,9 +117,6 @@ func (s *session) renew(ctx context.Context) error {
 	sent := clock.Now()
 	_, err := s.driver.cli.KeepAliveOnce(ctx, s.id)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		s.mu.Lock()
-		s.expired = true
-		s.mu.Unlock()
 		s.End()
 	}
 	if err == nil && !s.confirm(sent) {
@@ -149,10 +145,7 @@ func (s *session) confirm(sent time.Time) bool {
 
 // Stop implements sessions.Backend.
 func (s *session) Stop() {
-	s.mu.Lock()
-	expired := s.expired
-	s.mu.Unlock()
-	if s.id != clientv3.NoLease && !expired {
+	if s.id != clientv3.NoLease {
 		s.revoke(s.id)
 	}
 }
@@ -163,10 +156,6 @@ func (s *session) revoke(id clientv3.LeaseID) {
 	defer cancel()
 	_, _ = s.driver.cli.Revoke(ctx, id)
 }
-
-// authenticates reports whether the etcd client asks for a token before each renewal. That costs the server a tenth of a
-// second of computing, and goes on when nobody waits any more: to ask again soon would make a busy one busier.
-func (d *Driver) authenticates() bool { return d.cli.Username != "" }
 
 // owner returns an owner for one contender at a time, and for another one when the first has left no doubt: until it compacts its
 // history, etcd goes through all keys that ever were in a folder, so that there should be few. The revision that
