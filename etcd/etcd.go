@@ -8,8 +8,8 @@
 //
 //	etcd[s]://[user:password@][host[:port]][,host[:port]…][?parameter=value&…]
 //
-// names members of one cluster, of port 2379; localhost:2379 if it names none. Beside the parameters that every
-// backend has, see [locker.Open], it takes
+// names members of one cluster, of port 2379; localhost:2379 if it names none. Beside the parameters that every backend
+// has, see [locker.Open], it takes
 //
 //	dial_timeout                 a duration; the default is 5s
 //	keepalive_time               after how long without traffic a connection is seen to; the
@@ -19,62 +19,58 @@
 //	tls_server_name              if the certificates are for another name than the host's
 //	tls_skip_verify              true: any certificate will do, also that of an intruder
 //
-// With a user, Open asks the cluster for a token, and fails if it is away; else it makes no request. The etcd client then
-// asks for another one with each renewal of a session, three times a TTL, which takes the server a tenth of a second of a
-// processor unless its --bcrypt-cost says otherwise: a hundred clients want a TTL of 30s or more. Client certificates
-// do without.
+// With a user, Open asks the cluster for a token, and fails if it is unreachable; else it makes no request. The etcd
+// client then asks for another token with each renewal of a session, three times a TTL. Unless its --bcrypt-cost says
+// otherwise, that takes the server a tenth of a second of a processor: a hundred clients want a TTL of 30s or more.
+// Client certificates cost no such thing.
 //
 // # The TTL
 //
 // etcd counts in whole seconds, and grants no less than one and a half of its election timeouts, rounded up: 2 s with
-// its default settings. A TTL that is not in whole seconds is [driver.ErrUnsupported] at once; one that is below the
-// server's floor, which only the server knows, is that when it is first used. A hold whose process has
-// stopped is removed between one TTL and about half a second more after the last contact; if the leader changed,
-// up to one TTL after that.
+// its default settings. A TTL that is not in whole seconds is [driver.ErrUnsupported] at once. One below the server's
+// floor, which only the server knows, is that when it is first used. If a process stops, its hold is removed between
+// one TTL and about half a second more after the last contact; if the leader changed, up to one TTL after that.
 //
 // # The algorithm
 //
-// It is that of the recipe in etcd's own package concurrency, where it was not at fault. All holds of a Client that
-// have the same TTL share a session, which is a lease of etcd's; the Client keeps that alive, and has it revoked
-// when it closes or has not used it for a minute, or for the TTL if that is longer. Each attempt puts a key of its
-// own, under an owner that no other goes by at the time, into the folder of the name, on that lease. The oldest key
-// holds the lock; the revision that created it is the fencing token. Who is not the oldest watches the key before
-// its own, and nothing else: a release wakes one waiter, and one that leaves from the middle of the queue wakes one
-// who then finds the next key to watch. When it has waited it looks at its own key again, for the session may have
-// ended meanwhile. Every few seconds it looks at its own key and the one before it, however many others wait.
+// It is that of the recipe in etcd's own package concurrency, without its faults. All holds of a Client that have the
+// same TTL share a session, which is a lease of etcd's. The Client renews it, and revokes it when it closes, or has not
+// used the session for a minute, or for the TTL if that is longer. Each attempt puts a key of its own into the folder
+// of the name, on that lease, under an owner that no other has at the time. The oldest key holds the lock; the revision
+// that created it is the fencing token. Each of the others watches the key before its own, and nothing else, so that a
+// release wakes one waiter. When that key is gone the waiter reads its own key again, for the session may have ended
+// meanwhile, and the one that is before it then. It also does so every few seconds.
 //
 // An uncontended Lock and its Unlock are one request each, once the session stands. TryLock puts its key only if the
 // queue is empty, and so leaves nothing behind when it is not.
 //
-// If the answer to a request that puts a key is lost, the key may come into being at any time while the session
-// lives. So giving up is one request that removes the key and puts a mark, on the same session, without which
-// every put compares. It is made again until it is answered or the session has ended. A session with 64 such
-// marks is replaced.
+// If the answer to a request that puts a key is lost, the key may be put at any time while the session lives. So giving
+// up is one request that removes the key and puts a mark, on the same session; every put compares with it. That request
+// is made again until it is answered or the session has ended. A session with 64 such marks is replaced.
 //
 // Keys of others in the folder, those that are not 32 hexadecimal digits on a lease, do no harm.
 //
 // # A session that outlives a hold
 //
-// The life of a session counts from the last keepalive that was answered, from when that was sent, and a hold lasts
-// no longer than the session is known to. When a hold lapses because nobody has extended it, its session goes on,
-// with the key on it: then the Client removes the key, and only then is the lock free. Extend renews the session,
-// and looks for the key after that. A session that was not confirmed for one TTL counts as ended, also if the server
-// still knows it; then the Client tries to have it revoked, and else it lapses there. All holds on it are lost
-// together.
+// A session counts from when the last keepalive was sent that has been answered, and a hold lasts no longer than the
+// session is known to. When a hold expires because nobody has extended it, its session goes on, with the key on it.
+// Then the Client removes the key, and only then is the lock free. Extend renews the session, and looks for the key
+// after that. A session that was not confirmed for one TTL counts as ended, also if the server still knows it, and all
+// holds on it are lost. The Client tries to have it revoked; else it expires at the server.
 //
 // # What it is worth
 //
 // One holder, tokens that rise, and waiters in order, also through the loss of a minority of the members, for every
-// step is agreed by a majority. While there is no majority nothing can be taken, extended or given back: waiters get
-// an error after half a TTL, and holds lapse. What is restored from a backup, or begins anew, counts its revisions from an
-// earlier one: see [locker.WithTokenBase].
+// step is agreed by a majority. While there is no majority nothing can be taken, extended or given back: waiters get an
+// error after half a TTL, and holds expire. What is restored from a backup, or begins anew, counts its revisions from
+// an earlier one: see [locker.WithTokenBase].
 //
-// That takes etcd 3.4.31, 3.5.13 or later. Before, a leader that had been replaced, and had not heard of it, could
-// end sessions that its successor had renewed, and then two may hold (etcd issue 15247); before 3.4.25 and 3.5.8 it
-// could also renew them, in vain. Since then it makes sure that it still leads, unless it has just been at work,
-// which one that was stopped for a TTL takes for granted in the moment in which it wakes: version 3.6.16 then
-// ended a session, renewed a moment before, in 1 of 14 trials on a busy machine. The holder hears of it at the next
-// renewal; until then the fencing token is what protects.
+// That takes etcd 3.4.31, 3.5.13 or later. In earlier versions a leader that had been replaced, and did not know it,
+// could end sessions that its successor had renewed, and then two may hold (etcd issue 15247); before 3.4.25 and 3.5.8
+// it could also renew them, in vain. Later ones make sure that they still lead, unless they have just been at work, as
+// a leader that was stopped for a TTL believes when it wakes: version 3.6.16 then ended a session, renewed a moment
+// before, in 1 of 14 trials on a busy machine. The holder learns it at the next renewal; until then the fencing token
+// protects.
 //
 // # Rights
 //
@@ -86,9 +82,9 @@
 //
 // # A client of the application's own
 //
-// [New] takes any. It should have DialKeepAliveTime and DialKeepAliveTimeout set, so that connections to a server that
-// has stopped are given up. Each request is under a deadline of its own besides, at first of TTL/20, at least 150 ms and at
-// most 1 s, and of TTL/6 or more with a user, and then is made again at another server.
+// [New] takes any. Set its DialKeepAliveTime and DialKeepAliveTimeout, so that connections to a server that has stopped
+// are given up. Besides, a request that is not answered in time is made again, at another server: at first after
+// TTL/20, at least 150 ms and at most 1 s, and with a user after TTL/6 or more.
 package etcd
 
 import (
@@ -104,7 +100,8 @@ import (
 	"github.com/go-locker/locker/internal/sessions"
 )
 
-// New makes a Client over cli, which stays the caller's: Close does not close it. It makes no request.
+// New makes a Client over cli, which stays the caller's: Close does not close it. It makes no request, and fails for a nil client
+// and for an option that is refused.
 func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(cli)
 	if err != nil {
@@ -153,7 +150,8 @@ func (d *Driver) Close() error {
 // maxTTL is etcd's own limit.
 const maxTTL = 9_000_000_000 * time.Second
 
-// CheckTTL refuses what no etcd honours. What a server's election timeout rules out shows when a lock is taken.
+// CheckTTL implements driver.TTLChecker. It refuses what no etcd honours. What a server's election timeout rules out shows when a
+// lock is taken.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	switch {
 	case ttl < time.Second:
@@ -169,7 +167,7 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	}
 }
 
-// Guarantees is what etcd promises.
+// Guarantees implements driver.Driver.
 func (d *Driver) Guarantees() driver.Guarantees {
 	return driver.Guarantees{
 		driver.Exclusive: {Level: driver.LevelYes},
