@@ -26,9 +26,8 @@ var errRemoved = errors.New("somebody removed our key from the queue")
 // errNoAnswer: what the server has done is not known.
 var errNoAnswer = error(outage.NoAnswer("etcd has not answered in time"))
 
-// refused says whether err is the server's word that it has not done, and will not do, what was asked.
-// Everything else leaves that open. So does "database space exceeded", which the request gets that
-// exceeds it, and which is done all the same.
+// refused reports whether the server says by err that it has not done, and will not do, what was asked. All other errors leave
+// that open, "database space exceeded" too: the request that exceeds it is done all the same.
 func refused(err error) bool {
 	e, ok := errors.AsType[rpctypes.EtcdError](err)
 	if !ok {
@@ -43,7 +42,7 @@ func refused(err error) bool {
 	}
 }
 
-// explain is the error of a request that was made under rctx, a request's context within ctx.
+// explain returns the error of a request that was made under rctx, a request's context within ctx.
 func explain(ctx, rctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -75,10 +74,10 @@ type request struct {
 
 type requestKey struct{}
 
-// Deadline hides that of the context within.
+// Deadline hides that of the outer context.
 func (r *request) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
-// Value finds the request itself, too.
+// Value returns the request for requestKey.
 func (r *request) Value(key any) any {
 	if key == (requestKey{}) {
 		return r
@@ -86,7 +85,7 @@ func (r *request) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// withTimeout is the context of a request.
+// withTimeout makes the context of a request.
 func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	t := time.AfterFunc(timeout, cancel)
@@ -99,8 +98,8 @@ func requestOf(ctx context.Context) *request {
 	return r
 }
 
-// keepDetail is an interceptor of the clients that Open makes. It keeps what is wrong with the connection: that the request's
-// own context has ended does not say.
+// keepDetail is an interceptor of the clients that Open makes. It keeps what is wrong with the connection, which the end of the
+// request's own context does not tell.
 func keepDetail(
 	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
@@ -112,7 +111,7 @@ func keepDetail(
 	return err
 }
 
-// asLost is err for the holder of a lease.
+// asLost returns err for the holder of a lease.
 func asLost(err error) error {
 	if errors.Is(err, errSessionEnded) {
 		return fmt.Errorf("%w: %w", driver.ErrLost, err)
@@ -120,8 +119,7 @@ func asLost(err error) error {
 	return err
 }
 
-// firstPatience is how long a request may take before it is made again, at the next server: one that hangs must not
-// use up the time in which another could answer. Each time it is half as long again, for they may all be slow.
+// firstPatience returns how long a request may take at first, see [outage.Outage].
 func firstPatience(ttl time.Duration) time.Duration {
 	return min(max(ttl/20, 150*time.Millisecond), time.Second)
 }
@@ -151,7 +149,7 @@ func ask[T any](ctx context.Context, o *outage.Outage, f func(ctx context.Contex
 	return answer, err
 }
 
-// final says whether err is an answer that asking again does not change.
+// final reports whether err is an answer that asking again does not change.
 func final(err error) bool {
 	return errors.Is(err, errSessionEnded) || errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrClosed) || refused(err)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// patience is for who inspects a lock without a deadline.
+// patience is the time that an inspection without a deadline has.
 const patience = 30 * time.Second
 
 // Inspect implements driver.Inspector: one request that reads the queue, and, if the lock is held, one for what is left of the
@@ -41,8 +41,8 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	}
 }
 
-// readQueue returns who stands in a folder, and the session of the first. Marks of owners who must not come stand elsewhere, and
-// a key is never there together with the mark of its owner.
+// readQueue returns the holder and the waiters of a folder, and the session of the first. Marks are in another folder, and a key
+// is never there together with the mark of its owner.
 func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string) (driver.State, clientv3.LeaseID, error) {
 	found, err := ask(ctx, o, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return d.cli.Get(ctx, folder, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))

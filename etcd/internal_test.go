@@ -102,7 +102,7 @@ func TestIsContender(t *testing.T) {
 	for _, key := range []string{p.folder, p.folder + "note", p.key + "0", p.key[:len(p.key)-1], strings.ToUpper(p.key), p.dead, p.folder + "g" + p.key[len(p.folder)+1:]} {
 		assert.False(t, ours(key, 1), key)
 	}
-	assert.False(t, ours(p.key, 0), "a key without a lease would never lapse")
+	assert.False(t, ours(p.key, 0), "a key without a lease would never expire")
 }
 
 func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// A lock is a folder, and who stands in its queue a key there: the owner, 32 hexadecimal digits. The
-// folder is the prefix as it is, a colon, and the name, in which slashes, percent signs and control
-// characters are escaped. So no folder is within another, and names stay readable.
+// A lock is a folder, and each contender a key there: the owner, 32 hexadecimal digits. The folder is the prefix as it is,
+// a colon, and the name, in which slashes, percent signs and control characters are escaped. So no folder is within
+// another, and names stay readable.
 //
 //	locker:orders%2F42/0f…    in the queue, the oldest of which is the holder
 //	locker:orders%2F42%/dead/0f…  this owner must not come, or come back
@@ -24,7 +24,7 @@ const (
 	longName = 512
 )
 
-// place is where one contender stands.
+// place has the keys of one contender.
 type place struct{ folder, key, dead, owner string }
 
 func newOwner() string {
@@ -68,7 +68,7 @@ func escape(name string) string {
 	return "%sha256-" + hex.EncodeToString(sum[:]) // nor has any this
 }
 
-// isContender says whether kv, a key in folder, is one of ours: others may have put theirs there.
+// isContender reports whether kv, a key in folder, is a contender's: others may have put theirs there.
 func isContender(kv *mvccpb.KeyValue, folder string) bool {
 	owner, ok := strings.CutPrefix(string(kv.Key), folder)
 	return ok && kv.Lease != 0 && len(owner) == 2*ownerBytes && strings.Trim(owner, "0123456789abcdef") == ""

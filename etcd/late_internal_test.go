@@ -242,10 +242,10 @@ func TestAwaitDeparture_endsWithTheSession(t *testing.T) {
 	assert.Less(t, time.Since(began), 4*time.Second)
 }
 
-// deaf is a stream whose server hangs.
-type deaf struct{ grpc.ClientStream }
+// hanging is a stream whose server hangs.
+type hanging struct{ grpc.ClientStream }
 
-func (s deaf) RecvMsg(any) error {
+func (s hanging) RecvMsg(any) error {
 	<-s.Context().Done()
 	return s.Context().Err()
 }
@@ -258,7 +258,7 @@ func TestWaiter_whoseWatchHangsLooksNowAndThen(t *testing.T) {
 	) (grpc.ClientStream, error) {
 		s, err := open(ctx, desc, cc, method, opts...)
 		if err == nil && method == "/etcdserverpb.Watch/Watch" {
-			return deaf{s}, nil
+			return hanging{s}, nil
 		}
 		return s, err
 	}))

@@ -75,8 +75,8 @@ func (l *lease) Release(ctx context.Context) error {
 	}
 }
 
-// remove deletes the key. In doubt one step also puts a mark that every take compares with, on the same
-// session: the take may arrive later, for as long as the session lives.
+// remove deletes the key. In doubt the same step puts a mark, on the same session, that every take compares with: the take may
+// arrive later, for as long as the session lives.
 func (l *lease) remove(ctx context.Context, token int64, doubtful bool) (*clientv3.TxnResponse, error) {
 	ours := clientv3.Compare(clientv3.CreateRevision(l.key), "=", token)
 	del := clientv3.OpDelete(l.key)
@@ -87,7 +87,7 @@ func (l *lease) remove(ctx context.Context, token int64, doubtful bool) (*client
 	mark := clientv3.OpPut(l.dead, "", clientv3.WithLease(l.session.id))
 	resp, err := txn.Then(del, mark).Else(del, mark).Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) {
-		// The mark has to wait for space. Those who stand behind the key do not, and nobody goes by its owner again.
+		// The mark has to wait for space. Those behind the key do not: its owner is not used again.
 		_, _ = l.session.driver.cli.Delete(ctx, l.key)
 	}
 	return resp, err
@@ -122,22 +122,28 @@ func (l *lease) ended() bool {
 // keysPerLook is how many keys are looked at in one request; a server allows 128 by default.
 const keysPerLook = 100
 
+// extension is one of the leases that ExtendAll extends, and where its error goes.
+type extension struct {
+	*lease
+	err *error
+}
+
 // ExtendAll renews the session, or sessions, of the leases, and then looks whether the keys are still there: a key
 // could not be known to be there after a renewal that was made later.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs := make([]error, len(leases))
-	places := map[*session][]int{}
+	bySession := map[*session][]extension{}
 	for i, l := range leases {
-		s := l.(*lease).session
-		places[s] = append(places[s], i)
+		l := l.(*lease)
+		bySession[l.session] = append(bySession[l.session], extension{l, &errs[i]})
 	}
 	var answered sync.WaitGroup
-	for s, all := range places {
+	for s, all := range bySession {
 		answered.Go(func() {
 			o := d.newOutage(s.TTL, unheard)
 			renewed := o.Ask(ctx, s.renew)
 			for some := range slices.Chunk(all, keysPerLook) {
-				d.verify(ctx, o, leases, some, errs, renewed)
+				d.verify(ctx, o, some, renewed)
 			}
 		})
 	}
@@ -145,23 +151,22 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Du
 	return errs
 }
 
-// verify sets the errors of the leases at places, after a renewal of their session that ended with err.
-func (d *Driver) verify(ctx context.Context, o *outage.Outage, leases []driver.Lease, places []int, errs []error, err error) {
+// verify sets the errors of leases whose session's renewal has ended with err.
+func (d *Driver) verify(ctx context.Context, o *outage.Outage, leases []extension, err error) {
 	var resp *clientv3.TxnResponse
 	if err == nil {
-		ops := make([]clientv3.Op, len(places))
-		for i, at := range places {
-			ops[i] = leases[at].(*lease).own()
+		ops := make([]clientv3.Op, len(leases))
+		for i, l := range leases {
+			ops[i] = l.own()
 		}
 		resp, err = ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) { return d.cli.Txn(ctx).Then(ops...).Commit() })
 	}
-	for i, at := range places {
-		l := leases[at].(*lease)
+	for i, l := range leases {
 		switch {
 		case err != nil:
-			errs[at] = asLost(err)
+			*l.err = asLost(err)
 		case l.ended() || !l.isKey(first(resp.Responses[i])):
-			errs[at] = driver.ErrLost
+			*l.err = driver.ErrLost
 		}
 	}
 }

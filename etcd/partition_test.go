@@ -128,7 +128,7 @@ func TestPartition_membersAreIsolatedWhileLocksAreTaken(t *testing.T) {
 	eventually(t, "nobody stands in the queue", func() bool { return len(queue(t, direct, "contended")) == 0 })
 }
 
-// The leader is stopped until what it knows of a session has lapsed. When it goes on it finds that it leads no more, and
+// The leader is stopped until what it knows of a session has expired. When it goes on it finds that it leads no more, and
 // leaves the session, which was renewed at its successor, alone; or it does not find out in time, see the package's
 // documentation, and then the holder hears of it.
 func TestCluster_aLeaderThatWasStoppedForATTLEndsNoSessionInSilence(t *testing.T) {

@@ -57,8 +57,8 @@ func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 	}
 }
 
-// newSession gives the grant a little less time than the request that waits for it has, so that its caller learns why it failed. A
-// grant for a caller in a hurry is not given up sooner: the server would grant it all the same, for nobody, and keep it for a TTL.
+// newSession gives the grant a little less time than the request that waits for it has, so that its caller learns why it failed. If
+// the caller has little time, the grant has more: given up, it would be made all the same, and stay at the server for a TTL.
 func newSession(ctx context.Context, d *Driver, ttl time.Duration) *session {
 	patience := firstPatience(ttl)
 	if r := requestOf(ctx); r != nil {
@@ -97,7 +97,7 @@ func (s *session) Due() (renew, until time.Time) {
 
 // Renew implements sessions.Backend.
 func (s *session) Renew() {
-	// This Outage is new each time: an earlier failure does not shorten it, for the session may be renewed until it ends.
+	// The Outage is new each time, so that an earlier failure does not shorten it: the session may be renewed until it ends.
 	o := s.driver.newOutage(s.TTL, unheard)
 	ctx, cancel := context.WithTimeout(s.Context(), s.Left())
 	defer cancel()
@@ -111,8 +111,8 @@ func (s *session) Renew() {
 	}
 }
 
-// renew asks for one more TTL. KeepAliveOnce tells when the request was sent, which the client's own keepalive
-// does not; it may ask the same server several times, and the first time counts.
+// renew asks for one more TTL. With KeepAliveOnce it is known when the request was sent; with the client's own keepalive it is
+// not. KeepAliveOnce may ask the same server several times, and the first time counts.
 func (s *session) renew(ctx context.Context) error {
 	sent := clock.Now()
 	_, err := s.driver.cli.KeepAliveOnce(ctx, s.id)
@@ -157,9 +157,9 @@ func (s *session) revoke(id clientv3.LeaseID) {
 	_, _ = s.driver.cli.Revoke(ctx, id)
 }
 
-// owner returns an owner for one contender at a time, and for another one when the first has left no doubt: until it compacts its
-// history, etcd goes through all keys that ever were in a folder, so that there should be few. The revision that
-// created the key tells two who follow each other apart.
+// owner returns an owner that no other contender has now. One that left no doubt is used again: until it compacts its
+// history, etcd goes through all keys that ever were in a folder, so there should be few. Two contenders that follow each
+// other differ in the revision that created the key.
 func (s *session) owner() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,8 +178,8 @@ func (s *session) returnOwner(owner string) {
 	s.owners = append(s.owners, owner)
 }
 
-// doubt counts a request that may be done later, and will leave a mark. After too many the session is kept for those
-// who use it, and its lease is revoked after the last of them: the marks go with it.
+// doubt counts a request that may be done later, and will leave a mark. After too many the session takes no more users, and
+// its lease is revoked after the last of them: the marks go with it.
 func (s *session) doubt() {
 	s.mu.Lock()
 	s.doubts++

@@ -12,8 +12,8 @@
 //
 //	etcdctl put orders/42/token 00000000000000001000
 //
-// sets it by hand. A key that is not there stands for a resource that nobody has written to, so whoever deletes it lets
-// any token through. A value that is no token, as far as etcd can tell that by comparing, has each Write refused with
+// sets it by hand. If the key is missing, nobody has written to the resource yet, so to delete it lets any token
+// through. If the value is no token, as far as etcd can tell that by comparing, each Write is refused with
 // [fence.ErrUnknown]. The key has no lease, and stays for as long as nobody deletes it: some hundred bytes a resource. One key may
 // guard any number of others.
 //
@@ -42,24 +42,24 @@ import (
 	"github.com/go-locker/locker/fence"
 )
 
-// Write does ops in one transaction if token is not 0 and not below the one in tokenKey, which then becomes token; otherwise
-// it does nothing and returns a [*fence.StaleError], whose Resource is tokenKey. It is one request, and for a token of 0
-// none. The response has those of ops, in order; for conditions and branches of the application's own there
-// is [clientv3.OpTxn]. Without ops it raises the token alone, which a holder does first that reads before it writes: from
-// then on what it has read stays as it is.
+// Write does ops in one transaction if token is not 0 and not below the one in tokenKey, which then becomes token. Otherwise
+// it does nothing and returns a [*fence.StaleError], whose Resource is tokenKey, or an error that matches [fence.ErrUnknown] if
+// the value of tokenKey is no token. It makes one request, and for a token of 0 none. The response has those of ops, in order;
+// for conditions and branches of the application's own there is [clientv3.OpTxn]. Without ops it raises the token alone. A holder
+// that reads before it writes does that first: from then on what it has read stays as it is.
 //
 // Neither tokenKey nor any other key may be written twice in one transaction, and a server takes 128 operations unless
-// it is configured otherwise, of which one is for the token. The user has to have the right to read and write tokenKey.
+// it is configured otherwise, of which one is for the token. The user needs the right to read and write tokenKey.
 //
 // After an error that is no refusal of the server's, such as a lost connection, the write may have been made, or be made
-// later, even after the next one of the same holder: a token orders holders, and not the requests of one. To make it again,
-// with the same token, has the same effect if that of ops is the same when they are done twice.
+// later, even after the next one of the same holder: a token orders holders, and not the requests of one. If ops may be done
+// twice, Write may be called again with the same token.
 func Write(ctx context.Context, kv clientv3.KV, tokenKey string, token uint64, ops ...clientv3.Op) (*clientv3.TxnResponse, error) {
 	if err := fence.Check(tokenKey, token, 0); err != nil {
 		return nil, err
 	}
-	// A comparison with the value of a key that is not there is false, whatever it is. So what is asked is whether there
-	// is a reason to refuse, and one that there is none of would need two questions.
+	// Every comparison with the value of a missing key is false. So each condition asks for a reason to refuse, and a missing
+	// key gives none.
 	newest := clientv3.Value(tokenKey)
 	look := clientv3.OpGet(tokenKey)
 	write := append(slices.Clip(ops), clientv3.OpPut(tokenKey, encode(token)))
@@ -71,19 +71,18 @@ func Write(ctx context.Context, kv clientv3.KV, tokenKey string, token uint64, o
 	if err != nil {
 		return nil, fmt.Errorf("etcdfence: %q: %w", tokenKey, err)
 	}
-	refused := resp
 	if !resp.Succeeded {
-		within := resp.Responses[0].GetResponseTxn()
-		if !within.Succeeded {
-			resp.Succeeded, resp.Responses = true, within.Responses[:len(ops)]
+		inner := (*clientv3.TxnResponse)(resp.Responses[0].GetResponseTxn())
+		if !inner.Succeeded {
+			resp.Succeeded, resp.Responses = true, inner.Responses[:len(ops)]
 			return resp, nil
 		}
-		refused = (*clientv3.TxnResponse)(within)
+		resp = inner
 	}
-	return nil, refusal(tokenKey, token, refused)
+	return nil, refusal(tokenKey, token, resp)
 }
 
-// refusal is why there was no write. The response has the token's key, which was there.
+// refusal returns why there was no write. The response has the token's key, which was there.
 func refusal(tokenKey string, token uint64, refused *clientv3.TxnResponse) error {
 	value := string(refused.Responses[0].GetResponseRange().Kvs[0].Value)
 	newest, err := strconv.ParseUint(value, 10, 64)
@@ -93,5 +92,5 @@ func refusal(tokenKey string, token uint64, refused *clientv3.TxnResponse) error
 	return fence.Check(tokenKey, token, newest)
 }
 
-// encode is a token as text that is ordered as the tokens are.
+// encode returns a token as text. The texts have the order of the tokens.
 func encode(token uint64) string { return fmt.Sprintf("%020d", token) }

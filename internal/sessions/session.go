@@ -125,7 +125,7 @@ func (s *Session[L]) Notify(l L, f func()) {
 	}
 }
 
-// Retire keeps the session for those who use it, and ends it after the last of them.
+// Retire lets nobody join any more, and ends the session after its last user has left.
 func (s *Session[L]) Retire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
