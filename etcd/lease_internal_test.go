@@ -113,13 +113,7 @@ func TestLook_seesThatTheKeyAheadIsAnothers(t *testing.T) {
 	d := driverAt(t, testserver.SharedEtcd(t))
 	req := driver.Request{Name: fresh(), TTL: time.Minute}
 	o := d.newOutage(req.TTL, unheard)
-	come := func() (l *lease, ahead string) {
-		l, err := d.contend(t.Context(), req, o)
-		require.NoError(t, err)
-		ahead, err = l.enqueue(t.Context(), o)
-		require.NoError(t, err)
-		return l, ahead
-	}
+	come := func() (l *lease, ahead string) { return stand(t, d, req.Name, o) }
 	a, _ := come()
 	b, ahead := come()
 	require.Equal(t, a.key, ahead)
@@ -138,6 +132,28 @@ func TestLook_seesThatTheKeyAheadIsAnothers(t *testing.T) {
 	_, err = b.look(t.Context(), o, a.key)
 	require.ErrorIs(t, err, errRemoved)
 	require.NoError(t, again.Release(t.Context()))
+}
+
+// The key ahead has lost its lease, as one that somebody has written over by hand: its owner is no contender any more, and
+// the one before it is.
+func TestLook_passesOverAKeyAheadThatIsNoContendersAnyMore(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	name := fresh()
+	o := d.newOutage(time.Minute, unheard)
+	first, _ := stand(t, d, name, o)
+	second, _ := stand(t, d, name, o)
+	third, ahead := stand(t, d, name, o)
+	require.Equal(t, second.key, ahead)
+	_, err := d.cli.Put(t.Context(), second.key, "by hand")
+	require.NoError(t, err)
+	next, err := third.look(t.Context(), o, ahead)
+	require.NoError(t, err)
+	assert.Equal(t, first.key, next)
+	require.NoError(t, first.Release(t.Context()))
+	next, err = third.look(t.Context(), o, first.key)
+	require.NoError(t, err)
+	assert.Empty(t, next)
 }
 
 // failing is a transaction that fails, and soon has its caller give up.

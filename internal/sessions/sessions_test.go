@@ -224,6 +224,7 @@ func TestEnd_tellsTheUsersOnce(t *testing.T) {
 		s, l := p.joined()
 		s.End()
 		s.End()
+		assert.False(t, s.Join(new(lease)), "nobody joins what has ended")
 		_, _, stopped := s.at(0)
 		assert.True(t, stopped)
 		assert.EqualValues(t, 1, l.lost.Load())
