@@ -1,8 +1,7 @@
 // Package fence is the resource's side of a lock: it refuses a write whose fencing token is stale.
 //
 // A holder may be paused past its lock's TTL, by the garbage collector, the scheduler or a suspended
-// machine, and then write in the belief that it still holds the lock. No lock can prevent that; the
-// resource can. Each holder has a token that is larger than those of all earlier holders of the
+// machine, and then write as if it still held the lock. No lock can stop it; the resource can. Each holder has a token that is larger than those of all earlier holders of the
 // name ([github.com/go-locker/locker.Locker.FencingToken]), sends it with each write, and the resource
 // refuses 0 and any token below the largest that it has seen. An equal one is the same holder again.
 // See Martin Kleppmann, "How to do distributed locking" (2016).
@@ -25,13 +24,13 @@ import (
 
 // ErrStale means that the token of a write is 0, or below the largest that the resource has seen. That
 // request has written nothing; where the client library sends a request again whose reply was lost, the first may have.
-// Whoever gets it has lost the lock, and must not repeat the write with the same token.
+// The caller has lost the lock, and must not repeat the write with the same token.
 var ErrStale = errors.New("stale fencing token")
 
 // ErrUnknown means that the resource cannot tell which tokens it has seen: what it keeps in the newest one's place is no
 // token, or is missing where it has to be. That request has written nothing; where the client library sends a request again
-// whose reply was lost, the first may have. Nor will others get through until somebody puts the newest token there: which
-// that is is not guessed. The error names the place, where the resource tells.
+// whose reply was lost, the first may have. All other writes are refused, too, until somebody puts the newest token there: it is
+// not guessed. The error names the place, where the resource tells.
 var ErrUnknown = errors.New("which tokens the resource has seen is not known")
 
 // StaleError is the error of a refused write. It matches [ErrStale].
@@ -41,7 +40,7 @@ type StaleError struct {
 	Newest   uint64 // the largest seen; 0 where the resource does not tell, or none was
 }
 
-// Error is the message in one line.
+// Error returns the message, in one line.
 func (e *StaleError) Error() string {
 	switch {
 	case e.Token == 0:
@@ -53,11 +52,11 @@ func (e *StaleError) Error() string {
 	}
 }
 
-// Is matches ErrStale.
+// Is reports whether target is ErrStale.
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// Check is the rule: nil if a resource that has seen no token above newest may accept token, else a
-// [*StaleError]. A resource that has seen none has a newest of 0.
+// Check applies the rule: it returns nil if a resource that has seen no token above newest may accept token, else a
+// [*StaleError]. For a resource that has seen no token, newest is 0.
 //
 // On its own it protects nothing, for the check has to be one step with the write: see [Guard].
 func Check(resource string, token, newest uint64) error {
@@ -74,7 +73,7 @@ type Guard interface {
 	//
 	// From the check to the return of write no other Write for the resource is let through: a
 	// larger token waits, for as long as its ctx allows, and so does a Write of the same resource within
-	// write. Token counts as seen even when write fails, whose error is returned as it is. Whoever reads the resource
-	// to write it does both within one Write.
+	// write. If write fails, Write returns its error as it is, and token counts as seen all the same. To read the resource
+	// and then write it, do both within one Write.
 	Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error
 }

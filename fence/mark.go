@@ -6,12 +6,11 @@ import (
 )
 
 // ErrMarkGone means that a resource is no longer in the state in which it was marked: another has
-// marked it, or written. Nothing was written. Whoever gets it may have lost the lock, or be its holder:
-// see [Mark].
+// marked it, or written. Nothing was written. The caller may have lost the lock, or may hold it: see [Mark].
 var ErrMarkGone = errors.New("the resource no longer bears the mark")
 
-// Mark is a value that only this holder of the lock has. It is for a resource that compares for
-// equality, and has no order to refuse a smaller token by. Holders
+// Mark returns a value that only this holder of the lock has. It is for a resource that compares for
+// equality, and cannot refuse a smaller token. Holders
 //
 //  1. put their mark on the resource,
 //  2. read it, and
@@ -28,7 +27,7 @@ var ErrMarkGone = errors.New("the resource no longer bears the mark")
 //   - Several resources are not one step: of two, a holder may have written the first when it is refused the second.
 //   - A holder that is refused cannot tell which of the two it is.
 //
-// So check the token where that is possible. Token 0 has no mark: the error matches [ErrStale].
+// So check the token where that is possible. For a token of 0 Mark returns an error that matches [ErrStale].
 func Mark(name string, token uint64) (string, error) {
 	if err := Check(name, token, 0); err != nil {
 		return "", err

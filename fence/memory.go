@@ -5,10 +5,9 @@ import (
 	"sync"
 )
 
-// Memory is a Guard within one process; the zero value is ready to use, by several goroutines. It
-// forgets with its process: where the resource outlives that, the newest token has to be kept with
-// the resource, as the packages below this one do. It keeps some 250 bytes, and the name, of each
-// resource that it has seen, for as long as it lives.
+// Memory is a Guard within one process. The zero value is ready to use, by several goroutines. Its memory ends with the
+// process: if the resource outlives that, the newest token has to be kept with the resource, as the packages below this one
+// do. A Memory keeps some 250 bytes, and the name, of each resource that it has seen.
 type Memory struct {
 	resources sync.Map // string → *turns
 }
@@ -21,8 +20,7 @@ type turns struct {
 
 var _ Guard = (*Memory)(nil)
 
-// Write is [Guard.Write]. A ctx that ends while another write is under way ends the wait with
-// ctx's cause.
+// Write implements [Guard]. If ctx ends while another write is under way, Write returns ctx's cause.
 func (m *Memory) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error {
 	if err := Check(resource, token, 0); err != nil {
 		return err

@@ -24,9 +24,8 @@ type Dir string
 
 var _ fence.Guard = Dir("")
 
-// Write is [fence.Guard]'s. The token is on disk before write is called. A ctx that ends while another
-// write is under way ends the wait, and its cause is in the error. What write returns or panics with
-// is passed on as it is.
+// Write implements [fence.Guard]. The token is on disk before write is called. If ctx ends while another
+// write is under way, Write returns an error with ctx's cause. The error or panic of write is handed over as it is.
 func (d Dir) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) error {
 	if d == "" { // a setting that was forgotten, and no wish for the working directory
 		return wrap(resource, errors.New("the Dir has no name"))

@@ -143,7 +143,7 @@ func replace(ctx context.Context, name string, token uint64, r io.Reader, perm f
 	})
 }
 
-// wrap says whose error it is. A stale token's says so itself.
+// wrap adds the package and the resource to err. A stale token's error has the resource already.
 func wrap(resource string, err error) error {
 	if err == nil || errors.Is(err, fence.ErrStale) {
 		return err

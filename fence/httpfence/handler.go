@@ -30,8 +30,8 @@ import (
 // never between it and the code that writes. If next panics its token is seen, and the panic goes on. If the guard reports an
 // error after next has returned, the connection is aborted, lest a client takes for written what may not be.
 //
-// Who may send a token may send the largest there is, and shut all others out for good, or have the guard remember
-// any number of resources: authenticate before.
+// Authenticate before: a client that may send a token may send the largest there is, and shut all others out for good, or have
+// the guard remember any number of resources.
 func Handler(next http.Handler, guard fence.Guard, resource func(*http.Request) string) http.Handler {
 	if resource == nil {
 		resource = func(r *http.Request) string { return path.Clean("/" + r.URL.Path) }
@@ -83,7 +83,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tokenIn is the token of r, or how to answer what is none.
+// tokenIn returns the token of r, or the answer to a request without a valid one.
 func tokenIn(r *http.Request) (uint64, *problem) {
 	fields := r.Header.Values(Header)
 	if len(fields) == 0 {
@@ -96,7 +96,7 @@ func tokenIn(r *http.Request) (uint64, *problem) {
 	return token, nil
 }
 
-// logf logs where net/http logs of r.
+// logf logs where the server of r does.
 func logf(r *http.Request, format string, args ...any) {
 	logger := log.Default()
 	if s, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && s.ErrorLog != nil {

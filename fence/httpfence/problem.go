@@ -50,7 +50,7 @@ var (
 	}
 )
 
-// stale is the answer to the token that err refuses.
+// stale returns the answer to the token that err refuses.
 func stale(token uint64, err error) *problem {
 	p := &problem{Type: staleType, Title: "The fencing token is stale", Status: http.StatusPreconditionFailed, Token: token}
 	if s, ok := errors.AsType[*fence.StaleError](err); ok {
@@ -112,7 +112,7 @@ func Check(resp *http.Response) error {
 	}
 }
 
-// problemOf is what the body of resp says, and empty if that is no problem's.
+// problemOf returns the problem in the body of resp, and an empty one if there is none.
 func problemOf(resp *http.Response) (p problem, err error) {
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != problemType {
 		return p, nil

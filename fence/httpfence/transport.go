@@ -58,7 +58,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(out)
 }
 
-// CloseIdleConnections is that of the base, if it has one.
+// CloseIdleConnections calls that of the base, if it has one.
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -75,7 +75,7 @@ func (t *Transport) tokenOf(ctx context.Context) uint64 {
 	return t.token()
 }
 
-// refuse closes the body, as whoever does not send a request has to.
+// refuse closes the body, as a RoundTripper has to that sends no request.
 func refuse(req *http.Request, err error) error {
 	if req.Body != nil {
 		_ = req.Body.Close()
@@ -94,7 +94,7 @@ func first(req *http.Request) string {
 	return origin(req.URL)
 }
 
-// origin is scheme, host and port.
+// origin returns scheme, host and port.
 func origin(u *url.URL) string {
 	port := u.Port()
 	switch {

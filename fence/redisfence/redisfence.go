@@ -90,7 +90,7 @@ func NewScript(body string) *Script {
 // none. The reply is as [goredis.Cmd] has it, and nil where the script returns nothing.
 //
 // If the script fails, what it did before stays done, for Redis takes nothing back, and the token is raised. An empty
-// script raises the token alone, which a holder does first that reads before it writes: from then on what it has read
+// script raises the token alone. A holder that reads before it writes does that first: from then on what it has read
 // stays as it is.
 func (s *Script) Run(
 	ctx context.Context, rdb goredis.UniversalClient, tokenKey string, token uint64, keys []string, args ...any,
@@ -116,15 +116,14 @@ var set = NewScript(fencescript.Set)
 // [TokenKey] of key, and does not expire. The Resource of a refusal is key. value is what go-redis takes for one, and expiry is
 // in whole milliseconds.
 func Set(ctx context.Context, rdb goredis.UniversalClient, key string, token uint64, value any, expiry time.Duration) error {
-	w := fencescript.Write{Package: name, Resource: key, TokenKey: TokenKey(key), Token: token}
-	args, err := fencescript.SetArgs(value, expiry)
+	w, args, err := fencescript.OfSet(name, key, token, value, expiry)
 	if err != nil {
-		return w.Wrap(err)
+		return err
 	}
 	_, err = set.run(ctx, rdb, w, []string{key}, args)
 	return err
 }
 
-// TokenKey is a key for the token that guards key, on the same slot of a Redis Cluster. It begins with "fence:", and no
+// TokenKey returns a key for the token that guards key, on the same slot of a Redis Cluster. It begins with "fence:", and no
 // two keys have the same. That of a key with a '}' and no hash tag is on another slot, which a Cluster refuses.
 func TokenKey(key string) string { return fencescript.TokenKey(key) }

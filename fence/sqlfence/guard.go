@@ -26,7 +26,7 @@ type Guard struct {
 
 var _ fence.Guard = Guard{}
 
-// Write is [fence.Guard.Write]. Besides ctx the database limits how long it waits for another Write: by
+// Write implements [fence.Guard]. Besides ctx the database limits how long it waits for another Write: by
 // innodb_lock_wait_timeout in MySQL, lock_timeout in PostgreSQL, busy_timeout in SQLite. In SQLite all other resources
 // wait too, and whoever else writes into the same database: write must not.
 func (g Guard) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) (err error) {
@@ -87,7 +87,7 @@ func (g Guard) admit(ctx, lifetime context.Context, resource string, token uint6
 	return tx, nil
 }
 
-// ended is err, and that ctx has ended if it has: drivers say so in their own ways.
+// ended returns err, with the cause of ctx if that has ended: drivers report that in their own ways.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() == nil || errors.Is(err, fence.ErrStale) {
 		return err

@@ -82,7 +82,7 @@ const (
 	SQLite
 )
 
-// String is the database's name.
+// String returns the database's name.
 func (d Dialect) String() string {
 	switch d {
 	case Postgres:
@@ -103,7 +103,7 @@ func (d Dialect) check() error {
 	return nil
 }
 
-// placeholder is that of the first argument.
+// placeholder returns that of the first argument.
 func (d Dialect) placeholder() string {
 	if d == Postgres {
 		return "$1"

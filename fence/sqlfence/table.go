@@ -40,7 +40,7 @@ func (t Table) Create(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// DDL is the statement that creates the table unless it is there, for those who have a tool for that.
+// DDL returns the statement that creates the table unless it is there, for those who have a tool for that.
 func (t Table) DDL() (string, error) {
 	if err := t.check(); err != nil {
 		return "", err

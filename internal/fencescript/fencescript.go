@@ -16,7 +16,7 @@ import (
 //go:embed fence.lua
 var fenceSource string
 
-// Source is a script that runs body if the token is not stale. The lines of body keep their numbers, by which Redis says
+// Source returns a script that runs body if the token is not stale. The lines of body keep their numbers, by which Redis says
 // where an error is.
 func Source(body string) string {
 	return "local function write(KEYS, ARGV) " + body + "\nend\n" + fenceSource
@@ -25,15 +25,16 @@ func Source(body string) string {
 // Set is the body that sets one key.
 const Set = "return redis.call('SET', KEYS[1], unpack(ARGV))"
 
-// SetArgs are the arguments of Set.
-func SetArgs(value any, expiry time.Duration) ([]any, error) {
+// OfSet returns the write of package pkg that sets key, and the arguments of Set for it. An expiry of 0 is none.
+func OfSet(pkg, key string, token uint64, value any, expiry time.Duration) (w Write, args []any, err error) {
+	w = Write{Package: pkg, Resource: key, TokenKey: TokenKey(key), Token: token}
 	switch {
 	case expiry == 0:
-		return []any{value}, nil
+		return w, []any{value}, nil
 	case expiry < 0 || expiry%time.Millisecond != 0:
-		return nil, fmt.Errorf("an expiry of %v: Redis takes whole milliseconds, and 0 is none", expiry)
+		return w, nil, w.Wrap(fmt.Errorf("an expiry of %v: Redis takes whole milliseconds, and 0 is none", expiry))
 	default:
-		return []any{value, "PX", expiry.Milliseconds()}, nil
+		return w, []any{value, "PX", expiry.Milliseconds()}, nil
 	}
 }
 
@@ -53,12 +54,12 @@ func (w Write) CheckKeys(keys []string) error {
 	return nil
 }
 
-// Args are the arguments that the script takes.
+// Args returns the arguments that the script takes.
 func Args(token uint64, args []any) []any {
 	return append([]any{strconv.FormatUint(token, 10)}, args...)
 }
 
-// Explain is err, of the client library, in terms of the fence.
+// Explain returns err, of the client library, in terms of the fence.
 func (w Write) Explain(err error) error {
 	if err == nil {
 		return nil
@@ -78,12 +79,11 @@ func (w Write) Explain(err error) error {
 	return w.Wrap(err)
 }
 
-// Wrap says whose error it is.
+// Wrap adds the package and the resource to err.
 func (w Write) Wrap(err error) error { return fmt.Errorf("%s: %q: %w", w.Package, w.Resource, err) }
 
-// TokenKey is a key for the token of what is in key, on the same slot of a Redis Cluster: all that begins with fence: is
-// such a key, and no two have the same. A key with a '}' but without a hash tag has to be its own tag, and cannot be; there
-// the slot is another one.
+// TokenKey returns a key for the token that guards key, on the same slot of a Redis Cluster. It begins with fence:, and no two
+// keys have the same. A key with a '}' but without a hash tag has to be its own tag, and cannot be: its token is on another slot.
 func TokenKey(key string) string {
 	if tag, ok := hashTag(key); ok {
 		return "fence:{" + tag + "}:" + key
@@ -94,7 +94,7 @@ func TokenKey(key string) string {
 	return "fence:{" + key + "}"
 }
 
-// hashTag is what of a key decides on its slot, if that is not the whole key: what is between its first '{' and the next '}'.
+// hashTag returns the part of a key that decides on its slot, between its first '{' and the next '}', if there is one.
 func hashTag(key string) (tag string, ok bool) {
 	_, behind, _ := strings.Cut(key, "{")
 	tag, _, closed := strings.Cut(behind, "}")
