@@ -13,88 +13,54 @@ import (
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// Acquire implements driver.Driver. Who is not the first leaves the queue before it returns. A session that ended when nobody
-// looked is no reason to fail: there is another.
+// Acquire implements driver.Driver. A contender that is not the first leaves the queue before Acquire returns.
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	o := newOutage(req.TTL, unheard)
-	l, err := d.try(ctx, req, o)
-	if errors.Is(err, errSessionEnded) {
-		l, err = d.try(ctx, req, o) // what is left of the first goes as AcquireQueued has it
-	}
+	o := d.outage(req.TTL, unheard)
+	l, err := d.acquire(ctx, req, o, false)
 	if last := o.Last(); last != nil && err != nil && err == ctx.Err() { //nolint:errorlint // one that wraps it has more to say
 		err = last
-	}
-	if l == nil {
-		return nil, err
-	}
-	return l.outcome(err)
-}
-
-// try takes a place in the queue, and leaves it again with ErrHeld if it is not the first.
-func (d *Driver) try(ctx context.Context, req driver.Request, o *outage.Outage) (*lease, error) {
-	l, err := d.contend(ctx, req, o)
-	if err != nil {
-		return nil, err
-	}
-	before, err := l.enter(ctx, o)
-	switch {
-	case err != nil:
-	case before == "":
-		err = l.fresh(ctx, o)
-	default:
-		_ = o.Ask(ctx, l.leave) // else the core goes on
-		err = driver.ErrHeld
 	}
 	return l, err
 }
 
-// AcquireQueued implements driver.Queuer. A waiter whose session has ended begins again at the end of the
-// queue.
+// AcquireQueued implements driver.Queuer. A waiter whose session has ended begins again at the end of the queue.
 func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	o := newOutage(req.TTL, answered)
-	for {
-		l, err := d.contend(ctx, req, o)
-		if err == nil {
-			err = l.queue(ctx, o)
-			if !errors.Is(err, errSessionEnded) {
-				return l.outcome(err)
-			}
-			// Whatever is left of it goes with its connection, or the session sweeps it up.
-		}
-		if !errors.Is(err, errSessionEnded) {
-			return nil, err
-		}
-		answered(err)
-		if err := clock.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
-			return nil, err
-		}
-	}
+	return d.acquire(ctx, req, d.outage(req.TTL, answered), true)
 }
 
-// leave takes us out of a queue in which we are not the first.
-func (l *lease) leave(ctx context.Context) error {
-	if err := l.Release(ctx); !errors.Is(err, driver.ErrLost) {
-		return err
+// acquire contends for the lock. A session may have ended when nobody looked: without waiting it begins again once.
+func (d *Driver) acquire(ctx context.Context, req driver.Request, o *outage.Outage, wait bool) (driver.Lease, error) {
+	for again := false; ; again = true {
+		l, err := d.contend(ctx, req, o)
+		if err == nil {
+			err = l.take(ctx, o, wait)
+		}
+		switch over := !errors.Is(err, errSessionEnded) || again && !wait; {
+		case over && l == nil:
+			return nil, err
+		case over:
+			return l.outcome(err)
+		}
+		// The node goes with its session, or the session sweeps it up.
+		o.Answered(err)
+		if wait {
+			if err := clock.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
+				return nil, err
+			}
+		}
 	}
-	return nil
 }
 
 // contend makes a contender that has no place yet.
-func (d *Driver) contend(ctx context.Context, req driver.Request, o *outage.Outage) (*lease, error) {
+func (d *Driver) contend(ctx context.Context, req driver.Request, o *outage.Outage) (l *lease, err error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
-	o.Explain = explain(func() error { return d.trouble(req.TTL) })
-	var l *lease
-	err := o.Ask(ctx, func(ctx context.Context) (err error) {
+	err = o.Ask(ctx, func(ctx context.Context) (err error) {
 		l, err = d.join(ctx, req)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	o.Explain = explain(l.session.trouble)
-	return l, nil
+	return l, err
 }
 
 // outcome is what an acquiring method returns of a lease and the error of taking it.
@@ -109,9 +75,13 @@ func (l *lease) outcome(err error) (driver.Lease, error) {
 	return l, err
 }
 
-// queue takes a place in the queue and waits until it is the first.
-func (l *lease) queue(ctx context.Context, o *outage.Outage) error {
+// take takes a place in the queue. If that is not the first, it waits until it is, or leaves the queue again with ErrHeld.
+func (l *lease) take(ctx context.Context, o *outage.Outage, wait bool) error {
 	before, err := l.enter(ctx, o)
+	if err == nil && before != "" && !wait {
+		_ = o.Ask(ctx, l.leave) // if it fails, the core goes on
+		return driver.ErrHeld
+	}
 	for err == nil && before != "" {
 		o.Answered(driver.ErrHeld)
 		var gone bool
@@ -119,20 +89,11 @@ func (l *lease) queue(ctx context.Context, o *outage.Outage) error {
 			before, err = l.look(ctx, o)
 		}
 	}
-	if err != nil {
+	if s := l.session; err != nil || s.Left() >= s.TTL*3/5 {
 		return err
 	}
-	return l.fresh(ctx, o)
-}
-
-// fresh has a session of which little is left last long enough to begin a hold.
-func (l *lease) fresh(ctx context.Context, o *outage.Outage) error {
-	s := l.session
-	if s.Left() >= s.TTL*3/5 {
-		return nil
-	}
 	return o.Ask(ctx, func(ctx context.Context) error {
-		err := s.refresh(ctx, l.at())
+		err := l.session.refresh(ctx, l.at(), time.Time{})
 		if errors.Is(err, zk.ErrNoNode) {
 			return l.removed()
 		}
@@ -140,26 +101,27 @@ func (l *lease) fresh(ctx context.Context, o *outage.Outage) error {
 	})
 }
 
+// leave takes us out of a queue in which we are not the first.
+func (l *lease) leave(ctx context.Context) error {
+	if err := l.Release(ctx); !errors.Is(err, driver.ErrLost) {
+		return err
+	}
+	return nil
+}
+
 // enter makes our node, and returns the one before it, if there is one.
 func (l *lease) enter(ctx context.Context, o *outage.Outage) (before string, err error) {
 	first := make(chan view, 1)
 	var seen view
 	err = o.Ask(ctx, func(ctx context.Context) error {
-		for {
-			err := l.settle(ctx)
-			if err == nil {
-				select {
-				case seen = <-first:
-				case <-ctx.Done(): // then it is read again
-				}
-			}
-			if !errors.Is(err, errNothingMade) {
-				return err
-			}
-			if err := l.begin(ctx, first); err != nil {
-				return err
-			}
+		if err := l.comeIn(ctx, first); err != nil {
+			return err
 		}
+		select {
+		case seen = <-first:
+		case <-ctx.Done(): // then it is read again
+		}
+		return nil
 	})
 	if err != nil {
 		return "", err
@@ -176,23 +138,31 @@ func (l *lease) enter(ctx context.Context, o *outage.Outage) (before string, err
 	return l.look(ctx, o)
 }
 
-// begin has our node made, and before that those above it that are missing.
-func (l *lease) begin(ctx context.Context, first chan view) error {
-	switch err := l.whyNot(); {
-	case errors.Is(err, zk.ErrNoNode):
-		if err := l.session.makeParents(ctx, l.parent); err != nil {
+// comeIn makes our node, unless an earlier call has, and before that those above it that are missing.
+func (l *lease) comeIn(ctx context.Context, first chan view) error {
+	for {
+		refusal, err := l.settle(ctx)
+		switch {
+		case err != nil || l.at() != "":
+			return err
+		case errors.Is(refusal, zk.ErrNoNode):
+			err = l.session.makeParents(ctx, l.parent)
+		default:
+			err = refusal
+		}
+		if err == nil {
+			err = l.vacant(ctx)
+		}
+		if err == nil {
+			err = l.session.connected(ctx, writes)
+		}
+		if err == nil {
+			err = l.create(first)
+		}
+		if err != nil {
 			return err
 		}
-	case err != nil:
-		return err
 	}
-	if err := l.vacant(ctx); err != nil {
-		return err
-	}
-	if err := l.session.connected(ctx); err != nil {
-		return err
-	}
-	return l.create(first)
 }
 
 // create sends the request that makes our node, and right behind it one that reads the queue, whose answer goes to first.
@@ -223,18 +193,18 @@ func (l *lease) create(first chan view) error {
 			default:
 			}
 		})
-		c.path, c.err = s.conn.Create(l.place.node, l.data, zk.FlagEphemeralSequential, s.driver.acl)
+		c.path, c.err = s.conn.Create(l.node, l.data, zk.FlagEphemeralSequential, s.driver.acl)
 		c.id = s.conn.SessionID()
 		_ = s.heard(writes, sent, c.err)
 		close(c.done)
 	})
 	if err != nil {
-		l.made("", nil)
+		l.made("")
 	}
 	return err
 }
 
-// seen says which node is before ours among the children, and that ours is there.
+// seen returns the node before ours among the children, and whether ours is there.
 func (l *lease) seen(v view) (before string, ok bool) {
 	before, ok = ahead(v.children, l.owner)
 	if ok && before == "" {
@@ -250,7 +220,7 @@ func (l *lease) seen(v view) (before string, ok bool) {
 func (l *lease) look(ctx context.Context, o *outage.Outage) (before string, err error) {
 	var ok bool
 	err = o.Ask(ctx, func(ctx context.Context) error {
-		v, err := l.session.children(ctx, l.parent)
+		v, err := call(ctx, l.session, reads, func(conn *zk.Conn) (view, error) { return readView(conn, l.parent) })
 		if err == nil {
 			before, ok = l.seen(v)
 		}
@@ -262,7 +232,7 @@ func (l *lease) look(ctx context.Context, o *outage.Outage) (before string, err 
 	return before, err
 }
 
-// removed is why our node is gone.
+// removed returns why our node is gone.
 func (l *lease) removed() error {
 	if !l.session.lasts() {
 		return errSessionEnded

@@ -17,11 +17,18 @@ import (
 // Inspect implements driver.Inspector, on whichever session there is: it has the server catch up with its leader, reads the queue,
 // and then the nodes in it. How long the holder's session lasts ZooKeeper does not tell. The holder's token is known as long
 // as nobody has come or gone since the holder came, be it in vain. When nobody holds the lock none is known.
-func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
+func (d *Driver) Inspect(ctx context.Context, name string) (state driver.State, err error) {
+	var s *session
 	ttl := outage.TTL(ctx, sessionTimeout)
-	o := newOutage(ttl, unheard)
+	o := newOutage(ttl, unheard, func() error { return s.trouble() })
 	for {
-		state, err := d.inspect(ctx, o, parentOf(d.chroot, name))
+		err = o.Ask(ctx, func(ctx context.Context) (err error) {
+			s, err = d.reader(ctx)
+			return err
+		})
+		if err == nil {
+			state, err = s.inspect(ctx, o, parentOf(d.chroot, name))
+		}
 		if !errors.Is(err, errSessionEnded) {
 			return state, err
 		}
@@ -31,20 +38,10 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	}
 }
 
-func (d *Driver) inspect(ctx context.Context, o *outage.Outage, parent string) (state driver.State, err error) {
-	o.Explain = explain(func() error { return d.trouble(d.readerTTL()) })
-	var s *session
-	err = o.Ask(ctx, func(ctx context.Context) (err error) {
-		s, err = d.reader(ctx)
-		return err
-	})
-	if err != nil {
-		return state, err
-	}
-	o.Explain = explain(s.trouble)
+func (s *session) inspect(ctx context.Context, o *outage.Outage, parent string) (state driver.State, err error) {
 	var seen view
 	err = o.Ask(ctx, func(ctx context.Context) (err error) {
-		seen, err = s.latest(ctx, parent)
+		seen, err = s.latest(ctx, reads, parent)
 		return err
 	})
 	switch {
@@ -53,7 +50,8 @@ func (d *Driver) inspect(ctx context.Context, o *outage.Outage, parent string) (
 	case err != nil:
 		return state, err
 	}
-	queue := inOrder(seen.children)
+	queue := inQueue(seen.children)
+	slices.SortFunc(queue, compare)
 	var nodes []node
 	for some := range slices.Chunk(queue, nodesPerCheck) {
 		err := o.Ask(ctx, func(ctx context.Context) error {
@@ -72,7 +70,7 @@ func (d *Driver) inspect(ctx context.Context, o *outage.Outage, parent string) (
 		return state, nil
 	}
 	state.Held, state.Holder, state.Waiters = true, state.Waiters[0], state.Waiters[1:]
-	if first := nodes[0]; first.name == queue[0] && first.czxid == seen.pzxid {
+	if first := nodes[0]; first.name == queue[0].name && first.czxid == seen.pzxid {
 		// The token is the pzxid that the holder saw, and its coming was the last change. But if it has yet to read what
 		// it sees, right behind that, and another comes first, the token will be that one's.
 		state.Token = uint64(seen.pzxid)
@@ -80,7 +78,7 @@ func (d *Driver) inspect(ctx context.Context, o *outage.Outage, parent string) (
 	return state, nil
 }
 
-// readerTTL is that of a session which is made to read on: as for Clients that have chosen none, but that servers with a long
+// readerTTL returns that of a session which is made to read on: as for Clients that have chosen none, but that servers with a long
 // tick may want more.
 func (d *Driver) readerTTL() time.Duration { return max(sessionTimeout, ticksPerTTL*d.tick) }
 
@@ -90,21 +88,10 @@ func (d *Driver) reader(ctx context.Context) (*session, error) {
 		return s, nil
 	}
 	s, err := d.sessionFor(d.readerTTL(), true)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = s.Wait(ctx)
 	}
-	err = s.Wait(ctx)
 	return s, err
-}
-
-// latest is the children of parent when the leader was asked, or later: a follower may be behind.
-func (s *session) latest(ctx context.Context, parent string) (view, error) {
-	return call(ctx, s, reads, func(conn *zk.Conn) (view, error) {
-		if _, err := conn.Sync(parent); err != nil {
-			return view{}, err
-		}
-		return readView(conn, parent)
-	})
 }
 
 // node is one that stands in a queue, and what is in it.
@@ -115,17 +102,17 @@ type node struct {
 }
 
 // readNodes reads children of parent at the same time. Who has left meanwhile is not among what it returns.
-func (s *session) readNodes(ctx context.Context, parent string, names []string) ([]node, error) {
-	nodes, errs := make([]node, len(names)), make([]error, len(names))
+func (s *session) readNodes(ctx context.Context, parent string, queue []contender) ([]node, error) {
+	nodes, errs := make([]node, len(queue)), make([]error, len(queue))
 	var read sync.WaitGroup
-	for i, name := range names {
+	for i, c := range queue {
 		read.Go(func() {
 			nodes[i], errs[i] = call(ctx, s, reads, func(conn *zk.Conn) (node, error) {
-				data, stat, err := conn.Get(parent + "/" + name)
+				data, stat, err := conn.Get(parent + "/" + c.name)
 				if err != nil {
 					return node{}, err
 				}
-				return node{name, string(data), stat.Czxid}, nil
+				return node{c.name, string(data), stat.Czxid}, nil
 			})
 		})
 	}

@@ -55,13 +55,13 @@ func TestParent_isLegal(t *testing.T) {
 		}
 	}()
 	for _, name := range oddNames {
-		for _, path := range []string{"/" + escape(name), parentOf("", name+":x"), parentOf("", "p:"+name)} {
-			if up(path) != "" {
-				_, err := conn.Create(up(path), nil, 0, zk.WorldACL(zk.PermAll))
-				require.True(t, err == nil || errors.Is(err, zk.ErrNodeExists), "%q: %v", path, err)
+		for _, node := range []string{"/" + escape(name), parentOf("", name+":x"), parentOf("", "p:"+name)} {
+			if path.Dir(node) != "/" {
+				_, err := conn.Create(path.Dir(node), nil, 0, zk.WorldACL(zk.PermAll))
+				require.True(t, err == nil || errors.Is(err, zk.ErrNodeExists), "%q: %v", node, err)
 			}
-			_, err := conn.Create(path, nil, 0, zk.WorldACL(zk.PermAll))
-			require.True(t, err == nil || errors.Is(err, zk.ErrNodeExists), "%q: %v", path, err)
+			_, err := conn.Create(node, nil, 0, zk.WorldACL(zk.PermAll))
+			require.True(t, err == nil || errors.Is(err, zk.ErrNodeExists), "%q: %v", node, err)
 		}
 	}
 }
@@ -113,7 +113,7 @@ func FuzzParseContender(f *testing.F) {
 		if want := fmt.Sprintf("%s%s%s%010d", nodePrefix, c.owner, nodeMiddle, c.number); ok && want != name {
 			t.Errorf("%q is taken for %q", name, want)
 		}
-		if (ok && c.counts()) != slices.Contains(inOrder([]string{name}), name) || ok != (len(ownedBy([]string{name}, c.owner)) == 1) {
+		if (ok && c.counts()) != slices.Contains(inQueue([]string{name}), c) || ok != slices.Contains(contenders([]string{name}), c) {
 			t.Errorf("%q is in the queue, or is not, depending on who asks", name)
 		}
 		mine := fmt.Sprint(nodePrefix, strings.Repeat("f", ownerDigits), nodeMiddle, lastNumber)
@@ -160,9 +160,12 @@ func TestAhead(t *testing.T) {
 		_, ok := ahead(all, strings.Repeat(string(owner), ownerDigits))
 		assert.False(t, ok, "%c has no place", owner)
 	}
-	assert.Equal(t, queue[:4], inOrder(all))
-	assert.Len(t, ownedBy(all, strings.Repeat("a", ownerDigits)), 1)
-	assert.Len(t, ownedBy(all, strings.Repeat("0", ownerDigits)), 1, "it is to be removed all the same")
+	var names []string
+	for _, c := range slices.SortedFunc(slices.Values(inQueue(all)), compare) {
+		names = append(names, c.name)
+	}
+	assert.Equal(t, queue[:4], names)
+	assert.Len(t, contenders(all), 9, "those without a place are to be removed, too")
 }
 
 func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
@@ -179,11 +182,12 @@ func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
 
 func TestOutage_saysWhatIsWrongIfThatIsKnown(t *testing.T) {
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	o := newOutage(300*time.Millisecond, unheard)
+	var trouble error
+	o := newOutage(300*time.Millisecond, unheard, func() error { return trouble })
 	err := o.Ask(t.Context(), hang)
 	require.ErrorIs(t, err, errNoAnswer)
 	require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
-	o.Explain = explain(func() error { return errUnreachable })
+	trouble = errUnreachable
 	require.ErrorIs(t, o.Ask(t.Context(), hang), errUnreachable)
 	calls := 0
 	require.ErrorIs(t, o.Ask(t.Context(), func(context.Context) error { calls++; return zk.ErrNoAuth }), zk.ErrNoAuth)

@@ -68,7 +68,7 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 		return len(children)
 	}
 	contender := func() *lease {
-		l, err := d.contend(t.Context(), req, newOutage(ttl, unheard))
+		l, err := d.contend(t.Context(), req, d.outage(ttl, unheard))
 		require.NoError(t, err)
 		return l
 	}
@@ -139,7 +139,7 @@ func TestAwaitDeparture_doesNotRelyOnEvents(t *testing.T) {
 	const ttl = 3 * time.Second
 	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
 	d := driverOn(t, conn)
-	req, o := driver.Request{Name: fresh(), TTL: ttl}, newOutage(ttl, unheard)
+	req, o := driver.Request{Name: fresh(), TTL: ttl}, d.outage(ttl, unheard)
 	come := func() (l *lease, before string) {
 		l, err := d.contend(t.Context(), req, o)
 		require.NoError(t, err)

@@ -22,7 +22,6 @@ type lease struct {
 	token    uint64    // the parent's pzxid in the read that showed us first
 	path     string    // of our node; empty if it is not known
 	making   *creation // of the node, unless it is known how that ended
-	refusal  error     // of the last such call
 	asked    int       // deletions that were sent
 	finished bool      // released, or lost
 	released bool
@@ -55,48 +54,21 @@ func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	return l.session.driver.ExtendAll(ctx, []driver.Lease{l}, ttl)[0]
 }
 
-// Release implements driver.Lease.
+// Release implements driver.Lease. On the application's connection it deletes the node when the session has ended, too: that may
+// have been our own view of it, or the node another session's.
 func (l *lease) Release(ctx context.Context) error {
-	l.mu.Lock()
-	finished, released := l.finished, l.released
-	l.mu.Unlock()
-	switch {
-	case released:
-		return nil
-	case finished:
-		return driver.ErrLost
+	if l.lost() {
+		return l.finish(false) // which returns how it has ended
 	}
-	if err := l.settle(ctx); err != nil {
-		if errors.Is(err, errNothingMade) {
-			return l.finish(l.Token() == 0)
-		}
+	if _, err := l.settle(ctx); err != nil {
 		return err
 	}
-	again, err := l.remove(ctx)
-	switch {
-	case err == nil:
-		return l.finish(true)
-	case errors.Is(err, errSessionEnded):
-		return l.finish(false)
-	case errors.Is(err, zk.ErrNoNode):
-		// If we had asked before, and the session is still the same, it is we who have removed it.
-		return l.finish(l.Token() == 0 || again && l.session.lasts())
-	default:
-		return err
+	path := l.at()
+	if path == "" {
+		return l.finish(l.Token() == 0)
 	}
-}
-
-// remove deletes the node. On the application's connection it does so when the session has ended, too: that may
-// have been our own view of it, or the node another session's. again says that another deletion was sent, before or
-// meanwhile.
-func (l *lease) remove(ctx context.Context) (again bool, err error) {
-	s := l.session
-	if s.Ended() && s.own != nil {
-		return false, errSessionEnded
-	}
-	return loose(ctx, s, writes, func(conn *zk.Conn) (again bool, err error) {
+	again, err := call(ctx, l.session, writes|loosely, func(conn *zk.Conn) (again bool, err error) {
 		l.mu.Lock()
-		path := l.path
 		l.asked++
 		l.mu.Unlock()
 		err = conn.Delete(path, -1)
@@ -104,58 +76,51 @@ func (l *lease) remove(ctx context.Context) (again bool, err error) {
 		defer l.mu.Unlock()
 		return l.asked > 1, err
 	})
+	switch {
+	case err == nil:
+		return l.finish(true)
+	case errors.Is(err, errSessionEnded):
+		return l.finish(false)
+	case errors.Is(err, zk.ErrNoNode):
+		// If another deletion was sent, before or meanwhile, and the session is still the same, it is we who have removed it.
+		return l.finish(l.Token() == 0 || again && l.session.lasts())
+	default:
+		return err
+	}
 }
 
-// errNothingMade: there is no node of ours, and none will come.
-var errNothingMade = errors.New("nothing was made")
-
-// settle finds out what has become of the call that makes our node.
-func (l *lease) settle(ctx context.Context) error {
+// settle finds out what has become of the call that makes our node. If that has made nothing, and will not, there is no path, and
+// refusal is why, if the server has said so.
+func (l *lease) settle(ctx context.Context) (refusal, err error) {
 	l.mu.Lock()
-	path, c := l.path, l.making
+	c := l.making
 	l.mu.Unlock()
-	if path != "" {
-		return nil
-	}
 	if c == nil {
-		return errNothingMade
+		return nil, nil
 	}
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
+	path := c.path
 	switch {
-	case c.err == nil:
-		l.made(c.path, nil)
-		return nil
 	case refused(c.err):
-		l.made("", c.err)
-		return errNothingMade
+		refusal = c.err
+	case c.err != nil:
+		if path, err = l.find(ctx, c); err != nil {
+			return nil, err
+		}
 	}
-	path, err := l.find(ctx, c)
-	if err != nil {
-		return err
-	}
-	l.made(path, nil)
-	if path == "" {
-		return errNothingMade
-	}
-	return nil
+	l.made(path)
+	return refusal, nil
 }
 
 // made takes in how the making of our node has ended.
-func (l *lease) made(path string, refusal error) {
+func (l *lease) made(path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.path, l.making, l.refusal = path, nil, refusal
-}
-
-// whyNot is why the server has not made our node, if it has refused to.
-func (l *lease) whyNot() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.refusal
+	l.path, l.making = path, nil
 }
 
 // find looks for what a call has made whose outcome is not known, but which has returned: nothing of it is still to be sent. What
@@ -166,32 +131,23 @@ func (l *lease) find(ctx context.Context, c *creation) (path string, err error) 
 	if s.Ended() && (s.own != nil || c.id == s.id && s.conn.SessionID() != s.id) {
 		return "", nil // it went with its session
 	}
-	v, err := loose(ctx, s, reads, func(conn *zk.Conn) (view, error) {
-		if _, err := conn.Sync(l.parent); err != nil {
-			return view{}, err
-		}
-		return readView(conn, l.parent)
-	})
-	switch {
-	case errors.Is(err, zk.ErrNoNode):
+	v, err := s.latest(ctx, reads|loosely, l.parent)
+	if errors.Is(err, zk.ErrNoNode) {
 		return "", nil
-	case err != nil:
-		return "", err
 	}
-	for _, name := range ownedBy(v.children, l.owner) {
-		return l.parent + "/" + name, nil
+	for _, c := range contenders(v.children) {
+		if c.owner == l.owner {
+			path = l.parent + "/" + c.name
+		}
 	}
-	return "", nil
+	return path, err
 }
 
-// finish ends the lease. Its result is that of a Release.
+// finish ends the lease, unless it has ended. Its result is that of a Release.
 func (l *lease) finish(released bool) error {
 	l.mu.Lock()
 	again := l.finished
-	l.finished = true
-	if !again {
-		l.released = released
-	}
+	l.finished, l.released = true, again && l.released || !again && released
 	released = l.released
 	l.mu.Unlock()
 	if !again {
@@ -203,13 +159,14 @@ func (l *lease) finish(released bool) error {
 	return driver.ErrLost
 }
 
+// lost reports whether the lease has ended.
 func (l *lease) lost() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.finished
 }
 
-// at is the path of our node, if that is known.
+// at returns the path of our node, or "" if that is not known.
 func (l *lease) at() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,6 +1,9 @@
 package zookeeper
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // life is how long a session is known to last. A contact is a request of ours that was answered; it moves the end of the
 // session, at the server that answered. That may be a follower which the leader has lost, or one that dies before it
@@ -35,40 +38,30 @@ func (l *life) add(c contact, now time.Time) {
 	if !c.sent.After(l.proven) {
 		return
 	}
-	gap := pace(l.ttl) / contactsPerTTL
-	best := l.ripe(now)
-	kept := l.young[:0]
-	for _, y := range l.young {
+	best, gap := l.ripe(now), pace(l.ttl)/contactsPerTTL
+	l.young = slices.DeleteFunc(l.young, func(y contact) bool {
 		stale := !y.ripe.After(now) && y.sent.Before(best)
 		worse := !y.sent.After(c.sent) && !y.ripe.Before(c.ripe)
-		if !stale && !worse {
-			kept = append(kept, y)
-		}
+		return stale || worse
+	})
+	if !slices.ContainsFunc(l.young, func(y contact) bool { return !y.ripe.After(c.ripe) && y.sent.After(c.sent.Add(-gap)) }) {
+		l.young = append(l.young, c)
 	}
-	l.young = kept
-	for _, y := range l.young {
-		if !y.ripe.After(c.ripe) && y.sent.After(c.sent.Add(-gap)) {
-			return
-		}
-	}
-	l.young = append(l.young, c)
 }
 
-// ripe is when the youngest contact was sent that a request proves which is sent at now; proven if there is none.
+// ripe returns when the youngest contact was sent that a request proves which is sent at now; proven if there is none.
 func (l *life) ripe(now time.Time) time.Time {
 	best := l.proven
 	for _, y := range l.young {
-		if !y.ripe.After(now) && y.sent.After(best) {
-			best = y.sent
+		if !y.ripe.After(now) {
+			best = later(best, y.sent)
 		}
 	}
 	return best
 }
 
 // prove takes in that a quorum has committed a request sent at sent.
-func (l *life) prove(sent time.Time) {
-	l.begin(l.ripe(sent))
-}
+func (l *life) prove(sent time.Time) { l.begin(l.ripe(sent)) }
 
 // begin takes in that the leader, and a quorum, knew the session at sent or later: it was made then.
 func (l *life) begin(sent time.Time) {
@@ -79,16 +72,10 @@ func (l *life) begin(sent time.Time) {
 		l.born = sent
 	}
 	l.proven = sent
-	kept := l.young[:0]
-	for _, y := range l.young {
-		if y.sent.After(sent) {
-			kept = append(kept, y)
-		}
-	}
-	l.young = kept
+	l.young = slices.DeleteFunc(l.young, func(y contact) bool { return !y.sent.After(sent) })
 }
 
-// until is when the session may end; zero if nothing is known.
+// until returns when the session may end; zero if nothing is known.
 func (l *life) until() time.Time {
 	if l.proven.IsZero() {
 		return time.Time{}
@@ -96,24 +83,28 @@ func (l *life) until() time.Time {
 	return l.proven.Add(l.ttl)
 }
 
-// youngest is when the last contact was sent, proven or not.
+// youngest returns when the last contact was sent, proven or not.
 func (l *life) youngest() time.Time {
 	last := l.proven
 	for _, y := range l.young {
-		if y.sent.After(last) {
-			last = y.sent
-		}
+		last = later(last, y.sent)
 	}
 	return last
 }
 
-// ripens is when the first of the contacts ripens that were sent after sent; zero if there is none.
-func (l *life) ripens(sent time.Time) time.Time {
-	var first time.Time
+// ripens returns when the first of the contacts ripens that were sent after sent; zero if there is none.
+func (l *life) ripens(sent time.Time) (first time.Time) {
 	for _, y := range l.young {
 		if y.sent.After(sent) && (first.IsZero() || y.ripe.Before(first)) {
 			first = y.ripe
 		}
 	}
 	return first
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }

@@ -13,7 +13,9 @@ import (
 // However long a TTL is: what failed is soon tried again, and a server that has stopped is soon left.
 func TestLongTTL_doesNotMakeAnybodyWait(t *testing.T) {
 	const ttl = 24 * time.Hour
-	o, failures := newOutage(ttl, unheard), 3
+	d := newDriver()
+	defer func() { _ = d.Close() }()
+	o, failures := d.outage(ttl, unheard), 3
 	began := time.Now()
 	require.NoError(t, o.Ask(t.Context(), func(context.Context) error {
 		if failures--; failures > 0 {
@@ -23,9 +25,7 @@ func TestLongTTL_doesNotMakeAnybodyWait(t *testing.T) {
 	}))
 	assert.Less(t, time.Since(began), 3*time.Second)
 
-	d := newDriver()
-	defer func() { _ = d.Close() }()
-	l := newSession(d, ttl).life
+	l := newSession(d, ttl, false).life
 	now := time.Now()
 	for range 1000 {
 		now = now.Add(4 * time.Second)

@@ -20,11 +20,12 @@ import (
 // Names are resolved at each attempt, and the pauses suit the session's time-out, where the library waits a second before it
 // comes back to the only server.
 type network struct {
-	ctx     context.Context // ends with the session
-	servers []string
-	timeout time.Duration // of making a connection
-	ttl     time.Duration
-	tls     *tls.Config // nil: none
+	driver *Driver
+	ctx    context.Context // ends with the session
+	ttl    time.Duration
+	conn   *zk.Conn
+	events <-chan zk.Event
+	making sync.RWMutex // of containers, for makeContainer
 
 	mu       sync.Mutex
 	next     int
@@ -36,22 +37,22 @@ type network struct {
 
 var _ zk.HostProvider = (*network)(nil)
 
-func newNetwork(ctx context.Context, servers []string, timeout, ttl time.Duration) *network {
-	return &network{ctx: ctx, servers: servers, timeout: min(timeout, ttl/4), ttl: ttl, next: rand.IntN(len(servers))}
+func newNetwork(ctx context.Context, d *Driver, ttl time.Duration) *network {
+	return &network{driver: d, ctx: ctx, ttl: ttl, next: rand.IntN(1 << 16)}
 }
 
 // Init is called by the library.
 func (n *network) Init([]string) error { return nil }
 
 // Len is called by the library.
-func (n *network) Len() int { return len(n.servers) }
+func (n *network) Len() int { return len(n.driver.servers) }
 
 // Next is called by the library. Only if it is told to start anew does it look whether it is to quit.
 func (n *network) Next() (server string, again bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.next = (n.next + 1) % len(n.servers)
-	return n.servers[n.next], n.ctx.Err() != nil
+	n.next = (n.next + 1) % n.Len()
+	return n.driver.servers[n.next], n.ctx.Err() != nil
 }
 
 // Connected is called by the library when there is a session.
@@ -70,11 +71,11 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 	if last != nil {
 		_ = last.Close() // go-zookeeper leaves it open when the session has expired
 	}
-	if attempts > len(n.servers) {
+	if attempts > n.Len() {
 		pause := min(max(n.ttl/50, 10*time.Millisecond), 500*time.Millisecond)
 		_ = clock.Sleep(n.ctx, pause/2+rand.N(pause))
 	}
-	ctx, cancel := context.WithTimeout(n.ctx, min(n.timeout, greeting))
+	ctx, cancel := context.WithTimeout(n.ctx, min(n.driver.dialTimeout, n.ttl/4, greeting))
 	defer cancel()
 	began := clock.Now()
 	conn, err := n.connect(ctx, address)
@@ -92,15 +93,15 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 		return nil, err
 	}
 	n.trouble = fmt.Errorf("%w: %w", errUnreachable, outage.NoAnswer(address+" accepts connections and does not answer"))
-	n.current = &link{Conn: conn, address: address, began: began, greeting: greeting, patience: pace(n.ttl) / 3}
+	n.current = &link{Conn: conn, began: began, patience: greeting}
 	return n.current, nil
 }
 
 func (n *network) connect(ctx context.Context, address string) (net.Conn, error) {
-	if n.tls == nil {
+	if n.driver.tls == nil {
 		return new(net.Dialer).DialContext(ctx, "tcp", address)
 	}
-	conn, err := (&tls.Dialer{Config: n.tls}).DialContext(ctx, "tcp", address)
+	conn, err := (&tls.Dialer{Config: n.driver.tls}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +117,7 @@ func (a abrupt) Close() error { return a.NetConn().Close() }
 // greeting is how long a server may take for the answer by which there is a session. It is short while others can
 // be asked, so that holds last though several are silent; but in the end servers that are merely slow are waited for.
 func (n *network) greeting() time.Duration {
-	if others := len(n.servers) - 1; n.silences < 2*others {
+	if others := n.Len() - 1; n.silences < 2*others {
 		return pace(n.ttl) / 8
 	}
 	return pace(n.ttl) / 3
@@ -126,7 +127,7 @@ func (n *network) greeting() time.Duration {
 func (n *network) attached(conn *zk.Conn) *link {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.current.greeted = true
+	n.current.greeted, n.current.patience = true, pace(n.ttl)/3
 	if watches(conn) {
 		n.current.holdAnswers()
 	}
@@ -142,6 +143,25 @@ func (n *network) why() error {
 		return errUnreachable
 	}
 	return n.trouble
+}
+
+// close ends the session at the server if that can be reached, and the connection in any case.
+func (n *network) close() {
+	if n.conn == nil { // the library has refused to make one
+		return
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		n.making.Lock() // when it closes, the library reads the answer to this request while it may be writing that
+		n.conn.Close()
+		n.making.Unlock()
+		for range n.events { // until the library's goroutines have ended
+		}
+	}()
+	t := time.AfterFunc(farewell, n.cut)
+	defer t.Stop()
+	<-closed
 }
 
 // cut ends the connection under the library.

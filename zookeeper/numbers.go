@@ -31,10 +31,7 @@ func (l *lease) refuse(ctx context.Context, o *outage.Outage) error {
 	if c, ok := parseContender(path.Base(l.at())); !ok || c.counts() {
 		return nil
 	}
-	d := l.session.driver
-	d.mu.Lock()
-	d.full[l.parent] = struct{}{}
-	d.mu.Unlock()
+	l.session.driver.full.Store(l.parent, nil)
 	if err := o.Ask(ctx, l.leave); err != nil {
 		return err
 	}
@@ -45,30 +42,24 @@ func (l *lease) refuse(ctx context.Context, o *outage.Outage) error {
 // servers from removing it.
 func (l *lease) vacant(ctx context.Context) error {
 	d := l.session.driver
-	d.mu.Lock()
-	_, full := d.full[l.parent]
-	d.mu.Unlock()
-	if !full {
+	if _, full := d.full.Load(l.parent); !full {
 		return nil
 	}
-	stat, err := call(ctx, l.session, reads, func(conn *zk.Conn) (*zk.Stat, error) {
+	next, err := call(ctx, l.session, reads, func(conn *zk.Conn) (uint32, error) {
 		found, stat, err := conn.Exists(l.parent)
-		if !found {
-			stat = new(zk.Stat)
+		if err != nil || !found {
+			return 0, err
 		}
-		return stat, err
+		return created(stat), nil
 	})
-	switch {
-	case err != nil:
-		return err
-	case created(stat) > lastNumber:
-		return numbered(l.parent)
+	if err == nil && next > lastNumber {
+		err = numbered(l.parent)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.full, l.parent)
-	return nil
+	if err == nil {
+		d.full.Delete(l.parent)
+	}
+	return err
 }
 
-// created is how many children were ever made: the number of the next. A stat counts those that were deleted, too (DataNode.copyStat).
+// created returns how many children were ever made: the number of the next. A stat counts those that were deleted, too (DataNode.copyStat).
 func created(stat *zk.Stat) uint32 { return uint32(stat.Cversion+stat.NumChildren) / 2 }

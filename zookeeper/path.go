@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -42,7 +41,7 @@ func newPlace(chroot, qualified string) place {
 	return place{parent: parent, node: parent + "/" + nodePrefix + owner + nodeMiddle, owner: owner}
 }
 
-// parentOf is the node of a name that begins, as the core's do, with a prefix without a colon, and a
+// parentOf returns the node of a name that begins, as the core's do, with a prefix without a colon, and a
 // colon.
 func parentOf(chroot, qualified string) string {
 	prefix, name, ok := strings.Cut(qualified, ":")
@@ -79,7 +78,7 @@ func escape(s string) string {
 	return "%sha256-" + hex.EncodeToString(sum[:])
 }
 
-// plain says whether r stands for itself. ZooKeeper refuses control characters, surrogates, which is what everything beyond
+// plain reports whether r stands for itself. ZooKeeper refuses control characters, surrogates, which is what everything beyond
 // U+FFFF is to it, and private characters.
 func plain(r rune) bool {
 	switch r {
@@ -119,59 +118,34 @@ func compare(a, b contender) int {
 	return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.name, b.name))
 }
 
-// ahead looks for owner's node among the children of its parent, and says which is right before it, if there is one.
-func ahead(children []string, owner string) (before string, ok bool) {
-	var mine, last contender
+// contenders returns those of the children that stand in the queue, or were refused a place, in no order.
+func contenders(children []string) []contender {
 	all := make([]contender, 0, len(children))
 	for _, child := range children {
-		c, valid := parseContender(child)
-		if !valid || !c.counts() {
-			continue
+		if c, ok := parseContender(child); ok {
+			all = append(all, c)
 		}
-		if c.owner == owner {
-			mine, ok = c, true
-			continue
-		}
-		all = append(all, c)
 	}
-	if !ok {
+	return all
+}
+
+// inQueue returns those of the children that stand in the queue, in no order.
+func inQueue(children []string) []contender {
+	return slices.DeleteFunc(contenders(children), func(c contender) bool { return !c.counts() })
+}
+
+// ahead looks for owner's node among the children of its parent, and returns the one right before it, if there is one.
+func ahead(children []string, owner string) (before string, ok bool) {
+	queue := inQueue(children)
+	i := slices.IndexFunc(queue, func(c contender) bool { return c.owner == owner })
+	if i < 0 {
 		return "", false
 	}
-	for _, c := range all {
-		if compare(c, mine) < 0 && (last.name == "" || compare(c, last) > 0) {
+	var last contender
+	for _, c := range queue {
+		if compare(c, queue[i]) < 0 && (last.name == "" || compare(c, last) > 0) {
 			last = c
 		}
 	}
 	return last.name, true
-}
-
-// inOrder lists the children that stand in the queue, the first one first.
-func inOrder(children []string) (names []string) {
-	var all []contender
-	for _, child := range children {
-		if c, ok := parseContender(child); ok && c.counts() {
-			all = append(all, c)
-		}
-	}
-	slices.SortFunc(all, compare)
-	for _, c := range all {
-		names = append(names, c.name)
-	}
-	return names
-}
-
-// ownedBy lists the children that carry owner.
-func ownedBy(children []string, owner string) []string {
-	return slices.DeleteFunc(slices.Clone(children), func(child string) bool {
-		c, ok := parseContender(child)
-		return !ok || c.owner != owner
-	})
-}
-
-// up is the path of a node's parent; empty if that is the root.
-func up(node string) string {
-	if dir := path.Dir(node); dir != "/" {
-		return dir
-	}
-	return ""
 }

@@ -23,7 +23,7 @@ func TestProof_isWhatAQuorumHasAnswered(t *testing.T) {
 	g := testserver.ZooKeeperEnsemble(t, 3, testserver.ZooKeeperPartitionable(), testserver.ZooKeeperConfig("syncLimit=80"))
 	conn := connAt(t, ttl, g.Leader().Addr())
 	d := driverOn(t, conn)
-	l, err := d.contend(t.Context(), driver.Request{Name: "p:x", TTL: ttl}, newOutage(ttl, unheard))
+	l, err := d.contend(t.Context(), driver.Request{Name: "p:x", TTL: ttl}, d.outage(ttl, unheard))
 	require.NoError(t, err)
 	s := l.session
 	open, closed := d.acl, zk.WorldACL(zk.PermRead)
@@ -66,7 +66,7 @@ func TestProof_isWhatAQuorumHasAnswered(t *testing.T) {
 	require.NoError(t, s.touch(t.Context()))
 	_, err = l.find(t.Context(), &creation{id: s.id})
 	require.NoError(t, err, "it answers a sync")
-	_, err = call(t.Context(), s, greets, func(conn *zk.Conn) (struct{}, error) { return struct{}{}, conn.AddAuth("digest", []byte("a:b")) })
+	_, err = call(t.Context(), s, 0, func(conn *zk.Conn) (struct{}, error) { return struct{}{}, conn.AddAuth("digest", []byte("a:b")) })
 	require.NoError(t, err)
 	s.mu.Lock()
 	assert.Equal(t, proven, s.life.proven)

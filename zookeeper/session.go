@@ -34,7 +34,7 @@ type session struct {
 	anyTTL  bool // whatever time-out is granted
 	conn    *zk.Conn
 	id      int64
-	own     *ownConn // nil if the connection is the application's
+	own     *network // nil if the connection is the application's
 	changes *signal  // of the connection's state
 
 	mu      sync.Mutex
@@ -43,13 +43,15 @@ type session struct {
 	watches map[string]<-chan zk.Event
 }
 
-func newSession(d *Driver, ttl time.Duration) *session {
+func newSession(d *Driver, ttl time.Duration, anyTTL bool) *session {
 	s := &session{
-		driver: d, changes: new(signal), watches: map[string]<-chan zk.Event{}, life: life{ttl: ttl, tick: d.tickFor(ttl)},
+		driver: d, anyTTL: anyTTL, conn: d.conn, changes: &d.changes, watches: map[string]<-chan zk.Event{}, life: life{ttl: ttl, tick: d.tickFor(ttl)},
 	}
 	s.Session = sessions.New[*lease](d.ctx, ttl, s)
 	if d.conn != nil {
-		s.changes, s.anyTTL, s.Permanent = &d.changes, true, true
+		s.Permanent = true
+	} else {
+		s.changes, s.own = new(signal), newNetwork(s.Context(), d, ttl)
 	}
 	return s
 }
@@ -60,11 +62,11 @@ func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 	if err == nil {
 		err = s.Wait(ctx)
 	}
-	switch {
-	case err != nil:
+	if err == nil && s.TTL != req.TTL {
+		err = notGranted(req.TTL, s.TTL)
+	}
+	if err != nil {
 		return nil, err
-	case s.TTL != req.TTL:
-		return nil, notGranted(req.TTL, s.TTL)
 	}
 	l := &lease{place: newPlace(d.chroot, req.Name), session: s, data: []byte(req.Metadata)}
 	for !s.Join(l) {
@@ -72,7 +74,7 @@ func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 			return nil, errSessionEnded
 		}
 		// Nobody has used it, and it is as good as new if a quorum still knows it.
-		if err := s.refresh(ctx, ""); err != nil {
+		if err := s.refresh(ctx, "", time.Time{}); err != nil {
 			return nil, err
 		}
 	}
@@ -89,11 +91,7 @@ func (d *Driver) key(ttl time.Duration) time.Duration {
 
 // sessionFor returns the session for ttl, which may not have started yet. With anyTTL it has the one that the servers grant.
 func (d *Driver) sessionFor(ttl time.Duration, anyTTL bool) (*session, error) {
-	return d.sessions.Get(d.key(ttl), func() *session {
-		s := newSession(d, ttl)
-		s.anyTTL = s.anyTTL || anyTTL
-		return s
-	})
+	return d.sessions.Get(d.key(ttl), func() *session { return newSession(d, ttl, anyTTL || d.conn != nil) })
 }
 
 // Stop implements sessions.Backend.
@@ -126,22 +124,20 @@ func (s *session) sweep() {
 
 // grant takes in the time-out that the server has granted.
 func (s *session) grant(timeout time.Duration) error {
-	tick := s.driver.tick
-	if d := s.driver; d.conn != nil {
-		d.mu.Lock()
-		d.granted = timeout
-		d.mu.Unlock()
+	d := s.driver
+	if s.own == nil {
+		d.granted.Store(int64(timeout))
 	}
 	switch {
 	case !s.anyTTL && timeout != s.TTL:
 		return notGranted(s.TTL, timeout)
-	case timeout < ticksPerTTL*tick:
-		return fmt.Errorf("%w: the ZooKeeper session's time-out of %v is less than four ticks of %v: ask for %v or more, or say with the parameter or option tick what tickTime the servers have",
-			driver.ErrUnsupported, timeout, tick, ticksPerTTL*tick)
+	case timeout < ticksPerTTL*d.tick:
+		return fmt.Errorf("%w: the ZooKeeper session's time-out of %v is less than four ticks of %v: ask for %v or more, or %s",
+			driver.ErrUnsupported, timeout, d.tick, ticksPerTTL*d.tick, sayTick)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.TTL, s.life.ttl, s.life.tick = timeout, timeout, s.driver.tickFor(timeout)
+	s.TTL, s.life.ttl, s.life.tick = timeout, timeout, d.tickFor(timeout)
 	return nil
 }
 
@@ -159,24 +155,15 @@ func notGranted(asked, granted time.Duration) error {
 		driver.ErrUnsupported, asked, granted)
 }
 
-// lasts reports whether the connection still has the session.
+// lasts reports whether the session has not ended, and the connection still has it.
 func (s *session) lasts() bool { return !s.Ended() && s.conn.SessionID() == s.id }
-
-// replaced reports whether the connection has another session by now.
-func (s *session) replaced() bool {
-	id := s.conn.SessionID()
-	return id != s.id && id != 0
-}
 
 // Due implements sessions.Backend.
 func (s *session) Due() (renew, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.replaced() {
-		renew = s.life.youngest().Add(pace(s.TTL) / contactsDue)
-		if s.due.After(renew) {
-			renew = s.due
-		}
+	if s.conn.SessionID() == s.id { // else Renew finds that it has ended
+		renew = later(s.life.youngest().Add(pace(s.TTL)/contactsDue), s.due)
 	}
 	return renew, s.life.until()
 }
@@ -196,13 +183,13 @@ func (s *session) Renew() {
 	}
 }
 
-// refresh is in touch, and has that proven, until the session lasts long enough to begin a hold. node, if it is not
-// empty, has to exist.
-func (s *session) refresh(ctx context.Context, node string) error {
+// refresh is in touch, and has that proven, until the session lasts long enough to begin a hold, and a contact that was sent after
+// since is proven. node, if it is not empty, has to exist.
+func (s *session) refresh(ctx context.Context, node string, since time.Time) error {
 	for {
 		s.mu.Lock()
 		now := clock.Now()
-		old := now.Add(-s.TTL * 2 / 5)
+		old := later(now.Add(-s.TTL*2/5), since)
 		fresh, provable, ripens := s.life.proven.After(old), s.life.ripe(now).After(old), s.life.ripens(old)
 		s.mu.Unlock()
 		var err error

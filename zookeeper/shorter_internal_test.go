@@ -15,9 +15,9 @@ func TestSession_thatIsGrantedLessWhenItIsTakenUpAgain(t *testing.T) {
 	d := newDriver()
 	defer func() { _ = d.Close() }()
 	taken := func(s *session, timeout time.Duration, id int64) {
-		s.attached(attachment{link: &link{began: clock.Now()}, id: id, timeout: timeout})
+		s.attached(&link{began: clock.Now()}, id, timeout)
 	}
-	s := newSession(d, 10*time.Second)
+	s := newSession(d, 10*time.Second, false)
 	s.conn, s.id = new(zk.Conn), 7
 	s.life.begin(clock.Now().Add(-time.Second))
 	before := s.life.youngest()

@@ -1,7 +1,6 @@
 package zookeeper
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -17,7 +16,8 @@ type signal struct {
 	polled  bool
 }
 
-// next returns a channel that is closed when the connection has changed. Who gets it before looking at the connection misses nothing.
+// next returns a channel that is closed when the connection has changed. A caller that gets it before it looks at the connection
+// misses nothing.
 func (s *signal) next() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,36 +36,24 @@ func (s *signal) raise() {
 	}
 }
 
-// poll reports whether nobody polled before: the caller does, then.
-func (s *signal) poll(polled bool) (first bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first = !s.polled
-	s.polled = polled
-	return first
-}
-
 // pollEvery is how often the application's connection is looked at while it has no session.
 const pollEvery = 25 * time.Millisecond
 
-// await waits until changed is closed, which the session's signal has returned, or over, which may be nil, or ctx ends. The library
-// tells how a connection of our own fares. Of the application's it tells the application, who may keep it from us: one goroutine
-// looks, for all who wait.
-func (s *session) await(ctx context.Context, changed, over <-chan struct{}) error {
-	if d := s.driver; d.conn != nil && d.changes.poll(true) {
-		_ = d.spawn(func() {
-			for clock.Sleep(d.ctx, pollEvery) == nil && d.conn.State() != zk.StateHasSession {
-			}
-			d.changes.poll(false)
-			d.changes.raise()
-		})
+// poll raises the signal of the application's connection when that has a session: the application may keep the library's events from
+// us. One goroutine looks, for all who wait. Those of a connection of our own are woken by its events.
+func (d *Driver) poll() {
+	s := &d.changes
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.conn == nil || s.polled {
+		return
 	}
-	select {
-	case <-changed:
-		return nil
-	case <-over:
-		return errSessionEnded
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	s.polled = d.spawn(func() {
+		for clock.Sleep(d.ctx, pollEvery) == nil && d.conn.State() != zk.StateHasSession {
+		}
+		s.mu.Lock()
+		s.polled = false
+		s.mu.Unlock()
+		s.raise()
+	}) == nil
 }

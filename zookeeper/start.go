@@ -11,28 +11,15 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// ownConn is a connection that a session of Open's has for itself.
-type ownConn struct {
-	conn   *zk.Conn
-	events <-chan zk.Event
-	net    *network
-	making sync.RWMutex // of containers, for makeContainer
-}
-
 // Start makes the session, or finds the one of the application's connection.
 func (s *session) Start() error {
-	patience := s.TTL * 3 / 8
-	if s.driver.conn != nil {
-		patience = s.driver.dialTimeout
+	begin, patience := s.connect, s.TTL*3/8
+	if s.own == nil {
+		begin, patience = s.find, s.driver.dialTimeout
 	}
 	ctx, cancel := context.WithTimeout(s.Context(), patience)
 	defer cancel()
-	var err error
-	if s.driver.conn != nil {
-		err = s.find(ctx)
-	} else {
-		err = s.connect(ctx)
-	}
+	err := begin(ctx)
 	switch {
 	case err == nil:
 		s.driver.sessions.Add(s.driver.key(s.TTL), s)
@@ -48,42 +35,27 @@ func (s *session) Start() error {
 	return errNoAnswer
 }
 
-// trouble is what is known to be wrong with the connection.
+// trouble returns what is known to be wrong with the connection.
 func (s *session) trouble() error {
-	s.mu.Lock()
-	own := s.own
-	s.mu.Unlock()
 	switch {
-	case own != nil:
-		return own.net.why()
-	case s.driver.conn != nil && s.driver.conn.State() != zk.StateHasSession:
+	case s.own != nil:
+		return s.own.why()
+	case s.driver.conn.State() != zk.StateHasSession:
 		return errUnreachable
 	default:
 		return nil
 	}
 }
 
-// attachment is a connection on which the session was made, or taken up, with what the server has granted.
-type attachment struct {
-	link    *link
-	id      int64
-	timeout time.Duration
-	err     error // why timeout is not known
-}
-
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// connect makes a session of our own. It begins with the making of the connection: a quorum agrees on a new one.
+// connect makes a session of our own.
 func (s *session) connect(ctx context.Context) error {
-	d := s.driver
-	n := newNetwork(s.Context(), d.servers, d.dialTimeout, s.TTL)
-	n.tls = d.tls
-	made := make(chan attachment, 1)
-	begun := false // the library's goroutine's own
-	var conn *zk.Conn
-	var connecting sync.WaitGroup // until conn is set
+	d, n := s.driver, s.own
+	made := make(chan error, 1)
+	var connecting sync.WaitGroup // until s.conn is set
 	connecting.Add(1)
 	conn, events, err := zk.Connect(d.servers, s.TTL, zk.WithDialer(n.dial), zk.WithHostProvider(n),
 		zk.WithLogger(silent{}), zk.WithLogInfo(false),
@@ -91,117 +63,85 @@ func (s *session) connect(ctx context.Context) error {
 			if e.Type != zk.EventSession {
 				return
 			}
+			connecting.Wait()
 			switch e.State {
 			case zk.StateHasSession:
-				connecting.Wait()
-				a := attachment{link: n.attached(conn), id: conn.SessionID()}
-				a.timeout, a.err = negotiated(conn)
-				if begun {
-					s.attached(a)
+				l := n.attached(s.conn)
+				timeout, err := negotiated(s.conn)
+				if id := s.conn.SessionID(); s.id != 0 {
+					s.attached(l, id, timeout)
 				} else {
-					begun = true
-					made <- a
+					made <- s.begin(l, id, timeout, err)
 				}
 			case zk.StateExpired:
 				s.End()
 			}
 			s.changes.raise()
 		}))
-	connecting.Done()
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.own = &ownConn{conn: conn, events: events, net: n}
-	s.mu.Unlock()
-	var first attachment
+	s.conn, n.conn, n.events = conn, conn, events
+	connecting.Done()
 	select {
-	case first = <-made:
+	case err = <-made:
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ctx.Err()
 	}
-	if first.err != nil {
-		return first.err
+	if err == nil {
+		err = d.checkVersion(ctx, n)
 	}
-	s.mu.Lock()
-	s.conn, s.id = conn, first.id
-	s.life.begin(first.link.began)
-	s.mu.Unlock()
-	if err := s.grant(first.timeout); err != nil {
-		return err
-	}
-	if err := d.checkVersion(ctx, n, first.link); err != nil {
-		return err
-	}
-	return s.authenticate(ctx)
-}
-
-// authenticate tells the server who we are, if the Driver has a user.
-func (s *session) authenticate(ctx context.Context) error {
-	d := s.driver
-	if d.user == nil {
-		return nil
-	}
-	_, err := call(ctx, s, greets, func(conn *zk.Conn) (struct{}, error) {
-		return struct{}{}, conn.AddAuth("digest", []byte(d.user.name+":"+d.user.password))
-	})
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("authenticating as %q: %w", d.user.name, err)
+	if err == nil && d.user != nil {
+		err = s.authenticate(ctx)
 	}
 	return err
 }
 
+// begin takes in a session of our own, and the time-out that it was granted. A quorum agrees on a new one.
+func (s *session) begin(l *link, id int64, timeout time.Duration, err error) error {
+	s.mu.Lock()
+	s.id = id
+	s.life.begin(l.began)
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.grant(timeout)
+}
+
 // attached is called when the session was taken up on another connection. A server with another configuration may have given it a
 // shorter time-out: then it lasts for less than its holds were told.
-func (s *session) attached(a attachment) {
-	s.mu.Lock()
-	same := a.id != 0 && a.id == s.id
-	shorter := same && a.timeout < s.TTL
-	if same && !shorter {
-		s.life.attached(a.link.began, clock.Now())
-	}
-	s.mu.Unlock()
-	if shorter {
+func (s *session) attached(l *link, id int64, timeout time.Duration) {
+	switch {
+	case id != s.id:
+	case timeout < s.TTL:
 		s.End()
+	default:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.life.attached(l.began, clock.Now())
 	}
 }
 
-// close ends the session at the server if that can be reached, and the connection in any case.
-func (o *ownConn) close() {
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		o.making.Lock() // when it closes, the library reads the answer to this request while it may be writing that
-		o.conn.Close()
-		o.making.Unlock()
-		for range o.events { // until the library's goroutines have ended
-		}
-	}()
-	t := time.NewTimer(farewell)
-	defer t.Stop()
-	select {
-	case <-closed:
-		return
-	case <-t.C:
+// authenticate tells the server who we are.
+func (s *session) authenticate(ctx context.Context) error {
+	u := s.driver.user
+	_, err := call(ctx, s, 0, func(conn *zk.Conn) (struct{}, error) {
+		return struct{}{}, conn.AddAuth("digest", []byte(u.name+":"+u.password))
+	})
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("authenticating as %q: %w", u.name, err)
 	}
-	o.net.cut()
-	<-closed
+	return err
 }
 
 // find takes the session that the application's connection has. When that was last in touch is not known.
 func (s *session) find(ctx context.Context) error {
-	conn := s.driver.conn
-	for {
-		changed := s.changes.next()
-		if conn.State() == zk.StateHasSession && conn.SessionID() != 0 {
-			break
-		}
-		if err := s.await(ctx, changed, nil); err != nil {
-			return err
-		}
+	if err := s.connected(ctx, loosely); err != nil {
+		return err
 	}
-	s.conn, s.id = conn, conn.SessionID()
-	timeout, err := negotiated(conn)
+	s.id = s.conn.SessionID()
+	timeout, err := negotiated(s.conn)
 	if err == nil {
 		err = s.grant(timeout)
 	}
@@ -210,5 +150,5 @@ func (s *session) find(ctx context.Context) error {
 	}
 	longer, cancel := context.WithTimeout(s.Context(), s.TTL/2)
 	defer cancel()
-	return s.refresh(longer, "")
+	return s.refresh(longer, "", time.Time{})
 }

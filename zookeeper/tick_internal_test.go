@@ -52,7 +52,7 @@ func overstays(random *rand.Rand, tick time.Duration, cuts int) (times int, long
 		e.phase, e.asked = e.some(tick), e.some(tick/2)
 		e.heard(0)
 		d := newDriver()
-		l := newSession(d, ttl).life
+		l := newSession(d, ttl, false).life
 		_ = d.Close()
 		l.begin(start)
 		for now, seen := time.Duration(0), 0; seen < perSession; {

@@ -19,8 +19,7 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 		return fmt.Errorf("%w: TTL %v: the connection's session has a time-out of %v: use that, or open the locks by URL",
 			driver.ErrUnsupported, ttl, granted)
 	case ttl < least:
-		return fmt.Errorf("%w: TTL %v: with a tick of %v use %v or more, or say with the parameter or option tick what tickTime the servers have",
-			driver.ErrUnsupported, ttl, d.tick, least)
+		return fmt.Errorf("%w: TTL %v: with a tick of %v use %v or more, or %s", driver.ErrUnsupported, ttl, d.tick, least, sayTick)
 	case ttl%time.Millisecond != 0:
 		return fmt.Errorf("%w: TTL %v: ZooKeeper counts in whole milliseconds: use %v", driver.ErrUnsupported, ttl, ttl.Round(time.Millisecond))
 	case ttl > math.MaxInt32*time.Millisecond:
@@ -30,7 +29,7 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	}
 }
 
-// DefaultTTL is the time-out that the servers grant a session that asks for 30s, or the application's session has; 30s if
+// DefaultTTL returns the time-out that the servers grant a session that asks for 30s, or the application's session has; 30s if
 // nobody answers within the dial time-out.
 func (d *Driver) DefaultTTL() time.Duration {
 	if granted := d.knownTTL(); granted != 0 {
@@ -48,9 +47,8 @@ func (d *Driver) DefaultTTL() time.Duration {
 	return cmp.Or(d.knownTTL(), sessionTimeout)
 }
 
-// knownTTL is the time-out of the application's session, or 0.
-func (d *Driver) knownTTL() time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.granted
-}
+// knownTTL returns the time-out of the application's session, or 0.
+func (d *Driver) knownTTL() time.Duration { return time.Duration(d.granted.Load()) }
+
+// sayTick is how to have a shorter TTL.
+const sayTick = "say with the parameter or option tick what tickTime the servers have"

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,22 +16,23 @@ import (
 const oldestMajor, oldestMinor = 3, 6
 
 // checkVersion returns driver.ErrUnsupported if the server says that it is too old. One that has said that it is not is not asked again.
-func (d *Driver) checkVersion(ctx context.Context, n *network, l *link) error {
+func (d *Driver) checkVersion(ctx context.Context, n *network) error {
 	if d.recent.Load() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(pace(n.ttl)/16, versionPatience))
 	defer cancel()
-	version := n.version(ctx, l.address)
-	major, minor, ok := parseVersion(version)
-	switch {
-	case !ok: // it does not tell
-	case major < oldestMajor || major == oldestMajor && minor < oldestMinor:
-		return fmt.Errorf("%w: %s is ZooKeeper %s, on which tokens may fall when it starts again: use version %d.%d or later",
-			driver.ErrUnsupported, l.address, version, oldestMajor, oldestMinor)
-	default:
-		d.recent.Store(true)
+	address := n.conn.Server()
+	version := n.version(ctx, address)
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		return nil // it does not tell
 	}
+	if major < oldestMajor || major == oldestMajor && minor < oldestMinor {
+		return fmt.Errorf("%w: %s is ZooKeeper %s, on which tokens may fall when it starts again: use version %d.%d or later",
+			driver.ErrUnsupported, address, version, oldestMajor, oldestMinor)
+	}
+	d.recent.Store(true)
 	return nil
 }
 
@@ -54,22 +54,10 @@ func (n *network) version(ctx context.Context, address string) string {
 	}
 	const firstLine = 256
 	line, err := bufio.NewReader(io.LimitReader(conn, firstLine)).ReadString('\n')
-	says, ok := strings.CutPrefix(line, "Zookeeper version: ")
+	said, ok := strings.CutPrefix(line, "Zookeeper version: ")
 	if !ok || err != nil { // half a line may have another version
 		return ""
 	}
-	version, _, _ := strings.Cut(says, "-") // and that of the source, and when it was built
+	version, _, _ := strings.Cut(said, "-") // and that of the source, and when it was built
 	return version
-}
-
-// parseVersion returns the first two numbers of a version.
-func parseVersion(version string) (major, minor int, ok bool) {
-	first, rest, _ := strings.Cut(version, ".")
-	second, _, _ := strings.Cut(rest, ".")
-	major, err := strconv.Atoi(first)
-	if err != nil {
-		return 0, 0, false
-	}
-	minor, err = strconv.Atoi(second)
-	return major, minor, err == nil
 }

@@ -30,11 +30,8 @@ func TestCalls_sleepThroughAnOutage(t *testing.T) {
 				if !own {
 					d.conn = conn
 				}
-				s := newSession(d, time.Hour)
-				s.conn, s.id = conn, 1
-				if own {
-					s.own = new(ownConn)
-				}
+				s := newSession(d, time.Hour, false)
+				s.conn = conn
 				ctx, cancel := context.WithTimeout(t.Context(), outage)
 				defer cancel()
 				touch := func(conn *zk.Conn) (bool, error) { return true, nil }
@@ -47,7 +44,7 @@ func TestCalls_sleepThroughAnOutage(t *testing.T) {
 						assert.ErrorIs(t, err, context.DeadlineExceeded)
 					})
 					waiting.Go(func() {
-						_, err := loose(ctx, s, reads, touch)
+						_, err := call(ctx, s, reads|loosely, touch)
 						assert.ErrorIs(t, err, context.DeadlineExceeded)
 					})
 				}
@@ -66,9 +63,9 @@ func TestCalls_sleepThroughAnOutage(t *testing.T) {
 
 // unreachable is a connection that nobody answers, until d is closed.
 func unreachable(t *testing.T, d *Driver) *zk.Conn {
-	servers := []string{"h:1"}
-	conn, events, err := zk.Connect(servers, time.Hour, zk.WithLogger(silent{}), zk.WithLogInfo(false),
-		zk.WithHostProvider(newNetwork(d.ctx, servers, time.Second, time.Hour)),
+	d.servers = []string{"h:1"}
+	conn, events, err := zk.Connect(d.servers, time.Hour, zk.WithLogger(silent{}), zk.WithLogInfo(false),
+		zk.WithHostProvider(newNetwork(d.ctx, d, time.Hour)),
 		zk.WithDialer(func(string, string, time.Duration) (net.Conn, error) {
 			<-d.ctx.Done()
 			return nil, errors.New("nobody")

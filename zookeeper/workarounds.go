@@ -10,18 +10,20 @@ import (
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // This file has what works around go-zookeeper, version 1.0.4:
 //
 //	negotiated     Conn does not tell the session's time-out. No issue is known.
-//	run            calls take no context (go-zookeeper/zk#12)
+//	call           calls take no context (go-zookeeper/zk#12)
 //	deadlines      the library waits 2/3 of a time-out for an answer, 20/3 of it for the first, and has no option for that. No issue is known.
 //	holdAnswers    a race between its goroutines over lastZxid (go-zookeeper/zk#35, samuel/go-zookeeper#260)
 //	Write          a request that cannot be written is answered twice, which blocks the library for good (go-zookeeper/zk#163)
 //	makeContainer  CreateContainer reads its answer, when the library closes, while another goroutine writes it. No issue is known.
 //
-// Elsewhere, by what the library offers: watch keeps watches, which cannot be removed (go-zookeeper/zk#76); replaced tells by the session's
+// Elsewhere, by what the library offers: watch keeps watches, which cannot be removed (go-zookeeper/zk#76); lasts tells by the session's
 // number that the library has begun another (go-zookeeper/zk#159); network resolves names at each attempt (samuel/go-zookeeper#44), and
 // closes the connection on which a session has expired, which the library leaves open (no issue is known).
 
@@ -39,7 +41,7 @@ func negotiated(conn *zk.Conn) (time.Duration, error) {
 	return time.Duration(f.Int()) * time.Millisecond, nil
 }
 
-// watches says whether the library has watches to send again. It is called in the goroutine that is about to send them.
+// watches reports whether the library has watches to send again. It is called in the goroutine that is about to send them.
 func watches(conn *zk.Conn) bool {
 	f := private(conn, "watchers")
 	return f.IsValid() && f.Kind() == reflect.Map && f.Len() > 0
@@ -49,36 +51,40 @@ func private(conn *zk.Conn, field string) reflect.Value {
 	return reflect.ValueOf(conn).Elem().FieldByName(field)
 }
 
-// run calls f in a goroutine, which it leaves when ctx ends.
-func run[T any](ctx context.Context, s *session, f func() (T, error)) (T, error) {
+// call has f make a request on the session, in a goroutine, which it leaves when ctx ends.
+func call[T any](ctx context.Context, s *session, k kind, f func(*zk.Conn) (T, error)) (value T, err error) {
+	if err := s.connected(ctx, k); err != nil {
+		return value, err
+	}
 	type answer struct {
 		value T
 		err   error
 	}
-	var a answer
 	answers := make(chan answer, 1)
-	err := s.driver.spawn(func() {
-		value, err := f()
+	err = s.driver.spawn(func() {
+		sent := clock.Now()
+		value, err := f(s.conn)
+		if heard := s.heard(k, sent, err); k&loosely == 0 || s.own != nil {
+			err = heard
+		}
 		answers <- answer{value, err}
 	})
 	if err != nil {
-		return a.value, err
+		return value, err
 	}
 	select {
-	case a = <-answers:
+	case a := <-answers:
 		return a.value, a.err
 	case <-ctx.Done():
-		return a.value, ctx.Err()
+		return value, ctx.Err()
 	}
 }
 
 // link is a connection to one server.
 type link struct {
 	net.Conn
-	address  string // as it was given
 	began    time.Time
-	greeting time.Duration // how long the server may take to make the session, or take it up
-	patience time.Duration // and for later answers
+	patience time.Duration // how long an answer may take, the first of which is that there is a session
 	greeted  bool          // there was a session on it
 	silent   bool          // there was none in time
 
@@ -141,11 +147,7 @@ func (l *link) SetReadDeadline(t time.Time) error  { return l.Conn.SetReadDeadli
 func (l *link) SetWriteDeadline(t time.Time) error { return l.Conn.SetWriteDeadline(l.capped(t)) }
 
 func (l *link) capped(t time.Time) time.Time {
-	patience := l.patience
-	if !l.greeted {
-		patience = l.greeting
-	}
-	if latest := time.Now().Add(patience); t.After(latest) {
+	if latest := time.Now().Add(l.patience); t.After(latest) {
 		return latest
 	}
 	return t

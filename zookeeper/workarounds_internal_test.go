@@ -35,7 +35,7 @@ func TestLink_noAnswerComesBeforeTheWatchesAreSent(t *testing.T) {
 			_, _, _, err = s.conn.ExistsW("/nobody-has-told-the-session") //nolint:dogsled // the watch is what it is for
 			require.NoError(t, err)
 			for range 30 {
-				s.own.net.cut()
+				s.own.cut()
 				var asking sync.WaitGroup
 				for range 4 {
 					asking.Go(func() {
@@ -117,7 +117,7 @@ func TestNetwork_howLongAServerMayBeSilent(t *testing.T) {
 		2: {short, short, long, long},
 		4: {short, short, short, short, short, short, long, long},
 	} {
-		n := newNetwork(t.Context(), make([]string, servers), time.Second, ttl)
+		n := newNetwork(t.Context(), &Driver{servers: make([]string, servers)}, ttl)
 		var got []time.Duration
 		for range want {
 			got = append(got, n.greeting())
@@ -158,7 +158,7 @@ func TestLink_whatIsAskedWhileTheLibraryClosesDoesNotKeepItForEver(t *testing.T)
 		conn, events, err := zk.Connect([]string{s.Addr()}, 4*time.Second, zk.WithLogger(silent{}),
 			zk.WithDialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
 				c, err := net.DialTimeout(network, address, timeout)
-				return &link{Conn: &halfConn{c, &farewell}, greeting: time.Minute, patience: time.Minute}, err
+				return &link{Conn: &halfConn{c, &farewell}, patience: time.Minute}, err
 			}))
 		require.NoError(t, err)
 		for e := range events {
