@@ -257,7 +257,6 @@ func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, before str
 	defer t.Stop()
 	select {
 	case <-changes:
-		s.unwatch(before, changes)
 		return true, nil
 	case <-t.C:
 		return l.departed(ctx, o, before)

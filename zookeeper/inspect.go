@@ -101,7 +101,7 @@ type node struct {
 	czxid int64 // the transaction that made it
 }
 
-// readNodes reads children of parent at the same time. Who has left meanwhile is not among what it returns.
+// readNodes reads children of parent at the same time. Those that have left meanwhile are not among what it returns.
 func (s *session) readNodes(ctx context.Context, parent string, queue []contender) ([]node, error) {
 	nodes, errs := make([]node, len(queue)), make([]error, len(queue))
 	var read sync.WaitGroup
@@ -117,14 +117,10 @@ func (s *session) readNodes(ctx context.Context, parent string, queue []contende
 		})
 	}
 	read.Wait()
-	var found []node
-	for i, err := range errs {
-		switch {
-		case err == nil:
-			found = append(found, nodes[i])
-		case !errors.Is(err, zk.ErrNoNode):
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, zk.ErrNoNode) {
 			return nil, err
 		}
 	}
-	return found, nil
+	return slices.DeleteFunc(nodes, func(n node) bool { return n.name == "" }), nil
 }

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,17 +32,11 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	if u.Scheme != plainScheme {
 		d.servers = adapterurl.Addrs(u, securePort)
 	}
-	var err error
-	if u.Path != "" && u.Path != "/" {
-		if d.chroot, err = checkRoot(u.Path); err != nil {
-			return nil, err
-		}
-	}
-	if d.tls, err = adapterurl.TLS(ctx, u, plainScheme, ""); err != nil {
-		return nil, err
-	}
+	var badPath, badTLS error
+	d.chroot, badPath = checkRoot(cmp.Or(u.Path, "/"))
+	d.tls, badTLS = adapterurl.TLS(ctx, u, plainScheme, "")
 	if err := errors.Join(
-		adapterurl.Duration(u, "tick", &d.tick), adapterurl.Duration(u, "dial_timeout", &d.dialTimeout), d.authenticate(u),
+		badPath, badTLS, adapterurl.Duration(u, "tick", &d.tick), adapterurl.Duration(u, "dial_timeout", &d.dialTimeout), d.authenticate(u),
 	); err != nil {
 		return nil, err
 	}
@@ -54,25 +49,24 @@ func (d *Driver) authenticate(u *driver.URL) error {
 	if err != nil {
 		return err
 	}
+	if strings.Contains(name, ":") { // the server takes what follows for the password
+		return errors.New("a user of the scheme digest has no colon in its name")
+	}
 	acl, given := u.Take("acl")
 	if name != "" {
-		if strings.Contains(name, ":") { // the server takes what follows for the password
-			return errors.New("a user of the scheme digest has no colon in its name")
-		}
 		d.user = &user{name, password}
-		if !given {
-			acl = "creator"
-		}
 	}
 	switch {
-	case acl == "creator" && d.user == nil:
-		return errors.New("parameter acl=creator needs a user")
-	case acl == "creator":
-		d.acl = zk.AuthACL(zk.PermAll)
-	case given && acl != "world":
+	case !given && d.user == nil, acl == "world":
+		return nil
+	case given && acl != "creator":
 		return fmt.Errorf("parameter acl=%q is neither world nor creator", acl)
+	case d.user == nil:
+		return errors.New("parameter acl=creator needs a user")
+	default:
+		d.acl = zk.AuthACL(zk.PermAll)
+		return nil
 	}
-	return nil
 }
 
 // checkRoot returns the path without a slash at its end.
