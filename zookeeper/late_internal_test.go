@@ -163,6 +163,33 @@ func TestAwaitDeparture_doesNotRelyOnEvents(t *testing.T) {
 	require.ErrorIs(t, err, errRemoved)
 }
 
+// Others may change the node before ours: then its watch has fired, and the node is there. The next to wait needs another watch.
+func TestWatch_thatHasFiredIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	const ttl = 3 * time.Second
+	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
+	l, err := driverOn(t, conn).Acquire(t.Context(), driver.Request{Name: fresh(), TTL: ttl})
+	require.NoError(t, err)
+	s, node := l.(*lease).session, l.(*lease).at()
+	first, err := s.watch(t.Context(), node)
+	require.NoError(t, err)
+	same, err := s.watch(t.Context(), node)
+	require.NoError(t, err)
+	require.Equal(t, first, same, "the library would keep both")
+	_, err = conn.Set(node, nil, -1)
+	require.NoError(t, err)
+	for range first {
+	}
+	second, err := s.watch(t.Context(), node)
+	require.NoError(t, err)
+	require.NotEqual(t, first, second)
+	require.NoError(t, l.Release(t.Context()))
+	<-second
+	gone, err := s.watch(t.Context(), node)
+	require.NoError(t, err)
+	assert.Nil(t, gone)
+}
+
 // A session that nobody has used for long: one of our own is closed, the application's goes on.
 func TestSession_thatIdles(t *testing.T) {
 	t.Parallel()
