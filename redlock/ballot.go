@@ -48,15 +48,9 @@ func newBallot(nodes int) ballot {
 	return ballot{votes: make([]vote, nodes)}
 }
 
-// majority is how many of so many nodes are more than half.
-func majority(nodes int) int { return nodes/2 + 1 }
-
 // granted: the node has granted the lock under token.
 func (b *ballot) granted(node int, token uint64) {
 	b.votes[node] = vote{granted, token}
-	if b.goal == 0 {
-		b.aim()
-	}
 }
 
 // aim sets the goal if a majority has granted the lock.
@@ -73,14 +67,8 @@ func (b *ballot) aim() {
 	}
 }
 
-// refused: the node says that another has the lock.
-func (b *ballot) refused(node int) { b.votes[node] = vote{state: refused} }
-
-// gone: the node says that the lock which it had granted is no longer ours.
-func (b *ballot) gone(node int) { b.votes[node] = vote{state: gone} }
-
-// absent: the node has failed, or has not answered in time.
-func (b *ballot) absent(node int) { b.votes[node] = vote{state: absent} }
+// says: the node does not have the lock, for that reason.
+func (b *ballot) says(node int, s state) { b.votes[node] = vote{state: s} }
 
 // raised: the node has accepted what was the goal.
 func (b *ballot) raised(node int, goal uint64) { b.votes[node] = vote{granted, goal} }
@@ -108,14 +96,13 @@ func (b *ballot) lower() {
 		}
 	}
 	b.goal = 0
-	b.aim()
 }
 
 // raise returns the nodes to be raised to the goal now, each once.
 func (b *ballot) raise() []int {
 	b.lower()
 	if b.goal == 0 {
-		b.aim() // what was on its way when the goal was lowered has come back
+		b.aim()
 	}
 	var nodes []int
 	for i := range b.votes {

@@ -51,6 +51,7 @@ func TestBallot_decides(t *testing.T) {
 		{"aa--", failed, nil},
 	} {
 		b := newBallot(len(c.votes))
+		var raise []int
 		for i, v := range c.votes {
 			switch v {
 			case 'g':
@@ -58,14 +59,15 @@ func TestBallot_decides(t *testing.T) {
 			case 'G':
 				b.granted(i, 7)
 			case 'r':
-				b.refused(i)
+				b.says(i, refused)
 			case 'a':
-				b.absent(i)
+				b.says(i, absent)
 			case 'l':
-				b.gone(i)
+				b.says(i, gone)
 			}
+			raise = append(raise, b.raise()...)
 		}
-		assert.Equal(t, c.raise, b.raise(), c.votes)
+		assert.Equal(t, c.raise, raise, c.votes)
 		assert.Equal(t, c.want, b.outcome(), c.votes)
 		for _, i := range c.raise {
 			b.raised(i, b.goal)
@@ -98,7 +100,7 @@ func TestBallot_leavesOutATokenThatTooManyRefuse(t *testing.T) {
 	b.granted(0, 100)
 	b.granted(1, 5)
 	b.raise()
-	b.refused(2)
+	b.says(2, refused)
 	b.refusedGoal(1, 100)
 	assert.Empty(t, b.raise())
 	assert.Equal(t, denied, b.outcome())
@@ -113,7 +115,7 @@ func TestMajority(t *testing.T) {
 // Of five nodes one has a clock that is far ahead, and one is down: the other three are a majority.
 func TestBallot_isDecidedThoughARefusalComesAfterTheGoalWasLowered(t *testing.T) {
 	b := newBallot(5)
-	b.absent(4)
+	b.says(4, absent)
 	b.granted(0, 100)
 	b.granted(1, 5)
 	b.granted(2, 6)
@@ -162,22 +164,22 @@ func TestBallot_isDecidedWhenNothingIsUnderWay(t *testing.T) {
 			case m.goal == 0:
 				switch r.IntN(6) {
 				case 0:
-					b.absent(i)
+					b.says(i, absent)
 				case 1:
-					b.refused(i)
+					b.says(i, refused)
 				default:
 					b.granted(i, own[i])
 				}
 			default:
 				switch x := r.IntN(10); {
 				case x == 0:
-					b.absent(i)
+					b.says(i, absent)
 				case x == 1:
-					b.gone(i)
+					b.says(i, gone)
 				case m.goal > limit[i]:
 					b.refusedGoal(i, m.goal)
 				case m.goal < own[i]:
-					b.gone(i)
+					b.says(i, gone)
 				default:
 					own[i] = m.goal
 					b.raised(i, m.goal)

@@ -8,7 +8,7 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Error is why the nodes have not agreed, and what each of them said. It is reached by [errors.As] through
+// Error tells why the nodes have not agreed, and what each of them said. [errors.As] finds it in
 // the errors of a Client. It matches [driver.ErrHeld] if a majority answers and another has the
 // lock; else it unwraps to the errors of those that failed.
 type Error struct {
@@ -17,9 +17,9 @@ type Error struct {
 	held bool
 }
 
-// Vote is what one node said.
+// Vote tells what one node said.
 type Vote struct {
-	Node string // its address, or "node 2" where the Driver has none
+	Node string // its address, or "node 2" if the Driver has none
 	Err  error  // nil if it agreed
 }
 
@@ -29,33 +29,29 @@ var (
 	errAbsent  = errors.New("does not have the lock")
 )
 
-// heldUnder is what a node says to Inspect that has granted the lock, under this token.
-type heldUnder uint64
-
-func (token heldUnder) Error() string { return fmt.Sprintf("held under token %d", uint64(token)) }
-
-// Is has the error pass for what it is.
-func (heldUnder) Is(target error) bool { return target == driver.ErrHeld }
-
-// Error is the vote of each node in one line.
-func (e *Error) Error() string {
-	var s strings.Builder
-	if e.held {
-		s.WriteString(driver.ErrHeld.Error())
-	} else {
-		fmt.Fprintf(&s, "no majority of %d nodes", len(e.Votes))
+// disagreement returns an Error with the vote of each node.
+func (d *Driver) disagreement(vote func(i int) error) *Error {
+	votes := make([]Vote, len(d.nodes))
+	for i, n := range d.nodes {
+		votes[i] = Vote{n.name, vote(i)}
 	}
-	for i, v := range e.Votes {
-		separator := "; "
-		if i == 0 {
-			separator = ": "
-		}
-		s.WriteString(separator + v.String())
-	}
-	return s.String()
+	return &Error{Votes: votes}
 }
 
-// String is the node and what it said.
+// Error returns the vote of each node in one line.
+func (e *Error) Error() string {
+	what := fmt.Sprintf("no majority of %d nodes", len(e.Votes))
+	if e.held {
+		what = driver.ErrHeld.Error()
+	}
+	votes := make([]string, len(e.Votes))
+	for i, v := range e.Votes {
+		votes[i] = v.String()
+	}
+	return what + ": " + strings.Join(votes, "; ")
+}
+
+// String returns the node and what it said.
 func (v Vote) String() string {
 	_, token := errors.AsType[heldUnder](v.Err)
 	switch {

@@ -228,7 +228,7 @@ func (x *exploration) visitNet(s *exState, a, i int) {
 	if at := &s.attempts[a]; at.phase == asking && s.silences > 0 && at.votes[i].state == asked {
 		x.step(s, func(s *exState) {
 			s.silences--
-			x.vote(s, a, func(b *ballot) { b.absent(i) })
+			x.vote(s, a, func(b *ballot) { b.says(i, absent) })
 		})
 	}
 }
@@ -277,7 +277,7 @@ func (x *exploration) answered(s *exState, a, i int) {
 			if ok {
 				b.granted(i, net.token)
 			} else {
-				b.refused(i)
+				b.says(i, refused)
 			}
 		})
 	}
@@ -295,7 +295,7 @@ func (x *exploration) raised(s *exState, a, i int) {
 			case tooFar:
 				b.refusedGoal(i, goal)
 			default:
-				b.gone(i)
+				b.says(i, gone)
 			}
 		})
 	}
@@ -373,6 +373,45 @@ func (s *exState) key() uint64 {
 		}
 	}
 	return h
+}
+
+// countApart counts those that granted the lock and those that accepted the token apart: the relaxation
+// that goes with rules.acceptWithoutLock. accepted is what the nodes that denied the lock accepted.
+func countApart(b *ballot, accepted func(node int) uint64) outcome {
+	locks := 0
+	tokens := map[uint64]int{}
+	for i, v := range b.votes {
+		switch v.state {
+		case granted, raising:
+			locks++
+			tokens[v.token]++
+		case refused:
+			if token := accepted(i); token > 0 {
+				tokens[token]++
+			}
+		}
+	}
+	quorum := majority(len(b.votes))
+	for token, n := range tokens {
+		if n >= quorum && locks >= quorum {
+			b.goal = token
+			return won
+		}
+	}
+	return b.outcome()
+}
+
+// raiseAll also raises those that have denied the lock: the relaxation that goes with
+// rules.raiseUnchecked.
+func raiseAll(b *ballot) []int {
+	nodes := b.raise()
+	for i := range b.votes {
+		if v := &b.votes[i]; b.goal != 0 && v.state == refused {
+			v.state = raising
+			nodes = append(nodes, i)
+		}
+	}
+	return nodes
 }
 
 func flags(set ...bool) (b byte) {

@@ -20,7 +20,7 @@ func TestExtend_raisesWhatWasGrantedLate(t *testing.T) {
 			n.set(func(n *fakeNode) { n.reg = register{known: true, last: ahead} })
 		}
 		nodes[2].set(func(n *fakeNode) { n.delay = 700 * time.Millisecond })
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		require.Equal(t, ahead+1, l.Token())
 		time.Sleep(time.Second)
@@ -41,7 +41,7 @@ func TestExtend_raisesWhatWasGrantedLate(t *testing.T) {
 func TestExtend_hasOthersJoin(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
 		nodes[2].set(func(n *fakeNode) { n.err = errAway })
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
 		nodes[0].set(func(n *fakeNode) { n.reg.forget() })
@@ -50,7 +50,7 @@ func TestExtend_hasOthersJoin(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, holders(nodes), "and gives it back")
 
-		l, err = d.Acquire(t.Context(), request("x"))
+		l, err = d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
 		require.NoError(t, l.Extend(t.Context(), ttl), "from which the node counts that answered last")
@@ -68,13 +68,13 @@ func TestExtend_hasOthersJoin(t *testing.T) {
 
 func TestExtend_ofALapsedLeaseRevivesNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		time.Sleep(ttl)
 		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost)
 		assert.Zero(t, nodes[0].extended)
 		// An extension that is answered too late is none either.
-		l, err = d.Acquire(t.Context(), request("x"))
+		l, err = d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		time.Sleep(ttl - 100*time.Millisecond)
 		for _, n := range nodes {
@@ -93,7 +93,7 @@ func TestExtend_ofALapsedLeaseRevivesNothing(t *testing.T) {
 
 func TestExtend_withoutAMajorityIsAnOutage(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
 		nodes[0].set(func(n *fakeNode) { n.err = errAway })
@@ -115,7 +115,7 @@ func TestExtend_withoutAMajorityIsAnOutage(t *testing.T) {
 // So that one time-out is not that of all.
 func TestExtendAll_ofManyIsARequestForEach1024(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
 		for i, err := range d.ExtendAll(t.Context(), slices.Repeat([]driver.Lease{l}, mostTogether+2), ttl) {
@@ -134,7 +134,7 @@ func TestExtendAll_isOneRequestToEachNode(t *testing.T) {
 		names := []string{"x", "y", "z"}
 		for range names {
 			// The fakes know one name: three locks in a row, of which two are lost.
-			l, err := d.Acquire(t.Context(), request("x"))
+			l, err := d.Acquire(t.Context(), askFor("x"))
 			require.NoError(t, err)
 			leases = append(leases, l)
 			synctest.Wait()

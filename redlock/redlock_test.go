@@ -17,8 +17,6 @@ import (
 
 const ttl = 10 * time.Second // and so 500 ms for a node
 
-func request(name string) driver.Request { return driver.Request{Name: name, TTL: ttl} }
-
 // bubble runs f on a Driver over n fakes, in virtual time, and wants nothing left when the Driver is closed.
 func bubble(t *testing.T, n int, f func(t *testing.T, d *Driver, nodes []*fakeNode)) {
 	t.Helper()
@@ -158,7 +156,7 @@ func TestAcquire_isDecidedByAMajority(t *testing.T) {
 		nodes[0].set(func(n *fakeNode) { n.silent = true })
 		nodes[1].set(func(n *fakeNode) { n.err = errAway })
 		start := time.Now()
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		require.NoError(t, l.Extend(t.Context(), ttl))
 		require.NoError(t, l.Release(t.Context()))
@@ -172,7 +170,7 @@ func TestAcquire_countsTheTTLFromBeforeTheFirstRequest(t *testing.T) {
 		for _, n := range nodes {
 			n.set(func(n *fakeNode) { n.delay = 300 * time.Millisecond })
 		}
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		assert.Equal(t, ttl-300*time.Millisecond, l.Validity())
 		time.Sleep(time.Second)
@@ -189,7 +187,7 @@ func TestAcquire_countsNoMoreThanItsNodesHave(t *testing.T) {
 		for _, n := range nodes[:2] {
 			n.set(func(n *fakeNode) { n.short = 700 * time.Millisecond })
 		}
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		assert.Equal(t, ttl-700*time.Millisecond, l.Validity())
 		require.NoError(t, l.Extend(t.Context(), ttl))
@@ -202,7 +200,7 @@ func TestAcquire_countsNoMoreThanItsNodesHave(t *testing.T) {
 func TestExtend_countsNoMoreThanANodeThatJoinsHas(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
 		nodes[2].set(func(n *fakeNode) { n.err = errAway })
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
 		nodes[1].set(func(n *fakeNode) { n.err = errAway })
@@ -219,7 +217,7 @@ func TestAcquire_withoutAMajorityFailsAsSoonAsThatIsKnown(t *testing.T) {
 		nodes[1].set(func(n *fakeNode) { n.err = errAway })
 		nodes[2].set(func(n *fakeNode) { n.delay = 400 * time.Millisecond })
 		start := time.Now()
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.ErrorIs(t, err, errAway)
 		assert.Zero(t, time.Since(start))
 		require.EqualError(t, err, "no majority of 3 nodes: a:1: connection refused; b:1: connection refused; c:1: has not answered yet")
@@ -240,7 +238,7 @@ func TestAcquire_waitsUntilAnOutageIsToldFromAHolder(t *testing.T) {
 				n.delay, n.silent, n.lapses = 100*time.Millisecond, third == "silent", third == "denies"
 			})
 			start := time.Now()
-			l, err := d.Acquire(t.Context(), request("x"))
+			l, err := d.Acquire(t.Context(), askFor("x"))
 			if third == "silent" {
 				require.NotErrorIs(t, err, locker.ErrHeld)
 				require.ErrorIs(t, err, errAway)
@@ -266,10 +264,10 @@ func TestAcquire_waitsUntilAnOutageIsToldFromAHolder(t *testing.T) {
 
 func TestAcquire_ofALockThatAllDenyTakesNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait() // two of them were enough
-		second, err := d.Acquire(t.Context(), request("x"))
+		second, err := d.Acquire(t.Context(), askFor("x"))
 		require.ErrorIs(t, err, locker.ErrHeld)
 		if second != nil {
 			require.NoError(t, second.Release(t.Context()))
@@ -290,7 +288,7 @@ func TestAcquire_givesUpWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		l, err := d.Acquire(ctx, request("x"))
+		l, err := d.Acquire(ctx, askFor("x"))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 100*time.Millisecond, time.Since(start))
 		require.NoError(t, l.Release(t.Context()))
@@ -306,7 +304,7 @@ func TestAcquire_raisesToTheLargestToken(t *testing.T) {
 				n.reg, n.delay = register{known: true, last: ahead + uint64(10*i)}, time.Duration(i)*time.Millisecond
 			})
 		}
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		assert.Equal(t, ahead+11, l.Token(), "of the first two that answered")
 		synctest.Wait()
@@ -317,7 +315,7 @@ func TestAcquire_raisesToTheLargestToken(t *testing.T) {
 		require.NoError(t, l.Extend(t.Context(), ttl))
 		nodes[0].set(func(n *fakeNode) { n.err = nil })
 		require.NoError(t, l.Release(t.Context()))
-		next, err := d.Acquire(t.Context(), request("x"))
+		next, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		assert.Greater(t, next.Token(), l.Token())
 		require.NoError(t, next.Release(t.Context()))
@@ -335,7 +333,7 @@ func TestAcquire_whoseRaiseFailsTakesNothing(t *testing.T) {
 			nodes[1].set(func(n *fakeNode) { n.lapses = true })
 		}()
 		nodes[1].set(func(n *fakeNode) { n.delay = 5 * time.Millisecond })
-		_, err := d.Acquire(t.Context(), request("x"))
+		_, err := d.Acquire(t.Context(), askFor("x"))
 		require.ErrorContains(t, err, "a:1 agreed; b:1: lost; c:1: connection refused")
 		require.NotErrorIs(t, err, locker.ErrHeld)
 		require.NotErrorIs(t, err, locker.ErrLost)
@@ -348,10 +346,10 @@ func TestAcquire_whoseRaiseFailsTakesNothing(t *testing.T) {
 func TestDriver_afterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _ := newFakeDriver(t, 3)
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		require.NoError(t, d.Close())
-		_, err = d.Acquire(t.Context(), request("x"))
+		_, err = d.Acquire(t.Context(), askFor("x"))
 		require.ErrorIs(t, err, locker.ErrClosed)
 		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrClosed)
 		require.ErrorIs(t, l.Release(t.Context()), locker.ErrClosed)

@@ -12,7 +12,7 @@ import (
 
 func TestRelease_goesOnInTheBackgroundUntilTheNodeAnswers(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
 		nodes[2].set(func(n *fakeNode) { n.err = errAway })
@@ -28,7 +28,7 @@ func TestRelease_goesOnInTheBackgroundUntilTheNodeAnswers(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, tries, nodes[2].released)
 
-		l, err = d.Acquire(t.Context(), request("x"))
+		l, err = d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
 		nodes[2].set(func(n *fakeNode) { n.err = errAway })
@@ -45,7 +45,7 @@ func TestRelease_goesOnInTheBackgroundUntilTheNodeAnswers(t *testing.T) {
 func TestRelease_hasTheValuesOfItsContext(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
 		traced := func(s string) context.Context { return context.WithValue(t.Context(), ctxKey{}, s) }
-		l, err := d.Acquire(traced("lock"), request("x"))
+		l, err := d.Acquire(traced("lock"), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
 		require.NoError(t, l.Extend(traced("extend"), ttl))
@@ -62,7 +62,7 @@ func TestRelease_hasTheValuesOfItsContext(t *testing.T) {
 func TestClose_letsReleasesArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, nodes := newFakeDriver(t, 5)
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
 		require.NoError(t, l.Extend(t.Context(), ttl), "from which all nodes count")

@@ -11,112 +11,108 @@ import (
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// message is what one node is asked, and what its answer means.
-type message interface {
+// request is what a node is asked.
+type request interface {
 	send(ctx context.Context) error
-	answered(err error) // when it is over
-	missed(err error)   // before that, if it is not over in time
+
+	// heard takes in the answer, when the request is over. Before that it is told once, with over false, if the request
+	// is not over in time.
+	heard(err error, over bool)
 }
 
-// round is requests that are sent to nodes together, under one time-out.
-type round struct {
-	ctx     context.Context // with the values of the caller's, for those who trace requests; it goes on when the caller has heard enough
-	driver  *Driver
-	timeout time.Duration
-
-	calls []*call
-	left  atomic.Int32 // calls that are not over, and 1 until all are made
-	over  func()       // called when none is left
-}
-
-// round begins one.
-func (d *Driver) round(ctx context.Context, timeout time.Duration) *round {
-	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	r := &round{ctx: own, driver: d, timeout: timeout, over: cancel}
-	r.left.Store(1)
-	return r
-}
-
-// call is one message of a round.
+// call is a request on its way to a node.
 type call struct {
-	message
-	round *round
+	request
 	node  *node
+	round *round
 
-	mu            sync.Mutex // held while message.missed runs
+	mu            sync.Mutex // held while heard is told that the call is overdue
 	over, overdue bool
 }
 
-// call has another goroutine send a message. Its answered and missed are not called by the goroutine that calls
-// call, which has to be one that Close waits for.
-func (r *round) call(n *node, m message) {
-	if r.calls == nil {
-		r.calls = make([]*call, 0, len(r.driver.nodes))
-	}
-	c := &call{message: m, round: r, node: n}
-	r.calls = append(r.calls, c)
-	r.left.Add(1)
-	r.driver.work.Add(1)
-	r.driver.do(c)
+// round is calls that are made together, under one time-out.
+type round struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	driver  *Driver
+	timeout time.Duration
+	calls   []call
+	left    atomic.Int32 // calls that are not over
+	expiry  *time.Timer
 }
 
-// sent ends the making of calls: from now on the round may expire, by its time-out or by Close.
-func (r *round) sent() {
-	d, cancel := r.driver, r.over
-	if r.calls == nil {
-		cancel()
+// roundContext has the values of the context of a caller, for those who trace requests. It goes on when the caller has heard enough.
+type roundContext struct {
+	context.Context // Driver.open
+	values          context.Context
+}
+
+// Value implements context.Context. The first is where package context finds out what this ends with.
+func (c roundContext) Value(key any) any {
+	if v := c.Context.Value(key); v != nil {
+		return v
+	}
+	return c.values.Value(key)
+}
+
+// send makes calls at once, each in another goroutine. The goroutine that calls send has to be one that Close waits for. Each call is
+// a round trip of its own. Where several rounds are to share the round trips to a node, this is the place to gather them.
+func (d *Driver) send(ctx context.Context, timeout time.Duration, calls []call) {
+	if len(calls) == 0 {
 		return
 	}
-	d.work.Add(1)
-	forgetClose := context.AfterFunc(d.open, cancel)
-	forgetExpiry := context.AfterFunc(r.ctx, func() {
-		defer d.work.Done()
-		r.expire()
-	})
-	r.over = func() {
-		if forgetExpiry() {
-			d.work.Done()
-		}
-		forgetClose()
-		cancel()
-	}
-	r.ended()
-}
-
-// ended is one of what left counts.
-func (r *round) ended() {
-	if r.left.Add(-1) == 0 {
-		r.over()
+	r := &round{driver: d, timeout: timeout, calls: calls}
+	r.ctx, r.cancel = context.WithTimeout(roundContext{d.open, ctx}, timeout)
+	r.left.Store(int32(len(calls)))
+	d.work.Add(len(calls) + 1)
+	r.expiry = time.AfterFunc(timeout, r.expire)
+	for i := range calls {
+		calls[i].round = r
+		d.do(&calls[i])
 	}
 }
 
-// expire tells the calls that are not over that it is too late.
+// expire tells the calls that are not over that they are late.
 func (r *round) expire() {
-	for _, c := range r.calls {
+	defer r.driver.work.Done()
+	for i := range r.calls {
+		c := &r.calls[i]
 		c.mu.Lock()
 		if !c.over {
 			c.overdue = true
 			c.node.overdue()
-			c.missed(noAnswer(r.timeout))
+			c.heard(noAnswer(r.timeout), false)
 		}
 		c.mu.Unlock()
 	}
 }
 
-func (c *call) Run() {
-	defer c.round.driver.work.Done()
-	defer c.round.ended()
-	if err := c.node.admit(); err != nil {
-		c.end()
-		c.answered(err)
+// ended counts a call that is over.
+func (r *round) ended() {
+	defer r.driver.work.Done()
+	if r.left.Add(-1) > 0 {
 		return
 	}
-	err := c.send(c.round.ctx)
-	overdue := c.end()
-	deadline, _ := c.round.ctx.Deadline()
-	slow := time.Until(deadline) <= c.round.timeout/10
-	c.node.returned(err, overdue, slow)
-	c.answered(inTime(err, c.round.timeout))
+	r.cancel()
+	if r.expiry.Stop() {
+		r.driver.work.Done()
+	}
+}
+
+// Run makes the call.
+func (c *call) Run() {
+	r := c.round
+	defer r.ended()
+	if err := c.node.admit(); err != nil {
+		c.end()
+		c.heard(err, true)
+		return
+	}
+	err := c.send(r.ctx)
+	deadline, _ := r.ctx.Deadline()
+	slow := time.Until(deadline) <= r.timeout/10
+	c.node.returned(err, c.end(), slow)
+	c.heard(inTime(err, r.timeout), true)
 }
 
 // end ends the call, and returns whether it was overdue.

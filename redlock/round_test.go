@@ -11,16 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-type testMessage struct {
+type testRequest struct {
 	sends func(context.Context) error
 	ended func(error)
 }
 
-func (r testMessage) send(ctx context.Context) error { return r.sends(ctx) }
+func (r testRequest) send(ctx context.Context) error { return r.sends(ctx) }
 
-func (r testMessage) answered(err error) { r.ended(err) }
-
-func (r testMessage) missed(error) {}
+func (r testRequest) heard(err error, over bool) {
+	if over {
+		r.ended(err)
+	}
+}
 
 // A request outlives its caller's context, and has its values, for those who trace it.
 func TestCall_hasTheValuesOfItsContextAlone(t *testing.T) {
@@ -29,8 +31,7 @@ func TestCall_hasTheValuesOfItsContextAlone(t *testing.T) {
 		cancel()
 		ended := make(chan error, 1)
 		require.NoError(t, d.begin())
-		r := d.round(caller, time.Second)
-		r.call(d.nodes[0], testMessage{func(ctx context.Context) error {
+		d.send(caller, time.Second, []call{{node: d.nodes[0], request: testRequest{func(ctx context.Context) error {
 			assert.Equal(t, "traced", ctx.Value(ctxKey{}))
 			select {
 			case <-ctx.Done():
@@ -39,8 +40,7 @@ func TestCall_hasTheValuesOfItsContextAlone(t *testing.T) {
 			}
 			<-ctx.Done()
 			return ctx.Err()
-		}, func(err error) { ended <- err }})
-		r.sent()
+		}, func(err error) { ended <- err }}}})
 		d.work.Done()
 		start := time.Now()
 		require.EqualError(t, <-ended, "no answer within 1s")
@@ -54,7 +54,7 @@ func TestNode_thatHangsCollectsFewRequests(t *testing.T) {
 		nodes[0].set(func(n *fakeNode) { n.silent = true })
 		before := runtime.NumGoroutine()
 		for range 200 {
-			l, err := d.Acquire(t.Context(), request("x"))
+			l, err := d.Acquire(t.Context(), askFor("x"))
 			require.NoError(t, err)
 			require.NoError(t, l.Extend(t.Context(), ttl))
 			require.NoError(t, l.Release(t.Context()))
@@ -68,7 +68,7 @@ func TestNode_thatHangsCollectsFewRequests(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, holders(nodes), "what it granted when it woke is given back")
 		asked := nodes[0].proposed
-		l, err := d.Acquire(t.Context(), request("x"))
+		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
 		assert.Equal(t, asked+1, nodes[0].proposed, "it is asked again")

@@ -20,7 +20,6 @@ type simNode struct {
 
 	mu       sync.Mutex
 	proposed uint64 // attempts so far
-	accepted uint64 // with rules.acceptWithoutLock: by the server in an answer that denied the lock
 }
 
 // Acquire is not what redlock asks of a node.
@@ -34,7 +33,7 @@ func (n *simNode) Address() string               { return fmt.Sprintf("server-%d
 func (n *simNode) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
 	n.mu.Lock()
 	n.proposed++
-	l := &simLease{node: n, attempt: n.proposed}
+	l := &simLease{node: n, attempt: n.proposed, until: time.Now().Add(req.TTL)}
 	n.mu.Unlock()
 	l.owner = uint64(n.c.id+1)<<32 + l.attempt
 	if n.w.relax.oneOwner {
@@ -58,12 +57,7 @@ func (n *simNode) Propose(ctx context.Context, req driver.Request, token uint64)
 		defer l.mu.Unlock()
 		l.token = accepted
 		return l, nil
-	case n.w.relax.raiseUnchecked:
-		return l, locker.ErrHeld // so that it can be raised
 	default:
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.accepted = accepted
 		return nil, locker.ErrHeld
 	}
 }
@@ -77,6 +71,7 @@ func (n *simNode) message(what, attempt, number uint64) *rand.Rand {
 type simLease struct {
 	node           *simNode
 	owner, attempt uint64
+	until          time.Time // by its grant
 
 	mu       sync.Mutex
 	token    uint64
@@ -90,7 +85,7 @@ func (l *simLease) Token() uint64 {
 	return l.token
 }
 
-func (l *simLease) Validity() time.Duration { return simTTL }
+func (l *simLease) Validity() time.Duration { return time.Until(l.until) }
 
 func (l *simLease) send(ctx context.Context, what uint64, script func(r *register, now int64) bool) error {
 	l.mu.Lock()
@@ -204,43 +199,4 @@ func (n *simNode) send(
 		time.Sleep(f.patience)
 	}
 	return true, errSim
-}
-
-// countApart counts those that granted the lock and those that accepted the token apart: the relaxation
-// that goes with rules.acceptWithoutLock. accepted is what the nodes that denied the lock accepted.
-func countApart(b *ballot, accepted func(node int) uint64) outcome {
-	locks := 0
-	tokens := map[uint64]int{}
-	for i, v := range b.votes {
-		switch v.state {
-		case granted, raising:
-			locks++
-			tokens[v.token]++
-		case refused:
-			if token := accepted(i); token > 0 {
-				tokens[token]++
-			}
-		}
-	}
-	quorum := majority(len(b.votes))
-	for token, n := range tokens {
-		if n >= quorum && locks >= quorum {
-			b.goal = token
-			return won
-		}
-	}
-	return b.outcome()
-}
-
-// raiseAll also raises those that have denied the lock: the relaxation that goes with
-// rules.raiseUnchecked.
-func raiseAll(b *ballot) []int {
-	nodes := b.raise()
-	for i := range b.votes {
-		if v := &b.votes[i]; b.goal != 0 && v.state == refused {
-			v.state = raising
-			nodes = append(nodes, i)
-		}
-	}
-	return nodes
 }

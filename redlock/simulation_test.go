@@ -195,12 +195,6 @@ func (w *world) contend(id int) {
 	}
 	c.driver = d
 	d.clock = func() time.Time { return time.Now().Add(time.Duration(c.skew.Load())) }
-	switch {
-	case w.relax.acceptWithoutLock:
-		d.outcome = func(b *ballot) outcome { return countApart(b, c.accepted) }
-	case w.relax.raiseUnchecked:
-		d.raise = raiseAll
-	}
 	var cleaning sync.WaitGroup
 	for w.ctx.Err() == nil {
 		c.skewClock()
@@ -211,14 +205,6 @@ func (w *world) contend(id int) {
 	if err := d.Close(); err != nil {
 		panic(err)
 	}
-}
-
-// accepted is the token that a server has accepted in its latest answer to us that denied the lock.
-func (c *contender) accepted(i int) uint64 {
-	n := c.nodes[i]
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.accepted
 }
 
 // skewClock has the contender's clock jump, now and then.

@@ -189,7 +189,7 @@ func (c *stageClient) Close() error                  { return nil }
 func (c *stageClient) Address() string               { return c.addr }
 
 func (c *stageClient) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
-	l := &stageLease{c: c, name: req.Name, owner: c.owners.Add(1)}
+	l := &stageLease{c: c, name: req.Name, owner: c.owners.Add(1), until: time.Now().Add(req.TTL)}
 	var ok bool
 	var accepted uint64
 	ran, err := c.run(ctx, propose, req.Name, func(r *register, now int64) {
@@ -220,12 +220,13 @@ type stageLease struct {
 	c     *stageClient
 	name  string
 	owner uint64
+	until time.Time // by its grant
 	token atomic.Uint64
 	sent  atomic.Int64 // releases
 }
 
 func (l *stageLease) Token() uint64           { return l.token.Load() }
-func (l *stageLease) Validity() time.Duration { return time.Hour }
+func (l *stageLease) Validity() time.Duration { return time.Until(l.until) }
 
 func (l *stageLease) run(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
 	var ok bool

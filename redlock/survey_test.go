@@ -15,15 +15,15 @@ import (
 // seeing is a node that says of a lock what a test says.
 type seeing struct {
 	*fakeNode
-	says answer
+	says inspector
 }
 
-type answer = func(ctx context.Context) (locker.State, error)
+type inspector = func(ctx context.Context) (locker.State, error)
 
 func (n *seeing) Inspect(ctx context.Context, _ string) (locker.State, error) { return n.says(ctx) }
 
 // surveyOf inspects a lock of which the nodes say this; nil is of one that cannot.
-func surveyOf(t *testing.T, says ...answer) (locker.State, error) {
+func surveyOf(t *testing.T, says ...inspector) (locker.State, error) {
 	t.Helper()
 	fakes, nodes := newFakes(len(says))
 	for i, f := range fakes {
@@ -37,11 +37,11 @@ func surveyOf(t *testing.T, says ...answer) (locker.State, error) {
 	return d.Inspect(t.Context(), "x")
 }
 
-func free(last uint64) answer {
+func free(last uint64) inspector {
 	return func(context.Context) (locker.State, error) { return locker.State{Token: last}, nil }
 }
 
-func heldBy(metadata string, token uint64, left time.Duration) answer {
+func heldBy(metadata string, token uint64, left time.Duration) inspector {
 	return func(context.Context) (locker.State, error) {
 		return locker.State{
 			Held: true, Holder: locker.Participant{ID: "its own", Metadata: metadata}, Left: left, Token: token,
@@ -60,19 +60,19 @@ func hangs(ctx context.Context) (locker.State, error) {
 func TestInspect_isWhatAMajoritySays(t *testing.T) {
 	held := locker.State{Held: true, Holder: locker.Participant{Metadata: "a"}, Left: 2 * time.Second, Token: 7}
 	for name, c := range map[string]struct {
-		says []answer
+		says []inspector
 		want locker.State
 	}{
-		"free":                         {[]answer{free(0), free(0), free(0)}, locker.State{}},
-		"free, and one does not know":  {[]answer{free(7), away, free(0)}, locker.State{Token: 7}},
-		"held by all":                  {[]answer{heldBy("a", 7, time.Second), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 2*time.Second)}, held},
-		"held, and one is away":        {[]answer{away, heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
-		"held, and one has lost it":    {[]answer{free(7), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
-		"held, and one has another":    {[]answer{heldBy("b", 9, time.Hour), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
-		"an attempt that is to fail":   {[]answer{free(7), free(7), heldBy("b", 9, time.Second)}, locker.State{Token: 7}},
-		"two of five hang":             {[]answer{hangs, heldBy("a", 7, 2*time.Second), hangs, heldBy("a", 7, 2*time.Second), heldBy("a", 7, 9*time.Second)}, held},
-		"one of them cannot see":       {[]answer{nil, free(7), free(6)}, locker.State{Token: 7}},
-		"the same token, and not they": {[]answer{heldBy("b", 7, time.Hour), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 2*time.Second)}, held},
+		"free":                         {[]inspector{free(0), free(0), free(0)}, locker.State{}},
+		"free, and one does not know":  {[]inspector{free(7), away, free(0)}, locker.State{Token: 7}},
+		"held by all":                  {[]inspector{heldBy("a", 7, time.Second), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 2*time.Second)}, held},
+		"held, and one is away":        {[]inspector{away, heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
+		"held, and one has lost it":    {[]inspector{free(7), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
+		"held, and one has another":    {[]inspector{heldBy("b", 9, time.Hour), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
+		"an attempt that is to fail":   {[]inspector{free(7), free(7), heldBy("b", 9, time.Second)}, locker.State{Token: 7}},
+		"two of five hang":             {[]inspector{hangs, heldBy("a", 7, 2*time.Second), hangs, heldBy("a", 7, 2*time.Second), heldBy("a", 7, 9*time.Second)}, held},
+		"one of them cannot see":       {[]inspector{nil, free(7), free(6)}, locker.State{Token: 7}},
+		"the same token, and not they": {[]inspector{heldBy("b", 7, time.Hour), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 2*time.Second)}, held},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestInspect_isWhatAMajoritySays(t *testing.T) {
 }
 
 func TestInspect_withoutAMajoritySaysHowEachHasAnswered(t *testing.T) {
-	for want, says := range map[string][]answer{
+	for want, says := range map[string][]inspector{
 		"no majority of 3 nodes: a:1: held under token 7; b:1: the lock is not held; c:1: connection refused": {heldBy("a", 7, time.Second), free(7), away},
 		"no majority of 3 nodes: a:1: held under token 7; b:1: held under token 8; c:1: held under token 9":   {heldBy("", 7, time.Second), heldBy("", 8, time.Second), heldBy("", 9, time.Second)},
 		"no majority of 3 nodes: a:1: no answer within 500ms; b:1: the lock is not held; c:1: no answer":      {hangs, free(7), hangs},
@@ -98,7 +98,7 @@ func TestInspect_withoutAMajoritySaysHowEachHasAnswered(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
 				state, err := surveyOf(t, says...)
-				assert.LessOrEqual(t, time.Since(began), longestTimeout, "nodes that do not answer are asked once")
+				assert.LessOrEqual(t, time.Since(began), longestTimeout, "nodes that do not inspector are asked once")
 				assert.Equal(t, locker.State{}, state)
 				var e *Error
 				require.ErrorAs(t, err, &e)
@@ -112,7 +112,7 @@ func TestInspect_withoutAMajoritySaysHowEachHasAnswered(t *testing.T) {
 }
 
 func TestInspect_ofNodesThatCannotSee(t *testing.T) {
-	_, err := surveyOf(t, make([]answer, 3)...)
+	_, err := surveyOf(t, make([]inspector, 3)...)
 	require.ErrorIs(t, err, locker.ErrUnsupported)
 }
 
@@ -120,7 +120,7 @@ func TestInspect_ofNodesThatCannotSee(t *testing.T) {
 func TestInspect_looksAgainWhileVotesAreSplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		settling := func(first, then answer) answer {
+		settling := func(first, then inspector) inspector {
 			return func(ctx context.Context) (locker.State, error) {
 				if time.Since(start) < 3*surveysApart {
 					return first(ctx)

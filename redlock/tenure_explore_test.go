@@ -95,8 +95,8 @@ func (h *happening) key() uint64 {
 // matters reports whether an Extend, perhaps one that is over, can still be told something.
 func (h *happening) matters(e *extension) bool {
 	return e == h.ext || slices.ContainsFunc(h.calls, func(c *transit) bool {
-		m, ok := c.message.(*extendMessage)
-		return ok && m.all[0] == e
+		m, ok := c.request.(*extendRequest)
+		return ok && m.targets[0].extension == e
 	})
 }
 
@@ -125,8 +125,8 @@ func (h *happening) column(i int) uint64 {
 	k = digestOf(k, uint64(flags(n.known, s.asking, s.late, s.joins)))
 	for order, e := range h.exts {
 		if h.matters(e) {
-			owner, _ := lease(e.ours[i])
-			k = digestOf(k, uint64(order), kindOf(e.votes[i]), owner, uint64(flags(e.lacks[i])))
+			owner, _ := lease(e.parts[i].ours)
+			k = digestOf(k, uint64(order), kindOf(e.parts[i].vote), owner, uint64(flags(e.parts[i].lacks)))
 		}
 	}
 	for _, c := range h.calls {
@@ -134,16 +134,16 @@ func (h *happening) column(i int) uint64 {
 			continue
 		}
 		var what, number, owner, token uint64
-		switch m := c.message.(type) {
-		case *proposeMessage:
+		switch m := c.request.(type) {
+		case *proposeRequest:
 			what, number = 1, m.token
 			owner, token = lease(m.ours)
-		case *raiseMessage:
+		case *raiseRequest:
 			what, number = 2, m.goal
 			owner, token = lease(m.ours)
-		case *extendMessage:
-			what, number = 3, uint64(slices.Index(h.exts, m.all[0]))
-			owner, token = lease(m.ours[0])
+		case *extendRequest:
+			what, number = 3, uint64(slices.Index(h.exts, m.targets[0].extension))
+			owner, token = lease(m.targets[0].ours)
 		}
 		k = digestOf(k, what, number, owner, token, kindOf(c.err), uint64(h.epoch-c.epoch), uint64(flags(c.arrived, c.missed)))
 	}

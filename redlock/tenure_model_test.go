@@ -72,15 +72,13 @@ type happening struct {
 	*tenure
 	budget
 	lease   *lease
-	decided *waiter
+	decided *waiter // nil: it is
 	err     error
 	nodes   [exNodes]tenureNode
 	calls   []*transit // under way
 
-	ext      *extension // under way
-	extended *waiter
-	extErr   error
-	exts     []*extension // all
+	ext  *extension   // under way
+	exts []*extension // all
 
 	epoch, success int // of the latest request, and of what last succeeded
 	owners         uint64
@@ -171,7 +169,7 @@ func (h *happening) happen(e event) {
 		c := h.calls[e.at]
 		h.misses--
 		c.missed = true
-		c.message.missed(noAnswer(time.Second))
+		c.heard(noAnswer(time.Second), false)
 	case extendNow:
 		h.extend()
 	case forgetAll:
@@ -198,7 +196,7 @@ func (h *happening) happen(e event) {
 
 func (h *happening) arrive(c *transit, drop bool) {
 	n := &h.nodes[c.node]
-	n.dropped = drop
+	n.dropped, n.sent = drop, c.epoch
 	if drop {
 		h.drops--
 	}
@@ -217,7 +215,7 @@ func (h *happening) answer(k int, lose bool) {
 		h.losses--
 		c.err = errAway
 	}
-	c.call.answered(c.err)
+	c.heard(c.err, true)
 	c.round.ended()
 }
 
@@ -230,7 +228,7 @@ func (x *tenure) begin() *happening {
 	}
 	x.driver.do = func(c workers.Call) { h.send(c.(*call)) }
 	h.lease = x.driver.lease(driver.Request{Name: "x", TTL: time.Hour})
-	h.decided = h.lease.begin(context.Background(), &h.err)
+	h.decided = h.lease.begin(context.Background())
 	return h
 }
 
@@ -242,17 +240,14 @@ func (h *happening) send(c *call) {
 func (h *happening) extend() {
 	h.epoch++
 	h.before, h.forgotBefore = h.granted, h.forgot
-	r := h.driver.round(context.Background(), time.Hour)
-	e := &extension{lease: h.lease, ttl: time.Hour, sent: clock.Now()}
-	h.ext, h.exts, h.extErr = e, append(h.exts, e), nil
-	h.extended = e.begin(r, func() bool { return e.decide(r.ctx, &h.extErr) })
-	if h.flaw.lacksIgnored {
-		clear(e.lacks)
-	}
+	e := newExtension(h.lease, clock.Now(), time.Hour)
+	h.ext, h.exts = e, append(h.exts, e)
+	calls := e.begin(context.Background(), nil)
 	for i := range h.nodes {
-		r.extendAt(i, []*extension{e})
+		e.parts[i].lacks = e.parts[i].lacks && !h.flaw.lacksIgnored
+		calls = h.driver.extendAt(calls, i, []*extension{e})
 	}
-	r.sent()
+	h.driver.send(context.Background(), time.Hour, calls)
 }
 
 // otherTakes has another client be granted the lock by a majority.
@@ -300,27 +295,26 @@ func met(w *waiter) bool {
 // look sees what the client has come to know.
 func (h *happening) look() {
 	if h.decided != nil && met(h.decided) {
-		h.decided = nil
+		h.err, h.decided = h.decided.err, nil
 		h.solid = h.err == nil && h.forgot == 0
 		for i := range h.lease.seats {
 			s := &h.lease.seats[i]
 			s.joins = s.joins && !h.flaw.lateGrantsCount
 		}
 	}
-	if h.ext == nil || !met(h.extended) {
+	if h.ext == nil || !met(&h.ext.waiter) {
 		return
 	}
 	e := h.ext
-	e.end()
 	h.ext = nil
-	if h.extErr != nil {
+	if e.err != nil {
 		return
 	}
 	h.success = h.epoch
 	h.solid = h.solid || h.forgot == h.forgotBefore
-	for i, v := range e.votes {
+	for i, p := range e.parts {
 		s := &h.lease.seats[i]
-		s.joins = s.joins && !(h.flaw.joinersCount && v == nil)
+		s.joins = s.joins && !(h.flaw.joinersCount && p.vote == nil)
 	}
 	switch {
 	case h.before <= h.excused:
@@ -333,8 +327,8 @@ func (h *happening) look() {
 
 // unanswered reports whether a node has not answered an Extend.
 func (h *happening) unanswered(e *extension) bool {
-	for _, v := range e.votes {
-		if v != nil && !errors.Is(v, locker.ErrLost) && v != errAbsent && v != errWaiting && v != errJoining { //nolint:errorlint // never wrapped
+	for _, p := range e.parts {
+		if v := p.vote; v != nil && !errors.Is(v, locker.ErrLost) && v != errAbsent && v != errWaiting && v != errJoining { //nolint:errorlint // never wrapped
 			return true
 		}
 	}

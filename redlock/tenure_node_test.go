@@ -16,6 +16,7 @@ type tenureNode struct {
 	i       int
 	epoch   int // of the latest request of ours that was granted
 	dropped bool
+	sent    int // epoch of the request that arrives
 }
 
 func (n *tenureNode) Acquire(context.Context, driver.Request) (driver.Lease, error) {
@@ -27,7 +28,7 @@ func (n *tenureNode) Address() string               { return "" }
 
 func (n *tenureNode) Propose(_ context.Context, _ driver.Request, token uint64) (driver.RaisableLease, error) {
 	n.owners++
-	l := &tenureLease{n: n, owner: n.owners}
+	l := &tenureLease{n: n, owner: n.owners, sent: n.sent}
 	if n.dropped {
 		return l, errAway
 	}
@@ -43,10 +44,18 @@ type tenureLease struct {
 	n     *tenureNode
 	owner uint64
 	token atomic.Uint64
+	sent  int // epoch of the request that was granted
 }
 
-func (l *tenureLease) Token() uint64           { return l.token.Load() }
-func (l *tenureLease) Validity() time.Duration { return time.Hour }
+func (l *tenureLease) Token() uint64 { return l.token.Load() }
+
+// Validity is that of a whole TTL from when the latest Extend began, or less.
+func (l *tenureLease) Validity() time.Duration {
+	if l.sent < l.n.happening.epoch {
+		return time.Minute
+	}
+	return 2 * time.Hour
+}
 
 func (l *tenureLease) do(ok func() bool) error {
 	switch {

@@ -1,0 +1,193 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
+)
+
+// Acquire implements [driver.Driver].
+func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	if err := d.CheckTTL(req.TTL); err != nil {
+		return nil, err
+	}
+	if err := d.begin(); err != nil {
+		return nil, err
+	}
+	defer d.work.Done()
+	l := d.lease(req)
+	if err := l.wait(ctx, l.begin(ctx)); err != nil {
+		return l.abandon(), err
+	}
+	return l, nil
+}
+
+// lease returns an attempt that is about to begin.
+func (d *Driver) lease(req driver.Request) *lease {
+	return &lease{
+		driver: d, req: req, ballot: newBallot(len(d.nodes)), seats: make([]seat, len(d.nodes)),
+		until: clock.Now().Add(req.TTL),
+	}
+}
+
+// begin asks all nodes for the lock.
+func (l *lease) begin(ctx context.Context) *waiter {
+	token := uint64(max(l.driver.clock().UnixMicro(), 1))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.values = ctx
+	calls := make([]call, 0, len(l.seats))
+	for i := range l.seats {
+		calls = l.propose(calls, i, token)
+	}
+	l.send(calls)
+	return l.watch(&waiter{decide: l.decide})
+}
+
+// decide reports whether the outcome of the attempt is known, and why it failed. The caller holds l.mu.
+func (l *lease) decide() (over bool, err error) {
+	outcome := l.ballot.outcome()
+	if outcome == undecided {
+		return false, nil
+	}
+	l.decided = true
+	if outcome != won {
+		err := l.driver.disagreement(l.vote)
+		err.held = outcome == denied
+		return true, err
+	}
+	l.token = l.ballot.goal
+	for i := range l.seats { // what is granted from now on may come after another's coming and going
+		l.seats[i].joins = l.seats[i].asking
+	}
+	return true, nil
+}
+
+// vote returns what node i has said to the attempt. The caller holds l.mu.
+func (l *lease) vote(i int) error {
+	if s := &l.seats[i]; s.err != nil || !s.asking {
+		return s.err
+	}
+	return errWaiting
+}
+
+// abandon has what an attempt that failed may have taken, now or later, given back. It returns a Lease whose
+// Release tells how that goes, or nil if nothing was taken.
+func (l *lease) abandon() driver.Lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.decided, l.token = true, 0
+	l.end()
+	if l.busy() {
+		return l
+	}
+	return nil
+}
+
+// propose adds the call that asks node i for the lock. The caller holds l.mu.
+func (l *lease) propose(calls []call, i int, token uint64) []call {
+	s := &l.seats[i]
+	s.asking, s.late, s.err, s.joins = true, false, nil, l.decided
+	return append(calls, l.call(i, &proposeRequest{lease: l, i: i, token: token}))
+}
+
+// proposeRequest asks node i for the lock.
+type proposeRequest struct {
+	lease *lease
+	i     int
+	token uint64
+	ours  driver.RaisableLease
+}
+
+func (p *proposeRequest) send(ctx context.Context) (err error) {
+	p.ours, err = p.lease.driver.nodes[p.i].Propose(ctx, p.lease.req, p.token)
+	return err
+}
+
+func (p *proposeRequest) heard(err error, over bool) {
+	l := p.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &l.seats[p.i]
+	if !l.decided && !s.late { // else it is absent already
+		p.count(err)
+	}
+	s.late, s.err = !over, err
+	if over {
+		s.lease, s.asking = p.ours, false
+		if l.over {
+			l.send(l.free(nil, p.i))
+		}
+	}
+	for _, w := range l.waiters {
+		if w.ext != nil {
+			w.ext.joined(p, err)
+		}
+	}
+	l.changed()
+}
+
+// count takes the node's vote. The caller holds lease.mu.
+func (p *proposeRequest) count(err error) {
+	switch l := p.lease; {
+	case err == nil:
+		l.ballot.granted(p.i, p.ours.Token())
+		// A node that its request reached late has the lock for what is left of the TTL.
+		if until := clock.Now().Add(p.ours.Validity()); until.Before(l.until) {
+			l.until = until
+		}
+	case errors.Is(err, driver.ErrHeld):
+		l.ballot.says(p.i, refused)
+	default:
+		l.ballot.says(p.i, absent)
+	}
+}
+
+// raise has the nodes whose token is too small accept the one that the others have. The caller holds l.mu.
+func (l *lease) raise() {
+	var calls []call
+	for _, i := range l.ballot.raise() {
+		calls = append(calls, l.call(i, &raiseRequest{lease: l, i: i, ours: l.seats[i].lease, goal: l.ballot.goal}))
+	}
+	l.send(calls)
+}
+
+// raiseRequest asks node i to accept a larger token.
+type raiseRequest struct {
+	lease *lease
+	i     int
+	ours  driver.RaisableLease
+	goal  uint64
+}
+
+func (r *raiseRequest) send(ctx context.Context) error { return r.ours.Raise(ctx, r.goal) }
+
+func (r *raiseRequest) heard(err error, _ bool) {
+	l := r.lease
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &l.seats[r.i]
+	s.err = err
+	switch {
+	case err == nil:
+		l.ballot.raised(r.i, r.goal)
+	case errors.Is(err, driver.ErrUnsupported): // the goal is too far ahead of the node's clock
+		l.ballot.refusedGoal(r.i, r.goal)
+	case errors.Is(err, driver.ErrLost): // the node does not have what it had granted
+		if s.lease == r.ours {
+			s.lease = nil
+		}
+		l.ballot.says(r.i, gone)
+	default:
+		l.ballot.says(r.i, absent)
+	}
+	l.changed()
+}
+
+// covered reports whether a node that has just granted ours keeps it until then.
+func covered(ours driver.Lease, until time.Time) bool {
+	return !clock.Now().Add(ours.Validity()).Before(until)
+}

@@ -1,0 +1,63 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+)
+
+// instantNode grants everything at once.
+type instantNode struct{ addr string }
+
+func (n instantNode) Acquire(context.Context, driver.Request) (driver.Lease, error) {
+	panic("not used")
+}
+func (n instantNode) Guarantees() locker.Guarantees { return nil }
+func (n instantNode) Close() error                  { return nil }
+func (n instantNode) Address() string               { return n.addr }
+
+func (n instantNode) Propose(_ context.Context, _ driver.Request, token uint64) (driver.RaisableLease, error) {
+	l := &instantLease{}
+	l.token.Store(token)
+	return l, nil
+}
+
+type instantLease struct{ token atomic.Uint64 }
+
+func (l *instantLease) Token() uint64                               { return l.token.Load() }
+func (l *instantLease) Validity() time.Duration                     { return time.Hour }
+func (l *instantLease) Extend(context.Context, time.Duration) error { return nil }
+func (l *instantLease) Raise(context.Context, uint64) error         { return nil }
+func (l *instantLease) Release(context.Context) error               { return nil }
+
+// BenchmarkPair is what a Lock and an Unlock cost in this package.
+func BenchmarkPair(b *testing.B) {
+	for _, n := range []int{3, 5} {
+		b.Run(fmt.Sprint(n, " nodes"), func(b *testing.B) {
+			var nodes []driver.Driver
+			for i := range n {
+				nodes = append(nodes, instantNode{fmt.Sprint(i)})
+			}
+			d, err := NewDriver(nodes)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = d.Close() }()
+			b.ReportAllocs()
+			for b.Loop() {
+				l, err := d.Acquire(b.Context(), driver.Request{Name: "x", TTL: 30 * time.Second})
+				if err != nil {
+					b.Fatal(err)
+				}
+				if err := l.Release(b.Context()); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

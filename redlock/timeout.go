@@ -1,0 +1,78 @@
+package redlock
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/go-locker/locker/driver"
+)
+
+// NodeTimeout sets how long one node may take to answer one request. The default is TTL/10, and at most
+// 500 ms: far below the TTL, because it is also how long a Lock takes to fail when a majority hangs.
+//
+// An attempt takes up to two rounds of requests, one to take the lock and, where the nodes' tokens
+// differ, one to raise them. What they may take together must leave more than half of the TTL to
+// the holder, after the allowance for drift: 2 × NodeTimeout + TTL/100 + 2 ms < TTL/2. And it must not be more
+// than TTL/7: a renewal is given TTL/6. A Client or Mutex whose TTL is too short for that is refused with an error that has
+// the numbers, and matches [driver.ErrUnsupported]; with the default that is one below 7 ms. A d of 0 or less is an error of
+// [NewDriver].
+func NodeTimeout(d time.Duration) DriverOption {
+	return func(driver *Driver) error {
+		if d <= 0 {
+			return fmt.Errorf("node time-out %v: must be above 0", d)
+		}
+		driver.timeout = d
+		return nil
+	}
+}
+
+const (
+	timeoutsPerTTL = 10                     // the default of NodeTimeout
+	longestTimeout = 500 * time.Millisecond // and the most that it is
+	shortestTTL    = "7ms"                  // with the default: 0.2 TTL + 0.01 TTL + 2 ms < 0.5 TTL
+
+	rounds       = 2 // requests that an attempt makes one after the other: to take the lock, and to raise the token
+	renewalShare = 7 // of the TTL: the core gives a renewal a sixth, in which what the nodes say has to be counted, too
+)
+
+// nodeTimeout returns how long a node has for each request about a lock of that TTL.
+func (d *Driver) nodeTimeout(ttl time.Duration) time.Duration {
+	if d.timeout > 0 {
+		return d.timeout
+	}
+	return min(ttl/timeoutsPerTTL, longestTimeout)
+}
+
+// CheckTTL refuses a TTL that a node refuses, one of which an attempt may use up half, and one that a renewal may
+// miss though the nodes answer in time.
+func (d *Driver) CheckTTL(ttl time.Duration) error {
+	for _, n := range d.nodes {
+		if c, ok := n.Proposer.(driver.TTLChecker); ok {
+			if err := c.CheckTTL(ttl); err != nil {
+				return fmt.Errorf("%s: %w", n.name, err)
+			}
+		}
+	}
+	timeout, drift := d.nodeTimeout(ttl), ttl/100+2*time.Millisecond
+	left := ttl - rounds*timeout - drift
+	if left > ttl/2 && timeout <= ttl/renewalShare {
+		return nil
+	}
+	return fmt.Errorf("%w: TTL %v with a node time-out of %v: an attempt may take %d × %v, and drift %v, "+
+		"which leaves %v to the holder, and must leave more than half; a renewal leaves a node %v: %s",
+		driver.ErrUnsupported, ttl, timeout, rounds, timeout, drift, left, ttl/renewalShare, d.advice(ttl))
+}
+
+// advice tells which TTL would do, or which time-out.
+func (d *Driver) advice(ttl time.Duration) string {
+	if d.timeout == 0 {
+		return "use a TTL of at least " + shortestTTL
+	}
+	// 2 × timeout + TTL/100 + 2 ms < TTL/2, hence TTL > (2 × timeout + 2 ms) / 0.49.
+	longer := max((rounds*d.timeout+2*time.Millisecond)*100/49, renewalShare*d.timeout)
+	advice := fmt.Sprintf("use a TTL of at least %v", (longer + time.Millisecond).Round(time.Millisecond))
+	if shorter := min((ttl*49/100-2*time.Millisecond)/rounds, ttl/renewalShare); shorter > time.Millisecond {
+		advice += fmt.Sprintf(", or a node time-out below %v", shorter.Round(time.Microsecond))
+	}
+	return advice
+}
