@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
@@ -18,33 +17,28 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease,
 		return nil, err
 	}
 	defer d.work.Done()
-	l := d.lease(req)
-	if err := l.wait(ctx, l.begin(ctx)); err != nil {
+	l, w := d.attempt(ctx, req)
+	if err := l.wait(ctx, w); err != nil {
 		return l.abandon(), err
 	}
 	return l, nil
 }
 
-// lease returns an attempt that is about to begin.
-func (d *Driver) lease(req driver.Request) *lease {
-	return &lease{
-		driver: d, req: req, ballot: newBallot(len(d.nodes)), seats: make([]seat, len(d.nodes)),
+// attempt asks all nodes for the lock.
+func (d *Driver) attempt(ctx context.Context, req driver.Request) (*lease, *waiter) {
+	l := &lease{
+		driver: d, req: req, values: ctx, seats: make([]seat, len(d.nodes)), ballot: newBallot(len(d.nodes)),
 		until: clock.Now().Add(req.TTL),
 	}
-}
-
-// begin asks all nodes for the lock.
-func (l *lease) begin(ctx context.Context) *waiter {
-	token := uint64(max(l.driver.clock().UnixMicro(), 1))
+	token := uint64(max(d.clock().UnixMicro(), 1))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.values = ctx
 	calls := make([]call, 0, len(l.seats))
 	for i := range l.seats {
 		calls = l.propose(calls, i, token)
 	}
 	l.send(calls)
-	return l.watch(&waiter{decide: l.decide})
+	return l, l.watch(&waiter{decide: l.decide})
 }
 
 // decide reports whether the outcome of the attempt is known, and why it failed. The caller holds l.mu.
@@ -64,14 +58,6 @@ func (l *lease) decide() (over bool, err error) {
 		l.seats[i].joins = l.seats[i].asking
 	}
 	return true, nil
-}
-
-// vote returns what node i has said to the attempt. The caller holds l.mu.
-func (l *lease) vote(i int) error {
-	if s := &l.seats[i]; s.err != nil || !s.asking {
-		return s.err
-	}
-	return errWaiting
 }
 
 // abandon has what an attempt that failed may have taken, now or later, given back. It returns a Lease whose
@@ -120,11 +106,6 @@ func (p *proposeRequest) heard(err error, over bool) {
 		s.lease, s.asking = p.ours, false
 		if l.over {
 			l.send(l.free(nil, p.i))
-		}
-	}
-	for _, w := range l.waiters {
-		if w.ext != nil {
-			w.ext.joined(p, err)
 		}
 	}
 	l.changed()
@@ -185,9 +166,4 @@ func (r *raiseRequest) heard(err error, _ bool) {
 		l.ballot.says(r.i, absent)
 	}
 	l.changed()
-}
-
-// covered reports whether a node that has just granted ours keeps it until then.
-func covered(ours driver.Lease, until time.Time) bool {
-	return !clock.Now().Add(ours.Validity()).Before(until)
 }

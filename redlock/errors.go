@@ -3,6 +3,7 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-locker/locker/driver"
@@ -73,7 +74,8 @@ func (e *Error) Unwrap() []error {
 	}
 	var failures []error
 	for _, v := range e.Votes {
-		if v.Err != nil && !errors.Is(v.Err, driver.ErrHeld) && !errors.Is(v.Err, driver.ErrLost) && !errors.Is(v.Err, driver.ErrNotHeld) {
+		says := func(verdict error) bool { return errors.Is(v.Err, verdict) }
+		if !slices.ContainsFunc([]error{nil, driver.ErrHeld, driver.ErrLost, driver.ErrNotHeld}, says) {
 			failures = append(failures, v.Err)
 		}
 	}

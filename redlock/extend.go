@@ -63,7 +63,7 @@ type part struct {
 
 func newExtension(l *lease, sent time.Time, ttl time.Duration) *extension {
 	e := &extension{lease: l, sent: sent, ttl: ttl, parts: make([]part, len(l.seats))}
-	e.waiter = waiter{decide: e.decide, ext: e}
+	e.waiter = waiter{decide: e.decide}
 	return e
 }
 
@@ -82,8 +82,6 @@ func (e *extension) begin(ctx context.Context, calls []call) []call {
 			p.vote = errAbsent
 		case s.lease != nil:
 			p.ours, p.vote = s.lease, errWaiting
-		case s.asking && s.late:
-			p.vote = noAnswer(l.timeout())
 		default:
 			p.vote = errJoining
 			if !s.asking {
@@ -96,50 +94,53 @@ func (e *extension) begin(ctx context.Context, calls []call) []call {
 	return calls
 }
 
-// joined takes in what a node says that was asked for the lock. What it has granted before the extension began
-// lasts from then, and is to be extended like the others. The caller holds lease.mu.
-func (e *extension) joined(p *proposeRequest, err error) {
-	l, vote := e.lease, &e.parts[p.i].vote
-	switch {
-	case *vote != errJoining: //nolint:errorlint // never wrapped
-	case l.over, errors.Is(err, driver.ErrHeld):
-		*vote = errAbsent
-	case err != nil:
-		*vote = err
-	case p.ours.Token() >= l.token && covered(p.ours, e.sent.Add(e.ttl)):
-		*vote = nil
+// join returns what has come of asking node i for the lock. What it has granted before the extension began lasts from then, and
+// is to be extended like the others. The caller holds lease.mu.
+func (e *extension) join(i int) error {
+	l := e.lease
+	switch s := &l.seats[i]; {
+	case s.asking && !s.late:
+		return errJoining
+	case l.over, errors.Is(s.err, driver.ErrHeld):
+		return errAbsent
+	case s.err != nil:
+		return s.err
+	case s.lease == nil:
+		return driver.ErrLost // it has granted it, and told another Extend that it has forgotten that
+	case s.lease.Token() >= l.token && e.covered(s.lease):
+		return nil
 	default:
-		*vote = errWaiting
-		l.send(l.driver.extend(nil, p.i, []target{{e, p.ours}}))
+		n := l.driver.nodes[i]
+		l.send([]call{{node: n, request: &extendRequest{node: n, i: i, targets: []target{{e, s.lease}}}}})
+		return errWaiting
 	}
+}
+
+// covered reports whether a node that has just granted ours keeps it for the whole TTL.
+func (e *extension) covered(ours driver.Lease) bool {
+	return !clock.Now().Add(ours.Validity()).Before(e.sent.Add(e.ttl))
 }
 
 // mostTogether is how many leases a node is asked to extend in one request. Of more than that one time-out would be that of all.
 const mostTogether = 1024
 
-// extendAt adds the calls that ask node i to extend what is ours there: all that has its token in as few requests as may be, what
-// the node granted late and under a smaller token in one each, because that has to be raised, too.
+// extendAt adds the calls that ask node i to extend what is ours there, in as few requests as may be.
 func (d *Driver) extendAt(calls []call, i int, all []*extension) []call {
-	_, batches := d.nodes[i].Proposer.(driver.BatchExtender)
-	together := make([]target, 0, len(all))
+	n := d.nodes[i]
+	together := 1
+	if _, batches := n.Proposer.(driver.BatchExtender); batches {
+		together = mostTogether
+	}
+	targets := make([]target, 0, len(all))
 	for _, e := range all {
-		switch t := (target{e, e.parts[i].ours}); {
-		case t.ours == nil:
-		case batches && t.ours.Token() >= e.lease.token:
-			together = append(together, t)
-		default:
-			calls = d.extend(calls, i, []target{t})
+		if ours := e.parts[i].ours; ours != nil {
+			targets = append(targets, target{e, ours})
 		}
 	}
-	for part := range slices.Chunk(together, mostTogether) {
-		calls = d.extend(calls, i, part)
+	for some := range slices.Chunk(targets, together) {
+		calls = append(calls, call{node: n, request: &extendRequest{node: n, i: i, targets: some}})
 	}
 	return calls
-}
-
-func (d *Driver) extend(calls []call, i int, targets []target) []call {
-	n := d.nodes[i]
-	return append(calls, call{node: n, request: &extendRequest{node: n, i: i, targets: targets}})
 }
 
 // target is what a node is to extend.
@@ -153,7 +154,7 @@ type extendRequest struct {
 	node    *node
 	i       int
 	targets []target
-	errs    []error // of each, if there is more than one
+	errs    []error // of each
 }
 
 var (
@@ -161,34 +162,35 @@ var (
 	errNotRaised  = errors.New("has accepted a larger token")
 )
 
+// send extends what is ours at the node, and raises its token if that is smaller than the lease's, or not known because
+// the answer of the node was lost.
 func (x *extendRequest) send(ctx context.Context) error {
-	if len(x.targets) == 1 {
-		return x.targets[0].send(ctx)
-	}
-	leases := make([]driver.Lease, len(x.targets))
-	for k, t := range x.targets {
-		leases[k] = t.ours
-	}
-	errs := x.node.Proposer.(driver.BatchExtender).ExtendAll(ctx, leases, x.targets[0].ttl)
-	if len(errs) != len(leases) {
+	errs := x.extend(ctx)
+	if len(errs) != len(x.targets) {
 		return errIncomplete
+	}
+	for k, t := range x.targets {
+		if errs[k] != nil || t.ours.Token() >= t.lease.token {
+			continue
+		}
+		if errs[k] = t.ours.Raise(ctx, t.lease.token); errors.Is(errs[k], driver.ErrLost) {
+			errs[k] = errNotRaised // it was there a moment ago
+		}
 	}
 	x.errs = errs
 	return errs[0] // for the health of the node
 }
 
-// send extends what is ours at a node, and raises its token if that is smaller than the lease's, or not known because
-// the answer of the node was lost.
-func (t target) send(ctx context.Context) error {
-	err := t.ours.Extend(ctx, t.ttl)
-	if err != nil || t.ours.Token() >= t.lease.token {
-		return err
+func (x *extendRequest) extend(ctx context.Context) []error {
+	ttl := x.targets[0].ttl
+	if len(x.targets) == 1 {
+		return []error{x.targets[0].ours.Extend(ctx, ttl)}
 	}
-	err = t.ours.Raise(ctx, t.lease.token)
-	if errors.Is(err, driver.ErrLost) {
-		return errNotRaised // it was there a moment ago
+	leases := make([]driver.Lease, len(x.targets))
+	for k, t := range x.targets {
+		leases[k] = t.ours
 	}
-	return err
+	return x.node.Proposer.(driver.BatchExtender).ExtendAll(ctx, leases, ttl)
 }
 
 func (x *extendRequest) heard(err error, over bool) {
@@ -220,7 +222,11 @@ func (t target) heard(i int, err error) {
 func (e *extension) decide() (over bool, err error) {
 	l := e.lease
 	t := tally{nodes: len(e.parts)}
-	for _, p := range e.parts {
+	for i := range e.parts {
+		p := &e.parts[i]
+		if p.vote == errJoining { //nolint:errorlint // never wrapped
+			p.vote = e.join(i)
+		}
 		lost := errors.Is(p.vote, driver.ErrLost) || p.vote == errAbsent //nolint:errorlint // never wrapped
 		waits := p.vote == errWaiting || p.vote == errJoining            //nolint:errorlint // never wrapped
 		t.add(p.vote == nil, waits, p.lacks || lost)

@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -29,29 +28,15 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	}
 	defer d.work.Done()
 	for try := 1; ; try++ {
-		state, err := d.survey(ctx, name)
-		if votes, ok := errors.AsType[*Error](err); !ok || !votes.split() || try == surveys {
-			return state, err
-		}
-		if clock.Sleep(ctx, surveysApart) != nil {
+		state, split, err := d.survey(ctx, name)
+		if !split || try == surveys || clock.Sleep(ctx, surveysApart) != nil {
 			return state, err // how they voted says more than that there is no time for another vote
 		}
 	}
 }
 
-// split reports whether a majority has answered Inspect.
-func (e *Error) split() bool {
-	answers := 0
-	for _, v := range e.Votes {
-		if errors.Is(v.Err, driver.ErrHeld) || errors.Is(v.Err, driver.ErrNotHeld) {
-			answers++
-		}
-	}
-	return answers >= majority(len(e.Votes))
-}
-
-// survey asks all nodes once.
-func (d *Driver) survey(ctx context.Context, name string) (driver.State, error) {
+// survey asks all nodes once, and reports whether votes are split: a majority has answered, and does not agree.
+func (d *Driver) survey(ctx context.Context, name string) (state driver.State, split bool, err error) {
 	coming := query(ctx, d, d.nodes, func(ctx context.Context, n *node) (driver.State, error) {
 		inspector, ok := n.Proposer.(driver.Inspector)
 		if !ok {
@@ -60,18 +45,22 @@ func (d *Driver) survey(ctx context.Context, name string) (driver.State, error) 
 		return inspector.Inspect(ctx, name)
 	})
 	heard := make(survey, len(d.nodes))
-	for {
+	answered, quorum := 0, majority(len(d.nodes))
+	for unheard := len(d.nodes) - 1; ; unheard-- {
 		select {
 		case a := <-coming:
 			heard[a.i] = &a
+			if a.err == nil {
+				answered++
+			}
 		case <-ctx.Done():
-			return driver.State{}, ctx.Err()
+			return driver.State{}, false, ctx.Err()
 		}
-		switch state, possible := heard.verdict(); {
-		case state != nil:
-			return *state, nil
-		case !possible:
-			return driver.State{}, d.disagreement(heard.vote)
+		switch state, agreed := heard.verdict(); {
+		case agreed >= quorum:
+			return state, false, nil
+		case agreed+unheard < quorum:
+			return driver.State{}, answered >= quorum, d.disagreement(heard.vote)
 		}
 	}
 }
@@ -79,42 +68,40 @@ func (d *Driver) survey(ctx context.Context, name string) (driver.State, error) 
 // survey is what each node says of one lock; nil: it has not answered.
 type survey []*answer[driver.State]
 
-// verdict returns what a majority says, nil if none says the same, and whether one still can.
-func (s survey) verdict() (state *driver.State, possible bool) {
-	type holder struct {
+// verdict returns what most nodes say, and how many say it. They say the same if the lock is held under the same token and
+// metadata, or if it is not held.
+func (s survey) verdict() (most driver.State, agreed int) {
+	type view struct {
+		held     bool
 		metadata string
 		token    uint64
 	}
-	quorum := majority(len(s))
-	unheard, free, most := 0, 0, 0
+	said := map[view][]time.Duration{}
 	var last uint64
-	held := map[holder][]time.Duration{}
 	for _, a := range s {
-		switch {
-		case a == nil:
-			unheard++
-		case a.err != nil:
-		case !a.value.Held:
-			free++
+		if a == nil || a.err != nil {
+			continue
+		}
+		v := view{held: a.value.Held}
+		if v.held {
+			v.metadata, v.token = a.value.Holder.Metadata, a.value.Token
+		} else {
 			last = max(last, a.value.Token)
-		default:
-			h := holder{a.value.Holder.Metadata, a.value.Token}
-			held[h] = append(held[h], a.value.Left)
 		}
+		said[v] = append(said[v], a.value.Left)
 	}
-	if free >= quorum {
-		return &driver.State{Token: last}, true
-	}
-	for h, left := range held {
-		if len(left) >= quorum {
+	for v, left := range said {
+		if agreed < len(left) {
+			agreed = len(left)
 			slices.Sort(left)
-			return &driver.State{
-				Held: true, Holder: driver.Participant{Metadata: h.metadata}, Left: left[len(left)-quorum], Token: h.token,
-			}, true
+			shortest := left[max(0, agreed-majority(len(s)))] // of the majority that has it longest
+			most = driver.State{Held: v.held, Holder: driver.Participant{Metadata: v.metadata}, Left: shortest, Token: v.token}
 		}
-		most = max(most, len(left))
 	}
-	return nil, max(free, most)+unheard >= quorum
+	if !most.Held {
+		most.Token = last
+	}
+	return most, agreed
 }
 
 // vote returns what node i has said.

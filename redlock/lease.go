@@ -64,6 +64,18 @@ func (l *lease) Validity() time.Duration {
 
 func (l *lease) timeout() time.Duration { return l.driver.nodeTimeout(l.req.TTL) }
 
+// vote returns what node i has said to an attempt that has failed, or to a release. The caller holds l.mu.
+func (l *lease) vote(i int) error {
+	switch s := &l.seats[i]; {
+	case l.over && !s.busy() && !s.freed:
+		return errAbsent
+	case s.err == nil && (s.asking || s.freeing):
+		return errWaiting
+	default:
+		return s.err
+	}
+}
+
 // send makes calls. The caller holds l.mu, so that answers come in later.
 func (l *lease) send(calls []call) { l.driver.send(l.values, l.timeout(), calls) }
 
@@ -73,10 +85,8 @@ func (l *lease) call(i int, r request) call { return call{node: l.driver.nodes[i
 // waiter is a call that waits until it is known how it goes.
 type waiter struct {
 	decide func() (over bool, err error) // called with lease.mu held, until it is over
-	ext    *extension                    // if the call is an Extend
-
-	err  error
-	done chan struct{} // closed when err is set
+	err    error
+	done   chan struct{} // closed when err is set
 }
 
 // settled reports whether w's call is over.

@@ -8,7 +8,7 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// node is one of the servers, with what is known of its health.
+// node is one of the servers, and what is known of its health.
 type node struct {
 	driver.Proposer
 	name string // its address, or else its number
@@ -18,8 +18,8 @@ type node struct {
 	silent   int // requests in a row that were not answered in time
 }
 
-// patience is after how many unanswered requests in a row a node is asked by one at a time. Where the
-// client library does not heed contexts each of them keeps a goroutine and a connection.
+// patience is after how many unanswered requests in a row a node is asked by one at a time. If the client library
+// ignores contexts, each of them keeps a goroutine and a connection.
 const patience = 8
 
 // admit counts a request, or refuses it.
@@ -33,14 +33,14 @@ func (n *node) admit() error {
 	return nil
 }
 
-// overdue: a request has not been answered in time.
+// overdue counts a request that has not been answered in time.
 func (n *node) overdue() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.silent++
 }
 
-// returned: a request that was admitted has ended. An error that took its time is no answer.
+// returned counts a request that was admitted and has ended. An error that took its time is no answer.
 func (n *node) returned(err error, overdue, slow bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

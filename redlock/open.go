@@ -17,14 +17,10 @@ func init() {
 
 // open makes a node of each host, by the scheme that the parameter driver names. Every other parameter
 // that is not redlock's own goes to each of them.
-func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
-	var opts []DriverOption
+func open(ctx context.Context, u *driver.URL) (_ driver.Driver, err error) {
 	var timeout time.Duration
 	if err := adapterurl.Duration(u, "node_timeout", &timeout); err != nil {
 		return nil, err
-	}
-	if timeout > 0 {
-		opts = append(opts, NodeTimeout(timeout))
 	}
 	scheme, ok := u.Take("driver")
 	if !ok {
@@ -34,28 +30,29 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		return nil, fmt.Errorf("parameter driver=%s: a node cannot be a quorum of nodes", scheme)
 	}
 	var nodes []driver.Driver
-	left := u.Query
-	fail := func(err error) (driver.Driver, error) {
-		for _, n := range nodes {
-			_ = n.Close()
+	defer func() {
+		if err != nil {
+			for _, n := range nodes {
+				_ = n.Close()
+			}
 		}
-		return nil, err
-	}
+	}()
+	left := u.Query
 	for i, host := range u.Hosts {
 		own := *u
 		own.Scheme, own.Hosts, own.Query = scheme, []string{host}, maps.Clone(u.Query)
 		n, err := openNode(ctx, &own)
 		if err != nil {
-			return fail(fmt.Errorf("node %d of %d, by driver=%s: %w", i+1, len(u.Hosts), scheme, err))
+			return nil, fmt.Errorf("node %d of %d, by driver=%s: %w", i+1, len(u.Hosts), scheme, err)
 		}
 		nodes = append(nodes, n)
 		left = own.Query
 	}
-	d, err := NewDriver(nodes, opts...)
+	d, err := NewDriver(nodes)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	u.Query = left
+	d.timeout, u.Query = timeout, left
 	return d, nil
 }
 
@@ -68,7 +65,7 @@ func openNode(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	}
 	if p, ok := n.(driver.Proposer); ok && p.Address() == "" {
 		_ = n.Close()
-		return nil, errors.New("it is not one server of a known address, which a node has to be: master_name and cluster are not for redlock")
+		return nil, errors.New("it is not one server of a known address, as a node has to be: master_name and cluster are not for redlock")
 	}
 	return n, nil
 }

@@ -52,21 +52,7 @@ func (l *lease) released() (over bool, err error) {
 	case t.waiting > 0:
 		return false, nil
 	default:
-		return true, l.driver.disagreement(l.releaseVote)
-	}
-}
-
-// releaseVote returns what node i says to a release. The caller holds l.mu.
-func (l *lease) releaseVote(i int) error {
-	switch s := &l.seats[i]; {
-	case s.freed:
-		return nil
-	case !s.busy():
-		return errAbsent
-	case s.err == nil:
-		return errWaiting
-	default:
-		return s.err
+		return true, l.driver.disagreement(l.vote)
 	}
 }
 

@@ -227,8 +227,7 @@ func (x *tenure) begin() *happening {
 		x.driver.nodes[i].Proposer = &h.nodes[i]
 	}
 	x.driver.do = func(c workers.Call) { h.send(c.(*call)) }
-	h.lease = x.driver.lease(driver.Request{Name: "x", TTL: time.Hour})
-	h.decided = h.lease.begin(context.Background())
+	h.lease, h.decided = x.driver.attempt(context.Background(), driver.Request{Name: "x", TTL: time.Hour})
 	return h
 }
 
