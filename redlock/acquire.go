@@ -154,7 +154,7 @@ func (r *raiseRequest) heard(err error, _ bool) {
 	s.err = err
 	switch {
 	case err == nil:
-		l.ballot.raised(r.i, r.goal)
+		l.ballot.granted(r.i, r.goal)
 	case errors.Is(err, driver.ErrUnsupported): // the goal is too far ahead of the node's clock
 		l.ballot.refusedGoal(r.i, r.goal)
 	case errors.Is(err, driver.ErrLost): // the node does not have what it had granted

@@ -41,37 +41,15 @@ const (
 	granted              // the lock, under vote.token
 	raising              // granted, and asked to raise its token to the goal
 	behind               // granted, and the goal is too far ahead for the node
-	states
 )
 
-func newBallot(nodes int) ballot {
-	return ballot{votes: make([]vote, nodes)}
-}
+func newBallot(nodes int) ballot { return ballot{votes: make([]vote, nodes)} }
 
-// granted: the node has granted the lock under token.
-func (b *ballot) granted(node int, token uint64) {
-	b.votes[node] = vote{granted, token}
-}
-
-// aim sets the goal if a majority has granted the lock.
-func (b *ballot) aim() {
-	n, largest := 0, uint64(0)
-	for _, v := range b.votes {
-		if v.state == granted {
-			n++
-			largest = max(largest, v.token)
-		}
-	}
-	if n >= majority(len(b.votes)) {
-		b.goal = largest
-	}
-}
+// granted: the node has granted the lock under token, or has raised its token to that.
+func (b *ballot) granted(node int, token uint64) { b.votes[node] = vote{granted, token} }
 
 // says: the node does not have the lock, for that reason.
 func (b *ballot) says(node int, s state) { b.votes[node] = vote{state: s} }
-
-// raised: the node has accepted what was the goal.
-func (b *ballot) raised(node int, goal uint64) { b.votes[node] = vote{granted, goal} }
 
 // refusedGoal: the node has the lock under its own token, and does not accept what was the goal.
 func (b *ballot) refusedGoal(node int, goal uint64) {
@@ -81,10 +59,48 @@ func (b *ballot) refusedGoal(node int, goal uint64) {
 	}
 }
 
-// lower sets another goal if no majority can come to have this one, for it is too far ahead.
+// in returns how many votes are in one of the states.
+func (b *ballot) in(states ...state) int {
+	return b.count(func(v vote) bool { return slices.Contains(states, v.state) })
+}
+
+func (b *ballot) count(counts func(vote) bool) (n int) {
+	for _, v := range b.votes {
+		if counts(v) {
+			n++
+		}
+	}
+	return n
+}
+
+// agreed returns how many votes count for the attempt.
+func (b *ballot) agreed() int {
+	return b.count(func(v vote) bool { return v.state == granted && v.token == b.goal })
+}
+
+// possible returns how many votes count for the attempt, or may come to.
+func (b *ballot) possible() int {
+	return b.count(func(v vote) bool {
+		ours := v.state == granted || v.state == raising
+		return v.state == asked || ours && (b.goal == 0 || v.token <= b.goal)
+	})
+}
+
+// aim sets the goal if a majority has granted the lock.
+func (b *ballot) aim() {
+	if b.goal > 0 || b.in(granted) < majority(len(b.votes)) {
+		return
+	}
+	for _, v := range b.votes {
+		if v.state == granted {
+			b.goal = max(b.goal, v.token)
+		}
+	}
+}
+
+// lower gives up the goal if it is too far ahead for a majority.
 func (b *ballot) lower() {
-	refused := func(v vote) bool { return v.state == behind }
-	if !slices.ContainsFunc(b.votes, refused) || b.possible() >= majority(len(b.votes)) {
+	if b.in(behind) == 0 || b.possible() >= majority(len(b.votes)) {
 		return
 	}
 	for i := range b.votes {
@@ -101,9 +117,7 @@ func (b *ballot) lower() {
 // raise returns the nodes to be raised to the goal now, each once.
 func (b *ballot) raise() []int {
 	b.lower()
-	if b.goal == 0 {
-		b.aim()
-	}
+	b.aim()
 	var nodes []int
 	for i := range b.votes {
 		if v := &b.votes[i]; v.state == granted && v.token < b.goal {
@@ -114,47 +128,21 @@ func (b *ballot) raise() []int {
 	return nodes
 }
 
-// agrees says whether a vote counts for the attempt, and may whether it can come to.
-func (b *ballot) agrees(v vote) bool { return v.state == granted && v.token == b.goal }
-
-func (b *ballot) may(v vote) bool {
-	ours := v.state == granted || v.state == raising
-	return v.state == asked || ours && (b.goal == 0 || v.token <= b.goal)
-}
-
-// possible is how many votes count for the attempt, or may come to.
-func (b *ballot) possible() (n int) {
-	for _, v := range b.votes {
-		if b.may(v) {
-			n++
-		}
-	}
-	return n
-}
-
-// outcome is final unless it is undecided. Where the lock cannot be had any more the ballot stays
+// outcome is final unless it is undecided. If the lock cannot be had any more the ballot stays
 // undecided until it is known why: an outage must not pass for another holder.
 func (b *ballot) outcome() outcome {
-	agreed := 0
-	var count [states]int
-	for _, v := range b.votes {
-		count[v.state]++
-		if b.agrees(v) {
-			agreed++
-		}
-	}
-	nodes := len(b.votes)
-	quorum := majority(nodes)
+	quorum := majority(len(b.votes))
+	minority := len(b.votes) - quorum
 	switch {
-	case agreed >= quorum:
+	case b.agreed() >= quorum:
 		return won
 	case b.possible() >= quorum:
 		return undecided
-	case count[absent] > nodes-quorum:
+	case b.in(absent) > minority:
 		return failed
-	case nodes-count[asked]-count[absent] < quorum:
+	case b.in(asked, absent) > minority:
 		return undecided
-	case count[refused] > 0:
+	case b.in(refused) > 0:
 		return denied
 	default:
 		return failed

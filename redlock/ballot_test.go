@@ -70,7 +70,7 @@ func TestBallot_decides(t *testing.T) {
 		assert.Equal(t, c.raise, raise, c.votes)
 		assert.Equal(t, c.want, b.outcome(), c.votes)
 		for _, i := range c.raise {
-			b.raised(i, b.goal)
+			b.granted(i, b.goal)
 			assert.Nil(t, b.raise())
 		}
 		if c.raise != nil {
@@ -93,7 +93,7 @@ func TestBallot_leavesOutATokenThatTooManyRefuse(t *testing.T) {
 	b.refusedGoal(2, 100)
 	assert.Equal(t, []int{1}, b.raise(), "to the largest of theirs")
 	assert.EqualValues(t, 7, b.goal)
-	b.raised(1, 7)
+	b.granted(1, 7)
 	assert.Equal(t, won, b.outcome())
 
 	b = newBallot(3)
@@ -130,7 +130,7 @@ func TestBallot_isDecidedThoughARefusalComesAfterTheGoalWasLowered(t *testing.T)
 	more = append(more, b.raise()...)
 	assert.NotEmpty(t, more, "nodes 1, 2 and 3 agree on 7")
 	for _, i := range more {
-		b.raised(i, b.goal)
+		b.granted(i, b.goal)
 	}
 	assert.Equal(t, won, b.outcome(), "%+v", b)
 }
@@ -182,7 +182,7 @@ func TestBallot_isDecidedWhenNothingIsUnderWay(t *testing.T) {
 					b.says(i, gone)
 				default:
 					own[i] = m.goal
-					b.raised(i, m.goal)
+					b.granted(i, m.goal)
 				}
 			}
 			for _, j := range b.raise() {

@@ -244,7 +244,7 @@ func (x *exploration) vote(s *exState, a int, change func(*ballot)) {
 	}
 	for _, i := range raise() {
 		if x.relax.countTogether {
-			b.raised(i, b.goal)
+			b.granted(i, b.goal)
 			continue
 		}
 		at.net[i].raise, at.net[i].goal = true, b.goal
@@ -291,7 +291,7 @@ func (x *exploration) raised(s *exState, a, i int) {
 		x.vote(s, a, func(b *ballot) {
 			switch answer {
 			case yes:
-				b.raised(i, goal)
+				b.granted(i, goal)
 			case tooFar:
 				b.refusedGoal(i, goal)
 			default:
