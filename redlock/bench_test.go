@@ -7,19 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 )
 
 // instantNode grants everything at once.
-type instantNode struct{ addr string }
-
-func (n instantNode) Acquire(context.Context, driver.Request) (driver.Lease, error) {
-	panic("not used")
+type instantNode struct {
+	node0
+	addr string
 }
-func (n instantNode) Guarantees() locker.Guarantees { return nil }
-func (n instantNode) Close() error                  { return nil }
-func (n instantNode) Address() string               { return n.addr }
+
+func (n instantNode) Address() string { return n.addr }
 
 func (n instantNode) Propose(_ context.Context, _ driver.Request, token uint64) (driver.RaisableLease, error) {
 	l := &instantLease{}
@@ -41,7 +38,7 @@ func BenchmarkPair(b *testing.B) {
 		b.Run(fmt.Sprint(n, " nodes"), func(b *testing.B) {
 			var nodes []driver.Driver
 			for i := range n {
-				nodes = append(nodes, instantNode{fmt.Sprint(i)})
+				nodes = append(nodes, instantNode{addr: fmt.Sprint(i)})
 			}
 			d, err := NewDriver(nodes)
 			if err != nil {

@@ -120,7 +120,7 @@ func TestKleppmann_aClockJumpOfDaysMakesNoSecondHolder(t *testing.T) {
 }
 
 // Kleppmann: clocks may jump back as well. True, and on one node it costs nothing: that keeps the lock for longer,
-// the others lapse in time, and they are a majority.
+// the others expire in time, and they are a majority.
 func TestKleppmann_aClockThatJumpsBackCostsNothing(t *testing.T) {
 	testwait.OnlyInCheck(t, "it is a variation, and takes a TTL")
 	t.Parallel()

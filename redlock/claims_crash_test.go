@@ -96,13 +96,13 @@ func TestKleppmann_aNodeThatComesBackEmptyAfterATTLLeavesTheTokensToTheClocks(t 
 			first, older := q.bareMajority(t, long, behind(-ahead))
 			require.NoError(t, first.Unlock(t.Context()))
 			q.servers[nodeC].Kill()
-			const away = 5 * time.Minute
+			const out = 5 * time.Minute
 			for _, s := range q.servers {
-				s.ShiftClock(away)
+				s.ShiftClock(out)
 			}
 			q.servers[nodeC].Restart()
-			second := contender(t, q.reaching(t, nodeC, nodeD, nodeE), long, behind(-away))
-			assert.Equal(t, ahead < away, take(t, second) > older)
+			second := contender(t, q.reaching(t, nodeC, nodeD, nodeE), long, behind(-out))
+			assert.Equal(t, ahead < out, take(t, second) > older)
 		})
 	}
 }
@@ -162,9 +162,9 @@ func TestAntirez_aPowerLossWithFsyncAlwaysMakesNoSecondHolder(t *testing.T) {
 	require.NoError(t, first.Unlock(t.Context()))
 }
 
-// antirez: time passes for expiries also while a server is down. True: a lock that lapsed meanwhile does not come back with
+// antirez: time passes for expiries also while a server is down. True: a lock that expired meanwhile does not come back with
 // the file. Its token does, so that the next is larger though the client's clock is behind.
-func TestAntirez_aLockThatLapsedWhileItsNodeWasDownStaysGone(t *testing.T) {
+func TestAntirez_aLockThatExpiredWhileItsNodeWasDownStaysGone(t *testing.T) {
 	testwait.OnlyInCheck(t, "it is a variation of TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile, and takes a TTL")
 	t.Parallel()
 	q, _ := fiveWithAOF(t, "always")
@@ -178,7 +178,7 @@ func TestAntirez_aLockThatLapsedWhileItsNodeWasDownStaysGone(t *testing.T) {
 	assert.Greater(t, take(t, second), older)
 }
 
-// antirez: a node without persistence that stays away for one TTL after a crash does no harm. True: what it had
+// antirez: a node without persistence that stays out of service for one TTL after a crash does no harm. True: what it had
 // granted is over by then. The price is that it is missing for as long.
 func TestAntirez_aNodeKeptAwayForOneTTLMakesNoSecondHolder(t *testing.T) {
 	testwait.OnlyInCheck(t, "it is a variation of TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders, and takes a TTL")

@@ -37,7 +37,7 @@ func count(held []bool) int {
 
 // antirez: time that is lost before the majority is counted is noticed, whatever it was lost by. True: a majority has
 // granted the lock, its replies are held back, and the client believes nothing of them. What it took it gives back
-// when they come, long before it would lapse.
+// when they come, long before it would expire.
 func TestAntirez_repliesThatAreHeldBackGrantNothing(t *testing.T) {
 	t.Parallel()
 	q := five(t)
@@ -107,7 +107,7 @@ func TestAntirez_whatTheTakeTookIsNotInTheValidity(t *testing.T) {
 // it does not come to that: a time-out under which a take could use up half of the TTL is refused, and
 // nodes that are slower than theirs do not count.
 func TestAntirez_aTakeSlowerThanItsValidityIsNone(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestCheckTTL, and TestTrouble_heedlessMajorityHangs in virtual time, show its parts")
+	testwait.OnlyInCheck(t, "TestCheckTTL, and TestFaults_heedlessMajorityHangs in virtual time, show its parts")
 	t.Parallel()
 	q := five(t)
 	_, err := locker.New(driverOver(t, q.addrs(), heedingCtx, redlock.NodeTimeout(long/4)), locker.WithTTL(long))
@@ -150,7 +150,7 @@ func TestAntirez_aHolderCutOffCostsTheOthersItsTTL(t *testing.T) {
 }
 
 // antirez: who reaches a minority gets nothing, who reaches a majority goes on. True, and the first is told that the
-// nodes are away, not that another has the lock.
+// nodes are unreachable, not that another has the lock.
 func TestAntirez_aPartitionStopsItsMinoritySideAlone(t *testing.T) {
 	t.Parallel()
 	q := five(t)

@@ -53,7 +53,7 @@ func (r resource) begin(t testing.TB, token uint64) {
 	}
 }
 
-// write says whether the resource has accepted the value.
+// write reports whether the resource has accepted the value.
 func (r resource) write(t testing.TB, token uint64, value string) bool {
 	t.Helper()
 	accepted, err := r.rdb.Eval(t.Context(), writing, []string{string(r.guard)}, string(r.guard), token, value).Bool()

@@ -113,7 +113,7 @@ func take(t testing.TB, m *locker.Mutex) uint64 {
 	}
 	require.NoError(t, err, "after %v", patient)
 	token := m.FencingToken()
-	require.NotZero(t, token, "the hold has lapsed already")
+	require.NotZero(t, token, "the hold has expired already")
 	return token
 }
 

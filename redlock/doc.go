@@ -14,8 +14,8 @@
 //	client, err := locker.Open(ctx, "redlock://user:password@h1:6379,h2:6379,h3:6379/0?ttl=10s")
 //
 // The nodes are Drivers of the redis and the redigo package, which may be mixed; any [driver.Proposer] will do.
-// There must be at least three. An even number tolerates no more failures than the odd one below it. They must
-// not replicate to each other.
+// There must be at least three. An even number tolerates no more failures than the odd one below it. The servers
+// must not replicate to each other.
 //
 // # The URL
 //
@@ -50,8 +50,8 @@
 //
 // There is one exception. A node that grants the lock after a majority has, or that joins later, does not show
 // that nobody else had the lock before. It counts in full from the next Extend that succeeds. Until then an Extend or
-// Unlock that has to count it waits for the others, for their time-out at most; one that does not answer is taken to
-// have the lock still. If too many of the others have lost it, the hold is lost. So one of three nodes that restarts
+// Unlock that has to count it waits for the others, for their time-out at most. A node that does not answer is assumed
+// to have the lock still. If too many of the others have lost it, the hold is lost. So one of three nodes that restarts
 // empty before the first Extend after a Lock may end the hold. After that it does not.
 //
 // # Tokens

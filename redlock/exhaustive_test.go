@@ -8,7 +8,7 @@ import (
 
 // The exploration takes the ballot of the Driver, and the model of the nodes, through every order in
 // which the messages of a few attempts can arrive: late, never, or twice. It knows no time. What sane
-// clocks guarantee is in it as an order of events: a node lets a lock lapse only after the attempt that took it
+// clocks guarantee is in it as an order of events: a node lets a lock expire only after the attempt that took it
 // has given it up.
 
 const (
@@ -118,7 +118,7 @@ func (x *exploration) visit(s *exState) {
 	}
 	for i := range s.nodes {
 		n := &s.nodes[i]
-		if n.owner != 0 && n.until > 0 && x.mayLapse(s, n.owner) {
+		if n.owner != 0 && n.until > 0 && x.mayExpire(s, n.owner) {
 			x.step(s, func(s *exState) { s.nodes[i].owner = 0 })
 		}
 		if s.forgets > 0 {
@@ -150,7 +150,7 @@ func (x *exploration) owner(a int) uint64 {
 	return uint64(a + 1)
 }
 
-func (x *exploration) mayLapse(s *exState, owner uint64) bool {
+func (x *exploration) mayExpire(s *exState, owner uint64) bool {
 	for a := range x.proposals {
 		if at := &s.attempts[a]; x.owner(a) == owner && (at.phase == asking || at.phase == holding) {
 			return false

@@ -154,7 +154,7 @@ type extendRequest struct {
 	node    *node
 	i       int
 	targets []target
-	errs    []error // of each
+	errs    []error // of each, if there is more than one
 }
 
 var (
@@ -177,8 +177,10 @@ func (x *extendRequest) send(ctx context.Context) error {
 			errs[k] = errNotRaised // it was there a moment ago
 		}
 	}
-	x.errs = errs
-	return errs[0] // for the health of the node
+	if len(errs) > 1 {
+		x.errs = errs
+	}
+	return errs[0] // for the health of the node, too
 }
 
 func (x *extendRequest) extend(ctx context.Context) []error {

@@ -12,28 +12,30 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 )
 
-var errAway = errors.New("connection refused")
+var errRefused = errors.New("connection refused")
 
 // fakeNode is a node whose answers a test decides. It is a register that answers at once, but for what is set.
 type fakeNode struct {
+	node0
 	addr string
 
-	mu     sync.Mutex
-	reg    register
-	err    error         // of every request
-	delay  time.Duration // of every answer
-	silent bool          // answers nothing before wake, nor when a context ends
-	short  time.Duration // taken off the TTL of a grant, whose request arrived late
-	lapses bool          // denies that it has any lock
-	heeds  bool          // ends a request with its context
-	wake   chan struct{}
-	traced any // what the context of the latest request has
-	owners uint64
-	proposed, extended, batched,
-	raised, released int
-	closed atomic.Bool
+	mu      sync.Mutex
+	reg     register
+	err     error         // of every request
+	delay   time.Duration // of every answer
+	silent  bool          // answers nothing before wake, nor when a context ends
+	short   time.Duration // taken off the TTL of a grant, whose request arrived late
+	denies  bool          // that it has any lock, and that it is free
+	heeds   bool          // ends a request with its context
+	wake    chan struct{}
+	traced  any // what the context of the latest request has
+	owners  uint64
+	count   [verbs]int
+	batched int
+	closed  atomic.Bool
 }
 
 func newFakes(n int) ([]*fakeNode, []driver.Driver) {
@@ -71,16 +73,16 @@ func (f *fakeNode) resume() {
 	}
 }
 
-// held says whether the node has a lock.
+// held reports whether the node has a lock.
 func (f *fakeNode) held() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.reg.left(time.Now().UnixNano())
 }
 
-func (f *fakeNode) do(ctx context.Context, count *int, script func(r *register, now int64) bool) (ran bool, err error) {
+func (f *fakeNode) run(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
 	f.mu.Lock()
-	*count++
+	f.count[v]++
 	f.traced = ctx.Value(ctxKey{})
 	err, delay, silent, heeds := f.err, f.delay, f.silent, f.heeds
 	f.mu.Unlock()
@@ -88,28 +90,24 @@ func (f *fakeNode) do(ctx context.Context, count *int, script func(r *register, 
 		<-f.wake
 	}
 	if heeds {
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			return false, ctx.Err()
+		if clock.Sleep(ctx, delay) != nil {
+			return ctx.Err()
 		}
 	} else {
 		time.Sleep(delay)
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.lapses || !script(&f.reg, time.Now().UnixNano()) {
-		err = locker.ErrLost
+	if f.denies || !script(&f.reg, time.Now().UnixNano()) {
+		return locker.ErrLost
 	}
-	return true, err
+	return nil
 }
 
-func (f *fakeNode) Acquire(context.Context, driver.Request) (driver.Lease, error) { panic("not used") }
-func (f *fakeNode) Guarantees() locker.Guarantees                                 { return nil }
-func (f *fakeNode) Address() string                                               { return f.addr }
+func (f *fakeNode) Address() string { return f.addr }
 
 func (f *fakeNode) Close() error {
 	if f.closed.Swap(true) {
@@ -121,58 +119,25 @@ func (f *fakeNode) Close() error {
 func (f *fakeNode) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
 	f.mu.Lock()
 	f.owners++
-	l := &fakeLease{node: f, owner: f.owners, until: time.Now().Add(req.TTL - f.short)}
+	l := &registerLease{run: f.run, owner: f.owners, until: time.Now().Add(req.TTL - f.short)}
 	f.mu.Unlock()
-	_, err := f.do(ctx, &f.proposed, func(r *register, now int64) (ok bool) {
+	err := f.run(ctx, propose, func(r *register, now int64) (ok bool) {
 		var accepted uint64
 		ok, accepted = r.take(now, l.owner, int64(req.TTL), token)
 		l.token.Store(accepted)
 		return ok
 	})
-	if errors.Is(err, locker.ErrLost) {
-		err = locker.ErrHeld
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, locker.ErrLost):
+		return nil, locker.ErrHeld
+	case err != nil:
 		return nil, err
+	default:
+		return l, nil
 	}
-	return l, nil
 }
 
 func (f *fakeNode) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
-	errs := make([]error, len(leases))
 	f.set(func(f *fakeNode) { f.batched++ })
-	for i, l := range leases {
-		errs[i] = l.Extend(ctx, ttl)
-	}
-	return errs
-}
-
-type fakeLease struct {
-	node  *fakeNode
-	owner uint64
-	until time.Time // by its grant
-	token atomic.Uint64
-}
-
-func (l *fakeLease) Token() uint64           { return l.token.Load() }
-func (l *fakeLease) Validity() time.Duration { return time.Until(l.until) }
-
-func (l *fakeLease) Extend(ctx context.Context, ttl time.Duration) error {
-	_, err := l.node.do(ctx, &l.node.extended, func(r *register, now int64) bool { return r.extend(now, l.owner, int64(ttl)) })
-	return err
-}
-
-func (l *fakeLease) Raise(ctx context.Context, token uint64) error {
-	_, err := l.node.do(ctx, &l.node.raised, func(r *register, now int64) bool { return r.raise(now, l.owner, token) })
-	if err == nil {
-		l.token.Store(token)
-	}
-	return err
-}
-
-func (l *fakeLease) Release(ctx context.Context) error {
-	_, err := l.node.do(ctx, &l.node.released, func(r *register, now int64) bool {
-		return r.release(now, l.owner, l.Token(), false)
-	})
-	return err
+	return extendEach(ctx, leases, ttl)
 }

@@ -43,8 +43,8 @@ func slow(o *goredis.Options) {
 // heedless is what go-redis is by default: it ends no request when its context ends.
 func heedless(*goredis.Options) {}
 
-// troubles are what may happen to one node of three.
-var troubles = []struct {
+// faults are what may happen to one node of three.
+var faults = []struct {
 	name   string
 	change func(*goredis.Options) // of the client of that node
 	cause  func(t *testing.T, s *testserver.RedisServer, rdb *goredis.Client)
@@ -64,13 +64,13 @@ var troubles = []struct {
 	}},
 }
 
-// That nothing is waited for, virtual time shows: see TestAcquire_isDecidedByAMajority and TestTrouble_oneNodeHangsAfterASplitVote.
-func TestMinority_inTroubleFailsNothing(t *testing.T) {
-	for _, trouble := range troubles {
-		t.Run(trouble.name, func(t *testing.T) {
+// That nothing is waited for, virtual time shows: see TestAcquire_isDecidedByAMajority and TestFaults_oneNodeHangsAfterASplitVote.
+func TestMinority_withAFaultFailsNothing(t *testing.T) {
+	for _, fault := range faults {
+		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
 			q := newQuorum(t, 3)
-			changes := []func(*goredis.Options){trouble.change, heedingCtx, heedingCtx}
+			changes := []func(*goredis.Options){fault.change, heedingCtx, heedingCtx}
 			var nodes []driver.Driver
 			for i, s := range q.servers {
 				n, err := redis.NewDriver(connect(t, s.Addr(), changes[i]))
@@ -83,7 +83,7 @@ func TestMinority_inTroubleFailsNothing(t *testing.T) {
 			c, err := locker.New(d, locker.WithTTL(long))
 			require.NoError(t, err)
 			defer func() { _ = c.Close() }()
-			trouble.cause(t, q.servers[0], q.direct[0])
+			fault.cause(t, q.servers[0], q.direct[0])
 			for i := range 3 {
 				m := c.Mutex(strconv.Itoa(i))
 				require.NoError(t, m.Lock(t.Context()))
@@ -94,7 +94,7 @@ func TestMinority_inTroubleFailsNothing(t *testing.T) {
 	}
 }
 
-// What a stopped node is sent it does when it wakes: by then it has to be undone, or to lapse.
+// What a stopped node is sent it does when it wakes: by then it has to be undone, or to expire.
 func TestMinority_thatWakesKeepsNoKey(t *testing.T) {
 	for name, change := range map[string]func(*goredis.Options){"heeding ctx": heedingCtx, "heedless": heedless} {
 		t.Run(name, func(t *testing.T) {
@@ -129,8 +129,8 @@ func TestMinority_thatWakesKeepsNoKey(t *testing.T) {
 	}
 }
 
-func TestMajority_awayIsAnErrorThatSaysHowEachNodeVoted(t *testing.T) {
-	for name, away := range map[string]func(*testserver.RedisServer){
+func TestMajority_unreachableIsAnErrorThatSaysHowEachNodeVoted(t *testing.T) {
+	for name, stop := range map[string]func(*testserver.RedisServer){
 		"dead": (*testserver.RedisServer).Kill, "stopped": (*testserver.RedisServer).Stop,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,8 +139,8 @@ func TestMajority_awayIsAnErrorThatSaysHowEachNodeVoted(t *testing.T) {
 			c := client(t, q.addrs(), locker.WithTTL(10*time.Second))
 			m := c.Mutex("x")
 			require.NoError(t, m.Lock(t.Context()))
-			away(q.servers[0])
-			away(q.servers[1])
+			stop(q.servers[0])
+			stop(q.servers[1])
 			free := c.Mutex("free")
 			for op, err := range map[string]error{
 				"lock": free.TryLock(t.Context()), "extend": m.Extend(t.Context()), "unlock": m.Unlock(t.Context()),
@@ -168,7 +168,7 @@ func TestMajority_awayIsAnErrorThatSaysHowEachNodeVoted(t *testing.T) {
 }
 
 // With a majority that hangs the one that says held decides nothing.
-func TestMajority_awayIsNotErrHeld(t *testing.T) {
+func TestMajority_unreachableIsNotErrHeld(t *testing.T) {
 	t.Parallel()
 	q := newQuorum(t, 3)
 	other := unhurriedClient(t, q.addrs())
@@ -355,7 +355,7 @@ func TestNodes_ofBothAdapters(t *testing.T) {
 			q.eventuallyFree(t, "x", 0, 1, 2)
 		}
 	}
-	// The one that go-redis reaches is away: the other two are one of each.
+	// The one that go-redis reaches is down: the other two are one of each.
 	q.servers[0].Kill()
 	require.NoError(t, a.Lock(t.Context()))
 	require.NoError(t, a.Unlock(t.Context()))

@@ -7,7 +7,7 @@ type register struct {
 	last   uint64 // accepted, and so the token of the lock while there is one
 	before uint64 // the last of the lock before
 	lapsed uint64
-	until  int64  // when the lock lapses
+	until  int64  // when the lock expires
 	known  bool   // false: nothing, or everything forgotten
 	most   uint64 // what is larger is too far ahead, unless it is the last; 0: nothing is
 	clock  uint64 // accepted in place of that, or, where nothing is known, of what is smaller
@@ -21,7 +21,7 @@ type rules struct {
 	raiseUnchecked    bool // a raise does not ask whose the lock is
 }
 
-// left says whether there is a lock that has not lapsed.
+// left reports whether there is a lock that has not expired.
 func (r *register) left(now int64) bool { return r.owner != 0 && r.until > now }
 
 // take returns the token if the lock is granted to owner.

@@ -154,7 +154,7 @@ func TestCheckTTL_advice(t *testing.T) {
 func TestAcquire_isDecidedByAMajority(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, d *Driver, nodes []*fakeNode) {
 		nodes[0].set(func(n *fakeNode) { n.silent = true })
-		nodes[1].set(func(n *fakeNode) { n.err = errAway })
+		nodes[1].set(func(n *fakeNode) { n.err = errRefused })
 		start := time.Now()
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
@@ -199,49 +199,49 @@ func TestAcquire_countsNoMoreThanItsNodesHave(t *testing.T) {
 // One that joins during an Extend, and has it for less than that promises, is asked to extend it.
 func TestExtend_countsNoMoreThanANodeThatJoinsHas(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		nodes[2].set(func(n *fakeNode) { n.err = errAway })
+		nodes[2].set(func(n *fakeNode) { n.err = errRefused })
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
-		nodes[1].set(func(n *fakeNode) { n.err = errAway })
+		nodes[1].set(func(n *fakeNode) { n.err = errRefused })
 		nodes[2].set(func(n *fakeNode) { n.err, n.short = nil, 700*time.Millisecond })
 		require.NoError(t, l.Extend(t.Context(), ttl))
-		nodes[2].set(func(n *fakeNode) { assert.Equal(t, 1, n.extended) })
+		nodes[2].set(func(n *fakeNode) { assert.Equal(t, 1, n.count[extendIt]) })
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
 
 func TestAcquire_withoutAMajorityFailsAsSoonAsThatIsKnown(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		nodes[0].set(func(n *fakeNode) { n.err = errAway })
-		nodes[1].set(func(n *fakeNode) { n.err = errAway })
+		nodes[0].set(func(n *fakeNode) { n.err = errRefused })
+		nodes[1].set(func(n *fakeNode) { n.err = errRefused })
 		nodes[2].set(func(n *fakeNode) { n.delay = 400 * time.Millisecond })
 		start := time.Now()
 		l, err := d.Acquire(t.Context(), askFor("x"))
-		require.ErrorIs(t, err, errAway)
+		require.ErrorIs(t, err, errRefused)
 		assert.Zero(t, time.Since(start))
 		require.EqualError(t, err, "no majority of 3 nodes: a:1: connection refused; b:1: connection refused; c:1: has not answered yet")
 		require.NoError(t, l.Release(t.Context()), "the third's answer is waited for")
 		assert.Zero(t, holders(nodes))
 		synctest.Wait()
-		assert.Equal(t, 1, nodes[2].released)
+		assert.Equal(t, 1, nodes[2].count[releaseIt])
 	})
 }
 
-// One node denies and one is away: whether that is an outage depends on the third.
+// One node denies and one is unreachable: whether that is an outage depends on the third.
 func TestAcquire_waitsUntilAnOutageIsToldFromAHolder(t *testing.T) {
 	for _, third := range []string{"silent", "denies", "grants"} {
 		bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-			nodes[0].set(func(n *fakeNode) { n.lapses = true }) // denies
-			nodes[1].set(func(n *fakeNode) { n.err = errAway })
+			nodes[0].set(func(n *fakeNode) { n.denies = true }) // denies
+			nodes[1].set(func(n *fakeNode) { n.err = errRefused })
 			nodes[2].set(func(n *fakeNode) {
-				n.delay, n.silent, n.lapses = 100*time.Millisecond, third == "silent", third == "denies"
+				n.delay, n.silent, n.denies = 100*time.Millisecond, third == "silent", third == "denies"
 			})
 			start := time.Now()
 			l, err := d.Acquire(t.Context(), askFor("x"))
 			if third == "silent" {
 				require.NotErrorIs(t, err, locker.ErrHeld)
-				require.ErrorIs(t, err, errAway)
+				require.ErrorIs(t, err, errRefused)
 				require.ErrorContains(t, err, "a:1: held; b:1: connection refused; c:1: no answer within 500ms")
 				assert.Equal(t, 500*time.Millisecond, time.Since(start))
 				var e *Error
@@ -253,7 +253,7 @@ func TestAcquire_waitsUntilAnOutageIsToldFromAHolder(t *testing.T) {
 				return
 			}
 			require.ErrorIs(t, err, locker.ErrHeld)
-			require.NotErrorIs(t, err, errAway)
+			require.NotErrorIs(t, err, errRefused)
 			if l != nil {
 				require.NoError(t, l.Release(t.Context()))
 			}
@@ -275,7 +275,7 @@ func TestAcquire_ofALockThatAllDenyTakesNothing(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 		synctest.Wait()
 		for _, n := range nodes {
-			assert.Equal(t, 1, n.released, "what has denied is not released")
+			assert.Equal(t, 1, n.count[releaseIt], "what has denied is not released")
 		}
 	})
 }
@@ -308,10 +308,10 @@ func TestAcquire_raisesToTheLargestToken(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, ahead+11, l.Token(), "of the first two that answered")
 		synctest.Wait()
-		assert.Equal(t, []int{1, 0, 0}, []int{nodes[0].raised, nodes[1].raised, nodes[2].raised})
+		assert.Equal(t, []int{1, 0, 0}, []int{nodes[0].count[raiseIt], nodes[1].count[raiseIt], nodes[2].count[raiseIt]})
 		time.Sleep(time.Second)
 		// The third has a larger one. It counts for an extension, for who comes next gets a larger one there.
-		nodes[0].set(func(n *fakeNode) { n.err = errAway })
+		nodes[0].set(func(n *fakeNode) { n.err = errRefused })
 		require.NoError(t, l.Extend(t.Context(), ttl))
 		nodes[0].set(func(n *fakeNode) { n.err = nil })
 		require.NoError(t, l.Release(t.Context()))
@@ -327,10 +327,10 @@ func TestAcquire_whoseRaiseFailsTakesNothing(t *testing.T) {
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 		nodes[0].set(func(n *fakeNode) { n.reg = register{known: true, last: ahead}; n.delay = 10 * time.Millisecond })
 		nodes[1].set(func(n *fakeNode) { n.delay = time.Millisecond })
-		nodes[2].set(func(n *fakeNode) { n.err = errAway })
+		nodes[2].set(func(n *fakeNode) { n.err = errRefused })
 		go func() {
 			time.Sleep(12 * time.Millisecond) // the raise is under way
-			nodes[1].set(func(n *fakeNode) { n.lapses = true })
+			nodes[1].set(func(n *fakeNode) { n.denies = true })
 		}()
 		nodes[1].set(func(n *fakeNode) { n.delay = 5 * time.Millisecond })
 		_, err := d.Acquire(t.Context(), askFor("x"))
@@ -372,12 +372,12 @@ func TestGuarantees(t *testing.T) {
 }
 
 func TestError_unwrapsToTheFailuresOfAnOutage(t *testing.T) {
-	votes := []Vote{{"a:1", nil}, {"b:1", locker.ErrHeld}, {"c:1", locker.ErrLost}, {"d:1", errAway}}
+	votes := []Vote{{"a:1", nil}, {"b:1", locker.ErrHeld}, {"c:1", locker.ErrLost}, {"d:1", errRefused}}
 	e := &Error{Votes: votes}
-	assert.Equal(t, []error{errAway}, e.Unwrap())
+	assert.Equal(t, []error{errRefused}, e.Unwrap())
 	require.EqualError(t, e, "no majority of 4 nodes: a:1 agreed; b:1: held; c:1: lost; d:1: connection refused")
 	e.held = true
 	require.ErrorIs(t, e, locker.ErrHeld)
-	require.NotErrorIs(t, e, errAway)
+	require.NotErrorIs(t, e, errRefused)
 	require.EqualError(t, e, "the lock is held by another owner: a:1 agreed; b:1: held; c:1: lost; d:1: connection refused")
 }

@@ -76,9 +76,9 @@ func (c *comparison) step() {
 		p.released, p.lost = true, !ok
 		c.same("release", ok, p.real.Release(ctx))
 	case 8:
-		c.did = append(c.did, "lapse")
+		c.did = append(c.did, "expire")
 		c.reg.until = 0
-		// The lock lapses a day before the key does.
+		// The lock expires a day before the key does.
 		require.NoError(c.t, c.rdb.PExpire(ctx, "{x}", 24*time.Hour).Err())
 		if c.r.IntN(4) == 0 {
 			c.did = append(c.did, "forget")

@@ -15,7 +15,7 @@ func TestRelease_goesOnInTheBackgroundUntilTheNodeAnswers(t *testing.T) {
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
-		nodes[2].set(func(n *fakeNode) { n.err = errAway })
+		nodes[2].set(func(n *fakeNode) { n.err = errRefused })
 		require.NoError(t, l.Release(t.Context()))
 		time.Sleep(3 * time.Second)
 		assert.True(t, nodes[2].held())
@@ -23,22 +23,22 @@ func TestRelease_goesOnInTheBackgroundUntilTheNodeAnswers(t *testing.T) {
 		time.Sleep(longPause)
 		assert.False(t, nodes[2].held())
 		synctest.Wait()
-		tries := nodes[2].released
+		tries := nodes[2].count[releaseIt]
 		time.Sleep(2 * ttl)
 		synctest.Wait()
-		assert.Equal(t, tries, nodes[2].released)
+		assert.Equal(t, tries, nodes[2].count[releaseIt])
 
 		l, err = d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
-		nodes[2].set(func(n *fakeNode) { n.err = errAway })
+		nodes[2].set(func(n *fakeNode) { n.err = errRefused })
 		require.NoError(t, l.Release(t.Context()))
 		time.Sleep(ttl)
 		synctest.Wait()
-		tries = nodes[2].released
+		tries = nodes[2].count[releaseIt]
 		time.Sleep(ttl)
 		synctest.Wait()
-		assert.Equal(t, tries, nodes[2].released, "the lock has lapsed by then")
+		assert.Equal(t, tries, nodes[2].count[releaseIt], "the lock has expired by then")
 	})
 }
 

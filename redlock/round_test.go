@@ -61,17 +61,17 @@ func TestNode_thatHangsCollectsFewRequests(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		synctest.Wait()
-		assert.Less(t, nodes[0].proposed, 30)
+		assert.Less(t, nodes[0].count[propose], 30)
 		assert.Less(t, runtime.NumGoroutine()-before, 30)
 		nodes[0].resume()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		assert.Zero(t, holders(nodes), "what it granted when it woke is given back")
-		asked := nodes[0].proposed
+		asked := nodes[0].count[propose]
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
-		assert.Equal(t, asked+1, nodes[0].proposed, "it is asked again")
+		assert.Equal(t, asked+1, nodes[0].count[propose], "it is asked again")
 		assert.Equal(t, 3, holders(nodes))
 		require.NoError(t, l.Release(t.Context()))
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -13,6 +14,7 @@ import (
 
 // simNode is a contender's client of one server.
 type simNode struct {
+	node0
 	w      *world
 	c      *contender
 	server *server
@@ -22,26 +24,23 @@ type simNode struct {
 	proposed uint64 // attempts so far
 }
 
-// Acquire is not what redlock asks of a node.
-func (n *simNode) Acquire(context.Context, driver.Request) (driver.Lease, error) { panic("not used") }
-
-func (n *simNode) Guarantees() locker.Guarantees { return nil }
-func (n *simNode) Close() error                  { return nil }
-func (n *simNode) Address() string               { return fmt.Sprintf("server-%d", n.index) }
+func (n *simNode) Address() string { return fmt.Sprintf("server-%d", n.index) }
 
 // Propose implements driver.Proposer.
 func (n *simNode) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
 	n.mu.Lock()
 	n.proposed++
-	l := &simLease{node: n, attempt: n.proposed, until: time.Now().Add(req.TTL)}
+	l := &registerLease{until: time.Now().Add(req.TTL)}
+	attempt := n.proposed
 	n.mu.Unlock()
-	l.owner = uint64(n.c.id+1)<<32 + l.attempt
+	l.owner = uint64(n.c.id+1)<<32 + attempt
 	if n.w.relax.oneOwner {
 		l.owner = uint64(n.c.id + 1)
 	}
+	l.run = n.runner(attempt)
 	var granted bool
 	var accepted uint64
-	arrived, err := n.send(ctx, n.message(ofTake, l.attempt, 0), func(first bool, r *register, now int64) {
+	arrived, err := n.send(ctx, n.message(ofTake, attempt, 0), func(first bool, r *register, now int64) {
 		g, a := r.take(now, l.owner, int64(req.TTL), token)
 		if first {
 			granted, accepted = g, a
@@ -53,9 +52,7 @@ func (n *simNode) Propose(ctx context.Context, req driver.Request, token uint64)
 	case err != nil:
 		return nil, err
 	case granted:
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.token = accepted
+		l.token.Store(accepted)
 		return l, nil
 	default:
 		return nil, locker.ErrHeld
@@ -67,67 +64,27 @@ func (n *simNode) message(what, attempt, number uint64) *rand.Rand {
 	return n.w.rand(what, uint64(n.c.id), uint64(n.index), attempt, number)
 }
 
-// simLease is the client's side of a grant.
-type simLease struct {
-	node           *simNode
-	owner, attempt uint64
-	until          time.Time // by its grant
-
-	mu       sync.Mutex
-	token    uint64
-	messages uint64
-	released bool // sent before
-}
-
-func (l *simLease) Token() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.token
-}
-
-func (l *simLease) Validity() time.Duration { return time.Until(l.until) }
-
-func (l *simLease) send(ctx context.Context, what uint64, script func(r *register, now int64) bool) error {
-	l.mu.Lock()
-	l.messages++
-	message := l.node.message(what, l.attempt, l.messages)
-	l.mu.Unlock()
-	done := false
-	_, err := l.node.send(ctx, message, func(first bool, r *register, now int64) {
-		if ok := script(r, now); first {
-			done = ok
+// runner sends what the lease of an attempt asks for.
+func (n *simNode) runner(attempt uint64) func(context.Context, verb, func(*register, int64) bool) error {
+	var messages atomic.Uint64
+	return func(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
+		if v == raiseIt && n.w.relax.countTogether {
+			return nil
 		}
-	})
-	if err == nil && !done {
-		return locker.ErrLost
+		done := false
+		_, err := n.send(ctx, n.message(ofVerb[v], attempt, messages.Add(1)), func(first bool, r *register, now int64) {
+			if ok := script(r, now); first {
+				done = ok
+			}
+		})
+		if err == nil && !done {
+			return locker.ErrLost
+		}
+		return err
 	}
-	return err
 }
 
-func (l *simLease) Extend(ctx context.Context, ttl time.Duration) error {
-	return l.send(ctx, ofExtend, func(r *register, now int64) bool { return r.extend(now, l.owner, int64(ttl)) })
-}
-
-func (l *simLease) Release(ctx context.Context) error {
-	l.mu.Lock()
-	token, again := l.token, l.released
-	l.released = true
-	l.mu.Unlock()
-	return l.send(ctx, ofRelease, func(r *register, now int64) bool { return r.release(now, l.owner, token, again) })
-}
-
-func (l *simLease) Raise(ctx context.Context, token uint64) error {
-	var err error
-	if !l.node.w.relax.countTogether {
-		err = l.send(ctx, ofRaise, func(r *register, now int64) bool { return r.raise(now, l.owner, token) })
-	}
-	if err == nil {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.token = token
-	}
-	return err
-}
+var ofVerb = [verbs]uint64{propose: ofTake, raiseIt: ofRaise, extendIt: ofExtend, releaseIt: ofRelease}
 
 // fate is what happens to one message and its answer.
 type fate struct {

@@ -143,7 +143,7 @@ func (w *world) rand(name ...uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(w.seed, digestOf(0, name...)))
 }
 
-// restarts has a server go away and come back.
+// restarts has a server go down and come back.
 func (w *world) restarts(i int) {
 	r := w.rand(ofRestarts, uint64(i))
 	s := w.servers[i]

@@ -14,17 +14,6 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// verb is what a node is asked to do.
-type verb int
-
-const (
-	propose verb = iota
-	raiseIt
-	extendIt
-	releaseIt
-	verbs
-)
-
 // path is what happens to one request.
 type path struct {
 	there, back time.Duration
@@ -119,7 +108,7 @@ func (s *stage) lock(name string) *register {
 	return r
 }
 
-// has says whether name is held at the server.
+// has reports whether name is held at the server.
 func (s *stage) has(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,24 +161,30 @@ func (s *stage) arrive(p path, name string, script func(r *register, now int64))
 		return p.err
 	}
 	if s.down {
-		return errAway
+		return errRefused
 	}
 	script(s.lock(name), time.Now().UnixNano())
 	return nil
 }
 
 // stageClient is a client library that heeds contexts.
-type stageClient struct{ *stage }
-
-func (c *stageClient) Acquire(context.Context, driver.Request) (driver.Lease, error) {
-	panic("not used")
+type stageClient struct {
+	node0
+	*stage
 }
-func (c *stageClient) Guarantees() locker.Guarantees { return nil }
-func (c *stageClient) Close() error                  { return nil }
-func (c *stageClient) Address() string               { return c.addr }
+
+func (c *stageClient) Address() string { return c.addr }
 
 func (c *stageClient) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
-	l := &stageLease{c: c, name: req.Name, owner: c.owners.Add(1), until: time.Now().Add(req.TTL)}
+	l := &registerLease{owner: c.owners.Add(1), until: time.Now().Add(req.TTL)}
+	l.run = func(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
+		var ok bool
+		ran, err := c.run(ctx, v, req.Name, func(r *register, now int64) { ok = script(r, now) })
+		if err == nil && !ran && !ok {
+			return locker.ErrLost
+		}
+		return err
+	}
 	var ok bool
 	var accepted uint64
 	ran, err := c.run(ctx, propose, req.Name, func(r *register, now int64) {
@@ -207,51 +202,6 @@ func (c *stageClient) Propose(ctx context.Context, req driver.Request, token uin
 	return l, nil
 }
 
-// ExtendAll is one request for all.
 func (c *stageClient) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
-	errs := make([]error, len(leases))
-	for i, x := range leases {
-		errs[i] = x.Extend(ctx, ttl)
-	}
-	return errs
-}
-
-type stageLease struct {
-	c     *stageClient
-	name  string
-	owner uint64
-	until time.Time // by its grant
-	token atomic.Uint64
-	sent  atomic.Int64 // releases
-}
-
-func (l *stageLease) Token() uint64           { return l.token.Load() }
-func (l *stageLease) Validity() time.Duration { return time.Until(l.until) }
-
-func (l *stageLease) run(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
-	var ok bool
-	ran, err := l.c.run(ctx, v, l.name, func(r *register, now int64) {
-		ok = script(r, now)
-	})
-	if err == nil && !ran && !ok {
-		return locker.ErrLost
-	}
-	return err
-}
-
-func (l *stageLease) Extend(ctx context.Context, ttl time.Duration) error {
-	return l.run(ctx, extendIt, func(r *register, now int64) bool { return r.extend(now, l.owner, int64(ttl)) })
-}
-
-func (l *stageLease) Raise(ctx context.Context, token uint64) error {
-	err := l.run(ctx, raiseIt, func(r *register, now int64) bool { return r.raise(now, l.owner, token) })
-	if err == nil {
-		l.token.Store(token)
-	}
-	return err
-}
-
-func (l *stageLease) Release(ctx context.Context) error {
-	again := l.sent.Add(1) > 1
-	return l.run(ctx, releaseIt, func(r *register, now int64) bool { return r.release(now, l.owner, l.Token(), again) })
+	return extendEach(ctx, leases, ttl)
 }

@@ -50,7 +50,7 @@ func heldBy(metadata string, token uint64, left time.Duration) inspector {
 	}
 }
 
-func away(context.Context) (locker.State, error) { return locker.State{}, errAway }
+func unreachable(context.Context) (locker.State, error) { return locker.State{}, errRefused }
 
 func hangs(ctx context.Context) (locker.State, error) {
 	<-ctx.Done()
@@ -64,9 +64,9 @@ func TestInspect_isWhatAMajoritySays(t *testing.T) {
 		want locker.State
 	}{
 		"free":                         {[]inspector{free(0), free(0), free(0)}, locker.State{}},
-		"free, and one does not know":  {[]inspector{free(7), away, free(0)}, locker.State{Token: 7}},
+		"free, and one does not know":  {[]inspector{free(7), unreachable, free(0)}, locker.State{Token: 7}},
 		"held by all":                  {[]inspector{heldBy("a", 7, time.Second), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 2*time.Second)}, held},
-		"held, and one is away":        {[]inspector{away, heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
+		"held, and one is unreachable": {[]inspector{unreachable, heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
 		"held, and one has lost it":    {[]inspector{free(7), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
 		"held, and one has another":    {[]inspector{heldBy("b", 9, time.Hour), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
 		"an attempt that is to fail":   {[]inspector{free(7), free(7), heldBy("b", 9, time.Second)}, locker.State{Token: 7}},
@@ -90,7 +90,7 @@ func TestInspect_isWhatAMajoritySays(t *testing.T) {
 
 func TestInspect_withoutAMajoritySaysHowEachHasAnswered(t *testing.T) {
 	for want, says := range map[string][]inspector{
-		"no majority of 3 nodes: a:1: held under token 7; b:1: the lock is not held; c:1: connection refused": {heldBy("a", 7, time.Second), free(7), away},
+		"no majority of 3 nodes: a:1: held under token 7; b:1: the lock is not held; c:1: connection refused": {heldBy("a", 7, time.Second), free(7), unreachable},
 		"no majority of 3 nodes: a:1: held under token 7; b:1: held under token 8; c:1: held under token 9":   {heldBy("", 7, time.Second), heldBy("", 8, time.Second), heldBy("", 9, time.Second)},
 		"no majority of 3 nodes: a:1: no answer within 500ms; b:1: the lock is not held; c:1: no answer":      {hangs, free(7), hangs},
 	} {

@@ -74,9 +74,10 @@ func TestTokens_riseByTheRule(t *testing.T) {
 	assert.Positive(t, sum.extended)
 }
 
-// relaxations are the parts of the rule that may not be left out, a seed each of a history that shows
-// it, and a small exploration that does. Seeds stand for other histories once the Driver sends other requests:
-// the test then takes longer to find one (about 60,000 grants for the raise), and says which it was.
+// relaxations are the parts of the rule that may not be left out, and for each a small exploration that shows it. Where
+// the Driver can be run with it as it is, there is a seed of a history that shows it too; 0: it cannot, because its clients
+// count otherwise. Seeds stand for other histories once the Driver sends other requests: the test then takes longer to
+// find one, and says which it was.
 var relaxations = []struct {
 	name  string
 	relax relaxation
@@ -86,13 +87,13 @@ var relaxations = []struct {
 	{
 		"a token is accepted without the lock",
 		relaxation{rules: rules{acceptWithoutLock: true}},
-		23,
+		0,
 		exploration{proposals: []uint64{2, 3}, dead: 1},
 	},
 	{
 		"a raise does not ask for the owner",
 		relaxation{rules: rules{raiseUnchecked: true}},
-		2647,
+		0,
 		exploration{proposals: []uint64{2, 3}, last: [exNodes]uint64{0, 2, 2}},
 	},
 	{
@@ -123,6 +124,9 @@ var uneven = [exNodes]uint64{1, 3, 2}
 func TestTokens_breakWhenAPartOfTheRuleIsLeftOut(t *testing.T) {
 	testwait.OnlyInCheck(t, "TestBallot_breaksWhenAPartOfTheRuleIsLeftOut shows each in an exploration")
 	for _, c := range relaxations {
+		if c.seed == 0 {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			grants, enough := 100_000, func(r result) bool { return r.bad() > 0 }
 			if *flagRelaxed > 0 {

@@ -22,9 +22,9 @@ func (n *cautiousNode) Warnings(ctx context.Context) ([]string, error) { return 
 func TestWarnings_areThoseOfTheNodesThatAnswer(t *testing.T) {
 	fakes, nodes := newFakes(4)
 	warn := func(context.Context) ([]string, error) { return []string{"it evicts keys"}, nil }
-	away := func(context.Context) ([]string, error) { return nil, errAway }
+	unreachable := func(context.Context) ([]string, error) { return nil, errRefused }
 	hangs := func(ctx context.Context) ([]string, error) { <-ctx.Done(); return nil, ctx.Err() }
-	for i, f := range []func(context.Context) ([]string, error){warn, hangs, away} {
+	for i, f := range []func(context.Context) ([]string, error){warn, hangs, unreachable} {
 		nodes[i] = &cautiousNode{fakes[i], f}
 	}
 	d, err := NewDriver(nodes, NodeTimeout(50*time.Millisecond))
@@ -34,9 +34,9 @@ func TestWarnings_areThoseOfTheNodesThatAnswer(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a:1: it evicts keys"}, warnings)
 
-	nodes[0].(*cautiousNode).warnings = away
+	nodes[0].(*cautiousNode).warnings = unreachable
 	_, err = d.Warnings(t.Context())
-	require.ErrorIs(t, err, errAway)
+	require.ErrorIs(t, err, errRefused)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = d.Warnings(ended)

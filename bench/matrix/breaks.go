@@ -43,7 +43,7 @@ var lapses = []lapse{
 	},
 	{
 		"redsync", "Each failed attempt sends a release to every node.", nil,
-		[]string{"redlock.TestTrouble_releasesAreFew", "redlock.TestAcquire_ofALockThatAllDenyTakesNothing"},
+		[]string{"redlock.TestFaults_releasesAreFew", "redlock.TestAcquire_ofALockThatAllDenyTakesNothing"},
 	},
 	{
 		"redislock", "After a lost reply Release says that nothing was held, although it has released.",

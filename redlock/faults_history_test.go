@@ -55,7 +55,7 @@ func weather(r *rand.Rand, mu *sync.Mutex) func(verb, string) path {
 		case 1:
 			p.mute = true
 		case 2:
-			p.err = errAway
+			p.err = errRefused
 		}
 		return p
 	}
@@ -171,7 +171,7 @@ func runHistory(t *testing.T, nodes int, seed uint64) (grants int) {
 }
 
 // One holder at a time, and tokens that rise, with the core in between and any number of nodes.
-func TestTrouble_histories(t *testing.T) {
+func TestFaults_histories(t *testing.T) {
 	sizes, seeds := []int{3, 4}, uint64(2)
 	if testwait.Thorough() {
 		sizes, seeds = []int{3, 4, 5, 6, 7}, 3
@@ -190,7 +190,7 @@ func TestTrouble_histories(t *testing.T) {
 
 // Contenders that start together must get on: the votes for an attempt split, and pauses differ. They must get on
 // too where a round trip takes half as long as the longest pause, and every node that is up has to agree.
-func TestTrouble_contendersGetOn(t *testing.T) {
+func TestFaults_contendersGetOn(t *testing.T) {
 	for _, c := range []contest{
 		{nodes: 3, trip: 2 * time.Millisecond},
 		{nodes: 4, trip: 2 * time.Millisecond},
@@ -221,7 +221,7 @@ func (c contest) run(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if i < c.down {
-				return path{err: errAway}
+				return path{err: errRefused}
 			}
 			way := func() time.Duration { return c.trip/4 + time.Duration(r.Int64N(int64(c.trip/2))) }
 			return path{there: way(), back: way()}

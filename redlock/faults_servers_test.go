@@ -13,7 +13,7 @@ import (
 )
 
 // Odd names do not collide, and what people look at is there at every node, also at one that has joined later.
-func TestTrouble_namesAndMetadata(t *testing.T) {
+func TestFaults_namesAndMetadata(t *testing.T) {
 	t.Parallel()
 	q := newQuorum(t, 4)
 	c := unhurriedClient(t, q.addrs(), locker.WithMetadata("host 7, \"pid\" 1\r\n"), locker.WithoutRenewal())
@@ -44,7 +44,7 @@ func TestTrouble_namesAndMetadata(t *testing.T) {
 }
 
 // Each vote is in the message, and no secret is.
-func TestTrouble_errorsKeepSecrets(t *testing.T) {
+func TestFaults_errorsKeepSecrets(t *testing.T) {
 	t.Parallel()
 	const secret = "s3cr3t-Passw0rd"
 	q := newQuorum(t, 3)

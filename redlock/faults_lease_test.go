@@ -15,7 +15,7 @@ import (
 
 // An Unlock does not wait for a renewal in flight. One that reaches the nodes after the release finds nothing
 // there, and its answers may come in before those to the release: that is no loss.
-func TestTrouble_releaseDuringAnExtendIsNoLoss(t *testing.T) {
+func TestFaults_releaseDuringAnExtendIsNoLoss(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestTrouble_releaseDuringAnExtendIsNoLoss(t *testing.T) {
 
 // Two of three nodes have granted the lock, for another's attempt had the third for a moment. Then one of the two
 // hangs: a minority, while the other two are well.
-func TestTrouble_oneNodeHangsAfterASplitVote(t *testing.T) {
+func TestFaults_oneNodeHangsAfterASplitVote(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		stages[2].edit("locker:x", func(r *register) { // another's, and soon gone
 			*r = register{owner: 999, known: true, last: 1, until: time.Now().Add(time.Millisecond).UnixNano()}
@@ -51,7 +51,7 @@ func TestTrouble_oneNodeHangsAfterASplitVote(t *testing.T) {
 		stages[1].always(hung)
 		select {
 		case <-m.Lost():
-			t.Errorf("lost, though two of three nodes were never in trouble")
+			t.Errorf("lost, though two of three nodes never had a fault")
 		case <-time.After(2 * ttl):
 		}
 		start := time.Now()
@@ -60,22 +60,22 @@ func TestTrouble_oneNodeHangsAfterASplitVote(t *testing.T) {
 	})
 }
 
-// The same without contention: nodes are away one at a time, and none forgets.
-func TestTrouble_nodesAwayOneAfterTheOther(t *testing.T) {
+// The same without contention: nodes are unreachable one at a time, and none forgets.
+func TestFaults_nodesUnreachableOneAfterTheOther(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		c, err := locker.New(d, locker.WithTTL(ttl))
 		require.NoError(t, err)
 		defer func() { require.NoError(t, c.Close()) }()
 		m := c.Mutex("x")
-		stages[2].always(path{err: errAway})
+		stages[2].always(path{err: errRefused})
 		require.NoError(t, m.Lock(t.Context()))
 		time.Sleep(time.Second)
 		stages[2].on(nil)
 		time.Sleep(time.Second)
-		stages[1].always(path{err: errAway})
+		stages[1].always(path{err: errRefused})
 		select {
 		case <-m.Lost():
-			t.Errorf("lost, though never more than one node was away")
+			t.Errorf("lost, though never more than one node was unreachable")
 		case <-time.After(2 * ttl):
 		}
 		_ = m.Unlock(t.Context())
@@ -84,7 +84,7 @@ func TestTrouble_nodesAwayOneAfterTheOther(t *testing.T) {
 
 // A node grants the lock under a token larger than the one agreed on, for it has accepted a larger one before, and
 // its answer is lost. What is ours there must be remembered, and given back.
-func TestTrouble_grantUnderALargerTokenWhoseAnswerIsLost(t *testing.T) {
+func TestFaults_grantUnderALargerTokenWhoseAnswerIsLost(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 		stages[2].edit("x", func(r *register) { *r = register{known: true, last: ahead} })
@@ -104,7 +104,7 @@ func TestTrouble_grantUnderALargerTokenWhoseAnswerIsLost(t *testing.T) {
 
 // What nodes answer within their time-out is enough for a Lock, and so it must be for a renewal, at the shortest TTL
 // that is not refused.
-func TestTrouble_nodesThatAnswerWithinTheirTimeOutRenew(t *testing.T) {
+func TestFaults_nodesThatAnswerWithinTheirTimeOutRenew(t *testing.T) {
 	const ttl = 3500 * time.Millisecond
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages {
@@ -127,7 +127,7 @@ func TestTrouble_nodesThatAnswerWithinTheirTimeOutRenew(t *testing.T) {
 
 // Lock is over when two nodes have granted. The third's grant is on its way, and is as good as its extension, should
 // one of the two hang right then: once that has had its time.
-func TestTrouble_extendWhileAGrantIsOnItsWay(t *testing.T) {
+func TestFaults_extendWhileAGrantIsOnItsWay(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		stages[0].always(path{back: 5 * time.Millisecond})
 		l, err := d.Acquire(t.Context(), askFor("x"))
@@ -141,14 +141,14 @@ func TestTrouble_extendWhileAGrantIsOnItsWay(t *testing.T) {
 }
 
 // One lease of a batch waits for a node that hangs. The majority of another has answered at once.
-func TestTrouble_extendAllDecidesEachLeaseInItsOwnTime(t *testing.T) {
+func TestFaults_extendAllDecidesEachLeaseInItsOwnTime(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		stages[1].only(propose, path{there: 5 * time.Millisecond}) // it joins
 		old, err := d.Acquire(t.Context(), askFor("old"))
 		require.NoError(t, err)
 		time.Sleep(ttl / 2)
 		stages[1].on(nil)
-		stages[2].always(path{err: errAway})
+		stages[2].always(path{err: errRefused})
 		fresh, err := d.Acquire(t.Context(), askFor("new"))
 		require.NoError(t, err)
 		synctest.Wait()
@@ -157,16 +157,16 @@ func TestTrouble_extendAllDecidesEachLeaseInItsOwnTime(t *testing.T) {
 		time.Sleep(time.Until(time.Now().Add(old.Validity() - 300*time.Millisecond)))
 		errs := d.ExtendAll(t.Context(), []driver.Lease{fresh, old}, ttl)
 		require.Error(t, errs[0])
-		require.NoError(t, errs[1], "two of three had extended it before it lapsed")
+		require.NoError(t, errs[1], "two of three had extended it before it expired")
 		assert.Positive(t, old.Validity())
 	})
 }
 
 // A node that was away is asked to take the lock as well, and its answer comes after the release.
-func TestTrouble_grantOfARejoinThatIsLateIsGivenBack(t *testing.T) {
+func TestFaults_grantOfARejoinThatIsLateIsGivenBack(t *testing.T) {
 	for _, p := range []path{{there: 300 * time.Millisecond}, {back: 300 * time.Millisecond}, {there: 450 * time.Millisecond, back: time.Second}} {
 		play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-			stages[2].always(path{err: errAway})
+			stages[2].always(path{err: errRefused})
 			l, err := d.Acquire(t.Context(), askFor("x"))
 			require.NoError(t, err)
 			synctest.Wait()
@@ -192,7 +192,7 @@ func TestTrouble_grantOfARejoinThatIsLateIsGivenBack(t *testing.T) {
 }
 
 // A rejoin takes nothing from another's attempt, nor does it raise what that is told.
-func TestTrouble_rejoinAtANodeThatAnotherHas(t *testing.T) {
+func TestFaults_rejoinAtANodeThatAnotherHas(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		stages[2].edit("x", func(r *register) {
 			*r = register{owner: 999, known: true, last: 7, until: time.Now().Add(ttl / 4).UnixNano()}
@@ -215,8 +215,8 @@ func TestTrouble_rejoinAtANodeThatAnotherHas(t *testing.T) {
 	})
 }
 
-// The requests that waiters, holds and releases make while nodes are away are bounded by the clock, not by how many ask.
-func TestTrouble_requestsToNodesThatHang(t *testing.T) {
+// The requests that waiters, holds and releases make while nodes are unreachable are bounded by the clock, not by how many ask.
+func TestFaults_requestsToNodesThatHang(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		c, err := locker.New(d, locker.WithTTL(ttl))
 		require.NoError(t, err)
@@ -247,7 +247,7 @@ func TestTrouble_requestsToNodesThatHang(t *testing.T) {
 }
 
 // Close gives requests that nobody waits for a moment, however long a node may take.
-func TestTrouble_closeDoesNotWaitForANodeThatHangs(t *testing.T) {
+func TestFaults_closeDoesNotWaitForANodeThatHangs(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l, err := d.Acquire(t.Context(), driver.Request{Name: "x", TTL: time.Minute})
 		require.NoError(t, err)

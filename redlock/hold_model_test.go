@@ -12,10 +12,10 @@ import (
 	"github.com/go-locker/locker/internal/workers"
 )
 
-// The exploration of a tenure takes the lease of the Driver, as it is, through every order in which the requests of an
+// The exploration of a hold takes the lease of the Driver, as it is, through every order in which the requests of an
 // attempt and of the Extends after it can arrive at three nodes, and the answers at the client. Requests, answers and
 // nodes may be lost or forget, as often as a case says, and another client takes the lock wherever a majority lets it.
-// It knows no time: what sane clocks guarantee is in it as an order of events. A node lets a lock lapse only after a
+// It knows no time: what sane clocks guarantee is in it as an order of events. A node lets a lock expire only after a
 // request that was sent later has succeeded elsewhere.
 //
 // What has to hold:
@@ -23,7 +23,7 @@ import (
 //     answer that Extend, is the exception that the package's documentation states.
 //   - While no node forgets nobody else is granted the lock.
 //   - Once a majority has the lock's token, and while no node forgets, whoever comes next gets a larger one.
-type tenure struct {
+type holdExploration struct {
 	name    string
 	last    [exNodes]uint64 // tokens accepted before
 	extends int             // at most, one after the other
@@ -39,7 +39,7 @@ type tenure struct {
 // budget is how often something may happen.
 type budget struct {
 	forgets int // a node loses its data
-	lapses  int
+	expires int
 	drops   int // a request is lost, and its sender told
 	losses  int // an answer is lost, and its sender told
 	misses  int // a call is given up, whose answer may come later
@@ -69,12 +69,12 @@ const (
 
 // happening is one history, up to now.
 type happening struct {
-	*tenure
+	*holdExploration
 	budget
 	lease   *lease
 	decided *waiter // nil: it is
 	err     error
-	nodes   [exNodes]tenureNode
+	nodes   [exNodes]holdNode
 	calls   []*transit // under way
 
 	ext  *extension   // under way
@@ -113,7 +113,7 @@ const (
 	giveUp
 	extendNow
 	forgetAll
-	lapse
+	expire
 	otherTakes
 	otherGoes
 )
@@ -145,7 +145,7 @@ func (h *happening) events() (all []event) {
 		n := &h.nodes[i]
 		ours := n.owner != 0 && n.owner != otherOwner
 		add(holds && h.forgets > 0 && n.known, forgetAll, i)
-		add(holds && ours && h.lapses > 0 && n.epoch < h.success, lapse, i)
+		add(holds && ours && h.expires > 0 && n.epoch < h.success, expire, i)
 	}
 	for s, nodes := range majorities {
 		free := true
@@ -177,8 +177,8 @@ func (h *happening) happen(e event) {
 		h.forgot++
 		h.solid = false
 		h.nodes[e.at].forget()
-	case lapse:
-		h.lapses--
+	case expire:
+		h.expires--
 		h.nodes[e.at].until = 0
 	case otherTakes:
 		h.otherTakes(majorities[e.at])
@@ -213,17 +213,17 @@ func (h *happening) answer(k int, lose bool) {
 	h.calls = slices.Delete(h.calls, k, k+1)
 	if lose {
 		h.losses--
-		c.err = errAway
+		c.err = errRefused
 	}
 	c.heard(c.err, true)
 	c.round.ended()
 }
 
 // begin begins the attempt.
-func (x *tenure) begin() *happening {
-	h := &happening{tenure: x, budget: x.budget}
+func (x *holdExploration) begin() *happening {
+	h := &happening{holdExploration: x, budget: x.budget}
 	for i := range h.nodes {
-		h.nodes[i] = tenureNode{happening: h, i: i, register: register{known: x.last[i] > 0, last: x.last[i]}}
+		h.nodes[i] = holdNode{happening: h, i: i, register: register{known: x.last[i] > 0, last: x.last[i]}}
 		x.driver.nodes[i].Proposer = &h.nodes[i]
 	}
 	x.driver.do = func(c workers.Call) { h.send(c.(*call)) }
@@ -266,7 +266,7 @@ func (h *happening) otherTakes(nodes []int) {
 	}
 }
 
-// next looks at what another would be granted that any majority lets in, were the tenure over now.
+// next looks at what another would be granted that any majority lets in, were the hold over now.
 func (h *happening) next() {
 	for _, nodes := range majorities {
 		var token uint64

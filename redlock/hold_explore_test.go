@@ -14,10 +14,10 @@ import (
 )
 
 // explore visits every history.
-func (x *tenure) explore(t *testing.T) {
+func (x *holdExploration) explore(t *testing.T) {
 	var nodes []driver.Driver
 	for range exNodes {
-		nodes = append(nodes, &tenureNode{})
+		nodes = append(nodes, &holdNode{})
 	}
 	d, err := NewDriver(nodes, NodeTimeout(time.Hour))
 	require.NoError(t, err)
@@ -27,7 +27,7 @@ func (x *tenure) explore(t *testing.T) {
 	d.workers.Close()
 }
 
-func (x *tenure) replay(path []event) *happening {
+func (x *holdExploration) replay(path []event) *happening {
 	h := x.begin()
 	for _, e := range path {
 		h.happen(e)
@@ -36,7 +36,7 @@ func (x *tenure) replay(path []event) *happening {
 }
 
 // visit takes every step that is possible after path, and uses up h, which has come so far.
-func (x *tenure) visit(h *happening, path []event) {
+func (x *holdExploration) visit(h *happening, path []event) {
 	if h.bad != "" {
 		x.violations[h.bad]++
 		h.drop()
@@ -65,7 +65,7 @@ func (x *tenure) visit(h *happening, path []event) {
 }
 
 // proceed goes on with a history that another has interrupted.
-func (x *tenure) proceed(h *happening) {
+func (x *holdExploration) proceed(h *happening) {
 	for i := range h.nodes {
 		x.driver.nodes[i].Proposer = &h.nodes[i]
 	}
@@ -83,7 +83,7 @@ func (h *happening) key() uint64 {
 	l := h.lease
 	k := digestOf(0, columns...)
 	k = digestOf(k, l.ballot.goal, l.token, uint64(len(h.exts)), uint64(h.epoch-h.success),
-		uint64(h.forgets), uint64(h.lapses), uint64(h.drops), uint64(h.losses), uint64(h.misses),
+		uint64(h.forgets), uint64(h.expires), uint64(h.drops), uint64(h.losses), uint64(h.misses),
 		uint64(h.granted), uint64(h.before), uint64(h.excused), uint64(h.forgot), uint64(h.forgotBefore))
 	k = digestOf(k, uint64(flags(l.decided, h.decided == nil, h.ext == nil, h.otherHolds, h.solid)))
 	for _, e := range h.exts {
@@ -114,7 +114,7 @@ func (h *happening) column(i int) uint64 {
 		return uint64(at + 1)
 	}
 	lease := func(l driver.Lease) (owner, token uint64) {
-		if t, ok := l.(*tenureLease); ok && t != nil {
+		if t, ok := l.(*holdLease); ok && t != nil {
 			return name(t.owner), t.Token()
 		}
 		return 0, 0

@@ -30,34 +30,34 @@ func (s *stage) only(v verb, p path) {
 	})
 }
 
-// taken is a lease on x that the nodes have which are not away.
-func taken(t *testing.T, d *Driver, away ...*stage) *lease {
+// taken is a lease on x that the nodes have which are reachable.
+func taken(t *testing.T, d *Driver, unreachable ...*stage) *lease {
 	t.Helper()
-	for _, s := range away {
-		s.always(path{err: errAway})
+	for _, s := range unreachable {
+		s.always(path{err: errRefused})
 	}
 	l, err := d.Acquire(t.Context(), askFor("x"))
 	require.NoError(t, err)
 	synctest.Wait()
-	for _, s := range away {
+	for _, s := range unreachable {
 		s.on(nil)
 	}
 	return l.(*lease)
 }
 
-// A majority has lost the lock, though one answers late and one that might have had it is away.
-func TestTrouble_extendTellsALossFromAnOutage(t *testing.T) {
+// A majority has lost the lock, though one answers late and one that might have had it is unreachable.
+func TestFaults_extendTellsALossFromAnOutage(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d)
 		forget(stages[0], stages[2])
-		stages[1].always(path{err: errAway})
+		stages[1].always(path{err: errRefused})
 		stages[2].always(path{back: 50 * time.Millisecond})
 		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost)
 	})
 }
 
 // So does a node that says that another has the lock, which this attempt had asked it for.
-func TestTrouble_extendCountsALateDenial(t *testing.T) {
+func TestFaults_extendCountsALateDenial(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		stages[2].edit("x", func(r *register) {
 			*r = register{owner: 9, known: true, last: 1, until: time.Now().Add(ttl).UnixNano()}
@@ -70,10 +70,10 @@ func TestTrouble_extendCountsALateDenial(t *testing.T) {
 	})
 }
 
-func TestTrouble_extendWithANodeThatJoinsAndOneAway(t *testing.T) {
+func TestFaults_extendWithANodeThatJoinsAndOneUnreachable(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d, stages[2])
-		stages[1].always(path{err: errAway})
+		stages[1].always(path{err: errRefused})
 		require.NoError(t, l.Extend(t.Context(), ttl))
 		assert.Equal(t, ttl, l.Validity())
 		assert.Equal(t, []int{2, 0, 0}, []int{stages[2].counted(propose), stages[2].counted(extendIt), stages[2].counted(raiseIt)})
@@ -81,20 +81,20 @@ func TestTrouble_extendWithANodeThatJoinsAndOneAway(t *testing.T) {
 }
 
 // What a node has granted to the attempt lasts from then, and an Extend that begins before the answer extends it.
-func TestTrouble_extendOfAGrantOnItsWay(t *testing.T) {
+func TestFaults_extendOfAGrantOnItsWay(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		stages[2].only(propose, path{back: 300 * time.Millisecond})
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		time.Sleep(100 * time.Millisecond)
-		stages[1].always(path{err: errAway})
+		stages[1].always(path{err: errRefused})
 		require.NoError(t, l.Extend(t.Context(), ttl))
 		assert.Equal(t, 1, stages[2].counted(extendIt))
 	})
 }
 
-// Answers that come when the lease has lapsed extend nothing, whatever the nodes say.
-func TestTrouble_extendAnsweredTooLate(t *testing.T) {
+// Answers that come when the lease has expired extend nothing, whatever the nodes say.
+func TestFaults_extendAnsweredTooLate(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d)
 		time.Sleep(ttl - 50*time.Millisecond)
@@ -107,7 +107,7 @@ func TestTrouble_extendAnsweredTooLate(t *testing.T) {
 	})
 }
 
-func TestTrouble_extendMovesNoDeadlineBack(t *testing.T) {
+func TestFaults_extendMovesNoDeadlineBack(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d)
 		for _, s := range stages {
@@ -127,7 +127,7 @@ func TestTrouble_extendMovesNoDeadlineBack(t *testing.T) {
 
 // Two Extends hear from a node, late, that it has lost the lock. It is asked for it once, when a majority is known to
 // have it, and what it says later of the former lock does not hide the new one.
-func TestTrouble_rejoinOnceTheAnswerIsThere(t *testing.T) {
+func TestFaults_rejoinOnceTheAnswerIsThere(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d)
 		require.NoError(t, l.Extend(t.Context(), ttl), "from which all nodes count")
@@ -147,7 +147,7 @@ func TestTrouble_rejoinOnceTheAnswerIsThere(t *testing.T) {
 	})
 }
 
-func TestTrouble_rejoinWhileARejoinIsOut(t *testing.T) {
+func TestFaults_rejoinWhileARejoinIsOut(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d)
 		require.NoError(t, l.Extend(t.Context(), ttl), "from which all nodes count")
@@ -167,12 +167,12 @@ func TestTrouble_rejoinWhileARejoinIsOut(t *testing.T) {
 }
 
 // A node is not asked for the lock again while it is not known that a majority has it.
-func TestTrouble_noRejoinWithoutAMajority(t *testing.T) {
+func TestFaults_noRejoinWithoutAMajority(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d)
 		forget(stages[0])
-		stages[1].always(path{err: errAway})
-		stages[2].always(path{err: errAway})
+		stages[1].always(path{err: errRefused})
+		stages[2].always(path{err: errRefused})
 		require.Error(t, l.Extend(t.Context(), ttl))
 		synctest.Wait()
 		assert.Equal(t, 1, stages[0].counted(propose))
@@ -180,7 +180,7 @@ func TestTrouble_noRejoinWithoutAMajority(t *testing.T) {
 }
 
 // An Extend that is overtaken by a Release does not count what joins after that.
-func TestTrouble_extendDuringAReleaseIsNoSuccess(t *testing.T) {
+func TestFaults_extendDuringAReleaseIsNoSuccess(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d, stages[2])
 		stages[1].only(extendIt, hung)
@@ -199,7 +199,7 @@ func TestTrouble_extendDuringAReleaseIsNoSuccess(t *testing.T) {
 }
 
 // What one lease of a batch has at a node under a smaller token is raised all the same.
-func TestTrouble_extendAllRaises(t *testing.T) {
+func TestFaults_extendAllRaises(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
 		for _, s := range stages[:2] {
@@ -225,7 +225,7 @@ type curt struct{ *stageClient }
 
 func (c curt) ExtendAll(context.Context, []driver.Lease, time.Duration) []error { return nil }
 
-func TestTrouble_extendAllWithTooFewAnswers(t *testing.T) {
+func TestFaults_extendAllWithTooFewAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var nodes []driver.Driver
 		for _, s := range newStages(3) {
@@ -242,14 +242,14 @@ func TestTrouble_extendAllWithTooFewAnswers(t *testing.T) {
 }
 
 // The attempt fails as soon as a node that was to be raised has failed.
-func TestTrouble_raiseThatFails(t *testing.T) {
+func TestFaults_raiseThatFails(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		stages[0].edit("x", func(r *register) { *r = register{known: true, last: uint64(time.Now().Add(time.Hour).UnixMicro())} })
-		stages[1].only(raiseIt, path{err: errAway})
-		stages[2].always(path{err: errAway})
+		stages[1].only(raiseIt, path{err: errRefused})
+		stages[2].always(path{err: errRefused})
 		start := time.Now()
 		l, err := d.Acquire(t.Context(), askFor("x"))
-		require.ErrorIs(t, err, errAway)
+		require.ErrorIs(t, err, errRefused)
 		assert.Zero(t, time.Since(start))
 		require.NoError(t, l.Release(t.Context()))
 		synctest.Wait()
@@ -258,7 +258,7 @@ func TestTrouble_raiseThatFails(t *testing.T) {
 }
 
 // Grants that come in after the attempt was given up are given back, and not raised.
-func TestTrouble_nothingIsRaisedForAnAttemptGivenUp(t *testing.T) {
+func TestFaults_nothingIsRaisedForAnAttemptGivenUp(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		for i, s := range stages {
 			s.edit("x", func(r *register) {
