@@ -38,7 +38,9 @@ func (d *Driver) attempt(ctx context.Context, req driver.Request) (*lease, *wait
 		calls = l.propose(calls, i, token)
 	}
 	l.send(calls)
-	return l, l.watch(&waiter{decide: l.decide})
+	w := &waiter{decide: l.decide}
+	l.watch(w)
+	return l, w
 }
 
 // decide reports whether the outcome of the attempt is known, and why it failed. The caller holds l.mu.

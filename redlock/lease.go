@@ -100,12 +100,11 @@ func (w *waiter) settled() bool {
 }
 
 // watch begins to wait for w, which may be over already. The caller holds l.mu.
-func (l *lease) watch(w *waiter) *waiter {
+func (l *lease) watch(w *waiter) {
 	w.done = make(chan struct{})
 	if !w.settled() {
 		l.waiters = append(l.waiters, w)
 	}
-	return w
 }
 
 // wait returns w's error, or ctx's if that ends first. Then nothing is decided for w any more.

@@ -20,7 +20,8 @@ func (l *lease) Release(ctx context.Context) error {
 	l.mu.Lock()
 	l.values = ctx
 	l.end()
-	w := l.watch(&waiter{decide: l.released})
+	w := &waiter{decide: l.released}
+	l.watch(w)
 	l.mu.Unlock()
 	return l.wait(ctx, w)
 }
