@@ -31,8 +31,10 @@ func TestCall_hasTheValuesOfItsContextAlone(t *testing.T) {
 		cancel()
 		ended := make(chan error, 1)
 		require.NoError(t, d.begin())
+		before := runtime.NumGoroutine()
 		d.send(caller, time.Second, []call{{node: d.nodes[0], request: testRequest{func(ctx context.Context) error {
 			assert.Equal(t, "traced", ctx.Value(ctxKey{}))
+			assert.LessOrEqual(t, runtime.NumGoroutine(), before+1, "goroutines: none waits for the end of a context")
 			select {
 			case <-ctx.Done():
 				t.Error("it has ended with the caller's")
