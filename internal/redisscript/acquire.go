@@ -2,27 +2,43 @@ package redisscript
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// answer is a reply to the acquire script.
-type answer struct {
-	status int64
-	token  int64         // if granted
-	left   time.Duration // if held: until it expires, unless extended
-	place  uint64        // if held: in the queue, for those who wait
-	back   bool          // if held: the place was lost, and is there again
-	now    int64         // by the server's clock, in µs
+// Acquire tries once to take the lock, in one round trip.
+func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	if err := d.CheckTTL(req.TTL); err != nil {
+		return nil, err
+	}
+	return d.newLease(req, "").acquire(ctx, req, 0)
 }
 
-// tokenBits is how large tokens are: Lua keeps whole numbers up to there.
-const tokenBits = 53
+// Propose implements driver.Proposer.
+func (d *Driver) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
+	if token == 0 || token >= 1<<tokenBits {
+		return nil, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", driver.ErrUnsupported, token)
+	}
+	if err := d.CheckTTL(req.TTL); err != nil {
+		return nil, err
+	}
+	l := d.newLease(req, "")
+	l.direct = true
+	return l.acquire(ctx, req, token)
+}
+
+// newLease returns a lease with a fresh owner: 128 random bits behind a prefix.
+func (d *Driver) newLease(req driver.Request, prefix string) *lease {
+	l := &lease{driver: d, ttl: req.TTL}
+	l.keys, l.owner = keysAnd(req.Name, prefix, rand.Text())
+	l.argOwner = l.owner
+	return l
+}
 
 // take runs the acquire script: l is granted, or held by another, or there is an error. The answer's
 // status is unknown if the script may have run in spite of the error. number is a proposed token, or
@@ -36,13 +52,7 @@ func (l *lease) take(ctx context.Context, req driver.Request, number uint64) (an
 	for range 2 {
 		sent := clock.Now()
 		by := server.due(ctx, sent, req.TTL)
-		r := l.request(acquire, l.keys[:], acquireArgs{
-			owner: l.argOwner, expires: d.expiryArg(req.TTL), number: number, due: by.String(), meta: req.Metadata,
-		}.list())
-		reply, answered := d.sender.send(ctx, req.TTL/2, r)
-		if reply.MayHaveRun && !answered {
-			l.givenUp = r
-		}
+		reply := l.send(ctx, acquire, l.keys[:], l.argOwner, d.expiryArg(req.TTL), number, by.String(), req.Metadata)
 		if reply.MayHaveRun {
 			return answer{status: unknown}, reply.Err
 		}
@@ -55,17 +65,10 @@ func (l *lease) take(ctx context.Context, req driver.Request, number uint64) (an
 		}
 		l.known = true
 		server = d.server.saw(a.now, sent)
-		switch a.status {
-		case granted:
-			l.token.Store(uint64(a.token))
-			late := by.late(a.now)
-			l.lasts(sent, req.TTL-late)
-			if by.whole > 0 && late > clock.Since(sent) {
-				// Nothing arrives later than its answer: the reading was of another server, as in a Cluster, or of before the clock was set.
-				_ = l.Extend(ctx, req.TTL) // if that fails, the hold is shorter
-			}
-			return a, nil
-		case held:
+		if a.status == granted {
+			l.granted(ctx, a, sent, by)
+		}
+		if a.status != late {
 			return a, nil
 		}
 		// Late by an estimate of the server's clock that may be wrong: this reply has brought it up to date.
@@ -73,52 +76,20 @@ func (l *lease) take(ctx context.Context, req driver.Request, number uint64) (an
 	return answer{status: late}, errors.New("the request reached the server after its time")
 }
 
-func parseAnswer(reply any) (answer, error) {
-	var all []any
-	switch r := reply.(type) {
-	case string:
-		return grantedNow(r)
-	case []byte:
-		return grantedNow(string(r))
-	case []any:
-		all = r
+// granted takes in a grant that was to arrive by that time.
+func (l *lease) granted(ctx context.Context, a answer, sent time.Time, by due) {
+	l.token.Store(uint64(a.token))
+	late := by.late(a.now)
+	l.lasts(sent, l.ttl-late)
+	if by.whole > 0 && late > clock.Since(sent) {
+		// Nothing arrives later than its answer: the reading was of another server, as in a Cluster, or of before the clock was set.
+		_ = l.Extend(ctx, l.ttl) // if that fails, the hold is shorter
 	}
-	if len(all) == 0 {
-		return unexpected(reply)
-	}
-	status, ok := all[0].(int64)
-	a, r := answer{status: status}, recordOf(acquireReplies[status], all)
-	a.now = value[int64](r, "now")
-	switch {
-	case !ok || r.bad:
-	case status == granted:
-		a.token = value[int64](r, "token")
-		r.bad = r.bad || a.token <= 0 || a.token >= 1<<tokenBits
-	case status == held:
-		a.left = time.Duration(value[int64](r, "left")) * time.Millisecond
-		a.place, a.back = uint64(value[int64](r, "place")), value[int64](r, "back") == 1
-	}
-	if !ok || r.bad {
-		return unexpected(reply)
-	}
-	return a, nil
 }
 
-// grantedNow returns the answer of a token alone, which is the server's clock.
-func grantedNow(text string) (answer, error) {
-	token, err := strconv.ParseUint(text, 10, tokenBits)
-	if err != nil || token == 0 {
-		return unexpected(text)
-	}
-	return answer{status: granted, token: int64(token), now: int64(token)}, nil
-}
-
-func unexpected(reply any) (answer, error) {
-	return answer{status: unknown}, fmt.Errorf("unexpected reply to the acquire script: %v", reply)
-}
-
-// taken returns what one attempt to take l came to.
-func (l *lease) taken(a answer, err error) (driver.RaisableLease, error) {
+// acquire is one attempt to take l.
+func (l *lease) acquire(ctx context.Context, req driver.Request, number uint64) (driver.RaisableLease, error) {
+	a, err := l.take(ctx, req, number)
 	switch {
 	case err == nil && a.status == granted:
 		return l, nil

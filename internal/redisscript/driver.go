@@ -1,8 +1,6 @@
 package redisscript
 
 import (
-	"context"
-	"crypto/rand"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -35,38 +33,6 @@ func (d *Driver) Close(client func() error) error {
 	err := client() // ends requests that hang
 	d.sender.close()
 	return err
-}
-
-// Acquire tries once to take the lock, in one round trip.
-func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	if err := d.CheckTTL(req.TTL); err != nil {
-		return nil, err
-	}
-	l := d.newLease(req, "")
-	a, err := l.take(ctx, req, 0)
-	return l.taken(a, err)
-}
-
-// newLease returns a lease with a fresh owner: 128 random bits behind a prefix.
-func (d *Driver) newLease(req driver.Request, prefix string) *lease {
-	l := &lease{driver: d, ttl: req.TTL}
-	l.keys, l.owner = keysAnd(req.Name, prefix, rand.Text())
-	l.argOwner = l.owner
-	return l
-}
-
-// Propose implements driver.Proposer.
-func (d *Driver) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
-	if token == 0 || token >= 1<<tokenBits {
-		return nil, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", driver.ErrUnsupported, token)
-	}
-	if err := d.CheckTTL(req.TTL); err != nil {
-		return nil, err
-	}
-	l := d.newLease(req, "")
-	l.direct = true
-	a, err := l.take(ctx, req, token)
-	return l.taken(a, err)
 }
 
 // Keep is KEEP of the scripts. They are sent the sum of it and a TTL, so that the server need not add it and print it.

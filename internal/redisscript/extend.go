@@ -2,6 +2,7 @@ package redisscript
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/go-locker/locker/driver"
@@ -14,22 +15,21 @@ const mostExtensions = 1024
 
 // ExtendAll implements driver.BatchExtender, in one round trip for each mostExtensions leases.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
-	errs := make([]error, len(leases))
-	for from := 0; from < len(leases); from += mostExtensions {
-		to := min(from+mostExtensions, len(leases))
-		d.extendSome(ctx, leases[from:to], errs[from:to], ttl)
+	errs := make([]error, 0, len(leases))
+	for some := range slices.Chunk(leases, mostExtensions) {
+		errs = d.extendSome(ctx, some, errs, ttl)
 	}
 	return errs
 }
 
-// extendSome extends leases in one request.
-func (d *Driver) extendSome(ctx context.Context, leases []driver.Lease, errs []error, ttl time.Duration) {
-	replies := make([]Reply, len(leases))
-	r := d.sender.requestOf(make([]Call, len(leases)), replies)
-	args := make([][2]any, len(leases))
+// extendSome extends leases in one request, and appends an error, or nil, for each to errs.
+func (d *Driver) extendSome(ctx context.Context, leases []driver.Lease, errs []error, ttl time.Duration) []error {
+	calls, replies, args := make([]Call, len(leases)), make([]Reply, len(leases)), make([][2]any, len(leases))
+	r := d.sender.requestOf(calls, replies)
 	for i := range leases {
 		l := leases[i].(*lease)
-		r.calls[i] = Call{extend, l.keys[:1], values(args[i][:0], extendArgs{l.argOwner, d.expiryArg(ttl)}.list())}
+		args[i] = [2]any{l.argOwner, d.expiryArg(ttl)}
+		calls[i] = Call{extend, l.keys[:1], args[i][:]}
 		r.direct = l.direct
 	}
 	sent := clock.Now()
@@ -39,6 +39,7 @@ func (d *Driver) extendSome(ctx context.Context, leases []driver.Lease, errs []e
 		if answered {
 			reply = replies[i]
 		}
-		errs[i] = leases[i].(*lease).extended(reply, sent, ttl)
+		errs = append(errs, leases[i].(*lease).extended(reply, sent, ttl))
 	}
+	return errs
 }

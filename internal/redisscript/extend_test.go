@@ -42,7 +42,7 @@ func TestExtendAll_isAScriptForEachLockAndAPipelineForMany(t *testing.T) {
 	}
 	assert.Equal(t, []int{mostExtensions, mostExtensions, 1}, r.batches)
 	for i, args := range r.sent {
-		require.Equal(t, values(nil, extendArgs{leases[i].(*lease).owner, expiry(time.Hour)}.list()), args)
+		require.Equal(t, []any{leases[i].(*lease).owner, expiry(time.Hour)}, args)
 	}
 	assert.Empty(t, d.ExtendAll(t.Context(), nil, time.Hour))
 }

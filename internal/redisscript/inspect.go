@@ -22,7 +22,7 @@ const claimMark = ">"
 // to take it is the first of the waiters still.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	keys := keysOf(name)
-	reply, err := d.sender.call(ctx, inspect, keys[:], inspectArgs{last: everybody}.list())
+	reply, err := d.sender.call(ctx, inspect, keys[:], everybody)
 	if err != nil {
 		return driver.State{}, err
 	}

@@ -70,7 +70,7 @@ func unescape(s string) string {
 func TestScript_sourcesDiffer(t *testing.T) {
 	seen := map[any]bool{}
 	for _, s := range []*Script{acquire, extend, release, raise, inspect, memory} {
-		if seen[s.SHA] || len(s.SHA.(string)) != 40 || !strings.HasPrefix(s.Source, prelude) {
+		if seen[s.SHA] || len(s.SHA.(string)) != 40 || !strings.HasPrefix(s.Source, sourceOf("prelude")) {
 			t.Errorf("script %s: its SHA must be its own, in 40 digits, and it must begin with the prelude", s.SHA)
 		}
 		seen[s.SHA] = true
@@ -78,7 +78,7 @@ func TestScript_sourcesDiffer(t *testing.T) {
 }
 
 func TestKeep_isThatOfTheScripts(t *testing.T) {
-	if want := fmt.Sprintf("local KEEP = %d -- ms", Keep.Milliseconds()); !strings.Contains(prelude, want) {
+	if want := fmt.Sprintf("local KEEP = %d -- ms", Keep.Milliseconds()); !strings.Contains(sourceOf("prelude"), want) {
 		t.Errorf("prelude.lua does not have %q", want)
 	}
 }

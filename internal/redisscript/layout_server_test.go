@@ -33,7 +33,7 @@ func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 	s.subscribe("P")
 	ctx := t.Context()
 	fields := func() map[string]string { return s.rdb.HGetAll(ctx, s.keys[0]).Val() }
-	a, err := parseAnswer(s.run(acquire, acquireArgs{"first", expiry(ttl), 0, inTime, "host 7"}.list()))
+	a, err := parseAnswer(s.run(acquire, []any{"first", expiry(ttl), 0, inTime, "host 7"}))
 	require.NoError(t, err)
 	first := fields()
 	assert.Equal(t, "first", first["owner"])
@@ -73,7 +73,7 @@ func TestLayout_whatAnotherVersionHasLeftIsHonoured(t *testing.T) {
 	require.NoError(t, s.rdb.ZAdd(ctx, s.keys[1], goredis.Z{Score: older + 1, Member: "pP/a"}, goredis.Z{Score: older + 2, Member: "-Q/b"}).Err())
 
 	require.EqualValues(t, held, s.ask("newcomer", ttl, 0).status)
-	require.EqualValues(t, 1, s.run(extend, extendArgs{"first", expiry(ttl)}.list()), "its owner extends it")
+	require.EqualValues(t, 1, s.run(extend, []any{"first", expiry(ttl)}), "its owner extends it")
 	require.EqualValues(t, 1, s.release("first", older, 0), "and releases it")
 	assert.Equal(t, ">pP/a", s.owner(), "who came first is first")
 	assert.Equal(t, "pP/a", (<-told).Payload)

@@ -53,23 +53,25 @@ func (l *lease) Validity() time.Duration {
 	return time.Duration(l.until.Load()) - clock.Since(epoch)
 }
 
-// request returns one of one call for l.
-func (l *lease) request(script *Script, keys []any, args []arg) *request {
-	r := l.driver.sender.request(script, keys, args)
-	r.direct = l.direct
-	return r
-}
-
 // send makes one call for l.
-func (l *lease) send(ctx context.Context, script *Script, keys []any, args []arg) Reply {
-	reply, _ := l.driver.sender.send(ctx, l.ttl, l.request(script, keys, args))
+func (l *lease) send(ctx context.Context, script *Script, keys []any, args ...any) Reply {
+	r := l.driver.sender.request(script, keys, args...)
+	r.direct = l.direct
+	timeout := l.ttl
+	if script.Takes {
+		timeout /= 2
+	}
+	reply, answered := l.driver.sender.send(ctx, timeout, r)
+	if script.Takes && reply.MayHaveRun && !answered {
+		l.givenUp = r
+	}
 	return reply
 }
 
 // Extend implements driver.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	return l.extended(l.send(ctx, extend, l.keys[:1], extendArgs{l.argOwner, l.driver.expiryArg(ttl)}.list()), sent, ttl)
+	return l.extended(l.send(ctx, extend, l.keys[:1], l.argOwner, l.driver.expiryArg(ttl)), sent, ttl)
 }
 
 // extended takes in the reply to an extension that was sent at sent.
@@ -107,7 +109,7 @@ func (l *lease) Release(ctx context.Context) error {
 }
 
 func (l *lease) release(ctx context.Context, token uint64, sent *sendings) error {
-	return lostUnlessOne(l.send(ctx, release, l.keys[:], releaseArgs{l.argOwner, token, sent}.list()))
+	return lostUnlessOne(l.send(ctx, release, l.keys[:], l.argOwner, token, sent))
 }
 
 // takeEnded reports whether no take of l is under way that nobody waits for.
@@ -147,7 +149,7 @@ func (s *sendings) NotRun() { s.n.Add(-1) }
 
 // Raise implements driver.RaisableLease.
 func (l *lease) Raise(ctx context.Context, token uint64) error {
-	reply := l.send(ctx, raise, l.keys[:1], raiseArgs{l.argOwner, token}.list())
+	reply := l.send(ctx, raise, l.keys[:1], l.argOwner, token)
 	if reply.Err == nil && reply.Value == any(int64(-1)) {
 		return fmt.Errorf("%w: token %d is more than %v ahead of the server's clock", driver.ErrUnsupported, token, Keep/2)
 	}
@@ -156,18 +158,4 @@ func (l *lease) Raise(ctx context.Context, token uint64) error {
 		l.token.Store(token)
 	}
 	return err
-}
-
-func lostUnlessOne(r Reply) error {
-	if r.Err != nil {
-		return r.Err
-	}
-	switch n, ok := r.Value.(int64); {
-	case !ok:
-		return fmt.Errorf("unexpected reply to a script: %v", r.Value)
-	case n != 1:
-		return driver.ErrLost
-	default:
-		return nil
-	}
 }

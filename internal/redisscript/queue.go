@@ -94,5 +94,5 @@ func (d *Driver) withoutSubscription(ctx context.Context, l *lease, req driver.R
 
 // decline hands over a claim for an owner that waits no more. If that fails the claim expires.
 func (d *Driver) decline(ctx context.Context, keys []any, owner string) {
-	_, _ = d.sender.call(ctx, release, keys, releaseArgs{owner: claimMark + owner, token: 1, sent: 0}.list())
+	_, _ = d.sender.call(ctx, release, keys, claimMark+owner, 1, 0)
 }

@@ -111,7 +111,7 @@ func (m *queueModel) run(w *world, events []event) ([]*world, []error) {
 			if len(n.queue) > 0 {
 				p.ZAdd(ctx, keys[1], n.queue...)
 			}
-			reads[i].reply = p.EvalSha(ctx, e.script.SHA.(string), keys, values(nil, e.args)...)
+			reads[i].reply = p.EvalSha(ctx, e.script.SHA.(string), keys, e.args...)
 			reads[i].hash = p.HGetAll(ctx, keys[0])
 			reads[i].ttl = p.PTTL(ctx, keys[0])
 			reads[i].queue = p.ZRangeWithScores(ctx, keys[1], 0, -1)

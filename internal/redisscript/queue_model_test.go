@@ -73,7 +73,7 @@ type event struct {
 	progress bool // it happens by itself, sooner or later
 	loss     bool // a request or a reply does not arrive, or late
 	script   *Script
-	args     []arg
+	args     []any
 	before   func(*world)                    // changes a copy, before the script is run
 	after    func(w *world, reply any) error // the same, and says what must not be
 }
@@ -167,7 +167,7 @@ func (m *queueModel) of(w *world, i int) []event {
 		all = append(all, m.ask(w, i, "asks", false), m.ask(w, i, "asks, and the reply is lost", true))
 	}
 	releases := func(name string, owner string, token int64, sent int, after func(*world, any) error) event {
-		return event{name: me.owner + " " + name, progress: after != nil, script: m.release, args: releaseArgs{owner, token, sent}.list(), after: after}
+		return event{name: me.owner + " " + name, progress: after != nil, script: m.release, args: []any{owner, token, sent}, after: after}
 	}
 	switch c.phase {
 	case holding, ended:
@@ -294,7 +294,7 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 	place := c.place
 	return event{
 		name: me.owner + " " + name, progress: !lost && c.phase == waiting, loss: lost,
-		script: m.acquire, args: acquireArgs{me.owner, expiry(ttl), place, inTime, ""}.list(), after: after,
+		script: m.acquire, args: []any{me.owner, expiry(ttl), place, inTime, ""}, after: after,
 	}
 }
 

@@ -38,9 +38,9 @@ func atServerOf(t *testing.T, s *testserver.RedisServer) *atServer {
 // inTime is when a request is due that is never late.
 const inTime = "99999999999999990"
 
-func (s *atServer) run(script *Script, args []arg) any {
+func (s *atServer) run(script *Script, args []any) any {
 	s.t.Helper()
-	reply, err := s.rdb.Eval(s.t.Context(), script.Source, s.keys, values(nil, args)...).Result()
+	reply, err := s.rdb.Eval(s.t.Context(), script.Source, s.keys, args...).Result()
 	require.NoError(s.t, err)
 	return reply
 }
@@ -48,14 +48,14 @@ func (s *atServer) run(script *Script, args []arg) any {
 // ask is the acquire script for an owner that waits in a place, or for one that does not.
 func (s *atServer) ask(owner string, ttl time.Duration, place uint64) answer {
 	s.t.Helper()
-	a, err := parseAnswer(s.run(acquire, acquireArgs{owner, expiry(ttl), place, inTime, ""}.list()))
+	a, err := parseAnswer(s.run(acquire, []any{owner, expiry(ttl), place, inTime, ""}))
 	require.NoError(s.t, err)
 	return a
 }
 
 func (s *atServer) release(owner string, token int64, sentBefore int) int64 {
 	s.t.Helper()
-	return s.run(release, releaseArgs{owner, token, sentBefore}.list()).(int64)
+	return s.run(release, []any{owner, token, sentBefore}).(int64)
 }
 
 // subscribe makes a process that is subscribed, and returns what it is told.
@@ -381,7 +381,7 @@ func TestQueueScripts_outOfMemory(t *testing.T) {
 	place := s.ask("pP/a", ttl, 0).place
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	fails := func(owner string, place uint64) {
-		args := values(nil, acquireArgs{owner, 1000, place, inTime, ""}.list())
+		args := []any{owner, 1000, place, inTime, ""}
 		require.ErrorContains(t, s.rdb.Eval(t.Context(), acquire.Source, s.keys, args...).Err(), "OOM")
 	}
 	fails("pP/b", 0)

@@ -4,7 +4,7 @@ package redisscript
 
 import (
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/hex"
 	"strings"
 )
@@ -22,65 +22,67 @@ type Script struct {
 
 	// Queue is set if the second key is that of the lock's queue, which the script finds by itself where it is not given.
 	Queue bool
+
+	args []string // as the script names them: `local owner, expires = unpack(ARGV)`
 }
 
-//go:embed prelude.lua
-var prelude string
+// mostArgs is how many arguments a script takes at most. With its two keys it has the ten that Redis takes of a user who has yet to
+// give a password.
+const mostArgs = 5
 
-//go:embed clock.lua
-var clockSource string
+//go:embed *.lua
+var sources embed.FS
 
-//go:embed queue.lua
-var queue string
-
-//go:embed acquire_free.lua
-var acquireFree string
-
-//go:embed acquire.lua
-var acquireSource string
-
-//go:embed extend.lua
-var extendSource string
-
-//go:embed release_free.lua
-var releaseFree string
-
-//go:embed release.lua
-var releaseSource string
-
-//go:embed raise.lua
-var raiseSource string
-
-//go:embed inspect.lua
-var inspectSource string
-
-//go:embed memory.lua
-var memorySource string
-
+// What Go and Lua have to agree on is here, in reply.go, and in the first lines of the scripts. TestScripts_agreeWithGo compares them.
 var (
-	acquire = newScript(Script{Takes: true, Grants: true, Queue: true},
-		clockSource, acquireFree, queue, acquireSource)
-	extend  = newScript(Script{Grants: true}, extendSource)
-	release = newScript(Script{Queue: true}, releaseFree, queue, releaseSource)
-	raise   = newScript(Script{Grants: true}, clockSource, raiseSource)
-	inspect = newScript(Script{Queue: true}, inspectSource)
-	memory  = newScript(Script{}, memorySource)
+	acquire = newScript(Script{Takes: true, Grants: true, Queue: true, args: []string{
+		"owner",
+		"expires", // TTL + KEEP in ms
+		"number",  // the place in the queue of an owner that waits (0: the last), else a proposed token (0: the server's clock)
+		"due",     // see due.String
+		"meta",
+	}}, "clock", "acquire_free", "queue", "acquire")
+	extend  = newScript(Script{Grants: true, args: []string{"owner", "expires"}}, "extend")
+	release = newScript(Script{Queue: true, args: []string{
+		"owner", // '>' before it: its claim alone
+		"token", // 0: not known
+		"sent",  // how often this release has been sent before
+	}}, "release_free", "queue", "release")
+	raise = newScript(Script{Grants: true, args: []string{
+		"owner",
+		"wanted", // the token that is to be its own
+	}}, "clock", "raise")
+	inspect = newScript(Script{Queue: true, args: []string{
+		"last", // how far into the queue to look, as ZRANGE counts
+	}}, "inspect")
+	memory = newScript(Script{args: []string{
+		"section", // of INFO
+	}}, "memory")
 )
 
 func newScript(s Script, parts ...string) *Script {
-	s.Source = prelude + strings.Join(parts, "")
+	s.Source = sourceOf("prelude")
+	for _, name := range parts {
+		s.Source += sourceOf(name)
+	}
 	sum := sha1.Sum([]byte(s.Source))
 	s.SHA = hex.EncodeToString(sum[:])
 	return &s
 }
 
+func sourceOf(name string) string {
+	source, err := sources.ReadFile(name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(source)
+}
+
 var tagEscape = strings.NewReplacer("%", "%25", "}", "%7D")
 
-// Key is the key of the lock called name. All of it is a hash tag, so that the queue and the channels of
+// Key returns the key of the lock called name. All of it is a hash tag, so that the queue and the channels of
 // the lock are on the same slot of a Redis Cluster; a '}' in the name would end the tag early.
-func Key(name string) string {
-	return keysOf(name)[0].(string)
-}
+func Key(name string) string { return keysOf(name)[0].(string) }
 
 // keysOf returns what the scripts take: the lock of a name, and its queue. Those that need the lock alone take it
 // alone: while a slot moves a Redis Cluster answers TRYAGAIN for two keys of which one is not there. The others

@@ -3,6 +3,7 @@ package redisscript
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,9 +15,9 @@ import (
 
 // How requests share round trips.
 const (
-	maxBatches  = 2                     // under way; who comes meanwhile goes with the next
-	maxCalls    = 128                   // in one of several requests
-	overdue     = 20 * time.Millisecond // how long to wait for one of them to end; they are not counted any more then
+	maxBatches  = 2                     // under way; later requests go with the next
+	maxCalls    = 128                   // in a batch of several requests
+	overdue     = 20 * time.Millisecond // how long to wait for a batch to end; those under way do not count any more then
 	moment      = time.Millisecond      // for what was given up to end
 	idleWorkers = 64                    // where each request goes by itself
 	longest     = time.Minute           // that a request which is about no hold may take
@@ -24,7 +25,7 @@ const (
 
 var errNoAnswer = error(outage.NoAnswer("the server has not answered in time"))
 
-// sender makes all requests of a Driver. It has goroutines of its own, for a client library may not heed contexts. Requests of many
+// sender makes all requests of a Driver. It has goroutines of its own, because a client library may ignore contexts. Requests of many
 // goroutines share round trips: each batch takes along what has come while others were under way.
 type sender struct {
 	run      func(context.Context, []Call, []Reply)
@@ -35,14 +36,14 @@ type sender struct {
 	mu       sync.Mutex
 	closed   bool
 	waiting  []*request
-	flushers []*flusher // whose batches are not overdue
-	idle     []*flusher
-	late     *time.Timer // armed while a request waits
+	underWay int         // batches of this era
+	era      int         // ends when the batches under way are overdue
+	late     *time.Timer // ends it; armed while a request waits
 }
 
 func newSender(run func(context.Context, []Call, []Reply), together bool) *sender {
-	s := &sender{run: run, separate: !together}
-	if s.workers = workers.New(maxBatches); s.separate {
+	s := &sender{run: run, separate: !together, workers: workers.New(maxBatches)}
+	if s.separate {
 		s.workers = workers.New(idleWorkers)
 	}
 	s.late = time.AfterFunc(time.Hour, s.tooLate)
@@ -61,11 +62,10 @@ type request struct {
 	replies []Reply
 	direct  bool // made by the goroutine that asks, which returns when it is over
 
-	ctx   context.Context // of who asks, for what client libraries find in it
+	ctx   context.Context // of the caller, for what client libraries find in it
 	until time.Time       // nobody waits for longer
-	timer *time.Timer     // of who waits
+	timer *time.Timer     // of the caller
 
-	fate  atomic.Int32  // whether it was sent or dropped first
 	batch *batch        // that it was sent in
 	ended atomic.Bool   // there are replies
 	done  chan struct{} // gets a value then
@@ -75,16 +75,10 @@ type request struct {
 	args  [mostArgs]any
 }
 
-// The fate of a request.
-const (
-	isSent    = 1
-	isDropped = 2
-)
-
 // request returns one of one call.
-func (s *sender) request(script *Script, keys []any, args []arg) *request {
-	r := s.requests.Get().(*request)
-	r.call[0] = Call{script, keys, values(r.args[:0], args)}
+func (s *sender) request(script *Script, keys []any, args ...any) *request {
+	r := s.requestOf(nil, nil)
+	r.call[0] = Call{script, keys, append(r.args[:0], args...)}
 	r.calls, r.replies = r.call[:], r.reply[:]
 	return r
 }
@@ -97,14 +91,14 @@ func (s *sender) requestOf(calls []Call, replies []Reply) *request {
 }
 
 // call makes one call, which is about no hold.
-func (s *sender) call(ctx context.Context, script *Script, keys []any, args []arg) (any, error) {
-	reply, _ := s.send(ctx, longest, s.request(script, keys, args))
+func (s *sender) call(ctx context.Context, script *Script, keys []any, args ...any) (any, error) {
+	reply, _ := s.send(ctx, longest, s.request(script, keys, args...))
 	return reply.Value, reply.Err
 }
 
 // send makes a request. It returns when that is answered, with the first reply; or else, with false, soon after ctx has ended or timeout
-// has passed: then the request is dropped, or goes on and the reply says that it may have run. One that is answered is not to be used
-// again by the caller, and one that is not is the sender's.
+// has passed: then the request is dropped, or goes on and the reply says that it may have run. The caller does not use a request again
+// that is answered; one that is not is the sender's.
 func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (reply Reply, answered bool) {
 	if r.direct {
 		s.run(ctx, r.calls, r.replies)
@@ -115,7 +109,7 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 	}
 	r.ctx, r.until = ctx, time.Now().Add(timeout)
 	if deadline, ok := ctx.Deadline(); ok && deadline.Add(2*moment).Before(r.until) {
-		r.until = deadline.Add(2 * moment) // after who waits has seen it, who knows better why it ends
+		r.until = deadline.Add(2 * moment) // after the caller has seen it, which knows better why it ends
 	}
 	if !s.enqueue(r) {
 		return Reply{Err: driver.ErrClosed}, false
@@ -128,18 +122,16 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 	case <-r.timer.C:
 	}
 	why := cmp.Or(ctx.Err(), errNoAnswer)
-	if r.fate.CompareAndSwap(0, isDropped) {
-		r.timer.Stop()
+	if s.drop(r) {
 		return Reply{Err: why}, false
 	}
-	r.batch.unwanted()
 	r.timer.Reset(moment)
 	select {
 	case <-r.done: // by a client library that heeds contexts
 		return s.answered(r, why), true
 	case <-r.timer.C:
+		return Reply{Err: why, MayHaveRun: true}, false
 	}
-	return Reply{Err: why, MayHaveRun: true}, false
 }
 
 // answered returns the first reply to r, which is over. That the batch has ended is no error of the client library's: why nobody
@@ -165,31 +157,31 @@ func (s *sender) enqueue(r *request) bool {
 	if s.closed {
 		return false
 	}
-	if s.separate {
-		s.workers.Do(&flusher{sender: s, requests: []*request{r}})
-		return true
-	}
 	s.waiting = append(s.waiting, r)
 	switch {
-	case len(s.flushers) < maxBatches:
-		s.workers.Do(s.flusher())
+	case s.separate || s.underWay < maxBatches:
+		s.underWay++
+		s.workers.Do(s.load())
 	case len(s.waiting) == 1:
 		s.late.Reset(overdue)
 	}
 	return true
 }
 
-// flusher returns one that has the requests that wait. The caller holds s.mu, and runs it.
-func (s *sender) flusher() *flusher {
-	var f *flusher
-	if last := len(s.idle) - 1; last >= 0 {
-		f, s.idle = s.idle[last], s.idle[:last]
-	} else {
-		f = &flusher{sender: s}
+// drop takes r back, which nobody waits for any more. It returns false if r may have been sent: then its batch ends if that has
+// no other.
+func (s *sender) drop(r *request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.waiting, r); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		r.timer.Stop()
+		return true
 	}
-	s.flushers = append(s.flushers, f)
-	f.load()
-	return f
+	if r.batch.wanted--; r.batch.wanted == 0 {
+		r.batch.end()
+	}
+	return false
 }
 
 // tooLate gives up on the batches under way: none has come back for those who wait.
@@ -199,9 +191,9 @@ func (s *sender) tooLate() {
 	if len(s.waiting) == 0 || s.closed {
 		return
 	}
-	clear(s.flushers)
-	s.flushers = s.flushers[:0]
-	s.workers.Do(s.flusher())
+	s.era++
+	s.underWay = 1
+	s.workers.Do(s.load())
 }
 
 // close returns when all requests are answered. There are to be no others.

@@ -121,7 +121,7 @@ func TestSender_aBatchThatHangsHoldsNobodyUp(t *testing.T) {
 			require.NoError(t, <-hung)
 		}
 		synctest.Wait()
-		assert.Empty(t, d.sender.flushers)
+		assert.Zero(t, d.sender.underWay)
 		require.NoError(t, d.Close(noClient))
 	})
 }

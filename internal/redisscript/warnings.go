@@ -10,7 +10,7 @@ var maxmemory = regexp.MustCompile(`(?m)^maxmemory(_policy)?:(\S+)`)
 
 // Warnings implements driver.Warner: a server that evicts keys evicts locks that are held. Of a Cluster it asks one node.
 func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
-	reply, err := d.sender.call(ctx, memory, nil, memoryArgs{section: "memory"}.list())
+	reply, err := d.sender.call(ctx, memory, nil, "memory")
 	if err != nil {
 		return nil, err
 	}
