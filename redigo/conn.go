@@ -27,14 +27,14 @@ const (
 	pause   = 8 * time.Millisecond // at most, the first time; then twice that
 )
 
-// request sends a batch, and sends it again on another connection if that one breaks, or is to a server
+// request sends a pipeline, and sends it again on another connection if that one breaks, or is to a server
 // that is no primary any more. It returns an answer for each command, which may be a redis.Error. lost
 // reports whether commands were sent that got no answer.
-func (r *runner) request(ctx context.Context, b *batch) (answers []any, lost bool, err error) {
+func (r *runner) request(ctx context.Context, p *pipeline) (answers []any, lost bool, err error) {
 	idle := -1
 	for tries := 0; ; {
 		var sent bool
-		answers, sent, err = r.try(ctx, b)
+		answers, sent, err = r.try(ctx, p)
 		if err == nil && !slices.ContainsFunc(answers, isReadOnly) {
 			return answers, lost, nil
 		}
@@ -56,8 +56,8 @@ func (r *runner) request(ctx context.Context, b *batch) (answers []any, lost boo
 	}
 }
 
-// try sends the batch once.
-func (r *runner) try(ctx context.Context, b *batch) (answers []any, sent bool, err error) {
+// try sends a pipeline once.
+func (r *runner) try(ctx context.Context, p *pipeline) (answers []any, sent bool, err error) {
 	c, err := r.connect(ctx, r.borrow)
 	if err != nil {
 		return nil, false, err
@@ -66,12 +66,12 @@ func (r *runner) try(ctx context.Context, b *batch) (answers []any, sent bool, e
 	if err := ctx.Err(); err != nil {
 		return nil, false, err // before it is written, which counts releases
 	}
-	commands, err := b.write(ctx)
+	commands, err := p.write(ctx)
 	if err != nil {
 		return nil, false, err
 	}
 	answers, err = exchange(ctx, c, commands)
-	b.answered(answers)
+	p.answered(answers)
 	if slices.ContainsFunc(answers, isReadOnly) {
 		abort(c)
 	}

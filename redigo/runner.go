@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/gomodule/redigo/redis"
@@ -26,126 +25,85 @@ type runner struct {
 // Together returns true: it is of one server at a time.
 func (r *runner) Together() bool { return true }
 
-// Run sends all in one pipeline. A server that has lost a script gets it with the first call of it that it refused, and the
-// others again behind that one.
+// Run implements redisscript.Runner.
 func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
-	b := &batch{calls: calls}
-	for i, c := range calls {
-		b.pending = append(b.pending, i)
-		if c.Script.Grants {
-			b.replicas = r.replicas
-		}
+	p := &pipeline{calls: calls}
+	grants := func(c redisscript.Call) bool { return c.Script.Grants }
+	if slices.ContainsFunc(calls, grants) {
+		p.replicas = r.replicas
 	}
-	mayHaveRun := false // some, in spite of their errors
-	for ; len(b.pending) > 0; b.load = true {
-		answers, lost, err := r.request(ctx, b)
-		mayHaveRun = mayHaveRun || lost
-		if err != nil {
-			for _, i := range b.pending {
-				replies[i].Err = err
-			}
-			break
-		}
-		mayHaveRun = b.file(answers, replies) || mayHaveRun
+	answers, lost, err := r.request(ctx, p)
+	var acknowledged int64
+	var unheard error
+	if err == nil && p.replicas.N > 0 {
+		acknowledged, unheard = redis.Int64(answers[len(calls)], nil)
 	}
 	for i := range replies {
-		replies[i].MayHaveRun = mayHaveRun && replies[i].Err != nil
+		reply := &replies[i]
+		if reply.Err = err; err == nil {
+			reply.Value, reply.Err = result(answers[i])
+		}
+		if reply.Err == nil && p.replicas.N > 0 && grants(calls[i]) {
+			reply.Err = cmp.Or(unheard, p.waits.Check(reply.Value, acknowledged))
+			reply.Ran = reply.Err != nil
+		}
+		reply.MayHaveRun = reply.Err != nil && (lost || reply.Ran)
 	}
 }
 
-// batch is some calls.
-type batch struct {
+// result returns the value of an answer, or its error.
+func result(answer any) (any, error) {
+	if err, ok := answer.(redis.Error); ok {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// pipeline is some calls, and a WAIT behind them if somebody waits for replicas.
+type pipeline struct {
 	calls    []redisscript.Call
 	replicas redisscript.Replicas // N is 0 if nobody waits for any
 	waits    redisscript.Replicas // what was asked of them last
-	pending  []int                // those that have no reply yet
-	load     bool                 // the server does not have the scripts of what is pending
 }
 
-// write returns the commands for what is pending.
-func (b *batch) write(ctx context.Context) ([]command, error) {
-	commands := make([]command, 0, len(b.pending)+1)
-	var given []*redisscript.Script
-	for _, i := range b.pending {
-		s := b.calls[i].Script
-		name, script := "EVALSHA", s.SHA
-		if b.load && !slices.Contains(given, s) {
-			name, script = "EVAL", s.Source
-			given = append(given, s)
+// write returns the commands, as they are written this time.
+func (p *pipeline) write(ctx context.Context) ([]command, error) {
+	commands := make([]command, 0, len(p.calls)+1)
+	for _, c := range p.calls {
+		cmd := command{"EVALSHA", append(make([]any, 0, 2+len(c.Keys)+len(c.Args)), c.Script.SHA, len(c.Keys))}
+		if c.Load {
+			cmd.name, cmd.args[0] = "EVAL", c.Script.Source
 		}
-		args, err := arguments(script, b.calls[i])
-		if err != nil {
-			return nil, err
+		cmd.args = append(cmd.args, c.Keys...)
+		for _, arg := range c.Args {
+			if m, ok := arg.(encoding.BinaryMarshaler); ok {
+				data, err := m.MarshalBinary()
+				if err != nil {
+					return nil, err
+				}
+				arg = data
+			}
+			cmd.args = append(cmd.args, arg)
 		}
-		commands = append(commands, command{name, args})
+		commands = append(commands, cmd)
 	}
-	if b.replicas.N > 0 {
-		b.waits = b.replicas.Within(ctx)
-		commands = append(commands, command{"WAIT", []any{b.waits.N, b.waits.Timeout.Milliseconds()}})
+	if p.replicas.N > 0 {
+		p.waits = p.replicas.Within(ctx)
+		commands = append(commands, command{"WAIT", []any{p.waits.N, p.waits.Timeout.Milliseconds()}})
 	}
 	return commands, nil
 }
 
-// answered tells the Counters of what is pending which of them have been refused.
-func (b *batch) answered(answers []any) {
-	for n, i := range b.pending[:min(len(b.pending), len(answers))] {
-		if _, refused := answers[n].(redis.Error); !refused {
+// answered tells the Counters which calls have been refused.
+func (p *pipeline) answered(answers []any) {
+	for i, c := range p.calls[:min(len(p.calls), len(answers))] {
+		if _, refused := result(answers[i]); refused == nil {
 			continue
 		}
-		for _, arg := range b.calls[i].Args {
+		for _, arg := range c.Args {
 			if counts, ok := arg.(redisscript.Counter); ok {
 				counts.NotRun()
 			}
 		}
 	}
-}
-
-// arguments returns a script and what comes after it, as it is written this time.
-func arguments(script any, call redisscript.Call) ([]any, error) {
-	args := make([]any, 0, 2+len(call.Keys)+len(call.Args))
-	args = append(args, script, len(call.Keys))
-	args = append(args, call.Keys...)
-	for _, arg := range call.Args {
-		if m, ok := arg.(encoding.BinaryMarshaler); ok {
-			data, err := m.MarshalBinary()
-			if err != nil {
-				return nil, err
-			}
-			arg = data
-		}
-		args = append(args, arg)
-	}
-	return args, nil
-}
-
-// file puts the answers to what was pending where they belong; what was refused for want of the script
-// stays pending. file returns true if a grant is an error for want of replicas.
-func (b *batch) file(answers []any, replies []redisscript.Reply) (granted bool) {
-	var acknowledged int64
-	var unheard error
-	if b.replicas.N > 0 {
-		acknowledged, unheard = redis.Int64(answers[len(b.pending)], nil)
-	}
-	refused := b.pending[:0]
-	for n, i := range b.pending {
-		answer := answers[n]
-		if err, ok := answer.(redis.Error); ok {
-			if strings.HasPrefix(string(err), "NOSCRIPT") {
-				refused = append(refused, i)
-				continue
-			}
-			replies[i].Err = err
-			continue
-		}
-		if b.replicas.N > 0 && b.calls[i].Script.Grants {
-			if err := b.waits.Check(answer, acknowledged); err != nil {
-				granted = true
-				replies[i].Err = cmp.Or(unheard, err)
-				continue
-			}
-		}
-		replies[i].Value = answer
-	}
-	b.pending = refused
-	return granted
 }

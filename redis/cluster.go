@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/redisscript"
 )
 
 // cluster is a ClusterClient, and looks who serves what when there is reason to. go-redis itself does so
@@ -142,100 +144,76 @@ func (c *cluster) look(ctx context.Context, addr string) (*goredis.Client, error
 	return found, err
 }
 
-// sendToPrimary sends a request with its WAIT, which has no key that go-redis could find the node by, and
-// does what go-redis would when a node sends it on.
-func (r *runner) sendToPrimary(ctx context.Context, q request) result {
-	var res result
-	key := q.call.Keys[0].(string)
-	node, err := r.cluster.primary(ctx, key)
-	if err != nil {
-		res.Err = err
-		return res
-	}
-	asking := false
-	for attempt := 0; ; attempt++ {
-		res = r.sendAndWait(ctx, node, asking, []request{q})[0]
-		if res.Err == nil || res.ran || attempt >= r.cluster.Options().MaxRedirects || !isWorthAnother(ctx, res.Err) {
-			r.cluster.noticed(res.Err)
-			return res
-		}
-		node, asking, err = r.cluster.next(ctx, key, res.Err, attempt)
-		if err != nil {
-			return res
-		}
-	}
-}
-
-func isWorthAnother(ctx context.Context, err error) bool {
-	var answer goredis.Error
-	return ctx.Err() == nil && (!errors.As(err, &answer) || isMisdirected(answer))
-}
-
-// next returns where to try again after err.
-func (c *cluster) next(ctx context.Context, key string, err error, attempt int) (node *goredis.Client, asking bool, _ error) {
+// next returns the node to send a call about key to, and whether to ask it, after the error that the call has had so far.
+func (c *cluster) next(ctx context.Context, key string, err error) (to target, _ error) {
 	if addr, ok := goredis.IsAskError(err); ok {
-		node, err = c.look(ctx, addr)
+		node, err := c.look(ctx, addr)
 		if node != nil || err != nil {
-			return node, true, err
+			return target{node, true}, err
 		}
 	}
-	if _, ok := goredis.IsMovedError(err); !ok || attempt > 0 {
-		_ = clock.Sleep(ctx, 10*time.Millisecond<<attempt)
-	}
-	c.doubtful.Store(true)
-	node, err = c.primary(ctx, key)
-	return node, false, err
+	node, err := c.primary(ctx, key)
+	return target{node, false}, err
 }
 
-// sendToPrimaries sends each node a pipeline with what it serves and one WAIT. What is sent on goes to the right
-// nodes in the same way, and by itself if it is sent on again.
-func (r *runner) sendToPrimaries(ctx context.Context, requests []request) []result {
-	results := make([]result, len(requests))
-	pending := make([]int, len(requests))
-	for i := range requests {
+// target is a node, and whether it is about to get the slots of what is sent to it.
+type target struct {
+	node   *goredis.Client
+	asking bool
+}
+
+// sendToPrimaries sends each node a pipeline of the calls that it serves, with one WAIT: that has no key by which go-redis could find
+// the node. It does what go-redis would when a node is gone, or sends a call on.
+func (r *runner) sendToPrimaries(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
+	pending := make([]int, len(calls))
+	for i := range pending {
 		pending[i] = i
 	}
-	for range 2 {
-		r.sendShares(ctx, requests, results, pending)
-		pending = slices.DeleteFunc(pending, func(i int) bool { return !sentOn(results[i]) })
-		if len(pending) == 0 {
-			return results
+	for attempt := 0; ; attempt++ {
+		pending = slices.DeleteFunc(r.sendShares(ctx, calls, replies, pending), func(i int) bool {
+			err := replies[i].Err
+			return err == nil || replies[i].Ran || isAnswer(err) && !isMisdirected(err)
+		})
+		if len(pending) == 0 || ctx.Err() != nil || attempt >= r.cluster.Options().MaxRedirects {
+			return
 		}
-		r.cluster.noticed(results[pending[0]].Err)
+		err := replies[pending[0]].Err
+		r.cluster.noticed(err)
+		_, asking := goredis.IsAskError(err)
+		if _, moved := goredis.IsMovedError(err); attempt > 0 || !moved && !asking {
+			_ = clock.Sleep(ctx, 10*time.Millisecond<<attempt)
+		}
+		if !asking {
+			r.cluster.doubtful.Store(true)
+		}
 	}
-	for _, i := range pending {
-		results[i] = r.sendToPrimary(ctx, requests[i])
-	}
-	return results
 }
 
-func sentOn(res result) bool {
-	var answer goredis.Error
-	return !res.ran && errors.As(res.Err, &answer) && isMisdirected(answer)
-}
-
-// sendShares sends each node its share of the requests with the indices which, and files the results.
-func (r *runner) sendShares(ctx context.Context, requests []request, results []result, which []int) {
-	shares := map[*goredis.Client][]int{}
+// sendShares sends each node its share of the calls with the indices which, and files the replies. It returns which were sent.
+func (r *runner) sendShares(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply, which []int) (sent []int) {
+	shares := map[target][]int{}
 	for _, i := range which {
-		node, err := r.cluster.primary(ctx, requests[i].call.Keys[0].(string))
+		to, err := r.cluster.next(ctx, calls[i].Keys[0].(string), replies[i].Err)
 		if err != nil {
-			results[i].Err = err
+			replies[i].Err = cmp.Or(replies[i].Err, err)
 			continue
 		}
-		shares[node] = append(shares[node], i)
+		shares[to] = append(shares[to], i)
+		sent = append(sent, i)
 	}
 	var wg sync.WaitGroup
-	for node, share := range shares {
+	for to, share := range shares {
 		wg.Go(func() {
-			mine := make([]request, len(share))
-			for i, j := range share {
-				mine[i] = requests[j]
+			mine, got := make([]redisscript.Call, len(share)), make([]redisscript.Reply, len(share))
+			for n, i := range share {
+				mine[n] = calls[i]
 			}
-			for i, res := range r.sendAndWait(ctx, node, false, mine) {
-				results[share[i]] = res
+			r.sendAndWait(ctx, to.node, to.asking, mine, got)
+			for n, i := range share {
+				replies[i] = got[n].After(replies[i])
 			}
 		})
 	}
 	wg.Wait()
+	return sent
 }

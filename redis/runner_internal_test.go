@@ -30,7 +30,7 @@ func oneServer(t *testing.T, s *testserver.RedisServer, addr string) (*runner, *
 func made(t *testing.T, r *runner, calls []redisscript.Call) []redisscript.Reply {
 	t.Helper()
 	replies := make([]redisscript.Reply, len(calls))
-	r.Run(t.Context(), calls, replies)
+	redisscript.Run(t.Context(), r, calls, replies)
 	return replies
 }
 

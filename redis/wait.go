@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -43,24 +44,22 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 	}
 }
 
-// awaited reports whether replicas have to acknowledge what s does.
-func (r *runner) awaited(s *redisscript.Script) bool { return s.Grants && r.replicas.N > 0 }
+// awaited reports whether replicas have to acknowledge what c does.
+func (r *runner) awaited(c redisscript.Call) bool { return c.Script.Grants && r.replicas.N > 0 }
 
-// sendAndWait sends requests in a pipeline to one server, and one WAIT behind them, on the same connection.
-func (r *runner) sendAndWait(ctx context.Context, server pipelined, asking bool, requests []request) []result {
+// sendAndWait sends calls in a pipeline to one server, and one WAIT behind them, on the same connection.
+func (r *runner) sendAndWait(ctx context.Context, to pipelined, asking bool, calls []redisscript.Call, replies []redisscript.Reply) {
 	written := &waitTimeout{ctx: ctx, asked: r.replicas, sent: r.replicas}
 	wait := goredis.NewIntCmd(ctx, "wait", r.replicas.N, written)
-	results := sendAll(ctx, server, asking, requests, wait)
+	sendAll(ctx, to, asking, calls, replies, wait)
 	acknowledged, err := wait.Result()
-	for i := range results {
-		if res := &results[i]; res.Err == nil && r.awaited(requests[i].call.Script) {
-			if res.Err = err; err == nil {
-				res.Err = written.sent.Check(res.Value, acknowledged)
-			}
-			res.ran = res.Err != nil
+	for i := range replies {
+		if reply := &replies[i]; reply.Err == nil && r.awaited(calls[i]) {
+			reply.Err = cmp.Or(err, written.sent.Check(reply.Value, acknowledged))
+			reply.Ran = reply.Err != nil
+			reply.MayHaveRun = reply.Ran
 		}
 	}
-	return results
 }
 
 // waitTimeout is the argument of a WAIT: in milliseconds, and what is left of ctx when it is written.

@@ -66,7 +66,7 @@ func (b *batch) flush() {
 		}
 		replies = make([]Reply, len(calls))
 	}
-	b.sender.run(b, calls, replies)
+	Run(b, b.sender.runner, calls, replies)
 	for _, r := range b.requests {
 		replies = replies[copy(r.replies, replies):]
 		r.ended.Store(true)

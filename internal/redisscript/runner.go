@@ -5,15 +5,15 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
 
 // Runner is what the protocol needs of a client library.
 type Runner interface {
-	// Run makes all calls in one round trip to a server, unless something is in the way. It puts a reply or an
-	// error for each into replies, which are as many, and empty. A script is run by its SHA, or by its source where the
-	// server does not have it. Nothing of calls and replies is kept.
+	// Run makes all calls in one round trip to a server, each by the script's SHA or, with Load, by its source. It puts a reply or an
+	// error for each into replies, which are as many, and empty. Nothing of calls and replies is kept.
 	Run(ctx context.Context, calls []Call, replies []Reply)
 
 	// Together reports whether all requests go to one address, so that those of several goroutines share round trips.
@@ -42,6 +42,9 @@ type Call struct {
 	Script *Script
 	Keys   []any // each a string
 	Args   []any
+	Load   bool // run by its source
+
+	again bool // sent again, see Reply
 }
 
 // Reply is a script's reply, or its error.
@@ -52,6 +55,56 @@ type Reply struct {
 	// MayHaveRun, of a script that Takes, is set if it may have run in spite of Err: its reply was lost, and what the
 	// client library was told when it tried again proves nothing.
 	MayHaveRun bool
+
+	Ran   bool // in spite of Err: too few replicas have acknowledged what it did
+	Again bool // may be sent again, once, which the client library has not done
+}
+
+// After returns r, as the reply to a call that was sent before, and had the reply earlier.
+func (r Reply) After(earlier Reply) Reply {
+	r.MayHaveRun = r.Err != nil && (r.MayHaveRun || earlier.MayHaveRun)
+	return r
+}
+
+// Run makes calls through r, in one round trip unless something is in the way.
+func Run(ctx context.Context, r Runner, calls []Call, replies []Reply) {
+	r.Run(ctx, calls, replies)
+	for which := again(calls, replies); len(which) > 0; which = again(calls, replies) {
+		some, got := make([]Call, len(which)), make([]Reply, len(which))
+		for n, i := range which {
+			some[n] = calls[i]
+		}
+		r.Run(ctx, some, got)
+		for n, i := range which {
+			replies[i] = got[n].After(replies[i])
+		}
+	}
+}
+
+// again returns the indices of the calls that are to be sent again, and changes them. A server that has lost a script gets it with the
+// first call of it that it refused, and the others again behind that one. A lock whose slot moves goes without its queue, which
+// may be elsewhere.
+func again(calls []Call, replies []Reply) (which []int) {
+	var given []*Script
+	for i := range calls {
+		c, err := &calls[i], replies[i].Err
+		switch {
+		case err == nil:
+			continue
+		case strings.HasPrefix(err.Error(), "NOSCRIPT") && !c.Load:
+			if !slices.Contains(given, c.Script) {
+				given, c.Load = append(given, c.Script), true
+			}
+		case strings.HasPrefix(err.Error(), "TRYAGAIN") && c.Script.Queue && len(c.Keys) > 1:
+			c.Keys = c.Keys[:1]
+		case replies[i].Again && !c.again:
+			c.again = true
+		default:
+			continue
+		}
+		which = append(which, i)
+	}
+	return which
 }
 
 // Replicas is how many replicas have to acknowledge what a script grants. A Runner that is told so sends

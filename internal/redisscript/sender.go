@@ -28,7 +28,7 @@ var errNoAnswer = error(outage.NoAnswer("the server has not answered in time"))
 // sender makes all requests of a Driver. It has goroutines of its own, because a client library may ignore contexts. Requests of many
 // goroutines share round trips: each batch takes along what has come while others were under way.
 type sender struct {
-	run      func(context.Context, []Call, []Reply)
+	runner   Runner
 	workers  *workers.Workers
 	separate bool      // each request is a batch, at once
 	requests sync.Pool // of *request, answered
@@ -41,8 +41,8 @@ type sender struct {
 	late     *time.Timer // ends it; armed while a request waits
 }
 
-func newSender(run func(context.Context, []Call, []Reply), together bool) *sender {
-	s := &sender{run: run, separate: !together, workers: workers.New(maxBatches)}
+func newSender(r Runner) *sender {
+	s := &sender{runner: r, separate: !r.Together(), workers: workers.New(maxBatches)}
 	if s.separate {
 		s.workers = workers.New(idleWorkers)
 	}
@@ -78,7 +78,7 @@ type request struct {
 // request returns one of one call.
 func (s *sender) request(script *Script, keys []any, args ...any) *request {
 	r := s.requestOf(nil, nil)
-	r.call[0] = Call{script, keys, append(r.args[:0], args...)}
+	r.call[0] = Call{Script: script, Keys: keys, Args: append(r.args[:0], args...)}
 	r.calls, r.replies = r.call[:], r.reply[:]
 	return r
 }
@@ -101,7 +101,7 @@ func (s *sender) call(ctx context.Context, script *Script, keys []any, args ...a
 // that is answered; one that is not is the sender's.
 func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (reply Reply, answered bool) {
 	if r.direct {
-		s.run(ctx, r.calls, r.replies)
+		Run(ctx, s.runner, r.calls, r.replies)
 		return s.answered(r, nil), true
 	}
 	if err := ctx.Err(); err != nil {
