@@ -30,38 +30,10 @@
 //
 // # The protocol
 //
-// A lock is one hash, and each operation one script: taking it is one round trip, giving it back
-// another. The owner is 128 random bits, fresh for every attempt, and compared in the same step
-// that releases or extends. The TTL is set in the step that takes the lock. Who has to wait stands in
-// a queue at the server, and is told on a connection for subscriptions, one for all waiters of a
-// Client. It is dialled as the pool would and is not one of the pool's, so that a pool of one
-// connection is enough. The fencing token is the larger of the server's clock, in microseconds, and
-// the last token plus 1. The last token is kept for a day after the lock has expired; what is lost with
-// the data is made good by the clock. A take that arrives late is granted for the rest of its TTL, counted from when it
-// was sent, or not at all; the first take of a Client is two round trips, for it asks for the server's clock.
-//
-// Goroutines that share a Client of one server share round trips: while two are under way, who comes next waits for one
-// of them to end, and goes with the others that have waited, in one pipeline. One that takes longer than 20 ms holds
-// nobody up any more. With [WaitReplicas] all that share a round trip wait for the replicas if one of them has to.
-//
-// A script has the keys of one lock alone. So a proxy in front of several servers may route it by its first key, as twemproxy
-// and Envoy do. Each name has to be on the same server for everybody, always: a proxy that sends it to another while its own fails
-// (auto_eject_hosts of twemproxy) lets two hold the lock.
-//
-// It is tested on Redis 7. An ACL user needs ~{locker:* on the keys (or the prefix in place of locker),
-// and the commands EVAL, EVALSHA, TIME, HMGET, HGET, HSET, HDEL, PTTL and PEXPIRE, and SELECT for a
-// database other than 0, and CLIENT SETNAME for client_name. To wait in order it needs &{locker:* on the channels, and SUBSCRIBE, UNSUBSCRIBE,
-// PING, PUBLISH, PUBSUB, ZADD, ZCARD, ZRANGE, ZREM, ZSCORE and ZPOPMIN. To see who holds a lock, by [locker.Client.Inspect], EVAL,
-// EVALSHA, HMGET and PTTL are enough, and ZRANGE shows who waits. Sentinel takes ROLE, and
-// [WaitReplicas] takes WAIT.
-//
-// # What it is worth
-//
-// One server, and sane clocks: one holder, tokens that rise. The server must not evict keys: with maxmemory and any
-// maxmemory-policy but noeviction it removes the keys of held locks. A Client with a logger warns of that once, if the user has
-// the right to INFO. Replication is asynchronous: after
-// a failover, or a restart that forgot, two may hold, and the later one has the larger token.
-// [WaitReplicas] makes that less likely.
+// The protocol, its queue, its rights and what it is worth are those of package redis on one server: see there. Waiters are told on one
+// connection for all of a Client. It is dialled as the pool would and is not one of the pool's, so that a pool of one connection is
+// enough. Beside those rights Sentinel takes ROLE. A proxy that routes a script by its first key will do, as twemproxy and Envoy do, if it
+// never sends a name to another server (auto_eject_hosts of twemproxy lets two hold the lock).
 //
 // # Time-outs
 //

@@ -12,10 +12,9 @@
 //	redis[s]://[[user]:password@]node[:port],…?cluster=true[&…]
 //	redis://[[user]:password@][/database]?socket=/run/redis/redis.sock[&…]
 //
-// The first is one server: localhost:6379, database 0, if it does not say otherwise. The second has sentinels,
-// of port 26379, say which server is the primary that they know by that name; user, password and database
-// are the servers'. The third is a Redis Cluster, of which some nodes will do. The fourth is one server on this machine. Beside the parameters that
-// every backend has, see [locker.Open], they take
+// The first is one server, by default localhost:6379, database 0. The second names sentinels, by default on port 26379, which know
+// the primary by that name; user, password and database are the servers'. The third names some nodes of a Redis Cluster. The fourth is a
+// server on this machine. They take these parameters, and those that every backend has, see [locker.Open]:
 //
 //	dial_timeout                a duration; the default is 5s, or with Sentinel three times
 //	                            read_timeout if that is longer
@@ -32,42 +31,38 @@
 //	sentinel_password           the same
 //	replicas, replica_timeout   as WaitReplicas; replica_timeout is 1s if it is not given
 //
-// TLS is for sentinels and servers alike. Each has to have a certificate for its own host: servers, and what nodes
-// are not in the URL, for the one that the sentinels or the cluster announce.
+// TLS is for sentinels and servers alike. Each needs a certificate for its own host: the one in the URL, or the one that the sentinels or
+// the cluster announce.
 //
 // # The protocol
 //
-// A lock is one hash, and each operation one script: taking it is one round trip, giving it back
-// another. The owner is 128 random bits, fresh for every attempt, and compared in the same step
-// that releases or extends. The TTL is set in the step that takes the lock. See the Redis
-// documentation, "Distributed Locks with Redis", for the pattern, and [locker.Locker] for the
-// contract. The fencing token is the larger of the server's clock, in microseconds, and the last token
-// plus 1. The last token is kept for a day after the lock has expired; what is lost with the data is
-// made good by the clock.
+// A lock is one hash, and each operation one script and one round trip. It follows "Distributed Locks with Redis" of the Redis
+// documentation: the owner is 128 random bits, fresh for every attempt, and compared in the step that releases or extends; the TTL is set
+// in the step that takes the lock. The fencing token is the server's clock in microseconds, or the last token plus 1 if that is larger. The
+// last token is kept for a day after the lock has expired.
 //
 // A take that arrives late, by the server's clock, is granted for the rest of its TTL, counted from when it was sent, give or take
 // one round trip and TTL/100 + 2 ms. One that is more than TTL/4 late takes nothing. A Client that does not know the
 // server's clock asks for it first: its first take is two round trips, and so is one after 100 TTLs without any. In a Cluster the
 // bound is only as good as the nodes' clocks agree. An Extend is counted from its arrival.
 //
-// Goroutines that share a Client of one server share round trips: while two are under way, who comes next waits for one
-// of them to end, and goes with the others that have waited, in one pipeline. One that takes longer than 20 ms holds
-// nobody up any more. With [WaitReplicas] all that share a round trip wait for the replicas if one of them has to. In a
-// Cluster, and with a Ring, each request goes by itself. Renewals share round trips everywhere.
+// Goroutines that share a Client of one server share round trips: while two are under way, further requests wait for one
+// of them to end, or for 20 ms, and go together in one pipeline. With [WaitReplicas] all that share a round trip wait for the replicas if
+// one of them has to. In a Cluster, and with a Ring, each request goes by itself, but renewals share round trips everywhere.
 //
 // # The queue
 //
-// Who waits stands in a queue at the server, in the order of first asking by the server's clock. A release claims the
-// lock for the first of them, for 2 s, and publishes that on a channel of the waiter's process; nobody else can
-// take it meanwhile, and nobody else is woken. A client keeps one connection for subscriptions, in a Cluster
-// one to each node. Whatever message is lost, the first waiter of each process looks at the queue every 1 to
+// Waiters stand in a queue at the server, in the order of first asking by the server's clock. A release claims the
+// lock for the first of them, for 2 s, and publishes that on a channel of the waiter's process. Nobody else can
+// take the lock meanwhile, and nobody else is woken. A client keeps one connection for subscriptions, in a Cluster
+// one to each node. In case a message is lost, the first waiter of each process looks at the queue every 1 to
 // 1.5 s, and when the lock would expire. A waiter that is not subscribed is passed over, and comes back to its
 // place with its next look. Where there are no subscriptions (a Ring, or a user without the right) the first of a
-// process looks every 0.1 to 0.2 s instead. The queue does not keep the metadata of those who stand in it.
+// process looks every 0.1 to 0.2 s instead. The queue does not keep the metadata of waiters.
 //
-// The lock is never free while a live waiter stands first, and who comes first is served first, except after a fault: a claim that is not
-// answered, or a grant whose reply is lost for a whole TTL. TestQueueModel_everyOrderOfEvents, in internal/redisscript, has the scripts
-// go through every order of requests, losses, expiries and deaths of a few clients.
+// The order holds except after a fault: a claim that is not answered, or a grant whose reply is lost for a whole TTL.
+// TestQueueModel_everyOrderOfEvents, in internal/redisscript, has the scripts go through every order of requests, losses, expiries and
+// deaths of a few clients.
 //
 // # Rights
 //
@@ -83,42 +78,35 @@
 //	            client_name; CLUSTER SLOTS and ASKING in a Cluster, and COMMAND for a client of
 //	            the application's own
 //
-// Each line as a whole: without the second who does not have to wait gets the lock, and who has to gets an
-// error; without the third waiters look; without INFO nobody is warned; [locker.Client.Inspect] without ZRANGE shows the holder, and nobody who
-// waits. A user of sentinels needs SENTINEL GET-MASTER-ADDR-BY-NAME, SENTINEL SENTINELS, SUBSCRIBE, PING, and
-// all channels, and CLIENT SETNAME for client_name.
+// Without the whole second line a Lock that has to wait is an error; without the third waiters look; without ZRANGE
+// [locker.Client.Inspect] shows the holder and no waiters. A user of sentinels needs SENTINEL GET-MASTER-ADDR-BY-NAME, SENTINEL
+// SENTINELS, SUBSCRIBE, PING, and all channels, and CLIENT SETNAME for client_name.
 //
 // # What it is worth
 //
 // One server, and sane clocks: one holder, tokens that rise, waiters in order.
 //
-// The server must not evict keys. With maxmemory and any maxmemory-policy but noeviction it removes the keys of held locks, and
-// others get them. A Client with a logger warns of that once, and so do [locker.Client.Warnings] and "locker check", where
-// the user has the right to INFO; in a Cluster they ask one node. With noeviction, Lock fails when memory is used up, and
-// Extend and Unlock work.
+// The server must not evict keys: with maxmemory and any maxmemory-policy but noeviction it removes the keys of held locks, and
+// others get them. A Client with a logger warns of that once, and so do [locker.Client.Warnings] and "locker check"; in a Cluster they
+// ask one node. With noeviction, Lock fails when memory is used up, and Extend and Unlock work.
 //
 // Sentinel and Cluster keep the service up, not the lock. Replication is asynchronous: what the primary has
-// granted and its replica has not received is lost when that takes over, and then two hold the lock. So does
-// whoever still reaches a primary that has been replaced and does not know it. The first finds out with its next
-// Extend or renewal, which is ErrLost; until then nothing tells it but the resource, for the later one's token is
-// the larger. The same goes for one server that restarts and forgets. What has been received survives a failover:
-// the hold, its token, and the queue, whose order may suffer until all waiters are subscribed again.
+// granted and its replica has not received is lost in a failover, and then two hold the lock. The same goes for a primary that has been
+// replaced and does not know it, and for one server that restarts and forgets. The first holder learns of it by its
+// next Extend or renewal, which is ErrLost; until then only the resource can tell, because the later one's token is the larger.
 //
-// [WaitReplicas] narrows this. A take, or an extension, that n replicas have not acknowledged fails, so that the lock
-// survives if one of those n takes over. It does not close it: another replica may take over, or one that has
-// restarted since and forgotten; and a primary that is cut off together with n of its replicas goes on
-// granting. A replica acknowledges what it has received, not what it has written to a disk. With as many as there
-// are replicas, restarts that forget and clocks that differ remain, and no replica may be away. A lock that must
-// survive the loss of a server wants another backend.
+// [WaitReplicas] narrows this, and does not close it: another replica may take over, or one that has restarted since and forgotten, and a
+// primary that is cut off together with n of its replicas goes on granting. A lock that must survive the loss of a server wants another
+// backend.
 //
-// A failover takes as long as Sentinel or the Cluster needs, which is theirs to configure, and then a second or two. Who
-// waits rides it out for half a TTL, and renewal for the TTL. While a slot of a Cluster moves to another node,
-// its locks go on, though what needs the queue may take some tries. Who waits keeps its place.
+// A failover takes as long as Sentinel or the Cluster needs, and then a second or two. Waiters ride it out for half a TTL, and renewal for
+// the TTL. While a slot of a Cluster moves to another node, its locks go on, though what needs the queue may take some tries, and
+// waiters keep their places.
 //
 // # A proxy
 //
 // A script has the keys of one lock alone. So a proxy in front of several servers, Envoy for one, may route it by its first key, or
-// by the hash tag of all. It is used as one server is, if go-redis can connect: twemproxy 0.5 hangs up on HELLO, and wants the
+// by the hash tag of all. go-redis has to be able to connect: twemproxy 0.5 hangs up on HELLO, and wants the
 // adapter for redigo. Each name has to be on the same server for everybody, always: a proxy that sends it to another while its own
 // fails lets two hold the lock. Where the proxy refuses subscriptions waiters look.
 //
@@ -126,10 +114,10 @@
 //
 // [New] takes a Client, also one of NewFailoverClient, a ClusterClient, also one of NewFailoverClusterClient, and
 // a Ring. A Ring promises nothing, and [locker.Require] refuses it: a client that cannot reach a shard looks for the
-// shard's locks on another one, so that two hold a lock as soon as one client alone is cut off, and tokens do not rise.
+// shard's locks on another one, so that two hold a lock as soon as one client alone is cut off.
 //
-// Lock, Unlock and Extend return when their context ends, also on a client that does not heed it. Such a client's connection stays busy until its ReadTimeout (5 s by default);
-// ContextTimeoutEnabled, which Open sets, frees it at TTL/2 at the latest.
+// Lock, Unlock and Extend return when their context ends, also on a client that ignores it. Such a client's connection stays busy until
+// its ReadTimeout (5 s by default); ContextTimeoutEnabled, which Open sets, frees it at TTL/2 at the latest.
 //
 // A client of NewFailoverClient gives up a sentinel that hangs only if its ReadTimeout, times MaxRetries and
 // one, is shorter than its DialTimeout; by default it is not. A ClusterClient looks for a new primary once a minute, by default:

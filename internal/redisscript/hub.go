@@ -72,9 +72,9 @@ func (h *hub) failed(err error) {
 }
 
 // enter makes a waiter of l, and adds it to the wait list if there is one: else nobody is subscribed yet.
-func (h *hub) enter(l *lease, ttl time.Duration) *waiter {
+func (h *hub) enter(l *lease) *waiter {
 	w := &l.waiter
-	w.lease, w.ttl = l, ttl
+	w.lease = l
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.waiters[l.owner] = w
@@ -162,7 +162,7 @@ func (h *hub) gaveUp(w *waiter) {
 	}
 	silence := clock.Since(w.list.failing)
 	for _, other := range w.list.queue {
-		if silence > other.ttl/2 {
+		if silence > other.lease.ttl/2 {
 			other.wake()
 		}
 	}
@@ -182,6 +182,16 @@ func (h *hub) listOf(l *lease) *waitList {
 		}
 	}
 	return list
+}
+
+// listsOf returns the wait lists of s.
+func (h *hub) listsOf(s *subscriber) (lists []*waitList) {
+	for _, list := range h.lists {
+		if list.sub == s {
+			lists = append(lists, list)
+		}
+	}
+	return lists
 }
 
 // look wakes the first waiter of list, because it is time.
@@ -217,12 +227,11 @@ func (h *hub) tidy() {
 		}
 		delete(h.lists, list.channel)
 		if s := list.sub; s != nil {
-			delete(s.lists, list.channel)
 			h.send(s, func(ctx context.Context, c Subscription) error { return c.Unsubscribe(ctx, list.channel) })
 		}
 	}
 	for _, s := range h.subscribers {
-		if len(s.lists) == 0 && s.connected() {
+		if s.connected() && len(h.listsOf(s)) == 0 {
 			h.disconnect(s)
 			continue
 		}

@@ -19,7 +19,7 @@ func (d *Driver) AcquireQueued(
 		return nil, err
 	}
 	l := d.waitingLease(req)
-	w := d.hub.enter(l, req.TTL)
+	w := d.hub.enter(l)
 	defer func() { d.hub.leave(w) }()
 	var (
 		traces bool // the server may know of l
@@ -87,7 +87,7 @@ func (d *Driver) withoutSubscription(ctx context.Context, l *lease, req driver.R
 	d.hub.leave(w)
 	place := w.place
 	l = d.waitingLease(req)
-	w = d.hub.enter(l, req.TTL)
+	w = d.hub.enter(l)
 	w.place = place
 	return l, w
 }

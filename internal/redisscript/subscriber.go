@@ -2,8 +2,6 @@ package redisscript
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/go-locker/locker/internal/clock"
@@ -13,8 +11,7 @@ import (
 type subscriber struct {
 	conn      Subscription // nil: not yet
 	since     time.Time
-	confirmed bool                 // a subscription has been
-	lists     map[string]*waitList // by channel
+	confirmed bool // a subscription has been
 }
 
 func (s *subscriber) connected() bool { return s.conn != nil }
@@ -50,11 +47,10 @@ func (h *hub) assign(list *waitList, publisher Publisher, err error) Subscriptio
 	}
 	s := h.subscribers[publisher.Name]
 	if s == nil {
-		s = &subscriber{lists: map[string]*waitList{}}
+		s = &subscriber{}
 		h.subscribers[publisher.Name] = s
 		h.done.Go(func() { h.disconnected(s, publisher.Name, h.receive(s, publisher)) })
 	}
-	s.lists[list.channel] = list
 	list.sub = s
 	return s.conn
 }
@@ -74,7 +70,10 @@ func (h *hub) receive(s *subscriber, publisher Publisher) error {
 		return nil
 	}
 	s.conn, s.since = conn, clock.Now()
-	channels := slices.Collect(maps.Keys(s.lists))
+	var channels []string
+	for _, list := range h.listsOf(s) {
+		channels = append(channels, list.channel)
+	}
 	h.mu.Unlock()
 	if err := conn.Subscribe(ctx, channels...); err != nil {
 		return err
@@ -132,10 +131,7 @@ func (h *hub) disconnected(s *subscriber, publisher string, err error) {
 		}
 	}
 	again := s.connected() && clock.Since(s.since) > minAge
-	for _, list := range s.lists {
-		if list.sub != s {
-			continue
-		}
+	for _, list := range h.listsOf(s) {
 		list.unsubscribed()
 		if again {
 			h.subscribe(list)

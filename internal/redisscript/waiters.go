@@ -73,7 +73,6 @@ func (list *waitList) interval() time.Duration {
 
 // unsubscribed leaves list without a subscriber, so that its first waiter looks more often.
 func (list *waitList) unsubscribed() {
-	delete(list.sub.lists, list.channel)
 	list.sub, list.subscribed = nil, false
 	if len(list.queue) > 0 {
 		list.arm(list.interval())
@@ -83,20 +82,15 @@ func (list *waitList) unsubscribed() {
 // waiter waits for its grant, or has not been told yet that it has to.
 type waiter struct {
 	lease  *lease
-	ttl    time.Duration
 	list   *waitList
 	place  uint64        // 0: not known yet
 	queued bool          // it is in the list's queue
-	early  bool          // it was woken before it waited
-	woken  chan struct{} // nil: it has not waited yet
+	woken  chan struct{} // nil: it has neither waited nor been woken yet
 }
 
 // wake ends the next wait, or the one under way. The caller holds the hub's mutex.
 func (w *waiter) wake() {
-	if w.woken == nil {
-		w.early = true
-		return
-	}
+	w.prepare()
 	select {
 	case w.woken <- struct{}{}:
 	default:
@@ -105,12 +99,8 @@ func (w *waiter) wake() {
 
 // prepare comes before the first wait. The caller holds the hub's mutex.
 func (w *waiter) prepare() {
-	if w.woken != nil {
-		return
-	}
-	w.woken = make(chan struct{}, 1)
-	if w.early {
-		w.wake()
+	if w.woken == nil {
+		w.woken = make(chan struct{}, 1)
 	}
 }
 
