@@ -11,7 +11,6 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -58,7 +57,7 @@ func (r *runner) request(ctx context.Context, p *pipeline) (answers []any, lost 
 
 // try sends a pipeline once.
 func (r *runner) try(ctx context.Context, p *pipeline) (answers []any, sent bool, err error) {
-	c, err := r.connect(ctx, r.borrow)
+	c, err := r.borrow(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -118,39 +117,6 @@ func abort(c redis.Conn) {
 	_, _ = redis.ReceiveContext(c, ended)
 }
 
-// connect has get make a connection, and returns when ctx ends all the same: a pool's Dial and
-// TestOnBorrow know no context, and a TLS handshake of redigo's heeds none. What comes too late is closed.
-func (r *runner) connect(
-	ctx context.Context, get func(context.Context) (redis.Conn, error),
-) (redis.Conn, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	type result struct {
-		conn redis.Conn
-		err  error
-	}
-	done := make(chan result)
-	if !r.spawn(func() {
-		c, err := get(ctx)
-		select {
-		case done <- result{c, err}:
-		case <-ctx.Done():
-			if err == nil {
-				_ = c.Close()
-			}
-		}
-	}) {
-		return nil, driver.ErrClosed
-	}
-	select {
-	case got := <-done:
-		return got.conn, got.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // borrow takes a connection from the pool.
 func (r *runner) borrow(ctx context.Context) (c redis.Conn, err error) {
 	defer func() {
@@ -162,31 +128,6 @@ func (r *runner) borrow(ctx context.Context) (c redis.Conn, err error) {
 		}
 	}()
 	return r.pool.GetContext(ctx)
-}
-
-// dial makes a connection that is not the pool's.
-func (r *runner) dial(ctx context.Context) (redis.Conn, error) {
-	if r.pool.DialContext != nil {
-		return r.pool.DialContext(ctx)
-	}
-	return r.pool.Dial()
-}
-
-// spawn runs f on a goroutine that close waits for, unless it is too late for that.
-func (r *runner) spawn(f func()) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.closed {
-		r.connecting.Go(f)
-	}
-	return !r.closed
-}
-
-func (r *runner) close() {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	r.connecting.Wait()
 }
 
 // isReadOnly reports whether an answer is that of a replica, which this server was not when it was dialled.

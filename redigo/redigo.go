@@ -119,7 +119,6 @@ func NewDriver(pool *redis.Pool, opts ...DriverOption) (*Driver, error) {
 // Open made it.
 func (d *Driver) Close() error {
 	return d.scripts.Close(func() error {
-		d.runner.close()
 		if !d.owned {
 			return nil
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding"
 	"slices"
-	"sync"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -16,10 +15,6 @@ import (
 type runner struct {
 	pool     *redis.Pool
 	replicas redisscript.Replicas // N is 0 if nobody waits for any
-
-	mu         sync.Mutex
-	closed     bool
-	connecting sync.WaitGroup
 }
 
 // Together returns true: it is of one server at a time.
