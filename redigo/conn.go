@@ -14,12 +14,6 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// command is one of Redis's, with its arguments.
-type command struct {
-	name string
-	args []any
-}
-
 // As often, and after pauses as long, go-redis sends a request again.
 const (
 	retries = 3
@@ -65,11 +59,7 @@ func (r *runner) try(ctx context.Context, p *pipeline) (answers []any, sent bool
 	if err := ctx.Err(); err != nil {
 		return nil, false, err // before it is written, which counts releases
 	}
-	commands, err := p.write(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	answers, err = exchange(ctx, c, commands)
+	answers, err = p.exchange(ctx, c)
 	p.answered(answers)
 	if slices.ContainsFunc(answers, isReadOnly) {
 		abort(c)
@@ -88,9 +78,9 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// exchange sends commands in one go, and returns their answers.
-func exchange(ctx context.Context, c redis.Conn, commands []command) ([]any, error) {
-	// Send knows no context, and blocks if there is much to say to a server that does not read.
+// exchange sends all in one go, and returns the answers.
+func (p *pipeline) exchange(ctx context.Context, c redis.Conn) ([]any, error) {
+	// Send of redigo knows no context, and blocks if there is much to say to a server that does not read.
 	aborted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		abort(c)
@@ -101,10 +91,8 @@ func exchange(ctx context.Context, c redis.Conn, commands []command) ([]any, err
 			<-aborted
 		}
 	}()
-	for _, cmd := range commands {
-		if err := c.Send(cmd.name, cmd.args...); err != nil {
-			return nil, err
-		}
+	if err := p.send(ctx, c); err != nil {
+		return nil, err
 	}
 	return redis.Values(redis.DoContext(c, ctx, ""))
 }

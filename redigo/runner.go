@@ -61,32 +61,34 @@ type pipeline struct {
 	waits    redisscript.Replicas // what was asked of them last
 }
 
-// write returns the commands, as they are written this time.
-func (p *pipeline) write(ctx context.Context) ([]command, error) {
-	commands := make([]command, 0, len(p.calls)+1)
-	for _, c := range p.calls {
-		cmd := command{"EVALSHA", append(make([]any, 0, 2+len(c.Keys)+len(c.Args)), c.Script.SHA, len(c.Keys))}
-		if c.Load {
-			cmd.name, cmd.args[0] = "EVAL", c.Script.Source
+// send writes the commands for c to send.
+func (p *pipeline) send(ctx context.Context, c redis.Conn) error {
+	for _, call := range p.calls {
+		name, args := "EVALSHA", make([]any, 0, 2+len(call.Keys)+len(call.Args))
+		args = append(args, call.Script.SHA, len(call.Keys))
+		if call.Load {
+			name, args[0] = "EVAL", call.Script.Source
 		}
-		cmd.args = append(cmd.args, c.Keys...)
-		for _, arg := range c.Args {
+		args = append(args, call.Keys...)
+		for _, arg := range call.Args {
 			if m, ok := arg.(encoding.BinaryMarshaler); ok {
 				data, err := m.MarshalBinary()
 				if err != nil {
-					return nil, err
+					return err
 				}
 				arg = data
 			}
-			cmd.args = append(cmd.args, arg)
+			args = append(args, arg)
 		}
-		commands = append(commands, cmd)
+		if err := c.Send(name, args...); err != nil {
+			return err
+		}
 	}
-	if p.replicas.N > 0 {
-		p.waits = p.replicas.Within(ctx)
-		commands = append(commands, command{"WAIT", []any{p.waits.N, p.waits.Timeout.Milliseconds()}})
+	if p.replicas.N == 0 {
+		return nil
 	}
-	return commands, nil
+	p.waits = p.replicas.Within(ctx)
+	return c.Send("WAIT", p.waits.N, p.waits.Timeout.Milliseconds())
 }
 
 // answered tells the Counters which calls have been refused.

@@ -20,27 +20,20 @@ func (r *runner) Sharded() bool { return r.cluster != nil }
 // Locate finds the server that hears of key. In a Cluster that is the primary of the key's slot: one
 // connection serves all names there.
 func (r *runner) Locate(ctx context.Context, key string) (redisscript.Publisher, error) {
+	if _, ok := r.rdb.(*goredis.Ring); ok { // which shard a channel is on is the Ring's secret
+		return redisscript.Publisher{}, redisscript.ErrNoSubscriptions
+	}
+	name, rdb := "", r.rdb
 	if r.cluster != nil {
 		node, err := r.cluster.owner(ctx, key)
 		if err != nil {
 			return redisscript.Publisher{}, err
 		}
-		return r.station(node.Options().Addr, node), nil
+		name, rdb = node.Options().Addr, node
 	}
-	if _, ok := r.rdb.(*goredis.Ring); ok { // which shard a channel is on is the Ring's secret
-		return redisscript.Publisher{}, redisscript.ErrNoSubscriptions
-	}
-	return r.station("", r.rdb), nil
-}
-
-// station makes subscriptions through rdb, which takes a connection of its own for each.
-func (r *runner) station(name string, rdb goredis.UniversalClient) redisscript.Publisher {
-	return redisscript.Publisher{
-		Name: name,
-		Dial: func(ctx context.Context) (redisscript.Subscription, error) {
-			return &subscription{PubSub: rdb.Subscribe(ctx), cluster: r.cluster}, nil
-		},
-	}
+	return redisscript.Publisher{Name: name, Dial: func(ctx context.Context) (redisscript.Subscription, error) {
+		return &subscription{PubSub: rdb.Subscribe(ctx), cluster: r.cluster}, nil // on a connection of its own
+	}}, nil
 }
 
 // subscription is a connection for subscriptions.
@@ -58,23 +51,21 @@ type asked struct {
 }
 
 func (s *subscription) Subscribe(ctx context.Context, channels ...string) error {
-	if s.cluster == nil {
-		return s.PubSub.Subscribe(ctx, channels...)
+	if s.cluster != nil {
+		return s.each(ctx, channels, false, s.SSubscribe)
 	}
-	return s.each(ctx, channels, false, s.SSubscribe)
+	return s.PubSub.Subscribe(ctx, channels...)
 }
 
 func (s *subscription) Unsubscribe(ctx context.Context, channels ...string) error {
-	if s.cluster == nil {
-		return s.PubSub.Unsubscribe(ctx, channels...)
+	if s.cluster != nil {
+		return s.each(ctx, channels, true, s.SUnsubscribe)
 	}
-	return s.each(ctx, channels, true, s.SUnsubscribe)
+	return s.PubSub.Unsubscribe(ctx, channels...)
 }
 
 // each sends channels one by one: they need not be on one slot.
-func (s *subscription) each(
-	ctx context.Context, channels []string, leave bool, send func(context.Context, ...string) error,
-) error {
+func (s *subscription) each(ctx context.Context, channels []string, leave bool, send func(context.Context, ...string) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, channel := range channels {
@@ -139,17 +130,6 @@ func (s *subscription) answered(a asked) bool {
 	return i >= 0
 }
 
-// refused takes off what was asked for first.
-func (s *subscription) refused() (a asked, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.asked) == 0 {
-		return a, false
-	}
-	a, s.asked = s.asked[0], s.asked[1:]
-	return a, true
-}
-
 // failed turns the refusal of one channel, whose slot is elsewhere, into the event that it is. All else ends
 // the connection: as an ErrNoSubscriptions if the server will not have subscriptions from this client.
 func (s *subscription) failed(err error) (redisscript.Event, error) {
@@ -158,10 +138,12 @@ func (s *subscription) failed(err error) (redisscript.Event, error) {
 	if !errors.As(err, &answer) {
 		return redisscript.Event{}, err
 	}
-	if _, moved := goredis.IsMovedError(err); moved {
-		if a, ok := s.refused(); ok {
-			return redisscript.Event{Kind: redisscript.Unsubscribed, Channel: a.channel}, nil
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, moved := goredis.IsMovedError(err); moved && len(s.asked) > 0 {
+		first := s.asked[0]
+		s.asked = s.asked[1:]
+		return redisscript.Event{Kind: redisscript.Unsubscribed, Channel: first.channel}, nil
 	}
 	return redisscript.Event{}, redisscript.Refusal(answer)
 }

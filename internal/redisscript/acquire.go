@@ -13,10 +13,7 @@ import (
 
 // Acquire tries once to take the lock, in one round trip.
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	if err := d.CheckTTL(req.TTL); err != nil {
-		return nil, err
-	}
-	return d.newLease(req, "").acquire(ctx, req, 0)
+	return d.acquire(ctx, req, 0)
 }
 
 // Propose implements driver.Proposer.
@@ -24,12 +21,27 @@ func (d *Driver) Propose(ctx context.Context, req driver.Request, token uint64) 
 	if token == 0 || token >= 1<<tokenBits {
 		return nil, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", driver.ErrUnsupported, token)
 	}
+	return d.acquire(ctx, req, token)
+}
+
+// acquire tries once to take the lock, with a proposed token if that is not 0.
+func (d *Driver) acquire(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
 	l := d.newLease(req, "")
-	l.direct = true
-	return l.acquire(ctx, req, token)
+	l.direct = token > 0
+	a, err := l.take(ctx, req, token)
+	switch {
+	case err == nil && a.status == granted:
+		return l, nil
+	case err == nil:
+		return nil, driver.ErrHeld
+	case a.status == unknown:
+		return l, err
+	default:
+		return nil, err
+	}
 }
 
 // newLease returns a lease with a fresh owner: 128 random bits behind a prefix.
@@ -84,20 +96,5 @@ func (l *lease) granted(ctx context.Context, a answer, sent time.Time, by due) {
 	if by.whole > 0 && late > clock.Since(sent) {
 		// Nothing arrives later than its answer: the reading was of another server, as in a Cluster, or of before the clock was set.
 		_ = l.Extend(ctx, l.ttl) // if that fails, the hold is shorter
-	}
-}
-
-// acquire is one attempt to take l.
-func (l *lease) acquire(ctx context.Context, req driver.Request, number uint64) (driver.RaisableLease, error) {
-	a, err := l.take(ctx, req, number)
-	switch {
-	case err == nil && a.status == granted:
-		return l, nil
-	case err == nil:
-		return nil, driver.ErrHeld
-	case a.status == unknown:
-		return l, err
-	default:
-		return nil, err
 	}
 }
