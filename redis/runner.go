@@ -154,7 +154,7 @@ func isAnswer(err error) bool {
 type written struct {
 	value any
 	times atomic.Int32
-	space [64]byte // for most values
+	space [48]byte // for most values
 }
 
 // MarshalBinary is called by go-redis each time that it writes the argument.

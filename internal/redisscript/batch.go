@@ -9,16 +9,16 @@ import (
 // batch is some requests that are sent together, and their context: it ends when nobody waits for any of them, which is by its
 // deadline, or when it has been sent and answered. A context of the standard library would cost four allocations more.
 type batch struct {
-	sender   *sender
-	era      int
-	requests []*request
-	one      [1]*request     // requests, if there is one
-	values   context.Context // of its caller; nil if there are several
-	until    time.Time
-	done     chan struct{}
+	sender *sender
+	first  *request        // of those that are sent together
+	values context.Context // of the caller; nil if there are several
+	until  time.Time
+	done   chan struct{}
+	era    int32
+	calls  int32 // of all requests
 
 	// Guarded by the sender's mutex.
-	wanted int // requests that are still waited for
+	wanted int32 // requests that are still waited for
 	ended  bool
 }
 
@@ -29,13 +29,12 @@ func (s *sender) load() *batch {
 		calls += len(s.waiting[n].calls)
 		n++
 	}
-	b := &batch{sender: s, era: s.era, wanted: n, done: make(chan struct{})}
-	b.requests = append(b.one[:0], s.waiting[:n]...)
+	b := &batch{sender: s, era: s.era, calls: int32(calls), wanted: int32(n), done: make(chan struct{})}
 	if n == 1 {
-		b.values = b.one[0].ctx
+		b.values = s.waiting[0].ctx
 	}
-	for _, r := range b.requests {
-		r.batch = b
+	for _, r := range slices.Backward(s.waiting[:n]) {
+		r.batch, r.next, b.first = b, b.first, r
 		if r.until.After(b.until) {
 			b.until = r.until
 		}
@@ -58,16 +57,16 @@ func (b *batch) Run() {
 
 // flush makes all requests, in one round trip.
 func (b *batch) flush() {
-	calls, replies := b.requests[0].calls, b.requests[0].replies
-	if len(b.requests) > 1 {
-		calls = nil
-		for _, r := range b.requests {
+	calls, replies := b.first.calls, b.first.replies
+	if b.first.next != nil {
+		calls, replies = make([]Call, 0, b.calls), make([]Reply, b.calls)
+		for r := b.first; r != nil; r = r.next {
 			calls = append(calls, r.calls...)
 		}
-		replies = make([]Reply, len(calls))
 	}
 	Run(b, b.sender.runner, calls, replies)
-	for _, r := range b.requests {
+	for r, next := b.first, (*request)(nil); r != nil; r = next {
+		next, r.next = r.next, nil // before its caller has it back
 		replies = replies[copy(r.replies, replies):]
 		r.ended.Store(true)
 		r.done <- struct{}{}

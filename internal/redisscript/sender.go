@@ -37,7 +37,7 @@ type sender struct {
 	closed   bool
 	waiting  []*request
 	underWay int         // batches of this era
-	era      int         // ends when the batches under way are overdue
+	era      int32       // ends when the batches under way are overdue
 	late     *time.Timer // ends it; armed while a request waits
 }
 
@@ -67,6 +67,7 @@ type request struct {
 	timer *time.Timer     // of the caller
 
 	batch *batch        // that it was sent in
+	next  *request      // of that
 	ended atomic.Bool   // there are replies
 	done  chan struct{} // gets a value then
 
