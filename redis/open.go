@@ -54,7 +54,7 @@ func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (g
 		DialerRetries:            1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
-	if err := errors.Join(where(u, o), who(u, o)); err != nil {
+	if err := connectTo(u, o); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(timeouts(u, o, replicaTimeout), adapterurl.Number(u, "pool_size", &o.PoolSize), secure(ctx, u, o)); err != nil {
@@ -73,14 +73,17 @@ func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (g
 	}
 }
 
-// where sets what the URL says of servers: one, the sentinels of one, or the nodes of a cluster.
-func where(u *driver.URL, o *goredis.UniversalOptions) error {
+// connectTo sets what to connect to, one server, the sentinels of one, or the nodes of a cluster, and as who.
+func connectTo(u *driver.URL, o *goredis.UniversalOptions) error {
 	db, err := redisurl.Database(u)
 	sentinel, err1 := redisurl.Sentinels(u)
 	socket, err2 := redisurl.Socket(u, plainScheme)
-	if err := errors.Join(err, err1, err2, adapterurl.Bool(u, "cluster", &o.IsClusterMode)); err != nil {
+	user, password, err3 := adapterurl.User(u, true)
+	name, err4 := redisurl.ClientName(u)
+	if err := errors.Join(err, err1, err2, err3, err4, adapterurl.Bool(u, "cluster", &o.IsClusterMode)); err != nil {
 		return err
 	}
+	o.Username, o.Password, o.ClientName = user, password, name
 	o.DB, o.MasterName = db, sentinel.Master
 	o.SentinelUsername, o.SentinelPassword = sentinel.Username, sentinel.Password
 	port := redisurl.Port
@@ -102,14 +105,6 @@ func where(u *driver.URL, o *goredis.UniversalOptions) error {
 		o.Addrs = []string{socket} // go-redis knows it by its slash
 	}
 	return nil
-}
-
-// who sets what the servers know of the client.
-func who(u *driver.URL, o *goredis.UniversalOptions) (err error) {
-	var err1, err2 error
-	o.Username, o.Password, err1 = adapterurl.User(u, true)
-	o.ClientName, err2 = redisurl.ClientName(u)
-	return errors.Join(err1, err2)
 }
 
 func timeouts(u *driver.URL, o *goredis.UniversalOptions, replicaTimeout time.Duration) error {

@@ -15,7 +15,7 @@ type Driver struct {
 	server serverClock
 	hub    *hub
 	sender *sender
-	expiry atomic.Pointer[expiryOf] // the latest
+	expiry atomic.Value // the latest, an int64
 }
 
 // NewDriver makes a Driver that runs its scripts through r.
@@ -43,17 +43,12 @@ func expiry(ttl time.Duration) int64 { return ttl.Milliseconds() + Keep.Millisec
 
 // expiryArg returns expiry as an argument, which most often is the one of the request before.
 func (d *Driver) expiryArg(ttl time.Duration) any {
-	if e := d.expiry.Load(); e != nil && e.ttl == ttl {
-		return e.arg
+	ms := expiry(ttl)
+	if latest := d.expiry.Load(); latest != nil && latest.(int64) == ms {
+		return latest
 	}
-	e := &expiryOf{ttl, expiry(ttl)}
-	d.expiry.Store(e)
-	return e.arg
-}
-
-type expiryOf struct {
-	ttl time.Duration
-	arg any
+	d.expiry.Store(ms)
+	return ms
 }
 
 // CheckTTL refuses what Redis cannot express: parts of a millisecond.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	mrand "math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker/internal/clock"
@@ -23,14 +24,15 @@ type hub struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	mu           sync.Mutex
-	waiters      map[string]*waiter     // by owner: all that have entered
-	lists        map[string]*waitList   // by channel
-	subscribers  map[string]*subscriber // by the publisher's name
-	failures     int                    // subscribers in a row of which no subscription was confirmed
-	tick         *time.Timer            // of tidy; nil when there is nothing to tidy
-	refusedUntil time.Time              // no subscription is tried before
-	closed       bool
+	refusedUntil atomic.Int64 // no subscription is tried before, in nanoseconds since epoch; 0: never refused
+
+	mu          sync.Mutex
+	waiters     map[string]*waiter     // by owner: all that have entered
+	lists       map[string]*waitList   // by channel
+	subscribers map[string]*subscriber // by the publisher's name
+	failures    int                    // subscribers in a row of which no subscription was confirmed
+	tick        *time.Timer            // of tidy; nil when there is nothing to tidy
+	closed      bool
 }
 
 const (
@@ -57,17 +59,14 @@ func newHub(r Runner, decline func(ctx context.Context, keys []any, owner string
 
 // refused reports whether there are no subscriptions for now.
 func (h *hub) refused() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.isRefused()
+	until := h.refusedUntil.Load()
+	return until != 0 && clock.Since(epoch) < time.Duration(until)
 }
-
-func (h *hub) isRefused() bool { return clock.Now().Before(h.refusedUntil) }
 
 // failed takes in why there is no subscription.
 func (h *hub) failed(err error) {
 	if errors.Is(err, ErrNoSubscriptions) {
-		h.refusedUntil = clock.Now().Add(refusal)
+		h.refusedUntil.Store(int64(clock.Since(epoch) + refusal))
 	}
 }
 

@@ -21,30 +21,25 @@ func (d *Driver) AcquireQueued(
 	l := d.waitingLease(req)
 	w := d.hub.enter(l)
 	defer func() { d.hub.leave(w) }()
-	var (
-		traces bool // the server may know of l
-		pause  = 5 * time.Millisecond
-	)
-	trace := func() driver.Lease {
-		if traces {
-			return l
-		}
-		return nil
-	}
+	var known driver.Lease // l, if the server may know of it
+	pause := 5 * time.Millisecond
 	for {
 		sent := clock.Now()
 		a, err := l.take(ctx, req, w.place)
-		traces = traces || a.status == unknown || a.status == held
+		if a.status == unknown || a.status == held {
+			known = l
+		}
 		switch {
 		case a.status == granted:
 			return l, nil
 		case ctx.Err() != nil:
-			return trace(), ctx.Err()
+			return known, ctx.Err()
 		case err == nil:
 			answered(driver.ErrHeld)
 			d.hub.placed(w, a)
 			if l.owner[0] != polls && d.hub.refused() {
 				l, w = d.withoutSubscription(ctx, l, req, w)
+				known = l
 				continue
 			}
 			w.wait(ctx)
@@ -52,7 +47,7 @@ func (d *Driver) AcquireQueued(
 			answered(err)
 			if d.hub.silence(w, sent) > req.TTL/2 || !l.takeEnded() {
 				d.hub.gaveUp(w)
-				return trace(), err // a waiter rides out a short outage, and no other
+				return known, err // a waiter rides out a short outage, and no other
 			}
 			_ = clock.Sleep(ctx, pause/2+rand.N(pause))
 			pause = min(2*pause, 250*time.Millisecond)

@@ -95,7 +95,7 @@ func TestSender_whoComesMeanwhileGoesWithTheNext(t *testing.T) {
 	})
 }
 
-// Trips that hang hold up those who come next for a moment, once, and nobody after that.
+// Batches that hang hold up those who come next for a moment, once, and nobody after that.
 func TestSender_aBatchThatHangsHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()

@@ -18,7 +18,7 @@ func (s *subscriber) connected() bool { return s.conn != nil }
 
 // subscribe gets list a subscriber, if it has none.
 func (h *hub) subscribe(list *waitList) {
-	if list.sub != nil || list.subscribing || h.closed || h.isRefused() {
+	if list.sub != nil || list.subscribing || h.closed || h.refused() {
 		return
 	}
 	list.subscribing = true
