@@ -39,8 +39,9 @@ func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []re
 			reply.Value, reply.Err = result(answers[i])
 		}
 		if reply.Err == nil && p.replicas.N > 0 && grants(calls[i]) {
-			reply.Err = cmp.Or(unheard, p.waits.Check(reply.Value, acknowledged))
-			reply.Ran = reply.Err != nil
+			if err := p.waits.Check(reply.Value, acknowledged); err != nil {
+				reply.Err, reply.Ran = cmp.Or(unheard, err), true
+			}
 		}
 		reply.MayHaveRun = reply.Err != nil && (lost || reply.Ran)
 	}
