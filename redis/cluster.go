@@ -183,9 +183,6 @@ func (r *runner) sendToPrimaries(ctx context.Context, calls []redisscript.Call, 
 		if _, moved := goredis.IsMovedError(err); attempt > 0 || !moved && !asking {
 			_ = clock.Sleep(ctx, 10*time.Millisecond<<attempt)
 		}
-		if !asking {
-			r.cluster.doubtful.Store(true)
-		}
 	}
 }
 

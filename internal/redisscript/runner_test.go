@@ -2,6 +2,8 @@ package redisscript
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,4 +30,45 @@ func TestReplicas_haveWhatIsLeftOfCtx(t *testing.T) {
 	assert.Less(t, some, time.Second, "less than what is left")
 	assert.Positive(t, some)
 	assert.Equal(t, time.Millisecond, within(-time.Second, time.Minute), "0 would be for ever")
+}
+
+// passes is a Runner that answers each of its passes as it is told, and notes what was sent.
+type passes struct {
+	fakeRunner
+	replies [][]Reply
+	sent    [][]Call
+}
+
+func (p *passes) Run(_ context.Context, calls []Call, replies []Reply) {
+	copy(replies, p.replies[len(p.sent)])
+	p.sent = append(p.sent, slices.Clone(calls))
+}
+
+// The first call of a script that the server has lost brings it, and the others come behind that one. What may have run in one pass may
+// have run whatever the next one says.
+func TestRun_sendsAgainWhatTheServerHasNotRun(t *testing.T) {
+	lost, moves, busy := errors.New("NOSCRIPT No matching script."), errors.New("TRYAGAIN Multiple keys"), errors.New("LOADING")
+	one := Reply{Value: int64(1)}
+	p := &passes{replies: [][]Reply{
+		{{Err: lost, MayHaveRun: true}, {Err: lost}, {Err: moves}, {Err: busy, Again: true}, one},
+		{{Err: busy}, one, one, {Err: busy, Again: true}},
+	}}
+	both := keysOf("x")
+	keys := both[:]
+	calls := []Call{
+		{Script: acquire, Keys: keys}, {Script: acquire, Keys: keys}, {Script: release, Keys: keys}, {Script: extend, Keys: keys[:1]}, {Script: raise},
+	}
+	replies := make([]Reply, len(calls))
+	Run(t.Context(), p, calls, replies)
+	require.Len(t, p.sent, 2, "each error is answered once")
+	again := p.sent[1]
+	require.Len(t, again, 4)
+	assert.True(t, again[0].Load)
+	assert.False(t, again[1].Load, "it comes behind the one that brings the script")
+	assert.Equal(t, keys[:1], again[2].Keys, "the script finds the queue by itself")
+	assert.Equal(t, extend, again[3].Script)
+	assert.Equal(t, Reply{Err: busy, MayHaveRun: true}, replies[0])
+	assert.Equal(t, []Reply{one, one}, replies[1:3])
+	require.ErrorIs(t, replies[3].Err, busy)
+	assert.Equal(t, one, replies[4])
 }
