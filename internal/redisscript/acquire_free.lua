@@ -1,4 +1,4 @@
-local owner, expires, number, due, meta = unpack(ARGV) -- see acquireArgs
+local owner, expires, number, due, meta = unpack(ARGV) -- see script.go
 
 -- expire comes after the write of a grant, and takes that back if it fails.
 local function expire(key, ms)

@@ -1,4 +1,4 @@
-local owner, wanted = unpack(ARGV) -- see raiseArgs
+local owner, wanted = unpack(ARGV) -- see script.go
 -- Returns 1 if wanted is now the hold's token, 0 if the hold has ended or its token is larger, and -1 if wanted is too far ahead.
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'token')
 local token, last = tonumber(wanted), tonumber(lock[2])

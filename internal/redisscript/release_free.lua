@@ -1,4 +1,4 @@
-local owner, token, sent = unpack(ARGV) -- see releaseArgs
+local owner, token, sent = unpack(ARGV) -- see script.go
 
 -- Most often the hold is there and nobody waits for the lock. Then this is all. It comes before the functions of queue.lua, which take
 -- their time to be made. Returns 1, or 0 if the hold had ended before.

@@ -157,3 +157,33 @@ func (h *hub) send(s *subscriber, f func(context.Context, Subscription) error) {
 		}
 	})
 }
+
+// tidy removes wait lists that nobody has used for a while, and subscribers without any, and asks the others
+// for a sign of life.
+func (h *hub) tidy() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	for _, list := range h.lists {
+		if list.present > 0 || clock.Since(list.idle) < idleTime || list.subscribing {
+			continue
+		}
+		delete(h.lists, list.channel)
+		if s := list.sub; s != nil {
+			h.send(s, func(ctx context.Context, c Subscription) error { return c.Unsubscribe(ctx, list.channel) })
+		}
+	}
+	for _, s := range h.subscribers {
+		if s.connected() && len(h.listsOf(s)) == 0 {
+			h.disconnect(s)
+			continue
+		}
+		h.send(s, func(ctx context.Context, c Subscription) error { return c.Ping(ctx) })
+	}
+	h.tick = nil
+	if len(h.lists) > 0 || len(h.subscribers) > 0 {
+		h.tick = time.AfterFunc(heartbeat, h.tidy)
+	}
+}
