@@ -47,7 +47,7 @@ func (p *passes) Run(_ context.Context, calls []Call, replies []Reply) {
 // The first call of a script that the server has lost brings it, and the others come behind that one. What may have run in one pass may
 // have run whatever the next one says.
 func TestRun_sendsAgainWhatTheServerHasNotRun(t *testing.T) {
-	lost, moves, busy := errors.New("NOSCRIPT No matching script."), errors.New("TRYAGAIN Multiple keys"), errors.New("LOADING")
+	lost, moves, busy := errors.New("NOSCRIPT No matching script"), errors.New("TRYAGAIN Multiple keys"), errors.New("LOADING")
 	one := Reply{Value: int64(1)}
 	p := &passes{replies: [][]Reply{
 		{{Err: lost, MayHaveRun: true}, {Err: lost}, {Err: moves}, {Err: busy, Again: true}, one},
