@@ -126,7 +126,7 @@ matrix: setup-check ## the conformance suite over all backends; writes docs/guar
 	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"
 	-$(call conformance,.,./conformance,-run='^TestMemory$$',memory)
 	-@for backend in $(SUITES); do $(call conformance,.,./$$backend,-run=^TestConformance,$$backend); done
-	-$(call conformance,bench,./strangers,-skip=^TestRepro_,strangers)
+	-$(call conformance,bench,./thirdparty,-skip=^TestRepro_,thirdparty)
 	cd bench && $(GO) run ./matrix -results "$(MATRIX)"
 
 .PHONY: fmt

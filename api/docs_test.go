@@ -47,7 +47,7 @@ func TestDocs_faultsAreFound(t *testing.T) {
 		{"// Package p links to [T.M] and [T.F].\npackage p\n// T is.\ntype T struct{ F int }\n// M is.\nfunc (T) M() {}\n", ""},
 		{"// Package p links to [errors.Is].\npackage p\n", ""},
 		{"// Package p links to [errors.Gone].\npackage p\n", "errors#Gone leads nowhere"},
-		{"// Package p links to [strangers.Thing].\npackage p\n", "[strangers.Thing] leads nowhere"},
+		{"// Package p links to [unknown.Thing].\npackage p\n", "[unknown.Thing] leads nowhere"},
 		{"// Package p shows\n//\n//\ta table with [T]\npackage p\n// T is.\ntype T int\n", "[T] is shown with its brackets"},
 		{"// Package p is.\npackage p\nfunc F() {}\n", "F has no comment"},
 		{"// Package p is.\npackage p\n// T is.\ntype T struct {\n// F is a [T].\nF int\n}\n", "[T] is shown with its brackets"},

@@ -23,7 +23,7 @@ LOCKER_REQUIRE_SERVERS=1 gotestsum --format=standard-quiet \
 # library breaks by luck, once in a while, is no fault of ours.
 certain=$(awk '
 	/^=== Failed$/ { failed = 1 }
-	/^=== FAIL: / { ours = $3 != "strangers" }
+	/^=== FAIL: / { ours = $3 != "thirdparty" }
 	failed && ours && /^ *seen: / && !/seen: (in each of |in all of |in [0-9]+ of [0-9]+ trials, |.* did not (end|return) within )/
 ' "$log")
 if [[ -n $certain ]]; then

@@ -7,27 +7,27 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
-	others "github.com/go-locker/locker/bench/strangers"
+	"github.com/go-locker/locker/bench/thirdparty"
 )
 
-func (r *Run) strangersPage() string {
+func (r *Run) librariesPage() string {
 	var b strings.Builder
 	b.WriteString(generated)
-	b.WriteString("# Locks of other makes\n\n" +
-		"Other libraries, through the same suite, behind an adapter as anybody would write it ([bench/strangers](../bench/strangers)). They promise " +
+	b.WriteString("# Other libraries\n\n" +
+		"Other libraries, through the same suite, behind an adapter as anybody would write it ([bench/thirdparty](../bench/thirdparty)). They promise " +
 		"other things than this contract does, and a deviation is no defect where nobody promised. Each cause is reproduced with the library " +
 		"alone, too, in a test that has no code of ours in it.\n")
-	for _, l := range others.Libraries() {
-		r.strangerSection(&b, l)
+	for _, l := range thirdparty.Libraries() {
+		r.librarySection(&b, l)
 	}
 	return b.String()
 }
 
-func (r *Run) strangerSection(b *strings.Builder, l others.Library) {
+func (r *Run) librarySection(b *strings.Builder, l thirdparty.Library) {
 	seen := map[string]verdict{}
 	count := map[verdict]int{}
 	doubts := 0
-	for _, s := range r.Results[strangers] {
+	for _, s := range r.Results[otherLibraries] {
 		if s.Test != l.Test {
 			continue
 		}

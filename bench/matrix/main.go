@@ -3,9 +3,9 @@
 //
 //	make matrix
 //
-// runs the suite over all backends with -conformance.results, a file for each backend and one for the locks of other makes,
+// runs the suite over all backends with -conformance.results, a file for each backend and one for other libraries,
 // and then this program. It writes docs/guarantees.json, and from that the pages docs/guarantees.md, docs/comparison.md and
-// docs/strangers.md, and the tables in the README and in docs/conformance.md. It fails, having written all that, where a result contradicts what
+// docs/other-libraries.md, and the tables in the README and in docs/conformance.md. It fails, having written all that, where a result contradicts what
 // the backend declares of itself.
 package main
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	others "github.com/go-locker/locker/bench/strangers"
+	"github.com/go-locker/locker/bench/thirdparty"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/backends"
 )
@@ -128,9 +128,9 @@ func TestPages_countTrials(t *testing.T) {
 	assert.Contains(t, page, "2 promises held (1 of them not in each trial)")
 	assert.NotContains(t, runOf(sure).guaranteesPage(), "each trial")
 
-	doubted.Test = others.Libraries()[0].Test
-	r.Results[strangers] = []conformance.Result{doubted}
-	assert.Contains(t, r.strangersPage(), "Kept: 1 promises (1 of them not in each trial)")
+	doubted.Test = thirdparty.Libraries()[0].Test
+	r.Results[otherLibraries] = []conformance.Result{doubted}
+	assert.Contains(t, r.librariesPage(), "Kept: 1 promises (1 of them not in each trial)")
 }
 
 // results writes what a run leaves behind: a file for each backend with one result, and one with a result of each library.
@@ -140,12 +140,12 @@ func results(t *testing.T, s conformance.Result) (dir string) {
 	for _, b := range backends.All {
 		write(t, filepath.Join(dir, b.Package+".json"), s)
 	}
-	var foreign []conformance.Result
-	for _, l := range others.Libraries() {
+	var others []conformance.Result
+	for _, l := range thirdparty.Libraries() {
 		s.Test = l.Test
-		foreign = append(foreign, s)
+		others = append(others, s)
 	}
-	write(t, filepath.Join(dir, strangers+".json"), foreign...)
+	write(t, filepath.Join(dir, otherLibraries+".json"), others...)
 	return dir
 }
 
@@ -183,7 +183,7 @@ func TestRun_writesAndRepeatsItself(t *testing.T) {
 
 func readAll(t *testing.T, root string) (all string) {
 	t.Helper()
-	for _, file := range []string{"README.md", "docs/conformance.md", "docs/guarantees.md", "docs/comparison.md", "docs/strangers.md"} {
+	for _, file := range []string{"README.md", "docs/conformance.md", "docs/guarantees.md", "docs/comparison.md", "docs/other-libraries.md"} {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		require.NoError(t, err)
 		all += string(text)
@@ -194,10 +194,10 @@ func readAll(t *testing.T, root string) (all string) {
 func TestRun_failsWithoutALibrary(t *testing.T) {
 	s := seen(conformance.Kept, "", "")
 	dir := results(t, s)
-	s.Test = others.Libraries()[1].Test
-	write(t, filepath.Join(dir, strangers+".json"), s)
+	s.Test = thirdparty.Libraries()[1].Test
+	write(t, filepath.Join(dir, otherLibraries+".json"), s)
 	err := run(t.Context(), []string{"-root", t.TempDir(), "-results", dir}, os.Stdout, os.Stderr)
-	require.ErrorContains(t, err, "no results of "+others.Libraries()[0].Name)
+	require.ErrorContains(t, err, "no results of "+thirdparty.Libraries()[0].Name)
 }
 
 func TestRun_failsWithoutResults(t *testing.T) {

@@ -33,9 +33,9 @@ const generated = "<!-- Made by `make matrix` from docs/guarantees.json. Not to 
 // pages are the texts of the files in docs.
 func (r *Run) pages() map[string]string {
 	return map[string]string{
-		"guarantees.md": r.guaranteesPage(),
-		"comparison.md": r.comparisonPage(),
-		"strangers.md":  r.strangersPage(),
+		"guarantees.md":      r.guaranteesPage(),
+		"comparison.md":      r.comparisonPage(),
+		"other-libraries.md": r.librariesPage(),
 	}
 }
 
@@ -176,7 +176,7 @@ func (r *Run) guaranteesPage() string {
 	b.WriteString(r.table(""))
 	fmt.Fprintf(&b, "\nThe run was on %s, %s, %s, %d processors, on %s: %s.\n\n", r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors,
 		r.Setting.At.Format("2006-01-02"), r.summary())
-	b.WriteString("[Scenario by scenario](comparison.md) · [locks of other makes](strangers.md) · [what the scenarios promise](conformance.md)\n")
+	b.WriteString("[Scenario by scenario](comparison.md) · [other libraries](other-libraries.md) · [what the scenarios promise](conformance.md)\n")
 	for _, backend := range backends.All {
 		r.backendSection(&b, backend)
 	}

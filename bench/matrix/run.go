@@ -13,13 +13,13 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/bench/internal/report"
-	others "github.com/go-locker/locker/bench/strangers"
+	"github.com/go-locker/locker/bench/thirdparty"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/backends"
 )
 
-// strangers are the file with the results of locks of other makes.
-const strangers = "strangers"
+// otherLibraries names the file with the results of other libraries.
+const otherLibraries = "thirdparty"
 
 // Run is what one run of the suite over all backends has seen.
 type Run struct {
@@ -34,10 +34,10 @@ type line struct {
 	Result  *conformance.Result `json:"result,omitempty"`
 }
 
-// libraries are those of other makes.
+// libraries returns the third-party libraries that were tested.
 func libraries() []report.LibraryRow {
 	var rows []report.LibraryRow
-	for _, l := range others.Libraries() {
+	for _, l := range thirdparty.Libraries() {
 		rows = append(rows, report.LibraryRow{Name: l.Name, Module: l.Module, Settings: l.Settings})
 	}
 	return rows
@@ -56,16 +56,16 @@ func collect(dir string) (*Run, error) {
 		}
 		r.Results[b.Package] = results
 	}
-	foreign, err := read[conformance.Result](filepath.Join(dir, strangers+".json"))
+	others, err := read[conformance.Result](filepath.Join(dir, otherLibraries+".json"))
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range others.Libraries() {
-		if !slices.ContainsFunc(foreign, func(s conformance.Result) bool { return s.Test == l.Test }) {
-			return nil, fmt.Errorf("%s: no results of %s", strangers, l.Name)
+	for _, l := range thirdparty.Libraries() {
+		if !slices.ContainsFunc(others, func(s conformance.Result) bool { return s.Test == l.Test }) {
+			return nil, fmt.Errorf("%s: no results of %s", otherLibraries, l.Name)
 		}
 	}
-	r.Results[strangers] = foreign
+	r.Results[otherLibraries] = others
 	r.shorten()
 	return r, nil
 }
@@ -141,7 +141,7 @@ func (r *Run) files() []string {
 	for _, b := range backends.All {
 		names = append(names, b.Package)
 	}
-	return append(names, strangers)
+	return append(names, otherLibraries)
 }
 
 // read reads a file of JSON, a value a line.

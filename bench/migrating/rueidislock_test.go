@@ -25,7 +25,7 @@ func rueidislockWay(locks rueidislock.Locker) way {
 	}
 }
 
-// rueidislockAt asks again every second: notified, it may miss a release (see bench/strangers).
+// rueidislockAt asks again every second: notified, it may miss a release (see bench/thirdparty).
 func rueidislockAt(t *testing.T, addr string) rueidislock.Locker {
 	t.Helper()
 	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{

@@ -65,7 +65,7 @@ var All = append(slices.Clip(Waiting),
 // for each.
 var Renews = map[string]int{"locker": math.MaxInt, "locker-redigo": math.MaxInt, "rueidislock": 1000}
 
-// LosesWakeUps is who now and then waits for a lock that is free until its context ends: ../../strangers has how. Its
+// LosesWakeUps is who now and then waits for a lock that is free until its context ends: bench/thirdparty has how. Its
 // errors are counted like everybody's; no test can want that there are none.
 const LosesWakeUps = "rueidislock"
 

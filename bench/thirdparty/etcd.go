@@ -1,4 +1,4 @@
-package strangers
+package thirdparty
 
 import (
 	"context"
@@ -75,7 +75,7 @@ func newEtcdSessions(cli *clientv3.Client, name string, ttl time.Duration) locke
 }
 
 func etcdLocker(take func(ctx context.Context, try bool) (*hold, error)) locker.Locker {
-	return trier{&stranger{
+	return trier{&adapter{
 		lock: func(ctx context.Context) (*hold, error) { return take(ctx, false) },
 		try:  func(ctx context.Context) (*hold, error) { return take(ctx, true) },
 	}}

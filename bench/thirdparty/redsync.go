@@ -1,4 +1,4 @@
-package strangers
+package thirdparty
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func newRedsync(rs *redsync.Redsync, name string, ttl time.Duration) locker.Lock
 		}
 		return redsyncHold(m), nil
 	}
-	return redsyncLocker{trier{&stranger{
+	return redsyncLocker{trier{&adapter{
 		lock: func(ctx context.Context) (*hold, error) {
 			m := mutex()
 			return take(ctx, m, m.LockContext)

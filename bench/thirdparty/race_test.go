@@ -1,5 +1,5 @@
 //go:build race
 
-package strangers
+package thirdparty
 
 const raceDetector = true

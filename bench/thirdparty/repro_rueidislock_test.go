@@ -1,4 +1,4 @@
-package strangers
+package thirdparty
 
 import (
 	"context"

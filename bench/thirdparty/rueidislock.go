@@ -1,4 +1,4 @@
-package strangers
+package thirdparty
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func newRueidislock(l rueidislock.Locker, name string) locker.Locker {
 		}
 		return rueidislockHold(held, func() { release(); end() }), nil
 	}
-	return trier{&stranger{
+	return trier{&adapter{
 		lock: func(ctx context.Context) (*hold, error) { return with(ctx, l.WithContext) },
 		try:  func(ctx context.Context) (*hold, error) { return with(ctx, l.TryWithContext) },
 	}}

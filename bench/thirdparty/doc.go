@@ -1,4 +1,4 @@
-// Package strangers puts the locks of other libraries through the conformance suite of this module, and keeps what
+// Package thirdparty puts the locks of other libraries through the conformance suite of this module, and keeps what
 // it found: [Libraries] lists where each of them does otherwise than the contract of [locker.Locker] says, why, and
 // the name of a test that shows it with nothing but the library and a real server.
 //
@@ -10,4 +10,4 @@
 //
 // The suite requires that each deterministic deviation is one, and each library is the version in go.mod: when a
 // release repairs something, its finding has to go.
-package strangers
+package thirdparty

@@ -1,4 +1,4 @@
-package strangers
+package thirdparty
 
 import (
 	"context"
@@ -36,7 +36,7 @@ func newZkLock(conn *zk.Conn, name string, ttl time.Duration, renew bool) locker
 		}
 		return zkHold(l, ttl, renew), nil
 	}
-	return &stranger{lock: func(ctx context.Context) (*hold, error) {
+	return &adapter{lock: func(ctx context.Context) (*hold, error) {
 		if name == "" || !utf8.ValidString(name) {
 			return nil, errors.New("the name is empty, or not UTF-8")
 		}

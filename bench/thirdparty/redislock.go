@@ -1,4 +1,4 @@
-package strangers
+package thirdparty
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func newRedislock(c *redislock.Client, name string, ttl time.Duration) locker.Lo
 		}
 		return redislockHold(l, ttl), nil
 	}
-	return trier{&stranger{
+	return trier{&adapter{
 		lock: func(ctx context.Context) (*hold, error) {
 			ctx, cancel := context.WithTimeout(ctx, forever)
 			defer cancel()

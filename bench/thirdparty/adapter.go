@@ -1,4 +1,4 @@
-package strangers
+package thirdparty
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// stranger is a locker.Locker over a library that grants holds. It does what its user would have to do: it keeps the
+// adapter is a locker.Locker over a library that grants holds. It does what its user would have to do: it keeps the
 // current hold, guards it, and says what the library says in the words of the contract.
-type stranger struct {
+type adapter struct {
 	lock, try func(context.Context) (*hold, error)
 
 	mu   sync.Mutex
@@ -32,22 +32,22 @@ type hold struct {
 func (h *hold) isLost() bool { return h.gone.Load() || h.lost != nil && h.lost() }
 
 // Lock waits until the lock is held, or ctx ends.
-func (s *stranger) Lock(ctx context.Context) error { return s.acquire(ctx, s.lock) }
+func (a *adapter) Lock(ctx context.Context) error { return a.acquire(ctx, a.lock) }
 
-func (s *stranger) acquire(ctx context.Context, take func(context.Context) (*hold, error)) error {
-	if h := s.current(); h != nil && h.isLost() {
+func (a *adapter) acquire(ctx context.Context, take func(context.Context) (*hold, error)) error {
+	if h := a.current(); h != nil && h.isLost() {
 		return locker.ErrLost
 	}
 	h, err := take(ctx)
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	s.mu.Lock()
-	old := s.held
+	a.mu.Lock()
+	old := a.held
 	if old == nil {
-		s.held = h
+		a.held = h
 	}
-	s.mu.Unlock()
+	a.mu.Unlock()
 	if old == nil {
 		return nil
 	}
@@ -63,18 +63,18 @@ func interrupted(ctx context.Context, err error) error {
 	return errors.Join(err, ctx.Err(), context.Cause(ctx))
 }
 
-func (s *stranger) current() *hold {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.held
+func (a *adapter) current() *hold {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.held
 }
 
 // Unlock ends the hold.
-func (s *stranger) Unlock(ctx context.Context) error {
-	s.mu.Lock()
-	h := s.held
-	s.held = nil
-	s.mu.Unlock()
+func (a *adapter) Unlock(ctx context.Context) error {
+	a.mu.Lock()
+	h := a.held
+	a.held = nil
+	a.mu.Unlock()
 	if h == nil {
 		return locker.ErrNotHeld
 	}
@@ -87,8 +87,8 @@ func (s *stranger) Unlock(ctx context.Context) error {
 }
 
 // Extend makes the hold last one TTL from now.
-func (s *stranger) Extend(ctx context.Context) error {
-	h := s.current()
+func (a *adapter) Extend(ctx context.Context) error {
+	h := a.current()
 	switch {
 	case h == nil:
 		return locker.ErrNotHeld
@@ -103,16 +103,16 @@ func (s *stranger) Extend(ctx context.Context) error {
 }
 
 // FencingToken is the library's, if it has one.
-func (s *stranger) FencingToken() uint64 {
-	h := s.current()
+func (a *adapter) FencingToken() uint64 {
+	h := a.current()
 	if h == nil || h.isLost() {
 		return 0
 	}
 	return h.token
 }
 
-// trier is a stranger whose library has something like TryLock.
-type trier struct{ *stranger }
+// trier is an adapter whose library has something like TryLock.
+type trier struct{ *adapter }
 
 // TryLock makes one attempt.
 func (t trier) TryLock(ctx context.Context) error { return t.acquire(ctx, t.try) }
