@@ -83,7 +83,7 @@ func TestLoss_isNotDelayedByAnotherHoldsExtend(t *testing.T) {
 	})
 }
 
-func TestLoss_leavesALeaseThatLapsesAlone(t *testing.T) {
+func TestLoss_leavesALeaseThatExpiresAlone(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.locked(t, "x", locker.WithoutRenewal())
 		time.Sleep(2 * ttl)

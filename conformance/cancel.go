@@ -38,7 +38,7 @@ var cancelRows = []row{{
 	body:    grantedAsItGaveUp,
 }}
 
-// promptly has p take a lock that nobody holds, without waiting for the lapse of something left behind.
+// promptly has p take a lock that nobody holds, without waiting for the expiry of something left behind.
 func (p *party) promptly(after string) {
 	start := time.Now()
 	if err := p.lockWithin(p.env.prompt); err != nil {

@@ -53,7 +53,7 @@ func renewalEnds(e *env) {
 	time.Sleep(e.ttl / 2) // a renewal has been sent
 	a.release()
 	b.promptly("A has unlocked")
-	b.lapse()
+	b.awaitExpiry()
 	start := time.Now()
 	if err := c.lockWithin(e.ttl + slack(e.ttl)); err != nil {
 		e.doubtf("C's Lock, %v after B, whose TTL is %v, was heard of no more: %v", time.Since(start), e.ttl, err)
@@ -75,7 +75,7 @@ func leaksNothing(e *env) {
 	}
 	lost := inner.party("C", e.name(), e.ttl)
 	lost.take()
-	lost.lapse()
+	lost.awaitExpiry()
 	if e.h.Client != nil {
 		held := inner.client(e.ttl, true)("D", e.name())
 		held.take()

@@ -41,7 +41,7 @@ type Harness struct {
 	// TTL is the shortest lifetime that the backend honours; scenarios wait for multiples of it.
 	// They ask for multiples of TTL, up to twenty times TTL, or about 6 s if that is more, and one asks
 	// for a TTL that is no multiple, which New or Lock may refuse. Below
-	// about 300 ms a busy machine has holds lapse that should last, and trials are repeated.
+	// about 300 ms a busy machine has holds expire that should last, and trials are repeated.
 	TTL time.Duration
 
 	// Client, optional, returns what makes Lockers that share one client, with or without
@@ -287,7 +287,7 @@ func unknown(deviations map[string]string, scenarios []Scenario) []string {
 func Scenarios() []Scenario {
 	var all []Scenario
 	for _, topic := range [][]row{
-		exclusionRows, tryRows, contextRows, cancelRows, faultRows, waitingRows, lapseRows, extendRows,
+		exclusionRows, tryRows, contextRows, cancelRows, faultRows, waitingRows, expiryRows, extendRows,
 		unlockRows, reuseRows, tokenRows, nameRows, sharingRows, lossRows, silenceRows, clientRows, outageRows, replyRows, networkRows, lateRows, processRows,
 		historyRows, counterRows,
 	} {

@@ -14,8 +14,8 @@ var processRows = []row{{
 	needs:   []need{processes},
 	body:    sleepsThrough,
 }, {
-	name:    "the hold of a process that was killed lapses",
-	promise: "A hold that nobody extends or unlocks lapses after one TTL, and a waiter gets the lock.",
+	name:    "the hold of a process that was killed expires",
+	promise: "A hold that nobody extends or unlocks expires after one TTL, and a waiter gets the lock.",
 	sources: []string{redisDocs},
 	needs:   []need{processes},
 	body:    killedHolder,

@@ -31,9 +31,9 @@ func lasting(factor float64) func(*patchedDriver) {
 
 func driverMutants() []mutant {
 	return []mutant{
-		driven("lapses one TTL late", "a waiter wakes when the holder has crashed", lasting(2)),
-		driven("never lapses", "a hold lapses after its TTL", lasting(1000)),
-		driven("lapses early", "a hold does not lapse before its TTL", lasting(0.2)),
+		driven("expires one TTL late", "a waiter wakes when the holder has crashed", lasting(2)),
+		driven("never expires", "a hold expires after its TTL", lasting(1000)),
+		driven("expires early", "a hold does not expire before its TTL", lasting(0.2)),
 		driven("Extend says nil and does nothing", "Extend keeps a hold past its TTL", func(d *patchedDriver) {
 			d.lease = func(l *lease, asked driver.Request) {
 				left := honest(asked)

@@ -13,7 +13,7 @@ import (
 
 var lateRows = []row{{
 	name:    "a take that arrives late leaves nothing behind",
-	promise: "A request that arrives after clean-up lapses within one TTL.",
+	promise: "A request that arrives after clean-up expires within one TTL.",
 	sources: []string{redsyncStopped, kleppmann},
 	needs:   []need{links},
 	body:    takeArrivesLate,
@@ -119,7 +119,7 @@ func (e *env) lateTake(name string, ttl time.Duration, last, sent int) *wire {
 	if last == 0 {
 		b.promptly("A gave up, and its request never arrived")
 	} else {
-		b.lapsed("A gave up, and its last request never arrived")
+		b.lockFreed("A gave up, and its last request never arrived")
 	}
 	b.release()
 	time.Sleep(settle) // clean-up is through
@@ -160,7 +160,7 @@ func takeArrivesLate(e *env) {
 		c := e.party("C", name, ttl)
 		w.release()
 		time.Sleep(settle)
-		c.lapsed("A's late request can be held for no more than its TTL")
+		c.lockFreed("A's late request can be held for no more than its TTL")
 		c.still("it has the lock")
 		c.release()
 	})

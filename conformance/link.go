@@ -181,8 +181,8 @@ func (p *party) attempt(what string) {
 	}
 }
 
-// lapsed is Lock of a lock that is free, or will be when something left behind has lapsed.
-func (p *party) lapsed(what string) {
+// lockFreed locks a lock that is free, or will be when something left behind has expired.
+func (p *party) lockFreed(what string) {
 	start := time.Now()
 	if err := p.lockWithin(p.ttl + slack(p.ttl)); err != nil {
 		p.env.doubtf("%s, but %s's Lock failed after %v, with a TTL of %v: %v", what, p.who, time.Since(start), p.ttl, err)

@@ -81,7 +81,7 @@ func TestModel(t *testing.T) {
 		{"a token that changes", exclusive, false, script{
 			call(0, opLock, 0, 10), sample(0, 11, 12, 5), sample(0, 13, 14, 6), call(0, opUnlock, 20, 30),
 		}},
-		{"a lapse that was told, and a new holder", exclusive, true, script{
+		{"an expiry that was told, and a new holder", exclusive, true, script{
 			call(0, opLock, 0, 10), sample(0, 11, 12, 5), sample(0, 290, 291, 5), sample(0, 305, 306, 0), call(0, opUnlock, 400, 410, saidLost),
 			call(1, opLock, 20, 301), sample(1, 302, 303, 6), call(1, opUnlock, 310, 320),
 		}},

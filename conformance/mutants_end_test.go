@@ -41,9 +41,9 @@ func endMutants() []mutant {
 		}
 	}
 	return []mutant{
-		locks("Unlock of a lapsed hold says nil", "Unlock of a hold that lapsed says ErrLost", nilFor(locker.ErrLost)),
+		locks("Unlock of an expired hold says nil", "Unlock of a hold that expired says ErrLost", nilFor(locker.ErrLost)),
 		locks("Unlock of a taken hold says nil", "Unlock after a take-over says ErrLost", nilFor(locker.ErrLost)),
-		locks("Unlock says ErrNotHeld of a lapsed hold", "Unlock of a hold that lapsed says ErrLost", func(p *patched, _ *world) {
+		locks("Unlock says ErrNotHeld of an expired hold", "Unlock of a hold that expired says ErrLost", func(p *patched, _ *world) {
 			unlock := p.unlock
 			p.unlock = func(ctx context.Context) error {
 				if err := unlock(ctx); !errors.Is(err, locker.ErrLost) {
@@ -94,7 +94,7 @@ func endMutants() []mutant {
 				return nil
 			}
 		}),
-		locks("Extend revives", "Extend of a hold that lapsed says ErrLost and does not revive it", func(p *patched, _ *world) {
+		locks("Extend revives", "Extend of a hold that expired says ErrLost and does not revive it", func(p *patched, _ *world) {
 			extend := p.extend
 			p.extend = func(ctx context.Context) error {
 				err := extend(ctx)

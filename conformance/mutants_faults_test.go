@@ -159,7 +159,7 @@ func TestFaults_thatActLateAreWaitedFor(t *testing.T) {
 		"a Lock that ended while the server was silent leaves nothing behind",
 		"Lost fires in time though the server is silent",
 		"Unlock returns by the deadline though the server is silent",
-		"a renewed hold that lapsed at a silent server stays lost",
+		"a renewed hold that expired at a silent server stays lost",
 		"a hold that was ended behind its holder's back is lost",
 		"a waiter gets a lock that was taken from its holder",
 		"a release that is sent again of a hold that had ended never says nil",

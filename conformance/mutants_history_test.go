@@ -36,7 +36,7 @@ func historyMutants() []mutant {
 	return []mutant{
 		locks("no exclusion one time in two hundred, in a history", oneHistory, phantom),
 		locks("a hold of another's token one time in two hundred", oneHistory, impostor),
-		locks("a token that comes again after a lapse", oneHistory, repeated),
+		locks("a token that comes again after an expiry", oneHistory, repeated),
 		locks("Extend revives, in a history", oneHistory, revives),
 		locks("Unlock after the loss says nil, in a history", oneHistory, endsNil(locker.ErrLost)),
 		locks("Unlock of nothing says nil, in a history", oneHistory, endsNil(locker.ErrNotHeld)),
@@ -63,7 +63,7 @@ func historyFaultMutants() []mutant {
 		flawed("tokens are counted", rise+"servers lose their data"),
 		flawed("an asynchronous replica", though+"another server takes over"),
 		flawed("tokens are counted, and replicated later", rise+"another server takes over"),
-		flawed("lapses by the wall clock", though+"the server's clock jumps"),
+		flawed("expires by the wall clock", though+"the server's clock jumps"),
 		flawed("tokens are the time", though+"the server's clock jumps"),
 	}
 }
@@ -137,7 +137,7 @@ func impostor(p *patched, _ *world) {
 	}
 }
 
-// repeated counts the holds that were unlocked, and not those that lapsed.
+// repeated counts the holds that were unlocked, and not those that expired.
 func repeated(p *patched, w *world) {
 	unlock, token := p.unlock, p.token
 	p.token = func() uint64 {

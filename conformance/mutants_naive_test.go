@@ -51,7 +51,7 @@ func naiveMutants() []mutant {
 		flawed("no clean-up", anytime),
 		flawed("clean-up on the caller's ctx", anytime),
 		flawed("SETNX, then EXPIRE", anytime),
-		flawed("TTL in whole seconds", "a hold lapses after its TTL"),
+		flawed("TTL in whole seconds", "a hold expires after its TTL"),
 		{"TTL in whole seconds, of which it has one", uneven, func() conformance.Harness {
 			h := naiveLocks("TTL in whole seconds", 0)
 			h.TTL = time.Second
@@ -71,13 +71,13 @@ func naiveMutants() []mutant {
 		flawed(whatever, "Unlock after a take-over leaves the new hold alone"),
 		flawed(whatever, "a second Unlock leaves the next hold alone"),
 		flawed(whatever, "Unlock of one Locker leaves the holds of others alone"),
-		flawed("looks, then deletes", "an Unlock overtaken by the lapse leaves the new hold alone"),
+		flawed("looks, then deletes", "an Unlock overtaken by the expiry leaves the new hold alone"),
 		flawed("extends whatever is there", "Extend after a take-over leaves the new hold alone"),
 		flawed("owner set before the take", "a goroutine that waits does not disturb the hold of another on the same Locker"),
 		flawed("renews after Unlock", "renewal ends with Unlock"),
-		flawed("renews whatever is there", "a renewed hold that lapsed at a silent server stays lost"),
+		flawed("renews whatever is there", "a renewed hold that expired at a silent server stays lost"),
 		flawed("believes what it knew", "a process that was stopped past its TTL knows when it wakes"),
-		flawed("never lapses", "the hold of a process that was killed lapses"),
+		flawed("never expires", "the hold of a process that was killed expires"),
 		flawed("a queue that the dead stay in", "a process that is stopped while it waits does not hold up those behind it"),
 		flawed("a queue that the dead stay in", "a process that is killed while it waits does not hold up those behind it"),
 	}
@@ -97,8 +97,8 @@ func outageMutants() []mutant {
 		flawed("tokens are counted", "tokens rise though the server loses its data"),
 		flawed("an asynchronous replica", "a hold lasts though the server that knows least takes over"),
 		flawed("tokens are counted, and replicated later", "tokens rise though the server that knows least takes over"),
-		flawed("lapses by the wall clock", "a hold lasts though the server's clock jumps forward"),
-		flawed("lapses by the wall clock", "a hold lapses though the server's clock jumps back"),
+		flawed("expires by the wall clock", "a hold lasts though the server's clock jumps forward"),
+		flawed("expires by the wall clock", "a hold expires though the server's clock jumps back"),
 		flawed("tokens are the time", "tokens rise though the server's clock jumps back"),
 		flawed("Extend sets what is gone", "a hold that was ended behind its holder's back is lost"),
 		flawed("Unlock is content with nothing", "a hold that was ended behind its holder's back is lost"),

@@ -26,7 +26,7 @@ func tokenMutants() []mutant {
 	return []mutant{
 		locks("a constant token", "tokens rise from process to process", constant),
 		locks("a constant token in a client", "tokens rise over the Lockers of one client", constant),
-		locks("a constant token over a lapse", "tokens rise over a lapse", constant),
+		locks("a constant token over an expiry", "tokens rise after an expiry", constant),
 		locks("a token that falls when a Locker is used again", "tokens rise over the holds of one Locker", func(p *patched, w *world) {
 			lock, token := p.lock, p.token
 			var holds atomic.Uint64

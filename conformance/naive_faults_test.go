@@ -32,7 +32,7 @@ func naiveLock(t conformance.TB, name string, ttl time.Duration, address, flaw s
 	return &naive{name: name, ttl: ttl, flaw: flaw, client: c}
 }
 
-// naiveLocks is the harness of naive locks with a flaw, or none, that lapse late by at most late.
+// naiveLocks is the harness of naive locks with a flaw, or none, that expire late by at most late.
 func naiveLocks(flaw string, late time.Duration) conformance.Harness {
 	return naiveAt(&server{flaw: flaw, late: late, data: noRows()})
 }
@@ -124,7 +124,7 @@ func (s *server) forget() {
 	}
 }
 
-// wipe has the server forget everything. Until all that it may have granted has lapsed it grants nothing.
+// wipe has the server forget everything. Until all that it may have granted has expired it grants nothing.
 func (s *server) wipe() {
 	s.data = noRows()
 	if s.flaw != "grants though it has lost its data" {

@@ -35,7 +35,7 @@ type answer struct {
 // machine; tokens come of its wall clock, which can be wrong.
 type server struct {
 	flaw string
-	late time.Duration // how long after its TTL an entry lapses
+	late time.Duration // how long after its TTL an entry expires
 
 	mu       sync.Mutex
 	users    int
@@ -80,13 +80,13 @@ var booted = time.Now()
 // clock is what holds are counted by. The caller holds s.mu, here and below.
 func (s *server) clock() time.Duration {
 	now := time.Since(booted)
-	if s.flaw == "lapses by the wall clock" {
+	if s.flaw == "expires by the wall clock" {
 		now += s.wrong
 	}
 	return now
 }
 
-// at returns the entry that has not lapsed.
+// at returns the entry that has not expired.
 func (s *server) at(name string) (e entry, ok bool) {
 	e, ok = s.data.locks[name]
 	if !ok || e.until != 0 && s.clock() >= e.until+s.late {
@@ -175,7 +175,7 @@ func (s *server) extend(q question, e entry) {
 func (s *server) prolong(q question, e entry) {
 	s.longest = max(s.longest, q.TTL)
 	e.until = s.clock() + q.TTL
-	if q.TTL == 0 || s.flaw == "never lapses" {
+	if q.TTL == 0 || s.flaw == "never expires" {
 		e.until = 0
 	}
 	s.data.locks[q.Name] = e

@@ -11,7 +11,7 @@ import (
 
 var networkRows = []row{{
 	name:    "a holder that is cut off knows in time, and harms nobody when it is back",
-	promise: "A hold lapses after one TTL, and its holder knows by then; what it sends later is owner-checked and does nothing.",
+	promise: "A hold expires after one TTL, and its holder knows by then; what it sends later is owner-checked and does nothing.",
 	sources: []string{kleppmann, chubby},
 	needs:   []need{links},
 	body:    cutOff,
@@ -130,12 +130,12 @@ func slowLink(e *env) {
 		}
 		w.mend()
 		_ = a.unlock()
-		b.lapsed("A has unlocked")
+		b.lockFreed("A has unlocked")
 		_ = b.unlock()
 		return
 	}
 	w.mend()
-	b.lapsed("A's Lock failed")
+	b.lockFreed("A's Lock failed")
 	b.release()
 }
 

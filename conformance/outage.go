@@ -22,7 +22,7 @@ var outageRows = []row{{
 	body:    holdsInOutage,
 }, {
 	name:    "the lock can be taken after a restart",
-	promise: "What an outage left behind lapses within one TTL.",
+	promise: "What an outage left behind expires within one TTL.",
 	sources: []string{zkRecipe, zkDeadlock},
 	needs:   []need{kills},
 	body:    lockAfterRestart,
@@ -88,12 +88,12 @@ var outageRows = []row{{
 	condition: "the server's clock jumps",
 	body:      func(e *env) { e.survives(func() { e.moveClock(4 * e.long) }) },
 }, {
-	name:      "a hold lapses though the server's clock jumps back",
+	name:      "a hold expires though the server's clock jumps back",
 	promise:   "A hold lasts one TTL unless extended; then the lock is free.",
 	sources:   []string{kleppmann},
 	needs:     []need{clocks},
 	condition: "the server's clock jumps",
-	body:      lapsesOnBackwardClock,
+	body:      expiresOnBackwardClock,
 }, {
 	name:      "tokens rise though the server's clock jumps back",
 	promise:   "A hold's token is larger than that of every earlier hold of the name.",
@@ -273,8 +273,8 @@ func (e *env) risesThrough(befalls func()) {
 	_ = b.unlock()
 }
 
-// lapsesOnBackwardClock has a holder crash, and the clock by which its hold is to end go back.
-func lapsesOnBackwardClock(e *env) {
+// expiresOnBackwardClock has a holder crash, and the clock by which its hold is to end go back.
+func expiresOnBackwardClock(e *env) {
 	name := e.name()
 	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
 	a.take()

@@ -23,7 +23,7 @@ type (
 	guarantor interface{ Guarantees() locker.Guarantees }
 )
 
-// coarse is how much later than after its TTL a hold may lapse, at a backend whose clock is coarse,
+// coarse is how much later than after its TTL a hold may expire, at a backend whose clock is coarse,
 // with some allowance for a slow one.
 const coarse = 700 * time.Millisecond
 
@@ -210,15 +210,15 @@ func says(err error) string {
 	return fmt.Sprintf("error %q", err)
 }
 
-// lapse waits until the hold is over: the Locker says so, or its TTL and all allowance have passed.
-func (p *party) lapse() {
+// awaitExpiry waits until the hold is over: the Locker says so, or its TTL and all allowance have passed.
+func (p *party) awaitExpiry() {
 	select {
 	case <-p.lost():
 	case <-time.After(p.ttl + coarse):
 	}
 }
 
-// takeOver has the holder's lock lapse, and b take it.
+// takeOver has the holder's lock expire, and b take it.
 func (p *party) takeOver(b *party) {
 	p.take()
 	if err := b.lockWithin(p.ttl + p.env.patience); err != nil {

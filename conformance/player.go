@@ -14,7 +14,7 @@ const manyOfAName = 2500
 // scene is a name, and how its clients behave.
 type scene struct {
 	clients int
-	slow    float64 // how many holds last so long that they have to be extended, or lapse
+	slow    float64 // how many holds last so long that they have to be extended, or expire
 	holds   atomic.Int64
 }
 
@@ -135,7 +135,7 @@ func (p *player) slowly(ctx context.Context, gone <-chan struct{}) {
 				cancel()
 			}
 		}
-	default: // it lapses, unless it is renewed
+	default: // it expires, unless it is renewed
 		d := p.plan(p.ttl + p.upTo(coarse+p.ttl/2))
 		if !p.renews {
 			p.plan(p.ttl)

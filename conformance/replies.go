@@ -10,7 +10,7 @@ import (
 
 var replyRows = []row{{
 	name:    "a take whose reply was lost leaves nothing behind",
-	promise: "On any error of Lock the caller holds nothing, and what the attempt left behind is cleaned up, or lapses within one TTL.",
+	promise: "On any error of Lock the caller holds nothing, and what the attempt left behind is cleaned up, or expires within one TTL.",
 	sources: []string{mutexReply, rueidisOverrun, zkContext},
 	needs:   []need{links},
 	body:    takeUnanswered,
@@ -54,7 +54,7 @@ func takeUnanswered(e *env) {
 	a.release()
 	w.loseReplies()
 	a.attempt("no reply arrives")
-	b.lapsed("A gave up, and its TTL is over")
+	b.lockFreed("A gave up, and its TTL is over")
 	b.release()
 	w.mend()
 	a.afterOutage("nobody has the lock")
@@ -78,7 +78,7 @@ func takeAnsweredLate(e *env) {
 			if errors.Is(err, locker.ErrHeld) {
 				e.failf("A's Lock, whose first reply was lost: %v; nobody else wants the lock", err)
 			}
-			a.lapsed("nobody has the lock")
+			a.lockFreed("nobody has the lock")
 		}
 	case <-time.After(limit):
 		e.doubtf("A's Lock, whose first reply was lost, has not returned after %v, with a TTL of %v, though nobody else wants the lock", limit, ttl)
@@ -104,7 +104,7 @@ func unlockUnanswered(e *env) {
 	if token := a.token(); token != 0 {
 		e.failf("A's token after Unlock, which said %v, is %d; want 0", says(err), token)
 	}
-	b.lapsed("A has unlocked")
+	b.lockFreed("A has unlocked")
 	b.release()
 	w.mend()
 	a.afterOutage("nobody has the lock")
@@ -127,7 +127,7 @@ func unlockAgain(e *env) {
 	if err == nil {
 		b.promptly("A's Unlock said nil")
 	} else {
-		b.lapsed("A has unlocked")
+		b.lockFreed("A has unlocked")
 	}
 	b.release()
 	a.want("second Unlock", a.unlock(), locker.ErrNotHeld)

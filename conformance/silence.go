@@ -16,7 +16,7 @@ var silenceRows = []row{{
 	body:    silentLock,
 }, {
 	name:    "a Lock that ended while the server was silent leaves nothing behind",
-	promise: "A trace that clean-up cannot reach, or a request that arrives after it, lapses within one TTL.",
+	promise: "A trace that clean-up cannot reach, or a request that arrives after it, expires within one TTL.",
 	sources: []string{redsyncStopped},
 	needs:   []need{stops},
 	body:    silentLockLeavesNothing,
@@ -33,7 +33,7 @@ var silenceRows = []row{{
 	needs:   []need{stops},
 	body:    silentUnlock,
 }, {
-	name:    "a renewed hold that lapsed at a silent server stays lost",
+	name:    "a renewed hold that expired at a silent server stays lost",
 	promise: "Loss is final: a renewal whose answer says that the hold is gone revives nothing.",
 	sources: []string{redissonRenewal},
 	chance:  true, // whether a server that wakes looks at its clock first or hears of the holder

@@ -26,11 +26,11 @@ var tokenRows = []row{{
 	needs:   []need{clients},
 	body:    tokensRiseInClient,
 }, {
-	name:    "tokens rise over a lapse",
-	promise: "A hold's token is larger than that of every earlier hold, also of one that lapsed.",
+	name:    "tokens rise after an expiry",
+	promise: "A hold's token is larger than that of every earlier hold, also of one that expired.",
 	sources: []string{kleppmann},
 	shows:   locker.Fencing,
-	body:    tokensRiseOverLapse,
+	body:    tokensRiseOverExpiry,
 }, {
 	name:    "tokens rise in the order of the holds, with many contending",
 	promise: "A hold's token is larger than that of every earlier hold of the name in any process.",
@@ -111,12 +111,12 @@ func tokensRiseInClient(e *env) {
 	}
 }
 
-func tokensRiseOverLapse(e *env) {
+func tokensRiseOverExpiry(e *env) {
 	name := e.name()
 	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
 	var tokens sequence
 	a.take()
-	tokens.next(a, "A's hold, which lapsed")
+	tokens.next(a, "A's hold, which expired")
 	if err := b.lockWithin(e.ttl + e.patience); err != nil {
 		e.doubtf("B's Lock, after A's TTL: %v", err)
 	}
@@ -164,7 +164,7 @@ func tokenZeroAfterLoss(e *env) {
 	name := e.name()
 	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
 	a.takeOver(b)
-	a.lapse()
+	a.awaitExpiry()
 	if token := a.token(); token != 0 {
 		e.failf("A's token after its TTL, when B has the lock, is %d; want 0", token)
 	}

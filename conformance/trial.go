@@ -172,7 +172,7 @@ type env struct {
 	asked   bool                     // whether Through acts
 
 	ttl      time.Duration // the harness's
-	long     time.Duration // by far longer than anything but a lapse takes
+	long     time.Duration // by far longer than anything but an expiry takes
 	prompt   time.Duration // by far shorter than long, and longer than any pause of the machine
 	patience time.Duration // after which a call is said not to return
 }

@@ -15,14 +15,14 @@ import (
 // tutorials are the locks that tutorials teach on Redis, by what is wrong with them, and the
 // scenario that is meant for each.
 var tutorials = []struct{ flaw, killer string }{
-	{"SETNX without expiry", "a hold lapses after its TTL"},
+	{"SETNX without expiry", "a hold expires after its TTL"},
 	{"SETNX, then EXPIRE", "a Lock cancelled at any moment leaves nothing behind"},
 	{"bare DEL", "Unlock after a take-over leaves the new hold alone"},
-	{"GET, then DEL", "an Unlock overtaken by the lapse leaves the new hold alone"},
+	{"GET, then DEL", "an Unlock overtaken by the expiry leaves the new hold alone"},
 	{"time as value, by the local clock", "a held lock is not granted to another process"},
-	{"time as value, by the local clock", "an Unlock overtaken by the lapse leaves the new hold alone"},
+	{"time as value, by the local clock", "an Unlock overtaken by the expiry leaves the new hold alone"},
 	{"owner is process and goroutine", "a held lock is not granted to another process"},
-	{"renewal ignores the answer", "a renewed hold that lapsed at a silent server stays lost"},
+	{"renewal ignores the answer", "a renewed hold that expired at a silent server stays lost"},
 }
 
 // TestTutorials has each lock judged by its scenario, and the same lock without the flaw, too: what is

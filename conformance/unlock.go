@@ -8,10 +8,10 @@ import (
 )
 
 var unlockRows = []row{{
-	name:    "Unlock of a hold that lapsed says ErrLost",
+	name:    "Unlock of a hold that expired says ErrLost",
 	promise: "Unlock says ErrLost if the hold ended first, never nil.",
 	sources: []string{mutexUnlock, mostErrors},
-	body:    unlockAfterLapse,
+	body:    unlockAfterExpiry,
 }, {
 	name:    "Unlock after a take-over says ErrLost",
 	promise: "Unlock says ErrLost if the hold ended first, never nil.",
@@ -23,8 +23,8 @@ var unlockRows = []row{{
 	sources: []string{redisDocs},
 	body:    func(e *env) { e.harmless("Unlock", (*party).unlock, settle) },
 }, {
-	name:    "an Unlock overtaken by the lapse leaves the new hold alone",
-	promise: "Unlock is one atomic step: it ends the caller's hold, never another owner's, whenever the hold lapses.",
+	name:    "an Unlock overtaken by the expiry leaves the new hold alone",
+	promise: "Unlock is one atomic step: it ends the caller's hold, never another owner's, whenever the hold expires.",
 	sources: []string{redisDocs},
 	body:    unlockOvertaken,
 }, {
@@ -54,10 +54,10 @@ var unlockRows = []row{{
 	body:    unlockEndedContext,
 }}
 
-func unlockAfterLapse(e *env) {
+func unlockAfterExpiry(e *env) {
 	a := e.party("A", e.name(), e.ttl)
 	a.take()
-	a.lapse()
+	a.awaitExpiry()
 	a.want("Unlock after its TTL", a.unlock(), locker.ErrLost)
 }
 
@@ -69,19 +69,19 @@ func unlockAfterTakeOver(e *env) {
 	b.release()
 }
 
-// unlockOvertaken unlocks at moments around the lapse. An Unlock that looks first and deletes then may
+// unlockOvertaken unlocks at moments around the expiry. An Unlock that looks first and deletes then may
 // look at its own hold, and delete another's.
 func unlockOvertaken(e *env) {
 	for _, left := range []time.Duration{e.ttl * 2 / 3, e.ttl / 3, time.Millisecond} { // it may begin late
 		name := e.name()
 		a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
 		a.take()
-		lapse := time.Now().Add(e.ttl)
+		expiry := time.Now().Add(e.ttl)
 		if d := a.deadline(); !d.IsZero() {
-			lapse = d
+			expiry = d
 		}
 		took := b.start(e.ctx)
-		time.Sleep(time.Until(lapse.Add(-left)))
+		time.Sleep(time.Until(expiry.Add(-left)))
 		unlocked := make(chan error, 1)
 		e.spawn(func() { unlocked <- a.unlock() })
 		if err := <-took; err != nil {

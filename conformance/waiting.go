@@ -29,7 +29,7 @@ var waitingRows = []row{{
 	body:    missesNoUnlock,
 }, {
 	name:    "a waiter wakes when the holder has crashed",
-	promise: "A hold that nobody extends or unlocks lapses after one TTL, and a waiter gets the lock.",
+	promise: "A hold that nobody extends or unlocks expires after one TTL, and a waiter gets the lock.",
 	sources: []string{redisDocs},
 	body:    wakesOnCrash,
 }, {

@@ -43,7 +43,7 @@ func TestQueue_whoGivesUpInTheMiddleLeavesItIntact(t *testing.T) {
 
 func TestHold_thatLapsesLeavesItsSession(t *testing.T) {
 	t.Parallel()
-	sessions(t).LapsesAlone(t)
+	sessions(t).ExpiresAlone(t)
 }
 
 func TestExtendAll(t *testing.T) {

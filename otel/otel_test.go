@@ -305,7 +305,7 @@ func TestMetrics(t *testing.T) {
 		require.ErrorIs(t, n.TryLock(ctx), locker.ErrHeld)
 		time.Sleep(2 * time.Second)
 		require.NoError(t, m.Unlock(ctx))
-		require.NoError(t, m.Lock(ctx)) // and lapses
+		require.NoError(t, m.Lock(ctx)) // and expires
 		require.NoError(t, n.Lock(ctx)) // after that
 		require.ErrorIs(t, m.Unlock(ctx), locker.ErrLost)
 		assert.Equal(t, map[string]point{

@@ -42,7 +42,7 @@ func TestQueue_whoGivesUpInTheMiddleLeavesItIntact(t *testing.T) {
 
 func TestHold_thatLapsesLeavesItsSession(t *testing.T) {
 	t.Parallel()
-	onEachConnection(t, harness.Sessions.LapsesAlone)
+	onEachConnection(t, harness.Sessions.ExpiresAlone)
 }
 
 func TestExtendAll(t *testing.T) {

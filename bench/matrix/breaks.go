@@ -7,15 +7,15 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 )
 
-// lapse is how a lock of another make has broken, and what looks for it here.
-type lapse struct {
+// knownBreak is a way in which a third-party lock broke, and what looks for it here.
+type knownBreak struct {
 	library, what string
 	scenarios     []string
 	tests         []string // by package
 }
 
-// lapses are known breaks, from the libraries' issues and from what was measured of them.
-var lapses = []lapse{
+// knownBreaks lists them, from the libraries' issues and from what was measured of them.
+var knownBreaks = []knownBreak{
 	{
 		"redsync", "With one node of three stopped, Lock and Unlock take as long as the client's time-outs.",
 		[]string{"Unlock returns by the deadline though the server is silent"},
@@ -94,7 +94,7 @@ var lapses = []lapse{
 	},
 	{
 		"concurrency.Mutex", "Unlock after the lease is gone says nil.",
-		[]string{"a hold that was ended behind its holder's back is lost", "Unlock of a hold that lapsed says ErrLost"},
+		[]string{"a hold that was ended behind its holder's back is lost", "Unlock of a hold that expired says ErrLost"},
 		[]string{"etcd.TestSession_revokedUnderTheHolder"},
 	},
 	{
@@ -118,17 +118,17 @@ var lapses = []lapse{
 	},
 	{
 		"valkeyrie", "Unlock hangs for ever once the holder's goroutine has gone.",
-		[]string{"Unlock of a hold that lapsed says ErrLost", "Unlock returns by the deadline though the server is silent"},
+		[]string{"Unlock of a hold that expired says ErrLost", "Unlock returns by the deadline though the server is silent"},
 		nil,
 	},
 	{
 		"valkeyrie", "A TTL below a second is renewed to no expiry at all.",
-		[]string{"Extend keeps a hold past its TTL", "a hold lapses after its TTL", "renewal ends with Unlock"},
+		[]string{"Extend keeps a hold past its TTL", "a hold knownBreaks after its TTL", "renewal ends with Unlock"},
 		nil,
 	},
 	{
 		"Redisson", "A renewal that outlives Unlock makes locks immortal.",
-		[]string{"renewal ends with Unlock", "a renewed hold that lapsed at a silent server stays lost"},
+		[]string{"renewal ends with Unlock", "a renewed hold that expired at a silent server stays lost"},
 		[]string{"locker.TestRenewal_endsWithTheHold", "redis.TestRenewal_stopsWithUnlock"},
 	},
 	{
@@ -157,9 +157,9 @@ var lapses = []lapse{
 	},
 }
 
-func lapseTable() string {
+func breakTable() string {
 	t := newTable("library", "what broke", "scenarios", "tests")
-	for _, l := range lapses {
+	for _, l := range knownBreaks {
 		t.AppendRow(table.Row{l.library, l.what, strings.Join(l.scenarios, "; "), strings.Join(l.tests, ", ")})
 	}
 	return fmt.Sprintf("\n### What has broken elsewhere, and what looks for it here\n\n%s\n", t.RenderMarkdown())

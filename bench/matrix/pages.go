@@ -41,7 +41,7 @@ func (r *Run) pages() map[string]string {
 
 // tables are those in pages that people write.
 func (r *Run) tables() map[string]string {
-	return map[string]string{"README.md": r.table("docs/"), "docs/conformance.md": scenarioTable() + lapseTable()}
+	return map[string]string{"README.md": r.table("docs/"), "docs/conformance.md": scenarioTable() + breakTable()}
 }
 
 // scenarioTable is what the scenarios promise, and where that comes from.

@@ -23,7 +23,7 @@ type adapter struct {
 type hold struct {
 	extend, release func(context.Context) error
 	lost            func() bool      // what the library knows without a request; nil if it never does
-	until           func() time.Time // when it lapses; nil if the library does not say
+	until           func() time.Time // when it expires; nil if the library does not say
 	token           uint64           // 0 if it has none
 
 	gone atomic.Bool // a request said so

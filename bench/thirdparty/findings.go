@@ -98,7 +98,7 @@ var (
 		"tokens rise from process to process",
 		"tokens rise over the holds of one Locker",
 		"tokens rise over the Lockers of one client",
-		"tokens rise over a lapse",
+		"tokens rise after an expiry",
 		"tokens rise in the order of the holds, with many contending",
 		"tokens rise though the server restarts with its data",
 		"the token is 0 without a hold",
@@ -123,13 +123,13 @@ var (
 )
 
 const (
-	waitSaysHeld    = "the error of an interrupted wait matches ErrHeld"
-	silentLock      = "Lock returns soon after ctx ends though the server is silent"
-	silentTrace     = "a Lock that ended while the server was silent leaves nothing behind"
-	silentUnlock    = "Unlock returns by the deadline though the server is silent"
-	lostAwaits      = "while a lost hold awaits its Unlock Lock says ErrLost"
-	renewedLasts    = "a renewed hold outlives its TTL"
-	lapsedStaysLost = "a renewed hold that lapsed at a silent server stays lost"
+	waitSaysHeld     = "the error of an interrupted wait matches ErrHeld"
+	silentLock       = "Lock returns soon after ctx ends though the server is silent"
+	silentTrace      = "a Lock that ended while the server was silent leaves nothing behind"
+	silentUnlock     = "Unlock returns by the deadline though the server is silent"
+	lostAwaits       = "while a lost hold awaits its Unlock Lock says ErrLost"
+	renewedLasts     = "a renewed hold outlives its TTL"
+	expiredStaysLost = "a renewed hold that expired at a silent server stays lost"
 
 	downLock         = "an outage is an error or a wait, never ErrHeld"
 	downUnlock       = "a hold ends in time though the server is down"
@@ -260,7 +260,7 @@ var rueidislockFindings = []Finding{
 		Scenarios: []string{"no unlock in many is missed", "a grant to a waiter whose ctx ends just then is given back"},
 		Repro:     "TestRepro_rueidislock_missesAnUnlock",
 		// A waiter that hears of nothing any more waits there for as long as it may.
-		Sometimes: []string{"an Unlock overtaken by the lapse leaves the new hold alone"},
+		Sometimes: []string{"an Unlock overtaken by the expiry leaves the new hold alone"},
 	},
 	{
 		Cause: "a hold is extended by its own timer and in no other way",
@@ -316,7 +316,7 @@ var etcdFindings = []Finding{
 	{
 		Cause: "a Mutex does not look at its lease: when that is gone Unlock answers nil and Header stays; a Session tells by Done, but not one that nobody renews",
 		Scenarios: slices.Concat([]string{
-			"Unlock of a hold that lapsed says ErrLost",
+			"Unlock of a hold that expired says ErrLost",
 			"Unlock after a take-over says ErrLost",
 			lostAwaits,
 			"the token is 0 after a loss",
@@ -328,7 +328,7 @@ var etcdFindings = []Finding{
 	},
 	{
 		Cause:     "the client looks once a second which sessions have had no answer for their TTL, and for the first answer waits for its DialTimeout and a second: Done may come when another has the lock",
-		Scenarios: []string{lapsedStaysLost}, Repro: "TestRepro_concurrencyMutex_doneComesLate",
+		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_concurrencyMutex_doneComesLate",
 	},
 	{
 		Cause:     "the name is a prefix of keys as it is, and nobody looks at it",
@@ -372,7 +372,7 @@ var zkFindings = []Finding{
 	},
 	{
 		Cause:     "a hold ends when the server says so, which does not count the time that it was down, and may hear of the client before it counts that it was stopped: a holder cut off for longer than the time-out holds on",
-		Scenarios: []string{lapsedStaysLost}, Repro: "TestRepro_zkLock_outlastsItsTimeOut",
+		Scenarios: []string{expiredStaysLost}, Repro: "TestRepro_zkLock_outlastsItsTimeOut",
 	},
 	{
 		Cause: "Unlock takes no ctx: without a connection it waits for the next attempt to connect, one each second, however short the session",

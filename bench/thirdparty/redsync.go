@@ -86,7 +86,7 @@ func redsyncError(err, notOurs error) error {
 	return err
 }
 
-// Deadline is when the current hold lapses.
+// Deadline is when the current hold expires.
 func (l redsyncLocker) Deadline() time.Time {
 	if h := l.current(); h != nil {
 		return h.until()

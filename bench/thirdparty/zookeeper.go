@@ -46,24 +46,24 @@ func newZkLock(conn *zk.Conn, name string, ttl time.Duration, renew bool) locker
 
 func zkHold(l *zk.Lock, ttl time.Duration, renew bool) *hold {
 	var ended atomic.Bool
-	lapse := time.AfterFunc(ttl, func() {
+	expiry := time.AfterFunc(ttl, func() {
 		if !ended.Swap(true) {
 			zkUnlock(l)
 		}
 	})
 	if renew {
-		lapse.Stop()
+		expiry.Stop()
 	}
 	return &hold{
 		extend: func(context.Context) error {
-			if !renew && !lapse.Reset(ttl) {
-				lapse.Stop()
+			if !renew && !expiry.Reset(ttl) {
+				expiry.Stop()
 				return locker.ErrLost
 			}
 			return nil
 		},
 		release: func(ctx context.Context) error {
-			lapse.Stop()
+			expiry.Stop()
 			if ended.Swap(true) {
 				return locker.ErrLost
 			}

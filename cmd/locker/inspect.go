@@ -101,7 +101,7 @@ func (i *inspection) write(w io.Writer) error {
 	t.AppendRow(table.Row{"backend", i.Backend})
 	if i.Held {
 		t.AppendRow(table.Row{"held by", i.Holder.show()})
-		t.AppendRow(table.Row{"lapses", i.lapses()})
+		t.AppendRow(table.Row{"expires", i.expires()})
 	} else {
 		t.AppendRow(table.Row{"held by", "nobody"})
 	}
@@ -116,7 +116,7 @@ func (i *inspection) write(w io.Writer) error {
 	return err
 }
 
-func (i *inspection) lapses() string {
+func (i *inspection) expires() string {
 	if i.LeftSeconds == 0 {
 		return "unknown"
 	}

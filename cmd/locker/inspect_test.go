@@ -48,7 +48,7 @@ func TestInspect_showsHolderAndWaiters(t *testing.T) {
 	require.Zero(t, o.code)
 	assert.Contains(t, o.stdout, `"job \x1b[2J"`, "nothing that a terminal would obey")
 	assert.Contains(t, o.stdout, "waiter 1")
-	assert.Contains(t, o.stdout, "lapses")
+	assert.Contains(t, o.stdout, "expires")
 
 	token := m.FencingToken()
 	require.NoError(t, m.Unlock(deadline(t)))

@@ -146,7 +146,7 @@ func TestRun_killedItself_takesTheCommandAlong(t *testing.T) {
 	command := pidOf(t, pid)
 	require.NoError(t, p.cmd.Process.Kill())
 	patience.Until(t, "the command is dead", func() bool { return !alive(t, command) })
-	m := hold(t, s.URL()+"?ttl=2s", "name") // when it has lapsed
+	m := hold(t, s.URL()+"?ttl=2s", "name") // when it has expired
 	require.NoError(t, m.Unlock(deadline(t)))
 }
 

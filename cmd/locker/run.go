@@ -195,8 +195,8 @@ func unlock(h *locker.Hold, result error) error {
 		}
 		return &statusError{code: exitLost, err: fmt.Errorf("the command has ended, but the lock was lost before: %w", err)}
 	default:
-		// Its work is done; that the lock lapses by itself is not worth another exit code.
-		fmt.Fprintf(os.Stderr, "locker: the lock will lapse by itself: %v\n", err)
+		// Its work is done; that the lock expires by itself is not worth another exit code.
+		fmt.Fprintf(os.Stderr, "locker: the lock will expire by itself: %v\n", err)
 		return result
 	}
 }

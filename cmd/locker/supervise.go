@@ -62,7 +62,7 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 		case <-timer.C:
 			switch p.due() {
 			case terminate:
-				p.end("the lock could not be renewed: the command was ended before it lapsed")
+				p.end("the lock could not be renewed: the command was ended before it expired")
 				j.terminate()
 			case kill:
 				j.kill()
@@ -83,8 +83,8 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 // plan says when a command must end whose lock is not renewed.
 type plan struct {
 	hold   *locker.Hold
-	grace  time.Duration // between SIGTERM and the lapse
-	margin time.Duration // between SIGKILL and the lapse: for a machine that is busy
+	grace  time.Duration // between SIGTERM and the expiry
+	margin time.Duration // between SIGKILL and the expiry: for a machine that is busy
 	ended  string        // why the command was ended, or empty
 	killAt time.Time     // then
 }

@@ -71,14 +71,14 @@ func supervised(t *testing.T, test func(t *testing.T, c *locker.Client, p *plan,
 	})
 }
 
-func TestWatch_ofAJobThatIgnoresARequest_killsItBeforeTheLapse(t *testing.T) {
+func TestWatch_ofAJobThatIgnoresARequest_killsItBeforeTheExpiry(t *testing.T) {
 	supervised(t, func(t *testing.T, _ *locker.Client, p *plan, j *fakeJob) {
 		lasts := time.Until(p.hold.Deadline())
 		err := p.watch(j, nil)
 		assert.Equal(t, exitLost, exitCode(err))
 		assert.Equal(t, []string{"terminate", "kill"}, j.done[:2])
 		assert.InDelta(t, (lasts * 3 / 4).Seconds(), j.seconds[0], 0.001)
-		assert.InDelta(t, (lasts * 15 / 16).Seconds(), j.seconds[1], 0.001, "before it lapses, not as it does")
+		assert.InDelta(t, (lasts * 15 / 16).Seconds(), j.seconds[1], 0.001, "before it expires, not as it does")
 	})
 }
 
@@ -101,7 +101,7 @@ func TestWatch_ofAJobOfWhichSomethingIsKnownToRun_givesThatItsTime(t *testing.T)
 }
 
 // It is over before anybody has noticed, as after Ctrl-Z.
-func TestWatch_ofAJobThatEndsAfterTheLapse_killsWhatItHasLeft(t *testing.T) {
+func TestWatch_ofAJobThatEndsAfterTheExpiry_killsWhatItHasLeft(t *testing.T) {
 	supervised(t, func(t *testing.T, c *locker.Client, p *plan, j *fakeJob) {
 		j.leaves = 1
 		require.NoError(t, c.Close())

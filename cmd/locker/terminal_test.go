@@ -167,7 +167,7 @@ func TestTerminal_ctrlZAndBackTooLate(t *testing.T) {
 	term.expect("runs")
 	term.send(ctrlZ)
 	term.expect("Stopped")
-	m := hold(t, url, "name") // it has lapsed
+	m := hold(t, url, "name") // it has expired
 	term.send("fg\n")
 	term.send("echo c''ode=$?\n")
 	before := term.expect("code=79")
@@ -244,8 +244,8 @@ func awaitStopped(t *testing.T, pid int) {
 func TestTerminal_showsAProgressBarForLongWork(t *testing.T) {
 	t.Parallel()
 	term := newTerminal(t)
-	term.send("stty cols 120; " + binary + " check --run '^(a held lock is not granted|tokens rise over a lapse)' mem://x\n")
-	term.expect("\rtokens rise over a lapse") // over what was there
+	term.send("stty cols 120; " + binary + " check --run '^(a held lock is not granted|tokens rise after an expiry)' mem://x\n")
+	term.expect("\rtokens rise after an expiry") // over what was there
 	assert.Contains(t, term.expect("2/3"), "█")
 	term.expect("3 promises kept")
 	term.send("echo c''ode=$?\n")

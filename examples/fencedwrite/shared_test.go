@@ -41,11 +41,11 @@ func TestShared_isALock(t *testing.T) {
 	token := first.FencingToken()
 	require.NoError(t, first.Unlock(t.Context()))
 
-	lapses := shared(t, childURL, locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
-	require.NoError(t, lapses.Lock(t.Context()))
+	short := shared(t, childURL, locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
+	require.NoError(t, short.Lock(t.Context()))
 	require.NoError(t, second.Lock(t.Context()), "when the TTL is over")
 	assert.Less(t, token, second.FencingToken())
-	require.ErrorIs(t, lapses.Unlock(t.Context()), locker.ErrLost)
+	require.ErrorIs(t, short.Unlock(t.Context()), locker.ErrLost)
 	require.ErrorIs(t, first.TryLock(t.Context()), locker.ErrHeld, "the late Unlock has freed nothing")
 }
 

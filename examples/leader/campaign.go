@@ -44,7 +44,7 @@ func (c candidate) campaign(ctx context.Context) error {
 	}
 }
 
-// term is one of leading. Its ctx ends at the latest when the lock lapses; the lead has to end earlier.
+// term is one of leading. Its ctx ends at the latest when the lock expires; the lead has to end earlier.
 func (c candidate) term(ctx context.Context) error {
 	// To step down takes time too: a quarter of the hold, here. Renewal begins with two thirds of the TTL left, so that
 	// one has to fail for long before this is touched.
@@ -55,7 +55,7 @@ func (c candidate) term(ctx context.Context) error {
 	return nil
 }
 
-var errNotRenewed = errors.New("the lock lapses soon, for it was not renewed")
+var errNotRenewed = errors.New("the lock was not renewed and expires soon")
 
 // endBefore is ctx, which ends with errNotRenewed when reserve is left until the deadline, wherever that has moved by then.
 func endBefore(ctx context.Context, deadline func() time.Time, reserve time.Duration) (context.Context, context.CancelFunc) {

@@ -53,7 +53,7 @@ func TestCampaign_whoIsNotRenewedHasTimeToStepDown(t *testing.T) {
 			terms.Add(1)
 			<-ctx.Done()
 			if cause := context.Cause(ctx); terms.Load() < 50 && !errors.Is(cause, errNotRenewed) {
-				t.Errorf("it ended with %v, want that it would lapse", cause)
+				t.Errorf("it ended with %v, want that it would expire", cause)
 			}
 			time.Sleep(ttl / 5) // it does not stop at once
 			leaders.Add(-1)
@@ -64,7 +64,7 @@ func TestCampaign_whoIsNotRenewedHasTimeToStepDown(t *testing.T) {
 		}
 		testwait.Patience(time.Hour).Until(t, "all have led again and again", func() bool { return terms.Load() >= 50 })
 		for _, stop := range stops {
-			require.NoError(t, stop(), "the lead is given back before it lapses")
+			require.NoError(t, stop(), "the lead is given back before it expires")
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Leader keeps one of many processes the leader: the one that does what only one may do. It steps down before its lock lapses,
+// Leader keeps one of many processes the leader: the one that does what only one may do. It steps down before its lock expires,
 // and then another leads.
 //
 //	go run ./examples/leader                                   # three candidates in one process, in memory, for a few seconds

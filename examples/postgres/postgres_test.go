@@ -43,9 +43,9 @@ func TestConformance(t *testing.T) {
 	h.Deviations = map[string]string{
 		"a hold lasts though the server loses its data":                        "the lock is a row, and is gone with it",
 		"a random history is that of one lock though servers lose their data":  "the lock is a row, and is gone with it",
-		"a hold lasts though the server's clock jumps forward":                 "a row lapses by the server's clock",
-		"a hold lapses though the server's clock jumps back":                   "a row lapses by the server's clock",
-		"a random history is that of one lock though the server's clock jumps": "a row lapses by the server's clock",
+		"a hold lasts though the server's clock jumps forward":                 "a row expires by the server's clock",
+		"a hold expires though the server's clock jumps back":                  "a row expires by the server's clock",
+		"a random history is that of one lock though the server's clock jumps": "a row expires by the server's clock",
 	}
 	h.Faults = faults(s)
 	h.Faults.Revoke = func(t conformance.TB, name string) { revoke(t, url(s.Addr()), name) }

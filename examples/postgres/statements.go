@@ -8,7 +8,7 @@ import (
 
 // Schema is the statement that makes the table, for those whose users may not: else the first Lock makes it.
 //
-// A row stays when its lock is free, for the token that the next holder has to exceed. Rows of locks that lapsed or were
+// A row stays when its lock is free, for the token that the next holder has to exceed. Rows of locks that expired or were
 // released long ago may be deleted, unless the server's clock was set back: tokens are its microseconds since 1970.
 func Schema(table string) string { return fill(schema, table) }
 

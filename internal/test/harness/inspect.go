@@ -41,7 +41,7 @@ type Inspection struct {
 const (
 	patient  = time.Minute
 	patience = testwait.Patience(patient)
-	longTTL  = 20 * time.Second // nothing lapses by itself
+	longTTL  = 20 * time.Second // nothing expires by itself
 )
 
 var async = testwait.Go
@@ -55,7 +55,7 @@ func Inspect(t *testing.T, b Inspection) {
 		{"a lock that was never held", neverHeld},
 		{"held, and released", heldAndReleased},
 		{"waited for", waitedFor},
-		{"lapsed", lapsed},
+		{"expired", expired},
 		{"names and metadata of any characters", ofAnyCharacters},
 		{"prefix and token base", prefixAndBase},
 		{"a Client that is closed", closed},
@@ -199,12 +199,12 @@ func (b Inspection) wantWaiters(t *testing.T, s locker.State, names []string) {
 	}
 }
 
-func lapsed(t *testing.T, b Inspection) {
+func expired(t *testing.T, b Inspection) {
 	c := b.open(t, locker.WithTTL(b.TTL))
-	m := c.Mutex("lapsed")
+	m := c.Mutex("expired")
 	require.NoError(t, m.Lock(t.Context()))
 	<-m.Lost()
-	s := b.until(t, b.open(t), "lapsed", "nobody holds it", func(s locker.State) bool { return !s.Held })
+	s := b.until(t, b.open(t), "expired", "nobody holds it", func(s locker.State) bool { return !s.Held })
 	assert.Equal(t, locker.Participant{}, s.Holder)
 	assert.Zero(t, s.Left)
 	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)

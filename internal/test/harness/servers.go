@@ -66,7 +66,7 @@ func RedisRevoke(serving func(key string) *testserver.RedisServer) func(conforma
 }
 
 // RedlockRevoke is Faults.Revoke for a lock of these nodes, under the default prefix. They do not forget its tokens, as Redlock asks of
-// them: the lock lapses now, by its key's expiry.
+// them: the lock expires now, by its key's expiry.
 func RedlockRevoke(nodes []*testserver.RedisServer) func(conformance.TB, string) {
 	return func(_ conformance.TB, name string) {
 		for _, s := range nodes {

@@ -170,8 +170,8 @@ func (b Sessions) WhoGivesUpInTheMiddle(t *testing.T) {
 	assert.Empty(t, b.Queue(t, "x"))
 }
 
-// LapsesAlone has a hold lapse while its session is kept alive, by us: the lock is free, and the session goes on.
-func (b Sessions) LapsesAlone(t *testing.T) {
+// ExpiresAlone has a hold expire while its session is kept alive, by us: the lock is free, and the session goes on.
+func (b Sessions) ExpiresAlone(t *testing.T) {
 	m := b.open(t, 3*time.Second, locker.WithoutRenewal()).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
 	session := b.SessionOf(t, b.Queue(t, "x")[0])

@@ -6,16 +6,16 @@ import (
 	"github.com/go-locker/locker"
 )
 
-var lapseRows = []row{{
-	name:    "a hold lapses after its TTL",
+var expiryRows = []row{{
+	name:    "a hold expires after its TTL",
 	promise: "A hold lasts one TTL unless extended; then the lock is free.",
 	sources: []string{redisDocs},
-	body:    lapses,
+	body:    expires,
 }, {
-	name:    "a hold does not lapse before its TTL",
+	name:    "a hold does not expire before its TTL",
 	promise: "A hold lasts one TTL, counted from before the request that granted it, less drift (TTL/100 + 2 ms).",
 	sources: []string{antirez},
-	body:    lapsesNotEarly,
+	body:    expiresNotEarly,
 }, {
 	name:    "nobody gets the lock before the holder's Deadline",
 	promise: "Until its Deadline a hold that is not lost is the only one.",
@@ -29,11 +29,11 @@ var lapseRows = []row{{
 	body:    keepsUnevenTTL,
 }}
 
-func lapses(e *env) {
+func expires(e *env) {
 	name := e.name()
 	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
 	a.take()
-	a.lapse()
+	a.awaitExpiry()
 	start := time.Now()
 	if err := b.lockWithin(e.prompt); err != nil {
 		e.doubtf("A's hold is over, but B's Lock failed after %v: %v", time.Since(start), err)
@@ -41,8 +41,8 @@ func lapses(e *env) {
 	b.release()
 }
 
-// lapsesNotEarly counts from before there was a client: a session that many holds share may be as old.
-func lapsesNotEarly(e *env) {
+// expiresNotEarly counts from before there was a client: a session that many holds share may be as old.
+func expiresNotEarly(e *env) {
 	name := e.name()
 	b := e.party("B", name, e.long)
 	before := time.Now()
@@ -91,10 +91,10 @@ var extendRows = []row{{
 	sources: []string{contract},
 	body:    extendLasts,
 }, {
-	name:    "Extend of a hold that lapsed says ErrLost and does not revive it",
+	name:    "Extend of a hold that expired says ErrLost and does not revive it",
 	promise: "Extend never revives a hold that ended.",
 	sources: []string{redisDocs},
-	body:    extendAfterLapse,
+	body:    extendAfterExpiry,
 }, {
 	name:    "Extend after a take-over says ErrLost",
 	promise: "Extend says ErrLost of a hold that was taken.",
@@ -157,11 +157,11 @@ func extendLasts(e *env) {
 	b.release()
 }
 
-func extendAfterLapse(e *env) {
+func extendAfterExpiry(e *env) {
 	name := e.name()
 	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
 	a.take()
-	a.lapse()
+	a.awaitExpiry()
 	err := a.extend()
 	a.want("Extend after its TTL", err, locker.ErrLost)
 	if err := b.lockWithin(e.prompt); err != nil {
