@@ -123,7 +123,7 @@ var knownBreaks = []knownBreak{
 	},
 	{
 		"valkeyrie", "A TTL below a second is renewed to no expiry at all.",
-		[]string{"Extend keeps a hold past its TTL", "a hold knownBreaks after its TTL", "renewal ends with Unlock"},
+		[]string{"Extend keeps a hold past its TTL", "a hold expires after its TTL", "renewal ends with Unlock"},
 		nil,
 	},
 	{
