@@ -29,6 +29,13 @@ func lasting(factor float64) func(*patchedDriver) {
 	}
 }
 
+const soonAfterCtx = " returns soon after ctx ends though the server is silent"
+
+// heedless is a mutant whose Driver ignores the context of one call.
+func heedless(call, killer string) mutant {
+	return driven("a Driver's "+call+" ignores contexts", killer, func(d *patchedDriver) { d.ignores = call })
+}
+
 func driverMutants() []mutant {
 	return []mutant{
 		driven("expires one TTL late", "a waiter wakes when the holder has crashed", lasting(2)),
@@ -44,8 +51,11 @@ func driverMutants() []mutant {
 				}
 			}
 		}),
-		driven("a Driver's AcquireQueued ignores contexts", "Lock returns soon after ctx ends though the server is silent", func(d *patchedDriver) { d.ignores = "AcquireQueued" }),
-		driven("a Driver's Release ignores contexts", "Unlock returns by the deadline though the server is silent", func(d *patchedDriver) { d.ignores = "Release" }),
+		heedless("AcquireQueued", "Lock"+soonAfterCtx),
+		heedless("Acquire", "TryLock"+soonAfterCtx),
+		heedless("Extend", "Extend"+soonAfterCtx),
+		heedless("Release", "Unlock"+soonAfterCtx),
+		heedless("Release", "Unlock returns by the deadline though the server is silent"),
 		driven("renewal does nothing", "a renewed hold outlives its TTL", func(d *patchedDriver) {
 			d.lease = func(l *lease, _ driver.Request) {
 				l.extend = func(context.Context, time.Duration) error { return nil }

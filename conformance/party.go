@@ -114,13 +114,17 @@ func (p *party) tryLock(ctx context.Context) error {
 	})
 }
 
-func (p *party) unlock() error {
-	return p.call("Unlock", p.env.patience+p.ttl, func() error { return p.l.Unlock(p.env.ctx) })
+func (p *party) unlock() error { return p.unlockWith(p.env.ctx) }
+
+func (p *party) unlockWith(ctx context.Context) error {
+	return p.call("Unlock", p.env.patience+p.ttl, func() error { return p.l.Unlock(ctx) })
 }
 
-func (p *party) extend() error {
+func (p *party) extend() error { return p.extendWith(p.env.ctx) }
+
+func (p *party) extendWith(ctx context.Context) error {
 	return p.noted(func() error {
-		return p.call("Extend", p.env.patience+p.ttl, func() error { return p.l.Extend(p.env.ctx) })
+		return p.call("Extend", p.env.patience+p.ttl, func() error { return p.l.Extend(ctx) })
 	})
 }
 

@@ -15,6 +15,24 @@ var silenceRows = []row{{
 	needs:   []need{stops},
 	body:    silentLock,
 }, {
+	name:    "TryLock returns soon after ctx ends though the server is silent",
+	promise: "When ctx ends TryLock returns within milliseconds, whatever the server does; the error is not ErrHeld.",
+	sources: []string{goContext, redsyncStopped},
+	needs:   []need{stops},
+	body:    silentTryLock,
+}, {
+	name:    "Extend returns soon after ctx ends though the server is silent",
+	promise: "When ctx ends Extend returns within milliseconds, whatever the server does; the old deadline stands.",
+	sources: []string{goContext, redsyncStopped},
+	needs:   []need{stops},
+	body:    silentExtend,
+}, {
+	name:    "Unlock returns soon after ctx ends though the server is silent",
+	promise: "When ctx ends Unlock returns within milliseconds, whatever the server does; the hold has ended here.",
+	sources: []string{goContext, redsyncStopped},
+	needs:   []need{stops},
+	body:    silentUnlockWithContext,
+}, {
 	name:    "a Lock that ended while the server was silent leaves nothing behind",
 	promise: "A trace that clean-up cannot reach, or a request that arrives after it, expires within one TTL.",
 	sources: []string{redsyncStopped},
@@ -41,44 +59,81 @@ var silenceRows = []row{{
 	body:    silentRenewal,
 }}
 
-// silentAttempt locks once while the server is silent.
-func (e *env) silentAttempt(a *party) (resume func()) {
+// interrupt makes a call while the server is silent and cancels its ctx, with a cause, after a moment. It returns the
+// error of the call, and whether the ctx had ended by then: a client's own time-out may be short.
+func (e *env) interrupt(op string, call func(context.Context) error) (err error, cancelled bool) {
+	ctx, cancel := context.WithCancelCause(e.ctx)
+	defer cancel(nil)
+	done := make(chan error, 1)
+	e.spawn(func() { done <- call(ctx) })
+	select {
+	case err = <-done:
+		return err, false
+	case <-time.After(settle):
+	}
+	cancel(errStop)
+	select {
+	case err = <-done:
+	case <-time.After(e.prompt):
+		e.doubtf("A's %s had not returned %v after its ctx ended", op, e.prompt)
+	}
+	return err, true
+}
+
+// silentAttempt makes one attempt at a free lock while the server is silent.
+func (e *env) silentAttempt(a *party, op string, attempt func(context.Context) error) (resume func()) {
 	a.take() // there is a connection
 	a.release()
 	resume = e.stop()
-	ctx, cancel := context.WithCancelCause(e.ctx)
-	defer cancel(nil)
-	done := a.start(ctx)
-	var err error
-	select {
-	case err = <-done: // a client's own time-out may be short
-	case <-time.After(settle):
-		cancel(errStop)
-		select {
-		case err = <-done:
-		case <-time.After(e.prompt):
-			e.doubtf("A's Lock had not returned %v after its ctx ended", e.prompt)
-		}
-	}
+	err, cancelled := e.interrupt(op, attempt)
 	switch {
+	case IsSkip(err):
+		e.skip("the Locker has no TryLock")
 	case err == nil:
-		e.failf("A's Lock succeeded though the server answers nothing")
+		e.failf("A's %s succeeded though the server answers nothing", op)
 	case errors.Is(err, locker.ErrHeld):
-		e.failf("A's Lock, when nobody had the lock and the server was silent: %v; want no ErrHeld", err)
-	case ctx.Err() != nil && !(errors.Is(err, context.Canceled) && errors.Is(err, errStop)):
-		e.failf("A's Lock, when ctx was cancelled with a cause: %v; want an error that matches both", err)
+		e.failf("A's %s, when nobody had the lock and the server was silent: %v; want no ErrHeld", op, err)
+	case cancelled && !(errors.Is(err, context.Canceled) && errors.Is(err, errStop)):
+		e.failf("A's %s, when ctx was cancelled with a cause: %v; want an error that matches both", op, err)
 	}
 	return resume
 }
 
 func silentLock(e *env) {
-	e.silentAttempt(e.party("A", e.name(), e.long))()
+	a := e.party("A", e.name(), e.long)
+	e.silentAttempt(a, "Lock", a.lock)
+}
+
+func silentTryLock(e *env) {
+	a := e.party("A", e.name(), e.long)
+	e.silentAttempt(a, "TryLock", a.tryLock)
+}
+
+// silentExtend does not ask for an error: a session may be known to last for a TTL from now.
+func silentExtend(e *env) {
+	a := e.party("A", e.name(), 2*e.long) // longer than the fault and the call may take
+	a.take()
+	e.stop()
+	err, _ := e.interrupt("Extend", a.extendWith)
+	if token := a.token(); token == 0 {
+		e.doubtf("A's token, after an Extend that returned %s long before the deadline, is 0", says(err))
+	}
+}
+
+func silentUnlockWithContext(e *env) {
+	a := e.party("A", e.name(), 2*e.long)
+	a.take()
+	e.stop()
+	err, _ := e.interrupt("Unlock", a.unlockWith)
+	if token := a.token(); token != 0 {
+		e.failf("A's token after Unlock, which returned %s, is %d; want 0", says(err), token)
+	}
 }
 
 func silentLockLeavesNothing(e *env) {
 	name := e.name()
 	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
-	e.silentAttempt(a)()
+	e.silentAttempt(a, "Lock", a.lock)()
 	for range 2 {
 		time.Sleep(settle) // the request that A gave up may be applied now
 		start := time.Now()

@@ -134,7 +134,7 @@ func unlockEndedContext(e *env) {
 	a.take()
 	ctx, cancel := context.WithCancel(e.ctx)
 	cancel()
-	err := a.call("Unlock", e.patience, func() error { return a.l.Unlock(ctx) })
+	err := a.unlockWith(ctx)
 	if token := a.token(); token != 0 {
 		e.failf("A's token after Unlock, which said %v, is %d; want 0", says(err), token)
 	}
