@@ -71,12 +71,13 @@ type Locker interface {
 	// Unlock ends the caller's hold, never another owner's, and returns by the hold's deadline
 	// whatever ctx allows. It returns ErrNotHeld without a hold, and ErrLost if the hold ended
 	// first. After any other error the hold has still ended here, and ends at the backend within
-	// one TTL. In doubt it returns ErrLost, never nil.
+	// one TTL. In doubt it returns ErrLost, never nil. When ctx ends Unlock returns within
+	// milliseconds, and what is left is done in the background.
 	Unlock(ctx context.Context) error
 
 	// Extend makes the hold last one TTL from now. Deadlines never move backwards. It returns
 	// ErrNotHeld without a hold, and ErrLost for one that ended, which it never revives. After
-	// any other error the old deadline stands.
+	// any other error the old deadline stands. When ctx ends Extend returns within milliseconds.
 	Extend(ctx context.Context) error
 
 	// FencingToken returns the token of the current hold. It is larger than that of every earlier hold of

@@ -21,14 +21,14 @@ func idle(field, format string, args ...any) error {
 	return &idleFault{field, fmt.Sprintf(format, args...)}
 }
 
-// relies ends the trial, in doubt, if err says that a fault did nothing.
+// relies ends the trial, in doubt, if err is that of a fault which did nothing.
 func (e *env) relies(err error) {
 	if err != nil {
 		e.doubtf("%w", err)
 	}
 }
 
-// certainly ends the scenario if err says that a fault did nothing.
+// certainly ends the scenario if err is that of a fault which did nothing.
 func (e *env) certainly(err error) {
 	if err != nil {
 		e.failf("%w", err)

@@ -110,7 +110,7 @@ func (e *skipError) Error() string { return "skipped: " + e.reason }
 // Skip is the error of a [Scenario]'s Check that cannot run here.
 func Skip(reason string) error { return &skipError{reason} }
 
-// IsSkip says whether err is that of a scenario which could not run.
+// IsSkip reports whether err is that of a scenario which could not run.
 func IsSkip(err error) bool {
 	_, ok := errors.AsType[*skipError](err)
 	return ok
@@ -208,7 +208,7 @@ func report(t *testing.T, s Scenario, h Harness, results *results) {
 // Examine puts the Locker of h through one scenario, for programs that are no tests: a command line, or a page that
 // shows how a server does. It takes a while, which the end of t's Context shortens where the Locker heeds that.
 //
-// Where New, Client or a fault calls t.Fatalf, because a server is away, say, Examine does not return: Fatalf ends the goroutine. The
+// Where New, Client or a fault calls t.Fatalf, because a server is unreachable, say, Examine does not return: Fatalf ends the goroutine. The
 // caller gives it one of its own, and runs what Cleanup was given when that has ended.
 func Examine(t TB, s Scenario, h Harness) Result {
 	t.Helper()

@@ -159,7 +159,7 @@ func tenancies(id int, c client, events []event) []*tenancy {
 	return slices.DeleteFunc(all, func(t *tenancy) bool { return t.grant.Op == "" && t.breaches == nil })
 }
 
-// open says whether t may still be held at e: e was not called after its Unlock.
+// open reports whether t may still be held at e: e was not called after its Unlock.
 func (t *tenancy) open(e event) bool {
 	return t.grant.Op != "" && (t.unlock == nil || e.Call < t.unlock.Return)
 }

@@ -144,9 +144,9 @@ const (
 
 func (s *storm) wanted() (most, least int) {
 	switch {
-	case len(s.hazards) == 0:
+	case len(s.nemeses) == 0:
 		return 0, 0
-	case s.hazards[0].once:
+	case s.nemeses[0].once:
 		return 1, 1
 	}
 	return enough, fewest
@@ -182,7 +182,7 @@ func (s score) least() int {
 
 // fewestHolds of a history are one for each client, and half of that where faults keep them from the backend.
 func (s *storm) fewestHolds() int {
-	if len(s.hazards) > 0 {
+	if len(s.nemeses) > 0 {
 		return len(s.players) / 2
 	}
 	return len(s.players)

@@ -122,7 +122,7 @@ func (w *wire) requests() int {
 	return total
 }
 
-// held says whether a request is kept back.
+// held reports whether a request is kept back.
 func (w *wire) held() bool {
 	total := 0
 	w.each(func(p *netfault.Proxy) {

@@ -49,7 +49,7 @@ func dialed(t *testing.T, address string) net.Conn {
 	return conn
 }
 
-// says sends a byte, and says whether it comes back within d.
+// comesBack sends a byte, and reports whether it comes back within d.
 func comesBack(conn net.Conn, d time.Duration) bool {
 	_, _ = conn.Write([]byte("x"))
 	return arrives(conn, d)

@@ -22,7 +22,7 @@ const (
 	// undisturbed: exclusive, and there were no faults. A hold that ends before its time does so for all to see: where nothing
 	// but a call can tell its client of the loss, it lasts until one does, or as long as it is assured.
 	undisturbed demand = "undisturbed"
-	// fenced: the tokens rise, whoever holds.
+	// fenced: the tokens rise with every hold.
 	fenced demand = "fenced"
 )
 

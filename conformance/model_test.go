@@ -400,7 +400,7 @@ var corruptions = map[string]func(h *history, rng *rand.Rand) bool{
 	},
 }
 
-// noneBetween says whether the client of the event at i does nothing else while that goes on.
+// noneBetween reports whether the client of the event at i does nothing else while that goes on.
 func noneBetween(h *history, i int) bool {
 	e := h.Events[i]
 	for k, o := range h.Events {

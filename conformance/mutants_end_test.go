@@ -156,7 +156,7 @@ func lossMutants() []mutant {
 				return first
 			}
 		}),
-		locks("Deadline leaves no room for drift", "nobody gets the lock before the holder's Deadline", func(p *patched, _ *world) {
+		locks("Deadline allows for no drift", "nobody gets the lock before the holder's Deadline", func(p *patched, _ *world) {
 			deadline := p.deadline
 			p.deadline = func() time.Time { return deadline().Add(p.ttl * 9 / 10) }
 		}),

@@ -26,7 +26,7 @@ func evidenceOf(t *testing.T) {
 	t.Cleanup(func() { _ = dir.Value.Set(before) })
 }
 
-// storms says whether a task is one of many clients, of which a machine does only so many at a time: where all is slow a
+// storms reports whether a task is one of many clients, of which a machine does only so many at a time: where all is slow a
 // fault finds nobody who would outlast it.
 func storms(t task) bool {
 	return strings.Contains(t.scenario.Name, "random history") || strings.Contains(t.scenario.Name, "guarded by tokens")

@@ -30,7 +30,7 @@ func newHold(owner string, token uint64, until time.Time, look bool) *naiveHold 
 	return h
 }
 
-// gone says whether the hold is lost, and has it be so if its deadline has passed.
+// gone reports whether the hold is lost, and marks it lost if its deadline has passed.
 func (h *naiveHold) gone(look bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

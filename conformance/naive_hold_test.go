@@ -98,7 +98,7 @@ func (l *naive) own(ctx context.Context, h *naiveHold) error {
 	return err
 }
 
-// look says whether the hold is there, and then comes an unlucky pause: until another has taken over, if one
+// look reports whether the hold is there, and then pauses at the wrong moment: until another has taken over, if one
 // does soon.
 func (l *naive) look(ctx context.Context, h *naiveHold) bool {
 	ctx = context.WithoutCancel(ctx)

@@ -151,7 +151,7 @@ func (s *server) take(q question, e entry, found bool, conn net.Conn) answer {
 	return s.grant(q, conn)
 }
 
-// grant makes the owner the holder, whoever held before.
+// grant makes the owner the holder, also if another held before.
 func (s *server) grant(q question, conn net.Conn) answer {
 	s.data.last[q.Name] = s.mint(q.Name)
 	e := entry{owner: q.Owner, token: s.data.last[q.Name], conn: conn}
@@ -202,7 +202,7 @@ func (s *server) mint(name string) uint64 {
 	}
 }
 
-// turn says whether the owner may take the lock, for all that others wait: always, but for a flaw, which
+// turn reports whether the owner may take the lock, for all that others wait: always, but for a flaw, which
 // keeps them in a queue until they release what they got.
 func (s *server) turn(q question) (first bool) {
 	if s.flaw != "a queue that the dead stay in" {

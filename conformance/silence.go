@@ -113,10 +113,11 @@ func silentTryLock(e *env) {
 func silentExtend(e *env) {
 	a := e.party("A", e.name(), 2*e.long) // longer than the fault and the call may take
 	a.take()
+	before := a.token()
 	e.stop()
 	err, _ := e.interrupt("Extend", a.extendWith)
-	if token := a.token(); token == 0 {
-		e.doubtf("A's token, after an Extend that returned %s long before the deadline, is 0", says(err))
+	if after := a.token(); after != before {
+		e.doubtf("A's token is %d; after an Extend that returned %s long before the deadline it is %d", before, says(err), after)
 	}
 }
 

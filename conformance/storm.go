@@ -132,7 +132,7 @@ func historyTime(h Harness) time.Duration {
 		return max(someSeconds, 3*h.TTL)
 	}
 	rows := 1
-	for _, z := range hazards {
+	for _, z := range nemeses {
 		if z.need.met(h) {
 			rows += z.rows
 		}
@@ -144,8 +144,8 @@ func historyTime(h Harness) time.Duration {
 }
 
 // random is the body of a scenario.
-func random(d demand, hazards ...hazard) func(*env) {
-	return func(e *env) { e.histories(d, hazards) }
+func random(d demand, nemeses ...nemesis) func(*env) {
+	return func(e *env) { e.histories(d, nemeses) }
 }
 
 func (e *env) mixed() {
@@ -163,15 +163,15 @@ func (e *env) mixed() {
 }
 
 // histories checks one after the other, each short enough for the checker, until the time is up.
-func (e *env) histories(d demand, hazards []hazard) {
+func (e *env) histories(d demand, nemeses []nemesis) {
 	seed := *seedFlag
 	if seed == 0 {
 		seed = uint64(rand.Uint32())
 	}
-	round := e.round(hazards)
+	round := e.round(nemeses)
 	total := score{}
 	for left := historyTime(e.h); total.histories == 0 || left >= round/2; left -= round { // in a shorter one faults hardly befall a holder
-		total.add(e.history(d, hazards, seed, min(left, round)))
+		total.add(e.history(d, nemeses, seed, min(left, round)))
 		seed++
 	}
 	e.Logf("%v", total)
@@ -181,11 +181,11 @@ func (e *env) histories(d demand, hazards []hazard) {
 }
 
 // round is how long a history is. What happens once in each makes it shorter.
-func (e *env) round(hazards []hazard) time.Duration {
-	if len(hazards) == 1 && hazards[0].once {
+func (e *env) round(nemeses []nemesis) time.Duration {
+	if len(nemeses) == 1 && nemeses[0].once {
 		return max(time.Second, 4*e.ttl)
 	}
-	if slices.ContainsFunc(hazards, func(z hazard) bool { return z.brief }) {
+	if slices.ContainsFunc(nemeses, func(z nemesis) bool { return z.brief }) {
 		return max(5*time.Second, 8*e.ttl)
 	}
 	return max(5*time.Second, 5*e.ttl)
@@ -235,7 +235,7 @@ type storm struct {
 	*history
 	names      []string
 	players    []*player
-	hazards    []hazard
+	nemeses    []nemesis
 	lasts      time.Duration
 	failedOver bool
 	going      context.Context // until the time is up
@@ -245,10 +245,10 @@ type storm struct {
 func (s *storm) over() bool { return s.going.Err() != nil }
 
 // history makes one, and checks it.
-func (e *env) history(d demand, hazards []hazard, seed uint64, lasts time.Duration) score {
+func (e *env) history(d demand, nemeses []nemesis, seed uint64, lasts time.Duration) score {
 	inner := *e
 	inner.scope = newScope(e.scope, e.fatalf) // what is made for it ends with it
-	s := &storm{env: &inner, history: &history{Seed: seed, Demand: d}, hazards: hazards, lasts: lasts}
+	s := &storm{env: &inner, history: &history{Seed: seed, Demand: d}, nemeses: nemeses, lasts: lasts}
 	scope := inner.scope
 	tidy := func() { within(time.Minute, scope.cleanUp) }
 	e.Cleanup(tidy)
@@ -285,7 +285,7 @@ func (s *storm) blow() {
 	for _, p := range s.players {
 		join(func() { p.play(ctx) })
 	}
-	if len(s.hazards) > 0 {
+	if len(s.nemeses) > 0 {
 		join(func() { s.rage(ctx, rand.New(rand.NewPCG(s.Seed, 1))) })
 	}
 	sleepUntil(ctx, s.lasts)
@@ -356,7 +356,7 @@ func (s *storm) kinds() []func(name string, ttl time.Duration) *player {
 		return &player{party: s.party(who("client"), name, ttl)}
 	}
 	var special, all []func(string, time.Duration) *player
-	for _, z := range s.hazards {
+	for _, z := range s.nemeses {
 		switch z.field() {
 		case cutting.field():
 			s.relies(s.passes())

@@ -34,7 +34,7 @@ func TestTutorials(t *testing.T) {
 		for _, flaw := range []string{lesson.flaw, ""} {
 			at := server
 			if lesson.flaw == "renewal ignores the answer" {
-				at = testserver.Redis(t) // it is stopped, which is not to trouble the others
+				at = testserver.Redis(t) // its own, because it is stopped
 			}
 			tasks = append(tasks, task{flaw, find(t, lesson.killer), func() conformance.Harness { return taught(at, flaw) }})
 		}

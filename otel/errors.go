@@ -25,7 +25,7 @@ var types = []struct {
 	{locker.ErrHeld, "held"},
 }
 
-// failure says whether a call has failed, and as what.
+// failure reports whether a call has failed, and as what.
 func failure(op string, err error) (bool, attribute.KeyValue) {
 	if err == nil {
 		return false, attribute.KeyValue{}

@@ -62,7 +62,7 @@ func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
 func TestRun_killsProcesses(t *testing.T) {
 	servertest.Need(t, "etcd", "zookeeper-server")
 	seen := map[string]bool{}
-	// Where a machine stands still for as long as a session lives, whoever holds has lost the lock, and says so.
+	// Where a machine stands still for as long as a session lives, the holder has lost the lock, and says so.
 	for range 3 {
 		r, out, _ := servertest.Run[Results](t, run,
 			"-only", "kills", "-kill-rounds", "1", "-kill-waiters", "4", "-kill-ttl", "5s", "-clients", "2")

@@ -151,7 +151,7 @@ var knownBreaks = []knownBreak{
 		nil,
 	},
 	{
-		"most", "One error for held by another, lost, and server away.",
+		"most", "One error for held by another, lost, and server unreachable.",
 		[]string{"an outage is an error or a wait, never ErrHeld", "Unlock after a take-over says ErrLost", "TryLock of a held lock says ErrHeld"},
 		nil,
 	},

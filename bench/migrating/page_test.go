@@ -57,7 +57,7 @@ func calls(page string) (found []string) {
 	return found
 }
 
-// shows says whether the lines of each paragraph of block follow one another in source, both without their
+// shows reports whether the lines of each paragraph of block follow one another in source, both without their
 // indentation and remarks to linters.
 func shows(source, block string) bool {
 	for paragraph := range strings.SplitSeq(block, "\n\n") {

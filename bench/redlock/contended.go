@@ -30,7 +30,7 @@ func measureContended(ctx context.Context, servers redisserver.Servers, o option
 	return all, nil
 }
 
-// without leaves some out: what is no lock, and what differs only while nodes are away.
+// without leaves some out: what is no lock, and what differs only while nodes are unreachable.
 func (o options) without(names ...string) contend.Libraries {
 	return slices.DeleteFunc(slices.Clone(o.Libraries), func(l contend.Library) bool {
 		return slices.Contains(names, l.Name)

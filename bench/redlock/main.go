@@ -31,9 +31,9 @@ type options struct {
 
 	rounds, blocks, block int // of pairs
 
-	longRounds int // of all else
-	healthy    int
-	away       time.Duration
+	longRounds  int // of all else
+	healthy     int
+	unreachable time.Duration
 
 	contenders, clients, goroutines int
 	hold, think, warmUp, duration   time.Duration
@@ -54,8 +54,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.blocks, "blocks", 6, "how often the libraries take turns in such a round")
 	f.IntVar(&o.block, "block", 100, "pairs of Lock and Unlock at each turn")
 	f.IntVar(&o.longRounds, "long-rounds", 3, "rounds of all else")
-	f.IntVar(&o.healthy, "healthy", 1000, "pairs before a minority is away")
-	f.DurationVar(&o.away, "away", 750*time.Millisecond, "for how long pairs begin while it is; one does, however long it takes")
+	f.IntVar(&o.healthy, "healthy", 1000, "pairs before a minority is unreachable")
+	f.DurationVar(&o.unreachable, "unreachable", 750*time.Millisecond, "for how long pairs begin while it is; one does, however long it takes")
 	f.IntVar(&o.contenders, "contenders", 32, "how many want one name")
 	f.IntVar(&o.clients, "clients", 8, "over how many clients they are spread, at most")
 	f.DurationVar(&o.hold, "hold", time.Millisecond, "how long they hold it")
@@ -80,8 +80,8 @@ func (o options) check() error {
 			return errors.New("-rounds, -blocks, -block, -long-rounds, -healthy, -contenders, -clients and -goroutines are at least 1")
 		}
 	}
-	if o.away <= 0 || o.duration <= 0 || o.warmUp < 0 || o.hold < 0 || o.think < 0 {
-		return errors.New("-away and -duration are more than 0, -warm-up, -hold and -think are not negative")
+	if o.unreachable <= 0 || o.duration <= 0 || o.warmUp < 0 || o.hold < 0 || o.think < 0 {
+		return errors.New("-unreachable and -duration are more than 0, -warm-up, -hold and -think are not negative")
 	}
 	if o.hold > usualTTL/2 {
 		return fmt.Errorf("-hold is at most half of the TTL of %v", usualTTL)

@@ -31,7 +31,7 @@ func measureBriefly(t *testing.T, args ...string) (Results, string) {
 	servertest.Need(t, "redis-server")
 	r, out, charts := servertest.Run[Results](t, run, append([]string{
 		"-nodes", "3", "-rounds", "1", "-blocks", "2", "-block", "10", "-long-rounds", "1", "-healthy", "10",
-		"-away", "100ms", "-contenders", "3", "-clients", "2", "-goroutines", "4", "-duration", "400ms",
+		"-unreachable", "100ms", "-contenders", "3", "-clients", "2", "-goroutines", "4", "-duration", "400ms",
 		"-warm-up", "100ms",
 	}, args...)...)
 	if strings.Contains(strings.Join(args, " "), "apart") {
@@ -79,7 +79,7 @@ func TestRun_measuresWithAMinorityAway(t *testing.T) {
 	for _, m := range r.Minorities {
 		assert.Equal(t, 1, m.Nodes)
 		assert.Equal(t, 10, m.Healthy.Samples, "%s, %s: pairs before", m.Library, m.Fault)
-		assert.Positive(t, m.Away.Samples, "%s, %s: pairs while away", m.Library, m.Fault)
+		assert.Positive(t, m.Unreachable.Samples, "%s, %s: pairs while unreachable", m.Library, m.Fault)
 		assert.Zero(t, m.Errors, "%s, %s: %s", m.Library, m.Fault, m.Error)
 		assert.Contains(t, out, fmt.Sprintf("\n| %s | %s |", m.Library, m.Fault))
 	}
@@ -94,7 +94,7 @@ func TestRun_endsWhenInterrupted(t *testing.T) {
 	time.AfterFunc(time.Second, interrupt)
 	start := time.Now()
 	err := run(ctx, []string{
-		"-libraries", "redsync", "-only", "minority", "-block", "1", "-healthy", "1", "-away", "1m", "-quiet",
+		"-libraries", "redsync", "-only", "minority", "-block", "1", "-healthy", "1", "-unreachable", "1m", "-quiet",
 	}, io.Discard, io.Discard)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Less(t, time.Since(start), 5*time.Second)
@@ -128,7 +128,7 @@ func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
 		{"-contenders", "0"},
 		{"-goroutines", "-1"},
 		{"-duration", "0"},
-		{"-away", "0"},
+		{"-unreachable", "0"},
 		{"-hold", "5s"},
 		{"-think", "-1ms"},
 		{"extra"},

@@ -13,25 +13,25 @@ import (
 	"github.com/go-locker/locker/bench/internal/redisserver"
 )
 
-// Minority is what Lock and Unlock cost before, and while as many nodes are away as may be.
+// Minority is what Lock and Unlock cost before, and while as many nodes are unreachable as may be.
 type Minority struct {
 	Library string `json:"library"`
 	Round   int    `json:"round"`
 	Fault   string `json:"fault"`
-	Nodes   int    `json:"nodes"` // that are away
+	Nodes   int    `json:"nodes"` // that are unreachable
 
-	Healthy pairs.Timing `json:"healthy"`
-	Away    pairs.Timing `json:"away"`
-	Errors  int          `json:"errors"` // while they were away
-	Error   string       `json:"error,omitempty"`
+	Healthy     pairs.Timing `json:"healthy"`
+	Unreachable pairs.Timing `json:"unreachable"`
+	Errors      int          `json:"errors"` // while they were unreachable
+	Error       string       `json:"error,omitempty"`
 }
 
-func (m *Minority) ratio() float64 { return m.Away.PairP50Us / max(m.Healthy.PairP50Us, 1) }
+func (m *Minority) ratio() float64 { return m.Unreachable.PairP50Us / max(m.Healthy.PairP50Us, 1) }
 
-// fault takes a node away, and back.
+// fault makes a node unreachable, and reachable again.
 type fault struct {
-	name          string
-	away, andBack func(context.Context, *redisserver.Server) error
+	name                 string
+	unreachable, restore func(context.Context, *redisserver.Server) error
 }
 
 var faults = []fault{
@@ -57,7 +57,7 @@ func measureMinorities(ctx context.Context, servers redisserver.Servers, o optio
 					return nil, err
 				}
 				fmt.Fprintf(progress, "round %d of %d: %d %s, %s: %.0f µs, before that %.0f µs\n",
-					round+1, o.longRounds, m.Nodes, f.name, l.Name, m.Away.PairP50Us, m.Healthy.PairP50Us)
+					round+1, o.longRounds, m.Nodes, f.name, l.Name, m.Unreachable.PairP50Us, m.Healthy.PairP50Us)
 				all = append(all, m)
 			}
 		}
@@ -80,15 +80,15 @@ func measureMinority(
 	}
 	m.Healthy = s.SumUp(round).Timing
 
-	away := minorityOf(servers, m.Nodes, round)
-	if err := each(ctx, away, f.away); err != nil {
+	unreachable := minorityOf(servers, m.Nodes, round)
+	if err := each(ctx, unreachable, f.unreachable); err != nil {
 		s.Client.Close()
 		return m, err
 	}
 	m.whileAway(ctx, s.Client.Waiter(name), o)
 	// What hangs does not go on when they are back, nor arrives in another library's turn.
 	s.Client.Close()
-	return m, errors.Join(context.Cause(ctx), each(ctx, away, f.andBack))
+	return m, errors.Join(context.Cause(ctx), each(ctx, unreachable, f.restore))
 }
 
 // minorityOf is n of them, others in another round.
@@ -112,7 +112,7 @@ func each(ctx context.Context, servers redisserver.Servers, do func(context.Cont
 // whileAway measures as many pairs as begin in a while, and so at least one.
 func (m *Minority) whileAway(ctx context.Context, lock contend.LockFunc, o options) {
 	var s pairs.Samples
-	for end := time.Now().Add(o.away); time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(o.unreachable); time.Now().Before(end) && ctx.Err() == nil; {
 		lockTook, unlockTook, err := pairs.Once(ctx, lock)
 		if err == nil {
 			s.Add(lockTook, unlockTook)
@@ -124,5 +124,5 @@ func (m *Minority) whileAway(ctx context.Context, lock contend.LockFunc, o optio
 		}
 		contend.Sleep(ctx, redispairs.Settle)
 	}
-	m.Away = s.Timing()
+	m.Unreachable = s.Timing()
 }

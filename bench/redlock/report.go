@@ -77,31 +77,31 @@ its processor time; each for a pair, over all nodes. Median (lowest–highest) o
 
 func (r *Results) printMinorities(b *strings.Builder) {
 	fmt.Fprintf(b, `
-## A minority away
+## A minority unreachable
 
 Lock and Unlock of one goroutine, in µs, before and while %d of %d nodes are stopped (SIGSTOP: connections stay, and
-nobody answers) or killed. Ratio: of the p50 of both while they are away to that just before. The longest is of
+nobody answers) or killed. Ratio: of the p50 of both while they are unreachable to that just before. The longest is of
 all rounds. What takes seconds has few samples: a round is so many pairs as begin in a time, and at least one.
 Median (lowest–highest) of the rounds.
 
 `, r.Minorities[0].Nodes, r.Nodes)
-	t := report.NewTable("library", "nodes", "before p50", "p90", "away p50", "p90", "longest",
+	t := report.NewTable("library", "nodes", "before p50", "p90", "unreachable p50", "p90", "longest",
 		"Lock p50", "Unlock p50", "ratio", "samples", "errors")
 	for _, group := range stats.Grouped(r.Minorities, func(m Minority) string { return m.Fault + m.Library }) {
 		over := func(f func(m *Minority) float64) stats.Spread { return stats.Across(group, f) }
 		var samples, errs int
 		for _, m := range group {
-			samples, errs = samples+m.Away.Samples, errs+m.Errors
+			samples, errs = samples+m.Unreachable.Samples, errs+m.Errors
 		}
 		t.AppendRow(table.Row{
 			group[0].Library, group[0].Fault,
 			stats.Figure(over(func(m *Minority) float64 { return m.Healthy.PairP50Us }).Median, 0),
 			stats.Figure(over(func(m *Minority) float64 { return m.Healthy.PairP90Us }).Median, 0),
-			stats.Figure(over(func(m *Minority) float64 { return m.Away.PairP50Us }).Median, 0),
-			stats.Figure(over(func(m *Minority) float64 { return m.Away.PairP90Us }).Median, 0),
-			stats.Figure(over(func(m *Minority) float64 { return m.Away.PairMaxUs }).High, 0),
-			stats.Figure(over(func(m *Minority) float64 { return m.Away.LockP50Us }).Median, 0),
-			stats.Figure(over(func(m *Minority) float64 { return m.Away.UnlockP50Us }).Median, 0),
+			stats.Figure(over(func(m *Minority) float64 { return m.Unreachable.PairP50Us }).Median, 0),
+			stats.Figure(over(func(m *Minority) float64 { return m.Unreachable.PairP90Us }).Median, 0),
+			stats.Figure(over(func(m *Minority) float64 { return m.Unreachable.PairMaxUs }).High, 0),
+			stats.Figure(over(func(m *Minority) float64 { return m.Unreachable.LockP50Us }).Median, 0),
+			stats.Figure(over(func(m *Minority) float64 { return m.Unreachable.UnlockP50Us }).Median, 0),
 			over((*Minority).ratio).Text(2), samples, errs,
 		})
 	}

@@ -107,7 +107,7 @@ func etcdHold(s *concurrency.Session, m *concurrency.Mutex) *hold {
 	}
 }
 
-// revoke is what Session.Close does, where the session's own ctx has not ended. Whoever closes a session does
+// revoke is what Session.Close does, where the session's own ctx has not ended. The owner of a session does
 // not look at the error either.
 func revoke(cli *clientv3.Client, lease clientv3.LeaseID, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(cli.Ctx(), limit)

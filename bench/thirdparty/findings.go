@@ -126,6 +126,9 @@ const (
 	waitSaysHeld     = "the error of an interrupted wait matches ErrHeld"
 	silentLock       = "Lock returns soon after ctx ends though the server is silent"
 	silentTrace      = "a Lock that ended while the server was silent leaves nothing behind"
+	silentTryLock    = "TryLock returns soon after ctx ends though the server is silent"
+	silentExtend     = "Extend returns soon after ctx ends though the server is silent"
+	cancelledUnlock  = "Unlock returns soon after ctx ends though the server is silent"
 	silentUnlock     = "Unlock returns by the deadline though the server is silent"
 	lostAwaits       = "while a lost hold awaits its Unlock Lock says ErrLost"
 	renewedLasts     = "a renewed hold outlives its TTL"
@@ -163,7 +166,7 @@ var redsyncFindings = []Finding{
 	},
 	{
 		Cause:     "UnlockContext and ExtendContext wait as long as ctx and the client allow, the expiry does not bound them",
-		Scenarios: slices.Concat(unbounded, []string{cutOff}), Repro: "TestRepro_redsync_callsOutlastTheExpiry",
+		Scenarios: slices.Concat(unbounded, []string{silentExtend, cancelledUnlock, cutOff}), Repro: "TestRepro_redsync_callsOutlastTheExpiry",
 	},
 	{
 		Cause:     "nothing renews a hold but the caller",
@@ -209,7 +212,7 @@ var redislockFindings = []Finding{
 	},
 	{
 		Cause:     "Obtain, Refresh and Release wait for the client, which heeds a deadline of ctx and not its cancellation, and set none of their own",
-		Scenarios: slices.Concat(unbounded, []string{silentLock, silentTrace, takeUnanswered, cutOff}),
+		Scenarios: slices.Concat(unbounded, []string{silentLock, silentTryLock, silentExtend, cancelledUnlock, silentTrace, takeUnanswered, cutOff}),
 		Repro:     "TestRepro_redislock_cancellationIsNotHeeded",
 	},
 	{
@@ -279,11 +282,11 @@ var rueidislockFindings = []Finding{
 	},
 	{
 		Cause:     "WithContext does not return before the clean-up of its failed attempt has ended, which takes up to KeyValidity",
-		Scenarios: []string{silentLock, downLock, takeUnanswered}, Repro: "TestRepro_rueidislock_cancelledLockWaitsForItsCleanUp",
+		Scenarios: []string{silentLock, silentTryLock, downLock, takeUnanswered}, Repro: "TestRepro_rueidislock_cancelledLockWaitsForItsCleanUp",
 	},
 	{
 		Cause:     "a hold is released by a CancelFunc, which says nothing of how that went",
-		Scenarios: []string{silentUnlock, downUnlock, unlockUnanswered, unlockNext},
+		Scenarios: []string{cancelledUnlock, silentUnlock, downUnlock, unlockUnanswered, unlockNext},
 		Repro:     "TestRepro_rueidislock_releaseSaysNothing",
 	},
 	{

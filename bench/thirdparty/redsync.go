@@ -76,11 +76,11 @@ func redsyncHold(m *redsync.Mutex) *hold {
 func redsyncError(err, notOurs error) error {
 	var taken *redsync.ErrTaken
 	var node *redsync.ErrNodeTaken
-	var away *redsync.RedisError
+	var unreachable *redsync.RedisError
 	switch {
 	case errors.Is(err, redsync.ErrLockAlreadyExpired), errors.Is(err, redsync.ErrExtendFailed), errors.As(err, &taken):
 		return fmt.Errorf("%w: %w", notOurs, err)
-	case errors.As(err, &node) && !errors.As(err, &away):
+	case errors.As(err, &node) && !errors.As(err, &unreachable):
 		return fmt.Errorf("%w: %w", notOurs, err)
 	}
 	return err

@@ -12,7 +12,7 @@ import (
 // run puts a library through the suite. newLocker makes Lockers that connect to what via returns for each server.
 //
 // The faults are those that say something of the library. A lock that is a key of one Redis is gone with the server's
-// data, and expires by the server's clock, whoever wrote the library.
+// data, and expires by the server's clock, in every library.
 func run[S interface {
 	Stop()
 	Continue()

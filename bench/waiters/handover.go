@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// Long enough that whoever unlocked before waits again.
+	// Long enough that the one that unlocked before waits again.
 	handoverHold = 5 * time.Millisecond
 	pingEvery    = 20 * time.Millisecond
 )
 
 // Handover is how long the lock was nobody's: from the call of Unlock until the Lock of one who was
-// waiting had returned. Whoever unlocks asks again only after that.
+// waiting had returned. The one that unlocks asks again only after that.
 type Handover struct {
 	Library string  `json:"library"`
 	Round   int     `json:"round"`

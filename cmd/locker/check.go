@@ -124,17 +124,17 @@ func (e *examiner) examineAll(ctx context.Context, scenarios []conformance.Scena
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		var away error
+		var unreachable error
 		if v.Outcome == conformance.Broken || v.Outcome == undecided {
-			// A lock is not to be blamed for a server that has gone away meanwhile.
-			if away = e.probe(ctx); away != nil {
-				v.Outcome, v.Seen = undecided, fmt.Sprintf("the backend does not answer any more: %v", away)
+			// A lock is not to be blamed for a server that has become unreachable meanwhile.
+			if unreachable = e.probe(ctx); unreachable != nil {
+				v.Outcome, v.Seen = undecided, fmt.Sprintf("the backend does not answer any more: %v", unreachable)
 			}
 		}
 		report.Results = append(report.Results, v)
 		bar.step(v.line())
-		if away != nil {
-			return away
+		if unreachable != nil {
+			return unreachable
 		}
 	}
 	return report.verdict()

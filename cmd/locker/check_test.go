@@ -183,7 +183,7 @@ func TestCheck_ofABackendThatIsAway(t *testing.T) {
 	assert.NotEmpty(t, o.stderr)
 }
 
-// A server that goes away meanwhile breaks no promise.
+// A server that becomes unreachable meanwhile breaks no promise.
 func TestCheck_ofABackendThatGoesAway(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
@@ -308,7 +308,7 @@ func inDoubt() verdict {
 	}}
 }
 
-// A promise that was not kept in each trial is kept, and whoever reads the report sees how often.
+// A promise that was not kept in each trial is kept, and the report says how often.
 func TestReport_ofWhatWasNotKeptInEachTrial(t *testing.T) {
 	t.Parallel()
 	kept := verdict{conformance.Result{Scenario: "s2", Guarantee: locker.Woken, Outcome: conformance.Kept, Trials: 1}}

@@ -72,7 +72,7 @@ type comparison struct {
 	Bench  *benchReport   `json:"bench"`
 }
 
-// compare measures first: that fails early if a server is away. One that goes away later, or an interruption, takes nothing from
+// compare measures first: that fails early if a server is unreachable. One that becomes so later, or an interruption, takes nothing from
 // what was found out.
 func (o *compareOptions) compare(ctx context.Context, urls []string) (*comparison, error) {
 	o.bench.prefix = o.check.prefix

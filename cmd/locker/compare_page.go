@@ -81,7 +81,7 @@ func (c *comparison) charts() ([]chart, error) {
 	return all, nil
 }
 
-// bars draws horizontal ones, so that the names of servers have room. The first server is at the top.
+// bars draws horizontal ones, so that the names of servers fit. The first server is at the top.
 func bars(labels, series []string, values [][]float64) (template.HTML, error) {
 	for i := range values {
 		values[i] = reversed(values[i])

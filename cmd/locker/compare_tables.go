@@ -49,12 +49,12 @@ func (c *comparison) scenarios() []matrixRow {
 		return nil
 	}
 	longest := slices.MaxFunc(c.Checks, func(a, b *checkReport) int { return len(a.Results) - len(b.Results) })
-	for _, first := range longest.Results { // others went away, or were interrupted
+	for _, first := range longest.Results { // others became unreachable, or were interrupted
 		row := matrixRow{Name: first.Scenario, Promise: first.Promise}
 		tried := false
 		for _, report := range c.Checks {
 			i := slices.IndexFunc(report.Results, func(v verdict) bool { return v.Scenario == first.Scenario })
-			if i < 0 { // the server went away before that
+			if i < 0 { // the server became unreachable before that
 				row.Cells = append(row.Cells, cell{marks["undecided"], "undecided", ""})
 				continue
 			}

@@ -78,7 +78,7 @@ func (d deployment) addresses() []string {
 	return adapterurl.Addrs(&driver.URL{Hosts: d.hosts}, b.Port)
 }
 
-// secure says whether it is TLS that the servers speak, also those of a quorum.
+// secure reports whether the servers speak TLS, also those of a quorum.
 func (d deployment) secure() bool {
 	return d.scheme != d.kind() || slices.Contains(d.params, "driver=rediss") || slices.Contains(d.params, "driver=redigos")
 }

@@ -26,7 +26,7 @@ const exitHelp = `Exit codes:
   0         success; of run, that of the command
   1         check, compare: a promise was seen broken
   64        wrong usage: arguments, flags, URL, or what the backend cannot do
-  69        the backend is away, or does not let us in
+  69        the backend is unreachable, or refuses access
   75        another holds the lock, and --no-wait was given or --wait is over
   79        the lock was lost, or not renewed in time, and the command ended
   126, 127  the command cannot be executed, or was not found

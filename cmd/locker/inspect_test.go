@@ -57,7 +57,7 @@ func TestInspect_showsHolderAndWaiters(t *testing.T) {
 	assert.Contains(t, locked(t, "inspect", s.URL(), "name").stdout, "nobody")
 }
 
-func TestInspect_usageAndTrouble(t *testing.T) {
+func TestInspect_usageAndOutages(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	s.Kill()

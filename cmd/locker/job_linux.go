@@ -10,7 +10,7 @@ import (
 // has expired. What the command itself has started is out of reach then, and all of it while we are stopped (SIGSTOP).
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// stopped says whether a child is, and was not when this was asked last.
+// stopped reports whether a child has been stopped since the last call.
 func stopped(pid int) bool {
 	var event unix.Siginfo
 	err := unix.Waitid(unix.P_PID, pid, &event, unix.WSTOPPED|unix.WNOHANG, nil)

@@ -22,7 +22,7 @@ var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// notify has signals sent to c, but for those that whoever started us wants to be ignored, as nohup does.
+// notify relays signals to c, except those that our parent set to be ignored, as nohup does.
 func notify(c chan<- os.Signal) {
 	for _, s := range forwarded {
 		if !signal.Ignored(s) {
@@ -70,7 +70,7 @@ func start(cmd *exec.Cmd) (job, error) {
 	return g, nil
 }
 
-// ours says whether fd is a terminal whose foreground we are.
+// ours reports whether fd is a terminal whose foreground we are.
 func ours(fd int) bool {
 	foreground, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err == nil && foreground == unix.Getpgrp()
@@ -126,7 +126,7 @@ func (g *group) checked(err error) error {
 	return err
 }
 
-// signal passes on what was sent to us. What asks for an end also wakes those that are stopped: they could not heed it.
+// signal sends the job the signal that we received. A request to end also continues stopped processes, which could not act on it.
 func (g *group) signal(s os.Signal) {
 	n, ok := s.(syscall.Signal)
 	if !ok {

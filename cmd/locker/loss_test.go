@@ -31,7 +31,7 @@ func stubborn(dir string) []string {
 		while :; do sleep 0.01; done`}
 }
 
-// alive says whether a process runs. One that is dead may wait for its parent, in a container for ever.
+// alive reports whether a process runs. One that is dead may wait for its parent, in a container for ever.
 func alive(t *testing.T, pid int) bool {
 	t.Helper()
 	if syscall.Kill(pid, 0) != nil {
@@ -158,7 +158,7 @@ func TestRun_withoutRenewal_endsTheCommandWithTheTTL(t *testing.T) {
 	assert.False(t, alive(t, pidOf(t, dir+"/child")))
 }
 
-// To complain where nobody listens is no reason to die.
+// An error that nobody can read, because stderr is closed, does not end the program.
 func TestRun_whoseStderrIsClosed_stillEndsTheCommand(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)

@@ -43,8 +43,8 @@ func (p *progress) at(what string) {
 	if p.bar == nil {
 		return
 	}
-	const room = 48
-	p.bar.Describe(fmt.Sprintf("%-*s", room, shortened(what, room)))
+	const width = 48
+	p.bar.Describe(fmt.Sprintf("%-*s", width, shortened(what, width)))
 }
 
 // shortened is text of at most so many characters.
@@ -55,7 +55,7 @@ func shortened(text string, most int) string {
 	return text
 }
 
-// step says that it has ended. line is what remains of it, if it is not empty; on a terminal it stands above the bar.
+// step counts a step that has ended. A line that is not empty is printed; on a terminal it stands above the bar.
 func (p *progress) step(line string) {
 	if p.bar == nil {
 		if line != "" {
@@ -70,7 +70,7 @@ func (p *progress) step(line string) {
 	_ = p.bar.Add(1)
 }
 
-// next says that a step has ended of which nothing remains but, as a line, that it was made.
+// next counts a step that has ended, and prints nothing of it but, as a line, that it was made.
 func (p *progress) next() {
 	p.made++
 	line := ""
@@ -80,7 +80,7 @@ func (p *progress) next() {
 	p.step(line)
 }
 
-// done takes the bar away, also when not all steps were made.
+// done removes the bar, also when not all steps were made.
 func (p *progress) done() {
 	if p.bar != nil {
 		_ = p.bar.Clear()

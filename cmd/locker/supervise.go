@@ -123,7 +123,7 @@ func (p *plan) end(why string) {
 	}
 }
 
-// lasts says whether the hold does, by the clock: after a pause of this process the news of a loss may be on its way.
+// lasts reports whether the hold lasts, by the clock: after a pause of this process the news of a loss may be on its way.
 func (p *plan) lasts() bool {
 	select {
 	case <-p.hold.Lost():

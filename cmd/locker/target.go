@@ -53,21 +53,21 @@ func expandURL(arg string) (string, error) {
 	return "", usagef("the URL is -, but the environment variable %s is empty", urlEnv)
 }
 
-// open makes a Client that tells of trouble on stderr. What is wrong before any request was made is the user's URL.
+// open makes a Client that logs warnings to stderr. What is wrong before any request was made is the user's URL.
 func open(ctx context.Context, rawURL string, opts ...locker.Option) (*locker.Client, error) {
 	c, err := locker.Open(ctx, rawURL, opts...)
 	switch {
 	case err == nil:
 		return c, nil
-	case away(err):
+	case unreachable(err):
 		return nil, err
 	default:
 		return nil, &statusError{code: exitUsage, err: err}
 	}
 }
 
-// away says whether an error is a server's, or of the way to it: the client of etcd asks for a session if it has a password.
-func away(err error) bool {
+// unreachable reports whether an error comes from a server, or from the way to it: the client of etcd asks for a session if it has a password.
+func unreachable(err error) bool {
 	_, network := errors.AsType[*net.OpError](err)
 	_, etcd := errors.AsType[rpctypes.EtcdError](err)
 	_, grpc := errors.AsType[interface {

@@ -71,7 +71,7 @@ func (c cron) once(ctx context.Context, tick time.Time) (ran bool, err error) {
 		}
 		c.say("%s runs, under token %d", clockTime(tick), token)
 		if err := c.run(ctx, tick); err != nil {
-			return err // not recorded: whoever waits tries again
+			return err // not recorded: the next in line tries again
 		}
 		ran = true
 		return c.record.finish(context.WithoutCancel(ctx), token, tick) // it was run, whatever has ended meanwhile

@@ -37,7 +37,7 @@ func openDB(database string) (*sql.DB, sqlfence.Dialect, error) {
 	scheme, _, found := strings.Cut(database, "://")
 	switch {
 	case !found:
-		// Two processes write it: whoever finds it busy waits.
+		// Two processes write it: one that finds it busy waits.
 		file := url.URL{Scheme: "file", OmitHost: true, Path: database, RawQuery: "_pragma=busy_timeout(10000)"}
 		db, err := sql.Open("sqlite", file.String())
 		return db, sqlfence.SQLite, err

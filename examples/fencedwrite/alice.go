@@ -35,7 +35,7 @@ const (
 // alice is the child: she takes the lock, reads, and is stopped before she writes. What she says are lines on out; she goes on
 // after a line from in.
 //
-// She does nothing wrong. Whoever looks whether the lock still lasts, before each write, can be stopped after the look.
+// She does nothing wrong. A process that checks its lock before each write can still be stopped between the check and the write.
 func alice(ctx context.Context, s settings, in io.Reader, out io.Writer) error {
 	registerShared()
 	accounts, err := openAccount(s.Database, s.Table)

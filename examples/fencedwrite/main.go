@@ -27,7 +27,7 @@ import (
 	"syscall"
 	"time"
 
-	_ "github.com/go-locker/locker/all" // whoever runs it has the choice of all backends
+	_ "github.com/go-locker/locker/all" // so that the URL may name any backend
 )
 
 const lockName = "accounts/1"

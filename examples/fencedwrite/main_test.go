@@ -133,7 +133,7 @@ func assertNoTable(t *testing.T, database string) {
 	assert.Zero(t, tables, "left behind")
 }
 
-// watched is where a story is told, and a test listens.
+// watched is the output of the story, which a test reads.
 type watched struct {
 	mu  sync.Mutex
 	out strings.Builder

@@ -11,18 +11,18 @@ import (
 // candidate is one of many of which one at a time is to lead.
 type candidate struct {
 	lock *locker.Mutex
-	// lead does what only the leader may, and returns once ctx ends. Whatever it writes is to carry the token, and whoever
+	// lead does what only the leader may, and returns once ctx ends. Whatever it writes is to carry the token, and whatever
 	// keeps that is to refuse an old one (see package fence): a machine that stood still does not know yet that it leads no more.
 	lead func(ctx context.Context, token uint64)
 	say  func(format string, args ...any)
 }
 
-// rest is how long a candidate stays away after its term, or after an error: another has its turn first, and a backend
-// that is in trouble is not asked in a loop.
+// rest is how long a candidate waits after its term, or after an error: another has its turn first, and a backend
+// that fails is not asked in a loop.
 const rest = time.Second
 
 // campaign leads whenever it is this candidate's turn, until ctx ends. Then the lead is given back, so that another has it
-// at once, and the error says whether that has gone well.
+// at once, and the error reports whether that went well.
 func (c candidate) campaign(ctx context.Context) error {
 	for {
 		err := c.lock.Do(ctx, c.term)

@@ -131,18 +131,20 @@ func TestCampaign_ofAClosedClientEnds(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrClosed)
 }
 
-var errAway = errors.New("connection refused")
+var errUnreachable = errors.New("connection refused")
 
-// away is a backend that cannot be reached.
-type away struct{}
+// unreachable is a backend that cannot be reached.
+type unreachable struct{}
 
-func (away) Acquire(context.Context, driver.Request) (driver.Lease, error) { return nil, errAway }
-func (away) Guarantees() locker.Guarantees                                 { return nil }
-func (away) Close() error                                                  { return nil }
+func (unreachable) Acquire(context.Context, driver.Request) (driver.Lease, error) {
+	return nil, errUnreachable
+}
+func (unreachable) Guarantees() locker.Guarantees { return nil }
+func (unreachable) Close() error                  { return nil }
 
 func TestCampaign_whileTheBackendIsAwayItIsAskedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := locker.New(away{}, locker.WithTTL(ttl))
+		c, err := locker.New(unreachable{}, locker.WithTTL(ttl))
 		require.NoError(t, err)
 		defer c.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -150,7 +152,7 @@ func TestCampaign_whileTheBackendIsAwayItIsAskedNowAndThen(t *testing.T) {
 		said := 0
 		err = candidate{lock: c.Mutex("leader"), say: func(_ string, args ...any) {
 			said++
-			assert.ErrorIs(t, args[1].(error), errAway)
+			assert.ErrorIs(t, args[1].(error), errUnreachable)
 		}}.campaign(ctx)
 		require.NoError(t, err)
 		assert.Positive(t, said)

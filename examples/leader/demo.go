@@ -14,7 +14,7 @@ import (
 type demo struct {
 	*story
 	url     string
-	leading chan func() // how to stop whoever leads now
+	leading chan func() // stops the present leader
 	all     sync.WaitGroup
 	errs    [3]error
 }

@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
-	_ "github.com/go-locker/locker/all" // whoever runs it has the choice of all backends
+	_ "github.com/go-locker/locker/all" // so that the URL may name any backend
 )
 
 func main() {

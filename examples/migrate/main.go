@@ -27,7 +27,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/go-locker/locker"
-	_ "github.com/go-locker/locker/all" // whoever runs it has the choice of all backends
+	_ "github.com/go-locker/locker/all" // so that the URL may name any backend
 )
 
 //go:embed migrations/*.sql
@@ -118,7 +118,7 @@ func start(ctx context.Context, lock, file string, migrations fs.FS, say func(fo
 	return nil // and now it serves
 }
 
-// openSQLite opens a database, and makes it if it is missing. Whoever finds it locked by another waits.
+// openSQLite opens a database, and makes it if it is missing. A process that finds it locked waits.
 func openSQLite(file string) (*sql.DB, error) {
 	dsn := url.URL{Scheme: "file", OmitHost: true, Path: file, RawQuery: "_pragma=busy_timeout(10000)"}
 	return sql.Open("sqlite", dsn.String())

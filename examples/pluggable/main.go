@@ -1,4 +1,4 @@
-// Pluggable runs each job of a plan once, in as many processes as there are, with locks of a backend that whoever runs it
+// Pluggable runs each job of a plan once, in as many processes as there are, with locks of a backend that the user
 // chooses. The work is done by package scheduler, which imports no backend.
 //
 //	go run -C examples/pluggable .                                        # in memory: two workers in one process
@@ -30,7 +30,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
-	_ "github.com/go-locker/locker/all" // whoever runs it has the choice of all backends
+	_ "github.com/go-locker/locker/all" // so that the URL may name any backend
 	"github.com/go-locker/locker/examples/pluggable/scheduler"
 )
 

@@ -97,7 +97,7 @@ func (d *Driver) take(ctx context.Context, l *lease, req driver.Request, began t
 		return nil, err // nothing was sent
 	}
 	l.lasts(began, req.TTL)
-	return l, err // beside an error the lease says that it may have been taken
+	return l, err // a lease beside an error: the lock may have been taken
 }
 
 // look returns the last token of the lock, or ErrHeld. It makes the row, and the table, where they are missing.

@@ -27,7 +27,7 @@ const schema = `CREATE TABLE IF NOT EXISTS {table} (
 const (
 	free = `(released OR expires_at <= clock_timestamp())`
 
-	// look says whether the lock is free, and what its token was.
+	// look returns whether the lock is free, and what its token was.
 	look = `SELECT token, ` + free + ` FROM {table} WHERE key = $1`
 
 	// insert makes a free row, with a token larger than all that a lost one has had: nobody grants a million a second.

@@ -1,7 +1,7 @@
 // Package deviations lists, by the scenario of package conformance, the promises that backends are known to break, and why.
 package deviations
 
-// Redis is what a server of Redis cannot keep, by adapters that ask one server.
+// Redis returns what a server of Redis cannot keep, by adapters that ask one server.
 func Redis() map[string]string {
 	return map[string]string{
 		"a hold lasts though the server loses its data":                         "the lock is a key of one server, and is gone with it",
@@ -14,7 +14,7 @@ func Redis() map[string]string {
 	}
 }
 
-// Redlock is what a quorum of servers of Redis cannot keep.
+// Redlock returns what a quorum of servers of Redis cannot keep.
 func Redlock() map[string]string {
 	return map[string]string{
 		"a hold lasts though the server loses its data":                         "all nodes forget, and a majority of them is enough",
@@ -27,7 +27,7 @@ func Redlock() map[string]string {
 	}
 }
 
-// Consensus is what servers that agree among themselves cannot keep either.
+// Consensus returns what servers that agree among themselves cannot keep either.
 func Consensus() map[string]string {
 	return map[string]string{
 		"a hold lasts though the server loses its data":                       "all servers have lost what they knew",
@@ -37,7 +37,7 @@ func Consensus() map[string]string {
 	}
 }
 
-// ZooKeeper is what its sessions cannot keep, whoever runs the servers.
+// ZooKeeper returns what its sessions cannot keep, on any servers.
 func ZooKeeper() map[string]string {
 	return map[string]string{
 		"a take whose reply was lost leaves nothing behind": "while requests arrive and answers do not, " +

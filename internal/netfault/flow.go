@@ -51,7 +51,7 @@ func (l *link) run() {
 	_ = l.server.Close()
 }
 
-// reset needs p.mu, and whoever calls it wakes the flows.
+// reset needs p.mu. The caller wakes the flows afterwards.
 func (l *link) reset() {
 	for _, conn := range []*net.TCPConn{l.client, l.server} {
 		_ = conn.SetLinger(0)

@@ -21,7 +21,7 @@ import (
 type Chart struct {
 	File        string // without directory and ending
 	Title, X, Y string
-	LogY        bool // has no room for what is 0
+	LogY        bool // cannot show 0
 	Series      []Series
 }
 
@@ -101,7 +101,7 @@ func (c Chart) Save(directory string) error {
 	if len(ticks) == 1 { // an axis needs a length
 		p.X.Min, p.X.Max = ticks[0].Value/2, ticks[0].Value*2
 	}
-	p.X.Max *= 1.35 // room for the last number
+	p.X.Max *= 1.35 // space for the last number
 	if err := os.MkdirAll(directory, 0o755); err != nil {
 		return err
 	}

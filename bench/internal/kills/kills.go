@@ -85,7 +85,7 @@ func (plan Plan) measure(ctx context.Context, addrs []string, l contend.Library,
 		defer closeAll()
 		name := fmt.Sprintf("killed-%s-%s-%d", strings.ReplaceAll(l.Name, " ", "-"), k.Who, k.Round)
 		var d time.Duration
-		d, err = plan.kill(ctx, errand{l.Name, plan.TTL, addrs, name}, clients, k.Who)
+		d, err = plan.kill(ctx, job{l.Name, plan.TTL, addrs, name}, clients, k.Who)
 		k.Ms = stats.Milliseconds(d)
 	}
 	if err != nil {
@@ -94,7 +94,7 @@ func (plan Plan) measure(ctx context.Context, addrs []string, l contend.Library,
 }
 
 // kill returns after how long another held the lock. The first of the clients is the holder's, if that stays alive.
-func (plan Plan) kill(ctx context.Context, e errand, clients []*contend.Client, who string) (time.Duration, error) {
+func (plan Plan) kill(ctx context.Context, e job, clients []*contend.Client, who string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, contend.Beyond)
 	defer cancel()
 	var unlock contend.UnlockFunc

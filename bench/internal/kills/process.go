@@ -15,11 +15,11 @@ import (
 	"github.com/go-locker/locker/bench/internal/wire"
 )
 
-// variable has the errand of a process that is to be killed, in its environment.
+// variable holds the job of a process that is to be killed, in its environment.
 const variable = "LOCKER_BENCH_TO_BE_KILLED"
 
-// errand is what such a process locks.
-type errand struct {
+// job is what such a process locks.
+type job struct {
 	Library string
 	TTL     time.Duration
 	Addrs   []string
@@ -38,7 +38,7 @@ func Serve(known contend.Libraries) {
 	if !ok {
 		return
 	}
-	var e errand
+	var e job
 	err := json.Unmarshal([]byte(text), &e)
 	if err == nil {
 		err = e.run(known)
@@ -48,7 +48,7 @@ func Serve(known contend.Libraries) {
 }
 
 // run ends when the standard input does: with the process that will kill this one.
-func (e errand) run(known contend.Libraries) error {
+func (e job) run(known contend.Libraries) error {
 	libraries, err := known.Named(e.Library)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ type process struct {
 	said  *bufio.Scanner
 }
 
-func start(ctx context.Context, e errand) (*process, error) {
+func start(ctx context.Context, e job) (*process, error) {
 	text, err := json.Marshal(e)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func start(ctx context.Context, e errand) (*process, error) {
 	return p, p.cmd.Start()
 }
 
-// await returns when the process says that.
+// await returns when the process has printed that.
 func (p *process) await(line string) error {
 	for p.said.Scan() {
 		switch said := p.said.Text(); said {
@@ -118,6 +118,6 @@ func (p *process) await(line string) error {
 // kill returns when the process is gone.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
-	_ = p.cmd.Wait() // says that it was killed
+	_ = p.cmd.Wait() // reports that it was killed
 	_ = p.input.Close()
 }

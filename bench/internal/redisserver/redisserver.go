@@ -53,7 +53,7 @@ func Find(program string) (string, error) {
 	return "", fmt.Errorf("%w; run make setup, or install it", err)
 }
 
-// Start starts n, each on a free loopback port. Whoever called it stops them; they also stop when ctx
+// Start starts n, each on a free loopback port. The caller stops them; they also stop when ctx
 // ends, so that clients that do not heed it find out.
 func Start(ctx context.Context, n int) (Servers, error) {
 	path, err := Find("redis-server")

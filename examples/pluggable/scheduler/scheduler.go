@@ -23,7 +23,7 @@ type Job struct {
 // 0, and any token below the largest that they have seen of the job. For a process may be paused
 // past the end of its hold, and wake in the belief that it still has the lock.
 type Ledger interface {
-	// Begin says whether the job is done.
+	// Begin reports whether the job is done.
 	Begin(ctx context.Context, job string, token uint64) (done bool, err error)
 	// Finish notes that it is.
 	Finish(ctx context.Context, job string, token uint64) error

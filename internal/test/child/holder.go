@@ -87,7 +87,7 @@ func (h Holder) Knows() Knowledge {
 	return Knowledge{token, words[1] == "true", time.Unix(0, deadline)}
 }
 
-// UnlocksLost says whether Unlock said ErrLost, after Lost had fired.
+// UnlocksLost reports whether Unlock returned ErrLost, after Lost had fired.
 func (h Holder) UnlocksLost() bool {
 	h.t.Helper()
 	words := h.Says("unlocked")

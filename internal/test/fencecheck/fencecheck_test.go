@@ -112,7 +112,7 @@ func TestScenarios_catch(t *testing.T) {
 		})},
 		{"takes for none what is no token", "what is no token lets nobody through", takesUnknownFor(nil)},
 		{"takes for stale what is not known", "what is no token lets nobody through", takesUnknownFor(&fence.StaleError{})},
-		{"deaf to its context", "a context that has ended", deaf(new(resource).fence(true, rule))},
+		{"ignores its context", "a context that has ended", heedless(new(resource).fence(true, rule))},
 	} {
 		t.Run(c.broken, func(t *testing.T) {
 			all := fencecheck.Scenarios()
@@ -138,7 +138,7 @@ func takesUnknownFor(outcome error) fencecheck.Fence {
 	return f
 }
 
-func deaf(f fencecheck.Fence) fencecheck.Fence {
+func heedless(f fencecheck.Fence) fencecheck.Fence {
 	write := f.Write
 	f.Write = func(ctx context.Context, token uint64) error { return write(context.WithoutCancel(ctx), token) }
 	return f

@@ -100,7 +100,7 @@ func checkPrinted(t *testing.T, raw string, values ...any) {
 	}
 }
 
-// Shows says whether the Secret can be read in text, as it is or escaped.
+// Shows reports whether the Secret can be read in text, as it is or escaped.
 func Shows(text string) bool {
 	digits := hex.EncodeToString([]byte(Secret))
 	text = strings.ToLower(text)

@@ -23,7 +23,7 @@ type Inspection struct {
 	// Contents are what there is at the backend, but for times that run.
 	Contents func(t testing.TB) string
 
-	// Listening says whether n Clients hear of releases. It is nil where who waits is never passed over.
+	// Listening reports whether n Clients are subscribed to releases. It is nil if a waiter is never passed over.
 	Listening func(n int) bool
 
 	// Stop has the servers answer nothing; Kill ends them, and comes last. They may be nil.

@@ -41,7 +41,7 @@ func RedisTLS(t *testing.T, plain string) {
 	for what, files := range map[string]map[string]string{
 		"all that is needed": {ca: s.CAFile, cert: s.CertFile, key: s.KeyFile},
 		"its other name":     {ca: s.CAFile, cert: s.CertFile, key: s.KeyFile, name: "localhost"},
-		"whoever signed it":  {anybody: "true", cert: s.CertFile, key: s.KeyFile},
+		"any issuer":         {anybody: "true", cert: s.CertFile, key: s.KeyFile},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -85,8 +85,8 @@ func RedisTLS(t *testing.T, plain string) {
 	}
 }
 
-// RedisSomeNames tests that a user of Redis who may lock some names gets those, and the refusal for others alone, whoever
-// shares the trip. The scheme is one without TLS, and rights are the commands that locking takes.
+// RedisSomeNames tests that a user of Redis who may lock some names gets those, and the refusal for others alone, whatever
+// shares the batch. The scheme is one without TLS, and rights are the commands that locking takes.
 func RedisSomeNames(t *testing.T, scheme string, rights []string) {
 	const password = "s3cr3t-Passw0rd"
 	s := testserver.Redis(t, testserver.RedisConfig(

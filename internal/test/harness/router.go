@@ -14,7 +14,7 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// RedisRouter tests that behind a proxy to several servers each lock is on its own, whatever shares a round trip with it: if the proxy
+// RedisRouter tests that behind a proxy to several servers each lock is on its own, whatever shares a batch with it: if the proxy
 // routes a script by its first key, and if it refuses one with keys of several servers. client makes a Client of an address.
 func RedisRouter(t *testing.T, client func(addr string, opts ...locker.Option) *locker.Client) {
 	for _, strict := range []bool{false, true} {

@@ -17,7 +17,7 @@ func TestStart_countsWhatRuns(t *testing.T) {
 	})
 }
 
-// A tick that comes late says that nothing ran, which a test cannot bring about.
+// A late tick means that nothing ran, which a test cannot bring about.
 func TestCounted_ofALateTickIsLittle(t *testing.T) {
 	assert.Equal(t, tick, counted(tick))
 	assert.Equal(t, 3*tick, counted(3*tick), "a busy machine")

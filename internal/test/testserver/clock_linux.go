@@ -16,7 +16,7 @@ import (
 	"unsafe"
 )
 
-// ShiftsClocks says whether servers can have a clock that ShiftClock shifts, on this system.
+// ShiftsClocks reports whether servers can have a clock that ShiftClock shifts, on this system.
 const ShiftsClocks = true
 
 //go:embed testdata/clock.c

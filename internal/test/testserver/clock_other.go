@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ShiftsClocks says whether servers can have a clock that ShiftClock shifts, on this system.
+// ShiftsClocks reports whether servers can have a clock that ShiftClock shifts, on this system.
 const ShiftsClocks = false
 
 // useClock skips the test, in CI too: there is nothing that could be installed.

@@ -69,7 +69,7 @@ func (c *RedisCluster) prepare(ports []int, o redisOptions) {
 }
 
 // start starts nodes that already know each other. A primary that has just started accepts no
-// writes for two seconds, lest it had been replaced while it was away, but a replica that takes over
+// writes for two seconds, in case it was replaced while it was down, but a replica that takes over
 // does at once. So the first nodes start as replicas of primaries that are lost.
 func (c *RedisCluster) start() error {
 	c.t.Helper()
@@ -142,7 +142,7 @@ func (c *RedisCluster) takeOver(lost []string) {
 	c.t.Helper()
 	for shard, s := range c.nodes[:shards] {
 		s.must("CLUSTER", "FAILOVER", "TAKEOVER")
-		// The next one must know, so that it begins an epoch of its own. Until the last has, Valkey says that the cluster fails.
+		// The next one must know, so that it begins an epoch of its own. Until the last has, Valkey reports the cluster as failed.
 		await(c.t, "the first nodes know who has taken over", func() error { return c.tookOver(shard) })
 	}
 	for _, s := range c.nodes[:shards] {

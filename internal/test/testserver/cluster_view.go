@@ -45,7 +45,7 @@ func (c *RedisCluster) tookOver(shard int) error {
 			return err
 		}
 		if owner := view.owner(shard * slots / shards); owner != c.ids[shard] {
-			return fmt.Errorf("%s says that it is %q", s.Addr(), owner)
+			return fmt.Errorf("%s reports to be %q", s.Addr(), owner)
 		}
 	}
 	return nil
@@ -60,7 +60,7 @@ func (c *RedisCluster) connected() error {
 		}
 		for _, id := range c.ids {
 			if node := view[id]; node.link != "connected" || strings.Contains(node.flags, "fail") {
-				return fmt.Errorf("%s says that %s is %q, %q", s.Addr(), c.node(id).Addr(), node.link, node.flags)
+				return fmt.Errorf("%s reports that %s is %q, %q", s.Addr(), c.node(id).Addr(), node.link, node.flags)
 			}
 		}
 	}

@@ -25,7 +25,7 @@ func inodeOf(from, to int) string {
 	return ""
 }
 
-// hasSocket says whether the process has the socket with that inode.
+// hasSocket reports whether the process has the socket with that inode.
 func hasSocket(pid int, inode string) bool {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
 	if err != nil {

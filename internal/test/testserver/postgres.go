@@ -84,7 +84,7 @@ func (s *PostgresServer) shutDown() {
 	}
 }
 
-// ready returns nil when the server says that it is.
+// ready returns nil when the server reports to be ready.
 func (s *PostgresServer) ready() error {
 	log, err := os.ReadFile(s.logFile())
 	if err == nil && !strings.Contains(string(log), "ready to accept connections") {

@@ -161,7 +161,7 @@ func (p *process) kill() {
 	if !p.running() {
 		return
 	}
-	// An error says that the process has ended meanwhile, and that is what is waited for.
+	// An error means that the process has ended, which is what we wait for.
 	_ = p.cmd.Process.Kill()
 	<-p.exited
 }

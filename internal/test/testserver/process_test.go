@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// onlyInCheck is for most tests here: whoever uses the servers would see them fail.
+// onlyInCheck is for most tests here: tests that share the servers would fail.
 func onlyInCheck(t *testing.T) {
 	t.Helper()
 	testwait.OnlyInCheck(t, "the tests of the adapters use these servers")
@@ -85,7 +85,7 @@ func TestRedis_programMissing(t *testing.T) {
 			t.Setenv("PATH", t.TempDir())
 			t.Setenv("CI", c.ci)
 			t.Setenv("LOCKER_REQUIRE_SERVERS", c.require)
-			t.Chdir(t.TempDir()) // away from the repository's .bin
+			t.Chdir(t.TempDir()) // outside the repository's .bin
 			r := &recorder{TB: t}
 			r.run(func() { Redis(r) })
 			defer r.cleanUp()

@@ -12,7 +12,7 @@ var beforeChannelRights = regexp.MustCompile(`^Redis server v=6\.[01]\.`)
 
 var redisVersions sync.Map // by path
 
-// version is what the server's program says that it is.
+// version returns the version that the server's program prints.
 func (s *RedisServer) version() string {
 	s.t.Helper()
 	if known, ok := redisVersions.Load(s.path); ok {

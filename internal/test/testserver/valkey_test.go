@@ -21,7 +21,7 @@ func TestValkey(t *testing.T) {
 func TestValkey_programMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("CI", "true")
-	t.Chdir(t.TempDir()) // away from the repository's .bin
+	t.Chdir(t.TempDir()) // outside the repository's .bin
 	r := &recorder{TB: t}
 	r.run(func() { Valkey(r) })
 	defer r.cleanUp()

@@ -145,7 +145,7 @@ func (s *ZooKeeperServer) Restart() {
 // serve starts the server and returns when it serves clients.
 func (s *ZooKeeperServer) serve() error { return s.start(s.serving) }
 
-// Role returns what the server says that it is, "standalone", "leader" or "follower", and "" while it
+// Role returns the role that the server reports: "standalone", "leader" or "follower", and "" while it
 // serves no clients: it is down or stopped, or sees no majority.
 func (s *ZooKeeperServer) Role() string {
 	role, err := s.role()

@@ -13,8 +13,8 @@ import (
 var mixed = flag.String("conformance.faults", "",
 	"comma-separated fields of Faults that the random history of mixed faults has (default StopServer,Through,Process)")
 
-// hazard is a kind of fault that comes and goes while clients go on.
-type hazard struct {
+// nemesis is a kind of fault that is injected and undone while clients go on.
+type nemesis struct {
 	need   need
 	strike func(s *storm, rng *rand.Rand) *blow // causes it
 	brief  bool                                 // it is mostly over at once: holds outlast it
@@ -32,35 +32,35 @@ type blow struct {
 // glimpse is how long a brief fault lasts, so that clients see it.
 const glimpse = 60 * time.Millisecond
 
-func (h hazard) field() string { return strings.TrimPrefix(h.need.name, "Faults.") }
+func (n nemesis) field() string { return strings.TrimPrefix(n.need.name, "Faults.") }
 
 var (
-	stopping = hazard{need: stops, strike: (*storm).stopServer, rows: 1}
-	killing  = hazard{need: kills, strike: (*storm).killServer, brief: true, rows: 1}
-	wiping   = hazard{need: wipes, strike: (*storm).wipeServer, brief: true, rows: 2}
-	failing  = hazard{need: failsOver, strike: (*storm).failOver, once: true, rows: 2}
-	shifting = hazard{need: clocks, strike: (*storm).shiftClock, rows: 1}
-	cutting  = hazard{need: links, strike: (*storm).cutLink, rows: 1}
-	pausing  = hazard{need: processes, strike: (*storm).pauseProcess, rows: 1}
-	revoking = hazard{need: revokes, strike: (*storm).revoke, rows: 1}
+	stopping = nemesis{need: stops, strike: (*storm).stopServer, rows: 1}
+	killing  = nemesis{need: kills, strike: (*storm).killServer, brief: true, rows: 1}
+	wiping   = nemesis{need: wipes, strike: (*storm).wipeServer, brief: true, rows: 2}
+	failing  = nemesis{need: failsOver, strike: (*storm).failOver, once: true, rows: 2}
+	shifting = nemesis{need: clocks, strike: (*storm).shiftClock, rows: 1}
+	cutting  = nemesis{need: links, strike: (*storm).cutLink, rows: 1}
+	pausing  = nemesis{need: processes, strike: (*storm).pauseProcess, rows: 1}
+	revoking = nemesis{need: revokes, strike: (*storm).revoke, rows: 1}
 
-	hazards = []hazard{stopping, killing, wiping, failing, shifting, cutting, pausing, revoking}
+	nemeses = []nemesis{stopping, killing, wiping, failing, shifting, cutting, pausing, revoking}
 )
 
 // mixture is what the history of mixed faults has, of what the Harness can cause.
-func mixture(h Harness) ([]hazard, error) {
+func mixture(h Harness) ([]nemesis, error) {
 	fields := []string{stopping.field(), cutting.field(), pausing.field()}
 	if *mixed != "" {
 		fields = strings.Split(*mixed, ",")
 	}
-	var all []hazard
+	var all []nemesis
 	for _, field := range fields {
-		i := slices.IndexFunc(hazards, func(z hazard) bool { return z.field() == field })
+		i := slices.IndexFunc(nemeses, func(z nemesis) bool { return z.field() == field })
 		if i < 0 {
 			return nil, fmt.Errorf("-conformance.faults: Faults has no field %q", field)
 		}
-		if hazards[i].need.met(h) {
-			all = append(all, hazards[i])
+		if nemeses[i].need.met(h) {
+			all = append(all, nemeses[i])
 		}
 	}
 	return all, nil
@@ -99,7 +99,7 @@ func (s *storm) wipeServer(rng *rand.Rand) *blow {
 	return b
 }
 
-// failOver prepares a failover, that whoever takes over may miss something, and has it.
+// failOver prepares a failover, so that the next server may miss something, and causes it.
 func (s *storm) failOver(*rand.Rand) *blow {
 	if s.failedOver { // what is left is mended at the end
 		return nil
@@ -228,9 +228,9 @@ func (s *storm) pauseProcess(rng *rand.Rand) *blow {
 func (s *storm) rage(ctx context.Context, rng *rand.Rand) {
 	sleepUntil(ctx, upTo(rng, s.ttl/2))
 	for ctx.Err() == nil {
-		z := s.hazards[rng.IntN(len(s.hazards))]
+		z := s.nemeses[rng.IntN(len(s.nemeses))]
 		if b := z.strike(s, rng); b != nil {
-			s.suffer(ctx, rng, z, b)
+			s.inflict(ctx, rng, z, b)
 		}
 		lull := s.ttl
 		if z.brief {
@@ -240,8 +240,8 @@ func (s *storm) rage(ctx context.Context, rng *rand.Rand) {
 	}
 }
 
-// suffer has a fault last for a while, and takes it down.
-func (s *storm) suffer(ctx context.Context, rng *rand.Rand, z hazard, b *blow) {
+// inflict has a fault last for a while, and takes it down.
+func (s *storm) inflict(ctx context.Context, rng *rand.Rand, z nemesis, b *blow) {
 	b.Kind, b.Set = z.field(), s.now()
 	if b.undo != nil {
 		lasts := duration(rng, s.ttl)
