@@ -38,14 +38,6 @@ var cancelRows = []row{{
 	body:    grantedAsItGaveUp,
 }}
 
-// promptly has p take a lock that nobody holds, without waiting for the expiry of something left behind.
-func (p *party) promptly(after string) {
-	start := time.Now()
-	if err := p.lockWithin(p.env.prompt); err != nil {
-		p.env.doubtf("%s, the lock is free, but %s's Lock failed after %v: %v", after, p.who, time.Since(start), err)
-	}
-}
-
 // gone waits until a Lock that was cancelled has returned.
 func (e *env) gone(p *party, done <-chan error) {
 	select {
@@ -87,23 +79,15 @@ func gaveUpInTheQueue(e *env) {
 	cancel()
 	e.gone(b, first)
 	a.release()
-	select {
-	case err := <-second:
-		if err != nil {
-			e.doubtf("C's Lock: %v", err)
-		}
-		c.release()
-	case <-time.After(e.prompt):
-		e.doubtf("B gave up waiting, A has unlocked, but C, who waited behind B, has no lock after %v", e.prompt)
-	}
+	c.granted(second, e.prompt, "B, who waited before it, gave up, and A has unlocked")
+	c.release()
 }
 
 // cancelledAnytime cancels at about the moment of the grant. In turns, that is a time, earlier after a success and later
 // after a failure, and a look at ctx, the first after a success and the next after a failure: what a Locker does in a
 // microsecond no timer hits.
 func cancelledAnytime(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	start := time.Now()
 	a.take()
 	about := time.Since(start)

@@ -54,10 +54,7 @@ func renewalEnds(e *env) {
 	a.release()
 	b.promptly("A has unlocked")
 	b.awaitExpiry()
-	start := time.Now()
-	if err := c.lockWithin(e.ttl + slack(e.ttl)); err != nil {
-		e.doubtf("C's Lock, %v after B, whose TTL is %v, was heard of no more: %v", time.Since(start), e.ttl, err)
-	}
+	c.lockBy(e.ttl+slack(e.ttl), "B, whose TTL is %v, was heard of no more", e.ttl)
 	c.release()
 }
 

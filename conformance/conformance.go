@@ -15,7 +15,7 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// TB is what scenarios need of a test. *testing.T has it, and so can a command line. Fatalf does not
+// TB has the methods of a test that scenarios need. *testing.T implements it, and a command line can. Fatalf does not
 // return: it ends the calling goroutine, as that of package testing does.
 type TB interface {
 	Helper()
@@ -25,36 +25,33 @@ type TB interface {
 	Context() context.Context
 }
 
-// Harness is how the suite reaches the Locker that it judges.
+// Harness tells the suite how to make the Locker under test, and what to expect of it.
 //
-// A scenario may end the life of what it has made before the test ends: it runs the functions given to
-// the Cleanup of the TB that it passes. What New and Client start must be closed by such a
-// function, and must not outlive it.
+// New and Client must close what they start in a Cleanup function of the TB that they are given. The suite runs these
+// functions when a scenario ends, which may be before the test does.
 //
-// Several goroutines call New and Client at the same time, and Revoke, Through and Process of Faults.
+// Several goroutines call New, Client, and Revoke, Through and Process of Faults at the same time.
 type Harness struct {
 	// New returns a Locker for name as a process of its own would have it: own client, own
 	// connections, no automatic renewal. Lockers of one name contend. For a name that is not
 	// valid it may call t.Fatalf, or return a Locker whose Lock fails.
 	New func(t TB, name string, ttl time.Duration) locker.Locker
 
-	// TTL is the shortest lifetime that the backend honours; scenarios wait for multiples of it.
-	// They ask for multiples of TTL, up to twenty times TTL, or about 6 s if that is more, and one asks
-	// for a TTL that is no multiple, which New or Lock may refuse. Below
-	// about 300 ms a busy machine has holds expire that should last, and trials are repeated.
+	// TTL is the shortest lifetime that the backend honours. Scenarios ask for multiples of it, up to twenty times TTL,
+	// or about 6 s if that is more, and wait for them. One asks for a TTL that is not a multiple, which New or Lock may
+	// refuse. Below about 300 ms holds expire early on a busy machine, and trials are repeated.
 	TTL time.Duration
 
-	// Client, optional, returns what makes Lockers that share one client, with or without
-	// automatic renewal.
+	// Client, optional, makes a client, with or without automatic renewal, and returns a function that makes its
+	// Lockers.
 	Client func(t TB, ttl time.Duration, renew bool) func(name string) locker.Locker
 
 	// Faults are what the suite may do to the backend.
 	Faults Faults
 
-	// Promises are the guarantees of the backend. What not every lock promises, such as an order
-	// among those that wait, is asked of a Locker only if it is in there. If Promises is nil they
-	// are what the method Guarantees() locker.Guarantees of New's Lockers returns, if there is
-	// one: that of *locker.Mutex returns those of its Client. An empty map promises nothing.
+	// Promises are the guarantees of the backend. A promise that not every lock makes, such as an order of waiters, is
+	// checked only if it is listed here. If Promises is nil, the suite calls the method Guarantees() locker.Guarantees
+	// of a Locker, if it has one, as *locker.Mutex does. An empty map promises nothing.
 	Promises locker.Guarantees
 
 	// Deviations lists, by the name of a scenario, the promises that the backend is known to
@@ -73,27 +70,27 @@ type Harness struct {
 
 // Scenario is one promise of the contract, and the check that it is kept.
 type Scenario struct {
-	// Name is unique, and says what happens.
+	// Name is unique, and describes what happens.
 	Name string
 	// Promise is the sentence of the contract that is checked.
 	Promise string
-	// Sources say where the promise comes from: what was written of locks, and what has broken.
+	// Sources are where the promise comes from: publications about locks, and defects of libraries.
 	Sources []string
 	// Deterministic: a Locker that breaks the promise fails the check every time. The others
 	// look for a violation that needs luck.
 	Deterministic bool
-	// Guarantee is what the scenario bears witness to, of what tells backends apart. It is empty
-	// where the promise is one that every Locker keeps.
+	// Guarantee is the guarantee that the scenario tests. It is empty if every Locker has to keep
+	// the promise.
 	Guarantee locker.Guarantee
-	// Condition is what befalls the backend meanwhile, such as "failover", or empty.
+	// Condition is what happens to the backend meanwhile, such as "failover", or empty.
 	Condition string
 	// Needs are the fields of the Harness that the scenario cannot do without, such as
 	// "Faults.StopServer".
 	Needs []string
-	// Check returns nil if the promise was kept, an error for which IsSkip holds if the
-	// Harness or the Locker lacks what the scenario needs, and else what was seen. It returns
-	// within a bound of its own whatever the Locker does. It calls t.Fatalf only where New,
-	// Client or a fault did.
+	// Check returns nil if the promise was kept, and an error that describes what was seen if
+	// not. If the Harness or the Locker lacks what the scenario needs, IsSkip reports true for
+	// the error. Check is bounded in time even if the Locker hangs. It calls t.Fatalf only if
+	// New, Client or a fault did.
 	Check func(t TB, h Harness) error
 
 	alone    bool // see row
@@ -107,7 +104,7 @@ type skipError struct{ reason string }
 // Error is the reason.
 func (e *skipError) Error() string { return "skipped: " + e.reason }
 
-// Skip is the error of a [Scenario]'s Check that cannot run here.
+// Skip returns an error for a [Scenario]'s Check that cannot run, for which IsSkip reports true.
 func Skip(reason string) error { return &skipError{reason} }
 
 // IsSkip reports whether err is that of a scenario which could not run.
@@ -116,11 +113,11 @@ func IsSkip(err error) bool {
 	return ok
 }
 
-// Run puts the Locker of h through every scenario: each is a subtest. A failure says which promise was broken, and
-// what was seen. Scenarios that wait run side by side, on names of their own, whatever -parallel says; those that
-// disturb the servers run one after the other, at the end. Several Runs may go on at once; one scenario counts
-// goroutines and waits until it is alone among them, so no other test should be parallel to them. A test that calls
-// Parallel does so when its servers run.
+// Run tests the Locker of h with every scenario, each as a subtest. A failure names the promise that was broken, and what
+// was seen. Scenarios that wait run side by side, on names of their own, whatever -parallel says. Those that disturb the
+// servers run one after the other, at the end. Several Runs may go on at once. One scenario counts goroutines: it waits until
+// it is alone among the Runs, and other tests should not be parallel to them. A test calls Parallel, if at all, after it
+// has started its servers.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	run(t, h, Scenarios())
@@ -205,11 +202,11 @@ func report(t *testing.T, s Scenario, h Harness, results *results) {
 	}
 }
 
-// Examine puts the Locker of h through one scenario, for programs that are no tests: a command line, or a page that
-// shows how a server does. It takes a while, which the end of t's Context shortens where the Locker heeds that.
+// Examine tests the Locker of h with one scenario, for programs that are not tests. It may take a minute. If the context of
+// t ends, calls of the Locker end earlier if it heeds that context.
 //
-// Where New, Client or a fault calls t.Fatalf, because a server is unreachable, say, Examine does not return: Fatalf ends the goroutine. The
-// caller gives it one of its own, and runs what Cleanup was given when that has ended.
+// If New, Client or a fault calls t.Fatalf, for example because a server is unreachable, Examine does not return: Fatalf ends
+// the goroutine. So call it in a goroutine of its own, and run the Cleanup functions of t after that has ended.
 func Examine(t TB, s Scenario, h Harness) Result {
 	t.Helper()
 	if h.operations == nil {
@@ -283,7 +280,7 @@ func unknown(deviations map[string]string, scenarios []Scenario) []string {
 	})
 }
 
-// Scenarios is the suite, in the order in which Run takes it.
+// Scenarios returns all scenarios, in the order of the documentation.
 func Scenarios() []Scenario {
 	var all []Scenario
 	for _, topic := range [][]row{

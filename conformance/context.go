@@ -44,8 +44,7 @@ var contextRows = []row{{
 }}
 
 func endedContext(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	ctx, cancel := context.WithCancelCause(e.ctx)
 	cancel(errStop)
 	err := a.lock(ctx)
@@ -54,13 +53,9 @@ func endedContext(e *env) {
 	past, cancelPast := context.WithDeadline(e.ctx, time.Now().Add(-time.Second))
 	defer cancelPast()
 	a.want("Lock with a ctx whose deadline has passed", a.lock(past), context.DeadlineExceeded)
-	if token := a.token(); token != 0 {
-		e.failf("A's token after a Lock that failed is %d; want 0", token)
-	}
+	a.wantNoToken("after a Lock that failed")
 	a.want("Unlock after a Lock that failed", a.unlock(), locker.ErrNotHeld)
-	if err := b.lockWithin(e.prompt); err != nil {
-		e.doubtf("B's Lock after A's had failed, when the lock is free: %v", err)
-	}
+	b.lockBy(e.prompt, "A's Lock had failed, the lock is free")
 	b.release()
 }
 
@@ -70,8 +65,7 @@ const settle = 100 * time.Millisecond
 // interrupted has b wait for a lock that a holds, ends the ctx that it waits with by end, and returns the
 // error of Lock.
 func (e *env) interrupted(ctx context.Context, end func()) error {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	a.take()
 	done := b.start(ctx)
 	select {
@@ -137,8 +131,7 @@ func interruptedMatchesHeld(e *env) {
 }
 
 func holdOutlivesContext(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	ctx, cancel := context.WithCancel(e.ctx)
 	defer cancel()
 	if err := a.lock(ctx); err != nil {

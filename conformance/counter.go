@@ -114,9 +114,7 @@ func (e *env) overtaken(r *register, write func(a *party, taken uint64, read int
 		e.doubtf("A's read, just after Lock: %v", err)
 	}
 	sleep()
-	if err := b.lockWithin(e.ttl + slack(e.ttl) + e.patience); err != nil {
-		e.doubtf("B's Lock, when A was paused past its TTL of %v: %v", e.ttl, err)
-	}
+	b.lockBy(e.ttl+slack(e.ttl)+e.patience, "A was paused past its TTL of %v", e.ttl)
 	e.increment(b, r)
 	wake()
 	write(a, taken, read)
@@ -157,18 +155,16 @@ func fencedCounter(e *env) {
 	defer cancel()
 	c := &count{env: e, ctx: ctx, bare: &register{}, guarded: &register{guarded: true}}
 	name := e.name()
-	var wg sync.WaitGroup
+	var clients []func()
 	for i := range contenders {
 		p := e.party(fmt.Sprintf("client %d", i+1), name, e.ttl)
-		wg.Add(1)
-		e.spawn(func() {
-			defer wg.Done()
+		clients = append(clients, func() {
 			for ctx.Err() == nil {
 				c.add(p, i == 0)
 			}
 		})
 	}
-	wg.Wait()
+	e.together(clients...)
 	if lost := c.guarded.lost(); lost != 0 {
 		e.failf("%d writes were accepted by a guard that refuses stale tokens, and made the value %d: updates lost: %d",
 			c.guarded.writes, c.guarded.value, lost)

@@ -38,9 +38,7 @@ func sleepsThrough(e *env) {
 	a, b := e.process("A", name, e.ttl), e.party("B", name, e.long)
 	a.take()
 	a.stop()
-	if err := b.lockWithin(e.ttl + slack(e.ttl) + e.patience); err != nil {
-		e.doubtf("B's Lock, when A was stopped past its TTL of %v: %v", e.ttl, err)
-	}
+	b.lockBy(e.ttl+slack(e.ttl)+e.patience, "A was stopped past its TTL of %v", e.ttl)
 	token := b.token()
 	a.resume()
 	if late := a.token(); late != 0 {
@@ -71,10 +69,7 @@ func killedHolder(e *env) {
 	a, b := e.process("A", name, e.ttl), e.party("B", name, e.long)
 	a.take()
 	a.kill()
-	start := time.Now()
-	if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
-		e.doubtf("B's Lock, %v after A, whose TTL is %v, was killed: %v", time.Since(start), e.ttl, err)
-	}
+	b.lockBy(e.ttl+slack(e.ttl), "A, whose TTL is %v, was killed", e.ttl)
 	b.release()
 }
 
@@ -95,13 +90,6 @@ func (e *env) waiterFails(fail func(*process)) {
 	fail(b)
 	a.release()
 	limit := ttl + slack(ttl) + 2*time.Second // the first may have been given the lock
-	select {
-	case err := <-served:
-		if err != nil {
-			e.doubtf("C's Lock, behind a waiter that was stopped: %v", err)
-		}
-		c.release()
-	case <-time.After(limit):
-		e.doubtf("%v after A's Unlock C has no lock: before it waited B, which is stopped, with a TTL of %v", limit, ttl)
-	}
+	c.granted(served, limit, "A has unlocked, and B, which waited before it with a TTL of %v, is stopped", ttl)
+	c.release()
 }

@@ -1,5 +1,5 @@
 // Package conformance is the contract of [locker.Locker] as a suite of scenarios. Anyone may put any
-// Locker through it, an adapter of this module or a lock of another make:
+// Locker through it, an adapter of this module or a third-party lock:
 //
 //	func TestConformance(t *testing.T) {
 //		conformance.Run(t, conformance.Harness{
@@ -34,24 +34,22 @@
 // Locks are held for real time: at a backend whose TTL may be 300 ms the suite takes ten seconds without faults and a minute
 // and a half with all of them, and longer in proportion at others. Scenarios that wait run side by side.
 //
-// What is no test can use it as well: [Examine] is one scenario, with a [TB] of the caller's. The command locker check puts a
-// deployment through the suite so.
+// Programs that are not tests use [Examine], which runs one scenario with a [TB] of the caller's. The command locker check
+// does so for a deployment.
 //
 // # Faults
 //
-// What the suite may do to the backend is in [Faults], a struct of functions, each optional: servers that go silent,
-// crash, lose their data, fail over, whose clock jumps; connections that are cut, slow, and lose replies; holders
-// in processes of their own that are stopped and killed. Scenarios that need a missing one say so, and are
-// skipped.
+// [Faults] lists what the suite may do to the backend. Each is optional: servers go silent, crash, lose their data or fail
+// over, or their clock jumps; connections are cut, are slow or lose replies; holders run in processes of their own, which are
+// stopped and killed. A scenario without the fault that it needs is skipped, and says so.
 //
 // # Histories
 //
-// In some scenarios clients do what they do by lot, and faults come and go. What the clients were told must be the
-// history of one lock: porcupine looks for an order of all calls, each at some moment between its call and its return, in
-// which a hold begins when there is none, with a larger token than all before, and is confirmed only while it lasts.
-// A call whose outcome nobody knows demands nothing. The flags -conformance.seed, -conformance.for and
-// -conformance.faults say what happens, for how long, and to whom; a history that fails is saved in -conformance.dir, as a
-// page to look at and as JSON.
+// In some scenarios clients make random calls while faults come and go. The answers must be the history of one lock: the
+// checker, porcupine, looks for an order of all calls, each at some moment between its call and its return, in which a hold
+// begins only when there is none, has a larger token than all before, and is confirmed only while it lasts. A call with an
+// unknown outcome demands nothing. The flags -conformance.seed, -conformance.for and -conformance.faults set the random
+// choices, the duration and the faults. A history that fails is saved in -conformance.dir, as a page and as JSON.
 //
 // # Results
 //

@@ -70,8 +70,7 @@ func sharers(p *party) []*party {
 }
 
 func excludesProcess(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	a.take()
 	a.excludes(b, settle)
 	a.release()

@@ -30,14 +30,10 @@ var expiryRows = []row{{
 }}
 
 func expires(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
+	a, b := e.rivals(e.ttl, e.ttl)
 	a.take()
 	a.awaitExpiry()
-	start := time.Now()
-	if err := b.lockWithin(e.prompt); err != nil {
-		e.doubtf("A's hold is over, but B's Lock failed after %v: %v", time.Since(start), err)
-	}
+	b.lockBy(e.prompt, "A's hold is over")
 	b.release()
 }
 
@@ -55,17 +51,14 @@ func expiresNotEarly(e *env) {
 }
 
 func notBeforeDeadline(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a, b := e.rivals(e.ttl, e.long)
 	if _, ok := a.l.(deadliner); !ok {
 		e.skip("the Locker has no Deadline")
 	}
 	a.take()
 	deadline := a.deadline()
 	lost := a.lost()
-	if err := b.lockWithin(e.ttl + e.patience); err != nil {
-		e.doubtf("B's Lock, after a holder whose TTL of %v is over: %v", e.ttl, err)
-	}
+	b.lockBy(e.ttl+e.patience, "A's TTL of %v is over", e.ttl)
 	got := time.Now()
 	select {
 	case <-lost: // in time, or for a reason that the contract allows
@@ -148,9 +141,7 @@ func extendLasts(e *env) {
 		e.within(a, "Extend")
 		least = min(least, deadline.Sub(before))
 	}
-	if err := b.lockWithin(ttl + slack(ttl)); err != nil {
-		e.doubtf("B's Lock, %v after A, whose TTL is %v, called the last Extend of four and was heard of no more: %v", time.Since(before), ttl, err)
-	}
+	b.lockBy(ttl+slack(ttl), "A, whose TTL is %v, called the last Extend of four and was heard of no more", ttl)
 	if held := time.Since(before); held < least {
 		e.doubtf("B got the lock %v after A's Extend, with a TTL of %v; it was to last for %v at least", held, ttl, least)
 	}
@@ -158,22 +149,18 @@ func extendLasts(e *env) {
 }
 
 func extendAfterExpiry(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
+	a, b := e.rivals(e.ttl, e.ttl)
 	a.take()
 	a.awaitExpiry()
 	err := a.extend()
 	a.want("Extend after its TTL", err, locker.ErrLost)
-	if err := b.lockWithin(e.prompt); err != nil {
-		e.doubtf("A's Extend said ErrLost, but B's Lock finds the lock held: %v", err)
-	}
+	b.lockBy(e.prompt, "A's Extend said ErrLost")
 	a.want("Extend after a take-over", a.extend(), locker.ErrLost)
 	b.release()
 }
 
 func extendAfterTakeOver(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a, b := e.rivals(e.ttl, e.long)
 	a.takeOver(b)
 	a.want("Extend after B took the lock", a.extend(), locker.ErrLost)
 	b.release()
@@ -182,8 +169,7 @@ func extendAfterTakeOver(e *env) {
 
 // harmless ends the trial if what a former holder does harms the one who has taken over.
 func (e *env) harmless(op string, do func(*party) error, watch time.Duration) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a, b := e.rivals(e.ttl, e.long)
 	a.takeOver(b)
 	e.steady(a, b, op, do, watch)
 }
@@ -215,8 +201,7 @@ func (e *env) robbed(b *party, op string, said error) {
 }
 
 func extendWithoutHold(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	a.want("Extend before Lock", a.extend(), locker.ErrNotHeld)
 	a.take()
 	a.release()

@@ -10,20 +10,21 @@ import (
 )
 
 // Faults are what the suite may do to the backend, each optional. Scenarios that need a missing one are
-// skipped, and say so. What a fault returns undoes it; the suite calls that once, also when a
-// scenario has failed, and at the latest when the Cleanup functions of t run. All of it may be
-// called from goroutines other than the test's.
+// skipped, and say so. A fault returns a function that undoes it. The suite calls that once, also if the
+// scenario has failed, and at the latest when the Cleanup functions of t run. Faults are called from
+// goroutines other than the test's.
 //
-// The suite asks whether a fault acts: in a scenario of its own, and again where it is used. It waits for one that acts up to a second
-// after it has returned, in a random history a tenth. A scenario whose fault did nothing says so, and blames no Locker. MoveClock alone is not asked: a lock that heeds
-// no clock shows nothing of it. FailOver is asked only where there is Through, which tells where the servers are.
+// The suite checks that each fault acts, in a scenario of its own and where it is used. A fault may begin to act up to a second
+// after it has returned, in a random history a tenth of a second. If a fault does nothing, the scenario fails with a message
+// about the fault, not about the Locker. MoveClock is not checked, because a lock may use no clock. FailOver is checked
+// only with Through, which tells the suite where the servers are.
 type Faults struct {
-	// StopServer makes the backend silent: it accepts connections, keeps those that it has, and
-	// answers nothing until resume is called (SIGSTOP). Its clock goes on.
+	// StopServer stops the backend (SIGSTOP): it keeps and accepts connections, but answers
+	// nothing until resume is called. Its clock goes on.
 	StopServer func(t TB) (resume func())
 
-	// KillServer ends the backend as a crash does (SIGKILL): all its servers. restart starts them
-	// again, with the data that they have kept, and returns when they answer.
+	// KillServer kills all servers of the backend (SIGKILL). restart starts them again, with the
+	// data that they have kept, and returns when they answer.
 	KillServer func(t TB) (restart func())
 
 	// WipeServer is KillServer, but the data are lost.
@@ -43,19 +44,18 @@ type Faults struct {
 	// nobody else's. back takes the move back.
 	MoveClock func(t TB, d time.Duration) (back func())
 
-	// Revoke ends the hold that name has now behind its holder's back, as an operator or the
-	// backend itself can: it deletes the key, revokes the lease, expires the session.
+	// Revoke ends the present hold of name, without its holder, as an operator or the backend
+	// can: it deletes the key, revokes the lease or expires the session.
 	Revoke func(t TB, name string)
 
-	// Through is Harness.New, but for every address of a server, "host:port", the Locker connects
-	// to what via returns for it. The suite has a proxy of its own there that cuts, delays and
-	// loses what passes.
+	// Through is like Harness.New, but the Locker connects to via(address) instead of each
+	// server's address, "host:port". There the suite has a proxy that cuts, delays and loses
+	// traffic.
 	Through func(t TB, name string, ttl time.Duration, via func(address string) string) locker.Locker
 
-	// Process returns the command of a program that calls Serve with a function like New: a
-	// process of its own, that the suite stops (SIGSTOP), continues and kills. A test binary may
-	// be that program. The suite starts it, and adds to its Env. Without it a Locker that holds
-	// is never really paused.
+	// Process returns the command of a program that calls Serve with a function like New. A test
+	// binary may be that program. The suite adds to its Env, starts it, stops it (SIGSTOP),
+	// continues and kills it. Without Process no holder is really paused.
 	Process func(t TB) *exec.Cmd
 }
 

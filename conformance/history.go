@@ -13,11 +13,11 @@ import (
 // history is what several clients did, and what they were told, as they saw it. Times are nanoseconds of
 // one monotonic clock. It is saved as it is when it fails.
 type history struct {
-	Seed    uint64    `json:"seed"`
-	Demand  demand    `json:"demand"`
-	Clients []client  `json:"clients"`
-	Faults  []weather `json:"faults"`
-	Events  []event   `json:"events"`
+	Seed    uint64        `json:"seed"`
+	Demand  demand        `json:"demand"`
+	Clients []client      `json:"clients"`
+	Faults  []faultRecord `json:"faults"`
+	Events  []event       `json:"events"`
 
 	mu    sync.Mutex
 	began time.Time
@@ -32,8 +32,8 @@ type client struct {
 	NoLost bool          `json:"noLost,omitempty"` // it has no method Lost
 }
 
-// weather is a fault that came and went.
-type weather struct {
+// faultRecord is a fault that came and went.
+type faultRecord struct {
 	Kind string `json:"kind"` // of Faults, a field
 	What string `json:"what"`
 	From int64  `json:"from"`
@@ -98,7 +98,7 @@ func sayingOf(err error) saying {
 // now is the history's clock.
 func (h *history) now() int64 { return int64(time.Since(h.began)) }
 
-func (h *history) befell(w weather) {
+func (h *history) befell(w faultRecord) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.Faults = append(h.Faults, w)

@@ -53,7 +53,7 @@ func (h *history) hits() (n int, err error) {
 
 // acted reports whether a fault did what it says, by what clients were told. Of what cannot be seen, such as a clock that jumps, it
 // reports true.
-func (h *history) acted(f weather) bool {
+func (h *history) acted(f faultRecord) bool {
 	switch {
 	case f.Answered:
 		return false
@@ -79,7 +79,7 @@ const (
 const slowToAct = settle
 
 // mute reports whether those whom a fault kept from the backend were granted nothing while it lasted.
-func (h *history) mute(f weather) bool {
+func (h *history) mute(f faultRecord) bool {
 	from := f.Set + min(int64(slowToAct), (f.Undone-f.Set)/2)
 	for _, e := range h.Events {
 		asked := e.Op != opExtend // some Lockers extend without a request
@@ -96,7 +96,7 @@ func (e event) grants() bool {
 }
 
 // bereft reports whether the victim's hold ended before its time: its client was told so, or another was granted the lock.
-func (h *history) bereft(f weather) bool {
+func (h *history) bereft(f faultRecord) bool {
 	end := min(f.From+(f.Until-f.From)*3/4, h.expiry(f))
 	for _, e := range h.Events {
 		if e.Client == f.Client && e.Op == opUnlock && e.Said != saidLost && e.Return > f.From {
@@ -117,7 +117,7 @@ func (h *history) bereft(f weather) bool {
 }
 
 // expiry returns a time shortly before the victim's hold would have ended by itself.
-func (h *history) expiry(f weather) (at int64) {
+func (h *history) expiry(f faultRecord) (at int64) {
 	c := h.Clients[f.Client]
 	if c.Renews {
 		return math.MaxInt64
@@ -142,7 +142,7 @@ const (
 	fewest = 2
 )
 
-func (s *storm) wanted() (most, least int) {
+func (s *simulation) wanted() (most, least int) {
 	switch {
 	case len(s.nemeses) == 0:
 		return 0, 0
@@ -181,7 +181,7 @@ func (s score) least() int {
 }
 
 // fewestHolds of a history are one for each client, and half of that where faults keep them from the backend.
-func (s *storm) fewestHolds() int {
+func (s *simulation) fewestHolds() int {
 	if len(s.nemeses) > 0 {
 		return len(s.players) / 2
 	}
@@ -192,7 +192,7 @@ func (s *storm) fewestHolds() int {
 const extra = 4
 
 // satisfied reports whether enough faults have befallen holders, for a history that has taken so long.
-func (s *storm) satisfied(took time.Duration) bool {
+func (s *simulation) satisfied(took time.Duration) bool {
 	most, least := s.wanted()
 	hits, err := s.hits()
 	if err != nil {

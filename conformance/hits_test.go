@@ -15,16 +15,16 @@ func TestHits(t *testing.T) {
 	held := func(more ...event) script {
 		return append(script{call(0, opLock, 0, 10), sample(0, 11, 12, 5)}, more...)
 	}
-	silenced := weather{Kind: "StopServer", From: 100e6, Set: 110e6, Undone: 400e6, To: 410e6, Mutes: everyone, Until: 300e6}
-	cut := weather{Kind: "Through", From: 100e6, Set: 110e6, Undone: 400e6, To: 410e6, Mutes: itsVictim, Until: 300e6}
-	revoked := weather{Kind: "Revoke", From: 100e6, Set: 110e6, To: 111e6, Until: 300e6}
-	moved := weather{Kind: "MoveClock", From: 100e6, Set: 110e6, Undone: 400e6, To: 410e6, Until: 300e6}
+	silenced := faultRecord{Kind: "StopServer", From: 100e6, Set: 110e6, Undone: 400e6, To: 410e6, Mutes: everyone, Until: 300e6}
+	cut := faultRecord{Kind: "Through", From: 100e6, Set: 110e6, Undone: 400e6, To: 410e6, Mutes: itsVictim, Until: 300e6}
+	revoked := faultRecord{Kind: "Revoke", From: 100e6, Set: 110e6, To: 111e6, Until: 300e6}
+	moved := faultRecord{Kind: "MoveClock", From: 100e6, Set: 110e6, Undone: 400e6, To: 410e6, Until: 300e6}
 	ofNobody := revoked
 	ofNobody.Until = 0
 	lost := call(0, opExtend, 120, 130, saidLost)
 	for _, c := range []struct {
 		what  string
-		fault weather
+		fault faultRecord
 		then  script
 		hits  int
 	}{
@@ -44,7 +44,7 @@ func TestHits(t *testing.T) {
 		{"what cannot be seen", moved, held(), 1},
 	} {
 		h := c.then.played(revocable)
-		h.Faults = []weather{c.fault}
+		h.Faults = []faultRecord{c.fault}
 		hits, _ := h.hits()
 		assert.Equal(t, c.hits, hits, c.what)
 	}

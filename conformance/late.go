@@ -193,8 +193,7 @@ func takeArrivesTooLate(e *env) {
 // get the lock for as long as watch.
 func (e *env) late(op string, do func(*party) error, sent int, watch time.Duration) {
 	e.eachLast(sent, func(last int) {
-		name := e.name()
-		a, w := e.linked("A", name, e.ttl)
+		a, w := e.linked("A", e.name(), e.ttl)
 		a.take()
 		a.sound(op, do(a)) // there is a connection
 		_ = a.unlock()     // if it holds yet
@@ -216,9 +215,7 @@ func (e *env) late(op string, do func(*party) error, sent int, watch time.Durati
 // arrives has what A sent for op arrive when B has the lock.
 func (e *env) arrives(a *party, w *wire, op string, said error, watch time.Duration) {
 	b, c := e.party("B", a.name, e.long), e.party("C", a.name, e.long)
-	if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
-		e.doubtf("B's Lock, when A, whose TTL is %v, could send nothing more: %v", e.ttl, err)
-	}
+	b.lockBy(e.ttl+slack(e.ttl), "A, whose TTL is %v, could send nothing more", e.ttl)
 	token := b.token()
 	w.release()
 	if err := c.lockWithin(watch); err == nil {
@@ -266,9 +263,7 @@ func extendFindsNobody(e *env) {
 	}
 	w.release()
 	time.Sleep(5 * settle) // a server may take a while
-	if err := b.lockWithin(ttl / 2); err != nil {
-		e.doubtf("A's hold was over, then its late Extend arrived, and then B's Lock of a free lock: %v", err)
-	}
+	b.lockBy(ttl/2, "A's hold was over, its late Extend has arrived, the lock is free")
 	b.release()
 }
 

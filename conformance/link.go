@@ -180,11 +180,3 @@ func (p *party) attempt(what string) {
 		p.env.failf("%s's token after a Lock that failed is %d; want 0", p.who, token)
 	}
 }
-
-// lockFreed locks a lock that is free, or will be when something left behind has expired.
-func (p *party) lockFreed(what string) {
-	start := time.Now()
-	if err := p.lockWithin(p.ttl + slack(p.ttl)); err != nil {
-		p.env.doubtf("%s, but %s's Lock failed after %v, with a TTL of %v: %v", what, p.who, time.Since(start), p.ttl, err)
-	}
-}

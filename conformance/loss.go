@@ -67,9 +67,7 @@ func lostInTime(e *env) {
 	a.tells()
 	a.take()
 	a.lostBy(a.deadline(), a.lost())
-	if token := a.token(); token != 0 {
-		e.failf("A's token after Lost has fired is %d; want 0", token)
-	}
+	a.wantNoToken("after Lost has fired")
 	a.want("Extend after Lost has fired", a.extend(), locker.ErrLost)
 	a.want("Unlock after Lost has fired", a.unlock(), locker.ErrLost)
 }

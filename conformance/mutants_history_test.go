@@ -26,9 +26,9 @@ func evidenceOf(t *testing.T) {
 	t.Cleanup(func() { _ = dir.Value.Set(before) })
 }
 
-// storms reports whether a task is one of many clients, of which a machine does only so many at a time: where all is slow a
+// manyClients reports whether a task is one of many clients, of which a machine does only so many at a time: where all is slow a
 // fault finds nobody who would outlast it.
-func storms(t task) bool {
+func manyClients(t task) bool {
 	return strings.Contains(t.scenario.Name, "random history") || strings.Contains(t.scenario.Name, "guarded by tokens")
 }
 

@@ -16,15 +16,15 @@ var mixed = flag.String("conformance.faults", "",
 // nemesis is a kind of fault that is injected and undone while clients go on.
 type nemesis struct {
 	need   need
-	strike func(s *storm, rng *rand.Rand) *blow // causes it
-	brief  bool                                 // it is mostly over at once: holds outlast it
-	once   bool                                 // in a history
-	rows   int                                  // of which it is the topic
+	strike func(s *simulation, rng *rand.Rand) *injection // causes it
+	brief  bool                                           // it is mostly over at once: holds outlast it
+	once   bool                                           // in a history
+	rows   int                                            // of which it is the topic
 }
 
-// blow is one such fault, or nil if there was none.
-type blow struct {
-	weather
+// injection is one such fault, or nil if there was none.
+type injection struct {
+	faultRecord
 	player *player // whom it is meant for
 	undo   func()  // nil: it is over at once
 }
@@ -35,14 +35,14 @@ const glimpse = 60 * time.Millisecond
 func (n nemesis) field() string { return strings.TrimPrefix(n.need.name, "Faults.") }
 
 var (
-	stopping = nemesis{need: stops, strike: (*storm).stopServer, rows: 1}
-	killing  = nemesis{need: kills, strike: (*storm).killServer, brief: true, rows: 1}
-	wiping   = nemesis{need: wipes, strike: (*storm).wipeServer, brief: true, rows: 2}
-	failing  = nemesis{need: failsOver, strike: (*storm).failOver, once: true, rows: 2}
-	shifting = nemesis{need: clocks, strike: (*storm).shiftClock, rows: 1}
-	cutting  = nemesis{need: links, strike: (*storm).cutLink, rows: 1}
-	pausing  = nemesis{need: processes, strike: (*storm).pauseProcess, rows: 1}
-	revoking = nemesis{need: revokes, strike: (*storm).revoke, rows: 1}
+	stopping = nemesis{need: stops, strike: (*simulation).stopServer, rows: 1}
+	killing  = nemesis{need: kills, strike: (*simulation).killServer, brief: true, rows: 1}
+	wiping   = nemesis{need: wipes, strike: (*simulation).wipeServer, brief: true, rows: 2}
+	failing  = nemesis{need: failsOver, strike: (*simulation).failOver, once: true, rows: 2}
+	shifting = nemesis{need: clocks, strike: (*simulation).shiftClock, rows: 1}
+	cutting  = nemesis{need: links, strike: (*simulation).cutLink, rows: 1}
+	pausing  = nemesis{need: processes, strike: (*simulation).pauseProcess, rows: 1}
+	revoking = nemesis{need: revokes, strike: (*simulation).revoke, rows: 1}
 
 	nemeses = []nemesis{stopping, killing, wiping, failing, shifting, cutting, pausing, revoking}
 )
@@ -73,23 +73,23 @@ var mixes = need{"two of Faults.StopServer, Through and Process", true, func(h H
 }}
 
 // outage is a fault of the servers, which nobody hears of meanwhile.
-func (s *storm) outage(rng *rand.Rand, what string, fault func(TB) (undo func())) *blow {
+func (s *simulation) outage(rng *rand.Rand, what string, fault func(TB) (undo func())) *injection {
 	b := s.victim(rng, what, anybody)
 	b.Mutes = everyone
 	b.undo = s.harm(fault)
 	return b
 }
 
-func (s *storm) stopServer(rng *rand.Rand) *blow {
+func (s *simulation) stopServer(rng *rand.Rand) *injection {
 	return s.outage(rng, "server stopped", s.h.Faults.StopServer)
 }
 
-func (s *storm) killServer(rng *rand.Rand) *blow {
+func (s *simulation) killServer(rng *rand.Rand) *injection {
 	return s.outage(rng, "server killed", s.h.Faults.KillServer)
 }
 
 // wipeServer has the victim look whether it still holds.
-func (s *storm) wipeServer(rng *rand.Rand) *blow {
+func (s *simulation) wipeServer(rng *rand.Rand) *injection {
 	b := s.outage(rng, "server killed, data lost", s.h.Faults.WipeServer)
 	restart := b.undo
 	b.undo = func() {
@@ -100,18 +100,18 @@ func (s *storm) wipeServer(rng *rand.Rand) *blow {
 }
 
 // failOver prepares a failover, so that the next server may miss something, and causes it.
-func (s *storm) failOver(*rand.Rand) *blow {
+func (s *simulation) failOver(*rand.Rand) *injection {
 	if s.failedOver { // what is left is mended at the end
 		return nil
 	}
 	s.failedOver = true
 	fail := s.h.Faults.FailOver(s)
-	var b *blow
+	var b *injection
 	for prepared := s.now(); b == nil && !s.over(); {
 		b = s.holder(prepared, "failover", anybody)
 	}
 	if b == nil {
-		b = &blow{weather: weather{What: "failover"}}
+		b = &injection{faultRecord: faultRecord{What: "failover"}}
 	}
 	b.From = s.now()
 	fail()
@@ -119,7 +119,7 @@ func (s *storm) failOver(*rand.Rand) *blow {
 }
 
 // shiftClock moves the clock by about a TTL, or by far more.
-func (s *storm) shiftClock(rng *rand.Rand) *blow {
+func (s *simulation) shiftClock(rng *rand.Rand) *injection {
 	b := s.victim(rng, "", anybody)
 	d := s.ttl/2 + upTo(rng, 3*s.ttl)
 	if rng.IntN(4) == 0 {
@@ -136,7 +136,7 @@ func (s *storm) shiftClock(rng *rand.Rand) *blow {
 func anybody(*player) bool { return true }
 
 // revoke ends somebody's hold. If that is over by itself in this very moment the harness may find none.
-func (s *storm) revoke(rng *rand.Rand) *blow {
+func (s *simulation) revoke(rng *rand.Rand) *injection {
 	b := s.victim(rng, "", anybody)
 	done, found := make(chan struct{}), false
 	s.spawn(func() {
@@ -155,12 +155,12 @@ func (s *storm) revoke(rng *rand.Rand) *blow {
 
 // holder waits, for two TTLs at most, for one that is so, has the lock since a time after that given and for a while
 // to come, and is not the only one who wants it. It is nil if there is none.
-func (s *storm) holder(after int64, what string, is func(*player) bool) *blow {
+func (s *simulation) holder(after int64, what string, is func(*player) bool) *injection {
 	for end := time.Now().Add(2 * s.ttl); time.Now().Before(end) && !s.over(); time.Sleep(time.Millisecond) {
 		enough := s.now() + int64(s.ttl/3)
 		for _, p := range s.players {
 			if until := p.until.Load(); p.since.Load() > after && until > enough && p.scene.clients > 1 && is(p) {
-				return &blow{weather: weather{What: what, From: s.now(), Client: p.id, Until: until}, player: p}
+				return &injection{faultRecord: faultRecord{What: what, From: s.now(), Client: p.id, Until: until}, player: p}
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func (s *storm) holder(after int64, what string, is func(*player) bool) *blow {
 }
 
 // victim is one that is so: mostly one that holds for long, and always when faults have missed holders for too long.
-func (s *storm) victim(rng *rand.Rand, what string, is func(*player) bool) *blow {
+func (s *simulation) victim(rng *rand.Rand, what string, is func(*player) bool) *injection {
 	if rng.IntN(4) > 0 || time.Duration(s.now()) > s.lasts {
 		if b := s.holder(0, what, is); b != nil {
 			return b
@@ -176,11 +176,11 @@ func (s *storm) victim(rng *rand.Rand, what string, is func(*player) bool) *blow
 	}
 	all := slices.DeleteFunc(slices.Clone(s.players), func(p *player) bool { return !is(p) })
 	p := all[rng.IntN(len(all))]
-	return &blow{weather: weather{What: what, From: s.now(), Client: p.id}, player: p}
+	return &injection{faultRecord: faultRecord{What: what, From: s.now(), Client: p.id}, player: p}
 }
 
 // cutLink does something to one client's network.
-func (s *storm) cutLink(rng *rand.Rand) *blow {
+func (s *simulation) cutLink(rng *rand.Rand) *injection {
 	b := s.victim(rng, "", func(p *player) bool { return p.wire != nil })
 	w, who := b.player.wire, b.player.who
 	b.Mutes, b.undo = itsVictim, w.mend
@@ -211,7 +211,7 @@ func (s *storm) cutLink(rng *rand.Rand) *blow {
 }
 
 // pauseProcess stops one client.
-func (s *storm) pauseProcess(rng *rand.Rand) *blow {
+func (s *simulation) pauseProcess(rng *rand.Rand) *injection {
 	b := s.victim(rng, "", func(p *player) bool { return p.process != nil })
 	p := b.player.process
 	p.halt()
@@ -224,8 +224,8 @@ func (s *storm) pauseProcess(rng *rand.Rand) *blow {
 	return b
 }
 
-// rage has faults come and go, one at a time, until ctx ends. None is left.
-func (s *storm) rage(ctx context.Context, rng *rand.Rand) {
+// injectFaults has faults come and go, one at a time, until ctx ends. None is left.
+func (s *simulation) injectFaults(ctx context.Context, rng *rand.Rand) {
 	sleepUntil(ctx, upTo(rng, s.ttl/2))
 	for ctx.Err() == nil {
 		z := s.nemeses[rng.IntN(len(s.nemeses))]
@@ -241,7 +241,7 @@ func (s *storm) rage(ctx context.Context, rng *rand.Rand) {
 }
 
 // inflict has a fault last for a while, and takes it down.
-func (s *storm) inflict(ctx context.Context, rng *rand.Rand, z nemesis, b *blow) {
+func (s *simulation) inflict(ctx context.Context, rng *rand.Rand, z nemesis, b *injection) {
 	b.Kind, b.Set = z.field(), s.now()
 	if b.undo != nil {
 		lasts := duration(rng, s.ttl)
@@ -253,7 +253,7 @@ func (s *storm) inflict(ctx context.Context, rng *rand.Rand, z nemesis, b *blow)
 		b.undo()
 	}
 	b.To = s.now()
-	s.befell(b.weather)
+	s.befell(b.faultRecord)
 }
 
 // duration of a fault is as often below the TTL as above.

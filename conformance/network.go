@@ -48,14 +48,11 @@ var networkRows = []row{{
 }}
 
 func cutOff(e *env) {
-	name := e.name()
-	a, w := e.linked("A", name, e.ttl)
-	b := e.party("B", name, e.long)
+	a, w := e.linked("A", e.name(), e.ttl)
+	b := e.party("B", a.name, e.long)
 	a.take()
 	w.hold()
-	if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
-		e.doubtf("B's Lock, when A, whose TTL is %v, was cut off: %v", e.ttl, err)
-	}
+	b.lockBy(e.ttl+slack(e.ttl), "A, whose TTL is %v, was cut off", e.ttl)
 	if token := a.token(); token != 0 {
 		e.failf("A is cut off and B has the lock, and A's token is %d; want 0", token)
 	}
@@ -69,9 +66,8 @@ func cutOff(e *env) {
 }
 
 func connectionBreaks(e *env) {
-	name := e.name()
-	a, w := e.linked("A", name, e.long)
-	b := e.party("B", name, e.long)
+	a, w := e.linked("A", e.name(), e.long)
+	b := e.party("B", a.name, e.long)
 	a.take()
 	w.reset()
 	ctx, cancel := context.WithTimeout(e.ctx, e.prompt/2)
@@ -100,9 +96,7 @@ func slowHold(e *env) {
 			e.skip(fmt.Sprintf("no Lock succeeds on a slow link, not even when a request takes %v, there and back: %v", 2*delay, err))
 		}
 	}
-	if err := b.lockWithin(ttl + e.patience); err != nil {
-		e.doubtf("B's Lock, after a holder whose TTL of %v is over: %v", ttl, err)
-	}
+	b.lockBy(ttl+e.patience, "A's TTL of %v is over", ttl)
 	if token := a.token(); token != 0 {
 		e.failf("B has the lock, and so, by its token of %d, has A, whose request took %v to arrive", token, delay)
 	}
@@ -153,14 +147,7 @@ func waiterCutOff(e *env) {
 	w.hold()
 	a.release()
 	limit := ttl + slack(ttl) + 2*time.Second // the first may have been given the lock
-	select {
-	case err := <-served:
-		if err != nil {
-			e.doubtf("C's Lock, behind a waiter that is cut off: %v", err)
-		}
-	case <-time.After(limit):
-		e.doubtf("%v after A's Unlock C has no lock: before it waited B, which is cut off, with a TTL of %v", limit, ttl)
-	}
+	c.granted(served, limit, "A has unlocked, and B, which waited before it with a TTL of %v, is cut off", ttl)
 	c.release()
 }
 

@@ -64,10 +64,7 @@ var outageRows = []row{{
 	needs:     []need{failsOver},
 	shows:     locker.Failover,
 	condition: "failover",
-	body: func(e *env) {
-		fail := e.failOver()
-		e.survives(fail)
-	},
+	body:      func(e *env) { e.survives(e.failOver()) },
 }, {
 	name:      "tokens rise though the server that knows least takes over",
 	promise:   "Tokens rise through lost data, too.",
@@ -75,10 +72,7 @@ var outageRows = []row{{
 	needs:     []need{failsOver},
 	shows:     locker.FencingDurable,
 	condition: "failover",
-	body: func(e *env) {
-		fail := e.failOver()
-		e.risesThrough(fail)
-	},
+	body:      func(e *env) { e.risesThrough(e.failOver()) },
 }, {
 	name:      "a hold lasts though the server's clock jumps forward",
 	promise:   "A hold lasts one TTL, whatever a clock that people set says.",
@@ -256,8 +250,7 @@ func (p *party) outlasts(ctx context.Context, b *party) {
 
 // risesThrough has something befall the backend between two holds.
 func (e *env) risesThrough(befalls func()) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	var last uint64
 	for range 3 {
 		a.take()
@@ -275,14 +268,10 @@ func (e *env) risesThrough(befalls func()) {
 
 // expiresOnBackwardClock has a holder crash, and the clock by which its hold is to end go back.
 func expiresOnBackwardClock(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
+	a, b := e.rivals(e.ttl, e.ttl)
 	a.take()
 	e.moveClock(-time.Hour)
-	start := time.Now()
-	if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
-		e.doubtf("B's Lock, %v after A, whose TTL is %v, was heard of no more: %v", time.Since(start), e.ttl, err)
-	}
+	b.lockBy(e.ttl+slack(e.ttl), "A, whose TTL is %v, was heard of no more", e.ttl)
 	b.release()
 }
 
@@ -293,9 +282,7 @@ func revoked(e *env) {
 	b.take()
 	e.revoke(a.name, b.name)
 	a.want("Extend of a hold that was ended at the server", a.extend(), locker.ErrLost)
-	if token := a.token(); token != 0 {
-		e.failf("A's token, after Extend said ErrLost, is %d; want 0", token)
-	}
+	a.wantNoToken("after Extend said ErrLost")
 	a.want("Unlock of a hold that was ended at the server", a.unlock(), locker.ErrLost)
 	b.want("Unlock of a hold that was ended at the server", b.unlock(), locker.ErrLost)
 	a.promptly("its lost hold was unlocked")
@@ -303,21 +290,13 @@ func revoked(e *env) {
 }
 
 func revokedUnderWaiter(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	a.take()
 	token := a.token()
 	waiting := b.start(e.ctx)
 	time.Sleep(settle)
-	e.revoke(name)
-	select {
-	case err := <-waiting:
-		if err != nil {
-			e.doubtf("B's Lock, when A's hold was ended at the server: %v", err)
-		}
-	case <-time.After(e.long + e.patience):
-		e.doubtf("B has no lock though A's hold was ended at the server, and its TTL of %v is over", e.long)
-	}
+	e.revoke(a.name)
+	b.granted(waiting, e.long+e.patience, "A's hold, with a TTL of %v, was ended at the server", e.long)
 	if now := b.token(); now <= token {
 		e.failf("A's token was %d, and that of B, after A's hold was ended, is %d", token, now)
 	}

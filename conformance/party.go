@@ -61,6 +61,12 @@ func (e *env) using(l locker.Locker, who, name string, ttl time.Duration) *party
 	return &party{env: e, who: who, name: name, ttl: ttl, l: l, asked: new(atomic.Pointer[time.Time])}
 }
 
+// rivals makes two processes that contend for one name, which nobody else uses.
+func (e *env) rivals(ttlOfA, ttlOfB time.Duration) (a, b *party) {
+	name := e.name()
+	return e.party("A", name, ttlOfA), e.party("B", name, ttlOfB)
+}
+
 // client makes parties that share one client.
 func (e *env) client(ttl time.Duration, renew bool) func(who, name string) *party {
 	mutex := e.h.Client(e, ttl, renew)
@@ -159,11 +165,40 @@ func (p *party) lockWithin(d time.Duration) error {
 	return p.lock(ctx)
 }
 
+// lockBy locks within limit, or ends the trial in doubt: after what is said, the lock is or becomes free.
+func (p *party) lockBy(limit time.Duration, after string, args ...any) {
+	start := time.Now()
+	if err := p.lockWithin(limit); err != nil {
+		p.env.doubtf("%s, but %s's Lock failed after %v: %v", fmt.Sprintf(after, args...), p.who, time.Since(start), err)
+	}
+}
+
+// promptly takes a lock that nobody holds, without waiting for the expiry of something left behind.
+func (p *party) promptly(after string) { p.lockBy(p.env.prompt, "%s, the lock is free", after) }
+
+// lockFreed takes a lock that is free, or will be when something left behind has expired.
+func (p *party) lockFreed(after string) {
+	p.lockBy(p.ttl+slack(p.ttl), "%s, with a TTL of %v", after, p.ttl)
+}
+
 // start calls Lock in a goroutine.
 func (p *party) start(ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	p.env.spawn(func() { done <- p.lock(ctx) })
 	return done
+}
+
+// granted waits for the success of a Lock that start has called, or ends the trial in doubt.
+func (p *party) granted(done <-chan error, limit time.Duration, after string, args ...any) {
+	what := fmt.Sprintf(after, args...)
+	select {
+	case err := <-done:
+		if err != nil {
+			p.env.doubtf("%s, but %s's Lock failed: %v", what, p.who, err)
+		}
+	case <-time.After(limit):
+		p.env.doubtf("%s, but %v later %s, who waits, has no lock", what, limit, p.who)
+	}
 }
 
 // take locks what is free.
@@ -203,6 +238,13 @@ func (p *party) sound(op string, err error) {
 func (p *party) want(op string, err, target error) {
 	if !errors.Is(err, target) {
 		p.env.failf("%s's %s: %v; want an error that matches %q", p.who, op, says(err), target)
+	}
+}
+
+// wantNoToken ends the trial unless the token is 0, as it is without a hold.
+func (p *party) wantNoToken(when string) {
+	if token := p.token(); token != 0 {
+		p.env.failf("%s's token %s is %d; want 0", p.who, when, token)
 	}
 }
 

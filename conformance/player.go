@@ -18,16 +18,16 @@ type scene struct {
 	holds   atomic.Int64
 }
 
-// player is one client of a storm. Whatever it does is drawn by lot, and recorded.
+// player is one client of a simulation. Whatever it does is drawn by lot, and recorded.
 type player struct {
 	*party
-	storm   *storm
-	scene   *scene
-	id      int
-	rng     *rand.Rand
-	renews  bool
-	wire    *wire    // nil: the network is not its own
-	process *process // nil: it is in this one
+	simulation *simulation
+	scene      *scene
+	id         int
+	rng        *rand.Rand
+	renews     bool
+	wire       *wire    // nil: the network is not its own
+	process    *process // nil: it is in this one
 
 	holds, losses int
 	since, until  atomic.Int64  // of a long hold, as it is planned
@@ -60,7 +60,7 @@ func (p *player) play(ctx context.Context) {
 
 // rest is the time between two tenures: next to none, unless the name has had its share.
 func (p *player) rest(ctx context.Context) {
-	share := 100 + manyOfAName*p.storm.now()/int64(p.storm.lasts)
+	share := 100 + manyOfAName*p.simulation.now()/int64(p.simulation.lasts)
 	if p.scene.holds.Add(1) > share || p.chance(0.1) {
 		sleepUntil(ctx, p.upTo(40*time.Millisecond))
 	}
@@ -180,7 +180,7 @@ func (p *player) warn() {
 
 // plan lets the faults know of a long hold.
 func (p *player) plan(d time.Duration) time.Duration {
-	now := p.storm.now()
+	now := p.simulation.now()
 	p.since.Store(now)
 	p.until.Store(now + int64(d))
 	return d
@@ -227,21 +227,21 @@ func (p *player) holdless(err error) {
 func (p *player) record(ctx context.Context, limit time.Duration, op string, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	call := p.storm.now()
+	call := p.simulation.now()
 	err := p.call(op, limit+p.env.patience, func() error { return f(ctx) })
-	e := event{Client: p.id, Op: op, Call: call, Return: p.storm.now(), Said: sayingOf(err)}
+	e := event{Client: p.id, Op: op, Call: call, Return: p.simulation.now(), Said: sayingOf(err)}
 	if e.Said == saidError {
 		e.Text = err.Error()
 	}
-	p.storm.record(e)
+	p.simulation.record(e)
 	return err
 }
 
 // sample asks for the token.
 func (p *player) sample() uint64 {
-	call := p.storm.now()
+	call := p.simulation.now()
 	token := p.token()
-	p.storm.record(event{Client: p.id, Op: opToken, Call: call, Return: p.storm.now(), Token: token})
+	p.simulation.record(event{Client: p.id, Op: opToken, Call: call, Return: p.simulation.now(), Token: token})
 	return token
 }
 
@@ -265,8 +265,8 @@ func (p *player) watch() *watch {
 			case <-w.stop:
 				return
 			case <-lost:
-				now := p.storm.now()
-				p.storm.record(event{Client: p.id, Op: opLost, Call: now, Return: now})
+				now := p.simulation.now()
+				p.simulation.record(event{Client: p.id, Op: opLost, Call: now, Return: now})
 				lost = nil
 				tell()
 			case <-ticker.C:

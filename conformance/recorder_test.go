@@ -104,18 +104,18 @@ func allTried(atOnce int, tasks []task) []outcome {
 		switch {
 		case t.scenario.Name == noLeak:
 			alone = append(alone, t)
-		case storms(t):
+		case manyClients(t):
 			busy = append(busy, t)
 		default:
 			waiting = append(waiting, t)
 		}
 	}
-	var stormy []outcome
+	var crowded []outcome
 	var wg sync.WaitGroup
-	wg.Go(func() { stormy = tried(3, busy) })
+	wg.Go(func() { crowded = tried(3, busy) })
 	done := tried(atOnce, waiting)
 	wg.Wait()
-	return slices.Concat(done, stormy, tried(1, alone))
+	return slices.Concat(done, crowded, tried(1, alone))
 }
 
 // again tries once more, one at a time, what a busy machine may have spoiled.

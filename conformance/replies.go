@@ -101,9 +101,7 @@ func unlockUnanswered(e *env) {
 	if err == nil {
 		e.failf("A's Unlock said nil though no reply had arrived")
 	}
-	if token := a.token(); token != 0 {
-		e.failf("A's token after Unlock, which said %v, is %d; want 0", says(err), token)
-	}
+	a.wantNoToken("after Unlock, which returned " + says(err))
 	b.lockFreed("A has unlocked")
 	b.release()
 	w.mend()
@@ -113,9 +111,8 @@ func unlockUnanswered(e *env) {
 
 // unlockAgain mends the link while A unlocks.
 func unlockAgain(e *env) {
-	name := e.name()
-	a, w := e.linked("A", name, e.long)
-	b := e.party("B", name, e.long)
+	a, w := e.linked("A", e.name(), e.long)
+	b := e.party("B", a.name, e.long)
 	a.take()
 	w.loseReplies()
 	stop := time.AfterFunc(settle, w.mend)
@@ -135,11 +132,10 @@ func unlockAgain(e *env) {
 
 // unlockLossAgain has A's first release be lost on its way, and another holds when the second arrives.
 func unlockLossAgain(e *env) {
-	name := e.name()
-	a, w := e.linked("A", name, e.long)
-	b := e.party("B", name, e.long)
+	a, w := e.linked("A", e.name(), e.long)
+	b := e.party("B", a.name, e.long)
 	a.take()
-	e.revoke(name)
+	e.revoke(a.name)
 	b.promptly("A's hold was ended at the server")
 	w.holdRequests()
 	stop := time.AfterFunc(settle, w.mend) // what was sent is lost

@@ -12,13 +12,13 @@ import (
 
 var resultsFile = flag.String("conformance.results", "", "file that the results are appended to, as JSON, a line for each scenario")
 
-// Outcome is what came of a scenario.
+// Outcome is the result of a scenario in one word.
 type Outcome string
 
 // The outcomes.
 const (
 	Kept    Outcome = "kept"    // the promise was kept
-	Broken  Outcome = "broken"  // and it was broken
+	Broken  Outcome = "broken"  // the promise was broken
 	Known   Outcome = "known"   // broken, as the Harness's Deviations say
 	Unseen  Outcome = "unseen"  // a deviation of luck that was not seen this time
 	Stale   Outcome = "stale"   // a deviation that should have been seen, and was not
@@ -27,7 +27,7 @@ const (
 
 func (o Outcome) failed() bool { return o == Broken || o == Stale }
 
-// Result is what a scenario said of a Locker. Run appends each as a line of JSON to the file that the flag
+// Result is the outcome of a scenario for one Locker. Run appends each as a line of JSON to the file that the flag
 // -conformance.results names.
 type Result struct {
 	Test       string           `json:"test"` // the one that called Run
@@ -90,7 +90,7 @@ func saysNothing(seen error) bool {
 	return idle || errors.Is(seen, errInDoubt)
 }
 
-// String is what a person has to know of it: nothing of a promise that was kept in each trial.
+// String returns the result for a reader of test output. It is empty if the promise was kept in each trial.
 func (r Result) String() string {
 	switch r.Outcome {
 	case Kept:

@@ -18,8 +18,8 @@ import (
 // servedEnv is set in the processes that the suite starts.
 const servedEnv = "LOCKER_CONFORMANCE_PROCESS"
 
-// Serve makes this process one whose Locker the suite uses, if the suite has started it as Faults.Process says: it then
-// does not return. In every other process it returns at once. In a test binary it is called first in TestMain:
+// Serve serves a Locker to the suite, and does not return, in a process that the suite has started by Faults.Process. In every
+// other process it returns at once. In a test binary, call it first in TestMain:
 //
 //	func TestMain(m *testing.M) {
 //		conformance.Serve(newLocker) // the Harness's New

@@ -80,12 +80,9 @@ func counter(e *env) {
 }
 
 func nothingHeldAfterMany(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	e.contend(sharers(a), func() {})
-	if token := a.token(); token != 0 {
-		e.failf("A's token, when each Lock was unlocked, is %d; want 0", token)
-	}
+	a.wantNoToken("when each Lock was unlocked")
 	a.want("Unlock, when each Lock was unlocked", a.unlock(), locker.ErrNotHeld)
 	a.want("Extend, when each Lock was unlocked", a.extend(), locker.ErrNotHeld)
 	b.promptly("each Lock of A was unlocked")

@@ -126,21 +126,15 @@ func silentUnlockWithContext(e *env) {
 	a.take()
 	e.stop()
 	err, _ := e.interrupt("Unlock", a.unlockWith)
-	if token := a.token(); token != 0 {
-		e.failf("A's token after Unlock, which returned %s, is %d; want 0", says(err), token)
-	}
+	a.wantNoToken("after Unlock, which returned " + says(err))
 }
 
 func silentLockLeavesNothing(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
+	a, b := e.rivals(e.ttl, e.ttl)
 	e.silentAttempt(a, "Lock", a.lock)()
 	for range 2 {
 		time.Sleep(settle) // the request that A gave up may be applied now
-		start := time.Now()
-		if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
-			e.doubtf("B's Lock, %v after the server answers again: %v", time.Since(start), err)
-		}
+		b.lockBy(e.ttl+slack(e.ttl), "the server answers again")
 		b.release()
 	}
 }
@@ -177,9 +171,7 @@ func silentUnlock(e *env) {
 	if err == nil {
 		e.failf("A's Unlock said nil though the server answers nothing")
 	}
-	if token := a.token(); token != 0 {
-		e.failf("A's token after Unlock, which said %v, is %d; want 0", says(err), token)
-	}
+	a.wantNoToken("after Unlock, which returned " + says(err))
 	a.want("second Unlock", a.unlock(), locker.ErrNotHeld)
 }
 
@@ -192,13 +184,9 @@ func silentRenewal(e *env) {
 	time.Sleep(e.ttl + coarse)
 	resume()
 	b.afterOutage("the server was silent for more than the TTL of A's hold")
-	if token := a.token(); token != 0 {
-		e.failf("A's token, when B has the lock, is %d; want 0", token)
-	}
+	a.wantNoToken("when B has the lock")
 	// B is heard of no more: if A still renews, C waits for ever.
-	if err := c.lockWithin(e.ttl + slack(e.ttl)); err != nil {
-		e.doubtf("C's Lock, after B's TTL, while A, who lost the lock, has not unlocked: %v", err)
-	}
+	c.lockBy(e.ttl+slack(e.ttl), "B's TTL is over, while A, who lost the lock, has not unlocked")
 	a.want("Unlock, after B and C took the lock", a.unlock(), locker.ErrLost)
 	c.release()
 }

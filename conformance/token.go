@@ -112,14 +112,11 @@ func tokensRiseInClient(e *env) {
 }
 
 func tokensRiseOverExpiry(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a, b := e.rivals(e.ttl, e.long)
 	var tokens sequence
 	a.take()
 	tokens.next(a, "A's hold, which expired")
-	if err := b.lockWithin(e.ttl + e.patience); err != nil {
-		e.doubtf("B's Lock, after A's TTL: %v", err)
-	}
+	b.lockBy(e.ttl+e.patience, "A's TTL is over")
 	tokens.next(b, "B's hold")
 	b.release()
 	_ = a.unlock()
@@ -155,22 +152,15 @@ func tokenZero(e *env) {
 		}
 		a.release()
 	}
-	if token := a.token(); token != 0 {
-		e.failf("A's token after Unlock is %d; want 0", token)
-	}
+	a.wantNoToken("after Unlock")
 }
 
 func tokenZeroAfterLoss(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a, b := e.rivals(e.ttl, e.long)
 	a.takeOver(b)
 	a.awaitExpiry()
-	if token := a.token(); token != 0 {
-		e.failf("A's token after its TTL, when B has the lock, is %d; want 0", token)
-	}
+	a.wantNoToken("after its TTL, when B has the lock")
 	_ = a.unlock()
-	if token := a.token(); token != 0 {
-		e.failf("A's token after the Unlock of its lost hold is %d; want 0", token)
-	}
+	a.wantNoToken("after the Unlock of its lost hold")
 	b.release()
 }

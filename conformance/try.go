@@ -40,8 +40,7 @@ func (p *party) try() error {
 }
 
 func tryHeld(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	a.take()
 	for _, p := range []*party{b, a} { // the holder's own Locker is as any other
 		err := p.try()
@@ -53,15 +52,12 @@ func tryHeld(e *env) {
 		}
 		p.want("TryLock of a held lock", err, locker.ErrHeld)
 	}
-	if token := b.token(); token != 0 {
-		e.failf("B's token after a TryLock that failed is %d; want 0", token)
-	}
+	b.wantNoToken("after a TryLock that failed")
 	a.release()
 }
 
 func tryDoesNotWait(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	a.take()
 	start := time.Now()
 	if err := b.try(); err == nil {
@@ -74,8 +70,7 @@ func tryDoesNotWait(e *env) {
 }
 
 func tryTakes(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	if err := a.try(); err != nil {
 		e.doubtf("A's TryLock of a free lock: %v", err)
 	}

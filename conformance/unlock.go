@@ -62,8 +62,7 @@ func unlockAfterExpiry(e *env) {
 }
 
 func unlockAfterTakeOver(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a, b := e.rivals(e.ttl, e.long)
 	a.takeOver(b)
 	a.want("Unlock after B took the lock", a.unlock(), locker.ErrLost)
 	b.release()
@@ -73,8 +72,7 @@ func unlockAfterTakeOver(e *env) {
 // look at its own hold, and delete another's.
 func unlockOvertaken(e *env) {
 	for _, left := range []time.Duration{e.ttl * 2 / 3, e.ttl / 3, time.Millisecond} { // it may begin late
-		name := e.name()
-		a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+		a, b := e.rivals(e.ttl, e.long)
 		a.take()
 		expiry := time.Now().Add(e.ttl)
 		if d := a.deadline(); !d.IsZero() {
@@ -102,8 +100,7 @@ func secondUnlock(e *env) {
 }
 
 func secondUnlockHarmless(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	a.take()
 	a.release()
 	b.take()
@@ -118,8 +115,7 @@ func unlockWithoutLock(e *env) {
 }
 
 func foreignUnlock(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	b.take()
 	e.steady(a, b, "Unlock without Lock", func(a *party) error {
 		err := a.unlock()
@@ -129,19 +125,14 @@ func foreignUnlock(e *env) {
 }
 
 func unlockEndedContext(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.ttl)
+	a, b := e.rivals(e.ttl, e.ttl)
 	a.take()
 	ctx, cancel := context.WithCancel(e.ctx)
 	cancel()
 	err := a.unlockWith(ctx)
-	if token := a.token(); token != 0 {
-		e.failf("A's token after Unlock, which said %v, is %d; want 0", says(err), token)
-	}
+	a.wantNoToken("after Unlock, which returned " + says(err))
 	a.want("second Unlock", a.unlock(), locker.ErrNotHeld)
-	if err := b.lockWithin(e.ttl + slack(e.ttl)); err != nil {
-		e.doubtf("B's Lock, after A's Unlock with a cancelled ctx: %v", err)
-	}
+	b.lockBy(e.ttl+slack(e.ttl), "A's Unlock had a cancelled ctx")
 	b.release()
 }
 
@@ -163,8 +154,7 @@ var reuseRows = []row{{
 }}
 
 func reuse(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	for range 3 {
 		a.promptly("A has unlocked")
 		a.excludes(b, settle/2)
@@ -176,8 +166,7 @@ func reuse(e *env) {
 }
 
 func reuseAfterLoss(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a, b := e.rivals(e.ttl, e.long)
 	a.takeOver(b)
 	b.release()
 	_ = a.unlock() // what it says is the business of another scenario
@@ -187,8 +176,7 @@ func reuseAfterLoss(e *env) {
 }
 
 func lockBeforeUnlockOfLost(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.ttl), e.party("B", name, e.long)
+	a, b := e.rivals(e.ttl, e.long)
 	a.takeOver(b)
 	for range 2 { // while B holds, and when the lock is free
 		start := time.Now()

@@ -70,8 +70,7 @@ var waitingRows = []row{{
 }}
 
 func passesOn(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	for range 3 {
 		for _, p := range []*party{a, b} {
 			p.promptly("the other has unlocked")
@@ -81,8 +80,7 @@ func passesOn(e *env) {
 }
 
 func wakesOnUnlock(e *env) {
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	a.take()
 	done := b.start(e.ctx)
 	select {
@@ -91,23 +89,15 @@ func wakesOnUnlock(e *env) {
 	case <-time.After(3 * settle): // it waits
 	}
 	a.release()
-	select {
-	case err := <-done:
-		if err != nil {
-			e.doubtf("B's Lock: %v", err)
-		}
-		b.release()
-	case <-time.After(e.prompt):
-		e.doubtf("%v after A's Unlock B, who waits, has no lock; the TTL is %v", e.prompt, e.long)
-	}
+	b.granted(done, e.prompt, "A has unlocked; the TTL is %v", e.long)
+	b.release()
 }
 
 // missesNoUnlock has pairs of processes, each of a name of its own, take turns: many unlocks in little time.
 func missesNoUnlock(e *env) {
 	var wg sync.WaitGroup
 	for range contenders / 2 {
-		name := e.name()
-		a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+		a, b := e.rivals(e.long, e.long)
 		a.take()
 		wg.Go(func() { e.takeTurns(a, b) })
 	}
@@ -122,14 +112,7 @@ func (e *env) takeTurns(holder, waiter *party) {
 		done := waiter.start(e.ctx)
 		time.Sleep(rand.N(2 * time.Millisecond)) // now and then the Unlock comes first, or just then
 		holder.drop()
-		select {
-		case err := <-done:
-			if err != nil {
-				e.doubtf("%s's Lock: %v", waiter.who, err)
-			}
-		case <-time.After(e.prompt):
-			e.doubtf("%v after Unlock %d the waiter has no lock", e.prompt, i)
-		}
+		waiter.granted(done, e.prompt, "Unlock %d has returned", i)
 		holder, waiter = waiter, holder
 	}
 	holder.drop()
@@ -142,10 +125,7 @@ func wakesOnCrash(e *env) {
 	name, ttl := e.name(), e.lifetime(1200*time.Millisecond) // longer than slack
 	a, b := e.party("A", name, ttl), e.party("B", name, ttl)
 	a.take()
-	start := time.Now()
-	if err := b.lockWithin(ttl + slack(ttl)); err != nil {
-		e.doubtf("B's Lock, %v after A took the lock for %v and was heard of no more: %v", time.Since(start), ttl, err)
-	}
+	b.lockBy(ttl+slack(ttl), "A took the lock for %v and was heard of no more", ttl)
 	b.release()
 }
 
@@ -213,8 +193,7 @@ func inOrder(e *env) {
 // woken compares what passes between Unlock and the next holder's Lock with what a pair of calls takes.
 func woken(e *env) {
 	const rounds = 9
-	name := e.name()
-	a, b := e.party("A", name, e.long), e.party("B", name, e.long)
+	a, b := e.rivals(e.long, e.long)
 	var pairs, waits []time.Duration
 	for range rounds {
 		start := time.Now()

@@ -169,9 +169,9 @@ func (e *env) histories(d demand, nemeses []nemesis) {
 		seed = uint64(rand.Uint32())
 	}
 	round := e.round(nemeses)
-	total := score{}
+	total := score{faults: map[string]int{}}
 	for left := historyTime(e.h); total.histories == 0 || left >= round/2; left -= round { // in a shorter one faults hardly befall a holder
-		total.add(e.history(d, nemeses, seed, min(left, round)))
+		e.history(&total, d, nemeses, seed, min(left, round))
 		seed++
 	}
 	e.Logf("%v", total)
@@ -202,35 +202,14 @@ type score struct {
 	idle                                               error
 }
 
-func (s *score) add(o score) {
-	s.histories += o.histories
-	s.calls += o.calls
-	s.operations += o.operations
-	s.holds += o.holds
-	s.lost += o.lost
-	s.unknown += o.unknown
-	s.checking += o.checking
-	s.hits += o.hits
-	s.idle = errors.Join(s.idle, o.idle)
-	s.wanted += o.wanted
-	s.fewest += o.fewest
-	s.undecided = append(s.undecided, o.undecided...)
-	if s.faults == nil {
-		s.faults = map[string]int{}
-	}
-	for what, n := range o.faults {
-		s.faults[what] += n
-	}
-}
-
 // String is for the log.
 func (s score) String() string {
 	return fmt.Sprintf("%d histories, %d calls, %d operations checked in %v: %d holds, %d of them lost, %d outcomes unknown, faults: %v, %d of a holder",
 		s.histories, s.calls, s.operations, s.checking.Round(time.Millisecond), s.holds, s.lost, s.unknown, s.faults, s.hits)
 }
 
-// storm is one random history in the making.
-type storm struct {
+// simulation is one random history in the making.
+type simulation struct {
 	*env
 	*history
 	names      []string
@@ -242,35 +221,34 @@ type storm struct {
 }
 
 // over says whether the time is up.
-func (s *storm) over() bool { return s.going.Err() != nil }
+func (s *simulation) over() bool { return s.going.Err() != nil }
 
-// history makes one, and checks it.
-func (e *env) history(d demand, nemeses []nemesis, seed uint64, lasts time.Duration) score {
+// history makes one, checks it, and adds it to total.
+func (e *env) history(total *score, d demand, nemeses []nemesis, seed uint64, lasts time.Duration) {
 	inner := *e
 	inner.scope = newScope(e.scope, e.fatalf) // what is made for it ends with it
-	s := &storm{env: &inner, history: &history{Seed: seed, Demand: d}, nemeses: nemeses, lasts: lasts}
+	s := &simulation{env: &inner, history: &history{Seed: seed, Demand: d}, nemeses: nemeses, lasts: lasts}
 	scope := inner.scope
 	tidy := func() { within(time.Minute, scope.cleanUp) }
 	e.Cleanup(tidy)
 	defer tidy()
-	s.cast(rand.New(rand.NewPCG(seed, 0)))
+	s.makeClients(rand.New(rand.NewPCG(seed, 0)))
 	e.Logf("seed %d: %d clients, %d names, for %v", seed, len(s.players), len(s.names), lasts)
-	s.blow()
+	s.runClients()
 	began := time.Now()
 	j := s.check()
-	result := s.score(j)
-	result.checking = time.Since(began)
+	s.addTo(total, j)
+	total.checking += time.Since(began)
 	switch j.result {
 	case porcupine.Illegal:
 		e.failf("%w", s.refusal(j))
 	case porcupine.Unknown:
-		result.undecided = []uint64{seed}
+		total.undecided = append(total.undecided, seed)
 	}
-	return result
 }
 
-// blow has all clients, and the faults, go on until the time is up.
-func (s *storm) blow() {
+// runClients has all clients, and the faults, go on until the time is up.
+func (s *simulation) runClients() {
 	ctx, cancel := context.WithTimeout(s.ctx, extra*s.lasts)
 	defer cancel()
 	s.going, s.began = ctx, time.Now()
@@ -286,7 +264,7 @@ func (s *storm) blow() {
 		join(func() { p.play(ctx) })
 	}
 	if len(s.nemeses) > 0 {
-		join(func() { s.rage(ctx, rand.New(rand.NewPCG(s.Seed, 1))) })
+		join(func() { s.injectFaults(ctx, rand.New(rand.NewPCG(s.Seed, 1))) })
 	}
 	sleepUntil(ctx, s.lasts)
 	for !s.over() && !s.satisfied(time.Duration(s.now())) {
@@ -299,28 +277,33 @@ func (s *storm) blow() {
 	}
 }
 
-func (s *storm) score(j judgement) score {
-	r := score{histories: 1, calls: len(s.Events), operations: j.operations, faults: map[string]int{}, fewest: s.fewestHolds()}
-	r.hits, r.idle = s.hits()
-	_, r.wanted = s.wanted()
+func (s *simulation) addTo(total *score, j judgement) {
+	total.histories++
+	total.calls += len(s.Events)
+	total.operations += j.operations
+	total.fewest += s.fewestHolds()
+	hits, idle := s.hits()
+	_, wanted := s.wanted()
+	total.hits += hits
+	total.wanted += wanted
+	total.idle = errors.Join(total.idle, idle)
 	for _, f := range s.Faults {
-		r.faults[f.Kind]++
+		total.faults[f.Kind]++
 	}
 	for _, p := range s.players {
-		r.holds += p.holds
-		r.lost += p.losses
+		total.holds += p.holds
+		total.lost += p.losses
 	}
 	for _, e := range s.Events {
 		if e.Said == saidError {
-			r.unknown++
+			total.unknown++
 		}
 	}
-	return r
 }
 
-// cast makes the clients: many of a busy name, whose holds are short, and few of names whose holds are
+// makeClients makes the clients: many of a busy name, whose holds are short, and few of names whose holds are
 // long, so that a client is often alone there.
-func (s *storm) cast(rng *rand.Rand) {
+func (s *simulation) makeClients(rng *rand.Rand) {
 	scenes := []*scene{{clients: 5, slow: 0.002}, {clients: 3, slow: 0.2}, {clients: 1, slow: 0.8}, {clients: 2, slow: 0.6}, {clients: 3, slow: 0.6}}
 	if rng.IntN(2) == 0 {
 		scenes = append(scenes, &scene{clients: 2 + rng.IntN(3), slow: rng.Float64() / 4})
@@ -336,7 +319,7 @@ func (s *storm) cast(rng *rand.Rand) {
 				ttl *= 2
 			}
 			p := kinds[id%len(kinds)](name, ttl)
-			p.id, p.storm, p.scene, p.alarm = id, s, at, make(chan struct{}, 1)
+			p.id, p.simulation, p.scene, p.alarm = id, s, at, make(chan struct{}, 1)
 			p.rng = rand.New(rand.NewPCG(s.Seed, uint64(2+id)))
 			s.players = append(s.players, p)
 			_, tellsLoss := p.l.(loser)
@@ -346,7 +329,7 @@ func (s *storm) cast(rng *rand.Rand) {
 }
 
 // kinds make the kinds of clients that there are in this history, and that its faults can befall.
-func (s *storm) kinds() []func(name string, ttl time.Duration) *player {
+func (s *simulation) kinds() []func(name string, ttl time.Duration) *player {
 	number := 0
 	who := func(kind string) string {
 		number++
