@@ -11,7 +11,7 @@ import (
 	"github.com/go-locker/locker/conformance"
 )
 
-// program is a TB for what is no test.
+// program is a TB of a program that is not a test.
 type program struct {
 	ctx     context.Context
 	cleanup []func()

@@ -97,7 +97,7 @@ func (w *wire) holdLast(last, sent int) {
 	w.impose(func(p *netfault.Proxy) { p.HoldRequestsAfter(left) })
 }
 
-// lateTake has A give up a Lock whose last requests, or all, were kept back. Its clean-up passes on new connections. It returns
+// lateTake has A give up a Lock whose last requests, or all, were kept back. The clean-up gets through, on new connections. It returns
 // nil if nothing is left to arrive.
 func (e *env) lateTake(name string, ttl time.Duration, last, sent int) *wire {
 	a, w := e.linked("A", name, ttl)

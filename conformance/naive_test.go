@@ -84,7 +84,7 @@ func (l *naive) Lock(ctx context.Context) error {
 	}
 }
 
-// failed is what an attempt says that did not get the lock.
+// failed returns the error of an attempt that did not get the lock.
 func (l *naive) failed(ctx context.Context, err error) error {
 	switch own := errors.Is(err, locker.ErrHeld) || errors.Is(err, errLate); {
 	case l.flaw == "ErrHeld in an outage" && !own:

@@ -138,7 +138,7 @@ func namesDoNotCollide(e *env) {
 	e.Logf("%d names were locked at once", 2*len(names))
 }
 
-// namesAtOnce is for those who send requests for several names as one, and for what is between them and their servers.
+// namesAtOnce tests clients that send requests for several names as one batch, and proxies between them and their servers.
 func namesAtOnce(e *env) {
 	of, stem := e.client(e.long, false), e.name()
 	names, held := make([]string, 4*contenders), map[string]*party{}

@@ -220,7 +220,7 @@ type simulation struct {
 	going      context.Context // until the time is up
 }
 
-// over says whether the time is up.
+// over reports whether the time is up.
 func (s *simulation) over() bool { return s.going.Err() != nil }
 
 // history makes one, checks it, and adds it to total.

@@ -239,7 +239,7 @@ func (r *checkReport) writeJUnit(w io.Writer) error {
 	return all.WriteXML(w)
 }
 
-// properties are the warnings, for JUnit has no other place for what is no test.
+// properties are the warnings, because JUnit has no other place for them.
 func (r *checkReport) properties() *[]junit.Property {
 	if len(r.Warnings) == 0 {
 		return nil

@@ -41,7 +41,7 @@ func newSubjects(ctx context.Context, urls []string, prefix string) ([]*subject,
 	return all, nil
 }
 
-// connect makes a client whose connections are up, for what is measured is not how long that takes.
+// connect makes a client and waits until its connections are up, because that time is not to be measured.
 func (s *subject) connect(ctx context.Context) (*locker.Client, error) {
 	c, err := s.open(ctx)
 	if err != nil {

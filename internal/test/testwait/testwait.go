@@ -1,4 +1,4 @@
-// Package testwait is how tests wait, for what has to happen and not for time to pass, and which of them do so in
+// Package testwait has functions by which tests wait for conditions, not for time to pass, and decides which tests run in
 // `make check` alone.
 package testwait
 
