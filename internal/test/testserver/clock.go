@@ -14,8 +14,8 @@ func ZooKeeperClock() ZooKeeperOption {
 	return func(o *zooKeeperOptions) { o.clock = true }
 }
 
-// ShiftClock has the wall clock of a server that was started with one of its own jump by d, at once. By it Redis expires
-// keys and answers TIME. What it has jumped in all lasts through a Restart; its other clocks go on as they were.
+// ShiftClock moves the wall clock of a server by d, at once. The server must have been started with a clock of its own. Redis
+// expires keys and answers TIME by it. The sum of all shifts lasts through a Restart; the server's other clocks do not change.
 func (p *process) ShiftClock(d time.Duration) {
 	p.t.Helper()
 	if p.clockFile == "" {

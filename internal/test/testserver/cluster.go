@@ -230,7 +230,7 @@ func (c *RedisCluster) OtherPrimary(key string) *RedisServer {
 	return nil
 }
 
-// Failover has a replica take the place of the node that serves key, in good order and without
+// Failover makes a replica take the place of the node that serves key, in good order and without
 // losing data, and returns it when all agree.
 func (c *RedisCluster) Failover(key string) *RedisServer {
 	c.t.Helper()

@@ -48,7 +48,7 @@ func EtcdArgs(args ...string) EtcdOption {
 	return func(o *etcdOptions) { o.args = append(o.args, args...) }
 }
 
-// EtcdTLS has the servers speak TLS only to clients, with certificates made for this test, and ask
+// EtcdTLS makes the servers accept only TLS from clients, with certificates made for this test, and ask
 // clients for theirs.
 func EtcdTLS() EtcdOption {
 	return func(o *etcdOptions) { o.tls = true }

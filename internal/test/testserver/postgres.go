@@ -21,10 +21,10 @@ type PostgresServer struct {
 	port   int
 }
 
-// PostgresOption is something that a server may have.
+// PostgresOption configures a Postgres server.
 type PostgresOption func(*PostgresServer)
 
-// PostgresClock is RedisClock for the server of Postgres.
+// PostgresClock makes the clock of a Postgres server shiftable, as RedisClock does.
 func PostgresClock() PostgresOption { return (*PostgresServer).useClock }
 
 // Postgres makes a database cluster, starts its server and returns when it answers. It is shut down when the test ends. The user

@@ -51,7 +51,7 @@ func RedisConfig(lines ...string) RedisOption {
 	return func(o *redisOptions) { o.config = append(o.config, lines...) }
 }
 
-// RedisTLS has the server speak TLS only, with certificates made for this test, and ask clients for
+// RedisTLS makes the server accept only TLS, with certificates made for this test, and ask clients for
 // theirs.
 func RedisTLS() RedisOption {
 	return func(o *redisOptions) { o.tls = true }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// RedisPersistent has the server write all data to a file before it answers. They outlive a Kill, until Wipe. The file is in
+// RedisPersistent makes the server write all data to a file before it answers. They outlive a Kill, until Wipe. The file is in
 // memory, where the system has that: a disk that is busy would hold up every answer.
 func RedisPersistent() RedisOption {
 	return func(o *redisOptions) {

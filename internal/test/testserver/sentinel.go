@@ -153,7 +153,7 @@ func (g *SentinelGroup) Replica() *RedisServer {
 	return g.servers[i]
 }
 
-// Failover has the sentinels make a replica the primary, although the old one may work, and returns the
+// Failover makes the sentinels promote a replica, although the old one may work, and returns the
 // new one when it accepts writes and all sentinels agree. The old one is not asked: it accepts
 // writes, too, until the sentinels make it a replica some ten seconds later.
 func (g *SentinelGroup) Failover() *RedisServer {

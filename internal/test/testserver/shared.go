@@ -35,13 +35,13 @@ func SharedRedis(t testing.TB) *RedisServer {
 	return shared(t, &sharedRedis, func(t testing.TB) *RedisServer { return Redis(t) })
 }
 
-// SharedEtcd is SharedRedis for etcd.
+// SharedEtcd returns an etcd server that several tests share, as SharedRedis does.
 func SharedEtcd(t testing.TB) *EtcdServer {
 	t.Helper()
 	return shared(t, &sharedEtcd, func(t testing.TB) *EtcdServer { return Etcd(t) })
 }
 
-// SharedZooKeeper is SharedRedis for ZooKeeper.
+// SharedZooKeeper returns a ZooKeeper server that several tests share, as SharedRedis does.
 func SharedZooKeeper(t testing.TB) *ZooKeeperServer {
 	t.Helper()
 	return shared(t, &sharedZooKeeper, func(t testing.TB) *ZooKeeperServer { return ZooKeeper(t) })

@@ -8,7 +8,7 @@ func SharedPostgres(t testing.TB) *PostgresServer {
 	return shared(t, &sharedPostgres, func(t testing.TB) *PostgresServer { return Postgres(t) })
 }
 
-// SharedMariaDB is SharedPostgres for MariaDB.
+// SharedMariaDB returns a MariaDB server that several tests share, as SharedPostgres does.
 func SharedMariaDB(t testing.TB) *MariaDBServer {
 	t.Helper()
 	return shared(t, &sharedMariaDB, func(t testing.TB) *MariaDBServer { return MariaDB(t) })
