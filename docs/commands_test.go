@@ -119,6 +119,7 @@ go() {
 	case "$*" in
 	build) command go build -o "$OUT/" ;;
 	"test -race ./...") command go list ./... ;; # which these tests are among
+	"install github.com/go-locker/locker/cmd/locker@latest") ;; # TestRelease_canBeInstalled does
 	*) command go "$@" ;;
 	esac
 }

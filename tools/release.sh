@@ -1,10 +1,14 @@
 #!/bin/sh
-# release.sh VERSION: one commit and the tags of a release, v0.1.0 say; pushes nothing. All modules that others use have the
-# version of the root, whose tag comes last, for it starts the workflow that publishes the command.
+# release.sh VERSION: the commits and tags of a release, v0.1.0 say; pushes nothing. If it fails, it takes back what it did.
+#
+# The root, otel and cmd/locker get one version. On main, otel and cmd/locker replace the root by a folder, but go install refuses a
+# go.mod that replaces anything. So there are three commits: one for the root's tag; one for the tags of otel and cmd/locker, without
+# replace and with the root's hash in go.sum; and one that reverts the second.
 set -eu
 
 version=$1
 module=github.com/go-locker/locker
+go=${GO:-go}
 cd "$(dirname "$0")/.."
 
 fail() {
@@ -15,16 +19,52 @@ fail() {
 echo "$version" | grep -Eq '^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$' || fail "want a version as v0.1.0 or v0.1.0-rc.1, not $version"
 [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed"
 grep -q "^## $version\b" CHANGELOG.md || fail "CHANGELOG.md has no section ## $version"
-[ -z "$(git tag --list "$version")" ] || fail "$version is there"
+for tag in "$version" "otel/$version" "cmd/locker/$version"; do
+	[ -z "$(git tag --list "$tag")" ] || fail "the tag $tag exists"
+done
 
-# Those who import a nested module get the root by this requirement; its replace counts here alone.
+before=$(git rev-parse HEAD)
+scratch=$(mktemp -d)
+touch "$scratch/log"
+finish() {
+	status=$?
+	GOMODCACHE=$scratch/modules "$go" clean -modcache
+	if [ $status != 0 ]; then
+		cat "$scratch/log" >&2
+		for tag in $(git tag --contains "$before" --list "$version" "*/$version"); do
+			git tag --delete "$tag" >&2
+		done
+		git reset -q --hard "$before"
+	fi
+	rm -rf "$scratch"
+}
+trap finish EXIT
+trap 'exit 1' INT TERM
+
 for mod in $(git ls-files '*/go.mod'); do
 	if grep -q "$module v" "$mod"; then
-		"${GO:-go}" mod edit -require="$module@$version" "$mod"
+		"$go" mod edit -require="$module@$version" "$mod"
 	fi
 done
 git commit -q --allow-empty -am "Release $version"
-for tag in "otel/$version" "cmd/locker/$version" "$version"; do
-	git tag -a -m "$tag" "$tag"
+git tag -a -m "$version" "$version"
+
+# tidy DIRECTORY finds the root's hash: it fetches the tag above, for which git reads this clone instead of GitHub. It has a module cache
+# of its own, lest yours keep a version that nobody published.
+tidy() {
+	env GOMODCACHE="$scratch/modules" GOPROXY="file://$("$go" env GOMODCACHE)/cache/download,$("$go" env GOPROXY)" GOWORK=off GOPRIVATE="$module" \
+		GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.file://$PWD.insteadOf" GIT_CONFIG_VALUE_0="https://$module" \
+		"$go" mod tidy -C "$1" >"$scratch/log" 2>&1
+}
+for dir in otel cmd/locker; do
+	"$go" mod edit -dropreplace="$module" "$dir/go.mod"
+	tidy "$dir"
 done
-echo "look at it, then: git push origin HEAD otel/$version cmd/locker/$version && git push origin $version"
+git commit -q -am "otel, cmd/locker $version: require the root's release, without replace"
+for dir in otel cmd/locker; do
+	git tag -a -m "$dir/$version" "$dir/$version"
+done
+
+git revert --no-edit HEAD >/dev/null
+git commit -q --amend -m "otel, cmd/locker: replace the root by its folder again"
+echo "look at the last three commits, then: git push origin HEAD otel/$version cmd/locker/$version && git push origin $version"
