@@ -19,14 +19,15 @@ const benchHelp = `Bench measures what locks cost at one or more servers, side b
   throughput  pairs a second of --goroutines goroutines that share a client,
               each with a lock of its own
 
-Of pair and hand-over it shows the median and the 99th percentile.
+For pair and hand-over it shows the median and the 99th percentile.
 
-The servers take turns in each round, so that what else goes on befalls all of
-them. Absolute times are good for one machine, one network and one hour:
-compare what is in one run. By default a run takes some seconds for each
-server. The locks are under a prefix of their own, and deleted afterwards as
-those of locker check are. Where access is granted by prefix, --prefix says which one
-to use: each name has a random part then.
+The servers take turns in each round, so that other load affects all of them
+alike. Absolute times hold for one machine, one network and one hour: compare
+the results of one run. By default a run takes some seconds for each server.
+
+The locks have a prefix of their own, and are deleted afterwards, as by locker
+check. If the user may only use keys with a certain prefix, set it with
+--prefix: each name then has a random part.
 
 ` + exitHelp
 
@@ -39,9 +40,9 @@ type benchOptions struct {
 
 func (o *benchOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.rounds, "rounds", 3, "how often the servers take turns")
-	f.IntVar(&o.pairs, "pairs", 100, "pairs in a round, and hand-overs")
-	f.IntVar(&o.goroutines, "goroutines", 16, "goroutines of the throughput")
-	f.DurationVar(&o.duration, "duration", time.Second, "of throughput, and at most of hand-overs")
+	f.IntVar(&o.pairs, "pairs", 100, "pairs, and hand-overs, in a round")
+	f.IntVar(&o.goroutines, "goroutines", 16, "goroutines for throughput")
+	f.DurationVar(&o.duration, "duration", time.Second, "time for throughput; limit for hand-overs")
 }
 
 func (o *benchOptions) valid() error {
@@ -63,7 +64,7 @@ func newBench() *cobra.Command {
 		Short:   "Measure what locks cost, at several servers side by side",
 		Long:    benchHelp,
 		Example: "  locker bench redis://localhost:6379 etcd://localhost:2379 mem://here\n  locker bench --rounds 10 --output json redis://db1:6379 > bench.json",
-		Args:    args(1, 0, "want one URL or more, as in: locker bench redis://localhost:6379 etcd://localhost:2379"),
+		Args:    args(1, 0, "want at least one URL, as in: locker bench redis://localhost:6379 etcd://localhost:2379"),
 		ValidArgsFunction: func(c *cobra.Command, _ []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return schemes(c, nil, part)
 		},
@@ -81,12 +82,12 @@ func newBench() *cobra.Command {
 		},
 	}
 	o.flags(c.Flags())
-	c.Flags().StringVar(&o.prefix, "prefix", "", "prefix of the names (default one of its own)")
+	c.Flags().StringVar(&o.prefix, "prefix", "", "prefix of the names (default: a new one)")
 	c.Flags().StringVarP(&o.output, "output", "o", "text", "text or json")
 	return c
 }
 
-// bench measures the servers in turns. It fails at the first that does.
+// bench measures the servers in turns. It stops at the first that fails.
 func (o *benchOptions) bench(ctx context.Context, urls []string) (*benchReport, error) {
 	subjects, err := newSubjects(ctx, urls, o.prefix)
 	if err != nil {

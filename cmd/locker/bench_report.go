@@ -10,7 +10,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// benchReport is what a bench came to.
+// benchReport is the result of a bench.
 type benchReport struct {
 	Began           time.Time     `json:"began"`
 	Rounds          int           `json:"rounds"`
@@ -20,7 +20,7 @@ type benchReport struct {
 	Results         []benchResult `json:"results"`
 }
 
-// benchResult is that of one server.
+// benchResult is the result of one server.
 type benchResult struct {
 	Backend        string    `json:"backend"`
 	Pair           latency   `json:"pair"`
@@ -28,7 +28,7 @@ type benchResult struct {
 	PairsPerSecond []float64 `json:"pairs_per_second"` // of each round
 }
 
-// latency is what many measurements came to.
+// latency sums up many measurements.
 type latency struct {
 	Samples int     `json:"samples"`
 	P50     float64 `json:"p50_us"`
@@ -50,7 +50,7 @@ func latencyOf(all []time.Duration) latency {
 	return latency{len(sorted), rank(50), rank(99)}
 }
 
-// throughput is the median of the rounds.
+// throughput returns the median of the rounds.
 func (r benchResult) throughput() float64 {
 	if len(r.PairsPerSecond) == 0 {
 		return 0
@@ -69,7 +69,7 @@ func (r *benchReport) write(w io.Writer, format string) error {
 }
 
 func (r *benchReport) caption() string {
-	return fmt.Sprintf("%d rounds of %d pairs, as many hand-overs within %v, and %v of %d goroutines.",
+	return fmt.Sprintf("%d rounds, each with %d pairs, as many hand-overs within %v, and %v of throughput with %d goroutines.",
 		r.Rounds, r.PairsPerRound, duration(r.DurationSeconds), duration(r.DurationSeconds), r.Goroutines)
 }
 
@@ -95,7 +95,7 @@ func (r *benchReport) table() table.Writer {
 func (l latency) p50() string { return l.show(l.P50) }
 func (l latency) p99() string { return l.show(l.P99) }
 
-// show has three digits.
+// show prints three digits.
 func (l latency) show(us float64) string {
 	switch {
 	case l.Samples == 0:

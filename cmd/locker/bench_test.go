@@ -61,7 +61,7 @@ func TestBench_ofAServerThatIsAway_namesIt(t *testing.T) {
 	s := testserver.Redis(t)
 	s.Kill()
 	o := locked(t, brief("mem://x", s.URL())...)
-	assert.Equal(t, exitAway, o.code)
+	assert.Equal(t, exitUnreachable, o.code)
 	assert.Contains(t, o.stderr, s.URL())
 	assert.Empty(t, o.stdout)
 }

@@ -16,28 +16,28 @@ import (
 	"github.com/go-locker/locker/conformance"
 )
 
-const checkHelp = `Check puts the locks of a server through the conformance scenarios of locker,
-and says of each promise whether it was kept.
+const checkHelp = `Check runs the conformance scenarios of locker with the locks of a server, and
+reports for each promise whether it was kept.
 
-What it does is safe on a server that others use: it takes locks of its own,
-under a prefix of its own; it cuts, delays and stops its own connections and
-processes, and never the server. Scenarios for which servers have to be
-stopped, crashed or wiped are skipped: those are for servers of their own, in
-the tests of locker.
+It is safe on a server that others use. It takes its own locks, under its own
+prefix. It cuts, delays and stops only its own connections and processes, never
+the server. Scenarios that need servers to be stopped, crashed or wiped are
+skipped; the tests of locker run them on servers of their own.
 
-It warns of settings of the servers that let a promise be broken, such as a
-maxmemory-policy of Redis that evicts locks, if the user has the right to ask
+It warns of server settings that can break a promise, such as a
+maxmemory-policy of Redis that evicts locks, if the user may ask for them
 (INFO). A warning does not make the check fail.
 
-Where access is granted by prefix, --prefix says which one to use: each name
-has a random part then, and those of others are neither locked nor deleted.
+If the user may only use keys with a certain prefix, set it with --prefix: each
+name then has a random part, and other locks are neither taken nor deleted.
 
 It takes one to four minutes with the default TTLs, longer with longer ones,
 and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
-Afterwards its records are deleted: with Redis, where each lock leaves its last
-token for a day, by DEL of their keys. If that is not allowed, it says how many
-stay, and for how long. etcd and ZooKeeper keep nothing; ZooKeeper's empty
-containers are its own to remove, which it does once a minute.
+
+Afterwards it deletes its records. On Redis, where each lock leaves its last
+token for a day, that is a DEL of their keys; if it is not allowed, check says
+how many stay, and for how long. etcd and ZooKeeper keep nothing; ZooKeeper
+removes its empty containers itself, once a minute.
 
 ` + exitHelp
 
@@ -68,7 +68,7 @@ func newCheck() *cobra.Command {
 			ctx, stop := interruptible(c.Context())
 			defer stop()
 			report, err := o.check(ctx, url)
-			if report != nil { // of what was done, whatever ended it
+			if report != nil { // whatever ended the check
 				err = errors.Join(report.write(os.Stdout, o.output), err)
 			}
 			return firstError(context.Cause(ctx), err)
@@ -80,7 +80,7 @@ func newCheck() *cobra.Command {
 	return c
 }
 
-// scenarios are those that --run selects.
+// scenarios returns those that --run selects.
 func (o *checkOptions) scenarios() ([]conformance.Scenario, error) {
 	match, err := regexp.Compile(o.run)
 	if err != nil {
@@ -93,7 +93,7 @@ func (o *checkOptions) scenarios() ([]conformance.Scenario, error) {
 		}
 	}
 	if len(scenarios) == 0 {
-		return nil, usagef("--run: no scenario has a name like that")
+		return nil, usagef("--run: no scenario's name matches")
 	}
 	return scenarios, nil
 }
@@ -124,23 +124,23 @@ func (e *examiner) examineAll(ctx context.Context, scenarios []conformance.Scena
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		var unreachable error
+		var probeErr error
 		if v.Outcome == conformance.Broken || v.Outcome == undecided {
-			// A lock is not to be blamed for a server that has become unreachable meanwhile.
-			if unreachable = e.probe(ctx); unreachable != nil {
-				v.Outcome, v.Seen = undecided, fmt.Sprintf("the backend does not answer any more: %v", unreachable)
+			// Do not blame a lock for a server that has become unreachable.
+			if probeErr = e.probe(ctx); probeErr != nil {
+				v.Outcome, v.Seen = undecided, fmt.Sprintf("the backend is unreachable now: %v", probeErr)
 			}
 		}
 		report.Results = append(report.Results, v)
 		bar.step(v.line())
-		if unreachable != nil {
-			return unreachable
+		if probeErr != nil {
+			return probeErr
 		}
 	}
 	return report.verdict()
 }
 
-// interruptible ends with what killedBy says of the first signal. A second one ends the program as if nobody listened.
+// interruptible returns a context that ends at the first signal, with the error of killedBy. A second signal ends the program.
 func interruptible(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)
@@ -150,7 +150,7 @@ func interruptible(parent context.Context) (context.Context, func()) {
 		select {
 		case s := <-signals:
 			signal.Stop(signals)
-			fmt.Fprintln(os.Stderr, "locker: interrupted; giving back what is locked")
+			fmt.Fprintln(os.Stderr, "locker: interrupted; unlocking")
 			cancel(killedBy(s))
 		case <-ended:
 		}
@@ -161,7 +161,7 @@ func interruptible(parent context.Context) (context.Context, func()) {
 	}
 }
 
-// firstError is the first that is one.
+// firstError returns the first error that is not nil.
 func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -171,7 +171,7 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// format refuses an --output that is none of the known ones.
+// format returns an error unless --output is one of the known formats.
 func format(output string, known ...string) error {
 	if slices.Contains(known, output) {
 		return nil

@@ -16,10 +16,10 @@ import (
 	"github.com/go-locker/locker/conformance"
 )
 
-// verdict is what came of one scenario.
+// verdict is the result of one scenario.
 type verdict struct{ conformance.Result }
 
-// line is what a person sees while the check goes on. What is skipped is counted at the end.
+// line returns what a person sees during the check. Skipped scenarios are only counted, at the end.
 func (v verdict) line() string {
 	if v.Outcome == conformance.Skipped {
 		return ""
@@ -40,7 +40,7 @@ func (v verdict) line() string {
 // doubtful reports whether the promise was kept, but not in each trial.
 func (v verdict) doubtful() bool { return v.Outcome == conformance.Kept && v.Doubts > 0 }
 
-// Share is in how many trials the promise was kept.
+// Share returns in how many trials the promise was kept.
 func (v verdict) Share() string {
 	s := fmt.Sprintf("in %d of %d trials", v.Trials-v.Doubts, v.Trials)
 	if v.Paused > 0 {
@@ -49,10 +49,10 @@ func (v verdict) Share() string {
 	return s
 }
 
-// indent is text whose lines but the first begin with by.
+// indent puts by in front of all lines of text but the first.
 func indent(text, by string) string { return strings.ReplaceAll(text, "\n", "\n"+by) }
 
-// checkReport is what a check came to.
+// checkReport is the result of a check.
 type checkReport struct {
 	Backend    string            `json:"backend"`
 	TTL        string            `json:"ttl"`
@@ -74,13 +74,13 @@ func (r *checkReport) count(o conformance.Outcome) (n int) {
 	return n
 }
 
-// verdict is an error unless all promises were kept.
+// verdict returns an error unless all promises were kept.
 func (r *checkReport) verdict() error {
 	switch {
 	case r.count(conformance.Broken) > 0:
 		return &statusError{code: exitBroken}
 	case r.count(undecided) > 0:
-		return &statusError{code: exitAway, err: fmt.Errorf("%d scenarios could not be carried out", r.count(undecided))}
+		return &statusError{code: exitUnreachable, err: fmt.Errorf("%d scenarios could not be run", r.count(undecided))}
 	default:
 		return nil
 	}
@@ -106,7 +106,7 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// seenGuarantee is one that tells backends apart: what the backend promises, and what was seen of it.
+// seenGuarantee is a guarantee in which backends differ: what the backend promises, and what was seen.
 type seenGuarantee struct {
 	Guarantee locker.Guarantee `json:"guarantee"`
 	Promised  string           `json:"promised"`
@@ -115,7 +115,7 @@ type seenGuarantee struct {
 	Doubtful  int              `json:"doubtful,omitempty"` // of Scenarios: kept, but not in each trial
 }
 
-// doubts are the scenarios that were not kept in each trial, in words.
+// doubts says how many scenarios were not kept in each trial, after a comma, or nothing.
 func (g seenGuarantee) doubts() string {
 	if g.Doubtful == 0 {
 		return ""
@@ -150,7 +150,7 @@ func (r *checkReport) guarantees() []seenGuarantee {
 	return all
 }
 
-// promised is a promise in words. A condition is one by itself: "while clocks are sane".
+// promised returns a promise in words. Of a conditional one it is the condition: "while clocks are sane".
 func promised(p locker.Promise) string {
 	if p.Level == locker.LevelConditional {
 		return p.Condition
@@ -171,19 +171,19 @@ func (r *checkReport) guaranteeTable() table.Writer {
 	return t
 }
 
-// Failures are what people have to look at: promises that were broken, and scenarios that could not be carried out.
+// Failures returns what people have to look at: broken promises, and scenarios that could not be run.
 func (r *checkReport) Failures() []verdict {
 	return slices.DeleteFunc(slices.Clone(r.Results), func(v verdict) bool {
 		return v.Outcome != conformance.Broken && v.Outcome != undecided
 	})
 }
 
-// Doubtful are promises that were kept, but not in each trial.
+// Doubtful returns the promises that were kept, but not in each trial.
 func (r *checkReport) Doubtful() []verdict {
 	return slices.DeleteFunc(slices.Clone(r.Results), func(v verdict) bool { return !v.doubtful() })
 }
 
-// Summary is one line.
+// Summary returns one line.
 func (r *checkReport) Summary() string {
 	s := fmt.Sprintf("%d promises kept", r.count(conformance.Kept))
 	if n := len(r.Doubtful()); n > 0 {
@@ -191,10 +191,10 @@ func (r *checkReport) Summary() string {
 	}
 	s += fmt.Sprintf(", %d broken, %d undecided", r.count(conformance.Broken), r.count(undecided))
 	if n := r.count(conformance.Known) + r.count(conformance.Unseen); n > 0 {
-		s += fmt.Sprintf(", %d known not to be kept always", n)
+		s += fmt.Sprintf(", %d known deviations", n)
 	}
 	if n := r.count(conformance.Skipped); n > 0 {
-		s += fmt.Sprintf("; %d skipped, which need what a server in use is not to suffer, or what this backend does not promise", n)
+		s += fmt.Sprintf("; %d skipped: they would disturb a server in use, or this backend does not promise them", n)
 	}
 	return s
 }
@@ -239,7 +239,7 @@ func (r *checkReport) writeJUnit(w io.Writer) error {
 	return all.WriteXML(w)
 }
 
-// properties are the warnings, because JUnit has no other place for them.
+// properties returns the warnings: JUnit has no other place for them.
 func (r *checkReport) properties() *[]junit.Property {
 	if len(r.Warnings) == 0 {
 		return nil
@@ -253,7 +253,7 @@ func (r *checkReport) properties() *[]junit.Property {
 
 func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }
 
-// inXML is text without what XML cannot have, even in CDATA. encoding/xml does that for attributes alone, and splits "]]>".
+// inXML returns s without characters that XML forbids, even in CDATA. encoding/xml does that only for attributes, and splits "]]>".
 func inXML(s string) string {
 	return strings.Map(func(r rune) rune { // which has U+FFFD for what is not UTF-8
 		if r < ' ' && !strings.ContainsRune("\t\n\r", r) || r == '\ufffe' || r == '\uffff' {

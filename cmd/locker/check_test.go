@@ -179,7 +179,7 @@ func TestCheck_ofABackendThatIsAway(t *testing.T) {
 	s := testserver.Redis(t)
 	s.Kill()
 	o := locked(t, "check", s.URL())
-	assert.Equal(t, exitAway, o.code)
+	assert.Equal(t, exitUnreachable, o.code)
 	assert.NotEmpty(t, o.stderr)
 }
 
@@ -191,7 +191,7 @@ func TestCheck_ofABackendThatGoesAway(t *testing.T) {
 	p := begin(t, "check", "--output", "json", "--prefix", "mine", s.URL())
 	patience.Until(t, "it has begun", func() bool { return len(s.Do("KEYS", "*").([]any)) > 1 })
 	s.Kill()
-	require.Equal(t, exitAway, p.waitFor(3*time.Minute), "%s", p.stderr)
+	require.Equal(t, exitUnreachable, p.waitFor(3*time.Minute), "%s", p.stderr)
 	var r checkReport
 	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r), dir)
 	assert.Zero(t, r.count(conformance.Broken))
@@ -272,7 +272,7 @@ func TestVerdict_ofALockThatCannotBeMade(t *testing.T) {
 	assert.Equal(t, undecided, v.Outcome)
 	assert.Equal(t, "no route to host", v.Seen)
 	assert.True(t, cleaned)
-	assert.Equal(t, exitAway, exitCode((&checkReport{Results: []verdict{v}}).verdict()))
+	assert.Equal(t, exitUnreachable, exitCode((&checkReport{Results: []verdict{v}}).verdict()))
 }
 
 func TestJUnit_isXMLWhateverWasSeen(t *testing.T) {

@@ -14,11 +14,11 @@ import (
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
-// prefixEscape is that of package locker.
+// prefixEscape escapes as package locker does.
 var prefixEscape = strings.NewReplacer("%", "%25", ":", "%3A")
 
-// cleanUp removes what the locks have left, and returns what stays and for how long, or nothing. Redis alone keeps
-// something of a lock that nobody holds: the last token, so that the next one is larger.
+// cleanUp removes what the locks have left. It returns what stays, and for how long, or "". Only Redis keeps
+// something of a free lock: the last token, so that the next one is larger.
 func (g *ground) cleanUp() string {
 	switch g.deployment.kind() {
 	case "redis", "redigo", "redlock":
@@ -29,11 +29,11 @@ func (g *ground) cleanUp() string {
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("%d locks under the prefix %q have left their last token, about 120 bytes each, for a day: they could not be deleted: %v",
+	return fmt.Sprintf("the last tokens of %d locks under the prefix %q, about 120 bytes each, stay for a day: they could not be deleted: %v",
 		len(g.names), g.prefix, err)
 }
 
-// deleteKeys deletes by name: to look for keys by pattern is no work for a server in use.
+// deleteKeys deletes by name: a search for keys by pattern would load a server in use.
 func (g *ground) deleteKeys() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // also when the check was interrupted
 	defer cancel()
@@ -41,7 +41,7 @@ func (g *ground) deleteKeys() error {
 	if err != nil {
 		return err
 	}
-	g.mu.Lock() // a Locker that hangs may have left a goroutine behind
+	g.mu.Lock() // a Locker that hangs may still have a goroutine
 	all := slices.Sorted(maps.Keys(g.names))
 	g.mu.Unlock()
 	var errs []error

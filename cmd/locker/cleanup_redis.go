@@ -15,11 +15,10 @@ import (
 	"github.com/go-locker/locker/internal/redisurl"
 )
 
-// redisServers are clients of the servers on which the locks are. The adapters have read the URL before, and refused what is
-// wrong with it.
+// redisServers returns clients of the servers that have the locks. The adapters have already checked the URL.
 func (d deployment) redisServers(ctx context.Context) ([]goredis.UniversalClient, error) {
 	query := url.Values{}
-	for _, param := range d.params { // url.ParseQuery refuses a ';', and locker.Open does not
+	for _, param := range d.params { // url.ParseQuery refuses a ';', locker.Open does not
 		name, value, _ := strings.Cut(param, "=")
 		value, err := url.QueryUnescape(value)
 		if err != nil {
@@ -52,7 +51,7 @@ func (d deployment) redisServers(ctx context.Context) ([]goredis.UniversalClient
 	}
 	o.Addrs = adapterurl.Addrs(&driver.URL{Hosts: d.hosts}, port)
 	if socket := query.Get("socket"); socket != "" {
-		o.Addrs = []string{socket} // which go-redis takes for one by its slash
+		o.Addrs = []string{socket} // go-redis knows a socket by its slash
 	}
 	if d.scheme != "redlock" {
 		return []goredis.UniversalClient{goredis.NewUniversalClient(&o)}, nil

@@ -12,13 +12,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const compareHelp = `Compare does locker check and locker bench to two or more servers, or to one,
-and puts the outcome side by side: which guarantees each promises, what was
-seen of them, scenario by scenario, and what a lock costs there.
+const compareHelp = `Compare runs locker check and locker bench on one or more servers, and shows
+the results side by side: which guarantees each promises, what was seen of
+them, each scenario, and what a lock costs.
 
-It prints Markdown. With --html it also writes one page with charts, that needs
-no network and nothing beside it. A check takes two to four minutes for each
-server: --run examines less of it.
+It prints Markdown. With --html it also writes one page with charts, which
+needs no network and no other file. A check takes one to four minutes for each
+server: --run runs fewer scenarios.
 
 ` + exitHelp
 
@@ -36,7 +36,7 @@ func newCompare() *cobra.Command {
 		Short:   "Check and measure several servers, as Markdown and as a page with charts",
 		Long:    compareHelp,
 		Example: "  locker compare --html page.html redis://db1:6379 etcd://db1:2379 > compare.md",
-		Args:    args(1, 0, "want one URL or more, as in: locker compare redis://localhost:6379 etcd://localhost:2379"),
+		Args:    args(1, 0, "want at least one URL, as in: locker compare redis://localhost:6379 etcd://localhost:2379"),
 		ValidArgsFunction: func(c *cobra.Command, _ []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return schemes(c, nil, part)
 		},
@@ -61,19 +61,19 @@ func newCompare() *cobra.Command {
 	}
 	o.check.flags(c.Flags())
 	o.bench.flags(c.Flags())
-	c.Flags().StringVar(&o.html, "html", "", "file that the page is written to")
+	c.Flags().StringVar(&o.html, "html", "", "write the page to this file")
 	c.Flags().StringVarP(&o.output, "output", "o", "markdown", "markdown or json")
 	return c
 }
 
-// comparison is what several servers came to, in the order of the command line.
+// comparison has the results of several servers, in the order of the command line.
 type comparison struct {
 	Checks []*checkReport `json:"checks"`
 	Bench  *benchReport   `json:"bench"`
 }
 
-// compare measures first: that fails early if a server is unreachable. One that becomes so later, or an interruption, takes nothing from
-// what was found out.
+// compare measures first: that fails early if a server is unreachable. If a server becomes unreachable later, or after an
+// interruption, it returns the results until then.
 func (o *compareOptions) compare(ctx context.Context, urls []string) (*comparison, error) {
 	o.bench.prefix = o.check.prefix
 	if _, err := o.check.scenarios(); err != nil {
@@ -93,7 +93,7 @@ func (o *compareOptions) compare(ctx context.Context, urls []string) (*compariso
 		report, err := o.check.check(ctx, url)
 		if _, isVerdict := errors.AsType[*statusError](err); err != nil && (!isVerdict || report == nil) {
 			err = fmt.Errorf("%s: %w", bench.Results[i].Backend, err)
-			failed = &statusError{code: exitAway, err: errors.Join(failed, err)}
+			failed = &statusError{code: exitUnreachable, err: errors.Join(failed, err)}
 		}
 		if report == nil {
 			continue
@@ -110,7 +110,7 @@ func (o *compareOptions) compare(ctx context.Context, urls []string) (*compariso
 	return c, failed
 }
 
-// verdict is the first that is an error.
+// verdict returns the first verdict that is an error.
 func (c *comparison) verdict() error {
 	var first error
 	for _, r := range c.Checks {
@@ -127,24 +127,24 @@ func (o *compareOptions) write(c *comparison, page *pageFile, w io.Writer) error
 	return errors.Join(c.writeMarkdown(w), paged)
 }
 
-// pageFile is where the page will be. A nil one is none.
+// pageFile is the file of the page, or nil without --html.
 type pageFile struct {
 	name string
 	f    *os.File // beside it, until it is complete
 }
 
-// createPage fails before any work is done for a page that cannot be written.
+// createPage fails if the page cannot be written, before any work is done.
 func createPage(name string) (*pageFile, error) {
 	if name == "" {
 		return nil, nil
 	}
 	f, err := os.CreateTemp(filepath.Dir(name), ".locker-*.html")
 	if err != nil {
-		return nil, usagef("--html: no file can be made in its folder: %w", reason(err))
+		return nil, usagef("--html: cannot create a file in that folder: %w", reason(err))
 	}
 	if info, err := os.Stat(name); err == nil && info.IsDir() {
 		(&pageFile{name, f}).discard()
-		return nil, usagef("--html: is a directory")
+		return nil, usagef("--html: this is a directory")
 	}
 	return &pageFile{name, f}, nil
 }
@@ -156,7 +156,7 @@ func (p *pageFile) discard() {
 	}
 }
 
-// write puts the page in place when it is complete.
+// write moves the page into place when it is complete.
 func (p *pageFile) write(c *comparison) error {
 	if p == nil {
 		return nil
@@ -170,5 +170,5 @@ func (p *pageFile) write(c *comparison) error {
 	return nil
 }
 
-// day is when the comparison was made.
+// day returns when the comparison was made.
 func (c *comparison) day() string { return c.Bench.Began.Format(time.RFC1123) }

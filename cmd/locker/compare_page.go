@@ -18,7 +18,7 @@ var pageSource string
 
 var page = template.Must(template.New("page").Parse(pageSource))
 
-// guaranteeMeans is what a guarantee says, for people.
+// guaranteeMeans explains each guarantee.
 var guaranteeMeans = map[locker.Guarantee]string{
 	locker.Exclusive:      "one holder at a time",
 	locker.Failover:       "one holder, also through the loss of a server",
@@ -28,7 +28,7 @@ var guaranteeMeans = map[locker.Guarantee]string{
 	locker.Woken:          "waiters are woken",
 }
 
-// renderPage writes the page: all of it is in one file.
+// renderPage writes the page, as one file.
 func (c *comparison) renderPage(w io.Writer) error {
 	pictures, err := c.charts()
 	if err != nil {
@@ -40,7 +40,7 @@ func (c *comparison) renderPage(w io.Writer) error {
 	})
 }
 
-// chart is a picture, and what it shows in words.
+// chart is a picture with its description.
 type chart struct {
 	Title, Says string
 	SVG         template.HTML
@@ -81,7 +81,7 @@ func (c *comparison) charts() ([]chart, error) {
 	return all, nil
 }
 
-// bars draws horizontal ones, so that the names of servers fit. The first server is at the top.
+// bars draws horizontal bars, so that the names of servers have room. The first server is at the top.
 func bars(labels, series []string, values [][]float64) (template.HTML, error) {
 	for i := range values {
 		values[i] = reversed(values[i])

@@ -13,9 +13,9 @@ import (
 
 // cell is one of a matrix.
 type cell struct {
-	Mark  string // of the outcome, for those who do not see colours
+	Mark  string // of the outcome, for people who do not see colours
 	Class string // of the outcome
-	Text  string // what there is to know beside it
+	Text  string // details
 }
 
 // matrixRow has a cell for each server.
@@ -28,7 +28,7 @@ var marks = map[string]string{
 	"held": "✓", "kept": "✓", "known": "✗", "unseen": "✓", "broken": "✗", "undecided": "?", "not tried": "–", "skipped": "–",
 }
 
-// guarantees are the rows of the matrix of what tells backends apart.
+// guarantees returns the rows of the matrix of guarantees.
 func (c *comparison) guarantees() []matrixRow {
 	var rows []matrixRow
 	for _, g := range allGuarantees {
@@ -42,7 +42,7 @@ func (c *comparison) guarantees() []matrixRow {
 	return rows
 }
 
-// scenarios are the rows of what each server did in each scenario, but for those that none of them was put through.
+// scenarios returns a row for each scenario that ran on at least one server.
 func (c *comparison) scenarios() []matrixRow {
 	var rows []matrixRow
 	if len(c.Checks) == 0 {
@@ -69,7 +69,7 @@ func (c *comparison) scenarios() []matrixRow {
 	return rows
 }
 
-// cell says of a promise that was not kept in each trial in how many it was.
+// cell returns the outcome, and in how many trials the promise was kept if not in each.
 func (v verdict) cell() cell {
 	one := cell{Mark: marks[string(v.Outcome)], Class: string(v.Outcome)}
 	if v.doubtful() {

@@ -63,7 +63,7 @@ func TestCompare_withAServerThatIsAway(t *testing.T) {
 	s.Kill()
 	file := filepath.Join(t.TempDir(), "compare.html")
 	o := locked(t, briefly("--html", file, "mem://x", s.URL())...)
-	assert.Equal(t, exitAway, o.code)
+	assert.Equal(t, exitUnreachable, o.code)
 	assert.Contains(t, o.stderr, s.URL())
 	assert.NoFileExists(t, file)
 }
@@ -129,7 +129,7 @@ func TestCompare_withAServerThatGoesAway_keepsTheRest(t *testing.T) {
 	p := begin(t, briefly("--output", "json", s.URL(), "mem://x")...)
 	patience.Until(t, "its check has begun", func() bool { return strings.Contains(fmt.Sprint(s.Do("KEYS", "*")), "-check-") })
 	s.Kill()
-	require.Equal(t, exitAway, p.waitFor(2*time.Minute), p.stderr)
+	require.Equal(t, exitUnreachable, p.waitFor(2*time.Minute), p.stderr)
 	var c comparison
 	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &c), p.stderr)
 	require.NotEmpty(t, c.Checks)

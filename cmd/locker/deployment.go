@@ -11,19 +11,19 @@ import (
 	"github.com/go-locker/locker/internal/backends"
 )
 
-// deployment is a URL taken apart, so that it can be put together anew: without what the user set for locks of their own,
-// or by another way to its hosts.
+// deployment is a URL in parts, so that other URLs can be made of it: without the user's settings for locks, or through a
+// proxy.
 type deployment struct {
 	scheme, user, path string // user with its '@'
 	hosts              []string
 	params             []string // name=value, as they were
-	prefix             string   // that was among the params
+	prefix             string   // from the params
 }
 
-// ownParams are set by what examines or measures a deployment. What is required of it is of no interest to either.
+// ownParams are left out: check and bench set them, or, as require, do not need them.
 var ownParams = []string{"ttl", "renew", "prefix", "require", "token_base"}
 
-// parse takes a URL apart that [locker.Open] takes.
+// parse splits a URL that [locker.Open] has accepted.
 func parse(rawURL string) deployment {
 	var d deployment
 	var query, rest string
@@ -51,7 +51,7 @@ func parse(rawURL string) deployment {
 	return d
 }
 
-// url is that of the deployment, by way of hosts, which are its own or stand for them.
+// url returns the deployment's URL with these hosts, which are its own or proxies.
 func (d deployment) url(hosts []string) string {
 	u := d.scheme + "://" + d.user + strings.Join(hosts, ",") + d.path
 	if len(d.params) > 0 {
@@ -60,7 +60,7 @@ func (d deployment) url(hosts []string) string {
 	return u
 }
 
-// kind is the scheme without TLS.
+// kind returns the scheme without TLS.
 func (d deployment) kind() string {
 	if b, ok := backends.Of(d.scheme); ok {
 		return b.Schemes[0]
@@ -68,8 +68,8 @@ func (d deployment) kind() string {
 	return d.scheme
 }
 
-// addresses are the hosts with their ports, or nil where a client finds out others by itself, or has to see a certificate for
-// the name that it has dialled.
+// addresses returns the hosts with their ports, or nil if a client finds others by itself, or has to see a certificate for the
+// name that it has dialled.
 func (d deployment) addresses() []string {
 	b, _ := backends.Of(d.scheme)
 	if b.Port == "" || d.secure() || d.has("socket") || d.has("master_name") || d.has("cluster") {
@@ -78,7 +78,7 @@ func (d deployment) addresses() []string {
 	return adapterurl.Addrs(&driver.URL{Hosts: d.hosts}, b.Port)
 }
 
-// secure reports whether the servers speak TLS, also those of a quorum.
+// secure reports whether the servers use TLS, also those of a quorum.
 func (d deployment) secure() bool {
 	return d.scheme != d.kind() || slices.Contains(d.params, "driver=rediss") || slices.Contains(d.params, "driver=redigos")
 }
@@ -87,7 +87,7 @@ func (d deployment) has(param string) bool {
 	return slices.ContainsFunc(d.params, func(p string) bool { return strings.HasPrefix(p, param+"=") })
 }
 
-// String shows nothing secret.
+// String returns the URL without secrets and parameters.
 func (d deployment) String() string {
 	return fmt.Sprintf("%s://%s%s", d.scheme, strings.Join(d.hosts, ","), d.path)
 }

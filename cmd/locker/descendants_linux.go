@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// descendants are the processes that the command has started, and those that they have started, whatever group and session
-// they are in. timeout(1) makes a group of its own, and a shell with job control one for each job.
+// descendants are the processes that the command has started, directly or not, in whatever group and session.
+// timeout(1) makes a group of its own, and a shell with job control one for each job.
 type descendants struct {
 	leader int         // the command, which leads a group
 	adopts bool        // every child of ours is a descendant of the command
-	before map[id]bool // children that are none of the command's: a shell had them, and became locker
+	before map[id]bool // children that are not the command's: a shell had them, and became locker
 
 	mu     sync.Mutex
-	listed map[id]bool // those that were seen last
-	refuse map[id]bool // those of another user, which cannot be signalled
+	listed map[id]bool // seen last
+	refuse map[id]bool // of another user: they cannot be signalled
 	unseen int         // how often in a row we had a child that is not in /proc
 }
 
-// id is that of a process: its number may be another's later.
+// id identifies a process: its number alone may be another's later.
 type id struct {
 	pid     int
 	started string // in ticks since the machine was started
@@ -40,8 +40,8 @@ type kin struct {
 	zombie        bool // all its threads have ended, and its parent has not waited for it
 }
 
-// adopt makes us the parent of descendants whose own parents end, before the command is started. Where a shell has become
-// locker and has left us children, theirs would be ours too: we leave such orphans to init then, as PID 1 would not be able to.
+// adopt makes us the parent of descendants whose own parents end. Call it before the command is started. If a shell has become
+// locker and has left us children, their orphans would be ours too: then we leave all orphans to init.
 func adopt() *descendants {
 	d := &descendants{before: map[id]bool{}, refuse: map[id]bool{}}
 	all, ok := processes()
@@ -54,8 +54,8 @@ func adopt() *descendants {
 	return d
 }
 
-// signal sends n to those of all that the command's group does not have. It returns EPERM if one was another user's. A group is
-// signalled in part, without an error, so that its members are asked one by one whether they can be.
+// signal sends n to those of all that are not in the command's group. It returns EPERM if one was another user's. The signal to a
+// group skips such members without an error, so they are checked one by one.
 func (d *descendants) signal(all []kin, n syscall.Signal) (err error) {
 	for _, p := range all {
 		own := n
@@ -72,9 +72,9 @@ func (d *descendants) signal(all []kin, n syscall.Signal) (err error) {
 	return err
 }
 
-// remain reports whether a descendant runs that can be signalled. While we look, a process may be started whose parent ends before
-// we come to it. So when the command is reaped, the kernel has the last word: a descendant runs only if we have a child. One
-// that is never seen is another user's, which /proc can be mounted to hide.
+// remain reports whether a descendant runs that can be signalled. /proc may show a new process late, if its parent ends meanwhile.
+// So after the command is reaped we ask the kernel: a descendant runs only if we have a child. A child that /proc never shows is
+// another user's: /proc may be mounted so.
 func (d *descendants) remain(reaped bool) bool {
 	running := d.list()
 	d.mu.Lock()
@@ -92,7 +92,7 @@ func (d *descendants) remain(reaped bool) bool {
 	return d.unseen < 100
 }
 
-// haveChild reports whether a child of ours runs, and waits for those that have ended.
+// haveChild reports whether a child of ours runs. It reaps those that have ended.
 func haveChild() bool {
 	for {
 		switch pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); {
@@ -104,8 +104,8 @@ func haveChild() bool {
 	}
 }
 
-// list returns the descendants that run, but for the command itself, and waits for orphans that have ended. Those that it has
-// returned before are among them, also if their parent is another now.
+// list returns the running descendants without the command itself, and reaps orphans that have ended. It also returns those of
+// the last call that still run under another parent.
 func (d *descendants) list() (running []kin) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -138,8 +138,8 @@ func (d *descendants) list() (running []kin) {
 	return running
 }
 
-// signal sends n to the process, and to none that has its number since: a handle is taken before we look whether it is
-// still the same. Where the kernel has no handles, before 5.3, a moment remains.
+// signal sends n to the process, and to no other that has got its number: it opens a handle before it checks that the process is
+// still the same. Kernels before 5.3 have no handles; there another process can be hit if it gets the number just then.
 func (p kin) signal(n syscall.Signal) error {
 	handle, err := os.FindProcess(p.pid)
 	if err != nil {
@@ -163,18 +163,18 @@ func processes() (all []kin, ok bool) {
 	}
 	defer func() { _ = dir.Close() }()
 	names, err := dir.Readdirnames(-1)
-	for _, name := range slices.Backward(names) { // the youngest first: they may not live long
+	for _, name := range slices.Backward(names) { // the youngest first: they may end soon
 		if name[0] < '0' || name[0] > '9' {
 			continue
 		}
-		if p, err := look(name); err == nil { // else it has ended
+		if p, err := look(name); err == nil { // otherwise it has ended
 			all = append(all, p)
 		}
 	}
 	return all, err == nil
 }
 
-// Where the fields of /proc/PID/stat are, after the name, which may have anything in it.
+// Positions of the fields in /proc/PID/stat after the name, which may have any characters.
 const (
 	statState   = 0
 	statParent  = 1
@@ -205,8 +205,8 @@ func look(pid string) (p kin, err error) {
 // A command that has ended keeps its number until it is reaped.
 const numberIsKept = true
 
-// awaitEnd returns when the command has ended, and leaves it to be waited for: until then its number, which is that of its
-// group, is nobody else's.
+// awaitEnd returns when the command has ended, and does not reap it: until it is reaped, no other process or group gets its
+// number.
 func (g *group) awaitEnd() {
 	for {
 		switch err := unix.Waitid(unix.P_PID, g.cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil); {

@@ -20,15 +20,15 @@ import (
 func (o *checkOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.run, "run", "", "only scenarios whose name matches this regular expression")
 	f.DurationVar(&o.ttl, "ttl", 0, "shortest TTL (default 500ms; etcd 2s; ZooKeeper 4s)")
-	f.StringVar(&o.prefix, "prefix", "", "prefix of the names (default one of its own)")
+	f.StringVar(&o.prefix, "prefix", "", "prefix of the names (default: a new one)")
 }
 
-// examiner puts one deployment through scenarios.
+// examiner runs scenarios on one deployment.
 type examiner struct {
 	*ground
 	ttl     time.Duration
 	harness conformance.Harness
-	// Warnings are what the servers are set up to break.
+	// Warnings are about settings of the servers that can break promises.
 	warnings []string
 }
 
@@ -38,7 +38,7 @@ const (
 	servedPrefix = "LOCKER_CHECK_PREFIX"
 )
 
-// serve makes this process a holder, if a scenario has started it as one. Else it returns at once.
+// serve makes this process a holder, if a scenario has started it as one. Otherwise it returns at once.
 func serve() {
 	conformance.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 		return openMutex(t, os.Getenv(servedURL), os.Getenv(servedPrefix), name, ttl)
@@ -50,7 +50,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 	e := &examiner{ground: newGround(url, o.prefix, "check")}
 	b, _ := backends.Of(e.deployment.scheme)
 	e.ttl = cmp.Or(o.ttl, b.ShortTTL)
-	c, err := open(ctx, url, locker.WithTTL(e.ttl)) // as it was given: what is wrong with it is to be said
+	c, err := open(ctx, url, locker.WithTTL(e.ttl)) // the URL as it was given: an error is about that
 	if err != nil {
 		return nil, err
 	}
@@ -89,12 +89,12 @@ func (e *examiner) probe(ctx context.Context) error {
 	}
 	err = m.Unlock(context.WithoutCancel(ctx))
 	if errors.Is(err, locker.ErrLost) {
-		return nil // slow, but there
+		return nil // slow, but reachable
 	}
 	return err
 }
 
-// lock is the Harness's New.
+// lock is New of the Harness.
 func (e *examiner) lock(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 	return openMutex(t, e.url(), e.prefix, e.name(name), ttl)
 }
@@ -135,15 +135,15 @@ func openClient(t conformance.TB, url, prefix string) *locker.Client {
 	return c
 }
 
-// undecided is the outcome of a scenario that could not be carried out: its Lockers could not be made.
+// undecided is the outcome of a scenario that could not be run, because its Lockers could not be made.
 const undecided conformance.Outcome = "undecided"
 
-// examine puts the deployment through one scenario.
+// examine runs one scenario on the deployment.
 func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict {
 	t := newTrial(ctx)
 	r, done := conformance.Result{}, false
 	ended := make(chan struct{})
-	go func() { // which Fatalf may end
+	go func() { // Fatalf may end it
 		defer close(ended)
 		r = conformance.Examine(t, s, e.harness)
 		done = true

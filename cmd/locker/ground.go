@@ -11,18 +11,17 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// ground is names of our own at a deployment.
+// ground makes names on a deployment that nobody else uses.
 type ground struct {
 	deployment deployment
 	prefix     string
-	mark       string // what our names end in, or empty if the prefix is ours alone
+	mark       string // the end of our names, or empty if the prefix is ours alone
 
 	mu    sync.Mutex
 	names map[string]bool // that were locked
 }
 
-// newGround has the prefix, if that is not empty; else one that begins with the URL's, for the sake of access rights, and that
-// nobody else has.
+// newGround uses the prefix, if it is not empty; otherwise a new one that begins with the URL's, because of access rights.
 func newGround(url, prefix, purpose string) *ground {
 	g := &ground{deployment: parse(url), prefix: prefix, names: map[string]bool{}}
 	own := fmt.Sprintf("-%s-%08x", purpose, rand.Uint32())
@@ -34,7 +33,7 @@ func newGround(url, prefix, purpose string) *ground {
 	return g
 }
 
-// url is that of the deployment, for locks on this ground.
+// url returns the deployment's URL, for locks on this ground.
 func (g *ground) url() string { return g.deployment.url(g.deployment.hosts) }
 
 // open makes a Client for it.
@@ -42,11 +41,10 @@ func (g *ground) open(ctx context.Context, opts ...locker.Option) (*locker.Clien
 	return open(ctx, g.url(), append(opts, locker.WithPrefix(g.prefix))...)
 }
 
-// random is what the names of the conformance suite have in them that nobody else uses, but for a few.
+// random matches the random part that nearly all names of the conformance suite have.
 var random = regexp.MustCompile(`(?i)conformance-[0-9a-f]{16}`)
 
-// name is one that nobody else uses, made of name where that is needed, and remembered for cleanUp. An empty one is not
-// made valid.
+// name returns a name that nobody else uses, and remembers it for cleanUp. It does not make an empty name valid.
 func (g *ground) name(name string) string {
 	if name != "" && !random.MatchString(name) {
 		name += g.mark

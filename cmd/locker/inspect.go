@@ -16,12 +16,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const inspectHelp = `Inspect shows who holds the lock NAME, for how long unless that is extended,
-the fencing token, and who waits. It does not contend: it changes nothing. By
-the time you read it the lock may be another's. What a script does because of
-it wants the lock itself: locker run.
+const inspectHelp = `Inspect shows who holds the lock NAME, for how long unless it is renewed, the
+fencing token, and who waits. It changes nothing. When you read the answer
+another may hold the lock. A script that acts on the answer needs the lock
+itself: locker run.
 
-It is a success if the lock is free, too; --output json has "held".
+The exit code is 0 also if the lock is free; --output json has "held".
 
 ` + exitHelp
 
@@ -55,7 +55,7 @@ func newInspect() *cobra.Command {
 	return c
 }
 
-// inspection is a locker.State, for people and for programs.
+// inspection is a locker.State, to be printed or encoded.
 type inspection struct {
 	Backend     string      `json:"backend"`
 	Name        string      `json:"name"`
@@ -136,14 +136,14 @@ func (i *inspection) token() string {
 }
 
 func (c contender) show() string {
-	who := cmp.Or(printable(c.Metadata), "someone who does not say who")
+	who := cmp.Or(printable(c.Metadata), "an owner without metadata")
 	if c.ID == "" {
 		return who
 	}
 	return who + " (" + printable(c.ID) + ")"
 }
 
-// printable is text of other people, without what a terminal would take for a command.
+// printable quotes text that has characters which a terminal may take for a command.
 func printable(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }) {
 		return s

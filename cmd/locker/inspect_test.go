@@ -69,7 +69,7 @@ func TestInspect_usageAndOutages(t *testing.T) {
 		{[]string{"mem://x", ""}, exitUsage},
 		{[]string{"gopher://x", "name"}, exitUsage},
 		{[]string{"--output", "xml", "mem://x", "name"}, exitUsage},
-		{[]string{s.URL(), "name"}, exitAway},
+		{[]string{s.URL(), "name"}, exitUnreachable},
 		{[]string{"mem://x", "name"}, 0},
 	} {
 		o := locked(t, append([]string{"inspect"}, c.args...)...)

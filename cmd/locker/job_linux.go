@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes has the command die with us, whatever ends us: a command of ours that nobody watches would run on when the lock
-// has expired. What the command itself has started is out of reach then, and all of it while we are stopped (SIGSTOP).
+// attributes makes the command die with us, however we end: nobody would end it when the lock expires. This does not reach
+// the processes that the command has started, and does nothing while we are stopped (SIGSTOP).
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
 // stopped reports whether a child has been stopped since the last call.

@@ -17,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwarded are the signals that people and service managers send. Each would end us, if we did not pass it on.
+// forwarded are the signals that people and service managers send. Each would end us.
 var forwarded = []os.Signal{
 	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// notify relays signals to c, except those that our parent set to be ignored, as nohup does.
+// notify sends signals to c, except those that our parent has set to be ignored, as nohup does.
 func notify(c chan<- os.Signal) {
 	for _, s := range forwarded {
 		if !signal.Ignored(s) {
@@ -34,21 +34,21 @@ func notify(c chan<- os.Signal) {
 // group is a process group that a command leads.
 type group struct {
 	cmd      *exec.Cmd
-	others   *descendants   // the command's that are not in the group
-	terminal int            // that it was given at first, or -1
-	lent     bool           // it has the terminal now, as far as we know
+	others   *descendants   // of the command, also outside the group
+	terminal int            // that it got at the start, or -1
+	lent     bool           // whether it has the terminal now, as far as we know
 	stops    chan os.Signal // SIGTSTP to us
 	changes  chan os.Signal // SIGCHLD: the command may have been stopped
 	mu       sync.Mutex     // held while the group is stopped together with us
 	refused  sync.Once
 	once     sync.Once   // of reap
-	reaped   atomic.Bool // or is about to be
+	reaped   atomic.Bool // or about to be
 	result   error       // of the command
 }
 
 // start makes the command the leader of a process group. If we have the terminal, the group gets it: it can read, and
-// Ctrl-C goes to it, as it would without us. Not so if our output goes to another program, a pager say, that has the
-// terminal with us: Ctrl-Z then stops us, and must not before we can stop the command.
+// Ctrl-C goes to it, as it would without us. If our output goes to another program that shares the terminal with us, such as a
+// pager, we keep it: Ctrl-Z must stop us, so that we can stop the command.
 func start(cmd *exec.Cmd) (job, error) {
 	g := &group{cmd: cmd, terminal: -1, stops: make(chan os.Signal, 1), changes: make(chan os.Signal, 1)}
 	cmd.SysProcAttr = attributes()
@@ -70,7 +70,7 @@ func start(cmd *exec.Cmd) (job, error) {
 	return g, nil
 }
 
-// ours reports whether fd is a terminal whose foreground we are.
+// ours reports whether fd is a terminal with us in the foreground.
 func ours(fd int) bool {
 	foreground, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err == nil && foreground == unix.Getpgrp()
@@ -81,8 +81,8 @@ func piped(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeNamedPipe != 0
 }
 
-// takeTerminal takes the terminal back, if the group has it: after bg it is the shell's. We are in the background then, and
-// would be stopped for asking.
+// takeTerminal takes the terminal back from the group; after bg the shell has it. We are in the background then, and SIGTTOU
+// would stop us.
 func (g *group) takeTerminal() {
 	if !g.lent {
 		return
@@ -93,14 +93,14 @@ func (g *group) takeTerminal() {
 	signal.Reset(syscall.SIGTTOU)
 }
 
-// lendTerminal gives it to the group again, but not after bg.
+// lendTerminal gives the terminal to the group again, but not after bg.
 func (g *group) lendTerminal() {
 	if g.terminal >= 0 && ours(g.terminal) {
 		g.lent = unix.IoctlSetPointerInt(g.terminal, unix.TIOCSPGRP, g.cmd.Process.Pid) == nil
 	}
 }
 
-// send sends n to the group, as long as its number is its own.
+// send sends n to the group, as long as no other group can have its number.
 func (g *group) send(n syscall.Signal) error {
 	if numberIsKept && g.reaped.Load() {
 		return syscall.ESRCH
@@ -108,25 +108,25 @@ func (g *group) send(n syscall.Signal) error {
 	return g.checked(syscall.Kill(-g.cmd.Process.Pid, n))
 }
 
-// sendAll sends n to the group and to all descendants that have left it. It looks for those first: their parents may be in the
-// group, and end.
+// sendAll sends n to the group and to all descendants that have left it. It finds those first, because their parents may be in
+// the group, and end.
 func (g *group) sendAll(n syscall.Signal) {
 	others := g.others.list()
 	_ = g.send(n)
 	_ = g.checked(g.others.signal(others, n))
 }
 
-// checked says once if the command, or what it has become, is another user's: there is no way to end it then.
+// checked prints once that the command is another user's, and cannot be ended.
 func (g *group) checked(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		g.refused.Do(func() {
-			fmt.Fprintf(os.Stderr, "locker: the command does not take our signals (%v): it runs as another user; run locker as that user\n", err)
+			fmt.Fprintf(os.Stderr, "locker: cannot signal the command (%v): it runs as another user; run locker as that user\n", err)
 		})
 	}
 	return err
 }
 
-// signal sends the job the signal that we received. A request to end also continues stopped processes, which could not act on it.
+// signal forwards a signal. Signals that ask for an end also wake stopped processes, which could not handle them.
 func (g *group) signal(s os.Signal) {
 	n, ok := s.(syscall.Signal)
 	if !ok {
@@ -160,8 +160,8 @@ func (g *group) reap() error {
 	return g.result
 }
 
-// wait follows the command until it has ended, and stops us when it is stopped, as by Ctrl-Z. Else the shell would wait for us,
-// and the terminal be nobody's. Without the terminal the command is stopped when we are to be.
+// wait returns when the command has ended. If the command is stopped, as by Ctrl-Z, it stops us too: otherwise the shell would wait
+// for us, and nobody would have the terminal. If the command does not have the terminal, it is stopped when we get SIGTSTP.
 func (g *group) wait(mayGoOn func() bool) {
 	defer signal.Stop(g.stops)
 	defer signal.Stop(g.changes)
@@ -170,7 +170,7 @@ func (g *group) wait(mayGoOn func() bool) {
 		g.awaitEnd()
 		close(ended)
 	}()
-	var orphans <-chan time.Time // when to look for those that have ended, not for each one of many
+	var orphans <-chan time.Time // when to reap orphans: not after each SIGCHLD
 	for {
 		select {
 		case <-ended:
@@ -187,22 +187,22 @@ func (g *group) wait(mayGoOn func() bool) {
 				g.pause(mayGoOn)
 			}
 		case <-g.stops:
-			if !errors.Is(g.send(0), fs.ErrPermission) { // who cannot be stopped needs the lock
+			if !errors.Is(g.send(0), fs.ErrPermission) { // a command that cannot be stopped needs the lock
 				g.pause(mayGoOn)
 			}
 		}
 	}
 }
 
-// pause stops the whole group and what has left it, for a member may ignore Ctrl-Z, and then us. A lock is not renewed meanwhile: who comes back
-// too late has lost it, and goes on only to be killed.
+// pause stops the whole group and those that have left it, because a member may ignore Ctrl-Z, and then us. The lock is not renewed
+// meanwhile. If it is lost by the time we go on, the command is killed.
 func (g *group) pause(mayGoOn func() bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sendAll(syscall.SIGSTOP)
 	g.takeTerminal()
 	suspend()
-	_ = stopped(g.cmd.Process.Pid) // by us: not to be seen as another stop
+	_ = stopped(g.cmd.Process.Pid) // we did that: do not count it as another stop
 	if !mayGoOn() {
 		g.kill()
 		return
@@ -211,8 +211,8 @@ func (g *group) pause(mayGoOn func() bool) {
 	g.sendAll(syscall.SIGCONT)
 }
 
-// suspend stops this process, and those of a pipe with it, as Ctrl-Z would have. It returns when the shell has it go on, or at
-// once if there is no shell that could.
+// suspend stops this process, and those in a pipe with it, as Ctrl-Z would have. It returns when the shell continues it, or at
+// once if there is no shell to do so.
 func suspend() {
 	parent := unix.Getppid()
 	session, err := unix.Getsid(0)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// notify has Ctrl-C and Ctrl-Break sent to c, and the end of the console or the session.
+// notify sends Ctrl-C, Ctrl-Break, and the end of the console or the session to c.
 func notify(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
 
 // winJob is a command in a job object, with all that it starts.
@@ -21,8 +21,8 @@ type winJob struct {
 	result error // of the command
 }
 
-// start makes a job that ends with us, whatever ends us, and a command in it. What the command starts before it is in
-// the job is not: that is a moment.
+// start makes a job that ends with us, however we end, and a command in it. Processes that the command starts before it is in
+// the job, within a moment, are not in it.
 func start(cmd *exec.Cmd) (job, error) {
 	handle, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
@@ -56,7 +56,7 @@ func (j *winJob) adopt() error {
 	return errors.Join(windows.AssignProcessToJobObject(j.job, p), windows.CloseHandle(p))
 }
 
-// signal is Ctrl-Break: Ctrl-C does not reach a process group.
+// signal sends Ctrl-Break: Ctrl-C does not reach a process group.
 func (j *winJob) signal(os.Signal) { j.terminate() }
 
 func (j *winJob) terminate() {
@@ -67,7 +67,7 @@ func (j *winJob) kill() { _ = windows.TerminateJobObject(j.job, exitLost) }
 
 func (j *winJob) wait(func() bool) { j.result = j.cmd.Wait() }
 
-// remains reports that nothing is known to: what is left of the job is killed when the command has ended.
+// remains returns false: the rest of the job is killed when the command has ended.
 func (j *winJob) remains() bool { return false }
 
 func (j *winJob) reap() error { return j.result }

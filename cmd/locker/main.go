@@ -1,9 +1,9 @@
-// Command locker is a distributed lock for scripts and crontabs, and a judge of lock servers.
+// Command locker is a distributed lock for scripts and crontabs, and a test of lock servers.
 //
 //	locker run redis://localhost:6379 backup -- /usr/local/bin/backup --all
 //
-// It runs commands under a lock (run), shows who holds one and who waits (inspect), and finds out which promises the locks
-// of servers keep (check) and what they cost (bench), or both, side by side (compare). See README.md, or locker help.
+// It runs commands under a lock (run), shows who holds a lock and who waits (inspect), tests which promises the locks of servers
+// keep (check), measures what they cost (bench), or does both and compares servers (compare). See README.md, or locker help.
 package main
 
 import (
@@ -18,13 +18,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The main goroutine stays on the process's first thread, which ends with the process and not before: Linux takes the
-// end of the thread that started a command for the end of us. See start.
+// The main goroutine stays on the process's first thread, which ends only with the process: to Linux the end of the thread that
+// started a command is our end. See attributes.
 func init() { runtime.LockOSThread() }
 
 func main() {
 	serve()
-	logging.Disable() // go-redis prints each connection that it could not make; the error of a call says it once
+	logging.Disable() // go-redis logs each failed connection; the error of a call says it once
 	os.Exit(execute(context.Background(), os.Args[1:]))
 }
 
@@ -38,7 +38,7 @@ func execute(ctx context.Context, args []string) int {
 	}
 	ended, isStatus := errors.AsType[*statusError](err)
 	if !isStatus || ended.err != nil {
-		fmt.Fprintf(os.Stderr, "locker: %s\n", strings.TrimPrefix(err.Error(), "locker: ")) // the library says so, too
+		fmt.Fprintf(os.Stderr, "locker: %s\n", strings.TrimPrefix(err.Error(), "locker: ")) // the library's errors begin with it, too
 	}
 	if isStatus && ended.interrupted {
 		dieOfInterrupt()
@@ -49,9 +49,9 @@ func execute(ctx context.Context, args []string) int {
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "locker",
-		Short: "A distributed lock for scripts and crontabs, and a judge of lock servers",
-		Long: `locker runs commands under a distributed lock, shows who holds one, and finds
-out what the locks of a backend are worth.
+		Short: "A distributed lock for scripts and crontabs, and a test of lock servers",
+		Long: `locker runs commands under a distributed lock, shows who holds a lock, and
+tests and measures the locks of servers.
 
 ` + urlHelp + `
 
@@ -61,7 +61,7 @@ out what the locks of a backend are worth.
 		SilenceUsage:  true, // the error names the flag or argument; --help has the rest
 	}
 	root.SetFlagErrorFunc(badFlag)
-	// Without a Run cobra prints the help for anything, a misspelt command too, and calls that a success.
+	// Without a RunE cobra prints the help for anything, also a misspelt command, and exits with 0.
 	root.Args = cobra.ArbitraryArgs
 	root.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -73,7 +73,7 @@ out what the locks of a backend are worth.
 	root.AddCommand(newRun(), newCheck(), newBench(), newCompare(), newInspect())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
-		for _, shell := range c.Commands() { // of completion: cobra shows what it refuses
+		for _, shell := range c.Commands() { // of completion: cobra's own error would print what was typed
 			shell.Args = noArgs
 		}
 	}

@@ -135,7 +135,7 @@ func TestHelp_namesEveryCommandAndExitCode(t *testing.T) {
 		for _, c := range newRoot().Commands() {
 			assert.Contains(t, o.stdout, c.Name(), "of %v", args)
 		}
-		for _, code := range []int{exitBroken, exitUsage, exitAway, exitHeld, exitLost, exitCannotRun, exitNotFound} {
+		for _, code := range []int{exitBroken, exitUsage, exitUnreachable, exitHeld, exitLost, exitCannotRun, exitNotFound} {
 			assert.Contains(t, o.stdout, fmt.Sprint(code), "of %v", args)
 		}
 		assert.Contains(t, o.stdout, "LOCKER_URL")

@@ -10,7 +10,7 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// subject is a server that is measured, and what was measured so far.
+// subject is a server that is measured, and its measurements so far.
 type subject struct {
 	*ground
 	label     string
@@ -19,7 +19,7 @@ type subject struct {
 	perSecond []float64 // of each round
 }
 
-// newSubjects tells those apart that look the same without their secrets and parameters.
+// newSubjects numbers servers whose labels are the same without secrets and parameters.
 func newSubjects(ctx context.Context, urls []string, prefix string) ([]*subject, error) {
 	var all []*subject
 	count := map[string]int{}
@@ -41,7 +41,7 @@ func newSubjects(ctx context.Context, urls []string, prefix string) ([]*subject,
 	return all, nil
 }
 
-// connect makes a client and waits until its connections are up, because that time is not to be measured.
+// connect makes a client and its connections, so that these are not measured.
 func (s *subject) connect(ctx context.Context) (*locker.Client, error) {
 	c, err := s.open(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *subject) connect(ctx context.Context) (*locker.Client, error) {
 	return c, nil
 }
 
-// bound is how long one lock may take: what takes longer is no measurement but an outage.
+// bound is how long one lock may take: beyond that it is an outage.
 const bound = 30 * time.Second
 
 func pair(ctx context.Context, m *locker.Mutex) error {
@@ -83,13 +83,13 @@ func (o *benchOptions) measurePairs(ctx context.Context, s *subject) error {
 	return nil
 }
 
-// settle is how long a hold lasts that is to be handed over: long enough for the other to stand in the queue.
+// settle is how long a hold lasts before a hand-over: long enough for the other client to join the queue.
 const settle = 2 * time.Millisecond
 
 // measureHandOvers has two clients wait for each other.
 func (o *benchOptions) measureHandOvers(ctx context.Context, s *subject) error {
 	var (
-		mu       sync.Mutex // what the lock that is measured protects, as far as Go's memory model knows
+		mu       sync.Mutex // for the race detector: the measured lock protects this
 		holder   = -1
 		released time.Time
 		count    atomic.Int64
@@ -105,7 +105,7 @@ func (o *benchOptions) measureHandOvers(ctx context.Context, s *subject) error {
 			}
 			got := time.Now()
 			mu.Lock()
-			if holder == 1-me { // who takes it twice in a row was not waiting for anybody
+			if holder == 1-me { // nobody waits who takes it twice in a row
 				s.handOvers = append(s.handOvers, got.Sub(released))
 				count.Add(1)
 			}

@@ -61,7 +61,7 @@ func TestRun_waitIsAlsoForOpening(t *testing.T) {
 	t.Parallel()
 	addr, _ := silent(t)
 	o := locked(t, "run", "--wait", "200ms", "etcd://app:secret@"+addr+"?dial_timeout=10m", "name", "--", "true")
-	assert.Equal(t, exitAway, o.code, o.stderr)
+	assert.Equal(t, exitUnreachable, o.code, o.stderr)
 }
 
 func TestOpen_ofAURLThatNamesNoPlainFile(t *testing.T) {

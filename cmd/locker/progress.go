@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows on stderr how far a long work is: a bar on a terminal, and else lines.
+// progress shows on stderr how far long work has come: a bar on a terminal, lines elsewhere.
 type progress struct {
 	title string
 	what  string // the step that has begun
@@ -28,7 +28,7 @@ func newProgress(title string, steps int) *progress {
 		progressbar.OptionSetDescription(title),
 		progressbar.OptionShowCount(),
 		progressbar.OptionSetWidth(20),
-		progressbar.OptionSetPredictTime(false), // steps take from nothing to a minute
+		progressbar.OptionSetPredictTime(false), // steps take up to a minute
 		progressbar.OptionSetElapsedTime(true),
 		progressbar.OptionSetRenderBlankState(true),
 		progressbar.OptionClearOnFinish(),
@@ -37,7 +37,7 @@ func newProgress(title string, steps int) *progress {
 	return p
 }
 
-// at says which step has begun.
+// at shows which step has begun.
 func (p *progress) at(what string) {
 	p.what = what
 	if p.bar == nil {
@@ -47,7 +47,7 @@ func (p *progress) at(what string) {
 	p.bar.Describe(fmt.Sprintf("%-*s", width, shortened(what, width)))
 }
 
-// shortened is text of at most so many characters.
+// shortened returns text with at most so many characters.
 func shortened(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"
@@ -55,7 +55,7 @@ func shortened(text string, most int) string {
 	return text
 }
 
-// step counts a step that has ended. A line that is not empty is printed; on a terminal it stands above the bar.
+// step ends a step. A line that is not empty stays; on a terminal it stands above the bar.
 func (p *progress) step(line string) {
 	if p.bar == nil {
 		if line != "" {
@@ -70,7 +70,7 @@ func (p *progress) step(line string) {
 	_ = p.bar.Add(1)
 }
 
-// next counts a step that has ended, and prints nothing of it but, as a line, that it was made.
+// next ends a step that has no line of its own.
 func (p *progress) next() {
 	p.made++
 	line := ""
@@ -80,7 +80,7 @@ func (p *progress) next() {
 	p.step(line)
 }
 
-// done removes the bar, also when not all steps were made.
+// done removes the bar, also before the last step.
 func (p *progress) done() {
 	if p.bar != nil {
 		_ = p.bar.Clear()

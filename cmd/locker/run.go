@@ -15,34 +15,35 @@ import (
 	"github.com/go-locker/locker"
 )
 
-const runHelp = `Run waits until it holds the lock NAME, runs COMMAND, and gives the lock back
-when COMMAND has ended, whatever ended it.
+const runHelp = `Run waits until it holds the lock NAME, runs COMMAND, and unlocks when COMMAND
+has ended, for whatever reason.
 
   0 3 * * *  locker run --no-wait redis://locks:6379 nightly -- backup --all
 
-on ten machines runs backup on one of them. COMMAND finds in its environment
+on ten machines runs backup on one of them. COMMAND's environment has
 
   LOCKER_FENCING_TOKEN  a number, larger than that of every earlier run: what
                         COMMAND writes to can refuse a smaller one
   LOCKER_NAME           NAME
 
-The lock is renewed while COMMAND runs. Where it cannot be, COMMAND and all its
-descendants get SIGTERM when a quarter of the TTL is left, and SIGKILL before
-that is over: none of them runs when another may hold the lock. If the backend
-reports the lock lost already, it is SIGKILL at once. On Linux no
-descendant escapes this by a group or session of its own, as under timeout(1);
-on other systems COMMAND's process group is all that is reached. A process
-that another user owns is never reached, nor one that a service manager or a
+The lock is renewed while COMMAND runs. If it cannot be renewed, COMMAND and
+its descendants get SIGTERM when a quarter of the TTL is left, and SIGKILL
+before the TTL is over: none of them runs when another may hold the lock. If
+the backend reports that the lock is lost, they get SIGKILL at once.
+
+On Linux this reaches descendants in a group or session of their own, as under
+timeout(1); on other systems it reaches COMMAND's process group alone. It never
+reaches processes of another user, or those that a service manager or a
 container engine starts for COMMAND. If locker alone is stopped (SIGSTOP) or
 killed (SIGKILL), COMMAND may run without the lock: see README.md.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are forwarded to COMMAND's
-process group; while run opens the URL or waits for the lock they end it, and
-it leaves the queue. The lock is COMMAND's own: processes that it leaves behind
-when it ends by itself run without.
+process group. While run opens the URL or waits for the lock they end it, and
+it leaves the queue. When COMMAND ends by itself, processes that it leaves run
+on without the lock.
 
-On Windows there is no SIGTERM: COMMAND and its descendants are a job, which is
-ended in place of SIGKILL.
+On Windows there is no SIGTERM. COMMAND and its descendants are a job, which is
+ended where SIGKILL is used elsewhere.
 
 ` + exitHelp
 
@@ -67,7 +68,7 @@ func newRun() *cobra.Command {
 				return usagef("want URL NAME -- COMMAND, as in: locker run redis://localhost:6379 backup -- backup --all")
 			}
 			if c.Flags().Changed("wait") && o.wait <= 0 {
-				return usagef("--wait %v: must be more than 0; not to wait at all is --no-wait", o.wait)
+				return usagef("--wait %v: must be more than 0; use --no-wait not to wait at all", o.wait)
 			}
 			if o.noWait && o.wait > 0 {
 				return usagef("--wait and --no-wait exclude each other")
@@ -83,7 +84,7 @@ func newRun() *cobra.Command {
 	f.BoolVar(&o.noWait, "no-wait", false, "do not wait if another holds the lock")
 	f.IntVar(&o.heldCode, "held-exit-code", exitHeld, "exit code if another holds the lock")
 	f.StringVar(&o.metadata, "metadata", "", "who holds the lock; no secrets (default user@host pid N)")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not say that another holds the lock")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing if another holds the lock")
 	return c
 }
 
@@ -105,7 +106,7 @@ func (o *runOptions) run(ctx context.Context, url, name string, command []string
 	signals := make(chan os.Signal, 16)
 	notify(signals)
 	defer signal.Stop(signals)
-	// Nobody reads our stderr any more: that is no reason to die of, and leave the command without its lock.
+	// If nobody reads our stderr any more we must not die, and leave the command without its lock.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
 	t, err := o.acquireUnless(ctx, signals, url, name)
@@ -122,13 +123,13 @@ func (o *runOptions) run(ctx context.Context, url, name string, command []string
 	return unlock(t.hold, supervise(t.hold, cmd, signals))
 }
 
-// tenure is a hold, and the Client that has it. Each is nil if it could not be had.
+// tenure is a hold and its Client. Each is nil if there is none.
 type tenure struct {
 	client *locker.Client
 	hold   *locker.Hold
 }
 
-// acquireUnless is acquire, unless a signal comes first, which is the error then.
+// acquireUnless calls acquire. If a signal comes first, it returns the signal's error.
 func (o *runOptions) acquireUnless(ctx context.Context, signals <-chan os.Signal, url, name string) (tenure, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -147,7 +148,7 @@ func (o *runOptions) acquireUnless(ctx context.Context, signals <-chan os.Signal
 	case s := <-signals:
 		cancel()
 		a := <-answers
-		if a.err == nil { // they have crossed
+		if a.err == nil { // the lock came just then
 			_ = giveBack(a.hold)
 		}
 		return a.tenure, killedBy(s)
@@ -172,7 +173,7 @@ func (o *runOptions) acquire(ctx context.Context, url, name string) (t tenure, e
 	return t, err
 }
 
-// notHeld is the error of an attempt to lock. That another holds the lock may be a success.
+// notHeld returns the error of a failed attempt to lock. With --held-exit-code 0 ErrHeld is a success.
 func (o *runOptions) notHeld(err error) error {
 	if !errors.Is(err, locker.ErrHeld) {
 		return err
@@ -183,7 +184,7 @@ func (o *runOptions) notHeld(err error) error {
 	return &statusError{code: o.heldCode, err: err}
 }
 
-// unlock ends the hold, and returns how run has ended, if the command has ended with result.
+// unlock ends the hold, and returns the error of run if the command has ended with result.
 func unlock(h *locker.Hold, result error) error {
 	err := giveBack(h)
 	switch {
@@ -191,20 +192,20 @@ func unlock(h *locker.Hold, result error) error {
 		return result
 	case errors.Is(err, locker.ErrLost):
 		if exitCode(result) == exitLost {
-			return result // it says more
+			return result // it has the reason
 		}
-		return &statusError{code: exitLost, err: fmt.Errorf("the command has ended, but the lock was lost before: %w", err)}
+		return &statusError{code: exitLost, err: fmt.Errorf("the command ended after the lock was lost: %w", err)}
 	default:
-		// Its work is done; that the lock expires by itself is not worth another exit code.
-		fmt.Fprintf(os.Stderr, "locker: the lock will expire by itself: %v\n", err)
+		// The command's work is done: keep its exit code.
+		fmt.Fprintf(os.Stderr, "locker: the lock is not released, and will expire: %v\n", err)
 		return result
 	}
 }
 
-// giveBack unlocks whatever has been cancelled, within the life of the hold.
+// giveBack unlocks, also after a cancellation, while the hold lasts.
 func giveBack(h *locker.Hold) error { return h.Unlock(context.Background()) }
 
-// cannotRun is the error of a command that does not start.
+// cannotRun returns the error of a command that does not start.
 func cannotRun(command string, err error) error {
 	command = shown(command, "the argument after --")
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {

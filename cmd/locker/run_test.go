@@ -168,7 +168,7 @@ func TestRun_whileTheBackendIsAway(t *testing.T) {
 	for _, url := range urls {
 		for _, flags := range ways {
 			o := locked(t, slices.Concat([]string{"run"}, flags, []string{url, "name", "--", "echo", "runs"})...)
-			assert.Equal(t, exitAway, o.code, "%s %q: %s", url, flags, o.stderr)
+			assert.Equal(t, exitUnreachable, o.code, "%s %q: %s", url, flags, o.stderr)
 			assert.Empty(t, o.stdout, "%s %q", url, flags)
 			assert.NotEmpty(t, o.stderr, "%s %q", url, flags)
 		}

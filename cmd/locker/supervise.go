@@ -9,19 +9,19 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// job is a command with all that it has started, as far as the system keeps them together.
+// job is a command with the processes that it has started, as far as the system keeps them together.
 type job interface {
 	signal(s os.Signal)
-	terminate() // a request, that may be ignored
-	kill()      // an order
+	terminate() // the command may ignore it
+	kill()      // it cannot ignore this
 	// wait returns when the command has ended. If it was stopped, it asks whether it may go on.
 	wait(mayGoOn func() bool)
-	remains() bool // whether something else of the job is known to run
-	reap() error   // what has become of the command
+	remains() bool // whether another process of the job is known to run
+	reap() error   // how the command ended
 }
 
-// supervise runs cmd as long as the hold lasts, and returns what became of it. When it returns, nothing that can be
-// reached of cmd runs on without the lock.
+// supervise runs cmd as long as the hold lasts, and returns how it ended. When it returns, no process of cmd that can be
+// reached runs without the lock.
 func supervise(h *locker.Hold, cmd *exec.Cmd, signals <-chan os.Signal) error {
 	plan := newPlan(h)
 	if !plan.lasts() {
@@ -48,7 +48,7 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 		select {
 		case <-exited:
 			if p.ended == "" && !p.over() {
-				return status(j.reap()) // what it leaves behind runs without the lock
+				return status(j.reap()) // processes that it leaves run without the lock
 			}
 			p.end("the lock was lost before the command ended")
 			exited = nil
@@ -62,7 +62,7 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 		case <-timer.C:
 			switch p.due() {
 			case terminate:
-				p.end("the lock could not be renewed: the command was ended before it expired")
+				p.end("the lock could not be renewed: the command was ended before the lock expired")
 				j.terminate()
 			case kill:
 				j.kill()
@@ -70,7 +70,7 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 		}
 		if exited == nil && !j.remains() {
 			p.killAt = time.Now()
-			j.kill() // what is not known
+			j.kill() // processes that are not known
 			_ = j.reap()
 			if !j.remains() { // now it is certain
 				return &statusError{code: exitLost, err: errors.New(p.ended)}
@@ -80,17 +80,17 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 	}
 }
 
-// plan says when a command must end whose lock is not renewed.
+// plan is when to end a command whose lock is not renewed.
 type plan struct {
 	hold   *locker.Hold
 	grace  time.Duration // between SIGTERM and the expiry
-	margin time.Duration // between SIGKILL and the expiry: for a machine that is busy
+	margin time.Duration // between SIGKILL and the expiry: for a busy machine
 	ended  string        // why the command was ended, or empty
 	killAt time.Time     // then
 }
 
-// newPlan is for a hold that has just begun. A renewal is due at two thirds of the TTL, and tried again after that: at a
-// quarter there have been several.
+// newPlan makes the plan of a hold that has just begun. A renewal is due when two thirds of the TTL are left, and is then tried again:
+// when a quarter is left there have been several tries.
 func newPlan(h *locker.Hold) *plan {
 	grace := (time.Until(h.Deadline()) / 4).Round(time.Millisecond)
 	return &plan{hold: h, grace: grace, margin: min(grace/4, time.Second)}
@@ -104,8 +104,7 @@ const (
 	kill
 )
 
-// due is what has to be done now. The deadline moves with each renewal, until SIGTERM has been sent: there is no way
-// back from that.
+// due returns what to do now. The deadline moves with each renewal, until SIGTERM has been sent: that cannot be undone.
 func (p *plan) due() step {
 	switch now := time.Now(); {
 	case p.ended != "" && !now.Before(p.killAt):
@@ -123,7 +122,7 @@ func (p *plan) end(why string) {
 	}
 }
 
-// lasts reports whether the hold lasts, by the clock: after a pause of this process the news of a loss may be on its way.
+// lasts reports whether the hold lasts, also by the clock: after a pause of this process the report of a loss may come later.
 func (p *plan) lasts() bool {
 	select {
 	case <-p.hold.Lost():
@@ -143,8 +142,8 @@ func (p *plan) over() bool {
 	}
 }
 
-// next is how long to wait for the next step: at least a moment, if that is overdue, lest a command that does not die at
-// once be killed in a tight loop; and no longer, if we look for what remains.
+// next returns how long to wait for the next step: at least a moment if it is overdue, so that a command that does not die at
+// once is not killed in a tight loop; and no longer than that if we look for remaining processes.
 func (p *plan) next(look bool) time.Duration {
 	const moment = 10 * time.Millisecond
 	if look {
@@ -157,7 +156,7 @@ func (p *plan) next(look bool) time.Duration {
 	return max(time.Until(at), moment)
 }
 
-// status is the error that has the exit code of a command which was left in peace.
+// status returns an error with the exit code of a command that ended by itself.
 func status(err error) error {
 	if err == nil {
 		return nil

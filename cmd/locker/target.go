@@ -22,16 +22,16 @@ import (
 	"github.com/go-locker/locker/internal/backends"
 )
 
-// urlEnv holds the URL where the command line has "-".
+// urlEnv has the URL if the command line has "-".
 const urlEnv = "LOCKER_URL"
 
 var urlHelp = "The backend is a URL:\n" + urlForms() + `
-"-" stands for what the environment variable LOCKER_URL holds: other users of
-the machine see the command line of a process, but not its environment, so that
-a URL with a password belongs there. Every URL takes ttl=10s, prefix=app,
-renew=false, token_base=1000 and require=fencing,failover.`
+"-" stands for the value of the environment variable LOCKER_URL. Put a URL with
+a password there: other users of the machine see the command line of a process,
+but not its environment. Every URL takes ttl=10s, prefix=app, renew=false,
+token_base=1000 and require=fencing,failover.`
 
-// urlForms lists the URLs of all backends, the one for trying things out last.
+// urlForms lists the URLs of all backends, mem:// last.
 func urlForms() string {
 	var lines strings.Builder
 	for _, b := range slices.Concat(backends.All[1:], backends.All[:1]) {
@@ -42,7 +42,7 @@ func urlForms() string {
 	return lines.String()
 }
 
-// expandURL is arg, or what the environment holds.
+// expandURL returns arg, or the environment's URL if arg is "-".
 func expandURL(arg string) (string, error) {
 	if arg != "-" {
 		return arg, nil
@@ -53,7 +53,7 @@ func expandURL(arg string) (string, error) {
 	return "", usagef("the URL is -, but the environment variable %s is empty", urlEnv)
 }
 
-// open makes a Client that logs warnings to stderr. What is wrong before any request was made is the user's URL.
+// open makes a Client. An error before any request was sent is about the user's URL.
 func open(ctx context.Context, rawURL string, opts ...locker.Option) (*locker.Client, error) {
 	c, err := locker.Open(ctx, rawURL, opts...)
 	switch {
@@ -66,7 +66,7 @@ func open(ctx context.Context, rawURL string, opts ...locker.Option) (*locker.Cl
 	}
 }
 
-// unreachable reports whether an error comes from a server, or from the way to it: the client of etcd asks for a session if it has a password.
+// unreachable reports whether an error comes from a server, or from the network: Open asks etcd for a token if the URL has a password.
 func unreachable(err error) bool {
 	_, network := errors.AsType[*net.OpError](err)
 	_, etcd := errors.AsType[rpctypes.EtcdError](err)
@@ -77,8 +77,8 @@ func unreachable(err error) bool {
 	return network || etcd || grpc || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// refuse is the error of a URL that cannot be opened. Nothing of such a one may be shown: what looks like a host may be a piece of a
-// password. Nor is it known what parse makes of it.
+// refuse returns the error of a URL that cannot be opened. No part of such a URL may be shown: what looks like a host may be a part of a
+// password. Nor may it be parsed: parse expects valid URLs.
 func refuse(ctx context.Context, url string) error {
 	c, err := open(ctx, url)
 	if err != nil {
@@ -87,26 +87,26 @@ func refuse(ctx context.Context, url string) error {
 	return c.Close()
 }
 
-// toStderr has a Client say what no caller hears of: why a hold was lost, and renewals that failed.
+// toStderr logs to stderr what no call returns: why a hold was lost, and renewals that failed.
 func toStderr() locker.Option {
 	return locker.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
-// checkName refuses what no backend takes for a name, before anything is asked of one.
+// checkName refuses names that no backend takes, before any request.
 func checkName(name string) error {
 	switch {
 	case name == "":
 		return usagef("the name of the lock is empty")
 	case !utf8.ValidString(name):
 		return usagef("the name of the lock is not UTF-8")
-	case isURL(name): // its password would be a key, and in every error
+	case isURL(name): // its password would be in a key, and in every error
 		return usagef("the name of the lock is a URL of a backend: want URL NAME")
 	default:
 		return nil
 	}
 }
 
-// whoami is the metadata of a hold by default: user@host, and the process.
+// whoami returns the default metadata of a hold: user@host, and the process.
 func whoami() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -124,7 +124,7 @@ func schemes(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cob
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	all := []cobra.Completion{cobra.CompletionWithDesc("-", "what "+urlEnv+" holds")}
+	all := []cobra.Completion{cobra.CompletionWithDesc("-", "the URL in "+urlEnv)}
 	for _, scheme := range locker.Schemes() {
 		all = append(all, scheme+"://")
 	}

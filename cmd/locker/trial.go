@@ -26,7 +26,7 @@ func newTrial(ctx context.Context) *trial {
 // Helper does nothing: there are no lines of test code to show.
 func (t *trial) Helper() {}
 
-// Logf drops what is said: it is about trials that are repeated.
+// Logf does nothing: it is about trials that are repeated.
 func (t *trial) Logf(string, ...any) {}
 
 // Context ends before the Cleanup functions run.

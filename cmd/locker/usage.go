@@ -16,10 +16,10 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// A slip puts a URL with its password where a flag, a number or a command should be, and errors end up in logs and in cron's
-// mail. So they say which flag or argument is wrong, and nothing of what it was.
+// By mistake a URL with its password may stand where a flag, a number or a command should be, and errors get into logs and
+// cron's mail. So errors say which flag or argument is wrong, and do not show it.
 
-// badFlag is the error of package pflag without what was typed.
+// badFlag returns the error of package pflag without the text that was typed.
 func badFlag(c *cobra.Command, err error) error {
 	what := "a flag begins with - and a letter, or with -- and a word"
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
@@ -34,10 +34,10 @@ func badFlag(c *cobra.Command, err error) error {
 	return usagef("%s (see %s --help)", what, c.CommandPath())
 }
 
-// flagName is what a flag can be called. A URL, and most passwords, are not like that.
+// flagName matches names of flags. URLs, and most passwords, do not match.
 var flagName = regexp.MustCompile(`^[a-z][a-z-]*$`)
 
-// specified returns the flag that does not exist, after a space, or nothing: what stands there may be no flag.
+// specified returns the unknown flag, after a space, or "" if the text may be no flag.
 func specified(e *pflag.NotExistError) string {
 	switch name := e.GetSpecifiedName(); {
 	case !flagName.MatchString(name):
@@ -62,7 +62,7 @@ func wanted(f *pflag.Flag) string {
 	}
 }
 
-// unknownCommand is the error of a first argument that is no command of ours.
+// unknownCommand returns the error of a first argument that is no command.
 func unknownCommand(root *cobra.Command, arg string) error {
 	hint := ""
 	if near := root.SuggestionsFor(arg); len(near) > 0 {
@@ -71,7 +71,7 @@ func unknownCommand(root *cobra.Command, arg string) error {
 	return usagef("unknown command as the first argument%s (see locker --help)", hint)
 }
 
-// noArgs is cobra.NoArgs without what was typed.
+// noArgs is cobra.NoArgs without the text that was typed.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("%s takes no arguments (see %[1]s --help)", c.CommandPath())
@@ -79,10 +79,10 @@ func noArgs(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// program is what names of programs, and paths to them, are made of. NAME=value and a URL are not.
+// program matches names of programs and paths to them. NAME=value and URLs do not match.
 var program = regexp.MustCompile(`^[\w./+-]+$`)
 
-// shown returns the name of a program or a file, or other where that may be something else.
+// shown returns the name of a program or a file, or other if it may be something else.
 func shown(name, other string) string {
 	if program.MatchString(name) {
 		return name
@@ -90,7 +90,7 @@ func shown(name, other string) string {
 	return other
 }
 
-// reason returns what is wrong with a program, a file or a regular expression, without what was typed.
+// reason returns what is wrong with a program, a file or a regular expression, without the text that was typed.
 func reason(err error) error {
 	if e, ok := errors.AsType[*syntax.Error](err); ok {
 		return errors.New(e.Code.String())
@@ -107,7 +107,7 @@ func reason(err error) error {
 	return err
 }
 
-// isURL reports whether s is a URL that [locker.Open] would take, or would like to.
+// isURL reports whether s begins with a scheme of [locker.Open].
 func isURL(s string) bool {
 	scheme, _, ok := strings.Cut(strings.ToLower(s), "://")
 	return ok && slices.Contains(locker.Schemes(), scheme)

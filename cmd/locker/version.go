@@ -2,7 +2,7 @@ package main
 
 import "runtime/debug"
 
-// version is that of the module, as go install has recorded it.
+// version returns the module's version, as go install has recorded it.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version
