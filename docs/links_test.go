@@ -71,7 +71,7 @@ const (
 )
 
 // shows is a link to what a machine has seen: a test, a scenario, or what the benchmarks or the matrix wrote.
-var shows = regexp.MustCompile(`\]\([^)]*(_test\.go#Test|conformance\.md#|guarantees\.md|bench/)[^)]*\)`)
+var shows = regexp.MustCompile(`\]\([^)]*(_test\.go#Test|conformance/[a-z]+\.md#|guarantees(/[a-z]+)?\.md|bench/)[^)]*\)`)
 
 // unshown are the rows of tables whose last column is shownBy, and which have neither such a link there nor the mark.
 func unshown(page string) (problems []string) {
@@ -283,12 +283,12 @@ func TestProblems(t *testing.T) {
 func TestUnshown(t *testing.T) {
 	const table = "| claim | shown by |\n|---|---|\n"
 	for page, want := range map[string]int{
-		table + "| a | [it](../x_test.go#TestThere) |\n":              0,
-		table + "| a | [it](conformance.md#row), (not tested here) |": 0,
-		table + "| a | (not tested here): why |":                      0,
-		table + "| a | [it](../x.go) |\n| b | surely |\n| c |  |\n":   2,
-		"| claim | seen |\n|---|---|\n| a | surely |\n":               0,
-		table + "\n| claim |\n| --- |\n| a |\n":                       0,
+		table + "| a | [it](../x_test.go#TestThere) |\n":            0,
+		table + "| a | [it](conformance/page.md#row) |":             0,
+		table + "| a | (not tested here): why |":                    0,
+		table + "| a | [it](../x.go) |\n| b | surely |\n| c |  |\n": 2,
+		"| claim | seen |\n|---|---|\n| a | surely |\n":             0,
+		table + "\n| claim |\n| --- |\n| a |\n":                     0,
 	} {
 		assert.Len(t, unshown(page), want, page)
 	}

@@ -157,10 +157,17 @@ var knownBreaks = []knownBreak{
 	},
 }
 
-func breakTable() string {
+// breaksPage lists the known breaks.
+func breaksPage() string {
 	t := newTable("library", "what broke", "scenarios", "tests")
 	for _, l := range knownBreaks {
-		t.AppendRow(table.Row{l.library, l.what, strings.Join(l.scenarios, "; "), strings.Join(l.tests, ", ")})
+		var scenarios []string
+		for _, name := range l.scenarios {
+			scenarios = append(scenarios, link("", name))
+		}
+		t.AppendRow(table.Row{l.library, l.what, strings.Join(scenarios, "; "), strings.Join(l.tests, ", ")})
 	}
-	return fmt.Sprintf("\n### What has broken elsewhere, and what looks for it here\n\n%s\n", t.RenderMarkdown())
+	return fmt.Sprintf("%s# What has broken elsewhere, and what looks for it here\n\n"+
+		"Breaks of other locks that are known from their issues, or were measured. The scenarios are those of the [conformance suite](../conformance.md); the tests are "+
+		"our packages'.\n\n%s\n", generated, t.RenderMarkdown())
 }

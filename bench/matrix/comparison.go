@@ -18,28 +18,48 @@ func (r *Run) comparisonPage() string {
 	var b strings.Builder
 	b.WriteString(generated)
 	b.WriteString("# Redis, Redlock, etcd or ZooKeeper\n\n" +
-		"Where the four differ comes first. A lock that breaks a promise below may still be the right one: if two holders at once cost you some work done twice, " +
-		"the Redis that you run anyway will do; if they cost you data, let the resource refuse a token that is smaller than one it has seen, whatever the lock, " +
-		"and look for a backend that holds in those conditions that your servers will meet.\n\n")
-	differ, alike := newComparison(), newComparison()
+		"How the four did in the [conformance suite](conformance.md), in one run. The [guarantees](guarantees.md) explain the words, and have what was seen of each breach.\n\n" +
+		"A lock that breaks a promise below may still be the right one. If two holders at once cost you some work done twice, " +
+		"the Redis that you run anyway will do. If they cost you data, let the resource refuse a token that is smaller than one it has seen, whatever the lock, " +
+		"and look for a backend that holds in the conditions that your servers will meet.\n\n")
+	differ, others, same := newComparison(), newComparison(), map[string]bool{}
 	for _, s := range conformance.Scenarios() {
-		cells := make([]string, len(compared))
+		verdicts, cells := make([]string, len(compared)), make([]string, len(compared))
 		for i, file := range compared {
-			cells[i] = r.compare(file, s.Name)
+			verdicts[i] = r.compare(file, s.Name)
+			cells[i] = verdicts[i] + r.shares(file, s.Name)
 		}
-		t := alike
-		if slices.ContainsFunc(cells, func(c string) bool { return c != cells[0] }) {
-			t = differ
+		isHeld := func(cell string) bool { return cell == held.String() }
+		switch {
+		case slices.ContainsFunc(verdicts, func(v string) bool { return v != verdicts[0] }):
+			differ.add(s, cells)
+		case slices.ContainsFunc(cells, func(c string) bool { return !isHeld(c) }):
+			others.add(s, cells)
+		default:
+			same[s.Name] = true
 		}
-		for i, file := range compared {
-			cells[i] += r.shares(file, s.Name)
-		}
-		t.add(s, cells)
 	}
 	fmt.Fprintf(&b, "## Where they differ\n\n%s\n", differ.render())
-	fmt.Fprintf(&b, "\n## Where they do not\n\n%s\n", alike.render())
-	b.WriteString("\nWhat was seen of each breach: [guarantees](guarantees.md). What the scenarios do: [conformance](conformance.md).\n")
+	fmt.Fprintf(&b, "\n## Held by none of the four, or not in each trial\n\n%s\n", others.render())
+	fmt.Fprintf(&b, "\n## Held by all four\n\n%s\n", heldTable(same))
 	return b.String()
+}
+
+// heldTable counts the scenarios of each section, and those that are among names.
+func heldTable(names map[string]bool) string {
+	t := newTable("scenarios", "number", "held by all four")
+	for _, topic := range topics {
+		for _, s := range topic.sections {
+			n, all := 0, s.scenarios()
+			for _, c := range all {
+				if names[c.Name] {
+					n++
+				}
+			}
+			t.AppendRow(table.Row{fmt.Sprintf("[%s](conformance/%s.md#%s)", s.title, topic.file, anchor(s.title)), len(all), n})
+		}
+	}
+	return t.RenderMarkdown()
 }
 
 // comparison is a table with a row for each scenario.
@@ -55,7 +75,7 @@ func newComparison() comparison {
 }
 
 func (c comparison) add(s conformance.Scenario, cells []string) {
-	row := table.Row{s.Name, s.Promise}
+	row := table.Row{link("conformance/", s.Name), s.Promise}
 	for _, text := range cells {
 		row = append(row, text)
 	}

@@ -10,43 +10,95 @@ import (
 	"github.com/go-locker/locker/bench/thirdparty"
 )
 
-func (r *Run) librariesPage() string {
-	var b strings.Builder
-	b.WriteString(generated)
-	b.WriteString("# Other libraries\n\n" +
-		"Other libraries, through the same suite, behind an adapter as anybody would write it ([bench/thirdparty](../bench/thirdparty)). They promise " +
-		"other things than this contract does, and a deviation is no defect where nobody promised. Each cause is reproduced with the library " +
-		"alone, too, in a test that has no code of ours in it.\n")
+// libraryFile returns the name of a library's page. Variants of a library, "redsync" and "redsync, three nodes", share one.
+func libraryFile(name string) string {
+	name, _, _ = strings.Cut(name, ",")
+	return strings.ReplaceAll(strings.ToLower(name), ".", "-")
+}
+
+// libraryFiles returns all of them.
+func libraryFiles() []string {
+	var files []string
 	for _, l := range thirdparty.Libraries() {
-		r.librarySection(&b, l)
+		if file := libraryFile(l.Name); !slices.Contains(files, file) {
+			files = append(files, file)
+		}
+	}
+	return files
+}
+
+func (r *Run) librariesPage() string {
+	t := newTable("library", "version", "kept", "broken", "not tried")
+	for _, l := range thirdparty.Libraries() {
+		seen := r.seenOf(l)
+		t.AppendRow(table.Row{
+			fmt.Sprintf("[%s](other-libraries/%s.md)", l.Name, libraryFile(l.Name)), r.version(l),
+			fmt.Sprintf("%d%s", seen.count[held]+seen.count[lucky], ofThem(seen.doubts)), seen.count[broken], seen.count[untried] + seen.count[unpromised],
+		})
+	}
+	return generated + "# Other libraries\n\n" +
+		"How other libraries did in the same suite, each behind an adapter as anybody would write it ([bench/thirdparty](../bench/thirdparty)). They promise " +
+		"other things than this contract does. A deviation from it is no defect if nobody promised otherwise. Each cause is also reproduced with the library " +
+		"alone, in a test that has no code of ours in it.\n\nNumbers of promises:\n\n" + t.RenderMarkdown() +
+		"\n\nWhat has broken in these and in other libraries, and which scenario looks for it: [known breaks](conformance/known-breaks.md).\n"
+}
+
+func (r *Run) libraryPage(file string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s# %s in the suite\n\n"+
+		"The [overview](../other-libraries.md) says how to read this. The scenarios are explained in [conformance](../conformance.md#the-scenarios).\n", generated, titleOf(file))
+	for _, l := range thirdparty.Libraries() {
+		if libraryFile(l.Name) == file {
+			r.librarySection(&b, l)
+		}
 	}
 	return b.String()
 }
 
-func (r *Run) librarySection(b *strings.Builder, l thirdparty.Library) {
-	seen := map[string]verdict{}
-	count := map[verdict]int{}
-	doubts := 0
+// titleOf returns the name of the first library on a page.
+func titleOf(file string) string {
+	all := thirdparty.Libraries()
+	return all[slices.IndexFunc(all, func(l thirdparty.Library) bool { return libraryFile(l.Name) == file })].Name
+}
+
+// librarySeen is what the run saw of a library.
+type librarySeen struct {
+	verdicts map[string]verdict // by scenario
+	count    map[verdict]int
+	doubts   int
+}
+
+func (r *Run) seenOf(l thirdparty.Library) librarySeen {
+	seen := librarySeen{map[string]verdict{}, map[verdict]int{}, 0}
 	for _, s := range r.Results[otherLibraries] {
 		if s.Test != l.Test {
 			continue
 		}
-		seen[s.Scenario] = of(s)
-		count[of(s)]++
+		seen.verdicts[s.Scenario] = of(s)
+		seen.count[of(s)]++
 		if doubtful(s) {
-			doubts++
+			seen.doubts++
 		}
 	}
-	fmt.Fprintf(b, "\n## %s\n\n%s", l.Name, l.Module)
+	return seen
+}
+
+func (r *Run) version(l thirdparty.Library) string {
 	for _, row := range r.Setting.Libraries {
 		if row.Name == l.Name {
-			fmt.Fprintf(b, " %s", row.Version)
+			return row.Version
 		}
 	}
-	fmt.Fprintf(b, "; %s.\n\nKept: %d promises%s; broken: %d; not tried: %d.\n\n", l.Settings, count[held]+count[lucky], ofThem(doubts), count[broken], count[untried]+count[unpromised])
-	t := newTable("what it does otherwise", "broken for that", "reproduced by")
+	return ""
+}
+
+func (r *Run) librarySection(b *strings.Builder, l thirdparty.Library) {
+	seen := r.seenOf(l)
+	fmt.Fprintf(b, "\n## %s\n\n%s; %s.\n\nKept: %d promises%s; broken: %d; not tried: %d.\n\n", l.Name, strings.TrimSpace(l.Module+" "+r.version(l)), l.Settings,
+		seen.count[held]+seen.count[lucky], ofThem(seen.doubts), seen.count[broken], seen.count[untried]+seen.count[unpromised])
+	t := newTable("what it does otherwise", "scenarios that break", "reproduced by")
 	for _, f := range l.Findings {
-		scenarios := slices.DeleteFunc(slices.Concat(f.Scenarios, f.Sometimes), func(name string) bool { return seen[name] != broken })
+		scenarios := slices.DeleteFunc(slices.Concat(f.Scenarios, f.Sometimes), func(name string) bool { return seen.verdicts[name] != broken })
 		t.AppendRow(table.Row{cellText(plain(f.Cause)), orNone(scenarios), f.Repro})
 	}
 	fmt.Fprintf(b, "%s\n", t.RenderMarkdown())
@@ -54,7 +106,7 @@ func (r *Run) librarySection(b *strings.Builder, l thirdparty.Library) {
 
 func orNone(scenarios []string) string {
 	if len(scenarios) == 0 {
-		return "nothing in this run"
+		return "none in this run"
 	}
 	return strings.Join(scenarios, "; ")
 }

@@ -3,10 +3,10 @@
 //
 //	make matrix
 //
-// runs the suite over all backends with -conformance.results, a file for each backend and one for other libraries,
-// and then this program. It writes docs/guarantees.json, and from that the pages docs/guarantees.md, docs/comparison.md and
-// docs/other-libraries.md, and the tables in the README and in docs/conformance.md. It fails, having written all that, where a result contradicts what
-// the backend declares of itself.
+// runs the suite over all backends with -conformance.results, a file for each backend and one for other libraries, and then
+// this program. It writes docs/guarantees.json, and from that the pages docs/guarantees.md, docs/comparison.md and
+// docs/other-libraries.md, those in the folders docs/guarantees, docs/conformance and docs/other-libraries, and the tables in the README and in
+// docs/conformance.md. It fails, having written all that, if a result contradicts what the backend declares.
 package main
 
 import (
@@ -45,7 +45,11 @@ func run(_ context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	for file, text := range r.pages() {
-		if err := os.WriteFile(filepath.Join(*root, "docs", file), []byte(text), 0o644); err != nil {
+		file = filepath.Join(*root, "docs", file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			return err
 		}
 	}

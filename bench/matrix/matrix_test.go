@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,15 +123,16 @@ func TestPages_countTrials(t *testing.T) {
 	assert.Equal(t, count+" on standalone", r.shares("redis", doubted.Scenario))
 	assert.Empty(t, r.shares("redis", "two at once"))
 	assert.Contains(t, r.comparisonPage(), count)
-	page := r.guaranteesPage()
-	assert.Contains(t, page, "two at once; "+doubted.Scenario+count)
-	assert.Contains(t, page, "Held, but not in each trial:\n\n- *"+doubted.Scenario+"* (standalone)"+count+". Seen: B has it")
-	assert.Contains(t, page, "2 promises held (1 of them not in each trial)")
-	assert.NotContains(t, runOf(sure).guaranteesPage(), "each trial")
+	page := r.backendPage(redis)
+	assert.Contains(t, page, "| 2: "+doubted.Scenario+count+" |", "of what was kept in each trial there is only the number")
+	assert.Contains(t, page, "## Held, but not in each trial\n\n- *"+doubted.Scenario+"* (standalone)"+count+". Seen: B has it")
+	assert.Contains(t, r.guaranteesPage(), "2 promises held (1 of them not in each trial)")
+	assert.NotContains(t, runOf(sure).guaranteesPage()+runOf(sure).backendPage(redis), "each trial")
 
 	doubted.Test = thirdparty.Libraries()[0].Test
 	r.Results[otherLibraries] = []conformance.Result{doubted}
-	assert.Contains(t, r.librariesPage(), "Kept: 1 promises (1 of them not in each trial)")
+	assert.Contains(t, r.librariesPage(), "| 1 (1 of them not in each trial) |")
+	assert.Contains(t, r.libraryPage(libraryFile(thirdparty.Libraries()[0].Name)), "Kept: 1 promises (1 of them not in each trial)")
 }
 
 // results writes what a run leaves behind: a file for each backend with one result, and one with a result of each library.
@@ -183,7 +185,12 @@ func TestRun_writesAndRepeatsItself(t *testing.T) {
 
 func readAll(t *testing.T, root string) (all string) {
 	t.Helper()
-	for _, file := range []string{"README.md", "docs/conformance.md", "docs/guarantees.md", "docs/comparison.md", "docs/other-libraries.md"} {
+	files := []string{"README.md", "docs/conformance.md"}
+	for file := range new(Run).pages() {
+		files = append(files, filepath.Join("docs", file))
+	}
+	slices.Sort(files)
+	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		require.NoError(t, err)
 		all += string(text)
@@ -206,11 +213,12 @@ func TestRun_failsWithoutResults(t *testing.T) {
 	assert.Contains(t, err.Error(), "memory.json")
 }
 
-// TestPagesAreThoseOfTheRun: nobody has written a cell by hand.
-func TestPagesAreThoseOfTheRun(t *testing.T) {
+// TestPages_areThoseOfTheRun: nobody has written a cell by hand, and no page is left of an earlier program.
+func TestPages_areThoseOfTheRun(t *testing.T) {
 	r, err := open("../../docs/guarantees.json")
 	require.NoError(t, err)
-	for file, want := range r.pages() {
+	pages := r.pages()
+	for file, want := range pages {
 		text, err := os.ReadFile("../../docs/" + file)
 		require.NoError(t, err)
 		assert.Equal(t, want, string(text), "%s: run make matrix", file)
@@ -220,4 +228,56 @@ func TestPagesAreThoseOfTheRun(t *testing.T) {
 		require.NoError(t, err)
 		assert.Contains(t, string(text), want, "%s: run make matrix", file)
 	}
+	for _, folder := range []string{"guarantees", "conformance", "other-libraries"} {
+		files, err := filepath.Glob("../../docs/" + folder + "/*")
+		require.NoError(t, err)
+		for _, file := range files {
+			assert.Contains(t, pages, folder+"/"+filepath.Base(file), "not made by make matrix")
+		}
+	}
+}
+
+// A page that nobody reads to its end is better two.
+func TestPages_areShort(t *testing.T) {
+	r, err := open("../../docs/guarantees.json")
+	require.NoError(t, err)
+	for file, text := range r.pages() {
+		assert.LessOrEqual(t, len(strings.Fields(text)), 1500, file)
+	}
+}
+
+// Each scenario stands on one page, in the order of the suite, and each section has some.
+func TestTopics_haveEveryScenarioOnce(t *testing.T) {
+	var listed []string
+	for _, topic := range topics {
+		for _, s := range topic.sections {
+			scenarios := s.scenarios()
+			assert.NotEmpty(t, scenarios, "%s: no scenario %q", s.title, s.first)
+			for _, c := range scenarios {
+				listed = append(listed, c.Name)
+			}
+		}
+	}
+	var all []string
+	for _, s := range conformance.Scenarios() {
+		all = append(all, s.Name)
+		assert.Contains(t, link("", s.Name), ".md#"+anchor(s.Name))
+	}
+	assert.ElementsMatch(t, all, listed)
+}
+
+// What is alike is said once, with all places; what differs stays apart.
+func TestBackendPage_mergesTopologies(t *testing.T) {
+	one, two, three := seen(conformance.Known, "", ""), seen(conformance.Known, "", ""), seen(conformance.Known, "", "")
+	two.Test, three.Test = "TestConformance/sentinel", "TestConformance/cluster"
+	two.Seen, three.Why = "C has it", "something else"
+	page := runOf(one, two, three).backendPage(redis)
+	assert.Contains(t, page, "- *two at once* (sentinel, standalone). A key expires by the wall clock. Seen on standalone: B has it, and so has A\n")
+	assert.Contains(t, page, "- *two at once* (cluster). Something else. Seen: B has it, and so has A\n")
+
+	one, two = seen(conformance.Skipped, "", ""), seen(conformance.Skipped, "", "")
+	two.Test = "TestConformance/sentinel"
+	page = runOf(one, two).backendPage(redis)
+	assert.Contains(t, page, "## Not tried: 2\n")
+	assert.Contains(t, page, "| B has it, and so has A | sentinel, standalone | 1: two at once |")
 }

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/backends"
+)
+
+// guarantees are the rows of the table, with what they mean.
+var guarantees = []locker.Guarantee{
+	locker.Exclusive, locker.Failover, locker.Fencing, locker.FencingDurable, locker.Ordered, locker.Woken,
+}
+
+var meaning = map[locker.Guarantee]string{
+	locker.Exclusive:      "one holder at a time",
+	locker.Failover:       "one holder, also through the loss of a server",
+	locker.Fencing:        "tokens rise",
+	locker.FencingDurable: "tokens rise through lost data",
+	locker.Ordered:        "waiters are served in order",
+	locker.Woken:          "waiters are woken",
+}
+
+func (r *Run) guaranteesPage() string {
+	var b strings.Builder
+	b.WriteString(generated)
+	b.WriteString("# What each backend's lock is worth\n\n" +
+		"Each cell is what the [conformance suite](conformance.md) saw on real servers, in one run. The links in the header lead to the details of each backend.\n\n")
+	b.WriteString(r.table("guarantees/"))
+	b.WriteString("\n| word | meaning |\n| --- | --- |\n" +
+		"| held | every scenario that could show the promise broken was run, and none did |\n" +
+		"| broken | at least one did |\n" +
+		"| held, by luck | the promise is known to be broken, but that takes luck, and was not seen this time |\n" +
+		"| not promised | the backend declares that it does not promise this |\n" +
+		"| not tried | no scenario of it can be run there |\n")
+	fmt.Fprintf(&b, "\nThe run was on %s, %s, %s, %d processors, on %s: %s.\n\n", r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors,
+		r.Setting.At.Format("2006-01-02"), r.summary())
+	b.WriteString("See also: [where the backends differ](comparison.md), [other libraries](other-libraries.md), [what each scenario promises](conformance.md#the-scenarios).\n\n" +
+		"## Which scenarios show a promise\n\n")
+	fmt.Fprintf(&b, "%s\n", scenariosOfGuarantees())
+	return b.String()
+}
+
+// scenariosOfGuarantees names the scenarios of each guarantee, by condition.
+func scenariosOfGuarantees() string {
+	t := newTable("promise", "when", "scenarios")
+	for _, g := range guarantees {
+		var conditions []string
+		names := map[string][]string{}
+		for _, s := range conformance.Scenarios() {
+			if s.Guarantee != g {
+				continue
+			}
+			if names[s.Condition] == nil {
+				conditions = append(conditions, s.Condition)
+			}
+			names[s.Condition] = append(names[s.Condition], s.Name)
+		}
+		slices.Sort(conditions)
+		for _, c := range conditions {
+			t.AppendRow(table.Row{meaning[g], orAlways(c), strings.Join(names[c], "; ")})
+		}
+	}
+	return t.RenderMarkdown()
+}
+
+// table has a row for each guarantee and a column for each backend. Its links lead to the pages in dir.
+func (r *Run) table(dir string) string {
+	columns := []string{""}
+	for _, b := range backends.All {
+		columns = append(columns, fmt.Sprintf("[%s](%s%s.md)", b.Title, dir, b.Package))
+	}
+	t := newTable(columns...)
+	for _, g := range guarantees {
+		row := table.Row{meaning[g]}
+		for _, b := range backends.All {
+			row = append(row, r.cell(b, g))
+		}
+		t.AppendRow(row)
+	}
+	return t.RenderMarkdown() + "\n"
+}
+
+// cell is held or broken, and under which condition.
+func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
+	v, exceptions := untried, []string(nil)
+	for _, f := range r.findings(b.Package, g) {
+		w := worst(f.results)
+		if w == broken && f.condition != "" {
+			exceptions = append(exceptions, f.condition)
+			continue
+		}
+		v = max(v, w)
+	}
+	switch {
+	case len(exceptions) == 0:
+		return v.String()
+	case v == held, v == lucky:
+		return "held, but **broken** when: " + strings.Join(exceptions, "; ")
+	default:
+		return "**broken** when: " + strings.Join(exceptions, "; ")
+	}
+}
+
+// backendPage has everything that the run saw of a backend.
+func (r *Run) backendPage(backend backends.Backend) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s# What the lock of %s is worth\n\n", generated, backend.Title)
+	b.WriteString("The results of the [conformance suite](../conformance.md) in one run. The [overview](../guarantees.md) compares the backends, explains the words, and names the " +
+		"scenarios that are counted here.\n\n")
+	if places := topologies(r.Results[backend.Package]); len(places) > 1 {
+		fmt.Fprintf(&b, "The suite ran on: %s.\n\n", strings.Join(places, ", "))
+	}
+	t := newTable("promise", "the package declares", "when", "seen", "scenarios")
+	for _, g := range guarantees {
+		declared := "nothing"
+		if p := r.promise(backend.Package, g); p != nil {
+			declared = p.String()
+		}
+		for _, f := range r.findings(backend.Package, g) {
+			t.AppendRow(table.Row{meaning[g], cellText(declared), orAlways(f.condition), worst(f.results), scenariosOf(f.results)})
+		}
+	}
+	b.WriteString(t.RenderMarkdown() + "\n")
+	r.breaches(&b, backend)
+	return b.String()
+}
+
+func orAlways(condition string) string {
+	if condition == "" {
+		return "nothing fails"
+	}
+	return condition
+}
+
+// scenariosOf counts the scenarios that show the verdict. It names those that show a breach, and those that were not kept in each
+// trial.
+func scenariosOf(results []conformance.Result) string {
+	v := worst(results)
+	var all, named []string
+	for _, s := range results {
+		if of(s) != v {
+			continue
+		}
+		if !slices.Contains(all, s.Scenario) {
+			all = append(all, s.Scenario)
+		}
+		if name := s.Scenario + share(s); (v == broken || v == lucky || doubtful(s)) && !slices.Contains(named, name) {
+			named = append(named, name)
+		}
+	}
+	if len(named) == 0 {
+		return strconv.Itoa(len(all))
+	}
+	return fmt.Sprintf("%d: %s", len(all), strings.Join(named, "; "))
+}
+
+// seenAt is what was seen of a scenario, on topologies that are alike.
+type seenAt struct {
+	scenario, says string
+	places         []string
+	first, seen    string // the first of them, and what was seen there
+}
+
+// merge adds a result to those of the same scenario that say the same.
+func merge(all []seenAt, s conformance.Result, says string) []seenAt {
+	i := slices.IndexFunc(all, func(a seenAt) bool { return a.scenario == s.Scenario && a.says == says })
+	if i < 0 {
+		i = len(all)
+		all = append(all, seenAt{scenario: s.Scenario, says: says, first: topology(s.Test), seen: s.Seen})
+	}
+	if p := topology(s.Test); p != "" && !slices.Contains(all[i].places, p) {
+		all[i].places = append(all[i].places, p)
+	}
+	return all
+}
+
+func writeSeen(b *strings.Builder, title string, all []seenAt) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n## %s\n\n", title)
+	for _, a := range all {
+		slices.Sort(a.places)
+		fmt.Fprintf(b, "- *%s*%s%s", a.scenario, inBrackets(a.places), a.says)
+		if len(a.places) > 1 {
+			fmt.Fprintf(b, " Seen on %s: %s\n", a.first, plain(a.seen))
+		} else {
+			fmt.Fprintf(b, " Seen: %s\n", plain(a.seen))
+		}
+	}
+}
+
+func inBrackets(places []string) string {
+	if len(places) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(places, ", ") + ")"
+}
+
+// breaches lists everything of the contract that was seen broken, or was not tried.
+func (r *Run) breaches(b *strings.Builder, backend backends.Backend) {
+	var bad, doubts []seenAt
+	for _, s := range r.Results[backend.Package] {
+		switch {
+		case of(s) == broken:
+			bad = merge(bad, s, ". "+sentence(s.Why))
+		case doubtful(s):
+			doubts = merge(doubts, s, share(s)+".")
+		}
+	}
+	writeSeen(b, "Broken", bad)
+	writeSeen(b, "Held, but not in each trial", doubts)
+	r.notTried(b, backend)
+}
+
+// notTried lists the scenarios that were not run, by reason. It names a few, and counts many.
+func (r *Run) notTried(b *strings.Builder, backend backends.Backend) {
+	type key struct{ reason, place string }
+	var keys []key
+	missing, count := map[key][]string{}, 0
+	for _, s := range r.Results[backend.Package] {
+		if of(s) != untried {
+			continue
+		}
+		k := key{s.Seen, topology(s.Test)}
+		if missing[k] == nil {
+			keys = append(keys, k)
+		}
+		missing[k] = append(missing[k], s.Scenario)
+		count++
+	}
+	if count == 0 {
+		return
+	}
+	type row struct{ reason, scenarios string }
+	var rows []row
+	places := map[row][]string{}
+	for _, k := range keys {
+		const few = 2
+		names := missing[k]
+		scenarios := strconv.Itoa(len(names))
+		if len(names) <= few {
+			scenarios += ": " + strings.Join(names, "; ")
+		}
+		one := row{k.reason, scenarios}
+		if !slices.Contains(rows, one) {
+			rows = append(rows, one)
+		}
+		if k.place != "" {
+			places[one] = append(places[one], k.place)
+		}
+	}
+	t := newTable("reason", "on", "scenarios")
+	for _, one := range rows {
+		slices.Sort(places[one])
+		t.AppendRow(table.Row{cellText(plain(one.reason)), strings.Join(places[one], ", "), one.scenarios})
+	}
+	fmt.Fprintf(b, "\n## Not tried: %d\n\nThe [lists](../conformance.md#the-scenarios) say under *needs* which scenarios need which fault.\n\n%s\n", count, t.RenderMarkdown())
+}
+
+func sentence(s string) string {
+	if s == "" {
+		return "Nobody expected that."
+	}
+	return strings.ToUpper(s[:1]) + strings.TrimSuffix(s[1:], ".") + "."
+}
+
+func topologies(results []conformance.Result) []string {
+	var all []string
+	for _, s := range results {
+		if p := topology(s.Test); p != "" && !slices.Contains(all, p) {
+			all = append(all, p)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
