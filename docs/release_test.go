@@ -52,6 +52,13 @@ func TestRelease_canBeInstalled(t *testing.T) {
 			assert.NotContains(t, clone.run("git", "show", "HEAD:"+dir+"/go.mod"), "replace", dir)
 		}
 	})
+	t.Run("make dist", func(t *testing.T) { // by the workflow of the release, from the command's tag
+		clone := clone.with(t)
+		clone.run("git", "checkout", "-q", "cmd/locker/"+version)
+		binary := filepath.Join(t.TempDir(), "locker")
+		clone.in(filepath.Join(clone.dir, "cmd", "locker"), "GOMODCACHE="+t.TempDir(), proxies, "GOSUMDB=off").run("go", "build", "-trimpath", "-buildvcs=true", "-o", binary, ".")
+		assert.Equal(t, "locker version "+version, clone.run(binary, "--version"))
+	})
 	user := proxy.in(t.TempDir(), "GOMODCACHE="+t.TempDir(), proxies, "GOSUMDB=off", "GOBIN="+t.TempDir(), "GIT_CONFIG_COUNT=0")
 	t.Run("go get", func(t *testing.T) {
 		user := user.with(t)
