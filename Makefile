@@ -122,7 +122,7 @@ conformance = (cd $(1) && LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -co
 # A promise that is broken has to get into the pages too: the program that writes them fails then.
 MATRIX := $(CURDIR)/.matrix
 .PHONY: matrix
-matrix: setup-check ## the conformance suite over all backends; writes docs/guarantees.md and the README's table (half an hour)
+matrix: setup-check ## the conformance suite over all backends; writes docs/guarantees.md and other tables of the pages (half an hour)
 	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"
 	-$(call conformance,.,./conformance,-run='^TestMemory$$',memory)
 	-@for backend in $(SUITES); do $(call conformance,.,./$$backend,-run=^TestConformance,$$backend); done

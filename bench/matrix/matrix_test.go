@@ -163,7 +163,7 @@ func write(t *testing.T, file string, all ...conformance.Result) {
 func TestRun_writesAndRepeatsItself(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(root, "docs"), 0o700))
-	for _, page := range []string{"README.md", "docs/conformance.md"} {
+	for _, page := range []string{"docs/backends/README.md", "docs/conformance.md"} {
 		text := "before\n" + tableBegins + "\nthe last run\n" + tableEnds + "\nafter\n"
 		require.NoError(t, os.WriteFile(filepath.Join(root, page), []byte(text), 0o600))
 	}
@@ -185,7 +185,7 @@ func TestRun_writesAndRepeatsItself(t *testing.T) {
 
 func readAll(t *testing.T, root string) (all string) {
 	t.Helper()
-	files := []string{"README.md", "docs/conformance.md"}
+	files := []string{"docs/backends/README.md", "docs/conformance.md"}
 	for file := range new(Run).pages() {
 		files = append(files, filepath.Join("docs", file))
 	}

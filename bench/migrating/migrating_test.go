@@ -1,4 +1,4 @@
-// Package migrating runs what docs/migrating.md shows, on real servers: the locks of other libraries, ours in their
+// Package migrating runs what docs/migrating.md, docs/migrating-consensus.md and docs/changeover.md show, on real servers: the locks of other libraries, ours in their
 // place, and both of them in the time between. What is in the page is here; a test compares the two.
 package migrating
 
@@ -177,9 +177,14 @@ func TestOurs_errors(t *testing.T) {
 	}), locker.ErrLost)
 }
 
+// page returns the pages on migrating, one after the other.
 func page(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/migrating.md")
-	require.NoError(t, err)
-	return string(text)
+	var all []byte
+	for _, name := range []string{"migrating.md", "migrating-consensus.md", "changeover.md"} {
+		text, err := os.ReadFile("../../docs/" + name)
+		require.NoError(t, err)
+		all = append(all, text...)
+	}
+	return string(all)
 }

@@ -1,0 +1,156 @@
+package docs_test
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-locker/locker"
+	_ "github.com/go-locker/locker/etcd"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
+	_ "github.com/go-locker/locker/redigo"
+	_ "github.com/go-locker/locker/redis"
+	_ "github.com/go-locker/locker/redlock"
+)
+
+// lineOf returns the one line of a page of docs/backends that begins so, from there on.
+func lineOf(t *testing.T, page, begins string) string {
+	t.Helper()
+	text, err := os.ReadFile("backends/" + page)
+	require.NoError(t, err)
+	found := regexp.MustCompile(regexp.QuoteMeta(begins)+"[^`\n]*").FindAllString(string(text), -1)
+	require.Len(t, found, 1, "%s: %q", page, begins)
+	return found[0]
+}
+
+func openFor(t *testing.T, url string) *locker.Client {
+	t.Helper()
+	c, err := locker.Open(t.Context(), url)
+	require.NoError(t, err, url)
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	return c
+}
+
+// holdAndWait has a holder, and one who waits and is served.
+func holdAndWait(t *testing.T, c *locker.Client) {
+	t.Helper()
+	ctx := testwait.Context(t, time.Minute)
+	holder, waiter := c.Mutex("orders/42"), c.Mutex("orders/42")
+	require.NoError(t, holder.Lock(ctx))
+	done := make(chan error, 1)
+	go func() { done <- waiter.Lock(ctx) }()
+	require.ErrorIs(t, c.Mutex("orders/42").TryLock(ctx), locker.ErrHeld)
+	state, err := c.Inspect(ctx, "orders/42")
+	require.NoError(t, err)
+	assert.True(t, state.Held)
+	require.NoError(t, holder.Extend(ctx))
+	require.NoError(t, holder.Unlock(ctx))
+	require.NoError(t, <-done)
+	require.NoError(t, waiter.Unlock(ctx))
+}
+
+// The user of the page has all that it takes, and no more than the lock's own keys.
+func TestRedisPage_theUserIsAllThatItTakes(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t, testserver.RedisConfig(lineOf(t, "redis.md", "user app on >s3cret ")))
+	for _, scheme := range []string{"redis", "redigo"} {
+		t.Run(scheme, func(t *testing.T) {
+			c := openFor(t, scheme+"://app:s3cret@"+s.Addr())
+			holdAndWait(t, c)
+			warnings, err := c.Warnings(t.Context())
+			require.NoError(t, err)
+			assert.Empty(t, warnings)
+			require.ErrorContains(t, openFor(t, scheme+"://app:s3cret@"+s.Addr()+"?prefix=other").Mutex("x").TryLock(t.Context()), "NOPERM")
+		})
+	}
+}
+
+// On nodes of Redlock nobody waits in a queue: the shorter list of its page is enough.
+func TestRedlockPage_theRightsAreAllThatItTakes(t *testing.T) {
+	t.Parallel()
+	user := "user app on >s3cret " + lineOf(t, "redlock.md", "~{locker:* ")
+	var addrs []string
+	for range 3 {
+		addrs = append(addrs, testserver.Redis(t, testserver.RedisConfig(user)).Addr())
+	}
+	holdAndWait(t, openFor(t, "redlock://app:s3cret@"+strings.Join(addrs, ",")))
+}
+
+// freed has a lock held on a server, runs what a page says to free it, and fails unless the holder is told and another gets the lock.
+func freed(t *testing.T, url string, command func() string) {
+	t.Helper()
+	ctx := testwait.Context(t, time.Minute)
+	c := openFor(t, url+"?ttl=3s")
+	holder := c.Mutex("orders/42")
+	require.NoError(t, holder.Lock(ctx))
+	require.ErrorIs(t, openFor(t, url).Mutex("orders/42").TryLock(ctx), locker.ErrHeld)
+	line := command()
+	out, err := exec.CommandContext(ctx, "sh", "-c", line).CombinedOutput()
+	require.NoError(t, err, "%s\n%s", line, out)
+	next := openFor(t, url).Mutex("orders/42")
+	require.NoError(t, next.Lock(ctx), "it is free")
+	select {
+	case <-holder.Lost():
+	case <-ctx.Done():
+		t.Fatal("the holder was not told")
+	}
+	require.ErrorIs(t, holder.Unlock(ctx), locker.ErrLost)
+	require.NoError(t, next.Unlock(ctx))
+}
+
+func TestPages_freeALockByHand(t *testing.T) {
+	t.Parallel()
+	needs := func(t *testing.T, program string) {
+		t.Helper()
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("not installed: ", program)
+		}
+	}
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		needs(t, "redis-cli")
+		s := testserver.Redis(t)
+		freed(t, "redis://"+s.Addr(), func() string {
+			return strings.Replace(lineOf(t, "redis.md", "redis-cli -u redis://locks:6379 PEXPIRE "), "locks:6379", s.Addr(), 1)
+		})
+	})
+	t.Run("redlock", func(t *testing.T) {
+		t.Parallel()
+		needs(t, "redis-cli")
+		var addrs, lines []string
+		for range 3 {
+			s := testserver.Redis(t)
+			addrs = append(addrs, s.Addr())
+			lines = append(lines, strings.Replace(lineOf(t, "redlock.md", "redis-cli "), "h1:6379", s.Addr(), 1))
+		}
+		freed(t, "redlock://"+strings.Join(addrs, ","), func() string { return strings.Join(lines, " && ") })
+	})
+	t.Run("etcd", func(t *testing.T) {
+		t.Parallel()
+		needs(t, "etcdctl")
+		s := testserver.Etcd(t)
+		direct, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = direct.Close() })
+		freed(t, "etcd://"+s.Addr(), func() string {
+			// The page has people read the lease off what etcdctl prints.
+			_, look, _ := strings.Cut(lineOf(t, "etcd.md", "etcdctl --endpoints h1:2379 get "), "get ")
+			prefix := strings.Trim(strings.Fields(strings.TrimPrefix(look, "--prefix "))[0], "'")
+			keys, err := direct.Get(t.Context(), prefix, clientv3.WithPrefix())
+			require.NoError(t, err)
+			require.Len(t, keys.Kvs, 1, prefix)
+			line := lineOf(t, "etcd.md", "etcdctl --endpoints h1:2379 lease revoke ")
+			require.Contains(t, line, "LEASE")
+			return strings.NewReplacer("h1:2379", s.Addr(), "LEASE", strconv.FormatInt(keys.Kvs[0].Lease, 10)).Replace(line)
+		})
+	})
+}
