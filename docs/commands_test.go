@@ -2,8 +2,6 @@ package docs_test
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +26,7 @@ func TestCommands(t *testing.T) {
 		t.Skip("no sh here: ", err)
 	}
 	var blocks []commands
-	for _, page := range []string{"README.md", "CONTRIBUTING.md", "cmd/locker/README.md", "docs/*.md"} {
+	for _, page := range []string{"README.md", "CONTRIBUTING.md", "cmd/locker/README.md", "docs/*.md", "docs/backends/*.md"} {
 		found, err := filepath.Glob(filepath.Join("..", page))
 		require.NoError(t, err)
 		require.NotEmpty(t, found, page)
@@ -64,17 +62,17 @@ var (
 	// What may stand before a command, and behind it: a line of a crontab, a prompt, a remark.
 	schedule = regexp.MustCompile(`^(\d+|\*) (\d+|\*) \* \* \*  `)
 	remark   = regexp.MustCompile(`\s{2,}# .*`)
-	command  = regexp.MustCompile(`^([A-Z_]+=\S+ )*(go|make|git|cd|locker) `)
+	command  = regexp.MustCompile(`^([A-Z_]+=\S+ )*(go|make|git|cd|locker|redis-cli|etcdctl) `)
 	inline   = regexp.MustCompile("`((?:go run|go test|make|locker \\w+) [^`…|]+)`")
-	// What else such a block may begin with: URLs, and what a program prints.
-	noCommand = regexp.MustCompile(`^([a-z]+://|locker: |promise: |seen: |kept[, ]|… )`)
+	// What else such a block may begin with: URLs, a line of configuration, and what a program prints.
+	noCommand = regexp.MustCompile(`^([a-z]+://|user |locker: |promise: |seen: |kept[, ]|… )`)
 )
 
 // commandsIn are those of a page: in indented blocks, and in the midst of the text.
 func commandsIn(t *testing.T, page, text string) (found []commands) {
 	t.Helper()
 	for i, f := range fence.FindAllStringSubmatch(text, -1) { // they open and close in turn
-		assert.Equal(t, []string{"go", ""}[i%2], f[1], "%s: commands stand in indented blocks", page)
+		assert.Contains(t, [][]string{{"go", "sql"}, {""}}[i%2], f[1], "%s: commands stand in indented blocks", page)
 	}
 	text = fenced.ReplaceAllString(text, "")
 	for _, block := range indented.FindAllString(text, -1) {
@@ -119,7 +117,7 @@ go() {
 	case "$*" in
 	build) command go build -o "$OUT/" ;;
 	"test -race ./...") command go list ./... ;; # which these tests are among
-	"install github.com/go-locker/locker/cmd/locker@latest") ;; # TestRelease_canBeInstalled does
+	"get github.com/go-locker/locker") ;; # TestReadme_programRuns has the module without it
 	*) command go "$@" ;;
 	esac
 }
@@ -144,12 +142,13 @@ func newShell(t *testing.T, sh string) *shell {
 
 	const briefly = " --rounds 1 --pairs 5 --duration 50ms --goroutines 3"
 	const quick = " --run '^(a held lock is not granted|TryLock of)'"
-	redis, etcd := testserver.Redis(t).Addr(), testserver.Etcd(t).Addr()
+	redis, etcd, zookeeper := testserver.Redis(t).Addr(), testserver.Etcd(t).Addr(), testserver.ZooKeeper(t).Addr()
+	nodes := redis + "," + testserver.Redis(t).Addr() + "," + testserver.Redis(t).Addr()
 	return &shell{
 		sh: sh, repo: repo, elsewhere: dir,
 		replacer: strings.NewReplacer(
-			"rediss://app:secret@", "redis://", "localhost:6379", redis, "locks:6379", redis,
-			"h1:2379,h2:2379,h3:2379", etcd, "h1:2379", etcd,
+			"rediss://app:secret@", "redis://", "localhost:6379", redis, "locks:6379", redis, "h1:6379,h2:6379,h3:6379", nodes, "h1:6379", redis,
+			"h1:2379,h2:2379,h3:2379", etcd, "h1:2379", etcd, "h1:2181,h2:2181,h3:2181", zookeeper,
 			"-hold 20s", "-hold 100ms",
 			"locker check", "locker check"+quick, "locker bench", "locker bench"+briefly, "locker compare", "locker compare"+quick+briefly,
 			"-run TestConformance ", "-v -run '^TestConformance$/^one_server$/"+soaked+"' ", "-conformance.for=1h", "-conformance.for=30s",
@@ -183,59 +182,4 @@ func (s *shell) run(t *testing.T, c commands) {
 	if strings.Contains(script, soaked) {
 		assert.Regexp(t, "--- PASS: .*"+soaked, string(out), "where no part of a test has the name, go test says nothing")
 	}
-}
-
-var (
-	goBlock  = regexp.MustCompile("(?ms)^```go\n(.*?\n)```$")
-	imports  = regexp.MustCompile(`(?s)^import \(.*?\n\)\n`)
-	declared = regexp.MustCompile(`(?m)^(\w+(?:, \w+)*) := `)
-	omitted  = regexp.MustCompile(`(?:return )?…([^\n"]*)`)
-)
-
-// What the README shows of Go compiles, with what it leaves out in place.
-func TestReadme_goCompiles(t *testing.T) {
-	repo, err := filepath.Abs("..")
-	require.NoError(t, err)
-	text, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
-	blocks := goBlock.FindAllStringSubmatch(string(text), -1)
-	require.NotEmpty(t, blocks)
-	// Files that the go command sees in a folder that is not there.
-	dir, overlay := t.TempDir(), map[string]string{}
-	for i, block := range blocks {
-		file := filepath.Join(dir, fmt.Sprintf("block%d.go", i))
-		require.NoError(t, os.WriteFile(file, []byte(whole(block[1], i)), 0o600))
-		overlay[filepath.Join(repo, "docs", "readme", filepath.Base(file))] = file
-	}
-	encoded, err := json.Marshal(map[string]any{"Replace": overlay})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(dir+"/overlay.json", encoded, 0o600))
-	cmd := exec.Command("go", "build", "-overlay", dir+"/overlay.json", "./docs/readme")
-	cmd.Dir = repo
-	out, err := cmd.CombinedOutput()
-	assert.NoError(t, err, "%s", out)
-}
-
-// whole makes a file of a block: its package, what it does not say that it imports, and a function around what has none.
-func whole(block string, i int) string {
-	block = omitted.ReplaceAllString(block, `panic("left out")$1`)
-	head := imports.FindString(block)
-	body := strings.TrimPrefix(block, head)
-	for _, p := range []string{"context", "testing", "time", "github.com/go-locker/locker", "github.com/go-locker/locker/conformance"} {
-		if strings.Contains(body, p[strings.LastIndex(p, "/")+1:]+".") && !strings.Contains(head, `"`+p+`"`) {
-			head += fmt.Sprintf("import %q\n", p)
-		}
-	}
-	if !strings.HasPrefix(body, "func ") {
-		for _, names := range declared.FindAllStringSubmatch(body, -1) {
-			for name := range strings.SplitSeq(names[1], ", ") {
-				body += "_ = " + name + "\n"
-			}
-		}
-		body = fmt.Sprintf("func _(ctx context.Context, url string, row any, write func(row any, token uint64)) {\n%s}\n", body)
-		if !strings.Contains(head, `"context"`) {
-			head += "import \"context\"\n"
-		}
-	}
-	return "package readme\n" + head + body
 }
