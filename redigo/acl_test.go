@@ -14,7 +14,7 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// rights is what the package's documentation says that a user needs to lock.
+// rights is what docs/backends/redis.md says that a user needs to lock.
 var rights = []string{"eval", "evalsha", "time", "hmget", "hget", "hset", "hdel", "pttl", "pexpire"}
 
 // As a line of configuration has it.

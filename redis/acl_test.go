@@ -18,7 +18,7 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// rights is what the package's documentation says that a user needs.
+// rights is what docs/backends/redis.md says that a user needs to lock.
 var rights = []string{"eval", "evalsha", "time", "hmget", "hget", "hset", "hdel", "pttl", "pexpire"}
 
 const secret = "s3cr3t-Passw0rd"

@@ -15,7 +15,7 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// What the package's documentation says that a user needs beside rights.
+// What docs/backends/redis.md says that a user needs beside rights.
 var (
 	queueRights      = []string{"zadd", "zcard", "zpopmin", "zrange", "zrem", "zscore"}
 	channelRights    = []string{"pubsub", "publish", "subscribe", "unsubscribe", "ping"}

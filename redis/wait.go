@@ -22,7 +22,7 @@ type DriverOption func(*runner) error
 // costs no other round trip, but as much time as the replicas need, and as much as timeout if there are too
 // few. The timeout, of whole milliseconds, has to be shorter than the client's ReadTimeout.
 //
-// It narrows what a failover can lose, and does not close it: see the package's documentation. It is
+// It narrows what a failover can lose, and does not close it: see docs/backends/redis.md. It is
 // for a Client or a ClusterClient, and ErrUnsupported with any other.
 func WaitReplicas(n int, timeout time.Duration) DriverOption {
 	return func(r *runner) error {

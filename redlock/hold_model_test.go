@@ -20,7 +20,7 @@ import (
 //
 // What has to hold:
 //   - An Extend that began after another was granted the lock does not succeed. A node that has forgotten, and does not
-//     answer that Extend, is the exception that the package's documentation states.
+//     answer that Extend, is the exception that docs/protocols.md states.
 //   - While no node forgets nobody else is granted the lock.
 //   - Once a majority has the lock's token, and while no node forgets, whoever comes next gets a larger one.
 type holdExploration struct {
