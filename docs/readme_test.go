@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -27,9 +28,10 @@ var (
 	opensMemory = regexp.MustCompile(`Open\(ctx, ("mem://")\) // or ("redis://localhost:6379")\n`)
 )
 
-func blocksOfReadme(t *testing.T) (programs, parts []string) {
+// blocksOf returns the Go in a page: whole programs, and parts.
+func blocksOf(t *testing.T, page string) (programs, parts []string) {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	for _, block := range goBlock.FindAllStringSubmatch(string(text), -1) {
 		if strings.HasPrefix(block[1], "package main\n") {
@@ -44,7 +46,7 @@ func blocksOfReadme(t *testing.T) (programs, parts []string) {
 // The README's program is pasted into an empty module and run, in memory, and on Redis with the one line changed.
 func TestReadme_programRuns(t *testing.T) {
 	t.Parallel()
-	programs, _ := blocksOfReadme(t)
+	programs, _ := blocksOf(t, "../README.md")
 	require.Len(t, programs, 1)
 	line := opensMemory.FindStringSubmatch(programs[0])
 	require.NotNil(t, line, "the program says what to change for Redis")
@@ -99,12 +101,15 @@ func goVersion(t *testing.T) string {
 	return version[1]
 }
 
-// What the README shows of Go beside that compiles, with what it leaves out in place.
-func TestReadme_goCompiles(t *testing.T) {
+// What the README and the page on fencing show of Go beside that compiles, with what it leaves out in place.
+func TestPages_goCompiles(t *testing.T) {
 	repo, err := filepath.Abs("..")
 	require.NoError(t, err)
-	_, blocks := blocksOfReadme(t)
+	_, blocks := blocksOf(t, "../README.md")
 	require.NotEmpty(t, blocks)
+	_, fencing := blocksOf(t, "fencing.md")
+	require.NotEmpty(t, fencing)
+	blocks = append(blocks, fencing...)
 	// Files that the go command sees in a folder that is not there.
 	dir, overlay := t.TempDir(), map[string]string{}
 	for i, block := range blocks {
@@ -126,8 +131,11 @@ func whole(block string) string {
 	block = omitted.ReplaceAllString(block, `panic("left out")$1`)
 	head := imports.FindString(block)
 	body := strings.TrimPrefix(block, head)
-	for _, p := range []string{"context", "testing", "time", "github.com/go-locker/locker", "github.com/go-locker/locker/conformance"} {
-		if strings.Contains(body, p[strings.LastIndex(p, "/")+1:]+".") && !strings.Contains(head, `"`+p+`"`) {
+	for _, p := range []string{
+		"context", "errors", "fmt", "testing", "time", "github.com/go-locker/locker", "github.com/go-locker/locker/conformance",
+		"github.com/go-locker/locker/fence", "github.com/go-locker/locker/fence/sqlfence",
+	} {
+		if regexp.MustCompile(`\b`+path.Base(p)+`\.`).MatchString(body) && !strings.Contains(head, `"`+p+`"`) {
 			head += fmt.Sprintf("import %q\n", p)
 		}
 	}
@@ -137,8 +145,8 @@ func whole(block string) string {
 				body += "_ = " + name + "\n"
 			}
 		}
-		body = fmt.Sprintf("func _(ctx context.Context, m *locker.Mutex) {\n%s}\n", body)
-		for _, p := range []string{"context", "github.com/go-locker/locker"} {
+		body = fmt.Sprintf("func _(ctx context.Context, m *locker.Mutex, db *sql.DB) {\n%s}\n", body)
+		for _, p := range []string{"context", "database/sql", "github.com/go-locker/locker"} {
 			if !strings.Contains(head, `"`+p+`"`) {
 				head += fmt.Sprintf("import %q\n", p)
 			}
