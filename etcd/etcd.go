@@ -2,89 +2,40 @@
 //
 //	client, err := locker.Open(ctx, "etcd://user:password@host1:2379,host2:2379,host3:2379?ttl=10s")
 //
-// or, with a client of the application's own, [New].
+// [New] takes a client of your own instead.
+//
+// How to run the servers, and which rights a user needs: https://github.com/go-locker/locker/blob/main/docs/backends/etcd.md.
+// All parameters of the URL: https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works: docs/protocols-consensus.md there.
 //
 // # The URL
 //
 //	etcd[s]://[user:password@][host[:port]][,host[:port]…][?parameter=value&…]
 //
-// names members of one cluster, of port 2379; localhost:2379 if it names none. Beside the parameters that every backend
-// has, see [locker.Open], it takes
-//
-//	dial_timeout                 a duration; the default is 5s
-//	keepalive_time               after how long without traffic a connection is seen to; the
-//	                             default, and the least, is 10s
-//	keepalive_timeout            and how long the server has to answer; the default is 3s
-//	tls_ca, tls_cert, tls_key    PEM files; with etcds:// alone
-//	tls_server_name              if the certificates are for another name than the host's
-//	tls_skip_verify              true: any certificate will do, also that of an intruder
-//
-// With a user, Open asks the cluster for a token, and fails if it is unreachable; else it makes no request. The etcd
-// client then asks for another token with each renewal of a session, three times a TTL. Unless its --bcrypt-cost says
-// otherwise, that takes the server a tenth of a second of a processor: a hundred clients want a TTL of 30s or more.
-// Client certificates cost no such thing.
+// names members of one cluster; the default is localhost:2379. With a user, Open asks the cluster for a token, and fails if it is
+// unreachable; else it makes no request.
 //
 // # The TTL
 //
-// etcd counts in whole seconds, and grants no less than one and a half of its election timeouts, rounded up: 2 s with
-// its default settings. A TTL that is not in whole seconds is [driver.ErrUnsupported] at once. One below the server's
-// floor, which only the server knows, is that when it is first used. If a process stops, its hold is removed between
-// one TTL and about half a second more after the last contact; if the leader changed, up to one TTL after that.
+// etcd counts in whole seconds, and grants no less than one and a half of its election timeouts, rounded up: 2 s with its default
+// settings. A TTL that is not in whole seconds is [driver.ErrUnsupported] at once. One below the server's floor, which only the server
+// knows, is ErrUnsupported when it is first used. If the process of a hold has stopped, etcd removes the hold one TTL to about half a
+// second more after the last contact, or up to one TTL later if the leader changed.
 //
-// # The algorithm
-//
-// It is that of the recipe in etcd's own package concurrency, without its faults. All holds of a Client that have the
-// same TTL share a session, which is a lease of etcd's. The Client renews it, and revokes it when it closes, or has not
-// used the session for a minute, or for the TTL if that is longer. Each attempt puts a key of its own into the folder
-// of the name, on that lease, under an owner that no other has at the time. The oldest key holds the lock; the revision
-// that created it is the fencing token. Each of the others watches the key before its own, and nothing else, so that a
-// release wakes one waiter. When that key is gone the waiter reads its own key again, for the session may have ended
-// meanwhile, and the one that is before it then. It also does so every few seconds.
-//
-// An uncontended Lock and its Unlock are one request each, once the session stands. TryLock puts its key only if the
-// queue is empty, and so leaves nothing behind when it is not.
-//
-// If the answer to a request that puts a key is lost, the key may be put at any time while the session lives. So giving
-// up is one request that removes the key and puts a mark, on the same session; every put compares with it. That request
-// is made again until it is answered or the session has ended. A session with 64 such marks is replaced.
-//
-// Keys of others in the folder, those that are not 32 hexadecimal digits on a lease, do no harm.
-//
-// # A session that outlives a hold
-//
-// A session counts from when the last keepalive was sent that has been answered, and a hold lasts no longer than the
-// session is known to. When a hold expires because nobody has extended it, its session goes on, with the key on it.
-// Then the Client removes the key, and only then is the lock free. Extend renews the session, and looks for the key
-// after that. A session that was not confirmed for one TTL counts as ended, also if the server still knows it, and all
-// holds on it are lost. The Client tries to have it revoked; else it expires at the server.
+// All holds of a Client that have the same TTL share one lease, and are lost together if it ends. The Client revokes it when it closes.
 //
 // # What it is worth
 //
-// One holder, tokens that rise, and waiters in order, also through the loss of a minority of the members, for every
-// step is agreed by a majority. While there is no majority nothing can be taken, extended or given back: waiters get an
-// error after half a TTL, and holds expire. What is restored from a backup, or begins anew, counts its revisions from
-// an earlier one: see [locker.WithTokenBase].
+// One holder, tokens that rise, and waiters in order, also through the loss of a minority of the members. While there is no majority
+// nothing can be taken, extended or released: waiters get an error after half a TTL, and holds expire. After a restore from a backup, or a
+// new beginning, use [locker.WithTokenBase].
 //
-// That takes etcd 3.4.31, 3.5.13 or later. In earlier versions a leader that had been replaced, and did not know it,
-// could end sessions that its successor had renewed, and then two may hold (etcd issue 15247); before 3.4.25 and 3.5.8
-// it could also renew them, in vain. Later ones make sure that they still lead, unless they have just been at work, as
-// a leader that was stopped for a TTL believes when it wakes: version 3.6.16 then ended a session, renewed a moment
-// before, in 1 of 14 trials on a busy machine. The holder learns it at the next renewal; until then the fencing token
-// protects.
+// That needs etcd 3.4.31, 3.5.13 or later: older leaders could end sessions that their successor had renewed (etcd issue 15247). A newer
+// one may still do so in the moment in which it wakes, if it was stopped for a TTL; the holder hears of it at its next renewal.
 //
-// # Rights
+// # A client of your own
 //
-// A user needs to read and write what begins with the prefix and a colon:
-//
-//	etcdctl role grant-permission app readwrite --prefix=true locker:
-//
-// To see who holds a lock, and who waits, by [locker.Client.Inspect], it is enough to read.
-//
-// # A client of the application's own
-//
-// [New] takes any. Set its DialKeepAliveTime and DialKeepAliveTimeout, so that connections to a server that has stopped
-// are given up. Besides, a request that is not answered in time is made again, at another server: at first after
-// TTL/20, at least 150 ms and at most 1 s, and with a user after TTL/6 or more.
+// [New] takes any. Set its DialKeepAliveTime and DialKeepAliveTimeout, so that it leaves a server that has stopped. Each request
+// has a deadline of its own, which the TTL decides, and is then made again at another server.
 package etcd
 
 import (

@@ -1,10 +1,13 @@
-// Package redigo keeps locks on a Redis server, through gomodule/redigo. It registers redigo:// and,
-// for TLS, redigos://. It speaks the protocol of package redis, with the same scripts: programs that
-// use the one and the other contend, and wait in one queue.
+// Package redigo keeps locks on a Redis server, through gomodule/redigo. It registers redigo:// and, for TLS, redigos://. It runs the
+// scripts of package redis: programs that use the one and the other contend, and wait in one queue.
 //
 //	client, err := locker.Open(ctx, "redigo://user:password@localhost:6379/0?ttl=10s")
 //
-// or, with a pool of the application's own, [New].
+// [New] takes a pool of your own instead.
+//
+// How to run the servers, which services work, and which rights a user needs:
+// https://github.com/go-locker/locker/blob/main/docs/backends/redis.md. All parameters of the URL:
+// https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works: docs/protocols.md there.
 //
 // # The URL
 //
@@ -12,35 +15,19 @@
 //	redigo[s]://[[user]:password@]sentinel[:port][,…][/database]?master_name=name[&parameter=value…]
 //	redigo://[[user]:password@][/database]?socket=/run/redis/redis.sock[&parameter=value…]
 //
-// is localhost:6379, database 0, if it does not say otherwise. Beside the parameters that every backend
-// has, see [locker.Open], it takes
+// The default is localhost:6379, database 0. Sentinels are at port 26379. There is no Cluster.
 //
-//	dial_timeout                a duration; the default is 5s
-//	read_timeout                a duration; the default is 3s
-//	write_timeout               a duration; the default is 3s
-//	pool_size                   connections; the default is 10 for each CPU
-//	replicas, replica_timeout   as WaitReplicas; replica_timeout is 1s by default
-//	client_name                 what CLIENT LIST calls the connections
-//	tls_ca, tls_cert, tls_key   PEM files; with redigos:// alone
-//	tls_server_name             if the certificate is for another name than the host's
-//	tls_skip_verify             true: any certificate will do, also that of an intruder
-//	master_name                 the hosts are sentinels, on port 26379, that know it by this name
-//	sentinel_username           of the sentinels; user and password are those of the servers
-//	sentinel_password           the same
+// # What it is worth
 //
-// # The protocol
-//
-// The protocol, its queue, its rights and what it is worth are those of package redis on one server: see there. Waiters are told on one
-// connection for all of a Client. It is dialled as the pool would and is not one of the pool's, so that a pool of one connection is
-// enough. Beside those rights Sentinel takes ROLE. A proxy that routes a script by its first key will do, as twemproxy and Envoy do, if it
-// never sends a name to another server (auto_eject_hosts of twemproxy lets two hold the lock).
+// As package redis: one holder on one server whose clock is sane and which evicts no keys; after a failover, or a restart without
+// the data, two may hold, and the later one has the larger token.
 //
 // # Time-outs
 //
-// Lock, Unlock and Extend return when their context ends, also while they wait for a connection of the
-// pool, and while a Dial or a TestOnBorrow that knows no context goes on. A pool that is exhausted and
-// does not Wait is an error at once. A connection on which no request is waited for any more is closed; one
-// that the server has closed is replaced, and the request sent again.
+// Lock, Unlock and Extend return when their context ends, also while they wait for a connection of the pool, and during a
+// Dial or a TestOnBorrow that knows no context. A pool that is exhausted and does not Wait is an error at once. A pool of one
+// connection is enough: waiters listen on a connection of their own, dialled as the pool would. A connection that no request
+// waits for is closed. If the server has closed a connection, it is replaced, and the request sent again.
 package redigo
 
 import (
