@@ -162,7 +162,7 @@ func write(t *testing.T, file string, all ...conformance.Result) {
 
 func TestRun_writesAndRepeatsItself(t *testing.T) {
 	root := t.TempDir()
-	require.NoError(t, os.Mkdir(filepath.Join(root, "docs"), 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "docs", "backends"), 0o700))
 	for _, page := range []string{"docs/backends/README.md", "docs/conformance.md"} {
 		text := "before\n" + tableBegins + "\nthe last run\n" + tableEnds + "\nafter\n"
 		require.NoError(t, os.WriteFile(filepath.Join(root, page), []byte(text), 0o600))
