@@ -96,7 +96,7 @@ func (e *env) harm(fault func(TB) (undo func())) (undo func()) {
 	return undo
 }
 
-// moveClock is MoveClock, until the trial ends.
-func (e *env) moveClock(d time.Duration) {
-	e.harm(func(t TB) func() { return e.h.Faults.MoveClock(t, d) })
+// moveClock is MoveClock, until back is called, or the trial ends.
+func (e *env) moveClock(d time.Duration) (back func()) {
+	return e.harm(func(t TB) func() { return e.h.Faults.MoveClock(t, d) })
 }

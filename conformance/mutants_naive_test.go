@@ -100,6 +100,7 @@ func outageMutants() []mutant {
 		flawed("expires by the wall clock", "a hold lasts though the server's clock jumps forward"),
 		flawed("expires by the wall clock", "a hold expires though the server's clock jumps back"),
 		flawed("tokens are the time", "tokens rise though the server's clock jumps back"),
+		flawed("tokens are forgotten after a minute", "tokens rise though the server's clock was days ahead for a while"),
 		flawed("Extend sets what is gone", "a hold that was ended behind its holder's back is lost"),
 		flawed("Unlock is content with nothing", "a hold that was ended behind its holder's back is lost"),
 		flawed("a queue that the dead stay in", "a waiter gets a lock that was taken from its holder"),

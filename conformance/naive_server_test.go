@@ -153,6 +153,10 @@ func (s *server) take(q question, e entry, found bool, conn net.Conn) answer {
 
 // grant makes the owner the holder, also if another held before.
 func (s *server) grant(q question, conn net.Conn) answer {
+	if s.flaw == "tokens are forgotten after a minute" {
+		old := s.now(-time.Minute)
+		maps.DeleteFunc(s.data.last, func(_ string, token uint64) bool { return token < old })
+	}
 	s.data.last[q.Name] = s.mint(q.Name)
 	e := entry{owner: q.Owner, token: s.data.last[q.Name], conn: conn}
 	s.prolong(q, e)
@@ -181,9 +185,14 @@ func (s *server) prolong(q question, e entry) {
 	s.data.locks[q.Name] = e
 }
 
+// now returns what the wall clock shows, and some more, as a token.
+func (s *server) now(more time.Duration) uint64 {
+	return uint64(time.Now().Add(s.wrong + more).UnixMicro())
+}
+
 // mint returns the token of the next hold.
 func (s *server) mint(name string) uint64 {
-	now, next := uint64(time.Now().Add(s.wrong).UnixMicro()), s.data.last[name]+1
+	now, next := s.now(0), s.data.last[name]+1
 	switch s.flaw {
 	case "tokens have eleven digits":
 		return max(now, next) / 100000 * 100000

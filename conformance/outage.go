@@ -97,6 +97,14 @@ var outageRows = []row{{
 	condition: "the server's clock jumps",
 	body:      func(e *env) { e.risesThrough(func() { e.moveClock(-time.Hour) }) },
 }, {
+	name:      "tokens rise though the server's clock was days ahead for a while",
+	promise:   "A hold's token is larger than that of every earlier hold of the name, whatever is forgotten meanwhile.",
+	sources:   []string{kleppmann},
+	needs:     []need{clocks},
+	shows:     locker.Fencing,
+	condition: "the server's clock jumps",
+	body:      risesAfterClockWasAhead,
+}, {
 	name:    "a hold that was ended behind its holder's back is lost",
 	promise: "A hold that the backend has ended is lost: Extend and Unlock say ErrLost.",
 	sources: []string{mutexUnlock, jepsenEtcd},
@@ -258,12 +266,39 @@ func (e *env) risesThrough(befalls func()) {
 		a.release()
 	}
 	befalls()
-	b.afterOutage("A has unlocked")
-	if token := b.token(); token <= last {
-		b.prolong() // is it lost?
-		e.failf("A held with the token %d, and then B with %d", last, token)
+	b.takesAbove(last, "A has unlocked")
+}
+
+// takesAbove takes the lock when A, who held with the token last, has unlocked.
+func (p *party) takesAbove(last uint64, what string) {
+	p.afterOutage(what)
+	if token := p.token(); token <= last {
+		p.prolong() // is it lost?
+		p.env.failf("A held with the token %d, and then %s with %d", last, p.who, token)
 	}
-	_ = b.unlock()
+	_ = p.unlock()
+}
+
+// risesAfterClockWasAhead gives a backend that remembers a name for minutes or hours the chance to forget its last token, which may be
+// days ahead of the clock that then is right again.
+func risesAfterClockWasAhead(e *env) {
+	a, b := e.rivals(e.long, e.long)
+	c := e.party("C", e.name(), e.long)
+	for range 3 {
+		a.take()
+		a.release()
+	}
+	back := e.moveClock(72 * time.Hour)
+	a.afterOutage("the server's clock was moved 3 days ahead")
+	last := a.token()
+	a.release()
+	further := e.moveClock(time.Hour)
+	c.afterOutage("the server's clock was moved one hour further")
+	c.release()
+	time.Sleep(2 * settle) // servers look in turns for what has expired
+	further()
+	back()
+	b.takesAbove(last, "the server's clock is right again, and A has unlocked")
 }
 
 // expiresOnBackwardClock has a holder crash, and the clock by which its hold is to end go back.

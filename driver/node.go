@@ -12,10 +12,11 @@ type Proposer interface {
 	// is larger than any it has accepted before; else a larger one, to which the caller may raise
 	// the others. A denied Propose changes nothing.
 	//
-	// A node that forgets tokens after a time does not accept one so far ahead of its clock that
-	// clocks might not have passed it by then. Where it knows no last token it does not accept one
-	// that its clock has passed: what it has forgotten may be larger. In both cases it grants the
-	// lease under its clock, or what is larger than its last token.
+	// A node that forgets names after a time has to make sure that what it accepts is larger than
+	// what it has forgotten. The nodes of package redis accept no token that is more than 30 s ahead
+	// of their clock. For a name that they have forgotten they accept none that is more than a second
+	// behind it, or not larger than what they remember of all names. In both cases they grant the
+	// lease under a token of their own: their clock, or larger than any that they have accepted.
 	Propose(ctx context.Context, req Request, token uint64) (RaisableLease, error)
 
 	// Address returns the host:port of the server, without credentials: the same server must not be
@@ -30,7 +31,8 @@ type RaisableLease interface {
 	// Raise makes token the lease's own, and from then on its Token, if it is that already or
 	// larger than any that the node has accepted; else, or if the lease has ended, it returns
 	// ErrLost. With a token no smaller than Token, ErrLost means that the lease has ended. A token
-	// that Propose would not accept, being too far ahead, is ErrUnsupported, and changes nothing:
-	// but one that is not as far ahead of the node's last is accepted.
+	// that is too far ahead of the node's clock is ErrUnsupported, and changes nothing. The nodes of
+	// package redis accept here what is at most 12 hours ahead of their clock or of the lease's own
+	// token.
 	Raise(ctx context.Context, token uint64) error
 }

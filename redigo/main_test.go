@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 const (
 	patient = 20 * time.Second
 	tick    = 2 * time.Millisecond
-	keep    = 24 * time.Hour // how long the hash outlives the lock
+	keep    = time.Minute // how long the hash outlives the lock
 )
 
 var (

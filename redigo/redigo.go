@@ -20,7 +20,7 @@
 // # What it is worth
 //
 // As package redis: one holder on one server whose clock is sane and which evicts no keys; after a failover, or a restart without
-// the data, two may hold, and the later one has the larger token.
+// the data, two may hold, and the later one has the larger token. What is stored, and for how long, is the same, too.
 //
 // # Time-outs
 //

@@ -73,6 +73,16 @@ func TestACL_theDocumentedRightsAreEnough(t *testing.T) {
 	wantOwnError(t, clientOf(t, connect(t, s.Addr(), as("app")), locker.WithPrefix("other")).Mutex("x").Lock(ctx), "NOPERM")
 }
 
+// The mark is a key that no request names; the rights to a prefix are rights to it.
+func TestACL_tokensRiseThoughANameIsForgotten(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t, testserver.RedisConfig(userWith("app", rights)))
+	c := clientOf(t, connect(t, s.Addr(), as("app")))
+	wantTakenAbove(t, c.Mutex("x"), 1)
+	above := forgetAhead(t, connect(t, s.Addr()), keyOf("x"), "{locker:%mark}")
+	wantTakenAbove(t, c.Mutex("x"), above)
+}
+
 func TestACL_eachMissingRightIsItsOwnErrorAndLeavesNoLockBehind(t *testing.T) {
 	t.Parallel()
 	var users []string

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/redisscript"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
@@ -59,6 +60,50 @@ func TestCluster_aHoldWhoseSlotMoves(t *testing.T) {
 			require.NoError(t, other.Unlock(ctx))
 		})
 	}
+}
+
+// In a Cluster the mark of a lock is in the lock's slot, or no script could read it.
+func TestCluster_tokensRiseThoughNamesAreForgotten(t *testing.T) {
+	t.Parallel()
+	c := testserver.Cluster(t)
+	ctx := t.Context()
+	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
+	defer func() { _ = rdb.Close() }()
+	clients := []*locker.Client{openURL(t, clusterURL(c)), openURL(t, clusterURL(c))}
+	marks := map[string]bool{}
+	for _, name := range []string{"x", "y", "z", "a}b", "ü%"} {
+		key, mark := redisscript.Key("locker:"+name), redisscript.MarkKey("locker:"+name, true)
+		marks[mark] = true
+		assert.Equal(t, rdb.ClusterKeySlot(ctx, key).Val(), rdb.ClusterKeySlot(ctx, mark).Val(), "the slots of %s and %s", key, mark)
+		above := uint64(1)
+		for _, client := range clients {
+			wantTakenAbove(t, client.Mutex(name), above)
+			above = forgetAhead(t, rdb, key, mark)
+		}
+		wantTakenAbove(t, clients[0].Mutex(name), above) // which knows what the mark covered before
+	}
+	assert.Greater(t, len(marks), 1, "several slots")
+}
+
+// forgetAhead deletes the hash of a lock, and has its mark say that the server's clock was three days ahead. It returns what tokens are to be above.
+func forgetAhead(t *testing.T, rdb goredis.Cmdable, key, mark string) (above uint64) {
+	t.Helper()
+	last, err := rdb.HGet(t.Context(), key, "token").Uint64()
+	require.NoError(t, err)
+	clock, err := rdb.HGet(t.Context(), mark, "clock").Uint64()
+	require.NoError(t, err)
+	assert.Positive(t, clock, "the mark is where the lock is")
+	require.NoError(t, rdb.Del(t.Context(), key).Err())
+	above = last + uint64((72 * time.Hour).Microseconds())
+	require.NoError(t, rdb.HSet(t.Context(), mark, "floor", above).Err())
+	return above
+}
+
+func wantTakenAbove(t *testing.T, m *locker.Mutex, above uint64) {
+	t.Helper()
+	require.NoError(t, m.Lock(t.Context()))
+	assert.Greater(t, m.FencingToken(), above)
+	require.NoError(t, m.Unlock(t.Context()))
 }
 
 // A slot may take long to move. What is not there yet, or no more, is locked and unlocked all the same, and waited

@@ -31,7 +31,7 @@ func TestInspect(t *testing.T) {
 	})
 }
 
-// inspection is of servers that keep the last token for a day, and of waiters nothing but their IDs.
+// inspection is of servers that keep the last token for a minute, and of waiters nothing but their IDs.
 func inspection(url string, servers ...*testserver.RedisServer) harness.Inspection {
 	each := func(do func(*testserver.RedisServer)) {
 		for _, s := range servers {

@@ -122,7 +122,7 @@ func TestUnlock_ofAHoldThatAFailoverForgot_isErrLost(t *testing.T) {
 			replica, err := f.direct.Dump(ctx, keyOf("x")).Result()
 			require.NoError(t, err)
 			require.NoError(t, a.Lock(ctx))
-			require.NoError(t, f.direct.RestoreReplace(ctx, keyOf("x"), 24*time.Hour, replica).Err())
+			require.NoError(t, f.direct.RestoreReplace(ctx, keyOf("x"), keep, replica).Err())
 			require.NoError(t, b.TryLock(ctx))
 			require.Greater(t, b.FencingToken(), a.FencingToken(), "A does not know yet")
 

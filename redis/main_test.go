@@ -49,7 +49,7 @@ func (p patientTests) Run() int {
 }
 
 const (
-	keep    = 24 * time.Hour // how long the hash outlives the lock
+	keep    = time.Minute // how long the hash outlives the lock
 	patient = 20 * time.Second
 	tick    = 2 * time.Millisecond
 )

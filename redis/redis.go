@@ -28,6 +28,9 @@
 // the larger token, and the first is told at its next renewal. [WaitReplicas] makes that less likely, and does not exclude it. The
 // same holds for a server that restarts without its data.
 //
+// While the server keeps its data, tokens rise also if its clock jumps; docs/failures.md has the one exception. A name is
+// stored for its TTL and one minute. What stays is one small key for each prefix, the mark, in a Cluster one for each slot in use.
+//
 // # A client of your own
 //
 // [New] takes a Client, also one of NewFailoverClient; a ClusterClient, also one of NewFailoverClusterClient; and a Ring. A

@@ -140,7 +140,7 @@ func TestToken_isStoredInAllItsDigits(t *testing.T) {
 	}
 }
 
-func TestStorage_theHashExpiresADayAfterTheLockLapses(t *testing.T) {
+func TestStorage_theHashExpiresAMinuteAfterTheLock(t *testing.T) {
 	t.Parallel()
 	const ttl = 10 * time.Second
 	s := testserver.Redis(t)
@@ -183,6 +183,9 @@ func TestStorage_theHashExpiresADayAfterTheLockLapses(t *testing.T) {
 	require.NoError(t, other.Unlock(ctx))
 }
 
+// markKey is that of names without a prefix.
+const markKey = "{%mark}"
+
 func TestStorage_isBoundedAfterManyNames(t *testing.T) {
 	t.Parallel()
 	names := 1000
@@ -193,7 +196,7 @@ func TestStorage_isBoundedAfterManyNames(t *testing.T) {
 		workers = 16
 		ttl     = 10 * time.Second
 	)
-	s := testserver.Redis(t)
+	s := testserver.Redis(t, testserver.RedisClock())
 	ctx := t.Context()
 	rdb := connect(t, s.Addr(), func(o *goredis.Options) { o.PoolSize = workers })
 	d := driverOf(t, rdb)
@@ -216,7 +219,7 @@ func TestStorage_isBoundedAfterManyNames(t *testing.T) {
 	for _, d := range done {
 		require.NoError(t, <-d)
 	}
-	assert.EqualValues(t, names, rdb.DBSize(ctx).Val(), "one key a name")
+	assert.EqualValues(t, names+1, rdb.DBSize(ctx).Val(), "one key a name, and the mark")
 	keys, ttls, fields := rdb.Keys(ctx, "*").Val(), []*goredis.DurationCmd{}, []*goredis.IntCmd{}
 	_, err := rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
 		for _, k := range keys {
@@ -227,12 +230,20 @@ func TestStorage_isBoundedAfterManyNames(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for i, k := range keys {
-		require.Greater(t, ttls[i].Val(), keep-time.Minute, k)
+		if k == markKey {
+			assert.Equal(t, time.Duration(-1), ttls[i].Val(), "the mark is never forgotten")
+			continue
+		}
+		require.Greater(t, ttls[i].Val(), keep, k)
 		require.LessOrEqual(t, ttls[i].Val(), keep+ttl, k)
 		require.EqualValues(t, 3, fields[i].Val(), "%s: token, before and lapsed alone", k)
 	}
 	t.Logf("a released name costs %d bytes at the server", rdb.MemoryUsage(ctx, keys[0]).Val())
 	t.Logf("memory: %s → %s", line(empty, "used_memory:"), line(rdb.Info(ctx, "memory").Val(), "used_memory:"))
+
+	s.ShiftClock(keep + ttl)
+	require.Eventually(t, func() bool { return rdb.DBSize(ctx).Val() == 1 }, 20*time.Second, 20*time.Millisecond, "a minute later the mark is all that is left")
+	assert.Equal(t, []string{markKey}, rdb.Keys(ctx, "*").Val())
 }
 
 func line(info, prefix string) string {

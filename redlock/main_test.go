@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	keep    = 24 * time.Hour // how long a lock's hash outlives the lock
+	keep    = time.Minute // how long a lock's hash outlives the lock
 	patient = 20 * time.Second
 	tick    = 2 * time.Millisecond
 )

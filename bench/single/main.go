@@ -34,6 +34,8 @@ type options struct {
 	crowds           redispairs.Crowds
 	held             program.Counts
 	window, settling time.Duration
+	names            int
+	namesAfter       time.Duration
 }
 
 func main() {
@@ -45,7 +47,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("single", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	o.only = program.Only(f, "pairs", "apart", "held")
+	o.only = program.Only(f, "pairs", "apart", "held", "names")
 	f.IntVar(&o.rounds, "rounds", 10, "rounds of pairs")
 	f.IntVar(&o.blocks, "blocks", 6, "how often the libraries take turns in such a round")
 	f.IntVar(&o.block, "block", 100, "pairs of Lock and Unlock at each turn")
@@ -58,6 +60,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.Var(&o.held, "held", "how many locks one client holds, one cell each")
 	f.DurationVar(&o.window, "held-for", redislocks.TTL, "how long their renewal is measured")
 	f.DurationVar(&o.settling, "held-before", redislocks.TTL/2, "how long they are held before that")
+	f.IntVar(&o.names, "names", 1_000_000, "how many names are locked once")
+	f.DurationVar(&o.namesAfter, "names-after", 2*time.Minute, "how long after the last the server's memory is looked at again")
 	if err := o.Parse(f, redislocks.All, args); err != nil {
 		return o, err
 	}
@@ -66,16 +70,16 @@ func parse(args []string, stderr io.Writer) (options, error) {
 }
 
 func (o options) check() error {
-	for _, n := range []int{o.rounds, o.blocks, o.block, o.crowds.Rounds} {
+	for _, n := range []int{o.rounds, o.blocks, o.block, o.crowds.Rounds, o.names} {
 		if n < 1 {
-			return errors.New("-rounds, -blocks, -block and -long-rounds are at least 1")
+			return errors.New("-rounds, -blocks, -block, -long-rounds and -names are at least 1")
 		}
 	}
 	if len(o.crowds.Goroutines) == 0 || len(o.held) == 0 {
 		return errors.New("-goroutines and -held have a number each, at least; -only leaves either out")
 	}
-	if o.crowds.Duration <= 0 || o.window <= 0 || o.crowds.WarmUp < 0 || o.settling < 0 {
-		return errors.New("-duration and -held-for are more than 0, -warm-up and -held-before are not negative")
+	if o.crowds.Duration <= 0 || o.window <= 0 || o.crowds.WarmUp < 0 || o.settling < 0 || o.namesAfter < 0 {
+		return errors.New("-duration and -held-for are more than 0, -warm-up, -held-before and -names-after are not negative")
 	}
 	return nil
 }
@@ -101,6 +105,8 @@ func (o options) measure(ctx context.Context, servers redisserver.Servers, progr
 			r.Apart, err = o.crowds.Measure(ctx, servers, progress)
 		case "held":
 			r.Held, err = o.measureHeld(ctx, servers, progress)
+		case "names":
+			r.Names, err = o.measureNames(ctx, servers, progress)
 		}
 		if err != nil {
 			return nil, err

@@ -23,6 +23,7 @@ type Results struct {
 	Pairs []redispairs.Pairs `json:"pairs"`
 	Apart []redispairs.Apart `json:"apart"`
 	Held  []Held             `json:"held"`
+	Names []Names            `json:"names"`
 }
 
 func newResults(s *redisserver.Server, o options) *Results {
@@ -60,6 +61,9 @@ errors are sums. All else as above.
 	}
 	if len(r.Held) > 0 {
 		r.printHeld(&b)
+	}
+	if len(r.Names) > 0 {
+		r.printNames(&b)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

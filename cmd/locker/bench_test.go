@@ -44,7 +44,7 @@ func TestBench_measuresServersSideBySideAndLeavesNothing(t *testing.T) {
 		assert.Len(t, b.PairsPerSecond, 2, b.Backend)
 		assert.Positive(t, b.throughput(), b.Backend)
 	}
-	assert.Empty(t, redis.Do("KEYS", "*"), "keys that are left")
+	wantForgotten(t, redis)
 }
 
 func TestBench_table(t *testing.T) {
@@ -76,7 +76,7 @@ func TestBench_interrupted_leavesNothingLocked(t *testing.T) {
 	patience.Until(t, "it has begun", func() bool { return len(s.Do("KEYS", "*").([]any)) > 2 })
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	assert.Equal(t, 130, p.wait(), "%s", p.stderr)
-	assert.Empty(t, s.Do("KEYS", "*"), "keys that are left")
+	wantForgotten(t, s)
 }
 
 func TestBench_usage(t *testing.T) {

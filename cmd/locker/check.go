@@ -34,10 +34,10 @@ name then has a random part, and other locks are neither taken nor deleted.
 It takes one to four minutes with the default TTLs, longer with longer ones,
 and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
 
-Afterwards it deletes its records. On Redis, where each lock leaves its last
-token for a day, that is a DEL of their keys; if it is not allowed, check says
-how many stay, and for how long. etcd and ZooKeeper keep nothing; ZooKeeper
-removes its empty containers itself, once a minute.
+Afterwards nothing of it stays. Redis forgets its names a minute and their TTL
+later; check deletes the one key that makes tokens rise under its own prefix,
+and says so if it may not (DEL). Under --prefix that key is theirs, and stays.
+ZooKeeper removes its empty containers itself, once a minute.
 
 ` + exitHelp
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,49 +15,54 @@ import (
 // prefixEscape escapes as package locker does.
 var prefixEscape = strings.NewReplacer("%", "%25", ":", "%3A")
 
-// cleanUp removes what the locks have left. It returns what stays, and for how long, or "". Only Redis keeps
-// something of a free lock: the last token, so that the next one is larger.
+// cleanUp removes what the locks have left for good, and returns what stays, or "". Only Redis keeps something: the marks of the prefix, by
+// which tokens rise though names are forgotten. Under a prefix of others the marks are theirs, too.
 func (g *ground) cleanUp() string {
 	switch g.deployment.kind() {
 	case "redis", "redigo", "redlock":
 	default:
 		return ""
 	}
-	err := g.deleteKeys()
+	if g.mark != "" {
+		return ""
+	}
+	err := g.deleteMarks()
 	if err == nil {
 		return ""
 	}
-	return fmt.Sprintf("the last tokens of %d locks under the prefix %q, about 120 bytes each, stay for a day: they could not be deleted: %v",
-		len(g.names), g.prefix, err)
+	return fmt.Sprintf("what makes the tokens under the prefix %q rise, a key of about 100 bytes, in a Redis Cluster one for each slot in use, stays: it could not be deleted: %v",
+		g.prefix, err)
 }
 
-// deleteKeys deletes by name: a search for keys by pattern would load a server in use.
-func (g *ground) deleteKeys() error {
+// deleteMarks deletes by name: a search for keys by pattern would load a server in use.
+func (g *ground) deleteMarks() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // also when the check was interrupted
 	defer cancel()
 	servers, err := g.deployment.redisServers(ctx)
 	if err != nil {
 		return err
 	}
-	g.mu.Lock() // a Locker that hangs may still have a goroutine
-	all := slices.Sorted(maps.Keys(g.names))
-	g.mu.Unlock()
 	var errs []error
 	for _, rdb := range servers {
-		for names := range slices.Chunk(all, 200) {
-			_, err := rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
-				for _, name := range names {
-					key := redisscript.Key(prefixEscape.Replace(g.prefix) + ":" + name)
-					p.Del(ctx, key, key+":queue")
-				}
-				return nil
-			})
-			if err != nil {
-				errs = append(errs, err)
-				break
+		_, err := rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
+			_, cluster := rdb.(*goredis.ClusterClient)
+			for key := range g.marks(cluster) {
+				p.Del(ctx, key)
 			}
-		}
-		errs = append(errs, rdb.Close())
+			return nil
+		})
+		errs = append(errs, err, rdb.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// marks returns the keys of the marks.
+func (g *ground) marks(cluster bool) map[string]bool {
+	g.mu.Lock() // a Locker that hangs may still have a goroutine
+	defer g.mu.Unlock()
+	keys := map[string]bool{}
+	for name := range g.names {
+		keys[redisscript.MarkKey(prefixEscape.Replace(g.prefix)+":"+name, cluster)] = true
+	}
+	return keys
 }

@@ -31,7 +31,7 @@ func TestCompare_asMarkdownAndAsOnePage(t *testing.T) {
 	for _, says := range []string{"# Locks compared", "| exclusive | held", "| Backend |", "| a held lock is not granted to another process | kept | kept |"} {
 		assert.Contains(t, markdown, says)
 	}
-	assert.Empty(t, s.Do("KEYS", "*"), "keys that are left")
+	wantForgotten(t, s)
 
 	raw, err := os.ReadFile(file)
 	require.NoError(t, err)

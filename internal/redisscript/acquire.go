@@ -46,7 +46,7 @@ func (d *Driver) acquire(ctx context.Context, req driver.Request, token uint64) 
 
 // newLease returns a lease with a fresh owner: 128 random bits behind a prefix.
 func (d *Driver) newLease(req driver.Request, prefix string) *lease {
-	l := &lease{driver: d, ttl: req.TTL}
+	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL}
 	l.keys, l.owner = keysAnd(req.Name, prefix, rand.Text())
 	l.argOwner = l.owner
 	return l
@@ -64,7 +64,7 @@ func (l *lease) take(ctx context.Context, req driver.Request, number uint64) (an
 	for range 2 {
 		sent := clock.Now()
 		by := server.due(ctx, sent, req.TTL)
-		reply := l.send(ctx, acquire, l.keys[:], l.argOwner, d.expiryArg(req.TTL), number, by.String(), req.Metadata)
+		reply := l.send(ctx, acquire, l.keys[:], l.argOwner, d.expiryArg(req.TTL), number, by.arg(l.mark), req.Metadata)
 		if reply.MayHaveRun {
 			return answer{status: unknown}, reply.Err
 		}
@@ -91,6 +91,7 @@ func (l *lease) take(ctx context.Context, req driver.Request, number uint64) (an
 // granted takes in a grant that was to arrive by that time.
 func (l *lease) granted(ctx context.Context, a answer, sent time.Time, by due) {
 	l.token.Store(uint64(a.token))
+	l.mark.saw(a.covered)
 	late := by.late(a.now)
 	l.lasts(sent, l.ttl-late)
 	if by.whole > 0 && late > clock.Since(sent) {

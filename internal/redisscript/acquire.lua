@@ -5,7 +5,8 @@ local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local now = time[1] * 1000000 + time[2]
 local current, last, queue = lock[1] or '', tonumber(lock[2]), lock[3]
 local lapsed -- if that changes
-local late = math.max(now - tonumber(string.sub(due, 1, 16)), 0)
+local rest, tag = string.match(due, '(%d*):?(.*)', 33)
+local late = math.max(now - tonumber(string.sub(due, 17, 32)), 0)
 if late > 0 then
   expires = expires - math.floor(late / 1000)
 end
@@ -17,12 +18,12 @@ if current ~= '' and not claimed then
     -- Sent twice: its owner counts the TTL from this one, or has extended it since. And a WAIT behind it waits for what
     -- this connection has written.
     redis.call('PEXPIRE', KEYS[1], math.max(left + KEEP, expires))
-    local token = last
-    return {GRANTED, token, now}
+    local token, covered = last, 0
+    return {GRANTED, token, now, covered}
   end
 end
 local waits, given = string.find(owner, '/', 1, true), tonumber(number)
-if late > tonumber(string.sub(due, 17)) then
+if late > tonumber(rest) then
   return {LATE, now}
 end
 
@@ -84,10 +85,14 @@ if left > 0 then
   return {HELD, left, now, place, back}
 end
 
+local marked, floor = read_mark(tag, now)
+-- Else the proposer's clock is wrong, or what this server has forgotten may be larger. (A request takes its time: a second.)
+local proposed = given > 0 and not waits and given <= now + AHEAD and (last or given >= now - 1000000 and given > floor)
 local token, text = now, nil -- text is token, where Redis need not print it: that takes a tenth of the script
-if given > 0 and not waits and given <= now + AHEAD and (last or given >= now - 1000000) then
-  -- Else the proposer's clock is wrong, or what this server has forgotten may be larger. (A request takes its time: a second.)
+if proposed then
   token, text = given, number
+elseif not last and token <= floor then
+  token = floor + 1
 end
 if last and token <= last then
   token, text = last + 1, nil
@@ -103,6 +108,8 @@ if not last then
   end
 end
 
+local covered = write_mark(tag, now, token, marked, floor)
+
 -- The reads are done. If the first write is refused (out of memory, a replica) nothing has happened; after
 -- a write Redis would no longer refuse one for want of memory, so that it has to be this one.
 if lapsed then
@@ -110,4 +117,4 @@ if lapsed then
 else
   redis.call('HSET', KEYS[1], 'owner', owner, 'token', text or token, 'before', last or 0, 'meta', meta)
 end
-return expire(KEYS[1], expires) or {GRANTED, token, now}
+return expire(KEYS[1], expires) or {GRANTED, token, now, covered}

@@ -13,6 +13,7 @@ import (
 type Driver struct {
 	runner Runner
 	server serverClock
+	marks  marks
 	hub    *hub
 	sender *sender
 	expiry atomic.Value // the latest, an int64
@@ -20,7 +21,7 @@ type Driver struct {
 
 // NewDriver makes a Driver that runs its scripts through r.
 func NewDriver(r Runner) *Driver {
-	d := &Driver{runner: r}
+	d := &Driver{runner: r, marks: marks{cluster: r.Sharded()}}
 	d.sender = newSender(r)
 	d.hub = newHub(r, d.decline)
 	return d
@@ -36,7 +37,10 @@ func (d *Driver) Close(client func() error) error {
 }
 
 // Keep is KEEP of the scripts. They are sent the sum of it and a TTL, so that the server need not add it and print it.
-const Keep = 24 * time.Hour
+const Keep = time.Minute
+
+// mostAhead is MOST of raise.lua.
+const mostAhead = 12 * time.Hour
 
 // expiry returns after how many milliseconds the key of a lock of that TTL expires.
 func expiry(ttl time.Duration) int64 { return ttl.Milliseconds() + Keep.Milliseconds() }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,11 +49,11 @@ var forOneSecond = driver.Request{Name: "x", TTL: time.Second}
 // parseDue reads when a request is due, as the script does.
 func parseDue(arg any) due {
 	text := arg.(string)
-	whole, err := strconv.ParseInt(text[:16], 10, 64)
+	whole, err := strconv.ParseInt(text[16:32], 10, 64)
 	if err != nil {
 		panic(err)
 	}
-	rest, err := strconv.ParseInt(text[16:], 10, 64)
+	rest, err := strconv.ParseInt(strings.TrimSuffix(text[32:], ":"), 10, 64)
 	if err != nil {
 		panic(err)
 	}
@@ -76,10 +77,10 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 		"empty":           {[]any{}, nil, false, true},
 		"two":             {[]any{int64(1), int64(2)}, nil, false, true},
 		"six":             {[]any{int64(0), int64(2), int64(3), int64(4), int64(5), int64(6)}, nil, false, true},
-		"four":            {[]any{int64(1), int64(2), int64(3), int64(4)}, nil, false, true},
+		"three":           {[]any{int64(1), int64(2), int64(3)}, nil, false, true},
 		"a word":          {"two", nil, false, true},
-		"words":           {[]any{int64(1), "two", "three"}, nil, false, true},
-		"nothing in it":   {[]any{int64(1), nil, int64(3)}, nil, false, true},
+		"words":           {[]any{int64(1), "two", "three", "four"}, nil, false, true},
+		"nothing in it":   {[]any{int64(1), nil, int64(3), int64(4)}, nil, false, true},
 		"unknown status":  {[]any{int64(2), int64(2), int64(3)}, nil, false, true},
 		"negative status": {[]any{int64(-2), int64(2), int64(3)}, nil, false, true},
 	} {
@@ -122,7 +123,7 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 		if by := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
 			return []any{int64(late), now}, nil
 		}
-		return []any{int64(granted), now, now}, nil
+		return []any{int64(granted), now, now, now}, nil
 	}
 	d := NewDriver(r)
 	for _, jump := range []time.Duration{0, time.Hour, 24 * time.Hour, -time.Hour, 0} {
@@ -144,7 +145,7 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 	r := &fakeRunner{answer: func(*Script, []any) (any, error) {
 		now := nowMicro()
-		return []any{int64(granted), now, now}, nil
+		return []any{int64(granted), now, now, now}, nil
 	}}
 	d := NewDriver(r)
 	long := driver.Request{Name: "x", TTL: time.Hour}
@@ -180,7 +181,7 @@ func TestAcquire_countsWhatTheScriptHasLeft(t *testing.T) {
 			return []any{int64(late), now}, nil
 		}
 		left = long.TTL - by.late(now)
-		return []any{int64(granted), now, now}, nil
+		return []any{int64(granted), now, now, now}, nil
 	}}
 	d := NewDriver(r)
 	for _, want := range []time.Duration{
@@ -226,7 +227,7 @@ func skewed(ahead *time.Duration) *fakeRunner {
 		if by := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
 			return []any{int64(late), now}, nil
 		}
-		return []any{int64(granted), now, now}, nil
+		return []any{int64(granted), now, now, now}, nil
 	}}
 }
 
@@ -246,7 +247,7 @@ func TestLease_validityIsFromBeforeTheRequestAndNeverMovesBack(t *testing.T) {
 	r := &fakeRunner{answer: func(s *Script, _ []any) (any, error) {
 		time.Sleep(delay)
 		if s == acquire {
-			return []any{int64(granted), int64(7), nowMicro()}, nil
+			return []any{int64(granted), int64(7), nowMicro(), int64(0)}, nil
 		}
 		return int64(1), nil
 	}}
@@ -268,7 +269,7 @@ func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
 	var reply any
 	r := &fakeRunner{answer: func(s *Script, _ []any) (any, error) {
 		if s == acquire {
-			return []any{int64(granted), int64(7), nowMicro()}, nil
+			return []any{int64(granted), int64(7), nowMicro(), int64(0)}, nil
 		}
 		return reply, nil
 	}}

@@ -107,7 +107,7 @@ func heldReply(place int64) []any {
 	return []any{int64(held), int64(60000), nowMicro(), place, int64(0)}
 }
 
-func grantedReply() []any { return []any{int64(granted), nowMicro(), nowMicro()} }
+func grantedReply() []any { return []any{int64(granted), nowMicro(), nowMicro(), int64(0)} }
 
 const patient = 20 * time.Second
 

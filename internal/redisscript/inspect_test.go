@@ -17,7 +17,7 @@ func TestInspect_ofWhatTheScriptReturns(t *testing.T) {
 		reply any
 		want  locker.State
 	}{
-		"nothing":  {[]any{"", "", int64(-86400002), "", none}, locker.State{}},
+		"nothing":  {[]any{"", "", int64(-60002), "", none}, locker.State{}},
 		"released": {[]any{"", "", int64(500), "7", none}, locker.State{Token: 7}},
 		"expired":  {[]any{"a", "host 7", int64(0), "7", none}, locker.State{Token: 7}},
 		"held": {[]any{"a", "host 7", int64(1), "7", none}, locker.State{

@@ -78,6 +78,9 @@ func TestScript_sourcesDiffer(t *testing.T) {
 }
 
 func TestKeep_isThatOfTheScripts(t *testing.T) {
+	if want := fmt.Sprintf("local MOST = %d -- µs", mostAhead.Microseconds()); !strings.Contains(sourceOf("raise"), want) {
+		t.Errorf("raise.lua does not have %q", want)
+	}
 	if want := fmt.Sprintf("local KEEP = %d -- ms", Keep.Milliseconds()); !strings.Contains(sourceOf("prelude"), want) {
 		t.Errorf("prelude.lua does not have %q", want)
 	}

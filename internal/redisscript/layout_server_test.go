@@ -20,7 +20,7 @@ func TestLayout_whereThingsAre(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, [2]any{"{locker:x}", "{locker:x}:queue"}, keysOf("locker:x"))
 	assert.Equal(t, "{a%7Db%25}", Key("a}b%"))
-	assert.Equal(t, 24*time.Hour, Keep)
+	assert.Equal(t, time.Minute, Keep)
 	d := NewDriver(&fakeRunner{})
 	channel := d.hub.channel(&lease{keys: keysOf("locker:x")})
 	assert.Equal(t, "{locker:x}:"+d.hub.process, channel, "where the waiters of a process hear of the lock")
@@ -40,8 +40,8 @@ func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 	assert.Equal(t, "host 7", first["meta"])
 	token := first["token"]
 	assert.Equal(t, fmt.Sprint(a.token), token)
-	left := s.rdb.PTTL(ctx, s.keys[0]).Val() - 24*time.Hour
-	assert.LessOrEqual(t, left, ttl, "it expires a day after the hold")
+	left := s.rdb.PTTL(ctx, s.keys[0]).Val() - time.Minute
+	assert.LessOrEqual(t, left, ttl, "it expires a minute after the hold")
 	assert.Greater(t, left, ttl-5*time.Second)
 
 	place := s.ask("pP/a", ttl, 0).place
@@ -58,7 +58,7 @@ func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 	released := fields()
 	assert.Equal(t, fmt.Sprint(next.token), released["token"])
 	assert.Equal(t, token, released["before"])
-	assert.Equal(t, []string{"before", "lapsed", "token"}, slices.Sorted(maps.Keys(released)), "what is kept for a day")
+	assert.Equal(t, []string{"before", "lapsed", "token"}, slices.Sorted(maps.Keys(released)), "what is kept for a minute")
 }
 
 // The other way round: what another version has left is as good as what this one leaves.
@@ -69,7 +69,7 @@ func TestLayout_whatAnotherVersionHasLeftIsHonoured(t *testing.T) {
 	ctx := t.Context()
 	const older = 1_700_000_000_000_000 // µs, in 2023
 	require.NoError(t, s.rdb.HSet(ctx, s.keys[0], "owner", "first", "meta", "host 7", "token", older, "before", older-5, "lapsed", older-5, "queue", 1).Err())
-	require.NoError(t, s.rdb.PExpire(ctx, s.keys[0], 24*time.Hour+ttl).Err())
+	require.NoError(t, s.rdb.PExpire(ctx, s.keys[0], time.Minute+ttl).Err())
 	require.NoError(t, s.rdb.ZAdd(ctx, s.keys[1], goredis.Z{Score: older + 1, Member: "pP/a"}, goredis.Z{Score: older + 2, Member: "-Q/b"}).Err())
 
 	require.EqualValues(t, held, s.ask("newcomer", ttl, 0).status)

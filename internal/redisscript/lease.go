@@ -19,6 +19,7 @@ type lease struct {
 	keys     [2]any // see keysOf
 	owner    string
 	argOwner any // the same
+	mark     *mark
 	ttl      time.Duration
 	direct   bool          // its requests are made by the goroutine that asks: Redlock bounds and counts them by itself
 	known    bool          // to the server, which has answered
@@ -149,9 +150,9 @@ func (s *sendings) NotRun() { s.n.Add(-1) }
 
 // Raise implements driver.RaisableLease.
 func (l *lease) Raise(ctx context.Context, token uint64) error {
-	reply := l.send(ctx, raise, l.keys[:1], l.argOwner, token)
+	reply := l.send(ctx, raise, l.keys[:1], l.argOwner, token, l.mark.tag)
 	if reply.Err == nil && reply.Value == any(int64(-1)) {
-		return fmt.Errorf("%w: token %d is more than %v ahead of the server's clock", driver.ErrUnsupported, token, Keep/2)
+		return fmt.Errorf("%w: token %d is more than %v ahead of the server's clock", driver.ErrUnsupported, token, mostAhead)
 	}
 	err := lostUnlessOne(reply)
 	if err == nil {

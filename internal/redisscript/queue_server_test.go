@@ -31,12 +31,12 @@ func atServerOf(t *testing.T, s *testserver.RedisServer) *atServer {
 	t.Helper()
 	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	both := keysOf(t.Name())
+	both := keysOf(t.Name() + ":x") // a prefix of its own has a mark of its own
 	return &atServer{t, rdb, []string{both[0].(string), both[1].(string)}}
 }
 
 // inTime is when a request is due that is never late.
-const inTime = "99999999999999990"
+const inTime = "999999999999999999999999999999990:"
 
 func (s *atServer) run(script *Script, args []any) any {
 	s.t.Helper()
@@ -79,7 +79,7 @@ func (s *atServer) queue() []string {
 // expire has what there is, hold or claim, be over.
 func (s *atServer) expire() {
 	s.t.Helper()
-	require.NoError(s.t, s.rdb.PExpire(s.t.Context(), s.keys[0], 24*time.Hour-time.Millisecond).Err())
+	require.NoError(s.t, s.rdb.PExpire(s.t.Context(), s.keys[0], Keep-time.Millisecond).Err())
 }
 
 // wantIdle fails unless nobody holds, is claimed for or waits.
@@ -267,7 +267,7 @@ func TestQueueScripts_aRepeatedRequestOfTheHolderLastsATTL(t *testing.T) {
 	s.ask("pP/a", time.Second, 0)
 	time.Sleep(300 * time.Millisecond)
 	require.EqualValues(t, granted, s.ask("pP/a", time.Second, 0).status)
-	left := s.rdb.PTTL(t.Context(), s.keys[0]).Val() - 24*time.Hour
+	left := s.rdb.PTTL(t.Context(), s.keys[0]).Val() - Keep
 	assert.Greater(t, left, 800*time.Millisecond, "what is left of a hold of 1s whose grant has just been repeated")
 }
 

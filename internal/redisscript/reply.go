@@ -11,12 +11,13 @@ import (
 
 // answer is a reply to the acquire script.
 type answer struct {
-	status int64
-	token  int64         // if granted
-	left   time.Duration // if held: until it expires, unless extended
-	place  uint64        // if held: in the queue, for those who wait
-	back   bool          // if held: the place was lost, and is there again
-	now    int64         // by the server's clock, in µs
+	status  int64
+	token   int64         // if granted
+	left    time.Duration // if held: until it expires, unless extended
+	place   uint64        // if held: in the queue, for those who wait
+	back    bool          // if held: the place was lost, and is there again
+	now     int64         // by the server's clock, in µs
+	covered int64         // if granted: until when, by that clock, the mark need not be written; 0: not said
 }
 
 // The status that the acquire script returns first; unknown is the answer if its reply is lost.
@@ -31,7 +32,7 @@ const (
 var (
 	// A grant whose token is now is that alone, as a text.
 	acquireReplies = map[int64][]string{
-		granted: {"GRANTED", "token", "now"},
+		granted: {"GRANTED", "token", "now", "covered"},
 		held:    {"HELD", "left", "now", "place", "back"}, // left is in ms, and back is 1 if the place had been lost
 		late:    {"LATE", "now"},
 	}
@@ -62,7 +63,7 @@ func answerOf(all []any) (a answer, ok bool) {
 	switch {
 	case r.bad:
 	case a.status == granted:
-		a.token = value[int64](r, "token")
+		a.token, a.covered = value[int64](r, "token"), value[int64](r, "covered")
 		ok = ok && a.token > 0 && a.token < 1<<tokenBits
 	case a.status == held:
 		a.left = time.Duration(value[int64](r, "left")) * time.Millisecond

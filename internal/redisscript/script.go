@@ -39,9 +39,9 @@ var (
 		"owner",
 		"expires", // TTL + KEEP in ms
 		"number",  // the place in the queue of an owner that waits (0: the last), else a proposed token (0: the server's clock)
-		"due",     // see due.String
+		"due",     // see due.arg
 		"meta",
-	}}, "clock", "acquire_free", "queue", "acquire")
+	}}, "clock", "acquire_free", "mark", "queue", "acquire")
 	extend  = newScript(Script{Grants: true, args: []string{"owner", "expires"}}, "extend")
 	release = newScript(Script{Queue: true, args: []string{
 		"owner", // '>' before it: its claim alone
@@ -51,7 +51,8 @@ var (
 	raise = newScript(Script{Grants: true, args: []string{
 		"owner",
 		"wanted", // the token that is to be its own
-	}}, "clock", "raise")
+		"tag",    // of the mark
+	}}, "clock", "mark", "raise")
 	inspect = newScript(Script{Queue: true, args: []string{
 		"last", // how far into the queue to look, as ZRANGE counts
 	}}, "inspect")

@@ -40,7 +40,7 @@ func (g *gated) Run(ctx context.Context, calls []Call, replies []Reply) {
 	<-g.gate
 	for i, c := range calls {
 		if replies[i].Value = any(int64(1)); c.Script.Takes {
-			replies[i].Value = []any{int64(granted), int64(7), nowMicro()}
+			replies[i].Value = []any{int64(granted), int64(7), nowMicro(), int64(0)}
 		}
 	}
 }

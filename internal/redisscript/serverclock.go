@@ -2,7 +2,7 @@ package redisscript
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -63,8 +63,22 @@ type due struct {
 	rest  int64 // for so long after that what is left of it
 }
 
-// String returns due as the script takes it.
-func (d due) String() string { return fmt.Sprintf("%016d%d", d.whole, d.rest) }
+// arg returns d as the script takes it: until when the lock may be had by the clock alone, and then whole, rest, and the tag of the mark.
+func (d due) arg(m *mark) string {
+	var all [64]byte
+	text := appendDigits(all[:0], min(d.whole, m.covered.Load()))
+	text = appendDigits(text, d.whole)
+	text = strconv.AppendInt(text, d.rest, 10)
+	text = append(text, ':')
+	return string(append(text, m.tag...))
+}
+
+// appendDigits appends n, which has 16 digits at most, in 16.
+func appendDigits(to []byte, n int64) []byte {
+	var all [16]byte
+	digits := strconv.AppendInt(all[:0], n, 10)
+	return append(append(to, "0000000000000000"[len(digits):]...), digits...)
+}
 
 // late returns what the script has taken off the TTL of a request that arrived at now, or a little more.
 func (d due) late(now int64) time.Duration {

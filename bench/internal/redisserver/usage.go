@@ -125,3 +125,19 @@ func (l Load) Add(other Load) Load {
 	}
 	return sum
 }
+
+// Memory is what the servers use, in bytes.
+func (all Servers) Memory(ctx context.Context) (bytes int64, err error) {
+	for _, s := range all {
+		fields, err := s.info(ctx, "memory")
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseInt(fields["used_memory"], 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		bytes += n
+	}
+	return bytes, nil
+}

@@ -1,0 +1,361 @@
+package redisscript
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
+)
+
+// ledger puts the scripts, on a server whose clock it moves, through what may befall the memory of tokens, and keeps the
+// largest of each name.
+type ledger struct {
+	*atServer
+	rand    *rand.Rand
+	server  *testserver.RedisServer
+	acquire *Script
+	raise   *Script
+
+	largest map[string]int64
+	holds   []ledgerHold
+	drivers []*mark
+	copied  map[string]copied
+	shifted time.Duration // the server's clock, in all
+	highest time.Duration // that shifted was
+	latest  int64         // when a token was last granted or raised, by the server's clock
+	peak    int64         // of that clock since
+	grants  int
+
+	anywhere bool // the clock may be set back to just before the latest grant, too
+}
+
+const ledgerNames = 4
+
+type ledgerHold struct {
+	name, owner string
+	token       int64
+	keys        []string
+}
+
+func newLedger(t *testing.T, s *testserver.RedisServer, seed uint64) *ledger {
+	t.Helper()
+	l := &ledger{
+		atServer: atServerOf(t, s), rand: rand.New(rand.NewPCG(seed, 1)), server: s, acquire: acquire, raise: raise,
+		largest: map[string]int64{},
+	}
+	s.ShiftClock(time.Until(l.rdb.Time(t.Context()).Val()) * -1) // back from where the last has left it
+	require.NoError(t, l.rdb.FlushAll(t.Context()).Err())
+	for range 3 {
+		l.drivers = append(l.drivers, &mark{})
+	}
+	return l
+}
+
+func (l *ledger) eval(script *Script, keys []string, args []any) (any, error) {
+	return goredis.NewScript(script.Source).Run(context.Background(), l.rdb, keys, args...).Result()
+}
+
+func (l *ledger) chance(percent int) bool { return l.rand.IntN(100) < percent }
+
+func (l *ledger) name() string { return fmt.Sprintf("locker:%d", l.rand.IntN(ledgerNames)) }
+
+// jump is about as long as names are remembered, or anything up to some days.
+func (l *ledger) jump() time.Duration {
+	if l.chance(60) {
+		return time.Duration(l.rand.Int64N(int64(3 * Keep)))
+	}
+	return time.Duration(math.Pow(10, 7+l.rand.Float64()*8)) // 10 ms to 11 days
+}
+
+func (l *ledger) shift(d time.Duration) {
+	l.server.ShiftClock(d)
+	l.shifted += d
+	l.highest = max(l.highest, l.shifted)
+	l.peak = max(l.peak, l.now())
+}
+
+// hidden reports whether the clock stands where the mark does not show that it was set back: after a while without grants, to just before
+// the tokens of the latest.
+func (l *ledger) hidden() bool {
+	return l.peak > l.latest+50e6 && l.now() > l.latest-12e5 && l.now() < l.latest+33e6
+}
+
+// take is a take by one of the drivers, of a token that it proposes if that is not 0. It returns what is wrong.
+func (l *ledger) take(name string, proposal int64) error {
+	keys := keysOf(name)
+	h := ledgerHold{name: name, owner: strconv.FormatUint(l.rand.Uint64(), 36), keys: []string{keys[0].(string), keys[1].(string)}}
+	d := l.drivers[l.rand.IntN(len(l.drivers))]
+	if !l.anywhere && l.hidden() {
+		l.shift(-40 * time.Second)
+	}
+	by := due{9e15, 0}
+	reply, err := l.eval(l.acquire, h.keys, []any{h.owner, expiry(2 * time.Second), proposal, by.arg(d), ""})
+	if err != nil {
+		return err
+	}
+	a, err := parseAnswer(reply)
+	if err != nil || a.status != granted {
+		return err
+	}
+	d.saw(a.covered)
+	l.latest, l.peak = a.now, a.now
+	h.token = a.token
+	l.holds = append(l.holds, h)
+	l.grants++
+	if a.token <= l.largest[name] {
+		return fmt.Errorf("%s: token %d after %d, by a clock of %d", name, a.token, l.largest[name], a.now)
+	}
+	l.largest[name] = a.token
+	return nil
+}
+
+// end releases a hold, or has it expire.
+func (l *ledger) end() {
+	if len(l.holds) == 0 {
+		return
+	}
+	i := l.rand.IntN(len(l.holds))
+	h := l.holds[i]
+	l.holds = append(l.holds[:i], l.holds[i+1:]...)
+	if l.chance(80) {
+		_, _ = l.eval(release, h.keys, []any{h.owner, h.token, 0})
+	}
+}
+
+// raiseOne raises the token of a hold, by more than the server takes now and then.
+func (l *ledger) raiseOne() {
+	if len(l.holds) == 0 {
+		return
+	}
+	h := &l.holds[l.rand.IntN(len(l.holds))]
+	wanted := h.token + l.jump().Microseconds()
+	if reply, err := l.eval(l.raise, h.keys[:1], []any{h.owner, wanted, ""}); err == nil && reply == any(int64(1)) {
+		h.token, l.latest, l.peak = wanted, l.now(), l.now()
+		l.largest[h.name] = max(l.largest[h.name], wanted)
+	}
+}
+
+// visit has the server remove what has expired.
+func (l *ledger) visit() {
+	for i := range ledgerNames {
+		l.rdb.Exists(context.Background(), Key(fmt.Sprintf("locker:%d", i)))
+	}
+}
+
+const markKey = "{locker:%mark}"
+
+func (l *ledger) now() int64 { return time.Now().Add(l.shifted).UnixMicro() }
+
+// Clocks jump by days in both directions, and names are forgotten.
+func (l *ledger) anyClock() error {
+	switch roll := l.rand.IntN(100); {
+	case roll < 3:
+		l.shift(l.jump())
+	case roll < 6:
+		l.shift(-l.jump())
+	case roll < 11:
+		l.visit()
+	case roll < 14:
+		return l.thereAndBack()
+	case roll < 15:
+		l.rdb.Del(context.Background(), Key(l.name())) // evicted
+	case roll < 58:
+		l.end()
+	default:
+		return l.take(l.name(), 0)
+	}
+	return nil
+}
+
+// thereAndBack has the clock go on until all is forgotten, and be set back to before the latest grant, with nothing in between.
+func (l *ledger) thereAndBack() error {
+	l.shift(time.Duration(l.rand.IntN(50)) * time.Second)
+	err := l.take(l.name(), 0)
+	l.shift(2 * Keep)
+	l.visit()
+	l.shift(-2*Keep - time.Duration(l.rand.IntN(60))*time.Second)
+	return err
+}
+
+// Clients propose by clocks of their own, and the server's is set back by less than names are remembered for.
+func (l *ledger) proposals() error {
+	switch {
+	case l.chance(10):
+		l.shift(l.jump())
+	case l.chance(3):
+		l.shift(-max(min(l.jump(), l.shifted-(l.highest-Keep/2+2*time.Second)), 0))
+	case l.chance(5):
+		l.visit()
+	case l.chance(1):
+		l.raiseOne()
+	case l.chance(50):
+		l.end()
+	case l.chance(70):
+		skew := l.rand.Int64N(300e6) - 150e6
+		if l.chance(10) {
+			skew = l.rand.Int64N(2e12) - 1e12 // days
+		}
+		return l.take(l.name(), max(l.now()+skew, 1))
+	default:
+		return l.take(l.name(), 0)
+	}
+	return nil
+}
+
+// Clients propose, and the server's clock is set back by minutes and more. Somebody takes a lock before it has come near the latest token again.
+func (l *ledger) setBack() error {
+	if !l.chance(3) {
+		return l.proposals()
+	}
+	l.shift(-3*Keep - l.jump())
+	if err := l.take(l.name(), l.now()); err != nil {
+		return err
+	}
+	return l.take(fmt.Sprintf("locker:new/%d", l.grants), l.now())
+}
+
+// The server loses all, or the mark, or what it was told since a while, as a replica that takes over has; its clock goes on.
+func (l *ledger) lostData() error {
+	ctx := context.Background()
+	switch roll := l.rand.IntN(100); {
+	case roll < 3:
+		l.shift(l.jump())
+	case roll < 8:
+		l.visit()
+	case roll < 9:
+		l.rdb.FlushAll(ctx)
+	case roll < 11:
+		l.rdb.Del(ctx, markKey)
+	case roll < 13:
+		l.rdb.Del(ctx, Key(l.name()))
+	case roll < 15:
+		l.copied = l.contents()
+	case roll < 17:
+		l.rdb.FlushAll(ctx)
+		for key, c := range l.copied {
+			l.rdb.RestoreReplace(ctx, key, c.left, c.dump)
+		}
+	case roll < 58:
+		l.end()
+	default:
+		return l.take(l.name(), 0)
+	}
+	return nil
+}
+
+// copied is a key as a replica has it.
+type copied struct {
+	dump string
+	left time.Duration // until it expires; 0: never
+}
+
+func (l *ledger) contents() map[string]copied {
+	ctx, all := context.Background(), map[string]copied{}
+	for _, key := range l.rdb.Keys(ctx, "*").Val() {
+		all[key] = copied{l.rdb.Dump(ctx, key).Val(), max(l.rdb.PTTL(ctx, key).Val(), 0)}
+	}
+	return all
+}
+
+// run returns the first token that fell, in so many grants.
+func (l *ledger) run(step func() error, grants int) error {
+	for l.grants < grants {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *ledger) without(was, is string) {
+	l.t.Helper()
+	a := strings.ReplaceAll(l.acquire.Source, was, is)
+	r := strings.ReplaceAll(l.raise.Source, was, is)
+	require.NotEqual(l.t, l.acquire.Source+l.raise.Source, a+r, was)
+	l.acquire, l.raise = &Script{Source: a}, &Script{Source: r}
+}
+
+func TestForgotten_tokensRise(t *testing.T) {
+	s := testserver.Redis(t, testserver.RedisClock())
+	n, seeds := 2000, uint64(1)
+	if testwait.Thorough() {
+		n, seeds = 20_000, 4
+	}
+	for _, test := range []struct {
+		name string
+		step func(*ledger) error
+	}{
+		{"any clock", (*ledger).anyClock},
+		{"proposals", (*ledger).proposals},
+		{"proposals, and a clock that is set back", (*ledger).setBack},
+		{"lost data", (*ledger).lostData},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for seed := range seeds {
+				l := newLedger(t, s, seed)
+				require.NoError(t, l.run(func() error { return test.step(l) }, n), "seed %d, after %d grants", seed, l.grants)
+			}
+		})
+	}
+}
+
+// The limit: after a minute without grants the clock is set back to the second before the latest.
+func TestForgotten_notIfTheClockIsSetBackToJustBeforeTheLatestGrant(t *testing.T) {
+	s := testserver.Redis(t, testserver.RedisClock())
+	l := newLedger(t, s, 1)
+	l.anywhere, l.drivers = true, l.drivers[:1]
+	const name, later = "locker:1", 300 * time.Millisecond
+	for range 2 {
+		require.NoError(t, l.take(name, 0))
+		h := l.holds[0]
+		l.holds = nil
+		_, err := l.eval(release, h.keys, []any{h.owner, h.token, 0})
+		require.NoError(t, err)
+		l.shift(later)
+	}
+	l.shift(2 * Keep)
+	l.visit()
+	l.shift(-2*Keep - later - later/2)
+	require.ErrorContains(t, l.take(name, 0), "after", "the mark was written before that, and shows nothing")
+}
+
+func TestForgotten_eachPartIsNeeded(t *testing.T) {
+	s := testserver.Redis(t, testserver.RedisClock())
+	for _, test := range []struct {
+		name, was, is string
+		step          func(*ledger) error
+	}{
+		{"a take that ignores the mark", "elseif not last and token <= floor then", "elseif false then", (*ledger).anyClock},
+		{"no end to what the clock alone decides", "clock <= due", "true", (*ledger).anyClock},
+		{"a mark that covers new names alone", "write_mark(tag, now, token, marked, floor)", "not last and write_mark(tag, now, token, marked, floor) or 0", (*ledger).anyClock},
+		{"a clock that was set back and is not noticed", "if now < clock then", "if false then", (*ledger).anyClock},
+		{"a floor that does not rise", "(token > now + AHEAD or floor > now)", "false", (*ledger).anyClock},
+		{"a raise without the mark", "write_mark(tag, now, token, read_mark(tag, now))", "", (*ledger).proposals},
+		{"proposals below the floor", "and given > floor)", ")", (*ledger).setBack},
+		{"proposals that are too far ahead", "AHEAD = KEEP * 500 --", "AHEAD = KEEP * 5000 --", (*ledger).proposals},
+		{"proposals that are too old", "given >= now - 1000000", "true", (*ledger).proposals},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for seed := range uint64(4) {
+				l := newLedger(t, s, seed)
+				l.without(test.was, test.is)
+				if err := l.run(func() error { return test.step(l) }, 10000); err != nil {
+					t.Log(l.grants, err)
+					return
+				}
+			}
+			assert.Fail(t, "no token fell")
+		})
+	}
+}
