@@ -136,6 +136,38 @@ func TestCluster_locksWhoseSlotMoves(t *testing.T) {
 	}
 }
 
+// A new name is taken where its slot moves to, and the mark is where it comes from. If there were another, Redis could not move the slot.
+func TestCluster_aNewNameWhoseSlotMoves(t *testing.T) {
+	t.Parallel()
+	c := testserver.Cluster(t)
+	ctx := t.Context()
+	rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
+	defer func() { _ = rdb.Close() }()
+	slot := rdb.ClusterKeySlot(ctx, keyOf("x")).Val()
+	sameSlot := func(i int) (name string, next int) {
+		for ; ; i++ {
+			if name = fmt.Sprint("n", i); rdb.ClusterKeySlot(ctx, keyOf(name)).Val() == slot {
+				return name, i + 1
+			}
+		}
+	}
+	client := openURL(t, clusterURL(c))
+	x := client.Mutex("x")
+	require.NoError(t, x.Lock(ctx))
+	move := c.StartMove(keyOf("x"), c.OtherPrimary(keyOf("x")))
+	next := 0
+	for _, before := range []func(){func() {}, move.MoveKeys, move.Finish} {
+		before()
+		var name string
+		name, next = sameSlot(next)
+		m := client.Mutex(name)
+		require.NoError(t, m.Lock(ctx))
+		assert.Greater(t, m.FencingToken(), uint64(1))
+		require.NoError(t, m.Unlock(ctx))
+	}
+	require.NoError(t, x.Unlock(ctx))
+}
+
 func TestCluster_renewalsWhoseSlotsMove(t *testing.T) {
 	t.Parallel()
 	c := testserver.Cluster(t)

@@ -91,7 +91,7 @@ func (l *lease) take(ctx context.Context, req driver.Request, number uint64) (an
 // granted takes in a grant that was to arrive by that time.
 func (l *lease) granted(ctx context.Context, a answer, sent time.Time, by due) {
 	l.token.Store(uint64(a.token))
-	l.mark.saw(a.covered)
+	l.mark.saw(a)
 	late := by.late(a.now)
 	l.lasts(sent, l.ttl-late)
 	if by.whole > 0 && late > clock.Since(sent) {

@@ -108,7 +108,8 @@ if not last then
   end
 end
 
-local covered = write_mark(tag, now, token, marked, floor)
+-- In a Cluster there is no second key where a slot moves: the mark may be elsewhere, and must not come to be in two places.
+local covered = (KEYS[2] or tag == '') and write_mark(tag, now, token, marked, floor) or 0
 
 -- The reads are done. If the first write is refused (out of memory, a replica) nothing has happened; after
 -- a write Redis would no longer refuse one for want of memory, so that it has to be this one.

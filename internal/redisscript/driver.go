@@ -21,7 +21,7 @@ type Driver struct {
 
 // NewDriver makes a Driver that runs its scripts through r.
 func NewDriver(r Runner) *Driver {
-	d := &Driver{runner: r, marks: marks{cluster: r.Sharded()}}
+	d := &Driver{runner: r, marks: newMarks(r.Sharded())}
 	d.sender = newSender(r)
 	d.hub = newHub(r, d.decline)
 	return d

@@ -152,7 +152,7 @@ func (s *sendings) NotRun() { s.n.Add(-1) }
 func (l *lease) Raise(ctx context.Context, token uint64) error {
 	reply := l.send(ctx, raise, l.keys[:1], l.argOwner, token, l.mark.tag)
 	if reply.Err == nil && reply.Value == any(int64(-1)) {
-		return fmt.Errorf("%w: token %d is more than %v ahead of the server's clock", driver.ErrUnsupported, token, mostAhead)
+		return fmt.Errorf("%w: token %d is more than %v ahead of the server's clock, or ahead and its mark cannot be written", driver.ErrUnsupported, token, mostAhead)
 	}
 	err := lostUnlessOne(reply)
 	if err == nil {

@@ -12,7 +12,10 @@ type marks struct {
 	cluster bool
 	mu      sync.Mutex
 	all     map[markOf]*mark
+	tags    map[string]*[slots]uint32 // by prefix, see tagsOf
 }
+
+const slots = 16384 // of a Redis Cluster
 
 // markOf is what has a mark of its own: a prefix, and in a Redis Cluster a slot.
 type markOf struct {
@@ -23,6 +26,10 @@ type markOf struct {
 type mark struct {
 	tag     string       // what makes its key fall into the slot
 	covered atomic.Int64 // until when, by the server's clock in µs, grants need not write it
+}
+
+func newMarks(cluster bool) marks {
+	return marks{cluster: cluster, all: map[markOf]*mark{}, tags: map[string]*[slots]uint32{}}
 }
 
 // of returns the mark for the lock that is called name.
@@ -36,12 +43,12 @@ func (m *marks) of(name string) *mark {
 	if known := m.all[of]; known != nil {
 		return known
 	}
-	if m.all == nil {
-		m.all = map[markOf]*mark{}
-	}
 	it := &mark{}
 	if m.cluster {
-		it.tag = tagFor(tagEscape.Replace(of.prefix), of.slot)
+		if m.tags[of.prefix] == nil {
+			m.tags[of.prefix] = tagsOf(tagEscape.Replace(of.prefix))
+		}
+		it.tag = strconv.Itoa(int(m.tags[of.prefix][of.slot]))
 	}
 	m.all[of] = it
 	return it
@@ -52,7 +59,7 @@ func MarkKey(name string, cluster bool) string {
 	prefix := prefixOf(name)
 	tag := ""
 	if cluster {
-		tag = tagFor(tagEscape.Replace(prefix), slotOf(crc16(0, tagEscape.Replace(name))))
+		tag = strconv.Itoa(int(tagsOf(tagEscape.Replace(prefix))[slotOf(crc16(0, tagEscape.Replace(name)))]))
 	}
 	return "{" + tagEscape.Replace(prefix) + "%mark" + tag + "}"
 }
@@ -60,24 +67,29 @@ func MarkKey(name string, cluster bool) string {
 // prefixOf returns what has a mark of its own of a name: up to its first colon.
 func prefixOf(name string) string { return name[:strings.IndexByte(name, ':')+1] }
 
-// saw takes in until when the mark covers grants; 0: the server did not say.
-func (m *mark) saw(covered int64) {
-	if covered > 0 {
-		m.covered.Store(covered)
+// saw takes in a grant. What the mark of another server covers, as of one that a failover or a proxy has led to, does not count here.
+func (m *mark) saw(a answer) {
+	if a.covered > 0 || m.covered.Load() > a.now+coverMicros {
+		m.covered.Store(a.covered)
 	}
 }
 
-// tagFor returns what makes the key of a mark fall into a slot.
-func tagFor(prefix string, slot uint16) string {
-	sum := crc16(0, prefix+"%mark")
-	for i := 0; ; i++ {
-		if tag := strconv.Itoa(i); slotOf(crc16(sum, tag)) == slot {
-			return tag
+// coverMicros is COVER of mark.lua.
+const coverMicros = 1_000_000
+
+// tagsOf returns, for each slot, the number that makes the key of a mark fall into it. It takes some 20 ms.
+func tagsOf(prefix string) *[slots]uint32 {
+	sum, tags := crc16(0, prefix+"%mark"), new([slots]uint32)
+	for i, left := uint32(1), slots; left > 0; i++ {
+		if slot := slotOf(crc16(sum, strconv.Itoa(int(i)))); tags[slot] == 0 {
+			tags[slot] = i
+			left--
 		}
 	}
+	return tags
 }
 
-func slotOf(sum uint16) uint16 { return sum % 16384 }
+func slotOf(sum uint16) uint16 { return sum % slots }
 
 // crc16 goes on from sum with text: CRC16 (XMODEM), by which the Redis Cluster specification has keys fall into slots.
 func crc16(sum uint16, text string) uint16 {

@@ -3,6 +3,7 @@
 --   clock  when the mark was last written. No grant came later than COVER after that. If the clock is behind it, it was set back.
 --   floor  the largest token that the clock may not have passed
 local COVER = 1000000 -- µs: until then the take of a name that is known neither reads nor writes the mark
+local UNUSED = 90 * 86400000 -- ms: a prefix that is used no more leaves nothing either
 local AHEAD = KEEP * 500 -- µs that a token may be ahead of a clock that was not set back: it passes it before it is forgotten
 
 -- mark_of returns the key of the mark. It begins as the lock's does, for users whose rights are to a prefix, and is no lock's: a name's % is
@@ -31,5 +32,9 @@ local function write_mark(tag, now, token, clock, floor)
     return clock + COVER
   end
   local written = redis.pcall('HSET', mark_of(tag), 'clock', now, 'floor', higher)
-  return type(written) == 'number' and now + COVER or 0
+  if type(written) ~= 'number' then
+    return 0
+  end
+  redis.pcall('PEXPIRE', mark_of(tag), UNUSED)
+  return now + COVER
 end

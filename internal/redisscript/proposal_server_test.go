@@ -90,3 +90,18 @@ func TestRaise_furtherAheadThanTokensAreRememberedIsUnsupported(t *testing.T) {
 	require.ErrorIs(t, l.Raise(t.Context(), far+1), locker.ErrLost)
 	require.NoError(t, d.Close(noClient))
 }
+
+// Without the mark a token that is far ahead would be forgotten before the clock has passed it.
+func TestRaise_farAheadWithoutAMarkIsUnsupported(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	require.NoError(t, s.rdb.Set(t.Context(), MarkKey(t.Name()+":x", false), "in the way", 0).Err())
+	now := s.serverTime()
+	for ahead, want := range map[time.Duration]int64{20 * time.Second: 1, time.Hour: -1} {
+		a := s.ask("proposer", ttl, uint64(now))
+		require.EqualValues(t, granted, a.status)
+		assert.Equal(t, want, s.run(raise, []any{"proposer", now + ahead.Microseconds(), ""}), "%v ahead", ahead)
+		require.EqualValues(t, 1, s.release("proposer", a.token, 1))
+		s.forget()
+	}
+}

@@ -9,6 +9,8 @@ end
 if token > math.max(last, now) + MOST then
   return -1
 end
-write_mark(tag, now, token, read_mark(tag, now))
+if write_mark(tag, now, token, read_mark(tag, now)) == 0 and token > now + AHEAD then
+  return -1 -- it would be forgotten before the clock has passed it
+end
 redis.call('HSET', KEYS[1], 'token', token) -- also if it is that already, for a WAIT behind it
 return 1
