@@ -23,13 +23,13 @@
 //
 // # What it is worth
 //
-// On one server whose clock is sane: one holder, tokens that rise, waiters in order. The server must not evict keys:
-// set maxmemory-policy to noeviction. Replication is asynchronous. A failover may lose the lock, and then two hold it; the later one has
-// the larger token, and the first is told at its next renewal. [WaitReplicas] makes that less likely, and does not exclude it. The
-// same holds for a server that restarts without its data.
+// On one server whose clock nobody sets: one holder, tokens that rise, waiters in order. The server must not evict keys:
+// set maxmemory-policy to noeviction. Replication is asynchronous. A failover may lose the lock, and then two hold it. The later one has
+// the larger token if no clock was set back and the replica's is not behind the old primary's; the first is told at its next renewal.
+// [WaitReplicas] makes that less likely, and does not exclude it. The same holds for a server that restarts without its data.
 //
 // While the server keeps its data, tokens rise also if its clock jumps; docs/failures.md has the one exception. A name is
-// stored for its TTL and one minute. What stays is one small key for each prefix, the mark, in a Cluster one for each slot in use.
+// stored for its TTL and one minute from the latest take or renewal. What stays is one small key for each prefix, the mark, in a Cluster one for each slot in use.
 //
 // # A client of your own
 //
