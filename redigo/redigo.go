@@ -19,8 +19,8 @@
 //
 // # What it is worth
 //
-// As package redis: one holder on one server whose clock is sane and which evicts no keys; after a failover, or a restart without
-// the data, two may hold, and the later one has the larger token. What is stored, and for how long, is the same, too.
+// As package redis: one holder on one server whose clock nobody sets and which evicts no keys; after a failover, or a restart without
+// the data, two may hold. When the later one then has the larger token, what is stored, and for how long, are the same, too.
 //
 // # Time-outs
 //
