@@ -54,7 +54,6 @@ func TestDo_whoIsIdleForAWhileEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const burst = 80
 		w := workers.New(burst)
-		before := runtime.NumGoroutine()
 		for range burst {
 			w.Do(workers.Func(func() { time.Sleep(time.Second) }))
 		}
@@ -70,7 +69,9 @@ func TestDo_whoIsIdleForAWhileEnds(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Zero(t, w.Idle())
-		assert.LessOrEqual(t, runtime.NumGoroutine(), before, "goroutines")
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		assert.NotContains(t, string(stacks), "(*Workers).work(", "goroutines that are left")
 		done := false
 		w.Do(workers.Func(func() { done = true }))
 		synctest.Wait()
