@@ -38,6 +38,10 @@ var (
 	_ func(*locker.Hold) time.Time              = (*locker.Hold).Deadline
 	_ func(*locker.Hold, context.Context) error = (*locker.Hold).Extend
 	_ func(*locker.Hold, context.Context) error = (*locker.Hold).Unlock
+	_ func(*locker.Hold) error                  = (*locker.Hold).Err
+
+	_ func(*locker.Hold, context.Context, time.Duration) (context.Context, context.CancelFunc)  = (*locker.Hold).Context
+	_ func(*locker.Mutex, context.Context, time.Duration) (context.Context, context.CancelFunc) = (*locker.Mutex).Context
 
 	_ func(time.Duration) locker.MutexOption                = locker.WithTTL
 	_ func() locker.MutexOption                             = locker.WithoutRenewal

@@ -148,6 +148,28 @@ func ExampleMutex_Acquire() {
 	// locker: unlock "leader": the lock is not held
 }
 
+// What takes time to stop gets a context that ends earlier than the hold.
+func ExampleHold_Context() {
+	ctx := context.Background()
+	client := open("example-context", locker.WithTTL(10*time.Second), locker.WithoutRenewal())
+	defer client.Close()
+	hold, err := client.Mutex("leader").Acquire(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	work, cancel := hold.Context(ctx, 9800*time.Millisecond)
+	defer cancel()
+	<-work.Done()
+	fmt.Println(context.Cause(work))
+	fmt.Println("still held:", hold.Err() == nil)
+	fmt.Println(hold.Unlock(ctx))
+	// Output:
+	// the lock "leader" was not renewed: no more than 9.8s is left of the hold
+	// still held: true
+	// <nil>
+}
+
 // A lock that is not renewed frees itself, whatever becomes of its holder.
 func ExampleWithoutRenewal() {
 	ctx := context.Background()

@@ -30,7 +30,11 @@ func (h *Hold) extend(ctx context.Context) error {
 	defer c.calls.Done()
 	own, cancel := c.requestContext(ctx, h.ttl/2)
 	defer cancel()
-	forget := h.notifyLost(cancel)
+	forget := h.atEnd(0, func(cause error) {
+		if errors.Is(cause, ErrLost) { // after an Unlock the request goes on: to end it would cost a connection
+			cancel()
+		}
+	})
 	defer forget()
 	sent := clock.Now()
 	err := h.extended(sent, ownError(own, h.lease.Extend(own, h.ttl)))

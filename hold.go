@@ -3,7 +3,6 @@ package locker
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,8 +30,8 @@ type Hold struct {
 	mutex    *Mutex    // whose own it is, or nil
 	failed   int       // renewals, since one succeeded
 
-	lost   chan struct{} // closed by lose; nil if nobody has asked for it
-	onLoss []*func()     // called by lose, for Do and Extend: before it returns, which a context would not promise
+	lost    chan struct{} // closed by lose; nil if nobody has asked for it
+	endings []*ending     // to be told
 
 	unheard   atomic.Bool // an extension may have succeeded, and nobody heard of it
 	givenBack atomic.Bool // see giveBack
@@ -54,9 +53,14 @@ const (
 // Token returns the fencing token of this hold, also after its end.
 func (h *Hold) Token() uint64 { return h.token }
 
+// Err returns nil while the hold lasts, ErrLost after a loss, and ErrNotHeld after Unlock. It makes no request, and looks at the clock:
+// from the Deadline on it returns ErrLost, even if a pause of the process has kept every timer from firing.
+func (h *Hold) Err() error { return h.expireIfDue() }
+
 // Lost returns a channel that is closed when this hold has ended before its Unlock, no later than Deadline, even when the
-// backend cannot be reached.
+// backend cannot be reached. A call looks at the clock, as Err does. A channel that was returned earlier is closed when a timer fires.
 func (h *Hold) Lost() <-chan struct{} {
+	_ = h.expireIfDue()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.lostChannel()
@@ -111,18 +115,29 @@ func (h *Hold) begin(sent time.Time) error {
 
 // nextEvent is when the hold must be looked after next. The caller holds h.mu.
 func (h *Hold) nextEvent() time.Time {
-	if h.renewed && h.renewAt.Before(h.deadline) {
-		return h.renewAt
+	next := h.deadline
+	if h.renewed && h.renewAt.Before(next) {
+		next = h.renewAt
 	}
-	return h.deadline
+	for _, e := range h.endings {
+		if at := h.deadline.Add(-e.reserve); at.Before(next) {
+			next = at
+		}
+	}
+	return next
 }
 
-// expireIfDue loses the hold if its deadline has passed by the clock, for a timer may be late. Then it returns nil
-// while the hold lasts, ErrLost after a loss, and ErrNotHeld after its Unlock.
+// expireIfDue loses the hold if its deadline has passed by the clock, for a timer may be late, and ends the contexts whose reserve
+// is reached. Then it returns nil while the hold lasts, ErrLost after a loss, and ErrNotHeld after its Unlock.
 func (h *Hold) expireIfDue() error {
 	for {
+		var reached []*ending
 		h.mu.Lock()
-		state, due := h.state, !clock.Now().Before(h.deadline)
+		state, now := h.state, clock.Now()
+		due := !now.Before(h.deadline)
+		if state == held && !due {
+			reached = h.reserved(now)
+		}
 		h.mu.Unlock()
 		switch {
 		case state == lost:
@@ -130,6 +145,9 @@ func (h *Hold) expireIfDue() error {
 		case state == unlocked:
 			return ErrNotHeld
 		case !due:
+			for _, e := range reached {
+				e.tell(h.reachedReserve(e))
+			}
 			return nil
 		}
 		h.lose(CauseExpired)
@@ -147,15 +165,12 @@ func (h *Hold) lose(why Cause) {
 	h.state = lost
 	h.client.unschedule(h)
 	close(h.lostChannel())
-	mutex, onLoss, end := h.mutex, h.onLoss, h.howEnded(why, h.deadline)
-	h.onLoss = nil
+	mutex, end := h.mutex, h.howEnded(why, h.deadline)
 	h.mu.Unlock()
 	if mutex != nil {
 		mutex.lostPending(h)
 	}
-	for _, f := range onLoss {
-		(*f)()
-	}
+	h.tellEndings(ErrLost)
 	h.observeLost(end)
 	h.logLost(end)
 	if why == CauseExpired {
@@ -184,21 +199,5 @@ func (h *Hold) belongsTo(m *Mutex) {
 	h.mu.Unlock()
 	if gone {
 		m.lostPending(h)
-	}
-}
-
-// notifyLost has f called when the hold is lost, or now if it is already. stop undoes that.
-func (h *Hold) notifyLost(f func()) (stop func()) {
-	h.mu.Lock()
-	h.onLoss = append(h.onLoss, &f)
-	gone := h.state == lost
-	h.mu.Unlock()
-	if gone {
-		f()
-	}
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.onLoss = slices.DeleteFunc(h.onLoss, func(other *func()) bool { return other == &f })
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -105,11 +107,12 @@ func (m *Mutex) adopt(h *Hold) (former *Hold) {
 // its Unlock.
 func (m *Mutex) lostPending(h *Hold) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.hold != h {
-		return
+	var waiting []*contender
+	if m.hold == h {
+		waiting = slices.Collect(maps.Keys(m.contenders))
 	}
-	for c := range m.contenders {
+	m.mu.Unlock()
+	for _, c := range waiting { // unlocked: the end of c's context may have another hold's looked at, and that lost
 		c.cancel(ErrLost)
 	}
 }
@@ -206,19 +209,18 @@ func (m *Mutex) current() *Hold {
 	return m.hold
 }
 
-// Do locks, calls f, waits for it, and unlocks. If Lock fails, Do returns its error and does not call f. The context of f is
-// cancelled when ctx ends, and when the hold is lost: then with cause ErrLost, no later than the hold's deadline. In f, FencingToken
-// returns the token. Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f panics, Do
-// unlocks, and the panic goes on.
+// Do locks, calls f, waits for it, and unlocks. If Lock fails, Do returns its error and does not call f. The context of f is that of
+// [Hold.Context] without a reserve: it ends with ctx, and when the hold is lost, then with cause ErrLost, no later than the hold's deadline.
+// For a reserve call [Mutex.Context] in f, where FencingToken returns the token. Do returns f's error joined with that of Unlock, so that
+// nil never hides a loss. If f panics, Do unlocks, and the panic goes on.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) (err error) {
 	h, err := m.contend(ctx, opLock, (*contender).acquireOwn)
 	if err != nil {
 		return err
 	}
-	fctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	h.notifyLost(func() { cancel(ErrLost) })
+	fctx, cancel := h.Context(ctx, 0)
 	defer func() {
+		cancel()
 		m.detach(h) // unless f has unlocked, and another goroutine locked
 		if uerr := h.Unlock(context.WithoutCancel(ctx)); uerr != nil {
 			err = errors.Join(err, uerr)

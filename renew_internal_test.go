@@ -99,7 +99,7 @@ func TestDo_isToldOfALossThatCameFirst(t *testing.T) {
 		require.NoError(t, err)
 		h.lose(CauseRevoked)
 		told := 0
-		h.notifyLost(func() { told++ })
+		h.atEnd(0, func(error) { told++ })
 		assert.Equal(t, 1, told)
 		require.NoError(t, c.Close())
 	})

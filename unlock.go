@@ -18,6 +18,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 }
 
 func (h *Hold) unlock(ctx context.Context) error {
+	defer h.tellEndings(ErrNotHeld) // in the end, for ctx may be one of theirs
 	c := h.client
 	if c.begin() != nil {
 		h.lose(CauseClosed)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -41,13 +42,16 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 		j.wait(p.lasts)
 		close(exited)
 	}()
-	timer := time.NewTimer(p.next(false))
+	ctx, cancel := p.hold.Context(context.Background(), p.grace)
+	defer cancel()
+	expiring, lost := ctx.Done(), p.hold.Lost()
+	timer := time.NewTimer(time.Hour)
+	timer.Stop() // until the command is to be ended
 	defer timer.Stop()
-	lost := p.hold.Lost()
 	for {
 		select {
 		case <-exited:
-			if p.ended == "" && !p.over() {
+			if p.ended == "" && p.hold.Err() == nil {
 				return status(j.reap()) // processes that it leaves run without the lock
 			}
 			p.end("the lock was lost before the command ended")
@@ -59,12 +63,14 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 			p.end("the lock was lost: the command was killed")
 			p.killAt = time.Now()
 			j.kill()
-		case <-timer.C:
-			switch p.due() {
-			case terminate:
+		case <-expiring:
+			expiring = nil
+			if p.ended == "" && p.hold.Err() == nil {
 				p.end("the lock could not be renewed: the command was ended before the lock expired")
 				j.terminate()
-			case kill:
+			}
+		case <-timer.C:
+			if !time.Now().Before(p.killAt) {
 				j.kill()
 			}
 		}
@@ -76,7 +82,9 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 				return &statusError{code: exitLost, err: errors.New(p.ended)}
 			}
 		}
-		timer.Reset(p.next(exited == nil))
+		if p.ended != "" {
+			timer.Reset(p.next(exited == nil))
+		}
 	}
 }
 
@@ -96,50 +104,17 @@ func newPlan(h *locker.Hold) *plan {
 	return &plan{hold: h, grace: grace, margin: min(grace/4, time.Second)}
 }
 
-type step int
-
-const (
-	nothing step = iota
-	terminate
-	kill
-)
-
-// due returns what to do now. The deadline moves with each renewal, until SIGTERM has been sent: that cannot be undone.
-func (p *plan) due() step {
-	switch now := time.Now(); {
-	case p.ended != "" && !now.Before(p.killAt):
-		return kill
-	case p.ended == "" && !now.Before(p.hold.Deadline().Add(-p.grace)):
-		return terminate
-	default:
-		return nothing
-	}
-}
-
+// end has the command ended, for that reason. From then on its end is fixed, wherever a late renewal moves the deadline: a SIGTERM cannot
+// be undone.
 func (p *plan) end(why string) {
 	if p.ended == "" {
 		p.ended, p.killAt = why, p.hold.Deadline().Add(-p.margin)
 	}
 }
 
-// lasts reports whether the hold lasts, also by the clock: after a pause of this process the report of a loss may come later.
+// lasts reports whether the hold lasts, with the margin.
 func (p *plan) lasts() bool {
-	select {
-	case <-p.hold.Lost():
-		return false
-	default:
-		return time.Now().Before(p.hold.Deadline().Add(-p.margin))
-	}
-}
-
-// over reports whether the hold has ended.
-func (p *plan) over() bool {
-	select {
-	case <-p.hold.Lost():
-		return true
-	default:
-		return !time.Now().Before(p.hold.Deadline())
-	}
+	return p.hold.Err() == nil && time.Now().Before(p.hold.Deadline().Add(-p.margin))
 }
 
 // next returns how long to wait for the next step: at least a moment if it is overdue, so that a command that does not die at
@@ -149,11 +124,7 @@ func (p *plan) next(look bool) time.Duration {
 	if look {
 		return moment
 	}
-	at := p.killAt
-	if p.ended == "" {
-		at = p.hold.Deadline().Add(-p.grace)
-	}
-	return max(time.Until(at), moment)
+	return max(time.Until(p.killAt), moment)
 }
 
 // status returns an error with the exit code of a command that ended by itself.

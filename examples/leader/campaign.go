@@ -49,30 +49,8 @@ func (c candidate) term(ctx context.Context) error {
 	// To step down takes time too: a quarter of the hold, here. Renewal begins with two thirds of the TTL left, so that
 	// one has to fail for long before this is touched.
 	reserve := time.Until(c.lock.Deadline()) / 4
-	ctx, cancel := endBefore(ctx, c.lock.Deadline, reserve)
+	ctx, cancel := c.lock.Context(ctx, reserve)
 	defer cancel()
 	c.lead(ctx, c.lock.FencingToken())
 	return nil
-}
-
-var errNotRenewed = errors.New("the lock was not renewed and expires soon")
-
-// endBefore is ctx, which ends with errNotRenewed when reserve is left until the deadline, wherever that has moved by then.
-func endBefore(ctx context.Context, deadline func() time.Time, reserve time.Duration) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	go func() {
-		for {
-			left := time.Until(deadline()) - reserve
-			if left <= 0 {
-				cancel(errNotRenewed)
-				return
-			}
-			select {
-			case <-time.After(left):
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return ctx, func() { cancel(nil) }
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-locker/locker"
 )
@@ -82,19 +83,12 @@ func (s *Scheduler) once(ctx context.Context, job Job) (did bool, err error) {
 	return err == nil, err
 }
 
-// whileHeld is ctx until the lock is lost, if it is one that tells.
+// whileHeld returns a context that ends with the hold of lock, if lock is one that tells.
 func whileHeld(ctx context.Context, lock locker.Locker) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := func() { cancel(context.Canceled) }
-	if l, ok := lock.(interface{ Lost() <-chan struct{} }); ok {
-		lost := l.Lost()
-		go func() {
-			select {
-			case <-lost:
-				cancel(locker.ErrLost)
-			case <-ctx.Done():
-			}
-		}()
+	if l, ok := lock.(interface {
+		Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc)
+	}); ok {
+		return l.Context(ctx, 0)
 	}
-	return ctx, stop
+	return context.WithCancel(ctx)
 }

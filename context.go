@@ -1,0 +1,124 @@
+package locker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-locker/locker/internal/clock"
+)
+
+// Context returns a context that ends with this hold, or earlier: when reserve is all that is left until Deadline. The holder has
+// that long to stop what it does, to kill a process or to close a file.
+//
+// Each renewal and each Extend moves the end, like the Deadline. Once the context has ended it stays so, even if a later renewal
+// succeeds: the hold then lasts, and awaits its Unlock. A renewal is first tried when two thirds of the TTL are left, so that a larger reserve
+// ends the context before it. If no more than reserve is left already, the context has ended when it is returned. With a
+// reserve of 0 or less it ends at the loss.
+//
+// Err, Done and [context.Cause] look at the clock: after a pause of the process they are right at the first look, before any timer has fired.
+// A context that is derived from this one ends when a timer fires, or at such a look.
+//
+// The cause is [ErrLost] after a loss, ErrNotHeld after Unlock, which ends it before it returns, and that of ctx if that ended first. If the reserve
+// is reached it is an error that matches none of these, for nothing is lost yet. The context has the values of ctx, and its
+// deadline: the Deadline of a hold moves, that of a context must not.
+//
+// Call the returned function when the work is done, as with [context.WithCancel].
+func (h *Hold) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithCancelCause(ctx)
+	forget := h.atEnd(max(reserve, 0), cancel)
+	return &holdContext{own, h}, func() {
+		forget()
+		cancel(nil)
+	}
+}
+
+// Context returns a context that ends with the current hold, or a reserve before its deadline, as [Hold.Context] does. Before
+// Lock and after Unlock the context has ended, with cause [ErrNotHeld]. In the function of [Mutex.Do], it adds a reserve to that function's
+// context.
+func (m *Mutex) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
+	if h := m.current(); h != nil {
+		return h.Context(ctx, reserve)
+	}
+	ended, cancel := context.WithCancelCause(ctx)
+	cancel(ErrNotHeld)
+	return ended, func() {}
+}
+
+// holdContext looks at the clock whenever it is asked.
+type holdContext struct {
+	context.Context
+
+	hold *Hold
+}
+
+// Err implements [context.Context].
+func (c *holdContext) Err() error {
+	_ = c.hold.expireIfDue()
+	return c.Context.Err()
+}
+
+// Done implements [context.Context].
+func (c *holdContext) Done() <-chan struct{} {
+	_ = c.hold.expireIfDue()
+	return c.Context.Done()
+}
+
+// ending is who is told when a hold ends, or is about to.
+type ending struct {
+	reserve time.Duration // how long before the deadline
+	tell    func(cause error)
+}
+
+// atEnd has tell called once: when the hold ends, before lose returns; or when reserve is left until the deadline; or now if it is so
+// already. forget undoes that, and reports whether there was anything to undo.
+func (h *Hold) atEnd(reserve time.Duration, tell func(cause error)) (forget func() bool) {
+	e := &ending{reserve, tell}
+	h.mu.Lock()
+	h.endings = append(h.endings, e)
+	if h.state == held && reserve > 0 {
+		h.client.schedule(h, clock.Now(), h.nextEvent())
+	}
+	h.mu.Unlock()
+	forget = func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		before := len(h.endings)
+		h.endings = slices.DeleteFunc(h.endings, func(other *ending) bool { return other == e })
+		return len(h.endings) < before
+	}
+	if over := h.expireIfDue(); over != nil && forget() {
+		tell(over)
+	}
+	return forget
+}
+
+// tellEndings tells all of them of the end of the hold.
+func (h *Hold) tellEndings(cause error) {
+	h.mu.Lock()
+	endings := h.endings
+	h.endings = nil
+	h.mu.Unlock()
+	for _, e := range endings {
+		e.tell(cause)
+	}
+}
+
+// reserved returns, and removes, the endings whose reserve is reached. The caller holds h.mu.
+func (h *Hold) reserved(now time.Time) (reached []*ending) {
+	left := h.deadline.Sub(now)
+	h.endings = slices.DeleteFunc(h.endings, func(e *ending) bool {
+		if left > e.reserve {
+			return false
+		}
+		reached = append(reached, e)
+		return true
+	})
+	return reached
+}
+
+// reachedReserve returns the cause of a context that ends before its hold.
+func (h *Hold) reachedReserve(e *ending) error {
+	return fmt.Errorf("the lock %q was not renewed: no more than %v is left of the hold", h.name, e.reserve)
+}
