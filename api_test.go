@@ -30,6 +30,7 @@ var (
 	_ func(*locker.Mutex) string                                              = (*locker.Mutex).Name
 	_ func(*locker.Mutex) locker.Guarantees                                   = (*locker.Mutex).Guarantees
 	_ func(*locker.Mutex, context.Context, func(context.Context) error) error = (*locker.Mutex).Do
+	_ func(*locker.Mutex, context.Context, func(context.Context) error) error = (*locker.Mutex).TryDo
 	_ func(*locker.Mutex, context.Context) (*locker.Hold, error)              = (*locker.Mutex).Acquire
 	_ func(*locker.Mutex, context.Context) (*locker.Hold, error)              = (*locker.Mutex).TryAcquire
 

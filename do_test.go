@@ -177,6 +177,38 @@ func TestDo_whoseFunctionUnlocks(t *testing.T) {
 	})
 }
 
+func TestTryDo_runsUnderTheLockOrNotAtAll(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m, other := b.client(t).Mutex("x"), b.client(t).Mutex("x")
+		err := m.TryDo(t.Context(), func(ctx context.Context) error {
+			assert.Equal(t, m.FencingToken(), b.holder("x"))
+			assert.Zero(t, took(func() {
+				err := other.TryDo(ctx, func(context.Context) error { panic("f ran") })
+				require.ErrorIs(t, err, locker.ErrHeld)
+				assert.ErrorContains(t, err, `trylock "x"`)
+			}))
+			time.Sleep(3 * ttl)
+			return errors.Join(ctx.Err(), errWork)
+		})
+		require.ErrorIs(t, err, errWork)
+		require.NotErrorIs(t, err, context.Canceled)
+		assert.Zero(t, b.holder("x"))
+		require.NoError(t, other.TryDo(t.Context(), func(context.Context) error { return nil }))
+	})
+}
+
+func TestTryDo_isToldOfALoss(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(extend, away)
+		err := b.client(t).Mutex("x").TryDo(t.Context(), func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		require.ErrorIs(t, err, locker.ErrLost)
+		assert.Len(t, b.calls(acquire), 1)
+	})
+}
+
 func TestDo_serializes(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		shared, inside, ran := b.client(t), 0, 0

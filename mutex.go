@@ -213,8 +213,18 @@ func (m *Mutex) current() *Hold {
 // [Hold.Context] without a reserve: it ends with ctx, and when the hold is lost, then with cause ErrLost, no later than the hold's deadline.
 // For a reserve call [Mutex.Context] in f, where FencingToken returns the token. Do returns f's error joined with that of Unlock, so that
 // nil never hides a loss. If f panics, Do unlocks, and the panic goes on.
-func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) (err error) {
-	h, err := m.contend(ctx, opLock, (*contender).acquireOwn)
+func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
+	return m.do(ctx, opLock, f)
+}
+
+// TryDo is Do for a caller that does not wait: it makes one attempt, like TryLock. If another owner holds the lock, it returns ErrHeld
+// and does not call f.
+func (m *Mutex) TryDo(ctx context.Context, f func(context.Context) error) error {
+	return m.do(ctx, opTryLock, f)
+}
+
+func (m *Mutex) do(ctx context.Context, op string, f func(context.Context) error) (err error) {
+	h, err := m.contend(ctx, op, (*contender).acquireOwn)
 	if err != nil {
 		return err
 	}

@@ -44,8 +44,8 @@ type Observer struct {
 
 // Call is a use of a [Mutex] or a [Hold].
 type Call struct {
-	// Op is lock, trylock, unlock or extend, as in Error. Acquire is a lock, TryAcquire a trylock, and
-	// Do a lock and an unlock.
+	// Op is lock, trylock, unlock or extend, as in Error. Acquire is a lock, TryAcquire a trylock, Do
+	// a lock and an unlock, and TryDo a trylock and an unlock.
 	Op   string
 	Name string // of the lock, without the prefix
 }
