@@ -40,6 +40,7 @@ var (
 	_ func(*locker.Hold, context.Context) error = (*locker.Hold).Extend
 	_ func(*locker.Hold, context.Context) error = (*locker.Hold).Unlock
 	_ func(*locker.Hold) error                  = (*locker.Hold).Err
+	_ func(*locker.Hold) error                  = (*locker.Hold).Abandon
 
 	_ func(*locker.Hold, context.Context, time.Duration) (context.Context, context.CancelFunc)  = (*locker.Hold).Context
 	_ func(*locker.Mutex, context.Context, time.Duration) (context.Context, context.CancelFunc) = (*locker.Mutex).Context
@@ -53,6 +54,7 @@ var (
 	_ func(locker.Observer) locker.Option                   = locker.WithObserver
 	_ func(uint64) locker.Option                            = locker.WithTokenBase
 	_ func(...locker.Guarantee) locker.Option               = locker.Require
+	_ func() locker.Option                                  = locker.WithoutRelease
 
 	_ locker.Option = locker.MutexOption(nil)
 
@@ -76,7 +78,7 @@ var (
 	_ = locker.HoldID{Name: "", Token: uint64(0)}
 	_ = locker.HoldEnd{Cause: locker.Cause(""), Held: time.Duration(0), Left: time.Duration(0)}
 	_ = locker.Renewal{Lag: time.Duration(0), Err: error(nil)}
-	_ = []locker.Cause{locker.CauseUnlocked, locker.CauseExpired, locker.CauseRevoked, locker.CauseClosed}
+	_ = []locker.Cause{locker.CauseUnlocked, locker.CauseAbandoned, locker.CauseExpired, locker.CauseRevoked, locker.CauseClosed}
 	_ = []locker.Level{locker.LevelNo, locker.LevelConditional, locker.LevelYes}
 	_ = []error{locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrClosed, locker.ErrUnsupported}
 

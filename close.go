@@ -19,7 +19,7 @@ const (
 
 // Close ends the Client: waiters get ErrClosed, Lost fires on every hold, then the holds are released, 128 at a time,
 // for at most 5 s; what could not be released expires within one TTL. Lock returns ErrClosed from
-// then on, and the Unlock of a hold that Close ended ErrLost. A second Close does nothing.
+// then on, and the Unlock of a hold that Close ended ErrLost. With [WithoutRelease] the holds are left to expire. A second Close does nothing.
 //
 // Close closes the backend's client if Open made it, never one that the caller brought. Its error
 // says what could not be released or closed.
@@ -40,7 +40,7 @@ func (c *Client) Close() error {
 	defer cancel()
 	patience, cancel := context.WithTimeout(ctx, closeTimeout-hurry)
 	defer cancel()
-	errs := c.releaseAll(patience, holds)
+	errs := c.endAll(patience, holds)
 	answered := returns(patience, c.calls.Wait)
 	// What is still under way is given up: its contexts end, then its connections.
 	c.stop()
@@ -66,10 +66,16 @@ func (c *Client) closeDriver(ctx context.Context) error {
 // releases is how many of its holds a Client that closes releases at a time.
 const releases = 128
 
-// releaseAll loses and releases the holds, a few at a time, until ctx ends.
-func (c *Client) releaseAll(ctx context.Context, holds []*Hold) []error {
+// endAll loses the holds, and releases them, a few at a time, until ctx ends, or leaves them to expire.
+func (c *Client) endAll(ctx context.Context, holds []*Hold) []error {
 	for _, h := range holds {
 		h.lose(CauseClosed)
+	}
+	if c.config.leaveHolds {
+		for _, h := range holds {
+			h.leave()
+		}
+		return nil
 	}
 	errs := make([]error, len(holds))
 	places := make(chan struct{}, releases)

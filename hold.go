@@ -171,16 +171,16 @@ func (h *Hold) lose(why Cause) {
 		mutex.lostPending(h)
 	}
 	h.tellEndings(ErrLost)
-	h.observeLost(end)
+	h.observeEnded(end)
 	h.logLost(end)
 	if why == CauseExpired {
-		time.AfterFunc(drift(h.ttl), h.abandon)
+		time.AfterFunc(drift(h.ttl), h.afterExpiry)
 	}
 }
 
-// abandon releases an expired hold whose lease goes on, or may: on a session that others share, or after an extension that nobody
+// afterExpiry releases an expired hold whose lease goes on, or may: on a session that others share, or after an extension that nobody
 // heard of. Nobody may ever unlock it. Others expire at the backend by themselves.
-func (h *Hold) abandon() {
+func (h *Hold) afterExpiry() {
 	c := h.client
 	if c.begin() != nil {
 		return

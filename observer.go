@@ -13,7 +13,7 @@ import (
 // goroutines at once, and must not panic.
 //
 // Start, Done and Held are called by the goroutine that locks, unlocks or extends, and so is Ended at an
-// Unlock: the time that they take is their caller's, and nobody else's. Renewed, and Ended at a loss, are called
+// Unlock: the time that they take is their caller's, and nobody else's. Renewed, and Ended at a loss or an Abandon, are called
 // one after another by a goroutine that nothing waits for but Close, for its 5 s at most. So no Observer
 // delays a renewal or a loss, nor, but for Start, a release.
 //
@@ -33,7 +33,7 @@ type Observer struct {
 	Held func(ctx context.Context, hold HoldID)
 
 	// Ended is called once for each hold of which Held is: when its Unlock has released it or given
-	// up, with the context of that, or after its loss, with one without values. Of a hold that is
+	// up, with the context of that, or after its loss or Abandon, with one without values. Of a hold that is
 	// lost as it begins Ended may come first.
 	Ended func(ctx context.Context, hold HoldID, ending HoldEnd)
 
@@ -71,15 +71,16 @@ type HoldEnd struct {
 	Left  time.Duration // from then to the deadline
 }
 
-// Cause is why a hold ended. All but CauseUnlocked are losses.
+// Cause is why a hold ended. All but CauseUnlocked and CauseAbandoned are losses.
 type Cause string
 
 // The causes.
 const (
-	CauseUnlocked Cause = "unlocked" // its holder called Unlock
-	CauseExpired  Cause = "expired"  // it was not extended in time
-	CauseRevoked  Cause = "revoked"  // the backend said that it had ended: taken, removed, or its session over
-	CauseClosed   Cause = "closed"   // the Client was closed
+	CauseUnlocked  Cause = "unlocked"  // its holder called Unlock
+	CauseAbandoned Cause = "abandoned" // its holder called Abandon
+	CauseExpired   Cause = "expired"   // it was not extended in time
+	CauseRevoked   Cause = "revoked"   // the backend said that it had ended: taken, removed, or its session over
+	CauseClosed    Cause = "closed"    // the Client was closed
 )
 
 // Renewal is an automatic attempt to extend a hold.
@@ -142,8 +143,8 @@ func (h *Hold) howEnded(cause Cause, deadline time.Time) HoldEnd {
 	return HoldEnd{Cause: cause, Held: now.Sub(h.began), Left: left}
 }
 
-// observeLost tells of a hold that was lost.
-func (h *Hold) observeLost(e HoldEnd) {
+// observeEnded tells of a hold that was lost or abandoned.
+func (h *Hold) observeEnded(e HoldEnd) {
 	if f := h.client.config.observer.Ended; f != nil {
 		h.client.told.add(math.MaxInt, func() { f(context.Background(), h.id(), e) })
 	}

@@ -28,6 +28,8 @@ type config struct {
 	observer  Observer
 	tokenBase uint64
 	required  []Guarantee
+
+	leaveHolds bool // at Close
 }
 
 // settings is what MutexOptions set.
@@ -83,6 +85,16 @@ func WithTTL(d time.Duration) MutexOption {
 func WithoutRenewal() MutexOption {
 	return mutexOption(func(s *settings) error {
 		s.renew = false
+		return nil
+	})
+}
+
+// WithoutRelease has [Client.Close] leave the holds that there are to expire at the backend by themselves, as [Hold.Abandon] does for one. Lost fires
+// all the same. By default Close releases them, so that others have the locks at once. It is not for a ZooKeeper connection that the application
+// brought: there the locks last as long as that connection.
+func WithoutRelease() Option {
+	return clientOption(func(c *config) error {
+		c.leaveHolds = true
 		return nil
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
@@ -20,20 +21,11 @@ func (h *Hold) Unlock(ctx context.Context) error {
 func (h *Hold) unlock(ctx context.Context) error {
 	defer h.tellEndings(ErrNotHeld) // in the end, for ctx may be one of theirs
 	c := h.client
-	if c.begin() != nil {
-		h.lose(CauseClosed)
-		_, err := h.markUnlocked()
+	deadline, err := h.conclude()
+	if err != nil {
 		return err
 	}
 	defer c.calls.Done()
-	deadline, err := h.markUnlocked()
-	if err != nil {
-		if errors.Is(err, ErrLost) {
-			// It may last at the backend, if only the reply to a renewal was lost.
-			c.spawn(h.giveBack)
-		}
-		return err
-	}
 	if ended := c.config.observer.Ended; ended != nil {
 		defer ended(ctx, h.id(), h.howEnded(CauseUnlocked, deadline)) // how it is now; told when the release has been made
 	}
@@ -60,6 +52,57 @@ func (h *Hold) unlock(ctx context.Context) error {
 		err = fmt.Errorf("%w: not released by its deadline: %w", ErrLost, err)
 	}
 	return err
+}
+
+// Abandon ends this hold, and leaves the lock taken until it expires: nobody else gets it before Deadline, and at the backend it is free within one TTL,
+// also after a crash of this process or a Close of the Client. It makes no request and does not wait. Use it to keep a lock for a minimum
+// time, so that a job of a few milliseconds is not run again by a machine whose clock is late. For a whole TTL from now, call Extend first.
+//
+// It returns ErrLost if the hold had ended before, and ErrNotHeld after Unlock or another Abandon. Afterwards Unlock returns ErrNotHeld.
+//
+// On a ZooKeeper connection that the application brought, close the Client after the Deadline: an abandoned lock that outlives its Client
+// there lasts as long as the connection.
+func (h *Hold) Abandon() error {
+	return wrap("abandon", h.name, h.abandon())
+}
+
+func (h *Hold) abandon() error {
+	deadline, err := h.conclude()
+	if err != nil {
+		return err
+	}
+	defer h.client.calls.Done()
+	h.leave()
+	h.tellEndings(ErrNotHeld)
+	h.observeEnded(h.howEnded(CauseAbandoned, deadline))
+	time.AfterFunc(deadline.Sub(clock.Now())+drift(h.ttl), h.afterExpiry)
+	return nil
+}
+
+// leave keeps the end of the Driver from ending the lease.
+func (h *Hold) leave() {
+	if l, ok := h.lease.(driver.Leaver); ok {
+		l.Leave()
+	}
+}
+
+// conclude makes an Unlock or an Abandon the hold's end. It returns the deadline, or why there was nothing to end. Each success needs one
+// c.calls.Done.
+func (h *Hold) conclude() (time.Time, error) {
+	c := h.client
+	if c.begin() != nil {
+		h.lose(CauseClosed)
+		return h.markUnlocked()
+	}
+	deadline, err := h.markUnlocked()
+	if err != nil {
+		if errors.Is(err, ErrLost) {
+			// It may last at the backend, if only the reply to a renewal was lost.
+			c.spawn(h.giveBack)
+		}
+		c.calls.Done()
+	}
+	return deadline, err
 }
 
 // markUnlocked makes an Unlock the hold's end, and returns the deadline to meet, or why there was nothing to unlock.

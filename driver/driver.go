@@ -123,6 +123,15 @@ type LossNotifier interface {
 	NotifyLost(f func())
 }
 
+// Leaver is a Lease that Close of its Driver would end, as the end of a session does.
+type Leaver interface {
+	Lease
+
+	// Leave keeps Close from ending the lease, if it has not ended: it expires by itself, within one TTL. Until Close nothing changes. It makes no request and does
+	// not block.
+	Leave()
+}
+
 // TTLChecker is a Driver that does not honour every TTL.
 type TTLChecker interface {
 	Driver

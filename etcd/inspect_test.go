@@ -133,3 +133,8 @@ func TestInspect_whileSessionsEnd(t *testing.T) {
 	stop()
 	require.NoError(t, await(t, ended))
 }
+
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+	harness.Abandon(t, "etcd://"+testserver.SharedEtcd(t).Addr()+"?prefix="+space(t), 2*time.Second)
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -16,11 +17,12 @@ import (
 )
 
 // lease is one contender: a place in the queue, whether or not it is the first. It implements
-// [driver.LossNotifier].
+// [driver.LossNotifier] and [driver.Leaver].
 type lease struct {
 	place
 	session *session
 	value   string
+	left    atomic.Bool // see Leave
 
 	mu       sync.Mutex
 	token    int64 // the revision that created the key; 0 if that is not known
@@ -42,6 +44,9 @@ func (l *lease) Validity() time.Duration { return l.session.Left() }
 
 // NotifyLost implements driver.LossNotifier.
 func (l *lease) NotifyLost(f func()) { l.session.Notify(l, f) }
+
+// Leave implements driver.Leaver.
+func (l *lease) Leave() { l.left.Store(true) }
 
 // Extend implements driver.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -143,9 +144,10 @@ func (s *session) confirm(sent time.Time) bool {
 	return true
 }
 
-// Stop implements sessions.Backend.
+// Stop implements sessions.Backend. A lease that is to be left expires with the session.
 func (s *session) Stop() {
-	if s.id != clientv3.NoLease {
+	left := slices.ContainsFunc(s.Users(), func(l *lease) bool { return l.left.Load() })
+	if s.id != clientv3.NoLease && !left {
 		s.revoke(s.id)
 	}
 }

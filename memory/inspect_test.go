@@ -13,3 +13,7 @@ func TestInspect(t *testing.T) {
 		Left: true, TokenWhenWaited: true, Queue: true, QueueMetadata: true,
 	})
 }
+
+func TestAbandon(t *testing.T) {
+	harness.Abandon(t, "mem://abandon?", time.Second)
+}

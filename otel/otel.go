@@ -35,7 +35,7 @@
 //	locker.hold.active         {lock}  locks that are held now
 //	locker.renewal.lag         s       how long after it was due a renewal was sent: error.type
 //
-// The end_cause of a hold is unlocked, expired (not extended in time), revoked (the backend said so) or closed (with the Client).
+// The end_cause of a hold is unlocked, abandoned (by its holder, to expire), expired (not extended in time), revoked (the backend said so) or closed (with the Client).
 // Names of locks are as many as there are orders to lock, and in no metric. [WithLabel] maps them to what there are few of,
 // and [WithAttributes] adds what is the same for all of a Client's: which backend it is, say.
 package otel
@@ -164,9 +164,11 @@ func (o *observer) ended(ctx context.Context, hold locker.HoldID, e locker.HoldE
 	o.metrics.active.Add(ctx, -1, o.of(hold))
 	cause := causeKey.String(string(e.Cause))
 	o.metrics.hold.Record(ctx, e.Held.Seconds(), o.of(hold, cause))
-	if e.Cause == locker.CauseUnlocked {
+	switch e.Cause {
+	case locker.CauseUnlocked:
 		o.metrics.left.Record(ctx, e.Left.Seconds(), o.of(hold))
-	} else {
+	case locker.CauseAbandoned: // as its holder wanted
+	default:
 		o.metrics.losses.Add(ctx, 1, o.of(hold, cause))
 	}
 }

@@ -38,3 +38,8 @@ func TestInspect_isOneRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, roundTrips.Load())
 }
+
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+	harness.Abandon(t, "redigo://"+testserver.SharedRedis(t).Addr()+"?prefix="+harness.Space(t), time.Second)
+}

@@ -171,3 +171,8 @@ func TestInspect_ofWhatIsNoLock(t *testing.T) {
 	assert.True(t, state.Held)
 	assert.Empty(t, state.Waiters)
 }
+
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+	harness.Abandon(t, testserver.SharedRedis(t).URL()+"?prefix="+harness.Space(t), time.Second)
+}

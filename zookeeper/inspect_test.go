@@ -169,3 +169,8 @@ func TestInspect_withoutTheRightToRead(t *testing.T) {
 	require.ErrorIs(t, err, zk.ErrNoAuth)
 	assert.NotContains(t, err.Error(), "s3cr3t")
 }
+
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+	harness.Abandon(t, "zookeeper://"+testserver.SharedZooKeeper(t).Addr()+"/"+space(t)+"?tick=100ms", 2*time.Second)
+}

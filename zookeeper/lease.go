@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -12,11 +13,12 @@ import (
 )
 
 // lease is one contender: a place in the queue, whether or not it is the first. It implements
-// [driver.LossNotifier].
+// [driver.LossNotifier] and [driver.Leaver].
 type lease struct {
 	place
 	session *session
 	data    []byte
+	left    atomic.Bool // see Leave
 
 	mu       sync.Mutex
 	token    uint64    // the parent's pzxid in the read that showed us first
@@ -48,6 +50,9 @@ func (l *lease) Validity() time.Duration { return l.session.Left() }
 
 // NotifyLost implements driver.LossNotifier.
 func (l *lease) NotifyLost(f func()) { l.session.Notify(l, f) }
+
+// Leave implements driver.Leaver. On the application's connection it has no effect: after Close the lease lasts as long as that.
+func (l *lease) Leave() { l.left.Store(true) }
 
 // Extend implements driver.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {

@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -99,6 +100,9 @@ func (s *session) Stop() {
 	if s.own == nil {
 		s.sweep()
 		return
+	}
+	if slices.ContainsFunc(s.Users(), func(l *lease) bool { return l.left.Load() }) {
+		s.own.cut() // the server keeps the session for its time-out, and with it the lease that is to be left
 	}
 	s.own.close()
 	for _, l := range s.Users() {
