@@ -88,7 +88,8 @@ func (c *Client) checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// Mutex returns the lock called name. It makes no request. A name that is empty or not UTF-8, and an option
+// Mutex returns a new Mutex for the lock called name. Each call makes an independent one: after c.Mutex("a").Lock, c.Mutex("a").Unlock returns
+// ErrNotHeld, so keep the Mutex. It makes no request. A name that is empty or not UTF-8, and an option
 // that is not valid, are reported by the Mutex's methods.
 func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
 	m := &Mutex{client: c, name: name, settings: c.config.settings}

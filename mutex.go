@@ -147,7 +147,7 @@ func (m *Mutex) detach(h *Hold) *Hold {
 }
 
 // Unlock ends the current hold, and returns by its deadline. It returns ErrNotHeld without a hold, and ErrLost if the hold had
-// ended before. After either the Mutex can be locked again. See [Locker].
+// ended before. After either the Mutex can be locked again. What an ended ctx does is said at [Hold.Unlock]. See [Locker].
 func (m *Mutex) Unlock(ctx context.Context) error {
 	h := m.detach(nil)
 	if h == nil {
