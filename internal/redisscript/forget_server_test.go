@@ -22,11 +22,10 @@ import (
 // largest of each name.
 type ledger struct {
 	*atServer
-	rand    *rand.Rand
-	server  *testserver.RedisServer
-	acquire *Script
-	raise   *Script
-
+	rand   *rand.Rand
+	server *testserver.RedisServer
+	build
+	earlier build
 	largest map[string]int64
 	holds   []ledgerHold
 	drivers []*mark
@@ -46,12 +45,31 @@ type ledgerHold struct {
 	name, owner string
 	token       int64
 	keys        []string
+	by          build
 }
+
+// build is what a version of this package sends.
+type build struct{ acquire, release, raise *Script }
+
+var thisBuild = build{acquire, release, raise}
+
+// changed returns b with other text in its scripts.
+func (b build) changed(t *testing.T, was, is string) build {
+	t.Helper()
+	after := build{}
+	for _, s := range [][2]**Script{{&b.acquire, &after.acquire}, {&b.release, &after.release}, {&b.raise, &after.raise}} {
+		*s[1] = &Script{Source: strings.ReplaceAll((*s[0]).Source, was, is)}
+	}
+	require.NotEqual(t, b.sources(), after.sources(), was)
+	return after
+}
+
+func (b build) sources() string { return b.acquire.Source + b.release.Source + b.raise.Source }
 
 func newLedger(t *testing.T, s *testserver.RedisServer, seed uint64) *ledger {
 	t.Helper()
 	l := &ledger{
-		atServer: atServerOf(t, s), rand: rand.New(rand.NewPCG(seed, 1)), server: s, acquire: acquire, raise: raise,
+		atServer: atServerOf(t, s), rand: rand.New(rand.NewPCG(seed, 1)), server: s, build: thisBuild,
 		largest: map[string]int64{},
 	}
 	s.ShiftClock(time.Until(l.rdb.Time(t.Context()).Val()) * -1) // back from where the last has left it
@@ -94,13 +112,18 @@ func (l *ledger) hidden() bool {
 // take is a take by one of the drivers, of a token that it proposes if that is not 0. It returns what is wrong.
 func (l *ledger) take(name string, proposal int64) error {
 	keys := keysOf(name)
-	h := ledgerHold{name: name, owner: strconv.FormatUint(l.rand.Uint64(), 36), keys: []string{keys[0].(string), keys[1].(string)}}
+	h := ledgerHold{name: name, owner: strconv.FormatUint(l.rand.Uint64(), 36), keys: []string{keys[0].(string), keys[1].(string)}, by: l.build}
 	d := l.drivers[l.rand.IntN(len(l.drivers))]
+	expires := expiry(2 * time.Second)
+	if l.build == l.earlier {
+		d, expires = &mark{}, expires+(earlierKeep-Keep).Milliseconds()
+		d.covered.Store(9e15)
+	}
 	if !l.anywhere && l.hidden() {
 		l.shift(-40 * time.Second)
 	}
 	by := due{9e15, 0}
-	reply, err := l.eval(l.acquire, h.keys, []any{h.owner, expiry(2 * time.Second), proposal, by.arg(d), ""})
+	reply, err := l.eval(l.acquire, h.keys, []any{h.owner, expires, proposal, by.arg(d), ""})
 	if err != nil {
 		return err
 	}
@@ -129,7 +152,7 @@ func (l *ledger) end() {
 	h := l.holds[i]
 	l.holds = append(l.holds[:i], l.holds[i+1:]...)
 	if l.chance(80) {
-		_, _ = l.eval(release, h.keys, []any{h.owner, h.token, 0})
+		_, _ = l.eval(h.by.release, h.keys, []any{h.owner, h.token, 0})
 	}
 }
 
@@ -140,7 +163,7 @@ func (l *ledger) raiseOne() {
 	}
 	h := &l.holds[l.rand.IntN(len(l.holds))]
 	wanted := h.token + l.jump().Microseconds()
-	if reply, err := l.eval(l.raise, h.keys[:1], []any{h.owner, wanted, ""}); err == nil && reply == any(int64(1)) {
+	if reply, err := l.eval(h.by.raise, h.keys[:1], []any{h.owner, wanted, ""}); err == nil && reply == any(int64(1)) {
 		h.token, l.latest, l.peak = wanted, l.now(), l.now()
 		l.largest[h.name] = max(l.largest[h.name], wanted)
 	}
@@ -278,14 +301,6 @@ func (l *ledger) run(step func() error, grants int) error {
 	return nil
 }
 
-func (l *ledger) without(was, is string) {
-	l.t.Helper()
-	a := strings.ReplaceAll(l.acquire.Source, was, is)
-	r := strings.ReplaceAll(l.raise.Source, was, is)
-	require.NotEqual(l.t, l.acquire.Source+l.raise.Source, a+r, was)
-	l.acquire, l.raise = &Script{Source: a}, &Script{Source: r}
-}
-
 func TestForgotten_tokensRise(t *testing.T) {
 	s := testserver.Redis(t, testserver.RedisClock())
 	n, seeds := 2000, uint64(1)
@@ -349,7 +364,7 @@ func TestForgotten_eachPartIsNeeded(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			for seed := range uint64(4) {
 				l := newLedger(t, s, seed)
-				l.without(test.was, test.is)
+				l.build = l.changed(t, test.was, test.is)
 				if err := l.run(func() error { return test.step(l) }, 10000); err != nil {
 					t.Log(l.grants, err)
 					return
