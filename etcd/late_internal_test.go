@@ -164,16 +164,16 @@ func TestSession_thatWasNotConfirmedInTimeIsOver(t *testing.T) {
 	next.session.Leave(next)
 }
 
-// The server is away for longer than a Lock rides out, but not until the session ends.
+// The server is unreachable for longer than a Lock rides out, but not until the session ends.
 func TestSession_outlivesAnOutageThatEndsInTime(t *testing.T) {
 	t.Parallel()
 	const ttl = 3 * time.Second
-	var away atomic.Bool
+	var unreachable atomic.Bool
 	d := driverAt(t, testserver.SharedEtcd(t), grpc.WithChainStreamInterceptor(func(
 		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
 	) (grpc.ClientStream, error) {
-		if away.Load() {
-			return nil, status.Error(codes.Unknown, "away")
+		if unreachable.Load() {
+			return nil, status.Error(codes.Unknown, "unreachable")
 		}
 		return open(ctx, desc, cc, method, opts...)
 	}))
@@ -187,9 +187,9 @@ func TestSession_outlivesAnOutageThatEndsInTime(t *testing.T) {
 			require.False(t, time.Now().After(deadline), what)
 		}
 	}
-	away.Store(true)
+	unreachable.Store(true)
 	until("little is left", func() bool { return s.Left() < ttl/7 })
-	away.Store(false)
+	unreachable.Store(false)
 	until("it is renewed, or over", func() bool { return s.Left() > ttl/2 || s.Context().Err() != nil })
 	assert.NoError(t, s.Context().Err(), "it ended though the server was back")
 }

@@ -49,7 +49,7 @@ func TestACL_theDocumentedRightsAreEnough(t *testing.T) {
 		require.NoError(t, m.Lock(ctx))
 		done := async(func() error { return other.Lock(withTimeout(t, patient)) })
 		if name == "wait" {
-			eventually(t, "the waiter listens", func() bool { return listening(t, s) == 1 })
+			eventually(t, "the waiter is subscribed", func() bool { return listening(t, s) == 1 })
 		} else {
 			time.Sleep(300 * time.Millisecond)
 			require.Zero(t, listening(t, s))

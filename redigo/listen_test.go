@@ -30,7 +30,7 @@ func TestWaiting_aPoolOfOneConnectionIsEnough(t *testing.T) {
 	m, other := c.Mutex("x"), c.Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
 	done := async(func() error { return other.Lock(withTimeout(t, patient)) })
-	eventually(t, "the waiter listens", func() bool { return listening(t, s) == 1 })
+	eventually(t, "the waiter is subscribed", func() bool { return listening(t, s) == 1 })
 	assert.Equal(t, 1, p.ActiveCount())
 	require.NoError(t, m.Extend(t.Context()), "the pool has its connection")
 	require.NoError(t, m.Unlock(t.Context()))
@@ -50,12 +50,12 @@ func TestWaiting_aSubscriptionThatIsCutIsRestored(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	done := async(func() error { return other.Lock(withTimeout(t, patient)) })
 	for range 3 {
-		eventually(t, "the waiter listens", func() bool { return listening(t, s) == 1 })
+		eventually(t, "the waiter is subscribed", func() bool { return listening(t, s) == 1 })
 		n, err := redis.Int(ask(t, s, "CLIENT", "KILL", "TYPE", "pubsub"), nil)
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 	}
-	eventually(t, "the waiter listens again", func() bool { return listening(t, s) == 1 })
+	eventually(t, "the waiter is subscribed again", func() bool { return listening(t, s) == 1 })
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, await(t, done))
 	assert.NoError(t, other.Unlock(t.Context()))

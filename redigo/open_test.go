@@ -115,7 +115,7 @@ func TestOpen_socketAndClientName(t *testing.T) {
 	a, b := openClient(t, raw).Mutex("x"), openClient(t, raw).Mutex("x")
 	require.NoError(t, a.Lock(t.Context()))
 	done := async(func() error { return b.Lock(t.Context()) })
-	eventually(t, "it listens, by the same name", func() bool {
+	eventually(t, "it is subscribed, by the same name", func() bool {
 		list, err := redis.String(ask(t, s, "CLIENT", "LIST", "TYPE", "pubsub"), nil)
 		require.NoError(t, err)
 		return strings.Contains(list, "name=shop-3 ") && strings.Contains(list, socket)

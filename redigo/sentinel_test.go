@@ -23,7 +23,7 @@ func TestSentinel_failoverWhileHeldAndWaiting(t *testing.T) {
 	token := m.FencingToken()
 	waiting := async(func() error { return other.Lock(withTimeout(t, time.Minute)) })
 	old := g.Primary()
-	eventually(t, "the waiter listens", func() bool { return listening(t, old) == 1 })
+	eventually(t, "the waiter is subscribed", func() bool { return listening(t, old) == 1 })
 	for _, s := range g.Servers() {
 		if s != old {
 			s.WaitSynced(old)
@@ -33,7 +33,7 @@ func TestSentinel_failoverWhileHeldAndWaiting(t *testing.T) {
 	primary := g.WaitFailover(old)
 	require.NoError(t, m.Extend(ctx), "the replica knew of the hold")
 	assert.Equal(t, token, m.FencingToken())
-	eventually(t, "the waiter listens to the new primary", func() bool { return listening(t, primary) == 1 })
+	eventually(t, "the waiter is subscribed at the new primary", func() bool { return listening(t, primary) == 1 })
 	require.NoError(t, m.Unlock(ctx))
 	require.NoError(t, await(t, waiting))
 	assert.Greater(t, other.FencingToken(), token)

@@ -57,7 +57,7 @@ const (
 var (
 	eventually  = testwait.Patience(patient).Until
 	await       = testwait.Patience(patient).Result
-	awaitLong   = testwait.Patience(90 * time.Second).Result // of what has to wait for a failover, or for a lapse
+	awaitLong   = testwait.Patience(90 * time.Second).Result // of what has to wait for a failover, or for a TTL
 	async       = testwait.Go
 	withTimeout = testwait.Context
 )
@@ -149,7 +149,7 @@ func isHeldAt(t testing.TB, rdb goredis.UniversalClient, key string) bool {
 	return owner != "" && ms > keep.Milliseconds()
 }
 
-// lapse has the hold at key be over.
+// expire ends the hold at key, as its TTL does.
 func expire(t testing.TB, rdb goredis.UniversalClient, key string) {
 	t.Helper()
 	require.NoError(t, rdb.PExpire(t.Context(), key, keep-time.Millisecond).Err())

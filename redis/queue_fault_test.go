@@ -31,7 +31,7 @@ func TestQueue_aLostMessageCostsALookAndNotTheTurn(t *testing.T) {
 	t.Parallel()
 	r, p, unlock, _ := faultyRoom(t)
 	// Scripts go past the proxy that takes the messages.
-	subs := newClientWithEars(t, r.direct.Options().Addr, p.Addr())
+	subs := newClientThatSubscribesAt(t, r.direct.Options().Addr, p.Addr())
 	all := r.joinAll(t.Context(), 4, subs)
 	r.subscribed(1)
 	p.DropReplies(true)
@@ -42,8 +42,8 @@ func TestQueue_aLostMessageCostsALookAndNotTheTurn(t *testing.T) {
 	r.wantEmpty()
 }
 
-// newClientWithEars makes a Client whose connections go to addr, but for the one that it listens on.
-func newClientWithEars(t *testing.T, addr, subscriptions string) *locker.Client {
+// newClientThatSubscribesAt makes a Client whose connections go to addr, but for the one for its subscriptions.
+func newClientThatSubscribesAt(t *testing.T, addr, subscriptions string) *locker.Client {
 	t.Helper()
 	d := &splitDialer{addr: addr, subscriptions: subscriptions}
 	return clientOf(t, connect(t, addr, heedingCtx, func(o *goredis.Options) { o.Dialer = d.dial }))
@@ -102,13 +102,13 @@ func (c *splitConn) Close() error {
 func TestQueue_outlivesACutOfItsSubscription(t *testing.T) {
 	t.Parallel()
 	r, p, unlock, healthy := faultyRoom(t)
-	c := newClientWithEars(t, r.direct.Options().Addr, p.Addr())
+	c := newClientThatSubscribesAt(t, r.direct.Options().Addr, p.Addr())
 	all := r.joinAll(t.Context(), 6, c, healthy)
 	r.subscribed(2)
 	p.Sever()
 	r.subscribed(1)
 	unlock() // those who are cut off are passed over, and come back
-	require.NoError(t, await(t, all[1]), "who listens is served")
+	require.NoError(t, await(t, all[1]), "who is subscribed is served")
 	p.Restore()
 	wantServed(t, append([]<-chan error{all[0]}, all[2:]...))
 	r.wantEmpty()
@@ -117,7 +117,7 @@ func TestQueue_outlivesACutOfItsSubscription(t *testing.T) {
 func TestQueue_keepsItsOrderWhenTheSubscriptionComesBackBeforeTheHandOver(t *testing.T) {
 	t.Parallel()
 	r, p, unlock, healthy := faultyRoom(t)
-	c := newClientWithEars(t, r.direct.Options().Addr, p.Addr())
+	c := newClientThatSubscribesAt(t, r.direct.Options().Addr, p.Addr())
 	all := r.joinAll(t.Context(), 8, c, healthy)
 	r.subscribed(2)
 	p.ResetConns()

@@ -26,7 +26,7 @@ func TestQueueStorm_excludesAndLetsNobodyWaitForEver(t *testing.T) {
 	proxies := []*testserver.Proxy{testserver.NewProxy(t, s.Addr()), testserver.NewProxy(t, s.Addr())}
 	clients := []*locker.Client{
 		newClient(t, proxies[0].Addr()), newClient(t, proxies[1].Addr()), newClient(t, s.Addr()),
-		newClientWithEars(t, s.Addr(), proxies[0].Addr()),
+		newClientThatSubscribesAt(t, s.Addr(), proxies[0].Addr()),
 		clientOf(t, connect(t, proxies[1].Addr()), locker.WithTTL(4*time.Second)),
 	}
 	const seed = 7

@@ -104,7 +104,7 @@ func (r *queueTest) joinAll(ctx context.Context, n int, clients ...*locker.Clien
 // subscribed waits until n processes are subscribed to the channels of the lock.
 func (r *queueTest) subscribed(n int) {
 	r.t.Helper()
-	eventually(r.t, fmt.Sprintf("%d listen", n), func() bool { return len(r.subscribers()) == n })
+	eventually(r.t, fmt.Sprintf("%d are subscribed", n), func() bool { return len(r.subscribers()) == n })
 }
 
 func (r *queueTest) subscribers() []string {

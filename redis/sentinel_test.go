@@ -17,7 +17,7 @@ import (
 func asked(t *testing.T, g *testserver.SentinelGroup) *testserver.RedisServer {
 	t.Helper()
 	var found *testserver.RedisServer
-	eventually(t, "a client listens to a sentinel", func() bool {
+	eventually(t, "a client is subscribed at a sentinel", func() bool {
 		for _, s := range g.Sentinels() {
 			list, err := connect(t, s.Addr()).Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
 			require.NoError(t, err)
@@ -62,14 +62,14 @@ func TestSentinel_whoWaitsListensToTheNewPrimary(t *testing.T) {
 	waiter := openURL(t, sentinelURL(g), locker.WithTTL(time.Minute), locker.WithoutRenewal()).Mutex("x")
 	require.NoError(t, holder.Lock(ctx))
 	done := async(func() error { return waiter.Lock(context.WithoutCancel(ctx)) })
-	listens := func(s *testserver.RedisServer) bool {
+	subscribed := func(s *testserver.RedisServer) bool {
 		return len(connect(t, s.Addr()).PubSubChannels(ctx, keyOf("x")+":*").Val()) == 1
 	}
-	eventually(t, "it listens", func() bool { return listens(g.Primary()) })
+	eventually(t, "it is subscribed", func() bool { return subscribed(g.Primary()) })
 	g.Servers()[1].WaitSynced(g.Servers()[0])
 	now := g.Failover()
 	eventually(t, "the holder finds the new primary", func() bool { return holder.Extend(ctx) == nil })
-	testwait.Patience(time.Minute).Until(t, "it listens to the new primary", func() bool { return listens(now) })
+	testwait.Patience(time.Minute).Until(t, "it is subscribed at the new primary", func() bool { return subscribed(now) })
 	require.NoError(t, holder.Unlock(ctx))
 	require.NoError(t, await(t, done))
 	require.NoError(t, waiter.Unlock(ctx))

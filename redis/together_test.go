@@ -20,11 +20,11 @@ import (
 // pairsAtOnce has goroutines lock and unlock names of their own.
 func pairsAtOnce(t *testing.T, c *locker.Client, goroutines, pairs int) {
 	t.Helper()
-	pairsInTrouble(t, c, goroutines, pairs, func(err error) bool { return assert.NoError(t, err) })
+	pairsWithFaults(t, c, goroutines, pairs, func(err error) bool { return assert.NoError(t, err) })
 }
 
-// pairsInTrouble has Unlock say what unlocked returns true for.
-func pairsInTrouble(t *testing.T, c *locker.Client, goroutines, pairs int, unlocked func(error) bool) {
+// pairsWithFaults has Unlock say what unlocked returns true for.
+func pairsWithFaults(t *testing.T, c *locker.Client, goroutines, pairs int, unlocked func(error) bool) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for i := range goroutines {
@@ -113,7 +113,7 @@ func TestTogether_connectionsThatBreak(t *testing.T) {
 		}
 	})
 	const goroutines = 32
-	pairsInTrouble(t, c, goroutines, 30, func(err error) bool {
+	pairsWithFaults(t, c, goroutines, 30, func(err error) bool {
 		pairs.Add(1)
 		return assert.NotErrorIs(t, err, locker.ErrLost) && assert.NotErrorIs(t, err, locker.ErrNotHeld)
 	})

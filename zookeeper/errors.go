@@ -54,12 +54,12 @@ func asLost(err error) error {
 
 // outage rides out an outage for a call.
 func (d *Driver) outage(ttl time.Duration, answered func(error)) *outage.Outage {
-	return newOutage(ttl, answered, func() error { return d.trouble(ttl) })
+	return newOutage(ttl, answered, func() error { return d.failure(ttl) })
 }
 
-// newOutage is outage with a trouble of its own, which returns what is wrong with the connection, or nil if that is not known. The
+// newOutage is outage with a failure of its own, which returns what is wrong with the connection, or nil if that is not known. The
 // Patience is how long a request may take before it counts as failing.
-func newOutage(ttl time.Duration, answered func(error), trouble func() error) *outage.Outage {
+func newOutage(ttl time.Duration, answered func(error), failure func() error) *outage.Outage {
 	return &outage.Outage{
 		TTL: ttl, Answered: answered, Patience: min(max(ttl/16, 150*time.Millisecond), 2*time.Second),
 		Within: context.WithTimeout, Final: final, Silence: errNoAnswer,
@@ -68,7 +68,7 @@ func newOutage(ttl time.Duration, answered func(error), trouble func() error) *o
 				return err
 			}
 			// Without err itself: the caller's context has not ended, and the error must not match its error.
-			return cmp.Or(trouble(), errNoAnswer)
+			return cmp.Or(failure(), errNoAnswer)
 		},
 	}
 }

@@ -20,7 +20,7 @@ import (
 func (d *Driver) Inspect(ctx context.Context, name string) (state driver.State, err error) {
 	var s *session
 	ttl := outage.TTL(ctx, sessionTimeout)
-	o := newOutage(ttl, unheard, func() error { return s.trouble() })
+	o := newOutage(ttl, unheard, func() error { return s.failure() })
 	for {
 		err = o.Ask(ctx, func(ctx context.Context) (err error) {
 			s, err = d.reader(ctx)

@@ -182,12 +182,12 @@ func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
 
 func TestOutage_saysWhatIsWrongIfThatIsKnown(t *testing.T) {
 	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	var trouble error
-	o := newOutage(300*time.Millisecond, unheard, func() error { return trouble })
+	var failure error
+	o := newOutage(300*time.Millisecond, unheard, func() error { return failure })
 	err := o.Ask(t.Context(), hang)
 	require.ErrorIs(t, err, errNoAnswer)
 	require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
-	trouble = errUnreachable
+	failure = errUnreachable
 	require.ErrorIs(t, o.Ask(t.Context(), hang), errUnreachable)
 	calls := 0
 	require.ErrorIs(t, o.Ask(t.Context(), func(context.Context) error { calls++; return zk.ErrNoAuth }), zk.ErrNoAuth)

@@ -32,7 +32,7 @@ type network struct {
 	attempts int // since there was a session
 	silences int // of those: there was no answer in time
 	current  *link
-	trouble  error // of the latest attempt
+	failure  error // of the latest attempt
 }
 
 var _ zk.HostProvider = (*network)(nil)
@@ -89,10 +89,10 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 		if timedOut(err) {
 			n.silences++
 		}
-		n.trouble = fmt.Errorf("%w: %w", errUnreachable, err)
+		n.failure = fmt.Errorf("%w: %w", errUnreachable, err)
 		return nil, err
 	}
-	n.trouble = fmt.Errorf("%w: %w", errUnreachable, outage.NoAnswer(address+" accepts connections and does not answer"))
+	n.failure = fmt.Errorf("%w: %w", errUnreachable, outage.NoAnswer(address+" accepts connections and does not answer"))
 	n.current = &link{Conn: conn, began: began, patience: greeting}
 	return n.current, nil
 }
@@ -131,7 +131,7 @@ func (n *network) attached(conn *zk.Conn) *link {
 	if watches(conn) {
 		n.current.holdAnswers()
 	}
-	n.attempts, n.silences, n.trouble = 0, 0, nil
+	n.attempts, n.silences, n.failure = 0, 0, nil
 	return n.current
 }
 
@@ -139,10 +139,10 @@ func (n *network) attached(conn *zk.Conn) *link {
 func (n *network) why() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if errors.Is(n.trouble, context.Canceled) {
+	if errors.Is(n.failure, context.Canceled) {
 		return errUnreachable
 	}
-	return n.trouble
+	return n.failure
 }
 
 // close ends the session at the server if that can be reached, and the connection in any case.

@@ -29,14 +29,14 @@ func (s *session) Start() error {
 	case ctx.Err() == nil:
 		return err
 	}
-	if why := s.trouble(); why != nil {
+	if why := s.failure(); why != nil {
 		return why
 	}
 	return errNoAnswer
 }
 
-// trouble returns what is known to be wrong with the connection.
-func (s *session) trouble() error {
+// failure returns what is known to be wrong with the connection.
+func (s *session) failure() error {
 	switch {
 	case s.own != nil:
 		return s.own.why()

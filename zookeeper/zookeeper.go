@@ -144,10 +144,10 @@ func (d *Driver) Close() error {
 
 func (d *Driver) root() string { return cmp.Or(d.chroot, "/") }
 
-// trouble returns what is wrong with the connection of the session for ttl.
-func (d *Driver) trouble(ttl time.Duration) error {
+// failure returns what is wrong with the connection of the session for ttl.
+func (d *Driver) failure(ttl time.Duration) error {
 	if s, ok := d.sessions.Find(d.key(ttl)); ok {
-		return s.trouble()
+		return s.failure()
 	}
 	return nil
 }

@@ -221,7 +221,7 @@ func TestSet(t *testing.T) {
 	require.ErrorContains(t, err, `key "fence:{x}" holds no token`)
 }
 
-// With a real lock: a holder whose hold lapses, and its successor, with tokens that are more than Lua's numbers can tell apart.
+// With a real lock: a holder whose hold expires, and its successor, with tokens that are more than Lua's numbers can tell apart.
 func TestLock_onTheSameServer(t *testing.T) {
 	t.Parallel()
 	rdb := connect(t, testserver.Redis(t).Addr())
@@ -237,7 +237,7 @@ func TestLock_onTheSameServer(t *testing.T) {
 	require.NoError(t, m.Lock(ctx))
 	stale := m.FencingToken()
 	require.NoError(t, write(ctx, rdb, "x", stale))
-	require.NoError(t, next.Lock(ctx), "after the lapse of the first")
+	require.NoError(t, next.Lock(ctx), "after the first has expired")
 	newer := next.FencingToken()
 	require.NoError(t, write(ctx, rdb, "x", newer))
 	require.ErrorIs(t, write(ctx, rdb, "x", stale), fence.ErrStale)

@@ -32,7 +32,7 @@ func ExampleExec() {
 		INSERT INTO orders (id, state) VALUES (42, 'new')`)
 	defer db.Close()
 
-	// Holder 33 is paused, its lock lapses, and 34 gets it.
+	// Holder 33 is paused, its lock expires, and 34 gets it.
 	update := `UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`
 	fmt.Println(sqlfence.Exec(ctx, db, "orders/42", 34, update, "paid", 34, 42))
 	fmt.Println(sqlfence.Exec(ctx, db, "orders/42", 33, update, "cancelled", 33, 42))

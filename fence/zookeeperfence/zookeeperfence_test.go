@@ -203,7 +203,7 @@ func TestCreate_leavesATokenAsItIs(t *testing.T) {
 func TestWrite_needsTheRightsOfTheTokensNode(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)
-	owner, stranger := connect(t, s.Addr()), connect(t, s.Addr())
+	owner, other := connect(t, s.Addr()), connect(t, s.Addr())
 	x := string(newResource(t, owner)) + "/x"
 	require.NoError(t, owner.AddAuth("digest", []byte("me:secret")))
 	require.NoError(t, zookeeperfence.Create(t.Context(), owner, x, zk.AuthACL(zk.PermRead|zk.PermWrite)))
@@ -211,7 +211,7 @@ func TestWrite_needsTheRightsOfTheTokensNode(t *testing.T) {
 	require.NoError(t, err)
 	_, err = zookeeperfence.Write(t.Context(), owner, x, 1, &zk.CreateRequest{Path: x + "y", Acl: world})
 	require.NoError(t, err)
-	_, err = zookeeperfence.Write(t.Context(), stranger, x, 2)
+	_, err = zookeeperfence.Write(t.Context(), other, x, 2)
 	require.ErrorIs(t, err, zk.ErrNoAuth)
 }
 

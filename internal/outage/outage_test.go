@@ -16,9 +16,9 @@ import (
 const ttl = 10 * time.Second
 
 var (
-	errAway    = errors.New("away")
-	errRefused = errors.New("refused")
-	errSilence = errors.New("no answer")
+	errUnreachable = errors.New("unreachable")
+	errRefused     = errors.New("refused")
+	errSilence     = errors.New("no answer")
 )
 
 // heard keeps what an Outage has told.
@@ -44,7 +44,7 @@ func hang(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func away(context.Context) error { return errAway }
+func unreachable(context.Context) error { return errUnreachable }
 
 func bubble(t *testing.T, f func(t *testing.T, o *outage.Outage, h *heard)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +55,7 @@ func bubble(t *testing.T, f func(t *testing.T, o *outage.Outage, h *heard)) {
 
 // The core waits for an attempt for half a TTL, and is to hear why it failed.
 func TestAsk_ridesOutALittleLessThanHalfATTL(t *testing.T) {
-	for name, f := range map[string]func(context.Context) error{"refused connections": away, "hangs": hang} {
+	for name, f := range map[string]func(context.Context) error{"refused connections": unreachable, "hangs": hang} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, o *outage.Outage, h *heard) {
 				began := time.Now()
@@ -76,7 +76,7 @@ func TestAsk_countsFromTheFirstFailureSinceTheLastAnswer(t *testing.T) {
 			began := time.Now()
 			return func(ctx context.Context) error {
 				if time.Since(began) < d {
-					return away(ctx)
+					return unreachable(ctx)
 				}
 				return nil
 			}
@@ -84,9 +84,9 @@ func TestAsk_countsFromTheFirstFailureSinceTheLastAnswer(t *testing.T) {
 		for range 3 {
 			require.NoError(t, o.Ask(t.Context(), failing(ttl*2/5)))
 		}
-		require.ErrorIs(t, o.Ask(t.Context(), failing(ttl)), errAway)
+		require.ErrorIs(t, o.Ask(t.Context(), failing(ttl)), errUnreachable)
 		began := time.Now()
-		require.ErrorIs(t, o.Ask(t.Context(), away), errAway, "the outage goes on")
+		require.ErrorIs(t, o.Ask(t.Context(), unreachable), errUnreachable, "the outage goes on")
 		assert.Less(t, time.Since(began), ttl/20)
 	})
 }
@@ -107,7 +107,7 @@ func TestAsk_growsMorePatient(t *testing.T) {
 			deadline, _ := ctx.Deadline()
 			given = append(given, time.Until(deadline))
 			if len(given) < 4 {
-				return errAway
+				return errUnreachable
 			}
 			return nil
 		}))
@@ -126,17 +126,17 @@ func TestAsk_prefersAFailureThatSaysWhy(t *testing.T) {
 		calls := 0
 		require.ErrorIs(t, o.Ask(t.Context(), func(ctx context.Context) error {
 			if calls++; calls == 2 {
-				return errAway
+				return errUnreachable
 			}
 			return hang(ctx)
-		}), errAway)
+		}), errUnreachable)
 		assert.Equal(t, errSilence, (*h)[0])
-		assert.Equal(t, errAway, (*h)[len(*h)-1])
+		assert.Equal(t, errUnreachable, (*h)[len(*h)-1])
 	})
 }
 
 func TestAsk_endsWithItsContext(t *testing.T) {
-	for name, f := range map[string]func(context.Context) error{"in a request": hang, "in a pause": away} {
+	for name, f := range map[string]func(context.Context) error{"in a request": hang, "in a pause": unreachable} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, o *outage.Outage, _ *heard) {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
@@ -144,8 +144,8 @@ func TestAsk_endsWithItsContext(t *testing.T) {
 				began := time.Now()
 				require.ErrorIs(t, o.Ask(ctx, f), context.DeadlineExceeded)
 				assert.Equal(t, 30*time.Millisecond, time.Since(began))
-				require.ErrorIs(t, o.Ask(t.Context(), away), errAway)
-				require.ErrorIs(t, o.Last(), errAway)
+				require.ErrorIs(t, o.Ask(t.Context(), unreachable), errUnreachable)
+				require.ErrorIs(t, o.Last(), errUnreachable)
 				require.NoError(t, o.Ask(t.Context(), func(context.Context) error { return nil }))
 				assert.NoError(t, o.Last())
 			})

@@ -17,7 +17,7 @@ import (
 
 // Tokens are readings of the server's clock at the take, so that the server itself says how much
 // time there was between two.
-func TestLapse_atTheServerIsAfterTheTTLAndNotBefore(t *testing.T) {
+func TestExpire_atTheServerIsAfterTheTTLAndNotBefore(t *testing.T) {
 	t.Parallel()
 	const ttl = time.Second // half of which an attempt may take
 	s := testserver.Redis(t)
@@ -47,7 +47,7 @@ func TestLapse_atTheServerIsAfterTheTTLAndNotBefore(t *testing.T) {
 	}
 }
 
-func TestLapse_isAtTheExtendedTTL(t *testing.T) {
+func TestExpire_isAtTheExtendedTTL(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	rdb := connect(t, s.Addr())
@@ -55,7 +55,7 @@ func TestLapse_isAtTheExtendedTTL(t *testing.T) {
 	lease := take(t, d, "x", time.Minute)
 	expire(t, rdb, "{x}")
 	require.ErrorIs(t, lease.Extend(t.Context(), time.Minute), locker.ErrLost)
-	assert.False(t, isHeldAt(t, rdb, "{x}"), "a lapsed hold is not revived")
+	assert.False(t, isHeldAt(t, rdb, "{x}"), "a hold that expired is not revived")
 
 	next := take(t, d, "x", 10*time.Second)
 	require.NoError(t, next.Extend(t.Context(), time.Minute))

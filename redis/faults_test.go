@@ -54,7 +54,7 @@ var clients = map[string]func(*goredis.Options){
 	"heeds ctx":   heedingCtx,
 }
 
-func TestTrouble_refused(t *testing.T) {
+func TestFaults_refused(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	s.Kill()
@@ -77,7 +77,7 @@ func TestTrouble_refused(t *testing.T) {
 	})
 }
 
-func TestTrouble_stopped(t *testing.T) {
+func TestFaults_stopped(t *testing.T) {
 	t.Parallel()
 	for name, kind := range clients {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestTrouble_stopped(t *testing.T) {
 	}
 }
 
-func TestTrouble_stoppedWhileHeld(t *testing.T) {
+func TestFaults_stoppedWhileHeld(t *testing.T) {
 	t.Parallel()
 	const ttl = 2 * time.Second
 	s := testserver.Redis(t)
@@ -126,7 +126,7 @@ func TestTrouble_stoppedWhileHeld(t *testing.T) {
 	}
 }
 
-func TestTrouble_readOnlyReplica(t *testing.T) {
+func TestFaults_readOnlyReplica(t *testing.T) {
 	t.Parallel()
 	primary := testserver.Redis(t)
 	replica := testserver.Redis(t, testserver.RedisReplicaOf(primary))
@@ -145,7 +145,7 @@ func TestTrouble_readOnlyReplica(t *testing.T) {
 	wantOwnError(t, p.Unlock(t.Context()), "READONLY")
 }
 
-func TestTrouble_loading(t *testing.T) {
+func TestFaults_loading(t *testing.T) {
 	t.Parallel()
 	// key-load-delay and the interval are the server's own settings for its tests.
 	ctx := t.Context()
@@ -180,7 +180,7 @@ func TestTrouble_loading(t *testing.T) {
 	assert.NoError(t, m.Unlock(ctx))
 }
 
-func TestTrouble_poolExhausted(t *testing.T) {
+func TestFaults_poolExhausted(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	for name, kind := range clients {
@@ -203,7 +203,7 @@ func TestTrouble_poolExhausted(t *testing.T) {
 }
 
 // A server that is not there, and one that is no Redis.
-func TestTrouble_strangers(t *testing.T) {
+func TestFaults_serversOfAnotherKind(t *testing.T) {
 	t.Parallel()
 	for name, greeting := range map[string]string{
 		"closes at once": "",
@@ -215,14 +215,14 @@ func TestTrouble_strangers(t *testing.T) {
 		"nothing":        strings.Repeat("$-1\r\n", 3),
 	} {
 		t.Run(name, func(t *testing.T) {
-			addr := stranger(t, greeting)
+			addr := otherServer(t, greeting)
 			_, _ = wantEnds(t, connect(t, addr, heedingCtx))
 		})
 	}
 }
 
-// stranger is a server that answers every chunk of requests with the same.
-func stranger(t *testing.T, answer string) string {
+// otherServer is a server that answers every chunk of requests with the same.
+func otherServer(t *testing.T, answer string) string {
 	t.Helper()
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	require.NoError(t, err)
