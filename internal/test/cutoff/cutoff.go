@@ -1,0 +1,111 @@
+// Package cutoff makes Clients of the memory backend that a test can cut off from it, as an unreachable server does.
+package cutoff
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/memory"
+)
+
+// ErrUnreachable is the error of every request of a Client that is cut off.
+var ErrUnreachable = errors.New("connection refused")
+
+// TTL is that of the Clients, and Drift is what the allowance for clocks takes off it.
+const (
+	TTL   = 10 * time.Second
+	Drift = 102 * time.Millisecond
+)
+
+// Client has the names of the test that made it.
+type Client struct {
+	*locker.Client
+	link *link
+}
+
+// New makes a Client, which is closed when t ends.
+func New(t testing.TB, opts ...locker.Option) *Client {
+	t.Helper()
+	l := &link{Driver: memory.NewDriver(memory.InSpace(t.Name()))}
+	c, err := locker.New(l, append([]locker.Option{locker.WithTTL(TTL)}, opts...)...)
+	if err != nil {
+		t.Fatalf("cutoff: %v", err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return &Client{c, l}
+}
+
+// Cut has every request fail from now on, and with false no longer. What waits in a queue stays there.
+func (c *Client) Cut(cut bool) { c.link.cut.Store(cut) }
+
+// link is a Driver that can be cut off.
+type link struct {
+	*memory.Driver
+	cut atomic.Bool
+}
+
+var _ interface {
+	driver.Queuer
+	driver.Inspector
+} = (*link)(nil)
+
+func (l *link) err() error {
+	if l.cut.Load() {
+		return ErrUnreachable
+	}
+	return nil
+}
+
+func (l *link) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	if err := l.err(); err != nil {
+		return nil, err
+	}
+	return l.of(l.Driver.Acquire(ctx, req))
+}
+
+func (l *link) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
+	if err := l.err(); err != nil {
+		answered(err)
+		return nil, err
+	}
+	return l.of(l.Driver.AcquireQueued(ctx, req, answered))
+}
+
+func (l *link) Inspect(ctx context.Context, name string) (driver.State, error) {
+	if err := l.err(); err != nil {
+		return driver.State{}, err
+	}
+	return l.Driver.Inspect(ctx, name)
+}
+
+// of has the requests of a lease go this way, too.
+func (l *link) of(granted driver.Lease, err error) (driver.Lease, error) {
+	if granted == nil {
+		return nil, err
+	}
+	return &lease{granted, l}, err
+}
+
+type lease struct {
+	driver.Lease
+	link *link
+}
+
+func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
+	if err := l.link.err(); err != nil {
+		return err
+	}
+	return l.Lease.Extend(ctx, ttl)
+}
+
+func (l *lease) Release(ctx context.Context) error {
+	if err := l.link.err(); err != nil {
+		return err
+	}
+	return l.Lease.Release(ctx)
+}

@@ -1,0 +1,320 @@
+package multi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/cutoff"
+	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/multi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// wantFree fails unless each name can be taken now. Within a bubble.
+func wantFree(t *testing.T, names ...string) {
+	t.Helper()
+	synctest.Wait() // for what is done in the background
+	c := cutoff.New(t)
+	for _, name := range names {
+		h, err := c.Mutex(name).TryAcquire(t.Context())
+		require.NoError(t, err, name)
+		require.NoError(t, h.Unlock(t.Context()))
+	}
+}
+
+func wantHeld(t *testing.T, names ...string) {
+	t.Helper()
+	c := cutoff.New(t)
+	for _, name := range names {
+		require.ErrorIs(t, c.Mutex(name).TryLock(t.Context()), locker.ErrHeld, name)
+	}
+}
+
+// steps is an Option that notes what is taken and released, in order.
+func steps(into *[]string) locker.Option {
+	return locker.WithObserver(locker.Observer{Done: func(_ context.Context, c locker.Call, _ locker.Result) {
+		*into = append(*into, c.Op+" "+c.Name)
+	}})
+}
+
+func TestAcquire_takesInOneOrderWithoutDuplicatesAndReleasesInReverse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []string
+		h, err := multi.New(cutoff.New(t, steps(&seen)).Client, []string{"b", "c", "a", "b"}).Acquire(t.Context())
+		require.NoError(t, err)
+		wantHeld(t, "a", "b", "c")
+		require.NoError(t, h.Unlock(t.Context()))
+		assert.Equal(t, []string{"lock a", "lock b", "lock c", "unlock c", "unlock b", "unlock a"}, seen)
+		require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrNotHeld)
+	})
+}
+
+func TestAcquire_eachNameHasItsToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cutoff.New(t)
+		m := multi.New(c.Client, []string{"a", "b"})
+		first, err := m.Acquire(t.Context())
+		require.NoError(t, err)
+		for _, name := range []string{"a", "b"} {
+			state, err := c.Inspect(t.Context(), name)
+			require.NoError(t, err)
+			assert.Equal(t, state.Token, first.Token(name), name)
+		}
+		assert.Zero(t, first.Token("other"))
+		require.NoError(t, first.Unlock(t.Context()))
+		second, err := m.Acquire(t.Context())
+		require.NoError(t, err)
+		assert.Greater(t, second.Token("a"), first.Token("a"), "also after its end")
+		assert.Greater(t, second.Token("b"), first.Token("b"))
+		require.NoError(t, second.Unlock(t.Context()))
+	})
+}
+
+// Programs that name the same locks in different orders wait for each other in one direction alone.
+func TestAcquire_inOppositeOrdersEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var inside int
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for _, names := range [][]string{{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "a"}} {
+			m := multi.New(cutoff.New(t).Client, names)
+			all.Go(func() {
+				for range 50 {
+					assert.NoError(t, m.Do(t.Context(), func(context.Context, *multi.Hold) error {
+						mu.Lock()
+						inside++
+						assert.Equal(t, 1, inside, "any two of them have a name in common")
+						mu.Unlock()
+						time.Sleep(time.Millisecond)
+						mu.Lock()
+						inside--
+						mu.Unlock()
+						return nil
+					}))
+				}
+			})
+		}
+		began := time.Now()
+		all.Wait()
+		assert.Equal(t, 200*time.Millisecond, time.Since(began), "nobody waited for an expiry")
+	})
+}
+
+func TestAcquire_cancelledHalfWayLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other, err := cutoff.New(t).Mutex("b").Acquire(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		done := testwait.Go(func() error {
+			_, err := multi.New(cutoff.New(t).Client, []string{"a", "b", "c"}).Acquire(ctx)
+			return err
+		})
+		synctest.Wait()
+		wantHeld(t, "a")
+		why := errors.New("a reason")
+		cancel(why)
+		err = <-done
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, why)
+		require.ErrorIs(t, err, locker.ErrHeld)
+		wantFree(t, "a", "c")
+		require.NoError(t, other.Unlock(t.Context()))
+		wantFree(t, "b")
+	})
+}
+
+func TestTryAcquire_ofSomeThatAreHeldTakesNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other, err := cutoff.New(t).Mutex("b").Acquire(t.Context())
+		require.NoError(t, err)
+		m := multi.New(cutoff.New(t).Client, []string{"a", "b", "c"})
+		_, err = m.TryAcquire(t.Context())
+		require.ErrorIs(t, err, locker.ErrHeld)
+		wantFree(t, "a", "c")
+		require.NoError(t, other.Unlock(t.Context()))
+		h, err := m.TryAcquire(t.Context())
+		require.NoError(t, err)
+		wantHeld(t, "a", "b", "c")
+		require.NoError(t, h.Unlock(t.Context()))
+	})
+}
+
+func TestAcquire_renewsWhatItHasWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other, err := cutoff.New(t).Mutex("b").Acquire(t.Context())
+		require.NoError(t, err)
+		done := testwait.Go(func() error {
+			h, err := multi.New(cutoff.New(t).Client, []string{"a", "b"}).Acquire(t.Context())
+			if err != nil {
+				return err
+			}
+			assert.Greater(t, time.Until(h.Deadline()), cutoff.TTL/2)
+			return errors.Join(h.Err(), h.Unlock(t.Context()))
+		})
+		for range 20 {
+			time.Sleep(cutoff.TTL / 4)
+			wantHeld(t, "a")
+		}
+		require.NoError(t, other.Unlock(t.Context()))
+		require.NoError(t, <-done)
+		wantFree(t, "a", "b")
+	})
+}
+
+// What is lost while the rest is awaited is no reason to hold half of it.
+func TestAcquire_beginsAnewAfterALossWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other, err := cutoff.New(t).Mutex("b").Acquire(t.Context())
+		require.NoError(t, err)
+		var seen []string
+		mine := cutoff.New(t, steps(&seen), locker.WithoutRenewal())
+		done := testwait.Go(func() error {
+			h, err := multi.New(mine.Client, []string{"a", "b"}).Acquire(t.Context())
+			if err != nil {
+				return err
+			}
+			return errors.Join(h.Err(), h.Unlock(t.Context()))
+		})
+		time.Sleep(cutoff.TTL + time.Second) // "a" has expired, and was taken again
+		require.NoError(t, other.Unlock(t.Context()))
+		require.NoError(t, <-done)
+		assert.Equal(t, []string{"lock a", "lock b", "unlock a", "lock a", "lock b", "unlock b", "unlock a"}, seen)
+	})
+}
+
+func TestHold_oneLossEndsAllAndTheEarliestDeadlineCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cutoff.New(t)
+		m := multi.New(c.Client, []string{"a", "b"}, locker.WithoutRenewal())
+		other, err := cutoff.New(t).Mutex("b").Acquire(t.Context())
+		require.NoError(t, err)
+		granted := make(chan *multi.Hold)
+		began := time.Now()
+		go func() {
+			h, err := m.Acquire(t.Context())
+			assert.NoError(t, err)
+			granted <- h
+		}()
+		time.Sleep(3 * time.Second) // "a" is three seconds older than "b"
+		require.NoError(t, other.Unlock(t.Context()))
+		h := <-granted
+		expires := began.Add(cutoff.TTL - cutoff.Drift)
+		assert.Equal(t, expires, h.Deadline())
+
+		ctx, cancel := h.Context(t.Context(), 0)
+		defer cancel()
+		early, cancelEarly := h.Context(t.Context(), 2*time.Second)
+		defer cancelEarly()
+		<-early.Done()
+		assert.Equal(t, expires.Add(-2*time.Second), time.Now())
+		require.NoError(t, h.Err())
+		<-ctx.Done()
+		assert.Equal(t, expires, time.Now())
+		require.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
+		require.ErrorIs(t, h.Err(), locker.ErrLost)
+		wantHeld(t, "b")
+		require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrLost)
+		wantFree(t, "a", "b")
+	})
+}
+
+func TestHold_ofAClientThatIsCutOffIsLostAndUnlockSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cutoff.New(t)
+		var inside error
+		err := multi.New(c.Client, []string{"a", "b"}).Do(t.Context(), func(ctx context.Context, h *multi.Hold) error {
+			c.Cut(true)
+			<-ctx.Done()
+			inside = errors.Join(context.Cause(ctx), h.Err())
+			c.Cut(false)
+			return nil
+		})
+		require.ErrorIs(t, inside, locker.ErrLost)
+		require.ErrorIs(t, err, locker.ErrLost)
+		time.Sleep(cutoff.Drift)
+		wantFree(t, "a", "b")
+	})
+}
+
+func TestAcquire_ofAnUnreachableBackendIsItsError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cutoff.New(t)
+		c.Cut(true)
+		m := multi.New(c.Client, []string{"a", "b"})
+		for _, acquire := range []func(context.Context) (*multi.Hold, error){m.Acquire, m.TryAcquire} {
+			_, err := acquire(t.Context())
+			require.ErrorIs(t, err, cutoff.ErrUnreachable)
+			require.NotErrorIs(t, err, locker.ErrHeld)
+		}
+	})
+}
+
+func TestDo_releasesAfterAPanicAndReturnsTheFunctionsError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := multi.New(cutoff.New(t).Client, []string{"a", "b"})
+		assert.PanicsWithValue(t, "no", func() {
+			_ = m.Do(t.Context(), func(context.Context, *multi.Hold) error { panic("no") })
+		})
+		wantFree(t, "a", "b")
+		failed := errors.New("failed")
+		ctx, cancel := context.WithCancel(t.Context())
+		err := m.Do(ctx, func(context.Context, *multi.Hold) error { cancel(); return failed })
+		require.ErrorIs(t, err, failed)
+		require.NotErrorIs(t, err, locker.ErrLost, "it unlocks though its context has ended")
+		wantFree(t, "a", "b")
+	})
+}
+
+func TestNew_ofWhatIsNotValidTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cutoff.New(t)
+		for what, m := range map[string]*multi.Mutex{
+			"no names":      multi.New(c.Client, nil),
+			"an empty name": multi.New(c.Client, []string{"a", ""}),
+			"not UTF-8":     multi.New(c.Client, []string{"a", "\xff"}),
+			"an option":     multi.New(c.Client, []string{"a"}, nil),
+		} {
+			_, err := m.Acquire(t.Context())
+			require.Error(t, err, what)
+			_, err = m.TryAcquire(t.Context())
+			require.Error(t, err, what)
+			require.Error(t, m.Do(t.Context(), func(context.Context, *multi.Hold) error { panic("called") }), what)
+		}
+		wantFree(t, "a")
+		require.NoError(t, c.Close())
+		_, err := multi.New(c.Client, []string{"a", "b"}).Acquire(t.Context())
+		require.ErrorIs(t, err, locker.ErrClosed)
+	})
+}
+
+func ExampleNew() {
+	ctx := context.Background()
+	client, err := locker.Open(ctx, "mem://example-multi")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	// Another program may name them the other way round.
+	m := multi.New(client, []string{"account/9", "account/7"})
+	err = m.Do(ctx, func(ctx context.Context, h *multi.Hold) error {
+		fmt.Println("both are held:", h.Token("account/7") > 0 && h.Token("account/9") > 0)
+		return client.Mutex("account/7").TryLock(ctx)
+	})
+	fmt.Println(err)
+	// Output:
+	// both are held: true
+	// locker: trylock "account/7": the lock is held by another owner
+}
