@@ -1,0 +1,303 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/election"
+	"github.com/go-locker/locker/internal/test/cutoff"
+	"github.com/go-locker/locker/internal/test/testwait"
+)
+
+const (
+	reserve = 2 * time.Second
+	life    = cutoff.TTL - cutoff.Drift // of a hold that is not renewed
+	rest    = time.Second               // of a candidate that has led
+)
+
+// candidate is one process of a test.
+type candidate struct {
+	*election.Election
+	*cutoff.Client
+	stop func() error // ends Lead, and returns its error
+}
+
+// campaign has a process be a candidate. With no lead it leads until its context ends.
+func campaign(t *testing.T, id string, lead func(context.Context, uint64), opts ...locker.Option) *candidate {
+	t.Helper()
+	c := cutoff.New(t, append(opts, locker.WithMetadata(id))...)
+	e := election.New(c.Client, "leader")
+	if lead == nil {
+		lead = func(ctx context.Context, _ uint64) { <-ctx.Done() }
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := testwait.Go(func() error { return e.Lead(ctx, reserve, lead) })
+	stop := func() error { cancel(); return <-done }
+	return &candidate{e, c, stop}
+}
+
+// wantLeader fails unless one, and no other, leads.
+func wantLeader(t *testing.T, one *candidate, others ...*candidate) {
+	t.Helper()
+	synctest.Wait()
+	assert.True(t, one.IsLeader())
+	assert.NotZero(t, one.Term())
+	for _, other := range others {
+		assert.False(t, other.IsLeader())
+		assert.Zero(t, other.Term())
+	}
+}
+
+func TestLead_whoIsNotRenewedHasTheReserveToStepDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var leaders, terms atomic.Int32
+		var newest atomic.Uint64
+		lead := func(ctx context.Context, term uint64) {
+			assert.EqualValues(t, 1, leaders.Add(1), "another leads")
+			assert.Less(t, newest.Swap(term), term, "terms rise")
+			terms.Add(1)
+			began := time.Now()
+			<-ctx.Done()
+			if terms.Load() < 50 {
+				assert.Equal(t, life-reserve, time.Since(began))
+			}
+			time.Sleep(reserve - time.Millisecond) // it does not stop at once
+			leaders.Add(-1)
+		}
+		var all []*candidate
+		for range 3 {
+			all = append(all, campaign(t, "", lead, locker.WithoutRenewal()))
+		}
+		testwait.Patience(time.Hour).Until(t, "all have led again and again", func() bool { return terms.Load() >= 50 })
+		for _, c := range all {
+			require.NoError(t, c.stop(), "the term is given back before it expires")
+		}
+	})
+}
+
+func TestLead_whoIsRenewedLeadsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := campaign(t, "", nil), (*candidate)(nil)
+		synctest.Wait()
+		b = campaign(t, "", nil)
+		synctest.Wait()
+		term := a.Term()
+		time.Sleep(time.Hour)
+		wantLeader(t, a, b)
+		assert.Equal(t, term, a.Term())
+		require.NoError(t, a.stop())
+		require.NoError(t, b.stop())
+	})
+}
+
+func TestLead_whoStopsLeavesTheLeadToTheNextAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := campaign(t, "", nil)
+		synctest.Wait()
+		b := campaign(t, "", nil)
+		synctest.Wait()
+		c := campaign(t, "", nil)
+		wantLeader(t, a, b, c)
+		began := time.Now()
+		require.NoError(t, b.stop(), "it was waiting")
+		require.NoError(t, a.stop())
+		wantLeader(t, c, a, b)
+		require.NoError(t, c.stop())
+		assert.Equal(t, began, time.Now(), "nobody waited")
+	})
+}
+
+func TestResign_handsOverAtOnceAndStaysACandidate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		a := campaign(t, "", func(ctx context.Context, _ uint64) { <-ctx.Done(); <-release })
+		a.Resign() // leads to nothing: it does not lead yet
+		synctest.Wait()
+		b := campaign(t, "", nil)
+		wantLeader(t, a, b)
+		first, began := a.Term(), time.Now()
+		a.Resign()
+		assert.False(t, a.IsLeader(), "at once")
+		synctest.Wait()
+		assert.False(t, b.IsLeader(), "a's function has not returned")
+		close(release)
+		wantLeader(t, b, a)
+		assert.Equal(t, began, time.Now())
+		second := b.Term()
+		assert.Greater(t, second, first)
+		time.Sleep(rest)
+		synctest.Wait() // a is a candidate again
+		b.Resign()
+		wantLeader(t, a, b)
+		assert.Greater(t, a.Term(), second)
+		require.NoError(t, a.stop())
+		require.NoError(t, b.stop())
+	})
+}
+
+// A leader that is cut off stops by its own clock, and one that does not heed its context does not lead either.
+func TestIsLeader_isFalseBeforeAnotherLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		woken := make(chan struct{})
+		a := campaign(t, "", func(context.Context, uint64) { <-woken })
+		synctest.Wait()
+		b := campaign(t, "", nil)
+		wantLeader(t, a, b)
+		a.Cut(true)
+		began := time.Now()
+		for a.IsLeader() {
+			time.Sleep(time.Millisecond)
+		}
+		assert.InDelta(t, (life - reserve).Seconds(), time.Since(began).Seconds(), 0.002)
+		assert.False(t, b.IsLeader())
+		for !b.IsLeader() {
+			time.Sleep(time.Millisecond)
+		}
+		assert.InDelta(t, cutoff.TTL.Seconds(), time.Since(began).Seconds(), 0.002, "within a TTL another leads")
+		a.Cut(false)
+		close(woken)
+		synctest.Wait()
+		require.NoError(t, a.stop(), "it is a candidate again, or rests")
+		require.NoError(t, b.stop())
+	})
+}
+
+func TestLead_whoHasOverstayedTheirTermIsACandidateAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var terms []uint64
+		again := make(chan struct{})
+		a := campaign(t, "", func(ctx context.Context, term uint64) {
+			if terms = append(terms, term); len(terms) == 1 {
+				time.Sleep(2 * cutoff.TTL) // and does not look at its ctx
+				return
+			}
+			close(again)
+			<-ctx.Done()
+		}, locker.WithoutRenewal())
+		<-again
+		require.NoError(t, a.stop())
+		assert.Less(t, terms[0], terms[1])
+	})
+}
+
+// What it cannot give back for certain, Lead says.
+func TestLead_whoStopsAfterALossSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		woken := make(chan struct{})
+		a := campaign(t, "", func(context.Context, uint64) { <-woken }, locker.WithoutRenewal())
+		time.Sleep(cutoff.TTL)
+		done := testwait.Go(a.stop)
+		synctest.Wait()
+		close(woken)
+		require.ErrorIs(t, <-done, locker.ErrLost)
+	})
+}
+
+func TestLead_inAnOutageAsksNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int32
+		c := cutoff.New(t, locker.WithObserver(locker.Observer{Done: func(_ context.Context, call locker.Call, r locker.Result) {
+			if call.Op == "lock" && errors.Is(r.Err, cutoff.ErrUnreachable) {
+				calls.Add(1)
+			}
+		}}))
+		c.Cut(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		e := election.New(c.Client, "leader")
+		done := testwait.Go(func() error {
+			return e.Lead(ctx, reserve, func(ctx context.Context, _ uint64) { <-ctx.Done() })
+		})
+		time.Sleep(time.Minute + rest/2)
+		assert.EqualValues(t, 61, calls.Load(), "once a second")
+		c.Cut(false)
+		time.Sleep(rest)
+		assert.True(t, e.IsLeader(), "when it is over")
+		cancel()
+		require.NoError(t, <-done)
+	})
+}
+
+func TestLead_ofWhatIsNotValidReturnsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cutoff.New(t)
+		lead := func(context.Context, uint64) { t.Error("it leads") }
+		began := time.Now()
+		require.Error(t, election.New(c.Client, "").Lead(t.Context(), 0, lead))
+		require.Error(t, election.New(c.Client, "x", nil).Lead(t.Context(), 0, lead))
+		require.Error(t, election.New(c.Client, "x", locker.WithBackoff(0, 0)).Lead(t.Context(), 0, lead))
+		require.ErrorIs(t, election.New(c.Client, "x", locker.WithTTL(0)).Lead(t.Context(), 0, lead), locker.ErrUnsupported)
+		require.ErrorContains(t, election.New(c.Client, "x").Lead(t.Context(), cutoff.TTL, lead), "reserve")
+		require.ErrorContains(t, election.New(c.Client, "x").Lead(t.Context(), -1, lead), "reserve")
+		h, err := c.Mutex("x").TryAcquire(t.Context())
+		require.NoError(t, err, "it was given back")
+		require.NoError(t, h.Unlock(t.Context()))
+
+		a := campaign(t, "", nil)
+		synctest.Wait()
+		require.ErrorContains(t, a.Lead(t.Context(), 0, lead), "already")
+		require.NoError(t, a.stop())
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, election.New(c.Client, "x").Lead(t.Context(), 0, lead), locker.ErrClosed)
+		assert.Equal(t, began, time.Now())
+	})
+}
+
+func TestLead_afterAPanicAnotherLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := election.New(cutoff.New(t).Client, "leader")
+		assert.PanicsWithValue(t, "no", func() {
+			_ = e.Lead(t.Context(), reserve, func(context.Context, uint64) { panic("no") })
+		})
+		assert.False(t, e.IsLeader())
+		b := campaign(t, "", nil)
+		wantLeader(t, b)
+		require.NoError(t, b.stop())
+	})
+}
+
+func TestClose_endsTheTermAndLead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cutoff.New(t)
+		e := election.New(c.Client, "leader")
+		done := testwait.Go(func() error {
+			return e.Lead(t.Context(), reserve, func(ctx context.Context, _ uint64) { <-ctx.Done() })
+		})
+		synctest.Wait()
+		require.True(t, e.IsLeader())
+		require.NoError(t, c.Close())
+		assert.False(t, e.IsLeader())
+		require.ErrorIs(t, <-done, locker.ErrClosed)
+	})
+}
+
+func ExampleElection_Lead() {
+	client, err := locker.Open(context.Background(), "mem://example-election")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+	ctx, stop := context.WithCancel(context.Background()) // a program stops at a signal: see signal.NotifyContext
+	defer stop()
+
+	e := election.New(client, "scheduler", locker.WithTTL(10*time.Second), locker.WithMetadata("web-1"))
+	err = e.Lead(ctx, 2*time.Second, func(ctx context.Context, term uint64) {
+		leader, err := e.Leader(ctx)
+		fmt.Println(leader.ID, "leads:", leader.Term == term, e.IsLeader(), err)
+		stop()
+		<-ctx.Done()
+	})
+	fmt.Println(err, e.IsLeader())
+	// Output:
+	// web-1 leads: true true <nil>
+	// <nil> false
+}

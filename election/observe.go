@@ -1,0 +1,61 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// Leader is who leads. The zero Leader is nobody.
+type Leader struct {
+	ID   string // what locker.WithMetadata named it
+	Term uint64 // larger than that of every earlier leader
+}
+
+// Leader returns who leads, as the backend knew it at one moment: the zero Leader if nobody does. It is one request, of
+// [locker.Client.Inspect], whose errors it returns: ErrUnsupported if the backend does not tell.
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	state, err := e.client.Inspect(ctx, e.lock.Name())
+	if err != nil || !state.Held {
+		return Leader{}, err
+	}
+	return Leader{state.Holder.Metadata, state.Token}, nil
+}
+
+// Observe returns who leads, now and after each change, until ctx ends: it asks [Election.Leader] at intervals of every. It never goes back to a
+// term that ended before one that it has returned, and may leave out a short term. An error is returned each time that it is met, with the
+// zero Leader, and the next answer is awaited; after ErrUnsupported and ErrClosed there is none.
+func (e *Election) Observe(ctx context.Context, every time.Duration) iter.Seq2[Leader, error] {
+	return func(yield func(Leader, error) bool) {
+		var newest uint64 // term
+		var last *Leader  // that was returned
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			now, err := e.Leader(ctx)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				last = nil // what was known is to be confirmed
+				if !yield(Leader{}, err) || errors.Is(err, locker.ErrUnsupported) || errors.Is(err, locker.ErrClosed) {
+					return
+				}
+			case now.Term != 0 && now.Term < newest, last != nil && now == *last:
+				// A server that has missed what another told, or nothing new.
+			default:
+				newest, last = max(newest, now.Term), &now
+				if !yield(now, nil) {
+					return
+				}
+			}
+			select {
+			case <-ticker.C:
+			case <-ctx.Done():
+			}
+		}
+	}
+}

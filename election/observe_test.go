@@ -1,0 +1,133 @@
+package election_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/election"
+	"github.com/go-locker/locker/internal/test/cutoff"
+)
+
+func TestLeader_isWhoLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		watcher := election.New(cutoff.New(t).Client, "leader")
+		leader, err := watcher.Leader(t.Context())
+		require.NoError(t, err)
+		assert.Zero(t, leader)
+		a := campaign(t, "a", nil)
+		wantLeader(t, a)
+		leader, err = watcher.Leader(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, election.Leader{ID: "a", Term: a.Term()}, leader)
+		require.NoError(t, a.stop())
+		leader, err = watcher.Leader(t.Context())
+		require.NoError(t, err)
+		assert.Zero(t, leader)
+	})
+}
+
+func TestObserve_tellsOfEachChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		watched := cutoff.New(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var seen []election.Leader
+		var errs []error
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for leader, err := range election.New(watched.Client, "leader").Observe(ctx, time.Second) {
+				if err != nil {
+					errs = append(errs, err)
+					assert.Zero(t, leader)
+					continue
+				}
+				seen = append(seen, leader)
+			}
+		}()
+		time.Sleep(time.Minute)
+		a := campaign(t, "a", nil)
+		synctest.Wait()
+		first := a.Term()
+		b := campaign(t, "b", nil)
+		time.Sleep(time.Minute)
+		require.NoError(t, a.stop())
+		time.Sleep(time.Minute)
+		second := b.Term()
+		time.Sleep(time.Second / 2) // between two looks
+		watched.Cut(true)
+		time.Sleep(3 * time.Second)
+		watched.Cut(false)
+		time.Sleep(time.Minute)
+		require.NoError(t, b.stop())
+		time.Sleep(time.Minute)
+		cancel()
+		<-done
+		assert.Equal(t, []election.Leader{{}, {"a", first}, {"b", second}, {"b", second}, {}}, seen, "after an outage it is told again")
+		require.Len(t, errs, 3)
+		require.ErrorIs(t, errs[0], cutoff.ErrUnreachable)
+	})
+}
+
+// scripted is a Driver that tells of these terms, one after the other.
+type scripted struct {
+	driver.Driver
+	terms []uint64
+}
+
+func (s *scripted) Inspect(context.Context, string) (driver.State, error) {
+	token := s.terms[0]
+	if len(s.terms) > 1 {
+		s.terms = s.terms[1:]
+	}
+	return driver.State{Held: token != 0, Token: token}, nil
+}
+
+// blind is a Driver that is no Inspector.
+type blind struct{ driver.Driver }
+
+func (blind) Guarantees() driver.Guarantees       { return nil }
+func (blind) Close() error                        { return nil }
+func (s *scripted) Guarantees() driver.Guarantees { return nil }
+func (s *scripted) Close() error                  { return nil }
+
+// A replica, or a follower, may answer what was the case a while ago.
+func TestObserve_neverGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := locker.New(&scripted{terms: []uint64{3, 7, 3, 7, 0, 7, 5, 9, 7, 11}})
+		require.NoError(t, err)
+		defer c.Close()
+		var seen []uint64
+		for leader, err := range election.New(c, "leader").Observe(t.Context(), time.Second) {
+			require.NoError(t, err)
+			if seen = append(seen, leader.Term); leader.Term == 11 {
+				break
+			}
+		}
+		assert.Equal(t, []uint64{3, 7, 0, 7, 9, 11}, seen)
+	})
+}
+
+func TestObserve_endsWhereThereIsNothingToSee(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		unsupported, err := locker.New(blind{})
+		require.NoError(t, err)
+		defer unsupported.Close()
+		closed := cutoff.New(t)
+		require.NoError(t, closed.Close())
+		for c, want := range map[*locker.Client]error{unsupported: locker.ErrUnsupported, closed.Client: locker.ErrClosed} {
+			var errs []error
+			for _, err := range election.New(c, "leader").Observe(t.Context(), time.Second) {
+				errs = append(errs, err)
+			}
+			require.Len(t, errs, 1)
+			require.ErrorIs(t, errs[0], want)
+		}
+	})
+}
