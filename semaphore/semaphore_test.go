@@ -1,0 +1,337 @@
+package semaphore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/cutoff"
+	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/semaphore"
+)
+
+const name = "exports"
+
+func of(t *testing.T, n int, opts ...locker.Option) *semaphore.Semaphore {
+	t.Helper()
+	return semaphore.New(cutoff.New(t, opts...).Client, name, n)
+}
+
+// take has n permits, of s.
+func take(t *testing.T, s *semaphore.Semaphore, n int) []*semaphore.Permit {
+	t.Helper()
+	var permits []*semaphore.Permit
+	for range n {
+		p, err := s.TryAcquire(t.Context())
+		require.NoError(t, err)
+		permits = append(permits, p)
+	}
+	return permits
+}
+
+func giveBack(t *testing.T, permits ...*semaphore.Permit) {
+	t.Helper()
+	for _, p := range permits {
+		require.NoError(t, p.Unlock(t.Context()))
+	}
+}
+
+// wantAllFree fails unless n permits are free, and no more.
+func wantAllFree(t *testing.T, n int) {
+	t.Helper()
+	synctest.Wait() // for what is done in the background
+	s := of(t, n)
+	permits := take(t, s, n)
+	_, err := s.TryAcquire(t.Context())
+	require.ErrorIs(t, err, locker.ErrHeld)
+	giveBack(t, permits...)
+}
+
+func TestAcquire_atMostNHoldEachItsOwnSlotWithATokenThatRises(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 3
+		var holders, most atomic.Int32
+		var mu sync.Mutex
+		inSlot, newest := map[int]bool{}, map[int]uint64{}
+		var all sync.WaitGroup
+		for range 10 {
+			s := of(t, n)
+			all.Go(func() {
+				for range 50 {
+					assert.NoError(t, s.Do(t.Context(), func(_ context.Context, p *semaphore.Permit) error {
+						now := holders.Add(1)
+						defer holders.Add(-1)
+						mu.Lock()
+						most.Store(max(most.Load(), now))
+						assert.False(t, inSlot[p.Slot()], "a slot has one holder")
+						assert.Greater(t, p.Token(), newest[p.Slot()], "the tokens of a slot rise")
+						inSlot[p.Slot()], newest[p.Slot()] = true, p.Token()
+						mu.Unlock()
+						time.Sleep(time.Millisecond)
+						mu.Lock()
+						inSlot[p.Slot()] = false
+						mu.Unlock()
+						return nil
+					}))
+				}
+			})
+		}
+		all.Wait()
+		assert.EqualValues(t, n, most.Load())
+		assert.Len(t, newest, n, "all slots were in use")
+		wantAllFree(t, n)
+	})
+}
+
+// No slot is left unused while somebody waits.
+func TestAcquire_aSlotThatIsFreedGoesToAWaiterAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 5
+		held := take(t, of(t, n), n)
+		began := time.Now()
+		for _, freed := range held {
+			granted := make(chan *semaphore.Permit, 1)
+			s := of(t, n)
+			go func() {
+				p, err := s.Acquire(t.Context())
+				assert.NoError(t, err)
+				granted <- p
+			}()
+			synctest.Wait()
+			giveBack(t, freed)
+			p := <-granted
+			assert.Equal(t, freed.Slot(), p.Slot())
+		}
+		assert.Equal(t, began, time.Now())
+	})
+}
+
+// All slots are freed at once, before any waiter can leave the queues of the others.
+func TestAcquire_givesBackWhatItIsGrantedBeyondOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 5
+		held := take(t, of(t, n), n)
+		began := time.Now()
+		var served atomic.Int32
+		var permits [n]*semaphore.Permit
+		for i := range n {
+			s := of(t, n)
+			go func() {
+				p, err := s.Acquire(t.Context())
+				assert.NoError(t, err)
+				permits[i] = p
+				served.Add(1)
+			}()
+		}
+		synctest.Wait()
+		require.Zero(t, served.Load())
+		giveBack(t, held...)
+		synctest.Wait()
+		assert.EqualValues(t, n, served.Load(), "each has one")
+		assert.Equal(t, began, time.Now())
+		giveBack(t, permits[:]...)
+		wantAllFree(t, n)
+	})
+}
+
+func TestAcquire_cancelledLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 3
+		why := errors.New("a reason")
+		held := take(t, of(t, n), n)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		s := of(t, n)
+		done := testwait.Go(func() error { _, err := s.Acquire(ctx); return err })
+		synctest.Wait()
+		cancel(why)
+		err := <-done
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, why)
+		require.ErrorIs(t, err, locker.ErrHeld)
+		giveBack(t, held...)
+		wantAllFree(t, n)
+	})
+}
+
+// Waiters come, give up and are served in every order.
+func TestAcquire_leaksNoPermitHoweverWaitersLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 3
+		var served, left atomic.Int32
+		var all sync.WaitGroup
+		for range 20 {
+			s := of(t, n)
+			all.Go(func() {
+				for range 50 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.N(8))*time.Millisecond)
+					p, err := s.Acquire(ctx)
+					cancel()
+					if err != nil {
+						left.Add(1)
+						continue
+					}
+					served.Add(1)
+					time.Sleep(time.Duration(rand.N(3)) * time.Millisecond)
+					assert.NoError(t, p.Unlock(t.Context()))
+				}
+			})
+		}
+		all.Wait()
+		assert.Positive(t, served.Load())
+		assert.Positive(t, left.Load())
+		wantAllFree(t, n)
+	})
+}
+
+func TestPermit_ofAProcessThatIsCutOffExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cutoff.New(t)
+		p, err := semaphore.New(c.Client, name, 1).Acquire(t.Context())
+		require.NoError(t, err)
+		c.Cut(true)
+		began := time.Now()
+		next, err := of(t, 1).Acquire(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, cutoff.TTL, time.Since(began))
+		require.ErrorIs(t, p.Err(), locker.ErrLost)
+		require.ErrorIs(t, p.Unlock(t.Context()), locker.ErrLost)
+		assert.Greater(t, next.Token(), p.Token())
+		giveBack(t, next)
+	})
+}
+
+func TestSemaphore_ofDifferentNTakesSlotsBelowItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		small, large := of(t, 2), of(t, 4)
+		two := take(t, small, 2)
+		for _, p := range two {
+			assert.Less(t, p.Slot(), 2)
+		}
+		_, err := small.TryAcquire(t.Context())
+		require.ErrorIs(t, err, locker.ErrHeld)
+		others := take(t, large, 2)
+		_, err = large.TryAcquire(t.Context())
+		require.ErrorIs(t, err, locker.ErrHeld, "the largest n is the limit")
+		giveBack(t, others...)
+		_, err = small.TryAcquire(t.Context())
+		require.ErrorIs(t, err, locker.ErrHeld, "these are not its slots")
+		giveBack(t, two...)
+		wantAllFree(t, 4)
+	})
+}
+
+func TestAcquire_ofAnUnreachableBackendIsItsError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 3
+		c := cutoff.New(t)
+		s := semaphore.New(c.Client, name, n)
+		held := take(t, of(t, n), n)
+		granted := testwait.Go(func() error { // it waits when the outage begins
+			p, err := s.Acquire(t.Context())
+			if err != nil {
+				return err
+			}
+			return p.Unlock(t.Context())
+		})
+		synctest.Wait()
+		c.Cut(true)
+		for _, acquire := range []func(context.Context) (*semaphore.Permit, error){s.Acquire, s.TryAcquire} {
+			_, err := acquire(t.Context())
+			require.ErrorIs(t, err, cutoff.ErrUnreachable)
+			require.NotErrorIs(t, err, locker.ErrHeld)
+		}
+		c.Cut(false)
+		giveBack(t, held...)
+		require.NoError(t, <-granted)
+		wantAllFree(t, n)
+	})
+}
+
+func TestDo_givesBackAfterAPanicAndReturnsTheFunctionsError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := of(t, 2)
+		assert.PanicsWithValue(t, "no", func() {
+			_ = s.Do(t.Context(), func(context.Context, *semaphore.Permit) error { panic("no") })
+		})
+		failed := errors.New("failed")
+		require.ErrorIs(t, s.Do(t.Context(), func(context.Context, *semaphore.Permit) error { return failed }), failed)
+		wantAllFree(t, 2)
+	})
+}
+
+func TestDo_endsItsFunctionsContextWithALoss(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause error
+		err := of(t, 2, locker.WithoutRenewal()).Do(t.Context(), func(ctx context.Context, _ *semaphore.Permit) error {
+			<-ctx.Done()
+			cause = context.Cause(ctx)
+			return nil
+		})
+		require.ErrorIs(t, cause, locker.ErrLost)
+		require.ErrorIs(t, err, locker.ErrLost)
+	})
+}
+
+func TestNew_ofWhatIsNotValidTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cutoff.New(t)
+		for what, s := range map[string]*semaphore.Semaphore{
+			"none":          semaphore.New(c.Client, name, 0),
+			"fewer":         semaphore.New(c.Client, name, -1),
+			"an empty name": semaphore.New(c.Client, "", 2),
+			"not UTF-8":     semaphore.New(c.Client, "\xff", 2),
+			"an option":     semaphore.New(c.Client, name, 2, nil),
+		} {
+			_, err := s.Acquire(t.Context())
+			require.Error(t, err, what)
+			require.NotErrorIs(t, err, locker.ErrHeld, what)
+			_, err = s.TryAcquire(t.Context())
+			require.Error(t, err, what)
+			require.Error(t, s.Do(t.Context(), func(context.Context, *semaphore.Permit) error { panic("called") }), what)
+		}
+		wantAllFree(t, 2)
+		s := semaphore.New(c.Client, name, 2)
+		require.NoError(t, c.Close())
+		_, err := s.Acquire(t.Context())
+		require.ErrorIs(t, err, locker.ErrClosed)
+	})
+}
+
+func ExampleNew() {
+	ctx := context.Background()
+	client, err := locker.Open(ctx, "mem://example-semaphore")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	s := semaphore.New(client, "exports", 2)
+	err = s.Do(ctx, func(ctx context.Context, p *semaphore.Permit) error {
+		fmt.Println("one of two:", p.Slot() < 2)
+		other, err := s.TryAcquire(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Println("the other:", other.Slot() != p.Slot())
+		_, err = s.TryAcquire(ctx)
+		fmt.Println("a third:", errors.Is(err, locker.ErrHeld))
+		return other.Unlock(ctx)
+	})
+	fmt.Println(err)
+	// Output:
+	// one of two: true
+	// the other: true
+	// a third: true
+	// <nil>
+}
