@@ -1,0 +1,156 @@
+package keyed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/cutoff"
+	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/keyed"
+)
+
+func TestLocks_ofOneNameExcludeEachOtherAndThoseOfOthersDoNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := keyed.New(cutoff.New(t).Client), keyed.New(cutoff.New(t).Client)
+		ctx := t.Context()
+		require.NoError(t, here.Lock(ctx, "a"))
+		require.NoError(t, here.Lock(ctx, "b"))
+		require.ErrorIs(t, here.TryLock(ctx, "a"), locker.ErrHeld, "it is not reentrant")
+		require.ErrorIs(t, there.TryLock(ctx, "a"), locker.ErrHeld)
+		require.NoError(t, there.TryLock(ctx, "c"))
+		first := here.FencingToken("a")
+		assert.NotZero(t, first)
+		assert.NotEqual(t, first, here.FencingToken("b"))
+		assert.Zero(t, there.FencingToken("a"))
+
+		waits := testwait.Go(func() error { return there.Lock(ctx, "a") })
+		synctest.Wait()
+		require.ErrorIs(t, there.Unlock(ctx, "a"), locker.ErrNotHeld, "it is awaited, and not held")
+		require.NoError(t, here.Unlock(ctx, "a"))
+		require.NoError(t, <-waits)
+		assert.Greater(t, there.FencingToken("a"), first)
+		require.ErrorIs(t, here.Unlock(ctx, "a"), locker.ErrNotHeld, "another's hold is not ended")
+		require.NoError(t, errors.Join(there.Unlock(ctx, "a"), here.Unlock(ctx, "b"), there.Unlock(ctx, "c")))
+		assert.Zero(t, keyed.InUse(here)+keyed.InUse(there), "what is not held costs nothing")
+	})
+}
+
+func TestLock_ofTwoInOneProcessIsPassedOnByUnlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, ctx := keyed.New(cutoff.New(t).Client), t.Context()
+		require.NoError(t, l.Lock(ctx, "a"))
+		first := l.FencingToken("a")
+		waits := testwait.Go(func() error { return l.Lock(ctx, "a") })
+		synctest.Wait()
+		require.NoError(t, l.Unlock(ctx, "a"))
+		require.NoError(t, <-waits)
+		assert.Greater(t, l.FencingToken("a"), first)
+		require.NoError(t, l.Unlock(ctx, "a"))
+		assert.Zero(t, keyed.InUse(l))
+	})
+}
+
+// Extend is where an interface that names locks hears of a loss.
+func TestExtend_tellsOfALossThatUnlockEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, ctx := keyed.New(cutoff.New(t).Client, locker.WithoutRenewal()), t.Context()
+		require.NoError(t, l.Lock(ctx, "a"))
+		time.Sleep(cutoff.TTL / 2)
+		require.NoError(t, l.Extend(ctx, "a"))
+		time.Sleep(cutoff.TTL * 3 / 4)
+		assert.NotZero(t, l.FencingToken("a"), "it was extended")
+		time.Sleep(cutoff.TTL)
+		assert.Zero(t, l.FencingToken("a"))
+		require.ErrorIs(t, l.Extend(ctx, "a"), locker.ErrLost)
+		require.ErrorIs(t, l.Lock(ctx, "a"), locker.ErrLost, "the loss awaits its Unlock")
+		require.ErrorIs(t, l.Unlock(ctx, "a"), locker.ErrLost)
+		require.ErrorIs(t, l.Extend(ctx, "a"), locker.ErrNotHeld)
+		require.NoError(t, l.Lock(ctx, "a"), "it can be taken anew")
+		require.NoError(t, l.Unlock(ctx, "a"))
+		assert.Zero(t, keyed.InUse(l))
+	})
+}
+
+func TestLock_thatFailsKeepsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cutoff.New(t)
+		l, other, ctx := keyed.New(c.Client), keyed.New(cutoff.New(t).Client), t.Context()
+		require.Error(t, l.Lock(ctx, ""))
+		require.Error(t, l.TryLock(ctx, "\xff"))
+		require.Error(t, keyed.New(c.Client, nil).Lock(ctx, "a"))
+		require.NoError(t, other.Lock(ctx, "a"))
+		require.ErrorIs(t, l.Lock(testwait.Context(t, time.Minute), "a"), context.DeadlineExceeded)
+		c.Cut(true)
+		require.ErrorIs(t, l.Lock(ctx, "b"), cutoff.ErrUnreachable)
+		c.Cut(false)
+		assert.Zero(t, keyed.InUse(l))
+		require.NoError(t, other.Unlock(ctx, "a"))
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, l.Lock(ctx, "a"), locker.ErrClosed)
+		assert.Zero(t, keyed.InUse(l))
+	})
+}
+
+func TestLocks_usedByManyAtOnceKeepNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := keyed.New(cutoff.New(t).Client)
+		var mu sync.Mutex
+		inside := map[string]bool{}
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				for range 50 {
+					name := fmt.Sprint(rand.N(3))
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.N(8))*time.Millisecond)
+					err := l.Lock(ctx, name)
+					cancel()
+					if err != nil {
+						continue
+					}
+					mu.Lock()
+					assert.False(t, inside[name], "two hold at once")
+					inside[name] = true
+					mu.Unlock()
+					time.Sleep(time.Millisecond)
+					mu.Lock()
+					inside[name] = false
+					mu.Unlock()
+					assert.NoError(t, l.Unlock(t.Context(), name))
+				}
+			})
+		}
+		all.Wait()
+		assert.Zero(t, keyed.InUse(l))
+	})
+}
+
+func ExampleNew() {
+	ctx := context.Background()
+	client, err := locker.Open(ctx, "mem://example-keyed")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close()
+
+	locks := keyed.New(client)
+	fmt.Println(locks.Lock(ctx, "cert/example.com"))
+	fmt.Println(locks.TryLock(ctx, "cert/example.com"))
+	fmt.Println(locks.Unlock(context.WithoutCancel(ctx), "cert/example.com"))
+	fmt.Println(locks.Unlock(ctx, "cert/example.com"))
+	// Output:
+	// <nil>
+	// locker: trylock "cert/example.com": the lock is held by another owner
+	// <nil>
+	// locker: unlock "cert/example.com": the lock is not held
+}
