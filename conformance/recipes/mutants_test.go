@@ -1,0 +1,149 @@
+package recipes
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/memory"
+)
+
+// flaw is what is wrong with a backend.
+type flaw int
+
+const (
+	none        flaw = iota
+	grantsToAll      // whoever asks has the lock
+	keeps            // what is released stays held until it expires
+	tokensFall       // each is smaller than the one before
+	neverFrees       // what was held once stays held
+	seesNobody       // whoever holds the lock, nobody is told
+	neverSilent      // its servers answer although they were stopped
+)
+
+// broken is a Driver with one flaw.
+type broken struct {
+	*memory.Driver
+	flaw
+}
+
+var granted atomic.Uint64
+
+func (b *broken) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	return b.of(b.Driver.Acquire(ctx, b.altered(req)))
+}
+
+func (b *broken) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
+	return b.of(b.Driver.AcquireQueued(ctx, b.altered(req), answered))
+}
+
+func (b *broken) altered(req driver.Request) driver.Request {
+	switch b.flaw {
+	case grantsToAll:
+		req.Name += fmt.Sprint(rand.Uint64())
+	case neverFrees:
+		req.TTL += time.Hour
+	}
+	return req
+}
+
+func (b *broken) of(l driver.Lease, err error) (driver.Lease, error) {
+	if l == nil {
+		return nil, err
+	}
+	return &brokenLease{l, b.flaw, granted.Add(1)}, err
+}
+
+func (b *broken) Inspect(ctx context.Context, name string) (driver.State, error) {
+	if b.flaw == seesNobody {
+		return driver.State{}, nil
+	}
+	return b.Driver.Inspect(ctx, name)
+}
+
+type brokenLease struct {
+	driver.Lease
+	flaw
+	place uint64
+}
+
+func (l *brokenLease) Token() uint64 {
+	if l.flaw == tokensFall {
+		return 1<<60 - l.place
+	}
+	return l.Lease.Token()
+}
+
+func (l *brokenLease) Release(ctx context.Context) error {
+	if l.flaw == keeps || l.flaw == neverFrees {
+		return nil
+	}
+	return l.Lease.Release(ctx)
+}
+
+// examine puts a backend with a flaw through a scenario, with little patience.
+func examine(t *testing.T, s scenario, f flaw) error {
+	t.Helper()
+	h := Harness{TTL: 200 * time.Millisecond, Client: func(t testing.TB, opts ...locker.Option) *locker.Client {
+		t.Helper()
+		c, err := locker.New(&broken{memory.NewDriver(memory.InSpace(t.Name())), f}, opts...)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}}
+	if f == neverSilent {
+		h.StopServers = func(testing.TB) func() { return func() {} }
+	}
+	return s.check(&env{t, h, 3 * time.Second, time.Minute})
+}
+
+// Each scenario fails with a backend that breaks what its promise rests on.
+func TestEveryScenarioCanFail(t *testing.T) {
+	flaws := map[string]flaw{
+		"election: terms never overlap, and rise":                grantsToAll,
+		"election: observers never go back":                      seesNobody,
+		"election: a resignation hands over":                     keeps,
+		"election: a leader that is not renewed has the reserve": neverFrees,
+		"election: a silent server ends the term":                neverSilent,
+		"semaphore: at most n hold":                              grantsToAll,
+		"semaphore: a slot that is freed is used":                keeps,
+		"semaphore: waiters that leave leak no permit":           keeps,
+		"semaphore: a permit expires":                            neverFrees,
+		"multi: opposite orders end":                             tokensFall,
+		"multi: cancelled half-way leaves nothing":               keeps,
+		"multi: all or none":                                     grantsToAll,
+		"multi: one loss ends all":                               neverFrees,
+		"multi: a silent server ends all":                        neverSilent,
+	}
+	for _, s := range scenarios() {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			require.NotZero(t, flaws[s.name])
+			err := examine(t, s, flaws[s.name])
+			require.Error(t, err)
+			t.Log(err)
+		})
+	}
+	assert.Len(t, scenarios(), len(flaws))
+}
+
+// And none fails with this backend as it is.
+func TestNoScenarioFailsWithoutAFlaw(t *testing.T) {
+	for _, s := range scenarios() {
+		if s.disturbs {
+			continue
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, examine(t, s, none))
+		})
+	}
+}
