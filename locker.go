@@ -29,6 +29,9 @@
 //
 // # Packages
 //
+// Packages election, semaphore, multi and keyed are built on a Client: a leader, at most n holders, several names at once, and locks that are named in each
+// call.
+//
 // The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and all imports every one of them; package driver is for authors of
 // others. Package fence, and those below it, are the resource's side: they refuse a stale token.
 // Package conformance puts any Locker through the contract. The module otel makes spans and metrics of what
