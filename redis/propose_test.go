@@ -1,6 +1,8 @@
 package redis_test
 
 import (
+	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +54,24 @@ func TestPropose_acceptsOnlyWhatIsLargerThanTheLast(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrUnsupported, "%d", bad)
 	}
 	assert.Zero(t, rdb.Exists(t.Context(), "{y}").Val())
+}
+
+func TestPropose_ofAFreeNameRunsWhatATakeRuns(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	loadScripts(t, rdb)
+	d := driverOf(t, rdb)
+	pair := func() map[string]int {
+		resetStats(t, rdb)
+		l := propose(t, d, time.Minute, uint64(time.Now().UnixMicro()))
+		require.NoError(t, l.Release(t.Context()))
+		calls := commandCalls(t, rdb)
+		maps.DeleteFunc(calls, func(name string, _ int) bool { return name == "info" || strings.HasPrefix(name, "config") })
+		return calls
+	}
+	pair() // the name is new, and so is the server's clock
+	assert.Equal(t, map[string]int{"evalsha": 2, "time": 1, "hmget": 2, "hset": 1, "pexpire": 1, "pttl": 1, "hdel": 1}, pair())
 }
 
 func TestPropose_aDeniedOneChangesNothing(t *testing.T) {

@@ -71,7 +71,7 @@ func (l *lease) take(ctx context.Context, req driver.Request, number uint64) (an
 		if reply.Err != nil {
 			return answer{status: late}, reply.Err
 		}
-		a, err := parseAnswer(reply.Value)
+		a, err := parseAnswer(reply.Value, number)
 		if err != nil {
 			return a, err
 		}

@@ -4,7 +4,6 @@
 --   floor  the largest token that the clock may not have passed
 local COVER = 1000000 -- µs: until then the take of a name that is known neither reads nor writes the mark
 local UNUSED = 90 * 86400000 -- ms: a prefix that is used no more leaves nothing either
-local AHEAD = KEEP * 500 -- µs that a token may be ahead of a clock that was not set back: it passes it before it is forgotten
 
 -- mark_of returns the key of the mark. It begins as the lock's does, for users whose rights are to a prefix, and is no lock's: a name's % is
 -- escaped. tag is what makes it fall into the lock's slot.

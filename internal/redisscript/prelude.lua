@@ -6,3 +6,4 @@
 -- The lock expires KEEP before the key expires. So one PEXPIRE extends it, which Redis allows when it
 -- is out of memory; and whoever looks at the key's expiry sees no lock that outlives its TTL.
 local KEEP = 60000 -- ms
+local AHEAD = KEEP * 500 -- µs that a token may be ahead of a clock that was not set back: it passes it before it is forgotten

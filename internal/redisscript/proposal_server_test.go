@@ -2,6 +2,8 @@ package redisscript
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +69,42 @@ func TestPropose_withoutALastTokenIsTheServersClockIfThatIsPastIt(t *testing.T) 
 	s.forget()
 	justNow := s.serverTime() - 100*time.Millisecond.Microseconds()
 	assert.Equal(t, justNow, s.propose(justNow), "requests take their time: that is no reason for tokens to differ")
+}
+
+// A free lock is taken the short way where that says the same as the long one.
+func TestPropose_ofAFreeLockIsWhatItWouldBeTheLongWay(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	const short = "if not lock[1] and not lock[3]"
+	long := &Script{Source: strings.Replace(acquire.Source, short, "if false", 1)}
+	require.NotEqual(t, acquire.Source, long.Source)
+	const second = 1_000_000
+	for _, c := range []struct{ last, proposed int64 }{ // by the server's clock
+		{-second, 0}, {-second, -second}, {-second, -second - 1}, {-second, -second + 1}, {-second, 29 * second}, {-second, 31 * second},
+		{-second, 9e12}, {20 * second, 0}, {20 * second, 20*second + 1}, {40 * second, 29 * second}, {-9e14, -8e14}, {-second, -9e14},
+	} {
+		var accepted []bool
+		var stored [][]any
+		for _, script := range []*Script{acquire, long} {
+			now := s.serverTime()
+			last, proposed := now+c.last, now+c.proposed
+			s.forget()
+			require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "token", last, "before", 1).Err())
+			a, err := parseAnswer(s.run(script, []any{"proposer", expiry(ttl), proposed, inTime, "meta"}), uint64(proposed))
+			require.NoError(t, err)
+			require.EqualValues(t, granted, a.status)
+			require.Greater(t, a.token, last)
+			require.InDelta(t, now, a.now, 10*second)
+			hash := s.rdb.HGetAll(t.Context(), s.keys[0]).Val()
+			require.Equal(t, strconv.FormatInt(a.token, 10), hash["token"])
+			require.Equal(t, strconv.FormatInt(last, 10), hash["before"])
+			accepted = append(accepted, a.token == proposed)
+			stored = append(stored, []any{hash["owner"], hash["meta"], hash["lapsed"], len(hash)})
+			assert.Positive(t, s.left())
+		}
+		assert.Equal(t, accepted[1], accepted[0], "%+v", c)
+		assert.Equal(t, stored[1], stored[0], "%+v", c)
+	}
 }
 
 func TestRaise_furtherAheadThanTokensAreRememberedIsUnsupported(t *testing.T) {

@@ -256,8 +256,9 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 			stands = uint64(z.Score)
 		}
 	}
+	place := c.place
 	after := func(w *world, reply any) error {
-		a, err := parseAnswer(reply)
+		a, err := parseAnswer(reply, place)
 		if err != nil {
 			return err
 		}
@@ -291,7 +292,6 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 		}
 		return nil
 	}
-	place := c.place
 	return event{
 		name: me.owner + " " + name, progress: !lost && c.phase == waiting, loss: lost,
 		script: m.acquire, args: []any{me.owner, expiry(ttl), place, inTime, ""}, after: after,

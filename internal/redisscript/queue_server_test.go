@@ -48,7 +48,7 @@ func (s *atServer) run(script *Script, args []any) any {
 // ask is the acquire script for an owner that waits in a place, or for one that does not.
 func (s *atServer) ask(owner string, ttl time.Duration, place uint64) answer {
 	s.t.Helper()
-	a, err := parseAnswer(s.run(acquire, []any{owner, expiry(ttl), place, inTime, ""}))
+	a, err := parseAnswer(s.run(acquire, []any{owner, expiry(ttl), place, inTime, ""}), place)
 	require.NoError(s.t, err)
 	return a
 }

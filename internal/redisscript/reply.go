@@ -1,6 +1,7 @@
 package redisscript
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -30,7 +31,7 @@ const (
 
 // What scripts return of several values, in the words of the Lua: `return {HELD, left, now, place, back}`.
 var (
-	// A grant whose token is now is that alone, as a text.
+	// A grant under the token that was proposed, or else under now, is now alone, as a text.
 	acquireReplies = map[int64][]string{
 		granted: {"GRANTED", "token", "now", "covered"},
 		held:    {"HELD", "left", "now", "place", "back"}, // left is in ms, and back is 1 if the place had been lost
@@ -42,11 +43,12 @@ var (
 // tokenBits is how large tokens are: Lua keeps whole numbers up to there.
 const tokenBits = 53
 
-func parseAnswer(reply any) (a answer, err error) {
+// parseAnswer returns the answer to a request with that number; see the acquire script.
+func parseAnswer(reply any, number uint64) (a answer, err error) {
 	ok := false
 	if text, isText := textOf(reply); isText {
-		token, err := strconv.ParseUint(text, 10, tokenBits)
-		a, ok = answer{status: granted, token: int64(token), now: int64(token)}, err == nil && token > 0
+		now, err := strconv.ParseUint(text, 10, tokenBits)
+		a, ok = answer{status: granted, token: int64(cmp.Or(number, now)), now: int64(now)}, err == nil && now > 0
 	} else if all, _ := reply.([]any); len(all) > 0 {
 		a, ok = answerOf(all)
 	}

@@ -86,8 +86,17 @@ func grant(reply any) (token int64, ok bool) {
 
 func checkAnswer(t *testing.T, reply any) {
 	t.Helper()
-	a, err := parseAnswer(reply)
+	a, err := parseAnswer(reply, 0)
 	token, granting := grant(reply)
+	if proposed, _ := parseAnswer(reply, 7); granting {
+		want := a
+		if _, alone := textOf(reply); alone {
+			want.token = 7
+		}
+		if proposed != want {
+			t.Errorf("%#v is the answer %+v to one that proposes 7", reply, proposed)
+		}
+	}
 	switch {
 	case granting != (a.status == granted), granting && (a.token != token || err != nil):
 		t.Errorf("%#v is the answer %+v, %v", reply, a, err)
