@@ -79,15 +79,7 @@ func (b *batch) next() *batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b.end()
-	switch {
-	case b.era != s.era: // it was overdue, and another has taken over
-		return nil
-	case len(s.waiting) == 0:
-		s.underWay--
-		return nil
-	default:
-		return s.load()
-	}
+	return s.next(b.era)
 }
 
 // end ends b as a context. The caller holds the sender's mutex.

@@ -30,8 +30,9 @@ var errNoAnswer = error(outage.NoAnswer("the server has not answered in time"))
 type sender struct {
 	runner   Runner
 	workers  *workers.Workers
-	separate bool      // each request is a batch, at once
-	requests sync.Pool // of *request, answered
+	separate bool           // each request is a batch, at once
+	requests sync.Pool      // of *request, answered
+	direct   sync.WaitGroup // batches that their callers make
 
 	mu       sync.Mutex
 	closed   bool
@@ -60,7 +61,7 @@ func newSender(r Runner) *sender {
 type request struct {
 	calls   []Call
 	replies []Reply
-	direct  bool // made by the goroutine that asks, which returns when it is over
+	direct  bool // made by the goroutine that asks, unless it has to wait for others
 
 	ctx   context.Context // of the caller, for what client libraries find in it
 	until time.Time       // nobody waits for longer
@@ -102,8 +103,7 @@ func (s *sender) call(ctx context.Context, script *Script, keys []any, args ...a
 // that is answered; one that is not is the sender's.
 func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (reply Reply, answered bool) {
 	if r.direct {
-		Run(ctx, s.runner, r.calls, r.replies)
-		return s.answered(r, nil), true
+		return s.sendDirect(ctx, r)
 	}
 	if err := ctx.Err(); err != nil {
 		return Reply{Err: err}, false
@@ -132,6 +132,70 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 		return s.answered(r, why), true
 	case <-r.timer.C:
 		return Reply{Err: why, MayHaveRun: true}, false
+	}
+}
+
+// sendDirect makes a request whose caller bounds and counts requests by itself. It goes at once, without a hand-over to another goroutine, or
+// with the next batch. It returns when the request is over, or was dropped because ctx ended before it was sent.
+func (s *sender) sendDirect(ctx context.Context, r *request) (reply Reply, answered bool) {
+	if era, alone := s.begin(); alone {
+		Run(ctx, s.runner, r.calls, r.replies)
+		s.goOn(era)
+		return s.answered(r, nil), true
+	}
+	r.ctx = ctx
+	if deadline, ok := ctx.Deadline(); ok {
+		r.until = deadline
+	} else {
+		r.until = time.Now().Add(longest)
+	}
+	if !s.enqueue(r) {
+		return Reply{Err: driver.ErrClosed}, false
+	}
+	select {
+	case <-r.done:
+		return s.answered(r, nil), true
+	case <-ctx.Done():
+	}
+	if s.drop(r) {
+		return Reply{Err: ctx.Err()}, false
+	}
+	<-r.done
+	return s.answered(r, ctx.Err()), true
+}
+
+// begin counts a batch that its caller makes, of one request. It returns false if that is to wait, or s is closed.
+func (s *sender) begin() (era int32, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.waiting) > 0 || !s.separate && s.underWay >= maxBatches {
+		return 0, false
+	}
+	s.underWay++
+	s.direct.Add(1)
+	return s.era, true
+}
+
+// goOn ends a batch that its caller has made, and has the next sent.
+func (s *sender) goOn(era int32) {
+	defer s.direct.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.next(era); b != nil {
+		s.workers.Do(b)
+	}
+}
+
+// next ends a batch of that era, and returns the one that comes after it, if any does. The caller holds s.mu.
+func (s *sender) next(era int32) *batch {
+	switch {
+	case era != s.era: // it was overdue, and another has taken over
+		return nil
+	case len(s.waiting) == 0:
+		s.underWay--
+		return nil
+	default:
+		return s.load()
 	}
 }
 
@@ -203,5 +267,6 @@ func (s *sender) close() {
 	s.closed = true
 	s.late.Stop()
 	s.mu.Unlock()
+	s.direct.Wait()
 	s.workers.Close()
 }
