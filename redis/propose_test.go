@@ -1,8 +1,11 @@
 package redis_test
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -72,6 +75,49 @@ func TestPropose_ofAFreeNameRunsWhatATakeRuns(t *testing.T) {
 	}
 	pair() // the name is new, and so is the server's clock
 	assert.Equal(t, map[string]int{"evalsha": 2, "time": 1, "hmget": 2, "hset": 1, "pexpire": 1, "pttl": 1, "hdel": 1}, pair())
+}
+
+// delayed has each round trip take so long.
+type delayed time.Duration
+
+func (d delayed) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (d delayed) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		time.Sleep(time.Duration(d))
+		return next(ctx, cmd)
+	}
+}
+
+func (d delayed) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		time.Sleep(time.Duration(d))
+		return next(ctx, cmds)
+	}
+}
+
+func TestPropose_ofManyGoroutinesSharesRoundTrips(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	rdb := connect(t, s.Addr())
+	loadScripts(t, rdb)
+	d := driverOf(t, rdb)
+	require.NoError(t, propose(t, d, time.Minute, 1).Release(t.Context()), "makes the server's clock known")
+	var sent roundTrips
+	rdb.AddHook(&sent)
+	rdb.AddHook(delayed(10 * time.Millisecond))
+	const n = 64
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			l, err := d.Propose(t.Context(), driver.Request{Name: fmt.Sprint(i), TTL: time.Minute}, uint64(time.Now().UnixMicro()))
+			if assert.NoError(t, err) {
+				assert.NoError(t, l.Release(t.Context()))
+			}
+		})
+	}
+	all.Wait()
+	assert.Less(t, sent.commands.Load()+sent.pipelines.Load(), int64(n/2), "round trips for %d scripts", 2*n)
 }
 
 func TestPropose_aDeniedOneChangesNothing(t *testing.T) {

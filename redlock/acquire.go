@@ -79,7 +79,8 @@ func (l *lease) abandon() driver.Lease {
 func (l *lease) propose(calls []call, i int, token uint64) []call {
 	s := &l.seats[i]
 	s.asking, s.late, s.err, s.joins = true, false, nil, l.decided
-	return append(calls, l.call(i, &proposeRequest{lease: l, i: i, token: token}))
+	s.proposal = proposeRequest{lease: l, i: i, token: token} // of the one before nothing is under way
+	return append(calls, l.call(i, &s.proposal))
 }
 
 // proposeRequest asks node i for the lock.

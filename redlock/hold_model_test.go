@@ -200,7 +200,7 @@ func (h *happening) arrive(c *transit, drop bool) {
 	if drop {
 		h.drops--
 	}
-	c.err = c.send(c.round.ctx)
+	c.err = c.send(c.round)
 	n.dropped = false
 	c.arrived = true
 	if c.err == nil {

@@ -39,6 +39,9 @@ type seat struct {
 	err     error                // of the latest request
 	pausing bool                 // a timer will free it again
 	pause   time.Duration        // how long, the last time
+
+	proposal proposeRequest // the latest, and so of the one below
+	release  releaseRequest
 }
 
 // waiting reports whether the node may answer any moment.
@@ -49,7 +52,12 @@ func (s *seat) busy() bool { return s.lease != nil || s.asking || s.freeing }
 
 // busy reports whether any node has something of the lease, or may come to have it. The caller holds l.mu.
 func (l *lease) busy() bool {
-	return slices.ContainsFunc(l.seats, func(s seat) bool { return s.busy() })
+	for i := range l.seats { // none is copied: its requests are under way
+		if l.seats[i].busy() {
+			return true
+		}
+	}
+	return false
 }
 
 // Token implements [driver.Lease].

@@ -64,7 +64,8 @@ func (l *lease) free(calls []call, i int) []call {
 		return calls
 	}
 	s.freeing, s.late, s.err = true, false, nil
-	return append(calls, l.call(i, &releaseRequest{lease: l, i: i, ours: s.lease}))
+	s.release = releaseRequest{lease: l, i: i, ours: s.lease}
+	return append(calls, l.call(i, &s.release))
 }
 
 // releaseRequest asks node i to release what it has.

@@ -30,39 +30,39 @@ type call struct {
 	over, overdue bool
 }
 
-// round is calls that are made together, under one time-out.
+// round is calls that are made together, under one time-out, and their context. That has the values of the context of a caller, for those
+// who trace requests. It goes on when the caller has heard enough. One timer ends it and tells the calls.
 type round struct {
-	ctx     context.Context
-	cancel  context.CancelFunc
-	driver  *Driver
-	timeout time.Duration
-	calls   []call
-	left    atomic.Int32 // calls that are not over
-	expiry  *time.Timer
+	context.Context // ends with Driver.open, or by cancel
+	cancel          context.CancelFunc
+	values          context.Context
+	driver          *Driver
+	timeout         time.Duration
+	deadline        time.Time
+	calls           []call
+	left            atomic.Int32 // calls that are not over
+	expiry          *time.Timer
 }
 
-// roundContext has the values of the context of a caller, for those who trace requests. It goes on when the caller has heard enough.
-type roundContext struct {
-	context.Context // Driver.open
-	values          context.Context
-}
+// Deadline implements context.Context.
+func (r *round) Deadline() (time.Time, bool) { return r.deadline, true }
 
 // Value implements context.Context. The first is where package context finds out what this ends with.
-func (c roundContext) Value(key any) any {
-	if v := c.Context.Value(key); v != nil {
+func (r *round) Value(key any) any {
+	if v := r.Context.Value(key); v != nil {
 		return v
 	}
-	return c.values.Value(key)
+	return r.values.Value(key)
 }
 
-// send makes calls at once, each in another goroutine. The goroutine that calls send has to be one that Close waits for. Each call is
-// a round trip of its own. Where several rounds are to share the round trips to a node, this is the place to gather them.
+// send makes calls at once, each in another goroutine. The goroutine that calls send has to be one that Close waits for. A node may
+// have calls of several rounds share a round trip.
 func (d *Driver) send(ctx context.Context, timeout time.Duration, calls []call) {
 	if len(calls) == 0 {
 		return
 	}
-	r := &round{driver: d, timeout: timeout, calls: calls}
-	r.ctx, r.cancel = context.WithTimeout(roundContext{d.open, ctx}, timeout)
+	r := &round{values: ctx, driver: d, timeout: timeout, deadline: time.Now().Add(timeout), calls: calls}
+	r.Context, r.cancel = context.WithCancel(d.open)
 	r.left.Store(int32(len(calls)))
 	d.work.Add(len(calls) + 1)
 	r.expiry = time.AfterFunc(timeout, r.expire)
@@ -72,9 +72,10 @@ func (d *Driver) send(ctx context.Context, timeout time.Duration, calls []call) 
 	}
 }
 
-// expire tells the calls that are not over that they are late.
+// expire tells the calls that are not over that they are late, and ends them.
 func (r *round) expire() {
 	defer r.driver.work.Done()
+	defer r.cancel()
 	for i := range r.calls {
 		c := &r.calls[i]
 		c.mu.Lock()
@@ -108,9 +109,8 @@ func (c *call) Run() {
 		c.heard(err, true)
 		return
 	}
-	err := c.send(r.ctx)
-	deadline, _ := r.ctx.Deadline()
-	slow := time.Until(deadline) <= r.timeout/10
+	err := c.send(r)
+	slow := time.Until(r.deadline) <= r.timeout/10
 	c.node.returned(err, c.end(), slow)
 	c.heard(inTime(err, r.timeout), true)
 }
