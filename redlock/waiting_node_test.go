@@ -146,7 +146,7 @@ func (n *waitNode) end(now int64, waiter, round uint64) (wakes uint64) {
 	if n.claim.waiter == waiter {
 		n.claim = place{}
 	}
-	if n.reg.left(now) && n.reg.owner == waiterOwner(waiter, round) {
+	if n.reg.left(now) && n.waiter() == waiter && n.reg.owner <= waiterOwner(waiter, round) { // a give-back may be under way
 		n.reg.release(now, n.reg.owner, 0, false)
 	}
 	if n.reg.left(now) || n.claim.waiter != 0 {
