@@ -174,8 +174,13 @@ func (h *Hold) lose(why Cause) {
 	h.observeEnded(end)
 	h.logLost(end)
 	if why == CauseExpired {
-		time.AfterFunc(drift(h.ttl), h.afterExpiry)
+		h.releaseAfter(clock.Now())
 	}
+}
+
+// releaseAfter looks a moment after the deadline of a hold that was not released by then whether its lease goes on.
+func (h *Hold) releaseAfter(deadline time.Time) {
+	time.AfterFunc(deadline.Sub(clock.Now())+drift(h.ttl), h.afterExpiry)
 }
 
 // afterExpiry releases an expired hold whose lease goes on, or may: on a session that others share, or after an extension that nobody

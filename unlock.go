@@ -42,7 +42,11 @@ func (h *Hold) unlock(ctx context.Context) error {
 	}
 	r.ctx = context.WithoutCancel(ctx)
 	told := make(chan error, 1)
-	c.spawn(func() { _ = r.untilAnswered(c.background, tried, told) })
+	c.spawn(func() {
+		if err := r.untilAnswered(c.background, tried, told); err != nil && !errors.Is(err, ErrLost) {
+			h.releaseAfter(deadline) // its session may go on
+		}
+	})
 	expired := time.NewTimer(deadline.Sub(clock.Now()))
 	defer expired.Stop()
 	select {
@@ -79,7 +83,7 @@ func (h *Hold) abandon() error {
 	h.leave()
 	h.tellEndings(ErrNotHeld)
 	h.observeEnded(h.howEnded(CauseAbandoned, deadline))
-	time.AfterFunc(deadline.Sub(clock.Now())+drift(h.ttl), h.afterExpiry)
+	h.releaseAfter(deadline)
 	return nil
 }
 

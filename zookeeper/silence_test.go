@@ -69,6 +69,23 @@ func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
 	}
 }
 
+// The servers fall silent before an Unlock, and answer again just after the hold's deadline: the session goes on, and the node does not.
+func TestSilence_untilAfterAnUnlockLeavesNothing(t *testing.T) {
+	t.Parallel()
+	const ttl = 4 * time.Second
+	s := testserver.ZooKeeper(t)
+	c := openURL(t, "zookeeper://"+s.Addr(), "ttl="+ttl.String())
+	h, err := c.Mutex("x").Acquire(t.Context())
+	require.NoError(t, err)
+	s.Stop()
+	time.Sleep(time.Until(h.Deadline()) - ttl/4)
+	require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrLost)
+	s.Continue()
+	h, err = c.Mutex("x").Acquire(withTimeout(t, 2*ttl))
+	require.NoError(t, err)
+	require.NoError(t, h.Unlock(t.Context()))
+}
+
 // A Client is closed while a request is under way that makes the node of a lock, and its answer comes just then.
 func TestClose_whileANodeIsMade(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,7 @@ var electionScenarios = []scenario{{
 	check:   reserveIsLeft,
 }, {
 	name:     "election: a silent server ends the term",
-	promise:  "IsLeader returns false by the deadline, even when the backend is unreachable.",
+	promise:  "IsLeader returns false by the deadline, even when the backend is unreachable, and when it is back there is a leader again.",
 	disturbs: true,
 	check:    silentElection,
 }}
@@ -201,7 +201,8 @@ func reserveIsLeft(e *env) error {
 func silentElection(e *env) error {
 	c := e.client(e.TTL)
 	a := e.campaign(c, e.fresh("leader"), e.TTL/4)
-	if _, err := e.next("A", a); err != nil {
+	before, err := e.next("A", a)
+	if err != nil {
 		return err
 	}
 	resume := e.StopServers(e.TB)
@@ -211,5 +212,12 @@ func silentElection(e *env) error {
 		return fmt.Errorf("the servers have been silent for %v, and IsLeader returned true", e.TTL)
 	}
 	resume()
-	return e.answers(c)
+	if err := e.answers(c); err != nil {
+		return err
+	}
+	again, err := e.next("A, after the servers were silent,", a)
+	if err == nil && again <= before {
+		err = fmt.Errorf("after term %d, and a silence of the servers, came term %d", before, again)
+	}
+	return err
 }
