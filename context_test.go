@@ -28,7 +28,7 @@ func TestErr_byTheStateOfTheHold(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		require.ErrorIs(t, h.Err(), locker.ErrLost)
 		require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrLost)
-		assert.Len(t, b.calls(extend), 0, "it makes no request")
+		assert.Empty(t, b.calls(extend), "it makes no request")
 	})
 }
 
@@ -89,7 +89,7 @@ func TestHoldContext_eachHasItsOwnReserve(t *testing.T) {
 			{reserve: -time.Second, lost: true},
 		} {
 			ctx, cancel := h.Context(t.Context(), c.reserve)
-			defer cancel()
+			t.Cleanup(cancel)
 			<-ctx.Done()
 			assert.Equal(t, c.left, time.Until(h.Deadline()), "reserve %v", c.reserve)
 			if c.lost {
@@ -197,7 +197,7 @@ func TestHoldContext_costsNoGoroutine(t *testing.T) {
 		before := goroutines()
 		for range 100 {
 			_, cancel := h.Context(t.Context(), time.Second)
-			defer cancel()
+			t.Cleanup(cancel)
 		}
 		assert.LessOrEqual(t, goroutines(), before)
 	})

@@ -169,10 +169,10 @@ func (x *waitExploration) events(w *waitWorld) (all []waitEvent) {
 		if c := n.claim.waiter; c != 0 {
 			a := int(c - 1)
 			l := &w.links[a][i]
-			real := w.waiters[a].phase == waitDead || w.waiters[a].phase == waitGone || l.messages == 0 && len(l.asks) == 0
-			if real || w.budget.expiries > 0 {
-				add(fmt.Sprintf("the claim for %d expires at node %d", c, i), real, func(w *waitWorld) {
-					if !real {
+			counts := w.waiters[a].phase == waitDead || w.waiters[a].phase == waitGone || l.messages == 0 && len(l.asks) == 0
+			if counts || w.budget.expiries > 0 {
+				add(fmt.Sprintf("the claim for %d expires at node %d", c, i), counts, func(w *waitWorld) {
+					if !counts {
 						w.budget.expiries--
 					}
 					w.excused[a] = true

@@ -51,7 +51,7 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 	for {
 		select {
 		case <-exited:
-			if p.ended == "" && p.hold.Err() == nil {
+			if p.goesOn() {
 				return status(j.reap()) // processes that it leaves run without the lock
 			}
 			p.end("the lock was lost before the command ended")
@@ -65,7 +65,7 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 			j.kill()
 		case <-expiring:
 			expiring = nil
-			if p.ended == "" && p.hold.Err() == nil {
+			if p.goesOn() {
 				p.end("the lock could not be renewed: the command was ended before the lock expired")
 				j.terminate()
 			}
@@ -76,9 +76,7 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 		}
 		if exited == nil && !j.remains() {
 			p.killAt = time.Now()
-			j.kill() // processes that are not known
-			_ = j.reap()
-			if !j.remains() { // now it is certain
+			if finish(j) {
 				return &statusError{code: exitLost, err: errors.New(p.ended)}
 			}
 		}
@@ -86,6 +84,13 @@ func (p *plan) watch(j job, signals <-chan os.Signal) error {
 			timer.Reset(p.next(exited == nil))
 		}
 	}
+}
+
+// finish ends what is left of a job of which no process is known to remain, and reports whether that is certain now.
+func finish(j job) bool {
+	j.kill() // processes that are not known
+	_ = j.reap()
+	return !j.remains()
 }
 
 // plan is when to end a command whose lock is not renewed.
@@ -103,6 +108,9 @@ func newPlan(h *locker.Hold) *plan {
 	grace := (time.Until(h.Deadline()) / 4).Round(time.Millisecond)
 	return &plan{hold: h, grace: grace, margin: min(grace/4, time.Second)}
 }
+
+// goesOn reports whether the command has the lock, and is not to end.
+func (p *plan) goesOn() bool { return p.ended == "" && p.hold.Err() == nil }
 
 // end has the command ended, for that reason. From then on its end is fixed, wherever a late renewal moves the deadline: a SIGTERM cannot
 // be undone.

@@ -53,7 +53,7 @@ func TestCampaign_whoIsNotRenewedHasTimeToStepDown(t *testing.T) {
 			terms.Add(1)
 			<-ctx.Done()
 			if terms.Load() < 50 {
-				assert.ErrorContains(t, context.Cause(ctx), "was not renewed", "it would expire")
+				require.ErrorContains(t, context.Cause(ctx), "was not renewed", "it would expire")
 			}
 			time.Sleep(ttl / 5) // it does not stop at once
 			leaders.Add(-1)

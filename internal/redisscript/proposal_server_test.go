@@ -80,8 +80,18 @@ func TestPropose_ofAFreeLockIsWhatItWouldBeTheLongWay(t *testing.T) {
 	require.NotEqual(t, acquire.Source, long.Source)
 	const second = 1_000_000
 	for _, c := range []struct{ last, proposed int64 }{ // by the server's clock
-		{-second, 0}, {-second, -second}, {-second, -second - 1}, {-second, -second + 1}, {-second, 29 * second}, {-second, 31 * second},
-		{-second, 9e12}, {20 * second, 0}, {20 * second, 20*second + 1}, {40 * second, 29 * second}, {-9e14, -8e14}, {-second, -9e14},
+		{-second, 0},
+		{-second, -second},
+		{-second, -second - 1},
+		{-second, -second + 1},
+		{-second, 29 * second},
+		{-second, 31 * second},
+		{-second, 9e12},
+		{20 * second, 0},
+		{20 * second, 20*second + 1},
+		{40 * second, 29 * second},
+		{-9e14, -8e14},
+		{-second, -9e14},
 	} {
 		var accepted []bool
 		var stored [][]any
