@@ -1,6 +1,7 @@
 package locker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -99,6 +100,18 @@ func (d boastful) Acquire(ctx context.Context, req driver.Request) (driver.Lease
 }
 
 func (boastfulLease) Validity() time.Duration { return time.Hour }
+
+// reviving is a driver whose leases belong to a session that is renewed in the moment when it would end.
+type reviving struct{ *fakeDriver }
+
+type revivingLease struct{ driver.Lease }
+
+func (d reviving) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	l, err := d.fakeDriver.Acquire(ctx, req)
+	return revivingLease{l}, err
+}
+
+func (l revivingLease) Validity() time.Duration { return cmp.Or(l.Lease.Validity(), ttl) }
 
 // scripted is a driver and queuer that does what a test says.
 type scripted struct {

@@ -168,6 +168,21 @@ func TestUnlock_triesNoLongerThanTheLeaseLasts(t *testing.T) {
 	})
 }
 
+func TestUnlock_thatWasNotAnsweredByTheDeadlineIsMadeUpForOnASessionThatGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := clientOf(t, reviving{&fakeDriver{b: b}}, locker.WithoutRenewal()).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		b.every(release, away)
+		time.Sleep(life - time.Second)
+		require.Error(t, m.Unlock(context.Background()))
+		time.Sleep(time.Second)
+		b.every(release, fault{})
+		asked := len(b.calls(release))
+		time.Sleep(time.Second)
+		assert.Len(t, b.calls(release), asked+1)
+	})
+}
+
 func TestUnlock_doesNotWaitForARenewalInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.every(extend, fault{request: 3 * time.Second, deaf: true})
