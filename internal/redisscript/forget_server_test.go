@@ -301,12 +301,17 @@ func (l *ledger) run(step func() error, grants int) error {
 	return nil
 }
 
+// ledgerGrants returns how many grants a run of a ledger makes, and how many runs there are.
+func ledgerGrants() (n int, seeds uint64) {
+	if testwait.Thorough() {
+		return 20_000, 4
+	}
+	return 2000, 1
+}
+
 func TestForgotten_tokensRise(t *testing.T) {
 	s := testserver.Redis(t, testserver.RedisClock())
-	n, seeds := 2000, uint64(1)
-	if testwait.Thorough() {
-		n, seeds = 20_000, 4
-	}
+	n, seeds := ledgerGrants()
 	for _, test := range []struct {
 		name string
 		step func(*ledger) error

@@ -117,6 +117,17 @@ func TestPropose_ofAFreeLockIsWhatItWouldBeTheLongWay(t *testing.T) {
 	}
 }
 
+// The number of an owner that waits is its place, also where the lock is free and nobody else waits.
+func TestPropose_aPlaceIsNoToken(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	now := s.serverTime()
+	require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "token", now-60e6, "before", 1).Err())
+	a := s.ask("pP/a", ttl, uint64(now-10e6))
+	require.EqualValues(t, granted, a.status)
+	assert.GreaterOrEqual(t, a.token, now)
+}
+
 func TestRaise_furtherAheadThanTokensAreRememberedIsUnsupported(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)

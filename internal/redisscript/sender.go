@@ -168,7 +168,7 @@ func (s *sender) sendDirect(ctx context.Context, r *request) (reply Reply, answe
 func (s *sender) begin() (era int32, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.waiting) > 0 || !s.separate && s.underWay >= maxBatches {
+	if s.closed || !s.separate && s.underWay >= maxBatches {
 		return 0, false
 	}
 	s.underWay++

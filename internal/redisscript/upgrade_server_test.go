@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 const earlierKeep = 24 * time.Hour
@@ -66,10 +65,7 @@ func upgrading(t *testing.T, s *testserver.RedisServer, seed uint64) *ledger {
 
 func TestUpgrade_tokensRise(t *testing.T) {
 	s := testserver.Redis(t, testserver.RedisClock())
-	n, seeds := 2000, uint64(1)
-	if testwait.Thorough() {
-		n, seeds = 20_000, 4
-	}
+	n, seeds := ledgerGrants()
 	for seed := range seeds {
 		l := upgrading(t, s, seed)
 		require.NoError(t, l.upgrade(n), "seed %d, after %d grants", seed, l.grants)
