@@ -237,3 +237,15 @@ func TestDo_serializes(t *testing.T) {
 		assert.Equal(t, 30, ran)
 	})
 }
+
+func TestDo_endsItsContextBeforeTheRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		var work context.Context
+		b.next(release, fault{then: func() { assert.ErrorIs(t, work.Err(), context.Canceled) }})
+		require.NoError(t, b.client(t).Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+			work = ctx
+			return nil
+		}))
+		assert.Len(t, b.calls(release), 1)
+	})
+}
