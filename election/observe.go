@@ -3,6 +3,7 @@ package election
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
 
@@ -27,9 +28,13 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 
 // Observe returns who leads, now and after each change, until ctx ends: it asks [Election.Leader] at intervals of every. It never goes back to a
 // term that ended before one that it has returned, and may leave out a short term. An error is returned each time that it is met, with the
-// zero Leader, and the next answer is awaited; after ErrUnsupported and ErrClosed there is none.
+// zero Leader, and the next answer is awaited; after ErrUnsupported and ErrClosed there is none, nor for an interval that is not above 0.
 func (e *Election) Observe(ctx context.Context, every time.Duration) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
+		if every <= 0 {
+			yield(Leader{}, fmt.Errorf("election: Observe at intervals of %v: must be above 0", every))
+			return
+		}
 		var newest uint64 // term
 		var last *Leader  // that was returned
 		ticker := time.NewTicker(every)

@@ -131,3 +131,10 @@ func TestObserve_endsWhereThereIsNothingToSee(t *testing.T) {
 		}
 	})
 }
+
+func TestObserve_atNoInterval(t *testing.T) {
+	for leader, err := range election.New(cutoff.New(t).Client, "leader").Observe(t.Context(), 0) {
+		require.ErrorContains(t, err, "intervals of 0s")
+		assert.Zero(t, leader)
+	}
+}
