@@ -335,3 +335,14 @@ func ExampleNew() {
 	// a third: true
 	// <nil>
 }
+
+func TestTryAcquire_beginsWithARandomSlot(t *testing.T) {
+	s, seen := of(t, 4), map[int]bool{}
+	for range 100 {
+		p, err := s.TryAcquire(t.Context())
+		require.NoError(t, err)
+		seen[p.Slot()] = true
+		giveBack(t, p)
+	}
+	assert.Len(t, seen, 4)
+}
