@@ -33,6 +33,11 @@ func TestInspect(t *testing.T) {
 	})
 }
 
+func TestAbandon(t *testing.T) {
+	t.Parallel()
+	harness.Abandon(t, "redlock://"+strings.Join(newQuorum(t, 3).addrs(), ",")+"?node_timeout=400ms", 3*time.Second)
+}
+
 func TestInspect_whileAMinorityHangs(t *testing.T) {
 	t.Parallel()
 	q := newQuorum(t, 5)

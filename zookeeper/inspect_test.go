@@ -1,6 +1,7 @@
 package zookeeper_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -173,4 +174,26 @@ func TestInspect_withoutTheRightToRead(t *testing.T) {
 func TestAbandon(t *testing.T) {
 	t.Parallel()
 	harness.Abandon(t, "zookeeper://"+testserver.SharedZooKeeper(t).Addr()+"/"+space(t)+"?tick=100ms", 2*time.Second)
+}
+
+// The limit: the session is the application's, and the driver cannot end what is left there.
+func TestAbandon_onAConnectionOfTheApplicationLastsAsLongAsThat(t *testing.T) {
+	t.Parallel()
+	const ttl = 4 * time.Second
+	s := testserver.SharedZooKeeper(t)
+	conn, events, err := zk.Connect([]string{s.Addr()}, ttl, zk.WithLogger(silent{}), zk.WithLogInfo(false))
+	require.NoError(t, err)
+	defer conn.Close()
+	eventually(t, "there is a session", func() bool { return conn.State() == zk.StateHasSession })
+	c := clientOf(t, conn, events, locker.WithTTL(ttl))
+	h, err := c.Mutex("x").Acquire(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, h.Abandon())
+	require.NoError(t, c.Close())
+	other, otherEvents := connect(t, ttl, s.Addr())
+	m := clientOf(t, other, otherEvents, locker.WithTTL(ttl)).Mutex("x")
+	require.ErrorIs(t, m.Lock(withTimeout(t, 2*ttl)), context.DeadlineExceeded)
+	conn.Close()
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
 }
