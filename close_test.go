@@ -19,8 +19,8 @@ import (
 
 func TestClose_waitersGetErrClosed(t *testing.T) {
 	for name, f := range map[string]fault{
-		"in a pause": {}, "request hangs": hangs, "request hangs, heeds no ctx": {hang: true, deaf: true},
-		"granted later": {request: time.Second, deaf: true},
+		"in a pause": {}, "request hangs": hangs, "request hangs, heeds no ctx": {hang: true, ignoresCtx: true},
+		"granted later": {request: time.Second, ignoresCtx: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
@@ -145,7 +145,7 @@ func TestClose_ofADriverThatDoesNotClose(t *testing.T) {
 }
 
 func TestClose_ofAHungBackendTakesAboutFiveSeconds(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangDeaf} {
+	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				c := b.client(t, locker.WithTTL(time.Minute))
@@ -169,7 +169,7 @@ func TestClose_ofAHungBackendTakesAboutFiveSeconds(t *testing.T) {
 // A goroutine for each would be a gigabyte for a Client of many holds that is told to stop.
 func TestClose_ofManyHoldsNeedsFewGoroutines(t *testing.T) {
 	const holds, few = 10_000, 500
-	for name, f := range map[string]fault{"in order": {reply: time.Millisecond}, "hangs": hangs, "hangs and heeds no ctx": hangDeaf, "away": away} {
+	for name, f := range map[string]fault{"in order": {reply: time.Millisecond}, "hangs": hangs, "hangs and heeds no ctx": hangIgnoringCtx, "unreachable": unreachable} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				c := b.client(t, locker.WithTTL(time.Minute))
@@ -212,7 +212,7 @@ func TestClose_ofALockThatWasTakenIsNoError(t *testing.T) {
 }
 
 func TestClose_sendsAReleaseAgainThatFailed(t *testing.T) {
-	for name, f := range map[string]fault{"never arrived": away, "reply lost": unheard} {
+	for name, f := range map[string]fault{"never arrived": unreachable, "reply lost": unheard} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				c := b.client(t)
@@ -253,7 +253,7 @@ func TestClose_whileCallsAreUnderWay(t *testing.T) {
 func TestClose_withCleanUpUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.next(acquire, unheard)
-		b.next(release, away, away, away)
+		b.next(release, unreachable, unreachable, unreachable)
 		c := b.client(t)
 		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
 		require.NoError(t, c.Close())
@@ -310,7 +310,7 @@ func TestClose_losesAHoldThatIsAboutToBeRenewed(t *testing.T) {
 func TestClose_hurriesCleanUpThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.next(acquire, unheard)
-		b.every(release, away)
+		b.every(release, unreachable)
 		c := b.client(t)
 		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
 		assert.LessOrEqual(t, took(func() { require.NoError(t, c.Close()) }), time.Second)
@@ -321,7 +321,7 @@ func TestClose_hurriesCleanUpThatFails(t *testing.T) {
 func TestClose_endsThePauseOfACleanUpAndNotThoseThatFollow(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.next(acquire, unheard)
-		b.every(release, away)
+		b.every(release, unreachable)
 		c := b.client(t)
 		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
 		synctest.Wait()

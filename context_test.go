@@ -33,7 +33,7 @@ func TestErr_byTheStateOfTheHold(t *testing.T) {
 }
 
 func TestHoldContext_endsAReserveBeforeTheDeadline(t *testing.T) {
-	for name, down := range map[string]fault{"renewals fail": away, "renewals hang": hangDeaf} {
+	for name, down := range map[string]fault{"renewals fail": unreachable, "renewals hang": hangIgnoringCtx} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				h, err := b.client(t).Mutex("x").Acquire(t.Context())
@@ -60,7 +60,7 @@ func TestHoldContext_thatHasEndedStaysSoThoughTheHoldIsRenewed(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := h.Context(t.Context(), 2*time.Second)
 		defer cancel()
-		b.every(extend, away)
+		b.every(extend, unreachable)
 		<-ctx.Done()
 		b.every(extend, fault{})
 		time.Sleep(3 * ttl)

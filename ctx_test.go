@@ -46,8 +46,8 @@ func TestLock_ofAnEndedContextSendsNothing(t *testing.T) {
 
 func TestLock_ctxEndsWhileTheRequestIsOut(t *testing.T) {
 	for name, f := range map[string]fault{
-		"hangs": hangs, "hangs, and heeds no ctx": hangDeaf, "granted later": {request: 3 * time.Second, deaf: true},
-		"granted, reply on its way": {reply: 3 * time.Second, deaf: true}, "granted, reply given up": {hang: true},
+		"hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx, "granted later": {request: 3 * time.Second, ignoresCtx: true},
+		"granted, reply on its way": {reply: 3 * time.Second, ignoresCtx: true}, "granted, reply given up": {hang: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
@@ -68,7 +68,7 @@ func TestLock_ctxEndsWhileTheRequestIsOut(t *testing.T) {
 
 func TestTryLock_ctxEndsWhileTheRequestIsOut(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.next(acquire, fault{request: 3 * time.Second, deaf: true})
+		b.next(acquire, fault{request: 3 * time.Second, ignoresCtx: true})
 		ctx := ending(t, time.Second)
 		assert.Equal(t, time.Second, took(func() {
 			err := b.client(t).Mutex("x").TryLock(ctx)
@@ -92,10 +92,10 @@ func TestLock_ctxEndsWhileWaiting(t *testing.T) {
 	}{
 		"in a pause after ErrHeld":                 {then: held, held: true},
 		"while a request is out":                   {answers: []fault{held, held}, then: hangs, held: true},
-		"while a deaf request is out":              {answers: []fault{held, held}, then: hangDeaf, held: true},
-		"in a pause after a failure":               {answers: []fault{held, held}, then: away, refused: true},
-		"while a request is out after a failure":   {answers: []fault{held, away}, then: hangs, refused: true},
-		"in a pause after a failure, then ErrHeld": {answers: []fault{held, away, away}, then: held, held: true},
+		"while a request that ignores ctx is out":  {answers: []fault{held, held}, then: hangIgnoringCtx, held: true},
+		"in a pause after a failure":               {answers: []fault{held, held}, then: unreachable, refused: true},
+		"while a request is out after a failure":   {answers: []fault{held, unreachable}, then: hangs, refused: true},
+		"in a pause after a failure, then ErrHeld": {answers: []fault{held, unreachable, unreachable}, then: held, held: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {

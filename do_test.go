@@ -46,7 +46,7 @@ func TestDo_contextEndsWithIt(t *testing.T) {
 
 func TestDo_whoseLockFailsDoesNotRunF(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(acquire, away)
+		b.every(acquire, unreachable)
 		err := b.client(t).Mutex("x").Do(t.Context(), func(context.Context) error { panic("f ran") })
 		require.ErrorIs(t, err, errRefused)
 		assert.ErrorContains(t, err, `lock "x"`)
@@ -60,7 +60,7 @@ func TestDo_joinsTheErrorsOfFAndUnlock(t *testing.T) {
 		require.ErrorIs(t, m.Do(t.Context(), fail), errWork)
 		assert.Zero(t, b.holder("x"))
 
-		b.every(release, away)
+		b.every(release, unreachable)
 		err := m.Do(t.Context(), fail)
 		require.ErrorIs(t, err, errWork)
 		require.ErrorIs(t, err, errRefused)
@@ -94,7 +94,7 @@ func TestDo_unlocksWhenFEndsItsGoroutine(t *testing.T) {
 func TestDo_thatOutlivesTheLockIsToldAndWaitedFor(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.client(t).Mutex("x")
-		b.every(extend, hangDeaf)
+		b.every(extend, hangIgnoringCtx)
 		returned := false
 		err := m.Do(t.Context(), func(ctx context.Context) error {
 			<-ctx.Done()
@@ -113,7 +113,7 @@ func TestDo_thatOutlivesTheLockIsToldAndWaitedFor(t *testing.T) {
 
 func TestDo_thatFailsOfALossReturnsBoth(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(extend, away)
+		b.every(extend, unreachable)
 		err := b.client(t).Mutex("x").Do(t.Context(), func(ctx context.Context) error {
 			<-ctx.Done()
 			return errWork
@@ -199,7 +199,7 @@ func TestTryDo_runsUnderTheLockOrNotAtAll(t *testing.T) {
 
 func TestTryDo_isToldOfALoss(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(extend, away)
+		b.every(extend, unreachable)
 		err := b.client(t).Mutex("x").TryDo(t.Context(), func(ctx context.Context) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
@@ -240,10 +240,10 @@ func TestDo_serializes(t *testing.T) {
 
 func TestDo_endsItsContextBeforeTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		var work context.Context
-		b.next(release, fault{then: func() { assert.ErrorIs(t, work.Err(), context.Canceled) }})
+		var ended func() error
+		b.next(release, fault{then: func() { assert.ErrorIs(t, ended(), context.Canceled) }})
 		require.NoError(t, b.client(t).Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-			work = ctx
+			ended = ctx.Err
 			return nil
 		}))
 		assert.Len(t, b.calls(release), 1)

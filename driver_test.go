@@ -107,7 +107,7 @@ func TestDriver_leaseBesideAnErrorIsReleasedAndAskedForNothingButItsValidity(t *
 	for name, outcome := range map[string]error{"refused": errRefused, "held": errors.Join(locker.ErrHeld, errRefused)} {
 		t.Run(name, func(t *testing.T) {
 			inEachWay(t, func(t *testing.T, b *backend, lock func(acquiring) error) {
-				b.every(release, away)
+				b.every(release, unreachable)
 				var l *doubtful
 				err := lock(func(ctx context.Context, req driver.Request) (driver.Lease, error) {
 					if l != nil { // tried again

@@ -77,7 +77,7 @@ func TestExtend_neverRevivesAHoldThatLapsed(t *testing.T) {
 
 // What is not answered by the deadline may have succeeded.
 func TestExtend_cutOffByTheDeadlineIsGivenBack(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": {reply: time.Second}, "does not": {reply: time.Second, deaf: true}} {
+	for name, f := range map[string]fault{"heeds ctx": {reply: time.Second}, "does not": {reply: time.Second, ignoresCtx: true}} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				b.every(extend, f)
@@ -110,7 +110,7 @@ func TestExtend_afterAFailureTheOldDeadlineStands(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.locked(t, "x", locker.WithoutRenewal())
 		before := m.Deadline()
-		b.next(extend, away, unheard)
+		b.next(extend, unreachable, unheard)
 		time.Sleep(time.Second)
 		for range 2 {
 			err := m.Extend(t.Context())
@@ -138,7 +138,7 @@ func TestExtend_ofAnEndedContextSendsNothing(t *testing.T) {
 
 func TestExtend_abandonedByItsContextTheOldDeadlineStands(t *testing.T) {
 	for name, f := range map[string]fault{
-		"hangs": hangs, "hangs, and heeds no ctx": hangDeaf, "succeeds later": {reply: 2 * time.Second, deaf: true},
+		"hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx, "succeeds later": {reply: 2 * time.Second, ignoresCtx: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
@@ -175,7 +175,7 @@ func TestExtend_abandonedByItsContextIsGivenBackAtTheDeadline(t *testing.T) {
 }
 
 func TestExtend_ofAHungBackendReturnsAfterHalfATTL(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangDeaf} {
+	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				b.every(extend, f)
@@ -188,7 +188,7 @@ func TestExtend_ofAHungBackendReturnsAfterHalfATTL(t *testing.T) {
 }
 
 func TestExtend_ofAHungBackendReturnsAtTheLoss(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangDeaf} {
+	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				b.every(extend, f)

@@ -33,21 +33,21 @@ type call struct {
 
 // fault is what goes wrong with a request. The zero fault is nothing.
 type fault struct {
-	request time.Duration // how long it takes to reach the backend
-	reply   time.Duration // and the answer to come back
-	lost    bool          // the request never reaches the backend
-	hang    bool          // no answer ever comes
-	deaf    bool          // the client library does not heed ctx
-	err     error         // what the client library says in place of the answer
-	age     time.Duration // of the last confirmed contact of the lease's session
-	then    func()        // called when the backend has done what was asked
+	request    time.Duration // how long it takes to reach the backend
+	reply      time.Duration // and the answer to come back
+	lost       bool          // the request never reaches the backend
+	hang       bool          // no answer ever comes
+	ignoresCtx bool          // the client library does not heed ctx
+	err        error         // what the client library says in place of the answer
+	age        time.Duration // of the last confirmed contact of the lease's session
+	then       func()        // called when the backend has done what was asked
 }
 
 var (
-	away     = fault{lost: true, err: errRefused}
-	unheard  = fault{err: errRefused} // done, but the reply was lost
-	hangs    = fault{hang: true, lost: true}
-	hangDeaf = fault{hang: true, lost: true, deaf: true}
+	unreachable     = fault{lost: true, err: errRefused}
+	unheard         = fault{err: errRefused} // done, but the reply was lost
+	hangs           = fault{hang: true, lost: true}
+	hangIgnoringCtx = fault{hang: true, lost: true, ignoresCtx: true}
 )
 
 // backend is a lock server in memory. The names in its methods are without the default prefix.
@@ -171,7 +171,7 @@ func (b *backend) wait(ctx context.Context, f fault, d time.Duration) error {
 		return nil
 	}
 	done := ctx.Done()
-	if f.deaf {
+	if f.ignoresCtx {
 		done = nil
 	}
 	t := time.NewTimer(d)

@@ -76,7 +76,7 @@ func TestLock_withLessThanHalfATTLLeftIsGivenBack(t *testing.T) {
 		"by the clock":             {reply: ttl/2 - drift + 1},
 		"by the lease":             {age: ttl/2 - drift + 1},
 		"after a slow way to it":   {request: ttl/2 - drift + 1},
-		"by far, and heeds no ctx": {request: 8 * time.Second, deaf: true},
+		"by far, and heeds no ctx": {request: 8 * time.Second, ignoresCtx: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
@@ -94,7 +94,7 @@ func TestLock_withLessThanHalfATTLLeftIsGivenBack(t *testing.T) {
 }
 
 func TestLock_ofAHungBackendFailsAfterHalfATTL(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangDeaf} {
+	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				b.every(acquire, f)
@@ -109,7 +109,7 @@ func TestLock_ofAHungBackendFailsAfterHalfATTL(t *testing.T) {
 
 func TestLock_ofABackendThatIsAwayIsTheClientsErrorAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(acquire, away)
+		b.every(acquire, unreachable)
 		err := b.client(t).Mutex("x").Lock(context.Background())
 		require.ErrorIs(t, err, errRefused)
 		require.NotErrorIs(t, err, locker.ErrHeld)
@@ -123,7 +123,7 @@ func TestLock_waiterRidesOutAShortOutage(t *testing.T) {
 		b.steal("x")
 		locked := inBackground(func() error { return b.client(t).Mutex("x").Lock(t.Context()) })
 		time.Sleep(time.Second)
-		b.every(acquire, away)
+		b.every(acquire, unreachable)
 		time.Sleep(ttl/2 - 300*time.Millisecond)
 		b.every(acquire, fault{})
 		b.free("x")
@@ -132,7 +132,7 @@ func TestLock_waiterRidesOutAShortOutage(t *testing.T) {
 }
 
 func TestLock_waiterDoesNotRideOutALongOutage(t *testing.T) {
-	for name, f := range map[string]fault{"refuses": away, "hangs": hangs, "hangs, and heeds no ctx": hangDeaf} {
+	for name, f := range map[string]fault{"refuses": unreachable, "hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				b.steal("x")
@@ -154,7 +154,7 @@ func TestLock_eachAnswerStartsTheRideAnew(t *testing.T) {
 		for range 4 {
 			b.every(acquire, fault{})
 			time.Sleep(time.Second)
-			b.every(acquire, away)
+			b.every(acquire, unreachable)
 			time.Sleep(ttl / 4)
 		}
 		b.every(acquire, fault{})
@@ -166,7 +166,7 @@ func TestLock_eachAnswerStartsTheRideAnew(t *testing.T) {
 func TestLock_unknownOutcomeIsReleasedUntilTheBackendAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.next(acquire, unheard)
-		b.next(release, away, away, away, away, unheard)
+		b.next(release, unreachable, unreachable, unreachable, unreachable, unheard)
 		m := b.client(t).Mutex("x")
 		require.ErrorIs(t, m.Lock(t.Context()), errRefused)
 		assert.Zero(t, time.Since(b.start), "Lock does not wait for the clean-up")
@@ -179,7 +179,7 @@ func TestLock_unknownOutcomeIsReleasedUntilTheBackendAnswers(t *testing.T) {
 func TestLock_cleanUpEndsWhenTheLeaseMustHaveLapsed(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.next(acquire, unheard)
-		b.every(release, away)
+		b.every(release, unreachable)
 		require.Error(t, b.client(t).Mutex("x").Lock(t.Context()))
 		time.Sleep(3 * ttl)
 		at := b.times(release)

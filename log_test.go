@@ -58,7 +58,7 @@ func TestLog_ofLosses(t *testing.T) {
 func TestLog_ofRenewals(t *testing.T) {
 	lines := logged(t, func(t *testing.T, b *backend, opts ...locker.Option) {
 		m := b.locked(t, "x", opts...)
-		b.next(extend, away, away)
+		b.next(extend, unreachable, unreachable)
 		time.Sleep(ttl)
 		b.every(extend, hangs)
 		<-m.Lost()
@@ -73,10 +73,10 @@ func TestLog_ofRenewals(t *testing.T) {
 func TestLog_ofRenewalsWithAnExtendBetween(t *testing.T) {
 	lines := logged(t, func(t *testing.T, b *backend, opts ...locker.Option) {
 		m := b.locked(t, "x", opts...)
-		b.next(extend, away)
+		b.next(extend, unreachable)
 		time.Sleep(ttl/3 + time.Millisecond)
 		require.NoError(t, m.Extend(t.Context()))
-		b.every(extend, away)
+		b.every(extend, unreachable)
 		<-m.Lost()
 	})
 	require.Len(t, lines, 4)
@@ -91,11 +91,11 @@ func TestLog_ofReleases(t *testing.T) {
 		c := b.client(t, opts...)
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		b.next(release, away, away, away)
+		b.next(release, unreachable, unreachable, unreachable)
 		require.ErrorIs(t, m.Unlock(t.Context()), errRefused)
 		time.Sleep(ttl)
 		b.next(acquire, unheard)
-		b.next(release, away)
+		b.next(release, unreachable)
 		require.ErrorIs(t, c.Mutex("y").Lock(t.Context()), errRefused)
 		time.Sleep(ttl)
 		require.NoError(t, m.Lock(t.Context()))
@@ -107,7 +107,7 @@ func TestLog_ofReleases(t *testing.T) {
 
 	never := logged(t, func(t *testing.T, b *backend, opts ...locker.Option) {
 		m := b.locked(t, "x", opts...)
-		b.down(away)
+		b.down(unreachable)
 		require.ErrorIs(t, m.Unlock(t.Context()), errRefused)
 		time.Sleep(2 * ttl)
 	})

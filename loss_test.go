@@ -16,8 +16,8 @@ import (
 
 func TestLoss_firesAtTheDeadlineWhateverTheBackendDoes(t *testing.T) {
 	for name, f := range map[string]fault{
-		"renewals hang": hangs, "renewals hang, and heed no ctx": hangDeaf, "away": away,
-		"done, but every reply is lost": unheard, "answers too late": {reply: 7 * time.Second, deaf: true},
+		"renewals hang": hangs, "renewals hang, and heed no ctx": hangIgnoringCtx, "unreachable": unreachable,
+		"done, but every reply is lost": unheard, "answers too late": {reply: 7 * time.Second, ignoresCtx: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {

@@ -143,7 +143,7 @@ func TestMutex_takesOddNames(t *testing.T) {
 
 func TestError_saysWhatFailedAndOnWhat(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(acquire, away)
+		b.every(acquire, unreachable)
 		err := b.client(t, locker.WithPrefix("app")).Mutex("orders/42").Lock(t.Context())
 		var e *locker.Error
 		require.ErrorAs(t, err, &e)

@@ -128,7 +128,7 @@ func TestObserver_givesTheDriverItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		s, ctx := &spy{}, t.Context()
 		m := b.client(t, s.observer()).Mutex("x")
-		b.next(release, away, away) // tries after the first are of the same call
+		b.next(release, unreachable, unreachable) // tries after the first are of the same call
 		require.NoError(t, m.TryLock(ctx))
 		require.NoError(t, m.Extend(ctx))
 		require.NoError(t, m.Unlock(ctx))
@@ -155,7 +155,7 @@ func TestObserver_hearsHowEachHoldEnds(t *testing.T) {
 			require.NoError(t, m.Unlock(t.Context()))
 		},
 		locker.CauseExpired: func(_ *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
-			b.down(away)
+			b.down(unreachable)
 			<-m.Lost()
 		},
 		locker.CauseRevoked: func(t *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
@@ -211,7 +211,7 @@ func TestObserver_hearsHowLateRenewalsAre(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		s := &spy{}
 		m := b.locked(t, "x", s.observer())
-		b.next(extend, away, hangs)
+		b.next(extend, unreachable, hangs)
 		time.Sleep(ttl)
 		heard := s.renewed()
 		require.GreaterOrEqual(t, len(heard), 3)
@@ -251,7 +251,7 @@ func TestObserver_thatIsStuckDelaysNoRenewalAndNoLoss(t *testing.T) {
 		for _, m := range all {
 			require.False(t, fired(m.Lost()), "renewed")
 		}
-		b.down(away)
+		b.down(unreachable)
 		time.Sleep(ttl)
 		synctest.Wait()
 		for _, m := range all {

@@ -138,7 +138,7 @@ const (
 	twoTo64 = "18446744073709551616"
 )
 
-// A backend that is away does not hide what is wrong with the configuration.
+// A backend that is unreachable does not hide what is wrong with the configuration.
 func TestOpen_refusesValuesBeforeTheBackendIsAsked(t *testing.T) {
 	for _, query := range []string{"ttl=0s", "token_base=" + twoTo63 + "1", "require=speed", "prefix=%FF", "backoff=1s,10ms"} {
 		o := &opened{err: errRefused}

@@ -171,7 +171,7 @@ func (d *releaseOutage) Acquire(context.Context, driver.Request) (driver.Lease, 
 
 func (d *releaseOutage) Release(ctx context.Context) error {
 	if time.Now().Before(d.over) {
-		return errors.New("the backend is away")
+		return errors.New("the backend is unreachable")
 	}
 	return d.always.Release(ctx)
 }
@@ -183,7 +183,7 @@ func TestUnlock_ofALeaseThatGoesOnIsTriedPastTheDeadline(t *testing.T) {
 		require.NoError(t, err)
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		require.ErrorContains(t, m.Unlock(t.Context()), "away")
+		require.ErrorContains(t, m.Unlock(t.Context()), "unreachable")
 		time.Sleep(25 * time.Second)
 		require.Zero(t, d.released.Load())
 		time.Sleep(10 * time.Second)

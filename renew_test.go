@@ -65,7 +65,7 @@ func TestRenewal_isNotDelayedByASlowReply(t *testing.T) {
 func TestRenewal_thatFailsIsSentAgainSoon(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.locked(t, "x")
-		b.next(extend, away, unheard, away)
+		b.next(extend, unreachable, unheard, unreachable)
 		time.Sleep(ttl / 2)
 		at := b.times(extend)
 		require.Len(t, at, 4)
@@ -77,7 +77,7 @@ func TestRenewal_thatFailsIsSentAgainSoon(t *testing.T) {
 }
 
 func TestRenewal_thatHangsIsSentAgain(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangDeaf} {
+	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				m := b.locked(t, "x")
@@ -100,7 +100,7 @@ func TestRenewal_survivesAnOutageWithinTheTTL(t *testing.T) {
 		m := b.locked(t, "x")
 		for range 10 {
 			time.Sleep(ttl / 2)
-			b.down(away)
+			b.down(unreachable)
 			time.Sleep(ttl / 2)
 			b.down(fault{})
 			time.Sleep(ttl / 2)
@@ -112,7 +112,7 @@ func TestRenewal_survivesAnOutageWithinTheTTL(t *testing.T) {
 // What is not answered by the deadline may have succeeded.
 func TestRenewal_answeredAfterTheDeadlineIsGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(extend, fault{reply: 7 * time.Second, deaf: true})
+		b.every(extend, fault{reply: 7 * time.Second, ignoresCtx: true})
 		m := b.locked(t, "x")
 		<-m.Lost()
 		assert.NotZero(t, b.holder("x"), "the backend has extended it")
@@ -207,7 +207,7 @@ func TestRenewal_ofManyHoldsLosesThoseAlone(t *testing.T) {
 }
 
 func TestRenewal_ofManyHoldsThatFailsIsSentAgain(t *testing.T) {
-	for name, f := range map[string]fault{"fails": away, "hangs": hangs, "heeds no ctx": hangDeaf} {
+	for name, f := range map[string]fault{"fails": unreachable, "hangs": hangs, "heeds no ctx": hangIgnoringCtx} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				b.next(batch, f)
@@ -249,7 +249,7 @@ func TestRenewal_ofHoldsWithTheirOwnTTLs(t *testing.T) {
 
 // Each lock may live on a server of its own, as in a cluster.
 func TestRenewal_ofOthersDoesNotWaitForThoseThatHang(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangDeaf} {
+	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				ms := holdMany(t, b.client(t), 200)

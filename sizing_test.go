@@ -14,7 +14,7 @@ import (
 func TestRenewal_outlivesAnOutageOfTwoFifthsOfTheTTLWheneverItBegins(t *testing.T) {
 	const steps = 20
 	for name, f := range map[string]fault{
-		"refuses": away, "hangs": hangs, "hangs, and heeds no ctx": hangDeaf, "does it, but every reply is lost": unheard,
+		"refuses": unreachable, "hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx, "does it, but every reply is lost": unheard,
 	} {
 		for i := range steps {
 			t.Run(fmt.Sprint(name, " ", i), func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestRenewal_doesNotOutliveAnOutageOfSevenTenthsOfTheTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.locked(t, "x")
 		time.Sleep(ttl/3 - ttl/24) // just before the first renewal is due
-		b.down(away)
+		b.down(unreachable)
 		time.Sleep(7 * ttl / 10)
 		b.down(fault{})
 		time.Sleep(ttl / 24)

@@ -83,7 +83,7 @@ func TestUnlock_withAnEndedContextStillReleases(t *testing.T) {
 
 func TestUnlock_ctxEndsWhileTheBackendHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(release, hangDeaf)
+		b.every(release, hangIgnoringCtx)
 		m, ctx := b.locked(t, "x"), ending(t, time.Second)
 		assert.Equal(t, time.Second, took(func() { interruptedBy(ctx, t, m.Unlock(ctx)) }))
 		assert.Zero(t, m.FencingToken())
@@ -91,7 +91,7 @@ func TestUnlock_ctxEndsWhileTheBackendHangs(t *testing.T) {
 }
 
 func TestUnlock_ofAHungBackendReturnsByTheDeadline(t *testing.T) {
-	for name, f := range map[string]fault{"hangs": hangs, "hangs, and heeds no ctx": hangDeaf, "refuses slowly": {
+	for name, f := range map[string]fault{"hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx, "refuses slowly": {
 		request: ttl / 5, lost: true, err: errRefused,
 	}} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestUnlock_ofAHungBackendReturnsByTheDeadline(t *testing.T) {
 
 func TestUnlock_thatReachedItsDeadlineIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(release, hangDeaf)
+		b.every(release, hangIgnoringCtx)
 		m := b.locked(t, "x", locker.WithoutRenewal())
 		deadline := m.Deadline()
 		time.Sleep(ttl / 2)
@@ -128,7 +128,7 @@ func TestUnlock_errorOfAHungBackendIsNotThatOfTheCallersContext(t *testing.T) {
 }
 
 func TestUnlock_whoseReplyWasLostIsSentAgainAndSucceeds(t *testing.T) {
-	for name, f := range map[string]fault{"refused": unheard, "hung": {hang: true}, "never arrived": away} {
+	for name, f := range map[string]fault{"refused": unheard, "hung": {hang: true}, "never arrived": unreachable} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				b.next(release, f, f)
@@ -143,7 +143,7 @@ func TestUnlock_whoseReplyWasLostIsSentAgainAndSucceeds(t *testing.T) {
 
 func TestUnlock_thatFailsGoesOnInTheBackground(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(release, away)
+		b.every(release, unreachable)
 		m := b.locked(t, "x")
 		err := m.Unlock(context.Background())
 		require.ErrorIs(t, err, errRefused)
@@ -158,7 +158,7 @@ func TestUnlock_thatFailsGoesOnInTheBackground(t *testing.T) {
 
 func TestUnlock_triesNoLongerThanTheLeaseLasts(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(release, away)
+		b.every(release, unreachable)
 		m := b.locked(t, "x")
 		require.Error(t, m.Unlock(context.Background()))
 		time.Sleep(3 * ttl)
@@ -172,7 +172,7 @@ func TestUnlock_thatWasNotAnsweredByTheDeadlineIsMadeUpForOnASessionThatGoesOn(t
 	bubble(t, func(t *testing.T, b *backend) {
 		m := clientOf(t, reviving{&fakeDriver{b: b}}, locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		b.every(release, away)
+		b.every(release, unreachable)
 		time.Sleep(life - time.Second)
 		require.Error(t, m.Unlock(context.Background()))
 		time.Sleep(time.Second)
@@ -185,7 +185,7 @@ func TestUnlock_thatWasNotAnsweredByTheDeadlineIsMadeUpForOnASessionThatGoesOn(t
 
 func TestUnlock_doesNotWaitForARenewalInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(extend, fault{request: 3 * time.Second, deaf: true})
+		b.every(extend, fault{request: 3 * time.Second, ignoresCtx: true})
 		m := b.locked(t, "x")
 		h := m.Lost()
 		time.Sleep(4 * time.Second)
@@ -226,13 +226,13 @@ func TestUnlockAndExtend_byState(t *testing.T) {
 		}, locker.ErrNotHeld, locker.ErrNotHeld},
 		"expired": {func(t *testing.T, b *backend, m *locker.Mutex) {
 			require.NoError(t, m.Lock(t.Context()))
-			b.every(extend, away)
+			b.every(extend, unreachable)
 			<-m.Lost()
 			b.every(extend, fault{})
 		}, locker.ErrLost, locker.ErrLost},
 		"expired and unlocked": {func(t *testing.T, b *backend, m *locker.Mutex) {
 			require.NoError(t, m.Lock(t.Context()))
-			b.every(extend, away)
+			b.every(extend, unreachable)
 			<-m.Lost()
 			require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 		}, locker.ErrNotHeld, locker.ErrNotHeld},

@@ -69,7 +69,7 @@ func TestLog_ofWarningsOnceAfterTheFirstGrant(t *testing.T) {
 	lines := logged(t, func(t *testing.T, b *backend, opts ...locker.Option) {
 		d := &cautious{fakeDriver: &fakeDriver{b: b}, warnings: two}
 		c := clientOf(t, d, opts...)
-		b.next(acquire, away)
+		b.next(acquire, unreachable)
 		require.Error(t, c.Mutex("x").TryLock(t.Context()))
 		synctest.Wait()
 		assert.Zero(t, d.asked.Load(), "nothing is granted yet")

@@ -26,7 +26,7 @@ const envURL = "LOCKER_LEADER_URL"
 
 func init() { child.Register("leader", serveLeader) }
 
-// serveLeader is a process that is a candidate, and says whether it leads each time when it is asked.
+// serveLeader is a process that is a candidate, and answers each question whether it leads.
 func serveLeader(t testing.TB) {
 	c, err := locker.Open(t.Context(), os.Getenv(envURL), locker.WithMetadata("the child"))
 	require.NoError(t, err)

@@ -5,7 +5,7 @@
 //	defer locks.Unlock(context.WithoutCancel(ctx), "cert/example.com")
 //
 // A storage of certificates, or a scheduler of jobs, wants that. Where the code that locks also unlocks, keep a [locker.Mutex] or a [locker.Hold]
-// instead: a hold that is named by a string can be ended by whoever knows the string.
+// instead: anybody who knows the string can end a hold that is named by it.
 package keyed
 
 import (
@@ -57,7 +57,7 @@ func (l *Locks) take(ctx context.Context, name string, take func(*locker.Mutex, 
 	return err
 }
 
-// Unlock ends the hold of that name, whoever of this Locks took it. It returns ErrNotHeld without one, and ErrLost if it had ended
+// Unlock ends the hold of that name, also if another goroutine took it. It returns ErrNotHeld without one, and ErrLost if it had ended
 // before. See [locker.Mutex.Unlock].
 func (l *Locks) Unlock(ctx context.Context, name string) error {
 	one := l.find(name)

@@ -36,7 +36,7 @@ func scripts(t *testing.T, s *testserver.RedisServer) (n int) {
 
 const patience = testwait.Patience(time.Minute)
 
-// What the package's documentation says that it costs, in scripts of one Redis server.
+// The costs that the package's documentation gives, in scripts of one Redis server.
 func TestCost_isWhatTheDocumentationSays(t *testing.T) {
 	for _, n := range []int{1, 10, 100} {
 		t.Run(fmt.Sprint("n of ", n), func(t *testing.T) {

@@ -21,11 +21,11 @@ type flaw int
 
 const (
 	none        flaw = iota
-	grantsToAll      // whoever asks has the lock
+	grantsToAll      // every request is granted
 	keeps            // what is released stays held until it expires
 	tokensFall       // each is smaller than the one before
 	neverFrees       // what was held once stays held
-	seesNobody       // whoever holds the lock, nobody is told
+	seesNobody       // Inspect returns no holder
 	neverSilent      // its servers answer although they were stopped
 )
 
