@@ -1,6 +1,9 @@
 package driver
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Proposer is a Driver that can be one of the nodes of a quorum: there the token is the
 // caller's, who has to get the same one accepted by a majority.
@@ -19,6 +22,16 @@ type Proposer interface {
 	// lease under a token of their own: their clock, or larger than any that they have accepted.
 	Propose(ctx context.Context, req Request, token uint64) (RaisableLease, error)
 
+	// Wait returns a lease that is asked for until it is granted. It makes no request. The node grants it to waiters in the order of
+	// their places: the smallest is the first. A waiter has the same place at all nodes. When the lock becomes free, it is kept for the
+	// first, for two seconds or so, and woken is called with true. woken is called with false when a waiter of this Driver has to look
+	// whether it has missed that: after a second or so, and if the lock has expired. It does not block, and calls no method of the
+	// Driver or its leases.
+	Wait(req Request, place uint64, woken func(kept bool)) WaitingLease
+
+	// ServerTime returns the clock of the server, as the latest answer has told it. known is false if there has been none.
+	ServerTime() (now time.Time, known bool)
+
 	// Address returns the host:port of the server, without credentials: the same server must not be
 	// two nodes of one quorum. It returns "" if the address is not known, or is not that of one server.
 	Address() string
@@ -35,4 +48,17 @@ type RaisableLease interface {
 	// package redis accept here what is at most 12 hours ahead of their clock or of the lease's own
 	// token.
 	Raise(ctx context.Context, token uint64) error
+}
+
+// WaitingLease is a lease that is asked for until it is granted. Until then Release gives up its place in the node's queue.
+type WaitingLease interface {
+	RaisableLease
+
+	// Propose is Proposer.Propose for the one owner of this lease. If it returns nil, the lease is granted, and not to be asked for
+	// any more. If it returns ErrHeld, the owner has its place in the queue; earlier reports whether the lock is that of
+	// a waiter with a smaller place, or kept for one. After another error, it may have been granted. It may be called again.
+	Propose(ctx context.Context, token uint64) (earlier bool, err error)
+
+	// Known reports whether the node may know the owner: then the lease is to be released.
+	Known() bool
 }

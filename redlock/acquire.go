@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
@@ -17,20 +18,25 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease,
 		return nil, err
 	}
 	defer d.work.Done()
-	l, w := d.attempt(ctx, req)
+	return d.acquire(ctx, req, nil)
+}
+
+// acquire asks all nodes for the lock, once, or in its turn.
+func (d *Driver) acquire(ctx context.Context, req driver.Request, t *turn) (driver.Lease, error) {
+	l, w := d.attempt(ctx, req, t)
 	if err := l.wait(ctx, w); err != nil {
 		return l.abandon(), err
 	}
 	return l, nil
 }
 
-// attempt asks all nodes for the lock.
-func (d *Driver) attempt(ctx context.Context, req driver.Request) (*lease, *waiter) {
+// attempt sends what it begins with.
+func (d *Driver) attempt(ctx context.Context, req driver.Request, t *turn) (*lease, *waiter) {
 	l := &lease{
 		driver: d, req: req, values: ctx, seats: make([]seat, len(d.nodes)), ballot: newBallot(len(d.nodes)),
-		until: clock.Now().Add(req.TTL),
+		until: clock.Now().Add(req.TTL), turn: t,
 	}
-	token := uint64(max(d.clock().UnixMicro(), 1))
+	token := d.proposal()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	calls := make([]call, 0, len(l.seats))
@@ -43,9 +49,15 @@ func (d *Driver) attempt(ctx context.Context, req driver.Request) (*lease, *wait
 	return l, w
 }
 
+// proposal returns the token to propose now.
+func (d *Driver) proposal() uint64 { return uint64(max(d.clock().UnixMicro(), 1)) }
+
 // decide reports whether the outcome of the attempt is known, and why it failed. The caller holds l.mu.
 func (l *lease) decide() (over bool, err error) {
 	outcome := l.ballot.outcome()
+	if l.turn != nil && outcome != won {
+		return l.goesOn()
+	}
 	if outcome == undecided {
 		return false, nil
 	}
@@ -56,9 +68,15 @@ func (l *lease) decide() (over bool, err error) {
 		return true, err
 	}
 	l.token = l.ballot.goal
-	for i := range l.seats { // what is granted from now on may come after another's coming and going
-		l.seats[i].joins = l.seats[i].asking
+	left := l.req.TTL
+	for i := range l.seats {
+		s := &l.seats[i]
+		s.joins = s.lease == nil // what is granted from now on may come after another's coming and going
+		if l.ballot.counts(i) {
+			left = min(left, s.lease.Validity()) // a request that arrived late has the lock for what is left of the TTL
+		}
 	}
+	l.until = clock.Now().Add(left)
 	return true, nil
 }
 
@@ -79,7 +97,10 @@ func (l *lease) abandon() driver.Lease {
 func (l *lease) propose(calls []call, i int, token uint64) []call {
 	s := &l.seats[i]
 	s.asking, s.late, s.err, s.joins = true, false, nil, l.decided
-	s.proposal = proposeRequest{lease: l, i: i, token: token} // of the one before nothing is under way
+	if l.turn != nil && s.place == nil && !l.decided {
+		s.place = l.placeAt(i)
+	}
+	s.proposal = proposeRequest{lease: l, i: i, token: token, place: s.place, sent: clock.Now()} // of the one before nothing is under way
 	return append(calls, l.call(i, &s.proposal))
 }
 
@@ -89,9 +110,18 @@ type proposeRequest struct {
 	i     int
 	token uint64
 	ours  driver.RaisableLease
+
+	place   driver.WaitingLease // that is asked for; nil: the attempt does not wait
+	earlier bool                // the node has the lock for an earlier waiter
+	sent    time.Time
 }
 
 func (p *proposeRequest) send(ctx context.Context) (err error) {
+	if p.place != nil {
+		p.ours = p.place
+		p.earlier, err = p.place.Propose(ctx, p.token)
+		return err
+	}
 	p.ours, err = p.lease.driver.nodes[p.i].Propose(ctx, p.lease.req, p.token)
 	return err
 }
@@ -106,10 +136,17 @@ func (p *proposeRequest) heard(err error, over bool) {
 	}
 	s.late, s.err = !over, err
 	if over {
-		s.lease, s.asking = p.ours, false
+		s.asking = false
+		if p.place == nil || err == nil || l.over && p.place.Known() {
+			s.lease, s.place = p.ours, nil
+		}
 		if l.over {
 			l.send(l.free(nil, p.i))
+		} else if p.place != nil {
+			l.heardInTurn(p, err)
 		}
+	} else if p.place != nil && s.failing.IsZero() {
+		s.failing = p.sent
 	}
 	l.changed()
 }
@@ -119,10 +156,6 @@ func (p *proposeRequest) count(err error) {
 	switch l := p.lease; {
 	case err == nil:
 		l.ballot.granted(p.i, p.ours.Token())
-		// A node that its request reached late has the lock for what is left of the TTL.
-		if until := clock.Now().Add(p.ours.Validity()); until.Before(l.until) {
-			l.until = until
-		}
 	case errors.Is(err, driver.ErrHeld):
 		l.ballot.says(p.i, refused)
 	default:

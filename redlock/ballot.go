@@ -59,6 +59,22 @@ func (b *ballot) refusedGoal(node int, goal uint64) {
 	}
 }
 
+// counts reports whether the node's vote counts for the attempt.
+func (b *ballot) counts(node int) bool {
+	return b.votes[node].state == granted && b.votes[node].token == b.goal
+}
+
+// has returns how many nodes have the lock for the attempt.
+func (b *ballot) has() int { return b.in(granted, raising, behind) }
+
+// largest returns the largest token that a node has accepted from the attempt.
+func (b *ballot) largest() (token uint64) {
+	for _, v := range b.votes {
+		token = max(token, v.token)
+	}
+	return token
+}
+
 // in returns how many votes are in one of the states.
 func (b *ballot) in(states ...state) int {
 	return b.count(func(v vote) bool { return slices.Contains(states, v.state) })

@@ -141,3 +141,18 @@ func (f *fakeNode) ExtendAll(ctx context.Context, leases []driver.Lease, ttl tim
 	f.set(func(f *fakeNode) { f.batched++ })
 	return extendEach(ctx, leases, ttl)
 }
+
+func (f *fakeNode) Wait(req driver.Request, place uint64, woken func(bool)) driver.WaitingLease {
+	f.mu.Lock()
+	f.owners++
+	l := &registerLease{run: f.run, owner: f.owners}
+	f.mu.Unlock()
+	ask := func(ctx context.Context, script func(bool, *register, int64)) (bool, error) {
+		err := f.run(ctx, propose, func(r *register, now int64) bool { script(true, r, now); return true })
+		if errors.Is(err, locker.ErrLost) { // it denies everything
+			return false, locker.ErrHeld
+		}
+		return mayHaveRun(err), err
+	}
+	return newPlace(l, req, place, woken, func() time.Duration { return 0 }, ask)
+}

@@ -227,7 +227,7 @@ func (x *holdExploration) begin() *happening {
 		x.driver.nodes[i].Proposer = &h.nodes[i]
 	}
 	x.driver.do = func(c workers.Call) { h.send(c.(*call)) }
-	h.lease, h.decided = x.driver.attempt(context.Background(), driver.Request{Name: "x", TTL: time.Hour})
+	h.lease, h.decided = x.driver.attempt(context.Background(), driver.Request{Name: "x", TTL: time.Hour}, nil)
 	return h
 }
 

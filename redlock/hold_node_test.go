@@ -60,3 +60,5 @@ func (l *holdLease) Validity() time.Duration {
 	}
 	return 2 * time.Hour
 }
+
+func (n *holdNode) Wait(driver.Request, uint64, func(bool)) driver.WaitingLease { panic("not used") }

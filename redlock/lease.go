@@ -25,6 +25,7 @@ type lease struct {
 	until   time.Time // by package clock
 	over    bool      // released or lost: what a node still grants is given back
 	freeBy  time.Time // until when that is tried
+	turn    *turn     // nil: it does not wait
 	waiters []*waiter // of the calls under way
 }
 
@@ -39,6 +40,11 @@ type seat struct {
 	err     error                // of the latest request
 	pausing bool                 // a timer will free it again
 	pause   time.Duration        // how long, the last time
+
+	place   driver.WaitingLease // in the node's queue, of an attempt that waits or a hold that has waited; nil: there is none, or it was granted
+	queued  bool                // the node has confirmed it
+	again   bool                // the node has woken it while it was asked
+	failing time.Time           // since when the node does not answer; zero: it does
 
 	proposal proposeRequest // the latest, and so of the one below
 	release  releaseRequest

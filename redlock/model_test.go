@@ -11,6 +11,7 @@ type register struct {
 	known  bool   // false: nothing, or everything forgotten
 	most   uint64 // what is larger is too far ahead, unless it is the last; 0: nothing is
 	clock  uint64 // accepted in place of that, or, where nothing is known, of what is smaller
+	waitQueue
 
 	rules rules
 }
@@ -26,6 +27,14 @@ func (r *register) left(now int64) bool { return r.owner != 0 && r.until > now }
 
 // take returns the token if the lock is granted to owner.
 func (r *register) take(now int64, owner uint64, ttl int64, token uint64) (granted bool, accepted uint64) {
+	if !r.left(now) && r.keptFor(now, 0) {
+		return false, 0
+	}
+	return r.grant(now, owner, ttl, token)
+}
+
+// grant is take, where the queue allows it.
+func (r *register) grant(now int64, owner uint64, ttl int64, token uint64) (granted bool, accepted uint64) {
 	if r.left(now) {
 		if r.owner == owner {
 			r.until = now + ttl
@@ -50,7 +59,7 @@ func (r *register) take(now int64, owner uint64, ttl int64, token uint64) (grant
 		token = r.last + 1
 	}
 	r.before = r.last
-	r.known, r.owner, r.last, r.until = true, owner, token, now+ttl
+	r.known, r.owner, r.last, r.until, r.place = true, owner, token, now+ttl, 0
 	return true, token
 }
 
@@ -80,6 +89,10 @@ func (r *register) release(now int64, owner uint64, token uint64, again bool) bo
 			return false
 		}
 		r.owner = 0
+		r.keepForFirst(now, 0)
+		return true
+	}
+	if r.leave(now, owner) {
 		return true
 	}
 	granted := token == r.before || token == r.last && r.owner == 0

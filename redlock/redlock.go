@@ -30,7 +30,7 @@ func New(nodes []driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 // idlePerNode is how many workers a Driver keeps for each of its nodes, until they have had no call for a while.
 const idlePerNode = 16
 
-// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.TTLChecker] and
+// Driver implements [driver.Driver], [driver.Queuer], [driver.BatchExtender], [driver.Inspector], [driver.TTLChecker] and
 // [driver.Warner] over nodes.
 type Driver struct {
 	nodes   []*node
@@ -50,6 +50,7 @@ type Driver struct {
 }
 
 var (
+	_ driver.Queuer        = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
 	_ driver.Warner        = (*Driver)(nil)
@@ -114,8 +115,8 @@ func (d *Driver) Guarantees() driver.Guarantees {
 		driver.Failover:       remember,
 		driver.Fencing:        remember,
 		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while clocks are sane"},
-		driver.Ordered:        {Level: driver.LevelNo, Condition: "each waiter polls"},
-		driver.Woken:          {Level: driver.LevelNo, Condition: "each waiter polls"},
+		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while subscriptions hold, and nodes answer and remember"},
+		driver.Woken:          {Level: driver.LevelYes},
 	}
 }
 

@@ -33,6 +33,9 @@ func (l *lease) end() {
 	}
 	calls := make([]call, 0, len(l.seats))
 	for i := range l.seats {
+		if s := &l.seats[i]; s.place != nil && !s.asking && s.place.Known() {
+			s.lease, s.place = s.place, nil
+		}
 		calls = l.free(calls, i)
 	}
 	l.send(calls)

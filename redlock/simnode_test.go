@@ -157,3 +157,23 @@ func (n *simNode) send(
 	}
 	return true, errSim
 }
+
+// Wait implements driver.Proposer.
+func (n *simNode) Wait(req driver.Request, place uint64, woken func(bool)) driver.WaitingLease {
+	n.mu.Lock()
+	n.proposed++
+	attempt := n.proposed
+	n.mu.Unlock()
+	l := &registerLease{owner: uint64(n.c.id+1)<<32 + attempt, run: n.runner(attempt)}
+	var asked, told atomic.Uint64
+	ask := func(ctx context.Context, script func(bool, *register, int64)) (bool, error) {
+		return n.send(ctx, n.message(ofTake, attempt, asked.Add(1)), script)
+	}
+	delay := func() time.Duration {
+		if f := n.w.draw(n.message(ofMessage, attempt, told.Add(1))); f.lost == 0 {
+			return f.there
+		}
+		return -1
+	}
+	return newPlace(l, req, place, woken, delay, ask)
+}

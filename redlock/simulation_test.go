@@ -136,6 +136,7 @@ const (
 	ofRaise
 	ofExtend
 	ofRelease
+	ofMessage
 )
 
 // rand is a source that depends on the seed and on its name.

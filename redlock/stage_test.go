@@ -176,15 +176,7 @@ type stageClient struct {
 func (c *stageClient) Address() string { return c.addr }
 
 func (c *stageClient) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
-	l := &registerLease{owner: c.owners.Add(1), until: time.Now().Add(req.TTL)}
-	l.run = func(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
-		var ok bool
-		ran, err := c.run(ctx, v, req.Name, func(r *register, now int64) { ok = script(r, now) })
-		if err == nil && !ran && !ok {
-			return locker.ErrLost
-		}
-		return err
-	}
+	l := c.lease(req)
 	var ok bool
 	var accepted uint64
 	ran, err := c.run(ctx, propose, req.Name, func(r *register, now int64) {
@@ -204,4 +196,25 @@ func (c *stageClient) Propose(ctx context.Context, req driver.Request, token uin
 
 func (c *stageClient) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	return extendEach(ctx, leases, ttl)
+}
+
+func (c *stageClient) Wait(req driver.Request, place uint64, woken func(bool)) driver.WaitingLease {
+	l := c.lease(req)
+	ask := func(ctx context.Context, script func(bool, *register, int64)) (bool, error) {
+		return c.run(ctx, propose, req.Name, func(r *register, now int64) { script(true, r, now) })
+	}
+	return newPlace(l, req, place, woken, func() time.Duration { return time.Millisecond }, ask)
+}
+
+func (c *stageClient) lease(req driver.Request) *registerLease {
+	l := &registerLease{owner: c.owners.Add(1), until: time.Now().Add(req.TTL)}
+	l.run = func(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
+		var ok bool
+		ran, err := c.run(ctx, v, req.Name, func(r *register, now int64) { ok = script(r, now) })
+		if err == nil && !ran && !ok {
+			return locker.ErrLost
+		}
+		return err
+	}
+	return l
 }

@@ -31,7 +31,7 @@ func (d *Driver) acquire(ctx context.Context, req driver.Request, token uint64) 
 	}
 	l := d.newLease(req, "")
 	l.direct = token > 0
-	a, err := l.take(ctx, req, token)
+	a, err := l.take(ctx, int64(token))
 	switch {
 	case err == nil && a.status == granted:
 		return l, nil
@@ -46,7 +46,7 @@ func (d *Driver) acquire(ctx context.Context, req driver.Request, token uint64) 
 
 // newLease returns a lease with a fresh owner: 128 random bits behind a prefix.
 func (d *Driver) newLease(req driver.Request, prefix string) *lease {
-	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL}
+	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL, metadata: req.Metadata}
 	l.keys, l.owner = keysAnd(req.Name, prefix, rand.Text())
 	l.argOwner = l.owner
 	return l
@@ -54,17 +54,17 @@ func (d *Driver) newLease(req driver.Request, prefix string) *lease {
 
 // take runs the acquire script: l is granted, or held by another, or there is an error. The answer's
 // status is unknown if the script may have run in spite of the error. number is a proposed token, or
-// the place of an owner that waits.
+// below 0 the place of an owner that waits.
 //
 // A request that arrives late gets what is left of the TTL, and one that arrives too late nothing. Where the server's clock is not
 // known the first is too late in any case, and brings it.
-func (l *lease) take(ctx context.Context, req driver.Request, number uint64) (answer, error) {
+func (l *lease) take(ctx context.Context, number int64) (answer, error) {
 	d := l.driver
 	server := d.server.reading()
 	for range 2 {
 		sent := clock.Now()
-		by := server.due(ctx, sent, req.TTL)
-		reply := l.send(ctx, acquire, l.keys[:], l.argOwner, d.expiryArg(req.TTL), number, by.arg(l.mark), req.Metadata)
+		by := server.due(ctx, sent, l.ttl)
+		reply := l.send(ctx, acquire, l.keys[:], l.argOwner, d.expiryArg(l.ttl), number, by.arg(l.mark), l.metadata)
 		if reply.MayHaveRun {
 			return answer{status: unknown}, reply.Err
 		}

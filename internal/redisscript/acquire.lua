@@ -22,7 +22,9 @@ if current ~= '' and not claimed then
     return {GRANTED, token, now, covered}
   end
 end
-local waits, given = string.find(owner, '/', 1, true), tonumber(number)
+local waits, ordered, given = string.find(owner, '/', 1, true), place_of(owner), tonumber(number)
+local proposal = math.max(given, 0)
+given = tonumber(ordered) or math.max(-given, 0) -- the place of an owner that knows it
 if late > tonumber(rest) then
   return {LATE, now}
 end
@@ -54,9 +56,13 @@ if left <= 0 and not claimed then
 end
 
 if left > 0 then
-  local place, back = 0, 0
+  local place, back, earlier = 0, 0, 0
   if not waits then
-    return {HELD, left, now, place, back}
+    return {HELD, left, now, place, back, earlier}
+  end
+  local theirs = ordered and place_of(current)
+  if theirs and (#theirs < #ordered or #theirs == #ordered and theirs < ordered) then
+    earlier = 1
   end
   local score = given
   local latest = redis.pcall('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]
@@ -68,7 +74,7 @@ if left > 0 then
     if KEYS[2] then
       return added
     end
-    return {HELD, left, now, place, back} -- the slot moves, and the queue is not where the lock is: to be asked again
+    return {HELD, left, now, place, back, earlier} -- the slot moves, and the queue is not where the lock is: to be asked again
   end
   place = score
   if given > 0 then
@@ -82,15 +88,15 @@ if left > 0 then
   if given > 0 or not latest then
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
   end
-  return {HELD, left, now, place, back}
+  return {HELD, left, now, place, back, earlier}
 end
 
 local marked, floor = read_mark(tag, now)
 -- Else the proposer's clock is wrong, or what this server has forgotten may be larger. (A request takes its time: a second.)
-local proposed = given > 0 and not waits and given <= now + AHEAD and (last or given >= now - 1000000 and given > floor)
+local proposed = proposal > 0 and proposal <= now + AHEAD and (last or proposal >= now - 1000000 and proposal > floor)
 local token, text = now, nil -- text is token, where Redis need not print it: that takes a tenth of the script
 if proposed then
-  token, text = given, number
+  token, text = proposal, number
 elseif not last and token <= floor then
   token = floor + 1
 end

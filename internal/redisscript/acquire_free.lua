@@ -15,7 +15,7 @@ local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue')
 local previous, wanted = lock[2], number == '0' and clock or number
 if not lock[1] and not lock[3] and #clock == 16 and clock <= due and previous and #previous == 16 and #wanted == 16 and
     previous < wanted and wanted < '9007199254740992' and
-    (number == '0' or tonumber(wanted) <= clock + AHEAD and not string.find(owner, '/', 1, true)) then
+    (number == '0' or tonumber(wanted) <= clock + AHEAD) then
   if meta == '' then -- where there is no owner, there is no metadata of one
     redis.call('HSET', KEYS[1], 'owner', owner, 'token', wanted, 'before', previous)
   else

@@ -76,7 +76,7 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 		"nil":             {nil, nil, false, true},
 		"empty":           {[]any{}, nil, false, true},
 		"two":             {[]any{int64(1), int64(2)}, nil, false, true},
-		"six":             {[]any{int64(0), int64(2), int64(3), int64(4), int64(5), int64(6)}, nil, false, true},
+		"seven":           {[]any{int64(0), int64(2), int64(3), int64(4), int64(5), int64(0), int64(7)}, nil, false, true},
 		"three":           {[]any{int64(1), int64(2), int64(3)}, nil, false, true},
 		"a word":          {"two", nil, false, true},
 		"words":           {[]any{int64(1), "two", "three", "four"}, nil, false, true},
@@ -99,7 +99,7 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 
 func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
 	r := &fakeRunner{answer: func(*Script, []any) (any, error) {
-		return []any{int64(0), int64(5), nowMicro(), int64(-1), int64(0)}, nil
+		return []any{int64(0), int64(5), nowMicro(), int64(-1), int64(0), int64(0)}, nil
 	}}
 	d := NewDriver(r)
 	seen := map[any]bool{}

@@ -127,7 +127,7 @@ func (l *ledger) take(name string, proposal int64) error {
 	if err != nil {
 		return err
 	}
-	a, err := parseAnswer(reply, uint64(proposal))
+	a, err := parseAnswer(reply, proposal)
 	if err != nil || a.status != granted {
 		return err
 	}
@@ -362,10 +362,10 @@ func TestForgotten_eachPartIsNeeded(t *testing.T) {
 		{"a clock that was set back and is not noticed", "if now < clock then", "if false then", (*ledger).anyClock},
 		{"a floor that does not rise", "(token > now + AHEAD or floor > now)", "false", (*ledger).anyClock},
 		{"a raise without the mark", "if write_mark(tag, now, token, read_mark(tag, now)) == 0 and token > now + AHEAD then", "if false then", (*ledger).proposals},
-		{"proposals below the floor", "and given > floor)", ")", (*ledger).setBack},
+		{"proposals below the floor", "and proposal > floor)", ")", (*ledger).setBack},
 		{"proposals that are too far ahead", "AHEAD = KEEP * 500 --", "AHEAD = KEEP * 5000 --", (*ledger).proposals},
 		{"proposals for a free lock that are too far ahead", "tonumber(wanted) <= clock + AHEAD", "true", (*ledger).proposals},
-		{"proposals that are too old", "given >= now - 1000000", "true", (*ledger).proposals},
+		{"proposals that are too old", "proposal >= now - 1000000", "true", (*ledger).proposals},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for seed := range uint64(4) {

@@ -112,7 +112,9 @@ func (h *hub) leave(w *waiter) {
 func (h *hub) placed(w *waiter, a answer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w.prepare()
+	if w.tell == nil {
+		w.prepare()
+	}
 	if h.closed {
 		return
 	}
@@ -121,12 +123,13 @@ func (h *hub) placed(w *waiter, a answer) {
 	}
 	list := w.list
 	list.news = clock.Now()
+	back := a.back && w.queued
 	list.insert(w, a.place)
 	first := list.queue[0] == w
-	if first && a.back {
+	if first && back {
 		// Who is behind it in the queue was behind it when it lost its place.
 		for _, other := range list.queue[1:] {
-			other.wake()
+			other.wake(false)
 		}
 		if list.sub != nil && list.sub.connected() && clock.Since(list.sub.since) > minAge {
 			h.disconnect(list.sub)
@@ -136,6 +139,15 @@ func (h *hub) placed(w *waiter, a answer) {
 		list.arm(min(a.left+time.Millisecond+mrand.N(20*time.Millisecond), list.interval()))
 	}
 	h.subscribe(list)
+}
+
+// unanswered has the wait list of w look again, whose request has failed.
+func (h *hub) unanswered(w *waiter) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if list := w.list; list != nil && !list.armed && !h.closed {
+		list.arm(list.interval())
+	}
 }
 
 // silence returns for how long what w's wait list has asked for has failed: sent is the latest, which has.
@@ -162,7 +174,7 @@ func (h *hub) gaveUp(w *waiter) {
 	silence := clock.Since(w.list.failing)
 	for _, other := range w.list.queue {
 		if silence > other.lease.ttl/2 {
-			other.wake()
+			other.wake(false)
 		}
 	}
 }

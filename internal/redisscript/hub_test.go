@@ -104,7 +104,7 @@ func (w *wire) isClosed() bool {
 }
 
 func heldReply(place int64) []any {
-	return []any{int64(held), int64(60000), nowMicro(), place, int64(0)}
+	return []any{int64(held), int64(60000), nowMicro(), place, int64(0), int64(0)}
 }
 
 func grantedReply() []any { return []any{int64(granted), nowMicro(), nowMicro(), int64(0)} }
@@ -291,7 +291,7 @@ func (p *placing) Run(_ context.Context, calls []Call, replies []Reply) {
 // While its slot moves a waiter is told the place 0: it has none at the server, or nobody knows. It goes on asking for the one that
 // it has, also as one that polls now.
 func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
-	const none, seven = uint64(0), uint64(7)
+	const none, seven = int64(0), int64(-7)
 	for _, c := range []struct {
 		subscribing error
 		gives       []int64

@@ -21,6 +21,7 @@ type lease struct {
 	argOwner any // the same
 	mark     *mark
 	ttl      time.Duration
+	metadata string
 	direct   bool          // its requests are made by the goroutine that asks: Redlock bounds and counts them by itself
 	known    bool          // to the server, which has answered
 	givenUp  *request      // a take that nobody waits for any more; nil: there is none
@@ -86,6 +87,7 @@ func (l *lease) extended(r Reply, sent time.Time, ttl time.Duration) error {
 
 // Release implements driver.Lease.
 func (l *lease) Release(ctx context.Context) error {
+	l.waitsNoMore()
 	undone := false
 	if r := l.givenUp; r != nil {
 		var err error

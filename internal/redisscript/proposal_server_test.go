@@ -25,7 +25,7 @@ func (s *atServer) serverTime() int64 {
 // propose takes the lock under a proposed token, if the server accepts that, and releases it.
 func (s *atServer) propose(token int64) (accepted int64) {
 	s.t.Helper()
-	a := s.ask("proposer", ttl, uint64(token))
+	a := s.take("proposer", ttl, token)
 	require.EqualValues(s.t, granted, a.status)
 	require.EqualValues(s.t, 1, s.release("proposer", a.token, 0))
 	return a.token
@@ -100,7 +100,7 @@ func TestPropose_ofAFreeLockIsWhatItWouldBeTheLongWay(t *testing.T) {
 			last, proposed := now+c.last, now+c.proposed
 			s.forget()
 			require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "token", last, "before", 1).Err())
-			a, err := parseAnswer(s.run(script, []any{"proposer", expiry(ttl), proposed, inTime, "meta"}), uint64(proposed))
+			a, err := parseAnswer(s.run(script, []any{"proposer", expiry(ttl), proposed, inTime, "meta"}), int64(proposed))
 			require.NoError(t, err)
 			require.EqualValues(t, granted, a.status)
 			require.Greater(t, a.token, last)

@@ -25,7 +25,7 @@ func (d *Driver) AcquireQueued(
 	pause := 5 * time.Millisecond
 	for {
 		sent := clock.Now()
-		a, err := l.take(ctx, req, w.place)
+		a, err := l.take(ctx, -int64(w.place))
 		if a.status == unknown || a.status == held {
 			known = l
 		}
@@ -64,14 +64,19 @@ const (
 
 // waitingLease returns a lease that may wait in the queue for its grant.
 func (d *Driver) waitingLease(req driver.Request) *lease {
-	kind := byte(subscribes)
+	return d.newLease(req, d.hub.prefixes[d.hub.kind()])
+}
+
+// kind returns what the owner of a waiter begins with.
+func (h *hub) kind() byte {
 	switch {
-	case d.hub.refused():
-		kind = polls
-	case d.runner.Sharded():
-		kind = subscribesSharded
+	case h.refused():
+		return polls
+	case h.runner.Sharded():
+		return subscribesSharded
+	default:
+		return subscribes
 	}
-	return d.newLease(req, d.hub.prefixes[kind])
 }
 
 // withoutSubscription puts a lease that polls in the place of l, which cannot be told anything.

@@ -2,6 +2,7 @@
 --   p process /   it is subscribed to the channel key:process
 --   s process /   the same, and the channel is a sharded one
 --   - process /   it is not subscribed, and polls
+-- and, if it waits at several servers in the same order, with its place and a / after that. Others have the server's clock as their place.
 -- A release claims the lock for the first: the hash's owner is then '>' and the waiter's, for CLAIM at the
 -- longest. So the lock always has an owner or a claim while somebody waits, and nobody gets in ahead.
 local CLAIM = 2000 -- ms
@@ -39,4 +40,9 @@ local function claim_for(key, waiter)
   if kind then
     redis.pcall(kind == 's' and 'SPUBLISH' or 'PUBLISH', key .. ':' .. process, waiter)
   end
+end
+
+-- place_of returns the place that an owner has in its name, or one that the lock is claimed for: digits, of which a number has the first 15.
+local function place_of(owner)
+  return string.match(owner, '^>?[ps-][^/]*/(%d+)/')
 end

@@ -258,7 +258,7 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 	}
 	place := c.place
 	after := func(w *world, reply any) error {
-		a, err := parseAnswer(reply, place)
+		a, err := parseAnswer(reply, 0)
 		if err != nil {
 			return err
 		}
@@ -294,7 +294,7 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 	}
 	return event{
 		name: me.owner + " " + name, progress: !lost && c.phase == waiting, loss: lost,
-		script: m.acquire, args: []any{me.owner, expiry(ttl), place, inTime, ""}, after: after,
+		script: m.acquire, args: []any{me.owner, expiry(ttl), -int64(place), inTime, ""}, after: after,
 	}
 }
 

@@ -48,7 +48,13 @@ func (s *atServer) run(script *Script, args []any) any {
 // ask is the acquire script for an owner that waits in a place, or for one that does not.
 func (s *atServer) ask(owner string, ttl time.Duration, place uint64) answer {
 	s.t.Helper()
-	a, err := parseAnswer(s.run(acquire, []any{owner, expiry(ttl), place, inTime, ""}), place)
+	return s.take(owner, ttl, -int64(place))
+}
+
+// take is the acquire script.
+func (s *atServer) take(owner string, ttl time.Duration, number int64) answer {
+	s.t.Helper()
+	a, err := parseAnswer(s.run(acquire, []any{owner, expiry(ttl), number, inTime, ""}), max(number, 0))
 	require.NoError(s.t, err)
 	return a
 }
@@ -381,7 +387,7 @@ func TestQueueScripts_outOfMemory(t *testing.T) {
 	place := s.ask("pP/a", ttl, 0).place
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	fails := func(owner string, place uint64) {
-		args := []any{owner, 1000, place, inTime, ""}
+		args := []any{owner, 1000, -int64(place), inTime, ""}
 		require.ErrorContains(t, s.rdb.Eval(t.Context(), acquire.Source, s.keys, args...).Err(), "OOM")
 	}
 	fails("pP/b", 0)

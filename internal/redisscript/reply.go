@@ -17,6 +17,7 @@ type answer struct {
 	left    time.Duration // if held: until it expires, unless extended
 	place   uint64        // if held: in the queue, for those who wait
 	back    bool          // if held: the place was lost, and is there again
+	earlier bool          // if held: by one that waited, or for one that waits, whose place is smaller
 	now     int64         // by the server's clock, in µs
 	covered int64         // if granted: until when, by that clock, the mark need not be written; 0: not said
 }
@@ -29,12 +30,12 @@ const (
 	granted = 1
 )
 
-// What scripts return of several values, in the words of the Lua: `return {HELD, left, now, place, back}`.
+// What scripts return of several values, in the words of the Lua: `return {HELD, left, now, place, back, earlier}`.
 var (
 	// A grant under the token that was proposed, or else under now, is now alone, as a text.
 	acquireReplies = map[int64][]string{
 		granted: {"GRANTED", "token", "now", "covered"},
-		held:    {"HELD", "left", "now", "place", "back"}, // left is in ms, and back is 1 if the place had been lost
+		held:    {"HELD", "left", "now", "place", "back", "earlier"}, // left is in ms; back and earlier are 0 or 1
 		late:    {"LATE", "now"},
 	}
 	inspectReply = []string{"owner", "meta", "left", "token", "waiters"}
@@ -44,11 +45,11 @@ var (
 const tokenBits = 53
 
 // parseAnswer returns the answer to a request with that number; see the acquire script.
-func parseAnswer(reply any, number uint64) (a answer, err error) {
+func parseAnswer(reply any, number int64) (a answer, err error) {
 	ok := false
 	if text, isText := textOf(reply); isText {
 		now, err := strconv.ParseUint(text, 10, tokenBits)
-		a, ok = answer{status: granted, token: int64(cmp.Or(number, now)), now: int64(now)}, err == nil && now > 0
+		a, ok = answer{status: granted, token: cmp.Or(number, int64(now)), now: int64(now)}, err == nil && now > 0
 	} else if all, _ := reply.([]any); len(all) > 0 {
 		a, ok = answerOf(all)
 	}
@@ -70,6 +71,7 @@ func answerOf(all []any) (a answer, ok bool) {
 	case a.status == held:
 		a.left = time.Duration(value[int64](r, "left")) * time.Millisecond
 		a.place, a.back = uint64(value[int64](r, "place")), value[int64](r, "back") == 1
+		a.earlier = value[int64](r, "earlier") == 1
 	}
 	return a, ok && !r.bad
 }

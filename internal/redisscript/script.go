@@ -38,7 +38,7 @@ var (
 	acquire = newScript(Script{Takes: true, Grants: true, Queue: true, args: []string{
 		"owner",
 		"expires", // TTL + KEEP in ms
-		"number",  // the place in the queue of an owner that waits (0: the last), else a proposed token (0: the server's clock)
+		"number",  // a proposed token; 0: the server's clock; below 0: the same, and the place in the queue of an owner that waits
 		"due",     // see due.arg
 		"meta",
 	}}, "clock", "acquire_free", "mark", "queue", "acquire")

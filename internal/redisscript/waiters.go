@@ -53,7 +53,7 @@ func (list *waitList) remove(w *waiter) {
 
 func (list *waitList) wakeFirst() {
 	if len(list.queue) > 0 {
-		list.queue[0].wake()
+		list.queue[0].wake(false)
 	}
 }
 
@@ -86,10 +86,19 @@ type waiter struct {
 	place  uint64        // 0: not known yet
 	queued bool          // it is in the list's queue
 	woken  chan struct{} // nil: it has neither waited nor been woken yet
+
+	// Of a waiter of Wait, which is told instead, and whether the lock is claimed for it.
+	tell    func(claimed bool)
+	entered bool
+	known   bool // to the server, or it may be
 }
 
-// wake ends the next wait, or the one under way. The caller holds the hub's mutex.
-func (w *waiter) wake() {
+// wake ends the next wait, or the one under way. claimed: the lock is kept for it. The caller holds the hub's mutex.
+func (w *waiter) wake(claimed bool) {
+	if w.tell != nil {
+		w.tell(claimed)
+		return
+	}
 	w.prepare()
 	select {
 	case w.woken <- struct{}{}:

@@ -1,0 +1,59 @@
+package redisscript
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/go-locker/locker/driver"
+)
+
+// Wait implements driver.Proposer.
+func (d *Driver) Wait(req driver.Request, place uint64, woken func(claimed bool)) driver.WaitingLease {
+	l := d.newLease(req, d.hub.prefixes[d.hub.kind()]+strconv.FormatUint(place, 10)+"/")
+	l.direct = true
+	l.waiter.lease, l.waiter.place, l.waiter.tell = l, place, woken
+	return l
+}
+
+// Propose implements driver.WaitingLease.
+func (l *lease) Propose(ctx context.Context, token uint64) (earlier bool, err error) {
+	hub, w := l.driver.hub, &l.waiter
+	if !w.entered {
+		w.entered = true
+		hub.enter(l)
+	}
+	a, err := l.take(ctx, int64(token))
+	w.known = w.known || err == nil || a.status == unknown
+	switch {
+	case err != nil:
+		hub.unanswered(w)
+		return false, err
+	case a.status == granted:
+		l.waitsNoMore()
+		return false, nil
+	default:
+		hub.placed(w, a)
+		return a.earlier, driver.ErrHeld
+	}
+}
+
+// Known implements driver.WaitingLease.
+func (l *lease) Known() bool { return l.waiter.known }
+
+// waitsNoMore has a lease of Wait not be told any more.
+func (l *lease) waitsNoMore() {
+	if l.waiter.entered {
+		l.waiter.entered = false
+		l.driver.hub.leave(&l.waiter)
+	}
+}
+
+// ServerTime implements driver.Proposer.
+func (d *Driver) ServerTime() (now time.Time, known bool) {
+	r := d.server.reading()
+	if r.at.IsZero() {
+		return time.Time{}, false
+	}
+	return time.UnixMicro(r.ahead + micros(time.Now())), true
+}

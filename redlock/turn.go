@@ -1,0 +1,262 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/workers"
+)
+
+// AcquireQueued implements [driver.Queuer]. The waiter stands in the queue of every node, in the same place: so all nodes have the
+// same first waiter, keep the lock for it after a release, and wake it. It has the lock when a majority has granted it, as every attempt.
+// answered is called with a mutex of the attempt held.
+func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
+	if err := d.CheckTTL(req.TTL); err != nil {
+		return nil, err
+	}
+	if err := d.begin(); err != nil {
+		return nil, err
+	}
+	defer d.work.Done()
+	return d.acquire(ctx, req, &turn{place: d.nextPlace(), answered: answered})
+}
+
+// turn is what an attempt that waits knows, beside its votes. lease.mu guards it.
+type turn struct {
+	place    uint64
+	answered func(error)
+	since    time.Time     // when the first of the nodes that have granted the lock did so
+	timer    *time.Timer   // of look; nil: it was never needed
+	armed    bool          // the timer is
+	pause    time.Duration // until the look after the next
+}
+
+// Pauses between two looks of a waiter that cannot leave it to the nodes to wake it: some have granted the lock, and no majority has;
+// or it is not in the queue of some, which fail. They double.
+const (
+	shortLook = 5 * time.Millisecond
+	longLook  = time.Second
+)
+
+// nextPlace returns the place of a waiter that comes now: the time, in µs since 1970, and 10 random bits, so that hardly two have the same.
+// It is the median of what the nodes' clocks are, so that a client whose own is wrong comes neither early nor late.
+func (d *Driver) nextPlace() uint64 {
+	var clocks []int64
+	for _, n := range d.nodes {
+		if now, known := n.ServerTime(); known {
+			clocks = append(clocks, now.UnixMicro())
+		}
+	}
+	now := d.clock().UnixMicro()
+	if len(clocks) >= majority(len(d.nodes)) {
+		slices.Sort(clocks)
+		now = clocks[len(clocks)/2]
+	}
+	return uint64(max(now, 0))<<10 | rand.Uint64N(1<<10)
+}
+
+// placeAt returns the place in the queue of node i, of a new owner.
+func (l *lease) placeAt(i int) driver.WaitingLease {
+	l.seats[i].queued = false
+	return l.driver.nodes[i].Wait(l.req, l.turn.place, func(kept bool) { l.woken(i, kept) })
+}
+
+// woken takes in that node i has woken the waiter. It does not block.
+func (l *lease) woken(i int, kept bool) {
+	d := l.driver
+	if d.begin() != nil {
+		return
+	}
+	d.do(workers.Func(func() {
+		defer d.work.Done()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.wake(i, kept)
+	}))
+}
+
+// wake asks node i. If that keeps the lock for the waiter, the others do so, too, or will in a moment: it asks all. The caller holds l.mu.
+func (l *lease) wake(i int, kept bool) {
+	if l.over {
+		return
+	}
+	l.seats[i].again = l.seats[i].asking
+	if !kept || l.decided || l.ballot.has() > 0 {
+		l.ask(func(k int) bool { return k == i })
+		return
+	}
+	l.ask(func(int) bool { return true })
+}
+
+// ask asks those nodes of some for the lock that have not granted it, and are not asked just now. The caller holds l.mu.
+func (l *lease) ask(some func(i int) bool) {
+	token := l.nextProposal()
+	var calls []call
+	for i := range l.seats {
+		s := &l.seats[i]
+		if s.lease != nil || s.asking || !some(i) || l.decided && s.place == nil {
+			continue
+		}
+		if !l.decided {
+			l.ballot.says(i, asked)
+		}
+		calls = l.propose(calls, i, token)
+	}
+	l.send(calls)
+}
+
+// nextProposal returns the token to ask nodes to accept: the one that others have accepted, or else the time.
+func (l *lease) nextProposal() uint64 {
+	token := max(l.token, l.ballot.largest())
+	if token == 0 {
+		token = l.driver.proposal()
+	}
+	return token
+}
+
+// heardInTurn does what follows from an answer to a waiter. The caller holds l.mu.
+func (l *lease) heardInTurn(p *proposeRequest, err error) {
+	s, t := &l.seats[p.i], l.turn
+	again := s.again
+	s.again = false
+	s.queued = errors.Is(err, driver.ErrHeld)
+	switch {
+	case err == nil || s.queued:
+		s.failing = time.Time{}
+	case s.failing.IsZero():
+		s.failing = p.sent
+	}
+	if l.decided {
+		if s.queued && again {
+			l.ask(func(i int) bool { return i == p.i })
+		}
+		return
+	}
+	switch {
+	case err == nil && l.ballot.votes[p.i].state != granted: // it came late
+		l.giveBack(p.i)
+	case err == nil && l.ballot.has() == 1:
+		t.since, t.pause, t.armed = clock.Now(), max(shortLook, 2*clock.Since(p.sent)), false
+	case s.queued && again:
+		l.ask(func(i int) bool { return i == p.i })
+	case s.queued && p.earlier && l.ballot.goal == 0 && l.ballot.has() > 0 && p.sent.After(t.since):
+		l.yield()
+	}
+	l.plan()
+}
+
+// yield gives back what the nodes have granted, because they have not all the same first waiter, and asks them again, in the same place.
+// The caller holds l.mu.
+func (l *lease) yield() {
+	given := l.giveBack(-1)
+	l.ask(func(i int) bool { return slices.Contains(given, i) })
+}
+
+// giveBack ends what node i has granted, or with -1 all, and returns those nodes. The caller holds l.mu.
+func (l *lease) giveBack(only int) (given []int) {
+	old := &lease{driver: l.driver, req: l.req, values: l.values, seats: make([]seat, len(l.seats)), decided: true, until: clock.Now().Add(l.req.TTL)}
+	for i := range l.seats {
+		s := &l.seats[i]
+		if s.lease == nil || only >= 0 && i != only {
+			continue
+		}
+		old.seats[i].lease, s.lease, s.queued = s.lease, nil, false
+		l.ballot.says(i, refused)
+		given = append(given, i)
+	}
+	if only < 0 {
+		l.ballot.goal = 0
+	}
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	old.end()
+	return given
+}
+
+// plan sets the timer for the next look, if the waiter needs one. The caller holds l.mu.
+func (l *lease) plan() {
+	t := l.turn
+	if t.armed || l.decided || l.over || l.ballot.has() == 0 && !l.outOfQueue() {
+		return
+	}
+	t.pause = max(t.pause, shortLook)
+	pause := t.pause/2 + rand.N(t.pause/2)
+	t.pause = min(2*t.pause, longLook, max(l.req.TTL/8, shortLook))
+	t.armed = true
+	if t.timer == nil {
+		t.timer = time.AfterFunc(pause, l.look)
+	} else {
+		t.timer.Reset(pause)
+	}
+}
+
+// outOfQueue reports whether the waiter is not in the queue of some node. The caller holds l.mu.
+func (l *lease) outOfQueue() bool {
+	for i := range l.seats {
+		if s := &l.seats[i]; s.lease == nil && !s.queued {
+			return true
+		}
+	}
+	return false
+}
+
+// look asks nodes because it is time.
+func (l *lease) look() {
+	if l.driver.begin() != nil {
+		return
+	}
+	defer l.driver.work.Done()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.turn
+	t.armed = false
+	if l.decided || l.over {
+		return
+	}
+	most := l.timeout() // for the grants, and as much again to raise a token
+	if l.ballot.goal > 0 {
+		most *= 2
+	}
+	switch {
+	case l.ballot.has() == 0:
+		l.ask(func(i int) bool { return !l.seats[i].queued })
+	case clock.Since(t.since) < most:
+		l.ask(func(int) bool { return true })
+	default: // another may have a majority
+		l.giveBack(-1)
+		t.pause = most
+	}
+	l.plan()
+	l.changed()
+}
+
+// goesOn reports whether an attempt that waits has to end: no majority has answered for half a TTL. The caller holds l.mu.
+func (l *lease) goesOn() (over bool, err error) {
+	failing, tooLong := 0, 0
+	for i := range l.seats {
+		since := l.seats[i].failing
+		if since.IsZero() {
+			continue
+		}
+		failing++
+		if clock.Since(since) > l.req.TTL/2 {
+			tooLong++
+		}
+	}
+	minority := len(l.seats) - majority(len(l.seats))
+	switch {
+	case tooLong > minority:
+		l.decided = true
+		return true, l.driver.disagreement(l.vote)
+	case failing > minority:
+		l.turn.answered(l.driver.disagreement(l.vote))
+	case l.ballot.outcome() == denied:
+		l.turn.answered(driver.ErrHeld)
+	}
+	return false, nil
+}
