@@ -99,10 +99,6 @@ func (c *contender) answered(err error) {
 	}
 }
 
-// attemptsApart is how many attempts could be made in the longest pause between two, if they take long: contenders whose
-// attempts overlap, at a quorum of nodes, get nowhere.
-const attemptsApart = 16
-
 // poll attempts again and again, with a pause that grows, and differs from waiter to waiter. A TryLock attempts once.
 func (c *contender) poll() (*Hold, error) {
 	var (
@@ -111,12 +107,10 @@ func (c *contender) poll() (*Hold, error) {
 		pause    = set.backoffMin
 	)
 	for {
-		began := clock.Now()
-		h, err := c.attempt(began)
+		h, err := c.attempt(clock.Now())
 		if err == nil {
 			return h, nil
 		}
-		took := clock.Since(began)
 		if over := c.over(); over != nil {
 			return nil, over
 		}
@@ -131,7 +125,7 @@ func (c *contender) poll() (*Hold, error) {
 		if clock.Sleep(c.own, pause/2+rand.N(pause/2+1)) != nil {
 			return nil, c.over()
 		}
-		pause = min(2*pause, max(set.backoffMax, min(attemptsApart*took, set.ttl/10)))
+		pause = min(2*pause, set.backoffMax)
 	}
 }
 

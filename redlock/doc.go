@@ -37,7 +37,8 @@
 // speed and nodes remember. A node that restarts empty may make two holders: let Redis write its append-only file with fsync at every
 // write, or keep such a node out of service for one TTL, the longest in use; for 12 hours and a TTL to be sure of the order of
 // tokens. Nodes forget a name a minute after its TTL, and tokens rise all the same, also if clocks jump; the one exception
-// is in docs/redlock-tokens.md. A node must not evict keys. Waiters poll, in no order. TryLock may return ErrHeld if nobody holds the lock: votes were
+// is in docs/redlock-tokens.md. A node must not evict keys. Waiters queue on every node, in the same order, and a
+// release wakes the first; after a fault the order may change. TryLock may return ErrHeld if nobody holds the lock: votes were
 // split, or a node has yet to hear of a release.
 //
 // Without a majority, Lock returns an error that wraps an [Error] with the [Vote] of each node.

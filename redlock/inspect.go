@@ -21,7 +21,7 @@ const (
 // That is so while votes are split, and where a holder that has lost nodes since has it at others under larger tokens.
 //
 // Left is for how long a majority has the lock. If it is not held, Token is the largest that nodes have accepted, be it in an
-// attempt that failed. There are no Waiters, because they poll, and each node knows the holder by an ID of its own.
+// attempt that failed. Waiters are those of the node that knows most of them. The holder has no ID, because it has another at each node.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	if err := d.begin(); err != nil {
 		return driver.State{}, err
@@ -77,6 +77,7 @@ func (s survey) verdict() (most driver.State, agreed int) {
 		token    uint64
 	}
 	said := map[view][]time.Duration{}
+	waiters := map[view][]driver.Participant{}
 	var last uint64
 	for _, a := range s {
 		if a == nil || a.err != nil {
@@ -89,13 +90,16 @@ func (s survey) verdict() (most driver.State, agreed int) {
 			last = max(last, a.value.Token)
 		}
 		said[v] = append(said[v], a.value.Left)
+		if len(a.value.Waiters) > len(waiters[v]) {
+			waiters[v] = a.value.Waiters
+		}
 	}
 	for v, left := range said {
 		if agreed < len(left) {
 			agreed = len(left)
 			slices.Sort(left)
 			shortest := left[max(0, agreed-majority(len(s)))] // of the majority that has it longest
-			most = driver.State{Held: v.held, Holder: driver.Participant{Metadata: v.metadata}, Left: shortest, Token: v.token}
+			most = driver.State{Held: v.held, Holder: driver.Participant{Metadata: v.metadata}, Left: shortest, Token: v.token, Waiters: waiters[v]}
 		}
 	}
 	if !most.Held {
