@@ -145,8 +145,8 @@ func (p *proposeRequest) heard(err error, over bool) {
 		} else if p.place != nil {
 			l.heardInTurn(p, err)
 		}
-	} else if p.place != nil && s.failing.IsZero() {
-		s.failing = p.sent
+	} else if p.place != nil {
+		l.lateInTurn(p)
 	}
 	l.changed()
 }

@@ -24,7 +24,18 @@ func (n instantNode) Propose(_ context.Context, _ driver.Request, token uint64) 
 	return l, nil
 }
 
+func (n instantNode) Wait(driver.Request, uint64, func(bool)) driver.WaitingLease {
+	return &instantLease{}
+}
+
 type instantLease struct{ token atomic.Uint64 }
+
+func (l *instantLease) Propose(_ context.Context, token uint64) (bool, error) {
+	l.token.Store(token)
+	return false, nil
+}
+
+func (l *instantLease) Known() bool { return true }
 
 func (l *instantLease) Token() uint64                               { return l.token.Load() }
 func (l *instantLease) Validity() time.Duration                     { return time.Hour }
@@ -47,7 +58,7 @@ func BenchmarkPair(b *testing.B) {
 			defer func() { _ = d.Close() }()
 			b.ReportAllocs()
 			for b.Loop() {
-				l, err := d.Acquire(b.Context(), driver.Request{Name: "x", TTL: 30 * time.Second})
+				l, err := d.AcquireQueued(b.Context(), driver.Request{Name: "x", TTL: 30 * time.Second}, func(error) {})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -45,7 +45,7 @@ func heldBy(metadata string, token uint64, left time.Duration) inspector {
 	return func(context.Context) (locker.State, error) {
 		return locker.State{
 			Held: true, Holder: locker.Participant{ID: "its own", Metadata: metadata}, Left: left, Token: token,
-			Waiters: []locker.Participant{{ID: "who is none of ours"}},
+			Waiters: make([]locker.Participant, token), // as many as that
 		}, nil
 	}
 }
@@ -58,7 +58,9 @@ func hangs(ctx context.Context) (locker.State, error) {
 }
 
 func TestInspect_isWhatAMajoritySays(t *testing.T) {
-	held := locker.State{Held: true, Holder: locker.Participant{Metadata: "a"}, Left: 2 * time.Second, Token: 7}
+	held := locker.State{
+		Held: true, Holder: locker.Participant{Metadata: "a"}, Left: 2 * time.Second, Token: 7, Waiters: make([]locker.Participant, 7),
+	}
 	for name, c := range map[string]struct {
 		says []inspector
 		want locker.State

@@ -150,6 +150,14 @@ func (l *lease) heardInTurn(p *proposeRequest, err error) {
 	l.plan()
 }
 
+// lateInTurn takes in that a waiter has had no answer in time. The caller holds l.mu.
+func (l *lease) lateInTurn(p *proposeRequest) {
+	if s := &l.seats[p.i]; s.failing.IsZero() {
+		s.failing = p.sent
+	}
+	l.plan()
+}
+
 // yield gives back what the nodes have granted, because they have not all the same first waiter, and asks them again, in the same place.
 // The caller holds l.mu.
 func (l *lease) yield() {
@@ -181,7 +189,11 @@ func (l *lease) giveBack(only int) (given []int) {
 // plan sets the timer for the next look, if the waiter needs one. The caller holds l.mu.
 func (l *lease) plan() {
 	t := l.turn
-	if t.armed || l.decided || l.over || l.ballot.has() == 0 && !l.outOfQueue() {
+	minority := len(l.seats) - majority(len(l.seats))
+	switch {
+	case t.armed, l.decided, l.over, l.ballot.in(asked) > minority: // answers to come may decide
+		return
+	case l.ballot.has() == 0 && !l.outOfQueue():
 		return
 	}
 	t.pause = max(t.pause, shortLook)

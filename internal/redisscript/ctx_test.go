@@ -58,7 +58,7 @@ func TestSender_everyCallEndsWithItsContext(t *testing.T) {
 		done := takes(t.Context(), d, 1, time.Hour)
 		g.gate <- struct{}{}
 		require.NoError(t, <-done)
-		l := d.newLease(driver.Request{Name: "x", TTL: time.Hour}, "")
+		l := d.newLease(driver.Request{Name: "x", TTL: time.Hour}, "", nil)
 		for name, call := range map[string]func(context.Context) error{
 			"Extend":    func(ctx context.Context) error { return l.Extend(ctx, time.Hour) },
 			"ExtendAll": func(ctx context.Context) error { return d.ExtendAll(ctx, []driver.Lease{l, l}, time.Hour)[1] },
@@ -104,7 +104,7 @@ func TestSender_aLargeRequestGoesByItself(t *testing.T) {
 		synctest.Wait()
 		many := make([]driver.Lease, 2*maxCalls)
 		for i := range many {
-			many[i] = d.newLease(driver.Request{Name: "x", TTL: time.Minute}, "")
+			many[i] = d.newLease(driver.Request{Name: "x", TTL: time.Minute}, "", nil)
 		}
 		others := takes(t.Context(), d, 2, time.Minute)
 		synctest.Wait()

@@ -64,7 +64,7 @@ const (
 
 // waitingLease returns a lease that may wait in the queue for its grant.
 func (d *Driver) waitingLease(req driver.Request) *lease {
-	return d.newLease(req, d.hub.prefixes[d.hub.kind()])
+	return d.newLease(req, d.hub.prefixes[d.hub.kind()], nil)
 }
 
 // kind returns what the owner of a waiter begins with.

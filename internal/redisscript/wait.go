@@ -10,7 +10,8 @@ import (
 
 // Wait implements driver.Proposer.
 func (d *Driver) Wait(req driver.Request, place uint64, woken func(claimed bool)) driver.WaitingLease {
-	l := d.newLease(req, d.hub.prefixes[d.hub.kind()]+strconv.FormatUint(place, 10)+"/")
+	var all [32]byte
+	l := d.newLease(req, d.hub.prefixes[d.hub.kind()], append(strconv.AppendUint(all[:0], place, 10), '/'))
 	l.direct = true
 	l.waiter.lease, l.waiter.place, l.waiter.tell = l, place, woken
 	return l
@@ -26,6 +27,9 @@ func (l *lease) Propose(ctx context.Context, token uint64) (earlier bool, err er
 	a, err := l.take(ctx, int64(token))
 	w.known = w.known || err == nil || a.status == unknown
 	switch {
+	case err != nil && !w.known:
+		l.waitsNoMore()
+		return false, err
 	case err != nil:
 		hub.unanswered(w)
 		return false, err
