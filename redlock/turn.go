@@ -39,8 +39,9 @@ type turn struct {
 // Pauses between two looks of a waiter that cannot leave it to the nodes to wake it: some have granted the lock, and no majority has;
 // or it is not in the queue of some, which fail. They double.
 const (
-	shortLook = 5 * time.Millisecond
-	longLook  = time.Second
+	shortLook   = 5 * time.Millisecond
+	longLook    = time.Second
+	longestLook = 5 * time.Second // of one that is in the queue of a majority
 )
 
 // nextPlace returns the place of a waiter that comes now: the time, in µs since 1970, and 10 random bits, so that hardly two have the same.
@@ -196,9 +197,13 @@ func (l *lease) plan() {
 	case l.ballot.has() == 0 && !l.outOfQueue():
 		return
 	}
+	longest := longLook
+	if l.ballot.has() == 0 && l.ballot.in(absent) <= minority {
+		longest = longestLook
+	}
 	t.pause = max(t.pause, shortLook)
 	pause := t.pause/2 + rand.N(t.pause/2)
-	t.pause = min(2*t.pause, longLook, max(l.req.TTL/8, shortLook))
+	t.pause = min(2*t.pause, longest, max(l.req.TTL/8, shortLook))
 	t.armed = true
 	if t.timer == nil {
 		t.timer = time.AfterFunc(pause, l.look)
