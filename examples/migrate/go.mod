@@ -4,8 +4,11 @@ go 1.26.0
 
 replace github.com/go-locker/locker => ../..
 
+replace github.com/go-locker/locker/integrations/goose => ../../integrations/goose
+
 require (
 	github.com/go-locker/locker v0.0.0-00010101000000-000000000000
+	github.com/go-locker/locker/integrations/goose v0.0.0-00010101000000-000000000000
 	github.com/pressly/goose/v3 v3.29.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0

@@ -1,11 +1,11 @@
 // Migrate runs the migrations of a database once, when many instances of a program start at the same time: the others wait, and
-// find nothing to do.
+// find nothing to do. An instance that loses the lock halfway has its migration rolled back.
 //
 //	go run -C examples/migrate .                                                  # five instances, in memory, a new database
 //	go run -C examples/migrate . -db /tmp/shop.sqlite redis://localhost:6379      # in several terminals, that share both
 //
-// Any URL of docs/urls.md will do. What to copy is migrate.go. The migrations are goose's (github.com/pressly/goose), the database
-// is SQLite: a file, which processes of one machine share.
+// Any URL of docs/urls.md will do. What to copy is migrate.go. The migrations are goose's (github.com/pressly/goose), by
+// integrations/goose; the database is SQLite: a file, which processes of one machine share.
 package main
 
 import (
@@ -113,7 +113,7 @@ func start(ctx context.Context, lock, file string, migrations fs.FS, say func(fo
 		return err
 	}
 	if len(applied) == 0 {
-		say("waited, and found nothing to do")
+		say("found nothing to do")
 	}
 	return nil // and now it serves
 }

@@ -1,0 +1,136 @@
+// Package lockergoose lets one of many programs run the migrations of github.com/pressly/goose/v3, under a lock of any backend.
+//
+// Goose's interfaces for locks (lock.Locker, lock.SessionLocker) have no word for a lock that is lost. With a [Lock] alone, a holder that was
+// paused past its TTL goes on when it wakes, and a migration may be applied twice. Goose's Store has that word: it
+// records a version in the transaction of its migration. So the Store of [NewStore] checks the fencing token there: the migration of a
+// holder that has lost the lock is refused, and rolled back. And the context of [Context] ends with the loss.
+//
+//	m := client.Mutex("migrate")
+//	store, err := lockergoose.NewStore(m, goose.DialectPostgres, goose.DefaultTablename)
+//	provider, err := goose.NewProvider(goose.DialectCustom, db, migrations,
+//		goose.WithStore(store), goose.WithLocker(lockergoose.New(m)))
+//
+//	ctx, cancel := lockergoose.Context(ctx)
+//	defer cancel()
+//	applied, err := provider.Up(ctx)
+//
+// # What holds
+//
+// Every program that migrates the database has to use this Store, with a lock of one name at one backend. Then
+//
+//   - a migration in a transaction is applied once, and undone once. A new holder shows its token to the database before it reads which versions
+//     are there. From then on the database refuses earlier holders. If one is about to commit, the new holder waits for that.
+//   - a migration without a transaction (NO TRANSACTION, goose.GoFunc.RunDB, goose.WithIsolateDDL) may be run by two holders, also at the same time, and has to
+//     bear that. It is recorded once: a holder that has lost the lock cannot record it, and goose stops there. With [Context] such a holder
+//     sends no further statement from the moment when it can see its loss.
+//
+// A paused holder may have an open transaction. Until that ends, the new holder waits at its rows and tables; in SQLite it
+// fails when busy_timeout has passed.
+//
+// goose.WithDisableVersioning uses no Store: nothing is checked. Other databases have [New] and [Context], and no fence. In MySQL each statement that changes
+// a table commits, so that there would be nothing to roll back.
+//
+// The database keeps the newest token in the table fencing_tokens, which the Store creates, under the name of goose's table. If the lock's backend loses its data, tokens of
+// etcd and ZooKeeper begin anew, and the database refuses them until [locker.WithTokenBase] makes them larger.
+package lockergoose
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync/atomic"
+
+	"github.com/pressly/goose/v3/lock"
+
+	"github.com/go-locker/locker"
+)
+
+// Lock is a lock for goose.WithLocker, or goose.WithSessionLocker; it is the same for both, for it uses no connection to the database. It tells nobody of a
+// loss but the caller of Up, at the end: the error then matches [locker.ErrLost].
+type Lock struct{ mutex *locker.Mutex }
+
+var (
+	_ lock.Locker        = (*Lock)(nil)
+	_ lock.SessionLocker = (*Lock)(nil)
+)
+
+// New returns a Lock over m, which nothing else should lock.
+func New(m *locker.Mutex) *Lock { return &Lock{m} }
+
+// Lock waits until the lock is held or ctx is done. See [locker.Mutex.Lock].
+func (l *Lock) Lock(ctx context.Context, _ *sql.DB) error {
+	if err := l.mutex.Lock(ctx); err != nil {
+		return err
+	}
+	if c, ok := ctx.Value(lossKey{}).(*lossContext); ok {
+		c.follow(l.mutex)
+	}
+	return nil
+}
+
+// Unlock releases the lock, also if ctx has ended: it returns by the deadline of the hold. See [locker.Mutex.Unlock].
+func (l *Lock) Unlock(ctx context.Context, _ *sql.DB) error {
+	return l.mutex.Unlock(context.WithoutCancel(ctx))
+}
+
+// SessionLock is Lock.
+func (l *Lock) SessionLock(ctx context.Context, _ *sql.Conn) error { return l.Lock(ctx, nil) }
+
+// SessionUnlock is Unlock.
+func (l *Lock) SessionUnlock(ctx context.Context, _ *sql.Conn) error { return l.Unlock(ctx, nil) }
+
+// Context returns a context for the methods of a goose.Provider: it ends with ctx, and when a hold is lost that a [Lock] took under it, with
+// cause [locker.ErrLost]. Its Err and Done look at the clock, so that they are right at the first look after a pause of the process.
+// Call the returned function when the work is done.
+func Context(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, end := context.WithCancelCause(ctx)
+	c := &lossContext{end: end}
+	c.Context = context.WithValue(own, lossKey{}, c)
+	return c, func() { end(nil) }
+}
+
+type lossKey struct{}
+
+// lossContext is made before the hold that it ends with.
+type lossContext struct {
+	context.Context
+
+	end  context.CancelCauseFunc
+	held atomic.Pointer[context.Context] // the latest hold's, from Mutex.Context
+}
+
+// follow ends c when the hold that m has now is lost.
+func (c *lossContext) follow(m *locker.Mutex) {
+	held, cancel := m.Context(context.WithoutCancel(c), 0)
+	c.held.Store(&held)
+	context.AfterFunc(held, func() { // at the latest at the Unlock
+		c.endIfLost(held)
+		cancel()
+	})
+}
+
+// look asks the clock.
+func (c *lossContext) look() {
+	if held := c.held.Load(); held != nil && (*held).Err() != nil {
+		c.endIfLost(*held)
+	}
+}
+
+// endIfLost tells a loss from an Unlock, which leaves c as it is.
+func (c *lossContext) endIfLost(held context.Context) {
+	if errors.Is(context.Cause(held), locker.ErrLost) {
+		c.end(locker.ErrLost)
+	}
+}
+
+// Err implements [context.Context].
+func (c *lossContext) Err() error {
+	c.look()
+	return c.Context.Err()
+}
+
+// Done implements [context.Context].
+func (c *lossContext) Done() <-chan struct{} {
+	c.look()
+	return c.Context.Done()
+}
