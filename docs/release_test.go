@@ -18,6 +18,9 @@ import (
 
 const module = "github.com/go-locker/locker"
 
+// others are the modules that are released beside the root.
+var others = []string{"cmd/locker", "integrations/gocron", "otel"}
+
 // TestRelease_canBeInstalled makes a release of the tree as it is now, in a repository of its own, and installs it as users do.
 // The module proxy is a folder; what the modules need comes from the module cache.
 func TestRelease_canBeInstalled(t *testing.T) {
@@ -25,7 +28,7 @@ func TestRelease_canBeInstalled(t *testing.T) {
 	const version = "v0.999.0"
 	clone := scratchClone(t, version)
 	before := clone.run("git", "rev-parse", "HEAD")
-	for _, dir := range []string{"otel", "cmd/locker"} {
+	for _, dir := range others {
 		clone.in(filepath.Join(clone.dir, dir)).run("go", "mod", "tidy", "-diff") // fills the module cache, as any build does
 	}
 	clone.run("sh", "tools/release.sh", version)
@@ -35,17 +38,22 @@ func TestRelease_canBeInstalled(t *testing.T) {
 	proxy := clone.in(t.TempDir(),
 		"GOMODCACHE="+t.TempDir(), "GOPROXY=direct", "GOSUMDB=off",
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+clone.dir+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+module)
-	for _, path := range []string{"", "/otel", "/cmd/locker"} {
-		proxy.run("go", "mod", "download", module+path+"@"+version)
+	proxy.run("go", "mod", "download", module+"@"+version)
+	for _, dir := range others {
+		proxy.run("go", "mod", "download", module+"/"+dir+"@"+version)
 	}
 	proxies := "GOPROXY=file://" + proxy.run("go", "env", "GOMODCACHE") + "/cache/download,file://" + cached
 
 	t.Run("the tags", func(t *testing.T) {
 		clone := clone.with(t)
-		assert.Equal(t, []string{"cmd/locker/" + version, "otel/" + version, version}, lines(clone.run("git", "tag", "--sort=refname")), "and no others")
+		tags := []string{version}
+		for _, dir := range others {
+			tags = append(tags, dir+"/"+version)
+		}
+		assert.ElementsMatch(t, tags, lines(clone.run("git", "tag", "--sort=refname")), "and no others")
 		changed := clone.run("git", "diff", "--stat", before, "main", "--", ".", ":!*/go.mod")
 		assert.Empty(t, changed, "but for the version in go.mod files, main is as it was before")
-		for _, dir := range []string{"otel", "cmd/locker"} {
+		for _, dir := range others {
 			assert.Contains(t, clone.run("git", "show", "main:"+dir+"/go.mod"), "replace "+module+" => ", "main goes on with the root in the tree")
 			clone.run("git", "checkout", "-q", dir+"/"+version)
 			clone.in(filepath.Join(clone.dir, dir), "GOMODCACHE="+t.TempDir(), proxies, "GOSUMDB=off").run("go", "mod", "tidy", "-diff")
