@@ -29,14 +29,14 @@ var _ cron.Locker = (*Locker)(nil)
 
 // NewLocker returns a Locker that keeps each lock for minimum from its grant on, and for as long as its job runs. The minimum has to be longer than the
 // clocks of the schedulers differ, and shorter than the time between two runs: within it nobody runs the job again, neither at its
-// next tick nor by RunNow. It is a TTL at the backend, where it expires by itself: a process that ends, or closes its Client,
-// neither shortens it nor makes it longer than a TTL. It has to be one that the backend honours: on etcd whole seconds. A backend that does not answer
-// within half of it fails the Lock.
+// next tick nor by RunNow. It is the TTL of a lock that expires by itself: a process that ends, or closes its Client,
+// does not shorten it, and makes it longer on etcd and ZooKeeper alone, by less than itself. It has to be a TTL that the backend honours: on etcd
+// whole seconds. If the backend does not answer within half of it, Lock fails.
 //
 // The options are those of the lock that is held while the job runs, and is renewed until then.
 //
 // NewLocker is given onError for what gocron drops: the error of an Unlock, which is locker.ErrLost if the lock was lost before the job ended, and that
-// of a Lock, unless another scheduler has the lock. Without the latter, a backend that is unreachable would look like jobs that others run.
+// of a Lock, unless another scheduler has the lock, or the job is stopped. Without the latter, a backend that is unreachable would look like jobs that others run.
 // Several goroutines may call it.
 func NewLocker(c *locker.Client, minimum time.Duration, onError func(error), opts ...locker.MutexOption) (*Locker, error) {
 	if minimum <= 0 {
@@ -76,7 +76,7 @@ func (l *Locker) minimumOf(job string) *locker.Mutex {
 func (l *Locker) Lock(ctx context.Context, job string) (cron.Lock, error) {
 	h, err := l.acquire(ctx, job)
 	if err != nil {
-		if !errors.Is(err, locker.ErrHeld) {
+		if !errors.Is(err, locker.ErrHeld) && ctx.Err() == nil { // else the job is stopped
 			l.onError(err)
 		}
 		return nil, err

@@ -209,6 +209,15 @@ func TestLocker_aLockThatFailsIsTold(t *testing.T) {
 	})
 }
 
+func TestLocker_aLockOfAJobThatIsStoppedIsNotTold(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := newLocker(t, client(), time.Second, noError(t)).Lock(ctx, "report")
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
 func TestLocker_unlocksThoughTheSchedulerShutsDown(t *testing.T) {
 	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
 		l := newLocker(t, client(), time.Second, noError(t))

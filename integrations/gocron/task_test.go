@@ -151,6 +151,43 @@ func TestTask_hasTheContextOfItsJob(t *testing.T) {
 	})
 }
 
+// One job is delayed after its Lock, and another, of the same Locker, begins meanwhile.
+func TestTask_hasTheLockOfItsOwnJob(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		var runs list[time.Duration]
+		l, began := newLocker(t, client(), 100*time.Millisecond, noError(t)), time.Now()
+		task := l.Task(func(context.Context, uint64) error {
+			runs.add(time.Since(began))
+			return nil
+		})
+		start(t, cron.WithDistributedLocker(l), task, failures(noError(t)), cron.WithName("delayed"),
+			cron.WithEventListeners(cron.BeforeJobRuns(func(uuid.UUID, string) { time.Sleep(200 * time.Millisecond) })))
+		synctest.Wait()
+		start(t, cron.WithDistributedLocker(l), task, failures(noError(t)))
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		assert.Equal(t, []time.Duration{0, 200 * time.Millisecond}, runs.all())
+	})
+}
+
+func TestTask_hasNoLockOfARunThatDidNotCallIt(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		l := newLocker(t, client(), 100*time.Millisecond, noError(t))
+		var runs, skipped atomic.Int32
+		start(t, cron.WithDistributedLocker(l), l.Task(func(context.Context, uint64) error {
+			runs.Add(1)
+			return nil
+		}), failures(noError(t)), cron.WithEventListeners(cron.BeforeJobRunsSkipIfBeforeFuncErrors(func(uuid.UUID, string) error {
+			if skipped.Add(1) <= 2 {
+				return errors.New("not now")
+			}
+			return nil
+		})))
+		time.Sleep(4500 * time.Millisecond)
+		assert.EqualValues(t, 3, runs.Load())
+	})
+}
+
 func TestLocker_locksJobsOfPlainTasksToo(t *testing.T) {
 	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
 		var runs atomic.Int32
