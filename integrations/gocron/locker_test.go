@@ -66,7 +66,8 @@ func start(t *testing.T, l cron.SchedulerOption, task cron.Task, opts ...cron.Jo
 	t.Helper()
 	s, err := cron.NewScheduler(l)
 	require.NoError(t, err)
-	opts = append([]cron.JobOption{cron.WithName("report"), cron.WithStartAt(cron.WithStartImmediately())}, opts...)
+	// Shutdown waits in a loop, in which no time passes in a bubble: so the contexts of jobs end before it, with the test.
+	opts = append([]cron.JobOption{cron.WithName("report"), cron.WithContext(t.Context()), cron.WithStartAt(cron.WithStartImmediately())}, opts...)
 	_, err = s.NewJob(cron.DurationJob(time.Second), task, opts...)
 	require.NoError(t, err)
 	s.Start()

@@ -30,13 +30,15 @@ func init() {
 	child.Register("short", serveShort)
 }
 
-// look is the function of a job that looks at its context when it is told to, before anything else.
-func look(ctx context.Context, token uint64) error {
-	fmt.Println("runs", token)
-	in := bufio.NewScanner(os.Stdin)
-	in.Scan()
-	fmt.Println("looks", ctx.Err() != nil)
-	return nil // as if nothing had been
+// look is the function of a job that looks when it is told to, before anything else, at whether it is over.
+func look(over func(ctx context.Context) bool) func(context.Context, uint64) error {
+	return func(ctx context.Context, token uint64) error {
+		fmt.Println("runs", token)
+		in := bufio.NewScanner(os.Stdin)
+		in.Scan()
+		fmt.Println("looks", over(ctx))
+		return nil // as if nothing had been
+	}
 }
 
 // runOnce runs the job on the scheduler, says how that failed, and ends.
@@ -59,7 +61,7 @@ func serveLocker(t testing.TB) {
 	told := make(chan error, 1)
 	l, err := gocron.NewLocker(c, minimum, func(err error) { told <- err })
 	require.NoError(t, err)
-	runOnce(t, cron.WithDistributedLocker(l), l.Task(look))
+	runOnce(t, cron.WithDistributedLocker(l), l.Task(look(func(ctx context.Context) bool { return ctx.Err() != nil })))
 	fmt.Println("told", errors.Is(<-told, locker.ErrLost))
 	require.NoError(t, c.Close())
 }
@@ -72,7 +74,10 @@ func serveElector(t testing.TB) {
 	for e.IsLeader(t.Context()) != nil {
 		time.Sleep(time.Millisecond)
 	}
-	runOnce(t, cron.WithDistributedElector(e), e.Task(look))
+	runOnce(t, cron.WithDistributedElector(e), e.Task(look(func(ctx context.Context) bool {
+		leads := e.IsLeader(ctx)
+		return leads != nil && ctx.Err() != nil
+	})))
 	fmt.Println("told", e.IsLeader(t.Context()) != nil)
 	require.NoError(t, c.Close())
 }
