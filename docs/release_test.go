@@ -19,7 +19,7 @@ import (
 const module = "github.com/go-locker/locker"
 
 // others are the modules that are released beside the root.
-var others = []string{"cmd/locker", "integrations/goose", "otel"}
+var others = []string{"cmd/locker", "integrations/gocron", "integrations/goose", "otel"}
 
 // TestRelease_canBeInstalled makes a release of the tree as it is now, in a repository of its own, and installs it as users do.
 // The module proxy is a folder; what the modules need comes from the module cache.

@@ -8,7 +8,7 @@ set -eu
 
 version=$1
 module=github.com/go-locker/locker
-others="otel cmd/locker integrations/goose"
+others="otel cmd/locker integrations/gocron integrations/goose"
 go=${GO:-go}
 cd "$(dirname "$0")/.."
 

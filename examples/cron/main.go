@@ -7,7 +7,7 @@
 // Any URL of docs/urls.md will do. Kill a process in the midst of a job (-takes 3s, then kill -9), and another runs it when the
 // lock's TTL is over, 30 s by default.
 //
-// What to copy is cron.go.
+// What to copy is cron.go. For programs that use github.com/go-co-op/gocron there is integrations/gocron, which keeps no record, but each lock for a minimum.
 package main
 
 import (

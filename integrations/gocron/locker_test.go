@@ -1,0 +1,237 @@
+package gocron_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	cron "github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/integrations/gocron"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/memory"
+)
+
+// bubble runs f in a bubble, with a function that makes Clients of one space.
+func bubble(t *testing.T, f func(t *testing.T, client func(...locker.Option) *locker.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f(t, func(opts ...locker.Option) *locker.Client {
+			c, err := locker.New(memory.NewDriver(memory.InSpace(t.Name())), opts...)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		})
+	})
+}
+
+func newLocker(t *testing.T, c *locker.Client, minimum time.Duration, onError func(error), opts ...locker.MutexOption) *gocron.Locker {
+	t.Helper()
+	l, err := gocron.NewLocker(c, minimum, onError, opts...)
+	require.NoError(t, err)
+	return l
+}
+
+// list collects what several goroutines add.
+type list[T any] struct {
+	mu  sync.Mutex
+	its []T
+}
+
+func (l *list[T]) add(one T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.its = append(l.its, one)
+}
+
+func (l *list[T]) all() []T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.its)
+}
+
+// joined returns them as one error.
+func joined(l *list[error]) error { return errors.Join(l.all()...) }
+
+// start starts a scheduler of one job that runs every second, at once first. It is shut down when the test ends.
+func start(t *testing.T, l cron.SchedulerOption, task cron.Task, opts ...cron.JobOption) cron.Scheduler {
+	t.Helper()
+	s, err := cron.NewScheduler(l)
+	require.NoError(t, err)
+	// Shutdown waits in a loop, in which no time passes in a bubble: so the contexts of jobs end before it, with the test.
+	opts = append([]cron.JobOption{cron.WithName("report"), cron.WithContext(t.Context()), cron.WithStartAt(cron.WithStartImmediately())}, opts...)
+	_, err = s.NewJob(cron.DurationJob(time.Second), task, opts...)
+	require.NoError(t, err)
+	s.Start()
+	t.Cleanup(func() { _ = s.Shutdown() })
+	return s
+}
+
+// failures has fail get the errors of runs that gocron counts as failed.
+func failures(fail func(error)) cron.JobOption {
+	return cron.WithEventListeners(cron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { fail(err) }))
+}
+
+func TestNewLocker_refuses(t *testing.T) {
+	c, err := locker.Open(t.Context(), "mem://")
+	require.NoError(t, err)
+	defer c.Close()
+	for _, minimum := range []time.Duration{0, -time.Second} {
+		_, err = gocron.NewLocker(c, minimum, noError(t))
+		require.ErrorContains(t, err, "must be above 0: longer than the clocks")
+	}
+	_, err = gocron.NewLocker(c, time.Second, nil)
+	require.ErrorContains(t, err, "onError is nil")
+	_, err = gocron.NewLocker(c, time.Millisecond, noError(t))
+	require.ErrorIs(t, err, locker.ErrUnsupported)
+	require.ErrorContains(t, err, "a minimum hold of 1ms")
+	_, err = gocron.NewLocker(c, time.Second, noError(t), locker.WithTTL(0))
+	require.ErrorContains(t, err, "the options of the lock")
+}
+
+func TestNewLocker_refusesAMinimumThatTheBackendDoesNotHonour(t *testing.T) {
+	c, err := locker.Open(t.Context(), "etcd://localhost")
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = gocron.NewLocker(c, 900*time.Millisecond, noError(t))
+	require.ErrorIs(t, err, locker.ErrUnsupported)
+	require.ErrorContains(t, err, "a minimum hold of 900ms")
+}
+
+func TestLocker_keepsTheLockOfAShortJobForTheMinimum(t *testing.T) {
+	const minimum = 10 * time.Second
+	for name, works := range map[string]time.Duration{"at once": 0, "before a renewal": 2 * time.Second, "after renewals": 9 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+				l, other := newLocker(t, client(locker.WithTTL(15*time.Second)), minimum, noError(t)), newLocker(t, client(), minimum, noError(t))
+				g, err := l.Lock(t.Context(), "report")
+				require.NoError(t, err)
+				time.Sleep(works)
+				require.NoError(t, g.Unlock(t.Context()))
+				time.Sleep(minimum - works - time.Millisecond)
+				_, err = other.Lock(t.Context(), "report")
+				require.ErrorIs(t, err, locker.ErrHeld)
+				time.Sleep(time.Millisecond)
+				g, err = other.Lock(t.Context(), "report")
+				require.NoError(t, err)
+				require.NoError(t, g.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+func TestLocker_keepsTheLockOfALongJobUntilItEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		l, other := newLocker(t, client(), time.Second, noError(t)), newLocker(t, client(), time.Second, noError(t))
+		g, err := l.Lock(t.Context(), "report")
+		require.NoError(t, err)
+		for range 100 {
+			time.Sleep(time.Second)
+			_, err = other.Lock(t.Context(), "report")
+			require.ErrorIs(t, err, locker.ErrHeld)
+		}
+		require.NoError(t, g.Unlock(t.Context()))
+		g, err = other.Lock(t.Context(), "report")
+		require.NoError(t, err, "who is refused leaves no minimum behind")
+		require.NoError(t, g.Unlock(t.Context()))
+	})
+}
+
+func TestLocker_theMinimumOutlivesTheClient(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		c := client()
+		g, err := newLocker(t, c, time.Second, noError(t)).Lock(t.Context(), "report")
+		require.NoError(t, err)
+		require.NoError(t, g.Unlock(t.Context()))
+		require.NoError(t, c.Close())
+		other := newLocker(t, client(), time.Second, noError(t))
+		_, err = other.Lock(t.Context(), "report")
+		require.ErrorIs(t, err, locker.ErrHeld)
+		time.Sleep(time.Second)
+		_, err = other.Lock(t.Context(), "report")
+		require.NoError(t, err)
+	})
+}
+
+// All holds of one TTL share a session there, which has less than its TTL left when a later one joins.
+func TestLocker_theMinimumIsWholeOnASessionThatExists(t *testing.T) {
+	t.Parallel()
+	const minimum = 2 * time.Second
+	open := func() *locker.Client {
+		c, err := locker.Open(t.Context(), testserver.SharedEtcd(t).URL())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	l := newLocker(t, open(), minimum, logged(t))
+	_, err := l.Lock(t.Context(), "an earlier one")
+	require.NoError(t, err)
+	time.Sleep(minimum * 3 / 10)
+	before := time.Now()
+	g, err := l.Lock(t.Context(), "report")
+	require.NoError(t, err)
+	require.NoError(t, g.Unlock(t.Context()))
+	awaitLock(t, newLocker(t, open(), minimum, logged(t)), "report")
+	assert.GreaterOrEqual(t, time.Since(before), minimum*19/20)
+}
+
+// awaitLock returns when l has the lock.
+func awaitLock(t *testing.T, l *gocron.Locker, job string) cron.Lock {
+	t.Helper()
+	var g cron.Lock
+	patience.Until(t, "the lock is free", func() bool {
+		var err error
+		g, err = l.Lock(t.Context(), job)
+		return err == nil
+	})
+	return g
+}
+
+func TestLocker_aLockThatFailsIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		var told list[error]
+		c := client()
+		l := newLocker(t, c, time.Second, told.add)
+		require.NoError(t, c.Close())
+		var skipped list[error]
+		start(t, cron.WithDistributedLocker(l), l.Task(func(context.Context, uint64) error { panic("without a lock") }),
+			cron.WithEventListeners(cron.AfterLockError(func(_ uuid.UUID, _ string, err error) { skipped.add(err) })))
+		synctest.Wait()
+		require.ErrorIs(t, joined(&skipped), locker.ErrClosed)
+		require.ErrorIs(t, joined(&told), locker.ErrClosed)
+	})
+}
+
+func TestLocker_aLockOfAJobThatIsStoppedIsNotTold(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := newLocker(t, client(), time.Second, noError(t)).Lock(ctx, "report")
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestLocker_unlocksThoughTheSchedulerShutsDown(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		l := newLocker(t, client(), time.Second, noError(t))
+		var cause list[error]
+		s := start(t, cron.WithDistributedLocker(l), l.Task(func(ctx context.Context, _ uint64) error {
+			<-ctx.Done()
+			cause.add(context.Cause(ctx))
+			return nil
+		}))
+		time.Sleep(5 * time.Second)
+		require.NoError(t, s.Shutdown())
+		require.ErrorIs(t, joined(&cause), context.Canceled)
+		_, err := newLocker(t, client(), time.Second, noError(t)).Lock(t.Context(), "report")
+		require.NoError(t, err, "at once")
+	})
+}

@@ -1,0 +1,57 @@
+package gocron
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+
+	cron "github.com/go-co-op/gocron/v2"
+)
+
+// Task returns a task that calls f with a context that ends when the lock is lost, with cause locker.ErrLost, or when gocron's own ends; and with the
+// fencing token of the lock. The error of a loss is added to that of f, so that gocron counts the run as failed, and calls
+// AfterJobRunsWithError.
+//
+// Each of its jobs needs [cron.WithName], and a scheduler or a job that has this Locker. Otherwise f is never called, and onError is told why.
+//
+// Two runs never share a lock. The locks of a job are given to its runs in the order of their grants, which is each its own, unless a run was
+// delayed between the grant and its begin until the lock was lost and given to another run of the same scheduler. Then both may fail, and neither runs
+// under a lock that it does not hold.
+func (l *Locker) Task(f func(ctx context.Context, token uint64) error) cron.Task {
+	return cron.NewTask((&task{l, f}).run)
+}
+
+type task struct {
+	locker *Locker
+	f      func(ctx context.Context, token uint64) error
+}
+
+// unnamed is the name that gocron gives to a job of Task without one of its own.
+var unnamed = runtime.FuncForPC(reflect.ValueOf((*task)(nil).run).Pointer()).Name()
+
+var (
+	errUnnamed = errors.New("gocron: a job of Task has no name, so that all of them would share one lock: give each gocron.WithName")
+	errNoLock  = errors.New("gocron: a job of Task has no lock, and is not run: give its scheduler gocron.WithDistributedLocker with the Locker " +
+		"that made the task, or use gocron.NewTask")
+)
+
+func (t *task) run(ctx context.Context) error {
+	g := t.locker.take(func(g *grant) bool { return g.ctx == ctx })
+	if g == nil {
+		t.locker.onError(errNoLock)
+		return errNoLock
+	}
+	h := g.hold
+	held, cancel := h.Context(ctx, 0)
+	defer cancel()
+	err := h.Err()
+	if err == nil {
+		err = t.f(held, h.Token())
+	}
+	if lost := h.Err(); lost != nil && !errors.Is(err, lost) {
+		err = errors.Join(err, fmt.Errorf("gocron: the job's lock: %w", lost))
+	}
+	return err
+}
