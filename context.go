@@ -20,8 +20,8 @@ import (
 // Err, Done and [context.Cause] look at the clock: after a pause of the process they are right at the first look, before any timer has fired.
 // A context that is derived from this one ends when a timer fires, or at such a look.
 //
-// The cause is [ErrLost] after a loss, ErrNotHeld after Unlock, which ends it before it returns, and that of ctx if that ended first. If the reserve
-// is reached it is an error that matches none of these, for nothing is lost yet. The context has the values of ctx, and its
+// The cause is [ErrLost] after a loss, ErrNotHeld after Unlock, and that of ctx if that ended first. Unlock ends it before the release; if Unlock
+// is called with this context, or one that is derived from it, before it returns. If the reserve is reached it is an error that matches none of these, for nothing is lost yet. The context has the values of ctx, and its
 // deadline: the Deadline of a hold moves, that of a context must not.
 //
 // Call the returned function when the work is done, as with [context.WithCancel].

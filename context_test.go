@@ -132,6 +132,18 @@ func TestHoldContext_endsWithUnlockWhichItDoesNotDisturb(t *testing.T) {
 	})
 }
 
+func TestHoldContext_endsBeforeTheRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		h, err := b.client(t).Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := h.Context(t.Context(), time.Second)
+		defer cancel()
+		b.next(release, fault{request: time.Second, then: func() { assert.Error(t, ctx.Err()) }})
+		require.NoError(t, h.Unlock(t.Context()))
+		require.Equal(t, locker.ErrNotHeld, context.Cause(ctx))
+	})
+}
+
 func TestHoldContext_isAlsoTheCallersOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		h, err := b.client(t).Mutex("x").Acquire(t.Context())

@@ -97,6 +97,30 @@ func ExampleMutex_TryLock() {
 	// somebody else does it
 }
 
+// A function that others call under the lock, or without it.
+func ExampleMutex_Join() {
+	ctx := context.Background()
+	client := open("example-join")
+	defer client.Close()
+
+	rename := func(ctx context.Context, to string) error {
+		return client.Mutex("users/7").Join(ctx, func(ctx context.Context, h *locker.Hold) error {
+			fmt.Println("renamed to", to, "with a token:", h.Token() != 0) // the token is for whatever keeps the name
+			return ctx.Err()
+		})
+	}
+	fmt.Println(rename(ctx, "Ada"))
+	err := client.Mutex("users/7").Do(ctx, func(ctx context.Context) error {
+		return rename(ctx, "Grace") // Do in its place would wait for itself
+	})
+	fmt.Println(err)
+	// Output:
+	// renamed to Ada with a token: true
+	// <nil>
+	// renamed to Grace with a token: true
+	// <nil>
+}
+
 // Do tells its function that the lock was lost by the end of its context.
 func ExampleMutex_Do() {
 	client := open("example-do")

@@ -13,7 +13,7 @@ import (
 )
 
 // Mutex is the lock of one name. It implements [Locker] with one [Hold] at a time. Make one with [Client.Mutex]; its zero value
-// is of no use. It may be used by several goroutines, and is not reentrant.
+// is of no use. It may be used by several goroutines, and is not reentrant, but for [Mutex.Join].
 type Mutex struct {
 	client   *Client
 	name     string
@@ -223,18 +223,13 @@ func (m *Mutex) TryDo(ctx context.Context, f func(context.Context) error) error 
 	return m.do(ctx, opTryLock, f)
 }
 
-func (m *Mutex) do(ctx context.Context, op string, f func(context.Context) error) (err error) {
+func (m *Mutex) do(ctx context.Context, op string, f func(context.Context) error) error {
 	h, err := m.contend(ctx, op, (*contender).acquireOwn)
 	if err != nil {
 		return err
 	}
-	fctx, cancel := h.Context(ctx, 0)
-	defer func() {
-		cancel()
+	return h.during(ctx, f, func() error {
 		m.detach(h) // unless f has unlocked, and another goroutine locked
-		if uerr := h.Unlock(context.WithoutCancel(ctx)); uerr != nil {
-			err = errors.Join(err, uerr)
-		}
-	}()
-	return f(fctx)
+		return h.Unlock(context.WithoutCancel(ctx))
+	})
 }

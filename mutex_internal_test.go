@@ -78,3 +78,26 @@ func TestLock_ofAHoldThatIsLostAtOnceEndsTheWaitingOfOthers(t *testing.T) {
 	h.belongsTo(m)
 	assert.Equal(t, ErrLost, context.Cause(waits.own))
 }
+
+// A hold can be lost while its Unlock is under way. Those who wait with its Mutex get the lock: no loss awaits its Unlock any more.
+func TestLock_isNotEndedByTheLossOfAHoldThatIsBeingUnlocked(t *testing.T) {
+	var h *Hold
+	c, err := New(&always{}, WithTTL(time.Minute), WithObserver(Observer{Start: func(ctx context.Context, call Call) context.Context {
+		if call.Op == opUnlock {
+			h.lose(CauseRevoked)
+		}
+		return ctx
+	}}))
+	require.NoError(t, err)
+	defer c.Close()
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	h = m.current()
+	waits := m.contender(t.Context(), opLock)
+	m.enter(waits)
+	defer m.leave(waits)
+	require.ErrorIs(t, m.Unlock(t.Context()), ErrLost)
+	require.NoError(t, waits.own.Err())
+	require.NoError(t, m.Lock(t.Context()))
+	h = m.current()
+}

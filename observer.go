@@ -45,7 +45,7 @@ type Observer struct {
 // Call is a use of a [Mutex] or a [Hold].
 type Call struct {
 	// Op is lock, trylock, unlock or extend, as in Error. Acquire is a lock, TryAcquire a trylock, Do
-	// a lock and an unlock, and TryDo a trylock and an unlock.
+	// a lock and an unlock, and TryDo a trylock and an unlock. Join is like Do, or no call if it joins.
 	Op   string
 	Name string // of the lock, without the prefix
 }

@@ -23,13 +23,16 @@ func (h *Hold) Unlock(ctx context.Context) error {
 }
 
 func (h *Hold) unlock(ctx context.Context) error {
-	defer h.tellEndings(ErrNotHeld) // in the end, for ctx may be one of theirs
+	defer h.tellEndings(ErrNotHeld)
 	c := h.client
 	deadline, err := h.conclude()
 	if err != nil {
 		return err
 	}
 	defer c.calls.Done()
+	if !h.carriedBy(ctx) { // else in the end: ctx would end with them
+		h.tellEndings(ErrNotHeld)
+	}
 	if ended := c.config.observer.Ended; ended != nil {
 		defer ended(ctx, h.id(), h.howEnded(CauseUnlocked, deadline)) // how it is now; told when the release has been made
 	}

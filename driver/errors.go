@@ -23,7 +23,7 @@ var (
 
 // Error names the operation that failed, and the lock. The core wraps what a Driver returns; a NewDriver that fails returns one with the Op new.
 type Error struct {
-	Op   string // lock, trylock, unlock, extend, inspect, warnings, new, open or close
+	Op   string // lock, trylock, unlock, extend, abandon, join, inspect, warnings, new, open or close
 	Name string // of the lock, without the prefix; empty where no lock is concerned
 	Err  error
 }

@@ -39,8 +39,8 @@ func New(c *locker.Client, name string, opts ...locker.MutexOption) *Election {
 	return &Election{client: c, lock: c.Mutex(name, opts...)}
 }
 
-// rest is how long a candidate waits after its term, or after an error: another has its turn first, and a backend that fails is not asked in
-// a loop.
+// rest is how long a candidate waits after its term, for another to have its turn: where waiters poll, this one would be the first. It is also the least
+// time between two attempts: a backend that fails, or ends every term at once, is not asked in a loop.
 const rest = time.Second
 
 var (
@@ -51,8 +51,10 @@ var (
 // Lead is a candidate until ctx ends. Whenever it is this process's turn, it calls lead, with the number of the term, and waits for it. The
 // context of lead ends with ctx, with Resign, with the loss of the term, or when reserve is left until the term can be another's. That
 // is the time that lead has to return: renewal begins with two thirds of the TTL left, so that a reserve of a quarter is touched
-// only after renewals have failed. When lead has returned, the term ends, and another process leads. This one is a candidate again a
-// second later, as it is after an error.
+// only after renewals have failed. When lead has returned, the term ends, and another process leads.
+//
+// This process is a candidate again when the term has been over for a second, so that another has its turn; at once if the backend has ended the term
+// early; and no more than once a second.
 //
 // Lead returns nil when ctx has ended and another can lead, the error of [locker.Hold.Unlock] if that is not certain, ErrClosed if
 // the Client is closed, and an error at once if the election is not valid, or the reserve is not shorter than the hold. Other
@@ -63,12 +65,12 @@ func (e *Election) Lead(ctx context.Context, reserve time.Duration, lead func(ct
 	}
 	defer e.leave()
 	for first := true; ; first = false {
-		err := e.once(ctx, reserve, lead)
+		over, err := e.once(ctx, reserve, lead)
 		if ctx.Err() != nil || permanent(err) || first && err != nil && !e.valid() {
 			return err
 		}
 		select {
-		case <-time.After(rest):
+		case <-time.After(time.Until(over.Add(rest))):
 		case <-ctx.Done():
 			return nil
 		}
@@ -89,14 +91,15 @@ func (e *Election) valid() bool {
 	return errors.Is(e.lock.Extend(context.Background()), locker.ErrNotHeld)
 }
 
-// once leads for one term.
-func (e *Election) once(ctx context.Context, reserve time.Duration, lead func(context.Context, uint64)) (err error) {
+// once leads for one term, and returns since when another could. If nothing has to be left to another, that is when it began.
+func (e *Election) once(ctx context.Context, reserve time.Duration, lead func(context.Context, uint64)) (over time.Time, err error) {
+	began := time.Now()
 	h, err := e.lock.Acquire(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
-			return nil // it was waiting for its turn
+			return began, nil // it was waiting for its turn
 		}
-		return err
+		return began, err
 	}
 	defer func() {
 		if uerr := h.Unlock(context.WithoutCancel(ctx)); err == nil {
@@ -104,7 +107,7 @@ func (e *Election) once(ctx context.Context, reserve time.Duration, lead func(co
 		}
 	}()
 	if left := time.Until(h.Deadline()); reserve < 0 || reserve >= left {
-		return fmt.Errorf("%w: it is %v, and the hold lasts %v", errReserve, reserve, left)
+		return began, fmt.Errorf("%w: it is %v, and the hold lasts %v", errReserve, reserve, left)
 	}
 	t := begin(ctx, h, reserve)
 	e.set(t)
@@ -113,7 +116,15 @@ func (e *Election) once(ctx context.Context, reserve time.Duration, lead func(co
 		t.end(nil)
 	}()
 	lead(t.ctx, t.number)
-	return nil
+	now, deadline := time.Now(), h.Deadline()
+	switch {
+	case !now.Before(deadline):
+		return deadline, nil
+	case errors.Is(h.Err(), locker.ErrLost):
+		return began, nil // taken or removed
+	default:
+		return now, nil
+	}
 }
 
 func (e *Election) enter() error {

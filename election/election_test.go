@@ -171,22 +171,50 @@ func TestIsLeader_isFalseBeforeAnotherLeads(t *testing.T) {
 	})
 }
 
-func TestLead_whoHasOverstayedTheirTermIsACandidateAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var terms []uint64
-		again := make(chan struct{})
-		a := campaign(t, "", func(ctx context.Context, term uint64) {
-			if terms = append(terms, term); len(terms) == 1 {
-				time.Sleep(2 * cutoff.TTL) // and does not look at its ctx
-				return
-			}
-			close(again)
-			<-ctx.Done()
-		}, locker.WithoutRenewal())
-		<-again
-		require.NoError(t, a.stop())
-		assert.Less(t, terms[0], terms[1])
-	})
+// When the next term of a candidate that has no rival begins.
+func TestLead_isACandidateAgain(t *testing.T) {
+	after := func(d time.Duration, then func(ctx context.Context, p *candidate)) func(context.Context, *candidate) {
+		return func(ctx context.Context, p *candidate) { time.Sleep(d); then(ctx, p) }
+	}
+	returns := func(context.Context, *candidate) {}
+	untilTold := func(ctx context.Context, _ *candidate) { <-ctx.Done() }
+	resigns := func(ctx context.Context, p *candidate) { p.Resign(); <-ctx.Done() }
+	revoked := func(ctx context.Context, p *candidate) { p.Revoke(t); <-ctx.Done() }
+	for name, c := range map[string]struct {
+		reserve time.Duration
+		lead    func(context.Context, *candidate)
+		next    time.Duration // from the beginning of the first term
+	}{
+		"a second after it gave up":                       {reserve, after(3*time.Second, returns), 3*time.Second + rest},
+		"a second after it gave up at once":               {reserve, returns, rest},
+		"a second after it resigned":                      {reserve, after(3*time.Second, resigns), 3*time.Second + rest},
+		"a second after the reserve was left":             {reserve, untilTold, life - reserve + rest},
+		"a second after its hold expired":                 {0, untilTold, life + rest},
+		"a second after it expired, though it overstayed": {0, after(life+rest/2, returns), life + rest},
+		"at once when it overstayed for longer":           {0, after(2*cutoff.TTL, returns), 2 * cutoff.TTL},
+		"at once when the backend ended its term":         {0, after(3*time.Second, revoked), 3 * time.Second},
+		"once a second when that ends every term":         {0, revoked, rest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &candidate{Client: cutoff.New(t, locker.WithoutRenewal())}
+				p.Election = election.New(p.Client.Client, "leader")
+				ctx, cancel := context.WithCancel(t.Context())
+				var terms []uint64
+				var began []time.Time
+				require.NoError(t, p.Lead(ctx, c.reserve, func(ctx context.Context, term uint64) {
+					terms, began = append(terms, term), append(began, time.Now())
+					if len(terms) == 3 {
+						cancel()
+						return
+					}
+					c.lead(ctx, p)
+				}))
+				assert.Equal(t, []time.Duration{c.next, c.next}, []time.Duration{began[1].Sub(began[0]), began[2].Sub(began[1])})
+				assert.IsIncreasing(t, terms)
+			})
+		})
+	}
 }
 
 // What it cannot give back for certain, Lead says.

@@ -75,6 +75,7 @@ func (m *Mutex) acquire(ctx context.Context, one take) (*Hold, error) {
 // Do takes all locks, calls f, waits for it, and releases them in reverse. If Acquire fails, Do returns its error and does not call f. The
 // context of f ends with ctx, and when one of the locks is lost: then with cause ErrLost, no later than the earliest deadline. Do returns
 // f's error joined with those of Unlock, so that nil never hides a loss. If f panics, Do releases, and the panic goes on.
+// [locker.Mutex.Join] in f shares the lock of its name.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, h *Hold) error) (err error) {
 	h, err := m.Acquire(ctx)
 	if err != nil {

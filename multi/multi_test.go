@@ -276,6 +276,21 @@ func TestDo_releasesAfterAPanicAndReturnsTheFunctionsError(t *testing.T) {
 	})
 }
 
+func TestDo_sharesEachOfItsLocksWithJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := cutoff.New(t)
+		require.NoError(t, multi.New(c.Client, []string{"a", "b"}).Do(t.Context(), func(ctx context.Context, all *multi.Hold) error {
+			for _, name := range []string{"a", "b"} {
+				require.NoError(t, c.Mutex(name).Join(ctx, func(_ context.Context, h *locker.Hold) error {
+					assert.Equal(t, all.Token(name), h.Token())
+					return nil
+				}))
+			}
+			return all.Err()
+		}))
+	})
+}
+
 func TestNew_ofWhatIsNotValidTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := cutoff.New(t)

@@ -65,7 +65,7 @@ func (d *demo) enter(ctx context.Context, fail func(), i int, opts ...locker.Opt
 	d.all.Go(func() {
 		defer end()
 		defer p.client.Close()
-		if d.errs[i] = p.campaign(own); d.errs[i] != nil {
+		if d.errs[i] = p.Lead(own, reserve, p.lead); d.errs[i] != nil {
 			fail()
 		}
 	})

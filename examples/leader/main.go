@@ -7,7 +7,7 @@
 // Any URL of docs/urls.md will do. Stop the leader with Ctrl-C, and another leads at once; kill it (kill -9), or have it stand
 // still (kill -STOP), and another leads when its TTL, 30 s by default, is over.
 //
-// What to copy is campaign.go.
+// What to copy is process, lead and join: package election does the rest.
 package main
 
 import (
@@ -23,6 +23,7 @@ import (
 
 	"github.com/go-locker/locker"
 	_ "github.com/go-locker/locker/all" // so that the URL may name any backend
+	"github.com/go-locker/locker/election"
 )
 
 func main() {
@@ -69,6 +70,9 @@ func (s *story) say(who, format string, args ...any) {
 	fmt.Fprintf(s.out, "%5.2fs  %-6s %s\n", time.Since(s.start).Seconds(), who, fmt.Sprintf(format, args...))
 }
 
+// reserve is how long before another can lead a leader stops: longer than a piece of its work takes, and shorter than any TTL that is useful here.
+const reserve = 250 * time.Millisecond
+
 // join has this process be one of the candidates, until ctx ends.
 func (s *story) join(ctx context.Context, url, id string) error {
 	p, err := s.process(ctx, id, url, func() {})
@@ -76,34 +80,33 @@ func (s *story) join(ctx context.Context, url, id string) error {
 		return err
 	}
 	defer p.client.Close()
-	p.say("is a candidate")
-	return p.campaign(ctx)
+	s.say(id, "is a candidate")
+	return p.Lead(ctx, reserve, p.lead)
 }
 
 // process is a candidate with a Client of its own.
 type process struct {
-	candidate
+	*election.Election
 	client *locker.Client
+	lead   func(ctx context.Context, term uint64)
 }
 
 func (s *story) process(ctx context.Context, id, url string, elected func(), opts ...locker.Option) (*process, error) {
-	client, err := locker.Open(ctx, url, append(opts, locker.WithMetadata(id))...) // people may ask who leads: Client.Inspect
+	client, err := locker.Open(ctx, url, append(opts, locker.WithMetadata(id))...) // for those who ask who leads: Election.Leader
 	if err != nil {
 		return nil, err
 	}
-	p := &process{client: client}
-	p.lock = client.Mutex("leader")
-	p.say = func(format string, args ...any) { s.say(id, format, args...) }
-	p.lead = func(ctx context.Context, token uint64) {
-		p.say("leads, with token %d", token)
+	lead := func(ctx context.Context, term uint64) {
+		s.say(id, "leads, with token %d", term)
 		elected()
-		n := work(ctx, token)
-		p.say("leads no more, after %d pieces of work: %v", n, context.Cause(ctx))
+		n := work(ctx, term)
+		s.say(id, "leads no more, after %d pieces of work: %v", n, context.Cause(ctx))
 	}
-	return p, nil
+	return &process{election.New(client, "leader"), client, lead}, nil
 }
 
-// work does what only the leader may, piece by piece, until ctx ends, and returns how many it has done.
+// work does what only the leader may, piece by piece, until ctx ends, and returns how many it has done. What it writes has to carry the term, and
+// the resource has to refuse an old one (package fence): a leader that was paused does not know yet that it leads no more.
 func work(ctx context.Context, _ uint64) (pieces int) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -13,10 +13,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = testwait.Patience(30 * time.Second)
 

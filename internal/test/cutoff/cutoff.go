@@ -43,10 +43,21 @@ func New(t testing.TB, opts ...locker.Option) *Client {
 // Cut has every request fail from now on, and with false no longer. What waits in a queue stays there.
 func (c *Client) Cut(cut bool) { c.link.cut.Store(cut) }
 
+// Revoke ends the latest hold at the backend, which tells the Client, as an operator does who removes a lock.
+func (c *Client) Revoke(t testing.TB) {
+	t.Helper()
+	l := c.link.latest.Load()
+	if err := l.Lease.Release(t.Context()); err != nil {
+		t.Fatalf("cutoff: revoke: %v", err)
+	}
+	l.lost()
+}
+
 // link is a Driver that can be cut off.
 type link struct {
 	*memory.Driver
-	cut atomic.Bool
+	cut    atomic.Bool
+	latest atomic.Pointer[lease]
 }
 
 var _ interface {
@@ -88,12 +99,18 @@ func (l *link) of(granted driver.Lease, err error) (driver.Lease, error) {
 	if granted == nil {
 		return nil, err
 	}
-	return &lease{granted, l}, err
+	return &lease{Lease: granted, link: l}, err
 }
 
 type lease struct {
 	driver.Lease
 	link *link
+	lost func()
+}
+
+func (l *lease) NotifyLost(f func()) {
+	l.lost = f
+	l.link.latest.Store(l)
 }
 
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
