@@ -1,4 +1,4 @@
-package lockergoose_test
+package goose_test
 
 import (
 	"context"

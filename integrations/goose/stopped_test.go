@@ -1,6 +1,6 @@
 //go:build unix
 
-package lockergoose_test
+package goose_test
 
 import (
 	"bufio"

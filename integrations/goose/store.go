@@ -1,4 +1,4 @@
-package lockergoose
+package goose
 
 import (
 	"context"

@@ -1,9 +1,11 @@
-// Package lockergoose lets one of many programs run the migrations of github.com/pressly/goose/v3, under a lock of any backend.
+// Package goose lets one of many programs run the migrations of github.com/pressly/goose/v3, under a lock of any backend.
 //
 // Goose's interfaces for locks (lock.Locker, lock.SessionLocker) have no word for a lock that is lost. With a [Lock] alone, a holder that was
 // paused past its TTL goes on when it wakes, and a migration may be applied twice. Goose's Store has that word: it
 // records a version in the transaction of its migration. So the Store of [NewStore] checks the fencing token there: the migration of a
 // holder that has lost the lock is refused, and rolled back. And the context of [Context] ends with the loss.
+//
+//	import lockergoose "github.com/go-locker/locker/integrations/goose" // beside goose itself
 //
 //	m := client.Mutex("migrate")
 //	store, err := lockergoose.NewStore(m, goose.DialectPostgres, goose.DefaultTablename)
@@ -32,7 +34,7 @@
 //
 // The database keeps the newest token in the table fencing_tokens, which the Store creates, under the name of goose's table. If the lock's backend loses its data, tokens of
 // etcd and ZooKeeper begin anew, and the database refuses them until [locker.WithTokenBase] makes them larger.
-package lockergoose
+package goose
 
 import (
 	"context"
