@@ -60,6 +60,23 @@ func TestLock_ofTwoInOneProcessIsPassedOnByUnlock(t *testing.T) {
 	})
 }
 
+func TestLock_thatFailsLetsTheNextContend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, other, ctx := keyed.New(cutoff.New(t).Client), keyed.New(cutoff.New(t).Client), t.Context()
+		require.NoError(t, other.Lock(ctx, "a"))
+		impatient := testwait.Go(func() error { return l.Lock(testwait.Context(t, time.Minute), "a") })
+		synctest.Wait()
+		waits := testwait.Go(func() error { return l.Lock(ctx, "a") })
+		synctest.Wait()
+		require.ErrorIs(t, l.TryLock(ctx, "a"), locker.ErrHeld, "two await it")
+		require.ErrorIs(t, <-impatient, context.DeadlineExceeded)
+		require.NoError(t, other.Unlock(ctx, "a"))
+		require.NoError(t, <-waits)
+		require.NoError(t, l.Unlock(ctx, "a"))
+		assert.Zero(t, keyed.InUse(l)+keyed.InUse(other))
+	})
+}
+
 // Extend is where an interface that names locks hears of a loss.
 func TestExtend_tellsOfALossThatUnlockEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -157,10 +174,12 @@ func TestUnlock_duringRelockLeavesNothing(t *testing.T) {
 		require.ErrorIs(t, l.Unlock(ctx, "a"), locker.ErrLost)
 		next := testwait.Go(func() error { return l.Lock(ctx, "a") })
 		synctest.Wait()
+		began := time.Now()
 		require.NoError(t, other.Unlock(ctx, "a"))
 		require.ErrorIs(t, <-again, locker.ErrNotHeld)
 		require.NoError(t, <-next)
 		require.NoError(t, l.Unlock(ctx, "a"))
+		assert.Zero(t, time.Since(began), "what Relock took is given back, and does not have to expire")
 		require.NoError(t, other.TryLock(ctx, "a"), "nothing is left")
 		require.NoError(t, other.Unlock(ctx, "a"))
 		assert.Zero(t, keyed.InUse(l)+keyed.InUse(other))
