@@ -25,7 +25,8 @@ func TestRelease_canBeInstalled(t *testing.T) {
 	const version = "v0.999.0"
 	clone := scratchClone(t, version)
 	before := clone.run("git", "rev-parse", "HEAD")
-	for _, dir := range []string{"otel", "cmd/locker"} {
+	others := append([]string{"cmd/locker", "otel"}, integrations(t)...)
+	for _, dir := range others {
 		clone.in(filepath.Join(clone.dir, dir)).run("go", "mod", "tidy", "-diff") // fills the module cache, as any build does
 	}
 	clone.run("sh", "tools/release.sh", version)
@@ -35,17 +36,21 @@ func TestRelease_canBeInstalled(t *testing.T) {
 	proxy := clone.in(t.TempDir(),
 		"GOMODCACHE="+t.TempDir(), "GOPROXY=direct", "GOSUMDB=off",
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+clone.dir+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+module)
-	for _, path := range []string{"", "/otel", "/cmd/locker"} {
-		proxy.run("go", "mod", "download", module+path+"@"+version)
+	tags := []string{version}
+	proxy.run("go", "mod", "download", module+"@"+version)
+	for _, dir := range others {
+		tags = append(tags, dir+"/"+version)
+		proxy.run("go", "mod", "download", module+"/"+dir+"@"+version)
 	}
+	slices.Sort(tags)
 	proxies := "GOPROXY=file://" + proxy.run("go", "env", "GOMODCACHE") + "/cache/download,file://" + cached
 
 	t.Run("the tags", func(t *testing.T) {
 		clone := clone.with(t)
-		assert.Equal(t, []string{"cmd/locker/" + version, "otel/" + version, version}, lines(clone.run("git", "tag", "--sort=refname")), "and no others")
+		assert.Equal(t, tags, lines(clone.run("git", "tag", "--sort=refname")), "and no others")
 		changed := clone.run("git", "diff", "--stat", before, "main", "--", ".", ":!*/go.mod")
 		assert.Empty(t, changed, "but for the version in go.mod files, main is as it was before")
-		for _, dir := range []string{"otel", "cmd/locker"} {
+		for _, dir := range others {
 			assert.Contains(t, clone.run("git", "show", "main:"+dir+"/go.mod"), "replace "+module+" => ", "main goes on with the root in the tree")
 			clone.run("git", "checkout", "-q", dir+"/"+version)
 			clone.in(filepath.Join(clone.dir, dir), "GOMODCACHE="+t.TempDir(), proxies, "GOSUMDB=off").run("go", "mod", "tidy", "-diff")
@@ -64,8 +69,12 @@ func TestRelease_canBeInstalled(t *testing.T) {
 		user := user.with(t)
 		user.run("go", "mod", "init", "example.com/user")
 		user.run("go", "get", module+"@"+version)
-		user.run("go", "get", module+"/otel@"+version)
-		code := fmt.Sprintf("package main\n\nimport (\n\t_ %q\n\t_ %q\n\t_ %q\n)\n\nfunc main() {}\n", module, module+"/memory", module+"/otel")
+		code := fmt.Sprintf("package main\n\nimport (\n\t_ %q\n\t_ %q\n", module, module+"/memory")
+		for _, dir := range append([]string{"otel"}, integrations(t)...) {
+			user.run("go", "get", module+"/"+dir+"@"+version)
+			code += fmt.Sprintf("\t_ %q\n", module+"/"+dir)
+		}
+		code += ")\n\nfunc main() {}\n"
 		require.NoError(t, os.WriteFile(filepath.Join(user.dir, "main.go"), []byte(code), 0o600))
 		user.run("go", "run", "-trimpath", ".")
 		assert.Equal(t, module+" "+version, user.run("go", "list", "-m", module))
@@ -75,6 +84,19 @@ func TestRelease_canBeInstalled(t *testing.T) {
 		user.run("go", "install", "-trimpath", module+"/cmd/locker@"+version)
 		assert.Equal(t, "locker version "+version, user.run(filepath.Join(user.run("go", "env", "GOBIN"), "locker"), "--version"))
 	})
+}
+
+// integrations returns the folders of the adapters for other libraries, each a module.
+func integrations(t *testing.T) (dirs []string) {
+	t.Helper()
+	for dir := range find(t, "go.mod") {
+		if strings.HasPrefix(dir, "integrations/") {
+			dirs = append(dirs, dir)
+		}
+	}
+	slices.Sort(dirs)
+	require.NotEmpty(t, dirs)
+	return dirs
 }
 
 // TestRelease_takesBackWhatItDidIfItFails has the second of its commits fail: there is no root whose hash could be had.
