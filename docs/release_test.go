@@ -18,9 +18,6 @@ import (
 
 const module = "github.com/go-locker/locker"
 
-// others are the modules that are released beside the root.
-var others = []string{"cmd/locker", "integrations/gocron", "integrations/goose", "otel"}
-
 // TestRelease_canBeInstalled makes a release of the tree as it is now, in a repository of its own, and installs it as users do.
 // The module proxy is a folder; what the modules need comes from the module cache.
 func TestRelease_canBeInstalled(t *testing.T) {
@@ -28,6 +25,7 @@ func TestRelease_canBeInstalled(t *testing.T) {
 	const version = "v0.999.0"
 	clone := scratchClone(t, version)
 	before := clone.run("git", "rev-parse", "HEAD")
+	others := append([]string{"cmd/locker", "otel"}, integrations(t)...)
 	for _, dir := range others {
 		clone.in(filepath.Join(clone.dir, dir)).run("go", "mod", "tidy", "-diff") // fills the module cache, as any build does
 	}
@@ -38,19 +36,18 @@ func TestRelease_canBeInstalled(t *testing.T) {
 	proxy := clone.in(t.TempDir(),
 		"GOMODCACHE="+t.TempDir(), "GOPROXY=direct", "GOSUMDB=off",
 		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url.file://"+clone.dir+".insteadOf", "GIT_CONFIG_VALUE_0=https://"+module)
+	tags := []string{version}
 	proxy.run("go", "mod", "download", module+"@"+version)
 	for _, dir := range others {
+		tags = append(tags, dir+"/"+version)
 		proxy.run("go", "mod", "download", module+"/"+dir+"@"+version)
 	}
+	slices.Sort(tags)
 	proxies := "GOPROXY=file://" + proxy.run("go", "env", "GOMODCACHE") + "/cache/download,file://" + cached
 
 	t.Run("the tags", func(t *testing.T) {
 		clone := clone.with(t)
-		tags := []string{version}
-		for _, dir := range others {
-			tags = append(tags, dir+"/"+version)
-		}
-		assert.ElementsMatch(t, tags, lines(clone.run("git", "tag", "--sort=refname")), "and no others")
+		assert.Equal(t, tags, lines(clone.run("git", "tag", "--sort=refname")), "and no others")
 		changed := clone.run("git", "diff", "--stat", before, "main", "--", ".", ":!*/go.mod")
 		assert.Empty(t, changed, "but for the version in go.mod files, main is as it was before")
 		for _, dir := range others {
@@ -72,8 +69,12 @@ func TestRelease_canBeInstalled(t *testing.T) {
 		user := user.with(t)
 		user.run("go", "mod", "init", "example.com/user")
 		user.run("go", "get", module+"@"+version)
-		user.run("go", "get", module+"/otel@"+version)
-		code := fmt.Sprintf("package main\n\nimport (\n\t_ %q\n\t_ %q\n\t_ %q\n)\n\nfunc main() {}\n", module, module+"/memory", module+"/otel")
+		code := fmt.Sprintf("package main\n\nimport (\n\t_ %q\n\t_ %q\n", module, module+"/memory")
+		for _, dir := range append([]string{"otel"}, integrations(t)...) {
+			user.run("go", "get", module+"/"+dir+"@"+version)
+			code += fmt.Sprintf("\t_ %q\n", module+"/"+dir)
+		}
+		code += ")\n\nfunc main() {}\n"
 		require.NoError(t, os.WriteFile(filepath.Join(user.dir, "main.go"), []byte(code), 0o600))
 		user.run("go", "run", "-trimpath", ".")
 		assert.Equal(t, module+" "+version, user.run("go", "list", "-m", module))
@@ -83,6 +84,19 @@ func TestRelease_canBeInstalled(t *testing.T) {
 		user.run("go", "install", "-trimpath", module+"/cmd/locker@"+version)
 		assert.Equal(t, "locker version "+version, user.run(filepath.Join(user.run("go", "env", "GOBIN"), "locker"), "--version"))
 	})
+}
+
+// integrations returns the folders of the adapters for other libraries, each a module.
+func integrations(t *testing.T) (dirs []string) {
+	t.Helper()
+	for dir := range find(t, "go.mod") {
+		if strings.HasPrefix(dir, "integrations/") {
+			dirs = append(dirs, dir)
+		}
+	}
+	slices.Sort(dirs)
+	require.NotEmpty(t, dirs)
+	return dirs
 }
 
 // TestRelease_takesBackWhatItDidIfItFails has the second of its commits fail: there is no root whose hash could be had.

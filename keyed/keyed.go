@@ -11,13 +11,15 @@ package keyed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/go-locker/locker"
 )
 
-// Locks is the locks of a Client, by name. Each method is that of a [locker.Mutex] of that name, of which a Locks has one while it is held or awaited, and
-// none later. Make one with [New]. It may be used by several goroutines, and is not reentrant.
+// Locks is the locks of a Client, by name. What is neither held nor awaited costs nothing. Make one with [New]. It may be used by several goroutines,
+// and is not reentrant: a success of Lock or TryLock keeps everybody else of this Locks out until the Unlock of that name, also after a loss. So
+// Unlock never ends the hold of another goroutine that came in between.
 type Locks struct {
 	client *locker.Client
 	opts   []locker.MutexOption
@@ -29,7 +31,9 @@ type Locks struct {
 // lock is one name that is held or awaited.
 type lock struct {
 	*locker.Mutex
-	users int // who hold it, or wait for it
+	users int           // those who wait for their turn, or have it
+	turn  chan struct{} // full while somebody contends, and from then until Unlock
+	hold  *locker.Hold  // from Lock to Unlock, also when lost
 }
 
 // New returns the locks of c, each with opts. It makes no request. An option that is not valid is reported by Lock and TryLock.
@@ -37,61 +41,116 @@ func New(c *locker.Client, opts ...locker.MutexOption) *Locks {
 	return &Locks{client: c, opts: opts, inUse: map[string]*lock{}}
 }
 
-// Lock waits until the lock called name is held, or ctx is done. Who holds it already through this Locks waits like anybody else. While a lost hold
-// of that name awaits its Unlock, Lock returns ErrLost. See [locker.Mutex.Lock].
+// Lock waits until the lock called name is held, or ctx is done. If others of this Locks hold or await that name, it first waits for them, in
+// order, without a request. See [locker.Mutex.Acquire].
 func (l *Locks) Lock(ctx context.Context, name string) error {
-	return l.take(ctx, name, (*locker.Mutex).Lock)
-}
-
-// TryLock makes one attempt, and returns ErrHeld if another owner holds the lock. See [locker.Mutex.TryLock].
-func (l *Locks) TryLock(ctx context.Context, name string) error {
-	return l.take(ctx, name, (*locker.Mutex).TryLock)
-}
-
-func (l *Locks) take(ctx context.Context, name string, take func(*locker.Mutex, context.Context) error) error {
 	one := l.enter(name)
-	err := take(one.Mutex, ctx)
-	if err != nil {
-		l.leave(name, one)
+	select {
+	case one.turn <- struct{}{}:
+	case <-ctx.Done():
+		defer l.leave(one)
+		return l.interrupted(ctx, one)
 	}
-	return err
+	hold, err := one.Acquire(ctx)
+	return l.took(one, hold, err)
 }
 
-// Unlock ends the hold of that name, also if another goroutine took it. It returns ErrNotHeld without one, and ErrLost if it had ended
-// before. See [locker.Mutex.Unlock].
+// TryLock makes one attempt. It returns ErrHeld if another owner holds the lock, or others of this Locks hold or await it. See
+// [locker.Mutex.TryAcquire].
+func (l *Locks) TryLock(ctx context.Context, name string) error {
+	one := l.enter(name)
+	select {
+	case one.turn <- struct{}{}:
+	default:
+		l.leave(one)
+		return &locker.Error{Op: "trylock", Name: name, Err: locker.ErrHeld}
+	}
+	hold, err := one.TryAcquire(ctx)
+	return l.took(one, hold, err)
+}
+
+// took makes hold that of one, whose turn the caller has, or gives the turn back.
+func (l *Locks) took(one *lock, hold *locker.Hold, err error) error {
+	if err != nil {
+		<-one.turn
+		l.leave(one)
+		return err
+	}
+	l.replace(one, nil, hold)
+	return nil
+}
+
+// Unlock ends the hold of that name, also if another goroutine took it, and lets the next of this Locks contend. It returns ErrNotHeld without a
+// hold, and ErrLost if it had ended before. See [locker.Hold.Unlock].
 func (l *Locks) Unlock(ctx context.Context, name string) error {
-	one := l.find(name)
-	if one == nil {
+	one, hold := l.find(name)
+	if hold == nil || !l.replace(one, hold, nil) {
 		return notHeld("unlock", name)
 	}
-	err := one.Unlock(ctx)
-	if !errors.Is(err, locker.ErrNotHeld) { // else another unlocked, or it is awaited
-		l.leave(name, one)
-	}
+	err := hold.Unlock(ctx)
+	<-one.turn
+	l.leave(one)
 	return err
 }
 
 // Extend makes the hold of that name last one TTL from now, and tells of a loss: it returns ErrLost for one that has ended, and ErrNotHeld without
-// one. See [locker.Mutex.Extend].
+// one. See [locker.Hold.Extend].
 func (l *Locks) Extend(ctx context.Context, name string) error {
-	one := l.find(name)
-	if one == nil {
+	_, hold := l.find(name)
+	if hold == nil {
 		return notHeld("extend", name)
 	}
-	return one.Extend(ctx)
+	return hold.Extend(ctx)
 }
 
-// FencingToken returns the token of the hold of that name, and 0 when nothing is held. See [locker.Mutex.FencingToken].
+// Relock waits until a lock that was lost is held again, under a new token, or ctx is done. Others may have held it meanwhile, so its caller begins
+// anew: it looks at what is left to do. After an error the lost hold still awaits its Unlock, or another Relock. If the hold lasts, Relock
+// does nothing, and it returns ErrNotHeld without one.
+func (l *Locks) Relock(ctx context.Context, name string) error {
+	one, hold := l.find(name)
+	if hold == nil {
+		return notHeld("relock", name)
+	}
+	if err := hold.Err(); !errors.Is(err, locker.ErrLost) {
+		return err
+	}
+	again, err := one.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	unlocked := context.WithoutCancel(ctx)
+	if !l.replace(one, hold, again) {
+		_ = again.Unlock(unlocked)
+		return notHeld("relock", name)
+	}
+	_ = hold.Unlock(unlocked) // ErrLost, without a request
+	return nil
+}
+
+// FencingToken returns the token of the hold of that name, and 0 when nothing is held: before Lock, after Unlock, and from the moment of a loss. It
+// makes no request.
 func (l *Locks) FencingToken(name string) uint64 {
-	one := l.find(name)
-	if one == nil {
+	_, hold := l.find(name)
+	if hold == nil || hold.Err() != nil {
 		return 0
 	}
-	return one.FencingToken()
+	return hold.Token()
 }
 
 func notHeld(op, name string) error {
 	return &locker.Error{Op: op, Name: name, Err: locker.ErrNotHeld}
+}
+
+// interrupted returns the error of a Lock whose ctx ended before its turn.
+func (l *Locks) interrupted(ctx context.Context, one *lock) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	if l.FencingToken(one.Name()) != 0 {
+		err = fmt.Errorf("%w: %w", err, locker.ErrHeld)
+	}
+	return &locker.Error{Op: "lock", Name: one.Name(), Err: err}
 }
 
 // enter counts a user of the lock called name, which it makes for the first. Each enter needs one leave.
@@ -100,23 +159,39 @@ func (l *Locks) enter(name string) *lock {
 	defer l.mu.Unlock()
 	one := l.inUse[name]
 	if one == nil {
-		one = &lock{Mutex: l.client.Mutex(name, l.opts...)}
+		one = &lock{Mutex: l.client.Mutex(name, l.opts...), turn: make(chan struct{}, 1)}
 		l.inUse[name] = one
 	}
 	one.users++
 	return one
 }
 
-func (l *Locks) leave(name string, one *lock) {
+func (l *Locks) leave(one *lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if one.users--; one.users == 0 {
-		delete(l.inUse, name)
+		delete(l.inUse, one.Name())
 	}
 }
 
-func (l *Locks) find(name string) *lock {
+// find returns the lock called name and its hold, or nil.
+func (l *Locks) find(name string) (*lock, *locker.Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.inUse[name]
+	one := l.inUse[name]
+	if one == nil {
+		return nil, nil
+	}
+	return one, one.hold
+}
+
+// replace makes a hold that of one, unless another than old is that already.
+func (l *Locks) replace(one *lock, old, hold *locker.Hold) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if one.hold != old {
+		return false
+	}
+	one.hold = hold
+	return true
 }

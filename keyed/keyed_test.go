@@ -60,6 +60,23 @@ func TestLock_ofTwoInOneProcessIsPassedOnByUnlock(t *testing.T) {
 	})
 }
 
+func TestLock_thatFailsLetsTheNextContend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, other, ctx := keyed.New(cutoff.New(t).Client), keyed.New(cutoff.New(t).Client), t.Context()
+		require.NoError(t, other.Lock(ctx, "a"))
+		impatient := testwait.Go(func() error { return l.Lock(testwait.Context(t, time.Minute), "a") })
+		synctest.Wait()
+		waits := testwait.Go(func() error { return l.Lock(ctx, "a") })
+		synctest.Wait()
+		require.ErrorIs(t, l.TryLock(ctx, "a"), locker.ErrHeld, "two await it")
+		require.ErrorIs(t, <-impatient, context.DeadlineExceeded)
+		require.NoError(t, other.Unlock(ctx, "a"))
+		require.NoError(t, <-waits)
+		require.NoError(t, l.Unlock(ctx, "a"))
+		assert.Zero(t, keyed.InUse(l)+keyed.InUse(other))
+	})
+}
+
 // Extend is where an interface that names locks hears of a loss.
 func TestExtend_tellsOfALossThatUnlockEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -72,12 +89,100 @@ func TestExtend_tellsOfALossThatUnlockEnds(t *testing.T) {
 		time.Sleep(cutoff.TTL)
 		assert.Zero(t, l.FencingToken("a"))
 		require.ErrorIs(t, l.Extend(ctx, "a"), locker.ErrLost)
-		require.ErrorIs(t, l.Lock(ctx, "a"), locker.ErrLost, "the loss awaits its Unlock")
 		require.ErrorIs(t, l.Unlock(ctx, "a"), locker.ErrLost)
 		require.ErrorIs(t, l.Extend(ctx, "a"), locker.ErrNotHeld)
 		require.NoError(t, l.Lock(ctx, "a"), "it can be taken anew")
 		require.NoError(t, l.Unlock(ctx, "a"))
 		assert.Zero(t, keyed.InUse(l))
+	})
+}
+
+// Who waits has nothing to do with the loss, and the Unlock that is still to come must not end its hold.
+func TestLock_waitsForTheUnlockOfALostHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, ctx := keyed.New(cutoff.New(t).Client, locker.WithoutRenewal()), t.Context()
+		require.NoError(t, l.Lock(ctx, "a"))
+		first := l.FencingToken("a")
+		waits := testwait.Go(func() error { return l.Lock(ctx, "a") })
+		time.Sleep(2 * cutoff.TTL)
+		require.ErrorIs(t, l.TryLock(ctx, "a"), locker.ErrHeld)
+		err := l.Lock(testwait.Context(t, time.Minute), "a")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, locker.ErrHeld, "nobody holds it")
+		require.Empty(t, waits)
+		require.ErrorIs(t, l.Unlock(ctx, "a"), locker.ErrLost)
+		require.NoError(t, <-waits)
+		assert.Greater(t, l.FencingToken("a"), first)
+		require.NoError(t, l.Unlock(ctx, "a"))
+		assert.Zero(t, keyed.InUse(l))
+	})
+}
+
+func TestLock_whoseContextEndsSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, ctx := keyed.New(cutoff.New(t).Client), t.Context()
+		require.NoError(t, l.Lock(ctx, "a"))
+		why := errors.New("shutdown")
+		ended, cancel := context.WithTimeoutCause(ctx, time.Second, why)
+		defer cancel()
+		err := l.Lock(ended, "a")
+		for _, want := range []error{context.DeadlineExceeded, why, locker.ErrHeld} {
+			require.ErrorIs(t, err, want)
+		}
+		require.EqualError(t, err, `locker: lock "a": context deadline exceeded: shutdown: the lock is held by another owner`)
+		require.NoError(t, l.Unlock(ctx, "a"))
+		assert.Zero(t, keyed.InUse(l))
+	})
+}
+
+func TestRelock_takesALostLockAnewAfterAllOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, other, ctx := keyed.New(cutoff.New(t).Client, locker.WithoutRenewal()), keyed.New(cutoff.New(t).Client), t.Context()
+		require.ErrorIs(t, l.Relock(ctx, "a"), locker.ErrNotHeld)
+		require.NoError(t, l.Lock(ctx, "a"))
+		first := l.FencingToken("a")
+		require.NoError(t, l.Relock(ctx, "a"), "it was not lost")
+		require.Equal(t, first, l.FencingToken("a"))
+		require.NoError(t, other.Lock(ctx, "a"), "when it has expired")
+
+		require.ErrorIs(t, l.Relock(testwait.Context(t, time.Minute), "a"), locker.ErrHeld)
+		require.ErrorIs(t, l.Extend(ctx, "a"), locker.ErrLost, "the loss is still to be ended")
+		again := testwait.Go(func() error { return l.Relock(ctx, "a") })
+		waits := testwait.Go(func() error { return l.Lock(ctx, "a") })
+		synctest.Wait()
+		second := other.FencingToken("a")
+		require.NoError(t, other.Unlock(ctx, "a"))
+		require.NoError(t, <-again)
+		assert.Greater(t, l.FencingToken("a"), second)
+		require.NoError(t, l.Extend(ctx, "a"))
+		require.Empty(t, waits, "its turn has not come")
+		require.NoError(t, l.Unlock(ctx, "a"))
+		require.NoError(t, <-waits)
+		require.NoError(t, l.Unlock(ctx, "a"))
+		assert.Zero(t, keyed.InUse(l)+keyed.InUse(other))
+	})
+}
+
+// A program that cleans up unlocks what others are still about to use.
+func TestUnlock_duringRelockLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, other, ctx := keyed.New(cutoff.New(t).Client, locker.WithoutRenewal()), keyed.New(cutoff.New(t).Client), t.Context()
+		require.NoError(t, l.Lock(ctx, "a"))
+		require.NoError(t, other.Lock(ctx, "a"))
+		again := testwait.Go(func() error { return l.Relock(ctx, "a") })
+		synctest.Wait()
+		require.ErrorIs(t, l.Unlock(ctx, "a"), locker.ErrLost)
+		next := testwait.Go(func() error { return l.Lock(ctx, "a") })
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(t, other.Unlock(ctx, "a"))
+		require.ErrorIs(t, <-again, locker.ErrNotHeld)
+		require.NoError(t, <-next)
+		require.NoError(t, l.Unlock(ctx, "a"))
+		assert.Zero(t, time.Since(began), "what Relock took is given back, and does not have to expire")
+		require.NoError(t, other.TryLock(ctx, "a"), "nothing is left")
+		require.NoError(t, other.Unlock(ctx, "a"))
+		assert.Zero(t, keyed.InUse(l)+keyed.InUse(other))
 	})
 }
 
@@ -95,8 +200,12 @@ func TestLock_thatFailsKeepsNothing(t *testing.T) {
 		c.Cut(false)
 		assert.Zero(t, keyed.InUse(l))
 		require.NoError(t, other.Unlock(ctx, "a"))
+		require.NoError(t, l.Lock(ctx, "a"))
+		waits := testwait.Go(func() error { return l.Lock(ctx, "a") })
+		synctest.Wait()
 		require.NoError(t, c.Close())
-		require.ErrorIs(t, l.Lock(ctx, "a"), locker.ErrClosed)
+		require.ErrorIs(t, l.Unlock(ctx, "a"), locker.ErrLost)
+		require.ErrorIs(t, <-waits, locker.ErrClosed)
 		assert.Zero(t, keyed.InUse(l))
 	})
 }

@@ -1,16 +1,16 @@
 #!/bin/sh
 # release.sh VERSION: the commits and tags of a release, v0.1.0 say; pushes nothing. If it fails, it takes back what it did.
 #
-# The root and the modules below get one version. On main, these replace the root by a folder, but go install refuses a
+# The root, otel, cmd/locker and the integrations get one version. On main, all but the root replace it by a folder, but go install refuses a
 # go.mod that replaces anything. So there are three commits: one for the root's tag; one for the tags of the others, without
 # replace and with the root's hash in go.sum; and one that reverts the second.
 set -eu
 
 version=$1
 module=github.com/go-locker/locker
-others="otel cmd/locker integrations/gocron integrations/goose"
 go=${GO:-go}
 cd "$(dirname "$0")/.."
+others="otel cmd/locker $(echo integrations/*)"
 
 fail() {
 	echo "no release: $1" >&2
@@ -20,11 +20,7 @@ fail() {
 echo "$version" | grep -Eq '^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$' || fail "want a version as v0.1.0 or v0.1.0-rc.1, not $version"
 [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed"
 grep -q "^## $version\b" CHANGELOG.md || fail "CHANGELOG.md has no section ## $version"
-tags=$version
-for dir in $others; do
-	tags="$tags $dir/$version"
-done
-for tag in $tags; do
+for tag in "$version" $(printf "%s/$version " $others); do
 	[ -z "$(git tag --list "$tag")" ] || fail "the tag $tag exists"
 done
 
@@ -65,11 +61,11 @@ for dir in $others; do
 	"$go" mod edit -dropreplace="$module" "$dir/go.mod"
 	tidy "$dir"
 done
-git commit -q -am "other modules $version: require the root's release, without replace"
+git commit -q -am "$others $version: require the root's release, without replace"
 for dir in $others; do
 	git tag -a -m "$dir/$version" "$dir/$version"
 done
 
 git revert --no-edit HEAD >/dev/null
-git commit -q --amend -m "other modules: replace the root by its folder again"
-echo "look at the last three commits, then: git push origin HEAD ${tags#* } && git push origin $version"
+git commit -q --amend -m "$others: replace the root by its folder again"
+echo "look at the last three commits, then: git push origin HEAD $(printf "%s/$version " $others)&& git push origin $version"

@@ -106,51 +106,55 @@ func oppositeOrders(e *env) error {
 	return all(programs...)
 }
 
-func halfWay(e *env) error {
-	a, b := e.fresh("a"), e.fresh("b")
+// whileOneIsHeld has fail try to take two names, of which another holds b, and returns an error unless a is free then. It returns the
+// two, which nobody holds.
+func (e *env) whileOneIsHeld(fail func(m *multi.Mutex, b string) error) (names []string, err error) {
+	names = []string{e.fresh("a"), e.fresh("b")}
 	other := e.client(e.long)
-	held, err := persist(e, other.Mutex(b).Acquire)
+	held, err := persist(e, other.Mutex(names[1]).Acquire)
+	if err != nil {
+		return nil, err
+	}
+	if err := fail(multi.New(e.client(e.long), names), names[1]); err != nil {
+		return nil, err
+	}
+	if err := e.free(other, names[0]); err != nil {
+		return nil, err
+	}
+	return names, held.Unlock(e.Context())
+}
+
+func halfWay(e *env) error {
+	names, err := e.whileOneIsHeld(func(m *multi.Mutex, b string) error {
+		for range 3 {
+			if h, err := m.Acquire(e.within(300 * time.Millisecond)); err == nil {
+				return errors.Join(fmt.Errorf("both are held, and %q is another's", b), h.Unlock(e.Context()))
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	m := multi.New(e.client(e.long), []string{a, b})
-	for range 3 {
-		h, err := m.Acquire(e.within(300 * time.Millisecond))
-		if err == nil {
-			return errors.Join(fmt.Errorf("both are held, and %q is another's", b), h.Unlock(e.Context()))
-		}
-		if err := e.free(other, a); err != nil {
-			return err
-		}
-	}
-	if err := held.Unlock(e.Context()); err != nil {
-		return err
-	}
-	return e.free(other, b)
+	return e.free(e.client(e.long), names...)
 }
 
 func allOrNone(e *env) error {
-	a, b := e.fresh("a"), e.fresh("b")
+	names, err := e.whileOneIsHeld(func(m *multi.Mutex, b string) error {
+		if _, err := m.TryAcquire(e.within(e.patient)); !errors.Is(err, locker.ErrHeld) {
+			return fmt.Errorf("%q is another's, and TryAcquire returned %v", b, err) //nolint:errorlint // may be nil
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	h, err := persist(e, multi.New(e.client(e.long), names).Acquire)
+	if err != nil {
+		return err
+	}
 	other := e.client(e.long)
-	held, err := persist(e, other.Mutex(b).Acquire)
-	if err != nil {
-		return err
-	}
-	m := multi.New(e.client(e.long), []string{a, b})
-	if _, err := m.TryAcquire(e.within(e.patient)); !errors.Is(err, locker.ErrHeld) {
-		return fmt.Errorf("%q is another's, and TryAcquire returned %v", b, err) //nolint:errorlint // may be nil
-	}
-	if err := e.free(other, a); err != nil {
-		return err
-	}
-	if err := held.Unlock(e.Context()); err != nil {
-		return err
-	}
-	h, err := persist(e, m.Acquire)
-	if err != nil {
-		return err
-	}
-	for _, name := range []string{a, b} {
+	for _, name := range names {
 		if err := other.Mutex(name).TryLock(e.Context()); !errors.Is(err, locker.ErrHeld) {
 			return fmt.Errorf("%q is held, and TryLock returned %v", name, err) //nolint:errorlint // may be nil
 		}

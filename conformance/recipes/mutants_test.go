@@ -122,6 +122,11 @@ func TestEveryScenarioCanFail(t *testing.T) {
 		"multi: all or none":                                     grantsToAll,
 		"multi: one loss ends all":                               neverFrees,
 		"multi: a silent server ends all":                        neverSilent,
+		"keyed: one of each name":                                grantsToAll,
+		"keyed: no other ends a hold":                            grantsToAll,
+		"keyed: Unlock hands over":                               keeps,
+		"keyed: a lost lock is told, and taken anew":             tokensFall,
+		"keyed: a silent server":                                 neverSilent,
 	}
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {

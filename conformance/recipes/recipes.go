@@ -1,4 +1,4 @@
-// Package recipes puts packages election, semaphore and multi through what they promise, at any backend.
+// Package recipes puts packages election, semaphore, multi and keyed through what they promise, at any backend.
 //
 // They use the public API alone. So a backend that passes package conformance should pass here, too; these scenarios show that it does.
 //
@@ -44,7 +44,7 @@ type scenario struct {
 }
 
 func scenarios() []scenario {
-	return slices.Concat(electionScenarios, semaphoreScenarios, multiScenarios)
+	return slices.Concat(electionScenarios, semaphoreScenarios, multiScenarios, keyedScenarios)
 }
 
 // Run puts each package through its scenarios, as subtests. A failure names the promise that was broken, and what was seen. A scenario

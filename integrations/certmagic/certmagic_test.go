@@ -1,0 +1,273 @@
+package certmagic_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/go-locker/locker"
+	locks "github.com/go-locker/locker/integrations/certmagic"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
+)
+
+func TestConfigs_obtainAndRenewACertificateOnce(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, b backend) {
+		a, storage, ctx := &authority{}, newFiles(t.TempDir()), t.Context()
+		var inForce, expiring []*certmagic.Config
+		meet := func(context.Context) error { time.Sleep(50 * time.Millisecond); return nil }
+		for range 2 {
+			s := locks.New(storage, b.open(t, b.url(t)))
+			expiring = append(expiring, config(t, s, issuer{authority: a, meet: meet, valid: time.Hour}))
+			inForce = append(inForce, config(t, s, issuer{authority: a, meet: meet}))
+		}
+		together := func(calls ...func() error) {
+			t.Helper()
+			var all sync.WaitGroup
+			for _, call := range calls {
+				all.Go(func() { assert.NoError(t, call()) })
+			}
+			all.Wait()
+		}
+		together(
+			func() error { return expiring[0].ObtainCertAsync(ctx, domain) },
+			func() error { return expiring[0].ObtainCertSync(ctx, domain) },
+			func() error { return expiring[1].ObtainCertAsync(ctx, domain) },
+			func() error { return expiring[1].ObtainCertSync(ctx, domain) },
+		)
+		require.EqualValues(t, 1, stored(t, storage))
+		together(
+			func() error { return inForce[0].RenewCertAsync(ctx, domain, false) },
+			func() error { return inForce[0].RenewCertSync(ctx, domain, false) },
+			func() error { return inForce[1].RenewCertAsync(ctx, domain, false) },
+			func() error { return inForce[1].RenewCertSync(ctx, domain, false) },
+		)
+		require.EqualValues(t, 2, stored(t, storage), "the first was to be renewed")
+		issued, atOnce := a.count()
+		assert.Equal(t, 2, issued)
+		assert.Equal(t, 1, atOnce)
+	})
+}
+
+// naive has no word for a loss.
+type naive struct{ *locks.Storage }
+
+func (naive) RenewLockLease(context.Context, string, time.Duration) error { return nil }
+
+// gated has RenewLockLease of the second attempt wait.
+type gated struct {
+	certmagic.Storage
+
+	asked chan struct{} // closed when certmagic asks for the second time
+	open  chan struct{}
+	count atomic.Int32
+}
+
+func (g *gated) RenewLockLease(ctx context.Context, name string, d time.Duration) error {
+	if g.count.Add(1) == 2 {
+		close(g.asked)
+		<-g.open
+	}
+	return g.Storage.(certmagic.LockLeaseRenewer).RenewLockLease(ctx, name, d)
+}
+
+// A holder whose first attempt has failed loses its lock before the second. Another issues meanwhile.
+func TestRenewLockLease_keepsTwoFromIssuingAfterALoss(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, b backend) {
+		for adapter, wrap := range map[string]func(*locks.Storage) certmagic.Storage{
+			"naive": func(s *locks.Storage) certmagic.Storage { return naive{s} },
+			"ours":  func(s *locks.Storage) certmagic.Storage { return s },
+		} {
+			t.Run(adapter, func(t *testing.T) {
+				t.Parallel()
+				issued, atOnce := issueAfterALoss(t, b, wrap)
+				if adapter == "naive" {
+					assert.Equal(t, 2, issued)
+					assert.Equal(t, 2, atOnce, "a lock that was lost, and nobody was told")
+				} else {
+					assert.Equal(t, 1, issued)
+					assert.Equal(t, 1, atOnce)
+				}
+			})
+		}
+	})
+}
+
+func issueAfterALoss(t *testing.T, b backend, wrap func(*locks.Storage) certmagic.Storage) (issued, atOnce int) {
+	t.Helper()
+	url, lose, opts := b.losing(t)
+	a, storage, ctx := &authority{}, newFiles(t.TempDir()), testwait.Context(t, time.Duration(patience))
+	gate := &gated{Storage: wrap(locks.New(storage, b.open(t, url, opts...))), asked: make(chan struct{}), open: make(chan struct{})}
+	firstAttempt, secondAttempt := true, make(chan struct{})
+	first := testwait.Go(func() error {
+		return config(t, gate, issuer{authority: a, meet: func(context.Context) error {
+			if firstAttempt {
+				firstAttempt = false
+				return errors.New("too many requests")
+			}
+			close(secondAttempt)
+			return nil
+		}}).ObtainCertAsync(ctx, domain)
+	})
+	await(t, gate.asked, first)
+	lose()
+
+	inside, finish := make(chan struct{}), make(chan struct{})
+	second := testwait.Go(func() error {
+		return config(t, locks.New(storage, b.open(t, url)), issuer{authority: a, meet: func(context.Context) error {
+			close(inside)
+			<-finish
+			return nil
+		}}).ObtainCertSync(ctx, domain)
+	})
+	await(t, inside, second)
+	close(gate.open)
+	select { // for the first to come, too: only one that does not wait needs that
+	case <-secondAttempt:
+	case <-time.After(500 * time.Millisecond):
+	}
+	close(finish)
+	require.NoError(t, patience.Result(t, second))
+	require.NoError(t, patience.Result(t, first))
+	return a.count()
+}
+
+// An authority that is asked while nobody knows whether the lock is held may be asked twice.
+func TestRenewLockLease_isAnErrorWhileTheServerIsSilent(t *testing.T) {
+	t.Parallel()
+	server, a := testserver.Redis(t), &authority{}
+	s := locks.New(newFiles(t.TempDir()), backends[1].open(t, server.URL(), locker.WithTTL(4*time.Second)))
+	gate := &gated{Storage: s, asked: make(chan struct{}), open: make(chan struct{})}
+	var attempts atomic.Int32
+	done := testwait.Go(func() error {
+		return config(t, gate, issuer{authority: a, meet: func(context.Context) error {
+			if attempts.Add(1) == 1 {
+				return errors.New("too many requests")
+			}
+			return nil
+		}}).ObtainCertAsync(testwait.Context(t, time.Duration(patience)), domain)
+	})
+	await(t, gate.asked, done)
+	server.Stop()
+	t.Cleanup(server.Continue)
+	close(gate.open)
+	patience.Until(t, "certmagic asks again, or issues", func() bool { return gate.count.Load() == 3 || attempts.Load() == 2 })
+	require.EqualValues(t, 1, attempts.Load(), "it does not issue after an error")
+	server.Continue()
+	require.NoError(t, patience.Result(t, done))
+	issued, _ := a.count()
+	assert.Equal(t, 1, issued)
+}
+
+func TestUnlock_withAnEndedContextReleases(t *testing.T) {
+	t.Parallel()
+	onEach(t, func(t *testing.T, b backend) {
+		storage, ctx := newFiles(t.TempDir()), t.Context()
+		here, there := locks.New(storage, b.open(t, b.url(t))), locks.New(storage, b.open(t, b.url(t)))
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		require.ErrorIs(t, here.Lock(ended, lockName), context.Canceled)
+		for range 3 {
+			require.NoError(t, here.Lock(ctx, lockName))
+			ok, err := there.TryLock(ctx, lockName)
+			require.NoError(t, err)
+			require.False(t, ok)
+			require.NoError(t, here.Unlock(ended, lockName))
+			ok, err = there.TryLock(ctx, lockName)
+			require.NoError(t, err)
+			require.True(t, ok, "it has been released when Unlock returns")
+			require.NoError(t, there.Unlock(ctx, lockName))
+		}
+		ok, err := here.TryLock(ended, lockName)
+		require.ErrorIs(t, err, context.Canceled)
+		assert.False(t, ok)
+
+		stopped, stop := context.WithCancel(ctx)
+		cfg := config(t, here, issuer{authority: &authority{}, meet: func(ctx context.Context) error { stop(); return ctx.Err() }})
+		require.ErrorIs(t, cfg.ObtainCertAsync(stopped, domain), context.Canceled)
+		ok, err = there.TryLock(ctx, lockName)
+		require.NoError(t, err)
+		assert.True(t, ok, "an operation whose context ends leaves no lock")
+	})
+}
+
+// certmagic keeps what Unlock returns an error for, and asks again before the process exits.
+func TestUnlock_tellsOfALossOnce(t *testing.T) { //nolint:paralleltest // CleanUpOwnLocks ends the locks of all tests
+	for _, b := range backends {
+		t.Run(b.name, func(t *testing.T) { tellsOfALossOnce(t, b) })
+	}
+}
+
+func tellsOfALossOnce(t *testing.T, b backend) {
+	t.Helper()
+	url, lose, opts := b.losing(t)
+	logged, records := observer.New(zap.ErrorLevel)
+	cfg := config(t, locks.New(newFiles(t.TempDir()), b.open(t, url, opts...)), issuer{authority: &authority{}, meet: func(context.Context) error {
+		lose()
+		return nil
+	}})
+	cfg.Logger = zap.New(logged)
+	require.NoError(t, cfg.ObtainCertSync(t.Context(), domain))
+	require.Equal(t, 1, records.Len())
+	assert.Equal(t, "unable to unlock", records.All()[0].Message)
+	require.ErrorContains(t, records.All()[0].Context[2].Interface.(error), locker.ErrLost.Error())
+	certmagic.CleanUpOwnLocks(t.Context(), nil) // which panics after an error
+}
+
+// secretive is a storage of which a log must not show more than it says itself.
+type secretive struct {
+	certmagic.FileStorage
+
+	Password string
+}
+
+func (s *secretive) String() string { return "secretive" }
+
+func TestString_isThatOfTheOtherStorage(t *testing.T) {
+	other := &secretive{Password: "hunter2"}
+	s := locks.New(other, nil)
+	assert.Equal(t, "secretive", s.String())
+	assert.Same(t, other, s.Storage)
+	type unnamed struct{ certmagic.Storage }
+	assert.Equal(t, "certmagic_test.unnamed", locks.New(unnamed{other}, nil).String())
+	core, records := observer.New(zap.InfoLevel)
+	zap.New(core).Info("", zap.Any("storage", s))
+	assert.Equal(t, "secretive", records.All()[0].ContextMap()["storage"])
+}
+
+// What certmagic asks of a storage besides, another storage may have, and this one would hide it.
+func TestStorage_hasWhatCertmagicAsksFor(t *testing.T) {
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/caddyserver/certmagic").Output()
+	require.NoError(t, err)
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "*.go"))
+	require.NoError(t, err)
+	var asked []string
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, found := range regexp.MustCompile(`[sS]torage\.\(([^)]+)\)`).FindAllSubmatch(source, -1) {
+			if !strings.HasSuffix(file, "_test.go") {
+				asked = append(asked, string(found[1]))
+			}
+		}
+	}
+	slices.Sort(asked)
+	assert.Equal(t, []string{"LockLeaseRenewer", "TryLocker", "TryLocker", "localCacheStorage"}, asked, "localCacheStorage is certmagic's own")
+}
