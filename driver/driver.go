@@ -7,8 +7,8 @@ import (
 
 // Driver grants leases on names at one backend. It may be used by several goroutines.
 //
-// A Driver that can do more implements [Queuer], [BatchExtender], [Inspector], [TTLChecker], [TTLDefaulter], [Warner] or [Proposer], too. It returns ErrHeld,
-// ErrLost and ErrUnsupported as they are: the core adds the operation and the name.
+// A Driver that can do more implements [Queuer], [BatchExtender], [Inspector], [Lister], [ForceReleaser], [TTLChecker], [TTLDefaulter], [Warner] or
+// [Proposer], too. It returns ErrHeld, ErrLost and ErrUnsupported as they are: the core adds the operation and the name.
 //
 // Each call returns within a few milliseconds of the end of its context, whatever the backend does. What it has sent may go on. If the client library ignores
 // contexts, or breaks its connection when one ends, use [Detach] and [DetachAcquire].
@@ -17,7 +17,8 @@ type Driver interface {
 	//
 	//  1. Each call is a contender of its own, also within one process: it acts under a fresh
 	//     random owner, and never finds that it holds already.
-	//  2. It returns an error that matches ErrHeld rather than wait for another owner.
+	//  2. It returns an error that matches ErrHeld rather than wait for another owner: a HeldError if the
+	//     backend's answer tells who that is.
 	//  3. Taking the lease and setting its TTL are one atomic step at the backend.
 	//  4. The token rises with every grant of the name. It is minted in that step, or later under
 	//     the lease, or with a place in a queue that grants in the order of its tokens; never

@@ -21,26 +21,46 @@ var (
 	ErrUnsupported = errors.New("not supported by the backend")
 )
 
+// HeldError is an ErrHeld that tells who held the lock when the backend said so. It stands where the answer that the lock is held has that
+// anyway: nothing is asked for it. So a field may be empty, and most backends return a plain ErrHeld to some calls.
+type HeldError struct {
+	Holder Participant
+}
+
+// Error returns the text of ErrHeld, and the first 80 characters of the holder's metadata, quoted, if there is any.
+func (e *HeldError) Error() string {
+	if e.Holder.Metadata == "" {
+		return ErrHeld.Error()
+	}
+	return fmt.Sprintf("%v, %s", ErrHeld, quoted(e.Holder.Metadata))
+}
+
+// Unwrap returns ErrHeld.
+func (e *HeldError) Unwrap() error { return ErrHeld }
+
 // Error names the operation that failed, and the lock. The core wraps what a Driver returns; a NewDriver that fails returns one with the Op new.
 type Error struct {
-	Op   string // lock, trylock, unlock, extend, abandon, join, inspect, warnings, new, open or close
+	Op   string // lock, trylock, unlock, extend, abandon, join, inspect, list, forcerelease, warnings, new, open or close
 	Name string // of the lock, without the prefix; empty where no lock is concerned
 	Err  error
 }
 
-// shownName is how many characters of a name an error shows: a name may be of any length.
-const shownName = 80
+// shown is how many characters of a name, or of metadata, an error shows: either may be of any length.
+const shown = 80
+
+func quoted(s string) string {
+	if utf8.RuneCountInString(s) > shown {
+		return fmt.Sprintf("%.*q…", shown, s)
+	}
+	return fmt.Sprintf("%q", s)
+}
 
 // Error returns the message, in one line: the operation, the first 80 characters of the name, and why it failed.
 func (e *Error) Error() string {
-	switch {
-	case e.Name == "":
+	if e.Name == "" {
 		return fmt.Sprintf("locker: %s: %v", e.Op, e.Err)
-	case utf8.RuneCountInString(e.Name) > shownName:
-		return fmt.Sprintf("locker: %s %.*q…: %v", e.Op, shownName, e.Name, e.Err)
-	default:
-		return fmt.Sprintf("locker: %s %q: %v", e.Op, e.Name, e.Err)
 	}
+	return fmt.Sprintf("locker: %s %s: %v", e.Op, quoted(e.Name), e.Err)
 }
 
 // Unwrap returns why the operation failed.

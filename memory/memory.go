@@ -40,7 +40,7 @@ func New(opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(), opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Queuer] and [driver.Inspector] in memory.
+// Driver implements [driver.Driver], [driver.Queuer], [driver.Inspector], [driver.Lister] and [driver.ForceReleaser] in memory.
 type Driver struct{ space *space }
 
 // DriverOption is an option of [NewDriver].
@@ -62,8 +62,10 @@ func NewDriver(opts ...DriverOption) *Driver {
 }
 
 var (
-	_ driver.Queuer    = (*Driver)(nil)
-	_ driver.Inspector = (*Driver)(nil)
+	_ driver.Queuer        = (*Driver)(nil)
+	_ driver.Inspector     = (*Driver)(nil)
+	_ driver.Lister        = (*Driver)(nil)
+	_ driver.ForceReleaser = (*Driver)(nil)
 )
 
 // spaces are the process's own. One stays when its last Client closes: it is empty then.
@@ -90,7 +92,7 @@ func (d *Driver) Acquire(_ context.Context, req driver.Request) (driver.Lease, e
 	if l := s.take(req); l != nil {
 		return l, nil
 	}
-	return nil, driver.ErrHeld
+	return nil, s.heldBy(req.Name)
 }
 
 // AcquireQueued waits in the lock's queue.
@@ -103,9 +105,10 @@ func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered
 	}
 	w := &waiter{req: req, granted: make(chan *lease, 1)}
 	s.enqueue(w)
+	held := s.heldBy(req.Name)
 	s.mu.Unlock()
 
-	answered(driver.ErrHeld)
+	answered(held)
 	select {
 	case l := <-w.granted:
 		return l, nil
@@ -117,7 +120,7 @@ func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered
 			return l, nil
 		default:
 			s.leave(w)
-			return nil, driver.ErrHeld
+			return nil, held
 		}
 	}
 }

@@ -52,7 +52,7 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 }
 
 // Driver implements [driver.Driver], [driver.Queuer], [driver.BatchExtender], [driver.Proposer],
-// [driver.Inspector], [driver.TTLChecker] and [driver.Warner].
+// [driver.Inspector], [driver.Lister], [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner].
 type Driver struct {
 	*scripts
 	runner *runner
@@ -65,6 +65,8 @@ var (
 	_ driver.BatchExtender = (*Driver)(nil)
 	_ driver.Proposer      = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
+	_ driver.Lister        = (*Driver)(nil)
+	_ driver.ForceReleaser = (*Driver)(nil)
 	_ driver.TTLChecker    = (*Driver)(nil)
 	_ driver.Warner        = (*Driver)(nil)
 )

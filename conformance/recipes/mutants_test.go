@@ -20,13 +20,17 @@ import (
 type flaw int
 
 const (
-	none        flaw = iota
-	grantsToAll      // every request is granted
-	keeps            // what is released stays held until it expires
-	tokensFall       // each is smaller than the one before
-	neverFrees       // what was held once stays held
-	seesNobody       // Inspect returns no holder
-	neverSilent      // its servers answer although they were stopped
+	none          flaw = iota
+	grantsToAll        // every request is granted
+	keeps              // what is released stays held until it expires
+	tokensFall         // each is smaller than the one before
+	neverFrees         // what was held once stays held
+	seesNobody         // Inspect returns no holder
+	forcesNothing      // ForceRelease does nothing
+	forcesAnybody      // ForceRelease ends whichever hold is there
+	forgives           // Release returns nil, whatever has become of the hold
+	listsAll           // List has names that were released, too
+	neverSilent        // its servers answer although they were stopped
 )
 
 // broken is a Driver with one flaw.
@@ -69,6 +73,26 @@ func (b *broken) Inspect(ctx context.Context, name string) (driver.State, error)
 	return b.Driver.Inspect(ctx, name)
 }
 
+func (b *broken) ForceRelease(ctx context.Context, name string, shown driver.State) error {
+	switch b.flaw {
+	case forcesNothing:
+		return nil
+	case forcesAnybody:
+		shown, _ = b.Driver.Inspect(ctx, name)
+	}
+	return b.Driver.ForceRelease(ctx, name, shown)
+}
+
+func (b *broken) List(prefix string) driver.Pager {
+	return func(ctx context.Context) (driver.Page, error) {
+		page, err := b.Driver.List(prefix)(ctx)
+		if b.flaw == listsAll {
+			page.Names = append(page.Names, prefix+"/released")
+		}
+		return page, err
+	}
+}
+
 type brokenLease struct {
 	driver.Lease
 	flaw
@@ -86,7 +110,10 @@ func (l *brokenLease) Release(ctx context.Context) error {
 	if l.flaw == keeps || l.flaw == neverFrees {
 		return nil
 	}
-	return l.Lease.Release(ctx)
+	if err := l.Lease.Release(ctx); l.flaw != forgives {
+		return err
+	}
+	return nil
 }
 
 // examine puts a backend with a flaw through a scenario, with little patience.
@@ -127,6 +154,10 @@ func TestEveryScenarioCanFail(t *testing.T) {
 		"keyed: Unlock hands over":                               keeps,
 		"keyed: a lost lock is told, and taken anew":             tokensFall,
 		"keyed: a silent server":                                 neverSilent,
+		"operators: a forced release hands over":                 forcesNothing,
+		"operators: a forced release is a loss":                  forgives,
+		"operators: a forced release ends no other hold":         forcesAnybody,
+		"operators: a list has the names that are held":          listsAll,
 	}
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package recipes puts packages election, semaphore, multi and keyed through what they promise, at any backend.
+// Package recipes puts packages election, semaphore, multi and keyed, and List and ForceRelease of a Client, through what they promise, at any backend.
 //
-// They use the public API alone. So a backend that passes package conformance should pass here, too; these scenarios show that it does.
+// The packages use the public API alone. So a backend that passes package conformance should pass here, too; these scenarios show that it does.
 //
 //	func TestRecipes(t *testing.T) {
 //		recipes.Run(t, recipes.Harness{TTL: time.Second, Client: func(t testing.TB, opts ...locker.Option) *locker.Client {
@@ -44,7 +44,7 @@ type scenario struct {
 }
 
 func scenarios() []scenario {
-	return slices.Concat(electionScenarios, semaphoreScenarios, multiScenarios, keyedScenarios)
+	return slices.Concat(electionScenarios, semaphoreScenarios, multiScenarios, keyedScenarios, operatorScenarios)
 }
 
 // Run puts each package through its scenarios, as subtests. A failure names the promise that was broken, and what was seen. A scenario

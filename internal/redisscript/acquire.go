@@ -36,7 +36,7 @@ func (d *Driver) acquire(ctx context.Context, req driver.Request, token uint64) 
 	case err == nil && a.status == granted:
 		return l, nil
 	case err == nil:
-		return nil, driver.ErrHeld
+		return nil, a.heldBy()
 	case a.status == unknown:
 		return l, err
 	default:

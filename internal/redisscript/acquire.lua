@@ -29,6 +29,7 @@ if late > tonumber(rest) then
   return {LATE, now}
 end
 
+local holder, about = string.sub(current, 1, 1) ~= '>' and current or '', ''
 if left <= 0 and not claimed then
   if string.sub(current, 1, 1) == '>' then
     -- Its process is dead, or hangs, or was not told: all of it makes room.
@@ -47,6 +48,7 @@ if left <= 0 and not claimed then
       redis.call('HSET', KEYS[1], 'queue', 1)
     elseif first then
       claim_for(KEYS[1], first)
+      holder = ''
       if lapsed then
         redis.call('HSET', KEYS[1], 'lapsed', lapsed)
       end
@@ -57,8 +59,13 @@ end
 
 if left > 0 then
   local place, back, earlier = 0, 0, 0
+  if ordered or proposal > 0 then
+    holder = '' -- a node of Redlock is asked often, and nobody asks it who holds the lock
+  elseif holder ~= '' then
+    about = redis.call('HGET', KEYS[1], 'meta') or ''
+  end
   if not waits then
-    return {HELD, left, now, place, back, earlier}
+    return {HELD, left, now, place, back, earlier, holder, about}
   end
   local theirs = ordered and place_of(current)
   if theirs and (#theirs < #ordered or #theirs == #ordered and theirs < ordered) then
@@ -74,7 +81,7 @@ if left > 0 then
     if KEYS[2] then
       return added
     end
-    return {HELD, left, now, place, back, earlier} -- the slot moves, and the queue is not where the lock is: to be asked again
+    return {HELD, left, now, place, back, earlier, holder, about} -- the slot moves, and the queue is not where the lock is: to be asked again
   end
   place = score
   if given > 0 then
@@ -88,7 +95,7 @@ if left > 0 then
   if given > 0 or not latest then
     redis.call('PEXPIRE', QUEUE, FORGOTTEN)
   end
-  return {HELD, left, now, place, back, earlier}
+  return {HELD, left, now, place, back, earlier, holder, about}
 end
 
 local marked, floor = read_mark(tag, now)

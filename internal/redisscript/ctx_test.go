@@ -58,14 +58,22 @@ func TestSender_everyCallEndsWithItsContext(t *testing.T) {
 		done := takes(t.Context(), d, 1, time.Hour)
 		g.gate <- struct{}{}
 		require.NoError(t, <-done)
-		l := d.newLease(driver.Request{Name: "x", TTL: time.Hour}, "", nil)
+		l, ignoring := d.newLease(driver.Request{Name: "x", TTL: time.Hour}, "", nil), NewDriver(&stuck{g})
 		for name, call := range map[string]func(context.Context) error{
 			"Extend":    func(ctx context.Context) error { return l.Extend(ctx, time.Hour) },
 			"ExtendAll": func(ctx context.Context) error { return d.ExtendAll(ctx, []driver.Lease{l, l}, time.Hour)[1] },
 			"Release":   func(ctx context.Context) error { return l.Release(ctx) },
 			"Raise":     func(ctx context.Context) error { return l.Raise(ctx, 7) },
 			"Inspect":   func(ctx context.Context) error { _, err := d.Inspect(ctx, "x"); return err },
-			"Warnings":  func(ctx context.Context) error { _, err := d.Warnings(ctx); return err },
+			"List":      func(ctx context.Context) error { _, err := d.List("x")(ctx); return err },
+			"List, of a library that ignores contexts": func(ctx context.Context) error {
+				_, err := ignoring.List("x")(ctx)
+				return err
+			},
+			"ForceRelease": func(ctx context.Context) error {
+				return d.ForceRelease(ctx, "x", driver.State{Held: true, Token: 7})
+			},
+			"Warnings": func(ctx context.Context) error { _, err := d.Warnings(ctx); return err },
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			began := time.Now()
@@ -75,6 +83,7 @@ func TestSender_everyCallEndsWithItsContext(t *testing.T) {
 		}
 		close(g.gate)
 		require.NoError(t, d.Close(noClient))
+		require.NoError(t, ignoring.Close(noClient))
 	})
 }
 
@@ -156,3 +165,8 @@ func TestSender_aBatchEndsWhoeverWasDroppedFromIt(t *testing.T) {
 		require.NoError(t, d.Close(noClient))
 	})
 }
+
+// stuck is a client library whose SCAN answers when the gate is open, whatever its context does.
+type stuck struct{ *gated }
+
+func (s *stuck) Scans(context.Context) ([]Scan, error) { <-s.gate; return nil, nil }

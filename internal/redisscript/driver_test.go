@@ -44,6 +44,8 @@ func (r *fakeRunner) Together() bool { return true }
 
 func (r *fakeRunner) Sharded() bool { return false }
 
+func (r *fakeRunner) Scans(context.Context) ([]Scan, error) { return nil, nil }
+
 var forOneSecond = driver.Request{Name: "x", TTL: time.Second}
 
 // parseDue reads when a request is due, as the script does.
@@ -99,7 +101,7 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 
 func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
 	r := &fakeRunner{answer: func(*Script, []any) (any, error) {
-		return []any{int64(0), int64(5), nowMicro(), int64(-1), int64(0), int64(0)}, nil
+		return []any{int64(0), int64(5), nowMicro(), int64(-1), int64(0), int64(0), "", ""}, nil
 	}}
 	d := NewDriver(r)
 	seen := map[any]bool{}

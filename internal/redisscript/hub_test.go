@@ -40,6 +40,8 @@ func (p *puppet) Together() bool { return true }
 
 func (p *puppet) Sharded() bool { return false }
 
+func (p *puppet) Scans(context.Context) ([]Scan, error) { return nil, nil }
+
 func (p *puppet) Locate(context.Context, string) (Publisher, error) {
 	if p.locate != nil {
 		return p.locate()
@@ -104,7 +106,7 @@ func (w *wire) isClosed() bool {
 }
 
 func heldReply(place int64) []any {
-	return []any{int64(held), int64(60000), nowMicro(), place, int64(0), int64(0)}
+	return []any{int64(held), int64(60000), nowMicro(), place, int64(0), int64(0), "other", "host 7"}
 }
 
 func grantedReply() []any { return []any{int64(granted), nowMicro(), nowMicro(), int64(0)} }

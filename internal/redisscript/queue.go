@@ -35,7 +35,7 @@ func (d *Driver) AcquireQueued(
 		case ctx.Err() != nil:
 			return known, ctx.Err()
 		case err == nil:
-			answered(driver.ErrHeld)
+			answered(a.heldBy())
 			d.hub.placed(w, a)
 			if l.owner[0] != polls && d.hub.refused() {
 				l, w = d.withoutSubscription(ctx, l, req, w)

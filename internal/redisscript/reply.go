@@ -13,13 +13,14 @@ import (
 // answer is a reply to the acquire script.
 type answer struct {
 	status  int64
-	token   int64         // if granted
-	left    time.Duration // if held: until it expires, unless extended
-	place   uint64        // if held: in the queue, for those who wait
-	back    bool          // if held: the place was lost, and is there again
-	earlier bool          // if held: by one that waited, or for one that waits, whose place is smaller
-	now     int64         // by the server's clock, in µs
-	covered int64         // if granted: until when, by that clock, the mark need not be written; 0: not said
+	token   int64              // if granted
+	left    time.Duration      // if held: until it expires, unless extended
+	place   uint64             // if held: in the queue, for those who wait
+	back    bool               // if held: the place was lost, and is there again
+	earlier bool               // if held: by one that waited, or for one that waits, whose place is smaller
+	holder  driver.Participant // if held: by whom; not of a proposal, nor of a lock that is claimed for a waiter
+	now     int64              // by the server's clock, in µs
+	covered int64              // if granted: until when, by that clock, the mark need not be written; 0: not said
 }
 
 // The status that the acquire script returns first; unknown is the answer if its reply is lost.
@@ -30,12 +31,12 @@ const (
 	granted = 1
 )
 
-// What scripts return of several values, in the words of the Lua: `return {HELD, left, now, place, back, earlier}`.
+// What scripts return of several values, in the words of the Lua: `return {LATE, now}`.
 var (
 	// A grant under the token that was proposed, or else under now, is now alone, as a text.
 	acquireReplies = map[int64][]string{
 		granted: {"GRANTED", "token", "now", "covered"},
-		held:    {"HELD", "left", "now", "place", "back", "earlier"}, // left is in ms; back and earlier are 0 or 1
+		held:    {"HELD", "left", "now", "place", "back", "earlier", "holder", "about"}, // left is in ms; back and earlier are 0 or 1
 		late:    {"LATE", "now"},
 	}
 	inspectReply = []string{"owner", "meta", "left", "token", "waiters"}
@@ -72,8 +73,17 @@ func answerOf(all []any) (a answer, ok bool) {
 		a.left = time.Duration(value[int64](r, "left")) * time.Millisecond
 		a.place, a.back = uint64(value[int64](r, "place")), value[int64](r, "back") == 1
 		a.earlier = value[int64](r, "earlier") == 1
+		a.holder = driver.Participant{ID: r.text("holder"), Metadata: r.text("about")}
 	}
 	return a, ok && !r.bad
+}
+
+// heldBy returns the error of a lock that is another's.
+func (a answer) heldBy() error {
+	if a.holder.ID == "" {
+		return driver.ErrHeld
+	}
+	return &driver.HeldError{Holder: a.holder}
 }
 
 // record is a reply of several values, to be read by their names.

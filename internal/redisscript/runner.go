@@ -23,6 +23,9 @@ type Runner interface {
 	// subscriptions are not to be had.
 	Locate(ctx context.Context, key string) (Publisher, error)
 
+	// Scans returns a Scan of each server that has locks.
+	Scans(ctx context.Context) ([]Scan, error)
+
 	// Sharded reports whether channels are those of SSUBSCRIBE, as they are in a Redis Cluster.
 	Sharded() bool
 }

@@ -56,6 +56,10 @@ var (
 	inspect = newScript(Script{Queue: true, args: []string{
 		"last", // how far into the queue to look, as ZRANGE counts
 	}}, "inspect")
+	force = newScript(Script{Queue: true, args: []string{
+		"owner", // '': any
+		"token", // 0: any
+	}}, "queue", "force")
 	memory = newScript(Script{args: []string{
 		"section", // of INFO
 	}}, "memory")

@@ -24,7 +24,7 @@ func TestScripts_agreeWithGo(t *testing.T) {
 		acquire: {acquireReplies[granted], acquireReplies[held], acquireReplies[late]},
 		inspect: {inspectReply},
 	}
-	for _, s := range []*Script{acquire, extend, release, raise, inspect, memory} {
+	for _, s := range []*Script{acquire, extend, release, raise, inspect, force, memory} {
 		source := comments.ReplaceAllString(s.Source, "")
 		assert.LessOrEqual(t, len(s.args), mostArgs)
 		assert.Contains(t, source, "local "+strings.Join(s.args, ", ")+" = unpack(ARGV)")

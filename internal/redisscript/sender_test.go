@@ -32,6 +32,10 @@ func newGated() *gated { return &gated{gate: make(chan struct{})} }
 
 func (g *gated) Together() bool { return !g.apart }
 
+func (g *gated) Scans(context.Context) ([]Scan, error) {
+	return []Scan{func(context.Context, uint64, string) ([]string, uint64, error) { return []string{"{x}"}, 0, nil }}, nil
+}
+
 func (g *gated) Run(ctx context.Context, calls []Call, replies []Reply) {
 	g.mu.Lock()
 	g.batches = append(g.batches, slices.Clone(calls))

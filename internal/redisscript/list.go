@@ -1,0 +1,145 @@
+package redisscript
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/workers"
+)
+
+// Scan makes one step of SCAN at one server, from cursor on. It returns the keys that match, and the next cursor, which is 0 after the last step.
+type Scan func(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error)
+
+// ScanCount is the COUNT of a step: how many keys the server goes through, more or less, in a fraction of a millisecond.
+const ScanCount = 250
+
+// List implements driver.Lister: a page is one step of SCAN at one server, and one round trip for the locks among the keys.
+func (d *Driver) List(prefix string) driver.Pager {
+	w := &walk{driver: d, match: matching(prefix)}
+	return w.page
+}
+
+// walk goes through the keys of each server.
+type walk struct {
+	driver *Driver
+	match  string
+	scans  []Scan // of the servers that are left; nil: not asked for yet
+	cursor uint64
+}
+
+func (w *walk) page(ctx context.Context) (driver.Page, error) {
+	s := w.driver.sender
+	if w.scans == nil {
+		scans, err := aside(ctx, s, w.driver.runner.Scans)
+		if err != nil || len(scans) == 0 {
+			return driver.Page{Last: true}, err
+		}
+		w.scans = scans
+	}
+	type step struct {
+		keys []string
+		next uint64
+	}
+	scan, cursor := w.scans[0], w.cursor
+	got, err := aside(ctx, s, func(ctx context.Context) (step, error) {
+		keys, next, err := scan(ctx, cursor, w.match)
+		return step{keys, next}, err
+	})
+	if err != nil {
+		return driver.Page{}, err
+	}
+	held, err := w.driver.held(ctx, got.keys)
+	if err != nil {
+		return driver.Page{}, err
+	}
+	if w.cursor = got.next; w.cursor == 0 {
+		w.scans = w.scans[1:]
+	}
+	return driver.Page{Names: held, Last: len(w.scans) == 0}, nil
+}
+
+// held returns the names of those of the keys that are locks, and held.
+func (d *Driver) held(ctx context.Context, keys []string) (held []string, err error) {
+	var names []string
+	var calls []Call
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) { // a step may have a key twice
+		if name, ok := nameOf(key); ok {
+			own := keysOf(name)
+			names, calls = append(names, name), append(calls, Call{Script: inspect, Keys: own[:], Args: []any{0}})
+		}
+	}
+	if len(calls) == 0 {
+		return nil, nil
+	}
+	replies := make([]Reply, len(calls))
+	if failed, answered := d.sender.send(ctx, longest, d.sender.requestOf(calls, replies)); !answered {
+		return nil, failed.Err
+	}
+	for i, r := range replies {
+		switch state, ok := parseState(r.Value); {
+		case r.Err != nil && strings.Contains(r.Err.Error(), "WRONGTYPE"): // no lock of ours
+		case r.Err != nil:
+			return nil, r.Err
+		case !ok:
+			return nil, fmt.Errorf("unexpected reply to the inspect script: %v", r.Value)
+		case state.Held:
+			held = append(held, names[i])
+		}
+	}
+	return held, nil
+}
+
+var globEscape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
+// matching returns the pattern of the keys of locks whose names begin with prefix. A queue's key does not match.
+func matching(prefix string) string {
+	return "{" + globEscape.Replace(tagEscape.Replace(prefix)) + "*}"
+}
+
+var tagUnescape = strings.NewReplacer("%25", "%", "%7D", "}")
+
+// nameOf returns the name of the lock that has a key, if it is one's: a mark is none.
+func nameOf(key string) (name string, ok bool) {
+	inner, ok := strings.CutPrefix(key, "{")
+	if ok {
+		inner, ok = strings.CutSuffix(inner, "}")
+	}
+	name = tagUnescape.Replace(inner)
+	return name, ok && Key(name) == key
+}
+
+// aside makes a call of the client library's, which may ignore contexts, and leaves it when ctx ends.
+func aside[T any](ctx context.Context, s *sender, f func(context.Context) (T, error)) (value T, err error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer, 1)
+	if !s.spawn(func() {
+		value, err := f(ctx)
+		answers <- answer{value, err}
+	}) {
+		return value, driver.ErrClosed
+	}
+	select {
+	case a := <-answers:
+		return a.value, a.err
+	case <-ctx.Done():
+		return value, ctx.Err()
+	}
+}
+
+// spawn runs f in a goroutine that close waits for. It returns false if the sender is closed.
+func (s *sender) spawn(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	s.workers.Do(workers.Func(f))
+	return true
+}
