@@ -79,8 +79,11 @@ func (l *lease) try(ctx context.Context, o *outage.Outage) error {
 		return err
 	}
 	if l.Token() == 0 {
-		if holder := first(resp.Responses[1]); holder == nil || isContender(holder, l.folder) {
+		switch holder := first(resp.Responses[1]); {
+		case holder == nil:
 			return driver.ErrHeld
+		case isContender(holder, l.folder):
+			return &driver.HeldError{Holder: participant(holder, l.folder)}
 		}
 		// The oldest key is not one of ours: the queue shows who comes first.
 		ahead, err := l.enqueue(ctx, o)

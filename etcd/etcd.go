@@ -61,7 +61,8 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Queuer], [driver.BatchExtender], [driver.Inspector] and [driver.TTLChecker].
+// Driver implements [driver.Driver], [driver.Queuer], [driver.BatchExtender], [driver.Inspector], [driver.Lister], [driver.ForceReleaser]
+// and [driver.TTLChecker].
 type Driver struct {
 	cli      *clientv3.Client
 	owned    bool // made by Open, and closed by Close
@@ -72,6 +73,8 @@ var (
 	_ driver.Queuer        = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
+	_ driver.Lister        = (*Driver)(nil)
+	_ driver.ForceReleaser = (*Driver)(nil)
 	_ driver.TTLChecker    = (*Driver)(nil)
 	_ driver.LossNotifier  = (*lease)(nil)
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
@@ -56,7 +57,7 @@ func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string)
 		if !isContender(kv, folder) {
 			continue
 		}
-		one := driver.Participant{ID: string(kv.Key[len(folder):]), Metadata: string(kv.Value)}
+		one := participant(kv, folder)
 		if state.Held {
 			state.Waiters = append(state.Waiters, one)
 			continue
@@ -65,4 +66,9 @@ func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string)
 		session = clientv3.LeaseID(kv.Lease)
 	}
 	return state, session, nil
+}
+
+// participant returns the contender whose key in folder is kv.
+func participant(kv *mvccpb.KeyValue, folder string) driver.Participant {
+	return driver.Participant{ID: string(kv.Key[len(folder):]), Metadata: string(kv.Value)}
 }

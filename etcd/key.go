@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"net/url"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -41,14 +42,38 @@ func newPlace(name, owner string) place {
 // folderOf returns the folder of a name that begins, as the core's do, with a prefix without a colon,
 // and a colon.
 func folderOf(qualified string) string {
-	prefix, name, ok := strings.Cut(qualified, ":")
-	if !ok {
-		prefix, name = "", qualified
-	}
+	prefix, name := split(qualified)
 	return prefix + ":" + escape(name) + "/"
 }
 
+func split(qualified string) (prefix, name string) {
+	prefix, name, ok := strings.Cut(qualified, ":")
+	if !ok {
+		return "", qualified
+	}
+	return prefix, name
+}
+
+// hashMark is what a hash begins with, and no name.
+const hashMark = "%sha256-"
+
 func escape(name string) string {
+	escaped := escapeAll(name)
+	if len(escaped) <= longName {
+		return escaped
+	}
+	sum := sha256.Sum256([]byte(name))
+	return hashMark + hex.EncodeToString(sum[:])
+}
+
+// unescape returns the name that is escaped so, if any is.
+func unescape(escaped string) (name string, ok bool) {
+	name, err := url.PathUnescape(escaped)
+	return name, err == nil && name != "" && escape(name) == escaped
+}
+
+// escapeAll escapes each byte by itself: what begins a name begins, escaped, the name escaped.
+func escapeAll(name string) string {
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder
 	for i := range len(name) {
@@ -61,11 +86,7 @@ func escape(name string) string {
 			b.WriteByte(c)
 		}
 	}
-	if b.Len() <= longName {
-		return b.String()
-	}
-	sum := sha256.Sum256([]byte(name))
-	return "%sha256-" + hex.EncodeToString(sum[:]) // nor has any this
+	return b.String()
 }
 
 // isContender reports whether kv, a key in folder, is a contender's: others may have put theirs there.

@@ -66,6 +66,10 @@ func (l *lease) Release(ctx context.Context) error {
 	o := s.driver.newOutage(s.TTL, func(error) { asked = true })
 	resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) { return l.remove(ctx, token, doubtful) })
 	missing := err == nil && !resp.Succeeded && token != 0
+	if missing && forced(resp) {
+		s.doubt() // for the mark
+		return l.finish(driver.ErrLost)
+	}
 	if missing && asked {
 		// We have deleted it before, unless the session had ended.
 		err, missing = o.Ask(ctx, s.renew), false
@@ -81,16 +85,17 @@ func (l *lease) Release(ctx context.Context) error {
 }
 
 // remove deletes the key. In doubt the same step puts a mark, on the same session, that every take compares with: the take may
-// arrive later, for as long as the session lives.
+// arrive later, for as long as the session lives. If the key is not there the mark that is there is read, and left: it may be that of a ForceRelease.
 func (l *lease) remove(ctx context.Context, token int64, doubtful bool) (*clientv3.TxnResponse, error) {
 	ours := clientv3.Compare(clientv3.CreateRevision(l.key), "=", token)
 	del := clientv3.OpDelete(l.key)
 	txn := l.session.driver.cli.Txn(ctx).If(ours)
 	if !doubtful {
-		return txn.Then(del).Commit()
+		return txn.Then(del).Else(clientv3.OpGet(l.dead)).Commit()
 	}
 	mark := clientv3.OpPut(l.dead, "", clientv3.WithLease(l.session.id))
-	resp, err := txn.Then(del, mark).Else(del, mark).Commit()
+	unmarked := clientv3.OpTxn([]clientv3.Cmp{l.alive()}, []clientv3.Op{mark}, nil)
+	resp, err := txn.Then(del, mark).Else(clientv3.OpGet(l.dead), del, unmarked).Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) {
 		// The mark has to wait for space. Those behind the key do not: its owner is not used again.
 		_, _ = l.session.driver.cli.Delete(ctx, l.key)
