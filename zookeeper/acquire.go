@@ -80,10 +80,10 @@ func (l *lease) take(ctx context.Context, o *outage.Outage, wait bool) error {
 	before, err := l.enter(ctx, o)
 	if err == nil && before != "" && !wait {
 		_ = o.Ask(ctx, l.leave) // if it fails, the core goes on
-		return driver.ErrHeld
+		return l.heldBy()
 	}
 	for err == nil && before != "" {
-		o.Answered(driver.ErrHeld)
+		o.Answered(l.heldBy())
 		var gone bool
 		if gone, err = l.awaitDeparture(ctx, o, l.parent+"/"+before); gone {
 			before, err = l.look(ctx, o)
@@ -206,13 +206,23 @@ func (l *lease) create(first chan view) error {
 
 // seen returns the node before ours among the children, and whether ours is there.
 func (l *lease) seen(v view) (before string, ok bool) {
-	before, ok = ahead(v.children, l.owner)
-	if ok && before == "" {
-		l.mu.Lock()
-		l.token = uint64(v.pzxid)
-		l.mu.Unlock()
+	before, first, ok := ahead(v.children, l.owner)
+	if !ok {
+		return "", false
 	}
-	return before, ok
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holder = first; before == "" {
+		l.token = uint64(v.pzxid)
+	}
+	return before, true
+}
+
+// heldBy returns the error of a lock that is another's, as we have seen last.
+func (l *lease) heldBy() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &driver.HeldError{Holder: driver.Participant{ID: l.holder}}
 }
 
 // look returns the node that is before ours, if there is one. It also looks at our own: the session may have ended while we

@@ -18,22 +18,31 @@ import (
 // and then the nodes in it. How long the holder's session lasts ZooKeeper does not tell. The holder's token is known as long
 // as nobody has come or gone since the holder came, be it in vain. When nobody holds the lock none is known.
 func (d *Driver) Inspect(ctx context.Context, name string) (state driver.State, err error) {
+	err = d.onAnySession(ctx, func(s *session, o *outage.Outage) (err error) {
+		state, err = s.inspect(ctx, o, parentOf(d.chroot, name))
+		return err
+	})
+	return state, err
+}
+
+// onAnySession calls f with whichever session there is, and again if that ends meanwhile.
+func (d *Driver) onAnySession(ctx context.Context, f func(*session, *outage.Outage) error) error {
 	var s *session
 	ttl := outage.TTL(ctx, sessionTimeout)
 	o := newOutage(ttl, unheard, func() error { return s.failure() })
 	for {
-		err = o.Ask(ctx, func(ctx context.Context) (err error) {
+		err := o.Ask(ctx, func(ctx context.Context) (err error) {
 			s, err = d.reader(ctx)
 			return err
 		})
 		if err == nil {
-			state, err = s.inspect(ctx, o, parentOf(d.chroot, name))
+			err = f(s, o)
 		}
 		if !errors.Is(err, errSessionEnded) {
-			return state, err
+			return err
 		}
 		if err := clock.Sleep(ctx, outage.Pause(ttl)); err != nil {
-			return driver.State{}, err
+			return err
 		}
 	}
 }

@@ -117,7 +117,7 @@ func FuzzParseContender(f *testing.F) {
 			t.Errorf("%q is in the queue, or is not, depending on who asks", name)
 		}
 		mine := fmt.Sprint(nodePrefix, strings.Repeat("f", ownerDigits), nodeMiddle, lastNumber)
-		if before, found := ahead([]string{mine, name}, strings.Repeat("f", ownerDigits)); !found || before != "" && before != name {
+		if before, _, found := ahead([]string{mine, name}, strings.Repeat("f", ownerDigits)); !found || before != "" && before != name {
 			t.Errorf("%q is ahead, of %q", before, name)
 		}
 	})
@@ -152,12 +152,13 @@ func TestAhead(t *testing.T) {
 	slices.Sort(all)
 	before := map[byte]string{'d': "", 'c': name('d', 7), 'b': name('c', 12), 'a': name('b', lastNumber-1)}
 	for owner, want := range before {
-		got, ok := ahead(all, strings.Repeat(string(owner), ownerDigits))
+		got, first, ok := ahead(all, strings.Repeat(string(owner), ownerDigits))
 		require.True(t, ok)
 		assert.Equal(t, want, got, string(owner))
+		assert.Equal(t, name('d', 7), first, string(owner))
 	}
 	for _, owner := range "e01234" {
-		_, ok := ahead(all, strings.Repeat(string(owner), ownerDigits))
+		_, _, ok := ahead(all, strings.Repeat(string(owner), ownerDigits))
 		assert.False(t, ok, "%c has no place", owner)
 	}
 	var names []string

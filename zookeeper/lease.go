@@ -23,6 +23,7 @@ type lease struct {
 	mu       sync.Mutex
 	token    uint64    // the parent's pzxid in the read that showed us first
 	path     string    // of our node; empty if it is not known
+	holder   string    // the first node of the queue, in the last read
 	making   *creation // of the node, unless it is known how that ended
 	asked    int       // deletions that were sent
 	finished bool      // released, or lost
@@ -87,8 +88,17 @@ func (l *lease) Release(ctx context.Context) error {
 	case errors.Is(err, errSessionEnded):
 		return l.finish(false)
 	case errors.Is(err, zk.ErrNoNode):
-		// If another deletion was sent, before or meanwhile, and the session is still the same, it is we who have removed it.
-		return l.finish(l.Token() == 0 || again && l.session.lasts())
+		// If another deletion was sent, before or meanwhile, and the session is still the same, it is we who have removed it, unless a
+		// ForceRelease has.
+		ours := again && l.session.lasts()
+		if ours && l.Token() != 0 {
+			forced, err := l.forced(ctx)
+			if err != nil {
+				return err
+			}
+			ours = !forced
+		}
+		return l.finish(l.Token() == 0 || ours)
 	default:
 		return err
 	}

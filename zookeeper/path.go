@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,11 +45,28 @@ func newPlace(chroot, qualified string) place {
 // parentOf returns the node of a name that begins, as the core's do, with a prefix without a colon, and a
 // colon.
 func parentOf(chroot, qualified string) string {
+	prefix, name := split(qualified)
+	return rootOf(chroot, prefix) + "/" + escape(name)
+}
+
+func split(qualified string) (prefix, name string) {
 	prefix, name, ok := strings.Cut(qualified, ":")
 	if !ok {
-		prefix, name = "", qualified
+		return "", qualified
 	}
-	return chroot + "/" + escape(prefix) + "/" + escape(name)
+	return prefix, name
+}
+
+// rootOf returns the node of all locks under a prefix.
+func rootOf(chroot, prefix string) string { return chroot + "/" + escape(prefix) }
+
+// hashMark is what a hash begins with, and no name.
+const hashMark = "%sha256-"
+
+// unescape returns the name that is escaped so, if any is.
+func unescape(escaped string) (name string, ok bool) {
+	name, err := url.PathUnescape(escaped)
+	return name, err == nil && name != "" && escape(name) == escaped
 }
 
 // escape makes one component of a path, in which ZooKeeper allows neither everything nor all of Unicode.
@@ -75,7 +93,7 @@ func escape(s string) string {
 		return b.String()
 	}
 	sum := sha256.Sum256([]byte(s))
-	return "%sha256-" + hex.EncodeToString(sum[:])
+	return hashMark + hex.EncodeToString(sum[:])
 }
 
 // plain reports whether r stands for itself. ZooKeeper refuses control characters, surrogates, which is what everything beyond
@@ -134,12 +152,12 @@ func inQueue(children []string) []contender {
 	return slices.DeleteFunc(contenders(children), func(c contender) bool { return !c.counts() })
 }
 
-// ahead looks for owner's node among the children of its parent, and returns the one right before it, if there is one.
-func ahead(children []string, owner string) (before string, ok bool) {
+// ahead looks for owner's node among the children of its parent, and returns the one right before it, if there is one, and the first of all.
+func ahead(children []string, owner string) (before, first string, ok bool) {
 	queue := inQueue(children)
 	i := slices.IndexFunc(queue, func(c contender) bool { return c.owner == owner })
 	if i < 0 {
-		return "", false
+		return "", "", false
 	}
 	var last contender
 	for _, c := range queue {
@@ -147,5 +165,5 @@ func ahead(children []string, owner string) (before string, ok bool) {
 			last = c
 		}
 	}
-	return last.name, true
+	return last.name, slices.MinFunc(queue, compare).name, true
 }

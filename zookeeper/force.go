@@ -1,0 +1,114 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/outage"
+)
+
+// The data of a lock's node are empty, or name the owners whose nodes the latest ForceReleases have removed: forced <owner> <owner>. An owner whose
+// Unlock was sent twice finds out by them that it was not it who removed its node.
+const (
+	forcedMark  = "forced"
+	forcedKnown = 8 // names that are kept
+)
+
+// ForceRelease implements driver.ForceReleaser: it reads the queue, and removes the first node in one step with a note for its owner. It compares
+// the ID alone, which no other hold ever has. The user needs the rights to delete children of the lock's node, and to write to that.
+func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
+	if shown.Holder.ID == "" {
+		return fmt.Errorf("%w: ZooKeeper knows a hold by the ID of its holder, and the State has none", driver.ErrUnsupported)
+	}
+	return d.onAnySession(ctx, func(s *session, o *outage.Outage) error {
+		return s.force(ctx, o, parentOf(d.chroot, name), shown.Holder.ID)
+	})
+}
+
+// force removes node, if it is the first in the queue of parent.
+func (s *session) force(ctx context.Context, o *outage.Outage, parent, node string) error {
+	owner, ok := parseContender(node)
+	for {
+		var at registry
+		err := o.Ask(ctx, func(ctx context.Context) (err error) {
+			at, err = s.registry(ctx, parent)
+			return err
+		})
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			return driver.ErrNotHeld
+		case err != nil:
+			return err
+		case ok && slices.Contains(at.forced, owner.owner):
+			return nil // by an earlier request of ours that was not answered
+		case at.first == "":
+			return driver.ErrNotHeld
+		case at.first != node:
+			return &driver.HeldError{Holder: driver.Participant{ID: at.first}}
+		}
+		err = o.Ask(ctx, func(ctx context.Context) error { return s.evict(ctx, parent, at, owner.owner) })
+		if !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
+			return err
+		}
+	}
+}
+
+// registry is what the node of a lock has.
+type registry struct {
+	first   string // in the queue
+	forced  []string
+	others  bool  // the data are not ours, and stay
+	version int32 // of the data
+}
+
+func (s *session) registry(ctx context.Context, parent string) (registry, error) {
+	return call(ctx, s, reads, func(conn *zk.Conn) (at registry, err error) {
+		if _, err := conn.Sync(parent); err != nil {
+			return at, err
+		}
+		data, stat, err := conn.Get(parent)
+		if err != nil {
+			return at, err
+		}
+		children, _, err := conn.Children(parent)
+		if queue := inQueue(children); err == nil && len(queue) > 0 {
+			at.first = slices.MinFunc(queue, compare).name
+		}
+		words := strings.Fields(string(data))
+		if at.version = stat.Version; len(words) > 0 && words[0] == forcedMark {
+			at.forced = words[1:]
+		} else {
+			at.others = len(data) > 0
+		}
+		return at, err
+	})
+}
+
+// evict removes the first node of the queue, which is owner's, and notes that.
+func (s *session) evict(ctx context.Context, parent string, at registry, owner string) error {
+	remove := &zk.DeleteRequest{Path: parent + "/" + at.first, Version: -1}
+	known := append(slices.Clone(at.forced[max(0, len(at.forced)+1-forcedKnown):]), owner)
+	note := []byte(forcedMark + " " + strings.Join(known, " "))
+	_, err := call(ctx, s, writes, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
+		if at.others {
+			return conn.Multi(remove)
+		}
+		return conn.Multi(&zk.SetDataRequest{Path: parent, Data: note, Version: at.version}, remove)
+	})
+	return err
+}
+
+// forced reports whether a ForceRelease has removed our node, or may have: a node of the lock that has gone since does not tell.
+func (l *lease) forced(ctx context.Context) (bool, error) {
+	at, err := l.session.registry(ctx, l.parent)
+	if errors.Is(err, zk.ErrNoNode) {
+		return true, nil
+	}
+	return slices.Contains(at.forced, l.owner), err
+}
