@@ -37,13 +37,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 
 // survey asks all nodes once, and reports whether votes are split: a majority has answered, and does not agree.
 func (d *Driver) survey(ctx context.Context, name string) (state driver.State, split bool, err error) {
-	coming := query(ctx, d, d.nodes, func(ctx context.Context, n *node) (driver.State, error) {
-		inspector, ok := n.Proposer.(driver.Inspector)
-		if !ok {
-			return driver.State{}, fmt.Errorf("%w: a %T does not tell who holds a lock", driver.ErrUnsupported, n.Proposer)
-		}
-		return inspector.Inspect(ctx, name)
-	})
+	coming := query(ctx, d, d.nodes, func(ctx context.Context, n *node) (driver.State, error) { return n.inspect(ctx, name) })
 	heard := make(survey, len(d.nodes))
 	answered, quorum := 0, majority(len(d.nodes))
 	for unheard := len(d.nodes) - 1; ; unheard-- {
@@ -63,6 +57,14 @@ func (d *Driver) survey(ctx context.Context, name string) (state driver.State, s
 			return driver.State{}, answered >= quorum, d.disagreement(heard.vote)
 		}
 	}
+}
+
+func (n *node) inspect(ctx context.Context, name string) (driver.State, error) {
+	inspector, ok := n.Proposer.(driver.Inspector)
+	if !ok {
+		return driver.State{}, fmt.Errorf("%w: a %T does not tell who holds a lock", driver.ErrUnsupported, n.Proposer)
+	}
+	return inspector.Inspect(ctx, name)
 }
 
 // survey is what each node says of one lock; nil: it has not answered.

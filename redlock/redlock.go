@@ -30,8 +30,8 @@ func New(nodes []driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 // idlePerNode is how many workers a Driver keeps for each of its nodes, until they have had no call for a while.
 const idlePerNode = 16
 
-// Driver implements [driver.Driver], [driver.Queuer], [driver.BatchExtender], [driver.Inspector], [driver.TTLChecker] and
-// [driver.Warner] over nodes.
+// Driver implements [driver.Driver], [driver.Queuer], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
+// [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner] over nodes.
 type Driver struct {
 	nodes   []*node
 	timeout time.Duration // of NodeTimeout; 0: by the TTL
@@ -53,6 +53,8 @@ var (
 	_ driver.Queuer        = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
+	_ driver.Lister        = (*Driver)(nil)
+	_ driver.ForceReleaser = (*Driver)(nil)
 	_ driver.Warner        = (*Driver)(nil)
 	_ driver.TTLChecker    = (*Driver)(nil)
 )
