@@ -38,6 +38,7 @@ func inspect(t *testing.T, g *testserver.EtcdGroup) {
 	harness.Inspect(t, harness.Inspection{
 		URL: "etcd://" + strings.Join(g.Addrs(), ",") + "?renew=false", TTL: 2 * time.Second,
 		Left: true, TokenWhenWaited: true, Queue: true, QueueMetadata: true, IDs: true,
+		TellsHolder: true, TellsMetadata: true,
 		Contents: func(t testing.TB) string {
 			t.Helper()
 			cli := connect(t, g.Addrs()...)

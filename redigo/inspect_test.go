@@ -19,6 +19,7 @@ func TestInspect(t *testing.T) {
 	harness.Inspect(t, harness.Inspection{
 		URL: "redigo://" + s.Addr() + "?pool_size=3", TTL: 300 * time.Millisecond,
 		Left: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
+		TellsHolder: true, TellsMetadata: true,
 		Listening: harness.RedisListening(s),
 		Stop:      func() func() { s.Stop(); return s.Continue },
 		Kill:      s.Kill,

@@ -27,7 +27,7 @@ func TestInspect(t *testing.T) {
 	require.NoError(t, err)
 	harness.Inspect(t, harness.Inspection{
 		URL: "zookeeper://" + network.Addr() + root + "/path?tick=100ms", TTL: 2 * time.Second,
-		Queue: true, QueueMetadata: true, IDs: true,
+		Queue: true, QueueMetadata: true, IDs: true, TellsHolder: true,
 		Contents: func(t testing.TB) string { return contents(t, look, root) },
 		Stop:     func() func() { return silence(network) },
 		Kill:     network.Sever,
@@ -46,7 +46,7 @@ func TestInspect_ofThreeServers(t *testing.T) {
 	}
 	harness.Inspect(t, harness.Inspection{
 		URL: "zookeeper://" + strings.Join(g.Addrs(), ",") + "/some/path?tick=100ms", TTL: 2 * time.Second,
-		Queue: true, QueueMetadata: true, IDs: true,
+		Queue: true, QueueMetadata: true, IDs: true, TellsHolder: true,
 		Contents: func(t testing.TB) string { return contents(t, look, "/") },
 		Stop: func() func() {
 			each((*testserver.ZooKeeperServer).Stop)

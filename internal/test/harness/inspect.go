@@ -36,6 +36,8 @@ type Inspection struct {
 	Queue           bool // it has one
 	QueueMetadata   bool // in which there is the metadata of those who wait
 	IDs             bool // it knows contenders by IDs
+	TellsHolder     bool // an ErrHeld of TryLock tells who holds the lock, as Inspect does
+	TellsMetadata   bool // with metadata
 }
 
 const (
@@ -81,6 +83,18 @@ func look(t testing.TB, c *locker.Client, name string) locker.State {
 	s, err := c.Inspect(ctx, name)
 	require.NoError(t, err)
 	return s
+}
+
+// held returns the names that are held.
+func held(t testing.TB, c *locker.Client) (names []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	for name, err := range c.List(ctx, "") {
+		require.NoError(t, err)
+		names = append(names, name)
+	}
+	return names
 }
 
 // undisturbed fails if f changes what there is at the backend.
@@ -131,8 +145,10 @@ func heldAndReleased(t *testing.T, b Inspection) {
 				s := look(t, who, "held")
 				b.wantHeld(t, s, m, "host 7", false)
 				assert.Empty(t, s.Waiters)
+				assert.Contains(t, held(t, who), "held")
 			}
 		})
+		b.wantTold(t, other.Mutex("held").TryLock(t.Context()), look(t, other, "held"))
 		token := m.FencingToken()
 		require.NoError(t, m.Extend(t.Context()), "the hold is undisturbed")
 		require.NoError(t, m.Unlock(t.Context()))
@@ -142,6 +158,23 @@ func heldAndReleased(t *testing.T, b Inspection) {
 		b.until(t, other, "held", "it is released", func(s locker.State) bool { return !s.Held })
 		assert.Equal(t, locker.State{Token: token}, look(t, other, "held"))
 	}
+}
+
+// wantTold fails unless err says that the lock is held, and by whom, as far as the backend tells that; s is what it tells to those who ask.
+func (b Inspection) wantTold(t *testing.T, err error, s locker.State) {
+	t.Helper()
+	require.ErrorIs(t, err, locker.ErrHeld)
+	var held *locker.HeldError
+	if !b.TellsHolder {
+		assert.False(t, errors.As(err, &held), "%v", err)
+		return
+	}
+	require.ErrorAs(t, err, &held)
+	if !b.TellsMetadata {
+		s.Holder.Metadata = ""
+	}
+	assert.Equal(t, s.Holder, held.Holder)
+	assert.Equal(t, b.TellsMetadata, strings.HasSuffix(err.Error(), `held by another owner, "host 7"`), "%v", err)
 }
 
 // until looks until condition holds.
@@ -234,7 +267,12 @@ func prefixAndBase(t *testing.T, b Inspection) {
 	assert.Equal(t, m.FencingToken(), look(t, c, "prefixed").Token)
 	assert.Equal(t, m.FencingToken()-base, look(t, b.open(t), "prefixed").Token)
 	assert.Zero(t, look(t, c, "never held").Token, "to no token nothing is added")
-	assert.Equal(t, locker.State{}, look(t, b.open(t, locker.WithPrefix("other")), "prefixed"))
+	other := b.open(t, locker.WithPrefix("other"))
+	assert.Equal(t, locker.State{}, look(t, other, "prefixed"))
+	assert.Contains(t, held(t, c), "prefixed")
+	assert.Empty(t, held(t, other))
+	require.NoError(t, c.ForceRelease(t.Context(), "prefixed", look(t, c, "prefixed")))
+	require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
 }
 
 func closed(t *testing.T, b Inspection) {
@@ -242,14 +280,18 @@ func closed(t *testing.T, b Inspection) {
 	require.NoError(t, c.Close())
 	_, err := c.Inspect(t.Context(), "x")
 	require.ErrorIs(t, err, locker.ErrClosed)
+	require.ErrorIs(t, c.ForceRelease(t.Context(), "x", locker.State{Held: true, Token: 7}), locker.ErrClosed)
+	for _, err := range c.List(t.Context(), "") {
+		require.ErrorIs(t, err, locker.ErrClosed)
+	}
 }
 
 // wantOwn fails unless err is the client library's own or the Driver's, and none of the core's or of a context.
-func wantOwn(t *testing.T, err error) {
+func wantOwn(t *testing.T, op string, err error) {
 	t.Helper()
 	var e *locker.Error
 	require.ErrorAs(t, err, &e)
-	assert.Equal(t, "inspect", e.Op)
+	assert.Equal(t, op, e.Op)
 	for _, not := range []error{locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrClosed, locker.ErrUnsupported, context.DeadlineExceeded} {
 		require.NotErrorIs(t, err, not)
 	}
@@ -289,7 +331,14 @@ func gone(t *testing.T, b Inspection) {
 	c := b.open(t, locker.WithTTL(longTTL/2)) // which bounds it
 	_ = look(t, c, "x")
 	b.Kill()
-	_, err := c.Inspect(t.Context(), "x")
-	wantOwn(t, err)
-	assert.ErrorContains(t, err, "refused", "it says what is wrong")
+	_, inspected := c.Inspect(t.Context(), "x")
+	var listed error
+	for _, err := range c.List(t.Context(), "") {
+		listed = err
+	}
+	forced := c.ForceRelease(t.Context(), "x", locker.State{Held: true, Token: 7, Holder: locker.Participant{ID: "7"}})
+	for op, err := range map[string]error{"inspect": inspected, "list": listed, "forcerelease": forced} {
+		wantOwn(t, op, err)
+		assert.ErrorContains(t, err, "refused", "%s says what is wrong", op)
+	}
 }

@@ -1,0 +1,96 @@
+package etcd
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+// nameOf returns the name of a lease's lock.
+func nameOf(t *testing.T, l *lease) string {
+	t.Helper()
+	prefix, escaped, _ := strings.Cut(strings.TrimSuffix(l.folder, "/"), ":")
+	name, ok := unescape(escaped)
+	require.True(t, ok)
+	return prefix + ":" + name
+}
+
+// force ends a hold as an operator does, from another process.
+func force(t *testing.T, l *lease) {
+	t.Helper()
+	operator := driverAt(t, testserver.SharedEtcd(t))
+	shown, err := operator.Inspect(t.Context(), nameOf(t, l))
+	require.NoError(t, err)
+	require.NoError(t, operator.ForceRelease(t.Context(), nameOf(t, l), shown))
+	require.ErrorIs(t, operator.ForceRelease(t.Context(), nameOf(t, l), shown), driver.ErrNotHeld)
+}
+
+// An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take that for its own doing.
+func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]func(*lease){
+		"sent once":              func(*lease) {},
+		"sent twice":             func(l *lease) { l.asked = true },
+		"sent twice, and doubts": func(l *lease) { l.asked, l.doubtful = true, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := driverAt(t, testserver.SharedEtcd(t))
+			l := acquire(t, d, time.Minute)
+			before(l)
+			force(t, l)
+			require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
+			require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
+			assert.Equal(t, 1, l.session.doubts, "the mark counts")
+			assert.Empty(t, l.session.owners, "an owner with a mark takes nothing more")
+			next, err := d.Acquire(t.Context(), driver.Request{Name: nameOf(t, l), TTL: time.Minute})
+			require.NoError(t, err)
+			assert.Greater(t, next.Token(), l.Token())
+			require.NoError(t, next.Release(t.Context()))
+		})
+	}
+}
+
+// A request that puts the key, and was given up, arrives after the hold was ended.
+func TestForceRelease_beforeATakeThatArrivesLate(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	l := acquire(t, d, time.Minute)
+	force(t, l)
+	absent := clientv3.Compare(clientv3.CreateRevision(l.key), "=", 0)
+	_, err := d.cli.Txn(t.Context()).If(l.alive(), absent).Then(l.put()).Commit()
+	require.NoError(t, err)
+	state, err := d.Inspect(t.Context(), nameOf(t, l))
+	require.NoError(t, err)
+	assert.Equal(t, driver.State{}, state, "it has put nothing")
+	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), driver.ErrLost)
+	require.NoError(t, d.Close())
+	left, err := driverAt(t, testserver.SharedEtcd(t)).cli.Get(t.Context(), strings.TrimSuffix(l.folder, "/"), clientv3.WithPrefix())
+	require.NoError(t, err)
+	assert.Empty(t, left.Kvs, "with the session goes the mark")
+}
+
+func TestForceRelease_comparesWhatIsShown(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	l := acquire(t, d, time.Minute)
+	shown, err := d.Inspect(t.Context(), nameOf(t, l))
+	require.NoError(t, err)
+	other := shown
+	other.Token++
+	require.ErrorIs(t, d.ForceRelease(t.Context(), nameOf(t, l), other), driver.ErrHeld)
+	other = shown
+	other.Holder.ID = newOwner()
+	err = d.ForceRelease(t.Context(), nameOf(t, l), other)
+	var held *driver.HeldError
+	require.ErrorAs(t, err, &held)
+	assert.Equal(t, shown.Holder, held.Holder)
+	require.NoError(t, l.Extend(t.Context(), time.Minute))
+	require.NoError(t, d.ForceRelease(t.Context(), nameOf(t, l), driver.State{Held: true, Token: shown.Token}), "what is zero is not compared")
+}
