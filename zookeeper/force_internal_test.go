@@ -1,0 +1,197 @@
+package zookeeper
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+// takenAndForced takes a lock, and ends the hold as an operator does. Before that it calls before.
+func takenAndForced(t *testing.T, before func(*Driver, *lease)) (*Driver, string, *lease) {
+	t.Helper()
+	const ttl = 5 * time.Second
+	d, operator := driverOn(t, connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())), driverOn(t, connAt(t, ttl, testserver.SharedZooKeeper(t).Addr()))
+	name := fresh()
+	got, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
+	require.NoError(t, err)
+	l := got.(*lease)
+	before(d, l)
+	shown, err := operator.Inspect(t.Context(), name)
+	require.NoError(t, err)
+	require.NoError(t, operator.ForceRelease(t.Context(), name, shown))
+	return d, name, l
+}
+
+// An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take that for its own doing.
+func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]func(*Driver, *lease){
+		"sent once":  func(*Driver, *lease) {},
+		"sent twice": func(_ *Driver, l *lease) { l.asked = 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, name, l := takenAndForced(t, before)
+			require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
+			require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
+			next, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: l.session.TTL})
+			require.NoError(t, err)
+			assert.Greater(t, next.Token(), l.Token())
+			require.NoError(t, next.Release(t.Context()))
+		})
+	}
+}
+
+// The servers have removed the node of the lock, and what it knew.
+func TestForceRelease_beforeAReleaseThatIsSentAgainWhenTheNodeIsGone(t *testing.T) {
+	t.Parallel()
+	d, _, l := takenAndForced(t, func(_ *Driver, l *lease) { l.asked = 1 })
+	require.NoError(t, d.conn.Delete(l.parent, -1)) // as the servers do with an empty one
+	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
+}
+
+// The data of the node are not ours: they stay.
+func TestForceRelease_leavesTheDataOfOthers(t *testing.T) {
+	t.Parallel()
+	d, _, l := takenAndForced(t, func(d *Driver, l *lease) {
+		_, err := d.conn.Set(l.parent, []byte("a note"), -1)
+		require.NoError(t, err)
+		_, err = d.conn.Create(l.parent+"/keep", nil, 0, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+	})
+	data, _, err := d.conn.Get(l.parent)
+	require.NoError(t, err)
+	assert.Equal(t, "a note", string(data))
+	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
+	require.NoError(t, d.conn.Delete(l.parent+"/keep", -1))
+}
+
+// The node knows the latest, and no more.
+func TestForceRelease_manyTimes(t *testing.T) {
+	t.Parallel()
+	const ttl = 5 * time.Second
+	d := driverOn(t, connAt(t, ttl, testserver.SharedZooKeeper(t).Addr()))
+	name := fresh()
+	var owners []string
+	for range forcedKnown + 3 {
+		l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
+		require.NoError(t, err)
+		if len(owners) == 0 { // else the servers may remove it
+			_, err = d.conn.Create(l.(*lease).parent+"/keep", nil, 0, zk.WorldACL(zk.PermAll))
+			require.NoError(t, err)
+		}
+		owners = append(owners, l.(*lease).owner)
+		shown, err := d.Inspect(t.Context(), name)
+		require.NoError(t, err)
+		require.NoError(t, d.ForceRelease(t.Context(), name, shown))
+		require.NoError(t, d.ForceRelease(t.Context(), name, shown), "sent again")
+		require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
+	}
+	s, err := d.reader(t.Context())
+	require.NoError(t, err)
+	at, err := s.registry(t.Context(), parentOf(d.chroot, name))
+	require.NoError(t, err)
+	assert.Equal(t, owners[3:], at.forced)
+	require.NoError(t, d.conn.Delete(parentOf(d.chroot, name)+"/keep", -1))
+}
+
+func TestForceRelease_needsAnID(t *testing.T) {
+	t.Parallel()
+	err := driverAt(t, testserver.SharedZooKeeper(t)).ForceRelease(t.Context(), fresh(), driver.State{Held: true, Token: 7})
+	require.ErrorIs(t, err, driver.ErrUnsupported)
+}
+
+// The holder gives no others the right to delete its node.
+func TestForceRelease_withoutTheRightToDelete(t *testing.T) {
+	t.Parallel()
+	const ttl = 5 * time.Second
+	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
+	d := driverOn(t, conn)
+	name := fresh()
+	l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
+	require.NoError(t, err)
+	shown, err := d.Inspect(t.Context(), name)
+	require.NoError(t, err)
+	parent := l.(*lease).parent
+	for what, perms := range map[string]int32{"delete": zk.PermAll &^ zk.PermDelete, "write": zk.PermAll &^ zk.PermWrite} {
+		_, err = conn.SetACL(parent, zk.WorldACL(perms), -1)
+		require.NoError(t, err)
+		require.ErrorIs(t, d.ForceRelease(t.Context(), name, shown), zk.ErrNoAuth, what)
+		require.NoError(t, l.Extend(t.Context(), ttl), what)
+	}
+	_, err = conn.SetACL(parent, zk.WorldACL(zk.PermAll), -1)
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context()))
+}
+
+func TestUnescape(t *testing.T) {
+	for _, name := range []string{"a", "a/b", "%", "+", " ", "\x00", "é", ".", "..", "zookeeper", "\U0001F512", strings.Repeat("a", longName)} {
+		got, ok := unescape(escape(name))
+		assert.True(t, ok, "%q", name)
+		assert.Equal(t, name, got)
+	}
+	for _, escaped := range []string{"", "%", "%2f", "%61", "%zz", escape(strings.Repeat("a", longName+1)), ".."} {
+		_, ok := unescape(escaped)
+		assert.False(t, ok, "%q", escaped)
+	}
+}
+
+func TestList_goesThroughAllNodes(t *testing.T) {
+	t.Parallel()
+	conn := connAt(t, 10*time.Second, testserver.SharedZooKeeper(t).Addr())
+	d := driverOn(t, conn)
+	prefix := fmt.Sprint("list", time.Now().UnixNano())
+	list := func(begins string) (names []string, unnamed, pages int) {
+		for next := d.List(prefix + ":" + begins); ; {
+			page, err := next(t.Context())
+			require.NoError(t, err)
+			pages++
+			names, unnamed = append(names, page.Names...), unnamed+page.Unnamed
+			if page.Last {
+				slices.Sort(names)
+				return names, unnamed, pages
+			}
+		}
+	}
+	names, _, _ := list("")
+	assert.Empty(t, names, "nobody has used the prefix")
+	root := rootOf("", prefix)
+	_, err := conn.Create(root, nil, 0, zk.WorldACL(zk.PermAll))
+	require.NoError(t, err)
+	queue := func(node, child string) {
+		_, err := conn.Create(root+"/"+node, nil, 0, zk.WorldACL(zk.PermAll))
+		require.NoError(t, err)
+		if child != "" {
+			_, err = conn.Create(root+"/"+node+"/"+child, nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
+			require.NoError(t, err)
+		}
+	}
+	contender := fmt.Sprintf("%s%032x%s", nodePrefix, 7, nodeMiddle)
+	var want []string
+	for i := range 2*nodesPerCheck + 20 {
+		name := fmt.Sprint("a/", i)
+		want = append(want, prefix+":"+name)
+		queue(escape(name), contender)
+	}
+	queue("released", "")
+	queue("a note", "note")
+	queue(escape(strings.Repeat("a", longName+1)), contender)
+	queue("%zz", contender)
+	slices.Sort(want)
+	names, unnamed, pages := list("")
+	assert.Equal(t, want, names)
+	assert.Equal(t, 1, unnamed)
+	assert.Equal(t, 3, pages)
+	names, unnamed, pages = list("a/7")
+	assert.Len(t, names, 1+10)
+	assert.Equal(t, 1, unnamed, "it may begin so")
+	assert.Equal(t, 1, pages)
+}
