@@ -1,0 +1,91 @@
+package redisscript
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
+)
+
+func (s *atServer) force(owner string, token int64) int64 {
+	s.t.Helper()
+	return s.run(force, []any{owner, token}).(int64)
+}
+
+// What was sent before the hold was ended, and arrives later, or again, finds that it has ended.
+func TestForce_whatTheFormerHolderSends(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	token := s.ask("former", ttl, 0).token
+	require.EqualValues(t, 1, s.force("former", token))
+	assert.Empty(t, s.owner())
+	assert.EqualValues(t, 0, s.release("former", token, 0))
+	assert.EqualValues(t, 0, s.release("former", token, 1), "sent again, it does not take the end for its own doing")
+	s.keys = s.keys[:1]
+	assert.EqualValues(t, 0, s.run(extend, []any{"former", expiry(ttl)}))
+	assert.Empty(t, s.owner())
+
+	next := s.ask("next", ttl, 0)
+	assert.Greater(t, next.token, token)
+	assert.EqualValues(t, 0, s.release("former", token, 1))
+	require.EqualValues(t, 1, s.release("next", next.token, 0))
+	assert.EqualValues(t, 1, s.release("next", next.token, 1), "a release is its own")
+}
+
+func TestForce_endsWhatItIsShown(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	assert.EqualValues(t, 0, s.force("owner", 7), "there is no lock")
+	token := s.ask("owner", ttl, 0).token
+	assert.EqualValues(t, -1, s.force("other", token))
+	assert.EqualValues(t, -1, s.force("other", 0))
+	assert.EqualValues(t, -1, s.force("owner", token+1))
+	assert.Equal(t, "owner", s.owner())
+	require.EqualValues(t, 1, s.force("owner", 0), "a token that is not given is not compared")
+	assert.EqualValues(t, 0, s.force("owner", 0))
+	token = s.ask("owner", ttl, 0).token
+	require.EqualValues(t, 1, s.force("", token), "nor is an owner")
+
+	s.ask("expired", ttl, 0)
+	require.NoError(t, s.rdb.PExpire(t.Context(), s.keys[0], Keep).Err())
+	assert.EqualValues(t, 0, s.force("expired", 0))
+}
+
+// It is as at a release: the lock is the first waiter's, and that is told.
+func TestForce_wakesTheFirstWaiter(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	told := s.subscribe("process")
+	token := s.ask("former", ttl, 0).token
+	require.EqualValues(t, held, s.ask("pprocess/first", ttl, 0).status)
+	require.EqualValues(t, held, s.ask("pprocess/second", ttl, 0).status)
+	require.EqualValues(t, 1, s.force("former", token))
+	assert.Equal(t, "pprocess/first", (<-told).Payload)
+	assert.EqualValues(t, 0, s.force("", token), "a claim is no hold")
+	a := s.ask("other", ttl, 0)
+	assert.EqualValues(t, held, a.status)
+	assert.Equal(t, driver.ErrHeld, a.heldBy(), "nobody holds it yet")
+	next := s.ask("pprocess/first", ttl, 0)
+	require.EqualValues(t, granted, next.status)
+	assert.Greater(t, next.token, token)
+}
+
+// Who holds the lock is told to those who try, and wait, and not to a proposal, of which a node of Redlock gets many.
+func TestAcquire_tellsWhoHolds(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	owner := s.run(acquire, []any{"holder", expiry(ttl), 0, inTime, "host 7"})
+	require.NotNil(t, owner)
+	want := driver.Participant{ID: "holder", Metadata: "host 7"}
+	assert.Equal(t, want, s.ask("other", ttl, 0).holder)
+	first := s.ask("pprocess/first", ttl, 0)
+	assert.Equal(t, want, first.holder)
+	assert.Equal(t, want, s.ask("pprocess/first", ttl, first.place).holder)
+	a, err := parseAnswer(s.run(acquire, []any{"other", expiry(ttl), uint64(time.Now().UnixMicro()), inTime, ""}), 0)
+	require.NoError(t, err)
+	assert.EqualValues(t, held, a.status)
+	assert.Equal(t, driver.Participant{}, a.holder)
+}
