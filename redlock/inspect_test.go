@@ -69,3 +69,28 @@ func TestInspect_whileAMinorityHangs(t *testing.T) {
 	_, err = c.Inspect(ctx, "x")
 	require.ErrorContains(t, err, "no majority of 5 nodes", "said before ctx ends")
 }
+
+// A node hangs. The hold ends at the others, and when the node is back it keeps nobody's.
+func TestForceRelease_whileANodeHangs(t *testing.T) {
+	t.Parallel()
+	q := newQuorum(t, 3)
+	m, operator := client(t, q.addrs()).Mutex("x"), client(t, q.addrs())
+	require.NoError(t, m.Lock(t.Context()))
+	state, err := operator.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	q.servers[0].Stop()
+	err = operator.ForceRelease(t.Context(), "x", state)
+	var names []string
+	for name, err := range operator.List(t.Context(), "") {
+		require.NoError(t, err)
+		names = append(names, name)
+	}
+	q.servers[0].Continue()
+	require.NoError(t, err)
+	assert.Empty(t, names, "one node has it")
+	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+	next := operator.Mutex("x")
+	require.NoError(t, next.Lock(t.Context()))
+	assert.Greater(t, next.FencingToken(), state.Token)
+	require.NoError(t, next.Unlock(t.Context()))
+}

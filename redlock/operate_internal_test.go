@@ -1,0 +1,215 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+)
+
+// operated is a node of which holds are ended and listed.
+type operated struct {
+	seeing
+	force func(shown driver.State) error
+	ended atomic.Int32
+	names []string // held; a page has one of them
+	lists func(context.Context) error
+}
+
+func (n *operated) ForceRelease(_ context.Context, _ string, shown driver.State) error {
+	n.ended.Add(1)
+	return n.force(shown)
+}
+
+// Inspect says of each name whether it is among those of the node, if it has any.
+func (n *operated) Inspect(ctx context.Context, name string) (locker.State, error) {
+	if n.says != nil {
+		return n.says(ctx)
+	}
+	return locker.State{Held: slices.Contains(n.names, name), Token: 7}, nil
+}
+
+func (n *operated) List(prefix string) driver.Pager {
+	left := slices.Clone(n.names)
+	return func(ctx context.Context) (page driver.Page, err error) {
+		if n.lists != nil {
+			return page, n.lists(ctx)
+		}
+		if len(left) > 0 {
+			if strings.HasPrefix(left[0], prefix) {
+				page.Names = left[:1]
+			}
+			left = left[1:]
+		}
+		page.Last = len(left) == 0
+		return page, nil
+	}
+}
+
+// driverOver makes a Driver of nodes; nil is one that can do nothing of this.
+func driverOver(t *testing.T, all ...*operated) *Driver {
+	t.Helper()
+	fakes, nodes := newFakes(len(all))
+	for i, n := range all {
+		if n != nil {
+			n.fakeNode = fakes[i]
+			nodes[i] = n
+		}
+	}
+	d, err := NewDriver(nodes)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if !d.closed {
+			_ = d.Close()
+		}
+	})
+	return d
+}
+
+func TestForceRelease_isWhatAMajoritySays(t *testing.T) {
+	holds := func(token uint64, err error) *operated {
+		return &operated{seeing: seeing{says: heldBy("a", token, 1)}, force: func(shown driver.State) error {
+			if shown.Holder.ID != "its own" || shown.Token != token {
+				return errors.New("it was not shown what the node has")
+			}
+			return err
+		}}
+	}
+	mine, other := func() *operated { return holds(7, nil) }, func() *operated { return holds(9, nil) }
+	changed, released := func() *operated { return holds(7, driver.ErrHeld) }, func() *operated { return holds(7, driver.ErrNotHeld) }
+	none := func() *operated { return &operated{seeing: seeing{says: free(7)}} }
+	away := func() *operated { return &operated{seeing: seeing{says: unreachable}} }
+	stuck := func() *operated { return &operated{seeing: seeing{says: hangs}} }
+	disagreed := errors.New("no majority")
+	for name, c := range map[string]struct {
+		nodes []*operated
+		want  error // nil: ended
+		ended int   // asked to end it
+	}{
+		"all have it":                        {[]*operated{mine(), mine(), mine()}, nil, 3},
+		"one is unreachable":                 {[]*operated{mine(), away(), mine()}, nil, 2},
+		"one does not answer":                {[]*operated{stuck(), mine(), mine()}, nil, 2},
+		"a majority is unreachable":          {[]*operated{mine(), away(), away()}, disagreed, 1},
+		"one that it lost is another's":      {[]*operated{mine(), mine(), other()}, nil, 2},
+		"one that it lost is free":           {[]*operated{mine(), none(), mine()}, nil, 2},
+		"it is gone but for one node":        {[]*operated{mine(), none(), none()}, nil, 1},
+		"nobody has it":                      {[]*operated{none(), none(), none()}, driver.ErrNotHeld, 0},
+		"nobody, as far as nodes answer":     {[]*operated{none(), none(), away()}, driver.ErrNotHeld, 0},
+		"it was released meanwhile":          {[]*operated{released(), released(), none()}, driver.ErrNotHeld, 2},
+		"another has it":                     {[]*operated{other(), other(), other()}, driver.ErrHeld, 0},
+		"another has it, and it has a rest":  {[]*operated{mine(), other(), other()}, driver.ErrHeld, 1},
+		"another took it meanwhile":          {[]*operated{changed(), changed(), none()}, driver.ErrHeld, 2},
+		"nodes say this and that":            {[]*operated{other(), none(), away()}, disagreed, 0},
+		"a node cannot":                      {[]*operated{mine(), nil, mine()}, nil, 2},
+		"a majority cannot":                  {[]*operated{mine(), nil, nil}, locker.ErrUnsupported, 1},
+		"five, of which two do not have it":  {[]*operated{mine(), mine(), away(), none(), mine()}, nil, 3},
+		"five, of which three do not answer": {[]*operated{mine(), mine(), away(), stuck(), away()}, disagreed, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := driverOver(t, c.nodes...)
+				ctx, cancel := context.WithTimeout(t.Context(), longestTimeout*4)
+				defer cancel()
+				err := d.ForceRelease(ctx, "x", driver.State{Held: true, Token: 7})
+				ended := 0
+				for _, n := range c.nodes {
+					if n != nil {
+						ended += int(n.ended.Load())
+					}
+				}
+				assert.Equal(t, c.ended, ended)
+				var e *Error
+				switch {
+				case c.want == disagreed: //nolint:errorlint // it is that one
+					require.ErrorAs(t, err, &e)
+					require.NotErrorIs(t, err, driver.ErrHeld)
+					require.NotErrorIs(t, err, driver.ErrNotHeld)
+				default:
+					require.ErrorIs(t, err, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestList_hasWhatAMajorityHolds(t *testing.T) {
+	names := func(all ...string) *operated { return &operated{names: all} }
+	away := func() *operated { return &operated{seeing: seeing{says: unreachable}, lists: func(context.Context) error { return errRefused }} }
+	stuck := func() *operated {
+		wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		return &operated{seeing: seeing{says: hangs}, lists: wait}
+	}
+	for name, c := range map[string]struct {
+		nodes []*operated
+		want  []string
+		fails bool
+	}{
+		"all have them":                        {[]*operated{names("l:a", "l:b"), names("l:b", "l:a"), names("l:a", "l:b")}, []string{"l:a", "l:b"}, false},
+		"each majority":                        {[]*operated{names("l:a", "l:b"), names("l:a", "l:c"), names("l:b", "l:c")}, []string{"l:a", "l:b", "l:c"}, false},
+		"minorities":                           {[]*operated{names("l:a"), names("l:b"), names("l:c")}, nil, false},
+		"other prefixes":                       {[]*operated{names("k:a"), names("k:a", "l:b"), names("k:a", "l:b")}, []string{"l:b"}, false},
+		"none":                                 {[]*operated{names(), names(), names()}, nil, false},
+		"the first is unreachable":             {[]*operated{away(), names("l:a"), names("l:a")}, []string{"l:a"}, false},
+		"the second does not answer":           {[]*operated{names("l:a"), stuck(), names("l:a", "l:b")}, []string{"l:a"}, false},
+		"the last is unreachable":              {[]*operated{names("l:a", "l:b"), names("l:a"), away()}, []string{"l:a"}, false},
+		"a majority is unreachable":            {[]*operated{names("l:a"), away(), away()}, nil, true},
+		"a majority is unreachable, and empty": {[]*operated{away(), names(), stuck()}, nil, true},
+		"one cannot":                           {[]*operated{names("l:a"), nil, names("l:a")}, []string{"l:a"}, false},
+		"five":                                 {[]*operated{away(), names("l:a"), names("l:b"), away(), names("l:a", "l:b")}, nil, false},
+		"five, on three": {
+			[]*operated{names("l:a"), away(), names("l:a", "l:b"), names("l:b"), names("l:b", "l:a")}, []string{"l:a", "l:b"}, false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				next := driverOver(t, c.nodes...).List("l:")
+				var got []string
+				for {
+					page, err := next(t.Context())
+					if err != nil {
+						require.True(t, c.fails, "%v", err)
+						var e *Error
+						require.ErrorAs(t, err, &e)
+						return
+					}
+					if got = append(got, page.Names...); page.Last {
+						break
+					}
+				}
+				require.False(t, c.fails)
+				slices.Sort(got)
+				assert.Equal(t, c.want, got, "each once")
+			})
+		})
+	}
+}
+
+func TestOperators_endWithTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		d := driverOver(t, &operated{seeing: seeing{says: hangs}, lists: wait}, &operated{seeing: seeing{says: hangs}}, &operated{seeing: seeing{says: hangs}})
+		for _, call := range []func(context.Context) error{
+			func(ctx context.Context) error { _, err := d.List("l:")(ctx); return err },
+			func(ctx context.Context) error {
+				return d.ForceRelease(ctx, "x", driver.State{Held: true, Token: 7})
+			},
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			require.ErrorIs(t, call(ctx), context.Canceled)
+		}
+		require.NoError(t, d.Close())
+		_, err := d.List("l:")(t.Context())
+		require.ErrorIs(t, err, driver.ErrClosed)
+		require.ErrorIs(t, d.ForceRelease(t.Context(), "x", driver.State{}), driver.ErrClosed)
+	})
+}
