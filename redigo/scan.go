@@ -10,7 +10,9 @@ import (
 )
 
 // Scans implements redisscript.Runner.
-func (r *runner) Scans(context.Context) ([]redisscript.Scan, error) { return []redisscript.Scan{r.scan}, nil }
+func (r *runner) Scans(context.Context) ([]redisscript.Scan, error) {
+	return []redisscript.Scan{r.scan}, nil
+}
 
 // scan tries again, on another connection, if the one that it has was closed by the server while it was idle.
 func (r *runner) scan(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error) {

@@ -143,7 +143,9 @@ func TestForceRelease_isWhatAMajoritySays(t *testing.T) {
 
 func TestList_hasWhatAMajorityHolds(t *testing.T) {
 	names := func(all ...string) *operated { return &operated{names: all} }
-	away := func() *operated { return &operated{seeing: seeing{says: unreachable}, lists: func(context.Context) error { return errRefused }} }
+	away := func() *operated {
+		return &operated{seeing: seeing{says: unreachable}, lists: func(context.Context) error { return errRefused }}
+	}
 	stuck := func() *operated {
 		wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		return &operated{seeing: seeing{says: hangs}, lists: wait}
