@@ -28,8 +28,10 @@ const exitHelp = `Exit codes:
   64        wrong usage: arguments, flags, URL, or something that the backend
             cannot do
   69        the backend is unreachable, or refuses access
-  75        another holds the lock, and --no-wait was given or --wait is over
-  79        the lock was lost, or not renewed in time, and the command was ended
+  75        another holds the lock, and --no-wait was given or --wait is over;
+            release: another hold is there than the one of --hold
+  79        the lock was lost, or not renewed in time, and the command was ended;
+            release: nobody holds the lock
   126, 127  the command cannot be executed, or was not found
   128+n     ended by signal n
   others    run: the command's own`
@@ -75,7 +77,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.Is(err, locker.ErrUnsupported):
 		return exitUsage
-	case errors.Is(err, locker.ErrLost):
+	case errors.Is(err, locker.ErrLost), errors.Is(err, locker.ErrNotHeld):
 		return exitLost
 	case errors.Is(err, locker.ErrHeld):
 		return exitHeld

@@ -2,8 +2,9 @@
 //
 //	locker run redis://localhost:6379 backup -- /usr/local/bin/backup --all
 //
-// It runs commands under a lock (run), shows who holds a lock and who waits (inspect), tests which promises the locks of servers
-// keep (check), measures what they cost (bench), or does both and compares servers (compare). See README.md, or locker help.
+// It runs commands under a lock (run), shows who holds a lock and who waits (inspect), lists the locks that are held (list), ends the
+// hold of another process (release), tests which promises the locks of servers keep (check), measures what they cost (bench), or does
+// both and compares servers (compare). See README.md, or locker help.
 package main
 
 import (
@@ -50,8 +51,8 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "locker",
 		Short: "A distributed lock for scripts and crontabs, and a test of lock servers",
-		Long: `locker runs commands under a distributed lock, shows who holds a lock, and
-tests and measures the locks of servers.
+		Long: `locker runs commands under a distributed lock, shows and lists the locks that
+are held, and tests and measures the locks of servers.
 
 ` + urlHelp + `
 
@@ -70,7 +71,7 @@ tests and measures the locks of servers.
 		return unknownCommand(c, args[0])
 	}
 	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(newRun(), newCheck(), newBench(), newCompare(), newInspect())
+	root.AddCommand(newRun(), newCheck(), newBench(), newCompare(), newInspect(), newList(), newRelease())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		for _, shell := range c.Commands() { // of completion: cobra's own error would print what was typed

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+)
+
+const listHelp = `List prints the names of the locks that are held, one a line, in no order: all
+under the prefix of the URL, or those that begin with PREFIX. It changes nothing.
+A name that is taken or released meanwhile may be missing, and any may come
+twice. Ctrl-C ends it.
+
+Who holds a lock: locker inspect. On Redis, it goes through all keys of the
+servers, a few hundred at a time.
+
+` + exitHelp
+
+func newList() *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:               "list [flags] URL [PREFIX]",
+		Short:             "Print the names of the locks that are held",
+		Long:              listHelp,
+		Example:           "  locker list redis://localhost:6379\n  locker list --output json - orders/ | jq -r .name",
+		Args:              args(1, 2, "want URL [PREFIX], as in: locker list redis://localhost:6379 orders/"),
+		ValidArgsFunction: schemes,
+		RunE: func(c *cobra.Command, args []string) error {
+			url, err := expandURL(args[0])
+			prefix := ""
+			if len(args) > 1 {
+				prefix = args[1]
+			}
+			if err := errors.Join(err, format(output, "text", "json"), checkPrefix(prefix)); err != nil {
+				return err
+			}
+			ctx, stop := interruptible(c.Context())
+			defer stop()
+			if err := list(ctx, url, prefix, output); err != nil {
+				return firstError(context.Cause(ctx), err)
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVarP(&output, "output", "o", "text", "text, or json: an object a line")
+	return c
+}
+
+func list(ctx context.Context, url, prefix, output string) error {
+	client, err := open(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	names := json.NewEncoder(os.Stdout)
+	for name, err := range client.List(ctx, prefix) {
+		switch {
+		case err != nil:
+			return err
+		case output == "json":
+			err = names.Encode(struct {
+				Name string `json:"name"`
+			}{name})
+		default:
+			_, err = fmt.Println(printable(name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPrefix refuses what begins no name, before any request.
+func checkPrefix(prefix string) error {
+	switch {
+	case !utf8.ValidString(prefix):
+		return usagef("the prefix is not UTF-8")
+	case isURL(prefix):
+		return usagef("the prefix is a URL of a backend: want URL [PREFIX]")
+	default:
+		return nil
+	}
+}

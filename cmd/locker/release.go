@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-locker/locker"
+)
+
+const releaseHelp = `Release ends the hold of another process, with --force. Say which hold: --hold is
+its token or its ID, as locker inspect shows them. If another hold is there by
+then, nothing ends.
+
+Stop the holder first, if you can. Release does not stop it: it works on until
+its next renewal, a third of the TTL, and only a resource that checks the
+fencing token refuses what it writes. Others get the lock at once.
+
+` + exitHelp
+
+func newRelease() *cobra.Command {
+	var force bool
+	var hold string
+	c := &cobra.Command{
+		Use:               "release --force --hold HOLD URL NAME",
+		Short:             "End the hold of another process",
+		Long:              releaseHelp,
+		Example:           "  locker inspect redis://localhost:6379 backup\n  locker release --force --hold 1795367485451592 redis://localhost:6379 backup",
+		Args:              args(2, 2, "want URL NAME, as in: locker release --force --hold 1795367485451592 redis://localhost:6379 backup"),
+		ValidArgsFunction: schemes,
+		RunE: func(c *cobra.Command, args []string) error {
+			url, err := expandURL(args[0])
+			if err := errors.Join(err, checkName(args[1]), checkHold(force, hold)); err != nil {
+				return err
+			}
+			ctx, stop := interruptible(c.Context())
+			defer stop()
+			ended, err := release(ctx, url, args[1], hold)
+			if err != nil {
+				return firstError(context.Cause(ctx), err)
+			}
+			_, err = fmt.Printf("ended the hold of %s, token %s\n", contender{ended.Holder.ID, ended.Holder.Metadata}.show(), shownToken(ended.Token))
+			return err
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "end it though it is not ours")
+	c.Flags().StringVar(&hold, "hold", "", "the token or the ID of the hold, as locker inspect shows them")
+	return c
+}
+
+func checkHold(force bool, hold string) error {
+	switch {
+	case !force:
+		return usagef("a hold is its process's: to end it all the same, use --force")
+	case hold == "":
+		return usagef("which hold? --hold wants its token or its ID, as locker inspect shows them")
+	default:
+		return nil
+	}
+}
+
+// release ends the hold that has that token or ID, and returns it.
+func release(ctx context.Context, url, name, hold string) (locker.State, error) {
+	client, err := open(ctx, url)
+	if err != nil {
+		return locker.State{}, err
+	}
+	defer func() { _ = client.Close() }()
+	shown, err := client.Inspect(ctx, name)
+	switch {
+	case err != nil:
+		return shown, err
+	case !shown.Held:
+		return shown, &statusError{code: exitLost, err: fmt.Errorf("nobody holds %s: nothing was ended", printable(name))}
+	case hold != shown.Holder.ID && (shown.Token == 0 || hold != strconv.FormatUint(shown.Token, 10)):
+		return shown, &statusError{code: exitHeld, err: fmt.Errorf("another hold is there than the one of --hold: that of %s, token %s; nothing was ended",
+			contender{shown.Holder.ID, shown.Holder.Metadata}.show(), shownToken(shown.Token))}
+	}
+	return shown, client.ForceRelease(ctx, name, shown)
+}
+
+// shownToken returns a token as text. ZooKeeper does not always tell it.
+func shownToken(token uint64) string {
+	if token == 0 {
+		return "not known"
+	}
+	return strconv.FormatUint(token, 10)
+}
