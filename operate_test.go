@@ -73,7 +73,8 @@ func TestList_thatEndsEarlyAsksForNoMore(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		asked := 0
 		c := b.listing(t, &asked, nil, driver.Page{Names: []string{"app%3A:a/1", "app%3A:a/2"}}, driver.Page{Names: []string{"app%3A:a/3"}})
-		for name := range c.List(t.Context(), "a/") {
+		for name, err := range c.List(t.Context(), "a/") {
+			require.NoError(t, err)
 			if name == "a/2" {
 				break
 			}

@@ -164,12 +164,11 @@ func heldAndReleased(t *testing.T, b Inspection) {
 func (b Inspection) wantTold(t *testing.T, err error, s locker.State) {
 	t.Helper()
 	require.ErrorIs(t, err, locker.ErrHeld)
-	var held *locker.HeldError
-	if !b.TellsHolder {
-		assert.False(t, errors.As(err, &held), "%v", err)
+	held, tells := errors.AsType[*locker.HeldError](err)
+	require.Equal(t, b.TellsHolder, tells, "%v", err)
+	if !tells {
 		return
 	}
-	require.ErrorAs(t, err, &held)
 	if !b.TellsMetadata {
 		s.Holder.Metadata = ""
 	}
