@@ -63,7 +63,12 @@ func TestForce_wakesTheFirstWaiter(t *testing.T) {
 	require.EqualValues(t, held, s.ask("pprocess/first", ttl, 0).status)
 	require.EqualValues(t, held, s.ask("pprocess/second", ttl, 0).status)
 	require.EqualValues(t, 1, s.force("former", token))
-	assert.Equal(t, "pprocess/first", (<-told).Payload)
+	select {
+	case m := <-told:
+		assert.Equal(t, "pprocess/first", m.Payload)
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody was told")
+	}
 	assert.EqualValues(t, 0, s.force("", token), "a claim is no hold")
 	a := s.ask("other", ttl, 0)
 	assert.EqualValues(t, held, a.status)
@@ -84,6 +89,15 @@ func TestAcquire_tellsWhoHolds(t *testing.T) {
 	first := s.ask("pprocess/first", ttl, 0)
 	assert.Equal(t, want, first.holder)
 	assert.Equal(t, want, s.ask("pprocess/first", ttl, first.place).holder)
+	// It has expired, and the lock is claimed for the first of those who wait.
+	s.subscribe("process")
+	require.NoError(t, s.rdb.PExpire(t.Context(), s.keys[0], Keep).Err())
+	a := s.ask("other", ttl, 0)
+	require.EqualValues(t, held, a.status)
+	assert.Equal(t, driver.ErrHeld, a.heldBy(), "nobody holds it yet")
+
+	require.EqualValues(t, granted, s.ask("pprocess/first", ttl, first.place).status)
+	assert.Equal(t, "pprocess/first", s.ask("other", ttl, 0).holder.ID)
 	a, err := parseAnswer(s.run(acquire, []any{"other", expiry(ttl), uint64(time.Now().UnixMicro()), inTime, ""}), 0)
 	require.NoError(t, err)
 	assert.EqualValues(t, held, a.status)
