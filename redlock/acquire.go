@@ -100,7 +100,7 @@ func (l *lease) propose(calls []call, i int, token uint64) []call {
 	if l.turn != nil && s.place == nil && !l.decided {
 		s.place = l.placeAt(i)
 	}
-	s.proposal = proposeRequest{lease: l, i: i, token: token, place: s.place, sent: clock.Now()} // of the one before nothing is under way
+	s.proposal = proposeRequest{lease: l, i: i, token: token, place: s.place, ours: s.place, sent: clock.Now()} // of the one before nothing is under way
 	return append(calls, l.call(i, &s.proposal))
 }
 
@@ -118,7 +118,6 @@ type proposeRequest struct {
 
 func (p *proposeRequest) send(ctx context.Context) (err error) {
 	if p.place != nil {
-		p.ours = p.place
 		p.earlier, err = p.place.Propose(ctx, p.token)
 		return err
 	}
@@ -138,7 +137,7 @@ func (p *proposeRequest) heard(err error, over bool) {
 	if over {
 		s.asking = false
 		if p.place == nil || err == nil || l.over && p.place.Known() {
-			s.lease, s.place = p.ours, nil
+			s.lease, s.place, s.unmet = p.ours, nil, p.place != nil && err != nil
 		}
 		if l.over {
 			l.send(l.free(nil, p.i))
@@ -187,6 +186,9 @@ func (r *raiseRequest) heard(err error, _ bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &l.seats[r.i]
+	if s.lease != r.ours {
+		return // it was given back
+	}
 	s.err = err
 	switch {
 	case err == nil:
@@ -194,9 +196,7 @@ func (r *raiseRequest) heard(err error, _ bool) {
 	case errors.Is(err, driver.ErrUnsupported): // the goal is too far ahead of the node's clock
 		l.ballot.refusedGoal(r.i, r.goal)
 	case errors.Is(err, driver.ErrLost): // the node does not have what it had granted
-		if s.lease == r.ours {
-			s.lease = nil
-		}
+		s.lease = nil
 		l.ballot.says(r.i, gone)
 	default:
 		l.ballot.says(r.i, absent)

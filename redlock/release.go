@@ -34,7 +34,7 @@ func (l *lease) end() {
 	calls := make([]call, 0, len(l.seats))
 	for i := range l.seats {
 		if s := &l.seats[i]; s.place != nil && !s.asking && s.place.Known() {
-			s.lease, s.place = s.place, nil
+			s.lease, s.place, s.unmet = s.place, nil, true
 		}
 		calls = l.free(calls, i)
 	}
@@ -88,7 +88,7 @@ func (f *releaseRequest) heard(err error, over bool) {
 	s.freeing, s.late, s.err = !over, !over, err
 	switch {
 	case err == nil:
-		s.lease, s.freed = nil, true
+		s.lease, s.freed = nil, !s.unmet
 	case errors.Is(err, driver.ErrLost):
 		s.lease = nil
 	case over:

@@ -31,6 +31,7 @@ type turn struct {
 	place    uint64
 	answered func(error)
 	since    time.Time     // when the first of the nodes that have granted the lock did so
+	inVain   time.Time     // when it last gave back what it had to an earlier waiter, who has not taken it
 	timer    *time.Timer   // of look; nil: it was never needed
 	armed    bool          // the timer is
 	pause    time.Duration // until the look after the next
@@ -86,6 +87,10 @@ func (l *lease) wake(i int, kept bool) {
 	if l.over {
 		return
 	}
+	if l.decided && !clock.Now().Before(l.until) { // a hold that nobody has released
+		l.end()
+		return
+	}
 	l.seats[i].again = l.seats[i].asking
 	if !kept || l.decided || l.ballot.has() > 0 {
 		l.ask(func(k int) bool { return k == i })
@@ -123,8 +128,8 @@ func (l *lease) nextProposal() uint64 {
 // heardInTurn does what follows from an answer to a waiter. The caller holds l.mu.
 func (l *lease) heardInTurn(p *proposeRequest, err error) {
 	s, t := &l.seats[p.i], l.turn
-	again := s.again
-	s.again = false
+	again, yielded := s.again, s.yielded
+	s.again, s.yielded = false, false
 	s.queued = errors.Is(err, driver.ErrHeld)
 	switch {
 	case err == nil || s.queued:
@@ -138,6 +143,9 @@ func (l *lease) heardInTurn(p *proposeRequest, err error) {
 		}
 		return
 	}
+	if s.queued && yielded && p.earlier {
+		t.inVain = time.Time{}
+	}
 	switch {
 	case err == nil && l.ballot.votes[p.i].state != granted: // it came late
 		l.giveBack(p.i)
@@ -145,7 +153,7 @@ func (l *lease) heardInTurn(p *proposeRequest, err error) {
 		t.since, t.pause, t.armed = clock.Now(), max(shortLook, 2*clock.Since(p.sent)), false
 	case s.queued && again:
 		l.ask(func(i int) bool { return i == p.i })
-	case s.queued && p.earlier && l.ballot.goal == 0 && l.ballot.has() > 0 && p.sent.After(t.since):
+	case s.queued && p.earlier && l.ballot.goal == 0 && l.ballot.has() > 0 && p.sent.After(t.since) && clock.Since(t.inVain) > l.timeout():
 		l.yield()
 	}
 	l.plan()
@@ -153,16 +161,23 @@ func (l *lease) heardInTurn(p *proposeRequest, err error) {
 
 // lateInTurn takes in that a waiter has had no answer in time. The caller holds l.mu.
 func (l *lease) lateInTurn(p *proposeRequest) {
-	if s := &l.seats[p.i]; s.failing.IsZero() {
+	s := &l.seats[p.i]
+	s.queued = false
+	if s.failing.IsZero() {
 		s.failing = p.sent
 	}
 	l.plan()
 }
 
 // yield gives back what the nodes have granted, because they have not all the same first waiter, and asks them again, in the same place.
-// The caller holds l.mu.
+// If the earlier one does not wait there, as where a node has forgotten its hold, that is in vain: then it does not yield again soon. The
+// caller holds l.mu.
 func (l *lease) yield() {
+	l.turn.inVain = clock.Now()
 	given := l.giveBack(-1)
+	for _, i := range given {
+		l.seats[i].yielded = true
+	}
 	l.ask(func(i int) bool { return slices.Contains(given, i) })
 }
 
