@@ -52,7 +52,7 @@ if left <= 0 and not claimed then
       if lapsed then
         redis.call('HSET', KEYS[1], 'lapsed', lapsed)
       end
-      left = CLAIM
+      current, left = '>' .. first, CLAIM
     end
   end
 end

@@ -98,6 +98,7 @@ func (h *hub) leave(w *waiter) {
 	list.present--
 	list.remove(w)
 	w.list = nil
+	list.tellOfSilence()
 	switch {
 	case list.present == 0:
 		list.idle = clock.Now()
@@ -141,8 +142,9 @@ func (h *hub) placed(w *waiter, a answer) {
 	h.subscribe(list)
 }
 
-// unanswered has the wait list of w look again, whose request has failed.
-func (h *hub) unanswered(w *waiter) {
+// unanswered has the wait list of w look again, whose request has failed, which was sent at sent.
+func (h *hub) unanswered(w *waiter, sent time.Time) {
+	h.silence(w, sent)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if list := w.list; list != nil && !list.armed && !h.closed {
@@ -162,21 +164,6 @@ func (h *hub) silence(w *waiter, sent time.Time) time.Duration {
 		list.failing = sent
 	}
 	return clock.Since(list.failing)
-}
-
-// gaveUp has those look for themselves who wait with w, which has given up on a server that is silent.
-func (h *hub) gaveUp(w *waiter) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if w.list == nil {
-		return
-	}
-	silence := clock.Since(w.list.failing)
-	for _, other := range w.list.queue {
-		if silence > other.lease.ttl/2 {
-			other.wake(false)
-		}
-	}
 }
 
 // listOf returns the wait list of l's lock.

@@ -46,7 +46,6 @@ func (d *Driver) AcquireQueued(
 		default:
 			answered(err)
 			if d.hub.silence(w, sent) > req.TTL/2 || !l.takeEnded() {
-				d.hub.gaveUp(w)
 				return known, err // a waiter rides out a short outage, and no other
 			}
 			_ = clock.Sleep(ctx, pause/2+rand.N(pause))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // Wait implements driver.Proposer.
@@ -24,14 +25,15 @@ func (l *lease) Propose(ctx context.Context, token uint64) (earlier bool, err er
 		w.entered = true
 		hub.enter(l)
 	}
+	sent := clock.Now()
 	a, err := l.take(ctx, int64(token))
 	w.known = w.known || err == nil || a.status == unknown
 	switch {
 	case err != nil && !w.known:
-		l.waitsNoMore()
+		l.waitsNoMore() // it is told of nothing, and need not be released
 		return false, err
 	case err != nil:
-		hub.unanswered(w)
+		hub.unanswered(w, sent)
 		return false, err
 	case a.status == granted:
 		l.waitsNoMore()

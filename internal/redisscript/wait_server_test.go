@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -79,12 +78,12 @@ func TestWait_earlierIsToldOfWhoeverHasASmallerPlace(t *testing.T) {
 		owner string
 		want  bool
 	}{
-		"a smaller place": {in("Q", before, "o"), true},
-		"a larger place":  {in("Q", after, "o"), false},
-		"the same place":  {in("Q", asks, "o"), false},
-		"it did not wait": {"holder", false},
+		"a smaller place":                      {in("Q", before, "o"), true},
+		"a larger place":                       {in("Q", after, "o"), false},
+		"the same place":                       {in("Q", asks, "o"), false},
+		"it did not wait":                      {"holder", false},
 		"it waited in a place of the server's": {"pQ/o", false},
-		"it polls": {"-Q/9/o", true},
+		"it polls":                             {"-Q/9/o", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newAtServer(t)
@@ -174,10 +173,18 @@ func TestWait_aWaitersProposalIsAccepted(t *testing.T) {
 // atDriver is a Driver whose runner is the server.
 func (s *atServer) driver() *Driver {
 	d := NewDriver(&fakeRunner{answer: func(script *Script, args []any) (any, error) {
-		return s.rdb.Eval(context.Background(), script.Source, s.keys[:script.Keys], args...).Result()
+		return s.rdb.Eval(context.Background(), script.Source, keysFor(script, s.keys), args...).Result()
 	}})
 	s.t.Cleanup(func() { _ = d.Close(noClient) })
 	return d
+}
+
+// keysFor returns those of both that a script is given.
+func keysFor(script *Script, both []string) []string {
+	if script.Queue {
+		return both
+	}
+	return both[:1]
 }
 
 func untold(bool) {}
@@ -227,5 +234,3 @@ func TestServerTime_isThatOfTheLatestAnswer(t *testing.T) {
 	require.True(t, known)
 	assert.InDelta(t, s.serverTime(), now.UnixMicro(), 1e6)
 }
-
-var _ = time.Second

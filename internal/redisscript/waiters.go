@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // waitList has the waiters of one lock. The hub's mutex guards it.
@@ -54,6 +56,19 @@ func (list *waitList) remove(w *waiter) {
 func (list *waitList) wakeFirst() {
 	if len(list.queue) > 0 {
 		list.queue[0].wake(false)
+	}
+}
+
+// tellOfSilence has those look for themselves who wait for a server that is silent, when one of them leaves: it may have given up.
+func (list *waitList) tellOfSilence() {
+	if !list.failing.After(list.news) {
+		return
+	}
+	silence := clock.Since(list.failing)
+	for _, w := range list.queue {
+		if silence > w.lease.ttl/2 {
+			w.wake(false)
+		}
 	}
 }
 

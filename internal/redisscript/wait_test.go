@@ -1,0 +1,158 @@
+package redisscript
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
+)
+
+// tidings is what a waiter of Wait is told.
+type tidings struct {
+	mu   sync.Mutex
+	kept []bool
+}
+
+func (n *tidings) tell(kept bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.kept = append(n.kept, kept)
+}
+
+func (n *tidings) all() []bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.kept)
+}
+
+// wantNothingLeft fails if the hub knows a waiter, or has a wait list with one.
+func wantNothingLeft(t *testing.T, h *hub) {
+	t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	assert.Empty(t, h.waiters)
+	for _, list := range h.lists {
+		assert.Zero(t, list.present, list.channel)
+		assert.Empty(t, list.queue, list.channel)
+		assert.False(t, list.armed, list.channel)
+	}
+}
+
+// Nothing of the hub's waits for a waiter of Wait, or asks for it.
+func TestWait_aWaiterIsToldAndNotAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire()
+		var asked atomic.Int32
+		owner := ""
+		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
+		p.run = func(_ context.Context, s *Script, o string) (any, error) {
+			if s == acquire {
+				owner = o
+				asked.Add(1)
+			}
+			return heldReply(7), nil
+		}
+		d := NewDriver(p)
+		var told tidings
+		l := d.Wait(driver.Request{Name: "x", TTL: time.Minute}, 7, told.tell)
+		_, err := l.Propose(t.Context(), 1)
+		require.ErrorIs(t, err, driver.ErrHeld)
+		synctest.Wait()
+		require.Equal(t, []bool{false}, told.all(), "it looks when the subscription stands")
+		w.events <- Event{Kind: Message, Channel: d.hub.channel(l.(*lease)), Message: owner}
+		synctest.Wait()
+		require.Equal(t, []bool{false, true}, told.all())
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []bool{false, true, false}, told.all(), "once, until it has asked")
+		require.EqualValues(t, 1, asked.Load())
+		p.run = func(context.Context, *Script, string) (any, error) { return int64(1), nil }
+		require.NoError(t, l.Release(t.Context()))
+		wantNothingLeft(t, d.hub)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// A node that cannot be reached is asked by every attempt, and none of them stays.
+func TestWait_ofWhatWasNeverSentNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	var fails atomic.Bool
+	p := &puppet{locate: func() (Publisher, error) { return Publisher{}, ErrNoSubscriptions }}
+	p.run = func(_ context.Context, s *Script, _ string) (any, error) {
+		switch {
+		case fails.Load():
+			return nil, notSent{errors.New("connection refused")}
+		case s == release:
+			return int64(1), nil
+		default:
+			return heldReply(7), nil
+		}
+	}
+	d := NewDriver(p)
+	other := d.Wait(driver.Request{Name: "x", TTL: time.Minute}, 7, untold)
+	_, err := other.Propose(t.Context(), 1)
+	require.ErrorIs(t, err, driver.ErrHeld, "there is a wait list")
+	fails.Store(true)
+	l := d.Wait(driver.Request{Name: "x", TTL: time.Minute}, 7, untold)
+	for range 3 {
+		_, err := l.Propose(t.Context(), 1)
+		require.ErrorContains(t, err, "connection refused")
+	}
+	require.False(t, l.Known())
+	fails.Store(false)
+	require.NoError(t, other.Release(t.Context()))
+	wantNothingLeft(t, d.hub)
+	require.NoError(t, d.Close(noClient))
+}
+
+// As with those who wait by AcquireQueued: the first learns of the outage, and when it gives up the others look for themselves.
+func TestWait_anOutageIsToldToAllWhenTheFirstGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hangs atomic.Bool
+		w := newWire()
+		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
+		p.run = func(context.Context, *Script, string) (any, error) {
+			if hangs.Load() {
+				return nil, errors.New("no answer")
+			}
+			return heldReply(7), nil
+		}
+		d := NewDriver(p)
+		told := make([]tidings, 5)
+		var all []driver.WaitingLease
+		for i := range told {
+			all = append(all, d.Wait(forOneSecond, uint64(i+1), told[i].tell))
+			_, err := all[i].Propose(t.Context(), 1)
+			require.ErrorIs(t, err, driver.ErrHeld)
+		}
+		synctest.Wait()
+		hangs.Store(true)
+		time.Sleep(time.Millisecond)
+		for range 3 {
+			_, err := all[0].Propose(t.Context(), 1)
+			require.Error(t, err)
+			time.Sleep(forOneSecond.TTL / 5)
+		}
+		for i := range told[1:] {
+			require.Empty(t, told[1+i].all())
+		}
+		require.Error(t, all[0].Release(t.Context()))
+		for i := range told[1:] {
+			assert.Equal(t, []bool{false}, told[1+i].all(), "waiter %d", 1+i)
+		}
+		hangs.Store(false)
+		for _, l := range all[1:] {
+			_ = l.Release(t.Context())
+		}
+		wantNothingLeft(t, d.hub)
+		require.NoError(t, d.Close(noClient))
+	})
+}
