@@ -45,7 +45,7 @@ type seat struct {
 	queued  bool                // the node has confirmed it
 	again   bool                // the node has woken it while it was asked
 	failing time.Time           // since when the node does not answer; zero: it does
-	yielded bool                // it was given back to an earlier waiter, and the node has not answered since
+	yielded bool                // it was given back to an earlier waiter, and the node has not named one since
 	unmet   bool                // lease is a place that was not granted
 
 	proposal proposeRequest // the latest, and so of the one below

@@ -31,7 +31,7 @@ type turn struct {
 	place    uint64
 	answered func(error)
 	since    time.Time     // when the first of the nodes that have granted the lock did so
-	inVain   time.Time     // when it last gave back what it had to an earlier waiter, who has not taken it
+	inVain   time.Time     // when it last got back what it had given back to an earlier waiter, who did not take it
 	timer    *time.Timer   // of look; nil: it was never needed
 	armed    bool          // the timer is
 	pause    time.Duration // until the look after the next
@@ -128,8 +128,8 @@ func (l *lease) nextProposal() uint64 {
 // heardInTurn does what follows from an answer to a waiter. The caller holds l.mu.
 func (l *lease) heardInTurn(p *proposeRequest, err error) {
 	s, t := &l.seats[p.i], l.turn
-	again, yielded := s.again, s.yielded
-	s.again, s.yielded = false, false
+	again := s.again
+	s.again = false
 	s.queued = errors.Is(err, driver.ErrHeld)
 	switch {
 	case err == nil || s.queued:
@@ -143,9 +143,10 @@ func (l *lease) heardInTurn(p *proposeRequest, err error) {
 		}
 		return
 	}
-	if s.queued && yielded && p.earlier {
-		t.inVain = time.Time{}
+	if s.yielded && err == nil {
+		t.inVain = clock.Now()
 	}
+	s.yielded = s.yielded && err != nil && !p.earlier
 	switch {
 	case err == nil && l.ballot.votes[p.i].state != granted: // it came late
 		l.giveBack(p.i)
@@ -170,10 +171,9 @@ func (l *lease) lateInTurn(p *proposeRequest) {
 }
 
 // yield gives back what the nodes have granted, because they have not all the same first waiter, and asks them again, in the same place.
-// If the earlier one does not wait there, as where a node has forgotten its hold, that is in vain: then it does not yield again soon. The
-// caller holds l.mu.
+// If the earlier one does not wait there, as where a node has forgotten its hold, that is in vain: then it does not yield again within a
+// node's time-out. The caller holds l.mu.
 func (l *lease) yield() {
-	l.turn.inVain = clock.Now()
 	given := l.giveBack(-1)
 	for _, i := range given {
 		l.seats[i].yielded = true

@@ -12,9 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/workers"
 )
 
 // waiting is a call of AcquireQueued.
@@ -64,12 +62,11 @@ func (w *waiting) isOver() bool {
 }
 
 // leave ends the wait, or the hold that came of it.
-func (w *waiting) leave(t *testing.T) {
-	t.Helper()
+func (w *waiting) leave() {
 	w.cancel()
 	<-w.done
 	if w.lease != nil {
-		require.NoError(t, w.lease.Release(context.Background()))
+		_ = w.lease.Release(context.Background()) // what a node does not answer goes on
 	}
 }
 
@@ -102,185 +99,304 @@ func (s *stage) keptPlace(name string) (place uint64) {
 }
 
 const (
-	another = 1 << 40 // an owner that is no client of the test
-	first   = 1       // a place before all others
-	last    = 1 << 63 // one after all others
+	another = 1 << 40         // an owner that is no client of the test
+	first   = uint64(1)       // a place before all others
+	last    = uint64(1) << 62 // one after all others
 )
 
-// What was given back is not counted, though the node has accepted the larger token meanwhile.
-func TestTurn_aRaiseThatIsAnsweredAfterTheLockWasGivenBackDoesNotCount(t *testing.T) {
+// waitsAt has an owner that is no client of the test wait at a node.
+func waitsAt(owner, place uint64) func(r *register) {
+	return func(r *register) { r.enter(inQueue{owner: owner, place: place, tell: func() {}}) }
+}
+
+// keptQuietly has a node keep the lock for its first waiter, who is not told.
+func keptQuietly(r *register) {
+	r.owner, r.kept, r.keptUntil = 0, r.queue[0], time.Now().UnixNano()+keptFor
+	r.queue = r.queue[1:]
+}
+
+func TestTurn_yieldsToAnEarlierPlace(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages[1:] {
-			s.on(func(v verb, _ string) path {
-				if v == raiseIt {
-					return path{back: 300 * time.Millisecond}
+			s.edit("x", ownedBy(another, first))
+		}
+		w := wait(t, d)
+		require.NotZero(t, stages[0].ownerOf("x"))
+		stages[0].edit("x", waitsAt(another, first))
+		time.Sleep(50 * time.Millisecond)
+		assert.EqualValues(t, first, stages[0].keptPlace("x"), "given back to the earlier one")
+		stages[0].edit("x", func(r *register) { require.Len(t, r.queue, 1, "it is in the queue again") })
+		w.leave()
+	})
+}
+
+// One that does not wait where it was given back to is given nothing again.
+func TestTurn_yieldsInVainOnceInATimeout(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages[1:] {
+			s.edit("x", ownedBy(another, first))
+		}
+		w := wait(t, d)
+		time.Sleep(400 * time.Millisecond)
+		assert.Equal(t, 1, stages[0].counted(releaseIt))
+		w.leave()
+	})
+}
+
+func TestTurn_keepsWhatItHasForATimeoutIfNobodyIsEarlier(t *testing.T) {
+	for name, place := range map[string]uint64{"a later place": last, "no place": 0} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+				for _, s := range stages[1:] {
+					s.edit("x", ownedBy(another, place))
 				}
-				return path{}
+				w := wait(t, d)
+				stages[0].edit("x", waitsAt(another, last))
+				time.Sleep(ttl/timeoutsPerTTL/2 - time.Millisecond)
+				require.NotZero(t, stages[0].ownerOf("x"), "half a time-out later")
+				require.Zero(t, stages[0].counted(releaseIt))
+				time.Sleep(longestTimeout/2 + longLook)
+				require.EqualValues(t, last, stages[0].keptPlace("x"), "a time-out and a look later")
+				w.leave()
 			})
+		})
+	}
+}
+
+// It tries again, and goes on to, as long as there is no majority.
+func TestTurn_takesAgainWhatItHasGivenBack(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages[1:] {
+			s.edit("x", func(r *register) { ownedBy(another, 0)(r); r.until = time.Now().Add(time.Hour).UnixNano() })
 		}
-		ahead := uint64(time.Now().Add(time.Second).UnixMicro())
-		stages[0].edit("x", func(r *register) { r.known, r.last = true, ahead })
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		l, w := d.attempt(ctx, askFor("x"), &turn{place: 5, answered: func(error) {}})
-		synctest.Wait()
-		l.mu.Lock()
-		require.Equal(t, 2, l.ballot.in(raising))
-		for _, s := range stages {
-			s.always(path{err: errRefused})
+		w := wait(t, d)
+		time.Sleep(ttl)
+		assert.Greater(t, stages[0].counted(releaseIt), 3)
+		for _, s := range stages[1:] {
+			s.edit("x", freed)
 		}
-		l.giveBack(-1)
-		l.plan()
-		l.mu.Unlock()
-		time.Sleep(time.Second)
-		l.mu.Lock()
-		for i := range l.seats {
-			assert.Equal(t, l.seats[i].lease != nil, l.ballot.votes[i].state == granted, "node %d: %v", i, l.ballot.votes[i])
+		time.Sleep(2 * longLook)
+		require.True(t, w.isOver())
+		require.NoError(t, w.err)
+		w.leave()
+	})
+}
+
+// A client library that ignores contexts brings the answer when it comes.
+func TestTurn_aLateGrantOfAHeedlessClientIsGivenBack(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+		for _, n := range nodes[1:] {
+			n.set(func(n *fakeNode) { ownedBy(another, 0)(&n.reg) })
 		}
-		l.mu.Unlock()
+		nodes[0].set(func(n *fakeNode) { n.delay = longestTimeout + 50*time.Millisecond })
+		w := wait(t, d)
+		time.Sleep(longestTimeout + 20*time.Millisecond)
+		nodes[0].set(func(n *fakeNode) { n.delay = 0 })
+		time.Sleep(40 * time.Millisecond)
+		nodes[0].set(func(n *fakeNode) { assert.Equal(t, 1, n.count[releaseIt]) })
+		w.leave()
+	})
+}
+
+func TestTurn_silenceOfAMajorityEndsTheWait(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[2].edit("x", func(r *register) { ownedBy(another, 0)(r); r.until = time.Now().Add(time.Hour).UnixNano() })
+		for _, s := range stages[:2] {
+			s.always(hung)
+		}
+		start := time.Now()
+		w := wait(t, d)
+		time.Sleep(ttl/2 - longLook)
+		require.False(t, w.isOver(), "it rides out a short outage")
+		assert.True(t, w.told(func(err error) bool { var e *Error; return errors.As(err, &e) && !isHeld(err) }), "of the outage")
+		assert.False(t, w.told(isHeld))
+		<-w.done
+		assert.InDelta(t, ttl/2, time.Since(start), float64(longestTimeout+longLook))
+		var e *Error
+		require.ErrorAs(t, w.err, &e)
+		require.NotErrorIs(t, w.err, driver.ErrHeld)
+		require.Len(t, e.Votes, 3)
+		require.ErrorIs(t, e.Votes[2].Err, driver.ErrHeld)
 		for _, s := range stages {
 			s.always(path{})
 		}
-		require.NoError(t, l.wait(ctx, w))
-		require.NoError(t, l.Release(ctx))
+		w.leave()
+		time.Sleep(2 * time.Second)
+		stages[2].edit("x", func(r *register) { assert.Empty(t, r.queue) })
 	})
 }
 
-// A client library that ignores contexts keeps requests for as long as nodes hang.
-func TestTurn_endsThoughNoRequestReturns(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		for _, n := range nodes {
-			n.set(func(n *fakeNode) { n.silent = true })
-		}
-		w := wait(t, d)
-		time.Sleep(ttl/2 + 2*longLook)
-		require.True(t, w.isOver(), "no majority has answered for TTL/2")
-		var e *Error
-		require.ErrorAs(t, w.err, &e)
-		require.Len(t, e.Votes, 3)
-		w.cancel()
-	})
-}
-
-// It is in the queue, and is asked only when it looks.
-func TestTurn_inTheQueueEndsThoughNoRequestReturns(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		for _, n := range nodes {
-			n.set(func(n *fakeNode) { ownedBy(another, 0)(&n.reg); n.reg.until = time.Now().Add(time.Hour).UnixNano() })
-		}
-		w := wait(t, d)
-		require.True(t, w.told(isHeld))
-		for _, n := range nodes {
-			n.set(func(n *fakeNode) { n.silent = true })
-		}
-		time.Sleep(ttl/2 + 3*longLook)
-		require.True(t, w.isOver(), "no majority has answered for TTL/2")
-		var e *Error
-		require.ErrorAs(t, w.err, &e)
-		w.cancel()
-	})
-}
-
-// The place is given up at a node that is asked by one at a time, too.
-func TestTurn_leavesTheQueueOfANodeThatWasNotAskedAgain(t *testing.T) {
+// An answer ends the silence of a node, also one between two failures.
+func TestTurn_aMajorityThatAnswersNowAndThenIsNoOutage(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages {
+			s.edit("x", func(r *register) { ownedBy(another, 0)(r); r.until = time.Now().Add(time.Hour).UnixNano() })
+		}
+		w := wait(t, d)
+		for i := range 10 {
+			for _, s := range stages {
+				s.always([]path{{}, hung}[i%2])
+			}
+			time.Sleep(ttl / 4)
+		}
+		for _, s := range stages {
+			s.always(path{})
+		}
+		time.Sleep(2 * longLook)
+		require.False(t, w.isOver(), "%v", w.err)
+		for _, s := range stages {
+			s.edit("x", freed)
+		}
+		time.Sleep(10 * time.Millisecond)
+		require.True(t, w.isOver())
+		w.leave()
+	})
+}
+
+func TestTurn_isToldThatTheLockIsHeld(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages[1:] {
+			s.edit("x", ownedBy(another, 0))
+		}
+		w := wait(t, d)
+		assert.True(t, w.told(isHeld))
+		w.leave()
+	})
+}
+
+// A node whose message is lost is asked when another's comes.
+func TestTurn_oneMessageOfANodeIsEnough(t *testing.T) {
+	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages {
 			s.edit("x", ownedBy(another, 0))
 		}
 		w := wait(t, d)
-		withheld := make(chan workers.Call, 10)
-		do := d.do
-		d.do = func(c workers.Call) {
-			if _, proposal := c.(*call); proposal {
-				withheld <- c
-			} else {
-				do(c)
-			}
+		for _, s := range stages[1:] {
+			s.edit("x", keptQuietly)
 		}
-		time.Sleep(1200 * time.Millisecond) // it looks
-		synctest.Wait()
-		d.do = do
-		w.cancel()
-		synctest.Wait()
-		n := d.nodes[0]
-		n.mu.Lock()
-		n.silent, n.inFlight = patience, n.inFlight+1
-		n.mu.Unlock()
-		for len(withheld) > 0 {
-			do(<-withheld)
-			synctest.Wait()
-		}
-		n.mu.Lock()
-		n.silent, n.inFlight = 0, n.inFlight-1
-		n.mu.Unlock()
-		<-w.done
-		if w.lease != nil {
-			require.NoError(t, w.lease.Release(context.Background()))
-		}
-		time.Sleep(2 * time.Second)
-		for i, s := range stages {
-			s.edit("x", func(r *register) { assert.Empty(t, r.queue, "node %d", i) })
-		}
-	})
-}
-
-// A node that comes back empty grants the lock to who waits for the hold that the others have. They do not make requests as fast as they can.
-func TestTurn_ofANodeThatHasForgottenTheHoldIsCalm(t *testing.T) {
-	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
-		var all []*waiting
-		for range 5 {
-			all = append(all, wait(t, d))
-			time.Sleep(time.Millisecond)
-		}
-		require.True(t, all[0].isOver())
-		time.Sleep(time.Second)
-		stages[0].edit("x", func(r *register) { r.forget() })
-		before := total(stages)
-		const seconds = 3
-		time.Sleep(seconds * time.Second)
-		n := (total(stages) - before) / len(stages) / seconds
-		t.Log("requests a second to each node:", n)
-		assert.Less(t, n, 40, "requests a second to each node")
-		for _, w := range all {
-			w.cancel()
-			<-w.done
-			if w.lease != nil {
-				_ = w.lease.Release(context.Background())
-			}
-		}
-	})
-}
-
-// Of a hold that was abandoned nobody gives back the places.
-func TestTurn_ofAHoldThatHasExpiredIsGivenUp(t *testing.T) {
-	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
-		stages[4].edit("x", func(r *register) { ownedBy(another, 0)(r); r.until = time.Now().Add(time.Hour).UnixNano() })
-		w := wait(t, d)
+		stages[0].edit("x", freed)
+		time.Sleep(5 * time.Millisecond)
+		require.True(t, w.isOver())
 		require.NoError(t, w.err)
-		stages[4].edit("x", func(r *register) { require.Len(t, r.queue, 1) })
-		time.Sleep(ttl + 2*time.Second)
-		stages[4].edit("x", func(r *register) { assert.Empty(t, r.queue) })
+		w.leave()
 	})
 }
 
-// A place in a queue is not the lock: that it is given up confirms no hold.
-func TestRelease_doesNotCountANodeThatOnlyHadAPlace(t *testing.T) {
+// The message overtakes the answer to the request before.
+func TestTurn_aMessageThatComesWhileANodeIsAskedIsHeeded(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		const back = 100 * time.Millisecond
+		for _, s := range stages {
+			s.edit("x", ownedBy(another, 0))
+			s.always(path{back: back})
+		}
+		w := wait(t, d)
+		time.Sleep(back / 2)
+		for _, s := range stages {
+			s.edit("x", freed)
+		}
+		time.Sleep(back/2 + back + 10*time.Millisecond)
+		require.True(t, w.isOver())
+		require.NoError(t, w.err)
+		w.leave()
+	})
+}
+
+// A hold takes its turn where it only waits, when that comes, under its own token.
+func TestTurn_aHoldJoinsANodeWhereItWaits(t *testing.T) {
 	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages[3:] {
-			s.edit("x", func(r *register) { ownedBy(another, 0)(r); r.until = time.Now().Add(time.Hour).UnixNano() })
+			s.edit("x", ownedBy(another, 0))
 		}
 		w := wait(t, d)
 		require.NoError(t, w.err)
-		stages[2].always(path{err: errRefused})
-		var e *Error
-		require.ErrorAs(t, w.lease.Release(t.Context()), &e, "two of five confirm that they had it until now")
-		stages[2].always(path{})
-		time.Sleep(2 * time.Second)
-		for i, s := range stages {
-			s.edit("x", func(r *register) { assert.Empty(t, r.queue, "node %d", i) })
+		for _, s := range stages[3:] {
+			s.edit("x", freed)
 		}
-		assert.False(t, stages[2].has("x"))
+		time.Sleep(50 * time.Millisecond)
+		for i, s := range stages[3:] {
+			require.True(t, s.has("x"), "node %d", 3+i)
+			s.edit("x", func(r *register) { assert.GreaterOrEqual(t, r.last, w.lease.Token()) })
+		}
+		for range 20 {
+			require.NoError(t, w.lease.Extend(t.Context(), ttl))
+			time.Sleep(time.Millisecond)
+		}
+		for _, s := range stages[:2] {
+			s.edit("x", func(r *register) { r.forget() })
+		}
+		require.NoError(t, w.lease.Extend(t.Context(), ttl), "the two that have joined count")
+		require.NoError(t, w.lease.Release(t.Context()))
+		time.Sleep(time.Second)
+		for i, s := range stages {
+			assert.False(t, s.has("x"), "node %d", i)
+		}
 	})
 }
 
-var _ = locker.ErrHeld
+// It is woken at a node while it asks that, and it has not its turn there.
+func TestTurn_aHoldThatIsWokenWhileItAsksAsksAgain(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[2].edit("x", ownedBy(another, 0))
+		w := wait(t, d)
+		require.NoError(t, w.err)
+		const back = 100 * time.Millisecond
+		stages[2].always(path{back: back})
+		time.Sleep(time.Second + back/2) // it looks
+		stages[2].edit("x", freed)
+		time.Sleep(back + 10*time.Millisecond)
+		assert.True(t, stages[2].has("x"))
+		w.leave()
+	})
+}
+
+func TestTurn_anEndedWaitLeavesNothing(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[1].edit("x", ownedBy(another, 0))
+		stages[2].edit("x", ownedBy(another, 0))
+		w := wait(t, d)
+		w.leave()
+		require.ErrorIs(t, w.err, context.Canceled)
+		time.Sleep(time.Second)
+		assert.False(t, stages[0].has("x"))
+		for i, s := range stages {
+			s.edit("x", func(r *register) { assert.Empty(t, r.queue, "node %d", i) })
+		}
+		before := total(stages)
+		time.Sleep(time.Minute)
+		assert.Equal(t, before, total(stages), "nothing asks any more")
+	})
+}
+
+// timedClient is a node that tells its clock.
+type timedClient struct {
+	stageClient
+	ahead time.Duration
+}
+
+func (c *timedClient) ServerTime() (time.Time, bool) { return time.Now().Add(c.ahead), c.ahead != 0 }
+
+// A client whose clock is wrong comes neither early nor late, once it knows the clocks of a majority.
+func TestNextPlace_isTheMedianOfTheNodesClocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes []driver.Driver
+		var timed []*timedClient
+		for _, s := range newStages(5) {
+			timed = append(timed, &timedClient{stageClient: stageClient{stage: s}})
+			nodes = append(nodes, timed[len(timed)-1])
+		}
+		d, err := NewDriver(nodes)
+		require.NoError(t, err)
+		d.clock = func() time.Time { return time.Now().Add(time.Hour) }
+		ahead := func() time.Duration {
+			return time.UnixMicro(int64(d.nextPlace() >> 10)).Sub(time.Now()).Round(time.Millisecond)
+		}
+		timed[0].ahead, timed[1].ahead = time.Second, 2*time.Second
+		require.Equal(t, time.Hour, ahead(), "two of five are known")
+		timed[2].ahead = 48 * time.Hour
+		require.Equal(t, 2*time.Second, ahead())
+		timed[3].ahead, timed[4].ahead = -48*time.Hour, time.Minute
+		require.Equal(t, 2*time.Second, ahead())
+		require.NoError(t, d.Close())
+	})
+}
