@@ -86,6 +86,9 @@ func (l *lease) abandon() driver.Lease {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.decided, l.token = true, 0
+	if l.turn != nil {
+		l.until = clock.Now().Add(l.req.TTL) // it may have waited for longer, and have been granted something just now
+	}
 	l.end()
 	if l.busy() {
 		return l

@@ -275,7 +275,7 @@ func TestTurn_oneMessageOfANodeIsEnough(t *testing.T) {
 			s.edit("x", keptQuietly)
 		}
 		stages[0].edit("x", freed)
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(2 * time.Millisecond) // a message takes one
 		require.True(t, w.isOver())
 		require.NoError(t, w.err)
 		w.leave()
@@ -365,6 +365,22 @@ func TestTurn_anEndedWaitLeavesNothing(t *testing.T) {
 		before := total(stages)
 		time.Sleep(time.Minute)
 		assert.Equal(t, before, total(stages), "nothing asks any more")
+	})
+}
+
+// What it was granted last may last for a TTL from now, however long it has waited.
+func TestTurn_whatIsLeftAfterALongWaitIsReleasedForATTL(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages[1:] {
+			s.edit("x", func(r *register) { ownedBy(another, 0)(r); r.until = time.Now().Add(time.Hour).UnixNano() })
+		}
+		w := wait(t, d)
+		time.Sleep(2 * ttl)
+		w.cancel()
+		<-w.done
+		require.NotNil(t, w.lease)
+		assert.Equal(t, ttl, w.lease.Validity())
+		require.NoError(t, w.lease.Release(t.Context()))
 	})
 }
 

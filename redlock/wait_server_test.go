@@ -173,13 +173,17 @@ func TestWait_aNodeThatComesBackEmptyIsNoStorm(t *testing.T) {
 }
 
 func TestWait_twoOfFiveHangOrDieAndComeBack(t *testing.T) {
-	for name, c := range map[string]struct{ fail, restore func(*testserver.RedisServer) }{
-		"stopped": {(*testserver.RedisServer).Stop, (*testserver.RedisServer).Continue},
-		"killed":  {(*testserver.RedisServer).Kill, (*testserver.RedisServer).Restart},
+	for name, c := range map[string]struct {
+		fail, restore func(*testserver.RedisServer)
+		opts          []testserver.RedisOption
+	}{
+		"stopped":                 {fail: (*testserver.RedisServer).Stop, restore: (*testserver.RedisServer).Continue},
+		"killed":                  {fail: (*testserver.RedisServer).Kill, restore: (*testserver.RedisServer).Restart},
+		"killed, with their data": {(*testserver.RedisServer).Kill, (*testserver.RedisServer).Restart, []testserver.RedisOption{testserver.RedisPersistent()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			q := newQuorum(t, 5)
+			q := newQuorum(t, 5, c.opts...)
 			a, b := client(t, q.addrs()), client(t, q.addrs())
 			h := q.held(t, a)
 			w := &crowd{t: t}
