@@ -127,7 +127,7 @@ func (l *lease) nextProposal() uint64 {
 
 // heardInTurn does what follows from an answer to a waiter. The caller holds l.mu.
 func (l *lease) heardInTurn(p *proposeRequest, err error) {
-	s, t := &l.seats[p.i], l.turn
+	s := &l.seats[p.i]
 	again := s.again
 	s.again = false
 	s.queued = errors.Is(err, driver.ErrHeld)
@@ -137,27 +137,39 @@ func (l *lease) heardInTurn(p *proposeRequest, err error) {
 	case s.failing.IsZero():
 		s.failing = p.sent
 	}
-	if l.decided {
-		if s.queued && again {
-			l.ask(func(i int) bool { return i == p.i })
-		}
-		return
-	}
-	if s.yielded && err == nil {
-		t.inVain = clock.Now()
-	}
-	s.yielded = s.yielded && err != nil && !p.earlier
 	switch {
-	case err == nil && l.ballot.votes[p.i].state != granted: // it came late
-		l.giveBack(p.i)
-	case err == nil && l.ballot.has() == 1:
-		t.since, t.pause, t.armed = clock.Now(), max(shortLook, 2*clock.Since(p.sent)), false
+	case err == nil && !l.decided:
+		l.grantedInTurn(p)
 	case s.queued && again:
 		l.ask(func(i int) bool { return i == p.i })
-	case s.queued && p.earlier && l.ballot.goal == 0 && l.ballot.has() > 0 && p.sent.After(t.since) && clock.Since(t.inVain) > l.timeout():
-		l.yield()
+	case s.queued && p.earlier && !l.decided:
+		s.yielded = false
+		l.yieldAfter(p)
 	}
 	l.plan()
+}
+
+// grantedInTurn takes in that a node has granted the lock. The caller holds l.mu.
+func (l *lease) grantedInTurn(p *proposeRequest) {
+	s, t := &l.seats[p.i], l.turn
+	if s.yielded {
+		s.yielded, t.inVain = false, clock.Now()
+	}
+	switch {
+	case l.ballot.votes[p.i].state != granted: // it came late
+		l.giveBack(p.i)
+	case l.ballot.has() == 1:
+		t.since, t.pause, t.armed = clock.Now(), max(shortLook, 2*clock.Since(p.sent)), false
+	}
+}
+
+// yieldAfter yields to the earlier waiter that a node has named in an answer to p, if the others have granted something by then. The caller
+// holds l.mu.
+func (l *lease) yieldAfter(p *proposeRequest) {
+	t := l.turn
+	if l.ballot.goal == 0 && l.ballot.has() > 0 && p.sent.After(t.since) && clock.Since(t.inVain) > l.timeout() {
+		l.yield()
+	}
 }
 
 // lateInTurn takes in that a waiter has had no answer in time. The caller holds l.mu.

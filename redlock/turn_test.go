@@ -124,7 +124,7 @@ func TestTurn_yieldsToAnEarlierPlace(t *testing.T) {
 		require.NotZero(t, stages[0].ownerOf("x"))
 		stages[0].edit("x", waitsAt(another, first))
 		time.Sleep(50 * time.Millisecond)
-		assert.EqualValues(t, first, stages[0].keptPlace("x"), "given back to the earlier one")
+		assert.Equal(t, first, stages[0].keptPlace("x"), "given back to the earlier one")
 		stages[0].edit("x", func(r *register) { require.Len(t, r.queue, 1, "it is in the queue again") })
 		w.leave()
 	})
@@ -156,7 +156,7 @@ func TestTurn_keepsWhatItHasForATimeoutIfNobodyIsEarlier(t *testing.T) {
 				require.NotZero(t, stages[0].ownerOf("x"), "half a time-out later")
 				require.Zero(t, stages[0].counted(releaseIt))
 				time.Sleep(longestTimeout/2 + longLook)
-				require.EqualValues(t, last, stages[0].keptPlace("x"), "a time-out and a look later")
+				require.Equal(t, last, stages[0].keptPlace("x"), "a time-out and a look later")
 				w.leave()
 			})
 		})
@@ -405,7 +405,7 @@ func TestNextPlace_isTheMedianOfTheNodesClocks(t *testing.T) {
 		require.NoError(t, err)
 		d.clock = func() time.Time { return time.Now().Add(time.Hour) }
 		ahead := func() time.Duration {
-			return time.UnixMicro(int64(d.nextPlace() >> 10)).Sub(time.Now()).Round(time.Millisecond)
+			return time.Until(time.UnixMicro(int64(d.nextPlace() >> 10))).Round(time.Millisecond)
 		}
 		timed[0].ahead, timed[1].ahead = time.Second, 2*time.Second
 		require.Equal(t, time.Hour, ahead(), "two of five are known")
