@@ -21,6 +21,7 @@ type waitQueue struct {
 
 type inQueue struct {
 	owner, place uint64
+	process      uint64 // of its client; 0: one of its own
 	tell         func() // that the lock is kept for it
 }
 
@@ -29,6 +30,7 @@ const keptFor = int64(2 * time.Second)
 // keptFor reports whether the lock, which is free, is kept for another than asks.
 func (r *register) keptFor(now int64, asks uint64) bool {
 	if r.keptUntil <= now {
+		r.queue = slices.DeleteFunc(slices.Clone(r.queue), func(e inQueue) bool { return e.process != 0 && e.process == r.kept.process })
 		r.kept = inQueue{}
 	}
 	if r.kept.owner == 0 {
@@ -62,6 +64,9 @@ func (q *waitQueue) enter(e inQueue) {
 
 func (q *waitQueue) leave(now int64, owner uint64) bool {
 	if q.kept.owner == owner && owner != 0 {
+		if q.keptUntil <= now {
+			return false // left as it is
+		}
 		q.kept = inQueue{}
 		q.keepForFirst(now, 0)
 		return true
@@ -91,8 +96,7 @@ func (r *register) wait(now int64, e inQueue, ttl int64, token uint64) turnAnswe
 		return turnAnswer{earlier: ahead > 0 && ahead < e.place, left: time.Duration(r.until - now)}
 	}
 	if !held {
-		r.leave(now, e.owner)
-		r.kept = inQueue{}
+		r.kept = inQueue{} // it is no longer in the queue
 	}
 	granted, accepted := r.grant(now, e.owner, ttl, token)
 	r.place = e.place

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"sync"
@@ -36,7 +37,8 @@ type Driver struct {
 	nodes   []*node
 	timeout time.Duration // of NodeTimeout; 0: by the TTL
 
-	clock func() time.Time // what proposed tokens are made of
+	clock  func() time.Time    // what proposed tokens are made of
+	random func(n int64) int64 // below n: [rand.Int64N], unless a test draws
 
 	workers *workers.Workers
 	do      func(workers.Call) // theirs, unless a test says when requests and answers arrive
@@ -70,7 +72,7 @@ const minNodes = 3
 // errors. The nodes are then the Driver's: its Close closes them, and each of them the connections that it made itself. If
 // NewDriver fails they are still the caller's.
 func NewDriver(nodes []driver.Driver, opts ...DriverOption) (*Driver, error) {
-	d := &Driver{clock: time.Now}
+	d := &Driver{clock: time.Now, random: rand.Int64N}
 	d.open, d.shut = context.WithCancel(context.Background())
 	if err := newdriver.Apply(d, opts); err != nil {
 		return nil, err

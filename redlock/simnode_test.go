@@ -21,7 +21,8 @@ type simNode struct {
 	index  int
 
 	mu       sync.Mutex
-	proposed uint64 // attempts so far
+	proposed uint64     // attempts so far
+	heard    simReading // the latest
 }
 
 func (n *simNode) Address() string { return fmt.Sprintf("server-%d", n.index) }
@@ -107,6 +108,10 @@ func (w *world) draw(r *rand.Rand) fate {
 			return time.Duration((0.1 + r.ExpFloat64()) * float64(time.Millisecond))
 		}
 	}
+	if w.relax.calm {
+		short := func() time.Duration { return time.Duration(100_000 + r.Int64N(int64(calmDelay)-100_000)) }
+		return fate{there: short(), back: short(), heedsContext: true}
+	}
 	f := fate{
 		there: delay(), back: delay(), heedsContext: r.IntN(2) == 0, late: time.Duration(1 + r.IntN(1000)),
 		patience: simTimeout + time.Duration(r.Int64N(int64(simTTL))),
@@ -132,14 +137,18 @@ func (n *simNode) send(
 			n.server.apply(func(r *register, now int64) { script(false, r, now) })
 		})
 	}
-	up := false
+	up, sent := false, time.Now()
 	deliver := func() {
 		time.Sleep(f.there)
 		if f.lost == 1 {
 			return
 		}
-		up = n.server.apply(func(r *register, now int64) { script(true, r, now) })
+		var clock int64
+		up = n.server.apply(func(r *register, now int64) { clock = now; script(true, r, now) })
 		time.Sleep(f.back)
+		if up && f.lost == 0 {
+			n.hears(sent, clock)
+		}
 	}
 	deadline, _ := ctx.Deadline()
 	if f.lost == 0 && (!f.heedsContext || f.there+f.back < time.Until(deadline)) {
@@ -156,6 +165,22 @@ func (n *simNode) send(
 		time.Sleep(f.patience)
 	}
 	return true, errSim
+}
+
+// simReading is what a server's clock was, in an answer to a request that was sent then.
+type simReading struct{ clock, sent time.Time }
+
+func (n *simNode) hears(sent time.Time, clock int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.heard = simReading{n.server.start.Add(n.server.ahead + time.Duration(clock)), sent}
+}
+
+// ServerTime implements driver.Proposer.
+func (n *simNode) ServerTime() (now time.Time, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.heard.clock.Add(time.Since(n.heard.sent)), !n.heard.sent.IsZero()
 }
 
 // Wait implements driver.Proposer.
@@ -175,5 +200,7 @@ func (n *simNode) Wait(req driver.Request, place uint64, woken func(bool)) drive
 		}
 		return -1
 	}
-	return newPlace(l, req, place, woken, delay, ask)
+	p := newPlace(l, req, place, woken, delay, ask)
+	p.entry.process = uint64(n.c.id + 1)
+	return p
 }

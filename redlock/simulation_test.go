@@ -25,6 +25,7 @@ type relaxation struct {
 	oneOwner      bool // for all attempts of a contender
 	countTogether bool // votes for different tokens
 	forget        bool // nodes come back empty
+	calm          bool // it is none: nothing goes wrong, and all wait
 }
 
 const (
@@ -32,6 +33,8 @@ const (
 	simTimeout = 13*time.Millisecond + 370041 // no pause of the Driver ends with it, in some order or other
 	simNodes   = 3
 )
+
+var simRequest = driver.Request{Name: "x", TTL: simTTL}
 
 var errSim = errors.New("simulated failure of the network")
 
@@ -47,6 +50,7 @@ type world struct {
 	skews      time.Duration // by how much, at most
 	storm      float64       // how likely it is that a message, or an answer, is lost, doubled, or very late
 	slow       float64       // how likely it is that it takes about as long as a node may
+	waits      float64       // how likely it is that an attempt waits
 	ctx        context.Context
 	stop       context.CancelFunc
 	network    sync.WaitGroup // messages on their way that nobody waits for
@@ -54,6 +58,7 @@ type world struct {
 	mu      sync.Mutex
 	holders map[int]time.Time // by contender: deadline of its hold
 	largest uint64
+	waiting map[int]*simWaiter // by contender
 	result
 }
 
@@ -61,7 +66,8 @@ type world struct {
 type result struct {
 	grants, disorder, overlaps int
 	attempts, extended, lost   int
-	digest                     uint64 // of the grants, in their order
+	waitResult
+	digest uint64 // of the grants, in their order
 }
 
 func (r *result) add(o result) {
@@ -71,6 +77,7 @@ func (r *result) add(o result) {
 	r.attempts += o.attempts
 	r.extended += o.extended
 	r.lost += o.lost
+	r.waitResult.add(o.waitResult)
 	r.digest = digestOf(r.digest, o.digest)
 }
 
@@ -79,7 +86,8 @@ type server struct {
 	mu    sync.Mutex
 	reg   register
 	start time.Time
-	rate  float64 // of its clock, against the true one
+	rate  float64       // of its clock, against the true one
+	ahead time.Duration // of the true time, it was at first
 	down  bool
 }
 
@@ -98,7 +106,7 @@ func (s *server) apply(script func(r *register, now int64)) bool {
 func simulate(t *testing.T, seed uint64, grants int, relax relaxation) result {
 	var w *world
 	synctest.Test(t, func(t *testing.T) {
-		w = &world{seed: seed, relax: relax, want: grants, holders: map[int]time.Time{}}
+		w = &world{seed: seed, relax: relax, want: grants, holders: map[int]time.Time{}, waiting: map[int]*simWaiter{}}
 		w.ctx, w.stop = context.WithCancel(context.Background())
 		r := w.rand(ofWorld)
 		w.contenders = 2 + r.IntN(3)
@@ -114,8 +122,12 @@ func simulate(t *testing.T, seed uint64, grants int, relax relaxation) result {
 			w.servers[i] = &server{start: time.Now(), rate: 1 + (r.Float64()-0.5)/100}
 			w.servers[i].reg.rules = relax.rules
 		}
+		w.drawWaits()
 		var wg sync.WaitGroup
 		for i := range w.servers {
+			if relax.calm {
+				continue
+			}
 			wg.Go(func() { w.restarts(i) })
 		}
 		for c := range w.contenders {
@@ -137,6 +149,8 @@ const (
 	ofExtend
 	ofRelease
 	ofMessage
+	ofWaits
+	ofLooks
 )
 
 // rand is a source that depends on the seed and on its name.
@@ -158,6 +172,8 @@ func (w *world) restarts(i int) {
 		s.down = false
 		if w.relax.forget {
 			s.reg.forget()
+		} else if r.IntN(2) == 0 {
+			s.reg.queue = nil
 		}
 		s.mu.Unlock()
 	}
@@ -196,6 +212,8 @@ func (w *world) contend(id int) {
 	}
 	c.driver = d
 	d.clock = func() time.Time { return time.Now().Add(time.Duration(c.skew.Load())) }
+	var drawn atomic.Uint64
+	d.random = func(n int64) int64 { return w.rand(ofLooks, uint64(id), drawn.Add(1)).Int64N(n) }
 	var cleaning sync.WaitGroup
 	for w.ctx.Err() == nil {
 		c.skewClock()
@@ -218,10 +236,7 @@ func (c *contender) skewClock() {
 // attempt tries once to take the lock, holds it for a while, and lets it go in one of several ways.
 func (c *contender) attempt(cleaning *sync.WaitGroup) {
 	w := c.w
-	sent := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), simTTL/2)
-	lease, err := c.driver.Acquire(ctx, driver.Request{Name: "x", TTL: simTTL})
-	cancel()
+	lease, sent, err := c.take()
 	w.count(func(r *result) { r.attempts++ })
 	if err != nil {
 		if lease != nil {
@@ -229,7 +244,7 @@ func (c *contender) attempt(cleaning *sync.WaitGroup) {
 		}
 		return
 	}
-	if c.r.IntN(30) == 0 { // the process stalls before it looks at the time
+	if !w.relax.calm && c.r.IntN(30) == 0 { // the process stalls before it looks at the time
 		time.Sleep(time.Duration(c.r.Int64N(int64(2 * simTTL))))
 	}
 	deadline, ok := until(lease, sent)
@@ -239,7 +254,7 @@ func (c *contender) attempt(cleaning *sync.WaitGroup) {
 	}
 	w.granted(c.id, lease.Token(), deadline)
 	deadline, lost := c.hold(lease, deadline)
-	crashed := !lost && c.r.IntN(40) == 0
+	crashed := !lost && c.r.IntN(40) == 0 && !w.relax.calm
 	if crashed { // or has stalled past the deadline
 		time.Sleep(time.Until(deadline))
 	}
@@ -247,11 +262,22 @@ func (c *contender) attempt(cleaning *sync.WaitGroup) {
 	if crashed && c.r.IntN(2) == 0 {
 		return
 	}
-	ctx, cancel = context.WithTimeout(context.Background(), simTTL/4)
+	ctx, cancel := context.WithTimeout(context.Background(), simTTL/4)
 	defer cancel()
 	if err := lease.Release(ctx); err != nil && !errors.Is(err, locker.ErrLost) {
 		c.cleanUp(cleaning, lease)
 	}
+}
+
+// take asks for the lock, once or until it is granted. sent is from when its TTL may count.
+func (c *contender) take() (lease driver.Lease, sent time.Time, err error) {
+	if c.w.waits > 0 && c.r.Float64() < c.w.waits && (c.heard() || !c.w.relax.calm) {
+		lease, err = c.wait()
+		return lease, time.Now(), err
+	}
+	sent = time.Now()
+	lease, err = c.try()
+	return lease, sent, err
 }
 
 // until is when a hold ends, as the core reckons.

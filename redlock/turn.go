@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -59,7 +58,7 @@ func (d *Driver) nextPlace() uint64 {
 		slices.Sort(clocks)
 		now = clocks[len(clocks)/2]
 	}
-	return uint64(max(now, 0))<<10 | rand.Uint64N(1<<10)
+	return uint64(max(now, 0))<<10 | uint64(d.random(1<<10))
 }
 
 // placeAt returns the place in the queue of node i, of a new owner.
@@ -229,7 +228,7 @@ func (l *lease) plan() {
 		longest = longestLook
 	}
 	t.pause = max(t.pause, shortLook)
-	pause := t.pause/2 + rand.N(t.pause/2)
+	pause := t.pause/2 + time.Duration(l.driver.random(int64(t.pause/2)))
 	t.pause = min(2*t.pause, longest, max(l.req.TTL/8, shortLook))
 	t.armed = true
 	if t.timer == nil {
