@@ -305,8 +305,7 @@ func TestQueue_inOrdersCloseToThatInWhichAllWasSent(t *testing.T) {
 
 func TestQueue_breaksWhenAPartIsLeftOut(t *testing.T) {
 	for _, x := range []queueCase{
-		{name: stuck, dead: 1, flaw: queueFlaw{noLooks: true}, queueBudget: queueBudget{drops: 1}},
-		{name: stuck, dead: 1, held: true, flaw: queueFlaw{noNudges: true}, queueBudget: queueBudget{drops: 2}},
+		{name: stuck, dead: 1, flaw: queueFlaw{noLooks: true, noNudges: true}, queueBudget: queueBudget{drops: 1}},
 		{name: overtakes, held: true, after: true, flaw: queueFlaw{wrongPlaces: true}},
 		{name: bothHold, flaw: queueFlaw{expire: true}, queueBudget: queueBudget{deviations: 2, drops: 1}},
 		{name: smaller, last: ahead, flaw: queueFlaw{forget: true}, queueBudget: queueBudget{deviations: 2, drops: 1}},
