@@ -54,6 +54,9 @@ func (c *Client) Close() error {
 	return wrap("close", "", errors.Join(errs...))
 }
 
+// Closed returns a channel that is closed when Close begins, for code that waits for something else than a lock. It makes no request.
+func (c *Client) Closed() <-chan struct{} { return c.open.Done() }
+
 // closeDriver closes the Driver, and leaves it alone with that when ctx ends.
 func (c *Client) closeDriver(ctx context.Context) error {
 	var err error

@@ -80,6 +80,20 @@ func TestClose_losesAndReleasesHolds(t *testing.T) {
 	})
 }
 
+func TestClosed_firesWhenCloseBegins(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		closed := c.Closed()
+		require.NoError(t, c.Mutex("x").Lock(t.Context()))
+		b.next(release, fault{then: func() { assert.True(t, fired(closed), "before anything is released") }})
+		assert.False(t, fired(closed))
+		require.NoError(t, c.Close())
+		assert.True(t, fired(closed))
+		assert.True(t, fired(c.Closed()), "also for those who ask later")
+		assert.Len(t, b.calls(release), 1)
+	})
+}
+
 func TestClose_laterLocksGetErrClosed(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := b.client(t)

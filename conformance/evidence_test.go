@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/json"
+	"flag"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -65,6 +66,8 @@ func TestRefusal(t *testing.T) {
 	assert.JSONEq(t, string(want), string(got))
 	assert.Equal(t, porcupine.Illegal, again.check().result)
 }
+
+var saved = flag.String("history", "", "a history that was saved, to be checked again")
 
 // TestSavedHistory checks what -history names: go test ./conformance -run SavedHistory -history=….json
 func TestSavedHistory(t *testing.T) {

@@ -41,8 +41,8 @@ func New(c *locker.Client, opts ...locker.MutexOption) *Locks {
 	return &Locks{client: c, opts: opts, inUse: map[string]*lock{}}
 }
 
-// Lock waits until the lock called name is held, or ctx is done. If others of this Locks hold or await that name, it first waits for them, in
-// order, without a request. See [locker.Mutex.Acquire].
+// Lock waits until the lock called name is held, or ctx is done, or the Client is closed. If others of this Locks hold or await that name, it first
+// waits for them, in order, without a request. See [locker.Mutex.Acquire].
 func (l *Locks) Lock(ctx context.Context, name string) error {
 	one := l.enter(name)
 	select {
@@ -50,23 +50,36 @@ func (l *Locks) Lock(ctx context.Context, name string) error {
 	case <-ctx.Done():
 		defer l.leave(one)
 		return l.interrupted(ctx, one)
+	case <-l.client.Closed():
+		l.leave(one)
+		return failed("lock", name, locker.ErrClosed)
 	}
 	hold, err := one.Acquire(ctx)
 	return l.took(one, hold, err)
 }
 
-// TryLock makes one attempt. It returns ErrHeld if another owner holds the lock, or others of this Locks hold or await it. See
-// [locker.Mutex.TryAcquire].
+// TryLock makes one attempt. It returns ErrHeld if another owner holds the lock, or others of this Locks hold or await it, and ErrClosed if the
+// Client is closed. See [locker.Mutex.TryAcquire].
 func (l *Locks) TryLock(ctx context.Context, name string) error {
 	one := l.enter(name)
 	select {
 	case one.turn <- struct{}{}:
 	default:
 		l.leave(one)
-		return &locker.Error{Op: "trylock", Name: name, Err: locker.ErrHeld}
+		return failed("trylock", name, l.busy())
 	}
 	hold, err := one.TryAcquire(ctx)
 	return l.took(one, hold, err)
+}
+
+// busy returns why no attempt is made while others of this Locks hold or await the lock.
+func (l *Locks) busy() error {
+	select {
+	case <-l.client.Closed():
+		return locker.ErrClosed
+	default:
+		return locker.ErrHeld
+	}
 }
 
 // took makes hold that of one, whose turn the caller has, or gives the turn back.
@@ -85,7 +98,7 @@ func (l *Locks) took(one *lock, hold *locker.Hold, err error) error {
 func (l *Locks) Unlock(ctx context.Context, name string) error {
 	one, hold := l.find(name)
 	if hold == nil || !l.replace(one, hold, nil) {
-		return notHeld("unlock", name)
+		return failed("unlock", name, locker.ErrNotHeld)
 	}
 	err := hold.Unlock(ctx)
 	<-one.turn
@@ -98,7 +111,7 @@ func (l *Locks) Unlock(ctx context.Context, name string) error {
 func (l *Locks) Extend(ctx context.Context, name string) error {
 	_, hold := l.find(name)
 	if hold == nil {
-		return notHeld("extend", name)
+		return failed("extend", name, locker.ErrNotHeld)
 	}
 	return hold.Extend(ctx)
 }
@@ -109,7 +122,7 @@ func (l *Locks) Extend(ctx context.Context, name string) error {
 func (l *Locks) Relock(ctx context.Context, name string) error {
 	one, hold := l.find(name)
 	if hold == nil {
-		return notHeld("relock", name)
+		return failed("relock", name, locker.ErrNotHeld)
 	}
 	if err := hold.Err(); !errors.Is(err, locker.ErrLost) {
 		return err
@@ -121,7 +134,7 @@ func (l *Locks) Relock(ctx context.Context, name string) error {
 	unlocked := context.WithoutCancel(ctx)
 	if !l.replace(one, hold, again) {
 		_ = again.Unlock(unlocked)
-		return notHeld("relock", name)
+		return failed("relock", name, locker.ErrNotHeld)
 	}
 	_ = hold.Unlock(unlocked) // ErrLost, without a request
 	return nil
@@ -137,8 +150,8 @@ func (l *Locks) FencingToken(name string) uint64 {
 	return hold.Token()
 }
 
-func notHeld(op, name string) error {
-	return &locker.Error{Op: op, Name: name, Err: locker.ErrNotHeld}
+func failed(op, name string, why error) error {
+	return &locker.Error{Op: op, Name: name, Err: why}
 }
 
 // interrupted returns the error of a Lock whose ctx ended before its turn.
@@ -150,7 +163,7 @@ func (l *Locks) interrupted(ctx context.Context, one *lock) error {
 	if l.FencingToken(one.Name()) != 0 {
 		err = fmt.Errorf("%w: %w", err, locker.ErrHeld)
 	}
-	return &locker.Error{Op: "lock", Name: one.Name(), Err: err}
+	return failed("lock", one.Name(), err)
 }
 
 // enter counts a user of the lock called name, which it makes for the first. Each enter needs one leave.

@@ -135,6 +135,34 @@ func TestLock_whoseContextEndsSaysWhy(t *testing.T) {
 	})
 }
 
+// The Unlock of whoever has the lock may never come.
+func TestLock_endsWhenTheClientIsClosed(t *testing.T) {
+	for name, after := range map[string]time.Duration{"behind a hold": 0, "behind a hold that was lost before": 2 * cutoff.TTL} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := cutoff.New(t, locker.WithoutRenewal())
+				l, ctx := keyed.New(c.Client), t.Context()
+				require.NoError(t, l.Lock(ctx, "a"))
+				first, second := testwait.Go(func() error { return l.Lock(ctx, "a") }), testwait.Go(func() error { return l.Lock(ctx, "a") })
+				time.Sleep(after)
+				synctest.Wait()
+				require.NoError(t, c.Close())
+				closed := time.Now()
+				for _, waits := range []<-chan error{first, second} {
+					err := <-waits
+					require.ErrorIs(t, err, locker.ErrClosed)
+					require.ErrorContains(t, err, `lock "a"`)
+				}
+				assert.Zero(t, time.Since(closed))
+				require.ErrorIs(t, l.Lock(ctx, "a"), locker.ErrClosed)
+				require.ErrorIs(t, l.TryLock(ctx, "a"), locker.ErrClosed, "who tries again and again must not go on")
+				require.ErrorIs(t, l.Unlock(ctx, "a"), locker.ErrLost)
+				assert.Zero(t, keyed.InUse(l))
+			})
+		})
+	}
+}
+
 func TestRelock_takesALostLockAnewAfterAllOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, other, ctx := keyed.New(cutoff.New(t).Client, locker.WithoutRenewal()), keyed.New(cutoff.New(t).Client), t.Context()

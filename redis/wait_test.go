@@ -242,60 +242,6 @@ func TestWaitReplicas_ofAWaiter(t *testing.T) {
 	require.NoError(t, m.Unlock(ctx))
 }
 
-// A reply that is lost has the request sent again, on another connection. There WAIT must not be content
-// with what that connection has written before, which is nothing: Redis counts so from 7.2 on.
-func TestWaitReplicas_whatIsSentTwiceIsAcknowledgedToo(t *testing.T) {
-	t.Parallel()
-	for name, start := range map[string]func(testing.TB, ...testserver.RedisOption) *testserver.RedisServer{
-		"Redis": testserver.Redis, "Valkey": testserver.Valkey,
-	} {
-		t.Run(name, func(t *testing.T) {
-			if name == "Valkey" {
-				testwait.OnlyInCheck(t, "one server that counts so shows it")
-			}
-			primary := start(t)
-			replica := start(t, testserver.RedisReplicaOf(primary))
-			ctx := t.Context()
-			direct := connect(t, primary.Addr())
-			p := testserver.NewProxy(t, primary.Addr())
-			rdb := connect(t, p.Addr(), heedingCtx)
-			loadScripts(t, direct)
-			d := driverOf(t, rdb, redis.WaitReplicas(1, 100*time.Millisecond))
-			_, err := rdb.Pipelined(ctx, func(p goredis.Pipeliner) error { return p.Ping(ctx).Err() })
-			require.NoError(t, err, "sets up a connection")
-			replica.WaitSynced(primary)
-			warmDriver(t, d)
-			replica.Stop() // connected still, and silent
-
-			p.HoldReplies(true)
-			var lease driver.Lease
-			done := async(func() error {
-				lease, err = d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
-				return err
-			})
-			eventually(t, "the server has granted, and answered", func() bool {
-				_, replies := p.Held()
-				return replies > 0 && isHeldAt(t, direct, "{x}")
-			})
-			p.HoldReplies(false) // of other connections
-			p.ResetConns()
-			require.ErrorContains(t, await(t, done), "0 of 1 replicas")
-			require.NotNil(t, lease, "for the core to release")
-
-			// And a raise to the token that it has already.
-			replica.Continue()
-			require.NoError(t, lease.Release(ctx))
-			proposed, err := d.Propose(ctx, driver.Request{Name: "y", TTL: time.Minute}, 7)
-			require.NoError(t, err)
-			replica.WaitSynced(primary)
-			replica.Stop()
-			require.ErrorContains(t, proposed.Raise(ctx, proposed.Token()+1), "0 of 1 replicas")
-			require.ErrorContains(t, proposed.Raise(ctx, proposed.Token()+1), "0 of 1 replicas")
-			replica.Continue()
-		})
-	}
-}
-
 func TestWaitReplicas_withoutTheScripts(t *testing.T) {
 	t.Parallel()
 	primary, _ := replicated(t, 1)
@@ -357,55 +303,5 @@ func TestWaitReplicas_byURL(t *testing.T) {
 	} {
 		_, err := locker.Open(t.Context(), primary.URL()+"?"+query)
 		require.ErrorContains(t, err, want)
-	}
-}
-
-// What WAIT does not close. One replica has acknowledged the take, and the other one, which knows nothing of it,
-// is made the primary. The lock is lost: a second owner takes it while the first believes that it holds it.
-// What is left of the promise is the order of the tokens, by which a resource refuses the first.
-func TestWaitReplicas_doesNotSaveTheLockIfAnotherReplicaIsPromoted(t *testing.T) {
-	t.Parallel()
-	primary, replicas := replicated(t, 2)
-	ctx := t.Context()
-	informed, ignorant := replicas[0], replicas[1]
-	ignorant.Detach()
-
-	first := waiting(t, connect(t, primary.Addr()), 1, time.Second, locker.WithTTL(time.Minute)).Mutex("x")
-	require.NoError(t, first.Lock(ctx), "one replica has acknowledged")
-	assert.True(t, isHeldAt(t, connect(t, informed.Addr()), keyOf("x")))
-	assert.False(t, isHeldAt(t, connect(t, ignorant.Addr()), keyOf("x")))
-
-	primary.Kill()
-	ignorant.Promote()
-	second := clientOf(t, connect(t, ignorant.Addr())).Mutex("x")
-	require.NoError(t, second.TryLock(ctx), "the new primary knows of no holder")
-
-	assert.NotZero(t, first.FencingToken(), "the first believes that it holds the lock")
-	select {
-	case <-first.Lost():
-		t.Error("nobody can have told the first")
-	default:
-	}
-	assert.Greater(t, second.FencingToken(), first.FencingToken())
-	require.NotErrorIs(t, first.Extend(withTimeout(t, time.Second)), locker.ErrLost, "its server is dead, and says nothing")
-	primary.Restart() // for Close, which would go on trying to release
-}
-
-// And what it does save: any replica that has acknowledged.
-func TestWaitReplicas_savesTheLockIfAReplicaThatHasAcknowledgedIsPromoted(t *testing.T) {
-	t.Parallel()
-	primary, replicas := replicated(t, 2)
-	ctx := t.Context()
-	d := driverOf(t, connect(t, primary.Addr()), redis.WaitReplicas(2, time.Second))
-	first := take(t, d, "x", time.Minute)
-	primary.Kill()
-	for _, s := range replicas {
-		s.Promote()
-		rdb := connect(t, s.Addr())
-		_, err := driverOf(t, rdb).Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
-		require.ErrorIs(t, err, locker.ErrHeld)
-		token, err := rdb.HGet(ctx, "{x}", "token").Uint64()
-		require.NoError(t, err)
-		assert.Equal(t, first.Token(), token)
 	}
 }

@@ -22,5 +22,9 @@ func TestWake_everyLookIsByTheClock(t *testing.T) {
 		return &termContext{own, overdue{t.Context()}, cancel}
 	}
 	require.ErrorIs(t, during().Err(), context.Canceled)
-	<-during().Done()
+	select {
+	case <-during().Done():
+	default:
+		t.Error("the job's Done waits for the timer")
+	}
 }

@@ -29,6 +29,7 @@ func TestGoose_ofFiveProvidersOneMigrates(t *testing.T) {
 }
 
 func TestGoose_ofFiveLockersOneLocks(t *testing.T) {
+	t.Parallel()
 	for backend, url := range lockURLs {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
@@ -56,6 +57,7 @@ func TestSessionLocker_isTheSameLock(t *testing.T) {
 }
 
 func TestUnlock_releasesThoughItsContextHasEnded(t *testing.T) {
+	t.Parallel()
 	for backend, url := range lockURLs {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
@@ -128,6 +130,7 @@ func (i instance) newerHolder(t testing.TB) {
 
 // A store whose Mutex nobody locks refuses, so that a Provider without the Lock is noticed at its first migration.
 func TestStore_refusesWithoutTheLock(t *testing.T) {
+	t.Parallel()
 	for name, d := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

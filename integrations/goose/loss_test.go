@@ -46,6 +46,7 @@ var losses = map[string]func(t *testing.T) losing{
 
 // A migration under way ends with the loss, and leaves nothing.
 func TestLoss_endsTheContextOfTheMigration(t *testing.T) {
+	t.Parallel()
 	for way, begin := range losses {
 		for name, d := range databases {
 			t.Run(way+", "+name, func(t *testing.T) {
@@ -82,6 +83,7 @@ func TestLoss_endsTheContextOfTheMigration(t *testing.T) {
 
 // Its server has lost the lock, and its holder has not heard of it: the database refuses the holder.
 func TestLoss_thatTheHolderDoesNotKnowOf(t *testing.T) {
+	t.Parallel()
 	for name, d := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -92,13 +92,26 @@ func (d target) open(t testing.TB) *sql.DB {
 	return db
 }
 
+// usual is the database with which a lock of each backend is tested in make test too.
+var usual = map[string]string{"memory": "SQLite", "redis": "PostgreSQL", "etcd": "SQLite"}
+
 // each runs a test on each lock with each database.
 func each(t *testing.T, test func(t *testing.T, lock string, d target)) {
-	for backend, lock := range lockURLs {
+	t.Helper()
+	on(t, []string{"memory", "redis", "etcd"}, test)
+}
+
+func on(t *testing.T, locks []string, test func(t *testing.T, lock string, d target)) {
+	t.Helper()
+	t.Parallel()
+	for _, backend := range locks {
 		for name, d := range databases {
 			t.Run(backend+", "+name, func(t *testing.T) {
+				if name != usual[backend] {
+					testwait.OnlyInCheck(t, "each backend is tested with one database, and each database with one backend")
+				}
 				t.Parallel()
-				test(t, lock(t), d(t))
+				test(t, lockURLs[backend](t), d(t))
 			})
 		}
 	}
