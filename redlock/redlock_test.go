@@ -365,8 +365,8 @@ func TestGuarantees(t *testing.T) {
 		assert.Equal(t, "conditional: while clocks are sane, and nodes remember and evict no keys", g[promise].String())
 	}
 	assert.Equal(t, "conditional: while clocks are sane", g[locker.FencingDurable].String())
-	assert.Equal(t, locker.LevelNo, g[locker.Ordered].Level)
-	assert.Equal(t, locker.LevelNo, g[locker.Woken].Level)
+	assert.Equal(t, "conditional: while subscriptions hold, and nodes answer and remember", g[locker.Ordered].String())
+	assert.Equal(t, locker.LevelYes, g[locker.Woken].Level)
 	_, err := locker.New(d, locker.Require(locker.Fencing))
 	require.ErrorIs(t, err, locker.ErrUnsupported)
 }
