@@ -120,7 +120,8 @@ func (s *service) obtain(ctx context.Context, client *locker.Client) (magic *cer
 		DefaultServerName: s.Domain,
 		Logger:            logger,
 	})
-	return magic, cache.Stop, magic.ManageSync(ctx, []string{s.Domain})
+	err = magic.ManageSync(ctx, []string{s.Domain})
+	return magic, cache.Stop, err
 }
 
 // schedule has one process run the job of each tick. Ticks are multiples of the interval, so that they are the same for all.
@@ -177,7 +178,8 @@ func (s *service) answer(ctx context.Context, l net.Listener, certificates *cert
 	}
 	s.log.Printf("serves https://%s", l.Addr())
 	server := &http.Server{Handler: s, TLSConfig: certificates.TLSConfig(), ReadHeaderTimeout: time.Minute}
-	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
 	if err := server.ServeTLS(l, "", ""); ctx.Err() == nil {
 		return err
 	}
