@@ -50,9 +50,10 @@ func holdAndWait(t *testing.T, c *locker.Client) {
 	done := make(chan error, 1)
 	go func() { done <- waiter.Lock(ctx) }()
 	require.ErrorIs(t, c.Mutex("orders/42").TryLock(ctx), locker.ErrHeld)
-	state, err := c.Inspect(ctx, "orders/42")
-	require.NoError(t, err)
-	assert.True(t, state.Held)
+	require.Eventually(t, func() bool {
+		state, err := c.Inspect(ctx, "orders/42")
+		return assert.NoError(t, err) && state.Held && len(state.Waiters) == 1
+	}, time.Minute, 10*time.Millisecond, "it waits in the queue")
 	require.NoError(t, holder.Extend(ctx))
 	require.NoError(t, holder.Unlock(ctx))
 	require.NoError(t, <-done)
@@ -75,10 +76,10 @@ func TestRedisPage_theUserIsAllThatItTakes(t *testing.T) {
 	}
 }
 
-// On nodes of Redlock nobody waits in a queue: the shorter list of its page is enough.
-func TestRedlockPage_theRightsAreAllThatItTakes(t *testing.T) {
+// The page of Redlock refers to that of Redis.
+func TestRedlockPage_theUserOfTheRedisPageIsAllThatItTakes(t *testing.T) {
 	t.Parallel()
-	user := "user app on >s3cret " + lineOf(t, "redlock.md", "~{locker:* ")
+	user := lineOf(t, "redis.md", "user app on >s3cret ")
 	var addrs []string
 	for range 3 {
 		addrs = append(addrs, testserver.Redis(t, testserver.RedisConfig(user)).Addr())
