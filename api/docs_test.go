@@ -146,7 +146,11 @@ func symbolsOf(t *testing.T, path, dir string) lookup {
 	t.Helper()
 	key := [2]string{path, dir}
 	if packagesRead[key] == nil {
-		found, err := build.Import(path, dir, 0)
+		module := build.Default
+		var err error
+		module.Dir, err = filepath.Abs(dir) // what it requires is not what the root does
+		require.NoError(t, err)
+		found, err := module.Import(path, module.Dir, 0)
 		require.NoError(t, err)
 		packagesRead[key] = read(t, path, found.Dir, found.GoFiles).Parser().LookupSym
 	}
