@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,19 +90,21 @@ func TestTurn_leavesTheQueueOfANodeThatWasNotAskedAgain(t *testing.T) {
 		for _, s := range stages {
 			s.edit("x", ownedBy(another, 0))
 		}
-		w := wait(t, d)
+		var withholds atomic.Bool
 		withheld := make(chan workers.Call, 10)
 		do := d.do
 		d.do = func(c workers.Call) {
-			if _, proposal := c.(*call); proposal {
+			if _, request := c.(*call); request && withholds.Load() {
 				withheld <- c
 			} else {
 				do(c)
 			}
 		}
+		w := wait(t, d)
+		withholds.Store(true)
 		time.Sleep(1200 * time.Millisecond) // it looks
 		synctest.Wait()
-		d.do = do
+		withholds.Store(false)
 		w.cancel()
 		synctest.Wait()
 		n := d.nodes[0]

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // queueCase takes two waiters through all histories that differ from the most likely one in a few events, wherever in the history those are.
@@ -289,11 +288,6 @@ func TestQueue_inOrdersCloseToThatInWhichAllWasSent(t *testing.T) {
 		{name: "something is lost", last: ahead, queueBudget: queueBudget{deviations: 2, drops: 1}},
 		{name: "an answer is lost", last: ahead, queueBudget: queueBudget{deviations: 2, losses: 1}},
 		{name: "an answer is late", last: ahead, queueBudget: queueBudget{deviations: 2, misses: 1}},
-	}
-	if testwait.Thorough() {
-		for i := range cases {
-			cases[i].deviations++
-		}
 	}
 	for _, x := range cases {
 		t.Run(x.name, func(t *testing.T) {

@@ -166,12 +166,10 @@ func (w *queueWorld) miss(k int) {
 // look has a waiter look, in time or when that of a round is over.
 func (w *queueWorld) look(p *party, late bool) {
 	p.looks++
-	p.driver.timeout = 10 * time.Minute
 	if late {
-		p.driver.timeout = 1
+		p.lease.turn.since = time.Time{}
 	}
 	p.lease.look()
-	p.driver.timeout = 10 * time.Minute
 	w.check()
 }
 
