@@ -91,7 +91,7 @@ func (l *lease) wake(i int, kept bool) {
 		return
 	}
 	l.seats[i].again = l.seats[i].asking
-	if !kept || l.ballot.has() > 0 {
+	if !kept || l.decided || l.ballot.has() > 0 {
 		l.ask(func(k int) bool { return k == i })
 		return
 	}
@@ -104,7 +104,7 @@ func (l *lease) ask(some func(i int) bool) {
 	var calls []call
 	for i := range l.seats {
 		s := &l.seats[i]
-		if s.lease != nil || s.asking || !some(i) {
+		if s.lease != nil || s.asking || !some(i) || l.decided && s.place == nil {
 			continue
 		}
 		if !l.decided {
