@@ -1,7 +1,6 @@
 package redisscript
 
 import (
-	"os"
 	"testing"
 	"time"
 
@@ -11,91 +10,6 @@ import (
 
 	"github.com/go-locker/locker/internal/test/testserver"
 )
-
-func TestMain(m *testing.M) { os.Exit(testserver.Tests(m).Run()) }
-
-// atServer runs the scripts of one lock with arguments of the test's choice.
-type atServer struct {
-	t    *testing.T
-	rdb  *goredis.Client
-	keys []string
-}
-
-func newAtServer(t *testing.T) *atServer {
-	t.Helper()
-	return atServerOf(t, testserver.SharedRedis(t))
-}
-
-// atServerOf is of a lock called as the test is, for servers are shared.
-func atServerOf(t *testing.T, s *testserver.RedisServer) *atServer {
-	t.Helper()
-	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
-	t.Cleanup(func() { _ = rdb.Close() })
-	both := keysOf(t.Name() + ":x") // a prefix of its own has a mark of its own
-	return &atServer{t, rdb, []string{both[0].(string), both[1].(string)}}
-}
-
-// inTime is when a request is due that is never late.
-const inTime = "999999999999999999999999999999990:"
-
-func (s *atServer) run(script *Script, args []any) any {
-	s.t.Helper()
-	reply, err := s.rdb.Eval(s.t.Context(), script.Source, s.keys, args...).Result()
-	require.NoError(s.t, err)
-	return reply
-}
-
-// ask is the acquire script for an owner that waits in a place, or for one that does not.
-func (s *atServer) ask(owner string, ttl time.Duration, place uint64) answer {
-	s.t.Helper()
-	return s.take(owner, ttl, -int64(place))
-}
-
-// take is the acquire script.
-func (s *atServer) take(owner string, ttl time.Duration, number int64) answer {
-	s.t.Helper()
-	a, err := parseAnswer(s.run(acquire, []any{owner, expiry(ttl), number, inTime, ""}), max(number, 0))
-	require.NoError(s.t, err)
-	return a
-}
-
-func (s *atServer) release(owner string, token int64, sentBefore int) int64 {
-	s.t.Helper()
-	return s.run(release, []any{owner, token, sentBefore}).(int64)
-}
-
-// subscribe makes a process that is subscribed, and returns what it is told.
-func (s *atServer) subscribe(process string) <-chan *goredis.Message {
-	s.t.Helper()
-	sub := s.rdb.Subscribe(s.t.Context(), s.keys[0]+":"+process)
-	s.t.Cleanup(func() { _ = sub.Close() })
-	_, err := sub.Receive(s.t.Context())
-	require.NoError(s.t, err)
-	return sub.Channel()
-}
-
-func (s *atServer) owner() string {
-	return s.rdb.HGet(s.t.Context(), s.keys[0], "owner").Val()
-}
-
-func (s *atServer) queue() []string {
-	return s.rdb.ZRange(s.t.Context(), s.keys[1], 0, -1).Val()
-}
-
-// expire has what there is, hold or claim, be over.
-func (s *atServer) expire() {
-	s.t.Helper()
-	require.NoError(s.t, s.rdb.PExpire(s.t.Context(), s.keys[0], Keep-time.Millisecond).Err())
-}
-
-// wantIdle fails unless nobody holds, is claimed for or waits.
-func (s *atServer) wantIdle() {
-	s.t.Helper()
-	assert.Empty(s.t, s.owner())
-	assert.Empty(s.t, s.queue())
-}
-
-const ttl = 10 * time.Second
 
 func TestQueueScripts_handOverInOrder(t *testing.T) {
 	t.Parallel()
