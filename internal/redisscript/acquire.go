@@ -46,22 +46,10 @@ func (d *Driver) acquire(ctx context.Context, req driver.Request, token uint64) 
 
 // newLease returns a lease with a fresh owner: 130 random bits behind a prefix and a place.
 func (d *Driver) newLease(req driver.Request, prefix string, place []byte) *lease {
-	var all [64]byte
-	rest := appendRandom(append(all[:0], place...))
 	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL, metadata: req.Metadata}
-	l.keys, l.owner = keysAnd(req.Name, prefix, rest)
+	l.keys, l.owner = keysAnd(req.Name, prefix, place, rand.Text())
 	l.argOwner = l.owner
 	return l
-}
-
-// appendRandom appends 26 random characters, of five bits each.
-func appendRandom(to []byte) []byte {
-	var random [26]byte
-	_, _ = rand.Read(random[:]) // it never fails
-	for _, b := range random {
-		to = append(to, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"[b%32])
-	}
-	return to
 }
 
 // take runs the acquire script: l is granted, or held by another, or there is an error. The answer's

@@ -93,15 +93,15 @@ func Key(name string) string { return keysOf(name)[0].(string) }
 // alone: while a slot moves a Redis Cluster answers TRYAGAIN for two keys of which one is not there. The others
 // can then be given the first alone, too. They are arguments from the start, so that no request has to make them such.
 func keysOf(name string) [2]any {
-	keys, _ := keysAnd(name, "", nil)
+	keys, _ := keysAnd(name, "", nil, "")
 	return keys
 }
 
-// keysAnd is keysOf, and the owner, which is prefix and rest. All are parts of one piece of memory.
-func keysAnd(name, prefix string, rest []byte) (keys [2]any, owner string) {
+// keysAnd is keysOf, and the owner, which is the other three. All are parts of one piece of memory.
+func keysAnd(name, prefix string, place []byte, random string) (keys [2]any, owner string) {
 	const suffix = ":queue"
 	tag := tagEscape.Replace(name)
-	all := "{" + tag + "}" + suffix + prefix + string(rest)
+	all := "{" + tag + "}" + suffix + prefix + string(place) + random
 	lock := len("{"+"}") + len(tag)
 	queue := lock + len(suffix)
 	return [2]any{all[:lock], all[:queue]}, all[queue:]
