@@ -123,10 +123,18 @@ func (q *quorum) rates(t testing.TB, during time.Duration) (rates []float64) {
 	return rates
 }
 
+// held takes the lock at every node, so that all who come queue at every node, and a majority is left when two are gone.
 func (q *quorum) held(t testing.TB, c *locker.Client) *locker.Hold {
 	t.Helper()
 	h, err := c.Mutex(contested).Acquire(t.Context())
 	require.NoError(t, err)
+	eventually(t, "all nodes have granted the lock", func() bool {
+		if slices.Equal(q.heldAt(t, contested), all(len(q.servers), true)) {
+			return true
+		}
+		require.NoError(t, h.Extend(t.Context()), "which has those join that were late")
+		return false
+	})
 	return h
 }
 
