@@ -21,7 +21,7 @@ func RedisRouter(t *testing.T, client func(addr string, opts ...locker.Option) *
 		t.Run(fmt.Sprintf("strict: %v", strict), func(t *testing.T) {
 			t.Parallel()
 			router := testserver.NewRedisRouter(t, strict, testserver.Redis(t), testserver.Redis(t))
-			const ttl = 1500 * time.Millisecond
+			const ttl = 3 * time.Second
 			c, other := client(router.Addr(), locker.WithTTL(ttl)), client(router.Addr())
 			held := takeAtOnce(t, c, 64)
 			start := time.Now()
