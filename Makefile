@@ -31,7 +31,7 @@ test: setup go-test ## set up what is missing, then show that the library works 
 
 .PHONY: check
 check: setup-check ## everything else too, under the race detector: linters, all topologies and variations, other libraries, pages (30 minutes)
-	@status=0; for part in static bare check-root check-modules; do \
+	@status=0; for part in static bare check-models check-root check-modules; do \
 		$(MAKE) --no-print-directory --keep-going $$part || status=$$?; \
 	done; exit $$status
 
@@ -230,10 +230,16 @@ test-modules:
 modules = @printf '%s\n' $(filter-out .,$(2)) | xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \
 	says=$$($(TEST) ./... $(TESTFLAGS) 2>&1); code=$$?; printf "== %s: go test\n%s\n" "$$1" "$$says"; exit $$code' sh
 
-.PHONY: bare check-root check-conformance check-others check-suites check-modules
+.PHONY: bare check-models check-root check-conformance check-others check-suites check-modules
 # What most people type first, with nothing installed.
 bare:
 	./tools/bare.sh
+
+# Explorations and simulations in full, without the race detector.
+MODELS := ^Test(Hold|Ballot|Tokens|Waiting|WaitQueue|Queue|QueueModel|Forgotten|Faults)_
+check-models: export LOCKER_CHECK := models
+check-models:
+	$(TEST) "./redlock ./internal/redisscript" $(TESTFLAGS) -run='$(MODELS)'
 
 # Under the race detector all takes several times as long: tests that measure time come before the suites that put servers under
 # load, two packages at a time.

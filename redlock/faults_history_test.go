@@ -173,7 +173,7 @@ func runHistory(t *testing.T, nodes int, seed uint64) (grants int) {
 // One holder at a time, and tokens that rise, with the core in between and any number of nodes.
 func TestFaults_histories(t *testing.T) {
 	sizes, seeds := []int{3, 4}, uint64(2)
-	if testwait.Thorough() {
+	if testwait.Exhaustive() {
 		sizes, seeds = []int{3, 4, 5, 6, 7}, 3
 	}
 	for _, nodes := range sizes {

@@ -12,6 +12,7 @@ import (
 var ahead = [exNodes]uint64{1, ourToken + 2, ourToken + 2}
 
 func TestHold_inEveryOrderOfMessages(t *testing.T) {
+	testwait.NotUnderRace(t)
 	cases := []holdExploration{
 		{name: "a node forgets", extends: 2, others: 1, budget: budget{forgets: 1}},
 		{name: "a node forgets, tokens differ", extends: 2, others: 1, last: ahead, budget: budget{forgets: 1}},
@@ -19,7 +20,7 @@ func TestHold_inEveryOrderOfMessages(t *testing.T) {
 		{name: "a lock expires, a call is given up", extends: 2, others: 1, budget: budget{expires: 1, misses: 1}},
 		{name: "a lock expires, a request is lost", extends: 2, others: 1, budget: budget{expires: 1, drops: 1}},
 	}
-	if testwait.Thorough() {
+	if testwait.Exhaustive() {
 		cases = append(cases,
 			holdExploration{name: "a node forgets, three Extends", extends: 3, others: 1, budget: budget{forgets: 1}},
 			holdExploration{name: "two forget, two others", extends: 2, others: 2, budget: budget{forgets: 2}},

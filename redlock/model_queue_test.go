@@ -27,8 +27,11 @@ type inQueue struct {
 
 const keptFor = int64(2 * time.Second)
 
-// keptFor reports whether the lock, which is free, is kept for another than asks.
+// keptFor reports whether the lock, which is free, is kept for another than asks. One for whom it was kept may come late, if nobody came before.
 func (r *register) keptFor(now int64, asks uint64) bool {
+	if asks != 0 && r.kept.owner == asks {
+		return false
+	}
 	if r.keptUntil <= now {
 		r.queue = slices.DeleteFunc(slices.Clone(r.queue), func(e inQueue) bool { return e.process != 0 && e.process == r.kept.process })
 		r.kept = inQueue{}
@@ -36,7 +39,7 @@ func (r *register) keptFor(now int64, asks uint64) bool {
 	if r.kept.owner == 0 {
 		r.keepForFirst(now, asks)
 	}
-	return r.kept.owner != 0 && r.kept.owner != asks
+	return r.kept.owner != 0
 }
 
 // keepForFirst keeps the lock for the first of the queue, unless that is asks.

@@ -67,7 +67,7 @@ func TestTokens_riseByTheRule(t *testing.T) {
 	grants := *flagGrants
 	switch {
 	case grants > 0:
-	case testwait.Thorough():
+	case testwait.Exhaustive():
 		grants = 1500
 	default:
 		grants = 250
@@ -128,6 +128,7 @@ var uneven = [exNodes]uint64{1, 3, 2}
 // The simulation bites. The last of these is not a part of the rule: nodes that forget break it whatever
 // it is, and the package's documentation says so.
 func TestTokens_breakWhenAPartOfTheRuleIsLeftOut(t *testing.T) {
+	testwait.NotUnderRace(t)
 	testwait.OnlyInCheck(t, "TestBallot_breaksWhenAPartOfTheRuleIsLeftOut shows each in an exploration")
 	for _, c := range relaxations {
 		if c.seed == 0 {
@@ -145,6 +146,7 @@ func TestTokens_breakWhenAPartOfTheRuleIsLeftOut(t *testing.T) {
 }
 
 func TestTokens_aSeedIsOneHistory(t *testing.T) {
+	testwait.NotUnderRace(t)
 	testwait.OnlyInCheck(t, "it is for those who look for a history again, and the simulation without it")
 	for _, relax := range []relaxation{{}, {oneOwner: true}} {
 		first := simulate(t, *flagSeed, 100, relax)
@@ -156,12 +158,13 @@ func TestTokens_aSeedIsOneHistory(t *testing.T) {
 }
 
 func TestBallot_inEveryOrderOfMessages(t *testing.T) {
+	testwait.NotUnderRace(t)
 	cases := []exploration{
 		{proposals: []uint64{2, 3}, last: [exNodes]uint64{0, 2, 2}},
 		{proposals: []uint64{2, 3}, dead: 1},
 		{proposals: []uint64{2, 3}, ahead: true},
 	}
-	if testwait.Thorough() {
+	if testwait.Exhaustive() {
 		cases = append(cases, exploration{proposals: []uint64{3, 2}, ahead: true, last: uneven})
 	}
 	if *flagGrants >= 1_000_000 {
@@ -186,6 +189,7 @@ func TestBallot_inEveryOrderOfMessages(t *testing.T) {
 }
 
 func TestBallot_breaksWhenAPartOfTheRuleIsLeftOut(t *testing.T) {
+	testwait.NotUnderRace(t)
 	for _, c := range relaxations {
 		t.Run(c.name, func(t *testing.T) {
 			x := c.small

@@ -14,7 +14,7 @@ func TestWaiting_isInOrderWhileNothingGoesWrong(t *testing.T) {
 	grants := *flagGrants
 	switch {
 	case grants > 0:
-	case testwait.Thorough():
+	case testwait.Exhaustive():
 		grants = 20_000
 	default:
 		grants = 2500

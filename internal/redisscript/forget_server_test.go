@@ -303,13 +303,14 @@ func (l *ledger) run(step func() error, grants int) error {
 
 // ledgerGrants returns how many grants a run of a ledger makes, and how many runs there are.
 func ledgerGrants() (n int, seeds uint64) {
-	if testwait.Thorough() {
-		return 20_000, 4
+	if testwait.Exhaustive() {
+		return 10_000, 2
 	}
 	return 2000, 1
 }
 
 func TestForgotten_tokensRise(t *testing.T) {
+	testwait.NotUnderRace(t)
 	s := testserver.Redis(t, testserver.RedisClock())
 	n, seeds := ledgerGrants()
 	for _, test := range []struct {

@@ -223,6 +223,7 @@ func (m *queueModel) stuck() error {
 }
 
 func TestQueueModel_everyOrderOfEvents(t *testing.T) {
+	testwait.NotUnderRace(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
@@ -250,6 +251,7 @@ func TestQueueModel_everyOrderOfEvents(t *testing.T) {
 }
 
 func TestQueueModel_seesScriptsThatAreWrong(t *testing.T) {
+	testwait.NotUnderRace(t)
 	testwait.OnlyInCheck(t, "it tests TestQueueModel_everyOrderOfEvents")
 	t.Parallel()
 	for name, broken := range map[string]struct{ was, is, want string }{

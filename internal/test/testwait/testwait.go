@@ -55,6 +55,18 @@ func Context(t testing.TB, d time.Duration) context.Context {
 // Thorough reports whether the tests are those of `make check`, which sets LOCKER_CHECK, or the shorter ones of `make test`.
 func Thorough() bool { return os.Getenv("LOCKER_CHECK") != "" }
 
+// Exhaustive reports whether explorations and simulations go as far as they ever do: in the part of `make check` that sets LOCKER_CHECK=models,
+// without the race detector, which takes five to ten times as long for them.
+func Exhaustive() bool { return os.Getenv("LOCKER_CHECK") == "models" }
+
+// NotUnderRace skips, in the part of `make check` that has the race detector, a test of one goroutine that takes long there.
+func NotUnderRace(t testing.TB) {
+	t.Helper()
+	if Thorough() && !Exhaustive() {
+		t.Skipf("left to make check-models, without the race detector: it has one goroutine")
+	}
+}
+
 // OnlyInCheck skips a test that `make test` leaves out, because of what another one shows already.
 func OnlyInCheck(t testing.TB, because string) {
 	t.Helper()
