@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # test.sh PACKAGES [flags for go test]: tests on real servers; one that is missing is a failure. If LOCKER_CHECK is set they are
-# those of make check, under the race detector, or without it if that is "models". A test that fails runs once more, because machines stand still, and is printed as
+# those of make check, under the race detector unless LOCKER_RACE=off. A test that fails runs once more, because machines stand still, and is printed as
 # one that did. What such a pause does not explain counts at once: a data race, and a promise of ours that the conformance
 # suite has seen broken for certain.
 set -euo pipefail
@@ -13,7 +13,7 @@ trap 'rm -f "$log" "$second"' EXIT
 
 # Never from the test cache, which does not see that a server on this machine has changed. vet is one of the linters.
 flags=(-count=1 -vet=off '-ldflags=-s -w')
-[[ -z ${LOCKER_CHECK:-} || $LOCKER_CHECK == models ]] || flags+=(-race)
+[[ -z ${LOCKER_CHECK:-} || ${LOCKER_RACE:-} == off ]] || flags+=(-race)
 LOCKER_REQUIRE_SERVERS=1 gotestsum --format=standard-quiet \
 	--rerun-fails=1 --rerun-fails-max-failures=12 --rerun-fails-abort-on-data-race --rerun-fails-run-root-test \
 	--rerun-fails-report="$second" --packages="$packages" -- "${flags[@]}" "$@" | tee "$log"

@@ -55,9 +55,9 @@ func Context(t testing.TB, d time.Duration) context.Context {
 // Thorough reports whether the tests are those of `make check`, which sets LOCKER_CHECK, or the shorter ones of `make test`.
 func Thorough() bool { return os.Getenv("LOCKER_CHECK") != "" }
 
-// Exhaustive reports whether explorations and simulations go as far as they ever do: in the part of `make check` that sets LOCKER_CHECK=models,
-// without the race detector, which takes five to ten times as long for them.
-func Exhaustive() bool { return os.Getenv("LOCKER_CHECK") == "models" }
+// Exhaustive reports whether explorations and simulations go as far as they ever do: in the part of `make check` that sets LOCKER_RACE=off,
+// for the race detector takes five to ten times as long for them.
+func Exhaustive() bool { return Thorough() && os.Getenv("LOCKER_RACE") == "off" }
 
 // NotUnderRace skips, in the part of `make check` that has the race detector, a test of one goroutine that takes long there.
 func NotUnderRace(t testing.TB) {
