@@ -162,7 +162,7 @@ func within(ctx context.Context, timeout time.Duration) (context.Context, contex
 	return context.WithTimeoutCause(ctx, timeout, errNoAnswer)
 }
 
-// ownError returns err, unless it merely says that ctx, a request's own, has ended: the user's has not.
+// ownError returns err, unless it is merely that ctx, a request's own, has ended: the user's has not.
 func ownError(ctx context.Context, err error) error {
 	if err != nil && err == ctx.Err() { //nolint:errorlint // one that wraps it has more to say
 		return errNoAnswer

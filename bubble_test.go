@@ -54,7 +54,7 @@ func (b *backend) locked(t *testing.T, name string, opts ...locker.Option) *lock
 	return m
 }
 
-// fired says whether c is closed.
+// fired reports whether c is closed.
 func fired(c <-chan struct{}) bool {
 	select {
 	case <-c:

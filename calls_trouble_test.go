@@ -47,7 +47,7 @@ func TestLock_endOfCtxIsNoAnswer(t *testing.T) {
 	})
 }
 
-// generous says that its leases have just been granted.
+// generous returns the whole TTL as the validity of its leases.
 type generous struct{ *fakeDriver }
 
 type generousLease struct{ driver.Lease }

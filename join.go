@@ -6,7 +6,7 @@ import (
 )
 
 // Join is Do for a function that may be called by another that has the lock already. If ctx carries a hold of this name, taken by this
-// Client, Join calls f under that hold: without a request, and with the same token. Whoever took the hold ends it: the end of Join releases nothing. If
+// Client, Join calls f under that hold: without a request, and with the same token. The call that took the hold ends it: the end of Join releases nothing. If
 // ctx carries none, Join takes the lock, as Acquire does, and releases it after f.
 //
 // A context carries a hold if it is the one that Do, TryDo or Join has given its function, or one that [Hold.Context] has returned, or derived from
@@ -14,7 +14,7 @@ import (
 //
 // The h that f gets is the hold. This Mutex holds nothing meanwhile, so its FencingToken returns 0. The context of f ends like that of Do. Join returns
 // f's error joined with that of Unlock, or, if it has joined, with [Hold.Err]: ErrLost or ErrNotHeld if the hold ended before f did. That is by the
-// clock alone, and the Unlock of whoever took the hold asks the backend.
+// clock alone. The call that took the hold asks the backend, when it releases it.
 //
 // A hold that has ended is not joined, and Join takes no other instead: what was done under the first and what f does would not be under one lock. Then
 // Join returns ErrLost or ErrNotHeld, and does not call f. So a goroutine that outlives the Do whose context it has gets ErrNotHeld.

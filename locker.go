@@ -92,15 +92,15 @@ type Locker interface {
 // The errors that callers tell apart with [errors.Is]. Whatever else went wrong is the client
 // library's own error, which [errors.As] reaches through [Error].
 var (
-	// ErrHeld says that another owner holds the lock.
+	// ErrHeld means that another owner holds the lock.
 	ErrHeld = driver.ErrHeld
-	// ErrNotHeld says that Unlock or Extend was called without a hold.
+	// ErrNotHeld means that Unlock or Extend was called without a hold.
 	ErrNotHeld = driver.ErrNotHeld
-	// ErrLost says that the hold ended before its Unlock. It expired, was taken, or its session ended.
+	// ErrLost means that the hold ended before its Unlock. It expired, was taken, or its session ended.
 	ErrLost = driver.ErrLost
-	// ErrClosed says that the Client is closed.
+	// ErrClosed means that the Client is closed.
 	ErrClosed = driver.ErrClosed
-	// ErrUnsupported says that the backend cannot do, or does not promise, what was asked.
+	// ErrUnsupported means that the backend cannot do, or does not promise, what was asked.
 	ErrUnsupported = driver.ErrUnsupported
 )
 

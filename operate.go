@@ -67,7 +67,7 @@ func (c *Client) list(ctx context.Context, prefix string, yield func(string) boo
 	}
 }
 
-// ForceRelease ends the hold of the lock called name that shown describes, whoever has it. shown is what [Client.Inspect] returned; its Token and
+// ForceRelease ends the hold of the lock called name that shown describes, of any process. shown is what [Client.Inspect] returned; its Token and
 // the ID of its Holder are compared at the backend, so that no other hold ends, however long ago that was.
 //
 // It is for an operator, when the holder cannot be stopped. The holder is not stopped by it: it hears of the loss at its next renewal, Extend or Unlock,

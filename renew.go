@@ -145,7 +145,7 @@ func (c *Client) takeDue(now time.Time) (due []*Hold, ahead time.Duration) {
 		due = append(due, h)
 		h.due = now.Add(lookAgain)
 		if h.ends.After(now) && h.ends.Before(h.due) {
-			h.due = h.ends // should whoever looks after it be stopped
+			h.due = h.ends // should the goroutine that renews it be stopped
 		}
 		heap.Fix(&r.holds, 0)
 	}

@@ -13,8 +13,8 @@ import (
 // maxReports is how many reports wait for a handler that is slow, or stuck, before others are dropped.
 const maxReports = 10_000
 
-// reports makes reports one after another, in a goroutine that is there while there are any: whoever
-// has something to report, such as the loss of many holds, does not wait for a slow handler.
+// reports makes reports one after another, in a goroutine that is there while there are any: so
+// nothing that is to be reported, such as the loss of many holds, waits for a slow handler.
 type reports struct {
 	mu      sync.Mutex
 	waiting []func()

@@ -9,7 +9,7 @@ import (
 )
 
 // Warnings returns a sentence for each setting of the backend's servers that lets a promise be broken, such as one that has Redis
-// evict the keys of held locks. None says that nothing of the kind is known: a server may not tell, or not this user, and not every
+// evict the keys of held locks. None means that nothing of the kind is known: a server may not tell, or not this user, and not every
 // Driver asks. If the backend is unreachable, it returns the client's error.
 //
 // A Client with a logger asks by itself, once, after its first grant. Nothing waits for that.

@@ -101,7 +101,7 @@ func (l *lister) fields(head string, s *types.Struct) {
 	}
 }
 
-// abstract has all methods of an interface in one line, so that a new one changes it: whoever implements the interface has
+// abstract has all methods of an interface in one line, so that a new one changes it: a type that implements the interface has
 // to add it. One that has unexported methods nobody else can implement, and it may grow.
 func (l *lister) abstract(head string, i *types.Interface) {
 	if !i.IsMethodSet() {

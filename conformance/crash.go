@@ -21,13 +21,13 @@ var processRows = []row{{
 	body:    killedHolder,
 }, {
 	name:    "a process that is stopped while it waits does not hold up those behind it",
-	promise: "Whoever waits and is heard of no more is passed over within one TTL.",
+	promise: "A waiter that is heard of no more is passed over within one TTL.",
 	sources: []string{zkRecipe, mutexReply},
 	needs:   []need{processes},
 	body:    stoppedWaiter,
 }, {
 	name:    "a process that is killed while it waits does not hold up those behind it",
-	promise: "Whoever waits and is heard of no more is passed over within one TTL.",
+	promise: "A waiter that is heard of no more is passed over within one TTL.",
 	sources: []string{zkRecipe},
 	needs:   []need{processes},
 	body:    killedWaiter,

@@ -35,7 +35,7 @@ var networkRows = []row{{
 	body:    slowHold,
 }, {
 	name:    "a waiter that is cut off does not hold up those behind it",
-	promise: "Whoever waits and is heard of no more is passed over within one TTL.",
+	promise: "A waiter that is heard of no more is passed over within one TTL.",
 	sources: []string{zkRecipe},
 	needs:   []need{links},
 	body:    waiterCutOff,

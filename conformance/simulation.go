@@ -62,7 +62,7 @@ var historyRows = []row{{
 	body:    func(e *env) { e.mixed() },
 }, {
 	name:    "tokens of a random history rise though holds are revoked",
-	promise: "Tokens rise whoever ends a hold, which then cannot be extended and is believed no longer than its TTL.",
+	promise: "Tokens rise, also after another has ended a hold, which then cannot be extended and is believed no longer than its TTL.",
 	sources: []string{herlihy, redissonToken},
 	shows:   locker.Fencing,
 	needs:   []need{revokes},

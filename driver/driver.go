@@ -85,7 +85,7 @@ type Queuer interface {
 	// AcquireQueued waits in the backend's queue until the lease is granted or ctx is done. The
 	// obligations of Acquire hold, but for the second.
 	//
-	//  1. It calls answered with ErrHeld each time the backend says that the lease is another's, and
+	//  1. It calls answered with ErrHeld each time the backend answers that the lease is another's, and
 	//     with the client library's error each time a request fails.
 	//  2. No request takes longer than TTL/2. Failures that last for TTL/2, from when the first
 	//     request was sent that has failed since the last answer, end the call with the last error.

@@ -9,15 +9,15 @@ import (
 // The errors that callers tell apart. A Driver returns ErrHeld, ErrLost and ErrUnsupported; the core returns the others. Package locker has the
 // same values.
 var (
-	// ErrHeld says that another owner holds the lock.
+	// ErrHeld means that another owner holds the lock.
 	ErrHeld = errors.New("the lock is held by another owner")
-	// ErrNotHeld says that Unlock or Extend was called without a hold.
+	// ErrNotHeld means that Unlock or Extend was called without a hold.
 	ErrNotHeld = errors.New("the lock is not held")
-	// ErrLost says that the hold ended before its Unlock. It expired, was taken, or its session ended.
+	// ErrLost means that the hold ended before its Unlock. It expired, was taken, or its session ended.
 	ErrLost = errors.New("the lock was lost")
-	// ErrClosed says that the Client is closed.
+	// ErrClosed means that the Client is closed.
 	ErrClosed = errors.New("the client is closed")
-	// ErrUnsupported says that the backend cannot do, or does not promise, what was asked.
+	// ErrUnsupported means that the backend cannot do, or does not promise, what was asked.
 	ErrUnsupported = errors.New("not supported by the backend")
 )
 

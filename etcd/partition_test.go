@@ -24,7 +24,7 @@ func others(g *testserver.EtcdGroup, s *testserver.EtcdServer) (rest []*testserv
 	return rest
 }
 
-// fired says whether a hold is lost by now.
+// fired reports whether a hold is lost by now.
 func fired(m *locker.Mutex) bool {
 	select {
 	case <-m.Lost():

@@ -135,7 +135,7 @@ func TestLock_whoseContextEndsSaysWhy(t *testing.T) {
 	})
 }
 
-// The Unlock of whoever has the lock may never come.
+// The goroutine that has the lock may never unlock it.
 func TestLock_endsWhenTheClientIsClosed(t *testing.T) {
 	for name, after := range map[string]time.Duration{"behind a hold": 0, "behind a hold that was lost before": 2 * cutoff.TTL} {
 		t.Run(name, func(t *testing.T) {

@@ -85,7 +85,7 @@ func (s *subscription) Receive(timeout time.Duration) (redisscript.Event, error)
 	return event, nil
 }
 
-// Close ends Receive, and whoever sends.
+// Close ends Receive and requests under way.
 func (s *subscription) Close() error { return s.conn.Close() }
 
 // refusal returns err, as an ErrNoSubscriptions if the server will not have subscriptions from this client.

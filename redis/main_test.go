@@ -136,7 +136,7 @@ func loadScripts(t testing.TB, rdb goredis.UniversalClient) {
 // keyOf is the key of a Mutex's name under the default prefix.
 func keyOf(name string) string { return "{locker:" + name + "}" }
 
-// isHeldAt says whether the server counts key as held now.
+// isHeldAt reports whether the server counts key as held now.
 func isHeldAt(t testing.TB, rdb goredis.UniversalClient, key string) bool {
 	t.Helper()
 	ctx := context.Background()

@@ -181,7 +181,7 @@ func TestTogether_aConnectionThatHangs(t *testing.T) {
 	p.ReleaseRequests()
 }
 
-// A grant that too few replicas have is an error for its own caller, whoever shares the batch, and is given back
+// A grant that too few replicas have is an error for its own caller and no other of the batch, and is given back
 // by the time that the Client is closed.
 func TestTogether_grantsThatNoReplicaHas(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,7 @@ type guard string
 const (
 	unguarded guard = "unguarded"
 	larger    guard = "larger" // refuses a token below the largest that it has seen
-	same      guard = "same"   // refuses whoever is not the last to have begun, as a random value allows
+	same      guard = "same"   // refuses all but the last to have begun, as a random value allows
 )
 
 const writing = `

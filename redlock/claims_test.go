@@ -150,7 +150,7 @@ func (q *quorum) takeABC(t *testing.T, m *locker.Mutex) uint64 {
 // requireDenied wants to hear that another has the lock. A node that is late says nothing, and m tries again.
 func requireDenied(t *testing.T, m *locker.Mutex) {
 	t.Helper()
-	eventually(t, "a majority says that another has the lock", func() bool {
+	eventually(t, "a majority answers that another has the lock", func() bool {
 		err := m.TryLock(t.Context())
 		require.Error(t, err, "a second holder")
 		return errors.Is(err, locker.ErrHeld)

@@ -56,7 +56,7 @@ func TestFaults_extendTellsALossFromAnOutage(t *testing.T) {
 	})
 }
 
-// So does a node that says that another has the lock, which this attempt had asked it for.
+// So does a node that answers that another has the lock, which this attempt had asked it for.
 func TestFaults_extendCountsALateDenial(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		stages[2].edit("x", func(r *register) {

@@ -22,7 +22,7 @@ import (
 //   - An Extend that began after another was granted the lock does not succeed. A node that has forgotten, and does not
 //     answer that Extend, is the exception that docs/protocols.md states.
 //   - While no node forgets nobody else is granted the lock.
-//   - Once a majority has the lock's token, and while no node forgets, whoever comes next gets a larger one.
+//   - Once a majority has the lock's token, and while no node forgets, the next hold gets a larger one.
 type holdExploration struct {
 	name    string
 	last    [exNodes]uint64 // tokens accepted before
@@ -64,7 +64,7 @@ const (
 const (
 	unnoticed = "an Extend succeeded after another had been granted the lock"
 	besides   = "another was granted the lock, though no node had forgotten"
-	smaller   = "whoever comes next gets a token that is no larger"
+	smaller   = "the next hold gets a token that is no larger"
 )
 
 // happening is one history, up to now.

@@ -122,7 +122,7 @@ func (w *walk) held(ctx context.Context, names []string) (held []string, err err
 	return held, nil
 }
 
-// majorityHas reports whether a majority of the nodes says that name is held, and none of those that have listed their names.
+// majorityHas reports whether name is held at a majority of the nodes, and at none of those that have listed their names.
 func (w *walk) majorityHas(ctx context.Context, name string) (bool, error) {
 	d := w.driver
 	coming := query(ctx, d, d.nodes, func(ctx context.Context, n *node) (driver.State, error) { return n.inspect(ctx, name) })

@@ -82,7 +82,7 @@ func TestNewDriver_refuses(t *testing.T) {
 	}
 }
 
-// Whoever would have the guarantee and is told that there is none may do without.
+// An application that would have the guarantee, and is told that there is none, may do without.
 func TestNew_leavesTheNodesToTheCallerIfItFails(t *testing.T) {
 	fakes, nodes := newFakes(3)
 	for _, refused := range []locker.Option{

@@ -182,7 +182,7 @@ func sessionMoves(t *testing.T, g *testserver.ZooKeeperGroup) {
 	require.NoError(t, held.Unlock(t.Context()))
 }
 
-// Clients on followers, one of which lags behind: whoever takes the lock has a token larger than the last.
+// Clients on followers, one of which lags behind: the next hold has a token larger than the last.
 func TestCluster_followersLag(t *testing.T) {
 	testwait.OnlyInCheck(t, "in the suite, too, clients of three servers see tokens that rise")
 	t.Parallel()

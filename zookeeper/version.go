@@ -15,7 +15,7 @@ import (
 // (ZOOKEEPER-3249, ZOOKEEPER-3145), of which we make tokens.
 const oldestMajor, oldestMinor = 3, 6
 
-// checkVersion returns driver.ErrUnsupported if the server says that it is too old. One that has said that it is not is not asked again.
+// checkVersion returns driver.ErrUnsupported if the server is too old. One that is not is asked once.
 func (d *Driver) checkVersion(ctx context.Context, n *network) error {
 	if d.recent.Load() {
 		return nil

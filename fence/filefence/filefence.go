@@ -3,7 +3,7 @@
 // [Write] is os.WriteFile with a token, and [Read] shows the token before it reads. Beside config.json are then
 //
 //	config.json.fence       the newest token that the file has seen, a decimal number on a line
-//	config.json.fence.lock  empty; whoever writes has it locked, by flock or what the system has in its place
+//	config.json.fence.lock  empty; locked during a write, by flock or what the system has in its place
 //
 // and, while a write is under way or after one that a crash or a full disk has ended, config.json.fence.data and .new,
 // which the next write removes. The token is not in the file, for that is yours, and not in extended attributes, which are

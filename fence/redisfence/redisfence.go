@@ -47,7 +47,7 @@
 // answer is a refusal though the first was done, before the other's write.
 //
 // After any other error that is not the server's the write may have been made, or be made later, even after the next one
-// of the same holder: a token orders holders, and not the requests of one. Whoever gives up a write, and has to be sure
+// of the same holder: a token orders holders, and not the requests of one. A holder that gives up a write, and has to be sure
 // that it does not come last, goes on with a lock taken anew.
 //
 // # Contexts

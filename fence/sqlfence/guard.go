@@ -28,7 +28,7 @@ var _ fence.Guard = Guard{}
 
 // Write implements [fence.Guard]. Besides ctx the database limits how long it waits for another Write: by
 // innodb_lock_wait_timeout in MySQL, lock_timeout in PostgreSQL, busy_timeout in SQLite. In SQLite all other resources
-// wait too, and whoever else writes into the same database: write must not.
+// wait too, as does all else that writes into the same database: write must not.
 func (g Guard) Write(ctx context.Context, resource string, token uint64, write func(context.Context) error) (err error) {
 	// The token is seen before anything is written, and whatever comes of it.
 	seen, err := g.admit(ctx, ctx, resource, token)

@@ -112,7 +112,7 @@ func (t Table) checkAdmit(tx Querier, resource string, token uint64) error {
 	return nil
 }
 
-// raise is one statement, which inserts the row, or waits for whoever has it, and then writes it or not. It writes
+// raise is one statement, which inserts the row, or waits for the transaction that has it, and then writes it or not. It writes
 // an equal token too, for that locks the row.
 func (t Table) raise(ctx context.Context, tx Querier, resource string, token uint64) (newest kept, err error) {
 	mark := [...]string{"?", "?"}

@@ -71,7 +71,7 @@ func (s *store) GetMigration(ctx context.Context, db database.DBTxConn, version 
 }
 
 func (s *store) Insert(ctx context.Context, db database.DBTxConn, req database.InsertRequest) error {
-	if req.Version == 0 { // goose's own row, by whoever makes the table, without a lock
+	if req.Version == 0 { // goose's own row, written without a lock by the process that makes the table
 		return s.Store.Insert(ctx, db, req)
 	}
 	err := s.admitted(ctx, db, func(tx database.DBTxConn) error { return s.Store.Insert(ctx, tx, req) })

@@ -9,7 +9,7 @@ end
 if owner ~= '' and owner ~= current or token ~= '0' and token ~= lock[2] then
   return -1
 end
-redis.call('HSET', KEYS[1], 'lapsed', lock[2]) -- so a release that is sent again does not take this for its own
+redis.call('HSET', KEYS[1], 'lapsed', lock[2]) -- a release of this hold that is sent again returns 0
 local waiter = lock[3] and next_waiter(KEYS[1], QUEUE)
 if waiter then
   claim_for(KEYS[1], waiter)

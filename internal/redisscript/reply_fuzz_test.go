@@ -68,7 +68,7 @@ func FuzzReplies(f *testing.F) {
 	})
 }
 
-// grant is the token of a reply to the acquire script that is a grant, by what acquire.lua says that it returns.
+// grant returns the token of a reply to the acquire script that is a grant, as acquire.lua describes it.
 func grant(reply any) (token int64, ok bool) {
 	if text, isText := textOf(reply); isText {
 		token, _ = strconv.ParseInt(text, 10, 64)

@@ -99,7 +99,7 @@ func (s *sender) call(ctx context.Context, script *Script, keys []any, args ...a
 }
 
 // send makes a request. It returns when that is answered, with the first reply; or else, with false, soon after ctx has ended or timeout
-// has passed: then the request is dropped, or goes on and the reply says that it may have run. The caller does not use a request again
+// has passed: then the request is dropped, or goes on and the reply has MayHaveRun set. The caller does not use a request again
 // that is answered; one that is not is the sender's.
 func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (reply Reply, answered bool) {
 	if r.direct {

@@ -186,7 +186,7 @@ func TestSender_aTakeThatIsGivenUpIsUndoneWhenItHasEnded(t *testing.T) {
 	})
 }
 
-// Whoever releases it waits for its end, however many do.
+// Each Release waits until the take has ended.
 func TestSender_aTakeThatIsGivenUpIsReleasedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
@@ -323,7 +323,7 @@ func TestSender_aWaiterThatIsKnownIsReleased(t *testing.T) {
 	})
 }
 
-// A Release that is told to stop waiting does, and says that it is not over.
+// A Release whose context ends returns, with an error.
 func TestSender_aReleaseHeedsItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()

@@ -21,7 +21,7 @@ type Backend[L comparable] interface {
 	Start() error
 	// Due returns when to call Renew next, and until when the session lasts for certain; zero if that is not known.
 	Due() (renew, until time.Time)
-	// Renew asks the server for more time, or has Due say when to try again. It calls End if the server says that the session is gone.
+	// Renew asks the server for more time, or has Due say when to try again. It calls End if the server answers that the session is gone.
 	Renew()
 	// Stop removes what is left at the server. It is called once, after the session has ended or Start has failed.
 	Stop()

@@ -218,7 +218,7 @@ func TestSession_thatRetiredIsReplacedAndEndsAfterItsLastUser(t *testing.T) {
 	})
 }
 
-// A server says that it is gone.
+// A server answers that it is gone.
 func TestEnd_tellsTheUsersOnce(t *testing.T) {
 	test(t, func(t *testing.T, p pool) {
 		s, l := p.joined()

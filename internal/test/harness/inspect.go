@@ -160,7 +160,7 @@ func heldAndReleased(t *testing.T, b Inspection) {
 	}
 }
 
-// wantTold fails unless err says that the lock is held, and by whom, as far as the backend tells that; s is what it tells to those who ask.
+// wantTold fails unless err is ErrHeld with the holder, as far as the backend tells it; s is what Inspect returned.
 func (b Inspection) wantTold(t *testing.T, err error, s locker.State) {
 	t.Helper()
 	require.ErrorIs(t, err, locker.ErrHeld)
