@@ -45,9 +45,16 @@ func (l *registerLease) Extend(ctx context.Context, ttl time.Duration) error {
 }
 
 func (l *registerLease) Raise(ctx context.Context, token uint64) error {
-	err := l.run(ctx, raiseIt, func(r *register, now int64) bool { return r.raise(now, l.owner, token) })
-	if err == nil {
+	var far atomic.Bool
+	err := l.run(ctx, raiseIt, func(r *register, now int64) bool {
+		far.Store(r.tooFar(token))
+		return r.raise(now, l.owner, token)
+	})
+	switch {
+	case err == nil:
 		l.token.Store(token)
+	case far.Load():
+		return driver.ErrUnsupported
 	}
 	return err
 }

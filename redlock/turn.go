@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -63,7 +64,6 @@ func (d *Driver) nextPlace() uint64 {
 
 // placeAt returns the place in the queue of node i, of a new owner.
 func (l *lease) placeAt(i int) driver.WaitingLease {
-	l.seats[i].queued = false
 	return l.driver.nodes[i].Wait(l.req, l.turn.place, func(kept bool) { l.woken(i, kept) })
 }
 
@@ -91,7 +91,7 @@ func (l *lease) wake(i int, kept bool) {
 		return
 	}
 	l.seats[i].again = l.seats[i].asking
-	if !kept || l.decided || l.ballot.has() > 0 {
+	if !kept || l.ballot.has() > 0 {
 		l.ask(func(k int) bool { return k == i })
 		return
 	}
@@ -104,7 +104,7 @@ func (l *lease) ask(some func(i int) bool) {
 	var calls []call
 	for i := range l.seats {
 		s := &l.seats[i]
-		if s.lease != nil || s.asking || !some(i) || l.decided && s.place == nil {
+		if s.lease != nil || s.asking || !some(i) {
 			continue
 		}
 		if !l.decided {
@@ -115,13 +115,9 @@ func (l *lease) ask(some func(i int) bool) {
 	l.send(calls)
 }
 
-// nextProposal returns the token to ask nodes to accept: the one that others have accepted, or else the time.
+// nextProposal returns the token to ask nodes to accept: the hold's, or the largest that others have accepted, or else the time.
 func (l *lease) nextProposal() uint64 {
-	token := max(l.token, l.ballot.largest())
-	if token == 0 {
-		token = l.driver.proposal()
-	}
-	return token
+	return cmp.Or(l.token, l.ballot.largest(), l.driver.proposal())
 }
 
 // heardInTurn does what follows from an answer to a waiter. The caller holds l.mu.
@@ -200,7 +196,7 @@ func (l *lease) giveBack(only int) (given []int) {
 		if s.lease == nil || only >= 0 && i != only {
 			continue
 		}
-		old.seats[i].lease, s.lease, s.queued = s.lease, nil, false
+		old.seats[i].lease, s.lease = s.lease, nil
 		l.ballot.says(i, refused)
 		given = append(given, i)
 	}
@@ -272,7 +268,6 @@ func (l *lease) look() {
 		l.ask(func(int) bool { return true })
 	default: // another may have a majority
 		l.giveBack(-1)
-		t.pause = most
 	}
 	l.plan()
 	l.changed()

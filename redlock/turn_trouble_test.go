@@ -23,7 +23,7 @@ func TestTurn_aRaiseThatIsAnsweredAfterTheLockWasGivenBackDoesNotCount(t *testin
 		}
 		ahead := uint64(time.Now().Add(time.Second).UnixMicro())
 		stages[0].edit("x", func(r *register) { r.known, r.last = true, ahead })
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		l, w := d.attempt(ctx, askFor("x"), &turn{place: 5, answered: func(error) {}})
 		time.Sleep(20 * time.Millisecond)
