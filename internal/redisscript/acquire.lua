@@ -98,7 +98,12 @@ if left > 0 then
   return {HELD, left, now, place, back, earlier, holder, about}
 end
 
-local marked, floor = read_mark(tag, now)
+-- As in acquire_free.lua, the grant of a name that is known needs no mark until the mark's cover ends.
+local unmarked = last and last < now + AHEAD and clock <= due
+local marked, floor = 0, 0
+if not unmarked then
+  marked, floor = read_mark(tag, now)
+end
 -- Else the proposer's clock is wrong, or what this server has forgotten may be larger. (A request takes its time: a second.)
 local proposed = proposal > 0 and proposal <= now + AHEAD and (last or proposal >= now - 1000000 and proposal > floor)
 local token, text = now, nil -- text is token, where Redis need not print it: that takes a tenth of the script
@@ -122,7 +127,7 @@ if not last then
 end
 
 -- In a Cluster there is no second key where a slot moves: the mark may be elsewhere, and must not come to be in two places.
-local covered = (KEYS[2] or tag == '') and write_mark(tag, now, token, marked, floor) or 0
+local covered = not unmarked and (KEYS[2] or tag == '') and write_mark(tag, now, token, marked, floor) or 0
 
 -- The reads are done. If the first write is refused (out of memory, a replica) nothing has happened; after
 -- a write Redis would no longer refuse one for want of memory, so that it has to be this one.

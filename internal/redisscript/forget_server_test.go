@@ -359,7 +359,9 @@ func TestForgotten_eachPartIsNeeded(t *testing.T) {
 	}{
 		{"a take that ignores the mark", "elseif not last and token <= floor then", "elseif false then", (*ledger).anyClock},
 		{"no end to what the clock alone decides", "clock <= due", "true", (*ledger).anyClock},
-		{"a mark that covers new names alone", "(KEYS[2] or tag == '') and write_mark", "not last and write_mark", (*ledger).anyClock},
+		{"a cover of tokens that are far ahead", "last < now + AHEAD and", "", (*ledger).proposals},
+		{"a cover of new names", "local unmarked = last and last < now + AHEAD and", "local unmarked =", (*ledger).anyClock},
+		{"a mark that covers new names alone", "not unmarked and (KEYS[2] or tag == '') and write_mark", "not last and write_mark", (*ledger).anyClock},
 		{"a clock that was set back and is not noticed", "if now < clock then", "if false then", (*ledger).anyClock},
 		{"a floor that does not rise", "(token > now + AHEAD or floor > now)", "false", (*ledger).anyClock},
 		{"a raise without the mark", "if write_mark(tag, now, token, read_mark(tag, now)) == 0 and token > now + AHEAD then", "if false then", (*ledger).proposals},

@@ -1,0 +1,62 @@
+package redisscript
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+// calls returns how often the server has run a command, also in scripts.
+func (s *atServer) calls(command string) (n int) {
+	s.t.Helper()
+	info, err := s.rdb.Info(s.t.Context(), "commandstats").Result()
+	require.NoError(s.t, err)
+	_, rest, _ := strings.Cut(info, "cmdstat_"+command+":calls=")
+	_, err = fmt.Sscanf(rest, "%d,", &n)
+	require.NoError(s.t, err)
+	return n
+}
+
+// A hand-over reads the lock alone, as the take of a free one does, while the mark covers it.
+func TestMark_isNotReadForAHandOverThatItCovers(t *testing.T) {
+	t.Parallel()
+	covered := &mark{}
+	covered.covered.Store(9e15)
+	for _, c := range []struct {
+		name  string
+		mark  *mark
+		ahead int64 // of the clock, the last token
+		reads int   // of the lock, and of the mark
+	}{
+		{"covered", covered, 0, 1},
+		{"covered, and the last token is ahead by 20 s", covered, 20e6, 1},
+		{"the cover has ended", &mark{}, 0, 2},
+		{"the clock may not pass the token before that is forgotten", covered, 31e6, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := atServerOf(t, testserver.Redis(t))
+			h := s.ask("holder", ttl, 0)
+			require.EqualValues(t, granted, h.status)
+			last := h.token
+			if c.ahead > 0 {
+				last = s.serverTime() + c.ahead
+				require.EqualValues(t, 1, s.run(raise, []any{"holder", last, ""}))
+			}
+			require.EqualValues(t, held, s.ask("-P/waiter", ttl, 0).status)
+			require.EqualValues(t, 1, s.release("holder", last, 0))
+			require.Equal(t, ">-P/waiter", s.owner())
+			before := s.calls("hmget")
+			a, err := parseAnswer(s.run(acquire, []any{"-P/waiter", expiry(ttl), 0, due{9e15, 0}.arg(c.mark), ""}), 0)
+			require.NoError(t, err)
+			require.EqualValues(t, granted, a.status)
+			assert.Greater(t, a.token, last)
+			assert.Equal(t, c.reads, s.calls("hmget")-before)
+			assert.Equal(t, c.reads > 1, a.covered > 0, "only what was read is told")
+		})
+	}
+}
