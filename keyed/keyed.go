@@ -136,7 +136,7 @@ func (l *Locks) Relock(ctx context.Context, name string) error {
 		_ = again.Unlock(unlocked)
 		return failed("relock", name, locker.ErrNotHeld)
 	}
-	_ = hold.Unlock(unlocked) // ErrLost, without a request
+	_ = hold.Unlock(unlocked) // ErrLost; it does not wait for a request
 	return nil
 }
 

@@ -191,6 +191,25 @@ func TestRelock_takesALostLockAnewAfterAllOthers(t *testing.T) {
 	})
 }
 
+// Metrics count the Unlock of each hold, and what the backend may still have of it is released.
+func TestRelock_endsTheLostHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var unlocked []uint64
+		observer := locker.Observer{Done: func(_ context.Context, call locker.Call, r locker.Result) {
+			if call.Op == "unlock" {
+				unlocked = append(unlocked, r.Token)
+			}
+		}}
+		l, ctx := keyed.New(cutoff.New(t, locker.WithObserver(observer)).Client, locker.WithoutRenewal()), t.Context()
+		require.NoError(t, l.Lock(ctx, "a"))
+		first := l.FencingToken("a")
+		time.Sleep(cutoff.TTL)
+		require.NoError(t, l.Relock(ctx, "a"))
+		assert.Equal(t, []uint64{first}, unlocked)
+		require.NoError(t, l.Unlock(ctx, "a"))
+	})
+}
+
 // A program that cleans up unlocks what others are still about to use.
 func TestUnlock_duringRelockLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
 	"github.com/pressly/goose/v3/lock"
 	"github.com/pressly/goose/v3/lock/locktesting"
 	"github.com/stretchr/testify/assert"
@@ -143,6 +144,30 @@ func TestStore_refusesWithoutTheLock(t *testing.T) {
 			require.ErrorContains(t, err, "apply version 1")
 			require.ErrorContains(t, err, "goose.WithLocker")
 			require.Error(t, i.db.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(new(int)), "it was rolled back")
+		})
+	}
+}
+
+// Goose asks for its table in the catalog of the database, where it knows how. Without that it looks for a row, which is an error in
+// the database's log.
+func TestStore_looksForItsTableAsGoosesOwnDoes(t *testing.T) {
+	t.Parallel()
+	for name, d := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			i := newInstance(t, lockURLs["memory"](t), d(t))
+			store, err := lockergoose.NewStore(i.mutex, i.dialect, goose.DefaultTablename)
+			require.NoError(t, err)
+			own, err := database.NewStore(i.dialect, goose.DefaultTablename)
+			require.NoError(t, err)
+			for range 2 {
+				exists, err := store.(database.StoreExtender).TableExists(t.Context(), i.db)
+				want, wantErr := own.(database.StoreExtender).TableExists(t.Context(), i.db)
+				assert.Equal(t, wantErr, err, "of some databases goose does not ask")
+				assert.Equal(t, want, exists)
+				_, err = i.fenced(t).Up(t.Context())
+				require.NoError(t, err)
+			}
 		})
 	}
 }

@@ -156,3 +156,34 @@ func TestWait_anOutageIsToldToAllWhenTheFirstGivesUp(t *testing.T) {
 		require.NoError(t, d.Close(noClient))
 	})
 }
+
+// It is told to look once, and asks. If that fails, it is told again, for nobody else of the wait list looks.
+func TestWait_aWaiterWhoseRequestFailsIsToldToLookAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fails atomic.Bool
+		p := &puppet{locate: func() (Publisher, error) { return Publisher{}, ErrNoSubscriptions }}
+		p.run = func(context.Context, *Script, string) (any, error) {
+			if fails.Load() {
+				return nil, errors.New("connection reset")
+			}
+			return heldReply(7), nil
+		}
+		d := NewDriver(p)
+		var told tidings
+		l := d.Wait(driver.Request{Name: "x", TTL: time.Minute}, 7, told.tell)
+		_, err := l.Propose(t.Context(), 1)
+		require.ErrorIs(t, err, driver.ErrHeld)
+		fails.Store(true)
+		for range 3 {
+			before := len(told.all())
+			time.Sleep(2 * time.Second)
+			require.Equal(t, before+1, len(told.all()), "once, until it has asked")
+			_, err = l.Propose(t.Context(), 1)
+			require.ErrorContains(t, err, "connection reset")
+		}
+		fails.Store(false)
+		_ = l.Release(t.Context())
+		wantNothingLeft(t, d.hub)
+		require.NoError(t, d.Close(noClient))
+	})
+}
