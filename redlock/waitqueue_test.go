@@ -40,10 +40,14 @@ func compareQueues(t *testing.T, rdb *goredis.Client, seed uint64) (steps int) {
 	began := time.Now()
 	q := queueComparison{t: t, rdb: rdb, r: rand.New(rand.NewPCG(seed, 1)), name: fmt.Sprint("q", seed)}
 	q.proposal = uint64(began.Add(20 * time.Second).UnixMicro())
+	defer func() {
+		for _, d := range q.drivers {
+			_ = d.Close()
+		}
+	}()
 	for range 3 {
 		d, err := redis.NewDriver(rdb)
 		require.NoError(t, err)
-		defer func() { _ = d.Close() }()
 		q.drivers = append(q.drivers, d)
 	}
 	for ; steps < 60 && time.Since(began) < time.Second/2; steps++ {

@@ -177,7 +177,7 @@ func TestWait_aWaiterWhoseRequestFailsIsToldToLookAgain(t *testing.T) {
 		for range 3 {
 			before := len(told.all())
 			time.Sleep(2 * time.Second)
-			require.Equal(t, before+1, len(told.all()), "once, until it has asked")
+			require.Len(t, told.all(), before+1, "once, until it has asked")
 			_, err = l.Propose(t.Context(), 1)
 			require.ErrorContains(t, err, "connection reset")
 		}
