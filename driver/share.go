@@ -10,8 +10,7 @@ import "context"
 //  2. A share expires by itself, at its own TTL, whatever becomes of the others. It ends no other's, however often it is released.
 //  3. Waiters of both kinds stand in one queue. A share is not granted while somebody waits who asked earlier for the name alone. When the shares
 //     at the head of the queue are granted, all are that have nobody but others like them before them.
-//  4. All shares that are granted between two leases for one alone have the same token. It is above that of the lease before them and below that of
-//     the lease after them.
+//  4. Shares that are held at the same time have the same token. It is above that of the lease for one alone before them, and below that of the one after them.
 type Sharer interface {
 	Queuer
 
