@@ -24,7 +24,7 @@ func drift(ttl time.Duration) time.Duration {
 // contender is a Lock or a TryLock under way.
 type contender struct {
 	mutex     *Mutex
-	op        string                // opLock, or opTryLock, which does not wait
+	op        string                // opLock or opRLock; or opTryLock or opTryRLock, which do not wait
 	ctx       context.Context       // of the caller, as the Observer has it
 	contended atomic.Bool           // the lock was seen to be another's
 	said      atomic.Pointer[error] // by the backend, or its client: the latest
@@ -63,12 +63,15 @@ func (c *contender) acquire() (h *Hold, err error) {
 	if c.ctx.Err() != nil {
 		return nil, interrupted(c.ctx, nil)
 	}
+	if c.mutex.refusesUpgrade(c) {
+		return nil, ErrUpgrade
+	}
 	if err := client.enter(c); err != nil {
 		return nil, err
 	}
 	defer client.leave(c)
-	if queuer, ok := client.driver.(driver.Queuer); ok && c.op == opLock {
-		h, err = c.queue(queuer)
+	if _, ok := client.driver.(driver.Queuer); ok && c.waits() {
+		h, err = c.queue()
 	} else {
 		h, err = c.poll()
 	}
@@ -115,7 +118,7 @@ func (c *contender) poll() (*Hold, error) {
 			return nil, over
 		}
 		switch {
-		case c.op == opTryLock:
+		case !c.waits():
 			return nil, err
 		case errors.Is(err, ErrHeld):
 			answered = clock.Now()
@@ -133,8 +136,8 @@ func (c *contender) poll() (*Hold, error) {
 func (c *contender) attempt(sent time.Time) (*Hold, error) {
 	ctx, cancel := within(c.own, c.mutex.settings.ttl/2)
 	defer cancel()
-	lease, err := c.mutex.client.driver.Acquire(ctx, c.mutex.request)
-	h, err := c.mutex.admit(lease, sent, ownError(ctx, err))
+	lease, err := c.ask(ctx)
+	h, err := c.admit(lease, sent, ownError(ctx, err))
 	if err != nil && (c.own.Err() == nil || !errors.Is(err, errNoAnswer)) {
 		c.answered(err)
 	}
@@ -142,9 +145,9 @@ func (c *contender) attempt(sent time.Time) (*Hold, error) {
 }
 
 // queue waits in the backend's own queue.
-func (c *contender) queue(q driver.Queuer) (*Hold, error) {
-	lease, err := q.AcquireQueued(c.own, c.mutex.request, c.answered)
-	h, err := c.mutex.admit(lease, time.Time{}, err) // the request that was granted was sent at some time of the wait
+func (c *contender) queue() (*Hold, error) {
+	lease, err := c.askQueued()
+	h, err := c.admit(lease, time.Time{}, err) // the request that was granted was sent at some time of the wait
 	if err == nil {
 		return h, nil
 	}
@@ -172,14 +175,15 @@ func ownError(ctx context.Context, err error) error {
 
 // admit makes a hold of a lease that was asked for at sent (zero: the lease alone knows). If the request failed, or less than half a TTL is
 // left, it gives back what may have been taken.
-func (m *Mutex) admit(lease driver.Lease, sent time.Time, err error) (*Hold, error) {
+func (c *contender) admit(lease driver.Lease, sent time.Time, err error) (*Hold, error) {
+	m := c.mutex
 	if lease == nil && err == nil {
 		err = errors.New("the Driver returned neither a Lease nor an error")
 	}
 	if lease == nil {
 		return nil, err
 	}
-	h := &Hold{client: m.client, lease: lease, name: m.name, ttl: m.settings.ttl, renewed: m.settings.renew, place: -1}
+	h := &Hold{client: m.client, lease: lease, name: m.name, ttl: m.settings.ttl, renewed: m.settings.renew, shared: c.shares(), place: -1}
 	if err == nil {
 		err = h.begin(sent)
 	}

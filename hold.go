@@ -24,6 +24,7 @@ type Hold struct {
 
 	mu       sync.Mutex
 	state    state
+	shared   bool      // it is a share
 	deadline time.Time // of package clock; the hold is over then, whatever the state says
 	renewDue time.Time // when the renewal is due that the deadline asks for
 	renewAt  time.Time // when it is next attempted

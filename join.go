@@ -19,7 +19,7 @@ import (
 // A hold that has ended is not joined, and Join takes no other instead: what was done under the first and what f does would not be under one lock. Then
 // Join returns ErrLost or ErrNotHeld, and does not call f. So a goroutine that outlives the Do whose context it has gets ErrNotHeld.
 //
-// Functions that have joined the same hold do not exclude each other.
+// Functions that have joined the same hold do not exclude each other. A share, as [RWMutex.RDo] takes it, is not joined: Join returns ErrUpgrade.
 func (m *Mutex) Join(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
 	h, err := m.carriedBy(ctx)
 	if err != nil {
@@ -61,6 +61,9 @@ func (m *Mutex) carriedBy(ctx context.Context) (*Hold, error) {
 		return nil, m.invalid
 	}
 	over := h.Err()
+	if over == nil && h.isShared() {
+		return nil, ErrUpgrade
+	}
 	if ctx.Err() != nil {
 		return nil, interrupted(ctx, over)
 	}

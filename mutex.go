@@ -20,6 +20,7 @@ type Mutex struct {
 	settings settings
 	request  driver.Request
 	invalid  error // why no method works
+	shared   bool  // it is a part of an RWMutex
 
 	mu         sync.Mutex
 	hold       *Hold                   // from Lock until its Unlock, also when lost
@@ -69,6 +70,9 @@ func (c *contender) acquireOwn() (*Hold, error) {
 		if former != nil && errors.Is(former.expireIfDue(), ErrLost) && m.client.open.Err() == nil {
 			return nil, ErrLost
 		}
+		if err := c.besides(former); err != nil {
+			return nil, err
+		}
 		h, err := c.acquire()
 		if err != nil {
 			return nil, err
@@ -79,14 +83,14 @@ func (c *contender) acquireOwn() (*Hold, error) {
 			return h, nil
 		}
 		_ = h.unlock(c.ctx)
-		if former.token <= h.token {
+		if former.token < h.token { // of two shares it is the same
 			// The later grant proves that the former hold has ended, and its Unlock is still to come.
 			former.lose(CauseRevoked)
 			return nil, ErrLost
 		}
 		// Ours was first, and has ended since its grant.
 		c.contended.Store(true)
-		if c.op == opTryLock {
+		if !c.waits() {
 			return nil, ErrHeld
 		}
 	}

@@ -44,8 +44,8 @@ type Observer struct {
 
 // Call is a use of a [Mutex] or a [Hold].
 type Call struct {
-	// Op is lock, trylock, unlock or extend, as in Error. Acquire is a lock, TryAcquire a trylock, Do
-	// a lock and an unlock, and TryDo a trylock and an unlock. Join is like Do, or no call if it joins.
+	// Op is lock, trylock, rlock, tryrlock, unlock or extend, as in Error. Acquire is a lock, TryAcquire a trylock, Do
+	// a lock and an unlock, and TryDo a trylock and an unlock; likewise RAcquire, TryRAcquire, RDo and TryRDo. Join is like Do, or no call if it joins.
 	Op   string
 	Name string // of the lock, without the prefix
 }
@@ -101,10 +101,12 @@ func WithObserver(o Observer) Option {
 
 // The Ops of a Call.
 const (
-	opLock    = "lock"
-	opTryLock = "trylock"
-	opUnlock  = "unlock"
-	opExtend  = "extend"
+	opLock     = "lock"
+	opTryLock  = "trylock"
+	opRLock    = "rlock"
+	opTryRLock = "tryrlock"
+	opUnlock   = "unlock"
+	opExtend   = "extend"
 )
 
 // observed makes a call, tells the Observer of it, and returns the error for its caller.

@@ -40,7 +40,7 @@ func New(opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(), opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Queuer], [driver.Inspector], [driver.Lister] and [driver.ForceReleaser] in memory.
+// Driver implements [driver.Driver], [driver.Sharer], [driver.Inspector], [driver.Lister] and [driver.ForceReleaser] in memory.
 type Driver struct{ space *space }
 
 // DriverOption is an option of [NewDriver].
@@ -62,10 +62,11 @@ func NewDriver(opts ...DriverOption) *Driver {
 }
 
 var (
-	_ driver.Queuer        = (*Driver)(nil)
+	_ driver.Sharer        = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
 	_ driver.Lister        = (*Driver)(nil)
 	_ driver.ForceReleaser = (*Driver)(nil)
+	_ driver.Downgrader    = (*lease)(nil)
 )
 
 // spaces are the process's own. One stays when its last Client closes: it is empty then.
@@ -86,26 +87,44 @@ func init() {
 
 // Acquire tries once to take the lock.
 func (d *Driver) Acquire(_ context.Context, req driver.Request) (driver.Lease, error) {
-	s := d.space
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.take(req); l != nil {
-		return l, nil
-	}
-	return nil, s.heldBy(req.Name)
+	return d.try(&waiter{req: req})
+}
+
+// AcquireShared tries once to take a share.
+func (d *Driver) AcquireShared(_ context.Context, req driver.Request) (driver.Lease, error) {
+	return d.try(&waiter{req: req, shared: true})
 }
 
 // AcquireQueued waits in the lock's queue.
 func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
+	return d.wait(ctx, &waiter{req: req}, answered)
+}
+
+// AcquireSharedQueued waits for a share in the lock's queue.
+func (d *Driver) AcquireSharedQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
+	return d.wait(ctx, &waiter{req: req, shared: true}, answered)
+}
+
+func (d *Driver) try(w *waiter) (driver.Lease, error) {
 	s := d.space
 	s.mu.Lock()
-	if l := s.take(req); l != nil {
+	defer s.mu.Unlock()
+	if l := s.take(w); l != nil {
+		return l, nil
+	}
+	return nil, s.heldBy(w.req.Name)
+}
+
+func (d *Driver) wait(ctx context.Context, w *waiter, answered func(error)) (driver.Lease, error) {
+	s := d.space
+	s.mu.Lock()
+	if l := s.take(w); l != nil {
 		s.mu.Unlock()
 		return l, nil
 	}
-	w := &waiter{req: req, granted: make(chan *lease, 1)}
+	w.granted = make(chan *lease, 1)
 	s.enqueue(w)
-	held := s.heldBy(req.Name)
+	held := s.heldBy(w.req.Name)
 	s.mu.Unlock()
 
 	answered(held)

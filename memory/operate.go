@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/go-locker/locker/driver"
@@ -15,19 +16,20 @@ func (d *Driver) List(prefix string) driver.Pager {
 	}
 }
 
-// ForceRelease implements driver.ForceReleaser.
+// ForceRelease implements driver.ForceReleaser. Nobody has an ID, so that of a lock that is shared all shares end.
 func (d *Driver) ForceRelease(_ context.Context, name string, shown driver.State) error {
 	s := d.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.locks[name]
 	switch {
-	case l == nil || !l.holder.holding():
+	case l == nil || !l.held():
 		return driver.ErrNotHeld
-	case shown.Token != l.holder.token: // nobody has an ID
+	case shown.Token != l.token:
 		return s.heldBy(name)
 	}
-	s.handOver(name, l)
+	l.holders = nil
+	s.settle(name, l)
 	return nil
 }
 
@@ -36,16 +38,22 @@ func (s *space) held(prefix string) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, l := range s.locks {
-		if strings.HasPrefix(name, prefix) && clock.Now().Before(l.holder.until) {
+		if strings.HasPrefix(name, prefix) && l.held() {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// heldBy returns the error that tells who holds a lock. The caller holds s.mu.
+// held reports whether somebody has the lock whose lease has not expired.
+func (l *lock) held() bool {
+	now := clock.Now()
+	return slices.ContainsFunc(l.holders, func(holder *lease) bool { return now.Before(holder.until) })
+}
+
+// heldBy returns the error that tells who holds a lock: of shares, the first. The caller holds s.mu.
 func (s *space) heldBy(name string) error {
-	metadata := s.locks[name].holder.metadata
+	metadata := s.locks[name].holders[0].metadata
 	if metadata == "" {
 		return driver.ErrHeld // which costs nothing
 	}

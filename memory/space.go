@@ -18,17 +18,22 @@ type space struct {
 
 // lock is one name, while it has a holder.
 type lock struct {
-	holder *lease
-	queue  []*waiter
-	expiry *time.Timer // set while there is a queue
+	holders []*lease // one, or several shares
+	shared  bool
+	token   uint64 // of all of them
+	queue   []*waiter
+	expiry  *time.Timer // set while there is a queue
+
+	room [1]*lease // where holders begins: most often there is one
 }
 
 type waiter struct {
 	req     driver.Request
+	shared  bool
 	granted chan *lease // holds one
 }
 
-// lease implements driver.Lease. Its fields are guarded by the space's mutex.
+// lease implements driver.Lease and driver.Downgrader.
 type lease struct {
 	space    *space
 	name     string
@@ -38,47 +43,51 @@ type lease struct {
 	released bool
 }
 
-// take grants the lock if it is free. The caller holds s.mu.
-func (s *space) take(req driver.Request) *lease {
-	l := s.locks[req.Name]
-	if l != nil && s.handOverIfDue(req.Name, l) {
-		return nil
+// take grants the lock to w, or returns nil if others have it, or come first. The caller holds s.mu, here and below.
+func (s *space) take(w *waiter) *lease {
+	l := s.locks[w.req.Name]
+	if l != nil {
+		s.settle(w.req.Name, l)
+		if len(l.holders) > 0 && (len(l.queue) > 0 || !l.admits(w)) {
+			return nil
+		}
 	}
-	return s.grant(req)
+	return s.grant(w)
 }
 
-// handOverIfDue hands over a lock whose lease has expired, and returns true if it has a holder then. The caller holds s.mu.
-func (s *space) handOverIfDue(name string, l *lock) bool {
-	if clock.Now().Before(l.holder.until) {
-		return true
-	}
-	return s.handOver(name, l)
-}
+// admits reports whether w may have the lock beside those that have it.
+func (l *lock) admits(w *waiter) bool { return len(l.holders) == 0 || l.shared && w.shared }
 
-func (s *space) grant(req driver.Request) *lease {
-	l := s.locks[req.Name]
+func (s *space) grant(w *waiter) *lease {
+	l := s.locks[w.req.Name]
 	if l == nil {
 		l = &lock{}
-		s.locks[req.Name] = l
+		l.holders = l.room[:0]
+		s.locks[w.req.Name] = l
 	}
-	l.holder = &lease{
-		space: s, name: req.Name, metadata: req.Metadata, token: lastToken.Add(1), until: clock.Now().Add(req.TTL),
+	if len(l.holders) == 0 {
+		l.token, l.shared = lastToken.Add(1), w.shared
 	}
-	s.watch(req.Name, l)
-	return l.holder
+	granted := &lease{
+		space: s, name: w.req.Name, metadata: w.req.Metadata, token: l.token, until: clock.Now().Add(w.req.TTL),
+	}
+	l.holders = append(l.holders, granted)
+	return granted
 }
 
-// handOver gives a lock whose lease has ended to the first waiter, or forgets the lock if there is none, which is false. The
-// caller holds s.mu.
-func (s *space) handOver(name string, l *lock) bool {
-	if len(l.queue) == 0 {
-		delete(s.locks, name)
-		return false
+// settle removes those that have expired, and has those come that may.
+func (s *space) settle(name string, l *lock) {
+	now := clock.Now()
+	l.holders = slices.DeleteFunc(l.holders, func(holder *lease) bool { return !now.Before(holder.until) })
+	for len(l.queue) > 0 && l.admits(l.queue[0]) {
+		first := l.queue[0]
+		l.queue = slices.Delete(l.queue, 0, 1)
+		first.granted <- s.grant(first)
 	}
-	first := l.queue[0]
-	l.queue = slices.Delete(l.queue, 0, 1)
-	first.granted <- s.grant(first.req)
-	return true
+	if len(l.holders) == 0 {
+		delete(s.locks, name)
+	}
+	s.watch(name, l)
 }
 
 func (s *space) enqueue(w *waiter) {
@@ -90,11 +99,11 @@ func (s *space) enqueue(w *waiter) {
 func (s *space) leave(w *waiter) {
 	if l := s.locks[w.req.Name]; l != nil {
 		l.queue = slices.DeleteFunc(l.queue, func(other *waiter) bool { return other == w })
-		s.watch(w.req.Name, l)
+		s.settle(w.req.Name, l)
 	}
 }
 
-// watch sets the timer that notices an expiry, which matters only to waiters.
+// watch has the lock settled when the next holder's lease expires, if somebody waits for that.
 func (s *space) watch(name string, l *lock) {
 	if l.expiry != nil {
 		l.expiry.Stop()
@@ -103,16 +112,16 @@ func (s *space) watch(name string, l *lock) {
 	if len(l.queue) == 0 {
 		return
 	}
-	l.expiry = time.AfterFunc(l.holder.until.Sub(clock.Now()), func() {
+	next := slices.MinFunc(l.holders, func(a, b *lease) int { return a.until.Compare(b.until) })
+	l.expiry = time.AfterFunc(next.until.Sub(clock.Now()), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.locks[name] == l && s.handOverIfDue(name, l) {
-			s.watch(name, l)
+		if s.locks[name] == l {
+			s.settle(name, l)
 		}
 	})
 }
 
-// look leaves a lease that has expired as it is: the next contender hands the lock over.
 func (s *space) look(name string) (state driver.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,9 +129,18 @@ func (s *space) look(name string) (state driver.State) {
 	if l == nil {
 		return state
 	}
-	state.Token = l.holder.token
-	if left := l.holder.until.Sub(clock.Now()); left > 0 {
-		state.Held, state.Left, state.Holder.Metadata = true, left, l.holder.metadata
+	state.Token = l.token
+	for _, holder := range l.holders {
+		left, who := holder.until.Sub(clock.Now()), driver.Participant{Metadata: holder.metadata}
+		switch {
+		case left <= 0:
+			continue
+		case l.shared:
+			state.Shares = append(state.Shares, who)
+		default:
+			state.Holder = who
+		}
+		state.Held, state.Left = true, max(state.Left, left)
 	}
 	for _, w := range l.queue {
 		state.Waiters = append(state.Waiters, driver.Participant{Metadata: w.req.Metadata})
@@ -130,36 +148,50 @@ func (s *space) look(name string) (state driver.State) {
 	return state
 }
 
-// Token implements driver.Lease.
 func (l *lease) Token() uint64 { return l.token }
 
-// Validity implements driver.Lease.
 func (l *lease) Validity() time.Duration {
 	l.space.mu.Lock()
 	defer l.space.mu.Unlock()
 	return l.until.Sub(clock.Now())
 }
 
-// holding reports whether the lease lasts. The caller holds s.mu.
-func (l *lease) holding() bool {
+// at returns the lock that the lease holds, or nil. The caller holds the space's mutex.
+func (l *lease) at() *lock {
 	held := l.space.locks[l.name]
-	return held != nil && held.holder == l && clock.Now().Before(l.until)
+	if held == nil || !slices.Contains(held.holders, l) || !clock.Now().Before(l.until) {
+		return nil
+	}
+	return held
 }
 
-// Extend implements driver.Lease.
 func (l *lease) Extend(_ context.Context, ttl time.Duration) error {
 	s := l.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !l.holding() {
+	held := l.at()
+	if held == nil {
 		return driver.ErrLost
 	}
 	l.until = clock.Now().Add(ttl)
-	s.watch(l.name, s.locks[l.name])
+	s.watch(l.name, held)
 	return nil
 }
 
-// Release implements driver.Lease.
+// Downgrade implements driver.Downgrader.
+func (l *lease) Downgrade(context.Context) error {
+	s := l.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := l.at()
+	if held == nil {
+		return driver.ErrLost
+	}
+	held.shared = true
+	s.settle(l.name, held)
+	return nil
+}
+
 func (l *lease) Release(context.Context) error {
 	s := l.space
 	s.mu.Lock()
@@ -167,9 +199,10 @@ func (l *lease) Release(context.Context) error {
 	if l.released {
 		return nil
 	}
-	lasted := l.holding()
-	if held := s.locks[l.name]; held != nil && held.holder == l {
-		s.handOver(l.name, held)
+	lasted := l.at() != nil
+	if held := s.locks[l.name]; held != nil && slices.Contains(held.holders, l) {
+		held.holders = slices.DeleteFunc(held.holders, func(other *lease) bool { return other == l })
+		s.settle(l.name, held)
 	}
 	if !lasted {
 		return driver.ErrLost

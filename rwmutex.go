@@ -1,0 +1,196 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-locker/locker/driver"
+)
+
+// ErrUpgrade means that the lock was asked for by who holds a share of it, and would wait for itself. Unlock the share first: another may hold the
+// lock in between, so look again at what the share has shown.
+var ErrUpgrade = errors.New("a share cannot become the lock: unlock it first")
+
+// RWMutex is a read-write lock: any number of readers share it, or one writer has it alone. Make one with [Client.RWMutex].
+//
+// The writer's side is the plain lock of the name: all methods of [Mutex] are its, and a Mutex of the same name excludes readers and writers like
+// another writer. A reader's hold is a share. It is renewed, lost, extended and unlocked like any hold, for itself alone: Unlock, Extend, FencingToken,
+// Lost and Deadline are for the hold that there is, of either kind.
+//
+// It is first come, first served: a writer waits for the readers before it, and readers that come after it wait for it. A release lets in one writer,
+// or all readers up to the next writer.
+//
+// Shares that are held at the same time have one fencing token. It is above that of the writer before them and below that of the next, so that a
+// resource which has seen a reader's token refuses the writer before.
+//
+// Like a Mutex it has one hold at a time, from Lock or RLock to Unlock: a second RLock waits for that Unlock. Readers in several goroutines call RDo
+// or RAcquire, whose holds are independent, or have an RWMutex each.
+type RWMutex struct{ *Mutex }
+
+// RWMutex returns a new RWMutex for the lock called name, as [Client.Mutex] returns a Mutex. If the Driver is no [driver.Sharer], all methods return
+// ErrUnsupported.
+func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
+	m := c.Mutex(name, opts...)
+	m.shared = true
+	if _, ok := c.driver.(driver.Sharer); !ok && m.invalid == nil {
+		m.invalid = fmt.Errorf("%w: it has no read-write locks", ErrUnsupported)
+	}
+	return &RWMutex{m}
+}
+
+// RLock waits until a share is held or ctx is done. It returns what [Mutex.Lock] returns.
+func (m *RWMutex) RLock(ctx context.Context) error {
+	_, err := m.contend(ctx, opRLock, (*contender).acquireOwn)
+	return err
+}
+
+// TryRLock makes one attempt to take a share, of TTL/2 at most. It returns ErrHeld if the lock is held by a writer, or one waits for it.
+func (m *RWMutex) TryRLock(ctx context.Context) error {
+	_, err := m.contend(ctx, opTryRLock, (*contender).acquireOwn)
+	return err
+}
+
+// RAcquire waits like RLock, and returns a Hold that is independent of this RWMutex.
+func (m *RWMutex) RAcquire(ctx context.Context) (*Hold, error) {
+	return m.contend(ctx, opRLock, (*contender).acquire)
+}
+
+// TryRAcquire makes one attempt, like TryRLock, and returns a Hold, like RAcquire.
+func (m *RWMutex) TryRAcquire(ctx context.Context) (*Hold, error) {
+	return m.contend(ctx, opTryRLock, (*contender).acquire)
+}
+
+// RDo takes a share, calls f with it, and unlocks. Several goroutines may call it at once. The context of f, and the error, are those of [Mutex.Do]. If f,
+// or what it calls with its context, takes the lock of an RWMutex of this name, that returns ErrUpgrade.
+func (m *RWMutex) RDo(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
+	return m.rdo(ctx, opRLock, f)
+}
+
+// TryRDo is RDo for a caller that does not wait: if the lock is held by a writer, or one waits for it, it returns ErrHeld and does not call f.
+func (m *RWMutex) TryRDo(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
+	return m.rdo(ctx, opTryRLock, f)
+}
+
+func (m *RWMutex) rdo(ctx context.Context, op string, f func(context.Context, *Hold) error) error {
+	h, err := m.contend(ctx, op, (*contender).acquire)
+	if err != nil {
+		return err
+	}
+	return h.during(ctx, func(ctx context.Context) error { return f(ctx, h) }, func() error { return h.Unlock(context.WithoutCancel(ctx)) })
+}
+
+// Downgrade makes the current hold a share, as [Hold.Downgrade] does. It returns ErrNotHeld without a hold.
+func (m *RWMutex) Downgrade(ctx context.Context) error {
+	h := m.current()
+	if h == nil {
+		return wrap(opDowngrade, m.name, ErrNotHeld)
+	}
+	return h.Downgrade(ctx)
+}
+
+const opDowngrade = "downgrade"
+
+// Downgrade makes this hold of the lock a share, without an end in between: nobody else has had the lock alone, and the readers that wait in front of all
+// writers come in. The token and the deadline stay. It takes TTL/2 at most.
+//
+// Of a hold that is a share it returns nil. It returns ErrNotHeld after Unlock, ErrLost after a loss, and ErrUnsupported if the backend has no shares.
+// After any other error the hold goes on, as a share or not: call it again.
+func (h *Hold) Downgrade(ctx context.Context) error {
+	return wrap(opDowngrade, h.name, h.downgrade(ctx))
+}
+
+func (h *Hold) downgrade(ctx context.Context) error {
+	if err := h.expireIfDue(); err != nil || h.isShared() {
+		return err
+	}
+	lease, ok := h.lease.(driver.Downgrader)
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: it has no read-write locks", ErrUnsupported)
+	case ctx.Err() != nil:
+		return interrupted(ctx, nil)
+	}
+	c := h.client
+	if c.begin() != nil {
+		return ErrLost // Close ends every hold
+	}
+	defer c.calls.Done()
+	own, cancel := c.requestContext(ctx, h.ttl/2)
+	defer cancel()
+	err := ownError(own, lease.Downgrade(own))
+	switch {
+	case err == nil:
+		h.mu.Lock()
+		h.shared = true
+		h.mu.Unlock()
+	case errors.Is(err, ErrLost):
+		h.lose(CauseRevoked)
+		return h.expireIfDue()
+	case ctx.Err() != nil:
+		return interrupted(ctx, nil)
+	}
+	return err
+}
+
+func (h *Hold) isShared() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.shared
+}
+
+// waits reports whether c goes on until the lock is held.
+func (c *contender) waits() bool { return c.op == opLock || c.op == opRLock }
+
+// shares reports whether c wants a share.
+func (c *contender) shares() bool { return c.op == opRLock || c.op == opTryRLock }
+
+// ask tries once.
+func (c *contender) ask(ctx context.Context) (driver.Lease, error) {
+	if c.shares() {
+		return c.mutex.client.driver.(driver.Sharer).AcquireShared(ctx, c.mutex.request)
+	}
+	return c.mutex.client.driver.Acquire(ctx, c.mutex.request)
+}
+
+// askQueued waits in the backend's queue.
+func (c *contender) askQueued() (driver.Lease, error) {
+	if c.shares() {
+		return c.mutex.client.driver.(driver.Sharer).AcquireSharedQueued(c.own, c.mutex.request, c.answered)
+	}
+	return c.mutex.client.driver.(driver.Queuer).AcquireQueued(c.own, c.mutex.request, c.answered)
+}
+
+// refusesUpgrade reports whether c wants the lock, and its context carries a share of it.
+func (m *Mutex) refusesUpgrade(c *contender) bool {
+	if !m.shared || c.shares() {
+		return false
+	}
+	h, _ := c.ctx.Value(carried{m.client, m.name}).(*Hold)
+	return h != nil && h.isShared() && h.Err() == nil
+}
+
+// besides returns why c, which makes what it gets the Mutex's own, cannot contend beside own, the hold that there is, or nil. One that wants a share
+// waits until own has ended: the backend would grant it at once.
+func (c *contender) besides(own *Hold) error {
+	switch {
+	case own == nil || own.expireIfDue() != nil:
+		return nil
+	case !c.shares():
+		if own.isShared() {
+			return ErrUpgrade
+		}
+		return nil
+	case !c.waits():
+		return ErrHeld
+	}
+	ended := make(chan struct{})
+	forget := own.atEnd(0, func(error) { close(ended) })
+	defer forget()
+	select {
+	case <-ended:
+	case <-c.own.Done():
+		return c.over()
+	}
+	return nil
+}
