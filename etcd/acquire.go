@@ -14,13 +14,19 @@ import (
 
 // Acquire implements driver.Driver: one request that puts the key only if the queue is empty.
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	o := d.newOutage(req.TTL, unheard)
+	return d.acquire(ctx, req, d.newOutage(req.TTL, unheard), (*lease).try)
+}
+
+// taking is how a contender takes the lock, or a share.
+type taking func(l *lease, ctx context.Context, o *outage.Outage) error
+
+func (d *Driver) acquire(ctx context.Context, req driver.Request, o *outage.Outage, try taking) (driver.Lease, error) {
 	for again := false; ; again = true {
 		l, err := d.contend(ctx, req, o)
 		if err != nil {
 			return nil, err
 		}
-		err = l.try(ctx, o)
+		err = try(l, ctx, o)
 		if again || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			return l.outcome(err)
 		}
@@ -31,18 +37,21 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease,
 // AcquireQueued implements driver.Queuer. A waiter whose session has ended begins again at the end of the
 // queue.
 func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	o := d.newOutage(req.TTL, answered)
+	return d.acquireQueued(ctx, req, d.newOutage(req.TTL, answered), (*lease).queue)
+}
+
+func (d *Driver) acquireQueued(ctx context.Context, req driver.Request, o *outage.Outage, queue taking) (driver.Lease, error) {
 	for {
 		l, err := d.contend(ctx, req, o)
 		if err != nil {
 			return nil, err
 		}
-		err = l.queue(ctx, o)
+		err = queue(l, ctx, o)
 		if !errors.Is(err, errSessionEnded) {
 			return l.outcome(err)
 		}
 		_ = l.finish(driver.ErrLost)
-		answered(err)
+		o.Answered(err)
 		if err := clock.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
 			return nil, err
 		}
@@ -60,7 +69,7 @@ func (d *Driver) contend(ctx context.Context, req driver.Request, o *outage.Outa
 // outcome returns what an acquiring method does, after err: no lease if nothing can have been taken.
 func (l *lease) outcome(err error) (driver.Lease, error) {
 	l.mu.Lock()
-	nothing := err != nil && !l.doubtful && l.token == 0
+	nothing := err != nil && !l.doubtful && l.created == 0
 	l.mu.Unlock()
 	if nothing {
 		_ = l.finish(driver.ErrLost)
@@ -78,7 +87,7 @@ func (l *lease) try(ctx context.Context, o *outage.Outage) error {
 	if err != nil {
 		return err
 	}
-	if l.Token() == 0 {
+	if l.revision() == 0 {
 		switch holder := first(resp.Responses[1]); {
 		case holder == nil:
 			return driver.ErrHeld
@@ -100,6 +109,11 @@ func (l *lease) try(ctx context.Context, o *outage.Outage) error {
 // queue takes a place in the queue and waits until it is the first.
 func (l *lease) queue(ctx context.Context, o *outage.Outage) error {
 	ahead, err := l.enqueue(ctx, o)
+	return l.wait(ctx, o, ahead, err)
+}
+
+// wait waits until nobody is ahead whom we wait for, after a look that returned ahead and err.
+func (l *lease) wait(ctx context.Context, o *outage.Outage, ahead string, err error) error {
 	for err == nil && ahead != "" {
 		o.Answered(driver.ErrHeld)
 		ahead, err = l.awaitDeparture(ctx, o, ahead)

@@ -61,7 +61,7 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Queuer], [driver.BatchExtender], [driver.Inspector], [driver.Lister], [driver.ForceReleaser]
+// Driver implements [driver.Driver], [driver.Sharer], [driver.BatchExtender], [driver.Inspector], [driver.Lister], [driver.ForceReleaser]
 // and [driver.TTLChecker].
 type Driver struct {
 	cli      *clientv3.Client
@@ -70,13 +70,14 @@ type Driver struct {
 }
 
 var (
-	_ driver.Queuer        = (*Driver)(nil)
+	_ driver.Sharer        = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
 	_ driver.Lister        = (*Driver)(nil)
 	_ driver.ForceReleaser = (*Driver)(nil)
 	_ driver.TTLChecker    = (*Driver)(nil)
 	_ driver.LossNotifier  = (*lease)(nil)
+	_ driver.Downgrader    = (*lease)(nil)
 )
 
 // NewDriver makes a Driver over cli, which stays the caller's: Close revokes the sessions, and does not close it. It makes no

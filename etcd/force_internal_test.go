@@ -46,7 +46,7 @@ func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 			before(l)
 			force(t, l)
 			if l.asked { // the first has arrived after that, and its reply was lost
-				_, err := l.remove(t.Context(), int64(l.Token()), l.doubtful)
+				_, err := l.remove(t.Context(), l.revision(), l.doubtful)
 				require.NoError(t, err)
 			}
 			require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)

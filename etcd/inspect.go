@@ -70,5 +70,5 @@ func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string)
 
 // participant returns the contender whose key in folder is kv.
 func participant(kv *mvccpb.KeyValue, folder string) driver.Participant {
-	return driver.Participant{ID: string(kv.Key[len(folder):]), Metadata: string(kv.Value)}
+	return driver.Participant{ID: string(kv.Key[len(folder):]), Metadata: parseValue(kv).metadata}
 }

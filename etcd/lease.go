@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -20,12 +21,15 @@ import (
 // [driver.LossNotifier] and [driver.Leaver].
 type lease struct {
 	place
-	session *session
-	value   string
-	left    atomic.Bool // see Leave
+	session  *session
+	metadata string
+	shared   bool        // a share is wanted
+	left     atomic.Bool // see Leave
 
 	mu       sync.Mutex
-	token    int64 // the revision that created the key; 0 if that is not known
+	created  int64 // the revision that created the key; 0 if that is not known
+	after    int64 // the revision that created the last writer's key before a share's; 0 if none was seen
+	phase    int64 // the token of a share that was granted beside others, or 0
 	doubtful bool  // a request that creates the key may have been made without our knowing, or may still be
 	asked    bool  // a release was sent, and no answer came
 	finished bool
@@ -36,7 +40,14 @@ type lease struct {
 func (l *lease) Token() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return uint64(l.token)
+	return uint64(cmp.Or(l.phase, l.created))
+}
+
+// revision returns the revision that created the key, or 0 if that is not known.
+func (l *lease) revision() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.created
 }
 
 // Validity implements driver.Lease.
@@ -56,7 +67,7 @@ func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 // Release implements driver.Lease. A lease whose take is in doubt is also kept from coming back.
 func (l *lease) Release(ctx context.Context) error {
 	l.mu.Lock()
-	token, doubtful, asked, finished, result := l.token, l.doubtful, l.asked, l.finished, l.result
+	created, doubtful, asked, finished, result := l.created, l.doubtful, l.asked, l.finished, l.result
 	l.asked = true
 	l.mu.Unlock()
 	if finished {
@@ -64,8 +75,8 @@ func (l *lease) Release(ctx context.Context) error {
 	}
 	s := l.session
 	o := s.driver.newOutage(s.TTL, func(error) { asked = true })
-	resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) { return l.remove(ctx, token, doubtful) })
-	missing := err == nil && !resp.Succeeded && token != 0
+	resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) { return l.remove(ctx, created, doubtful) })
+	missing := err == nil && !resp.Succeeded && created != 0
 	if missing && forced(resp) {
 		s.doubt() // for the mark
 		return l.finish(driver.ErrLost)
@@ -86,8 +97,8 @@ func (l *lease) Release(ctx context.Context) error {
 
 // remove deletes the key. In doubt the same step puts a mark, on the same session, that every take compares with: the take may
 // arrive later, for as long as the session lives. If the key is not there the mark that is there is read, and left: it may be that of a ForceRelease.
-func (l *lease) remove(ctx context.Context, token int64, doubtful bool) (*clientv3.TxnResponse, error) {
-	ours := clientv3.Compare(clientv3.CreateRevision(l.key), "=", token)
+func (l *lease) remove(ctx context.Context, created int64, doubtful bool) (*clientv3.TxnResponse, error) {
+	ours := clientv3.Compare(clientv3.CreateRevision(l.key), "=", created)
 	del := clientv3.OpDelete(l.key)
 	txn := l.session.driver.cli.Txn(ctx).If(ours)
 	if !doubtful {
@@ -111,7 +122,7 @@ func (l *lease) finish(result error) error {
 		return l.result
 	}
 	l.finished, l.result = true, result
-	if !l.doubtful && (result == nil || l.token == 0) {
+	if !l.doubtful && (result == nil || l.created == 0) {
 		l.session.returnOwner(l.owner)
 	}
 	l.session.Leave(l)
@@ -120,7 +131,7 @@ func (l *lease) finish(result error) error {
 
 // isKey reports whether kv, found at the key, is the one that we put there.
 func (l *lease) isKey(kv *mvccpb.KeyValue) bool {
-	return kv != nil && uint64(kv.CreateRevision) == l.Token()
+	return kv != nil && kv.CreateRevision == l.revision()
 }
 
 func (l *lease) ended() bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -23,7 +24,7 @@ func (l *lease) alive() clientv3.Cmp {
 func (l *lease) own() clientv3.Op { return clientv3.OpGet(l.key, clientv3.WithKeysOnly()) }
 
 func (l *lease) put() clientv3.Op {
-	return clientv3.OpPut(l.key, l.value, clientv3.WithLease(l.session.id))
+	return clientv3.OpPut(l.key, plainValue(l.metadata), clientv3.WithLease(l.session.id))
 }
 
 // take makes a transaction until it is answered. The transaction puts our key, or reads it first of all: an earlier request that
@@ -48,12 +49,17 @@ func (l *lease) take(ctx context.Context, o *outage.Outage, write func(clientv3.
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if resp.Succeeded {
-		l.token = resp.Header.Revision
+	if put(resp) {
+		l.created = resp.Header.Revision
 	} else if kv := first(resp.Responses[0]); kv != nil {
-		l.token = kv.CreateRevision
+		l.created = kv.CreateRevision
 	}
 	return resp, nil
+}
+
+// put reports whether a transaction of take has put our key: itself, or by one within it.
+func put(resp *clientv3.TxnResponse) bool {
+	return resp.Succeeded || slices.ContainsFunc(resp.Responses, func(r *etcdserverpb.ResponseOp) bool { return r.GetResponseTxn().GetSucceeded() })
 }
 
 // enqueue puts the key and returns the key ahead of it, if there is one.
@@ -83,24 +89,21 @@ func (l *lease) enqueue(ctx context.Context, o *outage.Outage) (ahead string, er
 // waited. If ahead, a key, still stands before ours, no other is read: of a folder the server reads all keys, however few it is
 // asked for. Our own key as ahead stands for none.
 func (l *lease) look(ctx context.Context, o *outage.Outage, ahead string) (string, error) {
-	token := int64(l.Token())
+	created := l.revision()
 	for _, limit := range []int64{1, 0} { // the latest, and if that is not one of ours, all
-		earlier := clientv3.OpGet(l.folder, clientv3.WithPrefix(), clientv3.WithMaxCreateRev(token-1),
+		earlier := clientv3.OpGet(l.folder, clientv3.WithPrefix(), clientv3.WithMaxCreateRev(created-1),
 			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend), clientv3.WithLimit(limit))
 		resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			// An owner may have come back, at the end of the queue.
 			return l.session.driver.cli.Txn(ctx).
-				If(clientv3.Compare(clientv3.CreateRevision(ahead), ">", 0), clientv3.Compare(clientv3.CreateRevision(ahead), "<", token)).
+				If(clientv3.Compare(clientv3.CreateRevision(ahead), ">", 0), clientv3.Compare(clientv3.CreateRevision(ahead), "<", created)).
 				Then(l.own(), clientv3.OpGet(ahead)).Else(l.own(), earlier).Commit()
 		})
 		if err != nil {
 			return "", err
 		}
 		if !l.isKey(first(resp.Responses[0])) {
-			if err := o.Ask(ctx, l.session.renew); err != nil {
-				return "", err
-			}
-			return "", errRemoved
+			return "", l.removed(ctx, o)
 		}
 		found := resp.Responses[1].GetResponseRange().GetKvs()
 		for _, kv := range found {
@@ -116,7 +119,15 @@ func (l *lease) look(ctx context.Context, o *outage.Outage, ahead string) (strin
 	return "", nil
 }
 
-// awaitDeparture waits until the key ahead is gone, and returns what is ahead then. It also looks now and then: a
+// removed returns why our key is not there.
+func (l *lease) removed(ctx context.Context, o *outage.Outage) error {
+	if err := o.Ask(ctx, l.session.renew); err != nil {
+		return err
+	}
+	return errRemoved
+}
+
+// awaitDeparture waits until the key ahead is gone, and returns what is ahead then. For a share it is enough that it becomes one, too. It also looks now and then: a
 // watch may hang, at a server that does. The watch begins now, and not where the last look has been: a server that
 // has something to tell of the past gets round to that ten times a second. So there is a look after it has begun.
 func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, ahead string) (next string, err error) {
@@ -125,11 +136,11 @@ func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, ahead stri
 	defer cancel()
 	forget := context.AfterFunc(l.session.Context(), cancel)
 	defer forget()
-	began := time.Now()
-	changes := l.session.driver.cli.Watch(wctx, ahead, clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
+	look, began := l.looker(), time.Now()
+	changes := l.session.driver.cli.Watch(wctx, ahead, l.watched()...)
 	told := receive(wctx, changes)
 	if told {
-		if next, err = l.look(ctx, o, ahead); err != nil || next != ahead {
+		if next, err = look(ctx, o, ahead); err != nil || next != ahead {
 			return next, err
 		}
 		told = receive(wctx, changes)
@@ -145,7 +156,7 @@ func (l *lease) awaitDeparture(ctx context.Context, o *outage.Outage, ahead stri
 			return "", err
 		}
 	}
-	return l.look(ctx, o, ahead)
+	return look(ctx, o, ahead)
 }
 
 // receive waits for a response, and reports whether there is one before ctx ends. The library may take its time then to close

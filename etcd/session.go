@@ -47,7 +47,7 @@ func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		l := &lease{session: s, value: req.Metadata}
+		l := &lease{session: s, metadata: req.Metadata}
 		if s.Join(l) {
 			l.place = newPlace(req.Name, s.owner())
 			return l, nil
