@@ -15,8 +15,15 @@ import (
 
 // Acquire implements driver.Driver. A contender that is not the first leaves the queue before Acquire returns.
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	return d.try(ctx, req, taking{})
+}
+
+// taking is how a contender takes the lock.
+type taking struct{ wait, shared bool }
+
+func (d *Driver) try(ctx context.Context, req driver.Request, how taking) (driver.Lease, error) {
 	o := d.outage(req.TTL, unheard)
-	l, err := d.acquire(ctx, req, o, false)
+	l, err := d.acquire(ctx, req, o, how)
 	if last := o.Last(); last != nil && err != nil && err == ctx.Err() { //nolint:errorlint // one that wraps it has more to say
 		err = last
 	}
@@ -25,17 +32,20 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease,
 
 // AcquireQueued implements driver.Queuer. A waiter whose session has ended begins again at the end of the queue.
 func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	return d.acquire(ctx, req, d.outage(req.TTL, answered), true)
+	return d.acquire(ctx, req, d.outage(req.TTL, answered), taking{wait: true})
 }
 
 // acquire contends for the lock. A session may have ended when nobody looked: without waiting it begins again once.
-func (d *Driver) acquire(ctx context.Context, req driver.Request, o *outage.Outage, wait bool) (driver.Lease, error) {
+func (d *Driver) acquire(ctx context.Context, req driver.Request, o *outage.Outage, how taking) (driver.Lease, error) {
 	for again := false; ; again = true {
 		l, err := d.contend(ctx, req, o)
 		if err == nil {
-			err = l.take(ctx, o, wait)
+			if how.shared {
+				l.share()
+			}
+			err = l.take(ctx, o, how.wait)
 		}
-		switch over := !errors.Is(err, errSessionEnded) || again && !wait; {
+		switch over := !errors.Is(err, errSessionEnded) || again && !how.wait; {
 		case over && l == nil:
 			return nil, err
 		case over:
@@ -43,7 +53,7 @@ func (d *Driver) acquire(ctx context.Context, req driver.Request, o *outage.Outa
 		}
 		// The node goes with its session, or the session sweeps it up.
 		o.Answered(err)
-		if wait {
+		if how.wait {
 			if err := clock.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
 				return nil, err
 			}
@@ -88,6 +98,9 @@ func (l *lease) take(ctx context.Context, o *outage.Outage, wait bool) error {
 		if gone, err = l.awaitDeparture(ctx, o, l.parent+"/"+before); gone {
 			before, err = l.look(ctx, o)
 		}
+	}
+	if err == nil && l.shared {
+		err = l.agree(ctx, o)
 	}
 	if s := l.session; err != nil || s.Left() >= s.TTL*3/5 {
 		return err
@@ -206,6 +219,9 @@ func (l *lease) create(first chan view) error {
 
 // seen returns the node before ours among the children, and whether ours is there.
 func (l *lease) seen(v view) (before string, ok bool) {
+	if l.shared {
+		return l.seenShared(v)
+	}
 	before, first, ok := ahead(v.children, l.owner)
 	if !ok {
 		return "", false

@@ -56,7 +56,13 @@ func (s *session) extend(ctx context.Context, leases []driver.Lease, places []in
 		})
 		missing := slices.IndexFunc(said, func(r zk.MultiResponse) bool { return errors.Is(r.Error, zk.ErrNoNode) })
 		if missing >= 0 {
-			errs[places[missing]] = driver.ErrLost
+			if moved, err := leases[places[missing]].(*lease).moved(ctx); moved {
+				continue
+			} else if err != nil {
+				errs[places[missing]] = asLost(err)
+			} else {
+				errs[places[missing]] = driver.ErrLost
+			}
 			places = slices.Delete(slices.Clone(places), missing, missing+1)
 			continue
 		}

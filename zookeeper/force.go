@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -45,14 +46,14 @@ func (s *session) force(ctx context.Context, o *outage.Outage, parent, node stri
 			return driver.ErrNotHeld
 		case err != nil:
 			return err
-		case ok && slices.Contains(at.forced, owner.owner):
+		case ok && slices.Contains(at.forced, owner.id()):
 			return nil // by an earlier request of ours that was not answered
 		case at.first == "":
 			return driver.ErrNotHeld
-		case at.first != node:
+		case !at.holds(owner):
 			return &driver.HeldError{Holder: driver.Participant{ID: at.first}}
 		}
-		err = o.Ask(ctx, func(ctx context.Context) error { return s.evict(ctx, parent, at, owner.owner) })
+		err = o.Ask(ctx, func(ctx context.Context) error { return s.evict(ctx, parent, at, owner) })
 		if !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
 			return err
 		}
@@ -61,7 +62,8 @@ func (s *session) force(ctx context.Context, o *outage.Outage, parent, node stri
 
 // registry is what the node of a lock has.
 type registry struct {
-	first   string // in the queue
+	first   string   // in the queue
+	shares  []string // in the queue, that are settled
 	forced  []string
 	others  bool  // the data are not ours, and stay
 	version int32 // of the data
@@ -79,6 +81,11 @@ func (s *session) registry(ctx context.Context, parent string) (registry, error)
 		children, _, err := conn.Children(parent)
 		if queue := inQueue(children); err == nil && len(queue) > 0 {
 			at.first = slices.MinFunc(queue, compare).name
+			for _, c := range queue {
+				if c.token != 0 {
+					at.shares = append(at.shares, c.name)
+				}
+			}
 		}
 		words := strings.Fields(string(data))
 		if at.version = stat.Version; len(words) > 0 && words[0] == forcedMark {
@@ -90,10 +97,15 @@ func (s *session) registry(ctx context.Context, parent string) (registry, error)
 	})
 }
 
-// evict removes the first node of the queue, which is owner's, and notes that.
-func (s *session) evict(ctx context.Context, parent string, at registry, owner string) error {
-	remove := &zk.DeleteRequest{Path: parent + "/" + at.first, Version: -1}
-	known := append(slices.Clone(at.forced[max(0, len(at.forced)+1-forcedKnown):]), owner)
+// holds reports whether c holds the lock, or has a share.
+func (at registry) holds(c contender) bool {
+	return c.name == at.first || slices.Contains(at.shares, c.name)
+}
+
+// evict removes the node of one that holds, and notes that.
+func (s *session) evict(ctx context.Context, parent string, at registry, holder contender) error {
+	remove := &zk.DeleteRequest{Path: parent + "/" + holder.name, Version: -1}
+	known := append(slices.Clone(at.forced[max(0, len(at.forced)+1-forcedKnown):]), holder.id())
 	note := []byte(forcedMark + " " + strings.Join(known, " "))
 	_, err := call(ctx, s, writes, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
 		if at.others {
@@ -110,5 +122,6 @@ func (l *lease) forced(ctx context.Context) (bool, error) {
 	if errors.Is(err, zk.ErrNoNode) {
 		return true, nil
 	}
-	return slices.Contains(at.forced, l.owner), err
+	own, _ := parseContender(path.Base(l.at()))
+	return slices.Contains(at.forced, own.id()), err
 }

@@ -18,12 +18,15 @@ type lease struct {
 	place
 	session *session
 	data    []byte
+	shared  bool        // a share is wanted
 	left    atomic.Bool // see Leave
+	witness string      // a share whose token is settled, in the last read of one that is not
 
 	mu       sync.Mutex
-	token    uint64    // the parent's pzxid in the read that showed us first
+	token    uint64    // the parent's pzxid in the read that showed us first; of a share see agree
 	path     string    // of our node; empty if it is not known
 	holder   string    // the first node of the queue, in the last read
+	moves    bool      // our node has another name, or may have: see move
 	making   *creation // of the node, unless it is known how that ended
 	asked    int       // deletions that were sent
 	finished bool      // released, or lost
@@ -90,6 +93,11 @@ func (l *lease) Release(ctx context.Context) error {
 	case errors.Is(err, zk.ErrNoNode):
 		// If another deletion was sent, before or meanwhile, and the session is still the same, it is we who have removed it, unless a
 		// ForceRelease has.
+		if moved, err := l.moved(ctx); err != nil {
+			return err
+		} else if moved {
+			return l.Release(ctx)
+		}
 		ours := again && l.session.lasts()
 		if ours && l.Token() != 0 {
 			forced, err := l.forced(ctx)

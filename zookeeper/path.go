@@ -111,6 +111,8 @@ func plain(r rune) bool {
 type contender struct {
 	name, owner string
 	number      int32
+	shared      bool   // a share's, or one that waits for that
+	token       uint64 // of a share; 0 if it is not settled
 }
 
 // parseContender reads the name of a child: others may have put theirs there.
@@ -128,7 +130,8 @@ func parseContender(name string) (c contender, ok bool) {
 	if err != nil || digits != fmt.Sprintf("%010d", number) {
 		return c, false
 	}
-	return contender{name, owner, int32(number)}, true
+	shared, token := parseShare(owner)
+	return contender{name, owner, int32(number), shared, token}, true
 }
 
 // compare orders contenders. No two numbers are the same in one queue; should they be, everybody has to come to the same conclusion.

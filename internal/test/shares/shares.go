@@ -1,0 +1,200 @@
+// Package shares tests what etcd and ZooKeeper, where sessions stand in queues, do for [driver.Sharer]. The conformance suite has what is promised of each backend.
+package shares
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testwait"
+)
+
+// Backend is a server, and a name at it that nobody else uses.
+type Backend struct {
+	Open  func(t testing.TB) Driver // a Driver with a session of its own
+	Name  string
+	TTL   time.Duration
+	Queue func(t testing.TB) []string // who stand in the queue of Name, in order
+}
+
+// Driver is what both backends have.
+type Driver interface {
+	driver.Sharer
+	driver.Inspector
+	driver.ForceReleaser
+	Close() error
+}
+
+var eventually = testwait.Patience(time.Minute).Until
+
+func (b Backend) request() driver.Request {
+	return driver.Request{Name: b.Name, TTL: b.TTL, Metadata: "someone"}
+}
+
+type taking func(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error)
+
+// result is what a queued take has returned.
+type result struct {
+	driver.Lease
+	err error
+}
+
+// queue starts a take, and waits until it stands in the queue as the nth.
+func (b Backend) queue(ctx context.Context, t testing.TB, nth int, take taking) <-chan result {
+	t.Helper()
+	done := make(chan result, 1)
+	go func() {
+		l, err := take(ctx, b.request(), func(error) {})
+		done <- result{l, err}
+	}()
+	eventually(t, "it stands in the queue", func() bool { return len(b.Queue(t)) == nth })
+	return done
+}
+
+func (b Backend) await(t testing.TB, done <-chan result) driver.Lease {
+	t.Helper()
+	select {
+	case r := <-done:
+		require.NoError(t, r.err)
+		return r.Lease
+	case <-time.After(time.Minute):
+		require.Fail(t, "it still waits")
+		return nil
+	}
+}
+
+func (b Backend) waits(t testing.TB, done <-chan result, who string) {
+	t.Helper()
+	select {
+	case r := <-done:
+		require.Failf(t, "granted", "%s: %v", who, r.err)
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
+func (b Backend) share(t testing.TB, d Driver) driver.Lease {
+	t.Helper()
+	l, err := d.AcquireShared(t.Context(), b.request())
+	require.NoError(t, err)
+	return l
+}
+
+func release(t testing.TB, l driver.Lease) {
+	t.Helper()
+	require.NoError(t, l.Release(t.Context()))
+}
+
+// WriterWaitsForEach has a writer wait for shares that leave in any order.
+func (b Backend) WriterWaitsForEach(t *testing.T) {
+	d, other := b.Open(t), b.Open(t)
+	before, err := d.Acquire(t.Context(), b.request())
+	require.NoError(t, err)
+	release(t, before)
+	first, second, third := b.share(t, d), b.share(t, other), b.share(t, d)
+	assert.Greater(t, first.Token(), before.Token())
+	assert.Equal(t, first.Token(), second.Token())
+	assert.Equal(t, first.Token(), third.Token())
+	_, err = other.Acquire(t.Context(), b.request())
+	require.ErrorIs(t, err, driver.ErrHeld)
+	eventually(t, "who tried has left", func() bool { return len(b.Queue(t)) == 3 })
+	writer := b.queue(t.Context(), t, 4, other.AcquireQueued)
+	release(t, third)
+	b.waits(t, writer, "two have shares")
+	release(t, first)
+	b.waits(t, writer, "one has a share")
+	_, err = d.AcquireShared(t.Context(), b.request())
+	require.ErrorIs(t, err, driver.ErrHeld, "a writer waits")
+	require.NoError(t, second.Extend(t.Context(), b.TTL))
+	release(t, second)
+	l := b.await(t, writer)
+	assert.Greater(t, l.Token(), first.Token())
+	_, err = d.AcquireShared(t.Context(), b.request())
+	require.ErrorIs(t, err, driver.ErrHeld, "a writer holds")
+	release(t, l)
+	eventually(t, "nothing is left", func() bool { return len(b.Queue(t)) == 0 })
+}
+
+// SharesWaitTogether lets those in together that wait behind a writer, and behind one that gives up.
+func (b Backend) SharesWaitTogether(t *testing.T) {
+	d, other := b.Open(t), b.Open(t)
+	holder, err := d.Acquire(t.Context(), b.request())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first := b.queue(t.Context(), t, 2, d.AcquireSharedQueued)
+	second := b.queue(t.Context(), t, 3, other.AcquireSharedQueued)
+	writer := b.queue(ctx, t, 4, other.AcquireQueued)
+	third := b.queue(t.Context(), t, 5, d.AcquireSharedQueued)
+	b.waits(t, first, "the writer holds")
+	release(t, holder)
+	one, two := b.await(t, first), b.await(t, second)
+	assert.Equal(t, one.Token(), two.Token())
+	assert.Greater(t, one.Token(), holder.Token())
+	b.waits(t, third, "a writer that came before waits")
+	release(t, one)
+	cancel()
+	gone := <-writer
+	require.Error(t, gone.err)
+	release(t, gone.Lease)
+	three := b.await(t, third)
+	assert.Equal(t, two.Token(), three.Token(), "no writer was between them")
+	release(t, two)
+	release(t, three)
+	eventually(t, "nothing is left", func() bool { return len(b.Queue(t)) == 0 })
+}
+
+// Downgrades lets those in who wait behind a holder that downgrades.
+func (b Backend) Downgrades(t *testing.T) {
+	d, other := b.Open(t), b.Open(t)
+	holder, err := d.Acquire(t.Context(), b.request())
+	require.NoError(t, err)
+	first := b.queue(t.Context(), t, 2, other.AcquireSharedQueued)
+	writer := b.queue(t.Context(), t, 3, other.AcquireQueued)
+	last := b.queue(t.Context(), t, 4, d.AcquireSharedQueued)
+	token, began := holder.Token(), time.Now()
+	for range 2 {
+		require.NoError(t, holder.(driver.Downgrader).Downgrade(t.Context()))
+	}
+	one := b.await(t, first)
+	assert.Less(t, time.Since(began), 900*time.Millisecond, "it is told, and does not only look now and then")
+	assert.Equal(t, token, one.Token())
+	assert.Equal(t, token, holder.Token())
+	require.NoError(t, holder.Extend(t.Context(), b.TTL))
+	b.waits(t, writer, "there are shares")
+	b.waits(t, last, "it came after a writer")
+	release(t, holder)
+	require.ErrorIs(t, holder.(driver.Downgrader).Downgrade(t.Context()), driver.ErrLost)
+	b.waits(t, writer, "there is a share")
+	release(t, one)
+	l := b.await(t, writer)
+	assert.Greater(t, l.Token(), token)
+	require.NoError(t, l.(driver.Downgrader).Downgrade(t.Context()))
+	after := b.await(t, last)
+	assert.Equal(t, l.Token(), after.Token())
+	release(t, after)
+	release(t, l)
+	eventually(t, "nothing is left", func() bool { return len(b.Queue(t)) == 0 })
+}
+
+// EndsWithItsSession has a share end with its session, while others go on, and a waiting writer's session end before those who wait behind it.
+func (b Backend) EndsWithItsSession(t *testing.T) {
+	d, other, dies := b.Open(t), b.Open(t), b.Open(t)
+	stays, ends := b.share(t, d), b.share(t, dies)
+	writer := b.queue(t.Context(), t, 3, dies.AcquireQueued)
+	behind := b.queue(t.Context(), t, 4, other.AcquireSharedQueued)
+	next := b.queue(t.Context(), t, 5, other.AcquireQueued)
+	require.NoError(t, dies.Close())
+	<-writer
+	l := b.await(t, behind)
+	assert.Equal(t, stays.Token(), l.Token())
+	require.Error(t, ends.Extend(t.Context(), b.TTL))
+	require.NoError(t, stays.Extend(t.Context(), b.TTL))
+	release(t, stays)
+	b.waits(t, next, "there is a share")
+	release(t, l)
+	release(t, b.await(t, next))
+}

@@ -1,0 +1,60 @@
+package zookeeper_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
+
+	"github.com/go-locker/locker/internal/test/shares"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/zookeeper"
+)
+
+func sharesAt(t testing.TB, addrs ...string) shares.Backend {
+	t.Helper()
+	look := direct(t, addrs...)
+	name := space(t) + ":x"
+	return shares.Backend{
+		Name: name, TTL: 5 * time.Second,
+		Open: func(t testing.TB) shares.Driver {
+			t.Helper()
+			u, err := driver.ParseURL("zookeeper://" + strings.Join(addrs, ",") + "?tick=100ms")
+			require.NoError(t, err)
+			d, err := driver.Open(context.WithoutCancel(t.Context()), u)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = d.(*zookeeper.Driver).Close() })
+			return d.(*zookeeper.Driver)
+		},
+		Queue: func(t testing.TB) []string { return queue(t, look, "x") },
+	}
+}
+
+func TestShares_aWriterWaitsForEach(t *testing.T) {
+	t.Parallel()
+	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).WriterWaitsForEach(t)
+}
+
+func TestShares_thatWaitAreGrantedTogether(t *testing.T) {
+	t.Parallel()
+	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).SharesWaitTogether(t)
+}
+
+func TestDowngrade_letsSharesIn(t *testing.T) {
+	t.Parallel()
+	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).Downgrades(t)
+}
+
+func TestShare_endsWithItsSession(t *testing.T) {
+	t.Parallel()
+	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).EndsWithItsSession(t)
+}
+
+func TestShares_atRandom(t *testing.T) {
+	t.Parallel()
+	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).Explore(t, 4*time.Second)
+}
