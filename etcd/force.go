@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
@@ -20,20 +21,19 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 	o := d.newOutage(outage.TTL(ctx, patience), unheard)
 	folder := folderOf(name)
 	for {
-		state, session, err := d.readQueue(ctx, o, folder)
-		switch {
-		case err != nil:
+		queue, err := d.readQueue(ctx, o, folder)
+		if err != nil {
 			return err
-		case !state.Held:
-			return driver.ErrNotHeld
-		case shown.Token != 0 && shown.Token != state.Token, shown.Holder.ID != "" && shown.Holder.ID != state.Holder.ID:
-			return &driver.HeldError{Holder: state.Holder}
 		}
-		at := newPlace(name, state.Holder.ID)
+		holder, err := held(queue, folder, shown)
+		if err != nil {
+			return err
+		}
+		at := newPlace(name, participant(holder, folder).ID)
 		resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return d.cli.Txn(ctx).
-				If(clientv3.Compare(clientv3.CreateRevision(at.key), "=", int64(state.Token))).
-				Then(clientv3.OpDelete(at.key), clientv3.OpPut(at.dead, forcedMark, clientv3.WithLease(session))).
+				If(clientv3.Compare(clientv3.CreateRevision(at.key), "=", holder.CreateRevision)).
+				Then(clientv3.OpDelete(at.key), clientv3.OpPut(at.dead, forcedMark, clientv3.WithLease(clientv3.LeaseID(holder.Lease)))).
 				Else(clientv3.OpGet(at.dead)).Commit()
 		})
 		switch {
@@ -44,6 +44,20 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 			return nil
 		}
 	}
+}
+
+// held returns the holder that shown describes: one of several, if it has the ID of a share.
+func held(queue []*mvccpb.KeyValue, folder string, shown driver.State) (*mvccpb.KeyValue, error) {
+	if len(queue) == 0 {
+		return nil, driver.ErrNotHeld
+	}
+	for _, kv := range queue[:holders(queue)] {
+		id := participant(kv, folder).ID
+		if (shown.Token == 0 || shown.Token == tokenOf(kv)) && (shown.Holder.ID == "" || shown.Holder.ID == id) {
+			return kv, nil
+		}
+	}
+	return nil, &driver.HeldError{Holder: participant(queue[0], folder)}
 }
 
 // forced reports whether a transaction that did not find a key found the mark of a ForceRelease, which it reads first then.

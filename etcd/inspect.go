@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -20,12 +21,14 @@ const patience = 30 * time.Second
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	o := d.newOutage(outage.TTL(ctx, patience), unheard)
 	for {
-		state, session, err := d.readQueue(ctx, o, folderOf(name))
-		if err != nil || !state.Held {
-			return state, err
+		folder := folderOf(name)
+		queue, err := d.readQueue(ctx, o, folder)
+		if err != nil || len(queue) == 0 {
+			return driver.State{}, err
 		}
+		state := stateOf(queue, folder)
 		left, err := ask(ctx, o, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-			return d.cli.TimeToLive(ctx, session)
+			return d.cli.TimeToLive(ctx, clientv3.LeaseID(queue[0].Lease))
 		})
 		if err != nil {
 			return driver.State{}, err
@@ -42,30 +45,45 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	}
 }
 
-// readQueue returns the holder and the waiters of a folder, and the session of the first. Marks are in another folder, and a key
-// is never there together with the mark of its owner.
-func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string) (driver.State, clientv3.LeaseID, error) {
+// readQueue returns the keys of the contenders in a folder, the oldest first. Marks are in another folder, and a key is never there together with the mark
+// of its owner.
+func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string) ([]*mvccpb.KeyValue, error) {
 	found, err := ask(ctx, o, func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return d.cli.Get(ctx, folder, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 	})
 	if err != nil {
-		return driver.State{}, 0, err
+		return nil, err
 	}
-	var state driver.State
-	var session clientv3.LeaseID
-	for _, kv := range found.Kvs {
-		if !isContender(kv, folder) {
-			continue
-		}
-		one := participant(kv, folder)
-		if state.Held {
-			state.Waiters = append(state.Waiters, one)
-			continue
-		}
-		state.Held, state.Holder, state.Token = true, one, uint64(kv.CreateRevision)
-		session = clientv3.LeaseID(kv.Lease)
+	return slices.DeleteFunc(found.Kvs, func(kv *mvccpb.KeyValue) bool { return !isContender(kv, folder) }), nil
+}
+
+// holders returns how many at the head of a queue hold the lock: a writer, or the shares that no writer is before.
+func holders(queue []*mvccpb.KeyValue) int {
+	n := slices.IndexFunc(queue, func(kv *mvccpb.KeyValue) bool { return !parseValue(kv).shared })
+	switch {
+	case n < 0:
+		return len(queue)
+	case n == 0:
+		return 1
+	default:
+		return n
 	}
-	return state, session, nil
+}
+
+// tokenOf returns the token of one that holds, or 0 if it is not settled.
+func tokenOf(kv *mvccpb.KeyValue) uint64 {
+	if v := parseValue(kv); v.shared {
+		return uint64(v.token)
+	}
+	return uint64(kv.CreateRevision)
+}
+
+func stateOf(queue []*mvccpb.KeyValue, folder string) driver.State {
+	state := driver.State{Held: true, Holder: participant(queue[0], folder), Token: tokenOf(queue[0])}
+	for _, kv := range queue[holders(queue):] {
+		state.Waiters = append(state.Waiters, participant(kv, folder))
+	}
+	return state
 }
 
 // participant returns the contender whose key in folder is kv.

@@ -40,5 +40,10 @@ func TestShare_endsWithItsSession(t *testing.T) {
 
 func TestShares_atRandom(t *testing.T) {
 	t.Parallel()
-	sharesAt(t, testserver.SharedEtcd(t).Addr()).Explore(t, 4*time.Second)
+	sharesAt(t, testserver.SharedEtcd(t).Addr()).Explore(t, 100)
+}
+
+func TestForceRelease_ofAShareEndsNoOther(t *testing.T) {
+	t.Parallel()
+	sharesAt(t, testserver.SharedEtcd(t).Addr()).IsForced(t)
 }

@@ -50,7 +50,7 @@ func (s *session) force(ctx context.Context, o *outage.Outage, parent, node stri
 			return nil // by an earlier request of ours that was not answered
 		case at.first == "":
 			return driver.ErrNotHeld
-		case !at.holds(owner):
+		case !slices.Contains(at.holders, node):
 			return &driver.HeldError{Holder: driver.Participant{ID: at.first}}
 		}
 		err = o.Ask(ctx, func(ctx context.Context) error { return s.evict(ctx, parent, at, owner) })
@@ -63,7 +63,7 @@ func (s *session) force(ctx context.Context, o *outage.Outage, parent, node stri
 // registry is what the node of a lock has.
 type registry struct {
 	first   string   // in the queue
-	shares  []string // in the queue, that are settled
+	holders []string // the first, or the shares that no writer is before
 	forced  []string
 	others  bool  // the data are not ours, and stay
 	version int32 // of the data
@@ -80,11 +80,10 @@ func (s *session) registry(ctx context.Context, parent string) (registry, error)
 		}
 		children, _, err := conn.Children(parent)
 		if queue := inQueue(children); err == nil && len(queue) > 0 {
-			at.first = slices.MinFunc(queue, compare).name
-			for _, c := range queue {
-				if c.token != 0 {
-					at.shares = append(at.shares, c.name)
-				}
+			slices.SortFunc(queue, compare)
+			at.first = queue[0].name
+			for _, c := range holders(queue) {
+				at.holders = append(at.holders, c.name)
 			}
 		}
 		words := strings.Fields(string(data))
@@ -95,11 +94,6 @@ func (s *session) registry(ctx context.Context, parent string) (registry, error)
 		}
 		return at, err
 	})
-}
-
-// holds reports whether c holds the lock, or has a share.
-func (at registry) holds(c contender) bool {
-	return c.name == at.first || slices.Contains(at.shares, c.name)
 }
 
 // evict removes the node of one that holds, and notes that.

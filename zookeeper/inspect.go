@@ -61,7 +61,7 @@ func (s *session) inspect(ctx context.Context, o *outage.Outage, parent string) 
 	}
 	queue := inQueue(seen.children)
 	slices.SortFunc(queue, compare)
-	var nodes []node
+	var nodes nodes
 	for some := range slices.Chunk(queue, nodesPerCheck) {
 		err := o.Ask(ctx, func(ctx context.Context) error {
 			found, err := s.readNodes(ctx, parent, some)
@@ -72,14 +72,16 @@ func (s *session) inspect(ctx context.Context, o *outage.Outage, parent string) 
 			return state, err
 		}
 	}
-	for _, n := range nodes {
-		state.Waiters = append(state.Waiters, driver.Participant{ID: n.name, Metadata: n.data})
-	}
 	if len(nodes) == 0 {
 		return state, nil
 	}
-	state.Held, state.Holder, state.Waiters = true, state.Waiters[0], state.Waiters[1:]
-	if first := nodes[0]; first.name == queue[0].name && first.czxid == seen.pzxid {
+	state.Held, state.Holder = true, nodes[0].participant()
+	left := nodes.queue()
+	for _, n := range nodes[len(holders(left)):] {
+		state.Waiters = append(state.Waiters, n.participant())
+	}
+	state.Token = left[0].token
+	if first := nodes[0]; !left[0].shared && first.name == queue[0].name && first.czxid == seen.pzxid {
 		// The token is the pzxid that the holder saw, and its coming was the last change. But if it has yet to read what
 		// it sees, right behind that, and another comes first, the token will be that one's.
 		state.Token = uint64(seen.pzxid)
@@ -101,6 +103,30 @@ func (d *Driver) reader(ctx context.Context) (*session, error) {
 		err = s.Wait(ctx)
 	}
 	return s, err
+}
+
+// holders returns those at the head of a queue, which is in order, that hold the lock: a writer, or the shares that no writer is before.
+func holders(queue []contender) []contender {
+	writer := slices.IndexFunc(queue, func(c contender) bool { return !c.shared })
+	if writer < 0 {
+		return queue
+	}
+	return queue[:max(writer, min(1, len(queue)))]
+}
+
+type nodes []node
+
+// queue returns the contenders whose nodes they are.
+func (n nodes) queue() []contender {
+	queue := make([]contender, len(n))
+	for i := range n {
+		queue[i], _ = parseContender(n[i].name)
+	}
+	return queue
+}
+
+func (n node) participant() driver.Participant {
+	return driver.Participant{ID: n.name, Metadata: n.data}
 }
 
 // node is one that stands in a queue, and what is in it.

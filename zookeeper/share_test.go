@@ -56,5 +56,10 @@ func TestShare_endsWithItsSession(t *testing.T) {
 
 func TestShares_atRandom(t *testing.T) {
 	t.Parallel()
-	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).Explore(t, 4*time.Second)
+	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).Explore(t, 100)
+}
+
+func TestForceRelease_ofAShareEndsNoOther(t *testing.T) {
+	t.Parallel()
+	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).IsForced(t)
 }

@@ -17,27 +17,32 @@ type record struct {
 	t testing.TB
 
 	mu              sync.Mutex
-	writers         int
+	writer          driver.Lease
 	shares          map[driver.Lease]uint64
+	of              map[driver.Lease]Driver
+	dead            map[Driver]bool
 	last            uint64 // the largest token that a writer had
 	phase           uint64 // the token of the shares since
 	grants, differs int
 }
 
-func (r *record) granted(l driver.Lease, shared bool) {
+func (r *record) granted(l driver.Lease, d Driver, shared bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	token := l.Token()
-	r.grants++
-	if !shared {
-		assert.Zero(r.t, r.writers, "two writers")
-		assert.Empty(r.t, r.shares, "a writer beside shares")
-		assert.Greater(r.t, token, max(r.last, r.phase), "the token of a writer")
-		r.writers, r.last, r.phase = 1, token, 0
+	if r.dead[d] {
 		return
 	}
-	assert.Zero(r.t, r.writers, "a share beside a writer")
-	assert.Greater(r.t, token, r.last, "the token of a share")
+	token := l.Token()
+	r.grants++
+	r.of[l] = d
+	assert.Nil(r.t, r.writer, "somebody holds beside a writer")
+	assert.Greater(r.t, token, r.last, "the token after that of a writer")
+	if !shared {
+		assert.Empty(r.t, r.shares, "a writer beside shares")
+		assert.Greater(r.t, token, r.phase, "the token of a writer")
+		r.writer, r.last, r.phase = l, token, 0
+		return
+	}
 	for _, other := range r.shares {
 		assert.Equal(r.t, other, token, "tokens of shares at the same time")
 	}
@@ -48,41 +53,65 @@ func (r *record) granted(l driver.Lease, shared bool) {
 	r.shares[l] = token
 }
 
-// downgraded is called before and after the writer downgrades.
-func (r *record) downgraded(l driver.Lease) {
+// downgrades is called before the writer does.
+func (r *record) downgrades(l driver.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.writers, r.phase, r.last = 0, l.Token(), l.Token()-1
-	r.shares[l] = l.Token()
+	if r.writer == l {
+		r.writer, r.phase, r.last = nil, l.Token(), l.Token()-1
+		r.shares[l] = l.Token()
+	}
 }
 
 // ends is called before l does.
 func (r *record) ends(l driver.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.shares[l]; ok {
-		delete(r.shares, l)
-		return
-	}
-	r.writers = 0
+	r.remove(l)
 }
 
-// Explore has many contend at random for a while, of whom some give up, some downgrade, and some die at any step.
-func (b Backend) Explore(t *testing.T, duration time.Duration) {
-	r := &record{t: t, shares: map[driver.Lease]uint64{}}
-	ctx, cancel := context.WithTimeout(t.Context(), duration)
+func (r *record) remove(l driver.Lease) {
+	delete(r.shares, l)
+	delete(r.of, l)
+	if r.writer == l {
+		r.writer = nil
+	}
+}
+
+// dies is called before d is closed, and its holds end.
+func (r *record) dies(d Driver) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dead[d] = true
+	for l, of := range r.of {
+		if of == d {
+			r.remove(l)
+		}
+	}
+}
+
+func (r *record) fewer(grants int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.grants < grants
+}
+
+// Explore has many contend at random until so many leases were granted. Of them some give up, some downgrade, and some die at any step.
+func (b Backend) Explore(t *testing.T, grants int) {
+	r := &record{t: t, shares: map[driver.Lease]uint64{}, of: map[driver.Lease]Driver{}, dead: map[Driver]bool{}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var processes sync.WaitGroup
 	for range 3 {
 		processes.Go(func() {
-			for ctx.Err() == nil && !t.Failed() {
+			for ctx.Err() == nil && !t.Failed() && r.fewer(grants) {
 				b.process(ctx, t, r)
 			}
 		})
 	}
 	processes.Wait()
 	t.Logf("%d grants; %d shares had another token than one that had ended, without a writer in between", r.grants, r.differs)
-	assert.Greater(t, r.grants, 10)
+	assert.False(t, r.fewer(grants), "a minute was enough for %d grants", r.grants)
 	eventually(t, "nothing is left", func() bool { return len(b.Queue(t)) == 0 })
 }
 
@@ -100,6 +129,7 @@ func (b Backend) process(ctx context.Context, t *testing.T, r *record) {
 		})
 	}
 	<-ctx.Done()
+	r.dies(d)
 	_ = d.Close()
 	contenders.Wait()
 }
@@ -126,10 +156,10 @@ func (b Backend) contend(ctx context.Context, t testing.TB, d Driver, r *record)
 		}
 		return
 	}
-	r.granted(l, shared)
+	r.granted(l, d, shared)
 	time.Sleep(rand.N(5 * time.Millisecond))
 	if dg, ok := l.(driver.Downgrader); ok && !shared && rand.N(3) == 0 {
-		r.downgraded(l)
+		r.downgrades(l)
 		if err := dg.Downgrade(context.WithoutCancel(ctx)); err != nil {
 			assert.Error(t, ctx.Err(), "only a process that dies fails to downgrade: %v", err)
 		}

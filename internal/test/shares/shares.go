@@ -3,6 +3,7 @@ package shares
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -197,4 +198,27 @@ func (b Backend) EndsWithItsSession(t *testing.T) {
 	b.waits(t, next, "there is a share")
 	release(t, l)
 	release(t, b.await(t, next))
+}
+
+// IsForced has a share, and no other, end by force.
+func (b Backend) IsForced(t *testing.T) {
+	d, other := b.Open(t), b.Open(t)
+	stays, ends := b.share(t, d), b.share(t, other)
+	writer := b.queue(t.Context(), t, 3, d.AcquireQueued)
+	state, err := other.Inspect(t.Context(), b.Name)
+	require.NoError(t, err)
+	require.True(t, state.Held)
+	assert.Equal(t, stays.Token(), state.Token)
+	assert.Equal(t, "someone", state.Holder.Metadata)
+	require.Len(t, state.Waiters, 1)
+	require.ErrorIs(t, d.ForceRelease(t.Context(), b.Name, driver.State{Held: true, Holder: state.Waiters[0]}), driver.ErrHeld, "a waiter")
+	queue := b.Queue(t)
+	id := queue[1][strings.LastIndexByte(queue[1], '/')+1:]
+	require.NoError(t, d.ForceRelease(t.Context(), b.Name, driver.State{Held: true, Holder: driver.Participant{ID: id}, Token: state.Token}))
+	require.ErrorIs(t, ends.Extend(t.Context(), b.TTL), driver.ErrLost)
+	require.ErrorIs(t, ends.Release(t.Context()), driver.ErrLost)
+	b.waits(t, writer, "there is a share")
+	require.NoError(t, stays.Extend(t.Context(), b.TTL))
+	release(t, stays)
+	release(t, b.await(t, writer))
 }
