@@ -16,17 +16,20 @@ const forcedMark = "forced"
 
 // ForceRelease implements driver.ForceReleaser: a request that reads the queue, and one that removes the holder's key and puts a mark on the holder's
 // session. The mark keeps a request of the holder that is under way from making the key again, and tells the holder, whose Unlock may be sent
-// twice, that it was not it who removed the key.
+// twice, that it was not it who removed the key. Of a lock that is shared it ends all shares, one after the other, or that whose ID is the Holder's.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	o := d.newOutage(outage.TTL(ctx, patience), unheard)
 	folder := folderOf(name)
-	for {
+	for ended := false; ; {
 		queue, err := d.readQueue(ctx, o, folder)
 		if err != nil {
 			return err
 		}
 		holder, err := held(queue, folder, shown)
-		if err != nil {
+		switch {
+		case err != nil && ended:
+			return nil
+		case err != nil:
 			return err
 		}
 		at := newPlace(name, participant(holder, folder).ID)
@@ -41,7 +44,9 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 		case err != nil:
 			return err
 		case resp.Succeeded, forced(resp): // be it by an earlier request of ours that was not answered
-			return nil
+			if ended = true; shown.Holder.ID != "" || !parseValue(holder).shared {
+				return nil
+			}
 		}
 	}
 }

@@ -79,8 +79,16 @@ func tokenOf(kv *mvccpb.KeyValue) uint64 {
 }
 
 func stateOf(queue []*mvccpb.KeyValue, folder string) driver.State {
-	state := driver.State{Held: true, Holder: participant(queue[0], folder), Token: tokenOf(queue[0])}
-	for _, kv := range queue[holders(queue):] {
+	state := driver.State{Held: true, Token: tokenOf(queue[0])}
+	n := holders(queue)
+	if parseValue(queue[0]).shared {
+		for _, kv := range queue[:n] {
+			state.Shares = append(state.Shares, participant(kv, folder))
+		}
+	} else {
+		state.Holder = participant(queue[0], folder)
+	}
+	for _, kv := range queue[n:] {
 		state.Waiters = append(state.Waiters, participant(kv, folder))
 	}
 	return state

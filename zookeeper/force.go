@@ -24,12 +24,35 @@ const (
 // ForceRelease implements driver.ForceReleaser: it reads the queue, and removes the first node in one step with a note for its owner. It compares
 // the ID alone, which no other hold ever has. The user needs the rights to delete children of the lock's node, and to write to that.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
+	if shown.Holder.ID == "" && len(shown.Shares) > 0 {
+		return d.forceShares(ctx, name, shown)
+	}
 	if shown.Holder.ID == "" {
 		return fmt.Errorf("%w: ZooKeeper knows a hold by the ID of its holder, and the State has none", driver.ErrUnsupported)
 	}
 	return d.onAnySession(ctx, func(s *session, o *outage.Outage) error {
 		return s.force(ctx, o, parentOf(d.chroot, name), shown.Holder.ID)
 	})
+}
+
+// forceShares ends the shares that are shown, one after the other, of which some may have ended.
+func (d *Driver) forceShares(ctx context.Context, name string, shown driver.State) error {
+	ended, last := false, driver.ErrNotHeld
+	for _, share := range shown.Shares {
+		err := d.ForceRelease(ctx, name, driver.State{Held: true, Holder: share})
+		switch {
+		case err == nil:
+			ended = true
+		case errors.Is(err, driver.ErrNotHeld), errors.Is(err, driver.ErrHeld):
+			last = err
+		default:
+			return err
+		}
+	}
+	if ended {
+		return nil
+	}
+	return last
 }
 
 // force removes node, if it is the first in the queue of parent.

@@ -75,11 +75,14 @@ func (s *session) inspect(ctx context.Context, o *outage.Outage, parent string) 
 	if len(nodes) == 0 {
 		return state, nil
 	}
-	state.Held, state.Holder = true, nodes[0].participant()
 	left := nodes.queue()
-	for _, n := range nodes[len(holders(left)):] {
-		state.Waiters = append(state.Waiters, n.participant())
+	n := len(holders(left))
+	if state.Held = true; left[0].shared {
+		state.Shares = nodes[:n].participants()
+	} else {
+		state.Holder = nodes[0].participant()
 	}
+	state.Waiters = nodes[n:].participants()
 	state.Token = left[0].token
 	if first := nodes[0]; !left[0].shared && first.name == queue[0].name && first.czxid == seen.pzxid {
 		// The token is the pzxid that the holder saw, and its coming was the last change. But if it has yet to read what
@@ -123,6 +126,13 @@ func (n nodes) queue() []contender {
 		queue[i], _ = parseContender(n[i].name)
 	}
 	return queue
+}
+
+func (n nodes) participants() (all []driver.Participant) {
+	for _, one := range n {
+		all = append(all, one.participant())
+	}
+	return all
 }
 
 func (n node) participant() driver.Participant {

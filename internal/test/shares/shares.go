@@ -3,7 +3,6 @@ package shares
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -209,16 +208,23 @@ func (b Backend) IsForced(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, state.Held)
 	assert.Equal(t, stays.Token(), state.Token)
-	assert.Equal(t, "someone", state.Holder.Metadata)
+	assert.Equal(t, driver.Participant{}, state.Holder)
+	require.Len(t, state.Shares, 2)
+	assert.Equal(t, "someone", state.Shares[0].Metadata)
 	require.Len(t, state.Waiters, 1)
 	require.ErrorIs(t, d.ForceRelease(t.Context(), b.Name, driver.State{Held: true, Holder: state.Waiters[0]}), driver.ErrHeld, "a waiter")
-	queue := b.Queue(t)
-	id := queue[1][strings.LastIndexByte(queue[1], '/')+1:]
-	require.NoError(t, d.ForceRelease(t.Context(), b.Name, driver.State{Held: true, Holder: driver.Participant{ID: id}, Token: state.Token}))
+	require.NoError(t, d.ForceRelease(t.Context(), b.Name, driver.State{Held: true, Holder: state.Shares[1], Token: state.Token}))
 	require.ErrorIs(t, ends.Extend(t.Context(), b.TTL), driver.ErrLost)
 	require.ErrorIs(t, ends.Release(t.Context()), driver.ErrLost)
 	b.waits(t, writer, "there is a share")
 	require.NoError(t, stays.Extend(t.Context(), b.TTL))
 	release(t, stays)
 	release(t, b.await(t, writer))
+
+	b.share(t, d)
+	b.share(t, other)
+	state, err = d.Inspect(t.Context(), b.Name)
+	require.NoError(t, err)
+	require.NoError(t, d.ForceRelease(t.Context(), b.Name, state))
+	assert.Empty(t, b.Queue(t), "all shares that were shown have ended")
 }
