@@ -90,3 +90,11 @@ func Dialer(addrs []string, via func(string) string) func(ctx context.Context, n
 		return d.DialContext(ctx, network, way)
 	}
 }
+
+// RW returns what a Harness of ForURL has as RW, if the backend grants shares.
+func RW(format string, addrs []string) func(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
+	url := fmt.Sprintf(format, strings.Join(addrs, ","))
+	return func(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
+		return open(t, url, ttl, false).RWMutex(name)
+	}
+}
