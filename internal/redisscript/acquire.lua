@@ -1,4 +1,5 @@
--- What it takes if the lock is held, or somebody waits for it, or it is taken for the first time: acquire_free.lua has run before.
+-- What it takes if the lock is held, or somebody waits for it, or it is taken for the first time: acquire_free.lua has run before. And whatever it
+-- takes for a share.
 -- It returns what acquireReplies says. back is 1 if the owner had lost its place and has it again.
 local GRANTED, HELD, LATE = 1, 0, -1
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
@@ -11,6 +12,7 @@ if late > 0 then
   expires = expires - math.floor(late / 1000)
 end
 
+local share = string.find(owner, '~', 1, true)
 local claimed, left = current == '>' .. owner, 0
 if current ~= '' and not claimed then
   left = redis.call('PTTL', KEYS[1]) - KEEP
@@ -22,14 +24,25 @@ if current ~= '' and not claimed then
     return {GRANTED, token, now, covered}
   end
 end
+local shared, mine = left > 0 and (current == SHARES or current == CLAIMS), nil
+if share and shared then
+  mine = tonumber(redis.call('ZSCORE', readers_of(KEYS[1]), owner)) or 0 -- sent twice
+  if mine * 1000 <= now then
+    mine = nil
+    if redis.call('ZCARD', readers_of(KEYS[1])) == 0 then
+      return redis.error_reply('TRYAGAIN locker: the shares are not where the lock is: its slot moves, or they were removed')
+    end
+  end
+end
 local waits, ordered, given = string.find(owner, '/', 1, true), place_of(owner), tonumber(number)
 local proposal = math.max(given, 0)
 given = tonumber(ordered) or math.max(-given, 0) -- the place of an owner that knows it
-if late > tonumber(rest) then
+if late > tonumber(rest) and not mine then
   return {LATE, now}
 end
 
-local holder, about = string.sub(current, 1, 1) ~= '>' and current or '', ''
+local holder, about = string.find(current, '^[>+]') and '' or current, ''
+local alone, among -- of those who wait before a share: where the first stands that wants the lock alone, and whether it is itself one of those before that
 if left <= 0 and not claimed then
   if string.sub(current, 1, 1) == '>' then
     -- Its process is dead, or hangs, or was not told: all of it makes room.
@@ -47,17 +60,18 @@ if left <= 0 and not claimed then
     if first == owner then
       redis.call('HSET', KEYS[1], 'queue', 1)
     elseif first then
-      claim_for(KEYS[1], first)
-      holder = ''
+      current, alone, among = hand_over(KEYS[1], QUEUE, first, owner)
+      shared, left, holder = current == CLAIMS, CLAIM, ''
       if lapsed then
         redis.call('HSET', KEYS[1], 'lapsed', lapsed)
       end
-      current, left = '>' .. first, CLAIM
     end
   end
+elseif share and shared and queue then
+  alone, among = let_in(KEYS[1], QUEUE, owner)
 end
 
-if left > 0 then
+if left > 0 and not (share and shared and (mine or among or not alone or given > 0 and given < alone)) then
   local place, back, earlier = 0, 0, 0
   if ordered or proposal > 0 then
     holder = '' -- a node of Redlock is asked often, and nobody asks it who holds the lock
@@ -98,37 +112,33 @@ if left > 0 then
   return {HELD, left, now, place, back, earlier, holder, about}
 end
 
-local marked, floor = read_mark(tag, now)
--- Else the proposer's clock is wrong, or what this server has forgotten may be larger. (A request takes its time: a second.)
-local proposed = proposal > 0 and proposal <= now + AHEAD and (last or proposal >= now - 1000000 and proposal > floor)
-local token, text = now, nil -- text is token, where Redis need not print it: that takes a tenth of the script
-if proposed then
-  token, text = proposal, number
-elseif not last and token <= floor then
-  token = floor + 1
-end
-if last and token <= last then
-  token, text = last + 1, nil
-end
-if token >= 2^53 then
-  return redis.error_reply('ERR locker: the fencing token would reach 2^53, beyond which numbers are not exact')
-end
-if not last then
-  lapsed = token - 1 -- what was before this hash is not known
-  -- A hash that cannot be given an expiry must not come to be. From Redis 7 on a script can ask.
-  if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIRE', KEYS[1], 1) then
-    return redis.error_reply("NOPERM locker: the user has no permission to run the 'pexpire' command")
+-- text is token, where Redis need not print it: that takes a tenth of the script
+local token, text, covered = last, nil, 0
+local minted = not (share and last and redis.call('HGET', KEYS[1], 'shared') == lock[2]) -- else nobody has had it alone since then
+if minted then
+  local marked, floor = read_mark(tag, now)
+  -- Else the proposer's clock is wrong, or what this server has forgotten may be larger. (A request takes its time: a second.)
+  local proposed = proposal > 0 and proposal <= now + AHEAD and (last or proposal >= now - 1000000 and proposal > floor)
+  token = now
+  if proposed then
+    token, text = proposal, number
+  elseif not last and token <= floor then
+    token = floor + 1
   end
-end
+  if last and token <= last then
+    token, text = last + 1, nil
+  end
+  if token >= 2^53 then
+    return redis.error_reply('ERR locker: the fencing token would reach 2^53, beyond which numbers are not exact')
+  end
+  if not last then
+    lapsed = token - 1 -- what was before this hash is not known
+    -- A hash that cannot be given an expiry must not come to be. From Redis 7 on a script can ask.
+    if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIRE', KEYS[1], 1) then
+      return redis.error_reply("NOPERM locker: the user has no permission to run the 'pexpire' command")
+    end
+  end
 
--- In a Cluster there is no second key where a slot moves: the mark may be elsewhere, and must not come to be in two places.
-local covered = (KEYS[2] or tag == '') and write_mark(tag, now, token, marked, floor) or 0
-
--- The reads are done. If the first write is refused (out of memory, a replica) nothing has happened; after
--- a write Redis would no longer refuse one for want of memory, so that it has to be this one.
-if lapsed then
-  redis.call('HSET', KEYS[1], 'owner', owner, 'token', text or token, 'before', last or 0, 'meta', meta, 'lapsed', lapsed)
-else
-  redis.call('HSET', KEYS[1], 'owner', owner, 'token', text or token, 'before', last or 0, 'meta', meta)
+  -- In a Cluster there is no second key where a slot moves: the mark may be elsewhere, and must not come to be in two places.
+  covered = (KEYS[2] or tag == '') and write_mark(tag, now, token, marked, floor) or 0
 end
-return expire(KEYS[1], expires) or {GRANTED, token, now, covered}

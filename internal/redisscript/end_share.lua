@@ -1,0 +1,31 @@
+-- end_share ends a share of an owner, or what is claimed for it if '>' is before that. It returns 1, or 0 if it had expired, or nil if there is none; and
+-- whether it was the last. Then it hands over.
+local function end_share(key, queue, owner)
+  local readers, time = readers_of(key), redis.call('TIME')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local ends = tonumber(redis.call('ZSCORE', readers, owner))
+  if not ends or ends <= now then
+    return ends and 0
+  end
+  redis.call('ZREM', readers, owner)
+  local longest = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')
+  local left = longest[2] and tonumber(longest[2]) - now or 0
+  if left > 0 then
+    if tonumber(longest[2]) < ends then
+      redis.call('PEXPIRE', key, left + KEEP)
+    end
+    return 1
+  end
+  local lock = redis.call('HMGET', key, 'token', 'queue')
+  if longest[1] then -- it has expired
+    redis.call('HSET', key, 'lapsed', lock[1])
+    forget_readers(key)
+  end
+  local waiter = lock[2] and next_waiter(key, queue)
+  if waiter then
+    hand_over(key, queue, waiter)
+  else
+    redis.call('HDEL', key, 'owner', 'meta', 'queue')
+  end
+  return 1, true
+end
