@@ -51,7 +51,7 @@ var (
 		"sent",  // how often this release has been sent before
 	}}, "release_free", "queue", "end_share", "release")
 	downgrade = newScript(Script{Queue: true, args: []string{"owner"}}, "queue", "downgrade")
-	raise = newScript(Script{Grants: true, args: []string{
+	raise     = newScript(Script{Grants: true, args: []string{
 		"owner",
 		"wanted", // the token that is to be its own
 		"tag",    // of the mark
