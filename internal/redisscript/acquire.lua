@@ -24,25 +24,23 @@ if current ~= '' and not claimed then
     return {GRANTED, token, now, covered}
   end
 end
-local shared, mine = left > 0 and (current == SHARES or current == CLAIMS), nil
+local waits, ordered, given = string.find(owner, '/', 1, true), place_of(owner), tonumber(number)
+local shared, mine = left > 0 and (current == SHARES or current == CLAIMS), 0
+local alone, among -- of those who wait before a share: where the first stands that wants the lock alone; whether it is itself one of those before that
 if share and shared then
   mine = tonumber(redis.call('ZSCORE', readers_of(KEYS[1]), owner)) or 0 -- sent twice
-  if mine * 1000 <= now then
-    mine = nil
-    if redis.call('ZCARD', readers_of(KEYS[1])) == 0 then
-      return redis.error_reply('TRYAGAIN locker: the shares are not where the lock is: its slot moves, or they were removed')
-    end
+  among = waits and (tonumber(redis.call('ZSCORE', readers_of(KEYS[1]), '>' .. owner)) or 0) * 1000 > now
+  if mine == 0 and not among and redis.call('ZCARD', readers_of(KEYS[1])) == 0 then
+    return redis.error_reply('TRYAGAIN locker: the shares are not where the lock is: its slot moves, or they were removed')
   end
 end
-local waits, ordered, given = string.find(owner, '/', 1, true), place_of(owner), tonumber(number)
 local proposal = math.max(given, 0)
 given = tonumber(ordered) or math.max(-given, 0) -- the place of an owner that knows it
-if late > tonumber(rest) and not mine then
+if late > tonumber(rest) and mine * 1000 <= now then
   return {LATE, now}
 end
 
 local holder, about = string.find(current, '^[>+]') and '' or current, ''
-local alone, among -- of those who wait before a share: where the first stands that wants the lock alone, and whether it is itself one of those before that
 if left <= 0 and not claimed then
   if string.sub(current, 1, 1) == '>' then
     -- Its process is dead, or hangs, or was not told: all of it makes room.
@@ -67,11 +65,11 @@ if left <= 0 and not claimed then
       end
     end
   end
-elseif share and shared and queue then
+elseif share and shared and queue and not among then
   alone, among = let_in(KEYS[1], QUEUE, owner)
 end
 
-if left > 0 and not (share and shared and (mine or among or not alone or given > 0 and given < alone)) then
+if left > 0 and not (share and shared and (mine * 1000 > now or among or not alone or given > 0 and given < alone)) then
   local place, back, earlier = 0, 0, 0
   if ordered or proposal > 0 then
     holder = '' -- a node of Redlock is asked often, and nobody asks it who holds the lock

@@ -8,7 +8,7 @@ end
 if new and not shared then
   forget_readers(KEYS[1])
 end
-local failed = redis.pcall('ZADD', readers, math.max(mine or 0, math.floor(now / 1000) + expires - KEEP), owner)
+local failed = redis.pcall('ZADD', readers, math.max(mine, math.floor(now / 1000) + expires - KEEP), owner)
 if type(failed) ~= 'table' then
   failed = expire(KEYS[1], keeps)
 elseif new then
