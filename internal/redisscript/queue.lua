@@ -8,6 +8,7 @@
 -- longest. So the lock always has an owner or a claim while somebody waits, and nobody gets in ahead.
 local CLAIM = 2000 -- ms
 local FORGOTTEN = 60000 -- ms: a queue that nobody looks at
+local SUBSCRIBING = 1000000 -- µs that a waiter has for it before a share goes to one behind it
 -- While there are shares the hash's owner is SHARES, and the key expires KEEP after the last of them. They are in a sorted set, by when they
 -- expire, in ms: each by its owner, and what is claimed for a waiter by '>' and its owner. If there are claims alone the hash's owner is CLAIMS.
 --   shared  the latest token of shares: none was granted to one alone since if it is the latest of all
@@ -55,18 +56,21 @@ end
 local function let_in(key, queue, asks)
   local AT_ONCE, among = 100, false
   local time = redis.call('TIME')
-  local ends = time[1] * 1000 + math.floor(time[2] / 1000) + CLAIM
+  local now = time[1] * 1000000 + time[2]
+  local ends = math.floor(now / 1000) + CLAIM
   while true do
     local some, place, off, claims = redis.pcall('ZRANGE', queue, 0, AT_ONCE - 1, 'WITHSCORES'), nil, {}, {}
     for i = 1, #some, 2 do
       local waiter = some[i]
       if waiter == asks then
         among = true
-      elseif reachable(key, waiter) then
-        if not string.find(waiter, '~', 1, true) then
+      elseif not string.find(waiter, '~', 1, true) then
+        local age = now - some[i + 1]
+        if age >= 0 and age < SUBSCRIBING or reachable(key, waiter) then
           place = tonumber(some[i + 1])
           break
         end
+      elseif reachable(key, waiter) then
         claims[#claims + 1] = ends
         claims[#claims + 1] = '>' .. waiter
       end
@@ -93,8 +97,8 @@ end
 
 -- forget_readers removes what shares have left of which the last has expired.
 local function forget_readers(key)
-  if redis.call('ZCARD', readers_of(key)) > 0 then
-    redis.call('PEXPIRE', readers_of(key), 0)
+  if redis.pcall('ZCARD', readers_of(key)) ~= 0 then
+    redis.pcall('PEXPIRE', readers_of(key), 0)
   end
 end
 
