@@ -28,9 +28,9 @@ local waits, ordered, given = string.find(owner, '/', 1, true), place_of(owner),
 local shared, mine = left > 0 and (current == SHARES or current == CLAIMS), 0
 local alone, among -- of those who wait before a share: where the first stands that wants the lock alone; whether it is itself one of those before that
 if share and shared then
-  mine = tonumber(redis.call('ZSCORE', readers_of(KEYS[1]), owner)) or 0 -- sent twice
-  among = waits and (tonumber(redis.call('ZSCORE', readers_of(KEYS[1]), '>' .. owner)) or 0) * 1000 > now
-  if mine == 0 and not among and redis.call('ZCARD', readers_of(KEYS[1])) == 0 then
+  mine = tonumber(redis.call('ZSCORE', KEYS[1] .. ':readers', owner)) or 0 -- sent twice
+  among = waits and (tonumber(redis.call('ZSCORE', KEYS[1] .. ':readers', '>' .. owner)) or 0) * 1000 > now
+  if mine == 0 and not among and redis.call('ZCARD', KEYS[1] .. ':readers') == 0 then
     return redis.error_reply('TRYAGAIN locker: the shares are not where the lock is: its slot moves, or they were removed')
   end
 end
@@ -54,11 +54,12 @@ if left <= 0 and not claimed then
     lapsed = last -- its holder did not release it
   end
   if queue or waits and given > 0 or not last and redis.pcall('ZCARD', QUEUE) ~= 0 then
-    local first = next_waiter(KEYS[1], QUEUE, owner)
+    local next_waiter, hand_over = queue_of(KEYS[1], QUEUE)
+    local first = next_waiter(owner)
     if first == owner then
       redis.call('HSET', KEYS[1], 'queue', 1)
     elseif first then
-      current, alone, among = hand_over(KEYS[1], QUEUE, first, owner)
+      current, alone, among = hand_over(first, owner)
       shared, left, holder = current == CLAIMS, CLAIM, ''
       if lapsed then
         redis.call('HSET', KEYS[1], 'lapsed', lapsed)
@@ -66,7 +67,8 @@ if left <= 0 and not claimed then
     end
   end
 elseif share and shared and queue and not among then
-  alone, among = let_in(KEYS[1], QUEUE, owner)
+  local _, _, let_in = queue_of(KEYS[1], QUEUE)
+  alone, among = let_in(owner)
 end
 
 if left > 0 and not (share and shared and (mine * 1000 > now or among or not alone or given > 0 and given < alone)) then

@@ -11,19 +11,20 @@ local one = current == SHARES and owner ~= ''
 if owner ~= '' and owner ~= current and not one or token ~= '0' and token ~= lock[2] then
   return -1
 end
-if one and not redis.call('ZSCORE', readers_of(KEYS[1]), owner) then
+if one and not redis.call('ZSCORE', KEYS[1] .. ':readers', owner) then
   return -1
 end
 redis.call('HSET', KEYS[1], 'lapsed', lock[2]) -- so a release that is sent again does not take this for its own
 if one then
   return end_share(KEYS[1], QUEUE, owner)
 end
+local next_waiter, hand_over, _, _, forget_readers = queue_of(KEYS[1], QUEUE)
 if current == SHARES then
-  forget_readers(KEYS[1])
+  forget_readers()
 end
-local waiter = lock[3] and next_waiter(KEYS[1], QUEUE)
+local waiter = lock[3] and next_waiter()
 if waiter then
-  hand_over(KEYS[1], QUEUE, waiter)
+  hand_over(waiter)
 else
   redis.call('HDEL', KEYS[1], 'owner', 'meta', 'queue')
 end

@@ -15,112 +15,117 @@ local SUBSCRIBING = 1000000 -- µs that a waiter has for it before a share goes 
 --   reader  the last of them that was released
 local SHARES, CLAIMS = '+', '>+'
 
-local function readers_of(key) return key .. ':readers' end
+-- queue_of makes the functions for a lock and its queue, which takes its time: most often nobody needs them.
+local function queue_of(key, queue)
+  local readers = key .. ':readers'
 
--- keep_readers has the shares of key be there for as long as the lock is held: a little longer, and nobody finds none before it has expired.
-local function keep_readers(key, ms) redis.call('PEXPIRE', readers_of(key), ms + 1000) end
+  -- keep_readers has the shares of key be there for as long as the lock is held: a little longer, and nobody finds none before it has expired.
+  local function keep_readers(ms) redis.call('PEXPIRE', readers, ms + 1000) end
 
--- subscribed has what reachable has found out of processes.
-local subscribed = {}
-local function reachable(key, waiter)
-  local kind, process = string.match(waiter, '^([ps])(.-)/')
-  if kind and subscribed[process] == nil then
-    -- Not the count that PUBLISH returns: there a monitor's PSUBSCRIBE * counts.
-    local subscribers = redis.pcall('PUBSUB', kind == 's' and 'SHARDNUMSUB' or 'NUMSUB', key .. ':' .. process)
-    subscribed[process] = subscribers[2] ~= 0 -- an error says nothing
-  end
-  return not kind or subscribed[process]
-end
-
--- next_waiter takes the first off the queue of key that is subscribed, or asks just now, and all before it. Who is alive and has been
--- passed over finds out with its next look, and comes back to its place.
-local function next_waiter(key, queue, asks)
-  while true do
-    local first = redis.pcall('ZPOPMIN', queue)[1]
-    if not first or first == asks or reachable(key, first) then
-      return first
+  -- subscribed has what reachable has found out of processes.
+  local subscribed = {}
+  local function reachable(waiter)
+    local kind, process = string.match(waiter, '^([ps])(.-)/')
+    if kind and subscribed[process] == nil then
+      -- Not the count that PUBLISH returns: there a monitor's PSUBSCRIBE * counts.
+      local subscribers = redis.pcall('PUBSUB', kind == 's' and 'SHARDNUMSUB' or 'NUMSUB', key .. ':' .. process)
+      subscribed[process] = subscribers[2] ~= 0 -- an error says nothing
     end
+    return not kind or subscribed[process]
   end
-end
 
--- tell ends with PUBLISH, which may be refused.
-local function tell(key, waiter)
-  local kind, process = string.match(waiter, '^([ps])(.-)/')
-  if kind then
-    redis.pcall(kind == 's' and 'SPUBLISH' or 'PUBLISH', key .. ':' .. process, waiter)
-  end
-end
-
--- let_in takes the waiters off the head of the queue that want a share, and claims one for each but asks, which asks just now. It returns the place of
--- the first that wants the lock alone, if there is one, and whether asks was among those before it.
-local function let_in(key, queue, asks)
-  local AT_ONCE, among = 100, false
-  local time = redis.call('TIME')
-  local now = time[1] * 1000000 + time[2]
-  local ends = math.floor(now / 1000) + CLAIM
-  while true do
-    local some, place, off, claims = redis.pcall('ZRANGE', queue, 0, AT_ONCE - 1, 'WITHSCORES'), nil, {}, {}
-    for i = 1, #some, 2 do
-      local waiter = some[i]
-      if waiter == asks then
-        among = true
-      elseif not string.find(waiter, '~', 1, true) then
-        local age = now - some[i + 1]
-        if age >= 0 and age < SUBSCRIBING or reachable(key, waiter) then
-          place = tonumber(some[i + 1])
-          break
-        end
-      elseif reachable(key, waiter) then
-        claims[#claims + 1] = ends
-        claims[#claims + 1] = '>' .. waiter
+  -- next_waiter takes the first off the queue of key that is subscribed, or asks just now, and all before it. Who is alive and has been
+  -- passed over finds out with its next look, and comes back to its place.
+  local function next_waiter(asks)
+    while true do
+      local first = redis.pcall('ZPOPMIN', queue)[1]
+      if not first or first == asks or reachable(first) then
+        return first
       end
-      off[#off + 1] = waiter
-    end
-    if #claims > 0 and type(redis.pcall('ZADD', readers_of(key), unpack(claims))) == 'table' then
-      return 0, among -- the slot moves: they stay in the queue, and nobody comes ahead of them
-    end
-    if #off > 0 then
-      redis.call('ZREM', queue, unpack(off))
-    end
-    for i = 2, #claims, 2 do
-      tell(key, string.sub(claims[i], 2))
-    end
-    if #claims > 0 and redis.call('PTTL', key) < CLAIM + KEEP then
-      redis.call('PEXPIRE', key, CLAIM + KEEP)
-      keep_readers(key, CLAIM)
-    end
-    if place or #off < AT_ONCE then
-      return place, among
     end
   end
-end
 
--- forget_readers removes what shares have left of which the last has expired.
-local function forget_readers(key)
-  if redis.pcall('ZCARD', readers_of(key)) ~= 0 then
-    redis.pcall('PEXPIRE', readers_of(key), 0)
+  -- tell ends with PUBLISH, which may be refused.
+  local function tell(waiter)
+    local kind, process = string.match(waiter, '^([ps])(.-)/')
+    if kind then
+      redis.pcall(kind == 's' and 'SPUBLISH' or 'PUBLISH', key .. ':' .. process, waiter)
+    end
   end
-end
 
--- hand_over claims the lock for the waiter that was the first. If that wants a share, it claims one for each that has nobody but others like it
--- before it, and returns what let_in does.
-local function hand_over(key, queue, waiter, asks)
-  local claim, place, among = '>' .. waiter, nil, false
-  if string.find(waiter, '~', 1, true) then
-    forget_readers(key)
+  -- let_in takes the waiters off the head of the queue that want a share, and claims one for each but asks, which asks just now. It returns the place of
+  -- the first that wants the lock alone, if there is one, and whether asks was among those before it.
+  local function let_in(asks)
+    local AT_ONCE, among = 100, false
     local time = redis.call('TIME')
-    if redis.pcall('ZADD', readers_of(key), time[1] * 1000 + math.floor(time[2] / 1000) + CLAIM, claim) == 1 then -- else the slot moves
-      claim = CLAIMS
+    local now = time[1] * 1000000 + time[2]
+    local ends = math.floor(now / 1000) + CLAIM
+    while true do
+      local some, place, off, claims = redis.pcall('ZRANGE', queue, 0, AT_ONCE - 1, 'WITHSCORES'), nil, {}, {}
+      for i = 1, #some, 2 do
+        local waiter = some[i]
+        if waiter == asks then
+          among = true
+        elseif not string.find(waiter, '~', 1, true) then
+          local age = now - some[i + 1]
+          if age >= 0 and age < SUBSCRIBING or reachable(waiter) then
+            place = tonumber(some[i + 1])
+            break
+          end
+        elseif reachable(waiter) then
+          claims[#claims + 1] = ends
+          claims[#claims + 1] = '>' .. waiter
+        end
+        off[#off + 1] = waiter
+      end
+      if #claims > 0 and type(redis.pcall('ZADD', readers, unpack(claims))) == 'table' then
+        return 0, among -- the slot moves: they stay in the queue, and nobody comes ahead of them
+      end
+      if #off > 0 then
+        redis.call('ZREM', queue, unpack(off))
+      end
+      for i = 2, #claims, 2 do
+        tell(string.sub(claims[i], 2))
+      end
+      if #claims > 0 and redis.call('PTTL', key) < CLAIM + KEEP then
+        redis.call('PEXPIRE', key, CLAIM + KEEP)
+        keep_readers(CLAIM)
+      end
+      if place or #off < AT_ONCE then
+        return place, among
+      end
     end
   end
-  redis.call('HSET', key, 'owner', claim, 'meta', '', 'queue', 1)
-  redis.call('PEXPIRE', key, CLAIM + KEEP)
-  tell(key, waiter)
-  if claim == CLAIMS then
-    place, among = let_in(key, queue, asks)
-    keep_readers(key, CLAIM)
+
+  -- forget_readers removes what shares have left of which the last has expired.
+  local function forget_readers()
+    if redis.pcall('ZCARD', readers) ~= 0 then
+      redis.pcall('PEXPIRE', readers, 0)
+    end
   end
-  return claim, place, among
+
+  -- hand_over claims the lock for the waiter that was the first. If that wants a share, it claims one for each that has nobody but others like it
+  -- before it, and returns what let_in does.
+  local function hand_over(waiter, asks)
+    local claim, place, among = '>' .. waiter, nil, false
+    if string.find(waiter, '~', 1, true) then
+      forget_readers()
+      local time = redis.call('TIME')
+      if redis.pcall('ZADD', readers, time[1] * 1000 + math.floor(time[2] / 1000) + CLAIM, claim) == 1 then -- else the slot moves
+        claim = CLAIMS
+      end
+    end
+    redis.call('HSET', key, 'owner', claim, 'meta', '', 'queue', 1)
+    redis.call('PEXPIRE', key, CLAIM + KEEP)
+    tell(waiter)
+    if claim == CLAIMS then
+      place, among = let_in(asks)
+      keep_readers(CLAIM)
+    end
+    return claim, place, among
+  end
+
+  return next_waiter, hand_over, let_in, keep_readers, forget_readers
 end
 
 -- place_of returns the place that an owner has in its name, or one that the lock is claimed for: digits, of which a number has the first 15.

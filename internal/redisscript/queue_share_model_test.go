@@ -128,9 +128,9 @@ func TestQueueModel_seesScriptsThatAreWrongAboutShares(t *testing.T) {
 	for name, broken := range map[string]struct{ was, is, want string }{
 		"readers overtake a writer that waits": {"among or not alone or", "true or", "who asked before"},
 		"a writer that leaves lets nobody in": {
-			"let_in(KEYS[1], QUEUE) -- it may have been before them", "", "with nobody before it",
+			"let_in() -- it may have been before them", "", "with nobody before it",
 		},
-		"one reader is let in, and none behind it": {"place, among = let_in(key, queue, asks)", "", "with nobody before it"},
+		"one reader is let in, and none behind it": {"place, among = let_in(asks)", "", "with nobody before it"},
 		"a share that expired is not noted":        {"lapsed = last or token", "", "releases a hold again that has expired"},
 		"the first who releases ends all shares":   {"if left > 0 then\n    if tonumber(longest[2])", "if false then\n    if tonumber(longest[2])", "and the server has it"},
 		"each share has a token of its own":        {"redis.call('HGET', KEYS[1], 'shared') == lock[2]", "false", "has a share of token"},

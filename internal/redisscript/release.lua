@@ -1,9 +1,10 @@
 -- What it takes if somebody waits for the lock, or the hold is not there: release_free.lua has run before. Returns what that does.
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 if ours then
-  local waiter = lock[2] and next_waiter(KEYS[1], QUEUE)
+  local next_waiter, hand_over = queue_of(KEYS[1], QUEUE)
+  local waiter = lock[2] and next_waiter()
   if waiter then
-    hand_over(KEYS[1], QUEUE, waiter)
+    hand_over(waiter)
   else
     redis.call('HDEL', KEYS[1], 'owner', 'meta', 'queue')
   end
@@ -24,8 +25,9 @@ end
 token = tonumber(token)
 if token == 0 then
   local waited = redis.call('ZREM', QUEUE, owner)
-  if waited == 1 and shares and redis.pcall('ZCARD', readers_of(KEYS[1])) ~= 0 and redis.call('PTTL', KEYS[1]) > KEEP then
-    let_in(KEYS[1], QUEUE) -- it may have been before them
+  if waited == 1 and shares and redis.pcall('ZCARD', KEYS[1] .. ':readers') ~= 0 and redis.call('PTTL', KEYS[1]) > KEEP then
+    local _, _, let_in = queue_of(KEYS[1], QUEUE)
+    let_in() -- it may have been before them
   end
   return waited
 end

@@ -1,12 +1,13 @@
 -- The end of acquire.lua for a share. What is written first may be refused, as in grant.lua.
-local readers, keeps, new = readers_of(KEYS[1]), math.max(left + KEEP, expires), current ~= SHARES or left <= 0
+local _, _, let_in, keep_readers, forget_readers = queue_of(KEYS[1], QUEUE)
+local readers, keeps, new = KEYS[1] .. ':readers', math.max(left + KEEP, expires), current ~= SHARES or left <= 0
 if minted then
   redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'token', token, 'before', last or 0, 'shared', token)
 elseif new then
   redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '')
 end
 if new and not shared then
-  forget_readers(KEYS[1])
+  forget_readers()
 end
 local failed = redis.pcall('ZADD', readers, math.max(mine, math.floor(now / 1000) + expires - KEEP), owner)
 if type(failed) ~= 'table' then
@@ -18,7 +19,7 @@ if failed then
   redis.pcall('ZREM', readers, owner)
   return failed
 end
-keep_readers(KEYS[1], keeps - KEEP)
+keep_readers(keeps - KEEP)
 if waits then
   redis.call('ZREM', readers, '>' .. owner)
 end
@@ -36,6 +37,6 @@ if lapsed then
   redis.call('HSET', KEYS[1], 'lapsed', lapsed)
 end
 if queue and not shared then
-  let_in(KEYS[1], QUEUE, owner)
+  let_in(owner)
 end
 return {GRANTED, token, now, covered}
