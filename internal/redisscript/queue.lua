@@ -56,12 +56,12 @@ local function queue_of(key, queue)
   -- let_in takes the waiters off the head of the queue that want a share, and claims one for each but asks, which asks just now. It returns the place of
   -- the first that wants the lock alone, if there is one, and whether asks was among those before it.
   local function let_in(asks)
-    local AT_ONCE, among = 100, false
+    local at_once, among = 1, false -- most often the first wants the lock alone
     local time = redis.call('TIME')
     local now = time[1] * 1000000 + time[2]
     local ends = math.floor(now / 1000) + CLAIM
     while true do
-      local some, place, off, claims = redis.pcall('ZRANGE', queue, 0, AT_ONCE - 1, 'WITHSCORES'), nil, {}, {}
+      local some, place, off, claims = redis.pcall('ZRANGE', queue, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
       for i = 1, #some, 2 do
         local waiter = some[i]
         if waiter == asks then
@@ -91,9 +91,10 @@ local function queue_of(key, queue)
         redis.call('PEXPIRE', key, CLAIM + KEEP)
         keep_readers(CLAIM)
       end
-      if place or #off < AT_ONCE then
+      if place or #off < at_once then
         return place, among
       end
+      at_once = 100
     end
   end
 
