@@ -225,6 +225,10 @@ func TestShare_theRightsOfAWaiterAreEnough(t *testing.T) {
 		userWith("waits", append([]string{"zadd", "zcard", "zpopmin", "zrange", "zrem", "zscore"}, rights...)), userWith("no-z", rights)))
 	d := driverOf(t, connect(t, s.Addr(), as("waits")))
 	first, second := read(t, d, time.Minute), read(t, d, time.Minute)
+	state, err := driverOf(t, connect(t, s.Addr())).Inspect(t.Context(), "locker:x")
+	require.NoError(t, err)
+	assert.True(t, state.Held)
+	assert.Len(t, state.Shares, 2)
 	for _, l := range []driver.Lease{first, second} {
 		require.NoError(t, l.Extend(t.Context(), time.Minute))
 		require.NoError(t, l.Release(t.Context()))
@@ -234,7 +238,7 @@ func TestShare_theRightsOfAWaiterAreEnough(t *testing.T) {
 	require.NoError(t, l.Release(t.Context()))
 
 	none := driverOf(t, connect(t, s.Addr(), as("no-z")))
-	_, err := none.AcquireShared(t.Context(), sharedFor(time.Minute))
+	_, err = none.AcquireShared(t.Context(), sharedFor(time.Minute))
 	wantNoPerm(t, err)
 	assert.False(t, isHeldAt(t, connect(t, s.Addr()), keyOf("x")), "nothing is taken")
 	l = take(t, none, "locker:x", time.Minute)

@@ -59,12 +59,17 @@ func parseState(reply any) (state driver.State, ok bool) {
 		state.Held, state.Left = true, time.Duration(left)*time.Millisecond
 		state.Holder = driver.Participant{ID: owner, Metadata: metadata}
 	}
-	for _, each := range slices.Concat(readers, queue) {
+	for i, each := range slices.Concat(readers, queue) {
 		id, ok := textOf(each)
 		if !ok {
 			return state, false
 		}
-		state.Waiters = append(state.Waiters, driver.Participant{ID: strings.TrimPrefix(id, claimMark)})
+		waiter, waits := strings.CutPrefix(id, claimMark)
+		if i < len(readers) && !waits {
+			state.Shares = append(state.Shares, driver.Participant{ID: id})
+			continue
+		}
+		state.Waiters = append(state.Waiters, driver.Participant{ID: waiter})
 	}
 	return state, true
 }

@@ -27,6 +27,13 @@ func TestInspect_ofWhatTheScriptReturns(t *testing.T) {
 			Held: true, Holder: locker.Participant{ID: "a"}, Left: time.Millisecond, Token: 7,
 			Waiters: []locker.Participant{{ID: "pb/1"}, {ID: "pb/2"}},
 		}},
+		"shared": {[]any{"+", "", int64(1), "7", []any{"pb/2"}, []any{"~a", ">pb/~1", "c"}}, locker.State{
+			Held: true, Shares: []locker.Participant{{ID: "~a"}, {ID: "c"}}, Left: time.Millisecond, Token: 7,
+			Waiters: []locker.Participant{{ID: "pb/~1"}, {ID: "pb/2"}},
+		}},
+		"handed over to some": {[]any{">+", "", int64(1), "7", []any{"pb/2"}, []any{">pb/~1"}}, locker.State{
+			Token: 7, Waiters: []locker.Participant{{ID: "pb/~1"}, {ID: "pb/2"}},
+		}},
 		"handed over": {[]any{">pb/1", "", int64(1), "7", []any{"pb/2"}, none}, locker.State{
 			Token: 7, Waiters: []locker.Participant{{ID: "pb/1"}, {ID: "pb/2"}},
 		}},
