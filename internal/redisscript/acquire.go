@@ -13,7 +13,12 @@ import (
 
 // Acquire tries once to take the lock, in one round trip.
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return d.acquire(ctx, req, 0)
+	return d.acquire(ctx, req, 0, alone)
+}
+
+// AcquireShared implements driver.Sharer, in one round trip.
+func (d *Driver) AcquireShared(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	return d.acquire(ctx, req, 0, shared)
 }
 
 // Propose implements driver.Proposer.
@@ -21,15 +26,15 @@ func (d *Driver) Propose(ctx context.Context, req driver.Request, token uint64) 
 	if token == 0 || token >= 1<<tokenBits {
 		return nil, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", driver.ErrUnsupported, token)
 	}
-	return d.acquire(ctx, req, token)
+	return d.acquire(ctx, req, token, alone)
 }
 
 // acquire tries once to take the lock, with a proposed token if that is not 0.
-func (d *Driver) acquire(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
+func (d *Driver) acquire(ctx context.Context, req driver.Request, token uint64, how kind) (driver.RaisableLease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
-	l := d.newLease(req, "", nil)
+	l := d.newLease(req, "", how)
 	l.direct = token > 0
 	a, err := l.take(ctx, int64(token))
 	switch {
@@ -44,10 +49,21 @@ func (d *Driver) acquire(ctx context.Context, req driver.Request, token uint64) 
 	}
 }
 
-// newLease returns a lease with a fresh owner: 130 random bits behind a prefix and a place.
-func (d *Driver) newLease(req driver.Request, prefix string, place []byte) *lease {
-	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL, metadata: req.Metadata}
-	l.keys, l.owner = keysAnd(req.Name, prefix, place, rand.Text())
+// kind is what an owner that has no place in its name has there instead.
+type kind string
+
+const (
+	alone  kind = ""
+	shared kind = "~" // see queue.lua
+)
+
+// newLease returns a lease with a fresh owner: 130 random bits behind a prefix and a place, or its kind.
+func (d *Driver) newLease(req driver.Request, prefix string, place kind) *lease {
+	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL, metadata: req.Metadata, takes: acquire}
+	if place == shared {
+		l.takes = share
+	}
+	l.keys, l.owner = keysAnd(req.Name, prefix, string(place), rand.Text())
 	l.argOwner = l.owner
 	return l
 }
@@ -64,7 +80,7 @@ func (l *lease) take(ctx context.Context, number int64) (answer, error) {
 	for range 2 {
 		sent := clock.Now()
 		by := server.due(ctx, sent, l.ttl)
-		reply := l.send(ctx, acquire, l.keys[:], l.argOwner, d.expiryArg(l.ttl), number, by.arg(l.mark), l.metadata)
+		reply := l.send(ctx, l.takes, l.keys[:], l.argOwner, d.expiryArg(l.ttl), number, by.arg(l.mark), l.metadata)
 		if reply.MayHaveRun {
 			return answer{status: unknown}, reply.Err
 		}

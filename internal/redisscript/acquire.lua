@@ -1,4 +1,5 @@
--- What it takes if the lock is held, or somebody waits for it, or it is taken for the first time: acquire_free.lua has run before.
+-- What it takes if the lock is held, or somebody waits for it, or it is taken for the first time: acquire_free.lua has run before. And whatever it
+-- takes for a share.
 -- It returns what acquireReplies says. back is 1 if the owner had lost its place and has it again.
 local GRANTED, HELD, LATE = 1, 0, -1
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
@@ -11,6 +12,7 @@ if late > 0 then
   expires = expires - math.floor(late / 1000)
 end
 
+local share = string.find(owner, '~', 1, true)
 local claimed, left = current == '>' .. owner, 0
 if current ~= '' and not claimed then
   left = redis.call('PTTL', KEYS[1]) - KEEP
@@ -23,13 +25,22 @@ if current ~= '' and not claimed then
   end
 end
 local waits, ordered, given = string.find(owner, '/', 1, true), place_of(owner), tonumber(number)
+local shared, mine = left > 0 and (current == SHARES or current == CLAIMS), 0
+local alone, among -- of those who wait before a share: where the first stands that wants the lock alone; whether it is itself one of those before that
+if share and shared then
+  mine = tonumber(redis.call('ZSCORE', KEYS[1] .. ':readers', owner)) or 0 -- sent twice
+  among = waits and (tonumber(redis.call('ZSCORE', KEYS[1] .. ':readers', '>' .. owner)) or 0) * 1000 > now
+  if mine == 0 and not among and redis.call('ZCARD', KEYS[1] .. ':readers') == 0 then
+    return redis.error_reply('TRYAGAIN locker: the shares are not where the lock is: its slot moves, or they were removed')
+  end
+end
 local proposal = math.max(given, 0)
 given = tonumber(ordered) or math.max(-given, 0) -- the place of an owner that knows it
-if late > tonumber(rest) then
+if late > tonumber(rest) and mine * 1000 <= now then
   return {LATE, now}
 end
 
-local holder, about = string.sub(current, 1, 1) ~= '>' and current or '', ''
+local holder, about = string.find(current, '^[>+]') and '' or current, ''
 if left <= 0 and not claimed then
   if string.sub(current, 1, 1) == '>' then
     -- Its process is dead, or hangs, or was not told: all of it makes room.
@@ -43,21 +54,24 @@ if left <= 0 and not claimed then
     lapsed = last -- its holder did not release it
   end
   if queue or waits and given > 0 or not last and redis.pcall('ZCARD', QUEUE) ~= 0 then
-    local first = next_waiter(KEYS[1], QUEUE, owner)
+    local next_waiter, hand_over = queue_of(KEYS[1], QUEUE)
+    local first = next_waiter(owner)
     if first == owner then
       redis.call('HSET', KEYS[1], 'queue', 1)
     elseif first then
-      claim_for(KEYS[1], first)
-      holder = ''
+      current, alone, among = hand_over(first, owner)
+      shared, left, holder = current == CLAIMS, CLAIM, ''
       if lapsed then
         redis.call('HSET', KEYS[1], 'lapsed', lapsed)
       end
-      current, left = '>' .. first, CLAIM
     end
   end
+elseif share and shared and queue and not among then
+  local _, _, let_in = queue_of(KEYS[1], QUEUE)
+  alone, among = let_in(owner)
 end
 
-if left > 0 then
+if left > 0 and not (share and shared and (mine * 1000 > now or among or not alone or given > 0 and given < alone)) then
   local place, back, earlier = 0, 0, 0
   if ordered or proposal > 0 then
     holder = '' -- a node of Redlock is asked often, and nobody asks it who holds the lock
@@ -98,42 +112,38 @@ if left > 0 then
   return {HELD, left, now, place, back, earlier, holder, about}
 end
 
--- As in acquire_free.lua, the grant of a name that is known needs no mark until the mark's cover ends.
-local unmarked = last and last < now + AHEAD and clock <= due
-local marked, floor = 0, 0
-if not unmarked then
-  marked, floor = read_mark(tag, now)
-end
--- Else the proposer's clock is wrong, or what this server has forgotten may be larger. (A request takes its time: a second.)
-local proposed = proposal > 0 and proposal <= now + AHEAD and (last or proposal >= now - 1000000 and proposal > floor)
-local token, text = now, nil -- text is token, where Redis need not print it: that takes a tenth of the script
-if proposed then
-  token, text = proposal, number
-elseif not last and token <= floor then
-  token = floor + 1
-end
-if last and token <= last then
-  token, text = last + 1, nil
-end
-if token >= 2^53 then
-  return redis.error_reply('ERR locker: the fencing token would reach 2^53, beyond which numbers are not exact')
-end
-if not last then
-  lapsed = token - 1 -- what was before this hash is not known
-  -- A hash that cannot be given an expiry must not come to be. From Redis 7 on a script can ask.
-  if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIRE', KEYS[1], 1) then
-    return redis.error_reply("NOPERM locker: the user has no permission to run the 'pexpire' command")
+-- text is token, where Redis need not print it: that takes a tenth of the script
+local token, text, covered = last, nil, 0
+local minted = not (share and last and redis.call('HGET', KEYS[1], 'shared') == lock[2]) -- else nobody has had it alone since then
+if minted then
+  -- As in acquire_free.lua, the grant of a name that is known needs no mark until the mark's cover ends.
+  local unmarked = last and last < now + AHEAD and clock <= due
+  local marked, floor = 0, 0
+  if not unmarked then
+    marked, floor = read_mark(tag, now)
   end
-end
+  -- Else the proposer's clock is wrong, or what this server has forgotten may be larger. (A request takes its time: a second.)
+  local proposed = proposal > 0 and proposal <= now + AHEAD and (last or proposal >= now - 1000000 and proposal > floor)
+  token = now
+  if proposed then
+    token, text = proposal, number
+  elseif not last and token <= floor then
+    token = floor + 1
+  end
+  if last and token <= last then
+    token, text = last + 1, nil
+  end
+  if token >= 2^53 then
+    return redis.error_reply('ERR locker: the fencing token would reach 2^53, beyond which numbers are not exact')
+  end
+  if not last then
+    lapsed = token - 1 -- what was before this hash is not known
+    -- A hash that cannot be given an expiry must not come to be. From Redis 7 on a script can ask.
+    if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIRE', KEYS[1], 1) then
+      return redis.error_reply("NOPERM locker: the user has no permission to run the 'pexpire' command")
+    end
+  end
 
--- In a Cluster there is no second key where a slot moves: the mark may be elsewhere, and must not come to be in two places.
-local covered = not unmarked and (KEYS[2] or tag == '') and write_mark(tag, now, token, marked, floor) or 0
-
--- The reads are done. If the first write is refused (out of memory, a replica) nothing has happened; after
--- a write Redis would no longer refuse one for want of memory, so that it has to be this one.
-if lapsed then
-  redis.call('HSET', KEYS[1], 'owner', owner, 'token', text or token, 'before', last or 0, 'meta', meta, 'lapsed', lapsed)
-else
-  redis.call('HSET', KEYS[1], 'owner', owner, 'token', text or token, 'before', last or 0, 'meta', meta)
+  -- In a Cluster there is no second key where a slot moves: the mark may be elsewhere, and must not come to be in two places.
+  covered = not unmarked and (KEYS[2] or tag == '') and write_mark(tag, now, token, marked, floor) or 0
 end
-return expire(KEYS[1], expires) or {GRANTED, token, now, covered}

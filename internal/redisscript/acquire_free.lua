@@ -1,17 +1,5 @@
-local owner, expires, number, due, meta = unpack(ARGV) -- see script.go
-
--- expire comes after the write of a grant, and takes that back if it fails.
-local function expire(key, ms)
-  local failed = redis.pcall('PEXPIRE', key, ms)
-  if type(failed) == 'table' then -- an error, for want of a right; that to HSET is there
-    redis.call('HSET', key, 'owner', '', 'meta', '')
-    return failed
-  end
-end
-
 -- Most often nobody holds the lock, nobody waits for it, and its last hold was released. Then this is all. It comes before the functions
 -- of queue.lua, which take their time to be made. The owner's token is the one that it proposes, or else the clock.
-local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue')
 local previous, wanted = lock[2], number == '0' and clock or number
 if not lock[1] and not lock[3] and #clock == 16 and clock <= due and previous and #previous == 16 and #wanted == 16 and
     previous < wanted and wanted < '9007199254740992' and

@@ -58,7 +58,7 @@ func TestSender_everyCallEndsWithItsContext(t *testing.T) {
 		done := takes(t.Context(), d, 1, time.Hour)
 		g.gate <- struct{}{}
 		require.NoError(t, <-done)
-		l, ignoring := d.newLease(driver.Request{Name: "x", TTL: time.Hour}, "", nil), NewDriver(&stuck{g})
+		l, ignoring := d.newLease(driver.Request{Name: "x", TTL: time.Hour}, "", alone), NewDriver(&stuck{g})
 		for name, call := range map[string]func(context.Context) error{
 			"Extend":    func(ctx context.Context) error { return l.Extend(ctx, time.Hour) },
 			"ExtendAll": func(ctx context.Context) error { return d.ExtendAll(ctx, []driver.Lease{l, l}, time.Hour)[1] },
@@ -113,7 +113,7 @@ func TestSender_aLargeRequestGoesByItself(t *testing.T) {
 		synctest.Wait()
 		many := make([]driver.Lease, 2*maxCalls)
 		for i := range many {
-			many[i] = d.newLease(driver.Request{Name: "x", TTL: time.Minute}, "", nil)
+			many[i] = d.newLease(driver.Request{Name: "x", TTL: time.Minute}, "", alone)
 		}
 		others := takes(t.Context(), d, 2, time.Minute)
 		synctest.Wait()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,9 @@ const everybody = -1
 
 // claimMark is what the owner of a lock begins with that is claimed for a waiter; see queue.lua.
 const claimMark = ">"
+
+// sharesMark is the owner of a lock that is shared; see queue.lua.
+const sharesMark = "+"
 
 // Inspect implements driver.Inspector, in one round trip. Who waits has no metadata here, and who was handed the lock and has yet
 // to take it is the first of the waiters still.
@@ -37,7 +41,7 @@ func parseState(reply any) (state driver.State, ok bool) {
 	all, _ := reply.([]any)
 	r := recordOf(inspectReply, all)
 	owner, metadata, last := r.text("owner"), r.text("meta"), r.text("token")
-	left, queue := value[int64](r, "left"), value[[]any](r, "waiters")
+	left, queue, readers := value[int64](r, "left"), value[[]any](r, "waiters"), value[[]any](r, "readers")
 	token, err := strconv.ParseUint(cmp.Or(last, "0"), 10, 64)
 	if r.bad || err != nil || left > int64(math.MaxInt64/time.Millisecond) {
 		return state, false
@@ -46,18 +50,26 @@ func parseState(reply any) (state driver.State, ok bool) {
 	claimant, claimed := strings.CutPrefix(owner, claimMark)
 	switch {
 	case owner == "" || left <= 0:
+	case owner == sharesMark:
+		state.Held, state.Left = true, time.Duration(left)*time.Millisecond
+	case claimed && claimant == sharesMark:
 	case claimed:
 		state.Waiters = append(state.Waiters, driver.Participant{ID: claimant})
 	default:
 		state.Held, state.Left = true, time.Duration(left)*time.Millisecond
 		state.Holder = driver.Participant{ID: owner, Metadata: metadata}
 	}
-	for _, waiter := range queue {
-		id, ok := textOf(waiter)
+	for i, each := range slices.Concat(readers, queue) {
+		id, ok := textOf(each)
 		if !ok {
 			return state, false
 		}
-		state.Waiters = append(state.Waiters, driver.Participant{ID: id})
+		waiter, waits := strings.CutPrefix(id, claimMark)
+		if i < len(readers) && !waits {
+			state.Shares = append(state.Shares, driver.Participant{ID: id})
+			continue
+		}
+		state.Waiters = append(state.Waiters, driver.Participant{ID: waiter})
 	}
 	return state, true
 }

@@ -8,4 +8,13 @@ local waiters = redis.pcall('ZRANGE', KEYS[2] or KEYS[1] .. ':queue', 0, last)
 if waiters.err then
   waiters = {}
 end
-return {owner, meta, left, token, waiters}
+local readers = {} -- what is claimed begins with '>', as where there is one owner
+if left > 0 and last ~= '0' and string.find(owner, '^>?%+$') then
+  local all, time = redis.pcall('ZRANGE', KEYS[1] .. ':readers', 0, -1, 'WITHSCORES'), redis.call('TIME')
+  for i = 1, #all, 2 do
+    if tonumber(all[i + 1]) > time[1] * 1000 + time[2] / 1000 then
+      readers[#readers + 1] = all[i]
+    end
+  end
+end
+return {owner, meta, left, token, waiters, readers}

@@ -19,6 +19,7 @@ type lease struct {
 	keys     [2]any // see keysOf
 	owner    string
 	argOwner any // the same
+	takes    *Script
 	mark     *mark
 	ttl      time.Duration
 	metadata string
@@ -74,6 +75,11 @@ func (l *lease) send(ctx context.Context, script *Script, keys []any, args ...an
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
 	return l.extended(l.send(ctx, extend, l.keys[:1], l.argOwner, l.driver.expiryArg(ttl)), sent, ttl)
+}
+
+// Downgrade implements driver.Downgrader.
+func (l *lease) Downgrade(ctx context.Context) error {
+	return lostUnlessOne(l.send(ctx, downgrade, l.keys[:], l.argOwner))
 }
 
 // extended takes in the reply to an extension that was sent at sent.

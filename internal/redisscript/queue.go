@@ -15,10 +15,19 @@ import (
 func (d *Driver) AcquireQueued(
 	ctx context.Context, req driver.Request, answered func(error),
 ) (driver.Lease, error) {
+	return d.acquireQueued(ctx, req, answered, alone)
+}
+
+// AcquireSharedQueued implements driver.Sharer. It waits as AcquireQueued does.
+func (d *Driver) AcquireSharedQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
+	return d.acquireQueued(ctx, req, answered, shared)
+}
+
+func (d *Driver) acquireQueued(ctx context.Context, req driver.Request, answered func(error), how kind) (driver.Lease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
-	l := d.waitingLease(req)
+	l := d.waitingLease(req, how)
 	w := d.hub.enter(l)
 	defer func() { d.hub.leave(w) }()
 	var known driver.Lease // l, if the server may know of it
@@ -38,7 +47,7 @@ func (d *Driver) AcquireQueued(
 			answered(a.heldBy())
 			d.hub.placed(w, a)
 			if l.owner[0] != polls && d.hub.refused() {
-				l, w = d.withoutSubscription(ctx, l, req, w)
+				l, w = d.withoutSubscription(ctx, l, req, w, how)
 				known = l
 				continue
 			}
@@ -62,8 +71,8 @@ const (
 )
 
 // waitingLease returns a lease that may wait in the queue for its grant.
-func (d *Driver) waitingLease(req driver.Request) *lease {
-	return d.newLease(req, d.hub.prefixes[d.hub.kind()], nil)
+func (d *Driver) waitingLease(req driver.Request, how kind) *lease {
+	return d.newLease(req, d.hub.prefixes[d.hub.kind()], how)
 }
 
 // kind returns what the owner of a waiter begins with.
@@ -79,13 +88,13 @@ func (h *hub) kind() byte {
 }
 
 // withoutSubscription puts a lease that polls in the place of l, which cannot be told anything.
-func (d *Driver) withoutSubscription(ctx context.Context, l *lease, req driver.Request, w *waiter) (*lease, *waiter) {
+func (d *Driver) withoutSubscription(ctx context.Context, l *lease, req driver.Request, w *waiter, how kind) (*lease, *waiter) {
 	asking, cancel := context.WithTimeout(ctx, req.TTL/4)
 	defer cancel()
 	_ = l.Release(asking) // if that fails, the queue passes over it
 	d.hub.leave(w)
 	place := w.place
-	l = d.waitingLease(req)
+	l = d.waitingLease(req, how)
 	w = d.hub.enter(l)
 	w.place = place
 	return l, w

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,9 @@ type queueModel struct {
 	rdb              *goredis.Client
 	members          []member
 	lossless         bool // what is sent arrives
+	downgrades       bool // holds may become shares
 	acquire, release *Script
+	share            *Script
 	keys             map[string][]string // by the processes that listen
 	seen             map[string]int      // states, by their text
 	worlds           []world
@@ -38,7 +41,7 @@ type step struct {
 func newQueueModel(t *testing.T, members ...member) *queueModel {
 	t.Helper()
 	m := &queueModel{
-		t: t, members: members, acquire: acquire, release: release,
+		t: t, members: members, acquire: acquire, release: release, share: share,
 		rdb:  goredis.NewClient(&goredis.Options{Addr: testserver.Redis(t).Addr()}),
 		keys: map[string][]string{}, seen: map[string]int{},
 	}
@@ -59,7 +62,7 @@ func (m *queueModel) lock(w *world) []string {
 		return m.keys[name]
 	}
 	both := keysOf(m.t.Name() + " " + name)
-	keys := []string{both[0].(string), both[1].(string)}
+	keys := []string{both[0].(string), both[1].(string), both[0].(string) + ":readers"}
 	m.keys[name] = keys
 	sub := m.rdb.Subscribe(m.t.Context())
 	m.t.Cleanup(func() { _ = sub.Close() })
@@ -85,7 +88,9 @@ func (m *queueModel) run(w *world, events []event) ([]*world, []error) {
 		hash  *goredis.MapStringStringCmd
 		ttl   *goredis.DurationCmd
 		queue *goredis.ZSliceCmd
+		all   *goredis.ZSliceCmd // shares
 	}
+	now := time.Now()
 	ctx := m.t.Context()
 	worlds, reads, errs := make([]*world, len(events)), make([]read, len(events)), make([]error, len(events))
 	_, _ = m.rdb.Pipelined(ctx, func(p goredis.Pipeliner) error {
@@ -111,10 +116,18 @@ func (m *queueModel) run(w *world, events []event) ([]*world, []error) {
 			if len(n.queue) > 0 {
 				p.ZAdd(ctx, keys[1], n.queue...)
 			}
-			reads[i].reply = p.EvalSha(ctx, e.script.SHA.(string), keys, e.args...)
+			for member, lasts := range n.readers {
+				ends := now.Add(time.Hour)
+				if !lasts {
+					ends = now.Add(-time.Second)
+				}
+				p.ZAdd(ctx, keys[2], goredis.Z{Score: float64(ends.UnixMilli()), Member: member})
+			}
+			reads[i].reply = p.EvalSha(ctx, e.script.SHA.(string), keys[:2], e.args...)
 			reads[i].hash = p.HGetAll(ctx, keys[0])
 			reads[i].ttl = p.PTTL(ctx, keys[0])
 			reads[i].queue = p.ZRangeWithScores(ctx, keys[1], 0, -1)
+			reads[i].all = p.ZRangeWithScores(ctx, keys[2], 0, -1)
 		}
 		return nil
 	})
@@ -124,8 +137,12 @@ func (m *queueModel) run(w *world, events []event) ([]*world, []error) {
 			reply, err := r.reply.Result()
 			require.NoError(m.t, err, e.name)
 			n.hash, n.queue, n.expired = r.hash.Val(), r.queue.Val(), r.ttl.Val() <= Keep
+			n.readers = map[string]bool{}
+			for _, z := range r.all.Val() {
+				n.readers[z.Member.(string)] = z.Score > float64(now.UnixMilli())
+			}
 			for j, me := range m.members {
-				n.clients[j].claimed = n.clients[j].claimed || n.owner() == ">"+me.owner
+				n.clients[j].claimed = n.clients[j].claimed || n.claimed(me.owner)
 			}
 			errs[i] = e.after(n, reply)
 		}
@@ -140,7 +157,7 @@ func (m *queueModel) run(w *world, events []event) ([]*world, []error) {
 
 // explore goes through all states, and returns the first thing that must not be, with the way there.
 func (m *queueModel) explore() error {
-	for _, s := range []*Script{m.acquire, m.release} {
+	for _, s := range []*Script{m.acquire, m.share, m.release, downgrade} {
 		require.NoError(m.t, m.rdb.ScriptLoad(m.t.Context(), s.Source).Err())
 	}
 	start := &world{hash: map[string]string{}}
@@ -259,7 +276,7 @@ func TestQueueModel_seesScriptsThatAreWrong(t *testing.T) {
 			"elseif ours and not lock[2] then", "elseif ours then", "the lock is free",
 		},
 		"a release hands the lock to nobody": {
-			"local waiter = lock[2] and next_waiter(KEYS[1], QUEUE)", "local waiter = nil", "the lock is free",
+			"local waiter = lock[2] and next_waiter()", "local waiter = nil", "the lock is free",
 		},
 		"the first who finds an expired hold takes it": {
 			"if first == owner then", "if first then", "who asked before",

@@ -23,6 +23,8 @@ type member struct {
 
 func (m member) waits() bool { return strings.Contains(m.owner, "/") }
 
+func (m member) shares() bool { return strings.Contains(m.owner, "~") }
+
 var (
 	first    = member{"pP/a", "P"}
 	other    = member{"pQ/b", "Q"}
@@ -30,6 +32,12 @@ var (
 	poller   = member{"-R/c", ""}
 	second   = member{"pP/d", "P"} // of the first one's process
 	newcomer = member{"n", ""}     // does not wait
+
+	reader       = member{"pP/~a", "P"}
+	otherReader  = member{"pQ/~b", "Q"}
+	pollsToRead  = member{"-R/~c", ""}
+	ofTheReaders = member{"pP/w", "P"}
+	visitor      = member{"~n", ""} // wants a share, and does not wait
 )
 
 // phase is where a member is in its life.
@@ -49,6 +57,7 @@ const (
 type client struct {
 	owner      string
 	phase      phase
+	shares     bool // if it holds: others may, too
 	token      int64
 	place      uint64 // as it knows it; 0: not known
 	seat       uint64 // its place as the server had it last; 0: it was never queued
@@ -64,6 +73,7 @@ type world struct {
 	hash    map[string]string
 	expired bool // what the hash says of an owner is over
 	queue   []goredis.Z
+	readers map[string]bool // shares and claims of shares: whether they last
 	clients []client
 }
 
@@ -82,7 +92,7 @@ func (w *world) owner() string { return w.hash["owner"] }
 
 func (w *world) copy() *world {
 	c := *w
-	c.hash, c.queue, c.clients = maps.Clone(w.hash), slices.Clone(w.queue), slices.Clone(w.clients)
+	c.hash, c.queue, c.readers, c.clients = maps.Clone(w.hash), slices.Clone(w.queue), maps.Clone(w.readers), slices.Clone(w.clients)
 	return &c
 }
 
@@ -94,14 +104,16 @@ func (w *world) settle() {
 		case waiting:
 			c.token, c.expired = 0, false
 		case holding, ended, releasing:
-			*c = client{owner: old.owner, phase: old.phase, token: old.token, expired: old.expired, subscribed: old.subscribed}
+			*c = client{
+				owner: old.owner, phase: old.phase, shares: old.shares, token: old.token, expired: old.expired, subscribed: old.subscribed,
+			}
 		case gone:
 			*c = client{owner: old.owner, phase: gone, late: old.late, claimed: old.claimed, subscribed: old.subscribed}
 			if old.late {
 				c.place = old.place
 			}
 			queued := slices.ContainsFunc(w.queue, func(z goredis.Z) bool { return z.Member == old.owner })
-			if old.late || queued || w.owner() == ">"+old.owner {
+			if old.late || queued || w.claimed(old.owner) {
 				c.seat = old.seat
 			}
 		case crashed:
@@ -129,15 +141,18 @@ func (w *world) text() string {
 	places = slices.Compact(places)
 	rank := func(place int64) int { return slices.Index(places, place) }
 	var b strings.Builder
-	fmt.Fprint(&b, w.owner(), w.hash["queue"], w.expired, last > 0, lapsed < last)
+	fmt.Fprint(&b, w.owner(), w.hash["queue"], w.expired, last > 0, lapsed < last, number("shared") == last)
+	for _, r := range slices.Sorted(maps.Keys(w.readers)) {
+		fmt.Fprint(&b, " ", r, w.readers[r])
+	}
 	for _, z := range w.queue {
 		fmt.Fprint(&b, " ", z.Member, rank(int64(z.Score)))
 	}
 	for _, c := range w.clients {
 		fmt.Fprintf(&b, "|%d %d %d", c.phase, rank(int64(c.seat)), rank(int64(c.place)))
-		fmt.Fprint(&b, c.late, c.claimed, c.expired, c.subscribed, c.excused)
+		fmt.Fprint(&b, c.shares, c.late, c.claimed, c.expired, c.subscribed, c.excused)
 		if c.token > 0 {
-			fmt.Fprint(&b, c.token == last, c.token == before, lapsed < c.token)
+			fmt.Fprint(&b, c.token == last, c.token == before, lapsed < c.token, c.phase == releasing && w.hash["reader"] == c.owner)
 		}
 	}
 	return b.String()
@@ -152,8 +167,13 @@ func (m *queueModel) events(w *world) []event {
 	if m.lossless {
 		all = slices.DeleteFunc(all, func(e event) bool { return e.loss })
 	}
-	if w.owner() != "" && !w.expired {
+	if w.owner() != "" && !w.expired && !w.isShared() {
 		all = append(all, event{name: "the hold or claim expires", progress: true, before: m.expire})
+	}
+	for r, lasts := range w.readers {
+		if lasts && w.isShared() {
+			all = append(all, event{name: r + " expires", progress: true, before: func(w *world) { m.expireShare(w, r) }})
+		}
 	}
 	return all
 }
@@ -171,6 +191,9 @@ func (m *queueModel) of(w *world, i int) []event {
 	}
 	switch c.phase {
 	case holding, ended:
+		if !me.shares() && me.waits() && m.downgrades {
+			all = append(all, m.downgrade(w, i, false), m.downgrade(w, i, true))
+		}
 		all = append(all, releases("releases", me.owner, c.token, 0, func(w *world, reply any) error {
 			if reply != any(int64(1)) && c.phase == holding {
 				return fmt.Errorf("%s releases its hold, and hears that it had ended", me.owner)
@@ -209,7 +232,7 @@ func (m *queueModel) of(w *world, i int) []event {
 		}
 		if c.claimed && c.subscribed {
 			all = append(all, releases("declines", ">"+me.owner, 1, 0, func(w *world, _ any) error {
-				w.clients[i].claimed = w.owner() == ">"+me.owner
+				w.clients[i].claimed = w.claimed(me.owner)
 				return nil
 			}))
 		}
@@ -281,7 +304,7 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 		case lost:
 			c.phase = waiting
 		case a.status == granted:
-			c.phase, c.token, c.expired = holding, a.token, false
+			c.phase, c.token, c.expired, c.shares = holding, a.token, false, me.shares()
 		case me.waits():
 			c.phase = waiting
 			if c.place == 0 {
@@ -292,9 +315,13 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 		}
 		return nil
 	}
+	script := m.acquire
+	if me.shares() {
+		script = m.share
+	}
 	return event{
 		name: me.owner + " " + name, progress: !lost && c.phase == waiting, loss: lost,
-		script: m.acquire, args: []any{me.owner, expiry(ttl), -int64(place), inTime, ""}, after: after,
+		script: script, args: []any{me.owner, expiry(ttl), -int64(place), inTime, ""}, after: after,
 	}
 }
 
@@ -324,14 +351,20 @@ func (m *queueModel) check(before, w *world) error {
 	owner := w.owner()
 	for i, c := range w.clients {
 		me := m.members[i]
-		if c.phase == holding && (owner != me.owner || w.expired) {
+		if c.phase == holding && (owner != me.owner || w.expired) && !(c.shares && w.isShared() && w.readers[me.owner]) {
 			return fmt.Errorf("%s holds, and the server has it that %q does", me.owner, owner)
+		}
+		if c.phase == holding && c.shares && w.hash["token"] != fmt.Sprint(c.token) {
+			return fmt.Errorf("%s has a share of token %d, and the latest is %s", me.owner, c.token, w.hash["token"])
 		}
 		if owner == "" && slices.ContainsFunc(w.queue, func(z goredis.Z) bool { return z.Member == me.owner }) && m.reachable(w, i) {
 			return fmt.Errorf("the lock is free, and %s, who is alive, is in the queue", me.owner)
 		}
 	}
-	if owner == "" || owner[0] == '>' || w.expired || owner == before.owner() && !before.expired {
+	if err := m.checkShares(before, w); err != nil {
+		return err
+	}
+	if owner == "" || owner[0] == '>' || w.isShared() || w.expired || owner == before.owner() && !before.expired {
 		return nil
 	}
 	// It has been granted anew.

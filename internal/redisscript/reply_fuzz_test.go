@@ -117,16 +117,20 @@ func checkState(t *testing.T, reply any) {
 		return
 	}
 	all := reply.([]any)
-	if state.Held && (state.Left <= 0 || state.Holder.ID == "" || strings.HasPrefix(state.Holder.ID, claimMark)) {
+	shared := state.Held && state.Holder.ID == ""
+	if owner, _ := textOf(all[0]); shared && owner != sharesMark {
+		t.Errorf("%#v is shared: %+v", reply, state)
+	}
+	if state.Held && (state.Left <= 0 || strings.HasPrefix(state.Holder.ID, claimMark)) {
 		t.Errorf("%#v is held: %+v", reply, state)
 	}
-	if owner, _ := textOf(all[0]); state.Held && state.Holder.ID != owner {
+	if owner, _ := textOf(all[0]); state.Held && !shared && state.Holder.ID != owner {
 		t.Errorf("%#v is held by %q", reply, state.Holder.ID)
 	}
 	if left := all[2].(int64); !state.Held && left <= 0 && state.Left != 0 {
 		t.Errorf("%#v has %v left", reply, state.Left)
 	}
-	if waiters := len(state.Waiters) - len(all[4].([]any)); waiters < 0 || waiters > 1 {
+	if waiters := len(state.Waiters) + len(state.Shares) - len(all[4].([]any)) - len(all[5].([]any)); waiters < 0 || waiters > 1 {
 		t.Errorf("%#v has the waiters %v", reply, state.Waiters)
 	}
 }

@@ -35,20 +35,23 @@ var sources embed.FS
 
 // What Go and Lua have to agree on is here, in reply.go, and in the first lines of the scripts. TestScripts_agreeWithGo compares them.
 var (
-	acquire = newScript(Script{Takes: true, Grants: true, Queue: true, args: []string{
+	taking = Script{Takes: true, Grants: true, Queue: true, args: []string{
 		"owner",
 		"expires", // TTL + KEEP in ms
 		"number",  // a proposed token; 0: the server's clock; below 0: the same, and the place in the queue of an owner that waits
 		"due",     // see due.arg
 		"meta",
-	}}, "clock", "acquire_free", "mark", "queue", "acquire")
+	}}
+	acquire = newScript(taking, "clock", "take", "acquire_free", "mark", "queue", "acquire", "grant")
+	share   = newScript(taking, "clock", "take", "mark", "queue", "acquire", "share") // of an owner that has a ~ in it, see queue.lua
 	extend  = newScript(Script{Grants: true, args: []string{"owner", "expires"}}, "extend")
 	release = newScript(Script{Queue: true, args: []string{
 		"owner", // '>' before it: its claim alone
 		"token", // 0: not known
 		"sent",  // how often this release has been sent before
-	}}, "release_free", "queue", "release")
-	raise = newScript(Script{Grants: true, args: []string{
+	}}, "release_free", "queue", "end_share", "release")
+	downgrade = newScript(Script{Queue: true, args: []string{"owner"}}, "queue", "downgrade")
+	raise     = newScript(Script{Grants: true, args: []string{
 		"owner",
 		"wanted", // the token that is to be its own
 		"tag",    // of the mark
@@ -59,7 +62,7 @@ var (
 	force = newScript(Script{Queue: true, args: []string{
 		"owner", // '': any
 		"token", // 0: any
-	}}, "queue", "force")
+	}}, "queue", "end_share", "force")
 	memory = newScript(Script{args: []string{
 		"section", // of INFO
 	}}, "memory")
@@ -93,15 +96,15 @@ func Key(name string) string { return keysOf(name)[0].(string) }
 // alone: while a slot moves a Redis Cluster answers TRYAGAIN for two keys of which one is not there. The others
 // can then be given the first alone, too. They are arguments from the start, so that no request has to make them such.
 func keysOf(name string) [2]any {
-	keys, _ := keysAnd(name, "", nil, "")
+	keys, _ := keysAnd(name, "", "", "")
 	return keys
 }
 
 // keysAnd is keysOf, and the owner, which is the other three. All are parts of one piece of memory.
-func keysAnd(name, prefix string, place []byte, random string) (keys [2]any, owner string) {
+func keysAnd(name, prefix, place, random string) (keys [2]any, owner string) {
 	const suffix = ":queue"
 	tag := tagEscape.Replace(name)
-	all := "{" + tag + "}" + suffix + prefix + string(place) + random
+	all := "{" + tag + "}" + suffix + prefix + place + random
 	lock := len("{"+"}") + len(tag)
 	queue := lock + len(suffix)
 	return [2]any{all[:lock], all[:queue]}, all[queue:]

@@ -22,9 +22,10 @@ var (
 func TestScripts_agreeWithGo(t *testing.T) {
 	replies := map[*Script][][]string{
 		acquire: {acquireReplies[granted], acquireReplies[held], acquireReplies[late]},
+		share:   {acquireReplies[granted], acquireReplies[held], acquireReplies[late]},
 		inspect: {inspectReply},
 	}
-	for _, s := range []*Script{acquire, extend, release, raise, inspect, force, memory} {
+	for _, s := range []*Script{acquire, share, extend, release, downgrade, raise, inspect, force, memory} {
 		source := comments.ReplaceAllString(s.Source, "")
 		assert.LessOrEqual(t, len(s.args), mostArgs)
 		assert.Contains(t, source, "local "+strings.Join(s.args, ", ")+" = unpack(ARGV)")

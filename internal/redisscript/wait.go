@@ -11,8 +11,7 @@ import (
 
 // Wait implements driver.Proposer.
 func (d *Driver) Wait(req driver.Request, place uint64, woken func(claimed bool)) driver.WaitingLease {
-	var all [32]byte
-	l := d.newLease(req, d.hub.prefixes[d.hub.kind()], append(strconv.AppendUint(all[:0], place, 10), '/'))
+	l := d.newLease(req, d.hub.prefixes[d.hub.kind()], kind(strconv.FormatUint(place, 10)+"/"))
 	l.direct = true
 	l.waiter.lease, l.waiter.place, l.waiter.tell = l, place, woken
 	return l

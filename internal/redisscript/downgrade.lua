@@ -1,0 +1,20 @@
+local owner = unpack(ARGV) -- see script.go
+-- Makes the hold a share under the same token. Returns 1, also if it is one already, or 0 if the hold has ended.
+local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
+local lock, left = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue'), redis.call('PTTL', KEYS[1]) - KEEP
+local _, _, let_in, keep_readers, forget_readers = queue_of(KEYS[1], QUEUE)
+local readers, time = KEYS[1] .. ':readers', redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if lock[1] == SHARES and left > 0 then
+  return (tonumber(redis.call('ZSCORE', readers, owner)) or 0) > now and 1 or 0
+elseif lock[1] ~= owner or left <= 0 then
+  return 0
+end
+forget_readers()
+redis.call('ZADD', readers, now + left, owner) -- if it is refused, nothing has happened
+redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'shared', lock[2])
+keep_readers(left)
+if lock[3] then
+  let_in()
+end
+return 1

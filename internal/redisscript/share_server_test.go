@@ -1,0 +1,335 @@
+package redisscript
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+// join is the script for a share.
+func (s *atServer) join(owner string, ttl time.Duration, place uint64) answer {
+	s.t.Helper()
+	a, err := parseAnswer(s.run(share, []any{owner, expiry(ttl), -int64(place), inTime, ""}), 0)
+	require.NoError(s.t, err)
+	return a
+}
+
+// share has owners get shares of a TTL, and returns their token.
+func (s *atServer) share(ttl time.Duration, owners ...string) (token int64) {
+	s.t.Helper()
+	for _, owner := range owners {
+		a := s.join(owner, ttl, 0)
+		require.EqualValues(s.t, granted, a.status, owner)
+		token = a.token
+	}
+	return token
+}
+
+func (s *atServer) extend(owner string) any {
+	s.t.Helper()
+	return s.run(extend, []any{owner, expiry(ttl)})
+}
+
+func (s *atServer) readersKey() string { return s.keys[0] + ":readers" }
+
+func (s *atServer) readers() []string {
+	return slices.Sorted(slices.Values(s.rdb.ZRange(s.t.Context(), s.readersKey(), 0, -1).Val()))
+}
+
+// expireShare has one share be over.
+func (s *atServer) expireShare(owner string) {
+	s.t.Helper()
+	past := s.rdb.Time(s.t.Context()).Val().UnixMilli() - 1
+	require.NoError(s.t, s.rdb.ZAddXX(s.t.Context(), s.readersKey(), goredis.Z{Score: float64(past), Member: owner}).Err())
+}
+
+func (s *atServer) wantLeft(want time.Duration) {
+	s.t.Helper()
+	assert.InDelta(s.t, want, s.left(), float64(3*time.Second))
+}
+
+func TestShare_theLockLastsAsLongAsTheLongestShare(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	token := s.share(20*time.Second, "~a")
+	assert.Equal(t, token, s.share(40*time.Second, "~b"))
+	assert.Equal(t, token, s.share(10*time.Second, "~c"))
+	s.wantLeft(40 * time.Second)
+	require.EqualValues(t, held, s.ask("x", ttl, 0).status)
+	require.EqualValues(t, 1, s.release("~b", token, 0))
+	s.wantLeft(20 * time.Second)
+	require.EqualValues(t, 1, s.release("~c", token, 0))
+	s.wantLeft(20 * time.Second)
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+	s.wantIdle()
+	assert.Empty(t, s.readers())
+	assert.Equal(t, []string{"before", "lapsed", "reader", "shared", "token"},
+		slices.Sorted(maps.Keys(s.rdb.HGetAll(t.Context(), s.keys[0]).Val())), "what is kept for a minute")
+	assert.Equal(t, token, s.share(ttl, "~d"), "nobody has had the lock alone since")
+	require.EqualValues(t, 1, s.release("~d", token, 0))
+	assert.Greater(t, s.ask("x", ttl, 0).token, token)
+	require.EqualValues(t, held, s.join("~e", ttl, 0).status)
+}
+
+func TestShare_thatHasExpiredIsNotKeptByOthers(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	token := s.share(ttl, "~a", "~b")
+	s.expireShare("~a")
+	require.EqualValues(t, 1, s.extend("~b"))
+	require.EqualValues(t, 0, s.extend("~a"), "it cannot be revived")
+	require.EqualValues(t, 0, s.release("~a", token, 0))
+	s.share(ttl, "~c")
+	assert.Equal(t, []string{"~b", "~c"}, s.readers(), "it is forgotten")
+	require.EqualValues(t, 0, s.release("~a", token, 1), "it was not released")
+	require.EqualValues(t, 1, s.release("~b", token, 0))
+	s.expireShare("~c")
+	s.expire()
+	require.EqualValues(t, 0, s.release("~c", token, 0))
+	require.EqualValues(t, granted, s.ask("x", ttl, 0).status)
+}
+
+func TestShare_thatIsSentTwiceIsOne(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	token := s.share(ttl, "~a", "~a")
+	assert.Equal(t, []string{"~a"}, s.readers())
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+	s.wantIdle()
+}
+
+func TestShare_whatArrivesLateGetsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	late := func(owner string, ago time.Duration) answer {
+		now := s.rdb.Time(t.Context()).Val().UnixMicro()
+		by := due{whole: now - ago.Microseconds(), rest: (4 * time.Second).Microseconds()}
+		a, err := parseAnswer(s.run(share, []any{owner, expiry(ttl10), 0, by.arg(&mark{}), ""}), 0)
+		require.NoError(t, err)
+		return a
+	}
+	require.EqualValues(t, -1, late("~a", 5*time.Second).status)
+	assert.Empty(t, s.readers())
+	require.EqualValues(t, granted, late("~a", 3*time.Second).status)
+	assert.LessOrEqual(t, s.left(), 7*time.Second+time.Millisecond)
+	require.EqualValues(t, -1, late("~b", 5*time.Second).status, "too late for a share beside another")
+	require.EqualValues(t, granted, late("~a", 5*time.Second).status, "it was sent twice")
+}
+
+func TestShare_aReleaseThatIsSentAgain(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	token := s.share(ttl, "~a", "~b", "~c")
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+	require.EqualValues(t, 1, s.release("~a", token, 1), "others have shares")
+	assert.Equal(t, []string{"~b", "~c"}, s.readers(), "it has ended no other")
+	require.EqualValues(t, 1, s.release("~b", token, 0))
+	require.EqualValues(t, 1, s.release("~c", token, 0))
+	require.EqualValues(t, 1, s.release("~b", token, 1), "nobody has had the lock alone since")
+	require.EqualValues(t, granted, s.ask("x", ttl, 0).status)
+	require.EqualValues(t, 1, s.release("~c", token, 1), "it was the last")
+	require.EqualValues(t, 0, s.release("~b", token, 1), "it may have been forgotten by a failover")
+	require.EqualValues(t, 0, s.release("~never", token, 1))
+	assert.Equal(t, "x", s.owner())
+}
+
+func TestShare_readersBehindAWriterWaitAndAreClaimedForTogether(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	told := s.subscribe("P")
+	token := s.share(ttl, "~a")
+	writer := s.ask("pP/w", ttl, 0)
+	require.EqualValues(t, held, writer.status)
+	assert.Empty(t, writer.holder.ID, "no one holds it")
+	require.EqualValues(t, held, s.join("~visitor", ttl, 0).status)
+	for _, owner := range []string{"pP/~b", "pP/~c", "-Q/~d"} {
+		require.EqualValues(t, held, s.join(owner, ttl, 0).status)
+	}
+	next := s.ask("pP/x", ttl, 0)
+	require.EqualValues(t, held, s.join("pP/~e", ttl, 0).status)
+
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+	assert.Equal(t, "pP/w", (<-told).Payload)
+	got := s.ask("pP/w", ttl, writer.place)
+	require.EqualValues(t, granted, got.status)
+	require.EqualValues(t, 1, s.release("pP/w", got.token, 0))
+	assert.Equal(t, []string{"pP/~b", "pP/~c"}, []string{(<-told).Payload, (<-told).Payload})
+	assert.Equal(t, []string{">-Q/~d", ">pP/~b", ">pP/~c"}, s.readers())
+	s.wantLeft(2 * time.Second)
+	require.EqualValues(t, held, s.join("~visitor", ttl, 0).status, "a writer waits")
+
+	c := s.join("pP/~c", ttl, 0)
+	require.EqualValues(t, granted, c.status)
+	assert.Greater(t, c.token, got.token)
+	assert.Equal(t, c.token, s.join("-Q/~d", ttl, 0).token)
+	s.expireShare(">pP/~b") // its process hangs
+	require.EqualValues(t, 1, s.release("pP/~c", c.token, 0))
+	require.EqualValues(t, 1, s.release("-Q/~d", c.token, 0))
+	assert.Equal(t, ">pP/x", s.owner(), "it held up nobody for longer than its claim")
+	require.EqualValues(t, granted, s.ask("pP/x", ttl, next.place).status)
+}
+
+func TestShare_aWriterThatLeavesOrDiesLetsInThoseBehindIt(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	token := s.share(ttl, "~a")
+	s.ask("pW/w", ttl, 0)
+	b := s.join("pP/~b", ttl, 0)
+	require.EqualValues(t, held, b.status, "it may be about to subscribe")
+	require.NoError(t, s.rdb.ZIncrBy(t.Context(), s.keys[1], -2e6, "pW/w").Err())
+	assert.Equal(t, token, s.join("pP/~b", ttl, b.place).token, "it is dead")
+
+	s.subscribe("W")
+	s.ask("pW/w", ttl, 0)
+	c := s.join("pP/~c", ttl, 0)
+	require.EqualValues(t, held, c.status)
+	require.EqualValues(t, 1, s.release("pW/w", 0, 0))
+	assert.Contains(t, s.readers(), ">pP/~c", "at once")
+	assert.Equal(t, token, s.join("pP/~c", ttl, c.place).token)
+}
+
+func TestDowngrade_letsInThoseAtTheHeadOfTheQueue(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	a := s.ask("x", ttl, 0)
+	s.join("pP/~b", ttl, 0)
+	s.ask("pP/w", ttl, 0)
+	s.join("pP/~c", ttl, 0)
+	down := func(owner string) any { return s.run(downgrade, []any{owner}) }
+	require.EqualValues(t, 0, down("y"))
+	require.EqualValues(t, 1, down("x"))
+	assert.Equal(t, []string{">pP/~b", "x"}, s.readers())
+	require.EqualValues(t, 1, down("x"), "sent again")
+	s.wantLeft(ttl)
+	require.EqualValues(t, 1, s.extend("x"))
+	assert.Equal(t, a.token, s.join("pP/~b", ttl, 0).token)
+	require.EqualValues(t, 1, s.release("x", a.token, 0))
+	require.EqualValues(t, 1, s.release("x", a.token, 1))
+	require.EqualValues(t, 0, down("x"), "it arrives late")
+	require.EqualValues(t, 0, s.extend("x"))
+	require.EqualValues(t, 1, s.release("pP/~b", a.token, 0))
+	assert.Equal(t, ">pP/w", s.owner())
+}
+
+// While a slot moves. Nothing is known of those that are not there.
+func TestShare_thoseThatAreNotWhereTheLockIsAreNotTakenForGone(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	token := s.share(ttl, "~a", "~b")
+	require.NoError(t, s.rdb.Del(t.Context(), s.readersKey()).Err())
+	for script, args := range map[*Script][]any{share: {"~c", expiry(ttl), 0, inTime, ""}, extend: {"~a", expiry(ttl)}} {
+		require.ErrorContains(t, s.rdb.Eval(t.Context(), script.Source, s.keys, args...).Err(), "TRYAGAIN locker")
+	}
+	s.release("~a", token, 0)
+	require.EqualValues(t, held, s.ask("x", ttl, 0).status, "others may hold")
+	s.expire()
+	s.share(ttl, "~c")
+}
+
+func TestForce_ofShares(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	token := s.share(ttl, "~a", "~b", "~c")
+	force := func(owner string, token int64) any { return s.run(force, []any{owner, token}) }
+	require.EqualValues(t, -1, force("~d", token))
+	require.EqualValues(t, -1, force("", token-1))
+	require.EqualValues(t, 1, force("~a", token), "one of them")
+	assert.Equal(t, []string{"~b", "~c"}, s.readers())
+	require.EqualValues(t, 0, s.release("~a", token, 1))
+	require.EqualValues(t, 0, s.extend("~a"))
+	require.EqualValues(t, 1, force("", token), "all")
+	s.wantIdle()
+	assert.Empty(t, s.readers())
+	require.EqualValues(t, 0, s.release("~b", token, 1))
+	require.EqualValues(t, 0, s.extend("~b"))
+	require.EqualValues(t, 0, force("", token))
+}
+
+func TestShare_withoutMemory(t *testing.T) {
+	t.Parallel()
+	s := atServerOf(t, testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "noeviction")))
+	token := s.share(ttl, "~a", "~b")
+	s.expireShare("~b")
+	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	require.ErrorContains(t, s.rdb.Eval(t.Context(), share.Source, s.keys, "~c", expiry(ttl), 0, inTime, "").Err(), "OOM")
+	assert.Equal(t, []string{"~a", "~b"}, s.readers(), "nothing has happened")
+	require.EqualValues(t, 1, s.extend("~a"))
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+	s.wantIdle()
+	require.ErrorContains(t, s.rdb.Eval(t.Context(), share.Source, s.keys, "~c", expiry(ttl), 0, inTime, "").Err(), "OOM")
+	s.wantIdle()
+	assert.Empty(t, s.readers())
+}
+
+func TestShare_whenTheClockJumps(t *testing.T) {
+	server := testserver.Redis(t, testserver.RedisClock())
+	s := atServerOf(t, server)
+	token := s.share(ttl, "~a")
+	server.ShiftClock(time.Minute)
+	require.EqualValues(t, 0, s.extend("~a"))
+	require.EqualValues(t, 0, s.release("~a", token, 0))
+	a := s.ask("x", ttl, 0)
+	require.EqualValues(t, granted, a.status)
+	server.ShiftClock(-time.Hour)
+	require.EqualValues(t, 0, s.extend("~a"), "its set may be there again")
+	require.EqualValues(t, 1, s.release("x", a.token, 0))
+	later := s.share(ttl, "~b")
+	assert.Greater(t, later, a.token)
+	assert.Equal(t, []string{"~b"}, s.readers())
+	s.wantLeft(ttl)
+	require.EqualValues(t, 1, s.release("~b", later, 0))
+	s.wantIdle()
+}
+
+// beforeShares is a script of the version that knew of no shares.
+func beforeShares(t *testing.T, name string) *Script {
+	t.Helper()
+	source, err := os.ReadFile("testdata/" + name + "-before-shares.lua")
+	require.NoError(t, err)
+	return &Script{Source: string(source)}
+}
+
+func TestUpgrade_whoKnowsOfNoSharesSeesALockThatIsHeld(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	oldAcquire, oldRelease, oldExtend := beforeShares(t, "acquire"), beforeShares(t, "release"), beforeShares(t, "extend")
+	ask := func(owner string, place uint64) answer {
+		a, err := parseAnswer(s.run(oldAcquire, []any{owner, expiry(ttl), -int64(place), inTime, ""}), 0)
+		require.NoError(t, err)
+		return a
+	}
+	token := s.share(ttl, "~a", "~b")
+	require.EqualValues(t, held, ask("x", 0).status)
+	w := ask("pP/w", 0)
+	require.EqualValues(t, held, w.status)
+	c := s.join("pP/~c", ttl, 0)
+	require.EqualValues(t, held, c.status, "one that waits and knows of no shares counts")
+	d := s.join("pP/~d", ttl, 0)
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+	require.EqualValues(t, 1, s.release("~b", token, 0))
+	got := ask("pP/w", w.place)
+	require.EqualValues(t, granted, got.status)
+	assert.Greater(t, got.token, token)
+	require.EqualValues(t, 1, s.run(oldExtend, []any{"pP/w", expiry(ttl)}))
+	require.EqualValues(t, 1, s.run(oldRelease, []any{"pP/w", got.token, 0}))
+	assert.Equal(t, ">pP/~c", s.owner(), "it hands over to one")
+	c = s.join("pP/~c", ttl, c.place)
+	require.EqualValues(t, granted, c.status)
+	assert.Equal(t, []string{">pP/~d", "pP/~c"}, s.readers(), "which lets in those behind it")
+	require.EqualValues(t, granted, s.join("pP/~d", ttl, d.place).status)
+	s.expireShare("pP/~c")
+	s.expireShare("pP/~d")
+	s.expire()
+	require.Greater(t, ask("x", 0).token, c.token, "shares that have expired are in nobody's way")
+}

@@ -1,0 +1,248 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+func sharedFor(ttl time.Duration) driver.Request { return driver.Request{Name: "locker:x", TTL: ttl} }
+
+func ignored(error) {}
+
+// queued starts a request that waits, and returns when it stands in the queue.
+func queued(t *testing.T, d *driverAt, ask func(ctx context.Context) (driver.Lease, error)) (got chan driver.Lease, cancel func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	got = make(chan driver.Lease, 1)
+	before := d.length(t)
+	go func() {
+		defer close(got)
+		l, err := ask(ctx)
+		if err == nil {
+			got <- l
+		} else if l != nil {
+			_ = l.Release(context.WithoutCancel(ctx)) // that of a Driver that is closed fails
+		}
+	}()
+	eventually(t, "it stands in the queue", func() bool { return d.length(t) == before+1 })
+	return got, cancel
+}
+
+// driverAt is a Driver, and a look at its server.
+type driverAt struct {
+	driver.Sharer
+	addr string
+	cut  func()
+}
+
+func sharerAt(t *testing.T, s *testserver.RedisServer) *driverAt {
+	t.Helper()
+	p := testserver.NewProxy(t, s.Addr())
+	return &driverAt{driverOf(t, connect(t, p.Addr())), s.Addr(), p.Close}
+}
+
+func (d *driverAt) length(t *testing.T) int64 {
+	t.Helper()
+	return connect(t, d.addr).ZCard(t.Context(), keyOf("x")+":queue").Val()
+}
+
+func (d *driverAt) waitsToRead(ctx context.Context) (driver.Lease, error) {
+	return d.AcquireSharedQueued(ctx, sharedFor(time.Minute), ignored)
+}
+
+func (d *driverAt) waitsToWrite(ctx context.Context) (driver.Lease, error) {
+	return d.AcquireQueued(ctx, sharedFor(time.Minute), ignored)
+}
+
+func read(t *testing.T, d driver.Sharer, ttl time.Duration) driver.Lease {
+	t.Helper()
+	l, err := d.AcquireShared(t.Context(), sharedFor(ttl))
+	require.NoError(t, err)
+	return l
+}
+
+func wantSoon(t *testing.T, got chan driver.Lease, within time.Duration) driver.Lease {
+	t.Helper()
+	select {
+	case l := <-got:
+		require.NotNil(t, l)
+		return l
+	case <-time.After(within):
+		require.FailNow(t, "it still waits")
+		return nil
+	}
+}
+
+func TestShare_aReaderThatDiesHoldsUpAWriterForItsTTL(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	d, dies := sharerAt(t, s), sharerAt(t, s)
+	const ttl = 2 * time.Second
+	read(t, dies, ttl)
+	lives := read(t, d, time.Minute)
+	start := time.Now()
+	got, cancel := queued(t, d, d.waitsToWrite)
+	defer cancel()
+	require.NoError(t, lives.Release(t.Context()))
+	l := wantSoon(t, got, 10*ttl)
+	assert.Greater(t, time.Since(start), ttl-ttl/2)
+	assert.Greater(t, l.Token(), lives.Token())
+}
+
+func TestShare_aWriterThatDiesWhileItWaitsLetsReadersInAfterALook(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	d, dies := sharerAt(t, s), sharerAt(t, s)
+	first := read(t, d, time.Minute)
+	_, cancel := queued(t, dies, dies.waitsToWrite)
+	eventually(t, "it is subscribed", func() bool {
+		return len(connect(t, s.Addr()).PubSubChannels(t.Context(), keyOf("x")+":*").Val()) == 1
+	})
+	got, cancelReader := queued(t, d, d.waitsToRead)
+	defer cancelReader()
+	dies.cut()
+	defer cancel()
+	assert.Equal(t, first.Token(), wantSoon(t, got, 10*time.Second).Token())
+}
+
+func TestShare_whoGivesUpIsInNobodysWay(t *testing.T) {
+	t.Parallel()
+	d := sharerAt(t, testserver.Redis(t))
+	first := read(t, d, time.Minute)
+	_, cancelWriter := queued(t, d, d.waitsToWrite)
+	got, cancelReader := queued(t, d, d.waitsToRead)
+	defer cancelReader()
+	_, cancelOther := queued(t, d, d.waitsToRead)
+	cancelOther()
+	eventually(t, "a reader has left", func() bool { return d.length(t) == 2 })
+	_, err := d.AcquireShared(t.Context(), sharedFor(time.Minute))
+	require.ErrorIs(t, err, locker.ErrHeld, "a writer waits")
+	start := time.Now()
+	cancelWriter()
+	second := wantSoon(t, got, 10*time.Second)
+	assert.Less(t, time.Since(start), 900*time.Millisecond, "it is told")
+	assert.Equal(t, first.Token(), second.Token())
+	for _, l := range []driver.Lease{first, second} {
+		require.NoError(t, l.Release(t.Context()))
+	}
+	assert.Equal(t, []string{keyOf("x"), "{locker:%mark}"}, keysAt(t, d.addr), "nothing else is left")
+}
+
+func keysAt(t *testing.T, addr string) []string {
+	t.Helper()
+	keys := connect(t, addr).Keys(t.Context(), "*").Val()
+	if len(keys) == 2 && keys[0] != keyOf("x") {
+		keys[0], keys[1] = keys[1], keys[0]
+	}
+	return keys
+}
+
+// 100 readers who come again and again, and a writer who does, too.
+func TestShare_aWriterAmongManyReadersIsServed(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	d, other := sharerAt(t, s), sharerAt(t, s)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var inside, reads atomic.Int64
+	var all sync.WaitGroup
+	done := make(chan struct{})
+	use := func(l driver.Lease, n int64) error {
+		in := inside.Add(n)
+		time.Sleep(time.Millisecond)
+		inside.Add(-n)
+		if n == writerWeight && in != n || in > writerWeight {
+			return fmt.Errorf("a writer is not alone: %d", in)
+		}
+		return l.Release(ctx)
+	}
+	for i := range 100 {
+		by := []*driverAt{d, other}[i%2]
+		all.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				l, err := by.waitsToRead(ctx)
+				if !assert.NoError(t, err) || !assert.NoError(t, use(l, 1)) {
+					return
+				}
+				reads.Add(1)
+			}
+		})
+	}
+	var last uint64
+	for range 20 {
+		l, err := other.waitsToWrite(ctx)
+		require.NoError(t, err)
+		assert.Greater(t, l.Token(), last)
+		last = l.Token()
+		require.NoError(t, use(l, writerWeight))
+	}
+	close(done)
+	all.Wait()
+	assert.Greater(t, reads.Load(), int64(20), "readers are served, too")
+	assert.Equal(t, []string{keyOf("x"), "{locker:%mark}"}, keysAt(t, s.Addr()), "nothing else is left")
+}
+
+const writerWeight = 1_000_000
+
+func TestShare_extendsSharesAndOthersTogether(t *testing.T) {
+	t.Parallel()
+	d := driverOf(t, connect(t, testserver.SharedRedis(t).Addr()))
+	req := driver.Request{Name: t.Name() + ":x", TTL: time.Minute}
+	share, err := d.AcquireShared(t.Context(), req)
+	require.NoError(t, err)
+	alone := take(t, d, t.Name()+":y", time.Minute)
+	down := take(t, d, t.Name()+":z", time.Minute)
+	require.NoError(t, down.(driver.Downgrader).Downgrade(t.Context()))
+	gone, err := d.AcquireShared(t.Context(), req)
+	require.NoError(t, err)
+	require.NoError(t, gone.Release(t.Context()))
+	errs := d.ExtendAll(t.Context(), []driver.Lease{share, alone, gone, down}, time.Minute)
+	require.NoError(t, errs[0])
+	require.NoError(t, errs[1])
+	require.ErrorIs(t, errs[2], locker.ErrLost)
+	require.NoError(t, errs[3])
+}
+
+func TestShare_theRightsOfAWaiterAreEnough(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t, testserver.RedisConfig(
+		userWith("waits", append([]string{"zadd", "zcard", "zpopmin", "zrange", "zrem", "zscore"}, rights...)), userWith("no-z", rights)))
+	d := driverOf(t, connect(t, s.Addr(), as("waits")))
+	first, second := read(t, d, time.Minute), read(t, d, time.Minute)
+	state, err := driverOf(t, connect(t, s.Addr())).Inspect(t.Context(), "locker:x")
+	require.NoError(t, err)
+	assert.True(t, state.Held)
+	assert.Len(t, state.Shares, 2)
+	for _, l := range []driver.Lease{first, second} {
+		require.NoError(t, l.Extend(t.Context(), time.Minute))
+		require.NoError(t, l.Release(t.Context()))
+	}
+	l := take(t, d, "locker:x", time.Minute)
+	require.NoError(t, l.(driver.Downgrader).Downgrade(t.Context()))
+	require.NoError(t, l.Release(t.Context()))
+
+	none := driverOf(t, connect(t, s.Addr(), as("no-z")))
+	_, err = none.AcquireShared(t.Context(), sharedFor(time.Minute))
+	wantNoPerm(t, err)
+	assert.False(t, isHeldAt(t, connect(t, s.Addr()), keyOf("x")), "nothing is taken")
+	l = take(t, none, "locker:x", time.Minute)
+	wantNoPerm(t, l.(driver.Downgrader).Downgrade(t.Context()))
+	require.NoError(t, l.Extend(t.Context(), time.Minute), "it is what it was")
+	require.NoError(t, l.Release(t.Context()))
+}
