@@ -61,8 +61,9 @@ type inspection struct {
 	Name        string      `json:"name"`
 	Held        bool        `json:"held"`
 	Holder      *contender  `json:"holder,omitempty"`
-	LeftSeconds float64     `json:"left_seconds"` // 0 if the backend does not tell
-	Token       uint64      `json:"token"`        // the last one, if the lock is free
+	Readers     []contender `json:"readers,omitempty"` // who share it; then there is no holder
+	LeftSeconds float64     `json:"left_seconds"`      // 0 if the backend does not tell
+	Token       uint64      `json:"token"`             // the last one, if the lock is free
 	Waiters     []contender `json:"waiters"`
 }
 
@@ -84,8 +85,11 @@ func inspect(ctx context.Context, url, name string) (*inspection, error) {
 	found := &inspection{
 		Backend: parse(url).String(), Name: name, Held: s.Held, LeftSeconds: s.Left.Seconds(), Token: s.Token, Waiters: []contender{},
 	}
-	if s.Held {
+	if s.Held && len(s.Shares) == 0 {
 		found.Holder = &contender{s.Holder.ID, s.Holder.Metadata}
+	}
+	for _, r := range s.Shares {
+		found.Readers = append(found.Readers, contender{r.ID, r.Metadata})
 	}
 	for _, w := range s.Waiters {
 		found.Waiters = append(found.Waiters, contender{w.ID, w.Metadata})
@@ -99,11 +103,17 @@ func (i *inspection) write(w io.Writer) error {
 	t.Style().Options = table.OptionsNoBordersAndSeparators
 	t.AppendRow(table.Row{"lock", printable(i.Name)})
 	t.AppendRow(table.Row{"backend", i.Backend})
-	if i.Held {
+	for n, who := range i.Readers {
+		t.AppendRow(table.Row{fmt.Sprintf("reader %d", n+1), who.show()})
+	}
+	switch {
+	case i.Holder != nil:
 		t.AppendRow(table.Row{"held by", i.Holder.show()})
-		t.AppendRow(table.Row{"expires", i.expires()})
-	} else {
+	case !i.Held:
 		t.AppendRow(table.Row{"held by", "nobody"})
+	}
+	if i.Held {
+		t.AppendRow(table.Row{"expires", i.expires()})
 	}
 	t.AppendRow(table.Row{"token", i.token()})
 	for n, who := range i.Waiters {

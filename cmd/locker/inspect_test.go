@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"testing"
 
@@ -55,6 +56,26 @@ func TestInspect_showsHolderAndWaiters(t *testing.T) {
 	require.Zero(t, waiter.wait(), waiter.stderr)
 	assert.Greater(t, inspected(t, s.URL(), "name").Token, token, "the last one")
 	assert.Contains(t, locked(t, "inspect", s.URL(), "name").stdout, "nobody")
+}
+
+func TestInspect_showsReaders(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	c, err := locker.Open(t.Context(), s.URL())
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	m := c.RWMutex("x")
+	require.NoError(t, m.RDo(t.Context(), func(ctx context.Context, _ *locker.Hold) error {
+		require.NoError(t, m.RLock(ctx))
+		o := locked(t, "inspect", s.URL(), "x")
+		require.Zero(t, o.code, o.stderr)
+		assert.Contains(t, o.stdout, "reader 1")
+		assert.Contains(t, o.stdout, "reader 2")
+		assert.NotContains(t, o.stdout, "held by")
+		o = locked(t, "inspect", "-o", "json", s.URL(), "x")
+		assert.Contains(t, o.stdout, `"readers"`)
+		return m.Unlock(ctx)
+	}))
 }
 
 func TestInspect_usageAndOutages(t *testing.T) {
