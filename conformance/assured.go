@@ -46,14 +46,17 @@ func (p *party) excludes(b *party, d time.Duration) {
 
 // overlap ends the trial: b got the lock while p had it. Both hold it if p was not told before, in the time for which a hold
 // lasts whatever pauses, or if p can still extend its hold.
-func (p *party) overlap(b *party) {
+func (p *party) overlap(b *party) { p.overlapOf("Lock", b) }
+
+// overlapOf is overlap, where op is what b called.
+func (p *party) overlapOf(op string, b *party) {
 	if token := p.token(); token != 0 && !p.told(token) && time.Now().Before(p.until()) {
-		p.env.failf("%s's Lock succeeded while %s held the lock and had heard of no loss: its token is %d, and its Extend then says %s",
-			b.who, p.who, token, says(p.extend()))
+		p.env.failf("%s's %s succeeded while %s held the lock and had heard of no loss: its token is %d, and its Extend then says %s",
+			b.who, op, p.who, token, says(p.extend()))
 	}
 	err := p.extend()
 	if err == nil {
-		p.env.failf("%s's Lock succeeded while %s held the lock: %s's Extend still succeeds", b.who, p.who, p.who)
+		p.env.failf("%s's %s succeeded while %s held the lock: %s's Extend still succeeds", b.who, op, p.who, p.who)
 	}
-	p.env.doubtf("%s's Lock succeeded while %s held the lock, whose Extend then says %v", b.who, p.who, says(err))
+	p.env.doubtf("%s's %s succeeded while %s held the lock, whose Extend then says %v", b.who, op, p.who, says(err))
 }

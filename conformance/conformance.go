@@ -27,10 +27,10 @@ type TB interface {
 
 // Harness tells the suite how to make the Locker under test, and what to expect of it.
 //
-// New and Client must close what they start in a Cleanup function of the TB that they are given. The suite runs these
+// New, Client and RW must close what they start in a Cleanup function of the TB that they are given. The suite runs these
 // functions when a scenario ends, which may be before the test does.
 //
-// Several goroutines call New, Client, and Revoke, Through and Process of Faults at the same time.
+// Several goroutines call New, Client, RW, and Revoke, Through and Process of Faults at the same time.
 type Harness struct {
 	// New returns a Locker for name as a process of its own would have it: own client, own
 	// connections, no automatic renewal. Lockers of one name contend. For a name that is not
@@ -45,6 +45,10 @@ type Harness struct {
 	// Client, optional, makes a client, with or without automatic renewal, and returns a function that makes its
 	// Lockers.
 	Client func(t TB, ttl time.Duration, renew bool) func(name string) locker.Locker
+
+	// RW, optional, returns a read-write lock for name as New returns a Locker: as a process of its own would have it, without
+	// automatic renewal. Its Lock contends with the Lockers of New.
+	RW func(t TB, name string, ttl time.Duration) RWLocker
 
 	// Faults are what the suite may do to the backend.
 	Faults Faults
@@ -286,6 +290,7 @@ func Scenarios() []Scenario {
 	for _, topic := range [][]row{
 		exclusionRows, tryRows, contextRows, cancelRows, faultRows, waitingRows, expiryRows, extendRows,
 		unlockRows, reuseRows, tokenRows, nameRows, sharingRows, lossRows, silenceRows, clientRows, outageRows, replyRows, networkRows, lateRows, processRows,
+		readWriteRows, readWriteQueueRows,
 		historyRows, counterRows,
 	} {
 		for _, r := range topic {

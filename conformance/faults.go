@@ -76,6 +76,8 @@ var (
 	links     = need{"Faults.Through", false, func(h Harness) bool { return h.Faults.Through != nil }}
 	processes = need{"Faults.Process", false, func(h Harness) bool { return h.Faults.Process != nil }}
 	clients   = need{"Client", false, func(h Harness) bool { return h.Client != nil }}
+
+	readsWrites = need{"RW", false, func(h Harness) bool { return h.RW != nil }}
 )
 
 // unmet is a skip that names what of needs h lacks, or nil.

@@ -16,6 +16,7 @@ const (
 	goLocker   = "Go, sync.Locker and sync.Mutex: what people expect of Lock and Unlock, here with several processes"
 	contract   = "the contract of locker.Locker"
 
+	contractOfShares = "the documentation of locker.RWMutex and of conformance.RWLocker"
 	contractOfFaults = "the documentation of conformance.Faults: a fault that does nothing shows nothing"
 
 	redsyncCancel   = "redsync 4.18: clean-up runs on the caller's ctx, which has just been cancelled, and leaves its key"
@@ -33,6 +34,10 @@ const (
 	valkeyrieUnlock = "valkeyrie: Unlock hangs for ever once the holder's goroutine has gone"
 	redissonRenewal = "Redisson: renewal that outlived Unlock made locks immortal"
 	redissonToken   = "Redisson: the token that a holder asks for late is its successor's"
+	goRWMutex       = "Go, sync.RWMutex: what people expect of RLock and Lock: a Lock that waits keeps later RLocks out, and a share cannot become the lock"
+	zkShared        = "ZooKeeper documentation, Recipes, Shared locks: a reader waits for the writers before it in the queue, and a writer for all"
+	curator         = "Apache Curator, InterProcessReadWriteLock: a reader cannot become a writer, and a writer can become a reader"
+	redissonShares  = "Redisson, RReadWriteLock: each share has a time-out of its own, and a release says whose it is"
 	sharedScripts   = "an earlier draft of this library: one script took several names, ran where a proxy routed the first, and locked the others where nobody looks"
 	ubgoToken       = "ubgo/lock: SETNX, and INCR as a second command: a holder that stalls between the two gets a larger token than its successor"
 	mostNews        = "most libraries do not tell a holder that its lock is lost"

@@ -54,6 +54,10 @@ var topics = []topic{
 		{"Requests that arrive late", "a take that arrives late leaves nothing behind"},
 		{"Processes that stop or die", "a process that was stopped past its TTL knows when it wakes"},
 	}},
+	{"read-write", "Read-write locks", []section{
+		{"Shares", "readers share the lock"},
+		{"The queue of readers and writers", "readers that come after a waiting writer wait for it"},
+	}},
 	{"histories", "Random histories", []section{
 		{"Histories", "a random history is that of one lock"},
 	}},

@@ -1,0 +1,181 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+// RWLocker is a Locker that takes shares, too, as a read-write lock does: Lock waits for a hold that excludes all others, RLock for a share, which excludes
+// Lock alone. Unlock, Extend and FencingToken are for the hold that there is, of either kind. *locker.RWMutex is one.
+//
+// Waiters are served first come, first served: an RLock waits for the Locks that came before it, and those that come next to one another share. All
+// shares between two holds of Lock have one token, above that of the hold before, below that of the hold after. Lock and TryLock return an error at once if the
+// RWLocker's own hold is a share.
+type RWLocker interface {
+	locker.Locker
+	// RLock waits for a share as Lock waits for the lock.
+	RLock(ctx context.Context) error
+	// TryRLock makes one attempt. It returns an error that matches locker.ErrHeld if the lock is held alone, or somebody waits for that.
+	TryRLock(ctx context.Context) error
+}
+
+// Downgrader is an RWLocker that makes its hold a share, without an end in between: the token stays. It is optional.
+type Downgrader interface {
+	Downgrade(ctx context.Context) error
+}
+
+// rwParty is a party that takes shares, too.
+type rwParty struct {
+	*party
+	rw RWLocker
+}
+
+func (e *env) rwParty(who, name string, ttl time.Duration) *rwParty {
+	l := e.h.RW(e, name, ttl)
+	if l == nil {
+		e.failf("Harness.RW returned nil")
+	}
+	return &rwParty{e.using(l, who, name, ttl), l}
+}
+
+// rwParties are so many processes that contend for one name, called A, B and so on.
+func (e *env) rwParties(n int) []*rwParty {
+	name := e.name()
+	all := make([]*rwParty, n)
+	for i := range all {
+		all[i] = e.rwParty(string(rune('A'+i)), name, e.long)
+	}
+	return all
+}
+
+// rwTrio is three of them.
+func (e *env) rwTrio() (a, b, c *rwParty) {
+	all := e.rwParties(3)
+	return all[0], all[1], all[2]
+}
+
+// rlock is RLock, as lock is Lock.
+func (p *rwParty) rlock(ctx context.Context) error {
+	limit := 2*p.env.patience + p.env.long + p.env.prompt
+	if d, ok := ctx.Deadline(); ok {
+		limit = p.env.patience + time.Until(d)
+	}
+	return p.noted(func() error {
+		return p.call("RLock", limit, func() error { return p.rw.RLock(ctx) })
+	})
+}
+
+func (p *rwParty) rlockWithin(d time.Duration) error {
+	ctx, cancel := context.WithTimeout(p.env.ctx, d)
+	defer cancel()
+	return p.rlock(ctx)
+}
+
+func (p *rwParty) tryRLock() error {
+	return p.noted(func() error {
+		return p.call("TryRLock", p.env.patience, func() error { return p.rw.TryRLock(p.env.ctx) })
+	})
+}
+
+// share takes a share that nothing stands in the way of.
+func (p *rwParty) share() { p.shareAfter("nobody holds the lock alone, or waits for that") }
+
+func (p *rwParty) shareAfter(what string) {
+	start := time.Now()
+	if err := p.rlockWithin(p.env.prompt); err != nil {
+		p.env.doubtf("%s, but %s's RLock failed after %v: %v", what, p.who, time.Since(start), err)
+	}
+}
+
+// startShare calls RLock in a goroutine. It returns when that should wait.
+func (p *rwParty) startShare(ctx context.Context) <-chan error {
+	done := make(chan error, 1)
+	p.env.spawn(func() { done <- p.rlock(ctx) })
+	time.Sleep(settle)
+	return done
+}
+
+// startLock is startShare for Lock.
+func (p *rwParty) startLock(ctx context.Context) <-chan error {
+	done := p.start(ctx)
+	time.Sleep(settle)
+	return done
+}
+
+// keepsOut ends the trial if b's call, which waits because p holds, returns.
+func (p *rwParty) keepsOut(b *rwParty, op string, done <-chan error) {
+	select {
+	case err := <-done:
+		if err == nil {
+			p.overlapOf(op, b.party)
+		}
+		p.env.doubtf("%s's %s, before its ctx ended: %v; want it to wait", b.who, op, err)
+	case <-time.After(settle):
+	}
+}
+
+// excludesShare ends the trial if b gets a share of what p holds alone.
+func (p *rwParty) excludesShare(b *rwParty) {
+	if b.rlockWithin(settle) == nil {
+		p.overlapOf("RLock", b.party)
+	}
+	err := b.tryRLock()
+	if err == nil {
+		p.overlapOf("TryRLock", b.party)
+	}
+	if errors.Is(err, locker.ErrLost) {
+		p.env.doubtf("%s's TryRLock: %v", b.who, err)
+	}
+	b.want("TryRLock of a lock that "+p.who+" holds alone", err, locker.ErrHeld)
+}
+
+// queued ends the trial in doubt if a call that waits its turn returns.
+func (p *rwParty) queued(done <-chan error, behind string) {
+	select {
+	case err := <-done:
+		p.env.doubtf("%s waits behind %s, but its call returned %s", p.who, behind, says(err))
+	case <-time.After(settle):
+	}
+}
+
+// someToken is that of the hold.
+func (p *rwParty) someToken(of string) uint64 {
+	token := p.token()
+	if token == 0 {
+		p.prolong() // is it lost?
+		p.env.failf("the token of %s is 0", of)
+	}
+	return token
+}
+
+// same ends the trial unless the token of p's hold is want.
+func (p *rwParty) same(want uint64, why string) {
+	if token := p.token(); token != want {
+		p.prolong() // is it lost?
+		p.env.failf("%s's token is %d; want %d: %s", p.who, token, want, why)
+	}
+}
+
+// mayDowngrade skips the scenario unless the Locker can.
+func (p *rwParty) mayDowngrade() {
+	if _, ok := p.l.(Downgrader); !ok {
+		p.env.skip("the RWLocker has no Downgrade")
+	}
+}
+
+func (p *rwParty) downgrade() error {
+	return p.call("Downgrade", p.env.patience+p.ttl, func() error { return p.l.(Downgrader).Downgrade(p.env.ctx) })
+}
+
+// weaken downgrades what is held alone.
+func (p *rwParty) weaken() {
+	err := p.downgrade()
+	if errors.Is(err, locker.ErrUnsupported) {
+		p.env.skip(fmt.Sprintf("the RWLocker does not downgrade: %v", err))
+	}
+	p.sound("Downgrade", err)
+}

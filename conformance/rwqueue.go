@@ -1,0 +1,166 @@
+package conformance
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-locker/locker"
+)
+
+var readWriteQueueRows = []row{{
+	name:    "readers that come after a waiting writer wait for it",
+	promise: "A share is not granted while somebody waits who asked earlier for the lock alone.",
+	sources: []string{goRWMutex, zkShared},
+	needs:   []need{readsWrites},
+	body:    readersWaitForWriter,
+}, {
+	name:    "a writer's Unlock lets in all readers up to the next writer",
+	promise: "When a share at the head of the queue is granted, all are that have nobody but others like them before them.",
+	sources: []string{goRWMutex, zkShared},
+	needs:   []need{readsWrites},
+	body:    runIsLetIn,
+}, {
+	name:    "readers that overlap without end do not starve a writer",
+	promise: "A writer waits for the readers before it, not for those that come later.",
+	sources: []string{goRWMutex},
+	needs:   []need{readsWrites},
+	chance:  true,
+	body:    readersStarveNobody,
+}, {
+	name:    "writers that come without end do not starve a reader",
+	promise: "A reader waits for the writers before it, not for those that come later.",
+	sources: []string{goRWMutex},
+	needs:   []need{readsWrites},
+	chance:  true,
+	body:    writersStarveNobody,
+}, {
+	name:    "a writer that gives up lets in the readers behind it",
+	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up: nobody waits for it.",
+	sources: []string{zkRecipe, zkShared},
+	needs:   []need{readsWrites},
+	body:    writerGivesUp,
+}, {
+	name:    "a reader that gives up leaves nothing behind",
+	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up: it is no share.",
+	sources: []string{zkRecipe, redsyncCancel},
+	needs:   []need{readsWrites},
+	body:    readerGivesUp,
+}}
+
+func readersWaitForWriter(e *env) {
+	a, b, w := e.rwTrio()
+	a.share()
+	writer := w.startLock(e.ctx)
+	err := b.tryRLock()
+	if err == nil {
+		e.doubtf("B's TryRLock succeeded while C waits for the lock")
+	}
+	b.want("TryRLock while C waits for the lock", err, locker.ErrHeld)
+	reader := b.startShare(e.ctx)
+	b.queued(reader, "C, who waits for A")
+	a.release()
+	w.granted(writer, e.prompt, "A, the only one with a share, has unlocked")
+	w.keepsOut(b, "RLock", reader)
+	w.release()
+	b.granted(reader, e.prompt, "C has unlocked")
+	b.release()
+}
+
+func runIsLetIn(e *env) {
+	all := e.rwParties(6)
+	first, run, second, last := all[0], all[1:4], all[4], all[5]
+	first.take()
+	var readers []<-chan error
+	for _, p := range run {
+		readers = append(readers, p.startShare(e.ctx))
+	}
+	writer := second.startLock(e.ctx)
+	reader := last.startShare(e.ctx)
+	first.release()
+	for i, p := range run {
+		p.granted(readers[i], e.prompt, "A has unlocked, and before %s there are but readers", p.who)
+	}
+	run[0].keepsOut(second, "Lock", writer)
+	last.queued(reader, second.who+", who waits for the lock")
+	for _, p := range run {
+		p.release()
+	}
+	second.granted(writer, e.prompt, "the readers before it have unlocked")
+	second.keepsOut(last, "RLock", reader)
+	second.release()
+	last.granted(reader, e.prompt, "%s has unlocked", second.who)
+	last.release()
+}
+
+// stream locks and unlocks until ctx ends.
+func (p *rwParty) stream(ctx context.Context, lock func(context.Context) error, hold time.Duration) {
+	for ctx.Err() == nil {
+		if lock(ctx) != nil {
+			sleepUntil(ctx, time.Millisecond)
+			continue
+		}
+		time.Sleep(hold/2 + rand.N(hold))
+		_ = p.unlock() // that it can be lost is not the matter here
+	}
+}
+
+func readersStarveNobody(e *env) {
+	all := e.rwParties(6)
+	w, readers := all[0], all[1:]
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	for _, p := range readers {
+		e.spawn(func() { p.stream(ctx, p.rlock, settle/2) })
+	}
+	time.Sleep(2 * settle)
+	w.lockBy(e.prompt, "%d readers hold shares for %v, and take new ones", len(readers), settle/2)
+	cancel()
+	w.prolong()
+	w.release()
+}
+
+func writersStarveNobody(e *env) {
+	all := e.rwParties(5)
+	r, writers := all[0], all[1:]
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	for _, p := range writers {
+		e.spawn(func() { p.stream(ctx, p.lock, settle/10) })
+	}
+	time.Sleep(2 * settle)
+	r.shareAfter("four writers hold the lock for a few milliseconds each, in turns")
+	cancel()
+	r.prolong()
+	r.release()
+}
+
+func writerGivesUp(e *env) {
+	a, b, w := e.rwTrio()
+	a.share()
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	writer := w.startLock(ctx)
+	reader := b.startShare(e.ctx)
+	cancel()
+	e.gone(w.party, writer)
+	b.granted(reader, e.prompt, "A has a share, and C, who waited for the lock before B, gave up")
+	a.prolong()
+	a.release()
+	b.release()
+}
+
+func readerGivesUp(e *env) {
+	a, b, w := e.rwTrio()
+	a.take()
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	reader := b.startShare(ctx)
+	cancel()
+	e.gone(b.party, reader)
+	a.release()
+	time.Sleep(settle) // what is left of B may want a share before C wants the lock
+	w.promptly("B gave up waiting for a share, A has unlocked")
+	w.prolong()
+	w.release()
+}
