@@ -61,12 +61,15 @@ type event struct {
 
 // The operations.
 const (
-	opLock    = "Lock"
-	opTryLock = "TryLock"
-	opExtend  = "Extend"
-	opUnlock  = "Unlock"
-	opToken   = "FencingToken"
-	opLost    = "Lost" // has fired
+	opLock      = "Lock"
+	opTryLock   = "TryLock"
+	opRLock     = "RLock"
+	opTryRLock  = "TryRLock"
+	opDowngrade = "Downgrade"
+	opExtend    = "Extend"
+	opUnlock    = "Unlock"
+	opToken     = "FencingToken"
+	opLost      = "Lost" // has fired
 )
 
 // saying is what of an error matters here.
@@ -138,7 +141,7 @@ func tenancies(id int, c client, events []event) []*tenancy {
 	all := []*tenancy{current}
 	for _, e := range events {
 		switch e.Op {
-		case opLock, opTryLock:
+		case opLock, opTryLock, opRLock, opTryRLock:
 			if e.Said == saidNil {
 				current = &tenancy{client: id, grant: e}
 				all = append(all, current)
@@ -149,6 +152,8 @@ func tenancies(id int, c client, events []event) []*tenancy {
 			current.loss(e)
 		case opExtend:
 			current.extended(e)
+		case opDowngrade:
+			current.downgraded(e)
 		case opUnlock:
 			current.unlocked(e)
 		}
@@ -214,6 +219,21 @@ func (t *tenancy) extended(e event) {
 		t.extends = append(t.extends, e)
 	}
 }
+
+// downgraded takes in a Downgrade that succeeded, or told of a loss. Of any other nobody knows what it did.
+func (t *tenancy) downgraded(e event) {
+	switch {
+	case !t.open(e):
+		t.nothingHeld(e)
+	case e.Said == saidNil:
+		t.confirms = append(t.confirms, e)
+	case e.Said == saidLost:
+		t.loss(e)
+	}
+}
+
+// shared reports whether it was granted as a share.
+func (t *tenancy) shared() bool { return t.grant.Op == opRLock || t.grant.Op == opTryRLock }
 
 // nothingHeld is an Extend or an Unlock of nothing. It may be unable to ask.
 func (t *tenancy) nothingHeld(e event) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -26,11 +27,12 @@ const (
 	fenced demand = "fenced"
 )
 
-// move is a step of the model: an owner-aware mutex with fencing, one for each name.
+// move is a step of the model: an owner-aware mutex with fencing, one for each name. In a history of readers and writers it grants shares, too.
 type move struct {
 	kind  moveKind
 	name  string // of the lock
 	hold  int    // which, among those of the history
+	share bool   // it is one
 	token uint64 // 0: not known
 	text  string
 }
@@ -38,9 +40,10 @@ type move struct {
 type moveKind int
 
 const (
-	takes    moveKind = iota // nobody holds; the token is larger than all before
+	takes    moveKind = iota // nobody holds, or but shares if it is one; the token is larger than all before, or that of the shares
 	confirms                 // this one holds, with that token
-	ends                     // this one holds, and then nobody does
+	weakens                  // this one holds alone, and then it has a share
+	ends                     // this one holds, and then it does not
 	mints                    // the token is larger than all before
 	breaks                   // never happens
 )
@@ -48,19 +51,31 @@ const (
 // mutex is the model's state. Holds count from 1.
 type mutex struct {
 	holder int
-	token  uint64 // of the holder; 0: not known
+	shares string // the holds that have one, as in "<3><7>"
+	token  uint64 // of the holder, or of the shares; 0: not known
 	last   uint64 // the largest that is known
+	phase  uint64 // of the last shares, if nobody has held alone since; 0: not known
 }
 
 func (m mutex) step(v move) (mutex, bool) {
 	switch v.kind {
 	case takes:
-		next := mutex{v.hold, v.token, max(m.last, v.token)}
-		return next, m.holder == 0 && (v.token == 0 || v.token > m.last)
+		if v.share {
+			return m.grantShare(v)
+		}
+		next := mutex{holder: v.hold, token: v.token, last: max(m.last, v.token)}
+		return next, m.free() && (v.token == 0 || v.token > m.last)
 	case confirms:
-		return m, m.holder == v.hold && (v.token == 0 || v.token == m.token)
+		return m, m.holds(v) && (v.token == 0 || v.token == m.token)
+	case weakens:
+		next := mutex{shares: entry(v), token: m.token, last: m.last, phase: m.token}
+		return next, m.holder == v.hold
 	case ends:
-		return mutex{last: m.last}, m.holder == v.hold
+		next := mutex{last: m.last, phase: m.phase, shares: strings.Replace(m.shares, entry(v), "", 1)}
+		if next.shares != "" {
+			next.token = m.token
+		}
+		return next, m.holds(v)
 	case mints:
 		return mutex{last: v.token}, v.token > m.last
 	default:
@@ -68,9 +83,33 @@ func (m mutex) step(v move) (mutex, bool) {
 	}
 }
 
+// grantShare is a step: shares at the same time have one token, and those of a phase may.
+func (m mutex) grantShare(v move) (mutex, bool) {
+	next := m
+	next.shares += entry(v)
+	switch {
+	case v.token == 0:
+		return next, m.holder == 0
+	case m.shares != "" && m.token != 0:
+		return next, v.token == m.token
+	}
+	next.token, next.phase, next.last = v.token, v.token, max(m.last, v.token)
+	return next, m.holder == 0 && (v.token > m.last || v.token == m.phase)
+}
+
+func (m mutex) free() bool { return m.holder == 0 && m.shares == "" }
+
+func (m mutex) holds(v move) bool { return m.holder == v.hold || strings.Contains(m.shares, entry(v)) }
+
+// entry is a hold among the shares.
+func entry(v move) string { return fmt.Sprintf("<%d>", v.hold) }
+
 // String is as porcupine's page shows it.
 func (m mutex) String() string {
-	if m.holder == 0 {
+	switch {
+	case m.shares != "":
+		return fmt.Sprintf("shares %s, token %d", m.shares, m.token)
+	case m.holder == 0:
 		return fmt.Sprintf("free, last token %d", m.last)
 	}
 	return fmt.Sprintf("hold %d, token %d", m.holder, m.token)
@@ -140,7 +179,7 @@ func (h *history) stay(t *tenancy, name string, hold int) stay {
 	var s stay
 	add := func(kind moveKind, call, ret int64, token uint64, text string) {
 		s = append(s, porcupine.Operation{
-			ClientId: t.client, Call: call, Return: ret, Input: move{kind, name, hold, token, text},
+			ClientId: t.client, Call: call, Return: ret, Input: move{kind, name, hold, t.shared(), token, text},
 		})
 	}
 	for _, b := range t.breaches {
@@ -165,7 +204,11 @@ func (h *history) stay(t *tenancy, name string, hold int) stay {
 		confirmed = t.prolonged()
 	}
 	for _, e := range confirmed {
-		add(confirms, e.Call, e.Return, e.Token, e.String())
+		kind := confirms
+		if e.Op == opDowngrade && !t.shared() {
+			kind = weakens
+		}
+		add(kind, e.Call, e.Return, e.Token, e.String())
 	}
 	if from, to, ok := t.end(confirmed); ok {
 		add(ends, from, to, 0, t.farewell())

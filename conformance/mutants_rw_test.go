@@ -8,6 +8,7 @@ func flawedRW(flaw, killer string) mutant {
 }
 
 func readWriteMutants() []mutant {
+	const history = "a random history of readers and writers is that of one read-write lock"
 	return []mutant{
 		flawedRW("readers exclude each other", "readers share the lock"),
 		flawedRW("a writer comes in beside readers", "readers keep a writer out until the last of them has gone"),
@@ -30,5 +31,8 @@ func readWriteMutants() []mutant {
 		flawedRW("writers pass readers", "writers that come without end do not starve a reader"),
 		flawedRW("a writer that gives up wakes nobody", "a writer that gives up lets in the readers behind it"),
 		flawedRW("a reader that gives up keeps its place", "a reader that gives up leaves nothing behind"),
+		flawedRW("one writer in thirty comes in beside readers", history),
+		flawedRW("one token in thirty is the reader's own", history),
+		flawedRW("a downgrade is a release and a take", history),
 	}
 }

@@ -11,9 +11,9 @@ import (
 
 // legal checks the stays of one name, in parts: what the checker takes grows fast with the length of a history.
 func legal(stays []stay, limit time.Duration) porcupine.CheckResult {
-	result, end, last := porcupine.Ok, time.Now().Add(limit), uint64(0)
+	result, end, last, phase := porcupine.Ok, time.Now().Add(limit), uint64(0), uint64(0)
 	for _, part := range parts(stays) {
-		from, before := model, mutex{last: last} // a checker that ran out of time goes on for a moment
+		from, before := model, mutex{last: last, phase: phase} // a checker that ran out of time goes on for a moment
 		from.Init = func() any { return before }
 		left := max(time.Until(end), limit/10) // 0 is no limit
 		switch porcupine.CheckOperationsTimeout(from, slices.Concat(part...), left) {
@@ -22,7 +22,12 @@ func legal(stays []stay, limit time.Duration) porcupine.CheckResult {
 		case porcupine.Unknown:
 			result = porcupine.Unknown
 		}
-		last = max(last, newest(part))
+		if token, share := newest(part); token > last {
+			last, phase = token, 0
+			if share {
+				phase = token
+			}
+		}
 	}
 	return result
 }
@@ -43,16 +48,24 @@ func parts(stays []stay) [][]stay {
 	return append(all, stays[first:])
 }
 
-// newest is the largest token.
-func newest(stays []stay) (token uint64) {
+// newest is the largest token, and whether a share had it.
+func newest(stays []stay) (token uint64, share bool) {
 	for _, s := range stays {
-		for _, op := range s {
-			if v := op.Input.(move); v.kind == takes || v.kind == mints {
-				token = max(token, v.token)
-			}
+		of := slices.IndexFunc(s, func(op porcupine.Operation) bool {
+			kind := op.Input.(move).kind
+			return kind == takes || kind == mints
+		})
+		if of < 0 {
+			continue
 		}
+		v := s[of].Input.(move)
+		if v.token < token {
+			continue
+		}
+		weak := v.share || slices.ContainsFunc(s, func(op porcupine.Operation) bool { return op.Input.(move).kind == weakens })
+		token, share = v.token, weak || share && v.token == token
 	}
-	return token
+	return token, share
 }
 
 // begin is the first call.
