@@ -63,6 +63,56 @@ func TestModel(t *testing.T) {
 			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 50, 100),
 			call(1, opLock, 30, 40), sample(1, 41, 42, 6), call(1, opUnlock, 60, 70),
 		}},
+		{"two shares at once, and a writer after them", exclusive, true, script{
+			call(0, opRLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 100, 110),
+			call(1, opTryRLock, 20, 30), sample(1, 31, 32, 5), call(1, opUnlock, 40, 50),
+			call(1, opLock, 60, 120), sample(1, 121, 122, 6), call(1, opUnlock, 130, 140),
+		}},
+		{"shares of one phase, one after the other", exclusive, true, script{
+			call(0, opRLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30),
+			call(1, opRLock, 40, 50), sample(1, 51, 52, 5), call(1, opUnlock, 60, 70),
+		}},
+		{"a share and a writer at once", exclusive, false, script{
+			call(0, opRLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 100, 110),
+			call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
+		}},
+		{"a writer and a share at once", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 100, 110),
+			call(1, opRLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
+		}},
+		{"two shares at once, each with a token of its own", exclusive, false, script{
+			call(0, opRLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 100, 110),
+			call(1, opRLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
+		}},
+		{"a writer with the token of the shares before it", exclusive, false, script{
+			call(0, opRLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30),
+			call(1, opLock, 40, 50), sample(1, 51, 52, 5), call(1, opUnlock, 60, 70),
+		}},
+		{"a share with the token of the writer before it", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30),
+			call(1, opRLock, 40, 50), sample(1, 51, 52, 5), call(1, opUnlock, 60, 70),
+		}},
+		{"a share with the token of the shares before the writer before it", exclusive, false, script{
+			call(0, opRLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30),
+			call(2, opLock, 31, 32), sample(2, 33, 34, 6), call(2, opUnlock, 35, 36),
+			call(1, opRLock, 40, 50), sample(1, 51, 52, 5), call(1, opUnlock, 60, 70),
+		}},
+		{"a downgrade, and a share beside it", exclusive, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opDowngrade, 15, 25), sample(0, 26, 27, 5), call(0, opUnlock, 100, 110),
+			call(1, opRLock, 5, 22), sample(1, 31, 32, 5), call(1, opUnlock, 120, 130),
+			call(2, opRLock, 140, 150), sample(2, 151, 152, 5), call(2, opUnlock, 160, 170),
+		}},
+		{"a share before the downgrade", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opDowngrade, 25, 30), call(0, opUnlock, 100, 110),
+			call(1, opRLock, 5, 22), sample(1, 23, 24, 5), call(1, opUnlock, 120, 130),
+		}},
+		{"a writer beside a downgrade", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opDowngrade, 15, 25), call(0, opUnlock, 100, 110),
+			call(1, opLock, 12, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
+		}},
+		{"a downgrade of nothing", exclusive, false, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 13, 14), call(0, opDowngrade, 15, 25),
+		}},
 		{"an equal token", exclusive, false, script{
 			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 20, 30),
 			call(1, opLock, 31, 35), sample(1, 36, 37, 5), call(1, opUnlock, 40, 50),

@@ -12,8 +12,8 @@ import (
 // RWLocker is a Locker that takes shares, too, as a read-write lock does: Lock waits for a hold that excludes all others, RLock for a share, which excludes
 // Lock alone. Unlock, Extend and FencingToken are for the hold that there is, of either kind. *locker.RWMutex is one.
 //
-// Waiters are served first come, first served: an RLock waits for the Locks that came before it, and those that come next to one another share. All
-// shares between two holds of Lock have one token, above that of the hold before, below that of the hold after. Lock and TryLock return an error at once if the
+// Waiters are served first come, first served: an RLock waits for the Locks that came before it, and those that come next to one another share. Shares
+// that are held at the same time have one token, above that of the last hold of Lock, below that of the next. Lock and TryLock return an error at once if the
 // RWLocker's own hold is a share.
 type RWLocker interface {
 	locker.Locker
