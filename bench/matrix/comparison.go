@@ -31,6 +31,7 @@ func (r *Run) comparisonPage() string {
 		}
 		isHeld := func(cell string) bool { return cell == held.String() }
 		switch {
+		case lacking(s, verdicts):
 		case slices.ContainsFunc(verdicts, func(v string) bool { return v != verdicts[0] }):
 			differ.add(s, cells)
 		case slices.ContainsFunc(cells, func(c string) bool { return !isHeld(c) }):
@@ -43,6 +44,12 @@ func (r *Run) comparisonPage() string {
 	fmt.Fprintf(&b, "\n## Held by none of the four, or not in each trial\n\n%s\n", others.render())
 	fmt.Fprintf(&b, "\n## Held by all four\n\n%s\n", heldTable(same))
 	return b.String()
+}
+
+// lacking reports whether a scenario is of read-write locks, which not all have, and held by those that do. The last table shows it.
+func lacking(s conformance.Scenario, verdicts []string) bool {
+	return slices.Contains(s.Needs, "RW") && slices.Contains(verdicts, untried.String()) &&
+		!slices.ContainsFunc(verdicts, func(v string) bool { return v != untried.String() && v != held.String() })
 }
 
 // heldTable counts the scenarios of each section, and those that are among names.

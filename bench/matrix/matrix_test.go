@@ -103,6 +103,24 @@ func TestCompare_namesTheTopology(t *testing.T) {
 	assert.Equal(t, "not tried", runOf().compare("redis", "two at once"))
 }
 
+// Twenty rows that say that one of four has no read-write locks say little. What one of the others breaks is a row.
+func TestComparison_leavesOutWhatOneLacks(t *testing.T) {
+	shares := conformance.Scenario{Needs: []string{"RW"}}
+	for _, c := range []struct {
+		s        conformance.Scenario
+		verdicts []string
+		want     bool
+	}{
+		{shares, []string{"held", "not tried", "held", "held"}, true},
+		{shares, []string{"not tried", "not tried", "not tried", "not tried"}, true},
+		{shares, []string{"held", "held", "held", "held"}, false},
+		{shares, []string{"held", "not tried", "**broken**", "held"}, false},
+		{conformance.Scenario{Needs: []string{"Client"}}, []string{"held", "not tried", "held", "held"}, false},
+	} {
+		assert.Equal(t, c.want, lacking(c.s, c.verdicts), "%v", c.verdicts)
+	}
+}
+
 // What was not kept in each trial is held, and each page that shows the verdict shows the count. Elsewhere nothing is different.
 func TestPages_countTrials(t *testing.T) {
 	sure, doubted := seen(conformance.Kept, locker.Exclusive, ""), seen(conformance.Kept, locker.Exclusive, "")
