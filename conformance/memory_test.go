@@ -40,6 +40,9 @@ func memory() conformance.Harness {
 			c := open(t, in, ttl, renew)
 			return func(name string) locker.Locker { return c.Mutex(name) }
 		},
+		RW: func(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
+			return open(t, in, ttl, false).RWMutex(name)
+		},
 	}
 }
 

@@ -35,7 +35,6 @@ func TestConformance(t *testing.T) {
 func cluster(t *testing.T, g *testserver.EtcdGroup) conformance.Harness {
 	t.Helper()
 	h := harness.ForURL(time.Second, "etcd://%s?prefix=locker", g.Addrs())
-	h.RW = harness.RW("etcd://%s?prefix=locker", g.Addrs())
 	h.Deviations = deviations.Consensus()
 	harness.Servers(&h.Faults, g.Servers(), g.Restart)
 	if servers := g.Servers(); len(servers) > 1 {

@@ -43,7 +43,6 @@ func ensemble(t *testing.T, g *testserver.ZooKeeperGroup, parameters string) con
 	t.Helper()
 	servers := g.Servers()
 	h := harness.ForURL(700*time.Millisecond, "zookeeper://%s?"+parameters, g.Addrs())
-	h.RW = harness.RW("zookeeper://%s?"+parameters, g.Addrs())
 	h.Deviations = deviations.Consensus()
 	maps.Copy(h.Deviations, deviations.ZooKeeper())
 	harness.Servers(&h.Faults, servers, g.Restart)

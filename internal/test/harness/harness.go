@@ -47,6 +47,9 @@ func ForURL(ttl time.Duration, format string, addrs []string) conformance.Harnes
 			c := open(t, url, ttl, renew)
 			return func(name string) locker.Locker { return c.Mutex(name) }
 		},
+		RW: func(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
+			return open(t, url, ttl, false).RWMutex(name)
+		},
 	}
 	h.Faults.Through = func(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
 		ways := make([]string, len(addrs))
@@ -88,13 +91,5 @@ func Dialer(addrs []string, via func(string) string) func(ctx context.Context, n
 		}
 		var d net.Dialer
 		return d.DialContext(ctx, network, way)
-	}
-}
-
-// RW returns what a Harness of ForURL has as RW, if the backend grants shares.
-func RW(format string, addrs []string) func(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
-	url := fmt.Sprintf(format, strings.Join(addrs, ","))
-	return func(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
-		return open(t, url, ttl, false).RWMutex(name)
 	}
 }
