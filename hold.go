@@ -192,7 +192,7 @@ func (h *Hold) afterExpiry() {
 		return
 	}
 	defer c.calls.Done()
-	if h.unheard.Load() || h.lease.Validity() > 0 {
+	if h.unheard.Load() || h.lease.Validity() > drift(h.ttl) { // less is that the Driver's count began later than ours
 		h.giveBack()
 	}
 }

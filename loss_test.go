@@ -272,3 +272,27 @@ func TestLoss_isAtTheDeadlineThoughTheProcessStoodStillWhenTheHoldBegan(t *testi
 		assert.Equal(t, m.Deadline(), time.Now())
 	})
 }
+
+// lateCounter is a Driver whose leases count their TTL from a little later than the core does, as a quorum's do.
+type lateCounter struct{ *fakeDriver }
+
+type lateLease struct{ driver.Lease }
+
+func (d lateCounter) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	l, err := d.fakeDriver.Acquire(ctx, req)
+	if err != nil {
+		return l, err
+	}
+	return lateLease{l}, nil
+}
+
+func (l lateLease) Validity() time.Duration { return l.Lease.Validity() + time.Millisecond }
+
+func TestLoss_ofALeaseThatEndsByItselfMakesNoRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := clientOf(t, lateCounter{&fakeDriver{b: b}}, locker.WithoutRenewal()).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		time.Sleep(2 * ttl)
+		assert.Empty(t, b.calls(release))
+	})
+}

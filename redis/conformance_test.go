@@ -42,6 +42,9 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// longer is the TTL where several servers share two processors with the race detector.
+const longer = 600 * time.Millisecond
+
 func forURL(t *testing.T, format string, addrs []string) conformance.Harness {
 	t.Helper()
 	h := harness.ForURL(300*time.Millisecond, format, addrs)
@@ -73,6 +76,7 @@ func sentinel(t *testing.T, opts ...testserver.RedisOption) conformance.Harness 
 	t.Helper()
 	g := testserver.Sentinel(t, append(opts, testserver.SentinelConfig("sentinel down-after-milliseconds testmaster 600000"))...)
 	h := forURL(t, "redis://%s?master_name="+g.MasterName(), g.Addrs())
+	h.TTL = longer
 	harness.Servers(&h.Faults, g.Servers(), g.Restart)
 	h.Faults.FailOver = harness.SentinelFailOver(g)
 	h.Faults.Revoke = harness.RedisRevoke(func(string) *testserver.RedisServer { return g.Primary() })
@@ -95,6 +99,7 @@ func cluster(t *testing.T, opts ...testserver.RedisOption) conformance.Harness {
 	t.Helper()
 	c := testserver.Cluster(t, append(opts, testserver.RedisArgs("--cluster-node-timeout", "600000"))...)
 	h := forURL(t, "redis://%s?cluster=true", c.Addrs())
+	h.TTL = longer
 	harness.Servers(&h.Faults, c.Servers(), c.Restart)
 	h.Faults.Revoke = harness.RedisRevoke(c.PrimaryOf)
 	h.Faults.Through = through(c.Addrs(), func(dial dialFunc) goredis.UniversalClient {

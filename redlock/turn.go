@@ -126,8 +126,9 @@ func (l *lease) heardInTurn(p *proposeRequest, err error) {
 	again := s.again
 	s.again = false
 	s.queued = errors.Is(err, driver.ErrHeld)
+	inTime := l.decided || l.ballot.votes[p.i].state == granted // a grant that comes late does not count
 	switch {
-	case err == nil || s.queued:
+	case s.queued, err == nil && inTime:
 		s.failing = time.Time{}
 	case s.failing.IsZero():
 		s.failing = p.sent

@@ -31,7 +31,7 @@ func TestConformance(t *testing.T) {
 	testwait.OnlyInCheck(t, "it takes a minute, and what is of this driver alone has tests of its own")
 	s := startServer(t)
 	h := conformance.Harness{
-		TTL: 300 * time.Millisecond,
+		TTL: 2 * time.Second, // a Locker of its own has a connection to make, and the server a process, within half of it
 		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 			return open(t, url(s.Addr()), ttl, false).Mutex(name)
 		},
