@@ -22,6 +22,8 @@ type Mutex struct {
 	invalid  error // why no method works
 	shared   bool  // it is a part of an RWMutex
 
+	turn chan struct{} // has a value while one waits for a share of its own
+
 	mu         sync.Mutex
 	hold       *Hold                   // from Lock until its Unlock, also when lost
 	contenders map[*contender]struct{} // which make what they get the Mutex's own
@@ -66,6 +68,13 @@ func (c *contender) acquireOwn() (*Hold, error) {
 	m := c.mutex
 	former := m.enter(c)
 	defer m.leave(c)
+	if c.shares() && c.waits() {
+		if err := c.awaitTurn(); err != nil {
+			return nil, err
+		}
+		defer func() { <-m.turn }()
+		former = m.current()
+	}
 	for {
 		if former != nil && errors.Is(former.expireIfDue(), ErrLost) && m.client.open.Err() == nil {
 			return nil, ErrLost

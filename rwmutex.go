@@ -32,7 +32,7 @@ type RWMutex struct{ *Mutex }
 // ErrUnsupported.
 func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	m := c.Mutex(name, opts...)
-	m.shared = true
+	m.shared, m.turn = true, make(chan struct{}, 1)
 	if _, ok := c.driver.(driver.Sharer); !ok && m.invalid == nil {
 		m.invalid = fmt.Errorf("%w: it has no read-write locks", ErrUnsupported)
 	}
@@ -126,8 +126,11 @@ func (h *Hold) downgrade(ctx context.Context) error {
 		h.mu.Unlock()
 	case errors.Is(err, ErrLost):
 		h.lose(CauseRevoked)
-		return h.expireIfDue()
-	case ctx.Err() != nil:
+	}
+	if over := h.expireIfDue(); over != nil {
+		return over
+	}
+	if err != nil && ctx.Err() != nil {
 		return interrupted(ctx, nil)
 	}
 	return err
@@ -189,8 +192,26 @@ func (c *contender) besides(own *Hold) error {
 	defer forget()
 	select {
 	case <-ended:
+		return nil
 	case <-c.own.Done():
-		return c.over()
+		return c.overHere()
 	}
-	return nil
+}
+
+// overHere is over for one that does not contend at the backend yet, so that Close has not told it.
+func (c *contender) overHere() error {
+	if c.ctx.Err() == nil && c.mutex.client.open.Err() != nil {
+		return ErrClosed
+	}
+	return c.over()
+}
+
+// awaitTurn has those that wait for a share of their own come one after the other: of many that the backend granted, one would be kept.
+func (c *contender) awaitTurn() error {
+	select {
+	case c.mutex.turn <- struct{}{}:
+		return nil
+	case <-c.own.Done():
+		return c.overHere()
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,6 +194,65 @@ func TestRWMutex_manyGoroutinesTakeTurns(t *testing.T) {
 		}
 		all.Wait()
 	})
+}
+
+// counted counts what a driver is asked for.
+type counted struct {
+	*memory.Driver
+	asked *atomic.Int64
+}
+
+func (d counted) AcquireSharedQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
+	d.asked.Add(1)
+	return d.Driver.AcquireSharedQueued(ctx, req, answered)
+}
+
+// The backend would grant each a share at once, of which one could be kept.
+func TestRWMutex_manyGoroutinesAskTheBackendOnceEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := counted{memory.NewDriver(memory.InSpace(t.Name())), new(atomic.Int64)}
+		m := clientOf(t, d).RWMutex("x")
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				assert.NoError(t, m.RLock(t.Context()))
+				time.Sleep(time.Millisecond)
+				assert.NoError(t, m.Unlock(t.Context()))
+			})
+		}
+		all.Wait()
+		assert.EqualValues(t, 20, d.asked.Load())
+	})
+}
+
+func TestRWMutex_whoWaitsForItsOwnHoldIsToldOfClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clientOf(t, memory.NewDriver(memory.InSpace(t.Name())))
+		m := c.RWMutex("x")
+		require.NoError(t, m.RLock(t.Context()))
+		first, _ := waiting(t, m.RLock)
+		second, _ := waiting(t, m.RLock)
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, <-first, locker.ErrClosed)
+		require.ErrorIs(t, <-second, locker.ErrClosed)
+	})
+}
+
+// Of a reply that arrives after a pause of the process.
+func TestRWMutex_downgradeThatIsAnsweredAfterTheDeadline(t *testing.T) {
+	for name, answer := range map[string]error{"a success": nil, "an error": errors.New("refused")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := stubborn{memory.NewDriver(memory.InSpace(t.Name())), func(context.Context) error {
+					time.Sleep(2 * ttl)
+					return answer
+				}}
+				h, err := clientOf(t, d, locker.WithoutRenewal()).RWMutex("x").TryAcquire(t.Context())
+				require.NoError(t, err)
+				require.ErrorIs(t, h.Downgrade(t.Context()), locker.ErrLost)
+			})
+		})
+	}
 }
 
 func TestRWMutex_ofABackendWithoutShares(t *testing.T) {

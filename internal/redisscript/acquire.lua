@@ -31,7 +31,7 @@ if share and shared then
   mine = tonumber(redis.call('ZSCORE', KEYS[1] .. ':readers', owner)) or 0 -- sent twice
   among = waits and (tonumber(redis.call('ZSCORE', KEYS[1] .. ':readers', '>' .. owner)) or 0) * 1000 > now
   if mine == 0 and not among and redis.call('ZCARD', KEYS[1] .. ':readers') == 0 then
-    return redis.error_reply('TRYAGAIN locker: the shares are not where the lock is: its slot moves, or they were removed')
+    return redis.error_reply(ELSEWHERE)
   end
 end
 local proposal = math.max(given, 0)
@@ -42,15 +42,22 @@ end
 
 local holder, about = string.find(current, '^[>+]') and '' or current, ''
 if left <= 0 and not claimed then
-  if string.sub(current, 1, 1) == '>' then
-    -- Its process is dead, or hangs, or was not told: all of it makes room.
-    local process = string.match(current, '^>(.-/)') or current
+  if string.find(current, '^[>+]') then
+    -- A process that has not come for its claim is dead, or hangs, or was not told: all of it makes room.
+    local claims, hung = { current }, {}
+    if current == SHARES or current == CLAIMS then
+      claims = redis.pcall('ZRANGE', KEYS[1] .. ':readers', 0, -1)
+    end
+    for _, claim in ipairs(claims) do
+      hung[string.match(claim, '^>(.-/)') or ''] = true
+    end
     for _, waiter in ipairs(redis.pcall('ZRANGE', QUEUE, 0, -1)) do
-      if string.sub(waiter, 1, #process) == process then
+      if hung[string.match(waiter, '^.-/')] then
         redis.pcall('ZREM', QUEUE, waiter)
       end
     end
-  elseif current ~= '' then
+  end
+  if current ~= '' and string.sub(current, 1, 1) ~= '>' then
     lapsed = last -- its holder did not release it
   end
   if queue or waits and given > 0 or not last and redis.pcall('ZCARD', QUEUE) ~= 0 then
@@ -80,6 +87,9 @@ if left > 0 and not (share and shared and (mine * 1000 > now or among or not alo
   end
   if not waits then
     return {HELD, left, now, place, back, earlier, holder, about}
+  end
+  if shared and not share and redis.call('HGET', KEYS[1], 'first') == owner then
+    redis.call('HSET', KEYS[1], 'seen', now)
   end
   local theirs = ordered and place_of(current)
   if theirs and (#theirs < #ordered or #theirs == #ordered and theirs < ordered) then
@@ -114,7 +124,7 @@ end
 
 -- text is token, where Redis need not print it: that takes a tenth of the script
 local token, text, covered = last, nil, 0
-local minted = not (share and last and redis.call('HGET', KEYS[1], 'shared') == lock[2]) -- else nobody has had it alone since then
+local minted = not (share and last and current == SHARES and left > 0) -- else it has that of the others
 if minted then
   -- As in acquire_free.lua, the grant of a name that is known needs no mark until the mark's cover ends.
   local unmarked = last and last < now + AHEAD and clock <= due

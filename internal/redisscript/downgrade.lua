@@ -6,13 +6,18 @@ local _, _, let_in, keep_readers, forget_readers = queue_of(KEYS[1], QUEUE)
 local readers, time = KEYS[1] .. ':readers', redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if lock[1] == SHARES and left > 0 then
-  return (tonumber(redis.call('ZSCORE', readers, owner)) or 0) > now and 1 or 0
+  local ends = tonumber(redis.call('ZSCORE', readers, owner)) or 0
+  if ends == 0 and redis.call('ZCARD', readers) == 0 then
+    return redis.error_reply(ELSEWHERE)
+  end
+  return ends > now and 1 or 0
 elseif lock[1] ~= owner or left <= 0 then
   return 0
 end
 forget_readers()
 redis.call('ZADD', readers, now + left, owner) -- if it is refused, nothing has happened
-redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'shared', lock[2])
+-- Whether the hold before this one was a share is forgotten with its token.
+redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'shared', lock[2], 'before', 0)
 keep_readers(left)
 if lock[3] then
   let_in()

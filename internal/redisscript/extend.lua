@@ -14,7 +14,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local ends = redis.call('ZSCORE', readers, owner)
 if not ends or tonumber(ends) <= now then
   if not ends and redis.call('ZCARD', readers) == 0 then
-    return redis.error_reply('TRYAGAIN locker: the shares are not where the lock is: its slot moves, or they were removed')
+    return redis.error_reply(ELSEWHERE)
   end
   return 0
 end

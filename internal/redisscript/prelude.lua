@@ -7,3 +7,4 @@
 -- is out of memory; and whoever looks at the key's expiry sees no lock that outlives its TTL.
 local KEEP = 60000 -- ms
 local AHEAD = KEEP * 500 -- µs that a token may be ahead of a clock that was not set back: it passes it before it is forgotten
+local ELSEWHERE = 'TRYAGAIN locker: the shares are not where the lock is: its slot moves, or they were removed'

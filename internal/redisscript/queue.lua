@@ -9,10 +9,13 @@
 local CLAIM = 2000 -- ms
 local FORGOTTEN = 60000 -- ms: a queue that nobody looks at
 local SUBSCRIBING = 1000000 -- µs that a waiter has for it before a share goes to one behind it
+local ABSENT = 5000000 -- µs without a look of the first of all waiters, which looks every 1.5 s: it waits no more, or its process hangs
 -- While there are shares the hash's owner is SHARES, and the key expires KEEP after the last of them. They are in a sorted set, by when they
 -- expire, in ms: each by its owner, and what is claimed for a waiter by '>' and its owner. If there are claims alone the hash's owner is CLAIMS.
---   shared  the latest token of shares: none was granted to one alone since if it is the latest of all
+--   shared  the latest token of shares
 --   reader  the last of them that was released
+--   first   who stands first in the queue, wants the lock alone, and has others behind it that want a share
+--   seen    when it last asked since that was found out, in µs
 local SHARES, CLAIMS = '+', '>+'
 
 -- queue_of makes the functions for a lock and its queue, which takes its time: most often nobody needs them.
@@ -20,7 +23,7 @@ local function queue_of(key, queue)
   local readers = key .. ':readers'
 
   -- keep_readers has the shares of key be there for as long as the lock is held: a little longer, and nobody finds none before it has expired.
-  local function keep_readers(ms) redis.call('PEXPIRE', readers, ms + 1000) end
+  local function keep_readers(ms) return redis.pcall('PEXPIRE', readers, ms + 1000) end
 
   -- subscribed has what reachable has found out of processes.
   local subscribed = {}
@@ -53,6 +56,24 @@ local function queue_of(key, queue)
     end
   end
 
+  -- comes reports whether the first of the queue, which wants the lock alone, is still there to take it: if not, who is alive comes back to its place.
+  local function comes(waiter, place, now)
+    local age = now - place
+    if age >= 0 and age < SUBSCRIBING then
+      return true
+    elseif not reachable(waiter) then
+      return false
+    end
+    local known = redis.call('HMGET', key, 'first', 'seen')
+    local absence = known[1] == waiter and now - known[2] or -1
+    if absence < 0 then -- or the clock was set back
+      redis.pcall('HSET', key, 'first', waiter, 'seen', now)
+    elseif absence >= ABSENT then
+      redis.call('HDEL', key, 'first')
+    end
+    return absence < ABSENT
+  end
+
   -- let_in takes the waiters off the head of the queue that want a share, and claims one for each but asks, which asks just now. It returns the place of
   -- the first that wants the lock alone, if there is one, and whether asks was among those before it.
   local function let_in(asks)
@@ -64,14 +85,13 @@ local function queue_of(key, queue)
       local some, place, off, claims = redis.pcall('ZRANGE', queue, 0, at_once - 1, 'WITHSCORES'), nil, {}, {}
       for i = 1, #some, 2 do
         local waiter = some[i]
-        if waiter == asks then
-          among = true
-        elseif not string.find(waiter, '~', 1, true) then
-          local age = now - some[i + 1]
-          if age >= 0 and age < SUBSCRIBING or reachable(waiter) then
+        if not string.find(waiter, '~', 1, true) then
+          if waiter == asks or comes(waiter, some[i + 1], now) then
             place = tonumber(some[i + 1])
             break
           end
+        elseif waiter == asks then
+          among = true
         elseif reachable(waiter) then
           claims[#claims + 1] = ends
           claims[#claims + 1] = '>' .. waiter

@@ -133,7 +133,7 @@ func TestQueueModel_seesScriptsThatAreWrongAboutShares(t *testing.T) {
 		"one reader is let in, and none behind it": {"place, among = let_in(asks)", "", "with nobody before it"},
 		"a share that expired is not noted":        {"lapsed = last or token", "", "releases a hold again that has expired"},
 		"the first who releases ends all shares":   {"if left > 0 then\n    if tonumber(longest[2])", "if false then\n    if tonumber(longest[2])", "and the server has it"},
-		"each share has a token of its own":        {"redis.call('HGET', KEYS[1], 'shared') == lock[2]", "false", "has a share of token"},
+		"each share has a token of its own":        {"current == SHARES and left > 0)", "false)", "has a share of token"},
 		"who wants it alone takes no notice":       {"left = redis.call('PTTL', KEYS[1]) - KEEP", "left = current ~= '+' and redis.call('PTTL', KEYS[1]) - KEEP or 0", "and the server has it"},
 		"a share that was released last is forgotten, or one that expired is not": {
 			"if known[5] == owner then", "if true then", "hears that it had not",

@@ -18,8 +18,11 @@ if shares then
     redis.call('HSET', KEYS[1], 'reader', owner)
   end
   ended = ended or end_share(KEYS[1], QUEUE, '>' .. owner)
-  if ended then
+  if ended == 1 or ended and token ~= '0' then
     return ended
+  elseif not ended and redis.call('ZCARD', KEYS[1] .. ':readers') == 0 and redis.call('PTTL', KEYS[1]) > KEEP then
+    redis.pcall('ZREM', QUEUE, owner)
+    return redis.error_reply(ELSEWHERE)
   end
 end
 token = tonumber(token)

@@ -1,25 +1,23 @@
--- The end of acquire.lua for a share. What is written first may be refused, as in grant.lua.
+-- The end of acquire.lua for a share. As in grant.lua, what comes first may be refused: it harms nobody who has a share, and leaves nothing that does not expire.
 local _, _, let_in, keep_readers, forget_readers = queue_of(KEYS[1], QUEUE)
-local readers, keeps, new = KEYS[1] .. ':readers', math.max(left + KEEP, expires), current ~= SHARES or left <= 0
-if minted then
-  redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'token', token, 'before', last or 0, 'shared', token)
-elseif new then
-  redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '')
-end
-if new and not shared then
+local readers, keeps = KEYS[1] .. ':readers', math.max(left + KEEP, expires)
+if minted and not shared then
   forget_readers()
 end
-local failed = redis.pcall('ZADD', readers, math.max(mine, math.floor(now / 1000) + expires - KEEP), owner)
-if type(failed) ~= 'table' then
-  failed = expire(KEYS[1], keeps)
-elseif new then
-  redis.call('HSET', KEYS[1], 'owner', (claimed or shared) and current or '')
+local done = redis.pcall('ZADD', readers, math.max(mine, math.floor(now / 1000) + expires - KEEP), owner)
+if type(done) ~= 'table' then
+  done = keep_readers(keeps - KEEP)
 end
-if failed then
-  redis.pcall('ZREM', readers, owner)
-  return failed
+if type(done) == 'table' then -- an error
+  if mine == 0 then
+    redis.pcall('ZREM', readers, owner)
+  end
+  return done
 end
-keep_readers(keeps - KEEP)
+if minted then
+  redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'token', token, 'before', last or 0, 'shared', token)
+end
+redis.call('PEXPIRE', KEYS[1], keeps)
 if waits then
   redis.call('ZREM', readers, '>' .. owner)
 end

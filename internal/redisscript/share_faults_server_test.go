@@ -1,0 +1,170 @@
+package redisscript
+
+import (
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+// without is a connection of a user who may do all but some commands.
+func (s *atServer) without(commands ...string) *goredis.Client {
+	s.t.Helper()
+	args := []any{"ACL", "SETUSER", "few", "reset", "on", "nopass", "~*", "&*", "+@all"}
+	for _, c := range commands {
+		args = append(args, "-"+c)
+	}
+	require.NoError(s.t, s.rdb.Do(s.t.Context(), args...).Err())
+	few := goredis.NewClient(&goredis.Options{Addr: s.rdb.Options().Addr, Username: "few", Password: "any"})
+	s.t.Cleanup(func() { _ = few.Close() })
+	return few
+}
+
+func TestShare_whoLacksARightEndsNoOther(t *testing.T) {
+	t.Parallel()
+	s := atServerOf(t, testserver.Redis(t))
+	token := s.share(ttl, "~a")
+	for _, right := range []string{"pexpire", "zadd"} {
+		few := s.without(right)
+		require.ErrorContains(t, few.Eval(t.Context(), share.Source, s.keys, "~b", expiry(ttl), 0, inTime, "").Err(), "NOPERM", right)
+		assert.Equal(t, []string{"~a"}, s.readers(), right)
+		require.EqualValues(t, held, s.ask("x", ttl, 0).status, right)
+		require.EqualValues(t, 1, s.extend("~a"), right)
+	}
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+}
+
+func TestShare_whoLacksARightLeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := atServerOf(t, testserver.Redis(t))
+	for _, right := range []string{"pexpire", "zadd"} {
+		few := s.without(right)
+		require.ErrorContains(t, few.Eval(t.Context(), share.Source, s.keys, "~a", expiry(ttl), 0, inTime, "").Err(), "NOPERM", right)
+		assert.Zero(t, s.rdb.Exists(t.Context(), s.keys[0], s.keys[1], s.readersKey()).Val(), right)
+	}
+}
+
+// Its look finds that the hold before has expired, and a reader is first.
+func TestShare_aWriterThatLooksIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	s.ask("x", ttl, 0)
+	s.join("pP/~a", ttl, 0)
+	writer := s.ask("pP/w", ttl, 0)
+	s.join("pP/~b", ttl, 0)
+	s.expire()
+	looks := s.ask("pP/w", ttl, writer.place)
+	require.EqualValues(t, held, looks.status)
+	assert.False(t, looks.back, "it has kept its place")
+	assert.Equal(t, []string{">pP/~a"}, s.readers(), "the reader behind it waits")
+	assert.Equal(t, []string{"pP/w", "pP/~b"}, s.queue())
+}
+
+// A replica, or a disk, that is behind knows of the readers before a writer, and not of that.
+func TestShare_tokensRiseThoughTheServerForgetsAWriter(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	ctx := t.Context()
+	token := s.share(ttl, "~a")
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+	behind := s.rdb.Dump(ctx, s.keys[0]).Val()
+	writer := s.ask("x", ttl, 0).token
+	require.NoError(t, s.rdb.RestoreReplace(ctx, s.keys[0], Keep, behind).Err())
+	assert.Greater(t, s.share(ttl, "~b"), writer)
+}
+
+// What cannot be helped: those that are there have one token. See docs/failures.md.
+func TestShare_thatJoinsOthersHasTheirTokenThoughAWriterWasForgotten(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	ctx := t.Context()
+	token := s.share(ttl, "~a")
+	keys := []string{s.keys[0], s.readersKey()}
+	behind := []string{s.rdb.Dump(ctx, keys[0]).Val(), s.rdb.Dump(ctx, keys[1]).Val()}
+	require.EqualValues(t, 1, s.release("~a", token, 0))
+	writer := s.ask("x", ttl, 0).token
+	for i, key := range keys {
+		require.NoError(t, s.rdb.RestoreReplace(ctx, key, Keep+ttl, behind[i]).Err())
+	}
+	assert.Equal(t, token, s.share(ttl, "~b"))
+	require.EqualValues(t, 0, s.extend("x"), "the writer is told")
+	s.expireShare("~a")
+	require.EqualValues(t, 1, s.release("~b", token, 0))
+	assert.Greater(t, s.share(ttl, "~c"), writer, "when all have gone")
+}
+
+func TestShare_whoGivesUpWithAClaimThatHasExpiredLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	s.share(ttl, "~a")
+	s.ask("pP/w", ttl, 0)
+	s.join("pP/~b", ttl, 0) // and the reply is lost
+	require.EqualValues(t, 1, s.release("pP/w", 0, 0))
+	s.expireShare(">pP/~b")
+	s.ask("pP/v", ttl, 0)
+	require.EqualValues(t, held, s.join("pP/~b", ttl, 0).status)
+	require.Equal(t, []string{"pP/v", "pP/~b"}, s.queue())
+	require.EqualValues(t, 1, s.release("pP/~b", 0, 0))
+	assert.Equal(t, []string{"pP/v"}, s.queue())
+}
+
+// It has given up, and that did not arrive; or its process is stopped, or dead and was never subscribed.
+func TestShare_aWriterThatNeverLooksIsPassedOver(t *testing.T) {
+	t.Parallel()
+	for _, writer := range []string{"pP/w", "-Q/w"} {
+		s := newAtServer(t)
+		s.subscribe("P")
+		s.rdb.Del(t.Context(), s.keys[0], s.keys[1], s.readersKey())
+		token := s.share(ttl, "~a")
+		w := s.ask(writer, ttl, 0)
+		const age = 2e6 // µs
+		require.NoError(t, s.rdb.ZIncrBy(t.Context(), s.keys[1], -age, writer).Err())
+		reader := s.join("pP/~b", ttl, 0)
+		require.EqualValues(t, held, reader.status)
+		looks := func() int64 { return s.join("pP/~b", ttl, reader.place).status }
+		unseen := func() {
+			past := s.rdb.Time(t.Context()).Val().Add(-6 * time.Second).UnixMicro()
+			require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "seen", past).Err())
+		}
+		require.EqualValues(t, held, looks())
+		unseen()
+		require.EqualValues(t, held, s.ask(writer, ttl, w.place-age).status)
+		require.EqualValues(t, held, looks(), "it has looked just now")
+		unseen()
+		require.EqualValues(t, granted, looks())
+
+		require.EqualValues(t, held, s.ask(writer, ttl, w.place-age).status, "it was alive")
+		require.EqualValues(t, held, s.join("pP/~c", ttl, 0).status, "and has its place again")
+		s.release("~a", token, 0)
+		s.release("pP/~b", token, 0)
+		require.EqualValues(t, granted, s.ask(writer, ttl, w.place-age).status)
+	}
+}
+
+func TestShare_aProcessThatDoesNotComeForItsClaimMakesRoom(t *testing.T) {
+	t.Parallel()
+	s := newAtServer(t)
+	s.subscribe("P")
+	s.subscribe("Q")
+	x := s.ask("x", ttl, 0)
+	s.join("pP/~a", ttl, 0)
+	w := s.ask("pQ/w", ttl, 0)
+	s.join("pP/~b", ttl, 0)
+	last := s.join("pQ/~c", ttl, 0)
+	require.EqualValues(t, 1, s.release("x", x.token, 0))
+	require.Equal(t, []string{">pP/~a"}, s.readers())
+	s.expireShare(">pP/~a")
+	s.expire()
+	got := s.ask("pQ/w", ttl, w.place)
+	require.EqualValues(t, granted, got.status)
+	assert.Equal(t, []string{"pQ/~c"}, s.queue())
+	require.EqualValues(t, 1, s.release("pQ/w", got.token, 0))
+	assert.Equal(t, []string{">pQ/~c"}, s.readers(), "nobody waits for the others")
+	require.EqualValues(t, granted, s.join("pQ/~c", ttl, last.place).status)
+}
