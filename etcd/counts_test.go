@@ -79,6 +79,29 @@ func TestCounts(t *testing.T) {
 	require.NoError(t, next.Unlock(t.Context()))
 }
 
+func TestCounts_ofShares(t *testing.T) {
+	t.Parallel()
+	cli, requests, _ := counting(t, testserver.SharedEtcd(t).Addr())
+	c := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal())
+	first, second := c.RWMutex("x"), c.RWMutex("x")
+	require.NoError(t, first.RLock(t.Context()))
+	assert.EqualValues(t, 2, requests.Swap(0), "the session, and a share where nobody is")
+	for what, take := range map[string]func(context.Context) error{"RLock": second.RLock, "TryRLock": second.TryRLock} {
+		require.NoError(t, take(t.Context()), what)
+		assert.EqualValues(t, 3, requests.Swap(0), "%s takes a place, reads the queue, and settles the token", what)
+		require.NoError(t, second.Unlock(t.Context()))
+		assert.EqualValues(t, 1, requests.Swap(0))
+	}
+	require.NoError(t, first.Unlock(t.Context()))
+	require.NoError(t, first.Lock(t.Context()))
+	requests.Store(0)
+	require.ErrorIs(t, second.TryRLock(t.Context()), locker.ErrHeld)
+	assert.EqualValues(t, 1, requests.Swap(0), "a TryRLock in vain is one, and has nothing to clean up")
+	require.NoError(t, first.Downgrade(t.Context()))
+	assert.EqualValues(t, 1, requests.Swap(0))
+	require.NoError(t, first.Unlock(t.Context()))
+}
+
 // reads counts what requests read: single keys, and folders, of which the server reads all keys, however few it is asked for.
 type reads struct{ keys, folders atomic.Int64 }
 

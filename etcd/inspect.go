@@ -17,7 +17,7 @@ import (
 const patience = 30 * time.Second
 
 // Inspect implements driver.Inspector: one request that reads the queue, and, if the lock is held, one for what is left of the
-// holder's session, in whole seconds, rounded down. When nobody holds the lock no token is known.
+// holder's session, in whole seconds, rounded down; of a lock that is shared, one for each session. When nobody holds the lock no token is known.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	o := d.newOutage(outage.TTL(ctx, patience), unheard)
 	for {
@@ -27,15 +27,11 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 			return driver.State{}, err
 		}
 		state := stateOf(queue, folder)
-		left, err := ask(ctx, o, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-			return d.cli.TimeToLive(ctx, clientv3.LeaseID(queue[0].Lease))
-		})
+		left, lasts, err := d.left(ctx, o, queue[:holders(queue)])
 		if err != nil {
 			return driver.State{}, err
 		}
-		if left.GrantedTTL > 0 {
-			// A new leader gives each session a little more, and one that is overdue has less than nothing.
-			state.Left = time.Duration(max(min(left.TTL, left.GrantedTTL), 0)) * time.Second
+		if state.Left = left; lasts {
 			return state, nil
 		}
 		// The session has ended since, and with it the hold; unless a member that is cut off says so.
@@ -43,6 +39,28 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 			return driver.State{}, err
 		}
 	}
+}
+
+// left returns for how long the longest of the sessions lasts that the keys are on, and whether any does.
+func (d *Driver) left(ctx context.Context, o *outage.Outage, keys []*mvccpb.KeyValue) (longest time.Duration, lasts bool, err error) {
+	asked := map[int64]bool{}
+	for _, kv := range keys {
+		if asked[kv.Lease] {
+			continue
+		}
+		asked[kv.Lease] = true
+		left, err := ask(ctx, o, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+			return d.cli.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
+		})
+		if err != nil {
+			return 0, false, err
+		}
+		if left.GrantedTTL > 0 {
+			// A new leader gives each session a little more, and one that is overdue has less than nothing.
+			longest, lasts = max(longest, time.Duration(min(left.TTL, left.GrantedTTL))*time.Second), true
+		}
+	}
+	return longest, lasts, nil
 }
 
 // readQueue returns the keys of the contenders in a folder, the oldest first. Marks are in another folder, and a key is never there together with the mark
@@ -83,6 +101,7 @@ func stateOf(queue []*mvccpb.KeyValue, folder string) driver.State {
 	n := holders(queue)
 	if parseValue(queue[0]).shared {
 		for _, kv := range queue[:n] {
+			state.Token = max(state.Token, tokenOf(kv)) // all that are settled have the same
 			state.Shares = append(state.Shares, participant(kv, folder))
 		}
 	} else {

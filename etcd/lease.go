@@ -28,7 +28,6 @@ type lease struct {
 
 	mu       sync.Mutex
 	created  int64 // the revision that created the key; 0 if that is not known
-	after    int64 // the revision that created the last writer's key before a share's; 0 if none was seen
 	phase    int64 // the token of a share that was granted beside others, or 0
 	doubtful bool  // a request that creates the key may have been made without our knowing, or may still be
 	asked    bool  // a release was sent, and no answer came

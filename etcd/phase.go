@@ -67,7 +67,7 @@ func (l *lease) phaseOf(keys []*mvccpb.KeyValue) (p phase) {
 		switch v := parseValue(kv); {
 		case !isContender(kv, l.folder):
 		case !v.shared && kv.CreateRevision < created:
-			p.writer, l.after = string(kv.Key), max(l.after, kv.CreateRevision)
+			p.writer = string(kv.Key)
 		case !v.shared:
 		case p.witness == nil, v.token != 0:
 			p.witness = kv

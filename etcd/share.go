@@ -3,7 +3,9 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
@@ -24,10 +26,9 @@ func (d *Driver) AcquireSharedQueued(ctx context.Context, req driver.Request, an
 func (l *lease) tryShared(ctx context.Context, o *outage.Outage) error {
 	resp, err := l.enqueueShared(ctx, o, l.amongShares()...)
 	if err == nil && l.revision() == 0 {
-		if oldest := first(resp.Responses[2]); oldest != nil && isContender(oldest, l.folder) {
-			return &driver.HeldError{Holder: participant(oldest, l.folder)}
+		if err := l.heldBy(ctx, o, first(resp.Responses[2])); err != nil {
+			return err
 		}
-		// The oldest key is not one of ours: the queue shows whether a writer stands there.
 		_, err = l.enqueueShared(ctx, o)
 	}
 	if err != nil {
@@ -41,6 +42,19 @@ func (l *lease) tryShared(ctx context.Context, o *outage.Outage) error {
 	default:
 		return l.fresh(ctx, o)
 	}
+}
+
+// heldBy returns the error of a lock that is another's, or in whose queue a writer waits. The oldest key in the folder shows that if it is a writer's; else
+// the others have to, and there may be keys of others among them.
+func (l *lease) heldBy(ctx context.Context, o *outage.Outage, oldest *mvccpb.KeyValue) error {
+	if isWriter(oldest, l.folder) {
+		return &driver.HeldError{Holder: participant(oldest, l.folder)}
+	}
+	queue, err := l.session.driver.readQueue(ctx, o, l.folder)
+	if err == nil && slices.ContainsFunc(queue, func(kv *mvccpb.KeyValue) bool { return isWriter(kv, l.folder) }) {
+		err = &driver.HeldError{Holder: participant(queue[0], l.folder)}
+	}
+	return err
 }
 
 // queueShared takes a place in the queue and waits until no writer is before it.
@@ -134,12 +148,8 @@ func (l *lease) agree(ctx context.Context, o *outage.Outage, p phase) error {
 	token, puts := parseValue(p.witness).token, []clientv3.Op{}
 	if token == 0 {
 		token = p.witness.CreateRevision
-		if l.after != 0 {
-			token = l.after + 1
-		}
-		if p.witness != p.own {
-			puts = append(puts, clientv3.OpPut(string(p.witness.Key),
-				shareValue(formatToken(token), parseValue(p.witness).metadata), clientv3.WithLease(clientv3.LeaseID(p.witness.Lease))))
+		if p.witness != p.own { // on whose session there may be keys that are none of our user's
+			puts = append(puts, clientv3.OpPut(string(p.witness.Key), shareValue(formatToken(token), parseValue(p.witness).metadata), clientv3.WithIgnoreLease()))
 		}
 	}
 	puts = append(puts, l.putShare(formatToken(token)))

@@ -1,6 +1,7 @@
 package zookeeper_test
 
 import (
+	"context"
 	"encoding/binary"
 	"io"
 	"math"
@@ -180,6 +181,34 @@ func TestCounts(t *testing.T) {
 	assert.Equal(t, 1, ops[opDelete])
 	assert.InDelta(t, 2, ops[opList], 1, "the first look, and that after the event")
 	require.NoError(t, next.Unlock(t.Context()))
+}
+
+func TestCounts_ofShares(t *testing.T) {
+	t.Parallel()
+	w := newWire(t, testserver.SharedZooKeeper(t).Addr())
+	c := openURL(t, w.url(), "ttl=1m", locker.WithoutRenewal())
+	first, second := c.RWMutex("x"), c.RWMutex("x")
+	took := func(call func(context.Context) error) map[int32]int {
+		w.take()
+		require.NoError(t, call(t.Context()))
+		ops, _ := w.take()
+		return ops
+	}
+	require.NoError(t, first.Lock(t.Context())) // there are a session, and the node of the lock
+	assert.Equal(t, map[int32]int{opMulti: 1}, took(first.Downgrade))
+	assert.Equal(t, map[int32]int{opDelete: 1}, took(first.Unlock))
+	ops := took(first.RLock)
+	assert.Equal(t, 1, ops[opCreate])
+	assert.Equal(t, 1, ops[opGet])
+	assert.Equal(t, 1, ops[opMulti])
+	assert.InDelta(t, 2, ops[opList], 1, "right behind the creation, and after the data; but for one that overtook the creation")
+	ops = took(second.RLock)
+	assert.Equal(t, 1, ops[opCreate])
+	assert.Zero(t, ops[opGet])
+	assert.Equal(t, 1, ops[opMulti])
+	assert.LessOrEqual(t, ops[opList], 2)
+	assert.Equal(t, map[int32]int{opDelete: 1}, took(second.Unlock))
+	assert.Equal(t, map[int32]int{opDelete: 1}, took(first.Unlock))
 }
 
 // Who waits costs the server nothing, but for a look now and then at two nodes, and no more watches for that. However many wait, nobody

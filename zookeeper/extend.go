@@ -56,7 +56,7 @@ func (s *session) extend(ctx context.Context, leases []driver.Lease, places []in
 		})
 		missing := slices.IndexFunc(said, func(r zk.MultiResponse) bool { return errors.Is(r.Error, zk.ErrNoNode) })
 		if missing >= 0 {
-			if moved, err := leases[places[missing]].(*lease).moved(ctx); moved {
+			if moved, err := leases[places[missing]].(*lease).moved(ctx, nodes[missing]); moved {
 				continue
 			} else if err != nil {
 				errs[places[missing]] = asLost(err)

@@ -139,6 +139,11 @@ func (l *lease) forced(ctx context.Context) (bool, error) {
 	if errors.Is(err, zk.ErrNoNode) {
 		return true, nil
 	}
-	own, _ := parseContender(path.Base(l.at()))
-	return slices.Contains(at.forced, own.id()), err
+	l.mu.Lock()
+	names := []string{l.path, l.to}
+	l.mu.Unlock()
+	return slices.ContainsFunc(names, func(name string) bool {
+		own, ok := parseContender(path.Base(name))
+		return ok && slices.Contains(at.forced, own.id())
+	}), err
 }

@@ -83,7 +83,9 @@ func (s *session) inspect(ctx context.Context, o *outage.Outage, parent string) 
 		state.Holder = nodes[0].participant()
 	}
 	state.Waiters = nodes[n:].participants()
-	state.Token = left[0].token
+	for _, c := range left[:n] { // of shares, all that are settled have the same
+		state.Token = max(state.Token, c.token)
+	}
 	if first := nodes[0]; !left[0].shared && first.name == queue[0].name && first.czxid == seen.pzxid {
 		// The token is the pzxid that the holder saw, and its coming was the last change. But if it has yet to read what
 		// it sees, right behind that, and another comes first, the token will be that one's.

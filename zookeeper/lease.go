@@ -26,7 +26,7 @@ type lease struct {
 	token    uint64    // the parent's pzxid in the read that showed us first; of a share see agree
 	path     string    // of our node; empty if it is not known
 	holder   string    // the first node of the queue, in the last read
-	moves    bool      // our node has another name, or may have: see move
+	to       string    // the path to which a move has brought our node, or may have; empty: there was none
 	making   *creation // of the node, unless it is known how that ended
 	asked    int       // deletions that were sent
 	finished bool      // released, or lost
@@ -93,7 +93,7 @@ func (l *lease) Release(ctx context.Context) error {
 	case errors.Is(err, zk.ErrNoNode):
 		// If another deletion was sent, before or meanwhile, and the session is still the same, it is we who have removed it, unless a
 		// ForceRelease has.
-		if moved, err := l.moved(ctx); err != nil {
+		if moved, err := l.moved(ctx, path); err != nil {
 			return err
 		} else if moved {
 			return l.Release(ctx)

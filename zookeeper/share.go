@@ -59,12 +59,12 @@ func (l *lease) share() {
 	l.node = l.parent + "/" + nodePrefix + l.owner + nodeMiddle
 }
 
-// own returns the contender of queue that has our number.
+// own returns our contender of queue. Its number alone does not tell: the numbers of a lock begin anew with its node.
 func (l *lease) own(queue []contender) (own contender, ok bool) {
-	known, _ := parseContender(path.Base(l.at()))
-	i := slices.IndexFunc(queue, func(c contender) bool {
-		return c.number == known.number && (c.name == known.name || c.token != 0)
-	})
+	l.mu.Lock()
+	at, to := path.Base(l.path), path.Base(l.to)
+	l.mu.Unlock()
+	i := slices.IndexFunc(queue, func(c contender) bool { return c.name == at || c.name == to })
 	if i < 0 {
 		return own, false
 	}
@@ -162,10 +162,13 @@ func (l *lease) lookToBegin(ctx context.Context, o *outage.Outage) (v view, begi
 func (l *lease) move(ctx context.Context, token uint64, conditions ...any) error {
 	l.mu.Lock()
 	from, s := l.path, l.session
-	l.moves = true
-	l.mu.Unlock()
 	own, _ := parseContender(path.Base(from))
 	to := fmt.Sprintf("%s/%s%s%s%010d", l.parent, nodePrefix, settledOwner(token), nodeMiddle, own.number)
+	l.to = to
+	l.mu.Unlock()
+	if from == to {
+		return nil // another call has found it there
+	}
 	_, err := call(ctx, s, writes, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
 		return conn.Multi(append(conditions,
 			&zk.DeleteRequest{Path: from, Version: -1},
@@ -179,34 +182,37 @@ func (l *lease) move(ctx context.Context, token uint64, conditions ...any) error
 	return err
 }
 
-// moved finds our node where a move whose answer was lost has put it, and reports whether it is there.
-func (l *lease) moved(ctx context.Context) (bool, error) {
+// moved reports whether a move has brought our node away from the path from, at which a request has not found it. The answer to that move may have been
+// lost, or have come since the request was made.
+func (l *lease) moved(ctx context.Context, from string) (bool, error) {
 	l.mu.Lock()
-	moves := l.moves
+	at, to := l.path, l.to
 	l.mu.Unlock()
-	if !moves {
-		return false, nil
+	if at != from || to == "" || to == from {
+		return at != from, nil
 	}
-	v, err := l.session.latest(ctx, reads|loosely, l.parent)
-	if errors.Is(err, zk.ErrNoNode) {
-		return false, nil
+	there, err := call(ctx, l.session, reads|loosely, func(conn *zk.Conn) (there bool, err error) {
+		if _, err = conn.Sync(l.parent); err == nil {
+			there, _, err = conn.Exists(to)
+		}
+		return there, err
+	})
+	if err != nil || !there {
+		return false, err
 	}
-	own, ok := l.own(inQueue(v.children))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if at := l.parent + "/" + own.name; err == nil && ok && at != l.path {
-		l.path, l.asked = at, 0
-		return true, nil
-	}
-	return false, err
+	l.path, l.asked = to, 0
+	return true, nil
 }
 
 // Downgrade implements driver.Downgrader. A share is watched like any other: those who wait for the node hear that it is gone.
 func (l *lease) Downgrade(ctx context.Context) error {
-	if l.lost() || l.at() == "" {
+	from := l.at()
+	if l.lost() || from == "" {
 		return driver.ErrLost
 	}
-	if own, _ := parseContender(path.Base(l.at())); own.shared {
+	if own, _ := parseContender(path.Base(from)); own.shared {
 		return nil
 	}
 	o := l.session.driver.outage(l.session.TTL, unheard)
@@ -214,7 +220,7 @@ func (l *lease) Downgrade(ctx context.Context) error {
 	if errors.Is(err, zk.ErrNoNode) {
 		moved := false
 		err = o.Ask(ctx, func(ctx context.Context) (err error) {
-			moved, err = l.moved(ctx)
+			moved, err = l.moved(ctx, from)
 			return err
 		})
 		if err == nil && !moved {

@@ -49,6 +49,11 @@ func TestDowngrade_letsSharesIn(t *testing.T) {
 	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).Downgrades(t)
 }
 
+func TestDowngrade_besideOtherCalls(t *testing.T) {
+	t.Parallel()
+	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).DowngradesMeanwhile(t)
+}
+
 func TestShare_endsWithItsSession(t *testing.T) {
 	t.Parallel()
 	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).EndsWithItsSession(t)

@@ -180,6 +180,32 @@ func (b Backend) Downgrades(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return len(b.Queue(t)) == 0 })
 }
 
+// DowngradesMeanwhile has holders downgrade while they are extended, and while they are released: a Downgrade changes what they are known by.
+func (b Backend) DowngradesMeanwhile(t *testing.T) {
+	d := b.Open(t)
+	downgrade := func() (l driver.Lease, done <-chan error) {
+		l, err := d.Acquire(t.Context(), b.request())
+		require.NoError(t, err)
+		return l, testwait.Go(func() error { return l.(driver.Downgrader).Downgrade(t.Context()) })
+	}
+	for range 20 {
+		l, done := downgrade()
+		for range 3 {
+			require.NoError(t, l.Extend(t.Context(), b.TTL), "nobody has ended it")
+		}
+		require.NoError(t, <-done)
+		require.NoError(t, l.Extend(t.Context(), b.TTL))
+		release(t, l)
+
+		l, done = downgrade()
+		release(t, l)
+		if err := <-done; err != nil {
+			require.ErrorIs(t, err, driver.ErrLost)
+		}
+		require.Empty(t, b.Queue(t), "it was released")
+	}
+}
+
 // EndsWithItsSession has a share end with its session, while others go on, and a waiting writer's session end before those who wait behind it.
 func (b Backend) EndsWithItsSession(t *testing.T) {
 	d, other, dies := b.Open(t), b.Open(t), b.Open(t)

@@ -1,0 +1,108 @@
+package etcd
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+// standShared puts a share into the queue of a name, whose token is not settled.
+func standShared(t *testing.T, d *Driver, name string, o *outage.Outage) *lease {
+	t.Helper()
+	l, err := d.contend(t.Context(), driver.Request{Name: name, TTL: o.TTL}, o)
+	require.NoError(t, err)
+	_, err = l.enqueueShared(t.Context(), o)
+	require.NoError(t, err)
+	require.False(t, l.settled())
+	return l
+}
+
+func settleAlone(t *testing.T, l *lease, o *outage.Outage) {
+	t.Helper()
+	ahead, err := l.settle(t.Context(), o, l.key)
+	require.NoError(t, err)
+	require.Empty(t, ahead)
+}
+
+// Shares that came early, and are slow to settle, get no token below that of a share which came later and has ended.
+func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	name, o := fresh(), d.newOutage(time.Minute, unheard)
+	holder, _ := stand(t, d, name, o)
+	oldest, slow := standShared(t, d, name, o), standShared(t, d, name, o)
+	gaveUp, _ := stand(t, d, name, o)
+	late := standShared(t, d, name, o)
+	ahead, err := late.settle(t.Context(), o, late.key)
+	require.NoError(t, err)
+	require.Equal(t, gaveUp.key, ahead, "it has seen a writer before it")
+	require.NoError(t, holder.Release(t.Context()))
+	require.NoError(t, gaveUp.Release(t.Context()))
+	settleAlone(t, late, o)
+	require.Greater(t, late.Token(), holder.Token())
+	require.NoError(t, late.Release(t.Context()))
+	require.NoError(t, oldest.Release(t.Context()))
+
+	next := standShared(t, d, name, o)
+	settleAlone(t, next, o)
+	assert.GreaterOrEqual(t, next.Token(), late.Token(), "a resource has seen that of the one before")
+	settleAlone(t, slow, o)
+	assert.Equal(t, next.Token(), slow.Token())
+	require.NoError(t, slow.Release(t.Context()))
+	require.NoError(t, next.Release(t.Context()))
+}
+
+// Who settles the token of another's share leaves it on the other's session.
+func TestSettle_leavesASharesSession(t *testing.T) {
+	t.Parallel()
+	d, other := driverAt(t, testserver.SharedEtcd(t)), driverAt(t, testserver.SharedEtcd(t))
+	name, o := fresh(), d.newOutage(time.Minute, unheard)
+	holder, _ := stand(t, d, name, o)
+	slow, l := standShared(t, other, name, other.newOutage(time.Minute, unheard)), standShared(t, d, name, o)
+	require.NoError(t, holder.Release(t.Context()))
+	settleAlone(t, l, o)
+	found, err := d.cli.Get(t.Context(), slow.key)
+	require.NoError(t, err)
+	require.Len(t, found.Kvs, 1)
+	assert.Equal(t, int64(l.Token()), parseValue(found.Kvs[0]).token)
+	assert.Equal(t, slow.session.id, clientv3.LeaseID(found.Kvs[0].Lease))
+	require.NoError(t, other.Close())
+	found, err = d.cli.Get(t.Context(), slow.key)
+	require.NoError(t, err)
+	assert.Empty(t, found.Kvs)
+	require.NoError(t, l.Release(t.Context()))
+}
+
+// A State that is old names owners that may have come back.
+func TestForceRelease_endsTheSharesThatAreShown(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	req := driver.Request{Name: fresh(), TTL: time.Minute}
+	take := func() *lease {
+		l, err := d.AcquireShared(t.Context(), req)
+		require.NoError(t, err)
+		return l.(*lease)
+	}
+	first, second := take(), take()
+	shown, err := d.Inspect(t.Context(), req.Name)
+	require.NoError(t, err)
+	require.Len(t, shown.Shares, 2)
+	require.NoError(t, second.Release(t.Context()))
+	third := take()
+	require.NoError(t, d.ForceRelease(t.Context(), req.Name, driver.State{Held: true, Token: shown.Token, Shares: shown.Shares[:1]}))
+	require.ErrorIs(t, first.Extend(t.Context(), time.Minute), driver.ErrLost)
+	require.NoError(t, third.Extend(t.Context(), time.Minute), "it was not shown")
+	require.NoError(t, third.Release(t.Context()))
+	again := take()
+	require.Equal(t, third.owner, again.owner)
+	require.ErrorIs(t, d.ForceRelease(t.Context(), req.Name, shown), driver.ErrHeld, "those that were shown have ended")
+	require.NoError(t, again.Extend(t.Context(), time.Minute))
+	require.NoError(t, again.Release(t.Context()))
+}

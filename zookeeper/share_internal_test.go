@@ -1,0 +1,101 @@
+package zookeeper
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+const shareTTL = 5 * time.Second
+
+func shareOn(t *testing.T, d *Driver, name string) *lease {
+	t.Helper()
+	l, err := d.AcquireShared(t.Context(), driver.Request{Name: name, TTL: shareTTL})
+	require.NoError(t, err)
+	return l.(*lease)
+}
+
+// The servers have removed the node of the lock with all that was in it, and numbers begin anew.
+func TestRelease_ofALostShareLeavesThatOfTheSameNumberAlone(t *testing.T) {
+	t.Parallel()
+	addr := testserver.SharedZooKeeper(t).Addr()
+	d, other := driverOn(t, connAt(t, shareTTL, addr)), driverOn(t, connAt(t, shareTTL, addr))
+	name := fresh()
+	lost := shareOn(t, d, name)
+	require.NoError(t, d.conn.Delete(lost.at(), -1))
+	require.NoError(t, d.conn.Delete(lost.parent, -1))
+	l := shareOn(t, other, name)
+	was, _ := parseContender(lost.at()[len(lost.parent)+1:])
+	is, _ := parseContender(l.at()[len(l.parent)+1:])
+	require.Equal(t, was.number, is.number)
+	require.ErrorIs(t, lost.Extend(t.Context(), shareTTL), driver.ErrLost)
+	require.ErrorIs(t, lost.Release(t.Context()), driver.ErrLost)
+	require.NoError(t, l.Extend(t.Context(), shareTTL), "it is another's")
+	require.NoError(t, l.Release(t.Context()))
+}
+
+// The answer to a move was lost. Whatever is asked for next finds the node where it is.
+func TestMove_whoseAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	addr := testserver.SharedZooKeeper(t).Addr()
+	for what, then := range map[string]func(*testing.T, *lease){
+		"Downgrade": func(t *testing.T, l *lease) { require.NoError(t, l.Downgrade(t.Context())) },
+		"Extend":    func(t *testing.T, l *lease) { require.NoError(t, l.Extend(t.Context(), shareTTL)) },
+		"Release":   func(*testing.T, *lease) {},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := driverOn(t, connAt(t, shareTTL, addr))
+			got, err := d.Acquire(t.Context(), driver.Request{Name: fresh(), TTL: shareTTL})
+			require.NoError(t, err)
+			l := got.(*lease)
+			from := l.at()
+			require.NoError(t, l.Downgrade(t.Context()))
+			l.path = from // as if no answer had come
+			then(t, l)
+			require.NoError(t, l.Release(t.Context()))
+			children, _, err := d.conn.Children(l.parent)
+			require.True(t, err == nil || errors.Is(err, zk.ErrNoNode), "%v", err)
+			assert.Empty(t, children)
+		})
+	}
+}
+
+// The same, and then the hold was ended by force. An Unlock that is sent twice does not take that for its own doing.
+func TestForceRelease_ofANodeWhoseMoveWasNotAnswered(t *testing.T) {
+	t.Parallel()
+	var from string
+	_, _, l := takenAndForced(t, func(_ *Driver, l *lease) {
+		from = l.at()
+		require.NoError(t, l.Downgrade(t.Context()))
+	})
+	l.path, l.asked = from, 1
+	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
+}
+
+// A share writes to the node of the lock. Where that is not allowed it says so, and a plain lock needs no such right.
+func TestShare_takesTheRightToWriteToTheNode(t *testing.T) {
+	t.Parallel()
+	conn := connAt(t, shareTTL, testserver.SharedZooKeeper(t).Addr())
+	d, err := NewDriver(conn, nil, Tick(100*time.Millisecond), ACL(zk.WorldACL(zk.PermAll&^zk.PermWrite)))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = d.Close() })
+	req := driver.Request{Name: fresh(), TTL: shareTTL}
+	l, err := d.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context()))
+	l, err = d.AcquireShared(t.Context(), req)
+	require.ErrorIs(t, err, zk.ErrNoAuth)
+	require.NotErrorIs(t, err, driver.ErrHeld)
+	require.NoError(t, l.Release(t.Context()))
+	l, err = d.Acquire(t.Context(), req)
+	require.NoError(t, err, "nothing is left")
+	require.NoError(t, l.(driver.Downgrader).Downgrade(t.Context()), "it writes to its own place alone")
+	require.NoError(t, l.Release(t.Context()))
+}
