@@ -198,6 +198,26 @@ func TestShare_aWriterAmongManyReadersIsServed(t *testing.T) {
 	assert.Equal(t, []string{keyOf("x"), "{locker:%mark}"}, keysAt(t, s.Addr()), "nothing else is left")
 }
 
+// A writer that nobody has heard of for five seconds is passed over: one that waits is heard of more often.
+func TestShare_aWriterThatWaitsLongIsNotOvertaken(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	d, other := sharerAt(t, s), sharerAt(t, s)
+	first := read(t, d, time.Minute)
+	got, cancel := queued(t, other, other.waitsToWrite)
+	defer cancel()
+	later, cancelReader := queued(t, d, d.waitsToRead)
+	defer cancelReader()
+	for start := time.Now(); time.Since(start) < 8*time.Second; time.Sleep(50 * time.Millisecond) {
+		_, err := d.AcquireShared(t.Context(), sharedFor(time.Minute))
+		require.ErrorIs(t, err, locker.ErrHeld)
+	}
+	require.Empty(t, later, "the reader behind it waits")
+	require.NoError(t, first.Release(t.Context()))
+	require.NoError(t, wantSoon(t, got, 10*time.Second).Release(t.Context()))
+	wantSoon(t, later, 10*time.Second)
+}
+
 const writerWeight = 1_000_000
 
 func TestShare_extendsSharesAndOthersTogether(t *testing.T) {
