@@ -49,7 +49,7 @@ func TestCounts_aBatchIsOneRoundTrip(t *testing.T) {
 	loadScripts(t, s)
 	var roundTrips atomic.Int64
 	d := driverOf(t, newPool(t, s.Addr(), countRoundTrips(s.Addr(), &roundTrips)))
-	leases := make([]driver.Lease, 20) // of which a buffer of redigo's has queueTest
+	leases := make([]driver.Lease, 10) // which fit into a buffer of redigo, the script too
 	for i := range leases {
 		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
 	}
@@ -81,7 +81,7 @@ func TestCounts_allDueRenewalsOfAClientAreOnePipeline(t *testing.T) {
 	for i := range n {
 		require.NoError(t, c.Mutex(fmt.Sprint(i)).Lock(t.Context()))
 	}
-	// Due times fall on a grid of TTL/32. A buffer of redigo's has queueTest for 20 renewals and more.
+	// Due times fall on a grid of TTL/32. A buffer of redigo has room for 20 renewals and more.
 	cells := int64(time.Since(start)/(ttl/32)) + 2
 	ask(t, s, "CONFIG", "RESETSTAT")
 	roundTrips.Store(0)
