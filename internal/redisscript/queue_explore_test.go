@@ -111,6 +111,9 @@ func (m *queueModel) run(w *world, events []event) ([]*world, []error) {
 					left = Keep - ttl
 				}
 				p.HSet(ctx, keys[0], n.hash)
+				if n.hash["seen"] != "" { // time does not pass here
+					p.HSet(ctx, keys[0], "seen", now.UnixMicro())
+				}
 				p.PExpire(ctx, keys[0], left)
 			}
 			if len(n.queue) > 0 {
@@ -276,7 +279,8 @@ func TestQueueModel_seesScriptsThatAreWrong(t *testing.T) {
 			"elseif ours and not lock[2] then", "elseif ours then", "the lock is free",
 		},
 		"a release hands the lock to nobody": {
-			"local waiter = lock[2] and next_waiter()", "local waiter = nil", "the lock is free",
+			"queue_of(KEYS[1], QUEUE)\n  local waiter = lock[2] and next_waiter()",
+			"queue_of(KEYS[1], QUEUE)\n  local waiter = nil", "the lock is free",
 		},
 		"the first who finds an expired hold takes it": {
 			"if first == owner then", "if first then", "who asked before",
