@@ -70,6 +70,7 @@ func altered(change alter) conformance.Harness {
 func renamed(change alter, rename func(string) string) conformance.Harness {
 	h, w, in := memory(), &world{counts: map[string]int{}}, space()
 	h.Promises = locker.Guarantees{} // memory's are not those of what is altered
+	h.RW = nil                       // no more are its shares
 	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 		p := patch(open(t, in, ttl, false).Mutex(rename(name)), ttl, in)
 		p.name = func() string { return name }
