@@ -187,9 +187,9 @@ func TestRWMutex_manyGoroutinesTakeTurns(t *testing.T) {
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				assert.NoError(t, m.RLock(t.Context()))
+				err := m.RLock(t.Context())
 				time.Sleep(time.Millisecond)
-				assert.NoError(t, m.Unlock(t.Context()))
+				assert.NoError(t, errors.Join(err, m.Unlock(t.Context())))
 			})
 		}
 		all.Wait()
@@ -215,9 +215,9 @@ func TestRWMutex_manyGoroutinesAskTheBackendOnceEach(t *testing.T) {
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				assert.NoError(t, m.RLock(t.Context()))
+				err := m.RLock(t.Context())
 				time.Sleep(time.Millisecond)
-				assert.NoError(t, m.Unlock(t.Context()))
+				assert.NoError(t, errors.Join(err, m.Unlock(t.Context())))
 			})
 		}
 		all.Wait()

@@ -21,10 +21,10 @@ func sharedFor(ttl time.Duration) driver.Request { return driver.Request{Name: "
 func ignored(error) {}
 
 // queued starts a request that waits, and returns when it stands in the queue.
-func queued(t *testing.T, d *driverAt, ask func(ctx context.Context) (driver.Lease, error)) (got chan driver.Lease, cancel func()) {
+func queued(t *testing.T, d *driverAt, ask func(ctx context.Context) (driver.Lease, error)) (chan driver.Lease, func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	got = make(chan driver.Lease, 1)
+	got := make(chan driver.Lease, 1)
 	before := d.length(t)
 	go func() {
 		defer close(got)
