@@ -43,7 +43,7 @@ type Hold struct {
 	place int       // in the renewer's heap; -1: not in it
 }
 
-type state int
+type state uint8
 
 const (
 	held     state = iota

@@ -87,44 +87,44 @@ func init() {
 
 // Acquire tries once to take the lock.
 func (d *Driver) Acquire(_ context.Context, req driver.Request) (driver.Lease, error) {
-	return d.try(&waiter{req: req})
+	return d.try(req, false)
 }
 
 // AcquireShared tries once to take a share.
 func (d *Driver) AcquireShared(_ context.Context, req driver.Request) (driver.Lease, error) {
-	return d.try(&waiter{req: req, shared: true})
+	return d.try(req, true)
 }
 
 // AcquireQueued waits in the lock's queue.
 func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	return d.wait(ctx, &waiter{req: req}, answered)
+	return d.wait(ctx, req, false, answered)
 }
 
 // AcquireSharedQueued waits for a share in the lock's queue.
 func (d *Driver) AcquireSharedQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	return d.wait(ctx, &waiter{req: req, shared: true}, answered)
+	return d.wait(ctx, req, true, answered)
 }
 
-func (d *Driver) try(w *waiter) (driver.Lease, error) {
+func (d *Driver) try(req driver.Request, shared bool) (driver.Lease, error) {
 	s := d.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.take(w); l != nil {
+	if l := s.take(req, shared); l != nil {
 		return l, nil
 	}
-	return nil, s.heldBy(w.req.Name)
+	return nil, s.heldBy(req.Name)
 }
 
-func (d *Driver) wait(ctx context.Context, w *waiter, answered func(error)) (driver.Lease, error) {
+func (d *Driver) wait(ctx context.Context, req driver.Request, shared bool, answered func(error)) (driver.Lease, error) {
 	s := d.space
 	s.mu.Lock()
-	if l := s.take(w); l != nil {
+	if l := s.take(req, shared); l != nil {
 		s.mu.Unlock()
 		return l, nil
 	}
-	w.granted = make(chan *lease, 1)
+	w := &waiter{req, shared, make(chan *lease, 1)}
 	s.enqueue(w)
-	held := s.heldBy(w.req.Name)
+	held := s.heldBy(req.Name)
 	s.mu.Unlock()
 
 	answered(held)

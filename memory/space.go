@@ -43,33 +43,33 @@ type lease struct {
 	released bool
 }
 
-// take grants the lock to w, or returns nil if others have it, or come first. The caller holds s.mu, here and below.
-func (s *space) take(w *waiter) *lease {
-	l := s.locks[w.req.Name]
+// take grants the lock, or a share of it, or returns nil if others have it, or come first. The caller holds s.mu, here and below.
+func (s *space) take(req driver.Request, shared bool) *lease {
+	l := s.locks[req.Name]
 	if l != nil {
-		s.settle(w.req.Name, l)
-		if len(l.holders) > 0 && (len(l.queue) > 0 || !l.admits(w)) {
+		s.settle(req.Name, l)
+		if len(l.holders) > 0 && (len(l.queue) > 0 || !l.admits(shared)) {
 			return nil
 		}
 	}
-	return s.grant(w)
+	return s.grant(req, shared)
 }
 
-// admits reports whether w may have the lock beside those that have it.
-func (l *lock) admits(w *waiter) bool { return len(l.holders) == 0 || l.shared && w.shared }
+// admits reports whether there is room for a share, or for who wants the lock alone, beside those that have it.
+func (l *lock) admits(shared bool) bool { return len(l.holders) == 0 || l.shared && shared }
 
-func (s *space) grant(w *waiter) *lease {
-	l := s.locks[w.req.Name]
+func (s *space) grant(req driver.Request, shared bool) *lease {
+	l := s.locks[req.Name]
 	if l == nil {
 		l = &lock{}
 		l.holders = l.room[:0]
-		s.locks[w.req.Name] = l
+		s.locks[req.Name] = l
 	}
 	if len(l.holders) == 0 {
-		l.token, l.shared = lastToken.Add(1), w.shared
+		l.token, l.shared = lastToken.Add(1), shared
 	}
 	granted := &lease{
-		space: s, name: w.req.Name, metadata: w.req.Metadata, token: l.token, until: clock.Now().Add(w.req.TTL),
+		space: s, name: req.Name, metadata: req.Metadata, token: l.token, until: clock.Now().Add(req.TTL),
 	}
 	l.holders = append(l.holders, granted)
 	return granted
@@ -79,10 +79,10 @@ func (s *space) grant(w *waiter) *lease {
 func (s *space) settle(name string, l *lock) {
 	now := clock.Now()
 	l.holders = slices.DeleteFunc(l.holders, func(holder *lease) bool { return !now.Before(holder.until) })
-	for len(l.queue) > 0 && l.admits(l.queue[0]) {
+	for len(l.queue) > 0 && l.admits(l.queue[0].shared) {
 		first := l.queue[0]
 		l.queue = slices.Delete(l.queue, 0, 1)
-		first.granted <- s.grant(first)
+		first.granted <- s.grant(first.req, first.shared)
 	}
 	if len(l.holders) == 0 {
 		delete(s.locks, name)
