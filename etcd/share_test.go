@@ -16,7 +16,7 @@ func sharesAt(t testing.TB, addrs ...string) shares.Backend {
 	t.Helper()
 	direct := connect(t, addrs...)
 	return shares.Backend{
-		Name: space(t) + ":x", TTL: 5 * time.Second,
+		Name: space(t) + ":x", TTL: 20 * time.Second,
 		Open:  func(t testing.TB) shares.Driver { return driverOf(t, connect(t, addrs...)) },
 		Queue: func(t testing.TB) []string { return queue(t, direct, "x") },
 	}

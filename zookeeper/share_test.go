@@ -20,7 +20,7 @@ func sharesAt(t testing.TB, addrs ...string) shares.Backend {
 	look := direct(t, addrs...)
 	name := space(t) + ":x"
 	return shares.Backend{
-		Name: name, TTL: 5 * time.Second,
+		Name: name, TTL: 20 * time.Second,
 		Open: func(t testing.TB) shares.Driver {
 			t.Helper()
 			u, err := driver.ParseURL("zookeeper://" + strings.Join(addrs, ",") + "?tick=100ms")
