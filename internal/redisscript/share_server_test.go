@@ -2,7 +2,6 @@ package redisscript
 
 import (
 	"maps"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -294,47 +293,4 @@ func TestShare_whenTheClockJumps(t *testing.T) {
 	s.wantLeft(ttl)
 	require.EqualValues(t, 1, s.release("~b", later, 0))
 	s.wantIdle()
-}
-
-// beforeShares is a script of the version that knew of no shares.
-func beforeShares(t *testing.T, name string) *Script {
-	t.Helper()
-	source, err := os.ReadFile("testdata/" + name + "-before-shares.lua")
-	require.NoError(t, err)
-	return &Script{Source: string(source)}
-}
-
-func TestUpgrade_whoKnowsOfNoSharesSeesALockThatIsHeld(t *testing.T) {
-	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
-	oldAcquire, oldRelease, oldExtend := beforeShares(t, "acquire"), beforeShares(t, "release"), beforeShares(t, "extend")
-	ask := func(owner string, place uint64) answer {
-		a, err := parseAnswer(s.run(oldAcquire, []any{owner, expiry(ttl), -int64(place), inTime, ""}), 0)
-		require.NoError(t, err)
-		return a
-	}
-	token := s.share(ttl, "~a", "~b")
-	require.EqualValues(t, held, ask("x", 0).status)
-	w := ask("pP/w", 0)
-	require.EqualValues(t, held, w.status)
-	c := s.join("pP/~c", ttl, 0)
-	require.EqualValues(t, held, c.status, "one that waits and knows of no shares counts")
-	d := s.join("pP/~d", ttl, 0)
-	require.EqualValues(t, 1, s.release("~a", token, 0))
-	require.EqualValues(t, 1, s.release("~b", token, 0))
-	got := ask("pP/w", w.place)
-	require.EqualValues(t, granted, got.status)
-	assert.Greater(t, got.token, token)
-	require.EqualValues(t, 1, s.run(oldExtend, []any{"pP/w", expiry(ttl)}))
-	require.EqualValues(t, 1, s.run(oldRelease, []any{"pP/w", got.token, 0}))
-	assert.Equal(t, ">pP/~c", s.owner(), "it hands over to one")
-	c = s.join("pP/~c", ttl, c.place)
-	require.EqualValues(t, granted, c.status)
-	assert.Equal(t, []string{">pP/~d", "pP/~c"}, s.readers(), "which lets in those behind it")
-	require.EqualValues(t, granted, s.join("pP/~d", ttl, d.place).status)
-	s.expireShare("pP/~c")
-	s.expireShare("pP/~d")
-	s.expire()
-	require.Greater(t, ask("x", 0).token, c.token, "shares that have expired are in nobody's way")
 }
