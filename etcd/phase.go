@@ -10,7 +10,7 @@ import (
 // The value of a key is the metadata of its contender, a writer. That of a share is shareMark, its token when that is settled, a zero byte, and the metadata.
 const (
 	shareMark   = "\x00locker share\x00"
-	plainMark   = "\x00locker plain\x00" // before the metadata of a writer that begin with a zero byte
+	plainMark   = "\x00locker plain\x00" // before a writer's metadata that begin with a zero byte
 	ownRevision = "own"                  // the token is the revision that created the key
 )
 
@@ -55,8 +55,8 @@ type phase struct {
 	writer string // the key of the last writer before it, or empty
 	own    *mvccpb.KeyValue
 
-	// witness is a share whose token is settled, or else the oldest share. Whoever settles a token when none is settled gives it to the oldest share, too. So
-	// it fails, or the next one sees it, and all who stand have the same: see docs/protocols-consensus.md.
+	// witness is a share whose token is settled, or else the oldest share. A share that settles its token when none is settled settles that of the oldest, too.
+	// Of two that do so at once one fails, and then sees it: all have the same token. See docs/protocols-consensus.md.
 	witness *mvccpb.KeyValue
 }
 

@@ -124,8 +124,8 @@ func (l *lease) agree(ctx context.Context, o *outage.Outage) error {
 	return nil
 }
 
-// registryView is a view, and the operation that writes the parent's data as they were before it.
-type registryView struct {
+// beginView is what lookToBegin reads: begin writes the parent's data as they were before the view.
+type beginView struct {
 	view
 	begin *zk.SetDataRequest
 }
@@ -135,7 +135,7 @@ func (l *lease) lookToBegin(ctx context.Context, o *outage.Outage) (v view, begi
 	var before string
 	var ok bool
 	err = o.Ask(ctx, func(ctx context.Context) error {
-		seen, err := call(ctx, l.session, reads, func(conn *zk.Conn) (seen registryView, err error) {
+		seen, err := call(ctx, l.session, reads, func(conn *zk.Conn) (seen beginView, err error) {
 			data, stat, err := conn.Get(l.parent)
 			if err != nil {
 				return seen, err

@@ -13,7 +13,7 @@ import (
 
 // What queue_model_test.go has of shares.
 
-// isShared reports whether the hash says that what counts is the set of shares.
+// isShared reports whether the lock has shares, or claims of them.
 func (w *world) isShared() bool { return w.owner() == "+" || w.owner() == ">+" }
 
 // claimed reports whether the lock, or a share of it, is claimed for an owner.
