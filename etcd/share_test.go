@@ -52,6 +52,13 @@ func TestShares_atRandom(t *testing.T) {
 	sharesAt(t, testserver.SharedEtcd(t).Addr()).Explore(t, 100)
 }
 
+func TestShare_whoseRepliesAreLost(t *testing.T) {
+	t.Parallel()
+	addr := testserver.SharedEtcd(t).Addr()
+	proxy := testserver.NewProxy(t, addr)
+	sharesAt(t, addr).Unanswered(t, sharesAt(t, proxy.Addr()).Open(t), proxy)
+}
+
 func TestForceRelease_ofAShareEndsNoOther(t *testing.T) {
 	t.Parallel()
 	sharesAt(t, testserver.SharedEtcd(t).Addr()).IsForced(t)

@@ -64,6 +64,13 @@ func TestShares_atRandom(t *testing.T) {
 	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).Explore(t, 100)
 }
 
+func TestShare_whoseRepliesAreLost(t *testing.T) {
+	t.Parallel()
+	addr := testserver.SharedZooKeeper(t).Addr()
+	proxy := testserver.NewProxy(t, addr)
+	sharesAt(t, addr).Unanswered(t, sharesAt(t, proxy.Addr()).Open(t), proxy)
+}
+
 func TestForceRelease_ofAShareEndsNoOther(t *testing.T) {
 	t.Parallel()
 	sharesAt(t, testserver.SharedZooKeeper(t).Addr()).IsForced(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -253,4 +254,56 @@ func (b Backend) IsForced(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, d.ForceRelease(t.Context(), b.Name, state))
 	assert.Empty(t, b.Queue(t), "all shares that were shown have ended")
+}
+
+// Unanswered has the replies to what through asks for be lost, until it is mended: what it asks for then ends as if they had come. through is a Driver
+// that reaches the servers by way of proxy.
+func (b Backend) Unanswered(t *testing.T, through Driver, proxy *testserver.Proxy) {
+	other := b.Open(t)
+	unanswered := func(call func(ctx context.Context) error) {
+		t.Helper()
+		proxy.DropReplies(true)
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		require.Error(t, call(ctx), "no reply comes")
+		proxy.DropReplies(false)
+		proxy.ResetConns()
+	}
+	again := func(what string, call func(ctx context.Context) error) {
+		t.Helper()
+		eventually(t, what, func() bool { // the connection has been reset
+			err := call(t.Context())
+			require.NotErrorIs(t, err, driver.ErrLost, what)
+			return err == nil
+		})
+	}
+	stays := b.share(t, other)
+	release(t, b.share(t, through)) // there is a connection, and a session
+
+	var l driver.Lease
+	unanswered(func(ctx context.Context) (err error) {
+		l, err = through.AcquireShared(ctx, b.request())
+		return err
+	})
+	require.NotNil(t, l, "it may have been granted")
+	_ = l.Release(t.Context())
+	assert.Len(t, b.Queue(t), 1, "nothing is left of it")
+
+	l = b.share(t, through)
+	assert.Equal(t, stays.Token(), l.Token())
+	unanswered(l.Release)
+	again("its release was its own doing", l.Release)
+	assert.Len(t, b.Queue(t), 1)
+	require.NoError(t, stays.Extend(t.Context(), b.TTL), "it ended no other's")
+	release(t, stays)
+
+	l, err := through.Acquire(t.Context(), b.request())
+	require.NoError(t, err)
+	unanswered(l.(driver.Downgrader).Downgrade)
+	again("it is a share", l.(driver.Downgrader).Downgrade)
+	beside := b.share(t, other)
+	assert.Equal(t, l.Token(), beside.Token())
+	release(t, l)
+	release(t, beside)
+	assert.Empty(t, b.Queue(t))
 }
