@@ -12,62 +12,25 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-func sharesAt(t testing.TB, addrs ...string) shares.Backend {
+func sharesAt(t testing.TB, addr string) shares.Backend {
 	t.Helper()
-	direct := connect(t, addrs...)
+	direct := connect(t, addr)
 	return shares.Backend{
-		Name: space(t) + ":x", TTL: 20 * time.Second,
-		Open:  func(t testing.TB) shares.Driver { return driverOf(t, connect(t, addrs...)) },
+		Addr: addr, Name: space(t) + ":x", TTL: 20 * time.Second,
+		Open:  func(t testing.TB, addr string) shares.Driver { return driverOf(t, connect(t, addr)) },
 		Queue: func(t testing.TB) []string { return queue(t, direct, "x") },
 	}
 }
 
-func TestShares_aWriterWaitsForEach(t *testing.T) {
+func TestShares(t *testing.T) {
 	t.Parallel()
-	sharesAt(t, testserver.SharedEtcd(t).Addr()).WriterWaitsForEach(t)
-}
-
-func TestShares_thatWaitAreGrantedTogether(t *testing.T) {
-	t.Parallel()
-	sharesAt(t, testserver.SharedEtcd(t).Addr()).SharesWaitTogether(t)
-}
-
-func TestDowngrade_letsSharesIn(t *testing.T) {
-	t.Parallel()
-	sharesAt(t, testserver.SharedEtcd(t).Addr()).Downgrades(t)
-}
-
-func TestDowngrade_besideOtherCalls(t *testing.T) {
-	t.Parallel()
-	sharesAt(t, testserver.SharedEtcd(t).Addr()).DowngradesMeanwhile(t)
-}
-
-func TestShare_endsWithItsSession(t *testing.T) {
-	t.Parallel()
-	sharesAt(t, testserver.SharedEtcd(t).Addr()).EndsWithItsSession(t)
-}
-
-func TestShares_atRandom(t *testing.T) {
-	t.Parallel()
-	sharesAt(t, testserver.SharedEtcd(t).Addr()).Explore(t, 100)
-}
-
-func TestShare_whoseRepliesAreLost(t *testing.T) {
-	t.Parallel()
-	addr := testserver.SharedEtcd(t).Addr()
-	proxy := testserver.NewProxy(t, addr)
-	sharesAt(t, addr).Unanswered(t, sharesAt(t, proxy.Addr()).Open(t), proxy)
-}
-
-func TestForceRelease_ofAShareEndsNoOther(t *testing.T) {
-	t.Parallel()
-	sharesAt(t, testserver.SharedEtcd(t).Addr()).IsForced(t)
+	shares.Run(t, func(t testing.TB) shares.Backend { return sharesAt(t, testserver.SharedEtcd(t).Addr()) })
 }
 
 func TestTryRLock_besideForeignKeys(t *testing.T) {
 	t.Parallel()
 	b := sharesAt(t, testserver.SharedEtcd(t).Addr())
-	direct, d := connect(t, testserver.SharedEtcd(t).Addr()), b.Open(t)
+	direct, d := connect(t, testserver.SharedEtcd(t).Addr()), b.Open(t, b.Addr)
 	req := driver.Request{Name: b.Name, TTL: b.TTL}
 	first, err := d.AcquireShared(t.Context(), req)
 	require.NoError(t, err)
@@ -98,7 +61,7 @@ func TestTryRLock_besideForeignKeys(t *testing.T) {
 func TestInspect_showsTheLongestOfTheShares(t *testing.T) {
 	t.Parallel()
 	b := sharesAt(t, testserver.SharedEtcd(t).Addr())
-	d := b.Open(t)
+	d := b.Open(t, b.Addr)
 	for _, ttl := range []time.Duration{10 * time.Second, time.Hour, 20 * time.Second} {
 		_, err := d.AcquireShared(t.Context(), driver.Request{Name: b.Name, TTL: ttl})
 		require.NoError(t, err)

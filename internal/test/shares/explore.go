@@ -96,8 +96,8 @@ func (r *record) fewer(grants int) bool {
 	return r.grants < grants
 }
 
-// Explore has many contend at random until so many leases were granted. Of them some give up, some downgrade, and some die at any step.
-func (b Backend) Explore(t *testing.T, grants int) {
+// explore has many contend at random until so many leases were granted. Of them some give up, some downgrade, and some die at any step.
+func (b Backend) explore(t *testing.T, grants int) {
 	r := &record{t: t, shares: map[driver.Lease]uint64{}, of: map[driver.Lease]Driver{}, dead: map[Driver]bool{}}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -117,7 +117,7 @@ func (b Backend) Explore(t *testing.T, grants int) {
 
 // process has some contend with one Driver until that is closed.
 func (b Backend) process(ctx context.Context, t *testing.T, r *record) {
-	d := b.Open(t)
+	d := b.open(t)
 	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond+rand.N(2*time.Second))
 	defer cancel()
 	var contenders sync.WaitGroup

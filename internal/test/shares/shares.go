@@ -16,10 +16,35 @@ import (
 
 // Backend is a server, and a name at it that nobody else uses.
 type Backend struct {
-	Open  func(t testing.TB) Driver // a Driver with a session of its own
+	Addr  string
+	Open  func(t testing.TB, addr string) Driver // a Driver with a session of its own
 	Name  string
 	TTL   time.Duration
 	Queue func(t testing.TB) []string // who stand in the queue of Name, in order
+}
+
+// Run runs all tests, each with a Backend of its own.
+func Run(t *testing.T, newBackend func(t testing.TB) Backend) {
+	for name, test := range map[string]func(Backend, *testing.T){
+		"a writer waits for each share":                              Backend.writerWaitsForEach,
+		"shares that wait are granted together":                      Backend.waitTogether,
+		"a Downgrade lets in those who wait":                         Backend.downgrades,
+		"a Downgrade beside other calls":                             Backend.downgradesMeanwhile,
+		"a share ends with its session":                              Backend.endsWithItsSession,
+		"a share that is ended by force ends no other":               Backend.isForced,
+		"a share, its release or its Downgrade is not answered":      Backend.unanswered,
+		"processes at random, of which some die, exclude each other": func(b Backend, t *testing.T) { b.explore(t, 100) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(newBackend(t), t)
+		})
+	}
+}
+
+func (b Backend) open(t testing.TB) Driver {
+	t.Helper()
+	return b.Open(t, b.Addr)
 }
 
 // Driver is what both backends have.
@@ -89,9 +114,9 @@ func release(t testing.TB, l driver.Lease) {
 	require.NoError(t, l.Release(t.Context()))
 }
 
-// WriterWaitsForEach has a writer wait for shares that leave in any order.
-func (b Backend) WriterWaitsForEach(t *testing.T) {
-	d, other := b.Open(t), b.Open(t)
+// writerWaitsForEach has a writer wait for shares that leave in any order.
+func (b Backend) writerWaitsForEach(t *testing.T) {
+	d, other := b.open(t), b.open(t)
 	before, err := d.Acquire(t.Context(), b.request())
 	require.NoError(t, err)
 	release(t, before)
@@ -119,9 +144,9 @@ func (b Backend) WriterWaitsForEach(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return len(b.Queue(t)) == 0 })
 }
 
-// SharesWaitTogether lets those in together that wait behind a writer, and behind one that gives up.
-func (b Backend) SharesWaitTogether(t *testing.T) {
-	d, other := b.Open(t), b.Open(t)
+// waitTogether lets those in together that wait behind a writer, and behind one that gives up.
+func (b Backend) waitTogether(t *testing.T) {
+	d, other := b.open(t), b.open(t)
 	holder, err := d.Acquire(t.Context(), b.request())
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -148,9 +173,9 @@ func (b Backend) SharesWaitTogether(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return len(b.Queue(t)) == 0 })
 }
 
-// Downgrades lets those in who wait behind a holder that downgrades.
-func (b Backend) Downgrades(t *testing.T) {
-	d, other := b.Open(t), b.Open(t)
+// downgrades lets those in who wait behind a holder that downgrades.
+func (b Backend) downgrades(t *testing.T) {
+	d, other := b.open(t), b.open(t)
 	holder, err := d.Acquire(t.Context(), b.request())
 	require.NoError(t, err)
 	first := b.queue(t.Context(), t, 2, other.AcquireSharedQueued)
@@ -181,9 +206,9 @@ func (b Backend) Downgrades(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return len(b.Queue(t)) == 0 })
 }
 
-// DowngradesMeanwhile has holders downgrade while they are extended, and while they are released: a Downgrade changes what they are known by.
-func (b Backend) DowngradesMeanwhile(t *testing.T) {
-	d := b.Open(t)
+// downgradesMeanwhile has holders downgrade while they are extended, and while they are released: a Downgrade changes what they are known by.
+func (b Backend) downgradesMeanwhile(t *testing.T) {
+	d := b.open(t)
 	downgrade := func() (l driver.Lease, done <-chan error) {
 		l, err := d.Acquire(t.Context(), b.request())
 		require.NoError(t, err)
@@ -207,9 +232,9 @@ func (b Backend) DowngradesMeanwhile(t *testing.T) {
 	}
 }
 
-// EndsWithItsSession has a share end with its session, while others go on, and a waiting writer's session end before those who wait behind it.
-func (b Backend) EndsWithItsSession(t *testing.T) {
-	d, other, dies := b.Open(t), b.Open(t), b.Open(t)
+// endsWithItsSession has a share end with its session, while others go on, and a waiting writer's session end before those who wait behind it.
+func (b Backend) endsWithItsSession(t *testing.T) {
+	d, other, dies := b.open(t), b.open(t), b.open(t)
 	stays, ends := b.share(t, d), b.share(t, dies)
 	writer := b.queue(t.Context(), t, 3, dies.AcquireQueued)
 	behind := b.queue(t.Context(), t, 4, other.AcquireSharedQueued)
@@ -226,9 +251,9 @@ func (b Backend) EndsWithItsSession(t *testing.T) {
 	release(t, b.await(t, next))
 }
 
-// IsForced has a share, and no other, end by force.
-func (b Backend) IsForced(t *testing.T) {
-	d, other := b.Open(t), b.Open(t)
+// isForced has a share, and no other, end by force.
+func (b Backend) isForced(t *testing.T) {
+	d, other := b.open(t), b.open(t)
 	stays, ends := b.share(t, d), b.share(t, other)
 	writer := b.queue(t.Context(), t, 3, d.AcquireQueued)
 	state, err := other.Inspect(t.Context(), b.Name)
@@ -256,10 +281,10 @@ func (b Backend) IsForced(t *testing.T) {
 	assert.Empty(t, b.Queue(t), "all shares that were shown have ended")
 }
 
-// Unanswered has the replies to what through asks for be lost, until it is mended: what it asks for then ends as if they had come. through is a Driver
-// that reaches the servers by way of proxy.
-func (b Backend) Unanswered(t *testing.T, through Driver, proxy *testserver.Proxy) {
-	other := b.Open(t)
+// unanswered has the replies to what a Driver asks for be lost, until its connection is mended: what it asks for then ends as if they had come.
+func (b Backend) unanswered(t *testing.T) {
+	proxy := testserver.NewProxy(t, b.Addr)
+	other, through := b.open(t), b.Open(t, proxy.Addr())
 	unanswered := func(call func(ctx context.Context) error) {
 		t.Helper()
 		proxy.DropReplies(true)
