@@ -290,7 +290,7 @@ func Scenarios() []Scenario {
 	for _, topic := range [][]row{
 		exclusionRows, tryRows, contextRows, cancelRows, faultRows, waitingRows, expiryRows, extendRows,
 		unlockRows, reuseRows, tokenRows, nameRows, sharingRows, lossRows, silenceRows, clientRows, outageRows, replyRows, networkRows, lateRows, processRows,
-		readWriteRows, readWriteQueueRows, readWriteHistoryRows,
+		readWriteRows, readWriteQueueRows, readWriteHistoryRows, readers(),
 		historyRows, counterRows,
 	} {
 		for _, r := range topic {

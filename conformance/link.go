@@ -37,7 +37,7 @@ func (e *env) link(who, name string, ttl time.Duration) (*party, *wire) {
 	if l == nil {
 		e.failf("Harness.Faults.Through returned nil")
 	}
-	return e.using(l, who, name, ttl), w
+	return e.using(e.asReader(who, "Faults.Through", l), who, name, ttl), w
 }
 
 // via is given to the harness.

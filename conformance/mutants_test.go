@@ -100,7 +100,7 @@ func mutants() []mutant {
 	for _, group := range [][]mutant{
 		exclusionMutants(), contextMutants(), waitingMutants(), endMutants(), tokenMutants(),
 		nameMutants(), lossMutants(), driverMutants(), silenceMutants(), naiveMutants(), thieves(), outageMutants(), networkMutants(),
-		promiseMutants(), idleMutants(), historyMutants(), historyFaultMutants(), counterMutants(), readWriteMutants(),
+		promiseMutants(), idleMutants(), historyMutants(), historyFaultMutants(), counterMutants(), readWriteMutants(), shareMutants(),
 	} {
 		all = append(all, group...)
 	}

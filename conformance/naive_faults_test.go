@@ -12,16 +12,15 @@ import (
 
 // What a process of naive locks is told.
 const (
-	naiveAddress = "LOCKER_NAIVE_ADDRESS"
-	naiveFlaw    = "LOCKER_NAIVE_FLAW"
+	naiveAddress   = "LOCKER_NAIVE_ADDRESS"
+	naiveFlaw      = "LOCKER_NAIVE_FLAW"
+	naiveHasShares = "LOCKER_NAIVE_SHARES" // not empty: its Lockers have shares
 )
 
 func TestMain(m *testing.M) {
 	standAside()
 	conformance.ServeTold()
-	conformance.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-		return naiveLock(t, name, ttl, os.Getenv(naiveAddress), os.Getenv(naiveFlaw))
-	})
+	conformance.Serve(servedNaive)
 	os.Exit(m.Run())
 }
 

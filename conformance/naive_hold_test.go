@@ -37,6 +37,8 @@ func (l *naive) Unlock(ctx context.Context) error {
 		until = time.Now().Add(3 * l.ttl)
 	case "an Unlock that fails leaves the hold":
 		until = until.Add(-l.ttl / 2)
+	case "Unlock of a share goes on for two TTLs":
+		until = until.Add(l.ttl)
 	}
 	limited, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -57,7 +59,7 @@ func (l *naive) Unlock(ctx context.Context) error {
 }
 
 func (l *naive) release(ctx context.Context, h *naiveHold) error {
-	q := question{Op: "release", Name: l.name, Owner: h.by()}
+	q := question{Op: "release", Name: l.name, Owner: h.by(), Shared: l.shared}
 	switch l.flaw {
 	case "deletes whatever is there":
 		q.Op = "delete"
@@ -132,7 +134,7 @@ func (l *naive) extend(ctx context.Context, h *naiveHold) error {
 	}
 	limited, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	q := question{Op: "extend", Name: l.name, Owner: h.by(), TTL: l.ttl}
+	q := question{Op: "extend", Name: l.name, Owner: h.by(), TTL: l.ttl, Shared: l.shared}
 	switch l.flaw {
 	case "extends whatever is there":
 		q.Op = "prolong"

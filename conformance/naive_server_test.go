@@ -21,6 +21,7 @@ type question struct {
 	TTL             time.Duration
 	NotAfter        time.Duration // by the server's clock: when to refuse a take; 0: never
 	Again           bool          // it may have arrived before
+	Shared          bool          // it is of a share
 }
 
 // answer is what the server says to it.
@@ -57,6 +58,8 @@ type rows struct {
 	last  map[string]uint64   // token, by name
 	ended map[string]bool     // owners whose hold was released, or never to be
 	queue map[string][]string // owners that wait, by name; for a flaw
+
+	shares map[string][]entry // by name
 }
 
 type entry struct {
@@ -67,11 +70,11 @@ type entry struct {
 }
 
 func noRows() rows {
-	return rows{map[string]entry{}, map[string]uint64{}, map[string]bool{}, map[string][]string{}}
+	return rows{map[string]entry{}, map[string]uint64{}, map[string]bool{}, map[string][]string{}, map[string][]entry{}}
 }
 
 func (r rows) clone() rows {
-	return rows{maps.Clone(r.locks), maps.Clone(r.last), maps.Clone(r.ended), maps.Clone(r.queue)}
+	return rows{maps.Clone(r.locks), maps.Clone(r.last), maps.Clone(r.ended), maps.Clone(r.queue), maps.Clone(r.shares)}
 }
 
 // booted is when the machine's clock was 0.
@@ -104,6 +107,11 @@ func (s *server) answer(q question, conn net.Conn) (a answer, ok bool) {
 	}
 	e, found := s.at(q.Name)
 	own := found && e.owner == q.Owner
+	if q.Shared {
+		a = s.share(q, found)
+		a.Now = s.clock()
+		return a, true
+	}
 	switch q.Op {
 	case "take":
 		a = s.take(q, e, found, conn)
@@ -145,7 +153,7 @@ func (s *server) take(q question, e entry, found bool, conn net.Conn) answer {
 		return answer{Refused: true}
 	}
 	robs := s.flaw == "one take in two hundred does not look" && rand.N(200) == 0
-	if first := s.turn(q); found && !robs || !first {
+	if first := s.turn(q); (found || len(s.sharesOf(q.Name)) > 0) && !robs || !first {
 		return answer{}
 	}
 	return s.grant(q, conn)

@@ -22,6 +22,7 @@ type naive struct {
 	flaw   string
 	renew  bool
 	client *naiveClient
+	shared bool // its hold is a share, or is to be
 
 	mu   sync.Mutex
 	hold *naiveHold // lost or not; nil: none
@@ -142,7 +143,7 @@ func (l *naive) take(ctx context.Context, owner string) error {
 	if h := l.current(); h != nil && l.flaw == "owner set before the take" {
 		h.rename(owner)
 	}
-	q := question{Op: "take", Name: l.name, Owner: owner, TTL: l.ttl}
+	q := question{Op: "take", Name: l.name, Owner: owner, TTL: l.ttl, Shared: l.shared}
 	switch l.flaw {
 	case "SETNX, then EXPIRE", "SETNX, then EXPIRE, with clean-up":
 		q.TTL = 0
@@ -231,10 +232,10 @@ func (l *naive) begin(owner string, token uint64, before time.Time) error {
 // forget gives back, in the background, what owner may have got, or may yet get.
 func (l *naive) forget(ctx context.Context, owner string) {
 	switch l.flaw {
-	case "no clean-up", "SETNX, then EXPIRE":
+	case "no clean-up", "SETNX, then EXPIRE", "a share never expires":
 		return
 	case "clean-up on the caller's ctx":
-		_, _ = l.client.ask(ctx, question{Op: "release", Name: l.name, Owner: owner}, l.ttl)
+		_, _ = l.client.ask(ctx, question{Op: "release", Name: l.name, Owner: owner, Shared: l.shared}, l.ttl)
 		return
 	}
 	l.client.others.Go(func() {
@@ -243,6 +244,6 @@ func (l *naive) forget(ctx context.Context, owner string) {
 		if takesLate[l.flaw] {
 			pause(ctx, 20*time.Millisecond) // until what was sent has arrived, unless it is late
 		}
-		_, _, _ = l.client.insist(ctx, question{Op: "release", Name: l.name, Owner: owner}, l.ttl)
+		_, _, _ = l.client.insist(ctx, question{Op: "release", Name: l.name, Owner: owner, Shared: l.shared}, l.ttl)
 	})
 }

@@ -49,6 +49,9 @@ func freshName() string { return fmt.Sprintf("conformance-%016x", rand.Uint64())
 
 // party is a process of its own.
 func (e *env) party(who, name string, ttl time.Duration) *party {
+	if who == e.reader {
+		return e.using(sharing{e.rwParty(who, name, ttl).rw}, who, name, ttl)
+	}
 	l := e.h.New(e, name, ttl)
 	if l == nil {
 		e.failf("Harness.New returned nil")

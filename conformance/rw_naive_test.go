@@ -170,6 +170,9 @@ func readWrite() (some []conformance.Scenario) {
 func TestReadWrite_naive(t *testing.T) {
 	var tasks []task
 	for _, s := range readWrite() {
+		if len(s.Needs) > 1 {
+			continue // TestShares_naive has those with faults
+		}
 		tasks = append(tasks, task{s.Name, s, func() conformance.Harness { return naiveRWLocks("") }})
 	}
 	for _, d := range again(t, allTried(30, tasks), func(seen error) bool { return seen != nil }) {

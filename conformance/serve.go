@@ -120,8 +120,9 @@ type served struct {
 type (
 	// wanted is what the Locker is made from.
 	wanted = struct {
-		Name string
-		TTL  time.Duration
+		Name   string
+		TTL    time.Duration
+		Shares bool // Lock takes them
 	}
 	// request is a call of the Locker.
 	request = struct {
@@ -153,11 +154,20 @@ func (s *served) Open(with wanted, _ *struct{}) error {
 	<-done
 	s.tb.mu.Lock()
 	defer s.tb.mu.Unlock()
-	if s.tb.fatal == nil && s.locker == nil {
+	switch rw, ok := s.locker.(RWLocker); {
+	case s.tb.fatal != nil:
+		return s.tb.fatal
+	case s.locker == nil:
 		return errors.New("there is no Locker")
+	case with.Shares && !ok:
+		return errNoShares
+	case with.Shares:
+		s.locker = sharing{rw}
 	}
-	return s.tb.fatal
+	return nil
 }
+
+var errNoShares = errors.New("what the process serves is no RWLocker")
 
 // Call calls the Locker.
 func (s *served) Call(call request, answer *reply) error {

@@ -170,6 +170,7 @@ type env struct {
 	others  *sync.WaitGroup
 	silence *atomic.Pointer[silence] // the last one
 	asked   bool                     // whether Through acts
+	reader  string                   // the party that takes shares; see readerRows
 
 	ttl      time.Duration // the harness's
 	long     time.Duration // by far longer than anything but an expiry takes

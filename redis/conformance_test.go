@@ -123,6 +123,6 @@ func through(addrs []string, connect func(dialFunc) goredis.UniversalClient) fun
 			t.Fatalf("new: %v", err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		return c.Mutex(name)
+		return c.RWMutex(name)
 	}
 }

@@ -57,6 +57,10 @@ var topics = []topic{
 	{"read-write", "Read-write locks", []section{
 		{"Shares", "readers share the lock"},
 		{"The queue of readers and writers", "readers that come after a waiting writer wait for it"},
+		{"Histories of readers and writers", "a random history of readers and writers is that of one read-write lock"},
+	}},
+	{"readers-and-faults", "Readers and faults", []section{
+		{"Readers and faults", "a share whose reply was lost leaves nothing behind"},
 	}},
 	{"histories", "Random histories", []section{
 		{"Histories", "a random history is that of one lock"},

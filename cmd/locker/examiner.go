@@ -55,6 +55,9 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		return nil, err
 	}
 	e.harness = conformance.Harness{TTL: e.ttl, Promises: c.Guarantees(), New: e.lock, Client: e.client}
+	if _, ok := lockOf(c, "any", e.ttl).(conformance.RWLocker); ok {
+		e.harness.RW = e.rw
+	}
 	e.warnings, _ = c.Warnings(ctx) // whether the servers answer is seen below
 	if err := c.Close(); err != nil {
 		return nil, err
@@ -96,7 +99,12 @@ func (e *examiner) probe(ctx context.Context) error {
 
 // lock is New of the Harness.
 func (e *examiner) lock(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-	return openMutex(t, e.url(), e.prefix, e.name(name), ttl)
+	return openClient(t, e.url(), e.prefix).Mutex(e.name(name), locker.WithTTL(ttl), locker.WithoutRenewal())
+}
+
+// rw is RW of the Harness.
+func (e *examiner) rw(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
+	return openClient(t, e.url(), e.prefix).RWMutex(e.name(name), locker.WithTTL(ttl), locker.WithoutRenewal())
 }
 
 func (e *examiner) lockThrough(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
@@ -123,7 +131,16 @@ func (e *examiner) process(self string) *exec.Cmd {
 }
 
 func openMutex(t conformance.TB, url, prefix, name string, ttl time.Duration) locker.Locker {
-	return openClient(t, url, prefix).Mutex(name, locker.WithTTL(ttl), locker.WithoutRenewal())
+	return lockOf(openClient(t, url, prefix), name, ttl)
+}
+
+// lockOf returns an RWMutex if the backend has any, and a Mutex otherwise.
+func lockOf(c *locker.Client, name string, ttl time.Duration) locker.Locker {
+	opts := []locker.MutexOption{locker.WithTTL(ttl), locker.WithoutRenewal()}
+	if rw := c.RWMutex(name, opts...); !errors.Is(rw.Unlock(context.Background()), locker.ErrUnsupported) {
+		return rw
+	}
+	return c.Mutex(name, opts...)
 }
 
 func openClient(t conformance.TB, url, prefix string) *locker.Client {

@@ -70,6 +70,38 @@ func TestRelease_endsTheHoldThatItIsTold(t *testing.T) {
 	}
 }
 
+// Of several readers an ID is one, and the token is all.
+func TestRelease_endsReaders(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	c, err := locker.Open(t.Context(), s.URL(), locker.WithMetadata("report"))
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	readers := []*locker.RWMutex{c.RWMutex("name"), c.RWMutex("name"), c.RWMutex("name")}
+	for _, r := range readers {
+		require.NoError(t, r.RLock(deadline(t)))
+	}
+	before := inspected(t, s.URL(), "name")
+	require.Len(t, before.Readers, 3)
+	o := locked(t, "release", "--force", "--hold", before.Readers[0].ID, s.URL(), "name")
+	require.Zero(t, o.code, o.stderr)
+	assert.Contains(t, o.stdout, before.Readers[0].ID)
+	assert.NotContains(t, o.stdout, before.Readers[1].ID)
+	assert.ElementsMatch(t, before.Readers[1:], inspected(t, s.URL(), "name").Readers)
+
+	o = locked(t, "release", "--force", "--hold", "0", s.URL(), "name")
+	assert.Equal(t, exitHeld, o.code, o.stderr)
+	assert.Contains(t, o.stderr, before.Readers[2].ID)
+
+	o = locked(t, "release", "--force", "--hold", strconv.FormatUint(before.Token, 10), s.URL(), "name")
+	require.Zero(t, o.code, o.stderr)
+	assert.Contains(t, o.stdout, before.Readers[1].ID)
+	for _, r := range readers {
+		require.ErrorIs(t, r.Unlock(deadline(t)), locker.ErrLost)
+	}
+	assert.False(t, inspected(t, s.URL(), "name").Held)
+}
+
 // The command of a run whose hold was ended ends, too.
 func TestRelease_endsARun(t *testing.T) {
 	t.Parallel()

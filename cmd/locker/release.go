@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +15,7 @@ import (
 
 const releaseHelp = `Release ends the hold of another process, with --force. Say which hold: --hold is
 its token or its ID, as locker inspect shows them. If another hold is there by
-then, nothing ends.
+then, nothing ends. Of readers, an ID is one of them, and the token all.
 
 Stop the holder first, if you can. Release does not stop it: it works on until
 its next renewal, a third of the TTL, and only a resource that checks the
@@ -42,7 +44,7 @@ func newRelease() *cobra.Command {
 			if err != nil {
 				return firstError(context.Cause(ctx), err)
 			}
-			_, err = fmt.Printf("ended the hold of %s, token %s\n", contender{ended.Holder.ID, ended.Holder.Metadata}.show(), shownToken(ended.Token))
+			_, err = fmt.Printf("ended the hold of %s, token %s\n", holders(ended), shownToken(ended.Token))
 			return err
 		},
 	}
@@ -75,11 +77,38 @@ func release(ctx context.Context, url, name, hold string) (locker.State, error) 
 		return shown, err
 	case !shown.Held:
 		return shown, &statusError{code: exitLost, err: fmt.Errorf("nobody holds %s: nothing was ended", printable(name))}
-	case hold != shown.Holder.ID && (shown.Token == 0 || hold != strconv.FormatUint(shown.Token, 10)):
-		return shown, &statusError{code: exitHeld, err: fmt.Errorf("another hold is there than the one of --hold: that of %s, token %s; nothing was ended",
-			contender{shown.Holder.ID, shown.Holder.Metadata}.show(), shownToken(shown.Token))}
 	}
-	return shown, client.ForceRelease(ctx, name, shown)
+	told, ok := told(shown, hold)
+	if !ok {
+		return shown, &statusError{code: exitHeld, err: fmt.Errorf("another hold is there than the one of --hold: that of %s, token %s; nothing was ended",
+			holders(shown), shownToken(shown.Token))}
+	}
+	return told, client.ForceRelease(ctx, name, told)
+}
+
+// told returns the part of shown that hold, a token or an ID, is: all of it, or one reader.
+func told(shown locker.State, hold string) (_ locker.State, ok bool) {
+	if hold == shown.Holder.ID || shown.Token != 0 && hold == strconv.FormatUint(shown.Token, 10) {
+		return shown, true
+	}
+	i := slices.IndexFunc(shown.Shares, func(p locker.Participant) bool { return p.ID == hold })
+	if i < 0 {
+		return shown, false
+	}
+	shown.Holder, shown.Shares = shown.Shares[i], nil
+	return shown, true
+}
+
+// holders returns who holds the lock, as text: one, or several readers.
+func holders(s locker.State) string {
+	if len(s.Shares) == 0 {
+		return contender{s.Holder.ID, s.Holder.Metadata}.show()
+	}
+	var all []string
+	for _, p := range s.Shares {
+		all = append(all, contender{p.ID, p.Metadata}.show())
+	}
+	return strings.Join(all, ", ")
 }
 
 // shownToken returns a token as text. ZooKeeper does not always tell it.

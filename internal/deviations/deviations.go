@@ -39,8 +39,9 @@ func Consensus() map[string]string {
 
 // ZooKeeper returns what its sessions cannot keep, on any servers.
 func ZooKeeper() map[string]string {
+	const session = "while requests arrive and answers do not, the session is taken up again for a TTL, and ends after another: within two, not one"
 	return map[string]string{
-		"a take whose reply was lost leaves nothing behind": "while requests arrive and answers do not, " +
-			"the session is taken up again for a TTL, and ends after another: within two, not one",
+		"a take whose reply was lost leaves nothing behind":  session,
+		"a share whose reply was lost leaves nothing behind": session,
 	}
 }

@@ -4,6 +4,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -29,7 +30,7 @@ func Serve() {
 	}
 	child.Serve()
 	conformance.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-		return open(t, os.Getenv(urlEnv), ttl, false).Mutex(name)
+		return mutexOf(open(t, os.Getenv(urlEnv), ttl, false), name)
 	})
 }
 
@@ -56,7 +57,7 @@ func ForURL(ttl time.Duration, format string, addrs []string) conformance.Harnes
 		for i, addr := range addrs {
 			ways[i] = via(addr)
 		}
-		return open(t, to(ways), ttl, false).Mutex(name)
+		return mutexOf(open(t, to(ways), ttl, false), name)
 	}
 	if runtime.GOOS != "windows" { // which stops no processes
 		h.Faults.Process = func(conformance.TB) *exec.Cmd {
@@ -66,6 +67,14 @@ func ForURL(ttl time.Duration, format string, addrs []string) conformance.Harnes
 		}
 	}
 	return h
+}
+
+// mutexOf is an RWMutex, if the backend has any, so that the suite's scenarios of shares have faults, too.
+func mutexOf(c *locker.Client, name string) locker.Locker {
+	if rw := c.RWMutex(name); !errors.Is(rw.Unlock(context.Background()), locker.ErrUnsupported) {
+		return rw
+	}
+	return c.Mutex(name)
 }
 
 // open makes a Client on connections of its own. Its url ends with a query.
