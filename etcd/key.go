@@ -10,23 +10,27 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// A lock is a folder, and each contender a key there: the owner, 32 hexadecimal digits. The folder is the prefix as it is,
-// a colon, and the name, in which slashes, percent signs and control characters are escaped. So no folder is within
-// another, and names stay readable.
+// A lock is a folder, and each contender a key there: the owner, 32 hexadecimal digits, with an r before them if it wants a share. So the keys of writers
+// come before those of readers. The folder is the prefix as it is, a colon, and the name, in which slashes, percent signs and control characters are
+// escaped. So no folder is within another, and names stay readable.
 //
 //	locker:orders%2F42/0f…    in the queue, the oldest of which is the holder
+//	locker:orders%2F42/r0f…   a share
 //	locker:orders%2F42%/dead/0f…  this owner must not come, or come back
+//	locker:orders%2F42%/share     a share that is likely to be there, see hint
 const (
 	ownerBytes = 16
+	readerMark = "r"
 	deadMark   = "%/dead/" // no name has a '%' without two digits after it
+	hintMark   = "%/share"
 
 	// longName is the length, escaped, from which a name is represented by its hash: a request carries it
 	// several times, and etcd limits requests.
 	longName = 512
 )
 
-// place has the keys of one contender.
-type place struct{ folder, key, dead, owner string }
+// place has the keys of one contender, and that of the hint for shares.
+type place struct{ folder, key, dead, hint, owner string }
 
 func newOwner() string {
 	var owner [ownerBytes]byte
@@ -34,9 +38,12 @@ func newOwner() string {
 	return hex.EncodeToString(owner[:])
 }
 
-func newPlace(name, owner string) place {
-	folder := folderOf(name)
-	return place{folder: folder, key: folder + owner, dead: strings.TrimSuffix(folder, "/") + deadMark + owner, owner: owner}
+// newPlace returns the place of a contender by its ID: the owner, after readerMark if it wants a share.
+func newPlace(name, id string) place { return placeIn(folderOf(name), id) }
+
+func placeIn(folder, id string) place {
+	base := strings.TrimSuffix(folder, "/")
+	return place{folder: folder, key: folder + id, dead: base + deadMark + id, hint: base + hintMark, owner: strings.TrimPrefix(id, readerMark)}
 }
 
 // folderOf returns the folder of a name that begins, as the core's do, with a prefix without a colon,
@@ -91,6 +98,7 @@ func escapeAll(name string) string {
 
 // isContender reports whether kv, a key in folder, is a contender's: others may have put theirs there.
 func isContender(kv *mvccpb.KeyValue, folder string) bool {
-	owner, ok := strings.CutPrefix(string(kv.Key), folder)
+	id, ok := strings.CutPrefix(string(kv.Key), folder)
+	owner := strings.TrimPrefix(id, readerMark)
 	return ok && kv.Lease != 0 && len(owner) == 2*ownerBytes && strings.Trim(owner, "0123456789abcdef") == ""
 }

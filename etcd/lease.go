@@ -27,10 +27,11 @@ type lease struct {
 	left     atomic.Bool // see Leave
 
 	mu       sync.Mutex
-	created  int64 // the revision that created the key; 0 if that is not known
-	phase    int64 // the token of a share that was granted beside others, or 0
-	doubtful bool  // a request that creates the key may have been made without our knowing, or may still be
-	asked    bool  // a release was sent, and no answer came
+	created  int64  // the revision that created the key; 0 if that is not known
+	phase    int64  // the token of a share that was granted beside others, or 0
+	hinted   string // what a hint says of this share, or empty
+	doubtful bool   // a request that creates the key may have been made without our knowing, or may still be
+	asked    bool   // a release was sent, and no answer came
 	finished bool
 	result   error // of a Release once it is finished: nil or ErrLost
 }
@@ -99,13 +100,14 @@ func (l *lease) Release(ctx context.Context) error {
 func (l *lease) remove(ctx context.Context, created int64, doubtful bool) (*clientv3.TxnResponse, error) {
 	ours := clientv3.Compare(clientv3.CreateRevision(l.key), "=", created)
 	del := clientv3.OpDelete(l.key)
+	dels := append(l.dropHint(), del)
 	txn := l.session.driver.cli.Txn(ctx).If(ours)
 	if !doubtful {
-		return txn.Then(del).Else(clientv3.OpGet(l.dead)).Commit()
+		return txn.Then(dels...).Else(clientv3.OpGet(l.dead)).Commit()
 	}
 	mark := clientv3.OpPut(l.dead, "", clientv3.WithLease(l.session.id))
 	unmarked := clientv3.OpTxn([]clientv3.Cmp{l.alive()}, []clientv3.Op{mark}, nil)
-	resp, err := txn.Then(del, mark).Else(clientv3.OpGet(l.dead), del, unmarked).Commit()
+	resp, err := txn.Then(append(dels, mark)...).Else(clientv3.OpGet(l.dead), del, unmarked).Commit()
 	if errors.Is(err, rpctypes.ErrNoSpace) {
 		// The mark has to wait for space. Those behind the key do not: its owner is not used again.
 		_, _ = l.session.driver.cli.Delete(ctx, l.key)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // The value of a key is the metadata of its contender, a writer. That of a share is shareMark, its token when that is settled, a zero byte, and the metadata.
@@ -50,12 +51,66 @@ func isWriter(kv *mvccpb.KeyValue, folder string) bool {
 	return kv != nil && isContender(kv, folder) && !parseValue(kv).shared
 }
 
+// A hint, the value of a key beside the folder, names a share whose token is settled, so that not every share has to read them all to find one. It counts for
+// nothing if that share is not there, and so it may be old, or missing. The share that put it deletes it when it ends.
+const hintLasts = 300 // revisions, which a hundred shares make; then there is a new one
+
+// hintValue names us, by our ID, the revision that created our key, and our token. Either is ownRevision if it is that of the hint.
+func (l *lease) hintValue(created, token string) string {
+	return l.key[len(l.folder):] + "\x00" + created + "\x00" + token
+}
+
+func (l *lease) putHint(value string) clientv3.Op {
+	return clientv3.OpPut(l.hint, value, clientv3.WithLease(l.session.id))
+}
+
+// dropHint deletes the hint if it names us.
+func (l *lease) dropHint() []clientv3.Op {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.hinted == "" {
+		return nil
+	}
+	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(l.hint), "=", l.hinted)}, []clientv3.Op{clientv3.OpDelete(l.hint)}, nil)}
+}
+
+// hinting returns what our share sees of the queue if all that it has read of others is the hint, or nil.
+func (l *lease) hinting(own, hint *mvccpb.KeyValue) phase {
+	if hint == nil {
+		return phase{own: own}
+	}
+	p := phase{own: own, hint: hint.ModRevision}
+	fields := strings.Split(string(hint.Value), "\x00")
+	if len(fields) != 3 {
+		return p
+	}
+	created, token := revisionOf(fields[1], hint), revisionOf(fields[2], hint)
+	if created > 0 && token > 0 {
+		p.witness = &mvccpb.KeyValue{Key: []byte(l.folder + fields[0]), CreateRevision: created, Value: []byte(shareValue(formatToken(token), ""))}
+	}
+	return p
+}
+
+// isOld reports whether the share of the hint was there so long before the one that created makes that it may soon end.
+func (p phase) isOld(created int64) bool {
+	return p.witness != nil && created > p.witness.CreateRevision+hintLasts
+}
+
+func revisionOf(field string, hint *mvccpb.KeyValue) int64 {
+	if field == ownRevision {
+		return hint.ModRevision
+	}
+	n, _ := strconv.ParseInt(field, 10, 64)
+	return n
+}
+
 // phase is what a share sees of the queue.
 type phase struct {
 	writer string // the key of the last writer before it, or empty
 	own    *mvccpb.KeyValue
+	hint   int64 // the revision of the hint that was read, or 0
 
-	// witness is a share whose token is settled, or else the oldest share. A share that settles its token when none is settled settles that of the oldest, too.
+	// witness is the share of the hint, a share whose token is settled, or else the oldest share. A share that settles its token when none is settled settles that of the oldest, too.
 	// Of two that do so at once one fails, and then sees it: all have the same token. See docs/protocols-consensus.md.
 	witness *mvccpb.KeyValue
 }

@@ -49,7 +49,7 @@ func (l *lease) take(ctx context.Context, o *outage.Outage, write func(clientv3.
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if put(resp) {
+	if put((*etcdserverpb.TxnResponse)(resp)) {
 		l.created = resp.Header.Revision
 	} else if kv := first(resp.Responses[0]); kv != nil {
 		l.created = kv.CreateRevision
@@ -58,8 +58,8 @@ func (l *lease) take(ctx context.Context, o *outage.Outage, write func(clientv3.
 }
 
 // put reports whether a transaction of take has put our key: itself, or by one within it.
-func put(resp *clientv3.TxnResponse) bool {
-	return resp.Succeeded || slices.ContainsFunc(resp.Responses, func(r *etcdserverpb.ResponseOp) bool { return r.GetResponseTxn().GetSucceeded() })
+func put(resp *etcdserverpb.TxnResponse) bool {
+	return resp.GetSucceeded() || slices.ContainsFunc(resp.GetResponses(), func(r *etcdserverpb.ResponseOp) bool { return put(r.GetResponseTxn()) })
 }
 
 // enqueue puts the key and returns the key ahead of it, if there is one.

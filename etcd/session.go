@@ -30,6 +30,8 @@ type session struct {
 	patience time.Duration // of the grant
 	id       clientv3.LeaseID
 
+	looking chan struct{} // full while a share reads all others
+
 	mu     sync.Mutex
 	until  time.Time // of package clock: one TTL after the last request was sent that the server has confirmed
 	due    time.Time // when to renew it
@@ -65,7 +67,7 @@ func newSession(ctx context.Context, d *Driver, ttl time.Duration) *session {
 	if r := requestOf(ctx); r != nil {
 		patience = max(patience, time.Until(r.until))
 	}
-	s := &session{driver: d, patience: patience * 3 / 4}
+	s := &session{driver: d, patience: patience * 3 / 4, looking: make(chan struct{}, 1)}
 	s.Session = sessions.New[*lease](d.sessions.Context(), ttl, s)
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -24,9 +25,9 @@ func (d *Driver) AcquireSharedQueued(ctx context.Context, req driver.Request, an
 
 // tryShared takes a share if no writer stands in the queue.
 func (l *lease) tryShared(ctx context.Context, o *outage.Outage) error {
-	resp, err := l.enqueueShared(ctx, o, l.amongShares()...)
+	oldest, err := l.enqueueShared(ctx, o, l.noWriter())
 	if err == nil && l.revision() == 0 {
-		if err := l.heldBy(ctx, o, first(resp.Responses[2])); err != nil {
+		if err := l.heldBy(ctx, o, oldest); err != nil {
 			return err
 		}
 		_, err = l.enqueueShared(ctx, o)
@@ -66,38 +67,52 @@ func (l *lease) queueShared(ctx context.Context, o *outage.Outage) error {
 	return l.wait(ctx, o, ahead, err)
 }
 
-// amongShares is true if all who stand in the queue are shares, and somebody does.
-func (l *lease) amongShares() []clientv3.Cmp {
-	return []clientv3.Cmp{
-		clientv3.Compare(clientv3.Value(l.folder), ">", shareMark).WithPrefix(),
-		clientv3.Compare(clientv3.Value(l.folder), "<", clientv3.GetPrefixRangeEnd(shareMark)).WithPrefix(),
-	}
+// noWriter is true if no key of a writer stands in the queue, and nothing of others that comes before shares.
+func (l *lease) noWriter() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(l.folder), "=", 0).WithRange(l.folder + readerMark)
 }
 
-// enqueueShared puts the key. If nobody stands in the queue that settles its token; else it also has to meet the conditions.
-func (l *lease) enqueueShared(ctx context.Context, o *outage.Outage, conditions ...clientv3.Cmp) (*clientv3.TxnResponse, error) {
-	l.shared = true
-	empty := clientv3.Compare(clientv3.CreateRevision(l.folder), "=", 0).WithPrefix()
-	absent := clientv3.Compare(clientv3.CreateRevision(l.key), "=", 0)
-	unsettled := clientv3.OpTxn(append(conditions, l.alive(), absent), []clientv3.Op{l.putShare("")}, nil)
-	resp, err := l.take(ctx, o, func(txn clientv3.Txn) clientv3.Txn {
-		return txn.If(l.alive(), empty).Then(l.putShare(ownRevision)).Else(
-			l.own(), unsettled, clientv3.OpGet(l.folder, clientv3.WithFirstCreate()...))
-	})
-	if err == nil && resp.Succeeded {
-		l.setPhase(l.revision())
+// enqueueShared puts the key if the conditions hold. Where no writer stands in the queue it settles the token, too: it is that of the share of the hint, in a second
+// request, or, if nobody stands there, the revision of the key. If the key was not put, it returns the oldest key in the folder.
+func (l *lease) enqueueShared(ctx context.Context, o *outage.Outage, conditions ...clientv3.Cmp) (oldest *mvccpb.KeyValue, err error) {
+	if !l.shared {
+		l.shared, l.place = true, placeIn(l.folder, readerMark+l.owner)
 	}
-	return resp, err
+	hinted, hints := l.hintValue(ownRevision, ownRevision), clientv3.Compare(clientv3.Version(l.hint), ">", 0)
+	absent := clientv3.Compare(clientv3.CreateRevision(l.key), "=", 0)
+	empty := clientv3.Compare(clientv3.CreateRevision(l.folder), "=", 0).WithPrefix()
+	behind := clientv3.OpTxn(append(conditions, l.alive(), absent), []clientv3.Op{l.putShare("")}, nil)
+	otherwise := []clientv3.Op{l.own(), clientv3.OpTxn([]clientv3.Cmp{l.noWriter(), l.alive(), empty}, []clientv3.Op{l.putShare(ownRevision), l.putHint(hinted)}, []clientv3.Op{behind})}
+	if len(conditions) > 0 {
+		otherwise = append(otherwise, clientv3.OpGet(l.folder, clientv3.WithFirstCreate()...))
+	}
+	resp, err := l.take(ctx, o, func(txn clientv3.Txn) clientv3.Txn {
+		return txn.If(l.noWriter(), hints, l.alive(), absent).Then(l.putShare(""), clientv3.OpGet(l.hint)).Else(otherwise...)
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.Succeeded:
+		own := &mvccpb.KeyValue{Value: []byte(shareValue("", "")), ModRevision: resp.Header.Revision}
+		return nil, l.agree(ctx, o, l.hinting(own, first(resp.Responses[1])))
+	case resp.Responses[1].GetResponseTxn().GetSucceeded():
+		l.setPhase(l.revision(), hinted)
+	}
+	if len(conditions) > 0 {
+		oldest = first(resp.Responses[2])
+	}
+	return oldest, nil
 }
 
 func (l *lease) putShare(token string) clientv3.Op {
 	return clientv3.OpPut(l.key, shareValue(token, l.metadata), clientv3.WithLease(l.session.id))
 }
 
-func (l *lease) setPhase(token int64) {
+// setPhase notes our token, and what of it is in the hint, if we are its share.
+func (l *lease) setPhase(token int64, hinted string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.phase = token
+	l.phase, l.hinted = token, hinted
 }
 
 func (l *lease) settled() bool {
@@ -111,63 +126,104 @@ func (l *lease) settled() bool {
 func (l *lease) settle(ctx context.Context, o *outage.Outage, ahead string) (string, error) {
 	for !l.settled() {
 		created := l.revision()
-		all := clientv3.OpGet(l.folder, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		writers := clientv3.OpGet(l.folder, clientv3.WithRange(l.folder+readerMark), clientv3.WithMaxCreateRev(created-1),
+			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
 		resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return l.session.driver.cli.Txn(ctx).
 				If(clientv3.Compare(clientv3.CreateRevision(ahead), ">", 0), clientv3.Compare(clientv3.CreateRevision(ahead), "<", created)).
-				Then(l.own(), clientv3.OpGet(ahead)).Else(l.own(), all).Commit()
+				Then(clientv3.OpGet(l.key), clientv3.OpGet(ahead)).Else(clientv3.OpGet(l.key), writers, clientv3.OpGet(l.hint)).Commit()
 		})
-		switch {
-		case err != nil:
+		if err != nil {
 			return "", err
-		case !l.isKey(first(resp.Responses[0])):
+		}
+		own := first(resp.Responses[0])
+		if !l.isKey(own) {
 			return "", l.removed(ctx, o)
-		case resp.Succeeded && isWriter(first(resp.Responses[1]), l.folder):
-			return ahead, nil
-		case resp.Succeeded:
+		}
+		if writer := l.firstWriter(resp.Responses[1]); writer != "" {
+			return writer, nil
+		}
+		if resp.Succeeded {
 			ahead = l.key
 			continue
 		}
-		p := l.phaseOf(resp.Responses[1].GetResponseRange().GetKvs())
-		if p.writer != "" {
-			return p.writer, nil
-		}
-		if err := l.agree(ctx, o, p); err != nil {
+		if err := l.agree(ctx, o, l.hinting(own, first(resp.Responses[2]))); err != nil {
 			return "", err
 		}
 	}
 	return "", nil
 }
 
-// agree settles our token, unless somebody of p has come or gone, or been settled, since p was read.
-func (l *lease) agree(ctx context.Context, o *outage.Outage, p phase) error {
-	if token := parseValue(p.own).token; token != 0 {
-		l.setPhase(token)
-		return nil
-	}
-	token, puts := parseValue(p.witness).token, []clientv3.Op{}
-	if token == 0 {
-		token = p.witness.CreateRevision
-		if p.witness != p.own { // on whose session there may be keys that are none of our user's
-			puts = append(puts, clientv3.OpPut(string(p.witness.Key), shareValue(formatToken(token), parseValue(p.witness).metadata), clientv3.WithIgnoreLease()))
+// firstWriter returns the first key of an answer that is a writer's, or nothing.
+func (l *lease) firstWriter(r *etcdserverpb.ResponseOp) string {
+	for _, kv := range r.GetResponseRange().GetKvs() {
+		if isWriter(kv, l.folder) {
+			return string(kv.Key)
 		}
 	}
-	puts = append(puts, l.putShare(formatToken(token)))
+	return ""
+}
+
+// agree settles our token, unless somebody of p has come or gone, or been settled, since p was read. If there is no share of the hint it looks for another: of one
+// session one share does so at a time, for what it finds is in the hint then.
+func (l *lease) agree(ctx context.Context, o *outage.Outage, p phase) error {
+	if done, err := l.adopt(ctx, o, p, p.isOld(l.revision())); err != nil || done {
+		return err
+	}
+	select {
+	case l.session.looking <- struct{}{}:
+		defer func() { <-l.session.looking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return l.session.driver.cli.Txn(ctx).If(
-			clientv3.Compare(clientv3.ModRevision(l.key), "=", p.own.ModRevision),
-			clientv3.Compare(clientv3.ModRevision(string(p.witness.Key)), "=", p.witness.ModRevision),
-		).Then(puts...).Commit()
+		all := clientv3.OpGet(l.folder, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+		return l.session.driver.cli.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(l.hint), "=", p.hint)).Then(all).Commit()
+	})
+	if err != nil || !resp.Succeeded {
+		return err
+	}
+	if p := l.phaseOf(resp.Responses[0].GetResponseRange().GetKvs()); p.own != nil && p.writer == "" {
+		_, err = l.adopt(ctx, o, p, true)
+	}
+	return err
+}
+
+// adopt settles our token as that of the witness, and reports whether it is settled. If hint is true others find it at our key from now on.
+func (l *lease) adopt(ctx context.Context, o *outage.Outage, p phase, hint bool) (done bool, err error) {
+	if token := parseValue(p.own).token; token != 0 {
+		l.setPhase(token, "")
+		return true, nil
+	}
+	if p.witness == nil {
+		return false, nil
+	}
+	key, token := string(p.witness.Key), parseValue(p.witness).token
+	same := clientv3.Compare(clientv3.CreateRevision(key), "=", p.witness.CreateRevision)
+	var puts []clientv3.Op
+	if token == 0 {
+		token, same = p.witness.CreateRevision, clientv3.Compare(clientv3.ModRevision(key), "=", p.witness.ModRevision)
+		if key != l.key { // on whose session there may be keys that are none of our user's
+			puts = append(puts, clientv3.OpPut(key, shareValue(formatToken(token), parseValue(p.witness).metadata), clientv3.WithIgnoreLease()))
+		}
+	}
+	puts, hinted := append(puts, l.putShare(formatToken(token))), ""
+	if hint {
+		hinted = l.hintValue(formatToken(l.revision()), formatToken(token))
+		puts = append(puts, l.putHint(hinted))
+	}
+	resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return l.session.driver.cli.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(l.key), "=", p.own.ModRevision), same).Then(puts...).Commit()
 	})
 	switch {
 	case errors.Is(err, errSessionEnded):
-		return l.removed(ctx, o) // which has the session notice
-	case err != nil:
-		return err
-	case resp.Succeeded:
-		l.setPhase(token)
+		return false, l.removed(ctx, o) // which has the session notice
+	case err != nil || !resp.Succeeded:
+		return false, err
+	default:
+		l.setPhase(token, hinted)
+		return true, nil
 	}
-	return nil
 }
 
 // watched returns what a watch of the key ahead is told.
@@ -195,9 +251,10 @@ func (l *lease) Downgrade(ctx context.Context) error {
 		return driver.ErrLost
 	}
 	created := l.revision()
+	hinted := l.hintValue(formatToken(created), formatToken(created))
 	resp, err := ask(ctx, l.session.driver.newOutage(l.session.TTL, unheard), func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return l.session.driver.cli.Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(l.key), "=", created)).Then(l.putShare(ownRevision)).Commit()
+			If(clientv3.Compare(clientv3.CreateRevision(l.key), "=", created)).Then(l.putShare(ownRevision), l.putHint(hinted)).Commit()
 	})
 	switch {
 	case err != nil:
@@ -205,6 +262,7 @@ func (l *lease) Downgrade(ctx context.Context) error {
 	case !resp.Succeeded:
 		return driver.ErrLost
 	default:
+		l.setPhase(created, hinted)
 		return nil
 	}
 }

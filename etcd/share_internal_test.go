@@ -59,6 +59,71 @@ func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
+// A hint may be old: it counts for nothing when its share has ended, and its owner may have come back.
+func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	req := driver.Request{Name: fresh(), TTL: time.Minute}
+	first, err := d.AcquireShared(t.Context(), req)
+	require.NoError(t, err)
+	at := first.(*lease)
+	hint, err := d.cli.Get(t.Context(), at.hint)
+	require.NoError(t, err)
+	require.Len(t, hint.Kvs, 1, "others find the token at the first")
+	old := at.hintValue(formatToken(at.revision()), formatToken(at.revision()))
+	require.NoError(t, first.Release(t.Context()))
+	hint, err = d.cli.Get(t.Context(), at.hint)
+	require.NoError(t, err)
+	require.Empty(t, hint.Kvs, "it has gone with its share")
+	writer, err := d.Acquire(t.Context(), req)
+	require.NoError(t, err)
+	require.NoError(t, writer.Release(t.Context()))
+
+	_, err = d.cli.Put(t.Context(), at.hint, old)
+	require.NoError(t, err)
+	back, err := d.AcquireShared(t.Context(), req)
+	require.NoError(t, err)
+	require.Equal(t, at.key, back.(*lease).key)
+	assert.Greater(t, back.Token(), writer.Token())
+	_, err = d.cli.Put(t.Context(), at.hint, old)
+	require.NoError(t, err)
+	beside, err := d.AcquireShared(t.Context(), req)
+	require.NoError(t, err)
+	assert.Equal(t, back.Token(), beside.Token())
+	for _, junk := range []string{"", "x", "x\x00y\x00z", "\x00\x001\x002\x003"} {
+		_, err = d.cli.Put(t.Context(), at.hint, junk)
+		require.NoError(t, err)
+		l, err := d.AcquireShared(t.Context(), req)
+		require.NoError(t, err)
+		assert.Equal(t, back.Token(), l.Token(), "%q", junk)
+		require.NoError(t, l.Release(t.Context()))
+	}
+	require.NoError(t, beside.Release(t.Context()))
+	require.NoError(t, back.Release(t.Context()))
+}
+
+// What a share reads does not depend on how many others there are.
+func TestHint_grownOldIsReplaced(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	req := driver.Request{Name: fresh(), TTL: time.Minute}
+	first, err := d.AcquireShared(t.Context(), req)
+	require.NoError(t, err)
+	for range hintLasts {
+		_, err := d.cli.Put(t.Context(), first.(*lease).folder[:4]+" "+t.Name(), "")
+		require.NoError(t, err)
+	}
+	second, err := d.AcquireShared(t.Context(), req)
+	require.NoError(t, err)
+	assert.Equal(t, first.Token(), second.Token())
+	require.NoError(t, first.Release(t.Context()))
+	found, err := d.cli.Get(t.Context(), second.(*lease).hint)
+	require.NoError(t, err)
+	require.Len(t, found.Kvs, 1)
+	assert.Contains(t, string(found.Kvs[0].Value), second.(*lease).owner)
+	require.NoError(t, second.Release(t.Context()))
+}
+
 // Who settles the token of another's share leaves it on the other's session.
 func TestSettle_leavesASharesSession(t *testing.T) {
 	t.Parallel()

@@ -118,6 +118,9 @@ func (p *process) awaitReady(ready func() error) error {
 	}
 }
 
+// PID returns the number of the server's process.
+func (p *process) PID() int { return p.cmd.Process.Pid }
+
 // Stop freezes the server (SIGSTOP): the kernel still accepts connections and data for it, and
 // nothing answers. It returns when all of the server's threads have stopped.
 func (p *process) Stop() {
