@@ -24,7 +24,7 @@ var silenceRows = []row{{
 	name:    "Extend returns soon after ctx ends though the server is silent",
 	promise: "When ctx ends Extend returns within milliseconds, whatever the server does; the old deadline stands.",
 	sources: []string{goContext, redsyncStopped},
-	needs:   []need{stops},
+	needs:   []need{stops, extends},
 	body:    silentExtend,
 }, {
 	name:    "Unlock returns soon after ctx ends though the server is silent",
@@ -42,7 +42,7 @@ var silenceRows = []row{{
 	name:    "Lost fires in time though the server is silent",
 	promise: "Lost fires no later than the local deadline, even when the backend cannot be reached and a renewal hangs.",
 	sources: []string{chubby, mostNews},
-	needs:   []need{stops, clients},
+	needs:   []need{stops, clients, renews},
 	body:    silentLost,
 }, {
 	name:    "Unlock returns by the deadline though the server is silent",
@@ -55,7 +55,7 @@ var silenceRows = []row{{
 	promise: "Loss is final: a renewal whose answer says that the hold is gone revives nothing.",
 	sources: []string{redissonRenewal},
 	chance:  true, // whether a server that wakes looks at its clock first or hears of the holder
-	needs:   []need{stops, clients},
+	needs:   []need{stops, clients, renews},
 	body:    silentRenewal,
 }}
 
