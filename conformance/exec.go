@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,9 @@ func Exec(t TB, p Program) Harness {
 	}
 	f.hello = first.hello
 	first.end()
+	if unknown := f.claims().Unknown; len(unknown) > 0 {
+		t.Logf("skipped: the program claims %q, which this suite does not know", unknown)
+	}
 	h := Harness{TTL: p.TTL, Promises: promisesOf(f.hello.Promises), foreign: f}
 	h.New = func(t TB, name string, ttl time.Duration) locker.Locker { return f.open(t, name, ttl, p.Address) }
 	if f.can(canShare) {
@@ -71,12 +75,31 @@ func Exec(t TB, p Program) Harness {
 	return h
 }
 
-// ProgramName returns what the program under test says that it is, or "" if h is not of Exec.
-func ProgramName(h Harness) string {
+// Claims is what a program says of itself.
+type Claims struct {
+	Name         string
+	Capabilities []string // that the suite knows
+	Unknown      []string // that it does not know, and does not ask for
+}
+
+// ClaimsOf returns what the program of a Harness of [Exec] says of itself.
+func ClaimsOf(h Harness) Claims {
 	if h.foreign == nil {
-		return ""
+		return Claims{}
 	}
-	return h.foreign.hello.Name
+	return h.foreign.claims()
+}
+
+func (f *foreign) claims() Claims {
+	c := Claims{Name: f.hello.Name}
+	for _, capability := range f.hello.Capabilities {
+		if slices.Contains(capabilities, capability) {
+			c.Capabilities = append(c.Capabilities, capability)
+		} else {
+			c.Unknown = append(c.Unknown, capability)
+		}
+	}
+	return c
 }
 
 // through is the way to each of the servers.

@@ -19,6 +19,7 @@ const (
 func TestMain(m *testing.M) {
 	standAside()
 	conformance.ServeTold()
+	serveProgram()
 	conformance.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 		return naiveLock(t, name, ttl, os.Getenv(naiveAddress), os.Getenv(naiveFlaw))
 	})

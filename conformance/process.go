@@ -66,6 +66,7 @@ func (p *process) proceed() {
 
 // kill ends the process as a crash does, and asks whether it has ended.
 func (p *process) kill() {
+	p.program.killed.Store(true)
 	p.program.kill()
 	for end := time.Now().Add(p.env.prompt); p.answered(p.ask(), settle); time.Sleep(settle / 10) {
 		if time.Now().After(end) {

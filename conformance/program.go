@@ -14,9 +14,10 @@ import (
 	"time"
 )
 
+var helloWait = 20 * time.Second // a program that says nothing for so long has not begun
+
 const (
-	helloWait   = 20 * time.Second // a program that says nothing for so long has not begun
-	goodbyeWait = time.Second      // a program that has not ended so long after its stdin is killed
+	goodbyeWait = time.Second // a program that has not ended so long after its stdin is killed
 	longestLine = 1 << 20
 )
 
@@ -30,8 +31,8 @@ type program struct {
 	turn  chan struct{} // is taken while a request is under way, if only one may be
 
 	ids    atomic.Uint64
-	killed atomic.Bool
-	once   sync.Once // of end
+	killed atomic.Bool // by a scenario
+	once   sync.Once   // of end
 
 	reaping sync.Mutex
 	reaped  bool
@@ -77,9 +78,7 @@ func startProgram(cmd *exec.Cmd, traced *trace) (*program, error) {
 		err = violation("it has not written its first line for %v", helloWait)
 	}
 	if err != nil {
-		err = p.blamed(err)
-		p.end()
-		return nil, err
+		return nil, p.blamed(err)
 	}
 	return p, nil
 }
@@ -159,8 +158,10 @@ func (p *program) failure() error {
 	return p.why
 }
 
-// blamed adds which program it is, and what it said last.
+// blamed adds to an error after which the program is of no use which one it is, and what it said last. It ends it: what it has
+// written is read then.
 func (p *program) blamed(err error) error {
+	p.end()
 	words := ""
 	if last := p.said.String(); last != "" {
 		words = "; the end of its stderr: " + last
@@ -215,7 +216,6 @@ func (p *program) end() {
 func (p *program) kill() {
 	p.reaping.Lock()
 	defer p.reaping.Unlock()
-	p.killed.Store(true)
 	if !p.reaped {
 		_ = killGroup(p.cmd.Process)
 	}

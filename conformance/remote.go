@@ -42,7 +42,7 @@ func openRemote(t TB, p *program, id, name string, ttl time.Duration, renew bool
 		err = errors.New(answer.Error)
 	}
 	if err != nil {
-		return nil, p.blamed(fmt.Errorf("open: %w", err))
+		return nil, fmt.Errorf("the program: open: %w", err)
 	}
 	return r, nil
 }
@@ -236,11 +236,11 @@ func (r *remote) ask(ctx context.Context, request requestLine) (limited bool, an
 
 // broken is why there is no answer. Unless the suite has killed the program, it ends the trial: that says nothing of the lock.
 func (r *remote) broken() error {
-	err := r.p.blamed(r.p.failure())
+	why := r.p.failure()
 	if !r.p.killed.Load() {
-		r.t.Fatalf("%v", err)
+		r.t.Fatalf("%v", r.p.blamed(why))
 	}
-	return err
+	return fmt.Errorf("the program: %w", why)
 }
 
 // resultOf is an answer as an error of the contract.

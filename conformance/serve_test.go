@@ -61,6 +61,16 @@ func ServeTold() {
 	})
 }
 
+// ServeClaiming is Serve of a program that claims no more than that, and of one client's Lockers if it claims to share.
+func ServeClaiming(capabilities []string, h Harness) {
+	out := os.Stdout
+	os.Stdout = os.Stderr
+	if err := newServer(out, h).serve(os.Stdin, helloLine{Capabilities: capabilities}); err != nil {
+		panic(err)
+	}
+	os.Exit(0)
+}
+
 // tellers is an env whose processes serve what is told.
 func tellers(t *testing.T) *env {
 	h := Harness{TTL: time.Second, Faults: Faults{Process: func(TB) *exec.Cmd {

@@ -85,8 +85,12 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 		_ = e.cleanUp()
 		return nil, err
 	}
-	if name := conformance.ProgramName(e.harness); name != "" {
-		e.title = name
+	claims := conformance.ClaimsOf(e.harness)
+	if claims.Name != "" {
+		e.title = claims.Name
+	}
+	if len(claims.Unknown) > 0 {
+		e.warnings = append(e.warnings, fmt.Sprintf("skipped: the program claims %q, which this suite does not know", claims.Unknown))
 	}
 	e.probe = e.probeProgram
 	if s != nil {
