@@ -199,6 +199,12 @@ var (
 	shares  = claims(canShare, "a process serves one Locker")
 	renews  = claims(canRenew, "holds are not renewed automatically")
 
+	limits = need{
+		name: "Program.lock",
+		met:  func(h Harness) bool { return h.foreign == nil || h.foreign.can(canLock) || h.foreign.can(canCancel) },
+		why:  "the program claims neither lock nor cancel: what it tries has no limit",
+	}
+
 	inGo = need{
 		name: "a Locker in Go",
 		met:  func(h Harness) bool { return h.foreign == nil },

@@ -31,6 +31,14 @@ maxmemory-policy of Redis that evicts locks, if the user may ask for them
 If the user may only use keys with a certain prefix, set it with --prefix: each
 name then has a random part, and other locks are neither taken nor deleted.
 
+With --exec it is the lock of a program, in any language, that speaks lines of
+JSON on its standard input and output; docs/judge-any-language.md specifies
+them. --trace tries the program, and shows what is sent and answered. The
+program finds its server in the environment variable LOCKER_ADDRESS. With
+--address the suite's proxy can stand in between; with --server the check
+starts that server itself, and stops and kills it. What is not given, or what
+the program does not claim, is printed as skipped, with the reason.
+
 It takes one to four minutes with the default TTLs, longer with longer ones,
 and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
 
@@ -55,7 +63,7 @@ func newCheck() *cobra.Command {
 		Use:               "check [flags] URL | check [flags] --exec COMMAND",
 		Short:             "Find out which promises the locks of a server, or of a program, keep",
 		Long:              checkHelp,
-		Example:           "  locker check redis://localhost:6379\n  locker check --run 'token|fenc' --output json - > verdicts.json\n  locker check --output junit etcd://h1:2379,h2:2379,h3:2379 > junit.xml",
+		Example:           "  locker check redis://localhost:6379\n  locker check --run 'token|fenc' --output json - > verdicts.json\n  locker check --output junit etcd://h1:2379,h2:2379,h3:2379 > junit.xml\n  locker check --exec 'python3 lock.py' --address localhost:6379",
 		Args:              args(0, 1, "want one URL, as in: locker check redis://localhost:6379"),
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -125,7 +133,7 @@ func (o *checkOptions) examine(ctx context.Context, begin func() (*examiner, err
 	if err != nil {
 		return nil, err
 	}
-	report := &checkReport{Backend: e.title, TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises, Warnings: e.warnings}
+	report := &checkReport{Backend: e.title, TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises, Warnings: e.warnings, reasons: o.program.exec != ""}
 	err = e.examineAll(ctx, scenarios, report)
 	report.Seconds = time.Since(report.Began).Seconds()
 	report.Left = e.cleanUp()

@@ -32,6 +32,24 @@ func (o *execOptions) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.trace, "trace", false, "only try the program, and show what is sent and answered")
 }
 
+// flagFor returns why a scenario was skipped, with the flag that would have it run.
+func flagFor(reason string) string {
+	for field, flag := range map[string]string{
+		"Faults.Through": "--address", "Faults.StopServer": "--server", "Faults.KillServer": "--server",
+		"Faults.WipeServer": "--server with --server-forgets", "Client": "the claim share",
+	} {
+		if strings.HasSuffix(reason, "the Harness has no "+field) {
+			return "it needs " + flag
+		}
+	}
+	for _, field := range []string{"Faults.FailOver", "Faults.MoveClock", "Faults.Revoke", "RW"} {
+		if strings.HasSuffix(reason, "the Harness has no "+field) {
+			return "the protocol for programs has no " + field
+		}
+	}
+	return reason
+}
+
 // valid returns an error unless there is either a URL or a program.
 func (o *execOptions) valid(urls int) error {
 	switch {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -24,6 +23,28 @@ type ownServer struct {
 	cmd   *exec.Cmd
 	guard *exec.Cmd // kills the server if we are killed
 	ended chan struct{}
+	says  lastWords
+}
+
+// lastWords is the end of what a server has written, for errors: servers write much.
+type lastWords struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (w *lastWords) Write(text []byte) (int, error) {
+	const enough = 1000
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text = append(w.text, text...)
+	w.text = w.text[max(0, len(w.text)-enough):]
+	return len(text), nil
+}
+
+func (w *lastWords) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return "it wrote:\n" + string(w.text)
 }
 
 const serverWait = 30 * time.Second // for a server to answer after its start
@@ -48,7 +69,8 @@ func (s *ownServer) start(ctx context.Context) error {
 	defer s.mu.Unlock()
 	cmd := shell(s.command)
 	cmd.Env = append(os.Environ(), conformance.AddressEnv+"="+s.address)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	cmd.Stdout, cmd.Stderr = &s.says, &s.says
+	cmd.WaitDelay = time.Second // what it has started may keep them open
 	leadsGroup(cmd)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("--server: %w", err)
@@ -73,13 +95,13 @@ func (s *ownServer) await(ctx context.Context) error {
 		for !accepts(one) {
 			select {
 			case <-s.ended:
-				return errors.New("--server: it has ended before it took connections")
+				return fmt.Errorf("--server: it has ended before it took connections; %v", &s.says)
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(10 * time.Millisecond):
 			}
 			if time.Now().After(end) {
-				return fmt.Errorf("--server: nothing answers at %s after %v", one, serverWait)
+				return fmt.Errorf("--server: nothing answers at %s after %v; %v", one, serverWait, &s.says)
 			}
 		}
 	}
