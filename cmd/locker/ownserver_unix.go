@@ -20,7 +20,7 @@ func signalGroup(leader int, sig syscall.Signal) error { return syscall.Kill(-le
 
 // guardGroup starts a process that kills the group when we are no more, however we have ended: its input ends then.
 func guardGroup(leader int) (*exec.Cmd, error) {
-	guard := exec.Command("/bin/sh", "-c", fmt.Sprintf("cat >/dev/null; kill -KILL -- -%d", leader))
+	guard := exec.Command("/bin/sh", "-c", fmt.Sprintf("cat >/dev/null; kill -9 -%d", leader))
 	leadsGroup(guard)
 	if _, err := guard.StdinPipe(); err != nil {
 		return nil, err
