@@ -54,6 +54,7 @@ var errMissing = errors.New("the program does not claim it")
 func (r *remote) Lock(ctx context.Context) error {
 	for {
 		var err error
+		start := time.Now()
 		switch {
 		case !r.p.can(canLock):
 			err = r.do(ctx, requestLine{Op: canTry})
@@ -65,7 +66,7 @@ func (r *remote) Lock(ctx context.Context) error {
 		if !errors.Is(err, locker.ErrHeld) && !errors.Is(err, errGaveUp) || ctx.Err() != nil {
 			return err
 		}
-		if !r.p.can(canLock) {
+		if time.Since(start) < slice/2 { // it did not wait
 			sleepUntil(ctx, tryAgain)
 		}
 		if ctx.Err() != nil {
