@@ -39,11 +39,13 @@ type foreign struct {
 	hello   helloLine
 	trace   *trace
 	lockers atomic.Uint64
+	pool    pool
 }
 
 // Exec returns the Harness of a program, with the faults Process and, if there is an Address, Through. The caller may add others, such
 // as those of the server. What the program does not claim is skipped, with that reason. Exec starts the program once, to ask what it
-// can do, and calls t.Fatalf if it does not answer as it should.
+// can do, and calls t.Fatalf if it does not answer as it should. Processes whose Lockers were closed in order serve again, until the
+// Cleanup functions of t run.
 func Exec(t TB, p Program) Harness {
 	t.Helper()
 	if p.Command == nil || p.TTL <= 0 || p.TTL%time.Millisecond != 0 {
@@ -55,7 +57,8 @@ func Exec(t TB, p Program) Harness {
 		t.Fatalf("%v", err)
 	}
 	f.hello = first.hello
-	first.end()
+	f.pool.put(first)
+	t.Cleanup(f.pool.end)
 	if unknown := f.claims().Unknown; len(unknown) > 0 {
 		t.Logf("skipped: the program claims %q, which this suite does not know", unknown)
 	}
@@ -136,13 +139,24 @@ func (f *foreign) start(address string) (*program, error) {
 	return startProgram(f.command(address), f.trace)
 }
 
-// startFor starts a process that ends with t.
+// startFor starts a process that ends with t, or is used again then.
 func (f *foreign) startFor(t TB, address string) *program {
+	again := address == f.program.Address // the way there is nobody's own
+	if again {
+		if p := f.pool.take(); p != nil {
+			t.Cleanup(func() { f.pool.put(p) })
+			return p
+		}
+	}
 	p, err := f.start(address)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}
-	t.Cleanup(p.end)
+	if again {
+		t.Cleanup(func() { f.pool.put(p) })
+	} else {
+		t.Cleanup(p.end)
+	}
 	return p
 }
 
@@ -171,7 +185,7 @@ func (e *env) crowd() func(who, name string, ttl time.Duration) *party {
 		return e.party
 	}
 	var programs []*program
-	for range contenders {
+	for range 2 {
 		programs = append(programs, e.h.foreign.startFor(e, e.h.foreign.program.Address))
 	}
 	next := 0

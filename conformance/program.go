@@ -37,6 +37,8 @@ type program struct {
 	reaping sync.Mutex
 	reaped  bool
 
+	remotes []*remote // that are open; the pool's
+
 	writing sync.Mutex
 	mu      sync.Mutex
 	waiting map[uint64]chan answerLine

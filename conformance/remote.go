@@ -44,6 +44,7 @@ func openRemote(t TB, p *program, id, name string, ttl time.Duration, renew bool
 	if err != nil {
 		return nil, fmt.Errorf("the program: open: %w", err)
 	}
+	p.opened(r)
 	return r, nil
 }
 

@@ -15,7 +15,11 @@ func TryProgram(t TB, p Program) (wrong []string) {
 		t.Fatalf("%v", err)
 	}
 	defer first.end()
-	second := f.startFor(t, p.Address)
+	second, err := f.start(p.Address)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	defer second.end()
 	try := &attempt{f: f, ttl: milliseconds(p.TTL)}
 	a, b := try.of(first), try.of(second)
 	try.sequence(a, b)

@@ -8,7 +8,8 @@ import (
 // Library is a lock of another library, with the settings that its adapter uses.
 type Library struct {
 	Name     string // unique
-	Module   string
+	Module   string // empty: it is one of Programs
+	Language string // empty: Go
 	Test     string // which puts it through the suite
 	Settings string
 	Findings []Finding

@@ -98,8 +98,12 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 		}
 		e.cleanUp = s.end
 	}
-	err := fatal(ctx, func(t conformance.TB) { e.harness = conformance.Exec(t, program) })
-	if err != nil {
+	lasts, stopServer := newTrial(ctx), e.cleanUp
+	e.cleanUp = func() string {
+		lasts.end()
+		return stopServer()
+	}
+	if err := lasts.run(func() { e.harness = conformance.Exec(lasts, program) }); err != nil {
 		_ = e.cleanUp()
 		return nil, err
 	}
@@ -123,19 +127,9 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 
 // fatal runs f, and returns what it called Fatalf with.
 func fatal(ctx context.Context, f func(conformance.TB)) error {
-	t, done := newTrial(ctx), false
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		f(t)
-		done = true
-	}()
-	<-ended
-	t.end()
-	if done {
-		return nil
-	}
-	return errors.New(t.why())
+	t := newTrial(ctx)
+	defer t.end()
+	return t.run(func() { f(t) })
 }
 
 // probeProgram locks and unlocks something.

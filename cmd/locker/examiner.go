@@ -135,19 +135,13 @@ const undecided conformance.Outcome = "undecided"
 // examine runs one scenario on the deployment.
 func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict {
 	t := newTrial(ctx)
-	r, done := conformance.Result{}, false
-	ended := make(chan struct{})
-	go func() { // Fatalf may end it
-		defer close(ended)
-		r = conformance.Examine(t, s, e.harness)
-		done = true
-	}()
-	<-ended
+	var r conformance.Result
+	err := t.run(func() { r = conformance.Examine(t, s, e.harness) })
 	t.end()
-	if !done {
+	if err != nil {
 		r = conformance.Result{
 			Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition,
-			Outcome: undecided, Seen: t.why(),
+			Outcome: undecided, Seen: err.Error(),
 		}
 	}
 	return verdict{r}

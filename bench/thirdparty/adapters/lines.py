@@ -1,8 +1,8 @@
 """The lines of docs/judge-any-language.md, for adapters in Python.
 
 An adapter calls serve with a function that makes a Locker for a name and a TTL in seconds. A Locker has a method for each capability:
-lock(limit) with a limit in seconds or None, try_(), unlock(), extend(), close(). They return one of the results. What they raise is
-the answer "error". If the adapter claims cancel, each request has a thread of its own, and a Locker has cancel().
+lock(limit, id) with a limit in seconds or None, try_(), unlock(), extend(), close(). They return one of the results. What they raise
+is the answer "error". If the adapter claims cancel, each request has a thread of its own, and cancel(id) ends the lock of that id.
 """
 
 import json
@@ -28,11 +28,11 @@ def _do(lockers, make, request):
         lockers[which] = make(request["name"], request["ttl_ms"] / 1000)
         return OK
     locker = lockers[which]
+    limit = request.get("limit_ms")
+    if limit == 0 and op in ("lock", "try", "extend"):
+        return CANCELLED
     if op == "lock":
-        limit = request.get("limit_ms")
-        if limit == 0:
-            return CANCELLED
-        return locker.lock(None if limit is None else limit / 1000)
+        return locker.lock(None if limit is None else limit / 1000, request["id"])
     if op == "try":
         return locker.try_()
     if op == "unlock":
@@ -61,7 +61,7 @@ def serve(name, capabilities, make):
         if request["op"] == "cancel":
             locker = under_way.get(request["request"])
             if locker is not None:
-                locker.cancel()
+                locker.cancel(request["request"])
             _say(id=request["id"], result=OK)
         elif "cancel" not in capabilities:
             _answer(lockers, make, request)

@@ -3,8 +3,8 @@
 // What it is by default, and here: SET with a random value and PX in a script that looks first, at a majority of servers. acquire() tries
 // 11 times (retryCount 10), 200 ms apart (retryDelay), give or take 100 ms (retryJitter). The suite's limits are shorter than that: it is
 // given retryCount 0, and the suite asks again. release() and extend() keep the defaults, as what else fails is rare. driftFactor is 0.01.
-// A Lock is an object per hold: extend() returns another. Nothing bounds a request to a server that does not answer but ioredis, which by
-// default tries again 20 times (maxRetriesPerRequest).
+// A Lock is an object per hold, with the time at which it expires: extend() returns another. Nothing bounds a request to a server that
+// does not answer, by default; here it is ioredis's commandTimeout, a third of the TTL.
 
 "use strict";
 
@@ -16,9 +16,16 @@ const { default: Redlock, ExecutionError, ResourceLockedError } = require("redlo
 const { serve } = require("./lines.js");
 
 const [host, port] = process.env.LOCKER_ADDRESS.split(":");
-const client = new Redis({ host, port: Number(port) });
-client.on("error", () => {}); // it connects again by itself
-const redlock = new Redlock([client]);
+const clients = new Map(); // by the TTL
+
+function redlockFor(ttl) {
+  if (!clients.has(ttl)) {
+    const client = new Redis({ host, port: Number(port), commandTimeout: Math.ceil(ttl / 3) });
+    client.on("error", () => {}); // it connects again by itself
+    clients.set(ttl, new Redlock([client]));
+  }
+  return clients.get(ttl);
+}
 
 // refused reports whether all attempts of a failed call were answered by the server with no: the value was not there, or another's.
 async function refused(error) {
@@ -32,14 +39,18 @@ async function refused(error) {
 
 class Locker {
   constructor(name, ttl) {
-    Object.assign(this, { name, ttl, held: null, lost: false });
+    Object.assign(this, { name, ttl, redlock: redlockFor(ttl), held: null, lost: false });
+  }
+
+  isLost() {
+    return this.lost || (this.held !== null && this.held.expiration <= Date.now());
   }
 
   async try() {
-    if (this.lost) return "lost";
+    if (this.isLost()) return "lost";
     let taken;
     try {
-      taken = await redlock.acquire([this.name], this.ttl, { retryCount: 0 });
+      taken = await this.redlock.acquire([this.name], this.ttl, { retryCount: 0 });
     } catch (e) {
       if (await refused(e)) return "held";
       throw e;
@@ -54,7 +65,8 @@ class Locker {
   }
 
   async unlock() {
-    const { held, lost } = this;
+    const held = this.held;
+    const lost = this.isLost();
     this.held = null;
     this.lost = false;
     if (held === null) return "not-held";
@@ -69,7 +81,7 @@ class Locker {
 
   async extend() {
     if (this.held === null) return "not-held";
-    if (this.lost) return "lost";
+    if (this.isLost()) return "lost";
     try {
       this.held = await this.held.extend(this.ttl);
     } catch (e) {
