@@ -12,7 +12,7 @@ var outageRows = []row{{
 	name:    "an outage is an error or a wait, never ErrHeld",
 	promise: "An outage is an error or a wait within ctx, never ErrHeld, never endless.",
 	sources: []string{mostErrors, rueidisErrors},
-	needs:   []need{kills},
+	needs:   []need{kills, limits},
 	body:    outage,
 }, {
 	name:    "a hold ends in time though the server is down",

@@ -42,6 +42,7 @@ while IFS= read -r line; do
 		fi
 		file=$(printf '%s' "$name" | sha256sum)
 		exec 9>"$dir/${file%% *}"
+		holds=
 		answer ok
 		;;
 	lock) acquire ${limit:+-w "$limit"} ;;
