@@ -6,7 +6,6 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +18,7 @@ import (
 // libraryHere is the one that the test is for.
 func libraryHere(t *testing.T) Library {
 	t.Helper()
-	for _, l := range slices.Concat(Libraries(), Programs()) {
+	for _, l := range All() {
 		if l.Test == t.Name() {
 			if l.Module != "" {
 				t.Logf("%s %s", l.Module, required(t, l.Module))
@@ -39,7 +38,7 @@ func TestLibraries_findingsHaveTheirTests(t *testing.T) {
 		scenarios[s.Name] = s
 	}
 	shown := make(map[string]bool)
-	for _, l := range slices.Concat(Libraries(), Programs()) {
+	for _, l := range All() {
 		assert.Contains(t, tests, l.Test)
 		assert.True(t, l.Language != "" || required(t, l.Module) != "", "%s: %s is no requirement of this module", l.Name, l.Module)
 		causes := make(map[string]int)

@@ -12,23 +12,23 @@ const (
 func Programs() []Library {
 	return []Library{
 		{
-			Name: "redis-py", Language: Python, Test: "TestProgram_redispy", Findings: redispyFindings,
+			Name: "redis-py", Language: Python, Release: "4.3.4", Test: "TestProgram_redispy", Findings: redispyFindings,
 			Settings: "Lock with the TTL as its timeout, sleep 0.1 s; extend with replace_ttl",
 		},
 		{
-			Name: "kazoo", Language: Python, Test: "TestProgram_kazoo", Findings: kazooFindings,
+			Name: "kazoo", Language: Python, Release: "2.8.0", Test: "TestProgram_kazoo", Findings: kazooFindings,
 			Settings: "the TTL is the session's timeout; a listener tells of a session that is lost",
 		},
 		{
-			Name: "redlock (npm)", Language: JavaScript, Test: "TestProgram_redlock", Findings: npmRedlockFindings,
+			Name: "redlock (npm)", Language: JavaScript, Release: "5.0.0-beta.2", Test: "TestProgram_redlock", Findings: npmRedlockFindings,
 			Settings: "one node; acquire with retryCount 0, else the defaults; ioredis",
 		},
 		{
-			Name: "etcd3 (npm)", Language: JavaScript, Test: "TestProgram_etcd3", Findings: npmEtcd3Findings,
+			Name: "etcd3 (npm)", Language: JavaScript, Release: "1.1.2", Test: "TestProgram_etcd3", Findings: npmEtcd3Findings,
 			Settings: "a lease of the TTL, in whole seconds",
 		},
 		{
-			Name: "flock(1)", Language: Shell, Test: "TestProgram_flock", Findings: flockFindings,
+			Name: "flock(1)", Language: Shell, Release: "util-linux", Test: "TestProgram_flock", Findings: flockFindings,
 			Settings: "a file for each name, on one machine; no server",
 		},
 	}
