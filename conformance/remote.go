@@ -37,7 +37,7 @@ func openRemote(t TB, p *program, id, name string, ttl time.Duration, renew bool
 		return nil, errors.New("JSON has no name that is not UTF-8")
 	}
 	r := &remote{t: t, p: p, id: id, name: name}
-	_, answer, err := r.ask(context.Background(), requestLine{Op: askOpen, Name: &name, TTL: milliseconds(ttl), Renew: renew})
+	answer, err := r.ask(context.Background(), requestLine{Op: askOpen, Name: &name, TTL: milliseconds(ttl), Renew: renew})
 	if err == nil && answer.Result != resultOK {
 		err = errors.New(answer.Error)
 	}
@@ -104,7 +104,7 @@ func (r *remote) FencingToken() uint64 {
 	if !r.p.can(canToken) {
 		return 0
 	}
-	_, answer, err := r.ask(context.Background(), requestLine{Op: canToken})
+	answer, err := r.ask(context.Background(), requestLine{Op: canToken})
 	if err != nil || answer.Result != resultOK {
 		return 0
 	}
@@ -121,7 +121,7 @@ func (r *remote) Lost() <-chan struct{} {
 // Deadline is counted from before the program was asked. It is the last one unless the two differ by more than that took.
 func (r *remote) Deadline() time.Time {
 	before := time.Now()
-	_, answer, err := r.ask(context.Background(), requestLine{Op: canDeadline})
+	answer, err := r.ask(context.Background(), requestLine{Op: canDeadline})
 	if err != nil || answer.Result != resultOK || answer.Left == nil {
 		return time.Time{}
 	}
@@ -161,25 +161,33 @@ var errGaveUp = errors.New("the program gave up")
 // do makes a call whose answer is an error or none.
 func (r *remote) do(ctx context.Context, request requestLine) error {
 	over := ctx.Err() != nil
-	if over && !r.p.can(canCancel) && request.Op != canUnlock { // it cannot be told
-		return interrupted(ctx, nil)
-	}
-	if request.Limit == nil && !over {
-		request.Limit = limitOf(ctx, 0)
-	} else if over && r.p.can(canCancel) {
+	switch {
+	case over && r.p.can(canCancel):
 		request.Limit = new(int64)
+	case over && request.Op != canUnlock: // it cannot be told
+		return interrupted(ctx, nil)
+	case !over && request.Limit == nil:
+		request.Limit = limitOf(ctx, 0)
 	}
-	limited, answer, err := r.ask(ctx, request)
+	answer, err := r.ask(ctx, request)
 	if err == nil {
 		err = resultOf(answer)
 	}
-	if err == nil && (request.Op == canLock || request.Op == canTry) {
+	if err != nil {
+		return explained(ctx, err)
+	}
+	if request.Op == canLock || request.Op == canTry {
 		r.granted()
 	}
-	if deadline, ok := ctx.Deadline(); ok && limited && err != nil && time.Until(deadline) < nearly {
-		<-ctx.Done() // the program's clock is a little ahead
+	return nil
+}
+
+// explained is an error, with what it has to do with the end of ctx. A program's clock may be a little ahead of that.
+func explained(ctx context.Context, err error) error {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < nearly {
+		<-ctx.Done()
 	}
-	if err != nil && ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return interrupted(ctx, err)
 	}
 	return err
@@ -204,7 +212,7 @@ func interrupted(ctx context.Context, err error) error {
 }
 
 // ask returns when the program has answered, or is no more, even if ctx ends: a process that is stopped says nothing.
-func (r *remote) ask(ctx context.Context, request requestLine) (limited bool, answer answerLine, err error) {
+func (r *remote) ask(ctx context.Context, request requestLine) (answer answerLine, err error) {
 	if !r.p.can(canCancel) {
 		select {
 		case r.p.turn <- struct{}{}:
@@ -221,16 +229,16 @@ func (r *remote) ask(ctx context.Context, request requestLine) (limited bool, an
 	for {
 		select {
 		case answer = <-reply:
-			return request.Limit != nil, answer, nil
+			return answer, nil
 		case <-ended:
 			ended = nil
 			r.p.cancel(id)
 		case <-r.p.gone:
 			select {
 			case answer = <-reply:
-				return request.Limit != nil, answer, nil
+				return answer, nil
 			default:
-				return false, answer, r.broken()
+				return answer, r.broken()
 			}
 		}
 	}

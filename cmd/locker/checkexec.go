@@ -52,12 +52,17 @@ func flagFor(reason string) string {
 
 // valid returns an error unless there is either a URL or a program.
 func (o *execOptions) valid(urls int) error {
+	if o.exec == "" {
+		if o.address != "" || o.server != "" || o.forgets || o.trace {
+			return usagef("--address, --server, --server-forgets and --trace are for --exec")
+		}
+		if urls == 0 {
+			return usagef("want one URL, as in: locker check redis://localhost:6379; or a program, with --exec")
+		}
+		return nil
+	}
 	switch {
-	case o.exec == "" && (o.address != "" || o.server != "" || o.forgets || o.trace):
-		return usagef("--address, --server, --server-forgets and --trace are for --exec")
-	case o.exec == "" && urls == 0:
-		return usagef("want one URL, as in: locker check redis://localhost:6379; or a program, with --exec")
-	case o.exec != "" && urls > 0:
+	case urls > 0:
 		return usagef("--exec is instead of a URL")
 	case o.server != "" && o.address == "":
 		return usagef("--server needs --address: where the server is")

@@ -25,5 +25,6 @@ func guardGroup(leader int) (*exec.Cmd, error) {
 	if _, err := guard.StdinPipe(); err != nil {
 		return nil, err
 	}
-	return guard, guard.Start()
+	err := guard.Start()
+	return guard, err
 }
