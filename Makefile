@@ -49,9 +49,10 @@ SERVERS_OF_zookeeper := zookeeper
 setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%),$(ALL_SERVERS:%=server-%)) ## what make test needs
 
 .PHONY: setup-check
-setup-check: setup $(BIN)/tools.done ## what make check needs beside it: linters, more servers
+setup-check: setup $(BIN)/tools.done ## what make check needs beside it: linters, more servers, libraries of other languages
 	@./tools/valkey.sh "$(BIN)"
 	@./tools/mariadb.sh "$(BIN)"
+	@./tools/adapters.sh "$(BIN)"
 
 .PHONY: server-redis server-etcd server-zookeeper server-postgres
 server-redis:
@@ -122,7 +123,7 @@ conformance = (cd $(1) && LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -co
 # A promise that is broken has to get into the pages too: the program that writes them fails then.
 MATRIX := $(CURDIR)/.matrix
 .PHONY: matrix
-matrix: setup-check ## the conformance suite over all backends; writes docs/guarantees.md and other tables of the pages (half an hour)
+matrix: setup-check ## the conformance suite over all backends; writes docs/guarantees.md, docs/matrix.html and other tables of the pages (half an hour)
 	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"
 	-$(call conformance,.,./conformance,-run='^TestMemory$$',memory)
 	-@for backend in $(SUITES); do $(call conformance,.,./$$backend,-run=^TestConformance,$$backend); done

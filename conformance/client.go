@@ -11,19 +11,20 @@ var clientRows = []row{{
 	name:    "a renewed hold outlives its TTL",
 	promise: "A hold that is renewed lasts until its Unlock.",
 	sources: []string{contract},
-	needs:   []need{clients},
+	needs:   []need{clients, renews},
 	body:    renewalKeeps,
 }, {
 	name:    "renewal ends with Unlock",
 	promise: "Unlock ends the hold: a renewal that arrives later does nothing.",
 	sources: []string{redissonRenewal},
-	needs:   []need{clients},
+	needs:   []need{clients, renews, expire},
 	body:    renewalEnds,
 }, {
 	name:    "no goroutine outlives Close",
 	promise: "No goroutine outlives Close.",
 	sources: []string{contract},
 	alone:   true,
+	needs:   []need{inGo},
 	body:    leaksNothing,
 }}
 

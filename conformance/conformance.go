@@ -70,6 +70,7 @@ type Harness struct {
 	operations *atomic.Int64 // counts calls of Lockers
 	counted    *tally        // counts the trials of one scenario; nil: nobody asks
 	entered    bool          // by Run
+	foreign    *foreign      // of Exec; nil: the Lockers are in Go
 }
 
 // Scenario is one promise of the contract, and the check that it is kept.

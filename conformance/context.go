@@ -15,6 +15,7 @@ var contextRows = []row{{
 	name:    "Lock refuses a ctx that has ended",
 	promise: "Lock waits until the lock is held or ctx is done; on any error the caller holds nothing.",
 	sources: []string{goContext},
+	needs:   []need{cancels},
 	body:    endedContext,
 }, {
 	name:    "Lock returns soon after ctx is cancelled while it waits",

@@ -16,6 +16,7 @@ var counterRows = []row{{
 	promise: "A resource that refuses 0 and any token below the largest it has seen loses no update of a holder, however late another writes.",
 	sources: []string{kleppmann, redissonToken},
 	shows:   locker.Fencing,
+	needs:   []need{tokens, expire},
 	body:    lateWrite,
 }, {
 	name:    "a counter guarded by tokens loses no update",
@@ -23,6 +24,7 @@ var counterRows = []row{{
 	sources: []string{kleppmann, ubgoToken},
 	shows:   locker.Fencing,
 	chance:  true,
+	needs:   []need{tokens, expire},
 	body:    fencedCounter,
 	lasts:   func(h Harness) time.Duration { return 2 * fencedTime(h) },
 }}

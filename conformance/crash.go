@@ -11,7 +11,7 @@ var processRows = []row{{
 	name:    "a process that was stopped past its TTL knows when it wakes",
 	promise: "Loss is decided locally first: no later than the deadline a hold says that it is lost, also to a process that slept through it.",
 	sources: []string{kleppmann, mostNews},
-	needs:   []need{processes},
+	needs:   []need{processes, expire},
 	body:    sleepsThrough,
 }, {
 	name:    "the hold of a process that was killed expires",
@@ -23,7 +23,7 @@ var processRows = []row{{
 	name:    "a process that is stopped while it waits does not hold up those behind it",
 	promise: "A waiter that is heard of no more is passed over within one TTL.",
 	sources: []string{zkRecipe, mutexReply},
-	needs:   []need{processes},
+	needs:   []need{processes, expire},
 	body:    stoppedWaiter,
 }, {
 	name:    "a process that is killed while it waits does not hold up those behind it",
@@ -59,7 +59,7 @@ func (p *party) still(after string) {
 	switch err := p.extend(); {
 	case errors.Is(err, locker.ErrNotHeld):
 		p.env.failf("%s, and %s's Extend says %v", after, p.who, err)
-	case err != nil: // for want of time, or of a connection
+	case err != nil && !errors.Is(err, errMissing): // for want of time, or of a connection
 		p.env.doubtf("%s, and %s's Extend says %v", after, p.who, err)
 	}
 }

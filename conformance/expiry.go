@@ -10,22 +10,26 @@ var expiryRows = []row{{
 	name:    "a hold expires after its TTL",
 	promise: "A hold lasts one TTL unless extended; then the lock is free.",
 	sources: []string{redisDocs},
+	needs:   []need{expire},
 	body:    expires,
 }, {
 	name:    "a hold does not expire before its TTL",
 	promise: "A hold lasts one TTL, counted from before the request that granted it, less drift (TTL/100 + 2 ms).",
 	sources: []string{antirez},
+	needs:   []need{expire},
 	body:    expiresNotEarly,
 }, {
 	name:    "nobody gets the lock before the holder's Deadline",
 	promise: "Until its Deadline a hold that is not lost is the only one.",
 	sources: []string{antirez, chubby},
 	shows:   locker.Exclusive,
+	needs:   []need{expire},
 	body:    notBeforeDeadline,
 }, {
 	name:    "a TTL that is no round number is kept as it is",
 	promise: "A hold lasts one TTL: one that the backend cannot keep is refused, not rounded down.",
 	sources: []string{contract},
+	needs:   []need{expire},
 	body:    keepsUnevenTTL,
 }}
 
@@ -52,7 +56,7 @@ func expiresNotEarly(e *env) {
 
 func notBeforeDeadline(e *env) {
 	a, b := e.rivals(e.ttl, e.long)
-	if _, ok := a.l.(deadliner); !ok {
+	if _, ok := power[deadliner](a.l, canDeadline); !ok {
 		e.skip("the Locker has no Deadline")
 	}
 	a.take()
@@ -77,31 +81,37 @@ var extendRows = []row{{
 	name:    "Extend keeps a hold past its TTL",
 	promise: "Extend makes the hold last one TTL from now.",
 	sources: []string{contract},
+	needs:   []need{extends, expire},
 	body:    extendKeeps,
 }, {
 	name:    "an extended hold lasts one TTL from its Extend, and no longer",
 	promise: "Extend makes the hold last one TTL from now.",
 	sources: []string{contract},
+	needs:   []need{extends, expire},
 	body:    extendLasts,
 }, {
 	name:    "Extend of a hold that expired says ErrLost and does not revive it",
 	promise: "Extend never revives a hold that ended.",
 	sources: []string{redisDocs},
+	needs:   []need{extends, expire},
 	body:    extendAfterExpiry,
 }, {
 	name:    "Extend after a take-over says ErrLost",
 	promise: "Extend says ErrLost of a hold that was taken.",
 	sources: []string{redisDocs},
+	needs:   []need{extends, expire},
 	body:    extendAfterTakeOver,
 }, {
 	name:    "Extend after a take-over leaves the new hold alone",
 	promise: "Extend acts on the caller's hold alone, never on another owner's.",
 	sources: []string{redisDocs},
+	needs:   []need{extends, expire},
 	body:    func(e *env) { e.harmless("Extend", (*party).extend, 2*e.ttl) }, // b's hold must not have a's TTL
 }, {
 	name:    "Extend without a hold says ErrNotHeld",
 	promise: "Extend says ErrNotHeld without a hold: before Lock, and after Unlock.",
 	sources: []string{mostErrors},
+	needs:   []need{extends},
 	body:    extendWithoutHold,
 }}
 

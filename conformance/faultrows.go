@@ -90,7 +90,7 @@ func processActs(e *env) {
 	a.stop()
 	a.asleep(settle)
 	a.resume()
-	if !answered(a.ask(), e.patience) {
+	if !a.answered(a.ask(), e.patience) {
 		e.doubtf("%v after Faults.Process's process was continued it has not answered", e.patience)
 	}
 	a.kill()

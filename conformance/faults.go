@@ -65,20 +65,21 @@ type need struct {
 	name     string
 	disturbs bool // whatever uses the backend at the same time
 	met      func(Harness) bool
+	why      string // it is not met; empty: the Harness has no such field
 }
 
 var (
-	stops     = need{"Faults.StopServer", true, func(h Harness) bool { return h.Faults.StopServer != nil }}
-	kills     = need{"Faults.KillServer", true, func(h Harness) bool { return h.Faults.KillServer != nil }}
-	wipes     = need{"Faults.WipeServer", true, func(h Harness) bool { return h.Faults.WipeServer != nil }}
-	failsOver = need{"Faults.FailOver", true, func(h Harness) bool { return h.Faults.FailOver != nil }}
-	clocks    = need{"Faults.MoveClock", true, func(h Harness) bool { return h.Faults.MoveClock != nil }}
-	revokes   = need{"Faults.Revoke", false, func(h Harness) bool { return h.Faults.Revoke != nil }}
-	links     = need{"Faults.Through", false, func(h Harness) bool { return h.Faults.Through != nil }}
-	processes = need{"Faults.Process", false, func(h Harness) bool { return h.Faults.Process != nil }}
-	clients   = need{"Client", false, func(h Harness) bool { return h.Client != nil }}
+	stops     = need{"Faults.StopServer", true, func(h Harness) bool { return h.Faults.StopServer != nil }, ""}
+	kills     = need{"Faults.KillServer", true, func(h Harness) bool { return h.Faults.KillServer != nil }, ""}
+	wipes     = need{"Faults.WipeServer", true, func(h Harness) bool { return h.Faults.WipeServer != nil }, ""}
+	failsOver = need{"Faults.FailOver", true, func(h Harness) bool { return h.Faults.FailOver != nil }, ""}
+	clocks    = need{"Faults.MoveClock", true, func(h Harness) bool { return h.Faults.MoveClock != nil }, ""}
+	revokes   = need{"Faults.Revoke", false, func(h Harness) bool { return h.Faults.Revoke != nil }, ""}
+	links     = need{"Faults.Through", false, func(h Harness) bool { return h.Faults.Through != nil }, ""}
+	processes = need{"Faults.Process", false, func(h Harness) bool { return h.Faults.Process != nil }, ""}
+	clients   = need{"Client", false, func(h Harness) bool { return h.Client != nil }, ""}
 
-	readsWrites = need{"RW", false, func(h Harness) bool { return h.RW != nil }}
+	readsWrites = need{"RW", false, func(h Harness) bool { return h.RW != nil }, ""}
 )
 
 // unmet is a skip that names what of needs h lacks, or nil.
@@ -86,6 +87,9 @@ func unmet(needs []need, h Harness) error {
 	i := slices.IndexFunc(needs, func(n need) bool { return !n.met(h) })
 	if i < 0 {
 		return nil
+	}
+	if needs[i].why != "" {
+		return Skip(needs[i].why)
 	}
 	return Skip("the Harness has no " + needs[i].name)
 }

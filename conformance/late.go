@@ -39,7 +39,7 @@ var lateRows = []row{{
 	name:    "an Extend that arrives late leaves the new hold alone, and revives nothing",
 	promise: "Extend acts on the caller's hold alone, whenever it arrives.",
 	sources: []string{kleppmann},
-	needs:   []need{links},
+	needs:   []need{links, extends},
 	body:    extendArrivesLate,
 }}
 

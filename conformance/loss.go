@@ -10,6 +10,7 @@ var lossRows = []row{{
 	name:    "Lost fires no later than Deadline",
 	promise: "Lost fires no later than the hold's deadline.",
 	sources: []string{mostNews, chubby},
+	needs:   []need{expire},
 	body:    lostInTime,
 }, {
 	name:    "Lost does not fire while the hold is extended",
@@ -20,6 +21,7 @@ var lossRows = []row{{
 	name:    "Lost is of the current hold",
 	promise: "Lost is of the current hold: that of an earlier hold says nothing about it.",
 	sources: []string{contract},
+	needs:   []need{expire},
 	body:    lostOfCurrentHold,
 }, {
 	name:    "Deadline is at most one TTL away, and at least half",
@@ -38,14 +40,14 @@ const pause = 200 * time.Millisecond
 
 // tells skips the scenario unless the Locker has Lost, and Deadline.
 func (p *party) tells() {
-	if _, ok := p.l.(loser); !ok {
+	if _, ok := power[loser](p.l, canLost); !ok {
 		p.env.skip("the Locker has no Lost")
 	}
 	p.tellsDeadline()
 }
 
 func (p *party) tellsDeadline() {
-	if _, ok := p.l.(deadliner); !ok {
+	if _, ok := power[deadliner](p.l, canDeadline); !ok {
 		p.env.skip("the Locker has no Deadline")
 	}
 }

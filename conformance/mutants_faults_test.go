@@ -81,6 +81,7 @@ func standAside() {
 		}
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	conformance.OfItsOwn(cmd) // what is stopped and killed is the group
 	_ = cmd.Run()
 	os.Exit(0)
 }

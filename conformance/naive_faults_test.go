@@ -20,6 +20,7 @@ const (
 func TestMain(m *testing.M) {
 	standAside()
 	conformance.ServeTold()
+	serveProgram()
 	conformance.Serve(servedNaive)
 	os.Exit(m.Run())
 }

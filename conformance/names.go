@@ -15,11 +15,13 @@ var nameRows = []row{{
 	name:    "any name of UTF-8 can be locked",
 	promise: "A name is any non-empty UTF-8 string.",
 	sources: []string{contract},
+	needs:   []need{shares},
 	body:    anyName,
 }, {
 	name:    "different names never collide",
 	promise: "Two different names never collide.",
 	sources: []string{contract},
+	needs:   []need{shares},
 	body:    namesDoNotCollide,
 }, {
 	name:    "names that one client locks at once are each held",
@@ -42,6 +44,7 @@ var nameRows = []row{{
 	name:    "a name that is not UTF-8 is refused",
 	promise: "A name is any non-empty UTF-8 string; bad input is an error.",
 	sources: []string{contract},
+	needs:   []need{inGo},
 	body: func(e *env) {
 		for _, name := range []string{"\xff", e.name() + "\xc3", "\xed\xa0\x80" + e.name()} {
 			e.refuses(name)
@@ -108,8 +111,9 @@ func (e *env) each(names []string, do func(*party) error) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, contenders)
 	errs := make([]error, len(names))
+	of := e.crowd()
 	for i, name := range names {
-		p := e.party("the Locker of "+shown(name), name, e.long)
+		p := of("the Locker of "+shown(name), name, e.long)
 		slots <- struct{}{}
 		wg.Go(func() {
 			errs[i] = do(p)

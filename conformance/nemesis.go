@@ -70,7 +70,7 @@ func mixture(h Harness) ([]nemesis, error) {
 var mixes = need{"two of Faults.StopServer, Through and Process", true, func(h Harness) bool {
 	all, err := mixture(h)
 	return err != nil || len(all) > 1
-}}
+}, ""}
 
 // outage is a fault of the servers, which nobody hears of meanwhile.
 func (s *simulation) outage(rng *rand.Rand, what string, fault func(TB) (undo func())) *injection {
@@ -218,7 +218,7 @@ func (s *simulation) pauseProcess(rng *rand.Rand) *injection {
 	asked := p.ask()
 	b.What, b.Mutes = p.who+": stopped", itsVictim
 	b.undo = func() {
-		b.Answered = answered(asked, 0)
+		b.Answered = p.answered(asked, 0)
 		p.proceed()
 	}
 	return b

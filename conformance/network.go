@@ -13,7 +13,7 @@ var networkRows = []row{{
 	name:    "a holder that is cut off knows in time, and harms nobody when it is back",
 	promise: "A hold expires after one TTL, and its holder knows by then; what it sends later is owner-checked and does nothing.",
 	sources: []string{kleppmann, chubby},
-	needs:   []need{links},
+	needs:   []need{links, expire},
 	body:    cutOff,
 }, {
 	name:    "a hold outlives the connection that it was taken on",
@@ -25,13 +25,13 @@ var networkRows = []row{{
 	name:    "on a slow link Lock succeeds only with half its TTL left",
 	promise: "Lock succeeds only with at least half a TTL left, and a hold is counted from before the request was sent.",
 	sources: []string{antirez, kleppmann},
-	needs:   []need{links},
+	needs:   []need{links, expire},
 	body:    slowLink,
 }, {
 	name:    "a hold that was granted over a slow link is over before another's begins",
 	promise: "A hold lasts one TTL, counted from before the request that granted it was sent.",
 	sources: []string{antirez, kleppmann},
-	needs:   []need{links},
+	needs:   []need{links, expire},
 	body:    slowHold,
 }, {
 	name:    "a waiter that is cut off does not hold up those behind it",
@@ -97,8 +97,8 @@ func slowHold(e *env) {
 		}
 	}
 	b.lockBy(ttl+e.patience, "A's TTL of %v is over", ttl)
-	if token := a.token(); token != 0 {
-		e.failf("B has the lock, and so, by its token of %d, has A, whose request took %v to arrive", token, delay)
+	if why := a.believes(); why != "" {
+		e.failf("B has the lock, and so, by %s, has A, whose request took %v to arrive", why, delay)
 	}
 	w.mend()
 	_ = a.unlock()
@@ -115,7 +115,7 @@ func slowLink(e *env) {
 	if err := a.lockWithin(ttl); err == nil {
 		before := time.Now()
 		if a.token() != 0 {
-			if _, ok := a.l.(deadliner); ok {
+			if _, ok := power[deadliner](a.l, canDeadline); ok {
 				e.within(a, "Lock")
 			}
 			if err := b.lockWithin(ttl/2 - pause); err == nil {

@@ -33,11 +33,15 @@ func odd() map[string]func() conformance.Harness {
 		"coarse TTL":    func() conformance.Harness { return naiveLocks("", 500*time.Millisecond) },
 		"unfair":        func() conformance.Harness { return altered(unfair) },
 		"no queue":      polled,
+		"a program":     func() conformance.Harness { return naiveProgram("", everything) },
+
+		"a program that only tries":               func() conformance.Harness { return naiveProgram("", "try,unlock") },
+		"a program that does one thing at a time": func() conformance.Harness { return naiveProgram("", "lock,unlock,extend,token,expire") },
 	}
 }
 
 // fewOdd are those that show most, where there is no time for all.
-var fewOdd = []string{"slow", "spurious loss", "naive", "no queue"}
+var fewOdd = []string{"slow", "spurious loss", "naive", "no queue", "a program that only tries"}
 
 // TestOddButCorrect has the suite judge correct Lockers, many at a time: the busier the machine, the
 // better is it shown that the suite does not mistake a pause of it for a fault.

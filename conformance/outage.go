@@ -12,13 +12,13 @@ var outageRows = []row{{
 	name:    "an outage is an error or a wait, never ErrHeld",
 	promise: "An outage is an error or a wait within ctx, never ErrHeld, never endless.",
 	sources: []string{mostErrors, rueidisErrors},
-	needs:   []need{kills},
+	needs:   []need{kills, limits},
 	body:    outage,
 }, {
 	name:    "a hold ends in time though the server is down",
 	promise: "Loss is decided locally first: no later than the deadline, even when the backend cannot be reached; Unlock returns by then.",
 	sources: []string{chubby, mostNews},
-	needs:   []need{kills},
+	needs:   []need{kills, expire},
 	body:    holdsInOutage,
 }, {
 	name:    "the lock can be taken after a restart",
@@ -38,7 +38,7 @@ var outageRows = []row{{
 	name:      "tokens rise though the server restarts with its data",
 	promise:   "A hold's token is larger than that of every earlier hold of the name.",
 	sources:   []string{kleppmann},
-	needs:     []need{kills},
+	needs:     []need{kills, tokens},
 	shows:     locker.Fencing,
 	condition: "the server crashes and keeps its data",
 	body:      func(e *env) { e.risesThrough(func() { e.kill()() }) },
@@ -53,7 +53,7 @@ var outageRows = []row{{
 	name:      "tokens rise though the server loses its data",
 	promise:   "Tokens rise through lost data, too.",
 	sources:   []string{kleppmann},
-	needs:     []need{wipes},
+	needs:     []need{wipes, tokens},
 	shows:     locker.FencingDurable,
 	condition: "the server loses its data",
 	body:      func(e *env) { e.risesThrough(func() { e.wipe()() }) },
@@ -69,7 +69,7 @@ var outageRows = []row{{
 	name:      "tokens rise though the server that knows least takes over",
 	promise:   "Tokens rise through lost data, too.",
 	sources:   []string{callMe, kleppmann},
-	needs:     []need{failsOver},
+	needs:     []need{failsOver, tokens},
 	shows:     locker.FencingDurable,
 	condition: "failover",
 	body:      func(e *env) { e.risesThrough(e.failOver()) },
@@ -85,14 +85,14 @@ var outageRows = []row{{
 	name:      "a hold expires though the server's clock jumps back",
 	promise:   "A hold lasts one TTL unless extended; then the lock is free.",
 	sources:   []string{kleppmann},
-	needs:     []need{clocks},
+	needs:     []need{clocks, expire},
 	condition: "the server's clock jumps",
 	body:      expiresOnBackwardClock,
 }, {
 	name:      "tokens rise though the server's clock jumps back",
 	promise:   "A hold's token is larger than that of every earlier hold of the name.",
 	sources:   []string{kleppmann},
-	needs:     []need{clocks},
+	needs:     []need{clocks, tokens},
 	shows:     locker.Fencing,
 	condition: "the server's clock jumps",
 	body:      func(e *env) { e.risesThrough(func() { e.moveClock(-time.Hour) }) },
@@ -100,7 +100,7 @@ var outageRows = []row{{
 	name:      "tokens rise though the server's clock was days ahead for a while",
 	promise:   "A hold's token is larger than that of every earlier hold of the name, whatever is forgotten meanwhile.",
 	sources:   []string{kleppmann},
-	needs:     []need{clocks},
+	needs:     []need{clocks, tokens},
 	shows:     locker.Fencing,
 	condition: "the server's clock jumps",
 	body:      risesAfterClockWasAhead,
@@ -114,7 +114,7 @@ var outageRows = []row{{
 	name:    "a waiter gets a lock that was taken from its holder",
 	promise: "Lock waits until the lock is held, and no longer.",
 	sources: []string{jepsenEtcd},
-	needs:   []need{revokes},
+	needs:   []need{revokes, tokens},
 	body:    revokedUnderWaiter,
 }}
 
@@ -251,8 +251,8 @@ func (p *party) outlasts(ctx context.Context, b *party) {
 	if b.lockAtLast(ctx) != nil {
 		return
 	}
-	if token := p.token(); token != 0 { // else it has heard of it first
-		p.env.failf("%s has the lock, with the token %d, and so, by its token of %d, has %s", b.who, b.token(), token, p.who)
+	if why := p.believes(); why != "" { // else it has heard of it first
+		p.env.failf("%s has the lock, with the token %d, and so, by %s, has %s", b.who, b.token(), why, p.who)
 	}
 }
 

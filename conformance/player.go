@@ -69,7 +69,7 @@ func (p *player) rest(ctx context.Context) {
 
 // get is one Lock or TryLock.
 func (p *player) get(ctx context.Context) error {
-	if l, ok := p.l.(tryLocker); ok && p.chance(0.2) {
+	if l, ok := power[tryLocker](p.l, canTry); ok && p.chance(0.2) {
 		return p.record(ctx, p.ttl, opTryLock, l.TryLock)
 	}
 	switch r := p.rng.Float64(); {

@@ -10,6 +10,8 @@ import (
 	"syscall"
 )
 
+const stopsProcesses = true
+
 // ofItsOwn gives cmd a process group: stopped, it does not outlive this process then, for the kernel hangs up on it.
 func ofItsOwn(cmd *exec.Cmd) {
 	if cmd.SysProcAttr == nil {
@@ -18,8 +20,9 @@ func ofItsOwn(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Setpgid = true
 }
 
+// stopProcess stops the group of p, and returns when p has stopped.
 func stopProcess(p *os.Process) error {
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(-p.Pid, syscall.SIGSTOP); err != nil {
 		return err
 	}
 	var status syscall.WaitStatus
@@ -35,4 +38,7 @@ func stopProcess(p *os.Process) error {
 	}
 }
 
-func continueProcess(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
+func continueProcess(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGCONT) }
+
+// killGroup kills p and what it has started in its group.
+func killGroup(p *os.Process) error { return syscall.Kill(-p.Pid, syscall.SIGKILL) }

@@ -42,7 +42,7 @@ var replyRows = []row{{
 	name:    "an Extend whose reply was lost leaves the hold as it was",
 	promise: "After an error of Extend other than ErrLost the old deadline stands.",
 	sources: []string{contract},
-	needs:   []need{links},
+	needs:   []need{links, extends},
 	body:    extendUnanswered,
 }}
 

@@ -1,14 +1,13 @@
 package conformance
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/rpc"
 	"os"
-	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -33,189 +32,148 @@ const servedEnv = "LOCKER_CONFORMANCE_PROCESS"
 //		cmd.Env = append(os.Environ(), "MYLOCK_ADDR="+addr)
 //		return cmd
 //	}
+//
+// What the two say to each other is the protocol of docs/judge-any-language.md.
 func Serve(newLocker func(t TB, name string, ttl time.Duration) locker.Locker) {
 	if os.Getenv(servedEnv) == "" {
 		return
 	}
 	replies := os.Stdout
 	os.Stdout = os.Stderr // whatever else is printed is no reply
-	tb := &servedTB{}
-	tb.ctx, tb.cancel = context.WithCancel(context.Background())
-	server := rpc.NewServer()
-	if err := server.RegisterName("Locker", &served{tb: tb, newLocker: newLocker, calls: map[uint64]context.CancelFunc{}}); err != nil {
+	s := newServer(replies, Harness{New: newLocker})
+	err := s.serve(os.Stdin, helloLine{Capabilities: []string{canLock, canUnlock, canExtend, canToken, canCancel, canExpire}})
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	server.ServeConn(stdio{suite{os.Stdin, tb.cancel}, replies})
-	tb.end()
 	os.Exit(0)
 }
 
-// stdio is the pipe to the suite.
-type stdio struct {
-	io.Reader
-	io.WriteCloser
-}
-
-// suite is what the suite says. Calls that are under way when it says no more, as when it has crashed, have to end: net/rpc
-// waits for them.
-type suite struct {
-	io.Reader
-	gone func()
-}
-
-func (s suite) Read(p []byte) (int, error) {
-	n, err := s.Reader.Read(p)
+// ServeLocks serves the Lockers of h.New, and of h.Client if there is one, over in and out, until in ends. A program that calls it can
+// be judged by the suite as a program in any language can: see docs/judge-any-language.md. The suite is told that name, and what a
+// Locker of h.New has beside the four methods. Nothing else may be written to out.
+func ServeLocks(in io.Reader, out io.Writer, name string, h Harness) error {
+	s := newServer(out, h)
+	hello := helloLine{Name: name, Capabilities: []string{canLock, canUnlock, canExtend, canToken, canCancel, canExpire}}
+	err := s.tb.run(func(t TB) {
+		l := h.New(t, freshName(), h.TTL)
+		if _, ok := l.(tryLocker); ok {
+			hello.Capabilities = append(hello.Capabilities, canTry)
+		}
+		if _, ok := l.(loser); ok {
+			hello.Capabilities = append(hello.Capabilities, canLost)
+		}
+		if _, ok := l.(deadliner); ok {
+			hello.Capabilities = append(hello.Capabilities, canDeadline)
+		}
+		promises := h.Promises
+		if g, ok := l.(guarantor); ok && promises == nil {
+			promises = g.Guarantees()
+		}
+		hello.Promises = promisesInWords(promises)
+	})
 	if err != nil {
-		s.gone()
+		s.tb.end()
+		return err
 	}
-	return n, err
-}
-
-// servedTB is the TB of a process's Locker.
-type servedTB struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-
-	mu       sync.Mutex
-	fatal    error
-	cleanups []func()
-}
-
-func (t *servedTB) Helper()                         {}
-func (t *servedTB) Logf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-func (t *servedTB) Context() context.Context        { return t.ctx }
-
-func (t *servedTB) Fatalf(format string, args ...any) {
-	t.mu.Lock()
-	t.fatal = fmt.Errorf(format, args...)
-	t.mu.Unlock()
-	runtime.Goexit()
-}
-
-func (t *servedTB) Cleanup(f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.cleanups = append(t.cleanups, f)
-}
-
-func (t *servedTB) end() {
-	t.cancel()
-	for _, f := range slices.Backward(t.cleanups) {
-		f()
+	if h.Client != nil {
+		hello.Capabilities = append(hello.Capabilities, canShare, canRenew)
 	}
+	return s.serve(in, hello)
 }
 
-// served is what net/rpc calls.
+// server answers the suite.
+type server struct {
+	h  Harness
+	tb *servedTB
+
+	writing sync.Mutex
+	out     io.Writer
+
+	mu      sync.Mutex
+	lockers map[string]*served
+	calls   map[uint64]context.CancelFunc
+	under   sync.WaitGroup
+
+	making  sync.Mutex
+	clients map[clientKey]func(name string) locker.Locker
+}
+
+// served is a Locker, and what ends with it.
 type served struct {
-	tb        *servedTB
-	newLocker func(t TB, name string, ttl time.Duration) locker.Locker
-	locker    locker.Locker
-
-	mu    sync.Mutex
-	calls map[uint64]context.CancelFunc
+	locker.Locker
+	tb *servedTB
 }
 
-// What travels has no names of its own, as net/rpc would want those to be exported.
-type (
-	// wanted is what the Locker is made from.
-	wanted = struct {
-		Name   string
-		TTL    time.Duration
-		Shares bool // Lock takes them
-	}
-	// request is a call of the Locker.
-	request = struct {
-		ID uint64
-		Op string
-	}
-	// reply is what came of it. Is holds the places among sentinels of what its error matches.
-	reply = struct {
-		Token  uint64
-		Failed bool
-		Text   string
-		Is     []int
-	}
-)
-
-// sentinels are the errors that keep their identity between processes.
-var sentinels = []error{
-	locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrClosed, locker.ErrUnsupported,
-	context.Canceled, context.DeadlineExceeded,
+// clientKey is what Lockers of one client have in common.
+type clientKey struct {
+	ttl   time.Duration
+	renew bool
 }
 
-// Open makes the Locker.
-func (s *served) Open(with wanted, _ *struct{}) error {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.locker = s.newLocker(s.tb, with.Name, with.TTL)
-	}()
-	<-done
-	s.tb.mu.Lock()
-	defer s.tb.mu.Unlock()
-	switch rw, ok := s.locker.(RWLocker); {
-	case s.tb.fatal != nil:
-		return s.tb.fatal
-	case s.locker == nil:
-		return errors.New("there is no Locker")
-	case with.Shares && !ok:
-		return errNoShares
-	case with.Shares:
-		s.locker = sharing{rw}
+func newServer(out io.Writer, h Harness) *server {
+	return &server{
+		h: h, tb: newServedTB(context.Background()), out: out, lockers: map[string]*served{},
+		calls: map[uint64]context.CancelFunc{}, clients: map[clientKey]func(string) locker.Locker{},
 	}
-	return nil
 }
 
-var errNoShares = errors.New("what the process serves is no RWLocker")
-
-// Call calls the Locker.
-func (s *served) Call(call request, answer *reply) error {
-	ctx, cancel := context.WithCancel(s.tb.ctx)
-	defer cancel()
-	s.mu.Lock()
-	s.calls[call.ID] = cancel
-	s.mu.Unlock()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.calls, call.ID)
-	}()
-	err := s.do(ctx, call.Op, answer)
-	if err == nil {
-		return nil
-	}
-	answer.Failed, answer.Text = true, err.Error()
-	for i, sentinel := range sentinels {
-		if errors.Is(err, sentinel) {
-			answer.Is = append(answer.Is, i)
+// serve answers until in ends. Calls that are under way then have to end, as when the suite has crashed.
+func (s *server) serve(in io.Reader, hello helloLine) error {
+	hello.Protocol = protocolVersion
+	s.write(hello)
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 4096), longestLine)
+	var err error
+	for err == nil && lines.Scan() {
+		var r requestLine
+		if err = json.Unmarshal(lines.Bytes(), &r); err == nil {
+			s.take(r)
+		} else {
+			err = fmt.Errorf("a line that is no request: %s: %w", shownLine(lines.Bytes()), err)
 		}
 	}
-	return nil
+	s.tb.cancel()
+	s.under.Wait()
+	s.tb.end()
+	return errors.Join(err, lines.Err())
 }
 
-func (s *served) do(ctx context.Context, op string, answer *reply) error {
-	switch op {
-	case "Lock":
-		return s.locker.Lock(ctx)
-	case "Unlock":
-		return s.locker.Unlock(ctx)
-	case "Extend":
-		return s.locker.Extend(ctx)
-	case "FencingToken":
-		answer.Token = s.locker.FencingToken()
-		return nil
-	default:
-		return fmt.Errorf("no such call: %s", op)
+func (s *server) write(line any) {
+	text, err := json.Marshal(line)
+	if err != nil { // of strings and numbers
+		panic(err)
 	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	_, _ = s.out.Write(append(text, '\n')) // if the suite is gone, in ends too
 }
 
-// Cancel ends the ctx of a call.
-func (s *served) Cancel(id uint64, _ *struct{}) error {
+// take has a request answered. What is cancelled was known before.
+func (s *server) take(r requestLine) {
+	if r.Op == askCancel {
+		s.mu.Lock()
+		if cancel := s.calls[r.Request]; cancel != nil {
+			cancel()
+		}
+		s.mu.Unlock()
+		s.write(answerLine{ID: r.ID, Result: resultOK})
+		return
+	}
+	ctx, cancel := context.WithCancel(s.tb.ctx)
+	if r.Limit != nil {
+		ctx, cancel = context.WithTimeout(s.tb.ctx, time.Duration(*r.Limit)*time.Millisecond)
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if cancel := s.calls[id]; cancel != nil {
+	s.calls[r.ID] = cancel
+	s.mu.Unlock()
+	s.under.Go(func() {
+		answer := s.answer(ctx, r)
+		s.mu.Lock()
+		delete(s.calls, r.ID)
+		s.mu.Unlock()
 		cancel()
-	}
-	return nil
+		answer.ID = r.ID
+		s.write(answer)
+	})
 }

@@ -15,11 +15,14 @@ import (
 	"github.com/go-locker/locker"
 )
 
+// carried are the errors that keep their identity between processes.
+var carried = []error{locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost}
+
 // told is a Locker that fails with what its name says, and Unlocks when ctx ends.
 type told struct{ name string }
 
 func (l told) Lock(context.Context) error {
-	for _, err := range sentinels {
+	for _, err := range carried {
 		if err.Error() == l.name {
 			return &locker.Error{Op: "lock", Name: "x", Err: fmt.Errorf("as told: %w", err)}
 		}
@@ -39,6 +42,9 @@ func (l told) Extend(context.Context) error {
 
 func (l told) FencingToken() uint64 { return 1<<63 + 1 }
 
+// OfItsOwn gives a command a process group.
+var OfItsOwn = ofItsOwn
+
 // ServeTold is called by the TestMain of this package, in the processes that these tests start.
 func ServeTold() {
 	if os.Getenv("LOCKER_TOLD") == "" {
@@ -53,6 +59,16 @@ func ServeTold() {
 		}
 		return told{name}
 	})
+}
+
+// ServeClaiming is Serve of a program that claims no more than that, and of one client's Lockers if it claims to share.
+func ServeClaiming(capabilities []string, h Harness) {
+	out := os.Stdout
+	os.Stdout = os.Stderr
+	if err := newServer(out, h).serve(os.Stdin, helloLine{Capabilities: capabilities}); err != nil {
+		panic(err)
+	}
+	os.Exit(0)
 }
 
 // tellers is an env whose processes serve what is told.
@@ -81,10 +97,10 @@ func started(e *env, name string) *process {
 
 func TestServe_errorsKeepTheirIdentity(t *testing.T) {
 	e := tellers(t)
-	for _, want := range sentinels {
+	for _, want := range carried {
 		err := started(e, want.Error()).lock(t.Context())
 		require.ErrorIs(t, err, want)
-		for _, other := range sentinels {
+		for _, other := range carried {
 			assert.Equal(t, errors.Is(want, other), errors.Is(err, other), "%v: is it %v?", want, other)
 		}
 		assert.ErrorContains(t, err, "as told: ", "what it says")
@@ -106,6 +122,34 @@ func TestServe_cancelsCalls(t *testing.T) {
 	err := p.l.Unlock(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, cause)
+}
+
+func TestServe_endsCallsAtTheirLimit(t *testing.T) {
+	p := started(tellers(t), "x")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, p.l.Unlock(ctx), context.DeadlineExceeded)
+}
+
+// A ctx that has ended is a limit of 0.
+func TestServe_isToldThatTheTimeIsOver(t *testing.T) {
+	p := started(tellers(t), "x")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := p.l.Unlock(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, errGaveUp, "the program has answered")
+}
+
+func TestServe_answersWhileACallWaits(t *testing.T) {
+	p := started(tellers(t), "x")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.l.Unlock(ctx) }()
+	time.Sleep(settle / 5) // the call is under way
+	assert.NotZero(t, p.token())
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
 }
 
 func TestServe_fatalfIsTheHarnesss(t *testing.T) {
@@ -147,11 +191,11 @@ func TestServe_returnsWhereNobodyHasStartedIt(t *testing.T) {
 // TestServe_endsWithTheSuite: nobody is left behind who waits for a lock, when the suite has crashed.
 func TestServe_endsWithTheSuite(t *testing.T) {
 	p := started(tellers(t), "x")
-	go func() { _ = p.l.Unlock(context.Background()) }()
+	p.program.send(requestLine{Op: canUnlock, Locker: "a"})
 	time.Sleep(settle) // the call is under way
-	require.NoError(t, p.l.(*remote).client.Close())
+	require.NoError(t, p.program.stdin.Close())
 	ended := make(chan error, 1)
-	go func() { ended <- p.cmd.Wait() }()
+	go func() { ended <- p.program.cmd.Wait() }()
 	select {
 	case err := <-ended:
 		require.NoError(t, err)

@@ -12,37 +12,37 @@ var silenceRows = []row{{
 	name:    "Lock returns soon after ctx ends though the server is silent",
 	promise: "When ctx ends Lock returns within milliseconds, whatever the server does; the error matches ctx.Err() and context.Cause(ctx), and is not ErrHeld.",
 	sources: []string{goContext, redsyncStopped, mostErrors},
-	needs:   []need{stops},
+	needs:   []need{stops, limits},
 	body:    silentLock,
 }, {
 	name:    "TryLock returns soon after ctx ends though the server is silent",
 	promise: "When ctx ends TryLock returns within milliseconds, whatever the server does; the error is not ErrHeld.",
 	sources: []string{goContext, redsyncStopped},
-	needs:   []need{stops},
+	needs:   []need{stops, cancels},
 	body:    silentTryLock,
 }, {
 	name:    "Extend returns soon after ctx ends though the server is silent",
 	promise: "When ctx ends Extend returns within milliseconds, whatever the server does; the old deadline stands.",
 	sources: []string{goContext, redsyncStopped},
-	needs:   []need{stops},
+	needs:   []need{stops, extends, cancels},
 	body:    silentExtend,
 }, {
 	name:    "Unlock returns soon after ctx ends though the server is silent",
 	promise: "When ctx ends Unlock returns within milliseconds, whatever the server does; the hold has ended here.",
 	sources: []string{goContext, redsyncStopped},
-	needs:   []need{stops},
+	needs:   []need{stops, cancels},
 	body:    silentUnlockWithContext,
 }, {
 	name:    "a Lock that ended while the server was silent leaves nothing behind",
 	promise: "A trace that clean-up cannot reach, or a request that arrives after it, expires within one TTL.",
 	sources: []string{redsyncStopped},
-	needs:   []need{stops},
+	needs:   []need{stops, limits},
 	body:    silentLockLeavesNothing,
 }, {
 	name:    "Lost fires in time though the server is silent",
 	promise: "Lost fires no later than the local deadline, even when the backend cannot be reached and a renewal hangs.",
 	sources: []string{chubby, mostNews},
-	needs:   []need{stops, clients},
+	needs:   []need{stops, clients, renews},
 	body:    silentLost,
 }, {
 	name:    "Unlock returns by the deadline though the server is silent",
@@ -55,7 +55,7 @@ var silenceRows = []row{{
 	promise: "Loss is final: a renewal whose answer says that the hold is gone revives nothing.",
 	sources: []string{redissonRenewal},
 	chance:  true, // whether a server that wakes looks at its clock first or hears of the holder
-	needs:   []need{stops, clients},
+	needs:   []need{stops, clients, renews},
 	body:    silentRenewal,
 }}
 

@@ -65,7 +65,7 @@ var historyRows = []row{{
 	promise: "Tokens rise, also after another has ended a hold, which then cannot be extended and is believed no longer than its TTL.",
 	sources: []string{herlihy, redissonToken},
 	shows:   locker.Fencing,
-	needs:   []need{revokes},
+	needs:   []need{revokes, tokens},
 	body:    random(revocable, revoking),
 }, {
 	name:      "a random history is that of one lock though servers crash",
@@ -88,7 +88,7 @@ var historyRows = []row{{
 	sources:   []string{kleppmann, antirez},
 	shows:     locker.FencingDurable,
 	condition: lostData,
-	needs:     []need{wipes},
+	needs:     []need{wipes, tokens},
 	body:      random(fenced, wiping),
 }, {
 	name:      "a random history is that of one lock though another server takes over",
@@ -104,7 +104,7 @@ var historyRows = []row{{
 	sources:   []string{kleppmann, callMe},
 	shows:     locker.FencingDurable,
 	condition: "failover",
-	needs:     []need{failsOver},
+	needs:     []need{failsOver, tokens},
 	body:      random(fenced, failing),
 }, {
 	name:      "a random history is that of one lock though the server's clock jumps",
@@ -322,7 +322,8 @@ func (s *simulation) makeClients(rng *rand.Rand) {
 			p.id, p.simulation, p.scene, p.alarm = id, s, at, make(chan struct{}, 1)
 			p.rng = rand.New(rand.NewPCG(s.Seed, uint64(2+id)))
 			s.players = append(s.players, p)
-			_, tellsLoss := p.l.(loser)
+			_, tellsLoss := power[loser](p.l, canLost)
+			p.renews = p.renews || !expire.met(s.h)
 			s.Clients = append(s.Clients, client{Who: p.who, Name: name, TTL: p.ttl, Renews: p.renews, NoLost: !tellsLoss})
 		}
 	}
@@ -355,7 +356,7 @@ func (s *simulation) kinds() []func(name string, ttl time.Duration) *player {
 		}
 	}
 	common := []func(string, time.Duration) *player{plain}
-	if s.h.Client != nil {
+	if s.h.Client != nil && renews.met(s.h) {
 		renewing := s.client(s.ttl, true)
 		common = append(common, func(name string, _ time.Duration) *player {
 			return &player{party: renewing(who("renewing Locker"), name), renews: true}

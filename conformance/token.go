@@ -11,25 +11,28 @@ var tokenRows = []row{{
 	promise: "A hold's token is larger than that of every earlier hold of the name in any process.",
 	sources: []string{kleppmann, chubby},
 	shows:   locker.Fencing,
+	needs:   []need{tokens},
 	body:    tokensRise,
 }, {
 	name:    "tokens rise over the holds of one Locker",
 	promise: "A hold's token is larger than that of every earlier hold of the name in any process.",
 	sources: []string{kleppmann},
 	shows:   locker.Fencing,
+	needs:   []need{tokens},
 	body:    tokensRiseOnRetake,
 }, {
 	name:    "tokens rise over the Lockers of one client",
 	promise: "A hold's token is larger than that of every earlier hold of the name in any process.",
 	sources: []string{kleppmann, mutexSession},
 	shows:   locker.Fencing,
-	needs:   []need{clients},
+	needs:   []need{clients, tokens},
 	body:    tokensRiseInClient,
 }, {
 	name:    "tokens rise after an expiry",
 	promise: "A hold's token is larger than that of every earlier hold, also of one that expired.",
 	sources: []string{kleppmann},
 	shows:   locker.Fencing,
+	needs:   []need{tokens, expire},
 	body:    tokensRiseOverExpiry,
 }, {
 	name:    "tokens rise in the order of the holds, with many contending",
@@ -37,21 +40,25 @@ var tokenRows = []row{{
 	sources: []string{kleppmann, ubgoToken},
 	chance:  true,
 	shows:   locker.Fencing,
+	needs:   []need{tokens},
 	body:    func(e *env) { e.rising(e.contend(e.processes(e.name()), linger)) },
 }, {
 	name:    "Extend does not change the token",
 	promise: "The token is unchanged by Extend.",
 	sources: []string{contract},
+	needs:   []need{tokens, extends},
 	body:    tokenStable,
 }, {
 	name:    "the token is 0 without a hold",
 	promise: "The token is 0 when nothing is held: before Lock, and after Unlock.",
 	sources: []string{redissonToken},
+	needs:   []need{tokens},
 	body:    tokenZero,
 }, {
 	name:    "the token is 0 after a loss",
 	promise: "The token is 0 when nothing is held: from the moment of a loss.",
 	sources: []string{redissonToken},
+	needs:   []need{tokens, expire},
 	body:    tokenZeroAfterLoss,
 }}
 

@@ -34,7 +34,9 @@ func (r row) scenario() Scenario {
 		Guarantee: r.shows, Condition: r.condition, Check: r.check, alone: r.alone, busy: r.chance,
 	}
 	for _, n := range r.needs {
-		s.Needs = append(s.Needs, n.name)
+		if n.why == "" {
+			s.Needs = append(s.Needs, n.name)
+		}
 		s.disturbs = s.disturbs || n.disturbs
 	}
 	return s

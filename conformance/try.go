@@ -27,6 +27,7 @@ var tryRows = []row{{
 	name:    "TryLock heeds a ctx that has ended",
 	promise: "When ctx has ended TryLock fails with an error that matches ctx.Err() and context.Cause(ctx), and holds nothing.",
 	sources: []string{goContext},
+	needs:   []need{cancels},
 	body:    tryEndedContext,
 }}
 

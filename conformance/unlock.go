@@ -11,21 +11,25 @@ var unlockRows = []row{{
 	name:    "Unlock of a hold that expired says ErrLost",
 	promise: "Unlock says ErrLost if the hold ended first, never nil.",
 	sources: []string{mutexUnlock, mostErrors},
+	needs:   []need{expire},
 	body:    unlockAfterExpiry,
 }, {
 	name:    "Unlock after a take-over says ErrLost",
 	promise: "Unlock says ErrLost if the hold ended first, never nil.",
 	sources: []string{mutexUnlock, mostErrors},
+	needs:   []need{expire},
 	body:    unlockAfterTakeOver,
 }, {
 	name:    "Unlock after a take-over leaves the new hold alone",
 	promise: "Unlock ends the caller's hold, never another owner's.",
 	sources: []string{redisDocs},
+	needs:   []need{expire},
 	body:    func(e *env) { e.harmless("Unlock", (*party).unlock, settle) },
 }, {
 	name:    "an Unlock overtaken by the expiry leaves the new hold alone",
 	promise: "Unlock is one atomic step: it ends the caller's hold, never another owner's, whenever the hold expires.",
 	sources: []string{redisDocs},
+	needs:   []need{expire},
 	body:    unlockOvertaken,
 }, {
 	name:    "a second Unlock says ErrNotHeld",
@@ -145,11 +149,13 @@ var reuseRows = []row{{
 	name:    "a Locker can be locked again after a loss and its Unlock",
 	promise: "After the Unlock of a lost hold a Locker can be locked again.",
 	sources: []string{zkDeadlock},
+	needs:   []need{expire},
 	body:    reuseAfterLoss,
 }, {
 	name:    "while a lost hold awaits its Unlock Lock says ErrLost",
 	promise: "While a lost hold awaits its Unlock, Lock returns ErrLost at once.",
 	sources: []string{contract},
+	needs:   []need{expire},
 	body:    lockBeforeUnlockOfLost,
 }}
 

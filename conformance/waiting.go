@@ -31,6 +31,7 @@ var waitingRows = []row{{
 	name:    "a waiter wakes when the holder has crashed",
 	promise: "A hold that nobody extends or unlocks expires after one TTL, and a waiter gets the lock.",
 	sources: []string{redisDocs},
+	needs:   []need{expire},
 	body:    wakesOnCrash,
 }, {
 	name:    "everyone who waits is served",

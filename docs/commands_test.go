@@ -72,7 +72,7 @@ var (
 func commandsIn(t *testing.T, page, text string) (found []commands) {
 	t.Helper()
 	for i, f := range fence.FindAllStringSubmatch(text, -1) { // they open and close in turn
-		assert.Contains(t, [][]string{{"go", "sql"}, {""}}[i%2], f[1], "%s: commands stand in indented blocks", page)
+		assert.Contains(t, [][]string{{"go", "sql", "json", "python"}, {""}}[i%2], f[1], "%s: commands stand in indented blocks", page)
 	}
 	text = fenced.ReplaceAllString(text, "")
 	for _, block := range indented.FindAllString(text, -1) {

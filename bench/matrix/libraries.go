@@ -13,13 +13,13 @@ import (
 // libraryFile returns the name of a library's page. Variants of a library, "redsync" and "redsync, three nodes", share one.
 func libraryFile(name string) string {
 	name, _, _ = strings.Cut(name, ",")
-	return strings.ReplaceAll(strings.ToLower(name), ".", "-")
+	return strings.NewReplacer(".", "-", " (", "-", "(1)", "", ")", "").Replace(strings.ToLower(name))
 }
 
 // libraryFiles returns all of them.
 func libraryFiles() []string {
 	var files []string
-	for _, l := range thirdparty.Libraries() {
+	for _, l := range thirdparty.All() {
 		if file := libraryFile(l.Name); !slices.Contains(files, file) {
 			files = append(files, file)
 		}
@@ -29,7 +29,7 @@ func libraryFiles() []string {
 
 func (r *Run) librariesPage() string {
 	t := newTable("library", "version", "kept", "broken", "not tried")
-	for _, l := range thirdparty.Libraries() {
+	for _, l := range thirdparty.All() {
 		seen := r.seenOf(l)
 		t.AppendRow(table.Row{
 			fmt.Sprintf("[%s](other-libraries/%s.md)", l.Name, libraryFile(l.Name)), r.version(l),
@@ -37,17 +37,17 @@ func (r *Run) librariesPage() string {
 		})
 	}
 	return generated + "# Other libraries\n\n" +
-		"How other libraries did in the same suite, each behind an adapter as anybody would write it ([bench/thirdparty](../bench/thirdparty)). They promise " +
+		"How other libraries, in Go and in [other languages](judge-any-language.md), did in the same suite, each behind an adapter as anybody would write it ([bench/thirdparty](../bench/thirdparty)). They promise " +
 		"other things than this contract does. A deviation from it is no defect if nobody promised otherwise. Each cause is also reproduced with the library " +
 		"alone, in a test that has no code of ours in it.\n\nNumbers of promises:\n\n" + t.RenderMarkdown() +
-		"\n\nWhat has broken in these and in other libraries, and which scenario looks for it: [known breaks](conformance/known-breaks.md).\n"
+		"\n\n[One page](matrix.html) has every lock and every promise. What has broken in these and in other libraries, and which scenario looks for it: [known breaks](conformance/known-breaks.md).\n"
 }
 
 func (r *Run) libraryPage(file string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s# %s in the suite\n\n"+
 		"The [overview](../other-libraries.md) says how to read this. The scenarios are explained in [conformance](../conformance.md#the-scenarios).\n", generated, titleOf(file))
-	for _, l := range thirdparty.Libraries() {
+	for _, l := range thirdparty.All() {
 		if libraryFile(l.Name) == file {
 			r.librarySection(&b, l)
 		}
@@ -57,7 +57,7 @@ func (r *Run) libraryPage(file string) string {
 
 // titleOf returns the name of the first library on a page.
 func titleOf(file string) string {
-	all := thirdparty.Libraries()
+	all := thirdparty.All()
 	return all[slices.IndexFunc(all, func(l thirdparty.Library) bool { return libraryFile(l.Name) == file })].Name
 }
 

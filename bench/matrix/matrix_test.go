@@ -147,10 +147,10 @@ func TestPages_countTrials(t *testing.T) {
 	assert.Contains(t, r.guaranteesPage(), "2 promises held (1 of them not in each trial)")
 	assert.NotContains(t, runOf(sure).guaranteesPage()+runOf(sure).backendPage(redis), "each trial")
 
-	doubted.Test = thirdparty.Libraries()[0].Test
+	doubted.Test = thirdparty.All()[0].Test
 	r.Results[otherLibraries] = []conformance.Result{doubted}
 	assert.Contains(t, r.librariesPage(), "| 1 (1 of them not in each trial) |")
-	assert.Contains(t, r.libraryPage(libraryFile(thirdparty.Libraries()[0].Name)), "Kept: 1 promises (1 of them not in each trial)")
+	assert.Contains(t, r.libraryPage(libraryFile(thirdparty.All()[0].Name)), "Kept: 1 promises (1 of them not in each trial)")
 }
 
 // results writes what a run leaves behind: a file for each backend with one result, and one with a result of each library.
@@ -161,7 +161,7 @@ func results(t *testing.T, s conformance.Result) (dir string) {
 		write(t, filepath.Join(dir, b.Package+".json"), s)
 	}
 	var others []conformance.Result
-	for _, l := range thirdparty.Libraries() {
+	for _, l := range thirdparty.All() {
 		s.Test = l.Test
 		others = append(others, s)
 	}
@@ -219,10 +219,10 @@ func readAll(t *testing.T, root string) (all string) {
 func TestRun_failsWithoutALibrary(t *testing.T) {
 	s := seen(conformance.Kept, "", "")
 	dir := results(t, s)
-	s.Test = thirdparty.Libraries()[1].Test
+	s.Test = thirdparty.All()[1].Test
 	write(t, filepath.Join(dir, otherLibraries+".json"), s)
 	err := run(t.Context(), []string{"-root", t.TempDir(), "-results", dir}, os.Stdout, os.Stderr)
-	require.ErrorContains(t, err, "no results of "+thirdparty.Libraries()[0].Name)
+	require.ErrorContains(t, err, "no results of "+thirdparty.All()[0].Name)
 }
 
 func TestRun_failsWithoutResults(t *testing.T) {
@@ -241,6 +241,11 @@ func TestPages_areThoseOfTheRun(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, string(text), "%s: run make matrix", file)
 	}
+	html, err := r.htmlPage()
+	require.NoError(t, err)
+	text, err := os.ReadFile("../../docs/" + htmlFile)
+	require.NoError(t, err)
+	assert.True(t, html == string(text), "%s: run make matrix", htmlFile) //nolint:testifylint // The page is too long to be printed.
 	for file, want := range r.tables() {
 		text, err := os.ReadFile("../../" + file)
 		require.NoError(t, err)

@@ -37,8 +37,8 @@ type line struct {
 // libraries returns the third-party libraries that were tested.
 func libraries() []report.LibraryRow {
 	var rows []report.LibraryRow
-	for _, l := range thirdparty.Libraries() {
-		rows = append(rows, report.LibraryRow{Name: l.Name, Module: l.Module, Settings: l.Settings})
+	for _, l := range thirdparty.All() {
+		rows = append(rows, report.LibraryRow{Name: l.Name, Module: l.Module, Version: l.Release, Settings: l.Settings})
 	}
 	return rows
 }
@@ -60,7 +60,7 @@ func collect(dir string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range thirdparty.Libraries() {
+	for _, l := range thirdparty.All() {
 		if !slices.ContainsFunc(others, func(s conformance.Result) bool { return s.Test == l.Test }) {
 			return nil, fmt.Errorf("%s: no results of %s", otherLibraries, l.Name)
 		}

@@ -8,7 +8,9 @@ import (
 // Library is a lock of another library, with the settings that its adapter uses.
 type Library struct {
 	Name     string // unique
-	Module   string
+	Module   string // empty: it is one of Programs
+	Language string // empty: Go
+	Release  string // of one of Programs: what its adapter says that it is
 	Test     string // which puts it through the suite
 	Settings string
 	Findings []Finding
@@ -29,8 +31,14 @@ type Finding struct {
 	Repro string
 }
 
+// All returns the libraries in Go and those in other languages.
+func All() []Library { return slices.Concat(Libraries(), Programs()) }
+
 // Version is the one that this program was built with, or "" if it was built without, or is a test.
 func (l Library) Version() string {
+	if l.Language != "" {
+		return l.Release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""

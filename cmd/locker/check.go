@@ -31,6 +31,14 @@ maxmemory-policy of Redis that evicts locks, if the user may ask for them
 If the user may only use keys with a certain prefix, set it with --prefix: each
 name then has a random part, and other locks are neither taken nor deleted.
 
+With --exec it is the lock of a program, in any language, that speaks lines of
+JSON on its standard input and output; docs/judge-any-language.md specifies
+them. --trace tries the program, and shows what is sent and answered. The
+program finds its server in the environment variable LOCKER_ADDRESS. With
+--address the suite's proxy can stand in between; with --server the check
+starts that server itself, and stops and kills it. What is not given, or what
+the program does not claim, is printed as skipped, with the reason.
+
 It takes one to four minutes with the default TTLs, longer with longer ones,
 and waits most of that time. Ctrl-C ends it, and leaves nothing locked.
 
@@ -42,32 +50,32 @@ ZooKeeper removes its empty containers itself, once a minute.
 ` + exitHelp
 
 type checkOptions struct {
-	run    string
-	ttl    time.Duration
-	prefix string
-	output string
+	run     string
+	ttl     time.Duration
+	prefix  string
+	output  string
+	program execOptions
 }
 
 func newCheck() *cobra.Command {
 	var o checkOptions
 	c := &cobra.Command{
-		Use:               "check [flags] URL",
-		Short:             "Find out which promises the locks of a server keep",
+		Use:               "check [flags] URL | check [flags] --exec COMMAND",
+		Short:             "Find out which promises the locks of a server, or of a program, keep",
 		Long:              checkHelp,
-		Example:           "  locker check redis://localhost:6379\n  locker check --run 'token|fenc' --output json - > verdicts.json\n  locker check --output junit etcd://h1:2379,h2:2379,h3:2379 > junit.xml",
-		Args:              args(1, 1, "want one URL, as in: locker check redis://localhost:6379"),
+		Example:           "  locker check redis://localhost:6379\n  locker check --run 'token|fenc' --output json - > verdicts.json\n  locker check --output junit etcd://h1:2379,h2:2379,h3:2379 > junit.xml\n  locker check --exec 'python3 lock.py' --address localhost:6379",
+		Args:              args(0, 1, "want one URL, as in: locker check redis://localhost:6379"),
 		ValidArgsFunction: schemes,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := format(o.output, "text", "json", "junit"); err != nil {
-				return err
-			}
-			url, err := expandURL(args[0])
-			if err != nil {
+			if err := errors.Join(format(o.output, "text", "json", "junit"), o.program.valid(len(args))); err != nil {
 				return err
 			}
 			ctx, stop := interruptible(c.Context())
 			defer stop()
-			report, err := o.check(ctx, url)
+			if o.program.trace {
+				return firstError(context.Cause(ctx), o.trace(ctx))
+			}
+			report, err := o.checkOf(ctx, args)
 			if report != nil { // whatever ended the check
 				err = errors.Join(report.write(os.Stdout, o.output), err)
 			}
@@ -76,6 +84,7 @@ func newCheck() *cobra.Command {
 	}
 	f := c.Flags()
 	o.flags(f)
+	o.program.flags(f)
 	f.StringVarP(&o.output, "output", "o", "text", "text, json or junit")
 	return c
 }
@@ -98,17 +107,33 @@ func (o *checkOptions) scenarios() ([]conformance.Scenario, error) {
 	return scenarios, nil
 }
 
-// check examines a deployment. The report is nil if it could not begin.
+// checkOf examines what the command line names. The report is nil if it could not begin.
+func (o *checkOptions) checkOf(ctx context.Context, args []string) (*checkReport, error) {
+	if o.program.exec == "" {
+		url, err := expandURL(args[0])
+		if err != nil {
+			return nil, err
+		}
+		return o.check(ctx, url)
+	}
+	return o.examine(ctx, func() (*examiner, error) { return newProgramExaminer(ctx, o) })
+}
+
+// check examines a deployment.
 func (o *checkOptions) check(ctx context.Context, url string) (*checkReport, error) {
+	return o.examine(ctx, func() (*examiner, error) { return newExaminer(ctx, url, o) })
+}
+
+func (o *checkOptions) examine(ctx context.Context, begin func() (*examiner, error)) (*checkReport, error) {
 	scenarios, err := o.scenarios()
 	if err != nil {
 		return nil, err
 	}
-	e, err := newExaminer(ctx, url, o)
+	e, err := begin()
 	if err != nil {
 		return nil, err
 	}
-	report := &checkReport{Backend: e.deployment.String(), TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises, Warnings: e.warnings}
+	report := &checkReport{Backend: e.title, TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises, Warnings: e.warnings, reasons: o.program.exec != ""}
 	err = e.examineAll(ctx, scenarios, report)
 	report.Seconds = time.Since(report.Began).Seconds()
 	report.Left = e.cleanUp()
@@ -116,7 +141,7 @@ func (o *checkOptions) check(ctx context.Context, url string) (*checkReport, err
 }
 
 func (e *examiner) examineAll(ctx context.Context, scenarios []conformance.Scenario, report *checkReport) error {
-	bar := newProgress("check "+e.deployment.String(), len(scenarios))
+	bar := newProgress("check "+e.title, len(scenarios))
 	defer bar.done()
 	for _, s := range scenarios {
 		bar.at(s.Name)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -63,6 +64,8 @@ type checkReport struct {
 	Warnings   []string          `json:"warnings,omitempty"` // of settings of the servers
 	Results    []verdict         `json:"results"`
 	Left       string            `json:"left,omitempty"` // what could not be cleaned up
+
+	reasons bool // are printed, for what was skipped
 }
 
 func (r *checkReport) count(o conformance.Outcome) (n int) {
@@ -194,9 +197,27 @@ func (r *checkReport) Summary() string {
 		s += fmt.Sprintf(", %d known deviations", n)
 	}
 	if n := r.count(conformance.Skipped); n > 0 {
-		s += fmt.Sprintf("; %d skipped: they would disturb a server in use, or this backend does not promise them", n)
+		s += fmt.Sprintf("; %d skipped", n)
+		if !r.reasons {
+			s += ": they would disturb a server in use, or this backend does not promise them"
+		}
 	}
 	return s
+}
+
+// skipped returns how many scenarios were skipped for each reason.
+func (r *checkReport) skipped() []string {
+	counts := map[string]int{}
+	for _, v := range r.Results {
+		if v.Outcome == conformance.Skipped {
+			counts[strings.TrimPrefix(v.Seen, "skipped: ")]++
+		}
+	}
+	var lines []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		lines = append(lines, fmt.Sprintf("skipped   %d: %s", counts[reason], flagFor(reason)))
+	}
+	return lines
 }
 
 func (r *checkReport) writeText(w io.Writer) error {
@@ -206,6 +227,11 @@ func (r *checkReport) writeText(w io.Writer) error {
 	}
 	for _, v := range slices.Concat(r.Doubtful(), r.Failures()) {
 		fmt.Fprintln(w, v.line())
+	}
+	if r.reasons {
+		for _, line := range r.skipped() {
+			fmt.Fprintln(w, line)
+		}
 	}
 	fmt.Fprintln(w, r.Summary())
 	if r.Left != "" {

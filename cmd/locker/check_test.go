@@ -266,7 +266,7 @@ func (forgetful) Extend(context.Context) error { return nil }
 func (forgetful) FencingToken() uint64         { return 1 }
 
 func examinerOf(l func(conformance.TB) locker.Locker) *examiner {
-	return &examiner{ground: newGround("mem://x", "", "check"), harness: conformance.Harness{
+	return &examiner{harness: conformance.Harness{
 		TTL: 300 * time.Millisecond,
 		New: func(t conformance.TB, _ string, _ time.Duration) locker.Locker { return l(t) },
 	}}

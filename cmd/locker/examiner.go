@@ -23,53 +23,51 @@ func (o *checkOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.prefix, "prefix", "", "prefix of the names (default: a new one)")
 }
 
-// examiner runs scenarios on one deployment.
+// examiner runs scenarios on the locks of a deployment, or of a program.
 type examiner struct {
-	*ground
+	title   string
+	prefix  string
 	ttl     time.Duration
 	harness conformance.Harness
 	// Warnings are about settings of the servers that can break promises.
 	warnings []string
+
+	probe   func(context.Context) error // locks and unlocks something
+	cleanUp func() string               // returns what stays, or ""
 }
 
-// The environment of the processes that scenarios stop and kill.
-const (
-	servedURL    = "LOCKER_CHECK_URL"
-	servedPrefix = "LOCKER_CHECK_PREFIX"
-)
-
-// serve makes this process a holder, if a scenario has started it as one. Otherwise it returns at once.
-func serve() {
-	conformance.Serve(func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-		return openMutex(t, os.Getenv(servedURL), os.Getenv(servedPrefix), name, ttl)
-	})
+// groundExaminer runs them on a deployment.
+type groundExaminer struct {
+	*ground
+	ttl time.Duration
 }
 
 // newExaminer fails if the deployment cannot be reached, or does not honour the TTL.
 func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, error) {
-	e := &examiner{ground: newGround(url, o.prefix, "check")}
-	b, _ := backends.Of(e.deployment.scheme)
-	e.ttl = cmp.Or(o.ttl, b.ShortTTL)
+	g := &groundExaminer{ground: newGround(url, o.prefix, "check")}
+	b, _ := backends.Of(g.deployment.scheme)
+	g.ttl = cmp.Or(o.ttl, b.ShortTTL)
+	e := &examiner{title: g.deployment.String(), prefix: g.prefix, ttl: g.ttl, probe: g.probe, cleanUp: g.cleanUp}
 	c, err := open(ctx, url, locker.WithTTL(e.ttl)) // the URL as it was given: an error is about that
 	if err != nil {
 		return nil, err
 	}
-	e.harness = conformance.Harness{TTL: e.ttl, Promises: c.Guarantees(), New: e.lock, Client: e.client}
+	e.harness = conformance.Harness{TTL: e.ttl, Promises: c.Guarantees(), New: g.lock, Client: g.client}
 	if _, ok := lockOf(c, "any", e.ttl).(conformance.RWLocker); ok {
-		e.harness.RW = e.rw
+		e.harness.RW = g.rw
 	}
 	e.warnings, _ = c.Warnings(ctx) // whether the servers answer is seen below
 	if err := c.Close(); err != nil {
 		return nil, err
 	}
-	if e.deployment.kind() == "zookeeper" {
+	if g.deployment.kind() == "zookeeper" {
 		e.harness.Sometimes = deviations.ZooKeeper()
 	}
-	if e.deployment.addresses() != nil {
-		e.harness.Faults.Through = e.lockThrough
+	if g.deployment.addresses() != nil {
+		e.harness.Faults.Through = g.lockThrough
 	}
-	if self, err := os.Executable(); err == nil && e.deployment.kind() != "mem" && runtime.GOOS != "windows" { // which stops no processes
-		e.harness.Faults.Process = func(conformance.TB) *exec.Cmd { return e.process(self) }
+	if self, err := os.Executable(); err == nil && g.deployment.kind() != "mem" && runtime.GOOS != "windows" { // which stops no processes
+		e.harness.Faults.Process = func(conformance.TB) *exec.Cmd { return g.process(self) }
 	}
 	if err := e.probe(ctx); err != nil {
 		return nil, err
@@ -78,7 +76,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 }
 
 // probe locks and unlocks something.
-func (e *examiner) probe(ctx context.Context) error {
+func (e *groundExaminer) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second+e.ttl)
 	defer cancel()
 	c, err := e.open(ctx)
@@ -98,16 +96,16 @@ func (e *examiner) probe(ctx context.Context) error {
 }
 
 // lock is New of the Harness.
-func (e *examiner) lock(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+func (e *groundExaminer) lock(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 	return openClient(t, e.url(), e.prefix).Mutex(e.name(name), locker.WithTTL(ttl), locker.WithoutRenewal())
 }
 
 // rw is RW of the Harness.
-func (e *examiner) rw(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
+func (e *groundExaminer) rw(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
 	return openClient(t, e.url(), e.prefix).RWMutex(e.name(name), locker.WithTTL(ttl), locker.WithoutRenewal())
 }
 
-func (e *examiner) lockThrough(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
+func (e *groundExaminer) lockThrough(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
 	var ways []string
 	for _, addr := range e.deployment.addresses() {
 		ways = append(ways, via(addr))
@@ -115,18 +113,14 @@ func (e *examiner) lockThrough(t conformance.TB, name string, ttl time.Duration,
 	return openMutex(t, e.deployment.url(ways), e.prefix, e.name(name), ttl)
 }
 
-func (e *examiner) client(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-	opts := []locker.MutexOption{locker.WithTTL(ttl)}
-	if !renew {
-		opts = append(opts, locker.WithoutRenewal())
-	}
+func (e *groundExaminer) client(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
 	c := openClient(t, e.url(), e.prefix)
-	return func(name string) locker.Locker { return c.Mutex(e.name(name), opts...) }
+	return func(name string) locker.Locker { return c.Mutex(e.name(name), mutexOptions(ttl, renew)...) }
 }
 
-func (e *examiner) process(self string) *exec.Cmd {
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), servedURL+"="+e.url(), servedPrefix+"="+e.prefix)
+func (e *groundExaminer) process(self string) *exec.Cmd {
+	cmd := exec.Command(self, "serve-lock", "--prefix", e.prefix, "--ttl", e.ttl.String(), "-")
+	cmd.Env = append(os.Environ(), urlEnv+"="+e.url(), conformance.AddressEnv+"=") // of us, it may be set
 	return cmd
 }
 
@@ -158,19 +152,13 @@ const undecided conformance.Outcome = "undecided"
 // examine runs one scenario on the deployment.
 func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict {
 	t := newTrial(ctx)
-	r, done := conformance.Result{}, false
-	ended := make(chan struct{})
-	go func() { // Fatalf may end it
-		defer close(ended)
-		r = conformance.Examine(t, s, e.harness)
-		done = true
-	}()
-	<-ended
+	var r conformance.Result
+	err := t.run(func() { r = conformance.Examine(t, s, e.harness) })
 	t.end()
-	if !done {
+	if err != nil {
 		r = conformance.Result{
 			Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition,
-			Outcome: undecided, Seen: t.why(),
+			Outcome: undecided, Seen: err.Error(),
 		}
 	}
 	return verdict{r}

@@ -24,7 +24,6 @@ import (
 func init() { runtime.LockOSThread() }
 
 func main() {
-	serve()
 	logging.Disable() // go-redis logs each failed connection; the error of a call says it once
 	os.Exit(execute(context.Background(), os.Args[1:]))
 }
@@ -71,7 +70,7 @@ are held, and tests and measures the locks of servers.
 		return unknownCommand(c, args[0])
 	}
 	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(newRun(), newCheck(), newBench(), newCompare(), newInspect(), newList(), newRelease())
+	root.AddCommand(newRun(), newCheck(), newServeLock(), newBench(), newCompare(), newInspect(), newList(), newRelease())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		for _, shell := range c.Commands() { // of completion: cobra's own error would print what was typed

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -51,6 +52,21 @@ func (t *trial) Cleanup(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.cleanups = append(t.cleanups, f)
+}
+
+// run runs f, and returns what it called Fatalf with.
+func (t *trial) run(f func()) error {
+	done := make(chan bool, 1)
+	go func() {
+		ended := false
+		defer func() { done <- ended }() // Fatalf may have ended it
+		f()
+		ended = true
+	}()
+	if <-done {
+		return nil
+	}
+	return errors.New(t.why())
 }
 
 // end runs the Cleanup functions, and those that they add.

@@ -37,7 +37,9 @@ type LibraryRow struct {
 func NewSetting(server string, libraries []LibraryRow) Setting {
 	versions := moduleVersions()
 	for i := range libraries {
-		libraries[i].Version = versions[libraries[i].Module]
+		if v, ok := versions[libraries[i].Module]; ok {
+			libraries[i].Version = v
+		}
 	}
 	return Setting{
 		At: time.Now().UTC(), Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH,

@@ -1,0 +1,102 @@
+package thirdparty
+
+// Languages of the libraries that are judged as programs.
+const (
+	Python     = "Python"
+	JavaScript = "JavaScript"
+	Shell      = "shell"
+)
+
+// Programs are the locks of other languages that were put through the suite, each by an adapter in the folder adapters that speaks the
+// protocol of docs/judge-any-language.md. What they run on is unpacked by tools/adapters.sh.
+func Programs() []Library {
+	return []Library{
+		{
+			Name: "redis-py", Language: Python, Release: "4.3.4", Test: "TestProgram_redispy", Findings: redispyFindings,
+			Settings: "Lock with the TTL as its timeout, sleep 0.1 s; extend with replace_ttl",
+		},
+		{
+			Name: "kazoo", Language: Python, Release: "2.8.0", Test: "TestProgram_kazoo", Findings: kazooFindings,
+			Settings: "the TTL is the session's timeout; a listener tells of a session that is lost",
+		},
+		{
+			Name: "redlock (npm)", Language: JavaScript, Release: "5.0.0-beta.2", Test: "TestProgram_redlock", Findings: npmRedlockFindings,
+			Settings: "one node; acquire with retryCount 0, else the defaults; ioredis",
+		},
+		{
+			Name: "etcd3 (npm)", Language: JavaScript, Release: "1.1.2", Test: "TestProgram_etcd3", Findings: npmEtcd3Findings,
+			Settings: "a lease of the TTL, in whole seconds",
+		},
+		{
+			Name: "flock(1)", Language: Shell, Release: "util-linux", Test: "TestProgram_flock", Findings: flockFindings,
+			Settings: "a file for each name, on one machine; no server",
+		},
+	}
+}
+
+var redispyFindings = []Finding{
+	{
+		Cause:     "a Lock does not count its time: that a hold is over only an answer of the server tells, and acquire on the same object asks for a new one",
+		Scenarios: []string{lostAwaits, cutOff},
+		Repro:     "TestRepro_redispy_doesNotCountItsTime",
+	},
+	{
+		Cause:     "the TTL counts from when SET arrives: one that arrives late holds for a whole TTL, though its acquire has failed",
+		Scenarios: []string{takeTooLate},
+		Repro:     "TestRepro_redispy_aLateAcquireHolds",
+	},
+}
+
+var kazooFindings = []Finding{
+	{
+		Cause:     "a Lock that is cancelled raises CancelledError, which does not tell whether another has the lock",
+		Scenarios: []string{waitSaysHeld},
+		Repro:     "TestRepro_kazoo_cancelledDoesNotSayHeld",
+	},
+	{
+		Cause: "acquire and release wait for the connection, whatever timeout and cancel() say: these are looked at while it waits for the one before",
+		Scenarios: []string{
+			unlockUnanswered, takeUnanswered, unlockNext, silentLock, silentTryLock, cancelledUnlock, silentTrace, silentUnlock, downLock,
+		},
+		Sometimes: []string{"the lock can be taken after a restart"},
+		Repro:     "TestRepro_kazoo_timeoutDoesNotBoundRequests",
+	},
+	{
+		Cause: "a Lock does not look at its session: a listener hears of the loss when the client has a connection again, and is_acquired stays",
+		Scenarios: []string{
+			"a random history is that of one lock though clients are cut off",
+			"a random history is that of one lock though processes are stopped",
+			"a random history is that of one lock though servers are silent",
+			"a random history is that of one lock though faults of all kinds come and go",
+			"a random history is that of one lock though servers crash",
+		},
+		Repro: "TestRepro_kazoo_isAcquiredStays",
+	},
+}
+
+var npmRedlockFindings = []Finding{{
+	Cause:     "the TTL counts from when the script arrives: one that arrives late holds for a whole TTL, though its acquire has failed",
+	Scenarios: []string{takeTooLate},
+	Repro:     "TestRepro_npmRedlock_aLateAcquireHolds",
+}}
+
+var npmEtcd3Findings = []Finding{
+	{
+		Cause:     "acquire takes no limit and cannot be cancelled: what was not answered is sent again on another connection",
+		Scenarios: []string{takeLate, takeTooLate},
+		Repro:     "TestRepro_npmEtcd3_cannotBeCancelled",
+	},
+	{
+		Cause: "a Lock does not tell that its lease is lost: release is the first to fail, or says nothing",
+		Scenarios: []string{
+			"a random history is that of one lock though clients are cut off",
+			"a random history is that of one lock though processes are stopped",
+			"a random history is that of one lock though servers are silent",
+			"a random history is that of one lock though faults of all kinds come and go",
+			"a random history is that of one lock though servers crash",
+		},
+		Repro: "TestRepro_npmEtcd3_doesNotTellOfALoss",
+	},
+}
+
+var flockFindings []Finding

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
+)
+
+// served is the command line that serves the locks of a server.
+func served(url string) string { return binary + " serve-lock " + url }
+
+// A lock that keeps its promises keeps them through the pipe.
+func TestCheckExec_ofOurOwnLock(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	run := "^(a |an |the |many |Lock |TryLock |Unlock |Lost |Extend |tokens |different|names|Deadline)"
+	if !testwait.Thorough() {
+		run = quick
+	}
+	r := checkedFor(t, 5*time.Minute, 0, "--run", run, "--ttl", "500ms", "--exec", served(s.URL()), "--address", s.Addr())
+	assert.Zero(t, r.count(conformance.Broken), "%v", r.Failures())
+	assert.NotZero(t, r.count(conformance.Kept))
+	assert.Contains(t, r.Backend, "redis")
+	if testwait.Thorough() {
+		assert.Greater(t, r.count(conformance.Kept), 80)
+	}
+}
+
+// checkedFor is checked of a check that takes longer.
+func checkedFor(t *testing.T, limit time.Duration, wantCode int, args ...string) checkReport {
+	t.Helper()
+	p := begin(t, append([]string{"check", "--output", "json"}, args...)...)
+	require.Equal(t, wantCode, p.waitFor(limit), "%s", p.stderr)
+	var r checkReport
+	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r))
+	return r
+}
+
+// Without --address and --server nothing is done to the network and to servers, and the report says so.
+func TestCheckExec_saysWhatIsSkippedAndWhy(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	o := locked(t, "check", "--exec", served(s.URL()), "--run", "reply was lost has freed|server is silent|readers share|knows least takes over|^a held lock is not")
+	require.Zero(t, o.code, o.stderr)
+	for _, line := range []string{
+		"skipped   1: it needs --address", ": it needs --server", "skipped   1: the protocol for programs has no RW",
+		": the protocol for programs has no Faults.FailOver", "promises kept, 0 broken",
+	} {
+		assert.Contains(t, o.stdout, line)
+	}
+	assert.NotContains(t, o.stdout, "server in use")
+}
+
+// A server that the check starts is stopped, killed and restarted, and does not outlive it.
+func TestCheckExec_ofAServerOfItsOwn(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("no server is stopped there")
+	}
+	s := testserver.Redis(t) // has told us where redis-server is, and a port that is free
+	addr := s.Addr()
+	s.Kill()
+	port := addr[strings.LastIndexByte(addr, ':')+1:]
+	command := fmt.Sprintf("%s --port %s --bind 127.0.0.1 --save '' --appendonly yes --appendfsync always --dir %s", redisServer(t), port, t.TempDir())
+	run := "the fault (StopServer|KillServer|Through|Process) acts|an outage is an error"
+	r := checked(t, 0, "--exec", served("redis://"+addr), "--address", addr, "--server", command, "--run", run)
+	assert.Equal(t, 5, r.count(conformance.Kept), "%v", r.Results)
+	patience.Until(t, "the server has ended", func() bool { return !accepts(addr) })
+
+	o := locked(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", "echo no memory; exit 3")
+	assert.Equal(t, exitUnreachable, o.code)
+	assert.Contains(t, o.stderr, "it has ended before it took connections; it wrote:\nno memory")
+
+	p := begin(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", command)
+	patience.Until(t, "the server answers", func() bool { return accepts(addr) })
+	require.NoError(t, p.cmd.Process.Kill())
+	patience.Until(t, "the server has ended with the check that was killed", func() bool { return !accepts(addr) })
+}
+
+func redisServer(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{filepath.Join("..", "..", ".bin", "redis-server"), "redis-server"} {
+		if path, err := exec.LookPath(name); err == nil {
+			path, err = filepath.Abs(path)
+			require.NoError(t, err)
+			return path
+		}
+	}
+	t.Fatal("there is a server, and no redis-server")
+	return ""
+}
+
+func TestCheckExec_trace(t *testing.T) {
+	t.Parallel()
+	o := locked(t, "check", "--exec", served("mem://x"), "--trace")
+	assert.Equal(t, exitBroken, o.code, "two processes have no memory in common")
+	assert.Contains(t, o.stderr, "does not keep to the protocol")
+	assert.Contains(t, o.stdout, `is asked {"id":1,"op":"open","locker":"a"`)
+
+	s := testserver.Redis(t)
+	o = locked(t, "check", "--exec", served(s.URL()), "--trace")
+	require.Zero(t, o.code, o.stderr)
+	assert.Contains(t, o.stdout, "the program keeps to the protocol")
+}
+
+// A lock that is none is broken, and a program that is none is not.
+func TestCheckExec_verdicts(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("no shell")
+	}
+	const everyone = `echo '{"protocol":1,"capabilities":["try","unlock"]}'
+		while read -r line; do id=${line#*:}; echo "{\"id\":${id%%,*},\"result\":\"ok\"}"; done`
+	r := checked(t, exitBroken, "--exec", everyone, "--run", "^a held lock is not granted to another")
+	assert.Equal(t, 1, r.count(conformance.Broken))
+
+	o := locked(t, "check", "--exec", "echo hello")
+	assert.Equal(t, exitUnreachable, o.code)
+	assert.Contains(t, o.stderr, `its first line is not what a program begins with: "hello"`)
+}
+
+func TestCheckExec_usage(t *testing.T) {
+	t.Parallel()
+	for says, args := range map[string][]string{
+		"instead of a URL":    {"--exec", "true", "mem://x"},
+		"are for --exec":      {"--address", "h:1", "mem://x"},
+		"--server needs":      {"--exec", "true", "--server", "true"},
+		"is for --server":     {"--exec", "true", "--server-forgets"},
+		"must be whole":       {"--exec", "true", "--ttl", "1us"},
+		"or a program":        {},
+		"no scenario":         {"--exec", "true", "--run", "no such scenario"},
+		"must be one of text": {"--exec", "true", "--output", "yaml"},
+	} {
+		o := locked(t, append([]string{"check"}, args...)...)
+		assert.Equal(t, exitUsage, o.code, "%q: %s", args, o.stderr)
+		assert.Contains(t, o.stderr, says, "%q", args)
+	}
+}
+
+// The lock in the middle of the page that tells how to write one.
+func TestCheckExec_ofTheLockOnThePage(t *testing.T) {
+	t.Parallel()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("there is no python3")
+	}
+	page, err := os.ReadFile("../../docs/judge-any-language.md")
+	require.NoError(t, err)
+	code := regexp.MustCompile("(?s)```python\n(.*?)```").FindSubmatch(page)
+	require.NotNil(t, code)
+	file := filepath.Join(t.TempDir(), "lock.py")
+	require.NoError(t, os.WriteFile(file, code[1], 0o600))
+	program := python + " " + file
+	o := locked(t, "check", "--exec", program, "--trace")
+	require.Zero(t, o.code, o.stdout+o.stderr)
+	run := quick
+	if testwait.Thorough() {
+		run = "."
+	}
+	r := checkedFor(t, 8*time.Minute, 0, "--exec", program, "--run", run, "--ttl", "300ms")
+	assert.NotZero(t, r.count(conformance.Kept))
+}
+
+// spoken is a writer of what was said.
+type spoken struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *spoken) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(text)
+}
+
+// What is sent and answered is what the schema says, on the page too.
+func TestSchema_isThatOfTheTraffic(t *testing.T) {
+	t.Parallel()
+	schema, err := jsonschema.NewCompiler().Compile("../../docs/judge/protocol.schema.json")
+	require.NoError(t, err)
+	valid := func(line string) error {
+		value, err := jsonschema.UnmarshalJSON(strings.NewReader(line))
+		require.NoError(t, err, line)
+		return schema.Validate(value)
+	}
+	s, said := testserver.Redis(t), &spoken{}
+	require.NoError(t, fatal(t.Context(), func(tb conformance.TB) {
+		h := conformance.Exec(tb, conformance.Program{
+			Command: func() *exec.Cmd { return exec.Command(binary, "serve-lock", s.URL()) },
+			TTL:     500 * time.Millisecond, Address: s.Addr(), Trace: said,
+		})
+		for _, scenario := range conformance.Scenarios() {
+			if regexp.MustCompile(quick + "|^Lock re|^Deadline|^Lost is|^a renewed|^an empty").MatchString(scenario.Name) {
+				r := conformance.Examine(tb, scenario, h)
+				assert.NotEqual(t, conformance.Broken, r.Outcome, r.String())
+			}
+		}
+		assert.Empty(t, conformance.TryProgram(tb, conformance.Program{
+			Command: func() *exec.Cmd { return exec.Command(binary, "serve-lock", s.URL()) }, TTL: time.Second, Trace: said,
+		}))
+	}))
+	page, err := os.ReadFile("../../docs/judge-any-language.md")
+	require.NoError(t, err)
+	lines := regexp.MustCompile(`(?:is asked|answers ) (\{.*\})`).FindAllStringSubmatch(said.text.String(), -1)
+	examples := regexp.MustCompile("(?s)```json\n(.*?)```").FindSubmatch(page)
+	require.NotNil(t, examples)
+	for line := range strings.Lines(string(examples[1])) {
+		lines = append(lines, []string{line, line})
+	}
+	ops := map[string]bool{}
+	for _, line := range lines {
+		require.NoError(t, valid(line[1]), line[1])
+		var r struct{ Op, Result string }
+		require.NoError(t, json.Unmarshal([]byte(line[1]), &r))
+		ops[r.Op+r.Result] = true
+	}
+	for _, want := range []string{
+		"", "open", "lock", "try", "unlock", "extend", "token", "deadline", "lost", "cancel", "close", "ok", "held", "not-held", "error",
+	} {
+		assert.True(t, ops[want], "no line of %q", want)
+	}
+	for _, line := range []string{
+		`{"protocol":2,"capabilities":["lock","unlock"]}`, `{"protocol":1,"capabilities":["lock"]}`, `{"id":0,"result":"ok"}`,
+		`{"id":1,"result":"fine"}`, `{"id":1,"result":"error"}`, `{"id":1,"op":"open","locker":"a"}`, `{"id":1,"op":"cancel"}`,
+		`{"id":1,"op":"lock"}`, `{"id":1,"result":"ok","token":-1}`, `{"id":1,"op":"lock","locker":"a","limit_ms":0.5}`, `[]`,
+	} {
+		assert.Error(t, valid(line), line)
+	}
+}

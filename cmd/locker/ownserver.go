@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-locker/locker/conformance"
+)
+
+// ownServer is a server that the check has started, and may stop and kill.
+type ownServer struct {
+	command string
+	address string
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	guard *exec.Cmd // kills the server if we are killed
+	ended chan struct{}
+	says  lastWords
+}
+
+// lastWords is the end of what a server has written, for errors: servers write much.
+type lastWords struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (w *lastWords) Write(text []byte) (int, error) {
+	const enough = 1000
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text = append(w.text, text...)
+	w.text = w.text[max(0, len(w.text)-enough):]
+	return len(text), nil
+}
+
+func (w *lastWords) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return "it wrote:\n" + string(w.text)
+}
+
+const serverWait = 30 * time.Second // for a server to answer after its start
+
+func startServer(ctx context.Context, command, address string) (*ownServer, error) {
+	for one := range strings.SplitSeq(address, ",") {
+		if accepts(one) {
+			return nil, usagef("--server: something answers at %s already", one)
+		}
+	}
+	s := &ownServer{command: command, address: address}
+	if err := s.start(ctx); err != nil {
+		_ = s.end()
+		return nil, err
+	}
+	return s, nil
+}
+
+// start returns when the server takes connections.
+func (s *ownServer) start(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cmd := shell(s.command)
+	cmd.Env = append(os.Environ(), conformance.AddressEnv+"="+s.address)
+	cmd.Stdout, cmd.Stderr = &s.says, &s.says
+	cmd.WaitDelay = time.Second // what it has started may keep them open
+	leadsGroup(cmd)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("--server: %w", err)
+	}
+	s.cmd, s.ended = cmd, make(chan struct{})
+	ended := s.ended
+	go func() {
+		_ = cmd.Wait()
+		close(ended)
+	}()
+	guard, err := guardGroup(cmd.Process.Pid)
+	if err != nil {
+		return fmt.Errorf("--server: %w", err)
+	}
+	s.guard = guard
+	return s.await(ctx)
+}
+
+func (s *ownServer) await(ctx context.Context) error {
+	end := time.Now().Add(serverWait)
+	for one := range strings.SplitSeq(s.address, ",") {
+		for !accepts(one) {
+			select {
+			case <-s.ended:
+				return fmt.Errorf("--server: it has ended before it took connections; %v", &s.says)
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(10 * time.Millisecond):
+			}
+			if time.Now().After(end) {
+				return fmt.Errorf("--server: nothing answers at %s after %v; %v", one, serverWait, &s.says)
+			}
+		}
+	}
+	return nil
+}
+
+func accepts(address string) bool {
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return false
+	}
+	return conn.Close() == nil
+}
+
+func (s *ownServer) signal(sig syscall.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return signalGroup(s.cmd.Process.Pid, sig)
+}
+
+// kill returns when the server has ended.
+func (s *ownServer) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return
+	}
+	_ = signalGroup(s.cmd.Process.Pid, syscall.SIGKILL)
+	<-s.ended
+	if s.guard != nil { // no sooner: it is to outlive us
+		_ = s.guard.Process.Kill()
+		_ = s.guard.Wait()
+	}
+	s.cmd, s.guard = nil, nil
+}
+
+// end is the examiner's cleanUp.
+func (s *ownServer) end() string {
+	s.kill()
+	return ""
+}
+
+// faults are what may be done to the server. answers returns nil when a program can lock again.
+func (s *ownServer) faults(f *conformance.Faults, forgets bool, answers func(context.Context) error) {
+	f.StopServer = func(t conformance.TB) func() {
+		if err := s.signal(sigStop); err != nil {
+			t.Fatalf("cannot stop the server: %v", err)
+		}
+		return func() { _ = s.signal(sigCont) }
+	}
+	kill := func(t conformance.TB) func() {
+		s.kill()
+		return func() {
+			ctx, cancel := context.WithTimeout(context.Background(), serverWait)
+			defer cancel()
+			err := s.start(ctx)
+			for err == nil {
+				if err = answers(ctx); err == nil {
+					return
+				}
+				if ctx.Err() == nil { // it accepts connections before it serves
+					err = nil
+					time.Sleep(50 * time.Millisecond)
+				}
+			}
+			t.Fatalf("the server does not answer after its restart: %v", err)
+		}
+	}
+	if forgets {
+		f.WipeServer = kill
+	} else {
+		f.KillServer = kill
+	}
+}

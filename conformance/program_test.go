@@ -1,0 +1,159 @@
+package conformance
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const plainHello = `{"protocol":1,"capabilities":["lock","unlock","cancel"]}`
+
+// shellProgram is a program of the shell. It answers requests in the order of its lines.
+func shellProgram(lines string) Program {
+	return Program{TTL: time.Second, Command: func() *exec.Cmd { return exec.Command("/bin/sh", "-c", lines) }}
+}
+
+func inTurn(hello string, answers ...string) string {
+	text := fmt.Sprintf("echo '%s'\n", hello)
+	for _, answer := range answers {
+		text += "read request\n" + answer + "\n"
+	}
+	return text
+}
+
+// fatalOf runs f, and returns what ended it.
+func fatalOf(t *testing.T, f func(e *env)) error {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no shell")
+	}
+	e := newEnv(t, Harness{TTL: time.Second})
+	t.Cleanup(e.close)
+	go func() {
+		defer e.end(nil)
+		f(e)
+	}()
+	select {
+	case err := <-e.verdict:
+		return err
+	case <-time.After(30 * time.Second):
+		t.Fatal("it hangs")
+		return nil
+	}
+}
+
+func TestExec_ofAProgramThatDoesNotBegin(t *testing.T) {
+	before := helloWait
+	helloWait = time.Second
+	t.Cleanup(func() { helloWait = before })
+	for lines, want := range map[string]string{
+		"echo garbage":                          `its first line is not what a program begins with: "garbage"`,
+		`echo '{"protocol":7}'`:                 "says protocol 7; this suite speaks 1",
+		`echo '{"protocol":1}'`:                 "claims too little",
+		"echo no server >&2; exit 3":            "it has ended its output; the end of its stderr: no server",
+		"exec sleep 60":                         "it has not written its first line for 1s",
+		"/no/such/program":                      "not found",
+		`echo '[1]'; exec cat >/dev/null`:       `"[1]"`,
+		`printf '{"protocol":1'`:                "its first line is not what a program begins with",
+		`head -c 2000000 /dev/zero | tr '\0' x`: "its output cannot be read: bufio.Scanner: token too long",
+	} {
+		start := time.Now()
+		err := fatalOf(t, func(e *env) { Exec(e, shellProgram(lines)) })
+		require.ErrorContains(t, err, want, lines)
+		assert.Less(t, time.Since(start), 10*time.Second, lines)
+	}
+}
+
+func TestExec_ofAProgramWhoseAnswersAreBroken(t *testing.T) {
+	const opened = `echo '{"id":1,"result":"ok"}'`
+	for answer, want := range map[string]string{
+		"echo oops":                                   `it wrote a line that is no answer: "oops"`,
+		`echo '{"id":99,"result":"ok"}'`:              "it answers a request that was not sent, or that it has answered before",
+		`echo '{"result":"ok"}'`:                      "it wrote an answer without an id",
+		`echo '{"id":2,"result":"fine"}'`:             "it wrote an answer whose result is none of",
+		`echo '{"id":2,"result":"error"}'`:            "it wrote an error without words",
+		opened:                                        "it answers a request that was not sent, or that it has answered before",
+		"echo segmentation fault >&2; exit 139":       "it has ended its output; the end of its stderr: segmentation fault",
+		`echo '{"id":2,"result":"ok","token":"x"}'`:   "the token is no whole number",
+		`echo '{"id":2,"result":"ok","token":-1.5}'`:  "the token is no whole number",
+		`printf '{"id":2,"result":'; exec sleep 0.01`: "it wrote a line that is no answer",
+	} {
+		err := fatalOf(t, func(e *env) {
+			h := Exec(e, shellProgram(inTurn(plainHello, opened, answer)+"exec cat >/dev/null"))
+			e.failf("Lock returned %v", h.New(e, "x", time.Second).Lock(e.ctx))
+		})
+		var bad *fatalError
+		require.ErrorAs(t, err, &bad, "%s: it is not the lock's fault", answer)
+		assert.ErrorContains(t, err, want, answer)
+	}
+}
+
+func TestExec_needsACommandAndATTL(t *testing.T) {
+	for _, p := range []Program{{}, {TTL: time.Second}, {TTL: time.Microsecond, Command: shellProgram("").Command}} {
+		assert.ErrorContains(t, fatalOf(t, func(e *env) { Exec(e, p) }), "a Program needs")
+	}
+}
+
+// An open that is refused is the Harness's Fatalf, with the program's words.
+func TestExec_ofALockerThatIsRefused(t *testing.T) {
+	err := fatalOf(t, func(e *env) {
+		h := Exec(e, shellProgram(inTurn(plainHello, `echo '{"id":1,"result":"error","error":"bad name"}'`)+"exec cat >/dev/null"))
+		h.New(e, "x", time.Second)
+	})
+	assert.ErrorContains(t, err, "open: bad name")
+}
+
+// Answers may come in any order.
+func TestRemote_answersInAnyOrder(t *testing.T) {
+	lines := inTurn(plainHello, `echo '{"id":1,"result":"ok"}'`) +
+		`read a; read b; echo '{"id":3,"result":"not-held"}'; echo '{"id":2,"result":"ok"}'; exec cat >/dev/null`
+	err := fatalOf(t, func(e *env) {
+		p := e.using(Exec(e, shellProgram(lines)).New(e, "x", time.Second), "A", "x", time.Second)
+		locked := p.start(e.ctx)
+		time.Sleep(settle)
+		p.want("Unlock", p.unlock(), resultOf(answerLine{Result: resultNotHeld}))
+		if err := <-locked; err != nil {
+			e.failf("Lock: %v", err)
+		}
+	})
+	require.NoError(t, err)
+}
+
+func TestTokenNumber_isANumberOrDigits(t *testing.T) {
+	for line, want := range map[string]uint64{
+		`{"id":1,"result":"ok","token":18446744073709551615}`:   1<<64 - 1,
+		`{"id":1,"result":"ok","token":"18446744073709551615"}`: 1<<64 - 1,
+		`{"id":1,"result":"ok","token":null}`:                   0,
+		`{"id":1,"result":"ok"}`:                                0,
+	} {
+		answer, err := readAnswer([]byte(line))
+		require.NoError(t, err, line)
+		assert.Equal(t, want, uint64(answer.Token), line)
+	}
+}
+
+// The time-out of a lock is never 0 by rounding: 0 says that there is no time.
+func TestMilliseconds_areRoundedUp(t *testing.T) {
+	for d, want := range map[time.Duration]int64{-time.Second: 0, 0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2} {
+		assert.Equal(t, want, milliseconds(d), "%v", d)
+	}
+}
+
+func TestTryProgram_saysWhatIsWrongAndShowsIt(t *testing.T) {
+	var shown bytes.Buffer
+	p := shellProgram(inTurn(plainHello, `echo '{"id":1,"result":"ok"}'`, `echo '{"id":2,"result":"ok"}'`))
+	p.Trace = &shown
+	var wrong []string
+	err := fatalOf(t, func(e *env) { wrong = TryProgram(e, p) })
+	require.NoError(t, err)
+	require.NotEmpty(t, wrong)
+	assert.Contains(t, wrong[0], `request 2, unlock: the answer is ok (); want ["not-held"]`)
+	assert.Regexp(t, `(?m)^ +\d+\.\d{3} s  process \d+ is asked \{"id":1,"op":"open"`, shown.String())
+	assert.Regexp(t, `(?m)^ +\d+\.\d{3} s  process \d+ answers  \{"id":1,"result":"ok"\}`, shown.String())
+}

@@ -1,0 +1,119 @@
+package conformance_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance"
+)
+
+// naiveClaims has a process be a program of naive locks that claims so much.
+const naiveClaims = "LOCKER_NAIVE_CLAIMS"
+
+// everything is what a program can claim that serves naive locks, which have neither Lost nor Deadline.
+const everything = "lock,try,unlock,extend,token,cancel,expire,share,renew"
+
+func serveProgram() {
+	claims := os.Getenv(naiveClaims)
+	if claims == "" {
+		return
+	}
+	address, flaw := os.Getenv(conformance.AddressEnv), os.Getenv(naiveFlaw)
+	h := conformance.Harness{New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+		return naiveLock(t, name, ttl, address, flaw)
+	}}
+	if strings.Contains(claims, "share") {
+		h.Client = func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+			c := dial(address, flaw)
+			t.Cleanup(c.close)
+			return func(name string) locker.Locker {
+				return &naive{name: name, ttl: ttl, flaw: flaw, renew: renew, client: c}
+			}
+		}
+	}
+	conformance.ServeClaiming(strings.Split(claims, ","), h)
+}
+
+// foreverTB is the TB of what lasts as long as this process.
+type foreverTB struct{}
+
+func (foreverTB) Helper()                        {}
+func (foreverTB) Logf(string, ...any)            {}
+func (foreverTB) Cleanup(func())                 {}
+func (foreverTB) Context() context.Context       { return context.Background() }
+func (foreverTB) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
+
+// naiveProgram is the Harness of a program of naive locks with a flaw, or none, that claims so much.
+func naiveProgram(flaw, claims string) conformance.Harness {
+	s := &server{flaw: flaw, data: noRows()}
+	h := conformance.Exec(foreverTB{}, conformance.Program{
+		TTL:     memoryTTL,
+		Address: s.use(foreverTB{}),
+		Command: func() *exec.Cmd {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), naiveClaims+"="+claims, naiveFlaw+"="+flaw)
+			return cmd
+		},
+	})
+	through, process := h.Faults.Through, h.Faults.Process
+	h.Faults = s.faults()
+	h.Faults.Through, h.Faults.Process = through, process
+	return h
+}
+
+// A flaw is seen through the pipe as well, whatever the program claims beside the two operations that each has to.
+func TestProgram_withAFlawIsCaught(t *testing.T) {
+	for _, m := range []struct{ flaw, claims, killer string }{
+		{"owner is the process", everything, "a held lock is not granted to another process"},
+		{"owner is the process", "try,unlock", "a held lock is not granted to another process"},
+		{"owner is the client", everything, "a held lock is not granted to the same client"},
+		{"TTL in whole seconds", everything, "a hold expires after its TTL"},
+		{"deletes whatever is there", everything, "Unlock after a take-over leaves the new hold alone"},
+		{"deletes whatever is there", "try,unlock,expire", "Unlock after a take-over leaves the new hold alone"},
+		{"looks, and takes a little later", "try,unlock", "many processes exclude one another"},
+	} {
+		t.Run(m.flaw+" "+m.claims, func(t *testing.T) {
+			t.Parallel()
+			seen := try(find(t, m.killer), naiveProgram(m.flaw, m.claims))
+			require.Error(t, seen)
+			assert.False(t, conformance.IsSkip(seen), "%v", seen)
+		})
+	}
+}
+
+// What a program does not claim is skipped, and the reason says so.
+func TestProgram_thatClaimsLittleIsAskedForLittle(t *testing.T) {
+	h := naiveProgram("", "try,unlock")
+	for scenario, why := range map[string]string{
+		"Extend keeps a hold past its TTL":                    "the program does not claim extend",
+		"a hold expires after its TTL":                        "the program does not claim expire",
+		"tokens rise from process to process":                 "the program does not claim token",
+		"Lock refuses a ctx that has ended":                   "the program does not claim cancel",
+		"any name of UTF-8 can be locked":                     "the program does not claim share",
+		"a held lock is not granted to the same client":       "the Harness has no Client",
+		"Lost fires no later than Deadline":                   "the program does not claim expire",
+		"Deadline is at most one TTL away, and at least half": "the Locker has no Deadline",
+		"no goroutine outlives Close":                         "the lock is a program",
+		"readers share the lock":                              "the Harness has no RW",
+	} {
+		seen := try(find(t, scenario), h)
+		assert.True(t, conformance.IsSkip(seen), "%s: %v", scenario, seen)
+		assert.ErrorContains(t, seen, why, scenario)
+	}
+}
+
+func TestClaimsOf_tellsWhatIsNotKnown(t *testing.T) {
+	claims := conformance.ClaimsOf(naiveProgram("", "try,unlock,teleport"))
+	assert.Equal(t, []string{"try", "unlock"}, claims.Capabilities)
+	assert.Equal(t, []string{"teleport"}, claims.Unknown)
+	assert.Empty(t, conformance.ClaimsOf(memory()))
+}

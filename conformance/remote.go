@@ -1,0 +1,297 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-locker/locker"
+)
+
+// remote is a Locker of a program.
+type remote struct {
+	t    TB
+	p    *program
+	id   string
+	name string
+
+	mu   sync.Mutex
+	lost chan struct{} // of the current hold; nil: there was none, or nobody tells
+	asks uint64        // the request that is answered when it is lost
+	ends time.Time     // the last Deadline
+}
+
+const (
+	slice    = 100 * time.Millisecond // for which one waits that cannot be cancelled
+	tryAgain = 20 * time.Millisecond  // after which one asks again that cannot wait
+	nearly   = 50 * time.Millisecond  // by which a program may give up before the time is over
+)
+
+// openRemote opens the Locker that a request asks for. Its error is that of the program; a breach of the protocol is the Harness's fault.
+func openRemote(t TB, p *program, asked requestLine) (locker.Locker, error) {
+	t.Helper()
+	if !utf8.ValidString(*asked.Name) {
+		return nil, errors.New("JSON has no name that is not UTF-8")
+	}
+	asked.Op = askOpen
+	r := &remote{t: t, p: p, id: asked.Locker, name: *asked.Name}
+	answer, err := r.ask(context.Background(), asked)
+	if err == nil && answer.Result != resultOK {
+		err = errors.New(answer.Error)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the program: open: %w", err)
+	}
+	p.opened(r)
+	return r, nil
+}
+
+// errMissing is what is said of a capability that the program does not claim.
+var errMissing = errors.New("the program does not claim it")
+
+// Lock is the program's. One that only tries is asked again and again; one that cannot be cancelled waits for a while each time.
+func (r *remote) Lock(ctx context.Context) error {
+	for {
+		var err error
+		start := time.Now()
+		switch {
+		case !r.p.can(canLock):
+			err = r.do(ctx, requestLine{Op: canTry})
+		case r.p.can(canCancel):
+			return r.do(ctx, requestLine{Op: canLock})
+		default:
+			err = r.do(ctx, requestLine{Op: canLock, Limit: limitOf(ctx, slice)})
+		}
+		if !errors.Is(err, locker.ErrHeld) && !errors.Is(err, errGaveUp) || ctx.Err() != nil {
+			return err
+		}
+		if time.Since(start) < slice/2 { // it did not wait
+			sleepUntil(ctx, tryAgain)
+		}
+		if ctx.Err() != nil {
+			return interrupted(ctx, err)
+		}
+	}
+}
+
+// TryLock is the program's.
+func (r *remote) TryLock(ctx context.Context) error { return r.do(ctx, requestLine{Op: canTry}) }
+
+// Unlock is the program's.
+func (r *remote) Unlock(ctx context.Context) error {
+	r.mu.Lock()
+	asks := r.asks
+	r.mu.Unlock()
+	err := r.do(ctx, requestLine{Op: canUnlock})
+	if asks != 0 {
+		r.p.cancel(asks)
+	}
+	return err
+}
+
+// Extend is the program's.
+func (r *remote) Extend(ctx context.Context) error {
+	if !r.p.can(canExtend) {
+		return errMissing
+	}
+	return r.do(ctx, requestLine{Op: canExtend})
+}
+
+// FencingToken is the program's, or 0 if that does not answer.
+func (r *remote) FencingToken() uint64 {
+	if !r.p.can(canToken) {
+		return 0
+	}
+	answer, err := r.ask(context.Background(), requestLine{Op: canToken})
+	if err != nil || answer.Result != resultOK {
+		return 0
+	}
+	return uint64(answer.Token)
+}
+
+// Lost is closed when the program says that the hold is lost.
+func (r *remote) Lost() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lost
+}
+
+// Deadline is counted from before the program was asked. It is the last one unless the two differ by more than that took.
+func (r *remote) Deadline() time.Time {
+	before := time.Now()
+	answer, err := r.ask(context.Background(), requestLine{Op: canDeadline})
+	if err != nil || answer.Result != resultOK || answer.Left == nil {
+		return time.Time{}
+	}
+	ends := before.Add(time.Duration(*answer.Left * float64(time.Millisecond)))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ends.Sub(r.ends).Abs() > time.Since(before) {
+		r.ends = ends
+	}
+	return r.ends
+}
+
+// granted asks to be told when the new hold is lost.
+func (r *remote) granted() {
+	if !r.p.can(canLost) || !r.p.can(canCancel) {
+		return
+	}
+	id, answer := r.p.send(requestLine{Op: canLost, Locker: r.id})
+	lost := make(chan struct{})
+	r.mu.Lock()
+	r.lost, r.asks = lost, id
+	r.mu.Unlock()
+	go func() {
+		select {
+		case a := <-answer:
+			if a.Result == resultLost {
+				close(lost)
+			}
+		case <-r.p.gone:
+		}
+	}()
+}
+
+// errGaveUp is the program's, whose time was over or who was cancelled.
+var errGaveUp = errors.New("the program gave up")
+
+// do makes a call whose answer is an error or none.
+func (r *remote) do(ctx context.Context, request requestLine) error {
+	over := ctx.Err() != nil
+	switch {
+	case over && r.p.can(canCancel):
+		request.Limit = new(int64)
+	case over && request.Op != canUnlock: // it cannot be told
+		return interrupted(ctx, nil)
+	case !over && request.Limit == nil:
+		request.Limit = limitOf(ctx, 0)
+	}
+	answer, err := r.ask(ctx, request)
+	if err == nil {
+		err = resultOf(answer)
+	}
+	if err != nil {
+		return explained(ctx, err)
+	}
+	if request.Op == canLock || request.Op == canTry {
+		r.granted()
+	}
+	return nil
+}
+
+// explained is an error, with what it has to do with the end of ctx. A program's clock may be a little ahead of that.
+func explained(ctx context.Context, err error) error {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < nearly {
+		<-ctx.Done()
+	}
+	if ctx.Err() != nil {
+		return interrupted(ctx, err)
+	}
+	return err
+}
+
+// limitOf is how much time ctx leaves, and at most longest unless that is 0; nil if there is no limit.
+func limitOf(ctx context.Context, longest time.Duration) *int64 {
+	left := longest
+	if deadline, ok := ctx.Deadline(); ok && (left == 0 || time.Until(deadline) < left) {
+		left = max(time.Until(deadline), time.Millisecond)
+	}
+	if left == 0 {
+		return nil
+	}
+	limit := milliseconds(left)
+	return &limit
+}
+
+// interrupted is err when ctx has ended.
+func interrupted(ctx context.Context, err error) error {
+	return errors.Join(ctx.Err(), context.Cause(ctx), err)
+}
+
+// ask returns when the program has answered, or is no more, even if ctx ends: a process that is stopped says nothing.
+func (r *remote) ask(ctx context.Context, request requestLine) (answer answerLine, err error) {
+	if !r.p.can(canCancel) {
+		select {
+		case r.p.turn <- struct{}{}:
+			defer func() { <-r.p.turn }()
+		case <-r.p.gone:
+		}
+	}
+	request.Locker = r.id
+	id, reply := r.p.send(request)
+	ended := ctx.Done()
+	if !r.p.can(canCancel) {
+		ended = nil
+	}
+	for {
+		select {
+		case answer = <-reply:
+			return answer, nil
+		case <-ended:
+			ended = nil
+			r.p.cancel(id)
+		case <-r.p.gone:
+			select {
+			case answer = <-reply:
+				return answer, nil
+			default:
+				return answer, r.broken()
+			}
+		}
+	}
+}
+
+// broken is why there is no answer. Unless the suite has killed the program, it ends the trial: that says nothing of the lock.
+func (r *remote) broken() error {
+	why := r.p.failure()
+	if !r.p.killed.Load() {
+		r.t.Fatalf("%v", r.p.blamed(why))
+	}
+	return fmt.Errorf("the program: %w", why)
+}
+
+// resultOf is an answer as an error of the contract.
+func resultOf(answer answerLine) error {
+	var is error
+	switch answer.Result {
+	case resultOK:
+		return nil
+	case resultHeld:
+		is = locker.ErrHeld
+	case resultLost:
+		is = locker.ErrLost
+	case resultNotHeld:
+		is = locker.ErrNotHeld
+	case resultCancelled:
+		is = errGaveUp
+	default:
+		return errors.New(answer.Error)
+	}
+	if answer.Error == "" {
+		return is
+	}
+	return &answeredError{is, answer.Error}
+}
+
+// answeredError is a result with words of its own.
+type answeredError struct {
+	is    error
+	words string
+}
+
+func (e *answeredError) Error() string { return e.words }
+
+func (e *answeredError) Unwrap() error { return e.is }
+
+// power returns the methods T of a Locker that not every one has. A program's has those that it claims.
+func power[T any](l locker.Locker, capability string) (methods T, ok bool) {
+	if r, is := l.(*remote); is && !r.p.can(capability) {
+		return methods, false
+	}
+	methods, ok = l.(T)
+	return methods, ok
+}
