@@ -44,3 +44,14 @@ func ZooKeeper() map[string]string {
 			"the session is taken up again for a TTL, and ends after another: within two, not one",
 	}
 }
+
+// Postgres returns what one server of PostgreSQL cannot keep.
+func Postgres() map[string]string {
+	return map[string]string{
+		"a hold lasts though the server loses its data":                        "the lock is a row, and is gone with it",
+		"a random history is that of one lock though servers lose their data":  "the lock is a row, and is gone with it",
+		"a hold lasts though the server's clock jumps forward":                 "a row expires by the server's clock",
+		"a hold expires though the server's clock jumps back":                  "a row expires by the server's clock",
+		"a random history is that of one lock though the server's clock jumps": "a row expires by the server's clock",
+	}
+}

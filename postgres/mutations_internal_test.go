@@ -117,7 +117,7 @@ func (l contentLease) Release(ctx context.Context) error {
 // What the page tells authors to take out is caught by the scenario that it names.
 func TestMutations(t *testing.T) {
 	testwait.OnlyInCheck(t, "it judges scenarios of the suite, for the page that goes through this driver")
-	page, err := os.ReadFile("../../docs/writing-a-driver.md")
+	page, err := os.ReadFile("../docs/writing-a-driver.md")
 	require.NoError(t, err)
 	for _, m := range mutations {
 		t.Run(m.taken, func(t *testing.T) {
@@ -145,7 +145,7 @@ func harnessOf(s *testserver.PostgresServer, sql statements, wrap func(driver.Dr
 		return p
 	}
 	lock := func(t conformance.TB, addr, name string, ttl time.Duration) locker.Locker {
-		d := driver.Driver(&Driver{pool: pool(t, addr), sql: sql, close: func() {}})
+		d := driver.Driver(newDriver(pool(t, addr), sql))
 		if wrap != nil {
 			d = wrap(d)
 		}

@@ -11,13 +11,13 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/examples/postgres"
+	"github.com/go-locker/locker/postgres"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func newPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), url(testserver.Postgres(t).Addr()))
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool

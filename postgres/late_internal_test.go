@@ -20,7 +20,7 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	defer pool.Close()
 	d := NewDriver(pool, "")
 	req := driver.Request{Name: "name", TTL: time.Minute}
-	seen, err := d.look(t.Context(), req.Name)
+	seen, err := d.look(t.Context(), key(req.Name), req.Name)
 	require.NoError(t, err)
 
 	late := &lease{driver: d, key: key(req.Name), owner: []byte("late"), seen: seen}

@@ -15,6 +15,7 @@ import (
 // parameters are those of pgx that a URL of ours may have, too.
 var parameters = []string{
 	"sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "connect_timeout", "application_name", "pool_max_conns",
+	"default_query_exec_mode",
 }
 
 func init() {

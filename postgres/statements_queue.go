@@ -1,0 +1,80 @@
+package postgres
+
+// The queue of a lock is in its row. A waiter counts until its mark in alive has ended, and then has to come again.
+//
+// In these statements the time is statement_timestamp(), which is the same wherever a statement reads it. While a statement waits
+// for another's, it gets old: then a hold or a mark that has ended meanwhile counts as one that has not, and a new hold is shorter. Its
+// caller counts from before that.
+const (
+	mine = `(owner = $3 AND NOT released AND expires_at > statement_timestamp())`
+
+	place = `coalesce(array_position(waiters, $3), cardinality(waiters) + 1)`
+	first = `(NOT statement_timestamp() < ANY (alive[:` + place + ` - 1]))`
+
+	// turn is whether the lock is for $3 now, or already is.
+	turn = `(` + mine + ` OR (released OR expires_at <= statement_timestamp()) AND ` + first + `)`
+
+	// left is for how many microseconds the lock is held.
+	left = `CASE WHEN released THEN 0 ELSE greatest(0, (extract(epoch FROM expires_at - statement_timestamp()) * 1000000)::bigint) END`
+
+	// ask takes the lock if that is free, and nobody waits who came earlier. Otherwise it joins the queue, and sets the mark of a waiter
+	// that waits already, if a third of that is used up. It does nothing for one that does not wait, if the version
+	// is not the one that was seen: see take.
+	ask = `WITH asked AS (UPDATE {table} SET
+			token = CASE WHEN ` + turn + ` AND NOT ` + mine + ` THEN greatest(token + 1, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint) ELSE token END,
+			version = CASE WHEN ` + turn + ` AND NOT ` + mine + ` THEN version + 1 ELSE version END,
+			owner = CASE WHEN ` + turn + ` THEN $3 ELSE owner END,
+			metadata = CASE WHEN ` + turn + ` THEN $5 ELSE metadata END,
+			released = CASE WHEN ` + turn + ` THEN false ELSE released END,
+			expires_at = CASE WHEN ` + turn + ` THEN statement_timestamp() + $4 * interval '1 microsecond' ELSE expires_at END,
+			waiters = ` + queuedFirst + `w` + queuedRest + `ARRAY[$3]` + queuedEnd + `,
+			alive = ` + queuedFirst + `CASE WHEN w = $3 THEN ` + mark + ` ELSE until END` + queuedRest + `ARRAY[` + mark + `]` + queuedEnd + `,
+			waiting = ` + queuedFirst + `says` + queuedRest + `ARRAY[$5]` + queuedEnd + `
+		WHERE key = $1 AND (version = $2 OR $3 = ANY (waiters) OR ` + mine + `) AND (` + turn + ` OR array_position(waiters, $3) IS NULL
+			OR alive[array_position(waiters, $3)] < statement_timestamp() + $6 * 2 / 3 * interval '1 microsecond')
+		RETURNING {table}.*)
+		SELECT owner = $3 AND NOT released, $3 = ANY (waiters), token, version, CASE WHEN ` + first + ` THEN 0 ELSE ` + place + ` - 1 END, ` + left + `, owner, metadata FROM asked
+		UNION ALL
+		SELECT false, $3 = ANY (waiters), token, version, CASE WHEN ` + first + ` THEN 0 ELSE ` + place + ` - 1 END, ` + left + `, owner, metadata FROM {table}
+			WHERE key = $1 AND NOT EXISTS (SELECT FROM asked)`
+
+	mark = `(statement_timestamp() + $6 * interval '1 microsecond')`
+
+	// What a column of the queue is after ask: without the dead, without $3 if it has the lock, else with it at its place or the end.
+	queuedFirst = `CASE WHEN waiters = '{}' AND ` + turn + ` THEN '{}' ELSE ARRAY(SELECT `
+	queuedRest  = ` FROM unnest(waiters, alive, waiting) WITH ORDINALITY AS q (w, until, says, i)
+				WHERE CASE WHEN w = $3 THEN NOT ` + turn + ` ELSE until > statement_timestamp() END ORDER BY i)
+				|| CASE WHEN ` + turn + ` OR $3 = ANY (waiters) THEN '{}' ELSE `
+	queuedEnd = ` END END`
+
+	// leave has the queue without $2, and without the dead.
+	leave = `waiters = ` + leftFirst + `w` + leftRest + `, alive = ` + leftFirst + `until` + leftRest + `, waiting = ` + leftFirst + `says` + leftRest
+
+	leftFirst = `CASE WHEN waiters = '{}' THEN '{}' ELSE ARRAY(SELECT `
+	leftRest  = ` FROM unnest(waiters, alive, waiting) WITH ORDINALITY AS q (w, until, says, i)
+			WHERE w <> $2 AND until > statement_timestamp() ORDER BY i) END`
+
+	// wake tells the first of those who wait, on the channel of its Driver, that the lock is free. Who is told nothing has eight
+	// zeros for a Driver.
+	wake = `CASE WHEN (released OR expires_at <= statement_timestamp()) AND waiters <> '{}' AND substr(waiters[1], 1, 8) <> '\x0000000000000000'
+			THEN pg_notify('locker_' || encode(substr(waiters[1], 1, 8), 'hex'), encode(waiters[1], 'hex')) IS NULL END IS NULL`
+
+	// force ends the hold with this token, unless that is 0, and of the owner $2, unless that is empty.
+	force = `UPDATE {table} SET released = true, owner = '', version = version + 1, ` + leave + `
+		WHERE key = $1 AND NOT released AND expires_at > clock_timestamp() AND ($3 = 0 OR token = $3) AND ($2 = ''::bytea OR owner = $2)
+		RETURNING ` + wake
+
+	// list looks at so many rows from a key on.
+	list = `SELECT key, CASE WHEN NOT ` + free + ` AND substr(name, 1, length($2)) = $2 THEN name END FROM {table}
+		WHERE key > $1 ORDER BY key LIMIT $3`
+
+	// sweep looks at so many rows from a key on, and deletes those that nobody has held or waited for during so many microseconds.
+	// One whose token is ahead of the clock stays: a row that is made anew goes by the clock. It returns where it came to.
+	sweep = `WITH seen AS (SELECT key FROM {table} WHERE key > $1 ORDER BY key LIMIT $2),
+		idle AS (SELECT key FROM {table} WHERE key > $1 AND key <= (SELECT key FROM seen ORDER BY key DESC LIMIT 1)
+			AND expires_at < clock_timestamp() - $3 * interval '1 microsecond' AND NOT ` + waited + ` AND token < ` + micros + `
+			FOR UPDATE SKIP LOCKED),
+		gone AS (DELETE FROM {table} USING idle WHERE {table}.key = idle.key
+			RETURNING set_config('synchronous_commit', 'off', true))
+		SELECT coalesce((SELECT key FROM seen ORDER BY key DESC OFFSET $2 - 1 LIMIT 1), ''), (SELECT count(*) FROM gone)`
+)
