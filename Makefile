@@ -44,6 +44,7 @@ SERVERS_OF_redigo   := redis
 SERVERS_OF_redlock  := redis
 SERVERS_OF_etcd     := etcd
 SERVERS_OF_zookeeper := zookeeper
+SERVERS_OF_postgres := postgres
 
 .PHONY: setup
 setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%),$(ALL_SERVERS:%=server-%)) ## what make test needs
@@ -52,6 +53,7 @@ setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=
 setup-check: setup $(BIN)/tools.done ## what make check needs beside it: linters, more servers
 	@./tools/valkey.sh "$(BIN)"
 	@./tools/mariadb.sh "$(BIN)"
+	@./tools/pgbouncer.sh "$(BIN)"
 
 .PHONY: server-redis server-etcd server-zookeeper server-postgres
 server-redis:
@@ -125,7 +127,7 @@ MATRIX := $(CURDIR)/.matrix
 matrix: setup-check ## the conformance suite over all backends; writes docs/guarantees.md and other tables of the pages (half an hour)
 	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"
 	-$(call conformance,.,./conformance,-run='^TestMemory$$',memory)
-	-@for backend in $(SUITES); do $(call conformance,.,./$$backend,-run=^TestConformance,$$backend); done
+	-@for backend in $(SUITES); do $(call conformance,$$backend,.,-run=^TestConformance,$$backend); done
 	-$(call conformance,bench,./thirdparty,-skip=^TestRepro_,thirdparty)
 	cd bench && $(GO) run ./matrix -results "$(MATRIX)"
 
@@ -180,7 +182,7 @@ SEED     ?= 0
 .PHONY: soak
 soak: setup ## random histories with faults, on BACKEND=redis for SOAKTIME (1h); those that fail are left in .soak
 	@mkdir -p .soak
-	LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test ./$(or $(BACKEND),redis) -count=1 -timeout=0 -run='^TestConformance$$' \
+	LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -C $(or $(BACKEND),redis) . -count=1 -timeout=0 -run='^TestConformance$$' \
 		-conformance.for=$(SOAKTIME) -conformance.seed=$(SEED) -conformance.dir="$(CURDIR)/.soak"
 
 # How long each target is fuzzed.
@@ -210,14 +212,16 @@ LONGEST := ./zookeeper ./redlock ./etcd ./redis ./conformance ./redigo
 REDIS   := redis redigo redlock
 OTHERS   = $(filter-out $(LONGEST),$(patsubst github.com/go-locker/locker%,.%,$(shell $(GO) list ./...)))
 ROOT     = $(LONGEST) $(OTHERS)
-# Of one backend: the core, its package, and what has its name.
-OF_ONE  := . $(addprefix ./,$(wildcard $(BACKEND) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript internal/redisurl))
+# Of one backend: the core, its package, and what has its name. The package may be a module.
+OWN     := $(if $(BACKEND),$(patsubst %/go.mod,%,$(wildcard $(BACKEND)/go.mod)))
+OF_ONE  := . $(addprefix ./,$(wildcard $(if $(OWN),,$(BACKEND)) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript internal/redisurl))
 
 .PHONY: go-test test-root test-modules
 go-test: $(if $(BACKEND),test-one,test-root test-modules)
 
 test-one:
 	$(TEST) "$(OF_ONE)" $(TESTFLAGS) -p=4
+	$(if $(OWN),cd $(OWN) && $(TEST) ./... $(TESTFLAGS))
 
 test-root:
 	$(TEST) "$(ROOT)" $(TESTFLAGS) -p=4
@@ -257,7 +261,7 @@ check-others:
 SUITES ?= $(patsubst %/conformance_test.go,%,$(wildcard */conformance_test.go))
 check-suites:
 	@printf '%s\n' $(SUITES) | xargs -n 1 sh -c 'case $$1 in etcd) test=three ;; *) test=one ;; esac; \
-		says=$$($(TEST) "./$$1" $(TESTFLAGS) -parallel=2 -run="^TestConformance$$" -skip="^TestConformance$$/^$${test}_server" 2>&1); code=$$?; \
+		says=$$(cd $$1 && $(TEST) . $(TESTFLAGS) -parallel=2 -run="^TestConformance$$" -skip="^TestConformance$$/^$${test}_server" 2>&1); code=$$?; \
 		printf "== ./%s: its suite\n%s\n" "$$1" "$$says"; exit $$code' sh
 
 # bench, which takes longest, first.
