@@ -28,11 +28,10 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease,
 			return got, err
 		}
 	}
-	seen, err := d.look(ctx, l.key, req.Name)
-	if err != nil {
+	var err error
+	if l.seen, err = d.look(ctx, l.key, req.Name); err != nil {
 		return nil, err
 	}
-	l.seen = seen
 	return d.take(ctx, l, req, began)
 }
 
@@ -59,7 +58,7 @@ func (d *Driver) take(ctx context.Context, l *lease, req driver.Request, began t
 
 // look returns the version of the lock, or ErrHeld. It makes the row, and the table, where they are missing.
 func (d *Driver) look(ctx context.Context, key []byte, name string) (version int64, err error) {
-	for range 3 { // look, make, look; between them somebody may delete
+	for range 3 { // make the table, the row; or somebody else has made it
 		var isFree, isWaited bool
 		var owner, metadata []byte
 		err = d.row(ctx, d.sql.look, key).Scan(&version, &isFree, &isWaited, &owner, &metadata)
@@ -71,23 +70,27 @@ func (d *Driver) look(ctx context.Context, key []byte, name string) (version int
 		case err == nil:
 			return version, nil
 		}
-		if err = d.makeMissing(ctx, key, name, err); err != nil {
-			return 0, err
+		if version, err = d.makeMissing(ctx, key, name, err); err != nil || version > 0 {
+			return version, err
 		}
 	}
 	return 0, fmt.Errorf("the row of lock %q is deleted as soon as it is made", name)
 }
 
-// makeMissing makes the row, or the table, if that was what err is about, else it returns err.
-func (d *Driver) makeMissing(ctx context.Context, key []byte, name string, err error) error {
+// makeMissing makes the row, and returns its version, or makes the table, if that is what err is about. Else it returns err. The version is 0 if
+// somebody else has made the row.
+func (d *Driver) makeMissing(ctx context.Context, key []byte, name string, err error) (version int64, _ error) {
 	switch {
 	case noTable(err):
-		return d.makeTable(ctx)
+		return 0, d.makeTable(ctx)
 	case errors.Is(err, pgx.ErrNoRows):
 		d.sweeper.made.Add(1)
-		return d.exec(ctx, d.sql.insert, key, []byte(name))
+		err = d.row(ctx, d.sql.insert, key, []byte(name)).Scan(&version)
+		if errors.Is(err, pgx.ErrNoRows) {
+			err = nil
+		}
 	}
-	return err
+	return version, err
 }
 
 // makeTable takes it for done if somebody else makes the table now, which IF NOT EXISTS does not see.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/postgres"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/postgres"
 )
 
 func newPool(t *testing.T) *pgxpool.Pool {

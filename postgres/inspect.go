@@ -13,15 +13,13 @@ import (
 
 // Inspect makes the Driver a driver.Inspector.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	return d.inspect(ctx, key(name))
-}
-
-func (d *Driver) inspect(ctx context.Context, key []byte) (driver.State, error) {
 	var held bool
 	var token, left int64
 	var owner, metadata []byte
 	var waiters, waiting [][]byte
-	err := d.row(ctx, d.sql.inspect, key).Scan(&held, &token, &owner, &metadata, &left, &waiters, &waiting)
+	err := d.read(ctx, func() error {
+		return d.row(ctx, d.sql.inspect, key(name)).Scan(&held, &token, &owner, &metadata, &left, &waiters, &waiting)
+	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), noTable(err):
 		return driver.State{}, nil
@@ -44,23 +42,27 @@ const pageRows = 1000
 // List makes the Driver a driver.Lister.
 func (d *Driver) List(prefix string) driver.Pager {
 	from := []byte{}
-	return func(ctx context.Context) (driver.Page, error) {
-		page, rows := driver.Page{}, 0
-		err := d.query(ctx, func(result pgx.Rows) error {
-			var name []byte
-			_, err := pgx.ForEachRow(result, []any{&from, &name}, func() error {
-				rows++
-				if name != nil {
-					page.Names = append(page.Names, string(name))
-				}
-				return nil
-			})
-			return err
-		}, d.sql.list, []any{from, []byte(prefix), int64(pageRows)})
+	return func(ctx context.Context) (page driver.Page, err error) {
+		var last []byte
+		rows := 0
+		err = d.read(ctx, func() error {
+			page, rows = driver.Page{}, 0
+			return d.query(ctx, func(result pgx.Rows) error {
+				var name []byte
+				_, err := pgx.ForEachRow(result, []any{&last, &name}, func() error {
+					rows++
+					if name != nil {
+						page.Names = append(page.Names, string(name))
+					}
+					return nil
+				})
+				return err
+			}, d.sql.list, []any{from, []byte(prefix), int64(pageRows)})
+		})
 		if err != nil && !noTable(err) {
 			return driver.Page{}, err
 		}
-		page.Last = rows < pageRows
+		from, page.Last = last, rows < pageRows
 		return page, nil
 	}
 }
@@ -68,23 +70,21 @@ func (d *Driver) List(prefix string) driver.Pager {
 // ForceRelease makes the Driver a driver.ForceReleaser.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	owner, err := ownerOf(shown.Holder.ID)
-	if err != nil {
-		return driver.ErrHeld // nobody goes by that
-	}
+	known := err == nil // or nobody goes by that
 	for {
-		var woken bool
-		err := d.row(ctx, d.sql.force, key(name), owner, int64(shown.Token)).Scan(&woken)
-		if !errors.Is(err, pgx.ErrNoRows) && !noTable(err) {
-			return err
-		}
 		now, err := d.Inspect(ctx, name)
 		switch {
 		case err != nil:
 			return err
 		case !now.Held:
 			return driver.ErrNotHeld
-		case shown.Token != 0 && shown.Token != now.Token, shown.Holder.ID != "" && shown.Holder.ID != now.Holder.ID:
+		case !known, shown.Token != 0 && shown.Token != now.Token, shown.Holder.ID != "" && shown.Holder.ID != now.Holder.ID:
 			return &driver.HeldError{Holder: now.Holder}
+		}
+		var woken bool
+		err = d.row(ctx, d.sql.force, key(name), owner, int64(shown.Token)).Scan(&woken)
+		if !errors.Is(err, pgx.ErrNoRows) && !noTable(err) {
+			return err
 		}
 	}
 }

@@ -58,6 +58,5 @@ func poolConfig(u *driver.URL) (*pgxpool.Config, error) {
 	if err != nil { // whose text has the URL in it, and may have a password
 		return nil, fmt.Errorf("pgx does not accept %v: see its parameters %s", u, strings.Join(parameters, ", "))
 	}
-	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
 	return config, nil
 }

@@ -32,7 +32,7 @@ func New(pool *pgxpool.Pool, opts ...locker.Option) (*locker.Client, error) {
 }
 
 // NewDriver makes a Driver on a pool of the caller's. The locks are in table, which may have a schema before a dot; ""
-// is locker_locks. The pool's transactions have to be READ COMMITTED, which is PostgreSQL's default.
+// is locker_locks.
 func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 	if table == "" {
 		table = defaultTable

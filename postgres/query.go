@@ -14,7 +14,18 @@ import (
 // pgx prepares a statement on a connection and then runs it by its name. A pooler in transaction mode may have another connection to
 // the server run it, which does not know the name, or has it from another client. Nothing has run then, and from there on this
 // Driver prepares nothing.
+//
+// What failed because of another's transaction has not run either.
 func (d *Driver) query(ctx context.Context, collect func(pgx.Rows) error, sql string, args []any) error {
+	for {
+		err := d.queryOnce(ctx, collect, sql, args)
+		if !isCode(err, "40001", "40P01") || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func (d *Driver) queryOnce(ctx context.Context, collect func(pgx.Rows) error, sql string, args []any) error {
 	if !d.unnamed.Load() {
 		rows, _ := d.pool.Query(ctx, sql, args...) // collect has the error
 		err := collect(rows)
@@ -25,6 +36,19 @@ func (d *Driver) query(ctx context.Context, collect func(pgx.Rows) error, sql st
 	}
 	rows, _ := d.pool.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
 	return collect(rows)
+}
+
+// read makes a request that changes nothing again while all that is wrong with it is its connection, which the pool has had since before the
+// server was restarted, or shut it.
+func (d *Driver) read(ctx context.Context, f func() error) error {
+	for left := d.pool.Stat().TotalConns(); ; left-- {
+		err := f()
+		_, answered := errors.AsType[*pgconn.PgError](err)
+		_, refused := errors.AsType[*pgconn.ConnectError](err)
+		if err == nil || answered && !isCode(err, "57P01") || refused || errors.Is(err, pgx.ErrNoRows) || left <= 0 || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // exec runs a statement without a result.

@@ -123,7 +123,7 @@ func (w *waiter) ask(ctx context.Context) (a answer, err error) {
 			w.lasts(sent, w.req.TTL) // it may have been granted
 			return a, err
 		}
-		if err = d.makeMissing(ctx, w.key, w.req.Name, err); err != nil {
+		if w.seen, err = d.makeMissing(ctx, w.key, w.req.Name, err); err != nil {
 			return a, err
 		}
 	}

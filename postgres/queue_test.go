@@ -164,3 +164,33 @@ func TestQueue_manyWaitOnOneConnection(t *testing.T) {
 		require.NoError(t, await(t, done))
 	}
 }
+
+// Statements of others may make ours fail under the stricter isolation levels, and are run again then.
+func TestQueue_isolationLevels(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"repeatable read", "serializable"} {
+		s := testserver.Postgres(t)
+		sql(t, s.URL(), "ALTER ROLE postgres SET default_transaction_isolation = '"+level+"'")
+		var all []<-chan error
+		counted := 0
+		for range 8 {
+			m := newClient(t, s.URL()).Mutex("x")
+			all = append(all, async(func() error {
+				for range 10 {
+					if err := m.Lock(t.Context()); err != nil {
+						return err
+					}
+					counted++
+					if err := m.Unlock(t.Context()); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+		}
+		for _, done := range all {
+			require.NoError(t, await(t, done), level)
+		}
+		assert.Equal(t, 80, counted, level)
+	}
+}

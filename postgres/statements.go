@@ -28,8 +28,8 @@ const schema = `CREATE TABLE IF NOT EXISTS {table} (
 	waiting    bytea[] NOT NULL DEFAULT '{}'        -- the metadata of each
 ) WITH (fillfactor = 50)`
 
-// The statements are one transaction each, under READ COMMITTED: one that waited for another's looks at what that has
-// left. The clock is the server's, read when a row is looked at, not when the transaction began.
+// The statements are one transaction each. One that waited for another's looks at what that has left, under READ COMMITTED; under other
+// isolation levels it fails, and is run again. The clock is the server's, read when a row is looked at, not when the transaction began.
 const (
 	free   = `(released OR expires_at <= clock_timestamp())`
 	waited = `(clock_timestamp() < ANY (alive))`
@@ -40,7 +40,7 @@ const (
 
 	// insert makes a free row, with a token larger than all that a lost one has had: nobody grants a million a second.
 	insert = `INSERT INTO {table} (key, name, token, version, owner, metadata, expires_at, released)
-		VALUES ($1, $2, ` + micros + `, ` + micros + `, '', '', clock_timestamp(), true) ON CONFLICT DO NOTHING`
+		VALUES ($1, $2, ` + micros + `, ` + micros + `, '', '', clock_timestamp(), true) ON CONFLICT DO NOTHING RETURNING version`
 
 	// take takes the lock if it is free, and its version is the one that was seen: that is what makes a take harmless that
 	// arrives after its clean-up. The token is that of the clock if it can be: a row that comes from a backup, or has lost

@@ -61,11 +61,11 @@ const (
 
 	// force ends the hold with this token, unless that is 0, and of the owner $2, unless that is empty.
 	force = `UPDATE {table} SET released = true, owner = '', version = version + 1, ` + leave + `
-		WHERE key = $1 AND NOT released AND expires_at > clock_timestamp() AND ($3 = 0 OR token = $3) AND ($2 = ''::bytea OR owner = $2)
+		WHERE key = $1 AND NOT released AND expires_at > clock_timestamp() AND ($3::bigint = 0 OR token = $3) AND ($2 = ''::bytea OR owner = $2)
 		RETURNING ` + wake
 
 	// list looks at so many rows from a key on.
-	list = `SELECT key, CASE WHEN NOT ` + free + ` AND substr(name, 1, length($2)) = $2 THEN name END FROM {table}
+	list = `SELECT key, CASE WHEN NOT ` + free + ` AND substr(name, 1, length($2::bytea)) = $2 THEN name END FROM {table}
 		WHERE key > $1 ORDER BY key LIMIT $3`
 
 	// sweep looks at so many rows from a key on, and deletes those that nobody has held or waited for during so many microseconds.

@@ -8,15 +8,15 @@ import (
 // settings are what decides whether a commit lasts, and how many standbys there are of which none has to have it. A server shows
 // standbys' kinds to members of pg_monitor alone.
 const settings = `SELECT current_setting('fsync') = 'on', current_setting('full_page_writes') = 'on', current_setting('synchronous_commit'),
-	current_setting('synchronous_standby_names') <> '', current_setting('transaction_isolation') = 'read committed',
+	current_setting('synchronous_standby_names') <> '',
 	(SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('async', 'potential'))`
 
 // Warnings makes the Driver a driver.Warner.
 func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
-	var fsync, pages, synchronous, committed bool
+	var fsync, pages, synchronous bool
 	var commit string
 	var standbys, behind int64
-	err := d.row(ctx, settings).Scan(&fsync, &pages, &commit, &synchronous, &committed, &standbys, &behind)
+	err := d.row(ctx, settings).Scan(&fsync, &pages, &commit, &synchronous, &standbys, &behind)
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +35,6 @@ func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 		"replication is asynchronous: a standby that takes over may not have a hold that was granted; name standbys in synchronous_standby_names")
 	warn(synchronous && behind > 0,
 		"some standbys are not synchronous: one of those that takes over may not have a hold that was granted; fail over to a synchronous one alone")
-	warn(!committed, "transactions are not READ COMMITTED: statements of locks fail with serialization errors; set default_transaction_isolation=read committed for this user")
 	conn, err := d.listener.connect(ctx)
 	switch {
 	case err == nil:
