@@ -63,8 +63,7 @@ func TestFailover_anAsynchronousStandbyLosesTheHold(t *testing.T) {
 	p := newPair(t)
 	c := p.open(t)
 	m := c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, c.Mutex("another").Lock(t.Context())) // there is a table
 	assert.Contains(t, warningsOf(t, c), "replication is asynchronous")
 	eventually(t, "the standby has all", func() bool { return p.received(t) })
 
@@ -131,8 +130,8 @@ func TestRestore_tokensRise(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
 	lock := func() uint64 {
-		m := newClient(t, s.URL()).Mutex("x")
-		require.NoError(t, m.Lock(withTimeout(t, 20*time.Second)))
+		m := newClient(t, s.URL(), locker.WithTTL(2*time.Second)).Mutex("x")
+		require.NoError(t, m.Lock(withTimeout(t, 20*time.Second)), "a release may be lost in a crash")
 		defer func() { require.NoError(t, m.Unlock(t.Context())) }()
 		return m.FencingToken()
 	}

@@ -1,10 +1,11 @@
 package testserver
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 )
 
 // Standby starts a server that follows this one, which is restarted for it, and returns when it answers. Its name for
@@ -12,11 +13,16 @@ import (
 func (s *PostgresServer) Standby(opts ...PostgresOption) *PostgresServer {
 	s.t.Helper()
 	standby := newPostgres(s.t, opts)
-	standby.settings = append(standby.settings, "primary_conninfo=user=postgres application_name=standby host=127.0.0.1 port="+strconv.Itoa(s.port))
 	s.Kill()
 	s.copyData(standby.data())
 	s.Restart()
-	if err := os.WriteFile(filepath.Join(standby.data(), "standby.signal"), nil, 0o600); err != nil {
+	// Not on the command line, which would win over ALTER SYSTEM.
+	follows := fmt.Sprintf("primary_conninfo = 'user=postgres application_name=standby host=127.0.0.1 port=%d'\n", s.port)
+	err := errors.Join(
+		os.WriteFile(filepath.Join(standby.data(), "standby.signal"), nil, 0o644),
+		os.WriteFile(filepath.Join(standby.data(), "postgresql.auto.conf"), []byte(follows), 0o644),
+	)
+	if err != nil {
 		s.t.Fatalf("testserver: %s: %v", s.name, err)
 	}
 	standby.begin()
