@@ -5,34 +5,42 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/go-locker/locker/driver"
 )
 
-// Acquire looks first, and takes then what it has seen to be free: who polls a held lock writes nothing. It need not look if it
-// remembers what this Driver's last release left.
+// Acquire takes what it has seen to be free. What it sees first is an answer to a take that cannot succeed, unless it remembers what this
+// Driver's last release has left.
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
 	l := d.newLease(req.Name)
 	began := time.Now() // from here on the core counts, too
-	if seen, ok := d.seen.take(l.key); ok {
-		l.seen = seen
-		if got, err := d.take(ctx, l, req, began); !errors.Is(err, driver.ErrHeld) {
-			return got, err
+	l.seen, _ = d.seen.take(l.key)
+	for range 4 { // make the table, the row; see; take
+		a, err := d.take(ctx, l, req, began)
+		switch {
+		case err == nil && a.granted:
+			return l, nil
+		case err == nil && !a.free:
+			return nil, heldBy(a.owner, a.metadata)
+		case err == nil && a.waited:
+			return nil, driver.ErrHeld // who waits comes first
+		case err == nil:
+			l.seen = a.version
+			continue
+		case l.taking:
+			return l, err // the lock may have been taken
+		}
+		if l.seen, err = d.makeMissing(ctx, l.key, req.Name, err); err != nil {
+			return nil, err
 		}
 	}
-	var err error
-	if l.seen, err = d.look(ctx, l.key, req.Name); err != nil {
-		return nil, err
-	}
-	return d.take(ctx, l, req, began)
+	return nil, driver.ErrHeld // others are faster
 }
 
 func (d *Driver) newLease(name string) *lease {
@@ -41,40 +49,28 @@ func (d *Driver) newLease(name string) *lease {
 	return l
 }
 
-func (d *Driver) take(ctx context.Context, l *lease, req driver.Request, began time.Time) (driver.Lease, error) {
-	err := d.row(ctx, d.sql.take, l.key, l.seen, l.owner, req.TTL.Microseconds(), []byte(req.Metadata)).Scan(&l.token)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows), noTable(err):
-		return nil, driver.ErrHeld // another was faster
-	case pgconn.SafeToRetry(err):
-		return nil, err // nothing was sent
-	}
-	l.lasts(began, req.TTL)
-	if err == nil {
-		d.sweepIfDue()
-	}
-	return l, err // a lease beside an error: the lock may have been taken
+// seen is the answer to a take.
+type seen struct {
+	granted, free, waited bool
+	version               int64
+	owner, metadata       []byte
 }
 
-// look returns the version of the lock, or ErrHeld. It makes the row, and the table, where they are missing.
-func (d *Driver) look(ctx context.Context, key []byte, name string) (version int64, err error) {
-	for range 3 { // make the table, the row; or somebody else has made it
-		var isFree, isWaited bool
-		var owner, metadata []byte
-		err = d.row(ctx, d.sql.look, key).Scan(&version, &isFree, &isWaited, &owner, &metadata)
-		switch {
-		case err == nil && !isFree:
-			return 0, heldBy(owner, metadata)
-		case err == nil && isWaited:
-			return 0, driver.ErrHeld // who waits comes first
-		case err == nil:
-			return version, nil
-		}
-		if version, err = d.makeMissing(ctx, key, name, err); err != nil || version > 0 {
-			return version, err
-		}
+// take sets taking if its outcome is not known.
+func (d *Driver) take(ctx context.Context, l *lease, req driver.Request, began time.Time) (a seen, err error) {
+	var token int64
+	err = d.row(ctx, d.sql.take, l.key, l.seen, l.owner, req.TTL.Microseconds(), []byte(req.Metadata)).
+		Scan(&token, &a.version, &a.free, &a.waited, &a.owner, &a.metadata)
+	switch {
+	case err != nil && !didNothing(err):
+		l.taking = true
+		l.lasts(began, req.TTL)
+	case err == nil && token > 0:
+		a.granted, l.token = true, token
+		l.lasts(began, req.TTL)
+		d.sweepIfDue()
 	}
-	return 0, fmt.Errorf("the row of lock %q is deleted as soon as it is made", name)
+	return a, err
 }
 
 // makeMissing makes the row, and returns its version, or makes the table, if that is what err is about. Else it returns err. The version is 0 if

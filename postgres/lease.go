@@ -17,6 +17,7 @@ type lease struct {
 	key, owner []byte
 	seen       int64
 	token      int64
+	taking     bool // a request of its is under way, or was answered by nobody
 	until      atomic.Pointer[time.Time]
 }
 

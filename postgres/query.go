@@ -91,6 +91,13 @@ type row func(dest ...any) error
 
 func (r row) Scan(dest ...any) error { return r(dest...) }
 
+// didNothing reports whether a statement has changed nothing for certain: it was not sent, has found no row, or was undone by the server. A server that
+// shuts down may have a connection end after the statement's commit.
+func didNothing(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrNoRows) || pgconn.SafeToRetry(err)
+}
+
 func noTable(err error) bool { return isCode(err, "42P01") }
 
 func isCode(err error, codes ...string) bool {

@@ -35,20 +35,20 @@ const (
 	waited = `(clock_timestamp() < ANY (alive))`
 	micros = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
-	// look returns whether the lock is free, with nobody waiting, and what its version was; and who holds it.
-	look = `SELECT version, ` + free + `, ` + waited + `, owner, metadata FROM {table} WHERE key = $1`
-
 	// insert makes a free row, with a token larger than all that a lost one has had: nobody grants a million a second.
 	insert = `INSERT INTO {table} (key, name, token, version, owner, metadata, expires_at, released)
 		VALUES ($1, $2, ` + micros + `, ` + micros + `, '', '', clock_timestamp(), true) ON CONFLICT DO NOTHING RETURNING version`
 
 	// take takes the lock if it is free, and its version is the one that was seen: that is what makes a take harmless that
 	// arrives after its clean-up. The token is that of the clock if it can be: a row that comes from a backup, or has lost
-	// its last commits, does not know how far it was.
-	take = `UPDATE {table} SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), version = version + 1,
+	// its last commits, does not know how far it was. Where it takes nothing it writes nothing, and returns what there is.
+	take = `WITH taken AS (UPDATE {table} SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), version = version + 1,
 		owner = $3, metadata = $5, released = false, expires_at = clock_timestamp() + $4 * interval '1 microsecond',
 		waiters = '{}', alive = '{}', waiting = '{}'
-		WHERE key = $1 AND version = $2 AND ` + free + ` AND NOT ` + waited + ` RETURNING token`
+		WHERE key = $1 AND version = $2 AND ` + free + ` AND NOT ` + waited + ` RETURNING token)
+		SELECT token, 0, true, false, '', '' FROM taken
+		UNION ALL
+		SELECT 0, version, ` + free + `, ` + waited + `, owner, metadata FROM {table} WHERE key = $1 AND NOT EXISTS (SELECT FROM taken)`
 
 	extend = `UPDATE {table} SET expires_at = clock_timestamp() + $3 * interval '1 microsecond'
 		WHERE key = $1 AND owner = $2 AND NOT released AND expires_at > clock_timestamp()`
@@ -80,12 +80,12 @@ const (
 
 // statements are those of one table.
 type statements struct {
-	schema, look, insert, take, ask, extend, extendAll, release, inspect, list, force, sweep string
+	schema, insert, take, ask, extend, extendAll, release, inspect, list, force, sweep string
 }
 
 func statementsFor(table string) statements {
 	return statements{
-		schema: fill(schema, table), look: fill(look, table), insert: fill(insert, table), take: fill(take, table), ask: fill(ask, table),
+		schema: fill(schema, table), insert: fill(insert, table), take: fill(take, table), ask: fill(ask, table),
 		extend: fill(extend, table), extendAll: fill(extendAll, table), release: fill(release, table),
 		inspect: fill(inspect, table), list: fill(list, table), force: fill(force, table), sweep: fill(sweep, table),
 	}

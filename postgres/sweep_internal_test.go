@@ -35,7 +35,7 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	t.Parallel()
 	d := newTestDriver(t)
 	take := func(name string) driver.Lease {
-		l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: 300 * time.Millisecond})
+		l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: time.Second})
 		require.NoError(t, err)
 		return l
 	}
@@ -55,7 +55,7 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	exec("UPDATE locker_locks SET waiters = ARRAY['w'::bytea], alive = ARRAY[clock_timestamp() + interval '1 hour'], waiting = ARRAY[''::bytea] WHERE name = 'name7'")
 	exec("UPDATE locker_locks SET token = token + 3600 * 1000000::bigint WHERE name = 'name8'")
 	d.idle = 100 * time.Millisecond
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(1500 * time.Millisecond)
 	deleted := int64(0)
 	for range 4 { // each looks at a part of the table, and the last two go through it once more
 		n, err := d.sweep(t.Context())
