@@ -25,9 +25,9 @@ func newPair(t testing.TB, settings ...string) pair {
 		return value[int](t, primary.URL(), "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == 1
 	})
 	for _, setting := range settings {
-		sql(t, primary.URL(), "ALTER SYSTEM SET "+setting)
+		execute(t, primary.URL(), "ALTER SYSTEM SET "+setting)
 	}
-	sql(t, primary.URL(), "SELECT pg_reload_conf()")
+	execute(t, primary.URL(), "SELECT pg_reload_conf()")
 	return p
 }
 
@@ -68,8 +68,8 @@ func TestFailover_anAsynchronousStandbyLosesTheHold(t *testing.T) {
 	assert.Contains(t, warningsOf(t, c), "replication is asynchronous")
 	eventually(t, "the standby has all", func() bool { return p.received(t) })
 
-	sql(t, p.standby.URL(), "ALTER SYSTEM SET primary_conninfo = ''")
-	sql(t, p.standby.URL(), "SELECT pg_reload_conf()")
+	execute(t, p.standby.URL(), "ALTER SYSTEM SET primary_conninfo = ''")
+	execute(t, p.standby.URL(), "SELECT pg_reload_conf()")
 	eventually(t, "it hears nothing any more", func() bool {
 		return value[int](t, p.primary.URL(), "SELECT count(*) FROM pg_stat_replication") == 0
 	})
@@ -122,7 +122,7 @@ func TestWarnings_ofSettingsThatLoseHolds(t *testing.T) {
 	assert.Contains(t, said, "fsync=off")
 	assert.NotContains(t, said, "synchronous_commit")
 	assert.NotContains(t, said, "notifications")
-	sql(t, s.URL(), "ALTER ROLE postgres SET synchronous_commit = off")
+	execute(t, s.URL(), "ALTER ROLE postgres SET synchronous_commit = off")
 	assert.Contains(t, warningsOf(t, newClient(t, s.URL())), "synchronous_commit=off")
 }
 

@@ -82,8 +82,8 @@ func (c *counter) of(f func()) int64 {
 	return c.n.Load() - before
 }
 
-// sql runs a statement of the tests' own.
-func sql(t testing.TB, url, statement string, args ...any) {
+// execute runs a statement of the tests' own.
+func execute(t testing.TB, url, statement string, args ...any) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)

@@ -68,7 +68,7 @@ func TestQueue_aTryLockDoesNotOvertake(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	locked := waits(t, t.Context(), c, next, 1)
 	// The lock is free, and the one who waits has not been woken.
-	sql(t, url, "UPDATE locker_locks SET released = true WHERE name = $1", []byte(prefixOf(t)+":x"))
+	execute(t, url, "UPDATE locker_locks SET released = true WHERE name = $1", []byte(prefixOf(t)+":x"))
 	_, err := d.Acquire(t.Context(), driver.Request{Name: prefixOf(t) + ":x", TTL: time.Minute})
 	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, await(t, locked), "it looks by itself")
@@ -100,7 +100,7 @@ func TestQueue_theDeadArePassedOver(t *testing.T) {
 	c := newClient(t, url)
 	m, next := c.Mutex("x"), newClient(t, url).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
-	sql(t, url, `UPDATE locker_locks SET waiters = ARRAY[$2::bytea], alive = ARRAY[clock_timestamp() + interval '2 s'], waiting = ARRAY[''::bytea]
+	execute(t, url, `UPDATE locker_locks SET waiters = ARRAY[$2::bytea], alive = ARRAY[clock_timestamp() + interval '2 s'], waiting = ARRAY[''::bytea]
 		WHERE name = $1`, []byte(prefixOf(t)+":x"), []byte("somebody who has died"))
 	locked := waits(t, t.Context(), c, next, 2)
 	require.NoError(t, m.Unlock(t.Context()))
@@ -125,7 +125,7 @@ func TestQueue_theConnectionThatListensIsLost(t *testing.T) {
 		require.NoError(t, m.Lock(t.Context()))
 		locked := waits(t, t.Context(), c, next, 1)
 		eventually(t, "it listens", func() bool { return value[bool](t, s.URL(), notified) })
-		sql(t, s.URL(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+		execute(t, s.URL(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
 		require.NoError(t, m.Unlock(t.Context()))
 		began := time.Now()
 		require.NoError(t, await(t, locked))
@@ -170,7 +170,7 @@ func TestQueue_isolationLevels(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"repeatable read", "serializable"} {
 		s := testserver.Postgres(t)
-		sql(t, s.URL(), "ALTER ROLE postgres SET default_transaction_isolation = '"+level+"'")
+		execute(t, s.URL(), "ALTER ROLE postgres SET default_transaction_isolation = '"+level+"'")
 		var all []<-chan error
 		counted := 0
 		for range 8 {

@@ -17,10 +17,10 @@ import (
 func TestRights(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
-	sql(t, s.URL(), "CREATE SCHEMA jobs")
-	sql(t, s.URL(), postgres.Schema("jobs.locks"))
-	sql(t, s.URL(), "CREATE ROLE app LOGIN")
-	sql(t, s.URL(), "GRANT USAGE ON SCHEMA jobs TO app")
+	execute(t, s.URL(), "CREATE SCHEMA jobs")
+	execute(t, s.URL(), postgres.Schema("jobs.locks"))
+	execute(t, s.URL(), "CREATE ROLE app LOGIN")
+	execute(t, s.URL(), "GRANT USAGE ON SCHEMA jobs TO app")
 	url := strings.Replace(s.URL(), "postgres@", "app@", 1)
 	open := func() *locker.Client { return openURL(t, url+"&table=jobs.locks") }
 	began := time.Now()
@@ -28,7 +28,7 @@ func TestRights(t *testing.T) {
 	require.ErrorContains(t, err, "permission denied")
 	require.Less(t, time.Since(began), 5*time.Second, "it is an answer, which waiting does not change")
 
-	sql(t, s.URL(), "GRANT SELECT, INSERT, UPDATE, DELETE ON jobs.locks TO app")
+	execute(t, s.URL(), "GRANT SELECT, INSERT, UPDATE, DELETE ON jobs.locks TO app")
 	c := open()
 	m, next := c.Mutex("x"), open().Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
