@@ -20,7 +20,7 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease,
 	}
 	l := d.newLease(req.Name)
 	began := time.Now() // from here on the core counts, too
-	l.seen, _ = d.seen.take(l.key)
+	l.seen = d.seen.recall(l.key).version
 	for range 4 { // make the table, the row; see; take
 		a, err := d.take(ctx, l, req, began)
 		switch {
@@ -33,7 +33,7 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease,
 		case err == nil:
 			l.seen = a.version
 			continue
-		case l.taking:
+		case l.known:
 			return l, err // the lock may have been taken
 		}
 		if l.seen, err = d.makeMissing(ctx, l.key, req.Name, err); err != nil {
@@ -56,14 +56,14 @@ type seen struct {
 	owner, metadata       []byte
 }
 
-// take sets taking if its outcome is not known.
+// take sets doubtful if its outcome is not known.
 func (d *Driver) take(ctx context.Context, l *lease, req driver.Request, began time.Time) (a seen, err error) {
 	var token int64
 	err = d.row(ctx, d.sql.take, l.key, l.seen, l.owner, req.TTL.Microseconds(), []byte(req.Metadata)).
 		Scan(&token, &a.version, &a.free, &a.waited, &a.owner, &a.metadata)
 	switch {
 	case err != nil && !didNothing(err):
-		l.taking = true
+		l.known, l.doubtful = true, true
 		l.lasts(began, req.TTL)
 	case err == nil && token > 0:
 		a.granted, l.token = true, token

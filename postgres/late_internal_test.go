@@ -23,9 +23,9 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	first, err := d.Acquire(t.Context(), req)
 	require.NoError(t, err)
 	require.NoError(t, first.Release(t.Context()))
-	seen, _ := d.seen.take(key(req.Name))
+	seen := d.seen.recall(key(req.Name)).version
 
-	late := &lease{driver: d, key: key(req.Name), owner: []byte("late"), seen: seen}
+	late := &lease{driver: d, key: key(req.Name), owner: []byte("late"), seen: seen, doubtful: true}
 	require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
 	a, err := d.take(t.Context(), late, req, time.Now())
 	require.NoError(t, err)

@@ -17,7 +17,9 @@ type lease struct {
 	key, owner []byte
 	seen       int64
 	token      int64
-	taking     bool // a request of its is under way, or was answered by nobody
+	known      bool // to the server, or it may be
+	doubtful   bool // a take was not answered, and may arrive yet
+	waited     bool
 	until      atomic.Pointer[time.Time]
 }
 
@@ -89,13 +91,16 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 
 func (l *lease) Release(ctx context.Context) error {
 	var ours, woken, safe bool
-	var version int64
-	err := l.driver.row(ctx, l.driver.sql.release, l.key, l.owner, l.seen).Scan(&ours, &version, &woken, &safe)
+	var version, sent int64
+	if l.doubtful {
+		sent = l.seen
+	}
+	err := l.driver.row(ctx, l.driver.sql.release, l.key, l.owner, sent).Scan(&ours, &version, &woken, &safe)
 	switch {
 	case noTable(err), errors.Is(err, pgx.ErrNoRows), err == nil && !ours:
 		return driver.ErrLost
 	case err == nil:
-		l.driver.seen.remember(l.key, version)
+		l.driver.seen.remember(l.key, remembered{version, l.waited})
 	}
 	return err
 }

@@ -46,15 +46,16 @@ var mutations = []mutation{
 	}, {
 		taken: "the owner's comparison in Release", scenario: "an Unlock that arrives late leaves the new hold alone",
 		change: func(t *testing.T, sql *statements) {
-			replace(t, &sql.release, `released = released OR owner = $2`, `released = true`)
+			replace(t, &sql.release, `released = released OR owner = $2 AND expires_at > clock_timestamp()`, `released = true`)
 			replace(t, &sql.release, `WHERE key = $1 AND (version = $3 OR $2 = ANY (waiters) OR owner = $2 AND (released OR expires_at > clock_timestamp()))`,
 				`WHERE key = $1 AND $2::bytea IS NOT NULL`)
-			replace(t, &sql.release, `RETURNING owner = $2`, `RETURNING $3::bigint > 0`)
+			replace(t, &sql.release, `RETURNING owner = $2 AND released`, `RETURNING $3::bigint >= 0`)
 		},
 	}, {
 		taken: "the end of the hold in Release", scenario: "the lock passes from holder to holder",
 		change: func(t *testing.T, sql *statements) {
-			replace(t, &sql.release, `released = released OR owner = $2`, `released = released`)
+			replace(t, &sql.release, `released = released OR owner = $2 AND expires_at > clock_timestamp()`, `released = released`)
+			replace(t, &sql.release, `RETURNING owner = $2 AND released`, `RETURNING owner = $2`)
 		},
 	}, {
 		taken: "the version that was seen, in a take's comparison", scenario: "a take that arrives more than a TTL late takes nothing",

@@ -52,7 +52,9 @@ func poolConfig(u *driver.URL) (*pgxpool.Config, error) {
 	if err := u.Unknown(); err != nil { // before the pool starts its goroutines
 		return nil, err
 	}
-	query.Set("target_session_attrs", "read-write") // of several hosts the primary
+	if len(u.Hosts) > 1 { // it costs a round trip for each connection
+		query.Set("target_session_attrs", "read-write")
+	}
 	whole := url.URL{Scheme: "postgres", User: u.User, Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: query.Encode()}
 	config, err := pgxpool.ParseConfig(whole.String())
 	if err != nil { // whose text has the URL in it, and may have a password

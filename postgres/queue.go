@@ -20,7 +20,8 @@ func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered
 		return nil, err
 	}
 	w := &waiter{lease: d.newLease(req.Name), req: req}
-	w.seen, w.remembers = d.seen.take(w.key)
+	last := d.seen.recall(w.key)
+	w.seen, w.remembers = last.version, last.version > 0 && !last.waited
 	woken := d.listener.enter(w.owner)
 	defer d.listener.leave(w.owner)
 	o := &outage.Outage{
@@ -34,7 +35,7 @@ func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered
 			return err
 		})
 		switch {
-		case err != nil && !w.taking:
+		case err != nil && !w.known:
 			return nil, err
 		case err != nil:
 			return w.lease, err
@@ -78,7 +79,7 @@ type waiter struct {
 	*lease
 
 	req       driver.Request
-	remembers bool // seen, from a release
+	remembers bool // that the lock was free, from a release
 }
 
 // answer is what the server knows of a waiter, and of the hold that it waits for.
@@ -116,13 +117,13 @@ func (w *waiter) ask(ctx context.Context) (a answer, err error) {
 			w.lasts(sent, w.req.TTL)
 			return a, nil
 		case err == nil && a.queued:
-			w.taking = true
+			w.known, w.waited = true, true
 			return a, nil
 		case err == nil:
 			w.seen = a.version
 			continue
 		case !didNothing(err):
-			w.taking = true
+			w.known, w.doubtful = true, true
 			w.lasts(sent, w.req.TTL) // it may have been granted
 			return a, err
 		}

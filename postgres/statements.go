@@ -18,7 +18,7 @@ const schema = `CREATE TABLE IF NOT EXISTS {table} (
 	key        bytea PRIMARY KEY,     -- SHA-256 of name, which may be longer than an index allows
 	name       bytea NOT NULL,        -- bytea, because text holds no NUL
 	token      bigint NOT NULL,       -- of the last grant
-	version    bigint NOT NULL,       -- one more with every grant, and with every attempt that was given up
+	version    bigint NOT NULL,       -- one more when an attempt ends of which a request was not answered
 	owner      bytea NOT NULL,        -- who was granted it: random bytes
 	metadata   bytea NOT NULL,
 	expires_at timestamptz NOT NULL,
@@ -42,7 +42,7 @@ const (
 	// take takes the lock if it is free, and its version is the one that was seen: that is what makes a take harmless that
 	// arrives after its clean-up. The token is that of the clock if it can be: a row that comes from a backup, or has lost
 	// its last commits, does not know how far it was. Where it takes nothing it writes nothing, and returns what there is.
-	take = `WITH taken AS (UPDATE {table} SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), version = version + 1,
+	take = `WITH taken AS (UPDATE {table} SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
 		owner = $3, metadata = $5, released = false, expires_at = clock_timestamp() + $4 * interval '1 microsecond',
 		waiters = '{}', alive = '{}', waiting = '{}'
 		WHERE key = $1 AND version = $2 AND ` + free + ` AND NOT ` + waited + ` RETURNING token)
@@ -60,14 +60,15 @@ const (
 		WHERE {table}.key = ours.key AND {table}.owner = ours.owner AND NOT released AND expires_at > clock_timestamp()
 		RETURNING {table}.owner`
 
-	// release of what is released already succeeds, while nobody else has taken it. Before its take has arrived it
-	// moves the version on, so that the take finds another than it has seen. It ends a wait, too, and wakes the next.
+	// release of what is released already succeeds, while nobody else has taken it. If a take was not answered, $3 is the version with which
+	// it was sent: the release moves that on, so that a take which arrives later finds another. It ends a wait, too, and wakes the next.
 	//
 	// That a lock was released need not be on disk: after a crash it may be held until it expires.
-	release = `UPDATE {table} SET released = released OR owner = $2, version = CASE WHEN owner = $2 THEN version ELSE version + 1 END,
+	release = `UPDATE {table} SET released = released OR owner = $2 AND expires_at > clock_timestamp(),
+		version = CASE WHEN version = $3 THEN version + 1 ELSE version END,
 		` + leave + `
 		WHERE key = $1 AND (version = $3 OR $2 = ANY (waiters) OR owner = $2 AND (released OR expires_at > clock_timestamp()))
-		RETURNING owner = $2, version, ` + wake + `, CASE WHEN owner = $2 THEN set_config('synchronous_commit', 'off', true) END IS NULL`
+		RETURNING owner = $2 AND released, version, ` + wake + `, CASE WHEN owner = $2 AND $3 = 0 THEN set_config('synchronous_commit', 'off', true) END IS NULL`
 
 	// inspect reads the clock in a step of its own: what is held has some time left.
 	inspect = `SELECT NOT (released OR remaining <= 0), token, owner, metadata, remaining,

@@ -20,9 +20,10 @@ const (
 	// ask takes the lock if that is free, and nobody waits who came earlier. Otherwise it joins the queue, and sets the mark of a waiter
 	// that waits already, if a third of that is used up. It does nothing for one that does not wait, if the version
 	// is not the one that was seen: see take.
+	//
+	// A grant has to be on disk, and a place in the queue need not: who has lost it in a crash comes again.
 	ask = `WITH asked AS (UPDATE {table} SET
 			token = CASE WHEN ` + turn + ` AND NOT ` + mine + ` THEN greatest(token + 1, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint) ELSE token END,
-			version = CASE WHEN ` + turn + ` AND NOT ` + mine + ` THEN version + 1 ELSE version END,
 			owner = CASE WHEN ` + turn + ` THEN $3 ELSE owner END,
 			metadata = CASE WHEN ` + turn + ` THEN $5 ELSE metadata END,
 			released = CASE WHEN ` + turn + ` THEN false ELSE released END,
@@ -31,8 +32,8 @@ const (
 			alive = ` + queuedFirst + `CASE WHEN w = $3 THEN ` + mark + ` ELSE until END` + queuedRest + `ARRAY[` + mark + `]` + queuedEnd + `,
 			waiting = ` + queuedFirst + `says` + queuedRest + `ARRAY[$5]` + queuedEnd + `
 		WHERE key = $1 AND (version = $2 OR $3 = ANY (waiters) OR ` + mine + `) AND (` + turn + ` OR array_position(waiters, $3) IS NULL
-			OR alive[array_position(waiters, $3)] < statement_timestamp() + $6 * 2 / 3 * interval '1 microsecond')
-		RETURNING {table}.*)
+			OR alive[array_position(waiters, $3)] < statement_timestamp() + $6::bigint * 2 / 3 * interval '1 microsecond')
+		RETURNING {table}.*, CASE WHEN owner = $3 AND NOT released THEN NULL ELSE set_config('synchronous_commit', 'off', true) END)
 		SELECT owner = $3 AND NOT released, $3 = ANY (waiters), token, version, CASE WHEN ` + first + ` THEN 0 ELSE ` + place + ` - 1 END, ` + left + `, owner, metadata FROM asked
 		UNION ALL
 		SELECT false, $3 = ANY (waiters), token, version, CASE WHEN ` + first + ` THEN 0 ELSE ` + place + ` - 1 END, ` + left + `, owner, metadata FROM {table}

@@ -2,20 +2,24 @@ package postgres
 
 import "sync"
 
-// versions remembers the version that this Driver's last release of a lock left, by key. Who remembers it need not look before it
-// takes: if another has held the lock meanwhile, the take finds another version, and takes nothing.
+// versions remembers what this Driver's last release of a lock left, by key. Who remembers the version need not look before it takes.
 type versions struct {
 	mu sync.Mutex
-	of map[string]int64
+	of map[string]remembered
+}
+
+type remembered struct {
+	version int64
+	waited  bool // others may wait, too
 }
 
 const mostVersions = 4096
 
-func (v *versions) remember(key []byte, version int64) {
+func (v *versions) remember(key []byte, r remembered) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.of == nil {
-		v.of = map[string]int64{}
+		v.of = map[string]remembered{}
 	}
 	if len(v.of) >= mostVersions {
 		for other := range v.of { // any
@@ -23,14 +27,11 @@ func (v *versions) remember(key []byte, version int64) {
 			break
 		}
 	}
-	v.of[string(key)] = version
+	v.of[string(key)] = r
 }
 
-// take returns what is remembered, and forgets it.
-func (v *versions) take(key []byte) (version int64, ok bool) {
+func (v *versions) recall(key []byte) remembered {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	version, ok = v.of[string(key)]
-	delete(v.of, string(key))
-	return version, ok
+	return v.of[string(key)]
 }
