@@ -48,20 +48,24 @@ const (
 				|| CASE WHEN ` + turn + ` OR $3 = ANY (waiters) THEN '{}' ELSE `
 	queuedEnd = ` END END`
 
-	// leave has the queue without $2, and without the dead.
-	leave = `waiters = ` + leftFirst + `w` + leftRest + `, alive = ` + leftFirst + `until` + leftRest + `, waiting = ` + leftFirst + `says` + leftRest
+	// leave has the queue without $2, and then also without the dead: a queue that is not changed is not written.
+	leave = `waiters = ` + leftIn + `waiters` + leftFirst + `w` + leftRest + `, alive = ` + leftIn + `alive` + leftFirst + `until` + leftRest +
+		`, waiting = ` + leftIn + `waiting` + leftFirst + `says` + leftRest
 
-	leftFirst = `CASE WHEN waiters = '{}' THEN '{}' ELSE ARRAY(SELECT `
+	leftIn    = `CASE WHEN array_position(waiters, $2) IS NULL THEN `
+	leftFirst = ` ELSE ARRAY(SELECT `
 	leftRest  = ` FROM unnest(waiters, alive, waiting) WITH ORDINALITY AS q (w, until, says, i)
 			WHERE w <> $2 AND until > statement_timestamp() ORDER BY i) END`
 
 	// wake tells the first of those who wait, on the channel of its Driver, that the lock is free. Who is told nothing has eight
 	// zeros for a Driver.
-	wake = `CASE WHEN (released OR expires_at <= statement_timestamp()) AND waiters <> '{}' AND substr(waiters[1], 1, 8) <> '\x0000000000000000'
-			THEN pg_notify('locker_' || encode(substr(waiters[1], 1, 8), 'hex'), encode(waiters[1], 'hex')) IS NULL END IS NULL`
+	wake = `CASE WHEN (released OR expires_at <= statement_timestamp()) AND waiters <> '{}' THEN (
+			SELECT pg_notify('locker_' || encode(substr(w, 1, 8), 'hex'), encode(w, 'hex')) IS NULL
+			FROM (SELECT w FROM unnest(waiters, alive) WITH ORDINALITY AS q (w, until, i) WHERE until > statement_timestamp() ORDER BY i LIMIT 1) AS next
+			WHERE substr(w, 1, 8) <> '\x0000000000000000') END IS NULL`
 
 	// force ends the hold with this token, unless that is 0, and of the owner $2, unless that is empty.
-	force = `UPDATE {table} SET released = true, owner = '', version = version + 1, ` + leave + `
+	force = `UPDATE {table} SET released = true, owner = '', version = version + 1
 		WHERE key = $1 AND NOT released AND expires_at > clock_timestamp() AND ($3::bigint = 0 OR token = $3) AND ($2 = ''::bytea OR owner = $2)
 		RETURNING ` + wake
 
