@@ -117,6 +117,7 @@ bench: setup-check ## beside other libraries: one server, waiting, quorums, etcd
 	$(call measure,redlock,redlock-5)
 	$(call measure,consensus,consensus-1)
 	$(call measure,consensus,consensus-3,-servers 3)
+	cd bench && $(GO) run ./postgres -json "$(RESULTS)/postgres.json" > "$(RESULTS)/postgres.md" && cat "$(RESULTS)/postgres.md"
 
 # What a package's tests leave for the matrix: $(call conformance,directory,package,tests,file)
 conformance = (cd $(1) && LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=60m $(3) $(2) -conformance.results="$(MATRIX)/$(4).json")

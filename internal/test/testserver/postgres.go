@@ -33,6 +33,14 @@ func PostgresSettings(settings ...string) PostgresOption {
 	return func(s *PostgresServer) { s.settings = append(s.settings, settings...) }
 }
 
+// PostgresOnDisk has the server keep its data where they survive the machine, and wait until they are there.
+func PostgresOnDisk() PostgresOption {
+	return func(s *PostgresServer) {
+		s.dir = s.t.TempDir()
+		s.settings = append(s.settings, "fsync=on")
+	}
+}
+
 // Postgres makes a database cluster, starts its server and returns when it answers. It is shut down when the test ends. The user
 // postgres needs no password.
 func Postgres(t testing.TB, opts ...PostgresOption) *PostgresServer {
@@ -72,7 +80,7 @@ func (s *PostgresServer) begin() {
 		s.port = port
 		s.args = []string{
 			"-D", s.data(), "-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(port), "-c", "unix_socket_directories=",
-			"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=300",
+			"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=500",
 		}
 		for _, setting := range s.settings {
 			s.args = append(s.args, "-c", setting)
