@@ -72,7 +72,7 @@ var mutations = []mutation{
 	}, {
 		taken: "the clock in the token", scenario: "tokens rise though the server loses its data",
 		change: func(t *testing.T, sql *statements) {
-			replace(t, &sql.insert, `$2, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint`, `$2, 0`)
+			replace(t, &sql.insert, `greatest((extract(epoch FROM clock_timestamp()) * 1000000)::bigint, (SELECT`, `greatest(0, (SELECT`)
 			replace(t, &sql.take, `greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`, `token + 1`)
 			replace(t, &sql.ask, `greatest(token + 1, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)`, `token + 1`)
 		},

@@ -9,8 +9,7 @@ import (
 // Schema returns the statement that makes the table, for those whose users may not: else the first Lock makes it. Locks need
 // SELECT, INSERT, UPDATE and DELETE on it.
 //
-// A row stays for an hour after its lock was last held. It may be deleted then, unless the server's clock was set
-// back: tokens are its microseconds since 1970.
+// A row stays for an hour after its lock was last held. The one with the empty name has the largest token of those that were deleted.
 func Schema(table string) string { return fill(schema, table) }
 
 // Half of each page stays empty, so that a row is updated in its page, and no index is.
@@ -35,9 +34,10 @@ const (
 	waited = `(clock_timestamp() < ANY (alive))`
 	micros = `(extract(epoch FROM clock_timestamp()) * 1000000)::bigint`
 
-	// insert makes a free row, with a token larger than all that a lost one has had: nobody grants a million a second.
+	// insert makes a free row, with a token larger than all that a lost one has had: by the clock, for nobody grants a million a second; or
+	// by the mark that sweeps leave, if the clock was set back.
 	insert = `INSERT INTO {table} (key, name, token, version, owner, metadata, expires_at, released)
-		VALUES ($1, $2, ` + micros + `, ` + micros + `, '', '', clock_timestamp(), true) ON CONFLICT DO NOTHING RETURNING version`
+		VALUES ($1, $2, greatest(` + micros + `, (SELECT token FROM {table} WHERE key = '')), ` + micros + `, '', '', clock_timestamp(), true) ON CONFLICT DO NOTHING RETURNING version`
 
 	// take takes the lock if it is free, and its version is the one that was seen: that is what makes a take harmless that
 	// arrives after its clean-up. The token is that of the clock if it can be: a row that comes from a backup, or has lost

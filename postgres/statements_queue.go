@@ -74,12 +74,15 @@ const (
 		WHERE key > $1 ORDER BY key LIMIT $3`
 
 	// sweep looks at so many rows from a key on, and deletes those that nobody has held or waited for during so many microseconds.
-	// One whose token is ahead of the clock stays: a row that is made anew goes by the clock. It returns where it came to.
+	// The row with the empty key keeps the largest of their tokens. It returns where it came to.
 	sweep = `WITH seen AS (SELECT key FROM {table} WHERE key > $1 ORDER BY key LIMIT $2),
 		idle AS (SELECT key FROM {table} WHERE key > $1 AND key <= (SELECT key FROM seen ORDER BY key DESC LIMIT 1)
-			AND expires_at < clock_timestamp() - $3 * interval '1 microsecond' AND NOT ` + waited + ` AND token < ` + micros + `
+			AND expires_at < clock_timestamp() - $3 * interval '1 microsecond' AND NOT ` + waited + `
 			FOR UPDATE SKIP LOCKED),
 		gone AS (DELETE FROM {table} USING idle WHERE {table}.key = idle.key
-			RETURNING set_config('synchronous_commit', 'off', true))
+			RETURNING token, set_config('synchronous_commit', 'off', true)),
+		mark AS (INSERT INTO {table} (key, name, token, version, owner, metadata, expires_at, released)
+			SELECT '', '', max(token), 0, '', '', 'infinity', true FROM gone HAVING count(*) > 0
+			ON CONFLICT (key) DO UPDATE SET token = greatest({table}.token, excluded.token))
 		SELECT coalesce((SELECT key FROM seen ORDER BY key DESC OFFSET $2 - 1 LIMIT 1), ''), (SELECT count(*) FROM gone)`
 )
