@@ -128,7 +128,7 @@ MATRIX := $(CURDIR)/.matrix
 matrix: setup-check ## the conformance suite over all backends; writes docs/guarantees.md and other tables of the pages (half an hour)
 	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"
 	-$(call conformance,.,./conformance,-run='^TestMemory$$',memory)
-	-@for backend in $(SUITES); do $(call conformance,$$backend,.,-run=^TestConformance,$$backend); done
+	-@for backend in $(ALL_SUITES); do $(call conformance,$$backend,.,-run=^TestConformance,$$backend); done
 	-$(call conformance,bench,./thirdparty,-skip=^TestRepro_,thirdparty)
 	cd bench && $(GO) run ./matrix -results "$(MATRIX)"
 
@@ -259,7 +259,9 @@ check-others:
 	$(TEST) "$(filter-out ./conformance,$(ROOT))" $(TESTFLAGS) -p=2 -parallel=4 -skip='^TestConformance$$'
 
 # The topologies that make test has not, one backend at a time: under the race detector each keeps two processors busy.
-SUITES ?= $(patsubst %/conformance_test.go,%,$(wildcard */conformance_test.go))
+# Those of modules are in check-modules.
+SUITES ?= $(filter-out $(patsubst %/go.mod,%,$(wildcard */go.mod)),$(ALL_SUITES))
+ALL_SUITES := $(patsubst %/conformance_test.go,%,$(wildcard */conformance_test.go))
 check-suites:
 	@printf '%s\n' $(SUITES) | xargs -n 1 sh -c 'case $$1 in etcd) test=three ;; *) test=one ;; esac; \
 		says=$$(cd $$1 && $(TEST) . $(TESTFLAGS) -parallel=2 -run="^TestConformance$$" -skip="^TestConformance$$/^$${test}_server" 2>&1); code=$$?; \
