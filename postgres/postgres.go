@@ -77,7 +77,7 @@ func (d *Driver) Guarantees() driver.Guarantees {
 		driver.Failover:       {Level: driver.LevelConditional, Condition: "if the standby that takes over is a synchronous one, with synchronous_commit=on; by default replication is asynchronous, and a failover can lose the lock"},
 		driver.Fencing:        {Level: driver.LevelYes},
 		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the server's clock is not set back"},
-		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while every waiter reaches the server within 5 s, or its TTL if that is shorter"},
+		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while no server crashes, and every waiter reaches it within 5 s, or its TTL if that is shorter"},
 		driver.Woken:          {Level: driver.LevelConditional, Condition: "if clients can LISTEN: through a pooler in transaction mode waiters look"},
 	}
 }
