@@ -16,11 +16,16 @@ import (
 
 // The suite on a real server, each Locker on a pool of its own.
 func TestConformance(t *testing.T) {
-	t.Run("one server", func(t *testing.T) {
-		testwait.OnlyInCheck(t, "it takes minutes, and what is of this driver alone has tests of its own")
-		t.Parallel()
-		conformance.Run(t, standalone(t))
-	})
+	testwait.OnlyInCheck(t, "it takes minutes, and what is of this driver alone has tests of its own")
+	for name, start := range map[string]func(*testing.T) conformance.Harness{
+		"one server": standalone, "asynchronous standby": asynchronous, "synchronous standby": synchronous,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := start(t)
+			t.Parallel()
+			conformance.Run(t, h)
+		})
+	}
 }
 
 // standalone has all faults but FailOver: there is nobody to take over.

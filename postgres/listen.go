@@ -19,8 +19,8 @@ const (
 	deafTime  = time.Minute // how long not to try again where nothing is heard
 )
 
-// errDeaf means that a connection listens, and hears nothing.
-var errDeaf = errors.New("LISTEN succeeds, and no notification arrives: a pooler in transaction mode stands between")
+// errDeaf means that nothing would be heard. A pooler in transaction mode takes LISTEN, for whichever connection the server has then.
+var errDeaf = errors.New("a pooler stands between, through which no notification arrives")
 
 // listener wakes a Driver's waiters. It has one connection of its own, made when the first of them waits, and kept.
 type listener struct {
@@ -190,8 +190,15 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// probe listens, and has another connection notify.
+// probe listens, and has another connection notify. It leaves poolers alone, which tell clients another process than the server's.
 func (l *listener) probe(ctx context.Context, conn *pgx.Conn) error {
+	var pid uint32
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+		return err
+	}
+	if pid != conn.PgConn().PID() {
+		return errDeaf
+	}
 	if _, err := conn.Exec(ctx, "LISTEN "+l.channel, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}

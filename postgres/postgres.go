@@ -6,7 +6,7 @@
 //
 // Waiters stand in a queue in the row, and a release wakes the first of them. For that a Driver with waiters keeps one
 // connection beside the pool, on which it listens. A request takes a connection of the pool for its own time alone:
-// neither a hold nor a waiter has one. A pooler in transaction mode, such as PgBouncer, may stand between. Through it nothing can be
+// neither a hold nor a waiter has one. A pooler such as PgBouncer may stand between, also in transaction mode. Through it nothing is
 // listened to, and waiters look: the first of them every 100 to 200 ms.
 //
 // docs/backends/postgres.md in the repository has what a deployment needs to know.
@@ -78,7 +78,7 @@ func (d *Driver) Guarantees() driver.Guarantees {
 		driver.Fencing:        {Level: driver.LevelYes},
 		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the server's clock is not set back"},
 		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while no server crashes, and every waiter reaches it within 5 s, or its TTL if that is shorter"},
-		driver.Woken:          {Level: driver.LevelConditional, Condition: "if clients can LISTEN: through a pooler in transaction mode waiters look"},
+		driver.Woken:          {Level: driver.LevelConditional, Condition: "if clients can LISTEN: through a pooler waiters look"},
 	}
 }
 

@@ -40,7 +40,7 @@ func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 	case err == nil:
 		closeConn(conn)
 	case errors.Is(err, errDeaf):
-		warn(true, "notifications do not arrive, as through a pooler in transaction mode: waiters look every 100 to 200 ms; have locks connect past the pooler")
+		warn(true, "notifications do not arrive through a pooler: waiters look every 100 to 200 ms; have locks connect past the pooler")
 	case ctx.Err() != nil:
 		return warnings, ctx.Err()
 	default:

@@ -13,20 +13,36 @@ import (
 func (s *PostgresServer) Standby(opts ...PostgresOption) *PostgresServer {
 	s.t.Helper()
 	standby := newPostgres(s.t, opts)
-	s.Kill()
-	s.copyData(standby.data())
+	standby.copyOf(s)
+	standby.begin()
+	return standby
+}
+
+// Follow has the server, which must not run, be a standby of another, with the data of that one.
+func (s *PostgresServer) Follow(primary *PostgresServer) {
+	s.t.Helper()
+	s.wipe(s.data())
+	if err := os.Remove(s.data()); err != nil {
+		s.t.Fatalf("testserver: %s: %v", s.name, err)
+	}
+	s.copyOf(primary)
 	s.Restart()
-	// Not on the command line, which would win over ALTER SYSTEM.
-	follows := fmt.Sprintf("primary_conninfo = 'user=postgres application_name=standby host=127.0.0.1 port=%d'\n", s.port)
+}
+
+// copyOf has the server begin as a standby. Where the primary is stands in no command line, which would win over ALTER SYSTEM.
+func (s *PostgresServer) copyOf(primary *PostgresServer) {
+	s.t.Helper()
+	primary.Kill()
+	primary.copyData(s.data())
+	primary.Restart()
+	follows := fmt.Sprintf("primary_conninfo = 'user=postgres application_name=standby host=127.0.0.1 port=%d'\n", primary.port)
 	err := errors.Join(
-		os.WriteFile(filepath.Join(standby.data(), "standby.signal"), nil, 0o644),
-		os.WriteFile(filepath.Join(standby.data(), "postgresql.auto.conf"), []byte(follows), 0o644),
+		os.WriteFile(filepath.Join(s.data(), "standby.signal"), nil, 0o644),
+		os.WriteFile(filepath.Join(s.data(), "postgresql.auto.conf"), []byte(follows), 0o644),
 	)
 	if err != nil {
 		s.t.Fatalf("testserver: %s: %v", s.name, err)
 	}
-	standby.begin()
-	return standby
 }
 
 // Backup copies what the server knows, which is restarted for it. restore has it know that, and nothing later.
