@@ -44,6 +44,7 @@ SERVERS_OF_redigo   := redis
 SERVERS_OF_redlock  := redis
 SERVERS_OF_etcd     := etcd
 SERVERS_OF_zookeeper := zookeeper
+SERVERS_OF_postgres := postgres
 
 .PHONY: setup
 setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%),$(ALL_SERVERS:%=server-%)) ## what make test needs
@@ -53,6 +54,7 @@ setup-check: setup $(BIN)/tools.done ## what make check needs beside it: linters
 	@./tools/valkey.sh "$(BIN)"
 	@./tools/mariadb.sh "$(BIN)"
 	@./tools/adapters.sh "$(BIN)"
+	@./tools/pgbouncer.sh "$(BIN)"
 
 .PHONY: server-redis server-etcd server-zookeeper server-postgres
 server-redis:
@@ -116,6 +118,7 @@ bench: setup-check ## beside other libraries: one server, waiting, quorums, etcd
 	$(call measure,redlock,redlock-5)
 	$(call measure,consensus,consensus-1)
 	$(call measure,consensus,consensus-3,-servers 3)
+	cd bench && $(GO) run ./postgres -json "$(RESULTS)/postgres.json" > "$(RESULTS)/postgres.md" && cat "$(RESULTS)/postgres.md"
 
 # What a package's tests leave for the matrix: $(call conformance,directory,package,tests,file)
 conformance = (cd $(1) && LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=60m $(3) $(2) -conformance.results="$(MATRIX)/$(4).json")
@@ -126,7 +129,7 @@ MATRIX := $(CURDIR)/.matrix
 matrix: setup-check ## the conformance suite over all backends; writes docs/guarantees.md, docs/matrix.html and other tables of the pages (half an hour)
 	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"
 	-$(call conformance,.,./conformance,-run='^TestMemory$$',memory)
-	-@for backend in $(SUITES); do $(call conformance,.,./$$backend,-run=^TestConformance,$$backend); done
+	-@for backend in $(ALL_SUITES); do $(call conformance,$$backend,.,-run=^TestConformance,$$backend); done
 	-$(call conformance,bench,./thirdparty,-skip=^TestRepro_,thirdparty)
 	cd bench && $(GO) run ./matrix -results "$(MATRIX)"
 
@@ -181,7 +184,7 @@ SEED     ?= 0
 .PHONY: soak
 soak: setup ## random histories with faults, on BACKEND=redis for SOAKTIME (1h); those that fail are left in .soak
 	@mkdir -p .soak
-	LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test ./$(or $(BACKEND),redis) -count=1 -timeout=0 -run='^TestConformance$$' \
+	LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -C $(or $(BACKEND),redis) . -count=1 -timeout=0 -run='^TestConformance$$' \
 		-conformance.for=$(SOAKTIME) -conformance.seed=$(SEED) -conformance.dir="$(CURDIR)/.soak"
 
 # How long each target is fuzzed.
@@ -211,14 +214,16 @@ LONGEST := ./zookeeper ./redlock ./etcd ./redis ./conformance ./redigo
 REDIS   := redis redigo redlock
 OTHERS   = $(filter-out $(LONGEST),$(patsubst github.com/go-locker/locker%,.%,$(shell $(GO) list ./...)))
 ROOT     = $(LONGEST) $(OTHERS)
-# Of one backend: the core, its package, and what has its name.
-OF_ONE  := . $(addprefix ./,$(wildcard $(BACKEND) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript internal/redisurl))
+# Of one backend: the core, its package, and what has its name. The package may be a module.
+OWN     := $(if $(BACKEND),$(patsubst %/go.mod,%,$(wildcard $(BACKEND)/go.mod)))
+OF_ONE  := . $(addprefix ./,$(wildcard $(if $(OWN),,$(BACKEND)) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript internal/redisurl))
 
 .PHONY: go-test test-root test-modules
 go-test: $(if $(BACKEND),test-one,test-root test-modules)
 
 test-one:
 	$(TEST) "$(OF_ONE)" $(TESTFLAGS) -p=4
+	$(if $(OWN),cd $(OWN) && $(TEST) ./... $(TESTFLAGS))
 
 test-root:
 	$(TEST) "$(ROOT)" $(TESTFLAGS) -p=4
@@ -255,10 +260,12 @@ check-others:
 	$(TEST) "$(filter-out ./conformance,$(ROOT))" $(TESTFLAGS) -p=2 -parallel=4 -skip='^TestConformance$$'
 
 # The topologies that make test has not, one backend at a time: under the race detector each keeps two processors busy.
-SUITES ?= $(patsubst %/conformance_test.go,%,$(wildcard */conformance_test.go))
+# Those of modules are in check-modules.
+SUITES ?= $(filter-out $(patsubst %/go.mod,%,$(wildcard */go.mod)),$(ALL_SUITES))
+ALL_SUITES := $(patsubst %/conformance_test.go,%,$(wildcard */conformance_test.go))
 check-suites:
 	@printf '%s\n' $(SUITES) | xargs -n 1 sh -c 'case $$1 in etcd) test=three ;; *) test=one ;; esac; \
-		says=$$($(TEST) "./$$1" $(TESTFLAGS) -parallel=2 -run="^TestConformance$$" -skip="^TestConformance$$/^$${test}_server" 2>&1); code=$$?; \
+		says=$$(cd $$1 && $(TEST) . $(TESTFLAGS) -parallel=2 -run="^TestConformance$$" -skip="^TestConformance$$/^$${test}_server" 2>&1); code=$$?; \
 		printf "== ./%s: its suite\n%s\n" "$$1" "$$says"; exit $$code' sh
 
 # bench, which takes longest, first.

@@ -201,8 +201,8 @@ func TestOpen_unknownSchemeNamesTheMissingImport(t *testing.T) {
 	assert.True(t, slices.IsSorted(locker.Schemes()))
 	assert.Contains(t, locker.Schemes(), "mem", "which a test in this package imports")
 	assert.NotContains(t, locker.Schemes(), "redis", "which none does")
-	_, err := locker.Open(t.Context(), "postgres://localhost")
-	require.ErrorContains(t, err, `unknown scheme "postgres"`)
+	_, err := locker.Open(t.Context(), "mysql://localhost")
+	require.ErrorContains(t, err, `unknown scheme "mysql"`)
 	require.ErrorContains(t, err, known)
 }
 

@@ -15,7 +15,7 @@ import (
 
 func TestAll_importsEveryBackend(t *testing.T) {
 	var schemes []string
-	for _, b := range backends.All {
+	for _, b := range backends.Here() {
 		schemes = append(schemes, b.Schemes...)
 	}
 	assert.ElementsMatch(t, schemes, locker.Schemes(), "what all.go imports, and the list in internal/backends")

@@ -14,7 +14,7 @@ import (
 // aURL is one of each backend, at servers that nobody asks for anything.
 var aURL = func() map[string]string {
 	urls := map[string]string{}
-	for _, b := range backends.All {
+	for _, b := range backends.Here() {
 		urls[b.Schemes[0]] = b.Example
 	}
 	return urls

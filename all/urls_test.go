@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	_ "github.com/go-locker/locker/all"
+	"github.com/go-locker/locker/internal/backends"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -44,6 +45,7 @@ func readPage(t *testing.T) page {
 		switch {
 		case header == nil:
 			header = cells
+		case slices.Contains(header, "postgres"): // the module has its own test
 		case !strings.HasPrefix(cells[0], "`"): // the line below the header
 		case header[0] == "scheme":
 			for s := range strings.SplitSeq(cells[0], ",") {
@@ -74,8 +76,11 @@ func readPage(t *testing.T) page {
 
 func TestURLsPage_hasEveryScheme(t *testing.T) {
 	p := readPage(t)
-	slices.Sort(p.schemes)
-	assert.Equal(t, locker.Schemes(), p.schemes)
+	var schemes []string
+	for _, b := range backends.All { // also of those that package all does not import
+		schemes = append(schemes, b.Schemes...)
+	}
+	assert.ElementsMatch(t, schemes, p.schemes)
 }
 
 // secure has the URL be one of TLS.

@@ -148,7 +148,7 @@ func newShell(t *testing.T, sh string) *shell {
 		sh: sh, repo: repo, elsewhere: dir,
 		replacer: strings.NewReplacer(
 			"rediss://app:secret@", "redis://", "localhost:6379", redis, "locks:6379", redis, "h1:6379,h2:6379,h3:6379", nodes, "h1:6379", redis,
-			"h1:2379,h2:2379,h3:2379", etcd, "h1:2379", etcd, "h1:2181,h2:2181,h3:2181", zookeeper,
+			"h1:2379,h2:2379,h3:2379", etcd, "h1:2379", etcd, "h1:2181,h2:2181,h3:2181", zookeeper, "postgres://db1/app", testserver.Postgres(t).URL(),
 			"-hold 20s", "-hold 100ms", "locker release ", "! locker release ", // nobody holds it here
 			"locker check", "locker check"+quick, "locker bench", "locker bench"+briefly, "locker compare", "locker compare"+quick+briefly,
 			"-run TestConformance ", "-v -run '^TestConformance$/^one_server$/"+soaked+"' ", "-conformance.for=1h", "-conformance.for=30s",

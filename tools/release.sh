@@ -1,16 +1,17 @@
 #!/bin/sh
 # release.sh VERSION: the commits and tags of a release, v0.1.0 say; pushes nothing. If it fails, it takes back what it did.
 #
-# The root, otel, cmd/locker and the integrations get one version. On main, all but the root replace it by a folder, but go install refuses a
-# go.mod that replaces anything. So there are three commits: one for the root's tag; one for the tags of the others, without
-# replace and with the root's hash in go.sum; and one that reverts the second.
+# The root, otel, postgres, cmd/locker and the integrations get one version. On main, all but the root replace it by a folder, but go install
+# refuses a go.mod that replaces anything. So there are four commits: one for the root's tag; one for the tags of the others, without
+# replace and with the root's hash in go.sum; one for cmd/locker, which needs that of postgres, too; and one that reverts the two.
 set -eu
 
 version=$1
 module=github.com/go-locker/locker
 go=${GO:-go}
 cd "$(dirname "$0")/.."
-others="otel cmd/locker $(echo integrations/*)"
+others="otel postgres $(echo integrations/*)"
+command=cmd/locker
 
 fail() {
 	echo "no release: $1" >&2
@@ -20,7 +21,7 @@ fail() {
 echo "$version" | grep -Eq '^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$' || fail "want a version as v0.1.0 or v0.1.0-rc.1, not $version"
 [ -z "$(git status --porcelain)" ] || fail "there are changes that are not committed"
 grep -q "^## $version\b" CHANGELOG.md || fail "CHANGELOG.md has no section ## $version"
-for tag in "$version" $(printf "%s/$version " $others); do
+for tag in "$version" $(printf "%s/$version " $others $command); do
 	[ -z "$(git tag --list "$tag")" ] || fail "the tag $tag exists"
 done
 
@@ -46,14 +47,17 @@ for mod in $(git ls-files '*/go.mod'); do
 	if grep -q "$module v" "$mod"; then
 		"$go" mod edit -require="$module@$version" "$mod"
 	fi
+	if grep -q "$module/postgres v" "$mod"; then
+		"$go" mod edit -require="$module/postgres@$version" "$mod"
+	fi
 done
 git commit -q --allow-empty -am "Release $version"
 git tag -a -m "$version" "$version"
 
-# tidy DIRECTORY finds the root's hash: it fetches the tag above, for which git reads this clone instead of GitHub. It has a module cache
+# tidy DIRECTORY finds the hashes of what is released: it fetches the tags above, for which git reads this clone instead of GitHub. It has a module cache
 # of its own, lest yours keep a version that nobody published.
 tidy() {
-	env GOMODCACHE="$scratch/modules" GOPROXY="file://$("$go" env GOMODCACHE)/cache/download,$("$go" env GOPROXY)" GOWORK=off GOPRIVATE="$module" \
+	env GOMODCACHE="$scratch/modules" GOPROXY="file://$("$go" env GOMODCACHE)/cache/download,$("$go" env GOPROXY)" GOWORK=off GOPRIVATE="$module,$module/*" \
 		GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0="url.file://$PWD.insteadOf" GIT_CONFIG_VALUE_0="https://$module" \
 		"$go" mod tidy -C "$1" >"$scratch/log" 2>&1
 }
@@ -66,6 +70,11 @@ for dir in $others; do
 	git tag -a -m "$dir/$version" "$dir/$version"
 done
 
-git revert --no-edit HEAD >/dev/null
-git commit -q --amend -m "$others: replace the root by its folder again"
-echo "look at the last three commits, then: git push origin HEAD $(printf "%s/$version " $others)&& git push origin $version"
+"$go" mod edit -dropreplace="$module" -dropreplace="$module/postgres" $command/go.mod
+tidy $command
+git commit -q -am "$command $version: require the releases, without replace"
+git tag -a -m "$command/$version" "$command/$version"
+
+git revert --no-commit HEAD~2..HEAD
+git commit -q -m "$others $command: replace what is here by its folder again"
+echo "look at the last four commits, then: git push origin HEAD $(printf "%s/$version " $others $command)&& git push origin $version"

@@ -12,7 +12,7 @@ import (
 )
 
 // compared are the backends between which a person chooses.
-var compared = []string{"redis", "redlock", "etcd", "zookeeper"}
+var compared = []string{"redis", "redlock", "etcd", "zookeeper", "postgres"}
 
 func (r *Run) comparisonPage() string {
 	var b strings.Builder

@@ -40,7 +40,7 @@ func (r *Run) tables() map[string]string {
 // servers are the versions of the servers that the tests start.
 func servers() string {
 	var versions []string
-	for _, server := range []string{"redis-server", "valkey-server", "etcd", "zookeeper-server"} {
+	for _, server := range []string{"redis-server", "valkey-server", "etcd", "zookeeper-server", "postgres"} {
 		out, err := exec.Command(server, "--version").Output()
 		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		if err == nil && first != "" {
@@ -50,9 +50,13 @@ func servers() string {
 	return strings.Join(versions, ", ")
 }
 
-// serverVersion makes "Redis 7.0.15" of "Redis server v=7.0.15 sha=…" and "etcd 3.6.16" of "etcd Version: 3.6.16".
+// serverVersion makes "Redis 7.0.15" of "Redis server v=7.0.15 sha=…", "etcd 3.6.16" of "etcd Version: 3.6.16", and "PostgreSQL 15.18" of
+// "postgres (PostgreSQL) 15.18 (Debian …)".
 func serverVersion(says string) string {
 	words := strings.Fields(says)
+	if words[0] == "postgres" && len(words) > 2 {
+		return "PostgreSQL " + words[2]
+	}
 	for _, w := range words {
 		if v, ok := strings.CutPrefix(w, "v="); ok {
 			return words[0] + " " + v

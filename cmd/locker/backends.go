@@ -1,3 +1,6 @@
 package main
 
-import _ "github.com/go-locker/locker/all"
+import (
+	_ "github.com/go-locker/locker/all"
+	_ "github.com/go-locker/locker/postgres"
+)

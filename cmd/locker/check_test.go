@@ -120,7 +120,7 @@ func TestCheck_ofEveryBackend(t *testing.T) {
 	nodes := []string{testserver.Redis(t).Addr(), testserver.Redis(t).Addr(), testserver.Redis(t).Addr()}
 	for _, url := range []string{
 		"mem://x", "redigo://" + nodes[0], "redlock://" + strings.Join(nodes, ","),
-		testserver.Etcd(t).URL(), testserver.ZooKeeper(t).URL(),
+		testserver.Etcd(t).URL(), testserver.ZooKeeper(t).URL(), testserver.Postgres(t).URL(),
 	} {
 		r := checked(t, 0, "--run", quick, url)
 		assert.NotZero(t, r.count(conformance.Kept), url)

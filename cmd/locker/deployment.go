@@ -80,6 +80,9 @@ func (d deployment) addresses() []string {
 
 // secure reports whether the servers use TLS, also those of a quorum.
 func (d deployment) secure() bool {
+	if d.kind() == "postgres" {
+		return slices.Contains(d.params, "sslmode=verify-full") // with another a server may have any name
+	}
 	return d.scheme != d.kind() || slices.Contains(d.params, "driver=rediss") || slices.Contains(d.params, "driver=redigos")
 }
 

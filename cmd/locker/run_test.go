@@ -296,7 +296,7 @@ func TestRun_underSeveralBackends(t *testing.T) {
 	testwait.OnlyInCheck(t, "the command is the same under Redis")
 	etcd := testserver.Etcd(t)
 	zk := testserver.ZooKeeper(t)
-	for _, url := range []string{"etcd://" + etcd.Addr() + "?ttl=2s", "zookeeper://" + zk.Addr() + "?ttl=2s"} {
+	for _, url := range []string{"etcd://" + etcd.Addr() + "?ttl=2s", "zookeeper://" + zk.Addr() + "?ttl=2s", testserver.Postgres(t).URL() + "&ttl=2s"} {
 		o := locked(t, "run", url, "name", "--", "sh", "-c", "exit 9")
 		assert.Equal(t, 9, o.code, "%s: %s", url, o.stderr)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

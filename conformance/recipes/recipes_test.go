@@ -52,7 +52,7 @@ func deployed[S server](query string, servers ...S) deployment {
 
 func redis(t *testing.T) deployment { t.Helper(); return deployed("", testserver.Redis(t)) }
 
-// deployments has each package of internal/backends.
+// deployments has each package of internal/backends in this module.
 var deployments = map[string]func(t *testing.T) deployment{
 	"memory": func(*testing.T) deployment { return deployment{} },
 	"redis":  redis,
@@ -68,7 +68,7 @@ var deployments = map[string]func(t *testing.T) deployment{
 
 // Every backend, on real servers.
 func TestRecipes(t *testing.T) {
-	for _, b := range backends.All {
+	for _, b := range backends.Here() {
 		t.Run(b.Package, func(t *testing.T) {
 			if b.Package == "redigo" {
 				testwait.OnlyInCheck(t, "its protocol is that of redis")

@@ -1,4 +1,4 @@
-// Package backends has the one list of the backends of this module. A new one is a folder and an entry here; what else has to name it, such as
+// Package backends has the one list of the backends of this repository. A new one is a folder and an entry here; what else has to name it, such as
 // package all and the table of docs/urls.md, has a test that compares it with this list.
 package backends
 
@@ -13,6 +13,7 @@ type Backend struct {
 	Title   string   // of its column in the matrix
 	Schemes []string // the plain one, and that of TLS if it has one
 	Library string   // the package of its client library that programs link; "" if it has none
+	Module  bool     // it is a module of its own, which package all does not import
 
 	Port     string        // where a URL names none; "" if its URLs name no servers
 	ShortTTL time.Duration // the shortest that servers with default settings honour, on a network that is not slow
@@ -55,9 +56,19 @@ var All = []Backend{
 		Port: "2181", ShortTTL: 4 * time.Second, Example: "zookeeper://192.0.2.1?ttl=20s", // without a TTL it asks a server
 		Help: []string{"zookeeper://h1:2181,h2:2181/path", "zookeepers:// for TLS"},
 	},
+	{
+		Package: "postgres", Title: "PostgreSQL", Schemes: []string{"postgres", "postgresql"}, Library: "github.com/jackc/pgx/v5", Module: true,
+		Port: "5432", ShortTTL: time.Second, Example: "postgres://192.0.2.1/app",
+		Help: []string{"postgres://user:password@host:5432/database", "sslmode=verify-full for TLS"},
+	},
 }
 
 const quick = 500 * time.Millisecond
+
+// Here lists those of the main module.
+func Here() []Backend {
+	return slices.DeleteFunc(slices.Clone(All), func(b Backend) bool { return b.Module })
+}
 
 // Of returns the backend that has a scheme.
 func Of(scheme string) (b Backend, ok bool) {

@@ -45,3 +45,22 @@ func ZooKeeper() map[string]string {
 		"a share whose reply was lost leaves nothing behind": session,
 	}
 }
+
+// PostgresFailover returns what a standby of PostgreSQL that is not synchronous cannot keep.
+func PostgresFailover() map[string]string {
+	return map[string]string{
+		"a hold lasts though the server that knows least takes over":            "replication is asynchronous: the standby that is promoted has not heard of the lock",
+		"a random history is that of one lock though another server takes over": "replication is asynchronous",
+	}
+}
+
+// Postgres returns what one server of PostgreSQL cannot keep.
+func Postgres() map[string]string {
+	return map[string]string{
+		"a hold lasts though the server loses its data":                        "the lock is a row, and is gone with it",
+		"a random history is that of one lock though servers lose their data":  "the lock is a row, and is gone with it",
+		"a hold lasts though the server's clock jumps forward":                 "a row expires by the server's clock",
+		"a hold expires though the server's clock jumps back":                  "a row expires by the server's clock",
+		"a random history is that of one lock though the server's clock jumps": "a row expires by the server's clock",
+	}
+}

@@ -1,4 +1,4 @@
-// Package quorumserver runs servers that agree among themselves, etcd and ZooKeeper, for a program: it uses
+// Package quorumserver runs servers that agree among themselves, etcd and ZooKeeper, and PostgreSQL, for a program: it uses
 // what starts them for the tests, in a test's place.
 package quorumserver
 
@@ -67,6 +67,16 @@ func ZooKeeper(n int) (*Servers, error) {
 		}
 		version, _, _ := strings.Cut(strings.TrimPrefix(answer, "Zookeeper version: "), "-")
 		s.Name = "ZooKeeper " + version
+		return nil
+	})
+}
+
+// Postgres starts one server, which writes to disk.
+func Postgres(settings ...string) (*Servers, error) {
+	return start(1, func(t testing.TB, s *Servers) error {
+		server := testserver.Postgres(t, testserver.PostgresOnDisk(), testserver.PostgresSettings(settings...))
+		s.Addrs = []string{server.Addr()}
+		s.Name = "PostgreSQL"
 		return nil
 	})
 }

@@ -17,8 +17,9 @@ import (
 type PostgresServer struct {
 	*process
 
-	initdb string
-	port   int
+	initdb   string
+	port     int
+	settings []string
 }
 
 // PostgresOption configures a Postgres server.
@@ -27,9 +28,31 @@ type PostgresOption func(*PostgresServer)
 // PostgresClock makes the clock of a Postgres server shiftable, as RedisClock does.
 func PostgresClock() PostgresOption { return (*PostgresServer).useClock }
 
+// PostgresSettings sets parameters, each a "name=value".
+func PostgresSettings(settings ...string) PostgresOption {
+	return func(s *PostgresServer) { s.settings = append(s.settings, settings...) }
+}
+
+// PostgresOnDisk has the server keep its data where they survive the machine, and wait until they are there.
+func PostgresOnDisk() PostgresOption {
+	return func(s *PostgresServer) {
+		s.dir = s.t.TempDir()
+		s.settings = append(s.settings, "fsync=on")
+	}
+}
+
 // Postgres makes a database cluster, starts its server and returns when it answers. It is shut down when the test ends. The user
 // postgres needs no password.
 func Postgres(t testing.TB, opts ...PostgresOption) *PostgresServer {
+	t.Helper()
+	s := newPostgres(t, opts)
+	s.initialise()
+	s.begin()
+	return s
+}
+
+// newPostgres has no data yet.
+func newPostgres(t testing.TB, opts []PostgresOption) *PostgresServer {
 	t.Helper()
 	const install = "run make setup, which finds or fetches it"
 	initdb, path := lookup(t, server{"initdb", install}), lookup(t, server{"postgres", install})
@@ -44,19 +67,26 @@ func Postgres(t testing.TB, opts ...PostgresOption) *PostgresServer {
 		}
 	}
 	s.initdb = initdb
-	s.initialise()
 	for _, o := range opts {
 		o(s)
 	}
-	withPort(t, s.name, func(port int) error {
+	return s
+}
+
+// begin starts the server on a free port.
+func (s *PostgresServer) begin() {
+	s.t.Helper()
+	withPort(s.t, s.name, func(port int) error {
 		s.port = port
 		s.args = []string{
 			"-D", s.data(), "-c", "listen_addresses=127.0.0.1", "-c", "port=" + strconv.Itoa(port), "-c", "unix_socket_directories=",
-			"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=300",
+			"-c", "fsync=off", "-c", "shared_buffers=16MB", "-c", "max_connections=500",
+		}
+		for _, setting := range s.settings {
+			s.args = append(s.args, "-c", setting)
 		}
 		return s.start(s.ready)
 	})
-	return s
 }
 
 func (s *PostgresServer) data() string { return filepath.Join(s.dir, "data") }
@@ -87,7 +117,7 @@ func (s *PostgresServer) shutDown() {
 // ready returns nil when the server reports to be ready.
 func (s *PostgresServer) ready() error {
 	log, err := os.ReadFile(s.logFile())
-	if err == nil && !strings.Contains(string(log), "ready to accept connections") {
+	if err == nil && !strings.Contains(string(log), "ready to accept ") {
 		err = errors.New("it has not said that it is ready")
 	}
 	return err

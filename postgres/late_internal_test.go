@@ -20,14 +20,23 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	defer pool.Close()
 	d := NewDriver(pool, "")
 	req := driver.Request{Name: "name", TTL: time.Minute}
-	seen, err := d.look(t.Context(), req.Name)
+	first, err := d.Acquire(t.Context(), req)
 	require.NoError(t, err)
+	require.NoError(t, first.Release(t.Context()))
+	seen := d.seen.recall(key(req.Name)).version
 
-	late := &lease{driver: d, key: key(req.Name), owner: []byte("late"), seen: seen}
+	late := &lease{driver: d, key: key(req.Name), owner: []byte("late"), seen: seen, doubtful: true}
 	require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
-	l, err := d.take(t.Context(), late, req, time.Now())
-	require.ErrorIs(t, err, locker.ErrHeld)
-	assert.Nil(t, l)
+	a, err := d.take(t.Context(), late, req, time.Now())
+	require.NoError(t, err)
+	assert.False(t, a.granted)
+	assert.True(t, a.free)
+
+	var granted, queued bool
+	require.NoError(t, d.row(t.Context(), d.sql.ask, late.key, late.seen, late.owner, req.TTL.Microseconds(), []byte(""), int64(5e6)).
+		Scan(&granted, &queued, new(int64), new(int64), new(int64), new(int64), new([]byte), new([]byte)))
+	assert.False(t, granted)
+	assert.False(t, queued, "nor is there a place in the queue")
 
 	next, err := d.Acquire(t.Context(), req)
 	require.NoError(t, err)

@@ -46,28 +46,35 @@ var mutations = []mutation{
 	}, {
 		taken: "the owner's comparison in Release", scenario: "an Unlock that arrives late leaves the new hold alone",
 		change: func(t *testing.T, sql *statements) {
-			replace(t, &sql.release, `released = released OR owner = $2`, `released = true`)
-			replace(t, &sql.release, `WHERE key = $1 AND (token = $3 OR owner = $2 AND (released OR expires_at > clock_timestamp())) RETURNING owner = $2`,
-				`WHERE key = $1 RETURNING $3::bigint > 0`)
+			replace(t, &sql.release, `released = released OR owner = $2 AND expires_at > clock_timestamp()`, `released = true`)
+			replace(t, &sql.release, `WHERE key = $1 AND (version = $3 OR $2 = ANY (waiters) OR owner = $2 AND (released OR expires_at > clock_timestamp()))`,
+				`WHERE key = $1 AND $2::bytea IS NOT NULL`)
+			replace(t, &sql.release, `RETURNING owner = $2 AND released`, `RETURNING $3::bigint >= 0`)
 		},
 	}, {
 		taken: "the end of the hold in Release", scenario: "the lock passes from holder to holder",
 		change: func(t *testing.T, sql *statements) {
-			replace(t, &sql.release, `released = released OR owner = $2`, `released = released`)
+			replace(t, &sql.release, `released = released OR owner = $2 AND expires_at > clock_timestamp()`, `released = released`)
+			replace(t, &sql.release, `RETURNING owner = $2 AND released`, `RETURNING owner = $2`)
 		},
 	}, {
-		taken: "the token that was seen, in Acquire's comparison", scenario: "a take that arrives more than a TTL late takes nothing",
-		change: func(t *testing.T, sql *statements) { replace(t, &sql.take, `token = $2 AND`, `$2::bigint >= 0 AND`) },
+		taken: "the version that was seen, in a take's comparison", scenario: "a take that arrives more than a TTL late takes nothing",
+		change: func(t *testing.T, sql *statements) {
+			replace(t, &sql.take, `version = $2 AND`, `$2::bigint >= 0 AND`)
+			replace(t, &sql.ask, `version = $2 OR`, `$2::bigint >= 0 OR`)
+		},
 	}, {
 		taken: "the step of the token", scenario: "tokens rise from process to process",
 		change: func(t *testing.T, sql *statements) {
 			replace(t, &sql.take, `token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`, `token = token`)
+			replace(t, &sql.ask, `THEN greatest(token + 1, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)`, `THEN token`)
 		},
 	}, {
 		taken: "the clock in the token", scenario: "tokens rise though the server loses its data",
 		change: func(t *testing.T, sql *statements) {
-			replace(t, &sql.insert, `extract(epoch FROM clock_timestamp()) * 1000000`, `0`)
+			replace(t, &sql.insert, `greatest((extract(epoch FROM clock_timestamp()) * 1000000)::bigint, (SELECT`, `greatest(0, (SELECT`)
 			replace(t, &sql.take, `greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)`, `token + 1`)
+			replace(t, &sql.ask, `greatest(token + 1, (extract(epoch FROM statement_timestamp()) * 1000000)::bigint)`, `token + 1`)
 		},
 	}, {
 		taken: "the lease beside an error of Acquire", scenario: "a Lock cancelled at any moment leaves nothing behind",
@@ -82,7 +89,7 @@ var mutations = []mutation{
 func replace(t *testing.T, statement *string, old, now string) {
 	t.Helper()
 	require.Contains(t, *statement, old)
-	*statement = strings.Replace(*statement, old, now, 1)
+	*statement = strings.ReplaceAll(*statement, old, now)
 }
 
 // leaseless returns no lease beside an error.
@@ -117,7 +124,7 @@ func (l contentLease) Release(ctx context.Context) error {
 // What the page tells authors to take out is caught by the scenario that it names.
 func TestMutations(t *testing.T) {
 	testwait.OnlyInCheck(t, "it judges scenarios of the suite, for the page that goes through this driver")
-	page, err := os.ReadFile("../../docs/writing-a-driver.md")
+	page, err := os.ReadFile("../docs/writing-a-driver.md")
 	require.NoError(t, err)
 	for _, m := range mutations {
 		t.Run(m.taken, func(t *testing.T) {
@@ -145,7 +152,7 @@ func harnessOf(s *testserver.PostgresServer, sql statements, wrap func(driver.Dr
 		return p
 	}
 	lock := func(t conformance.TB, addr, name string, ttl time.Duration) locker.Locker {
-		d := driver.Driver(&Driver{pool: pool(t, addr), sql: sql, close: func() {}})
+		d := driver.Driver(newDriver(pool(t, addr), sql))
 		if wrap != nil {
 			d = wrap(d)
 		}

@@ -15,6 +15,7 @@ import (
 // parameters are those of pgx that a URL of ours may have, too.
 var parameters = []string{
 	"sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "connect_timeout", "application_name", "pool_max_conns",
+	"default_query_exec_mode",
 }
 
 func init() {
@@ -51,12 +52,13 @@ func poolConfig(u *driver.URL) (*pgxpool.Config, error) {
 	if err := u.Unknown(); err != nil { // before the pool starts its goroutines
 		return nil, err
 	}
-	query.Set("target_session_attrs", "read-write") // of several hosts the primary
+	if len(u.Hosts) > 1 { // it costs a round trip for each connection
+		query.Set("target_session_attrs", "read-write")
+	}
 	whole := url.URL{Scheme: "postgres", User: u.User, Host: strings.Join(u.Hosts, ","), Path: u.Path, RawQuery: query.Encode()}
 	config, err := pgxpool.ParseConfig(whole.String())
 	if err != nil { // whose text has the URL in it, and may have a password
 		return nil, fmt.Errorf("pgx does not accept %v: see its parameters %s", u, strings.Join(parameters, ", "))
 	}
-	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed"
 	return config, nil
 }

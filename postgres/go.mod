@@ -1,8 +1,8 @@
-module github.com/go-locker/locker/examples/postgres
+module github.com/go-locker/locker/postgres
 
 go 1.26.0
 
-replace github.com/go-locker/locker => ../..
+replace github.com/go-locker/locker => ../
 
 require (
 	github.com/go-locker/locker v0.0.0-00010101000000-000000000000

@@ -1,6 +1,10 @@
 package postgres_test
 
 import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,13 +15,13 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/examples/postgres"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/postgres"
 )
 
 func newPool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), url(testserver.Postgres(t).Addr()))
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return pool
@@ -121,4 +125,26 @@ func TestOpen_refuses(t *testing.T) {
 	}
 	_, err := locker.Open(t.Context(), "postgres://localhost?ttl=1500ns")
 	assert.ErrorIs(t, err, locker.ErrUnsupported)
+}
+
+// docs/urls.md has every parameter, and no other.
+func TestURLsPage_hasEveryParameter(t *testing.T) {
+	page, err := os.ReadFile("../docs/urls.md")
+	require.NoError(t, err)
+	_, section, ok := strings.Cut(string(page), "\n### PostgreSQL\n")
+	require.True(t, ok)
+	section, _, _ = strings.Cut(section, "\n### ")
+	var rows []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)`").FindAllStringSubmatch(section, -1) {
+		rows = append(rows, row[1])
+	}
+	_, err = locker.Open(t.Context(), "postgres://192.0.2.1/app?no_such=1")
+	_, known, ok := strings.Cut(err.Error(), "known are ")
+	require.True(t, ok, err.Error())
+	for parameter := range strings.SplitSeq(known, ", ") {
+		if parameter != "ttl" && !slices.Contains([]string{"renew", "prefix", "require", "token_base", "metadata", "backoff"}, parameter) {
+			assert.Contains(t, rows, parameter)
+		}
+	}
+	assert.Len(t, rows, 10)
 }

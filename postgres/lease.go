@@ -1,10 +1,8 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,18 +11,27 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// lease is one grant. seen was the last token before it.
+// lease is one attempt, and what it was granted. seen is the version with which it may take the lock.
 type lease struct {
 	driver     *Driver
 	key, owner []byte
 	seen       int64
 	token      int64
+	known      bool // to the server, or it may be
+	doubtful   bool // a take was not answered, and may arrive yet
+	waited     bool
 	until      atomic.Pointer[time.Time]
 }
 
 func (l *lease) Token() uint64 { return uint64(l.token) }
 
-func (l *lease) Validity() time.Duration { return time.Until(*l.until.Load()) }
+func (l *lease) Validity() time.Duration {
+	until := l.until.Load()
+	if until == nil {
+		return 0 // it waits, or has never been sent
+	}
+	return time.Until(*until)
+}
 
 // lasts notes what a request that was sent at sent has brought. Of two Extends the one sent last may be answered first.
 func (l *lease) lasts(sent time.Time, ttl time.Duration) {
@@ -39,9 +46,9 @@ func (l *lease) lasts(sent time.Time, ttl time.Duration) {
 
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := time.Now()
-	tag, err := l.driver.pool.Exec(ctx, l.driver.sql.extend, l.key, l.owner, ttl.Microseconds())
+	n, err := l.driver.affect(ctx, l.driver.sql.extend, l.key, l.owner, ttl.Microseconds())
 	switch {
-	case noTable(err), err == nil && tag.RowsAffected() == 0:
+	case noTable(err), err == nil && n == 0:
 		return driver.ErrLost
 	case err == nil:
 		l.lasts(sent, ttl)
@@ -56,9 +63,15 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 		l := l.(*lease)
 		keys[i], owners[i] = l.key, l.owner
 	}
-	sent := time.Now()
-	rows, _ := d.pool.Query(ctx, d.sql.extendAll, keys, owners, ttl.Microseconds()) // CollectRows has the error
-	extended, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	sent, extended := time.Now(), map[string]bool{}
+	err := d.query(ctx, func(rows pgx.Rows) error {
+		var owner []byte
+		_, err := pgx.ForEachRow(rows, []any{&owner}, func() error {
+			extended[string(owner)] = true
+			return nil
+		})
+		return err
+	}, d.sql.extendAll, []any{keys, owners, ttl.Microseconds()})
 	if noTable(err) {
 		err = nil
 	}
@@ -67,7 +80,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 		switch l := l.(*lease); {
 		case err != nil:
 			errs[i] = err
-		case !slices.ContainsFunc(extended, func(owner []byte) bool { return bytes.Equal(owner, l.owner) }):
+		case !extended[string(l.owner)]:
 			errs[i] = driver.ErrLost
 		default:
 			l.lasts(sent, ttl)
@@ -77,10 +90,17 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 }
 
 func (l *lease) Release(ctx context.Context) error {
-	var ours bool
-	err := l.driver.pool.QueryRow(ctx, l.driver.sql.release, l.key, l.owner, l.seen).Scan(&ours)
-	if noTable(err) || errors.Is(err, pgx.ErrNoRows) || err == nil && !ours {
+	var ours, woken, safe bool
+	var version, sent int64
+	if l.doubtful {
+		sent = l.seen
+	}
+	err := l.driver.row(ctx, l.driver.sql.release, l.key, l.owner, sent).Scan(&ours, &version, &woken, &safe)
+	switch {
+	case noTable(err), errors.Is(err, pgx.ErrNoRows), err == nil && !ours:
 		return driver.ErrLost
+	case err == nil:
+		l.driver.seen.remember(l.key, remembered{version, l.waited})
 	}
 	return err
 }

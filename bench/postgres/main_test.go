@@ -1,0 +1,38 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/bench/internal/servertest"
+)
+
+func TestRun(t *testing.T) {
+	servertest.Need(t, "postgres", "initdb")
+	file := filepath.Join(t.TempDir(), "raw.json")
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"-rounds", "1", "-duration", "200ms", "-alone", "1", "-waiters", "4", "-json", file}, &out, t.Output()))
+	assert.Equal(t, 2+2*len(kinds), strings.Count(out.String(), "\n"), out.String())
+	raw, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var cells []Cell
+	require.NoError(t, json.Unmarshal(raw, &cells))
+	for _, c := range cells {
+		assert.Positive(t, c.median(), "%s, %d", c.Lock, c.Goroutines)
+		assert.Positive(t, c.Connections)
+	}
+}
+
+func TestParse_refuses(t *testing.T) {
+	for _, args := range [][]string{{"-rounds", "0"}, {"-duration", "0"}, {"what"}, {"-alone", "x"}} {
+		_, err := parse(args, &bytes.Buffer{})
+		assert.Error(t, err, args)
+	}
+}

@@ -1,0 +1,60 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/deviations"
+	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
+)
+
+// The suite on a real server, each Locker on a pool of its own.
+func TestConformance(t *testing.T) {
+	testwait.OnlyInCheck(t, "it takes minutes, and what is of this driver alone has tests of its own")
+	for name, start := range map[string]func(*testing.T) conformance.Harness{
+		"one server": standalone, "asynchronous standby": asynchronous, "synchronous standby": synchronous,
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := start(t)
+			t.Parallel()
+			conformance.Run(t, h)
+		})
+	}
+}
+
+// standalone has all faults but FailOver: there is nobody to take over.
+func standalone(t *testing.T) conformance.Harness {
+	t.Helper()
+	var opts []testserver.PostgresOption
+	if testserver.ShiftsClocks {
+		opts = append(opts, testserver.PostgresClock())
+	}
+	s := testserver.Postgres(t, opts...)
+	servers := []*testserver.PostgresServer{s}
+	// A Locker of its own has a connection to make, and the server a process, within half of a TTL.
+	h := harness.ForURL(2*time.Second, "postgres://postgres@%s/postgres?sslmode=disable&connect_timeout=5", []string{s.Addr()})
+	h.RW = nil // there are no shares
+	h.Deviations = deviations.Postgres()
+	harness.Servers(&h.Faults, servers, s.Restart)
+	harness.Clocks(&h.Faults, servers)
+	h.Faults.Revoke = func(t conformance.TB, name string) { revoke(t, s.URL(), name) }
+	return h
+}
+
+// revoke is what an operator may do.
+func revoke(t conformance.TB, url, name string) {
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := conn.Exec(t.Context(), "DELETE FROM locker_locks WHERE name = $1", []byte("locker:"+name)); err != nil {
+		t.Fatalf("delete: %v", err)
+	}
+}

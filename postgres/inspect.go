@@ -1,0 +1,99 @@
+package postgres
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/go-locker/locker/driver"
+)
+
+// Inspect makes the Driver a driver.Inspector.
+func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
+	var held bool
+	var token, left int64
+	var owner, metadata []byte
+	var waiters, waiting [][]byte
+	err := d.read(ctx, func() error {
+		return d.row(ctx, d.sql.inspect, key(name)).Scan(&held, &token, &owner, &metadata, &left, &waiters, &waiting)
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), noTable(err):
+		return driver.State{}, nil
+	case err != nil:
+		return driver.State{}, err
+	}
+	s := driver.State{Held: held, Token: uint64(token)}
+	if held {
+		s.Holder, s.Left = participant(owner, metadata), time.Duration(left)*time.Microsecond
+	}
+	for i, w := range waiters {
+		s.Waiters = append(s.Waiters, participant(w, waiting[i]))
+	}
+	return s, nil
+}
+
+// pageRows is how many rows a page of List looks at.
+const pageRows = 1000
+
+// List makes the Driver a driver.Lister.
+func (d *Driver) List(prefix string) driver.Pager {
+	from := []byte{}
+	return func(ctx context.Context) (page driver.Page, err error) {
+		var last []byte
+		rows := 0
+		err = d.read(ctx, func() error {
+			page, rows = driver.Page{}, 0
+			return d.query(ctx, func(result pgx.Rows) error {
+				var name []byte
+				_, err := pgx.ForEachRow(result, []any{&last, &name}, func() error {
+					rows++
+					if name != nil {
+						page.Names = append(page.Names, string(name))
+					}
+					return nil
+				})
+				return err
+			}, d.sql.list, []any{from, []byte(prefix), int64(pageRows)})
+		})
+		if err != nil && !noTable(err) {
+			return driver.Page{}, err
+		}
+		from, page.Last = last, rows < pageRows
+		return page, nil
+	}
+}
+
+// ForceRelease makes the Driver a driver.ForceReleaser.
+func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
+	owner, err := ownerOf(shown.Holder.ID)
+	known := err == nil // or nobody goes by that
+	for {
+		now, err := d.Inspect(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case !now.Held:
+			return driver.ErrNotHeld
+		case !known, shown.Token != 0 && shown.Token != now.Token, shown.Holder.ID != "" && shown.Holder.ID != now.Holder.ID:
+			return &driver.HeldError{Holder: now.Holder}
+		}
+		var woken bool
+		err = d.row(ctx, d.sql.force, key(name), owner, int64(shown.Token)).Scan(&woken)
+		if !errors.Is(err, pgx.ErrNoRows) && !noTable(err) {
+			return err
+		}
+	}
+}
+
+// ownerOf is what participant has made an ID of.
+func ownerOf(id string) ([]byte, error) {
+	owner, err := hex.DecodeString(id)
+	if owner == nil {
+		owner = []byte{}
+	}
+	return owner, err
+}

@@ -1,0 +1,52 @@
+package postgres_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/conformance/recipes"
+	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/postgres"
+)
+
+func TestInspectAtAServer(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	execute(t, s.URL(), postgres.Schema("locker_locks"))
+	harness.Inspect(t, harness.Inspection{
+		URL: s.URL() + "&renew=false", TTL: time.Second, Left: true, LastToken: true, TokenWhenWaited: true, Queue: true, QueueMetadata: true,
+		IDs: true, TellsHolder: true, TellsMetadata: true,
+		Contents: func(t testing.TB) string {
+			t.Helper()
+			return value[string](t, s.URL(), "SELECT coalesce(string_agg(locks::text, ' ' ORDER BY key), '') FROM (SELECT key, token, version, owner, released, waiters FROM locker_locks) AS locks")
+		},
+		Listening: func(n int) bool {
+			return value[int](t, s.URL(), "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle'") >= n
+		},
+		Stop: func() func() { s.Stop(); return s.Continue },
+		Kill: s.Kill,
+	})
+}
+
+// What is built on locks, and List and ForceRelease.
+func TestRecipes(t *testing.T) {
+	testwait.OnlyInCheck(t, "they are those of all backends")
+	t.Parallel()
+	s := testserver.Postgres(t)
+	recipes.Run(t, recipes.Harness{
+		TTL: 3 * time.Second,
+		Client: func(t testing.TB, opts ...locker.Option) *locker.Client {
+			t.Helper()
+			c, err := locker.Open(t.Context(), s.URL(), append(opts, locker.WithPrefix(prefixOf(t)))...)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		},
+		StopServers: func(testing.TB) func() { s.Stop(); return s.Continue },
+	})
+}

@@ -1,0 +1,231 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	mrand "math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	driverID  = 8 // bytes that a waiter's owner begins with: they name the channel on which it is told
+	heartbeat = 10 * time.Second
+	probeTime = 2 * time.Second
+	deafTime  = time.Minute // how long not to try again where nothing is heard
+)
+
+// errDeaf means that nothing would be heard. A pooler in transaction mode takes LISTEN, for whichever connection the server has then.
+var errDeaf = errors.New("a pooler stands between, through which no notification arrives")
+
+// listener wakes a Driver's waiters. It has one connection of its own, made when the first of them waits, and kept.
+type listener struct {
+	driver  *Driver
+	name    []byte // of the channel, and of its waiters
+	channel string
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu      sync.Mutex
+	waiters map[string]chan struct{} // by owner
+	started bool
+	heard   bool // what is sent now arrives
+	deaf    bool // it does not, as far as we know
+}
+
+func newListener(d *Driver) *listener {
+	l := &listener{driver: d, name: make([]byte, driverID), waiters: map[string]chan struct{}{}}
+	_, _ = rand.Read(l.name) // never fails
+	l.channel = "locker_" + hex.EncodeToString(l.name)
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// id is what owners begin with: eight zeros if they cannot be told anything.
+func (l *listener) id() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.deaf {
+		return make([]byte, driverID)
+	}
+	return l.name
+}
+
+func (l *listener) hears() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.heard
+}
+
+// enter has owner be woken through the channel.
+func (l *listener) enter(owner []byte) <-chan struct{} {
+	woken := make(chan struct{}, 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiters[string(owner)] = woken
+	return woken
+}
+
+func (l *listener) leave(owner []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.waiters, string(owner))
+}
+
+// need has the listener listen, from the first call on.
+func (l *listener) need() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.started || l.ctx.Err() != nil {
+		return
+	}
+	l.started = true
+	l.done.Go(l.run)
+}
+
+func (l *listener) close() {
+	l.mu.Lock()
+	l.cancel()
+	l.mu.Unlock()
+	l.done.Wait()
+}
+
+// run listens until the Driver is closed.
+func (l *listener) run() {
+	const shortest = 50 * time.Millisecond
+	for pause := shortest; l.ctx.Err() == nil; {
+		err := l.listen()
+		if l.set(false, errors.Is(err, errDeaf)) {
+			pause = shortest
+		}
+		wait := pause/2 + mrand.N(pause)
+		if errors.Is(err, errDeaf) {
+			wait = deafTime
+		}
+		pause = min(2*pause, 5*time.Second)
+		select {
+		case <-time.After(wait):
+		case <-l.ctx.Done():
+		}
+	}
+}
+
+// set notes whether the listener hears, has all look who wait, since what was sent before may be lost, and returns whether it did hear.
+func (l *listener) set(heard, deaf bool) (before bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before = l.heard
+	l.heard, l.deaf = heard, deaf
+	if before || heard {
+		for _, woken := range l.waiters {
+			signal(woken)
+		}
+	}
+	return before
+}
+
+func signal(woken chan struct{}) {
+	select {
+	case woken <- struct{}{}:
+	default:
+	}
+}
+
+// listen makes a connection, and listens on it until it ends.
+func (l *listener) listen() error {
+	conn, err := l.connect(l.ctx)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	l.set(true, false)
+	for {
+		payload, err := receive(l.ctx, conn, heartbeat)
+		if errors.Is(err, context.DeadlineExceeded) && l.ctx.Err() == nil {
+			ctx, cancel := context.WithTimeout(l.ctx, heartbeat)
+			err = conn.Ping(ctx)
+			cancel()
+		}
+		if err != nil {
+			return err
+		}
+		l.wake(payload)
+	}
+}
+
+func (l *listener) wake(payload string) {
+	owner, _ := hex.DecodeString(payload)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if woken := l.waiters[string(owner)]; woken != nil {
+		signal(woken)
+	}
+}
+
+// connect returns a connection that listens, and has heard something that another has sent.
+func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
+	config := l.driver.pool.Config()
+	own := config.ConnConfig.Copy()
+	dialling, cancel := context.WithTimeout(ctx, heartbeat)
+	defer cancel()
+	if config.BeforeConnect != nil {
+		if err := config.BeforeConnect(dialling, own); err != nil {
+			return nil, err
+		}
+	}
+	conn, err := pgx.ConnectConfig(dialling, own)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.probe(dialling, conn); err != nil {
+		closeConn(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// probe listens, and has another connection notify. It leaves poolers alone, which tell clients another process than the server's.
+func (l *listener) probe(ctx context.Context, conn *pgx.Conn) error {
+	var pid uint32
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
+		return err
+	}
+	if pid != conn.PgConn().PID() {
+		return errDeaf
+	}
+	if _, err := conn.Exec(ctx, "LISTEN "+l.channel, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	if err := l.driver.exec(ctx, "SELECT pg_notify($1, '')", l.channel); err != nil {
+		return err
+	}
+	_, err := receive(ctx, conn, probeTime)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return errDeaf
+	}
+	return err
+}
+
+// receive returns the payload of the next notification.
+func receive(ctx context.Context, conn *pgx.Conn, limit time.Duration) (payload string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	n, err := conn.WaitForNotification(ctx)
+	if err != nil {
+		return "", err
+	}
+	return n.Payload, nil
+}
+
+// closeConn ends a connection, whether its server answers or not.
+func closeConn(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_ = conn.Close(ctx)
+}

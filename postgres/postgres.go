@@ -1,0 +1,106 @@
+// Package postgres is locker on PostgreSQL: a lock is a row of a table.
+//
+// Importing it makes postgres:// and postgresql:// known to locker.Open. Host, user and database are as pgx has them, and
+// so are the parameters sslmode, sslrootcert, sslcert, sslkey, sslpassword, connect_timeout, application_name,
+// pool_max_conns and default_query_exec_mode. The parameter table is that of NewDriver.
+//
+// Waiters stand in a queue in the row, and a release wakes the first of them. For that a Driver with waiters keeps one
+// connection beside the pool, on which it listens. A request takes a connection of the pool for its own time alone:
+// neither a hold nor a waiter has one. A pooler such as PgBouncer may stand between, also in transaction mode. Through it nothing is
+// listened to, and waiters look: the first of them every 100 to 200 ms.
+//
+// docs/backends/postgres.md in the repository has what a deployment needs to know.
+package postgres
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+)
+
+const defaultTable = "locker_locks"
+
+// New makes a Client on a pool of the caller's, who closes it after the Client.
+func New(pool *pgxpool.Pool, opts ...locker.Option) (*locker.Client, error) {
+	return locker.New(NewDriver(pool, ""), opts...)
+}
+
+// NewDriver makes a Driver on a pool of the caller's. The locks are in table, which may have a schema before a dot; ""
+// is locker_locks.
+func NewDriver(pool *pgxpool.Pool, table string) *Driver {
+	if table == "" {
+		table = defaultTable
+	}
+	return newDriver(pool, statementsFor(table))
+}
+
+func newDriver(pool *pgxpool.Pool, sql statements) *Driver {
+	d := &Driver{pool: pool, sql: sql, close: func() {}, idle: time.Hour}
+	d.listener = newListener(d)
+	d.sweeper.rest()
+	return d
+}
+
+// Driver implements driver.Driver, driver.Queuer, driver.BatchExtender, driver.Inspector, driver.Lister,
+// driver.ForceReleaser, driver.Warner and driver.TTLChecker.
+type Driver struct {
+	pool     *pgxpool.Pool
+	sql      statements
+	close    func()
+	listener *listener
+	unnamed  atomic.Bool // statements are not prepared
+
+	seen    versions
+	sweeper sweeper
+	idle    time.Duration // how long a row of a free lock stays
+}
+
+// Close ends the connection that listens, and closes the pool if open made it.
+func (d *Driver) Close() error {
+	d.listener.close()
+	d.sweeper.close()
+	d.close()
+	return nil
+}
+
+// Guarantees returns what one PostgreSQL promises.
+func (d *Driver) Guarantees() driver.Guarantees {
+	const clock = "while the server's clock is sane"
+	return driver.Guarantees{
+		driver.Exclusive:      {Level: driver.LevelConditional, Condition: clock},
+		driver.Failover:       {Level: driver.LevelConditional, Condition: "if the standby that takes over is a synchronous one, with synchronous_commit=on; by default replication is asynchronous, and a failover can lose the lock"},
+		driver.Fencing:        {Level: driver.LevelYes},
+		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the server's clock is not set back"},
+		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while no server crashes, and every waiter reaches it within 5 s, or its TTL if that is shorter"},
+		driver.Woken:          {Level: driver.LevelConditional, Condition: "if clients can LISTEN: through a pooler waiters look"},
+	}
+}
+
+// CheckTTL refuses parts of a microsecond, which timestamps have not.
+func (d *Driver) CheckTTL(ttl time.Duration) error {
+	if ttl%time.Microsecond != 0 {
+		return fmt.Errorf("%w: a TTL of %v: PostgreSQL counts whole microseconds", driver.ErrUnsupported, ttl)
+	}
+	return nil
+}
+
+func key(name string) []byte {
+	sum := sha256.Sum256([]byte(name))
+	return sum[:]
+}
+
+var _ interface {
+	driver.Queuer
+	driver.BatchExtender
+	driver.Inspector
+	driver.Lister
+	driver.ForceReleaser
+	driver.Warner
+	driver.TTLChecker
+} = (*Driver)(nil)

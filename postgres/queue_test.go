@@ -1,0 +1,196 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/postgres"
+)
+
+// waiters returns how many wait.
+func waiters(t testing.TB, c *locker.Client, name string) int {
+	t.Helper()
+	s, err := c.Inspect(t.Context(), name)
+	require.NoError(t, err)
+	return len(s.Waiters)
+}
+
+// waits has a Lock of m wait as number n of its lock.
+func waits(t testing.TB, ctx context.Context, c *locker.Client, m *locker.Mutex, n int) <-chan error { //nolint:revive // t comes first
+	t.Helper()
+	done := async(func() error { return m.Lock(ctx) })
+	eventually(t, "it waits", func() bool { return waiters(t, c, "x") == n })
+	return done
+}
+
+const notified = "SELECT count(*) > 0 FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle'"
+
+func TestQueue_aReleaseWakesTheFirstAtOnce(t *testing.T) {
+	t.Parallel()
+	url := testserver.SharedPostgres(t).URL()
+	c := newClient(t, url)
+	holder := c.Mutex("x")
+	require.NoError(t, holder.Lock(t.Context()))
+	mutexes, locked := make([]*locker.Mutex, 5), make([]<-chan error, 5)
+	for i := range mutexes {
+		mutexes[i] = newClient(t, url).Mutex("x")
+		locked[i] = waits(t, t.Context(), c, mutexes[i], i+1)
+	}
+	time.Sleep(200 * time.Millisecond) // they listen
+	began := time.Now()
+	require.NoError(t, holder.Unlock(t.Context()))
+	token := uint64(0)
+	for i, m := range mutexes {
+		require.NoError(t, await(t, locked[i]))
+		assert.Greater(t, m.FencingToken(), token)
+		token = m.FencingToken()
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+	assert.Less(t, time.Since(began), time.Second, "nobody looked by itself")
+}
+
+func TestQueue_aTryLockDoesNotOvertake(t *testing.T) {
+	t.Parallel()
+	url := testserver.SharedPostgres(t).URL()
+	pool, _ := poolOf(t, url)
+	d := postgres.NewDriver(pool, "")
+	t.Cleanup(func() { _ = d.Close() })
+	c := newClient(t, url)
+	m, next := c.Mutex("x"), newClient(t, url).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	locked := waits(t, t.Context(), c, next, 1)
+	// The lock is free, and the one who waits has not been woken.
+	execute(t, url, "UPDATE locker_locks SET released = true WHERE name = $1", []byte(prefixOf(t)+":x"))
+	_, err := d.Acquire(t.Context(), driver.Request{Name: prefixOf(t) + ":x", TTL: time.Minute})
+	require.ErrorIs(t, err, driver.ErrHeld)
+	require.NoError(t, await(t, locked), "it looks by itself")
+	require.NoError(t, next.Unlock(t.Context()))
+}
+
+func TestQueue_whoGivesUpLeavesAtOnceAndWakesTheNext(t *testing.T) {
+	t.Parallel()
+	url := testserver.SharedPostgres(t).URL()
+	c := newClient(t, url)
+	m, gone, next := c.Mutex("x"), newClient(t, url).Mutex("x"), newClient(t, url).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	first := waits(t, ctx, c, gone, 1)
+	second := waits(t, t.Context(), c, next, 2)
+	cancel()
+	require.ErrorIs(t, await(t, first), context.Canceled)
+	eventually(t, "it has left", func() bool { return waiters(t, c, "x") == 1 })
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, await(t, second))
+	require.NoError(t, next.Unlock(t.Context()))
+	assert.Zero(t, waiters(t, c, "x"))
+}
+
+// A waiter whose process has died counts for 5 s.
+func TestQueue_theDeadArePassedOver(t *testing.T) {
+	t.Parallel()
+	url := testserver.SharedPostgres(t).URL()
+	c := newClient(t, url)
+	m, next := c.Mutex("x"), newClient(t, url).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	execute(t, url, `UPDATE locker_locks SET waiters = ARRAY[$2::bytea], alive = ARRAY[clock_timestamp() + interval '2 s'], waiting = ARRAY[''::bytea]
+		WHERE name = $1`, []byte(prefixOf(t)+":x"), []byte("somebody who has died"))
+	locked := waits(t, t.Context(), c, next, 2)
+	require.NoError(t, m.Unlock(t.Context()))
+	began := time.Now()
+	require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrHeld)
+	require.NoError(t, await(t, locked))
+	t.Logf("passed over after %v", time.Since(began))
+	assert.Less(t, time.Since(began), 5*time.Second)
+	require.NoError(t, next.Unlock(t.Context()))
+	state, err := c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	assert.Empty(t, state.Waiters)
+}
+
+// The connection that listens is cut: waiters look, and there is another soon.
+func TestQueue_theConnectionThatListensIsLost(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	c := newClient(t, s.URL())
+	m, next := c.Mutex("x"), newClient(t, s.URL()).Mutex("x")
+	for range 3 {
+		require.NoError(t, m.Lock(t.Context()))
+		locked := waits(t, t.Context(), c, next, 1)
+		eventually(t, "it listens", func() bool { return value[bool](t, s.URL(), notified) })
+		execute(t, s.URL(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+		require.NoError(t, m.Unlock(t.Context()))
+		began := time.Now()
+		require.NoError(t, await(t, locked))
+		assert.Less(t, time.Since(began), 2*time.Second)
+		require.NoError(t, next.Unlock(t.Context()))
+	}
+}
+
+// Neither holds nor waiters have a connection of the pool: one is enough for a hundred.
+func TestQueue_manyWaitOnOneConnection(t *testing.T) {
+	t.Parallel()
+	url := testserver.SharedPostgres(t).URL()
+	c := openURL(t, url+"&pool_max_conns=1", locker.WithPrefix(prefixOf(t)))
+	holder := c.Mutex("x")
+	require.NoError(t, holder.Lock(t.Context()))
+	var all []<-chan error
+	inside := make(chan struct{}, 1)
+	for range 100 {
+		m := c.Mutex("x")
+		all = append(all, async(func() error {
+			if err := m.Lock(t.Context()); err != nil {
+				return err
+			}
+			select {
+			case inside <- struct{}{}:
+			default:
+				return fmt.Errorf("two hold at once")
+			}
+			<-inside
+			return m.Unlock(t.Context())
+		}))
+	}
+	eventually(t, "all wait", func() bool { return waiters(t, c, "x") == len(all) })
+	require.NoError(t, holder.Unlock(t.Context()))
+	for _, done := range all {
+		require.NoError(t, await(t, done))
+	}
+}
+
+// Statements of others may make ours fail under the stricter isolation levels, and are run again then.
+func TestQueue_isolationLevels(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"repeatable read", "serializable"} {
+		s := testserver.Postgres(t)
+		execute(t, s.URL(), "ALTER ROLE postgres SET default_transaction_isolation = '"+level+"'")
+		var all []<-chan error
+		counted := 0
+		for range 8 {
+			m := newClient(t, s.URL()).Mutex("x")
+			all = append(all, async(func() error {
+				for range 10 {
+					if err := m.Lock(t.Context()); err != nil {
+						return err
+					}
+					counted++
+					if err := m.Unlock(t.Context()); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+		}
+		for _, done := range all {
+			require.NoError(t, await(t, done), level)
+		}
+		assert.Equal(t, 80, counted, level)
+	}
+}

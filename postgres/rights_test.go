@@ -1,0 +1,54 @@
+package postgres_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/postgres"
+)
+
+// The rights that docs/backends/postgres.md has people grant, on a table that they have made, are enough; without them Lock fails at once.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	execute(t, s.URL(), "CREATE SCHEMA jobs")
+	execute(t, s.URL(), postgres.Schema("jobs.locks"))
+	execute(t, s.URL(), "CREATE ROLE app LOGIN")
+	execute(t, s.URL(), "GRANT USAGE ON SCHEMA jobs TO app")
+	url := strings.Replace(s.URL(), "postgres@", "app@", 1)
+	open := func() *locker.Client { return openURL(t, url+"&table=jobs.locks") }
+	began := time.Now()
+	err := open().Mutex("x").Lock(t.Context())
+	require.ErrorContains(t, err, "permission denied")
+	require.Less(t, time.Since(began), 5*time.Second, "it is an answer, which waiting does not change")
+
+	execute(t, s.URL(), "GRANT SELECT, INSERT, UPDATE, DELETE ON jobs.locks TO app")
+	c := open()
+	m, next := c.Mutex("x"), open().Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	locked := waits(t, t.Context(), c, next, 1)
+	require.NoError(t, m.Extend(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, await(t, locked))
+	state, err := c.Inspect(t.Context(), "x")
+	require.NoError(t, err)
+	for name, err := range c.List(t.Context(), "") {
+		require.NoError(t, err)
+		assert.Equal(t, "x", name)
+	}
+	require.NoError(t, c.ForceRelease(t.Context(), "x", state))
+	require.ErrorIs(t, next.Unlock(t.Context()), locker.ErrLost)
+	warnings, err := c.Warnings(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, warnings, 1, "fsync is off")
+
+	// Where there is no table, and it may not be made, the error says so.
+	err = openURL(t, url+"&table=jobs.others").Mutex("x").Lock(t.Context())
+	require.ErrorContains(t, err, "permission denied for schema jobs")
+}

@@ -1,0 +1,85 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+func newTestDriver(t *testing.T) *Driver {
+	t.Helper()
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	d := NewDriver(pool, "")
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+func rowsOf(t *testing.T, d *Driver) (n int) {
+	t.Helper()
+	require.NoError(t, d.row(t.Context(), "SELECT count(*) FROM locker_locks").Scan(&n))
+	return n
+}
+
+// Names that come and go leave no rows behind for longer than an hour, and their tokens go on rising.
+func TestSweep_deletesWhatNobodyUses(t *testing.T) {
+	t.Parallel()
+	d := newTestDriver(t)
+	take := func(name string) driver.Lease {
+		l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: time.Second})
+		require.NoError(t, err)
+		return l
+	}
+	const names = 2*sweepRows + 50
+	last := uint64(0)
+	for i := range names {
+		l := take(fmt.Sprint("name", i))
+		require.NoError(t, l.Release(t.Context()))
+		last = max(last, l.Token())
+	}
+	kept := take("held")
+	require.NoError(t, kept.Extend(t.Context(), time.Hour))
+	assert.Equal(t, names+1, rowsOf(t, d), "an hour is not over")
+
+	// A lock for which somebody waits, and one whose token is ahead of the clock, which was set back.
+	exec := func(sql string) { require.NoError(t, d.exec(t.Context(), sql)) }
+	exec("UPDATE locker_locks SET waiters = ARRAY['w'::bytea], alive = ARRAY[clock_timestamp() + interval '1 hour'], waiting = ARRAY[''::bytea] WHERE name = 'name7'")
+	exec("UPDATE locker_locks SET token = token + 3600 * 1000000::bigint WHERE name = 'name8'")
+	d.idle = 100 * time.Millisecond
+	time.Sleep(1500 * time.Millisecond)
+	deleted := int64(0)
+	for range 4 { // each looks at a part of the table, and the last two go through it once more
+		n, err := d.sweep(t.Context())
+		require.NoError(t, err)
+		assert.LessOrEqual(t, n, int64(sweepRows))
+		deleted += n
+	}
+	assert.EqualValues(t, names-1, deleted)
+	assert.Equal(t, 3, rowsOf(t, d), "what is held or waited for, and the mark")
+	require.NoError(t, kept.Extend(t.Context(), time.Minute))
+	assert.Greater(t, take("name9").Token(), last)
+	assert.Greater(t, take("name8").Token(), last+3600*1000000-uint64(time.Minute.Microseconds()))
+}
+
+// Sweeps are due by themselves: after a minute, or when a Driver has made many rows.
+func TestSweep_isDueWhenManyRowsWereMade(t *testing.T) {
+	t.Parallel()
+	d := newTestDriver(t)
+	d.idle = time.Millisecond
+	for i := range 10 * sweepMade {
+		l, err := d.Acquire(t.Context(), driver.Request{Name: fmt.Sprint("name", i), TTL: 50 * time.Millisecond})
+		require.NoError(t, err)
+		_ = l.Release(context.Background()) // it may have expired
+	}
+	d.sweeper.running.Wait()
+	assert.Less(t, rowsOf(t, d), 5*sweepMade)
+}
