@@ -37,6 +37,11 @@
 // Programs that are not tests use [Examine], which runs one scenario with a [TB] of the caller's. The command locker check
 // does so for a deployment.
 //
+// # Locks in other languages
+//
+// [Exec] makes the Harness of a lock that is a program of its own, in any language, which reads requests and writes answers as lines of
+// JSON: docs/judge-any-language.md is the specification. [ServeLocks] is such a program of a lock in Go. Tests of Go programs use [Serve].
+//
 // # Faults
 //
 // [Faults] lists what the suite may do to the backend. Each is optional: servers go silent, crash, lose their data or fail

@@ -53,10 +53,11 @@ type Faults struct {
 	// traffic. If it returns an RWLocker, scenarios of shares use it, too.
 	Through func(t TB, name string, ttl time.Duration, via func(address string) string) locker.Locker
 
-	// Process returns the command of a program that calls Serve with a function like New. A test
-	// binary may be that program. The suite adds to its Env, starts it, stops it (SIGSTOP),
-	// continues and kills it. Without Process no holder is really paused. If it serves RWLockers,
-	// scenarios of shares use it, too.
+	// Process returns the command of a program that calls Serve with a function like New, or that
+	// speaks the protocol of docs/judge-any-language.md in any language. A test binary may be that
+	// program. The suite adds to its Env, starts it, stops it (SIGSTOP), continues and kills it.
+	// Without Process no holder is really paused. If it serves RWLockers, scenarios of shares use
+	// it, too.
 	Process func(t TB) *exec.Cmd
 }
 
