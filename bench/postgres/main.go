@@ -29,6 +29,7 @@ import (
 type options struct {
 	rounds         int
 	duration       time.Duration
+	warmUp         time.Duration
 	alone, waiters program.Counts
 	json           string
 }
@@ -39,8 +40,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	o := options{alone: program.Counts{1, 16}, waiters: program.Counts{32, 256}}
 	f := flag.NewFlagSet("postgres", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.IntVar(&o.rounds, "rounds", 5, "rounds, of which the median counts")
+	f.IntVar(&o.rounds, "rounds", 3, "rounds, of which the median counts")
 	f.DurationVar(&o.duration, "duration", 2*time.Second, "how long a cell is measured")
+	f.DurationVar(&o.warmUp, "warm-up", 2*time.Second, "how long it runs before that")
 	f.Var(&o.alone, "alone", "how many goroutines take locks that nobody else wants, one cell each")
 	f.Var(&o.waiters, "waiters", "how many want one lock, one cell each")
 	f.StringVar(&o.json, "json", "", "file for the raw figures of every round")
@@ -91,7 +93,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	for round := range o.rounds {
 		for _, c := range cells {
-			if err := c.measure(ctx, url, o.duration); err != nil {
+			if err := c.measure(ctx, url, o.warmUp, o.duration); err != nil {
 				return fmt.Errorf("%s, %d goroutines: %w", c.Lock, c.Goroutines, err)
 			}
 			fmt.Fprintf(stderr, "round %d of %d: %s, %d goroutines: %.0f pairs/s, %d connections\n",
@@ -124,7 +126,7 @@ func write(w io.Writer, cells []*Cell) error {
 }
 
 // measure adds a round.
-func (c *Cell) measure(ctx context.Context, url string, duration time.Duration) error {
+func (c *Cell) measure(ctx context.Context, url string, warmUp, duration time.Duration) error {
 	k := kinds[slices.IndexFunc(kinds, func(k kind) bool { return k.name == c.Lock })]
 	open, closeAll, err := k.open(ctx, url)
 	if err != nil {
@@ -158,7 +160,7 @@ func (c *Cell) measure(ctx context.Context, url string, duration time.Duration) 
 			}
 		})
 	}
-	time.Sleep(duration / 4)
+	time.Sleep(warmUp)
 	counting.Store(true)
 	began := time.Now()
 	connections, err := connectionsOf(ctx, url)

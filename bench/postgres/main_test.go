@@ -18,7 +18,7 @@ func TestRun(t *testing.T) {
 	servertest.Need(t, "postgres", "initdb")
 	file := filepath.Join(t.TempDir(), "raw.json")
 	var out bytes.Buffer
-	require.NoError(t, run(t.Context(), []string{"-rounds", "1", "-duration", "200ms", "-alone", "1", "-waiters", "4", "-json", file}, &out, t.Output()))
+	require.NoError(t, run(t.Context(), []string{"-rounds", "1", "-duration", "200ms", "-warm-up", "100ms", "-alone", "1", "-waiters", "4", "-json", file}, &out, t.Output()))
 	assert.Equal(t, 2+2*len(kinds), strings.Count(out.String(), "\n"), out.String())
 	raw, err := os.ReadFile(file)
 	require.NoError(t, err)
