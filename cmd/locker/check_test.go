@@ -104,6 +104,13 @@ func TestCheck_cutsConnectionsAndStopsProcessesOfItsOwn(t *testing.T) {
 	wantForgotten(t, s)
 }
 
+func TestCheck_ofReadersInOtherProcesses(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	r := checked(t, 0, "--run", "^(the share of a process that was killed|a reader that is cut off)", s.URL())
+	assert.Equal(t, 2, r.count(conformance.Kept))
+}
+
 func TestCheck_leavesServersAlone(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)

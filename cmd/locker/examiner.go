@@ -53,7 +53,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		return nil, err
 	}
 	e.harness = conformance.Harness{TTL: e.ttl, Promises: c.Guarantees(), New: g.lock, Client: g.client}
-	if _, ok := lockOf(c, "any", e.ttl).(conformance.RWLocker); ok {
+	if _, ok := lockOf(c, "any").(conformance.RWLocker); ok {
 		e.harness.RW = g.rw
 	}
 	e.warnings, _ = c.Warnings(ctx) // whether the servers answer is seen below
@@ -97,12 +97,12 @@ func (e *groundExaminer) probe(ctx context.Context) error {
 
 // lock is New of the Harness.
 func (e *groundExaminer) lock(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-	return openClient(t, e.url(), e.prefix).Mutex(e.name(name), locker.WithTTL(ttl), locker.WithoutRenewal())
+	return openClient(t, e.url(), e.prefix).Mutex(e.name(name), mutexOptions(ttl, false)...)
 }
 
 // rw is RW of the Harness.
 func (e *groundExaminer) rw(t conformance.TB, name string, ttl time.Duration) conformance.RWLocker {
-	return openClient(t, e.url(), e.prefix).RWMutex(e.name(name), locker.WithTTL(ttl), locker.WithoutRenewal())
+	return openClient(t, e.url(), e.prefix).RWMutex(e.name(name), mutexOptions(ttl, false)...)
 }
 
 func (e *groundExaminer) lockThrough(t conformance.TB, name string, ttl time.Duration, via func(string) string) locker.Locker {
@@ -125,12 +125,11 @@ func (e *groundExaminer) process(self string) *exec.Cmd {
 }
 
 func openMutex(t conformance.TB, url, prefix, name string, ttl time.Duration) locker.Locker {
-	return lockOf(openClient(t, url, prefix), name, ttl)
+	return lockOf(openClient(t, url, prefix), name, mutexOptions(ttl, false)...)
 }
 
 // lockOf returns an RWMutex if the backend has any, and a Mutex otherwise.
-func lockOf(c *locker.Client, name string, ttl time.Duration) locker.Locker {
-	opts := []locker.MutexOption{locker.WithTTL(ttl), locker.WithoutRenewal()}
+func lockOf(c *locker.Client, name string, opts ...locker.MutexOption) locker.Locker {
 	if rw := c.RWMutex(name, opts...); !errors.Is(rw.Unlock(context.Background()), locker.ErrUnsupported) {
 		return rw
 	}
