@@ -60,7 +60,7 @@ func TestCheckExec_saysWhatIsSkippedAndWhy(t *testing.T) {
 	o := locked(t, "check", "--exec", served(s.URL()), "--run", "reply was lost has freed|server is silent|readers share|knows least takes over|^a held lock is not")
 	require.Zero(t, o.code, o.stderr)
 	for _, line := range []string{
-		"skipped   1: it needs --address", ": it needs --server", "skipped   1: the protocol for programs has no RW",
+		"skipped   1: it needs --address", ": it needs --server", ": the protocol for programs has no RW",
 		": the protocol for programs has no Faults.FailOver", "promises kept, 0 broken",
 	} {
 		assert.Contains(t, o.stdout, line)
