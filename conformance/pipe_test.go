@@ -8,7 +8,7 @@ import (
 
 // BenchmarkPipe measures what a call of a program costs that asks no server: docs/judge-any-language.md has the result.
 func BenchmarkPipe(b *testing.B) {
-	h := naiveProgram("", everything)
+	h := programOf(b, "", everything)
 	l := h.New(b, "pipe", time.Minute)
 	took := make([]time.Duration, 0, b.N)
 	for b.Loop() {

@@ -52,7 +52,7 @@ func (foreverTB) Cleanup(func())                 {}
 func (foreverTB) Context() context.Context       { return context.Background() }
 func (foreverTB) Fatalf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
 
-// naiveProgram is the Harness of a program of naive locks with a flaw, or none, that claims so much.
+// naiveProgram is the Harness of a program of naive locks with a flaw, or none, that claims so much. Its caller ends its processes.
 func naiveProgram(flaw, claims string) conformance.Harness {
 	s := &server{flaw: flaw, data: noRows()}
 	h := conformance.Exec(foreverTB{}, conformance.Program{
@@ -70,6 +70,13 @@ func naiveProgram(flaw, claims string) conformance.Harness {
 	return h
 }
 
+// programOf is naiveProgram for a test, with which its processes end.
+func programOf(t testing.TB, flaw, claims string) conformance.Harness {
+	h := naiveProgram(flaw, claims)
+	t.Cleanup(func() { conformance.EndPrograms(h) })
+	return h
+}
+
 // A flaw is seen through the pipe as well, whatever the program claims beside the two operations that each has to.
 func TestProgram_withAFlawIsCaught(t *testing.T) {
 	for _, m := range []struct{ flaw, claims, killer string }{
@@ -83,7 +90,7 @@ func TestProgram_withAFlawIsCaught(t *testing.T) {
 	} {
 		t.Run(m.flaw+" "+m.claims, func(t *testing.T) {
 			t.Parallel()
-			seen := try(find(t, m.killer), naiveProgram(m.flaw, m.claims))
+			seen := try(find(t, m.killer), programOf(t, m.flaw, m.claims))
 			require.Error(t, seen)
 			assert.False(t, conformance.IsSkip(seen), "%v", seen)
 		})
@@ -92,7 +99,7 @@ func TestProgram_withAFlawIsCaught(t *testing.T) {
 
 // What a program does not claim is skipped, and the reason says so.
 func TestProgram_thatClaimsLittleIsAskedForLittle(t *testing.T) {
-	h := naiveProgram("", "try,unlock")
+	h := programOf(t, "", "try,unlock")
 	for scenario, why := range map[string]string{
 		"Extend keeps a hold past its TTL":                    "the program does not claim extend",
 		"a hold expires after its TTL":                        "the program does not claim expire",
@@ -112,7 +119,7 @@ func TestProgram_thatClaimsLittleIsAskedForLittle(t *testing.T) {
 }
 
 func TestClaimsOf_tellsWhatIsNotKnown(t *testing.T) {
-	claims := conformance.ClaimsOf(naiveProgram("", "try,unlock,teleport"))
+	claims := conformance.ClaimsOf(programOf(t, "", "try,unlock,teleport"))
 	assert.Equal(t, []string{"try", "unlock"}, claims.Capabilities)
 	assert.Equal(t, []string{"teleport"}, claims.Unknown)
 	assert.Empty(t, conformance.ClaimsOf(memory()))

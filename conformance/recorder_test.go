@@ -82,7 +82,11 @@ type outcome struct {
 // tried tries all, so many at a time.
 func tried(atOnce int, tasks []task) []outcome {
 	done := make([]outcome, len(tasks))
-	run := func(i int) { done[i] = outcome{tasks[i], try(tasks[i].scenario, tasks[i].harness())} }
+	run := func(i int) {
+		h := tasks[i].harness()
+		done[i] = outcome{tasks[i], try(tasks[i].scenario, h)}
+		conformance.EndPrograms(h)
+	}
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
 	for i := range tasks {

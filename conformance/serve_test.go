@@ -61,6 +61,13 @@ func ServeTold() {
 	})
 }
 
+// EndPrograms ends the processes of a Harness of Exec whose test does not end.
+func EndPrograms(h Harness) {
+	if h.foreign != nil {
+		h.foreign.pool.end()
+	}
+}
+
 // ServeClaiming is Serve of a program that claims no more than that, and of one client's Lockers if it claims to share.
 func ServeClaiming(capabilities []string, h Harness) {
 	out := os.Stdout

@@ -58,16 +58,22 @@ func (a *asked) awaited(r requestLine, id uint64, reply <-chan answerLine, resul
 	note := func(format string, args ...any) {
 		a.wrong = append(a.wrong, fmt.Sprintf("request %d, %s: ", id, r.Op)+fmt.Sprintf(format, args...))
 	}
+	var answer answerLine
 	select {
-	case answer := <-reply:
-		if slices.Contains(results, answer.Result) {
+	case answer = <-reply:
+	case <-a.p.gone:
+		select { // it may have answered, and ended then
+		case answer = <-reply:
+		default:
+			note("%v", a.p.failure())
 			return
 		}
-		note("the answer is %s (%s); want %q", answer.Result, answer.Error, results)
-	case <-a.p.gone:
-		note("%v", a.p.failure())
 	case <-time.After(answerWait):
 		note("no answer for %v", answerWait)
+		return
+	}
+	if !slices.Contains(results, answer.Result) {
+		note("the answer is %s (%s); want %q", answer.Result, answer.Error, results)
 	}
 }
 
