@@ -112,7 +112,7 @@ func (r *remote) FencingToken() uint64 {
 	return uint64(answer.Token)
 }
 
-// Lost is closed when the program says that the hold is lost.
+// Lost is closed when the program reports the loss of the hold.
 func (r *remote) Lost() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

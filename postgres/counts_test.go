@@ -13,7 +13,7 @@ import (
 	"github.com/go-locker/locker/postgres"
 )
 
-// What docs/backends/postgres.md says that a lock costs.
+// A lock costs the statements that docs/backends/postgres.md lists.
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	url := testserver.SharedPostgres(t).URL()

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	driverID  = 8 // bytes that a waiter's owner begins with: they name the channel on which it is told
-	heartbeat = 10 * time.Second
-	probeTime = 2 * time.Second
-	deafTime  = time.Minute // how long not to try again where nothing is heard
+	driverID    = 8 // bytes that a waiter's owner begins with: they name the channel on which it is told
+	heartbeat   = 10 * time.Second
+	probeTime   = 2 * time.Second
+	poolerPause = time.Minute // after which to try again where a pooler stands between
 )
 
-// errDeaf means that nothing would be heard. A pooler in transaction mode takes LISTEN, for whichever connection the server has then.
-var errDeaf = errors.New("a pooler stands between, through which no notification arrives")
+// errPooler means that LISTEN would be in vain: a pooler in transaction mode takes it, for whichever connection the server has then.
+var errPooler = errors.New("a pooler stands between, through which no notification arrives")
 
 // listener wakes a Driver's waiters. It has one connection of its own, made when the first of them waits, and kept.
 type listener struct {
@@ -36,7 +36,7 @@ type listener struct {
 	waiters map[string]chan struct{} // by owner
 	started bool
 	heard   bool // what is sent now arrives
-	deaf    bool // it does not, as far as we know
+	pooled  bool // it does not: a pooler stands between
 }
 
 func newListener(d *Driver) *listener {
@@ -51,7 +51,7 @@ func newListener(d *Driver) *listener {
 func (l *listener) id() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.deaf {
+	if l.pooled {
 		return make([]byte, driverID)
 	}
 	return l.name
@@ -101,12 +101,12 @@ func (l *listener) run() {
 	const shortest = 50 * time.Millisecond
 	for pause := shortest; l.ctx.Err() == nil; {
 		err := l.listen()
-		if l.set(false, errors.Is(err, errDeaf)) {
+		if l.set(false, errors.Is(err, errPooler)) {
 			pause = shortest
 		}
 		wait := pause/2 + mrand.N(pause)
-		if errors.Is(err, errDeaf) {
-			wait = deafTime
+		if errors.Is(err, errPooler) {
+			wait = poolerPause
 		}
 		pause = min(2*pause, 5*time.Second)
 		select {
@@ -116,12 +116,12 @@ func (l *listener) run() {
 	}
 }
 
-// set notes whether the listener hears, has all look who wait, since what was sent before may be lost, and returns whether it did hear.
-func (l *listener) set(heard, deaf bool) (before bool) {
+// set notes whether the listener hears, has all look who wait, since what was sent before may be lost, and reports whether it did hear.
+func (l *listener) set(heard, pooled bool) (before bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before = l.heard
-	l.heard, l.deaf = heard, deaf
+	l.heard, l.pooled = heard, pooled
 	if before || heard {
 		for _, woken := range l.waiters {
 			signal(woken)
@@ -197,7 +197,7 @@ func (l *listener) probe(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	if pid != conn.PgConn().PID() {
-		return errDeaf
+		return errPooler
 	}
 	if _, err := conn.Exec(ctx, "LISTEN "+l.channel, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (l *listener) probe(ctx context.Context, conn *pgx.Conn) error {
 	}
 	_, err := receive(ctx, conn, probeTime)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return errDeaf
+		return errPooler
 	}
 	return err
 }

@@ -39,7 +39,7 @@ func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 	switch {
 	case err == nil:
 		closeConn(conn)
-	case errors.Is(err, errDeaf):
+	case errors.Is(err, errPooler):
 		warn(true, "notifications do not arrive through a pooler: waiters look every 100 to 200 ms; have locks connect past the pooler")
 	case ctx.Err() != nil:
 		return warnings, ctx.Err()

@@ -1,4 +1,4 @@
-"""kazoo alone: what a Lock says that was cancelled while it waited for another's."""
+"""kazoo alone: the error of a Lock that was cancelled while it waited for another's."""
 
 import os
 import threading
