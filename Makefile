@@ -30,7 +30,7 @@ help: ## list these targets
 test: setup go-test ## set up what is missing, then show that the library works (10 minutes, 5 when set up); BACKEND=etcd: of one backend (2)
 
 .PHONY: check
-check: setup-check ## everything else too, under the race detector: linters, all topologies and variations, other libraries, pages (30 minutes)
+check: setup-check ## everything else too, most of it under the race detector: linters, all topologies and variations, other libraries, pages (50 minutes)
 	@status=0; for part in static bare check-models check-root check-modules; do \
 		$(MAKE) --no-print-directory --keep-going $$part || status=$$?; \
 	done; exit $$status
