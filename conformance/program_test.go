@@ -157,3 +157,47 @@ func TestTryProgram_saysWhatIsWrongAndShowsIt(t *testing.T) {
 	assert.Regexp(t, `(?m)^ +\d+\.\d{3} s  process \d+ is asked \{"id":1,"op":"open"`, shown.String())
 	assert.Regexp(t, `(?m)^ +\d+\.\d{3} s  process \d+ answers  \{"id":1,"result":"ok"\}`, shown.String())
 }
+
+// A process serves again only if nothing of its last Lockers is left in it.
+func TestPool_keepsWhatHasClosedItsLockers(t *testing.T) {
+	const ok, refused = `echo '{"id":%d,"result":"ok"}'`, `echo '{"id":%d,"result":"error","error":"no"}'`
+	for name, c := range map[string]struct {
+		close string // the answer to that
+		asks  bool   // something that is not answered before
+		kept  bool
+	}{
+		"closed":            {close: fmt.Sprintf(ok, 2), kept: true},
+		"refuses to close":  {close: fmt.Sprintf(refused, 2)},
+		"does not answer":   {close: "true"},
+		"has ended":         {close: fmt.Sprintf(ok, 2) + "; exit"},
+		"has more to say":   {close: fmt.Sprintf(ok, 3), asks: true},
+		"ends in the close": {close: "exit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := fatalOf(t, func(e *env) {
+				f := &foreign{program: shellProgram(inTurn(plainHello, fmt.Sprintf(ok, 1), c.close, "read request"))}
+				p, err := f.start("")
+				if err != nil {
+					e.Fatalf("%v", err)
+				}
+				defer p.end()
+				lock := "x"
+				if _, err := openRemote(e, p, requestLine{Locker: "a", Name: &lock, TTL: 1000}); err != nil {
+					e.Fatalf("%v", err)
+				}
+				if c.asks {
+					p.send(requestLine{Op: canToken, Locker: "a"})
+				}
+				f.pool.put(p)
+				if name == "has ended" {
+					<-p.gone
+				}
+				if again := f.pool.take(); (again == p) != c.kept {
+					e.Fatalf("it serves again: %t; want %t", again == p, c.kept)
+				}
+			})
+			require.NoError(t, err)
+		})
+	}
+}
