@@ -1,12 +1,12 @@
-# Every target may be run again at any time, and without a network once `make setup` (for `make check`: `make setup-check`)
-# has been through. Variables: GO is the go command (but gotestsum, which runs the tests, takes that on the PATH), TESTFLAGS
-# what `go test` gets beside what tools/test.sh gives it.
+# Every target may be run again at any time, and without a network once `make setup` (for linters `make setup-lint`, for
+# `make nightly` `make setup-nightly`) has been through. Variables: GO is the go command (but gotestsum, which runs the tests,
+# takes the one on the PATH), TESTFLAGS what `go test` gets beside what tools/test.sh gives it.
 
 GO        ?= go
 TESTFLAGS ?= -timeout=20m
 
 BIN     := $(CURDIR)/.bin
-# Each go.mod is a module that go's ./... does not reach from outside. tools/ holds no code.
+# Each go.mod is a module that go's ./... does not reach from outside.
 MODULES := $(sort $(patsubst %/,%,$(dir $(shell find . -name go.mod -not -path './tools/*' -not -path '*/testdata/*'))))
 # An example that does not end is broken too; macOS has no such command and waits.
 LIMIT   := $(shell command -v timeout >/dev/null && echo timeout 120)
@@ -14,7 +14,8 @@ LIMIT   := $(shell command -v timeout >/dev/null && echo timeout 120)
 # What is built and installed here comes first for all commands below.
 export PATH := $(BIN):$(PATH)
 
-TEST   := $(CURDIR)/tools/test.sh
+TEST  := $(CURDIR)/tools/test.sh
+PARTS := $(CURDIR)/tools/parts.sh
 
 # $(call each,command) runs a command in each module and stops at the first that fails.
 each = @set -e; for module in $(MODULES); do echo "== $$module: $(1)"; (cd "$$module" && $(1)); done
@@ -24,16 +25,20 @@ each = @set -e; for module in $(MODULES); do echo "== $$module: $(1)"; (cd "$$mo
 
 .PHONY: help
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / && !/^nightly-/ { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: test
 test: setup go-test ## set up what is missing, then show that the library works (10 minutes, 5 when set up); BACKEND=etcd: of one backend (2)
 
+# What CI runs beside make test.
+CHECKS := static bare race pages
 .PHONY: check
-check: setup-check ## everything else too, most of it under the race detector: linters, all topologies and variations, other libraries, pages (50 minutes)
-	@status=0; for part in static bare check-models check-root check-modules; do \
-		$(MAKE) --no-print-directory --keep-going $$part || status=$$?; \
-	done; exit $$status
+check: setup setup-lint ## what CI runs beside make test: linters, go test without servers, the core under the race detector, commands on pages
+	@$(PARTS) $(CHECKS)
+
+.PHONY: ci
+ci: ## make test and make check from nothing, with the time of each part (25 minutes)
+	@$(PARTS) setup test setup-lint $(CHECKS)
 
 # What a test of one backend needs, or of all.
 BACKEND ?=
@@ -49,8 +54,11 @@ SERVERS_OF_postgres := postgres
 .PHONY: setup
 setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%),$(ALL_SERVERS:%=server-%)) ## what make test needs
 
-.PHONY: setup-check
-setup-check: setup $(BIN)/tools.done ## what make check needs beside it: linters, more servers, libraries of other languages
+.PHONY: setup-lint
+setup-lint: $(BIN)/tools.done ## linters
+
+.PHONY: setup-nightly
+setup-nightly: setup setup-lint ## what make nightly needs beside it: more servers, libraries of other languages
 	@./tools/valkey.sh "$(BIN)"
 	@./tools/mariadb.sh "$(BIN)"
 	@./tools/adapters.sh "$(BIN)"
@@ -70,8 +78,8 @@ server-postgres:
 compiler:
 	@./tools/compiler.sh
 
-# GOWORK=off: tools/ is no part of a workspace, lest its versions mix with those of the product. Nor with one another, where
-# they do not compile with the same versions. No -trimpath: what they share with the tests is compiled once.
+# GOWORK=off: tools/ is no part of a workspace, so that its versions do not mix with those of the product. tools/actionlint and
+# tools/etcd do not compile with the versions of the others. No -trimpath: what they share with the tests is compiled once.
 $(BIN)/gotestsum.done: tools/go.mod tools/go.sum
 	@mkdir -p "$(BIN)"
 	GOWORK=off $(GO) build -C tools -ldflags='-s -w' -o "$(BIN)/" gotest.tools/gotestsum
@@ -110,7 +118,7 @@ RESULTS := $(CURDIR)/docs/bench
 measure = cd bench && $(GO) run ./$(1) -json "$(RESULTS)/$(2).json" -charts "$(RESULTS)" $(3) > "$(RESULTS)/$(2).md" && cat "$(RESULTS)/$(2).md"
 
 .PHONY: bench
-bench: setup-check ## beside other libraries: one server, waiting, quorums, etcd and ZooKeeper; writes docs/bench (an hour, on a machine that does nothing else)
+bench: setup-nightly ## beside other libraries: one server, waiting, quorums, etcd and ZooKeeper; writes docs/bench (an hour, on a machine that does nothing else)
 	@mkdir -p "$(RESULTS)"
 	$(call measure,single,single)
 	$(call measure,waiters,waiters)
@@ -121,12 +129,12 @@ bench: setup-check ## beside other libraries: one server, waiting, quorums, etcd
 	cd bench && $(GO) run ./postgres -json "$(RESULTS)/postgres.json" > "$(RESULTS)/postgres.md" && cat "$(RESULTS)/postgres.md"
 
 # What a package's tests leave for the matrix: $(call conformance,directory,package,tests,file)
-conformance = (cd $(1) && LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=60m $(3) $(2) -conformance.results="$(MATRIX)/$(4).json")
+conformance = (cd $(1) && LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=60m $(3) $(2) -conformance.results="$(MATRIX)/$(4).json")
 
 # A promise that is broken has to get into the pages too: the program that writes them fails then.
 MATRIX := $(CURDIR)/.matrix
 .PHONY: matrix
-matrix: setup-check ## the conformance suite over all backends; writes docs/guarantees.md, docs/matrix.html and other tables of the pages (half an hour)
+matrix: setup-nightly ## the conformance suite over all backends; writes docs/guarantees.md, docs/matrix.html and other tables of the pages (half an hour)
 	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"
 	-$(call conformance,.,./conformance,-run='^TestMemory$$',memory)
 	-@for backend in $(ALL_SUITES); do $(call conformance,$$backend,.,-run=^TestConformance,$$backend); done
@@ -137,14 +145,9 @@ matrix: setup-check ## the conformance suite over all backends; writes docs/guar
 fmt: $(BIN)/tools.done ## format all code
 	$(call each,golangci-lint fmt ./...)
 
-# Go on with flags for `go test`: make compat COMPAT=-run=TestConformance
-COMPAT ?=
-.PHONY: servers compat
-servers: setup-check ## the oldest and newest servers to be had, into .bin/servers
+.PHONY: servers
+servers: setup ## the oldest and newest servers to be had, into .bin/servers
 	./tools/servers.sh "$(BIN)/servers"
-
-compat: servers ## every adapter's tests on the oldest and newest servers, and a table of how it went (an hour)
-	./tools/compat.sh "$(BIN)/servers" $(COMPAT)
 
 .PHONY: lint
 lint: $(BIN)/tools.done ## golangci-lint in every module, and actionlint
@@ -174,18 +177,19 @@ builds: ## every module, tests and all, compiles for other systems (ten minutes 
 dist: ## the command locker for the systems that it runs on, with checksums, into dist/
 	./tools/dist.sh dist
 
-.PHONY: race
-race: setup-check ## what make test runs, under the race detector, while you work
-	$(call each,LOCKER_REQUIRE_SERVERS=1 gotestsum --format pkgname -- -race ./...)
-
 # For how long in all, and a seed to see something again.
 SOAKTIME ?= 1h
 SEED     ?= 0
+# The topology on which a backend's histories run.
+SOAKED_ON_memory    := TestMemory$$
+SOAKED_ON_redlock   := TestConformance$$
+SOAKED_ON_etcd      := TestConformance$$/^three_servers$$
+SOAKED_ON            = $(or $(SOAKED_ON_$(or $(BACKEND),redis)),TestConformance$$/^one_server$$)
 .PHONY: soak
 soak: setup ## random histories with faults, on BACKEND=redis for SOAKTIME (1h); those that fail are left in .soak
 	@mkdir -p .soak
-	LOCKER_CHECK=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -C $(or $(BACKEND),redis) . -count=1 -timeout=0 -run='^TestConformance$$' \
-		-conformance.for=$(SOAKTIME) -conformance.seed=$(SEED) -conformance.dir="$(CURDIR)/.soak"
+	LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -C $(if $(filter memory,$(BACKEND)),conformance,$(or $(BACKEND),redis)) . -v -count=1 -timeout=0 \
+		-run='^$(SOAKED_ON)/random_history' -conformance.for=$(SOAKTIME) -conformance.seed=$(SEED) -conformance.dir="$(CURDIR)/.soak"
 
 # How long each target is fuzzed.
 FUZZTIME ?= 1m
@@ -209,6 +213,10 @@ tidy:
 .PHONY: static
 static: gofmt lint tidy examples ## what runs no test: formatting, linters, go.mod, the programs in examples/
 
+# The core, what is built on it, and what sends requests to Redis.
+CORE   := . ./internal/test/core ./driver ./memory ./election ./semaphore ./multi ./keyed ./internal/redisscript
+# Explorations and simulations.
+MODELS := ^Test(Hold|Ballot|Tokens|Waiting|WaitQueue|Queue|QueueModel|Forgotten|Faults)_
 # Tests wait most of the time, so that more packages run at once than there are processors. Those that take longest come first.
 LONGEST := ./zookeeper ./redlock ./etcd ./redis ./conformance ./redigo
 REDIS   := redis redigo redlock
@@ -216,7 +224,7 @@ OTHERS   = $(filter-out $(LONGEST),$(patsubst github.com/go-locker/locker%,.%,$(
 ROOT     = $(LONGEST) $(OTHERS)
 # Of one backend: the core, its package, and what has its name. The package may be a module.
 OWN     := $(if $(BACKEND),$(patsubst %/go.mod,%,$(wildcard $(BACKEND)/go.mod)))
-OF_ONE  := . $(addprefix ./,$(wildcard $(if $(OWN),,$(BACKEND)) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript internal/redisurl))
+OF_ONE  := . ./internal/test/core $(addprefix ./,$(wildcard $(if $(OWN),,$(BACKEND)) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript internal/redisurl))
 
 .PHONY: go-test test-root test-modules
 go-test: $(if $(BACKEND),test-one,test-root test-modules)
@@ -228,49 +236,66 @@ test-one:
 test-root:
 	$(TEST) "$(ROOT)" $(TESTFLAGS) -p=4
 
-# Three modules at a time. Other libraries, and the drivers of databases, which take long to compile, are for make check.
+# Three modules at a time. Other libraries, and the drivers of databases, which take long to compile, are for make nightly.
 test-modules:
 	$(call modules,3,$(filter-out ./bench ./fence/sqltest,$(MODULES)))
 
-# $(call modules,how many at a time,which of them). What each prints comes when it is through.
-# The race detector has nothing to say of other libraries, which are in bench.
-modules = @printf '%s\n' $(filter-out .,$(2)) | xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; [ "$$1" != ./bench ] || export LOCKER_RACE=off; \
+# $(call modules,how many at a time,which of them,variables). What each prints comes when it is through.
+modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \
 	says=$$($(TEST) ./... $(TESTFLAGS) 2>&1); code=$$?; printf "== %s: go test\n%s\n" "$$1" "$$says"; exit $$code' sh
 
-.PHONY: bare check-models check-root check-conformance check-others check-suites check-modules
 # What most people type first, with nothing installed.
-bare:
+.PHONY: bare
+bare: ## go test ./... as in a fresh clone, without the servers in .bin
 	./tools/bare.sh
 
-# Explorations and simulations in full, without the race detector.
-MODELS := ^Test(Hold|Ballot|Tokens|Waiting|WaitQueue|Queue|QueueModel|Forgotten|Faults)_
-check-models: export LOCKER_RACE := off
-check-models:
-	$(TEST) "./redlock ./internal/redisscript" $(TESTFLAGS) -run='$(MODELS)'
+.PHONY: race
+race: ## the core and what sends requests to Redis, under the race detector
+	LOCKER_RACE=on $(TEST) "$(CORE)" $(TESTFLAGS) -p=2
 
-# Under the race detector all takes several times as long: tests that measure time come before the suites that put servers under
-# load, two packages at a time.
-check-root: check-conformance check-others check-suites
+.PHONY: pages
+pages: ## commands that pages tell people to type
+	LOCKER_NIGHTLY=1 $(TEST) ./docs $(TESTFLAGS) -run='^TestCommands$$'
 
-# On its own: its broken Lockers have to be caught each time.
-check-conformance:
-	$(TEST) ./conformance $(TESTFLAGS)
+# The parts of make nightly, each below 30 minutes. What is behind ## stands on the page that they write.
+NIGHTLY := $(patsubst nightly-%,%,$(shell awk -F: '/^nightly-/ { print $$1 }' $(firstword $(MAKEFILE_LIST))))
+.PHONY: nightly $(NIGHTLY:%=nightly-%)
+nightly: setup-nightly ## everything else, in parts; writes docs/nightly.md (five hours); PART=redlock: one of them
+	@$(PARTS) --page docs/nightly.md $(addprefix nightly-,$(or $(PART),$(NIGHTLY)))
 
-check-others:
-	$(TEST) "$(filter-out ./conformance,$(ROOT))" $(TESTFLAGS) -p=2 -parallel=4 -skip='^TestConformance$$'
+$(NIGHTLY:%=nightly-%): export LOCKER_NIGHTLY := 1
+# Under the race detector all takes several times as long: two packages at a time.
+raced = LOCKER_RACE=on $(TEST) "$(1)" $(TESTFLAGS) -p=2 -parallel=4 $(2)
+# A backend's own tests, then its suite on all topologies, without the race detector, which keeps two processors busy.
+backend = $(call raced,./$(1),-skip='^TestConformance$$') && cd $(1) && $(TEST) . $(TESTFLAGS) -parallel=2 -run='^TestConformance$$'
 
-# The topologies that make test has not, one backend at a time. Under the race detector are those of Redis alone: it keeps two processors busy, and what
-# is the backend's own check-others has under it.
-# Those of modules are in check-modules.
-SUITES ?= $(filter-out $(patsubst %/go.mod,%,$(wildcard */go.mod)),$(ALL_SUITES))
-ALL_SUITES := $(patsubst %/conformance_test.go,%,$(wildcard */conformance_test.go))
-check-suites:
-	@printf '%s\n' $(SUITES) | xargs -n 1 sh -c 'case $$1 in etcd) test=three ;; *) test=one ;; esac; \
-		[ $$1 = redis ] || export LOCKER_RACE=off; \
-		says=$$(cd $$1 && $(TEST) . $(TESTFLAGS) -parallel=2 -run="^TestConformance$$" -skip="^TestConformance$$/^$${test}_server" 2>&1); code=$$?; \
-		printf "== ./%s: its suite\n%s\n" "$$1" "$$says"; exit $$code' sh
-
-# bench, which takes longest, first.
-check-models check-conformance check-others check-suites check-modules: export LOCKER_CHECK := 1
-check-modules:
-	$(call modules,2,$(MODULES))
+nightly-builds: builds ## each module compiles for other systems
+nightly-models: ## explorations and simulations in full
+	LOCKER_EXHAUSTIVE=1 $(TEST) "./redlock ./internal/redisscript" $(TESTFLAGS) -run='$(MODELS)'
+nightly-core: ## the core, what is built on it, and the Redis protocol, race detector
+	$(call raced,$(CORE))
+nightly-conformance: ## the suite's own tests: all broken Lockers, race detector
+	$(call raced,./conformance ./conformance/recipes)
+nightly-redis: ## go-redis: race detector; all topologies, under the race detector too
+	$(call raced,./redis)
+nightly-redigo: ## redigo: race detector; all topologies
+	$(call backend,redigo)
+nightly-redlock: ## Redlock: race detector; all topologies
+	$(call backend,redlock)
+nightly-etcd: ## etcd: race detector; all topologies
+	$(call backend,etcd)
+nightly-zookeeper: ## ZooKeeper: race detector; all topologies
+	$(call backend,zookeeper)
+nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
+	cd postgres && $(call raced,./...)
+nightly-others: ## fences, pages and the other packages of the root module, race detector
+	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes,$(ROOT)))
+nightly-modules: ## command, integrations, examples, databases, race detector
+	$(call modules,2,$(filter-out ./bench ./postgres,$(MODULES)),LOCKER_RACE=on)
+nightly-libraries: ## other libraries and other languages; tests of the benchmarks
+	cd bench && $(TEST) ./... $(TESTFLAGS)
+nightly-fuzz: fuzz ## each fuzz target for a minute
+nightly-compat-redis-oldest nightly-compat-redis-newest nightly-compat-valkey-newest nightly-compat-etcd-oldest nightly-compat-etcd-newest nightly-compat-zookeeper-newest: nightly-compat-%: servers ## the adapters on another version of the server
+	./tools/compat.sh "$(BIN)/servers" $*
+nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-postgres: nightly-soak-%: ## random histories with faults for ten minutes
+	@$(MAKE) --no-print-directory soak BACKEND=$* SOAKTIME=10m

@@ -46,8 +46,10 @@ func TestCommands(t *testing.T) {
 func TestCommands_CIRunsMakeTestAndMakeCheck(t *testing.T) {
 	ci, err := os.ReadFile("../.ci/run")
 	require.NoError(t, err)
-	assert.Regexp(t, `(?m)^make (--keep-going )?test\b`, string(ci))
-	assert.Regexp(t, `(?m)^make (--keep-going )?check\b`, string(ci))
+	assert.Regexp(t, `(?m)^exec make ci$`, string(ci))
+	makefile, err := os.ReadFile("../Makefile")
+	require.NoError(t, err)
+	assert.Regexp(t, `(?m)^ci:.*\n\t@\$\(PARTS\) setup test .*\$\(CHECKS\)$`, string(makefile))
 }
 
 // commands stand together on a page, to be typed one after the other.

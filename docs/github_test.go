@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -24,18 +25,19 @@ func TestDependabot_looksAfterEveryModule(t *testing.T) {
 	}
 }
 
-// A backend whose suite stands in no job is tested by nobody but us.
-func TestWorkflow_runsTheSuiteOfEveryBackend(t *testing.T) {
-	test, err := os.ReadFile("../.github/workflows/test.yml")
+// A backend that no part of make nightly names is tested in full by nobody.
+func TestNightly_hasEveryBackend(t *testing.T) {
+	makefile, err := os.ReadFile("../Makefile")
 	require.NoError(t, err)
-	soak, err := os.ReadFile("../.github/workflows/soak.yml")
+	workflow, err := os.ReadFile("../.github/workflows/nightly.yml")
 	require.NoError(t, err)
 	for _, b := range backends.All[1:] { // memory's suite is a test of package conformance
 		assert.FileExists(t, "../"+b.Package+"/conformance_test.go")
-		if !b.Module { // whose suite is in check-modules
-			assert.Contains(t, string(test), " SUITES="+b.Package+"\n")
-		}
-		assert.Regexp(t, `backend: \[.*\b`+b.Package+`\b.*\]`, string(soak))
+		assert.Contains(t, string(makefile), "\nnightly-"+b.Package+": ")
+		assert.Contains(t, string(makefile), " nightly-soak-"+b.Package)
+	}
+	for _, part := range regexp.MustCompile(`nightly-([a-z-]+)[ :]`).FindAllStringSubmatch(string(makefile), -1) {
+		assert.Contains(t, string(workflow), "          - "+strings.TrimSuffix(part[1], "-")+"\n")
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package testwait has functions by which tests wait for conditions, not for time to pass, and decides which tests run in
-// `make check` alone.
+// `make nightly` alone.
 package testwait
 
 import (
@@ -52,25 +52,31 @@ func Context(t testing.TB, d time.Duration) context.Context {
 	return ctx
 }
 
-// Thorough reports whether the tests are those of `make check`, which sets LOCKER_CHECK, or the shorter ones of `make test`.
-func Thorough() bool { return os.Getenv("LOCKER_CHECK") != "" }
+// Thorough reports whether the tests are those of `make nightly`, which sets LOCKER_NIGHTLY, or the shorter ones of `make test`.
+func Thorough() bool { return os.Getenv("LOCKER_NIGHTLY") != "" || os.Getenv("LOCKER_CHECK") != "" }
 
-// Exhaustive reports whether explorations and simulations go as far as they ever do: in the part of `make check` that sets LOCKER_RACE=off,
-// for the race detector takes five to ten times as long for them.
-func Exhaustive() bool { return Thorough() && os.Getenv("LOCKER_RACE") == "off" }
+// Exhaustive reports whether explorations and simulations go as far as they ever do, as in `make nightly PART=models`, which sets
+// LOCKER_EXHAUSTIVE.
+func Exhaustive() bool { return Thorough() && os.Getenv("LOCKER_EXHAUSTIVE") != "" }
 
-// NotUnderRace skips, in the part of `make check` that has the race detector, a test of one goroutine that takes long there.
-func NotUnderRace(t testing.TB) {
+// LeftToModels skips a test of one goroutine in the parts of `make nightly` that run under the race detector.
+func LeftToModels(t testing.TB) {
 	t.Helper()
 	if Thorough() && !Exhaustive() {
-		t.Skipf("left to make check-models, without the race detector: it has one goroutine")
+		t.Skipf("left to make nightly PART=models, without the race detector: it has one goroutine")
 	}
 }
 
-// OnlyInCheck skips a test that `make test` leaves out, because of what another one shows already.
-func OnlyInCheck(t testing.TB, because string) {
+// OnlyNightly skips a test that `make test` leaves out, because of what another one shows already.
+func OnlyNightly(t testing.TB, because string) {
 	t.Helper()
 	if !Thorough() {
-		t.Skipf("left to make check, which sets LOCKER_CHECK=1: %s", because)
+		t.Skipf("left to make nightly, which sets LOCKER_NIGHTLY=1: %s", because)
 	}
 }
+
+// NotUnderRace is the name that LeftToModels had.
+func NotUnderRace(t testing.TB) { t.Helper(); LeftToModels(t) }
+
+// OnlyInCheck is the name that OnlyNightly had.
+func OnlyInCheck(t testing.TB, because string) { t.Helper(); OnlyNightly(t, because) }
