@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -92,8 +93,11 @@ func (d *Driver) makeMissing(ctx context.Context, key []byte, name string, err e
 // makeTable takes it for done if somebody else makes the table now, which IF NOT EXISTS does not see.
 func (d *Driver) makeTable(ctx context.Context) error {
 	err := d.exec(ctx, d.sql.schema)
-	if isCode(err, "23505", "42710", "42P07") {
+	switch {
+	case isCode(err, "23505", "42710", "42P07"):
 		return nil
+	case isCode(err, "42501"):
+		return fmt.Errorf("the table of the locks is missing, and this user may not make it: make it once with postgres.Schema, or name one in another schema, as table=jobs.locks: %w", err)
 	}
 	return err
 }

@@ -47,7 +47,7 @@ func (d *Driver) List(prefix string) driver.Pager {
 		rows := 0
 		err = d.read(ctx, func() error {
 			page, rows = driver.Page{}, 0
-			return d.query(ctx, func(result pgx.Rows) error {
+			return d.query(ctx, d.pool, func(result pgx.Rows) error {
 				var name []byte
 				_, err := pgx.ForEachRow(result, []any{&last, &name}, func() error {
 					rows++

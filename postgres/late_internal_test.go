@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,4 +43,9 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
 	assert.NoError(t, next.Extend(t.Context(), req.TTL), "it was not another's to release")
+}
+
+// A proxy may send an error without a code, which is no answer to the statement.
+func TestFinal_ofAnErrorWithoutACode(t *testing.T) {
+	assert.False(t, final(&pgconn.PgError{Severity: "ERROR", Message: "no server"}))
 }

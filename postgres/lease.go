@@ -46,7 +46,7 @@ func (l *lease) lasts(sent time.Time, ttl time.Duration) {
 
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := time.Now()
-	n, err := l.driver.affect(ctx, l.driver.sql.extend, l.key, l.owner, ttl.Microseconds())
+	n, err := l.driver.affect(ctx, l.driver.spare(), l.driver.sql.extend, l.key, l.owner, ttl.Microseconds())
 	switch {
 	case noTable(err), err == nil && n == 0:
 		return driver.ErrLost
@@ -56,6 +56,8 @@ func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
+var errLocked = errors.New("another transaction has locked the row of the lock")
+
 // ExtendAll extends what is due at once in one statement.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	keys, owners := make([][]byte, len(leases)), make([][]byte, len(leases))
@@ -63,11 +65,15 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 		l := l.(*lease)
 		keys[i], owners[i] = l.key, l.owner
 	}
-	sent, extended := time.Now(), map[string]bool{}
-	err := d.query(ctx, func(rows pgx.Rows) error {
+	sent, results := time.Now(), map[string]error{}
+	err := d.query(ctx, d.spare(), func(rows pgx.Rows) error {
 		var owner []byte
-		_, err := pgx.ForEachRow(rows, []any{&owner}, func() error {
-			extended[string(owner)] = true
+		var extended bool
+		_, err := pgx.ForEachRow(rows, []any{&owner, &extended}, func() error {
+			results[string(owner)] = nil
+			if !extended {
+				results[string(owner)] = errLocked
+			}
 			return nil
 		})
 		return err
@@ -77,11 +83,15 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 	}
 	errs := make([]error, len(leases))
 	for i, l := range leases {
-		switch l := l.(*lease); {
+		l := l.(*lease)
+		result, held := results[string(l.owner)]
+		switch {
 		case err != nil:
 			errs[i] = err
-		case !extended[string(l.owner)]:
+		case !held:
 			errs[i] = driver.ErrLost
+		case result != nil:
+			errs[i] = result
 		default:
 			l.lasts(sent, ttl)
 		}
@@ -95,7 +105,7 @@ func (l *lease) Release(ctx context.Context) error {
 	if l.doubtful {
 		sent = l.seen
 	}
-	err := l.driver.row(ctx, l.driver.sql.release, l.key, l.owner, sent).Scan(&ours, &version, &woken, &safe)
+	err := l.driver.rowOn(ctx, l.driver.spare(), l.driver.sql.release, l.key, l.owner, sent).Scan(&ours, &version, &woken, &safe)
 	switch {
 	case noTable(err), errors.Is(err, pgx.ErrNoRows), err == nil && !ours:
 		return driver.ErrLost

@@ -149,7 +149,7 @@ func (l *listener) listen() error {
 		payload, err := receive(l.ctx, conn, heartbeat)
 		if errors.Is(err, context.DeadlineExceeded) && l.ctx.Err() == nil {
 			ctx, cancel := context.WithTimeout(l.ctx, heartbeat)
-			err = conn.Ping(ctx)
+			err = checkPrimary(ctx, conn)
 			cancel()
 		}
 		if err != nil {
@@ -157,6 +157,16 @@ func (l *listener) listen() error {
 		}
 		l.wake(payload)
 	}
+}
+
+// checkPrimary returns an error if the server does not answer, or is a standby by now: notifications are those of the primary.
+func checkPrimary(ctx context.Context, conn *pgx.Conn) error {
+	var standby bool
+	err := conn.QueryRow(ctx, "SELECT pg_is_in_recovery()", pgx.QueryExecModeSimpleProtocol).Scan(&standby)
+	if err == nil && standby {
+		err = errors.New("the server is a standby")
+	}
+	return err
 }
 
 func (l *listener) wake(payload string) {

@@ -18,6 +18,8 @@ var parameters = []string{
 	"default_query_exec_mode",
 }
 
+const connectTimeout = "5" // seconds
+
 func init() {
 	driver.Register("postgres", open)
 	driver.Register("postgresql", open)
@@ -51,6 +53,9 @@ func poolConfig(u *driver.URL) (*pgxpool.Config, error) {
 	}
 	if err := u.Unknown(); err != nil { // before the pool starts its goroutines
 		return nil, err
+	}
+	if !query.Has("connect_timeout") { // of each host: one that hangs must not use up the time of the others
+		query.Set("connect_timeout", connectTimeout)
 	}
 	if len(u.Hosts) > 1 { // it costs a round trip for each connection
 		query.Set("target_session_attrs", "read-write")

@@ -31,7 +31,7 @@ func New(pool *pgxpool.Pool, opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(pool, ""), opts...)
 }
 
-// NewDriver makes a Driver on a pool of the caller's. The locks are in table, which may have a schema before a dot; ""
+// NewDriver makes a Driver on a pool of the caller's. The locks are in table, which may have a schema before a dot (default: public); ""
 // is locker_locks.
 func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 	if table == "" {
@@ -55,6 +55,7 @@ type Driver struct {
 	close    func()
 	listener *listener
 	unnamed  atomic.Bool // statements are not prepared
+	reserve  reserve
 
 	seen    versions
 	sweeper sweeper
@@ -65,6 +66,7 @@ type Driver struct {
 func (d *Driver) Close() error {
 	d.listener.close()
 	d.sweeper.close()
+	d.reserve.close()
 	d.close()
 	return nil
 }

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // query runs a statement on a connection of the pool, and gives its rows to collect.
@@ -15,27 +19,80 @@ import (
 // the server run it, which does not know the name, or has it from another client. Nothing has run then, and from there on this
 // Driver prepares nothing.
 //
-// What failed because of another's transaction has not run either.
-func (d *Driver) query(ctx context.Context, collect func(pgx.Rows) error, sql string, args []any) error {
-	for {
-		err := d.queryOnce(ctx, collect, sql, args)
-		if !isCode(err, "40001", "40P01") || ctx.Err() != nil {
+// What failed because of another's transaction has not run either. Neither has what was refused because the server takes no
+// writes: it was the primary once, and the other connections of the pool may be just as old.
+func (d *Driver) query(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) error {
+	for tries := int32(1); ; tries++ {
+		err := d.queryOnce(ctx, pool, collect, sql, args)
+		again := isCode(err, "40001", "40P01") || isCode(err, readOnly) && tries <= pool.Stat().MaxConns()
+		if !again || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-func (d *Driver) queryOnce(ctx context.Context, collect func(pgx.Rows) error, sql string, args []any) error {
-	if !d.unnamed.Load() {
-		rows, _ := d.pool.Query(ctx, sql, args...) // collect has the error
-		err := collect(rows)
-		if !isCode(err, "26000", "42P05") {
-			return err
-		}
-		d.unnamed.Store(true)
+// readOnly is the code of a server that takes no writes: a standby, or what was the primary before a failover.
+const readOnly = "25006"
+
+// queryOnce closes a connection that turns out to lead to a server which takes no writes.
+func (d *Driver) queryOnce(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
 	}
-	rows, _ := d.pool.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
-	return collect(rows)
+	defer conn.Release()
+	prepared := !d.unnamed.Load()
+	if prepared {
+		rows, _ := conn.Query(ctx, sql, args...) // collect has the error
+		err = collect(rows)
+	}
+	if !prepared || isCode(err, "26000", "42P05") {
+		d.unnamed.Store(true)
+		rows, _ := conn.Query(ctx, sql, append([]any{pgx.QueryExecModeExec}, args...)...)
+		err = collect(rows)
+	}
+	if isCode(err, readOnly) {
+		closeConn(conn.Conn())
+	}
+	return err
+}
+
+// spare returns the pool for renewals and releases, which must not wait until the application, or many Locks, give back a
+// connection: the Driver's pool, or one more connection if all of the pool's are in use.
+func (d *Driver) spare() *pgxpool.Pool {
+	if s := d.pool.Stat(); s.AcquiredConns() < s.MaxConns() {
+		return d.pool
+	}
+	d.reserve.once.Do(func() {
+		config := d.pool.Config()
+		config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
+		config.MaxConnIdleTime = reserveIdle
+		config.HealthCheckPeriod = reserveIdle / 2
+		pool, err := pgxpool.NewWithConfig(context.Background(), config)
+		if err == nil { // the same was accepted for the Driver's pool
+			d.reserve.pool.Store(pool)
+		}
+	})
+	if pool := d.reserve.pool.Load(); pool != nil {
+		return pool
+	}
+	return d.pool
+}
+
+// reserveIdle is after how long without use the connection of spare is closed.
+const reserveIdle = time.Minute
+
+// reserve has the connection for renewals and releases while the Driver's pool has none left.
+type reserve struct {
+	once sync.Once
+	pool atomic.Pointer[pgxpool.Pool]
+}
+
+func (r *reserve) close() {
+	r.once.Do(func() {}) // none is made from here on
+	if pool := r.pool.Load(); pool != nil {
+		pool.Close()
+	}
 }
 
 // read makes a request that changes nothing again while all that is wrong with it is its connection, which the pool has had since before the
@@ -53,13 +110,13 @@ func (d *Driver) read(ctx context.Context, f func() error) error {
 
 // exec runs a statement without a result.
 func (d *Driver) exec(ctx context.Context, sql string, args ...any) error {
-	_, err := d.affect(ctx, sql, args...)
+	_, err := d.affect(ctx, d.pool, sql, args...)
 	return err
 }
 
 // affect returns how many rows a statement has written.
-func (d *Driver) affect(ctx context.Context, sql string, args ...any) (n int64, err error) {
-	err = d.query(ctx, func(rows pgx.Rows) error {
+func (d *Driver) affect(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) (n int64, err error) {
+	err = d.query(ctx, pool, func(rows pgx.Rows) error {
 		rows.Close()
 		n = rows.CommandTag().RowsAffected()
 		return rows.Err()
@@ -69,8 +126,12 @@ func (d *Driver) affect(ctx context.Context, sql string, args ...any) (n int64, 
 
 // row runs a statement whose result is one row. Its Scan returns pgx.ErrNoRows if there is none.
 func (d *Driver) row(ctx context.Context, sql string, args ...any) row {
+	return d.rowOn(ctx, d.pool, sql, args...)
+}
+
+func (d *Driver) rowOn(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) row {
 	return func(dest ...any) error {
-		return d.query(ctx, func(rows pgx.Rows) error {
+		return d.query(ctx, pool, func(rows pgx.Rows) error {
 			defer rows.Close()
 			if !rows.Next() {
 				if err := rows.Err(); err != nil {

@@ -26,7 +26,7 @@ func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered
 	defer d.listener.leave(w.owner)
 	o := &outage.Outage{
 		TTL: req.TTL, Patience: req.TTL / 4, Answered: answered, Within: context.WithTimeout,
-		Explain: func(_, _ context.Context, err error) error { return err }, Final: final,
+		Explain: explain, Final: final, Silence: errSilent,
 	}
 	for {
 		var a answer
@@ -54,6 +54,16 @@ func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered
 		}
 	}
 }
+
+// explain returns what went wrong with a request that was made under rctx, within ctx. Its own time-out is no deadline of the caller's.
+func explain(ctx, rctx context.Context, err error) error {
+	if err != nil && ctx.Err() == nil && rctx.Err() != nil && errors.Is(err, context.DeadlineExceeded) {
+		return errSilent
+	}
+	return err
+}
+
+const errSilent = outage.NoAnswer("the server has not answered in time")
 
 // interval is how soon a waiter looks again if nobody wakes it.
 func (d *Driver) interval(a answer, ttl time.Duration) time.Duration {
@@ -153,7 +163,7 @@ func (w *waiter) takeFree(ctx context.Context) (granted bool, err error) {
 // final reports whether asking again does not change the error: what the statement, its user or its database are not allowed, or are not.
 func final(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
+	if !ok || len(e.Code) < 2 { // a proxy may give no code
 		return false
 	}
 	switch e.Code[:2] {

@@ -6,8 +6,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Schema returns the statement that makes the table, for those whose users may not: else the first Lock makes it. Locks need
-// SELECT, INSERT, UPDATE and DELETE on it.
+// Schema returns the statement that makes the table, which is in schema public if table names none. The first Lock makes the
+// table if its user may. Locks need SELECT, INSERT, UPDATE and DELETE on it.
 //
 // A row stays for an hour after its lock was last held. The one with the empty name has the largest token of those that were deleted.
 func Schema(table string) string { return fill(schema, table) }
@@ -53,12 +53,17 @@ const (
 	extend = `UPDATE {table} SET expires_at = clock_timestamp() + $3 * interval '1 microsecond'
 		WHERE key = $1 AND owner = $2 AND NOT released AND expires_at > clock_timestamp()`
 
-	// extendAll is extend of many, in the order of their keys, lest two of them wait for each other.
-	extendAll = `UPDATE {table} SET expires_at = clock_timestamp() + $3 * interval '1 microsecond'
-		FROM (SELECT key, owner FROM {table} JOIN unnest($1::bytea[], $2::bytea[]) AS ours (key, owner) USING (key, owner)
-			ORDER BY key FOR UPDATE OF {table}) AS ours
-		WHERE {table}.key = ours.key AND {table}.owner = ours.owner AND NOT released AND expires_at > clock_timestamp()
-		RETURNING {table}.owner`
+	// extendAll is extend of many. It leaves out a row that another transaction has locked, because the others must not wait for
+	// it. It returns the owners that it has extended, and those that it has left out and that still held when it began.
+	extendAll = `WITH ours AS (SELECT * FROM unnest($1::bytea[], $2::bytea[]) AS ours (key, owner)),
+		unlocked AS (SELECT key, owner FROM {table} AS lock JOIN ours USING (key, owner) FOR UPDATE OF lock SKIP LOCKED),
+		extended AS (UPDATE {table} AS lock SET expires_at = clock_timestamp() + $3 * interval '1 microsecond'
+			FROM unlocked WHERE lock.key = unlocked.key AND lock.owner = unlocked.owner
+			AND NOT released AND expires_at > clock_timestamp() RETURNING lock.key, lock.owner)
+		SELECT owner, true FROM extended
+		UNION ALL
+		SELECT owner, false FROM {table} JOIN ours USING (key, owner)
+			WHERE NOT released AND expires_at > statement_timestamp() AND key NOT IN (SELECT key FROM unlocked)`
 
 	// release of what is released already succeeds, while nobody else has taken it. If a take was not answered, $3 is the version with which
 	// it was sent: the release moves that on, so that a take which arrives later finds another. It ends a wait, too, and wakes the next.
@@ -92,6 +97,16 @@ func statementsFor(table string) statements {
 	}
 }
 
+// identifier quotes the name of a table. One without a schema is in public, because users whose search_path is not the same would
+// otherwise have a table each, and a holder in each.
+func identifier(table string) string {
+	schema, name, ok := strings.Cut(table, ".")
+	if !ok {
+		schema, name = "public", table
+	}
+	return pgx.Identifier{schema, name}.Sanitize()
+}
+
 func fill(statement, table string) string {
-	return strings.ReplaceAll(statement, "{table}", pgx.Identifier(strings.Split(table, ".")).Sanitize())
+	return strings.ReplaceAll(statement, "{table}", identifier(table))
 }

@@ -28,9 +28,9 @@ const (
 			metadata = CASE WHEN ` + turn + ` THEN $5 ELSE metadata END,
 			released = CASE WHEN ` + turn + ` THEN false ELSE released END,
 			expires_at = CASE WHEN ` + turn + ` THEN statement_timestamp() + $4 * interval '1 microsecond' ELSE expires_at END,
-			waiters = ` + queuedFirst + `w` + queuedRest + `ARRAY[$3]` + queuedEnd + `,
+			waiters = ` + queuedFirst + `w` + queuedRest + `ARRAY[$3::bytea]` + queuedEnd + `,
 			alive = ` + queuedFirst + `CASE WHEN w = $3 THEN ` + mark + ` ELSE until END` + queuedRest + `ARRAY[` + mark + `]` + queuedEnd + `,
-			waiting = ` + queuedFirst + `says` + queuedRest + `ARRAY[$5]` + queuedEnd + `
+			waiting = ` + queuedFirst + `says` + queuedRest + `ARRAY[$5::bytea]` + queuedEnd + `
 		WHERE key = $1 AND (version = $2 OR $3 = ANY (waiters) OR ` + mine + `) AND (` + turn + ` OR array_position(waiters, $3) IS NULL
 			OR alive[array_position(waiters, $3)] < statement_timestamp() + $6::bigint * 2 / 3 * interval '1 microsecond')
 		RETURNING {table}.*, CASE WHEN owner = $3 AND NOT released THEN NULL ELSE set_config('synchronous_commit', 'off', true) END)
@@ -62,7 +62,7 @@ const (
 	wake = `CASE WHEN (released OR expires_at <= statement_timestamp()) AND waiters <> '{}' THEN (
 			SELECT pg_notify('locker_' || encode(substr(w, 1, 8), 'hex'), encode(w, 'hex')) IS NULL
 			FROM (SELECT w FROM unnest(waiters, alive) WITH ORDINALITY AS q (w, until, i) WHERE until > statement_timestamp() ORDER BY i LIMIT 1) AS next
-			WHERE substr(w, 1, 8) <> '\x0000000000000000') END IS NULL`
+			WHERE substr(w, 1, 8) <> decode('0000000000000000', 'hex')) END IS NULL`
 
 	// force ends the hold with this token, unless that is 0, and of the owner $2, unless that is empty.
 	force = `UPDATE {table} SET released = true, owner = '', version = version + 1
@@ -74,7 +74,8 @@ const (
 		WHERE key > $1 ORDER BY key LIMIT $3`
 
 	// sweep looks at so many rows from a key on, and deletes those that nobody has held or waited for during so many microseconds.
-	// The row with the empty key keeps the largest of their tokens. It returns where it came to.
+	// The row with the empty key keeps the largest of their tokens. It returns the last key that it looked at, or '' at
+	// the end of the table.
 	sweep = `WITH seen AS (SELECT key FROM {table} WHERE key > $1 ORDER BY key LIMIT $2),
 		idle AS (SELECT key FROM {table} WHERE key > $1 AND key <= (SELECT key FROM seen ORDER BY key DESC LIMIT 1)
 			AND expires_at < clock_timestamp() - $3 * interval '1 microsecond' AND NOT ` + waited + `
@@ -84,5 +85,5 @@ const (
 		mark AS (INSERT INTO {table} (key, name, token, version, owner, metadata, expires_at, released)
 			SELECT '', '', max(token), 0, '', '', 'infinity', true FROM gone HAVING count(*) > 0
 			ON CONFLICT (key) DO UPDATE SET token = greatest({table}.token, excluded.token))
-		SELECT coalesce((SELECT key FROM seen ORDER BY key DESC OFFSET $2 - 1 LIMIT 1), ''), (SELECT count(*) FROM gone)`
+		SELECT coalesce((SELECT key FROM seen ORDER BY key OFFSET $2 - 1 LIMIT 1), ''), (SELECT count(*) FROM gone)`
 )

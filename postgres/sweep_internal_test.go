@@ -70,6 +70,25 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	assert.Greater(t, take("name8").Token(), last+3600*1000000-uint64(time.Minute.Microseconds()))
 }
 
+// A page of rows that stay does not keep a sweep from what is behind them.
+func TestSweep_goesOnBehindRowsThatStay(t *testing.T) {
+	t.Parallel()
+	d := newTestDriver(t)
+	require.NoError(t, d.exec(t.Context(), d.sql.schema))
+	for begin, expires := range map[string]string{"a": "infinity", "b": "-infinity"} {
+		require.NoError(t, d.exec(t.Context(), `INSERT INTO locker_locks (key, name, token, version, owner, metadata, expires_at, released)
+			SELECT ($1 || lpad(i::text, 5, '0'))::bytea, '', i, 1, '', '', $2::timestamptz, false FROM generate_series(1, $3::int) AS i`,
+			begin, expires, sweepRows+10))
+	}
+	deleted := int64(0)
+	for range 3 {
+		n, err := d.sweep(t.Context())
+		require.NoError(t, err)
+		deleted += n
+	}
+	assert.EqualValues(t, sweepRows+10, deleted)
+}
+
 // Sweeps are due by themselves: after a minute, or when a Driver has made many rows.
 func TestSweep_isDueWhenManyRowsWereMade(t *testing.T) {
 	t.Parallel()

@@ -1,0 +1,236 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/postgres"
+)
+
+// stillHeld waits until all of them must have been renewed, and fails if one was lost meanwhile.
+func stillHeld(t *testing.T, ttl time.Duration, ms ...*locker.Mutex) {
+	t.Helper()
+	time.Sleep(2 * ttl)
+	for i, m := range ms {
+		require.NotZero(t, m.FencingToken(), "hold %d is lost", i)
+	}
+}
+
+func held(t *testing.T, c *locker.Client, n int) (ms []*locker.Mutex) {
+	t.Helper()
+	for i := range n {
+		m := c.Mutex(fmt.Sprint("hold", i))
+		require.NoError(t, m.Lock(t.Context()))
+		ms = append(ms, m)
+	}
+	return ms
+}
+
+func unlock(t *testing.T, ms ...*locker.Mutex) {
+	t.Helper()
+	for _, m := range ms {
+		require.NoError(t, m.Unlock(t.Context()))
+	}
+}
+
+// Holds that are due together are renewed by one statement, in a table of a schema as in any other.
+func TestRenewal_inATableWithASchema(t *testing.T) {
+	t.Parallel()
+	url := testserver.SharedPostgres(t).URL()
+	execute(t, url, "CREATE SCHEMA renewed")
+	const ttl = 3 * time.Second
+	c := openURL(t, url+"&table=renewed.locks", locker.WithTTL(ttl))
+	ms := held(t, c, 3)
+	stillHeld(t, ttl, ms...)
+	unlock(t, ms...)
+}
+
+// A row that another transaction has locked keeps nobody else's hold from being renewed, and its own only until that ends.
+func TestRenewal_besideALockedRow(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	const ttl = 3 * time.Second
+	c := openURL(t, s.URL(), locker.WithTTL(ttl))
+	ms := held(t, c, 3)
+	conn, err := pgx.Connect(t.Context(), s.URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name = 'locker:hold1' FOR SHARE")
+	require.NoError(t, err)
+	stillHeld(t, ttl, ms[0], ms[2])
+	require.Zero(t, ms[1].FencingToken(), "its row cannot be written")
+	require.NoError(t, tx.Rollback(t.Context()))
+	unlock(t, ms[0], ms[2])
+
+	// For less than the rest of its TTL it costs the hold nothing.
+	m := c.Mutex("hold1")
+	require.NoError(t, m.Lock(t.Context()))
+	tx, err = conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name = 'locker:hold1' FOR SHARE")
+	require.NoError(t, err)
+	time.Sleep(ttl / 2)
+	require.NoError(t, tx.Rollback(t.Context()))
+	stillHeld(t, ttl, m)
+	unlock(t, m)
+}
+
+// An application that uses all connections of the pool for longer than a TTL loses no hold, and can unlock.
+func TestPool_whoseConnectionsAreInUse(t *testing.T) {
+	t.Parallel()
+	pool, _ := poolOf(t, testserver.SharedPostgres(t).URL())
+	const ttl = 3 * time.Second
+	c, err := postgres.New(pool, locker.WithPrefix(prefixOf(t)), locker.WithTTL(ttl))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	ms := held(t, c, 10)
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(conn.Release)
+	}
+	stillHeld(t, ttl, ms...)
+	unlock(t, ms...)
+}
+
+// After a failover behind one address, connections of before lead to a server that takes no writes. They are given up when one
+// is found out, and the holds go on. Here the server is one: sessions of before take no writes, as after a demotion.
+func TestFailover_behindOneAddress(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	const ttl = 6 * time.Second
+	c := openURL(t, s.URL(), locker.WithTTL(ttl))
+	ms := held(t, c, 4)
+	before, err := pgx.Connect(t.Context(), s.URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = before.Close(context.Background()) })
+
+	execute(t, s.URL(), "ALTER ROLE postgres SET default_transaction_read_only = off")
+	execute(t, s.URL(), "ALTER SYSTEM SET default_transaction_read_only = on")
+	execute(t, s.URL(), "SELECT pg_reload_conf()")
+	eventually(t, "sessions of before take no writes", func() bool {
+		var readOnly string
+		require.NoError(t, before.QueryRow(t.Context(), "SHOW default_transaction_read_only").Scan(&readOnly))
+		return readOnly == "on"
+	})
+	require.NoError(t, c.Mutex("another").Lock(withTimeout(t, ttl)))
+	stillHeld(t, ttl, ms...)
+	unlock(t, ms...)
+}
+
+// Of several hosts one that accepts connections and never answers costs seconds, not minutes.
+func TestOpen_besideAHostThatHangs(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedPostgres(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	c := openURL(t, fmt.Sprintf("postgres://postgres@%s,%s/postgres?sslmode=disable", silent.Addr(), s.Addr()),
+		locker.WithPrefix(prefixOf(t)), locker.WithTTL(time.Minute))
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(withTimeout(t, 30*time.Second)))
+	unlock(t, m)
+}
+
+// Two users whose search_path is not the same have the same lock, and not a table each.
+func TestTable_isTheSameForEverySearchPath(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	execute(t, s.URL(), "CREATE SCHEMA other")
+	execute(t, s.URL(), "ALTER ROLE postgres SET search_path = other, public")
+	first := openURL(t, s.URL()).Mutex("x")
+	require.NoError(t, first.Lock(t.Context()))
+	execute(t, s.URL(), "ALTER ROLE postgres RESET search_path")
+	require.ErrorIs(t, openURL(t, s.URL()).Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+	unlock(t, first)
+}
+
+// A connection may use the simple protocol, and may read backslashes in strings as PostgreSQL did once.
+func TestSessions_ofOtherKinds(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(s *testserver.PostgresServer) string{
+		"simple protocol": func(s *testserver.PostgresServer) string { return s.URL() + "&default_query_exec_mode=simple_protocol" },
+		"standard_conforming_strings=off": func(s *testserver.PostgresServer) string {
+			execute(t, s.URL(), "ALTER ROLE postgres SET standard_conforming_strings = off")
+			return s.URL()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := change(testserver.Postgres(t))
+			const ttl = 3 * time.Second
+			c := openURL(t, url, locker.WithTTL(ttl))
+			ms := append(held(t, c, 2), c.Mutex("x"))
+			require.NoError(t, ms[2].Lock(t.Context()))
+			next := openURL(t, url).Mutex("x")
+			locked := waits(t, t.Context(), c, next, 1)
+			stillHeld(t, ttl, ms...)
+			unlock(t, ms...)
+			require.NoError(t, await(t, locked))
+			names := 0
+			for _, err := range c.List(t.Context(), "") {
+				require.NoError(t, err)
+				names++
+			}
+			assert.Equal(t, 1, names)
+			state, err := c.Inspect(t.Context(), "x")
+			require.NoError(t, err)
+			require.NoError(t, c.ForceRelease(t.Context(), "x", state))
+			require.ErrorIs(t, next.Unlock(t.Context()), locker.ErrLost)
+		})
+	}
+}
+
+// A server that does not answer ends a Lock whose context has no end with an error that is nobody's deadline.
+func TestLock_onASilentServerWithoutADeadline(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	c := openURL(t, s.URL(), locker.WithTTL(2*time.Second))
+	unlock(t, held(t, c, 1)...)
+	s.Stop()
+	err := c.Mutex("x").Lock(context.Background())
+	s.Continue()
+	require.Error(t, err)
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+}
+
+// What docs/backends/postgres.md has people type frees the lock, and its holder's Unlock says that it is lost.
+func TestFreedByHand_theHolderHearsOfIt(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	c := openURL(t, s.URL())
+	m := held(t, c, 1)[0]
+	execute(t, s.URL(), pageLine(t, "UPDATE locker_locks SET released"))
+	next := openURL(t, s.URL()).Mutex("hold0")
+	require.NoError(t, next.TryLock(t.Context()))
+	unlock(t, next)
+	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+}
+
+// pageLine returns the line of the backend's page that begins so.
+func pageLine(t *testing.T, begins string) string {
+	t.Helper()
+	page, err := os.ReadFile("../docs/backends/postgres.md")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(page)) {
+		if strings.HasPrefix(line, begins) {
+			return strings.Replace(line, "orders/42", "hold0", 1)
+		}
+	}
+	t.Fatalf("no line of the page begins with %q", begins)
+	return ""
+}
