@@ -169,17 +169,3 @@ func TestBackends_haveRows(t *testing.T) {
 		assert.Contains(t, row, "`"+b.Package+"`")
 	}
 }
-
-// The longest that a page may be, in words as wc -w counts them.
-func TestPages_areShort(t *testing.T) {
-	for page, limit := range map[string]int{
-		"../README.md": 900, "../CONTRIBUTING.md": 1300, "README.md": 1500, "safety.md": 1500, "fencing.md": 1500, "failures.md": 1500, "do-you-have.md": 1500,
-		"redlock-debate.md": 1500, "redlock-tokens.md": 1500, "migrating.md": 1500, "migrating-consensus.md": 1500, "changeover.md": 1500, "protocols.md": 1500, "protocols-consensus.md": 1500,
-		"backends/README.md": 1500, "backends/memory.md": 1500, "backends/redis.md": 1500, "backends/redis-services.md": 1500, "backends/redlock.md": 1500, "backends/etcd.md": 1500,
-		"backends/zookeeper.md": 1500, "backends/postgres.md": 1500,
-	} {
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
-		assert.LessOrEqual(t, len(strings.Fields(string(text))), limit, page)
-	}
-}

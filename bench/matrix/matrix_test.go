@@ -260,15 +260,6 @@ func TestPages_areThoseOfTheRun(t *testing.T) {
 	}
 }
 
-// A page that nobody reads to its end is better two.
-func TestPages_areShort(t *testing.T) {
-	r, err := open("../../docs/guarantees.json")
-	require.NoError(t, err)
-	for file, text := range r.pages() {
-		assert.LessOrEqual(t, len(strings.Fields(text)), 1500, file)
-	}
-}
-
 // Each scenario stands on one page, in the order of the suite, and each section has some.
 func TestTopics_haveEveryScenarioOnce(t *testing.T) {
 	var listed []string
