@@ -2,7 +2,13 @@ package locker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
+	"log/slog"
+	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/go-locker/locker/driver"
 )
@@ -41,5 +47,130 @@ func (c *Client) inspect(ctx context.Context, name string) (State, error) {
 	}
 	return ask(ctx, c, c.config.ttl/2, func(ctx context.Context) (State, error) {
 		return inspector.Inspect(ctx, c.config.qualified(name))
+	})
+}
+
+// HeldError is an ErrHeld that tells who holds the lock. [errors.As] finds it in an error that matches ErrHeld where the backend's answer told, which costs
+// no request: see its fields.
+type HeldError = driver.HeldError
+
+// List returns the names of the locks that are held and begin with prefix, without the Client's own prefix and in no order. With "" they are all
+// that Mutexes of Clients with this prefix hold. It does not contend: it changes nothing at the backend, and nobody there notices.
+//
+// Names come in pages, and a page is asked for when it is needed, so that a loop that ends early asks for no more. No request keeps a server
+// busy for long, but there may be many: on Redis they go through all keys of each server. A name that is held all the while comes
+// at least once. One that is taken or released meanwhile may be missing, and any may come twice.
+//
+// After an error, which comes with the name "", there is nothing more. A page takes at most half the Client's TTL. Otherwise the errors are those of
+// [Client.Inspect], with ErrUnsupported if the Driver is no [driver.Lister]. ErrUnsupported also comes last of all if locks are held whose names the backend
+// does not have, as etcd and ZooKeeper, which keep hashes of long names; it says how many.
+func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if err := c.list(ctx, prefix, func(name string) bool { return yield(name, nil) }); err != nil {
+			yield("", wrap("list", "", err))
+		}
+	}
+}
+
+// list calls yield with each name until it returns false.
+func (c *Client) list(ctx context.Context, prefix string, yield func(string) bool) error {
+	lister, ok := c.driver.(driver.Lister)
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: it does not list locks", ErrUnsupported)
+	case !utf8.ValidString(prefix):
+		return fmt.Errorf("prefix %q is not UTF-8", prefix)
+	}
+	next := lister.List(c.config.qualified(prefix))
+	for unnamed := 0; ; {
+		if ctx.Err() != nil {
+			return interrupted(ctx, nil)
+		}
+		page, err := ask(ctx, c, c.config.ttl/2, next)
+		if err != nil {
+			return err
+		}
+		for _, name := range page.Names {
+			if !yield(strings.TrimPrefix(name, c.config.qualified(""))) {
+				return nil
+			}
+		}
+		unnamed += page.Unnamed
+		switch {
+		case !page.Last:
+		case unnamed > 0:
+			return fmt.Errorf("%w: %d more locks are held, whose names are long, and the backend has a hash of them", ErrUnsupported, unnamed)
+		default:
+			return nil
+		}
+	}
+}
+
+// ForceRelease ends the hold of the lock called name that shown describes, of any process. shown is what [Client.Inspect] returned; its Token and
+// the ID of its Holder are compared at the backend, so that no other hold ends, however long ago that was.
+//
+// It is for an operator, when the holder cannot be stopped. The holder is not stopped by it: it hears of the loss at its next renewal, Extend or Unlock,
+// which returns ErrLost, and works on until then. Only a resource that checks the fencing token is safe from it. Others have the lock
+// meanwhile: a waiter at once, and under a larger token.
+//
+// It returns ErrNotHeld if nobody holds the lock, and ErrHeld if another hold is there. Both say that the hold which was shown has ended. After any other
+// error it may have ended: call it again. It takes at most half the Client's TTL. If the Driver is no [driver.ForceReleaser]
+// it returns ErrUnsupported, and if the Client is closed ErrClosed.
+func (c *Client) ForceRelease(ctx context.Context, name string, shown State) error {
+	return wrap("forcerelease", name, c.forceRelease(ctx, name, shown))
+}
+
+func (c *Client) forceRelease(ctx context.Context, name string, shown State) error {
+	forcer, ok := c.driver.(driver.ForceReleaser)
+	if !ok {
+		return fmt.Errorf("%w: it does not end the hold of another process", ErrUnsupported)
+	}
+	if err := checkUTF8("name", name); err != nil {
+		return err
+	}
+	base := c.config.tokenBase
+	switch {
+	case ctx.Err() != nil:
+		return interrupted(ctx, nil)
+	case !shown.Held:
+		return ErrNotHeld
+	case shown.Token == 0 && shown.Holder.ID == "", shown.Token != 0 && shown.Token <= base:
+		return errors.New("the State describes no hold: pass what Inspect of a Client with the same token base returned")
+	case shown.Token != 0:
+		shown.Token -= base
+	}
+	_, err := ask(ctx, c, c.config.ttl/2, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, forcer.ForceRelease(ctx, c.config.qualified(name), shown)
+	})
+	return err
+}
+
+// Warnings returns a sentence for each setting of the backend's servers that lets a promise be broken, such as one that has Redis
+// evict the keys of held locks. None means that nothing of the kind is known: a server may not tell, or not this user, and not every
+// Driver asks. If the backend is unreachable, it returns the client's error.
+//
+// A Client with a logger asks by itself, once, after its first grant. Nothing waits for that.
+func (c *Client) Warnings(ctx context.Context) ([]string, error) {
+	w, ok := c.driver.(driver.Warner)
+	if !ok {
+		return nil, nil
+	}
+	warnings, err := ask(ctx, c, warningsTimeout, w.Warnings)
+	return warnings, wrap("warnings", "", err)
+}
+
+const warningsTimeout = 5 * time.Second
+
+// logWarnings has the logger told of Warnings, the first time that it is called. It does not wait. Its caller is one that Close
+// waits for.
+func (c *Client) logWarnings() {
+	if c.config.logger == nil || c.warned.Swap(true) {
+		return
+	}
+	c.spawn(func() {
+		warnings, _ := c.Warnings(context.Background())
+		for _, w := range warnings {
+			c.log(slog.LevelWarn, "backend may break a promise", slog.String("why", w))
+		}
 	})
 }

@@ -165,3 +165,11 @@ func (c countingConn) Write(p []byte) (int, error) {
 	c.writes.Add(1)
 	return c.Conn.Write(p)
 }
+
+const secret = "s3cr3t-Passw0rd"
+
+// The rights that docs/backends/redis.md says a user needs, as a line of configuration has them.
+const (
+	toLock = " ~{locker:* +eval +evalsha +time +hmget +hget +hset +hdel +pttl +pexpire"
+	toWait = toLock + " &{locker:* +subscribe +unsubscribe +ping +publish +pubsub +zadd +zcard +zrange +zrem +zscore +zpopmin"
+)

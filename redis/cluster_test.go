@@ -1,8 +1,11 @@
 package redis_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -355,4 +358,35 @@ func TestCluster_manyThatWaitWhileSlotsMove(t *testing.T) {
 	for _, d := range done {
 		require.NoError(t, awaitLong(t, d))
 	}
+}
+
+// order is who was served.
+type order struct {
+	mu  sync.Mutex
+	got []string
+}
+
+func (o *order) add(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.got = append(o.got, name)
+}
+
+// lineUp has the clients wait for a name, in the order of kinds. Each lets go as soon as it has it.
+func lineUp(t *testing.T, all map[string]*locker.Client, kinds []string, name string, waiters func() int64, o *order) (done []<-chan error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	for i, kind := range kinds {
+		m := all[kind].Mutex(name)
+		done = append(done, async(func() error {
+			if err := m.Lock(ctx); err != nil {
+				return errors.Join(errors.New(kind), err)
+			}
+			o.add(kind)
+			return m.Unlock(ctx)
+		}))
+		eventually(t, kind+" waits", func() bool { return waiters() == int64(i+1) })
+	}
+	return done
 }

@@ -77,55 +77,6 @@ func TestFaults_refused(t *testing.T) {
 	})
 }
 
-func TestFaults_stopped(t *testing.T) {
-	t.Parallel()
-	for name, kind := range clients {
-		t.Run(name, func(t *testing.T) {
-			s := testserver.Redis(t)
-			rdb := connect(t, s.Addr(), kind, func(o *goredis.Options) { o.ReadTimeout = 3 * time.Second })
-			require.NoError(t, rdb.Ping(t.Context()).Err())
-			s.Stop()
-			unbounded, bounded := wantEnds(t, rdb)
-			require.NotErrorIs(t, unbounded, locker.ErrClosed)
-			require.ErrorIs(t, bounded, context.DeadlineExceeded)
-			s.Continue()
-			m := newClient(t, s.Addr(), locker.WithBackoff(tick, 10*tick)).Mutex("x")
-			require.NoError(t, m.Lock(withTimeout(t, 5*time.Second)), "what the takes left behind goes with their clean-up")
-			assert.NoError(t, m.Unlock(t.Context()))
-		})
-	}
-}
-
-func TestFaults_stoppedWhileHeld(t *testing.T) {
-	t.Parallel()
-	const ttl = 2 * time.Second
-	s := testserver.Redis(t)
-	for name, kind := range clients {
-		t.Run(name, func(t *testing.T) {
-			c := clientOf(t, connect(t, s.Addr(), kind, func(o *goredis.Options) { o.ReadTimeout = 2 * ttl }),
-				locker.WithTTL(ttl), locker.WithoutRenewal())
-			extended, unlocked := c.Mutex("extended"), c.Mutex("unlocked")
-			require.NoError(t, extended.Lock(t.Context()))
-			require.NoError(t, unlocked.Lock(t.Context()))
-			s.Stop()
-			elapsed := stopwatch.Start(t)
-			err := extended.Extend(withTimeout(t, 50*time.Millisecond))
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.NotErrorIs(t, err, locker.ErrLost, "the old deadline stands")
-			assert.NotZero(t, extended.FencingToken())
-			err = unlocked.Unlock(context.Background())
-			require.Error(t, err)
-			assert.Zero(t, unlocked.FencingToken(), "it has ended here")
-			assert.Less(t, elapsed(), 2*ttl, "Unlock does not wait for the client library's time-out")
-			s.Continue()
-			eventually(t, "both are free", func() bool {
-				return !isHeldAt(t, connect(t, s.Addr()), keyOf("extended")) && !isHeldAt(t, connect(t, s.Addr()), keyOf("unlocked"))
-			})
-			assert.ErrorIs(t, extended.Unlock(t.Context()), locker.ErrLost)
-		})
-	}
-}
-
 func TestFaults_readOnlyReplica(t *testing.T) {
 	t.Parallel()
 	primary := testserver.Redis(t)

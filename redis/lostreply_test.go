@@ -29,66 +29,6 @@ func loseReply(t *testing.T, f *faulty, applied func() bool, between func(), do 
 	return await(t, done)
 }
 
-func TestLostReply_ofAnAcquire_isOneHoldAndOneToken(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*goredis.Options){
-		"default options":        func(*goredis.Options) {},
-		"ContextTimeoutEnabled":  heedingCtx,
-		"a pool of one":          func(o *goredis.Options) { o.PoolSize = 1 },
-		"RESP2":                  func(o *goredis.Options) { o.Protocol = 2 },
-		"another database":       func(o *goredis.Options) { o.DB = 3 },
-		"unstable dialler: once": func(o *goredis.Options) { o.DialerRetries = 1 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFaulty(t, change)
-			ctx := t.Context()
-			m := f.client.Mutex("x")
-			held := func() bool { return isHeldAt(t, f.direct, keyOf("x")) }
-			require.NoError(t, loseReply(t, f, held, func() {}, func() error { return m.Lock(ctx) }))
-			assert.GreaterOrEqual(t, scriptsRun(t, f.direct), 2, "the request was sent twice")
-			token, err := f.direct.HGet(ctx, keyOf("x"), "token").Uint64()
-			require.NoError(t, err)
-			assert.Equal(t, token, m.FencingToken(), "the token that the server knows")
-			require.ErrorIs(t, f.client.Mutex("x").TryLock(ctx), locker.ErrHeld)
-			require.NoError(t, m.Unlock(ctx))
-			other := f.client.Mutex("x")
-			require.NoError(t, other.TryLock(ctx), "one Unlock ends it")
-			assert.Greater(t, other.FencingToken(), token)
-		})
-	}
-}
-
-func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name    string
-		between func(t *testing.T, other *locker.Mutex)
-	}{
-		{"nobody came", func(*testing.T, *locker.Mutex) {}},
-		{"another holds", func(t *testing.T, other *locker.Mutex) {
-			require.NoError(t, other.TryLock(t.Context()))
-		}},
-		{"another took and released", func(t *testing.T, other *locker.Mutex) {
-			require.NoError(t, other.TryLock(t.Context()))
-			require.NoError(t, other.Unlock(t.Context()))
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := newFaulty(t)
-			ctx := t.Context()
-			m, other := f.client.Mutex("x"), f.otherClient(t).Mutex("x")
-			require.NoError(t, m.Lock(ctx))
-			released := func() bool { return !isHeldAt(t, f.direct, keyOf("x")) }
-			err := loseReply(t, f, released, func() { c.between(t, other) }, func() error { return m.Unlock(ctx) })
-			require.NoError(t, err)
-			if other.FencingToken() > 0 {
-				assert.True(t, isHeldAt(t, f.direct, keyOf("x")), "the other's hold is untouched")
-				assert.NoError(t, other.Unlock(ctx))
-			}
-		})
-	}
-}
-
 // The server knows its last two tokens: an earlier hold it may have had, or a failover may have forgotten it.
 func TestLostReply_ofAnUnlock_isInDoubtWhenSeveralHaveHeldSince(t *testing.T) {
 	t.Parallel()
@@ -137,21 +77,6 @@ func TestUnlock_ofAHoldThatAFailoverForgot_isErrLost(t *testing.T) {
 			assert.True(t, isHeldAt(t, f.direct, keyOf("x")), "B still holds")
 		})
 	}
-}
-
-func TestLostReply_ofAnExtend_isASuccess(t *testing.T) {
-	t.Parallel()
-	f := newFaulty(t)
-	ctx := t.Context()
-	m := f.client.Mutex("x")
-	require.NoError(t, m.Lock(ctx))
-	token, deadline := m.FencingToken(), m.Deadline()
-	ran := func() bool { return commandCalls(t, f.direct)["pexpire"] == 1 }
-	resetStats(t, f.direct)
-	require.NoError(t, loseReply(t, f, ran, func() {}, func() error { return m.Extend(ctx) }))
-	assert.True(t, m.Deadline().After(deadline), "the deadline moves on")
-	assert.Equal(t, token, m.FencingToken())
-	require.NoError(t, m.Unlock(ctx))
 }
 
 // The reply to the first try is lost, and the next ones of go-redis find nobody to ask: their error

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,8 +28,6 @@ type queueTest struct {
 	mu     sync.Mutex
 	served []int // who has been, in order
 
-	inside atomic.Int32  // how many are at work
-	last   atomic.Uint64 // token
 }
 
 func newQueueTest(t *testing.T, direct *goredis.Client) *queueTest {

@@ -2,9 +2,6 @@ package redis_test
 
 import (
 	"context"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,22 +81,6 @@ func wantSoon(t *testing.T, got chan driver.Lease, within time.Duration) driver.
 	}
 }
 
-func TestShare_aReaderThatDiesHoldsUpAWriterForItsTTL(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	d, dies := sharerAt(t, s), sharerAt(t, s)
-	const ttl = 2 * time.Second
-	read(t, dies, ttl)
-	lives := read(t, d, time.Minute)
-	start := time.Now()
-	got, cancel := queued(t, d, d.waitsToWrite)
-	defer cancel()
-	require.NoError(t, lives.Release(t.Context()))
-	l := wantSoon(t, got, 10*ttl)
-	assert.Greater(t, time.Since(start), ttl-ttl/2)
-	assert.Greater(t, l.Token(), lives.Token())
-}
-
 func TestShare_aWriterThatDiesWhileItWaitsLetsReadersInAfterALook(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
@@ -114,88 +95,6 @@ func TestShare_aWriterThatDiesWhileItWaitsLetsReadersInAfterALook(t *testing.T) 
 	dies.cut()
 	defer cancel()
 	assert.Equal(t, first.Token(), wantSoon(t, got, 10*time.Second).Token())
-}
-
-func TestShare_whoGivesUpIsInNobodysWay(t *testing.T) {
-	t.Parallel()
-	d := sharerAt(t, testserver.Redis(t))
-	first := read(t, d, time.Minute)
-	_, cancelWriter := queued(t, d, d.waitsToWrite)
-	got, cancelReader := queued(t, d, d.waitsToRead)
-	defer cancelReader()
-	_, cancelOther := queued(t, d, d.waitsToRead)
-	cancelOther()
-	eventually(t, "a reader has left", func() bool { return d.length(t) == 2 })
-	_, err := d.AcquireShared(t.Context(), sharedFor(time.Minute))
-	require.ErrorIs(t, err, locker.ErrHeld, "a writer waits")
-	start := time.Now()
-	cancelWriter()
-	second := wantSoon(t, got, 10*time.Second)
-	assert.Less(t, time.Since(start), 900*time.Millisecond, "it is told")
-	assert.Equal(t, first.Token(), second.Token())
-	for _, l := range []driver.Lease{first, second} {
-		require.NoError(t, l.Release(t.Context()))
-	}
-	assert.Equal(t, []string{keyOf("x"), "{locker:%mark}"}, keysAt(t, d.addr), "nothing else is left")
-}
-
-func keysAt(t *testing.T, addr string) []string {
-	t.Helper()
-	keys := connect(t, addr).Keys(t.Context(), "*").Val()
-	if len(keys) == 2 && keys[0] != keyOf("x") {
-		keys[0], keys[1] = keys[1], keys[0]
-	}
-	return keys
-}
-
-// 100 readers who come again and again, and a writer who does, too.
-func TestShare_aWriterAmongManyReadersIsServed(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	d, other := sharerAt(t, s), sharerAt(t, s)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	var inside, reads atomic.Int64
-	var all sync.WaitGroup
-	done := make(chan struct{})
-	use := func(l driver.Lease, n int64) error {
-		in := inside.Add(n)
-		time.Sleep(time.Millisecond)
-		inside.Add(-n)
-		if n == writerWeight && in != n || in > writerWeight {
-			return fmt.Errorf("a writer is not alone: %d", in)
-		}
-		return l.Release(ctx)
-	}
-	for i := range 100 {
-		by := []*driverAt{d, other}[i%2]
-		all.Go(func() {
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				l, err := by.waitsToRead(ctx)
-				if !assert.NoError(t, err) || !assert.NoError(t, use(l, 1)) {
-					return
-				}
-				reads.Add(1)
-			}
-		})
-	}
-	var last uint64
-	for range 20 {
-		l, err := other.waitsToWrite(ctx)
-		require.NoError(t, err)
-		assert.Greater(t, l.Token(), last)
-		last = l.Token()
-		require.NoError(t, use(l, writerWeight))
-	}
-	close(done)
-	all.Wait()
-	assert.Greater(t, reads.Load(), int64(20), "readers are served, too")
-	assert.Equal(t, []string{keyOf("x"), "{locker:%mark}"}, keysAt(t, s.Addr()), "nothing else is left")
 }
 
 // A writer that nobody has heard of for five seconds is passed over: one that waits is heard of more often.
@@ -217,8 +116,6 @@ func TestShare_aWriterThatWaitsLongIsNotOvertaken(t *testing.T) {
 	require.NoError(t, wantSoon(t, got, 10*time.Second).Release(t.Context()))
 	wantSoon(t, later, 10*time.Second)
 }
-
-const writerWeight = 1_000_000
 
 func TestShare_extendsSharesAndOthersTogether(t *testing.T) {
 	t.Parallel()

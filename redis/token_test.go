@@ -16,65 +16,6 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-func TestToken_risesOverHoldersAndThroughLostData(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	ctx := t.Context()
-	rdb := connect(t, s.Addr())
-	clients := []*locker.Client{clientOf(t, rdb), newClient(t, s.Addr()), newClient(t, s.Addr())}
-	var last uint64
-	n := 0
-	next := func(after string) {
-		t.Helper()
-		for range 2 * len(clients) {
-			m := clients[n%len(clients)].Mutex("x")
-			n++
-			require.NoError(t, m.Lock(ctx), after)
-			token := m.FencingToken()
-			require.Greater(t, token, last, "after %s", after)
-			stored, err := rdb.HGet(ctx, keyOf("x"), "token").Uint64()
-			require.NoError(t, err)
-			require.Equal(t, stored, token, "exactly what the server has")
-			require.NoError(t, m.Extend(ctx))
-			require.Equal(t, token, m.FencingToken(), "stable over Extend")
-			require.NoError(t, m.Unlock(ctx))
-			require.Zero(t, m.FencingToken())
-			last = token
-		}
-	}
-	next("nothing")
-	require.NoError(t, rdb.FlushAll(ctx).Err())
-	next("FLUSHALL")
-	require.NoError(t, rdb.Del(ctx, keyOf("x")).Err())
-	next("DEL")
-	s.Kill()
-	s.Restart()
-	next("a restart that forgot")
-	evict(t, rdb, keyOf("x"))
-	next("eviction")
-	assert.InDelta(t, float64(time.Now().UnixMicro()), float64(last), float64(time.Minute.Microseconds()), "the server's clock")
-}
-
-// evict has the server drop key by its own choice, for want of memory.
-func evict(t *testing.T, rdb *goredis.Client, key string) {
-	t.Helper()
-	ctx := t.Context()
-	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
-	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory-samples", "64").Err())
-	require.NoError(t, rdb.ConfigSet(ctx, "maxmemory", "4mb").Err())
-	value := strings.Repeat("v", 10_000)
-	for i := range 5000 {
-		if rdb.Exists(ctx, key).Val() == 0 {
-			require.NoError(t, rdb.ConfigSet(ctx, "maxmemory", "0").Err())
-			require.Positive(t, rdb.DBSize(ctx).Val())
-			return
-		}
-		// A write that finds nothing to evict is refused; the next may.
-		_ = rdb.Set(ctx, fmt.Sprint("fill", i), value, 0).Err()
-	}
-	t.Fatalf("%s was not evicted", key)
-}
-
 func TestToken_isOneAboveALastThatIsAheadOfTheClock(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)

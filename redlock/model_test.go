@@ -12,14 +12,6 @@ type register struct {
 	most   uint64 // what is larger is too far ahead, unless it is the last; 0: nothing is
 	clock  uint64 // accepted in place of that, or, where nothing is known, of what is smaller
 	waitQueue
-
-	rules rules
-}
-
-// rules are relaxations of what a node does; the zero value is the right rule.
-type rules struct {
-	acceptWithoutLock bool // a denied take leaves its token behind
-	raiseUnchecked    bool // a raise does not ask whose the lock is
 }
 
 // left reports whether there is a lock that has not expired.
@@ -39,10 +31,6 @@ func (r *register) grant(now int64, owner uint64, ttl int64, token uint64) (gran
 		if r.owner == owner {
 			r.until = now + ttl
 			return true, r.last // sent twice
-		}
-		if r.rules.acceptWithoutLock && token > r.last {
-			r.last = token
-			return false, token
 		}
 		return false, 0
 	}
@@ -73,7 +61,7 @@ func (r *register) extend(now int64, owner uint64, ttl int64) bool {
 
 func (r *register) raise(now int64, owner uint64, token uint64) bool {
 	ours := r.left(now) && r.owner == owner
-	if !ours && !r.rules.raiseUnchecked || token < r.last || r.tooFar(token) {
+	if !ours || token < r.last || r.tooFar(token) {
 		return false
 	}
 	r.known, r.last = true, token
@@ -100,4 +88,4 @@ func (r *register) release(now int64, owner uint64, token uint64, again bool) bo
 }
 
 // forget is what a restart without data does.
-func (r *register) forget() { *r = register{rules: r.rules, most: r.most, clock: r.clock} }
+func (r *register) forget() { *r = register{most: r.most, clock: r.clock} }

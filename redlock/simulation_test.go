@@ -21,7 +21,6 @@ import (
 
 // relaxation is one part of the rule left out.
 type relaxation struct {
-	rules
 	oneOwner      bool // for all attempts of a contender
 	countTogether bool // votes for different tokens
 	forget        bool // nodes come back empty
@@ -120,7 +119,6 @@ func simulate(t *testing.T, seed uint64, grants int, relax relaxation) result {
 		w.slow = 0.01 * math.Pow(50, r.Float64())   // to one in two
 		for i := range w.servers {
 			w.servers[i] = &server{start: time.Now(), rate: 1 + (r.Float64()-0.5)/100}
-			w.servers[i].reg.rules = relax.rules
 		}
 		w.drawWaits()
 		var wg sync.WaitGroup

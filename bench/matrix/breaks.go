@@ -24,7 +24,7 @@ var knownBreaks = []knownBreak{
 	{
 		"redsync", "The stopped node later applies the late SET, and keeps the key.",
 		[]string{"a take that arrives late leaves nothing behind", "a Lock that ended while the server was silent leaves nothing behind"},
-		[]string{"redlock.TestMinority_thatWakesKeepsNoKey", "redis.TestLateTake_locksNobodyOutForLongerThanOneTTL", "zookeeper.TestLateTake_leavesNothing"},
+		[]string{"redlock.TestMinority_thatWakesKeepsNoKey", "redisscript.TestLate_whatArrivesTooLateGetsNothing", "zookeeper.TestLateTake_leavesNothing"},
 	},
 	{
 		"redsync", "Clean-up runs on the ctx that was just cancelled: one cancel in five leaves a key.",
@@ -39,7 +39,7 @@ var knownBreaks = []knownBreak{
 	{
 		"redsync", "One lost reply and the client's own retry: the lock is taken, by ourselves.",
 		[]string{"a Lock whose replies are lost for a while is not held up by itself"},
-		[]string{"redis.TestLostReply_ofAnAcquire_isOneHoldAndOneToken"},
+		[]string{"zookeeper.TestLostReply_ofATake_isOneHold"},
 	},
 	{
 		"redsync", "Each failed attempt sends a release to every node.", nil,
@@ -48,11 +48,11 @@ var knownBreaks = []knownBreak{
 	{
 		"redislock", "After a lost reply Release says that nothing was held, although it has released.",
 		[]string{"a release that is sent again says nil or ErrLost, and frees the lock"},
-		[]string{"redis.TestLostReply_ofAnUnlock_isASuccess"},
+		[]string{"zookeeper.TestLostReply_ofAnUnlock_isASuccess"},
 	},
 	{
 		"redislock", "Waiters poll in lockstep.", nil,
-		[]string{"redis.TestQueue_aHandOverCostsTheSameHoweverManyWait", "locker.TestLock_pausesBetweenAttemptsAsTheBackoffSays"},
+		[]string{"redis.TestQueue_aHandOverCostsTheSameHoweverManyWait", "core.TestLock_pausesBetweenAttemptsAsTheBackoffSays"},
 	},
 	{
 		"redislock", "The default is not to wait at all.",
@@ -61,7 +61,7 @@ var knownBreaks = []knownBreak{
 	},
 	{
 		"rueidislock", "One idle held lock costs thousands of scripts a second.", nil,
-		[]string{"redis.TestCounts_allDueRenewalsOfAClientAreOnePipeline", "locker.TestRenewal_everyThirdOfTheTTL"},
+		[]string{"redis.TestCounts_allDueRenewalsOfAClientAreOnePipeline", "core.TestRenewal_everyThirdOfTheTTL"},
 	},
 	{
 		"rueidislock", "Every release wakes every process.", nil,
@@ -70,12 +70,12 @@ var knownBreaks = []knownBreak{
 	{
 		"rueidislock", "Errors of the server are swallowed while it waits.",
 		[]string{"an outage is an error or a wait, never ErrHeld", "a waiter whose connections were broken is served, or told"},
-		[]string{"locker.TestLock_waiterDoesNotRideOutALongOutage"},
+		[]string{"core.TestLock_waiterDoesNotRideOutALongOutage"},
 	},
 	{
 		"rueidislock", "An attempt that overruns its time leaves its key, and Lock then waits for ever.",
 		[]string{"a take whose reply was lost leaves nothing behind", "on a slow link Lock succeeds only with half its TTL left"},
-		[]string{"locker.TestLock_withLessThanHalfATTLLeftIsGivenBack"},
+		[]string{"core.TestLock_withLessThanHalfATTLLeftIsGivenBack"},
 	},
 	{
 		"concurrency.Mutex", "A lost reply leaves our key in the queue, ahead of everyone, while the session lives.",
@@ -129,7 +129,7 @@ var knownBreaks = []knownBreak{
 	{
 		"Redisson", "A renewal that outlives Unlock makes locks immortal.",
 		[]string{"renewal ends with Unlock", "a renewed hold that expired at a silent server stays lost"},
-		[]string{"locker.TestRenewal_endsWithTheHold", "redis.TestRenewal_stopsWithUnlock"},
+		[]string{"core.TestRenewal_endsWithTheHold"},
 	},
 	{
 		"Redisson", "Token counters are never removed.", nil,
@@ -138,7 +138,7 @@ var knownBreaks = []knownBreak{
 	{
 		"Redisson", "A stale holder that asks for its token reads its successor's.",
 		[]string{"the token is 0 after a loss", "a process that was stopped past its TTL knows when it wakes"},
-		[]string{"locker.TestHold_neverSpeaksForItsSuccessor"},
+		[]string{"core.TestHold_neverSpeaksForItsSuccessor"},
 	},
 	{
 		"ubgo/lock", "SETNX, then INCR as a second command: a holder that stalls gets a larger token than its successor.",

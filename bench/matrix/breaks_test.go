@@ -26,8 +26,8 @@ func TestKnownBreaks_areLookedFor(t *testing.T) {
 		}
 		for _, test := range l.tests {
 			dir, name, _ := strings.Cut(test, ".")
-			if dir == "locker" {
-				dir = "."
+			if moved, ok := map[string]string{"core": "internal/test/core", "redisscript": "internal/redisscript"}[dir]; ok {
+				dir = moved
 			}
 			assert.True(t, declared(t, filepath.Join("..", "..", dir), name), "no test %s", test)
 		}

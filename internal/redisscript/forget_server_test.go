@@ -25,7 +25,6 @@ type ledger struct {
 	rand   *rand.Rand
 	server *testserver.RedisServer
 	build
-	earlier build
 	largest map[string]int64
 	holds   []ledgerHold
 	drivers []*mark
@@ -115,10 +114,6 @@ func (l *ledger) take(name string, proposal int64) error {
 	h := ledgerHold{name: name, owner: strconv.FormatUint(l.rand.Uint64(), 36), keys: []string{keys[0].(string), keys[1].(string)}, by: l.build}
 	d := l.drivers[l.rand.IntN(len(l.drivers))]
 	expires := expiry(2 * time.Second)
-	if l.build == l.earlier {
-		d, expires = &mark{}, expires+(earlierKeep-Keep).Milliseconds()
-		d.covered.Store(9e15)
-	}
 	if !l.anywhere && l.hidden() {
 		l.shift(-40 * time.Second)
 	}

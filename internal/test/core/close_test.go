@@ -1,0 +1,351 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+)
+
+func TestClose_waitersGetErrClosed(t *testing.T) {
+	for name, f := range map[string]fault{
+		"in a pause": {}, "request hangs": hangs, "request hangs, heeds no ctx": {hang: true, ignoresCtx: true},
+		"granted later": {request: time.Second, ignoresCtx: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				c := b.client(t)
+				if name == "in a pause" {
+					b.steal("x")
+				}
+				b.every(acquire, f)
+				waiter := inBackground(func() error { return c.Mutex("x").Lock(context.Background()) })
+				synctest.Wait()
+				closed := inBackground(c.Close)
+				assert.Zero(t, took(func() { require.ErrorIs(t, <-waiter, locker.ErrClosed) }))
+				require.NoError(t, <-closed)
+				if f.request > 0 {
+					assert.Zero(t, b.holder("x"))
+				}
+			})
+		})
+	}
+}
+
+func TestClose_waitersInAQueueGetErrClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		d, left := &scripted{fakeDriver: &fakeDriver{b: b}}, false
+		d.queue = func(ctx context.Context, _ driver.Request, _ func(error)) (driver.Lease, error) {
+			<-ctx.Done()
+			left = true
+			return nil, ctx.Err()
+		}
+		c := clientOf(t, d)
+		waiter := inBackground(func() error { return c.Mutex("x").Lock(context.Background()) })
+		synctest.Wait()
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, <-waiter, locker.ErrClosed)
+		assert.True(t, left)
+	})
+}
+
+func TestClose_losesAndReleasesHolds(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		ms := holdMany(t, c, 100)
+		b.next(release, fault{then: func() {
+			for _, m := range ms {
+				assert.True(t, fired(m.Lost()), "Lost fires before anything is released")
+			}
+		}})
+		require.NoError(t, c.Close())
+		for i, m := range ms {
+			assert.Zero(t, b.holder(fmt.Sprint(i)))
+			assert.Zero(t, m.FencingToken())
+			require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
+			require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+			require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
+		}
+		assert.Len(t, b.calls(release), 100)
+	})
+}
+
+func TestClosed_firesWhenCloseBegins(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		closed := c.Closed()
+		require.NoError(t, c.Mutex("x").Lock(t.Context()))
+		b.next(release, fault{then: func() { assert.True(t, fired(closed), "before anything is released") }})
+		assert.False(t, fired(closed))
+		require.NoError(t, c.Close())
+		assert.True(t, fired(closed))
+		assert.True(t, fired(c.Closed()), "also for those who ask later")
+		assert.Len(t, b.calls(release), 1)
+	})
+}
+
+func TestClose_laterLocksGetErrClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		held, free, lost := c.Mutex("held"), c.Mutex("free"), c.Mutex("lost", locker.WithoutRenewal())
+		require.NoError(t, lost.Lock(t.Context()))
+		time.Sleep(ttl)
+		require.NoError(t, held.Lock(t.Context()))
+		require.NoError(t, c.Close())
+		for _, m := range []*locker.Mutex{held, free, lost, c.Mutex("new")} {
+			require.ErrorIs(t, m.Lock(t.Context()), locker.ErrClosed)
+			require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrClosed)
+			_, err := m.Acquire(t.Context())
+			require.ErrorIs(t, err, locker.ErrClosed)
+			require.ErrorIs(t, m.Do(t.Context(), nil), locker.ErrClosed)
+		}
+		assert.Len(t, b.calls(acquire), 2)
+		require.ErrorIs(t, free.Unlock(t.Context()), locker.ErrNotHeld)
+		require.ErrorIs(t, held.Unlock(t.Context()), locker.ErrLost)
+		require.ErrorIs(t, lost.Unlock(t.Context()), locker.ErrLost)
+	})
+}
+
+func TestClose_closesTheDriverOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		d := &fakeDriver{b: b}
+		c := clientOf(t, d)
+		assert.False(t, d.closed)
+		require.NoError(t, c.Close())
+		assert.True(t, d.closed)
+		d.closed = false
+		require.NoError(t, c.Close(), "a second Close does nothing")
+		assert.False(t, d.closed)
+	})
+}
+
+type badCloser struct{ *fakeDriver }
+
+func (badCloser) Close() error { return errRefused }
+
+func TestClose_returnsTheDriversError(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := clientOf(t, badCloser{&fakeDriver{b: b}})
+		err := c.Close()
+		require.ErrorIs(t, err, errRefused)
+		var e *locker.Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, "close", e.Op)
+		require.NoError(t, c.Close())
+	})
+}
+
+type neverCloser struct{ *fakeDriver }
+
+func (d neverCloser) Close() error { <-d.b.over; return nil }
+
+func TestClose_ofADriverThatDoesNotClose(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := clientOf(t, neverCloser{&fakeDriver{b: b}})
+		holdMany(t, c, 1)
+		assert.LessOrEqual(t, took(func() { require.Error(t, c.Close()) }), 5*time.Second)
+		assert.Zero(t, b.holder("0"))
+	})
+}
+
+func TestClose_ofAHungBackendTakesAboutFiveSeconds(t *testing.T) {
+	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				c := b.client(t, locker.WithTTL(time.Minute))
+				ms := holdMany(t, c, 100)
+				b.down(f)
+				for range 10 {
+					go func() { _ = c.Mutex("y").Lock(context.Background()) }()
+					go func() { _ = ms[0].Extend(context.Background()) }()
+				}
+				go func() { _ = ms[1].Unlock(context.Background()) }()
+				synctest.Wait()
+				assert.LessOrEqual(t, took(func() { require.Error(t, c.Close()) }), 5*time.Second)
+				for _, m := range ms[2:] {
+					assert.True(t, fired(m.Lost()))
+				}
+			})
+		})
+	}
+}
+
+// A goroutine for each would be a gigabyte for a Client of many holds that is told to stop.
+func TestClose_ofManyHoldsNeedsFewGoroutines(t *testing.T) {
+	const holds, few = 10_000, 500
+	for name, f := range map[string]fault{"in order": {reply: time.Millisecond}, "hangs": hangs, "hangs and heeds no ctx": hangIgnoringCtx, "unreachable": unreachable} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				c := b.client(t, locker.WithTTL(time.Minute))
+				holdMany(t, c, holds)
+				b.every(release, f)
+				before, began := runtime.NumGoroutine(), time.Now()
+				closed := inBackground(c.Close)
+				synctest.Wait()
+				require.NotEmpty(t, b.calls(release))
+				assert.LessOrEqual(t, runtime.NumGoroutine()-before, few, "goroutines of Close, for %d holds", holds)
+				err := <-closed
+				assert.LessOrEqual(t, time.Since(began), 5*time.Second)
+				assert.Equal(t, name == "in order", err == nil)
+			})
+		})
+	}
+}
+
+func TestClose_namesTheLocksThatWereNotReleased(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		m := holdMany(t, c, 2)[1]
+		b.everyOf("1", release, hangs)
+		err := c.Close()
+		require.ErrorContains(t, err, `"1"`)
+		assert.NotContains(t, err.Error(), `"0"`)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		assert.Zero(t, b.holder("0"))
+	})
+}
+
+func TestClose_ofALockThatWasTakenIsNoError(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		holdMany(t, c, 1)
+		thief := b.steal("0")
+		require.NoError(t, c.Close())
+		assert.Equal(t, thief, b.holder("0"))
+	})
+}
+
+func TestClose_sendsAReleaseAgainThatFailed(t *testing.T) {
+	for name, f := range map[string]fault{"never arrived": unreachable, "reply lost": unheard} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				c := b.client(t)
+				holdMany(t, c, 1)
+				b.next(release, f)
+				require.NoError(t, c.Close(), "it has 5 s to release its holds")
+				assert.Zero(t, b.holder("0"))
+			})
+		})
+	}
+}
+
+func TestClose_whileCallsAreUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		ms := holdMany(t, c, 3)
+		b.every(release, fault{request: time.Second})
+		b.every(extend, fault{request: 2 * time.Second})
+		unlocked := inBackground(func() error { return ms[0].Unlock(context.Background()) })
+		extended := inBackground(func() error { return ms[1].Extend(context.Background()) })
+		did := inBackground(func() error {
+			return c.Mutex("y").Do(context.Background(), func(ctx context.Context) error {
+				<-ctx.Done()
+				return context.Cause(ctx)
+			})
+		})
+		synctest.Wait()
+		require.NoError(t, c.Close())
+		require.NoError(t, <-unlocked, "an Unlock that had begun is finished")
+		require.ErrorIs(t, <-extended, locker.ErrLost)
+		require.ErrorIs(t, <-did, locker.ErrLost)
+		for _, name := range []string{"0", "1", "2", "y"} {
+			assert.Zero(t, b.holder(name))
+		}
+	})
+}
+
+func TestClose_withCleanUpUnderWay(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.next(acquire, unheard)
+		b.next(release, unreachable, unreachable, unreachable)
+		c := b.client(t)
+		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
+		require.NoError(t, c.Close())
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
+func TestClose_leavesAloneWhatWasUnlocked(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		require.NoError(t, holdMany(t, c, 1)[0].Unlock(t.Context()))
+		require.NoError(t, c.Close())
+		assert.Len(t, b.calls(release), 1)
+	})
+}
+
+func TestClose_fromWithinDo(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		err := c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+			assert.Zero(t, took(func() { require.NoError(t, c.Close()) }))
+			return context.Cause(ctx)
+		})
+		require.ErrorIs(t, err, locker.ErrLost)
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
+// Two holds are due in the same moment: one expires, and while that is reported Close begins,
+// before the other is renewed.
+func TestClose_losesAHoldThatIsAboutToBeRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		reporting := make(chan struct{})
+		slow := &logs{Handler: slog.DiscardHandler, wait: func(r slog.Record) {
+			if fired(reporting) {
+				return
+			}
+			close(reporting)
+			time.Sleep(time.Second)
+		}}
+		c := b.client(t, locker.WithLogger(slog.New(slow)))
+		expires := c.Mutex("expires", locker.WithTTL(3032323232), locker.WithoutRenewal()) // after 3 s
+		renews := c.Mutex("renews", locker.WithTTL(9600*time.Millisecond))                 // after 3 s
+		require.NoError(t, errors.Join(expires.Lock(t.Context()), renews.Lock(t.Context())))
+		<-reporting
+		require.Equal(t, 3*time.Second, time.Since(b.start))
+		require.NoError(t, c.Close())
+		assert.True(t, fired(renews.Lost()))
+		assert.Zero(t, b.holder("renews"))
+	})
+}
+
+// A clean-up that cannot reach the backend has its whole TTL, but must not hold up Close that long.
+func TestClose_hurriesCleanUpThatFails(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.next(acquire, unheard)
+		b.every(release, unreachable)
+		c := b.client(t)
+		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
+		assert.LessOrEqual(t, took(func() { require.NoError(t, c.Close()) }), time.Second)
+	})
+}
+
+// It ends a pause between two tries that is under way, and makes others after that.
+func TestClose_endsThePauseOfACleanUpAndNotThoseThatFollow(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.next(acquire, unheard)
+		b.every(release, unreachable)
+		c := b.client(t)
+		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
+		synctest.Wait()
+		require.Len(t, b.calls(release), 1)
+		require.NoError(t, c.Close())
+		at := b.times(release)
+		require.Greater(t, len(at), 2)
+		assert.Zero(t, at[1], "Close ends the pause")
+		for _, gap := range gaps(at[1:]) {
+			assert.GreaterOrEqual(t, gap, 25*time.Millisecond, "the pauses after that")
+		}
+	})
+}

@@ -1,0 +1,251 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+var errWork = errors.New("work failed")
+
+func TestDo_runsUnderTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.client(t).Mutex("x")
+		type key struct{ string }
+		ctx := context.WithValue(t.Context(), key{"user"}, 7)
+		require.NoError(t, m.Do(ctx, func(ctx context.Context) error {
+			assert.NotZero(t, m.FencingToken())
+			assert.Equal(t, m.FencingToken(), b.holder("x"))
+			assert.Equal(t, 7, ctx.Value(key{"user"}))
+			time.Sleep(3 * ttl)
+			return ctx.Err()
+		}))
+		assert.Zero(t, b.holder("x"))
+		assert.Zero(t, m.FencingToken())
+	})
+}
+
+func TestDo_contextEndsWithIt(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		inside := make(chan context.Context, 1)
+		require.NoError(t, b.client(t).Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+			inside <- ctx
+			return nil
+		}))
+		require.Error(t, (<-inside).Err())
+	})
+}
+
+func TestDo_whoseLockFailsDoesNotRunF(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(acquire, unreachable)
+		err := b.client(t).Mutex("x").Do(t.Context(), func(context.Context) error { panic("f ran") })
+		require.ErrorIs(t, err, errRefused)
+		assert.ErrorContains(t, err, `lock "x"`)
+	})
+}
+
+func TestDo_joinsTheErrorsOfFAndUnlock(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.client(t).Mutex("x")
+		fail := func(context.Context) error { return errWork }
+		require.ErrorIs(t, m.Do(t.Context(), fail), errWork)
+		assert.Zero(t, b.holder("x"))
+
+		b.every(release, unreachable)
+		err := m.Do(t.Context(), fail)
+		require.ErrorIs(t, err, errWork)
+		require.ErrorIs(t, err, errRefused)
+	})
+}
+
+func TestDo_unlocksWhenFPanicsAndPanicsOn(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.client(t).Mutex("x")
+		assert.PanicsWithValue(t, "oops", func() {
+			_ = m.Do(t.Context(), func(context.Context) error { panic("oops") })
+		})
+		assert.Zero(t, b.holder("x"))
+		require.NoError(t, m.TryLock(t.Context()))
+	})
+}
+
+func TestDo_unlocksWhenFEndsItsGoroutine(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.client(t).Mutex("x")
+		go func() {
+			_ = m.Do(t.Context(), func(context.Context) error { runtime.Goexit(); return nil })
+		}()
+		synctest.Wait()
+		assert.Len(t, b.calls(acquire), 1)
+		assert.Zero(t, b.holder("x"))
+		require.NoError(t, m.TryLock(t.Context()))
+	})
+}
+
+func TestDo_thatOutlivesTheLockIsToldAndWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.client(t).Mutex("x")
+		b.every(extend, hangIgnoringCtx)
+		returned := false
+		err := m.Do(t.Context(), func(ctx context.Context) error {
+			<-ctx.Done()
+			assert.Equal(t, life, time.Since(b.start), "no later than the deadline")
+			require.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
+			assert.Zero(t, m.FencingToken())
+			time.Sleep(time.Minute)
+			returned = true
+			return nil
+		})
+		require.ErrorIs(t, err, locker.ErrLost, "nil never hides a loss")
+		assert.True(t, returned)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
+	})
+}
+
+func TestDo_thatFailsOfALossReturnsBoth(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(extend, unreachable)
+		err := b.client(t).Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+			<-ctx.Done()
+			return errWork
+		})
+		require.ErrorIs(t, err, errWork)
+		require.ErrorIs(t, err, locker.ErrLost)
+	})
+}
+
+func TestDo_thatNeverLooksIsToldOfALossInTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		err := b.client(t, locker.WithoutRenewal()).Mutex("x").Do(t.Context(), func(context.Context) error {
+			b.steal("x")
+			return nil
+		})
+		require.ErrorIs(t, err, locker.ErrLost)
+	})
+}
+
+func TestDo_ofAHoldThatIsLostAtOnceTellsF(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		d := &notifier{fakeDriver: &fakeDriver{b: b}}
+		err := clientOf(t, d).Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+			d.lease.lost()
+			assert.True(t, fired(ctx.Done()))
+			return context.Cause(ctx)
+		})
+		require.ErrorIs(t, err, locker.ErrLost)
+	})
+}
+
+func TestDo_whenTheCallersContextEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		ctx := ending(t, 3*ttl)
+		err := b.client(t).Mutex("x").Do(ctx, func(inner context.Context) error {
+			<-inner.Done()
+			assert.NotZero(t, b.holder("x"), "held until f returns")
+			time.Sleep(3 * ttl)
+			assert.NotZero(t, b.holder("x"))
+			assert.Equal(t, errShutdown, context.Cause(inner))
+			return inner.Err()
+		})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, locker.ErrLost)
+		assert.Zero(t, b.holder("x"), "released although ctx had ended")
+		assert.Len(t, b.calls(release), 1)
+	})
+}
+
+func TestDo_whoseFunctionUnlocks(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.client(t).Mutex("x")
+		err := m.Do(t.Context(), func(context.Context) error {
+			require.NoError(t, m.Unlock(t.Context()))
+			return m.Lock(t.Context()) // another goroutine, say
+		})
+		require.ErrorIs(t, err, locker.ErrNotHeld)
+		assert.NotZero(t, m.FencingToken(), "the hold of the other is left alone")
+		assert.Equal(t, m.FencingToken(), b.holder("x"))
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
+func TestTryDo_runsUnderTheLockOrNotAtAll(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m, other := b.client(t).Mutex("x"), b.client(t).Mutex("x")
+		err := m.TryDo(t.Context(), func(ctx context.Context) error {
+			assert.Equal(t, m.FencingToken(), b.holder("x"))
+			assert.Zero(t, took(func() {
+				err := other.TryDo(ctx, func(context.Context) error { panic("f ran") })
+				require.ErrorIs(t, err, locker.ErrHeld)
+				assert.ErrorContains(t, err, `trylock "x"`)
+			}))
+			time.Sleep(3 * ttl)
+			return errors.Join(ctx.Err(), errWork)
+		})
+		require.ErrorIs(t, err, errWork)
+		require.NotErrorIs(t, err, context.Canceled)
+		assert.Zero(t, b.holder("x"))
+		require.NoError(t, other.TryDo(t.Context(), func(context.Context) error { return nil }))
+	})
+}
+
+func TestTryDo_isToldOfALoss(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(extend, unreachable)
+		err := b.client(t).Mutex("x").TryDo(t.Context(), func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		require.ErrorIs(t, err, locker.ErrLost)
+		assert.Len(t, b.calls(acquire), 1)
+	})
+}
+
+func TestDo_serializes(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		shared, inside, ran := b.client(t), 0, 0
+		var all []<-chan error
+		for i := range 10 {
+			m := shared.Mutex("x")
+			if i%2 == 0 {
+				m = b.client(t).Mutex("x")
+			}
+			for range 3 {
+				all = append(all, inBackground(func() error {
+					return m.Do(t.Context(), func(context.Context) error {
+						inside++
+						time.Sleep(time.Second)
+						assert.Equal(t, 1, inside)
+						inside--
+						ran++
+						return nil
+					})
+				}))
+			}
+		}
+		for _, err := range all {
+			require.NoError(t, <-err)
+		}
+		assert.Equal(t, 30, ran)
+	})
+}
+
+func TestDo_endsItsContextBeforeTheRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		var ended func() error
+		b.next(release, fault{then: func() { assert.ErrorIs(t, ended(), context.Canceled) }})
+		require.NoError(t, b.client(t).Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+			ended = ctx.Err
+			return nil
+		}))
+		assert.Len(t, b.calls(release), 1)
+	})
+}

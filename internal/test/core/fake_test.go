@@ -1,0 +1,348 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+)
+
+// op is a kind of request.
+type op string
+
+const (
+	acquire op = "acquire"
+	extend  op = "extend"
+	release op = "release"
+	batch   op = "batch" // one ExtendAll; each of its leases is an extend too
+)
+
+// call is a request as it was sent.
+type call struct {
+	op    op
+	name  string
+	at    time.Duration // since the start of the test
+	holds int           // of a batch
+	req   driver.Request
+	span  any // in its context, by a spy
+}
+
+// fault is what goes wrong with a request. The zero fault is nothing.
+type fault struct {
+	request    time.Duration // how long it takes to reach the backend
+	reply      time.Duration // and the answer to come back
+	lost       bool          // the request never reaches the backend
+	hang       bool          // no answer ever comes
+	ignoresCtx bool          // the client library does not heed ctx
+	err        error         // what the client library says in place of the answer
+	age        time.Duration // of the last confirmed contact of the lease's session
+	then       func()        // called when the backend has done what was asked
+}
+
+var (
+	unreachable     = fault{lost: true, err: errRefused}
+	unheard         = fault{err: errRefused} // done, but the reply was lost
+	hangs           = fault{hang: true, lost: true}
+	hangIgnoringCtx = fault{hang: true, lost: true, ignoresCtx: true}
+)
+
+// backend is a lock server in memory. The names in its methods are without the default prefix.
+type backend struct {
+	start time.Time
+	over  chan struct{} // closed when the test ends: what hangs goes on
+
+	mu     sync.Mutex
+	locks  map[string]*lease
+	last   uint64
+	always map[op]fault
+	once   map[op][]fault
+	sent   []call
+}
+
+// every has each request of a kind go wrong, or right again; next the next ones, before that.
+func (b *backend) every(o op, f fault) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.always[o] = f
+}
+
+// everyOf is every for the requests that concern one name.
+func (b *backend) everyOf(name string, o op, f fault) { b.every(o+op(" locker:"+name), f) }
+
+func (b *backend) next(o op, f ...fault) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.once[o] = append(b.once[o], f...)
+}
+
+// down has every request fail, or no longer.
+func (b *backend) down(f fault) {
+	for _, o := range []op{acquire, extend, release, batch} {
+		b.every(o, f)
+	}
+}
+
+// calls are the requests of a kind, in order.
+func (b *backend) calls(o op) []call {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(b.sent), func(c call) bool { return c.op != o })
+}
+
+// times are when they were sent, since the start of the test.
+func (b *backend) times(o op) (at []time.Duration) {
+	for _, c := range b.calls(o) {
+		at = append(at, c.at)
+	}
+	return at
+}
+
+// holder is the token of the lease on name, 0 if it is free.
+func (b *backend) holder(name string) uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l := b.locks["locker:"+name]; l != nil && time.Now().Before(l.until) {
+		return l.token
+	}
+	return 0
+}
+
+// steal makes another owner the holder, whoever was it.
+func (b *backend) steal(name string) uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.locks, "locker:"+name)
+	l := &lease{b: b, name: "locker:" + name, ttl: time.Hour}
+	_ = b.take(l)
+	return l.token
+}
+
+// free ends whatever lease there is on name.
+func (b *backend) free(name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.locks, "locker:"+name)
+}
+
+// send is one request and its answer. The outcome is unknown if the backend may have done it.
+func (b *backend) send(ctx context.Context, c call, do func(fault) error) (unknown bool, err error) {
+	b.mu.Lock()
+	c.at, c.span = time.Since(b.start), ctx.Value(span{})
+	b.sent = append(b.sent, c)
+	f := b.always[c.op]
+	if of, ok := b.always[c.op+op(" "+c.name)]; ok {
+		f = of
+	}
+	if queue := b.once[c.op]; len(queue) > 0 {
+		f, b.once[c.op] = queue[0], queue[1:]
+	}
+	b.mu.Unlock()
+
+	if err := b.wait(ctx, f, f.request); err != nil {
+		return true, err
+	}
+	if !f.lost {
+		b.mu.Lock()
+		err = do(f)
+		b.mu.Unlock()
+	}
+	if f.then != nil {
+		f.then()
+	}
+	pause := f.reply
+	if f.hang {
+		pause = 1 << 62
+	}
+	if err := b.wait(ctx, f, pause); err != nil {
+		return !f.lost, err
+	}
+	if f.err != nil {
+		return !f.lost, f.err
+	}
+	return false, err
+}
+
+func (b *backend) wait(ctx context.Context, f fault, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	done := ctx.Done()
+	if f.ignoresCtx {
+		done = nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-done:
+		return ctx.Err()
+	case <-b.over:
+		return errors.New("the test is over")
+	}
+}
+
+// take grants l if it can. The caller holds b.mu.
+func (b *backend) take(l *lease) error {
+	if held := b.locks[l.name]; held != nil && time.Now().Before(held.until) {
+		return locker.ErrHeld
+	}
+	b.last++
+	l.token, l.until = b.last, time.Now().Add(l.ttl)
+	b.locks[l.name] = l
+	return nil
+}
+
+// lease implements driver.Lease.
+type lease struct {
+	b        *backend
+	name     string
+	ttl      time.Duration
+	token    uint64
+	until    time.Time // at the backend
+	from     time.Time // when the request that it lasts from was sent, or the last contact
+	released bool
+}
+
+func (l *lease) Token() uint64 {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	return l.token
+}
+
+func (l *lease) Validity() time.Duration {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	return l.ttl - time.Since(l.from)
+}
+
+func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
+	sent := time.Now()
+	return driver.Detach(ctx, time.Hour, func(context.Context) error {
+		_, err := l.b.send(ctx, call{op: extend, name: l.name}, func(f fault) error {
+			sent = sent.Add(-f.age)
+			return l.prolong(ttl)
+		})
+		return l.heard(sent, err)
+	})
+}
+
+// prolong is what the backend does to extend l. The caller holds b.mu.
+func (l *lease) prolong(ttl time.Duration) error {
+	if l.b.locks[l.name] != l || !time.Now().Before(l.until) {
+		return locker.ErrLost
+	}
+	l.until = time.Now().Add(ttl)
+	return nil
+}
+
+// heard takes in the answer to a request to extend that was sent at from.
+func (l *lease) heard(from time.Time, err error) error {
+	l.b.mu.Lock()
+	defer l.b.mu.Unlock()
+	if err == nil && from.After(l.from) {
+		l.from = from
+	}
+	return err
+}
+
+func (l *lease) Release(ctx context.Context) error {
+	return driver.Detach(ctx, time.Hour, func(context.Context) error {
+		_, err := l.b.send(ctx, call{op: release, name: l.name}, func(fault) error {
+			switch {
+			case l.released:
+				return nil
+			case l.b.locks[l.name] != l || !time.Now().Before(l.until):
+				return locker.ErrLost
+			}
+			l.released = true
+			delete(l.b.locks, l.name)
+			return nil
+		})
+		return err
+	})
+}
+
+// The TTL of most tests, and what the allowance for drift leaves of it.
+const (
+	ttl   = 10 * time.Second
+	drift = 102 * time.Millisecond
+	life  = ttl - drift
+)
+
+var errRefused = errors.New("connection refused")
+
+// bubble runs a test in no wall time over a backend of its own. It fails if a goroutine is left.
+func bubble(t *testing.T, f func(t *testing.T, b *backend)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &backend{start: time.Now(), locks: map[string]*lease{}, over: make(chan struct{}), always: map[op]fault{}, once: map[op][]fault{}}
+		t.Cleanup(func() { close(b.over) })
+		f(t, b)
+	})
+}
+
+// client makes a Client over a driver of its own, with the TTL of the tests. It is closed at the end.
+func (b *backend) client(t *testing.T, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	return clientOf(t, &fakeDriver{b: b}, opts...)
+}
+
+func clientOf(t *testing.T, d driver.Driver, opts ...locker.Option) *locker.Client {
+	t.Helper()
+	c, err := locker.New(d, append([]locker.Option{locker.WithTTL(ttl)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// locked is a Mutex of a Client of its own that has taken name.
+func (b *backend) locked(t *testing.T, name string, opts ...locker.Option) *locker.Mutex {
+	t.Helper()
+	m := b.client(t, opts...).Mutex(name)
+	require.NoError(t, m.Lock(t.Context()))
+	return m
+}
+
+// fired reports whether c is closed.
+func fired(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// took is how long f takes.
+func took(f func()) time.Duration {
+	start := time.Now()
+	f()
+	return time.Since(start)
+}
+
+// inBackground runs f, and returns where its error will be.
+func inBackground(f func() error) <-chan error {
+	c := make(chan error, 1)
+	go func() { c <- f() }()
+	return c
+}
+
+// noErrorIs asserts that err is an error that matches none of those.
+func noErrorIs(t *testing.T, err error, none ...error) {
+	t.Helper()
+	if assert.Error(t, err) {
+		for _, n := range none {
+			assert.NotErrorIs(t, err, n)
+		}
+	}
+}

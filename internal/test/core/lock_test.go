@@ -1,0 +1,256 @@
+package core_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+)
+
+func TestLock_deadlineCountsFromBeforeTheRequest(t *testing.T) {
+	for name, f := range map[string]fault{
+		"slow request": {request: 2 * time.Second}, "slow reply": {reply: 2 * time.Second}, "fast": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				b.next(acquire, f)
+				m := b.locked(t, "x")
+				assert.Equal(t, life, m.Deadline().Sub(b.start))
+			})
+		})
+	}
+}
+
+func TestLock_takesOffTheAllowanceForDrift(t *testing.T) {
+	for lifetime, want := range map[time.Duration]time.Duration{
+		5 * time.Millisecond: 2950 * time.Microsecond,
+		time.Second:          988 * time.Millisecond,
+		30 * time.Second:     29698 * time.Millisecond,
+		time.Hour:            59*time.Minute + 24*time.Second - 2*time.Millisecond,
+	} {
+		bubble(t, func(t *testing.T, b *backend) {
+			m := b.locked(t, "x", locker.WithTTL(lifetime))
+			assert.Equal(t, want, time.Until(m.Deadline()), "TTL %v", lifetime)
+		})
+	}
+}
+
+func TestLock_believesTheLeaseThatLessIsLeft(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.next(acquire, fault{age: 3 * time.Second, reply: time.Second})
+		m := b.locked(t, "x", locker.WithoutRenewal())
+		assert.Equal(t, life-3*time.Second, m.Deadline().Sub(b.start))
+	})
+}
+
+func TestLock_countsForItselfWhatALeaseClaims(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(acquire, fault{reply: time.Second})
+		m := clientOf(t, boastful{&fakeDriver{b: b}}, locker.WithoutRenewal()).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		assert.Equal(t, life, m.Deadline().Sub(b.start))
+		b.every(extend, fault{reply: time.Second})
+		sent := time.Now()
+		require.NoError(t, m.Extend(t.Context()))
+		assert.Equal(t, life, m.Deadline().Sub(sent))
+	})
+}
+
+func TestLock_withExactlyHalfATTLLeftSucceeds(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.next(acquire, fault{reply: ttl/2 - drift})
+		m := b.locked(t, "x", locker.WithoutRenewal()) // for one would be due at once
+		assert.Equal(t, ttl/2, time.Until(m.Deadline()))
+	})
+}
+
+func TestLock_withLessThanHalfATTLLeftIsGivenBack(t *testing.T) {
+	for name, f := range map[string]fault{
+		"by the clock":             {reply: ttl/2 - drift + 1},
+		"by the lease":             {age: ttl/2 - drift + 1},
+		"after a slow way to it":   {request: ttl/2 - drift + 1},
+		"by far, and heeds no ctx": {request: 8 * time.Second, ignoresCtx: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				b.next(acquire, f)
+				m := b.client(t).Mutex("x")
+				noErrorIs(t, m.Lock(t.Context()), locker.ErrHeld)
+				assert.Zero(t, m.FencingToken())
+				time.Sleep(f.request)
+				synctest.Wait()
+				assert.Len(t, b.calls(release), 1)
+				assert.Zero(t, b.holder("x"))
+			})
+		})
+	}
+}
+
+func TestLock_ofAHungBackendFailsAfterHalfATTL(t *testing.T) {
+	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				b.every(acquire, f)
+				m := b.client(t).Mutex("x")
+				for _, lock := range []func(context.Context) error{m.Lock, m.TryLock} {
+					assert.Equal(t, ttl/2, took(func() { noErrorIs(t, lock(context.Background()), locker.ErrHeld, context.DeadlineExceeded) }))
+				}
+			})
+		})
+	}
+}
+
+func TestLock_ofABackendThatIsAwayIsTheClientsErrorAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(acquire, unreachable)
+		err := b.client(t).Mutex("x").Lock(context.Background())
+		require.ErrorIs(t, err, errRefused)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		assert.Len(t, b.calls(acquire), 1)
+		assert.Zero(t, time.Since(b.start))
+	})
+}
+
+func TestLock_waiterRidesOutAShortOutage(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.steal("x")
+		locked := inBackground(func() error { return b.client(t).Mutex("x").Lock(t.Context()) })
+		time.Sleep(time.Second)
+		b.every(acquire, unreachable)
+		time.Sleep(ttl/2 - 300*time.Millisecond)
+		b.every(acquire, fault{})
+		b.free("x")
+		require.NoError(t, <-locked)
+	})
+}
+
+func TestLock_waiterDoesNotRideOutALongOutage(t *testing.T) {
+	for name, f := range map[string]fault{"refuses": unreachable, "hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				b.steal("x")
+				b.next(acquire, fault{}, fault{}, fault{})
+				b.every(acquire, f)
+				noErrorIs(t, b.client(t).Mutex("x").Lock(context.Background()), locker.ErrHeld)
+				lastAnswer := b.times(acquire)[2]
+				assert.Greater(t, time.Since(b.start)-lastAnswer, ttl/2)
+				assert.Less(t, time.Since(b.start)-lastAnswer, ttl/2+300*time.Millisecond)
+			})
+		})
+	}
+}
+
+func TestLock_eachAnswerStartsTheRideAnew(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.steal("x")
+		locked := inBackground(func() error { return b.client(t).Mutex("x").Lock(t.Context()) })
+		for range 4 {
+			b.every(acquire, fault{})
+			time.Sleep(time.Second)
+			b.every(acquire, unreachable)
+			time.Sleep(ttl / 4)
+		}
+		b.every(acquire, fault{})
+		b.free("x")
+		require.NoError(t, <-locked)
+	})
+}
+
+func TestLock_unknownOutcomeIsReleasedUntilTheBackendAnswers(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.next(acquire, unheard)
+		b.next(release, unreachable, unreachable, unreachable, unreachable, unheard)
+		m := b.client(t).Mutex("x")
+		require.ErrorIs(t, m.Lock(t.Context()), errRefused)
+		assert.Zero(t, time.Since(b.start), "Lock does not wait for the clean-up")
+		time.Sleep(ttl / 2)
+		assert.Zero(t, b.holder("x"))
+		assert.Len(t, b.calls(release), 6)
+	})
+}
+
+func TestLock_cleanUpEndsWhenTheLeaseMustHaveLapsed(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.next(acquire, unheard)
+		b.every(release, unreachable)
+		require.Error(t, b.client(t).Mutex("x").Lock(t.Context()))
+		time.Sleep(3 * ttl)
+		at := b.times(release)
+		assert.Greater(t, slices.Max(at), ttl-2*time.Second)
+		assert.Less(t, slices.Max(at), ttl+2*time.Second)
+	})
+}
+
+func TestLock_cleanUpOfAHungReleaseIsSentAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.next(acquire, unheard)
+		b.next(release, hangs)
+		require.Error(t, b.client(t).Mutex("x").Lock(t.Context()))
+		time.Sleep(ttl / 2)
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
+func TestLock_pausesBetweenAttemptsAsTheBackoffSays(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.steal("x")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		m := b.client(t, locker.WithBackoff(40*time.Millisecond, time.Second)).Mutex("x")
+		require.ErrorIs(t, m.Lock(ctx), locker.ErrHeld)
+		at, bound, different := b.times(acquire), 40*time.Millisecond, map[time.Duration]bool{}
+		for i := range at[1:] {
+			pause := at[i+1] - at[i]
+			assert.GreaterOrEqual(t, pause, bound/2)
+			assert.LessOrEqual(t, pause, bound)
+			bound = min(2*bound, time.Second)
+			different[pause] = true
+		}
+		assert.Greater(t, len(different), 10, "pauses differ at random")
+	})
+}
+
+func TestLock_asksForWhatWasSet(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t, locker.WithPrefix("app"), locker.WithMetadata("host 1"))
+		require.NoError(t, c.Mutex("orders/42", locker.WithTTL(time.Minute)).Lock(t.Context()))
+		require.NoError(t, c.Mutex("other", locker.WithMetadata("job 7")).TryLock(t.Context()))
+		sent := b.calls(acquire)
+		assert.Equal(t, driver.Request{Name: "app:orders/42", Metadata: "host 1", TTL: time.Minute}, sent[0].req)
+		assert.Equal(t, driver.Request{Name: "app:other", Metadata: "job 7", TTL: ttl}, sent[1].req)
+	})
+}
+
+func TestLock_ofADriverThatBreaksItsWord(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		d := &scripted{fakeDriver: &fakeDriver{b: b}}
+		m := clientOf(t, d).Mutex("x")
+		d.acquire = func(context.Context, driver.Request) (driver.Lease, error) { return nil, nil }
+		require.ErrorContains(t, m.TryLock(t.Context()), "neither")
+		d.acquire = func(context.Context, driver.Request) (driver.Lease, error) {
+			return &lease{b: b, name: "locker:x", ttl: ttl, from: time.Now()}, nil
+		}
+		require.ErrorContains(t, m.TryLock(t.Context()), "token 0")
+		synctest.Wait()
+		assert.Len(t, b.calls(release), 1)
+	})
+}
+
+func TestTryLock_makesOneAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.client(t).Mutex("x")
+		token := b.steal("x")
+		require.ErrorIs(t, m.TryLock(context.Background()), locker.ErrHeld)
+		assert.Len(t, b.calls(acquire), 1)
+		b.free("x")
+		require.NoError(t, m.TryLock(context.Background()))
+		assert.Greater(t, m.FencingToken(), token)
+	})
+}

@@ -1,0 +1,315 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+// span is the key under which a spy's contexts have the number of the call.
+type span struct{}
+
+// spy is an Observer that keeps what it is told.
+type spy struct {
+	mu       sync.Mutex
+	spans    int
+	calls    []locker.Call
+	results  []locker.Result
+	held     []locker.HoldID
+	ended    []locker.HoldID
+	endings  []locker.HoldEnd
+	of       []any // the spans of held and ended
+	renewals []locker.Renewal
+}
+
+func (s *spy) observer() locker.Option {
+	return locker.WithObserver(locker.Observer{
+		Start: func(ctx context.Context, _ locker.Call) context.Context {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.spans++
+			return context.WithValue(ctx, span{}, s.spans)
+		},
+		Done: func(ctx context.Context, call locker.Call, result locker.Result) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.calls, s.results = append(s.calls, call), append(s.results, result)
+		},
+		Held: func(ctx context.Context, hold locker.HoldID) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.held, s.of = append(s.held, hold), append(s.of, ctx.Value(span{}))
+		},
+		Ended: func(ctx context.Context, hold locker.HoldID, ending locker.HoldEnd) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.ended, s.endings, s.of = append(s.ended, hold), append(s.endings, ending), append(s.of, ctx.Value(span{}))
+		},
+		Renewed: func(_ locker.HoldID, renewal locker.Renewal) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.renewals = append(s.renewals, renewal)
+		},
+	})
+}
+
+// last are the latest call and its result.
+func (s *spy) last() (locker.Call, locker.Result) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[len(s.calls)-1], s.results[len(s.results)-1]
+}
+
+// renewed is what has been told by now of renewals.
+func (s *spy) renewed() []locker.Renewal {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.renewals)
+}
+
+func TestObserver_hearsOfEachCallOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		s, ctx := &spy{}, t.Context()
+		c := b.client(t, s.observer())
+		m, n := c.Mutex("x"), c.Mutex("x")
+		is := func(op string, token uint64, contended bool, err error) {
+			t.Helper()
+			call, r := s.last()
+			assert.Equal(t, locker.Call{Op: op, Name: "x"}, call)
+			assert.Equal(t, token, r.Token)
+			assert.Equal(t, contended, r.Contended)
+			assert.Equal(t, err, r.Err, "what the caller gets")
+		}
+		is("lock", 1, false, m.Lock(ctx))
+		is("trylock", 0, true, n.TryLock(ctx))
+		is("extend", 1, false, m.Extend(ctx))
+		is("extend", 0, false, n.Extend(ctx))
+		is("unlock", 1, false, m.Unlock(ctx))
+		is("unlock", 0, false, m.Unlock(ctx))
+		h, err := m.TryAcquire(ctx)
+		is("trylock", 2, false, err)
+		is("extend", 2, false, h.Extend(ctx))
+
+		waiting := inBackground(func() error { return n.Lock(ctx) })
+		time.Sleep(time.Second)
+		is("unlock", 2, false, h.Unlock(ctx))
+		is("lock", 3, true, <-waiting)
+		_, r := s.last()
+		assert.Greater(t, r.Took, time.Second)
+		is("lock", 0, true, m.Lock(ending(t, time.Second)))
+		is("unlock", 3, false, n.Unlock(ctx))
+		assert.Len(t, s.calls, s.spans, "a Done for each Start")
+
+		require.NoError(t, m.Do(ctx, func(ctx context.Context) error {
+			assert.Nil(t, ctx.Value(span{}), "what runs under the lock is no part of locking it")
+			is("lock", 4, false, nil)
+			return nil
+		}))
+		is("unlock", 4, false, nil)
+		require.ErrorContains(t, c.Mutex("").Lock(ctx), "empty")
+		require.ErrorContains(t, c.Mutex("").Unlock(ctx), "empty")
+		assert.Len(t, s.calls, s.spans)
+		assert.Equal(t, s.held, s.ended)
+	})
+}
+
+// So that the spans of a client library become children of an Observer's.
+func TestObserver_givesTheDriverItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		s, ctx := &spy{}, t.Context()
+		m := b.client(t, s.observer()).Mutex("x")
+		b.next(release, unreachable, unreachable) // tries after the first are of the same call
+		require.NoError(t, m.TryLock(ctx))
+		require.NoError(t, m.Extend(ctx))
+		require.NoError(t, m.Unlock(ctx))
+		require.NoError(t, m.Lock(ctx))
+		time.Sleep(ttl / 2)
+		require.NoError(t, m.Unlock(ctx))
+		synctest.Wait()
+		var spans []string
+		for _, c := range b.sent {
+			spans = append(spans, fmt.Sprint(c.op, " ", c.span))
+		}
+		assert.Equal(t, []string{
+			"acquire 1", "extend 2", "release 3", "release 3", "release 3",
+			"acquire 4", "extend <nil>", "release 5",
+		}, spans, "the extend of no span is a renewal")
+	})
+}
+
+func TestObserver_hearsHowEachHoldEnds(t *testing.T) {
+	for cause, end := range map[locker.Cause]func(*testing.T, *backend, *locker.Client, *locker.Mutex){
+		locker.CauseUnlocked: func(t *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
+			b.next(release, fault{request: time.Second})
+			time.Sleep(2 * time.Second)
+			require.NoError(t, m.Unlock(t.Context()))
+		},
+		locker.CauseExpired: func(_ *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
+			b.down(unreachable)
+			<-m.Lost()
+		},
+		locker.CauseRevoked: func(t *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
+			time.Sleep(2 * time.Second)
+			b.steal("x")
+			require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
+		},
+		locker.CauseClosed: func(t *testing.T, _ *backend, c *locker.Client, _ *locker.Mutex) {
+			time.Sleep(2 * time.Second)
+			require.NoError(t, c.Close())
+		},
+	} {
+		t.Run(string(cause), func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				s := &spy{}
+				c := b.client(t, s.observer())
+				m := c.Mutex("x")
+				require.NoError(t, m.Lock(t.Context()))
+				end(t, b, c, m)
+				synctest.Wait()
+				want := locker.HoldEnd{Cause: cause, Held: 2 * time.Second, Left: life - 2*time.Second}
+				if cause == locker.CauseExpired {
+					want.Held, want.Left = life, 0
+				}
+				assert.Equal(t, []locker.HoldID{{Name: "x", Token: 1}}, s.ended)
+				assert.Equal(t, []locker.HoldEnd{want}, s.endings)
+				if cause == locker.CauseUnlocked {
+					assert.Equal(t, []any{1, 2}, s.of, "the calls that began and ended it")
+				} else {
+					assert.Equal(t, []any{1, nil}, s.of)
+				}
+				_ = m.Unlock(t.Context())
+				assert.Len(t, s.ended, 1, "it has ended once")
+			})
+		})
+	}
+}
+
+// A second goroutine's Lock gets the lock that the first one lost unnoticed, and may not keep it.
+func TestObserver_hearsOfHoldsThatNobodyWasGiven(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		s := &spy{}
+		m := b.locked(t, "x", s.observer())
+		b.free("x")
+		require.ErrorIs(t, m.Lock(t.Context()), locker.ErrLost)
+		synctest.Wait()
+		assert.Len(t, s.held, 2)
+		assert.ElementsMatch(t, s.held, s.ended)
+	})
+}
+
+func TestObserver_hearsHowLateRenewalsAre(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		s := &spy{}
+		m := b.locked(t, "x", s.observer())
+		b.next(extend, unreachable, hangs)
+		time.Sleep(ttl)
+		heard := s.renewed()
+		require.GreaterOrEqual(t, len(heard), 3)
+		// The second one is given up in the moment in which the third is answered.
+		slices.SortFunc(heard[:3], func(a, b locker.Renewal) int { return int(a.Lag - b.Lag) })
+		assert.Zero(t, heard[0].Lag)
+		require.ErrorIs(t, heard[0].Err, errRefused)
+		assert.Greater(t, heard[1].Lag, time.Duration(0))
+		noErrorIs(t, heard[1].Err, context.DeadlineExceeded, context.Canceled)
+		assert.Greater(t, heard[2].Lag, heard[1].Lag, "still the same renewal")
+		require.NoError(t, heard[2].Err)
+
+		require.NoError(t, m.Extend(t.Context()))
+		count := len(s.renewed())
+		time.Sleep(ttl / 2)
+		assert.Equal(t, []locker.Renewal{{}}, s.renewed()[count:], "in time again")
+		b.steal("x")
+		<-m.Lost()
+		heard = s.renewed()
+		require.ErrorIs(t, heard[len(heard)-1].Err, locker.ErrLost)
+	})
+}
+
+// An Observer may block for ever.
+func TestObserver_thatIsStuckDelaysNoRenewalAndNoLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t, locker.WithObserver(locker.Observer{
+			Renewed: func(locker.HoldID, locker.Renewal) { <-b.over },
+			Ended:   func(context.Context, locker.HoldID, locker.HoldEnd) { <-b.over },
+		}))
+		var all []*locker.Mutex
+		for i := range 3 {
+			all = append(all, c.Mutex(fmt.Sprint(i)))
+			require.NoError(t, all[i].Lock(t.Context()))
+		}
+		time.Sleep(3 * ttl)
+		for _, m := range all {
+			require.False(t, fired(m.Lost()), "renewed")
+		}
+		b.down(unreachable)
+		time.Sleep(ttl)
+		synctest.Wait()
+		for _, m := range all {
+			assert.True(t, fired(m.Lost()))
+			require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		}
+		b.down(fault{})
+		assert.LessOrEqual(t, took(func() { require.ErrorContains(t, c.Close(), "Observer") }), 5*time.Second)
+	})
+}
+
+// What no caller waits for is told one after another, in the order in which it happened.
+func TestObserver_hearsInOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		var heard []string
+		c := b.client(t, locker.WithObserver(locker.Observer{
+			Renewed: func(_ locker.HoldID, r locker.Renewal) {
+				time.Sleep(ttl) // slow, and behind
+				heard = append(heard, fmt.Sprint("renewed ", r.Err == nil))
+			},
+			Ended: func(_ context.Context, _ locker.HoldID, e locker.HoldEnd) { heard = append(heard, string(e.Cause)) },
+		}))
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		time.Sleep(ttl / 2)
+		b.steal("x")
+		<-m.Lost()
+		time.Sleep(3 * ttl)
+		synctest.Wait()
+		assert.Equal(t, []string{"renewed true", "revoked", "renewed false"}, heard)
+	})
+}
+
+// An Observer may take locks: of a store of its own that is locked by the same Client, say.
+func TestObserver_mayCallWhatItObserves(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		var (
+			m    *locker.Mutex
+			seen []uint64
+			see  = func() { seen = append(seen, m.FencingToken()); _ = m.Deadline() }
+		)
+		c := b.client(t, locker.WithObserver(locker.Observer{
+			Start: func(ctx context.Context, _ locker.Call) context.Context { see(); return ctx },
+			Done:  func(context.Context, locker.Call, locker.Result) { see() },
+			Held:  func(context.Context, locker.HoldID) { see() },
+			Ended: func(ctx context.Context, _ locker.HoldID, _ locker.HoldEnd) {
+				see()
+				_ = m.Extend(context.Background())
+			},
+			Renewed: func(locker.HoldID, locker.Renewal) { see() },
+		}))
+		m = c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		time.Sleep(ttl / 2)
+		b.steal("x")
+		<-m.Lost()
+		synctest.Wait()
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		assert.True(t, slices.Contains(seen, 1))
+	})
+}

@@ -1,0 +1,334 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/memory"
+)
+
+// shared runs a test in a bubble. Each call of open is another process of one space.
+func shared(t *testing.T, f func(t *testing.T, open func(...locker.Option) *locker.RWMutex)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f(t, func(opts ...locker.Option) *locker.RWMutex {
+			return clientOf(t, memory.NewDriver(memory.InSpace(t.Name())), opts...).RWMutex("x")
+		})
+	})
+}
+
+// waiting is a call that waits, and has not returned.
+func waiting(t *testing.T, f func(context.Context) error) (result <-chan error, cancel func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	synctest.Wait()
+	require.Empty(t, done, "it does not wait")
+	return done, cancel
+}
+
+func TestRWMutex_readersShareOneTokenBetweenTwoWriters(t *testing.T) {
+	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
+		w, a, b := open(), open(), open()
+		require.NoError(t, w.Lock(t.Context()))
+		first := w.FencingToken()
+		require.ErrorIs(t, a.TryRLock(t.Context()), locker.ErrHeld)
+		require.NoError(t, w.Unlock(t.Context()))
+
+		require.NoError(t, a.RLock(t.Context()))
+		require.NoError(t, b.TryRLock(t.Context()))
+		assert.Equal(t, a.FencingToken(), b.FencingToken())
+		assert.Greater(t, a.FencingToken(), first)
+		require.ErrorIs(t, w.TryLock(t.Context()), locker.ErrHeld)
+		token := a.FencingToken()
+		require.NoError(t, a.Unlock(t.Context()))
+		require.ErrorIs(t, w.TryLock(t.Context()), locker.ErrHeld, "there is another reader")
+		require.NoError(t, b.Unlock(t.Context()))
+		require.NoError(t, w.Lock(t.Context()))
+		assert.Greater(t, w.FencingToken(), token)
+	})
+}
+
+func TestRWMutex_aWriterThatWaitsGoesBeforeTheReadersAfterIt(t *testing.T) {
+	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
+		first, w := open(), open()
+		require.NoError(t, first.RLock(t.Context()))
+		writer, _ := waiting(t, w.Lock)
+		var readers []<-chan error
+		for range 3 {
+			r, _ := waiting(t, open().RLock)
+			readers = append(readers, r)
+		}
+		require.ErrorIs(t, open().TryRLock(t.Context()), locker.ErrHeld)
+		last, _ := waiting(t, open().Lock)
+		require.NoError(t, first.Unlock(t.Context()))
+		require.NoError(t, <-writer)
+		require.NoError(t, w.Unlock(t.Context()))
+		for _, r := range readers {
+			require.NoError(t, <-r)
+		}
+		synctest.Wait()
+		assert.Empty(t, last)
+	})
+}
+
+func TestRWMutex_aWriterThatGivesUpLetsInTheReadersBehindIt(t *testing.T) {
+	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
+		require.NoError(t, open().RLock(t.Context()))
+		writer, cancel := waiting(t, open().Lock)
+		reader, _ := waiting(t, open().RLock)
+		cancel()
+		require.ErrorIs(t, <-writer, context.Canceled)
+		require.NoError(t, <-reader)
+	})
+}
+
+func TestRWMutex_eachShareExpiresByItself(t *testing.T) {
+	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
+		dead, alive, w := open(locker.WithoutRenewal()), open(), open()
+		require.NoError(t, dead.RLock(t.Context()))
+		require.NoError(t, alive.RLock(t.Context()))
+		writer, _ := waiting(t, w.Lock)
+		time.Sleep(2 * ttl)
+		assert.Zero(t, dead.FencingToken())
+		require.ErrorIs(t, dead.Unlock(t.Context()), locker.ErrLost)
+		assert.NotZero(t, alive.FencingToken())
+		assert.Empty(t, writer, "an expired share ends no other")
+		require.NoError(t, alive.Unlock(t.Context()))
+		require.NoError(t, <-writer)
+	})
+}
+
+func TestRWMutex_anUpgradeIsRefusedAtOnce(t *testing.T) {
+	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
+		m := open()
+		require.NoError(t, m.RLock(t.Context()))
+		require.ErrorIs(t, m.Lock(t.Context()), locker.ErrUpgrade)
+		require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrUpgrade)
+		require.ErrorIs(t, m.Do(t.Context(), nil), locker.ErrUpgrade)
+		assert.NotZero(t, m.FencingToken(), "the share lasts")
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, m.RDo(t.Context(), func(ctx context.Context, h *locker.Hold) error {
+			beside, err := m.TryRAcquire(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, h.Token(), beside.Token())
+			require.NoError(t, beside.Unlock(t.Context()))
+			require.ErrorIs(t, m.Lock(ctx), locker.ErrUpgrade)
+			_, err = m.TryAcquire(ctx)
+			require.ErrorIs(t, err, locker.ErrUpgrade)
+			require.ErrorIs(t, m.Join(ctx, nil), locker.ErrUpgrade)
+			return nil
+		}))
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
+func TestRWMutex_downgradeLetsReadersInAndNoWriter(t *testing.T) {
+	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
+		m, reader := open(), open()
+		require.ErrorIs(t, m.Downgrade(t.Context()), locker.ErrNotHeld)
+		require.NoError(t, m.Lock(t.Context()))
+		token := m.FencingToken()
+		in, _ := waiting(t, reader.RLock)
+		w := open()
+		writer, _ := waiting(t, w.Lock)
+		for range 2 {
+			require.NoError(t, m.Downgrade(t.Context()))
+		}
+		require.NoError(t, <-in)
+		assert.Equal(t, token, m.FencingToken())
+		assert.Equal(t, token, reader.FencingToken())
+		require.ErrorIs(t, m.Lock(t.Context()), locker.ErrUpgrade)
+		require.NoError(t, reader.Unlock(t.Context()))
+		time.Sleep(2 * ttl)
+		assert.Empty(t, writer)
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, <-writer)
+		assert.Greater(t, w.FencingToken(), token)
+	})
+}
+
+func TestRWMutex_hasOneHoldAtATime(t *testing.T) {
+	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
+		m := open(locker.WithoutRenewal())
+		require.NoError(t, m.RLock(t.Context()))
+		require.ErrorIs(t, m.TryRLock(t.Context()), locker.ErrHeld)
+		second, _ := waiting(t, m.RLock)
+		_, cancel := waiting(t, m.RLock)
+		cancel()
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, <-second)
+		third, _ := waiting(t, m.RLock)
+		time.Sleep(ttl)
+		require.ErrorIs(t, <-third, locker.ErrLost, "a lost hold awaits its Unlock")
+		require.ErrorIs(t, m.RLock(t.Context()), locker.ErrLost)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		require.NoError(t, m.RLock(t.Context()))
+	})
+}
+
+// Those that lock at the same moment do not take each other's hold for lost.
+func TestRWMutex_manyGoroutinesTakeTurns(t *testing.T) {
+	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
+		m := open()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				err := m.RLock(t.Context())
+				time.Sleep(time.Millisecond)
+				assert.NoError(t, errors.Join(err, m.Unlock(t.Context())))
+			})
+		}
+		all.Wait()
+	})
+}
+
+// counted counts what a driver is asked for.
+type counted struct {
+	*memory.Driver
+	asked *atomic.Int64
+}
+
+func (d counted) AcquireSharedQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
+	d.asked.Add(1)
+	return d.Driver.AcquireSharedQueued(ctx, req, answered)
+}
+
+// The backend would grant each a share at once, of which one could be kept.
+func TestRWMutex_manyGoroutinesAskTheBackendOnceEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := counted{memory.NewDriver(memory.InSpace(t.Name())), new(atomic.Int64)}
+		m := clientOf(t, d).RWMutex("x")
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				err := m.RLock(t.Context())
+				time.Sleep(time.Millisecond)
+				assert.NoError(t, errors.Join(err, m.Unlock(t.Context())))
+			})
+		}
+		all.Wait()
+		assert.EqualValues(t, 20, d.asked.Load())
+	})
+}
+
+func TestRWMutex_whoWaitsForItsOwnHoldIsToldOfClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clientOf(t, memory.NewDriver(memory.InSpace(t.Name())))
+		m := c.RWMutex("x")
+		require.NoError(t, m.RLock(t.Context()))
+		first, _ := waiting(t, m.RLock)
+		second, _ := waiting(t, m.RLock)
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, <-first, locker.ErrClosed)
+		require.ErrorIs(t, <-second, locker.ErrClosed)
+	})
+}
+
+// Of a reply that arrives after a pause of the process.
+func TestRWMutex_downgradeThatIsAnsweredAfterTheDeadline(t *testing.T) {
+	for name, answer := range map[string]error{"a success": nil, "an error": errors.New("refused")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := stubborn{memory.NewDriver(memory.InSpace(t.Name())), func(context.Context) error {
+					time.Sleep(2 * ttl)
+					return answer
+				}}
+				h, err := clientOf(t, d, locker.WithoutRenewal()).RWMutex("x").TryAcquire(t.Context())
+				require.NoError(t, err)
+				require.ErrorIs(t, h.Downgrade(t.Context()), locker.ErrLost)
+			})
+		})
+	}
+}
+
+func TestRWMutex_ofABackendWithoutShares(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.client(t).RWMutex("x")
+		for _, f := range []func(context.Context) error{m.Lock, m.RLock, m.TryLock, m.TryRLock} {
+			require.ErrorIs(t, f(t.Context()), locker.ErrUnsupported)
+		}
+		assert.Empty(t, b.sent)
+		h, err := b.client(t).Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		require.ErrorIs(t, h.Downgrade(t.Context()), locker.ErrUnsupported)
+		require.NoError(t, h.Err())
+	})
+}
+
+// stubborn is a driver whose leases are downgraded as a test says.
+type stubborn struct {
+	*memory.Driver
+	answer func(context.Context) error
+}
+
+type stubbornLease struct {
+	driver.Downgrader
+	answer func(context.Context) error
+}
+
+func (d stubborn) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
+	l, err := d.Driver.Acquire(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return stubbornLease{l.(driver.Downgrader), d.answer}, nil
+}
+
+func (l stubbornLease) Downgrade(ctx context.Context) error { return l.answer(ctx) }
+
+func TestRWMutex_downgradeThatFails(t *testing.T) {
+	refused := errors.New("refused")
+	for _, test := range []struct {
+		name        string
+		answer      func(context.Context) error
+		want, after error
+	}{
+		{name: "an error", answer: func(context.Context) error { return refused }, want: refused},
+		{name: "lost", answer: func(context.Context) error { return driver.ErrLost }, want: locker.ErrLost, after: locker.ErrLost},
+		{name: "silence", answer: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: context.DeadlineExceeded},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := clientOf(t, stubborn{memory.NewDriver(memory.InSpace(t.Name())), test.answer}).RWMutex("x")
+				h, err := m.TryAcquire(t.Context())
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.ErrorIs(t, h.Downgrade(ctx), test.want)
+				require.ErrorIs(t, h.Err(), test.after)
+				require.ErrorIs(t, h.Unlock(t.Context()), test.after)
+				require.ErrorIs(t, h.Downgrade(t.Context()), locker.ErrNotHeld)
+			})
+		})
+	}
+}
+
+func TestRWMutex_inspectShowsReaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := clientOf(t, memory.NewDriver(memory.InSpace(t.Name())))
+		for _, who := range []string{"a", "b"} {
+			require.NoError(t, c.RWMutex("x", locker.WithMetadata(who)).RLock(t.Context()))
+		}
+		s, err := c.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		assert.True(t, s.Held)
+		assert.Equal(t, []locker.Participant{{Metadata: "a"}, {Metadata: "b"}}, s.Shares)
+		assert.Empty(t, s.Holder)
+		require.NoError(t, c.ForceRelease(t.Context(), "x", s))
+		require.NoError(t, c.Mutex("x").TryLock(t.Context()))
+	})
+}

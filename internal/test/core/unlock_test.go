@@ -1,0 +1,254 @@
+package core_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+)
+
+func TestUnlock_givesTheLockBack(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.locked(t, "x")
+		require.NoError(t, m.Unlock(t.Context()))
+		assert.Zero(t, b.holder("x"))
+		assert.Len(t, b.calls(release), 1)
+		require.NoError(t, b.client(t).Mutex("x").TryLock(t.Context()))
+	})
+}
+
+func TestUnlock_withoutAHold(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.client(t).Mutex("x")
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
+		assert.Len(t, b.calls(release), 1, "nothing to ask the backend for")
+	})
+}
+
+func TestUnlock_afterLossDoesNotTouchTheNewHolder(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.locked(t, "x", locker.WithoutRenewal())
+		time.Sleep(ttl)
+		other := b.locked(t, "x")
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
+		time.Sleep(3 * ttl)
+		assert.Equal(t, other.FencingToken(), b.holder("x"))
+		require.NoError(t, other.Unlock(t.Context()))
+	})
+}
+
+func TestUnlock_ofALockThatWasTakenIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.locked(t, "x")
+		thief := b.steal("x")
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		assert.Equal(t, thief, b.holder("x"))
+	})
+}
+
+func TestUnlock_ofALostHoldEndsItAtTheBackendToo(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.locked(t, "x")
+		b.every(extend, unheard) // the backend extends the lease, and nobody here knows
+		<-m.Lost()
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		synctest.Wait()
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
+func TestUnlock_withAnEndedContextStillReleases(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(errShutdown)
+		b.every(release, fault{request: time.Second})
+		m := b.locked(t, "x")
+		assert.Zero(t, took(func() { interruptedBy(ctx, t, m.Unlock(ctx)) }))
+		require.ErrorIs(t, m.Unlock(ctx), locker.ErrNotHeld, "it has ended here")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
+func TestUnlock_ctxEndsWhileTheBackendHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(release, hangIgnoringCtx)
+		m, ctx := b.locked(t, "x"), ending(t, time.Second)
+		assert.Equal(t, time.Second, took(func() { interruptedBy(ctx, t, m.Unlock(ctx)) }))
+		assert.Zero(t, m.FencingToken())
+	})
+}
+
+func TestUnlock_ofAHungBackendReturnsByTheDeadline(t *testing.T) {
+	for name, f := range map[string]fault{"hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx, "refuses slowly": {
+		request: ttl / 5, lost: true, err: errRefused,
+	}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				b.every(release, f)
+				m := b.locked(t, "x", locker.WithoutRenewal())
+				time.Sleep(5 * time.Second)
+				deadline := m.Deadline()
+				noErrorIs(t, m.Unlock(context.Background()), context.DeadlineExceeded)
+				assert.False(t, time.Now().After(deadline))
+				assert.Zero(t, m.FencingToken())
+			})
+		})
+	}
+}
+
+func TestUnlock_thatReachedItsDeadlineIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(release, hangIgnoringCtx)
+		m := b.locked(t, "x", locker.WithoutRenewal())
+		deadline := m.Deadline()
+		time.Sleep(ttl / 2)
+		require.ErrorIs(t, m.Unlock(context.Background()), locker.ErrLost, "another may hold it now")
+		assert.Equal(t, deadline, time.Now())
+	})
+}
+
+func TestUnlock_errorOfAHungBackendIsNotThatOfTheCallersContext(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(release, hangs)
+		noErrorIs(t, b.locked(t, "x").Unlock(context.Background()), context.DeadlineExceeded, locker.ErrLost)
+		assert.Less(t, time.Since(b.start), life, "after a few tries")
+	})
+}
+
+func TestUnlock_whoseReplyWasLostIsSentAgainAndSucceeds(t *testing.T) {
+	for name, f := range map[string]fault{"refused": unheard, "hung": {hang: true}, "never arrived": unreachable} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				b.next(release, f, f)
+				m := b.locked(t, "x")
+				require.NoError(t, m.Unlock(t.Context()))
+				assert.Len(t, b.calls(release), 3)
+				assert.Zero(t, b.holder("x"))
+			})
+		})
+	}
+}
+
+func TestUnlock_thatFailsGoesOnInTheBackground(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(release, unreachable)
+		m := b.locked(t, "x")
+		err := m.Unlock(context.Background())
+		require.ErrorIs(t, err, errRefused)
+		require.NotErrorIs(t, err, locker.ErrLost)
+		assert.Less(t, time.Since(b.start), time.Second, "the caller learns it soon")
+		time.Sleep(3 * time.Second)
+		b.every(release, fault{})
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
+func TestUnlock_triesNoLongerThanTheLeaseLasts(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(release, unreachable)
+		m := b.locked(t, "x")
+		require.Error(t, m.Unlock(context.Background()))
+		time.Sleep(3 * ttl)
+		last := slices.Max(b.times(release))
+		assert.Greater(t, last, ttl-2*time.Second)
+		assert.Less(t, last, ttl+2*time.Second)
+	})
+}
+
+func TestUnlock_thatWasNotAnsweredByTheDeadlineIsMadeUpForOnASessionThatGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := clientOf(t, reviving{&fakeDriver{b: b}}, locker.WithoutRenewal()).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		b.every(release, unreachable)
+		time.Sleep(life - time.Second)
+		require.Error(t, m.Unlock(context.Background()))
+		time.Sleep(time.Second)
+		b.every(release, fault{})
+		asked := len(b.calls(release))
+		time.Sleep(time.Second)
+		assert.Len(t, b.calls(release), asked+1)
+	})
+}
+
+func TestUnlock_doesNotWaitForARenewalInFlight(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(extend, fault{request: 3 * time.Second, ignoresCtx: true})
+		m := b.locked(t, "x")
+		h := m.Lost()
+		time.Sleep(4 * time.Second)
+		require.Len(t, b.calls(extend), 1, "a renewal is on its way")
+		assert.Zero(t, took(func() { require.NoError(t, m.Unlock(t.Context())) }))
+		other := b.locked(t, "x", locker.WithoutRenewal())
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, other.FencingToken(), b.holder("x"))
+		assert.Len(t, b.calls(release), 1)
+		assert.Len(t, b.calls(extend), 1)
+		assert.False(t, fired(h), "a hold that was unlocked is not lost")
+	})
+}
+
+func TestUnlock_whileAnExtendIsInFlight(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		b.every(extend, fault{request: time.Second})
+		m := b.locked(t, "x")
+		extended := inBackground(func() error { return m.Extend(t.Context()) })
+		synctest.Wait()
+		require.NoError(t, m.Unlock(t.Context()))
+		require.ErrorIs(t, <-extended, locker.ErrNotHeld)
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
+// The answers for each state of a hold, on a Mutex.
+func TestUnlockAndExtend_byState(t *testing.T) {
+	for state, c := range map[string]struct {
+		become         func(*testing.T, *backend, *locker.Mutex)
+		extend, unlock error
+	}{
+		"never held": {func(*testing.T, *backend, *locker.Mutex) {}, locker.ErrNotHeld, locker.ErrNotHeld},
+		"held":       {func(t *testing.T, _ *backend, m *locker.Mutex) { require.NoError(t, m.Lock(t.Context())) }, nil, nil},
+		"unlocked": {func(t *testing.T, _ *backend, m *locker.Mutex) {
+			require.NoError(t, m.Lock(t.Context()))
+			require.NoError(t, m.Unlock(t.Context()))
+		}, locker.ErrNotHeld, locker.ErrNotHeld},
+		"expired": {func(t *testing.T, b *backend, m *locker.Mutex) {
+			require.NoError(t, m.Lock(t.Context()))
+			b.every(extend, unreachable)
+			<-m.Lost()
+			b.every(extend, fault{})
+		}, locker.ErrLost, locker.ErrLost},
+		"expired and unlocked": {func(t *testing.T, b *backend, m *locker.Mutex) {
+			require.NoError(t, m.Lock(t.Context()))
+			b.every(extend, unreachable)
+			<-m.Lost()
+			require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		}, locker.ErrNotHeld, locker.ErrNotHeld},
+		"taken": {func(t *testing.T, b *backend, m *locker.Mutex) {
+			require.NoError(t, m.Lock(t.Context()))
+			b.steal("x")
+		}, locker.ErrLost, locker.ErrLost},
+	} {
+		t.Run(state, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				m := b.client(t).Mutex("x")
+				c.become(t, b, m)
+				require.ErrorIs(t, m.Extend(t.Context()), c.extend)
+				require.ErrorIs(t, m.Unlock(t.Context()), c.unlock)
+				require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
+			})
+		})
+	}
+}
