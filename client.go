@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -210,9 +212,13 @@ const (
 	hurry        = time.Second
 )
 
-// Close ends the Client: waiters get ErrClosed, Lost fires on every hold, then the holds are released, 128 at a time,
-// for at most 5 s; what could not be released expires within one TTL. Lock returns ErrClosed from
+// Close ends the Client: waiters get ErrClosed, Lost fires on every hold, its contexts end, then the holds are released, 128 at a
+// time, for at most 5 s; what could not be released expires within one TTL. Lock returns ErrClosed from
 // then on, and the Unlock of a hold that Close ended ErrLost. With [WithoutRelease] the holds are left to expire. A second Close does nothing.
+//
+// Nobody else gets a lock while work goes on under it: Close waits until the function of [Mutex.Do] has returned, and until the function
+// that [Hold.Context] returns has been called, for at most 4 s and no longer than the hold's deadline. A hold whose work has not
+// ended by then is left to expire. So do not call Close within such a function.
 //
 // Close closes the backend's client if Open made it, never one that the caller brought. Its error
 // says what could not be released or closed.
@@ -262,7 +268,9 @@ func (c *Client) closeDriver(ctx context.Context) error {
 // releases is how many of its holds a Client that closes releases at a time.
 const releases = 128
 
-// endAll loses the holds, and releases them, a few at a time, until ctx ends, or leaves them to expire.
+// endAll loses the holds, and releases them, a few at a time, until ctx ends, or leaves them to expire. Each is tried once before
+// any is tried again: one server that does not answer must not keep the others' holds taken. A hold under which work goes on is
+// released when that has returned. If it has not by the end of ctx, the hold is left to expire.
 func (c *Client) endAll(ctx context.Context, holds []*Hold) []error {
 	for _, h := range holds {
 		h.lose(CauseClosed)
@@ -274,26 +282,66 @@ func (c *Client) endAll(ctx context.Context, holds []*Hold) []error {
 		return nil
 	}
 	errs := make([]error, len(holds))
-	places := make(chan struct{}, releases)
-	var wg sync.WaitGroup
+	var idle []int
+	var working sync.WaitGroup
 	for i, h := range holds {
-		places <- struct{}{}
-		wg.Go(func() {
-			errs[i] = h.releaseLost(ctx)
-			<-places
+		if !h.works() {
+			idle = append(idle, i)
+			continue
+		}
+		working.Go(func() {
+			if errs[i] = h.awaitWork(ctx); errs[i] == nil {
+				errs[i] = returning{h, clock.Now().Add(closeTimeout), ctx}.untilAnswered(ctx, nil, nil)
+			}
 		})
 	}
-	wg.Wait()
+	c.releaseIdle(ctx, holds, idle, errs)
+	working.Wait()
+	for i, h := range holds {
+		if errors.Is(errs[i], ErrLost) {
+			errs[i] = nil
+		}
+		errs[i] = wrap("unlock", h.name, errs[i])
+	}
 	return errs
 }
 
-// releaseLost releases a hold that the Client's end has ended. It returns soon after ctx ends.
-func (h *Hold) releaseLost(ctx context.Context) error {
-	err := returning{h, clock.Now().Add(closeTimeout), ctx}.untilAnswered(ctx, nil, nil)
-	if errors.Is(err, ErrLost) {
-		return nil
+// releaseIdle releases those of the holds that idle names, until ctx ends, and leaves in errs what the backend has said, or how its
+// client has failed.
+func (c *Client) releaseIdle(ctx context.Context, holds []*Hold, idle []int, errs []error) {
+	began, pause := clock.Now(), 10*time.Millisecond
+	for try := 1; ; try++ {
+		left := closeTimeout - hurry - clock.Since(began)
+		patience := max(left/2/time.Duration(len(idle)/releases+1), 20*time.Millisecond)
+		places := make(chan struct{}, releases)
+		var wg sync.WaitGroup
+		for _, i := range idle {
+			places <- struct{}{}
+			wg.Go(func() {
+				r := returning{holds[i], clock.Now().Add(patience), ctx}
+				err := r.try()
+				if err == nil || errs[i] == nil || !errors.Is(err, errNoAnswer) { // else what it has said before says more
+					errs[i] = err
+				}
+				if err == nil {
+					r.logOutcome(nil, try, began)
+				}
+				<-places
+			})
+		}
+		wg.Wait()
+		idle = slices.DeleteFunc(idle, func(i int) bool { return errs[i] == nil || errors.Is(errs[i], ErrLost) })
+		if len(idle) == 0 {
+			return
+		}
+		if clock.Sleep(ctx, pause/2+rand.N(pause)) != nil {
+			break
+		}
+		pause = min(2*pause, time.Second)
 	}
-	return wrap("unlock", h.name, err)
+	for _, i := range idle {
+		returning{hold: holds[i]}.logOutcome(errs[i], 1, began)
+	}
 }
 
 // returns calls f, and reports whether it has returned before ctx ended.

@@ -255,6 +255,7 @@ func TestWake_aReserveIsByTheClockToo(t *testing.T) {
 		require.ErrorIs(t, ctx.Err(), context.Canceled)
 		require.NoError(t, h.Err())
 		require.NotErrorIs(t, context.Cause(ctx), ErrLost)
+		cancel()
 		require.NoError(t, c.Close())
 	})
 }

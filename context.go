@@ -2,8 +2,10 @@ package locker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-locker/locker/internal/clock"
@@ -24,14 +26,60 @@ import (
 // is called with this context, or one that is derived from it, before it returns. If the reserve is reached it is an error that matches none of these, for nothing is lost yet. The context has the values of ctx, and its
 // deadline: the Deadline of a hold moves, that of a context must not.
 //
-// Call the returned function when the work is done, as with [context.WithCancel].
+// Call the returned function when the work is done, as with [context.WithCancel]. [Client.Close] waits for that before it releases the hold.
 func (h *Hold) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithCancelCause(ctx)
 	forget := h.atEnd(max(reserve, 0), cancel)
-	return &holdContext{own, h}, func() {
+	work := &holdContext{Context: own, hold: h}
+	h.mu.Lock()
+	h.working++
+	h.mu.Unlock()
+	return work, func() {
 		forget()
 		cancel(nil)
+		work.done.Do(h.worked)
 	}
+}
+
+// worked notes that the work under one context of the hold has ended.
+func (h *Hold) worked() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.working--; h.working == 0 && h.idle != nil {
+		close(h.idle)
+		h.idle = nil
+	}
+}
+
+// works reports whether work goes on under the hold.
+func (h *Hold) works() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.working > 0
+}
+
+// awaitWork waits until no work goes on under a hold that was lost. If it still goes on at the end of ctx, or at the deadline, the
+// hold is left to expire, and the error says so.
+func (h *Hold) awaitWork(ctx context.Context) error {
+	h.mu.Lock()
+	if h.working > 0 && h.idle == nil {
+		h.idle = make(chan struct{})
+	}
+	idle, left := h.idle, h.deadline.Sub(clock.Now())
+	h.mu.Unlock()
+	if idle == nil {
+		return nil
+	}
+	expired := time.NewTimer(left)
+	defer expired.Stop()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+	case <-expired.C:
+	}
+	h.leave()
+	return errors.New("what runs under it has not returned: it is left to expire")
 }
 
 // Context returns a context that ends with the current hold, or a reserve before its deadline, as [Hold.Context] does. Before
@@ -51,6 +99,7 @@ type holdContext struct {
 	context.Context
 
 	hold *Hold
+	done sync.Once // the work under it
 }
 
 // Err implements [context.Context].

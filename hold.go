@@ -25,12 +25,14 @@ type Hold struct {
 
 	mu       sync.Mutex
 	state    state
-	shared   bool      // it is a share
-	deadline time.Time // of package clock; the hold is over then, whatever the state says
-	renewDue time.Time // when the renewal is due that the deadline asks for
-	renewAt  time.Time // when it is next attempted
-	mutex    *Mutex    // whose own it is, or nil
-	failed   int       // renewals, since one succeeded
+	shared   bool          // it is a share
+	deadline time.Time     // of package clock; the hold is over then, whatever the state says
+	renewDue time.Time     // when the renewal is due that the deadline asks for
+	renewAt  time.Time     // when it is next attempted
+	mutex    *Mutex        // whose own it is, or nil
+	failed   int           // renewals, since one succeeded
+	working  int           // contexts under which work goes on
+	idle     chan struct{} // closed when there are none, if Close waits for that
 
 	lost    chan struct{} // closed by lose; nil if nobody has asked for it
 	endings []*ending     // to be told

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -288,12 +289,112 @@ func TestClose_fromWithinDo(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := b.client(t)
 		err := c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-			assert.Zero(t, took(func() { require.NoError(t, c.Close()) }))
+			assert.LessOrEqual(t, took(func() { require.ErrorContains(t, c.Close(), "has not returned") }), 5*time.Second)
 			return context.Cause(ctx)
 		})
 		require.ErrorIs(t, err, locker.ErrLost)
-		assert.Zero(t, b.holder("x"))
+		assert.NotZero(t, b.holder("x"), "it is left to expire")
 	})
+}
+
+// Nobody gets a lock while the function that runs under it is still returning.
+func TestClose_waitsForWhatRunsUnderAHold(t *testing.T) {
+	for name, run := range map[string]func(c *locker.Client, f func(context.Context)) error{
+		"Do": func(c *locker.Client, f func(context.Context)) error {
+			return c.Mutex("x").Do(context.Background(), func(ctx context.Context) error { f(ctx); return nil })
+		},
+		"Join": func(c *locker.Client, f func(context.Context)) error {
+			return c.Mutex("x").Join(context.Background(), func(ctx context.Context, _ *locker.Hold) error { f(ctx); return nil })
+		},
+		"Context": func(c *locker.Client, f func(context.Context)) error {
+			h, err := c.Mutex("x").Acquire(context.Background())
+			if err != nil {
+				return err
+			}
+			ctx, cancel := h.Context(context.Background(), time.Second)
+			f(ctx)
+			cancel()
+			return h.Unlock(context.Background())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				c := b.client(t)
+				var returned time.Time
+				ran := inBackground(func() error {
+					return run(c, func(ctx context.Context) {
+						<-ctx.Done()
+						time.Sleep(400 * time.Millisecond)
+						returned = time.Now()
+					})
+				})
+				synctest.Wait()
+				other := b.client(t).Mutex("x", locker.WithBackoff(time.Millisecond, 2*time.Millisecond))
+				var got time.Time
+				locked := inBackground(func() error {
+					err := other.Lock(context.Background())
+					got = time.Now()
+					return err
+				})
+				require.NoError(t, c.Close())
+				require.ErrorIs(t, <-ran, locker.ErrLost)
+				require.NoError(t, <-locked)
+				assert.False(t, got.Before(returned), "it had the lock %v before the function returned", returned.Sub(got))
+				assert.Less(t, got.Sub(returned), time.Second, "and soon after it")
+			})
+		})
+	}
+}
+
+// What does not return is not waited for longer than Close lasts, and keeps the lock until it expires.
+func TestClose_leavesToExpireWhatDoesNotReturn(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		idle := holdMany(t, c, 1)[0]
+		stop := make(chan struct{})
+		ran := inBackground(func() error {
+			return c.Mutex("x").Do(context.Background(), func(context.Context) error { <-stop; return nil })
+		})
+		synctest.Wait()
+		began := time.Now()
+		closed := inBackground(c.Close)
+		time.Sleep(time.Second)
+		assert.Zero(t, b.holder("0"), "a hold under which nothing runs is released at once")
+		require.ErrorContains(t, <-closed, "has not returned")
+		assert.LessOrEqual(t, time.Since(began), 5*time.Second)
+		require.NoError(t, b.client(t).Mutex("x").Lock(t.Context()))
+		assert.GreaterOrEqual(t, time.Since(began), life-time.Millisecond, "it had expired")
+		close(stop)
+		require.ErrorIs(t, <-ran, locker.ErrLost)
+		require.ErrorIs(t, idle.Unlock(t.Context()), locker.ErrLost)
+	})
+}
+
+// A part of the backend that does not answer, or refuses, keeps no hold of the rest taken.
+func TestClose_releasesTheOthersFirst(t *testing.T) {
+	for name, f := range map[string]fault{"hangs": hangs, "refuses": unreachable} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				const holds = 900
+				c := b.client(t, locker.WithTTL(time.Minute))
+				holdMany(t, c, holds)
+				for i := range holds / 3 {
+					b.everyOf(strconv.Itoa(i), release, f)
+				}
+				began := time.Now()
+				closed := inBackground(c.Close)
+				time.Sleep(2 * time.Second)
+				for i := holds / 3; i < holds; i++ {
+					require.Zero(t, b.holder(strconv.Itoa(i)), "hold %d is still taken after %v", i, time.Since(began))
+				}
+				err := <-closed
+				if name == "refuses" {
+					require.ErrorIs(t, err, errRefused)
+				}
+				require.Error(t, err)
+			})
+		})
+	}
 }
 
 // Two holds are due in the same moment: one expires, and while that is reported Close begins,
