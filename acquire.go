@@ -15,6 +15,9 @@ import (
 // errNoAnswer is the error of an attempt that the backend has not answered.
 var errNoAnswer error = outage.NoAnswer("the backend has not answered in time")
 
+// errLate is matched by the error of a grant that came when less than half of the TTL was left. Lock tries again.
+var errLate = errors.New("granted too late")
+
 // drift is the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the Redis
 // documentation's description of Redlock.
 func drift(ttl time.Duration) time.Duration {
@@ -63,8 +66,8 @@ func (c *contender) acquire() (h *Hold, err error) {
 	if c.ctx.Err() != nil {
 		return nil, interrupted(c.ctx, nil)
 	}
-	if c.mutex.refusesUpgrade(c) {
-		return nil, ErrUpgrade
+	if err := c.waitsForItself(); err != nil {
+		return nil, err
 	}
 	if err := client.enter(c); err != nil {
 		return nil, err
@@ -120,7 +123,7 @@ func (c *contender) poll() (*Hold, error) {
 		switch {
 		case !c.waits():
 			return nil, err
-		case errors.Is(err, ErrHeld):
+		case errors.Is(err, ErrHeld), errors.Is(err, errLate):
 			answered = clock.Now()
 		case clock.Since(answered) > set.ttl/2:
 			return nil, err // a waiter rides out a short outage, and no other
@@ -148,6 +151,11 @@ func (c *contender) attempt(sent time.Time) (*Hold, error) {
 func (c *contender) queue() (*Hold, error) {
 	lease, err := c.askQueued()
 	h, err := c.admit(lease, time.Time{}, err) // the request that was granted was sent at some time of the wait
+	for errors.Is(err, errLate) && clock.Sleep(c.own, c.mutex.settings.backoffMin) == nil {
+		c.answered(err)
+		lease, err = c.askQueued()
+		h, err = c.admit(lease, time.Time{}, err)
+	}
 	if err == nil {
 		return h, nil
 	}
@@ -183,7 +191,7 @@ func (c *contender) admit(lease driver.Lease, sent time.Time, err error) (*Hold,
 	if lease == nil {
 		return nil, err
 	}
-	h := &Hold{client: m.client, lease: lease, name: m.name, ttl: m.settings.ttl, renewed: m.settings.renew, shared: c.shares(), place: -1}
+	h := &Hold{lockID: m.lockID, lease: lease, ttl: m.settings.ttl, renewed: m.settings.renew, shared: c.shares(), place: -1}
 	if err == nil {
 		err = h.begin(sent)
 	}

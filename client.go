@@ -94,7 +94,7 @@ func (c *Client) checkTTL(ttl time.Duration) error {
 // ErrNotHeld, so keep the Mutex. It makes no request. A name that is empty or not UTF-8, and an option
 // that is not valid, are reported by the Mutex's methods.
 func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
-	m := &Mutex{client: c, name: name, settings: c.config.settings}
+	m := &Mutex{lockID: lockID{c, name}, settings: c.config.settings}
 	m.invalid = m.configure(opts)
 	m.request = driver.Request{Name: c.config.qualified(name), Metadata: m.settings.metadata, TTL: m.settings.ttl}
 	return m

@@ -15,9 +15,9 @@ import (
 // Hold is one hold of a lock, from its grant to its end. A later hold of the same name is another Hold. It may be used by several
 // goroutines. A hold costs no goroutine.
 type Hold struct {
-	client  *Client
+	lockID
+
 	lease   driver.Lease
-	name    string
 	ttl     time.Duration
 	token   uint64
 	renewed bool // automatically
@@ -99,7 +99,7 @@ func (h *Hold) begin(sent time.Time) error {
 		return errors.New("the Driver granted the fencing token 0")
 	}
 	if left < h.ttl/2 {
-		return fmt.Errorf("granted too late: %v of the TTL of %v left, which is less than half", left, h.ttl)
+		return fmt.Errorf("%w: %v of the TTL of %v left, which is less than half", errLate, left, h.ttl)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 // Mutex is the lock of one name. It implements [Locker] with one [Hold] at a time. Make one with [Client.Mutex]; its zero value
 // is of no use. It may be used by several goroutines, and is not reentrant, but for [Mutex.Join].
 type Mutex struct {
-	client   *Client
-	name     string
+	lockID
+
 	settings settings
 	request  driver.Request
 	invalid  error // why no method works
@@ -224,6 +224,7 @@ func (m *Mutex) current() *Hold {
 
 // Do locks, calls f, waits for it, and unlocks. If Lock fails, Do returns its error and does not call f. The context of f is that of
 // [Hold.Context] without a reserve: it ends with ctx, and when the hold is lost, then with cause ErrLost, no later than the hold's deadline.
+// If f, or what it calls with its context, waits for the same lock, that returns ErrReentrant: see [Mutex.Join].
 // For a reserve call [Mutex.Context] in f, where FencingToken returns the token. Do returns f's error joined with that of Unlock, so that
 // nil never hides a loss. If f panics, Do unlocks, and the panic goes on.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
@@ -277,15 +278,15 @@ func (m *Mutex) Join(ctx context.Context, f func(ctx context.Context, h *Hold) e
 	return h.during(ctx, func(ctx context.Context) error { return f(ctx, h) }, end)
 }
 
-// carried is the key under which a [Hold.Context] has its hold.
-type carried struct {
+// lockID is which lock of which Client. A pointer to one is the key under which a [Hold.Context] has its hold.
+type lockID struct {
 	client *Client
 	name   string
 }
 
 // Value implements [context.Context].
 func (c *holdContext) Value(key any) any {
-	if key == any(carried{c.hold.client, c.hold.name}) {
+	if id, ok := key.(*lockID); ok && *id == c.hold.lockID {
 		return c.hold
 	}
 	return c.Context.Value(key)
@@ -293,12 +294,18 @@ func (c *holdContext) Value(key any) any {
 
 // carriedBy reports whether ctx is a context of h, or derived from one.
 func (h *Hold) carriedBy(ctx context.Context) bool {
-	return ctx.Value(carried{h.client, h.name}) == any(h)
+	return ctx.Value(&h.lockID) == any(h)
+}
+
+// carriedIn returns the hold of this lock that ctx carries, or nil.
+func (m *Mutex) carriedIn(ctx context.Context) *Hold {
+	h, _ := ctx.Value(&m.lockID).(*Hold)
+	return h
 }
 
 // carriedBy returns the hold of this lock that ctx carries, or nil, or why it cannot be joined.
 func (m *Mutex) carriedBy(ctx context.Context) (*Hold, error) {
-	h, _ := ctx.Value(carried{m.client, m.name}).(*Hold)
+	h := m.carriedIn(ctx)
 	if h == nil || m.invalid != nil {
 		return nil, m.invalid
 	}

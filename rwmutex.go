@@ -10,7 +10,14 @@ import (
 
 // ErrUpgrade means that the lock was asked for by who holds a share of it, and would wait for itself. Unlock the share first: another may hold the
 // lock in between, so look again at what the share has shown.
+//
+// It is returned where the share is the RWMutex's own, or the context carries it (see [Mutex.Join]). Nobody can tell in another case, such as an
+// Acquire beside the RWMutex's own share: that waits until ctx ends.
 var ErrUpgrade = errors.New("a share cannot become the lock: unlock it first")
+
+// ErrReentrant means that a context carries a hold of the lock, and a call with this context would wait for that hold: Do within Do, RDo within
+// Do, or RDo within RDo, which waits once a writer has come in between. Call [Mutex.Join], or use the hold that there is.
+var ErrReentrant = errors.New("the context carries a hold of this lock, for which the call would wait")
 
 // RWMutex is a read-write lock: any number of readers share it, or one writer has it alone. Make one with [Client.RWMutex].
 //
@@ -62,7 +69,7 @@ func (m *RWMutex) TryRAcquire(ctx context.Context) (*Hold, error) {
 }
 
 // RDo takes a share, calls f with it, and unlocks. Several goroutines may call it at once. The context of f, and the error, are those of [Mutex.Do]. If f,
-// or what it calls with its context, takes the lock of an RWMutex of this name, that returns ErrUpgrade.
+// or what it calls with its context, takes the lock of this name, that returns ErrUpgrade. If it waits for another share, that returns ErrReentrant.
 func (m *RWMutex) RDo(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
 	return m.rdo(ctx, opRLock, f)
 }
@@ -164,13 +171,19 @@ func (c *contender) askQueued() (driver.Lease, error) {
 	return c.mutex.client.driver.(driver.Queuer).AcquireQueued(c.own, c.mutex.request, c.answered)
 }
 
-// refusesUpgrade reports whether c wants the lock, and its context carries a share of it.
-func (m *Mutex) refusesUpgrade(c *contender) bool {
-	if !m.shared || c.shares() {
-		return false
+// waitsForItself returns why c would wait for a hold that its own context carries, or nil. A share that waits for a share does so
+// when a writer has come in between.
+func (c *contender) waitsForItself() error {
+	h := c.mutex.carriedIn(c.ctx)
+	switch {
+	case h == nil || h.Err() != nil:
+		return nil
+	case h.isShared() && !c.shares():
+		return ErrUpgrade
+	case c.waits():
+		return ErrReentrant
 	}
-	h, _ := c.ctx.Value(carried{m.client, m.name}).(*Hold)
-	return h != nil && h.isShared() && h.Err() == nil
+	return nil
 }
 
 // besides returns why c, which makes what it gets the Mutex's own, cannot contend beside own, the hold that there is, or nil. One that wants a share

@@ -82,11 +82,35 @@ func TestLock_withLessThanHalfATTLLeftIsGivenBack(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				b.next(acquire, f)
 				m := b.client(t).Mutex("x")
-				noErrorIs(t, m.Lock(t.Context()), locker.ErrHeld)
+				noErrorIs(t, m.TryLock(t.Context()), locker.ErrHeld)
 				assert.Zero(t, m.FencingToken())
 				time.Sleep(f.request)
 				synctest.Wait()
 				assert.Len(t, b.calls(release), 1)
+				assert.Zero(t, b.holder("x"))
+			})
+		})
+	}
+}
+
+// A link that is slow for a while costs time. Lock waits until ctx ends, and that is not yet.
+func TestLock_grantedTooLateTriesAgain(t *testing.T) {
+	for name, queued := range map[string]bool{"polling": false, "in a queue": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				late := fault{reply: ttl/2 - drift + 1}
+				b.next(acquire, late, late, late)
+				c := b.client(t)
+				if queued {
+					d := &fakeDriver{b: b}
+					c = clientOf(t, &scripted{d, nil, func(ctx context.Context, req driver.Request, _ func(error)) (driver.Lease, error) {
+						return d.Acquire(ctx, req)
+					}})
+				}
+				m := c.Mutex("x")
+				require.NoError(t, m.Lock(context.Background()))
+				assert.GreaterOrEqual(t, time.Until(m.Deadline()), ttl/2)
+				require.NoError(t, m.Unlock(t.Context()))
 				assert.Zero(t, b.holder("x"))
 			})
 		})

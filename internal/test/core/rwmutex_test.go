@@ -111,6 +111,19 @@ func TestRWMutex_eachShareExpiresByItself(t *testing.T) {
 	})
 }
 
+// What a context carries tells of a wait for oneself, which would stop everybody else's.
+func TestRWMutex_waitingForItselfIsRefusedAtOnce(t *testing.T) {
+	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
+		m := open()
+		require.NoError(t, m.Do(t.Context(), func(ctx context.Context) error {
+			require.ErrorIs(t, m.RDo(ctx, nil), locker.ErrReentrant)
+			require.ErrorIs(t, m.Do(ctx, nil), locker.ErrReentrant)
+			require.ErrorIs(t, m.TryDo(ctx, nil), locker.ErrHeld)
+			return nil
+		}))
+	})
+}
+
 func TestRWMutex_anUpgradeIsRefusedAtOnce(t *testing.T) {
 	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
 		m := open()
@@ -126,6 +139,10 @@ func TestRWMutex_anUpgradeIsRefusedAtOnce(t *testing.T) {
 			assert.Equal(t, h.Token(), beside.Token())
 			require.NoError(t, beside.Unlock(t.Context()))
 			require.ErrorIs(t, m.Lock(ctx), locker.ErrUpgrade)
+			require.ErrorIs(t, m.RDo(ctx, nil), locker.ErrReentrant, "it would wait behind a writer that has come in between")
+			beside, err = m.TryRAcquire(ctx)
+			require.NoError(t, err, "it does not wait")
+			require.NoError(t, beside.Unlock(ctx))
 			_, err = m.TryAcquire(ctx)
 			require.ErrorIs(t, err, locker.ErrUpgrade)
 			require.ErrorIs(t, m.Join(ctx, nil), locker.ErrUpgrade)
