@@ -25,15 +25,3 @@ func TestFolders_areOnThePageOfTheirName(t *testing.T) {
 		}
 	}
 }
-
-// What is longer than this becomes a second page.
-func TestReference_isShort(t *testing.T) {
-	for _, page := range []string{
-		"urls.md", "observability.md", "compatibility.md", "performance.md", "performance-tried.md", "scaling.md", "conformance.md", "writing-a-driver.md",
-		"../cmd/locker/README.md",
-	} {
-		text, err := os.ReadFile(page)
-		require.NoError(t, err)
-		assert.Less(t, len(strings.Fields(string(text))), 1500, page)
-	}
-}

@@ -6,8 +6,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -19,24 +17,6 @@ func TestCluster_theLeaderIsKilled(t *testing.T) {
 	t.Run("a member stops", func(t *testing.T) { oneMemberStops(t, g) })
 	majority(t, g).LosesItsLeader(t)
 	t.Run("and the majority, which comes back", func(t *testing.T) { majority(t, g).IsLost(t) })
-}
-
-func TestCluster_leadersAreKilledWhileLocksAreTaken(t *testing.T) {
-	testwait.OnlyInCheck(t, "the suite has the leader killed, and so has TestStorm_leavesNothingBehind")
-	t.Parallel()
-	g := three(t)
-	clients := []*locker.Client{openURL(t, g.URL()+"?ttl=3s"), openURL(t, g.URL()+"?ttl=3s"), openURL(t, g.URL()+"?ttl=4s")}
-	direct := connect(t, g.Addrs()...)
-	harness.Contend(t, clients, func(taken func() int) {
-		for range 4 {
-			before := taken()
-			old := g.Leader()
-			old.Kill()
-			eventually(t, "locks are taken without it", func() bool { return taken() > before+20 })
-			old.Restart()
-		}
-	})
-	eventually(t, "nobody stands in the queue", func() bool { return len(queue(t, direct, "contended")) == 0 })
 }
 
 func oneMemberStops(t *testing.T, g *testserver.EtcdGroup) {

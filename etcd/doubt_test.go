@@ -39,17 +39,6 @@ func TestLostReply_ofATakeThatIsGivenUp_leavesNoKey(t *testing.T) {
 	}
 }
 
-// The answer is lost and the request is made again: it is one hold and one token.
-func TestLostReply_ofATake_isOneHold(t *testing.T) {
-	t.Parallel()
-	sessions(t).TakeUnanswered(t)
-}
-
-func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
-	t.Parallel()
-	sessions(t).UnlockUnanswered(t)
-}
-
 // However long the TTL is, a request that was lost is soon made again.
 func TestLostReply_isAskedForAgainSoonWithALongTTL(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package etcd_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -147,111 +146,4 @@ func TestDeadline_isNeverLaterThanTheServers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-}
-
-// Many take at once, and give up at any moment, over a network that stutters, while a leader is killed.
-func TestStorm_leavesNothingBehind(t *testing.T) {
-	t.Parallel()
-	const (
-		names   = 8
-		takers  = 200
-		ttl     = 10 * time.Second
-		longest = 600 * time.Millisecond
-	)
-	g := three(t)
-	var (
-		proxies []*testserver.Proxy
-		addrs   []string
-	)
-	for _, addr := range g.Addrs() {
-		p := testserver.NewProxy(t, addr)
-		proxies, addrs = append(proxies, p), append(addrs, p.Addr())
-	}
-	direct := connect(t, g.Addrs()...)
-	clients := []*locker.Client{
-		openURL(t, "etcd://"+addrs[0]+","+addrs[1]+","+addrs[2], locker.WithTTL(ttl)),
-		clientOf(t, connect(t, addrs...), locker.WithTTL(ttl)),
-	}
-	inside := make([]chan struct{}, names)
-	for i := range inside {
-		inside[i] = make(chan struct{}, 1)
-	}
-	var takes sync.WaitGroup
-	for i := range takers {
-		takes.Go(func() {
-			m := clients[i%2].Mutex(fmt.Sprint("x", i%names))
-			for range 3 {
-				ctx, cancel := context.WithTimeout(context.Background(), rand.N(longest))
-				take := m.Lock
-				if rand.N(3) == 0 {
-					take = m.TryLock
-				}
-				err := take(ctx)
-				cancel()
-				if err != nil {
-					continue
-				}
-				select {
-				case inside[i%names] <- struct{}{}:
-				default:
-					t.Error("two hold at once")
-				}
-				time.Sleep(rand.N(2 * tick))
-				<-inside[i%names]
-				unlock, cancel := context.WithTimeout(context.Background(), rand.N(longest))
-				_ = m.Unlock(unlock)
-				cancel()
-			}
-		})
-	}
-	over := make(chan struct{})
-	go func() {
-		takes.Wait()
-		close(over)
-	}()
-	old := g.Leader()
-	for round, storm := 0, true; storm; round++ {
-		p := proxies[rand.N(len(proxies))]
-		p.HoldRequests(rand.N(2) == 0)
-		p.HoldReplies(rand.N(2) == 0)
-		select {
-		case <-over:
-			storm = false
-		case <-time.After(rand.N(40 * time.Millisecond)):
-		}
-		p.ReleaseReplies()
-		p.ReleaseRequests()
-		if rand.N(20) == 0 {
-			p.ResetConns()
-		}
-		if round == 10 {
-			old.Kill()
-		}
-	}
-	calm := time.Now()
-	for i := range names {
-		m := clientOf(t, direct, locker.WithTTL(ttl)).Mutex(fmt.Sprint("x", i))
-		require.NoError(t, m.Lock(withTimeout(t, ttl)))
-		require.NoError(t, m.Unlock(t.Context()))
-	}
-	eventually(t, "nobody stands in a queue", func() bool {
-		for i := range names {
-			if len(queue(t, direct, fmt.Sprint("x", i))) > 0 {
-				return false
-			}
-		}
-		return true
-	})
-	took := time.Since(calm)
-	t.Logf("all free after %v", took)
-	assert.Less(t, took, ttl/2, "long before the sessions end")
-	marks, err := direct.Get(t.Context(), space(t)+":", clientv3.WithPrefix())
-	require.NoError(t, err)
-	for _, mark := range marks.Kvs {
-		assert.NotZero(t, mark.Lease, "%s is on a session", mark.Key)
-	}
-	for _, c := range clients {
-		require.NoError(t, c.Close())
-	}
-	eventually(t, "with the sessions the marks are gone", func() bool { return len(keys(t, direct, space(t)+":")) == 0 })
 }

@@ -14,9 +14,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
@@ -86,25 +83,6 @@ func FuzzFolder(f *testing.F) {
 	})
 }
 
-func TestPlace_isFresh(t *testing.T) {
-	p, q := newPlace("a:b", newOwner()), newPlace("a:b", newOwner())
-	assert.NotEqual(t, p.key, q.key)
-	assert.Equal(t, strings.TrimPrefix(p.key, p.folder), p.dead[strings.LastIndexByte(p.dead, '/')+1:])
-	assert.True(t, strings.HasPrefix(p.dead, "a:"), "rights on the prefix are enough")
-}
-
-func TestIsContender(t *testing.T) {
-	p := newPlace("a:b", newOwner())
-	ours := func(key string, lease int64) bool {
-		return isContender(&mvccpb.KeyValue{Key: []byte(key), Lease: lease}, p.folder)
-	}
-	assert.True(t, ours(p.key, 1))
-	for _, key := range []string{p.folder, p.folder + "note", p.key + "0", p.key[:len(p.key)-1], strings.ToUpper(p.key), p.dead, p.folder + "g" + p.key[len(p.folder)+1:]} {
-		assert.False(t, ours(key, 1), key)
-	}
-	assert.False(t, ours(p.key, 0), "a key without a lease would never expire")
-}
-
 func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
 	for _, err := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrInvalidAuthToken, rpctypes.ErrLeaseNotFound, rpctypes.ErrLeaseTTLTooLarge, rpctypes.ErrRequestTooLarge} {
 		assert.True(t, refused(err), "%v", err)
@@ -132,22 +110,6 @@ func TestExplain(t *testing.T) {
 	require.ErrorIs(t, asLost(err), locker.ErrLost)
 	require.NotErrorIs(t, asLost(rpctypes.ErrNoLeader), locker.ErrLost)
 	assert.Equal(t, rpctypes.ErrNoLeader, explain(open, open, rpctypes.ErrNoLeader))
-}
-
-// That a request's own context has ended says nothing of the server, and is no better reason than the one before.
-func TestKeepDetail(t *testing.T) {
-	for message, want := range map[string]string{
-		"latest balancer error: connection refused":                      "etcd has not answered in time: latest balancer error: connection refused",
-		"context canceled":                                               "etcd has not answered in time",
-		"context canceled while waiting for connections to become ready": "etcd has not answered in time",
-	} {
-		ctx, cancel := withTimeout(t.Context(), time.Hour)
-		cancel()
-		failed := status.Error(codes.Canceled, message)
-		require.Equal(t, failed, keepDetail(ctx, "Range", nil, nil, nil,
-			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return failed }))
-		assert.EqualError(t, explain(t.Context(), ctx, failed), want)
-	}
 }
 
 // A server that is busy with authentication goes on with it when nobody waits any more, and is not to be asked at once again.

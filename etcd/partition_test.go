@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -97,35 +96,6 @@ func lockAtLast(t *testing.T, m *locker.Mutex) error {
 			return err
 		}
 	}
-}
-
-// One member after another is cut off, each with clients that reach no other.
-func TestPartition_membersAreIsolatedWhileLocksAreTaken(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestPartition_aMinorityHoldsAndTakesNothing has members isolated while locks are waited for")
-	t.Parallel()
-	g := three(t, testserver.EtcdPartitionable())
-	var clients []*locker.Client
-	for _, s := range g.Servers() {
-		clients = append(clients, openURL(t, s.URL()+"?ttl=1s"))
-	}
-	clients = append(clients, openURL(t, g.URL()+"?ttl=1s"))
-	harness.Contend(t, clients, func(taken func() int) {
-		for range 3 {
-			alone := g.Leader()
-			rest := others(g, alone)
-			direct := connect(t, rest[0].Addr(), rest[1].Addr())
-			g.Isolate(alone)
-			g.Leader()
-			before, revision := taken(), revisionNow(t, direct)
-			eventually(t, "locks are taken without it", func() bool {
-				return taken() > before+20 && revisionNow(t, direct) > revision+20
-			})
-			g.Heal()
-			g.Leader()
-		}
-	})
-	direct := connect(t, g.Addrs()...)
-	eventually(t, "nobody stands in the queue", func() bool { return len(queue(t, direct, "contended")) == 0 })
 }
 
 // The leader is stopped until what it knows of a session has expired. When it goes on it finds that it leads no more, and

@@ -36,16 +36,6 @@ func TestSession_revokedUnderAWaiterWhoseTurnItIs(t *testing.T) {
 	sessions(t).EndsUnderAWaiterWhoseTurnItIs(t)
 }
 
-func TestQueue_whoGivesUpInTheMiddleLeavesItIntact(t *testing.T) {
-	t.Parallel()
-	sessions(t).WhoGivesUpInTheMiddle(t)
-}
-
-func TestHold_thatLapsesLeavesItsSession(t *testing.T) {
-	t.Parallel()
-	sessions(t).ExpiresAlone(t)
-}
-
 func TestExtendAll(t *testing.T) {
 	t.Parallel()
 	b := sessions(t)

@@ -23,33 +23,6 @@ func TestCluster_theLeaderIsKilled(t *testing.T) {
 	t.Run("and the majority, which comes back", func(t *testing.T) { majority(t, g).IsLost(t) })
 }
 
-func TestCluster_leadersFailWhileLocksAreTaken(t *testing.T) {
-	testwait.OnlyInCheck(t, "the suite has the leader killed, and processes and servers stopped")
-	t.Parallel()
-	g := three(t)
-	for name, fail := range map[string]struct {
-		begin, end func(*testserver.ZooKeeperServer)
-	}{
-		"killed":  {func(s *testserver.ZooKeeperServer) { s.Kill() }, (*testserver.ZooKeeperServer).Restart},
-		"stopped": {func(s *testserver.ZooKeeperServer) { s.Stop() }, func(s *testserver.ZooKeeperServer) { s.Continue() }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			clients := []*locker.Client{openURL(t, g.URL(), "ttl=2s"), openURL(t, g.URL(), "ttl=2s"), openURL(t, g.URL(), "ttl=3s")}
-			harness.Contend(t, clients, func(taken func() int) {
-				for range 2 {
-					before := taken()
-					old := g.Leader()
-					fail.begin(old)
-					eventually(t, "locks are taken without it", func() bool { return taken() > before+20 })
-					fail.end(old)
-				}
-			})
-			look := direct(t, g.Addrs()...)
-			eventually(t, "nobody stands in the queue", func() bool { return len(queue(t, look, "contended")) == 0 })
-		})
-	}
-}
-
 // The holder is connected to a follower that the others have lost, and which goes on to answer it for three seconds. The
 // leader gives the lock to another after one. The holder has to know, by then.
 func TestCluster_theHoldersServerIsCutOff(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -116,49 +115,6 @@ func TestInspect_ofALongQueue(t *testing.T) {
 		require.Equal(t, fmt.Sprint(i), w.Metadata)
 	}
 	assert.Zero(t, state.Token, "it may be any of the transactions since the holder came")
-}
-
-// While others come, a holder that has just come may see a later change than we: then its token is larger.
-func TestInspect_whileHoldersChange(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	c := openURL(t, s.URL(), "ttl=10s")
-	const holders, holds = 3, 20
-	var mu sync.Mutex
-	tokens := map[string]uint64{} // by metadata
-	hold := func(id string) error {
-		m := c.Mutex("x", locker.WithMetadata(id))
-		err := m.Lock(t.Context())
-		if err != nil {
-			return err
-		}
-		mu.Lock()
-		tokens[id] = m.FencingToken()
-		mu.Unlock()
-		return m.Unlock(t.Context())
-	}
-	var all sync.WaitGroup
-	for i := range holders {
-		all.Go(func() {
-			for k := range holds {
-				assert.NoError(t, hold(fmt.Sprint(i, "-", k)))
-			}
-		})
-	}
-	var seen []locker.State
-	for range 70 {
-		state, err := c.Inspect(t.Context(), "x")
-		require.NoError(t, err)
-		seen = append(seen, state)
-	}
-	all.Wait()
-	for _, state := range seen {
-		if state.Held {
-			assert.LessOrEqual(t, state.Token, tokens[state.Holder.Metadata])
-		} else {
-			assert.Equal(t, locker.State{}, state)
-		}
-	}
 }
 
 func TestInspect_withoutTheRightToRead(t *testing.T) {

@@ -35,16 +35,6 @@ func TestSession_endsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 	onEachConnection(t, harness.Sessions.EndsUnderAWaiterWhoseTurnItIs)
 }
 
-func TestQueue_whoGivesUpInTheMiddleLeavesItIntact(t *testing.T) {
-	t.Parallel()
-	sessions(t).WhoGivesUpInTheMiddle(t)
-}
-
-func TestHold_thatLapsesLeavesItsSession(t *testing.T) {
-	t.Parallel()
-	onEachConnection(t, harness.Sessions.ExpiresAlone)
-}
-
 func TestExtendAll(t *testing.T) {
 	t.Parallel()
 	b := sessions(t)

@@ -8,10 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/fence"
-	"github.com/go-locker/locker/fence/etcdfence"
 	"github.com/go-locker/locker/internal/test/fencecheck"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -69,32 +67,6 @@ func TestCheckThenWrite_isOvertaken(t *testing.T) {
 	assert.Error(t, fencecheck.Rising(seen), "%d", seen)
 }
 
-// The reply is lost: the outcome is not known, and the same write again has the same effect.
-func TestLostReply_isAnError_andTheSameWriteAgainIsNot(t *testing.T) {
-	t.Parallel()
-	x := fresh()
-	s := testserver.SharedEtcd(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, cli := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	put := func() error {
-		_, err := etcdfence.Write(ctx, cli, x+"/token", 5, clientv3.OpPut(x, "five"))
-		return err
-	}
-	_, err := cli.Get(ctx, x)
-	require.NoError(t, err, "sets up a connection")
-	p.DropReplies(true)
-	done := testwait.Go(put)
-	eventually(t, "the server has written", func() bool { return value(t, direct, x) == "five" })
-	p.DropReplies(false)
-	p.ResetConns()
-	err = await(t, done)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, fence.ErrStale)
-	require.NoError(t, put())
-	assert.Equal(t, "five", value(t, direct, x))
-}
-
 // Connections break, and some outcomes are not known: no write is made after a newer one.
 func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
 	t.Parallel()
@@ -123,19 +95,4 @@ func TestRestarts_noStaleWriteGetsIn(t *testing.T) {
 		},
 		History: func(ctx context.Context) ([]uint64, error) { return history(ctx, cli, x) },
 	}, 3, func() { g.Leader().Restart() }))
-}
-
-func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
-	t.Parallel()
-	x := fresh()
-	s := testserver.SharedEtcd(t)
-	p := testserver.NewProxy(t, s.Addr())
-	cli := connect(t, p.Addr())
-	require.NoError(t, write(t.Context(), cli, x, 1))
-	p.HoldRequests(true)
-	require.ErrorIs(t, write(withTimeout(t, 50*time.Millisecond), cli, x, 2), context.DeadlineExceeded)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := testwait.Go(func() error { return write(ctx, cli, x, 2) })
-	cancel()
-	require.ErrorIs(t, await(t, done), context.Canceled)
 }

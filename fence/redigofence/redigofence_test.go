@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"testing"
 	"time"
@@ -20,18 +19,9 @@ import (
 	"github.com/go-locker/locker/fence/redisfence"
 	"github.com/go-locker/locker/internal/test/fencecheck"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Tests(m)) }
-
-const patient = 20 * time.Second
-
-var (
-	eventually  = testwait.Patience(patient).Until
-	await       = testwait.Patience(patient).Result
-	withTimeout = testwait.Context
-)
 
 func newPool(t testing.TB, addr string, opts ...redis.DialOption) *redis.Pool {
 	t.Helper()
@@ -91,52 +81,6 @@ func TestRun_keepsTheRule(t *testing.T) {
 	})
 }
 
-// Nobody is connected to anything.
-func TestRun_of0MakesNoRequest(t *testing.T) {
-	t.Parallel()
-	require.ErrorIs(t, write(t.Context(), nil, "x", 0), fence.ErrStale)
-}
-
-func TestRun_refusesTheTokensKeyAsOneOfTheScripts(t *testing.T) {
-	t.Parallel()
-	_, err := appends.Run(t.Context(), nil, "balance", 105, []string{"x", "balance"})
-	require.ErrorContains(t, err, "a key of its own")
-}
-
-func TestRun_givesTheScriptItsKeysAndArguments_andReturnsItsReply(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, testserver.Redis(t).Addr())
-	ctx := t.Context()
-	reply, err := redis.Values(redigofence.NewScript("return {KEYS[1], KEYS[2], #KEYS, ARGV[1], ARGV[2], #ARGV}").
-		Run(ctx, p, "token", 1, []string{"k1", "k2"}, "a", 7))
-	require.NoError(t, err)
-	assert.Equal(t, []any{[]byte("k1"), []byte("k2"), int64(2), []byte("a"), []byte("7"), int64(2)}, reply)
-	none, err := redigofence.NewScript("").Run(ctx, p, "token", 7, nil)
-	require.NoError(t, err)
-	assert.Nil(t, none)
-	assert.Equal(t, "7", text(t, p, "token"), "the token alone")
-	_, err = do(ctx, p, "SCRIPT", "FLUSH")
-	require.NoError(t, err)
-	_, err = redigofence.NewScript("").Run(ctx, p, "token", 7, nil)
-	require.NoError(t, err, "the server has forgotten the script")
-}
-
-func TestRun_refusesAKeyWithoutAToken(t *testing.T) {
-	t.Parallel()
-	p := newPool(t, testserver.Redis(t).Addr())
-	ctx := t.Context()
-	for _, garbage := range []string{"", "token", "05", "18446744073709551616", "184467440737095516150"} {
-		_, err := do(ctx, p, "SET", redigofence.TokenKey("x"), garbage)
-		require.NoError(t, err)
-		err = write(ctx, p, "x", 6)
-		require.ErrorIs(t, err, fence.ErrUnknown, "%q", garbage)
-		require.ErrorContains(t, err, `redigofence: "fence:{x}": `)
-		require.NotErrorIs(t, err, fence.ErrStale, "%q", garbage)
-		var answer redis.Error
-		require.ErrorAs(t, err, &answer, "the library's own")
-	}
-}
-
 func TestSet(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, testserver.Redis(t).Addr())
@@ -169,44 +113,6 @@ func TestMixedWithRedisfence(t *testing.T) {
 	require.NoError(t, redigofence.Set(ctx, p, "x", 6, "six", 0))
 	require.ErrorIs(t, redisfence.Set(ctx, rdb, "x", 5, "five", 0), fence.ErrStale)
 	assert.Equal(t, "six", text(t, p, "x"))
-}
-
-func TestLostReply_isAnError_andTheSameWriteAgainIsNot(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	proxy := testserver.NewProxy(t, s.Addr())
-	p, direct := newPool(t, proxy.Addr()), newPool(t, s.Addr())
-	ctx := t.Context()
-	set := func() error { return redigofence.Set(ctx, p, "x", 5, "five", 0) }
-	require.NoError(t, redigofence.Set(ctx, p, "x", 1, "", 0), "has the server know the script")
-	proxy.HoldReplies(true)
-	done := testwait.Go(set)
-	eventually(t, "the server has written", func() bool { _, replies := proxy.Held(); return replies > 0 })
-	proxy.HoldReplies(false)
-	assert.Equal(t, "five", text(t, direct, "x"))
-	proxy.ResetConns()
-	err := await(t, done)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, fence.ErrStale)
-	require.NoError(t, set())
-	assert.Equal(t, "five", text(t, direct, "x"))
-}
-
-func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	p := newPool(t, s.Addr())
-	require.NoError(t, write(t.Context(), p, "x", 1))
-	s.Stop()
-	defer s.Continue()
-	err := write(withTimeout(t, 200*time.Millisecond), p, "x", 2)
-	var netErr net.Error
-	require.ErrorAs(t, err, &netErr, "the library's own")
-	require.ErrorContains(t, err, `redigofence: "fence:{x}": `)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := testwait.Go(func() error { return write(ctx, p, "x", 2) })
-	cancel()
-	require.ErrorIs(t, await(t, done), context.Canceled)
 }
 
 // The token of nobody is refused before anything is sent.

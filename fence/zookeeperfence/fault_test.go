@@ -5,13 +5,11 @@ import (
 	"errors"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/zookeeperfence"
 	"github.com/go-locker/locker/internal/test/fencecheck"
@@ -149,38 +147,6 @@ func TestCheckThenWrite_isOvertaken(t *testing.T) {
 	assert.Error(t, fencecheck.Rising(seen), "%d", seen)
 }
 
-// The reply is lost: the outcome is not known, which is neither a stale token nor a wrong version, and the same
-// write again has the same effect.
-func TestLostReply_isAnError_andTheSameWriteAgainIsNot(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, conn := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	r := newResource(t, direct)
-	require.NoError(t, r.write(ctx, conn, 1))
-	set := func() error {
-		_, err := zookeeperfence.Write(ctx, conn, r.token(), 5, &zk.SetDataRequest{Path: string(r), Data: []byte("five"), Version: -1})
-		return err
-	}
-	p.HoldReplies(true)
-	done := testwait.Go(set)
-	eventually(t, "it has read", func() bool { _, replies := p.Held(); return replies > 40 })
-	p.DropReplies(true)
-	p.ReleaseReplies()
-	eventually(t, "the server has written", func() bool { return r.kept(t, direct) == "5" })
-	p.DropReplies(false)
-	p.ResetConns()
-	err := await(t, done)
-	require.ErrorIs(t, err, zk.ErrConnectionClosed)
-	require.NotErrorIs(t, err, fence.ErrStale)
-	eventually(t, "the connection is back", func() bool { return conn.State() == zk.StateHasSession })
-	require.NoError(t, set())
-	data, _, err := direct.Get(string(r))
-	require.NoError(t, err)
-	assert.Equal(t, "five", string(data))
-}
-
 // Connections break, and some outcomes are not known: no write is made after a newer one.
 func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
 	t.Parallel()
@@ -195,38 +161,4 @@ func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
 		Write:   func(ctx context.Context, token uint64) error { return r.write(ctx, conns[token%2], token) },
 		History: func(context.Context) ([]uint64, error) { return r.history(direct) },
 	}, times, p.ResetConns))
-}
-
-func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, conn := connect(t, s.Addr()), connect(t, p.Addr())
-	r := newResource(t, direct)
-	p.HoldRequests(true)
-	require.ErrorIs(t, r.write(withTimeout(t, 50*time.Millisecond), conn, 2), context.DeadlineExceeded)
-	ctx, cancel := context.WithCancelCause(t.Context())
-	done := testwait.Go(func() error { return r.write(ctx, conn, 2) })
-	cancel(locker.ErrLost)
-	require.ErrorIs(t, await(t, done), locker.ErrLost)
-	require.ErrorIs(t, zookeeperfence.Create(withTimeout(t, 50*time.Millisecond), conn, string(r)+"/y", world), context.DeadlineExceeded)
-	p.HoldRequests(false)
-	p.ReleaseRequests()
-	require.NoError(t, r.write(t.Context(), conn, 3))
-	seen, err := r.history(direct)
-	require.NoError(t, err)
-	assert.Equal(t, []uint64{3}, seen, "who had given up while it read does not write later")
-}
-
-func TestServerGone_isAnError(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	r, conn := newResource(t, connect(t, s.Addr())), connect(t, p.Addr())
-	p.Sever()
-	err := r.write(withTimeout(t, 5*time.Second), conn, 2)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, fence.ErrStale)
-	conn.Close()
-	require.ErrorIs(t, r.write(t.Context(), conn, 2), zk.ErrConnectionClosed, "closed by the application")
 }

@@ -30,36 +30,6 @@ func wantAhead(t *testing.T, s *RedisServer, want time.Duration) {
 	}
 }
 
-func TestClock_forwardExpiresKeysAtOnce(t *testing.T) {
-	onlyInCheck(t)
-	s := Redis(t, RedisClock())
-	wantReply(t, s, "SET k v PX 60000", "OK")
-	wantReply(t, s, "GET k", "v")
-	s.ShiftClock(61 * time.Second)
-	wantReply(t, s, "GET k", "")
-	wantAhead(t, s, 61*time.Second)
-	wantReply(t, s, "SET k v PX 60000", "OK")
-	wantReply(t, s, "GET k", "v")
-}
-
-func TestClock_backKeepsKeysAlive(t *testing.T) {
-	onlyInCheck(t)
-	s := Redis(t, RedisClock())
-	wantReply(t, s, "SET k v PX 500", "OK")
-	s.ShiftClock(-time.Hour)
-	set := time.Now()
-	wantReply(t, s, "SET short-lived v PX 500", "OK")
-	eventually(t, "what is set after the jump expires", func() bool {
-		got, err := s.ask("GET short-lived")
-		return err == nil && got == ""
-	})
-	if lived := time.Since(set); lived < 500*time.Millisecond {
-		t.Errorf("a key that expires in 500ms lived for %v", lived)
-	}
-	wantReply(t, s, "GET k", "v")
-	wantAhead(t, s, -time.Hour)
-}
-
 func TestClock_ofScriptsJumpsToo(t *testing.T) {
 	onlyInCheck(t)
 	s := Redis(t, RedisClock())
@@ -68,15 +38,6 @@ func TestClock_ofScriptsJumpsToo(t *testing.T) {
 	if is := time.Until(time.Unix(now, 0)); err != nil || is < 59*time.Minute {
 		t.Errorf("in a script the clock is %v ahead, %v; want an hour", is, err)
 	}
-}
-
-func TestClock_isOfOneServer(t *testing.T) {
-	onlyInCheck(t)
-	s, other, ordinary := Redis(t, RedisClock()), Redis(t, RedisClock()), Redis(t)
-	s.ShiftClock(time.Hour)
-	wantAhead(t, s, time.Hour)
-	wantAhead(t, other, 0)
-	wantAhead(t, ordinary, 0)
 }
 
 func TestClock_jumpsAddUpAndOutliveTheServer(t *testing.T) {
