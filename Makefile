@@ -201,6 +201,13 @@ fuzz: ## fuzz what takes apart URLs, names and what servers answer, each target 
 		$(GO) test -C "$${file%/*}" -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) .; \
 	done
 
+# How many changes of the code are tried. tools/mutants/main.go tells how a run that was ended goes on.
+MUTANTS ?= 60
+.PHONY: mutants
+mutants: setup ## change the code in MUTANTS places (60), one at a time, and list the changes that no test notices (an hour)
+	@rm -f .mutants.jsonl
+	nice $(GO) run -C tools ./mutants -n $(MUTANTS) -out "$(CURDIR)/.mutants.jsonl"
+
 .PHONY: gofmt
 gofmt:
 	@unformatted=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .) && test -z "$$unformatted" || \
