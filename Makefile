@@ -243,9 +243,10 @@ test-one:
 test-root:
 	$(TEST) "$(ROOT)" $(TESTFLAGS) -p=4
 
-# Three modules at a time. Other libraries, and the drivers of databases, which take long to compile, are for make nightly.
+# Three modules at a time, first the one that takes longest. Other libraries, and the drivers of databases, which take long to
+# compile, are for make nightly.
 test-modules:
-	$(call modules,3,$(filter-out ./bench ./fence/sqltest,$(MODULES)))
+	$(call modules,3,./postgres $(filter-out ./bench ./fence/sqltest ./postgres,$(MODULES)))
 
 # $(call modules,how many at a time,which of them,variables). What each prints comes when it is through.
 modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \

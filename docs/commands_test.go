@@ -20,7 +20,7 @@ import (
 // TestCommands runs what pages tell people to type, whatever it is: what is added to a page is run from then on, and fails if it is
 // no command that the test knows.
 func TestCommands(t *testing.T) {
-	testwait.OnlyInCheck(t, "commands on pages compile, and run, much of what other tests run")
+	testwait.OnlyNightly(t, "commands on pages compile, and run, much of what other tests run")
 	sh, err := exec.LookPath("sh")
 	if err != nil {
 		t.Skip("no sh here: ", err)

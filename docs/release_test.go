@@ -21,7 +21,7 @@ const module = "github.com/go-locker/locker"
 // TestRelease_canBeInstalled makes a release of the tree as it is now, in a repository of its own, and installs it as users do.
 // The module proxy is a folder; what the modules need comes from the module cache.
 func TestRelease_canBeInstalled(t *testing.T) {
-	testwait.OnlyInCheck(t, "it compiles the command once more")
+	testwait.OnlyNightly(t, "it compiles the command once more")
 	const version = "v0.999.0"
 	clone := scratchClone(t, version)
 	before := clone.run("git", "rev-parse", "HEAD")
@@ -101,7 +101,7 @@ func integrations(t *testing.T) (dirs []string) {
 
 // TestRelease_takesBackWhatItDidIfItFails has the second of its commits fail: there is no root whose hash could be had.
 func TestRelease_takesBackWhatItDidIfItFails(t *testing.T) {
-	testwait.OnlyInCheck(t, "it copies the repository")
+	testwait.OnlyNightly(t, "it copies the repository")
 	const version = "v0.999.0"
 	clone := scratchClone(t, version)
 	before := clone.run("git", "rev-parse", "HEAD")

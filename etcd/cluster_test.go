@@ -25,7 +25,7 @@ func oneMemberStops(t *testing.T, g *testserver.EtcdGroup) {
 	for _, which := range []string{"the leader", "a follower"} {
 		t.Run(which, func(t *testing.T) {
 			if which == "a follower" {
-				testwait.OnlyInCheck(t, "less happens than when the leader stops")
+				testwait.OnlyNightly(t, "less happens than when the leader stops")
 			}
 			c := openURL(t, g.URL()+"?ttl=6s")
 			held, m := c.Mutex("held"), c.Mutex("x")

@@ -21,7 +21,7 @@ func TestConformance(t *testing.T) {
 	for name, n := range map[string]int{"one server": 1, "three servers": 3} {
 		t.Run(name, func(t *testing.T) {
 			if n == 1 {
-				testwait.OnlyInCheck(t, "three servers have all faults of one, and FailOver")
+				testwait.OnlyNightly(t, "three servers have all faults of one, and FailOver")
 			}
 			h := cluster(t, testserver.EtcdCluster(t, n))
 			t.Parallel()

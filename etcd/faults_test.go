@@ -19,7 +19,7 @@ import (
 
 // A member comes, and one that the clients speak to goes for good.
 func TestCluster_membersChangeWhileHeldAndWaitedFor(t *testing.T) {
-	testwait.OnlyInCheck(t, "to a client a member that goes is one that is down")
+	testwait.OnlyNightly(t, "to a client a member that goes is one that is down")
 	t.Parallel()
 	g := three(t, testserver.EtcdArgs("--strict-reconfig-check=false"))
 	for _, which := range []string{"the leader", "a follower"} {

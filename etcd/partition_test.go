@@ -102,7 +102,7 @@ func lockAtLast(t *testing.T, m *locker.Mutex) error {
 // leaves the session, which was renewed at its successor, alone; or it does not find out in time, see the package's
 // documentation, and then the holder hears of it.
 func TestCluster_aLeaderThatWasStoppedForATTLEndsNoSessionInSilence(t *testing.T) {
-	testwait.OnlyInCheck(t, "it shows what etcd does, and the suite that a hold which was ended is lost")
+	testwait.OnlyNightly(t, "it shows what etcd does, and the suite that a hold which was ended is lost")
 	t.Parallel()
 	g := three(t)
 	old := g.Leader()

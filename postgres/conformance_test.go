@@ -16,11 +16,13 @@ import (
 
 // The suite on a real server, each Locker on a pool of its own.
 func TestConformance(t *testing.T) {
-	testwait.OnlyInCheck(t, "it takes minutes, and what is of this driver alone has tests of its own")
 	for name, start := range map[string]func(*testing.T) conformance.Harness{
 		"one server": standalone, "asynchronous standby": asynchronous, "synchronous standby": synchronous,
 	} {
 		t.Run(name, func(t *testing.T) {
+			if name != "one server" {
+				testwait.OnlyNightly(t, "one server shows that the protocol keeps the promises, with all faults that it can have")
+			}
 			h := start(t)
 			t.Parallel()
 			conformance.Run(t, h)

@@ -59,7 +59,7 @@ func warningsOf(t testing.TB, c *locker.Client) string {
 
 // An asynchronous standby that takes over may not have heard of a hold: then another gets the lock while the first holds it. Tokens rise all the same.
 func TestFailover_anAsynchronousStandbyLosesTheHold(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is two servers more")
+	testwait.OnlyNightly(t, "it is two servers more")
 	t.Parallel()
 	p := newPair(t)
 	c := p.open(t)
@@ -83,7 +83,7 @@ func TestFailover_anAsynchronousStandbyLosesTheHold(t *testing.T) {
 
 // A synchronous standby has each hold before it is granted.
 func TestFailover_aSynchronousStandbyKeepsTheHold(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is two servers more")
+	testwait.OnlyNightly(t, "it is two servers more")
 	t.Parallel()
 	for _, commit := range []string{"on", "remote_apply"} {
 		t.Run("synchronous_commit="+commit, func(t *testing.T) {

@@ -35,7 +35,7 @@ func TestInspectAtAServer(t *testing.T) {
 
 // What is built on locks, and List and ForceRelease.
 func TestRecipes(t *testing.T) {
-	testwait.OnlyInCheck(t, "they are those of all backends")
+	testwait.OnlyNightly(t, "they are those of all backends")
 	t.Parallel()
 	s := testserver.Postgres(t)
 	recipes.Run(t, recipes.Harness{

@@ -123,7 +123,7 @@ func (l contentLease) Release(ctx context.Context) error {
 
 // What the page tells authors to take out is caught by the scenario that it names.
 func TestMutations(t *testing.T) {
-	testwait.OnlyInCheck(t, "it judges scenarios of the suite, for the page that goes through this driver")
+	testwait.OnlyNightly(t, "it judges scenarios of the suite, for the page that goes through this driver")
 	page, err := os.ReadFile("../docs/writing-a-driver.md")
 	require.NoError(t, err)
 	for _, m := range mutations {

@@ -24,7 +24,7 @@ var throughPooler = []string{
 // A pooler in transaction mode has each statement run on any of its connections. Statements that pgx has prepared on one are unknown to the
 // others, and nothing that is notified arrives.
 func TestPgBouncer(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is a server more")
+	testwait.OnlyNightly(t, "it is a server more")
 	t.Parallel()
 	s := testserver.Postgres(t)
 	pooler := testserver.PgBouncer(t, s, 4)

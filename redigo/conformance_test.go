@@ -24,7 +24,7 @@ func TestConformance(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) conformance.Harness{"one server": standalone, "Sentinel": sentinel} {
 		t.Run(name, func(t *testing.T) {
 			if name != "one server" {
-				testwait.OnlyInCheck(t, "one server shows that the protocol keeps the promises, with all faults that it can have")
+				testwait.OnlyNightly(t, "one server shows that the protocol keeps the promises, with all faults that it can have")
 			}
 			h := start(t)
 			t.Parallel()

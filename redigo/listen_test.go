@@ -63,7 +63,7 @@ func TestWaiting_aSubscriptionThatIsCutIsRestored(t *testing.T) {
 
 // A heartbeat keeps a connection on which nothing happens; a channel that nobody waits for is left.
 func TestWaiting_forLong(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestHub_givesUpAfterUse shows it of the protocol in virtual time; this takes 16 s")
+	testwait.OnlyNightly(t, "TestHub_givesUpAfterUse shows it of the protocol in virtual time; this takes 16 s")
 	t.Parallel()
 	s := testserver.Redis(t)
 	c := clientOf(t, newPool(t, s.Addr()), locker.WithTTL(time.Minute))

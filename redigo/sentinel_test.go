@@ -42,7 +42,7 @@ func TestSentinel_failoverWhileHeldAndWaiting(t *testing.T) {
 }
 
 func TestSentinel_failoverWhileTaking(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestSentinel_failoverWhileHeldAndWaiting shows that the new primary is found")
+	testwait.OnlyNightly(t, "TestSentinel_failoverWhileHeldAndWaiting shows that the new primary is found")
 	t.Parallel()
 	g := testserver.Sentinel(t)
 	m := openClient(t, sentinelURL(g), locker.WithTTL(2*time.Second)).Mutex("x")

@@ -112,7 +112,7 @@ func wantTakenAbove(t *testing.T, m *locker.Mutex, above uint64) {
 // A slot may take long to move. What is not there yet, or no more, is locked and unlocked all the same, and waited
 // for.
 func TestCluster_locksWhoseSlotMoves(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestCluster_aHoldWhoseSlotMoves shows a lock on a slot that moves, and TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved one who waits")
+	testwait.OnlyNightly(t, "TestCluster_aHoldWhoseSlotMoves shows a lock on a slot that moves, and TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved one who waits")
 	t.Parallel()
 	c := testserver.Cluster(t)
 	ctx := t.Context()
@@ -251,7 +251,7 @@ func TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved(t *testing.T) {
 	} {
 		t.Run(how, func(t *testing.T) {
 			if how != "slot moved" {
-				testwait.OnlyInCheck(t, "another way by which the primary of a name becomes another")
+				testwait.OnlyNightly(t, "another way by which the primary of a name becomes another")
 			}
 			t.Parallel()
 			c := testserver.Cluster(t)
@@ -279,7 +279,7 @@ func TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved(t *testing.T) {
 
 // Names of all slots share the connections for subscriptions: one a node.
 func TestCluster_oneConnectionANodeForAllThatWaits(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestQueue_twoHundredLocksAreHeardOnOneConnection shows it of one server")
+	testwait.OnlyNightly(t, "TestQueue_twoHundredLocksAreHeardOnOneConnection shows it of one server")
 	t.Parallel()
 	c := testserver.Cluster(t)
 	ctx := t.Context()
@@ -323,7 +323,7 @@ func TestCluster_oneConnectionANodeForAllThatWaits(t *testing.T) {
 
 // All slots of names that wait move at once, to and fro.
 func TestCluster_manyThatWaitWhileSlotsMove(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved has few wait")
+	testwait.OnlyNightly(t, "TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved has few wait")
 	t.Parallel()
 	c := testserver.Cluster(t)
 	ctx := t.Context()

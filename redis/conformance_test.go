@@ -33,7 +33,7 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name != "one server" {
-				testwait.OnlyInCheck(t, "one server shows that the protocol keeps the promises, with all faults that it can have")
+				testwait.OnlyNightly(t, "one server shows that the protocol keeps the promises, with all faults that it can have")
 			}
 			h := start(t)
 			t.Parallel()

@@ -149,7 +149,7 @@ func TestFailover_aHoldThatTheReplicaKnowsGoesOn(t *testing.T) {
 }
 
 func TestFailover_renewalGoesOn(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestFailover_aHoldThatTheReplicaKnowsGoesOn extends, and the core shows when it is renewed")
+	testwait.OnlyNightly(t, "TestFailover_aHoldThatTheReplicaKnowsGoesOn extends, and the core shows when it is renewed")
 	t.Parallel()
 	eachFailover(t, func(t *testing.T, f failover) {
 		t.Helper()
@@ -219,7 +219,7 @@ func TestFailover_aHoldThatTheReplicaDoesNotKnowIsLost(t *testing.T) {
 }
 
 func TestFailover_aRenewedHoldThatTheReplicaDoesNotKnowSaysSo(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestFailover_aHoldThatTheReplicaDoesNotKnowIsLost shows what an Extend is told")
+	testwait.OnlyNightly(t, "TestFailover_aHoldThatTheReplicaDoesNotKnowIsLost shows what an Extend is told")
 	t.Parallel()
 	eachFailover(t, func(t *testing.T, f failover) {
 		t.Helper()

@@ -25,7 +25,7 @@ func TestInspect(t *testing.T) {
 		harness.Inspect(t, inspection("redis://"+s.Addr()+"?renew=false", s))
 	})
 	t.Run("Cluster", func(t *testing.T) {
-		testwait.OnlyInCheck(t, "one server shows it, and a Cluster is asked for a lock in one place")
+		testwait.OnlyNightly(t, "one server shows it, and a Cluster is asked for a lock in one place")
 		c := testserver.Cluster(t)
 		harness.Inspect(t, inspection("redis://"+strings.Join(c.Addrs(), ",")+"?cluster=true", c.Servers()...))
 	})

@@ -176,7 +176,7 @@ func TestOpen_socketAndClientName(t *testing.T) {
 }
 
 func TestOpen_clientNameOfSeveralServers(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestOpen_sentinel and TestOpen_cluster show that the client is given the name, and TestOpen_socketAndClientName what a server sees of it")
+	testwait.OnlyNightly(t, "TestOpen_sentinel and TestOpen_cluster show that the client is given the name, and TestOpen_socketAndClientName what a server sees of it")
 	t.Parallel()
 	g, n := testserver.Sentinel(t), testserver.Cluster(t)
 	for raw, servers := range map[string][]*testserver.RedisServer{

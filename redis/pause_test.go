@@ -16,7 +16,7 @@ import (
 
 // The process of a holder is stopped for two fifths of its TTL, at some moment between two renewals: that costs nothing.
 func TestPause_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
-	testwait.OnlyInCheck(t, "the core shows it in virtual time")
+	testwait.OnlyNightly(t, "the core shows it in virtual time")
 	t.Parallel()
 	const ttl = harness.SilenceTTL
 	s := testserver.Redis(t)

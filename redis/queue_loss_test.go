@@ -86,7 +86,7 @@ func TestQueue_aMonitorThatHearsEverythingIsNobody(t *testing.T) {
 }
 
 func TestQueue_outOfMemoryHandsOverAndServesLater(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestQueueScripts_outOfMemory shows it of the scripts")
+	testwait.OnlyNightly(t, "TestQueueScripts_outOfMemory shows it of the scripts")
 	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory-policy", "noeviction"))
 	r := newQueueTest(t, connect(t, s.Addr()))

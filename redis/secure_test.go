@@ -127,7 +127,7 @@ func TestACL_sentinel(t *testing.T) {
 
 // TLS, with certificates on both sides, of servers that are found through others.
 func TestTLS_severalServers(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestTLS shows what it takes to be let in, and TestOpen_cluster what the clients of several servers are given")
+	testwait.OnlyNightly(t, "TestTLS shows what it takes to be let in, and TestOpen_cluster what the clients of several servers are given")
 	t.Parallel()
 	for name, c := range map[string]struct {
 		start func(t *testing.T) (servers []*testserver.RedisServer, hosts []string, query string)

@@ -32,7 +32,7 @@ func asked(t *testing.T, g *testserver.SentinelGroup) *testserver.RedisServer {
 
 // A sentinel often runs where the primary does, and goes with it. One that hangs is worse than one that is dead.
 func TestSentinel_theOneThatTheClientAsksHangsAndThePrimaryDies(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestFailover_whoWaitsGetsTheLock shows a primary that dies")
+	testwait.OnlyNightly(t, "TestFailover_whoWaitsGetsTheLock shows a primary that dies")
 	t.Parallel()
 	g := testserver.Sentinel(t)
 	ctx := t.Context()
@@ -54,7 +54,7 @@ func TestSentinel_theOneThatTheClientAsksHangsAndThePrimaryDies(t *testing.T) {
 // The old primary lives on for some ten seconds after a failover by hand, and takes what it is sent. Who
 // waits does not go on listening to it.
 func TestSentinel_whoWaitsListensToTheNewPrimary(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestFailover_whoWaitsGetsTheLock shows one who waits through a failover; here the old primary lives on for ten seconds")
+	testwait.OnlyNightly(t, "TestFailover_whoWaitsGetsTheLock shows one who waits through a failover; here the old primary lives on for ten seconds")
 	t.Parallel()
 	g := testserver.Sentinel(t)
 	ctx := t.Context()

@@ -10,7 +10,7 @@ import (
 )
 
 func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
-	testwait.OnlyInCheck(t, "the core shows it in virtual time")
+	testwait.OnlyNightly(t, "the core shows it in virtual time")
 	t.Parallel()
 	s := testserver.Redis(t)
 	c := newClient(t, s.Addr(), locker.WithTTL(harness.SilenceTTL))

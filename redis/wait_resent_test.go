@@ -22,7 +22,7 @@ func TestWaitReplicas_whatIsSentTwiceIsAcknowledgedToo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "Valkey" {
-				testwait.OnlyInCheck(t, "one server that counts so shows it")
+				testwait.OnlyNightly(t, "one server that counts so shows it")
 			}
 			primary := start(t)
 			replica := start(t, testserver.RedisReplicaOf(primary))

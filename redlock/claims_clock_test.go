@@ -51,7 +51,7 @@ func TestKleppmann_aClockJumpOnANodeOfABareMajorityMakesTwoHolders(t *testing.T)
 // antirez: clocks have to run at about the same speed, and need not agree on the time. True, and more: one that
 // jumps makes no second holder while a majority is left without it. It takes a jump of three of five.
 func TestAntirez_aClockJumpOnOneNodeOfFiveMakesNoSecondHolder(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is the other side of TestKleppmann_aClockJumpOnANodeOfABareMajorityMakesTwoHolders")
+	testwait.OnlyNightly(t, "it is the other side of TestKleppmann_aClockJumpOnANodeOfABareMajorityMakesTwoHolders")
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
 	q.servers[nodeE].ShiftClock(-25 * time.Minute) // it never agreed with the others
@@ -82,7 +82,7 @@ func TestAntirez_aClockJumpOnOneNodeOfFiveMakesNoSecondHolder(t *testing.T) {
 // its TTL does, and nodes whose clocks have run ahead by that much, all of them, give the lock to the next after that
 // and not before.
 func TestAntirez_clocksThatRunFastByLessThanTheAllowanceMakeNoSecondHolder(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestLock_takesOffTheAllowanceForDrift of the core shows the allowance, and the simulation has clocks that run fast")
+	testwait.OnlyNightly(t, "TestLock_takesOffTheAllowanceForDrift of the core shows the allowance, and the simulation has clocks that run fast")
 	t.Parallel()
 	const ttl = 2 * short
 	q := five(t, testserver.RedisClock())
@@ -110,7 +110,7 @@ func TestAntirez_clocksThatRunFastByLessThanTheAllowanceMakeNoSecondHolder(t *te
 // a day has forgotten the tokens, as well as the locks. But what it then makes of its clock is so far ahead
 // that the others refuse it: they outvote it, and there is neither a second holder nor a smaller token.
 func TestKleppmann_aClockJumpOfDaysMakesNoSecondHolder(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestTokens_aNodeWhoseClockIsDaysOffIsOutvoted")
+	testwait.OnlyNightly(t, "TestTokens_aNodeWhoseClockIsDaysOffIsOutvoted")
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
 	first, _ := q.bareMajority(t, long)
@@ -122,7 +122,7 @@ func TestKleppmann_aClockJumpOfDaysMakesNoSecondHolder(t *testing.T) {
 // Kleppmann: clocks may jump back as well. True, and on one node it costs nothing: that keeps the lock for longer,
 // the others expire in time, and they are a majority.
 func TestKleppmann_aClockThatJumpsBackCostsNothing(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is a variation, and takes a TTL")
+	testwait.OnlyNightly(t, "it is a variation, and takes a TTL")
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
 	first := contender(t, q.addrs(), short)
@@ -140,7 +140,7 @@ func TestKleppmann_aClockThatJumpsBackCostsNothing(t *testing.T) {
 // The same on a majority keeps the lock of a holder that is gone from everybody, until the clocks are right again: it
 // costs time, and no safety.
 func TestKleppmann_aMajorityWhoseClocksJumpBackHasNoSecondHolderEither(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is a variation, and takes a TTL")
+	testwait.OnlyNightly(t, "it is a variation, and takes a TTL")
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
 	first := contender(t, q.addrs(), short)
@@ -163,7 +163,7 @@ func TestKleppmann_aMajorityWhoseClocksJumpBackHasNoSecondHolderEither(t *testin
 // step. They do. But each holder's token is one that a majority has accepted, and so is larger than all before,
 // whichever majority it is: here with clients whose clocks stand still, and nodes whose clocks jump.
 func TestKleppmann_countersOnTheNodesGetOutOfStepAndTokensRise(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestTokens_areRaisedOnTheNodesThatAreBehind shows what it comes from")
+	testwait.OnlyNightly(t, "TestTokens_areRaisedOnTheNodesThatAreBehind shows what it comes from")
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
 	start := time.Now().Add(3 * time.Hour) // later than what any node says: they have no part in it
@@ -196,7 +196,7 @@ func TestKleppmann_countersOnTheNodesGetOutOfStepAndTokensRise(t *testing.T) {
 // Kleppmann: clocks are no good for tokens. Ours are made of the clients', and rise all the same. One that is ahead raises all that
 // come after, and one that is behind makes none smaller, not even of a name that the nodes do not know: there theirs count.
 func TestKleppmann_aClientsClockThatIsBehindMakesNoSmallerToken(t *testing.T) {
-	testwait.OnlyInCheck(t, "the simulation has clients whose clocks are behind")
+	testwait.OnlyNightly(t, "the simulation has clients whose clocks are behind")
 	t.Parallel()
 	q := five(t)
 	last := uint64(time.Now().Add(-time.Second).UnixMicro())

@@ -67,7 +67,7 @@ func TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders(t *testing.T) {
 // forgotten, and a first client whose clock is ahead, the second holder has the smaller token, and a resource
 // refuses the wrong one. (That the second's clock is behind does no harm: the node that has forgotten goes by its own.)
 func TestKleppmann_aNodeThatRestartsEmptyLeavesTheTokensToTheClocks(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is a variation of TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders")
+	testwait.OnlyNightly(t, "it is a variation of TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders")
 	for name, c := range map[string]struct{ first, second time.Duration }{
 		"ahead":  {-20 * time.Second, 0},
 		"behind": {0, time.Hour},
@@ -88,7 +88,7 @@ func TestKleppmann_aNodeThatRestartsEmptyLeavesTheTokensToTheClocks(t *testing.T
 // A node may come back empty when one TTL has passed: exclusion does not suffer. The order of tokens does, if the clock of a
 // client was ahead by more than that; it does not when that much time has passed as well.
 func TestKleppmann_aNodeThatComesBackEmptyAfterATTLLeavesTheTokensToTheClocks(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is a variation of TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders")
+	testwait.OnlyNightly(t, "it is a variation of TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders")
 	for name, c := range map[string]struct {
 		ahead, out time.Duration
 		rises      bool
@@ -120,7 +120,7 @@ func TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile(t *testing.T) {
 		t.Run(fsync, func(t *testing.T) {
 			t.Parallel()
 			if fsync != "always" {
-				testwait.OnlyInCheck(t, "it is a variation")
+				testwait.OnlyNightly(t, "it is a variation")
 			}
 			q, _ := fiveWithAOF(t, fsync)
 			first, _ := q.bareMajority(t, long)
@@ -139,7 +139,7 @@ func TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile(t *testing.T) {
 // True. The power loss is simulated: here the kernel keeps the bytes, so the file is put back as it was
 // before the take, which is all that a disk need have of the last second.
 func TestKleppmann_aPowerLossWithFsyncEverySecondMakesTwoHolders(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders with a disk")
+	testwait.OnlyNightly(t, "it is TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders with a disk")
 	t.Parallel()
 	q, disks := fiveWithAOF(t, "everysec")
 	image := disks.image(t, nodeC)
@@ -156,7 +156,7 @@ func TestKleppmann_aPowerLossWithFsyncEverySecondMakesTwoHolders(t *testing.T) {
 // reply the grant is in the file, which the test has put back. That it is on the disk by then as well is what
 // Redis promises of this setting, and no test without a power switch can see.
 func TestAntirez_aPowerLossWithFsyncAlwaysMakesNoSecondHolder(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is a variation of TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile")
+	testwait.OnlyNightly(t, "it is a variation of TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile")
 	t.Parallel()
 	q, disks := fiveWithAOF(t, "always")
 	first, _ := q.bareMajority(t, long)
@@ -171,7 +171,7 @@ func TestAntirez_aPowerLossWithFsyncAlwaysMakesNoSecondHolder(t *testing.T) {
 // antirez: time passes for expiries also while a server is down. True: a lock that expired meanwhile does not come back with
 // the file. Its token does, so that the next is larger though the client's clock is behind.
 func TestAntirez_aLockThatExpiredWhileItsNodeWasDownStaysGone(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is a variation of TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile, and takes a TTL")
+	testwait.OnlyNightly(t, "it is a variation of TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile, and takes a TTL")
 	t.Parallel()
 	q, _ := fiveWithAOF(t, "always")
 	first, older := q.bareMajority(t, short)
@@ -187,7 +187,7 @@ func TestAntirez_aLockThatExpiredWhileItsNodeWasDownStaysGone(t *testing.T) {
 // antirez: a node without persistence that stays out of service for one TTL after a crash does no harm. True: what it had
 // granted is over by then. The price is that it is missing for as long.
 func TestAntirez_aNodeKeptAwayForOneTTLMakesNoSecondHolder(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is a variation of TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders, and takes a TTL")
+	testwait.OnlyNightly(t, "it is a variation of TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders, and takes a TTL")
 	t.Parallel()
 	q := five(t)
 	second := contender(t, q.reaching(t, nodeC, nodeD, nodeE), long)

@@ -97,7 +97,7 @@ func lagging(t *testing.T, q *quorum, timeout, by time.Duration) *locker.Mutex {
 // antirez: the validity that is left is the TTL less what it took to take the lock. True, and less an allowance for
 // drift.
 func TestAntirez_whatTheTakeTookIsNotInTheValidity(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestAcquire_countsTheTTLFromBeforeTheFirstRequest shows it in virtual time")
+	testwait.OnlyNightly(t, "TestAcquire_countsTheTTLFromBeforeTheFirstRequest shows it in virtual time")
 	t.Parallel()
 	const by = 700 * time.Millisecond
 	m := lagging(t, five(t), 4*time.Second, by)
@@ -109,7 +109,7 @@ func TestAntirez_whatTheTakeTookIsNotInTheValidity(t *testing.T) {
 // it does not come to that: a time-out under which a take could use up half of the TTL is refused, and
 // nodes that are slower than theirs do not count.
 func TestAntirez_aTakeSlowerThanItsValidityIsNone(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestCheckTTL, and TestFaults_heedlessMajorityHangs in virtual time, show its parts")
+	testwait.OnlyNightly(t, "TestCheckTTL, and TestFaults_heedlessMajorityHangs in virtual time, show its parts")
 	t.Parallel()
 	q := five(t)
 	_, err := locker.New(driverOver(t, q.addrs(), heedingCtx, redlock.NodeTimeout(long/4)), locker.WithTTL(long))

@@ -181,7 +181,7 @@ func pausedHolder(t *testing.T, g guard, before string) (r resource, accepted bo
 // next holder has written is lost. True, with renewal as without, and though the first would know of its loss if it
 // looked: no check before the write closes the gap between the two.
 func TestKleppmann_aHolderPausedPastItsTTLOverwritesTheNext(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder is the same with a fence")
+	testwait.OnlyNightly(t, "TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder is the same with a fence")
 	t.Parallel()
 	r, accepted, _ := pausedHolder(t, unguarded, "decided")
 	assert.True(t, accepted)
@@ -201,7 +201,7 @@ func TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder(t *testing.
 // the lock and has read, but not written; the first wakes and writes, and is let in; then the next writes what it made
 // of the value that it had read. The first's update is lost. It helps to show the token with the first read, not only with the write.
 func TestFence_refusesOnlyWhatIsOlderThanWhatItHasSeen(t *testing.T) {
-	testwait.OnlyInCheck(t, "the rule of fences is shown by those of fence, and not by Redlock")
+	testwait.OnlyNightly(t, "the rule of fences is shown by those of fence, and not by Redlock")
 	for name, shown := range map[string]bool{"the token comes with the write": false, "and with the read": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -228,7 +228,7 @@ func TestFence_refusesOnlyWhatIsOlderThanWhatItHasSeen(t *testing.T) {
 // antirez: a random value will do, too, if the holder writes it to the resource when it begins, and the resource
 // accepts a write only while it is there. True for a holder that was stopped after it had begun.
 func TestAntirez_aRandomValueRefusesThePausedHolderThatHasBegun(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is a variation of TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder")
+	testwait.OnlyNightly(t, "it is a variation of TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder")
 	t.Parallel()
 	r, accepted, newer := pausedHolder(t, same, "begun")
 	assert.False(t, accepted)
@@ -239,7 +239,7 @@ func TestAntirez_aRandomValueRefusesThePausedHolderThatHasBegun(t *testing.T) {
 // Kleppmann: a random value does not rise, so it is no fencing token. True: of two that differ the resource cannot
 // tell which is the older. A holder that was stopped before it began is let in, and who holds the lock is kept out.
 func TestKleppmann_aRandomValueLetsInThePausedHolderThatBeginsLate(t *testing.T) {
-	testwait.OnlyInCheck(t, "it is a variation of TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder")
+	testwait.OnlyNightly(t, "it is a variation of TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder")
 	t.Parallel()
 	r, accepted, newer := pausedHolder(t, same, "decided")
 	assert.True(t, accepted)
@@ -251,7 +251,7 @@ func TestKleppmann_aRandomValueLetsInThePausedHolderThatBeginsLate(t *testing.T)
 // it reads them, and believes that it holds. antirez: it looks at the clock after the replies, and knows better. True
 // is what antirez says.
 func TestAntirez_aClientPausedWhileItsRepliesWaitTakesNothing(t *testing.T) {
-	testwait.OnlyInCheck(t, "the simulation has processes that stall before they look at the time, and a stop takes two TTLs here")
+	testwait.OnlyNightly(t, "the simulation has processes that stall before they look at the time, and a stop takes two TTLs here")
 	t.Parallel()
 	q := five(t)
 	addrs, network := q.proxied(t)
@@ -281,7 +281,7 @@ func TestAntirez_aClientPausedWhileItsRepliesWaitTakesNothing(t *testing.T) {
 // Kleppmann: nothing needs to be stopped, the network may delay the write as long. True: it was sent by a holder in
 // its time and arrives in another's. The fencing token is what tells.
 func TestKleppmann_aWriteDelayedInTheNetworkArrivesInTheNextHoldersTime(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder shows what the fence does")
+	testwait.OnlyNightly(t, "TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder shows what the fence does")
 	t.Parallel()
 	for g, survives := range map[guard]string{unguarded: "old", larger: "new"} {
 		t.Run(string(g), func(t *testing.T) {

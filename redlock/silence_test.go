@@ -12,7 +12,7 @@ import (
 
 // All nodes are silent.
 func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
-	testwait.OnlyInCheck(t, "it takes two TTLs, and TestRenewal_outlivesAnOutageOfTwoFifthsOfTheTTLWheneverItBegins of the core shows it in virtual time")
+	testwait.OnlyNightly(t, "it takes two TTLs, and TestRenewal_outlivesAnOutageOfTwoFifthsOfTheTTLWheneverItBegins of the core shows it in virtual time")
 	t.Parallel()
 	q := newQuorum(t, 3)
 	m := client(t, q.addrs(), locker.WithTTL(harness.SilenceTTL)).Mutex("x")

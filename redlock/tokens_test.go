@@ -15,7 +15,7 @@ import (
 
 // A longer run: go test ./redlock -run Tokens -timeout 1h -v -redlock.grants=1000000
 var (
-	flagGrants  = flag.Int("redlock.grants", 0, "how many grants to simulate by the rule; 0: a few, and more in make check")
+	flagGrants  = flag.Int("redlock.grants", 0, "how many grants to simulate by the rule; 0: a few, and more in make nightly")
 	flagRelaxed = flag.Int("redlock.relaxed", 0, "how many with each part of it left out; 0: until one is out of order")
 	flagSeed    = flag.Uint64("redlock.seed", 1, "of the first history")
 )
@@ -94,7 +94,7 @@ var relaxations = []struct {
 // The simulation bites. The last of these is not a part of the rule: nodes that forget break it whatever
 // it is, and the package's documentation says so.
 func TestTokens_breakWhenAPartOfTheRuleIsLeftOut(t *testing.T) {
-	testwait.NotUnderRace(t)
+	testwait.LeftToModels(t)
 	for _, c := range relaxations {
 		t.Run(c.name, func(t *testing.T) {
 			grants, enough := 100_000, func(r result) bool { return r.bad() > 0 }
@@ -108,8 +108,8 @@ func TestTokens_breakWhenAPartOfTheRuleIsLeftOut(t *testing.T) {
 }
 
 func TestTokens_aSeedIsOneHistory(t *testing.T) {
-	testwait.NotUnderRace(t)
-	testwait.OnlyInCheck(t, "it is for those who look for a history again, and the simulation without it")
+	testwait.LeftToModels(t)
+	testwait.OnlyNightly(t, "it is for those who look for a history again, and the simulation without it")
 	for _, relax := range []relaxation{{}, {oneOwner: true}} {
 		first := simulate(t, *flagSeed, 100, relax)
 		for range 2 {

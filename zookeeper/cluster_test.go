@@ -84,7 +84,7 @@ func TestCluster_theHoldersServerIsCutOff(t *testing.T) {
 
 // A leader that was stopped, and has been replaced, answers for a moment as if nothing had happened.
 func TestCluster_theHoldersServerIsADeposedLeader(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestCluster_theHoldersServerIsCutOff has a server that answers without a quorum, too")
+	testwait.OnlyNightly(t, "TestCluster_theHoldersServerIsCutOff has a server that answers without a quorum, too")
 	t.Parallel()
 	g := three(t)
 	leader := g.Leader()
@@ -157,7 +157,7 @@ func sessionMoves(t *testing.T, g *testserver.ZooKeeperGroup) {
 
 // Clients on followers, one of which lags behind: the next hold has a token larger than the last.
 func TestCluster_followersLag(t *testing.T) {
-	testwait.OnlyInCheck(t, "in the suite, too, clients of three servers see tokens that rise")
+	testwait.OnlyNightly(t, "in the suite, too, clients of three servers see tokens that rise")
 	t.Parallel()
 	g := three(t)
 	var clients []*locker.Client

@@ -21,7 +21,7 @@ import (
 func TestConformance(t *testing.T) {
 	t.Run("one server", func(t *testing.T) { conform(t, 1, "prefix=locker") })
 	t.Run("three servers", func(t *testing.T) {
-		testwait.OnlyInCheck(t, "three Java processes cost more than twice as much, and TestCluster_theLeaderIsKilled shows a failover")
+		testwait.OnlyNightly(t, "three Java processes cost more than twice as much, and TestCluster_theLeaderIsKilled shows a failover")
 		conform(t, 3, "tick=100ms")
 	})
 }

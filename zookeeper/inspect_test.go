@@ -34,7 +34,7 @@ func TestInspect(t *testing.T) {
 }
 
 func TestInspect_ofThreeServers(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestInspect shows the same on one server")
+	testwait.OnlyNightly(t, "TestInspect shows the same on one server")
 	t.Parallel()
 	g := three(t)
 	look := direct(t, g.Addrs()...)

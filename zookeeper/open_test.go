@@ -128,7 +128,7 @@ func TestNew_hasTheTTLOfItsSession(t *testing.T) {
 
 // The shortest session of a server as it comes, whose tick nobody has told us.
 func TestOpen_withATTLOfTwoTicks(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestSilence has a server whose tick nobody has told, too")
+	testwait.OnlyNightly(t, "TestSilence has a server whose tick nobody has told, too")
 	t.Parallel()
 	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("tickTime=2000", "minSessionTimeout=4000"))
 	c, err := locker.Open(t.Context(), s.URL()+"?ttl=4s")
@@ -335,7 +335,7 @@ func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {
 // The connection was away for longer than the session's time-out, and so were the servers: the holds are lost, and the session is
 // not. What is left on it is removed. Whether the library comes back in time is a matter of luck.
 func TestOutage_thatTheApplicationsSessionSurvives(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestTake_thatComesAfterItsRelease shows what a session that has ended sweeps up")
+	testwait.OnlyNightly(t, "TestTake_thatComesAfterItsRelease shows what a session that has ended sweeps up")
 	t.Parallel()
 	s := testserver.ZooKeeper(t)
 	for range 5 {

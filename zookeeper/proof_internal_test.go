@@ -17,7 +17,7 @@ import (
 // A leader whom the others have left, and who does not know it: what it answers proves nothing of a session, and what would prove
 // something it does not answer.
 func TestProof_isWhatAQuorumHasAnswered(t *testing.T) {
-	testwait.OnlyInCheck(t, "in TestCluster_theHoldersServerIsCutOff a server answers without a quorum, and the holder has to know")
+	testwait.OnlyNightly(t, "in TestCluster_theHoldersServerIsCutOff a server answers without a quorum, and the holder has to know")
 	t.Parallel()
 	const ttl = 30 * time.Second
 	g := testserver.ZooKeeperEnsemble(t, 3, testserver.ZooKeeperPartitionable(), testserver.ZooKeeperConfig("syncLimit=80"))

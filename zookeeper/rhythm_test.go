@@ -15,7 +15,7 @@ import (
 // With the tick that is the default (openURL gives one) a Lock leaves so little that a renewal is due at once. It is not to be
 // asked for every twentieth of the TTL for that, nor for a hold that is over in no time.
 func TestCounts_withTheDefaultTick(t *testing.T) {
-	testwait.OnlyInCheck(t, "it takes a minute; TestRenewal_ofALeaseThatCountsFromEarlier shows the same in virtual time")
+	testwait.OnlyNightly(t, "it takes a minute; TestRenewal_ofALeaseThatCountsFromEarlier shows the same in virtual time")
 	t.Parallel()
 	const ttl = 16 * time.Second
 	s := testserver.SharedZooKeeper(t)

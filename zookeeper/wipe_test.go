@@ -14,7 +14,7 @@ import (
 // A server that has lost its data counts its transactions anew: that tokens do not rise is as documented, and so is what
 // helps.
 func TestWipe_tokensRiseOnlyWithATokenBase(t *testing.T) {
-	testwait.OnlyInCheck(t, "the suite shows that tokens do not rise then, and the core's tests what a token base does")
+	testwait.OnlyNightly(t, "the suite shows that tokens do not rise then, and the core's tests what a token base does")
 	t.Parallel()
 	s := testserver.ZooKeeper(t)
 	token := func(c *locker.Client) (token uint64) {

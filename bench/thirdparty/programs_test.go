@@ -18,7 +18,7 @@ import (
 // command returns the command of a file in the folder adapters. The test is skipped if what it needs was not unpacked.
 func command(t *testing.T, env []string, interpreter, file string, needs ...string) func() *exec.Cmd {
 	t.Helper()
-	testwait.OnlyInCheck(t, "libraries of other languages are judged once")
+	testwait.OnlyNightly(t, "libraries of other languages are judged once")
 	file, err := filepath.Abs(filepath.Join("adapters", file))
 	require.NoError(t, err)
 	interpreter, err = exec.LookPath(interpreter)

@@ -116,7 +116,7 @@ func TestTogether_endsTheOthersWhenOneFails(t *testing.T) {
 
 func TestBench_withRightsOnOnePrefix(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "etcd and its users take long to start, and only the prefix is another here")
+	testwait.OnlyNightly(t, "etcd and its users take long to start, and only the prefix is another here")
 	s := testserver.Etcd(t, testserver.EtcdAuth("app", "secret"))
 	o := lockedWith(t, []string{"LOCKER_URL=etcd://app:secret@" + s.Addr()}, brief("--prefix", "locker", "-")...)
 	require.Zero(t, o.code, o.stderr)

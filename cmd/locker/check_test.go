@@ -56,7 +56,7 @@ func wantForgotten(t *testing.T, s *testserver.RedisServer) {
 
 func TestCheck_ofACluster_leavesNothingOfAnySlot(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "TestCheck_ofARealServer_saysEachPromiseAndLeavesNothing is the same with one server")
+	testwait.OnlyNightly(t, "TestCheck_ofARealServer_saysEachPromiseAndLeavesNothing is the same with one server")
 	c := testserver.Cluster(t)
 	r := checked(t, 0, "--run", quick, "redis://"+strings.Join(c.Addrs(), ",")+"?cluster=true")
 	assert.NotZero(t, r.count(conformance.Kept))
@@ -123,7 +123,7 @@ func TestCheck_leavesServersAlone(t *testing.T) {
 
 func TestCheck_ofEveryBackend(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "TestCheck_ofARealServer_saysEachPromiseAndLeavesNothing is the same with Redis")
+	testwait.OnlyNightly(t, "TestCheck_ofARealServer_saysEachPromiseAndLeavesNothing is the same with Redis")
 	nodes := []string{testserver.Redis(t).Addr(), testserver.Redis(t).Addr(), testserver.Redis(t).Addr()}
 	for _, url := range []string{
 		"mem://x", "redigo://" + nodes[0], "redlock://" + strings.Join(nodes, ","),
@@ -140,7 +140,7 @@ func TestCheck_ofEveryBackend(t *testing.T) {
 // What the adapter's documentation says of itself is no discovery.
 func TestCheck_ofWhatIsKnown(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "ZooKeeper takes long, and deviations are tested where they are used, in package conformance")
+	testwait.OnlyNightly(t, "ZooKeeper takes long, and deviations are tested where they are used, in package conformance")
 	s := testserver.ZooKeeper(t)
 	r := checked(t, 0, "--ttl", "4s", "--run", "^a take whose reply was lost leaves nothing behind", s.URL())
 	require.Len(t, r.Results, 1)
@@ -150,7 +150,7 @@ func TestCheck_ofWhatIsKnown(t *testing.T) {
 
 func TestCheck_overTLS(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "the adapter's tests have TLS")
+	testwait.OnlyNightly(t, "the adapter's tests have TLS")
 	s := testserver.Redis(t, testserver.RedisTLS())
 	r := checked(t, 0, "--run", quick, fmt.Sprintf("%s?tls_ca=%s&tls_cert=%s&tls_key=%s", s.URL(), s.CAFile, s.CertFile, s.KeyFile))
 	assert.Empty(t, r.Left)

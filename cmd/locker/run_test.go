@@ -293,7 +293,7 @@ func TestRun_tenAtOnce_takeTurnsIfTheyWait(t *testing.T) {
 
 func TestRun_underSeveralBackends(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "the command is the same under Redis")
+	testwait.OnlyNightly(t, "the command is the same under Redis")
 	etcd := testserver.Etcd(t)
 	zk := testserver.ZooKeeper(t)
 	for _, url := range []string{"etcd://" + etcd.Addr() + "?ttl=2s", "zookeeper://" + zk.Addr() + "?ttl=2s", testserver.Postgres(t).URL() + "&ttl=2s"} {

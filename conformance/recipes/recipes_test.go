@@ -71,7 +71,7 @@ func TestRecipes(t *testing.T) {
 	for _, b := range backends.Here() {
 		t.Run(b.Package, func(t *testing.T) {
 			if b.Package == "redigo" {
-				testwait.OnlyInCheck(t, "its protocol is that of redis")
+				testwait.OnlyNightly(t, "its protocol is that of redis")
 			}
 			require.Contains(t, deployments, b.Package)
 			d := deployments[b.Package](t)

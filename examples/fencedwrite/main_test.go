@@ -88,19 +88,19 @@ func TestRun_onRedis(t *testing.T) {
 
 func TestRun_onEtcd(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "TestRun_onRedis is the same on another backend")
+	testwait.OnlyNightly(t, "TestRun_onRedis is the same on another backend")
 	check(t, settings{Lock: testserver.Etcd(t).URL()})
 }
 
 func TestRun_onZooKeeper(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "TestRun_onRedis is the same on another backend")
+	testwait.OnlyNightly(t, "TestRun_onRedis is the same on another backend")
 	check(t, settings{Lock: testserver.ZooKeeper(t).URL()})
 }
 
 func TestRun_inPostgres(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "TestRun_inAFile is the same in another database")
+	testwait.OnlyNightly(t, "TestRun_inAFile is the same in another database")
 	database := testserver.Postgres(t).URL()
 	check(t, settings{Lock: "mem://" + t.Name(), Database: database})
 	assertNoTable(t, database)
@@ -108,7 +108,7 @@ func TestRun_inPostgres(t *testing.T) {
 
 func TestRun_inMariaDB(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "TestRun_inAFile is the same in another database")
+	testwait.OnlyNightly(t, "TestRun_inAFile is the same in another database")
 	database := "mysql://root:s3cret%2F@" + testserver.MariaDB(t).Addr() + "/locker?timeout=10s"
 	check(t, settings{Lock: "mem://" + t.Name() + "?prefix=app", Database: database})
 	assertNoTable(t, database)

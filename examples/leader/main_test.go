@@ -66,13 +66,13 @@ func TestProcesses_onRedis(t *testing.T) {
 
 func TestProcesses_onEtcd(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "TestProcesses_onRedis is the same on another backend")
+	testwait.OnlyNightly(t, "TestProcesses_onRedis is the same on another backend")
 	takeOver(t, testserver.Etcd(t).URL()+"?ttl=2s")
 }
 
 func TestProcesses_onZooKeeper(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "TestProcesses_onRedis is the same on another backend")
+	testwait.OnlyNightly(t, "TestProcesses_onRedis is the same on another backend")
 	takeOver(t, testserver.ZooKeeper(t).URL()+"?ttl=2s")
 }
 

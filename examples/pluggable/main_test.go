@@ -48,20 +48,20 @@ func TestTwoProcesses_onRedis(t *testing.T) {
 
 func TestTwoProcesses_onEtcd(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "TestTwoProcesses_onRedis is the same on another backend")
+	testwait.OnlyNightly(t, "TestTwoProcesses_onRedis is the same on another backend")
 	runEachJobOnce(t, testserver.Etcd(t).URL())
 }
 
 func TestTwoProcesses_onZooKeeper(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "TestTwoProcesses_onRedis is the same on another backend")
+	testwait.OnlyNightly(t, "TestTwoProcesses_onRedis is the same on another backend")
 	runEachJobOnce(t, testserver.ZooKeeper(t).URL())
 }
 
 // The program refuses Redlock. What it is made of runs on it, as it does on any backend.
 func TestWork_onRedlock(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "TestTwoProcesses_onRedis is the same on another backend")
+	testwait.OnlyNightly(t, "TestTwoProcesses_onRedis is the same on another backend")
 	var nodes []string
 	for range 3 {
 		nodes = append(nodes, testserver.Redis(t).Addr())

@@ -30,7 +30,7 @@ func TestProcesses_onRedis(t *testing.T) {
 
 func TestProcesses_onEtcd(t *testing.T) {
 	t.Parallel()
-	testwait.OnlyInCheck(t, "TestProcesses_onRedis is the same on another backend")
+	testwait.OnlyNightly(t, "TestProcesses_onRedis is the same on another backend")
 	together(t, testserver.Etcd(t).URL())
 }
 

@@ -82,7 +82,7 @@ func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
 
 // The leader is killed, and comes back, time and again.
 func TestRestarts_noStaleWriteGetsIn(t *testing.T) {
-	testwait.OnlyInCheck(t, "that what was agreed on outlives the leader shows TestToken_survivesTheLossOfTheLeader")
+	testwait.OnlyNightly(t, "that what was agreed on outlives the leader shows TestToken_survivesTheLossOfTheLeader")
 	t.Parallel()
 	x := fresh()
 	g := testserver.EtcdCluster(t, 3)

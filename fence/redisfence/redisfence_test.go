@@ -48,7 +48,7 @@ func TestRun_keepsTheRule(t *testing.T) {
 }
 
 func TestRun_keepsTheRule_onValkey(t *testing.T) {
-	testwait.OnlyInCheck(t, "TestRun_keepsTheRule shows it of Redis")
+	testwait.OnlyNightly(t, "TestRun_keepsTheRule shows it of Redis")
 	t.Parallel()
 	keepsTheRule(t, connect(t, testserver.Valkey(t).Addr()))
 }

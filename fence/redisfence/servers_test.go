@@ -23,7 +23,7 @@ func TestCluster(t *testing.T) {
 	t.Run("a token's key is on the same slot, and of one key alone", func(t *testing.T) { tokenKeys(t, connect(t, c.Addrs()[0])) })
 	t.Run("keys of two slots", func(t *testing.T) { keysOfTwoSlots(t, connectCluster(t, c)) })
 	t.Run("it keeps the rule", func(t *testing.T) {
-		testwait.OnlyInCheck(t, "TestRun_keepsTheRule shows it of one server")
+		testwait.OnlyNightly(t, "TestRun_keepsTheRule shows it of one server")
 		keepsTheRule(t, connectCluster(t, c))
 	})
 	t.Run("the token moves with its slot", func(t *testing.T) { movesWithItsSlot(t, c) })

@@ -40,7 +40,7 @@ func TestWrite_keepsTheRule(t *testing.T) {
 
 // Writers on three servers, of which two may lag behind the third, which is then killed.
 func TestWrite_onAnEnsemble(t *testing.T) {
-	testwait.OnlyInCheck(t, "a write is one transaction, which TestWrite_keepsTheRule shows on one server")
+	testwait.OnlyNightly(t, "a write is one transaction, which TestWrite_keepsTheRule shows on one server")
 	t.Parallel()
 	g := testserver.ZooKeeperEnsemble(t, 3)
 	var conns []*zk.Conn

@@ -227,7 +227,7 @@ func TestStopped_beforeItsCommitItIsWaitedFor(t *testing.T) {
 	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
 		t.Run(level, func(t *testing.T) {
 			if level == "repeatable read" {
-				testwait.OnlyInCheck(t, "a level between two others")
+				testwait.OnlyNightly(t, "a level between two others")
 			}
 			t.Parallel()
 			d := databases["PostgreSQL"](t)

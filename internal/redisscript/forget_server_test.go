@@ -305,7 +305,7 @@ func ledgerGrants() (n int, seeds uint64) {
 }
 
 func TestForgotten_tokensRise(t *testing.T) {
-	testwait.NotUnderRace(t)
+	testwait.LeftToModels(t)
 	s := testserver.Redis(t, testserver.RedisClock())
 	n, seeds := ledgerGrants()
 	for _, test := range []struct {

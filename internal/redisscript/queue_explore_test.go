@@ -243,7 +243,7 @@ func (m *queueModel) stuck() error {
 }
 
 func TestQueueModel_everyOrderOfEvents(t *testing.T) {
-	testwait.NotUnderRace(t)
+	testwait.LeftToModels(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name     string
@@ -259,7 +259,7 @@ func TestQueueModel_everyOrderOfEvents(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name != "two processes" {
-				testwait.OnlyInCheck(t, "two processes meet most of it")
+				testwait.OnlyNightly(t, "two processes meet most of it")
 			}
 			t.Parallel()
 			m := newQueueModel(t, c.members...)
@@ -271,8 +271,8 @@ func TestQueueModel_everyOrderOfEvents(t *testing.T) {
 }
 
 func TestQueueModel_seesScriptsThatAreWrong(t *testing.T) {
-	testwait.NotUnderRace(t)
-	testwait.OnlyInCheck(t, "it tests TestQueueModel_everyOrderOfEvents")
+	testwait.LeftToModels(t)
+	testwait.OnlyNightly(t, "it tests TestQueueModel_everyOrderOfEvents")
 	t.Parallel()
 	for name, broken := range map[string]struct{ was, is, want string }{
 		"a release does not look at the queue": {

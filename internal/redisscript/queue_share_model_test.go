@@ -111,7 +111,7 @@ func TestQueueModel_everyOrderOfEventsWithShares(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name != "a reader and a writer" {
-				testwait.OnlyInCheck(t, "a reader and a writer meet most of it")
+				testwait.OnlyNightly(t, "a reader and a writer meet most of it")
 			}
 			t.Parallel()
 			m := newQueueModel(t, c.members...)
@@ -123,7 +123,7 @@ func TestQueueModel_everyOrderOfEventsWithShares(t *testing.T) {
 }
 
 func TestQueueModel_seesScriptsThatAreWrongAboutShares(t *testing.T) {
-	testwait.OnlyInCheck(t, "it tests TestQueueModel_everyOrderOfEventsWithShares")
+	testwait.OnlyNightly(t, "it tests TestQueueModel_everyOrderOfEventsWithShares")
 	t.Parallel()
 	for name, broken := range map[string]struct{ was, is, want string }{
 		"readers overtake a writer that waits": {"among or not alone or", "true or", "who asked before"},

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // onlyInCheck is for most tests here: tests that share the servers would fail.
 func onlyInCheck(t *testing.T) {
 	t.Helper()
-	testwait.OnlyInCheck(t, "the tests of the adapters use these servers")
+	testwait.OnlyNightly(t, "the tests of the adapters use these servers")
 }
 
 // recorder is a TB that keeps how the function under test ended it, and runs its own clean-ups.

@@ -53,7 +53,7 @@ func Context(t testing.TB, d time.Duration) context.Context {
 }
 
 // Thorough reports whether the tests are those of `make nightly`, which sets LOCKER_NIGHTLY, or the shorter ones of `make test`.
-func Thorough() bool { return os.Getenv("LOCKER_NIGHTLY") != "" || os.Getenv("LOCKER_CHECK") != "" }
+func Thorough() bool { return os.Getenv("LOCKER_NIGHTLY") != "" }
 
 // Exhaustive reports whether explorations and simulations go as far as they ever do, as in `make nightly PART=models`, which sets
 // LOCKER_EXHAUSTIVE.
@@ -74,9 +74,3 @@ func OnlyNightly(t testing.TB, because string) {
 		t.Skipf("left to make nightly, which sets LOCKER_NIGHTLY=1: %s", because)
 	}
 }
-
-// NotUnderRace is the name that LeftToModels had.
-func NotUnderRace(t testing.TB) { t.Helper(); LeftToModels(t) }
-
-// OnlyInCheck is the name that OnlyNightly had.
-func OnlyInCheck(t testing.TB, because string) { t.Helper(); OnlyNightly(t, because) }
