@@ -70,8 +70,11 @@ func collect(dir string) (*Run, error) {
 	return r, nil
 }
 
-// varying are what is another in each run, and says nothing.
-var varying = regexp.MustCompile(`conformance-[0-9a-f]{16}`)
+// What is another in each run, and tells a reader nothing: the names of locks, and where a history was left.
+var (
+	varying = regexp.MustCompile(`conformance-[0-9a-f]{16}`)
+	saved   = regexp.MustCompile(`\nthe history, and beside it as JSON: \S+`)
+)
 
 // shorten leaves out what the scenarios themselves say, and what a person does not read.
 func (r *Run) shorten() {
@@ -79,7 +82,7 @@ func (r *Run) shorten() {
 		for i := range results {
 			s := &results[i]
 			s.Promise = ""
-			s.Seen = brief(varying.ReplaceAllString(s.Seen, "x"))
+			s.Seen = brief(varying.ReplaceAllString(saved.ReplaceAllString(s.Seen, ""), "x"))
 			if s.Doubts == 0 { // as nearly always
 				s.Trials = 0
 			}

@@ -68,7 +68,8 @@ END $$`, t.name()), nil
 // It comes before everything else in the transaction, above all before reads, whose snapshot would be older than the
 // turn that the transaction waits for. After any error roll back. If the transaction is rolled back, the token counts
 // as not seen, and rightly, for nothing was written under it in the database; what was written elsewhere has no such
-// luck, and wants a [Guard]. In MySQL a statement like CREATE TABLE commits, and so ends the turn.
+// luck, and wants a [Guard]. So no savepoint may come before Admit: after a rollback to that savepoint the transaction can still
+// commit what it writes next, and the token counts as not seen, so that a smaller one gets in later. In MySQL a statement like CREATE TABLE commits, and so ends the turn.
 //
 // A row whose token is NULL, or else none, as far as the database can tell that by comparing, is [fence.ErrUnknown].
 //

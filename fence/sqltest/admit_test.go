@@ -218,3 +218,21 @@ func TestAdmit_onAConnection(t *testing.T) {
 		require.NoError(t, d.admit(t.Context(), d.plain(), db, "r", 1))
 	})
 }
+
+// A savepoint that comes before Admit takes the mark with it, though the transaction commits.
+func TestAdmit_afterASavepointIsUndoneWithIt(t *testing.T) {
+	runLevels(t, func(t *testing.T, d *database, l level, db *sql.DB) {
+		require.NoError(t, d.admit(t.Context(), l, db, "r", 1))
+		tx, err := l.tryBegin(t.Context(), db)
+		require.NoError(t, err)
+		exec := func(statement string) {
+			_, err := tx.ExecContext(t.Context(), statement)
+			require.NoError(t, err)
+		}
+		exec("SAVEPOINT before_admit")
+		require.NoError(t, d.table().Admit(t.Context(), tx, "r", 7))
+		exec("ROLLBACK TO SAVEPOINT before_admit")
+		require.NoError(t, finish(tx, nil))
+		require.NoError(t, d.admit(t.Context(), l, db, "r", 2), "nobody has seen the 7")
+	})
+}
