@@ -74,7 +74,7 @@ func TestInspect_whileAMinorityHangs(t *testing.T) {
 func TestForceRelease_whileANodeHangs(t *testing.T) {
 	t.Parallel()
 	q := newQuorum(t, 3)
-	m, operator := client(t, q.addrs()).Mutex("x"), client(t, q.addrs())
+	m, operator := unhurriedClient(t, q.addrs()).Mutex("x"), unhurriedClient(t, q.addrs())
 	require.NoError(t, m.Lock(t.Context()))
 	state, err := operator.Inspect(t.Context(), "x")
 	require.NoError(t, err)

@@ -227,8 +227,7 @@ func TestExtend_hasANodeThatCameBackEmptyJoinAgain(t *testing.T) {
 	require.NoError(t, m.Lock(ctx))
 	eventually(t, "all have it", func() bool { return slices.Equal(q.heldAt(t, "x"), all(3, true)) })
 	require.NoError(t, m.Extend(ctx), "from which a node counts that granted late")
-	q.servers[0].Restart()
-	assert.Equal(t, []bool{false, true, true}, q.heldAt(t, "x"))
+	q.servers[0].Restart() // a request of the Extend may still be under way, and have it join at once
 	eventually(t, "all have it again", func() bool {
 		require.NoError(t, m.Extend(ctx))
 		return slices.Equal(q.heldAt(t, "x"), all(3, true))
