@@ -47,7 +47,7 @@ type Observer struct {
 
 // Call is a use of a [Mutex] or a [Hold].
 type Call struct {
-	// Op is lock, trylock, rlock, tryrlock, unlock or extend, as in Error. Acquire is a lock, TryAcquire a trylock, Do
+	// Op is lock, trylock, rlock, tryrlock, unlock, extend or downgrade, as in Error. Acquire is a lock, TryAcquire a trylock, Do
 	// a lock and an unlock, and TryDo a trylock and an unlock; likewise RAcquire, TryRAcquire, RDo and TryRDo. Join is like Do, or no call if it joins.
 	Op   string
 	Name string // of the lock, without the prefix
@@ -110,6 +110,8 @@ const (
 	opTryRLock = "tryrlock"
 	opUnlock   = "unlock"
 	opExtend   = "extend"
+
+	opDowngrade = "downgrade"
 )
 
 // observed makes a call, tells the Observer of it, and returns the error for its caller.

@@ -91,12 +91,10 @@ func (m *RWMutex) rdo(ctx context.Context, op string, f func(context.Context, *H
 func (m *RWMutex) Downgrade(ctx context.Context) error {
 	h := m.current()
 	if h == nil {
-		return wrap(opDowngrade, m.name, ErrNotHeld)
+		return m.refuse(ctx, opDowngrade)
 	}
 	return h.Downgrade(ctx)
 }
-
-const opDowngrade = "downgrade"
 
 // Downgrade makes this hold of the lock a share, without an end in between: nobody else has had the lock alone, and the readers that wait in front of all
 // writers come in. The token and the deadline stay. It takes TTL/2 at most.
@@ -104,7 +102,9 @@ const opDowngrade = "downgrade"
 // Of a hold that is a share it returns nil. It returns ErrNotHeld after Unlock, ErrLost after a loss, and ErrUnsupported if the backend has no shares.
 // After any other error the hold goes on, as a share or not: call it again.
 func (h *Hold) Downgrade(ctx context.Context) error {
-	return wrap(opDowngrade, h.name, h.downgrade(ctx))
+	return h.client.observed(ctx, opDowngrade, h.name, func(ctx context.Context) Result {
+		return Result{Token: h.token, Err: h.downgrade(ctx)}
+	})
 }
 
 func (h *Hold) downgrade(ctx context.Context) error {

@@ -31,8 +31,7 @@ func failure(op string, err error) (bool, attribute.KeyValue) {
 		return false, attribute.KeyValue{}
 	}
 	kind := errorType(err)
-	// A trylock asks, and that is an answer.
-	return op != "trylock" || kind.Value.AsString() != "held", kind
+	return !asks(op) || kind.Value.AsString() != "held", kind
 }
 
 // errorType is the attribute error.type of an error, one of few values.

@@ -133,7 +133,7 @@ func (o *observer) done(ctx context.Context, call locker.Call, r locker.Result) 
 	span := trace.SpanFromContext(ctx)
 	defer span.End()
 	failed, kind := failure(call.Op, r.Err)
-	locks := call.Op == "lock" || call.Op == "trylock"
+	locks := takes(call.Op)
 	if locks {
 		attrs := append(o.labelled(o.label(call.Name)), operationKey.String(call.Op), contendedKey.Bool(r.Contended))
 		if failed {
@@ -155,6 +155,14 @@ func (o *observer) done(ctx context.Context, call locker.Call, r locker.Result) 
 		span.SetStatus(codes.Error, r.Err.Error())
 	}
 }
+
+// takes reports whether a call takes a hold, a share or the lock.
+func takes(op string) bool {
+	return op == "lock" || op == "rlock" || asks(op)
+}
+
+// asks reports whether a call makes one attempt, of which ErrHeld is an answer.
+func asks(op string) bool { return op == "trylock" || op == "tryrlock" }
 
 func (o *observer) held(ctx context.Context, hold locker.HoldID) {
 	o.metrics.active.Add(ctx, 1, o.of(hold))

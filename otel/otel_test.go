@@ -325,6 +325,21 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
+func TestMetrics_ofReaders(t *testing.T) {
+	bubble(t, func(t *testing.T, r *telemetry) {
+		ctx := t.Context()
+		m, n := r.client.RWMutex("orders/42"), r.client.RWMutex("orders/42")
+		require.NoError(t, m.RLock(ctx))
+		require.NoError(t, m.Unlock(ctx))
+		require.NoError(t, m.Lock(ctx))
+		require.ErrorIs(t, n.TryRLock(ctx), locker.ErrHeld)
+		require.NoError(t, m.Unlock(ctx))
+		all := r.collect(t)
+		assert.Equal(t, point{1, 0}, all["locker.wait.duration s locker.lock.contended=false,locker.operation.name=rlock"])
+		assert.Equal(t, point{1, 0}, all["locker.wait.duration s locker.lock.contended=true,locker.operation.name=tryrlock"])
+	})
+}
+
 func TestMetrics_ofRenewals(t *testing.T) {
 	bubble(t, func(t *testing.T, r *telemetry) {
 		c, err := locker.New(r.driver, locker.WithTTL(ttl), r.observed)

@@ -153,6 +153,24 @@ func TestRWMutex_anUpgradeIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
+func TestRWMutex_downgradeIsObserved(t *testing.T) {
+	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
+		s := &spy{}
+		m := open(s.observer())
+		is := func(token uint64, err error) {
+			t.Helper()
+			call, r := s.last()
+			assert.Equal(t, locker.Call{Op: "downgrade", Name: "x"}, call)
+			assert.Equal(t, token, r.Token)
+			assert.Equal(t, err, r.Err, "what the caller gets")
+		}
+		is(0, m.Downgrade(t.Context()))
+		require.NoError(t, m.Lock(t.Context()))
+		is(m.FencingToken(), m.Downgrade(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
 func TestRWMutex_downgradeLetsReadersInAndNoWriter(t *testing.T) {
 	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
 		m, reader := open(), open()
