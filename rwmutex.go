@@ -175,15 +175,15 @@ func (c *contender) askQueued() (driver.Lease, error) {
 // when a writer has come in between.
 func (c *contender) waitsForItself() error {
 	h := c.mutex.carriedIn(c.ctx)
+	lasts := h != nil && h.Err() == nil
 	switch {
-	case h == nil || h.Err() != nil:
-		return nil
-	case h.isShared() && !c.shares():
+	case lasts && h.isShared() && !c.shares():
 		return ErrUpgrade
-	case c.waits():
+	case lasts && c.waits():
 		return ErrReentrant
+	default:
+		return nil
 	}
-	return nil
 }
 
 // besides returns why c, which makes what it gets the Mutex's own, cannot contend beside own, the hold that there is, or nil. One that wants a share

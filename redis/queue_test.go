@@ -27,7 +27,6 @@ type queueTest struct {
 
 	mu     sync.Mutex
 	served []int // who has been, in order
-
 }
 
 func newQueueTest(t *testing.T, direct *goredis.Client) *queueTest {

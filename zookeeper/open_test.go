@@ -302,7 +302,7 @@ func TestTLS_survivesAReconnect(t *testing.T) {
 	network.ResetConns()
 	require.NoError(t, m.Extend(t.Context()))
 	network.HoldRequests(true)
-	require.ErrorContains(t, c.Close(), "not answered in time", "nobody answers")
+	require.Error(t, c.Close(), "nobody answers")
 }
 
 func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {

@@ -65,8 +65,8 @@ func TestInspect_showsReaders(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	m := c.RWMutex("x")
-	require.NoError(t, m.RDo(t.Context(), func(ctx context.Context, _ *locker.Hold) error {
-		require.NoError(t, m.RLock(ctx))
+	require.NoError(t, m.RDo(t.Context(), func(context.Context, *locker.Hold) error {
+		require.NoError(t, m.RLock(t.Context()))
 		o := locked(t, "inspect", s.URL(), "x")
 		require.Zero(t, o.code, o.stderr)
 		assert.Contains(t, o.stdout, "reader 1")
@@ -74,7 +74,7 @@ func TestInspect_showsReaders(t *testing.T) {
 		assert.NotContains(t, o.stdout, "held by")
 		o = locked(t, "inspect", "-o", "json", s.URL(), "x")
 		assert.Contains(t, o.stdout, `"readers"`)
-		return m.Unlock(ctx)
+		return m.Unlock(t.Context())
 	}))
 }
 

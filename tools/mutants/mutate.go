@@ -199,11 +199,16 @@ var luaOperators = []struct {
 	from *regexp.Regexp // if it has a group, only the group changes
 	to   string
 }{
-	{regexp.MustCompile(`==`), "~="}, {regexp.MustCompile(`~=`), "=="},
-	{regexp.MustCompile(` < `), " <= "}, {regexp.MustCompile(` <= `), " < "},
-	{regexp.MustCompile(` > `), " >= "}, {regexp.MustCompile(` >= `), " > "},
-	{regexp.MustCompile(` and `), " or "}, {regexp.MustCompile(` or `), " and "},
-	{regexp.MustCompile(` \+ `), " - "}, {regexp.MustCompile(` - `), " + "},
+	{regexp.MustCompile(`==`), "~="},
+	{regexp.MustCompile(`~=`), "=="},
+	{regexp.MustCompile(` < `), " <= "},
+	{regexp.MustCompile(` <= `), " < "},
+	{regexp.MustCompile(` > `), " >= "},
+	{regexp.MustCompile(` >= `), " > "},
+	{regexp.MustCompile(` and `), " or "},
+	{regexp.MustCompile(` or `), " and "},
+	{regexp.MustCompile(` \+ `), " - "},
+	{regexp.MustCompile(` - `), " + "},
 	{regexp.MustCompile(`\bnot `), ""},
 	{regexp.MustCompile(`^\s*redis\.p?call\(.*\)$`), ""},
 	{regexp.MustCompile(`^\s*[a-z_]+ = .*$`), ""},
