@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // hangsAtFirst is a naive lock whose first waiter waits for ever when its connection breaks; later ones do not.
@@ -27,6 +28,7 @@ func hangsAtFirst() conformance.Harness {
 
 // A flaw that shows in one trial of five is no longer hidden by the others, where no trial may be in doubt.
 func TestDoubts_ofALockThatHangsNowAndThen(t *testing.T) {
+	testwait.OnlyNightly(t, "TestMutants has one broken Locker for each scenario")
 	t.Cleanup(conformance.Doubts(0))
 	var got conformance.Result
 	for try := 0; try == 0 || got.Paused > 0 && try < 3; try++ { // that the machine paused is an excuse

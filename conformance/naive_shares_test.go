@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // sharesOf are those of a name that have not expired.
@@ -112,6 +113,7 @@ func sharesWithFaults() []conformance.Scenario {
 
 // TestShares_naive: shares that have no code in common with the module's keep all promises about faults.
 func TestShares_naive(t *testing.T) {
+	testwait.OnlyNightly(t, "the suites of the adapters have correct shares, too")
 	var tasks []task
 	for _, s := range sharesWithFaults() {
 		tasks = append(tasks, task{s.Name, s, func() conformance.Harness { return naiveSharesWith("") }})

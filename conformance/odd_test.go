@@ -41,7 +41,7 @@ func odd() map[string]func() conformance.Harness {
 }
 
 // fewOdd are those that show most, where there is no time for all.
-var fewOdd = []string{"slow", "spurious loss", "naive", "no queue", "a program that only tries"}
+var fewOdd = []string{"slow", "naive", "a program that only tries"}
 
 // TestOddButCorrect has the suite judge correct Lockers, many at a time: the busier the machine, the
 // better is it shown that the suite does not mistake a pause of it for a fault.

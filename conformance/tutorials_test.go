@@ -10,6 +10,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // tutorials are the locks that tutorials teach on Redis, by what is wrong with them, and the
@@ -28,6 +29,7 @@ var tutorials = []struct{ flaw, killer string }{
 // TestTutorials has each lock judged by its scenario, and the same lock without the flaw, too: what is
 // caught is the flaw.
 func TestTutorials(t *testing.T) {
+	testwait.OnlyNightly(t, "TestMutants has one broken Locker for each scenario")
 	server := testserver.Redis(t)
 	var tasks []task
 	for _, lesson := range tutorials {
