@@ -14,34 +14,9 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 )
-
-func TestFolder_noTwoNamesShareOneAndNoneIsWithinAnother(t *testing.T) {
-	long := strings.Repeat("x", longName)
-	names := []string{
-		"a:b", "a:b/", "a:b/c", "a:b%2F", "a:b%252F", "a:b%", "a:b%/dead", "a:b%/dead/", "a:%", "a:/", "a://", "a: ", "a:b\x00", "a:b\n",
-		"a:b:c", "a/b:c", "a:c", "b", "b:b", "a:é", "a:e\u0301", "a:" + long, "a:" + long + "y", "a:" + long + "z",
-		"a:" + escape(long+"y"), "a:{b}", "a:*", "a:\x7f", "a/:b",
-	}
-	of := map[string]string{}
-	for _, name := range names {
-		f := folderOf(name)
-		require.True(t, strings.HasSuffix(f, "/"), name)
-		require.Less(t, len(f), longName+100, "an escaped name of any length makes a short key")
-		for other, g := range of {
-			assert.False(t, strings.HasPrefix(f, g) || strings.HasPrefix(g, f), "%q is %q and %q is %q", name, f, other, g)
-		}
-		of[name] = f
-	}
-	assert.Equal(t, "locker:orders%2F42/", folderOf("locker:orders/42"), "people read it")
-	assert.Equal(t, "/apps/shop:é/", folderOf("/apps/shop:é"), "a prefix is as the user wrote it")
-}
 
 // Whatever two names there are: neither stands in the other's folder, and nothing but what is ours is taken for it.
 func FuzzFolder(f *testing.F) {
@@ -64,6 +39,9 @@ func FuzzFolder(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		p, q := newPlace("p:"+a, newOwner()), newPlace("p:"+b, newOwner())
+		if name, ok := unescape(escape(a)); ok != (a != "" && len(escapeAll(a)) <= longName) || ok && name != a {
+			t.Errorf("%q is listed as %q", a, name)
+		}
 		for _, x := range []string{p.key, p.dead} {
 			if a != b && strings.HasPrefix(x, q.folder) {
 				t.Errorf("%q of %q is in the folder of %q", x, a, b)
@@ -86,25 +64,6 @@ func FuzzFolder(f *testing.F) {
 	})
 }
 
-func TestPlace_isFresh(t *testing.T) {
-	p, q := newPlace("a:b", newOwner()), newPlace("a:b", newOwner())
-	assert.NotEqual(t, p.key, q.key)
-	assert.Equal(t, strings.TrimPrefix(p.key, p.folder), p.dead[strings.LastIndexByte(p.dead, '/')+1:])
-	assert.True(t, strings.HasPrefix(p.dead, "a:"), "rights on the prefix are enough")
-}
-
-func TestIsContender(t *testing.T) {
-	p := newPlace("a:b", newOwner())
-	ours := func(key string, lease int64) bool {
-		return isContender(&mvccpb.KeyValue{Key: []byte(key), Lease: lease}, p.folder)
-	}
-	assert.True(t, ours(p.key, 1))
-	for _, key := range []string{p.folder, p.folder + "note", p.key + "0", p.key[:len(p.key)-1], strings.ToUpper(p.key), p.dead, p.folder + "g" + p.key[len(p.folder)+1:]} {
-		assert.False(t, ours(key, 1), key)
-	}
-	assert.False(t, ours(p.key, 0), "a key without a lease would never expire")
-}
-
 func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
 	for _, err := range []error{rpctypes.ErrPermissionDenied, rpctypes.ErrInvalidAuthToken, rpctypes.ErrLeaseNotFound, rpctypes.ErrLeaseTTLTooLarge, rpctypes.ErrRequestTooLarge} {
 		assert.True(t, refused(err), "%v", err)
@@ -117,39 +76,6 @@ func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
 	}
 }
 
-func TestExplain(t *testing.T) {
-	open := context.Background()
-	ended, cancel := context.WithCancel(open)
-	cancel()
-	require.NoError(t, explain(ended, ended, nil))
-	assert.Equal(t, context.Canceled, explain(ended, ended, errors.New("x")), "the caller's own")
-	err := explain(open, ended, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "etcd has not answered in time")
-	require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
-	err = explain(open, open, rpctypes.ErrLeaseNotFound)
-	require.ErrorIs(t, err, errSessionEnded)
-	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
-	require.ErrorIs(t, asLost(err), locker.ErrLost)
-	require.NotErrorIs(t, asLost(rpctypes.ErrNoLeader), locker.ErrLost)
-	assert.Equal(t, rpctypes.ErrNoLeader, explain(open, open, rpctypes.ErrNoLeader))
-}
-
-// That a request's own context has ended says nothing of the server, and is no better reason than the one before.
-func TestKeepDetail(t *testing.T) {
-	for message, want := range map[string]string{
-		"latest balancer error: connection refused":                      "etcd has not answered in time: latest balancer error: connection refused",
-		"context canceled":                                               "etcd has not answered in time",
-		"context canceled while waiting for connections to become ready": "etcd has not answered in time",
-	} {
-		ctx, cancel := withTimeout(t.Context(), time.Hour)
-		cancel()
-		failed := status.Error(codes.Canceled, message)
-		require.Equal(t, failed, keepDetail(ctx, "Range", nil, nil, nil,
-			func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return failed }))
-		assert.EqualError(t, explain(t.Context(), ctx, failed), want)
-	}
-}
-
 // A server that is busy with authentication goes on with it when nobody waits any more, and is not to be asked at once again.
 func TestOutage_isPatientWithAuthentication(t *testing.T) {
 	patience := func(user string) time.Duration {
@@ -157,19 +83,7 @@ func TestOutage_isPatientWithAuthentication(t *testing.T) {
 	}
 	assert.Equal(t, 300*time.Millisecond, patience(""))
 	assert.Equal(t, time.Second, patience("alice"))
-}
-
-// A request ends at its time, of which the server is not told.
-func TestRequest_hasNoDeadlineAndEndsAllTheSame(t *testing.T) {
-	outer, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
-	r, done := withTimeout(outer, 10*time.Millisecond)
-	defer done()
-	_, ok := r.Deadline()
-	assert.False(t, ok)
-	assert.Same(t, r, requestOf(context.WithoutCancel(r)))
-	<-r.Done()
-	assert.NoError(t, outer.Err())
+	assert.Equal(t, time.Second, newDriver(&clientv3.Client{}).newOutage(24*time.Hour, unheard).Patience)
 }
 
 func TestOpen_keepalive(t *testing.T) {

@@ -27,37 +27,6 @@ func TestShares(t *testing.T) {
 	shares.Run(t, func(t testing.TB) shares.Backend { return sharesAt(t, testserver.SharedEtcd(t).Addr()) })
 }
 
-func TestTryRLock_besideForeignKeys(t *testing.T) {
-	t.Parallel()
-	b := sharesAt(t, testserver.SharedEtcd(t).Addr())
-	direct, d := connect(t, testserver.SharedEtcd(t).Addr()), b.Open(t, b.Addr)
-	req := driver.Request{Name: b.Name, TTL: b.TTL}
-	first, err := d.AcquireShared(t.Context(), req)
-	require.NoError(t, err)
-	_, err = direct.Put(t.Context(), folder(t, "x")+"note", "not ours")
-	require.NoError(t, err)
-	second, err := d.AcquireShared(t.Context(), req)
-	require.NoError(t, err, "there are but shares")
-	assert.Equal(t, first.Token(), second.Token())
-	waiting := async(func() error {
-		l, err := d.AcquireQueued(t.Context(), req, func(error) {})
-		if err != nil {
-			return err
-		}
-		return l.Release(t.Context())
-	})
-	eventually(t, "it waits", func() bool { return len(b.Queue(t)) == 4 })
-	l, err := d.AcquireShared(t.Context(), req)
-	require.ErrorIs(t, err, driver.ErrHeld)
-	assert.Nil(t, l, "it has left nothing")
-	require.NoError(t, first.Release(t.Context()))
-	l, err = d.AcquireShared(t.Context(), req)
-	require.ErrorIs(t, err, driver.ErrHeld, "now theirs is the oldest key")
-	assert.Nil(t, l)
-	require.NoError(t, second.Release(t.Context()))
-	require.NoError(t, await(t, waiting))
-}
-
 func TestInspect_showsTheLongestOfTheShares(t *testing.T) {
 	t.Parallel()
 	b := sharesAt(t, testserver.SharedEtcd(t).Addr())
