@@ -176,7 +176,7 @@ func majority(t testing.TB, g *testserver.EtcdGroup) harness.Majority[*testserve
 	t.Helper()
 	direct, prefix := connect(t, g.Addrs()...), space(t)
 	return harness.Majority[*testserver.EtcdServer]{
-		URL: g.URL() + "?prefix=" + prefix + "&", Servers: g.Servers(), Leader: g.Leader,
+		URL: g.URL() + "?prefix=" + prefix + "&", Leader: g.Leader,
 		Queue: func(t testing.TB, name string) []string { return keys(t, direct, prefix+":"+name+"/") },
 	}
 }

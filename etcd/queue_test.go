@@ -35,7 +35,7 @@ func TestSession_revokedUnderAWaiterWhoseTurnItIs(t *testing.T) {
 func TestExtendAll(t *testing.T) {
 	t.Parallel()
 	b := sessions(t)
-	b.ExtendsAll(t, driverOf(t, connect(t, b.Addr)), space(t))
+	b.ExtendsAll(t, driverOf(t, connect(t, b.Addr)), 20*time.Second, space(t))
 }
 
 // Keys of others are no contenders, whatever they are called.
