@@ -35,6 +35,11 @@ func TestSession_endsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 	onEachConnection(t, harness.Sessions.EndsUnderAWaiterWhoseTurnItIs)
 }
 
+func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
+	t.Parallel()
+	sessions(t).UnlockUnanswered(t)
+}
+
 func TestExtendAll(t *testing.T) {
 	t.Parallel()
 	b := sessions(t)
