@@ -36,46 +36,46 @@ func driverAt(t *testing.T, s *testserver.EtcdServer, opts ...grpc.DialOption) *
 	return d
 }
 
-// What a clean-up is for, step by step: the take reaches the server after it.
+// What a mark is for, step by step: the take reaches the server after its release.
 func TestTakeAfterItsRelease(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	ctx, name := t.Context(), fresh()
+	name := fresh()
 	contender := func() (*lease, *outage.Outage) {
-		o := d.newOutage(10*time.Second, unheard)
-		l, err := d.contend(ctx, driver.Request{Name: name, TTL: o.TTL}, o)
+		o := d.newOutage(time.Minute, unheard)
+		l, err := d.contend(t.Context(), driver.Request{Name: name, TTL: o.TTL}, o)
 		require.NoError(t, err)
 		return l, o
 	}
 	keys := func() int64 {
-		resp, err := d.cli.Get(ctx, folderOf(name), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		resp, err := d.cli.Get(t.Context(), folderOf(name), clientv3.WithPrefix(), clientv3.WithCountOnly())
 		require.NoError(t, err)
 		return resp.Count
 	}
-	for how, take := range map[string]func(l *lease, o *outage.Outage){
-		"queue": func(l *lease, o *outage.Outage) { _, _ = l.enqueue(ctx, o) },
-		"try":   func(l *lease, o *outage.Outage) { _ = l.try(ctx, o) },
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for how, take := range map[string]taking{
+		"try":         (*lease).try,
+		"queue":       (*lease).queue,
+		"tryShared":   (*lease).tryShared,
+		"queueShared": (*lease).queueShared,
 	} {
 		t.Run(how, func(t *testing.T) {
 			l, o := contender()
-			l.doubtful = true
-			require.NoError(t, l.Release(ctx))
-			take(l, o)
+			require.ErrorIs(t, take(l, ended, o), context.Canceled)
+			l.doubtful = true // as if the request were still on its way
+			require.NoError(t, l.Release(t.Context()))
+			late, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_ = take(l, late, o)
 			assert.Zero(t, keys(), "the mark forbids it")
 
 			l, o = contender()
-			take(l, o)
+			require.NoError(t, take(l, t.Context(), o))
 			l.doubtful = true
-			require.NoError(t, l.Release(ctx), "the holder's own release in doubt")
-			take(l, o)
+			require.NoError(t, l.Release(t.Context()), "the holder's own release in doubt")
+			_ = take(l, late, o)
 			assert.Zero(t, keys(), "the mark forbids it also to one who held")
-
-			l, o = contender()
-			_, err := l.remove(ctx, 0, false)
-			require.NoError(t, err)
-			take(l, o)
-			assert.EqualValues(t, 1, keys(), "without a mark it does come")
-			require.NoError(t, l.Release(ctx))
 		})
 	}
 }

@@ -80,7 +80,7 @@ var knownBreaks = []knownBreak{
 	{
 		"concurrency.Mutex", "A lost reply leaves our key in the queue, ahead of everyone, while the session lives.",
 		[]string{"a take whose reply was lost leaves nothing behind"},
-		[]string{"etcd.TestLateTake_afterItsCleanUpDoesNothing"},
+		[]string{"etcd.TestTakeAfterItsRelease"},
 	},
 	{
 		"concurrency.Mutex", "Two of one session both hold.",
