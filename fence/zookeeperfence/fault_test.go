@@ -3,9 +3,7 @@ package zookeeperfence_test
 import (
 	"context"
 	"errors"
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
@@ -56,26 +54,6 @@ func TestWrite_thatPausedAfterItsReading(t *testing.T) {
 	assert.Equal(t, []uint64{1, 4, 4, 5, 6, 6, 6, 7}, seen)
 }
 
-// In the middle of a write the node is removed: also where the token is the one that it had, and is not set again.
-func TestWrite_whoseNodeIsRemovedAfterItsReading(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	r := newResource(t, direct)
-	for _, token := range []uint64{6, 5} {
-		require.NoError(t, r.write(ctx, slow, 5))
-		err := overtaken(t, p, func() error { return r.write(ctx, slow, token) }, func() error { return direct.Delete(r.token(), -1) })
-		require.ErrorIs(t, err, fence.ErrUnknown, "%d", token)
-		require.ErrorIs(t, err, zk.ErrNoNode)
-		require.NoError(t, zookeeperfence.Create(ctx, direct, r.token(), world))
-	}
-	seen, err := r.history(direct)
-	require.NoError(t, err)
-	assert.Equal(t, []uint64{5, 5}, seen, "nothing else was written")
-}
-
 // What the package says of making the node anew: a version is all that ZooKeeper compares, and it is the same again.
 func TestWrite_thatHasReadANodeWhichWasMadeAnewIsNotRefused(t *testing.T) {
 	t.Parallel()
@@ -95,92 +73,6 @@ func TestWrite_thatHasReadANodeWhichWasMadeAnewIsNotRefused(t *testing.T) {
 	assert.Equal(t, "2", r.kept(t, direct), "after 3")
 }
 
-// The transaction itself is late.
-func TestWrite_thatArrivesLateIsRefused(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	r := newResource(t, direct)
-	require.NoError(t, r.write(ctx, slow, 1))
-	p.HoldReplies(true)
-	done := testwait.Go(func() error { return r.write(ctx, slow, 2) })
-	eventually(t, "the first has read", func() bool { _, replies := p.Held(); return replies > 40 })
-	p.HoldRequests(true)
-	p.ReleaseReplies()
-	eventually(t, "its transaction is on its way", func() bool { requests, _ := p.Held(); return requests > 40 })
-	require.NoError(t, r.write(ctx, direct, 3))
-	p.ReleaseRequests()
-	require.ErrorIs(t, await(t, done), fence.ErrStale)
-	seen, err := r.history(direct)
-	require.NoError(t, err)
-	assert.Equal(t, []uint64{1, 3}, seen)
-}
-
-// What the fence is for: who looks first and writes then is overtaken between the two, and the history shows it.
-func TestCheckThenWrite_isOvertaken(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	r := newResource(t, direct)
-	require.NoError(t, r.write(ctx, slow, 1))
-	naive := func() error {
-		data, _, err := slow.Get(r.token())
-		if err != nil {
-			return err
-		}
-		newest, err := strconv.ParseUint(string(data), 10, 64)
-		if err != nil {
-			return err
-		}
-		if err := fence.Check(r.token(), 2, newest); err != nil {
-			return err
-		}
-		trace := r.trace(2)
-		_, err = slow.Create(trace.Path, nil, trace.Flags, trace.Acl)
-		return err
-	}
-	require.NoError(t, overtaken(t, p, naive, func() error { return r.write(ctx, direct, 3) }))
-	seen, err := r.history(direct)
-	require.NoError(t, err)
-	assert.Error(t, fencecheck.Rising(seen), "%d", seen)
-}
-
-// The reply is lost: the outcome is not known, which is neither a stale token nor a wrong version, and the same
-// write again has the same effect.
-func TestLostReply_isAnError_andTheSameWriteAgainIsNot(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, conn := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	r := newResource(t, direct)
-	require.NoError(t, r.write(ctx, conn, 1))
-	set := func() error {
-		_, err := zookeeperfence.Write(ctx, conn, r.token(), 5, &zk.SetDataRequest{Path: string(r), Data: []byte("five"), Version: -1})
-		return err
-	}
-	p.HoldReplies(true)
-	done := testwait.Go(set)
-	eventually(t, "it has read", func() bool { _, replies := p.Held(); return replies > 40 })
-	p.DropReplies(true)
-	p.ReleaseReplies()
-	eventually(t, "the server has written", func() bool { return r.kept(t, direct) == "5" })
-	p.DropReplies(false)
-	p.ResetConns()
-	err := await(t, done)
-	require.ErrorIs(t, err, zk.ErrConnectionClosed)
-	require.NotErrorIs(t, err, fence.ErrStale)
-	eventually(t, "the connection is back", func() bool { return conn.State() == zk.StateHasSession })
-	require.NoError(t, set())
-	data, _, err := direct.Get(string(r))
-	require.NoError(t, err)
-	assert.Equal(t, "five", string(data))
-}
-
 // Connections break, and some outcomes are not known: no write is made after a newer one.
 func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
 	t.Parallel()
@@ -197,36 +89,20 @@ func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
 	}, times, p.ResetConns))
 }
 
-func TestServerAway_isAnErrorWithinTheContext(t *testing.T) {
+func TestWrite_endsWithItsContext(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)
 	p := testserver.NewProxy(t, s.Addr())
 	direct, conn := connect(t, s.Addr()), connect(t, p.Addr())
 	r := newResource(t, direct)
 	p.HoldRequests(true)
-	require.ErrorIs(t, r.write(withTimeout(t, 50*time.Millisecond), conn, 2), context.DeadlineExceeded)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := testwait.Go(func() error { return r.write(ctx, conn, 2) })
 	cancel(locker.ErrLost)
 	require.ErrorIs(t, await(t, done), locker.ErrLost)
-	require.ErrorIs(t, zookeeperfence.Create(withTimeout(t, 50*time.Millisecond), conn, string(r)+"/y", world), context.DeadlineExceeded)
-	p.HoldRequests(false)
 	p.ReleaseRequests()
 	require.NoError(t, r.write(t.Context(), conn, 3))
 	seen, err := r.history(direct)
 	require.NoError(t, err)
 	assert.Equal(t, []uint64{3}, seen, "who had given up while it read does not write later")
-}
-
-func TestServerGone_isAnError(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	r, conn := newResource(t, connect(t, s.Addr())), connect(t, p.Addr())
-	p.Sever()
-	err := r.write(withTimeout(t, 5*time.Second), conn, 2)
-	require.Error(t, err)
-	require.NotErrorIs(t, err, fence.ErrStale)
-	conn.Close()
-	require.ErrorIs(t, r.write(t.Context(), conn, 2), zk.ErrConnectionClosed, "closed by the application")
 }
