@@ -1,7 +1,6 @@
 package etcd_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -62,34 +61,6 @@ func TestInspect_takesTheRightToReadAlone(t *testing.T) {
 	_, err = eve.Inspect(ctx, "y")
 	require.ErrorContains(t, err, "permission denied")
 	assert.NotContains(t, err.Error(), "s3cr3t")
-}
-
-// The session ends between the two requests, again and again: what is seen is one or the other.
-func TestInspect_whileSessionsEnd(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedEtcd(t)
-	direct := connect(t, s.Addr())
-	c, h := newClient(t, s.Addr()), newClient(t, s.Addr(), locker.WithTTL(10*time.Second))
-	ctx, stop := context.WithCancel(t.Context())
-	ended := async(func() error {
-		for ctx.Err() == nil {
-			if err := h.Mutex("x").Lock(context.WithoutCancel(ctx)); err != nil {
-				return err
-			}
-			if _, err := direct.Revoke(context.WithoutCancel(ctx), leaseOf(t, direct, queue(t, direct, "x")[0])); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	for range 100 {
-		state, err := c.Inspect(t.Context(), "x")
-		require.NoError(t, err)
-		assert.Equal(t, state.Held, state.Left > 0)
-		assert.Equal(t, state.Held, state.Token > 0)
-	}
-	stop()
-	require.NoError(t, await(t, ended))
 }
 
 func TestAbandon(t *testing.T) {

@@ -61,20 +61,20 @@ func TestTakeAfterItsRelease(t *testing.T) {
 		"queueShared": (*lease).queueShared,
 	} {
 		t.Run(how, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
 			l, o := contender()
 			require.ErrorIs(t, take(l, ended, o), context.Canceled)
 			l.doubtful = true // as if the request were still on its way
 			require.NoError(t, l.Release(t.Context()))
-			late, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			_ = take(l, late, o)
+			_ = take(l, ctx, o)
 			assert.Zero(t, keys(), "the mark forbids it")
 
 			l, o = contender()
-			require.NoError(t, take(l, t.Context(), o))
+			require.NoError(t, take(l, ctx, o))
 			l.doubtful = true
 			require.NoError(t, l.Release(t.Context()), "the holder's own release in doubt")
-			_ = take(l, late, o)
+			_ = take(l, ctx, o)
 			assert.Zero(t, keys(), "the mark forbids it also to one who held")
 		})
 	}

@@ -25,20 +25,6 @@ func acquire(t *testing.T, d *Driver, ttl time.Duration) *lease {
 	return l.(*lease)
 }
 
-// Little is left of the session when the lock is taken: it is renewed first.
-func TestAcquire_renewsASessionOfWhichLittleIsLeft(t *testing.T) {
-	t.Parallel()
-	d := driverAt(t, testserver.SharedEtcd(t))
-	const ttl = time.Minute
-	first := acquire(t, d, ttl)
-	require.NoError(t, first.Release(t.Context()))
-	s := first.session
-	s.mu.Lock()
-	s.until = s.until.Add(-ttl / 2)
-	s.mu.Unlock()
-	assert.Greater(t, acquire(t, d, ttl).Validity(), ttl*3/4)
-}
-
 // An owner is for one contender after the other: the key ahead may be gone, and have come back behind ours.
 func TestLook_seesThatTheKeyAheadIsAnothers(t *testing.T) {
 	t.Parallel()

@@ -55,13 +55,6 @@ func TestOpen_badInputIsNamed(t *testing.T) {
 	}
 }
 
-func TestOpen_makesNoRequest(t *testing.T) {
-	t.Parallel()
-	c, err := locker.Open(t.Context(), "etcd://192.0.2.1:1")
-	require.NoError(t, err)
-	assert.NoError(t, c.Close())
-}
-
 // With a user it does, and ctx ends it.
 func TestOpen_withAUserHeedsItsContext(t *testing.T) {
 	t.Parallel()
