@@ -3,8 +3,6 @@ package etcd_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -38,27 +36,6 @@ func TestSession_revokedWhileNobodyUsesIt_isReplacedAtOnce(t *testing.T) {
 			assert.NoError(t, m.Unlock(t.Context()))
 		})
 	}
-}
-
-// One contender hears that the session is gone: then all holds on it are lost at once.
-func TestSession_revoked_isNewsForTheOtherHolds(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedEtcd(t)
-	direct := connect(t, s.Addr())
-	c := newClient(t, s.Addr(), locker.WithTTL(time.Minute))
-	m := c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	_, err := direct.Revoke(t.Context(), leaseOf(t, direct, queue(t, direct, "x")[0]))
-	require.NoError(t, err)
-	next := c.Mutex("y")
-	require.NoError(t, next.Lock(withTimeout(t, 5*time.Second)))
-	select {
-	case <-m.Lost():
-	case <-time.After(5 * time.Second):
-		t.Error("not lost")
-	}
-	require.NoError(t, next.Unlock(t.Context()))
-	assert.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 }
 
 // small is a quota that fill fills.
@@ -143,47 +120,4 @@ func TestNoSpace_aHolderInDoubtGivesWay(t *testing.T) {
 	require.NoError(t, next.Unlock(t.Context()))
 	unfill(t, f.direct)
 	eventually(t, "there is the mark", func() bool { return len(keys(t, f.direct, dead(t, "x"))) == 1 })
-}
-
-// Close comes while all else is under way: nothing is left, at once.
-func TestClose_inTheMidstOfEverything(t *testing.T) {
-	t.Parallel()
-	f := newFaultyAt(t, testserver.Etcd(t), 3*time.Second)
-	for round := range 10 {
-		c := newClient(t, f.proxy.Addr(), locker.WithTTL(3*time.Second))
-		var busy sync.WaitGroup
-		for i := range 24 {
-			busy.Go(func() {
-				m := c.Mutex(fmt.Sprint("x", i%4))
-				for ctx := context.Background(); ; {
-					var err error
-					switch i % 3 {
-					case 0:
-						err = m.Lock(ctx)
-					case 1:
-						err = m.TryLock(ctx)
-					default:
-						err = m.Do(ctx, func(context.Context) error { return m.Extend(ctx) })
-					}
-					if errors.Is(err, locker.ErrClosed) {
-						break
-					}
-					if m.FencingToken() > 0 && i%3 < 2 {
-						_ = m.Unlock(ctx)
-					}
-				}
-			})
-		}
-		time.Sleep(time.Duration(round) * 10 * time.Millisecond)
-		if round%3 == 2 {
-			f.proxy.ResetConns() // some takes are in doubt
-		}
-		require.NoError(t, c.Close())
-		busy.Wait()
-		if round%3 != 2 { // else there may have been no connection in time
-			assert.Empty(t, keys(t, f.direct, space(t)+":x"))
-		}
-	}
-	require.NoError(t, f.client.Close())
-	eventually(t, "nothing is left", func() bool { return len(keys(t, f.direct, space(t)+":x"))+len(leases(t, f.direct)) == 0 })
 }

@@ -2,6 +2,7 @@ package etcd_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
@@ -29,6 +29,13 @@ func counting(t testing.TB, addr string) (cli *clientv3.Client, requests, stream
 				ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 			) error {
 				requests.Add(1)
+				if txn, ok := req.(*etcdserverpb.TxnRequest); ok {
+					for _, op := range slices.Concat(txn.Success, txn.Failure) {
+						read := op.GetRequestRange()
+						assert.False(t, read.GetKeysOnly() && len(read.GetRangeEnd()) > 0,
+							"etcd 3.7 leaves out the leases, by which contenders are told from keys of others")
+					}
+				}
 				return invoke(ctx, method, req, reply, cc, opts...)
 			}),
 			grpc.WithChainStreamInterceptor(func(
@@ -100,101 +107,4 @@ func TestCounts_ofShares(t *testing.T) {
 	require.NoError(t, first.Downgrade(t.Context()))
 	assert.EqualValues(t, 1, requests.Swap(0))
 	require.NoError(t, first.Unlock(t.Context()))
-}
-
-// reads counts what requests read: single keys, and folders, of which the server reads all keys, however few it is asked for.
-type reads struct{ keys, folders atomic.Int64 }
-
-func (r *reads) count(
-	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
-) error {
-	err := invoke(ctx, method, req, reply, cc, opts...)
-	if txn, ok := req.(*etcdserverpb.TxnRequest); ok && err == nil {
-		done := txn.Failure
-		if reply.(*etcdserverpb.TxnResponse).Succeeded {
-			done = txn.Success
-		}
-		for _, op := range done {
-			switch read := op.GetRequestRange(); {
-			case read == nil:
-			case len(read.RangeEnd) == 0:
-				r.keys.Add(1)
-			default:
-				r.folders.Add(1)
-			}
-		}
-	}
-	return err
-}
-
-// Each of those who wait looks now and then, and again when it has begun to watch, and what that costs does not depend on
-// how many they are.
-func TestCounts_ofWaiters(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedEtcd(t)
-	direct := connect(t, s.Addr())
-	var r reads
-	cli, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{s.Addr()}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(r.count)},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = cli.Close() })
-	c := clientOf(t, cli, locker.WithTTL(2*time.Second))
-	m := c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	const n = 10
-	done := make([]<-chan error, n)
-	for i := range done {
-		done[i] = async(func() error {
-			m := c.Mutex("x")
-			if err := m.Lock(t.Context()); err != nil {
-				return err
-			}
-			return m.Unlock(t.Context())
-		})
-	}
-	// A read is counted when it is answered.
-	eventually(t, "they wait", func() bool { return len(queue(t, direct, "x")) == n+1 && r.folders.Load() >= n+1 })
-	assert.EqualValues(t, n+1, r.folders.Load(), "each reads the folder when it comes")
-	r.folders.Store(0)
-	before := r.keys.Load()
-	eventually(t, "each has looked several times", func() bool { return r.keys.Load()-before > 8*n || r.folders.Load() > 4*n })
-	assert.Zero(t, r.folders.Load(), "they read folders")
-	require.NoError(t, m.Unlock(t.Context()))
-	for _, d := range done {
-		require.NoError(t, await(t, d))
-	}
-}
-
-// An uncontended Lock and Unlock, beside the two bare requests, and the recipe of etcd's own.
-func BenchmarkPair(b *testing.B) {
-	s := testserver.SharedEtcd(b)
-	cli := connect(b, s.Addr())
-	ctx := b.Context()
-	session, err := concurrency.NewSession(cli, concurrency.WithTTL(60))
-	require.NoError(b, err)
-	defer func() { _ = session.Close() }()
-	recipe := concurrency.NewMutex(session, "recipe")
-	m := clientOf(b, cli, locker.WithTTL(time.Minute)).Mutex("x")
-	both := func(first, second func() error) func(b *testing.B) {
-		return func(b *testing.B) {
-			for b.Loop() {
-				if err := first(); err != nil {
-					b.Fatal(err)
-				}
-				if err := second(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		}
-	}
-	bare := func(op clientv3.Op) func() error {
-		return func() error {
-			_, err := cli.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision("bare/none"), "=", 0)).Then(op).Commit()
-			return err
-		}
-	}
-	b.Run("bare", both(bare(clientv3.OpPut("bare/x", "", clientv3.WithLease(session.Lease()))), bare(clientv3.OpDelete("bare/x"))))
-	b.Run("locker", both(func() error { return m.Lock(ctx) }, func() error { return m.Unlock(ctx) }))
-	b.Run("concurrency", both(func() error { return recipe.Lock(ctx) }, func() error { return recipe.Unlock(ctx) }))
 }

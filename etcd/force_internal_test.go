@@ -79,22 +79,3 @@ func TestForceRelease_beforeATakeThatArrivesLate(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, left.Kvs, "with the session goes the mark")
 }
-
-func TestForceRelease_comparesWhatIsShown(t *testing.T) {
-	t.Parallel()
-	d := driverAt(t, testserver.SharedEtcd(t))
-	l := acquire(t, d, time.Minute)
-	shown, err := d.Inspect(t.Context(), nameOf(t, l))
-	require.NoError(t, err)
-	other := shown
-	other.Token++
-	require.ErrorIs(t, d.ForceRelease(t.Context(), nameOf(t, l), other), driver.ErrHeld)
-	other = shown
-	other.Holder.ID = newOwner()
-	err = d.ForceRelease(t.Context(), nameOf(t, l), other)
-	var held *driver.HeldError
-	require.ErrorAs(t, err, &held)
-	assert.Equal(t, shown.Holder, held.Holder)
-	require.NoError(t, l.Extend(t.Context(), time.Minute))
-	require.NoError(t, d.ForceRelease(t.Context(), nameOf(t, l), driver.State{Held: true, Token: shown.Token}), "what is zero is not compared")
-}

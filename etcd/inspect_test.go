@@ -2,7 +2,6 @@ package etcd_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,65 +12,23 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestInspect(t *testing.T) {
 	t.Parallel()
-	inspect(t, testserver.EtcdCluster(t, 1))
-}
-
-func TestInspect_ofThreeServers(t *testing.T) {
-	testwait.OnlyNightly(t, "TestInspect shows the same on one server")
-	t.Parallel()
-	inspect(t, three(t))
-}
-
-func inspect(t *testing.T, g *testserver.EtcdGroup) {
-	t.Helper()
-	each := func(do func(*testserver.EtcdServer)) {
-		for _, s := range g.Servers() {
-			do(s)
-		}
-	}
+	s := testserver.Etcd(t)
 	harness.Inspect(t, harness.Inspection{
-		URL: "etcd://" + strings.Join(g.Addrs(), ",") + "?renew=false", TTL: 2 * time.Second,
+		URL: s.URL() + "?renew=false", TTL: 2 * time.Second,
 		Left: true, TokenWhenWaited: true, Queue: true, QueueMetadata: true, IDs: true,
 		TellsHolder: true, TellsMetadata: true,
 		Contents: func(t testing.TB) string {
 			t.Helper()
-			cli := connect(t, g.Addrs()...)
+			cli := connect(t, s.Addr())
 			return fmt.Sprint(revisionNow(t, cli), keys(t, cli, ""), len(leases(t, cli)))
 		},
-		Stop: func() func() {
-			each((*testserver.EtcdServer).Stop)
-			return func() { each((*testserver.EtcdServer).Continue) }
-		},
-		Kill: func() { each((*testserver.EtcdServer).Kill) },
+		Stop: func() func() { s.Stop(); return s.Continue },
+		Kill: s.Kill,
 	})
-}
-
-// Keys of others are no contenders, and neither is who was given up.
-func TestInspect_countsContendersAlone(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedEtcd(t)
-	direct := connect(t, s.Addr())
-	c := newClient(t, s.Addr())
-	const owner = "0123456789abcdef0123456789abcdef"
-	for _, key := range []string{folder(t, "x"), folder(t, "x") + "note", folder(t, "x") + owner, dead(t, "x") + owner} {
-		_, err := direct.Put(t.Context(), key, "not ours")
-		require.NoError(t, err)
-	}
-	state, err := c.Inspect(t.Context(), "x")
-	require.NoError(t, err)
-	assert.Equal(t, locker.State{}, state)
-	m := c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	state, err = c.Inspect(t.Context(), "x")
-	require.NoError(t, err)
-	assert.Equal(t, m.FencingToken(), state.Token)
-	assert.Equal(t, folder(t, "x")+state.Holder.ID, queue(t, direct, "x")[3])
-	assert.Empty(t, state.Waiters)
 }
 
 func TestInspect_takesTheRightToReadAlone(t *testing.T) {

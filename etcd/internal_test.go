@@ -15,30 +15,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 )
-
-func TestFolder_noTwoNamesShareOneAndNoneIsWithinAnother(t *testing.T) {
-	long := strings.Repeat("x", longName)
-	names := []string{
-		"a:b", "a:b/", "a:b/c", "a:b%2F", "a:b%252F", "a:b%", "a:b%/dead", "a:b%/dead/", "a:%", "a:/", "a://", "a: ", "a:b\x00", "a:b\n",
-		"a:b:c", "a/b:c", "a:c", "b", "b:b", "a:é", "a:e\u0301", "a:" + long, "a:" + long + "y", "a:" + long + "z",
-		"a:" + escape(long+"y"), "a:{b}", "a:*", "a:\x7f", "a/:b",
-	}
-	of := map[string]string{}
-	for _, name := range names {
-		f := folderOf(name)
-		require.True(t, strings.HasSuffix(f, "/"), name)
-		require.Less(t, len(f), longName+100, "an escaped name of any length makes a short key")
-		for other, g := range of {
-			assert.False(t, strings.HasPrefix(f, g) || strings.HasPrefix(g, f), "%q is %q and %q is %q", name, f, other, g)
-		}
-		of[name] = f
-	}
-	assert.Equal(t, "locker:orders%2F42/", folderOf("locker:orders/42"), "people read it")
-	assert.Equal(t, "/apps/shop:é/", folderOf("/apps/shop:é"), "a prefix is as the user wrote it")
-}
 
 // Whatever two names there are: neither stands in the other's folder, and nothing but what is ours is taken for it.
 func FuzzFolder(f *testing.F) {
@@ -61,6 +39,9 @@ func FuzzFolder(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
 		p, q := newPlace("p:"+a, newOwner()), newPlace("p:"+b, newOwner())
+		if name, ok := unescape(escape(a)); ok != (a != "" && len(escapeAll(a)) <= longName) || ok && name != a {
+			t.Errorf("%q is listed as %q", a, name)
+		}
 		for _, x := range []string{p.key, p.dead} {
 			if a != b && strings.HasPrefix(x, q.folder) {
 				t.Errorf("%q of %q is in the folder of %q", x, a, b)
@@ -95,23 +76,6 @@ func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
 	}
 }
 
-func TestExplain(t *testing.T) {
-	open := context.Background()
-	ended, cancel := context.WithCancel(open)
-	cancel()
-	require.NoError(t, explain(ended, ended, nil))
-	assert.Equal(t, context.Canceled, explain(ended, ended, errors.New("x")), "the caller's own")
-	err := explain(open, ended, context.DeadlineExceeded)
-	require.ErrorContains(t, err, "etcd has not answered in time")
-	require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
-	err = explain(open, open, rpctypes.ErrLeaseNotFound)
-	require.ErrorIs(t, err, errSessionEnded)
-	require.ErrorIs(t, err, rpctypes.ErrLeaseNotFound)
-	require.ErrorIs(t, asLost(err), locker.ErrLost)
-	require.NotErrorIs(t, asLost(rpctypes.ErrNoLeader), locker.ErrLost)
-	assert.Equal(t, rpctypes.ErrNoLeader, explain(open, open, rpctypes.ErrNoLeader))
-}
-
 // A server that is busy with authentication goes on with it when nobody waits any more, and is not to be asked at once again.
 func TestOutage_isPatientWithAuthentication(t *testing.T) {
 	patience := func(user string) time.Duration {
@@ -119,19 +83,7 @@ func TestOutage_isPatientWithAuthentication(t *testing.T) {
 	}
 	assert.Equal(t, 300*time.Millisecond, patience(""))
 	assert.Equal(t, time.Second, patience("alice"))
-}
-
-// A request ends at its time, of which the server is not told.
-func TestRequest_hasNoDeadlineAndEndsAllTheSame(t *testing.T) {
-	outer, cancel := context.WithTimeout(t.Context(), time.Hour)
-	defer cancel()
-	r, done := withTimeout(outer, 10*time.Millisecond)
-	defer done()
-	_, ok := r.Deadline()
-	assert.False(t, ok)
-	assert.Same(t, r, requestOf(context.WithoutCancel(r)))
-	<-r.Done()
-	assert.NoError(t, outer.Err())
+	assert.Equal(t, time.Second, newDriver(&clientv3.Client{}).newOutage(24*time.Hour, unheard).Patience)
 }
 
 func TestOpen_keepalive(t *testing.T) {

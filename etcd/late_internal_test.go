@@ -12,8 +12,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
@@ -38,46 +36,46 @@ func driverAt(t *testing.T, s *testserver.EtcdServer, opts ...grpc.DialOption) *
 	return d
 }
 
-// What a clean-up is for, step by step: the take reaches the server after it.
+// What a mark is for, step by step: the take reaches the server after its release.
 func TestTakeAfterItsRelease(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	ctx, name := t.Context(), fresh()
+	name := fresh()
 	contender := func() (*lease, *outage.Outage) {
-		o := d.newOutage(10*time.Second, unheard)
-		l, err := d.contend(ctx, driver.Request{Name: name, TTL: o.TTL}, o)
+		o := d.newOutage(time.Minute, unheard)
+		l, err := d.contend(t.Context(), driver.Request{Name: name, TTL: o.TTL}, o)
 		require.NoError(t, err)
 		return l, o
 	}
 	keys := func() int64 {
-		resp, err := d.cli.Get(ctx, folderOf(name), clientv3.WithPrefix(), clientv3.WithCountOnly())
+		resp, err := d.cli.Get(t.Context(), folderOf(name), clientv3.WithPrefix(), clientv3.WithCountOnly())
 		require.NoError(t, err)
 		return resp.Count
 	}
-	for how, take := range map[string]func(l *lease, o *outage.Outage){
-		"queue": func(l *lease, o *outage.Outage) { _, _ = l.enqueue(ctx, o) },
-		"try":   func(l *lease, o *outage.Outage) { _ = l.try(ctx, o) },
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for how, take := range map[string]taking{
+		"try":         (*lease).try,
+		"queue":       (*lease).queue,
+		"tryShared":   (*lease).tryShared,
+		"queueShared": (*lease).queueShared,
 	} {
 		t.Run(how, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
 			l, o := contender()
-			l.doubtful = true
-			require.NoError(t, l.Release(ctx))
-			take(l, o)
+			require.ErrorIs(t, take(l, ended, o), context.Canceled)
+			l.doubtful = true // as if the request were still on its way
+			require.NoError(t, l.Release(t.Context()))
+			_ = take(l, ctx, o)
 			assert.Zero(t, keys(), "the mark forbids it")
 
 			l, o = contender()
-			take(l, o)
+			require.NoError(t, take(l, ctx, o))
 			l.doubtful = true
-			require.NoError(t, l.Release(ctx), "the holder's own release in doubt")
-			take(l, o)
+			require.NoError(t, l.Release(t.Context()), "the holder's own release in doubt")
+			_ = take(l, ctx, o)
 			assert.Zero(t, keys(), "the mark forbids it also to one who held")
-
-			l, o = contender()
-			_, err := l.remove(ctx, 0, false)
-			require.NoError(t, err)
-			take(l, o)
-			assert.EqualValues(t, 1, keys(), "without a mark it does come")
-			require.NoError(t, l.Release(ctx))
 		})
 	}
 }
@@ -99,6 +97,7 @@ func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
 	again := take()
 	assert.Len(t, again.session.owners, 1, "two contenders at once have made two owners")
 	assert.Greater(t, again.Token(), first.Token())
+	assert.Equal(t, []*lease{again}, again.session.Users())
 	require.NoError(t, first.Release(t.Context()), "once more, by one whose owner is another's now")
 	require.ErrorIs(t, first.Extend(t.Context(), req.TTL), locker.ErrLost)
 	require.NoError(t, again.Extend(t.Context(), req.TTL), "untouched")
@@ -111,87 +110,20 @@ func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
 	}
 }
 
-func TestSession_ofManyDoubtsIsReplacedAndEndsWithItsLastUser(t *testing.T) {
+// The marks of doubts go with their session, which is replaced when it has many.
+func TestSession_ofManyDoubtsIsReplaced(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	ctx := t.Context()
-	req := driver.Request{Name: fresh(), TTL: 10 * time.Second}
-	first, err := d.join(ctx, req)
-	require.NoError(t, err)
+	first := acquire(t, d, time.Minute)
 	for range maxDoubts {
-		again, err := d.join(ctx, req)
-		require.NoError(t, err)
-		require.Same(t, first.session, again.session)
-		again.session.doubt()
-		again.session.Leave(again)
+		l := acquire(t, d, time.Minute)
+		require.Same(t, first.session, l.session)
+		l.doubtful = true
+		l.session.doubt()
+		require.NoError(t, l.Release(t.Context()))
 	}
-	second, err := d.join(ctx, req)
-	require.NoError(t, err)
-	require.NotSame(t, first.session, second.session)
-	require.NoError(t, first.session.renew(ctx), "who uses it goes on to")
-	first.session.Leave(first)
-	select {
-	case <-first.session.Context().Done():
-	case <-time.After(30 * time.Second):
-		t.Fatal("the replaced session goes on without users")
-	}
-	require.NoError(t, second.session.renew(ctx))
-	second.session.Leave(second)
-	require.NoError(t, d.Close())
-	_, err = d.join(ctx, req)
-	assert.ErrorIs(t, err, locker.ErrClosed)
-}
-
-// A keepalive whose answer comes when the session counts as ended does not revive it.
-func TestSession_thatWasNotConfirmedInTimeIsOver(t *testing.T) {
-	t.Parallel()
-	d := driverAt(t, testserver.SharedEtcd(t))
-	req := driver.Request{Name: fresh(), TTL: 10 * time.Second}
-	l, err := d.join(t.Context(), req)
-	require.NoError(t, err)
-	s := l.session
-	sent := s.until.Add(-s.TTL)
-	assert.True(t, s.confirm(sent.Add(-time.Second)), "an older one that was late")
-	assert.LessOrEqual(t, s.Left(), s.TTL, "counted from when it was sent")
-	s.mu.Lock()
-	s.until = sent // one TTL later
-	s.mu.Unlock()
-	require.ErrorIs(t, s.renew(t.Context()), errSessionEnded)
-	assert.Zero(t, s.Left())
-	next, err := d.join(t.Context(), req)
-	require.NoError(t, err)
-	assert.NotSame(t, s, next.session)
-	next.session.Leave(next)
-}
-
-// The server is unreachable for longer than a Lock rides out, but not until the session ends.
-func TestSession_outlivesAnOutageThatEndsInTime(t *testing.T) {
-	t.Parallel()
-	const ttl = 3 * time.Second
-	var unreachable atomic.Bool
-	d := driverAt(t, testserver.SharedEtcd(t), grpc.WithChainStreamInterceptor(func(
-		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
-	) (grpc.ClientStream, error) {
-		if unreachable.Load() {
-			return nil, status.Error(codes.Unknown, "unreachable")
-		}
-		return open(ctx, desc, cc, method, opts...)
-	}))
-	l, err := d.join(t.Context(), driver.Request{Name: fresh(), TTL: ttl})
-	require.NoError(t, err)
-	s := l.session
-	defer s.Leave(l)
-	until := func(what string, is func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
-			require.False(t, time.Now().After(deadline), what)
-		}
-	}
-	unreachable.Store(true)
-	until("little is left", func() bool { return s.Left() < ttl/7 })
-	unreachable.Store(false)
-	until("it is renewed, or over", func() bool { return s.Left() > ttl/2 || s.Context().Err() != nil })
-	assert.NoError(t, s.Context().Err(), "it ended though the server was back")
+	require.NotSame(t, first.session, acquire(t, d, time.Minute).session)
+	require.NoError(t, first.Extend(t.Context(), time.Minute), "who uses it goes on to")
 }
 
 // stand puts a contender into the queue of a name.
@@ -202,44 +134,6 @@ func stand(t *testing.T, d *Driver, name string, o *outage.Outage) (l *lease, ah
 	ahead, err = l.enqueue(t.Context(), o)
 	require.NoError(t, err)
 	return l, ahead
-}
-
-// The key ahead is gone before it is watched, and its owner stands in the queue again, at the end.
-func TestAwaitDeparture_noticesOneThatCameBeforeTheWatch(t *testing.T) {
-	t.Parallel()
-	d := driverAt(t, testserver.SharedEtcd(t))
-	ctx := t.Context()
-	name := fresh()
-	o := d.newOutage(time.Minute, unheard)
-	first, ahead := stand(t, d, name, o)
-	require.Empty(t, ahead)
-	second, ahead := stand(t, d, name, o)
-	require.Equal(t, first.key, ahead)
-	require.NoError(t, first.Release(ctx))
-	third, behind := stand(t, d, name, o)
-	require.Equal(t, first.key, third.key)
-	require.Equal(t, second.key, behind)
-	began := time.Now()
-	next, err := second.awaitDeparture(ctx, o, ahead)
-	require.NoError(t, err)
-	assert.Empty(t, next)
-	assert.Less(t, time.Since(began), 4*time.Second, "or it would look again only now and then")
-	require.NoError(t, second.Release(ctx))
-	require.NoError(t, third.Release(ctx))
-}
-
-func TestAwaitDeparture_endsWithTheSession(t *testing.T) {
-	t.Parallel()
-	d := driverAt(t, testserver.SharedEtcd(t))
-	name := fresh()
-	o := d.newOutage(time.Minute, unheard)
-	_, _ = stand(t, d, name, o)
-	l, ahead := stand(t, d, name, o)
-	time.AfterFunc(100*time.Millisecond, l.session.End)
-	began := time.Now()
-	_, err := l.awaitDeparture(t.Context(), o, ahead)
-	require.ErrorIs(t, err, errSessionEnded)
-	assert.Less(t, time.Since(began), 4*time.Second)
 }
 
 // hanging is a stream whose server hangs.

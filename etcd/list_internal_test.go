@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -27,18 +26,6 @@ func listAll(t *testing.T, d *Driver, prefix string) (names []string, unnamed, p
 			slices.Sort(names)
 			return names, unnamed, pages
 		}
-	}
-}
-
-func TestUnescape(t *testing.T) {
-	for _, name := range []string{"a", "a/b", "%", "%2F", "+", " ", "\x00", "é", "..", strings.Repeat("a", longName)} {
-		got, ok := unescape(escape(name))
-		assert.True(t, ok, "%q", name)
-		assert.Equal(t, name, got)
-	}
-	for _, escaped := range []string{"", "%", "%2f", "%61", "%zz", escape(strings.Repeat("a", longName+1)), "a%"} {
-		_, ok := unescape(escaped)
-		assert.False(t, ok, "%q", escaped)
 	}
 }
 
@@ -90,11 +77,4 @@ func TestList_goesThroughAllKeys(t *testing.T) {
 	assert.Equal(t, []string{prefix + "n"}, names)
 	_, err = d.cli.Revoke(t.Context(), session.ID)
 	require.NoError(t, err)
-}
-
-func TestList_ofNothing(t *testing.T) {
-	t.Parallel()
-	page, err := driverAt(t, testserver.SharedEtcd(t)).List("nobody:")(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, driver.Page{Last: true}, page)
 }

@@ -142,13 +142,12 @@ func sessions(t testing.TB) harness.Sessions {
 	t.Helper()
 	addr, prefix := testserver.SharedEtcd(t).Addr(), space(t)
 	direct := connect(t, addr)
-	queue := func(t testing.TB, name string) []string { return keys(t, direct, prefix+":"+name+"/") }
 	return harness.Sessions{
 		Addr: addr,
 		Open: func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client {
 			return newClient(t, addr, append(opts, locker.WithPrefix(prefix), locker.WithTTL(ttl))...)
 		},
-		Queue:     queue,
+		Queue:     func(t testing.TB, name string) []string { return keys(t, direct, prefix+":"+name+"/") },
 		SessionOf: func(t testing.TB, key string) int64 { return int64(leaseOf(t, direct, key)) },
 		End: func(t testing.TB, session int64) {
 			_, err := direct.Revoke(t.Context(), clientv3.LeaseID(session))
@@ -158,12 +157,6 @@ func sessions(t testing.TB) harness.Sessions {
 			_, err := direct.Delete(t.Context(), key)
 			require.NoError(t, err)
 		},
-		Granted: func(t testing.TB, name string) uint64 {
-			resp, err := direct.Get(t.Context(), queue(t, name)[0])
-			require.NoError(t, err)
-			return uint64(resp.Kvs[0].CreateRevision)
-		},
-		Vanishes: func(t testing.TB, key string) <-chan time.Time { return vanished(t, direct, key) },
 	}
 }
 
@@ -183,14 +176,13 @@ func majority(t testing.TB, g *testserver.EtcdGroup) harness.Majority[*testserve
 	t.Helper()
 	direct, prefix := connect(t, g.Addrs()...), space(t)
 	return harness.Majority[*testserver.EtcdServer]{
-		URL: g.URL() + "?prefix=" + prefix + "&", Servers: g.Servers(), Leader: g.Leader,
+		URL: g.URL() + "?prefix=" + prefix + "&", Leader: g.Leader,
 		Queue: func(t testing.TB, name string) []string { return keys(t, direct, prefix+":"+name+"/") },
 	}
 }
 
 // faulty is a server, a proxy in front of it, and Clients on both sides of that.
 type faulty struct {
-	server *testserver.EtcdServer
 	proxy  *testserver.Proxy
 	direct *clientv3.Client // to the server itself
 	client *locker.Client   // through the proxy, without renewal
@@ -204,9 +196,7 @@ func newFaulty(t testing.TB, ttl time.Duration) *faulty {
 
 func newFaultyAt(t testing.TB, s *testserver.EtcdServer, ttl time.Duration) *faulty {
 	t.Helper()
-	f := &faulty{server: s}
-	f.proxy = testserver.NewProxy(t, f.server.Addr())
-	f.direct = connect(t, f.server.Addr())
+	f := &faulty{proxy: testserver.NewProxy(t, s.Addr()), direct: connect(t, s.Addr())}
 	f.client = newClient(t, f.proxy.Addr(), locker.WithTTL(ttl), locker.WithoutRenewal())
 	f.other = clientOf(t, f.direct, locker.WithTTL(ttl), locker.WithoutRenewal())
 	warm := f.client.Mutex("warm") // there are a connection and a session
@@ -223,22 +213,4 @@ func revisionNow(t testing.TB, cli *clientv3.Client) int64 {
 	resp, err := cli.Get(ctx, "no such key")
 	require.NoError(t, err)
 	return resp.Header.Revision
-}
-
-// vanished returns when key does, with the time.
-func vanished(t testing.TB, cli *clientv3.Client, key string) <-chan time.Time {
-	t.Helper()
-	gone := make(chan time.Time, 1)
-	events := cli.Watch(clientv3.WithRequireLeader(t.Context()), key, clientv3.WithFilterPut(), clientv3.WithCreatedNotify())
-	first := <-events
-	require.NoError(t, first.Err())
-	go func() {
-		for resp := range events {
-			if len(resp.Events) > 0 {
-				gone <- time.Now()
-				return
-			}
-		}
-	}()
-	return gone
 }

@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -103,56 +102,6 @@ func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 	require.NoError(t, back.Release(t.Context()))
 }
 
-// What a share reads does not depend on how many others there are.
-func TestHint_grownOldIsReplaced(t *testing.T) {
-	t.Parallel()
-	d := driverAt(t, testserver.SharedEtcd(t))
-	req := driver.Request{Name: fresh(), TTL: time.Minute}
-	first, err := d.AcquireShared(t.Context(), req)
-	require.NoError(t, err)
-	for range hintLasts {
-		_, err := d.cli.Put(t.Context(), first.(*lease).folder[:4]+" "+t.Name(), "")
-		require.NoError(t, err)
-	}
-	second, err := d.AcquireShared(t.Context(), req)
-	require.NoError(t, err)
-	assert.Equal(t, first.Token(), second.Token())
-	require.NoError(t, first.Release(t.Context()))
-	found, err := d.cli.Get(t.Context(), second.(*lease).hint)
-	require.NoError(t, err)
-	require.Len(t, found.Kvs, 1)
-	assert.Contains(t, string(found.Kvs[0].Value), second.(*lease).owner)
-	require.NoError(t, second.Release(t.Context()))
-}
-
-// One that waits until another has read all shares heeds its ctx, and leaves nothing.
-func TestHint_whoWaitsToLookHeedsItsContext(t *testing.T) {
-	t.Parallel()
-	d := driverAt(t, testserver.SharedEtcd(t))
-	req := driver.Request{Name: fresh(), TTL: time.Minute}
-	first, err := d.AcquireShared(t.Context(), req)
-	require.NoError(t, err)
-	at := first.(*lease)
-	_, err = d.cli.Delete(t.Context(), at.hint)
-	require.NoError(t, err)
-	at.session.looking <- struct{}{} // another looks, and is not done
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	gaveUp, err := d.AcquireShared(ctx, req)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotNil(t, gaveUp, "its key is there")
-	require.NoError(t, gaveUp.Release(t.Context()))
-	<-at.session.looking
-	next, err := d.AcquireShared(t.Context(), req)
-	require.NoError(t, err)
-	assert.Equal(t, first.Token(), next.Token())
-	require.NoError(t, next.Release(t.Context()))
-	require.NoError(t, first.Release(t.Context()))
-	left, err := d.cli.Get(t.Context(), at.folder, clientv3.WithPrefix())
-	require.NoError(t, err)
-	assert.Empty(t, left.Kvs)
-}
-
 // Who settles the token of another's share leaves it on the other's session.
 func TestSettle_leavesASharesSession(t *testing.T) {
 	t.Parallel()
@@ -172,31 +121,4 @@ func TestSettle_leavesASharesSession(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, found.Kvs)
 	require.NoError(t, l.Release(t.Context()))
-}
-
-// A State that is old names owners that may have come back.
-func TestForceRelease_endsTheSharesThatAreShown(t *testing.T) {
-	t.Parallel()
-	d := driverAt(t, testserver.SharedEtcd(t))
-	req := driver.Request{Name: fresh(), TTL: time.Minute}
-	take := func() *lease {
-		l, err := d.AcquireShared(t.Context(), req)
-		require.NoError(t, err)
-		return l.(*lease)
-	}
-	first, second := take(), take()
-	shown, err := d.Inspect(t.Context(), req.Name)
-	require.NoError(t, err)
-	require.Len(t, shown.Shares, 2)
-	require.NoError(t, second.Release(t.Context()))
-	third := take()
-	require.NoError(t, d.ForceRelease(t.Context(), req.Name, driver.State{Held: true, Token: shown.Token, Shares: shown.Shares[:1]}))
-	require.ErrorIs(t, first.Extend(t.Context(), time.Minute), driver.ErrLost)
-	require.NoError(t, third.Extend(t.Context(), time.Minute), "it was not shown")
-	require.NoError(t, third.Release(t.Context()))
-	again := take()
-	require.Equal(t, third.owner, again.owner)
-	require.ErrorIs(t, d.ForceRelease(t.Context(), req.Name, shown), driver.ErrHeld, "those that were shown have ended")
-	require.NoError(t, again.Extend(t.Context(), time.Minute))
-	require.NoError(t, again.Release(t.Context()))
 }

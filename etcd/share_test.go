@@ -4,10 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
-	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/shares"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -25,49 +21,4 @@ func sharesAt(t testing.TB, addr string) shares.Backend {
 func TestShares(t *testing.T) {
 	t.Parallel()
 	shares.Run(t, func(t testing.TB) shares.Backend { return sharesAt(t, testserver.SharedEtcd(t).Addr()) })
-}
-
-func TestTryRLock_besideForeignKeys(t *testing.T) {
-	t.Parallel()
-	b := sharesAt(t, testserver.SharedEtcd(t).Addr())
-	direct, d := connect(t, testserver.SharedEtcd(t).Addr()), b.Open(t, b.Addr)
-	req := driver.Request{Name: b.Name, TTL: b.TTL}
-	first, err := d.AcquireShared(t.Context(), req)
-	require.NoError(t, err)
-	_, err = direct.Put(t.Context(), folder(t, "x")+"note", "not ours")
-	require.NoError(t, err)
-	second, err := d.AcquireShared(t.Context(), req)
-	require.NoError(t, err, "there are but shares")
-	assert.Equal(t, first.Token(), second.Token())
-	waiting := async(func() error {
-		l, err := d.AcquireQueued(t.Context(), req, func(error) {})
-		if err != nil {
-			return err
-		}
-		return l.Release(t.Context())
-	})
-	eventually(t, "it waits", func() bool { return len(b.Queue(t)) == 4 })
-	l, err := d.AcquireShared(t.Context(), req)
-	require.ErrorIs(t, err, driver.ErrHeld)
-	assert.Nil(t, l, "it has left nothing")
-	require.NoError(t, first.Release(t.Context()))
-	l, err = d.AcquireShared(t.Context(), req)
-	require.ErrorIs(t, err, driver.ErrHeld, "now theirs is the oldest key")
-	assert.Nil(t, l)
-	require.NoError(t, second.Release(t.Context()))
-	require.NoError(t, await(t, waiting))
-}
-
-func TestInspect_showsTheLongestOfTheShares(t *testing.T) {
-	t.Parallel()
-	b := sharesAt(t, testserver.SharedEtcd(t).Addr())
-	d := b.Open(t, b.Addr)
-	for _, ttl := range []time.Duration{10 * time.Second, time.Hour, 20 * time.Second} {
-		_, err := d.AcquireShared(t.Context(), driver.Request{Name: b.Name, TTL: ttl})
-		require.NoError(t, err)
-	}
-	state, err := d.Inspect(t.Context(), b.Name)
-	require.NoError(t, err)
-	assert.Greater(t, state.Left, 30*time.Minute)
-	assert.Len(t, state.Shares, 3)
 }

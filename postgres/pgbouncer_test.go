@@ -52,9 +52,7 @@ func TestPgBouncer(t *testing.T) {
 			require.NoError(t, m.Lock(t.Context()))
 			locked := waits(t, t.Context(), c, next, 1)
 			require.NoError(t, m.Unlock(t.Context()))
-			began := time.Now()
-			require.NoError(t, await(t, locked))
-			assert.Less(t, time.Since(began), time.Second, "it looks")
+			require.NoError(t, await(t, locked), "it looks")
 			require.NoError(t, next.Unlock(t.Context()))
 		}
 	})

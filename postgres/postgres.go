@@ -37,11 +37,7 @@ func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 	if table == "" {
 		table = defaultTable
 	}
-	return newDriver(pool, statementsFor(table))
-}
-
-func newDriver(pool *pgxpool.Pool, sql statements) *Driver {
-	d := &Driver{pool: pool, sql: sql, close: func() {}, idle: time.Hour}
+	d := &Driver{pool: pool, sql: statementsFor(table), close: func() {}, idle: time.Hour}
 	d.listener = newListener(d)
 	d.sweeper.rest()
 	return d

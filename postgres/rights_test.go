@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,10 +22,8 @@ func TestRights(t *testing.T) {
 	execute(t, s.URL(), "GRANT USAGE ON SCHEMA jobs TO app")
 	url := strings.Replace(s.URL(), "postgres@", "app@", 1)
 	open := func() *locker.Client { return openURL(t, url+"&table=jobs.locks") }
-	began := time.Now()
 	err := open().Mutex("x").Lock(t.Context())
 	require.ErrorContains(t, err, "permission denied")
-	require.Less(t, time.Since(began), 5*time.Second, "it is an answer, which waiting does not change")
 
 	execute(t, s.URL(), "GRANT SELECT, INSERT, UPDATE, DELETE ON jobs.locks TO app")
 	c := open()

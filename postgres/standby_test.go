@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/deviations"
@@ -22,6 +24,13 @@ func replicated(t *testing.T, isSynchronous bool) conformance.Harness {
 	primary := testserver.Postgres(t)
 	r := &replication{primary, primary.Standby(), isSynchronous}
 	r.follows(t)
+	c := newClient(t, primary.URL())
+	if said := warningsOf(t, c); isSynchronous {
+		assert.NotContains(t, said, "standby")
+	} else {
+		assert.Contains(t, said, "replication is asynchronous")
+	}
+	require.NoError(t, c.Close())
 	h := harness.ForURL(2*time.Second, "postgres://postgres@%s/postgres?sslmode=disable&connect_timeout=5", []string{r.primary.Addr(), r.standby.Addr()})
 	h.RW = nil // there are no shares
 	if !isSynchronous {

@@ -6,12 +6,9 @@ import (
 	"io"
 	"math"
 	"net"
-	"runtime"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -209,95 +206,4 @@ func TestCounts_ofShares(t *testing.T) {
 	assert.LessOrEqual(t, ops[opList], 2)
 	assert.Equal(t, map[int32]int{opDelete: 1}, took(second.Unlock))
 	assert.Equal(t, map[int32]int{opDelete: 1}, took(first.Unlock))
-}
-
-// Who waits costs the server nothing, but for a look now and then at two nodes, and no more watches for that. However many wait, nobody
-// reads the queue.
-func TestCounts_ofWaiters(t *testing.T) {
-	s := testserver.SharedZooKeeper(t)
-	w := newWire(t, s.Addr())
-	look := direct(t, s.Addr())
-	c := openURL(t, w.url(), "ttl=3s")
-	m := c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	const n = 20
-	done := make([]<-chan error, n)
-	for i := range done {
-		done[i] = async(func() error {
-			m := c.Mutex("x")
-			if err := m.Lock(t.Context()); err != nil {
-				return err
-			}
-			return m.Unlock(t.Context())
-		})
-	}
-	eventually(t, "they wait", func() bool { return len(queue(t, look, "x")) == n+1 && watches(t, s) == n })
-	time.Sleep(100 * time.Millisecond)
-	goroutines := runtime.NumGoroutine()
-	w.take()
-	time.Sleep(4 * time.Second) // several looks
-	ops, _ := w.take()
-	assert.Zero(t, ops[opGet], "each would be one more watch in the library")
-	assert.Zero(t, ops[opList], "each has all nodes in it")
-	assert.GreaterOrEqual(t, ops[opExists], 2*2*n)
-	assert.LessOrEqual(t, ops[opExists], 2*5*n)
-	assert.Equal(t, n, watches(t, s))
-	assert.InDelta(t, goroutines, runtime.NumGoroutine(), 10)
-	require.NoError(t, m.Unlock(t.Context()))
-	for _, d := range done {
-		require.NoError(t, await(t, d))
-	}
-	assert.Zero(t, watches(t, s))
-}
-
-// A pair, beside the three bare requests one after the other, and the library's own recipe.
-func BenchmarkPair(b *testing.B) {
-	s := testserver.SharedZooKeeper(b)
-	conn, events := connect(b, 30*time.Second, s.Addr())
-	c := clientOf(b, conn, events)
-	m := c.Mutex("x")
-	require.NoError(b, m.Lock(b.Context()))
-	require.NoError(b, m.Unlock(b.Context()))
-	own := openURL(b, s.URL(), "").Mutex("x")
-	require.NoError(b, own.Lock(b.Context()))
-	require.NoError(b, own.Unlock(b.Context()))
-	_, err := conn.Create("/bare", nil, 0, zk.WorldACL(zk.PermAll))
-	require.NoError(b, err)
-	run := func(name string, f func() error) {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := f(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-	run("bare", func() error {
-		path, err := conn.Create("/bare/_c_0123456789abcdef0123456789abcdef-lock-", nil, zk.FlagEphemeralSequential, zk.WorldACL(zk.PermAll))
-		if err != nil {
-			return err
-		}
-		if _, _, err := conn.Children("/bare"); err != nil {
-			return err
-		}
-		return conn.Delete(path, -1)
-	})
-	pair := func(m *locker.Mutex) func() error {
-		return func() error {
-			if err := m.Lock(b.Context()); err != nil {
-				return err
-			}
-			return m.Unlock(b.Context())
-		}
-	}
-	run("locker", pair(own))
-	run("locker on the application's connection", pair(m))
-	recipe := zk.NewLock(conn, "/bare", zk.WorldACL(zk.PermAll))
-	run("go-zookeeper's Lock", func() error {
-		if err := recipe.Lock(); err != nil {
-			return err
-		}
-		return recipe.Unlock()
-	})
 }

@@ -9,61 +9,17 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 var oddNames = []string{
 	"b", "b/", "b/c", "b%2F", "b%252F", "b%", "%", "/", "//", " ", ".", "..", "...", "./", "b\x00", "b\n", "b:c", "é", "e\u0301",
 	"\u0085", "\ue000", "\uf8ff", "\ufff0", "\uffff", "\ufffd", "😀", "zookeeper", "%7Aookeeper", "{b}", "*", "\x7f",
 	strings.Repeat("x", longName), strings.Repeat("x", longName+1), strings.Repeat("x", longName+2), strings.Repeat("é", longName),
-}
-
-func TestParent_noTwoNamesShareOne(t *testing.T) {
-	names := append(slices.Clone(oddNames), escape(strings.Repeat("x", longName+1)))
-	of := map[string]string{}
-	for _, prefix := range []string{"a", ".", "zookeeper", "a/b"} {
-		for _, name := range names {
-			parent := parentOf("", prefix+":"+name)
-			require.Equal(t, 2, strings.Count(parent, "/"), "none is within another's")
-			require.LessOrEqual(t, len(parent), 2*longName+2)
-			other, taken := of[parent]
-			require.False(t, taken, "%q and %q are both %q", prefix+":"+name, other, parent)
-			of[parent] = prefix + ":" + name
-		}
-	}
-	assert.Equal(t, "/locker/orders%2F42", parentOf("", "locker:orders/42"), "people read it")
-	assert.Equal(t, "/apps/shop/locker/é", parentOf("/apps/shop", "locker:é"))
-}
-
-// The server has the last word on what is a name.
-func TestParent_isLegal(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	conn, events, err := zk.Connect([]string{s.Addr()}, 10*time.Second, zk.WithLogger(silent{}))
-	require.NoError(t, err)
-	defer func() {
-		conn.Close()
-		for range events {
-		}
-	}()
-	for _, name := range oddNames {
-		for _, node := range []string{"/" + escape(name), parentOf("", name+":x"), parentOf("", "p:"+name)} {
-			if path.Dir(node) != "/" {
-				_, err := conn.Create(path.Dir(node), nil, 0, zk.WorldACL(zk.PermAll))
-				require.True(t, err == nil || errors.Is(err, zk.ErrNodeExists), "%q: %v", node, err)
-			}
-			_, err := conn.Create(node, nil, 0, zk.WorldACL(zk.PermAll))
-			require.True(t, err == nil || errors.Is(err, zk.ErrNodeExists), "%q: %v", node, err)
-		}
-	}
 }
 
 // Whatever two names there are, and prefixes of users: each has a node of its own, two levels below the root of ours, and none that the
@@ -79,6 +35,10 @@ func FuzzEscape(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b string) {
 		if !utf8.ValidString(a) || !utf8.ValidString(b) {
 			return // the core refuses them
+		}
+		name, ok := unescape(escape(a))
+		if long := strings.HasPrefix(escape(a), hashMark); ok == (a == "" || long) || ok && name != a {
+			t.Errorf("%q is listed as %q", a, name)
 		}
 		if (a == b) != (escape(a) == escape(b)) {
 			t.Errorf("%q is %q and %q is %q", a, escape(a), b, escape(b))
@@ -123,25 +83,6 @@ func FuzzParseContender(f *testing.F) {
 	})
 }
 
-func TestParseContender(t *testing.T) {
-	owner := strings.Repeat("0a", ownerBytes)
-	c, ok := parseContender("_c_" + owner + "-lock-0000000012")
-	require.True(t, ok)
-	assert.Equal(t, owner, c.owner)
-	assert.EqualValues(t, 12, c.number)
-	c, ok = parseContender("_c_" + owner + "-lock--2147483648")
-	require.True(t, ok)
-	assert.EqualValues(t, math.MinInt32, c.number)
-	for _, name := range []string{
-		"", "note", "lock-0000000001", "_c_", "_c_" + owner, "_c_" + owner + "-lock-", "_c_" + owner + "-lock-1", "_c_" + owner + "-lock-000000000x",
-		"_c_" + owner + "-lock-0000000001/", "_c_" + owner[1:] + "-lock-0000000001", "_c_" + strings.ToUpper(owner) + "-lock-0000000001",
-		"_c_" + owner + "-lock-9999999999", "_c_" + owner + "-read-0000000001", "x_c_" + owner + "-lock-0000000001",
-	} {
-		_, ok := parseContender(name)
-		assert.False(t, ok, name)
-	}
-}
-
 func TestAhead(t *testing.T) {
 	name := func(owner byte, number int32) string {
 		return fmt.Sprintf("_c_%s-lock-%010d", strings.Repeat(string(owner), ownerDigits), number)
@@ -178,60 +119,5 @@ func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
 		context.DeadlineExceeded, errors.New("unknown error: -127"),
 	} {
 		assert.False(t, refused(err), "%v", err)
-	}
-}
-
-func TestOutage_saysWhatIsWrongIfThatIsKnown(t *testing.T) {
-	hang := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-	var failure error
-	o := newOutage(300*time.Millisecond, unheard, func() error { return failure })
-	err := o.Ask(t.Context(), hang)
-	require.ErrorIs(t, err, errNoAnswer)
-	require.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's context has not ended")
-	failure = errUnreachable
-	require.ErrorIs(t, o.Ask(t.Context(), hang), errUnreachable)
-	calls := 0
-	require.ErrorIs(t, o.Ask(t.Context(), func(context.Context) error { calls++; return zk.ErrNoAuth }), zk.ErrNoAuth)
-	assert.Equal(t, 1, calls, "a refusal is not asked for again")
-}
-
-func TestAsLost(t *testing.T) {
-	err := asLost(ended(zk.ErrSessionExpired))
-	require.ErrorIs(t, err, locker.ErrLost)
-	require.ErrorIs(t, err, zk.ErrSessionExpired)
-	require.NotErrorIs(t, asLost(zk.ErrConnectionClosed), locker.ErrLost)
-}
-
-// The library does not tell the time-out that was granted. What it is read from may change with the library.
-func TestNegotiated(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	conn, events, err := zk.Connect([]string{s.Addr()}, 5*time.Minute, zk.WithLogger(silent{}))
-	require.NoError(t, err)
-	defer func() {
-		conn.Close()
-		for range events {
-		}
-	}()
-	for {
-		timeout, err := negotiated(conn)
-		if err == nil {
-			assert.Equal(t, time.Minute, timeout, "the server's largest")
-			break
-		}
-		require.ErrorIs(t, err, errUnreachable)
-		time.Sleep(time.Millisecond)
-	}
-}
-
-func TestCheckRoot(t *testing.T) {
-	for path, want := range map[string]string{"/": "", "/apps": "/apps", "/apps/shop/": "/apps/shop", "/50%": "/50%"} {
-		got, err := checkRoot(path)
-		require.NoError(t, err, path)
-		assert.Equal(t, want, got)
-	}
-	for _, path := range []string{"", "apps", "//", "/a//b", "/a/./b", "/a%/b\x00%"} {
-		_, err := checkRoot(path)
-		require.ErrorContains(t, err, "path", path)
 	}
 }

@@ -56,7 +56,7 @@ func waitFor(t *testing.T, what string, condition func() bool) {
 // application's connection, when the session is another.
 func TestTake_thatComesAfterItsRelease(t *testing.T) {
 	t.Parallel()
-	const ttl = 5 * time.Second
+	const ttl = 30 * time.Second
 	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
 	d := driverOn(t, conn)
 	req := driver.Request{Name: fresh(), TTL: ttl}
@@ -136,7 +136,7 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 // An event may be lost. Who waits looks at the node before its own now and then, and at its own.
 func TestAwaitDeparture_doesNotRelyOnEvents(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second
+	const ttl = 12 * time.Second
 	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
 	d := driverOn(t, conn)
 	req, o := driver.Request{Name: fresh(), TTL: ttl}, d.outage(ttl, unheard)
@@ -166,7 +166,7 @@ func TestAwaitDeparture_doesNotRelyOnEvents(t *testing.T) {
 // Others may change the node before ours: then its watch has fired, and the node is there. The next to wait needs another watch.
 func TestWatch_thatHasFiredIsNotUsedAgain(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second
+	const ttl = 30 * time.Second
 	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
 	l, err := driverOn(t, conn).Acquire(t.Context(), driver.Request{Name: fresh(), TTL: ttl})
 	require.NoError(t, err)
@@ -193,7 +193,7 @@ func TestWatch_thatHasFiredIsNotUsedAgain(t *testing.T) {
 // A session that nobody has used for long: one of our own is closed, the application's goes on.
 func TestSession_thatIdles(t *testing.T) {
 	t.Parallel()
-	const ttl = 3 * time.Second
+	const ttl = 30 * time.Second
 	s := testserver.SharedZooKeeper(t)
 	req := driver.Request{Name: fresh(), TTL: ttl}
 	use := func(d *Driver) *session {

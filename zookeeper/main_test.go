@@ -141,37 +141,12 @@ func sessions(t testing.TB) harness.Sessions {
 		SessionOf: func(t testing.TB, node string) int64 { return sessionOf(t, look, node) },
 		End:       func(_ testing.TB, session int64) { s.EndSession(session) },
 		Remove:    func(t testing.TB, node string) { require.NoError(t, look.Delete(node, -1)) },
-		Granted: func(t testing.TB, name string) uint64 {
-			_, stat, err := look.Get("/" + prefix + "/" + name)
-			require.NoError(t, err)
-			return uint64(stat.Pzxid)
-		},
-		Vanishes: func(t testing.TB, node string) <-chan time.Time {
-			there, _, gone, err := look.ExistsW(node)
-			require.NoError(t, err)
-			require.True(t, there)
-			at := make(chan time.Time, 1)
-			go func() {
-				<-gone
-				at <- time.Now()
-			}()
-			return at
-		},
 	}
 }
 
 // onEachConnection runs test on the connections that a Driver may be given.
 func onEachConnection(t *testing.T, test func(harness.Sessions, *testing.T)) {
 	t.Helper()
-	application := func(prefix string, heard bool) func(testing.TB, string, time.Duration, ...locker.Option) *locker.Client {
-		return func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client {
-			conn, events := connect(t, ttl, addr)
-			if !heard {
-				events = nil
-			}
-			return clientOf(t, conn, events, append(opts, locker.WithPrefix(prefix))...)
-		}
-	}
 	t.Run("of its own", func(t *testing.T) {
 		t.Parallel()
 		test(sessions(t), t)
@@ -180,7 +155,14 @@ func onEachConnection(t *testing.T, test func(harness.Sessions, *testing.T)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := sessions(t)
-			b.Open = application(space(t), heard)
+			prefix := space(t)
+			b.Open = func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client {
+				conn, events := connect(t, ttl, addr)
+				if !heard {
+					events = nil
+				}
+				return clientOf(t, conn, events, append(opts, locker.WithPrefix(prefix))...)
+			}
 			test(b, t)
 		})
 	}
@@ -202,34 +184,12 @@ func majority(t testing.TB, g *testserver.ZooKeeperGroup) harness.Majority[*test
 	t.Helper()
 	look, prefix := direct(t, g.Addrs()...), space(t)
 	return harness.Majority[*testserver.ZooKeeperServer]{
-		URL: g.URL() + "?tick=100ms&prefix=" + prefix + "&", Servers: g.Servers(), Leader: g.Leader,
+		URL: g.URL() + "?tick=100ms&prefix=" + prefix + "&", Leader: g.Leader,
 		Queue: func(t testing.TB, name string) []string { return queueAt(t, look, "/"+prefix+"/"+name) },
 	}
 }
 
-// faulty is a proxy in front of the server, and Clients on both sides of that.
-type faulty struct {
-	proxy  *testserver.Proxy
-	direct *zk.Conn       // to the server itself
-	client *locker.Client // through the proxy, without renewal
-	other  *locker.Client // to the server itself
-}
-
-func newFaulty(t testing.TB, ttl time.Duration) *faulty {
-	t.Helper()
-	s := testserver.SharedZooKeeper(t)
-	f := &faulty{proxy: testserver.NewProxy(t, s.Addr()), direct: direct(t, s.Addr())}
-	f.client = openURL(t, "zookeeper://"+f.proxy.Addr(), "", locker.WithTTL(ttl), locker.WithoutRenewal())
-	f.other = openURL(t, s.URL(), "", locker.WithTTL(ttl), locker.WithoutRenewal())
-	warm := f.client.Mutex("x") // there are a connection, a session, and the node for the queue
-	require.NoError(t, warm.Lock(t.Context()))
-	require.NoError(t, warm.Unlock(t.Context()))
-	return f
-}
-
 // silence has nobody hear of the server, or the other way round, until the end of it is called.
-func (f *faulty) silence() (end func()) { return silence(f.proxy) }
-
 func silence(p *testserver.Proxy) (end func()) {
 	p.HoldRequests(true)
 	p.HoldReplies(true)
@@ -237,12 +197,4 @@ func silence(p *testserver.Proxy) (end func()) {
 		p.ReleaseRequests()
 		p.ReleaseReplies()
 	}
-}
-
-// watches is how many the server keeps for the test's locks.
-func watches(t testing.TB, s *testserver.ZooKeeperServer) int {
-	t.Helper()
-	said, err := s.Ask("wchp")
-	require.NoError(t, err)
-	return strings.Count("\n"+said, "\n/"+space(t)+"/")
 }

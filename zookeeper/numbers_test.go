@@ -50,7 +50,7 @@ func numbered(t testing.TB, n int32, container bool) (*testserver.ZooKeeperServe
 func TestNumbers_nearTheEnd(t *testing.T) {
 	t.Parallel()
 	s, look := numbered(t, math.MaxInt32-2, true)
-	c, other := openURL(t, s.URL(), "ttl=10s"), openURL(t, s.URL(), "ttl=10s")
+	c, other := openURL(t, s.URL(), "ttl=30s"), openURL(t, s.URL(), "ttl=30s")
 	var (
 		holders, grants, refusals atomic.Int64
 
@@ -92,7 +92,7 @@ func TestNumbers_nearTheEnd(t *testing.T) {
 func TestNumbers_thoseWhoStandInTheQueueHoldInTurn(t *testing.T) {
 	t.Parallel()
 	s, look := numbered(t, math.MaxInt32-1<<20-1, true)
-	c := openURL(t, s.URL(), "ttl=10s")
+	c := openURL(t, s.URL(), "ttl=30s")
 	first, second, third := c.Mutex("x"), c.Mutex("x"), c.Mutex("x")
 	require.NoError(t, first.Lock(t.Context()))
 	waiting := async(func() error { return second.Lock(t.Context()) })
@@ -121,7 +121,7 @@ func TestNumbers_thoseWhoStandInTheQueueHoldInTurn(t *testing.T) {
 func TestNumbers_ofANodeThatIsNoContainer(t *testing.T) {
 	t.Parallel()
 	s, look := numbered(t, math.MaxInt32-1, false)
-	m := openURL(t, s.URL(), "ttl=10s").Mutex("x")
+	m := openURL(t, s.URL(), "ttl=30s").Mutex("x")
 	for range 3 {
 		err := m.Lock(withTimeout(t, patient))
 		require.ErrorContains(t, err, parent(t, "x"))

@@ -35,47 +35,27 @@ func TestSession_endsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 	onEachConnection(t, harness.Sessions.EndsUnderAWaiterWhoseTurnItIs)
 }
 
+func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
+	t.Parallel()
+	sessions(t).UnlockUnanswered(t)
+}
+
 func TestExtendAll(t *testing.T) {
 	t.Parallel()
 	b := sessions(t)
-	conn, events := connect(t, 10*time.Second, b.Addr)
+	const ttl = 20 * time.Second
+	conn, events := connect(t, ttl, b.Addr)
 	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick))
 	require.NoError(t, err)
 	defer func() { _ = d.Close() }()
-	b.ExtendsAll(t, d, space(t))
-}
-
-func TestMutexes_ofOneConnectionContend(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	look := direct(t, s.Addr())
-	c := openURL(t, s.URL(), "ttl=10s")
-	a, b, long := c.Mutex("x"), c.Mutex("x"), c.Mutex("x", locker.WithTTL(20*time.Second))
-	require.NoError(t, a.Lock(t.Context()))
-	require.ErrorIs(t, b.TryLock(t.Context()), locker.ErrHeld)
-	require.ErrorIs(t, long.TryLock(t.Context()), locker.ErrHeld)
-	require.Len(t, queue(t, look, "x"), 1, "TryLock has left nothing behind")
-	require.NoError(t, a.Unlock(t.Context()))
-	require.NoError(t, long.TryLock(t.Context()))
-	assert.Greater(t, time.Until(long.Deadline()), 10*time.Second, "it has the lifetime of its own session")
-	require.ErrorIs(t, a.TryLock(t.Context()), locker.ErrHeld)
-	require.NoError(t, long.Unlock(t.Context()))
-
-	conn, events := connect(t, 10*time.Second, s.Addr())
-	one, two := clientOf(t, conn, events), clientOf(t, conn, nil)
-	m, n := one.Mutex("x"), two.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	require.ErrorIs(t, n.TryLock(t.Context()), locker.ErrHeld)
-	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, n.TryLock(t.Context()))
-	require.NoError(t, n.Unlock(t.Context()))
+	b.ExtendsAll(t, d, ttl, space(t))
 }
 
 func TestForeignNodes_doNoHarm(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)
 	look := direct(t, s.Addr())
-	c := openURL(t, s.URL(), "ttl=10s")
+	c := openURL(t, s.URL(), "ttl=30s")
 	for name, take := range map[string]func(*locker.Mutex, context.Context) error{
 		"Lock": (*locker.Mutex).Lock, "TryLock": (*locker.Mutex).TryLock,
 	} {
@@ -90,6 +70,9 @@ func TestForeignNodes_doNoHarm(t *testing.T) {
 		put("lock-", zk.FlagEphemeralSequential)
 		put("read-", zk.FlagSequence)
 		require.NoError(t, first.Unlock(t.Context()))
+		state, err := c.Inspect(t.Context(), name)
+		require.NoError(t, err)
+		assert.Equal(t, locker.State{}, state)
 		m, next := c.Mutex(name), c.Mutex(name)
 		require.NoError(t, take(m, withTimeout(t, patient)))
 		put("later", 0)
@@ -97,6 +80,10 @@ func TestForeignNodes_doNoHarm(t *testing.T) {
 		waiting := async(func() error { return next.Lock(t.Context()) })
 		eventually(t, "it waits", func() bool { return len(queue(t, look, name)) == 7 })
 		put("at last", 0)
+		state, err = c.Inspect(t.Context(), name)
+		require.NoError(t, err)
+		assert.Contains(t, queue(t, look, name), parent(t, name)+"/"+state.Holder.ID)
+		assert.Len(t, state.Waiters, 1)
 		require.NoError(t, m.Extend(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
 		require.NoError(t, await(t, waiting))
@@ -105,27 +92,12 @@ func TestForeignNodes_doNoHarm(t *testing.T) {
 	}
 }
 
-func TestMetadata_isTheData(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	look := direct(t, s.Addr())
-	m := openURL(t, s.URL(), "ttl=10s", locker.WithMetadata("host 7")).Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	data, _, err := look.Get(queue(t, look, "x")[0])
-	require.NoError(t, err)
-	assert.Equal(t, "host 7", string(data))
-	_, stat, err := look.Get(parent(t, "x"))
-	require.NoError(t, err)
-	assert.EqualValues(t, stat.Pzxid, m.FencingToken())
-	require.NoError(t, m.Unlock(t.Context()))
-}
-
 // The servers remove empty containers, and the next number begins anew. Tokens do not.
 func TestContainers_areReapedAndTokensRise(t *testing.T) {
 	t.Parallel()
 	s := testserver.ZooKeeper(t, testserver.ZooKeeperReaping())
 	look := direct(t, s.Addr())
-	m := openURL(t, s.URL(), "ttl=10s").Mutex("x")
+	m := openURL(t, s.URL(), "ttl=30s").Mutex("x")
 	last := uint64(0)
 	for range 3 {
 		require.NoError(t, m.Lock(t.Context()))

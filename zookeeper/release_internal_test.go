@@ -15,7 +15,7 @@ import (
 // Two at once, as an Unlock whose reply is late and the clean-up: it is the lease's own deletion that either finds.
 func TestRelease_twiceAtOnce(t *testing.T) {
 	t.Parallel()
-	const ttl = 5 * time.Second
+	const ttl = 30 * time.Second
 	d := driverOn(t, connAt(t, ttl, testserver.SharedZooKeeper(t).Addr()))
 	name := fresh()
 	for range 20 {

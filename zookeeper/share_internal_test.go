@@ -13,7 +13,7 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-const shareTTL = 5 * time.Second
+const shareTTL = 30 * time.Second
 
 func shareOn(t *testing.T, d *Driver, name string) *lease {
 	t.Helper()

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -84,7 +83,7 @@ func TestVersion_thatIsTooOldIsRefused(t *testing.T) {
 	const old = "-83df9301aa5c2a5d284a9940177808c01bc35cef, built on 01/06/2021 20:03 GMT\nLatency min/avg/max: 0/0.0/0\nReceived: 1\n"
 	for version, refused := range map[string]bool{"3.4.14": true, "3.5.9": true, "3.5.5.7.1.4": true, "3.6.0": false, "3.10.1": false, "4.0.0": false} {
 		d := disguise(t, s.Addr(), "Zookeeper version: "+version+old)
-		m := openURL(t, d.url(), "ttl=10s").Mutex(version)
+		m := openURL(t, d.url(), "ttl=30s").Mutex(version)
 		err := m.Lock(withTimeout(t, patient))
 		assert.EqualValues(t, 1, d.asked.Load(), version)
 		if !refused {
@@ -108,24 +107,8 @@ func TestVersion_thatIsNotToldIsNoObstacle(t *testing.T) {
 		"something else": "HTTP/1.1 400 Bad Request\r\n", "odd": "Zookeeper version: next-generation", "half of 3.10": "Zookeeper version: 3.1", "too long": "Zookeeper version: " + string(make([]byte, 1<<20)),
 	} {
 		d := disguise(t, s.Addr(), says)
-		m := openURL(t, d.url(), "ttl=10s").Mutex(name)
+		m := openURL(t, d.url(), "ttl=30s").Mutex(name)
 		require.NoError(t, m.Lock(withTimeout(t, patient)), name)
 		require.NoError(t, m.Unlock(t.Context()))
 	}
-}
-
-// One that has told is not asked again.
-func TestVersion_isAskedForOnce(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	said, err := s.Ask("srvr")
-	require.NoError(t, err)
-	d := disguise(t, s.Addr(), said)
-	c := openURL(t, d.url(), "ttl=10s")
-	for _, ttl := range []time.Duration{10 * time.Second, 12 * time.Second, 14 * time.Second} {
-		m := c.Mutex("x", locker.WithTTL(ttl))
-		require.NoError(t, m.Lock(t.Context()))
-		require.NoError(t, m.Unlock(t.Context()))
-	}
-	assert.EqualValues(t, 1, d.asked.Load())
 }

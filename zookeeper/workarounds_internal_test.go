@@ -2,9 +2,8 @@ package zookeeper
 
 import (
 	"encoding/binary"
+	"io"
 	"net"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,45 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/test/testserver"
 )
-
-// The library reads lastZxid when it sends its watches again, and writes it for each answer, in another goroutine. The race detector
-// tells if an answer comes first.
-func TestLink_noAnswerComesBeforeTheWatchesAreSent(t *testing.T) {
-	t.Parallel()
-	for name, user := range map[string]string{"without a user": "", "with a user": "name:secret@"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			u, err := driver.ParseURL("zookeeper://" + user + testserver.SharedZooKeeper(t).Addr() + "?tick=100ms&acl=world")
-			require.NoError(t, err)
-			d, err := open(t.Context(), u)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, d.Close()) }()
-			l, err := d.Acquire(t.Context(), driver.Request{Name: fresh(), TTL: 3 * time.Second})
-			require.NoError(t, err)
-			s := l.(*lease).session
-			_, _, _, err = s.conn.ExistsW("/nobody-has-told-the-session") //nolint:dogsled // the watch is what it is for
-			require.NoError(t, err)
-			for range 30 {
-				s.own.cut()
-				var asking sync.WaitGroup
-				for range 4 {
-					asking.Go(func() {
-						waitFor(t, "it answers again", func() bool {
-							_, _, err := s.conn.Get("/")
-							return err == nil
-						})
-					})
-				}
-				asking.Wait()
-			}
-			require.NoError(t, l.Release(t.Context()))
-		})
-	}
-}
 
 // On a connection that was made again answers wait until the library has sent its watches, however long that takes. The answer to who we
 // are does not: they are sent after it.
@@ -130,57 +91,14 @@ func TestNetwork_howLongAServerMayBeSilent(t *testing.T) {
 	}
 }
 
-// halfConn is a connection to a server that takes the farewell, does not answer it, and takes nothing after it.
-type halfConn struct {
-	net.Conn
-
-	farewell *atomic.Bool
-}
-
-func (c *halfConn) Write(b []byte) (int, error) {
-	const opClose = ^uint32(10) // -11
-	switch {
-	case c.farewell.Load():
-		return 0, net.ErrClosed
-	case len(b) >= 12 && binary.BigEndian.Uint32(b[8:]) == opClose:
-		c.farewell.Store(true)
-		return len(b), nil
-	}
-	return c.Conn.Write(b)
-}
-
-// Of a request that it could not write, and for which nobody waits because it is closing, the library cannot say so three times.
-func TestLink_whatIsAskedWhileTheLibraryClosesDoesNotKeepItForEver(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	for range 8 { // it is a matter of luck
-		var farewell atomic.Bool
-		conn, events, err := zk.Connect([]string{s.Addr()}, 4*time.Second, zk.WithLogger(silent{}),
-			zk.WithDialer(func(network, address string, timeout time.Duration) (net.Conn, error) {
-				c, err := net.DialTimeout(network, address, timeout)
-				return &link{Conn: &halfConn{c, &farewell}, patience: time.Minute}, err
-			}))
-		require.NoError(t, err)
-		for e := range events {
-			if e.State == zk.StateHasSession {
-				break
-			}
-		}
-		var closing sync.WaitGroup
-		closing.Go(conn.Close)
-		require.Eventually(t, farewell.Load, 10*time.Second, time.Millisecond)
-		for range 20 {
-			_, _, err := conn.Get("/")
-			require.Error(t, err)
-		}
-		closing.Wait()
-		ended := time.After(10 * time.Second)
-		for open := true; open; {
-			select {
-			case _, open = <-events:
-			case <-ended:
-				t.Fatal("its goroutines go on")
-			}
-		}
-	}
+// The library answers a request that it could not write twice, which blocks it for good. So it never hears of one.
+func TestLink_aWriteThatFailsClosesTheConnection(t *testing.T) {
+	client, server := net.Pipe()
+	require.NoError(t, server.Close())
+	l := &link{Conn: client}
+	n, err := l.Write([]byte("request"))
+	require.NoError(t, err)
+	assert.Equal(t, len("request"), n)
+	_, err = client.Write(nil)
+	require.ErrorIs(t, err, io.ErrClosedPipe, "it is closed")
 }

@@ -24,7 +24,7 @@ var knownBreaks = []knownBreak{
 	{
 		"redsync", "The stopped node later applies the late SET, and keeps the key.",
 		[]string{"a take that arrives late leaves nothing behind", "a Lock that ended while the server was silent leaves nothing behind"},
-		[]string{"redlock.TestMinority_thatWakesKeepsNoKey", "redisscript.TestLate_whatArrivesTooLateGetsNothing", "zookeeper.TestLateTake_leavesNothing"},
+		[]string{"redlock.TestMinority_thatWakesKeepsNoKey", "redisscript.TestLate_whatArrivesTooLateGetsNothing"},
 	},
 	{
 		"redsync", "Clean-up runs on the ctx that was just cancelled: one cancel in five leaves a key.",
@@ -39,7 +39,7 @@ var knownBreaks = []knownBreak{
 	{
 		"redsync", "One lost reply and the client's own retry: the lock is taken, by ourselves.",
 		[]string{"a Lock whose replies are lost for a while is not held up by itself"},
-		[]string{"zookeeper.TestLostReply_ofATake_isOneHold"},
+		nil,
 	},
 	{
 		"redsync", "Each failed attempt sends a release to every node.", nil,
@@ -48,7 +48,7 @@ var knownBreaks = []knownBreak{
 	{
 		"redislock", "After a lost reply Release says that nothing was held, although it has released.",
 		[]string{"a release that is sent again says nil or ErrLost, and frees the lock"},
-		[]string{"zookeeper.TestLostReply_ofAnUnlock_isASuccess"},
+		nil,
 	},
 	{
 		"redislock", "Waiters poll in lockstep.", nil,
@@ -80,12 +80,12 @@ var knownBreaks = []knownBreak{
 	{
 		"concurrency.Mutex", "A lost reply leaves our key in the queue, ahead of everyone, while the session lives.",
 		[]string{"a take whose reply was lost leaves nothing behind"},
-		[]string{"etcd.TestLostReply_ofATakeThatIsGivenUp_leavesNoKey", "etcd.TestLateTake_afterItsCleanUpDoesNothing"},
+		[]string{"etcd.TestTakeAfterItsRelease"},
 	},
 	{
 		"concurrency.Mutex", "Two of one session both hold.",
 		[]string{"a held lock is not granted to the same client", "many Lockers of one client exclude one another"},
-		[]string{"etcd.TestMutexes_ofOneSessionContend"},
+		nil,
 	},
 	{
 		"concurrency.Mutex", "An Unlock that is tried again can delete a newer hold.",
@@ -105,7 +105,7 @@ var knownBreaks = []knownBreak{
 	{
 		"zk.Lock", "An error after the create leaves the node in the queue until the session ends.",
 		[]string{"a take whose reply was lost leaves nothing behind"},
-		[]string{"zookeeper.TestLostReply_ofATakeThatIsGivenUp_leavesNoNode"},
+		nil,
 	},
 	{
 		"zk.Lock", "If its node has vanished Unlock fails, and the object says ErrDeadlock for ever after.",

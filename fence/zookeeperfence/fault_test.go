@@ -3,13 +3,13 @@ package zookeeperfence_test
 import (
 	"context"
 	"errors"
-	"strconv"
 	"testing"
 
 	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/zookeeperfence"
 	"github.com/go-locker/locker/internal/test/fencecheck"
@@ -54,26 +54,6 @@ func TestWrite_thatPausedAfterItsReading(t *testing.T) {
 	assert.Equal(t, []uint64{1, 4, 4, 5, 6, 6, 6, 7}, seen)
 }
 
-// In the middle of a write the node is removed: also where the token is the one that it had, and is not set again.
-func TestWrite_whoseNodeIsRemovedAfterItsReading(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	r := newResource(t, direct)
-	for _, token := range []uint64{6, 5} {
-		require.NoError(t, r.write(ctx, slow, 5))
-		err := overtaken(t, p, func() error { return r.write(ctx, slow, token) }, func() error { return direct.Delete(r.token(), -1) })
-		require.ErrorIs(t, err, fence.ErrUnknown, "%d", token)
-		require.ErrorIs(t, err, zk.ErrNoNode)
-		require.NoError(t, zookeeperfence.Create(ctx, direct, r.token(), world))
-	}
-	seen, err := r.history(direct)
-	require.NoError(t, err)
-	assert.Equal(t, []uint64{5, 5}, seen, "nothing else was written")
-}
-
 // What the package says of making the node anew: a version is all that ZooKeeper compares, and it is the same again.
 func TestWrite_thatHasReadANodeWhichWasMadeAnewIsNotRefused(t *testing.T) {
 	t.Parallel()
@@ -93,60 +73,6 @@ func TestWrite_thatHasReadANodeWhichWasMadeAnewIsNotRefused(t *testing.T) {
 	assert.Equal(t, "2", r.kept(t, direct), "after 3")
 }
 
-// The transaction itself is late.
-func TestWrite_thatArrivesLateIsRefused(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	r := newResource(t, direct)
-	require.NoError(t, r.write(ctx, slow, 1))
-	p.HoldReplies(true)
-	done := testwait.Go(func() error { return r.write(ctx, slow, 2) })
-	eventually(t, "the first has read", func() bool { _, replies := p.Held(); return replies > 40 })
-	p.HoldRequests(true)
-	p.ReleaseReplies()
-	eventually(t, "its transaction is on its way", func() bool { requests, _ := p.Held(); return requests > 40 })
-	require.NoError(t, r.write(ctx, direct, 3))
-	p.ReleaseRequests()
-	require.ErrorIs(t, await(t, done), fence.ErrStale)
-	seen, err := r.history(direct)
-	require.NoError(t, err)
-	assert.Equal(t, []uint64{1, 3}, seen)
-}
-
-// What the fence is for: who looks first and writes then is overtaken between the two, and the history shows it.
-func TestCheckThenWrite_isOvertaken(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	p := testserver.NewProxy(t, s.Addr())
-	direct, slow := connect(t, s.Addr()), connect(t, p.Addr())
-	ctx := t.Context()
-	r := newResource(t, direct)
-	require.NoError(t, r.write(ctx, slow, 1))
-	naive := func() error {
-		data, _, err := slow.Get(r.token())
-		if err != nil {
-			return err
-		}
-		newest, err := strconv.ParseUint(string(data), 10, 64)
-		if err != nil {
-			return err
-		}
-		if err := fence.Check(r.token(), 2, newest); err != nil {
-			return err
-		}
-		trace := r.trace(2)
-		_, err = slow.Create(trace.Path, nil, trace.Flags, trace.Acl)
-		return err
-	}
-	require.NoError(t, overtaken(t, p, naive, func() error { return r.write(ctx, direct, 3) }))
-	seen, err := r.history(direct)
-	require.NoError(t, err)
-	assert.Error(t, fencecheck.Rising(seen), "%d", seen)
-}
-
 // Connections break, and some outcomes are not known: no write is made after a newer one.
 func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
 	t.Parallel()
@@ -161,4 +87,22 @@ func TestBrokenConnections_noStaleWriteGetsIn(t *testing.T) {
 		Write:   func(ctx context.Context, token uint64) error { return r.write(ctx, conns[token%2], token) },
 		History: func(context.Context) ([]uint64, error) { return r.history(direct) },
 	}, times, p.ResetConns))
+}
+
+func TestWrite_endsWithItsContext(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedZooKeeper(t)
+	p := testserver.NewProxy(t, s.Addr())
+	direct, conn := connect(t, s.Addr()), connect(t, p.Addr())
+	r := newResource(t, direct)
+	p.HoldRequests(true)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	done := testwait.Go(func() error { return r.write(ctx, conn, 2) })
+	cancel(locker.ErrLost)
+	require.ErrorIs(t, await(t, done), locker.ErrLost)
+	p.ReleaseRequests()
+	require.NoError(t, r.write(t.Context(), conn, 3))
+	seen, err := r.history(direct)
+	require.NoError(t, err)
+	assert.Equal(t, []uint64{3}, seen, "who had given up while it read does not write later")
 }

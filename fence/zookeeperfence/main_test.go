@@ -25,9 +25,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(testserver.Tests(m)) }
 const patient = time.Minute
 
 var (
-	eventually  = testwait.Patience(patient).Until
-	await       = testwait.Patience(patient).Result
-	withTimeout = testwait.Context
+	eventually = testwait.Patience(patient).Until
+	await      = testwait.Patience(patient).Result
 
 	world = zk.WorldACL(zk.PermAll)
 )

@@ -23,12 +23,10 @@ type Sessions struct {
 	// Open makes a Client with connections of its own, to addr.
 	Open func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client
 
-	Queue     func(t testing.TB, name string) []string          // the entries of a lock, in order
-	SessionOf func(t testing.TB, entry string) int64            // which an entry is on
-	End       func(t testing.TB, session int64)                 // behind the back of its Client
-	Remove    func(t testing.TB, entry string)                  // its session goes on
-	Granted   func(t testing.TB, name string) uint64            // what the token of the holder has to be, by the backend's own count
-	Vanishes  func(t testing.TB, entry string) <-chan time.Time // when it does
+	Queue     func(t testing.TB, name string) []string // the entries of a lock, in order
+	SessionOf func(t testing.TB, entry string) int64   // which an entry is on
+	End       func(t testing.TB, session int64)        // behind the back of its Client
+	Remove    func(t testing.TB, entry string)         // its session goes on
 }
 
 func (b Sessions) open(t testing.TB, ttl time.Duration, opts ...locker.Option) *locker.Client {
@@ -44,7 +42,7 @@ func (b Sessions) queued(t testing.TB, n int) {
 
 // EndsUnderTheHolder has all holds of a session lost at once.
 func (b Sessions) EndsUnderTheHolder(t *testing.T) {
-	c := b.open(t, 3*time.Second, locker.WithoutRenewal())
+	c := b.open(t, 10*time.Second, locker.WithoutRenewal())
 	x, y := c.Mutex("x"), c.Mutex("y")
 	require.NoError(t, x.Lock(t.Context()))
 	require.NoError(t, y.Lock(t.Context()))
@@ -72,7 +70,7 @@ func wantLost(t testing.TB, m *locker.Mutex) {
 
 // RemovedUnderTheHolder is what the next Extend or Unlock finds out, though the session is in the best of health.
 func (b Sessions) RemovedUnderTheHolder(t *testing.T) {
-	c := b.open(t, 10*time.Second, locker.WithoutRenewal())
+	c := b.open(t, longTTL, locker.WithoutRenewal())
 	for name, end := range map[string]func(*locker.Mutex, context.Context) error{
 		"Extend": (*locker.Mutex).Extend, "Unlock": (*locker.Mutex).Unlock,
 	} {
@@ -88,7 +86,7 @@ func (b Sessions) RemovedUnderTheHolder(t *testing.T) {
 
 // EndsUnderAWaiter takes it to the end of the queue.
 func (b Sessions) EndsUnderAWaiter(t *testing.T) {
-	holder, waiter := b.open(t, 10*time.Second).Mutex("x"), b.open(t, 10*time.Second).Mutex("x")
+	holder, waiter := b.open(t, longTTL).Mutex("x"), b.open(t, longTTL).Mutex("x")
 	require.NoError(t, holder.Lock(t.Context()))
 	waiting := async(func() error { return waiter.Lock(t.Context()) })
 	b.queued(t, 2)
@@ -106,7 +104,7 @@ func (b Sessions) EndsUnderAWaiter(t *testing.T) {
 
 // EndsUnderAWaiterWhoseTurnItIs has a session end and its waiter's turn come at once: Lock does not succeed on the dead session.
 func (b Sessions) EndsUnderAWaiterWhoseTurnItIs(t *testing.T) {
-	holder, waiter := b.open(t, 10*time.Second).Mutex("x"), b.open(t, 10*time.Second).Mutex("x")
+	holder, waiter := b.open(t, longTTL).Mutex("x"), b.open(t, longTTL).Mutex("x")
 	for range 5 {
 		require.NoError(t, holder.Lock(t.Context()))
 		waiting := async(func() error { return waiter.Lock(t.Context()) })
@@ -126,67 +124,10 @@ func (b Sessions) EndsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 	}
 }
 
-// WhoGivesUpInTheMiddle leaves the queue intact: every other one of it does, and the others get the lock in the order in which
-// they came.
-func (b Sessions) WhoGivesUpInTheMiddle(t *testing.T) {
-	c, other := b.open(t, 10*time.Second), b.open(t, 20*time.Second)
-	holder := c.Mutex("x")
-	require.NoError(t, holder.Lock(t.Context()))
-	const n = 12
-	var (
-		mu     sync.Mutex
-		order  []int
-		tokens []uint64
-		wg     sync.WaitGroup
-	)
-	leave := make([]context.CancelFunc, n)
-	for i := range n {
-		ctx, cancel := context.WithCancel(t.Context())
-		t.Cleanup(cancel)
-		leave[i] = cancel
-		m := c.Mutex("x")
-		if i%3 == 0 {
-			m = other.Mutex("x")
-		}
-		wg.Go(func() {
-			if m.Lock(ctx) != nil {
-				return
-			}
-			mu.Lock()
-			order, tokens = append(order, i), append(tokens, m.FencingToken())
-			mu.Unlock()
-			assert.NoError(t, m.Unlock(context.WithoutCancel(ctx)))
-		})
-		b.queued(t, i+2)
-	}
-	for i := 0; i < n; i += 2 {
-		leave[i]()
-	}
-	b.queued(t, 1+n/2)
-	require.NoError(t, holder.Unlock(t.Context()))
-	wg.Wait()
-	assert.Equal(t, []int{1, 3, 5, 7, 9, 11}, order)
-	assert.IsIncreasing(t, tokens)
-	assert.Empty(t, b.Queue(t, "x"))
-}
-
-// ExpiresAlone has a hold expire while its session is kept alive, by us: the lock is free, and the session goes on.
-func (b Sessions) ExpiresAlone(t *testing.T) {
-	m := b.open(t, 3*time.Second, locker.WithoutRenewal()).Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	session := b.SessionOf(t, b.Queue(t, "x")[0])
-	<-m.Lost()
-	b.queued(t, 0)
-	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-	require.NoError(t, m.Lock(t.Context()))
-	assert.Equal(t, session, b.SessionOf(t, b.Queue(t, "x")[0]))
-	require.NoError(t, m.Unlock(t.Context()))
-}
-
 // ExtendsAll that d is given together, also more than one request takes, and says of each what has become of it. prefix is that of b's
 // locks.
-func (b Sessions) ExtendsAll(t *testing.T, d driver.BatchExtender, prefix string) {
-	const ttl, n = 10 * time.Second, 230
+func (b Sessions) ExtendsAll(t *testing.T, d driver.BatchExtender, ttl time.Duration, prefix string) {
+	const n = 230
 	all := make([]driver.Lease, n)
 	var acquiring sync.WaitGroup
 	for i := range all {
@@ -216,36 +157,13 @@ func (b Sessions) ExtendsAll(t *testing.T, d driver.BatchExtender, prefix string
 // faulty is a Client behind a proxy, and one at the server itself.
 func (b Sessions) faulty(t *testing.T) (proxy *testserver.Proxy, client, other *locker.Client) {
 	t.Helper()
-	const ttl = 10 * time.Second
+	const ttl = longTTL
 	proxy = testserver.NewProxy(t, b.Addr)
 	client, other = b.Open(t, proxy.Addr(), ttl, locker.WithoutRenewal()), b.open(t, ttl, locker.WithoutRenewal())
 	warm := client.Mutex("x") // there are a connection, a session, and what the queue stands in
 	require.NoError(t, warm.Lock(t.Context()))
 	require.NoError(t, warm.Unlock(t.Context()))
 	return proxy, client, other
-}
-
-// TakeUnanswered is made again, and is one hold and one token.
-func (b Sessions) TakeUnanswered(t *testing.T) {
-	for name, take := range map[string]func(*locker.Mutex, context.Context) error{
-		"Lock": (*locker.Mutex).Lock, "TryLock": (*locker.Mutex).TryLock,
-	} {
-		t.Run(name, func(t *testing.T) {
-			proxy, client, other := b.faulty(t)
-			m := client.Mutex("x")
-			proxy.DropReplies(true)
-			done := async(func() error { return take(m, t.Context()) })
-			b.queued(t, 1) // the server has applied the take
-			proxy.DropReplies(false)
-			proxy.ResetConns()
-			require.NoError(t, patience.Result(t, done))
-			require.Len(t, b.Queue(t, "x"), 1)
-			assert.Equal(t, b.Granted(t, "x"), m.FencingToken())
-			require.ErrorIs(t, other.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
-			require.NoError(t, m.Unlock(t.Context()))
-			assert.Empty(t, b.Queue(t, "x"))
-		})
-	}
 }
 
 // UnlockUnanswered is a success.
