@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -121,4 +122,32 @@ func TestSettle_leavesASharesSession(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, found.Kvs)
 	require.NoError(t, l.Release(t.Context()))
+}
+
+// One that waits until another has read all shares heeds its ctx, and leaves nothing.
+func TestHint_whoWaitsToLookHeedsItsContext(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	req := driver.Request{Name: fresh(), TTL: time.Minute}
+	first, err := d.AcquireShared(t.Context(), req)
+	require.NoError(t, err)
+	at := first.(*lease)
+	_, err = d.cli.Delete(t.Context(), at.hint)
+	require.NoError(t, err)
+	at.session.looking <- struct{}{} // another looks, and is not done
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	gaveUp, err := d.AcquireShared(ctx, req)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotNil(t, gaveUp, "its key is there")
+	require.NoError(t, gaveUp.Release(t.Context()))
+	<-at.session.looking
+	next, err := d.AcquireShared(t.Context(), req)
+	require.NoError(t, err)
+	assert.Equal(t, first.Token(), next.Token())
+	require.NoError(t, next.Release(t.Context()))
+	require.NoError(t, first.Release(t.Context()))
+	left, err := d.cli.Get(t.Context(), at.folder, clientv3.WithPrefix())
+	require.NoError(t, err)
+	assert.Empty(t, left.Kvs)
 }
