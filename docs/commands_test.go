@@ -155,7 +155,6 @@ func newShell(t *testing.T, sh string) *shell {
 			"locker check", "locker check"+quick, "locker bench", "locker bench"+briefly, "locker compare", "locker compare"+quick+briefly,
 			"-run TestConformance ", "-v -run '^TestConformance$/^one_server$/"+soaked+"' ", "-conformance.for=1h", "-conformance.for=30s",
 			"-conformance.dir=histories", `-conformance.dir="$OUT"`,
-			"go test ./", "go test -race ./", // as all tests are, and so compiled already
 			"-bench Pair", "-run '^$' -bench Pair -benchtime 10x",
 		),
 		env: append(os.Environ(), "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"), "REPO="+repo, "OUT="+t.TempDir()),

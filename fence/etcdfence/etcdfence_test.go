@@ -20,8 +20,6 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
-	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/etcd"
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/etcdfence"
 	"github.com/go-locker/locker/internal/test/fencecheck"
@@ -238,27 +236,4 @@ func TestToken_survivesTheLossOfTheLeader(t *testing.T) {
 		return errors.Is(err, fence.ErrStale)
 	})
 	eventually(t, "a newer one writes", func() bool { return write(withTimeout(t, time.Second), cli, "x", 10) == nil })
-}
-
-// With a real lock: a holder whose session ends, and its successor.
-func TestLock_onTheSameServer(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedEtcd(t)
-	cli := connect(t, s.Addr())
-	ctx := t.Context()
-	x := fresh()
-	client, err := etcd.New(cli, locker.WithTTL(time.Second), locker.WithoutRenewal())
-	require.NoError(t, err)
-	defer func() { _ = client.Close() }()
-	m, next := client.Mutex(x), client.Mutex(x)
-	require.NoError(t, m.Lock(ctx))
-	stale := m.FencingToken()
-	require.NoError(t, write(ctx, cli, x, stale))
-	require.NoError(t, next.Lock(ctx), "after the first has expired")
-	require.NoError(t, write(ctx, cli, x, stale), "nobody has written since")
-	require.NoError(t, write(ctx, cli, x, next.FencingToken()))
-	require.ErrorIs(t, write(ctx, cli, x, stale), fence.ErrStale)
-	require.NoError(t, next.Unlock(ctx))
-	require.ErrorIs(t, m.Unlock(ctx), locker.ErrLost)
-	require.ErrorIs(t, write(ctx, cli, x, m.FencingToken()), fence.ErrStale, "the token of nobody")
 }

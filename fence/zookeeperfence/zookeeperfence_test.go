@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/zookeeperfence"
 	"github.com/go-locker/locker/internal/test/fencecheck"
@@ -213,25 +212,4 @@ func TestWrite_needsTheRightsOfTheTokensNode(t *testing.T) {
 	require.NoError(t, err)
 	_, err = zookeeperfence.Write(t.Context(), other, x, 2)
 	require.ErrorIs(t, err, zk.ErrNoAuth)
-}
-
-// With a real lock, whose tokens are the server's transactions.
-func TestLock_onTheSameServer(t *testing.T) {
-	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	ctx := t.Context()
-	conn := connect(t, s.Addr())
-	r := newResource(t, conn)
-	client, err := locker.Open(ctx, s.URL()+string(r)+"?tick=100ms", locker.WithTTL(time.Second), locker.WithoutRenewal())
-	require.NoError(t, err)
-	defer func() { _ = client.Close() }()
-	m, next := client.Mutex("x"), client.Mutex("x")
-	require.NoError(t, m.Lock(ctx))
-	stale := m.FencingToken()
-	require.NotZero(t, stale)
-	require.NoError(t, r.write(ctx, conn, stale))
-	require.NoError(t, next.Lock(ctx), "after the first has expired")
-	newer := next.FencingToken()
-	require.NoError(t, r.write(ctx, conn, newer))
-	require.ErrorIs(t, r.write(ctx, conn, stale), fence.ErrStale)
 }
