@@ -52,30 +52,3 @@ func TestRequire_aSwapToAWeakerBackendFailsAtStart(t *testing.T) {
 		assert.EqualError(t, err, want, backend)
 	}
 }
-
-// Each backend is taken at its word, for each guarantee.
-func TestRequire_goesByWhatEachBackendDeclares(t *testing.T) {
-	for backend, raw := range aURL {
-		c, err := locker.Open(t.Context(), raw)
-		require.NoError(t, err)
-		declared := c.Guarantees()
-		require.NoError(t, c.Close())
-		for _, g := range []locker.Guarantee{
-			locker.Exclusive, locker.Failover, locker.Fencing, locker.FencingDurable, locker.Ordered, locker.Woken,
-		} {
-			promise, ok := declared[g]
-			require.True(t, ok, "%s says nothing of %s", backend, g)
-			c, err := locker.Open(t.Context(), with(raw, "require="+string(g)))
-			if promise.Level == locker.LevelYes {
-				require.NoError(t, err, "%s %s", backend, g)
-				require.NoError(t, c.Close())
-				continue
-			}
-			require.ErrorIs(t, err, locker.ErrUnsupported, "%s %s", backend, g)
-			level := map[locker.Level]string{locker.LevelNo: "not promised", locker.LevelConditional: "conditional"}[promise.Level]
-			require.NotEmpty(t, promise.Condition, "%s %s", backend, g)
-			require.ErrorContains(t, err, `"`+string(g)+`" is `+level)
-			require.ErrorContains(t, err, promise.Condition)
-		}
-	}
-}

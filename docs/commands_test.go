@@ -118,7 +118,7 @@ git() { test "$1 $2" = "clone https://github.com/go-locker/locker" && ln -s "$RE
 go() {
 	case "$*" in
 	build) command go build -o "$OUT/" ;;
-	"test -race ./...") command go list ./... ;; # which these tests are among
+	"test ./...") command go list ./... ;; # which these tests are among
 	"get github.com/go-locker/locker") ;; # TestReadme_programRuns has the module without it
 	*) command go "$@" ;;
 	esac

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"unicode"
 
 	"github.com/stretchr/testify/assert"
@@ -241,58 +240,4 @@ func declares(source []byte, name string) error {
 		}
 	}
 	return errors.New("the file declares no such thing")
-}
-
-// What is wrong is found, and nothing else.
-func TestProblems(t *testing.T) {
-	const good = "# One heading, two\n<a id=\"row\"></a>\n```go\nfunc TestMine(t *testing.T) // [no](link)\n```\n" +
-		"[a](other.md) [b](../x_test.go#TestThere) `[c](code.md)` [d](#one-heading-two) [e](#row) [f](https://example.org/x#y) " +
-		"![g](other.md \"titled\") [`h`](../x.go#Kind) [i](../docs) TestThere"
-	for text, want := range map[string][]string{
-		good:                            nil,
-		"[a](gone.md)":                  {"the link to gone.md: open docs/gone.md: file does not exist"},
-		"[`a`](gone.md)":                {"the link to gone.md: open docs/gone.md: file does not exist"},
-		"[a](../../other.md)":           {"the link to ../../other.md: "},
-		"[a](other.md#nowhere)":         {"the link to other.md#nowhere: the page has no such place"},
-		"[a](#nowhere)":                 {"the link to #nowhere: the page has no such place"},
-		"[a](../x_test.go#TestGone)":    {"the link to ../x_test.go#TestGone: the file declares no such thing", "names a test that is not there: TestGone"},
-		"[a](../x.go#TestThere)":        {"the link to ../x.go#TestThere: the file declares no such thing"},
-		"[a](../x.go#String)":           {"the link to ../x.go#String: the file declares no such thing"},
-		"[a](../docs#row)":              {"the link to ../docs#row: "},
-		"[a](../x.txt#L1)":              {"the link to ../x.txt#L1: places are known in pages and in Go files alone"},
-		"# Twice\n## twice\n":           {"has two places called #twice"},
-		"by `redis.TestGone_quietly`,":  {"names a test that is not there: TestGone_quietly"},
-		"Testing TestingThings Tests T": nil,
-	} {
-		files := fstest.MapFS{
-			"docs/page.md":       {Data: []byte(text)},
-			"docs/other.md":      {Data: []byte("# Here")},
-			"x_test.go":          {Data: []byte("package x\n\nfunc TestThere(t *testing.T) {}\n")},
-			"x.go":               {Data: []byte("package x\n\ntype Kind int\n\nfunc (Kind) String() string { return \"\" }\n")},
-			"x.txt":              {Data: []byte("text")},
-			".hidden/x_test.go":  {Data: []byte("package x\n\nfunc TestGone(t *testing.T) {}\n")},
-			"testdata/x_test.go": {Data: []byte("package x\n\nfunc TestGone_quietly(t *testing.T) {}\n")},
-		}
-		repo := open(t, files)
-		require.Equal(t, []string{"docs/other.md", "docs/page.md"}, repo.pages)
-		got := repo.problems(t, "docs/page.md")
-		assert.Len(t, got, len(want), "%s: %v", text, got)
-		for i := range min(len(got), len(want)) {
-			assert.Contains(t, got[i], want[i], text)
-		}
-	}
-}
-
-func TestUnshown(t *testing.T) {
-	const table = "| claim | shown by |\n|---|---|\n"
-	for page, want := range map[string]int{
-		table + "| a | [it](../x_test.go#TestThere) |\n":            0,
-		table + "| a | [it](conformance/page.md#row) |":             0,
-		table + "| a | (not tested here): why |":                    0,
-		table + "| a | [it](../x.go) |\n| b | surely |\n| c |  |\n": 2,
-		"| claim | seen |\n|---|---|\n| a | surely |\n":             0,
-		table + "\n| claim |\n| --- |\n| a |\n":                     0,
-	} {
-		assert.Len(t, unshown(page), want, page)
-	}
 }

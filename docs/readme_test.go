@@ -53,43 +53,48 @@ func TestReadme_programRuns(t *testing.T) {
 	require.Equal(t, 1, strings.Count(programs[0], line[1]), "one line is to be changed")
 	const says = "holds the lock, with fencing token "
 
-	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
-		assert.Regexp(t, "^"+says+"[1-9][0-9]*\n$", runInEmptyModule(t, programs[0]))
-	})
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		s := testserver.Redis(t)
-		url := strings.Replace(line[2], "localhost:6379", s.Addr(), 1)
-		assert.Regexp(t, "^"+says+"[1-9][0-9]*\n$", runInEmptyModule(t, strings.Replace(programs[0], line[1], url, 1)))
-		assert.Contains(t, s.Do("INFO", "commandstats"), "cmdstat_eval", "the lock was on this server")
-	})
+	server := testserver.Redis(t)
+	url := strings.Replace(line[2], "localhost:6379", server.Addr(), 1)
+	onRedis := strings.Replace(programs[0], line[1], url, 1)
+	for _, out := range runInEmptyModule(t, programs[0], onRedis) {
+		assert.Regexp(t, "^"+says+"[1-9][0-9]*\n$", out)
+	}
+	assert.Contains(t, server.Do("INFO", "commandstats"), "cmdstat_eval", "the lock was on this server")
 }
 
-// runInEmptyModule runs a program as a module of its own, which has nothing but a replacement of this one, and returns what it prints.
-func runInEmptyModule(t *testing.T, program string) string {
+// runInEmptyModule runs programs in a module of their own, which has nothing but a replacement of this
+// one, and returns what they print. They are built together, as most of what they link is the same.
+func runInEmptyModule(t *testing.T, programs ...string) (printed []string) {
 	t.Helper()
 	repo, err := filepath.Abs("..")
 	require.NoError(t, err)
 	sums, err := os.ReadFile("../go.sum")
 	require.NoError(t, err)
-	dir := t.TempDir()
-	for file, text := range map[string]string{
-		"main.go": program,
-		"go.sum":  string(sums), // what go get would write
+	dir, bin := t.TempDir(), t.TempDir()
+	files := map[string]string{
+		"go.sum": string(sums), // what go get would write
 		"go.mod": fmt.Sprintf("module example.com/empty\n\ngo %s\n\nrequire %s v0.0.0\n\nreplace %s => %s\n",
 			goVersion(t), "github.com/go-locker/locker", "github.com/go-locker/locker", repo),
-	} {
+	}
+	for i, program := range programs {
+		files[fmt.Sprintf("program%d/main.go", i)] = program
+	}
+	for file, text := range files {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
 	}
-	cmd := exec.CommandContext(testwait.Context(t, 5*time.Minute), "go", "run", ".")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off") // all that it needs this module needs, too
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	require.NoError(t, err, "%s%s\n%s", out, stderr.String(), program)
-	return string(out)
+	ctx := testwait.Context(t, 5*time.Minute)
+	build := exec.CommandContext(ctx, "go", "build", "-o", bin+"/", "./...")
+	build.Dir = dir
+	build.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off") // all that it needs this module needs, too
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for i, program := range programs {
+		out, err := exec.CommandContext(ctx, filepath.Join(bin, fmt.Sprintf("program%d", i))).Output()
+		require.NoError(t, err, program)
+		printed = append(printed, string(out))
+	}
+	return printed
 }
 
 func goVersion(t *testing.T) string {

@@ -78,13 +78,6 @@ func TestMemory_hasSeenTheTokenOfAWriteThatFailed(t *testing.T) {
 	}
 }
 
-func TestMemory_panicsOn(t *testing.T) {
-	var guard fence.Memory
-	assert.PanicsWithValue(t, "as it was", func() {
-		_ = guard.Write(t.Context(), resource, 1, func(context.Context) error { panic("as it was") })
-	})
-}
-
 // Otherwise the smaller token's write, checked before, would come after the larger one's.
 func TestMemory_aLargerTokenWaitsForAWriteUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -378,19 +378,6 @@ func TestWithLabel_isOnSpansAndMetrics(t *testing.T) {
 	}, otel.WithLabel(label), otel.WithAttributes(attribute.String("db.system.name", "redis")))
 }
 
-func TestWithAttributes_addUp(t *testing.T) {
-	bubble(t, func(t *testing.T, r *telemetry) {
-		require.NoError(t, r.client.Mutex("x").Lock(t.Context()))
-		span := attrs(r.last(t, "lock"))
-		assert.Equal(t, "first", span["one"])
-		assert.Equal(t, "second", span["both"])
-		assert.Equal(t, "lock", span["locker.operation.name"])
-		assert.Equal(t, point{sum: 1}, r.collect(t)["locker.hold.active {lock} both=second,locker.operation.name=mine,one=first"])
-		assert.Contains(t, r.collect(t), "locker.wait.duration s both=second,locker.lock.contended=false,locker.operation.name=lock,one=first")
-	}, otel.WithAttributes(attribute.String("one", "first"), attribute.String("both", "first")),
-		otel.WithAttributes(attribute.String("both", "second"), attribute.String("locker.operation.name", "mine")))
-}
-
 // Without an SDK there is nobody to tell, and the span of another instrumentation must not be ended.
 func TestObserver_withoutAnSDK(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()

@@ -49,18 +49,6 @@ func assertEachOnce(t *testing.T, said string) {
 
 func TestProcesses_onRedis(t *testing.T) { t.Parallel(); together(t, testserver.Redis(t).URL()) }
 
-func TestProcesses_onEtcd(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestProcesses_onRedis is the same on another backend")
-	together(t, testserver.Etcd(t).URL()+"?ttl=2s")
-}
-
-func TestProcesses_onZooKeeper(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestProcesses_onRedis is the same on another backend")
-	together(t, testserver.ZooKeeper(t).URL()+"?ttl=2s")
-}
-
 // together has three processes run a job whose clocks differ, and stops them in order.
 func together(t *testing.T, url string) {
 	t.Helper()

@@ -86,18 +86,6 @@ func TestRun_onRedis(t *testing.T) {
 	check(t, settings{Lock: testserver.Redis(t).URL()})
 }
 
-func TestRun_onEtcd(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestRun_onRedis is the same on another backend")
-	check(t, settings{Lock: testserver.Etcd(t).URL()})
-}
-
-func TestRun_onZooKeeper(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestRun_onRedis is the same on another backend")
-	check(t, settings{Lock: testserver.ZooKeeper(t).URL()})
-}
-
 func TestRun_inPostgres(t *testing.T) {
 	t.Parallel()
 	testwait.OnlyNightly(t, "TestRun_inAFile is the same in another database")

@@ -64,18 +64,6 @@ func TestProcesses_onRedis(t *testing.T) {
 	ps.until(t, "another leader", func() bool { return strings.Count(ps.said(), "leads, with") > led })
 }
 
-func TestProcesses_onEtcd(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestProcesses_onRedis is the same on another backend")
-	takeOver(t, testserver.Etcd(t).URL()+"?ttl=2s")
-}
-
-func TestProcesses_onZooKeeper(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestProcesses_onRedis is the same on another backend")
-	takeOver(t, testserver.ZooKeeper(t).URL()+"?ttl=2s")
-}
-
 // takeOver has three processes campaign: the first leader is killed, the second is stopped in order. The third is still
 // there when it returns.
 func takeOver(t *testing.T, url string) processes {

@@ -2,31 +2,22 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"database/sql"
-	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/pressly/goose/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const patience = testwait.Patience(30 * time.Second)
 
 func TestRun_oneOfManyApplies(t *testing.T) {
 	t.Parallel()
@@ -44,18 +35,6 @@ func assertOnce(t *testing.T, said string, instances int) {
 func TestProcesses_onRedis(t *testing.T) {
 	t.Parallel()
 	together(t, testserver.Redis(t).URL())
-}
-
-func TestProcesses_onEtcd(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestProcesses_onRedis is the same on another backend")
-	together(t, testserver.Etcd(t).URL()+"?ttl=2s")
-}
-
-func TestProcesses_onZooKeeper(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestProcesses_onRedis is the same on another backend")
-	together(t, testserver.ZooKeeper(t).URL()+"?ttl=2s")
 }
 
 // together has three processes start at once.
@@ -81,100 +60,6 @@ func together(t *testing.T, lock string) {
 	assertOnce(t, out[0].String()+out[1].String()+out[2].String(), 6)
 	_, err = os.Stat(db)
 	require.NoError(t, err)
-}
-
-// instance is a process of its own.
-type instance struct {
-	lock *locker.Mutex
-	db   *sql.DB
-}
-
-func newInstance(t *testing.T, lock, file string, opts ...locker.Option) instance {
-	t.Helper()
-	client, err := locker.Open(t.Context(), lock, opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = client.Close() })
-	db, err := openSQLite(file)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	return instance{client.Mutex("migrate"), db}
-}
-
-func files(t *testing.T) fs.FS {
-	t.Helper()
-	f, err := fs.Sub(embedded, "migrations")
-	require.NoError(t, err)
-	return f
-}
-
-// fill is a third migration: it writes a row, and then does what then says.
-func fill(then func(context.Context) error) goose.ProviderOption {
-	return goose.WithGoMigrations(goose.NewGoMigration(3, &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO orders (id, state) VALUES (43, 'open')"); err != nil {
-			return err
-		}
-		return then(ctx)
-	}}, nil))
-}
-
-func (i instance) orders(t *testing.T) (n int) {
-	t.Helper()
-	require.NoError(t, i.db.QueryRowContext(t.Context(), "SELECT count(*) FROM orders").Scan(&n))
-	return n
-}
-
-func TestMigrate_whoLosesTheLockHalfwayLeavesNothing(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	file, lock := filepath.Join(t.TempDir(), "db"), s.URL()+"?ttl=2s"
-	first, second := newInstance(t, lock, file), newInstance(t, lock, file)
-	halfway := make(chan struct{})
-	done := testwait.Go(func() error {
-		applied, err := migrate(t.Context(), first.lock, first.db, files(t), fill(func(ctx context.Context) error {
-			close(halfway)
-			<-ctx.Done() // as a long statement would
-			return context.Cause(ctx)
-		}))
-		assert.Empty(t, applied)
-		return err
-	})
-	<-halfway
-	s.Do("FLUSHALL") // the server has lost its data, and with them the lock
-	applied, err := migrate(t.Context(), second.lock, second.db, files(t), fill(func(context.Context) error { return nil }))
-	require.NoError(t, err)
-	require.ErrorIs(t, patience.Result(t, done), locker.ErrLost)
-	assert.Len(t, applied, 1)
-	assert.EqualValues(t, 3, applied[0].Source.Version)
-	assert.Equal(t, 2, second.orders(t), "one of them by the migration")
-}
-
-func TestMigrate_whoIsStoppedHalfwayLeavesNothing(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	i := newInstance(t, "mem://"+t.Name(), filepath.Join(t.TempDir(), "db"))
-	_, err := migrate(ctx, i.lock, i.db, files(t), fill(func(ctx context.Context) error {
-		cancel()
-		return ctx.Err()
-	}))
-	require.ErrorIs(t, err, context.Canceled)
-	assert.Equal(t, 1, i.orders(t))
-	applied, err := migrate(t.Context(), i.lock, i.db, files(t))
-	require.NoError(t, err, "the lock is free")
-	assert.Empty(t, applied)
-}
-
-func TestMigrate_oneThatFailsIsTriedAgainByTheNext(t *testing.T) {
-	t.Parallel()
-	i := newInstance(t, "mem://"+t.Name(), filepath.Join(t.TempDir(), "db"))
-	failed := errors.New("no such thing")
-	for range 2 {
-		_, err := migrate(t.Context(), i.lock, i.db, files(t), fill(func(context.Context) error { return failed }))
-		require.ErrorIs(t, err, failed)
-		assert.Equal(t, 1, i.orders(t))
-	}
-	applied, err := migrate(t.Context(), i.lock, i.db, files(t), fill(func(context.Context) error { return nil }))
-	require.NoError(t, err)
-	assert.Len(t, applied, 1)
 }
 
 func TestStart_saysWhichMigrationFails(t *testing.T) {

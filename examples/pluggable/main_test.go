@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 var runs = regexp.MustCompile(`worker \d+ of process \d+ runs "(\w+)"`)
@@ -44,49 +42,6 @@ func TestTwoProcesses_onRedis(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig("requirepass s3cret"))
 	runEachJobOnce(t, "redis://:s3cret@"+s.Addr())
-}
-
-func TestTwoProcesses_onEtcd(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestTwoProcesses_onRedis is the same on another backend")
-	runEachJobOnce(t, testserver.Etcd(t).URL())
-}
-
-func TestTwoProcesses_onZooKeeper(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestTwoProcesses_onRedis is the same on another backend")
-	runEachJobOnce(t, testserver.ZooKeeper(t).URL())
-}
-
-// The program refuses Redlock. What it is made of runs on it, as it does on any backend.
-func TestWork_onRedlock(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestTwoProcesses_onRedis is the same on another backend")
-	var nodes []string
-	for range 3 {
-		nodes = append(nodes, testserver.Redis(t).Addr())
-	}
-	done, remove, err := openLedger("")
-	require.NoError(t, err)
-	defer remove()
-	var out strings.Builder
-	say := newSayer(&out)
-	plan := []string{"backup", "invoices", "newsletter"}
-	var workers [2]<-chan error
-	for i := range workers {
-		client, err := locker.Open(t.Context(), "redlock://"+strings.Join(nodes, ",")+"?node_timeout=2s")
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = client.Close() })
-		workers[i] = testwait.Go(func() error {
-			return work(t.Context(), client, done, plan, func(format string, args ...any) {
-				say("worker %d of process %d %s", i, os.Getpid(), fmt.Sprintf(format, args...))
-			})
-		})
-	}
-	for _, w := range workers {
-		require.NoError(t, <-w)
-	}
-	assert.ElementsMatch(t, plan, ran(out.String()), "each once:\n%s", &out)
 }
 
 // runEachJobOnce has two processes run the plan. One is told by the environment, the other by a file. What they have in common are

@@ -28,12 +28,6 @@ func TestProcesses_onRedis(t *testing.T) {
 	together(t, "redis://:s3cret@"+testserver.Redis(t, testserver.RedisConfig("requirepass s3cret")).Addr())
 }
 
-func TestProcesses_onEtcd(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "TestProcesses_onRedis is the same on another backend")
-	together(t, testserver.Etcd(t).URL())
-}
-
 // process is the program under way.
 type process struct {
 	*exec.Cmd

@@ -74,17 +74,6 @@ func TestDir_letsNobodyInWhileAWriteIsUnderWay(t *testing.T) {
 	require.NoError(t, Dir(dir).Write(t.Context(), resource, 33, nothing), "34 was never let in, and is not seen")
 }
 
-func TestDir_takesAnyNameForAResource(t *testing.T) {
-	dir := Dir(t.TempDir())
-	names := []string{"", ".", "..", "../x", "a/b", "A/B", "x.fence", "x", "\x00", "\xff", strings.Repeat("long", 1000), "ü"}
-	for i, name := range names {
-		require.NoError(t, dir.Write(t.Context(), name, uint64(100-i), nothing), "tokens of another resource count for %q", name)
-	}
-	entries, err := os.ReadDir(string(dir))
-	require.NoError(t, err)
-	assert.Len(t, entries, 3*len(names))
-}
-
 func TestDir_missesATokenThatWasDeleted(t *testing.T) {
 	dir := Dir(t.TempDir())
 	require.NoError(t, dir.Write(t.Context(), resource, 34, nothing))

@@ -7,10 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -157,17 +155,6 @@ func TestWrite_remembersTheTokenOfAFileThatWasDeleted(t *testing.T) {
 	require.NoError(t, Write(t.Context(), name, 34, []byte("new"), 0o644))
 }
 
-func TestWrite_tidiesUpAfterACrash(t *testing.T) {
-	name := written(t, 33, "old")
-	for _, left := range []string{name + ".fence.data", name + ".fence.new"} {
-		require.NoError(t, os.WriteFile(left, []byte("half"), 0o644))
-	}
-	require.NoError(t, Write(t.Context(), name, 34, []byte("new"), 0o644))
-	has(t, name, "new")
-	has(t, name+".fence", "34\n")
-	isTidy(t, name)
-}
-
 func TestWrite_refusesWhatIsNoFileOfItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
@@ -179,47 +166,6 @@ func TestWrite_refusesWhatIsNoFileOfItsOwn(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	assert.Empty(t, entries)
-}
-
-// Each writes as the holder of a token that rises, as fast as it can.
-func TestWrite_manyGoroutinesAtOnce(t *testing.T) {
-	name := in(t)
-	newest := make(chan uint64)
-	var writers sync.WaitGroup
-	for first := range uint64(4) {
-		writers.Go(func() {
-			var last uint64
-			for token := first + 1; token <= 60; token += 4 {
-				switch err := writeToken(t.Context(), name, token); {
-				case err == nil:
-					last = token
-				default:
-					assert.ErrorIs(t, err, fence.ErrStale)
-				}
-			}
-			newest <- last
-		})
-	}
-	stop := make(chan struct{})
-	watching := testwait.Go(func() error { return watch(name, stop) })
-	var largest uint64
-	for range 4 {
-		largest = max(largest, <-newest)
-	}
-	writers.Wait()
-	close(stop)
-	require.NoError(t, testwait.Patience(patience).Result(t, watching))
-	token, err := tokenIn(name)
-	require.NoError(t, err)
-	assert.Equal(t, largest, token, "the largest that was accepted")
-}
-
-func TestDeadline_isTheErrorOfAWaitWithoutACause(t *testing.T) {
-	name := written(t, 33, "old")
-	ctx, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
-	defer cancel()
-	require.ErrorIs(t, Write(ctx, name, 34, []byte("new"), 0o644), context.DeadlineExceeded)
-	has(t, name, "old")
 }
 
 type readerFunc func([]byte) (int, error)

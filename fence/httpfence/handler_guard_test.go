@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/fence"
-	"github.com/go-locker/locker/fence/filefence"
 	"github.com/go-locker/locker/fence/httpfence"
 )
 
@@ -100,12 +99,4 @@ func TestHandler_takesAnyErrorThatIsStale(t *testing.T) {
 	w := put(t, httpfence.Handler(never(t), broken{before: fence.ErrStale}, nil), "/", "33")
 	assert.Equal(t, http.StatusPreconditionFailed, w.Code)
 	assert.Contains(t, w.Body.String(), "the token is 33, and a later holder has written")
-}
-
-func TestHandler_remembersAcrossARestart(t *testing.T) {
-	dir := t.TempDir()
-	assert.Equal(t, http.StatusCreated, put(t, httpfence.Handler(created, filefence.Dir(dir), nil), "/orders/42", "34").Code)
-	again := httpfence.Handler(created, filefence.Dir(dir), nil)
-	assert.Equal(t, http.StatusPreconditionFailed, put(t, again, "/orders/42", "33").Code)
-	assert.Equal(t, http.StatusCreated, put(t, again, "/orders/42", "34").Code)
 }

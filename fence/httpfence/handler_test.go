@@ -3,7 +3,6 @@ package httpfence_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/httpfence"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // put is a request to h by the holder of token, and the answer.
@@ -179,32 +177,6 @@ func TestHandler_aLargerTokenWaitsForTheHandler(t *testing.T) {
 	})
 }
 
-// TimeoutHandler answers before the handler within it has returned. Around a Handler that does no harm.
-func TestHandler_withinATimeoutHandlerIsFencedToItsEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var guard fence.Memory
-		goOn := make(chan struct{})
-		slow := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-goOn })
-		h := http.TimeoutHandler(httpfence.Handler(slow, &guard, nil), time.Second, "too slow")
-		assert.Equal(t, http.StatusServiceUnavailable, put(t, h, "/", "33").Code)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		require.ErrorIs(t, guard.Write(ctx, "/", 34, nil), context.DeadlineExceeded)
-		close(goOn)
-		synctest.Wait()
-		require.NoError(t, guard.Write(t.Context(), "/", 34, func(context.Context) error { return nil }))
-	})
-}
-
-func TestHandler_hasSeenTheTokenOfAHandlerThatPanics(t *testing.T) {
-	var guard fence.Memory
-	h := httpfence.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("half of it is written") }), &guard, nil)
-	assert.PanicsWithValue(t, "half of it is written", func() { put(t, h, "/", "34") })
-	ctx := testwait.Context(t, patience)
-	require.ErrorIs(t, guard.Write(ctx, "/", 33, nil), fence.ErrStale)
-	assert.Equal(t, http.StatusCreated, put(t, httpfence.Handler(created, &guard, nil), "/", "34").Code)
-}
-
 func TestHandler_streams(t *testing.T) {
 	var guard fence.Memory
 	goOn := make(chan struct{})
@@ -229,38 +201,6 @@ func TestHandler_streams(t *testing.T) {
 	assert.Equal(t, "one two", string(part)+string(rest))
 }
 
-// What is done with a connection after the handler has returned is not fenced.
-func TestHandler_lendsTheConnection(t *testing.T) {
-	var guard fence.Memory
-	goOn := make(chan struct{})
-	url, client := serve(t, httpfence.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if !assert.NoError(t, err) {
-			return
-		}
-		go func() {
-			<-goOn
-			_, _ = io.WriteString(conn, "HTTP/1.0 200 OK\r\n\r\nlate")
-			_ = conn.Close()
-		}()
-	}), &guard, nil))
-	answered := testwait.Go(func() error {
-		resp, err := fenced(client).Do(request(t, "POST", url, "new"))
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		_, err = io.Copy(io.Discard, resp.Body)
-		return err
-	})
-	testwait.Patience(patience).Until(t, "33 is seen", func() bool {
-		return errors.Is(guard.Write(t.Context(), "/", 32, func(context.Context) error { return nil }), fence.ErrStale)
-	})
-	require.NoError(t, guard.Write(testwait.Context(t, patience), "/", 34, func(context.Context) error { return nil }))
-	close(goOn)
-	require.NoError(t, testwait.Patience(patience).Result(t, answered))
-}
-
 func TestHandler_readsNothingOfWhatItRefuses(t *testing.T) {
 	var guard fence.Memory
 	body := unread{t}
@@ -273,30 +213,4 @@ type unread struct{ t *testing.T }
 func (r unread) Read([]byte) (int, error) {
 	r.t.Error("the body is read")
 	return 0, io.EOF
-}
-
-// Many clients at once, each with a token of its own, some of which are stale.
-func TestHandler_manyAtOnce(t *testing.T) {
-	var guard fence.Memory
-	var written []uint64 // which only the guard protects
-	url, client := serve(t, httpfence.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		written = append(written, uint64(len(r.Header.Get("Fencing-Token"))))
-	}), &guard, nil))
-	var all sync.WaitGroup
-	for n := range 8 {
-		all.Go(func() {
-			for range 20 {
-				req := request(t, "PUT", url, "new")
-				req.Header.Set("Fencing-Token", strings.Repeat("1", 1+n))
-				resp, err := client.Do(req)
-				if assert.NoError(t, err) {
-					assert.Contains(t, []int{http.StatusOK, http.StatusPreconditionFailed}, resp.StatusCode)
-					_ = resp.Body.Close()
-				}
-			}
-		})
-	}
-	all.Wait()
-	assert.NotEmpty(t, written)
-	assert.IsNonDecreasing(t, written)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -148,17 +147,6 @@ func fenced(client *http.Client) *http.Client {
 	return &c
 }
 
-func TestTransport_followsToTheSameOrigin(t *testing.T) {
-	arrived := ""
-	url, client := serve(t, redirecting(http.StatusTemporaryRedirect, func() string { return "/to" }, func(r *http.Request, body string) {
-		arrived = r.Method + " " + r.Header.Get("Fencing-Token") + " " + body
-	}))
-	resp, err := fenced(client).Do(request(t, "PUT", url+"/from", "new"))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, "PUT 33 new", arrived)
-}
-
 func TestTransport_takesNoTokenToAnotherHost(t *testing.T) {
 	var arrived []string
 	var other atomic.Pointer[string]
@@ -298,27 +286,4 @@ func TestTransport_closesTheIdleConnectionsOfItsBase(t *testing.T) {
 	(&http.Client{Transport: httpfence.NewTransport(&base, nil)}).CloseIdleConnections()
 	assert.Equal(t, 1, base.closed)
 	httpfence.NewTransport(base.tripper, nil).CloseIdleConnections() // which has none
-}
-
-func TestTransport_isForManyGoroutines(t *testing.T) {
-	var newest atomic.Uint64
-	newest.Store(1)
-	tr := httpfence.NewTransport(tripper(func(req *http.Request) (*http.Response, error) {
-		assert.NotEmpty(t, req.Header.Get("Fencing-Token"))
-		return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody}, nil
-	}), newest.Load)
-	shared := &http.Request{Method: "PUT", URL: &url.URL{Scheme: "http", Host: "x"}, Header: http.Header{"X-Other": {"kept"}}}
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for range 100 {
-				newest.Add(1)
-				resp, err := tr.RoundTrip(shared)
-				if assert.NoError(t, err) {
-					_ = resp.Body.Close()
-				}
-			}
-		})
-	}
-	all.Wait()
 }

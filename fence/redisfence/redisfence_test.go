@@ -12,13 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/fence/redisfence"
 	"github.com/go-locker/locker/internal/test/fencecheck"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/redis"
 )
 
 // keepsTheRule checks a client with keys of its own for each scenario.
@@ -219,29 +217,4 @@ func TestSet(t *testing.T) {
 	require.ErrorIs(t, err, fence.ErrUnknown)
 	require.ErrorContains(t, err, `redisfence: "x": `)
 	require.ErrorContains(t, err, `key "fence:{x}" holds no token`)
-}
-
-// With a real lock: a holder whose hold expires, and its successor, with tokens that are more than Lua's numbers can tell apart.
-func TestLock_onTheSameServer(t *testing.T) {
-	t.Parallel()
-	rdb := connect(t, testserver.Redis(t).Addr())
-	ctx := t.Context()
-	base := locker.WithTokenBase(1 << 60)
-	client, err := redis.New(rdb, base, locker.WithTTL(2*time.Second), locker.WithoutRenewal())
-	require.NoError(t, err)
-	defer func() { _ = client.Close() }()
-	other, err := redis.New(rdb, base)
-	require.NoError(t, err)
-	defer func() { _ = other.Close() }()
-	m, next := client.Mutex("x"), other.Mutex("x")
-	require.NoError(t, m.Lock(ctx))
-	stale := m.FencingToken()
-	require.NoError(t, write(ctx, rdb, "x", stale))
-	require.NoError(t, next.Lock(ctx), "after the first has expired")
-	newer := next.FencingToken()
-	require.NoError(t, write(ctx, rdb, "x", newer))
-	require.ErrorIs(t, write(ctx, rdb, "x", stale), fence.ErrStale)
-	assert.Equal(t, fmt.Sprint(newer), kept(t, rdb, "x"))
-	require.NoError(t, next.Unlock(ctx))
-	require.ErrorIs(t, m.Unlock(ctx), locker.ErrLost)
 }

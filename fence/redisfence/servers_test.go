@@ -87,18 +87,6 @@ func movesWithItsSlot(t *testing.T, c *testserver.RedisCluster) {
 	assert.Equal(t, []uint64{5, 6}, seen(t, rdb, key))
 }
 
-// What has been forgotten is no reason to refuse: the documentation says so, and this is what it means.
-func TestForgotten_letsAStaleTokenThrough(t *testing.T) {
-	t.Parallel()
-	rdb := connect(t, testserver.Redis(t).Addr())
-	ctx := t.Context()
-	require.NoError(t, write(ctx, rdb, "x", 5))
-	require.NoError(t, rdb.Del(ctx, redisfence.TokenKey("x")).Err(), "as eviction does")
-	require.NoError(t, write(ctx, rdb, "x", 4))
-	require.NoError(t, write(ctx, rdb, "x", 6))
-	require.ErrorIs(t, write(ctx, rdb, "x", 4), fence.ErrStale)
-}
-
 // Eviction under volatile-lru takes what has an expiry, and the tokens have none.
 func TestEviction_ofWhatExpires_sparesTheToken(t *testing.T) {
 	t.Parallel()

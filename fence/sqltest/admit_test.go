@@ -23,18 +23,6 @@ func (d *database) admit(ctx context.Context, l level, db *sql.DB, resource stri
 	return finish(tx, d.table().Admit(ctx, tx, resource, token))
 }
 
-func TestAdmit_keepsTheRule(t *testing.T) {
-	runLevels(t, func(t *testing.T, d *database, l level, db *sql.DB) {
-		require.NoError(t, d.admit(t.Context(), l, db, "r", 5))
-		require.NoError(t, d.admit(t.Context(), l, db, "r", 5))
-		require.NoError(t, d.admit(t.Context(), l, db, "r", 7))
-		var stale *fence.StaleError
-		require.ErrorAs(t, d.admit(t.Context(), l, db, "r", 5), &stale)
-		assert.Equal(t, fence.StaleError{Resource: "r", Token: 5, Newest: 7}, *stale)
-		require.NoError(t, d.admit(t.Context(), l, db, "another", 1), "which is another resource")
-	})
-}
-
 // Two transactions at once, of a resource that nobody has seen and of one that is known; in every order, and whether the first commits or not.
 func TestAdmit_takesTurns(t *testing.T) {
 	tests := map[string]turns{
@@ -87,43 +75,6 @@ func (turns turns) run(t *testing.T, d *database, l level, db *sql.DB, resource 
 	} else {
 		require.NoError(t, err)
 	}
-}
-
-func TestAdmit_writesOfARefusedTransactionAreRolledBack(t *testing.T) {
-	runLevels(t, func(t *testing.T, d *database, l level, db *sql.DB) {
-		require.NoError(t, d.admit(t.Context(), l, db, "accounts/1", 2))
-		d.exec(t, db, `INSERT INTO accounts (id, state, token) VALUES (1, 'newer', 2)`)
-		tx := l.begin(t, db)
-		d.exec(t, tx, `UPDATE accounts SET state = 'older', token = 1`)
-		err := finish(tx, d.table().Admit(t.Context(), tx, "accounts/1", 1))
-		require.ErrorIs(t, err, fence.ErrStale)
-		assertNewest(t, db)
-	})
-}
-
-func TestAdmit_waitsNoLongerThanItsContext(t *testing.T) {
-	run(t, func(t *testing.T, d *database) {
-		if d.waiting == "" {
-			t.Skip("nobody waits")
-		}
-		db := d.fresh(t, d.plain())
-		first := d.plain().begin(t, db)
-		require.NoError(t, d.table().Admit(t.Context(), first, "r", 1))
-
-		ctx, cancel := context.WithCancel(t.Context())
-		second := testwait.Go(func() error {
-			tx, err := db.Begin()
-			if err != nil {
-				return err
-			}
-			return finish(tx, d.table().Admit(ctx, tx, "r", 2))
-		})
-		require.True(t, d.waits(t, db, second))
-		cancel()
-		require.ErrorIs(t, patience.Result(t, second), context.Canceled)
-		require.NoError(t, first.Commit())
-		require.NoError(t, d.admit(t.Context(), d.plain(), db, "r", 1), "2 has not been admitted")
-	})
 }
 
 func TestAdmit_tellsNamesApartByteByByte(t *testing.T) {

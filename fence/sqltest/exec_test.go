@@ -158,36 +158,3 @@ func TestExec_insertsARowThatIsMissing(t *testing.T) {
 		assertNewest(t, db)
 	})
 }
-
-// The reason for the refusal: that count is 1 for a stale write as it is for the first.
-func TestExec_onDuplicateKeyDoesNotTellARefusedWrite(t *testing.T) {
-	d := mariaDB(t)
-	db := d.fresh(t, level{params: "clientFoundRows=true"})
-	const upsert = `INSERT INTO accounts (id, state, token) VALUES (?, ?, ?)
-		ON DUPLICATE KEY UPDATE state = IF(token <= VALUES(token), VALUES(state), state), token = GREATEST(token, VALUES(token))`
-	for _, token := range []uint64{2, 1} {
-		result, err := db.ExecContext(t.Context(), upsert, 1, "newer", token)
-		require.NoError(t, err)
-		n, err := result.RowsAffected()
-		require.NoError(t, err)
-		assert.Equal(t, int64(1), n)
-	}
-	err := sqlfence.Exec(t.Context(), db, "accounts/1", 3, upsert, 1, "x", 3)
-	require.ErrorContains(t, err, "ON DUPLICATE KEY")
-	assertNewest(t, db)
-}
-
-// Everywhere where the check and the write are two transactions.
-func TestCheckInTheProgram_losesWithoutATransaction(t *testing.T) {
-	run(t, func(t *testing.T, d *database) {
-		db := d.fresh(t, d.plain())
-		d.exec(t, db, `INSERT INTO accounts (id, state) VALUES (1, 'new')`)
-		_, newest := account(t, db)
-		require.NoError(t, fence.Check("accounts/1", 1, newest))
-		query, args := d.update("newer", 2) // while the holder of 1 is paused
-		require.NoError(t, d.column().Exec(t.Context(), db, 1, 2, query, args...))
-		d.exec(t, db, `UPDATE accounts SET state = ?, token = ? WHERE id = 1`, "older", 1)
-		state, _ := account(t, db)
-		assert.Equal(t, "older", state, "this test sees no failure where there has to be one")
-	})
-}

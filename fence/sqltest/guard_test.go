@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -104,24 +102,6 @@ func TestGuard_waitsNoLongerThanItsContext(t *testing.T) {
 	})
 }
 
-func TestGuard_saysThatItsTurnWasLost(t *testing.T) {
-	runGuard(t, func(t *testing.T, d *database, db *sql.DB, g fence.Guard) {
-		kill := map[sqlfence.Dialect]string{
-			sqlfence.Postgres: `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`,
-			sqlfence.MySQL:    `KILL USER root`,
-		}[d.dialect]
-		if kill == "" {
-			t.Skip("there is no connection that could be lost")
-		}
-		err := g.Write(t.Context(), "r", 1, func(context.Context) error {
-			// The killer may die of it too.
-			_, _ = db.ExecContext(t.Context(), kill)
-			return nil
-		})
-		require.ErrorContains(t, err, "others may have been let through")
-	})
-}
-
 // Databases can be told to end a transaction that does nothing, which is what a turn looks like to them.
 func TestGuard_losesItsTurnToATimeoutOfIdleTransactions(t *testing.T) {
 	runGuard(t, func(t *testing.T, d *database, db *sql.DB, g fence.Guard) {
@@ -154,37 +134,5 @@ func TestGuard_losesItsTurnToATimeoutOfIdleTransactions(t *testing.T) {
 			})
 			require.ErrorContains(t, err, "others may have been let through", limit)
 		}
-	})
-}
-
-// Unsynchronised but for the guard: the race detector would see two at once.
-func TestGuard_manyAtOnce(t *testing.T) {
-	const writers, writes = 6, 8
-	runGuard(t, func(t *testing.T, _ *database, _ *sql.DB, g fence.Guard) {
-		var newest uint64
-		var written []uint64
-		var all sync.WaitGroup
-		errs := make(chan error, writers*writes)
-		for writer := range uint64(writers) {
-			all.Go(func() {
-				for i := range uint64(writes) {
-					token := i*writers + writer + 1
-					errs <- g.Write(t.Context(), "r", token, func(context.Context) error {
-						written = append(written, token)
-						newest = max(newest, token)
-						return nil
-					})
-				}
-			})
-		}
-		all.Wait()
-		close(errs)
-		for err := range errs {
-			if !errors.Is(err, fence.ErrStale) {
-				require.NoError(t, err)
-			}
-		}
-		assert.True(t, slices.IsSorted(written), "%v", written)
-		assert.Equal(t, uint64(writers*writes), newest)
 	})
 }

@@ -66,38 +66,3 @@ func TestExec_isRepeatedAfterALostReply(t *testing.T) {
 		assertNewest(t, db)
 	})
 }
-
-// The transaction is committed, and its owner does not know. Again, from the beginning.
-func TestAdmit_isRepeatedAfterALostReply(t *testing.T) {
-	runNetwork(t, func(t *testing.T, d *database, db, far *sql.DB, proxy *testserver.Proxy) {
-		transaction := func() error { return inTransaction(t.Context(), d, d.plain(), far, byAdmit, "newer", 2) }
-		tx := d.plain().begin(t, far)
-		require.NoError(t, byAdmit.write(t.Context(), d, tx, "newer", 2))
-		proxy.DropReplies(true)
-		commit := testwait.Go(tx.Commit)
-		patience.Until(t, "it is committed", func() bool { state, _ := account(t, db); return state == "newer" })
-		proxy.ResetConns()
-		require.Error(t, patience.Result(t, commit))
-
-		proxy.DropReplies(false)
-		require.NoError(t, transaction())
-		assertNewest(t, db)
-		require.ErrorIs(t, inTransaction(t.Context(), d, d.plain(), far, byAdmit, "older", 1), fence.ErrStale)
-		assertNewest(t, db)
-	})
-}
-
-func TestExec_returnsWhenItsContextEnds(t *testing.T) {
-	runNetwork(t, func(t *testing.T, d *database, db, far *sql.DB, proxy *testserver.Proxy) {
-		require.NoError(t, d.write(t.Context(), far, "older", 1))
-		proxy.DropReplies(true)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := testwait.Go(func() error { return d.write(ctx, far, "newer", 2) })
-		patience.Until(t, "it is written", func() bool { state, _ := account(t, db); return state == "newer" })
-		cancel()
-		err := patience.Result(t, done)
-		require.ErrorIs(t, err, context.Canceled)
-		require.NotErrorIs(t, err, fence.ErrStale)
-		proxy.ResetConns()
-	})
-}

@@ -28,47 +28,40 @@ import (
 
 func TestConfigs_obtainAndRenewACertificateOnce(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, b backend) {
-		a, storage, ctx := &authority{}, newFiles(t.TempDir()), t.Context()
-		var inForce, expiring []*certmagic.Config
-		meet := func(context.Context) error { time.Sleep(50 * time.Millisecond); return nil }
-		for range 2 {
-			s := locks.New(storage, b.open(t, b.url(t)))
-			expiring = append(expiring, config(t, s, issuer{authority: a, meet: meet, valid: time.Hour}))
-			inForce = append(inForce, config(t, s, issuer{authority: a, meet: meet}))
+	a, storage, ctx := &authority{}, newFiles(t.TempDir()), t.Context()
+	var inForce, expiring []*certmagic.Config
+	meet := func(context.Context) error { time.Sleep(50 * time.Millisecond); return nil }
+	for range 2 {
+		s := locks.New(storage, open(t, memory(t)))
+		expiring = append(expiring, config(t, s, issuer{authority: a, meet: meet, valid: time.Hour}))
+		inForce = append(inForce, config(t, s, issuer{authority: a, meet: meet}))
+	}
+	together := func(calls ...func() error) {
+		t.Helper()
+		var all sync.WaitGroup
+		for _, call := range calls {
+			all.Go(func() { assert.NoError(t, call()) })
 		}
-		together := func(calls ...func() error) {
-			t.Helper()
-			var all sync.WaitGroup
-			for _, call := range calls {
-				all.Go(func() { assert.NoError(t, call()) })
-			}
-			all.Wait()
-		}
-		together(
-			func() error { return expiring[0].ObtainCertAsync(ctx, domain) },
-			func() error { return expiring[0].ObtainCertSync(ctx, domain) },
-			func() error { return expiring[1].ObtainCertAsync(ctx, domain) },
-			func() error { return expiring[1].ObtainCertSync(ctx, domain) },
-		)
-		require.EqualValues(t, 1, stored(t, storage))
-		together(
-			func() error { return inForce[0].RenewCertAsync(ctx, domain, false) },
-			func() error { return inForce[0].RenewCertSync(ctx, domain, false) },
-			func() error { return inForce[1].RenewCertAsync(ctx, domain, false) },
-			func() error { return inForce[1].RenewCertSync(ctx, domain, false) },
-		)
-		require.EqualValues(t, 2, stored(t, storage), "the first was to be renewed")
-		issued, atOnce := a.count()
-		assert.Equal(t, 2, issued)
-		assert.Equal(t, 1, atOnce)
-	})
+		all.Wait()
+	}
+	together(
+		func() error { return expiring[0].ObtainCertAsync(ctx, domain) },
+		func() error { return expiring[0].ObtainCertSync(ctx, domain) },
+		func() error { return expiring[1].ObtainCertAsync(ctx, domain) },
+		func() error { return expiring[1].ObtainCertSync(ctx, domain) },
+	)
+	require.EqualValues(t, 1, stored(t, storage))
+	together(
+		func() error { return inForce[0].RenewCertAsync(ctx, domain, false) },
+		func() error { return inForce[0].RenewCertSync(ctx, domain, false) },
+		func() error { return inForce[1].RenewCertAsync(ctx, domain, false) },
+		func() error { return inForce[1].RenewCertSync(ctx, domain, false) },
+	)
+	require.EqualValues(t, 2, stored(t, storage), "the first was to be renewed")
+	issued, atOnce := a.count()
+	assert.Equal(t, 2, issued)
+	assert.Equal(t, 1, atOnce)
 }
-
-// naive has no word for a loss.
-type naive struct{ *locks.Storage }
-
-func (naive) RenewLockLease(context.Context, string, time.Duration) error { return nil }
 
 // gated has RenewLockLease of the second attempt wait.
 type gated struct {
@@ -87,73 +80,11 @@ func (g *gated) RenewLockLease(ctx context.Context, name string, d time.Duration
 	return g.Storage.(certmagic.LockLeaseRenewer).RenewLockLease(ctx, name, d)
 }
 
-// A holder whose first attempt has failed loses its lock before the second. Another issues meanwhile.
-func TestRenewLockLease_keepsTwoFromIssuingAfterALoss(t *testing.T) {
-	t.Parallel()
-	onEach(t, func(t *testing.T, b backend) {
-		for adapter, wrap := range map[string]func(*locks.Storage) certmagic.Storage{
-			"naive": func(s *locks.Storage) certmagic.Storage { return naive{s} },
-			"ours":  func(s *locks.Storage) certmagic.Storage { return s },
-		} {
-			t.Run(adapter, func(t *testing.T) {
-				t.Parallel()
-				issued, atOnce := issueAfterALoss(t, b, wrap)
-				if adapter == "naive" {
-					assert.Equal(t, 2, issued)
-					assert.Equal(t, 2, atOnce, "a lock that was lost, and nobody was told")
-				} else {
-					assert.Equal(t, 1, issued)
-					assert.Equal(t, 1, atOnce)
-				}
-			})
-		}
-	})
-}
-
-func issueAfterALoss(t *testing.T, b backend, wrap func(*locks.Storage) certmagic.Storage) (issued, atOnce int) {
-	t.Helper()
-	url, lose, opts := b.losing(t)
-	a, storage, ctx := &authority{}, newFiles(t.TempDir()), testwait.Context(t, time.Duration(patience))
-	gate := &gated{Storage: wrap(locks.New(storage, b.open(t, url, opts...))), asked: make(chan struct{}), open: make(chan struct{})}
-	firstAttempt, secondAttempt := true, make(chan struct{})
-	first := testwait.Go(func() error {
-		return config(t, gate, issuer{authority: a, meet: func(context.Context) error {
-			if firstAttempt {
-				firstAttempt = false
-				return errors.New("too many requests")
-			}
-			close(secondAttempt)
-			return nil
-		}}).ObtainCertAsync(ctx, domain)
-	})
-	await(t, gate.asked, first)
-	lose()
-
-	inside, finish := make(chan struct{}), make(chan struct{})
-	second := testwait.Go(func() error {
-		return config(t, locks.New(storage, b.open(t, url)), issuer{authority: a, meet: func(context.Context) error {
-			close(inside)
-			<-finish
-			return nil
-		}}).ObtainCertSync(ctx, domain)
-	})
-	await(t, inside, second)
-	close(gate.open)
-	select { // for the first to come, too: only one that does not wait needs that
-	case <-secondAttempt:
-	case <-time.After(500 * time.Millisecond):
-	}
-	close(finish)
-	require.NoError(t, patience.Result(t, second))
-	require.NoError(t, patience.Result(t, first))
-	return a.count()
-}
-
 // An authority that is asked while nobody knows whether the lock is held may be asked twice.
 func TestRenewLockLease_isAnErrorWhileTheServerIsSilent(t *testing.T) {
 	t.Parallel()
 	server, a := testserver.Redis(t), &authority{}
-	s := locks.New(newFiles(t.TempDir()), backends[1].open(t, server.URL(), locker.WithTTL(4*time.Second)))
+	s := locks.New(newFiles(t.TempDir()), open(t, server.URL(), locker.WithTTL(4*time.Second)))
 	gate := &gated{Storage: s, asked: make(chan struct{}), open: make(chan struct{})}
 	var attempts atomic.Int32
 	done := testwait.Go(func() error {
@@ -178,49 +109,41 @@ func TestRenewLockLease_isAnErrorWhileTheServerIsSilent(t *testing.T) {
 
 func TestUnlock_withAnEndedContextReleases(t *testing.T) {
 	t.Parallel()
-	onEach(t, func(t *testing.T, b backend) {
-		storage, ctx := newFiles(t.TempDir()), t.Context()
-		here, there := locks.New(storage, b.open(t, b.url(t))), locks.New(storage, b.open(t, b.url(t)))
-		ended, cancel := context.WithCancel(ctx)
-		cancel()
-		require.ErrorIs(t, here.Lock(ended, lockName), context.Canceled)
-		for range 3 {
-			require.NoError(t, here.Lock(ctx, lockName))
-			ok, err := there.TryLock(ctx, lockName)
-			require.NoError(t, err)
-			require.False(t, ok)
-			require.NoError(t, here.Unlock(ended, lockName))
-			ok, err = there.TryLock(ctx, lockName)
-			require.NoError(t, err)
-			require.True(t, ok, "it has been released when Unlock returns")
-			require.NoError(t, there.Unlock(ctx, lockName))
-		}
-		ok, err := here.TryLock(ended, lockName)
-		require.ErrorIs(t, err, context.Canceled)
-		assert.False(t, ok)
-
-		stopped, stop := context.WithCancel(ctx)
-		cfg := config(t, here, issuer{authority: &authority{}, meet: func(ctx context.Context) error { stop(); return ctx.Err() }})
-		require.ErrorIs(t, cfg.ObtainCertAsync(stopped, domain), context.Canceled)
+	storage, ctx := newFiles(t.TempDir()), t.Context()
+	here, there := locks.New(storage, open(t, memory(t))), locks.New(storage, open(t, memory(t)))
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	require.ErrorIs(t, here.Lock(ended, lockName), context.Canceled)
+	for range 3 {
+		require.NoError(t, here.Lock(ctx, lockName))
+		ok, err := there.TryLock(ctx, lockName)
+		require.NoError(t, err)
+		require.False(t, ok)
+		require.NoError(t, here.Unlock(ended, lockName))
 		ok, err = there.TryLock(ctx, lockName)
 		require.NoError(t, err)
-		assert.True(t, ok, "an operation whose context ends leaves no lock")
-	})
+		require.True(t, ok, "it has been released when Unlock returns")
+		require.NoError(t, there.Unlock(ctx, lockName))
+	}
+	ok, err := here.TryLock(ended, lockName)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.False(t, ok)
+
+	stopped, stop := context.WithCancel(ctx)
+	cfg := config(t, here, issuer{authority: &authority{}, meet: func(ctx context.Context) error { stop(); return ctx.Err() }})
+	require.ErrorIs(t, cfg.ObtainCertAsync(stopped, domain), context.Canceled)
+	ok, err = there.TryLock(ctx, lockName)
+	require.NoError(t, err)
+	assert.True(t, ok, "an operation whose context ends leaves no lock")
 }
 
 // certmagic keeps what Unlock returns an error for, and asks again before the process exits.
 func TestUnlock_tellsOfALossOnce(t *testing.T) { //nolint:paralleltest // CleanUpOwnLocks ends the locks of all tests
-	for _, b := range backends {
-		t.Run(b.name, func(t *testing.T) { tellsOfALossOnce(t, b) })
-	}
-}
-
-func tellsOfALossOnce(t *testing.T, b backend) {
-	t.Helper()
-	url, lose, opts := b.losing(t)
+	const ttl = time.Second
+	c := open(t, memory(t), locker.WithTTL(ttl), locker.WithoutRenewal())
 	logged, records := observer.New(zap.ErrorLevel)
-	cfg := config(t, locks.New(newFiles(t.TempDir()), b.open(t, url, opts...)), issuer{authority: &authority{}, meet: func(context.Context) error {
-		lose()
+	cfg := config(t, locks.New(newFiles(t.TempDir()), c), issuer{authority: &authority{}, meet: func(context.Context) error {
+		time.Sleep(ttl)
 		return nil
 	}})
 	cfg.Logger = zap.New(logged)

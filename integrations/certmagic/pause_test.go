@@ -18,6 +18,7 @@ import (
 	"github.com/go-locker/locker"
 	locks "github.com/go-locker/locker/integrations/certmagic"
 	"github.com/go-locker/locker/internal/test/child"
+	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -59,6 +60,11 @@ func obtain(t testing.TB) {
 	fmt.Println("done", a.issued-others)
 }
 
+// naive has no word for a loss.
+type naive struct{ *locks.Storage }
+
+func (naive) RenewLockLease(context.Context, string, time.Duration) error { return nil }
+
 // asking asks before it renews the lease.
 type asking struct {
 	certmagic.Storage
@@ -80,34 +86,23 @@ type pair struct {
 	obtain  func() error
 }
 
-func newPair(t *testing.T, b backend, meet func(context.Context) error, env ...string) pair {
+func newPair(t *testing.T, meet func(context.Context) error, env ...string) pair {
 	t.Helper()
 	p := pair{storage: newFiles(t.TempDir())}
-	url := b.url(t)
-	cfg := config(t, locks.New(p.storage, b.open(t, url)), issuer{authority: &authority{}, meet: meet})
+	url := testserver.SharedRedis(t).URL()
+	cfg := config(t, locks.New(p.storage, open(t, url)), issuer{authority: &authority{}, meet: meet})
 	p.obtain = func() error { return cfg.ObtainCertSync(testwait.Context(t, time.Duration(patience)), domain) }
-	lock := fmt.Sprintf("%s?prefix=%s&ttl=%v", url, t.Name(), 2*b.ttl)
+	lock := fmt.Sprintf("%s?prefix=%s&ttl=3s", url, t.Name())
 	p.Process = child.Start(t, "obtainer", append(env, envURL+"="+lock, envDir+"="+p.storage.Path)...)
 	return p
 }
 
-// onServers runs f on each backend that other processes reach.
-func onServers(t *testing.T, f func(t *testing.T, b backend)) {
-	t.Helper()
-	for _, b := range backends[1:] {
-		t.Run(b.name, func(t *testing.T) {
-			t.Parallel()
-			f(t, b)
-		})
-	}
-}
-
 // paused stops the child before its second attempt, while this process takes the lock. The child goes on when this process issues, which
 // ends when finish is called.
-func paused(t *testing.T, b backend, env ...string) (p pair, finish func()) {
+func paused(t *testing.T, env ...string) (p pair, finish func()) {
 	t.Helper()
 	inside, end := make(chan struct{}), make(chan struct{})
-	p = newPair(t, b, func(context.Context) error { close(inside); <-end; return nil }, env...)
+	p = newPair(t, func(context.Context) error { close(inside); <-end; return nil }, env...)
 	p.Says("renews")
 	p.Tell("")
 	p.Says("issues")
@@ -126,40 +121,34 @@ func paused(t *testing.T, b backend, env ...string) (p pair, finish func()) {
 
 func TestPause_betweenTwoAttemptsIssuesOnce(t *testing.T) {
 	t.Parallel()
-	onServers(t, func(t *testing.T, b backend) {
-		p, finish := paused(t, b)
-		time.Sleep(300 * time.Millisecond) // for the child to wait: no promise needs that
-		finish()
-		assert.Equal(t, []string{"0"}, p.Says("done"), "it found the certificate of the other")
-		assert.EqualValues(t, 1, stored(t, p.storage))
-	})
+	p, finish := paused(t)
+	time.Sleep(300 * time.Millisecond) // for the child to wait: no promise needs that
+	finish()
+	assert.Equal(t, []string{"0"}, p.Says("done"), "it found the certificate of the other")
+	assert.EqualValues(t, 1, stored(t, p.storage))
 }
 
 func TestPause_betweenTwoAttemptsIssuesTwiceWithTheNaiveAdapter(t *testing.T) {
 	t.Parallel()
-	onServers(t, func(t *testing.T, b backend) {
-		p, finish := paused(t, b, envNaive+"=yes")
-		p.Says("issues")
-		p.Tell("")
-		assert.Equal(t, []string{"1"}, p.Says("done"), "while the other is issuing")
-		finish()
-	})
+	p, finish := paused(t, envNaive+"=yes")
+	p.Says("issues")
+	p.Tell("")
+	assert.Equal(t, []string{"1"}, p.Says("done"), "while the other is issuing")
+	finish()
 }
 
 // What no adapter prevents: the authority has been asked, and certmagic stores what it gets.
 func TestPause_whileIssuingIssuesTwice(t *testing.T) {
 	t.Parallel()
-	onServers(t, func(t *testing.T, b backend) {
-		p := newPair(t, b, nil)
-		p.Says("renews")
-		p.Tell("")
-		p.Says("issues")
-		p.Stop()
-		require.NoError(t, p.obtain(), "the lock of a process that stands still expires")
-		require.EqualValues(t, 1, stored(t, p.storage))
-		p.Continue()
-		p.Tell("")
-		assert.Equal(t, []string{"1"}, p.Says("done"))
-		assert.EqualValues(t, others+1, stored(t, p.storage), "the late one replaces the other's, with its key")
-	})
+	p := newPair(t, nil)
+	p.Says("renews")
+	p.Tell("")
+	p.Says("issues")
+	p.Stop()
+	require.NoError(t, p.obtain(), "the lock of a process that stands still expires")
+	require.EqualValues(t, 1, stored(t, p.storage))
+	p.Continue()
+	p.Tell("")
+	assert.Equal(t, []string{"1"}, p.Says("done"))
+	assert.EqualValues(t, others+1, stored(t, p.storage), "the late one replaces the other's, with its key")
 }

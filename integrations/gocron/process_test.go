@@ -84,40 +84,38 @@ func serveElector(t testing.TB) {
 
 // A process is stopped while its job runs, and another runs the job. When the first wakes, its job's first look tells it.
 func TestProcess_aJobWhoseProcessIsStoppedIsToldWhenItWakes(t *testing.T) {
-	for name, url := range backends {
-		for _, role := range []string{"locker", "elector"} {
-			t.Run(role+" on "+name, func(t *testing.T) {
-				t.Parallel()
-				url := url(t) + "&prefix=stopped-" + role
-				p := child.Start(t, role, envURL+"="+url)
-				first, err := strconv.ParseUint(p.Says("runs")[0], 10, 64)
-				require.NoError(t, err)
-				p.Stop()
-				p.Tell("look") // what it reads first when it wakes
+	for _, role := range []string{"locker", "elector"} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			url := redisURL(t, "stopped-"+role)
+			p := child.Start(t, role, envURL+"="+url)
+			first, err := strconv.ParseUint(p.Says("runs")[0], 10, 64)
+			require.NoError(t, err)
+			p.Stop()
+			p.Tell("look") // what it reads first when it wakes
 
-				c, err := locker.Open(t.Context(), url)
-				require.NoError(t, err)
-				defer c.Close()
-				tokens := make(chan uint64, 1)
-				l := newLocker(t, c, minimum, logged(t))
-				s, err := cron.NewScheduler(cron.WithDistributedLocker(l))
-				require.NoError(t, err)
-				_, err = s.NewJob(cron.DurationJob(100*time.Millisecond), l.Task(func(ctx context.Context, token uint64) error {
-					tokens <- token
-					<-ctx.Done()
-					return nil
-				}), cron.WithName("report"), cron.WithSingletonMode(cron.LimitModeReschedule))
-				require.NoError(t, err)
-				s.Start()
-				assert.Greater(t, <-tokens, first)
-				p.Continue()
-				lost := fmt.Sprint(role == "locker") // to an Elector the reserve may be the cause
-				assert.Equal(t, "true", p.Says("looks")[0])
-				assert.Contains(t, []string{"true", lost}, p.Says("failed")[0])
-				assert.Equal(t, []string{"true"}, p.Says("told"))
-				require.NoError(t, s.Shutdown())
-			})
-		}
+			c, err := locker.Open(t.Context(), url)
+			require.NoError(t, err)
+			defer c.Close()
+			tokens := make(chan uint64, 1)
+			l := newLocker(t, c, minimum, logged(t))
+			s, err := cron.NewScheduler(cron.WithDistributedLocker(l))
+			require.NoError(t, err)
+			_, err = s.NewJob(cron.DurationJob(100*time.Millisecond), l.Task(func(ctx context.Context, token uint64) error {
+				tokens <- token
+				<-ctx.Done()
+				return nil
+			}), cron.WithName("report"), cron.WithSingletonMode(cron.LimitModeReschedule))
+			require.NoError(t, err)
+			s.Start()
+			assert.Greater(t, <-tokens, first)
+			p.Continue()
+			lost := fmt.Sprint(role == "locker") // to an Elector the reserve may be the cause
+			assert.Equal(t, "true", p.Says("looks")[0])
+			assert.Contains(t, []string{"true", lost}, p.Says("failed")[0])
+			assert.Equal(t, []string{"true"}, p.Says("told"))
+			require.NoError(t, s.Shutdown())
+		})
 	}
 }
 
@@ -136,19 +134,15 @@ func serveShort(t testing.TB) {
 }
 
 func TestProcess_theMinimumOutlivesItsProcess(t *testing.T) {
-	for name, url := range backends {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url := url(t) + "&prefix=killed"
-			p := child.Start(t, "short", envURL+"="+url)
-			ran, err := strconv.ParseInt(p.Says("ran")[0], 10, 64)
-			require.NoError(t, err)
-			p.Kill()
-			c, err := locker.Open(t.Context(), url)
-			require.NoError(t, err)
-			defer c.Close()
-			require.NoError(t, awaitLock(t, newLocker(t, c, minimum, logged(t)), "report").Unlock(t.Context()))
-			assert.GreaterOrEqual(t, time.Since(time.Unix(0, ran)), 2*minimum*19/20)
-		})
-	}
+	t.Parallel()
+	url := redisURL(t, "killed")
+	p := child.Start(t, "short", envURL+"="+url)
+	ran, err := strconv.ParseInt(p.Says("ran")[0], 10, 64)
+	require.NoError(t, err)
+	p.Kill()
+	c, err := locker.Open(t.Context(), url)
+	require.NoError(t, err)
+	defer c.Close()
+	require.NoError(t, awaitLock(t, newLocker(t, c, minimum, logged(t)), "report").Unlock(t.Context()))
+	assert.GreaterOrEqual(t, time.Since(time.Unix(0, ran)), 2*minimum*19/20)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -51,55 +50,6 @@ func TestTask_isToldThatItsLockIsLost(t *testing.T) {
 		require.ErrorIs(t, joined(&failed), locker.ErrLost)
 		require.EqualError(t, joined(&told), `locker: unlock "report": the lock was lost`)
 	})
-}
-
-// The server loses its data, and another process gets the lock.
-func TestTask_isToldThatTheServerWasWiped(t *testing.T) {
-	for name, start := range map[string]func(t *testing.T) (url string, wipe func()){
-		"redis": func(t *testing.T) (string, func()) {
-			t.Helper()
-			s := testserver.Redis(t)
-			return s.URL() + "?ttl=3s", func() { s.Do("FLUSHALL") }
-		},
-		"etcd": func(t *testing.T) (string, func()) {
-			t.Helper()
-			s := testserver.Etcd(t)
-			return s.URL() + "?ttl=3s", func() {
-				s.Kill()
-				s.Wipe()
-				s.Restart()
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			url, wipe := start(t)
-			var told, failed list[error]
-			c, err := locker.Open(t.Context(), url)
-			require.NoError(t, err)
-			defer c.Close()
-			began, ended := make(chan uint64, 1), make(chan error, 1)
-			l := newLocker(t, c, time.Second, told.add)
-			s, err := cron.NewScheduler(cron.WithDistributedLocker(l))
-			require.NoError(t, err)
-			job, err := s.NewJob(cron.DurationJob(time.Hour), l.Task(func(ctx context.Context, token uint64) error {
-				began <- token
-				<-ctx.Done()
-				ended <- context.Cause(ctx)
-				return ctx.Err()
-			}), cron.WithName("report"), failures(failed.add))
-			require.NoError(t, err)
-			s.Start()
-			require.NoError(t, job.RunNow())
-			assert.NotZero(t, <-began)
-			wipe()
-			require.ErrorIs(t, patience.Result(t, ended), locker.ErrLost)
-			patience.Until(t, "onError is told", func() bool { return errors.Is(joined(&told), locker.ErrLost) })
-			require.ErrorIs(t, joined(&failed), context.Canceled)
-			require.ErrorIs(t, joined(&failed), locker.ErrLost)
-			require.NoError(t, s.Shutdown())
-		})
-	}
 }
 
 func TestTask_isRefusedWithoutAName(t *testing.T) {

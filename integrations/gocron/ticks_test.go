@@ -16,28 +16,18 @@ import (
 	_ "github.com/go-locker/locker/etcd"
 	"github.com/go-locker/locker/integrations/gocron"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 	_ "github.com/go-locker/locker/memory"
 	_ "github.com/go-locker/locker/redis"
 )
 
 const (
 	schedulers = 5
+	ticks      = 20
 	every      = 1750 * time.Millisecond
 	minimum    = time.Second
 	skew       = 20 * time.Millisecond // from the clock of one to that of the next
 	short      = 5 * time.Millisecond  // what the job takes
 )
-
-// In a bubble ticks cost nothing, and on a server their time.
-const ticksInBubble = 20
-
-func ticksOnServer() int {
-	if testwait.Thorough() {
-		return 20
-	}
-	return 6
-}
 
 // late is a clock that is late.
 type late struct {
@@ -69,8 +59,8 @@ func (p plain) Lock(ctx context.Context, key string) (cron.Lock, error) {
 	return p.client.Mutex(key).TryAcquire(ctx)
 }
 
-// countTicks has five schedulers, each with a Client and a clock of its own, run a short job for so many ticks. It returns how often each has run.
-func countTicks(t *testing.T, url string, ticks int, job func(*locker.Client, func(time.Duration)) (cron.Locker, cron.Task)) map[int]int {
+// countTicks has five schedulers, each with a Client and a clock of its own, run a short job for some ticks. It returns how often each has run.
+func countTicks(t *testing.T, url string, job func(*locker.Client, func(time.Duration)) (cron.Locker, cron.Task)) map[int]int {
 	t.Helper()
 	counted := &tally{first: time.Now().Add(every), runs: map[int]int{}}
 	var running []cron.Scheduler
@@ -126,28 +116,19 @@ func noError(t *testing.T) func(error) {
 	return func(err error) { t.Errorf("told: %v", err) }
 }
 
-// backends are the servers that the tests share.
-var backends = map[string]func(*testing.T) string{
-	"redis": func(t *testing.T) string { t.Helper(); return testserver.SharedRedis(t).URL() + "?ttl=3s" },
-	"etcd":  func(t *testing.T) string { t.Helper(); return testserver.SharedEtcd(t).URL() + "?ttl=3s" },
+// redisURL is that of locks which processes can share. Each test has a prefix of its own.
+func redisURL(t *testing.T, prefix string) string {
+	t.Helper()
+	return testserver.SharedRedis(t).URL() + "?ttl=3s&prefix=" + prefix
 }
 
 func TestTicks_eachRunsOnceThoughTheClocksDiffer(t *testing.T) {
-	t.Parallel()
-	for name, url := range backends {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			assertOnce(t, ticksOnServer(), countTicks(t, url(t)+"&prefix=once", ticksOnServer(), ours(t)))
-		})
-	}
-	t.Run("memory", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			assertOnce(t, ticksInBubble, countTicks(t, "mem://ticks-once", ticksInBubble, ours(t)))
-		})
+	synctest.Test(t, func(t *testing.T) {
+		assertOnce(t, countTicks(t, "mem://ticks-once", ours(t)))
 	})
 }
 
-func assertOnce(t *testing.T, ticks int, runs map[int]int) {
+func assertOnce(t *testing.T, runs map[int]int) {
 	t.Helper()
 	assert.Len(t, runs, ticks)
 	for tick, n := range runs {
@@ -157,21 +138,12 @@ func assertOnce(t *testing.T, ticks int, runs map[int]int) {
 
 // What the minimum is for.
 func TestTicks_aLockWithoutAMinimumRunsThemAgain(t *testing.T) {
-	t.Parallel()
-	for name, url := range backends {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			assertAgain(t, ticksOnServer(), countTicks(t, url(t)+"&prefix=again", ticksOnServer(), theirs))
-		})
-	}
-	t.Run("memory", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			assertAgain(t, ticksInBubble, countTicks(t, "mem://ticks-again", ticksInBubble, theirs))
-		})
+	synctest.Test(t, func(t *testing.T) {
+		assertAgain(t, countTicks(t, "mem://ticks-again", theirs))
 	})
 }
 
-func assertAgain(t *testing.T, ticks int, runs map[int]int) {
+func assertAgain(t *testing.T, runs map[int]int) {
 	t.Helper()
 	all := 0
 	for _, n := range runs {

@@ -31,17 +31,11 @@ func TestGoose_ofFiveProvidersOneMigrates(t *testing.T) {
 
 func TestGoose_ofFiveLockersOneLocks(t *testing.T) {
 	t.Parallel()
-	for backend, url := range lockURLs {
-		t.Run(backend, func(t *testing.T) {
-			t.Parallel()
-			d := databases["SQLite"](t)
-			url := url(t)
-			locktesting.TestConcurrentLocking(t, d.open(t), func(t *testing.T) lock.Locker {
-				t.Helper()
-				return lockergoose.New(newInstance(t, url, d).mutex)
-			}, time.Second)
-		})
-	}
+	d, url := databases["SQLite"](t), memory()
+	locktesting.TestConcurrentLocking(t, d.open(t), func(t *testing.T) lock.Locker {
+		t.Helper()
+		return lockergoose.New(newInstance(t, url, d).mutex)
+	}, time.Second)
 }
 
 func TestSessionLocker_isTheSameLock(t *testing.T) {
@@ -59,25 +53,20 @@ func TestSessionLocker_isTheSameLock(t *testing.T) {
 
 func TestUnlock_releasesThoughItsContextHasEnded(t *testing.T) {
 	t.Parallel()
-	for backend, url := range lockURLs {
-		t.Run(backend, func(t *testing.T) {
-			t.Parallel()
-			url, d := url(t), databases["SQLite"](t)
-			first, second := lockergoose.New(newInstance(t, url, d).mutex), newInstance(t, url, d).mutex
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			for _, unlock := range []func() error{
-				func() error { return first.Unlock(ctx, nil) },
-				func() error { return first.SessionUnlock(ctx, nil) },
-			} {
-				require.NoError(t, first.SessionLock(t.Context(), nil))
-				require.ErrorIs(t, second.TryLock(t.Context()), locker.ErrHeld)
-				cancel()
-				require.NoError(t, unlock())
-				require.NoError(t, second.TryLock(t.Context()), "it is free at once")
-				require.NoError(t, second.Unlock(t.Context()))
-			}
-		})
+	url, d := memory(), databases["SQLite"](t)
+	first, second := lockergoose.New(newInstance(t, url, d).mutex), newInstance(t, url, d).mutex
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, unlock := range []func() error{
+		func() error { return first.Unlock(ctx, nil) },
+		func() error { return first.SessionUnlock(ctx, nil) },
+	} {
+		require.NoError(t, first.SessionLock(t.Context(), nil))
+		require.ErrorIs(t, second.TryLock(t.Context()), locker.ErrHeld)
+		cancel()
+		require.NoError(t, unlock())
+		require.NoError(t, second.TryLock(t.Context()), "it is free at once")
+		require.NoError(t, second.Unlock(t.Context()))
 	}
 }
 
@@ -131,50 +120,42 @@ func (i instance) newerHolder(t testing.TB) {
 
 // A store whose Mutex nobody locks refuses, so that a Provider without the Lock is noticed at its first migration.
 func TestStore_refusesWithoutTheLock(t *testing.T) {
-	t.Parallel()
-	for name, d := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			i := newInstance(t, lockURLs["memory"](t), d(t))
-			store, err := lockergoose.NewStore(i.mutex, i.dialect, goose.DefaultTablename)
-			require.NoError(t, err)
-			p := i.provider(t, goose.DialectCustom, goose.WithStore(store))
-			_, err = p.Up(t.Context())
-			require.ErrorIs(t, err, locker.ErrNotHeld)
-			require.ErrorContains(t, err, "apply version 1")
-			require.ErrorContains(t, err, "goose.WithLocker")
-			require.Error(t, i.db.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(new(int)), "it was rolled back")
-		})
-	}
+	each(t, func(t *testing.T, lock string, d target) {
+		i := newInstance(t, lock, d)
+		store, err := lockergoose.NewStore(i.mutex, i.dialect, goose.DefaultTablename)
+		require.NoError(t, err)
+		p := i.provider(t, goose.DialectCustom, goose.WithStore(store))
+		_, err = p.Up(t.Context())
+		require.ErrorIs(t, err, locker.ErrNotHeld)
+		require.ErrorContains(t, err, "apply version 1")
+		require.ErrorContains(t, err, "goose.WithLocker")
+		require.Error(t, i.db.QueryRowContext(t.Context(), "SELECT n FROM counter").Scan(new(int)), "it was rolled back")
+	})
 }
 
 // Goose asks for its table in the catalog of the database, where it knows how. Without that it looks for a row, which is an error in
 // the database's log.
 func TestStore_looksForItsTableAsGoosesOwnDoes(t *testing.T) {
-	t.Parallel()
-	for name, d := range databases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			i := newInstance(t, lockURLs["memory"](t), d(t))
-			store, err := lockergoose.NewStore(i.mutex, i.dialect, goose.DefaultTablename)
+	each(t, func(t *testing.T, lock string, d target) {
+		i := newInstance(t, lock, d)
+		store, err := lockergoose.NewStore(i.mutex, i.dialect, goose.DefaultTablename)
+		require.NoError(t, err)
+		own, err := database.NewStore(i.dialect, goose.DefaultTablename)
+		require.NoError(t, err)
+		for range 2 {
+			exists, err := store.(database.StoreExtender).TableExists(t.Context(), i.db)
+			want, wantErr := own.(database.StoreExtender).TableExists(t.Context(), i.db)
+			assert.Equal(t, wantErr, err, "of some databases goose does not ask")
+			assert.Equal(t, want, exists)
+			_, err = i.fenced(t).Up(t.Context())
 			require.NoError(t, err)
-			own, err := database.NewStore(i.dialect, goose.DefaultTablename)
-			require.NoError(t, err)
-			for range 2 {
-				exists, err := store.(database.StoreExtender).TableExists(t.Context(), i.db)
-				want, wantErr := own.(database.StoreExtender).TableExists(t.Context(), i.db)
-				assert.Equal(t, wantErr, err, "of some databases goose does not ask")
-				assert.Equal(t, want, exists)
-				_, err = i.fenced(t).Up(t.Context())
-				require.NoError(t, err)
-			}
-		})
-	}
+		}
+	})
 }
 
 // With nothing to do goose takes no lock: a program starts though the lock's server is unreachable.
 func TestUp_withNothingToDoTakesNoLock(t *testing.T) {
-	i := newInstance(t, lockURLs["memory"](t), databases["SQLite"](t))
+	i := newInstance(t, memory(), databases["SQLite"](t))
 	_, err := i.fenced(t).Up(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, i.mutex.Lock(t.Context()))
@@ -184,7 +165,7 @@ func TestUp_withNothingToDoTakesNoLock(t *testing.T) {
 }
 
 func TestNewStore_refusesADatabaseThatCannotRollBack(t *testing.T) {
-	i := newInstance(t, lockURLs["memory"](t), databases["SQLite"](t))
+	i := newInstance(t, memory(), databases["SQLite"](t))
 	_, err := lockergoose.NewStore(i.mutex, goose.DialectMySQL, goose.DefaultTablename)
 	require.ErrorContains(t, err, `"mysql"`)
 	_, err = lockergoose.NewStore(i.mutex, goose.DialectSQLite3, "")
@@ -192,7 +173,7 @@ func TestNewStore_refusesADatabaseThatCannotRollBack(t *testing.T) {
 }
 
 func TestContext_endsWithItsParentAndNotWithAnUnlock(t *testing.T) {
-	i := newInstance(t, lockURLs["memory"](t), databases["SQLite"](t))
+	i := newInstance(t, memory(), databases["SQLite"](t))
 	parent, end := context.WithCancel(t.Context())
 	ctx, cancel := lockergoose.Context(parent)
 	defer cancel()

@@ -19,9 +19,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/go-locker/locker"
-	_ "github.com/go-locker/locker/etcd"
 	lockergoose "github.com/go-locker/locker/integrations/goose"
-	"github.com/go-locker/locker/internal/backends"
 	"github.com/go-locker/locker/internal/test/child"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -36,23 +34,13 @@ func TestMain(m *testing.M) {
 
 const patience = testwait.Patience(time.Minute)
 
-// ttl is what etcd honours.
-const ttl = "4s"
+// memory returns the URL of locks that no other test has.
+func memory() string { return "mem://" + space() }
 
-// lockURLs has for each backend a URL of locks that no other test has.
-var lockURLs = map[string]func(t testing.TB) string{
-	"memory": func(t testing.TB) string { t.Helper(); return "mem://" + space() + "?ttl=" + ttl },
-	"redis":  func(t testing.TB) string { t.Helper(); return lockURL(testserver.SharedRedis(t).Addr(), "redis") },
-	"etcd":   func(t testing.TB) string { t.Helper(); return lockURL(testserver.SharedEtcd(t).Addr(), "etcd") },
-}
-
-func lockURL(addr, backend string) string {
-	for _, b := range backends.All {
-		if b.Package == backend {
-			return fmt.Sprintf("%s://%s?ttl=%s&prefix=%s", b.Schemes[0], addr, ttl, space())
-		}
-	}
-	panic(backend)
+// redis returns one of locks that processes can share.
+func redis(t testing.TB) string {
+	t.Helper()
+	return fmt.Sprintf("%s?ttl=4s&prefix=%s", testserver.SharedRedis(t).URL(), space())
 }
 
 var spaces atomic.Int64
@@ -92,28 +80,26 @@ func (d target) open(t testing.TB) *sql.DB {
 	return db
 }
 
-// usual is the database with which a lock of each backend is tested in make test too.
-var usual = map[string]string{"memory": "SQLite", "redis": "PostgreSQL", "etcd": "SQLite"}
-
-// each runs a test on each lock with each database.
+// each runs a test on each database. The locks are in memory: the code that is tested is the same for all.
 func each(t *testing.T, test func(t *testing.T, lock string, d target)) {
 	t.Helper()
-	on(t, []string{"memory", "redis", "etcd"}, test)
+	on(t, func(testing.TB) string { return memory() }, test)
 }
 
-func on(t *testing.T, locks []string, test func(t *testing.T, lock string, d target)) {
+// onRedis runs a test on each database, with locks that processes can share.
+func onRedis(t *testing.T, test func(t *testing.T, lock string, d target)) {
+	t.Helper()
+	on(t, redis, test)
+}
+
+func on(t *testing.T, lock func(testing.TB) string, test func(t *testing.T, lock string, d target)) {
 	t.Helper()
 	t.Parallel()
-	for _, backend := range locks {
-		for name, d := range databases {
-			t.Run(backend+", "+name, func(t *testing.T) {
-				if name != usual[backend] {
-					testwait.OnlyNightly(t, "each backend is tested with one database, and each database with one backend")
-				}
-				t.Parallel()
-				test(t, lockURLs[backend](t), d(t))
-			})
-		}
+	for name, d := range databases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, lock(t), d(t))
+		})
 	}
 }
 

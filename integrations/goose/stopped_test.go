@@ -169,16 +169,10 @@ func (s stopped) isRefused(t *testing.T) {
 	assert.True(t, lost)
 }
 
-// stoppable runs a test on the locks that processes can share.
-func stoppable(t *testing.T, test func(t *testing.T, lock string, d target)) {
-	t.Helper()
-	on(t, []string{"redis", "etcd"}, test)
-}
-
 // A process is stopped in the middle of a migration for longer than its TTL, and wakes when another is done. Goose's interfaces for
 // locks have nothing to say then: it goes on, and hears of its loss at the end.
 func TestStopped_withoutAFenceAMigrationIsAppliedTwice(t *testing.T) {
-	stoppable(t, func(t *testing.T, lock string, d target) {
+	onRedis(t, func(t *testing.T, lock string, d target) {
 		s := stop(t, lock, d, plain, beforeItsWrite)
 		_, err := s.provider.Up(t.Context())
 		require.NoError(t, err)
@@ -189,7 +183,7 @@ func TestStopped_withoutAFenceAMigrationIsAppliedTwice(t *testing.T) {
 }
 
 func TestStopped_withAFenceItIsRefused(t *testing.T) {
-	stoppable(t, func(t *testing.T, lock string, d target) {
+	onRedis(t, func(t *testing.T, lock string, d target) {
 		s := stop(t, lock, d, fenced, beforeItsWrite)
 		applied, err := s.provider.Up(t.Context())
 		require.NoError(t, err)
@@ -202,7 +196,7 @@ func TestStopped_withAFenceItIsRefused(t *testing.T) {
 // The other waits in the database for what the stopped one has written, and must not come after it.
 func TestStopped_afterItsWriteItIsRefusedToo(t *testing.T) {
 	t.Parallel()
-	s := stop(t, lockURLs["redis"](t), databases["PostgreSQL"](t), fenced, afterItsWrite)
+	s := stop(t, redis(t), databases["PostgreSQL"](t), fenced, afterItsWrite)
 	done := testwait.Go(func() error { _, err := s.provider.Up(t.Context()); return err })
 	s.other.waitsInPostgres(t)
 	s.isRefused(t)
@@ -210,29 +204,15 @@ func TestStopped_afterItsWriteItIsRefusedToo(t *testing.T) {
 	s.other.assertState(t, 1, 1)
 }
 
-// Without a fence, it does come after it.
-func TestStopped_afterItsWriteWithoutAFence(t *testing.T) {
-	t.Parallel()
-	s := stop(t, lockURLs["redis"](t), databases["PostgreSQL"](t), plain, afterItsWrite)
-	done := testwait.Go(func() error { _, err := s.provider.Up(t.Context()); return err })
-	s.other.waitsInPostgres(t)
-	s.wakes()
-	require.NoError(t, patience.Result(t, done))
-	s.other.assertState(t, 2, 2)
-}
-
 // The token of the one that was stopped was admitted. So the other has to wait for its commit before it reads the versions.
 func TestStopped_beforeItsCommitItIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+	for _, level := range []string{"read committed", "serializable"} {
 		t.Run(level, func(t *testing.T) {
-			if level == "repeatable read" {
-				testwait.OnlyNightly(t, "a level between two others")
-			}
 			t.Parallel()
 			d := databases["PostgreSQL"](t)
 			d.dsn += "&default_transaction_isolation=" + url.PathEscape(level)
-			s := stop(t, lockURLs["redis"](t), d, fenced, beforeItsCommit)
+			s := stop(t, redis(t), d, fenced, beforeItsCommit)
 			done := testwait.Go(func() error { _, err := s.provider.Up(t.Context()); return err })
 			s.other.waitsInPostgres(t)
 			_, lost := s.wakes()
@@ -256,7 +236,7 @@ func (i instance) waitsInPostgres(t *testing.T) {
 // SQLite has one writer at a time: the other gives up when busy_timeout has passed.
 func TestStopped_inSQLiteAfterItsWriteNobodyGetsIn(t *testing.T) {
 	t.Parallel()
-	s := stop(t, lockURLs["redis"](t), databases["SQLite"](t), fenced, afterItsWrite)
+	s := stop(t, redis(t), databases["SQLite"](t), fenced, afterItsWrite)
 	_, err := s.provider.Up(t.Context())
 	require.ErrorContains(t, err, "database is locked")
 	s.isRefused(t)
@@ -276,7 +256,7 @@ func TestStopped_withoutATransactionStatementsAreRunTwice(t *testing.T) {
 		for name, d := range databases {
 			t.Run(name+", "+how, func(t *testing.T) {
 				t.Parallel()
-				s := stop(t, lockURLs["redis"](t), d(t), how, betweenWrites)
+				s := stop(t, redis(t), d(t), how, betweenWrites)
 				_, err := s.provider.Up(t.Context())
 				require.NoError(t, err)
 				s.isRefused(t)

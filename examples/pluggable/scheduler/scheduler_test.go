@@ -92,27 +92,6 @@ func TestRun_eachJobOnce(t *testing.T) {
 	assert.Equal(t, 1, runs)
 }
 
-// lawless is a Locker that everybody may have at once.
-type lawless struct{}
-
-func (lawless) Lock(context.Context) error   { return nil }
-func (lawless) Unlock(context.Context) error { return nil }
-func (lawless) Extend(context.Context) error { return nil }
-func (lawless) FencingToken() uint64         { return 1 }
-
-// What the lock is for.
-func TestRun_withoutALockItRunsTwice(t *testing.T) {
-	var both sync.WaitGroup
-	both.Add(2)
-	runs := together(t, func() func(string) locker.Locker { return func(string) locker.Locker { return lawless{} } },
-		func(context.Context) error {
-			both.Done()
-			both.Wait()
-			return nil
-		})
-	assert.Equal(t, 2, runs)
-}
-
 func TestRun_aJobThatFailsStaysToBeDone(t *testing.T) {
 	s := scheduler.New(locks(t), newLedger())
 	failed := errors.New("no paper")
