@@ -66,7 +66,7 @@ func TestInspect_showsReaders(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	m := c.RWMutex("x")
 	require.NoError(t, m.RDo(t.Context(), func(ctx context.Context, _ *locker.Hold) error {
-		require.NoError(t, m.RLock(ctx))
+		require.NoError(t, m.RLock(t.Context()))
 		o := locked(t, "inspect", s.URL(), "x")
 		require.Zero(t, o.code, o.stderr)
 		assert.Contains(t, o.stdout, "reader 1")
