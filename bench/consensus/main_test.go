@@ -14,6 +14,7 @@ import (
 	"github.com/go-locker/locker/bench/internal/kills"
 	"github.com/go-locker/locker/bench/internal/program"
 	"github.com/go-locker/locker/bench/internal/servertest"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func TestMain(m *testing.M) {
@@ -27,7 +28,7 @@ var brief = []string{
 }
 
 func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
-	servertest.Need(t, "etcd", "zookeeper-server")
+	testserver.Need(t, "etcd", "zookeeper-server")
 	r, out, charts := servertest.Run[Results](t, run, append(brief, "-only", "pairs,contended")...)
 	require.Len(t, r.Pairs, len(libraries()))
 	for i, l := range libraries() {
@@ -60,7 +61,7 @@ func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
 }
 
 func TestRun_killsProcesses(t *testing.T) {
-	servertest.Need(t, "etcd", "zookeeper-server")
+	testserver.Need(t, "etcd", "zookeeper-server")
 	seen := map[string]bool{}
 	// Where a machine stands still for as long as a session lives, the holder has lost the lock, and says so.
 	for range 3 {
@@ -82,7 +83,7 @@ func TestRun_killsProcesses(t *testing.T) {
 
 // What is pipelined has to show, and what is not.
 func TestPairs_roundTripsAreWaitsForAnswers(t *testing.T) {
-	servertest.Need(t, "zookeeper-server")
+	testserver.Need(t, "zookeeper-server")
 	r, _, _ := servertest.Run[Results](t, run,
 		append(brief, "-only", "pairs", "-libraries", "zookeeper bare serial,zookeeper zk.Lock")...)
 	require.Len(t, r.Pairs, 2)
@@ -93,7 +94,7 @@ func TestPairs_roundTripsAreWaitsForAnswers(t *testing.T) {
 }
 
 func TestRun_endsWhenInterrupted(t *testing.T) {
-	servertest.Need(t, "etcd")
+	testserver.Need(t, "etcd")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	start := time.Now()
@@ -150,7 +151,7 @@ func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
 }
 
 func TestSessions_areOneForEachWaiterOfAName(t *testing.T) {
-	servertest.Need(t, "etcd")
+	testserver.Need(t, "etcd")
 	servers, err := systems[0].start(1)
 	require.NoError(t, err)
 	defer servers.Stop()

@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/bench/internal/servertest"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func TestRun(t *testing.T) {
-	servertest.Need(t, "postgres", "initdb")
+	testserver.Need(t, "postgres", "initdb")
 	file := filepath.Join(t.TempDir(), "raw.json")
 	var out bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"-rounds", "1", "-duration", "200ms", "-warm-up", "100ms", "-alone", "1", "-waiters", "4", "-json", file}, &out, t.Output()))

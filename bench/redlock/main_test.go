@@ -18,6 +18,7 @@ import (
 	"github.com/go-locker/locker/bench/internal/contend"
 	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/servertest"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func TestMain(m *testing.M) {
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) {
 // measureBriefly returns the raw figures, and what was printed.
 func measureBriefly(t *testing.T, args ...string) (Results, string) {
 	t.Helper()
-	servertest.Need(t, "redis-server")
+	testserver.Need(t, "redis-server")
 	r, out, charts := servertest.Run[Results](t, run, append([]string{
 		"-nodes", "3", "-rounds", "1", "-blocks", "2", "-block", "10", "-long-rounds", "1", "-healthy", "10",
 		"-unreachable", "100ms", "-contenders", "3", "-clients", "2", "-goroutines", "4", "-duration", "400ms",
@@ -88,7 +89,7 @@ func TestRun_measuresWithAMinorityAway(t *testing.T) {
 
 // redsync waits ten seconds for stopped nodes, and does not heed its context meanwhile.
 func TestRun_endsWhenInterrupted(t *testing.T) {
-	servertest.Need(t, "redis-server")
+	testserver.Need(t, "redis-server")
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	time.AfterFunc(time.Second, interrupt)
@@ -102,7 +103,7 @@ func TestRun_endsWhenInterrupted(t *testing.T) {
 
 // What excludes nobody has to show.
 func TestContended_noticesTwoHolders(t *testing.T) {
-	servertest.Need(t, "redis-server")
+	testserver.Need(t, "redis-server")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	servers, err := redisserver.Start(ctx, 3)

@@ -13,6 +13,7 @@ import (
 	"github.com/go-locker/locker/bench/internal/program"
 	"github.com/go-locker/locker/bench/internal/redislocks"
 	"github.com/go-locker/locker/bench/internal/servertest"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func TestMain(m *testing.M) {
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 
 func measureBriefly(t *testing.T, args ...string) (Results, string) {
 	t.Helper()
-	servertest.Need(t, "redis-server")
+	testserver.Need(t, "redis-server")
 	r, out, charts := servertest.Run[Results](t, run, append([]string{
 		"-rounds", "1", "-blocks", "2", "-block", "10", "-long-rounds", "1", "-goroutines", "4,8", "-duration", "300ms",
 		"-warm-up", "100ms", "-held", "2,200", "-held-for", "11s", "-held-before", "100ms",

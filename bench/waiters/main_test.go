@@ -18,6 +18,7 @@ import (
 	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/servertest"
 	"github.com/go-locker/locker/bench/internal/wire"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func TestMain(m *testing.M) {
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestRun_measuresEveryLibraryOnARealServer(t *testing.T) {
-	servertest.Need(t, "redis-server")
+	testserver.Need(t, "redis-server")
 	r, out, charts := servertest.Run[Results](t, run,
 		"-waiters", "3", "-clients", "2", "-rounds", "1", "-duration", "400ms", "-warm-up", "100ms",
 		"-idle", "500ms", "-idle-waiters", "2", "-handover-waiters", "2", "-drain", "3",
@@ -76,7 +77,7 @@ func TestRun_measuresEveryLibraryOnARealServer(t *testing.T) {
 
 // A lock that excludes nobody has to show.
 func TestMeasure_noticesTwoHolders(t *testing.T) {
-	servertest.Need(t, "redis-server")
+	testserver.Need(t, "redis-server")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	servers, err := redisserver.Start(ctx, 1)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
-	"runtime"
 	"testing"
 	"time"
 
@@ -56,29 +54,6 @@ func TestBench_table(t *testing.T) {
 	}
 }
 
-func TestBench_ofAServerThatIsAway_namesIt(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	s.Kill()
-	o := locked(t, brief("mem://x", s.URL())...)
-	assert.Equal(t, exitUnreachable, o.code)
-	assert.Contains(t, o.stderr, s.URL())
-	assert.Empty(t, o.stdout)
-}
-
-func TestBench_interrupted_leavesNothingLocked(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("no process is interrupted there")
-	}
-	s := testserver.Redis(t)
-	p := begin(t, "bench", "--duration", "1h", s.URL())
-	patience.Until(t, "it has begun", func() bool { return len(s.Do("KEYS", "*").([]any)) > 3 }) // the mark is one
-	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
-	assert.Equal(t, 130, p.wait(), "%s", p.stderr)
-	wantForgotten(t, s)
-}
-
 func TestBench_usage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
@@ -112,13 +87,4 @@ func TestTogether_endsTheOthersWhenOneFails(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}))
-}
-
-func TestBench_withRightsOnOnePrefix(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "etcd and its users take long to start, and only the prefix is another here")
-	s := testserver.Etcd(t, testserver.EtcdAuth("app", "secret"))
-	o := lockedWith(t, []string{"LOCKER_URL=etcd://app:secret@" + s.Addr()}, brief("--prefix", "locker", "-")...)
-	require.Zero(t, o.code, o.stderr)
-	assert.Contains(t, o.stderr, "bench: 6/6 throughput", "plain lines where there is no terminal")
 }

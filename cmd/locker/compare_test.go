@@ -57,17 +57,6 @@ func TestCompare_asJSON(t *testing.T) {
 	assert.Len(t, c.Bench.Results, 2)
 }
 
-func TestCompare_withAServerThatIsAway(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	s.Kill()
-	file := filepath.Join(t.TempDir(), "compare.html")
-	o := locked(t, briefly("--html", file, "mem://x", s.URL())...)
-	assert.Equal(t, exitUnreachable, o.code)
-	assert.Contains(t, o.stderr, s.URL())
-	assert.NoFileExists(t, file)
-}
-
 func TestCompare_usage(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"--output", "html", "mem://x"}, {"--run", "(", "mem://x"}} {

@@ -66,7 +66,7 @@ func TestRun_cutOff_givesWhatHasLeftTheGroupTimeToTidyUp(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	proxy := testserver.NewProxy(t, s.Addr())
-	const params = "?ttl=4s"
+	const params = "?ttl=12s" // and a third of it to tidy up, also on a loaded machine
 	dir := t.TempDir()
 	p := begin(t, append([]string{"run", "redis://" + proxy.Addr() + params, "name", "--"}, scattered(t, dir)...)...)
 	all := pids(t, dir)

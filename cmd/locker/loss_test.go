@@ -11,12 +11,10 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -112,27 +110,6 @@ func TestRun_lockTakenAway_killsTheCommandAtOnce(t *testing.T) {
 	assert.False(t, alive(t, child))
 	assert.NoFileExists(t, dir+"/term", "no time is given to a command that has no lock")
 	assert.Contains(t, p.stderr.String(), "the lock was lost")
-}
-
-func TestRun_outageThatEndsInTime_disturbsNobody(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	dir := t.TempDir()
-	p := begin(t, "run", s.URL()+"?ttl=10s", "name", "--", "sh", "-c",
-		"echo > "+dir+"/up; while [ ! -e "+dir+"/go ]; do sleep 0.01; done; exit 4")
-	awaitFile(t, dir+"/up")
-	s.Stop()
-	time.Sleep(4 * time.Second) // a renewal is due meanwhile
-	s.Continue()
-	c, err := locker.Open(t.Context(), s.URL())
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
-	patience.Until(t, "the lock is renewed", func() bool {
-		state, err := c.Inspect(t.Context(), "name")
-		return err == nil && state.Left > 7*time.Second
-	})
-	require.NoError(t, os.WriteFile(dir+"/go", nil, 0o600))
-	assert.Equal(t, 4, p.wait(), p.stderr)
 }
 
 func TestRun_killedItself_takesTheCommandAlong(t *testing.T) {

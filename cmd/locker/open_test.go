@@ -4,8 +4,6 @@ package main
 
 import (
 	"net"
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -62,21 +60,4 @@ func TestRun_waitIsAlsoForOpening(t *testing.T) {
 	addr, _ := silent(t)
 	o := locked(t, "run", "--wait", "200ms", "etcd://app:secret@"+addr+"?dial_timeout=10m", "name", "--", "true")
 	assert.Equal(t, exitUnreachable, o.code, o.stderr)
-}
-
-func TestOpen_ofAURLThatNamesNoPlainFile(t *testing.T) {
-	t.Parallel()
-	fifo := filepath.Join(t.TempDir(), "fifo")
-	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
-	for _, file := range []string{fifo, t.TempDir(), os.DevNull} {
-		for _, url := range []string{
-			"rediss://h?tls_ca=", "redigos://h?tls_ca=", "redlock://h1,h2,h3?driver=rediss&tls_ca=", "etcds://h?tls_ca=", "zookeepers://h?tls_ca=",
-			"rediss://h?tls_key=x&tls_cert=",
-		} {
-			o := locked(t, "run", url+file, "name", "--", "true")
-			assert.Equal(t, exitUsage, o.code, "%s%s: %s", url, file, o.stderr)
-			assert.Contains(t, o.stderr, "not a regular file", "%s%s", url, file)
-			assert.Contains(t, o.stderr, "parameter tls_c", "%s%s", url, file)
-		}
-	}
 }

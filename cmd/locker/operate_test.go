@@ -102,21 +102,6 @@ func TestRelease_endsReaders(t *testing.T) {
 	assert.False(t, inspected(t, s.URL(), "name").Held)
 }
 
-// The command of a run whose hold was ended ends, too.
-func TestRelease_endsARun(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	run := begin(t, "run", s.URL()+"?ttl=3s", "name", "--", "sleep", "60")
-	var i inspection
-	patience.Until(t, "it holds", func() bool {
-		i = inspected(t, s.URL(), "name")
-		return i.Held
-	})
-	o := locked(t, "release", "--force", "--hold", strconv.FormatUint(i.Token, 10), s.URL(), "name")
-	require.Zero(t, o.code, o.stderr)
-	assert.Equal(t, exitLost, run.wait(), run.stderr)
-}
-
 func TestOperate_usageAndOutages(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
@@ -145,24 +130,4 @@ func TestOperate_usageAndOutages(t *testing.T) {
 		assert.Equal(t, c.code, o.code, "%q: %s", c.args, o.stderr)
 		assert.NotContains(t, o.stderr, "secret")
 	}
-}
-
-// A backend whose module is not that of the others.
-func TestOperate_onPostgreSQL(t *testing.T) {
-	t.Parallel()
-	s := testserver.Postgres(t)
-	c, err := locker.Open(t.Context(), s.URL(), locker.WithMetadata("job"))
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
-	m := c.Mutex("orders/42")
-	require.NoError(t, m.Lock(deadline(t)))
-	o := locked(t, "list", s.URL())
-	require.Zero(t, o.code, o.stderr)
-	assert.Equal(t, "orders/42\n", o.stdout)
-	i := inspected(t, s.URL(), "orders/42")
-	assert.Equal(t, "job", i.Holder.Metadata)
-	assert.Equal(t, m.FencingToken(), i.Token)
-	o = locked(t, "release", "--force", "--hold", strconv.FormatUint(i.Token, 10), s.URL(), "orders/42")
-	require.Zero(t, o.code, o.stderr)
-	require.ErrorIs(t, m.Unlock(deadline(t)), locker.ErrLost)
 }

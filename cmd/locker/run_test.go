@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -236,74 +234,4 @@ func TestRun_underNohupGoesOnAfterHangup(t *testing.T) {
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP))
 	require.NoError(t, os.WriteFile(dir+"/go", nil, 0o600))
 	assert.Equal(t, 5, p.wait())
-}
-
-func TestRun_tenAtOnce_oneRunsIfNobodyWaits(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	dir := t.TempDir()
-	var all []*process
-	for range 10 {
-		all = append(all, begin(t, "run", "--no-wait", s.URL(), "nightly", "--",
-			"sh", "-c", "echo $$ >> "+dir+"/ran; while [ ! -e "+dir+"/go ]; do sleep 0.01; done"))
-	}
-	ended := func() (n int) {
-		for _, p := range all {
-			select {
-			case <-p.ended:
-				n++
-			default:
-			}
-		}
-		return n
-	}
-	patience.Until(t, "all but the one that runs have ended", func() bool { return ended() >= 9 })
-	assert.Len(t, strings.Fields(awaitFile(t, dir+"/ran")), 1)
-	require.NoError(t, os.WriteFile(dir+"/go", nil, 0o600))
-	codes := map[int]int{}
-	for _, p := range all {
-		codes[p.wait()]++
-	}
-	assert.Equal(t, map[int]int{0: 1, exitHeld: 9}, codes)
-}
-
-func TestRun_tenAtOnce_takeTurnsIfTheyWait(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	dir := t.TempDir()
-	var all []*process
-	for range 10 {
-		// mkdir fails if another is inside.
-		all = append(all, begin(t, "run", "--wait", "1m", s.URL(), "nightly", "--", "sh", "-c",
-			"mkdir "+dir+"/inside && echo $LOCKER_FENCING_TOKEN >> "+dir+"/tokens && sleep 0.05 && rmdir "+dir+"/inside"))
-	}
-	for _, p := range all {
-		assert.Zero(t, p.waitFor(time.Minute), p.stderr)
-	}
-	var tokens []uint64
-	for field := range strings.FieldsSeq(awaitFile(t, dir+"/tokens")) {
-		n, err := strconv.ParseUint(field, 10, 64)
-		require.NoError(t, err)
-		tokens = append(tokens, n)
-	}
-	assert.Len(t, tokens, 10)
-	assert.True(t, slices.IsSorted(tokens), "tokens in the order of the runs: %d", tokens)
-	assert.Len(t, slices.Compact(tokens), 10)
-}
-
-func TestRun_underSeveralBackends(t *testing.T) {
-	t.Parallel()
-	testwait.OnlyNightly(t, "the command is the same under Redis")
-	etcd := testserver.Etcd(t)
-	zk := testserver.ZooKeeper(t)
-	for _, url := range []string{"etcd://" + etcd.Addr() + "?ttl=2s", "zookeeper://" + zk.Addr() + "?ttl=2s", testserver.Postgres(t).URL() + "&ttl=2s"} {
-		o := locked(t, "run", url, "name", "--", "sh", "-c", "exit 9")
-		assert.Equal(t, 9, o.code, "%s: %s", url, o.stderr)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		c, err := locker.Open(ctx, url)
-		require.NoError(t, err)
-		require.NoError(t, c.Mutex("name").TryLock(ctx), "%s: the lock should be free", url)
-		require.NoError(t, c.Close())
-		cancel()
-	}
 }

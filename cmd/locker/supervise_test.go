@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"os"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,25 +70,6 @@ func supervised(t *testing.T, test func(t *testing.T, c *locker.Client, p *plan,
 	})
 }
 
-func TestWatch_ofAJobThatIgnoresARequest_killsItBeforeTheExpiry(t *testing.T) {
-	supervised(t, func(t *testing.T, _ *locker.Client, p *plan, j *fakeJob) {
-		lasts := time.Until(p.hold.Deadline())
-		err := p.watch(j, nil)
-		assert.Equal(t, exitLost, exitCode(err))
-		assert.Equal(t, []string{"terminate", "kill"}, j.done[:2])
-		assert.InDelta(t, (lasts * 3 / 4).Seconds(), j.seconds[0], 0.001)
-		assert.InDelta(t, (lasts * 15 / 16).Seconds(), j.seconds[1], 0.001, "before it expires, not as it does")
-	})
-}
-
-func TestWatch_ofAJobThatHasLeftSomethingRunning_killsThat(t *testing.T) {
-	supervised(t, func(t *testing.T, _ *locker.Client, p *plan, j *fakeJob) {
-		j.polite = true
-		assert.Equal(t, exitLost, exitCode(p.watch(j, nil)), "though the command said 0")
-		assert.Equal(t, []string{"terminate", "kill", "reap"}, j.done)
-	})
-}
-
 func TestWatch_ofAJobOfWhichSomethingIsKnownToRun_givesThatItsTime(t *testing.T) {
 	supervised(t, func(t *testing.T, _ *locker.Client, p *plan, j *fakeJob) {
 		lasts := time.Until(p.hold.Deadline())
@@ -109,26 +89,6 @@ func TestWatch_ofAJobThatEndsAfterTheExpiry_killsWhatItHasLeft(t *testing.T) {
 		assert.Equal(t, exitLost, exitCode(p.watch(j, nil)))
 		assert.Contains(t, j.done, "kill")
 		assert.Zero(t, j.leaves)
-	})
-}
-
-func TestWatch_whenTheLockIsLost_killsAtOnce(t *testing.T) {
-	supervised(t, func(t *testing.T, c *locker.Client, p *plan, j *fakeJob) {
-		time.AfterFunc(time.Second, func() { _ = c.Close() })
-		assert.Equal(t, exitLost, exitCode(p.watch(j, nil)))
-		assert.Equal(t, "kill", j.done[0], "no time is given to a command that has no lock")
-		assert.InDelta(t, 1, j.seconds[0], 0.001)
-	})
-}
-
-func TestWatch_passesSignalsOn(t *testing.T) {
-	supervised(t, func(t *testing.T, _ *locker.Client, p *plan, j *fakeJob) {
-		signals := make(chan os.Signal, 1)
-		signals <- syscall.SIGHUP
-		time.AfterFunc(time.Second, func() { j.exited <- nil })
-		require.NoError(t, p.watch(j, signals))
-		assert.Equal(t, []string{syscall.SIGHUP.String(), "reap"}, j.done)
-		require.NoError(t, unlock(p.hold, nil))
 	})
 }
 

@@ -183,15 +183,18 @@ func TestTerminal_ctrlZBehindAPipe_stopsTheCommandToo(t *testing.T) {
 	}
 	s := testserver.Redis(t)
 	dir := t.TempDir()
+	// Not a loop of commands: a shell that is stopped while it starts one waits for that,
+	// and is never seen to have stopped.
+	require.NoError(t, syscall.Mkfifo(dir+"/go", 0o600))
 	term := newTerminal(t)
 	term.send(binary + " run " + s.URL() + "?ttl=1h name -- sh -c 'trap \"\" TSTP; echo $$ > " + dir + "/pid; " +
-		"while [ ! -e " + dir + "/go ]; do sleep 0.01; done; echo r''an' | cat\n")
+		"read line < " + dir + "/go; echo r''an' | cat\n")
 	pid := pidOf(t, dir+"/pid")
 	term.send(ctrlZ)
 	term.expect("Stopped")
 	awaitStopped(t, pid)
-	require.NoError(t, os.WriteFile(dir+"/go", nil, 0o600))
 	term.send("fg\n")
+	require.NoError(t, os.WriteFile(dir+"/go", []byte("go\n"), 0o600))
 	term.expect("ran")
 	term.send("echo c''ode=${PIPESTATUS[0]}\n")
 	term.expect("code=0")
@@ -218,15 +221,17 @@ func TestTerminal_afterBgIsTheShells(t *testing.T) {
 		t.Skip("Ctrl-Z is seen on Linux only")
 	}
 	dir := t.TempDir()
+	require.NoError(t, syscall.Mkfifo(dir+"/go", 0o600)) // not a loop: see above
 	term := newTerminal(t)
-	term.send(binary + " run mem://x?ttl=1h name -- sh -c 'echo r''uns; while [ ! -e " + dir + "/go ]; do sleep 0.01; done'\n")
+	term.send(binary + " run mem://x?ttl=1h name -- sh -c 'echo r''uns; read line < " + dir + "/go'\n")
 	term.expect("runs")
 	term.send(ctrlZ)
 	term.expect("Stopped")
+	term.expect("ready> ")
 	term.send("bg\n")
 	term.expect("ready> ")
 	term.send("wait; echo e''nded\n")
-	require.NoError(t, os.WriteFile(dir+"/go", nil, 0o600))
+	require.NoError(t, os.WriteFile(dir+"/go", []byte("go\n"), 0o600))
 	term.expect("ended")
 	term.send("echo the shell r''eads\n")
 	term.expect("the shell reads")

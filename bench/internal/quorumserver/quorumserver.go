@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,11 +19,11 @@ type Servers struct {
 	Addrs []string // for clients
 	Size  int
 
-	host *host
+	host testserver.Host
 }
 
 // Stop ends them for good.
-func (s *Servers) Stop() { s.host.stop() }
+func (s *Servers) Stop() { s.host.Close() }
 
 // Tick is ZooKeeper's tickTime.
 const Tick = 100 * time.Millisecond
@@ -81,64 +79,15 @@ func Postgres(settings ...string) (*Servers, error) {
 	})
 }
 
-func start(n int, with func(testing.TB, *Servers) error) (s *Servers, err error) {
-	s = &Servers{Size: n, host: &host{}}
-	defer func() {
-		if failed := recover(); failed != nil {
-			failure, ours := failed.(failure)
-			if !ours {
-				panic(failed)
-			}
-			err = failure
-		}
-		if err != nil {
-			s.Stop()
-		}
-	}()
-	err = with(s.host, s)
-	return s, err
-}
-
-// host stands in for a test. The interface that it embeds is nil: it has the methods that testserver calls.
-type host struct {
-	testing.TB
-	cleanUps []func()
-}
-
-// failure is what ended the test.
-type failure string
-
-// Error implements error.
-func (f failure) Error() string { return string(f) }
-
-// Helper implements testing.TB.
-func (h *host) Helper() {}
-
-// Cleanup implements testing.TB.
-func (h *host) Cleanup(f func()) { h.cleanUps = append(h.cleanUps, f) }
-
-// TempDir implements testing.TB.
-func (h *host) TempDir() string {
-	dir, err := os.MkdirTemp("", "bench-")
+func start(n int, with func(testing.TB, *Servers) error) (*Servers, error) {
+	s := &Servers{Size: n}
+	var err error
+	if ended := s.host.Do(func(t testing.TB) { err = with(t, s) }); ended != nil {
+		err = ended
+	}
 	if err != nil {
-		h.Fatalf("%v", err)
+		s.Stop()
+		return nil, err
 	}
-	h.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return dir
-}
-
-// Errorf implements testing.TB. What could not be cleaned up changes no figure.
-func (h *host) Errorf(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-
-// Fatalf implements testing.TB.
-func (h *host) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
-
-// Skipf implements testing.TB.
-func (h *host) Skipf(format string, args ...any) { h.Fatalf(format, args...) }
-
-func (h *host) stop() {
-	for _, f := range slices.Backward(h.cleanUps) {
-		f()
-	}
-	h.cleanUps = nil
+	return s, nil
 }

@@ -5,16 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // Server is a redis-server of our own, and a connection to look at it with.
@@ -23,46 +21,20 @@ type Server struct {
 	Version string
 	Client  *goredis.Client
 
-	path, dir string
-
-	mu      sync.Mutex // guards what follows
-	cmd     *exec.Cmd
-	stopped bool
+	mu     sync.Mutex // guards what follows
+	host   testserver.Host
+	server *testserver.RedisServer // nil once it has been stopped for good
 }
 
 // Servers are some that do not know of each other.
 type Servers []*Server
 
-// Find looks for a program on the PATH, then in .bin of this and every directory above, where make setup puts what
-// it builds.
-func Find(program string) (string, error) {
-	path, err := exec.LookPath(program)
-	if err == nil {
-		return path, nil
-	}
-	if dir, wdErr := os.Getwd(); wdErr == nil {
-		for ; ; dir = filepath.Dir(dir) {
-			if path, err := exec.LookPath(filepath.Join(dir, ".bin", program)); err == nil {
-				return path, nil
-			}
-			if dir == filepath.Dir(dir) {
-				break
-			}
-		}
-	}
-	return "", fmt.Errorf("%w; run make setup, or install it", err)
-}
-
 // Start starts n, each on a free loopback port. The caller stops them; they also stop when ctx
 // ends, so that clients that do not heed it find out.
 func Start(ctx context.Context, n int) (Servers, error) {
-	path, err := Find("redis-server")
-	if err != nil {
-		return nil, err
-	}
 	var all Servers
 	for range n {
-		s, err := start(ctx, path)
+		s, err := start(ctx)
 		if err != nil {
 			all.Stop()
 			return nil, err
@@ -89,112 +61,80 @@ func (all Servers) Addrs() []string {
 	return addrs
 }
 
-// start tries more than one port: between the choice of one and its use somebody else may take it.
-func start(ctx context.Context, path string) (*Server, error) {
-	var err error
-	for range 5 {
-		var s *Server
-		if s, err = startOnce(ctx, path); err == nil || ctx.Err() != nil {
-			return s, err
-		}
-	}
-	return nil, err
-}
-
-func startOnce(ctx context.Context, path string) (*Server, error) {
-	addr, err := freeAddr()
-	if err != nil {
+func start(ctx context.Context) (*Server, error) {
+	s := &Server{}
+	if err := s.host.Do(func(t testing.TB) { s.server = testserver.Redis(t) }); err != nil {
+		s.host.Close()
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "bench-")
+	s.Addr = s.server.Addr()
+	s.Client = goredis.NewClient(&goredis.Options{Addr: s.Addr, MaxRetries: -1, ContextTimeoutEnabled: true})
+	info, err := s.info(ctx, "server")
 	if err != nil {
-		return nil, err
-	}
-	s := &Server{Addr: addr, path: path, dir: dir, Client: goredis.NewClient(&goredis.Options{
-		Addr: addr, MaxRetries: -1, ContextTimeoutEnabled: true,
-	})}
-	if err := s.Restart(ctx); err != nil {
 		s.Stop()
 		return nil, err
 	}
+	s.Version = info["redis_version"]
 	return s, nil
 }
 
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+// Freeze stops the process. The kernel still accepts connections and requests for it.
+func (s *Server) Freeze(context.Context) error { return s.do((*testserver.RedisServer).Stop) }
+
+// Thaw has it go on, and returns once it answers.
+func (s *Server) Thaw(ctx context.Context) error {
+	if err := s.do((*testserver.RedisServer).Continue); err != nil {
+		return err
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String(), nil
+	return s.awaitAnswer(ctx)
 }
+
+// Kill ends it at once, whatever state it is in, until Restart.
+func (s *Server) Kill() { _ = s.do((*testserver.RedisServer).Kill) }
 
 // Restart starts one that has been killed, at the same address, with nothing in it.
 func (s *Server) Restart(ctx context.Context) error {
-	host, port, err := net.SplitHostPort(s.Addr)
-	if err != nil {
+	if err := s.do((*testserver.RedisServer).Restart); err != nil {
 		return err
 	}
-	cmd := exec.Command(s.path, "--port", port, "--bind", host, "--dir", s.dir, "--save", "", "--appendonly", "no")
-	if err := s.run(cmd); err != nil {
-		return err
-	}
-	return s.awaitReady(ctx, cmd.Process.Pid)
+	return s.awaitAnswer(ctx)
 }
 
-func (s *Server) run(cmd *exec.Cmd) error {
+// do does something to the server, unless it has been stopped for good.
+func (s *Server) do(what func(*testserver.RedisServer)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stopped {
+	if s.server == nil {
 		return errors.New("redis-server has been stopped")
 	}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	s.cmd = cmd
-	return nil
+	return s.host.Do(func(testing.TB) { what(s.server) })
 }
 
-func (s *Server) awaitReady(ctx context.Context, pid int) error {
+// awaitAnswer waits until the Client, whose connections may be broken, is answered.
+func (s *Server) awaitAnswer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for {
-		info, err := s.info(ctx, "server")
-		switch {
-		case err == nil && info["process_id"] != strconv.Itoa(pid):
-			return errors.New("another server has the port")
-		case err == nil:
-			s.Version = info["redis_version"]
+		err := s.Client.Ping(ctx).Err()
+		if err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("redis-server does not answer on %s: %w", s.Addr, err)
+			return fmt.Errorf("%s does not answer: %w", s.Addr, err)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// Kill ends it at once, whatever state it is in, until Restart.
-func (s *Server) Kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cmd != nil {
-		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait()
-		s.cmd = nil
-	}
-}
-
 // Stop ends it for good.
 func (s *Server) Stop() {
-	s.Kill()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.stopped {
-		s.stopped = true
+	if s.server != nil {
+		s.server = nil
+		s.host.Close()
 		_ = s.Client.Close()
-		_ = os.RemoveAll(s.dir)
 	}
 }
 

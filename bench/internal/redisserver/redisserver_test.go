@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/bench/internal/redisserver"
-	"github.com/go-locker/locker/bench/internal/servertest"
 	"github.com/go-locker/locker/bench/internal/wire"
+	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func start(t *testing.T, n int) (context.Context, context.CancelFunc, redisserver.Servers) {
 	t.Helper()
-	servertest.Need(t, "redis-server")
+	testserver.Need(t, "redis-server")
 	logging.Disable() // go-redis prints what the tests break on purpose
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)

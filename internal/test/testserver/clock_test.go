@@ -30,16 +30,6 @@ func wantAhead(t *testing.T, s *RedisServer, want time.Duration) {
 	}
 }
 
-func TestClock_ofScriptsJumpsToo(t *testing.T) {
-	onlyInCheck(t)
-	s := Redis(t, RedisClock())
-	s.ShiftClock(time.Hour)
-	now, err := strconv.ParseInt(s.must("EVAL", "return redis.call('TIME')[1]", "0").(string), 10, 64)
-	if is := time.Until(time.Unix(now, 0)); err != nil || is < 59*time.Minute {
-		t.Errorf("in a script the clock is %v ahead, %v; want an hour", is, err)
-	}
-}
-
 func TestClock_jumpsAddUpAndOutliveTheServer(t *testing.T) {
 	onlyInCheck(t)
 	s := Redis(t, RedisClock())
@@ -52,21 +42,6 @@ func TestClock_jumpsAddUpAndOutliveTheServer(t *testing.T) {
 	s.ShiftClock(-45 * time.Minute)
 	s.Restart()
 	wantAhead(t, s, 0)
-}
-
-func TestClock_shiftNeedsTheOption(t *testing.T) {
-	onlyInCheck(t)
-	r := &recorder{TB: t}
-	var s *RedisServer
-	r.run(func() { s = Redis(r) })
-	if r.skip != "" {
-		t.Skip(r.skip)
-	}
-	defer r.cleanUp()
-	r.run(func() { s.ShiftClock(time.Hour) })
-	if !strings.Contains(r.fatal, "without a clock") {
-		t.Errorf("Fatalf said %q, want what is missing", r.fatal)
-	}
 }
 
 // A server whose clock cannot be shifted would have a test prove nothing.
@@ -85,28 +60,5 @@ func TestClock_serverDoesNotStartWithoutItsFile(t *testing.T) {
 	r.run(s.Restart)
 	if !strings.Contains(r.fatal, "TESTSERVER_CLOCK") {
 		t.Errorf("Fatalf said %q, want what is wrong", r.fatal)
-	}
-}
-
-func TestClock_compilerMissing(t *testing.T) {
-	for compiler, want := range map[string]string{
-		"no-such-compiler -m64": "no-such-compiler",
-		"false -m64":            "exit status 1",
-	} {
-		if _, err := compileClock(compiler); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q in it", compiler, err, want)
-		}
-	}
-	for ci, want := range map[string]struct{ fatal, skip string }{
-		"":     {skip: "C compiler"},
-		"true": {fatal: "required because CI is set"},
-	} {
-		t.Setenv("CI", ci)
-		t.Setenv("LOCKER_REQUIRE_SERVERS", "")
-		r := &recorder{TB: t}
-		r.run(func() { unavailable(r, os.ErrNotExist, "install a C compiler") })
-		if !strings.Contains(r.fatal, want.fatal) || !strings.Contains(r.skip, want.skip) || (r.fatal == "") == (r.skip == "") {
-			t.Errorf("with CI=%s Fatalf said %q, Skipf %q", ci, r.fatal, r.skip)
-		}
 	}
 }

@@ -254,6 +254,17 @@ func lookup(t testing.TB, s server) string {
 	return path
 }
 
+// Need skips or fails the test where one of the programs is missing. It is for tests of programs that start servers
+// by a [Host].
+func Need(t testing.TB, programs ...string) {
+	t.Helper()
+	for _, program := range programs {
+		if _, err := find(program); err != nil {
+			unavailable(t, err, "run make setup, or install it")
+		}
+	}
+}
+
 // unavailable ends a test that needs what err says is missing, and install tells people how to get.
 func unavailable(t testing.TB, err error, install string) {
 	t.Helper()

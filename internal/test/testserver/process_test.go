@@ -99,41 +99,6 @@ func TestRedis_programMissing(t *testing.T) {
 	}
 }
 
-func TestRedis_programInDotBinOfAParentDirectory(t *testing.T) {
-	onlyInCheck(t)
-	program, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Skip(err)
-	}
-	root := t.TempDir()
-	for _, dir := range []string{root + "/.bin", root + "/a/b"} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink(program, root+"/.bin/redis-server"); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", t.TempDir())
-	t.Chdir(root + "/a/b")
-	if _, err := Redis(t).ask("PING"); err != nil {
-		t.Errorf("the server found in .bin does not answer: %v", err)
-	}
-}
-
-func TestRedis_logIsShownWhenItDoesNotStart(t *testing.T) {
-	onlyInCheck(t)
-	r := &recorder{TB: t}
-	r.run(func() { Redis(r, RedisArgs("--no-such-option", "1")) })
-	defer r.cleanUp()
-	if r.skip != "" {
-		t.Skip(r.skip)
-	}
-	if !strings.Contains(r.fatal, "no-such-option") {
-		t.Errorf("Fatalf said %q, want redis-server's own message in it", r.fatal)
-	}
-}
-
 func TestReservePort_isExclusiveUntilCleanup(t *testing.T) {
 	r := &recorder{TB: t}
 	port := reservePort(r)

@@ -2,7 +2,6 @@ package testserver
 
 import (
 	"errors"
-	"io"
 	"net"
 	"os"
 	"testing"
@@ -59,50 +58,6 @@ func eventuallyValue(t *testing.T, s *RedisServer, key, want string) {
 
 func heldRequests(p *Proxy) func() bool {
 	return func() bool { requests, _ := p.Held(); return requests > 0 }
-}
-
-func TestProxy_forwards(t *testing.T) {
-	onlyInCheck(t)
-	s := Redis(t)
-	p := NewProxy(t, s.Addr())
-	one, two := dialProxy(t, p), dialProxy(t, p)
-	wantAnswer(t, one, "SET k v", "OK")
-	wantAnswer(t, two, "GET k", "v")
-	s.Kill()
-	if reply, err := redisCommand(one, "PING"); err == nil {
-		t.Errorf("a dead server said %q", reply)
-	}
-	// The reset may come as soon as the connection is made, or when it is used.
-	if conn, err := net.Dial("tcp4", p.Addr()); err == nil {
-		if reply, err := redisCommand(conn, "PING"); err == nil {
-			t.Errorf("a dead server said %q on a new connection", reply)
-		}
-		_ = conn.Close()
-	}
-	s.Restart()
-	wantAnswer(t, dialProxy(t, p), "GET k", "")
-}
-
-func TestProxy_severAndRestore(t *testing.T) {
-	onlyInCheck(t)
-	p := NewProxy(t, Redis(t).Addr())
-	conn := dialProxy(t, p)
-	wantAnswer(t, conn, "PING", "PONG")
-	p.Sever()
-	p.Sever()
-	if reply, err := redisCommand(conn, "PING"); err == nil {
-		t.Errorf("a severed connection said %q", reply)
-	}
-	if accepts(p.Addr()) {
-		t.Error("a severed proxy accepts connections")
-	}
-	addr := p.Addr()
-	p.Restore()
-	p.Restore()
-	if p.Addr() != addr {
-		t.Errorf("address is %s after Restore, was %s", p.Addr(), addr)
-	}
-	wantAnswer(t, dialProxy(t, p), "PING", "PONG")
 }
 
 func TestProxy_dropReplies(t *testing.T) {
@@ -228,32 +183,5 @@ func TestProxy_cleanupLeavesNothing(t *testing.T) {
 	}
 	if err := goleak.Find(others); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestProxy_delays(t *testing.T) {
-	onlyInCheck(t)
-	server := Redis(t)
-	p := NewProxy(t, server.Addr())
-	conn, err := net.Dial("tcp", p.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	const each = 50 * time.Millisecond
-	p.Delay(each)
-	start := time.Now()
-	for range 3 {
-		_, err = io.WriteString(conn, "PING\r\n")
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, err = io.ReadFull(conn, make([]byte, 3*len("+PONG\r\n")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(start); took < 2*each {
-		t.Errorf("there and back took %v", took)
 	}
 }

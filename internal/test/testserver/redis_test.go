@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"os"
-	"strings"
 	"testing"
 	"time"
 )
@@ -14,17 +13,6 @@ func wantReply(t *testing.T, s *RedisServer, command, want string) {
 	if got, err := s.ask(command); err != nil || got != want {
 		t.Errorf("%s: got %q, %v; want %q", command, got, err, want)
 	}
-}
-
-func TestRedis_terminateShutsDownInOrder(t *testing.T) {
-	onlyInCheck(t)
-	s := Redis(t)
-	s.Terminate()
-	if log := s.tail(); !strings.Contains(log, "is now ready to exit") {
-		t.Errorf("no orderly shutdown in the log:\n%s", log)
-	}
-	s.Restart()
-	wantReply(t, s, "PING", "PONG")
 }
 
 func TestRedis_stopIsSilentAndContinueRevives(t *testing.T) {
