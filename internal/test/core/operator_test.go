@@ -3,7 +3,6 @@ package core_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -260,13 +259,6 @@ func TestHeldError_isInTheErrorOfWhoDoesNotGetTheLock(t *testing.T) {
 		}
 		assert.EqualError(t, tried, `locker: trylock "x": the lock is held by another owner, "host 7"`)
 	})
-}
-
-// Metadata may be anything: a terminal gets none of it raw, nor all of it.
-func TestHeldError_showsMetadataQuotedAndShort(t *testing.T) {
-	text := (&locker.HeldError{Holder: locker.Participant{Metadata: "\x1b[2J" + strings.Repeat("a", 1000)}}).Error()
-	assert.Equal(t, `the lock is held by another owner, "\x1b[2J`+strings.Repeat("a", 76)+`"…`, text)
-	assert.Equal(t, locker.ErrHeld.Error(), (&locker.HeldError{Holder: locker.Participant{ID: "7"}}).Error())
 }
 
 func two(context.Context) ([]string, error) { return []string{"a is 1; set it to 2", "b is off"}, nil }
