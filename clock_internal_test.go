@@ -20,7 +20,6 @@ import (
 // outside is the world of a machine that can be frozen: a backend, which is also the driver and the one lease, and a
 // wall clock. Both go on while the machine is frozen, and its monotonic clock, which is the test's, does not.
 type outside struct {
-	always
 	began time.Time
 
 	mu      sync.Mutex
@@ -30,8 +29,6 @@ type outside struct {
 	reply   time.Duration   // how long an answer takes
 	refused int             // which of those requests gets none, counted from 1
 }
-
-var errRefusedOnce = errors.New("connection refused")
 
 // freeze freezes the machine for d, and sets its wall clock right.
 func (o *outside) freeze(d time.Duration) {
@@ -61,6 +58,12 @@ func (o *outside) Acquire(_ context.Context, req driver.Request) (driver.Lease, 
 	return o, nil
 }
 
+func (o *outside) Guarantees() Guarantees        { return nil }
+func (o *outside) Close() error                  { return nil }
+func (o *outside) Token() uint64                 { return 1 }
+func (o *outside) Validity() time.Duration       { return time.Hour }
+func (o *outside) Release(context.Context) error { return nil }
+
 func (o *outside) Extend(_ context.Context, ttl time.Duration) error {
 	err := o.extend(ttl)
 	time.Sleep(o.reply)
@@ -74,7 +77,7 @@ func (o *outside) extend(ttl time.Duration) error {
 	now := time.Now().Add(o.ahead)
 	switch {
 	case len(o.sent) == o.refused:
-		return errRefusedOnce
+		return errors.New("connection refused")
 	case !now.Before(o.until):
 		return ErrLost
 	}
@@ -129,17 +132,6 @@ func TestFrozen_aHoldThatLastsOutsideIsRenewedAtOnce(t *testing.T) {
 		assert.Greater(t, h.Deadline(), deadline)
 		time.Sleep(20 * time.Second)
 		assert.Equal(t, []time.Duration{6 * time.Second, 15 * time.Second, 24375 * time.Millisecond}, o.requests(), "and then as ever")
-	})
-}
-
-func TestFrozen_aRenewalThatFailsIsSentAgainSoon(t *testing.T) {
-	frozen(t, func(t *testing.T, o *outside, c *Client) {
-		h := hold(t, c)
-		time.Sleep(1500 * time.Millisecond)
-		o.refused = 1
-		o.freeze(time.Minute)
-		<-h.Lost()
-		assert.Equal(t, []time.Duration{2 * time.Second, 3250 * time.Millisecond}, o.requests(), "after TTL/24")
 	})
 }
 
@@ -199,9 +191,24 @@ func TestFrozen_noRequestWithoutNeed(t *testing.T) {
 	}
 }
 
+// reserve is that of the context that stopped makes.
+const reserve = 2 * time.Second
+
+// stopped runs f, with a context of the hold of m, in a process whose timers do not fire any more.
+func stopped(t *testing.T, f func(t *testing.T, o *outside, m *Mutex, ctx context.Context)) {
+	t.Helper()
+	frozen(t, func(t *testing.T, o *outside, c *Client) {
+		m := c.Mutex("x", WithoutRenewal())
+		require.NoError(t, m.Lock(t.Context()))
+		ctx, cancel := m.Context(t.Context(), reserve)
+		defer cancel()
+		c.renewer.timer.Stop()
+		f(t, o, m, ctx)
+	})
+}
+
 // A process that was stopped looks, when it goes on, before any timer has fired.
 func TestWake_everyLookIsByTheClock(t *testing.T) {
-	const ttl = 10 * time.Second
 	closed := func(c <-chan struct{}) bool {
 		select {
 		case <-c:
@@ -210,52 +217,66 @@ func TestWake_everyLookIsByTheClock(t *testing.T) {
 			return false
 		}
 	}
-	for name, look := range map[string]func(*Hold, context.Context) bool{
-		"Hold.Err":      func(h *Hold, _ context.Context) bool { return errors.Is(h.Err(), ErrLost) },
-		"Hold.Lost":     func(h *Hold, _ context.Context) bool { return closed(h.Lost()) },
-		"context.Err":   func(_ *Hold, ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) },
-		"context.Done":  func(_ *Hold, ctx context.Context) bool { return closed(ctx.Done()) },
-		"context.Cause": func(_ *Hold, ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrLost) },
-		"of a child":    func(_ *Hold, ctx context.Context) bool { return context.WithValue(ctx, &closed, 1).Err() != nil },
+	type call = func(*Mutex, context.Context) error
+	ended := func(m call) func(*Mutex, context.Context) bool {
+		return func(of *Mutex, _ context.Context) bool {
+			return errors.Is(m(of, context.Background()), ErrLost)
+		}
+	}
+	type looks map[string]func(*Mutex, context.Context) bool
+	for before, all := range map[time.Duration]looks{
+		0: {
+			"Err":          func(m *Mutex, _ context.Context) bool { return m.current().Err() != nil },
+			"Lost":         func(m *Mutex, _ context.Context) bool { return closed(m.Lost()) },
+			"FencingToken": func(m *Mutex, _ context.Context) bool { return m.FencingToken() == 0 },
+			"TryLock":      ended((*Mutex).TryLock),
+			"Extend":       ended((*Mutex).Extend),
+			"Unlock":       ended((*Mutex).Unlock),
+		},
+		reserve: {
+			"of the context": func(_ *Mutex, ctx context.Context) bool { return ctx.Err() != nil },
+			"Done":           func(_ *Mutex, ctx context.Context) bool { return closed(ctx.Done()) },
+			"Cause":          func(_ *Mutex, ctx context.Context) bool { return context.Cause(ctx) != nil },
+			"of its child": func(_ *Mutex, ctx context.Context) bool {
+				return context.WithValue(ctx, &closed, 1).Err() != nil
+			},
+		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c, err := New(&always{}, WithTTL(ttl), WithoutRenewal())
-				require.NoError(t, err)
-				m := c.Mutex("x")
-				require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))
-				err = m.Do(t.Context(), func(ctx context.Context) error {
-					h := m.current()
-					c.renewer.timer.Stop()
-					time.Sleep(ttl - drift(ttl) - time.Nanosecond)
-					assert.False(t, look(h, ctx))
+		for name, look := range all {
+			t.Run(name, func(t *testing.T) {
+				stopped(t, func(t *testing.T, _ *outside, m *Mutex, ctx context.Context) {
+					time.Sleep(time.Until(m.Deadline()) - before - time.Nanosecond)
+					switch name {
+					case "TryLock", "Extend", "Unlock": // not only looks
+					default:
+						assert.False(t, look(m, ctx))
+					}
 					time.Sleep(time.Nanosecond)
-					assert.True(t, look(h, ctx))
-					return nil
+					assert.True(t, look(m, ctx))
 				})
-				require.ErrorIs(t, err, ErrLost)
-				require.NoError(t, c.Close())
 			})
-		})
+		}
 	}
 }
 
-func TestWake_aReserveIsByTheClockToo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, err := New(&always{}, WithTTL(10*time.Second), WithoutRenewal())
-		require.NoError(t, err)
-		h, err := c.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		ctx, cancel := h.Context(t.Context(), 2*time.Second)
-		defer cancel()
-		c.renewer.timer.Stop()
-		time.Sleep(time.Until(h.Deadline()) - 2*time.Second - 1)
-		require.NoError(t, ctx.Err())
-		time.Sleep(time.Nanosecond)
-		require.ErrorIs(t, ctx.Err(), context.Canceled)
-		require.NoError(t, h.Err())
-		require.NotErrorIs(t, context.Cause(ctx), ErrLost)
-		cancel()
-		require.NoError(t, c.Close())
+// What was answered while the process was stopped prolongs nothing that has ended since.
+func TestWake_anExtendThatIsReadAfterTheDeadlineProlongsNothing(t *testing.T) {
+	stopped(t, func(t *testing.T, o *outside, m *Mutex, _ context.Context) {
+		o.reply = 2 * time.Second
+		time.Sleep(time.Until(m.Deadline()) - time.Second)
+		require.ErrorIs(t, m.Extend(t.Context()), ErrLost)
+	})
+}
+
+func TestLoss_isInTimeThoughTheGoroutineOfATickStops(t *testing.T) {
+	frozen(t, func(t *testing.T, _ *outside, c *Client) {
+		h := hold(t, c, WithTTL(300*time.Millisecond))
+		c.renewer.mu.Lock()
+		due := h.due
+		c.renewer.mu.Unlock()
+		time.Sleep(time.Until(due) - 1)
+		c.takeDue(due) // a tick whose goroutine gets no further
+		<-h.Lost()
+		assert.LessOrEqual(t, time.Since(h.Deadline()), time.Millisecond)
 	})
 }

@@ -3,8 +3,11 @@ package driver_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -23,8 +26,43 @@ func TestOpen(t *testing.T) {
 	require.ErrorContains(t, err, `unknown scheme "nosuch"`)
 
 	failed := errors.New("failed")
-	_, err = driver.Open(t.Context(), &driver.URL{Scheme: scheme(func(context.Context, *driver.URL) (driver.Driver, error) { return nil, failed })})
-	require.ErrorIs(t, err, failed)
-	_, err = driver.Open(t.Context(), &driver.URL{Scheme: scheme(func(context.Context, *driver.URL) (driver.Driver, error) { return nil, nil })})
-	require.ErrorContains(t, err, "no Driver")
+	for want, returned := range map[string]error{"failed": failed, "no Driver": nil} {
+		s := scheme(func(context.Context, *driver.URL) (driver.Driver, error) { return nil, returned })
+		_, err = driver.Open(t.Context(), &driver.URL{Scheme: s})
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestRegister_panics(t *testing.T) {
+	open := func(context.Context, *driver.URL) (driver.Driver, error) { return memory.NewDriver(), nil }
+	s := scheme(open)
+	for want, f := range map[string]func(){
+		"registered already": func() { driver.Register(s, open) },
+		"not empty":          func() { driver.Register("", open) },
+		"lower case":         func() { driver.Register("Redis", open) },
+		"nil OpenFunc":       func() { driver.Register(s+"x", nil) },
+	} {
+		func() {
+			defer func() { assert.Contains(t, fmt.Sprint(recover()), want) }()
+			f()
+		}()
+	}
+}
+
+func TestError_showsTheBeginningOfALongName(t *testing.T) {
+	for _, character := range []string{"n", "é", "長"} {
+		text := (&driver.Error{Op: "lock", Name: strings.Repeat(character, 2048), Err: errRefused}).Error()
+		assert.Equal(t, `locker: lock "`+strings.Repeat(character, 80)+`"…: refused`, text)
+		assert.True(t, utf8.ValidString(text))
+	}
+	assert.EqualError(t, &driver.Error{Op: "lock", Name: "長", Err: errRefused}, `locker: lock "長": refused`)
+}
+
+// Metadata may be anything: a terminal gets none of it raw, nor all of it.
+func TestHeldError_showsMetadataQuotedAndShort(t *testing.T) {
+	held := &driver.HeldError{Holder: driver.Participant{Metadata: "\x1b[2J" + strings.Repeat("a", 1000)}}
+	text := `the lock is held by another owner, "\x1b[2J` + strings.Repeat("a", 76) + `"…`
+	assert.EqualError(t, held, text)
+	held.Holder = driver.Participant{ID: "7"}
+	assert.EqualError(t, held, driver.ErrHeld.Error())
 }

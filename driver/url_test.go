@@ -173,14 +173,6 @@ func TestURL_noWayOfPrintingItShowsAPasswordOfTheQuery(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(logged.String(), "redis://h?"))
 }
 
-func TestURL_unknown(t *testing.T) {
-	u := &driver.URL{Scheme: "s", Query: url.Values{}}
-	require.NoError(t, u.Unknown())
-	u.Query.Set("b", "1")
-	u.Query.Set("c", "1")
-	require.EqualError(t, u.Unknown(), `s:// does not know the parameter "b"`)
-}
-
 // A Driver made of Drivers may open them at once.
 func TestURL_takeOfCopiesAtOnce(t *testing.T) {
 	nodes := scheme(func(_ context.Context, u *driver.URL) (driver.Driver, error) {
@@ -204,19 +196,6 @@ func TestURL_takeOfCopiesAtOnce(t *testing.T) {
 	})
 	_, err := locker.Open(t.Context(), made+"://h?c=1")
 	require.ErrorContains(t, err, "known are a, b, backoff,")
-}
-
-func TestURL_take(t *testing.T) {
-	u := &driver.URL{Query: url.Values{"a": {"1"}, "b": {""}}}
-	v, ok := u.Take("a")
-	assert.True(t, ok)
-	assert.Equal(t, "1", v)
-	v, ok = u.Take("b")
-	assert.True(t, ok)
-	assert.Empty(t, v)
-	_, ok = u.Take("a")
-	assert.False(t, ok)
-	assert.Empty(t, u.Query)
 }
 
 // What passwords may leak by, package fuzzurl looks for at each adapter.

@@ -84,21 +84,6 @@ func TestLead_whoIsNotRenewedHasTheReserveToStepDown(t *testing.T) {
 	})
 }
 
-func TestLead_whoIsRenewedLeadsOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := campaign(t, "", nil), (*candidate)(nil)
-		synctest.Wait()
-		b = campaign(t, "", nil)
-		synctest.Wait()
-		term := a.Term()
-		time.Sleep(time.Hour)
-		wantLeader(t, a, b)
-		assert.Equal(t, term, a.Term())
-		require.NoError(t, a.stop())
-		require.NoError(t, b.stop())
-	})
-}
-
 func TestLead_whoStopsLeavesTheLeadToTheNextAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := campaign(t, "", nil)
@@ -113,34 +98,6 @@ func TestLead_whoStopsLeavesTheLeadToTheNextAtOnce(t *testing.T) {
 		wantLeader(t, c, a, b)
 		require.NoError(t, c.stop())
 		assert.Equal(t, began, time.Now(), "nobody waited")
-	})
-}
-
-func TestResign_handsOverAtOnceAndStaysACandidate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		a := campaign(t, "", func(ctx context.Context, _ uint64) { <-ctx.Done(); <-release })
-		a.Resign() // leads to nothing: it does not lead yet
-		synctest.Wait()
-		b := campaign(t, "", nil)
-		wantLeader(t, a, b)
-		first, began := a.Term(), time.Now()
-		a.Resign()
-		assert.False(t, a.IsLeader(), "at once")
-		synctest.Wait()
-		assert.False(t, b.IsLeader(), "a's function has not returned")
-		close(release)
-		wantLeader(t, b, a)
-		assert.Equal(t, began, time.Now())
-		second := b.Term()
-		assert.Greater(t, second, first)
-		time.Sleep(rest)
-		synctest.Wait() // a is a candidate again
-		b.Resign()
-		wantLeader(t, a, b)
-		assert.Greater(t, a.Term(), second)
-		require.NoError(t, a.stop())
-		require.NoError(t, b.stop())
 	})
 }
 

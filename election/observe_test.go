@@ -15,24 +15,6 @@ import (
 	"github.com/go-locker/locker/internal/test/cutoff"
 )
 
-func TestLeader_isWhoLeads(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		watcher := election.New(cutoff.New(t).Client, "leader")
-		leader, err := watcher.Leader(t.Context())
-		require.NoError(t, err)
-		assert.Zero(t, leader)
-		a := campaign(t, "a", nil)
-		wantLeader(t, a)
-		leader, err = watcher.Leader(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, election.Leader{ID: "a", Term: a.Term()}, leader)
-		require.NoError(t, a.stop())
-		leader, err = watcher.Leader(t.Context())
-		require.NoError(t, err)
-		assert.Zero(t, leader)
-	})
-}
-
 func TestObserve_tellsOfEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		watched := cutoff.New(t)

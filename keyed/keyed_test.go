@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,21 +40,6 @@ func TestLocks_ofOneNameExcludeEachOtherAndThoseOfOthersDoNot(t *testing.T) {
 		require.ErrorIs(t, here.Unlock(ctx, "a"), locker.ErrNotHeld, "another's hold is not ended")
 		require.NoError(t, errors.Join(there.Unlock(ctx, "a"), here.Unlock(ctx, "b"), there.Unlock(ctx, "c")))
 		assert.Zero(t, keyed.InUse(here)+keyed.InUse(there), "what is not held costs nothing")
-	})
-}
-
-func TestLock_ofTwoInOneProcessIsPassedOnByUnlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, ctx := keyed.New(cutoff.New(t).Client), t.Context()
-		require.NoError(t, l.Lock(ctx, "a"))
-		first := l.FencingToken("a")
-		waits := testwait.Go(func() error { return l.Lock(ctx, "a") })
-		synctest.Wait()
-		require.NoError(t, l.Unlock(ctx, "a"))
-		require.NoError(t, <-waits)
-		assert.Greater(t, l.FencingToken("a"), first)
-		require.NoError(t, l.Unlock(ctx, "a"))
-		assert.Zero(t, keyed.InUse(l))
 	})
 }
 
@@ -253,39 +236,6 @@ func TestLock_thatFailsKeepsNothing(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.ErrorIs(t, l.Unlock(ctx, "a"), locker.ErrLost)
 		require.ErrorIs(t, <-waits, locker.ErrClosed)
-		assert.Zero(t, keyed.InUse(l))
-	})
-}
-
-func TestLocks_usedByManyAtOnceKeepNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := keyed.New(cutoff.New(t).Client)
-		var mu sync.Mutex
-		inside := map[string]bool{}
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() {
-				for range 50 {
-					name := fmt.Sprint(rand.N(3))
-					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.N(8))*time.Millisecond)
-					err := l.Lock(ctx, name)
-					cancel()
-					if err != nil {
-						continue
-					}
-					mu.Lock()
-					assert.False(t, inside[name], "two hold at once")
-					inside[name] = true
-					mu.Unlock()
-					time.Sleep(time.Millisecond)
-					mu.Lock()
-					inside[name] = false
-					mu.Unlock()
-					assert.NoError(t, l.Unlock(t.Context(), name))
-				}
-			})
-		}
-		all.Wait()
 		assert.Zero(t, keyed.InUse(l))
 	})
 }

@@ -24,6 +24,10 @@ func FuzzNames(f *testing.F) {
 	f.Add("p/q", "a", "p", "q/a")
 	f.Add("", "a", "locker", "a")
 	f.Add("p%3Aq", "a", "p:q", "a")
+	f.Add("p", "b:c", "p:b", "c")
+	f.Add("p%", "3Ab:c", "p:b", "c")
+	f.Add("p:", "b", "p", ":b")
+	f.Add(":", ":", "%3A", ":")
 	f.Fuzz(func(t *testing.T, prefixA, a, prefixB, b string) {
 		d := NewDriver(InSpace(t.Name()))
 		var held [2]*locker.Hold

@@ -17,117 +17,39 @@ import (
 
 const ttl = 10 * time.Second
 
-// took is how long f takes.
-func took(f func()) time.Duration {
-	start := time.Now()
-	f()
-	return time.Since(start)
-}
-
-// inSpace runs a test in a bubble, over a space of its own. Each call of open is another process.
-func inSpace(t *testing.T, f func(t *testing.T, open func(...locker.Option) *locker.Client)) {
+// client is a process of its own, in the space of t.
+func client(t *testing.T, opts ...locker.Option) *locker.Client {
 	t.Helper()
-	space := t.Name()
-	synctest.Test(t, func(t *testing.T) {
-		f(t, func(opts ...locker.Option) *locker.Client {
-			c, err := locker.Open(t.Context(), "mem://"+space, append([]locker.Option{locker.WithTTL(ttl)}, opts...)...)
-			require.NoError(t, err)
-			t.Cleanup(func() { _ = c.Close() })
-			return c
-		})
-	})
-}
-
-// waiter is a Lock under way.
-type waiter struct {
-	*locker.Mutex
-	cancel context.CancelFunc
-	locked <-chan error
-}
-
-// waiters are n that came one after the other.
-func waiters(t *testing.T, open func(...locker.Option) *locker.Client, n int) (ws []*waiter) {
-	for range n {
-		ctx, cancel := context.WithCancel(t.Context())
-		t.Cleanup(cancel)
-		w := &waiter{Mutex: open().Mutex("x"), cancel: cancel}
-		w.locked = testwait.Go(func() error { return w.Lock(ctx) })
-		synctest.Wait()
-		ws = append(ws, w)
-	}
-	return ws
+	d := memory.NewDriver(memory.InSpace(t.Name()))
+	c, err := locker.New(d, append([]locker.Option{locker.WithTTL(ttl)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 func TestQueue_servesWaitersInOrder(t *testing.T) {
-	inSpace(t, func(t *testing.T, open func(...locker.Option) *locker.Client) {
-		ws := waiters(t, open, 20) // the first holds
-		var last uint64
-		for _, w := range ws {
-			assert.Zero(t, took(func() { require.NoError(t, <-w.locked) }), "handed over at the release")
-			assert.Greater(t, w.FencingToken(), last)
-			last = w.FencingToken()
-			assert.Equal(t, ttl-ttl/100-2*time.Millisecond, time.Until(w.Deadline()), "a TTL, but for the drift")
-			require.NoError(t, w.Unlock(t.Context()))
-		}
-	})
-}
-
-func TestQueue_handsOverWhenTheHolderExpires(t *testing.T) {
-	inSpace(t, func(t *testing.T, open func(...locker.Option) *locker.Client) {
-		holder := open(locker.WithoutRenewal()).Mutex("x")
+	synctest.Test(t, func(t *testing.T) {
+		holder := client(t, locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, holder.Lock(t.Context()))
-		ws := waiters(t, open, 2)
-		assert.Equal(t, ttl, took(func() { require.NoError(t, <-ws[0].locked) }), "after the TTL and not before")
+		var waiters []*locker.Mutex
+		var locked []<-chan error
+		for range 20 {
+			m := client(t).Mutex("x")
+			waiters = append(waiters, m)
+			locked = append(locked, testwait.Go(func() error { return m.Lock(t.Context()) }))
+			synctest.Wait()
+		}
+		last, due := holder.FencingToken(), time.Now().Add(ttl) // the holder expires
+		for i, m := range waiters {
+			require.NoError(t, <-locked[i])
+			assert.Equal(t, due, time.Now(), "after the TTL, and then at each release")
+			assert.Greater(t, m.FencingToken(), last)
+			last = m.FencingToken()
+			assert.Equal(t, ttl-ttl/100-2*time.Millisecond, time.Until(m.Deadline()), "a TTL")
+			require.NoError(t, m.Unlock(t.Context()))
+		}
 		require.ErrorIs(t, holder.Unlock(t.Context()), locker.ErrLost)
-		synctest.Wait()
-		assert.NotZero(t, ws[0].FencingToken())
-		require.NoError(t, ws[0].Unlock(t.Context()))
-		require.NoError(t, <-ws[1].locked)
 	})
-}
-
-func TestQueue_waitsForAHolderThatExtends(t *testing.T) {
-	inSpace(t, func(t *testing.T, open func(...locker.Option) *locker.Client) {
-		holder := open(locker.WithoutRenewal()).Mutex("x")
-		require.NoError(t, holder.Lock(t.Context()))
-		w := waiters(t, open, 1)[0]
-		time.Sleep(ttl / 2)
-		require.NoError(t, holder.Extend(t.Context()))
-		assert.Equal(t, ttl, took(func() { require.NoError(t, <-w.locked) }))
-	})
-}
-
-func TestQueue_aWaiterThatGivesUpLeavesTheQueue(t *testing.T) {
-	inSpace(t, func(t *testing.T, open func(...locker.Option) *locker.Client) {
-		ws := waiters(t, open, 4)
-		require.NoError(t, <-ws[0].locked)
-		ws[1].cancel()
-		ws[2].cancel()
-		for _, w := range ws[1:3] {
-			err := <-w.locked
-			require.ErrorIs(t, err, context.Canceled)
-			require.ErrorIs(t, err, locker.ErrHeld)
-		}
-		synctest.Wait()
-		require.NoError(t, ws[0].Unlock(t.Context()))
-		assert.Zero(t, took(func() { require.NoError(t, <-ws[3].locked) }))
-	})
-}
-
-func TestQueue_aWaiterCancelledAtItsGrant(t *testing.T) {
-	for range 50 {
-		inSpace(t, func(t *testing.T, open func(...locker.Option) *locker.Client) {
-			ws := waiters(t, open, 3)
-			require.NoError(t, <-ws[0].locked)
-			go ws[1].cancel()
-			require.NoError(t, ws[0].Unlock(t.Context()))
-			if err := <-ws[1].locked; err == nil {
-				require.NoError(t, ws[1].Unlock(t.Context()))
-			}
-			assert.Zero(t, took(func() { require.NoError(t, <-ws[2].locked) }), "the next one does not wait for an expiry")
-			require.NoError(t, ws[2].Unlock(t.Context()))
-		})
-	}
 }
 
 func TestQueue_aGrantToAWaiterThatIsLeavingIsReturned(t *testing.T) {
@@ -157,47 +79,14 @@ func TestQueue_aGrantToAWaiterThatIsLeavingIsReturned(t *testing.T) {
 	}
 }
 
-func TestQueue_aClosedClientLeavesItsQueues(t *testing.T) {
-	inSpace(t, func(t *testing.T, open func(...locker.Option) *locker.Client) {
-		holder, closing := open().Mutex("x"), open()
-		require.NoError(t, holder.Lock(t.Context()))
-		gone := testwait.Go(func() error { return closing.Mutex("x").Lock(t.Context()) })
-		synctest.Wait()
-		w := waiters(t, open, 1)[0]
-		require.NoError(t, closing.Close())
-		require.ErrorIs(t, <-gone, locker.ErrClosed)
-		require.NoError(t, holder.Unlock(t.Context()))
-		assert.Zero(t, took(func() { require.NoError(t, <-w.locked) }))
-	})
-}
-
-func TestQueue_closeHandsOver(t *testing.T) {
-	inSpace(t, func(t *testing.T, open func(...locker.Option) *locker.Client) {
-		c := open()
-		holder := c.Mutex("x")
-		require.NoError(t, holder.Lock(t.Context()))
-		w := waiters(t, open, 1)[0]
-		require.NoError(t, c.Close())
-		select {
-		case <-holder.Lost():
-		default:
-			t.Error("not lost")
-		}
-		assert.Zero(t, took(func() { require.NoError(t, <-w.locked) }))
-		require.ErrorIs(t, holder.Unlock(t.Context()), locker.ErrLost)
-	})
-}
-
 func TestCancelledWaiter_hasLeftWhenLockReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := locker.Open(t.Context(), "mem://"+t.Name())
-		require.NoError(t, err)
+		c := client(t)
 		for range 200 {
 			a, b := c.Mutex("x"), c.Mutex("x")
 			require.NoError(t, a.Lock(t.Context()))
 			ctx, cancel := context.WithCancel(t.Context())
-			waiting := make(chan error)
-			go func() { waiting <- b.Lock(ctx) }()
+			waiting := testwait.Go(func() error { return b.Lock(ctx) })
 			synctest.Wait() // in the queue
 			cancel()
 			require.ErrorIs(t, <-waiting, context.Canceled)
@@ -205,6 +94,5 @@ func TestCancelledWaiter_hasLeftWhenLockReturns(t *testing.T) {
 			require.NoError(t, b.TryLock(t.Context()), "nobody holds it, and nobody waits")
 			require.NoError(t, b.Unlock(t.Context()))
 		}
-		require.NoError(t, c.Close())
 	})
 }

@@ -134,22 +134,6 @@ func TestAcquire_cancelledHalfWayLeavesNothing(t *testing.T) {
 	})
 }
 
-func TestTryAcquire_ofSomeThatAreHeldTakesNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		other, err := cutoff.New(t).Mutex("b").Acquire(t.Context())
-		require.NoError(t, err)
-		m := multi.New(cutoff.New(t).Client, []string{"a", "b", "c"})
-		_, err = m.TryAcquire(t.Context())
-		require.ErrorIs(t, err, locker.ErrHeld)
-		wantFree(t, "a", "c")
-		require.NoError(t, other.Unlock(t.Context()))
-		h, err := m.TryAcquire(t.Context())
-		require.NoError(t, err)
-		wantHeld(t, "a", "b", "c")
-		require.NoError(t, h.Unlock(t.Context()))
-	})
-}
-
 func TestAcquire_renewsWhatItHasWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other, err := cutoff.New(t).Mutex("b").Acquire(t.Context())
@@ -225,24 +209,6 @@ func TestHold_oneLossEndsAllAndTheEarliestDeadlineCounts(t *testing.T) {
 		require.ErrorIs(t, h.Err(), locker.ErrLost)
 		wantHeld(t, "b")
 		require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrLost)
-		wantFree(t, "a", "b")
-	})
-}
-
-func TestHold_ofAClientThatIsCutOffIsLostAndUnlockSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := cutoff.New(t)
-		var inside error
-		err := multi.New(c.Client, []string{"a", "b"}).Do(t.Context(), func(ctx context.Context, h *multi.Hold) error {
-			c.Cut(true)
-			<-ctx.Done()
-			inside = errors.Join(context.Cause(ctx), h.Err())
-			c.Cut(false)
-			return nil
-		})
-		require.ErrorIs(t, inside, locker.ErrLost)
-		require.ErrorIs(t, err, locker.ErrLost)
-		time.Sleep(cutoff.Drift)
 		wantFree(t, "a", "b")
 	})
 }

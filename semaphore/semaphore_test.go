@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -55,42 +53,6 @@ func wantAllFree(t *testing.T, n int) {
 	_, err := s.TryAcquire(t.Context())
 	require.ErrorIs(t, err, locker.ErrHeld)
 	giveBack(t, permits...)
-}
-
-func TestAcquire_atMostNHoldEachItsOwnSlotWithATokenThatRises(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 3
-		var holders, most atomic.Int32
-		var mu sync.Mutex
-		inSlot, newest := map[int]bool{}, map[int]uint64{}
-		var all sync.WaitGroup
-		for range 10 {
-			s := of(t, n)
-			all.Go(func() {
-				for range 50 {
-					assert.NoError(t, s.Do(t.Context(), func(_ context.Context, p *semaphore.Permit) error {
-						now := holders.Add(1)
-						defer holders.Add(-1)
-						mu.Lock()
-						most.Store(max(most.Load(), now))
-						assert.False(t, inSlot[p.Slot()], "a slot has one holder")
-						assert.Greater(t, p.Token(), newest[p.Slot()], "the tokens of a slot rise")
-						inSlot[p.Slot()], newest[p.Slot()] = true, p.Token()
-						mu.Unlock()
-						time.Sleep(time.Millisecond)
-						mu.Lock()
-						inSlot[p.Slot()] = false
-						mu.Unlock()
-						return nil
-					}))
-				}
-			})
-		}
-		all.Wait()
-		assert.EqualValues(t, n, most.Load())
-		assert.Len(t, newest, n, "all slots were in use")
-		wantAllFree(t, n)
-	})
 }
 
 // No slot is left unused while somebody waits.
@@ -160,53 +122,6 @@ func TestAcquire_cancelledLeavesNothing(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrHeld)
 		giveBack(t, held...)
 		wantAllFree(t, n)
-	})
-}
-
-// Waiters come, give up and are served in every order.
-func TestAcquire_leaksNoPermitHoweverWaitersLeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 3
-		var served, left atomic.Int32
-		var all sync.WaitGroup
-		for range 20 {
-			s := of(t, n)
-			all.Go(func() {
-				for range 50 {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.N(8))*time.Millisecond)
-					p, err := s.Acquire(ctx)
-					cancel()
-					if err != nil {
-						left.Add(1)
-						continue
-					}
-					served.Add(1)
-					time.Sleep(time.Duration(rand.N(3)) * time.Millisecond)
-					assert.NoError(t, p.Unlock(t.Context()))
-				}
-			})
-		}
-		all.Wait()
-		assert.Positive(t, served.Load())
-		assert.Positive(t, left.Load())
-		wantAllFree(t, n)
-	})
-}
-
-func TestPermit_ofAProcessThatIsCutOffExpires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := cutoff.New(t)
-		p, err := semaphore.New(c.Client, name, 1).Acquire(t.Context())
-		require.NoError(t, err)
-		c.Cut(true)
-		began := time.Now()
-		next, err := of(t, 1).Acquire(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, cutoff.TTL, time.Since(began))
-		require.ErrorIs(t, p.Err(), locker.ErrLost)
-		require.ErrorIs(t, p.Unlock(t.Context()), locker.ErrLost)
-		assert.Greater(t, next.Token(), p.Token())
-		giveBack(t, next)
 	})
 }
 

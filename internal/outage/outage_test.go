@@ -153,16 +153,6 @@ func TestAsk_endsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestPause_isShortWhateverTheTTL(t *testing.T) {
-	for _, ttl := range []time.Duration{time.Second, time.Minute, time.Hour, 292 * 365 * 24 * time.Hour} {
-		for range 100 {
-			d := outage.Pause(ttl)
-			assert.GreaterOrEqual(t, d, 5*time.Millisecond)
-			assert.LessOrEqual(t, d, 300*time.Millisecond)
-		}
-	}
-}
-
 func TestTTL_isWhatAContextLeavesHalfOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		assert.Equal(t, time.Minute, outage.TTL(t.Context(), time.Minute))

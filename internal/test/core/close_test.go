@@ -2,9 +2,7 @@ package core_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"strconv"
 	"testing"
@@ -117,12 +115,16 @@ func TestClose_laterLocksGetErrClosed(t *testing.T) {
 	})
 }
 
-func TestClose_closesTheDriverOnce(t *testing.T) {
+func TestClose_closesTheDriverOnceAndReturnsItsError(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &fakeDriver{b: b}
+		d := &fakeDriver{b: b, shut: func() error { return errRefused }}
 		c := clientOf(t, d)
 		assert.False(t, d.closed)
-		require.NoError(t, c.Close())
+		err := c.Close()
+		require.ErrorIs(t, err, errRefused)
+		var e *locker.Error
+		require.ErrorAs(t, err, &e)
+		assert.Equal(t, "close", e.Op)
 		assert.True(t, d.closed)
 		d.closed = false
 		require.NoError(t, c.Close(), "a second Close does nothing")
@@ -130,29 +132,9 @@ func TestClose_closesTheDriverOnce(t *testing.T) {
 	})
 }
 
-type badCloser struct{ *fakeDriver }
-
-func (badCloser) Close() error { return errRefused }
-
-func TestClose_returnsTheDriversError(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, badCloser{&fakeDriver{b: b}})
-		err := c.Close()
-		require.ErrorIs(t, err, errRefused)
-		var e *locker.Error
-		require.ErrorAs(t, err, &e)
-		assert.Equal(t, "close", e.Op)
-		require.NoError(t, c.Close())
-	})
-}
-
-type neverCloser struct{ *fakeDriver }
-
-func (d neverCloser) Close() error { <-d.b.over; return nil }
-
 func TestClose_ofADriverThatDoesNotClose(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, neverCloser{&fakeDriver{b: b}})
+		c := clientOf(t, &fakeDriver{b: b, shut: func() error { <-b.over; return nil }})
 		holdMany(t, c, 1)
 		assert.LessOrEqual(t, took(func() { require.Error(t, c.Close()) }), 5*time.Second)
 		assert.Zero(t, b.holder("0"))
@@ -184,7 +166,7 @@ func TestClose_ofAHungBackendTakesAboutFiveSeconds(t *testing.T) {
 // A goroutine for each would be a gigabyte for a Client of many holds that is told to stop.
 func TestClose_ofManyHoldsNeedsFewGoroutines(t *testing.T) {
 	const holds, few = 10_000, 500
-	for name, f := range map[string]fault{"in order": {reply: time.Millisecond}, "hangs": hangs, "hangs and heeds no ctx": hangIgnoringCtx, "unreachable": unreachable} {
+	for name, f := range map[string]fault{"in order": {reply: time.Millisecond}, "hangs": hangIgnoringCtx} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				c := b.client(t, locker.WithTTL(time.Minute))
@@ -273,27 +255,6 @@ func TestClose_withCleanUpUnderWay(t *testing.T) {
 		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
 		require.NoError(t, c.Close())
 		assert.Zero(t, b.holder("x"))
-	})
-}
-
-func TestClose_leavesAloneWhatWasUnlocked(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t)
-		require.NoError(t, holdMany(t, c, 1)[0].Unlock(t.Context()))
-		require.NoError(t, c.Close())
-		assert.Len(t, b.calls(release), 1)
-	})
-}
-
-func TestClose_fromWithinDo(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t)
-		err := c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-			assert.LessOrEqual(t, took(func() { require.ErrorContains(t, c.Close(), "has not returned") }), 5*time.Second)
-			return context.Cause(ctx)
-		})
-		require.ErrorIs(t, err, locker.ErrLost)
-		assert.NotZero(t, b.holder("x"), "it is left to expire")
 	})
 }
 
@@ -397,43 +358,9 @@ func TestClose_releasesTheOthersFirst(t *testing.T) {
 	}
 }
 
-// Two holds are due in the same moment: one expires, and while that is reported Close begins,
-// before the other is renewed.
-func TestClose_losesAHoldThatIsAboutToBeRenewed(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		reporting := make(chan struct{})
-		slow := &logs{Handler: slog.DiscardHandler, wait: func(r slog.Record) {
-			if fired(reporting) {
-				return
-			}
-			close(reporting)
-			time.Sleep(time.Second)
-		}}
-		c := b.client(t, locker.WithLogger(slog.New(slow)))
-		expires := c.Mutex("expires", locker.WithTTL(3032323232), locker.WithoutRenewal()) // after 3 s
-		renews := c.Mutex("renews", locker.WithTTL(9600*time.Millisecond))                 // after 3 s
-		require.NoError(t, errors.Join(expires.Lock(t.Context()), renews.Lock(t.Context())))
-		<-reporting
-		require.Equal(t, 3*time.Second, time.Since(b.start))
-		require.NoError(t, c.Close())
-		assert.True(t, fired(renews.Lost()))
-		assert.Zero(t, b.holder("renews"))
-	})
-}
-
-// A clean-up that cannot reach the backend has its whole TTL, but must not hold up Close that long.
+// A clean-up that cannot reach the backend has its whole TTL, but must not hold up Close that long. Close ends the pause between two tries that
+// is under way, and not those that follow.
 func TestClose_hurriesCleanUpThatFails(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.next(acquire, unheard)
-		b.every(release, unreachable)
-		c := b.client(t)
-		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
-		assert.LessOrEqual(t, took(func() { require.NoError(t, c.Close()) }), time.Second)
-	})
-}
-
-// It ends a pause between two tries that is under way, and makes others after that.
-func TestClose_endsThePauseOfACleanUpAndNotThoseThatFollow(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.next(acquire, unheard)
 		b.every(release, unreachable)
@@ -441,12 +368,45 @@ func TestClose_endsThePauseOfACleanUpAndNotThoseThatFollow(t *testing.T) {
 		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
 		synctest.Wait()
 		require.Len(t, b.calls(release), 1)
-		require.NoError(t, c.Close())
+		assert.LessOrEqual(t, took(func() { require.NoError(t, c.Close()) }), time.Second)
 		at := b.times(release)
 		require.Greater(t, len(at), 2)
 		assert.Zero(t, at[1], "Close ends the pause")
 		for _, gap := range gaps(at[1:]) {
 			assert.GreaterOrEqual(t, gap, 25*time.Millisecond, "the pauses after that")
 		}
+	})
+}
+
+// Whichever of them ends the hold, one of them releases it.
+func TestClose_besideAnUnlockReleases(t *testing.T) {
+	for range 200 {
+		bubble(t, func(t *testing.T, b *backend) {
+			c := b.client(t)
+			m := c.Mutex("x")
+			require.NoError(t, m.Lock(t.Context()))
+			unlocked := inBackground(func() error {
+				<-c.Closed()
+				return m.Unlock(t.Context())
+			})
+			require.NoError(t, c.Close())
+			if err := <-unlocked; err != nil {
+				require.ErrorIs(t, err, locker.ErrLost)
+			}
+			require.Zero(t, b.holder("x"))
+		})
+	}
+}
+
+func TestClose_endsAnUnlock(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		m := c.Mutex("x", locker.WithTTL(time.Minute))
+		require.NoError(t, m.Lock(t.Context()))
+		b.every(release, hangs)
+		unlocked := inBackground(func() error { return m.Unlock(context.Background()) })
+		time.Sleep(time.Second)
+		require.NoError(t, c.Close(), "it has waited for nothing in vain")
+		require.Error(t, <-unlocked)
 	})
 }

@@ -3,7 +3,6 @@ package core_test
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -198,19 +197,5 @@ func TestMutexContext(t *testing.T) {
 			assert.Equal(t, 3*time.Second, time.Until(m.Deadline()))
 			return ctx.Err()
 		}), "there was time to stop")
-	})
-}
-
-func TestHoldContext_costsNoGoroutine(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		h, err := b.client(t).Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		synctest.Wait()
-		before := goroutines()
-		for range 100 {
-			_, cancel := h.Context(t.Context(), time.Second)
-			t.Cleanup(cancel)
-		}
-		assert.LessOrEqual(t, goroutines(), before)
 	})
 }

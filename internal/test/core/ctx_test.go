@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,21 +65,6 @@ func TestLock_ctxEndsWhileTheRequestIsOut(t *testing.T) {
 	}
 }
 
-func TestTryLock_ctxEndsWhileTheRequestIsOut(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.next(acquire, fault{request: 3 * time.Second, ignoresCtx: true})
-		ctx := ending(t, time.Second)
-		assert.Equal(t, time.Second, took(func() {
-			err := b.client(t).Mutex("x").TryLock(ctx)
-			interruptedBy(ctx, t, err)
-			assert.NotErrorIs(t, err, locker.ErrHeld)
-			assert.NotContains(t, err.Error(), "abandoned")
-		}))
-		time.Sleep(3 * time.Second)
-		assert.Zero(t, b.holder("x"))
-	})
-}
-
 // The phases of a wait, by what the backend did before ctx ended.
 func TestLock_ctxEndsWhileWaiting(t *testing.T) {
 	held := fault{}
@@ -111,46 +95,6 @@ func TestLock_ctxEndsWhileWaiting(t *testing.T) {
 			})
 		})
 	}
-}
-
-// lateContext has ended, as far as anybody can tell, when somebody looks after end was called.
-type lateContext struct {
-	context.Context
-	mu   sync.Mutex
-	over bool
-	done chan struct{}
-}
-
-func (c *lateContext) Done() <-chan struct{} { return c.done }
-
-func (c *lateContext) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.over = true
-}
-
-func (c *lateContext) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.over {
-		return nil
-	}
-	if !fired(c.done) {
-		close(c.done)
-	}
-	return context.Canceled
-}
-
-func TestLock_ctxEndsInTheMomentOfAFailure(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		ctx := &lateContext{Context: t.Context(), done: make(chan struct{})}
-		b.steal("x")
-		b.next(acquire, fault{}, fault{}, fault{lost: true, err: errRefused, then: ctx.end})
-		err := b.client(t).Mutex("x").Lock(ctx)
-		require.ErrorIs(t, err, context.Canceled)
-		require.ErrorIs(t, err, errRefused)
-		require.NotErrorIs(t, err, locker.ErrHeld, "the last answer was a failure")
-	})
 }
 
 func TestLock_ctxEndsInTheMomentOfTheGrant(t *testing.T) {
@@ -220,20 +164,6 @@ func TestLock_inAQueueReturnsWhatTheDriverSays(t *testing.T) {
 		}
 		require.NoError(t, m.Lock(t.Context()))
 		assert.Equal(t, life, time.Until(m.Deadline()))
-	})
-}
-
-func TestLock_ctxHasNoEffectOnTheHold(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		ctx, cancel := context.WithCancel(t.Context())
-		m := b.client(t).Mutex("x")
-		require.NoError(t, m.Lock(ctx))
-		cancel()
-		time.Sleep(3 * ttl)
-		assert.NotZero(t, m.FencingToken())
-		assert.Equal(t, m.FencingToken(), b.holder("x"))
-		require.NoError(t, m.Extend(t.Context()))
-		require.NoError(t, m.Unlock(t.Context()))
 	})
 }
 

@@ -21,26 +21,18 @@ func TestDo_runsUnderTheLock(t *testing.T) {
 		m := b.client(t).Mutex("x")
 		type key struct{ string }
 		ctx := context.WithValue(t.Context(), key{"user"}, 7)
+		var inside context.Context
 		require.NoError(t, m.Do(ctx, func(ctx context.Context) error {
+			inside = ctx
 			assert.NotZero(t, m.FencingToken())
 			assert.Equal(t, m.FencingToken(), b.holder("x"))
 			assert.Equal(t, 7, ctx.Value(key{"user"}))
 			time.Sleep(3 * ttl)
 			return ctx.Err()
 		}))
+		require.Error(t, inside.Err())
 		assert.Zero(t, b.holder("x"))
 		assert.Zero(t, m.FencingToken())
-	})
-}
-
-func TestDo_contextEndsWithIt(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		inside := make(chan context.Context, 1)
-		require.NoError(t, b.client(t).Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-			inside <- ctx
-			return nil
-		}))
-		require.Error(t, (<-inside).Err())
 	})
 }
 
@@ -111,35 +103,11 @@ func TestDo_thatOutlivesTheLockIsToldAndWaitedFor(t *testing.T) {
 	})
 }
 
-func TestDo_thatFailsOfALossReturnsBoth(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.every(extend, unreachable)
-		err := b.client(t).Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-			<-ctx.Done()
-			return errWork
-		})
-		require.ErrorIs(t, err, errWork)
-		require.ErrorIs(t, err, locker.ErrLost)
-	})
-}
-
 func TestDo_thatNeverLooksIsToldOfALossInTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		err := b.client(t, locker.WithoutRenewal()).Mutex("x").Do(t.Context(), func(context.Context) error {
 			b.steal("x")
 			return nil
-		})
-		require.ErrorIs(t, err, locker.ErrLost)
-	})
-}
-
-func TestDo_ofAHoldThatIsLostAtOnceTellsF(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		d := &notifier{fakeDriver: &fakeDriver{b: b}}
-		err := clientOf(t, d).Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-			d.lease.lost()
-			assert.True(t, fired(ctx.Done()))
-			return context.Cause(ctx)
 		})
 		require.ErrorIs(t, err, locker.ErrLost)
 	})
@@ -197,18 +165,6 @@ func TestTryDo_runsUnderTheLockOrNotAtAll(t *testing.T) {
 	})
 }
 
-func TestTryDo_isToldOfALoss(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.every(extend, unreachable)
-		err := b.client(t).Mutex("x").TryDo(t.Context(), func(ctx context.Context) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		})
-		require.ErrorIs(t, err, locker.ErrLost)
-		assert.Len(t, b.calls(acquire), 1)
-	})
-}
-
 func TestDo_serializes(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		shared, inside, ran := b.client(t), 0, 0
@@ -235,17 +191,5 @@ func TestDo_serializes(t *testing.T) {
 			require.NoError(t, <-err)
 		}
 		assert.Equal(t, 30, ran)
-	})
-}
-
-func TestDo_endsItsContextBeforeTheRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		var ended func() error
-		b.next(release, fault{then: func() { assert.ErrorIs(t, ended(), context.Canceled) }})
-		require.NoError(t, b.client(t).Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-			ended = ctx.Err
-			return nil
-		}))
-		assert.Len(t, b.calls(release), 1)
 	})
 }

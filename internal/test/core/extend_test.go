@@ -94,18 +94,6 @@ func TestExtend_cutOffByTheDeadlineIsGivenBack(t *testing.T) {
 	}
 }
 
-func TestExtend_ofALockThatWasTakenLosesIt(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x", locker.WithoutRenewal())
-		thief := b.steal("x")
-		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
-		assert.True(t, fired(m.Lost()))
-		assert.Zero(t, m.FencingToken())
-		time.Sleep(ttl)
-		assert.Equal(t, thief, b.holder("x"))
-	})
-}
-
 func TestExtend_afterAFailureTheOldDeadlineStands(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.locked(t, "x", locker.WithoutRenewal())
@@ -182,20 +170,6 @@ func TestExtend_ofAHungBackendReturnsAfterHalfATTL(t *testing.T) {
 				m := b.locked(t, "x", locker.WithoutRenewal())
 				assert.Equal(t, ttl/2, took(func() { noErrorIs(t, m.Extend(context.Background()), locker.ErrLost, context.DeadlineExceeded) }))
 				assert.NotZero(t, m.FencingToken(), "the old deadline stands")
-			})
-		})
-	}
-}
-
-func TestExtend_ofAHungBackendReturnsAtTheLoss(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				b.every(extend, f)
-				m := b.locked(t, "x", locker.WithoutRenewal())
-				time.Sleep(6 * time.Second)
-				require.ErrorIs(t, m.Extend(context.Background()), locker.ErrLost)
-				assert.Equal(t, life, time.Since(b.start))
 			})
 		})
 	}

@@ -1,7 +1,6 @@
 package core_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -15,6 +14,8 @@ import (
 // fakeDriver implements driver.Driver as its obligations say.
 type fakeDriver struct {
 	b      *backend
+	wrap   func(driver.Lease) driver.Lease // what is granted; nil: as it is
+	shut   func() error                    // called by Close; may be nil
 	closed bool
 }
 
@@ -25,8 +26,11 @@ func (d *fakeDriver) Acquire(ctx context.Context, req driver.Request) (driver.Le
 			l.from = l.from.Add(-f.age)
 			return d.b.take(l)
 		})
-		if err != nil && !unknown {
+		switch {
+		case err != nil && !unknown:
 			return nil, err
+		case err == nil && d.wrap != nil:
+			return d.wrap(l), nil
 		}
 		return l, err
 	})
@@ -40,7 +44,40 @@ func (d *fakeDriver) Guarantees() locker.Guarantees {
 	}
 }
 
-func (d *fakeDriver) Close() error { d.closed = true; return nil }
+func (d *fakeDriver) Close() error {
+	d.closed = true
+	if d.shut != nil {
+		return d.shut()
+	}
+	return nil
+}
+
+// lasting is a driver whose leases say of how long they last what left says.
+func lasting(b *backend, left func(driver.Lease) time.Duration) *fakeDriver {
+	return &fakeDriver{b: b, wrap: func(l driver.Lease) driver.Lease { return lastingLease{l, left} }}
+}
+
+type lastingLease struct {
+	driver.Lease
+	left func(driver.Lease) time.Duration
+}
+
+func (l lastingLease) Validity() time.Duration { return l.left(l.Lease) }
+
+// forHours is what a lease says that claims to last longer than it does, or belongs to a session that goes on.
+func forHours(driver.Lease) time.Duration { return time.Hour }
+
+// notifying is a driver whose leases tell early that they have ended: notified gets the function for the next one.
+func notifying(b *backend, notified func(lost func())) *fakeDriver {
+	return &fakeDriver{b: b, wrap: func(l driver.Lease) driver.Lease { return notifyingLease{l, notified} }}
+}
+
+type notifyingLease struct {
+	driver.Lease
+	notified func(lost func())
+}
+
+func (l notifyingLease) NotifyLost(f func()) { l.notified(f) }
 
 // batcher is a driver that extends many leases in one round trip.
 type batcher struct {
@@ -66,53 +103,6 @@ func (d *batcher) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time
 	return errs
 }
 
-// notifier is a driver whose leases tell early that they have ended. It is of one lease.
-type notifier struct {
-	*fakeDriver
-	lease notifyingLease
-}
-
-type notifyingLease struct {
-	driver.Lease
-	lost func()
-}
-
-func (d *notifier) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	l, err := d.fakeDriver.Acquire(ctx, req)
-	if err != nil {
-		return l, err
-	}
-	d.lease.Lease = l
-	return &d.lease, nil
-}
-
-func (l *notifyingLease) NotifyLost(f func()) { l.lost = f }
-
-// boastful is a driver whose leases claim to last longer than they do, or belong to a session that
-// goes on.
-type boastful struct{ *fakeDriver }
-
-type boastfulLease struct{ driver.Lease }
-
-func (d boastful) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	l, err := d.fakeDriver.Acquire(ctx, req)
-	return boastfulLease{l}, err
-}
-
-func (boastfulLease) Validity() time.Duration { return time.Hour }
-
-// reviving is a driver whose leases belong to a session that is renewed in the moment when it would end.
-type reviving struct{ *fakeDriver }
-
-type revivingLease struct{ driver.Lease }
-
-func (d reviving) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	l, err := d.fakeDriver.Acquire(ctx, req)
-	return revivingLease{l}, err
-}
-
-func (l revivingLease) Validity() time.Duration { return cmp.Or(l.Lease.Validity(), ttl) }
-
 // scripted is a driver and queuer that does what a test says.
 type scripted struct {
 	*fakeDriver
@@ -128,14 +118,30 @@ func (d *scripted) AcquireQueued(ctx context.Context, req driver.Request, answer
 	return d.queue(ctx, req, answered)
 }
 
-// seer is a driver that says of locks what a test says.
-type seer struct {
+// operable is a driver that does for operators what a test says.
+type operable struct {
 	*fakeDriver
-	inspect func(ctx context.Context, name string) (locker.State, error)
+	inspect  func(ctx context.Context, name string) (locker.State, error)
+	list     func(prefix string) driver.Pager
+	force    func(ctx context.Context, name string, shown locker.State) error
+	warnings func(ctx context.Context) ([]string, error)
 }
 
-func (d *seer) Inspect(ctx context.Context, name string) (locker.State, error) {
+func (d *operable) Inspect(ctx context.Context, name string) (locker.State, error) {
 	return d.inspect(ctx, name)
+}
+
+func (d *operable) List(prefix string) driver.Pager { return d.list(prefix) }
+
+func (d *operable) ForceRelease(ctx context.Context, name string, shown locker.State) error {
+	return d.force(ctx, name, shown)
+}
+
+func (d *operable) Warnings(ctx context.Context) ([]string, error) {
+	if d.warnings == nil {
+		return nil, nil
+	}
+	return d.warnings(ctx)
 }
 
 // picky is a driver that honours whole seconds alone.
@@ -148,20 +154,26 @@ func (d *picky) CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// logs is a slog.Handler that keeps what it gets, after wait has been called.
+// logs is a slog.Handler that keeps what it gets. It calls wait first, if there is one: when it is asked for its level, or to handle.
 type logs struct {
 	slog.Handler
-	wait func(slog.Record)
+	asked bool
+	wait  func()
 
 	mu      sync.Mutex
 	records []slog.Record
 }
 
-func (l *logs) Enabled(context.Context, slog.Level) bool { return true }
+func (l *logs) Enabled(context.Context, slog.Level) bool {
+	if l.asked {
+		l.wait()
+	}
+	return true
+}
 
 func (l *logs) Handle(_ context.Context, r slog.Record) error {
-	if l.wait != nil {
-		l.wait(r)
+	if l.wait != nil && !l.asked {
+		l.wait()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

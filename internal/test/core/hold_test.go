@@ -2,6 +2,8 @@ package core_test
 
 import (
 	"context"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,26 +74,53 @@ func TestHold_isIndependentOfTheMutexsOwn(t *testing.T) {
 	})
 }
 
-func TestHold_isRenewedAndExtended(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		h, err := b.client(t).Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		time.Sleep(3 * ttl)
-		assert.Equal(t, h.Token(), b.holder("x"))
-		require.NoError(t, h.Extend(t.Context()))
-		assert.Equal(t, life, time.Until(h.Deadline()))
-		require.NoError(t, h.Unlock(t.Context()))
-		assert.Zero(t, b.holder("x"))
-	})
-}
-
 func TestHold_costsNoGoroutine(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := b.client(t)
-		before := goroutines()
+		before := runtime.NumGoroutine()
 		holdMany(t, c, 100)
+		h, err := c.Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		for range 100 {
+			_, cancel := h.Context(t.Context(), time.Second)
+			t.Cleanup(cancel)
+		}
 		synctest.Wait()
-		assert.Less(t, goroutines(), before+50)
+		assert.Less(t, runtime.NumGoroutine(), before+50)
+	})
+}
+
+// told is a context of somebody's own that counts who is to be told of its end.
+type told struct {
+	context.Context
+
+	whom atomic.Int32
+}
+
+// AfterFunc is called by package context.
+func (c *told) AfterFunc(f func()) func() bool {
+	c.whom.Add(1)
+	forget := context.AfterFunc(c.Context, f)
+	return func() bool {
+		c.whom.Add(-1)
+		return forget()
+	}
+}
+
+// Value hides the contexts that package context knows.
+func (c *told) Value(any) any { return nil }
+
+// What outlives its calls, as the context of a whole program does, is not to gather them.
+func TestCalls_leaveNothingBehindInTheirContext(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c, ctx := b.client(t), &told{Context: t.Context()}
+		h, err := c.Mutex("x").TryAcquire(ctx)
+		require.NoError(t, err)
+		require.ErrorIs(t, c.Mutex("x").TryLock(ctx), locker.ErrHeld)
+		require.NoError(t, h.Extend(ctx))
+		require.NoError(t, h.Unlock(ctx))
+		synctest.Wait()
+		assert.Zero(t, ctx.whom.Load())
 	})
 }
 
@@ -125,30 +154,25 @@ func TestAbandon_leavesTheLockTakenUntilItExpires(t *testing.T) {
 	})
 }
 
-func TestAbandon_ofALostHold(t *testing.T) {
+func TestAbandon_ofAHoldThatHasEndedBefore(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		h, err := b.client(t, locker.WithoutRenewal()).Mutex("x").Acquire(t.Context())
+		c := b.client(t, locker.WithoutRenewal())
+		lost, err := c.Mutex("lost").Acquire(t.Context())
 		require.NoError(t, err)
 		time.Sleep(ttl)
-		require.ErrorIs(t, h.Abandon(), locker.ErrLost)
-		assert.ErrorContains(t, h.Abandon(), `abandon "x"`)
-	})
-}
-
-func TestAbandon_ofAClosedClient(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t)
-		h, err := c.Mutex("x").Acquire(t.Context())
+		require.ErrorIs(t, lost.Abandon(), locker.ErrLost)
+		require.ErrorContains(t, lost.Abandon(), `abandon "lost"`)
+		closed, err := c.Mutex("closed").Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
-		require.ErrorIs(t, h.Abandon(), locker.ErrLost)
-		assert.Zero(t, b.holder("x"), "Close has released it")
+		require.ErrorIs(t, closed.Abandon(), locker.ErrLost)
+		assert.Zero(t, b.holder("closed"), "Close has released it")
 	})
 }
 
 func TestAbandon_releasesALeaseThatGoesOnInItsSession(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		h, err := clientOf(t, boastful{&fakeDriver{b: b}}).Mutex("x").Acquire(t.Context())
+		h, err := clientOf(t, lasting(b, forHours)).Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, h.Abandon())
 		time.Sleep(life)
@@ -157,22 +181,6 @@ func TestAbandon_releasesALeaseThatGoesOnInItsSession(t *testing.T) {
 		time.Sleep(drift)
 		synctest.Wait()
 		assert.Len(t, b.calls(release), 1)
-	})
-}
-
-func TestAbandon_isNoLossForTheObserver(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		ends := make(chan locker.HoldEnd, 2)
-		c := b.client(t, locker.WithObserver(locker.Observer{
-			Ended: func(_ context.Context, _ locker.HoldID, e locker.HoldEnd) { ends <- e },
-		}))
-		h, err := c.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		time.Sleep(time.Second)
-		require.NoError(t, h.Abandon())
-		time.Sleep(2 * ttl)
-		assert.Equal(t, locker.HoldEnd{Cause: locker.CauseAbandoned, Held: time.Second, Left: life - time.Second}, <-ends)
-		assert.Empty(t, ends, "once")
 	})
 }
 

@@ -177,23 +177,6 @@ func TestJoin_whichOutlivesTheOuterOne(t *testing.T) {
 	})
 }
 
-func TestJoin_sharesTheInnermostHold(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t, locker.WithoutRenewal())
-		require.ErrorIs(t, c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-			time.Sleep(ttl)
-			m := c.Mutex("x")
-			return m.Do(context.WithoutCancel(ctx), func(ctx context.Context) error {
-				return c.Mutex("x").Join(ctx, func(_ context.Context, h *locker.Hold) error {
-					assert.Equal(t, m.FencingToken(), h.Token())
-					return nil
-				})
-			})
-		}), locker.ErrLost, "the outer one")
-		assert.Len(t, b.calls(acquire), 2)
-	})
-}
-
 func TestJoin_whoseContextHasEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := b.client(t)

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/driver"
 )
 
 // logged runs f with a logger, and returns what was logged, a line a record.
@@ -119,7 +118,7 @@ func TestLog_ofReleases(t *testing.T) {
 func TestLog_ofAHandlerThatFallsBehind(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		free := make(chan struct{})
-		slow := &logs{Handler: slog.DiscardHandler, wait: func(slog.Record) { <-free }}
+		slow := &logs{Handler: slog.DiscardHandler, wait: func() { <-free }}
 		c := b.client(t, locker.WithoutRenewal(), locker.WithLogger(slog.New(slow)))
 		const many = 21_000 // up to 10,000 of them in the hands of the handler, 10,000 behind those, and others dropped
 		for i := range many {
@@ -156,7 +155,7 @@ func dropped(r slog.Record) (n int64) {
 // A handler that never returns costs Close its 5 s, and a program that closes nothing.
 func TestClose_leavesAHandlerThatIsStuck(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		stuck := &logs{Handler: slog.DiscardHandler, wait: func(slog.Record) { <-b.over }}
+		stuck := &logs{Handler: slog.DiscardHandler, wait: func() { <-b.over }}
 		c := b.client(t, locker.WithoutRenewal(), locker.WithLogger(slog.New(stuck)))
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
@@ -164,36 +163,6 @@ func TestClose_leavesAHandlerThatIsStuck(t *testing.T) {
 		var err error
 		assert.Equal(t, 5*time.Second, took(func() { err = c.Close() }))
 		assert.ErrorContains(t, err, "log handler")
-	})
-}
-
-// stuck is a driver whose Extend does not return, against its obligations.
-type stuck struct{ *fakeDriver }
-
-type stuckLease struct {
-	driver.Lease
-	over chan struct{}
-}
-
-func (d stuck) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	l, err := d.fakeDriver.Acquire(ctx, req)
-	return stuckLease{l, d.b.over}, err
-}
-
-func (l stuckLease) Extend(context.Context, time.Duration) error {
-	<-l.over
-	return errRefused
-}
-
-// One that has nothing to do is not blamed for a backend that is stuck.
-func TestClose_ofAStuckBackendNamesThatAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, stuck{&fakeDriver{b: b}}, locker.WithLogger(slog.New(slog.DiscardHandler)))
-		require.NoError(t, c.Mutex("x").Lock(t.Context()))
-		time.Sleep(ttl / 2)
-		err := c.Close()
-		require.ErrorContains(t, err, "the backend has not answered every call")
-		assert.NotContains(t, err.Error(), "handler")
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/memory"
 )
 
 func TestLoss_firesAtTheDeadlineWhateverTheBackendDoes(t *testing.T) {
@@ -61,39 +62,17 @@ func TestLoss_ofManyHoldsEachAtItsDeadline(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 		require.NoError(t, ms[0].Unlock(t.Context()))
-		for _, m := range []*locker.Mutex{ms[4], ms[1], ms[3], ms[2], ms[5]} {
+		require.NoError(t, ms[1].Extend(t.Context()))
+		for _, m := range []*locker.Mutex{ms[4], ms[3], ms[1], ms[2], ms[5]} {
 			<-m.Lost()
 			assert.Equal(t, m.Deadline(), time.Now())
 		}
-	})
-}
-
-func TestLoss_isNotDelayedByAnotherHoldsExtend(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t, locker.WithoutRenewal())
-		first, second := c.Mutex("1", locker.WithTTL(3*time.Second)), c.Mutex("2", locker.WithTTL(4*time.Second))
-		require.NoError(t, first.Lock(t.Context()))
-		require.NoError(t, second.Lock(t.Context()))
-		time.Sleep(2 * time.Second)
-		require.NoError(t, first.Extend(t.Context()))
-		for _, m := range []*locker.Mutex{second, first} {
-			<-m.Lost()
-			assert.Equal(t, m.Deadline(), time.Now())
-		}
-	})
-}
-
-func TestLoss_leavesALeaseThatExpiresAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.locked(t, "x", locker.WithoutRenewal())
-		time.Sleep(2 * ttl)
-		assert.Empty(t, b.calls(release))
 	})
 }
 
 func TestLoss_releasesALeaseThatGoesOnInItsSession(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		m := clientOf(t, boastful{&fakeDriver{b: b}}, locker.WithoutRenewal()).Mutex("x")
+		m := clientOf(t, lasting(b, forHours), locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		<-m.Lost()
 		assert.Empty(t, b.calls(release))
@@ -122,27 +101,37 @@ func TestLoss_isSeenWhenARenewalSaysSo(t *testing.T) {
 
 func TestLoss_isSeenWhenTheBackendTells(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &notifier{fakeDriver: &fakeDriver{b: b}}
-		m := clientOf(t, d).Mutex("x")
+		var lost func()
+		m := clientOf(t, notifying(b, func(f func()) { lost = f })).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
-		require.NotNil(t, d.lease.lost)
-		d.lease.lost()
+		lost()
 		assert.True(t, fired(m.Lost()))
 		assert.Zero(t, m.FencingToken())
 		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		synctest.Wait()
+
+		h, err := m.TryAcquire(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, h.Unlock(t.Context()))
+		lost()
+		assert.False(t, fired(h.Lost()), "told after its Unlock")
+		require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrNotHeld)
 	})
 }
 
-func TestLoss_thatTheBackendTellsAfterUnlockIsNone(t *testing.T) {
+// A hold can be lost before the Lock that took it has returned. Those who wait with its Mutex are told all the same.
+func TestLoss_inTheMomentOfTheGrantEndsTheWaitingOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &notifier{fakeDriver: &fakeDriver{b: b}}
-		h, err := clientOf(t, d).Mutex("x").TryAcquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, h.Unlock(t.Context()))
-		d.lease.lost()
-		assert.False(t, fired(h.Lost()))
-		require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrNotHeld)
+		m := clientOf(t, notifying(b, func(lost func()) { lost() })).Mutex("x")
+		b.next(acquire, fault{request: 2 * time.Second})
+		first := inBackground(func() error { return m.Lock(t.Context()) })
+		time.Sleep(time.Second)
+		b.next(acquire, hangs)
+		second := inBackground(func() error { return m.Lock(context.Background()) })
+		require.NoError(t, <-first)
+		assert.Zero(t, took(func() { require.ErrorIs(t, <-second, locker.ErrLost) }))
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 	})
 }
 
@@ -169,7 +158,8 @@ func TestLock_whileALostHoldAwaitsItsUnlock(t *testing.T) {
 
 func TestLock_grantedWhileTheFormerHoldIsThoughtToLast(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x")
+		s := &spy{}
+		m := b.locked(t, "x", s.observer())
 		lost := m.Lost()
 		second := inBackground(func() error { return m.Lock(t.Context()) })
 		time.Sleep(time.Second)
@@ -179,6 +169,9 @@ func TestLock_grantedWhileTheFormerHoldIsThoughtToLast(t *testing.T) {
 		assert.Less(t, time.Since(b.start), 2*time.Second)
 		assert.Zero(t, m.FencingToken())
 		assert.Zero(t, b.holder("x"), "the second goroutine holds nothing")
+		synctest.Wait()
+		assert.Len(t, s.held, 2)
+		assert.ElementsMatch(t, s.held, s.ended, "an Observer hears of a hold that nobody was given")
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 		require.NoError(t, m.Lock(t.Context()))
 	})
@@ -186,48 +179,56 @@ func TestLock_grantedWhileTheFormerHoldIsThoughtToLast(t *testing.T) {
 
 // A logger may block for long: on a full disk, a pipe that nobody reads.
 func TestLoss_doesNotWaitForASlowLogger(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		slow := &logs{Handler: slog.DiscardHandler, wait: func(slog.Record) { <-b.over }}
-		c := b.client(t, locker.WithoutRenewal(), locker.WithLogger(slog.New(slow)))
-		first, second := c.Mutex("1"), c.Mutex("2")
-		require.NoError(t, first.Lock(t.Context()))
-		require.NoError(t, second.Lock(t.Context()))
-		time.Sleep(life)
-		synctest.Wait()
-		assert.True(t, fired(first.Lost()))
-		assert.True(t, fired(second.Lost()), "two are due together, and one is being logged")
-	})
+	for name, asked := range map[string]bool{"that handles": false, "that is asked for its level": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) {
+				slow := &logs{Handler: slog.DiscardHandler, asked: asked, wait: func() { <-b.over }}
+				c := b.client(t, locker.WithoutRenewal(), locker.WithLogger(slog.New(slow)))
+				first, second := c.Mutex("1"), c.Mutex("2")
+				require.NoError(t, first.Lock(t.Context()))
+				require.NoError(t, second.Lock(t.Context()))
+				time.Sleep(life)
+				synctest.Wait()
+				assert.True(t, fired(first.Lost()))
+				assert.True(t, fired(second.Lost()), "two are due together, and one is being logged")
+			})
+		})
+	}
 }
 
 // The lock has gone to another, who keeps it: a goroutine that waits on the Mutex whose hold was lost hears
 // of the loss, and not only when its turn comes.
 func TestLock_thatWaitsHearsOfItsMutexsLoss(t *testing.T) {
-	for name, url := range map[string]string{"queue": "mem://pending", "after an Unlock in between": "mem://pending-2"} {
+	synctest.Test(t, func(t *testing.T) {
+		c := clientOf(t, memory.NewDriver(memory.InSpace(t.Name())), locker.WithoutRenewal())
+		m, other := c.Mutex("x"), c.Mutex("x", locker.WithTTL(time.Hour))
+		require.NoError(t, m.Lock(t.Context()))
+		taken, _ := waiting(t, other.Lock)
+		waits, _ := waiting(t, m.Lock)
+		assert.LessOrEqual(t, took(func() { require.ErrorIs(t, <-waits, locker.ErrLost) }), ttl)
+		require.NoError(t, <-taken)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		require.ErrorIs(t, m.Lock(ending(t, time.Second)), locker.ErrHeld, "the loss is dealt with, and Lock waits again")
+		require.NoError(t, other.Unlock(t.Context()))
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	})
+}
+
+// A hold is lost while another goroutine's attempt is out: that ends with the loss, not with the attempt.
+func TestLock_lossEndsAnAttempt(t *testing.T) {
+	for name, try := range map[string]func(*locker.Mutex, context.Context) error{
+		"lock": (*locker.Mutex).Lock, "try": (*locker.Mutex).TryLock,
+	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c, err := locker.Open(t.Context(), url, locker.WithTTL(10*time.Second), locker.WithoutRenewal())
-				require.NoError(t, err)
-				defer c.Close()
-				m, other := c.Mutex("x"), c.Mutex("x", locker.WithTTL(time.Hour))
+			bubble(t, func(t *testing.T, b *backend) {
+				c := b.client(t)
+				m := c.Mutex("x", locker.WithoutRenewal())
 				require.NoError(t, m.Lock(t.Context()))
-				if name != "queue" {
-					require.NoError(t, m.Unlock(t.Context()))
-					require.NoError(t, m.Lock(t.Context()))
-				}
-				taken := make(chan error, 1)
-				go func() { taken <- other.Lock(t.Context()) }()
-				synctest.Wait()
-				waiting := make(chan error, 1)
-				go func() { waiting <- m.Lock(t.Context()) }()
-				start := time.Now()
-				require.ErrorIs(t, <-waiting, locker.ErrLost)
-				assert.LessOrEqual(t, time.Since(start), 10*time.Second+time.Millisecond)
-				require.NoError(t, <-taken)
+				time.Sleep(life - time.Second)
+				b.next(acquire, hangs)
+				assert.Equal(t, time.Second, took(func() { require.ErrorIs(t, try(m, t.Context()), locker.ErrLost) }))
 				require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				require.ErrorIs(t, m.Lock(ctx), locker.ErrHeld, "the loss is dealt with, and Lock waits again")
-				require.NoError(t, other.Unlock(t.Context()))
 				require.NoError(t, m.Lock(t.Context()))
 				require.NoError(t, m.Unlock(t.Context()))
 			})
@@ -235,62 +236,47 @@ func TestLock_thatWaitsHearsOfItsMutexsLoss(t *testing.T) {
 	}
 }
 
-// slow is a Driver whose process stands still for a while just behind the core's look at the clock.
-type slow struct {
-	driver.Driver
-
-	pause time.Duration
+// Who began to wait under an earlier hold hears of the loss of this one, too.
+func TestLock_lossOfALaterHoldEndsAnAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		m := c.Mutex("x", locker.WithoutRenewal())
+		require.NoError(t, m.Lock(t.Context()))
+		b.next(acquire, hangs)
+		waits := inBackground(func() error { return m.Lock(context.Background()) })
+		time.Sleep(time.Second)
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, m.Lock(t.Context()))
+		b.steal("x")
+		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
+		assert.Zero(t, took(func() { require.ErrorIs(t, <-waits, locker.ErrLost) }))
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		b.free("x")
+	})
 }
 
-func (d slow) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	l, err := d.Driver.Acquire(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return &slowLease{Lease: l, pause: d.pause}, nil
-}
-
-type slowLease struct {
-	driver.Lease
-
-	pause time.Duration
-}
-
-func (l *slowLease) Validity() time.Duration {
-	left := l.Lease.Validity()
-	time.Sleep(l.pause)
-	l.pause = 0
-	return left
-}
-
+// The process stands still for a while just behind the core's look at the clock.
 func TestLoss_isAtTheDeadlineThoughTheProcessStoodStillWhenTheHoldBegan(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, slow{&fakeDriver{b: b}, 900 * time.Millisecond}, locker.WithTTL(2*time.Second), locker.WithoutRenewal())
-		m := c.Mutex("x")
+		pause := 900 * time.Millisecond
+		d := lasting(b, func(l driver.Lease) time.Duration {
+			left := l.Validity()
+			time.Sleep(pause)
+			pause = 0
+			return left
+		})
+		m := clientOf(t, d, locker.WithTTL(2*time.Second), locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		<-m.Lost()
 		assert.Equal(t, m.Deadline(), time.Now())
 	})
 }
 
-// lateCounter is a Driver whose leases count their TTL from a little later than the core does, as a quorum's do.
-type lateCounter struct{ *fakeDriver }
-
-type lateLease struct{ driver.Lease }
-
-func (d lateCounter) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	l, err := d.fakeDriver.Acquire(ctx, req)
-	if err != nil {
-		return l, err
-	}
-	return lateLease{l}, nil
-}
-
-func (l lateLease) Validity() time.Duration { return l.Lease.Validity() + time.Millisecond }
-
+// A lease may count its TTL from a little later than the core does, as a quorum's does.
 func TestLoss_ofALeaseThatEndsByItselfMakesNoRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		m := clientOf(t, lateCounter{&fakeDriver{b: b}}, locker.WithoutRenewal()).Mutex("x")
+		late := func(l driver.Lease) time.Duration { return l.Validity() + time.Millisecond }
+		m := clientOf(t, lasting(b, late), locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		time.Sleep(2 * ttl)
 		assert.Empty(t, b.calls(release))

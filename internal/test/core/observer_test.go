@@ -148,33 +148,27 @@ func TestObserver_givesTheDriverItsContext(t *testing.T) {
 }
 
 func TestObserver_hearsHowEachHoldEnds(t *testing.T) {
-	for cause, end := range map[locker.Cause]func(*testing.T, *backend, *locker.Client, *locker.Mutex){
-		locker.CauseUnlocked: func(t *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
+	for cause, end := range map[locker.Cause]func(*testing.T, *backend, *locker.Client, *locker.Hold){
+		locker.CauseUnlocked: func(t *testing.T, b *backend, _ *locker.Client, h *locker.Hold) {
 			b.next(release, fault{request: time.Second})
-			time.Sleep(2 * time.Second)
-			require.NoError(t, m.Unlock(t.Context()))
+			require.NoError(t, h.Unlock(t.Context()))
 		},
-		locker.CauseExpired: func(_ *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
-			b.down(unreachable)
-			<-m.Lost()
-		},
-		locker.CauseRevoked: func(t *testing.T, b *backend, _ *locker.Client, m *locker.Mutex) {
-			time.Sleep(2 * time.Second)
+		locker.CauseAbandoned: func(t *testing.T, _ *backend, _ *locker.Client, h *locker.Hold) { require.NoError(t, h.Abandon()) },
+		locker.CauseExpired:   func(_ *testing.T, b *backend, _ *locker.Client, h *locker.Hold) { b.down(unreachable); <-h.Lost() },
+		locker.CauseRevoked: func(t *testing.T, b *backend, _ *locker.Client, h *locker.Hold) {
 			b.steal("x")
-			require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
+			require.ErrorIs(t, h.Extend(t.Context()), locker.ErrLost)
 		},
-		locker.CauseClosed: func(t *testing.T, _ *backend, c *locker.Client, _ *locker.Mutex) {
-			time.Sleep(2 * time.Second)
-			require.NoError(t, c.Close())
-		},
+		locker.CauseClosed: func(t *testing.T, _ *backend, c *locker.Client, _ *locker.Hold) { require.NoError(t, c.Close()) },
 	} {
 		t.Run(string(cause), func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *backend) {
 				s := &spy{}
 				c := b.client(t, s.observer())
-				m := c.Mutex("x")
-				require.NoError(t, m.Lock(t.Context()))
-				end(t, b, c, m)
+				h, err := c.Mutex("x").Acquire(t.Context())
+				require.NoError(t, err)
+				time.Sleep(2 * time.Second)
+				end(t, b, c, h)
 				synctest.Wait()
 				want := locker.HoldEnd{Cause: cause, Held: 2 * time.Second, Left: life - 2*time.Second}
 				if cause == locker.CauseExpired {
@@ -187,24 +181,12 @@ func TestObserver_hearsHowEachHoldEnds(t *testing.T) {
 				} else {
 					assert.Equal(t, []any{1, nil}, s.of)
 				}
-				_ = m.Unlock(t.Context())
+				_ = h.Unlock(t.Context())
+				time.Sleep(2 * ttl)
 				assert.Len(t, s.ended, 1, "it has ended once")
 			})
 		})
 	}
-}
-
-// A second goroutine's Lock gets the lock that the first one lost unnoticed, and may not keep it.
-func TestObserver_hearsOfHoldsThatNobodyWasGiven(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		s := &spy{}
-		m := b.locked(t, "x", s.observer())
-		b.free("x")
-		require.ErrorIs(t, m.Lock(t.Context()), locker.ErrLost)
-		synctest.Wait()
-		assert.Len(t, s.held, 2)
-		assert.ElementsMatch(t, s.held, s.ended)
-	})
 }
 
 func TestObserver_hearsHowLateRenewalsAre(t *testing.T) {

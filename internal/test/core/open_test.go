@@ -51,29 +51,21 @@ func (o *opened) open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 func TestOpen_appliesTheParametersOfEveryBackend(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		o := &opened{fakeDriver: fakeDriver{b: b}}
-		url := scheme(o.open) + "://h?ttl=5s&renew=false&prefix=a%20b&token_base=1000&require=exclusive,%20exclusive&metadata=me%20too"
+		url := scheme(o.open) + "://h?ttl=5s&renew=false&prefix=a%20b&token_base=1000&require=exclusive,%20exclusive&metadata=me%20too&backoff=3s,4s"
 		c, err := locker.Open(t.Context(), url, locker.WithTTL(time.Hour), locker.WithMetadata("me"))
 		require.NoError(t, err)
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		assert.Equal(t, driver.Request{Name: "a b:x", Metadata: "me too", TTL: 5 * time.Second}, b.calls(acquire)[0].req)
 		assert.EqualValues(t, 1001, m.FencingToken())
-		time.Sleep(5 * time.Second)
+		require.NoError(t, c.Mutex("x").Lock(t.Context()), "after an expiry")
 		assert.Empty(t, b.calls(extend))
+		for _, gap := range gaps(b.times(acquire)[1:]) {
+			assert.GreaterOrEqual(t, gap, 3*time.Second/2)
+			assert.LessOrEqual(t, gap, 4*time.Second)
+		}
 		require.NoError(t, c.Close())
 		assert.True(t, o.closed)
-	})
-}
-
-func TestOpen_renewOfTheURLWins(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		o := &opened{fakeDriver: fakeDriver{b: b}}
-		c, err := locker.Open(t.Context(), scheme(o.open)+"://h?renew=true&ttl=1s", locker.WithoutRenewal())
-		require.NoError(t, err)
-		require.NoError(t, c.Mutex("x").Lock(t.Context()))
-		time.Sleep(time.Second)
-		assert.NotEmpty(t, b.calls(extend))
-		require.NoError(t, c.Close())
 	})
 }
 
@@ -166,21 +158,6 @@ func TestOpen_anUnknownParameterIsToldWhichAreKnown(t *testing.T) {
 	require.ErrorContains(t, err, "nodes_own", "what a node takes is known")
 }
 
-func TestOpen_backoff(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c, err := locker.Open(t.Context(), scheme((&opened{fakeDriver: fakeDriver{b: b}}).open)+"://h?backoff=3s,4s")
-		require.NoError(t, err)
-		require.NoError(t, c.Mutex("x").Lock(t.Context()))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		require.ErrorIs(t, c.Mutex("x").Lock(ctx), locker.ErrHeld)
-		tries := len(b.calls(acquire))
-		assert.Greater(t, tries, 10)
-		assert.Less(t, tries, 50)
-		require.NoError(t, c.Close())
-	})
-}
-
 func TestOpen_leavesABackendItsOwnParameters(t *testing.T) {
 	o := &opened{knows: "replicas"}
 	c, err := locker.Open(t.Context(), scheme(o.open)+"://h?replicas=a%26b+c&ttl=5s")
@@ -206,20 +183,12 @@ func TestOpen_unknownSchemeNamesTheMissingImport(t *testing.T) {
 	require.ErrorContains(t, err, known)
 }
 
-func TestOpen_returnsTheAdaptersError(t *testing.T) {
+func TestOpen_returnsTheAdaptersErrorAsItIs(t *testing.T) {
 	_, err := locker.Open(t.Context(), scheme((&opened{err: errRefused}).open)+"://h")
 	require.ErrorIs(t, err, errRefused)
-	var e *locker.Error
-	require.ErrorAs(t, err, &e)
-	assert.Equal(t, "open", e.Op)
-}
-
-func TestOpen_ofAnOpenFuncThatReturnsNothing(t *testing.T) {
-	s := scheme(func(context.Context, *driver.URL) (driver.Driver, error) { return nil, nil })
-	assert.NotPanics(t, func() {
-		_, err := locker.Open(t.Context(), s+"://h")
-		assert.Error(t, err)
-	})
+	own := &locker.Error{Op: "open", Err: errors.New("no such cluster")}
+	_, err = locker.Open(t.Context(), scheme((&opened{err: own}).open)+"://h")
+	assert.EqualError(t, err, "locker: open: no such cluster")
 }
 
 func TestOpen_ofAnEndedContext(t *testing.T) {
@@ -240,22 +209,6 @@ func TestOpen_schemeIsInLowerCase(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-func TestRegister_panics(t *testing.T) {
-	open := (&opened{}).open
-	s := scheme(open)
-	for want, f := range map[string]func(){
-		"registered already": func() { driver.Register(s, open) },
-		"not empty":          func() { driver.Register("", open) },
-		"lower case":         func() { driver.Register("Redis", open) },
-		"nil OpenFunc":       func() { driver.Register(s+"x", nil) },
-	} {
-		func() {
-			defer func() { assert.Contains(t, fmt.Sprint(recover()), want) }()
-			f()
-		}()
-	}
-}
-
 func TestOpen_doesNotChangeTheCallersOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opts := make([]locker.Option, 1, 8)
@@ -264,10 +217,4 @@ func TestOpen_doesNotChangeTheCallersOptions(t *testing.T) {
 		require.NoError(t, err)
 		assert.Nil(t, opts[:2][1])
 	})
-}
-
-func TestOpen_adaptersOwnErrorStaysAsItIs(t *testing.T) {
-	own := &locker.Error{Op: "open", Err: errors.New("no such cluster")}
-	_, err := locker.Open(t.Context(), scheme((&opened{err: own}).open)+"://h")
-	assert.EqualError(t, err, "locker: open: no such cluster")
 }

@@ -47,11 +47,6 @@ func TestNew_refusesWhatIsNotValid(t *testing.T) {
 	}
 }
 
-func TestNew_ofANilDriver(t *testing.T) {
-	_, err := locker.New(nil)
-	require.ErrorContains(t, err, "nil Driver")
-}
-
 func TestNew_takesTheBoundsOfWhatIsValid(t *testing.T) {
 	for _, o := range []locker.Option{
 		locker.WithTTL(5 * time.Millisecond), locker.WithTTL(math.MaxInt64), locker.WithBackoff(1, 1),
@@ -61,6 +56,29 @@ func TestNew_takesTheBoundsOfWhatIsValid(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	}
+	_, err := locker.New(nil)
+	require.ErrorContains(t, err, "nil Driver")
+}
+
+// It is one line, for it ends up in a log, where a line is an event.
+func TestRequire_namesAllThatIsMissingAndItsCondition(t *testing.T) {
+	_, err := locker.New(&fakeDriver{}, locker.Require(locker.Exclusive, locker.Fencing, locker.Failover), locker.Require(locker.Ordered, locker.Fencing))
+	require.ErrorIs(t, err, locker.ErrUnsupported)
+	require.EqualError(t, err, `locker: new: not supported by the backend: `+
+		`"fencing" is conditional: promised only while the moon is full; "failover" is not promised: there is one of it; "ordered" is not promised`)
+	_, err = locker.New(&fakeDriver{}, locker.Require("speed"))
+	require.ErrorContains(t, err, `"speed"`)
+	require.ErrorContains(t, err, "exclusive, failover, fencing, fencing-durable, ordered, woken")
+}
+
+func TestRequire_whatIsPromised(t *testing.T) {
+	c, err := locker.New(&fakeDriver{}, locker.Require(locker.Exclusive))
+	require.NoError(t, err)
+	assert.Equal(t, "yes", c.Guarantees()[locker.Exclusive].String())
+	assert.Equal(t, "conditional: while the moon is full", c.Guarantees()[locker.Fencing].String())
+	assert.Equal(t, "no", c.Guarantees()[locker.Woken].String(), "what is missing is not promised")
+	assert.Equal(t, c.Guarantees(), c.Mutex("x").Guarantees())
+	require.NoError(t, c.Close())
 }
 
 func TestTTL_thatTheBackendCannotHonour(t *testing.T) {
@@ -137,32 +155,5 @@ func TestWithTokenBase_isAddedToEveryToken(t *testing.T) {
 		h, err := m.Acquire(t.Context())
 		require.NoError(t, err)
 		assert.Equal(t, base+2, h.Token())
-	})
-}
-
-func TestWithPrefix_keepsClientsApart(t *testing.T) {
-	pairs := [][2]string{
-		{"a", "b:c"},
-		{"a:b", "c"},
-		{"a%3Ab", "c"},
-		{"a%253Ab", "c"},
-		{"a%", "3Ab:c"},
-		{"a", "b%3Ac"},
-		{"a:", "b"},
-		{"a", ":b"},
-		{"a%", ":b"},
-		{"a%3A", "b"},
-		{":", ":"},
-		{"%3A", ":"},
-		{"::", "x"},
-		{":", ":x"},
-	}
-	bubble(t, func(t *testing.T, b *backend) {
-		for _, p := range pairs {
-			m := b.client(t, locker.WithPrefix(p[0])).Mutex(p[1])
-			require.NoError(t, m.TryLock(t.Context()), "%q", p)
-			again := b.client(t, locker.WithPrefix(p[0])).Mutex(p[1])
-			require.ErrorIs(t, again.TryLock(t.Context()), locker.ErrHeld, "%q", p)
-		}
 	})
 }

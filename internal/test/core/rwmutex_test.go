@@ -39,78 +39,6 @@ func waiting(t *testing.T, f func(context.Context) error) (result <-chan error, 
 	return done, cancel
 }
 
-func TestRWMutex_readersShareOneTokenBetweenTwoWriters(t *testing.T) {
-	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
-		w, a, b := open(), open(), open()
-		require.NoError(t, w.Lock(t.Context()))
-		first := w.FencingToken()
-		require.ErrorIs(t, a.TryRLock(t.Context()), locker.ErrHeld)
-		require.NoError(t, w.Unlock(t.Context()))
-
-		require.NoError(t, a.RLock(t.Context()))
-		require.NoError(t, b.TryRLock(t.Context()))
-		assert.Equal(t, a.FencingToken(), b.FencingToken())
-		assert.Greater(t, a.FencingToken(), first)
-		require.ErrorIs(t, w.TryLock(t.Context()), locker.ErrHeld)
-		token := a.FencingToken()
-		require.NoError(t, a.Unlock(t.Context()))
-		require.ErrorIs(t, w.TryLock(t.Context()), locker.ErrHeld, "there is another reader")
-		require.NoError(t, b.Unlock(t.Context()))
-		require.NoError(t, w.Lock(t.Context()))
-		assert.Greater(t, w.FencingToken(), token)
-	})
-}
-
-func TestRWMutex_aWriterThatWaitsGoesBeforeTheReadersAfterIt(t *testing.T) {
-	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
-		first, w := open(), open()
-		require.NoError(t, first.RLock(t.Context()))
-		writer, _ := waiting(t, w.Lock)
-		var readers []<-chan error
-		for range 3 {
-			r, _ := waiting(t, open().RLock)
-			readers = append(readers, r)
-		}
-		require.ErrorIs(t, open().TryRLock(t.Context()), locker.ErrHeld)
-		last, _ := waiting(t, open().Lock)
-		require.NoError(t, first.Unlock(t.Context()))
-		require.NoError(t, <-writer)
-		require.NoError(t, w.Unlock(t.Context()))
-		for _, r := range readers {
-			require.NoError(t, <-r)
-		}
-		synctest.Wait()
-		assert.Empty(t, last)
-	})
-}
-
-func TestRWMutex_aWriterThatGivesUpLetsInTheReadersBehindIt(t *testing.T) {
-	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
-		require.NoError(t, open().RLock(t.Context()))
-		writer, cancel := waiting(t, open().Lock)
-		reader, _ := waiting(t, open().RLock)
-		cancel()
-		require.ErrorIs(t, <-writer, context.Canceled)
-		require.NoError(t, <-reader)
-	})
-}
-
-func TestRWMutex_eachShareExpiresByItself(t *testing.T) {
-	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
-		dead, alive, w := open(locker.WithoutRenewal()), open(), open()
-		require.NoError(t, dead.RLock(t.Context()))
-		require.NoError(t, alive.RLock(t.Context()))
-		writer, _ := waiting(t, w.Lock)
-		time.Sleep(2 * ttl)
-		assert.Zero(t, dead.FencingToken())
-		require.ErrorIs(t, dead.Unlock(t.Context()), locker.ErrLost)
-		assert.NotZero(t, alive.FencingToken())
-		assert.Empty(t, writer, "an expired share ends no other")
-		require.NoError(t, alive.Unlock(t.Context()))
-		require.NoError(t, <-writer)
-	})
-}
-
 // What a context carries tells of a wait for oneself, which would stop everybody else's.
 func TestRWMutex_waitingForItselfIsRefusedAtOnce(t *testing.T) {
 	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
@@ -164,35 +92,13 @@ func TestRWMutex_downgradeIsObserved(t *testing.T) {
 			assert.Equal(t, token, r.Token)
 			assert.Equal(t, err, r.Err, "what the caller gets")
 		}
-		is(0, m.Downgrade(t.Context()))
+		err := m.Downgrade(t.Context())
+		require.ErrorIs(t, err, locker.ErrNotHeld)
+		is(0, err)
 		require.NoError(t, m.Lock(t.Context()))
 		is(m.FencingToken(), m.Downgrade(t.Context()))
+		require.ErrorIs(t, m.Lock(t.Context()), locker.ErrUpgrade, "it is a share now")
 		require.NoError(t, m.Unlock(t.Context()))
-	})
-}
-
-func TestRWMutex_downgradeLetsReadersInAndNoWriter(t *testing.T) {
-	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
-		m, reader := open(), open()
-		require.ErrorIs(t, m.Downgrade(t.Context()), locker.ErrNotHeld)
-		require.NoError(t, m.Lock(t.Context()))
-		token := m.FencingToken()
-		in, _ := waiting(t, reader.RLock)
-		w := open()
-		writer, _ := waiting(t, w.Lock)
-		for range 2 {
-			require.NoError(t, m.Downgrade(t.Context()))
-		}
-		require.NoError(t, <-in)
-		assert.Equal(t, token, m.FencingToken())
-		assert.Equal(t, token, reader.FencingToken())
-		require.ErrorIs(t, m.Lock(t.Context()), locker.ErrUpgrade)
-		require.NoError(t, reader.Unlock(t.Context()))
-		time.Sleep(2 * ttl)
-		assert.Empty(t, writer)
-		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, <-writer)
-		assert.Greater(t, w.FencingToken(), token)
 	})
 }
 
@@ -212,22 +118,6 @@ func TestRWMutex_hasOneHoldAtATime(t *testing.T) {
 		require.ErrorIs(t, m.RLock(t.Context()), locker.ErrLost)
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 		require.NoError(t, m.RLock(t.Context()))
-	})
-}
-
-// Those that lock at the same moment do not take each other's hold for lost.
-func TestRWMutex_manyGoroutinesTakeTurns(t *testing.T) {
-	shared(t, func(t *testing.T, open func(...locker.Option) *locker.RWMutex) {
-		m := open()
-		var all sync.WaitGroup
-		for range 20 {
-			all.Go(func() {
-				err := m.RLock(t.Context())
-				time.Sleep(time.Millisecond)
-				assert.NoError(t, errors.Join(err, m.Unlock(t.Context())))
-			})
-		}
-		all.Wait()
 	})
 }
 
@@ -273,23 +163,6 @@ func TestRWMutex_whoWaitsForItsOwnHoldIsToldOfClose(t *testing.T) {
 	})
 }
 
-// Of a reply that arrives after a pause of the process.
-func TestRWMutex_downgradeThatIsAnsweredAfterTheDeadline(t *testing.T) {
-	for name, answer := range map[string]error{"a success": nil, "an error": errors.New("refused")} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := stubborn{memory.NewDriver(memory.InSpace(t.Name())), func(context.Context) error {
-					time.Sleep(2 * ttl)
-					return answer
-				}}
-				h, err := clientOf(t, d, locker.WithoutRenewal()).RWMutex("x").TryAcquire(t.Context())
-				require.NoError(t, err)
-				require.ErrorIs(t, h.Downgrade(t.Context()), locker.ErrLost)
-			})
-		})
-	}
-}
-
 func TestRWMutex_ofABackendWithoutShares(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.client(t).RWMutex("x")
@@ -326,24 +199,26 @@ func (d stubborn) Acquire(ctx context.Context, req driver.Request) (driver.Lease
 func (l stubbornLease) Downgrade(ctx context.Context) error { return l.answer(ctx) }
 
 func TestRWMutex_downgradeThatFails(t *testing.T) {
-	refused := errors.New("refused")
+	late := func(answer error) func(context.Context) error { // after a pause of the process
+		return func(context.Context) error { time.Sleep(2 * ttl); return answer }
+	}
 	for _, test := range []struct {
 		name        string
 		answer      func(context.Context) error
 		want, after error
 	}{
-		{name: "an error", answer: func(context.Context) error { return refused }, want: refused},
+		{name: "an error", answer: func(context.Context) error { return errRefused }, want: errRefused},
 		{name: "lost", answer: func(context.Context) error { return driver.ErrLost }, want: locker.ErrLost, after: locker.ErrLost},
 		{name: "silence", answer: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, want: context.DeadlineExceeded},
+		{name: "a success after the deadline", answer: late(nil), want: locker.ErrLost, after: locker.ErrLost},
+		{name: "an error after the deadline", answer: late(errRefused), want: locker.ErrLost, after: locker.ErrLost},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m := clientOf(t, stubborn{memory.NewDriver(memory.InSpace(t.Name())), test.answer}).RWMutex("x")
-				h, err := m.TryAcquire(t.Context())
+				d := stubborn{memory.NewDriver(memory.InSpace(t.Name())), test.answer}
+				h, err := clientOf(t, d, locker.WithoutRenewal()).RWMutex("x").TryAcquire(t.Context())
 				require.NoError(t, err)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				require.ErrorIs(t, h.Downgrade(ctx), test.want)
+				require.ErrorIs(t, h.Downgrade(ending(t, time.Second)), test.want)
 				require.ErrorIs(t, h.Err(), test.after)
 				require.ErrorIs(t, h.Unlock(t.Context()), test.after)
 				require.ErrorIs(t, h.Downgrade(t.Context()), locker.ErrNotHeld)

@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"testing"
@@ -11,50 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
-
-func TestUnlock_givesTheLockBack(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x")
-		require.NoError(t, m.Unlock(t.Context()))
-		assert.Zero(t, b.holder("x"))
-		assert.Len(t, b.calls(release), 1)
-		require.NoError(t, b.client(t).Mutex("x").TryLock(t.Context()))
-	})
-}
-
-func TestUnlock_withoutAHold(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.client(t).Mutex("x")
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
-		require.NoError(t, m.Lock(t.Context()))
-		require.NoError(t, m.Unlock(t.Context()))
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
-		assert.Len(t, b.calls(release), 1, "nothing to ask the backend for")
-	})
-}
-
-func TestUnlock_afterLossDoesNotTouchTheNewHolder(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x", locker.WithoutRenewal())
-		time.Sleep(ttl)
-		other := b.locked(t, "x")
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
-		time.Sleep(3 * ttl)
-		assert.Equal(t, other.FencingToken(), b.holder("x"))
-		require.NoError(t, other.Unlock(t.Context()))
-	})
-}
-
-func TestUnlock_ofALockThatWasTakenIsLost(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x")
-		thief := b.steal("x")
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-		assert.Equal(t, thief, b.holder("x"))
-	})
-}
 
 func TestUnlock_ofALostHoldEndsItAtTheBackendToo(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
@@ -67,16 +26,48 @@ func TestUnlock_ofALostHoldEndsItAtTheBackendToo(t *testing.T) {
 	})
 }
 
+// careful is a driver whose leases make no request on a context that has ended.
+func careful(b *backend) *fakeDriver {
+	return &fakeDriver{b: b, wrap: func(l driver.Lease) driver.Lease { return carefulLease{l} }}
+}
+
+type carefulLease struct{ driver.Lease }
+
+func (l carefulLease) Release(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return l.Lease.Release(ctx)
+}
+
 func TestUnlock_withAnEndedContextStillReleases(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errShutdown)
 		b.every(release, fault{request: time.Second})
-		m := b.locked(t, "x")
+		m := clientOf(t, careful(b)).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
 		assert.Zero(t, took(func() { interruptedBy(ctx, t, m.Unlock(ctx)) }))
 		require.ErrorIs(t, m.Unlock(ctx), locker.ErrNotHeld, "it has ended here")
 		time.Sleep(time.Second)
 		synctest.Wait()
+		assert.Zero(t, b.holder("x"))
+		assert.Len(t, b.calls(release), 1, "sent at once: the next waiter is not to pay for it")
+	})
+}
+
+// undying is a context that somebody has kept from ending, though not from having a deadline.
+type undying struct{ context.Context }
+
+func (undying) Done() <-chan struct{} { return nil }
+func (undying) Err() error            { return nil }
+
+func TestUnlock_isTriedAgainWhateverDeadlineItsCtxSays(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := clientOf(t, careful(b)).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		b.next(release, hangs)
+		assert.Less(t, took(func() { require.NoError(t, m.Unlock(undying{ending(t, time.Second)})) }), ttl/2)
 		assert.Zero(t, b.holder("x"))
 	})
 }
@@ -116,14 +107,6 @@ func TestUnlock_thatReachedItsDeadlineIsLost(t *testing.T) {
 		time.Sleep(ttl / 2)
 		require.ErrorIs(t, m.Unlock(context.Background()), locker.ErrLost, "another may hold it now")
 		assert.Equal(t, deadline, time.Now())
-	})
-}
-
-func TestUnlock_errorOfAHungBackendIsNotThatOfTheCallersContext(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.every(release, hangs)
-		noErrorIs(t, b.locked(t, "x").Unlock(context.Background()), context.DeadlineExceeded, locker.ErrLost)
-		assert.Less(t, time.Since(b.start), life, "after a few tries")
 	})
 }
 
@@ -168,9 +151,11 @@ func TestUnlock_triesNoLongerThanTheLeaseLasts(t *testing.T) {
 	})
 }
 
+// The lease of a session may be renewed in the moment when it would end.
 func TestUnlock_thatWasNotAnsweredByTheDeadlineIsMadeUpForOnASessionThatGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		m := clientOf(t, reviving{&fakeDriver{b: b}}, locker.WithoutRenewal()).Mutex("x")
+		revives := func(l driver.Lease) time.Duration { return cmp.Or(l.Validity(), ttl) }
+		m := clientOf(t, lasting(b, revives), locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		b.every(release, unreachable)
 		time.Sleep(life - time.Second)
@@ -180,6 +165,20 @@ func TestUnlock_thatWasNotAnsweredByTheDeadlineIsMadeUpForOnASessionThatGoesOn(t
 		asked := len(b.calls(release))
 		time.Sleep(time.Second)
 		assert.Len(t, b.calls(release), asked+1)
+	})
+}
+
+func TestUnlock_ofALeaseThatGoesOnIsTriedPastTheDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := clientOf(t, lasting(b, forHours), locker.WithoutRenewal()).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		b.every(release, unreachable)
+		require.ErrorIs(t, m.Unlock(t.Context()), errRefused)
+		time.Sleep(2 * ttl)
+		assert.Greater(t, slices.Max(b.times(release)), ttl+ttl/2, "nobody but us can end it")
+		b.every(release, fault{})
+		time.Sleep(ttl)
+		assert.Less(t, slices.Max(b.times(release)), 2*ttl+ttl/2, "it was answered")
 	})
 }
 
