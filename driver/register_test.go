@@ -62,7 +62,7 @@ func TestError_showsTheBeginningOfALongName(t *testing.T) {
 func TestHeldError_showsMetadataQuotedAndShort(t *testing.T) {
 	held := &driver.HeldError{Holder: driver.Participant{Metadata: "\x1b[2J" + strings.Repeat("a", 1000)}}
 	text := `the lock is held by another owner, "\x1b[2J` + strings.Repeat("a", 76) + `"…`
-	assert.EqualError(t, held, text)
+	require.EqualError(t, held, text)
 	held.Holder = driver.Participant{ID: "7"}
 	assert.EqualError(t, held, driver.ErrHeld.Error())
 }

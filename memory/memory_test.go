@@ -83,7 +83,7 @@ func TestObserver_costsNoAllocation(t *testing.T) {
 	for _, opts := range [][]locker.Option{nil, {idle}} {
 		c, err := memory.New(opts...)
 		require.NoError(t, err)
-		defer c.Close()
+		t.Cleanup(func() { _ = c.Close() })
 		m := c.Mutex(t.Name())
 		allocs := testing.AllocsPerRun(2000, func() {
 			if m.Lock(t.Context()) != nil || m.Unlock(t.Context()) != nil {

@@ -23,7 +23,7 @@ func TestDo_runsUnderTheLock(t *testing.T) {
 		ctx := context.WithValue(t.Context(), key{"user"}, 7)
 		var inside context.Context
 		require.NoError(t, m.Do(ctx, func(ctx context.Context) error {
-			inside = ctx
+			inside = ctx //nolint:fatcontext // to look at after its end
 			assert.NotZero(t, m.FencingToken())
 			assert.Equal(t, m.FencingToken(), b.holder("x"))
 			assert.Equal(t, 7, ctx.Value(key{"user"}))
