@@ -62,11 +62,14 @@ func TestClose_losesAndReleasesHolds(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := b.client(t)
 		ms := holdMany(t, c, 100)
+		closed := c.Closed()
 		b.next(release, fault{then: func() {
+			assert.True(t, fired(closed), "before anything is released")
 			for _, m := range ms {
 				assert.True(t, fired(m.Lost()), "Lost fires before anything is released")
 			}
 		}})
+		assert.False(t, fired(closed))
 		require.NoError(t, c.Close())
 		for i, m := range ms {
 			assert.Zero(t, b.holder(fmt.Sprint(i)))
@@ -76,20 +79,6 @@ func TestClose_losesAndReleasesHolds(t *testing.T) {
 			require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrNotHeld)
 		}
 		assert.Len(t, b.calls(release), 100)
-	})
-}
-
-func TestClosed_firesWhenCloseBegins(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t)
-		closed := c.Closed()
-		require.NoError(t, c.Mutex("x").Lock(t.Context()))
-		b.next(release, fault{then: func() { assert.True(t, fired(closed), "before anything is released") }})
-		assert.False(t, fired(closed))
-		require.NoError(t, c.Close())
-		assert.True(t, fired(closed))
-		assert.True(t, fired(c.Closed()), "also for those who ask later")
-		assert.Len(t, b.calls(release), 1)
 	})
 }
 
@@ -142,25 +131,21 @@ func TestClose_ofADriverThatDoesNotClose(t *testing.T) {
 }
 
 func TestClose_ofAHungBackendTakesAboutFiveSeconds(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				c := b.client(t, locker.WithTTL(time.Minute))
-				ms := holdMany(t, c, 100)
-				b.down(f)
-				for range 10 {
-					go func() { _ = c.Mutex("y").Lock(context.Background()) }()
-					go func() { _ = ms[0].Extend(context.Background()) }()
-				}
-				go func() { _ = ms[1].Unlock(context.Background()) }()
-				synctest.Wait()
-				assert.LessOrEqual(t, took(func() { require.Error(t, c.Close()) }), 5*time.Second)
-				for _, m := range ms[2:] {
-					assert.True(t, fired(m.Lost()))
-				}
-			})
-		})
-	}
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t, locker.WithTTL(time.Minute))
+		ms := holdMany(t, c, 100)
+		b.down(hangIgnoringCtx)
+		for range 10 {
+			go func() { _ = c.Mutex("y").Lock(context.Background()) }()
+			go func() { _ = ms[0].Extend(context.Background()) }()
+		}
+		go func() { _ = ms[1].Unlock(context.Background()) }()
+		synctest.Wait()
+		assert.LessOrEqual(t, took(func() { require.Error(t, c.Close()) }), 5*time.Second)
+		for _, m := range ms[2:] {
+			assert.True(t, fired(m.Lost()))
+		}
+	})
 }
 
 // A goroutine for each would be a gigabyte for a Client of many holds that is told to stop.
@@ -188,38 +173,27 @@ func TestClose_ofManyHoldsNeedsFewGoroutines(t *testing.T) {
 func TestClose_namesTheLocksThatWereNotReleased(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := b.client(t)
-		m := holdMany(t, c, 2)[1]
+		m := holdMany(t, c, 3)[1]
 		b.everyOf("1", release, hangs)
+		thief := b.steal("2")
 		err := c.Close()
 		require.ErrorContains(t, err, `"1"`)
-		assert.NotContains(t, err.Error(), `"0"`)
 		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		assert.NotContains(t, err.Error(), `"0"`)
 		assert.Zero(t, b.holder("0"))
-	})
-}
-
-func TestClose_ofALockThatWasTakenIsNoError(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t)
-		holdMany(t, c, 1)
-		thief := b.steal("0")
-		require.NoError(t, c.Close())
-		assert.Equal(t, thief, b.holder("0"))
+		assert.NotContains(t, err.Error(), `"2"`, "it was taken, and is no error")
+		assert.Equal(t, thief, b.holder("2"))
 	})
 }
 
 func TestClose_sendsAReleaseAgainThatFailed(t *testing.T) {
-	for name, f := range map[string]fault{"never arrived": unreachable, "reply lost": unheard} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				c := b.client(t)
-				holdMany(t, c, 1)
-				b.next(release, f)
-				require.NoError(t, c.Close(), "it has 5 s to release its holds")
-				assert.Zero(t, b.holder("0"))
-			})
-		})
-	}
+	each(t, map[string]fault{"never arrived": unreachable, "reply lost": unheard}, func(t *testing.T, b *backend, f fault) {
+		c := b.client(t)
+		holdMany(t, c, 1)
+		b.next(release, f)
+		require.NoError(t, c.Close(), "it has 5 s to release its holds")
+		assert.Zero(t, b.holder("0"))
+	})
 }
 
 func TestClose_whileCallsAreUnderWay(t *testing.T) {
@@ -247,25 +221,11 @@ func TestClose_whileCallsAreUnderWay(t *testing.T) {
 	})
 }
 
-func TestClose_withCleanUpUnderWay(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.next(acquire, unheard)
-		b.next(release, unreachable, unreachable, unreachable)
-		c := b.client(t)
-		require.ErrorIs(t, c.Mutex("x").Lock(t.Context()), errRefused)
-		require.NoError(t, c.Close())
-		assert.Zero(t, b.holder("x"))
-	})
-}
-
 // Nobody gets a lock while the function that runs under it is still returning.
 func TestClose_waitsForWhatRunsUnderAHold(t *testing.T) {
-	for name, run := range map[string]func(c *locker.Client, f func(context.Context)) error{
+	each(t, map[string]func(c *locker.Client, f func(context.Context)) error{
 		"Do": func(c *locker.Client, f func(context.Context)) error {
 			return c.Mutex("x").Do(context.Background(), func(ctx context.Context) error { f(ctx); return nil })
-		},
-		"Join": func(c *locker.Client, f func(context.Context)) error {
-			return c.Mutex("x").Join(context.Background(), func(ctx context.Context, _ *locker.Hold) error { f(ctx); return nil })
 		},
 		"Context": func(c *locker.Client, f func(context.Context)) error {
 			h, err := c.Mutex("x").Acquire(context.Background())
@@ -277,34 +237,30 @@ func TestClose_waitsForWhatRunsUnderAHold(t *testing.T) {
 			cancel()
 			return h.Unlock(context.Background())
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				c := b.client(t)
-				var returned time.Time
-				ran := inBackground(func() error {
-					return run(c, func(ctx context.Context) {
-						<-ctx.Done()
-						time.Sleep(400 * time.Millisecond)
-						returned = time.Now()
-					})
-				})
-				synctest.Wait()
-				other := b.client(t).Mutex("x", locker.WithBackoff(time.Millisecond, 2*time.Millisecond))
-				var got time.Time
-				locked := inBackground(func() error {
-					err := other.Lock(context.Background())
-					got = time.Now()
-					return err
-				})
-				require.NoError(t, c.Close())
-				require.ErrorIs(t, <-ran, locker.ErrLost)
-				require.NoError(t, <-locked)
-				assert.False(t, got.Before(returned), "it had the lock %v before the function returned", returned.Sub(got))
-				assert.Less(t, got.Sub(returned), time.Second, "and soon after it")
+	}, func(t *testing.T, b *backend, run func(c *locker.Client, f func(context.Context)) error) {
+		c := b.client(t)
+		var returned time.Time
+		ran := inBackground(func() error {
+			return run(c, func(ctx context.Context) {
+				<-ctx.Done()
+				time.Sleep(400 * time.Millisecond)
+				returned = time.Now()
 			})
 		})
-	}
+		synctest.Wait()
+		other := b.client(t).Mutex("x", locker.WithBackoff(time.Millisecond, 2*time.Millisecond))
+		var got time.Time
+		locked := inBackground(func() error {
+			err := other.Lock(context.Background())
+			got = time.Now()
+			return err
+		})
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, <-ran, locker.ErrLost)
+		require.NoError(t, <-locked)
+		assert.False(t, got.Before(returned), "it had the lock %v before the function returned", returned.Sub(got))
+		assert.Less(t, got.Sub(returned), time.Second, "and soon after it")
+	})
 }
 
 // What does not return is not waited for longer than Close lasts, and keeps the lock until it expires.

@@ -11,46 +11,22 @@ import (
 	"github.com/go-locker/locker"
 )
 
-func TestErr_byTheStateOfTheHold(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t, locker.WithoutRenewal())
-		unlocked, err := c.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, unlocked.Err())
-		require.NoError(t, unlocked.Unlock(t.Context()))
-		require.ErrorIs(t, unlocked.Err(), locker.ErrNotHeld)
-
-		h, err := c.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		time.Sleep(life - time.Nanosecond)
-		require.NoError(t, h.Err())
-		time.Sleep(time.Nanosecond)
-		require.ErrorIs(t, h.Err(), locker.ErrLost)
-		require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrLost)
-		assert.Empty(t, b.calls(extend), "it makes no request")
-	})
-}
-
 func TestHoldContext_endsAReserveBeforeTheDeadline(t *testing.T) {
-	for name, down := range map[string]fault{"renewals fail": unreachable, "renewals hang": hangIgnoringCtx} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				h, err := b.client(t).Mutex("x").Acquire(t.Context())
-				require.NoError(t, err)
-				ctx, cancel := h.Context(t.Context(), 2*time.Second)
-				defer cancel()
-				time.Sleep(3 * ttl)
-				require.NoError(t, ctx.Err(), "each renewal moves the end")
-				b.every(extend, down)
-				<-ctx.Done()
-				assert.Equal(t, 2*time.Second, time.Until(h.Deadline()))
-				require.NoError(t, h.Err(), "it is not lost yet")
-				noErrorIs(t, context.Cause(ctx), locker.ErrLost, locker.ErrNotHeld, context.Canceled)
-				require.ErrorContains(t, context.Cause(ctx), `the lock "x" was not renewed: no more than 2s is left`)
-				require.ErrorIs(t, ctx.Err(), context.Canceled)
-			})
-		})
-	}
+	each(t, map[string]fault{"renewals fail": unreachable, "renewals hang": hangIgnoringCtx}, func(t *testing.T, b *backend, down fault) {
+		h, err := b.client(t).Mutex("x").Acquire(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := h.Context(t.Context(), 2*time.Second)
+		defer cancel()
+		time.Sleep(3 * ttl)
+		require.NoError(t, ctx.Err(), "each renewal moves the end")
+		b.every(extend, down)
+		<-ctx.Done()
+		assert.Equal(t, 2*time.Second, time.Until(h.Deadline()))
+		require.NoError(t, h.Err(), "it is not lost yet")
+		noErrorIs(t, context.Cause(ctx), locker.ErrLost, locker.ErrNotHeld, context.Canceled)
+		require.ErrorContains(t, context.Cause(ctx), `the lock "x" was not renewed: no more than 2s is left`)
+		require.ErrorIs(t, ctx.Err(), context.Canceled)
+	})
 }
 
 func TestHoldContext_thatHasEndedStaysSoThoughTheHoldIsRenewed(t *testing.T) {
@@ -116,30 +92,24 @@ func TestHoldContext_endsWithALossThatComesFirst(t *testing.T) {
 }
 
 func TestHoldContext_endsWithUnlockWhichItDoesNotDisturb(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
+	each(t, map[string]bool{"by that context": true, "by another": false}, func(t *testing.T, b *backend, carried bool) {
 		h, err := b.client(t).Mutex("x").Acquire(t.Context())
 		require.NoError(t, err)
 		ctx, cancel := h.Context(t.Context(), time.Second)
 		defer cancel()
-		b.every(release, fault{request: time.Second})
-		require.NoError(t, h.Unlock(ctx))
+		unlocking := t.Context()
+		if carried {
+			unlocking = ctx
+		}
+		b.every(release, fault{request: time.Second, then: func() {
+			assert.Equal(t, carried, ctx.Err() == nil, "by another it ends before the release")
+		}})
+		require.NoError(t, h.Unlock(unlocking))
 		assert.Zero(t, b.holder("x"), "released when Unlock returned")
 		require.Equal(t, locker.ErrNotHeld, context.Cause(ctx))
 		late, cancel := h.Context(t.Context(), 0)
 		defer cancel()
 		require.Equal(t, locker.ErrNotHeld, context.Cause(late))
-	})
-}
-
-func TestHoldContext_endsBeforeTheRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		h, err := b.client(t).Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		ctx, cancel := h.Context(t.Context(), time.Second)
-		defer cancel()
-		b.next(release, fault{request: time.Second, then: func() { assert.Error(t, ctx.Err()) }})
-		require.NoError(t, h.Unlock(t.Context()))
-		require.Equal(t, locker.ErrNotHeld, context.Cause(ctx))
 	})
 }
 

@@ -44,25 +44,21 @@ func TestLock_ofAnEndedContextSendsNothing(t *testing.T) {
 }
 
 func TestLock_ctxEndsWhileTheRequestIsOut(t *testing.T) {
-	for name, f := range map[string]fault{
+	each(t, map[string]fault{
 		"hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx, "granted later": {request: 3 * time.Second, ignoresCtx: true},
 		"granted, reply on its way": {reply: 3 * time.Second, ignoresCtx: true}, "granted, reply given up": {hang: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				b.next(acquire, f)
-				m, ctx := b.client(t).Mutex("x"), ending(t, time.Second)
-				assert.Equal(t, time.Second, took(func() {
-					err := m.Lock(ctx)
-					interruptedBy(ctx, t, err)
-					assert.NotErrorIs(t, err, locker.ErrHeld)
-				}))
-				assert.Zero(t, m.FencingToken())
-				time.Sleep(3 * time.Second)
-				assert.Zero(t, b.holder("x"), "nothing is left behind")
-			})
-		})
-	}
+	}, func(t *testing.T, b *backend, f fault) {
+		b.next(acquire, f)
+		m, ctx := b.client(t).Mutex("x"), ending(t, time.Second)
+		assert.Equal(t, time.Second, took(func() {
+			err := m.Lock(ctx)
+			interruptedBy(ctx, t, err)
+			assert.NotErrorIs(t, err, locker.ErrHeld)
+		}))
+		assert.Zero(t, m.FencingToken())
+		time.Sleep(3 * time.Second)
+		assert.Zero(t, b.holder("x"), "nothing is left behind")
+	})
 }
 
 // The phases of a wait, by what the backend did before ctx ended.
@@ -93,25 +89,6 @@ func TestLock_ctxEndsWhileWaiting(t *testing.T) {
 				assert.Equal(t, c.held, errors.Is(err, locker.ErrHeld), "%v", err)
 				assert.Equal(t, c.refused, errors.Is(err, errRefused), "%v", err)
 			})
-		})
-	}
-}
-
-func TestLock_ctxEndsInTheMomentOfTheGrant(t *testing.T) {
-	for range 50 {
-		bubble(t, func(t *testing.T, b *backend) {
-			ctx, cancel := context.WithCancel(t.Context())
-			b.next(acquire, fault{then: cancel})
-			m := b.client(t).Mutex("x")
-			err := m.Lock(ctx)
-			synctest.Wait()
-			if err == nil {
-				assert.Equal(t, m.FencingToken(), b.holder("x"))
-				return
-			}
-			interruptedBy(ctx, t, err)
-			assert.Zero(t, m.FencingToken())
-			assert.Zero(t, b.holder("x"))
 		})
 	}
 }

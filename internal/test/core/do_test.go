@@ -164,32 +164,3 @@ func TestTryDo_runsUnderTheLockOrNotAtAll(t *testing.T) {
 		require.NoError(t, other.TryDo(t.Context(), func(context.Context) error { return nil }))
 	})
 }
-
-func TestDo_serializes(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		shared, inside, ran := b.client(t), 0, 0
-		var all []<-chan error
-		for i := range 10 {
-			m := shared.Mutex("x")
-			if i%2 == 0 {
-				m = b.client(t).Mutex("x")
-			}
-			for range 3 {
-				all = append(all, inBackground(func() error {
-					return m.Do(t.Context(), func(context.Context) error {
-						inside++
-						time.Sleep(time.Second)
-						assert.Equal(t, 1, inside)
-						inside--
-						ran++
-						return nil
-					})
-				}))
-			}
-		}
-		for _, err := range all {
-			require.NoError(t, <-err)
-		}
-		assert.Equal(t, 30, ran)
-	})
-}

@@ -13,26 +13,22 @@ import (
 )
 
 func TestExtend_lastsOneTTLFromBeforeTheRequest(t *testing.T) {
-	for name, f := range map[string]fault{
+	each(t, map[string]fault{
 		"fast": {}, "slow request": {request: time.Second}, "slow reply": {reply: time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				b.every(extend, f)
-				m := b.locked(t, "x", locker.WithoutRenewal())
-				token := m.FencingToken()
-				for range 10 {
-					time.Sleep(ttl / 2)
-					sent := time.Now()
-					require.NoError(t, m.Extend(t.Context()))
-					assert.Equal(t, life, m.Deadline().Sub(sent))
-				}
-				assert.Equal(t, token, m.FencingToken(), "Extend leaves the token alone")
-				assert.False(t, fired(m.Lost()))
-				assert.Equal(t, token, b.holder("x"))
-			})
-		})
-	}
+	}, func(t *testing.T, b *backend, f fault) {
+		b.every(extend, f)
+		m := b.locked(t, "x", locker.WithoutRenewal())
+		token := m.FencingToken()
+		for range 10 {
+			time.Sleep(ttl / 2)
+			sent := time.Now()
+			require.NoError(t, m.Extend(t.Context()))
+			assert.Equal(t, life, m.Deadline().Sub(sent))
+		}
+		assert.Equal(t, token, m.FencingToken(), "Extend leaves the token alone")
+		assert.False(t, fired(m.Lost()))
+		assert.Equal(t, token, b.holder("x"))
+	})
 }
 
 func TestExtend_deadlineNeverMovesBackwards(t *testing.T) {
@@ -62,36 +58,19 @@ func TestExtend_believesTheLeaseThatLessIsLeft(t *testing.T) {
 	})
 }
 
-func TestExtend_neverRevivesAHoldThatLapsed(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x", locker.WithoutRenewal())
-		time.Sleep(life) // but for the drift it lasts at the backend
-		require.NotZero(t, b.holder("x"))
-		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
-		assert.Zero(t, m.FencingToken())
-		assert.True(t, fired(m.Lost()))
-		synctest.Wait()
-		assert.Empty(t, b.calls(extend))
-	})
-}
-
 // What is not answered by the deadline may have succeeded.
 func TestExtend_cutOffByTheDeadlineIsGivenBack(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": {reply: time.Second}, "does not": {reply: time.Second, ignoresCtx: true}} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				b.every(extend, f)
-				m := b.locked(t, "x", locker.WithoutRenewal())
-				time.Sleep(life - 500*time.Millisecond)
-				require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
-				assert.Equal(t, life, time.Since(b.start), "at the deadline, not when the answer comes")
-				assert.True(t, fired(m.Lost()))
-				time.Sleep(time.Second)
-				assert.Len(t, b.calls(release), 1)
-				assert.Zero(t, b.holder("x"))
-			})
-		})
-	}
+	each(t, map[string]fault{"heeds ctx": {reply: time.Second}, "does not": {reply: time.Second, ignoresCtx: true}}, func(t *testing.T, b *backend, f fault) {
+		b.every(extend, f)
+		m := b.locked(t, "x", locker.WithoutRenewal())
+		time.Sleep(life - 500*time.Millisecond)
+		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
+		assert.Equal(t, life, time.Since(b.start), "at the deadline, not when the answer comes")
+		assert.True(t, fired(m.Lost()))
+		time.Sleep(time.Second)
+		assert.Len(t, b.calls(release), 1)
+		assert.Zero(t, b.holder("x"))
+	})
 }
 
 func TestExtend_afterAFailureTheOldDeadlineStands(t *testing.T) {
@@ -125,27 +104,23 @@ func TestExtend_ofAnEndedContextSendsNothing(t *testing.T) {
 }
 
 func TestExtend_abandonedByItsContextTheOldDeadlineStands(t *testing.T) {
-	for name, f := range map[string]fault{
+	each(t, map[string]fault{
 		"hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx, "succeeds later": {reply: 2 * time.Second, ignoresCtx: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				b.every(extend, f)
-				m := b.locked(t, "x", locker.WithoutRenewal())
-				time.Sleep(time.Second)
-				before, ctx := m.Deadline(), ending(t, time.Second)
-				assert.Equal(t, time.Second, took(func() {
-					err := m.Extend(ctx)
-					interruptedBy(ctx, t, err)
-					assert.NotErrorIs(t, err, locker.ErrLost)
-				}))
-				time.Sleep(3 * time.Second)
-				assert.Equal(t, before, m.Deadline())
-				<-m.Lost()
-				assert.Equal(t, before, time.Now())
-			})
-		})
-	}
+	}, func(t *testing.T, b *backend, f fault) {
+		b.every(extend, f)
+		m := b.locked(t, "x", locker.WithoutRenewal())
+		time.Sleep(time.Second)
+		before, ctx := m.Deadline(), ending(t, time.Second)
+		assert.Equal(t, time.Second, took(func() {
+			err := m.Extend(ctx)
+			interruptedBy(ctx, t, err)
+			assert.NotErrorIs(t, err, locker.ErrLost)
+		}))
+		time.Sleep(3 * time.Second)
+		assert.Equal(t, before, m.Deadline())
+		<-m.Lost()
+		assert.Equal(t, before, time.Now())
+	})
 }
 
 // The caller has left, and nobody hears that the hold was extended.
@@ -163,14 +138,10 @@ func TestExtend_abandonedByItsContextIsGivenBackAtTheDeadline(t *testing.T) {
 }
 
 func TestExtend_ofAHungBackendReturnsAfterHalfATTL(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				b.every(extend, f)
-				m := b.locked(t, "x", locker.WithoutRenewal())
-				assert.Equal(t, ttl/2, took(func() { noErrorIs(t, m.Extend(context.Background()), locker.ErrLost, context.DeadlineExceeded) }))
-				assert.NotZero(t, m.FencingToken(), "the old deadline stands")
-			})
-		})
-	}
+	each(t, map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
+		b.every(extend, f)
+		m := b.locked(t, "x", locker.WithoutRenewal())
+		assert.Equal(t, ttl/2, took(func() { noErrorIs(t, m.Extend(context.Background()), locker.ErrLost, context.DeadlineExceeded) }))
+		assert.NotZero(t, m.FencingToken(), "the old deadline stands")
+	})
 }

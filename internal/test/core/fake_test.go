@@ -291,6 +291,16 @@ func bubble(t *testing.T, f func(t *testing.T, b *backend)) {
 	})
 }
 
+// each runs a test for each of the cases, in a bubble of its own.
+func each[C any](t *testing.T, cases map[string]C, f func(t *testing.T, b *backend, c C)) {
+	t.Helper()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *backend) { f(t, b, c) })
+		})
+	}
+}
+
 // client makes a Client over a driver of its own, with the TTL of the tests. It is closed at the end.
 func (b *backend) client(t *testing.T, opts ...locker.Option) *locker.Client {
 	t.Helper()

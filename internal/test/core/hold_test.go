@@ -39,25 +39,6 @@ func TestHold_neverSpeaksForItsSuccessor(t *testing.T) {
 	})
 }
 
-func TestHold_thatWasLostLeavesItsSuccessorAlone(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.client(t, locker.WithoutRenewal()).Mutex("x")
-		first, err := m.Acquire(t.Context())
-		require.NoError(t, err)
-		<-first.Lost()
-		second, err := m.Acquire(t.Context())
-		require.NoError(t, err, "a lost Hold does not keep its Mutex from acquiring")
-		require.ErrorIs(t, first.Extend(t.Context()), locker.ErrLost)
-		require.ErrorIs(t, first.Unlock(t.Context()), locker.ErrLost)
-		synctest.Wait()
-		assert.EqualValues(t, 1, first.Token())
-		assert.Equal(t, second.Token(), b.holder("x"))
-		assert.False(t, fired(second.Lost()))
-		require.NoError(t, second.Extend(t.Context()))
-		require.NoError(t, second.Unlock(t.Context()))
-	})
-}
-
 func TestHold_isIndependentOfTheMutexsOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.client(t).Mutex("x")
@@ -181,29 +162,5 @@ func TestAbandon_releasesALeaseThatGoesOnInItsSession(t *testing.T) {
 		time.Sleep(drift)
 		synctest.Wait()
 		assert.Len(t, b.calls(release), 1)
-	})
-}
-
-func TestClose_withoutRelease(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t, locker.WithoutRelease())
-		h, err := c.Mutex("x").Acquire(t.Context())
-		require.NoError(t, err)
-		abandoned, err := c.Mutex("y").Acquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, abandoned.Abandon())
-		unlocked, err := c.Mutex("z").Acquire(t.Context())
-		require.NoError(t, err)
-		require.NoError(t, unlocked.Unlock(t.Context()))
-		assert.Zero(t, b.holder("z"), "the others are released as ever")
-		require.NoError(t, c.Close())
-		assert.True(t, fired(h.Lost()))
-		require.ErrorIs(t, h.Unlock(t.Context()), locker.ErrLost)
-		assert.Equal(t, h.Token(), b.holder("x"))
-		assert.Equal(t, abandoned.Token(), b.holder("y"))
-		assert.Len(t, b.calls(release), 1)
-		time.Sleep(ttl)
-		assert.Zero(t, b.holder("x"))
-		assert.Zero(t, b.holder("y"))
 	})
 }

@@ -16,9 +16,8 @@ func notCalled(context.Context, *locker.Hold) error { panic("f ran") }
 
 func TestJoin_sharesTheHoldThatItsContextCarries(t *testing.T) {
 	type inner = func(ctx context.Context) error
-	for name, outer := range map[string]func(ctx context.Context, m *locker.Mutex, f inner) error{
-		"Do":    func(ctx context.Context, m *locker.Mutex, f inner) error { return m.Do(ctx, f) },
-		"TryDo": func(ctx context.Context, m *locker.Mutex, f inner) error { return m.TryDo(ctx, f) },
+	each(t, map[string]func(ctx context.Context, m *locker.Mutex, f inner) error{
+		"Do": func(ctx context.Context, m *locker.Mutex, f inner) error { return m.Do(ctx, f) },
 		"Join": func(ctx context.Context, m *locker.Mutex, f inner) error {
 			return m.Join(ctx, func(ctx context.Context, _ *locker.Hold) error { return f(ctx) })
 		},
@@ -30,40 +29,30 @@ func TestJoin_sharesTheHoldThatItsContextCarries(t *testing.T) {
 			require.NoError(t, f(ctx))
 			return h.Unlock(ctx)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				c := b.client(t)
-				type key struct{}
-				joined := 0
-				require.NoError(t, outer(t.Context(), c.Mutex("x"), func(ctx context.Context) error {
-					token := b.holder("x")
-					ctx, cancel := context.WithCancel(context.WithValue(ctx, key{}, 7))
-					defer cancel()
-					for range 2 {
-						m := c.Mutex("x")
-						require.NoError(t, m.Join(ctx, func(ctx context.Context, h *locker.Hold) error {
-							assert.Equal(t, token, h.Token())
-							assert.Equal(t, 7, ctx.Value(key{}))
-							assert.Zero(t, m.FencingToken())
-							return c.Mutex("x").Join(ctx, func(ctx context.Context, again *locker.Hold) error {
-								joined++
-								assert.Same(t, h, again)
-								return ctx.Err()
-							})
-						}))
-						assert.Equal(t, token, b.holder("x"), "its end releases nothing")
-					}
-					assert.Len(t, b.calls(acquire), 1)
-					assert.Empty(t, b.calls(release))
-					return ctx.Err()
-				}))
-				assert.Equal(t, 2, joined)
-				assert.Zero(t, b.holder("x"), "the outer one ends it")
-				assert.Len(t, b.calls(release), 1)
-			})
-		})
-	}
+	}, func(t *testing.T, b *backend, outer func(ctx context.Context, m *locker.Mutex, f inner) error) {
+		c := b.client(t)
+		type key struct{}
+		require.NoError(t, outer(t.Context(), c.Mutex("x"), func(ctx context.Context) error {
+			ctx, cancel := context.WithCancel(context.WithValue(ctx, key{}, 7))
+			defer cancel()
+			m, token := c.Mutex("x"), b.holder("x")
+			require.Equal(t, errWork, m.Join(ctx, func(ctx context.Context, h *locker.Hold) error {
+				assert.Equal(t, token, h.Token())
+				assert.Equal(t, 7, ctx.Value(key{}))
+				assert.Zero(t, m.FencingToken())
+				return c.Mutex("x").Join(ctx, func(ctx context.Context, again *locker.Hold) error {
+					assert.Same(t, h, again)
+					return errWork
+				})
+			}))
+			assert.Equal(t, token, b.holder("x"), "its end releases nothing")
+			assert.Len(t, b.calls(acquire), 1)
+			assert.Empty(t, b.calls(release))
+			return ctx.Err()
+		}))
+		assert.Zero(t, b.holder("x"), "the outer one ends it")
+		assert.Len(t, b.calls(release), 1)
+	})
 }
 
 func TestJoin_withoutAHoldToJoinTakesTheLock(t *testing.T) {
@@ -93,7 +82,7 @@ func TestJoin_withoutAHoldToJoinTakesTheLock(t *testing.T) {
 	})
 }
 
-func TestJoin_ofAnotherLockOrClientWaitsLikeAnybodyElse(t *testing.T) {
+func TestJoin_ofAnotherLockOrClientTakesThat(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := b.client(t)
 		require.NoError(t, c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
@@ -103,49 +92,35 @@ func TestJoin_ofAnotherLockOrClientWaitsLikeAnybodyElse(t *testing.T) {
 					return nil
 				}))
 			}
-			assert.Len(t, b.calls(release), 2)
 			short, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			for what, err := range map[string]error{
-				"another Client":      b.client(t).Mutex("x").Join(short, notCalled),
-				"who does not ask":    c.Mutex("x").Do(short, func(context.Context) error { panic("f ran") }),
-				"a context without":   c.Mutex("x").Join(ending(t, time.Second), notCalled),
-				"who does not Lock":   c.Mutex("x").Lock(short),
-				"the one that has it": c.Mutex("x").TryLock(ctx),
-			} {
-				require.Error(t, err, what)
-				require.NotErrorIs(t, err, locker.ErrNotHeld, what)
-			}
+			require.ErrorIs(t, b.client(t).Mutex("x").Join(short, notCalled), locker.ErrHeld)
+			require.ErrorIs(t, c.Mutex("x").Join(ending(t, time.Second), notCalled), locker.ErrHeld, "its context carries none")
 			return nil
 		}))
 	})
 }
 
-// Whatever it joins with, it is told of the loss, and says so.
+// Also with a context that does not end it is told of the loss, and says so.
 func TestJoin_ofAHoldThatIsLostMeanwhile(t *testing.T) {
-	for name, derive := range map[string]func(context.Context) context.Context{
-		"its context": func(ctx context.Context) context.Context { return ctx }, "a context that does not end": context.WithoutCancel,
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				c := b.client(t)
-				b.every(extend, hangIgnoringCtx)
-				require.ErrorIs(t, c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-					err := c.Mutex("x").Join(derive(ctx), func(ctx context.Context, h *locker.Hold) error {
-						<-ctx.Done()
-						assert.Equal(t, life, time.Since(b.start))
-						require.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
-						return nil
-					})
-					require.ErrorIs(t, err, locker.ErrLost, "nil never hides a loss")
-					require.ErrorContains(t, err, `join "x"`)
-					require.ErrorIs(t, c.Mutex("x").Join(derive(ctx), notCalled), locker.ErrLost, "it takes no other instead")
-					return nil
-				}), locker.ErrLost)
-				assert.Len(t, b.calls(acquire), 1)
+	bubble(t, func(t *testing.T, b *backend) {
+		c := b.client(t)
+		b.every(extend, hangIgnoringCtx)
+		require.ErrorIs(t, c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
+			ctx = context.WithoutCancel(ctx)
+			err := c.Mutex("x").Join(ctx, func(ctx context.Context, h *locker.Hold) error {
+				<-ctx.Done()
+				assert.Equal(t, life, time.Since(b.start))
+				require.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
+				return nil
 			})
-		})
-	}
+			require.ErrorIs(t, err, locker.ErrLost, "nil never hides a loss")
+			require.ErrorContains(t, err, `join "x"`)
+			require.ErrorIs(t, c.Mutex("x").Join(ctx, notCalled), locker.ErrLost, "it takes no other instead")
+			return nil
+		}), locker.ErrLost)
+		assert.Len(t, b.calls(acquire), 1)
+	})
 }
 
 func TestJoin_whichOutlivesTheOuterOne(t *testing.T) {
@@ -194,11 +169,10 @@ func TestJoin_whoseContextHasEnded(t *testing.T) {
 	})
 }
 
-func TestJoin_whoseFunctionFailsPanicsOrUnlocks(t *testing.T) {
+func TestJoin_whoseFunctionPanicsOrUnlocks(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := b.client(t)
 		require.ErrorIs(t, c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-			require.Equal(t, errWork, c.Mutex("x").Join(ctx, func(context.Context, *locker.Hold) error { return errWork }))
 			assert.PanicsWithValue(t, "oops", func() {
 				_ = c.Mutex("x").Join(ctx, func(context.Context, *locker.Hold) error { panic("oops") })
 			})
@@ -207,17 +181,5 @@ func TestJoin_whoseFunctionFailsPanicsOrUnlocks(t *testing.T) {
 			require.ErrorIs(t, err, locker.ErrNotHeld)
 			return nil
 		}), locker.ErrNotHeld, "the outer one, too")
-	})
-}
-
-func TestJoin_ofAHoldThatCloseHasEnded(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t)
-		require.ErrorIs(t, c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
-			require.Error(t, c.Close(), "this function has not returned")
-			require.ErrorIs(t, c.Mutex("x").Join(context.WithoutCancel(ctx), notCalled), locker.ErrLost)
-			return nil
-		}), locker.ErrLost)
-		require.ErrorIs(t, c.Mutex("x").Join(t.Context(), notCalled), locker.ErrClosed)
 	})
 }

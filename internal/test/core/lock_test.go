@@ -15,17 +15,13 @@ import (
 )
 
 func TestLock_deadlineCountsFromBeforeTheRequest(t *testing.T) {
-	for name, f := range map[string]fault{
+	each(t, map[string]fault{
 		"slow request": {request: 2 * time.Second}, "slow reply": {reply: 2 * time.Second}, "fast": {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				b.next(acquire, f)
-				m := b.locked(t, "x")
-				assert.Equal(t, life, m.Deadline().Sub(b.start))
-			})
-		})
-	}
+	}, func(t *testing.T, b *backend, f fault) {
+		b.next(acquire, f)
+		m := b.locked(t, "x")
+		assert.Equal(t, life, m.Deadline().Sub(b.start))
+	})
 }
 
 func TestLock_takesOffTheAllowanceForDrift(t *testing.T) {
@@ -72,63 +68,51 @@ func TestLock_withExactlyHalfATTLLeftSucceeds(t *testing.T) {
 }
 
 func TestLock_withLessThanHalfATTLLeftIsGivenBack(t *testing.T) {
-	for name, f := range map[string]fault{
+	each(t, map[string]fault{
 		"by the clock":             {reply: ttl/2 - drift + 1},
 		"by the lease":             {age: ttl/2 - drift + 1},
 		"after a slow way to it":   {request: ttl/2 - drift + 1},
 		"by far, and heeds no ctx": {request: 8 * time.Second, ignoresCtx: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				b.next(acquire, f)
-				m := b.client(t).Mutex("x")
-				noErrorIs(t, m.TryLock(t.Context()), locker.ErrHeld)
-				assert.Zero(t, m.FencingToken())
-				time.Sleep(f.request)
-				synctest.Wait()
-				assert.Len(t, b.calls(release), 1)
-				assert.Zero(t, b.holder("x"))
-			})
-		})
-	}
+	}, func(t *testing.T, b *backend, f fault) {
+		b.next(acquire, f)
+		m := b.client(t).Mutex("x")
+		noErrorIs(t, m.TryLock(t.Context()), locker.ErrHeld)
+		assert.Zero(t, m.FencingToken())
+		time.Sleep(f.request)
+		synctest.Wait()
+		assert.Len(t, b.calls(release), 1)
+		assert.Zero(t, b.holder("x"))
+	})
 }
 
 // A link that is slow for a while costs time. Lock waits until ctx ends, and that is not yet.
 func TestLock_grantedTooLateTriesAgain(t *testing.T) {
-	for name, queued := range map[string]bool{"polling": false, "in a queue": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				late := fault{reply: ttl/2 - drift + 1}
-				b.next(acquire, late, late, late)
-				c := b.client(t)
-				if queued {
-					d := &fakeDriver{b: b}
-					c = clientOf(t, &scripted{d, nil, func(ctx context.Context, req driver.Request, _ func(error)) (driver.Lease, error) {
-						return d.Acquire(ctx, req)
-					}})
-				}
-				m := c.Mutex("x")
-				require.NoError(t, m.Lock(context.Background()))
-				assert.GreaterOrEqual(t, time.Until(m.Deadline()), ttl/2)
-				require.NoError(t, m.Unlock(t.Context()))
-				assert.Zero(t, b.holder("x"))
-			})
-		})
-	}
+	each(t, map[string]bool{"polling": false, "in a queue": true}, func(t *testing.T, b *backend, queued bool) {
+		late := fault{reply: ttl/2 - drift + 1}
+		b.next(acquire, late, late, late)
+		c := b.client(t)
+		if queued {
+			d := &fakeDriver{b: b}
+			c = clientOf(t, &scripted{d, nil, func(ctx context.Context, req driver.Request, _ func(error)) (driver.Lease, error) {
+				return d.Acquire(ctx, req)
+			}})
+		}
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(context.Background()))
+		assert.GreaterOrEqual(t, time.Until(m.Deadline()), ttl/2)
+		require.NoError(t, m.Unlock(t.Context()))
+		assert.Zero(t, b.holder("x"))
+	})
 }
 
 func TestLock_ofAHungBackendFailsAfterHalfATTL(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				b.every(acquire, f)
-				m := b.client(t).Mutex("x")
-				for _, lock := range []func(context.Context) error{m.Lock, m.TryLock} {
-					assert.Equal(t, ttl/2, took(func() { noErrorIs(t, lock(context.Background()), locker.ErrHeld, context.DeadlineExceeded) }))
-				}
-			})
-		})
-	}
+	each(t, map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
+		b.every(acquire, f)
+		m := b.client(t).Mutex("x")
+		for _, lock := range []func(context.Context) error{m.Lock, m.TryLock} {
+			assert.Equal(t, ttl/2, took(func() { noErrorIs(t, lock(context.Background()), locker.ErrHeld, context.DeadlineExceeded) }))
+		}
+	})
 }
 
 func TestLock_ofABackendThatIsAwayIsTheClientsErrorAtOnce(t *testing.T) {
@@ -143,19 +127,15 @@ func TestLock_ofABackendThatIsAwayIsTheClientsErrorAtOnce(t *testing.T) {
 }
 
 func TestLock_waiterDoesNotRideOutALongOutage(t *testing.T) {
-	for name, f := range map[string]fault{"refuses": unreachable, "hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				b.steal("x")
-				b.next(acquire, fault{}, fault{}, fault{})
-				b.every(acquire, f)
-				noErrorIs(t, b.client(t).Mutex("x").Lock(context.Background()), locker.ErrHeld)
-				lastAnswer := b.times(acquire)[2]
-				assert.Greater(t, time.Since(b.start)-lastAnswer, ttl/2)
-				assert.Less(t, time.Since(b.start)-lastAnswer, ttl/2+300*time.Millisecond)
-			})
-		})
-	}
+	each(t, map[string]fault{"refuses": unreachable, "hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
+		b.steal("x")
+		b.next(acquire, fault{}, fault{}, fault{})
+		b.every(acquire, f)
+		noErrorIs(t, b.client(t).Mutex("x").Lock(context.Background()), locker.ErrHeld)
+		lastAnswer := b.times(acquire)[2]
+		assert.Greater(t, time.Since(b.start)-lastAnswer, ttl/2)
+		assert.Less(t, time.Since(b.start)-lastAnswer, ttl/2+300*time.Millisecond)
+	})
 }
 
 func TestLock_eachAnswerStartsTheRideAnew(t *testing.T) {
@@ -241,17 +221,5 @@ func TestLock_ofADriverThatBreaksItsWord(t *testing.T) {
 		require.ErrorContains(t, m.TryLock(t.Context()), "token 0")
 		synctest.Wait()
 		assert.Len(t, b.calls(release), 1)
-	})
-}
-
-func TestTryLock_makesOneAttempt(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.client(t).Mutex("x")
-		token := b.steal("x")
-		require.ErrorIs(t, m.TryLock(context.Background()), locker.ErrHeld)
-		assert.Len(t, b.calls(acquire), 1)
-		b.free("x")
-		require.NoError(t, m.TryLock(context.Background()))
-		assert.Greater(t, m.FencingToken(), token)
 	})
 }

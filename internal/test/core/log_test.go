@@ -69,22 +69,6 @@ func TestLog_ofRenewals(t *testing.T) {
 	assert.Regexp(t, `^level=WARN msg="lock lost" .* cause=expired`, lines[3])
 }
 
-func TestLog_ofRenewalsWithAnExtendBetween(t *testing.T) {
-	lines := logged(t, func(t *testing.T, b *backend, opts ...locker.Option) {
-		m := b.locked(t, "x", opts...)
-		b.next(extend, unreachable)
-		time.Sleep(ttl/3 + time.Millisecond)
-		require.NoError(t, m.Extend(t.Context()))
-		b.every(extend, unreachable)
-		<-m.Lost()
-	})
-	require.Len(t, lines, 4)
-	assert.Contains(t, lines[0], "lock not renewed")
-	assert.Contains(t, lines[1], "lock renewed again")
-	assert.Contains(t, lines[2], "lock not renewed")
-	assert.Contains(t, lines[3], "lock lost")
-}
-
 func TestLog_ofReleases(t *testing.T) {
 	late := logged(t, func(t *testing.T, b *backend, opts ...locker.Option) {
 		c := b.client(t, opts...)

@@ -16,24 +16,20 @@ import (
 )
 
 func TestLoss_firesAtTheDeadlineWhateverTheBackendDoes(t *testing.T) {
-	for name, f := range map[string]fault{
+	each(t, map[string]fault{
 		"renewals hang": hangs, "renewals hang, and heed no ctx": hangIgnoringCtx, "unreachable": unreachable,
 		"done, but every reply is lost": unheard, "answers too late": {reply: 7 * time.Second, ignoresCtx: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				m := b.locked(t, "x")
-				b.down(f)
-				<-m.Lost()
-				assert.Equal(t, life, time.Since(b.start))
-				assert.Zero(t, m.FencingToken())
-				b.down(fault{})
-				time.Sleep(2 * ttl)
-				assert.Zero(t, m.FencingToken(), "a loss is final")
-				require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
-			})
-		})
-	}
+	}, func(t *testing.T, b *backend, f fault) {
+		m := b.locked(t, "x")
+		b.down(f)
+		<-m.Lost()
+		assert.Equal(t, life, time.Since(b.start))
+		assert.Zero(t, m.FencingToken())
+		b.down(fault{})
+		time.Sleep(2 * ttl)
+		assert.Zero(t, m.FencingToken(), "a loss is final")
+		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
+	})
 }
 
 func TestLoss_withoutRenewalIsAtTheDeadline(t *testing.T) {
@@ -135,27 +131,6 @@ func TestLoss_inTheMomentOfTheGrantEndsTheWaitingOfOthers(t *testing.T) {
 	})
 }
 
-func TestLock_whileALostHoldAwaitsItsUnlock(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x", locker.WithoutRenewal())
-		time.Sleep(life) // no timer need have run
-		assert.Zero(t, took(func() {
-			require.ErrorIs(t, m.Lock(context.Background()), locker.ErrLost)
-			require.ErrorIs(t, m.TryLock(context.Background()), locker.ErrLost)
-			require.ErrorIs(t, m.Do(context.Background(), nil), locker.ErrLost)
-		}))
-		assert.Len(t, b.calls(acquire), 1)
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-		synctest.Wait()
-
-		require.NoError(t, m.Lock(t.Context()), "after its Unlock the Mutex can be locked again")
-		assert.EqualValues(t, 2, m.FencingToken())
-		assert.False(t, fired(m.Lost()))
-		assert.Equal(t, life, time.Until(m.Deadline()))
-		require.NoError(t, m.Unlock(t.Context()))
-	})
-}
-
 func TestLock_grantedWhileTheFormerHoldIsThoughtToLast(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		s := &spy{}
@@ -179,21 +154,17 @@ func TestLock_grantedWhileTheFormerHoldIsThoughtToLast(t *testing.T) {
 
 // A logger may block for long: on a full disk, a pipe that nobody reads.
 func TestLoss_doesNotWaitForASlowLogger(t *testing.T) {
-	for name, asked := range map[string]bool{"that handles": false, "that is asked for its level": true} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				slow := &logs{Handler: slog.DiscardHandler, asked: asked, wait: func() { <-b.over }}
-				c := b.client(t, locker.WithoutRenewal(), locker.WithLogger(slog.New(slow)))
-				first, second := c.Mutex("1"), c.Mutex("2")
-				require.NoError(t, first.Lock(t.Context()))
-				require.NoError(t, second.Lock(t.Context()))
-				time.Sleep(life)
-				synctest.Wait()
-				assert.True(t, fired(first.Lost()))
-				assert.True(t, fired(second.Lost()), "two are due together, and one is being logged")
-			})
-		})
-	}
+	each(t, map[string]bool{"that handles": false, "that is asked for its level": true}, func(t *testing.T, b *backend, asked bool) {
+		slow := &logs{Handler: slog.DiscardHandler, asked: asked, wait: func() { <-b.over }}
+		c := b.client(t, locker.WithoutRenewal(), locker.WithLogger(slog.New(slow)))
+		first, second := c.Mutex("1"), c.Mutex("2")
+		require.NoError(t, first.Lock(t.Context()))
+		require.NoError(t, second.Lock(t.Context()))
+		time.Sleep(life)
+		synctest.Wait()
+		assert.True(t, fired(first.Lost()))
+		assert.True(t, fired(second.Lost()), "two are due together, and one is being logged")
+	})
 }
 
 // The lock has gone to another, who keeps it: a goroutine that waits on the Mutex whose hold was lost hears
@@ -217,23 +188,19 @@ func TestLock_thatWaitsHearsOfItsMutexsLoss(t *testing.T) {
 
 // A hold is lost while another goroutine's attempt is out: that ends with the loss, not with the attempt.
 func TestLock_lossEndsAnAttempt(t *testing.T) {
-	for name, try := range map[string]func(*locker.Mutex, context.Context) error{
+	each(t, map[string]func(*locker.Mutex, context.Context) error{
 		"lock": (*locker.Mutex).Lock, "try": (*locker.Mutex).TryLock,
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				c := b.client(t)
-				m := c.Mutex("x", locker.WithoutRenewal())
-				require.NoError(t, m.Lock(t.Context()))
-				time.Sleep(life - time.Second)
-				b.next(acquire, hangs)
-				assert.Equal(t, time.Second, took(func() { require.ErrorIs(t, try(m, t.Context()), locker.ErrLost) }))
-				require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-				require.NoError(t, m.Lock(t.Context()))
-				require.NoError(t, m.Unlock(t.Context()))
-			})
-		})
-	}
+	}, func(t *testing.T, b *backend, try func(*locker.Mutex, context.Context) error) {
+		c := b.client(t)
+		m := c.Mutex("x", locker.WithoutRenewal())
+		require.NoError(t, m.Lock(t.Context()))
+		time.Sleep(life - time.Second)
+		b.next(acquire, hangs)
+		assert.Equal(t, time.Second, took(func() { require.ErrorIs(t, try(m, t.Context()), locker.ErrLost) }))
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Unlock(t.Context()))
+	})
 }
 
 // Who began to wait under an earlier hold hears of the loss of this one, too.

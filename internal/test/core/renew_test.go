@@ -77,34 +77,17 @@ func TestRenewal_thatFailsIsSentAgainSoon(t *testing.T) {
 }
 
 func TestRenewal_thatHangsIsSentAgain(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				m := b.locked(t, "x")
-				b.next(extend, f, f)
-				time.Sleep(ttl - time.Second)
-				assert.NotZero(t, m.FencingToken())
-				at := b.times(extend)
-				require.GreaterOrEqual(t, len(at), 3)
-				assert.Greater(t, time.Until(m.Deadline()), ttl/2)
-				for _, gap := range gaps(at[:3]) {
-					assert.LessOrEqual(t, gap, ttl/6+ttl/24)
-				}
-			})
-		})
-	}
-}
-
-// What is not answered by the deadline may have succeeded.
-func TestRenewal_answeredAfterTheDeadlineIsGivenBack(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		b.every(extend, fault{reply: 7 * time.Second, ignoresCtx: true})
+	each(t, map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
 		m := b.locked(t, "x")
-		<-m.Lost()
-		assert.NotZero(t, b.holder("x"), "the backend has extended it")
-		time.Sleep(2 * time.Second)
-		assert.NotEmpty(t, b.calls(release))
-		assert.Zero(t, b.holder("x"))
+		b.next(extend, f, f)
+		time.Sleep(ttl - time.Second)
+		assert.NotZero(t, m.FencingToken())
+		at := b.times(extend)
+		require.GreaterOrEqual(t, len(at), 3)
+		assert.Greater(t, time.Until(m.Deadline()), ttl/2)
+		for _, gap := range gaps(at[:3]) {
+			assert.LessOrEqual(t, gap, ttl/6+ttl/24)
+		}
 	})
 }
 
@@ -164,18 +147,14 @@ func TestRenewal_ofManyHoldsLosesThoseAlone(t *testing.T) {
 }
 
 func TestRenewal_ofManyHoldsThatFailsIsSentAgain(t *testing.T) {
-	for name, f := range map[string]fault{"fails": unreachable, "hangs": hangs, "heeds no ctx": hangIgnoringCtx} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				b.next(batch, f)
-				ms := holdMany(t, clientOf(t, &batcher{fakeDriver: &fakeDriver{b: b}}), 5)
-				time.Sleep(ttl)
-				for _, m := range ms {
-					assert.NotZero(t, m.FencingToken())
-				}
-			})
-		})
-	}
+	each(t, map[string]fault{"fails": unreachable, "hangs": hangs, "heeds no ctx": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
+		b.next(batch, f)
+		ms := holdMany(t, clientOf(t, &batcher{fakeDriver: &fakeDriver{b: b}}), 5)
+		time.Sleep(ttl)
+		for _, m := range ms {
+			assert.NotZero(t, m.FencingToken())
+		}
+	})
 }
 
 func TestRenewal_whoseAnswersAreMissingIsAFailure(t *testing.T) {
@@ -206,26 +185,22 @@ func TestRenewal_ofHoldsWithTheirOwnTTLs(t *testing.T) {
 
 // Each lock may live on a server of its own, as in a cluster.
 func TestRenewal_ofOthersDoesNotWaitForThoseThatHang(t *testing.T) {
-	for name, f := range map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				ms := holdMany(t, b.client(t), 200)
-				for i := range ms {
-					if i%2 == 0 {
-						b.everyOf(fmt.Sprint(i), extend, f)
-					}
-				}
-				time.Sleep(2 * ttl)
-				lost := 0
-				for i, m := range ms {
-					if i%2 == 1 && m.FencingToken() == 0 {
-						lost++
-					}
-				}
-				assert.Zero(t, lost, "of 100 whose own requests are answered")
-			})
-		})
-	}
+	each(t, map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
+		ms := holdMany(t, b.client(t), 200)
+		for i := range ms {
+			if i%2 == 0 {
+				b.everyOf(fmt.Sprint(i), extend, f)
+			}
+		}
+		time.Sleep(2 * ttl)
+		lost := 0
+		for i, m := range ms {
+			if i%2 == 1 && m.FencingToken() == 0 {
+				lost++
+			}
+		}
+		assert.Zero(t, lost, "of 100 whose own requests are answered")
+	})
 }
 
 // On a session that several holds share a grant or a renewal may count from a while before it was asked for. To ask again at once brings
