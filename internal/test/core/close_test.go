@@ -314,8 +314,8 @@ func TestClose_releasesTheOthersFirst(t *testing.T) {
 	}
 }
 
-// A clean-up that cannot reach the backend has its whole TTL, but must not hold up Close that long. Close ends the pause between two tries that
-// is under way, and not those that follow.
+// A clean-up that cannot reach the backend has its whole TTL, but must not hold up Close that
+// long. Close ends the pause between two tries that is under way, and not those that follow.
 func TestClose_hurriesCleanUpThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.next(acquire, unheard)

@@ -46,7 +46,9 @@ func (l *doubtful) Release(ctx context.Context) error {
 
 // Whether it polls or waits in a queue, and whatever the error is.
 func TestDriver_leaseBesideAnErrorIsReleasedAndAskedForNothingButItsValidity(t *testing.T) {
-	for name, lock := range map[string]func(*locker.Mutex, context.Context) error{"polled": (*locker.Mutex).TryLock, "queued": (*locker.Mutex).Lock} {
+	for name, lock := range map[string]func(*locker.Mutex, context.Context) error{
+		"polled": (*locker.Mutex).TryLock, "queued": (*locker.Mutex).Lock,
+	} {
 		for _, outcome := range []error{errRefused, errors.Join(locker.ErrHeld, errRefused)} {
 			t.Run(name, func(t *testing.T) {
 				bubble(t, func(t *testing.T, b *backend) {

@@ -138,7 +138,7 @@ func TestExtend_abandonedByItsContextIsGivenBackAtTheDeadline(t *testing.T) {
 }
 
 func TestExtend_ofAHungBackendReturnsAfterHalfATTL(t *testing.T) {
-	each(t, map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
+	each(t, hanging, func(t *testing.T, b *backend, f fault) {
 		b.every(extend, f)
 		m := b.locked(t, "x", locker.WithoutRenewal())
 		assert.Equal(t, ttl/2, took(func() { noErrorIs(t, m.Extend(context.Background()), locker.ErrLost, context.DeadlineExceeded) }))

@@ -64,12 +64,16 @@ type lastingLease struct {
 
 func (l lastingLease) Validity() time.Duration { return l.left(l.Lease) }
 
-// forHours is what a lease says that claims to last longer than it does, or belongs to a session that goes on.
+// forHours is what a lease says that claims to last longer than it does, or belongs to a session
+// that goes on.
 func forHours(driver.Lease) time.Duration { return time.Hour }
 
-// notifying is a driver whose leases tell early that they have ended: notified gets the function for the next one.
+// notifying is a driver whose leases tell early that they have ended, by the function that notified
+// gets.
 func notifying(b *backend, notified func(lost func())) *fakeDriver {
-	return &fakeDriver{b: b, wrap: func(l driver.Lease) driver.Lease { return notifyingLease{l, notified} }}
+	return &fakeDriver{b: b, wrap: func(l driver.Lease) driver.Lease {
+		return notifyingLease{l, notified}
+	}}
 }
 
 type notifyingLease struct {
@@ -154,7 +158,8 @@ func (d *picky) CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// logs is a slog.Handler that keeps what it gets. It calls wait first, if there is one: when it is asked for its level, or to handle.
+// logs is a slog.Handler that keeps what it gets. It calls wait first, if there is one: when it is
+// asked for its level, or to handle.
 type logs struct {
 	slog.Handler
 	asked bool

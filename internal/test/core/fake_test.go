@@ -53,6 +53,10 @@ var (
 	unheard         = fault{err: errRefused} // done, but the reply was lost
 	hangs           = fault{hang: true, lost: true}
 	hangIgnoringCtx = fault{hang: true, lost: true, ignoresCtx: true}
+
+	// hanging and failing are the ways in which a backend is not there.
+	hanging = map[string]fault{"hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx}
+	failing = map[string]fault{"refuses": unreachable, "hangs": hangs, "heeds no ctx": hangIgnoringCtx}
 )
 
 // backend is a lock server in memory. The names in its methods are without the default prefix.
@@ -285,7 +289,10 @@ var errRefused = errors.New("connection refused")
 func bubble(t *testing.T, f func(t *testing.T, b *backend)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &backend{start: time.Now(), locks: map[string]*lease{}, over: make(chan struct{}), always: map[op]fault{}, once: map[op][]fault{}}
+		b := &backend{
+			start: time.Now(), over: make(chan struct{}),
+			locks: map[string]*lease{}, always: map[op]fault{}, once: map[op][]fault{},
+		}
 		t.Cleanup(func() { close(b.over) })
 		f(t, b)
 	})

@@ -106,7 +106,7 @@ func TestLock_grantedTooLateTriesAgain(t *testing.T) {
 }
 
 func TestLock_ofAHungBackendFailsAfterHalfATTL(t *testing.T) {
-	each(t, map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
+	each(t, hanging, func(t *testing.T, b *backend, f fault) {
 		b.every(acquire, f)
 		m := b.client(t).Mutex("x")
 		for _, lock := range []func(context.Context) error{m.Lock, m.TryLock} {
@@ -127,7 +127,7 @@ func TestLock_ofABackendThatIsAwayIsTheClientsErrorAtOnce(t *testing.T) {
 }
 
 func TestLock_waiterDoesNotRideOutALongOutage(t *testing.T) {
-	each(t, map[string]fault{"refuses": unreachable, "hangs": hangs, "hangs, and heeds no ctx": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
+	each(t, failing, func(t *testing.T, b *backend, f fault) {
 		b.steal("x")
 		b.next(acquire, fault{}, fault{}, fault{})
 		b.every(acquire, f)

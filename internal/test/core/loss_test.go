@@ -116,7 +116,8 @@ func TestLoss_isSeenWhenTheBackendTells(t *testing.T) {
 	})
 }
 
-// A hold can be lost before the Lock that took it has returned. Those who wait with its Mutex are told all the same.
+// A hold can be lost before the Lock that took it has returned. Those who wait with its Mutex are
+// told all the same.
 func TestLoss_inTheMomentOfTheGrantEndsTheWaitingOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := clientOf(t, notifying(b, func(lost func()) { lost() })).Mutex("x")
@@ -154,7 +155,7 @@ func TestLock_grantedWhileTheFormerHoldIsThoughtToLast(t *testing.T) {
 
 // A logger may block for long: on a full disk, a pipe that nobody reads.
 func TestLoss_doesNotWaitForASlowLogger(t *testing.T) {
-	each(t, map[string]bool{"that handles": false, "that is asked for its level": true}, func(t *testing.T, b *backend, asked bool) {
+	each(t, map[string]bool{"handling": false, "asked for its level": true}, func(t *testing.T, b *backend, asked bool) {
 		slow := &logs{Handler: slog.DiscardHandler, asked: asked, wait: func() { <-b.over }}
 		c := b.client(t, locker.WithoutRenewal(), locker.WithLogger(slog.New(slow)))
 		first, second := c.Mutex("1"), c.Mutex("2")

@@ -51,7 +51,8 @@ func (o *opened) open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 func TestOpen_appliesTheParametersOfEveryBackend(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		o := &opened{fakeDriver: fakeDriver{b: b}}
-		url := scheme(o.open) + "://h?ttl=5s&renew=false&prefix=a%20b&token_base=1000&require=exclusive,%20exclusive&metadata=me%20too&backoff=3s,4s"
+		url := scheme(o.open) + "://h?ttl=5s&renew=false&prefix=a%20b&token_base=1000" +
+			"&require=exclusive,%20exclusive&metadata=me%20too&backoff=3s,4s"
 		c, err := locker.Open(t.Context(), url, locker.WithTTL(time.Hour), locker.WithMetadata("me"))
 		require.NoError(t, err)
 		m := c.Mutex("x")

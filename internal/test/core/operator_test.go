@@ -27,7 +27,7 @@ func names(ctx context.Context, c *locker.Client, prefix string) (all []string, 
 // held is a hold that a Client with a token base of 100 has shown.
 var held = locker.State{Held: true, Token: 107}
 
-// requests are those that concern no hold of ours: how they are made, and a driver that makes each of them so.
+// requests are those that concern no hold of the Client.
 var requests = map[string]func(ctx context.Context, c *locker.Client) error{
 	"inspect":      func(ctx context.Context, c *locker.Client) error { _, err := c.Inspect(ctx, "x"); return err },
 	"list":         func(ctx context.Context, c *locker.Client) error { _, err := names(ctx, c, "x"); return err },
@@ -49,8 +49,13 @@ func answering(b *backend, answer func(context.Context) error) *operable {
 	}
 }
 
+type request = func(context.Context) error
+
 // eachRequest runs a test for each of the requests, of a driver that answers so.
-func eachRequest(t *testing.T, answer func(context.Context) error, test func(t *testing.T, c *locker.Client, op string, request func(context.Context) error)) {
+func eachRequest(
+	t *testing.T, answer func(context.Context) error,
+	test func(t *testing.T, c *locker.Client, op string, ask request),
+) {
 	t.Helper()
 	for op, call := range requests {
 		t.Run(op, func(t *testing.T) {
@@ -65,8 +70,8 @@ func eachRequest(t *testing.T, answer func(context.Context) error, test func(t *
 func TestOperator_hearsTheClientLibrarysError(t *testing.T) {
 	for _, is := range []error{errRefused, locker.ErrHeld, locker.ErrNotHeld} {
 		answer := func(context.Context) error { return is }
-		eachRequest(t, answer, func(t *testing.T, c *locker.Client, op string, request func(context.Context) error) {
-			err := request(t.Context())
+		eachRequest(t, answer, func(t *testing.T, c *locker.Client, op string, ask request) {
+			err := ask(t.Context())
 			require.ErrorIs(t, err, is)
 			var e *locker.Error
 			require.ErrorAs(t, err, &e)
@@ -80,14 +85,14 @@ func TestOperator_hearsTheClientLibrarysError(t *testing.T) {
 func TestOperator_asksNobodyWithAContextThatHasEndedOrOfAClientThatIsClosed(t *testing.T) {
 	asked := 0
 	answer := func(context.Context) error { asked++; return nil }
-	eachRequest(t, answer, func(t *testing.T, c *locker.Client, op string, request func(context.Context) error) {
+	eachRequest(t, answer, func(t *testing.T, c *locker.Client, op string, ask request) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errShutdown)
 		if op != "warnings" {
-			interruptedBy(ctx, t, request(ctx))
+			interruptedBy(ctx, t, ask(ctx))
 		}
 		require.NoError(t, c.Close())
-		require.ErrorIs(t, request(t.Context()), locker.ErrClosed)
+		require.ErrorIs(t, ask(t.Context()), locker.ErrClosed)
 	})
 	assert.Zero(t, asked)
 }
@@ -101,15 +106,15 @@ func TestOperator_ofASilentBackend(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	eachRequest(t, silent, func(t *testing.T, c *locker.Client, _ string, request func(context.Context) error) {
+	eachRequest(t, silent, func(t *testing.T, c *locker.Client, _ string, ask request) {
 		deadlines = nil
 		ctx := ending(t, time.Second)
-		assert.Equal(t, time.Second, took(func() { interruptedBy(ctx, t, request(ctx)) }))
+		assert.Equal(t, time.Second, took(func() { interruptedBy(ctx, t, ask(ctx)) }))
 		assert.Equal(t, ttl/2, took(func() {
-			noErrorIs(t, request(t.Context()), context.DeadlineExceeded, context.Canceled, locker.ErrClosed, locker.ErrHeld)
+			noErrorIs(t, ask(t.Context()), context.DeadlineExceeded, locker.ErrClosed, locker.ErrHeld)
 		}), "also 5 s")
 		assert.Equal(t, time.Now(), deadlines[1], "the Driver knows how long it has")
-		looking := inBackground(func() error { return request(context.Background()) })
+		looking := inBackground(func() error { return ask(context.Background()) })
 		synctest.Wait()
 		closing := inBackground(c.Close)
 		assert.Zero(t, took(func() { require.ErrorIs(t, <-looking, locker.ErrClosed) }))
@@ -133,7 +138,8 @@ func TestOperator_ofADriverThatCannot(t *testing.T) {
 
 func TestOperator_ofWhatIsNotValid(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := clientOf(t, answering(b, func(context.Context) error { t.Error("the Driver was asked"); return nil }), locker.WithTokenBase(100))
+		d := answering(b, func(context.Context) error { t.Error("the Driver was asked"); return nil })
+		c := clientOf(t, d, locker.WithTokenBase(100))
 		for name, want := range map[string]string{"": "name is empty", "\xff": "not UTF-8"} {
 			_, err := c.Inspect(t.Context(), name)
 			require.ErrorContains(t, err, want)
@@ -153,7 +159,9 @@ func TestInspect_isWhatTheDriverSaysOfTheQualifiedName(t *testing.T) {
 			Held: true, Holder: locker.Participant{ID: "7", Metadata: "host 7"}, Left: time.Second, Token: 3,
 			Waiters: []locker.Participant{{ID: "8"}},
 		}}
-		d := &operable{fakeDriver: &fakeDriver{b: b}, inspect: func(_ context.Context, name string) (locker.State, error) { return said[name], nil }}
+		d := &operable{fakeDriver: &fakeDriver{b: b}, inspect: func(_ context.Context, name string) (locker.State, error) {
+			return said[name], nil
+		}}
 		c := clientOf(t, d, locker.WithPrefix("app:"), locker.WithTokenBase(100))
 		s, err := c.Inspect(t.Context(), "x")
 		require.NoError(t, err)
@@ -176,12 +184,14 @@ func TestForceRelease_showsTheDriverTheHold(t *testing.T) {
 		}}
 		c := clientOf(t, d, locker.WithPrefix("app:"), locker.WithTokenBase(100))
 		require.NoError(t, c.ForceRelease(t.Context(), "x", held))
-		require.NoError(t, c.ForceRelease(t.Context(), "x", locker.State{Held: true, Holder: locker.Participant{ID: "a"}}))
-		assert.Equal(t, []locker.State{{Held: true, Token: 7}, {Held: true, Holder: locker.Participant{ID: "a"}}}, shown, "without the token base")
+		other := locker.State{Held: true, Holder: locker.Participant{ID: "a"}}
+		require.NoError(t, c.ForceRelease(t.Context(), "x", other))
+		assert.Equal(t, []locker.State{{Held: true, Token: 7}, other}, shown, "without the token base")
 	})
 }
 
-// listing makes a Client over a driver that lists these pages, and then fails with err, or has had the last one.
+// listing makes a Client over a driver that lists these pages, and then fails with err unless that is
+// nil.
 func (b *backend) listing(t *testing.T, asked *int, err error, pages ...driver.Page) *locker.Client {
 	t.Helper()
 	return clientOf(t, &operable{fakeDriver: &fakeDriver{b: b}, list: func(prefix string) driver.Pager {

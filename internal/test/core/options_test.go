@@ -62,10 +62,12 @@ func TestNew_takesTheBoundsOfWhatIsValid(t *testing.T) {
 
 // It is one line, for it ends up in a log, where a line is an event.
 func TestRequire_namesAllThatIsMissingAndItsCondition(t *testing.T) {
-	_, err := locker.New(&fakeDriver{}, locker.Require(locker.Exclusive, locker.Fencing, locker.Failover), locker.Require(locker.Ordered, locker.Fencing))
+	_, err := locker.New(&fakeDriver{},
+		locker.Require(locker.Exclusive, locker.Fencing, locker.Failover), locker.Require(locker.Ordered, locker.Fencing))
 	require.ErrorIs(t, err, locker.ErrUnsupported)
 	require.EqualError(t, err, `locker: new: not supported by the backend: `+
-		`"fencing" is conditional: promised only while the moon is full; "failover" is not promised: there is one of it; "ordered" is not promised`)
+		`"fencing" is conditional: promised only while the moon is full; `+
+		`"failover" is not promised: there is one of it; "ordered" is not promised`)
 	_, err = locker.New(&fakeDriver{}, locker.Require("speed"))
 	require.ErrorContains(t, err, `"speed"`)
 	require.ErrorContains(t, err, "exclusive, failover, fencing, fencing-durable, ordered, woken")

@@ -77,7 +77,7 @@ func TestRenewal_thatFailsIsSentAgainSoon(t *testing.T) {
 }
 
 func TestRenewal_thatHangsIsSentAgain(t *testing.T) {
-	each(t, map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
+	each(t, hanging, func(t *testing.T, b *backend, f fault) {
 		m := b.locked(t, "x")
 		b.next(extend, f, f)
 		time.Sleep(ttl - time.Second)
@@ -147,7 +147,7 @@ func TestRenewal_ofManyHoldsLosesThoseAlone(t *testing.T) {
 }
 
 func TestRenewal_ofManyHoldsThatFailsIsSentAgain(t *testing.T) {
-	each(t, map[string]fault{"fails": unreachable, "hangs": hangs, "heeds no ctx": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
+	each(t, failing, func(t *testing.T, b *backend, f fault) {
 		b.next(batch, f)
 		ms := holdMany(t, clientOf(t, &batcher{fakeDriver: &fakeDriver{b: b}}), 5)
 		time.Sleep(ttl)
@@ -185,7 +185,7 @@ func TestRenewal_ofHoldsWithTheirOwnTTLs(t *testing.T) {
 
 // Each lock may live on a server of its own, as in a cluster.
 func TestRenewal_ofOthersDoesNotWaitForThoseThatHang(t *testing.T) {
-	each(t, map[string]fault{"heeds ctx": hangs, "does not": hangIgnoringCtx}, func(t *testing.T, b *backend, f fault) {
+	each(t, hanging, func(t *testing.T, b *backend, f fault) {
 		ms := holdMany(t, b.client(t), 200)
 		for i := range ms {
 			if i%2 == 0 {
