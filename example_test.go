@@ -124,7 +124,7 @@ func ExampleMutex_Join() {
 // Do tells its function that the lock was lost by the end of its context.
 func ExampleMutex_Do() {
 	client := open("example-do")
-	m := client.Mutex("migration", locker.WithTTL(50*time.Millisecond), locker.WithoutRenewal())
+	m := client.Mutex("migration", locker.WithTTL(500*time.Millisecond), locker.WithoutRenewal())
 	defer client.Close()
 
 	err := m.Do(context.Background(), func(ctx context.Context) error {

@@ -60,27 +60,6 @@ func TestAcquire_takesInOneOrderWithoutDuplicatesAndReleasesInReverse(t *testing
 	})
 }
 
-func TestAcquire_eachNameHasItsToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := cutoff.New(t)
-		m := multi.New(c.Client, []string{"a", "b"})
-		first, err := m.Acquire(t.Context())
-		require.NoError(t, err)
-		for _, name := range []string{"a", "b"} {
-			state, err := c.Inspect(t.Context(), name)
-			require.NoError(t, err)
-			assert.Equal(t, state.Token, first.Token(name), name)
-		}
-		assert.Zero(t, first.Token("other"))
-		require.NoError(t, first.Unlock(t.Context()))
-		second, err := m.Acquire(t.Context())
-		require.NoError(t, err)
-		assert.Greater(t, second.Token("a"), first.Token("a"), "also after its end")
-		assert.Greater(t, second.Token("b"), first.Token("b"))
-		require.NoError(t, second.Unlock(t.Context()))
-	})
-}
-
 // Programs that name the same locks in different orders wait for each other in one direction alone.
 func TestAcquire_inOppositeOrdersEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,11 +2,9 @@ package adapterurl
 
 import (
 	"context"
-	"errors"
 	"os"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -25,13 +23,6 @@ func TestWithin_returnsWhenItsContextEnds(t *testing.T) {
 		return nil, nil
 	})
 	require.ErrorIs(t, err, context.Canceled)
-}
-
-func TestWithin_returnsWhatWasRead(t *testing.T) {
-	broken := errors.New("broken")
-	content, err := within(t.Context(), func() ([]byte, error) { return []byte("x"), broken })
-	assert.Equal(t, "x", string(content))
-	assert.Equal(t, broken, err)
 }
 
 // By the time it is opened, a file may have become something else.

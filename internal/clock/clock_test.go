@@ -3,19 +3,10 @@ package clock
 import (
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 )
-
-func TestNow_goesWithTheMonotonicClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := Now()
-		time.Sleep(time.Hour)
-		assert.Equal(t, time.Hour, Since(start))
-	})
-}
 
 func TestLocal_isTheSameReadingEachTime(t *testing.T) {
 	deadline := Now().Add(time.Minute)
@@ -84,18 +75,4 @@ func TestAhead_leapsWhenTheWallClockAloneGoesOn(t *testing.T) {
 	assert.Zero(t, ahead(time.Hour), "a suspension is counted already")
 	assert.Equal(t, time.Minute, ahead(time.Hour+time.Minute), "frozen for a minute")
 	assert.Equal(t, -time.Hour, ahead(0), "the wall clock is set back")
-}
-
-func TestAhead_staysTheSameWhileBothClocksGo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		was := Ahead()
-		time.Sleep(time.Hour)
-		assert.Equal(t, was, Ahead())
-	})
-}
-
-func BenchmarkNow(b *testing.B) {
-	for b.Loop() {
-		_ = Now()
-	}
 }

@@ -81,20 +81,6 @@ func TestLoss_releasesALeaseThatGoesOnInItsSession(t *testing.T) {
 	})
 }
 
-func TestLoss_isSeenWhenARenewalSaysSo(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		m := b.locked(t, "x")
-		thief := b.steal("x")
-		<-m.Lost()
-		assert.LessOrEqual(t, time.Since(b.start), ttl/3)
-		time.Sleep(ttl)
-		assert.Len(t, b.calls(extend), 1)
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-		synctest.Wait()
-		assert.Equal(t, thief, b.holder("x"))
-	})
-}
-
 func TestLoss_isSeenWhenTheBackendTells(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		var lost func()
