@@ -209,6 +209,26 @@ func TestLock_lossOfALaterHoldEndsAnAttempt(t *testing.T) {
 	})
 }
 
+// A hold can be lost while its Unlock is under way. Those who wait with its Mutex get the lock: no
+// loss awaits its Unlock any more.
+func TestLock_isNotEndedByTheLossOfAHoldThatIsBeingUnlocked(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		var lost func()
+		loses := func(ctx context.Context, call locker.Call) context.Context {
+			if call.Op == "unlock" {
+				lost()
+			}
+			return ctx
+		}
+		d := notifying(b, func(f func()) { lost = f })
+		m := clientOf(t, d, locker.WithObserver(locker.Observer{Start: loses})).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		waits, _ := waiting(t, m.Lock)
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
+		require.NoError(t, <-waits)
+	})
+}
+
 // The process stands still for a while just behind the core's look at the clock.
 func TestLoss_isAtTheDeadlineThoughTheProcessStoodStillWhenTheHoldBegan(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
