@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
 )
 
 func TestExtend_lastsOneTTLFromBeforeTheRequest(t *testing.T) {
@@ -68,6 +69,27 @@ func TestExtend_cutOffByTheDeadlineIsGivenBack(t *testing.T) {
 		assert.Equal(t, life, time.Since(b.start), "at the deadline, not when the answer comes")
 		assert.True(t, fired(m.Lost()))
 		time.Sleep(time.Second)
+		assert.Len(t, b.calls(release), 1)
+		assert.Zero(t, b.holder("x"))
+	})
+}
+
+// deafLease is one whose Extend does not heed its context, as a process that stands still does not.
+type deafLease struct{ driver.Lease }
+
+func (l deafLease) Extend(ctx context.Context, ttl time.Duration) error {
+	return l.Lease.Extend(context.WithoutCancel(ctx), ttl)
+}
+
+func TestExtend_answeredAfterTheDeadlineIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		d := &fakeDriver{b: b, wrap: func(l driver.Lease) driver.Lease { return deafLease{l} }}
+		m := clientOf(t, d, locker.WithoutRenewal()).Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		b.every(extend, fault{reply: 2 * time.Second})
+		time.Sleep(life - time.Second)
+		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
+		synctest.Wait()
 		assert.Len(t, b.calls(release), 1)
 		assert.Zero(t, b.holder("x"))
 	})
