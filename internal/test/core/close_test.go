@@ -233,6 +233,9 @@ func TestClose_waitsForWhatRunsUnderAHold(t *testing.T) {
 				return err
 			}
 			ctx, cancel := h.Context(context.Background(), time.Second)
+			_, other := h.Context(context.Background(), 0)
+			other()
+			other() // which ends no work but its own
 			f(ctx)
 			cancel()
 			return h.Unlock(context.Background())
