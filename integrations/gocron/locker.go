@@ -81,7 +81,8 @@ func (l *Locker) Lock(ctx context.Context, job string) (cron.Lock, error) {
 		}
 		return nil, err
 	}
-	g := &grant{l, ctx, h}
+	_, returned := h.Context(context.Background(), 0) // Close waits for the job, too
+	g := &grant{l, ctx, h, returned}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.granted = append(l.granted, g)
@@ -135,12 +136,15 @@ type grant struct {
 	locker *Locker
 	ctx    context.Context // of the job
 	hold   *locker.Hold
+
+	returned context.CancelFunc // the job has
 }
 
 // Unlock implements [cron.Lock].
 func (g *grant) Unlock(ctx context.Context) error {
 	g.locker.take(func(other *grant) bool { return other == g })
 	err := g.hold.Unlock(context.WithoutCancel(ctx))
+	g.returned()
 	g.locker.tell(err)
 	return err
 }

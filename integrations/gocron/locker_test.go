@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,5 +234,30 @@ func TestLocker_unlocksThoughTheSchedulerShutsDown(t *testing.T) {
 		require.ErrorIs(t, joined(&cause), context.Canceled)
 		_, err := newLocker(t, client(), time.Second, noError(t)).Lock(t.Context(), "report")
 		require.NoError(t, err, "at once")
+	})
+}
+
+// A job that is still running when its Client is closed keeps its lock until it has returned.
+func TestClose_waitsForAJob(t *testing.T) {
+	bubble(t, func(t *testing.T, client func(...locker.Option) *locker.Client) {
+		c := client()
+		l := newLocker(t, c, time.Second, func(error) {}) // later runs are told that the Client is closed
+		running := make(chan struct{})
+		var began sync.Once
+		var over atomic.Bool
+		s := start(t, cron.WithDistributedLocker(l), cron.NewTask(func() {
+			began.Do(func() { close(running) })
+			time.Sleep(3 * time.Second)
+			over.Store(true)
+		}))
+		<-running
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close() }()
+		time.Sleep(2 * time.Second) // the minimum is over
+		_, err := newLocker(t, client(), time.Second, noError(t)).Lock(t.Context(), "report")
+		require.ErrorIs(t, err, locker.ErrHeld)
+		require.NoError(t, <-closed)
+		assert.True(t, over.Load())
+		require.NoError(t, s.Shutdown())
 	})
 }
