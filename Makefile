@@ -233,8 +233,14 @@ ROOT     = $(LONGEST) $(OTHERS)
 OWN     := $(if $(BACKEND),$(patsubst %/go.mod,%,$(wildcard $(BACKEND)/go.mod)))
 OF_ONE  := . ./internal/test/core $(addprefix ./,$(wildcard $(if $(OWN),,$(BACKEND)) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript internal/redisurl))
 
-.PHONY: go-test test-root test-modules
-go-test: $(if $(BACKEND),test-one,test-root test-modules)
+.PHONY: go-test test-one test-all test-root test-modules
+go-test: $(if $(BACKEND),test-one,test-all)
+
+# The tests of PostgreSQL take long and wait most of the time: they run beside those of the root.
+test-all:
+	@says=$$(mktemp); (cd postgres && $(TEST) ./... $(TESTFLAGS)) >"$$says" 2>&1 & beside=$$!; status=0; \
+	$(MAKE) --no-print-directory --keep-going test-root test-modules || status=$$?; \
+	wait $$beside || status=$$?; echo "== ./postgres: go test"; cat "$$says"; rm "$$says"; exit $$status
 
 test-one:
 	$(TEST) "$(OF_ONE)" $(TESTFLAGS) -p=4
@@ -243,10 +249,9 @@ test-one:
 test-root:
 	$(TEST) "$(ROOT)" $(TESTFLAGS) -p=4
 
-# Three modules at a time, first the one that takes longest. Other libraries, and the drivers of databases, which take long to
-# compile, are for make nightly.
+# Three modules at a time. Other libraries, and the drivers of databases, which take long to compile, are for make nightly.
 test-modules:
-	$(call modules,3,./postgres $(filter-out ./bench ./fence/sqltest ./postgres,$(MODULES)))
+	$(call modules,3,$(filter-out ./bench ./fence/sqltest ./postgres,$(MODULES)))
 
 # $(call modules,how many at a time,which of them,variables). What each prints comes when it is through.
 modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \
