@@ -132,7 +132,7 @@ func (b Sessions) ExtendsAll(t *testing.T, d driver.BatchExtender, ttl time.Dura
 	var acquiring sync.WaitGroup
 	for i := range all {
 		acquiring.Go(func() {
-			l, err := d.Acquire(t.Context(), driver.Request{Name: fmt.Sprint(prefix, ":x", i), TTL: ttl})
+			l, err := Take(t.Context(), d, driver.Request{Name: fmt.Sprint(prefix, ":x", i), TTL: ttl})
 			assert.NoError(t, err)
 			all[i] = l
 		})
