@@ -39,7 +39,7 @@ func inspection(url string, servers ...*testserver.RedisServer) harness.Inspecti
 		}
 	}
 	return harness.Inspection{
-		URL: url, TTL: 300 * time.Millisecond, Left: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
+		URL: url, TTL: time.Second, Left: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
 		TellsHolder: true, TellsMetadata: true,
 		Contents: func(t testing.TB) (all string) {
 			each(func(s *testserver.RedisServer) { all += contents(t, connect(t, s.Addr())) })

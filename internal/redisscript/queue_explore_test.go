@@ -59,8 +59,7 @@ func (m *queueModel) lock(w *world) []string {
 	if m.keys[name] != nil {
 		return m.keys[name]
 	}
-	both := keysOf(m.t.Name() + " " + name)
-	keys := []string{both[0].(string), both[1].(string), both[0].(string) + ":readers"}
+	keys := texts(keysOf(m.t.Name() + " " + name))
 	m.keys[name] = keys
 	sub := m.rdb.Subscribe(m.t.Context())
 	m.t.Cleanup(func() { _ = sub.Close() })
@@ -124,7 +123,7 @@ func (m *queueModel) run(w *world, events []event) ([]*world, []error) {
 				}
 				p.ZAdd(ctx, keys[2], goredis.Z{Score: float64(ends.UnixMilli()), Member: member})
 			}
-			reads[i].reply = p.EvalSha(ctx, e.script.SHA.(string), keys[:2], e.args...)
+			reads[i].reply = p.EvalSha(ctx, e.script.SHA.(string), keys, e.args...)
 			reads[i].hash = p.HGetAll(ctx, keys[0])
 			reads[i].ttl = p.PTTL(ctx, keys[0])
 			reads[i].queue = p.ZRangeWithScores(ctx, keys[1], 0, -1)

@@ -158,7 +158,7 @@ func TestQueueScripts_outOfMemory(t *testing.T) {
 	place := s.ask("pP/a", ttl, 0).place
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	fails := func(owner string, place uint64) {
-		args := []any{owner, 1000, -int64(place), inTime, ""}
+		args := []any{owner, 1000, inTime(-int64(place)), ""}
 		require.ErrorContains(t, s.rdb.Eval(t.Context(), acquire.Source, s.keys, args...).Err(), "OOM")
 	}
 	fails("pP/b", 0)

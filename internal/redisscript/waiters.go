@@ -12,7 +12,7 @@ import (
 
 // waitList has the waiters of one lock. The hub's mutex guards it.
 type waitList struct {
-	keys    [2]any
+	keys    [3]any
 	channel string
 	present int       // how many waiters there are
 	queue   []*waiter // those that were told to wait, in the order of their places
