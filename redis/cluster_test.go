@@ -140,6 +140,55 @@ func TestCluster_aNewNameWhoseSlotMoves(t *testing.T) {
 	require.NoError(t, x.Unlock(ctx))
 }
 
+// Keys move one by one. Who asks when some have is answered where the hash is, and makes no second queue or mark there: Redis could not move
+// the first.
+func TestCluster_waitersComeWhileTheKeysOfALockAreApart(t *testing.T) {
+	t.Parallel()
+	c := testserver.Cluster(t, testserver.RedisReplicas(0))
+	ctx := t.Context()
+	req := driver.Request{Name: "locker:x", TTL: time.Minute}
+	const hash, queue = "{locker:x}", "{locker:x}:queue"
+	for name, moved := range map[string][]string{"the hash": {hash}, "the queue": {queue}, "all but the mark": {hash, queue}} {
+		t.Run(name, func(t *testing.T) {
+			rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
+			defer func() { _ = rdb.Close() }()
+			waits := func() <-chan error {
+				d, held := driverOf(t, rdb), make(chan error, 1000)
+				done := async(func() error {
+					l, err := d.AcquireQueued(ctx, req, func(err error) { held <- err })
+					return errors.Join(err, l.Release(ctx))
+				})
+				require.ErrorIs(t, <-held, locker.ErrHeld)
+				return done
+			}
+			holder := take(t, driverOf(t, rdb), req.Name, req.TTL)
+			all := []<-chan error{waits(), waits()}
+			target := c.OtherPrimary(hash)
+			move := c.StartMove(hash, target)
+			for _, key := range moved {
+				move.MoveKey(key)
+			}
+			all = append(all, waits())
+			if len(moved) > 1 {
+				_, err := connect(t, target.Addr()).Pipelined(ctx, func(p goredis.Pipeliner) error {
+					p.Do(ctx, "ASKING")
+					return p.PExpire(ctx, hash, keep-time.Millisecond).Err() // the hold, which the first waiter finds out
+				})
+				require.NoError(t, err)
+				require.NoError(t, awaitLong(t, all[0]))
+				all = all[1:]
+				move.Finish()
+			} else {
+				move.Finish()
+				require.NoError(t, holder.Release(ctx))
+			}
+			for _, done := range all {
+				require.NoError(t, awaitLong(t, done))
+			}
+		})
+	}
+}
+
 func TestCluster_renewalsWhoseSlotsMove(t *testing.T) {
 	t.Parallel()
 	c := testserver.Cluster(t)

@@ -83,8 +83,11 @@ func (list *waitList) interval() time.Duration {
 	if list.subscribed {
 		return time.Second + rand.N(500*time.Millisecond)
 	}
-	return 100*time.Millisecond + rand.N(100*time.Millisecond)
+	return soon()
 }
+
+// soon returns how soon to look again where nobody is told.
+func soon() time.Duration { return 100*time.Millisecond + rand.N(100*time.Millisecond) }
 
 // unsubscribed leaves list without a subscriber, so that its first waiter looks more often.
 func (list *waitList) unsubscribed() {
