@@ -84,22 +84,26 @@ func (b Sessions) RemovedUnderTheHolder(t *testing.T) {
 	}
 }
 
-// EndsUnderAWaiter takes it to the end of the queue.
+// EndsUnderAWaiter takes it to the end of the queue. So does an operator who removes its entry, and nothing else.
 func (b Sessions) EndsUnderAWaiter(t *testing.T) {
 	holder, waiter := b.open(t, longTTL).Mutex("x"), b.open(t, longTTL).Mutex("x")
-	require.NoError(t, holder.Lock(t.Context()))
-	waiting := async(func() error { return waiter.Lock(t.Context()) })
-	b.queued(t, 2)
-	first := b.Queue(t, "x")[1]
-	b.End(t, b.SessionOf(t, first))
-	patience.Until(t, "it waits again", func() bool {
-		all := b.Queue(t, "x")
-		return len(all) == 2 && all[1] != first
-	})
-	assert.Zero(t, waiter.FencingToken())
-	require.NoError(t, holder.Unlock(t.Context()))
-	require.NoError(t, patience.Result(t, waiting))
-	assert.NoError(t, waiter.Unlock(t.Context()))
+	for _, end := range []func(entry string){
+		func(entry string) { b.End(t, b.SessionOf(t, entry)) }, func(entry string) { b.Remove(t, entry) },
+	} {
+		require.NoError(t, holder.Lock(t.Context()))
+		waiting := async(func() error { return waiter.Lock(t.Context()) })
+		b.queued(t, 2)
+		first := b.Queue(t, "x")[1]
+		end(first)
+		patience.Until(t, "it waits again", func() bool {
+			all := b.Queue(t, "x")
+			return len(all) == 2 && all[1] != first
+		})
+		assert.Zero(t, waiter.FencingToken())
+		require.NoError(t, holder.Unlock(t.Context()))
+		require.NoError(t, patience.Result(t, waiting))
+		require.NoError(t, waiter.Unlock(t.Context()))
+	}
 }
 
 // EndsUnderAWaiterWhoseTurnItIs has a session end and its waiter's turn come at once: Lock does not succeed on the dead session.
