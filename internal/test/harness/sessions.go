@@ -68,9 +68,16 @@ func wantLost(t testing.TB, m *locker.Mutex) {
 	}
 }
 
-// RemovedUnderTheHolder is what the next Extend or Unlock finds out, though the session is in the best of health.
+// RemovedUnderTheHolder is what a watch tells, and the next Extend or Unlock finds out, though the session is in the best of health.
 func (b Sessions) RemovedUnderTheHolder(t *testing.T) {
 	c := b.open(t, longTTL, locker.WithoutRenewal())
+	watched := c.Mutex("watched")
+	require.NoError(t, watched.Lock(t.Context()))
+	deadline := watched.Deadline()
+	b.Remove(t, b.Queue(t, "watched")[0])
+	wantLost(t, watched)
+	assert.True(t, time.Now().Before(deadline), "nobody has asked")
+	require.ErrorIs(t, watched.Unlock(t.Context()), locker.ErrLost)
 	for name, end := range map[string]func(*locker.Mutex, context.Context) error{
 		"Extend": (*locker.Mutex).Extend, "Unlock": (*locker.Mutex).Unlock,
 	} {
