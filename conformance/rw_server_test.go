@@ -169,8 +169,8 @@ func (s *rwServer) forget(name string, g *rwGrant) {
 		l.queue = slices.DeleteFunc(l.queue, owned)
 		l.holds = slices.DeleteFunc(l.holds, func(h *rwGrant) bool { return h.owner == g.owner })
 		if waited && s.flaw == "a writer that gives up lets in all readers" {
-			readers := slices.DeleteFunc(slices.Clone(l.queue), func(w *rwGrant) bool { return !w.shared })
-			l.queue = append(readers, slices.DeleteFunc(l.queue, func(w *rwGrant) bool { return w.shared })...)
+			writers := slices.DeleteFunc(slices.Clone(l.queue), func(w *rwGrant) bool { return w.shared })
+			l.queue = append(slices.DeleteFunc(l.queue, func(w *rwGrant) bool { return !w.shared }), writers...)
 		}
 		if !waited || s.flaw != "a writer that gives up wakes nobody" {
 			s.serve(l, false)
