@@ -23,6 +23,9 @@ func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered
 		return nil, err
 	}
 	defer d.work.Done()
+	if err := d.identify(ctx, req.TTL); err != nil {
+		return nil, err
+	}
 	return d.acquire(ctx, req, &turn{place: d.nextPlace(), answered: answered})
 }
 
