@@ -26,7 +26,7 @@ func (d *Driver) ForceRelease(_ context.Context, name string, shown driver.State
 	case l == nil || !l.held():
 		return driver.ErrNotHeld
 	case shown.Token != l.token:
-		return s.heldBy(name)
+		return l.heldBy()
 	}
 	l.holders = nil
 	s.settle(name, l)
@@ -48,12 +48,12 @@ func (s *space) held(prefix string) (names []string) {
 // held reports whether somebody has the lock whose lease has not expired.
 func (l *lock) held() bool {
 	now := clock.Now()
-	return slices.ContainsFunc(l.holders, func(holder *lease) bool { return now.Before(holder.until) })
+	return slices.ContainsFunc(l.holders, func(holder *claim) bool { return now.Before(holder.until) })
 }
 
-// heldBy returns the error that tells who holds a lock: of shares, the first. The caller holds s.mu.
-func (s *space) heldBy(name string) error {
-	metadata := s.locks[name].holders[0].metadata
+// heldBy returns the error that tells who holds a lock: of shares, the first.
+func (l *lock) heldBy() error {
+	metadata := l.holders[0].Metadata
 	if metadata == "" {
 		return driver.ErrHeld // which costs nothing
 	}

@@ -33,7 +33,7 @@ func request(name string) driver.Request {
 
 func acquire(t *testing.T, d driver.Driver, name string) driver.Lease {
 	t.Helper()
-	l, err := d.Acquire(t.Context(), request(name))
+	l, err := d.(driver.Acquirer).Acquire(t.Context(), request(name))
 	require.NoError(t, err)
 	return l
 }

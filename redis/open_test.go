@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
 )
 
@@ -172,26 +171,6 @@ func TestOpen_socketAndClientName(t *testing.T) {
 	assert.Contains(t, list, socket)
 	for line := range strings.Lines(list) {
 		assert.Equal(t, strings.Contains(line, "user=app"), strings.Contains(line, "name=shop-3 "), line)
-	}
-}
-
-func TestOpen_clientNameOfSeveralServers(t *testing.T) {
-	testwait.OnlyNightly(t, "TestOpen_sentinel and TestOpen_cluster show that the client is given the name, and TestOpen_socketAndClientName what a server sees of it")
-	t.Parallel()
-	g, n := testserver.Sentinel(t), testserver.Cluster(t)
-	for raw, servers := range map[string][]*testserver.RedisServer{
-		sentinelURL(g) + "&client_name=shop-3": {g.Primary()},
-		clusterURL(n) + "&client_name=shop-3":  n.Servers(),
-	} {
-		c := openURL(t, raw)
-		waitsAndGets(t, c.Mutex("x"), c.Mutex("x"))
-		named := 0
-		for _, s := range servers {
-			list, err := connect(t, s.Addr()).Do(t.Context(), "CLIENT", "LIST").Text()
-			require.NoError(t, err)
-			named += strings.Count(list, "name=shop-3 ")
-		}
-		assert.Positive(t, named, raw)
 	}
 }
 

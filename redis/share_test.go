@@ -81,22 +81,6 @@ func wantSoon(t *testing.T, got chan driver.Lease, within time.Duration) driver.
 	}
 }
 
-func TestShare_aWriterThatDiesWhileItWaitsLetsReadersInAfterALook(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	d, dies := sharerAt(t, s), sharerAt(t, s)
-	first := read(t, d, time.Minute)
-	_, cancel := queued(t, dies, dies.waitsToWrite)
-	eventually(t, "it is subscribed", func() bool {
-		return len(connect(t, s.Addr()).PubSubChannels(t.Context(), keyOf("x")+":*").Val()) == 1
-	})
-	got, cancelReader := queued(t, d, d.waitsToRead)
-	defer cancelReader()
-	dies.cut()
-	defer cancel()
-	assert.Equal(t, first.Token(), wantSoon(t, got, 10*time.Second).Token())
-}
-
 // A writer that nobody has heard of for five seconds is passed over: one that waits is heard of more often.
 func TestShare_aWriterThatWaitsLongIsNotOvertaken(t *testing.T) {
 	t.Parallel()
@@ -115,25 +99,6 @@ func TestShare_aWriterThatWaitsLongIsNotOvertaken(t *testing.T) {
 	require.NoError(t, first.Release(t.Context()))
 	require.NoError(t, wantSoon(t, got, 10*time.Second).Release(t.Context()))
 	wantSoon(t, later, 10*time.Second)
-}
-
-func TestShare_extendsSharesAndOthersTogether(t *testing.T) {
-	t.Parallel()
-	d := driverOf(t, connect(t, testserver.SharedRedis(t).Addr()))
-	req := driver.Request{Name: t.Name() + ":x", TTL: time.Minute}
-	share, err := d.AcquireShared(t.Context(), req)
-	require.NoError(t, err)
-	alone := take(t, d, t.Name()+":y", time.Minute)
-	down := take(t, d, t.Name()+":z", time.Minute)
-	require.NoError(t, down.(driver.Downgrader).Downgrade(t.Context()))
-	gone, err := d.AcquireShared(t.Context(), req)
-	require.NoError(t, err)
-	require.NoError(t, gone.Release(t.Context()))
-	errs := d.ExtendAll(t.Context(), []driver.Lease{share, alone, gone, down}, time.Minute)
-	require.NoError(t, errs[0])
-	require.NoError(t, errs[1])
-	require.ErrorIs(t, errs[2], locker.ErrLost)
-	require.NoError(t, errs[3])
 }
 
 func TestShare_theRightsOfAWaiterAreEnough(t *testing.T) {

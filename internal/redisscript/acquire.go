@@ -62,6 +62,7 @@ func (d *Driver) newLease(req driver.Request, prefix string, place kind) *lease 
 	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL, metadata: req.Metadata, takes: acquire}
 	if place == shared {
 		l.takes = share
+		l.shared.Store(true)
 	}
 	l.keys, l.owner = keysAnd(req.Name, prefix, string(place), rand.Text())
 	l.argOwner = l.owner
@@ -80,7 +81,7 @@ func (l *lease) take(ctx context.Context, number int64) (answer, error) {
 	for range 2 {
 		sent := clock.Now()
 		by := server.due(ctx, sent, l.ttl)
-		reply := l.send(ctx, l.takes, l.keys[:], l.argOwner, d.expiryArg(l.ttl), number, by.arg(l.mark), l.metadata)
+		reply := l.send(ctx, l.takes, l.keys[:], l.argOwner, d.expiryArg(l.ttl), by.arg(l.mark, number), l.metadata)
 		if reply.MayHaveRun {
 			return answer{status: unknown}, reply.Err
 		}

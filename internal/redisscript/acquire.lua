@@ -6,7 +6,7 @@ local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local now = time[1] * 1000000 + time[2]
 local current, last, queue = lock[1] or '', tonumber(lock[2]), lock[3]
 local lapsed -- if that changes
-local rest, tag = string.match(due, '(%d*):?(.*)', 33)
+local rest, tag = string.match(due, '/(%d*):?(.*)', 33)
 local late = math.max(now - tonumber(string.sub(due, 17, 32)), 0)
 if late > 0 then
   expires = expires - math.floor(late / 1000)
@@ -94,6 +94,10 @@ if left > 0 and not (share and shared and (mine * 1000 > now or among or not alo
   local theirs = ordered and place_of(current)
   if theirs and (#theirs < #ordered or #theirs == #ordered and theirs < ordered) then
     earlier = 1
+  end
+  if not KEYS[2] and redis.pcall('ZCARD', QUEUE) == 0 then
+    -- The slot moves, and the queue may be where it comes from: a second one would stop the move. To be asked again.
+    return {HELD, left, now, place, back, earlier, holder, about}
   end
   local score = given
   local latest = redis.pcall('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]

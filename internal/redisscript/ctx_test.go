@@ -140,32 +140,6 @@ func TestSender_aLargeRequestGoesByItself(t *testing.T) {
 	})
 }
 
-// Who has given up before the batch is not one who waits for it.
-func TestSender_aBatchEndsWhoeverWasDroppedFromIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
-		d := NewDriver(g)
-		takes(t.Context(), d, maxBatches, time.Minute)
-		synctest.Wait()
-		dropped, drop := context.WithCancel(t.Context())
-		waits, leave := context.WithCancel(t.Context())
-		takes(dropped, d, 1, time.Minute)
-		takes(waits, d, 1, time.Minute)
-		synctest.Wait()
-		drop()
-		synctest.Wait()
-		g.gate <- struct{}{}
-		synctest.Wait()
-		require.Equal(t, []int{1, 1, 1}, g.sizes())
-		require.NoError(t, g.latest.Err())
-		leave()
-		synctest.Wait()
-		require.ErrorIs(t, g.latest.Err(), context.Canceled)
-		close(g.gate)
-		require.NoError(t, d.Close(noClient))
-	})
-}
-
 // stuck is a client library whose SCAN answers when the gate is open, whatever its context does.
 type stuck struct{ *gated }
 

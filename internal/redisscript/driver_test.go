@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,18 +47,13 @@ func (r *fakeRunner) Scans(context.Context) ([]Scan, error) { return nil, nil }
 
 var forOneSecond = driver.Request{Name: "x", TTL: time.Second}
 
-// parseDue reads when a request is due, as the script does.
-func parseDue(arg any) due {
+// parseDue reads when a request is due, and its number, as the script does.
+func parseDue(arg any) (by due, number int64) {
 	text := arg.(string)
-	whole, err := strconv.ParseInt(text[16:32], 10, 64)
-	if err != nil {
+	if _, err := fmt.Sscanf(text[16:32]+" "+text[32:], "%d %d/%d:", &by.whole, &number, &by.rest); err != nil {
 		panic(err)
 	}
-	rest, err := strconv.ParseInt(strings.TrimSuffix(text[32:], ":"), 10, 64)
-	if err != nil {
-		panic(err)
-	}
-	return due{whole, rest}
+	return by, number
 }
 
 func nowMicro() int64 { return time.Now().UnixMicro() }
@@ -122,7 +116,7 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 	r := &fakeRunner{}
 	r.answer = func(_ *Script, args []any) (any, error) {
 		now := nowMicro() + ahead
-		if by := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
+		if by, _ := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
 			return []any{int64(late), now}, nil
 		}
 		return []any{int64(granted), now, now, now}, nil
@@ -161,7 +155,7 @@ func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
 			require.NoError(t, take(ctx), what)
 			cancel()
-			by := parseDue(argument(acquire, r.sent[len(r.sent)-1], "due"))
+			by, _ := parseDue(argument(acquire, r.sent[len(r.sent)-1], "due"))
 			notAfter := by.whole + by.rest
 			assert.InDelta(t, nowMicro()+c.patience.Microseconds(), notAfter, float64(10*time.Second.Microseconds()), "%s, %v", what, c.deadline)
 		}
@@ -178,7 +172,8 @@ func TestAcquire_countsWhatTheScriptHasLeft(t *testing.T) {
 		if s == extend {
 			return nil, io.ErrUnexpectedEOF // else the hold would be made to last
 		}
-		now, by := nowMicro()+jumped.Microseconds(), parseDue(argument(acquire, args, "due"))
+		by, _ := parseDue(argument(acquire, args, "due"))
+		now := nowMicro() + jumped.Microseconds()
 		if now > by.whole+by.rest {
 			return []any{int64(late), now}, nil
 		}
@@ -226,7 +221,7 @@ func skewed(ahead *time.Duration) *fakeRunner {
 			return int64(1), nil
 		}
 		now := nowMicro() + ahead.Microseconds()
-		if by := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
+		if by, _ := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
 			return []any{int64(late), now}, nil
 		}
 		return []any{int64(granted), now, now, now}, nil

@@ -26,7 +26,7 @@ local function end_share(key, queue, owner)
   if waiter then
     hand_over(waiter)
   else
-    redis.call('HDEL', key, 'owner', 'meta', 'queue')
+    redis.call('HDEL', key, 'owner', 'meta', 'queue', 'first', 'seen')
   end
   return 1, true
 end

@@ -110,15 +110,14 @@ func (l *ledger) hidden() bool {
 
 // take is a take by one of the drivers, of a token that it proposes if that is not 0. It returns what is wrong.
 func (l *ledger) take(name string, proposal int64) error {
-	keys := keysOf(name)
-	h := ledgerHold{name: name, owner: strconv.FormatUint(l.rand.Uint64(), 36), keys: []string{keys[0].(string), keys[1].(string)}, by: l.build}
+	h := ledgerHold{name: name, owner: strconv.FormatUint(l.rand.Uint64(), 36), keys: texts(keysOf(name)), by: l.build}
 	d := l.drivers[l.rand.IntN(len(l.drivers))]
 	expires := expiry(2 * time.Second)
 	if !l.anywhere && l.hidden() {
 		l.shift(-40 * time.Second)
 	}
 	by := due{9e15, 0}
-	reply, err := l.eval(l.acquire, h.keys, []any{h.owner, expires, proposal, by.arg(d), ""})
+	reply, err := l.eval(l.acquire, h.keys, []any{h.owner, expires, by.arg(d, proposal), ""})
 	if err != nil {
 		return err
 	}

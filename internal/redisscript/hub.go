@@ -137,7 +137,11 @@ func (h *hub) placed(w *waiter, a answer) {
 		}
 	}
 	if first || !list.armed {
-		list.arm(min(a.left+time.Millisecond+mrand.N(20*time.Millisecond), list.interval()))
+		next := list.interval()
+		if a.place == 0 { // it has no place at the server, because the slot moves
+			next = soon()
+		}
+		list.arm(min(a.left+time.Millisecond+mrand.N(20*time.Millisecond), next))
 	}
 	h.subscribe(list)
 }

@@ -281,7 +281,8 @@ type placing struct {
 
 func (p *placing) Run(_ context.Context, calls []Call, replies []Reply) {
 	if calls[0].Script == acquire {
-		p.asked = append(p.asked, argument(acquire, calls[0].Args, "number"))
+		_, number := parseDue(argument(acquire, calls[0].Args, "due"))
+		p.asked = append(p.asked, number)
 		if n := len(p.asked); n <= len(p.gives) {
 			replies[0].Value = heldReply(p.gives[n-1])
 			return

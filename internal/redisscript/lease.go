@@ -15,8 +15,9 @@ import (
 // lease is one owner: 128 random bits for each attempt to hold.
 type lease struct {
 	driver   *Driver
-	waiter   waiter // itself, while it waits for its grant
-	keys     [2]any // see keysOf
+	waiter   waiter      // itself, while it waits for its grant
+	keys     [3]any      // see keysOf
+	shared   atomic.Bool // it is a share, or may be
 	owner    string
 	argOwner any // the same
 	takes    *Script
@@ -74,11 +75,20 @@ func (l *lease) send(ctx context.Context, script *Script, keys []any, args ...an
 // Extend implements driver.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	return l.extended(l.send(ctx, extend, l.keys[:1], l.argOwner, l.driver.expiryArg(ttl)), sent, ttl)
+	return l.extended(l.send(ctx, extend, l.extendKeys(), l.argOwner, l.driver.expiryArg(ttl)), sent, ttl)
+}
+
+// extendKeys returns the keys of an extension: of a hold the lock's alone.
+func (l *lease) extendKeys() []any {
+	if l.shared.Load() {
+		return l.keys[:]
+	}
+	return l.keys[:1]
 }
 
 // Downgrade implements driver.Downgrader.
 func (l *lease) Downgrade(ctx context.Context) error {
+	l.shared.Store(true)
 	return lostUnlessOne(l.send(ctx, downgrade, l.keys[:], l.argOwner))
 }
 

@@ -14,7 +14,8 @@ local ABSENT = 5000000 -- µs without a look of the first of all waiters, which 
 -- expire, in ms: each by its owner, and what is claimed for a waiter by '>' and its owner. If there are claims alone the hash's owner is CLAIMS.
 --   shared  the latest token of shares
 --   reader  the last of them that was released
---   first   who stands first in the queue, wants the lock alone, and has others behind it that want a share
+--   first   who stands first in the queue, wants the lock alone, and has others behind it that want a share. It is found out anew when shares
+--           begin: nobody notes a look while the lock is held alone
 --   seen    when it last asked since that was found out, in µs
 local SHARES, CLAIMS = '+', '>+'
 
@@ -136,7 +137,11 @@ local function queue_of(key, queue)
         claim = CLAIMS
       end
     end
-    redis.call('HSET', key, 'owner', claim, 'meta', '', 'queue', 1)
+    if claim == CLAIMS then
+      redis.call('HSET', key, 'owner', claim, 'meta', '', 'queue', 1, 'first', '')
+    else
+      redis.call('HSET', key, 'owner', claim, 'meta', '', 'queue', 1)
+    end
     redis.call('PEXPIRE', key, CLAIM + KEEP)
     tell(waiter)
     if claim == CLAIMS then

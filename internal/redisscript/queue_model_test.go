@@ -321,7 +321,7 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 	}
 	return event{
 		name: me.owner + " " + name, progress: !lost && c.phase == waiting, loss: lost,
-		script: script, args: []any{me.owner, expiry(ttl), -int64(place), inTime, ""}, after: after,
+		script: script, args: []any{me.owner, expiry(ttl), inTime(-int64(place)), ""}, after: after,
 	}
 }
 

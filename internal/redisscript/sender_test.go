@@ -99,35 +99,44 @@ func TestSender_whoComesMeanwhileGoesWithTheNext(t *testing.T) {
 	})
 }
 
-// Batches that hang hold up those who come next for a moment, once, and nobody after that.
+// Batches that hang hold up those who come just then, for a moment. Who comes later is sent at once, also if it cannot wait for a moment.
 func TestSender_aBatchThatHangsHoldsNobodyUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
-		d := NewDriver(g)
-		hung := takes(t.Context(), d, maxBatches, time.Hour)
-		synctest.Wait()
-		for batches := maxBatches; batches < 4*maxBatches; batches += maxBatches {
-			takes(t.Context(), d, 2, time.Hour)
-			synctest.Wait()
-			require.Len(t, g.sizes(), batches)
-			time.Sleep(overdue)
-			synctest.Wait()
-			require.Len(t, g.sizes(), batches+1)
-			assert.Equal(t, 2, g.sizes()[batches], "both that have waited")
-			for more := 2; more <= maxBatches; more++ {
-				takes(t.Context(), d, 1, time.Hour)
+	for how, take := range map[string]func(context.Context, *Driver) <-chan error{
+		"a take":     func(ctx context.Context, d *Driver) <-chan error { return takes(ctx, d, 1, time.Hour) },
+		"a proposal": func(ctx context.Context, d *Driver) <-chan error { return proposals(ctx, d, 1) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGated()
+				d := NewDriver(g)
+				hung := takes(t.Context(), d, maxBatches, time.Hour)
 				synctest.Wait()
-				require.Len(t, g.sizes(), batches+more, "at once")
-			}
-		}
-		close(g.gate)
-		for range maxBatches {
-			require.NoError(t, <-hung)
-		}
-		synctest.Wait()
-		assert.Zero(t, d.sender.underWay)
-		require.NoError(t, d.Close(noClient))
-	})
+				together := takes(t.Context(), d, 2, time.Hour)
+				synctest.Wait()
+				require.Len(t, g.sizes(), maxBatches)
+				time.Sleep(overdue)
+				synctest.Wait()
+				require.Equal(t, []int{1, 1, 2}, g.sizes())
+				for sent := 3; sent < 20; sent++ {
+					ctx, cancel := context.WithTimeout(t.Context(), overdue/2)
+					done := take(ctx, d)
+					time.Sleep(overdue)
+					synctest.Wait()
+					require.Len(t, g.sizes(), sent+1)
+					if how == "a take" {
+						require.ErrorIs(t, <-done, context.DeadlineExceeded, "after it was sent")
+					}
+					cancel()
+				}
+				close(g.gate)
+				for range 2 {
+					require.NoError(t, <-hung)
+					require.NoError(t, <-together)
+				}
+				require.NoError(t, d.Close(noClient))
+			})
+		})
+	}
 }
 
 // What was given up before it was sent never runs, and leaves nothing to clean up.
@@ -182,31 +191,6 @@ func TestSender_aTakeThatIsGivenUpIsUndoneWhenItHasEnded(t *testing.T) {
 		require.NoError(t, <-released)
 		require.Len(t, g.batches, 3, "and after it")
 		assert.Same(t, release, g.batches[2][0].Script)
-		require.NoError(t, d.Close(noClient))
-	})
-}
-
-// Each Release waits until the take has ended.
-func TestSender_aTakeThatIsGivenUpIsReleasedTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
-		d := NewDriver(g)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		released := make(chan error, 2)
-		for range 2 {
-			go func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				released <- l.Release(ctx)
-			}()
-		}
-		synctest.Wait()
-		close(g.gate)
-		require.NoError(t, <-released)
-		require.NoError(t, <-released)
 		require.NoError(t, d.Close(noClient))
 	})
 }

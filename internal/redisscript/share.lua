@@ -15,7 +15,7 @@ if type(done) == 'table' then -- an error
   return done
 end
 if minted then
-  redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'token', token, 'before', last or 0, 'shared', token)
+  redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'token', token, 'before', last or 0, 'shared', token, 'first', '')
 end
 redis.call('PEXPIRE', KEYS[1], keeps)
 if waits then

@@ -12,7 +12,7 @@ import (
 
 // waitList has the waiters of one lock. The hub's mutex guards it.
 type waitList struct {
-	keys    [2]any
+	keys    [3]any
 	channel string
 	present int       // how many waiters there are
 	queue   []*waiter // those that were told to wait, in the order of their places
@@ -83,8 +83,11 @@ func (list *waitList) interval() time.Duration {
 	if list.subscribed {
 		return time.Second + rand.N(500*time.Millisecond)
 	}
-	return 100*time.Millisecond + rand.N(100*time.Millisecond)
+	return soon()
 }
+
+// soon returns how soon to look again where nobody is told.
+func soon() time.Duration { return 100*time.Millisecond + rand.N(100*time.Millisecond) }
 
 // unsubscribed leaves list without a subscriber, so that its first waiter looks more often.
 func (list *waitList) unsubscribed() {
