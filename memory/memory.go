@@ -122,7 +122,7 @@ func (d *Driver) wait(ctx context.Context, req driver.Request, shared bool, answ
 		s.mu.Unlock()
 		return l, nil
 	}
-	w := &waiter{req, shared, make(chan *lease, 1)}
+	w := &waiter{req, s.number(), shared, make(chan *lease, 1)}
 	s.enqueue(w)
 	held := s.heldBy(req.Name)
 	s.mu.Unlock()

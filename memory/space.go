@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 type space struct {
 	mu    sync.Mutex
 	locks map[string]*lock // those that are held, or have expired with nobody taking over
+	last  uint64           // number of a lease, or of one that is waited for
 }
 
 // lock is one name, while it has a holder.
@@ -29,6 +31,7 @@ type lock struct {
 
 type waiter struct {
 	req     driver.Request
+	number  uint64 // of its lease
 	shared  bool
 	granted chan *lease // holds one
 }
@@ -36,6 +39,7 @@ type waiter struct {
 // lease implements driver.Lease and driver.Downgrader.
 type lease struct {
 	space    *space
+	number   uint64 // no other lease of the space has it
 	name     string
 	metadata string
 	token    uint64
@@ -52,13 +56,18 @@ func (s *space) take(req driver.Request, shared bool) *lease {
 			return nil
 		}
 	}
-	return s.grant(req, shared)
+	return s.grant(req, s.number(), shared)
+}
+
+func (s *space) number() uint64 {
+	s.last++
+	return s.last
 }
 
 // admits reports whether there is room for a share, or for who wants the lock alone, beside those that have it.
 func (l *lock) admits(shared bool) bool { return len(l.holders) == 0 || l.shared && shared }
 
-func (s *space) grant(req driver.Request, shared bool) *lease {
+func (s *space) grant(req driver.Request, number uint64, shared bool) *lease {
 	l := s.locks[req.Name]
 	if l == nil {
 		l = &lock{}
@@ -69,7 +78,7 @@ func (s *space) grant(req driver.Request, shared bool) *lease {
 		l.token, l.shared = lastToken.Add(1), shared
 	}
 	granted := &lease{
-		space: s, name: req.Name, metadata: req.Metadata, token: l.token, until: clock.Now().Add(req.TTL),
+		space: s, number: number, name: req.Name, metadata: req.Metadata, token: l.token, until: clock.Now().Add(req.TTL),
 	}
 	l.holders = append(l.holders, granted)
 	return granted
@@ -82,7 +91,7 @@ func (s *space) settle(name string, l *lock) {
 	for len(l.queue) > 0 && l.admits(l.queue[0].shared) {
 		first := l.queue[0]
 		l.queue = slices.Delete(l.queue, 0, 1)
-		first.granted <- s.grant(first.req, first.shared)
+		first.granted <- s.grant(first.req, first.number, first.shared)
 	}
 	if len(l.holders) == 0 {
 		delete(s.locks, name)
@@ -131,7 +140,7 @@ func (s *space) look(name string) (state driver.State) {
 	}
 	state.Token = l.token
 	for _, holder := range l.holders {
-		left, who := holder.until.Sub(clock.Now()), driver.Participant{Metadata: holder.metadata}
+		left, who := holder.until.Sub(clock.Now()), participant(holder.number, holder.metadata)
 		switch {
 		case left <= 0:
 			continue
@@ -143,9 +152,14 @@ func (s *space) look(name string) (state driver.State) {
 		state.Held, state.Left = true, max(state.Left, left)
 	}
 	for _, w := range l.queue {
-		state.Waiters = append(state.Waiters, driver.Participant{Metadata: w.req.Metadata})
+		state.Waiters = append(state.Waiters, participant(w.number, w.req.Metadata))
 	}
 	return state
+}
+
+// participant returns who holds, or waits, for people who look.
+func participant(number uint64, metadata string) driver.Participant {
+	return driver.Participant{ID: strconv.FormatUint(number, 10), Metadata: metadata}
 }
 
 func (l *lease) Token() uint64 { return l.token }
