@@ -8,7 +8,7 @@ import (
 // Proposer is a Driver that can be one of the nodes of a quorum: there the token is the
 // caller's, who has to get the same one accepted by a majority.
 type Proposer interface {
-	Driver
+	Acquirer
 
 	// Propose is Acquire with a token of the caller's choice. The lease's Token is token if the
 	// node accepted it, which it does only in the step that grants the lease and only if the token
@@ -28,6 +28,10 @@ type Proposer interface {
 	// whether it has missed that: after a second or so, and if the lock has expired. It does not block, and calls no method of the
 	// Driver or its leases.
 	Wait(req Request, place uint64, woken func(kept bool)) WaitingLease
+
+	// Identify asks the server who it is. The id is that of no other server, and the same for all that ask until it restarts; "" means that it
+	// does not tell. The answer tells the clock, too.
+	Identify(ctx context.Context) (id string, err error)
 
 	// ServerTime returns the clock of the server, as the latest answer has told it. known is false if there has been none.
 	ServerTime() (now time.Time, known bool)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
@@ -14,46 +13,43 @@ import (
 
 // Acquire implements driver.Driver: one request that puts the key only if the queue is empty.
 func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return d.acquire(ctx, req, d.newOutage(req.TTL, unheard), (*lease).try)
+	return d.acquire(ctx, req, d.newOutage(req.TTL, unheard), taking{take: (*lease).try})
+}
+
+// AcquireQueued implements driver.Queuer. A waiter whose session has ended, or whose key somebody has removed, begins again at the
+// end of the queue.
+func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
+	return d.acquire(ctx, req, d.newOutage(req.TTL, answered), taking{(*lease).queue, true})
 }
 
 // taking is how a contender takes the lock, or a share.
-type taking func(l *lease, ctx context.Context, o *outage.Outage) error
+type taking struct {
+	take func(l *lease, ctx context.Context, o *outage.Outage) error
+	wait bool
+}
 
-func (d *Driver) acquire(ctx context.Context, req driver.Request, o *outage.Outage, try taking) (driver.Lease, error) {
+// acquire contends for the lock. A session may have ended when nobody looked: without waiting it begins again once.
+func (d *Driver) acquire(ctx context.Context, req driver.Request, o *outage.Outage, how taking) (driver.Lease, error) {
 	for again := false; ; again = true {
 		l, err := d.contend(ctx, req, o)
 		if err != nil {
 			return nil, err
 		}
-		err = try(l, ctx, o)
-		if again || !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		err = how.take(l, ctx, o)
+		removed := errors.Is(err, errRemoved)
+		if again && !how.wait || !removed && !errors.Is(err, errSessionEnded) {
 			return l.outcome(err)
 		}
-		_ = l.finish(driver.ErrLost) // the session had ended unnoticed, and nothing can be on it
-	}
-}
-
-// AcquireQueued implements driver.Queuer. A waiter whose session has ended begins again at the end of the
-// queue.
-func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	return d.acquireQueued(ctx, req, d.newOutage(req.TTL, answered), (*lease).queue)
-}
-
-func (d *Driver) acquireQueued(ctx context.Context, req driver.Request, o *outage.Outage, queue taking) (driver.Lease, error) {
-	for {
-		l, err := d.contend(ctx, req, o)
-		if err != nil {
-			return nil, err
+		if !removed {
+			_ = l.finish(driver.ErrLost) // all that was on the session is gone
+		} else if err := l.Release(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
+			return l, err
 		}
-		err = queue(l, ctx, o)
-		if !errors.Is(err, errSessionEnded) {
-			return l.outcome(err)
-		}
-		_ = l.finish(driver.ErrLost)
-		o.Answered(err)
-		if err := clock.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
-			return nil, err
+		if how.wait {
+			o.Answered(err)
+			if err := clock.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
+				return nil, err
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,10 +19,10 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// counting is an etcd client that counts its requests, and streams that it opens.
-func counting(t testing.TB, addr string) (cli *clientv3.Client, requests, streams *atomic.Int64) {
+// counting is an etcd client that counts its requests, renewals and watches: streams that it opens.
+func counting(t testing.TB, addr string) (cli *clientv3.Client, requests, renewals, watches *atomic.Int64) {
 	t.Helper()
-	requests, streams = new(atomic.Int64), new(atomic.Int64)
+	requests, renewals, watches = new(atomic.Int64), new(atomic.Int64), new(atomic.Int64)
 	cli, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{addr}, Logger: zap.NewNop(),
 		DialOptions: []grpc.DialOption{
@@ -41,20 +42,24 @@ func counting(t testing.TB, addr string) (cli *clientv3.Client, requests, stream
 			grpc.WithChainStreamInterceptor(func(
 				ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
 			) (grpc.ClientStream, error) {
-				streams.Add(1)
+				if strings.HasSuffix(method, "/Watch") {
+					watches.Add(1)
+				} else {
+					renewals.Add(1)
+				}
 				return open(ctx, desc, cc, method, opts...)
 			}),
 		},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = cli.Close() })
-	return cli, requests, streams
+	return cli, requests, renewals, watches
 }
 
 func TestCounts(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedEtcd(t)
-	cli, requests, streams := counting(t, s.Addr())
+	cli, requests, renewals, watches := counting(t, s.Addr())
 	direct := connect(t, s.Addr())
 	c := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal())
 	m := c.Mutex("x")
@@ -68,18 +73,18 @@ func TestCounts(t *testing.T) {
 		pair()
 	}
 	assert.EqualValues(t, 20, requests.Swap(0), "a request to take, and one to give back")
-	assert.Zero(t, streams.Load())
+	assert.Zero(t, renewals.Load()+watches.Load())
 
 	require.NoError(t, m.Lock(t.Context()))
 	require.ErrorIs(t, c.Mutex("x").TryLock(t.Context()), locker.ErrHeld)
 	assert.EqualValues(t, 2, requests.Swap(0), "a TryLock in vain is one, and has nothing to clean up")
 	require.NoError(t, m.Extend(t.Context()))
 	assert.EqualValues(t, 1, requests.Swap(0), "an Extend looks at the key")
-	assert.EqualValues(t, 1, streams.Swap(0), "when it has renewed the session")
+	assert.EqualValues(t, 1, renewals.Swap(0), "when it has renewed the session")
 
 	next := c.Mutex("x")
 	waiting := async(func() error { return next.Lock(t.Context()) })
-	eventually(t, "it waits", func() bool { return len(queue(t, direct, "x")) == 2 && streams.Load() == 1 })
+	eventually(t, "it waits", func() bool { return len(queue(t, direct, "x")) == 2 && requests.Load() == 2 })
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, await(t, waiting))
 	assert.LessOrEqual(t, requests.Swap(0), int64(4), "a waiter's take, its look when it watches, a release, a look, and not one more")
@@ -88,7 +93,7 @@ func TestCounts(t *testing.T) {
 
 func TestCounts_ofShares(t *testing.T) {
 	t.Parallel()
-	cli, requests, _ := counting(t, testserver.Etcd(t).Addr()) // on a server of others hints grow old
+	cli, requests, _, _ := counting(t, testserver.Etcd(t).Addr()) // on a server of others hints grow old
 	c := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal())
 	first, second := c.RWMutex("x"), c.RWMutex("x")
 	require.NoError(t, first.RLock(t.Context()))

@@ -30,7 +30,8 @@
 // new beginning, use [locker.WithTokenBase].
 //
 // That needs etcd 3.4.31, 3.5.13 or later: older leaders could end sessions that their successor had renewed (etcd issue 15247). A newer
-// one may still do so in the moment in which it wakes, if it was stopped for a TTL; the holder hears of it at its next renewal.
+// one may still do so in the moment in which it wakes, if it was stopped for a TTL; the holder hears of it
+// at once, or at its next renewal.
 //
 // # A client of your own
 //

@@ -54,7 +54,7 @@ func TestTakeAfterItsRelease(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for how, take := range map[string]taking{
+	for how, take := range map[string]func(*lease, context.Context, *outage.Outage) error{
 		"try":         (*lease).try,
 		"queue":       (*lease).queue,
 		"tryShared":   (*lease).tryShared,

@@ -31,7 +31,8 @@ type lease struct {
 	phase    int64  // the token of a share that was granted beside others, or 0
 	hinted   string // what a hint says of this share, or empty
 	doubtful bool   // a request that creates the key may have been made without our knowing, or may still be
-	asked    bool   // a release was sent, and no answer came
+	asked    bool   // a release was sent
+	watch    int64  // the number of the watch of the key, or 0
 	finished bool
 	result   error // of a Release once it is finished: nil or ErrLost
 }
@@ -118,13 +119,18 @@ func (l *lease) remove(ctx context.Context, created int64, doubtful bool) (*clie
 // finish ends the lease, unless it has ended, and returns the result of its Release.
 func (l *lease) finish(result error) error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.finished {
+		defer l.mu.Unlock()
 		return l.result
 	}
 	l.finished, l.result = true, result
-	if !l.doubtful && (result == nil || l.created == 0) {
+	watch, reusable := l.watch, !l.doubtful && (result == nil || l.created == 0)
+	l.mu.Unlock()
+	if reusable {
 		l.session.returnOwner(l.owner)
+	}
+	if watch != 0 {
+		l.session.watcher.remove(watch)
 	}
 	l.session.Leave(l)
 	return result
@@ -133,6 +139,13 @@ func (l *lease) finish(result error) error {
 // isKey reports whether kv, found at the key, is the one that we put there.
 func (l *lease) isKey(kv *mvccpb.KeyValue) bool {
 	return kv != nil && kv.CreateRevision == l.revision()
+}
+
+// leaving reports whether the lease has ended, or may be about to by our own release.
+func (l *lease) leaving() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.finished || l.asked
 }
 
 func (l *lease) ended() bool {

@@ -31,6 +31,7 @@ type session struct {
 	id       clientv3.LeaseID
 
 	looking chan struct{} // full while a share reads all others
+	watcher *watcher
 
 	mu     sync.Mutex
 	until  time.Time // of package clock: one TTL after the last request was sent that the server has confirmed
@@ -68,7 +69,7 @@ func newSession(ctx context.Context, d *Driver, ttl time.Duration) *session {
 		patience = max(patience, time.Until(r.until))
 	}
 	s := &session{driver: d, patience: patience * 3 / 4, looking: make(chan struct{}, 1)}
-	s.Session = sessions.New[*lease](d.sessions.Context(), ttl, s)
+	s.Session, s.watcher = sessions.New[*lease](d.sessions.Context(), ttl, s), newWatcher(s)
 	return s
 }
 
@@ -148,6 +149,7 @@ func (s *session) confirm(sent time.Time) bool {
 
 // Stop implements sessions.Backend. A lease that is to be left expires with the session.
 func (s *session) Stop() {
+	s.watcher.running.Wait()
 	left := slices.ContainsFunc(s.Users(), func(l *lease) bool { return l.left.Load() })
 	if s.id != clientv3.NoLease && !left {
 		s.revoke(s.id)

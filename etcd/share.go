@@ -15,12 +15,12 @@ import (
 
 // AcquireShared implements driver.Sharer: a transaction that puts the key only if no writer stands in the queue.
 func (d *Driver) AcquireShared(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return d.acquire(ctx, req, d.newOutage(req.TTL, unheard), (*lease).tryShared)
+	return d.acquire(ctx, req, d.newOutage(req.TTL, unheard), taking{take: (*lease).tryShared})
 }
 
 // AcquireSharedQueued implements driver.Sharer. A share waits for the last writer before it, and begins again like AcquireQueued.
 func (d *Driver) AcquireSharedQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	return d.acquireQueued(ctx, req, d.newOutage(req.TTL, answered), (*lease).queueShared)
+	return d.acquire(ctx, req, d.newOutage(req.TTL, answered), taking{(*lease).queueShared, true})
 }
 
 // tryShared takes a share if no writer stands in the queue.

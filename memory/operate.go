@@ -26,17 +26,17 @@ func (d *Driver) ForceRelease(_ context.Context, name string, shown driver.State
 		return driver.ErrNotHeld
 	}
 	before := len(l.holders)
-	l.holders = slices.DeleteFunc(l.holders, func(holder *lease) bool { return describes(shown, holder) })
+	l.holders = slices.DeleteFunc(l.holders, func(holder *claim) bool { return describes(shown, holder) })
 	if len(l.holders) == before {
-		return s.heldBy(name)
+		return l.heldBy()
 	}
 	s.settle(name, l)
 	return nil
 }
 
 // describes reports whether holder is the holder that is shown, or one of the shares.
-func describes(shown driver.State, holder *lease) bool {
-	isShown := func(p driver.Participant) bool { return p.ID == participant(holder.number, "").ID }
+func describes(shown driver.State, holder *claim) bool {
+	isShown := func(p driver.Participant) bool { return p.ID == holder.participant().ID }
 	switch {
 	case shown.Token != 0 && shown.Token != holder.token:
 		return false
@@ -62,14 +62,13 @@ func (s *space) held(prefix string) (names []string) {
 // held reports whether somebody has the lock whose lease has not expired.
 func (l *lock) held() bool {
 	now := clock.Now()
-	return slices.ContainsFunc(l.holders, func(holder *lease) bool { return now.Before(holder.until) })
+	return slices.ContainsFunc(l.holders, func(holder *claim) bool { return now.Before(holder.until) })
 }
 
-// heldBy returns the error that tells who holds a lock: of shares, the first. The caller holds s.mu.
-func (s *space) heldBy(name string) error {
-	holder := s.locks[name].holders[0]
-	if holder.metadata == "" {
+// heldBy returns the error that tells who holds a lock: of shares, the first.
+func (l *lock) heldBy() error {
+	if l.holders[0].Metadata == "" {
 		return driver.ErrHeld // which costs nothing
 	}
-	return &driver.HeldError{Holder: participant(holder.number, holder.metadata)}
+	return &driver.HeldError{Holder: l.holders[0].participant()}
 }

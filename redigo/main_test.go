@@ -83,7 +83,7 @@ func driverOf(t testing.TB, p *redis.Pool, opts ...redigo.DriverOption) *redigo.
 
 func take(t testing.TB, d driver.Driver, name string, ttl time.Duration) driver.Lease {
 	t.Helper()
-	l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
+	l, err := d.(driver.Acquirer).Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
 	require.NoError(t, err)
 	return l
 }

@@ -102,7 +102,7 @@ func driverOf(t testing.TB, rdb goredis.UniversalClient, opts ...redis.DriverOpt
 
 func take(t testing.TB, d driver.Driver, name string, ttl time.Duration) driver.Lease {
 	t.Helper()
-	l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
+	l, err := d.(driver.Acquirer).Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
 	require.NoError(t, err)
 	return l
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -30,7 +31,7 @@ func (d *Driver) try(ctx context.Context, req driver.Request, how taking) (drive
 	return l, err
 }
 
-// AcquireQueued implements driver.Queuer. A waiter whose session has ended begins again at the end of the queue.
+// AcquireQueued implements driver.Queuer. A waiter whose session has ended, or whose node somebody has removed, begins again at the end of the queue.
 func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
 	return d.acquire(ctx, req, d.outage(req.TTL, answered), taking{wait: true})
 }
@@ -45,13 +46,17 @@ func (d *Driver) acquire(ctx context.Context, req driver.Request, o *outage.Outa
 			}
 			err = l.take(ctx, o, how.wait)
 		}
-		switch over := !errors.Is(err, errSessionEnded) || again && !how.wait; {
+		switch over := !isAny(err, errSessionEnded, errRemoved) || again && !how.wait; {
 		case over && l == nil:
 			return nil, err
 		case over:
 			return l.outcome(err)
+		case errors.Is(err, errRemoved):
+			if err := o.Ask(ctx, l.leave); err != nil {
+				return l, err
+			}
 		}
-		// The node goes with its session, or the session sweeps it up.
+		// With a session that has ended the node goes, or the session sweeps it up.
 		o.Answered(err)
 		if how.wait {
 			if err := clock.Sleep(ctx, outage.Pause(req.TTL)); err != nil {
@@ -87,6 +92,11 @@ func (l *lease) outcome(err error) (driver.Lease, error) {
 
 // take takes a place in the queue. If that is not the first, it waits until it is, or leaves the queue again with ErrHeld.
 func (l *lease) take(ctx context.Context, o *outage.Outage, wait bool) error {
+	if !wait {
+		if err := l.refuseHeld(ctx, o); err != nil {
+			return err
+		}
+	}
 	before, err := l.enter(ctx, o)
 	if err == nil && before != "" && !wait {
 		_ = o.Ask(ctx, l.leave) // if it fails, the core goes on
@@ -112,6 +122,32 @@ func (l *lease) take(ctx context.Context, o *outage.Outage, wait bool) error {
 		}
 		return err
 	})
+}
+
+// refuseHeld returns the error of a lock that is another's before we make a node, which others would take for that of one who waits. The server may be
+// behind its leader: that a lock is held counts when it has caught up.
+func (l *lease) refuseHeld(ctx context.Context, o *outage.Outage) error {
+	s := l.session
+	for _, read := range []func(context.Context, kind, string) (view, error){s.view, s.latest} {
+		var seen view
+		err := o.Ask(ctx, func(ctx context.Context) (err error) {
+			seen, err = read(ctx, reads, l.parent)
+			return err
+		})
+		queue := inQueue(seen.children)
+		switch {
+		case errors.Is(err, zk.ErrNoNode):
+			return nil
+		case err != nil:
+			return err
+		case !slices.ContainsFunc(queue, func(c contender) bool { return !l.shared || !c.shared }):
+			return nil
+		}
+		l.mu.Lock()
+		l.holder = slices.MinFunc(queue, compare).name
+		l.mu.Unlock()
+	}
+	return l.heldBy()
 }
 
 // leave takes us out of a queue in which we are not the first.
@@ -246,7 +282,7 @@ func (l *lease) heldBy() error {
 func (l *lease) look(ctx context.Context, o *outage.Outage) (before string, err error) {
 	var ok bool
 	err = o.Ask(ctx, func(ctx context.Context) error {
-		v, err := call(ctx, l.session, reads, func(conn *zk.Conn) (view, error) { return readView(conn, l.parent) })
+		v, err := l.session.view(ctx, reads, l.parent)
 		if err == nil {
 			before, ok = l.seen(v)
 		}

@@ -97,6 +97,11 @@ func readView(conn *zk.Conn, parent string) (view, error) {
 	return view{children, stat.Pzxid}, nil
 }
 
+// view returns the children of parent that the server knows.
+func (s *session) view(ctx context.Context, k kind, parent string) (view, error) {
+	return call(ctx, s, k, func(conn *zk.Conn) (view, error) { return readView(conn, parent) })
+}
+
 // latest returns the children of parent when the leader was asked, or later: a follower may be behind.
 func (s *session) latest(ctx context.Context, k kind, parent string) (view, error) {
 	return call(ctx, s, k, func(conn *zk.Conn) (view, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-zookeeper/zk"
@@ -14,8 +15,9 @@ import (
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// The data of a lock's node are empty, or name the owners whose nodes the latest ForceReleases have removed: forced <owner> <owner>. An owner whose
-// Unlock was sent twice finds out by them that it was not it who removed its node.
+// The data of a lock's node are empty, or name the contenders whose nodes the latest ForceReleases have removed: forced <number> <owner>-<number> … An
+// owner whose Unlock was sent twice finds out by them that it was not it who removed its node. Before them stands the largest number of those that are no
+// longer named: one that came before it, or with it, cannot tell.
 const (
 	forcedMark  = "forced"
 	forcedKnown = 8 // names that are kept
@@ -88,6 +90,7 @@ type registry struct {
 	first   string   // in the queue
 	holders []string // the first, or the shares that no writer is before
 	forced  []string
+	dropped int32 // the largest number of those that are no longer among forced; -1: there are none
 	others  bool  // the data are not ours, and stay
 	version int32 // of the data
 }
@@ -109,21 +112,46 @@ func (s *session) registry(ctx context.Context, parent string) (registry, error)
 				at.holders = append(at.holders, c.name)
 			}
 		}
-		words := strings.Fields(string(data))
-		if at.version = stat.Version; len(words) > 0 && words[0] == forcedMark {
-			at.forced = words[1:]
-		} else {
-			at.others = len(data) > 0
-		}
+		at.version = stat.Version
+		at.parse(string(data))
 		return at, err
 	})
+}
+
+// parse reads the data of a lock's node.
+func (r *registry) parse(data string) {
+	words := strings.Fields(data)
+	if r.dropped = -1; len(words) == 0 || words[0] != forcedMark {
+		r.others = data != ""
+		return
+	}
+	r.forced = words[1:]
+	if len(r.forced) > 0 {
+		if n, err := strconv.ParseInt(r.forced[0], 10, 32); err == nil {
+			r.dropped, r.forced = int32(n), r.forced[1:]
+		}
+	}
+}
+
+// with returns the data with one more contender.
+func (r *registry) with(c contender) string {
+	known, dropped := append(slices.Clone(r.forced), c.id()), int64(r.dropped)
+	for ; len(known) > forcedKnown; known = known[1:] {
+		n, _ := strconv.ParseInt(known[0][strings.LastIndexByte(known[0], '-')+1:], 10, 32)
+		dropped = max(dropped, n)
+	}
+	return fmt.Sprint(forcedMark, " ", dropped, " ", strings.Join(known, " "))
+}
+
+// names reports whether a ForceRelease has removed the node of a contender, or may have.
+func (r *registry) names(c contender) bool {
+	return c.number <= r.dropped || slices.Contains(r.forced, c.id())
 }
 
 // evict removes the node of one that holds, and notes that.
 func (s *session) evict(ctx context.Context, parent string, at registry, holder contender) error {
 	remove := &zk.DeleteRequest{Path: parent + "/" + holder.name, Version: -1}
-	known := append(slices.Clone(at.forced[max(0, len(at.forced)+1-forcedKnown):]), holder.id())
-	note := []byte(forcedMark + " " + strings.Join(known, " "))
+	note := []byte(at.with(holder))
 	_, err := call(ctx, s, writes, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
 		if at.others {
 			return conn.Multi(remove)
@@ -144,6 +172,6 @@ func (l *lease) forced(ctx context.Context) (bool, error) {
 	l.mu.Unlock()
 	return slices.ContainsFunc(names, func(name string) bool {
 		own, ok := parseContender(path.Base(name))
-		return ok && slices.Contains(at.forced, own.id())
+		return ok && at.names(own)
 	}), err
 }

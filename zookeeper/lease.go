@@ -172,8 +172,10 @@ func (l *lease) finish(released bool) error {
 	again := l.finished
 	l.finished, l.released = true, again && l.released || !again && released
 	released = l.released
+	path := l.path
 	l.mu.Unlock()
 	if !again {
+		l.session.forget(path)
 		l.session.Leave(l)
 	}
 	if released {
@@ -187,6 +189,13 @@ func (l *lease) lost() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.finished
+}
+
+// leaving reports whether the lease has ended, or its node may have been removed by ourselves.
+func (l *lease) leaving() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.finished || l.asked > 0
 }
 
 // at returns the path of our node, or "" if that is not known.

@@ -88,7 +88,7 @@ func (s *session) anyInQueue(ctx context.Context, root string, nodes []string) (
 	for i, node := range nodes {
 		read.Go(func() {
 			var v view
-			v, errs[i] = call(ctx, s, reads, func(conn *zk.Conn) (view, error) { return readView(conn, root+"/"+node) })
+			v, errs[i] = s.view(ctx, reads, root+"/"+node)
 			held[i] = len(inQueue(v.children)) > 0
 		})
 	}

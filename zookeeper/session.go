@@ -42,11 +42,13 @@ type session struct {
 	life    life
 	due     time.Time // when to be in touch next, after a failure
 	watches map[string]<-chan zk.Event
+	holds   map[string]*lease // that are watched, by their nodes
 }
 
 func newSession(d *Driver, ttl time.Duration, anyTTL bool) *session {
 	s := &session{
-		driver: d, anyTTL: anyTTL, conn: d.conn, changes: &d.changes, watches: map[string]<-chan zk.Event{}, life: life{ttl: ttl, tick: d.tickFor(ttl)},
+		driver: d, anyTTL: anyTTL, conn: d.conn, changes: &d.changes, watches: map[string]<-chan zk.Event{}, holds: map[string]*lease{},
+		life: life{ttl: ttl, tick: d.tickFor(ttl)},
 	}
 	s.Session = sessions.New[*lease](d.ctx, ttl, s)
 	if d.conn != nil {

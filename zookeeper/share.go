@@ -34,13 +34,8 @@ func parseShare(owner string) (shared bool, token uint64) {
 	return strings.HasPrefix(owner, waitingMark), 0
 }
 
-// id returns what no other contender for the name has.
-func (c contender) id() string {
-	if c.token != 0 { // which its phase has
-		return fmt.Sprintf("%s-%d", c.owner, c.number)
-	}
-	return c.owner
-}
+// id returns what no other contender for the name has: owners of shares are alike.
+func (c contender) id() string { return fmt.Sprintf("%s-%d", c.owner, c.number) }
 
 // AcquireShared implements driver.Sharer.
 func (d *Driver) AcquireShared(ctx context.Context, req driver.Request) (driver.Lease, error) {

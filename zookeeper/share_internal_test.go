@@ -67,6 +67,40 @@ func TestMove_whoseAnswerWasLost(t *testing.T) {
 	}
 }
 
+// A hold that has lasted for a while hears that its node is gone, and not that a Downgrade has moved it.
+func TestWatch_followsAMove(t *testing.T) {
+	t.Parallel()
+	conn, events, err := zk.Connect([]string{testserver.SharedZooKeeper(t).Addr()}, shareTTL, zk.WithLogger(silent{}), zk.WithLogInfo(false))
+	require.NoError(t, err)
+	defer conn.Close()
+	d, err := NewDriver(conn, events, Tick(100*time.Millisecond))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	got, err := d.Acquire(t.Context(), driver.Request{Name: fresh(), TTL: shareTTL})
+	require.NoError(t, err)
+	l := got.(*lease)
+	lost := make(chan struct{})
+	l.NotifyLost(func() { close(lost) })
+	watched := func() bool {
+		l.session.mu.Lock()
+		defer l.session.mu.Unlock()
+		gone := l.session.watches[l.at()]
+		return l.session.holds[l.at()] == l && gone != nil && !fired(gone)
+	}
+	waitFor(t, "it is watched", watched)
+	require.NoError(t, l.Downgrade(t.Context()))
+	waitFor(t, "it is watched where it is now", watched)
+	select {
+	case <-lost:
+		t.Fatal("it is there")
+	default:
+	}
+	require.NoError(t, conn.Delete(l.at(), -1))
+	<-lost
+	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
+	assert.Empty(t, l.session.holds)
+}
+
 // The same, and then the hold was ended by force. An Unlock that is sent twice does not take that for its own doing.
 func TestForceRelease_ofANodeWhoseMoveWasNotAnswered(t *testing.T) {
 	t.Parallel()

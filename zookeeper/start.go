@@ -61,6 +61,7 @@ func (s *session) connect(ctx context.Context) error {
 		zk.WithLogger(silent{}), zk.WithLogInfo(false),
 		zk.WithEventCallback(func(e zk.Event) {
 			if e.Type != zk.EventSession {
+				s.hear(e)
 				return
 			}
 			connecting.Wait()

@@ -100,7 +100,7 @@ func NewDriver(conn *zk.Conn, events <-chan zk.Event, opts ...DriverOption) (*Dr
 	return d, nil
 }
 
-// listen has a session's end noticed at once.
+// listen has the end of the session, and of holds, noticed at once.
 func (d *Driver) listen(events <-chan zk.Event) {
 	for {
 		select {
@@ -108,15 +108,19 @@ func (d *Driver) listen(events <-chan zk.Event) {
 			if !open {
 				return
 			}
+			s, ok := d.sessions.Find(d.key(0))
+			if ok && e.Type != zk.EventSession {
+				s.hear(e)
+			}
 			if e.Type != zk.EventSession {
 				continue
 			}
+			d.changes.raise()
+			if ok {
+				s.Wake()
+			}
 		case <-d.ctx.Done():
 			return
-		}
-		d.changes.raise()
-		if s, ok := d.sessions.Find(d.key(0)); ok {
-			s.Wake()
 		}
 	}
 }

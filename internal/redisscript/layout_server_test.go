@@ -68,7 +68,7 @@ func TestLayout_whatAnotherVersionHasLeftIsHonoured(t *testing.T) {
 	told := s.subscribe("P")
 	ctx := t.Context()
 	const older = 1_700_000_000_000_000 // µs, in 2023
-	require.NoError(t, s.rdb.HSet(ctx, s.keys[0], "owner", "first", "meta", "host 7", "token", older, "before", older-5, "lapsed", older-5, "queue", 1).Err())
+	require.NoError(t, s.rdb.HSet(ctx, s.keys[0], "owner", "first", "meta", "host 7", "token", int64(older), "before", int64(older-5), "lapsed", int64(older-5), "queue", 1).Err())
 	require.NoError(t, s.rdb.PExpire(ctx, s.keys[0], time.Minute+ttl).Err())
 	require.NoError(t, s.rdb.ZAdd(ctx, s.keys[1], goredis.Z{Score: older + 1, Member: "pP/a"}, goredis.Z{Score: older + 2, Member: "-Q/b"}).Err())
 

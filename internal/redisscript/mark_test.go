@@ -8,7 +8,7 @@ import (
 
 // After a failover, or behind a proxy, a Client hears of the marks of several servers.
 func TestMark_whatThatOfAnotherServerCoversDoesNotCount(t *testing.T) {
-	const now = 1_700_000_000_000_000
+	const now int64 = 1_700_000_000_000_000
 	m := &mark{}
 	m.saw(answer{now: now, covered: now + coverMicros})
 	m.saw(answer{now: now + coverMicros/2})

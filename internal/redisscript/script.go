@@ -63,9 +63,9 @@ var (
 		"owners", // IDs, a line feed between two; '': any
 		"token",  // 0: any
 	}}, "queue", "end_share", "force")
-	memory = newScript(Script{args: []string{
+	info = newScript(Script{args: []string{
 		"section", // of INFO
-	}}, "memory")
+	}}, "clock", "info")
 )
 
 func newScript(s Script, parts ...string) *Script {

@@ -15,6 +15,9 @@ import (
 // KeepUnused is how long a session is kept that nobody uses, or for its TTL if that is longer.
 const KeepUnused = time.Minute
 
+// WatchAfter is how long a lease has lasted, or up to twice as long, when the server is to tell of its end. A short hold costs no request more.
+const WatchAfter = time.Second
+
 // Backend is what differs between servers. An adapter's session embeds a *Session, and implements the rest.
 type Backend[L comparable] interface {
 	// Start begins the session at the server. Until it has returned, nobody uses the session.
@@ -23,6 +26,8 @@ type Backend[L comparable] interface {
 	Due() (renew, until time.Time)
 	// Renew asks the server for more time, or has Due say when to try again. It calls End if the server answers that the session is gone.
 	Renew()
+	// Watch has the server tell when one of the leases ends alone, and the adapter calls Tell then. It does not wait for the server.
+	Watch(leases []L)
 	// Stop removes what is left at the server. It is called once, after the session has ended or Start has failed.
 	Stop()
 
@@ -44,15 +49,23 @@ type Session[L comparable] struct {
 	nudge   chan struct{}      // holds one: look at the session again
 
 	mu      sync.Mutex
-	users   map[L]func() // what to call when the session ends, or nil
-	unused  time.Time    // since when there are no users
+	users   map[L]user
+	unused  time.Time // since when there are no users
 	retired bool
+	looking bool // a timer runs until watchOld is due
+	lookNow bool // it is
+}
+
+// user is what a session knows of one lease.
+type user struct {
+	lost  func() // what to call when it ends, or nil
+	looks int    // of watchOld
 }
 
 // New returns the Session of b, which ends with ctx.
 func New[L comparable](ctx context.Context, ttl time.Duration, b Backend[L]) *Session[L] {
 	s := &Session[L]{
-		TTL: ttl, backend: b, ready: make(chan struct{}), nudge: make(chan struct{}, 1), users: map[L]func(){}, unused: clock.Now(),
+		TTL: ttl, backend: b, ready: make(chan struct{}), nudge: make(chan struct{}, 1), users: map[L]user{}, unused: clock.Now(),
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	return s
@@ -80,7 +93,7 @@ func (s *Session[L]) Join(l L) bool {
 	if _, until := s.backend.Due(); s.Ended() || s.retired || !clock.Now().Before(until) {
 		return false
 	}
-	s.users[l] = nil
+	s.users[l] = user{}
 	return true
 }
 
@@ -112,12 +125,13 @@ func (s *Session[L]) Unused() time.Duration {
 	return clock.Since(s.unused)
 }
 
-// Notify has f called when the session ends, once, if l is a user then; or now, if it has ended.
+// Notify has f called, once, when the session ends, or Tell is called, if l is a user then; or now, if the session has ended.
 func (s *Session[L]) Notify(l L, f func()) {
 	s.mu.Lock()
 	now := s.Ended()
 	if _, joined := s.users[l]; joined && !now {
-		s.users[l] = f
+		s.users[l] = user{lost: f}
+		s.lookLater()
 	}
 	s.mu.Unlock()
 	if now {
@@ -136,15 +150,66 @@ func (s *Session[L]) Retire() {
 func (s *Session[L]) End() {
 	s.mu.Lock()
 	s.cancel()
-	callbacks := slices.Collect(maps.Values(s.users))
+	told := maps.Clone(s.users)
 	for l := range s.users {
-		s.users[l] = nil
+		s.users[l] = user{}
 	}
 	s.mu.Unlock()
-	for _, f := range callbacks {
-		if f != nil {
-			f()
+	for _, u := range told {
+		if u.lost != nil {
+			u.lost()
 		}
+	}
+}
+
+// Tell tells one user that its lease has ended, if it has not been told.
+func (s *Session[L]) Tell(l L) {
+	s.mu.Lock()
+	u, joined := s.users[l]
+	if joined {
+		s.users[l] = user{}
+	}
+	s.mu.Unlock()
+	if u.lost != nil {
+		u.lost()
+	}
+}
+
+// lookLater has watchOld look at the users in a while. Where renewals are as frequent they do instead. The caller holds s.mu.
+func (s *Session[L]) lookLater() {
+	if s.looking || s.TTL <= 3*WatchAfter {
+		return
+	}
+	s.looking = true
+	time.AfterFunc(WatchAfter, func() {
+		s.mu.Lock()
+		s.looking, s.lookNow = false, true
+		s.mu.Unlock()
+		s.Wake()
+	})
+}
+
+// watchOld has those leases watched that it meets for the second time.
+func (s *Session[L]) watchOld() {
+	var old []L
+	s.mu.Lock()
+	if s.lookNow {
+		s.lookNow = false
+		for l, u := range s.users {
+			if u.lost == nil || u.looks == 2 {
+				continue
+			}
+			if u.looks++; u.looks == 2 {
+				old = append(old, l)
+			} else {
+				s.lookLater()
+			}
+			s.users[l] = u
+		}
+	}
+	s.mu.Unlock()
+	if len(old) > 0 {
+		s.backend.Watch(old)
 	}
 }
 
@@ -193,6 +258,7 @@ func (s *Session[L]) run(forget func()) {
 func (s *Session[L]) keep() {
 	for {
 		wait, over := s.next()
+		s.watchOld()
 		switch {
 		case over:
 			return

@@ -32,6 +32,13 @@ type fake struct {
 	renewed     time.Time
 	renewals    int
 	stopped     bool
+	watched     []*lease
+}
+
+func (f *fake) Watch(leases []*lease) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watched = append(f.watched, leases...)
 }
 
 func (f *fake) Start() error {
@@ -228,6 +235,30 @@ func TestEnd_tellsTheUsersOnce(t *testing.T) {
 		_, _, stopped := s.at(0)
 		assert.True(t, stopped)
 		assert.EqualValues(t, 1, l.lost.Load())
+	})
+}
+
+// A short hold costs the server nothing more. The end of one that lasts is told, to its lease alone.
+func TestWatch_isForLeasesThatLast(t *testing.T) {
+	test(t, func(t *testing.T, p pool) {
+		s, l := p.joined()
+		for range 10 {
+			_, short := p.joined()
+			time.Sleep(WatchAfter - time.Millisecond)
+			s.Leave(short)
+		}
+		synctest.Wait()
+		assert.Equal(t, []*lease{l}, s.watched)
+		_, other := p.joined()
+		s.Tell(l)
+		s.Tell(l)
+		assert.EqualValues(t, 1, l.lost.Load())
+		s.at(2 * WatchAfter)
+		assert.Equal(t, []*lease{l, other}, s.watched)
+		assert.Zero(t, other.lost.Load())
+		s.Leave(l)
+		s.Tell(l)
+		assert.Equal(t, []*lease{other}, s.Users())
 	})
 }
 

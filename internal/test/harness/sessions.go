@@ -68,9 +68,16 @@ func wantLost(t testing.TB, m *locker.Mutex) {
 	}
 }
 
-// RemovedUnderTheHolder is what the next Extend or Unlock finds out, though the session is in the best of health.
+// RemovedUnderTheHolder is what a watch tells, and the next Extend or Unlock finds out, though the session is in the best of health.
 func (b Sessions) RemovedUnderTheHolder(t *testing.T) {
 	c := b.open(t, longTTL, locker.WithoutRenewal())
+	watched := c.Mutex("watched")
+	require.NoError(t, watched.Lock(t.Context()))
+	deadline := watched.Deadline()
+	b.Remove(t, b.Queue(t, "watched")[0])
+	wantLost(t, watched)
+	assert.True(t, time.Now().Before(deadline), "nobody has asked")
+	require.ErrorIs(t, watched.Unlock(t.Context()), locker.ErrLost)
 	for name, end := range map[string]func(*locker.Mutex, context.Context) error{
 		"Extend": (*locker.Mutex).Extend, "Unlock": (*locker.Mutex).Unlock,
 	} {
@@ -84,22 +91,26 @@ func (b Sessions) RemovedUnderTheHolder(t *testing.T) {
 	}
 }
 
-// EndsUnderAWaiter takes it to the end of the queue.
+// EndsUnderAWaiter takes it to the end of the queue. So does an operator who removes its entry, and nothing else.
 func (b Sessions) EndsUnderAWaiter(t *testing.T) {
 	holder, waiter := b.open(t, longTTL).Mutex("x"), b.open(t, longTTL).Mutex("x")
-	require.NoError(t, holder.Lock(t.Context()))
-	waiting := async(func() error { return waiter.Lock(t.Context()) })
-	b.queued(t, 2)
-	first := b.Queue(t, "x")[1]
-	b.End(t, b.SessionOf(t, first))
-	patience.Until(t, "it waits again", func() bool {
-		all := b.Queue(t, "x")
-		return len(all) == 2 && all[1] != first
-	})
-	assert.Zero(t, waiter.FencingToken())
-	require.NoError(t, holder.Unlock(t.Context()))
-	require.NoError(t, patience.Result(t, waiting))
-	assert.NoError(t, waiter.Unlock(t.Context()))
+	for _, end := range []func(entry string){
+		func(entry string) { b.End(t, b.SessionOf(t, entry)) }, func(entry string) { b.Remove(t, entry) },
+	} {
+		require.NoError(t, holder.Lock(t.Context()))
+		waiting := async(func() error { return waiter.Lock(t.Context()) })
+		b.queued(t, 2)
+		first := b.Queue(t, "x")[1]
+		end(first)
+		patience.Until(t, "it waits again", func() bool {
+			all := b.Queue(t, "x")
+			return len(all) == 2 && all[1] != first
+		})
+		assert.Zero(t, waiter.FencingToken())
+		require.NoError(t, holder.Unlock(t.Context()))
+		require.NoError(t, patience.Result(t, waiting))
+		require.NoError(t, waiter.Unlock(t.Context()))
+	}
 }
 
 // EndsUnderAWaiterWhoseTurnItIs has a session end and its waiter's turn come at once: Lock does not succeed on the dead session.
@@ -132,7 +143,7 @@ func (b Sessions) ExtendsAll(t *testing.T, d driver.BatchExtender, ttl time.Dura
 	var acquiring sync.WaitGroup
 	for i := range all {
 		acquiring.Go(func() {
-			l, err := d.Acquire(t.Context(), driver.Request{Name: fmt.Sprint(prefix, ":x", i), TTL: ttl})
+			l, err := Take(t.Context(), d, driver.Request{Name: fmt.Sprint(prefix, ":x", i), TTL: ttl})
 			assert.NoError(t, err)
 			all[i] = l
 		})

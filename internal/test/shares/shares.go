@@ -3,6 +3,7 @@ package shares
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ func Run(t *testing.T, newBackend func(t testing.TB) Backend) {
 	for name, test := range map[string]func(Backend, *testing.T){
 		"a Downgrade beside other calls":                        Backend.downgradesMeanwhile,
 		"a share that is ended by force ends no other":          Backend.isForced,
+		"a share beside somebody's tries for the lock":          Backend.meetsTries,
 		"a share, its release or its Downgrade is not answered": Backend.unanswered,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,6 +167,26 @@ func (b Backend) isForced(t *testing.T) {
 	assert.Empty(t, b.Queue(t), "all shares that were shown have ended")
 }
 
+// meetsTries has somebody try in vain to be the writer, again and again. That keeps no reader from joining another.
+func (b Backend) meetsTries(t *testing.T) {
+	d, other := b.open(t), b.open(t)
+	stays := b.share(t, d)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	tries := testwait.Go(func() (err error) {
+		for err = driver.ErrHeld; errors.Is(err, driver.ErrHeld); {
+			_, err = other.Acquire(ctx, b.request())
+		}
+		return err
+	})
+	for range 100 {
+		release(t, b.share(t, d))
+	}
+	cancel()
+	require.ErrorIs(t, <-tries, context.Canceled)
+	release(t, stays)
+}
+
 // unanswered has the replies to what a Driver asks for be lost, until its connection is mended: what it asks for then ends as if they had come.
 func (b Backend) unanswered(t *testing.T) {
 	proxy := testserver.NewProxy(t, b.Addr)
@@ -191,7 +213,7 @@ func (b Backend) unanswered(t *testing.T) {
 
 	var l driver.Lease
 	unanswered(func(ctx context.Context) (err error) {
-		l, err = through.AcquireShared(ctx, b.request())
+		l, err = through.AcquireSharedQueued(ctx, b.request(), func(error) {})
 		return err
 	})
 	require.NotNil(t, l, "it may have been granted")
