@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -38,7 +39,7 @@ func queued(t *testing.T, d *driverAt, ask func(ctx context.Context) (driver.Lea
 
 // driverAt is a Driver, and a look at its server.
 type driverAt struct {
-	driver.Sharer
+	driver.Claimer
 	addr string
 	cut  func()
 }
@@ -55,16 +56,18 @@ func (d *driverAt) length(t *testing.T) int64 {
 }
 
 func (d *driverAt) waitsToRead(ctx context.Context) (driver.Lease, error) {
-	return d.AcquireSharedQueued(ctx, sharedFor(time.Minute), ignored)
+	req := sharedFor(time.Minute)
+	req.Shared = true
+	return claims.Wait(ctx, d, req, ignored)
 }
 
 func (d *driverAt) waitsToWrite(ctx context.Context) (driver.Lease, error) {
-	return d.AcquireQueued(ctx, sharedFor(time.Minute), ignored)
+	return claims.Wait(ctx, d, sharedFor(time.Minute), ignored)
 }
 
-func read(t *testing.T, d driver.Sharer, ttl time.Duration) driver.Lease {
+func read(t *testing.T, d driver.Claimer, ttl time.Duration) driver.Lease {
 	t.Helper()
-	l, err := d.AcquireShared(t.Context(), sharedFor(ttl))
+	l, err := claims.Share(t.Context(), d, sharedFor(ttl))
 	require.NoError(t, err)
 	return l
 }
@@ -92,7 +95,7 @@ func TestShare_aWriterThatWaitsLongIsNotOvertaken(t *testing.T) {
 	later, cancelReader := queued(t, d, d.waitsToRead)
 	defer cancelReader()
 	for start := time.Now(); time.Since(start) < 8*time.Second; time.Sleep(50 * time.Millisecond) {
-		_, err := d.AcquireShared(t.Context(), sharedFor(time.Minute))
+		_, err := claims.Share(t.Context(), d, sharedFor(time.Minute))
 		require.ErrorIs(t, err, locker.ErrHeld)
 	}
 	require.Empty(t, later, "the reader behind it waits")
@@ -120,7 +123,7 @@ func TestShare_theRightsOfAWaiterAreEnough(t *testing.T) {
 	require.NoError(t, l.Release(t.Context()))
 
 	none := driverOf(t, connect(t, s.Addr(), as("no-z")))
-	_, err = none.AcquireShared(t.Context(), sharedFor(time.Minute))
+	_, err = claims.Share(t.Context(), none, sharedFor(time.Minute))
 	wantNoPerm(t, err)
 	assert.False(t, isHeldAt(t, connect(t, s.Addr()), keyOf("x")), "nothing is taken")
 	l = take(t, none, "locker:x", time.Minute)
