@@ -257,6 +257,28 @@ func waitersOf(t *testing.T, n int, req driver.Request, answer func(s *Script, o
 	return d, w, done
 }
 
+// It would be passed over for ever by those who are subscribed.
+func TestHub_oneThatCannotConnectToSubscribePolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &puppet{dial: func(context.Context) (Subscription, error) { return nil, errors.New("no more connections") }}
+		p.run = func(_ context.Context, s *Script, owner string) (any, error) {
+			switch {
+			case s == release:
+				return int64(1), nil
+			case owner[0] == polls:
+				return grantedReply(), nil
+			default:
+				return heldReply(7), nil
+			}
+		}
+		d := NewDriver(p)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, <-queued(ctx, d, driver.Request{Name: "x", TTL: time.Hour}))
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
 func TestHub_whatIsClaimedForOneThatWaitsNoMoreIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var given []string
