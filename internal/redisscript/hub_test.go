@@ -3,6 +3,8 @@ package redisscript
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -232,12 +234,112 @@ func TestHub_givesUpAfterUse(t *testing.T) {
 		assert.False(t, w.isClosed(), "it may be wanted again")
 		time.Sleep(3 * heartbeat)
 		assert.True(t, w.isClosed())
-		d.hub.mu.Lock()
-		defer d.hub.mu.Unlock()
-		assert.Empty(t, d.hub.lists)
-		assert.Empty(t, d.hub.subscribers)
-		assert.Empty(t, d.hub.waiters)
-		assert.Nil(t, d.hub.tick)
+	})
+}
+
+// waitersOf are n waiters of one Driver, which stand in the queue and are subscribed. answer is the server's to whatever they ask from then on.
+func waitersOf(t *testing.T, n int, req driver.Request, answer func(s *Script, owner string) (any, error)) (d *Driver, w *wire, done []<-chan error) {
+	t.Helper()
+	w = newWire()
+	var standing atomic.Bool
+	p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
+	p.run = func(_ context.Context, s *Script, owner string) (any, error) {
+		if !standing.Load() {
+			return heldReply(7), nil
+		}
+		return answer(s, owner)
+	}
+	d = NewDriver(p)
+	for range n {
+		done = append(done, queued(t.Context(), d, req))
+		synctest.Wait()
+	}
+	standing.Store(true)
+	return d, w, done
+}
+
+// It would be passed over for ever by those who are subscribed.
+func TestHub_oneThatCannotConnectToSubscribePolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &puppet{dial: func(context.Context) (Subscription, error) { return nil, errors.New("no more connections") }}
+		p.run = func(_ context.Context, s *Script, owner string) (any, error) {
+			switch {
+			case s == release:
+				return int64(1), nil
+			case owner[0] == polls:
+				return grantedReply(), nil
+			default:
+				return heldReply(7), nil
+			}
+		}
+		d := NewDriver(p)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, <-queued(ctx, d, driver.Request{Name: "x", TTL: time.Hour}))
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+func TestHub_whatIsClaimedForOneThatWaitsNoMoreIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var given []string
+		d, w, done := waitersOf(t, 1, driver.Request{Name: "x", TTL: time.Hour}, func(s *Script, owner string) (any, error) {
+			if s == release {
+				given = append(given, owner)
+			}
+			return grantedReply(), nil
+		})
+		w.events <- Event{Kind: Message, Channel: d.hub.channel(&lease{keys: keysOf("x")}), Message: "pP/gone"}
+		require.NoError(t, <-done[0], "with its next look")
+		assert.Equal(t, []string{">pP/gone"}, given)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// Those behind it lost theirs when it did; and that happened because their subscription is to a server that does not publish.
+func TestHub_oneThatHasLostItsPlaceHasTheOthersLookAndSubscribesAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := map[string]time.Time{}
+		d, w, done := waitersOf(t, 2, driver.Request{Name: "x", TTL: time.Hour}, func(_ *Script, owner string) (any, error) {
+			if _, again := asked[owner]; again || len(asked) == 2 {
+				return grantedReply(), nil
+			}
+			asked[owner] = time.Now()
+			back := heldReply(7)
+			back[4] = int64(1)
+			return back, nil
+		})
+		for _, each := range done {
+			require.NoError(t, <-each)
+		}
+		times := slices.Collect(maps.Values(asked))
+		require.Len(t, times, 2)
+		assert.Equal(t, times[0], times[1], "at once")
+		assert.True(t, w.isClosed())
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// It looks once a second or so. That it has not asked for half of its TTL is no outage of that length, nor are two short ones.
+func TestHub_aWaiterWithAShortTTLRidesOutFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failing time.Time
+		outages := 0
+		d, _, done := waitersOf(t, 1, forOneSecond, func(*Script, string) (any, error) {
+			if failing.IsZero() {
+				failing = time.Now()
+			}
+			if time.Since(failing) < forOneSecond.TTL/3 {
+				return nil, errors.New("connection reset")
+			}
+			if outages++; outages == 2 {
+				return grantedReply(), nil
+			}
+			failing = time.Time{}
+			return heldReply(7), nil
+		})
+		require.NoError(t, <-done[0])
+		require.NoError(t, d.Close(noClient))
 	})
 }
 
