@@ -83,16 +83,24 @@ func TestIdentify_aNodeThatDoesNotAnswerIsAskedBeforeItsVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, told := toldDriver(t, 3)
 		told[0].id, told[1].id, told[2].id, told[2].hangs = "A", "B", "A", true
-		for _, takes := range []time.Duration{longestTimeout, 0} {
+		for _, takes := range []time.Duration{100 * time.Millisecond, longestTimeout - 100*time.Millisecond, 0} {
 			start := time.Now()
-			l, err := d.Acquire(t.Context(), askFor("x"))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if takes == 100*time.Millisecond {
+				ctx, cancel = context.WithTimeout(ctx, 3*takes)
+				defer cancel()
+			}
+			l, err := d.Acquire(ctx, askFor("x"))
 			require.NoError(t, err)
-			assert.Equal(t, takes, time.Since(start), "it is waited for once")
+			assert.Equal(t, takes, time.Since(start), "it is waited for once, and not for long if ctx ends soon")
 			require.NoError(t, l.Extend(t.Context(), ttl))
 			require.NoError(t, l.Release(t.Context()))
 		}
 		time.Sleep(time.Second)
+		told[2].mu.Lock()
 		told[2].hangs = false
+		told[2].mu.Unlock()
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
