@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // toldClient is a node that tells its clock, and who it is.
@@ -21,6 +22,12 @@ type toldClient struct {
 	hangs bool
 	fails error
 	asked int
+}
+
+func (c *toldClient) set(change func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change()
 }
 
 func (c *toldClient) ServerTime() (time.Time, bool) {
@@ -85,11 +92,9 @@ func TestIdentify_aNodeThatDoesNotAnswerIsAskedBeforeItsVote(t *testing.T) {
 		told[0].id, told[1].id, told[2].id, told[2].hangs = "A", "B", "A", true
 		for _, takes := range []time.Duration{100 * time.Millisecond, longestTimeout - 100*time.Millisecond, 0} {
 			start := time.Now()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
+			ctx := t.Context()
 			if takes == 100*time.Millisecond {
-				ctx, cancel = context.WithTimeout(ctx, 3*takes)
-				defer cancel()
+				ctx = testwait.Context(t, 3*takes)
 			}
 			l, err := d.Acquire(ctx, askFor("x"))
 			require.NoError(t, err)
@@ -97,12 +102,11 @@ func TestIdentify_aNodeThatDoesNotAnswerIsAskedBeforeItsVote(t *testing.T) {
 			require.NoError(t, l.Extend(t.Context(), ttl))
 			require.NoError(t, l.Release(t.Context()))
 		}
-		time.Sleep(time.Second)
-		told[2].mu.Lock()
-		told[2].hangs = false
-		told[2].mu.Unlock()
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
+		time.Sleep(time.Second)
+		told[2].set(func() { told[2].hangs = false })
+		require.NoError(t, l.Extend(t.Context(), ttl), "which asks it to join")
 		synctest.Wait()
 		for range 2 {
 			_, err = d.Acquire(t.Context(), askFor("y"))
@@ -127,16 +131,18 @@ func TestIdentify_isDoneAgainAfterAnOutage(t *testing.T) {
 		_, err := d.Acquire(t.Context(), askFor("x"))
 		require.ErrorIs(t, err, errRefused)
 		for _, n := range told {
-			n.fails = nil
+			n.set(func() { n.fails = nil })
 		}
 		w := wait(t, d)
 		require.NoError(t, w.err)
 		require.WithinDuration(t, time.Now().Add(time.Second), time.UnixMicro(int64(w.lease.(*lease).turn.place>>10)), time.Minute, "its place is by the nodes' clocks")
 		w.leave()
-		asked := told[0].asked
+		var before, after int
+		told[0].set(func() { before = told[0].asked })
 		w = wait(t, d)
 		w.leave()
-		assert.Equal(t, asked, told[0].asked)
+		told[0].set(func() { after = told[0].asked })
+		assert.Equal(t, before, after)
 		require.NoError(t, d.Close())
 	})
 }
