@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -290,12 +291,16 @@ func (c valuesOf) Value(key any) any {
 	return c.caller.Value(key)
 }
 
-// ownError returns err, unless it is merely that ctx, a request's own, has ended: the user's has not.
+// ownError returns err, unless it is that ctx, a request's own, has ended: the user's has not.
 func ownError(ctx context.Context, err error) error {
-	if err != nil && err == ctx.Err() { //nolint:errorlint // one that wraps it has more to say
+	switch over := ctx.Err(); {
+	case err == nil || over == nil || !errors.Is(err, over):
+		return err
+	case err == over: //nolint:errorlint // one that wraps it has more to say
 		return errNoAnswer
+	default:
+		return fmt.Errorf("%w: %v", errNoAnswer, err) //nolint:errorlint // whose end is none of the user's business
 	}
-	return err
 }
 
 // remaining returns how long a hold lasts from now on a lease that was granted or extended by a request that was sent at sent. It is

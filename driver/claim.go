@@ -9,7 +9,7 @@ import (
 type Claimer interface {
 	Driver
 
-	// Claim returns the claim of a fresh random owner. It makes no request.
+	// Claim returns the claim of a fresh random owner. It makes no request. Each claim is a contender of its own, also within one process.
 	Claim(req Request) Claim
 }
 
@@ -24,18 +24,27 @@ type Claim interface {
 
 	// Ask makes one request for the lock, or for a share of it.
 	//
-	//  1. It returns nil if the lock is granted. Asked twice it is granted once: who is granted the lock already, and asks again because the reply was
-	//     lost, gets the same grant. The TTL counts from the latest request.
-	//  2. It returns an error that matches ErrHeld rather than wait for another owner: a HeldError if the backend's answer tells who that is. If the
-	//     Request has a Wake, the claim then has its place in the queue, from the first such answer until it is granted or released. Else nothing
-	//     is left of it.
-	//  3. next is for how long the core may wait, after ErrHeld, before it asks again without being woken. 0 means that nobody wakes it: the core
-	//     asks again and again, 10 ms to 250 ms apart by default.
-	//  4. Any other error means that the outcome is unknown: the core asks again, or calls Release. If the backend is unreachable that is the client
+	//  1. It returns nil if the lock is granted. Taking the lease and setting its TTL are one atomic step at the backend.
+	//  2. Asked twice it is granted once: who is granted the lock already, and asks again because the reply was lost, has the same grant, for a TTL from
+	//     the latest request.
+	//  3. The token rises with every grant of the name. It is minted in the step that grants, or later under the lease, or with a place in a queue that
+	//     grants in the order of its tokens; never before that.
+	//  4. It returns an error that matches ErrHeld rather than wait for another owner: a HeldError if the backend's answer tells who that is. If the
+	//     Request has a Wake, the claim may have a place in the backend's queue from then on, until it is granted or released, and asks again from
+	//     there. Without a Wake nothing is left of it, and if the Driver promises Ordered it is not granted while others wait.
+	//  5. next says how long the core may wait after ErrHeld until it asks again without being woken: messages may be lost. 0 is for a backend
+	//     that wakes nobody: the core asks again 10 ms to 250 ms apart by default.
+	//  6. Any other error means that the outcome is unknown: the core asks again, or calls Release. If the backend is unreachable that is the client
 	//     library's error, never ErrHeld or ErrLost. For a TTL that the backend cannot honour exactly, and for a share where there are none, it is
 	//     ErrUnsupported.
-	//  5. Taking the lease and setting its TTL are one atomic step at the backend. The token rises with every grant of the name. It is minted in that
-	//     step, or later under the lease, or with a place in a queue that grants in the order of its tokens; never before that.
-	//  6. ctx bounds the request, and not the lease. It ends when Ask returns: what is to go on needs a context of its own, see context.WithoutCancel.
+	//  7. ctx bounds the request, and not the lease. It ends when Ask returns: what is to go on needs a context of its own, see context.WithoutCancel.
+	//     If the client library ignores contexts, see [Detach].
+	//
+	// What else ends a wait is the Driver's business, such as the end of the session on which its place stands: the next Ask begins again.
+	//
+	// A share is held beside others. It expires by itself, and ends no other's. Waiters of both kinds stand in one queue: a share is not granted while
+	// somebody waits who asked earlier for the name alone. When the shares at the head of the queue are granted, all are that have nobody but others
+	// like them before them. Shares that are held at the same time have the same token, above that of the lease for one alone before them, and
+	// below that of the one after them.
 	Ask(ctx context.Context) (next time.Duration, err error)
 }

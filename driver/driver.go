@@ -22,7 +22,7 @@ type Driver interface {
 	Close() error
 }
 
-// Acquirer is a Driver that is asked for a lease, once. A [Claimer] has less to do.
+// Acquirer is a Driver that is asked for a lease, once. Write a [Claimer] instead: it has less to do.
 type Acquirer interface {
 	Driver
 
@@ -99,8 +99,6 @@ type Queuer interface {
 	//     request was sent that has failed since the last answer, end the call with the last error.
 	//  3. The waiter leaves the queue however the call ends, if need be by a Cleanup beside the
 	//     error.
-	//
-	// The Example has all three as a loop.
 	AcquireQueued(ctx context.Context, req Request, answered func(error)) (Lease, error)
 }
 

@@ -85,12 +85,15 @@ func init() {
 	lastToken.Store(uint64(time.Now().UnixMicro()))
 }
 
+// lastNumber is that of the latest claim.
+var lastNumber atomic.Uint64
+
 // Claim implements driver.Claimer.
 func (d *Driver) Claim(req driver.Request) driver.Claim {
-	return &claim{Request: req, space: d.space}
+	return &claim{Request: req, space: d.space, number: lastNumber.Add(1)}
 }
 
-// Inspect implements driver.Inspector. Once a lock is released its last token is not remembered, and nobody has an ID.
+// Inspect implements driver.Inspector. Once a lock is released its last token is not remembered.
 func (d *Driver) Inspect(_ context.Context, name string) (driver.State, error) {
 	return d.space.look(name), nil
 }

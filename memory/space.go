@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ type claim struct {
 	driver.Request
 
 	space    *space
+	number   uint64 // no other claim of the process has it
 	token    uint64
 	until    time.Time // of package clock
 	released bool
@@ -125,7 +127,7 @@ func (s *space) look(name string) (state driver.State) {
 	}
 	state.Token = l.token
 	for _, holder := range l.holders {
-		left, who := holder.until.Sub(clock.Now()), driver.Participant{Metadata: holder.Metadata}
+		left, who := holder.until.Sub(clock.Now()), holder.participant()
 		switch {
 		case left <= 0:
 			continue
@@ -137,9 +139,14 @@ func (s *space) look(name string) (state driver.State) {
 		state.Held, state.Left = true, max(state.Left, left)
 	}
 	for _, w := range l.queue {
-		state.Waiters = append(state.Waiters, driver.Participant{Metadata: w.Metadata})
+		state.Waiters = append(state.Waiters, w.participant())
 	}
 	return state
+}
+
+// participant returns who holds, or waits, for people who look.
+func (c *claim) participant() driver.Participant {
+	return driver.Participant{ID: strconv.FormatUint(c.number, 10), Metadata: c.Metadata}
 }
 
 func (c *claim) Token() uint64 { return c.token }

@@ -1,12 +1,14 @@
 package redlock_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -76,5 +78,20 @@ func TestTokens_aNodeWhoseClockIsDaysOffIsOutvoted(t *testing.T) {
 				q.eventuallyFree(t, contested, 0, 1, 2)
 			}
 		})
+	}
+}
+
+// The clocks of the nodes are so far apart that no two accept the same token. The error says so, and not that another has the lock.
+func TestTokens_ofClocksTooFarApartAreNoOtherHolder(t *testing.T) {
+	t.Parallel()
+	q := newQuorum(t, 3, testserver.RedisClock())
+	q.servers[1].ShiftClock(13 * time.Hour)
+	q.servers[2].ShiftClock(26 * time.Hour)
+	m := contender(t, q.addrs(), long)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	for op, err := range map[string]error{"TryLock": m.TryLock(t.Context()), "Lock": m.Lock(ctx)} {
+		require.NotErrorIs(t, err, locker.ErrHeld, op)
+		require.ErrorContains(t, err, "ahead of the server's clock", op)
 	}
 }

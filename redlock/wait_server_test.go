@@ -193,7 +193,7 @@ func TestWait_twoOfFiveHangOrDieAndComeBack(t *testing.T) {
 	}
 }
 
-// A user without the right to channels: waiters poll.
+// A user without the right to channels: waiters poll. One that comes before its client knows that has its turn, too, while others come and go.
 func TestWait_withoutSubscriptionsWaitersPoll(t *testing.T) {
 	t.Parallel()
 	q := newQuorum(t, 3, testserver.RedisConfig("user mute on >secret ~* resetchannels +@all"))
@@ -207,17 +207,38 @@ func TestWait_withoutSubscriptionsWaitersPoll(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
-	a, b := open(), open()
-	h := q.held(t, a)
+	known, fresh := open(), open()
+	h := q.held(t, known)
 	w := &crowd{t: t}
-	w.come(t.Context(), a, 10)
-	w.come(t.Context(), b, 10)
-	time.Sleep(time.Second)
-	rates := q.rates(t, 2*time.Second)
-	t.Log("requests a second:", rates)
-	start := time.Now()
+	w.come(t.Context(), known, 5)
+	q.eventuallyQueueing(t, 5, 0, 1, 2)
+	time.Sleep(time.Second) // all that waits has been told that there are no subscriptions
+	served := &crowd{t: t}
+	served.come(t.Context(), fresh, 5)
+	q.eventuallyQueueing(t, 10, 0, 1, 2)
 	require.NoError(t, h.Unlock(t.Context()))
+	over, others := make(chan struct{}), &crowd{t: t}
+	for range 3 {
+		others.all.Go(func() {
+			for !isClosed(over) {
+				assert.NoError(t, others.visit(t.Context(), known))
+			}
+		})
+	}
+	eventually(t, "those of the client that did not know have been served", func() bool { return served.served.Load() == 5 })
+	t.Log(others.served.Load(), "others were served meanwhile")
+	close(over)
+	others.all.Wait()
 	w.waitServed()
-	t.Log("20 took", time.Since(start))
+	served.waitServed()
 	q.eventuallyQueueing(t, 0, 0, 1, 2)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }

@@ -60,11 +60,15 @@ const (
 // newLease returns a lease with a fresh owner: 130 random bits behind a prefix and a place, or its kind.
 func (d *Driver) newLease(req driver.Request, prefix string, place kind) *lease {
 	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL, metadata: req.Metadata, takes: acquire}
+	random := rand.Text()
 	if place == shared {
-		l.takes = share
+		l.takes, l.metadata = share, "" // that is in its owner
 		l.shared.Store(true)
+		if req.Metadata != "" {
+			random += aboutMark + req.Metadata
+		}
 	}
-	l.keys, l.owner = keysAnd(req.Name, prefix, string(place), rand.Text())
+	l.keys, l.owner = keysAnd(req.Name, prefix, string(place), random)
 	l.argOwner = l.owner
 	return l
 }

@@ -24,7 +24,7 @@ if current ~= '' and not claimed then
     return {GRANTED, token, now, covered}
   end
 end
-local waits, ordered, given = string.find(owner, '/', 1, true), place_of(owner), tonumber(number)
+local waits, ordered, given = string.find(owner, '^[^~]*/'), place_of(owner), tonumber(number)
 local shared, mine = left > 0 and (current == SHARES or current == CLAIMS), 0
 local alone, among -- of those who wait before a share: where the first stands that wants the lock alone; whether it is itself one of those before that
 if share and shared then
@@ -59,6 +59,14 @@ if left <= 0 and not claimed then
   end
   if current ~= '' and string.sub(current, 1, 1) ~= '>' then
     lapsed = last -- its holder did not release it
+  end
+  if current == SHARES then
+    local readers = redis.pcall('ZRANGE', KEYS[1] .. ':readers', 0, -1)
+    if #readers > 0 then -- else nobody knows which of them did not
+      local _, _, _, _, _, note_gone = queue_of(KEYS[1], QUEUE)
+      note_gone(readers)
+      lapsed = nil
+    end
   end
   if queue or waits and given > 0 or not last and redis.pcall('ZCARD', QUEUE) ~= 0 then
     local next_waiter, hand_over = queue_of(KEYS[1], QUEUE)

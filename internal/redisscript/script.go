@@ -60,8 +60,8 @@ var (
 		"last", // how far into the queue to look, as ZRANGE counts
 	}}, "inspect")
 	force = newScript(Script{Queue: true, args: []string{
-		"owner", // '': any
-		"token", // 0: any
+		"owners", // IDs, a line feed between two; '': any
+		"token",  // 0: any
 	}}, "queue", "end_share", "force")
 	info = newScript(Script{args: []string{
 		"section", // of INFO

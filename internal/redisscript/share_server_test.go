@@ -140,6 +140,36 @@ func TestShare_aReleaseThatIsSentAgain(t *testing.T) {
 	assert.Equal(t, "x", s.owner())
 }
 
+// Of shares under one token some expire, or are ended by force. Who was released before, and asks again, is told that it was.
+func TestShare_aReleaseThatIsSentAgainAfterAnotherShareHasEnded(t *testing.T) {
+	t.Parallel()
+	expires := func(s *atServer) { s.expireShare("~b") }
+	lapses := func(s *atServer) { expires(s); s.expire() }
+	for how, end := range map[string]func(s *atServer, token int64){
+		"expired, and another joins":              func(s *atServer, _ int64) { s.share(ttl, "~c"); expires(s); s.share(ttl, "~d") },
+		"expired, and another releases":           func(s *atServer, token int64) { s.share(ttl, "~c"); expires(s); s.release("~c", token, 0) },
+		"expired as the last, and a reader comes": func(s *atServer, _ int64) { lapses(s); s.share(ttl, "~c") },
+		"expired as the last, and a reader comes, who expires": func(s *atServer, _ int64) {
+			lapses(s)
+			s.share(ttl, "~c")
+			s.expireShare("~c")
+			s.share(ttl, "~d")
+		},
+		"ended by force": func(s *atServer, token int64) { require.EqualValues(s.t, 1, s.force("~b", token)) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			s := newAtServer(t)
+			token := s.share(ttl, "~a", "~b")
+			require.EqualValues(t, 1, s.release("~a", token, 0))
+			end(s, token)
+			if how != "expired as the last, and a reader comes, who expires" { // there another token's are known
+				assert.EqualValues(t, 1, s.release("~a", token, 1))
+			}
+			assert.EqualValues(t, 0, s.release("~b", token, 1), "it was not released")
+		})
+	}
+}
+
 func TestShare_readersBehindAWriterWaitAndAreClaimedForTogether(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)

@@ -2,6 +2,8 @@ package redisscript
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"strconv"
 	"time"
 
@@ -11,7 +13,7 @@ import (
 
 // Wait implements driver.Proposer.
 func (d *Driver) Wait(req driver.Request, place uint64, woken func(claimed bool)) driver.WaitingLease {
-	l := d.newLease(req, d.hub.prefixes[d.hub.kind()], kind(strconv.FormatUint(place, 10)+"/"))
+	l := d.newLease(req, d.hub.prefixes[d.hub.kind()], placeText(place))
 	l.direct = true
 	l.waiter.lease, l.waiter.place, l.waiter.tell = l, place, woken
 	return l
@@ -19,12 +21,17 @@ func (d *Driver) Wait(req driver.Request, place uint64, woken func(claimed bool)
 
 // Propose implements driver.WaitingLease.
 func (l *lease) Propose(ctx context.Context, token uint64) (earlier bool, err error) {
-	hub, w := l.driver.hub, &l.waiter
+	hub, w, sent := l.driver.hub, &l.waiter, clock.Now()
+	if l.owner[0] != polls && hub.refused() {
+		if err := l.unsubscribed(ctx); err != nil {
+			hub.unanswered(w, sent)
+			return false, err
+		}
+	}
 	if !w.entered {
 		w.entered = true
 		hub.enter(l)
 	}
-	sent := clock.Now()
 	a, err := l.take(ctx, int64(token))
 	w.known = w.known || err == nil || a.status == unknown
 	switch {
@@ -42,6 +49,25 @@ func (l *lease) Propose(ctx context.Context, token uint64) (earlier bool, err er
 		return a.earlier, driver.ErrHeld
 	}
 }
+
+// unsubscribed makes l an owner that polls, in the same place, and has the server forget the one that it was: the queue passes over that, for nobody can
+// tell it anything.
+func (l *lease) unsubscribed(ctx context.Context) error {
+	w := &l.waiter
+	if w.known {
+		if err := l.release(ctx, 0, new(sendings)); err != nil && !errors.Is(err, driver.ErrLost) {
+			return err
+		}
+	}
+	l.waitsNoMore()
+	w.known, w.queued = false, false
+	l.owner = l.driver.hub.prefixes[polls] + string(placeText(w.place)) + rand.Text()
+	l.argOwner = l.owner
+	return nil
+}
+
+// placeText is what the owner of a waiter has that has the same place at several servers.
+func placeText(place uint64) kind { return kind(strconv.FormatUint(place, 10) + "/") }
 
 // Known implements driver.WaitingLease.
 func (l *lease) Known() bool { return l.waiter.known }

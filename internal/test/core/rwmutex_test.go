@@ -222,19 +222,3 @@ func TestRWMutex_downgradeThatFails(t *testing.T) {
 		})
 	}
 }
-
-func TestRWMutex_inspectShowsReaders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := clientOf(t, memory.NewDriver(memory.InSpace(t.Name())))
-		for _, who := range []string{"a", "b"} {
-			require.NoError(t, c.RWMutex("x", locker.WithMetadata(who)).RLock(t.Context()))
-		}
-		s, err := c.Inspect(t.Context(), "x")
-		require.NoError(t, err)
-		assert.True(t, s.Held)
-		assert.Equal(t, []locker.Participant{{Metadata: "a"}, {Metadata: "b"}}, s.Shares)
-		assert.Empty(t, s.Holder)
-		require.NoError(t, c.ForceRelease(t.Context(), "x", s))
-		require.NoError(t, c.Mutex("x").TryLock(t.Context()))
-	})
-}
