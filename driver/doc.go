@@ -22,8 +22,8 @@
 //
 //	Acquire        TTL/2. Lock asks again while the backend has said ErrHeld within the last TTL/2, and returns the error otherwise.
 //	AcquireQueued  the context of Lock, which may have no end. The Driver bounds each of its requests, by TTL/2 at most, and makes them again itself.
-//	Extend         TTL/2 for an application's, which is tried once. TTL/6 for a renewal's: one that is not answered is sent again after that, while the
-//	               first may still be under way, and one that fails is sent again after TTL/24, until the hold's deadline.
+//	Extend         TTL/2 for an application's, which is tried once. Two thirds of the TTL for a renewal's: one that is not answered is sent again after
+//	               TTL/6, while the first may still be under way, and one that fails is sent again after TTL/24, until the hold's deadline.
 //	Release        TTL/4. It is called again, 1 ms to 1 s apart, until it returns nil or ErrLost, or the TTL has passed.
 //	Inspect        half the TTL of the Client, tried once; and so ForceRelease, and each page of List.
 //	Warnings       5 s, tried once.

@@ -13,3 +13,10 @@ func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
 	c := openURL(t, s.URL()+"?ttl="+harness.SilenceTTL.String())
 	harness.OutlivesSilence(t, c.Mutex("x"), s.Stop, s.Continue)
 }
+
+func TestSlowness_endsNoHold(t *testing.T) {
+	t.Parallel()
+	network := testserver.NewProxy(t, testserver.SharedEtcd(t).Addr())
+	c := openURL(t, "etcd://"+network.Addr()+"?ttl="+harness.SilenceTTL.String())
+	harness.OutlivesSlowness(t, c.Mutex("x"), network)
+}
