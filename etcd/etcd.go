@@ -67,7 +67,8 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 // and [driver.TTLChecker].
 type Driver struct {
 	cli      *clientv3.Client
-	owned    bool // made by Open, and closed by Close
+	owned    bool   // made by Open, and closed by Close
+	conns    *conns // of that; nil if it is the caller's
 	sessions *sessions.Pool[*session, *lease]
 	latency  outage.Latency
 }

@@ -128,6 +128,10 @@ func (s *session) Renew() {
 // not. KeepAliveOnce may ask the same server several times, and the first time counts.
 func (s *session) renew(ctx context.Context) error {
 	sent := clock.Now()
+	if c := s.driver.conns; c != nil { // which ZooKeeper's connections do, too
+		t := time.AfterFunc(s.TTL/3, func() { c.leave(s.TTL / 4) })
+		defer t.Stop()
+	}
 	_, err := s.driver.cli.KeepAliveOnce(ctx, s.id)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		s.End()
