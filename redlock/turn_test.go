@@ -16,7 +16,7 @@ import (
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
-// waiting is a call of AcquireQueued.
+// waiting is a claim that waits.
 type waiting struct {
 	cancel   context.CancelFunc
 	done     chan struct{}
