@@ -20,7 +20,7 @@ func wantNothingToCleanUp(ctx context.Context, t *testing.T, c *locker.Client) {
 	require.Error(t, c.Mutex("x").Lock(ctx))
 	start := time.Now()
 	require.NoError(t, c.Close())
-	assert.Less(t, time.Since(start), time.Second, "Close waits for nothing")
+	assert.Less(t, time.Since(start), 3*time.Second, "Close waits for nothing, and not for a release")
 }
 
 func TestClose_afterAConnectionThatWasRefused(t *testing.T) {

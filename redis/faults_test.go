@@ -32,7 +32,7 @@ func wantOwnError(t *testing.T, err error, text string) {
 // is long. It returns both errors.
 func wantEnds(t *testing.T, rdb goredis.UniversalClient) (unbounded, bounded error) {
 	t.Helper()
-	const ttl = 2 * time.Second
+	const ttl = 3 * time.Second
 	elapsed := stopwatch.Start(t)
 	unbounded = clientOf(t, rdb, locker.WithTTL(ttl)).Mutex("x").Lock(context.Background())
 	require.Error(t, unbounded)

@@ -87,7 +87,7 @@ func (r *queueTest) keepBusy(others []*locker.Client) (stop func()) {
 	for id := range 3 * len(others) {
 		busy = append(busy, async(func() error {
 			for ctx.Err() == nil {
-				if err := r.serve(ctx, others[id%len(others)], id); err != nil && ctx.Err() == nil {
+				if err := r.serve(ctx, others[id%len(others)]); err != nil && ctx.Err() == nil {
 					return err
 				}
 			}

@@ -12,7 +12,7 @@ func TestMark_whatThatOfAnotherServerCoversDoesNotCount(t *testing.T) {
 	m := &mark{}
 	m.saw(answer{now: now, covered: now + coverMicros})
 	m.saw(answer{now: now + coverMicros/2})
-	assert.EqualValues(t, now+coverMicros, m.covered.Load(), "by the same clock")
+	assert.Equal(t, now+coverMicros, m.covered.Load(), "by the same clock")
 	m.saw(answer{now: now - coverMicros})
 	assert.Zero(t, m.covered.Load(), "by a clock that is behind, the mark of which is not known")
 }
