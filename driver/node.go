@@ -8,7 +8,7 @@ import (
 // Proposer is a Driver that can be one of the nodes of a quorum: there the token is the
 // caller's, who has to get the same one accepted by a majority.
 type Proposer interface {
-	Acquirer
+	Driver
 
 	// Propose is Acquire with a token of the caller's choice. The lease's Token is token if the
 	// node accepted it, which it does only in the step that grants the lease and only if the token

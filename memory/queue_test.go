@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/memory"
 )
@@ -59,7 +59,7 @@ func TestQueue_aGrantToAWaiterThatIsLeavingIsReturned(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := memory.NewDriver(memory.InSpace(space))
 			req := driver.Request{Name: "x", TTL: ttl}
-			held, err := harness.Take(t.Context(), d, req)
+			held, err := claims.Take(t.Context(), d, req)
 			require.NoError(t, err)
 			waiting := req
 			waiting.Wake = func() {}
@@ -69,7 +69,7 @@ func TestQueue_aGrantToAWaiterThatIsLeavingIsReturned(t *testing.T) {
 			left := testwait.Go(func() error { return leaves.Release(t.Context()) })
 			require.NoError(t, held.Release(t.Context()))
 			require.NoError(t, <-left)
-			next, err := harness.Take(t.Context(), d, req)
+			next, err := claims.Take(t.Context(), d, req)
 			require.NoError(t, err, "nobody holds it")
 			require.NoError(t, next.Release(t.Context()))
 		})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -22,7 +22,7 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	defer pool.Close()
 	d := NewDriver(pool, "")
 	req := driver.Request{Name: "name", TTL: time.Minute}
-	first, err := harness.Take(t.Context(), d, req)
+	first, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
 	require.NoError(t, first.Release(t.Context()))
 	seen := d.seen.recall(key(req.Name)).version
@@ -36,7 +36,7 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 		assert.False(t, a.queued)
 	}
 
-	next, err := harness.Take(t.Context(), d, req)
+	next, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
 	require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
 	assert.NoError(t, next.Extend(t.Context(), req.TTL), "it was not another's to release")

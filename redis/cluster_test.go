@@ -15,6 +15,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
@@ -155,7 +156,7 @@ func TestCluster_waitersComeWhileTheKeysOfALockAreApart(t *testing.T) {
 			waits := func() <-chan error {
 				d, held := driverOf(t, rdb), make(chan error, 1000)
 				done := async(func() error {
-					l, err := d.AcquireQueued(ctx, req, func(err error) { held <- err })
+					l, err := claims.Wait(ctx, d, req, func(err error) { held <- err })
 					return errors.Join(err, l.Release(ctx))
 				})
 				require.ErrorIs(t, <-held, locker.ErrHeld)

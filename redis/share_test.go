@@ -8,14 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func sharedFor(ttl time.Duration) driver.Request { return driver.Request{Name: "locker:x", TTL: ttl} }
 
-func read(t *testing.T, d driver.Sharer, ttl time.Duration) driver.Lease {
+func read(t *testing.T, d driver.Claimer, ttl time.Duration) driver.Lease {
 	t.Helper()
-	l, err := d.AcquireShared(t.Context(), sharedFor(ttl))
+	l, err := claims.Share(t.Context(), d, sharedFor(ttl))
 	require.NoError(t, err)
 	return l
 }
@@ -39,7 +40,7 @@ func TestShare_theRightsOfAWaiterAreEnough(t *testing.T) {
 	require.NoError(t, l.Release(t.Context()))
 
 	none := driverOf(t, connect(t, s.Addr(), as("no-z")))
-	_, err = none.AcquireShared(t.Context(), sharedFor(time.Minute))
+	_, err = claims.Share(t.Context(), none, sharedFor(time.Minute))
 	wantNoPerm(t, err)
 	assert.False(t, isHeldAt(t, connect(t, s.Addr()), keyOf("x")), "nothing is taken")
 	l = take(t, none, "locker:x", time.Minute)

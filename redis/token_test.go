@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -127,7 +128,7 @@ func TestStorage_isBoundedAfterManyNames(t *testing.T) {
 	for w := range workers {
 		done = append(done, async(func() error {
 			for i := w; i < names; i += workers {
-				l, err := d.Acquire(ctx, driver.Request{Name: fmt.Sprintf("orders/%d", i), TTL: ttl})
+				l, err := claims.Take(ctx, d, driver.Request{Name: fmt.Sprintf("orders/%d", i), TTL: ttl})
 				if err != nil {
 					return err
 				}

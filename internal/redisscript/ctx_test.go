@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // A request is waited for until its context ends.
@@ -34,13 +35,13 @@ func TestSender_aRequestEndsWithItsContext(t *testing.T) {
 				ctx, cancel := c.end(t.Context())
 				defer cancel()
 				began := time.Now()
-				_, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Hour})
+				_, err := claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Hour})
 				assert.Equal(t, c.after+moment, time.Since(began))
 				assert.Equal(t, ctx.Err(), err)
 				synctest.Wait()
 				require.Error(t, g.latest.Err(), "nobody waits")
 				require.Len(t, g.sizes(), 1)
-				_, err = d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Hour})
+				_, err = claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Hour})
 				require.Error(t, err)
 				assert.Len(t, g.sizes(), 1, "nothing is sent for who waits no more")
 				close(g.gate)
@@ -59,6 +60,7 @@ func TestSender_everyCallEndsWithItsContext(t *testing.T) {
 		g.gate <- struct{}{}
 		require.NoError(t, <-done)
 		l, ignoring := d.newLease(driver.Request{Name: "x", TTL: time.Hour}, "", alone), NewDriver(&stuck{g})
+		l.there = true
 		for name, call := range map[string]func(context.Context) error{
 			"Extend":    func(ctx context.Context) error { return l.Extend(ctx, time.Hour) },
 			"ExtendAll": func(ctx context.Context) error { return d.ExtendAll(ctx, []driver.Lease{l, l}, time.Hour)[1] },

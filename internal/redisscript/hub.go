@@ -98,7 +98,6 @@ func (h *hub) leave(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.waiters, w.lease.owner)
-	w.woken = nil // what is held has no use for it
 	list := w.list
 	if list == nil {
 		return
@@ -121,9 +120,6 @@ func (h *hub) leave(w *waiter) {
 func (h *hub) placed(w *waiter, a answer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if w.tell == nil {
-		w.prepare()
-	}
 	if h.closed {
 		return
 	}

@@ -25,6 +25,7 @@ type lease struct {
 	ttl      time.Duration
 	metadata string
 	direct   bool          // its requests are made by the goroutine that asks: Redlock bounds and counts them by itself
+	there    bool          // the server has it, in its queue or as the holder, or may have it
 	known    bool          // to the server, which has answered
 	givenUp  *request      // a take that nobody waits for any more; nil: there is none
 	token    atomic.Uint64 // 0: the grant was not answered
@@ -104,6 +105,9 @@ func (l *lease) extended(r Reply, sent time.Time, ttl time.Duration) error {
 // Release implements driver.Lease.
 func (l *lease) Release(ctx context.Context) error {
 	l.waitsNoMore()
+	if !l.there {
+		return nil
+	}
 	undone := false
 	if r := l.givenUp; r != nil {
 		var err error
@@ -134,6 +138,20 @@ func (l *lease) release(ctx context.Context, token uint64, sent *sendings) error
 // takeEnded reports whether no take of l is under way that nobody waits for.
 func (l *lease) takeEnded() bool {
 	return l.givenUp == nil || l.givenUp.ended.Load()
+}
+
+// awaitFormer waits until no take of l is under way.
+func (l *lease) awaitFormer(ctx context.Context) error {
+	if l.takeEnded() {
+		return nil
+	}
+	select {
+	case <-l.givenUp.done:
+		l.givenUp.done <- struct{}{}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // awaitTake waits until the take of l that was given up has ended. If that takes long, what it has done by then is undone

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // gated is a Runner whose batches take until the test lets them go on.
@@ -65,7 +66,7 @@ func takes(ctx context.Context, d *Driver, n int, ttl time.Duration) <-chan erro
 	done := make(chan error, n)
 	for range n {
 		go func() {
-			_, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: ttl})
+			_, err := claims.Take(ctx, d, driver.Request{Name: "x", TTL: ttl})
 			done <- err
 		}()
 	}
@@ -150,9 +151,9 @@ func TestSender_whatIsGivenUpInTimeIsNotSent(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
+			l, err := claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 			assert.ErrorIs(t, err, context.Canceled)
-			assert.Nil(t, l, "nothing was sent")
+			assert.False(t, mayBeThere(l), "nothing was sent")
 		}()
 		synctest.Wait()
 		cancel()
@@ -175,7 +176,7 @@ func TestSender_aTakeThatIsGivenUpIsUndoneWhenItHasEnded(t *testing.T) {
 		d := NewDriver(g)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
+		l, err := claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotNil(t, l, "it may be taken")
 		time.Sleep(time.Hour)
@@ -206,7 +207,7 @@ func TestSender_aRequestIsUsedAgain(t *testing.T) {
 			require.NoError(t, <-done)
 			synctest.Wait()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
+			l, err := claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 			cancel()
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			time.Sleep(time.Hour)
@@ -296,12 +297,10 @@ func TestSender_aWaiterThatIsKnownIsReleased(t *testing.T) {
 		d := NewDriver(p)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
-		l, err := d.AcquireQueued(ctx, driver.Request{Name: "x", TTL: time.Hour}, func(error) {})
+		l, err := claims.Wait(ctx, d, driver.Request{Name: "x", TTL: time.Hour}, func(error) {})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotNil(t, l)
 		assert.EqualValues(t, 2, asked.Load())
-		assert.Zero(t, released.Load())
-		require.NoError(t, l.Release(t.Context()))
 		assert.EqualValues(t, 1, released.Load())
 		require.NoError(t, d.Close(noClient))
 	})
@@ -314,7 +313,7 @@ func TestSender_aReleaseHeedsItsContext(t *testing.T) {
 		d := NewDriver(g)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
+		l, err := claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		again, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -344,7 +343,7 @@ func TestSender_eachByItselfWhereThereAreSeveralServers(t *testing.T) {
 			require.NoError(t, <-done)
 		}
 		require.NoError(t, d.Close(noClient))
-		_, err := d.Acquire(t.Context(), forOneSecond)
+		_, err := claims.Take(t.Context(), d, forOneSecond)
 		require.ErrorIs(t, err, locker.ErrClosed)
 	})
 }

@@ -2,7 +2,6 @@ package redisscript
 
 import (
 	"cmp"
-	"context"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -99,41 +98,21 @@ func (list *waitList) unsubscribed() {
 
 // waiter waits for its grant, or has not been told yet that it has to.
 type waiter struct {
-	lease  *lease
-	list   *waitList
-	place  uint64        // 0: not known yet
-	queued bool          // it is in the list's queue
-	woken  chan struct{} // nil: it has neither waited nor been woken yet
-
-	// Of a waiter of Wait, which is told instead, and whether the lock is claimed for it.
-	tell    func(claimed bool)
+	lease   *lease
+	list    *waitList
+	place   uint64 // 0: not known yet
 	entered bool
-	known   bool // to the server, or it may be
+	queued  bool // it is in the list's queue
+
+	wakes func()             // of a claim
+	tell  func(claimed bool) // of a lease of Wait, which is told whether the lock is claimed for it
 }
 
-// wake ends the next wait, or the one under way. claimed: the lock is kept for it. The caller holds the hub's mutex.
+// wake has the waiter ask. claimed: the lock is kept for it. The caller holds the hub's mutex.
 func (w *waiter) wake(claimed bool) {
 	if w.tell != nil {
 		w.tell(claimed)
 		return
 	}
-	w.prepare()
-	select {
-	case w.woken <- struct{}{}:
-	default:
-	}
-}
-
-// prepare comes before the first wait. The caller holds the hub's mutex.
-func (w *waiter) prepare() {
-	if w.woken == nil {
-		w.woken = make(chan struct{}, 1)
-	}
-}
-
-func (w *waiter) wait(ctx context.Context) {
-	select {
-	case <-w.woken:
-	case <-ctx.Done():
-	}
+	w.wakes()
 }
