@@ -172,28 +172,47 @@ func (h *Hold) planNext(now time.Time, leapt bool) bool {
 // renew extends holds of one TTL: in as few round trips as the Driver can, or else all at once, for one
 // that hangs must not keep the others waiting.
 func (c *Client) renew(holds []*Hold, ttl time.Duration) {
-	ctx, cancel := context.WithTimeout(c.background, ttl/attemptsPerTTL)
+	// Another is sent meanwhile, but a reply that comes late counts.
+	ctx, cancel := context.WithTimeout(c.background, ttl*(renewalsPerTTL-1)/renewalsPerTTL)
 	defer cancel()
+	d, ok := c.driver.(driver.BatchExtender)
+	if !ok || len(holds) == 1 {
+		var answered sync.WaitGroup
+		for _, h := range holds {
+			answered.Go(func() { c.attempt(ctx, []*Hold{h}, func([]driver.Lease) []error { return []error{h.lease.Extend(ctx, ttl)} }) })
+		}
+		answered.Wait()
+		return
+	}
+	c.attempt(ctx, holds, func(leases []driver.Lease) []error {
+		errs := d.ExtendAll(ctx, leases, ttl)
+		if len(errs) != len(holds) {
+			errs = slices.Repeat([]error{fmt.Errorf("the Driver answered for %d of %d leases", len(errs), len(holds))}, len(holds))
+		}
+		return errs
+	})
+}
+
+// attempt makes one renewal. If that is not answered by the time of the next it has failed for those who observe.
+func (c *Client) attempt(ctx context.Context, holds []*Hold, extend func([]driver.Lease) []error) {
 	leases, due := make([]driver.Lease, len(holds)), make([]time.Time, len(holds))
 	for i, h := range holds {
 		leases[i], due[i] = h.lease, h.dueSince()
 	}
 	sent := clock.Now()
-	d, ok := c.driver.(driver.BatchExtender)
-	if !ok || len(holds) == 1 {
-		var answered sync.WaitGroup
-		for i, h := range holds {
-			answered.Go(func() { h.renewalAnswered(sent, due[i], ownError(ctx, h.lease.Extend(ctx, ttl))) })
+	slow := time.AfterFunc(holds[0].ttl/attemptsPerTTL, func() {
+		if c.begin() != nil {
+			return
 		}
-		answered.Wait()
-		return
-	}
-	errs := d.ExtendAll(ctx, leases, ttl)
-	if len(errs) != len(holds) {
-		errs = slices.Repeat([]error{fmt.Errorf("the Driver answered for %d of %d leases", len(errs), len(holds))}, len(holds))
-	}
+		defer c.calls.Done()
+		for i, h := range holds {
+			h.renewalFailed(sent, due[i], errNoAnswer)
+		}
+	})
+	errs := extend(leases)
+	inTime := slow.Stop()
 	for i, h := range holds {
-		h.renewalAnswered(sent, due[i], ownError(ctx, errs[i]))
+		h.renewalAnswered(sent, due[i], ownError(ctx, errs[i]), inTime)
 	}
 }
 
@@ -204,28 +223,34 @@ func (h *Hold) dueSince() time.Time {
 	return h.renewDue
 }
 
-// renewalAnswered takes in the outcome of a renewal. One that failed is tried again soon.
-func (h *Hold) renewalAnswered(sent, due time.Time, err error) {
+// renewalAnswered takes in the outcome of a renewal. One that failed is tried again soon, unless it was late, and that has been done.
+func (h *Hold) renewalAnswered(sent, due time.Time, err error, inTime bool) {
 	err = h.extended(sent, err)
-	if errors.Is(err, ErrNotHeld) {
-		return // unlocked meanwhile
+	switch {
+	case errors.Is(err, ErrNotHeld): // unlocked meanwhile
+	case err == nil || errors.Is(err, ErrLost):
+		h.observeRenewed(Renewal{Lag: max(sent.Sub(due), 0), Err: err})
+	case inTime && h.renewalFailed(sent, due, err):
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.state == held && due.Equal(h.renewDue) {
+			now := clock.Now()
+			h.renewAt = now.Add(h.ttl / retriesPerTTL)
+			h.client.schedule(h, now, h.nextEvent())
+		}
 	}
+}
+
+// renewalFailed says that a renewal has failed, and reports whether it is still due: a later one may have been answered.
+func (h *Hold) renewalFailed(sent, due time.Time, err error) bool {
 	h.observeRenewed(Renewal{Lag: max(sent.Sub(due), 0), Err: err})
-	if errors.Is(err, ErrLost) {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	switch {
-	case h.state != held, err == nil:
-		return
-	case !due.Equal(h.renewDue):
-		return // a later attempt has been answered before this one
+	if h.state != held || !due.Equal(h.renewDue) {
+		return false
 	}
 	h.logNotRenewed(err)
-	now := clock.Now()
-	h.renewAt = now.Add(h.ttl / retriesPerTTL)
-	h.client.schedule(h, now, h.nextEvent())
+	return true
 }
 
 // stopRenewing ends the renewer of a Client that has begun to close, and returns the holds that it looked after.

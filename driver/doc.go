@@ -21,8 +21,8 @@
 //
 //	Ask        TTL/2 by TryLock, TTL/4 by Lock. Lock asks again, and gives each request half as much time more, until TTL/2 after the first was sent that
 //	           has failed since the last answer. Where nothing was answered yet, it returns a failure at once, if that is not merely silence.
-//	Extend     TTL/2 for an application's, which is tried once. TTL/6 for a renewal's: one that is not answered is sent again after that, while the
-//	           first may still be under way, and one that fails is sent again after TTL/24, until the hold's deadline.
+//	Extend     TTL/2 for an application's, which is tried once. Two thirds of the TTL for a renewal's: one that is not answered is sent again after TTL/6,
+//	           while the first may still be under way, and one that fails is sent again after TTL/24, until the hold's deadline.
 //	Release    TTL/4. It is called again, 1 ms to 1 s apart, until it returns nil or ErrLost, or the TTL has passed.
 //	Inspect    half the TTL of the Client, tried once; and so ForceRelease, and each page of List.
 //	Warnings   5 s, tried once.

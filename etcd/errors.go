@@ -62,11 +62,10 @@ func explain(ctx, rctx context.Context, err error) error {
 	}
 }
 
-// request is the context of one request. It ends at its time, of which gRPC is not told: as a deadline it would be
-// sent along, and be kept a second time by the server, which makes a pair of requests slower by a twentieth.
+// request is the context of a request. It has no deadline that gRPC is told: that would be sent along, and be kept a second time by the
+// server, which makes a pair of requests slower by a twentieth.
 type request struct {
 	context.Context
-	until time.Time
 	// message is the request's own error, which the etcd client replaces by its context's. It says what is wrong with
 	// the connection.
 	message atomic.Pointer[string]
@@ -85,11 +84,10 @@ func (r *request) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// withTimeout makes the context of a request.
-func withTimeout(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+// within makes the context of a request, which the Outage ends.
+func within(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	t := time.AfterFunc(timeout, cancel)
-	return &request{Context: ctx, until: time.Now().Add(timeout)}, func() { t.Stop(); cancel() }
+	return &request{Context: ctx}, cancel
 }
 
 // requestOf returns the request that ctx is of, or nil.
@@ -133,20 +131,27 @@ func (d *Driver) newOutage(ttl time.Duration, answered func(error)) *outage.Outa
 		patience = max(patience, ttl/6)
 	}
 	return &outage.Outage{
-		TTL: ttl, Answered: answered, Patience: patience,
-		Within: withTimeout, Explain: explain, Final: final, Silence: errNoAnswer,
+		TTL: ttl, Answered: answered, Patience: patience, Beside: &d.latency,
+		Within: within, Explain: explain, Final: final, Silence: errNoAnswer,
 	}
 }
 
 func unheard(error) {}
 
-// ask returns the answer to f, which is made again as [outage.Outage.Ask] does.
-func ask[T any](ctx context.Context, o *outage.Outage, f func(ctx context.Context) (T, error)) (answer T, err error) {
-	err = o.Ask(ctx, func(ctx context.Context) (err error) {
-		answer, err = f(ctx)
+// ask returns the first answer to f, which is made again as [outage.Outage.Ask] does.
+func ask[T any](ctx context.Context, o *outage.Outage, f func(ctx context.Context) (T, error)) (T, error) {
+	var first struct {
+		answer T
+		taken  atomic.Bool
+	}
+	err := o.Ask(ctx, func(ctx context.Context) error {
+		answer, err := f(ctx)
+		if err == nil && first.taken.CompareAndSwap(false, true) {
+			first.answer = answer
+		}
 		return err
 	})
-	return answer, err
+	return first.answer, err
 }
 
 // final reports whether err is an answer that asking again does not change.

@@ -35,8 +35,8 @@
 //
 // # A client of your own
 //
-// [New] takes any. Set its DialKeepAliveTime and DialKeepAliveTimeout, so that it leaves a server that has stopped. Each request
-// has a deadline of its own, which the TTL decides, and is then made again at another server.
+// [New] takes any. Set its DialKeepAliveTime and DialKeepAliveTimeout, so that it leaves a server that has stopped. A request
+// that is not answered within a part of the TTL is made again, at another server if there are several, while the first goes on.
 package etcd
 
 import (
@@ -49,6 +49,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/outage"
 	"github.com/go-locker/locker/internal/sessions"
 )
 
@@ -66,8 +67,10 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 // and [driver.TTLChecker].
 type Driver struct {
 	cli      *clientv3.Client
-	owned    bool // made by Open, and closed by Close
+	owned    bool   // made by Open, and closed by Close
+	conns    *conns // of that; nil if it is the caller's
 	sessions *sessions.Pool[*session, *lease]
+	latency  outage.Latency
 }
 
 var (

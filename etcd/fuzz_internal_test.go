@@ -10,7 +10,7 @@ import (
 
 // read is open without the client, which connects if there is a user.
 func read(ctx context.Context, u *driver.URL) (driver.Driver, error) {
-	_, err := clientConfig(ctx, u)
+	_, err := clientConfig(ctx, u, nil)
 	return nil, err
 }
 

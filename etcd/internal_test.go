@@ -95,7 +95,7 @@ func TestOpen_keepalive(t *testing.T) {
 	} {
 		values, err := url.ParseQuery(query)
 		require.NoError(t, err)
-		c, err := clientConfig(t.Context(), &driver.URL{Scheme: "etcd", Query: values})
+		c, err := clientConfig(t.Context(), &driver.URL{Scheme: "etcd", Query: values}, nil)
 		require.NoError(t, err)
 		assert.Equal(t, want, [2]time.Duration{c.DialKeepAliveTime, c.DialKeepAliveTimeout})
 		assert.Empty(t, values)

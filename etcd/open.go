@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapterurl"
@@ -29,7 +29,8 @@ func init() {
 
 // open makes an etcd client of its own of a URL as the package's documentation has it.
 func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
-	config, err := clientConfig(ctx, u)
+	all := &conns{open: map[*conn]struct{}{}}
+	config, err := clientConfig(ctx, u, all)
 	if err == nil {
 		err = u.Unknown() // before the client makes a request, as it does with a user
 	}
@@ -49,11 +50,11 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 		return nil, err
 	}
 	d := newDriver(cli)
-	d.owned = true
+	d.owned, d.conns = true, all
 	return d, nil
 }
 
-func clientConfig(ctx context.Context, u *driver.URL) (clientv3.Config, error) {
+func clientConfig(ctx context.Context, u *driver.URL, all *conns) (clientv3.Config, error) {
 	c := clientv3.Config{
 		Endpoints:         adapterurl.Addrs(u, port),
 		DialTimeout:       5 * time.Second,
@@ -75,10 +76,11 @@ func clientConfig(ctx context.Context, u *driver.URL) (clientv3.Config, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: pauses, MinConnectTimeout: c.DialTimeout}),
 		grpc.WithChainUnaryInterceptor(keepDetail),
 	}
-	if c.TLS != nil && c.TLS.ServerName != "" {
-		creds := named{credentials.NewTLS(c.TLS), c.TLS.ServerName}
-		c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(creds))
+	own := creds{TransportCredentials: insecure.NewCredentials(), conns: all}
+	if c.TLS != nil {
+		own.TransportCredentials, own.name = credentials.NewTLS(c.TLS), c.TLS.ServerName
 	}
+	c.DialOptions = append(c.DialOptions, grpc.WithTransportCredentials(own))
 	return c, nil
 }
 
@@ -95,19 +97,4 @@ func keepalive(u *driver.URL, c *clientv3.Config) error {
 		return fmt.Errorf("parameter keepalive_time=%v: gRPC allows %v or more", c.DialKeepAliveTime, leastKeepalive)
 	}
 	return nil
-}
-
-// named are credentials for a server of another name than its address: the library has the name that TLS is
-// configured with overwritten by the address.
-type named struct {
-	credentials.TransportCredentials
-	name string
-}
-
-func (n named) ClientHandshake(ctx context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return n.TransportCredentials.ClientHandshake(ctx, n.name, conn)
-}
-
-func (n named) Clone() credentials.TransportCredentials {
-	return named{n.TransportCredentials.Clone(), n.name}
 }

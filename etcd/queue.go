@@ -30,9 +30,8 @@ func (l *lease) put() clientv3.Op {
 // take makes a transaction until it is answered. The transaction puts our key, or reads it first of all: an earlier request that
 // was not answered may have put it, and may yet do so for as long as the session lives.
 func (l *lease) take(ctx context.Context, o *outage.Outage, write func(clientv3.Txn) clientv3.Txn) (*clientv3.TxnResponse, error) {
-	var resp *clientv3.TxnResponse
-	err := o.Ask(ctx, func(ctx context.Context) (err error) {
-		resp, err = write(l.session.driver.cli.Txn(ctx)).Commit()
+	resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		resp, err := write(l.session.driver.cli.Txn(ctx)).Commit()
 		if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			l.session.End() // which nobody else might notice until the next renewal
 		}
@@ -42,7 +41,7 @@ func (l *lease) take(ctx context.Context, o *outage.Outage, write func(clientv3.
 			l.mu.Unlock()
 			l.session.doubt()
 		}
-		return err
+		return resp, err
 	})
 	if err != nil {
 		return nil, err

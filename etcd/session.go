@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -26,9 +29,8 @@ const (
 type session struct {
 	*sessions.Session[*lease]
 
-	driver   *Driver
-	patience time.Duration // of the grant
-	id       clientv3.LeaseID
+	driver *Driver
+	id     clientv3.LeaseID
 
 	looking chan struct{} // full while a share reads all others
 	watcher *watcher
@@ -43,7 +45,7 @@ type session struct {
 // join makes a lease on the session for req.TTL.
 func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 	for {
-		s, err := d.sessions.Get(req.TTL, func() *session { return newSession(ctx, d, req.TTL) })
+		s, err := d.sessions.Get(req.TTL, func() *session { return newSession(d, req.TTL) })
 		if err == nil {
 			err = s.Wait(ctx)
 		}
@@ -61,35 +63,42 @@ func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 	}
 }
 
-// newSession gives the grant a little less time than the request that waits for it has, so that its caller learns why it failed. If
-// the caller has little time, the grant has more: given up, it would be made all the same, and stay at the server for a TTL.
-func newSession(ctx context.Context, d *Driver, ttl time.Duration) *session {
-	patience := firstPatience(ttl)
-	if r := requestOf(ctx); r != nil {
-		patience = max(patience, time.Until(r.until))
-	}
-	s := &session{driver: d, patience: patience * 3 / 4, looking: make(chan struct{}, 1)}
+func newSession(d *Driver, ttl time.Duration) *session {
+	s := &session{driver: d, looking: make(chan struct{}, 1)}
 	s.Session, s.watcher = sessions.New[*lease](d.sessions.Context(), ttl, s), newWatcher(s)
 	return s
 }
 
-// Start asks for the lease. etcd raises a TTL that is too short for its election timeout without an error.
+// Start asks for the lease. It gives that a little less time than the request has that waits for it, so that its caller learns why it failed.
+// etcd raises a TTL that is too short for its election timeout without an error.
 func (s *session) Start() error {
-	ctx, cancel := withTimeout(s.Context(), s.patience)
-	defer cancel()
 	sent, seconds := clock.Now(), int64(s.TTL/time.Second)
-	resp, err := s.driver.cli.Grant(ctx, seconds)
+	s.id = clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64-1)) // Stop revokes it though no answer comes
+	granted, err := ask(s.Context(), s.driver.newOutage(s.TTL/4*3, unheard), func(ctx context.Context) (int64, error) {
+		return s.driver.grant(ctx, s.id, seconds)
+	})
 	if err != nil {
-		return explain(s.Context(), ctx, err)
+		return err
 	}
-	if resp.TTL != seconds {
-		s.revoke(resp.ID)
+	if granted != seconds {
 		return fmt.Errorf("%w: TTL %v: this etcd grants %v: ask for that or more; its floor is 1.5 election timeouts, in whole seconds",
-			driver.ErrUnsupported, s.TTL, time.Duration(resp.TTL)*time.Second)
+			driver.ErrUnsupported, s.TTL, time.Duration(granted)*time.Second)
 	}
-	s.id = resp.ID
 	s.confirm(sent)
 	return nil
+}
+
+// grant asks for a lease of our ID: however often it is asked for, there is one. It returns what is granted. The client's own Grant leaves the ID to the server.
+func (d *Driver) grant(ctx context.Context, id clientv3.LeaseID, seconds int64) (int64, error) {
+	resp, err := etcdserverpb.NewLeaseClient(d.cli.ActiveConnection()).LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{ID: int64(id), TTL: seconds})
+	if err = rpctypes.Error(err); errors.Is(err, rpctypes.ErrLeaseExist) {
+		found, err := d.cli.TimeToLive(ctx, id)
+		if err != nil {
+			return 0, err
+		}
+		return found.GrantedTTL, nil
+	}
+	return resp.GetTTL(), err
 }
 
 // Due implements sessions.Backend.
@@ -119,6 +128,10 @@ func (s *session) Renew() {
 // not. KeepAliveOnce may ask the same server several times, and the first time counts.
 func (s *session) renew(ctx context.Context) error {
 	sent := clock.Now()
+	if c := s.driver.conns; c != nil { // which ZooKeeper's connections do, too
+		t := time.AfterFunc(s.TTL/3, func() { c.leave(s.TTL / 4) })
+		defer t.Stop()
+	}
 	_, err := s.driver.cli.KeepAliveOnce(ctx, s.id)
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		s.End()

@@ -16,3 +16,9 @@ func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
 	c := newClient(t, s.Addr(), locker.WithTTL(harness.SilenceTTL))
 	harness.OutlivesSilence(t, c.Mutex("x"), s.Stop, s.Continue)
 }
+
+func TestSlowness_endsNoHold(t *testing.T) {
+	t.Parallel()
+	network := testserver.NewProxy(t, testserver.SharedRedis(t).Addr())
+	harness.OutlivesSlowness(t, newClient(t, network.Addr(), locker.WithTTL(harness.SilenceTTL)).Mutex("x"), network)
+}

@@ -211,34 +211,36 @@ func TestExtend_movesNoDeadlineBack(t *testing.T) {
 	})
 }
 
-// A node granted the lock under a token of its own, and its answer was lost. What is ours there is raised to the hold's token, and given back. It is one request
-// for many leases.
+// A node granted the lock under a token of its own, smaller or larger than the hold's, and its answer was lost. What is ours there is raised to the hold's token,
+// if it is smaller, and given back. It is one request for many leases.
 func TestExtend_raisesWhatWasGrantedUnseen(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
-		for _, s := range stages[:2] {
-			s.edit("x", func(r *register) { *r = register{known: true, last: ahead} })
-		}
-		stages[2].only(propose, path{mute: true})
-		l := taken(t, d)
-		require.Equal(t, ahead+1, l.Token())
-		time.Sleep(time.Second)
-		stages[2].on(nil)
-		require.True(t, stages[2].has("x"))
-		other, err := d.Acquire(t.Context(), askFor("y"))
-		require.NoError(t, err)
-		synctest.Wait()
-		for _, err := range d.ExtendAll(t.Context(), []driver.Lease{l, other}, ttl) {
+	for larger, last := range map[bool]uint64{false: 0, true: 1 << 52} {
+		play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+			ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
+			for i, last := range []uint64{ahead, ahead, last} {
+				stages[i].edit("x", func(r *register) { *r = register{known: true, last: last} })
+			}
+			stages[2].only(propose, path{mute: true})
+			l := taken(t, d)
+			require.Equal(t, ahead+1, l.Token())
+			time.Sleep(time.Second)
+			stages[2].on(nil)
+			require.True(t, stages[2].has("x"))
+			other, err := d.Acquire(t.Context(), askFor("y"))
 			require.NoError(t, err)
-		}
-		synctest.Wait()
-		stages[2].edit("x", func(r *register) { assert.Equal(t, l.Token(), r.last) })
-		assert.Equal(t, []int{1, 1, 1}, []int{stages[0].batches, stages[1].batches, stages[2].batches})
-		require.NoError(t, l.Release(t.Context()))
-		require.NoError(t, other.Release(t.Context()))
-		synctest.Wait()
-		assert.Zero(t, holding(stages))
-	})
+			synctest.Wait()
+			for _, err := range d.ExtendAll(t.Context(), []driver.Lease{l, other}, ttl) {
+				require.NoError(t, err)
+			}
+			synctest.Wait()
+			stages[2].edit("x", func(r *register) { assert.Equal(t, larger, r.last > l.Token()) })
+			assert.Equal(t, []int{1, 1, 1}, []int{stages[0].batches, stages[1].batches, stages[2].batches})
+			require.NoError(t, l.Release(t.Context()))
+			require.NoError(t, other.Release(t.Context()))
+			synctest.Wait()
+			assert.Zero(t, holding(stages))
+		})
+	}
 }
 
 // So that one time-out is not that of all.

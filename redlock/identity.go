@@ -11,14 +11,22 @@ import (
 
 // identify has all nodes say who they are, and what their clocks show, before the first attempt to take a lock. It returns when each has answered, has failed,
 // or has not answered in time: then it is known whether two are one server, and the place of a waiter is by the nodes' clocks. If no majority
-// has answered, the next attempt asks again.
+// has answered, the next attempt asks again. Where ctx ends soon it takes a third of what is left: a majority may have answered by then.
 func (d *Driver) identify(ctx context.Context, ttl time.Duration) error {
-	if !d.identified.Load() {
-		select {
-		case <-d.identifies(ctx, ttl):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if d.identified.Load() {
+		return d.refusal()
+	}
+	longest := d.nodeTimeout(ttl)
+	if deadline, ok := ctx.Deadline(); ok {
+		longest = min(longest, time.Until(deadline)/3)
+	}
+	enough := time.NewTimer(longest)
+	defer enough.Stop()
+	select {
+	case <-d.identifies(ctx, ttl):
+	case <-enough.C:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	return d.refusal()
 }

@@ -67,7 +67,7 @@ func TestWait_aNewClientHasItsPlaceByTheNodesClocks(t *testing.T) {
 					done <- err
 				}()
 				q.eventuallyQueueing(t, n, 0, 1, 2)
-				time.Sleep(300 * time.Millisecond) // readings of a clock differ by a round trip
+				time.Sleep(time.Second) // readings of a clock differ by a round trip
 				return done
 			}
 			all := []<-chan error{come("first", old, 1), come("new", unhurriedClient(t, q.addrs()), 2), come("last", old, 3)}

@@ -368,6 +368,22 @@ func TestTurn_ofANodeThatHasForgottenTheHoldIsCalm(t *testing.T) {
 	})
 }
 
+// A client library that ignores contexts brings the answer when it comes.
+func TestTurn_aLateGrantIsGivenBack(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages[1:] {
+			s.edit("x", ownedForLong)
+		}
+		stages[0].always(path{back: longestTimeout + 50*time.Millisecond, heedless: true})
+		w := wait(t, d)
+		time.Sleep(longestTimeout + 20*time.Millisecond)
+		stages[0].on(nil)
+		time.Sleep(40 * time.Millisecond)
+		assert.Equal(t, 1, stages[0].counted(releaseIt))
+		w.leave()
+	})
+}
+
 // Of a hold that was abandoned nobody gives back the places.
 func TestTurn_ofAHoldThatHasExpiredIsGivenUp(t *testing.T) {
 	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {

@@ -235,6 +235,7 @@ func (l *lease) create(first chan view) error {
 	}
 	err := s.driver.spawn(func() {
 		sent := clock.Now()
+		ripe := s.ripe(sent)
 		_ = s.driver.spawn(func() {
 			v, _ := readView(s.conn, l.parent)
 			select {
@@ -244,7 +245,7 @@ func (l *lease) create(first chan view) error {
 		})
 		c.path, c.err = s.conn.Create(l.node, l.data, zk.FlagEphemeralSequential, s.driver.acl)
 		c.id = s.conn.SessionID()
-		_ = s.heard(writes, sent, c.err)
+		_ = s.heard(writes, sent, ripe, c.err)
 		close(c.done)
 	})
 	if err != nil {

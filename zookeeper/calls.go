@@ -53,9 +53,16 @@ func (s *session) connected(ctx context.Context, k kind) error {
 	}
 }
 
-// heard takes in the outcome of a request that was sent at sent. It was made on this session if the connection still has
+// ripe returns when the youngest contact was sent that a request proves which is sent at now.
+func (s *session) ripe(now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.life.ripe(now)
+}
+
+// heard takes in the outcome of a request that was sent at sent, when ripe was. It was made on this session if the connection still has
 // that: it never comes back to one.
-func (s *session) heard(k kind, sent time.Time, err error) error {
+func (s *session) heard(k kind, sent, ripe time.Time, err error) error {
 	switch {
 	case errors.Is(err, zk.ErrSessionExpired), s.conn.SessionID() != s.id:
 		s.End()
@@ -68,7 +75,7 @@ func (s *session) heard(k kind, sent time.Time, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k&writes != 0 { // also one that failed: a quorum has agreed that it does
-		s.life.prove(sent)
+		s.life.prove(ripe)
 	}
 	if k&(reads|writes) != 0 {
 		s.life.contact(sent, clock.Now())

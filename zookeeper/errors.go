@@ -57,11 +57,11 @@ func (d *Driver) outage(ttl time.Duration, answered func(error)) *outage.Outage 
 	return newOutage(ttl, answered, func() error { return d.failure(ttl) })
 }
 
-// newOutage is outage with a failure of its own, which returns what is wrong with the connection, or nil if that is not known. The
-// Patience is how long a request may take before it counts as failing.
+// newOutage is outage with a failure of its own, which returns what is wrong with the connection, or nil if that is not known. A request is not given up
+// before the library gives up its connection: a second one would be answered after it.
 func newOutage(ttl time.Duration, answered func(error), failure func() error) *outage.Outage {
 	return &outage.Outage{
-		TTL: ttl, Answered: answered, Patience: min(max(ttl/16, 150*time.Millisecond), 2*time.Second),
+		TTL: ttl, Answered: answered, Patience: ttl,
 		Within: context.WithTimeout, Final: final, Silence: errNoAnswer,
 		Explain: func(ctx, rctx context.Context, err error) error {
 			if err == nil || ctx.Err() != nil || rctx.Err() == nil || !errors.Is(err, rctx.Err()) {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 )
 
 // nodesPerCheck is how many nodes are looked at in one request: a server takes 1 MB by default.
@@ -50,6 +51,7 @@ func (s *session) extend(ctx context.Context, leases []driver.Lease, places []in
 			nodes[i] = leases[at].(*lease).at()
 		}
 		var said []zk.MultiResponse
+		asked := clock.Now()
 		err := o.Ask(ctx, func(ctx context.Context) (err error) {
 			said, err = s.check(ctx, nodes...)
 			return err
@@ -67,7 +69,7 @@ func (s *session) extend(ctx context.Context, leases []driver.Lease, places []in
 			continue
 		}
 		if err == nil {
-			err = s.freshEnough(ctx, nodes[0])
+			err = s.freshEnough(ctx, nodes[0], clock.Since(asked))
 		}
 		for _, at := range places {
 			errs[at] = asLost(err)
@@ -80,12 +82,13 @@ func (s *session) extend(ctx context.Context, leases []driver.Lease, places []in
 }
 
 // freshEnough is for a session of which, after a check, no more than half a TTL is left, because its last contact was long ago or is
-// too young to be proven; and for one in the first tick of its life, of which nothing has been proven but its beginning.
-func (s *session) freshEnough(ctx context.Context, node string) error {
+// too young to be proven; and for one in the first tick of its life, of which nothing has been proven but its beginning. Over a link that was slow to answer
+// the check it would use up what is left: there the next Extend comes sooner.
+func (s *session) freshEnough(ctx context.Context, node string, took time.Duration) error {
 	s.mu.Lock()
-	born, newborn := s.life.born, !s.life.proven.After(s.life.born)
+	born, newborn, tick := s.life.born, !s.life.proven.After(s.life.born), s.life.tick
 	s.mu.Unlock()
-	if newborn || s.Left() <= s.TTL/2 {
+	if left := s.Left(); (newborn || left <= s.TTL/2) && 4*took+tick < left {
 		_ = s.refresh(ctx, node, born) // if it fails, what there is has been extended
 	}
 	if s.Ended() {

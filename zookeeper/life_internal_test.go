@@ -17,25 +17,25 @@ func TestLife_aContactCountsWhenItIsProven(t *testing.T) {
 	l := newLife()
 	assert.True(t, l.until().IsZero(), "nothing is known")
 	l.contact(at(0), at(10))
-	l.prove(at(109))
+	l.prove(l.ripe(at(109)))
 	assert.True(t, l.until().IsZero(), "one tick after the answer, not after the question, and not less")
-	l.prove(at(110))
+	l.prove(l.ripe(at(110)))
 	assert.Equal(t, at(1000), l.until(), "counted from the question")
 	l.contact(at(200), at(210))
 	assert.Equal(t, at(1000), l.until(), "a contact alone moves nothing")
-	l.prove(at(250))
+	l.prove(l.ripe(at(250)))
 	assert.Equal(t, at(1000), l.until())
-	l.prove(at(310))
+	l.prove(l.ripe(at(310)))
 	assert.Equal(t, at(1200), l.until())
-	l.prove(at(150))
+	l.prove(l.ripe(at(150)))
 	l.contact(at(100), at(110))
-	l.prove(at(2000))
+	l.prove(l.ripe(at(2000)))
 	assert.Equal(t, at(1200), l.until(), "never backwards")
 }
 
 func TestLife_beginsWithTheSession(t *testing.T) {
 	l := newLife()
-	l.begin(at(5))
+	l.prove(at(5))
 	assert.Equal(t, at(1005), l.until())
 	assert.Equal(t, at(5), l.youngest())
 	assert.Equal(t, at(5), l.born)
@@ -44,12 +44,12 @@ func TestLife_beginsWithTheSession(t *testing.T) {
 // A session that is taken up again is in touch with the leader, but that may have been deposed.
 func TestLife_ofASessionTakenUpAgainNeedsProofAndNoTick(t *testing.T) {
 	l := newLife()
-	l.begin(at(0))
+	l.prove(at(0))
 	l.attached(at(500), at(520))
 	assert.Equal(t, at(1000), l.until())
-	l.prove(at(519))
+	l.prove(l.ripe(at(519)))
 	assert.Equal(t, at(1000), l.until(), "sent before it was taken up")
-	l.prove(at(520))
+	l.prove(l.ripe(at(520)))
 	assert.Equal(t, at(1500), l.until())
 }
 

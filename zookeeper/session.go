@@ -174,29 +174,39 @@ func (s *session) Due() (renew, until time.Time) {
 	return renew, s.life.until()
 }
 
-// Renew is in touch, and has that proven if less than half a TTL is left and somebody has used the session lately.
+// Renew is in touch, and has that proven if less than half a TTL is left and somebody has used the session lately. It does not wait for the answers: over a
+// slow link the next contact is made meanwhile.
 func (s *session) Renew() {
-	ctx, cancel := context.WithTimeout(s.Context(), pace(s.TTL)/4)
-	defer cancel()
-	err := s.touch(ctx)
-	if err == nil && s.Unused() < sessions.KeepUnused && s.Left() < s.TTL/2 {
-		err = s.prove(ctx)
-	}
-	if err != nil {
-		s.mu.Lock()
-		s.due = clock.Now().Add(pace(s.TTL) / retriesPerTTL)
-		s.mu.Unlock()
-	}
+	s.dueIn(pace(s.TTL) / contactsDue)
+	_ = s.driver.spawn(func() {
+		ctx, cancel := context.WithTimeout(s.Context(), pace(s.TTL)/2)
+		defer cancel()
+		err := s.touch(ctx)
+		if err == nil && s.Unused() < sessions.KeepUnused && s.Left() < s.TTL/2 {
+			err = s.prove(ctx)
+		}
+		if err != nil {
+			s.dueIn(pace(s.TTL) / retriesPerTTL)
+			s.Wake()
+		}
+	})
+}
+
+func (s *session) dueIn(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.due = clock.Now().Add(d)
 }
 
 // refresh is in touch, and has that proven, until the session lasts long enough to begin a hold, and a contact that was sent after
-// since is proven. node, if it is not empty, has to exist.
+// since is proven. It aims for three fifths of a TTL; over a slow link a little more than half has to do. node, if it is not empty, has to exist.
 func (s *session) refresh(ctx context.Context, node string, since time.Time) error {
-	for {
+	for ago := s.TTL * 2 / 5; ; ago = s.TTL * 9 / 20 {
 		s.mu.Lock()
 		now := clock.Now()
+		fresh := s.life.proven.After(later(now.Add(-ago), since))
 		old := later(now.Add(-s.TTL*2/5), since)
-		fresh, provable, ripens := s.life.proven.After(old), s.life.ripe(now).After(old), s.life.ripens(old)
+		provable, ripens := s.life.ripe(now).After(old), s.life.ripens(old)
 		s.mu.Unlock()
 		var err error
 		switch {

@@ -19,7 +19,7 @@ func TestSession_thatIsGrantedLessWhenItIsTakenUpAgain(t *testing.T) {
 	}
 	s := newSession(d, 10*time.Second, false)
 	s.conn, s.id = new(zk.Conn), 7
-	s.life.begin(clock.Now().Add(-time.Second))
+	s.life.prove(clock.Now().Add(-time.Second))
 	before := s.life.youngest()
 	taken(s, 10*time.Second, 8)
 	assert.Equal(t, before, s.life.youngest(), "not of this session")

@@ -25,6 +25,7 @@ func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
 			defer func() { assert.NoError(t, c.Close()) }()
 			var end func()
 			harness.OutlivesSilence(t, c.Mutex("x"), func() { end = silence(network) }, func() { end() })
+			harness.OutlivesSlowness(t, c.Mutex("x"), network)
 		})
 	}
 }

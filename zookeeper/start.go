@@ -102,7 +102,7 @@ func (s *session) connect(ctx context.Context) error {
 func (s *session) begin(l *link, id int64, timeout time.Duration, err error) error {
 	s.mu.Lock()
 	s.id = id
-	s.life.begin(l.began)
+	s.life.prove(l.began)
 	s.mu.Unlock()
 	if err != nil {
 		return err

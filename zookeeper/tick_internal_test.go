@@ -54,7 +54,7 @@ func overstays(random *rand.Rand, tick time.Duration, cuts int) (times int, long
 		d := newDriver()
 		l := newSession(d, ttl, false).life
 		_ = d.Close()
-		l.begin(start)
+		l.prove(start)
 		for now, seen := time.Duration(0), 0; seen < perSession; {
 			now += e.some(pace(ttl) / contactsDue)
 			sent, received := now, now+e.some(5*time.Millisecond)
@@ -63,7 +63,7 @@ func overstays(random *rand.Rand, tick time.Duration, cuts int) (times int, long
 			e.touched = true
 			if random.IntN(3) == 0 {
 				seen++
-				l.prove(start.Add(sent))
+				l.prove(l.ripe(start.Add(sent)))
 				deadline := l.until().Sub(start) - ttl/100 - 2*time.Millisecond // as the core has it
 				if over := deadline - e.ends; over > 0 {
 					times, longest = times+1, max(longest, over)

@@ -63,8 +63,9 @@ func call[T any](ctx context.Context, s *session, k kind, f func(*zk.Conn) (T, e
 	answers := make(chan answer, 1)
 	err = s.driver.spawn(func() {
 		sent := clock.Now()
+		ripe := s.ripe(sent)
 		value, err := f(s.conn)
-		if heard := s.heard(k, sent, err); k&loosely == 0 || s.own != nil {
+		if heard := s.heard(k, sent, ripe, err); k&loosely == 0 || s.own != nil {
 			err = heard
 		}
 		answers <- answer{value, err}

@@ -91,6 +91,16 @@ func TestRenewal_thatHangsIsSentAgain(t *testing.T) {
 	})
 }
 
+// Over a slow link another is sent before the first is answered. The first counts all the same.
+func TestRenewal_thatIsAnsweredLateCounts(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.locked(t, "x")
+		b.every(extend, fault{reply: ttl / 4})
+		time.Sleep(3 * ttl)
+		assert.NotZero(t, m.FencingToken())
+	})
+}
+
 func TestRenewal_startsAnewAfterAnExtend(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.locked(t, "x")

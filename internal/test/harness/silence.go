@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -37,6 +38,28 @@ func OutlivesSilence(t *testing.T, m *locker.Mutex, silence, resume func()) {
 		if now := m.FencingToken(); now != token {
 			t.Fatalf("the token was %d, and after the silence it is %d", token, now)
 		}
+	}
+	if err := m.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// OutlivesSlowness has m, a Mutex of SilenceTTL that is renewed over network, hold though a round trip comes to take an eighth of that, and connections
+// have to be made anew: docs/safety.md has what a link may take.
+func OutlivesSlowness(t *testing.T, m *locker.Mutex, network *testserver.Proxy) {
+	t.Helper()
+	if err := m.Lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	token, first := m.FencingToken(), m.Deadline()
+	network.Delay(SilenceTTL / 16)
+	defer network.Delay(0)
+	network.ResetConns()
+	testwait.Patience(3*SilenceTTL).Until(t, "it is renewed again and again, or lost", func() bool {
+		return m.FencingToken() == 0 || m.Deadline().After(first.Add(2*SilenceTTL))
+	})
+	if now := m.FencingToken(); now != token {
+		t.Fatalf("the token was %d, and now it is %d", token, now)
 	}
 	if err := m.Unlock(t.Context()); err != nil {
 		t.Error(err)
