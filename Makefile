@@ -133,6 +133,7 @@ conformance = (cd $(1) && LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -
 
 # A promise that is broken has to get into the pages too: the program that writes them fails then.
 MATRIX := $(CURDIR)/.matrix
+ALL_SUITES := $(patsubst %/conformance_test.go,%,$(wildcard */conformance_test.go))
 .PHONY: matrix
 matrix: setup-nightly ## the conformance suite over all backends; writes docs/guarantees.md, docs/matrix.html and other tables of the pages (half an hour)
 	@rm -rf "$(MATRIX)" && mkdir "$(MATRIX)"

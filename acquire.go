@@ -3,8 +3,9 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/go-locker/locker/driver"
@@ -12,7 +13,7 @@ import (
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// errNoAnswer is the error of an attempt that the backend has not answered.
+// errNoAnswer is the error of a request that the backend has not answered.
 var errNoAnswer error = outage.NoAnswer("the backend has not answered in time")
 
 // errLate is matched by the error of a grant that came when less than half of the TTL was left. Lock tries again.
@@ -27,183 +28,279 @@ func drift(ttl time.Duration) time.Duration {
 // contender is a Lock or a TryLock under way.
 type contender struct {
 	mutex     *Mutex
-	op        string                // opLock or opRLock; or opTryLock or opTryRLock, which do not wait
-	ctx       context.Context       // of the caller, as the Observer has it
-	contended atomic.Bool           // the lock was seen to be another's
-	said      atomic.Pointer[error] // by the backend, or its client: the latest
+	op        string          // opLock or opRLock; or opTryLock or opTryRLock, which do not wait
+	ctx       context.Context // of the caller, as the Observer has it
+	contended bool            // the lock was seen to be another's
+	latest    error           // answer of the backend, or failure to reach it
 
-	// own ends with ctx, or by cancel: with ErrClosed when the Client is closed, with ErrLost when the Mutex's own hold is lost.
-	own    context.Context
-	cancel context.CancelCauseFunc
-}
-
-func (m *Mutex) contender(ctx context.Context, op string) *contender {
-	c := &contender{mutex: m, op: op, ctx: ctx}
-	c.own, c.cancel = context.WithCancelCause(ctx)
-	return c
+	mu     sync.Mutex
+	early  bool          // wake was called before the contender waited
+	signal chan struct{} // by wake; nil: the contender has not waited yet
 }
 
 // contend makes a call that takes a hold, by acquire.
 func (m *Mutex) contend(ctx context.Context, op string, acquire func(*contender) (*Hold, error)) (h *Hold, err error) {
 	err = m.client.observed(ctx, op, m.name, func(ctx context.Context) (r Result) {
-		c := m.contender(ctx, op)
-		defer c.cancel(nil)
-		if h, r.Err = acquire(c); h != nil {
+		c := &contender{mutex: m, op: op, ctx: ctx}
+		if r.Err = c.refused(); r.Err == nil {
+			h, r.Err = acquire(c)
+		}
+		if h != nil {
 			r.Token = h.token
 		}
-		r.Contended = c.contended.Load()
+		r.Contended = c.contended
 		return r
 	})
 	return h, err
 }
 
+// refused returns why c does not contend at all, or nil.
+func (c *contender) refused() error {
+	switch {
+	case c.mutex.invalid != nil:
+		return c.mutex.invalid
+	case c.ctx.Err() != nil:
+		return interrupted(c.ctx, nil)
+	default:
+		return c.waitsForItself()
+	}
+}
+
 // acquire contends for the lock: until ctx ends, or once.
-func (c *contender) acquire() (h *Hold, err error) {
+func (c *contender) acquire() (*Hold, error) {
 	client := c.mutex.client
-	if c.mutex.invalid != nil {
-		return nil, c.mutex.invalid
-	}
-	if c.ctx.Err() != nil {
-		return nil, interrupted(c.ctx, nil)
-	}
-	if err := c.waitsForItself(); err != nil {
+	if err := client.begin(); err != nil {
 		return nil, err
 	}
-	if err := client.enter(c); err != nil {
+	defer client.calls.Done()
+	h, err := c.ask()
+	if err != nil {
 		return nil, err
 	}
-	defer client.leave(c)
-	if _, ok := client.driver.(driver.Queuer); ok && c.waits() {
-		h, err = c.queue()
-	} else {
-		h, err = c.poll()
+	if n, ok := h.lease.(driver.LossNotifier); ok {
+		n.NotifyLost(func() { h.lose(CauseRevoked) })
 	}
-	if err == nil {
-		h.observeHeld(c.ctx)
+	client.logWarnings()
+	h.observeHeld(c.ctx)
+	return h, nil
+}
+
+// ask asks for the lock until it is granted, the contention is over, or the backend has not answered for half a TTL.
+func (c *contender) ask() (*Hold, error) {
+	switch d := c.mutex.client.driver.(type) {
+	case driver.Claimer:
+		return c.askClaim(d)
+	case driver.Queuer:
+		if c.waits() {
+			return c.queue(d)
+		}
 	}
-	return h, err
+	return c.poll()
+}
+
+// askClaim asks a Claimer. A Lock whose first request fails at once returns the error: a waiter rides out a short outage, and no other.
+func (c *contender) askClaim(d driver.Claimer) (*Hold, error) {
+	var (
+		set      = &c.mutex.settings
+		h, claim = c.newClaim(d)
+		heard    bool      // the backend has answered
+		failing  time.Time // when the first request was sent that has failed since the last answer
+		patience = set.ttl / 2
+		pause    = set.backoffMin
+	)
+	if c.waits() {
+		patience /= 2 // one that hangs must not use up the time in which another may be answered
+	}
+	for {
+		sent := clock.Now()
+		next, err := c.request(claim, patience)
+		if err == nil {
+			if err = h.begin(sent); err == nil {
+				return h, nil
+			}
+		}
+		over := c.over()
+		if over == nil || !errors.Is(err, errNoAnswer) {
+			c.answered(err)
+		}
+		held := errors.Is(err, ErrHeld)
+		switch late := errors.Is(err, errLate); {
+		case !c.waits() && held:
+			return nil, err // nothing is left of the claim
+		case over != nil:
+			return nil, c.abandon(h, c.over()) // with what was answered
+		case !c.waits():
+			return nil, c.abandon(h, err)
+		case late:
+			_ = c.abandon(h, err)
+			h, claim = c.newClaim(d)
+			fallthrough
+		case held:
+			heard, failing, patience = true, time.Time{}, set.ttl/4
+		default:
+			if failing.IsZero() {
+				failing = sent
+			}
+			left := set.ttl/2 - clock.Since(failing) - pause
+			if left <= 0 || !heard && !errors.Is(err, errNoAnswer) {
+				return nil, c.abandon(h, err)
+			}
+			patience = min(patience+patience/2, left)
+		}
+		if !held || next <= 0 {
+			next = pause/2 + rand.N(pause/2+1)
+			pause = min(2*pause, set.backoffMax)
+		}
+		if !c.wait(next) {
+			return nil, c.leave(h)
+		}
+	}
+}
+
+// newClaim returns a claim, and the hold that there will be when it is granted.
+func (c *contender) newClaim(d driver.Claimer) (*Hold, driver.Claim) {
+	req := c.mutex.request
+	if req.Shared = c.shares(); c.waits() {
+		req.Wake = c.wake
+	}
+	claim := d.Claim(req)
+	return c.newHold(claim), claim
+}
+
+func (c *contender) newHold(lease driver.Lease) *Hold {
+	m := c.mutex
+	return &Hold{lockID: m.lockID, lease: lease, ttl: m.settings.ttl, renewed: m.settings.renew, shared: c.shares(), place: -1}
+}
+
+// request asks once.
+func (c *contender) request(claim driver.Claim, patience time.Duration) (time.Duration, error) {
+	ctx, cancel := bound(c.ctx, c.mutex.client.open, patience)
+	defer cancel()
+	next, err := claim.Ask(ctx)
+	return next, ownError(ctx, err)
+}
+
+// abandon gives back what there may be of a claim, in the background, and returns err.
+func (c *contender) abandon(h *Hold, err error) error {
+	c.mutex.client.spawn(h.giveBack)
+	return err
+}
+
+// parting is how long a Lock whose ctx has ended waits until it is out of the queue, where it stands in the way of others.
+const parting = 5 * time.Millisecond
+
+// leave gives up the place in the queue of a wait that is over, and returns why it is.
+func (c *contender) leave(h *Hold) error {
+	left := make(chan struct{})
+	c.mutex.client.spawn(func() {
+		h.giveBack()
+		close(left)
+	})
+	if errors.Is(c.latest, ErrHeld) { // else the backend may not answer
+		select {
+		case <-left:
+		case <-time.After(parting):
+		}
+	}
+	return c.over()
 }
 
 // over returns why the contention has ended, and nil if it has not.
 func (c *contender) over() error {
-	why := context.Cause(c.own)
-	if c.ctx.Err() == nil {
-		return why
+	switch {
+	case c.ctx.Err() != nil:
+		return interrupted(c.ctx, c.latest)
+	case c.mutex.client.open.Err() != nil:
+		return ErrClosed
+	default:
+		return nil
 	}
-	var said error
-	if p := c.said.Load(); p != nil {
-		said = *p
-	}
-	return interrupted(c.ctx, said)
 }
 
 // answered notes what the backend has said, or how its client has failed.
 func (c *contender) answered(err error) {
-	c.said.Store(&err)
+	c.latest = err
 	if errors.Is(err, ErrHeld) {
-		c.contended.Store(true)
+		c.contended = true
 	}
 }
 
-// poll attempts again and again, with a pause that grows, and differs from waiter to waiter. A TryLock attempts once.
-func (c *contender) poll() (*Hold, error) {
-	var (
-		set      = c.mutex.settings
-		answered time.Time // when the backend last said that the lock is another's
-		pause    = set.backoffMin
-	)
-	for {
-		h, err := c.attempt(clock.Now())
-		if err == nil {
-			return h, nil
-		}
-		if over := c.over(); over != nil {
-			return nil, over
-		}
-		switch {
-		case !c.waits():
-			return nil, err
-		case errors.Is(err, ErrHeld), errors.Is(err, errLate):
-			answered = clock.Now()
-		case clock.Since(answered) > set.ttl/2:
-			return nil, err // a waiter rides out a short outage, and no other
-		}
-		if clock.Sleep(c.own, pause/2+rand.N(pause/2+1)) != nil {
-			return nil, c.over()
-		}
-		pause = min(2*pause, set.backoffMax)
+// wake ends the wait that there is, or the next one.
+func (c *contender) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.signal == nil {
+		c.early = true
+		return
+	}
+	select {
+	case c.signal <- struct{}{}:
+	default:
 	}
 }
 
-// attempt tries once. It takes half a TTL at most.
-func (c *contender) attempt(sent time.Time) (*Hold, error) {
-	ctx, cancel := within(c.own, c.mutex.settings.ttl/2)
-	defer cancel()
-	lease, err := c.ask(ctx)
-	h, err := c.admit(lease, sent, ownError(ctx, err))
-	if err != nil && (c.own.Err() == nil || !errors.Is(err, errNoAnswer)) {
-		c.answered(err)
+// wait waits for d, or until wake is called. It returns false if the contention is over.
+func (c *contender) wait(d time.Duration) bool {
+	c.mu.Lock()
+	if c.signal == nil {
+		c.signal = make(chan struct{}, 1)
 	}
-	return h, err
+	signal, early := c.signal, c.early
+	c.early = false
+	c.mu.Unlock()
+	if early {
+		return c.over() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-signal:
+	case <-t.C:
+	case <-c.ctx.Done():
+	case <-c.mutex.client.open.Done():
+	}
+	return c.over() == nil
 }
 
-// queue waits in the backend's own queue.
-func (c *contender) queue() (*Hold, error) {
-	lease, err := c.askQueued()
-	h, err := c.admit(lease, time.Time{}, err) // the request that was granted was sent at some time of the wait
-	for errors.Is(err, errLate) && clock.Sleep(c.own, c.mutex.settings.backoffMin) == nil {
-		c.answered(err)
-		lease, err = c.askQueued()
-		h, err = c.admit(lease, time.Time{}, err)
+// bound returns the context of one request. It has the values of ctx, and ends with ctx, with client, or after timeout. A deadline
+// of ctx is not its own: people override Done and forget Deadline.
+func bound(ctx, client context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithTimeout(valuesOf{client, ctx}, timeout)
+	if ctx.Done() == nil {
+		return own, cancel
 	}
-	if err == nil {
-		return h, nil
+	forget := context.AfterFunc(ctx, cancel)
+	return own, func() {
+		forget()
+		cancel()
 	}
-	if c.said.Load() == nil && err != c.own.Err() { //nolint:errorlint // one that wraps it has more to say
-		c.answered(err)
-	}
-	if over := c.over(); over != nil {
-		return nil, over
-	}
-	return nil, err
 }
 
-// within returns a context that ends with ctx, or after timeout.
-func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, timeout, errNoAnswer)
+// valuesOf is a context of the Client's that has the values of a caller's.
+type valuesOf struct {
+	context.Context // which has none
+
+	caller context.Context
 }
 
-// ownError returns err, unless it is merely that ctx, a request's own, has ended: the user's has not.
+// Value implements [context.Context].
+func (c valuesOf) Value(key any) any {
+	if v := c.Context.Value(key); v != nil { // by which package context finds its own
+		return v
+	}
+	return c.caller.Value(key)
+}
+
+// ownError returns err, unless it is that ctx, a request's own, has ended: the user's has not.
 func ownError(ctx context.Context, err error) error {
-	if err != nil && err == ctx.Err() { //nolint:errorlint // one that wraps it has more to say
+	switch over := ctx.Err(); {
+	case err == nil || over == nil || !errors.Is(err, over):
+		return err
+	case err == over: //nolint:errorlint // one that wraps it has more to say
 		return errNoAnswer
+	default:
+		return fmt.Errorf("%w: %v", errNoAnswer, err) //nolint:errorlint // whose end is none of the user's business
 	}
-	return err
-}
-
-// admit makes a hold of a lease that was asked for at sent (zero: the lease alone knows). If the request failed, or less than half a TTL is
-// left, it gives back what may have been taken.
-func (c *contender) admit(lease driver.Lease, sent time.Time, err error) (*Hold, error) {
-	m := c.mutex
-	if lease == nil && err == nil {
-		err = errors.New("the Driver returned neither a Lease nor an error")
-	}
-	if lease == nil {
-		return nil, err
-	}
-	h := &Hold{lockID: m.lockID, lease: lease, ttl: m.settings.ttl, renewed: m.settings.renew, shared: c.shares(), place: -1}
-	if err == nil {
-		err = h.begin(sent)
-	}
-	if err != nil {
-		m.client.spawn(h.giveBack)
-		return nil, err
-	}
-	if n, ok := lease.(driver.LossNotifier); ok {
-		n.NotifyLost(func() { h.lose(CauseRevoked) })
-	}
-	m.client.logWarnings()
-	return h, nil
 }
 
 // remaining returns how long a hold lasts from now on a lease that was granted or extended by a request that was sent at sent. It is

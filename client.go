@@ -27,9 +27,8 @@ type Client struct {
 	background context.Context // of what outlives its caller; ends when Close has waited for it
 	stop       context.CancelFunc
 
-	mu         sync.Mutex // guards contenders, and calls against being added to after Close has begun
-	contenders map[*contender]struct{}
-	calls      sync.WaitGroup // calls under way, and goroutines of ours
+	mu    sync.Mutex     // guards calls against being added to after Close has begun
+	calls sync.WaitGroup // calls under way, and goroutines of ours
 
 	logs     reports // to the logger
 	unlogged atomic.Int64
@@ -46,11 +45,16 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 	if d == nil {
 		return nil, wrap("new", "", errors.New("nil Driver"))
 	}
+	switch d.(type) {
+	case driver.Claimer, driver.Acquirer:
+	default:
+		return nil, wrap("new", "", fmt.Errorf("%T is neither a driver.Claimer nor a driver.Acquirer", d))
+	}
 	own, err := configured(opts)
 	if err != nil {
 		return nil, wrap("new", "", err)
 	}
-	c := &Client{driver: d, config: own, contenders: map[*contender]struct{}{}}
+	c := &Client{driver: d, config: own}
 	if err := unmet(d.Guarantees(), c.config.required); err != nil {
 		return nil, wrap("new", "", err)
 	}
@@ -144,37 +148,6 @@ func (c *Client) begin() error {
 	return nil
 }
 
-// enter begins a call that ends with ErrClosed when the Client is closed. Each success needs one leave.
-func (c *Client) enter(one *contender) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open.Err() != nil {
-		return ErrClosed
-	}
-	c.calls.Add(1)
-	c.contenders[one] = struct{}{}
-	return nil
-}
-
-func (c *Client) leave(one *contender) {
-	c.mu.Lock()
-	delete(c.contenders, one)
-	c.mu.Unlock()
-	c.calls.Done()
-}
-
-// requestContext returns a context for one request. It has the values of ctx, and ends with ctx, when Close gives up, or after timeout.
-// A deadline of ctx is not its own: people override Done and forget Deadline.
-func (c *Client) requestContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	withCaller, withClient := context.AfterFunc(ctx, cancel), context.AfterFunc(c.background, cancel)
-	return own, func() {
-		withCaller()
-		withClient()
-		cancel()
-	}
-}
-
 // ask makes a request that concerns no hold, for at most timeout. It ends when Close begins.
 func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, request func(context.Context) (Answer, error)) (Answer, error) {
 	var none Answer
@@ -182,10 +155,8 @@ func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, requ
 		return none, err
 	}
 	defer c.calls.Done()
-	own, cancel := within(ctx, timeout)
+	own, cancel := bound(ctx, c.open, timeout)
 	defer cancel()
-	forget := context.AfterFunc(c.open, cancel)
-	defer forget()
 	answer, err := request(own)
 	switch {
 	case err == nil:
@@ -230,9 +201,6 @@ func (c *Client) Close() error {
 	}
 	c.shut()
 	holds := c.stopRenewing() // in this step: an Unlock that finds the Client closed leaves the release to us
-	for one := range c.contenders {
-		one.cancel(ErrClosed)
-	}
 	c.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

@@ -172,7 +172,7 @@ func (h *Hold) lose(why Cause) {
 	mutex, end := h.mutex, h.howEnded(why, h.deadline)
 	h.mu.Unlock()
 	if mutex != nil {
-		mutex.lostPending(h)
+		mutex.lost(h)
 	}
 	h.tellEndings(ErrLost)
 	h.observeEnded(end)
@@ -200,17 +200,6 @@ func (h *Hold) afterExpiry() {
 	}
 }
 
-// belongsTo has m told when the hold is lost, or now if it is already.
-func (h *Hold) belongsTo(m *Mutex) {
-	h.mu.Lock()
-	h.mutex = m
-	gone := h.state == lost
-	h.mu.Unlock()
-	if gone {
-		m.lostPending(h)
-	}
-}
-
 // Extend makes the hold last one TTL from now. It takes TTL/2 at most. It returns ErrNotHeld after Unlock, and ErrLost after a loss.
 // After any other error the old deadline stands. See [Locker].
 func (h *Hold) Extend(ctx context.Context) error {
@@ -231,7 +220,7 @@ func (h *Hold) extend(ctx context.Context) error {
 		return ErrLost // Close ends every hold
 	}
 	defer c.calls.Done()
-	own, cancel := c.requestContext(ctx, h.ttl/2)
+	own, cancel := bound(ctx, c.background, h.ttl/2)
 	defer cancel()
 	forget := h.atEnd(0, func(cause error) {
 		if errors.Is(cause, ErrLost) { // after an Unlock the request goes on: to end it would cost a connection

@@ -107,7 +107,7 @@ func (c *Client) list(ctx context.Context, prefix string, yield func(string) boo
 }
 
 // ForceRelease ends the hold of the lock called name that shown describes, of any process. shown is what [Client.Inspect] returned; its Token and
-// the ID of its Holder are compared at the backend, so that no other hold ends, however long ago that was.
+// the IDs of its Holder or Shares are compared at the backend, so that no other hold ends, however long ago that was: no reader that has joined since, either.
 //
 // It is for an operator, when the holder cannot be stopped. The holder is not stopped by it: it hears of the loss at its next renewal, Extend or Unlock,
 // which returns ErrLost, and works on until then. Only a resource that checks the fencing token is safe from it. Others have the lock

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,20 +12,21 @@ import (
 )
 
 // Mutex is the lock of one name. It implements [Locker] with one [Hold] at a time. Make one with [Client.Mutex]; its zero value
-// is of no use. It may be used by several goroutines, and is not reentrant, but for [Mutex.Join].
+// is of no use. It is not reentrant, but for [Mutex.Join].
+//
+// Several goroutines may use it, as they would a [sync.Mutex]: one of them holds it, or contends for it at the backend, and the others wait for that one, in
+// the order in which they came.
 type Mutex struct {
 	lockID
 
 	settings settings
 	request  driver.Request
 	invalid  error // why no method works
-	shared   bool  // it is a part of an RWMutex
 
-	turn chan struct{} // has a value while one waits for a share of its own
-
-	mu         sync.Mutex
-	hold       *Hold                   // from Lock until its Unlock, also when lost
-	contenders map[*contender]struct{} // which make what they get the Mutex's own
+	mu      sync.Mutex
+	hold    *Hold        // from Lock until its Unlock, also when lost
+	busy    bool         // from the beginning of a Lock until it has failed, or the Unlock of its hold
+	waiting []chan error // goroutines that wait for their turn: nil is sent to one, or ErrLost to all
 }
 
 var _ Locker = (*Mutex)(nil)
@@ -44,8 +44,8 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	return err
 }
 
-// TryLock makes one attempt to take the lock, of TTL/2 at most. It returns ErrHeld if another owner holds the lock, and the
-// client library's error if the backend is unreachable. Otherwise it is like Lock.
+// TryLock makes one attempt to take the lock, of TTL/2 at most. It returns ErrHeld if another owner holds the lock, or another goroutine has this
+// Mutex or waits for it, and the client library's error if the backend is unreachable. Otherwise it is like Lock.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	_, err := m.contend(ctx, opTryLock, (*contender).acquireOwn)
 	return err
@@ -62,89 +62,102 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
 	return m.contend(ctx, opTryLock, (*contender).acquire)
 }
 
-// acquireOwn acquires a hold and makes it the Mutex's own. While a lost hold awaits its Unlock it returns
-// ErrLost, also to those that wait already.
+// acquireOwn acquires a hold and makes it the Mutex's own, in its turn.
 func (c *contender) acquireOwn() (*Hold, error) {
 	m := c.mutex
-	former := m.enter(c)
-	defer m.leave(c)
-	if c.shares() && c.waits() {
-		if err := c.awaitTurn(); err != nil {
-			return nil, err
-		}
-		defer func() { <-m.turn }()
-		former = m.current()
+	if err := c.takeTurn(); err != nil {
+		return nil, err
 	}
-	for {
-		if former != nil && errors.Is(former.expireIfDue(), ErrLost) && m.client.open.Err() == nil {
-			return nil, ErrLost
-		}
-		if err := c.besides(former); err != nil {
-			return nil, err
-		}
-		h, err := c.acquire()
-		if err != nil {
-			return nil, err
-		}
-		former = m.adopt(h)
-		if former == nil {
-			h.belongsTo(m)
-			return h, nil
-		}
-		_ = h.unlock(c.ctx)
-		if former.token < h.token { // of two shares it is the same
-			// The later grant proves that the former hold has ended, and its Unlock is still to come.
-			former.lose(CauseRevoked)
-			return nil, ErrLost
-		}
-		// Ours was first, and has ended since its grant.
-		c.contended.Store(true)
-		if !c.waits() {
-			return nil, ErrHeld
-		}
+	h, err := c.acquire()
+	if err != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.passTurn()
+		return nil, err
 	}
+	h.mu.Lock()
+	h.mutex = m
+	h.mu.Unlock()
+	m.mu.Lock()
+	m.hold = h
+	m.mu.Unlock()
+	if h.Err() != nil { // it may have been lost before it was the Mutex's
+		m.lost(h)
+	}
+	return h, nil
 }
 
-// adopt makes h the Mutex's own, unless it has one already, which it returns.
-func (m *Mutex) adopt(h *Hold) (former *Hold) {
+// takeTurn waits until no other goroutine has, or contends for, the hold that is the Mutex's own: one of many contends at the backend. While a lost hold
+// awaits its Unlock it returns ErrLost, also to those that wait already.
+func (c *contender) takeTurn() error {
+	m, closed := c.mutex, c.mutex.client.open
+	if closed.Err() != nil {
+		return ErrClosed
+	}
+	if h := m.current(); h != nil {
+		switch err := h.expireIfDue(); {
+		case errors.Is(err, ErrLost):
+			return ErrLost
+		case err == nil && h.isShared() && !c.shares():
+			return ErrUpgrade
+		}
+	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.hold == nil {
-		m.hold = h
+	if !m.busy {
+		m.busy = true
+		m.mu.Unlock()
 		return nil
 	}
-	return m.hold
-}
-
-// lostPending ends the waiting of those who would lock this Mutex while its lost hold h awaits
-// its Unlock.
-func (m *Mutex) lostPending(h *Hold) {
-	m.mu.Lock()
-	var waiting []*contender
-	if m.hold == h {
-		waiting = slices.Collect(maps.Keys(m.contenders))
+	c.contended = true
+	if !c.waits() {
+		m.mu.Unlock()
+		return ErrHeld
 	}
+	turn := make(chan error, 1)
+	m.waiting = append(m.waiting, turn)
 	m.mu.Unlock()
-	for _, c := range waiting { // unlocked: the end of c's context may have another hold's looked at, and that lost
-		c.cancel(ErrLost)
+	if h := m.current(); h != nil && errors.Is(h.expireIfDue(), ErrLost) { // meanwhile
+		m.lost(h)
+	}
+	select {
+	case err := <-turn:
+		return err
+	case <-c.ctx.Done():
+	case <-closed.Done():
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if i := slices.Index(m.waiting, turn); i >= 0 {
+		m.waiting = slices.Delete(m.waiting, i, i+1)
+	} else if <-turn == nil {
+		m.passTurn()
+	}
+	if m.hold != nil {
+		c.latest = ErrHeld
+	}
+	return c.over()
+}
+
+// passTurn ends a turn: the next is that of who has waited longest. The caller holds m.mu.
+func (m *Mutex) passTurn() {
+	m.busy = len(m.waiting) > 0
+	if m.busy {
+		m.waiting[0] <- nil
+		m.waiting = slices.Delete(m.waiting, 0, 1)
 	}
 }
 
-// enter has c told of a loss, and returns the hold that there is.
-func (m *Mutex) enter(c *contender) *Hold {
+// lost ends the waiting of those who would lock this Mutex while its lost hold h awaits its Unlock.
+func (m *Mutex) lost(h *Hold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.contenders == nil {
-		m.contenders = map[*contender]struct{}{}
+	if m.hold != h {
+		return
 	}
-	m.contenders[c] = struct{}{}
-	return m.hold
-}
-
-func (m *Mutex) leave(c *contender) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.contenders, c)
+	for _, turn := range m.waiting {
+		turn <- ErrLost
+	}
+	m.waiting = nil
 }
 
 // detach makes h, or with nil whatever is held, the Mutex's own no longer, and returns what was.
@@ -155,7 +168,10 @@ func (m *Mutex) detach(h *Hold) *Hold {
 	if h != nil && current != h {
 		return nil
 	}
-	m.hold = nil
+	if current != nil {
+		m.hold = nil
+		m.passTurn()
+	}
 	return current
 }
 

@@ -39,11 +39,17 @@ type RWMutex struct{ *Mutex }
 // ErrUnsupported.
 func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	m := c.Mutex(name, opts...)
-	m.shared, m.turn = true, make(chan struct{}, 1)
-	if _, ok := c.driver.(driver.Sharer); !ok && m.invalid == nil {
+	if !c.shares() && m.invalid == nil {
 		m.invalid = fmt.Errorf("%w: it has no read-write locks", ErrUnsupported)
 	}
 	return &RWMutex{m}
+}
+
+// shares reports whether the Driver may grant shares: a Claimer says so when it is asked.
+func (c *Client) shares() bool {
+	_, sharer := c.driver.(driver.Sharer)
+	_, claimer := c.driver.(driver.Claimer)
+	return sharer || claimer
 }
 
 // RLock waits until a share is held or ctx is done. It returns what [Mutex.Lock] returns.
@@ -123,7 +129,7 @@ func (h *Hold) downgrade(ctx context.Context) error {
 		return ErrLost // Close ends every hold
 	}
 	defer c.calls.Done()
-	own, cancel := c.requestContext(ctx, h.ttl/2)
+	own, cancel := bound(ctx, c.background, h.ttl/2)
 	defer cancel()
 	err := ownError(own, lease.Downgrade(own))
 	switch {
@@ -155,22 +161,6 @@ func (c *contender) waits() bool { return c.op == opLock || c.op == opRLock }
 // shares reports whether c wants a share.
 func (c *contender) shares() bool { return c.op == opRLock || c.op == opTryRLock }
 
-// ask tries once.
-func (c *contender) ask(ctx context.Context) (driver.Lease, error) {
-	if c.shares() {
-		return c.mutex.client.driver.(driver.Sharer).AcquireShared(ctx, c.mutex.request)
-	}
-	return c.mutex.client.driver.Acquire(ctx, c.mutex.request)
-}
-
-// askQueued waits in the backend's queue.
-func (c *contender) askQueued() (driver.Lease, error) {
-	if c.shares() {
-		return c.mutex.client.driver.(driver.Sharer).AcquireSharedQueued(c.own, c.mutex.request, c.answered)
-	}
-	return c.mutex.client.driver.(driver.Queuer).AcquireQueued(c.own, c.mutex.request, c.answered)
-}
-
 // waitsForItself returns why c would wait for a hold that its own context carries, or nil. A share that waits for a share does so
 // when a writer has come in between.
 func (c *contender) waitsForItself() error {
@@ -183,48 +173,5 @@ func (c *contender) waitsForItself() error {
 		return ErrReentrant
 	default:
 		return nil
-	}
-}
-
-// besides returns why c, which makes what it gets the Mutex's own, cannot contend beside own, the hold that there is, or nil. One that wants a share
-// waits until own has ended: the backend would grant it at once.
-func (c *contender) besides(own *Hold) error {
-	switch {
-	case own == nil || own.expireIfDue() != nil:
-		return nil
-	case !c.shares():
-		if own.isShared() {
-			return ErrUpgrade
-		}
-		return nil
-	case !c.waits():
-		return ErrHeld
-	}
-	ended := make(chan struct{})
-	forget := own.atEnd(0, func(error) { close(ended) })
-	defer forget()
-	select {
-	case <-ended:
-		return nil
-	case <-c.own.Done():
-		return c.overHere()
-	}
-}
-
-// overHere is over for one that does not contend at the backend yet, so that Close has not told it.
-func (c *contender) overHere() error {
-	if c.ctx.Err() == nil && c.mutex.client.open.Err() != nil {
-		return ErrClosed
-	}
-	return c.over()
-}
-
-// awaitTurn has those that wait for a share of their own come one after the other: of many that the backend granted, one would be kept.
-func (c *contender) awaitTurn() error {
-	select {
-	case c.mutex.turn <- struct{}{}:
-		return nil
-	case <-c.own.Done():
-		return c.overHere()
 	}
 }

@@ -216,7 +216,7 @@ func (r returning) try() error {
 	if left := r.deadline.Sub(clock.Now()); left > 0 {
 		patience = min(patience, left)
 	}
-	own, cancel := r.hold.client.requestContext(r.ctx, patience)
+	own, cancel := bound(r.ctx, r.hold.client.background, patience)
 	defer cancel()
 	return ownError(own, r.hold.lease.Release(own))
 }

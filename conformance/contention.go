@@ -26,14 +26,13 @@ const (
 )
 
 // tenure is one hold that was seen from Lock to Unlock: from is after Lock returned, to before Unlock was
-// called. It was held all that time, unless its holder was told of a loss before. What Unlock says is no excuse: if it says
-// ErrLost, to is before the last look at what tells of a loss, and at most what is assured.
+// called. It was held all that time. That its holder was told of a loss is no excuse, for nobody has ended it; but then it was
+// held no longer than it was to last.
 type tenure struct {
 	who      string
 	from, to time.Time
 	token    uint64
 	lost     bool // Unlock said ErrLost
-	told     bool // and was not the first to say so
 }
 
 // contest is a contention under way.
@@ -64,7 +63,6 @@ func (e *env) contend(parties []*party, work func()) []tenure {
 		e.doubtf("%d contenders, and nobody got the lock in %v", len(parties), longest)
 	}
 	slices.SortFunc(c.tenures, func(a, b tenure) int { return a.from.Compare(b.from) })
-	excuse(c.tenures)
 	return c.tenures
 }
 
@@ -94,11 +92,10 @@ func (c *contest) hold(p *party) (ok bool) {
 	t := tenure{who: p.who, from: time.Now(), token: p.token()}
 	c.work()
 	t.to = time.Now()
-	until, told := p.until(), p.told(t.token)
+	until := p.until()
 	err := p.unlock()
-	if t.lost = errors.Is(err, locker.ErrLost); t.lost {
-		t.told = told || !t.from.Before(until)
-		t.to = earlier(t.to, until)
+	if t.lost = errors.Is(err, locker.ErrLost); t.lost && until.Before(t.to) {
+		t.to = until
 	}
 	if err != nil && !t.lost {
 		err = fmt.Errorf("%s's Unlock, the only one after a successful Lock: %w", p.who, err)
@@ -129,27 +126,6 @@ func dwell() {
 	}
 }
 
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// excuse notes that a Locker which has tokens tells of a loss by a token of 0.
-func excuse(tenures []tenure) {
-	if slices.ContainsFunc(tenures, func(t tenure) bool { return t.token > 0 }) {
-		for i := range tenures {
-			tenures[i].told = tenures[i].told || tenures[i].lost && tenures[i].token == 0
-		}
-	}
-}
-
-// kept are the tenures without those whose loss was told.
-func kept(tenures []tenure) []tenure {
-	return slices.DeleteFunc(slices.Clone(tenures), func(t tenure) bool { return t.told })
-}
-
 // losses is how many of the holds were lost.
 func losses(tenures []tenure) (n int) {
 	for _, t := range tenures {
@@ -163,16 +139,15 @@ func losses(tenures []tenure) (n int) {
 // farewell is what Unlock said.
 func (t tenure) farewell() string {
 	if t.lost {
-		return fmt.Sprintf("%s's Unlock said ErrLost, and nothing had told of a loss before", t.who)
+		return fmt.Sprintf("%s's Unlock said ErrLost, though nobody had ended its hold", t.who)
 	}
 	return fmt.Sprintf("%s's Unlock said nil", t.who)
 }
 
 // disjoint ends the trial if two held at once.
 func (e *env) disjoint(tenures []tenure) {
-	tenures = kept(tenures)
 	for i, t := range tenures {
-		if i == 0 {
+		if i == 0 || t.lost && !t.from.Before(t.to) { // its time was over when Lock returned
 			continue
 		}
 		before := slices.MaxFunc(tenures[max(0, i-contenders):i], func(a, b tenure) int { return a.to.Compare(b.to) })

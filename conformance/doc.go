@@ -22,8 +22,8 @@
 //
 // A scenario blames a Locker only for what is certain, or for what it saw in every one of several
 // trials: it allows for slow calls, unfair queues, a TTL that is up to half a second late, tokens with
-// gaps, and a hold that is now and then reported lost before its time. Two holders at once count if
-// neither had been told of a loss by then: without faults, an Unlock that says ErrLost later is no excuse.
+// gaps, and a hold that is now and then reported lost before its time. Two holders at once count. Without faults nothing
+// excuses a hold that ends early while another begins, not even a Locker that tells of the loss in time.
 //
 // After one trial in doubt there are up to five. The promise is kept if one of them sees nothing, and the result says in
 // how many: "kept, in 3 of 5 trials". The flag -conformance.doubts=N tolerates N trials in doubt and no more. If you know that

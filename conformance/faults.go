@@ -3,6 +3,7 @@ package conformance
 import (
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -82,6 +83,9 @@ var (
 
 	readsWrites = need{"RW", false, func(h Harness) bool { return h.RW != nil }, ""}
 )
+
+// fault reports whether it is one of Faults.
+func (n need) fault() bool { return strings.Contains(n.name, "Faults.") }
 
 // unmet is a skip that names what of needs h lacks, or nil.
 func unmet(needs []need, h Harness) error {

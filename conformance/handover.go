@@ -19,15 +19,22 @@ type handover struct {
 	looks   int           // at its ctx, by B's Lock
 }
 
-// grantedAsItGaveUp cancels B at about the moment in which A's Unlock makes it the holder, or in every other round at a look at
-// ctx, as cancelledAnytime does. C waits behind B, or comes afterwards.
+// The moments in which B is cancelled.
+const (
+	aboutThen = iota // when A's Unlock makes it the holder, or thereabouts
+	byLook           // at a look at ctx, as cancelledAnytime does
+	atOnce           // just before A's Unlock: what B does about it comes when the lock is its own
+	moments
+)
+
+// grantedAsItGaveUp cancels B at about the moment in which A's Unlock makes it the holder. C waits behind B, or comes afterwards.
 func grantedAsItGaveUp(e *env) {
 	name := e.name()
 	h := &handover{env: e, a: e.party("A", name, e.long), b: e.party("B", name, e.long), c: e.party("C", name, e.long), looks: 1}
 	h.first()
 	end := time.Now().Add(contentionTime)
 	for i := 0; i < 2000 && time.Now().Before(end); i++ {
-		h.round(i%2 == 1, i%4 > 1)
+		h.round(i%moments, i/moments%2 == 1)
 	}
 }
 
@@ -47,9 +54,9 @@ func (h *handover) first() {
 	h.b.drop()
 }
 
-func (h *handover) round(byLook, queue bool) {
+func (h *handover) round(moment int, queue bool) {
 	ctx, cancel := context.WithCancel(h.ctx)
-	if byLook {
+	if moment == byLook {
 		watched := cancelledAtLook(h.ctx, h.looks)
 		ctx, cancel = watched, watched.cancel
 	}
@@ -62,13 +69,16 @@ func (h *handover) round(byLook, queue bool) {
 		second = h.pass()
 		time.Sleep(h.queued)
 	}
-	if !byLook {
+	switch moment {
+	case aboutThen:
 		end := time.Now().Add(h.about/2 + rand.N(max(1, h.about)))
 		h.spawn(func() { sleepExactly(end); cancel() })
+	case atOnce:
+		cancel()
 	}
 	h.a.drop()
 	err := <-first
-	h.adapt(byLook, err == nil)
+	h.adapt(moment, err == nil)
 	if err == nil {
 		h.b.drop()
 	}
@@ -82,11 +92,12 @@ func (h *handover) round(byLook, queue bool) {
 }
 
 // adapt has the next cancellation come earlier after a grant, and later after an error.
-func (h *handover) adapt(byLook, granted bool) {
+func (h *handover) adapt(moment int, granted bool) {
 	switch {
-	case byLook && granted:
+	case moment == atOnce:
+	case moment == byLook && granted:
 		h.looks = 1
-	case byLook:
+	case moment == byLook:
 		h.looks++
 	case granted:
 		h.about -= h.about / 20

@@ -29,7 +29,6 @@ type client struct {
 	Name   string        `json:"name"` // of the lock
 	TTL    time.Duration `json:"ttl"`
 	Renews bool          `json:"renews,omitempty"`
-	NoLost bool          `json:"noLost,omitempty"` // it has no method Lost
 }
 
 // faultRecord is a fault that came and went.
@@ -121,8 +120,7 @@ type tenancy struct {
 	confirms []event // FencingTokens that were not 0, Extends that said nil
 	extends  []event // that may have extended it
 	told     int64   // when the client was told of its loss; 0: never
-	telling  int64   // when what told it was called
-	assured  int64   // how long a call that said nil holds it, though nothing tells of an earlier loss; 0: no time
+	assured  int64   // how long a call that said nil holds it, whatever tells of an earlier loss; 0: no time
 	unlock   *event
 	breaches []breach
 }
@@ -188,7 +186,7 @@ func (t *tenancy) sampled(e event) {
 // loss takes in that the client was told. What it hears while it unlocks may be of its Unlock.
 func (t *tenancy) loss(e event) {
 	if t.grant.Op != "" && t.unlock == nil && (t.told == 0 || e.Return < t.told) {
-		t.told, t.telling = e.Return, e.Call
+		t.told = e.Return
 	}
 }
 
@@ -282,14 +280,13 @@ func (t *tenancy) punctual(c client, e event) {
 }
 
 // end is when the hold was over, as far as its client could see; ok is false if it may still be held.
-// It was not before the last of the calls that confirmed it, and for the assured time after that not before a call said so.
+// It was not before the last of the calls that confirmed it, nor before the assured time, unless an Unlock was called by then.
 func (t *tenancy) end(confirmed []event) (from, to int64, ok bool) {
-	said := t.telling
 	switch {
 	case t.told > 0:
 		to = t.told
 	case t.unlock != nil:
-		said, to = t.unlock.Call, t.unlock.Return
+		to = t.unlock.Return
 	default:
 		return 0, 0, false
 	}
@@ -297,10 +294,18 @@ func (t *tenancy) end(confirmed []event) (from, to int64, ok bool) {
 	if t.told == 0 && t.unlock.Said == saidNil {
 		from = t.unlock.Call
 	}
+	lasts := t.grant.Call + t.assured
 	for _, e := range confirmed {
 		if e.Call <= to {
 			from = max(from, e.Call)
 		}
+		if e.Op == opExtend && e.Call <= to {
+			lasts = max(lasts, e.Call+t.assured)
+		}
 	}
-	return max(from, min(said, from+t.assured)), to, true
+	if t.unlock != nil {
+		lasts = min(lasts, t.unlock.Call)
+	}
+	from = max(from, lasts)
+	return from, max(from, to), true
 }

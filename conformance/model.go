@@ -20,8 +20,8 @@ const (
 	// revocable: holds are ended behind their holders' backs. A token that needs no request may be
 	// believed for up to a TTL longer; all that the backend was asked for is exclusive.
 	revocable demand = "revocable"
-	// undisturbed: exclusive, and there were no faults. A hold that ends before its time does so for all to see: where nothing
-	// but a call can tell its client of the loss, it lasts until one does, or as long as it is assured.
+	// undisturbed: exclusive, and there were no faults. A hold lasts until its Unlock is called, or as long as it is assured,
+	// whatever its client is told: nobody else has ended it.
 	undisturbed demand = "undisturbed"
 	// fenced: the tokens rise with every hold.
 	fenced demand = "fenced"
@@ -162,8 +162,8 @@ func (h *history) stays() map[string][]stay {
 			h.overstayed(ts)
 		}
 		for _, t := range ts {
-			if c := h.Clients[t.client]; h.Demand == undisturbed && c.NoLost && !tokens {
-				t.assured = int64(assured(c.TTL))
+			if h.Demand == undisturbed {
+				t.assured = int64(assured(h.Clients[t.client].TTL))
 			}
 			hold++
 			if ops := h.stay(t, name, hold); len(ops) > 0 {

@@ -30,7 +30,7 @@ func sample(client int, from, to int64, token uint64) event {
 func (s script) played(d demand) *history {
 	h := &history{Demand: d, Events: s}
 	for i, name := range []string{"x", "x", "x", "y"} {
-		h.Clients = append(h.Clients, client{Who: fmt.Sprint(i), Name: name, TTL: 300 * time.Millisecond, Renews: i == 2, NoLost: i < 2})
+		h.Clients = append(h.Clients, client{Who: fmt.Sprint(i), Name: name, TTL: 300 * time.Millisecond, Renews: i == 2})
 	}
 	return h
 }
@@ -250,13 +250,13 @@ func TestModel(t *testing.T) {
 		{"a new holder when no more is assured", undisturbed, true, script{
 			call(0, opLock, 0, 10), call(0, opUnlock, 200, 210, saidLost), call(1, opLock, 20, 151), call(1, opUnlock, 152, 153),
 		}},
-		{"an early end of which the token tells", undisturbed, true, script{
+		{"an early end of which the token tells, and a new holder before its time", undisturbed, false, script{
 			call(0, opLock, 0, 10), sample(0, 11, 12, 5), sample(0, 15, 16, 0), call(0, opUnlock, 100, 110, saidLost),
 			call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
 		}},
-		{"an early end of which the token may have told", undisturbed, true, script{
-			call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 100, 110, saidLost),
-			call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50),
+		{"an early end of which the token tells, and a new holder when no more is assured", undisturbed, true, script{
+			call(0, opLock, 0, 10), sample(0, 11, 12, 5), sample(0, 15, 16, 0), call(0, opUnlock, 200, 210, saidLost),
+			call(1, opLock, 20, 151), sample(1, 152, 153, 6), call(1, opUnlock, 154, 155),
 		}},
 		{"never unlocked", exclusive, false, script{
 			call(0, opLock, 0, 10), sample(0, 11, 12, 5),

@@ -1,6 +1,8 @@
 package conformance_test
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -12,19 +14,26 @@ func flawed(flaw, killer string) mutant {
 	return mutant{flaw, killer, func() conformance.Harness { return naiveLocks(flaw, 0) }}
 }
 
-// thieves are naive locks that take what another holds, who hears ErrLost at its Unlock.
-func thieves() []mutant {
-	const among = "many processes exclude one another"
-	all := []mutant{}
+// thieves are naive locks that take what another holds, who hears ErrLost at its Unlock, or before it.
+func thieves() (all []mutant) {
 	for _, flaw := range []string{"looks, and takes a little later", "one take in two hundred does not look"} {
-		robs := func() conformance.Harness { return naiveLocks(flaw, 0) }
-		mute := func() conformance.Harness { return tellNothing(robs()) }
-		all = append(all,
-			mutant{flaw, among, robs},
-			mutant{flaw, oneHistory, robs},
-			mutant{flaw + ", among those whom nothing tells of a loss", among, mute},
-			mutant{flaw + ", among those whom nothing tells of a loss", oneHistory, mute},
-		)
+		for who, of := range map[string]func(*naive) locker.Locker{
+			"":                                func(l *naive) locker.Locker { return l },
+			", from those whom nothing tells": func(l *naive) locker.Locker { return mute{l} },
+			", from those who are told":       func(l *naive) locker.Locker { return told{l} },
+		} {
+			for _, killer := range []string{"many processes exclude one another", oneHistory} {
+				all = append(all, mutant{flaw + who, killer, func() conformance.Harness {
+					h := naiveLocks(flaw, 0)
+					full := h.New
+					h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+						return of(full(t, name, ttl).(*naive))
+					}
+					h.Client = nil
+					return h
+				}})
+			}
+		}
 	}
 	return all
 }
@@ -34,11 +43,14 @@ type mute struct{ locker.Locker }
 
 func (mute) FencingToken() uint64 { return 0 }
 
-func tellNothing(h conformance.Harness) conformance.Harness {
-	full := h.New
-	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker { return mute{full(t, name, ttl)} }
-	h.Client = nil
-	return h
+// told is a Locker that asks the server each time whether its hold is there: its token is 0 as soon as another has the lock.
+type told struct{ *naive }
+
+func (l told) FencingToken() uint64 {
+	if h := l.current(); h != nil && errors.Is(l.own(context.Background(), h), locker.ErrLost) {
+		h.lose()
+	}
+	return l.naive.FencingToken()
 }
 
 func naiveMutants() []mutant {

@@ -5,10 +5,15 @@ import "github.com/go-locker/locker/conformance"
 // shareMutants are shares with a flaw that faults bring to light.
 func shareMutants() (all []mutant) {
 	for _, m := range [][2]string{
+		{"a writer that was refused keeps readers out until it gives up", "a TryLock that fails keeps no reader out"},
+		{"a writer that was refused keeps readers out until it gives up", "a writer that is killed while it waits does not hold up the readers behind it"},
+		{"a downgrade that is sent again is refused", "a downgrade whose reply was lost can be sent again"},
 		{"a share never expires", "a share whose reply was lost leaves nothing behind"},
 		{"waits for an answer that was lost", "an RLock whose replies are lost for a while is not held up by itself"},
 		{"Unlock does not look at its answer", "an Unlock of a share whose reply was lost has freed the lock"},
 		{"what was released is not held", "a release of a share that is sent again frees the lock"},
+		{"a release that is sent again ends a share of another's", "a release of a share that is sent again frees the lock"},
+		{"what is sent again was done", "a release of a share that is sent again when the share had ended never says nil"},
 		{"an Extend that fails ends the hold", "an Extend of a share whose reply was lost leaves it as it was"},
 		{"Extend counts before it is answered", "an Extend of a share whose reply was lost leaves it as it was"},
 		{"a share never expires", "a request for a share that arrives late leaves nothing behind"},

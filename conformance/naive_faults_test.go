@@ -89,6 +89,7 @@ func (s *server) forgetLock(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.data.locks, name)
+	delete(s.data.shares, name)
 }
 
 // silence has the server take in everything, and answer when it is told to go on.

@@ -107,8 +107,8 @@ func (s *server) answer(q question, conn net.Conn) (a answer, ok bool) {
 	}
 	e, found := s.at(q.Name)
 	own := found && e.owner == q.Owner
-	if q.Shared {
-		a = s.share(q, found)
+	if q.Shared || slices.ContainsFunc(s.data.shares[q.Name], func(e entry) bool { return e.owner == q.Owner }) {
+		a = s.share(q, e, found)
 		a.Now = s.clock()
 		return a, true
 	}
@@ -222,7 +222,13 @@ func (s *server) mint(name string) uint64 {
 // turn reports whether the owner may take the lock, for all that others wait: always, but for a flaw, which
 // keeps them in a queue until they release what they got.
 func (s *server) turn(q question) (first bool) {
-	if s.flaw != "a queue that the dead stay in" {
+	switch {
+	case s.flaw == "a writer that was refused keeps readers out until it gives up" && q.Shared:
+		return len(s.data.queue[q.Name]) == 0
+	case s.flaw == "a writer that was refused keeps readers out until it gives up" && len(s.sharesOf(q.Name)) > 0:
+		s.data.queue[q.Name] = append(s.data.queue[q.Name], q.Owner)
+		return true
+	case s.flaw != "a queue that the dead stay in":
 		return true
 	}
 	if !slices.Contains(s.data.queue[q.Name], q.Owner) {

@@ -231,11 +231,12 @@ func (l *naive) begin(owner string, token uint64, before time.Time) error {
 
 // forget gives back, in the background, what owner may have got, or may yet get.
 func (l *naive) forget(ctx context.Context, owner string) {
+	q := question{Op: "release", Name: l.name, Owner: owner, Shared: l.shared}
 	switch l.flaw {
 	case "no clean-up", "SETNX, then EXPIRE", "a share never expires":
 		return
 	case "clean-up on the caller's ctx":
-		_, _ = l.client.ask(ctx, question{Op: "release", Name: l.name, Owner: owner, Shared: l.shared}, l.ttl)
+		_, _ = l.client.ask(ctx, q, l.ttl)
 		return
 	}
 	l.client.others.Go(func() {
@@ -244,6 +245,6 @@ func (l *naive) forget(ctx context.Context, owner string) {
 		if takesLate[l.flaw] {
 			pause(ctx, 20*time.Millisecond) // until what was sent has arrived, unless it is late
 		}
-		_, _, _ = l.client.insist(ctx, question{Op: "release", Name: l.name, Owner: owner, Shared: l.shared}, l.ttl)
+		_, _, _ = l.client.insist(ctx, q, l.ttl)
 	})
 }

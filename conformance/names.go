@@ -175,10 +175,11 @@ func namesAtOnce(e *env) {
 		e.Logf("%d of %d names are granted to others", len(granted), len(names))
 		held[b.name].overlap(b)
 	}
-	for _, name := range names {
-		held[name].prolong()
-		held[name].release()
+	var ends []func()
+	for _, p := range held {
+		ends = append(ends, func() { p.prolong(); p.release() })
 	}
+	e.together(ends...)
 }
 
 func oddNamesContend(e *env) {

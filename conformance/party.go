@@ -39,7 +39,7 @@ type party struct {
 	ttl  time.Duration
 	l    locker.Locker
 
-	asked *atomic.Pointer[time.Time] // when the last Lock or Extend that succeeded was called
+	lasts *atomic.Pointer[time.Time] // until when the hold was to last, when it was granted or extended
 }
 
 // name is one that nobody else uses.
@@ -61,7 +61,7 @@ func (e *env) party(who, name string, ttl time.Duration) *party {
 
 // using is a party with a Locker that there is.
 func (e *env) using(l locker.Locker, who, name string, ttl time.Duration) *party {
-	return &party{env: e, who: who, name: name, ttl: ttl, l: l, asked: new(atomic.Pointer[time.Time])}
+	return &party{env: e, who: who, name: name, ttl: ttl, l: l, lasts: new(atomic.Pointer[time.Time])}
 }
 
 // rivals makes two processes that contend for one name, which nobody else uses.

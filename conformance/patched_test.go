@@ -51,6 +51,7 @@ type world struct {
 	sync.Mutex
 	count  int
 	counts map[string]int
+	queues map[string][]chan struct{}
 }
 
 // next counts calls, from 1.
@@ -68,7 +69,7 @@ func altered(change alter) conformance.Harness {
 
 // renamed is altered, with the names of locks changed.
 func renamed(change alter, rename func(string) string) conformance.Harness {
-	h, w, in := memory(), &world{counts: map[string]int{}}, space()
+	h, w, in := memory(), &world{counts: map[string]int{}, queues: map[string][]chan struct{}{}}, space()
 	h.Promises = locker.Guarantees{} // memory's are not those of what is altered
 	h.RW = nil                       // no more are its shares
 	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
@@ -106,52 +107,43 @@ func (d *patchedDriver) pass(ctx context.Context, call string) error {
 	return d.gate.pass(ctx)
 }
 
-func (d *patchedDriver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	asked := req
+func (d *patchedDriver) Claim(req driver.Request) driver.Claim {
+	made := &lease{driver: d, call: "Acquire", asked: req}
+	if req.Wake != nil {
+		made.call = "AcquireQueued"
+	}
 	d.request(&req)
-	if err := d.pass(ctx, "Acquire"); err != nil {
-		return nil, err
-	}
-	l, err := d.Driver.Acquire(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return d.leased(l, asked), nil
-}
-
-func (d *patchedDriver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	asked := req
-	d.request(&req)
-	if err := d.pass(ctx, "AcquireQueued"); err != nil {
-		return nil, err
-	}
-	l, err := d.Driver.AcquireQueued(ctx, req, answered)
-	if err != nil {
-		return nil, err
-	}
-	return d.leased(l, asked), nil
-}
-
-func (d *patchedDriver) leased(l driver.Lease, asked driver.Request) driver.Lease {
-	made := &lease{Lease: l, driver: d}
-	d.lease(made, asked)
+	made.Claim = d.Driver.Claim(req)
 	return made
 }
 
-// lease is one of memory's, with what is not nil replaced.
+// lease is a claim of memory's, with what is not nil replaced.
 type lease struct {
-	driver.Lease
+	driver.Claim
 	driver   *patchedDriver
+	call     string // which Ask is
+	asked    driver.Request
 	validity func() time.Duration
 	extend   func(context.Context, time.Duration) error
 	release  func(context.Context) error
+}
+
+func (l *lease) Ask(ctx context.Context) (time.Duration, error) {
+	if err := l.driver.pass(ctx, l.call); err != nil {
+		return 0, err
+	}
+	next, err := l.Claim.Ask(ctx)
+	if err == nil {
+		l.driver.lease(l, l.asked)
+	}
+	return next, err
 }
 
 func (l *lease) Validity() time.Duration {
 	if l.validity != nil {
 		return l.validity()
 	}
-	return l.Lease.Validity()
+	return l.Claim.Validity()
 }
 
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
@@ -161,7 +153,7 @@ func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if l.extend != nil {
 		return l.extend(ctx, ttl)
 	}
-	return l.Lease.Extend(ctx, ttl)
+	return l.Claim.Extend(ctx, ttl)
 }
 
 func (l *lease) Release(ctx context.Context) error {
@@ -171,7 +163,7 @@ func (l *lease) Release(ctx context.Context) error {
 	if l.release != nil {
 		return l.release(ctx)
 	}
-	return l.Lease.Release(ctx)
+	return l.Claim.Release(ctx)
 }
 
 // drivenBy is the harness of Clients over an altered Driver.

@@ -1,6 +1,12 @@
 package conformance
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-locker/locker"
+)
 
 var readWriteRows = []row{{
 	name:    "readers share the lock",
@@ -46,16 +52,22 @@ var readWriteRows = []row{{
 	body:    releasedLate,
 }, {
 	name:    "a share expires after its own TTL though others extend theirs",
-	promise: "Each share expires by itself, one TTL after its last Extend.",
+	promise: "Each share expires by itself, one TTL after its last Extend, however long the others last.",
 	sources: []string{redissonShares},
 	needs:   []need{readsWrites},
 	body:    expiresAlone,
 }, {
 	name:    "a share that expired is lost, and its holder knows",
-	promise: "A share that nobody extends is lost after its TTL, as every hold is.",
+	promise: "A share that nobody extends is lost after its TTL, as every hold is: no Extend revives it.",
 	sources: []string{contractOfShares, mostNews},
 	needs:   []need{readsWrites},
 	body:    lostShare,
+}, {
+	name:    "a TryLock that fails keeps no reader out",
+	promise: "TryLock makes one attempt, and an attempt that failed leaves nothing behind: no reader waits for it.",
+	sources: []string{goRWMutex, zkShared},
+	needs:   []need{readsWrites},
+	body:    failedTryKeepsNobodyOut,
 }, {
 	name:    "an upgrade is refused at once, and the share stays",
 	promise: "Lock and TryLock by one whose own hold is a share return an error, and do not wait for themselves.",
@@ -64,7 +76,7 @@ var readWriteRows = []row{{
 	body:    upgradeRefused,
 }, {
 	name:    "a downgrade keeps the hold and its token",
-	promise: "Downgrade makes the hold a share: it is extended and unlocked as before, and its token stays.",
+	promise: "Downgrade makes the hold a share: it lasts, is extended and is unlocked as before, and its token stays.",
 	sources: []string{contractOfShares},
 	needs:   []need{readsWrites},
 	body:    downgradeKeepsHold,
@@ -80,23 +92,57 @@ var readWriteRows = []row{{
 	sources: []string{contractOfShares},
 	needs:   []need{readsWrites},
 	body:    downgradeAdmitsNoWriter,
+}, {
+	name:    "a downgrade of a lost hold says ErrLost, and leaves the new hold alone",
+	promise: "Downgrade acts on the caller's hold alone, never on another owner's.",
+	sources: []string{contractOfShares, redissonShares},
+	needs:   []need{readsWrites, expire},
+	body:    downgradeOfLost,
+}, {
+	name:    "a downgrade whose reply was lost can be sent again",
+	promise: "After an error of Downgrade other than ErrLost the hold goes on, as a share or not: a Downgrade that is sent again is a success.",
+	sources: []string{contractOfShares, redislockReply},
+	needs:   []need{readsWrites, links},
+	body:    downgradeAgain,
 }}
 
+// crowd is how many readers hold shares at the same time.
+const crowd = 12
+
 func readersShare(e *env) {
-	a, b, c := e.rwTrio()
-	a.share()
-	b.shareAfter("A has a share, and nobody else wants the lock")
-	if err := c.tryRLock(); err != nil {
-		e.doubtf("C's TryRLock, beside shares of A and B: %v", err)
+	all := e.rwParties(crowd)
+	last := all[crowd-1]
+	for i, p := range all[:crowd-1] {
+		p.shareAfter(fmt.Sprintf("%d others have shares, and nobody wants the lock", i))
 	}
-	for _, p := range []*rwParty{a, b, c} {
+	if err := last.tryRLock(); err != nil {
+		e.doubtf("%s's TryRLock, beside %d shares: %v", last.who, crowd-1, err)
+	}
+	for _, p := range all {
 		p.prolong()
 	}
-	for _, p := range []*rwParty{b, a, c} {
+	for _, p := range all {
 		p.release()
 	}
-	b.promptly("each share was unlocked")
+	last.promptly("each share was unlocked")
+	last.release()
+}
+
+func failedTryKeepsNobodyOut(e *env) {
+	a, b, w := e.rwTrio()
+	a.share()
+	err := w.try()
+	if err == nil {
+		a.overlapOf("TryLock", w.party)
+	}
+	w.want("TryLock of a lock of which A has a share", err, locker.ErrHeld)
+	b.shareAfter("A has a share, and C's TryLock has failed")
 	b.release()
+	if err := b.tryRLock(); err != nil {
+		e.doubtf("B's TryRLock, beside A's share, when C's TryLock has failed: %v", err)
+	}
+	b.release()
+	a.release()
 }
 
 func readersKeepWriterOut(e *env) {
@@ -141,7 +187,8 @@ func plainLockExcludesShares(e *env) {
 }
 
 func phasesShareToken(e *env) {
-	a, b, w := e.rwTrio()
+	all := e.rwParties(crowd)
+	a, b, w, rest := all[0], all[1], all[2], all[3:]
 	w.take()
 	before := w.someToken("the writer before")
 	w.release()
@@ -150,9 +197,13 @@ func phasesShareToken(e *env) {
 	if phase <= before {
 		e.failf("the token of A's share is %d, that of the writer before it was %d; want a larger one", phase, before)
 	}
-	b.share()
-	b.same(phase, "A's share, held at the same time, has it")
-	a.release()
+	for _, p := range append(rest, b) {
+		p.share()
+		p.same(phase, "A's share, held at the same time, has it")
+	}
+	for _, p := range append(rest, a) {
+		p.release()
+	}
 	a.share()
 	a.same(phase, "B's share, held at the same time, has it")
 	a.release()
@@ -194,7 +245,9 @@ func upgradeRefused(e *env) {
 	w.release()
 }
 
-func downgradeKeepsHold(e *env) {
+func downgradeKeepsHold(e *env) { e.together(e.downgradeKeepsToken, e.downgradeKeepsTTL) }
+
+func (e *env) downgradeKeepsToken() {
 	a, b, w := e.rwTrio()
 	a.mayDowngrade()
 	a.take()
@@ -216,16 +269,38 @@ func downgradeKeepsHold(e *env) {
 	w.release()
 }
 
+// downgradeKeepsTTL has the holder crash after its Downgrade.
+func (e *env) downgradeKeepsTTL() {
+	name, ttl := e.name(), e.lifetime(1200*time.Millisecond) // longer than slack
+	a, w := e.rwParty("A", name, ttl), e.party("C", name, e.long)
+	a.mayDowngrade()
+	before := time.Now()
+	a.take()
+	a.weaken()
+	w.lockBy(ttl+slack(ttl), "A, whose TTL is %v, has made its hold a share and was heard of no more", ttl)
+	if held := time.Since(before); held < ttl-drift(ttl) {
+		e.doubtf("C got the lock %v after A asked for it, for %v, and made it a share", held, ttl)
+	}
+	w.release()
+}
+
+// downgradeAdmitsReaders has a writer in the queue behind the readers, where there is one: where there is none a writer may go first.
 func downgradeAdmitsReaders(e *env) {
 	all := e.rwParties(4)
 	a, b, c, w := all[0], all[1], all[2], all[3]
 	a.mayDowngrade()
 	a.take()
 	first, second := b.startShare(e.ctx), c.startShare(e.ctx)
-	writer := w.startLock(e.ctx)
+	var writer <-chan error
+	if e.ordered() {
+		writer = w.startLock(e.ctx)
+	}
 	a.weaken()
 	b.granted(first, e.prompt, "A has made its hold a share")
 	c.granted(second, e.prompt, "A has made its hold a share")
+	if writer == nil {
+		writer = w.startLock(e.ctx)
+	}
 	a.keepsOut(w, "Lock", writer)
 	a.release()
 	b.release()
@@ -240,14 +315,72 @@ func downgradeAdmitsNoWriter(e *env) {
 	a.mayDowngrade()
 	a.take()
 	writer := w.startLock(e.ctx)
-	reader := b.startShare(e.ctx)
+	var reader <-chan error
+	if e.ordered() {
+		reader = b.startShare(e.ctx)
+	}
 	a.weaken()
 	a.keepsOut(w, "Lock", writer)
-	b.queued(reader, "C, who waits for A")
+	if reader != nil {
+		b.queued(reader, "C, who waits for A")
+	}
 	a.prolong()
 	a.release()
 	w.granted(writer, e.prompt, "A has unlocked")
 	w.release()
-	b.granted(reader, e.prompt, "C has unlocked")
+	if reader != nil {
+		b.granted(reader, e.prompt, "C has unlocked")
+		b.release()
+	}
+}
+
+func downgradeOfLost(e *env) {
+	name := e.name()
+	a, b, c := e.rwParty("A", name, e.ttl), e.rwParty("B", name, e.long), e.rwParty("C", name, e.long)
+	a.mayDowngrade()
+	a.takeOver(b.party)
+	err := a.downgrade()
+	if errors.Is(err, locker.ErrUnsupported) {
+		e.skip(fmt.Sprintf("the RWLocker does not downgrade: %v", err))
+	}
+	b.excludesShare(c)
+	a.want("Downgrade after B took the lock", err, locker.ErrLost)
+	_ = a.unlock()
+	a.want("Downgrade after Unlock", a.downgrade(), locker.ErrNotHeld)
+	b.excludesShare(c)
+	b.prolong()
 	b.release()
+}
+
+// downgradeAgain mends the link while A downgrades.
+func downgradeAgain(e *env) {
+	linked, w := e.linked("A", e.name(), e.long)
+	rw, ok := linked.l.(RWLocker)
+	if !ok {
+		e.skip("what Faults.Through returns is no RWLocker")
+	}
+	a, b, c := &rwParty{linked, rw}, e.rwParty("B", linked.name, e.long), e.rwParty("C", linked.name, e.long)
+	a.mayDowngrade()
+	a.take()
+	token := a.someToken("A's hold")
+	w.loseReplies()
+	stop := time.AfterFunc(settle, w.mend)
+	defer stop.Stop()
+	err := a.downgrade()
+	for end := time.Now().Add(e.prompt); err != nil && time.Now().Before(end); time.Sleep(settle / 10) {
+		if errors.Is(err, locker.ErrLost) || errors.Is(err, locker.ErrUnsupported) {
+			break
+		}
+		err = a.downgrade()
+	}
+	a.downgraded(err)
+	b.shareAfter("A has made its hold a share")
+	b.same(token, "A's share, which was the lock before, has it")
+	a.same(token, "the hold had it before its Downgrade")
+	b.release()
+	a.prolong()
+	a.excludes(c.party, settle)
+	a.release()
+	c.promptly("A has unlocked")
+	c.release()
 }

@@ -114,6 +114,7 @@ func unlockAgain(e *env) {
 	a, w := e.linked("A", e.name(), e.long)
 	b := e.party("B", a.name, e.long)
 	a.take()
+	left := e.beside(a.name)
 	w.loseReplies()
 	stop := time.AfterFunc(settle, w.mend)
 	defer stop.Stop()
@@ -121,6 +122,7 @@ func unlockAgain(e *env) {
 	if errors.Is(err, locker.ErrNotHeld) {
 		e.failf("A's Unlock of its hold, whose first reply was lost: %v", err)
 	}
+	left(b)
 	if err == nil {
 		b.promptly("A's Unlock said nil")
 	} else {

@@ -22,6 +22,7 @@ type rwLock struct {
 	queue  []*rwGrant
 	token  uint64 // the last
 	shared bool   // it is of shares
+	letIn  time.Time
 }
 
 // rwGrant is what an owner has, or waits for.
@@ -55,7 +56,7 @@ func (s *rwServer) expire(l *rwLock) {
 		return !time.Now().Before(g.until) && (!g.shared || s.flaw != "a share never expires")
 	})
 	if len(l.holds) < n {
-		s.serve(l)
+		s.serve(l, s.flaw == "of a run of readers an expiry lets in the first")
 	}
 }
 
@@ -71,6 +72,8 @@ func (s *rwServer) admits(l *rwLock, g *rwGrant) bool {
 	switch {
 	case len(l.holds) == 0:
 		return true
+	case g.shared && s.flaw == "at most five readers":
+		return !alone && len(l.holds) < 5
 	case g.shared:
 		return s.flaw != "readers exclude each other" && (!alone || s.flaw == "readers come in beside a writer")
 	case s.flaw == "a writer comes in beside readers":
@@ -81,13 +84,13 @@ func (s *rwServer) admits(l *rwLock, g *rwGrant) bool {
 	return false
 }
 
-// serve grants what the head of the queue waits for.
-func (s *rwServer) serve(l *rwLock) {
+// serve grants what the head of the queue waits for, or the first of that alone.
+func (s *rwServer) serve(l *rwLock, first bool) {
 	for len(l.queue) > 0 && s.admits(l, l.queue[0]) {
 		g := l.queue[0]
 		l.queue = l.queue[1:]
 		s.grant(l, g)
-		if s.flaw == "of a run of readers only the first is woken" {
+		if l.letIn = time.Now(); first || s.flaw == "of a run of readers only the first is woken" {
 			return
 		}
 	}
@@ -97,6 +100,8 @@ func (s *rwServer) grant(l *rwLock, g *rwGrant) {
 	switch {
 	case g.shared && l.shared && s.flaw == "one token in thirty is the reader's own" && s.rarely():
 		l.token++
+	case g.shared && l.shared && s.flaw == "another token from the fifth reader on" && len(l.holds) == 4:
+		l.token++
 	case g.shared && l.shared && s.flaw != "a token for each reader":
 	case !g.shared && l.shared && s.flaw == "the next writer has the readers' token":
 	default:
@@ -104,9 +109,21 @@ func (s *rwServer) grant(l *rwLock, g *rwGrant) {
 	}
 	l.shared = g.shared
 	g.token, g.until = l.token, time.Now().Add(g.ttl)
+	if s.flaw == "a share that joins cuts those of others" {
+		l.cut(g.until)
+	}
 	l.holds = append(l.holds, g)
 	close(g.comes)
 	l.look(s, g.ttl)
+}
+
+// cut has no hold last longer.
+func (l *rwLock) cut(until time.Time) {
+	for _, h := range l.holds {
+		if h.until.After(until) {
+			h.until = until
+		}
+	}
 }
 
 // look has the server look for what has expired after ttl.
@@ -117,7 +134,8 @@ func (l *rwLock) look(s *rwServer, ttl time.Duration) {
 // ask grants g now, or puts it in the queue if it waits.
 func (s *rwServer) ask(name string, g *rwGrant, waits bool) (granted bool) {
 	s.on(name, func(l *rwLock) {
-		passes := s.flaw == "readers are admitted while a writer is first" && g.shared
+		passes := g.shared && (s.flaw == "readers are admitted while a writer is first" ||
+			s.flaw == "readers are admitted while others are let in" && time.Since(l.letIn) < memoryTTL/10)
 		if (len(l.queue) == 0 || passes) && s.admits(l, g) {
 			s.grant(l, g)
 			granted = true
@@ -144,11 +162,18 @@ func (s *rwServer) forget(name string, g *rwGrant) {
 		return
 	}
 	s.on(name, func(l *rwLock) {
-		owned := func(w *rwGrant) bool { return w.owner == g.owner }
+		owned := func(w *rwGrant) bool {
+			return w.owner == g.owner || g.shared && w.shared && s.flaw == "a reader that gives up takes its neighbours along"
+		}
 		waited := slices.ContainsFunc(l.queue, owned)
-		l.queue, l.holds = slices.DeleteFunc(l.queue, owned), slices.DeleteFunc(l.holds, owned)
+		l.queue = slices.DeleteFunc(l.queue, owned)
+		l.holds = slices.DeleteFunc(l.holds, func(h *rwGrant) bool { return h.owner == g.owner })
+		if waited && s.flaw == "a writer that gives up lets in all readers" {
+			writers := slices.DeleteFunc(slices.Clone(l.queue), func(w *rwGrant) bool { return w.shared })
+			l.queue = append(slices.DeleteFunc(l.queue, func(w *rwGrant) bool { return !w.shared }), writers...)
+		}
 		if !waited || s.flaw != "a writer that gives up wakes nobody" {
-			s.serve(l)
+			s.serve(l, false)
 		}
 	})
 }
@@ -172,7 +197,7 @@ func (s *rwServer) release(name, owner string) (held bool) {
 		if s.flaw == "the last reader wakes no writer" && g != nil && g.shared && len(l.queue) > 0 && !l.queue[0].shared {
 			return
 		}
-		s.serve(l)
+		s.serve(l, false)
 	})
 	return held
 }
@@ -180,15 +205,27 @@ func (s *rwServer) release(name, owner string) (held bool) {
 func (s *rwServer) extend(name, owner string, ttl time.Duration) (held bool) {
 	s.on(name, func(l *rwLock) {
 		g := l.hold(owner)
+		if among := l.shared && len(l.holds) > 0; g == nil && among && s.flaw == "Extend revives a share that ended" {
+			g = &rwGrant{owner: owner, shared: true, ttl: ttl, token: l.token}
+			l.holds = append(l.holds, g)
+		} else if g == nil && among && s.flaw == "Extend says nil of a share that ended" {
+			held = true
+			return
+		}
 		if held = g != nil; !held {
 			return
 		}
 		g.until = time.Now().Add(ttl)
 		l.look(s, ttl)
-		if g.shared && s.flaw == "one TTL for all readers" {
+		switch {
+		case g.shared && s.flaw == "one TTL for all readers":
 			for _, h := range l.holds {
-				h.until = g.until
+				if h.until.Before(g.until) {
+					h.until = g.until
+				}
 			}
+		case s.flaw == "an Extend cuts the shares of others":
+			l.cut(g.until)
 		}
 	})
 	return held
@@ -198,21 +235,27 @@ func (s *rwServer) extend(name, owner string, ttl time.Duration) (held bool) {
 func (s *rwServer) downgrade(name, owner string) (token uint64, held bool) {
 	s.on(name, func(l *rwLock) {
 		g := l.hold(owner)
+		if g == nil && s.flaw == "a downgrade checks no owner" && len(l.holds) > 0 {
+			g = l.holds[0]
+		}
 		if held = g != nil; !held {
 			return
 		}
 		g.shared, l.shared = true, true
 		switch s.flaw {
+		case "a downgrade cuts the TTL":
+			g.until = time.Now().Add(g.ttl / 4)
+			l.look(s, g.ttl/4)
 		case "a downgrade has a new token":
 			l.token++
 			g.token = l.token
 		case "a downgrade is a release and a take":
 			l.holds = nil
-			s.serve(l)
+			s.serve(l, false)
 			l.holds = append(l.holds, g)
 		}
 		if token = g.token; s.flaw != "a downgrade wakes nobody" {
-			s.serve(l)
+			s.serve(l, false)
 		}
 	})
 	return token, held

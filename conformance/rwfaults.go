@@ -14,6 +14,7 @@ var readerRows = []reader{
 	{"an RLock whose replies are lost for a while is not held up by itself", "A", "a Lock whose replies are lost for a while is not held up by itself"},
 	{"an Unlock of a share whose reply was lost has freed the lock", "A", "an Unlock whose reply was lost has freed the lock"},
 	{"a release of a share that is sent again frees the lock", "A", "a release that is sent again says nil or ErrLost, and frees the lock"},
+	{"a release of a share that is sent again when the share had ended never says nil", "A", "a release that is sent again of a hold that had ended never says nil"},
 	{"an Extend of a share whose reply was lost leaves it as it was", "A", "an Extend whose reply was lost leaves the hold as it was"},
 	{"a request for a share that arrives late leaves nothing behind", "A", "a take that arrives late leaves nothing behind"},
 	{"a request for a share that arrives more than a TTL late takes nothing", "A", "a take that arrives more than a TTL late takes nothing"},
@@ -50,6 +51,21 @@ func readers() []row {
 		rows[i] = row
 	}
 	return rows
+}
+
+// beside has another reader take a share beside the reader of the scenario, if there is one. left ends the trial unless that share lasts, and
+// ends it.
+func (e *env) beside(name string) (left func(b *party)) {
+	if e.reader == "" {
+		return func(*party) {}
+	}
+	c := e.rwParty("C", name, e.long)
+	c.share()
+	return func(b *party) {
+		c.excludes(b, settle)
+		c.prolong()
+		c.release()
+	}
 }
 
 // sharing is an RWLocker whose Lock takes a share. Its methods that only some Lockers have are those of the RWLocker.

@@ -37,7 +37,7 @@ type rwPlayer struct {
 const rwHolds = 2000
 
 func readersWriters(e *env) {
-	h := &history{Seed: *seedFlag, Demand: exclusive}
+	h := &history{Seed: *seedFlag, Demand: undisturbed}
 	if h.Seed == 0 {
 		h.Seed = uint64(rand.Uint32())
 	}

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -9,31 +10,59 @@ import (
 )
 
 var readWriteQueueRows = []row{{
-	name:    "readers that come after a waiting writer wait for it",
-	promise: "A share is not granted while somebody waits who asked earlier for the lock alone.",
-	sources: []string{goRWMutex, zkShared},
-	needs:   []need{readsWrites},
-	body:    readersWaitForWriter,
+	name:     "readers that come after a waiting writer wait for it",
+	promise:  "A share is not granted while somebody waits who asked earlier for the lock alone.",
+	sources:  []string{goRWMutex, zkShared},
+	needs:    []need{readsWrites},
+	shows:    locker.Ordered,
+	optional: true,
+	body:     readersWaitForWriter,
 }, {
-	name:    "a writer's Unlock lets in all readers up to the next writer",
-	promise: "When a share at the head of the queue is granted, all are that have nobody but others like them before them.",
-	sources: []string{goRWMutex, zkShared},
-	needs:   []need{readsWrites},
-	body:    runIsLetIn,
+	name:     "a writer's Unlock lets in all readers up to the next writer",
+	promise:  "When a share at the head of the queue is granted, all are that have nobody but others like them before them, and no others.",
+	sources:  []string{goRWMutex, zkShared},
+	needs:    []need{readsWrites},
+	shows:    locker.Ordered,
+	optional: true,
+	body:     runIsLetIn,
 }, {
-	name:    "readers that overlap without end do not starve a writer",
-	promise: "A writer waits for the readers before it, not for those that come later.",
-	sources: []string{goRWMutex},
-	needs:   []need{readsWrites},
-	chance:  true,
-	body:    readersStarveNobody,
+	name:     "readers that overlap without end do not starve a writer",
+	promise:  "A writer waits for the readers before it, not for those that come later.",
+	sources:  []string{goRWMutex},
+	needs:    []need{readsWrites},
+	shows:    locker.Ordered,
+	optional: true,
+	chance:   true,
+	body:     readersStarveNobody,
 }, {
-	name:    "writers that come without end do not starve a reader",
-	promise: "A reader waits for the writers before it, not for those that come later.",
-	sources: []string{goRWMutex},
-	needs:   []need{readsWrites},
-	chance:  true,
-	body:    writersStarveNobody,
+	name:     "writers that come without end do not starve a reader",
+	promise:  "A reader waits for the writers before it, not for those that come later.",
+	sources:  []string{goRWMutex},
+	needs:    []need{readsWrites},
+	shows:    locker.Ordered,
+	optional: true,
+	chance:   true,
+	body:     writersStarveNobody,
+}, {
+	name:     "a writer that gives up lets no reader past the next writer",
+	promise:  "A share is not granted while somebody waits who asked earlier for the lock alone, whoever gives up before.",
+	sources:  []string{goRWMutex, zkShared},
+	needs:    []need{readsWrites},
+	shows:    locker.Ordered,
+	optional: true,
+	body:     writerGivesUpBeforeAnother,
+}, {
+	name:    "a writer's expiry lets in all readers that wait",
+	promise: "A hold that nobody extends or unlocks expires after one TTL, and all who wait for a share get one.",
+	sources: []string{redisDocs, contractOfShares},
+	needs:   []need{readsWrites, expire},
+	body:    expiryLetsIn,
+}, {
+	name:    "a writer that is killed while it waits does not hold up the readers behind it",
+	promise: "A waiter that is heard of no more is passed over within one TTL, and the readers behind it share the lock with those before it.",
+	sources: []string{zkRecipe, zkShared},
+	needs:   []need{readsWrites, processes},
+	body:    killedWriter,
 }, {
 	name:    "a writer that gives up lets in the readers behind it",
 	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up: nobody waits for it.",
@@ -42,7 +71,7 @@ var readWriteQueueRows = []row{{
 	body:    writerGivesUp,
 }, {
 	name:    "a reader that gives up leaves nothing behind",
-	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up: it is no share.",
+	promise: "What an attempt that failed left behind (key, queue entry, goroutine) is cleaned up: it is no share, and nobody else's place.",
 	sources: []string{zkRecipe, redsyncCancel},
 	needs:   []need{readsWrites},
 	body:    readerGivesUp,
@@ -67,9 +96,10 @@ func readersWaitForWriter(e *env) {
 	b.release()
 }
 
+// runIsLetIn has a newcomer ask while the run is let in.
 func runIsLetIn(e *env) {
-	all := e.rwParties(6)
-	first, run, second, last := all[0], all[1:4], all[4], all[5]
+	all := e.rwParties(7)
+	first, run, second, last, newcomer := all[0], all[1:4], all[4], all[5], all[6]
 	first.take()
 	var readers []<-chan error
 	for _, p := range run {
@@ -78,6 +108,9 @@ func runIsLetIn(e *env) {
 	writer := second.startLock(e.ctx)
 	reader := last.startShare(e.ctx)
 	first.release()
+	if newcomer.tryRLock() == nil {
+		e.doubtf("%s's TryRLock succeeded while %s waits for the lock", newcomer.who, second.who)
+	}
 	for i, p := range run {
 		p.granted(readers[i], e.prompt, "A has unlocked, and before %s there are but readers", p.who)
 	}
@@ -150,17 +183,82 @@ func writerGivesUp(e *env) {
 	b.release()
 }
 
+func writerGivesUpBeforeAnother(e *env) {
+	all := e.rwParties(5)
+	a, first, b, second, last := all[0], all[1], all[2], all[3], all[4]
+	a.share()
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	writer, reader := first.startLock(ctx), b.startShare(e.ctx)
+	next, behind := second.startLock(e.ctx), last.startShare(e.ctx)
+	cancel()
+	e.gone(first.party, writer)
+	b.granted(reader, e.prompt, "A has a share, and B, who waited for the lock before C, gave up")
+	last.queued(behind, "D, who waits for the lock")
+	a.release()
+	b.keepsOut(second, "Lock", next)
+	b.release()
+	second.granted(next, e.prompt, "the readers before it have unlocked")
+	second.keepsOut(last, "RLock", behind)
+	second.release()
+	last.granted(behind, e.prompt, "D has unlocked")
+	last.release()
+}
+
+func expiryLetsIn(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	w := e.rwParty("W", name, ttl)
+	run := make([]*rwParty, 3)
+	readers := make([]<-chan error, len(run))
+	w.take()
+	for i := range run {
+		run[i] = e.rwParty(fmt.Sprintf("reader %d", i+1), name, e.long)
+		readers[i] = run[i].startShare(e.ctx)
+	}
+	for i, p := range run {
+		p.granted(readers[i], ttl+slack(ttl), "W took the lock for %v and was heard of no more", ttl)
+	}
+	for _, p := range run {
+		p.prolong()
+		p.release()
+	}
+}
+
+// killedWriter has the reader before the writer stay: the one behind comes in beside it.
+func killedWriter(e *env) {
+	name, ttl := e.name(), e.lifetime(time.Second)
+	a, w, c := e.rwParty("A", name, 2*e.long), e.process("B", name, ttl), e.rwParty("C", name, ttl)
+	a.share()
+	w.start(e.ctx)
+	time.Sleep(3 * settle) // it waits
+	reader := c.startShare(e.ctx)
+	w.kill()
+	c.granted(reader, ttl+slack(ttl)+2*time.Second, "A has a share, and B, which waited for the lock before it with a TTL of %v, is killed", ttl)
+	c.release()
+	a.prolong()
+	a.release()
+}
+
+// readerGivesUp has readers wait before and behind the one that gives up.
 func readerGivesUp(e *env) {
-	a, b, w := e.rwTrio()
+	all := e.rwParties(5)
+	a, b, w, neighbours := all[0], all[1], all[2], all[3:]
 	a.take()
 	ctx, cancel := context.WithCancel(e.ctx)
 	defer cancel()
+	before := neighbours[0].startShare(e.ctx)
 	reader := b.startShare(ctx)
+	behind := neighbours[1].startShare(e.ctx)
 	cancel()
 	e.gone(b.party, reader)
 	a.release()
+	neighbours[0].granted(before, e.prompt, "A has unlocked, and B, who waited for a share, too, gave up")
+	neighbours[1].granted(behind, e.prompt, "A has unlocked, and B, who waited for a share before it, gave up")
+	for _, p := range neighbours {
+		p.release()
+	}
 	time.Sleep(settle) // what is left of B may want a share before C wants the lock
-	w.promptly("B gave up waiting for a share, A has unlocked")
+	w.promptly("B gave up waiting for a share, all others have unlocked")
 	w.prolong()
 	w.release()
 }

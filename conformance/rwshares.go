@@ -33,8 +33,25 @@ func releasedLate(e *env) {
 	w.release()
 }
 
-// expiresAlone has the writer wait from the beginning: somebody has to notice that the time of a share is over.
-func expiresAlone(e *env) {
+func expiresAlone(e *env) { e.together(e.expiresBeside, e.expiresAmong) }
+
+// expiresAmong has the share that lasts longer be the first: neither the take nor an Extend of another cuts it.
+func (e *env) expiresAmong() {
+	name := e.name()
+	a, b, w := e.rwParty("A", name, e.ttl), e.rwParty("B", name, e.long), e.rwParty("C", name, e.long)
+	b.share()
+	a.share()
+	a.prolong()
+	a.awaitExpiry()
+	b.excludes(w.party, settle)
+	b.prolong()
+	b.release()
+	w.lockBy(e.prompt, "B has unlocked, A's share has expired")
+	w.release()
+}
+
+// expiresBeside has the writer wait from the beginning: somebody has to notice that the time of a share is over.
+func (e *env) expiresBeside() {
 	name, ttl := e.name(), e.lifetime(1200*time.Millisecond) // longer than slack
 	before := time.Now()
 	a, b, w := e.rwParty("A", name, ttl), e.rwParty("B", name, e.long), e.rwParty("C", name, e.long)
@@ -50,7 +67,23 @@ func expiresAlone(e *env) {
 	w.release()
 }
 
-func lostShare(e *env) {
+func lostShare(e *env) { e.together(e.lostToWriter, e.lostAmong) }
+
+// lostAmong has another reader stay: the lock is shared yet when the share has expired.
+func (e *env) lostAmong() {
+	name := e.name()
+	a, b, w := e.rwParty("A", name, e.ttl), e.rwParty("B", name, e.long), e.rwParty("C", name, e.ttl)
+	b.share()
+	a.share()
+	a.awaitExpiry()
+	a.want("Extend of a share that expired, while B has one", a.extend(), locker.ErrLost)
+	b.release()
+	a.want("Extend of a share that expired, when the lock is free", a.extend(), locker.ErrLost)
+	w.promptly("B has unlocked, A's share has expired")
+	w.release()
+}
+
+func (e *env) lostToWriter() {
 	name := e.name()
 	a, w := e.rwParty("A", name, e.ttl), e.rwParty("B", name, e.long)
 	a.share()

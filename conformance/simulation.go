@@ -322,9 +322,8 @@ func (s *simulation) makeClients(rng *rand.Rand) {
 			p.id, p.simulation, p.scene, p.alarm = id, s, at, make(chan struct{}, 1)
 			p.rng = rand.New(rand.NewPCG(s.Seed, uint64(2+id)))
 			s.players = append(s.players, p)
-			_, tellsLoss := power[loser](p.l, canLost)
 			p.renews = p.renews || !expire.met(s.h)
-			s.Clients = append(s.Clients, client{Who: p.who, Name: name, TTL: p.ttl, Renews: p.renews, NoLost: !tellsLoss})
+			s.Clients = append(s.Clients, client{Who: p.who, Name: name, TTL: p.ttl, Renews: p.renews})
 		}
 	}
 }

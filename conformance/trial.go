@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,7 +56,10 @@ func (r row) check(t TB, h Harness) error {
 	if missing := unmet(r.needs, h); missing != nil {
 		return missing
 	}
-	if r.optional && h.promising(t).Promises[r.shows].Level == locker.LevelNo {
+	if r.optional || slices.ContainsFunc(r.needs, func(n need) bool { return n.name == readsWrites.name }) {
+		h = h.promising(t) // see ordered, which may not wait for the process once more
+	}
+	if r.optional && h.Promises[r.shows].Level == locker.LevelNo {
 		return Skip(fmt.Sprintf("the Harness does not promise %q", r.shows))
 	}
 	if !h.entered {
@@ -128,6 +132,7 @@ func enter(alone bool) (leave func()) {
 func (r row) trial(t TB, h Harness, limit time.Duration) (paused bool, verdict error) {
 	watched, began := watchMachine(), time.Now()
 	e := newEnv(t, h)
+	e.calm = !slices.ContainsFunc(r.needs, need.fault)
 	defer e.close()
 	go func() {
 		defer e.end(nil) // unless the body has said something else
@@ -173,6 +178,7 @@ type env struct {
 	silence *atomic.Pointer[silence] // the last one
 	asked   bool                     // whether Through acts
 	reader  string                   // the party that takes shares; see readerRows
+	calm    bool                     // there are no faults
 
 	ttl      time.Duration // the harness's
 	long     time.Duration // by far longer than anything but an expiry takes

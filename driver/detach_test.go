@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/memory"
 )
 
@@ -26,7 +27,7 @@ func ending(t *testing.T, after time.Duration) context.Context {
 func TestDetach_returnsWhatTheCallDoes(t *testing.T) {
 	require.NoError(t, driver.Detach(t.Context(), time.Minute, func(context.Context) error { return nil }))
 	require.ErrorIs(t, driver.Detach(t.Context(), time.Minute, func(context.Context) error { return errRefused }), errRefused)
-	lease, err := memory.NewDriver(memory.InSpace(t.Name())).Acquire(t.Context(), driver.Request{Name: "x", TTL: time.Minute})
+	lease, err := claims.Take(t.Context(), memory.NewDriver(memory.InSpace(t.Name())), driver.Request{Name: "x", TTL: time.Minute})
 	require.NoError(t, err)
 	got, err := driver.DetachAcquire(t.Context(), time.Minute, func(context.Context) (driver.Lease, error) { return lease, errRefused })
 	require.ErrorIs(t, err, errRefused)
@@ -67,14 +68,14 @@ func TestDetachAcquire_releasesWhatIsTakenLate(t *testing.T) {
 					if !taken {
 						return nil, driver.ErrHeld
 					}
-					return d.Acquire(ctx, req)
+					return claims.Take(ctx, d, req)
 				})
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorIs(t, cleanup.Extend(t.Context(), time.Minute), driver.ErrLost)
 				require.ErrorIs(t, cleanup.Release(ending(t, time.Millisecond)), context.DeadlineExceeded)
 				require.NoError(t, cleanup.Release(t.Context()))
 				assert.Equal(t, late, time.Since(began))
-				free, err := d.Acquire(t.Context(), req)
+				free, err := claims.Take(t.Context(), d, req)
 				require.NoError(t, err)
 				require.NoError(t, free.Release(t.Context()))
 			})

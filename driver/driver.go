@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Driver grants leases on names at one backend. It may be used by several goroutines.
+// Driver grants leases on names at one backend. It may be used by several goroutines. It is a [Claimer] or an [Acquirer].
 //
 // A Driver that can do more implements [Queuer], [BatchExtender], [Inspector], [Lister], [ForceReleaser], [TTLChecker], [TTLDefaulter], [Warner] or
 // [Proposer], too. It returns ErrHeld, ErrLost and ErrUnsupported as they are: the core adds the operation and the name.
@@ -13,6 +13,19 @@ import (
 // Each call returns within a few milliseconds of the end of its context, whatever the backend does. What it has sent may go on. If the client library ignores
 // contexts, or breaks its connection when one ends, use [Detach] and [DetachAcquire].
 type Driver interface {
+	// Guarantees returns what the backend promises, and under which condition. It makes no request.
+	Guarantees() Guarantees
+
+	// Close ends what the Driver has started, and closes the backend's client if the Driver made
+	// it, never one that the caller brought. No goroutine outlives it. The contexts of calls that
+	// are still under way have ended by then. It is called once.
+	Close() error
+}
+
+// Acquirer is a Driver that is asked for a lease, once. Write a [Claimer] instead: it has less to do.
+type Acquirer interface {
+	Driver
+
 	// Acquire tries once to take req.Name for req.TTL.
 	//
 	//  1. Each call is a contender of its own, also within one process: it acts under a fresh
@@ -34,14 +47,6 @@ type Driver interface {
 	//  7. If the backend is unreachable it returns the client library's error, never ErrHeld or
 	//     ErrLost. For a TTL that the backend cannot honour exactly it returns ErrUnsupported.
 	Acquire(ctx context.Context, req Request) (Lease, error)
-
-	// Guarantees returns what the backend promises, and under which condition. It makes no request.
-	Guarantees() Guarantees
-
-	// Close ends what the Driver has started, and closes the backend's client if the Driver made
-	// it, never one that the caller brought. No goroutine outlives it. The contexts of calls that
-	// are still under way have ended by then. It is called once.
-	Close() error
 }
 
 // Request asks for a lease.
@@ -50,6 +55,9 @@ type Request struct {
 	Name     string
 	Metadata string        // who asks, for people who look; any string, also an empty one, and one that is not UTF-8
 	TTL      time.Duration // more than 4 ms; one that CheckTTL has accepted
+
+	Shared bool   // a share of the name, which others may have beside it
+	Wake   func() // nil: the claim does not wait. Else called when asking again may bring more; it does not block
 }
 
 // Lease is one grant. Its methods act only for its own owner, in one atomic step at the backend, or
@@ -80,7 +88,7 @@ type Lease interface {
 // Queuer is a Driver whose backend keeps waiters in a queue and wakes them. Without it the core
 // polls Acquire.
 type Queuer interface {
-	Driver
+	Acquirer
 
 	// AcquireQueued waits in the backend's queue until the lease is granted or ctx is done. The
 	// obligations of Acquire hold, but for the second.
@@ -91,8 +99,6 @@ type Queuer interface {
 	//     request was sent that has failed since the last answer, end the call with the last error.
 	//  3. The waiter leaves the queue however the call ends, if need be by a Cleanup beside the
 	//     error.
-	//
-	// The Example has all three as a loop.
 	AcquireQueued(ctx context.Context, req Request, answered func(error)) (Lease, error)
 }
 

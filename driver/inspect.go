@@ -51,6 +51,6 @@ type Participant struct {
 	ID string
 
 	// Metadata is what WithMetadata said. It is empty, too, where the backend keeps that of holders
-	// alone, as Redis does.
+	// alone, as Redis does, but for readers.
 	Metadata string
 }

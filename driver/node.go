@@ -29,6 +29,10 @@ type Proposer interface {
 	// Driver or its leases.
 	Wait(req Request, place uint64, woken func(kept bool)) WaitingLease
 
+	// Identify asks the server who it is. The id is that of no other server, and the same for all that ask until it restarts; "" means that it
+	// does not tell. The answer tells the clock, too.
+	Identify(ctx context.Context) (id string, err error)
+
 	// ServerTime returns the clock of the server, as the latest answer has told it. known is false if there has been none.
 	ServerTime() (now time.Time, known bool)
 

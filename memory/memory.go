@@ -40,7 +40,7 @@ func New(opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(), opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Sharer], [driver.Inspector], [driver.Lister] and [driver.ForceReleaser] in memory.
+// Driver implements [driver.Driver], [driver.Claimer], [driver.Inspector], [driver.Lister] and [driver.ForceReleaser] in memory.
 type Driver struct{ space *space }
 
 // DriverOption is an option of [NewDriver].
@@ -62,11 +62,11 @@ func NewDriver(opts ...DriverOption) *Driver {
 }
 
 var (
-	_ driver.Sharer        = (*Driver)(nil)
+	_ driver.Claimer       = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
 	_ driver.Lister        = (*Driver)(nil)
 	_ driver.ForceReleaser = (*Driver)(nil)
-	_ driver.Downgrader    = (*lease)(nil)
+	_ driver.Downgrader    = (*claim)(nil)
 )
 
 // spaces are the process's own. One stays when its last Client closes: it is empty then.
@@ -85,66 +85,15 @@ func init() {
 	lastToken.Store(uint64(time.Now().UnixMicro()))
 }
 
-// Acquire tries once to take the lock.
-func (d *Driver) Acquire(_ context.Context, req driver.Request) (driver.Lease, error) {
-	return d.try(req, false)
+// lastNumber is that of the latest claim.
+var lastNumber atomic.Uint64
+
+// Claim implements driver.Claimer.
+func (d *Driver) Claim(req driver.Request) driver.Claim {
+	return &claim{Request: req, space: d.space, number: lastNumber.Add(1)}
 }
 
-// AcquireShared tries once to take a share.
-func (d *Driver) AcquireShared(_ context.Context, req driver.Request) (driver.Lease, error) {
-	return d.try(req, true)
-}
-
-// AcquireQueued waits in the lock's queue.
-func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	return d.wait(ctx, req, false, answered)
-}
-
-// AcquireSharedQueued waits for a share in the lock's queue.
-func (d *Driver) AcquireSharedQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	return d.wait(ctx, req, true, answered)
-}
-
-func (d *Driver) try(req driver.Request, shared bool) (driver.Lease, error) {
-	s := d.space
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.take(req, shared); l != nil {
-		return l, nil
-	}
-	return nil, s.heldBy(req.Name)
-}
-
-func (d *Driver) wait(ctx context.Context, req driver.Request, shared bool, answered func(error)) (driver.Lease, error) {
-	s := d.space
-	s.mu.Lock()
-	if l := s.take(req, shared); l != nil {
-		s.mu.Unlock()
-		return l, nil
-	}
-	w := &waiter{req, shared, make(chan *lease, 1)}
-	s.enqueue(w)
-	held := s.heldBy(req.Name)
-	s.mu.Unlock()
-
-	answered(held)
-	select {
-	case l := <-w.granted:
-		return l, nil
-	case <-ctx.Done():
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		select {
-		case l := <-w.granted: // while we were leaving: the core gives it back
-			return l, nil
-		default:
-			s.leave(w)
-			return nil, held
-		}
-	}
-}
-
-// Inspect implements driver.Inspector. Once a lock is released its last token is not remembered, and nobody has an ID.
+// Inspect implements driver.Inspector. Once a lock is released its last token is not remembered.
 func (d *Driver) Inspect(_ context.Context, name string) (driver.State, error) {
 	return d.space.look(name), nil
 }

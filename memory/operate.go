@@ -16,21 +16,35 @@ func (d *Driver) List(prefix string) driver.Pager {
 	}
 }
 
-// ForceRelease implements driver.ForceReleaser. Nobody has an ID, so that of a lock that is shared all shares end.
+// ForceRelease implements driver.ForceReleaser.
 func (d *Driver) ForceRelease(_ context.Context, name string, shown driver.State) error {
 	s := d.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.locks[name]
-	switch {
-	case l == nil || !l.held():
+	if l == nil || !l.held() {
 		return driver.ErrNotHeld
-	case shown.Token != l.token:
-		return s.heldBy(name)
 	}
-	l.holders = nil
+	before := len(l.holders)
+	l.holders = slices.DeleteFunc(l.holders, func(holder *claim) bool { return describes(shown, holder) })
+	if len(l.holders) == before {
+		return l.heldBy()
+	}
 	s.settle(name, l)
 	return nil
+}
+
+// describes reports whether holder is the holder that is shown, or one of the shares.
+func describes(shown driver.State, holder *claim) bool {
+	isShown := func(p driver.Participant) bool { return p.ID == holder.participant().ID }
+	switch {
+	case shown.Token != 0 && shown.Token != holder.token:
+		return false
+	case shown.Holder.ID != "":
+		return isShown(shown.Holder)
+	default:
+		return len(shown.Shares) == 0 || slices.ContainsFunc(shown.Shares, isShown)
+	}
 }
 
 // held returns the names that begin with prefix and are held.
@@ -48,14 +62,13 @@ func (s *space) held(prefix string) (names []string) {
 // held reports whether somebody has the lock whose lease has not expired.
 func (l *lock) held() bool {
 	now := clock.Now()
-	return slices.ContainsFunc(l.holders, func(holder *lease) bool { return now.Before(holder.until) })
+	return slices.ContainsFunc(l.holders, func(holder *claim) bool { return now.Before(holder.until) })
 }
 
-// heldBy returns the error that tells who holds a lock: of shares, the first. The caller holds s.mu.
-func (s *space) heldBy(name string) error {
-	metadata := s.locks[name].holders[0].metadata
-	if metadata == "" {
+// heldBy returns the error that tells who holds a lock: of shares, the first.
+func (l *lock) heldBy() error {
+	if l.holders[0].Metadata == "" {
 		return driver.ErrHeld // which costs nothing
 	}
-	return &driver.HeldError{Holder: driver.Participant{Metadata: metadata}}
+	return &driver.HeldError{Holder: l.holders[0].participant()}
 }

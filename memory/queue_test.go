@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/memory"
 )
@@ -58,21 +59,17 @@ func TestQueue_aGrantToAWaiterThatIsLeavingIsReturned(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d := memory.NewDriver(memory.InSpace(space))
 			req := driver.Request{Name: "x", TTL: ttl}
-			held, err := d.Acquire(t.Context(), req)
+			held, err := claims.Take(t.Context(), d, req)
 			require.NoError(t, err)
-			ctx, leave := context.WithCancel(t.Context())
-			var granted driver.Lease
-			left := testwait.Go(func() (err error) {
-				granted, err = d.AcquireQueued(ctx, req, func(error) {})
-				return err
-			})
-			synctest.Wait()
-			leave()
+			waiting := req
+			waiting.Wake = func() {}
+			leaves := d.Claim(waiting)
+			_, err = leaves.Ask(t.Context())
+			require.ErrorIs(t, err, driver.ErrHeld)
+			left := testwait.Go(func() error { return leaves.Release(t.Context()) })
 			require.NoError(t, held.Release(t.Context()))
-			if <-left == nil {
-				require.NoError(t, granted.Release(t.Context()))
-			}
-			next, err := d.Acquire(t.Context(), req)
+			require.NoError(t, <-left)
+			next, err := claims.Take(t.Context(), d, req)
 			require.NoError(t, err, "nobody holds it")
 			require.NoError(t, next.Release(t.Context()))
 		})

@@ -3,6 +3,7 @@ package memory
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,89 +19,84 @@ type space struct {
 
 // lock is one name, while it has a holder.
 type lock struct {
-	holders []*lease // one, or several shares
+	holders []*claim // one, or several shares
 	shared  bool
 	token   uint64 // of all of them
-	queue   []*waiter
+	queue   []*claim
 	expiry  *time.Timer // set while there is a queue
 
-	room [1]*lease // where holders begins: most often there is one
+	room [1]*claim // where holders begins: most often there is one
 }
 
-type waiter struct {
-	req     driver.Request
-	shared  bool
-	granted chan *lease // holds one
-}
+// claim implements driver.Claim and driver.Downgrader.
+type claim struct {
+	driver.Request
 
-// lease implements driver.Lease and driver.Downgrader.
-type lease struct {
 	space    *space
-	name     string
-	metadata string
+	number   uint64 // no other claim of the process has it
 	token    uint64
 	until    time.Time // of package clock
 	released bool
 }
 
-// take grants the lock, or a share of it, or returns nil if others have it, or come first. The caller holds s.mu, here and below.
-func (s *space) take(req driver.Request, shared bool) *lease {
-	l := s.locks[req.Name]
+// Ask takes the lock, or has it from the queue already. It makes no request that could be lost.
+func (c *claim) Ask(context.Context) (next time.Duration, err error) {
+	s := c.space
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.locks[c.Name]
 	if l != nil {
-		s.settle(req.Name, l)
-		if len(l.holders) > 0 && (len(l.queue) > 0 || !l.admits(shared)) {
-			return nil
-		}
+		s.settle(c.Name, l)
 	}
-	return s.grant(req, shared)
+	switch {
+	case s.locks[c.Name] == nil: // it is free
+		l = &lock{}
+		l.holders = l.room[:0]
+		s.locks[c.Name] = l
+		l.grant(c)
+	case slices.Contains(l.holders, c): // while it waited
+		c.until = clock.Now().Add(c.TTL)
+	case len(l.queue) == 0 && l.admits(c.Shared):
+		l.grant(c)
+	default:
+		if c.Wake == nil {
+			return 0, l.heldBy()
+		}
+		if !slices.Contains(l.queue, c) {
+			l.queue = append(l.queue, c)
+			s.watch(c.Name, l)
+		}
+		return c.TTL, l.heldBy()
+	}
+	return 0, nil
 }
 
 // admits reports whether there is room for a share, or for who wants the lock alone, beside those that have it.
 func (l *lock) admits(shared bool) bool { return len(l.holders) == 0 || l.shared && shared }
 
-func (s *space) grant(req driver.Request, shared bool) *lease {
-	l := s.locks[req.Name]
-	if l == nil {
-		l = &lock{}
-		l.holders = l.room[:0]
-		s.locks[req.Name] = l
-	}
+// grant makes c a holder. The caller holds the space's mutex, here and below.
+func (l *lock) grant(c *claim) {
 	if len(l.holders) == 0 {
-		l.token, l.shared = lastToken.Add(1), shared
+		l.token, l.shared = lastToken.Add(1), c.Shared
 	}
-	granted := &lease{
-		space: s, name: req.Name, metadata: req.Metadata, token: l.token, until: clock.Now().Add(req.TTL),
-	}
-	l.holders = append(l.holders, granted)
-	return granted
+	c.token, c.until = l.token, clock.Now().Add(c.TTL)
+	l.holders = append(l.holders, c)
 }
 
 // settle removes those that have expired, and has those come that may.
 func (s *space) settle(name string, l *lock) {
 	now := clock.Now()
-	l.holders = slices.DeleteFunc(l.holders, func(holder *lease) bool { return !now.Before(holder.until) })
-	for len(l.queue) > 0 && l.admits(l.queue[0].shared) {
+	l.holders = slices.DeleteFunc(l.holders, func(holder *claim) bool { return !now.Before(holder.until) })
+	for len(l.queue) > 0 && l.admits(l.queue[0].Shared) {
 		first := l.queue[0]
 		l.queue = slices.Delete(l.queue, 0, 1)
-		first.granted <- s.grant(first.req, first.shared)
+		l.grant(first)
+		first.Wake()
 	}
 	if len(l.holders) == 0 {
 		delete(s.locks, name)
 	}
 	s.watch(name, l)
-}
-
-func (s *space) enqueue(w *waiter) {
-	l := s.locks[w.req.Name]
-	l.queue = append(l.queue, w)
-	s.watch(w.req.Name, l)
-}
-
-func (s *space) leave(w *waiter) {
-	if l := s.locks[w.req.Name]; l != nil {
-		l.queue = slices.DeleteFunc(l.queue, func(other *waiter) bool { return other == w })
-		s.settle(w.req.Name, l)
-	}
 }
 
 // watch has the lock settled when the next holder's lease expires, if somebody waits for that.
@@ -112,7 +108,7 @@ func (s *space) watch(name string, l *lock) {
 	if len(l.queue) == 0 {
 		return
 	}
-	next := slices.MinFunc(l.holders, func(a, b *lease) int { return a.until.Compare(b.until) })
+	next := slices.MinFunc(l.holders, func(a, b *claim) int { return a.until.Compare(b.until) })
 	l.expiry = time.AfterFunc(next.until.Sub(clock.Now()), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -131,7 +127,7 @@ func (s *space) look(name string) (state driver.State) {
 	}
 	state.Token = l.token
 	for _, holder := range l.holders {
-		left, who := holder.until.Sub(clock.Now()), driver.Participant{Metadata: holder.metadata}
+		left, who := holder.until.Sub(clock.Now()), holder.participant()
 		switch {
 		case left <= 0:
 			continue
@@ -143,70 +139,77 @@ func (s *space) look(name string) (state driver.State) {
 		state.Held, state.Left = true, max(state.Left, left)
 	}
 	for _, w := range l.queue {
-		state.Waiters = append(state.Waiters, driver.Participant{Metadata: w.req.Metadata})
+		state.Waiters = append(state.Waiters, w.participant())
 	}
 	return state
 }
 
-func (l *lease) Token() uint64 { return l.token }
-
-func (l *lease) Validity() time.Duration {
-	l.space.mu.Lock()
-	defer l.space.mu.Unlock()
-	return l.until.Sub(clock.Now())
+// participant returns who holds, or waits, for people who look.
+func (c *claim) participant() driver.Participant {
+	return driver.Participant{ID: strconv.FormatUint(c.number, 10), Metadata: c.Metadata}
 }
 
-// at returns the lock that the lease holds, or nil. The caller holds the space's mutex.
-func (l *lease) at() *lock {
-	held := l.space.locks[l.name]
-	if held == nil || !slices.Contains(held.holders, l) || !clock.Now().Before(l.until) {
+func (c *claim) Token() uint64 { return c.token }
+
+func (c *claim) Validity() time.Duration {
+	c.space.mu.Lock()
+	defer c.space.mu.Unlock()
+	return c.until.Sub(clock.Now())
+}
+
+// at returns the lock that the claim holds, or nil. The caller holds the space's mutex.
+func (c *claim) at() *lock {
+	held := c.space.locks[c.Name]
+	if held == nil || !slices.Contains(held.holders, c) || !clock.Now().Before(c.until) {
 		return nil
 	}
 	return held
 }
 
-func (l *lease) Extend(_ context.Context, ttl time.Duration) error {
-	s := l.space
+func (c *claim) Extend(_ context.Context, ttl time.Duration) error {
+	s := c.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	held := l.at()
+	held := c.at()
 	if held == nil {
 		return driver.ErrLost
 	}
-	l.until = clock.Now().Add(ttl)
-	s.watch(l.name, held)
+	c.until = clock.Now().Add(ttl)
+	s.watch(c.Name, held)
 	return nil
 }
 
 // Downgrade implements driver.Downgrader.
-func (l *lease) Downgrade(context.Context) error {
-	s := l.space
+func (c *claim) Downgrade(context.Context) error {
+	s := c.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	held := l.at()
+	held := c.at()
 	if held == nil {
 		return driver.ErrLost
 	}
 	held.shared = true
-	s.settle(l.name, held)
+	s.settle(c.Name, held)
 	return nil
 }
 
-func (l *lease) Release(context.Context) error {
-	s := l.space
+// Release ends the hold, or the wait.
+func (c *claim) Release(context.Context) error {
+	s := c.space
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.released {
+	if c.released {
 		return nil
 	}
-	lasted := l.at() != nil
-	if held := s.locks[l.name]; held != nil && slices.Contains(held.holders, l) {
-		held.holders = slices.DeleteFunc(held.holders, func(other *lease) bool { return other == l })
-		s.settle(l.name, held)
+	lasted := c.at() != nil
+	if l := s.locks[c.Name]; l != nil {
+		none := func(other *claim) bool { return other == c }
+		l.holders, l.queue = slices.DeleteFunc(l.holders, none), slices.DeleteFunc(l.queue, none)
+		s.settle(c.Name, l)
 	}
-	if !lasted {
+	if !lasted && c.token > 0 {
 		return driver.ErrLost
 	}
-	l.released = true
+	c.released = true
 	return nil
 }

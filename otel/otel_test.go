@@ -72,7 +72,7 @@ type backend struct {
 func (d *backend) fail(err error) { d.fails.Store(&err) }
 
 type lease struct {
-	driver.Lease
+	driver.Claim
 	backend *backend
 }
 
@@ -85,37 +85,27 @@ func (d *backend) request(ctx context.Context, name string) error {
 	return nil
 }
 
-func (d *backend) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return d.take(ctx, func() (driver.Lease, error) { return d.Driver.Acquire(ctx, req) })
-}
+func (d *backend) Claim(req driver.Request) driver.Claim { return lease{d.Driver.Claim(req), d} }
 
-func (d *backend) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	return d.take(ctx, func() (driver.Lease, error) { return d.Driver.AcquireQueued(ctx, req, answered) })
-}
-
-func (d *backend) take(ctx context.Context, take func() (driver.Lease, error)) (driver.Lease, error) {
-	if err := d.request(ctx, "take"); err != nil {
-		return nil, err
+func (l lease) Ask(ctx context.Context) (time.Duration, error) {
+	if err := l.backend.request(ctx, "take"); err != nil {
+		return 0, err
 	}
-	l, err := take()
-	if err != nil {
-		return nil, err
-	}
-	return lease{l, d}, nil
+	return l.Claim.Ask(ctx)
 }
 
 func (l lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := l.backend.request(ctx, "extend it"); err != nil {
 		return err
 	}
-	return l.Lease.Extend(ctx, ttl)
+	return l.Claim.Extend(ctx, ttl)
 }
 
 func (l lease) Release(ctx context.Context) error {
 	if err := l.backend.request(ctx, "give back"); err != nil {
 		return err
 	}
-	return l.Lease.Release(ctx)
+	return l.Claim.Release(ctx)
 }
 
 // tree are the spans that have ended, in that order, each with those that it is in.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/postgres"
 )
@@ -73,7 +74,7 @@ func TestExtendAll_isOneStatement(t *testing.T) {
 	leases := make([]driver.Lease, 50)
 	for i := range leases {
 		var err error
-		leases[i], err = d.Acquire(t.Context(), driver.Request{Name: prefixOf(t) + string(rune('0'+i)), TTL: time.Minute})
+		leases[i], err = claims.Take(t.Context(), d, driver.Request{Name: prefixOf(t) + string(rune('0'+i)), TTL: time.Minute})
 		require.NoError(t, err)
 	}
 	assert.EqualValues(t, 1, counts.of(func() {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/postgres"
 )
@@ -33,7 +34,7 @@ func request(name string) driver.Request {
 
 func acquire(t *testing.T, d driver.Driver, name string) driver.Lease {
 	t.Helper()
-	l, err := d.Acquire(t.Context(), request(name))
+	l, err := claims.Take(t.Context(), d, request(name))
 	require.NoError(t, err)
 	return l
 }
@@ -44,7 +45,7 @@ func TestAcquire_ofManyAtOnceMakesTheTableOnce(t *testing.T) {
 	for range 8 {
 		d := postgres.NewDriver(pool, "")
 		taken.Go(func() {
-			l, err := d.Acquire(t.Context(), request("name"))
+			l, err := claims.Take(t.Context(), d, request("name"))
 			if err != nil {
 				assert.ErrorIs(t, err, locker.ErrHeld)
 				return

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,22 +10,10 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// lease is one attempt, and what it was granted. seen is the version with which it may take the lock.
-type lease struct {
-	driver     *Driver
-	key, owner []byte
-	seen       int64
-	token      int64
-	known      bool // to the server, or it may be
-	doubtful   bool // a take was not answered, and may arrive yet
-	waited     bool
-	until      atomic.Pointer[time.Time]
-}
+func (c *claim) Token() uint64 { return uint64(c.token) }
 
-func (l *lease) Token() uint64 { return uint64(l.token) }
-
-func (l *lease) Validity() time.Duration {
-	until := l.until.Load()
+func (c *claim) Validity() time.Duration {
+	until := c.until.Load()
 	if until == nil {
 		return 0 // it waits, or has never been sent
 	}
@@ -34,24 +21,24 @@ func (l *lease) Validity() time.Duration {
 }
 
 // lasts notes what a request that was sent at sent has brought. Of two Extends the one sent last may be answered first.
-func (l *lease) lasts(sent time.Time, ttl time.Duration) {
+func (c *claim) lasts(sent time.Time, ttl time.Duration) {
 	until := sent.Add(ttl)
 	for {
-		old := l.until.Load()
-		if old != nil && old.After(until) || l.until.CompareAndSwap(old, &until) {
+		old := c.until.Load()
+		if old != nil && old.After(until) || c.until.CompareAndSwap(old, &until) {
 			return
 		}
 	}
 }
 
-func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
+func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := time.Now()
-	n, err := l.driver.affect(ctx, l.driver.spare(), l.driver.sql.extend, l.key, l.owner, ttl.Microseconds())
+	n, err := c.of.affect(ctx, c.of.spare(), c.of.sql.extend, c.key, c.owner, ttl.Microseconds())
 	switch {
 	case noTable(err), err == nil && n == 0:
 		return driver.ErrLost
 	case err == nil:
-		l.lasts(sent, ttl)
+		c.lasts(sent, ttl)
 	}
 	return err
 }
@@ -62,8 +49,8 @@ var errLocked = errors.New("another transaction has locked the row of the lock")
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	keys, owners := make([][]byte, len(leases)), make([][]byte, len(leases))
 	for i, l := range leases {
-		l := l.(*lease)
-		keys[i], owners[i] = l.key, l.owner
+		c := l.(*claim)
+		keys[i], owners[i] = c.key, c.owner
 	}
 	sent, results := time.Now(), map[string]error{}
 	err := d.query(ctx, d.spare(), func(rows pgx.Rows) error {
@@ -83,8 +70,8 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 	}
 	errs := make([]error, len(leases))
 	for i, l := range leases {
-		l := l.(*lease)
-		result, held := results[string(l.owner)]
+		c := l.(*claim)
+		result, held := results[string(c.owner)]
 		switch {
 		case err != nil:
 			errs[i] = err
@@ -93,24 +80,29 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 		case result != nil:
 			errs[i] = result
 		default:
-			l.lasts(sent, ttl)
+			c.lasts(sent, ttl)
 		}
 	}
 	return errs
 }
 
-func (l *lease) Release(ctx context.Context) error {
+// Release ends the hold, or the wait.
+func (c *claim) Release(ctx context.Context) error {
+	c.of.listener.leave(c.owner)
+	if !c.known {
+		return nil
+	}
 	var ours, woken, safe bool
 	var version, sent int64
-	if l.doubtful {
-		sent = l.seen
+	if c.doubtful {
+		sent = c.seen
 	}
-	err := l.driver.rowOn(ctx, l.driver.spare(), l.driver.sql.release, l.key, l.owner, sent).Scan(&ours, &version, &woken, &safe)
+	err := c.of.rowOn(ctx, c.of.spare(), c.of.sql.release, c.key, c.owner, sent).Scan(&ours, &version, &woken, &safe)
 	switch {
 	case noTable(err), errors.Is(err, pgx.ErrNoRows), err == nil && !ours:
 		return driver.ErrLost
 	case err == nil:
-		l.driver.seen.remember(l.key, remembered{version, l.waited})
+		c.of.seen.remember(c.key, remembered{version, c.waited})
 	}
 	return err
 }

@@ -33,14 +33,14 @@ type listener struct {
 	done   sync.WaitGroup
 
 	mu      sync.Mutex
-	waiters map[string]chan struct{} // by owner
+	waiters map[string]func() // by owner: what wakes it
 	started bool
 	heard   bool // what is sent now arrives
 	pooled  bool // it does not: a pooler stands between
 }
 
 func newListener(d *Driver) *listener {
-	l := &listener{driver: d, name: make([]byte, driverID), waiters: map[string]chan struct{}{}}
+	l := &listener{driver: d, name: make([]byte, driverID), waiters: map[string]func(){}}
 	_, _ = rand.Read(l.name) // never fails
 	l.channel = "locker_" + hex.EncodeToString(l.name)
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -63,13 +63,11 @@ func (l *listener) hears() bool {
 	return l.heard
 }
 
-// enter has owner be woken through the channel.
-func (l *listener) enter(owner []byte) <-chan struct{} {
-	woken := make(chan struct{}, 1)
+// enter has wake called when owner is told through the channel.
+func (l *listener) enter(owner []byte, wake func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiters[string(owner)] = woken
-	return woken
+	l.waiters[string(owner)] = wake
 }
 
 func (l *listener) leave(owner []byte) {
@@ -123,18 +121,11 @@ func (l *listener) set(heard, pooled bool) (before bool) {
 	before = l.heard
 	l.heard, l.pooled = heard, pooled
 	if before || heard {
-		for _, woken := range l.waiters {
-			signal(woken)
+		for _, wake := range l.waiters {
+			wake()
 		}
 	}
 	return before
-}
-
-func signal(woken chan struct{}) {
-	select {
-	case woken <- struct{}{}:
-	default:
-	}
 }
 
 // listen makes a connection, and listens on it until it ends.
@@ -173,8 +164,8 @@ func (l *listener) wake(payload string) {
 	owner, _ := hex.DecodeString(payload)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if woken := l.waiters[string(owner)]; woken != nil {
-		signal(woken)
+	if wake := l.waiters[string(owner)]; wake != nil {
+		wake()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/postgres"
 )
@@ -45,7 +46,7 @@ func TestQueue_aTryLockDoesNotOvertake(t *testing.T) {
 	locked := waits(t, t.Context(), c, next, 1)
 	// The lock is free, and the one who waits has not been woken.
 	execute(t, url, "UPDATE locker_locks SET released = true WHERE name = $1", []byte(prefixOf(t)+":x"))
-	_, err := d.Acquire(t.Context(), driver.Request{Name: prefixOf(t) + ":x", TTL: time.Minute})
+	_, err := claims.Take(t.Context(), d, driver.Request{Name: prefixOf(t) + ":x", TTL: time.Minute})
 	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, await(t, locked), "it looks by itself")
 	require.NoError(t, next.Unlock(t.Context()))

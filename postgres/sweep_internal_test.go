@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -35,7 +36,7 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	t.Parallel()
 	d := newTestDriver(t)
 	take := func(name string) driver.Lease {
-		l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: time.Second})
+		l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: time.Second})
 		require.NoError(t, err)
 		return l
 	}
@@ -95,7 +96,7 @@ func TestSweep_isDueWhenManyRowsWereMade(t *testing.T) {
 	d := newTestDriver(t)
 	d.idle = time.Millisecond
 	for i := range 10 * sweepMade {
-		l, err := d.Acquire(t.Context(), driver.Request{Name: fmt.Sprint("name", i), TTL: 50 * time.Millisecond})
+		l, err := claims.Take(t.Context(), d, driver.Request{Name: fmt.Sprint("name", i), TTL: 50 * time.Millisecond})
 		require.NoError(t, err)
 		_ = l.Release(context.Background()) // it may have expired
 	}

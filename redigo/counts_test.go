@@ -66,25 +66,3 @@ func TestCounts_aBatchIsOneRoundTrip(t *testing.T) {
 	extendAll()
 	assert.EqualValues(t, 2, roundTrips.Load(), "the pipeline that was refused, and one that brings the script")
 }
-
-func TestCounts_allDueRenewalsOfAClientAreOnePipeline(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	loadScripts(t, s)
-	const (
-		n   = 50
-		ttl = 3 * time.Second
-	)
-	var roundTrips atomic.Int64
-	c := clientOf(t, newPool(t, s.Addr(), countRoundTrips(s.Addr(), &roundTrips)), locker.WithTTL(ttl))
-	start := time.Now()
-	for i := range n {
-		require.NoError(t, c.Mutex(fmt.Sprint(i)).Lock(t.Context()))
-	}
-	// Due times fall on a grid of TTL/32. A buffer of redigo has room for 20 renewals and more.
-	cells := int64(time.Since(start)/(ttl/32)) + 2
-	ask(t, s, "CONFIG", "RESETSTAT")
-	roundTrips.Store(0)
-	eventually(t, "every hold is renewed once", func() bool { return calls(t, s, "pexpire") >= n })
-	assert.LessOrEqual(t, roundTrips.Load(), cells+n/20, "writes for renewals of %d holds taken within %d cells of the grid", n, cells)
-}

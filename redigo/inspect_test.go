@@ -17,7 +17,7 @@ func TestInspect(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
 	harness.Inspect(t, harness.Inspection{
-		URL: "redigo://" + s.Addr() + "?pool_size=3", TTL: 300 * time.Millisecond,
+		URL: "redigo://" + s.Addr() + "?pool_size=3", TTL: time.Second,
 		Left: true, LastToken: true, TokenWhenWaited: true, Queue: true, IDs: true,
 		TellsHolder: true, TellsMetadata: true,
 		Listening: harness.RedisListening(s),

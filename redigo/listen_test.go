@@ -1,7 +1,6 @@
 package redigo_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // listening is how many channels of waiters are listened to.
@@ -59,32 +57,4 @@ func TestWaiting_aSubscriptionThatIsCutIsRestored(t *testing.T) {
 	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, await(t, done))
 	assert.NoError(t, other.Unlock(t.Context()))
-}
-
-// A heartbeat keeps a connection on which nothing happens; a channel that nobody waits for is left.
-func TestWaiting_forLong(t *testing.T) {
-	testwait.OnlyNightly(t, "TestHub_givesUpAfterUse shows it of the protocol in virtual time; this takes 16 s")
-	t.Parallel()
-	s := testserver.Redis(t)
-	c := clientOf(t, newPool(t, s.Addr()), locker.WithTTL(time.Minute))
-	m, short := c.Mutex("x"), c.Mutex("y")
-	require.NoError(t, m.Lock(t.Context()))
-	require.NoError(t, short.Lock(t.Context()))
-	done := async(func() error { return c.Mutex("x").Lock(withTimeout(t, time.Minute)) })
-	soon := async(func() error { return c.Mutex("y").Lock(withTimeout(t, time.Minute)) })
-	eventually(t, "both listen", func() bool { return listening(t, s) == 2 })
-	connection := func() string {
-		list, err := redis.String(ask(t, s, "CLIENT", "LIST", "TYPE", "pubsub"), nil)
-		require.NoError(t, err)
-		id, _, _ := strings.Cut(list, " ")
-		return id
-	}
-	start, id := time.Now(), connection()
-	require.NoError(t, short.Unlock(t.Context()))
-	require.NoError(t, await(t, soon))
-	eventually(t, "one channel is left", func() bool { return listening(t, s) == 1 })
-	time.Sleep(time.Until(start.Add(16 * time.Second))) // longer than a connection may be silent
-	assert.Equal(t, id, connection(), "the same connection")
-	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, await(t, done))
 }

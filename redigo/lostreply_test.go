@@ -32,50 +32,6 @@ func newFaulty(t *testing.T, change ...func(*redis.Pool)) *faulty {
 	return &faulty{s, p, c}
 }
 
-// loseReply has the server apply what do sends and the reply get lost, before the connection breaks.
-func (f *faulty) loseReply(t *testing.T, applied func() bool, do func() error) error {
-	t.Helper()
-	f.proxy.HoldReplies(true)
-	done := async(do)
-	eventually(t, "the server has applied the request, and answered", func() bool {
-		_, replies := f.proxy.Held()
-		return replies > 0 && applied()
-	})
-	f.proxy.HoldReplies(false) // of other connections
-	f.proxy.ResetConns()
-	return await(t, done)
-}
-
-func TestLostReply_isSentAgain(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*redis.Pool){
-		"a pool without limits": func(*redis.Pool) {},
-		"a pool of one":         ofOne,
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFaulty(t, change)
-			ctx := t.Context()
-			m := f.client.Mutex("x")
-			held := func() bool { return isHeld(t, f.server, "x") }
-			require.NoError(t, f.loseReply(t, held, func() error { return m.Lock(ctx) }))
-			token, err := redis.Uint64(ask(t, f.server, "HGET", keyOf("x"), "token"), nil)
-			require.NoError(t, err)
-			assert.Equal(t, token, m.FencingToken(), "the token that the server knows")
-			require.ErrorIs(t, f.client.Mutex("x").TryLock(ctx), locker.ErrHeld)
-
-			ask(t, f.server, "CONFIG", "RESETSTAT")
-			deadline := m.Deadline()
-			extended := func() bool { return calls(t, f.server, "pexpire") == 1 }
-			require.NoError(t, f.loseReply(t, extended, func() error { return m.Extend(ctx) }))
-			assert.True(t, m.Deadline().After(deadline))
-
-			released := func() bool { return !held() }
-			require.NoError(t, f.loseReply(t, released, func() error { return m.Unlock(ctx) }))
-			require.NoError(t, f.client.Mutex("x").TryLock(ctx))
-		})
-	}
-}
-
 // The reply to the first try is lost, and the next one finds nobody to ask: its error says nothing of the
 // first, which took the lock.
 func TestLostReply_thenRefused_leavesNothingBehind(t *testing.T) {
@@ -129,30 +85,4 @@ func TestReadOnly_isNoTry(t *testing.T) {
 func forget(t *testing.T, s *testserver.RedisServer, lease driver.Lease) {
 	t.Helper()
 	ask(t, s, "HSET", "{x}", "owner", "another", "token", lease.Token()+1, "lapsed", lease.Token()-1)
-}
-
-func TestNoScript_everyOperationBringsItsOwn(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	ctx := t.Context()
-	c := clientOf(t, newPool(t, s.Addr()))
-	m, other := c.Mutex("x"), c.Mutex("x")
-	for _, step := range []struct {
-		name string
-		do   func() error
-		want error
-	}{
-		{"Lock", func() error { return m.Lock(ctx) }, nil},
-		{"TryLock", func() error { return other.TryLock(ctx) }, locker.ErrHeld},
-		{"Extend", func() error { return m.Extend(ctx) }, nil},
-		{"Unlock", func() error { return m.Unlock(ctx) }, nil},
-	} {
-		ask(t, s, "SCRIPT", "FLUSH")
-		require.ErrorIs(t, step.do(), step.want, step.name)
-	}
-	lease, err := driverOf(t, newPool(t, s.Addr())).Propose(ctx, driver.Request{Name: "y", TTL: time.Minute}, 7)
-	require.NoError(t, err)
-	larger := lease.Token() + 1
-	require.NoError(t, lease.Raise(ctx, larger))
-	assert.Equal(t, larger, lease.Token())
 }

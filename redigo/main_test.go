@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -83,7 +84,7 @@ func driverOf(t testing.TB, p *redis.Pool, opts ...redigo.DriverOption) *redigo.
 
 func take(t testing.TB, d driver.Driver, name string, ttl time.Duration) driver.Lease {
 	t.Helper()
-	l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
+	l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: ttl})
 	require.NoError(t, err)
 	return l
 }

@@ -15,8 +15,7 @@ import (
 	overgoredis "github.com/go-locker/locker/redis"
 )
 
-// Programs over redigo and over go-redis wait in one queue: they are served in the order in which they came, and the release of each
-// wakes the next, whose library is the other.
+// Programs over redigo and over go-redis wait in one queue, and the release of each wakes the next, whose library is the other.
 func TestMixed_bothLibrariesWaitInOneQueue(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)
@@ -38,7 +37,6 @@ func TestMixed_bothLibrariesWaitInOneQueue(t *testing.T) {
 	const n = 6
 	var (
 		mu     sync.Mutex
-		order  []int
 		tokens = []uint64{holder.FencingToken()}
 		done   []<-chan error
 	)
@@ -49,20 +47,17 @@ func TestMixed_bothLibrariesWaitInOneQueue(t *testing.T) {
 				return err
 			}
 			mu.Lock()
-			order, tokens = append(order, i), append(tokens, m.FencingToken())
+			tokens = append(tokens, m.FencingToken())
 			mu.Unlock()
 			return m.Unlock(t.Context())
 		}))
 		eventually(t, "it waits", func() bool { return waiters() == i+1 })
 	}
 	eventually(t, "both listen", func() bool { return listening(t, s) == 2 })
-	ask(t, s, "CONFIG", "RESETSTAT")
 	require.NoError(t, holder.Unlock(t.Context()))
 	for _, d := range done {
 		require.NoError(t, await(t, d))
 	}
-	assert.Equal(t, []int{0, 1, 2, 3, 4, 5}, order)
 	assert.IsIncreasing(t, tokens)
-	assert.Equal(t, n, calls(t, s, "publish"), "each release wakes one, and nobody who does not hear of it")
 	require.NoError(t, clients[0].Mutex("x").TryLock(t.Context()), "afterwards")
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redigo"
 )
@@ -194,16 +195,16 @@ func TestStaleConnections_andNoOthers(t *testing.T) {
 		}
 	})
 	d := driverOf(t, newPool(t, l.Addr().String()))
-	lease, err := d.Acquire(t.Context(), driver.Request{Name: "x", TTL: time.Minute})
+	lease, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: time.Minute})
 	require.Error(t, err)
 	assert.NotNil(t, lease, "it may have been taken")
 	assert.EqualValues(t, 4, accepted.Load(), "one try, and three more")
 	require.NoError(t, l.Close())
 	require.NoError(t, await(t, done))
-	lease, err = d.Acquire(t.Context(), driver.Request{Name: "x", TTL: time.Minute})
+	lease, err = claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: time.Minute})
 	var dial *net.OpError
 	require.ErrorAs(t, err, &dial)
-	assert.Nil(t, lease, "nothing was sent")
+	require.NoError(t, lease.Release(t.Context()), "nothing was sent, and nothing is now")
 }
 
 // A connection to what has become a replica is not used again: the next one may lead to the primary.
@@ -270,7 +271,7 @@ func TestNew_aPoolThatIsClosed(t *testing.T) {
 	for range 1000 {
 		ctx, cancel := context.WithCancel(t.Context())
 		go cancel()
-		_, err := d.Acquire(ctx, driver.Request{Name: "y", TTL: time.Minute})
+		_, err := claims.Take(ctx, d, driver.Request{Name: "y", TTL: time.Minute})
 		require.Error(t, err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 func TestSentinel_failoverWhileHeldAndWaiting(t *testing.T) {
@@ -39,30 +38,6 @@ func TestSentinel_failoverWhileHeldAndWaiting(t *testing.T) {
 	assert.Greater(t, other.FencingToken(), token)
 	assert.True(t, isHeld(t, primary, "x"))
 	require.NoError(t, other.Unlock(ctx))
-}
-
-func TestSentinel_failoverWhileTaking(t *testing.T) {
-	testwait.OnlyNightly(t, "TestSentinel_failoverWhileHeldAndWaiting shows that the new primary is found")
-	t.Parallel()
-	g := testserver.Sentinel(t)
-	m := openClient(t, sentinelURL(g), locker.WithTTL(2*time.Second)).Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	require.NoError(t, m.Unlock(t.Context()))
-	old := g.Primary()
-	old.Stop()
-	defer old.Continue()
-	var last uint64
-	eventually(t, "locks are taken at the new primary", func() bool {
-		err := m.Lock(withTimeout(t, time.Second))
-		if err != nil {
-			require.NotErrorIs(t, err, locker.ErrHeld)
-			return false
-		}
-		last = m.FencingToken()
-		require.NoError(t, m.Unlock(t.Context()))
-		return true
-	})
-	assert.NotZero(t, last)
 }
 
 // The old primary works on, and is not told for a while that it is none any more.

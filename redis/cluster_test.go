@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/redisscript"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
@@ -109,36 +109,6 @@ func wantTakenAbove(t *testing.T, m *locker.Mutex, above uint64) {
 	require.NoError(t, m.Unlock(t.Context()))
 }
 
-// A slot may take long to move. What is not there yet, or no more, is locked and unlocked all the same, and waited
-// for.
-func TestCluster_locksWhoseSlotMoves(t *testing.T) {
-	testwait.OnlyNightly(t, "TestCluster_aHoldWhoseSlotMoves shows a lock on a slot that moves, and TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved one who waits")
-	t.Parallel()
-	c := testserver.Cluster(t)
-	ctx := t.Context()
-	for kind, client := range clusterClients(t, c, 10*time.Second) {
-		t.Run(kind, func(t *testing.T) {
-			m, other := client.Mutex("x"), client.Mutex("x")
-			inTurn := func(when string) {
-				require.NoError(t, m.Lock(ctx), when)
-				waiting := async(func() error { return other.Lock(ctx) })
-				time.Sleep(100 * time.Millisecond) // it asks in vain
-				require.NoError(t, m.Unlock(ctx), when)
-				require.NoError(t, await(t, waiting), when)
-				assert.Greater(t, other.FencingToken(), m.FencingToken())
-				require.NoError(t, other.Unlock(ctx), when)
-			}
-			inTurn("before")
-			move := c.StartMove(keyOf("x"), c.OtherPrimary(keyOf("x")))
-			inTurn("the key is still there")
-			move.MoveKeys()
-			inTurn("the key has moved, the slot has not")
-			move.Finish()
-			inTurn("the slot has moved")
-		})
-	}
-}
-
 // A new name is taken where its slot moves to, and the mark is where it comes from. If there were another, Redis could not move the slot.
 func TestCluster_aNewNameWhoseSlotMoves(t *testing.T) {
 	t.Parallel()
@@ -169,6 +139,55 @@ func TestCluster_aNewNameWhoseSlotMoves(t *testing.T) {
 		require.NoError(t, m.Unlock(ctx))
 	}
 	require.NoError(t, x.Unlock(ctx))
+}
+
+// Keys move one by one. Who asks when some have is answered where the hash is, and makes no second queue or mark there: Redis could not move
+// the first.
+func TestCluster_waitersComeWhileTheKeysOfALockAreApart(t *testing.T) {
+	t.Parallel()
+	c := testserver.Cluster(t, testserver.RedisReplicas(0))
+	ctx := t.Context()
+	req := driver.Request{Name: "locker:x", TTL: time.Minute}
+	const hash, queue = "{locker:x}", "{locker:x}:queue"
+	for name, moved := range map[string][]string{"the hash": {hash}, "the queue": {queue}, "all but the mark": {hash, queue}} {
+		t.Run(name, func(t *testing.T) {
+			rdb := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs()})
+			defer func() { _ = rdb.Close() }()
+			waits := func() <-chan error {
+				d, held := driverOf(t, rdb), make(chan error, 1000)
+				done := async(func() error {
+					l, err := claims.Wait(ctx, d, req, func(err error) { held <- err })
+					return errors.Join(err, l.Release(ctx))
+				})
+				require.ErrorIs(t, <-held, locker.ErrHeld)
+				return done
+			}
+			holder := take(t, driverOf(t, rdb), req.Name, req.TTL)
+			all := []<-chan error{waits(), waits()}
+			target := c.OtherPrimary(hash)
+			move := c.StartMove(hash, target)
+			for _, key := range moved {
+				move.MoveKey(key)
+			}
+			all = append(all, waits())
+			if len(moved) > 1 {
+				_, err := connect(t, target.Addr()).Pipelined(ctx, func(p goredis.Pipeliner) error {
+					p.Do(ctx, "ASKING")
+					return p.PExpire(ctx, hash, keep-time.Millisecond).Err() // the hold, which the first waiter finds out
+				})
+				require.NoError(t, err)
+				require.NoError(t, awaitLong(t, all[0]))
+				all = all[1:]
+				move.Finish()
+			} else {
+				move.Finish()
+				require.NoError(t, holder.Release(ctx))
+			}
+			for _, done := range all {
+				require.NoError(t, awaitLong(t, done))
+			}
+		})
+	}
 }
 
 func TestCluster_renewalsWhoseSlotsMove(t *testing.T) {
@@ -274,89 +293,6 @@ func TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved(t *testing.T) {
 			}
 			assert.Equal(t, kinds, o.got)
 		})
-	}
-}
-
-// Names of all slots share the connections for subscriptions: one a node.
-func TestCluster_oneConnectionANodeForAllThatWaits(t *testing.T) {
-	testwait.OnlyNightly(t, "TestQueue_twoHundredLocksAreHeardOnOneConnection shows it of one server")
-	t.Parallel()
-	c := testserver.Cluster(t)
-	ctx := t.Context()
-	const names = 40
-	holder := openURL(t, clusterURL(c), locker.WithTTL(time.Minute))
-	waiter := openURL(t, clusterURL(c), locker.WithTTL(time.Minute))
-	var held []*locker.Mutex
-	var done []<-chan error
-	for i := range names {
-		m := holder.Mutex(fmt.Sprint(i))
-		require.NoError(t, m.Lock(ctx))
-		held = append(held, m)
-		w := waiter.Mutex(fmt.Sprint(i))
-		done = append(done, async(func() error { return w.Lock(ctx) }))
-	}
-	primaries := map[string]*goredis.Client{}
-	for i := range names {
-		addr := c.PrimaryOf(keyOf(fmt.Sprint(i))).Addr()
-		primaries[addr] = connect(t, addr)
-	}
-	require.Len(t, primaries, 3)
-	eventually(t, "all listen", func() bool {
-		n := 0
-		for _, rdb := range primaries {
-			n += len(rdb.PubSubShardChannels(ctx, "{locker:*").Val())
-		}
-		return n == names
-	})
-	for _, rdb := range primaries {
-		list, err := rdb.Do(ctx, "CLIENT", "LIST", "TYPE", "pubsub").Text()
-		require.NoError(t, err)
-		assert.Equal(t, 1, strings.Count(list, "\n"), list)
-	}
-	for _, m := range held {
-		require.NoError(t, m.Unlock(ctx))
-	}
-	for _, d := range done {
-		require.NoError(t, await(t, d))
-	}
-}
-
-// All slots of names that wait move at once, to and fro.
-func TestCluster_manyThatWaitWhileSlotsMove(t *testing.T) {
-	testwait.OnlyNightly(t, "TestCluster_whoWaitsIsWokenInOrderAfterTheSlotHasMoved has few wait")
-	t.Parallel()
-	c := testserver.Cluster(t)
-	ctx := t.Context()
-	const names = 10
-	var held []*locker.Mutex
-	var done []<-chan error
-	for i, client := range []*locker.Client{
-		openURL(t, clusterURL(c), locker.WithTTL(time.Minute)), openURL(t, clusterURL(c), locker.WithTTL(time.Minute)),
-	} {
-		for j := range names {
-			m := client.Mutex(fmt.Sprint(j))
-			if i == 0 {
-				require.NoError(t, m.Lock(ctx))
-				held = append(held, m)
-				continue
-			}
-			done = append(done, async(func() error { return m.Lock(ctx) }))
-		}
-	}
-	for round := range 3 {
-		for j := range names {
-			key := keyOf(fmt.Sprint(j))
-			c.MoveSlot(key, c.OtherPrimary(key))
-		}
-		if round == 1 {
-			c.Failover(keyOf("0"))
-		}
-	}
-	for _, m := range held {
-		require.NoError(t, m.Unlock(ctx))
-	}
-	for _, d := range done {
-		require.NoError(t, awaitLong(t, d))
 	}
 }
 

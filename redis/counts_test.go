@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -130,77 +128,4 @@ func TestCounts_allDueRenewalsOfAClientAreOnePipeline(t *testing.T) {
 	t.Logf("%d renewals: %d round trips, %d scripts", n, roundTrips, scripts)
 	assert.LessOrEqual(t, roundTrips, cells, "round trips for %d renewals that were taken within %d cells of the grid", n, cells)
 	assert.Equal(t, n, scripts)
-}
-
-func TestCounts_aBatchIsOnePipelineOfAScriptForEach(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	ctx := t.Context()
-	admin := connect(t, s.Addr())
-	rdb := connect(t, s.Addr())
-	d := driverOf(t, rdb)
-	const n = 1000
-	leases := make([]driver.Lease, n)
-	for i := range leases {
-		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
-	}
-	var sent roundTrips
-	rdb.AddHook(&sent)
-	for range 2 { // the first loads the script
-		resetStats(t, admin)
-		sent.reset()
-		for i, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
-			require.NoError(t, err, "lease %d", i)
-		}
-	}
-	assert.EqualValues(t, 1, sent.pipelines.Load())
-	assert.Zero(t, sent.commands.Load(), "commands outside of the pipeline")
-	calls := commandCalls(t, admin)
-	assert.Equal(t, n, calls["evalsha"])
-	assert.Equal(t, n, calls["pexpire"])
-
-	require.NoError(t, leases[7].Release(ctx))
-	require.NoError(t, admin.Del(ctx, "{500}").Err())
-	require.NoError(t, admin.SAdd(ctx, "{500}", "no lock").Err())
-	resetStats(t, admin)
-	sent.reset()
-	for i, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
-		switch i {
-		case 7:
-			require.ErrorIs(t, err, locker.ErrLost)
-		case 500:
-			require.ErrorContains(t, err, "WRONGTYPE")
-		default:
-			require.NoError(t, err, "lease %d", i)
-			assert.Greater(t, leases[i].Validity(), time.Minute)
-		}
-	}
-	assert.EqualValues(t, 1, sent.pipelines.Load())
-	assert.Zero(t, sent.commands.Load(), "commands outside of the pipeline")
-	calls = commandCalls(t, admin)
-	assert.Equal(t, n, calls["evalsha"])
-	assert.Equal(t, n-2, calls["pexpire"])
-}
-
-func TestCounts_aHeldLockCostsNoGoroutine(t *testing.T) {
-	s := testserver.Redis(t)
-	ctx := t.Context()
-	c := newClient(t, s.Addr(), locker.WithTTL(time.Minute))
-	pairsAtOnce(t, c, 32, 4) // so that there are all the goroutines that send
-	require.NoError(t, c.Mutex("first").Lock(ctx))
-	settled := func() int {
-		n := runtime.NumGoroutine()
-		eventually(t, "the number of goroutines has settled", func() bool {
-			time.Sleep(5 * tick)
-			before := n
-			n = runtime.NumGoroutine()
-			return n >= before
-		})
-		return n
-	}
-	one := settled()
-	for i := range 199 {
-		require.NoError(t, c.Mutex(fmt.Sprint(i)).Lock(ctx))
-	}
-	eventually(t, "200 held locks have as many goroutines as one", func() bool { return runtime.NumGoroutine() <= one })
 }

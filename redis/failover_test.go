@@ -11,7 +11,6 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // failover is a topology that makes another server the primary of a name.
@@ -148,38 +147,6 @@ func TestFailover_aHoldThatTheReplicaKnowsGoesOn(t *testing.T) {
 	})
 }
 
-func TestFailover_renewalGoesOn(t *testing.T) {
-	testwait.OnlyNightly(t, "TestFailover_aHoldThatTheReplicaKnowsGoesOn extends, and the core shows when it is renewed")
-	t.Parallel()
-	eachFailover(t, func(t *testing.T, f failover) {
-		t.Helper()
-		ctx := t.Context()
-		clients := map[string]*locker.Client{"by URL": openURL(t, f.url, locker.WithTTL(15*time.Second))}
-		for name, connect := range f.clients {
-			rdb := connect()
-			t.Cleanup(func() { _ = rdb.Close() })
-			clients[name] = clientOf(t, rdb, locker.WithTTL(15*time.Second))
-		}
-		var held []*locker.Mutex
-		for kind, c := range clients {
-			for _, name := range []string{"{x}1", "{x}2", "other", "names", "elsewhere"} {
-				m := c.Mutex(name + " " + kind)
-				require.NoError(t, m.Lock(ctx))
-				held = append(held, m)
-			}
-		}
-		f.inStep("{x}")
-		old := f.primary("{x}")
-		old.Kill()
-		now := time.Now()
-		f.after("{x}", old)
-		for _, m := range held {
-			testwait.Patience(time.Minute).Until(t, m.Name()+" is renewed", func() bool { return m.Deadline().After(now.Add(16 * time.Second)) })
-			require.NoError(t, m.Unlock(ctx))
-		}
-	})
-}
-
 // What is lost is lost as documented: the replica had not received the take when it took over.
 func TestFailover_aHoldThatTheReplicaDoesNotKnowIsLost(t *testing.T) {
 	t.Parallel()
@@ -215,27 +182,6 @@ func TestFailover_aHoldThatTheReplicaDoesNotKnowIsLost(t *testing.T) {
 		require.NoError(t, second.Extend(ctx), "the second is not disturbed")
 		require.ErrorIs(t, third.TryLock(ctx), locker.ErrHeld)
 		require.NoError(t, second.Unlock(ctx))
-	})
-}
-
-func TestFailover_aRenewedHoldThatTheReplicaDoesNotKnowSaysSo(t *testing.T) {
-	testwait.OnlyNightly(t, "TestFailover_aHoldThatTheReplicaDoesNotKnowIsLost shows what an Extend is told")
-	t.Parallel()
-	eachFailover(t, func(t *testing.T, f failover) {
-		t.Helper()
-		ctx := t.Context()
-		m := openURL(t, f.url, locker.WithTTL(15*time.Second)).Mutex("x")
-		f.replica("x").Detach()
-		require.NoError(t, m.Lock(ctx))
-		old := f.primary("x")
-		old.Kill()
-		f.after("x", old)
-		select {
-		case <-m.Lost():
-		case <-time.After(time.Minute):
-			t.Fatal("no renewal was told that the hold is lost")
-		}
-		require.ErrorIs(t, m.Unlock(ctx), locker.ErrLost)
 	})
 }
 

@@ -1,12 +1,10 @@
 package redis_test
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
 	goredis "github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
@@ -46,33 +44,6 @@ func TestNoScript_everyOperationBringsItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	flushScripts(t, rdb)
 	require.NoError(t, lease.Raise(ctx, lease.Token()+1))
-}
-
-func TestNoScript_ofAPipelineOfRenewals(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	ctx := t.Context()
-	var sent roundTrips
-	rdb := connect(t, s.Addr())
-	d := driverOf(t, rdb)
-	const n = 100
-	leases := make([]driver.Lease, n)
-	for i := range leases {
-		leases[i] = take(t, d, fmt.Sprint(i), time.Minute)
-	}
-	flushScripts(t, rdb)
-	rdb.AddHook(&sent)
-	for i, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
-		require.NoError(t, err, "lease %d", i)
-	}
-	for i := range leases {
-		ms, err := rdb.Do(ctx, "PTTL", fmt.Sprintf("{%d}", i)).Int64()
-		require.NoError(t, err)
-		require.Greater(t, ms, (keep + 61*time.Second).Milliseconds())
-	}
-	roundTrips := sent.pipelines.Load() + sent.commands.Load()
-	// The pipeline that was refused, one EVALSHA and one EVAL to bring the script, the others again.
-	assert.LessOrEqual(t, roundTrips, int64(4), "round trips to renew %d holds on a server that has lost the scripts", n)
 }
 
 // What a failover leaves that has forgotten the hold, and the scripts; another has come since.

@@ -145,28 +145,6 @@ func (r *refusing) ProcessHook(goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-// While a slot moves a lock is asked for without its queue, which its script finds; what is for two locks is not for one of them.
-func TestRun_whoseSlotMoves(t *testing.T) {
-	t.Parallel()
-	for _, queue := range []bool{false, true} {
-		rdb := goredis.NewClient(&goredis.Options{})
-		hook := &refusing{error: errors.New("TRYAGAIN Multiple keys request during rehashing of slot")}
-		rdb.AddHook(hook)
-		c := taking("{x}")
-		c.Keys = append(c.Keys, "{x}:other")
-		c.Script.Queue = queue
-		reply := made(t, newRunner(rdb), []redisscript.Call{c})[0]
-		require.ErrorContains(t, reply.Err, "TRYAGAIN")
-		require.NoError(t, rdb.Close())
-		if !queue {
-			assert.Len(t, hook.sent, 1)
-			continue
-		}
-		require.Len(t, hook.sent, 2)
-		assert.Equal(t, []any{1, "{x}"}, hook.sent[1][2:4])
-	}
-}
-
 // busy is a hook that answers each request of a pipeline but the first with an error, once for each of its errors. It notes how
 // many requests each pipeline had, and how many keys those had that it let through.
 type busy struct {

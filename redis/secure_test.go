@@ -1,7 +1,6 @@
 package redis_test
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -122,48 +121,5 @@ func TestACL_sentinel(t *testing.T) {
 		require.Error(t, err)
 		require.NotErrorIs(t, err, locker.ErrHeld)
 		assert.NotContains(t, err.Error(), secret)
-	}
-}
-
-// TLS, with certificates on both sides, of servers that are found through others.
-func TestTLS_severalServers(t *testing.T) {
-	testwait.OnlyNightly(t, "TestTLS shows what it takes to be let in, and TestOpen_cluster what the clients of several servers are given")
-	t.Parallel()
-	for name, c := range map[string]struct {
-		start func(t *testing.T) (servers []*testserver.RedisServer, hosts []string, query string)
-	}{
-		"Sentinel": {func(t *testing.T) ([]*testserver.RedisServer, []string, string) {
-			t.Helper()
-			g := testserver.Sentinel(t, testserver.RedisTLS())
-			return g.Servers(), g.Addrs(), "master_name=" + g.MasterName()
-		}},
-		"Cluster": {func(t *testing.T) ([]*testserver.RedisServer, []string, string) {
-			t.Helper()
-			c := testserver.Cluster(t, testserver.RedisTLS())
-			return c.Servers(), c.Addrs(), "cluster=true"
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			servers, hosts, query := c.start(t)
-			s := servers[0]
-			base := "rediss://" + strings.Join(hosts, ",") + "?renew=false&" + query
-			ca := "&tls_ca=" + url.QueryEscape(s.CAFile)
-			cert := "&tls_cert=" + url.QueryEscape(s.CertFile) + "&tls_key=" + url.QueryEscape(s.KeyFile)
-			for _, serverName := range []string{"", "&tls_server_name=localhost"} {
-				a, b := openURL(t, base+ca+cert+serverName).Mutex("x"), openURL(t, base+ca+cert+serverName).Mutex("x")
-				waitsAndGets(t, a, b)
-			}
-			for what, u := range map[string]string{
-				"no certificate":  base + ca,
-				"wrong name":      base + ca + cert + "&tls_server_name=elsewhere.example",
-				"wrong authority": base + cert,
-				"no TLS":          "redis://" + strings.Join(hosts, ",") + "?" + query,
-			} {
-				err := openURL(t, u+"&ttl=2s").Mutex("x").Lock(t.Context())
-				require.Error(t, err, what)
-				require.NotErrorIs(t, err, locker.ErrHeld, what)
-			}
-		})
 	}
 }

@@ -2,7 +2,6 @@ package redis_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,44 +11,6 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
-
-// asked is the sentinel that a client has a subscription to.
-func asked(t *testing.T, g *testserver.SentinelGroup) *testserver.RedisServer {
-	t.Helper()
-	var found *testserver.RedisServer
-	eventually(t, "a client is subscribed at a sentinel", func() bool {
-		for _, s := range g.Sentinels() {
-			list, err := connect(t, s.Addr()).Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
-			require.NoError(t, err)
-			if strings.TrimSpace(list) != "" {
-				found = s
-			}
-		}
-		return found != nil
-	})
-	return found
-}
-
-// A sentinel often runs where the primary does, and goes with it. One that hangs is worse than one that is dead.
-func TestSentinel_theOneThatTheClientAsksHangsAndThePrimaryDies(t *testing.T) {
-	testwait.OnlyNightly(t, "TestFailover_whoWaitsGetsTheLock shows a primary that dies")
-	t.Parallel()
-	g := testserver.Sentinel(t)
-	ctx := t.Context()
-	m := openURL(t, sentinelURL(g), locker.WithTTL(2*time.Second)).Mutex("x")
-	require.NoError(t, m.Lock(ctx))
-	require.NoError(t, m.Unlock(ctx))
-	hangs := asked(t, g)
-	hangs.Stop()
-	old := g.Primary()
-	old.Kill()
-	g.WaitFailover(old)
-	start := time.Now()
-	testwait.Patience(time.Minute).Until(t, "the client finds the new primary", func() bool { return m.Lock(ctx) == nil })
-	t.Logf("found after %v", time.Since(start))
-	require.NoError(t, m.Unlock(ctx))
-	hangs.Continue()
-}
 
 // The old primary lives on for some ten seconds after a failover by hand, and takes what it is sent. Who
 // waits does not go on listening to it.

@@ -1,139 +1,24 @@
 package redis_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func sharedFor(ttl time.Duration) driver.Request { return driver.Request{Name: "locker:x", TTL: ttl} }
 
-func ignored(error) {}
-
-// queued starts a request that waits, and returns when it stands in the queue.
-func queued(t *testing.T, d *driverAt, ask func(ctx context.Context) (driver.Lease, error)) (chan driver.Lease, func()) {
+func read(t *testing.T, d driver.Claimer, ttl time.Duration) driver.Lease {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	got := make(chan driver.Lease, 1)
-	before := d.length(t)
-	go func() {
-		defer close(got)
-		l, err := ask(ctx)
-		if err == nil {
-			got <- l
-		} else if l != nil {
-			_ = l.Release(context.WithoutCancel(ctx)) // that of a Driver that is closed fails
-		}
-	}()
-	eventually(t, "it stands in the queue", func() bool { return d.length(t) == before+1 })
-	return got, cancel
-}
-
-// driverAt is a Driver, and a look at its server.
-type driverAt struct {
-	driver.Sharer
-	addr string
-	cut  func()
-}
-
-func sharerAt(t *testing.T, s *testserver.RedisServer) *driverAt {
-	t.Helper()
-	p := testserver.NewProxy(t, s.Addr())
-	return &driverAt{driverOf(t, connect(t, p.Addr())), s.Addr(), p.Close}
-}
-
-func (d *driverAt) length(t *testing.T) int64 {
-	t.Helper()
-	return connect(t, d.addr).ZCard(t.Context(), keyOf("x")+":queue").Val()
-}
-
-func (d *driverAt) waitsToRead(ctx context.Context) (driver.Lease, error) {
-	return d.AcquireSharedQueued(ctx, sharedFor(time.Minute), ignored)
-}
-
-func (d *driverAt) waitsToWrite(ctx context.Context) (driver.Lease, error) {
-	return d.AcquireQueued(ctx, sharedFor(time.Minute), ignored)
-}
-
-func read(t *testing.T, d driver.Sharer, ttl time.Duration) driver.Lease {
-	t.Helper()
-	l, err := d.AcquireShared(t.Context(), sharedFor(ttl))
+	l, err := claims.Share(t.Context(), d, sharedFor(ttl))
 	require.NoError(t, err)
 	return l
-}
-
-func wantSoon(t *testing.T, got chan driver.Lease, within time.Duration) driver.Lease {
-	t.Helper()
-	select {
-	case l := <-got:
-		require.NotNil(t, l)
-		return l
-	case <-time.After(within):
-		require.FailNow(t, "it still waits")
-		return nil
-	}
-}
-
-func TestShare_aWriterThatDiesWhileItWaitsLetsReadersInAfterALook(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	d, dies := sharerAt(t, s), sharerAt(t, s)
-	first := read(t, d, time.Minute)
-	_, cancel := queued(t, dies, dies.waitsToWrite)
-	eventually(t, "it is subscribed", func() bool {
-		return len(connect(t, s.Addr()).PubSubChannels(t.Context(), keyOf("x")+":*").Val()) == 1
-	})
-	got, cancelReader := queued(t, d, d.waitsToRead)
-	defer cancelReader()
-	dies.cut()
-	defer cancel()
-	assert.Equal(t, first.Token(), wantSoon(t, got, 10*time.Second).Token())
-}
-
-// A writer that nobody has heard of for five seconds is passed over: one that waits is heard of more often.
-func TestShare_aWriterThatWaitsLongIsNotOvertaken(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	d, other := sharerAt(t, s), sharerAt(t, s)
-	first := read(t, d, time.Minute)
-	got, cancel := queued(t, other, other.waitsToWrite)
-	defer cancel()
-	later, cancelReader := queued(t, d, d.waitsToRead)
-	defer cancelReader()
-	for start := time.Now(); time.Since(start) < 8*time.Second; time.Sleep(50 * time.Millisecond) {
-		_, err := d.AcquireShared(t.Context(), sharedFor(time.Minute))
-		require.ErrorIs(t, err, locker.ErrHeld)
-	}
-	require.Empty(t, later, "the reader behind it waits")
-	require.NoError(t, first.Release(t.Context()))
-	require.NoError(t, wantSoon(t, got, 10*time.Second).Release(t.Context()))
-	wantSoon(t, later, 10*time.Second)
-}
-
-func TestShare_extendsSharesAndOthersTogether(t *testing.T) {
-	t.Parallel()
-	d := driverOf(t, connect(t, testserver.SharedRedis(t).Addr()))
-	req := driver.Request{Name: t.Name() + ":x", TTL: time.Minute}
-	share, err := d.AcquireShared(t.Context(), req)
-	require.NoError(t, err)
-	alone := take(t, d, t.Name()+":y", time.Minute)
-	down := take(t, d, t.Name()+":z", time.Minute)
-	require.NoError(t, down.(driver.Downgrader).Downgrade(t.Context()))
-	gone, err := d.AcquireShared(t.Context(), req)
-	require.NoError(t, err)
-	require.NoError(t, gone.Release(t.Context()))
-	errs := d.ExtendAll(t.Context(), []driver.Lease{share, alone, gone, down}, time.Minute)
-	require.NoError(t, errs[0])
-	require.NoError(t, errs[1])
-	require.ErrorIs(t, errs[2], locker.ErrLost)
-	require.NoError(t, errs[3])
 }
 
 func TestShare_theRightsOfAWaiterAreEnough(t *testing.T) {
@@ -155,7 +40,7 @@ func TestShare_theRightsOfAWaiterAreEnough(t *testing.T) {
 	require.NoError(t, l.Release(t.Context()))
 
 	none := driverOf(t, connect(t, s.Addr(), as("no-z")))
-	_, err = none.AcquireShared(t.Context(), sharedFor(time.Minute))
+	_, err = claims.Share(t.Context(), none, sharedFor(time.Minute))
 	wantNoPerm(t, err)
 	assert.False(t, isHeldAt(t, connect(t, s.Addr()), keyOf("x")), "nothing is taken")
 	l = take(t, none, "locker:x", time.Minute)

@@ -12,28 +12,10 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
-
-func TestToken_isOneAboveALastThatIsAheadOfTheClock(t *testing.T) {
-	t.Parallel()
-	s := testserver.Redis(t)
-	ctx := t.Context()
-	rdb := connect(t, s.Addr())
-	c := clientOf(t, rdb, locker.WithoutRenewal())
-	ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
-	require.NoError(t, rdb.HSet(ctx, keyOf("x"), "token", ahead, "lapsed", 0).Err())
-	for i := range uint64(3) {
-		m := c.Mutex("x")
-		require.NoError(t, m.Lock(ctx))
-		assert.Equal(t, ahead+i+1, m.FencingToken())
-		require.NoError(t, m.Unlock(ctx))
-	}
-	ms, err := rdb.Do(ctx, "PTTL", keyOf("x")).Int64()
-	require.NoError(t, err)
-	assert.Positive(t, ms, "a hash that had no expiry has one after a take")
-}
 
 func TestToken_staysBelow2To53(t *testing.T) {
 	t.Parallel()
@@ -146,7 +128,7 @@ func TestStorage_isBoundedAfterManyNames(t *testing.T) {
 	for w := range workers {
 		done = append(done, async(func() error {
 			for i := w; i < names; i += workers {
-				l, err := d.Acquire(ctx, driver.Request{Name: fmt.Sprintf("orders/%d", i), TTL: ttl})
+				l, err := claims.Take(ctx, d, driver.Request{Name: fmt.Sprintf("orders/%d", i), TTL: ttl})
 				if err != nil {
 					return err
 				}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/redis"
 )
 
@@ -54,7 +55,7 @@ func TestWaitReplicas_savesTheLockIfAReplicaThatHasAcknowledgedIsPromoted(t *tes
 	for _, s := range replicas {
 		s.Promote()
 		rdb := connect(t, s.Addr())
-		_, err := driverOf(t, rdb).Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
+		_, err := claims.Take(ctx, driverOf(t, rdb), driver.Request{Name: "x", TTL: time.Minute})
 		require.ErrorIs(t, err, locker.ErrHeld)
 		token, err := rdb.HGet(ctx, "{x}", "token").Uint64()
 		require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
@@ -41,7 +42,7 @@ func TestWaitReplicas_whatIsSentTwiceIsAcknowledgedToo(t *testing.T) {
 			p.HoldReplies(true)
 			var lease driver.Lease
 			done := async(func() error {
-				lease, err = d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
+				lease, err = claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 				return err
 			})
 			eventually(t, "the server has granted, and answered", func() bool {

@@ -202,20 +202,6 @@ func TestWaitReplicas_anExtendThatTooFewAcknowledgeFailsAndTheOldDeadlineStands(
 	require.NoError(t, m.Unlock(ctx))
 }
 
-func TestWaitReplicas_aHoldThatNobodyAcknowledgesAnyMoreIsLostAtItsDeadline(t *testing.T) {
-	t.Parallel()
-	primary, replicas := replicated(t, 1)
-	m := waiting(t, connect(t, primary.Addr()), 1, 50*time.Millisecond, locker.WithTTL(2*time.Second)).Mutex("x")
-	require.NoError(t, m.Lock(t.Context()))
-	replicas[0].Detach()
-	select {
-	case <-m.Lost():
-	case <-time.After(patient):
-		t.Fatal("it goes on, though no replica knows that it was renewed")
-	}
-	require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-}
-
 // The one who waits gets the lock when a replica is back, and not before.
 func TestWaitReplicas_ofAWaiter(t *testing.T) {
 	t.Parallel()
@@ -242,28 +228,6 @@ func TestWaitReplicas_ofAWaiter(t *testing.T) {
 	require.NoError(t, m.Unlock(ctx))
 }
 
-func TestWaitReplicas_withoutTheScripts(t *testing.T) {
-	t.Parallel()
-	primary, _ := replicated(t, 1)
-	ctx := t.Context()
-	rdb := connect(t, primary.Addr())
-	d := driverOf(t, rdb, redis.WaitReplicas(1, time.Second))
-	var leases []driver.Lease
-	for i := range 10 {
-		flushScripts(t, rdb)
-		leases = append(leases, take(t, d, fmt.Sprint(i), time.Minute))
-	}
-	flushScripts(t, rdb)
-	for _, err := range d.ExtendAll(ctx, leases, 2*time.Minute) {
-		require.NoError(t, err)
-	}
-	flushScripts(t, rdb)
-	for _, l := range leases {
-		require.NoError(t, l.Extend(ctx, time.Minute))
-		require.NoError(t, l.Release(ctx))
-	}
-}
-
 func TestWaitReplicas_withoutTheRight(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t, testserver.RedisConfig(userWith("app", rights)))
@@ -271,23 +235,6 @@ func TestWaitReplicas_withoutTheRight(t *testing.T) {
 	m := waiting(t, connect(t, s.Addr(), as("app")), 1, time.Second).Mutex("x")
 	wantNoPerm(t, m.TryLock(t.Context()))
 	eventually(t, "what was taken is released", func() bool { return !isHeldAt(t, admin, keyOf("x")) })
-}
-
-func TestWaitReplicas_endsWithCtx(t *testing.T) {
-	t.Parallel()
-	primary, replicas := replicated(t, 1)
-	replicas[0].Detach()
-	admin := connect(t, primary.Addr())
-	loadScripts(t, admin)
-	for name, kind := range clients {
-		t.Run(name, func(t *testing.T) {
-			m := waiting(t, connect(t, primary.Addr(), kind), 1, time.Second).Mutex("x")
-			start := time.Now()
-			require.Error(t, m.Lock(withTimeout(t, 200*time.Millisecond)))
-			assert.Less(t, time.Since(start), 2*time.Second)
-			testwait.Patience(3*time.Second).Until(t, "what it took is released", func() bool { return !isHeldAt(t, admin, keyOf("x")) })
-		})
-	}
 }
 
 func TestWaitReplicas_byURL(t *testing.T) {

@@ -18,6 +18,9 @@ func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease,
 		return nil, err
 	}
 	defer d.work.Done()
+	if err := d.identify(ctx, req.TTL); err != nil {
+		return nil, err
+	}
 	return d.acquire(ctx, req, nil)
 }
 
@@ -120,11 +123,15 @@ type proposeRequest struct {
 }
 
 func (p *proposeRequest) send(ctx context.Context) (err error) {
+	n := p.lease.driver.nodes[p.i]
+	if err := p.lease.driver.meet(ctx, n); err != nil {
+		return err
+	}
 	if p.place != nil {
 		p.earlier, err = p.place.Propose(ctx, p.token)
 		return err
 	}
-	p.ours, err = p.lease.driver.nodes[p.i].Propose(ctx, p.lease.req, p.token)
+	p.ours, err = n.Propose(ctx, p.lease.req, p.token)
 	return err
 }
 

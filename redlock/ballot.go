@@ -36,7 +36,7 @@ type state uint8
 const (
 	asked   state = iota // and has not answered
 	refused              // another has the lock
-	gone                 // the node had granted the lock, and has answered that it has ended
+	gone                 // the node had granted the lock, and has answered that it has ended, or it was given back
 	absent               // failed, or has not answered in time
 	granted              // the lock, under vote.token
 	raising              // granted, and asked to raise its token to the goal

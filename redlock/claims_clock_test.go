@@ -119,51 +119,11 @@ func TestKleppmann_aClockJumpOfDaysMakesNoSecondHolder(t *testing.T) {
 	require.NotZero(t, first.FencingToken())
 }
 
-// Kleppmann: clocks may jump back as well. True, and on one node it costs nothing: that keeps the lock for longer,
-// the others expire in time, and they are a majority.
-func TestKleppmann_aClockThatJumpsBackCostsNothing(t *testing.T) {
-	testwait.OnlyNightly(t, "it is a variation, and takes a TTL")
-	t.Parallel()
-	q := five(t, testserver.RedisClock())
-	first := contender(t, q.addrs(), short)
-	older := q.takeAll(t, first)
-	q.servers[nodeA].ShiftClock(-time.Hour)
-	second := contender(t, q.addrs(), long)
-	newer := take(t, second)
-	assert.Zero(t, first.FencingToken(), "the first's time was over before the second's began")
-	assert.Greater(t, newer, older)
-	require.NoError(t, second.Unlock(t.Context()))
-	q.eventuallyFree(t, contested, nodeB, nodeC, nodeD, nodeE)
-	assert.True(t, q.heldAt(t, contested)[nodeA], "for an hour, and to no effect")
-}
-
-// The same on a majority keeps the lock of a holder that is gone from everybody, until the clocks are right again: it
-// costs time, and no safety.
-func TestKleppmann_aMajorityWhoseClocksJumpBackHasNoSecondHolderEither(t *testing.T) {
-	testwait.OnlyNightly(t, "it is a variation, and takes a TTL")
-	t.Parallel()
-	q := five(t, testserver.RedisClock())
-	first := contender(t, q.addrs(), short)
-	older := q.takeAll(t, first)
-	majority := []int{nodeA, nodeB, nodeC}
-	for _, node := range majority {
-		q.servers[node].ShiftClock(-time.Hour)
-	}
-	q.eventuallyFree(t, contested, nodeD, nodeE)
-	second := contender(t, q.addrs(), long)
-	requireDenied(t, second)
-	require.Zero(t, first.FencingToken())
-	for _, node := range majority {
-		q.servers[node].ShiftClock(time.Hour)
-	}
-	assert.Greater(t, take(t, second), older)
-}
-
 // Kleppmann: it is not clear how Redlock should make fencing tokens, for counters on several nodes get out of
 // step. They do. But each holder's token is one that a majority has accepted, and so is larger than all before,
 // whichever majority it is: here with clients whose clocks stand still, and nodes whose clocks jump.
 func TestKleppmann_countersOnTheNodesGetOutOfStepAndTokensRise(t *testing.T) {
-	testwait.OnlyNightly(t, "TestTokens_areRaisedOnTheNodesThatAreBehind shows what it comes from")
+	testwait.OnlyNightly(t, "TestAcquire_raisesToTheLargestToken shows what it comes from")
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
 	start := time.Now().Add(3 * time.Hour) // later than what any node says: they have no part in it
@@ -191,20 +151,4 @@ func TestKleppmann_countersOnTheNodesGetOutOfStepAndTokensRise(t *testing.T) {
 		counters[rdb.HGet(t.Context(), key(contested), "token").Val()] = true
 	}
 	assert.Greater(t, len(counters), 1, "all nodes have counted alike: %v", counters)
-}
-
-// Kleppmann: clocks are no good for tokens. Ours are made of the clients', and rise all the same. One that is ahead raises all that
-// come after, and one that is behind makes none smaller, not even of a name that the nodes do not know: there theirs count.
-func TestKleppmann_aClientsClockThatIsBehindMakesNoSmallerToken(t *testing.T) {
-	testwait.OnlyNightly(t, "the simulation has clients whose clocks are behind")
-	t.Parallel()
-	q := five(t)
-	last := uint64(time.Now().Add(-time.Second).UnixMicro())
-	for _, late := range []time.Duration{24 * time.Hour, time.Hour, 2 * time.Hour, -time.Hour, 0, 24 * time.Hour} {
-		m := contender(t, q.addrs(), long, behind(late))
-		token := take(t, m)
-		assert.Greater(t, token, last, "by a clock that is %v behind", late)
-		last = token
-		require.NoError(t, m.Unlock(t.Context()))
-	}
 }

@@ -168,22 +168,6 @@ func TestAntirez_aPowerLossWithFsyncAlwaysMakesNoSecondHolder(t *testing.T) {
 	require.NoError(t, first.Unlock(t.Context()))
 }
 
-// antirez: time passes for expiries also while a server is down. True: a lock that expired meanwhile does not come back with
-// the file. Its token does, so that the next is larger though the client's clock is behind.
-func TestAntirez_aLockThatExpiredWhileItsNodeWasDownStaysGone(t *testing.T) {
-	testwait.OnlyNightly(t, "it is a variation of TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile, and takes a TTL")
-	t.Parallel()
-	q, _ := fiveWithAOF(t, "always")
-	first, older := q.bareMajority(t, short)
-	q.servers[nodeC].Kill()
-	q.eventuallyFree(t, contested, nodeA, nodeB)
-	require.Zero(t, first.FencingToken())
-	q.servers[nodeC].Restart()
-	assert.False(t, q.heldAt(t, contested)[nodeC])
-	second := contender(t, q.reaching(t, nodeC, nodeD, nodeE), long, behind(time.Hour))
-	assert.Greater(t, take(t, second), older)
-}
-
 // antirez: a node without persistence that stays out of service for one TTL after a crash does no harm. True: what it had
 // granted is over by then. The price is that it is missing for as long.
 func TestAntirez_aNodeKeptAwayForOneTTLMakesNoSecondHolder(t *testing.T) {

@@ -94,17 +94,6 @@ func lagging(t *testing.T, q *quorum, timeout, by time.Duration) *locker.Mutex {
 	return m
 }
 
-// antirez: the validity that is left is the TTL less what it took to take the lock. True, and less an allowance for
-// drift.
-func TestAntirez_whatTheTakeTookIsNotInTheValidity(t *testing.T) {
-	testwait.OnlyNightly(t, "TestAcquire_countsTheTTLFromBeforeTheFirstRequest shows it in virtual time")
-	t.Parallel()
-	const by = 700 * time.Millisecond
-	m := lagging(t, five(t), 4*time.Second, by)
-	require.NoError(t, m.TryLock(t.Context()))
-	assert.LessOrEqual(t, time.Until(m.Deadline()), long-by-long/100-2*time.Millisecond)
-}
-
 // antirez: a lock whose validity is used up by the taking counts as not taken, and is given back everywhere. True, and
 // it does not come to that: a time-out under which a take could use up half of the TTL is refused, and
 // nodes that are slower than theirs do not count.

@@ -3,7 +3,6 @@ package redlock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -174,6 +173,3 @@ func (p *fakePlace) Release(ctx context.Context) error {
 	p.over.Store(true)
 	return p.registerLease.Release(ctx)
 }
-
-// mayHaveRun reports whether a request may have run that failed with err.
-func mayHaveRun(err error) bool { return err != nil && !errors.Is(err, errRefused) }

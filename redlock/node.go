@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-locker/locker/driver"
 )
@@ -12,6 +13,9 @@ import (
 type node struct {
 	driver.Proposer
 	name string // its address, or else its number
+
+	id         string      // "": it does not tell; Driver.mu guards it
+	identified atomic.Bool // id is known
 
 	mu       sync.Mutex
 	inFlight int

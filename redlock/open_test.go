@@ -43,12 +43,17 @@ func TestOpen_withAPasswordAndTLS(t *testing.T) {
 	require.NoError(t, c.Mutex("x").Lock(t.Context()))
 	require.NoError(t, c.Close())
 
-	c, err = locker.Open(t.Context(), "redlock://u:wr%40ng@"+strings.Join(addrs, ","))
-	require.NoError(t, err)
-	err = c.Mutex("x").TryLock(t.Context())
-	require.ErrorContains(t, err, "WRONGPASS")
-	assert.NotContains(t, err.Error(), "wr")
-	require.NoError(t, c.Close())
+	for _, scheme := range []string{"redis", "redigo"} {
+		c, err = locker.Open(t.Context(), "redlock://u:wr%40ng@"+strings.Join(addrs, ",")+"?driver="+scheme)
+		require.NoError(t, err)
+		err = c.Mutex("x").TryLock(t.Context())
+		for _, addr := range addrs {
+			require.ErrorContains(t, err, addr)
+		}
+		require.ErrorContains(t, err, "WRONGPASS")
+		assert.NotContains(t, err.Error(), "wr", "no secret is in it")
+		require.NoError(t, c.Close())
+	}
 
 	// Their certificates are of three authorities: only one of them is known.
 	addrs = nil

@@ -23,6 +23,14 @@ type operated struct {
 	ended atomic.Int32
 	names []string // held; a page has one of them
 	lists func(context.Context) error
+	warns func(context.Context) ([]string, error)
+}
+
+func (n *operated) Warnings(ctx context.Context) ([]string, error) {
+	if n.warns == nil {
+		return nil, waitFor(ctx)
+	}
+	return n.warns(ctx)
 }
 
 func (n *operated) ForceRelease(_ context.Context, _ string, shown driver.State) error {
@@ -55,13 +63,19 @@ func (n *operated) List(prefix string) driver.Pager {
 	}
 }
 
+func waitFor(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
 // driverOver makes a Driver of nodes; nil is one that can do nothing of this.
 func driverOver(t *testing.T, all ...*operated) *Driver {
 	t.Helper()
-	fakes, nodes := newFakes(len(all))
+	stages := newStages(len(all))
+	nodes := clientsOf(stages)
 	for i, n := range all {
 		if n != nil {
-			n.fakeNode = fakes[i]
+			n.stage = stages[i]
 			nodes[i] = n
 		}
 	}
@@ -147,8 +161,7 @@ func TestList_hasWhatAMajorityHolds(t *testing.T) {
 		return &operated{seeing: seeing{says: unreachable}, lists: func(context.Context) error { return errRefused }}
 	}
 	stuck := func() *operated {
-		wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-		return &operated{seeing: seeing{says: hangs}, lists: wait}
+		return &operated{seeing: seeing{says: hangs}, lists: waitFor}
 	}
 	for name, c := range map[string]struct {
 		nodes []*operated
@@ -197,10 +210,11 @@ func TestList_hasWhatAMajorityHolds(t *testing.T) {
 
 func TestOperators_endWithTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-		d := driverOver(t, &operated{seeing: seeing{says: hangs}, lists: wait}, &operated{seeing: seeing{says: hangs}}, &operated{seeing: seeing{says: hangs}})
+		d := driverOver(t, &operated{seeing: seeing{says: hangs}, lists: waitFor}, &operated{seeing: seeing{says: hangs}}, &operated{seeing: seeing{says: hangs}})
 		for _, call := range []func(context.Context) error{
 			func(ctx context.Context) error { _, err := d.List("l:")(ctx); return err },
+			func(ctx context.Context) error { _, err := d.Inspect(ctx, "x"); return err },
+			func(ctx context.Context) error { _, err := d.Warnings(ctx); return err },
 			func(ctx context.Context) error {
 				return d.ForceRelease(ctx, "x", driver.State{Held: true, Token: 7})
 			},
@@ -212,6 +226,25 @@ func TestOperators_endWithTheirContext(t *testing.T) {
 		require.NoError(t, d.Close())
 		_, err := d.List("l:")(t.Context())
 		require.ErrorIs(t, err, driver.ErrClosed)
+		_, err = d.Inspect(t.Context(), "x")
+		require.ErrorIs(t, err, driver.ErrClosed)
 		require.ErrorIs(t, d.ForceRelease(t.Context(), "x", driver.State{}), driver.ErrClosed)
+	})
+}
+
+func TestWarnings_areThoseOfTheNodesThatAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := func(context.Context) ([]string, error) { return nil, errRefused }
+		first := &operated{warns: func(context.Context) ([]string, error) { return []string{"it evicts keys"}, nil }}
+		d := driverOver(t, first, &operated{}, &operated{warns: refused}, nil)
+		warnings, err := d.Warnings(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a:1: it evicts keys"}, warnings)
+		first.warns = refused
+		_, err = d.Warnings(t.Context())
+		require.ErrorIs(t, err, errRefused)
+		warnings, err = driverOver(t, nil, nil, nil).Warnings(t.Context())
+		require.NoError(t, err, "of nodes that cannot tell")
+		assert.Empty(t, warnings)
 	})
 }

@@ -14,15 +14,20 @@ type answer[T any] struct {
 }
 
 // query asks nodes for something that concerns no lease, all at once. Each answers once, if need be that it has not answered in time.
-func query[T any](ctx context.Context, d *Driver, nodes []*node, ask func(context.Context, *node) (T, error)) <-chan answer[T] {
+func query[T any](ctx context.Context, d *Driver, nodes []*node, what func(context.Context, *node) (T, error)) <-chan answer[T] {
 	timeout := cmp.Or(d.timeout, longestTimeout)
 	if deadline, ok := ctx.Deadline(); ok { // which leaves enough to tell how the nodes have answered
 		timeout = min(timeout, time.Until(deadline)/3)
 	}
+	return ask(ctx, d, timeout, nodes, what)
+}
+
+// ask is query with a time-out of the caller's, whose context only has values.
+func ask[T any](ctx context.Context, d *Driver, timeout time.Duration, nodes []*node, what func(context.Context, *node) (T, error)) <-chan answer[T] {
 	answers := make(chan answer[T], len(nodes))
 	var calls []call
 	for i, n := range nodes {
-		calls = append(calls, call{node: n, request: &question[T]{node: n, ask: ask, answers: answers, answer: answer[T]{i: i}}})
+		calls = append(calls, call{node: n, request: &question[T]{node: n, ask: what, answers: answers, answer: answer[T]{i: i}}})
 	}
 	d.send(ctx, timeout, calls)
 	return answers

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -49,6 +50,10 @@ type Driver struct {
 	mu     sync.Mutex // guards what follows, and work against being added to after Close's Wait
 	closed bool
 	work   sync.WaitGroup // calls of our methods under way, and requests to nodes
+
+	identifying chan struct{}         // closed when the nodes have been asked who they are; nil: that is not under way
+	identified  atomic.Bool           // a majority has answered
+	oneServer   atomic.Pointer[error] // which two nodes are; nil: not known of any
 }
 
 var (

@@ -15,42 +15,10 @@ import (
 	"github.com/go-locker/locker/memory"
 )
 
-const ttl = 10 * time.Second // and so 500 ms for a node
-
-// bubble runs f on a Driver over n fakes, in virtual time, and wants nothing left when the Driver is closed.
-func bubble(t *testing.T, n int, f func(t *testing.T, d *Driver, nodes []*fakeNode)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		d, nodes := newFakeDriver(t, n)
-		f(t, d, nodes)
-		for _, node := range nodes {
-			node.resume()
-		}
-		require.NoError(t, d.Close())
-		for _, node := range nodes {
-			assert.True(t, node.closed.Load())
-		}
-	})
-}
-
-func holders(nodes []*fakeNode) int {
-	n := 0
-	for _, node := range nodes {
-		if node.held() {
-			n++
-		}
-	}
-	return n
-}
-
 func TestNewDriver_refuses(t *testing.T) {
-	_, nodes := newFakes(4)
-	same, _ := newFakes(2)
-	same[0].addr, same[1].addr = "H:1", "h:1"
-	nameless, _ := newFakes(3)
-	for _, f := range nameless {
-		f.addr = ""
-	}
+	nodes := clientsOf(newStages(4))
+	same := []driver.Driver{&stageClient{stage: &stage{addr: "H:1"}}, &stageClient{stage: &stage{addr: "h:1"}}}
+	nameless := clientsOf([]*stage{{}, {}, {}})
 	for _, c := range []struct {
 		nodes []driver.Driver
 		opts  []DriverOption
@@ -84,22 +52,26 @@ func TestNewDriver_refuses(t *testing.T) {
 
 // An application that would have the guarantee, and is told that there is none, may do without.
 func TestNew_leavesTheNodesToTheCallerIfItFails(t *testing.T) {
-	fakes, nodes := newFakes(3)
+	nodes := clientsOf(newStages(3))
+	closed := func() (n int) {
+		for _, node := range nodes {
+			if node.(*stageClient).closed.Load() {
+				n++
+			}
+		}
+		return n
+	}
 	for _, refused := range []locker.Option{
 		nil, locker.Require(locker.Exclusive), locker.WithTTL(5 * time.Millisecond), locker.Require("world peace"),
 	} {
 		_, err := New(nodes, refused)
 		require.Error(t, err)
 	}
-	for _, f := range fakes {
-		assert.False(t, f.closed.Load())
-	}
+	assert.Zero(t, closed())
 	c, err := New(nodes)
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	for _, f := range fakes {
-		assert.True(t, f.closed.Load())
-	}
+	assert.Equal(t, 3, closed())
 }
 
 func TestCheckTTL(t *testing.T) {
@@ -119,7 +91,7 @@ func TestCheckTTL(t *testing.T) {
 		{1450 * time.Microsecond, 10 * time.Millisecond, []string{"leaves 5ms", "more than half"}},
 		{time.Millisecond, 8 * time.Millisecond, []string{"2 × 1ms", "leaves 3.92ms", "at least 9ms"}},
 	} {
-		d, _ := newFakeDriver(t, 3)
+		d := stageDriver(t, newStages(3))
 		d.timeout = c.timeout
 		err := d.CheckTTL(c.ttl)
 		if c.want == nil {
@@ -131,10 +103,8 @@ func TestCheckTTL(t *testing.T) {
 			require.ErrorContains(t, err, want)
 		}
 	}
-	_, nodes := newFakes(3)
-	d, err := NewDriver(nodes, NodeTimeout(time.Second))
-	require.NoError(t, err)
-	_, err = locker.New(d, locker.WithTTL(3*time.Second))
+	d := stageDriver(t, newStages(3), NodeTimeout(time.Second))
+	_, err := locker.New(d, locker.WithTTL(3*time.Second))
 	require.ErrorIs(t, err, locker.ErrUnsupported, "a Client refuses it")
 	require.ErrorContains(t, err, "2 × 1s")
 }
@@ -142,7 +112,7 @@ func TestCheckTTL(t *testing.T) {
 // What CheckTTL advises it accepts.
 func TestCheckTTL_advice(t *testing.T) {
 	for timeout := time.Millisecond; timeout < time.Minute; timeout = timeout*3/2 + 17*time.Microsecond {
-		d, _ := newFakeDriver(t, 3, NodeTimeout(timeout))
+		d := stageDriver(t, newStages(3), NodeTimeout(timeout))
 		err := d.CheckTTL(timeout)
 		require.Error(t, err)
 		longer := (max((2*timeout+2*time.Millisecond)*100/49, 7*timeout) + time.Millisecond).Round(time.Millisecond)
@@ -152,23 +122,23 @@ func TestCheckTTL_advice(t *testing.T) {
 }
 
 func TestAcquire_isDecidedByAMajority(t *testing.T) {
-	bubble(t, 5, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		nodes[0].set(func(n *fakeNode) { n.silent = true })
-		nodes[1].set(func(n *fakeNode) { n.err = errRefused })
+	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[0].always(hung)
+		stages[1].always(path{err: errRefused})
 		start := time.Now()
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		require.NoError(t, l.Extend(t.Context(), ttl))
 		require.NoError(t, l.Release(t.Context()))
 		assert.Zero(t, time.Since(start), "nothing is waited for")
-		assert.Zero(t, holders(nodes))
+		assert.Zero(t, holding(stages))
 	})
 }
 
 func TestAcquire_countsTheTTLFromBeforeTheFirstRequest(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		for _, n := range nodes {
-			n.set(func(n *fakeNode) { n.delay = 300 * time.Millisecond })
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages {
+			s.always(path{back: 300 * time.Millisecond})
 		}
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
@@ -180,63 +150,52 @@ func TestAcquire_countsTheTTLFromBeforeTheFirstRequest(t *testing.T) {
 	})
 }
 
-// A node that its request reached late has the lock for a part of the TTL only.
+// A node that its request reached late has the lock for a part of the TTL only. One that joins so during an Extend is asked to extend it.
 func TestAcquire_countsNoMoreThanItsNodesHave(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		nodes[2].set(func(n *fakeNode) { n.delay = time.Millisecond })
-		for _, n := range nodes[:2] {
-			n.set(func(n *fakeNode) { n.short = 700 * time.Millisecond })
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages {
+			s.short = 700 * time.Millisecond
 		}
-		l, err := d.Acquire(t.Context(), askFor("x"))
-		require.NoError(t, err)
+		l := taken(t, d, stages[2])
 		assert.Equal(t, ttl-700*time.Millisecond, l.Validity())
+		stages[1].always(path{err: errRefused})
 		require.NoError(t, l.Extend(t.Context(), ttl))
 		assert.Equal(t, ttl, l.Validity())
-		require.NoError(t, l.Release(t.Context()))
-	})
-}
-
-// One that joins during an Extend, and has it for less than that promises, is asked to extend it.
-func TestExtend_countsNoMoreThanANodeThatJoinsHas(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		nodes[2].set(func(n *fakeNode) { n.err = errRefused })
-		l, err := d.Acquire(t.Context(), askFor("x"))
-		require.NoError(t, err)
-		synctest.Wait()
-		nodes[1].set(func(n *fakeNode) { n.err = errRefused })
-		nodes[2].set(func(n *fakeNode) { n.err, n.short = nil, 700*time.Millisecond })
-		require.NoError(t, l.Extend(t.Context(), ttl))
-		nodes[2].set(func(n *fakeNode) { assert.Equal(t, 1, n.count[extendIt]) })
+		assert.Equal(t, 1, stages[2].counted(extendIt))
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
 
 func TestAcquire_withoutAMajorityFailsAsSoonAsThatIsKnown(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		nodes[0].set(func(n *fakeNode) { n.err = errRefused })
-		nodes[1].set(func(n *fakeNode) { n.err = errRefused })
-		nodes[2].set(func(n *fakeNode) { n.delay = 400 * time.Millisecond })
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[0].always(path{err: errRefused})
+		stages[1].always(path{err: errRefused})
+		stages[2].always(path{back: 400 * time.Millisecond})
 		start := time.Now()
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.ErrorIs(t, err, errRefused)
 		assert.Zero(t, time.Since(start))
 		require.EqualError(t, err, "no majority of 3 nodes: a:1: connection refused; b:1: connection refused; c:1: has not answered yet")
 		require.NoError(t, l.Release(t.Context()), "the third's answer is waited for")
-		assert.Zero(t, holders(nodes))
+		assert.Zero(t, holding(stages))
 		synctest.Wait()
-		assert.Equal(t, 1, nodes[2].count[releaseIt])
+		assert.Equal(t, 1, stages[2].counted(releaseIt))
 	})
 }
 
 // One node denies and one is unreachable: whether that is an outage depends on the third.
 func TestAcquire_waitsUntilAnOutageIsToldFromAHolder(t *testing.T) {
 	for _, third := range []string{"silent", "denies", "grants"} {
-		bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-			nodes[0].set(func(n *fakeNode) { n.denies = true }) // denies
-			nodes[1].set(func(n *fakeNode) { n.err = errRefused })
-			nodes[2].set(func(n *fakeNode) {
-				n.delay, n.silent, n.denies = 100*time.Millisecond, third == "silent", third == "denies"
-			})
+		play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+			stages[0].edit("x", ownedBy(another, 0))
+			stages[1].always(path{err: errRefused})
+			stages[2].always(path{back: 100 * time.Millisecond})
+			switch third {
+			case "silent":
+				stages[2].always(path{back: 600 * time.Millisecond, heedless: true})
+			case "denies":
+				stages[2].edit("x", ownedBy(another, 0))
+			}
 			start := time.Now()
 			l, err := d.Acquire(t.Context(), askFor("x"))
 			if third == "silent" {
@@ -246,27 +205,23 @@ func TestAcquire_waitsUntilAnOutageIsToldFromAHolder(t *testing.T) {
 				assert.Equal(t, 500*time.Millisecond, time.Since(start))
 				var e *Error
 				require.ErrorAs(t, l.Release(t.Context()), &e, "the core tries again")
-				nodes[2].resume()
+				stages[2].on(nil)
 				time.Sleep(time.Second)
-				require.NoError(t, l.Release(t.Context()))
-				assert.Zero(t, holders(nodes))
-				return
+			} else {
+				require.ErrorIs(t, err, locker.ErrHeld)
+				require.NotErrorIs(t, err, errRefused)
 			}
-			require.ErrorIs(t, err, locker.ErrHeld)
-			require.NotErrorIs(t, err, errRefused)
 			if l != nil {
 				require.NoError(t, l.Release(t.Context()))
 			}
-			assert.Zero(t, holders(nodes))
+			assert.Contains(t, []uint64{0, another}, stages[2].ownerOf("x"), "nothing is left")
 		})
 	}
 }
 
 func TestAcquire_ofALockThatAllDenyTakesNothing(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		l, err := d.Acquire(t.Context(), askFor("x"))
-		require.NoError(t, err)
-		synctest.Wait() // two of them were enough
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		l := taken(t, d)
 		second, err := d.Acquire(t.Context(), askFor("x"))
 		require.ErrorIs(t, err, locker.ErrHeld)
 		if second != nil {
@@ -274,16 +229,19 @@ func TestAcquire_ofALockThatAllDenyTakesNothing(t *testing.T) {
 		}
 		require.NoError(t, l.Release(t.Context()))
 		synctest.Wait()
-		for _, n := range nodes {
-			assert.Equal(t, 1, n.count[releaseIt], "what has denied is not released")
+		for _, s := range stages {
+			assert.Equal(t, 1, s.counted(releaseIt), "what has denied is not released")
 		}
 	})
 }
 
 func TestAcquire_givesUpWithItsContext(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		for _, n := range nodes {
-			n.set(func(n *fakeNode) { n.delay = 400 * time.Millisecond })
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for i, s := range stages {
+			s.only(propose, path{back: 400 * time.Millisecond})
+			s.edit("x", func(r *register) {
+				*r = register{known: true, last: uint64(time.Now().Add(time.Duration(i) * time.Hour).UnixMicro())}
+			})
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -292,28 +250,31 @@ func TestAcquire_givesUpWithItsContext(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Equal(t, 100*time.Millisecond, time.Since(start))
 		require.NoError(t, l.Release(t.Context()))
-		assert.Zero(t, holders(nodes))
+		synctest.Wait()
+		assert.Zero(t, holding(stages))
+		for _, s := range stages {
+			assert.Zero(t, s.counted(raiseIt), "grants that come in later are not raised")
+		}
 	})
 }
 
 func TestAcquire_raisesToTheLargestToken(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
-		for i, n := range nodes {
-			n.set(func(n *fakeNode) {
-				n.reg, n.delay = register{known: true, last: ahead + uint64(10*i)}, time.Duration(i)*time.Millisecond
-			})
+		for i, s := range stages {
+			s.edit("x", func(r *register) { *r = register{known: true, last: ahead + uint64(10*i)} })
+			s.always(path{back: time.Duration(i) * time.Millisecond})
 		}
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		assert.Equal(t, ahead+11, l.Token(), "of the first two that answered")
 		synctest.Wait()
-		assert.Equal(t, []int{1, 0, 0}, []int{nodes[0].count[raiseIt], nodes[1].count[raiseIt], nodes[2].count[raiseIt]})
+		assert.Equal(t, []int{1, 0, 0}, []int{stages[0].counted(raiseIt), stages[1].counted(raiseIt), stages[2].counted(raiseIt)})
 		time.Sleep(time.Second)
 		// The third has a larger one. It counts for an extension, for who comes next gets a larger one there.
-		nodes[0].set(func(n *fakeNode) { n.err = errRefused })
+		stages[0].always(path{err: errRefused})
 		require.NoError(t, l.Extend(t.Context(), ttl))
-		nodes[0].set(func(n *fakeNode) { n.err = nil })
+		stages[0].on(nil)
 		require.NoError(t, l.Release(t.Context()))
 		next, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
@@ -322,30 +283,26 @@ func TestAcquire_raisesToTheLargestToken(t *testing.T) {
 	})
 }
 
+// The attempt fails as soon as a node that was to be raised has failed.
 func TestAcquire_whoseRaiseFailsTakesNothing(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		ahead := uint64(time.Now().Add(time.Hour).UnixMicro())
-		nodes[0].set(func(n *fakeNode) { n.reg = register{known: true, last: ahead}; n.delay = 10 * time.Millisecond })
-		nodes[1].set(func(n *fakeNode) { n.delay = time.Millisecond })
-		nodes[2].set(func(n *fakeNode) { n.err = errRefused })
-		go func() {
-			time.Sleep(12 * time.Millisecond) // the raise is under way
-			nodes[1].set(func(n *fakeNode) { n.denies = true })
-		}()
-		nodes[1].set(func(n *fakeNode) { n.delay = 5 * time.Millisecond })
-		_, err := d.Acquire(t.Context(), askFor("x"))
-		require.ErrorContains(t, err, "a:1 agreed; b:1: lost; c:1: connection refused")
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[0].edit("x", func(r *register) { *r = register{known: true, last: uint64(time.Now().Add(time.Hour).UnixMicro())} })
+		stages[1].only(raiseIt, path{err: errRefused})
+		stages[2].always(path{err: errRefused})
+		start := time.Now()
+		l, err := d.Acquire(t.Context(), askFor("x"))
+		require.ErrorIs(t, err, errRefused)
 		require.NotErrorIs(t, err, locker.ErrHeld)
-		require.NotErrorIs(t, err, locker.ErrLost)
+		assert.Zero(t, time.Since(start))
+		require.NoError(t, l.Release(t.Context()))
 		synctest.Wait()
-		time.Sleep(time.Second)
-		assert.False(t, nodes[0].held())
+		assert.Zero(t, holding(stages))
 	})
 }
 
 func TestDriver_afterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, _ := newFakeDriver(t, 3)
+		d := stageDriver(t, newStages(3))
 		l, err := d.Acquire(t.Context(), askFor("x"))
 		require.NoError(t, err)
 		require.NoError(t, d.Close())
@@ -354,21 +311,6 @@ func TestDriver_afterClose(t *testing.T) {
 		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrClosed)
 		require.ErrorIs(t, l.Release(t.Context()), locker.ErrClosed)
 	})
-}
-
-type ctxKey struct{}
-
-func TestGuarantees(t *testing.T) {
-	d, _ := newFakeDriver(t, 3)
-	g := d.Guarantees()
-	for _, promise := range []locker.Guarantee{locker.Exclusive, locker.Failover, locker.Fencing} {
-		assert.Equal(t, "conditional: while clocks are sane, and nodes remember and evict no keys", g[promise].String())
-	}
-	assert.Equal(t, "conditional: while clocks are sane", g[locker.FencingDurable].String())
-	assert.Equal(t, "conditional: while subscriptions hold, and nodes answer and remember", g[locker.Ordered].String())
-	assert.Equal(t, locker.LevelYes, g[locker.Woken].Level)
-	_, err := locker.New(d, locker.Require(locker.Fencing))
-	require.ErrorIs(t, err, locker.ErrUnsupported)
 }
 
 func TestError_unwrapsToTheFailuresOfAnOutage(t *testing.T) {

@@ -22,6 +22,7 @@ type simNode struct {
 
 	mu       sync.Mutex
 	proposed uint64     // attempts so far
+	asked    uint64     // who it is
 	heard    simReading // the latest
 }
 
@@ -174,6 +175,16 @@ func (n *simNode) hears(sent time.Time, clock int64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.heard = simReading{n.server.start.Add(n.server.ahead + time.Duration(clock)), sent}
+}
+
+// Identify implements driver.Proposer.
+func (n *simNode) Identify(ctx context.Context) (string, error) {
+	n.mu.Lock()
+	n.asked++
+	message := n.message(ofIdentify, n.asked, 0)
+	n.mu.Unlock()
+	_, err := n.send(ctx, message, func(bool, *register, int64) {})
+	return n.Address(), err
 }
 
 // ServerTime implements driver.Proposer.

@@ -149,6 +149,7 @@ const (
 	ofMessage
 	ofWaits
 	ofLooks
+	ofIdentify
 )
 
 // rand is a source that depends on the seed and on its name.
@@ -269,7 +270,7 @@ func (c *contender) attempt(cleaning *sync.WaitGroup) {
 
 // take asks for the lock, once or until it is granted. sent is from when its TTL may count.
 func (c *contender) take() (lease driver.Lease, sent time.Time, err error) {
-	if c.w.waits > 0 && c.r.Float64() < c.w.waits && (c.heard() || !c.w.relax.calm) {
+	if c.w.waits > 0 && c.r.Float64() < c.w.waits {
 		lease, err = c.wait()
 		return lease, time.Now(), err
 	}

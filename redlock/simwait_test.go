@@ -99,11 +99,6 @@ func (c *contender) try() (driver.Lease, error) {
 	return lease, err
 }
 
-// heard reports whether all servers have told a contender's client what their clocks show.
-func (c *contender) heard() bool {
-	return !slices.ContainsFunc(c.nodes[:], func(n *simNode) bool { _, known := n.ServerTime(); return !known })
-}
-
 // comes counts one that has overtaken another. The caller holds w.mu, as of begins.
 func (w *world) comes(me *simWaiter) {
 	if slices.ContainsFunc(me.before, func(o *simWaiter) bool { return !o.over }) {

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,10 +21,10 @@ type path struct {
 	lost        bool  // it does not arrive
 	mute        bool  // its answer does not
 	err         error // the server's answer; nothing is done
+	heedless    bool  // the client library ends no request with its context
 }
 
-// stage is a server of a virtual network. Unlike fakeNode it delays requests and answers apart, keeps
-// locks of many names, and does what has reached it whether or not anybody still waits.
+// stage is a server of a virtual network. It does what has reached it whether or not anybody still waits.
 type stage struct {
 	addr string
 
@@ -31,11 +32,18 @@ type stage struct {
 	locks map[string]*register
 	path  func(v verb, name string) path // nil: at once
 	count [verbs]int
-	down  bool
+
+	batches int           // of extensions
+	short   time.Duration // taken off the TTL of a grant, whose request arrived late
+	traced  any           // what the context of the latest request has
 
 	owners  *atomic.Uint64  // of all stages
 	network *sync.WaitGroup // requests on their way
 }
+
+var errRefused = errors.New("connection refused")
+
+type ctxKey struct{}
 
 func newStages(n int) []*stage {
 	stages := make([]*stage, n)
@@ -46,19 +54,25 @@ func newStages(n int) []*stage {
 	return stages
 }
 
-// stageDriver makes a Driver as a process of its own would have it.
-func stageDriver(t *testing.T, stages []*stage, opts ...DriverOption) *Driver {
-	t.Helper()
-	var nodes []driver.Driver
+// clientsOf makes a client of each.
+func clientsOf(stages []*stage) (nodes []driver.Driver) {
 	for _, s := range stages {
 		nodes = append(nodes, &stageClient{stage: s})
 	}
-	d, err := NewDriver(nodes, opts...)
+	return nodes
+}
+
+// stageDriver makes a Driver as a process of its own would have it.
+func stageDriver(t *testing.T, stages []*stage, opts ...DriverOption) *Driver {
+	t.Helper()
+	d, err := NewDriver(clientsOf(stages), opts...)
 	require.NoError(t, err)
 	return d
 }
 
 func askFor(name string) driver.Request { return driver.Request{Name: name, TTL: ttl} }
+
+const ttl = 10 * time.Second // and so 500 ms for a node
 
 // play runs f on a Driver over n stages, in virtual time.
 func play(t *testing.T, n int, f func(t *testing.T, d *Driver, stages []*stage), opts ...DriverOption) {
@@ -81,6 +95,16 @@ func (s *stage) on(f func(v verb, name string) path) {
 
 // always has one thing happen to all requests.
 func (s *stage) always(p path) { s.on(func(verb, string) path { return p }) }
+
+// only has one verb take a path of its own.
+func (s *stage) only(v verb, p path) {
+	s.on(func(other verb, _ string) path {
+		if other == v {
+			return p
+		}
+		return path{}
+	})
+}
 
 func (s *stage) counted(v verb) int {
 	s.mu.Lock()
@@ -115,6 +139,23 @@ func (s *stage) has(name string) bool {
 	return s.lock(name).left(time.Now().UnixNano())
 }
 
+// holding returns how many have x.
+func holding(stages []*stage) (n int) {
+	for _, s := range stages {
+		if s.has("x") {
+			n++
+		}
+	}
+	return n
+}
+
+// forget has servers restart empty.
+func forget(stages ...*stage) {
+	for _, s := range stages {
+		s.edit("x", (*register).forget)
+	}
+}
+
 // edit changes a lock behind everybody's back.
 func (s *stage) edit(name string, f func(r *register)) {
 	s.mu.Lock()
@@ -129,6 +170,7 @@ var hung = path{lost: true}
 func (s *stage) run(ctx context.Context, v verb, name string, script func(r *register, now int64)) (ran bool, err error) {
 	s.mu.Lock()
 	s.count[v]++
+	s.traced = ctx.Value(ctxKey{})
 	var p path
 	if s.path != nil {
 		p = s.path(v, name)
@@ -146,10 +188,14 @@ func (s *stage) run(ctx context.Context, v verb, name string, script func(r *reg
 			answered <- err
 		}
 	})
+	ended := ctx.Done()
+	if p.heedless {
+		ended = nil
+	}
 	select {
 	case err = <-answered:
 		return false, err
-	case <-ctx.Done():
+	case <-ended:
 		return true, ctx.Err()
 	}
 }
@@ -160,9 +206,6 @@ func (s *stage) arrive(p path, name string, script func(r *register, now int64))
 	if p.err != nil {
 		return p.err
 	}
-	if s.down {
-		return errRefused
-	}
 	script(s.lock(name), time.Now().UnixNano())
 	return nil
 }
@@ -171,9 +214,15 @@ func (s *stage) arrive(p path, name string, script func(r *register, now int64))
 type stageClient struct {
 	node0
 	*stage
+	closed atomic.Bool
 }
 
 func (c *stageClient) Address() string { return c.addr }
+
+func (c *stageClient) Close() error {
+	c.closed.Store(true)
+	return nil
+}
 
 func (c *stageClient) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
 	l := c.lease(req)
@@ -195,6 +244,9 @@ func (c *stageClient) Propose(ctx context.Context, req driver.Request, token uin
 }
 
 func (c *stageClient) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
+	c.mu.Lock()
+	c.batches++
+	c.mu.Unlock()
 	return extendEach(ctx, leases, ttl)
 }
 
@@ -207,7 +259,7 @@ func (c *stageClient) Wait(req driver.Request, place uint64, woken func(bool)) d
 }
 
 func (c *stageClient) lease(req driver.Request) *registerLease {
-	l := &registerLease{owner: c.owners.Add(1), until: time.Now().Add(req.TTL)}
+	l := &registerLease{owner: c.owners.Add(1), until: time.Now().Add(req.TTL - c.short)}
 	l.run = func(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
 		var ok bool
 		ran, err := c.run(ctx, v, req.Name, func(r *register, now int64) { ok = script(r, now) })

@@ -14,7 +14,7 @@ import (
 
 // seeing is a node that says of a lock what a test says.
 type seeing struct {
-	*fakeNode
+	stageClient
 	says inspector
 }
 
@@ -25,16 +25,13 @@ func (n *seeing) Inspect(ctx context.Context, _ string) (locker.State, error) { 
 // surveyOf inspects a lock of which the nodes say this; nil is of one that cannot.
 func surveyOf(t *testing.T, says ...inspector) (locker.State, error) {
 	t.Helper()
-	fakes, nodes := newFakes(len(says))
-	for i, f := range fakes {
+	all := make([]*operated, len(says))
+	for i := range all {
 		if says[i] != nil {
-			nodes[i] = &seeing{f, says[i]}
+			all[i] = &operated{seeing: seeing{says: says[i]}}
 		}
 	}
-	d, err := NewDriver(nodes)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, d.Close()) }()
-	return d.Inspect(t.Context(), "x")
+	return driverOver(t, all...).Inspect(t.Context(), "x")
 }
 
 func free(last uint64) inspector {
@@ -137,29 +134,15 @@ func TestInspect_looksAgainWhileVotesAreSplit(t *testing.T) {
 	})
 }
 
-func TestInspect_endsWithItsContextAndNotLater(t *testing.T) {
+func TestInspect_endsInTimeToBeHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		fakes, nodes := newFakes(3)
-		for i, f := range fakes {
-			nodes[i] = &seeing{f, hangs}
-		}
-		d, err := NewDriver(nodes)
-		require.NoError(t, err)
+		stuck := func() *operated { return &operated{seeing: seeing{says: hangs}} }
+		d := driverOver(t, stuck(), stuck(), stuck())
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		_, err = d.Inspect(ctx, "x")
-		require.ErrorContains(t, err, "no majority of 3 nodes", "in time to be heard")
+		_, err := d.Inspect(ctx, "x")
+		require.ErrorContains(t, err, "no majority of 3 nodes")
 		assert.Equal(t, time.Millisecond, time.Since(start))
-
-		ctx, cancel = context.WithCancel(t.Context())
-		time.AfterFunc(time.Millisecond, cancel)
-		start = time.Now()
-		_, err = d.Inspect(ctx, "x")
-		require.ErrorIs(t, err, context.Canceled)
-		assert.Equal(t, time.Millisecond, time.Since(start))
-		require.NoError(t, d.Close())
-		_, err = d.Inspect(t.Context(), "x")
-		require.ErrorIs(t, err, locker.ErrClosed)
 	})
 }

@@ -23,6 +23,9 @@ func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered
 		return nil, err
 	}
 	defer d.work.Done()
+	if err := d.identify(ctx, req.TTL); err != nil {
+		return nil, err
+	}
 	return d.acquire(ctx, req, &turn{place: d.nextPlace(), answered: answered})
 }
 
@@ -198,7 +201,7 @@ func (l *lease) giveBack(only int) (given []int) {
 			continue
 		}
 		old.seats[i].lease, s.lease = s.lease, nil
-		l.ballot.says(i, refused)
+		l.ballot.says(i, gone)
 		given = append(given, i)
 	}
 	if only < 0 {
@@ -292,7 +295,7 @@ func (l *lease) goesOn() (over bool, err error) {
 	case tooLong > minority:
 		l.decided = true
 		return true, l.driver.disagreement(l.vote)
-	case failing > minority:
+	case failing > minority, l.ballot.outcome() == failed: // or nodes accept no common token
 		l.turn.answered(l.driver.disagreement(l.vote))
 	case l.ballot.outcome() == denied:
 		l.turn.answered(driver.ErrHeld)

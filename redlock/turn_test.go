@@ -77,6 +77,11 @@ func ownedBy(owner, place uint64) func(r *register) {
 	}
 }
 
+func ownedForLong(r *register) {
+	ownedBy(another, 0)(r)
+	r.until = time.Now().Add(time.Hour).UnixNano()
+}
+
 func freed(r *register) {
 	r.owner = 0
 	r.keepForFirst(time.Now().UnixNano(), 0)
@@ -126,48 +131,17 @@ func TestTurn_yieldsToAnEarlierPlace(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		assert.Equal(t, first, stages[0].keptPlace("x"), "given back to the earlier one")
 		stages[0].edit("x", func(r *register) { require.Len(t, r.queue, 1, "it is in the queue again") })
+		time.Sleep(350 * time.Millisecond)
+		assert.Equal(t, 1, stages[0].counted(releaseIt), "it does not yield again within a time-out: the earlier one has not come")
 		w.leave()
 	})
-}
-
-// One that does not wait where it was given back to is given nothing again.
-func TestTurn_yieldsInVainOnceInATimeout(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-		for _, s := range stages[1:] {
-			s.edit("x", ownedBy(another, first))
-		}
-		w := wait(t, d)
-		time.Sleep(400 * time.Millisecond)
-		assert.Equal(t, 1, stages[0].counted(releaseIt))
-		w.leave()
-	})
-}
-
-func TestTurn_keepsWhatItHasForATimeoutIfNobodyIsEarlier(t *testing.T) {
-	for name, place := range map[string]uint64{"a later place": last, "no place": 0} {
-		t.Run(name, func(t *testing.T) {
-			play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-				for _, s := range stages[1:] {
-					s.edit("x", ownedBy(another, place))
-				}
-				w := wait(t, d)
-				stages[0].edit("x", waitsAt(another, last))
-				time.Sleep(ttl/timeoutsPerTTL/2 - time.Millisecond)
-				require.NotZero(t, stages[0].ownerOf("x"), "half a time-out later")
-				require.Zero(t, stages[0].counted(releaseIt))
-				time.Sleep(longestTimeout/2 + longLook)
-				require.Equal(t, last, stages[0].keptPlace("x"), "a time-out and a look later")
-				w.leave()
-			})
-		})
-	}
 }
 
 // It tries again, and goes on to, as long as there is no majority.
 func TestTurn_takesAgainWhatItHasGivenBack(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages[1:] {
-			s.edit("x", func(r *register) { ownedBy(another, 0)(r); r.until = time.Now().Add(time.Hour).UnixNano() })
+			s.edit("x", ownedForLong)
 		}
 		w := wait(t, d)
 		time.Sleep(ttl)
@@ -182,55 +156,11 @@ func TestTurn_takesAgainWhatItHasGivenBack(t *testing.T) {
 	})
 }
 
-// A client library that ignores contexts brings the answer when it comes.
-func TestTurn_aLateGrantOfAHeedlessClientIsGivenBack(t *testing.T) {
-	bubble(t, 3, func(t *testing.T, d *Driver, nodes []*fakeNode) {
-		for _, n := range nodes[1:] {
-			n.set(func(n *fakeNode) { ownedBy(another, 0)(&n.reg) })
-		}
-		nodes[0].set(func(n *fakeNode) { n.delay = longestTimeout + 50*time.Millisecond })
-		w := wait(t, d)
-		time.Sleep(longestTimeout + 20*time.Millisecond)
-		nodes[0].set(func(n *fakeNode) { n.delay = 0 })
-		time.Sleep(40 * time.Millisecond)
-		nodes[0].set(func(n *fakeNode) { assert.Equal(t, 1, n.count[releaseIt]) })
-		w.leave()
-	})
-}
-
-func TestTurn_silenceOfAMajorityEndsTheWait(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-		stages[2].edit("x", func(r *register) { ownedBy(another, 0)(r); r.until = time.Now().Add(time.Hour).UnixNano() })
-		for _, s := range stages[:2] {
-			s.always(hung)
-		}
-		start := time.Now()
-		w := wait(t, d)
-		time.Sleep(ttl/2 - longLook)
-		require.False(t, w.isOver(), "it rides out a short outage")
-		assert.True(t, w.told(func(err error) bool { var e *Error; return errors.As(err, &e) && !isHeld(err) }), "of the outage")
-		assert.False(t, w.told(isHeld))
-		<-w.done
-		assert.InDelta(t, ttl/2, time.Since(start), float64(longestTimeout+longLook))
-		var e *Error
-		require.ErrorAs(t, w.err, &e)
-		require.NotErrorIs(t, w.err, driver.ErrHeld)
-		require.Len(t, e.Votes, 3)
-		require.ErrorIs(t, e.Votes[2].Err, driver.ErrHeld)
-		for _, s := range stages {
-			s.always(path{})
-		}
-		w.leave()
-		time.Sleep(2 * time.Second)
-		stages[2].edit("x", func(r *register) { assert.Empty(t, r.queue) })
-	})
-}
-
 // An answer ends the silence of a node, also one between two failures.
 func TestTurn_aMajorityThatAnswersNowAndThenIsNoOutage(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages {
-			s.edit("x", func(r *register) { ownedBy(another, 0)(r); r.until = time.Now().Add(time.Hour).UnixNano() })
+			s.edit("x", ownedForLong)
 		}
 		w := wait(t, d)
 		for i := range 10 {
@@ -249,17 +179,6 @@ func TestTurn_aMajorityThatAnswersNowAndThenIsNoOutage(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 		require.True(t, w.isOver())
-		w.leave()
-	})
-}
-
-func TestTurn_isToldThatTheLockIsHeld(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-		for _, s := range stages[1:] {
-			s.edit("x", ownedBy(another, 0))
-		}
-		w := wait(t, d)
-		assert.True(t, w.told(isHeld))
 		w.leave()
 	})
 }
@@ -334,29 +253,18 @@ func TestTurn_aHoldJoinsANodeWhereItWaits(t *testing.T) {
 	})
 }
 
-// It is woken at a node while it asks that, and it has not its turn there.
-func TestTurn_aHoldThatIsWokenWhileItAsksAsksAgain(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-		stages[2].edit("x", ownedBy(another, 0))
-		w := wait(t, d)
-		require.NoError(t, w.err)
-		const back = 100 * time.Millisecond
-		stages[2].always(path{back: back})
-		time.Sleep(time.Second + back/2) // it looks
-		stages[2].edit("x", freed)
-		time.Sleep(back + 10*time.Millisecond)
-		assert.True(t, stages[2].has("x"))
-		w.leave()
-	})
-}
-
 func TestTurn_anEndedWaitLeavesNothing(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-		stages[1].edit("x", ownedBy(another, 0))
-		stages[2].edit("x", ownedBy(another, 0))
+		stages[1].edit("x", ownedForLong)
+		stages[2].edit("x", ownedForLong)
 		w := wait(t, d)
-		w.leave()
+		assert.True(t, w.told(isHeld))
+		time.Sleep(2 * ttl)
+		w.cancel()
+		<-w.done
 		require.ErrorIs(t, w.err, context.Canceled)
+		assert.Equal(t, ttl, w.lease.Validity(), "what it was granted last may last for a TTL from now")
+		require.NoError(t, w.lease.Release(t.Context()))
 		time.Sleep(time.Second)
 		assert.False(t, stages[0].has("x"))
 		for i, s := range stages {
@@ -368,18 +276,149 @@ func TestTurn_anEndedWaitLeavesNothing(t *testing.T) {
 	})
 }
 
-// What it was granted last may last for a TTL from now, however long it has waited.
-func TestTurn_whatIsLeftAfterALongWaitIsReleasedForATTL(t *testing.T) {
-	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
-		for _, s := range stages[1:] {
-			s.edit("x", func(r *register) { ownedBy(another, 0)(r); r.until = time.Now().Add(time.Hour).UnixNano() })
+// A short outage is ridden out. It makes no difference whether a client library ends requests, and whether the waiter is in the queue already.
+func TestTurn_silenceOfAMajorityEndsTheWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		path
+		queued bool
+	}{
+		"at once":                        {hung, false},
+		"in the queue":                   {hung, true},
+		"at once, without contexts":      {path{there: time.Hour, heedless: true}, false},
+		"in the queue, without contexts": {path{there: time.Hour, heedless: true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+				for _, s := range stages {
+					s.edit("x", ownedForLong)
+				}
+				silence := func() {
+					for _, s := range stages[:2] {
+						s.always(c.path)
+					}
+				}
+				if !c.queued {
+					silence()
+				}
+				w := wait(t, d)
+				assert.Equal(t, c.queued, w.told(isHeld))
+				silence()
+				start := time.Now()
+				time.Sleep(ttl/2 - longLook)
+				require.False(t, w.isOver())
+				<-w.done
+				assert.InDelta(t, ttl/2, time.Since(start), float64(longestTimeout+3*longLook))
+				assert.True(t, w.told(func(err error) bool { var e *Error; return errors.As(err, &e) && !isHeld(err) }), "of the outage")
+				var e *Error
+				require.ErrorAs(t, w.err, &e)
+				require.NotErrorIs(t, w.err, driver.ErrHeld)
+				require.Len(t, e.Votes, 3)
+				require.ErrorIs(t, e.Votes[2].Err, driver.ErrHeld)
+				befalls(stages, "---")
+				w.leave()
+				time.Sleep(2 * time.Second)
+				stages[2].edit("x", func(r *register) { assert.Empty(t, r.queue) })
+			})
+		})
+	}
+}
+
+// The first message has the waiter ask all nodes. After that each has it ask its own node: the others have been asked.
+func TestTurn_aHandOverCostsANodeTwoRequests(t *testing.T) {
+	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+		d.random = func(n int64) int64 { return n - 1 } // no look comes in between
+		for _, s := range stages {
+			s.edit("x", ownedBy(another, 0))
 		}
 		w := wait(t, d)
-		time.Sleep(2 * ttl)
-		w.cancel()
-		<-w.done
-		require.NotNil(t, w.lease)
-		assert.Equal(t, ttl, w.lease.Validity())
-		require.NoError(t, w.lease.Release(t.Context()))
+		require.Equal(t, 5, total(stages))
+		for _, s := range stages {
+			s.edit("x", freed)
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(10 * time.Millisecond)
+		require.True(t, w.isOver())
+		require.NoError(t, w.err)
+		for i, s := range stages {
+			require.True(t, s.has("x"), "node %d", i)
+			assert.LessOrEqual(t, s.counted(propose), 3, "node %d: that with which the wait began, and two", i)
+		}
+		w.leave()
 	})
+}
+
+// A node that comes back empty grants the lock to who waits for the hold that the others have. They do not make requests as fast as they can.
+func TestTurn_ofANodeThatHasForgottenTheHoldIsCalm(t *testing.T) {
+	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+		var all []*waiting
+		for range 5 {
+			all = append(all, wait(t, d))
+			time.Sleep(time.Millisecond)
+		}
+		require.True(t, all[0].isOver())
+		time.Sleep(time.Second)
+		forget(stages[0])
+		before := total(stages)
+		const seconds = 3
+		time.Sleep(seconds * time.Second)
+		assert.Less(t, (total(stages)-before)/len(stages)/seconds, 40, "requests a second to each node")
+		for _, w := range all {
+			w.leave()
+		}
+	})
+}
+
+// A client library that ignores contexts brings the answer when it comes.
+func TestTurn_aLateGrantIsGivenBack(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages[1:] {
+			s.edit("x", ownedForLong)
+		}
+		stages[0].always(path{back: longestTimeout + 50*time.Millisecond, heedless: true})
+		w := wait(t, d)
+		time.Sleep(longestTimeout + 20*time.Millisecond)
+		stages[0].on(nil)
+		time.Sleep(40 * time.Millisecond)
+		assert.Equal(t, 1, stages[0].counted(releaseIt))
+		w.leave()
+	})
+}
+
+// Of a hold that was abandoned nobody gives back the places.
+func TestTurn_ofAHoldThatHasExpiredIsGivenUp(t *testing.T) {
+	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[4].edit("x", ownedForLong)
+		w := wait(t, d)
+		require.NoError(t, w.err)
+		stages[4].edit("x", func(r *register) { require.Len(t, r.queue, 1) })
+		time.Sleep(ttl + 2*time.Second)
+		stages[4].edit("x", func(r *register) { assert.Empty(t, r.queue) })
+	})
+}
+
+// A place in a queue is not the lock: that it is given up confirms no hold, also while its node is asked.
+func TestRelease_doesNotCountANodeThatOnlyHadAPlace(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+			for _, s := range stages[3:] {
+				s.edit("x", ownedForLong)
+			}
+			w := wait(t, d)
+			require.NoError(t, w.err)
+			if asked {
+				const back = 100 * time.Millisecond
+				stages[3].only(propose, path{back: back})
+				time.Sleep(time.Second + back/2) // it looks
+			}
+			stages[2].always(path{err: errRefused})
+			var e *Error
+			require.ErrorAs(t, w.lease.Release(t.Context()), &e, "two of five confirm that they had it until now")
+			stages[2].on(nil)
+			time.Sleep(2 * time.Second)
+			for i, s := range stages {
+				s.edit("x", func(r *register) { assert.Empty(t, r.queue, "node %d", i) })
+			}
+			assert.False(t, stages[2].has("x"))
+		})
+	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Where nothing goes wrong waiters are granted the lock in the order in which they came, whatever the clocks of the nodes show, and their own:
-// once all nodes have answered their Driver, so that all Drivers make places of the same clock. One that does not wait gets ahead of nobody.
+// all Drivers make places of the nodes' clocks. One that does not wait gets ahead of nobody.
 func TestWaiting_isInOrderWhileNothingGoesWrong(t *testing.T) {
 	grants := *flagGrants
 	switch {

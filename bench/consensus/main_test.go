@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"io"
 	"os"
 	"testing"
 	"time"
@@ -12,7 +10,6 @@ import (
 
 	"github.com/go-locker/locker/bench/internal/contend"
 	"github.com/go-locker/locker/bench/internal/kills"
-	"github.com/go-locker/locker/bench/internal/program"
 	"github.com/go-locker/locker/bench/internal/servertest"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -93,16 +90,6 @@ func TestPairs_roundTripsAreWaitsForAnswers(t *testing.T) {
 	}
 }
 
-func TestRun_endsWhenInterrupted(t *testing.T) {
-	testserver.Need(t, "etcd")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	start := time.Now()
-	err := run(ctx, []string{"-only", "contended", "-duration", "1m", "-libraries", "etcd locker", "-quiet"}, io.Discard, io.Discard)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Less(t, time.Since(start), 10*time.Second)
-}
-
 func TestSystems_haveWhatTheyCompareWith(t *testing.T) {
 	for _, s := range systems {
 		for _, name := range []string{s.floor, s.peer} {
@@ -125,29 +112,6 @@ func TestLoad_leavesOutWhatKeepsSessionsAlive(t *testing.T) {
 	assert.EqualValues(t, 4, load.Requests)
 	assert.Equal(t, map[string]int64{"txn": 3, keepAlive: 2, "put": 1}, load.ByName)
 	assert.EqualValues(t, 8, load.add(load).Requests)
-}
-
-func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
-	for _, args := range [][]string{
-		{"-libraries", "etcd locker,nobody"},
-		{"-only", "pairs,others"},
-		{"-servers", "0"},
-		{"-block", "0"},
-		{"-waiters", "2,0"},
-		{"-waiters", "two"},
-		{"-duration", "0"},
-		{"-hold", "31s"},
-		{"-kill-waiters", "0"},
-		{"-kill-ttl", "1ms"},
-		{"extra"},
-	} {
-		_, err := parse(args, io.Discard)
-		require.Error(t, err, "%v", args)
-	}
-	o, err := parse([]string{"-waiters", "2, 256", "-only", "contended"}, io.Discard)
-	require.NoError(t, err)
-	assert.Equal(t, program.Counts{2, 256}, o.waiters)
-	assert.Len(t, o.Libraries, len(libraries()))
 }
 
 func TestSessions_areOneForEachWaiterOfAName(t *testing.T) {

@@ -52,7 +52,7 @@ var knownBreaks = []knownBreak{
 	},
 	{
 		"redislock", "Waiters poll in lockstep.", nil,
-		[]string{"redis.TestQueue_aHandOverCostsTheSameHoweverManyWait", "core.TestLock_pausesBetweenAttemptsAsTheBackoffSays"},
+		[]string{"redisscript.TestQueueScripts_aHandOverCostsTheSameHoweverManyWait", "core.TestLock_pausesBetweenAttemptsAsTheBackoffSays"},
 	},
 	{
 		"redislock", "The default is not to wait at all.",
@@ -65,7 +65,7 @@ var knownBreaks = []knownBreak{
 	},
 	{
 		"rueidislock", "Every release wakes every process.", nil,
-		[]string{"redis.TestQueue_aHandOverCostsTheSameHoweverManyWait", "redis.TestQueue_idleWaitersCostOneLookASecond"},
+		[]string{"redisscript.TestQueueScripts_aHandOverCostsTheSameHoweverManyWait", "redis.TestQueue_idleWaitersCostOneLookASecond"},
 	},
 	{
 		"rueidislock", "Errors of the server are swallowed while it waits.",

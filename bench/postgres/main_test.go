@@ -29,10 +29,3 @@ func TestRun(t *testing.T) {
 		assert.Positive(t, c.Connections)
 	}
 }
-
-func TestParse_refuses(t *testing.T) {
-	for _, args := range [][]string{{"-rounds", "0"}, {"-duration", "0"}, {"what"}, {"-alone", "x"}} {
-		_, err := parse(args, &bytes.Buffer{})
-		assert.Error(t, err, args)
-	}
-}

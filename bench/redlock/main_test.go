@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/bench/internal/contend"
 	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/servertest"
 	"github.com/go-locker/locker/internal/test/testserver"
@@ -99,48 +98,6 @@ func TestRun_endsWhenInterrupted(t *testing.T) {
 	}, io.Discard, io.Discard)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Less(t, time.Since(start), 5*time.Second)
-}
-
-// What excludes nobody has to show.
-func TestContended_noticesTwoHolders(t *testing.T) {
-	testserver.Need(t, "redis-server")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	servers, err := redisserver.Start(ctx, 3)
-	require.NoError(t, err)
-	defer servers.Stop()
-	bare, err := libraries.Named(floorName)
-	require.NoError(t, err)
-	c, err := bare[0].Measure(ctx, servers, contend.Cell{
-		Name: "x", Waiters: 16, Clients: 2, Hold: time.Millisecond, Duration: 300 * time.Millisecond,
-	})
-	require.NoError(t, err)
-	assert.Positive(t, c.Overlaps)
-}
-
-func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
-	for _, args := range [][]string{
-		{"-libraries", "locker,nobody"},
-		{"-only", "pairs,others"},
-		{"-only", ""},
-		{"-nodes", "2"},
-		{"-rounds", "0"},
-		{"-block", "0"},
-		{"-contenders", "0"},
-		{"-goroutines", "-1"},
-		{"-duration", "0"},
-		{"-unreachable", "0"},
-		{"-hold", "5s"},
-		{"-think", "-1ms"},
-		{"extra"},
-	} {
-		_, err := parse(args, io.Discard)
-		require.Error(t, err, "%v", args)
-	}
-	o, err := parse([]string{"-only", "apart, pairs", "-nodes", "3"}, io.Discard)
-	require.NoError(t, err)
-	assert.Equal(t, []string{"apart", "pairs"}, o.only.Chosen())
-	assert.Len(t, o.Libraries, len(libraries))
 }
 
 func TestMinorityOf_isAnotherInEachRound(t *testing.T) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"os"
 	"strings"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/bench/internal/program"
 	"github.com/go-locker/locker/bench/internal/redislocks"
 	"github.com/go-locker/locker/bench/internal/servertest"
 	"github.com/go-locker/locker/internal/test/testserver"
@@ -69,27 +67,4 @@ func TestRun_measuresLocksThatAreHeld(t *testing.T) {
 		assert.Zero(t, h.Lost)
 	}
 	assert.Contains(t, out, "\n| 200 | locker |")
-}
-
-func TestParse_refusesWhatItCannotMeasure(t *testing.T) {
-	for _, args := range [][]string{
-		{"-libraries", "locker,nobody"},
-		{"-only", "pairs,others"},
-		{"-rounds", "0"},
-		{"-goroutines", "64,x"},
-		{"-goroutines", ""},
-		{"-held", "0"},
-		{"-duration", "0"},
-		{"-held-for", "0"},
-		{"-warm-up", "-1s"},
-		{"extra"},
-	} {
-		_, err := parse(args, io.Discard)
-		require.Error(t, err, "%v", args)
-	}
-	o, err := parse(nil, io.Discard)
-	require.NoError(t, err)
-	assert.Equal(t, []int{64, 512}, o.crowds.Goroutines)
-	assert.Equal(t, program.Counts{10, 1000, 100000}, o.held)
-	assert.Len(t, o.Libraries, len(redislocks.All))
 }

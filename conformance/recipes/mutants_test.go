@@ -41,12 +41,8 @@ type broken struct {
 
 var granted atomic.Uint64
 
-func (b *broken) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return b.of(b.Driver.Acquire(ctx, b.altered(req)))
-}
-
-func (b *broken) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	return b.of(b.Driver.AcquireQueued(ctx, b.altered(req), answered))
+func (b *broken) Claim(req driver.Request) driver.Claim {
+	return &brokenLease{b.Driver.Claim(b.altered(req)), b.flaw, granted.Add(1)}
 }
 
 func (b *broken) altered(req driver.Request) driver.Request {
@@ -57,13 +53,6 @@ func (b *broken) altered(req driver.Request) driver.Request {
 		req.TTL += time.Hour
 	}
 	return req
-}
-
-func (b *broken) of(l driver.Lease, err error) (driver.Lease, error) {
-	if l == nil {
-		return nil, err
-	}
-	return &brokenLease{l, b.flaw, granted.Add(1)}, err
 }
 
 func (b *broken) Inspect(ctx context.Context, name string) (driver.State, error) {
@@ -94,7 +83,7 @@ func (b *broken) List(prefix string) driver.Pager {
 }
 
 type brokenLease struct {
-	driver.Lease
+	driver.Claim
 	flaw
 	place uint64
 }
@@ -103,14 +92,14 @@ func (l *brokenLease) Token() uint64 {
 	if l.flaw == tokensFall {
 		return 1<<60 - l.place
 	}
-	return l.Lease.Token()
+	return l.Claim.Token()
 }
 
 func (l *brokenLease) Release(ctx context.Context) error {
 	if l.flaw == keeps || l.flaw == neverFrees {
 		return nil
 	}
-	if err := l.Lease.Release(ctx); l.flaw != forgives {
+	if err := l.Claim.Release(ctx); l.flaw != forgives {
 		return err
 	}
 	return nil

@@ -22,9 +22,9 @@ const (
 	sharedScheme = "shared" // of the child
 )
 
-// Memory is the parent's side: its methods are those of driver.Driver and driver.Lease, as net/rpc wants them.
+// Memory is the parent's side: its methods are those of driver.Claim, as net/rpc wants them.
 type Memory struct {
-	driver driver.Driver
+	driver *memory.Driver
 	leases sync.Map // Grant → driver.Lease
 }
 
@@ -63,12 +63,19 @@ func serveMemory(memURL string) (childURL string, stop func(), err error) {
 	return sharedScheme + "://" + l.Addr().String() + "?" + query, func() { _ = l.Close() }, nil
 }
 
-// Acquire is that of a Driver.
-func (m *Memory) Acquire(req driver.Request, token *uint64) error {
-	lease, err := m.driver.Acquire(context.Background(), req)
+// Request is a driver.Request of somebody who does not wait in a queue.
+type Request struct {
+	Name string
+	TTL  time.Duration
+}
+
+// Ask is that of a driver.Claim, once.
+func (m *Memory) Ask(req Request, token *uint64) error {
+	claim := m.driver.Claim(driver.Request{Name: req.Name, TTL: req.TTL})
+	_, err := claim.Ask(context.Background())
 	if err == nil {
-		*token = lease.Token()
-		m.leases.Store(Grant{req.Name, *token}, lease)
+		*token = claim.Token()
+		m.leases.Store(Grant{req.Name, *token}, claim)
 	}
 	return err
 }
@@ -115,38 +122,47 @@ func (p parent) call(method string, args, reply any) error {
 	return err
 }
 
-func (p parent) Acquire(_ context.Context, req driver.Request) (driver.Lease, error) {
-	l := &lease{parent: p}
-	l.grant.Name = req.Name
-	sent := time.Now()
-	if err := p.call("Acquire", req, &l.grant.Token); err != nil {
-		return nil, err
-	}
-	l.last(sent, req.TTL)
-	return l, nil
+func (p parent) Claim(req driver.Request) driver.Claim {
+	return &claim{parent: p, ttl: req.TTL, grant: Grant{Name: req.Name}}
 }
 
 func (p parent) Guarantees() locker.Guarantees { return memory.NewDriver().Guarantees() }
 
 func (p parent) Close() error { return p.rpc.Close() }
 
-type lease struct {
+type claim struct {
 	parent parent
+	ttl    time.Duration
 	grant  Grant
 	until  atomic.Pointer[time.Time]
 }
 
+// Ask asks the core to ask again and again: the child does not wait in the queue.
+func (l *claim) Ask(context.Context) (time.Duration, error) {
+	sent := time.Now()
+	err := l.parent.call("Ask", Request{l.grant.Name, l.ttl}, &l.grant.Token)
+	if err == nil {
+		l.last(sent, l.ttl)
+	}
+	return 0, err
+}
+
 // last notes that the lease lasts ttl, from before the request.
-func (l *lease) last(sent time.Time, ttl time.Duration) {
+func (l *claim) last(sent time.Time, ttl time.Duration) {
 	until := sent.Add(ttl)
 	l.until.Store(&until)
 }
 
-func (l *lease) Token() uint64 { return l.grant.Token }
+func (l *claim) Token() uint64 { return l.grant.Token }
 
-func (l *lease) Validity() time.Duration { return time.Until(*l.until.Load()) }
+func (l *claim) Validity() time.Duration {
+	if until := l.until.Load(); until != nil {
+		return time.Until(*until)
+	}
+	return 0
+}
 
-func (l *lease) Extend(_ context.Context, ttl time.Duration) error {
+func (l *claim) Extend(_ context.Context, ttl time.Duration) error {
 	sent := time.Now()
 	err := l.parent.call("Extend", Extension{l.grant, ttl}, &struct{}{})
 	if err == nil {
@@ -155,6 +171,9 @@ func (l *lease) Extend(_ context.Context, ttl time.Duration) error {
 	return err
 }
 
-func (l *lease) Release(context.Context) error {
+func (l *claim) Release(context.Context) error {
+	if l.grant.Token == 0 {
+		return nil // never granted
+	}
 	return l.parent.call("Release", l.grant, &struct{}{})
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/go-locker/locker/fence/redisfence"
 	"github.com/go-locker/locker/internal/test/fencecheck"
 	"github.com/go-locker/locker/internal/test/testserver"
-	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // keepsTheRule checks a client with keys of its own for each scenario.
@@ -43,12 +42,6 @@ func TestRun_keepsTheRule(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { keepsTheRule(t, connect(t, s.Addr(), change)) })
 	}
-}
-
-func TestRun_keepsTheRule_onValkey(t *testing.T) {
-	testwait.OnlyNightly(t, "TestRun_keepsTheRule shows it of Redis")
-	t.Parallel()
-	keepsTheRule(t, connect(t, testserver.Valkey(t).Addr()))
 }
 
 // A Ring keeps the token where the data are.

@@ -11,14 +11,43 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Acquire tries once to take the lock, in one round trip.
-func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return d.acquire(ctx, req, 0, alone)
+// Claim implements driver.Claimer. The owner of one that waits says how it can be told.
+func (d *Driver) Claim(req driver.Request) driver.Claim {
+	how, prefix := alone, ""
+	if req.Shared {
+		how = shared
+	}
+	if req.Wake != nil {
+		prefix = d.hub.prefixes[d.hub.kind()]
+	}
+	l := d.newLease(req, prefix, how)
+	l.waiter.wakes = req.Wake
+	return l
 }
 
-// AcquireShared implements driver.Sharer, in one round trip.
-func (d *Driver) AcquireShared(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return d.acquire(ctx, req, 0, shared)
+// noLook is when a waiter looks by itself: not at all, for the hub has the first look for all.
+const noLook = time.Hour
+
+// Ask takes the lock, or a place in its queue, in one round trip. A waiter asks again when it is woken: because the lock is claimed for it, or because
+// it is the first of this Driver's waiters and has to look whether the queue still stands.
+func (l *lease) Ask(ctx context.Context) (next time.Duration, err error) {
+	if err := l.driver.CheckTTL(l.ttl); err != nil {
+		return 0, err
+	}
+	if err := l.awaitFormer(ctx); err != nil {
+		return 0, err
+	}
+	var a answer
+	if l.waiter.wakes == nil {
+		a, err = l.take(ctx, 0)
+		l.there = l.there || a.status == granted || a.status == unknown
+	} else {
+		a, err = l.askInQueue(ctx, -int64(l.waiter.place))
+	}
+	if err != nil || a.status == granted {
+		return 0, err
+	}
+	return noLook, a.heldBy()
 }
 
 // Propose implements driver.Proposer.
@@ -26,26 +55,20 @@ func (d *Driver) Propose(ctx context.Context, req driver.Request, token uint64) 
 	if token == 0 || token >= 1<<tokenBits {
 		return nil, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", driver.ErrUnsupported, token)
 	}
-	return d.acquire(ctx, req, token, alone)
-}
-
-// acquire tries once to take the lock, with a proposed token if that is not 0.
-func (d *Driver) acquire(ctx context.Context, req driver.Request, token uint64, how kind) (driver.RaisableLease, error) {
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
-	l := d.newLease(req, "", how)
-	l.direct = token > 0
+	l := d.newLease(req, "", alone)
+	l.direct = true
 	a, err := l.take(ctx, int64(token))
+	l.there = a.status == granted || a.status == unknown
 	switch {
-	case err == nil && a.status == granted:
-		return l, nil
-	case err == nil:
+	case err == nil && a.status != granted:
 		return nil, a.heldBy()
-	case a.status == unknown:
-		return l, err
-	default:
+	case !l.there:
 		return nil, err
+	default:
+		return l, err
 	}
 }
 
@@ -60,10 +83,15 @@ const (
 // newLease returns a lease with a fresh owner: 130 random bits behind a prefix and a place, or its kind.
 func (d *Driver) newLease(req driver.Request, prefix string, place kind) *lease {
 	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL, metadata: req.Metadata, takes: acquire}
+	random := rand.Text()
 	if place == shared {
-		l.takes = share
+		l.takes, l.metadata = share, "" // that is in its owner
+		l.shared.Store(true)
+		if req.Metadata != "" {
+			random += aboutMark + req.Metadata
+		}
 	}
-	l.keys, l.owner = keysAnd(req.Name, prefix, string(place), rand.Text())
+	l.keys, l.owner = keysAnd(req.Name, prefix, string(place), random)
 	l.argOwner = l.owner
 	return l
 }
@@ -80,7 +108,7 @@ func (l *lease) take(ctx context.Context, number int64) (answer, error) {
 	for range 2 {
 		sent := clock.Now()
 		by := server.due(ctx, sent, l.ttl)
-		reply := l.send(ctx, l.takes, l.keys[:], l.argOwner, d.expiryArg(l.ttl), number, by.arg(l.mark), l.metadata)
+		reply := l.send(ctx, l.takes, l.keys[:], l.argOwner, d.expiryArg(l.ttl), by.arg(l.mark, number), l.metadata)
 		if reply.MayHaveRun {
 			return answer{status: unknown}, reply.Err
 		}

@@ -6,7 +6,7 @@ local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local now = time[1] * 1000000 + time[2]
 local current, last, queue = lock[1] or '', tonumber(lock[2]), lock[3]
 local lapsed -- if that changes
-local rest, tag = string.match(due, '(%d*):?(.*)', 33)
+local rest, tag = string.match(due, '/(%d*):?(.*)', 33)
 local late = math.max(now - tonumber(string.sub(due, 17, 32)), 0)
 if late > 0 then
   expires = expires - math.floor(late / 1000)
@@ -24,7 +24,7 @@ if current ~= '' and not claimed then
     return {GRANTED, token, now, covered}
   end
 end
-local waits, ordered, given = string.find(owner, '/', 1, true), place_of(owner), tonumber(number)
+local waits, ordered, given = string.find(owner, '^[^~]*/'), place_of(owner), tonumber(number)
 local shared, mine = left > 0 and (current == SHARES or current == CLAIMS), 0
 local alone, among -- of those who wait before a share: where the first stands that wants the lock alone; whether it is itself one of those before that
 if share and shared then
@@ -60,6 +60,14 @@ if left <= 0 and not claimed then
   if current ~= '' and string.sub(current, 1, 1) ~= '>' then
     lapsed = last -- its holder did not release it
   end
+  if current == SHARES then
+    local readers = redis.pcall('ZRANGE', KEYS[1] .. ':readers', 0, -1)
+    if #readers > 0 then -- else nobody knows which of them did not
+      local _, _, _, _, _, note_gone = queue_of(KEYS[1], QUEUE)
+      note_gone(readers)
+      lapsed = nil
+    end
+  end
   if queue or waits and given > 0 or not last and redis.pcall('ZCARD', QUEUE) ~= 0 then
     local next_waiter, hand_over = queue_of(KEYS[1], QUEUE)
     local first = next_waiter(owner)
@@ -94,6 +102,10 @@ if left > 0 and not (share and shared and (mine * 1000 > now or among or not alo
   local theirs = ordered and place_of(current)
   if theirs and (#theirs < #ordered or #theirs == #ordered and theirs < ordered) then
     earlier = 1
+  end
+  if not KEYS[2] and redis.pcall('ZCARD', QUEUE) == 0 then
+    -- The slot moves, and the queue may be where it comes from: a second one would stop the move. To be asked again.
+    return {HELD, left, now, place, back, earlier, holder, about}
   end
   local score = given
   local latest = redis.pcall('ZRANGE', QUEUE, -1, -1, 'WITHSCORES')[2]

@@ -29,6 +29,7 @@ func (s *sender) load() *batch {
 		calls += len(s.waiting[n].calls)
 		n++
 	}
+	s.latest = time.Now()
 	b := &batch{sender: s, era: s.era, calls: int32(calls), wanted: int32(n), done: make(chan struct{})}
 	if n == 1 {
 		b.values = s.waiting[0].ctx

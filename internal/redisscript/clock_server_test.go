@@ -19,7 +19,7 @@ func TestAcquire_ofAFreeLockByAClockBeyond2To53IsRefused(t *testing.T) {
 	const beyond = "local time, clock = {'9007199254', '740992'}, '9007199254740992'\n"
 	source := strings.Replace(acquire.Source, sourceOf("clock"), beyond, 1)
 	require.NotEqual(t, acquire.Source, source)
-	_, err := s.rdb.Eval(t.Context(), source, s.keys, []any{taking, expiry(ttl), 0, inTime, ""}...).Result()
+	_, err := s.rdb.Eval(t.Context(), source, s.keys, []any{taking, expiry(ttl), inTime(0), ""}...).Result()
 	require.ErrorContains(t, err, "2^53")
 	assert.Equal(t, before, s.rdb.HGet(t.Context(), s.keys[0], "token").Val())
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // A request is waited for until its context ends.
@@ -34,13 +35,13 @@ func TestSender_aRequestEndsWithItsContext(t *testing.T) {
 				ctx, cancel := c.end(t.Context())
 				defer cancel()
 				began := time.Now()
-				_, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Hour})
+				_, err := claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Hour})
 				assert.Equal(t, c.after+moment, time.Since(began))
 				assert.Equal(t, ctx.Err(), err)
 				synctest.Wait()
 				require.Error(t, g.latest.Err(), "nobody waits")
 				require.Len(t, g.sizes(), 1)
-				_, err = d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Hour})
+				_, err = claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Hour})
 				require.Error(t, err)
 				assert.Len(t, g.sizes(), 1, "nothing is sent for who waits no more")
 				close(g.gate)
@@ -59,6 +60,7 @@ func TestSender_everyCallEndsWithItsContext(t *testing.T) {
 		g.gate <- struct{}{}
 		require.NoError(t, <-done)
 		l, ignoring := d.newLease(driver.Request{Name: "x", TTL: time.Hour}, "", alone), NewDriver(&stuck{g})
+		l.there = true
 		for name, call := range map[string]func(context.Context) error{
 			"Extend":    func(ctx context.Context) error { return l.Extend(ctx, time.Hour) },
 			"ExtendAll": func(ctx context.Context) error { return d.ExtendAll(ctx, []driver.Lease{l, l}, time.Hour)[1] },
@@ -136,32 +138,6 @@ func TestSender_aLargeRequestGoesByItself(t *testing.T) {
 			}
 		}
 		assert.Equal(t, []int{1, 1, 2, len(many), 2}, g.sizes())
-		require.NoError(t, d.Close(noClient))
-	})
-}
-
-// Who has given up before the batch is not one who waits for it.
-func TestSender_aBatchEndsWhoeverWasDroppedFromIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
-		d := NewDriver(g)
-		takes(t.Context(), d, maxBatches, time.Minute)
-		synctest.Wait()
-		dropped, drop := context.WithCancel(t.Context())
-		waits, leave := context.WithCancel(t.Context())
-		takes(dropped, d, 1, time.Minute)
-		takes(waits, d, 1, time.Minute)
-		synctest.Wait()
-		drop()
-		synctest.Wait()
-		g.gate <- struct{}{}
-		synctest.Wait()
-		require.Equal(t, []int{1, 1, 1}, g.sizes())
-		require.NoError(t, g.latest.Err())
-		leave()
-		synctest.Wait()
-		require.ErrorIs(t, g.latest.Err(), context.Canceled)
-		close(g.gate)
 		require.NoError(t, d.Close(noClient))
 	})
 }

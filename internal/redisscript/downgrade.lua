@@ -17,7 +17,7 @@ end
 forget_readers()
 redis.call('ZADD', readers, now + left, owner) -- if it is refused, nothing has happened
 -- Whether the hold before this one was a share is forgotten with its token.
-redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'shared', lock[2], 'before', 0)
+redis.call('HSET', KEYS[1], 'owner', SHARES, 'writer', owner, 'shared', lock[2], 'before', 0, 'first', '')
 keep_readers(left)
 if lock[3] then
   let_in()

@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // fakeRunner answers as it is told.
@@ -48,18 +48,13 @@ func (r *fakeRunner) Scans(context.Context) ([]Scan, error) { return nil, nil }
 
 var forOneSecond = driver.Request{Name: "x", TTL: time.Second}
 
-// parseDue reads when a request is due, as the script does.
-func parseDue(arg any) due {
+// parseDue reads when a request is due, and its number, as the script does.
+func parseDue(arg any) (by due, number int64) {
 	text := arg.(string)
-	whole, err := strconv.ParseInt(text[16:32], 10, 64)
-	if err != nil {
+	if _, err := fmt.Sscanf(text[16:32]+" "+text[32:], "%d %d/%d:", &by.whole, &number, &by.rest); err != nil {
 		panic(err)
 	}
-	rest, err := strconv.ParseInt(strings.TrimSuffix(text[32:], ":"), 10, 64)
-	if err != nil {
-		panic(err)
-	}
-	return due{whole, rest}
+	return by, number
 }
 
 func nowMicro() int64 { return time.Now().UnixMicro() }
@@ -88,16 +83,19 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := NewDriver(&fakeRunner{answer: func(*Script, []any) (any, error) { return c.reply, c.err }, notRun: c.notRun})
-			lease, err := d.Acquire(t.Context(), forOneSecond)
+			lease, err := claims.Take(t.Context(), d, forOneSecond)
 			require.Error(t, err)
 			require.NotErrorIs(t, err, locker.ErrHeld)
-			assert.Equal(t, c.wantLease, lease != nil)
+			assert.Equal(t, c.wantLease, mayBeThere(lease))
 			if c.err != nil {
 				assert.ErrorIs(t, err, c.err)
 			}
 		})
 	}
 }
+
+// mayBeThere reports whether what a Take returned is to be released.
+func mayBeThere(l driver.Lease) bool { return l.(*lease).there }
 
 func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
 	r := &fakeRunner{answer: func(*Script, []any) (any, error) {
@@ -106,7 +104,7 @@ func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
 	d := NewDriver(r)
 	seen := map[any]bool{}
 	for range 1000 {
-		_, err := d.Acquire(t.Context(), forOneSecond)
+		_, err := claims.Take(t.Context(), d, forOneSecond)
 		require.ErrorIs(t, err, locker.ErrHeld)
 	}
 	for _, args := range r.sent {
@@ -122,7 +120,7 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 	r := &fakeRunner{}
 	r.answer = func(_ *Script, args []any) (any, error) {
 		now := nowMicro() + ahead
-		if by := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
+		if by, _ := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
 			return []any{int64(late), now}, nil
 		}
 		return []any{int64(granted), now, now, now}, nil
@@ -130,15 +128,15 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 	d := NewDriver(r)
 	for _, jump := range []time.Duration{0, time.Hour, 24 * time.Hour, -time.Hour, 0} {
 		ahead = jump.Microseconds()
-		lease, err := d.Acquire(t.Context(), forOneSecond)
+		lease, err := claims.Take(t.Context(), d, forOneSecond)
 		require.NoError(t, err, "the server's clock jumped to %v", jump)
 		assert.NotZero(t, lease.Token())
 	}
 	r.answer = func(*Script, []any) (any, error) { return []any{int64(late), nowMicro()}, nil }
 	sent := len(r.sent)
-	lease, err := d.Acquire(t.Context(), forOneSecond)
+	lease, err := claims.Take(t.Context(), d, forOneSecond)
 	require.Error(t, err)
-	assert.Nil(t, lease)
+	assert.False(t, mayBeThere(lease))
 	require.NotErrorIs(t, err, locker.ErrHeld)
 	assert.Len(t, r.sent, sent+2, "not endless")
 }
@@ -152,8 +150,8 @@ func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 	d := NewDriver(r)
 	long := driver.Request{Name: "x", TTL: time.Hour}
 	for what, take := range map[string]func(context.Context) error{
-		"Acquire":       func(ctx context.Context) error { _, err := d.Acquire(ctx, long); return err },
-		"AcquireQueued": func(ctx context.Context) error { _, err := d.AcquireQueued(ctx, long, func(error) {}); return err },
+		"Acquire":       func(ctx context.Context) error { _, err := claims.Take(ctx, d, long); return err },
+		"AcquireQueued": func(ctx context.Context) error { _, err := claims.Wait(ctx, d, long, func(error) {}); return err },
 		"Propose":       func(ctx context.Context) error { _, err := d.Propose(ctx, long, 7); return err },
 	} {
 		require.NoError(t, take(t.Context()), "brings the server's clock")
@@ -161,7 +159,7 @@ func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
 			require.NoError(t, take(ctx), what)
 			cancel()
-			by := parseDue(argument(acquire, r.sent[len(r.sent)-1], "due"))
+			by, _ := parseDue(argument(acquire, r.sent[len(r.sent)-1], "due"))
 			notAfter := by.whole + by.rest
 			assert.InDelta(t, nowMicro()+c.patience.Microseconds(), notAfter, float64(10*time.Second.Microseconds()), "%s, %v", what, c.deadline)
 		}
@@ -178,7 +176,8 @@ func TestAcquire_countsWhatTheScriptHasLeft(t *testing.T) {
 		if s == extend {
 			return nil, io.ErrUnexpectedEOF // else the hold would be made to last
 		}
-		now, by := nowMicro()+jumped.Microseconds(), parseDue(argument(acquire, args, "due"))
+		by, _ := parseDue(argument(acquire, args, "due"))
+		now := nowMicro() + jumped.Microseconds()
 		if now > by.whole+by.rest {
 			return []any{int64(late), now}, nil
 		}
@@ -191,7 +190,7 @@ func TestAcquire_countsWhatTheScriptHasLeft(t *testing.T) {
 		long.TTL*4/5 + long.TTL/100 + 2*time.Millisecond, // which has jumped since
 		long.TTL, // and is known again
 	} {
-		lease, err := d.Acquire(t.Context(), long)
+		lease, err := claims.Take(t.Context(), d, long)
 		require.NoError(t, err)
 		assert.InDelta(t, want, left, float64(20*time.Second), "at the server")
 		assert.LessOrEqual(t, lease.Validity(), left)
@@ -212,7 +211,7 @@ func TestAcquire_anOldEstimateIsRenewedFirst(t *testing.T) {
 		}{{0, 2}, {time.Minute, 1}, {2 * time.Minute, 2}} { // TTL 1 s
 			time.Sleep(c.idle)
 			r.sent = nil
-			_, err := d.Acquire(t.Context(), forOneSecond)
+			_, err := claims.Take(t.Context(), d, forOneSecond)
 			require.NoError(t, err)
 			assert.Len(t, r.sent, c.want, "requests after %v", c.idle)
 		}
@@ -226,7 +225,7 @@ func skewed(ahead *time.Duration) *fakeRunner {
 			return int64(1), nil
 		}
 		now := nowMicro() + ahead.Microseconds()
-		if by := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
+		if by, _ := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
 			return []any{int64(late), now}, nil
 		}
 		return []any{int64(granted), now, now, now}, nil
@@ -239,7 +238,7 @@ func TestAcquire_nodesWhoseClocksDiffer(t *testing.T) {
 	d := NewDriver(skewed(&skew))
 	for i := range 10 {
 		skew = -skew
-		_, err := d.Acquire(t.Context(), forOneSecond)
+		_, err := claims.Take(t.Context(), d, forOneSecond)
 		require.NoError(t, err, "take %d, on a node that nothing is wrong with", i)
 	}
 }
@@ -254,7 +253,7 @@ func TestLease_validityIsFromBeforeTheRequestAndNeverMovesBack(t *testing.T) {
 		return int64(1), nil
 	}}
 	d := NewDriver(r)
-	lease, err := d.Acquire(t.Context(), forOneSecond)
+	lease, err := claims.Take(t.Context(), d, forOneSecond)
 	require.NoError(t, err)
 	assert.LessOrEqual(t, lease.Validity(), forOneSecond.TTL-delay)
 	require.NoError(t, lease.Extend(t.Context(), forOneSecond.TTL))
@@ -276,7 +275,7 @@ func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
 		return reply, nil
 	}}
 	d := NewDriver(r)
-	lease, err := d.Acquire(t.Context(), forOneSecond)
+	lease, err := claims.Take(t.Context(), d, forOneSecond)
 	require.NoError(t, err)
 	for _, reply = range []any{nil, "1", int64(0), int64(2), []any{int64(1)}, true} {
 		what := fmt.Sprintf("%T %v", reply, reply)
@@ -302,7 +301,7 @@ func TestDriver_sendsEachLocksOwnExpiry(t *testing.T) {
 	defer func() { require.NoError(t, d.Close(noClient)) }()
 	var want []any
 	for _, ttl := range []time.Duration{time.Second, time.Minute, time.Minute, time.Second} {
-		l, err := d.Acquire(t.Context(), driver.Request{Name: "x", TTL: ttl})
+		l, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: ttl})
 		require.NoError(t, err)
 		require.NoError(t, l.Extend(t.Context(), 2*ttl))
 		want = append(want, ttl.Milliseconds()+Keep.Milliseconds(), 2*ttl.Milliseconds()+Keep.Milliseconds())
@@ -317,7 +316,7 @@ func TestAcquire_nodesWhoseClocksDifferALittleShortenNoHold(t *testing.T) {
 	ten := driver.Request{Name: "x", TTL: 10 * time.Second}
 	for i := range 6 {
 		skew = time.Second - skew
-		l, err := d.Acquire(t.Context(), ten)
+		l, err := claims.Take(t.Context(), d, ten)
 		require.NoError(t, err)
 		assert.Greater(t, l.Validity(), ten.TTL-ten.TTL/100-50*time.Millisecond, "take %d", i)
 	}

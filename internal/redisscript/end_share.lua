@@ -16,17 +16,16 @@ local function end_share(key, queue, owner)
     end
     return 1
   end
-  local next_waiter, hand_over, _, _, forget_readers = queue_of(key, queue)
-  local lock = redis.call('HMGET', key, 'token', 'queue')
-  if longest[1] then -- it has expired
-    redis.call('HSET', key, 'lapsed', lock[1])
+  local next_waiter, hand_over, _, _, forget_readers, note_gone = queue_of(key, queue)
+  if longest[1] then -- they have expired
+    note_gone(redis.call('ZRANGE', readers, 0, -1))
     forget_readers()
   end
-  local waiter = lock[2] and next_waiter()
+  local waiter = redis.call('HGET', key, 'queue') and next_waiter()
   if waiter then
     hand_over(waiter)
   else
-    redis.call('HDEL', key, 'owner', 'meta', 'queue')
+    redis.call('HDEL', key, 'owner', 'meta', 'queue', 'first', 'seen', 'writer')
   end
   return 1, true
 end

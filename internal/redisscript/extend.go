@@ -29,7 +29,7 @@ func (d *Driver) extendSome(ctx context.Context, leases []driver.Lease, errs []e
 	for i := range leases {
 		l := leases[i].(*lease)
 		args[i] = [2]any{l.argOwner, d.expiryArg(ttl)}
-		calls[i] = Call{Script: extend, Keys: l.keys[:1], Args: args[i][:]}
+		calls[i] = Call{Script: extend, Keys: l.extendKeys(), Args: args[i][:]}
 		r.direct = l.direct
 	}
 	sent := clock.Now()

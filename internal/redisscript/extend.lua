@@ -21,6 +21,6 @@ end
 -- First what Redis allows when it is out of memory: then it allows the rest.
 local keeps = math.max(left + KEEP, expires)
 redis.call('PEXPIRE', KEYS[1], keeps)
-redis.call('PEXPIRE', readers, keeps - KEEP + 1000)
+redis.call('PEXPIRE', readers, keeps)
 redis.call('ZADD', readers, math.max(tonumber(ends), now + expires - KEEP), owner)
 return 1

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // leasesOf are of a Driver whose extensions are answered as answer says.
@@ -26,7 +27,7 @@ func leasesOf(t *testing.T, n int, answer func(owner any) (any, error)) (*Driver
 	leases := make([]driver.Lease, n)
 	for i := range leases {
 		var err error
-		leases[i], err = d.Acquire(t.Context(), forOneSecond)
+		leases[i], err = claims.Take(t.Context(), d, forOneSecond)
 		require.NoError(t, err)
 	}
 	r.sent, r.batches = nil, nil

@@ -1,24 +1,32 @@
-local owner, token = unpack(ARGV) -- see script.go
--- Ends the hold of that owner under that token. If it is one of several shares it ends that alone, and all of them if no owner is given. Returns 1, 0 if nobody
--- holds the lock, and -1 if another hold is there.
+local owners, token = unpack(ARGV) -- see script.go
+-- Ends the hold of that owner under that token, or those of several shares that are their owners', and all of them if no owner is given. Returns 1, 0 if
+-- nobody holds the lock, and -1 if another hold is there.
 local QUEUE = KEYS[2] or KEYS[1] .. ':queue'
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue')
 local current = lock[1] or ''
 if current == '' or string.sub(current, 1, 1) == '>' or redis.call('PTTL', KEYS[1]) <= KEEP then
   return 0
 end
-local one = current == SHARES and owner ~= ''
-if owner ~= '' and owner ~= current and not one or token ~= '0' and token ~= lock[2] then
+local some = current == SHARES and owners ~= ''
+if owners ~= '' and owners ~= current and not some or token ~= '0' and token ~= lock[2] then
   return -1
 end
-if one and not redis.call('ZSCORE', KEYS[1] .. ':readers', owner) then
-  return -1
+local next_waiter, hand_over, _, _, forget_readers, note_gone = queue_of(KEYS[1], QUEUE)
+-- A release of what ends here that is sent again returns 0.
+if some then
+  local shown, ended = {}, -1
+  for id in string.gmatch(owners, '[^\n]+') do
+    shown[id] = true
+  end
+  for _, reader in ipairs(redis.call('ZRANGE', KEYS[1] .. ':readers', 0, -1)) do
+    if shown[id_of(reader)] then
+      note_gone({ reader })
+      ended = end_share(KEYS[1], QUEUE, reader) == 1 and 1 or ended
+    end
+  end
+  return ended
 end
-redis.call('HSET', KEYS[1], 'lapsed', lock[2]) -- a release of this hold that is sent again returns 0
-if one then
-  return end_share(KEYS[1], QUEUE, owner)
-end
-local next_waiter, hand_over, _, _, forget_readers = queue_of(KEYS[1], QUEUE)
+redis.call('HSET', KEYS[1], 'lapsed', lock[2])
 if current == SHARES then
   forget_readers()
 end

@@ -63,10 +63,18 @@ func (h *hub) refused() bool {
 	return until != 0 && clock.Since(epoch) < time.Duration(until)
 }
 
-// failed takes in why there is no subscription.
+// failed takes in why there is no subscription. If there will be none, those who wait for a message ask again, and poll. The caller holds h.mu.
 func (h *hub) failed(err error) {
-	if errors.Is(err, ErrNoSubscriptions) {
-		h.refusedUntil.Store(int64(clock.Since(epoch) + refusal))
+	if !errors.Is(err, ErrNoSubscriptions) {
+		return
+	}
+	h.refusedUntil.Store(int64(clock.Since(epoch) + refusal))
+	for _, list := range h.lists {
+		for _, w := range list.queue {
+			if w.lease.owner[0] != polls {
+				w.wake(false)
+			}
+		}
 	}
 }
 
@@ -90,7 +98,6 @@ func (h *hub) leave(w *waiter) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.waiters, w.lease.owner)
-	w.woken = nil // what is held has no use for it
 	list := w.list
 	if list == nil {
 		return
@@ -113,9 +120,6 @@ func (h *hub) leave(w *waiter) {
 func (h *hub) placed(w *waiter, a answer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if w.tell == nil {
-		w.prepare()
-	}
 	if h.closed {
 		return
 	}
@@ -137,9 +141,16 @@ func (h *hub) placed(w *waiter, a answer) {
 		}
 	}
 	if first || !list.armed {
-		list.arm(min(a.left+time.Millisecond+mrand.N(20*time.Millisecond), list.interval()))
+		next := list.interval()
+		if a.place == 0 { // it has no place at the server, because the slot moves
+			next = soon()
+		}
+		list.arm(min(a.left+time.Millisecond+mrand.N(20*time.Millisecond), next))
 	}
 	h.subscribe(list)
+	if w.tell != nil && w.lease.owner[0] != polls && h.refused() { // that became known meanwhile
+		w.wake(false)
+	}
 }
 
 // unanswered has the wait list of w look again, whose request has failed, which was sent at sent.

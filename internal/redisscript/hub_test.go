@@ -3,6 +3,8 @@ package redisscript
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // puppet is a Runner whose server says what the test has it say.
@@ -128,7 +131,7 @@ func receive[T any](t *testing.T, from <-chan T, what string) T {
 func queued(ctx context.Context, d *Driver, req driver.Request) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		_, err := d.AcquireQueued(ctx, req, func(error) {})
+		_, err := claims.Wait(ctx, d, req, func(error) {})
 		done <- err
 	}()
 	return done
@@ -223,7 +226,7 @@ func TestHub_givesUpAfterUse(t *testing.T) {
 		defer func() { _ = d.Close(noClient) }()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := d.AcquireQueued(ctx, forOneSecond, func(error) {})
+		_, err := claims.Wait(ctx, d, forOneSecond, func(error) {})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.InDelta(t, time.Minute/heartbeat, w.pings.Load(), 1)
 
@@ -231,12 +234,112 @@ func TestHub_givesUpAfterUse(t *testing.T) {
 		assert.False(t, w.isClosed(), "it may be wanted again")
 		time.Sleep(3 * heartbeat)
 		assert.True(t, w.isClosed())
-		d.hub.mu.Lock()
-		defer d.hub.mu.Unlock()
-		assert.Empty(t, d.hub.lists)
-		assert.Empty(t, d.hub.subscribers)
-		assert.Empty(t, d.hub.waiters)
-		assert.Nil(t, d.hub.tick)
+	})
+}
+
+// waitersOf are n waiters of one Driver, which stand in the queue and are subscribed. answer is the server's to whatever they ask from then on.
+func waitersOf(t *testing.T, n int, req driver.Request, answer func(s *Script, owner string) (any, error)) (d *Driver, w *wire, done []<-chan error) {
+	t.Helper()
+	w = newWire()
+	var standing atomic.Bool
+	p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
+	p.run = func(_ context.Context, s *Script, owner string) (any, error) {
+		if !standing.Load() {
+			return heldReply(7), nil
+		}
+		return answer(s, owner)
+	}
+	d = NewDriver(p)
+	for range n {
+		done = append(done, queued(t.Context(), d, req))
+		synctest.Wait()
+	}
+	standing.Store(true)
+	return d, w, done
+}
+
+// It would be passed over for ever by those who are subscribed.
+func TestHub_oneThatCannotConnectToSubscribePolls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &puppet{dial: func(context.Context) (Subscription, error) { return nil, errors.New("no more connections") }}
+		p.run = func(_ context.Context, s *Script, owner string) (any, error) {
+			switch {
+			case s == release:
+				return int64(1), nil
+			case owner[0] == polls:
+				return grantedReply(), nil
+			default:
+				return heldReply(7), nil
+			}
+		}
+		d := NewDriver(p)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, <-queued(ctx, d, driver.Request{Name: "x", TTL: time.Hour}))
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+func TestHub_whatIsClaimedForOneThatWaitsNoMoreIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var given []string
+		d, w, done := waitersOf(t, 1, driver.Request{Name: "x", TTL: time.Hour}, func(s *Script, owner string) (any, error) {
+			if s == release {
+				given = append(given, owner)
+			}
+			return grantedReply(), nil
+		})
+		w.events <- Event{Kind: Message, Channel: d.hub.channel(&lease{keys: keysOf("x")}), Message: "pP/gone"}
+		require.NoError(t, <-done[0], "with its next look")
+		assert.Equal(t, []string{">pP/gone"}, given)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// Those behind it lost theirs when it did; and that happened because their subscription is to a server that does not publish.
+func TestHub_oneThatHasLostItsPlaceHasTheOthersLookAndSubscribesAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := map[string]time.Time{}
+		d, w, done := waitersOf(t, 2, driver.Request{Name: "x", TTL: time.Hour}, func(_ *Script, owner string) (any, error) {
+			if _, again := asked[owner]; again || len(asked) == 2 {
+				return grantedReply(), nil
+			}
+			asked[owner] = time.Now()
+			back := heldReply(7)
+			back[4] = int64(1)
+			return back, nil
+		})
+		for _, each := range done {
+			require.NoError(t, <-each)
+		}
+		times := slices.Collect(maps.Values(asked))
+		require.Len(t, times, 2)
+		assert.Equal(t, times[0], times[1], "at once")
+		assert.True(t, w.isClosed())
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
+// It looks once a second or so. That it has not asked for half of its TTL is no outage of that length, nor are two short ones.
+func TestHub_aWaiterWithAShortTTLRidesOutFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var failing time.Time
+		outages := 0
+		d, _, done := waitersOf(t, 1, forOneSecond, func(*Script, string) (any, error) {
+			if failing.IsZero() {
+				failing = time.Now()
+			}
+			if time.Since(failing) < forOneSecond.TTL/3 {
+				return nil, errors.New("connection reset")
+			}
+			if outages++; outages == 2 {
+				return grantedReply(), nil
+			}
+			failing = time.Time{}
+			return heldReply(7), nil
+		})
+		require.NoError(t, <-done[0])
+		require.NoError(t, d.Close(noClient))
 	})
 }
 
@@ -259,15 +362,15 @@ func TestHub_anOutageIsEverybodysAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				_, err := d.AcquireQueued(t.Context(), forOneSecond, func(error) {})
-				assert.ErrorIs(t, err, errNoAnswer)
+				_, err := claims.Wait(t.Context(), d, forOneSecond, func(error) {})
+				assert.ErrorIs(t, err, context.DeadlineExceeded) // of the request
 			})
 		}
 		synctest.Wait()
 		hangs.Store(true)
 		start := time.Now()
 		all.Wait()
-		assert.Less(t, time.Since(start), 1500*time.Millisecond+20*time.Millisecond+2*forOneSecond.TTL, "a look, and twice TTL/2")
+		assert.Less(t, time.Since(start), 1500*time.Millisecond+20*time.Millisecond+2*forOneSecond.TTL, "a look, and TTL/2 of those that it was made for")
 	})
 }
 
@@ -280,8 +383,13 @@ type placing struct {
 }
 
 func (p *placing) Run(_ context.Context, calls []Call, replies []Reply) {
-	if calls[0].Script == acquire {
-		p.asked = append(p.asked, argument(acquire, calls[0].Args, "number"))
+	switch calls[0].Script {
+	case release:
+		replies[0].Value = int64(1)
+		return
+	case acquire:
+		_, number := parseDue(argument(acquire, calls[0].Args, "due"))
+		p.asked = append(p.asked, number)
 		if n := len(p.asked); n <= len(p.gives) {
 			replies[0].Value = heldReply(p.gives[n-1])
 			return
@@ -305,7 +413,7 @@ func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := &placing{gives: c.gives, puppet: puppet{locate: func() (Publisher, error) { return Publisher{}, c.subscribing }}}
 			d := NewDriver(p)
-			_, err := d.AcquireQueued(t.Context(), driver.Request{Name: "x", TTL: time.Minute}, func(error) {})
+			_, err := claims.Wait(t.Context(), d, driver.Request{Name: "x", TTL: time.Minute}, func(error) {})
 			require.NoError(t, err)
 			assert.Equal(t, c.asked, p.asked)
 			require.NoError(t, d.Close(noClient))

@@ -22,8 +22,11 @@ const claimMark = ">"
 // sharesMark is the owner of a lock that is shared; see queue.lua.
 const sharesMark = "+"
 
-// Inspect implements driver.Inspector, in one round trip. Who waits has no metadata here, and who was handed the lock and has yet
-// to take it is the first of the waiters still.
+// aboutMark comes before the metadata in the owner of a share; see queue.lua.
+const aboutMark = "\n"
+
+// Inspect implements driver.Inspector, in one round trip. Who waits to hold the lock alone has no metadata here, and who was handed the lock and has
+// yet to take it is the first of the waiters still.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	keys := keysOf(name)
 	reply, err := d.sender.call(ctx, inspect, keys[:], everybody)
@@ -64,12 +67,14 @@ func parseState(reply any) (state driver.State, ok bool) {
 		if !ok {
 			return state, false
 		}
-		waiter, waits := strings.CutPrefix(id, claimMark)
+		owner, waits := strings.CutPrefix(id, claimMark)
+		id, metadata, _ := strings.Cut(owner, aboutMark)
+		who := driver.Participant{ID: id, Metadata: metadata}
 		if i < len(readers) && !waits {
-			state.Shares = append(state.Shares, driver.Participant{ID: id})
+			state.Shares = append(state.Shares, who)
 			continue
 		}
-		state.Waiters = append(state.Waiters, driver.Participant{ID: waiter})
+		state.Waiters = append(state.Waiters, who)
 	}
 	return state, true
 }

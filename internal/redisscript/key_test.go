@@ -69,7 +69,7 @@ func unescape(s string) string {
 
 func TestScript_sourcesDiffer(t *testing.T) {
 	seen := map[any]bool{}
-	for _, s := range []*Script{acquire, extend, release, raise, inspect, memory} {
+	for _, s := range []*Script{acquire, extend, release, raise, inspect, info} {
 		if seen[s.SHA] || len(s.SHA.(string)) != 40 || !strings.HasPrefix(s.Source, sourceOf("prelude")) {
 			t.Errorf("script %s: its SHA must be its own, in 40 digits, and it must begin with the prelude", s.SHA)
 		}

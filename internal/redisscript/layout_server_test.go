@@ -18,7 +18,7 @@ import (
 
 func TestLayout_whereThingsAre(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, [2]any{"{locker:x}", "{locker:x}:queue"}, keysOf("locker:x"))
+	assert.Equal(t, [3]any{"{locker:x}", "{locker:x}:queue", "{locker:x}:readers"}, keysOf("locker:x"))
 	assert.Equal(t, "{a%7Db%25}", Key("a}b%"))
 	assert.Equal(t, time.Minute, Keep)
 	d := NewDriver(&fakeRunner{})
@@ -33,7 +33,7 @@ func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 	s.subscribe("P")
 	ctx := t.Context()
 	fields := func() map[string]string { return s.rdb.HGetAll(ctx, s.keys[0]).Val() }
-	a, err := parseAnswer(s.run(acquire, []any{"first", expiry(ttl), 0, inTime, "host 7"}), 0)
+	a, err := parseAnswer(s.run(acquire, []any{"first", expiry(ttl), inTime(0), "host 7"}), 0)
 	require.NoError(t, err)
 	first := fields()
 	assert.Equal(t, "first", first["owner"])
@@ -68,7 +68,7 @@ func TestLayout_whatAnotherVersionHasLeftIsHonoured(t *testing.T) {
 	told := s.subscribe("P")
 	ctx := t.Context()
 	const older = 1_700_000_000_000_000 // µs, in 2023
-	require.NoError(t, s.rdb.HSet(ctx, s.keys[0], "owner", "first", "meta", "host 7", "token", older, "before", older-5, "lapsed", older-5, "queue", 1).Err())
+	require.NoError(t, s.rdb.HSet(ctx, s.keys[0], "owner", "first", "meta", "host 7", "token", int64(older), "before", int64(older-5), "lapsed", int64(older-5), "queue", 1).Err())
 	require.NoError(t, s.rdb.PExpire(ctx, s.keys[0], time.Minute+ttl).Err())
 	require.NoError(t, s.rdb.ZAdd(ctx, s.keys[1], goredis.Z{Score: older + 1, Member: "pP/a"}, goredis.Z{Score: older + 2, Member: "-Q/b"}).Err())
 

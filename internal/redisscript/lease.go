@@ -15,8 +15,9 @@ import (
 // lease is one owner: 128 random bits for each attempt to hold.
 type lease struct {
 	driver   *Driver
-	waiter   waiter // itself, while it waits for its grant
-	keys     [2]any // see keysOf
+	waiter   waiter      // itself, while it waits for its grant
+	keys     [3]any      // see keysOf
+	shared   atomic.Bool // it is a share, or may be
 	owner    string
 	argOwner any // the same
 	takes    *Script
@@ -24,6 +25,7 @@ type lease struct {
 	ttl      time.Duration
 	metadata string
 	direct   bool          // its requests are made by the goroutine that asks: Redlock bounds and counts them by itself
+	there    bool          // the server has it, in its queue or as the holder, or may have it
 	known    bool          // to the server, which has answered
 	givenUp  *request      // a take that nobody waits for any more; nil: there is none
 	token    atomic.Uint64 // 0: the grant was not answered
@@ -74,11 +76,20 @@ func (l *lease) send(ctx context.Context, script *Script, keys []any, args ...an
 // Extend implements driver.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	return l.extended(l.send(ctx, extend, l.keys[:1], l.argOwner, l.driver.expiryArg(ttl)), sent, ttl)
+	return l.extended(l.send(ctx, extend, l.extendKeys(), l.argOwner, l.driver.expiryArg(ttl)), sent, ttl)
+}
+
+// extendKeys returns the keys of an extension: of a hold the lock's alone.
+func (l *lease) extendKeys() []any {
+	if l.shared.Load() {
+		return l.keys[:]
+	}
+	return l.keys[:1]
 }
 
 // Downgrade implements driver.Downgrader.
 func (l *lease) Downgrade(ctx context.Context) error {
+	l.shared.Store(true)
 	return lostUnlessOne(l.send(ctx, downgrade, l.keys[:], l.argOwner))
 }
 
@@ -94,6 +105,9 @@ func (l *lease) extended(r Reply, sent time.Time, ttl time.Duration) error {
 // Release implements driver.Lease.
 func (l *lease) Release(ctx context.Context) error {
 	l.waitsNoMore()
+	if !l.there {
+		return nil
+	}
 	undone := false
 	if r := l.givenUp; r != nil {
 		var err error
@@ -124,6 +138,20 @@ func (l *lease) release(ctx context.Context, token uint64, sent *sendings) error
 // takeEnded reports whether no take of l is under way that nobody waits for.
 func (l *lease) takeEnded() bool {
 	return l.givenUp == nil || l.givenUp.ended.Load()
+}
+
+// awaitFormer waits until no take of l is under way.
+func (l *lease) awaitFormer(ctx context.Context) error {
+	if l.takeEnded() {
+		return nil
+	}
+	select {
+	case <-l.givenUp.done:
+		l.givenUp.done <- struct{}{}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // awaitTake waits until the take of l that was given up has ended. If that takes long, what it has done by then is undone

@@ -8,11 +8,11 @@ import (
 
 // After a failover, or behind a proxy, a Client hears of the marks of several servers.
 func TestMark_whatThatOfAnotherServerCoversDoesNotCount(t *testing.T) {
-	const now = 1_700_000_000_000_000
+	const now int64 = 1_700_000_000_000_000
 	m := &mark{}
 	m.saw(answer{now: now, covered: now + coverMicros})
 	m.saw(answer{now: now + coverMicros/2})
-	assert.EqualValues(t, now+coverMicros, m.covered.Load(), "by the same clock")
+	assert.Equal(t, now+coverMicros, m.covered.Load(), "by the same clock")
 	m.saw(answer{now: now - coverMicros})
 	assert.Zero(t, m.covered.Load(), "by a clock that is behind, the mark of which is not known")
 }

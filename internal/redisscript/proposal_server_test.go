@@ -100,7 +100,7 @@ func TestPropose_ofAFreeLockIsWhatItWouldBeTheLongWay(t *testing.T) {
 			last, proposed := now+c.last, now+c.proposed
 			s.forget()
 			require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "token", last, "before", 1).Err())
-			a, err := parseAnswer(s.run(script, []any{"proposer", expiry(ttl), proposed, inTime, "meta"}), proposed)
+			a, err := parseAnswer(s.run(script, []any{"proposer", expiry(ttl), inTime(proposed), "meta"}), proposed)
 			require.NoError(t, err)
 			require.EqualValues(t, granted, a.status)
 			require.Greater(t, a.token, last)

@@ -2,64 +2,61 @@ package redisscript
 
 import (
 	"context"
-	"math/rand/v2"
-	"time"
+	"errors"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// AcquireQueued implements driver.Queuer. The first request takes the lock, or a place in the queue. After
-// that the waiter asks again when it is woken: because the lock is claimed for it, or because it is the
-// first of this Driver's waiters and has to look whether the queue still stands.
-func (d *Driver) AcquireQueued(
-	ctx context.Context, req driver.Request, answered func(error),
-) (driver.Lease, error) {
-	return d.acquireQueued(ctx, req, answered, alone)
-}
-
-// AcquireSharedQueued implements driver.Sharer. It waits as AcquireQueued does.
-func (d *Driver) AcquireSharedQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	return d.acquireQueued(ctx, req, answered, shared)
-}
-
-func (d *Driver) acquireQueued(ctx context.Context, req driver.Request, answered func(error), how kind) (driver.Lease, error) {
-	if err := d.CheckTTL(req.TTL); err != nil {
-		return nil, err
+// askInQueue asks for the lock, or a place in its queue, from which l is told. number is that of take.
+func (l *lease) askInQueue(ctx context.Context, number int64) (answer, error) {
+	hub, w, sent := l.driver.hub, &l.waiter, clock.Now()
+	if l.owner[0] != polls && hub.refused() {
+		if err := l.unsubscribed(ctx); err != nil {
+			hub.unanswered(w, sent)
+			return answer{}, err
+		}
 	}
-	l := d.waitingLease(req, how)
-	w := d.hub.enter(l)
-	defer func() { d.hub.leave(w) }()
-	var known driver.Lease // l, if the server may know of it
-	pause := 5 * time.Millisecond
-	for {
-		sent := clock.Now()
-		a, err := l.take(ctx, -int64(w.place))
-		if a.status == unknown || a.status == held {
-			known = l
+	if !w.entered {
+		w.entered = true
+		hub.enter(l)
+	}
+	a, err := l.take(ctx, number)
+	l.there = l.there || err == nil || a.status == unknown
+	switch {
+	case err != nil && !l.there:
+		l.waitsNoMore() // it is told of nothing, and need not be released
+	case err != nil:
+		hub.unanswered(w, sent)
+	case a.status == granted:
+		l.waitsNoMore()
+	default:
+		hub.placed(w, a)
+	}
+	return a, err
+}
+
+// unsubscribed makes l an owner that polls, in the same place, and has the server forget the one that it was: the queue passes over that, for nobody can
+// tell it anything.
+func (l *lease) unsubscribed(ctx context.Context) error {
+	prefixes := l.driver.hub.prefixes
+	if l.there {
+		if err := l.release(ctx, 0, new(sendings)); err != nil && !errors.Is(err, driver.ErrLost) {
+			return err
 		}
-		switch {
-		case a.status == granted:
-			return l, nil
-		case ctx.Err() != nil:
-			return known, ctx.Err()
-		case err == nil:
-			answered(a.heldBy())
-			d.hub.placed(w, a)
-			if l.owner[0] != polls && d.hub.refused() {
-				l, w = d.withoutSubscription(ctx, l, req, w, how)
-				known = l
-				continue
-			}
-			w.wait(ctx)
-		default:
-			answered(err)
-			if d.hub.silence(w, sent) > req.TTL/2 || !l.takeEnded() {
-				return known, err // a waiter rides out a short outage, and no other
-			}
-			_ = clock.Sleep(ctx, pause/2+rand.N(pause))
-			pause = min(2*pause, 250*time.Millisecond)
-		}
+	}
+	l.waitsNoMore()
+	l.there, l.waiter.queued = false, false
+	l.owner = prefixes[polls] + l.owner[len(prefixes[polls]):] // all are as long
+	l.argOwner = l.owner
+	return nil
+}
+
+// waitsNoMore has l not be told any more.
+func (l *lease) waitsNoMore() {
+	if l.waiter.entered {
+		l.waiter.entered = false
+		l.driver.hub.leave(&l.waiter)
 	}
 }
 
@@ -69,11 +66,6 @@ const (
 	subscribesSharded = 's'
 	polls             = '-'
 )
-
-// waitingLease returns a lease that may wait in the queue for its grant.
-func (d *Driver) waitingLease(req driver.Request, how kind) *lease {
-	return d.newLease(req, d.hub.prefixes[d.hub.kind()], how)
-}
 
 // kind returns what the owner of a waiter begins with.
 func (h *hub) kind() byte {
@@ -85,19 +77,6 @@ func (h *hub) kind() byte {
 	default:
 		return subscribes
 	}
-}
-
-// withoutSubscription puts a lease that polls in the place of l, which cannot be told anything.
-func (d *Driver) withoutSubscription(ctx context.Context, l *lease, req driver.Request, w *waiter, how kind) (*lease, *waiter) {
-	asking, cancel := context.WithTimeout(ctx, req.TTL/4)
-	defer cancel()
-	_ = l.Release(asking) // if that fails, the queue passes over it
-	d.hub.leave(w)
-	place := w.place
-	l = d.waitingLease(req, how)
-	w = d.hub.enter(l)
-	w.place = place
-	return l, w
 }
 
 // decline hands over a claim for an owner that waits no more. If that fails the claim expires.

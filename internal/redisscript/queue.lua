@@ -3,7 +3,7 @@
 --   s process /   the same, and the channel is a sharded one
 --   - process /   it is not subscribed, and polls
 -- and, if it waits at several servers in the same order, with its place and a / after that. Others have the server's clock as their place.
--- What asks for a share has a ~ in its owner.
+-- What asks for a share has a ~ in its owner, and after a line feed its metadata, which may have any characters.
 -- A release claims the lock for the first: the hash's owner is then '>' and the waiter's, for CLAIM at the
 -- longest. So the lock always has an owner or a claim while somebody waits, and nobody gets in ahead.
 local CLAIM = 2000 -- ms
@@ -14,16 +14,45 @@ local ABSENT = 5000000 -- µs without a look of the first of all waiters, which 
 -- expire, in ms: each by its owner, and what is claimed for a waiter by '>' and its owner. If there are claims alone the hash's owner is CLAIMS.
 --   shared  the latest token of shares
 --   reader  the last of them that was released
---   first   who stands first in the queue, wants the lock alone, and has others behind it that want a share
+--   gone    a token, and those of its shares that are known to have ended without a release, each after a line feed
+--   writer  who had the lock alone and made it a share: meta is its own
+--   first   who stands first in the queue, wants the lock alone, and has others behind it that want a share. It is found out anew when shares
+--           begin: nobody notes a look while the lock is held alone
 --   seen    when it last asked since that was found out, in µs
 local SHARES, CLAIMS = '+', '>+'
+
+-- id_of returns an owner without its metadata.
+local function id_of(owner) return string.match(owner, '^[^\n]*') end
 
 -- queue_of makes the functions for a lock and its queue, which takes its time: most often nobody needs them.
 local function queue_of(key, queue)
   local readers = key .. ':readers'
 
-  -- keep_readers has the shares of key be there for as long as the lock is held: a little longer, and nobody finds none before it has expired.
-  local function keep_readers(ms) return redis.pcall('PEXPIRE', readers, ms + 1000) end
+  -- keep_readers has the shares of key be there for as long as the hash: whoever finds that the lock has expired finds which of them had.
+  local function keep_readers(ms) return redis.pcall('PEXPIRE', readers, ms + KEEP) end
+
+  -- note_gone notes which members of the readers have ended without a release. Of many it notes that some have.
+  local function note_gone(members)
+    local known = redis.call('HMGET', key, 'token', 'gone', 'lapsed')
+    local token, gone = known[1], known[2] or ''
+    local before = string.match(gone, '^%d*')
+    if before ~= token then
+      if before ~= '' and tonumber(before) > tonumber(known[3] or 0) then
+        redis.call('HSET', key, 'lapsed', before)
+      end
+      gone = token
+    end
+    for _, member in ipairs(members) do
+      if string.sub(member, 1, 1) ~= '>' then
+        gone = gone .. '\n' .. id_of(member)
+      end
+    end
+    if #gone > 1000 then
+      redis.call('HSET', key, 'lapsed', token)
+    else
+      redis.call('HSET', key, 'gone', gone)
+    end
+  end
 
   -- subscribed has what reachable has found out of processes.
   local subscribed = {}
@@ -136,7 +165,11 @@ local function queue_of(key, queue)
         claim = CLAIMS
       end
     end
-    redis.call('HSET', key, 'owner', claim, 'meta', '', 'queue', 1)
+    if claim == CLAIMS then
+      redis.call('HSET', key, 'owner', claim, 'meta', '', 'queue', 1, 'first', '')
+    else
+      redis.call('HSET', key, 'owner', claim, 'meta', '', 'queue', 1)
+    end
     redis.call('PEXPIRE', key, CLAIM + KEEP)
     tell(waiter)
     if claim == CLAIMS then
@@ -146,7 +179,7 @@ local function queue_of(key, queue)
     return claim, place, among
   end
 
-  return next_waiter, hand_over, let_in, keep_readers, forget_readers
+  return next_waiter, hand_over, let_in, keep_readers, forget_readers, note_gone
 end
 
 -- place_of returns the place that an owner has in its name, or one that the lock is claimed for: digits, of which a number has the first 15.

@@ -141,7 +141,9 @@ func (w *world) text() string {
 	places = slices.Compact(places)
 	rank := func(place int64) int { return slices.Index(places, place) }
 	var b strings.Builder
+	gone, _, _ := strings.Cut(w.hash["gone"], "\n")
 	fmt.Fprint(&b, w.owner(), w.hash["queue"], w.expired, last > 0, lapsed < last, number("shared") == last)
+	fmt.Fprint(&b, gone == "", gone == w.hash["token"], gone == w.hash["before"])
 	for _, r := range slices.Sorted(maps.Keys(w.readers)) {
 		fmt.Fprint(&b, " ", r, w.readers[r])
 	}
@@ -152,6 +154,7 @@ func (w *world) text() string {
 		fmt.Fprintf(&b, "|%d %d %d", c.phase, rank(int64(c.seat)), rank(int64(c.place)))
 		fmt.Fprint(&b, c.shares, c.late, c.claimed, c.expired, c.subscribed, c.excused)
 		if c.token > 0 {
+			fmt.Fprint(&b, gone == fmt.Sprint(c.token) && strings.Contains(w.hash["gone"]+"\n", "\n"+c.owner+"\n"))
 			fmt.Fprint(&b, c.token == last, c.token == before, lapsed < c.token, c.phase == releasing && w.hash["reader"] == c.owner)
 		}
 	}
@@ -321,7 +324,7 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 	}
 	return event{
 		name: me.owner + " " + name, progress: !lost && c.phase == waiting, loss: lost,
-		script: script, args: []any{me.owner, expiry(ttl), -int64(place), inTime, ""}, after: after,
+		script: script, args: []any{me.owner, expiry(ttl), inTime(-int64(place)), ""}, after: after,
 	}
 }
 

@@ -1,8 +1,8 @@
 package redisscript
 
 import (
+	"fmt"
 	"testing"
-	"time"
 
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -46,149 +46,6 @@ func TestQueueScripts_theFirstWaiterThatAsksIsNotPassedOver(t *testing.T) {
 	s.expire()
 	require.EqualValues(t, granted, s.ask("pP/a", ttl, place).status)
 	assert.Equal(t, []string{"pQ/b"}, s.queue())
-}
-
-func TestQueueScripts_aReleaseThatIsSentAgainAfterTheHandOverIsASuccess(t *testing.T) {
-	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
-	h := s.ask("holder", ttl, 0)
-	place := s.ask("pP/a", ttl, 0).place
-	s.ask("pP/b", ttl, 0)
-	require.EqualValues(t, 1, s.release("holder", h.token, 0))
-	require.EqualValues(t, 1, s.release("holder", h.token, 1), "while the lock is claimed")
-	assert.Equal(t, ">pP/a", s.owner(), "the claim is left alone")
-	a := s.ask("pP/a", ttl, place)
-	require.EqualValues(t, 1, s.release("holder", h.token, 1), "while the next one holds")
-	assert.Equal(t, "pP/a", s.owner())
-	require.EqualValues(t, 1, s.release("pP/a", a.token, 0))
-	require.EqualValues(t, 1, s.release("holder", h.token, 1), "while it is claimed for the one after that")
-	s.expire()
-	require.EqualValues(t, granted, s.ask("other", ttl, 0).status, "the claim has expired, which is no hold that has")
-	require.EqualValues(t, 1, s.release("pP/a", a.token, 1))
-	assert.Equal(t, "other", s.owner())
-}
-
-func TestQueueScripts_aReleaseOfAHoldThatLapsedIsNone(t *testing.T) {
-	t.Parallel()
-	s := newAtServer(t)
-	s.subscribe("P")
-	h := s.ask("holder", ttl, 0)
-	place := s.ask("pP/a", ttl, 0).place
-	s.expire()
-	require.Zero(t, s.release("holder", h.token, 0))
-	require.EqualValues(t, held, s.ask("newcomer", ttl, 0).status, "it has the lock claimed for the waiter")
-	assert.Equal(t, ">pP/a", s.owner())
-	for sent := range 2 {
-		require.Zero(t, s.release("holder", h.token, sent), "claimed, sent %d times before", sent)
-	}
-	require.EqualValues(t, granted, s.ask("pP/a", ttl, place).status)
-	for sent := range 2 {
-		require.Zero(t, s.release("holder", h.token, sent), "held, sent %d times before", sent)
-	}
-	assert.Equal(t, "pP/a", s.owner())
-}
-
-// The requests of a waiter, each late or twice, in every order that the network can give them.
-func TestQueueScripts_requestsThatComeLateOrTwice(t *testing.T) {
-	t.Parallel()
-	for name, play := range map[string]func(s *atServer, token int64){
-		"enqueue after leave": func(s *atServer, token int64) {
-			s.ask("pP/a", ttl, 0)
-			s.release("pP/a", 0, 0)
-			s.ask("pP/a", ttl, 0)
-			s.release("holder", token, 0)
-			s.release(">pP/a", 1, 0) // declined by its process, which does not know it
-		},
-		"leave twice": func(s *atServer, token int64) {
-			s.ask("pP/a", ttl, 0)
-			s.release("pP/a", 0, 0)
-			assert.Zero(s.t, s.release("pP/a", 0, 1))
-			s.release("holder", token, 0)
-		},
-		"leave after the claim": func(s *atServer, token int64) {
-			s.ask("pP/a", ttl, 0)
-			s.ask("pP/b", ttl, 0)
-			s.release("holder", token, 0)
-			s.release("pP/a", 0, 0)
-			assert.Equal(s.t, ">pP/b", s.owner(), "passed on")
-			s.release("pP/a", 0, 1)
-			assert.Equal(s.t, ">pP/b", s.owner(), "once")
-			s.release("pP/b", 0, 0)
-		},
-		"decline after the grant": func(s *atServer, token int64) {
-			s.ask("pP/a", ttl, 0)
-			s.release("holder", token, 0)
-			a := s.ask("pP/a", ttl, 1)
-			assert.Zero(s.t, s.release(">pP/a", 1, 0))
-			assert.Equal(s.t, "pP/a", s.owner(), "a hold is not declined")
-			s.release("pP/a", a.token, 0)
-		},
-		"decline and leave": func(s *atServer, token int64) {
-			s.ask("pP/a", ttl, 0)
-			s.ask("pP/b", ttl, 0)
-			s.release("holder", token, 0)
-			s.release(">pP/a", 1, 0)
-			s.release("pP/a", 0, 0)
-			assert.Equal(s.t, ">pP/b", s.owner())
-			s.release(">pP/b", 1, 0)
-		},
-		"claim twice": func(s *atServer, token int64) {
-			s.ask("pP/a", ttl, 0)
-			s.release("holder", token, 0)
-			first, again := s.ask("pP/a", ttl, 1), s.ask("pP/a", ttl, 1)
-			assert.Equal(s.t, first.token, again.token)
-			s.release("pP/a", first.token, 0)
-		},
-		"claim after the claim has expired, before anyone looked": func(s *atServer, token int64) {
-			s.ask("pP/a", ttl, 0)
-			s.release("holder", token, 0)
-			s.expire()
-			a := s.ask("pP/a", ttl, 1)
-			assert.EqualValues(s.t, granted, a.status)
-			s.release("pP/a", a.token, 0)
-		},
-		"claim after another has taken over": func(s *atServer, token int64) {
-			place := s.ask("pP/a", ttl, 0).place
-			s.release("holder", token, 0)
-			s.expire()
-			other := s.ask("other", ttl, 0)
-			a := s.ask("pP/a", ttl, place)
-			assert.EqualValues(s.t, held, a.status)
-			assert.True(s.t, a.back, "it is told that it had lost its place")
-			s.release("other", other.token, 0)
-			s.release("pP/a", 0, 0)
-		},
-		"leave after its claim has expired": func(s *atServer, token int64) {
-			s.ask("pP/a", ttl, 0)
-			s.ask("pP/b", ttl, 0)
-			s.release("holder", token, 0)
-			s.expire()
-			assert.Zero(s.t, s.release("pP/a", 0, 0))
-			b := s.ask("pP/b", ttl, 1)
-			assert.EqualValues(s.t, granted, b.status, "of the same process, which lives")
-			s.release("pP/b", b.token, 0)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newAtServer(t)
-			s.subscribe("P")
-			play(s, s.ask("holder", ttl, 0).token)
-			s.wantIdle()
-			assert.EqualValues(t, granted, s.ask("last", ttl, 0).status)
-		})
-	}
-}
-
-// The one that was granted counts its TTL from its latest request, for it cannot know which was first.
-func TestQueueScripts_aRepeatedRequestOfTheHolderLastsATTL(t *testing.T) {
-	t.Parallel()
-	s := newAtServer(t)
-	s.ask("pP/a", time.Second, 0)
-	time.Sleep(300 * time.Millisecond)
-	require.EqualValues(t, granted, s.ask("pP/a", time.Second, 0).status)
-	left := s.rdb.PTTL(t.Context(), s.keys[0]).Val() - Keep
-	assert.Greater(t, left, 800*time.Millisecond, "what is left of a hold of 1s whose grant has just been repeated")
 }
 
 func TestQueueScripts_theQueueNeverOutlivesItsUsersForLong(t *testing.T) {
@@ -301,7 +158,7 @@ func TestQueueScripts_outOfMemory(t *testing.T) {
 	place := s.ask("pP/a", ttl, 0).place
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	fails := func(owner string, place uint64) {
-		args := []any{owner, 1000, -int64(place), inTime, ""}
+		args := []any{owner, 1000, inTime(-int64(place)), ""}
 		require.ErrorContains(t, s.rdb.Eval(t.Context(), acquire.Source, s.keys, args...).Err(), "OOM")
 	}
 	fails("pP/b", 0)
@@ -357,4 +214,27 @@ func TestQueueScripts_aLockThatWasFreedByHandIsForWhoWaits(t *testing.T) {
 	require.NoError(t, s.rdb.HDel(t.Context(), s.keys[0], "owner", "meta").Err())
 	assert.EqualValues(t, held, s.ask("newcomer", ttl, 0).status)
 	assert.Equal(t, ">pP/a", s.owner())
+}
+
+// One waiter is told of a release, and nobody is asked whether the others are there.
+func TestQueueScripts_aHandOverCostsTheSameHoweverManyWait(t *testing.T) {
+	t.Parallel()
+	cost := map[int]map[string]int{}
+	for _, n := range []int{2, 200} {
+		s := atServerOf(t, testserver.Redis(t))
+		s.subscribe("P")
+		h := s.ask("holder", ttl, 0)
+		for i := range n {
+			s.ask(fmt.Sprintf("pP/%d", i), ttl, 0)
+		}
+		require.NoError(t, s.rdb.ConfigResetStat(t.Context()).Err())
+		require.EqualValues(t, 1, s.release("holder", h.token, 0))
+		require.EqualValues(t, granted, s.ask("pP/0", ttl, 1).status)
+		cost[n] = map[string]int{}
+		for _, command := range []string{"publish", "pubsub|numsub", "zpopmin", "zrange", "zadd", "hmget", "hset"} {
+			cost[n][command] = s.calls(command)
+		}
+	}
+	assert.Equal(t, cost[2], cost[200])
+	assert.Equal(t, 1, cost[200]["publish"])
 }

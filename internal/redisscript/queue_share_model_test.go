@@ -121,36 +121,3 @@ func TestQueueModel_everyOrderOfEventsWithShares(t *testing.T) {
 		})
 	}
 }
-
-func TestQueueModel_seesScriptsThatAreWrongAboutShares(t *testing.T) {
-	testwait.OnlyNightly(t, "it tests TestQueueModel_everyOrderOfEventsWithShares")
-	t.Parallel()
-	for name, broken := range map[string]struct{ was, is, want string }{
-		"readers overtake a writer that waits": {"among or not alone or", "true or", "who asked before"},
-		"a writer that leaves lets nobody in": {
-			"let_in() -- it may have been before them", "", "with nobody before it",
-		},
-		"one reader is let in, and none behind it": {"place, among = let_in(asks)", "", "with nobody before it"},
-		"a share that expired is not noted":        {"lapsed = last or token", "", "releases a hold again that has expired"},
-		"the first who releases ends all shares":   {"if left > 0 then\n    if tonumber(longest[2])", "if false then\n    if tonumber(longest[2])", "and the server has it"},
-		"each share has a token of its own":        {"current == SHARES and left > 0)", "false)", "has a share of token"},
-		"who wants it alone takes no notice":       {"left = redis.call('PTTL', KEYS[1]) - KEEP", "left = current ~= '+' and redis.call('PTTL', KEYS[1]) - KEEP or 0", "and the server has it"},
-		"a share that was released last is forgotten, or one that expired is not": {
-			"if known[5] == owner then", "if true then", "hears that it had not",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m := newQueueModel(t, reader, otherReader, third)
-			m.lossless = broken.want != "releases a hold again that has expired" && broken.want != "hears that it had not"
-			if !m.lossless {
-				m.members = m.members[:2]
-			}
-			for _, s := range []**Script{&m.acquire, &m.share, &m.release} {
-				*s = mutated(*s, broken.was, broken.is)
-			}
-			require.False(t, m.acquire.SHA == acquire.SHA && m.release.SHA == release.SHA && m.share.SHA == share.SHA, "%q is in no script", broken.was)
-			require.ErrorContains(t, m.explore(), broken.want)
-		})
-	}
-}

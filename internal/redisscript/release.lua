@@ -37,11 +37,14 @@ end
 -- Was it released the first time that this was sent, and the reply lost? Then the hold was granted here, and did not expire; and
 -- it is not the one that is there now. What is sent for the first time is not here because it expired, or because a failover
 -- forgot it. One that several holds have followed may have been forgotten too: only the last two tokens are known.
-local known = redis.call('HMGET', KEYS[1], 'token', 'before', 'lapsed', 'shared', 'reader')
+local known = redis.call('HMGET', KEYS[1], 'token', 'before', 'lapsed', 'shared', 'reader', 'gone')
 local last, before, lapsed = tonumber(known[1]), tonumber(known[2]), tonumber(known[3])
 local held = current ~= '' and string.sub(current, 1, 1) ~= '>'
 local granted = token == before or token == last and not held
-if token == tonumber(known[4]) then
+local gone = known[6] or ''
+if tonumber(string.match(gone, '^%d+')) == token and string.find(gone .. '\n', '\n' .. id_of(owner) .. '\n', 1, true) then
+  return 0
+elseif token == tonumber(known[4]) then
   -- Many have this token. The last of them is known, and of the others that nobody has had the lock alone since.
   if known[5] == owner then
     return tonumber(sent) > 0 and 1 or 0

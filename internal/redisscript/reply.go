@@ -40,6 +40,7 @@ var (
 		late:    {"LATE", "now"},
 	}
 	inspectReply = []string{"owner", "meta", "left", "token", "waiters", "readers"}
+	infoReply    = []string{"clock", "text"}
 )
 
 // tokenBits is how large tokens are: Lua keeps whole numbers up to there.

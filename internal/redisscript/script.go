@@ -20,15 +20,16 @@ type Script struct {
 	// Grants is set if the reply 1, one that begins with 1, or a text, is a promise that replicas ought to know of.
 	Grants bool
 
-	// Queue is set if the second key is that of the lock's queue, which the script finds by itself where it is not given.
+	// Queue is set if the second key is that of the lock's queue, and the third that of its shares, which the script finds by itself where
+	// they are not given.
 	Queue bool
 
 	args []string // as the script names them: `local owner, expires = unpack(ARGV)`
 }
 
-// mostArgs is how many arguments a script takes at most. With its two keys it has the ten that Redis takes of a user who has yet to
+// mostArgs is how many arguments a script takes at most. With its three keys it has the ten that Redis takes of a user who has yet to
 // give a password.
-const mostArgs = 5
+const mostArgs = 4
 
 //go:embed *.lua
 var sources embed.FS
@@ -38,13 +39,12 @@ var (
 	taking = Script{Takes: true, Grants: true, Queue: true, args: []string{
 		"owner",
 		"expires", // TTL + KEEP in ms
-		"number",  // a proposed token; 0: the server's clock; below 0: the same, and the place in the queue of an owner that waits
 		"due",     // see due.arg
 		"meta",
 	}}
 	acquire = newScript(taking, "clock", "take", "acquire_free", "mark", "queue", "acquire", "grant")
-	share   = newScript(taking, "clock", "take", "mark", "queue", "acquire", "share") // of an owner that has a ~ in it, see queue.lua
-	extend  = newScript(Script{Grants: true, args: []string{"owner", "expires"}}, "extend")
+	share   = newScript(taking, "clock", "take", "mark", "queue", "acquire", "share")                    // of an owner that has a ~ in it, see queue.lua
+	extend  = newScript(Script{Grants: true, Queue: true, args: []string{"owner", "expires"}}, "extend") // of a hold the lock's key is enough
 	release = newScript(Script{Queue: true, args: []string{
 		"owner", // '>' before it: its claim alone
 		"token", // 0: not known
@@ -60,12 +60,12 @@ var (
 		"last", // how far into the queue to look, as ZRANGE counts
 	}}, "inspect")
 	force = newScript(Script{Queue: true, args: []string{
-		"owner", // '': any
-		"token", // 0: any
+		"owners", // IDs, a line feed between two; '': any
+		"token",  // 0: any
 	}}, "queue", "end_share", "force")
-	memory = newScript(Script{args: []string{
+	info = newScript(Script{args: []string{
 		"section", // of INFO
-	}}, "memory")
+	}}, "clock", "info")
 )
 
 func newScript(s Script, parts ...string) *Script {
@@ -92,20 +92,23 @@ var tagEscape = strings.NewReplacer("%", "%25", "}", "%7D")
 // the lock are on the same slot of a Redis Cluster; a '}' in the name would end the tag early.
 func Key(name string) string { return keysOf(name)[0].(string) }
 
-// keysOf returns what the scripts take: the lock of a name, and its queue. Those that need the lock alone take it
-// alone: while a slot moves a Redis Cluster answers TRYAGAIN for two keys of which one is not there. The others
+// keysOf returns what the scripts take: the lock of a name, its queue, and its shares. Those that need the lock alone take it
+// alone: while a slot moves a Redis Cluster answers TRYAGAIN for several keys of which one is not there. The others
 // can then be given the first alone, too. They are arguments from the start, so that no request has to make them such.
-func keysOf(name string) [2]any {
+//
+// The mark is no key of a script: a user may have no right to it, and behind a proxy it has no slot with the lock.
+func keysOf(name string) [3]any {
 	keys, _ := keysAnd(name, "", "", "")
 	return keys
 }
 
 // keysAnd is keysOf, and the owner, which is the other three. All are parts of one piece of memory.
-func keysAnd(name, prefix, place, random string) (keys [2]any, owner string) {
-	const suffix = ":queue"
+func keysAnd(name, prefix, place, random string) (keys [3]any, owner string) {
+	const readers, queue = ":readers", ":queue"
 	tag := tagEscape.Replace(name)
-	all := "{" + tag + "}" + suffix + prefix + place + random
 	lock := len("{"+"}") + len(tag)
-	queue := lock + len(suffix)
-	return [2]any{all[:lock], all[:queue]}, all[queue:]
+	both := lock + len(readers)
+	all := "{" + tag + "}" + readers + "{" + tag + "}" + queue + prefix + place + random
+	rest := both + lock + len(queue)
+	return [3]any{all[:lock], all[both:rest], all[:both]}, all[rest:]
 }

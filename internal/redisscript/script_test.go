@@ -24,8 +24,9 @@ func TestScripts_agreeWithGo(t *testing.T) {
 		acquire: {acquireReplies[granted], acquireReplies[held], acquireReplies[late]},
 		share:   {acquireReplies[granted], acquireReplies[held], acquireReplies[late]},
 		inspect: {inspectReply},
+		info:    {infoReply},
 	}
-	for _, s := range []*Script{acquire, share, extend, release, downgrade, raise, inspect, force, memory} {
+	for _, s := range []*Script{acquire, share, extend, release, downgrade, raise, inspect, force, info} {
 		source := comments.ReplaceAllString(s.Source, "")
 		assert.LessOrEqual(t, len(s.args), mostArgs)
 		assert.Contains(t, source, "local "+strings.Join(s.args, ", ")+" = unpack(ARGV)")

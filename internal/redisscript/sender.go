@@ -17,7 +17,7 @@ import (
 const (
 	maxBatches  = 2                     // under way; later requests go with the next
 	maxCalls    = 128                   // in a batch of several requests
-	overdue     = 20 * time.Millisecond // how long to wait for a batch to end; those under way do not count any more then
+	overdue     = 20 * time.Millisecond // after which batches that are under way do not keep others from being sent
 	moment      = time.Millisecond      // for what was given up to end
 	idleWorkers = 64                    // where each request goes by itself
 	longest     = time.Minute           // that a request which is about no hold may take
@@ -38,7 +38,8 @@ type sender struct {
 	closed   bool
 	waiting  []*request
 	underWay int         // batches of this era
-	era      int32       // ends when the batches under way are overdue
+	latest   time.Time   // when the latest of them was sent
+	era      int32       // ends when that is overdue, and a request waits
 	late     *time.Timer // ends it; armed while a request waits
 }
 
@@ -168,12 +169,27 @@ func (s *sender) sendDirect(ctx context.Context, r *request) (reply Reply, answe
 func (s *sender) begin() (era int32, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || !s.separate && s.underWay >= maxBatches {
+	if s.closed || !s.makeRoom() {
 		return 0, false
 	}
 	s.underWay++
+	s.latest = time.Now()
 	s.direct.Add(1)
 	return s.era, true
+}
+
+// makeRoom returns false if a request has to wait, because of batches that were sent just now. Those that are overdue it does not count
+// any more: their connections may be silent, and other connections may not. The caller holds s.mu.
+func (s *sender) makeRoom() bool {
+	if s.separate || s.underWay < maxBatches {
+		return true
+	}
+	if time.Since(s.latest) < overdue {
+		return false
+	}
+	s.era++
+	s.underWay = 0
+	return true
 }
 
 // goOn ends a batch that its caller has made, and has the next sent.
@@ -224,11 +240,11 @@ func (s *sender) enqueue(r *request) bool {
 	}
 	s.waiting = append(s.waiting, r)
 	switch {
-	case s.separate || s.underWay < maxBatches:
+	case s.makeRoom():
 		s.underWay++
 		s.workers.Do(s.load())
 	case len(s.waiting) == 1:
-		s.late.Reset(overdue)
+		s.late.Reset(overdue - time.Since(s.latest))
 	}
 	return true
 }
@@ -249,15 +265,18 @@ func (s *sender) drop(r *request) bool {
 	return false
 }
 
-// tooLate gives up on the batches under way: none has come back for those who wait.
+// tooLate sends what waits, if the batches under way are overdue.
 func (s *sender) tooLate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 || s.closed {
 		return
 	}
-	s.era++
-	s.underWay = 1
+	if !s.makeRoom() { // another batch was sent since
+		s.late.Reset(overdue - time.Since(s.latest))
+		return
+	}
+	s.underWay++
 	s.workers.Do(s.load())
 }
 

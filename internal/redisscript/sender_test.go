@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // gated is a Runner whose batches take until the test lets them go on.
@@ -65,7 +66,7 @@ func takes(ctx context.Context, d *Driver, n int, ttl time.Duration) <-chan erro
 	done := make(chan error, n)
 	for range n {
 		go func() {
-			_, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: ttl})
+			_, err := claims.Take(ctx, d, driver.Request{Name: "x", TTL: ttl})
 			done <- err
 		}()
 	}
@@ -99,35 +100,44 @@ func TestSender_whoComesMeanwhileGoesWithTheNext(t *testing.T) {
 	})
 }
 
-// Batches that hang hold up those who come next for a moment, once, and nobody after that.
+// Batches that hang hold up those who come just then, for a moment. Who comes later is sent at once, also if it cannot wait for a moment.
 func TestSender_aBatchThatHangsHoldsNobodyUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
-		d := NewDriver(g)
-		hung := takes(t.Context(), d, maxBatches, time.Hour)
-		synctest.Wait()
-		for batches := maxBatches; batches < 4*maxBatches; batches += maxBatches {
-			takes(t.Context(), d, 2, time.Hour)
-			synctest.Wait()
-			require.Len(t, g.sizes(), batches)
-			time.Sleep(overdue)
-			synctest.Wait()
-			require.Len(t, g.sizes(), batches+1)
-			assert.Equal(t, 2, g.sizes()[batches], "both that have waited")
-			for more := 2; more <= maxBatches; more++ {
-				takes(t.Context(), d, 1, time.Hour)
+	for how, take := range map[string]func(context.Context, *Driver) <-chan error{
+		"a take":     func(ctx context.Context, d *Driver) <-chan error { return takes(ctx, d, 1, time.Hour) },
+		"a proposal": func(ctx context.Context, d *Driver) <-chan error { return proposals(ctx, d, 1) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGated()
+				d := NewDriver(g)
+				hung := takes(t.Context(), d, maxBatches, time.Hour)
 				synctest.Wait()
-				require.Len(t, g.sizes(), batches+more, "at once")
-			}
-		}
-		close(g.gate)
-		for range maxBatches {
-			require.NoError(t, <-hung)
-		}
-		synctest.Wait()
-		assert.Zero(t, d.sender.underWay)
-		require.NoError(t, d.Close(noClient))
-	})
+				together := takes(t.Context(), d, 2, time.Hour)
+				synctest.Wait()
+				require.Len(t, g.sizes(), maxBatches)
+				time.Sleep(overdue)
+				synctest.Wait()
+				require.Equal(t, []int{1, 1, 2}, g.sizes())
+				for sent := 3; sent < 20; sent++ {
+					ctx, cancel := context.WithTimeout(t.Context(), overdue/2)
+					done := take(ctx, d)
+					time.Sleep(overdue)
+					synctest.Wait()
+					require.Len(t, g.sizes(), sent+1)
+					if how == "a take" {
+						require.ErrorIs(t, <-done, context.DeadlineExceeded, "after it was sent")
+					}
+					cancel()
+				}
+				close(g.gate)
+				for range 2 {
+					require.NoError(t, <-hung)
+					require.NoError(t, <-together)
+				}
+				require.NoError(t, d.Close(noClient))
+			})
+		})
+	}
 }
 
 // What was given up before it was sent never runs, and leaves nothing to clean up.
@@ -141,9 +151,9 @@ func TestSender_whatIsGivenUpInTimeIsNotSent(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
+			l, err := claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 			assert.ErrorIs(t, err, context.Canceled)
-			assert.Nil(t, l, "nothing was sent")
+			assert.False(t, mayBeThere(l), "nothing was sent")
 		}()
 		synctest.Wait()
 		cancel()
@@ -166,7 +176,7 @@ func TestSender_aTakeThatIsGivenUpIsUndoneWhenItHasEnded(t *testing.T) {
 		d := NewDriver(g)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
+		l, err := claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 		require.ErrorIs(t, err, context.Canceled)
 		require.NotNil(t, l, "it may be taken")
 		time.Sleep(time.Hour)
@@ -186,31 +196,6 @@ func TestSender_aTakeThatIsGivenUpIsUndoneWhenItHasEnded(t *testing.T) {
 	})
 }
 
-// Each Release waits until the take has ended.
-func TestSender_aTakeThatIsGivenUpIsReleasedTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
-		d := NewDriver(g)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		released := make(chan error, 2)
-		for range 2 {
-			go func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				released <- l.Release(ctx)
-			}()
-		}
-		synctest.Wait()
-		close(g.gate)
-		require.NoError(t, <-released)
-		require.NoError(t, <-released)
-		require.NoError(t, d.Close(noClient))
-	})
-}
-
 // What is left of an earlier request does not stand for the one that is given up.
 func TestSender_aRequestIsUsedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -222,7 +207,7 @@ func TestSender_aRequestIsUsedAgain(t *testing.T) {
 			require.NoError(t, <-done)
 			synctest.Wait()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
+			l, err := claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 			cancel()
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			time.Sleep(time.Hour)
@@ -312,12 +297,10 @@ func TestSender_aWaiterThatIsKnownIsReleased(t *testing.T) {
 		d := NewDriver(p)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
-		l, err := d.AcquireQueued(ctx, driver.Request{Name: "x", TTL: time.Hour}, func(error) {})
+		l, err := claims.Wait(ctx, d, driver.Request{Name: "x", TTL: time.Hour}, func(error) {})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotNil(t, l)
 		assert.EqualValues(t, 2, asked.Load())
-		assert.Zero(t, released.Load())
-		require.NoError(t, l.Release(t.Context()))
 		assert.EqualValues(t, 1, released.Load())
 		require.NoError(t, d.Close(noClient))
 	})
@@ -330,7 +313,7 @@ func TestSender_aReleaseHeedsItsContext(t *testing.T) {
 		d := NewDriver(g)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		l, err := d.Acquire(ctx, driver.Request{Name: "x", TTL: time.Minute})
+		l, err := claims.Take(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		again, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -360,7 +343,7 @@ func TestSender_eachByItselfWhereThereAreSeveralServers(t *testing.T) {
 			require.NoError(t, <-done)
 		}
 		require.NoError(t, d.Close(noClient))
-		_, err := d.Acquire(t.Context(), forOneSecond)
+		_, err := claims.Take(t.Context(), d, forOneSecond)
 		require.ErrorIs(t, err, locker.ErrClosed)
 	})
 }

@@ -1,5 +1,5 @@
 -- The end of acquire.lua for a share. As in grant.lua, what comes first may be refused: it harms nobody who has a share, and leaves nothing that does not expire.
-local _, _, let_in, keep_readers, forget_readers = queue_of(KEYS[1], QUEUE)
+local _, _, let_in, keep_readers, forget_readers, note_gone = queue_of(KEYS[1], QUEUE)
 local readers, keeps = KEYS[1] .. ':readers', math.max(left + KEEP, expires)
 if minted and not shared then
   forget_readers()
@@ -15,7 +15,7 @@ if type(done) == 'table' then -- an error
   return done
 end
 if minted then
-  redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'token', token, 'before', last or 0, 'shared', token)
+  redis.call('HSET', KEYS[1], 'owner', SHARES, 'meta', '', 'token', token, 'before', last or 0, 'shared', token, 'first', '')
 end
 redis.call('PEXPIRE', KEYS[1], keeps)
 if waits then
@@ -23,13 +23,11 @@ if waits then
 end
 
 -- What has expired counts no more, and was not released, but for what was claimed and never taken.
-local oldest = redis.call('ZRANGE', readers, 0, 0, 'WITHSCORES')
-while tonumber(oldest[2]) * 1000 <= now do
-  redis.call('ZREM', readers, oldest[1])
-  if string.sub(oldest[1], 1, 1) ~= '>' then
-    lapsed = last or token
-  end
-  oldest = redis.call('ZRANGE', readers, 0, 0, 'WITHSCORES')
+local expired = redis.call('ZRANGE', readers, 0, 0, 'WITHSCORES')
+while tonumber(expired[2]) * 1000 <= now do
+  redis.call('ZREM', readers, expired[1])
+  note_gone({ expired[1] })
+  expired = redis.call('ZRANGE', readers, 0, 0, 'WITHSCORES')
 end
 if lapsed then
   redis.call('HSET', KEYS[1], 'lapsed', lapsed)

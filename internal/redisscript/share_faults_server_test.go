@@ -37,7 +37,7 @@ func TestShare_whoLacksARightEndsNoOther(t *testing.T) {
 	token := s.share(ttl, "~a")
 	for _, right := range []string{"pexpire", "zadd"} {
 		few := s.without(right)
-		wantRefused(t, few.Eval(t.Context(), share.Source, s.keys, "~b", expiry(ttl), 0, inTime, "").Err(), right)
+		wantRefused(t, few.Eval(t.Context(), share.Source, s.keys, "~b", expiry(ttl), inTime(0), "").Err(), right)
 		assert.Equal(t, []string{"~a"}, s.readers(), right)
 		require.EqualValues(t, held, s.ask("x", ttl, 0).status, right)
 		require.EqualValues(t, 1, s.extend("~a"), right)
@@ -50,7 +50,7 @@ func TestShare_whoLacksARightLeavesNothing(t *testing.T) {
 	s := atServerOf(t, testserver.Redis(t))
 	for _, right := range []string{"pexpire", "zadd"} {
 		few := s.without(right)
-		wantRefused(t, few.Eval(t.Context(), share.Source, s.keys, "~a", expiry(ttl), 0, inTime, "").Err(), right)
+		wantRefused(t, few.Eval(t.Context(), share.Source, s.keys, "~a", expiry(ttl), inTime(0), "").Err(), right)
 		assert.Zero(t, s.rdb.Exists(t.Context(), s.keys[0], s.keys[1], s.readersKey()).Val(), right)
 	}
 }
@@ -151,6 +151,48 @@ func TestShare_aWriterThatNeverLooksIsPassedOver(t *testing.T) {
 		s.release("~a", token, 0)
 		s.release("pP/~b", token, 0)
 		require.EqualValues(t, granted, s.ask(writer, ttl, w.place-age).status)
+	}
+}
+
+// It stood still when the lock was claimed for it, and has come back to its place since. When the next shares begin, nothing is known of when it
+// looked last, because nobody notes that while the lock is held alone.
+func TestShare_aWriterThatStoodStillOnceIsNotOvertakenLater(t *testing.T) {
+	t.Parallel()
+	for how, begin := range map[string]func(s *atServer, x answer){
+		"a downgrade": func(s *atServer, _ answer) { require.EqualValues(s.t, 1, s.run(downgrade, []any{"pR/x"})) },
+		"a hand-over": func(s *atServer, x answer) {
+			s.rdb.ZAdd(s.t.Context(), s.keys[1], goredis.Z{Score: 1, Member: "pP/~first"})
+			require.EqualValues(s.t, 1, s.release("pR/x", x.token, 0))
+		},
+		"an expiry": func(s *atServer, _ answer) {
+			s.expire()
+			s.rdb.ZAdd(s.t.Context(), s.keys[1], goredis.Z{Score: 1, Member: "pP/~first"})
+			require.EqualValues(s.t, granted, s.join("pP/~first", ttl, 1).status)
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			s := newAtServer(t)
+			for _, process := range []string{"P", "Q", "R"} {
+				s.subscribe(process)
+			}
+			token := s.share(ttl, "~a")
+			w, x := s.ask("pQ/w", ttl, 0).place-2e6, s.ask("pR/x", ttl, 0).place
+			require.NoError(t, s.rdb.ZIncrBy(t.Context(), s.keys[1], -2e6, "pQ/w").Err())
+			c := s.join("pP/~c", ttl, 0)
+			require.EqualValues(t, 1, s.release("~a", token, 0))
+			require.Equal(t, ">pQ/w", s.owner())
+			s.expire()
+			writes := s.ask("pR/x", ttl, x)
+			require.EqualValues(t, granted, writes.status)
+			require.True(t, s.ask("pQ/w", ttl, w).back)
+			past := s.rdb.Time(t.Context()).Val().Add(-6 * time.Second).UnixMicro()
+			require.NoError(t, s.rdb.HSet(t.Context(), s.keys[0], "seen", past).Err())
+			require.False(t, s.ask("pQ/w", ttl, w).back, "it looks")
+			begin(s, writes)
+			assert.NotContains(t, s.readers(), ">pP/~c")
+			assert.EqualValues(t, held, s.join("pP/~c", ttl, c.place).status)
+			assert.Equal(t, []string{"pQ/w", "pP/~c"}, s.queue())
+		})
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // join is the script for a share.
 func (s *atServer) join(owner string, ttl time.Duration, place uint64) answer {
 	s.t.Helper()
-	a, err := parseAnswer(s.run(share, []any{owner, expiry(ttl), -int64(place), inTime, ""}), 0)
+	a, err := parseAnswer(s.run(share, []any{owner, expiry(ttl), inTime(-int64(place)), ""}), 0)
 	require.NoError(s.t, err)
 	return a
 }
@@ -37,7 +37,7 @@ func (s *atServer) extend(owner string) any {
 	return s.run(extend, []any{owner, expiry(ttl)})
 }
 
-func (s *atServer) readersKey() string { return s.keys[0] + ":readers" }
+func (s *atServer) readersKey() string { return s.keys[2] }
 
 func (s *atServer) readers() []string {
 	return slices.Sorted(slices.Values(s.rdb.ZRange(s.t.Context(), s.readersKey(), 0, -1).Val()))
@@ -111,7 +111,7 @@ func TestShare_whatArrivesLateGetsWhatIsLeft(t *testing.T) {
 	late := func(owner string, ago time.Duration) answer {
 		now := s.rdb.Time(t.Context()).Val().UnixMicro()
 		by := due{whole: now - ago.Microseconds(), rest: (4 * time.Second).Microseconds()}
-		a, err := parseAnswer(s.run(share, []any{owner, expiry(ttl10), 0, by.arg(&mark{}), ""}), 0)
+		a, err := parseAnswer(s.run(share, []any{owner, expiry(ttl10), by.arg(&mark{}, 0), ""}), 0)
 		require.NoError(t, err)
 		return a
 	}
@@ -138,6 +138,36 @@ func TestShare_aReleaseThatIsSentAgain(t *testing.T) {
 	require.EqualValues(t, 0, s.release("~b", token, 1), "it may have been forgotten by a failover")
 	require.EqualValues(t, 0, s.release("~never", token, 1))
 	assert.Equal(t, "x", s.owner())
+}
+
+// Of shares under one token some expire, or are ended by force. Who was released before, and asks again, is told that it was.
+func TestShare_aReleaseThatIsSentAgainAfterAnotherShareHasEnded(t *testing.T) {
+	t.Parallel()
+	expires := func(s *atServer) { s.expireShare("~b") }
+	lapses := func(s *atServer) { expires(s); s.expire() }
+	for how, end := range map[string]func(s *atServer, token int64){
+		"expired, and another joins":              func(s *atServer, _ int64) { s.share(ttl, "~c"); expires(s); s.share(ttl, "~d") },
+		"expired, and another releases":           func(s *atServer, token int64) { s.share(ttl, "~c"); expires(s); s.release("~c", token, 0) },
+		"expired as the last, and a reader comes": func(s *atServer, _ int64) { lapses(s); s.share(ttl, "~c") },
+		"expired as the last, and a reader comes, who expires": func(s *atServer, _ int64) {
+			lapses(s)
+			s.share(ttl, "~c")
+			s.expireShare("~c")
+			s.share(ttl, "~d")
+		},
+		"ended by force": func(s *atServer, token int64) { require.EqualValues(s.t, 1, s.force("~b", token)) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			s := newAtServer(t)
+			token := s.share(ttl, "~a", "~b")
+			require.EqualValues(t, 1, s.release("~a", token, 0))
+			end(s, token)
+			if how != "expired as the last, and a reader comes, who expires" { // there another token's are known
+				assert.EqualValues(t, 1, s.release("~a", token, 1))
+			}
+			assert.EqualValues(t, 0, s.release("~b", token, 1), "it was not released")
+		})
+	}
 }
 
 func TestShare_readersBehindAWriterWaitAndAreClaimedForTogether(t *testing.T) {
@@ -226,7 +256,7 @@ func TestShare_thoseThatAreNotWhereTheLockIsAreNotTakenForGone(t *testing.T) {
 	s := newAtServer(t)
 	token := s.share(ttl, "~a", "~b")
 	require.NoError(t, s.rdb.Del(t.Context(), s.readersKey()).Err())
-	for script, args := range map[*Script][]any{share: {"~c", expiry(ttl), 0, inTime, ""}, extend: {"~a", expiry(ttl)}, release: {"~a", token, 1}} {
+	for script, args := range map[*Script][]any{share: {"~c", expiry(ttl), inTime(0), ""}, extend: {"~a", expiry(ttl)}, release: {"~a", token, 1}} {
 		require.ErrorContains(t, s.rdb.Eval(t.Context(), script.Source, s.keys, args...).Err(), "TRYAGAIN locker")
 	}
 	require.EqualValues(t, held, s.ask("x", ttl, 0).status, "others may hold")
@@ -265,12 +295,12 @@ func TestShare_withoutMemory(t *testing.T) {
 	token := s.share(ttl, "~a", "~b")
 	s.expireShare("~b")
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
-	require.ErrorContains(t, s.rdb.Eval(t.Context(), share.Source, s.keys, "~c", expiry(ttl), 0, inTime, "").Err(), "OOM")
+	require.ErrorContains(t, s.rdb.Eval(t.Context(), share.Source, s.keys, "~c", expiry(ttl), inTime(0), "").Err(), "OOM")
 	assert.Equal(t, []string{"~a", "~b"}, s.readers(), "nothing has happened")
 	require.EqualValues(t, 1, s.extend("~a"))
 	require.EqualValues(t, 1, s.release("~a", token, 0))
 	s.wantIdle()
-	require.ErrorContains(t, s.rdb.Eval(t.Context(), share.Source, s.keys, "~c", expiry(ttl), 0, inTime, "").Err(), "OOM")
+	require.ErrorContains(t, s.rdb.Eval(t.Context(), share.Source, s.keys, "~c", expiry(ttl), inTime(0), "").Err(), "OOM")
 	s.wantIdle()
 	assert.Empty(t, s.readers())
 }

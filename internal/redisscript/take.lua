@@ -1,4 +1,5 @@
-local owner, expires, number, due, meta = unpack(ARGV) -- see script.go
+local owner, expires, due, meta = unpack(ARGV) -- see script.go
+local number = string.sub(due, 33, 34) == '0/' and '0' or string.match(due, '^%-?%d+', 33)
 
 -- expire comes after the write of a grant, and takes that back if it fails.
 local function expire(key, ms)

@@ -6,12 +6,11 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/clock"
 )
 
 // Wait implements driver.Proposer.
 func (d *Driver) Wait(req driver.Request, place uint64, woken func(claimed bool)) driver.WaitingLease {
-	l := d.newLease(req, d.hub.prefixes[d.hub.kind()], kind(strconv.FormatUint(place, 10)+"/"))
+	l := d.newLease(req, d.hub.prefixes[d.hub.kind()], placeText(place))
 	l.direct = true
 	l.waiter.lease, l.waiter.place, l.waiter.tell = l, place, woken
 	return l
@@ -19,40 +18,18 @@ func (d *Driver) Wait(req driver.Request, place uint64, woken func(claimed bool)
 
 // Propose implements driver.WaitingLease.
 func (l *lease) Propose(ctx context.Context, token uint64) (earlier bool, err error) {
-	hub, w := l.driver.hub, &l.waiter
-	if !w.entered {
-		w.entered = true
-		hub.enter(l)
-	}
-	sent := clock.Now()
-	a, err := l.take(ctx, int64(token))
-	w.known = w.known || err == nil || a.status == unknown
-	switch {
-	case err != nil && !w.known:
-		l.waitsNoMore() // it is told of nothing, and need not be released
+	a, err := l.askInQueue(ctx, int64(token))
+	if err != nil || a.status == granted {
 		return false, err
-	case err != nil:
-		hub.unanswered(w, sent)
-		return false, err
-	case a.status == granted:
-		l.waitsNoMore()
-		return false, nil
-	default:
-		hub.placed(w, a)
-		return a.earlier, driver.ErrHeld
 	}
+	return a.earlier, driver.ErrHeld
 }
+
+// placeText is what the owner of a waiter has that has the same place at several servers.
+func placeText(place uint64) kind { return kind(strconv.FormatUint(place, 10) + "/") }
 
 // Known implements driver.WaitingLease.
-func (l *lease) Known() bool { return l.waiter.known }
-
-// waitsNoMore has a lease of Wait not be told any more.
-func (l *lease) waitsNoMore() {
-	if l.waiter.entered {
-		l.waiter.entered = false
-		l.driver.hub.leave(&l.waiter)
-	}
-}
+func (l *lease) Known() bool { return l.there }
 
 // ServerTime implements driver.Proposer.
 func (d *Driver) ServerTime() (now time.Time, known bool) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // in is an owner of a process that is subscribed, with its place in its name, as a waiter of Wait has it.
@@ -228,7 +229,7 @@ func TestServerTime_isThatOfTheLatestAnswer(t *testing.T) {
 	d := s.driver()
 	_, known := d.ServerTime()
 	require.False(t, known)
-	_, err := d.Acquire(t.Context(), driver.Request{Name: "x", TTL: ttl})
+	_, err := claims.Take(t.Context(), d, driver.Request{Name: "x", TTL: ttl})
 	require.NoError(t, err)
 	now, known := d.ServerTime()
 	require.True(t, known)

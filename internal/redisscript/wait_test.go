@@ -162,23 +162,30 @@ func TestWait_aWaiterWhoseRequestFailsIsToldToLookAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var fails atomic.Bool
 		p := &puppet{locate: func() (Publisher, error) { return Publisher{}, ErrNoSubscriptions }}
-		p.run = func(context.Context, *Script, string) (any, error) {
-			if fails.Load() {
+		p.run = func(_ context.Context, s *Script, _ string) (any, error) {
+			switch {
+			case fails.Load():
 				return nil, errors.New("connection reset")
+			case s == release:
+				return int64(1), nil
 			}
 			return heldReply(7), nil
 		}
 		d := NewDriver(p)
 		var told tidings
 		l := d.Wait(driver.Request{Name: "x", TTL: time.Minute}, 7, told.tell)
-		_, err := l.Propose(t.Context(), 1)
-		require.ErrorIs(t, err, driver.ErrHeld)
+		for range 2 {
+			_, err := l.Propose(t.Context(), 1)
+			require.ErrorIs(t, err, driver.ErrHeld)
+			synctest.Wait()
+			require.Len(t, told.all(), 1, "that there are no subscriptions: it asks again, as one that polls")
+		}
 		fails.Store(true)
 		for range 3 {
 			before := len(told.all())
 			time.Sleep(2 * time.Second)
 			require.Len(t, told.all(), before+1, "once, until it has asked")
-			_, err = l.Propose(t.Context(), 1)
+			_, err := l.Propose(t.Context(), 1)
 			require.ErrorContains(t, err, "connection reset")
 		}
 		fails.Store(false)

@@ -2,7 +2,6 @@ package redisscript
 
 import (
 	"cmp"
-	"context"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -12,7 +11,7 @@ import (
 
 // waitList has the waiters of one lock. The hub's mutex guards it.
 type waitList struct {
-	keys    [2]any
+	keys    [3]any
 	channel string
 	present int       // how many waiters there are
 	queue   []*waiter // those that were told to wait, in the order of their places
@@ -83,8 +82,11 @@ func (list *waitList) interval() time.Duration {
 	if list.subscribed {
 		return time.Second + rand.N(500*time.Millisecond)
 	}
-	return 100*time.Millisecond + rand.N(100*time.Millisecond)
+	return soon()
 }
+
+// soon returns how soon to look again where nobody is told.
+func soon() time.Duration { return 100*time.Millisecond + rand.N(100*time.Millisecond) }
 
 // unsubscribed leaves list without a subscriber, so that its first waiter looks more often.
 func (list *waitList) unsubscribed() {
@@ -96,41 +98,21 @@ func (list *waitList) unsubscribed() {
 
 // waiter waits for its grant, or has not been told yet that it has to.
 type waiter struct {
-	lease  *lease
-	list   *waitList
-	place  uint64        // 0: not known yet
-	queued bool          // it is in the list's queue
-	woken  chan struct{} // nil: it has neither waited nor been woken yet
-
-	// Of a waiter of Wait, which is told instead, and whether the lock is claimed for it.
-	tell    func(claimed bool)
+	lease   *lease
+	list    *waitList
+	place   uint64 // 0: not known yet
 	entered bool
-	known   bool // to the server, or it may be
+	queued  bool // it is in the list's queue
+
+	wakes func()             // of a claim
+	tell  func(claimed bool) // of a lease of Wait, which is told whether the lock is claimed for it
 }
 
-// wake ends the next wait, or the one under way. claimed: the lock is kept for it. The caller holds the hub's mutex.
+// wake has the waiter ask. claimed: the lock is kept for it. The caller holds the hub's mutex.
 func (w *waiter) wake(claimed bool) {
 	if w.tell != nil {
 		w.tell(claimed)
 		return
 	}
-	w.prepare()
-	select {
-	case w.woken <- struct{}{}:
-	default:
-	}
-}
-
-// prepare comes before the first wait. The caller holds the hub's mutex.
-func (w *waiter) prepare() {
-	if w.woken == nil {
-		w.woken = make(chan struct{}, 1)
-	}
-}
-
-func (w *waiter) wait(ctx context.Context) {
-	select {
-	case <-w.woken:
-	case <-ctx.Done():
-	}
+	w.wakes()
 }

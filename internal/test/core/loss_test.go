@@ -118,27 +118,6 @@ func TestLoss_inTheMomentOfTheGrantEndsTheWaitingOfOthers(t *testing.T) {
 	})
 }
 
-func TestLock_grantedWhileTheFormerHoldIsThoughtToLast(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		s := &spy{}
-		m := b.locked(t, "x", s.observer())
-		lost := m.Lost()
-		second := inBackground(func() error { return m.Lock(t.Context()) })
-		time.Sleep(time.Second)
-		b.free("x") // as an operator does, or a backend that forgets
-		require.ErrorIs(t, <-second, locker.ErrLost)
-		assert.True(t, fired(lost), "the grant proves it")
-		assert.Less(t, time.Since(b.start), 2*time.Second)
-		assert.Zero(t, m.FencingToken())
-		assert.Zero(t, b.holder("x"), "the second goroutine holds nothing")
-		synctest.Wait()
-		assert.Len(t, s.held, 2)
-		assert.ElementsMatch(t, s.held, s.ended, "an Observer hears of a hold that nobody was given")
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-		require.NoError(t, m.Lock(t.Context()))
-	})
-}
-
 // A logger may block for long: on a full disk, a pipe that nobody reads.
 func TestLoss_doesNotWaitForASlowLogger(t *testing.T) {
 	each(t, map[string]bool{"handling": false, "asked for its level": true}, func(t *testing.T, b *backend, asked bool) {
@@ -173,39 +152,34 @@ func TestLock_thatWaitsHearsOfItsMutexsLoss(t *testing.T) {
 	})
 }
 
-// A hold is lost while another goroutine's attempt is out: that ends with the loss, not with the attempt.
-func TestLock_lossEndsAnAttempt(t *testing.T) {
-	each(t, map[string]func(*locker.Mutex, context.Context) error{
-		"lock": (*locker.Mutex).Lock, "try": (*locker.Mutex).TryLock,
-	}, func(t *testing.T, b *backend, try func(*locker.Mutex, context.Context) error) {
-		c := b.client(t)
-		m := c.Mutex("x", locker.WithoutRenewal())
-		require.NoError(t, m.Lock(t.Context()))
-		time.Sleep(life - time.Second)
-		b.next(acquire, hangs)
-		assert.Equal(t, time.Second, took(func() { require.ErrorIs(t, try(m, t.Context()), locker.ErrLost) }))
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-		require.NoError(t, m.Lock(t.Context()))
-		require.NoError(t, m.Unlock(t.Context()))
-	})
-}
-
-// Who began to wait under an earlier hold hears of the loss of this one, too.
-func TestLock_lossOfALaterHoldEndsAnAttempt(t *testing.T) {
+// One goroutine of a Mutex contends at the backend. The others wait for that one, and hear of a loss.
+func TestLock_oneOfManyGoroutinesContends(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		c := b.client(t)
-		m := c.Mutex("x", locker.WithoutRenewal())
-		require.NoError(t, m.Lock(t.Context()))
-		b.next(acquire, hangs)
-		waits := inBackground(func() error { return m.Lock(context.Background()) })
-		time.Sleep(time.Second)
+		m := b.client(t, locker.WithoutRenewal()).Mutex("x")
+		b.next(acquire, fault{reply: time.Second})
+		first := inBackground(func() error { return m.Lock(t.Context()) })
+		synctest.Wait()
+		require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrHeld)
+		noErrorIs(t, m.Lock(ending(t, time.Millisecond)), locker.ErrHeld) // nobody has it yet
+		second, _ := waiting(t, m.Lock)
+		third, cancel := waiting(t, m.Lock)
+		require.NoError(t, <-first)
+		cancel()
+		err := <-third
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, locker.ErrHeld)
 		require.NoError(t, m.Unlock(t.Context()))
-		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, <-second)
+		assert.EqualValues(t, 2, m.FencingToken())
+		for range 10 {
+			waits, _ := waiting(t, m.Lock)
+			defer func() { assert.ErrorIs(t, <-waits, locker.ErrLost) }()
+		}
+		assert.Len(t, b.calls(acquire), 2)
 		b.steal("x")
 		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
-		assert.Zero(t, took(func() { require.ErrorIs(t, <-waits, locker.ErrLost) }))
-		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
-		b.free("x")
+		synctest.Wait()
+		require.ErrorIs(t, m.Lock(t.Context()), locker.ErrLost)
 	})
 }
 

@@ -127,9 +127,9 @@ type counted struct {
 	asked *atomic.Int64
 }
 
-func (d counted) AcquireSharedQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
+func (d counted) Claim(req driver.Request) driver.Claim {
 	d.asked.Add(1)
-	return d.Driver.AcquireSharedQueued(ctx, req, answered)
+	return d.Driver.Claim(req)
 }
 
 // The backend would grant each a share at once, of which one could be kept.
@@ -184,16 +184,12 @@ type stubborn struct {
 }
 
 type stubbornLease struct {
-	driver.Downgrader
+	driver.Claim
 	answer func(context.Context) error
 }
 
-func (d stubborn) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	l, err := d.Driver.Acquire(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	return stubbornLease{l.(driver.Downgrader), d.answer}, nil
+func (d stubborn) Claim(req driver.Request) driver.Claim {
+	return stubbornLease{d.Driver.Claim(req), d.answer}
 }
 
 func (l stubbornLease) Downgrade(ctx context.Context) error { return l.answer(ctx) }
@@ -225,20 +221,4 @@ func TestRWMutex_downgradeThatFails(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestRWMutex_inspectShowsReaders(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := clientOf(t, memory.NewDriver(memory.InSpace(t.Name())))
-		for _, who := range []string{"a", "b"} {
-			require.NoError(t, c.RWMutex("x", locker.WithMetadata(who)).RLock(t.Context()))
-		}
-		s, err := c.Inspect(t.Context(), "x")
-		require.NoError(t, err)
-		assert.True(t, s.Held)
-		assert.Equal(t, []locker.Participant{{Metadata: "a"}, {Metadata: "b"}}, s.Shares)
-		assert.Empty(t, s.Holder)
-		require.NoError(t, c.ForceRelease(t.Context(), "x", s))
-		require.NoError(t, c.Mutex("x").TryLock(t.Context()))
-	})
 }

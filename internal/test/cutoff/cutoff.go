@@ -47,7 +47,7 @@ func (c *Client) Cut(cut bool) { c.link.cut.Store(cut) }
 func (c *Client) Revoke(t testing.TB) {
 	t.Helper()
 	l := c.link.latest.Load()
-	if err := l.Lease.Release(t.Context()); err != nil {
+	if err := l.Claim.Release(t.Context()); err != nil {
 		t.Fatalf("cutoff: revoke: %v", err)
 	}
 	l.lost()
@@ -61,7 +61,7 @@ type link struct {
 }
 
 var _ interface {
-	driver.Queuer
+	driver.Claimer
 	driver.Inspector
 } = (*link)(nil)
 
@@ -72,19 +72,9 @@ func (l *link) err() error {
 	return nil
 }
 
-func (l *link) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	if err := l.err(); err != nil {
-		return nil, err
-	}
-	return l.of(l.Driver.Acquire(ctx, req))
-}
-
-func (l *link) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	if err := l.err(); err != nil {
-		answered(err)
-		return nil, err
-	}
-	return l.of(l.Driver.AcquireQueued(ctx, req, answered))
+// Claim has the requests of a claim go this way, too.
+func (l *link) Claim(req driver.Request) driver.Claim {
+	return &lease{Claim: l.Driver.Claim(req), link: l}
 }
 
 func (l *link) Inspect(ctx context.Context, name string) (driver.State, error) {
@@ -94,18 +84,17 @@ func (l *link) Inspect(ctx context.Context, name string) (driver.State, error) {
 	return l.Driver.Inspect(ctx, name)
 }
 
-// of has the requests of a lease go this way, too.
-func (l *link) of(granted driver.Lease, err error) (driver.Lease, error) {
-	if granted == nil {
-		return nil, err
-	}
-	return &lease{Lease: granted, link: l}, err
-}
-
 type lease struct {
-	driver.Lease
+	driver.Claim
 	link *link
 	lost func()
+}
+
+func (l *lease) Ask(ctx context.Context) (time.Duration, error) {
+	if err := l.link.err(); err != nil {
+		return 0, err
+	}
+	return l.Claim.Ask(ctx)
 }
 
 func (l *lease) NotifyLost(f func()) {
@@ -117,12 +106,12 @@ func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	if err := l.link.err(); err != nil {
 		return err
 	}
-	return l.Lease.Extend(ctx, ttl)
+	return l.Claim.Extend(ctx, ttl)
 }
 
 func (l *lease) Release(ctx context.Context) error {
 	if err := l.link.err(); err != nil {
 		return err
 	}
-	return l.Lease.Release(ctx)
+	return l.Claim.Release(ctx)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -143,7 +144,7 @@ func (b Sessions) ExtendsAll(t *testing.T, d driver.BatchExtender, ttl time.Dura
 	var acquiring sync.WaitGroup
 	for i := range all {
 		acquiring.Go(func() {
-			l, err := d.Acquire(t.Context(), driver.Request{Name: fmt.Sprint(prefix, ":x", i), TTL: ttl})
+			l, err := claims.Take(t.Context(), d, driver.Request{Name: fmt.Sprint(prefix, ":x", i), TTL: ttl})
 			assert.NoError(t, err)
 			all[i] = l
 		})

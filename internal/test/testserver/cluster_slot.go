@@ -41,15 +41,16 @@ func (m *SlotMove) MoveKeys() {
 		if len(keys) == 0 {
 			return
 		}
-		migrate := []string{
-			"MIGRATE", "127.0.0.1", strconv.Itoa(m.to.port), "", "0", "5000",
-			"AUTH2", operator, operator, "KEYS",
-		}
 		for _, key := range keys {
-			migrate = append(migrate, fmt.Sprint(key))
+			m.MoveKey(fmt.Sprint(key))
 		}
-		m.from.must(migrate...)
 	}
+}
+
+// MoveKey moves one key. It fails if the target has a key of that name, as `redis-cli --cluster reshard` does.
+func (m *SlotMove) MoveKey(key string) {
+	m.c.t.Helper()
+	m.from.must("MIGRATE", "127.0.0.1", strconv.Itoa(m.to.port), "", "0", "5000", "AUTH2", operator, operator, "KEYS", key)
 }
 
 // Finish moves the keys that are left and makes the target the owner of the slot (MOVED). It returns

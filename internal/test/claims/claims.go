@@ -1,0 +1,86 @@
+// Package claims asks a Driver for a lock in a test, as the core does.
+package claims
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-locker/locker/driver"
+)
+
+// claimer has the method of a driver.Claimer that is needed here.
+type claimer interface {
+	Claim(req driver.Request) driver.Claim
+}
+
+// Take asks d once. It returns the claim, beside an error too if that is not that the lock is held.
+func Take(ctx context.Context, d any, req driver.Request) (driver.Lease, error) {
+	if d, ok := d.(driver.Acquirer); ok {
+		return d.Acquire(ctx, req)
+	}
+	claim := d.(claimer).Claim(req)
+	_, err := claim.Ask(ctx)
+	if errors.Is(err, driver.ErrHeld) {
+		return nil, err
+	}
+	return claim, err
+}
+
+// Wait asks until the lock is granted, ctx ends, or what is answered has been failures for half a TTL. It tells of each answer, and returns the claim in any
+// case: released, if it was not granted.
+func Wait(ctx context.Context, d claimer, req driver.Request, answered func(error)) (driver.Claim, error) {
+	woken := make(chan struct{}, 1)
+	req.Wake = func() {
+		select {
+		case woken <- struct{}{}:
+		default:
+		}
+	}
+	claim := d.Claim(req)
+	var failing time.Time
+	for {
+		sent := time.Now()
+		rctx, cancel := context.WithTimeout(ctx, req.TTL/4)
+		next, err := claim.Ask(rctx)
+		cancel()
+		switch {
+		case err == nil:
+			return claim, nil
+		case ctx.Err() != nil:
+			return claim, released(claim, ctx.Err())
+		case errors.Is(err, driver.ErrHeld):
+			failing = time.Time{}
+		default:
+			if failing.IsZero() {
+				failing = sent
+			}
+			if next = 10 * time.Millisecond; time.Since(failing) >= req.TTL/2-next {
+				return claim, released(claim, err)
+			}
+		}
+		answered(err)
+		select {
+		case <-woken:
+		case <-time.After(next):
+		case <-ctx.Done():
+			return claim, released(claim, ctx.Err())
+		}
+	}
+}
+
+func released(claim driver.Claim, err error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	_ = claim.Release(ctx)
+	return err
+}
+
+// Share is Take for a share.
+func Share(ctx context.Context, d any, req driver.Request) (driver.Lease, error) {
+	if d, ok := d.(driver.Sharer); ok {
+		return d.AcquireShared(ctx, req)
+	}
+	req.Shared = true
+	return Take(ctx, d, req)
+}
