@@ -79,6 +79,31 @@ func TestClaim_askedAndReleasedAgain(t *testing.T) {
 	}
 }
 
+// The place would end by itself, which is all that the suite wants.
+func TestRelease_givesUpThePlace(t *testing.T) {
+	nc, _ := connect(t, start(t))
+	d := natslock.NewDriver(nc, "locks")
+	ask := func() (driver.Claim, error) {
+		c := d.Claim(driver.Request{Name: "locker:orders", TTL: time.Minute, Wake: func() {}})
+		_, err := c.Ask(t.Context())
+		return c, err
+	}
+	_, err := ask()
+	must(t, err)
+	waiter, err := ask()
+	if !errors.Is(err, driver.ErrHeld) {
+		t.Fatalf("a second Ask: %v, want ErrHeld", err)
+	}
+	for want := 1; want >= 0; want-- {
+		state, err := d.Inspect(t.Context(), "locker:orders")
+		must(t, err)
+		if len(state.Waiters) != want {
+			t.Errorf("%d wait, want %d", len(state.Waiters), want)
+		}
+		must(t, waiter.Release(t.Context()))
+	}
+}
+
 // Records of free locks go after an hour, and tokens must not begin again.
 func TestToken_risesThoughTheServerStartsWithAnEmptyBucket(t *testing.T) {
 	p := start(t)
