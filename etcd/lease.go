@@ -124,10 +124,13 @@ func (l *lease) finish(result error) error {
 		return l.result
 	}
 	l.finished, l.result = true, result
-	watch, reusable := l.watch, !l.doubtful && (result == nil || l.created == 0)
+	watch, share, reusable := l.watch, l.phase != 0, !l.doubtful && (result == nil || l.created == 0)
 	l.mu.Unlock()
 	if reusable {
 		l.session.returnOwner(l.owner)
+	}
+	if share {
+		l.session.forgetShare(l.folder, l.key)
 	}
 	if watch != 0 {
 		l.session.watcher.remove(watch)

@@ -39,7 +39,8 @@ type session struct {
 	until  time.Time // of package clock: one TTL after the last request was sent that the server has confirmed
 	due    time.Time // when to renew it
 	doubts int
-	owners []string // that nobody goes by, and no request that is still to come
+	shares map[string]*knownShares // by their folders
+	owners []string                // that nobody goes by, and no request that is still to come
 }
 
 // join makes a lease on the session for req.TTL.
@@ -64,7 +65,7 @@ func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 }
 
 func newSession(d *Driver, ttl time.Duration) *session {
-	s := &session{driver: d, looking: make(chan struct{}, 1)}
+	s := &session{driver: d, shares: map[string]*knownShares{}, looking: make(chan struct{}, 1)}
 	s.Session, s.watcher = sessions.New[*lease](d.sessions.Context(), ttl, s), newWatcher(s)
 	return s
 }

@@ -72,8 +72,8 @@ func (l *lease) noWriter() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(l.folder), "=", 0).WithRange(l.folder + readerMark)
 }
 
-// enqueueShared puts the key if the conditions hold. Where no writer stands in the queue it settles the token, too: it is that of the share of the hint, in a second
-// request, or, if nobody stands there, the revision of the key. If the key was not put, it returns the oldest key in the folder.
+// enqueueShared puts the key if the conditions hold. Where no writer stands in the queue it settles the token, too: it is that of the session's latest share, or of the
+// share of the hint, in a second request, or, if nobody stands there, the revision of the key. If the key was not put, it returns the oldest key in the folder.
 func (l *lease) enqueueShared(ctx context.Context, o *outage.Outage, conditions ...clientv3.Cmp) (oldest *mvccpb.KeyValue, err error) {
 	if !l.shared {
 		l.shared, l.place = true, placeIn(l.folder, readerMark+l.owner)
@@ -86,14 +86,32 @@ func (l *lease) enqueueShared(ctx context.Context, o *outage.Outage, conditions 
 	if len(conditions) > 0 {
 		otherwise = append(otherwise, clientv3.OpGet(l.folder, clientv3.WithFirstCreate()...))
 	}
+	known, beside := l.session.knownShare(l.folder)
+	named := l.hintValue(ownRevision, formatToken(known.token))
 	resp, err := l.take(ctx, o, func(txn clientv3.Txn) clientv3.Txn {
-		return txn.If(l.noWriter(), hints, l.alive(), absent).Then(l.putShare(""), clientv3.OpGet(l.hint)).Else(otherwise...)
+		conditions, puts := []clientv3.Cmp{l.noWriter(), hints, l.alive(), absent}, []clientv3.Op{l.putShare(""), clientv3.OpGet(l.hint)}
+		if !beside {
+			return txn.If(conditions...).Then(puts...).Else(otherwise...)
+		}
+		unhinted := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Version(l.hint), "=", 0)}, []clientv3.Op{l.putHint(named)}, nil)
+		return txn.If(l.noWriter(), l.alive(), absent, clientv3.Compare(clientv3.CreateRevision(known.key), "=", known.created)).
+			Then(l.putShare(formatToken(known.token)), unhinted).Else(l.own(), clientv3.OpTxn(conditions, puts, otherwise))
 	})
+	if err == nil && beside {
+		if resp.Succeeded {
+			if !resp.Responses[1].GetResponseTxn().GetSucceeded() {
+				named = ""
+			}
+			l.setPhase(known.token, named)
+			return nil, nil
+		}
+		resp = (*clientv3.TxnResponse)(resp.Responses[1].GetResponseTxn())
+	}
 	switch {
 	case err != nil:
 		return nil, err
 	case resp.Succeeded:
-		own := &mvccpb.KeyValue{Value: []byte(shareValue("", "")), ModRevision: resp.Header.Revision}
+		own := &mvccpb.KeyValue{Value: []byte(shareValue("", "")), ModRevision: l.revision()}
 		return nil, l.agree(ctx, o, l.hinting(own, first(resp.Responses[1])))
 	case resp.Responses[1].GetResponseTxn().GetSucceeded():
 		l.setPhase(l.revision(), hinted)
@@ -113,6 +131,58 @@ func (l *lease) setPhase(token int64, hinted string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.phase, l.hinted = token, hinted
+	l.session.noteShare(l.folder, knownShare{l.key, l.created, token})
+}
+
+// knownShare is a share whose token is settled.
+type knownShare struct {
+	key            string
+	created, token int64
+}
+
+// knownShares are the shares of a session for one folder.
+type knownShares struct {
+	latest string // the key of the one that was settled last
+	all    map[string]knownShare
+}
+
+// noteShare has the next share for the folder find this one.
+func (s *session) noteShare(folder string, known knownShare) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shares := s.shares[folder]
+	if shares == nil {
+		shares = &knownShares{all: map[string]knownShare{}}
+		s.shares[folder] = shares
+	}
+	shares.latest, shares.all[known.key] = known.key, known
+}
+
+// knownShare returns the share of the folder that was settled last, or another, if any is not known to have ended.
+func (s *session) knownShare(folder string) (known knownShare, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	shares := s.shares[folder]
+	if shares == nil {
+		return known, false
+	}
+	if known, ok = shares.all[shares.latest]; !ok {
+		for _, known = range shares.all {
+			break
+		}
+	}
+	return known, true
+}
+
+// forgetShare forgets a share that has ended.
+func (s *session) forgetShare(folder, key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if shares := s.shares[folder]; shares != nil {
+		if delete(shares.all, key); len(shares.all) == 0 {
+			delete(s.shares, folder)
+		}
+	}
 }
 
 func (l *lease) settled() bool {
