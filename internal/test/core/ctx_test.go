@@ -98,12 +98,13 @@ func TestLock_inAQueue(t *testing.T) {
 		var asked []time.Duration
 		d := &scripted{fakeDriver: &fakeDriver{b: b}}
 		d.ask = func(ctx context.Context, c *lease, w func()) (time.Duration, error) {
-			c.there, wake = true, w
+			c.there = true
 			if asked = append(asked, time.Since(b.start)); len(asked) == 5 {
 				return c.Ask(ctx)
 			}
 			if len(asked) == 1 {
-				w() // while it is asked: it may have missed something
+				wake = w
+				wake() // while it is asked: it may have missed something
 			}
 			if len(asked)%2 == 0 {
 				return time.Hour, locker.ErrHeld
