@@ -35,7 +35,7 @@ var ErrReentrant = errors.New("the context carries a hold of this lock, for whic
 // or RAcquire, whose holds are independent, or have an RWMutex each.
 type RWMutex struct{ *Mutex }
 
-// RWMutex returns a new RWMutex for the lock called name, as [Client.Mutex] returns a Mutex. If the Driver is no [driver.Sharer], all methods return
+// RWMutex returns a new RWMutex for the lock called name, as [Client.Mutex] returns a Mutex. If the backend has no shares, what is to be one returns
 // ErrUnsupported.
 func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	m := c.Mutex(name, opts...)

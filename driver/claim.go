@@ -22,9 +22,11 @@ type Claimer interface {
 type Claim interface {
 	Lease
 
-	// Ask makes one request for the lock, or for a share of it.
+	// Ask makes one request for the lock, or for a share of it. A backend may need several, such as one that looks and one that takes. All are sent within
+	// ctx, and what the first has left is given back by Release.
 	//
-	//  1. It returns nil if the lock is granted. Taking the lease and setting its TTL are one atomic step at the backend.
+	//  1. It returns nil if the lock is granted. Taking the lease and setting its TTL are one atomic step at the backend. The backend ends the lease when the TTL
+	//     has passed: never earlier, and at most half a second later.
 	//  2. Asked twice it is granted once: who is granted the lock already, and asks again because the reply was lost, has the same grant, for a TTL from
 	//     the latest request.
 	//  3. The token rises with every grant of the name. It is minted in the step that grants, or later under the lease, or with a place in a queue that

@@ -56,8 +56,11 @@ type Request struct {
 	Metadata string        // who asks, for people who look; any string, also an empty one, and one that is not UTF-8
 	TTL      time.Duration // more than 4 ms; one that CheckTTL has accepted
 
-	Shared bool   // a share of the name, which others may have beside it
-	Wake   func() // nil: the claim does not wait. Else called when asking again may bring more; it does not block
+	Shared bool // a share of the name, which others may have beside it
+
+	// Wake is nil if the claim does not wait. Otherwise the Driver calls it when asking again may bring more. It does not block, and may be called at any
+	// time: while Ask runs, it has the core ask once more; after Release it does nothing. A call that brings nothing costs a request.
+	Wake func()
 }
 
 // Lease is one grant. Its methods act only for its own owner, in one atomic step at the backend, or

@@ -93,17 +93,24 @@ func TestCounts(t *testing.T) {
 
 func TestCounts_ofShares(t *testing.T) {
 	t.Parallel()
-	cli, requests, _, _ := counting(t, testserver.Etcd(t).Addr()) // on a server of others hints grow old
+	addr := testserver.Etcd(t).Addr() // on a server of others hints grow old
+	cli, requests, _, _ := counting(t, addr)
 	c := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal())
-	first, second := c.RWMutex("x"), c.RWMutex("x")
+	first, second, others := c.RWMutex("x"), c.RWMutex("x"), newClient(t, addr).RWMutex("x")
+	require.NoError(t, others.RLock(t.Context()))
 	require.NoError(t, first.RLock(t.Context()))
-	assert.EqualValues(t, 2, requests.Swap(0), "the session, and a share where nobody is")
+	assert.EqualValues(t, 3, requests.Swap(0), "the session, a place, and the token of another's share")
 	for what, take := range map[string]func(context.Context) error{"RLock": second.RLock, "TryRLock": second.TryRLock} {
 		require.NoError(t, take(t.Context()), what)
-		assert.EqualValues(t, 2, requests.Swap(0), "%s takes a place, and settles the token", what)
+		assert.EqualValues(t, 1, requests.Swap(0), "%s knows of a share of its session", what)
 		require.NoError(t, second.Unlock(t.Context()))
 		assert.EqualValues(t, 1, requests.Swap(0))
 	}
+	require.NoError(t, others.Unlock(t.Context()))
+	require.NoError(t, first.Unlock(t.Context()))
+	requests.Store(0)
+	require.NoError(t, first.RLock(t.Context()))
+	assert.EqualValues(t, 1, requests.Load(), "where nobody is")
 	require.NoError(t, first.Unlock(t.Context()))
 	require.NoError(t, first.Lock(t.Context()))
 	requests.Store(0)

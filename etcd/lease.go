@@ -118,10 +118,13 @@ func (c *claim) vacate(result error) {
 		return
 	}
 	c.mu.Lock()
-	reusable := !c.doubtful && (result == nil || c.created == 0)
+	share, reusable := c.phase != 0, !c.doubtful && (result == nil || c.created == 0)
 	c.mu.Unlock()
 	if reusable {
 		c.session.returnOwner(c.owner)
+	}
+	if share {
+		c.session.forgetShare(c.folder, c.key)
 	}
 	c.session.watcher.remove(c)
 	c.session.Leave(c)

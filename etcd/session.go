@@ -39,11 +39,12 @@ type session struct {
 	until  time.Time // of package clock: one TTL after the last request was sent that the server has confirmed
 	due    time.Time // when to renew it
 	doubts int
-	owners []string // that nobody goes by, and no request that is still to come
+	shares map[string]*knownShares // by their folders
+	owners []string                // that nobody goes by, and no request that is still to come
 }
 
 func newSession(d *Driver, ttl time.Duration) *session {
-	s := &session{driver: d, looking: make(chan struct{}, 1)}
+	s := &session{driver: d, shares: map[string]*knownShares{}, looking: make(chan struct{}, 1)}
 	s.Session, s.watcher = sessions.New[*claim](d.sessions.Context(), ttl, s), newWatcher(s)
 	return s
 }

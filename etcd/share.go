@@ -45,8 +45,8 @@ func (c *claim) heldBy(ctx context.Context, oldest *mvccpb.KeyValue) error {
 	return err
 }
 
-// enqueueShared puts the key if the conditions hold. Where no writer stands in the queue it settles the token, too: it is that of the share of the hint, in a second
-// request, or, if nobody stands there, the revision of the key. If the key was not put, it returns the oldest key in the folder.
+// enqueueShared puts the key if the conditions hold. Where no writer stands in the queue it settles the token, too: it is that of the session's latest share, or of the
+// share of the hint, in a second request, or, if nobody stands there, the revision of the key. If the key was not put, it returns the oldest key in the folder.
 func (c *claim) enqueueShared(ctx context.Context, conditions ...clientv3.Cmp) (oldest *mvccpb.KeyValue, err error) {
 	hinted, hints := c.hintValue(ownRevision, ownRevision), clientv3.Compare(clientv3.Version(c.hint), ">", 0)
 	behind := clientv3.OpTxn(append(conditions, c.alive(), c.absent()), []clientv3.Op{c.putShare("")}, nil)
@@ -54,14 +54,32 @@ func (c *claim) enqueueShared(ctx context.Context, conditions ...clientv3.Cmp) (
 	if len(conditions) > 0 {
 		otherwise = append(otherwise, clientv3.OpGet(c.folder, clientv3.WithFirstCreate()...))
 	}
+	known, beside := c.session.knownShare(c.folder)
+	named := c.hintValue(ownRevision, formatToken(known.token))
 	resp, err := c.take(ctx, func(txn clientv3.Txn) clientv3.Txn {
-		return txn.If(c.noWriter(), hints, c.alive(), c.absent()).Then(c.putShare(""), clientv3.OpGet(c.hint)).Else(otherwise...)
+		conditions, puts := []clientv3.Cmp{c.noWriter(), hints, c.alive(), c.absent()}, []clientv3.Op{c.putShare(""), clientv3.OpGet(c.hint)}
+		if !beside {
+			return txn.If(conditions...).Then(puts...).Else(otherwise...)
+		}
+		unhinted := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Version(c.hint), "=", 0)}, []clientv3.Op{c.putHint(named)}, nil)
+		return txn.If(c.noWriter(), c.alive(), c.absent(), clientv3.Compare(clientv3.CreateRevision(known.key), "=", known.created)).
+			Then(c.putShare(formatToken(known.token)), unhinted).Else(c.own(), clientv3.OpTxn(conditions, puts, otherwise))
 	})
+	if err == nil && beside {
+		if resp.Succeeded {
+			if !resp.Responses[1].GetResponseTxn().GetSucceeded() {
+				named = ""
+			}
+			c.setPhase(known.token, named)
+			return nil, nil
+		}
+		resp = (*clientv3.TxnResponse)(resp.Responses[1].GetResponseTxn())
+	}
 	switch {
 	case err != nil:
 		return nil, err
 	case resp.Succeeded:
-		own := &mvccpb.KeyValue{Value: []byte(shareValue("", "")), ModRevision: resp.Header.Revision}
+		own := &mvccpb.KeyValue{Value: []byte(shareValue("", "")), ModRevision: c.revision()}
 		return nil, c.agree(ctx, c.hinting(own, first(resp.Responses[1])))
 	case resp.Responses[1].GetResponseTxn().GetSucceeded():
 		c.setPhase(c.revision(), hinted)
@@ -81,6 +99,9 @@ func (c *claim) setPhase(token int64, hinted string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.phase, c.hinted = token, hinted
+	if !c.finished {
+		c.session.noteShare(c.folder, knownShare{c.key, c.created, token})
+	}
 }
 
 func (c *claim) settled() bool {

@@ -63,7 +63,7 @@ func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 // A hint may be old: it counts for nothing when its share has ended, and its owner may have come back.
 func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 	t.Parallel()
-	d := driverAt(t, testserver.SharedEtcd(t))
+	d, other := driverAt(t, testserver.SharedEtcd(t)), driverAt(t, testserver.SharedEtcd(t)) // a session knows of its own shares
 	req := driver.Request{Name: fresh(), TTL: time.Minute}
 	first, err := claims.Share(t.Context(), d, req)
 	require.NoError(t, err)
@@ -88,18 +88,18 @@ func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 	assert.Greater(t, back.Token(), writer.Token())
 	_, err = d.cli.Put(t.Context(), at.hint, old)
 	require.NoError(t, err)
-	beside, err := claims.Share(t.Context(), d, req)
+	beside, err := claims.Share(t.Context(), other, req)
 	require.NoError(t, err)
 	assert.Equal(t, back.Token(), beside.Token())
+	require.NoError(t, beside.Release(t.Context()))
 	for _, junk := range []string{"", "x", "x\x00y\x00z", "\x00\x001\x002\x003"} {
 		_, err = d.cli.Put(t.Context(), at.hint, junk)
 		require.NoError(t, err)
-		l, err := claims.Share(t.Context(), d, req)
+		l, err := claims.Share(t.Context(), other, req)
 		require.NoError(t, err)
 		assert.Equal(t, back.Token(), l.Token(), "%q", junk)
 		require.NoError(t, l.Release(t.Context()))
 	}
-	require.NoError(t, beside.Release(t.Context()))
 	require.NoError(t, back.Release(t.Context()))
 }
 
@@ -131,18 +131,19 @@ func TestHint_whoWaitsToLookHeedsItsContext(t *testing.T) {
 	req := driver.Request{Name: fresh(), TTL: time.Minute}
 	first, err := claims.Share(t.Context(), d, req)
 	require.NoError(t, err)
-	at := first.(*claim)
+	at, other := first.(*claim), driverAt(t, testserver.SharedEtcd(t))
 	_, err = d.cli.Delete(t.Context(), at.hint)
 	require.NoError(t, err)
-	at.session.looking <- struct{}{} // another looks, and is not done
+	looking := acquire(t, other, req.TTL).session.looking
+	looking <- struct{}{} // another looks, and is not done
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	gaveUp, err := claims.Share(ctx, d, req)
+	gaveUp, err := claims.Share(ctx, other, req)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotNil(t, gaveUp, "its key is there")
 	require.NoError(t, gaveUp.Release(t.Context()))
-	<-at.session.looking
-	next, err := claims.Share(t.Context(), d, req)
+	<-looking
+	next, err := claims.Share(t.Context(), other, req)
 	require.NoError(t, err)
 	assert.Equal(t, first.Token(), next.Token())
 	require.NoError(t, next.Release(t.Context()))

@@ -3,74 +3,98 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Acquire implements [driver.Driver].
-func (d *Driver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	if err := d.CheckTTL(req.TTL); err != nil {
-		return nil, err
+// Claim implements [driver.Claimer].
+func (d *Driver) Claim(req driver.Request) driver.Claim {
+	l := &lease{driver: d, req: req, seats: make([]seat, len(d.nodes)), ballot: newBallot(len(d.nodes))}
+	if req.Wake != nil {
+		l.turn = &turn{}
+	}
+	return l
+}
+
+// Ask asks all nodes for the lock. One that waits stands in the queue of every node, in the same place: so all nodes have the same first waiter, keep the
+// lock for it after a release, and wake it. It has the lock when a majority has granted it. Once it has been asked for, it goes on by itself:
+// what nodes say comes in also while nobody asks.
+func (l *lease) Ask(ctx context.Context) (next time.Duration, err error) {
+	d := l.driver
+	if err := d.CheckTTL(l.req.TTL); err != nil {
+		return 0, err
+	}
+	if l.req.Shared {
+		return 0, fmt.Errorf("%w: Redlock has no read-write locks", driver.ErrUnsupported)
 	}
 	if err := d.begin(); err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer d.work.Done()
-	if err := d.identify(ctx, req.TTL); err != nil {
-		return nil, err
+	if !l.asked {
+		if err := d.identify(ctx, l.req.TTL); err != nil {
+			return 0, err
+		}
 	}
-	return d.acquire(ctx, req, nil)
+	err = l.wait(ctx, l.askAll(ctx))
+	if err != nil && l.turn == nil {
+		l.abandon(ctx)
+	}
+	return longestLook, err
 }
 
-// acquire asks all nodes for the lock, once, or in its turn.
-func (d *Driver) acquire(ctx context.Context, req driver.Request, t *turn) (driver.Lease, error) {
-	l, w := d.attempt(ctx, req, t)
-	if err := l.wait(ctx, w); err != nil {
-		return l.abandon(), err
-	}
-	return l, nil
-}
-
-// attempt sends what it begins with.
-func (d *Driver) attempt(ctx context.Context, req driver.Request, t *turn) (*lease, *waiter) {
-	l := &lease{
-		driver: d, req: req, values: ctx, seats: make([]seat, len(d.nodes)), ballot: newBallot(len(d.nodes)),
-		until: clock.Now().Add(req.TTL), turn: t,
-	}
-	token := d.proposal()
+// askAll sends what the claim begins with, unless it has begun, and returns a waiter for how it stands then.
+func (l *lease) askAll(ctx context.Context) *waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	calls := make([]call, 0, len(l.seats))
-	for i := range l.seats {
-		calls = l.propose(calls, i, token)
+	l.values = ctx
+	if !l.asked {
+		l.asked, l.until = true, clock.Now().Add(l.req.TTL)
+		if l.turn != nil {
+			l.turn.place = l.driver.nextPlace()
+		}
+		token := l.driver.proposal()
+		calls := make([]call, 0, len(l.seats))
+		for i := range l.seats {
+			calls = l.propose(calls, i, token)
+		}
+		l.send(calls)
 	}
-	l.send(calls)
 	w := &waiter{decide: l.decide}
 	l.watch(w)
-	return l, w
+	return w
 }
 
 // proposal returns the token to propose now.
 func (d *Driver) proposal() uint64 { return uint64(max(d.clock().UnixMicro(), 1)) }
 
-// decide reports whether the outcome of the attempt is known, and why it failed. The caller holds l.mu.
+// decide reports whether it is known how the claim stands, and why it has not won. The caller holds l.mu.
 func (l *lease) decide() (over bool, err error) {
 	outcome := l.ballot.outcome()
-	if l.turn != nil && outcome != won {
-		return l.goesOn()
-	}
-	if outcome == undecided {
+	switch {
+	case l.decided && l.turn != nil: // it has won while nobody asked
+		return true, nil
+	case outcome == won:
+		l.win()
+		return true, nil
+	case l.turn != nil:
+		err := l.standing()
+		return err != nil, err
+	case outcome == undecided:
 		return false, nil
 	}
 	l.decided = true
-	if outcome != won {
-		err := l.driver.disagreement(l.vote)
-		err.held = outcome == denied
-		return true, err
-	}
-	l.token = l.ballot.goal
+	failed := l.driver.disagreement(l.vote)
+	failed.held = outcome == denied
+	return true, failed
+}
+
+// win makes a hold of what a majority has granted. The caller holds l.mu.
+func (l *lease) win() {
+	l.decided, l.token = true, l.ballot.goal
 	left := l.req.TTL
 	for i := range l.seats {
 		s := &l.seats[i]
@@ -80,23 +104,20 @@ func (l *lease) decide() (over bool, err error) {
 		}
 	}
 	l.until = clock.Now().Add(left)
-	return true, nil
 }
 
-// abandon has what an attempt that failed may have taken, now or later, given back. It returns a Lease whose
-// Release tells how that goes, or nil if nothing was taken.
-func (l *lease) abandon() driver.Lease {
+// abandon has what was taken, now or later, given back.
+func (l *lease) abandon(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.decided, l.token = true, 0
-	if l.turn != nil {
-		l.until = clock.Now().Add(l.req.TTL) // it may have waited for longer, and have been granted something just now
+	l.values = ctx
+	if l.token == 0 {
+		l.decided = true
+		if l.turn != nil {
+			l.until = clock.Now().Add(l.req.TTL) // it may have waited for longer, and have been granted something just now
+		}
 	}
 	l.end()
-	if l.busy() {
-		return l
-	}
-	return nil
 }
 
 // propose adds the call that asks node i for the lock. The caller holds l.mu.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // instantNode grants everything at once.
@@ -58,7 +59,7 @@ func BenchmarkPair(b *testing.B) {
 			defer func() { _ = d.Close() }()
 			b.ReportAllocs()
 			for b.Loop() {
-				l, err := d.AcquireQueued(b.Context(), driver.Request{Name: "x", TTL: 30 * time.Second}, func(error) {})
+				l, err := claims.Wait(b.Context(), d, driver.Request{Name: "x", TTL: 30 * time.Second}, func(error) {})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // taken is a lease on x that the nodes have which are reachable.
@@ -21,7 +22,7 @@ func taken(t *testing.T, d *Driver, unreachable ...*stage) *lease {
 	for _, s := range unreachable {
 		s.always(path{err: errRefused})
 	}
-	l, err := d.Acquire(t.Context(), askFor("x"))
+	l, err := claims.Take(t.Context(), d, askFor("x"))
 	require.NoError(t, err)
 	synctest.Wait()
 	for _, s := range unreachable {
@@ -101,7 +102,7 @@ func TestHold_isWhatAMajorityHasHadAllTheTime(t *testing.T) {
 				var err error
 				switch {
 				case n == 0:
-					l, err = d.Acquire(t.Context(), askFor("x"))
+					l, err = claims.Take(t.Context(), d, askFor("x"))
 				case n < len(all)-1:
 					err = l.Extend(t.Context(), ttl)
 				default:
@@ -137,7 +138,7 @@ func comeAndGo(t *testing.T, stages []*stage, forgets int) {
 	t.Helper()
 	forget(stages[forgets])
 	other := stageDriver(t, stages)
-	l, err := other.Acquire(t.Context(), askFor("x"))
+	l, err := claims.Take(t.Context(), other, askFor("x"))
 	require.NoError(t, err)
 	require.NoError(t, l.Release(t.Context()))
 	synctest.Wait()
@@ -226,7 +227,7 @@ func TestExtend_raisesWhatWasGrantedUnseen(t *testing.T) {
 			time.Sleep(time.Second)
 			stages[2].on(nil)
 			require.True(t, stages[2].has("x"))
-			other, err := d.Acquire(t.Context(), askFor("y"))
+			other, err := claims.Take(t.Context(), d, askFor("y"))
 			require.NoError(t, err)
 			synctest.Wait()
 			for _, err := range d.ExtendAll(t.Context(), []driver.Lease{l, other}, ttl) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
@@ -96,20 +97,20 @@ func TestIdentify_aNodeThatDoesNotAnswerIsAskedBeforeItsVote(t *testing.T) {
 			if takes == 100*time.Millisecond {
 				ctx = testwait.Context(t, 3*takes)
 			}
-			l, err := d.Acquire(ctx, askFor("x"))
+			l, err := claims.Take(ctx, d, askFor("x"))
 			require.NoError(t, err)
 			assert.Equal(t, takes, time.Since(start), "it is waited for once, and not for long if ctx ends soon")
 			require.NoError(t, l.Extend(t.Context(), ttl))
 			require.NoError(t, l.Release(t.Context()))
 		}
-		l, err := d.Acquire(t.Context(), askFor("x"))
+		l, err := claims.Take(t.Context(), d, askFor("x"))
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		told[2].set(func() { told[2].hangs = false })
 		require.NoError(t, l.Extend(t.Context(), ttl), "which asks it to join")
 		synctest.Wait()
 		for range 2 {
-			_, err = d.Acquire(t.Context(), askFor("y"))
+			_, err = claims.Take(t.Context(), d, askFor("y"))
 			require.ErrorIs(t, err, driver.ErrUnsupported)
 			require.EqualError(t, err, "not supported by the backend: the nodes a:1 and c:1 are one server: a majority of one server is none")
 		}
@@ -125,10 +126,10 @@ func TestIdentify_aNodeThatDoesNotAnswerIsAskedBeforeItsVote(t *testing.T) {
 func TestIdentify_isDoneAgainAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, told := toldDriver(t, 3)
-		for _, n := range told {
-			n.then, n.fails = time.Second, errRefused
+		for i, n := range told {
+			n.then, n.fails = time.Second, []error{errRefused, errRefused, nil}[i]
 		}
-		_, err := d.Acquire(t.Context(), askFor("x"))
+		_, err := claims.Take(t.Context(), d, askFor("x"))
 		require.ErrorIs(t, err, errRefused)
 		for _, n := range told {
 			n.set(func() { n.fails = nil })

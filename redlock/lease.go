@@ -15,7 +15,8 @@ import (
 type lease struct {
 	driver *Driver
 	req    driver.Request
-	token  uint64 // that a majority has accepted; 0 if the attempt failed; set before Acquire returns
+	asked  bool   // all nodes have been asked
+	token  uint64 // that a majority has accepted; 0 if the attempt failed; set before Ask returns
 
 	mu      sync.Mutex
 	values  context.Context // of the latest call, for those who trace requests
@@ -144,5 +145,6 @@ func (l *lease) changed() {
 	if !l.decided {
 		l.raise()
 	}
+	l.tell()
 	l.waiters = slices.DeleteFunc(l.waiters, (*waiter).settled)
 }

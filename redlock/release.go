@@ -13,13 +13,15 @@ import (
 // failed when no node is left that has something of it. The other nodes are asked again in the
 // background, until they answer or the TTL has passed.
 func (l *lease) Release(ctx context.Context) error {
+	if !l.asked {
+		return nil
+	}
 	if err := l.driver.begin(); err != nil {
 		return err
 	}
 	defer l.driver.work.Done()
+	l.abandon(ctx)
 	l.mu.Lock()
-	l.values = ctx
-	l.end()
 	w := &waiter{decide: l.released}
 	l.watch(w)
 	l.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // One that is under way is not sent again. One that fails is sent again ever more rarely, until the node answers or the lock has expired there.
@@ -88,7 +89,7 @@ func TestRelease_cannotTellWhetherAnotherCameBeforeALateGrant(t *testing.T) {
 				for _, s := range stages[3:] {
 					s.always(path{there: 300 * time.Millisecond})
 				}
-				l, err := d.Acquire(t.Context(), askFor("x"))
+				l, err := claims.Take(t.Context(), d, askFor("x"))
 				require.NoError(t, err)
 				synctest.Wait()
 				befalls(stages, "-----")
@@ -132,7 +133,7 @@ func TestRelease_givesBackALateGrantOfARejoin(t *testing.T) {
 func TestRelease_hasTheValuesOfItsContext(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		traced := func(s string) context.Context { return context.WithValue(t.Context(), ctxKey{}, s) }
-		l, err := d.Acquire(traced("lock"), askFor("x"))
+		l, err := claims.Take(traced("lock"), d, askFor("x"))
 		require.NoError(t, err)
 		synctest.Wait()
 		require.NoError(t, l.Extend(traced("extend"), ttl))
@@ -160,7 +161,7 @@ func TestClose_letsReleasesArrive(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				stages := newStages(c.nodes)
 				d := stageDriver(t, stages, NodeTimeout(time.Second))
-				l, err := d.Acquire(t.Context(), askFor("x"))
+				l, err := claims.Take(t.Context(), d, askFor("x"))
 				require.NoError(t, err)
 				synctest.Wait()
 				require.NoError(t, l.Extend(t.Context(), ttl), "from which all nodes count")
@@ -197,7 +198,7 @@ func TestNode_thatHangsCollectsFewRequests(t *testing.T) {
 		stages[0].always(path{there: 2 * time.Minute, heedless: true})
 		before := runtime.NumGoroutine()
 		for range 200 {
-			l, err := d.Acquire(t.Context(), askFor("x"))
+			l, err := claims.Take(t.Context(), d, askFor("x"))
 			require.NoError(t, err)
 			require.NoError(t, l.Extend(t.Context(), ttl))
 			require.NoError(t, l.Release(t.Context()))

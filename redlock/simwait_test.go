@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 const (
@@ -17,7 +18,7 @@ const (
 	calmWait   = 500 * time.Millisecond // of any of a few waiters, whose holds are of some milliseconds
 )
 
-// simWaiter is one AcquireQueued under way.
+// simWaiter is one wait under way.
 type simWaiter struct {
 	began  time.Time
 	before []*simWaiter // those that have to be granted the lock before it
@@ -64,7 +65,7 @@ func (c *contender) wait() (driver.Lease, error) {
 	me := w.begins()
 	w.waiting[c.id] = me
 	w.mu.Unlock()
-	lease, err := c.driver.AcquireQueued(ctx, simRequest, func(error) {})
+	lease, err := claims.Wait(ctx, c.driver, simRequest, func(error) {})
 	w.count(func(r *result) {
 		me.over = true
 		delete(w.waiting, c.id)
@@ -92,7 +93,7 @@ func (c *contender) try() (driver.Lease, error) {
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), simTTL/2)
 	defer cancel()
-	lease, err := c.driver.Acquire(ctx, simRequest)
+	lease, err := claims.Take(ctx, c.driver, simRequest)
 	if err == nil {
 		w.count(func(*result) { w.comes(me) })
 	}

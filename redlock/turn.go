@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -12,32 +11,15 @@ import (
 	"github.com/go-locker/locker/internal/workers"
 )
 
-// AcquireQueued implements [driver.Queuer]. The waiter stands in the queue of every node, in the same place: so all nodes have the
-// same first waiter, keep the lock for it after a release, and wake it. It has the lock when a majority has granted it, as every attempt.
-// answered is called with a mutex of the attempt held.
-func (d *Driver) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	if err := d.CheckTTL(req.TTL); err != nil {
-		return nil, err
-	}
-	if err := d.begin(); err != nil {
-		return nil, err
-	}
-	defer d.work.Done()
-	if err := d.identify(ctx, req.TTL); err != nil {
-		return nil, err
-	}
-	return d.acquire(ctx, req, &turn{place: d.nextPlace(), answered: answered})
-}
-
 // turn is what an attempt that waits knows, beside its votes. lease.mu guards it.
 type turn struct {
-	place    uint64
-	answered func(error)
-	since    time.Time     // when the first of the nodes that have granted the lock did so
-	inVain   time.Time     // when it last got back what it had given back to an earlier waiter, who did not take it
-	timer    *time.Timer   // of look; nil: it was never needed
-	armed    bool          // the timer is
-	pause    time.Duration // until the look after the next
+	place  uint64
+	told   bool          // that no majority of the nodes answers
+	since  time.Time     // when the first of the nodes that have granted the lock did so
+	inVain time.Time     // when it last got back what it had given back to an earlier waiter, who did not take it
+	timer  *time.Timer   // of look; nil: it was never needed
+	armed  bool          // the timer is
+	pause  time.Duration // until the look after the next
 }
 
 // Pauses between two looks of a waiter that cannot leave it to the nodes to wake it: some have granted the lock, and no majority has;
@@ -277,28 +259,40 @@ func (l *lease) look() {
 	l.changed()
 }
 
-// goesOn reports whether an attempt that waits has to end: no majority has answered for half a TTL. The caller holds l.mu.
-func (l *lease) goesOn() (over bool, err error) {
-	failing, tooLong := 0, 0
+// standing returns why a claim that waits has not won, or nil if that is not known. The caller holds l.mu.
+func (l *lease) standing() error {
+	failing := 0
 	for i := range l.seats {
-		since := l.seats[i].failing
-		if since.IsZero() {
-			continue
-		}
-		failing++
-		if clock.Since(since) > l.req.TTL/2 {
-			tooLong++
+		if !l.seats[i].failing.IsZero() {
+			failing++
 		}
 	}
 	minority := len(l.seats) - majority(len(l.seats))
-	switch {
-	case tooLong > minority:
-		l.decided = true
-		return true, l.driver.disagreement(l.vote)
-	case failing > minority, l.ballot.outcome() == failed: // or nodes accept no common token
-		l.turn.answered(l.driver.disagreement(l.vote))
-	case l.ballot.outcome() == denied:
-		l.turn.answered(driver.ErrHeld)
+	switch outcome := l.ballot.outcome(); {
+	case failing > minority, outcome == failed: // or nodes accept no common token
+		return l.driver.disagreement(l.vote)
+	case outcome == denied:
+		return driver.ErrHeld
+	default:
+		return nil
 	}
-	return false, nil
+}
+
+// tell wakes a claim that waits and that nobody asks just now, when it has won, and when no majority answers any more. The caller holds l.mu.
+func (l *lease) tell() {
+	t := l.turn
+	if t == nil || l.decided || l.over || len(l.waiters) > 0 {
+		return
+	}
+	if l.ballot.outcome() == won {
+		l.win()
+		l.req.Wake()
+		return
+	}
+	err := l.standing()
+	failing := err != nil && !errors.Is(err, driver.ErrHeld)
+	if failing && !t.told {
+		l.req.Wake()
+	}
+	t.told = failing
 }

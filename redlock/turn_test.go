@@ -13,9 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
-// waiting is a call of AcquireQueued.
+// waiting is a claim that waits.
 type waiting struct {
 	cancel   context.CancelFunc
 	done     chan struct{}
@@ -32,7 +33,7 @@ func wait(t *testing.T, d *Driver) *waiting {
 	w := &waiting{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(w.done)
-		w.lease, w.err = d.AcquireQueued(ctx, askFor("x"), func(err error) {
+		w.lease, w.err = claims.Wait(ctx, d, askFor("x"), func(err error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.answered = append(w.answered, err)

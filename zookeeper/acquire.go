@@ -257,7 +257,7 @@ func (l *lease) create(first chan view) error {
 // seen returns the node before ours among the children, and whether ours is there.
 func (l *lease) seen(v view) (before string, ok bool) {
 	if l.shared {
-		return l.seenShared(v)
+		return l.seenShared(inQueue(v.children))
 	}
 	before, first, ok := ahead(v.children, l.owner)
 	if !ok {
@@ -281,6 +281,10 @@ func (l *lease) heldBy() error {
 // look returns the node that is before ours, if there is one. It also looks at our own: the session may have ended while we
 // waited.
 func (l *lease) look(ctx context.Context, o *outage.Outage) (before string, err error) {
+	if l.shared {
+		_, before, err = l.lookToBegin(ctx, o)
+		return before, err
+	}
 	var ok bool
 	err = o.Ask(ctx, func(ctx context.Context) error {
 		v, err := l.session.view(ctx, reads, l.parent)

@@ -211,4 +211,21 @@ func TestCounts_ofShares(t *testing.T) {
 	assert.LessOrEqual(t, ops[opList], 2)
 	assert.Equal(t, map[int32]int{opDelete: 1}, took(second.Unlock))
 	assert.Equal(t, map[int32]int{opDelete: 1}, took(first.Unlock))
+
+	const herd = 50
+	look, waiting := direct(t, w.to), make([]<-chan error, herd)
+	require.NoError(t, first.Lock(t.Context()))
+	for i := range waiting {
+		waiting[i] = async(func() error { return c.RWMutex("x").RLock(t.Context()) })
+	}
+	eventually(t, "they wait", func() bool { return len(queue(t, look, "x")) == 1+herd })
+	w.take()
+	require.NoError(t, first.Unlock(t.Context()))
+	for _, done := range waiting {
+		require.NoError(t, await(t, done))
+	}
+	ops, _ = w.take()
+	assert.Less(t, ops[opList], herd, "they read the queue together")
+	assert.Less(t, ops[opMulti], 2*herd)
+	t.Log(ops)
 }

@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"context"
 	"errors"
+	"path"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -172,10 +173,13 @@ func (l *lease) finish(released bool) error {
 	again := l.finished
 	l.finished, l.released = true, again && l.released || !again && released
 	released = l.released
-	path := l.path
+	at, to := l.path, l.to
 	l.mu.Unlock()
 	if !again {
-		l.session.forget(path)
+		l.session.forget(at)
+		if to != "" {
+			l.session.unsettle(l.parent, path.Base(to))
+		}
 		l.session.Leave(l)
 	}
 	if released {

@@ -43,11 +43,12 @@ type session struct {
 	due     time.Time // when to be in touch next, after a failure
 	watches map[string]<-chan zk.Event
 	holds   map[string]*lease // that are watched, by their nodes
+	phases  map[string]*phase // by the nodes of locks
 }
 
 func newSession(d *Driver, ttl time.Duration, anyTTL bool) *session {
 	s := &session{
-		driver: d, anyTTL: anyTTL, conn: d.conn, changes: &d.changes, watches: map[string]<-chan zk.Event{}, holds: map[string]*lease{},
+		driver: d, anyTTL: anyTTL, conn: d.conn, changes: &d.changes, watches: map[string]<-chan zk.Event{}, holds: map[string]*lease{}, phases: map[string]*phase{},
 		life: life{ttl: ttl, tick: d.tickFor(ttl)},
 	}
 	s.Session = sessions.New[*lease](d.ctx, ttl, s)

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,9 +67,8 @@ func (l *lease) own(queue []contender) (own contender, ok bool) {
 	return queue[i], true
 }
 
-// seenShared returns the last writer's node before ours among the children, and whether ours is there.
-func (l *lease) seenShared(v view) (before string, ok bool) {
-	queue := inQueue(v.children)
+// seenShared returns the last writer's node before ours in the queue, and whether ours is there.
+func (l *lease) seenShared(queue []contender) (before string, ok bool) {
 	own, ok := l.own(queue)
 	if !ok {
 		return "", false
@@ -93,64 +93,81 @@ func (l *lease) seenShared(v view) (before string, ok bool) {
 
 // agree gives a share, before which no writer stands, the token of the others: that of one whose token is settled, and which is there in the step in
 // which ours is. If there is none the token is the parent's pzxid, and the step fails if another has begun so since we have read the parent's
-// version, before its children.
+// version, before its children. Of one session one share does so at a time: the others see it then.
 func (l *lease) agree(ctx context.Context, o *outage.Outage) error {
 	for l.Token() == 0 {
-		var condition any
-		var token uint64
-		if witness, ok := parseContender(l.witness); ok {
-			token, condition = witness.token, &zk.CheckVersionRequest{Path: l.parent + "/" + l.witness, Version: -1}
-		} else {
-			v, begin, err := l.lookToBegin(ctx, o)
+		name := cmp.Or(l.session.settled(l.parent), l.witness)
+		if witness, ok := parseContender(name); ok {
+			err := l.settleAs(ctx, o, witness.token, &zk.CheckVersionRequest{Path: l.parent + "/" + name, Version: -1})
 			if err != nil {
 				return err
 			}
-			if l.Token() != 0 || l.witness != "" {
-				continue
+			if l.Token() != 0 {
+				return nil
 			}
-			token, condition = uint64(v.pzxid), begin
-		}
-		err := o.Ask(ctx, func(ctx context.Context) error { return l.move(ctx, token, condition) })
-		if err != nil && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
+			l.session.unsettle(l.parent, name) // it has ended, or ours has
+		} else if done, err := l.beginOrWait(ctx, o); err != nil || done {
 			return err
 		}
-		l.witness = ""
+		if _, _, err := l.lookToBegin(ctx, o); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// beginView is what lookToBegin reads: begin writes the parent's data as they were before the view.
-type beginView struct {
-	view
-	begin *zk.SetDataRequest
+// beginOrWait begins a phase, or waits until another has, and reports whether our token is settled.
+func (l *lease) beginOrWait(ctx context.Context, o *outage.Outage) (done bool, err error) {
+	begun, first := l.session.beginning(l.parent)
+	if first {
+		err = l.begin(ctx, o)
+		l.session.begun(l.parent)
+		return l.Token() != 0, err
+	}
+	select {
+	case <-begun:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
 }
 
-// lookToBegin reads the queue, and returns the operation that fails if another has begun a phase since.
-func (l *lease) lookToBegin(ctx context.Context, o *outage.Outage) (v view, begin *zk.SetDataRequest, err error) {
-	var before string
+// begin settles our token as the first of a phase, unless there is another.
+func (l *lease) begin(ctx context.Context, o *outage.Outage) error {
+	v, before, err := l.lookToBegin(ctx, o)
+	switch {
+	case err != nil || l.Token() != 0 || l.witness != "":
+		return err
+	case before != "":
+		return clock.Sleep(ctx, outage.Pause(l.session.TTL))
+	default:
+		return l.settleAs(ctx, o, uint64(v.pzxid), v.begin)
+	}
+}
+
+// settleAs settles our token if the condition holds.
+func (l *lease) settleAs(ctx context.Context, o *outage.Outage, token uint64, condition any) error {
+	err := o.Ask(ctx, func(ctx context.Context) error { return l.move(ctx, token, condition) })
+	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrBadVersion) {
+		l.witness = ""
+		return nil
+	}
+	return err
+}
+
+// lookToBegin reads the queue with the others of our session who want to, and returns the last writer's node before ours, too.
+func (l *lease) lookToBegin(ctx context.Context, o *outage.Outage) (v *sharedView, before string, err error) {
 	var ok bool
-	err = o.Ask(ctx, func(ctx context.Context) error {
-		seen, err := call(ctx, l.session, reads, func(conn *zk.Conn) (seen beginView, err error) {
-			data, stat, err := conn.Get(l.parent)
-			if err != nil {
-				return seen, err
-			}
-			seen.begin = &zk.SetDataRequest{Path: l.parent, Data: data, Version: stat.Version}
-			seen.view, err = readView(conn, l.parent)
-			return seen, err
-		})
-		if v, begin = seen.view, seen.begin; err == nil {
-			before, ok = l.seen(v)
+	err = o.Ask(ctx, func(ctx context.Context) (err error) {
+		if v, err = l.session.lookTogether(ctx, l.parent); err == nil {
+			before, ok = l.seenShared(v.queue)
 		}
 		return err
 	})
-	switch {
-	case errors.Is(err, zk.ErrNoNode) || err == nil && !ok:
-		return v, nil, l.removed()
-	case err == nil && before != "":
-		err = clock.Sleep(ctx, outage.Pause(l.session.TTL))
+	if errors.Is(err, zk.ErrNoNode) || err == nil && !ok {
+		err = l.removed()
 	}
-	return v, begin, err
+	return v, before, err
 }
 
 // move gives our node, in one step, the name of a share with the token. The number, and so the place in the queue, stays.
@@ -173,6 +190,7 @@ func (l *lease) move(ctx context.Context, token uint64, conditions ...any) error
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.path, l.token, l.asked = to, token, 0
+		s.settle(l.parent, path.Base(to))
 	}
 	return err
 }

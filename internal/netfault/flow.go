@@ -72,6 +72,7 @@ type flow struct {
 	queue []byte
 	due   time.Time // of the last that was queued
 	held  bool      // queue waits for a release
+	late  bool      // some of it did
 	mute  bool      // data was lost, or is to be, so none may follow
 	ended bool      // src sends no more
 	cut   bool
@@ -108,6 +109,9 @@ func (f *flow) deliver() {
 		}
 		f.p.sleep(time.Until(due))
 		if len(data) == 0 {
+			if f.late { // else what came late is given up before it is done
+				f.p.sleep(done)
+			}
 			_ = f.dst.CloseWrite()
 			return
 		}
@@ -121,6 +125,9 @@ func (f *flow) deliver() {
 }
 
 var errCut = errors.New("connection cut")
+
+// done is how long a server has for what was kept back, before it hears that the client has gone: the news is as late.
+const done = 200 * time.Millisecond
 
 // next waits for data that may be delivered, at due. None means that all was.
 func (f *flow) next() (data []byte, due time.Time, err error) {

@@ -204,7 +204,9 @@ func (p *Proxy) release(d *direction, pick func(*link) *flow) {
 		p.left = nil
 	}
 	for l := range p.links {
-		pick(l).held = false
+		f := pick(l)
+		f.late = f.late || f.held
+		f.held = false
 	}
 	p.changed.Broadcast()
 }
