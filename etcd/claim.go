@@ -292,7 +292,7 @@ func first(r *etcdserverpb.ResponseOp) *mvccpb.KeyValue {
 	return nil
 }
 
-// once makes each request of a claim once, and one that is slow at another server too. What fails the core asks for again.
+// once makes a request of a claim once, and beside it another, at the next server, if it is slow: a TryLock has no second one. What fails the core asks for again.
 func (d *Driver) once(ttl time.Duration) *outage.Outage {
 	o := d.newOutage(ttl)
 	o.Once = true

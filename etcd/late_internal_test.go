@@ -25,7 +25,7 @@ var locks atomic.Int64
 // fresh returns the qualified name of a lock that no other test has.
 func fresh() string { return fmt.Sprint("fresh:x", locks.Add(1)) }
 
-func driverAt(t *testing.T, s *testserver.EtcdServer, opts ...grpc.DialOption) *Driver {
+func driverAt(t *testing.T, s interface{ Addr() string }, opts ...grpc.DialOption) *Driver {
 	t.Helper()
 	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Logger: zap.NewNop(), DialOptions: opts})
 	require.NoError(t, err)
@@ -134,46 +134,4 @@ func stand(t *testing.T, d *Driver, name string) (c *claim, ahead string) {
 	ahead, err := c.ask(t.Context())
 	require.NoError(t, err)
 	return c, ahead
-}
-
-// hanging is a stream whose server hangs.
-type hanging struct{ grpc.ClientStream }
-
-func (s hanging) RecvMsg(any) error {
-	<-s.Context().Done()
-	return s.Context().Err()
-}
-
-// A waiter whose watch hangs, at a server that does, gets its turn all the same: it looks now and then.
-func TestWaiter_whoseWatchHangsLooksNowAndThen(t *testing.T) {
-	t.Parallel()
-	d := driverAt(t, testserver.SharedEtcd(t), grpc.WithChainStreamInterceptor(func(
-		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
-	) (grpc.ClientStream, error) {
-		s, err := open(ctx, desc, cc, method, opts...)
-		if err == nil && method == "/etcdserverpb.Watch/Watch" {
-			return hanging{s}, nil
-		}
-		return s, err
-	}))
-	req := driver.Request{Name: fresh(), TTL: 3 * time.Second}
-	first, err := claims.Take(t.Context(), d, req)
-	require.NoError(t, err)
-	waits := make(chan struct{}, 100)
-	got := make(chan error)
-	go func() {
-		second, err := claims.Wait(t.Context(), d, req, func(error) { waits <- struct{}{} })
-		if err == nil {
-			err = second.Release(t.Context())
-		}
-		got <- err
-	}()
-	<-waits
-	require.NoError(t, first.Release(t.Context()))
-	select {
-	case err := <-got:
-		require.NoError(t, err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("it still waits")
-	}
 }
