@@ -61,7 +61,7 @@ func (p *place) hintValue(created, token string) string {
 }
 
 func (c *claim) putHint(value string) clientv3.Op {
-	return clientv3.OpPut(c.hint, value, clientv3.WithLease(c.session.id))
+	return clientv3.OpPut(c.hint(), value, clientv3.WithLease(c.session.id))
 }
 
 // dropHint deletes the hint if it names us.
@@ -71,7 +71,7 @@ func (c *claim) dropHint() []clientv3.Op {
 	if c.hinted == "" {
 		return nil
 	}
-	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(c.hint), "=", c.hinted)}, []clientv3.Op{clientv3.OpDelete(c.hint)}, nil)}
+	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(c.hint()), "=", c.hinted)}, []clientv3.Op{clientv3.OpDelete(c.hint())}, nil)}
 }
 
 // hinting returns what our share sees of the queue if all that it has read of others is the hint, or nil.

@@ -48,7 +48,7 @@ func (c *claim) heldBy(ctx context.Context, oldest *mvccpb.KeyValue) error {
 // enqueueShared puts the key if the conditions hold. Where no writer stands in the queue it settles the token, too: it is that of the session's latest share, or of the
 // share of the hint, in a second request, or, if nobody stands there, the revision of the key. If the key was not put, it returns the oldest key in the folder.
 func (c *claim) enqueueShared(ctx context.Context, conditions ...clientv3.Cmp) (oldest *mvccpb.KeyValue, err error) {
-	hinted, hints := c.hintValue(ownRevision, ownRevision), clientv3.Compare(clientv3.Version(c.hint), ">", 0)
+	hinted, hints := c.hintValue(ownRevision, ownRevision), clientv3.Compare(clientv3.Version(c.hint()), ">", 0)
 	behind := clientv3.OpTxn(append(conditions, c.alive(), c.absent()), []clientv3.Op{c.putShare("")}, nil)
 	otherwise := []clientv3.Op{c.own(), clientv3.OpTxn([]clientv3.Cmp{c.noWriter(), c.alive(), c.empty()}, []clientv3.Op{c.putShare(ownRevision), c.putHint(hinted)}, []clientv3.Op{behind})}
 	if len(conditions) > 0 {
@@ -57,11 +57,11 @@ func (c *claim) enqueueShared(ctx context.Context, conditions ...clientv3.Cmp) (
 	known, beside := c.session.knownShare(c.folder)
 	named := c.hintValue(ownRevision, formatToken(known.token))
 	resp, err := c.take(ctx, func(txn clientv3.Txn) clientv3.Txn {
-		conditions, puts := []clientv3.Cmp{c.noWriter(), hints, c.alive(), c.absent()}, []clientv3.Op{c.putShare(""), clientv3.OpGet(c.hint)}
+		conditions, puts := []clientv3.Cmp{c.noWriter(), hints, c.alive(), c.absent()}, []clientv3.Op{c.putShare(""), clientv3.OpGet(c.hint())}
 		if !beside {
 			return txn.If(conditions...).Then(puts...).Else(otherwise...)
 		}
-		unhinted := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Version(c.hint), "=", 0)}, []clientv3.Op{c.putHint(named)}, nil)
+		unhinted := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Version(c.hint()), "=", 0)}, []clientv3.Op{c.putHint(named)}, nil)
 		return txn.If(c.noWriter(), c.alive(), c.absent(), clientv3.Compare(clientv3.CreateRevision(known.key), "=", known.created)).
 			Then(c.putShare(formatToken(known.token)), unhinted).Else(c.own(), clientv3.OpTxn(conditions, puts, otherwise))
 	})
@@ -119,7 +119,7 @@ func (c *claim) settle(ctx context.Context, ahead string) (string, error) {
 			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))
 		resp, err := c.txn(ctx, func(txn clientv3.Txn) clientv3.Txn {
 			return txn.If(isBefore(ahead, created)...).
-				Then(clientv3.OpGet(c.key), clientv3.OpGet(ahead)).Else(clientv3.OpGet(c.key), writers, clientv3.OpGet(c.hint))
+				Then(clientv3.OpGet(c.key), clientv3.OpGet(ahead)).Else(clientv3.OpGet(c.key), writers, clientv3.OpGet(c.hint()))
 		})
 		if err != nil {
 			return "", err
@@ -166,7 +166,7 @@ func (c *claim) agree(ctx context.Context, p phase) error {
 	}
 	resp, err := c.txn(ctx, func(txn clientv3.Txn) clientv3.Txn {
 		all := clientv3.OpGet(c.folder, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-		return txn.If(clientv3.Compare(clientv3.ModRevision(c.hint), "=", p.hint)).Then(all)
+		return txn.If(clientv3.Compare(clientv3.ModRevision(c.hint()), "=", p.hint)).Then(all)
 	})
 	if err != nil || !resp.Succeeded {
 		return err

@@ -71,6 +71,11 @@ func (d *Driver) contend(ctx context.Context, req driver.Request, o *outage.Outa
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
+	if s, ok := d.sessions.Find(d.key(req.TTL)); ok && s.Started() && s.TTL == req.TTL {
+		if l, ok := s.join(req); ok {
+			return l, nil
+		}
+	}
 	err = o.Ask(ctx, func(ctx context.Context) (err error) {
 		l, err = d.join(ctx, req)
 		return err
