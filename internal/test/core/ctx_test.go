@@ -114,6 +114,7 @@ func TestLock_inAQueue(t *testing.T) {
 		locked, _ := waiting(t, m.Lock)
 		assert.Len(t, asked, 2, "with what came too early, once")
 		time.Sleep(time.Hour + time.Minute)
+		synctest.Wait()
 		assert.Equal(t, time.Hour, asked[2])
 		wake()
 		wake()
