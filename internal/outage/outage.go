@@ -32,6 +32,8 @@ type Outage struct {
 	// Beside, unless it is nil, has a request made again while the first goes on: a reply that comes late counts. What Ask is given is called by
 	// several goroutines at once then.
 	Beside *Latency
+	// Once has a request that has failed not be made again, but beside another: the core does that.
+	Once bool
 	// Within makes the context of a request, with a timeout. With Beside it may leave that to Ask.
 	Within func(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc)
 	// Explain is the error of a request that was made under rctx, within ctx.
@@ -62,6 +64,8 @@ func (o *Outage) Ask(ctx context.Context, f func(ctx context.Context) error) err
 		case err == nil:
 			o.since, o.last = time.Time{}, nil
 			return nil
+		case o.Once:
+			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case o.Final(err):
