@@ -27,6 +27,14 @@ func Take(ctx context.Context, d any, req driver.Request) (driver.Lease, error) 
 	return claim, err
 }
 
+// Queue takes the lock as Wait does.
+func Queue(ctx context.Context, d any, req driver.Request) (driver.Lease, error) {
+	if d, ok := d.(driver.Queuer); ok {
+		return d.AcquireQueued(ctx, req, func(error) {})
+	}
+	return Wait(ctx, d.(claimer), req, func(error) {})
+}
+
 // Wait asks until the lock is granted, ctx ends, or what is answered has been failures for half a TTL. It tells of each answer, and returns the claim in any
 // case: released, if it was not granted.
 func Wait(ctx context.Context, d claimer, req driver.Request, answered func(error)) (driver.Claim, error) {

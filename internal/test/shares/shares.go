@@ -1,4 +1,4 @@
-// Package shares tests what etcd and ZooKeeper, where sessions stand in queues, do for [driver.Sharer]. The conformance suite has what is promised of each backend.
+// Package shares tests what etcd and ZooKeeper, where sessions stand in queues, do for shares. The conformance suite has what is promised of each backend.
 package shares
 
 import (
@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 )
@@ -46,7 +47,6 @@ func (b Backend) open(t testing.TB) Driver {
 
 // Driver is what both backends have.
 type Driver interface {
-	driver.Sharer
 	driver.Inspector
 	driver.ForceReleaser
 	Close() error
@@ -58,8 +58,6 @@ func (b Backend) request() driver.Request {
 	return driver.Request{Name: b.Name, TTL: b.TTL, Metadata: "someone"}
 }
 
-type taking func(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error)
-
 // result is what a queued take has returned.
 type result struct {
 	driver.Lease
@@ -67,11 +65,11 @@ type result struct {
 }
 
 // queue starts a take, and waits until it stands in the queue as the nth.
-func (b Backend) queue(ctx context.Context, t testing.TB, nth int, take taking) <-chan result {
+func (b Backend) queue(ctx context.Context, t testing.TB, nth int, d Driver) <-chan result {
 	t.Helper()
 	done := make(chan result, 1)
 	go func() {
-		l, err := take(ctx, b.request(), func(error) {})
+		l, err := claims.Queue(ctx, d, b.request())
 		done <- result{l, err}
 	}()
 	eventually(t, "it stands in the queue", func() bool { return len(b.Queue(t)) == nth })
@@ -101,7 +99,7 @@ func (b Backend) waits(t testing.TB, done <-chan result, who string) {
 
 func (b Backend) share(t testing.TB, d Driver) driver.Lease {
 	t.Helper()
-	l, err := d.AcquireShared(t.Context(), b.request())
+	l, err := claims.Share(t.Context(), d, b.request())
 	require.NoError(t, err)
 	return l
 }
@@ -115,7 +113,7 @@ func release(t testing.TB, l driver.Lease) {
 func (b Backend) downgradesMeanwhile(t *testing.T) {
 	d := b.open(t)
 	downgrade := func() (l driver.Lease, done <-chan error) {
-		l, err := d.Acquire(t.Context(), b.request())
+		l, err := claims.Take(t.Context(), d, b.request())
 		require.NoError(t, err)
 		return l, testwait.Go(func() error { return l.(driver.Downgrader).Downgrade(t.Context()) })
 	}
@@ -141,7 +139,7 @@ func (b Backend) downgradesMeanwhile(t *testing.T) {
 func (b Backend) isForced(t *testing.T) {
 	d, other := b.open(t), b.open(t)
 	stays, ends := b.share(t, d), b.share(t, other)
-	writer := b.queue(t.Context(), t, 3, d.AcquireQueued)
+	writer := b.queue(t.Context(), t, 3, d)
 	state, err := other.Inspect(t.Context(), b.Name)
 	require.NoError(t, err)
 	require.True(t, state.Held)
@@ -175,7 +173,7 @@ func (b Backend) meetsTries(t *testing.T) {
 	defer cancel()
 	tries := testwait.Go(func() (err error) {
 		for err = driver.ErrHeld; errors.Is(err, driver.ErrHeld); {
-			_, err = other.Acquire(ctx, b.request())
+			_, err = claims.Take(ctx, other, b.request())
 		}
 		return err
 	})
@@ -213,7 +211,7 @@ func (b Backend) unanswered(t *testing.T) {
 
 	var l driver.Lease
 	unanswered(func(ctx context.Context) (err error) {
-		l, err = through.AcquireSharedQueued(ctx, b.request(), func(error) {})
+		l, err = claims.Share(ctx, through, b.request())
 		return err
 	})
 	require.NotNil(t, l, "it may have been granted")
@@ -228,7 +226,7 @@ func (b Backend) unanswered(t *testing.T) {
 	require.NoError(t, stays.Extend(t.Context(), b.TTL), "it ended no other's")
 	release(t, stays)
 
-	l, err := through.Acquire(t.Context(), b.request())
+	l, err := claims.Take(t.Context(), through, b.request())
 	require.NoError(t, err)
 	unanswered(l.(driver.Downgrader).Downgrade)
 	again("it is a share", l.(driver.Downgrader).Downgrade)
