@@ -105,14 +105,13 @@ func (c *contender) askClaim(d driver.Claimer) (*Hold, error) {
 		h, claim = c.newClaim(d)
 		heard    bool      // the backend has answered
 		failing  time.Time // when the first request was sent that has failed since the last answer
-		patience = set.ttl / 2
 		pause    = set.backoffMin
 	)
-	if c.waits() {
-		patience /= 2 // one that hangs must not use up the time in which another may be answered
-	}
 	for {
-		sent := clock.Now()
+		sent, patience := clock.Now(), set.ttl/2
+		if !failing.IsZero() {
+			patience -= sent.Sub(failing)
+		}
 		next, err := c.request(claim, patience)
 		if err == nil {
 			if err = h.begin(sent); err == nil {
@@ -120,7 +119,7 @@ func (c *contender) askClaim(d driver.Claimer) (*Hold, error) {
 			}
 		}
 		over := c.over()
-		if over == nil || !errors.Is(err, errNoAnswer) {
+		if !silent(err) || over == nil && c.latest == nil {
 			c.answered(err)
 		}
 		held := errors.Is(err, ErrHeld)
@@ -136,16 +135,14 @@ func (c *contender) askClaim(d driver.Claimer) (*Hold, error) {
 			h, claim = c.newClaim(d)
 			fallthrough
 		case held:
-			heard, failing, patience = true, time.Time{}, set.ttl/4
+			heard, failing = true, time.Time{}
 		default:
 			if failing.IsZero() {
 				failing = sent
 			}
-			left := set.ttl/2 - clock.Since(failing) - pause
-			if left <= 0 || !heard && !errors.Is(err, errNoAnswer) {
+			if clock.Since(failing) >= set.ttl/2 || !heard && !silent(err) {
 				return nil, c.abandon(h, err)
 			}
-			patience = min(patience+patience/2, left)
 		}
 		if !held || next <= 0 {
 			next = pause/2 + rand.N(pause/2+1)
@@ -301,6 +298,12 @@ func ownError(ctx context.Context, err error) error {
 	default:
 		return fmt.Errorf("%w: %v", errNoAnswer, err) //nolint:errorlint // whose end is none of the user's business
 	}
+}
+
+// silent reports whether err is that of a request which was not answered, and says nothing else.
+func silent(err error) bool {
+	_, ok := errors.AsType[outage.NoAnswer](err)
+	return ok
 }
 
 // remaining returns how long a hold lasts from now on a lease that was granted or extended by a request that was sent at sent. It is

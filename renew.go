@@ -179,7 +179,9 @@ func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 	if !ok || len(holds) == 1 {
 		var answered sync.WaitGroup
 		for _, h := range holds {
-			answered.Go(func() { c.attempt(ctx, []*Hold{h}, func([]driver.Lease) []error { return []error{h.lease.Extend(ctx, ttl)} }) })
+			answered.Go(func() {
+				c.attempt(ctx, []*Hold{h}, func([]driver.Lease) []error { return []error{h.lease.Extend(ctx, ttl)} })
+			})
 		}
 		answered.Wait()
 		return

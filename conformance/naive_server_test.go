@@ -173,7 +173,7 @@ func (s *server) grant(q question, conn net.Conn) answer {
 
 // takesLate are the flaws with which a take is granted however late it arrives, even if its owner has given it up.
 var takesLate = map[string]bool{
-	"a take is granted however late": true, "looks, then takes, however late": true, "SETNX, then EXPIRE, with clean-up": true,
+	"a take is granted however late": true, "looks, then takes, however late": true, "SETNX, then EXPIRE, with clean-up": true, "a share never expires": true,
 }
 
 // extend has a hold last one TTL from now.

@@ -19,8 +19,8 @@
 //
 // Each call returns within a few milliseconds of the end of its context. What bounds a call, and what follows a failure:
 //
-//	Ask        TTL/2 by TryLock, TTL/4 by Lock. Lock asks again, and gives each request half as much time more, until TTL/2 after the first was sent that
-//	           has failed since the last answer. Where nothing was answered yet, it returns a failure at once, if that is not merely silence.
+//	Ask        TTL/2. Lock asks again until TTL/2 after the first request was sent that has failed since the last answer. Where nothing was answered yet,
+//	           it returns a failure at once. A Driver of several servers does not spend all of that on one that hangs.
 //	Extend     TTL/2 for an application's, which is tried once. Two thirds of the TTL for a renewal's: one that is not answered is sent again after TTL/6,
 //	           while the first may still be under way, and one that fails is sent again after TTL/24, until the hold's deadline.
 //	Release    TTL/4. It is called again, 1 ms to 1 s apart, until it returns nil or ErrLost, or the TTL has passed.

@@ -59,6 +59,11 @@ func (d *Driver) contend(ctx context.Context, req driver.Request, o *outage.Outa
 	if err := d.CheckTTL(req.TTL); err != nil {
 		return nil, err
 	}
+	if s, ok := d.sessions.Find(req.TTL); ok && s.Started() {
+		if l, ok := s.join(req); ok {
+			return l, nil
+		}
+	}
 	return ask(ctx, o, func(ctx context.Context) (*lease, error) { return d.join(ctx, req) })
 }
 

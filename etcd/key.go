@@ -29,8 +29,11 @@ const (
 	longName = 512
 )
 
-// place has the keys of one contender, and that of the hint for shares.
-type place struct{ folder, key, dead, hint, owner string }
+// place has the keys of one contender.
+type place struct{ folder, key, dead, owner string }
+
+// hint returns the key of the hint for shares.
+func (p place) hint() string { return strings.TrimSuffix(p.folder, "/") + hintMark }
 
 func newOwner() string {
 	var owner [ownerBytes]byte
@@ -43,7 +46,7 @@ func newPlace(name, id string) place { return placeIn(folderOf(name), id) }
 
 func placeIn(folder, id string) place {
 	base := strings.TrimSuffix(folder, "/")
-	return place{folder: folder, key: folder + id, dead: base + deadMark + id, hint: base + hintMark, owner: strings.TrimPrefix(id, readerMark)}
+	return place{folder: folder, key: folder + id, dead: base + deadMark + id, owner: strings.TrimPrefix(id, readerMark)}
 }
 
 // folderOf returns the folder of a name that begins, as the core's do, with a prefix without a colon,
@@ -81,11 +84,15 @@ func unescape(escaped string) (name string, ok bool) {
 
 // escapeAll escapes each byte by itself: what begins a name begins, escaped, the name escaped.
 func escapeAll(name string) string {
+	escaped := func(r rune) bool { return r == '/' || r == '%' || r < ' ' || r == 0x7f }
+	if !strings.ContainsFunc(name, escaped) {
+		return name
+	}
 	const digits = "0123456789ABCDEF"
 	var b strings.Builder
 	for i := range len(name) {
 		switch c := name[i]; {
-		case c == '/' || c == '%' || c < ' ' || c == 0x7f:
+		case escaped(rune(c)):
 			b.WriteByte('%')
 			b.WriteByte(digits[c>>4])
 			b.WriteByte(digits[c&15])

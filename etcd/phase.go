@@ -61,7 +61,7 @@ func (l *lease) hintValue(created, token string) string {
 }
 
 func (l *lease) putHint(value string) clientv3.Op {
-	return clientv3.OpPut(l.hint, value, clientv3.WithLease(l.session.id))
+	return clientv3.OpPut(l.hint(), value, clientv3.WithLease(l.session.id))
 }
 
 // dropHint deletes the hint if it names us.
@@ -71,7 +71,7 @@ func (l *lease) dropHint() []clientv3.Op {
 	if l.hinted == "" {
 		return nil
 	}
-	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(l.hint), "=", l.hinted)}, []clientv3.Op{clientv3.OpDelete(l.hint)}, nil)}
+	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(l.hint()), "=", l.hinted)}, []clientv3.Op{clientv3.OpDelete(l.hint())}, nil)}
 }
 
 // hinting returns what our share sees of the queue if all that it has read of others is the hint, or nil.

@@ -53,15 +53,23 @@ func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		l := &lease{session: s, metadata: req.Metadata}
-		if s.Join(l) {
-			l.place = newPlace(req.Name, s.owner())
+		if l, ok := s.join(req); ok {
 			return l, nil
 		}
 		if s.Left() == 0 {
 			s.End() // it was not confirmed in time
 		}
 	}
+}
+
+// join makes a lease on the session, if that takes any.
+func (s *session) join(req driver.Request) (*lease, bool) {
+	l := &lease{session: s, metadata: req.Metadata}
+	if !s.Join(l) {
+		return nil, false
+	}
+	l.place = newPlace(req.Name, s.owner())
+	return l, true
 }
 
 func newSession(d *Driver, ttl time.Duration) *session {

@@ -78,7 +78,7 @@ func (l *lease) enqueueShared(ctx context.Context, o *outage.Outage, conditions 
 	if !l.shared {
 		l.shared, l.place = true, placeIn(l.folder, readerMark+l.owner)
 	}
-	hinted, hints := l.hintValue(ownRevision, ownRevision), clientv3.Compare(clientv3.Version(l.hint), ">", 0)
+	hinted, hints := l.hintValue(ownRevision, ownRevision), clientv3.Compare(clientv3.Version(l.hint()), ">", 0)
 	absent := clientv3.Compare(clientv3.CreateRevision(l.key), "=", 0)
 	empty := clientv3.Compare(clientv3.CreateRevision(l.folder), "=", 0).WithPrefix()
 	behind := clientv3.OpTxn(append(conditions, l.alive(), absent), []clientv3.Op{l.putShare("")}, nil)
@@ -89,11 +89,11 @@ func (l *lease) enqueueShared(ctx context.Context, o *outage.Outage, conditions 
 	known, beside := l.session.knownShare(l.folder)
 	named := l.hintValue(ownRevision, formatToken(known.token))
 	resp, err := l.take(ctx, o, func(txn clientv3.Txn) clientv3.Txn {
-		conditions, puts := []clientv3.Cmp{l.noWriter(), hints, l.alive(), absent}, []clientv3.Op{l.putShare(""), clientv3.OpGet(l.hint)}
+		conditions, puts := []clientv3.Cmp{l.noWriter(), hints, l.alive(), absent}, []clientv3.Op{l.putShare(""), clientv3.OpGet(l.hint())}
 		if !beside {
 			return txn.If(conditions...).Then(puts...).Else(otherwise...)
 		}
-		unhinted := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Version(l.hint), "=", 0)}, []clientv3.Op{l.putHint(named)}, nil)
+		unhinted := clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Version(l.hint()), "=", 0)}, []clientv3.Op{l.putHint(named)}, nil)
 		return txn.If(l.noWriter(), l.alive(), absent, clientv3.Compare(clientv3.CreateRevision(known.key), "=", known.created)).
 			Then(l.putShare(formatToken(known.token)), unhinted).Else(l.own(), clientv3.OpTxn(conditions, puts, otherwise))
 	})
@@ -201,7 +201,7 @@ func (l *lease) settle(ctx context.Context, o *outage.Outage, ahead string) (str
 		resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 			return l.session.driver.cli.Txn(ctx).
 				If(clientv3.Compare(clientv3.CreateRevision(ahead), ">", 0), clientv3.Compare(clientv3.CreateRevision(ahead), "<", created)).
-				Then(clientv3.OpGet(l.key), clientv3.OpGet(ahead)).Else(clientv3.OpGet(l.key), writers, clientv3.OpGet(l.hint)).Commit()
+				Then(clientv3.OpGet(l.key), clientv3.OpGet(ahead)).Else(clientv3.OpGet(l.key), writers, clientv3.OpGet(l.hint())).Commit()
 		})
 		if err != nil {
 			return "", err
@@ -248,7 +248,7 @@ func (l *lease) agree(ctx context.Context, o *outage.Outage, p phase) error {
 	}
 	resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		all := clientv3.OpGet(l.folder, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-		return l.session.driver.cli.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(l.hint), "=", p.hint)).Then(all).Commit()
+		return l.session.driver.cli.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(l.hint()), "=", p.hint)).Then(all).Commit()
 	})
 	if err != nil || !resp.Succeeded {
 		return err

@@ -20,7 +20,7 @@ func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
 // A connection is half open: what is sent on it is acknowledged, and nothing comes back. gRPC's own keepalive would notice after 13 s.
 func TestSilence_ofOneConnectionEndsNoHold(t *testing.T) {
 	t.Parallel()
-	const ttl = 6 * time.Second
+	const ttl = 12 * time.Second
 	network := testserver.NewProxy(t, testserver.SharedEtcd(t).Addr())
 	m := openURL(t, "etcd://"+network.Addr()+"?ttl="+ttl.String()).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))

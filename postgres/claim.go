@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/outage"
 )
 
 // claim implements driver.Claim.
@@ -56,7 +57,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 			d.listener.enter(c.owner, c.Wake)
 		}
 	}
-	a, err := c.ask(ctx)
+	a, err := c.askInTime(ctx)
 	switch {
 	case err != nil:
 		return 0, err
@@ -69,6 +70,20 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	}
 	d.listener.need()
 	return d.interval(a, c.TTL), a.held()
+}
+
+// errSilent is the error of a request that was not answered in time: another connection may be better.
+const errSilent = outage.NoAnswer("the server has not answered in time")
+
+// askInTime asks for a quarter of the TTL at most, or a second if that is longer.
+func (c *claim) askInTime(ctx context.Context) (answer, error) {
+	own, cancel := context.WithTimeout(ctx, max(c.TTL/4, time.Second))
+	defer cancel()
+	a, err := c.ask(own)
+	if err != nil && ctx.Err() == nil && errors.Is(err, own.Err()) {
+		err = errSilent
+	}
+	return a, err
 }
 
 // ask asks until the lock is granted or another's, or the claim is in the queue. An answer may be that others were faster, or that the row has to be made.

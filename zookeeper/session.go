@@ -73,11 +73,10 @@ func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lease{place: newPlace(d.chroot, req.Name), session: s, data: []byte(req.Metadata)}
-	if req.Shared {
-		l.share()
-	}
-	for !s.Join(l) {
+	for {
+		if l, ok := s.join(req); ok {
+			return l, nil
+		}
 		if s.Ended() {
 			return nil, errSessionEnded
 		}
@@ -86,7 +85,15 @@ func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 			return nil, err
 		}
 	}
-	return l, nil
+}
+
+// join makes a lease on the session, if that takes any.
+func (s *session) join(req driver.Request) (*lease, bool) {
+	l := &lease{place: newPlace(s.driver.chroot, req.Name), session: s, data: []byte(req.Metadata)}
+	if req.Shared {
+		l.share()
+	}
+	return l, s.Join(l)
 }
 
 // key returns the key of the session for ttl. The application's connection has one session.

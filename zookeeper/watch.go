@@ -181,6 +181,9 @@ func (s *session) wakeAll() {
 
 // Watch implements sessions.Backend. An event is heard on connections of ours, and on the application's if we are given its events.
 func (s *session) Watch(leases []*lease) {
+	if s.own == nil && !s.driver.hears {
+		return
+	}
 	_ = s.driver.spawn(func() {
 		for some := range slices.Chunk(leases, nodesPerCheck) {
 			var asked sync.WaitGroup

@@ -37,6 +37,7 @@ type user struct{ name, password string }
 type Driver struct {
 	conn        *zk.Conn // the application's; nil if each session has one of its own
 	changes     signal   // of its state
+	hears       bool     // its events
 	servers     []string
 	tls         *tls.Config // nil: none
 	user        *user       // nil: none
@@ -88,7 +89,7 @@ func NewDriver(conn *zk.Conn, events <-chan zk.Event, opts ...DriverOption) (*Dr
 	if err := newdriver.Apply(d, opts); err != nil {
 		return nil, err
 	}
-	if events != nil {
+	if d.hears = events != nil; d.hears {
 		_ = d.spawn(func() { d.listen(events) })
 	}
 	if timeout, err := negotiated(conn); err == nil {

@@ -215,7 +215,7 @@ func (c *claim) Release(ctx context.Context) error {
 	}
 	_, err := c.d.change(ctx, c.Name, entry{record: record{Owner: c.id, Token: g.token}, seq: g.seq}, func(lock entry) (record, time.Duration, error) {
 		switch {
-		case lock.Owner == c.id || lock.seq == c.expected:
+		case lock.Owner == c.id || g.token == 0 && lock.seq <= c.expected: // it is smaller if a replica that is behind has answered
 			return record{Name: c.Name, Token: lock.Token, Released: c.id}, freeTTL, nil
 		case g.token == 0 || lock.Released == c.id:
 			return record{}, 0, nil

@@ -285,6 +285,8 @@ func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
 		require.Error(t, d.ExtendAll(t.Context(), []driver.Lease{lease}, time.Second)[0], what)
 	}
 	assert.EqualValues(t, 7, lease.Token())
+	reply = int64(1) // what the server says to a release that is sent again
+	require.ErrorIs(t, lease.Release(t.Context()), locker.ErrLost, "it said once that the hold had ended")
 }
 
 // Locks of one Client may have a TTL each: what was sent for the one before is not sent for another.

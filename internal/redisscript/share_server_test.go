@@ -1,8 +1,10 @@
 package redisscript
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +64,7 @@ func TestShare_theLockLastsAsLongAsTheLongestShare(t *testing.T) {
 	assert.Equal(t, token, s.share(40*time.Second, "~b"))
 	assert.Equal(t, token, s.share(10*time.Second, "~c"))
 	s.wantLeft(40 * time.Second)
+	assert.Greater(t, s.rdb.PTTL(t.Context(), s.readersKey()).Val(), Keep, "whoever comes after it has expired finds who had shares")
 	require.EqualValues(t, held, s.ask("x", ttl, 0).status)
 	require.EqualValues(t, 1, s.release("~b", token, 0))
 	s.wantLeft(20 * time.Second)
@@ -156,13 +159,26 @@ func TestShare_aReleaseThatIsSentAgainAfterAnotherShareHasEnded(t *testing.T) {
 			s.share(ttl, "~d")
 		},
 		"ended by force": func(s *atServer, token int64) { require.EqualValues(s.t, 1, s.force("~b", token)) },
+		"expired as one of more than are noted": func(s *atServer, token int64) {
+			for i := range 20 {
+				many := fmt.Sprint("~", strings.Repeat("x", 50), i)
+				s.share(ttl, many)
+				require.EqualValues(s.t, 1, s.force(many, token))
+			}
+			expires(s)
+			s.share(ttl, "~c")
+		},
 	} {
 		t.Run(how, func(t *testing.T) {
 			s := newAtServer(t)
 			token := s.share(ttl, "~a", "~b")
 			require.EqualValues(t, 1, s.release("~a", token, 0))
 			end(s, token)
-			if how != "expired as the last, and a reader comes, who expires" { // there another token's are known
+			switch how {
+			case "expired as the last, and a reader comes, who expires": // another token's are known
+			case "expired as one of more than are noted":
+				assert.EqualValues(t, 0, s.release("~a", token, 1), "in doubt")
+			default:
 				assert.EqualValues(t, 1, s.release("~a", token, 1))
 			}
 			assert.EqualValues(t, 0, s.release("~b", token, 1), "it was not released")

@@ -59,12 +59,8 @@ func (p *Pool[S, L]) Any() (s S, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.sessions {
-		select {
-		case <-s.base().ready:
-			if !s.base().Ended() {
-				return s, true
-			}
-		default:
+		if s.base().Started() {
+			return s, true
 		}
 	}
 	return s, false

@@ -86,6 +86,16 @@ func (s *Session[L]) Wait(ctx context.Context) error {
 	}
 }
 
+// Started reports whether the session has started, and not ended.
+func (s *Session[L]) Started() bool {
+	select {
+	case <-s.ready:
+		return !s.Ended()
+	default:
+		return false
+	}
+}
+
 // Join makes l a user. It returns false if the session has ended, or may have by now.
 func (s *Session[L]) Join(l L) bool {
 	s.mu.Lock()

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/driver"
 )
 
 func TestClose_waitersGetErrClosed(t *testing.T) {
@@ -43,18 +42,16 @@ func TestClose_waitersGetErrClosed(t *testing.T) {
 
 func TestClose_waitersInAQueueGetErrClosed(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d, left := &scripted{fakeDriver: &fakeDriver{b: b}}, false
-		d.queue = func(ctx context.Context, _ driver.Request, _ func(error)) (driver.Lease, error) {
-			<-ctx.Done()
-			left = true
-			return nil, ctx.Err()
-		}
+		d := &scripted{&fakeDriver{b: b}, func(_ context.Context, c *lease, _ func()) (time.Duration, error) {
+			c.there = true // in the queue
+			return time.Hour, locker.ErrHeld
+		}}
 		c := clientOf(t, d)
 		waiter := inBackground(func() error { return c.Mutex("x").Lock(context.Background()) })
 		synctest.Wait()
 		require.NoError(t, c.Close())
 		require.ErrorIs(t, <-waiter, locker.ErrClosed)
-		assert.True(t, left)
+		assert.Len(t, b.calls(release), 1, "it leaves the queue")
 	})
 }
 

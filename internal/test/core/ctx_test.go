@@ -1,7 +1,6 @@
 package core_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/driver"
 )
 
 var errShutdown = errors.New("shutting down")
@@ -93,54 +91,53 @@ func TestLock_ctxEndsWhileWaiting(t *testing.T) {
 	}
 }
 
-func TestLock_ctxEndsInTheQueue(t *testing.T) {
-	for name, c := range map[string]struct {
-		answers  []error
-		returned error // by the Driver then; nil: ctx.Err()
-		held     bool
-		refused  bool
-	}{
-		"nobody has answered yet":                {},
-		"the last answer was ErrHeld":            {answers: []error{errRefused, locker.ErrHeld}, held: true},
-		"the last answer was not":                {answers: []error{locker.ErrHeld, errRefused}, refused: true},
-		"the Driver returns an error of its own": {answers: []error{locker.ErrHeld}, returned: errRefused, held: true},
-		"and nobody has answered":                {returned: errRefused, refused: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, b *backend) {
-				d, left := &scripted{fakeDriver: &fakeDriver{b: b}}, false
-				d.queue = func(ctx context.Context, _ driver.Request, answered func(error)) (driver.Lease, error) {
-					for _, a := range c.answers {
-						answered(a)
-					}
-					<-ctx.Done()
-					left = true
-					return nil, cmp.Or(c.returned, ctx.Err())
-				}
-				ctx := ending(t, time.Hour)
-				err := clientOf(t, d).Mutex("x").Lock(ctx)
-				interruptedBy(ctx, t, err)
-				assert.Equal(t, c.held, errors.Is(err, locker.ErrHeld), "%v", err)
-				assert.Equal(t, c.refused, errors.Is(err, errRefused), "%v", err)
-				synctest.Wait()
-				assert.True(t, left, "the waiter leaves the queue")
-			})
-		})
-	}
+// One that is woken asks at once. Between that it asks again when the Driver has said so.
+func TestLock_inAQueue(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		var wake func()
+		var asked []time.Duration
+		d := &scripted{fakeDriver: &fakeDriver{b: b}}
+		d.ask = func(ctx context.Context, c *lease, w func()) (time.Duration, error) {
+			c.there, wake = true, w
+			if asked = append(asked, time.Since(b.start)); len(asked) == 5 {
+				return c.Ask(ctx)
+			}
+			if len(asked) == 1 {
+				w() // while it is asked: it may have missed something
+			}
+			if len(asked)%2 == 0 {
+				return time.Hour, locker.ErrHeld
+			}
+			return time.Hour, &locker.HeldError{}
+		}
+		m := clientOf(t, d).Mutex("x")
+		locked, _ := waiting(t, m.Lock)
+		assert.Len(t, asked, 2, "with what came too early, once")
+		time.Sleep(time.Hour + time.Minute)
+		assert.Equal(t, time.Hour, asked[2])
+		wake()
+		wake()
+		require.NoError(t, <-locked)
+		assert.Equal(t, []time.Duration{time.Hour + time.Minute, time.Hour + time.Minute}, asked[3:])
+		assert.Equal(t, life, time.Until(m.Deadline()))
+	})
 }
 
-func TestLock_inAQueueReturnsWhatTheDriverSays(t *testing.T) {
-	bubble(t, func(t *testing.T, b *backend) {
-		d := &scripted{fakeDriver: &fakeDriver{b: b}}
-		m := clientOf(t, d).Mutex("x")
-		d.queue = func(context.Context, driver.Request, func(error)) (driver.Lease, error) { return nil, errRefused }
-		require.ErrorIs(t, m.Lock(t.Context()), errRefused)
-		d.queue = func(ctx context.Context, req driver.Request, _ func(error)) (driver.Lease, error) {
-			time.Sleep(time.Hour) // longer than any attempt may take
-			return d.fakeDriver.Acquire(ctx, req)
-		}
-		require.NoError(t, m.Lock(t.Context()))
-		assert.Equal(t, life, time.Until(m.Deadline()))
+func TestLock_ctxEndsInTheQueue(t *testing.T) {
+	each(t, map[string]fault{"it leaves at once": {}, "the server is slow": {request: time.Second}}, func(t *testing.T, b *backend, f fault) {
+		b.every(release, f)
+		d := &scripted{&fakeDriver{b: b}, func(_ context.Context, c *lease, _ func()) (time.Duration, error) {
+			c.there = true
+			return 2 * time.Hour, locker.ErrHeld
+		}}
+		ctx := ending(t, time.Hour)
+		err := clientOf(t, d).Mutex("x").Lock(ctx)
+		interruptedBy(ctx, t, err)
+		require.ErrorIs(t, err, locker.ErrHeld)
+		assert.LessOrEqual(t, time.Since(b.start), time.Hour+5*time.Millisecond)
+		time.Sleep(f.request)
+		synctest.Wait()
+		assert.Len(t, b.calls(release), 1, "the waiter leaves the queue")
 	})
 }
 

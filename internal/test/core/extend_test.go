@@ -75,15 +75,15 @@ func TestExtend_cutOffByTheDeadlineIsGivenBack(t *testing.T) {
 }
 
 // deafLease is one whose Extend does not heed its context, as a process that stands still does not.
-type deafLease struct{ driver.Lease }
+type deafLease struct{ driver.Claim }
 
 func (l deafLease) Extend(ctx context.Context, ttl time.Duration) error {
-	return l.Lease.Extend(context.WithoutCancel(ctx), ttl)
+	return l.Claim.Extend(context.WithoutCancel(ctx), ttl)
 }
 
 func TestExtend_answeredAfterTheDeadlineIsGivenBack(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		d := &fakeDriver{b: b, wrap: func(l driver.Lease) driver.Lease { return deafLease{l} }}
+		d := &fakeDriver{b: b, wrap: func(l driver.Claim) driver.Claim { return deafLease{l} }}
 		m := clientOf(t, d, locker.WithoutRenewal()).Mutex("x")
 		require.NoError(t, m.Lock(t.Context()))
 		b.every(extend, fault{reply: 2 * time.Second})

@@ -11,29 +11,21 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// fakeDriver implements driver.Driver as its obligations say.
+// fakeDriver implements driver.Claimer as its obligations say.
 type fakeDriver struct {
 	b      *backend
-	wrap   func(driver.Lease) driver.Lease // what is granted; nil: as it is
+	wrap   func(driver.Claim) driver.Claim // of all claims; nil: as they are
 	shut   func() error                    // called by Close; may be nil
 	closed bool
 }
 
-func (d *fakeDriver) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	l := &lease{b: d.b, name: req.Name, ttl: req.TTL, from: time.Now()}
-	return driver.DetachAcquire(ctx, time.Hour, func(context.Context) (driver.Lease, error) {
-		unknown, err := d.b.send(ctx, call{op: acquire, name: req.Name, req: req}, func(f fault) error {
-			l.from = l.from.Add(-f.age)
-			return d.b.take(l)
-		})
-		switch {
-		case err != nil && !unknown:
-			return nil, err
-		case err == nil && d.wrap != nil:
-			return d.wrap(l), nil
-		}
-		return l, err
-	})
+func (d *fakeDriver) Claim(req driver.Request) driver.Claim {
+	l := &lease{b: d.b, name: req.Name, ttl: req.TTL, req: req, from: time.Now()}
+	l.req.Wake = nil // which compares with nothing
+	if d.wrap != nil {
+		return d.wrap(l)
+	}
+	return l
 }
 
 func (d *fakeDriver) Guarantees() locker.Guarantees {
@@ -54,15 +46,15 @@ func (d *fakeDriver) Close() error {
 
 // lasting is a driver whose leases say of how long they last what left says.
 func lasting(b *backend, left func(driver.Lease) time.Duration) *fakeDriver {
-	return &fakeDriver{b: b, wrap: func(l driver.Lease) driver.Lease { return lastingLease{l, left} }}
+	return &fakeDriver{b: b, wrap: func(l driver.Claim) driver.Claim { return lastingLease{l, left} }}
 }
 
 type lastingLease struct {
-	driver.Lease
+	driver.Claim
 	left func(driver.Lease) time.Duration
 }
 
-func (l lastingLease) Validity() time.Duration { return l.left(l.Lease) }
+func (l lastingLease) Validity() time.Duration { return l.left(l.Claim) }
 
 // forHours is what a lease says that claims to last longer than it does, or belongs to a session
 // that goes on.
@@ -71,13 +63,13 @@ func forHours(driver.Lease) time.Duration { return time.Hour }
 // notifying is a driver whose leases tell early that they have ended, by the function that notified
 // gets.
 func notifying(b *backend, notified func(lost func())) *fakeDriver {
-	return &fakeDriver{b: b, wrap: func(l driver.Lease) driver.Lease {
+	return &fakeDriver{b: b, wrap: func(l driver.Claim) driver.Claim {
 		return notifyingLease{l, notified}
 	}}
 }
 
 type notifyingLease struct {
-	driver.Lease
+	driver.Claim
 	notified func(lost func())
 }
 
@@ -107,19 +99,24 @@ func (d *batcher) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time
 	return errs
 }
 
-// scripted is a driver and queuer that does what a test says.
+// scripted is a driver whose claims are asked as a test says.
 type scripted struct {
 	*fakeDriver
-	acquire func(context.Context, driver.Request) (driver.Lease, error)
-	queue   func(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error)
+	ask func(ctx context.Context, c *lease, wake func()) (time.Duration, error)
 }
 
-func (d *scripted) Acquire(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return d.acquire(ctx, req)
+type scriptedClaim struct {
+	*lease
+	driver *scripted
+	wake   func()
 }
 
-func (d *scripted) AcquireQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	return d.queue(ctx, req, answered)
+func (d *scripted) Claim(req driver.Request) driver.Claim {
+	return scriptedClaim{d.fakeDriver.Claim(req).(*lease), d, req.Wake}
+}
+
+func (c scriptedClaim) Ask(ctx context.Context) (time.Duration, error) {
+	return c.driver.ask(ctx, c.lease, c.wake)
 }
 
 // operable is a driver that does for operators what a test says.

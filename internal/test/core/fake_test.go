@@ -125,7 +125,7 @@ func (b *backend) steal(name string) uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.locks, "locker:"+name)
-	l := &lease{b: b, name: "locker:" + name, ttl: time.Hour}
+	l := &lease{b: b, name: "locker:" + name, ttl: time.Hour, there: true}
 	_ = b.take(l)
 	return l.token
 }
@@ -195,26 +195,53 @@ func (b *backend) wait(ctx context.Context, f fault, d time.Duration) error {
 	}
 }
 
-// take grants l if it can. The caller holds b.mu.
+// take grants l if it can, once. The caller holds b.mu.
 func (b *backend) take(l *lease) error {
-	if held := b.locks[l.name]; held != nil && time.Now().Before(held.until) {
+	held := b.locks[l.name]
+	lasts := held != nil && time.Now().Before(held.until)
+	if lasts && held != l {
 		return locker.ErrHeld
 	}
-	b.last++
-	l.token, l.until = b.last, time.Now().Add(l.ttl)
+	if !lasts {
+		b.last++
+		l.token = b.last
+	}
+	l.until = time.Now().Add(l.ttl)
 	b.locks[l.name] = l
 	return nil
 }
 
-// lease implements driver.Lease.
+// lease implements driver.Claim.
 type lease struct {
 	b        *backend
+	req      driver.Request
+	there    bool           // the backend has it, or may
+	asking   sync.WaitGroup // requests for the lock, also those that nobody waits for
 	name     string
 	ttl      time.Duration
 	token    uint64
 	until    time.Time // at the backend
 	from     time.Time // when the request that it lasts from was sent, or the last contact
 	released bool
+}
+
+func (l *lease) Ask(ctx context.Context) (time.Duration, error) {
+	if l.req.Shared {
+		return 0, locker.ErrUnsupported
+	}
+	from, age := time.Now(), time.Duration(0)
+	l.asking.Add(1)
+	return 0, driver.Detach(ctx, time.Hour, func(context.Context) error {
+		defer l.asking.Done()
+		unknown, err := l.b.send(ctx, call{op: acquire, name: l.name, req: l.req}, func(f fault) error {
+			age = f.age
+			return l.b.take(l)
+		})
+		l.b.mu.Lock()
+		defer l.b.mu.Unlock()
+		l.from, l.there = from.Add(-age), l.there || unknown || err == nil
+		return err
+	})
 }
 
 func (l *lease) Token() uint64 {
@@ -261,6 +288,13 @@ func (l *lease) heard(from time.Time, err error) error {
 
 func (l *lease) Release(ctx context.Context) error {
 	return driver.Detach(ctx, time.Hour, func(context.Context) error {
+		l.asking.Wait()
+		l.b.mu.Lock()
+		there := l.there
+		l.b.mu.Unlock()
+		if !there {
+			return nil
+		}
 		_, err := l.b.send(ctx, call{op: release, name: l.name}, func(fault) error {
 			switch {
 			case l.released:

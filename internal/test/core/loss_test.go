@@ -171,14 +171,17 @@ func TestLock_oneOfManyGoroutinesContends(t *testing.T) {
 		require.NoError(t, m.Unlock(t.Context()))
 		require.NoError(t, <-second)
 		assert.EqualValues(t, 2, m.FencingToken())
+		var all []<-chan error
 		for range 10 {
 			waits, _ := waiting(t, m.Lock)
-			defer func() { assert.ErrorIs(t, <-waits, locker.ErrLost) }()
+			all = append(all, waits)
 		}
 		assert.Len(t, b.calls(acquire), 2)
 		b.steal("x")
 		require.ErrorIs(t, m.Extend(t.Context()), locker.ErrLost)
-		synctest.Wait()
+		for _, waits := range all {
+			require.ErrorIs(t, <-waits, locker.ErrLost)
+		}
 		require.ErrorIs(t, m.Lock(t.Context()), locker.ErrLost)
 	})
 }

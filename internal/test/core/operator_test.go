@@ -249,15 +249,7 @@ func TestList_saysHowManyHaveNoNames(t *testing.T) {
 func TestHeldError_isInTheErrorOfWhoDoesNotGetTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		said := &locker.HeldError{Holder: locker.Participant{ID: "7", Metadata: "host 7"}}
-		c := clientOf(t, &scripted{
-			fakeDriver: &fakeDriver{b: b},
-			acquire:    func(context.Context, driver.Request) (driver.Lease, error) { return nil, said },
-			queue: func(ctx context.Context, _ driver.Request, answered func(error)) (driver.Lease, error) {
-				answered(said)
-				<-ctx.Done()
-				return nil, ctx.Err()
-			},
-		})
+		c := clientOf(t, &scripted{&fakeDriver{b: b}, func(context.Context, *lease, func()) (time.Duration, error) { return time.Hour, said }})
 		tried, ctx := c.Mutex("x").TryLock(t.Context()), ending(t, time.Second)
 		waited := c.Mutex("x").Lock(ctx)
 		require.ErrorIs(t, waited, context.DeadlineExceeded)

@@ -166,7 +166,7 @@ func TestRWMutex_whoWaitsForItsOwnHoldIsToldOfClose(t *testing.T) {
 func TestRWMutex_ofABackendWithoutShares(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.client(t).RWMutex("x")
-		for _, f := range []func(context.Context) error{m.Lock, m.RLock, m.TryLock, m.TryRLock} {
+		for _, f := range []func(context.Context) error{m.RLock, m.TryRLock} {
 			require.ErrorIs(t, f(t.Context()), locker.ErrUnsupported)
 		}
 		assert.Empty(t, b.sent)

@@ -28,16 +28,16 @@ func TestUnlock_ofALostHoldEndsItAtTheBackendToo(t *testing.T) {
 
 // careful is a driver whose leases make no request on a context that has ended.
 func careful(b *backend) *fakeDriver {
-	return &fakeDriver{b: b, wrap: func(l driver.Lease) driver.Lease { return carefulLease{l} }}
+	return &fakeDriver{b: b, wrap: func(l driver.Claim) driver.Claim { return carefulLease{l} }}
 }
 
-type carefulLease struct{ driver.Lease }
+type carefulLease struct{ driver.Claim }
 
 func (l carefulLease) Release(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return l.Lease.Release(ctx)
+	return l.Claim.Release(ctx)
 }
 
 func TestUnlock_withAnEndedContextStillReleases(t *testing.T) {
