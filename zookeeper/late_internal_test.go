@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -162,9 +163,39 @@ func TestAsk_doesNotRelyOnEvents(t *testing.T) {
 	require.NoError(t, first.Release(t.Context()))
 	require.NoError(t, ask())
 	token := second.Token()
+	third := d.Claim(req)
+	_, err = third.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, ask(), "asked twice it is granted once")
 	assert.Equal(t, token, second.Token())
 	require.NoError(t, second.Release(t.Context()))
+	require.NoError(t, third.Release(t.Context()))
+}
+
+// A try came second, between its look and its node. Its deletion is not answered, and goes on in the background.
+func TestAsk_ofATryThatComesSecond(t *testing.T) {
+	t.Parallel()
+	const ttl = 30 * time.Second
+	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
+	d := driverOn(t, conn)
+	req := driver.Request{Name: fresh(), TTL: ttl}
+	c := d.Claim(req).(*claim)
+	require.NoError(t, c.Release(t.Context()), "it has sent nothing")
+	require.NoError(t, c.join(t.Context()), "it is free")
+	l := c.lease
+	holder, err := claims.Take(t.Context(), d, req)
+	require.NoError(t, err)
+	before, err := l.stand(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, holder.(*claim).lease.at(), l.parent+"/"+before)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, l.leaveHeld(ctx), driver.ErrHeld)
+	waitFor(t, "it has left", l.lost)
+	children, _, err := conn.Children(l.parent)
+	require.NoError(t, err)
+	assert.Len(t, children, 1)
+	require.NoError(t, holder.Release(t.Context()))
 }
 
 // Others may change the node before ours: then its watch has fired, and the node is there. The next to wait needs another watch.
