@@ -41,7 +41,7 @@ func refused(err error) bool { return isAny(err, answers...) }
 
 // final reports whether err is an answer that asking again does not change.
 func final(err error) bool {
-	return refused(err) || isAny(err, errSessionEnded, errNumbered, driver.ErrUnsupported, driver.ErrClosed)
+	return refused(err) || isAny(err, errSessionEnded, driver.ErrUnsupported, driver.ErrClosed)
 }
 
 // asLost returns err for the holder of a lease.
@@ -52,16 +52,33 @@ func asLost(err error) error {
 	return err
 }
 
+// unanswered returns err, and if that is the end of ctx also what is wrong with the connection.
+func (d *Driver) unanswered(ctx context.Context, ttl time.Duration, err error) error {
+	over := ctx.Err()
+	if over == nil || !errors.Is(err, over) {
+		return err
+	}
+	if why := d.failure(ttl); why != nil {
+		return unansweredError{why, over}
+	}
+	return err
+}
+
+type unansweredError struct{ why, over error }
+
+func (e unansweredError) Error() string   { return e.why.Error() }
+func (e unansweredError) Unwrap() []error { return []error{e.why, e.over} }
+
 // outage rides out an outage for a call.
-func (d *Driver) outage(ttl time.Duration, answered func(error)) *outage.Outage {
-	return newOutage(ttl, answered, func() error { return d.failure(ttl) })
+func (d *Driver) outage(ttl time.Duration) *outage.Outage {
+	return newOutage(ttl, func() error { return d.failure(ttl) })
 }
 
 // newOutage is outage with a failure of its own, which returns what is wrong with the connection, or nil if that is not known. A request is not given up
 // before the library gives up its connection: a second one would be answered after it.
-func newOutage(ttl time.Duration, answered func(error), failure func() error) *outage.Outage {
+func newOutage(ttl time.Duration, failure func() error) *outage.Outage {
 	return &outage.Outage{
-		TTL: ttl, Answered: answered, Patience: ttl,
+		TTL: ttl, Answered: func(error) {}, Patience: ttl,
 		Within: context.WithTimeout, Final: final, Silence: errNoAnswer,
 		Explain: func(ctx, rctx context.Context, err error) error {
 			if err == nil || ctx.Err() != nil || rctx.Err() == nil || !errors.Is(err, rctx.Err()) {
@@ -72,5 +89,3 @@ func newOutage(ttl time.Duration, answered func(error), failure func() error) *o
 		},
 	}
 }
-
-func unheard(error) {}

@@ -22,8 +22,8 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Du
 	errs := make([]error, len(leases))
 	places := map[*session][]int{}
 	for i, l := range leases {
-		own := l.(*lease)
-		if own.lost() || own.at() == "" {
+		own := l.(*claim).lease
+		if own == nil || own.lost() || own.at() == "" {
 			errs[i] = driver.ErrLost
 			continue
 		}
@@ -44,11 +44,11 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Du
 // extend sets the errors of the leases at places. A check of several nodes fails as a whole, and says which was the first to be
 // missing.
 func (s *session) extend(ctx context.Context, leases []driver.Lease, places []int, errs []error) {
-	o := s.driver.outage(s.TTL, unheard)
+	o := s.driver.outage(s.TTL)
 	for len(places) > 0 {
 		nodes := make([]string, len(places))
 		for i, at := range places {
-			nodes[i] = leases[at].(*lease).at()
+			nodes[i] = leases[at].(*claim).lease.at()
 		}
 		var said []zk.MultiResponse
 		asked := clock.Now()
@@ -58,7 +58,7 @@ func (s *session) extend(ctx context.Context, leases []driver.Lease, places []in
 		})
 		missing := slices.IndexFunc(said, func(r zk.MultiResponse) bool { return errors.Is(r.Error, zk.ErrNoNode) })
 		if missing >= 0 {
-			if moved, err := leases[places[missing]].(*lease).moved(ctx, nodes[missing]); moved {
+			if moved, err := leases[places[missing]].(*claim).lease.moved(ctx, nodes[missing]); moved {
 				continue
 			} else if err != nil {
 				errs[places[missing]] = asLost(err)
@@ -73,7 +73,7 @@ func (s *session) extend(ctx context.Context, leases []driver.Lease, places []in
 		}
 		for _, at := range places {
 			errs[at] = asLost(err)
-			if err == nil && leases[at].(*lease).lost() {
+			if err == nil && leases[at].(*claim).lease.lost() {
 				errs[at] = driver.ErrLost
 			}
 		}

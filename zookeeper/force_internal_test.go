@@ -12,18 +12,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // takenAndForced takes a lock, and ends the hold as an operator does. Before that it calls before.
-func takenAndForced(t *testing.T, before func(*Driver, *lease)) (*Driver, string, *lease) {
+func takenAndForced(t *testing.T, before func(*Driver, *claim)) (*Driver, string, *claim) {
 	t.Helper()
 	const ttl = 30 * time.Second
 	d, operator := driverOn(t, connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())), driverOn(t, connAt(t, ttl, testserver.SharedZooKeeper(t).Addr()))
 	name := fresh()
-	got, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
+	got, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: ttl})
 	require.NoError(t, err)
-	l := got.(*lease)
+	l := got.(*claim)
 	before(d, l)
 	shown, err := operator.Inspect(t.Context(), name)
 	require.NoError(t, err)
@@ -34,15 +35,15 @@ func takenAndForced(t *testing.T, before func(*Driver, *lease)) (*Driver, string
 // An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take that for its own doing.
 func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 	t.Parallel()
-	for name, before := range map[string]func(*Driver, *lease){
-		"sent once":  func(*Driver, *lease) {},
-		"sent twice": func(_ *Driver, l *lease) { l.asked = 1 },
+	for name, before := range map[string]func(*Driver, *claim){
+		"sent once":  func(*Driver, *claim) {},
+		"sent twice": func(_ *Driver, l *claim) { l.lease.asked = 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, name, l := takenAndForced(t, before)
 			require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
 			require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
-			next, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: l.session.TTL})
+			next, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: l.lease.session.TTL})
 			require.NoError(t, err)
 			assert.Greater(t, next.Token(), l.Token())
 			require.NoError(t, next.Release(t.Context()))
@@ -53,25 +54,25 @@ func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 // The servers have removed the node of the lock, and what it knew.
 func TestForceRelease_beforeAReleaseThatIsSentAgainWhenTheNodeIsGone(t *testing.T) {
 	t.Parallel()
-	d, _, l := takenAndForced(t, func(_ *Driver, l *lease) { l.asked = 1 })
-	require.NoError(t, d.conn.Delete(l.parent, -1)) // as the servers do with an empty one
+	d, _, l := takenAndForced(t, func(_ *Driver, l *claim) { l.lease.asked = 1 })
+	require.NoError(t, d.conn.Delete(l.lease.parent, -1)) // as the servers do with an empty one
 	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
 }
 
 // The data of the node are not ours: they stay.
 func TestForceRelease_leavesTheDataOfOthers(t *testing.T) {
 	t.Parallel()
-	d, _, l := takenAndForced(t, func(d *Driver, l *lease) {
-		_, err := d.conn.Set(l.parent, []byte("a note"), -1)
+	d, _, l := takenAndForced(t, func(d *Driver, l *claim) {
+		_, err := d.conn.Set(l.lease.parent, []byte("a note"), -1)
 		require.NoError(t, err)
-		_, err = d.conn.Create(l.parent+"/keep", nil, 0, zk.WorldACL(zk.PermAll))
+		_, err = d.conn.Create(l.lease.parent+"/keep", nil, 0, zk.WorldACL(zk.PermAll))
 		require.NoError(t, err)
 	})
-	data, _, err := d.conn.Get(l.parent)
+	data, _, err := d.conn.Get(l.lease.parent)
 	require.NoError(t, err)
 	assert.Equal(t, "a note", string(data))
 	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
-	require.NoError(t, d.conn.Delete(l.parent+"/keep", -1))
+	require.NoError(t, d.conn.Delete(l.lease.parent+"/keep", -1))
 }
 
 // The node knows the latest by name. Of those before them an Unlock that is sent again is in doubt; one of a later hold is not.
@@ -79,24 +80,24 @@ func TestForceRelease_ofManySharesBeforeReleasesThatAreSentAgain(t *testing.T) {
 	t.Parallel()
 	d := driverOn(t, connAt(t, shareTTL, testserver.SharedZooKeeper(t).Addr()))
 	req := driver.Request{Name: fresh(), TTL: shareTTL}
-	var all []*lease
+	var all []*claim
 	for range forcedKnown + 3 {
 		all = append(all, shareOn(t, d, req.Name))
 	}
 	shown, err := d.Inspect(t.Context(), req.Name)
 	require.NoError(t, err)
 	require.NoError(t, d.ForceRelease(t.Context(), req.Name, shown))
-	writer, err := d.Acquire(t.Context(), req)
+	writer, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
 	for i, l := range all {
-		l.asked = 1
+		l.lease.asked = 1
 		require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost, i)
 	}
-	data, _, err := d.conn.Get(writer.(*lease).parent)
+	data, _, err := d.conn.Get(writer.(*claim).lease.parent)
 	require.NoError(t, err)
 	assert.Len(t, strings.Fields(string(data)), 2+forcedKnown)
-	require.NoError(t, d.conn.Delete(writer.(*lease).at(), -1)) // as its first release, which was not answered
-	writer.(*lease).asked = 1
+	require.NoError(t, d.conn.Delete(writer.(*claim).lease.at(), -1)) // as its first release, which was not answered
+	writer.(*claim).lease.asked = 1
 	require.NoError(t, writer.Release(t.Context()))
 }
 
@@ -107,11 +108,11 @@ func TestForceRelease_withoutTheRightToDelete(t *testing.T) {
 	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
 	d := driverOn(t, conn)
 	name := fresh()
-	l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
+	l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: ttl})
 	require.NoError(t, err)
 	shown, err := d.Inspect(t.Context(), name)
 	require.NoError(t, err)
-	parent := l.(*lease).parent
+	parent := l.(*claim).lease.parent
 	for what, perms := range map[string]int32{"delete": zk.PermAll &^ zk.PermDelete, "write": zk.PermAll &^ zk.PermWrite} {
 		_, err = conn.SetACL(parent, zk.WorldACL(perms), -1)
 		require.NoError(t, err)

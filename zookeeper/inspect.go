@@ -29,7 +29,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (state driver.State, 
 func (d *Driver) onAnySession(ctx context.Context, f func(*session, *outage.Outage) error) error {
 	var s *session
 	ttl := outage.TTL(ctx, sessionTimeout)
-	o := newOutage(ttl, unheard, func() error { return s.failure() })
+	o := newOutage(ttl, func() error { return s.failure() })
 	for {
 		err := o.Ask(ctx, func(ctx context.Context) (err error) {
 			s, err = d.reader(ctx)

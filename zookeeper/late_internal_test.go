@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -60,17 +62,18 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
 	d := driverOn(t, conn)
 	req := driver.Request{Name: fresh(), TTL: ttl}
-	holder, err := d.Acquire(t.Context(), req)
+	holder, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
 	nodes := func() int {
 		children, _, err := conn.Children(parentOf("", req.Name))
 		require.True(t, err == nil || errors.Is(err, zk.ErrNoNode), "%v", err)
 		return len(children)
 	}
-	contender := func() *lease {
-		l, err := d.contend(t.Context(), req, d.outage(ttl, unheard))
-		require.NoError(t, err)
-		return l
+	contender := func() *claim {
+		req.Wake = func() {}
+		c := d.Claim(req).(*claim)
+		require.NoError(t, c.join(t.Context()))
+		return c
 	}
 	for name, comes := range map[string]func(l *lease, c *creation){
 		"it was made": func(l *lease, c *creation) {
@@ -86,13 +89,11 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 		"it was refused":                       func(_ *lease, c *creation) { c.err = zk.ErrNoAuth },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, c := contender(), &creation{done: make(chan struct{})}
+			claim, c := contender(), &creation{done: make(chan struct{})}
+			l := claim.lease
 			l.making = c
-			lease, err := l.outcome(errNoAnswer)
-			require.ErrorIs(t, err, errNoAnswer)
-			require.NotNil(t, lease, "something may come")
 			released := make(chan error, 1)
-			go func() { released <- l.Release(t.Context()) }()
+			go func() { released <- claim.Release(t.Context()) }()
 			select {
 			case err := <-released:
 				t.Fatalf("Release says %v while the take is still in the library", err)
@@ -106,7 +107,7 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 		})
 	}
 	t.Run("looking for it proves nothing", func(t *testing.T) {
-		l := contender()
+		l := contender().lease
 		waitFor(t, "there is a contact that may be proven", func() bool {
 			l.session.mu.Lock()
 			defer l.session.mu.Unlock()
@@ -117,10 +118,10 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, path)
 		assert.Equal(t, before, l.session.life.until())
-		require.NoError(t, l.Release(t.Context()))
+		require.NoError(t, l.release(t.Context()))
 	})
 	t.Run("on a session that came after", func(t *testing.T) {
-		l, c := contender(), &creation{done: make(chan struct{}), err: zk.ErrConnectionClosed}
+		l, c := contender().lease, &creation{done: make(chan struct{}), err: zk.ErrConnectionClosed}
 		l.making = c
 		l.session.End()
 		_, err := conn.Create(l.node, nil, zk.FlagEphemeralSequential, d.acl)
@@ -133,61 +134,115 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 	require.ErrorIs(t, holder.Extend(t.Context(), ttl), locker.ErrLost)
 }
 
-// An event may be lost. Who waits looks at the node before its own now and then, and at its own.
-func TestAwaitDeparture_doesNotRelyOnEvents(t *testing.T) {
+// An event may be lost. Who asks again looks at the node before its own, and at its own.
+func TestAsk_doesNotRelyOnEvents(t *testing.T) {
 	t.Parallel()
 	const ttl = 12 * time.Second
 	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
 	d := driverOn(t, conn)
-	req, o := driver.Request{Name: fresh(), TTL: ttl}, d.outage(ttl, unheard)
-	come := func() (l *lease, before string) {
-		l, err := d.contend(t.Context(), req, o)
-		require.NoError(t, err)
-		before, err = l.enter(t.Context(), o)
-		require.NoError(t, err)
-		return l, l.parent + "/" + before
+	req := driver.Request{Name: fresh(), TTL: ttl}
+	first, err := claims.Take(t.Context(), d, req)
+	require.NoError(t, err)
+	req.Wake = func() {}
+	second := d.Claim(req).(*claim)
+	ask := func() error {
+		next, err := second.Ask(t.Context())
+		require.LessOrEqual(t, next, 7*time.Second)
+		return err
 	}
-	first, _ := come()
-	second, before := come()
-	require.Equal(t, first.at(), before)
-	second.session.keepWatch(before, make(chan zk.Event)) // which hears nothing
-	gone, err := second.awaitDeparture(t.Context(), o, before)
-	require.NoError(t, err)
-	assert.False(t, gone)
+	require.ErrorIs(t, ask(), driver.ErrHeld)
+	l := second.lease
+	l.session.mu.Lock()
+	l.session.watches[l.awaits].events = make(chan zk.Event) // which hears nothing
+	l.session.mu.Unlock()
+	require.ErrorIs(t, ask(), driver.ErrHeld)
+	assert.Same(t, l, second.lease)
+	require.NoError(t, conn.Delete(l.at(), -1))
+	require.ErrorIs(t, ask(), driver.ErrHeld)
+	assert.NotSame(t, l, second.lease, "it has begun again")
 	require.NoError(t, first.Release(t.Context()))
-	gone, err = second.awaitDeparture(t.Context(), o, before)
-	require.NoError(t, err)
-	assert.True(t, gone)
-	require.NoError(t, conn.Delete(second.at(), -1))
-	_, err = second.awaitDeparture(t.Context(), o, before)
-	require.ErrorIs(t, err, errRemoved)
+	require.NoError(t, ask())
+	token := second.Token()
+	third := d.Claim(req)
+	_, err = third.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
+	require.NoError(t, ask(), "asked twice it is granted once")
+	assert.Equal(t, token, second.Token())
+	require.NoError(t, second.Release(t.Context()))
+	require.NoError(t, third.Release(t.Context()))
 }
 
-// Others may change the node before ours: then its watch has fired, and the node is there. The next to wait needs another watch.
-func TestWatch_thatHasFiredIsNotUsedAgain(t *testing.T) {
+// A try came second, between its look and its node. Its deletion is not answered, and goes on in the background.
+func TestAsk_ofATryThatComesSecond(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
 	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
-	l, err := driverOn(t, conn).Acquire(t.Context(), driver.Request{Name: fresh(), TTL: ttl})
+	d := driverOn(t, conn)
+	req := driver.Request{Name: fresh(), TTL: ttl}
+	c := d.Claim(req).(*claim)
+	require.NoError(t, c.Release(t.Context()), "it has sent nothing")
+	require.NoError(t, c.join(t.Context()), "it is free")
+	l := c.lease
+	holder, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
-	s, node := l.(*lease).session, l.(*lease).at()
-	first, err := s.watch(t.Context(), node)
+	before, err := l.stand(t.Context())
 	require.NoError(t, err)
-	same, err := s.watch(t.Context(), node)
+	require.Equal(t, holder.(*claim).lease.at(), l.parent+"/"+before)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, l.leaveHeld(ctx), driver.ErrHeld)
+	waitFor(t, "it has left", l.lost)
+	children, _, err := conn.Children(l.parent)
 	require.NoError(t, err)
-	require.Equal(t, first, same, "the library would keep both")
+	assert.Len(t, children, 1)
+	require.NoError(t, holder.Release(t.Context()))
+}
+
+// Others may change the node before ours: then its watch has fired, and the node is there. The next to wait needs another watch.
+func TestAwait_wakesEachOnce(t *testing.T) {
+	t.Parallel()
+	const ttl = 30 * time.Second
+	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
+	d := driverOn(t, conn)
+	got, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: ttl})
+	require.NoError(t, err)
+	first, second := got.(*claim).lease, new(lease)
+	next, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: ttl})
+	require.NoError(t, err)
+	s, node := first.session, first.at()
+	events := func() <-chan zk.Event {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.watches[node].events
+	}
+	woken := make(chan *lease, 4)
+	wait := func(l *lease) (gone bool) {
+		gone, err := s.await(t.Context(), l, node, func() { woken <- l })
+		require.NoError(t, err)
+		return gone
+	}
+	require.False(t, wait(first))
+	set := events()
+	require.False(t, wait(second))
+	require.Equal(t, set, events(), "the library would keep both")
 	_, err = conn.Set(node, nil, -1)
 	require.NoError(t, err)
-	for range first {
-	}
-	second, err := s.watch(t.Context(), node)
-	require.NoError(t, err)
-	require.NotEqual(t, first, second)
-	require.NoError(t, l.Release(t.Context()))
-	<-second
-	gone, err := s.watch(t.Context(), node)
-	require.NoError(t, err)
-	assert.Nil(t, gone)
+	assert.ElementsMatch(t, []*lease{first, second}, []*lease{<-woken, <-woken})
+	require.False(t, wait(second))
+	require.NoError(t, got.Release(t.Context()))
+	assert.Equal(t, second, <-woken)
+	assert.True(t, wait(second))
+	node = next.(*claim).lease.at()
+	require.False(t, wait(second))
+	s.End()
+	assert.Equal(t, second, <-woken, "with the session")
+	_, err = s.await(t.Context(), second, node, func() {})
+	require.ErrorIs(t, err, errSessionEnded)
+	s.wakeAll() // as Stop does
+	assert.Empty(t, woken)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	assert.Empty(t, s.watches, "nothing is left of them")
 }
 
 // A session that nobody has used for long: one of our own is closed, the application's goes on.
@@ -197,11 +252,11 @@ func TestSession_thatIdles(t *testing.T) {
 	s := testserver.SharedZooKeeper(t)
 	req := driver.Request{Name: fresh(), TTL: ttl}
 	use := func(d *Driver) *session {
-		l, err := d.Acquire(t.Context(), req)
+		l, err := claims.Take(t.Context(), d, req)
 		require.NoError(t, err)
 		require.Greater(t, l.Validity(), ttl/2)
 		require.NoError(t, l.Release(t.Context()))
-		return l.(*lease).session
+		return l.(*claim).lease.session
 	}
 
 	d := driverOn(t, connAt(t, ttl, s.Addr()))

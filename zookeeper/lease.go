@@ -6,21 +6,20 @@ import (
 	"path"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/driver"
 )
 
-// lease is one contender: a place in the queue, whether or not it is the first. It implements
-// [driver.LossNotifier] and [driver.Leaver].
+// lease is one place in the queue, whether or not it is the first: a node on a session.
 type lease struct {
 	place
 	session *session
 	data    []byte
 	shared  bool        // a share is wanted
-	left    atomic.Bool // see Leave
+	left    atomic.Bool // see claim.Leave
+	awaits  string      // the node whose end it hears of; guarded by session.mu
 	witness string      // a share whose token is settled, in the last read of one that is not
 
 	mu       sync.Mutex
@@ -34,39 +33,16 @@ type lease struct {
 	released bool
 }
 
-// creation is a call that makes a node. It may stand in the library's queue for long, and be sent when we have
-// forgotten what for. So it is never given up: what it made is removed.
-type creation struct {
-	done chan struct{} // closed when the call has returned
-	path string
-	err  error
-	id   int64 // of the connection's session by then
-}
-
-// Token implements driver.Lease.
+// Token returns 0 until the lock is granted.
 func (l *lease) Token() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.token
 }
 
-// Validity implements driver.Lease.
-func (l *lease) Validity() time.Duration { return l.session.Left() }
-
-// NotifyLost implements driver.LossNotifier.
-func (l *lease) NotifyLost(f func()) { l.session.Notify(l, f) }
-
-// Leave implements driver.Leaver. On the application's connection it has no effect: after Close the lease lasts as long as that.
-func (l *lease) Leave() { l.left.Store(true) }
-
-// Extend implements driver.Lease.
-func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
-	return l.session.driver.ExtendAll(ctx, []driver.Lease{l}, ttl)[0]
-}
-
-// Release implements driver.Lease. On the application's connection it deletes the node when the session has ended, too: that may
+// release deletes our node. On the application's connection it does so when the session has ended, too: that may
 // have been our own view of it, or the node another session's.
-func (l *lease) Release(ctx context.Context) error {
+func (l *lease) release(ctx context.Context) error {
 	if l.lost() {
 		return l.finish(false) // which returns how it has ended
 	}
@@ -97,7 +73,7 @@ func (l *lease) Release(ctx context.Context) error {
 		if moved, err := l.moved(ctx, path); err != nil {
 			return err
 		} else if moved {
-			return l.Release(ctx)
+			return l.release(ctx)
 		}
 		ours := again && l.session.lasts()
 		if ours && l.Token() != 0 {
@@ -177,6 +153,7 @@ func (l *lease) finish(released bool) error {
 	l.mu.Unlock()
 	if !again {
 		l.session.forget(at)
+		l.session.forgetAwait(l)
 		if to != "" {
 			l.session.unsettle(l.parent, path.Base(to))
 		}

@@ -8,8 +8,6 @@ import (
 	"path"
 
 	"github.com/go-zookeeper/zk"
-
-	"github.com/go-locker/locker/internal/outage"
 )
 
 // lastNumber is the largest by which one holds or waits. The servers count the children that were ever made below a node, up to
@@ -27,12 +25,12 @@ var errNumbered = errors.New("the servers number children up to 2147483647, and 
 func numbered(parent string) error { return fmt.Errorf("%s: %w", parent, errNumbered) }
 
 // refuse leaves the queue if our number is beyond the last.
-func (l *lease) refuse(ctx context.Context, o *outage.Outage) error {
+func (l *lease) refuse(ctx context.Context) error {
 	if c, ok := parseContender(path.Base(l.at())); !ok || c.counts() {
 		return nil
 	}
 	l.session.driver.full.Store(l.parent, nil)
-	if err := o.Ask(ctx, l.leave); err != nil {
+	if err := l.leave(ctx); err != nil {
 		return err
 	}
 	return numbered(l.parent)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -19,7 +20,7 @@ func TestRelease_twiceAtOnce(t *testing.T) {
 	d := driverOn(t, connAt(t, ttl, testserver.SharedZooKeeper(t).Addr()))
 	name := fresh()
 	for range 20 {
-		l, err := d.Acquire(t.Context(), driver.Request{Name: name, TTL: ttl})
+		l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: ttl})
 		require.NoError(t, err)
 		var both sync.WaitGroup
 		for range 2 {

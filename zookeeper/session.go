@@ -40,15 +40,16 @@ type session struct {
 
 	mu      sync.Mutex
 	life    life
-	due     time.Time // when to be in touch next, after a failure
-	watches map[string]<-chan zk.Event
+	due     time.Time         // when to be in touch next, after a failure
+	watches map[string]*watch // by their nodes
+	added   chan struct{}     // holds one: there is another watch to hear of; nil: nobody hears, see hearWatches
 	holds   map[string]*lease // that are watched, by their nodes
 	phases  map[string]*phase // by the nodes of locks
 }
 
 func newSession(d *Driver, ttl time.Duration, anyTTL bool) *session {
 	s := &session{
-		driver: d, anyTTL: anyTTL, conn: d.conn, changes: &d.changes, watches: map[string]<-chan zk.Event{}, holds: map[string]*lease{}, phases: map[string]*phase{},
+		driver: d, anyTTL: anyTTL, conn: d.conn, changes: &d.changes, watches: map[string]*watch{}, holds: map[string]*lease{}, phases: map[string]*phase{},
 		life: life{ttl: ttl, tick: d.tickFor(ttl)},
 	}
 	s.Session = sessions.New[*lease](d.ctx, ttl, s)
@@ -89,6 +90,9 @@ func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
 // join makes a lease on the session, if that takes any.
 func (s *session) join(req driver.Request) (*lease, bool) {
 	l := &lease{place: newPlace(s.driver.chroot, req.Name), session: s, data: []byte(req.Metadata)}
+	if req.Shared {
+		l.share()
+	}
 	return l, s.Join(l)
 }
 
@@ -107,6 +111,7 @@ func (d *Driver) sessionFor(ttl time.Duration, anyTTL bool) (*session, error) {
 
 // Stop implements sessions.Backend.
 func (s *session) Stop() {
+	s.wakeAll()
 	if s.own == nil {
 		s.sweep()
 		return
@@ -127,7 +132,7 @@ func (s *session) sweep() {
 	for {
 		for _, l := range s.Users() {
 			ctx, cancel := context.WithTimeout(s.driver.ctx, s.TTL/2)
-			_ = l.Release(ctx)
+			_ = l.release(ctx)
 			cancel()
 		}
 		if len(s.Users()) == 0 || clock.Sleep(s.driver.ctx, max(sweepAgain, pace(s.TTL)/retriesPerTTL)) != nil {

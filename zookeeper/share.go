@@ -13,8 +13,6 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/outage"
 )
 
 // The owner of a share begins with a mark of eight bytes: by chance another's does in one of 2^64 cases. When the token of a share is settled it moves to
@@ -37,16 +35,6 @@ func parseShare(owner string) (shared bool, token uint64) {
 
 // id returns what no other contender for the name has: owners of shares are alike.
 func (c contender) id() string { return fmt.Sprintf("%s-%d", c.owner, c.number) }
-
-// AcquireShared implements driver.Sharer.
-func (d *Driver) AcquireShared(ctx context.Context, req driver.Request) (driver.Lease, error) {
-	return d.try(ctx, req, taking{shared: true})
-}
-
-// AcquireSharedQueued implements driver.Sharer. A share waits for the last writer before it, and begins again like AcquireQueued.
-func (d *Driver) AcquireSharedQueued(ctx context.Context, req driver.Request, answered func(error)) (driver.Lease, error) {
-	return d.acquire(ctx, req, d.outage(req.TTL, answered), taking{wait: true, shared: true})
-}
 
 // share makes a contender that has no node yet one for a share.
 func (l *lease) share() {
@@ -93,61 +81,54 @@ func (l *lease) seenShared(queue []contender) (before string, ok bool) {
 
 // agree gives a share, before which no writer stands, the token of the others: that of one whose token is settled, and which is there in the step in
 // which ours is. If there is none the token is the parent's pzxid, and the step fails if another has begun so since we have read the parent's
-// version, before its children. Of one session one share does so at a time: the others see it then.
-func (l *lease) agree(ctx context.Context, o *outage.Outage) error {
-	for l.Token() == 0 {
+// version, before its children. Of one session one share does so at a time: the others see it then. It returns the writer that is before ours.
+func (l *lease) agree(ctx context.Context, before string) (string, error) {
+	for l.shared && before == "" && l.Token() == 0 {
 		name := cmp.Or(l.session.settled(l.parent), l.witness)
 		if witness, ok := parseContender(name); ok {
-			err := l.settleAs(ctx, o, witness.token, &zk.CheckVersionRequest{Path: l.parent + "/" + name, Version: -1})
-			if err != nil {
-				return err
-			}
-			if l.Token() != 0 {
-				return nil
+			err := l.settleAs(ctx, witness.token, &zk.CheckVersionRequest{Path: l.parent + "/" + name, Version: -1})
+			if err != nil || l.Token() != 0 {
+				return "", err
 			}
 			l.session.unsettle(l.parent, name) // it has ended, or ours has
-		} else if done, err := l.beginOrWait(ctx, o); err != nil || done {
-			return err
+		} else if err := l.beginOrWait(ctx); err != nil || l.Token() != 0 {
+			return "", err
 		}
-		if _, _, err := l.lookToBegin(ctx, o); err != nil {
-			return err
+		var err error
+		if _, before, err = l.lookToBegin(ctx); err != nil {
+			return "", err
 		}
 	}
-	return nil
+	return before, nil
 }
 
-// beginOrWait begins a phase, or waits until another has, and reports whether our token is settled.
-func (l *lease) beginOrWait(ctx context.Context, o *outage.Outage) (done bool, err error) {
+// beginOrWait begins a phase, or waits until another of the session has.
+func (l *lease) beginOrWait(ctx context.Context) error {
 	begun, first := l.session.beginning(l.parent)
 	if first {
-		err = l.begin(ctx, o)
-		l.session.begun(l.parent)
-		return l.Token() != 0, err
+		defer l.session.begun(l.parent)
+		return l.begin(ctx)
 	}
 	select {
 	case <-begun:
-		return false, nil
+		return nil
 	case <-ctx.Done():
-		return false, ctx.Err()
+		return ctx.Err()
 	}
 }
 
 // begin settles our token as the first of a phase, unless there is another.
-func (l *lease) begin(ctx context.Context, o *outage.Outage) error {
-	v, before, err := l.lookToBegin(ctx, o)
-	switch {
-	case err != nil || l.Token() != 0 || l.witness != "":
+func (l *lease) begin(ctx context.Context) error {
+	v, before, err := l.lookToBegin(ctx)
+	if err != nil || before != "" || l.Token() != 0 || l.witness != "" {
 		return err
-	case before != "":
-		return clock.Sleep(ctx, outage.Pause(l.session.TTL))
-	default:
-		return l.settleAs(ctx, o, uint64(v.pzxid), v.begin)
 	}
+	return l.settleAs(ctx, uint64(v.pzxid), v.begin)
 }
 
 // settleAs settles our token if the condition holds.
-func (l *lease) settleAs(ctx context.Context, o *outage.Outage, token uint64, condition any) error {
-	err := o.Ask(ctx, func(ctx context.Context) error { return l.move(ctx, token, condition) })
+func (l *lease) settleAs(ctx context.Context, token uint64, condition any) error {
+	err := l.move(ctx, token, condition)
 	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrBadVersion) {
 		l.witness = ""
 		return nil
@@ -156,14 +137,11 @@ func (l *lease) settleAs(ctx context.Context, o *outage.Outage, token uint64, co
 }
 
 // lookToBegin reads the queue with the others of our session who want to, and returns the last writer's node before ours, too.
-func (l *lease) lookToBegin(ctx context.Context, o *outage.Outage) (v *sharedView, before string, err error) {
-	var ok bool
-	err = o.Ask(ctx, func(ctx context.Context) (err error) {
-		if v, err = l.session.lookTogether(ctx, l.parent); err == nil {
-			before, ok = l.seenShared(v.queue)
-		}
-		return err
-	})
+func (l *lease) lookToBegin(ctx context.Context) (v *sharedView, before string, err error) {
+	ok := false
+	if v, err = l.session.lookTogether(ctx, l.parent); err == nil {
+		before, ok = l.seenShared(v.queue)
+	}
 	if errors.Is(err, zk.ErrNoNode) || err == nil && !ok {
 		err = l.removed()
 	}
@@ -219,8 +197,8 @@ func (l *lease) moved(ctx context.Context, from string) (bool, error) {
 	return true, nil
 }
 
-// Downgrade implements driver.Downgrader. A share is watched like any other: those who wait for the node hear that it is gone.
-func (l *lease) Downgrade(ctx context.Context) error {
+// downgrade makes the lease a share.
+func (l *lease) downgrade(ctx context.Context) error {
 	from := l.at()
 	if l.lost() || from == "" {
 		return driver.ErrLost
@@ -228,7 +206,7 @@ func (l *lease) Downgrade(ctx context.Context) error {
 	if own, _ := parseContender(path.Base(from)); own.shared {
 		return nil
 	}
-	o := l.session.driver.outage(l.session.TTL, unheard)
+	o := l.session.driver.outage(l.session.TTL)
 	err := o.Ask(ctx, func(ctx context.Context) error { return l.move(ctx, l.Token()) })
 	if errors.Is(err, zk.ErrNoNode) {
 		moved := false

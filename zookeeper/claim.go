@@ -1,0 +1,144 @@
+package zookeeper
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-zookeeper/zk"
+
+	"github.com/go-locker/locker/driver"
+)
+
+// claim implements [driver.Claim], [driver.Downgrader], [driver.LossNotifier] and [driver.Leaver].
+type claim struct {
+	driver.Request
+
+	of    *Driver
+	lease *lease // its place in the queue; nil: it has none
+}
+
+var (
+	_ driver.Downgrader   = (*claim)(nil)
+	_ driver.LossNotifier = (*claim)(nil)
+	_ driver.Leaver       = (*claim)(nil)
+)
+
+// Claim implements driver.Claimer.
+func (d *Driver) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
+
+// Ask makes our node, unless it is there, and looks whether it is the first of the queue; or, for a share, whether no writer's is before it. Who waits is
+// woken when the node before its own goes. If the session has ended, or somebody has removed our node, it begins again at the end of the queue.
+func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
+	if err := c.of.CheckTTL(c.TTL); err != nil {
+		return 0, err
+	}
+	for range 3 { // a connection may have been closed, and then the session have ended, when nobody looked
+		if next, err = c.ask(ctx); !isAny(err, errSessionEnded, errRemoved, zk.ErrConnectionClosed) {
+			break
+		}
+	}
+	return next, c.of.unanswered(ctx, c.TTL, err)
+}
+
+func (c *claim) ask(ctx context.Context) (next time.Duration, err error) {
+	if c.lease == nil {
+		if err := c.join(ctx); err != nil {
+			return 0, err
+		}
+	}
+	l := c.lease
+	before, err := l.stand(ctx)
+	for err == nil && before != "" {
+		if c.Wake == nil {
+			c.lease = nil
+			return 0, l.leaveHeld(ctx)
+		}
+		var gone bool
+		if gone, err = l.session.await(ctx, l, l.parent+"/"+before, c.Wake); err == nil && !gone {
+			return lookAgain(c.TTL), l.heldBy()
+		}
+		if err == nil {
+			before, err = l.look(ctx)
+		}
+	}
+	if err == nil {
+		err = l.confirm(ctx)
+	}
+	switch {
+	case isAny(err, errRemoved, errNumbered):
+		if err := l.leave(ctx); err != nil {
+			return 0, err
+		}
+		c.lease = nil
+	case errors.Is(err, errSessionEnded):
+		c.lease = nil // the node goes with its session, or the session sweeps it up
+	}
+	return 0, err
+}
+
+// join gives c a lease on a session. A claim that does not wait gets none if the lock is held.
+func (c *claim) join(ctx context.Context) error {
+	l, err := c.of.join(ctx, c.Request)
+	if err != nil {
+		return err
+	}
+	if c.Wake == nil {
+		if err := l.refuseHeld(ctx); err != nil {
+			_ = l.finish(false)
+			return err
+		}
+	}
+	c.lease = l
+	return nil
+}
+
+// lookAgain is how soon a waiter looks that nobody wakes: an event may be lost.
+func lookAgain(ttl time.Duration) time.Duration {
+	d := min(max(ttl/3, time.Second), 5*time.Second)
+	return d + rand.N(d/4)
+}
+
+// Token implements driver.Lease.
+func (c *claim) Token() uint64 {
+	if c.lease == nil {
+		return 0
+	}
+	return c.lease.Token()
+}
+
+// Validity implements driver.Lease.
+func (c *claim) Validity() time.Duration {
+	if c.lease == nil {
+		return 0
+	}
+	return c.lease.session.Left()
+}
+
+// Extend implements driver.Lease.
+func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
+	return c.of.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
+}
+
+// Release implements driver.Lease.
+func (c *claim) Release(ctx context.Context) error {
+	if c.lease == nil {
+		return nil
+	}
+	return c.lease.release(ctx)
+}
+
+// NotifyLost implements driver.LossNotifier.
+func (c *claim) NotifyLost(f func()) { c.lease.session.Notify(c.lease, f) }
+
+// Leave implements driver.Leaver. On the application's connection it has no effect: after Close the lease lasts as long as that.
+func (c *claim) Leave() { c.lease.left.Store(true) }
+
+// Downgrade implements driver.Downgrader. A share is watched like any other: those who wait for the node hear that it is gone.
+func (c *claim) Downgrade(ctx context.Context) error {
+	if c.lease == nil {
+		return driver.ErrLost
+	}
+	return c.lease.downgrade(ctx)
+}
