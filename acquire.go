@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,6 +94,7 @@ func (c *contender) ask() (*Hold, error) {
 		h, claim = c.newClaim()
 		heard    bool      // the backend has answered
 		failing  time.Time // when the first request was sent that has failed since the last answer
+		why      error     // the latest failure since then that says so
 		pause    = set.backoffMin
 	)
 	for {
@@ -123,13 +125,16 @@ func (c *contender) ask() (*Hold, error) {
 			h, claim = c.newClaim()
 			fallthrough
 		case held:
-			heard, failing = true, time.Time{}
+			heard, failing, why = true, time.Time{}, nil
 		default:
+			if !silent(err) {
+				why = err
+			}
 			if failing.IsZero() {
 				failing = sent
 			}
-			if clock.Since(failing) >= set.ttl/2 || !heard && !silent(err) {
-				return nil, c.abandon(h, err)
+			if clock.Since(failing) >= set.ttl/2 || !heard && why != nil {
+				return nil, c.abandon(h, cmp.Or(why, err))
 			}
 		}
 		if !held || next <= 0 {

@@ -39,7 +39,7 @@ func (t *table) change(owner string, until time.Time) bool {
 	return ours
 }
 
-// tableDriver is a Claimer over it.
+// tableDriver is a Driver over it.
 type tableDriver struct {
 	table  *table
 	owners int
