@@ -12,6 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -77,9 +79,7 @@ func TestNoSpace_holdsGoOnAndNothingIsTaken(t *testing.T) {
 	err := c.Mutex("y").TryLock(t.Context())
 	require.ErrorIs(t, err, rpctypes.ErrNoSpace)
 	require.NotErrorIs(t, err, locker.ErrHeld)
-	err = c.Mutex("z").Lock(withTimeout(t, 200*time.Millisecond))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NotErrorIs(t, err, locker.ErrHeld)
+	require.ErrorIs(t, c.Mutex("z").Lock(t.Context()), rpctypes.ErrNoSpace)
 	require.NoError(t, held.Extend(t.Context()))
 	require.NoError(t, x.Unlock(t.Context()))
 	require.NoError(t, await(t, waiting))
@@ -100,17 +100,28 @@ func TestNoSpace_holdsGoOnAndNothingIsTaken(t *testing.T) {
 func TestNoSpace_aHolderInDoubtGivesWay(t *testing.T) {
 	t.Parallel()
 	f := newFaultyAt(t, testserver.Etcd(t, testserver.EtcdArgs(small)), 30*time.Second)
-	m, next := f.client.Mutex("x"), f.other.Mutex("x")
+	next, req := f.other.Mutex("x"), driver.Request{Name: space(t) + ":x", TTL: 30 * time.Second}
+	d := driverOf(t, connect(t, f.proxy.Addr()))
+	warm, err := claims.Take(t.Context(), d, req)
+	require.NoError(t, err)
+	require.NoError(t, warm.Release(t.Context()))
+	holder := d.Claim(req)
 	f.proxy.DropReplies(true)
-	taken := async(func() error { return m.Lock(t.Context()) })
+	_, err = holder.Ask(withTimeout(t, 300*time.Millisecond))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 	eventually(t, "the server has applied the take", func() bool { return len(queue(t, f.direct, "x")) == 1 })
 	f.proxy.DropReplies(false)
 	f.proxy.ResetConns()
-	require.NoError(t, await(t, taken))
+	eventually(t, "it finds its key", func() bool {
+		_, err := holder.Ask(t.Context())
+		require.NotErrorIs(t, err, locker.ErrHeld)
+		return err == nil
+	})
+	require.Len(t, queue(t, f.direct, "x"), 1)
 	waiting := async(func() error { return next.Lock(t.Context()) })
 	eventually(t, "it waits", func() bool { return len(queue(t, f.direct, "x")) == 2 })
 	fill(t, f.direct)
-	_ = m.Unlock(withTimeout(t, 100*time.Millisecond))
+	_ = holder.Release(withTimeout(t, 100*time.Millisecond))
 	select {
 	case err := <-waiting:
 		require.NoError(t, err)
@@ -119,5 +130,5 @@ func TestNoSpace_aHolderInDoubtGivesWay(t *testing.T) {
 	}
 	require.NoError(t, next.Unlock(t.Context()))
 	unfill(t, f.direct)
-	eventually(t, "there is the mark", func() bool { return len(keys(t, f.direct, dead(t, "x"))) == 1 })
+	eventually(t, "there is the mark", func() bool { return holder.Release(t.Context()) == nil && len(keys(t, f.direct, dead(t, "x"))) == 1 })
 }

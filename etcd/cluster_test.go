@@ -28,7 +28,7 @@ func theLeaderStops(t *testing.T, g *testserver.EtcdGroup) {
 	s.Stop()
 	g.Leader()
 	for range 6 { // by way of each member, the stopped one too
-		require.NoError(t, m.Lock(withTimeout(t, patient)))
+		require.NoError(t, m.TryLock(t.Context()))
 		require.NoError(t, m.Extend(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
 	}

@@ -44,22 +44,22 @@ func refused(err error) bool {
 
 // explain returns the error of a request that was made under rctx, a request's context within ctx.
 func explain(ctx, rctx context.Context, err error) error {
+	silence := errNoAnswer
 	switch {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return ctx.Err()
+		silence = ctx.Err()
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return fmt.Errorf("%w: %w", errSessionEnded, err)
-	case rctx.Err() != nil:
-		// Without err itself: the caller's context has not ended, and the error must not match its error.
-		if r := requestOf(rctx); r != nil && r.message.Load() != nil {
-			return fmt.Errorf("%w: %s", errNoAnswer, *r.message.Load())
-		}
-		return errNoAnswer
-	default:
+	case rctx.Err() == nil:
 		return err
 	}
+	// Without err itself: if the caller's context has not ended, the error must not match its error.
+	if r := requestOf(rctx); r != nil && r.message.Load() != nil {
+		return fmt.Errorf("%w: %s", silence, *r.message.Load())
+	}
+	return silence
 }
 
 // request is the context of a request. It has no deadline that gRPC is told: that would be sent along, and be kept a second time by the
@@ -103,7 +103,8 @@ func keepDetail(
 ) error {
 	err := invoke(ctx, method, req, reply, conn, opts...)
 	message := status.Convert(err).Message()
-	if r := requestOf(ctx); r != nil && err != nil && !strings.HasPrefix(message, context.Canceled.Error()) {
+	over := strings.HasPrefix(message, context.Canceled.Error()) || strings.HasPrefix(message, context.DeadlineExceeded.Error())
+	if r := requestOf(ctx); r != nil && err != nil && !over {
 		r.message.Store(&message)
 	}
 	return err
@@ -125,18 +126,16 @@ func firstPatience(ttl time.Duration) time.Duration {
 // newOutage rides out an outage for a call. With a user the etcd client asks for a token before each renewal, which costs the
 // server a tenth of a second of computing. It goes on with that when nobody waits any more: to ask again soon would make a busy
 // one busier.
-func (d *Driver) newOutage(ttl time.Duration, answered func(error)) *outage.Outage {
+func (d *Driver) newOutage(ttl time.Duration) *outage.Outage {
 	patience := firstPatience(ttl)
 	if d.cli.Username != "" {
 		patience = max(patience, ttl/6)
 	}
 	return &outage.Outage{
-		TTL: ttl, Answered: answered, Patience: patience, Beside: &d.latency,
+		TTL: ttl, Answered: func(error) {}, Patience: patience, Beside: &d.latency,
 		Within: within, Explain: explain, Final: final, Silence: errNoAnswer,
 	}
 }
-
-func unheard(error) {}
 
 // ask returns the first answer to f, which is made again as [outage.Outage.Ask] does.
 func ask[T any](ctx context.Context, o *outage.Outage, f func(ctx context.Context) (T, error)) (T, error) {

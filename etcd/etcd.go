@@ -63,25 +63,26 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Sharer], [driver.BatchExtender], [driver.Inspector], [driver.Lister], [driver.ForceReleaser]
-// and [driver.TTLChecker].
+// Driver implements [driver.Claimer], [driver.BatchExtender], [driver.Inspector], [driver.Lister], [driver.ForceReleaser] and
+// [driver.TTLChecker].
 type Driver struct {
 	cli      *clientv3.Client
 	owned    bool   // made by Open, and closed by Close
 	conns    *conns // of that; nil if it is the caller's
-	sessions *sessions.Pool[*session, *lease]
+	sessions *sessions.Pool[*session, *claim]
 	latency  outage.Latency
 }
 
 var (
-	_ driver.Sharer        = (*Driver)(nil)
+	_ driver.Claimer       = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
 	_ driver.Lister        = (*Driver)(nil)
 	_ driver.ForceReleaser = (*Driver)(nil)
 	_ driver.TTLChecker    = (*Driver)(nil)
-	_ driver.LossNotifier  = (*lease)(nil)
-	_ driver.Downgrader    = (*lease)(nil)
+	_ driver.LossNotifier  = (*claim)(nil)
+	_ driver.Downgrader    = (*claim)(nil)
+	_ driver.Leaver        = (*claim)(nil)
 )
 
 // NewDriver makes a Driver over cli, which stays the caller's: Close revokes the sessions, and does not close it. It makes no

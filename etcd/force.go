@@ -19,7 +19,7 @@ const forcedMark = "forced"
 // session. The mark keeps a request of the holder that is under way from making the key again, and tells the holder, whose Unlock may be sent
 // twice, that it was not it who removed the key. Of a lock that is shared it ends the shares that are shown, one after the other, or that whose ID is the Holder's.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
-	o := d.newOutage(outage.TTL(ctx, patience), unheard)
+	o := d.newOutage(outage.TTL(ctx, patience))
 	folder := folderOf(name)
 	for ended := false; !ended; {
 		queue, err := d.readQueue(ctx, o, folder)

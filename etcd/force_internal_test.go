@@ -10,52 +10,53 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // nameOf returns the name of a lease's lock.
-func nameOf(t *testing.T, l *lease) string {
+func nameOf(t *testing.T, c *claim) string {
 	t.Helper()
-	prefix, escaped, _ := strings.Cut(strings.TrimSuffix(l.folder, "/"), ":")
+	prefix, escaped, _ := strings.Cut(strings.TrimSuffix(c.folder, "/"), ":")
 	name, ok := unescape(escaped)
 	require.True(t, ok)
 	return prefix + ":" + name
 }
 
 // force ends a hold as an operator does, from another process.
-func force(t *testing.T, l *lease) {
+func force(t *testing.T, c *claim) {
 	t.Helper()
 	operator := driverAt(t, testserver.SharedEtcd(t))
-	shown, err := operator.Inspect(t.Context(), nameOf(t, l))
+	shown, err := operator.Inspect(t.Context(), nameOf(t, c))
 	require.NoError(t, err)
-	require.NoError(t, operator.ForceRelease(t.Context(), nameOf(t, l), shown))
-	require.ErrorIs(t, operator.ForceRelease(t.Context(), nameOf(t, l), shown), driver.ErrNotHeld)
+	require.NoError(t, operator.ForceRelease(t.Context(), nameOf(t, c), shown))
+	require.ErrorIs(t, operator.ForceRelease(t.Context(), nameOf(t, c), shown), driver.ErrNotHeld)
 }
 
 // An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take that for its own doing.
 func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 	t.Parallel()
-	for name, before := range map[string]func(*lease){
-		"sent once":              func(*lease) {},
-		"sent twice":             func(l *lease) { l.asked = true },
-		"sent twice, and doubts": func(l *lease) { l.asked, l.doubtful = true, true },
+	for name, before := range map[string]func(*claim){
+		"sent once":              func(*claim) {},
+		"sent twice":             func(c *claim) { c.asked = true },
+		"sent twice, and doubts": func(c *claim) { c.asked, c.doubtful = true, true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driverAt(t, testserver.SharedEtcd(t))
-			l := acquire(t, d, time.Minute)
-			before(l)
-			force(t, l)
-			if l.asked { // the first has arrived after that, and its reply was lost
-				_, err := l.remove(t.Context(), l.revision(), l.doubtful)
+			c := acquire(t, d, time.Minute)
+			before(c)
+			force(t, c)
+			if c.asked { // the first has arrived after that, and its reply was lost
+				_, err := c.remove(t.Context(), c.revision(), c.doubtful)
 				require.NoError(t, err)
 			}
-			require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
-			require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
-			assert.Equal(t, 1, l.session.doubts, "the mark counts")
-			assert.Empty(t, l.session.owners, "an owner with a mark takes nothing more")
-			next, err := d.Acquire(t.Context(), driver.Request{Name: nameOf(t, l), TTL: time.Minute})
+			require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
+			require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
+			assert.Equal(t, 1, c.session.doubts, "the mark counts")
+			assert.Empty(t, c.session.owners, "an owner with a mark takes nothing more")
+			next, err := claims.Take(t.Context(), d, driver.Request{Name: nameOf(t, c), TTL: time.Minute})
 			require.NoError(t, err)
-			assert.Greater(t, next.Token(), l.Token())
+			assert.Greater(t, next.Token(), c.Token())
 			require.NoError(t, next.Release(t.Context()))
 		})
 	}
@@ -65,17 +66,16 @@ func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 func TestForceRelease_beforeATakeThatArrivesLate(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	l := acquire(t, d, time.Minute)
-	force(t, l)
-	absent := clientv3.Compare(clientv3.CreateRevision(l.key), "=", 0)
-	_, err := d.cli.Txn(t.Context()).If(l.alive(), absent).Then(l.put()).Commit()
+	c := acquire(t, d, time.Minute)
+	force(t, c)
+	_, err := d.cli.Txn(t.Context()).If(c.alive(), c.absent()).Then(c.put()).Commit()
 	require.NoError(t, err)
-	state, err := d.Inspect(t.Context(), nameOf(t, l))
+	state, err := d.Inspect(t.Context(), nameOf(t, c))
 	require.NoError(t, err)
 	assert.Equal(t, driver.State{}, state, "it has put nothing")
-	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), driver.ErrLost)
+	require.ErrorIs(t, c.Extend(t.Context(), time.Minute), driver.ErrLost)
 	require.NoError(t, d.Close())
-	left, err := driverAt(t, testserver.SharedEtcd(t)).cli.Get(t.Context(), strings.TrimSuffix(l.folder, "/"), clientv3.WithPrefix())
+	left, err := driverAt(t, testserver.SharedEtcd(t)).cli.Get(t.Context(), strings.TrimSuffix(c.folder, "/"), clientv3.WithPrefix())
 	require.NoError(t, err)
 	assert.Empty(t, left.Kvs, "with the session goes the mark")
 }

@@ -19,7 +19,7 @@ const patience = 30 * time.Second
 // Inspect implements driver.Inspector: one request that reads the queue, and, if the lock is held, one for what is left of the
 // holder's session, in whole seconds, rounded down; of a lock that is shared, one for each session. When nobody holds the lock no token is known.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	o := d.newOutage(outage.TTL(ctx, patience), unheard)
+	o := d.newOutage(outage.TTL(ctx, patience))
 	for {
 		folder := folderOf(name)
 		queue, err := d.readQueue(ctx, o, folder)

@@ -79,11 +79,11 @@ func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
 // A server that is busy with authentication goes on with it when nobody waits any more, and is not to be asked at once again.
 func TestOutage_isPatientWithAuthentication(t *testing.T) {
 	patience := func(user string) time.Duration {
-		return newDriver(&clientv3.Client{Username: user}).newOutage(6*time.Second, unheard).Patience
+		return newDriver(&clientv3.Client{Username: user}).newOutage(6 * time.Second).Patience
 	}
 	assert.Equal(t, 300*time.Millisecond, patience(""))
 	assert.Equal(t, time.Second, patience("alice"))
-	assert.Equal(t, time.Second, newDriver(&clientv3.Client{}).newOutage(24*time.Hour, unheard).Patience)
+	assert.Equal(t, time.Second, newDriver(&clientv3.Client{}).newOutage(24*time.Hour).Patience)
 }
 
 func TestOpen_keepalive(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // A lock is a folder, and each contender a key there: the owner, 32 hexadecimal digits, with an r before them if it wants a share. So the keys of writers
@@ -33,7 +34,7 @@ const (
 type place struct{ folder, key, dead, owner string }
 
 // hint returns the key of the hint for shares.
-func (p place) hint() string { return strings.TrimSuffix(p.folder, "/") + hintMark }
+func (p *place) hint() string { return strings.TrimSuffix(p.folder, "/") + hintMark }
 
 func newOwner() string {
 	var owner [ownerBytes]byte
@@ -48,6 +49,27 @@ func placeIn(folder, id string) place {
 	base := strings.TrimSuffix(folder, "/")
 	return place{folder: folder, key: folder + id, dead: base + deadMark + id, owner: strings.TrimPrefix(id, readerMark)}
 }
+
+// alive is true unless a Release has decided that this contender must not come.
+func (p *place) alive() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(p.dead), "=", 0)
+}
+
+func (p *place) absent() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(p.key), "=", 0)
+}
+
+// empty is true if no key stands in the queue.
+func (p *place) empty() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(p.folder), "=", 0).WithPrefix()
+}
+
+// noWriter is true if no key of a writer stands in the queue, and nothing of others that comes before shares.
+func (p *place) noWriter() clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(p.folder), "=", 0).WithRange(p.folder + readerMark)
+}
+
+func (p *place) own() clientv3.Op { return clientv3.OpGet(p.key, clientv3.WithKeysOnly()) }
 
 // folderOf returns the folder of a name that begins, as the core's do, with a prefix without a colon,
 // and a colon.

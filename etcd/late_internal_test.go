@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -25,7 +25,7 @@ var locks atomic.Int64
 // fresh returns the qualified name of a lock that no other test has.
 func fresh() string { return fmt.Sprint("fresh:x", locks.Add(1)) }
 
-func driverAt(t *testing.T, s *testserver.EtcdServer, opts ...grpc.DialOption) *Driver {
+func driverAt(t *testing.T, s interface{ Addr() string }, opts ...grpc.DialOption) *Driver {
 	t.Helper()
 	cli, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Addr()}, Logger: zap.NewNop(), DialOptions: opts})
 	require.NoError(t, err)
@@ -41,12 +41,6 @@ func TestTakeAfterItsRelease(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
 	name := fresh()
-	contender := func() (*lease, *outage.Outage) {
-		o := d.newOutage(time.Minute, unheard)
-		l, err := d.contend(t.Context(), driver.Request{Name: name, TTL: o.TTL}, o)
-		require.NoError(t, err)
-		return l, o
-	}
 	keys := func() int64 {
 		resp, err := d.cli.Get(t.Context(), folderOf(name), clientv3.WithPrefix(), clientv3.WithCountOnly())
 		require.NoError(t, err)
@@ -54,28 +48,35 @@ func TestTakeAfterItsRelease(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for how, take := range map[string]func(*lease, context.Context, *outage.Outage) error{
-		"try":         (*lease).try,
-		"queue":       (*lease).queue,
-		"tryShared":   (*lease).tryShared,
-		"queueShared": (*lease).queueShared,
+	for how, req := range map[string]driver.Request{
+		"try": {}, "in the queue": {Wake: func() {}}, "try for a share": {Shared: true}, "for a share in the queue": {Shared: true, Wake: func() {}},
 	} {
 		t.Run(how, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			l, o := contender()
-			require.ErrorIs(t, take(l, ended, o), context.Canceled)
-			l.doubtful = true // as if the request were still on its way
-			require.NoError(t, l.Release(t.Context()))
-			_ = take(l, ctx, o)
-			assert.Zero(t, keys(), "the mark forbids it")
+			req.Name, req.TTL = name, time.Minute
+			take := func(c *claim) {
+				if req.Shared {
+					_, _ = c.enterShared(ctx)
+				} else {
+					_, _ = c.enter(ctx)
+				}
+				assert.Zero(t, keys(), "the mark forbids it")
+			}
+			c := d.Claim(req).(*claim)
+			require.NoError(t, c.join(ctx))
+			_, err := c.Ask(ended)
+			require.ErrorIs(t, err, context.Canceled)
+			c.doubtful = true // as if the request were still on its way
+			require.NoError(t, c.Release(t.Context()))
+			take(c)
 
-			l, o = contender()
-			require.NoError(t, take(l, ctx, o))
-			l.doubtful = true
-			require.NoError(t, l.Release(t.Context()), "the holder's own release in doubt")
-			_ = take(l, ctx, o)
-			assert.Zero(t, keys(), "the mark forbids it also to one who held")
+			c = d.Claim(req).(*claim)
+			_, err = c.Ask(ctx)
+			require.NoError(t, err)
+			c.doubtful = true
+			require.NoError(t, c.Release(t.Context()), "the holder's own release in doubt")
+			take(c)
 		})
 	}
 }
@@ -85,19 +86,19 @@ func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
 	req := driver.Request{Name: fresh(), TTL: 10 * time.Second}
-	take := func() *lease {
-		l, err := d.Acquire(t.Context(), req)
+	take := func() *claim {
+		l, err := claims.Take(t.Context(), d, req)
 		require.NoError(t, err)
-		return l.(*lease)
+		return l.(*claim)
 	}
 	first := take()
-	_, err := d.Acquire(t.Context(), req)
+	_, err := claims.Take(t.Context(), d, req)
 	require.ErrorIs(t, err, locker.ErrHeld)
 	require.NoError(t, first.Release(t.Context()))
 	again := take()
 	assert.Len(t, again.session.owners, 1, "two contenders at once have made two owners")
 	assert.Greater(t, again.Token(), first.Token())
-	assert.Equal(t, []*lease{again}, again.session.Users())
+	assert.Equal(t, []*claim{again}, again.session.Users())
 	require.NoError(t, first.Release(t.Context()), "once more, by one whose owner is another's now")
 	require.ErrorIs(t, first.Extend(t.Context(), req.TTL), locker.ErrLost)
 	require.NoError(t, again.Extend(t.Context(), req.TTL), "untouched")
@@ -127,53 +128,10 @@ func TestSession_ofManyDoubtsIsReplaced(t *testing.T) {
 }
 
 // stand puts a contender into the queue of a name.
-func stand(t *testing.T, d *Driver, name string, o *outage.Outage) (l *lease, ahead string) {
+func stand(t *testing.T, d *Driver, name string) (c *claim, ahead string) {
 	t.Helper()
-	l, err := d.contend(t.Context(), driver.Request{Name: name, TTL: o.TTL}, o)
+	c = d.Claim(driver.Request{Name: name, TTL: time.Minute, Wake: func() {}}).(*claim)
+	ahead, err := c.ask(t.Context())
 	require.NoError(t, err)
-	ahead, err = l.enqueue(t.Context(), o)
-	require.NoError(t, err)
-	return l, ahead
-}
-
-// hanging is a stream whose server hangs.
-type hanging struct{ grpc.ClientStream }
-
-func (s hanging) RecvMsg(any) error {
-	<-s.Context().Done()
-	return s.Context().Err()
-}
-
-// A waiter whose watch hangs, at a server that does, gets its turn all the same: it looks now and then.
-func TestWaiter_whoseWatchHangsLooksNowAndThen(t *testing.T) {
-	t.Parallel()
-	d := driverAt(t, testserver.SharedEtcd(t), grpc.WithChainStreamInterceptor(func(
-		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption,
-	) (grpc.ClientStream, error) {
-		s, err := open(ctx, desc, cc, method, opts...)
-		if err == nil && method == "/etcdserverpb.Watch/Watch" {
-			return hanging{s}, nil
-		}
-		return s, err
-	}))
-	req := driver.Request{Name: fresh(), TTL: 3 * time.Second}
-	first, err := d.Acquire(t.Context(), req)
-	require.NoError(t, err)
-	waits := make(chan struct{}, 100)
-	got := make(chan error)
-	go func() {
-		second, err := d.AcquireQueued(t.Context(), req, func(error) { waits <- struct{}{} })
-		if err == nil {
-			err = second.Release(t.Context())
-		}
-		got <- err
-	}()
-	<-waits
-	require.NoError(t, first.Release(t.Context()))
-	select {
-	case err := <-got:
-		require.NoError(t, err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("it still waits")
-	}
+	return c, ahead
 }

@@ -15,39 +15,39 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-func acquire(t *testing.T, d *Driver, ttl time.Duration) *lease {
+func acquire(t *testing.T, d *Driver, ttl time.Duration) *claim {
 	t.Helper()
-	l, err := d.Acquire(t.Context(), driver.Request{Name: fresh(), TTL: ttl})
+	l, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: ttl})
 	require.NoError(t, err)
-	return l.(*lease)
+	return l.(*claim)
 }
 
 // An owner is for one contender after the other: the key ahead may be gone, and have come back behind ours.
 func TestLook_seesThatTheKeyAheadIsAnothers(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	req := driver.Request{Name: fresh(), TTL: time.Minute}
-	o := d.newOutage(req.TTL, unheard)
-	come := func() (l *lease, ahead string) { return stand(t, d, req.Name, o) }
+	name := fresh()
+	come := func() (c *claim, ahead string) { return stand(t, d, name) }
 	a, _ := come()
 	b, ahead := come()
 	require.Equal(t, a.key, ahead)
-	next, err := b.look(t.Context(), o, a.key)
+	next, err := b.look(t.Context(), a.key)
 	require.NoError(t, err)
 	assert.Equal(t, a.key, next)
 	require.NoError(t, a.Release(t.Context()))
 	again, ahead := come()
 	require.Equal(t, a.key, again.key)
 	require.Equal(t, b.key, ahead)
-	next, err = b.look(t.Context(), o, a.key)
+	next, err = b.look(t.Context(), a.key)
 	require.NoError(t, err)
 	assert.Empty(t, next, "nobody is ahead")
 	_, err = d.cli.Delete(t.Context(), b.key)
 	require.NoError(t, err)
-	_, err = b.look(t.Context(), o, a.key)
+	_, err = b.look(t.Context(), a.key)
 	require.ErrorIs(t, err, errRemoved)
 	require.NoError(t, again.Release(t.Context()))
 }

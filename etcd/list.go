@@ -41,7 +41,7 @@ func (w *walk) addRange(prefix string) {
 
 func (w *walk) page(ctx context.Context) (page driver.Page, err error) {
 	d, r := w.driver, &w.ranges[0]
-	found, err := ask(ctx, d.newOutage(outage.TTL(ctx, patience), unheard), func(ctx context.Context) (*clientv3.GetResponse, error) {
+	found, err := ask(ctx, d.newOutage(outage.TTL(ctx, patience)), func(ctx context.Context) (*clientv3.GetResponse, error) {
 		return d.cli.Get(ctx, r.from, clientv3.WithRange(r.to), clientv3.WithLimit(keysPerPage))
 	})
 	if err != nil {

@@ -72,14 +72,14 @@ func TestOpen_withAUserHeedsItsContext(t *testing.T) {
 func TestTTL_belowTheServersFloorIsUnsupportedAndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	// The TTL is long enough for a request to be made once, and shorter than what a lease would stay for.
-	const ttl, floor = 30 * time.Second, 60 * time.Second
-	s := testserver.Etcd(t, testserver.EtcdArgs("--election-timeout=40000", "--heartbeat-interval=4000"))
+	const ttl, floor = 15 * time.Second, 30 * time.Second
+	s := testserver.Etcd(t, testserver.EtcdArgs("--election-timeout=20000", "--heartbeat-interval=2000"))
 	direct := connect(t, s.Addr())
 	require.Empty(t, leases(t, direct), "there is a connection")
 	c := clientOf(t, direct, locker.WithTTL(ttl))
 	err := c.Mutex("x").Lock(t.Context())
 	require.ErrorIs(t, err, locker.ErrUnsupported)
-	require.ErrorContains(t, err, "this etcd grants 1m0s")
+	require.ErrorContains(t, err, "this etcd grants 30s")
 	require.ErrorIs(t, c.Mutex("x").TryLock(t.Context()), locker.ErrUnsupported)
 	testwait.Patience(floor/2).Until(t, "no lease is left", func() bool { return len(leases(t, direct)) == 0 })
 	m := c.Mutex("x", locker.WithTTL(floor))

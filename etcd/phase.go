@@ -56,39 +56,39 @@ func isWriter(kv *mvccpb.KeyValue, folder string) bool {
 const hintLasts = 300 // revisions, which a hundred shares make; then there is a new one
 
 // hintValue names us, by our ID, the revision that created our key, and our token. Either is ownRevision if it is that of the hint.
-func (l *lease) hintValue(created, token string) string {
-	return l.key[len(l.folder):] + "\x00" + created + "\x00" + token
+func (p *place) hintValue(created, token string) string {
+	return p.key[len(p.folder):] + "\x00" + created + "\x00" + token
 }
 
-func (l *lease) putHint(value string) clientv3.Op {
-	return clientv3.OpPut(l.hint(), value, clientv3.WithLease(l.session.id))
+func (c *claim) putHint(value string) clientv3.Op {
+	return clientv3.OpPut(c.hint(), value, clientv3.WithLease(c.session.id))
 }
 
 // dropHint deletes the hint if it names us.
-func (l *lease) dropHint() []clientv3.Op {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.hinted == "" {
+func (c *claim) dropHint() []clientv3.Op {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hinted == "" {
 		return nil
 	}
-	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(l.hint()), "=", l.hinted)}, []clientv3.Op{clientv3.OpDelete(l.hint())}, nil)}
+	return []clientv3.Op{clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.Value(c.hint()), "=", c.hinted)}, []clientv3.Op{clientv3.OpDelete(c.hint())}, nil)}
 }
 
 // hinting returns what our share sees of the queue if all that it has read of others is the hint, or nil.
-func (l *lease) hinting(own, hint *mvccpb.KeyValue) phase {
+func (p *place) hinting(own, hint *mvccpb.KeyValue) phase {
 	if hint == nil {
 		return phase{own: own}
 	}
-	p := phase{own: own, hint: hint.ModRevision}
+	seen := phase{own: own, hint: hint.ModRevision}
 	fields := strings.Split(string(hint.Value), "\x00")
 	if len(fields) != 3 {
-		return p
+		return seen
 	}
 	created, token := revisionOf(fields[1], hint), revisionOf(fields[2], hint)
 	if created > 0 && token > 0 {
-		p.witness = &mvccpb.KeyValue{Key: []byte(l.folder + fields[0]), CreateRevision: created, Value: []byte(shareValue(formatToken(token), ""))}
+		seen.witness = &mvccpb.KeyValue{Key: []byte(p.folder + fields[0]), CreateRevision: created, Value: []byte(shareValue(formatToken(token), ""))}
 	}
-	return p
+	return seen
 }
 
 // isOld reports whether the share of the hint was there so long before the one that created makes that it may soon end.
@@ -115,21 +115,20 @@ type phase struct {
 	witness *mvccpb.KeyValue
 }
 
-// phaseOf returns what the keys of the folder, the oldest first, show to our share, which is among them.
-func (l *lease) phaseOf(keys []*mvccpb.KeyValue) (p phase) {
-	created := l.revision()
+// phaseOf returns what the keys of the folder, the oldest first, show to our share, which is among them, and was created then.
+func (p *place) phaseOf(keys []*mvccpb.KeyValue, created int64) (seen phase) {
 	for _, kv := range keys {
 		switch v := parseValue(kv); {
-		case !isContender(kv, l.folder):
+		case !isContender(kv, p.folder):
 		case !v.shared && kv.CreateRevision < created:
-			p.writer = string(kv.Key)
+			seen.writer = string(kv.Key)
 		case !v.shared:
-		case p.witness == nil, v.token != 0:
-			p.witness = kv
+		case seen.witness == nil, v.token != 0:
+			seen.witness = kv
 		}
 		if kv.CreateRevision == created {
-			p.own = kv
+			seen.own = kv
 		}
 	}
-	return p
+	return seen
 }

@@ -27,7 +27,7 @@ const (
 
 // session is a lease of etcd's, which all contenders of one TTL share. It implements [sessions.Backend].
 type session struct {
-	*sessions.Session[*lease]
+	*sessions.Session[*claim]
 
 	driver *Driver
 	id     clientv3.LeaseID
@@ -43,38 +43,9 @@ type session struct {
 	owners []string                // that nobody goes by, and no request that is still to come
 }
 
-// join makes a lease on the session for req.TTL.
-func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
-	for {
-		s, err := d.sessions.Get(req.TTL, func() *session { return newSession(d, req.TTL) })
-		if err == nil {
-			err = s.Wait(ctx)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if l, ok := s.join(req); ok {
-			return l, nil
-		}
-		if s.Left() == 0 {
-			s.End() // it was not confirmed in time
-		}
-	}
-}
-
-// join makes a lease on the session, if that takes any.
-func (s *session) join(req driver.Request) (*lease, bool) {
-	l := &lease{session: s, metadata: req.Metadata}
-	if !s.Join(l) {
-		return nil, false
-	}
-	l.place = newPlace(req.Name, s.owner())
-	return l, true
-}
-
 func newSession(d *Driver, ttl time.Duration) *session {
 	s := &session{driver: d, shares: map[string]*knownShares{}, looking: make(chan struct{}, 1)}
-	s.Session, s.watcher = sessions.New[*lease](d.sessions.Context(), ttl, s), newWatcher(s)
+	s.Session, s.watcher = sessions.New[*claim](d.sessions.Context(), ttl, s), newWatcher(s)
 	return s
 }
 
@@ -83,7 +54,7 @@ func newSession(d *Driver, ttl time.Duration) *session {
 func (s *session) Start() error {
 	sent, seconds := clock.Now(), int64(s.TTL/time.Second)
 	s.id = clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64-1)) // Stop revokes it though no answer comes
-	granted, err := ask(s.Context(), s.driver.newOutage(s.TTL/4*3, unheard), func(ctx context.Context) (int64, error) {
+	granted, err := ask(s.Context(), s.driver.once(s.TTL/4*3), func(ctx context.Context) (int64, error) {
 		return s.driver.grant(ctx, s.id, seconds)
 	})
 	if err != nil {
@@ -120,7 +91,7 @@ func (s *session) Due() (renew, until time.Time) {
 // Renew implements sessions.Backend.
 func (s *session) Renew() {
 	// The Outage is new each time, so that an earlier failure does not shorten it: the session may be renewed until it ends.
-	o := s.driver.newOutage(s.TTL, unheard)
+	o := s.driver.newOutage(s.TTL)
 	ctx, cancel := context.WithTimeout(s.Context(), s.Left())
 	defer cancel()
 	if err := o.Ask(ctx, s.renew); err == nil {
@@ -171,8 +142,8 @@ func (s *session) confirm(sent time.Time) bool {
 
 // Stop implements sessions.Backend. A lease that is to be left expires with the session.
 func (s *session) Stop() {
-	s.watcher.running.Wait()
-	left := slices.ContainsFunc(s.Users(), func(l *lease) bool { return l.left.Load() })
+	s.watcher.stop()
+	left := slices.ContainsFunc(s.Users(), func(c *claim) bool { return c.left.Load() })
 	if s.id != clientv3.NoLease && !left {
 		s.revoke(s.id)
 	}

@@ -10,24 +10,24 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // standShared puts a share into the queue of a name, whose token is not settled.
-func standShared(t *testing.T, d *Driver, name string, o *outage.Outage) *lease {
+func standShared(t *testing.T, d *Driver, name string) *claim {
 	t.Helper()
-	l, err := d.contend(t.Context(), driver.Request{Name: name, TTL: o.TTL}, o)
+	c := d.Claim(driver.Request{Name: name, TTL: time.Minute, Shared: true, Wake: func() {}}).(*claim)
+	require.NoError(t, c.join(t.Context()))
+	_, err := c.enqueueShared(t.Context())
 	require.NoError(t, err)
-	_, err = l.enqueueShared(t.Context(), o)
-	require.NoError(t, err)
-	require.False(t, l.settled())
-	return l
+	require.False(t, c.settled())
+	return c
 }
 
-func settleAlone(t *testing.T, l *lease, o *outage.Outage) {
+func settleAlone(t *testing.T, c *claim) {
 	t.Helper()
-	ahead, err := l.settle(t.Context(), o, l.key)
+	ahead, err := c.settle(t.Context(), c.key)
 	require.NoError(t, err)
 	require.Empty(t, ahead)
 }
@@ -36,25 +36,25 @@ func settleAlone(t *testing.T, l *lease, o *outage.Outage) {
 func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	name, o := fresh(), d.newOutage(time.Minute, unheard)
-	holder, _ := stand(t, d, name, o)
-	oldest, slow := standShared(t, d, name, o), standShared(t, d, name, o)
-	gaveUp, _ := stand(t, d, name, o)
-	late := standShared(t, d, name, o)
-	ahead, err := late.settle(t.Context(), o, late.key)
+	name := fresh()
+	holder, _ := stand(t, d, name)
+	oldest, slow := standShared(t, d, name), standShared(t, d, name)
+	gaveUp, _ := stand(t, d, name)
+	late := standShared(t, d, name)
+	ahead, err := late.settle(t.Context(), late.key)
 	require.NoError(t, err)
 	require.Equal(t, gaveUp.key, ahead, "it has seen a writer before it")
 	require.NoError(t, holder.Release(t.Context()))
 	require.NoError(t, gaveUp.Release(t.Context()))
-	settleAlone(t, late, o)
+	settleAlone(t, late)
 	require.Greater(t, late.Token(), holder.Token())
 	require.NoError(t, late.Release(t.Context()))
 	require.NoError(t, oldest.Release(t.Context()))
 
-	next := standShared(t, d, name, o)
-	settleAlone(t, next, o)
+	next := standShared(t, d, name)
+	settleAlone(t, next)
 	assert.GreaterOrEqual(t, next.Token(), late.Token(), "a resource has seen that of the one before")
-	settleAlone(t, slow, o)
+	settleAlone(t, slow)
 	assert.Equal(t, next.Token(), slow.Token())
 	require.NoError(t, slow.Release(t.Context()))
 	require.NoError(t, next.Release(t.Context()))
@@ -65,9 +65,9 @@ func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 	t.Parallel()
 	d, other := driverAt(t, testserver.SharedEtcd(t)), driverAt(t, testserver.SharedEtcd(t)) // a session knows of its own shares
 	req := driver.Request{Name: fresh(), TTL: time.Minute}
-	first, err := d.AcquireShared(t.Context(), req)
+	first, err := claims.Share(t.Context(), d, req)
 	require.NoError(t, err)
-	at := first.(*lease)
+	at := first.(*claim)
 	hint, err := d.cli.Get(t.Context(), at.hint())
 	require.NoError(t, err)
 	require.Len(t, hint.Kvs, 1, "others find the token at the first")
@@ -76,26 +76,26 @@ func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 	hint, err = d.cli.Get(t.Context(), at.hint())
 	require.NoError(t, err)
 	require.Empty(t, hint.Kvs, "it has gone with its share")
-	writer, err := d.Acquire(t.Context(), req)
+	writer, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
 	require.NoError(t, writer.Release(t.Context()))
 
 	_, err = d.cli.Put(t.Context(), at.hint(), old)
 	require.NoError(t, err)
-	back, err := d.AcquireShared(t.Context(), req)
+	back, err := claims.Share(t.Context(), d, req)
 	require.NoError(t, err)
-	require.Equal(t, at.key, back.(*lease).key)
+	require.Equal(t, at.key, back.(*claim).key)
 	assert.Greater(t, back.Token(), writer.Token())
 	_, err = d.cli.Put(t.Context(), at.hint(), old)
 	require.NoError(t, err)
-	beside, err := other.AcquireShared(t.Context(), req)
+	beside, err := claims.Share(t.Context(), other, req)
 	require.NoError(t, err)
 	assert.Equal(t, back.Token(), beside.Token())
 	require.NoError(t, beside.Release(t.Context()))
 	for _, junk := range []string{"", "x", "x\x00y\x00z", "\x00\x001\x002\x003"} {
 		_, err = d.cli.Put(t.Context(), at.hint(), junk)
 		require.NoError(t, err)
-		l, err := other.AcquireShared(t.Context(), req)
+		l, err := claims.Share(t.Context(), other, req)
 		require.NoError(t, err)
 		assert.Equal(t, back.Token(), l.Token(), "%q", junk)
 		require.NoError(t, l.Release(t.Context()))
@@ -107,11 +107,11 @@ func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 func TestSettle_leavesASharesSession(t *testing.T) {
 	t.Parallel()
 	d, other := driverAt(t, testserver.SharedEtcd(t)), driverAt(t, testserver.SharedEtcd(t))
-	name, o := fresh(), d.newOutage(time.Minute, unheard)
-	holder, _ := stand(t, d, name, o)
-	slow, l := standShared(t, other, name, other.newOutage(time.Minute, unheard)), standShared(t, d, name, o)
+	name := fresh()
+	holder, _ := stand(t, d, name)
+	slow, l := standShared(t, other, name), standShared(t, d, name)
 	require.NoError(t, holder.Release(t.Context()))
-	settleAlone(t, l, o)
+	settleAlone(t, l)
 	found, err := d.cli.Get(t.Context(), slow.key)
 	require.NoError(t, err)
 	require.Len(t, found.Kvs, 1)
@@ -129,21 +129,21 @@ func TestHint_whoWaitsToLookHeedsItsContext(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
 	req := driver.Request{Name: fresh(), TTL: time.Minute}
-	first, err := d.AcquireShared(t.Context(), req)
+	first, err := claims.Share(t.Context(), d, req)
 	require.NoError(t, err)
-	at, other := first.(*lease), driverAt(t, testserver.SharedEtcd(t))
+	at, other := first.(*claim), driverAt(t, testserver.SharedEtcd(t))
 	_, err = d.cli.Delete(t.Context(), at.hint())
 	require.NoError(t, err)
 	looking := acquire(t, other, req.TTL).session.looking
 	looking <- struct{}{} // another looks, and is not done
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	gaveUp, err := other.AcquireShared(ctx, req)
+	gaveUp, err := claims.Share(ctx, other, req)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotNil(t, gaveUp, "its key is there")
 	require.NoError(t, gaveUp.Release(t.Context()))
 	<-looking
-	next, err := other.AcquireShared(t.Context(), req)
+	next, err := claims.Share(t.Context(), other, req)
 	require.NoError(t, err)
 	assert.Equal(t, first.Token(), next.Token())
 	require.NoError(t, next.Release(t.Context()))

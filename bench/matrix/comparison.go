@@ -18,7 +18,7 @@ func (r *Run) comparisonPage() string {
 	var b strings.Builder
 	b.WriteString(generated)
 	b.WriteString("# Redis, Redlock, etcd or ZooKeeper\n\n" +
-		"How the four did in the [conformance suite](conformance.md), in one run. The [guarantees](guarantees.md) explain the words, and have what was seen of each breach.\n\n" +
+		"How the four did in the [conformance suite](conformance.md). The [guarantees](guarantees.md) explain the words, and have how it was run and what was seen of each breach.\n\n" +
 		"A lock that breaks a promise below may still be the right one. If two holders at once cost you some work done twice, " +
 		"the Redis that you run anyway will do. If they cost you data, let the resource refuse a token that is smaller than one it has seen, whatever the lock, " +
 		"and look for a backend that holds in the conditions that your servers will meet.\n\n")

@@ -31,7 +31,7 @@ func (r *Run) guaranteesPage() string {
 	var b strings.Builder
 	b.WriteString(generated)
 	b.WriteString("# What each backend's lock is worth\n\n" +
-		"Each cell is what the [conformance suite](conformance.md) saw on real servers, in one run. The links in the header lead to the details of each backend.\n\n")
+		"Each cell is what the [conformance suite](conformance.md) saw on real servers. The links in the header lead to the details of each backend.\n\n")
 	b.WriteString(r.table("guarantees/"))
 	b.WriteString("\n| word | meaning |\n| --- | --- |\n" +
 		"| held | every scenario that could show the promise broken was run, and none did |\n" +
@@ -41,6 +41,9 @@ func (r *Run) guaranteesPage() string {
 		"| not tried | no scenario of it can be run there |\n")
 	fmt.Fprintf(&b, "\nThe run was on %s, %s, %s, %d processors, on %s: %s.\n\n", r.Setting.Server, r.Setting.Go, r.Setting.OS, r.Setting.Processors,
 		r.Setting.At.Format("2006-01-02"), r.summary())
+	if r.Remark != "" {
+		b.WriteString(r.Remark + "\n\n")
+	}
 	b.WriteString("See also: [where the backends differ](comparison.md), [other libraries](other-libraries.md), [what each scenario promises](conformance.md#the-scenarios).\n\n" +
 		"## Which scenarios show a promise\n\n")
 	fmt.Fprintf(&b, "%s\n", scenariosOfGuarantees())
@@ -112,7 +115,7 @@ func (r *Run) cell(b backends.Backend, g locker.Guarantee) string {
 func (r *Run) backendPage(backend backends.Backend) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s# What the lock of %s is worth\n\n", generated, backend.Title)
-	b.WriteString("The results of the [conformance suite](../conformance.md) in one run. The [overview](../guarantees.md) compares the backends, explains the words, and names the " +
+	b.WriteString("The results of the [conformance suite](../conformance.md). The [overview](../guarantees.md) has when and how it was run, compares the backends, explains the words, and names the " +
 		"scenarios that are counted here.\n\n")
 	if places := topologies(r.Results[backend.Package]); len(places) > 1 {
 		fmt.Fprintf(&b, "The suite ran on: %s.\n\n", strings.Join(places, ", "))

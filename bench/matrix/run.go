@@ -24,12 +24,14 @@ const otherLibraries = "thirdparty"
 // Run is what one run of the suite over all backends has seen.
 type Run struct {
 	Setting report.Setting
+	Remark  string // what else a reader has to know of how it was made; empty: it was one run of one state of the code
 	Results map[string][]conformance.Result // by the backend's file
 }
 
 // line is a line of the file in which a Run is saved: its setting, or a result of a backend.
 type line struct {
 	Setting *report.Setting     `json:"setting,omitempty"`
+	Remark  string              `json:"remark,omitempty"`
 	Backend string              `json:"backend,omitempty"`
 	Result  *conformance.Result `json:"result,omitempty"`
 }
@@ -114,7 +116,7 @@ func open(file string) (*Run, error) {
 	r := &Run{Results: map[string][]conformance.Result{}}
 	for _, l := range lines {
 		if l.Setting != nil {
-			r.Setting = *l.Setting
+			r.Setting, r.Remark = *l.Setting, l.Remark
 		}
 		if l.Result != nil {
 			r.Results[l.Backend] = append(r.Results[l.Backend], *l.Result)
@@ -126,7 +128,7 @@ func open(file string) (*Run, error) {
 func (r *Run) save(file string) error {
 	var b bytes.Buffer
 	out := json.NewEncoder(&b)
-	if err := out.Encode(line{Setting: &r.Setting}); err != nil {
+	if err := out.Encode(line{Setting: &r.Setting, Remark: r.Remark}); err != nil {
 		return err
 	}
 	for _, name := range r.files() {

@@ -1,5 +1,5 @@
-// Package outage makes requests again while a backend does not answer, for the adapters that wait in a queue at
-// their backend. For the others the core does.
+// Package outage makes requests again while a backend does not answer, for what an adapter asks apart from Claim.Ask, for which the core
+// does that.
 package outage
 
 import (
@@ -32,6 +32,8 @@ type Outage struct {
 	// Beside, unless it is nil, has a request made again while the first goes on: a reply that comes late counts. What Ask is given is called by
 	// several goroutines at once then.
 	Beside *Latency
+	// Once has a request that has failed not be made again, but beside another: the core does that.
+	Once bool
 	// Within makes the context of a request, with a timeout. With Beside it may leave that to Ask.
 	Within func(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc)
 	// Explain is the error of a request that was made under rctx, within ctx.
@@ -62,6 +64,8 @@ func (o *Outage) Ask(ctx context.Context, f func(ctx context.Context) error) err
 		case err == nil:
 			o.since, o.last = time.Time{}, nil
 			return nil
+		case o.Once:
+			return err
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case o.Final(err):
@@ -173,9 +177,6 @@ func (l *Latency) note(took time.Duration) {
 	last := time.Duration(l.last.Load())
 	l.last.Store(int64(max(took, last-last/4)))
 }
-
-// Last is the latest failure since the last answer that says why, or nil.
-func (o *Outage) Last() error { return o.last }
 
 // rideOut is how long an outage may last. It is a little less than the half TTL that the core waits for an attempt, so
 // that it hears why this one failed.

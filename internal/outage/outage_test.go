@@ -54,6 +54,16 @@ func bubble(t *testing.T, f func(t *testing.T, o *outage.Outage, h *heard)) {
 	})
 }
 
+func TestOnce_asksOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, o *outage.Outage, h *heard) {
+		o.Once = true
+		asked := 0
+		require.ErrorIs(t, o.Ask(t.Context(), func(context.Context) error { asked++; return errUnreachable }), errUnreachable)
+		assert.Equal(t, 1, asked)
+		assert.Empty(t, *h)
+	})
+}
+
 // The core waits for an attempt for half a TTL, and is to hear why it failed.
 func TestAsk_ridesOutALittleLessThanHalfATTL(t *testing.T) {
 	for name, f := range map[string]func(context.Context) error{"refused connections": unreachable, "hangs": hang} {
@@ -185,9 +195,6 @@ func TestAsk_endsWithItsContext(t *testing.T) {
 				require.ErrorIs(t, o.Ask(ctx, f), context.DeadlineExceeded)
 				assert.Equal(t, 30*time.Millisecond, time.Since(began))
 				require.ErrorIs(t, o.Ask(t.Context(), unreachable), errUnreachable)
-				require.ErrorIs(t, o.Last(), errUnreachable)
-				require.NoError(t, o.Ask(t.Context(), func(context.Context) error { return nil }))
-				assert.NoError(t, o.Last())
 			})
 		})
 	}

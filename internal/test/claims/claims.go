@@ -16,9 +16,6 @@ type claimer interface {
 
 // Take asks d once. It returns the claim, beside an error too if that is not that the lock is held.
 func Take(ctx context.Context, d any, req driver.Request) (driver.Lease, error) {
-	if d, ok := d.(driver.Acquirer); ok {
-		return d.Acquire(ctx, req)
-	}
 	claim := d.(claimer).Claim(req)
 	_, err := claim.Ask(ctx)
 	if errors.Is(err, driver.ErrHeld) {
@@ -27,11 +24,8 @@ func Take(ctx context.Context, d any, req driver.Request) (driver.Lease, error) 
 	return claim, err
 }
 
-// Queue takes the lock as Wait does.
+// Queue takes the lock, or a share, as Wait does.
 func Queue(ctx context.Context, d any, req driver.Request) (driver.Lease, error) {
-	if d, ok := d.(driver.Queuer); ok {
-		return d.AcquireQueued(ctx, req, func(error) {})
-	}
 	return Wait(ctx, d.(claimer), req, func(error) {})
 }
 
@@ -86,9 +80,6 @@ func released(claim driver.Claim, err error) error {
 
 // Share is Take for a share.
 func Share(ctx context.Context, d any, req driver.Request) (driver.Lease, error) {
-	if d, ok := d.(driver.Sharer); ok {
-		return d.AcquireShared(ctx, req)
-	}
 	req.Shared = true
 	return Take(ctx, d, req)
 }

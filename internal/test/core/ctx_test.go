@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,31 +95,34 @@ func TestLock_ctxEndsWhileWaiting(t *testing.T) {
 // One that is woken asks at once. Between that it asks again when the Driver has said so.
 func TestLock_inAQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		var wake func()
-		var asked []time.Duration
+		wakes := make(chan func(), 1)
 		d := &scripted{fakeDriver: &fakeDriver{b: b}}
-		d.ask = func(ctx context.Context, c *lease, w func()) (time.Duration, error) {
-			c.there, wake = true, w
-			if asked = append(asked, time.Since(b.start)); len(asked) == 5 {
-				return c.Ask(ctx)
-			}
-			if len(asked) == 1 {
-				w() // while it is asked: it may have missed something
-			}
-			if len(asked)%2 == 0 {
+		d.ask = func(ctx context.Context, c *lease, wake func()) (time.Duration, error) {
+			c.there = true
+			unknown, err := b.send(ctx, call{op: acquire, name: "x"}, func(fault) error { return nil })
+			require.NoError(t, err)
+			require.False(t, unknown)
+			switch len(b.calls(acquire)) {
+			case 1:
+				wakes <- wake
+				wake() // while it is asked: it may have missed something
 				return time.Hour, locker.ErrHeld
+			case 5:
+				return c.Ask(ctx)
 			}
 			return time.Hour, &locker.HeldError{}
 		}
 		m := clientOf(t, d).Mutex("x")
 		locked, _ := waiting(t, m.Lock)
-		assert.Len(t, asked, 2, "with what came too early, once")
+		assert.Len(t, b.calls(acquire), 2, "with what came too early, once")
 		time.Sleep(time.Hour + time.Minute)
-		assert.Equal(t, time.Hour, asked[2])
+		assert.Equal(t, []time.Duration{0, 0, time.Hour}, b.times(acquire))
+		wake := <-wakes
 		wake()
+		synctest.Wait()
 		wake()
 		require.NoError(t, <-locked)
-		assert.Equal(t, []time.Duration{time.Hour + time.Minute, time.Hour + time.Minute}, asked[3:])
+		assert.Equal(t, slices.Repeat([]time.Duration{time.Hour + time.Minute}, 3), b.times(acquire)[3:], "the last asks twice here")
 		assert.Equal(t, life, time.Until(m.Deadline()))
 	})
 }

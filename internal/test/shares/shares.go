@@ -211,7 +211,9 @@ func (b Backend) unanswered(t *testing.T) {
 
 	var l driver.Lease
 	unanswered(func(ctx context.Context) (err error) {
-		l, err = claims.Share(ctx, through, b.request())
+		req := b.request()
+		req.Shared = true
+		l, err = claims.Queue(ctx, through, req)
 		return err
 	})
 	require.NotNil(t, l, "it may have been granted")

@@ -1,0 +1,209 @@
+package etcd
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-locker/locker/internal/clock"
+)
+
+// watcher watches keys for the claims of one session: for one that is held its own, and for one that waits that before it. It has one stream, whatever the
+// number of claims is; the client's own Watch costs a goroutine or two each.
+type watcher struct {
+	session *session
+	running sync.WaitGroup
+	changed chan struct{} // holds one: there are requests
+
+	mu       sync.Mutex
+	started  bool
+	last     int64            // number of a watch
+	watched  map[int64]*watch // by their numbers
+	requests []*etcdserverpb.WatchRequest
+}
+
+// watch is of one key, for one claim. It ends with what it tells.
+type watch struct {
+	claim *claim
+	key   string
+	waits bool  // for the key to go, or for a share to become one, too. Else the key is that of a hold
+	from  int64 // the first revision that it tells of
+}
+
+func newWatcher(s *session) *watcher {
+	return &watcher{session: s, changed: make(chan struct{}, 1), watched: map[int64]*watch{}}
+}
+
+// Watch implements sessions.Backend.
+func (s *session) Watch(leases []*claim) {
+	w := s.watcher
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range leases {
+		w.add(&watch{claim: c, key: c.key, from: c.revision() + 1})
+	}
+	w.start()
+}
+
+// await has c woken when the key ahead is gone or the session has ended. It begins now, and not where the last look has been: a server that has something to
+// tell of the past gets round to that ten times a second. So c is woken when it has begun, too.
+func (w *watcher) await(c *claim, ahead string) {
+	w.mu.Lock()
+	if t := w.watched[c.watch]; t == nil || t.key != ahead {
+		w.cancel(c.watch)
+		w.add(&watch{claim: c, key: ahead, waits: true})
+		w.start()
+	}
+	w.mu.Unlock()
+	if w.session.Ended() {
+		c.Wake()
+	}
+}
+
+// start starts the stream. The caller holds w.mu.
+func (w *watcher) start() {
+	if !w.started {
+		w.started = true
+		w.running.Go(w.run)
+	}
+}
+
+// stop waits until the stream has ended, after the session.
+func (w *watcher) stop() {
+	w.mu.Lock()
+	w.started = true // never
+	w.mu.Unlock()
+	w.running.Wait()
+}
+
+// add begins a watch, unless its claim was released. The caller holds w.mu, which comes before that of a claim.
+func (w *watcher) add(t *watch) {
+	if t.claim.leaving() {
+		return
+	}
+	w.last++
+	t.claim.watch, w.watched[w.last] = w.last, t
+	create := &etcdserverpb.WatchCreateRequest{Key: []byte(t.key), StartRevision: t.from, WatchId: w.last}
+	if !t.waits || !t.claim.Shared { // a share also waits for the holder's Downgrade
+		create.Filters = []etcdserverpb.WatchCreateRequest_FilterType{etcdserverpb.WatchCreateRequest_NOPUT}
+	}
+	w.request(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}})
+}
+
+// cancel ends a watch, if it has not ended. The caller holds w.mu.
+func (w *watcher) cancel(number int64) {
+	if w.watched[number] == nil {
+		return
+	}
+	delete(w.watched, number)
+	w.request(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CancelRequest{
+		CancelRequest: &etcdserverpb.WatchCancelRequest{WatchId: number},
+	}})
+}
+
+// remove ends the watch of a claim.
+func (w *watcher) remove(c *claim) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cancel(c.watch)
+	c.watch = 0
+}
+
+func (w *watcher) request(r *etcdserverpb.WatchRequest) {
+	w.requests = append(w.requests, r)
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+// run keeps a stream until the session ends. Of what is missed between two, holds are told by the next, and those who wait look when that has begun.
+func (w *watcher) run() {
+	const pause = 500 * time.Millisecond
+	ctx := w.session.Context()
+	for {
+		w.converse(ctx)
+		if clock.Sleep(ctx, pause+rand.N(pause)) != nil {
+			break
+		}
+		w.mu.Lock()
+		again := w.watched
+		w.watched, w.requests = map[int64]*watch{}, nil
+		for _, t := range again {
+			w.add(t)
+		}
+		w.mu.Unlock()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range w.watched {
+		if t.waits {
+			t.claim.Wake()
+		}
+	}
+}
+
+// converse has one stream, and returns when that has ended.
+func (w *watcher) converse(ctx context.Context) {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	stream, err := etcdserverpb.NewWatchClient(w.session.driver.cli.ActiveConnection()).Watch(ctx)
+	if err != nil {
+		cancel()
+		return
+	}
+	var receiving sync.WaitGroup
+	receiving.Go(func() {
+		defer cancel()
+		for resp, err := stream.Recv(); err == nil && w.hear(resp); resp, err = stream.Recv() {
+		}
+	})
+	defer receiving.Wait()
+	defer cancel()
+	for {
+		w.mu.Lock()
+		requests := w.requests
+		w.requests = nil
+		w.mu.Unlock()
+		if slices.ContainsFunc(requests, func(r *etcdserverpb.WatchRequest) bool { return stream.Send(r) != nil }) {
+			return
+		}
+		select {
+		case <-w.changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// hear takes in what the server says, and returns false if the stream is of no more use.
+func (w *watcher) hear(resp *etcdserverpb.WatchResponse) bool {
+	w.mu.Lock()
+	t := w.watched[resp.WatchId]
+	switch {
+	case resp.Canceled && resp.CompactRevision > 0: // it was to begin in a past that is compacted
+		delete(w.watched, resp.WatchId)
+		if t != nil {
+			t.from = resp.CompactRevision
+			w.add(t)
+		}
+	case resp.Canceled && t != nil: // else we have cancelled it
+		w.mu.Unlock()
+		return false
+	case len(resp.Events) > 0:
+		w.cancel(resp.WatchId)
+	}
+	w.mu.Unlock()
+	switch {
+	case t == nil:
+	case t.waits && (resp.Created || len(resp.Events) > 0):
+		t.claim.Wake()
+	case len(resp.Events) > 0 && !t.claim.leaving():
+		w.session.Tell(t.claim)
+	}
+	return true
+}

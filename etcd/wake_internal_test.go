@@ -1,0 +1,67 @@
+package etcd
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
+	"github.com/go-locker/locker/internal/test/testserver"
+)
+
+// One that waits is woken when asking again may bring more, and is to ask now and then in any case: a watch may hang, at a server that does.
+func TestWake(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		shared bool
+		change func(t *testing.T, holder driver.Lease, waiter *claim, network *testserver.Proxy) error
+	}{
+		"what is before it goes": {change: func(t *testing.T, holder driver.Lease, _ *claim, _ *testserver.Proxy) error {
+			return holder.Release(t.Context())
+		}},
+		"what is before a share becomes one": {true, func(t *testing.T, holder driver.Lease, _ *claim, _ *testserver.Proxy) error {
+			return holder.(driver.Downgrader).Downgrade(t.Context())
+		}},
+		"its session ends": {change: func(_ *testing.T, _ driver.Lease, waiter *claim, _ *testserver.Proxy) error {
+			waiter.session.End()
+			return nil
+		}},
+		"the stream breaks, and there is another": {change: func(_ *testing.T, _ driver.Lease, _ *claim, network *testserver.Proxy) error {
+			network.ResetConns()
+			return nil
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := testserver.SharedEtcd(t)
+			network := testserver.NewProxy(t, s.Addr())
+			req, woken := driver.Request{Name: fresh(), TTL: time.Minute}, make(chan struct{}, 1)
+			holder, err := claims.Take(t.Context(), driverAt(t, s), req)
+			require.NoError(t, err)
+			req.Shared, req.Wake = c.shared, func() {
+				select {
+				case woken <- struct{}{}:
+				default:
+				}
+			}
+			waiter := driverAt(t, network).Claim(req).(*claim)
+			for _, what := range []string{"the watch has begun", name} {
+				next, err := waiter.Ask(t.Context())
+				require.ErrorIs(t, err, driver.ErrHeld)
+				assert.Positive(t, next)
+				assert.Less(t, next, 7*time.Second)
+				if what == name {
+					require.NoError(t, c.change(t, holder, waiter, network))
+				}
+				select {
+				case <-woken:
+				case <-time.After(time.Minute):
+					t.Fatal("not woken though " + what)
+				}
+			}
+		})
+	}
+}
