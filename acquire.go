@@ -85,24 +85,12 @@ func (c *contender) acquire() (*Hold, error) {
 	return h, nil
 }
 
-// ask asks for the lock until it is granted, the contention is over, or the backend has not answered for half a TTL.
+// ask asks until the lock is granted, the contention is over, or the backend has not answered for half a TTL. A Lock whose first request fails at
+// once returns the error: a waiter rides out a short outage, and no other.
 func (c *contender) ask() (*Hold, error) {
-	switch d := c.mutex.client.driver.(type) {
-	case driver.Claimer:
-		return c.askClaim(d)
-	case driver.Queuer:
-		if c.waits() {
-			return c.queue(d)
-		}
-	}
-	return c.poll()
-}
-
-// askClaim asks a Claimer. A Lock whose first request fails at once returns the error: a waiter rides out a short outage, and no other.
-func (c *contender) askClaim(d driver.Claimer) (*Hold, error) {
 	var (
 		set      = &c.mutex.settings
-		h, claim = c.newClaim(d)
+		h, claim = c.newClaim()
 		heard    bool      // the backend has answered
 		failing  time.Time // when the first request was sent that has failed since the last answer
 		pause    = set.backoffMin
@@ -132,7 +120,7 @@ func (c *contender) askClaim(d driver.Claimer) (*Hold, error) {
 			return nil, c.abandon(h, err)
 		case late:
 			_ = c.abandon(h, err)
-			h, claim = c.newClaim(d)
+			h, claim = c.newClaim()
 			fallthrough
 		case held:
 			heard, failing = true, time.Time{}
@@ -155,18 +143,14 @@ func (c *contender) askClaim(d driver.Claimer) (*Hold, error) {
 }
 
 // newClaim returns a claim, and the hold that there will be when it is granted.
-func (c *contender) newClaim(d driver.Claimer) (*Hold, driver.Claim) {
-	req := c.mutex.request
+func (c *contender) newClaim() (*Hold, driver.Claim) {
+	m := c.mutex
+	req := m.request
 	if req.Shared = c.shares(); c.waits() {
 		req.Wake = c.wake
 	}
-	claim := d.Claim(req)
-	return c.newHold(claim), claim
-}
-
-func (c *contender) newHold(lease driver.Lease) *Hold {
-	m := c.mutex
-	return &Hold{lockID: m.lockID, lease: lease, ttl: m.settings.ttl, renewed: m.settings.renew, shared: c.shares(), place: -1}
+	claim := m.client.driver.Claim(req)
+	return &Hold{lockID: m.lockID, lease: claim, ttl: m.settings.ttl, renewed: m.settings.renew, shared: req.Shared, place: -1}, claim
 }
 
 // request asks once.

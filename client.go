@@ -45,11 +45,6 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 	if d == nil {
 		return nil, wrap("new", "", errors.New("nil Driver"))
 	}
-	switch d.(type) {
-	case driver.Claimer, driver.Acquirer:
-	default:
-		return nil, wrap("new", "", fmt.Errorf("%T is neither a driver.Claimer nor a driver.Acquirer", d))
-	}
 	own, err := configured(opts)
 	if err != nil {
 		return nil, wrap("new", "", err)

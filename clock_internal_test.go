@@ -17,10 +17,12 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// outside is the world of a machine that can be frozen: a backend, which is also the driver and the one lease, and a
+// outside is the world of a machine that can be frozen: a backend, which is also the driver and the one claim, and a
 // wall clock. Both go on while the machine is frozen, and its monotonic clock, which is the test's, does not.
 type outside struct {
 	began time.Time
+
+	ttl time.Duration
 
 	mu      sync.Mutex
 	ahead   time.Duration   // of the wall clock
@@ -50,12 +52,17 @@ func (o *outside) requests() []time.Duration {
 	return slices.Clone(o.sent)
 }
 
-func (o *outside) Acquire(_ context.Context, req driver.Request) (driver.Lease, error) {
+func (o *outside) Claim(req driver.Request) driver.Claim {
+	o.ttl = req.TTL
+	return o
+}
+
+func (o *outside) Ask(context.Context) (time.Duration, error) {
 	o.mu.Lock()
-	o.until = time.Now().Add(o.ahead + req.TTL)
+	o.until = time.Now().Add(o.ahead + o.ttl)
 	o.mu.Unlock()
 	time.Sleep(o.reply)
-	return o, nil
+	return 0, nil
 }
 
 func (o *outside) Guarantees() Guarantees        { return nil }

@@ -38,18 +38,7 @@ type RWMutex struct{ *Mutex }
 // RWMutex returns a new RWMutex for the lock called name, as [Client.Mutex] returns a Mutex. If the backend has no shares, what is to be one returns
 // ErrUnsupported.
 func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
-	m := c.Mutex(name, opts...)
-	if !c.shares() && m.invalid == nil {
-		m.invalid = fmt.Errorf("%w: it has no read-write locks", ErrUnsupported)
-	}
-	return &RWMutex{m}
-}
-
-// shares reports whether the Driver may grant shares: a Claimer says so when it is asked.
-func (c *Client) shares() bool {
-	_, sharer := c.driver.(driver.Sharer)
-	_, claimer := c.driver.(driver.Claimer)
-	return sharer || claimer
+	return &RWMutex{c.Mutex(name, opts...)}
 }
 
 // RLock waits until a share is held or ctx is done. It returns what [Mutex.Lock] returns.

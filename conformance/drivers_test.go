@@ -51,8 +51,8 @@ func driverMutants() []mutant {
 				}
 			}
 		}),
-		heedless("AcquireQueued", "Lock"+soonAfterCtx),
-		heedless("Acquire", "TryLock"+soonAfterCtx),
+		heedless("Ask, of a Lock,", "Lock"+soonAfterCtx),
+		heedless("Ask, of a TryLock,", "TryLock"+soonAfterCtx),
 		heedless("Extend", "Extend"+soonAfterCtx),
 		heedless("Release", "Unlock"+soonAfterCtx),
 		heedless("Release", "Unlock returns by the deadline though the server is silent"),

@@ -102,17 +102,17 @@ func bareLocks() conformance.Harness {
 }
 
 // unqueued hides that memory has a queue, so that the core polls, with pauses of up to 250 ms.
-type unqueued struct{ driver.Claimer }
+type unqueued struct{ driver.Driver }
 
 // Claim returns one that waits in no queue.
 func (u unqueued) Claim(req driver.Request) driver.Claim {
 	req.Wake = nil
-	return u.Claimer.Claim(req)
+	return u.Driver.Claim(req)
 }
 
 // Guarantees returns none of those that a queue gives.
 func (u unqueued) Guarantees() locker.Guarantees {
-	all := maps.Clone(u.Claimer.Guarantees())
+	all := maps.Clone(u.Driver.Guarantees())
 	delete(all, locker.Ordered)
 	delete(all, locker.Woken)
 	return all

@@ -108,9 +108,9 @@ func (d *patchedDriver) pass(ctx context.Context, call string) error {
 }
 
 func (d *patchedDriver) Claim(req driver.Request) driver.Claim {
-	made := &lease{driver: d, call: "Acquire", asked: req}
+	made := &lease{driver: d, call: "Ask, of a TryLock,", asked: req}
 	if req.Wake != nil {
-		made.call = "AcquireQueued"
+		made.call = "Ask, of a Lock,"
 	}
 	d.request(&req)
 	made.Claim = d.Driver.Claim(req)

@@ -5,14 +5,6 @@ import (
 	"time"
 )
 
-// Claimer is a Driver whose claims the core asks for, and waits with: it says what one request does, and waits for nothing itself.
-type Claimer interface {
-	Driver
-
-	// Claim returns the claim of a fresh random owner. It makes no request. Each claim is a contender of its own, also within one process.
-	Claim(req Request) Claim
-}
-
 // Claim is one owner's claim to one name: it is asked for, then held, then given back. Ask is called by one goroutine at a time, and before the methods
 // of Lease.
 //
@@ -49,4 +41,14 @@ type Claim interface {
 	// like them before them. Shares that are held at the same time have the same token, above that of the lease for one alone before them, and
 	// below that of the one after them.
 	Ask(ctx context.Context) (next time.Duration, err error)
+}
+
+// Downgrader is a Claim that becomes a share without an end in between, if it is held for one alone.
+type Downgrader interface {
+	Lease
+
+	// Downgrade makes the lease a share in one atomic step at the backend: nobody else has the name alone in between, and shares that wait at the head of
+	// the queue are granted. The token, the TTL and the other methods stay what they are; shares granted beside it have its token. Called again
+	// after a lost reply it succeeds. It returns an error that matches ErrLost if the lease has ended.
+	Downgrade(ctx context.Context) error
 }

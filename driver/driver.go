@@ -5,14 +5,18 @@ import (
 	"time"
 )
 
-// Driver grants leases on names at one backend. It may be used by several goroutines. It is a [Claimer] or an [Acquirer].
+// Driver grants leases on names at one backend. It may be used by several goroutines. It says what one request does, and waits for nothing itself: the core
+// asks its claims, and waits with them.
 //
-// A Driver that can do more implements [Queuer], [BatchExtender], [Inspector], [Lister], [ForceReleaser], [TTLChecker], [TTLDefaulter], [Warner] or
+// A Driver that can do more implements [BatchExtender], [Inspector], [Lister], [ForceReleaser], [TTLChecker], [TTLDefaulter], [Warner] or
 // [Proposer], too. It returns ErrHeld, ErrLost and ErrUnsupported as they are: the core adds the operation and the name.
 //
 // Each call returns within a few milliseconds of the end of its context, whatever the backend does. What it has sent may go on. If the client library ignores
-// contexts, or breaks its connection when one ends, use [Detach] and [DetachAcquire].
+// contexts, or breaks its connection when one ends, use [Detach].
 type Driver interface {
+	// Claim returns the claim of a fresh random owner. It makes no request. Each claim is a contender of its own, also within one process.
+	Claim(req Request) Claim
+
 	// Guarantees returns what the backend promises, and under which condition. It makes no request.
 	Guarantees() Guarantees
 
@@ -20,33 +24,6 @@ type Driver interface {
 	// it, never one that the caller brought. No goroutine outlives it. The contexts of calls that
 	// are still under way have ended by then. It is called once.
 	Close() error
-}
-
-// Acquirer is a Driver that is asked for a lease, once. Write a [Claimer] instead: it has less to do.
-type Acquirer interface {
-	Driver
-
-	// Acquire tries once to take req.Name for req.TTL.
-	//
-	//  1. Each call is a contender of its own, also within one process: it acts under a fresh
-	//     random owner, and never finds that it holds already.
-	//  2. It returns an error that matches ErrHeld rather than wait for another owner: a HeldError if the
-	//     backend's answer tells who that is.
-	//  3. Taking the lease and setting its TTL are one atomic step at the backend.
-	//  4. The token rises with every grant of the name. It is minted in that step, or later under
-	//     the lease, or with a place in a queue that grants in the order of its tokens; never
-	//     before that.
-	//  5. ctx bounds the call, by TTL/2 at most, and not the lease. It ends when the call returns: what
-	//     is to go on needs a context of its own, see context.WithoutCancel.
-	//  6. If anything may have been taken (the reply was lost, a minority has granted), it returns
-	//     the lease or a Cleanup beside the error, also beside ErrHeld. The core releases that until
-	//     the backend has answered or the TTL has passed, and calls no other method of it but
-	//     Validity. A request that arrives after that release was answered takes nothing, or for no
-	//     longer than one TTL from when it was sent. A nil Lease means that the backend took nothing;
-	//     a nil pointer in a Lease is none.
-	//  7. If the backend is unreachable it returns the client library's error, never ErrHeld or
-	//     ErrLost. For a TTL that the backend cannot honour exactly it returns ErrUnsupported.
-	Acquire(ctx context.Context, req Request) (Lease, error)
 }
 
 // Request asks for a lease.
@@ -86,23 +63,6 @@ type Lease interface {
 	// cannot be told from a lease that had expired, it returns ErrLost. The core also calls it
 	// for a hold that has expired here while its lease goes on, as that of a shared session does.
 	Release(ctx context.Context) error
-}
-
-// Queuer is a Driver whose backend keeps waiters in a queue and wakes them. Without it the core
-// polls Acquire.
-type Queuer interface {
-	Acquirer
-
-	// AcquireQueued waits in the backend's queue until the lease is granted or ctx is done. The
-	// obligations of Acquire hold, but for the second.
-	//
-	//  1. It calls answered with ErrHeld each time the backend answers that the lease is another's, and
-	//     with the client library's error each time a request fails.
-	//  2. No request takes longer than TTL/2. Failures that last for TTL/2, from when the first
-	//     request was sent that has failed since the last answer, end the call with the last error.
-	//  3. The waiter leaves the queue however the call ends, if need be by a Cleanup beside the
-	//     error.
-	AcquireQueued(ctx context.Context, req Request, answered func(error)) (Lease, error)
 }
 
 // BatchExtender is a Driver that extends many leases in one round trip, or a few.

@@ -97,7 +97,7 @@ func (c *tableClaim) Release(context.Context) error {
 }
 
 // A backend without a queue. The core waits, renews, and looks after what was lost.
-func ExampleClaimer() {
+func ExampleDriver() {
 	client, err := locker.New(&tableDriver{table: &table{}})
 	if err != nil {
 		panic(err)

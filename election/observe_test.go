@@ -59,7 +59,7 @@ func TestObserve_tellsOfEachChange(t *testing.T) {
 
 // scripted is a Driver that tells of these terms, one after the other.
 type scripted struct {
-	driver.Claimer
+	driver.Driver
 	terms []uint64
 }
 
@@ -72,7 +72,7 @@ func (s *scripted) Inspect(context.Context, string) (driver.State, error) {
 }
 
 // blind is a Driver that is no Inspector.
-type blind struct{ driver.Claimer }
+type blind struct{ driver.Driver }
 
 func (blind) Guarantees() driver.Guarantees       { return nil }
 func (blind) Close() error                        { return nil }

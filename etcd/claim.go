@@ -40,7 +40,7 @@ type claim struct {
 	result   error // of a Release once it is finished: nil or ErrLost
 }
 
-// Claim implements driver.Claimer.
+// Claim implements driver.Driver.
 func (d *Driver) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
 
 // Ask puts the key, if it is not there, and looks what is before it. If its session has ended, or somebody has removed its key, it begins again, at

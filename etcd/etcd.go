@@ -63,7 +63,7 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [driver.Claimer], [driver.BatchExtender], [driver.Inspector], [driver.Lister], [driver.ForceReleaser] and
+// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister], [driver.ForceReleaser] and
 // [driver.TTLChecker].
 type Driver struct {
 	cli      *clientv3.Client
@@ -74,7 +74,7 @@ type Driver struct {
 }
 
 var (
-	_ driver.Claimer       = (*Driver)(nil)
+	_ driver.Driver        = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
 	_ driver.Lister        = (*Driver)(nil)

@@ -40,7 +40,7 @@ func New(opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(), opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Claimer], [driver.Inspector], [driver.Lister] and [driver.ForceReleaser] in memory.
+// Driver implements [driver.Driver], [driver.Driver], [driver.Inspector], [driver.Lister] and [driver.ForceReleaser] in memory.
 type Driver struct{ space *space }
 
 // DriverOption is an option of [NewDriver].
@@ -62,7 +62,7 @@ func NewDriver(opts ...DriverOption) *Driver {
 }
 
 var (
-	_ driver.Claimer       = (*Driver)(nil)
+	_ driver.Driver        = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
 	_ driver.Lister        = (*Driver)(nil)
 	_ driver.ForceReleaser = (*Driver)(nil)
@@ -88,7 +88,7 @@ func init() {
 // lastNumber is that of the latest claim.
 var lastNumber atomic.Uint64
 
-// Claim implements driver.Claimer.
+// Claim implements driver.Driver.
 func (d *Driver) Claim(req driver.Request) driver.Claim {
 	return &claim{Request: req, space: d.space, number: lastNumber.Add(1)}
 }

@@ -32,7 +32,7 @@ type claim struct {
 	until      atomic.Pointer[time.Time]
 }
 
-// Claim implements driver.Claimer.
+// Claim implements driver.Driver.
 func (d *Driver) Claim(req driver.Request) driver.Claim {
 	c := &claim{Request: req, of: d, key: key(req.Name), owner: make([]byte, driverID+16)}
 	_, _ = rand.Read(c.owner[copy(c.owner, d.listener.id()):]) // never fails

@@ -43,7 +43,7 @@ func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 	return d
 }
 
-// Driver implements driver.Claimer, driver.BatchExtender, driver.Inspector, driver.Lister,
+// Driver implements driver.Driver, driver.BatchExtender, driver.Inspector, driver.Lister,
 // driver.ForceReleaser, driver.Warner and driver.TTLChecker.
 type Driver struct {
 	pool     *pgxpool.Pool
@@ -94,7 +94,7 @@ func key(name string) []byte {
 }
 
 var _ interface {
-	driver.Claimer
+	driver.Driver
 	driver.BatchExtender
 	driver.Inspector
 	driver.Lister

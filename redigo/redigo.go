@@ -51,7 +51,7 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Claimer], [driver.BatchExtender], [driver.Proposer],
+// Driver implements [driver.Driver], [driver.Driver], [driver.BatchExtender], [driver.Proposer],
 // [driver.Inspector], [driver.Lister], [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner].
 type Driver struct {
 	*scripts
@@ -61,7 +61,7 @@ type Driver struct {
 }
 
 var (
-	_ driver.Claimer       = (*Driver)(nil)
+	_ driver.Driver        = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
 	_ driver.Proposer      = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)

@@ -66,7 +66,7 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Claimer], [driver.BatchExtender], [driver.Proposer],
+// Driver implements [driver.Driver], [driver.Driver], [driver.BatchExtender], [driver.Proposer],
 // [driver.Inspector], [driver.Lister], [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner].
 type Driver struct {
 	*scripts
@@ -75,7 +75,7 @@ type Driver struct {
 }
 
 var (
-	_ driver.Claimer       = (*Driver)(nil)
+	_ driver.Driver        = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
 	_ driver.Proposer      = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)

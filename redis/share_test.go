@@ -14,7 +14,7 @@ import (
 
 func sharedFor(ttl time.Duration) driver.Request { return driver.Request{Name: "locker:x", TTL: ttl} }
 
-func read(t *testing.T, d driver.Claimer, ttl time.Duration) driver.Lease {
+func read(t *testing.T, d driver.Driver, ttl time.Duration) driver.Lease {
 	t.Helper()
 	l, err := claims.Share(t.Context(), d, sharedFor(ttl))
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Claim implements [driver.Claimer].
+// Claim implements [driver.Driver].
 func (d *Driver) Claim(req driver.Request) driver.Claim {
 	l := &lease{driver: d, req: req, seats: make([]seat, len(d.nodes)), ballot: newBallot(len(d.nodes))}
 	if req.Wake != nil {

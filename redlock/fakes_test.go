@@ -12,11 +12,11 @@ import (
 // node0 has what redlock does not ask of a node.
 type node0 struct{}
 
-func (node0) Acquire(context.Context, driver.Request) (driver.Lease, error) { panic("not used") }
-func (node0) Guarantees() locker.Guarantees                                 { return nil }
-func (node0) Close() error                                                  { return nil }
-func (node0) Identify(context.Context) (string, error)                      { return "", nil }
-func (node0) ServerTime() (time.Time, bool)                                 { return time.Time{}, false }
+func (node0) Claim(driver.Request) driver.Claim        { panic("not used") }
+func (node0) Guarantees() locker.Guarantees            { return nil }
+func (node0) Close() error                             { return nil }
+func (node0) Identify(context.Context) (string, error) { return "", nil }
+func (node0) ServerTime() (time.Time, bool)            { return time.Time{}, false }
 
 // verb is what a node is asked to do.
 type verb int

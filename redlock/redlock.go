@@ -32,7 +32,7 @@ func New(nodes []driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 // idlePerNode is how many workers a Driver keeps for each of its nodes, until they have had no call for a while.
 const idlePerNode = 16
 
-// Driver implements [driver.Claimer], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
+// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
 // [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner] over nodes.
 type Driver struct {
 	nodes   []*node
@@ -57,7 +57,7 @@ type Driver struct {
 }
 
 var (
-	_ driver.Claimer       = (*Driver)(nil)
+	_ driver.Driver        = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
 	_ driver.Lister        = (*Driver)(nil)

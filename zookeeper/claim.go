@@ -25,7 +25,7 @@ var (
 	_ driver.Leaver       = (*claim)(nil)
 )
 
-// Claim implements driver.Claimer.
+// Claim implements driver.Driver.
 func (d *Driver) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
 
 // Ask makes our node, unless it is there, and looks whether it is the first of the queue; or, for a share, whether no writer's is before it. Who waits is

@@ -24,7 +24,7 @@ const otherLibraries = "thirdparty"
 // Run is what one run of the suite over all backends has seen.
 type Run struct {
 	Setting report.Setting
-	Remark  string // what else a reader has to know of how it was made; empty: it was one run of one state of the code
+	Remark  string                          // what else a reader has to know of how it was made; empty: it was one run of one state of the code
 	Results map[string][]conformance.Result // by the backend's file
 }
 

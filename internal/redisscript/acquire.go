@@ -11,7 +11,7 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Claim implements driver.Claimer. The owner of one that waits says how it can be told.
+// Claim implements driver.Driver. The owner of one that waits says how it can be told.
 func (d *Driver) Claim(req driver.Request) driver.Claim {
 	how, prefix := alone, ""
 	if req.Shared {

@@ -150,9 +150,9 @@ func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 	d := NewDriver(r)
 	long := driver.Request{Name: "x", TTL: time.Hour}
 	for what, take := range map[string]func(context.Context) error{
-		"Acquire":       func(ctx context.Context) error { _, err := claims.Take(ctx, d, long); return err },
-		"AcquireQueued": func(ctx context.Context) error { _, err := claims.Wait(ctx, d, long, func(error) {}); return err },
-		"Propose":       func(ctx context.Context) error { _, err := d.Propose(ctx, long, 7); return err },
+		"Ask, once":    func(ctx context.Context) error { _, err := claims.Take(ctx, d, long); return err },
+		"Ask, waiting": func(ctx context.Context) error { _, err := claims.Wait(ctx, d, long, func(error) {}); return err },
+		"Propose":      func(ctx context.Context) error { _, err := d.Propose(ctx, long, 7); return err },
 	} {
 		require.NoError(t, take(t.Context()), "brings the server's clock")
 		for _, c := range []struct{ deadline, patience time.Duration }{{time.Minute, time.Minute}, {2 * time.Hour, long.TTL / 4}} {

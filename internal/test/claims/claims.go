@@ -9,7 +9,7 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// claimer has the method of a driver.Claimer that is needed here.
+// claimer has the method of a driver.Driver that is needed here.
 type claimer interface {
 	Claim(req driver.Request) driver.Claim
 }

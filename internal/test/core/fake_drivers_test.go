@@ -11,7 +11,7 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// fakeDriver implements driver.Claimer as its obligations say.
+// fakeDriver implements driver.Driver as its obligations say.
 type fakeDriver struct {
 	b      *backend
 	wrap   func(driver.Claim) driver.Claim // of all claims; nil: as they are

@@ -61,7 +61,7 @@ type link struct {
 }
 
 var _ interface {
-	driver.Claimer
+	driver.Driver
 	driver.Inspector
 } = (*link)(nil)
 
