@@ -1,5 +1,5 @@
-// Package outage makes requests again while a backend does not answer, for the adapters that wait in a queue at
-// their backend. For the others the core does.
+// Package outage makes requests again while a backend does not answer, for what an adapter asks apart from Claim.Ask, for which the core
+// does that.
 package outage
 
 import (
@@ -177,9 +177,6 @@ func (l *Latency) note(took time.Duration) {
 	last := time.Duration(l.last.Load())
 	l.last.Store(int64(max(took, last-last/4)))
 }
-
-// Last is the latest failure since the last answer that says why, or nil.
-func (o *Outage) Last() error { return o.last }
 
 // rideOut is how long an outage may last. It is a little less than the half TTL that the core waits for an attempt, so
 // that it hears why this one failed.

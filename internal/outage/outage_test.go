@@ -195,9 +195,6 @@ func TestAsk_endsWithItsContext(t *testing.T) {
 				require.ErrorIs(t, o.Ask(ctx, f), context.DeadlineExceeded)
 				assert.Equal(t, 30*time.Millisecond, time.Since(began))
 				require.ErrorIs(t, o.Ask(t.Context(), unreachable), errUnreachable)
-				require.ErrorIs(t, o.Last(), errUnreachable)
-				require.NoError(t, o.Ask(t.Context(), func(context.Context) error { return nil }))
-				assert.NoError(t, o.Last())
 			})
 		})
 	}
