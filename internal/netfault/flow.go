@@ -109,9 +109,6 @@ func (f *flow) deliver() {
 		}
 		f.p.sleep(time.Until(due))
 		if len(data) == 0 {
-			if f.late { // else what came late is given up before it is done
-				f.p.sleep(done)
-			}
 			_ = f.dst.CloseWrite()
 			return
 		}
@@ -139,7 +136,10 @@ func (f *flow) next() (data []byte, due time.Time, err error) {
 	if f.cut {
 		return nil, due, errCut
 	}
-	data = f.queue
+	data, due = f.queue, f.due
 	f.queue = nil
-	return data, f.due, nil
+	if len(data) == 0 && f.late { // else what came late is given up before it is done
+		due = time.Now().Add(done)
+	}
+	return data, due, nil
 }
