@@ -13,8 +13,11 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/outage"
 )
 
@@ -44,7 +47,7 @@ type claim struct {
 func (d *Driver) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
 
 // Ask puts the key, if it is not there, and looks what is before it. If its session has ended, or somebody has removed its key, it begins again, at
-// the end of the queue; if that happens once more it returns the error, for the core asks again.
+// the end of the queue. If its connection breaks, it asks on another. In the end it returns the error, and the core asks again.
 //
 // One that has to wait is woken when what is before it goes. It also looks now and then: a watch may hang, at a server that does.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
@@ -52,7 +55,13 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		return 0, err
 	}
 	ahead, err := c.ask(ctx)
-	if errors.Is(err, errRemoved) || errors.Is(err, errSessionEnded) {
+	for range rounds {
+		switch {
+		case errors.Is(err, errRemoved), errors.Is(err, errSessionEnded):
+		case status.Code(err) == codes.Unavailable && clock.Sleep(ctx, reconnects) == nil:
+		default:
+			continue
+		}
 		ahead, err = c.ask(ctx)
 	}
 	switch {
@@ -69,6 +78,12 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	lookAgain := min(max(c.TTL/3, time.Second), 5*time.Second)
 	return lookAgain + rand.N(lookAgain/4), driver.ErrHeld
 }
+
+// How often an Ask begins again, and how long the client library gets to notice that connections are broken: there may be one to each server.
+const (
+	rounds     = 3
+	reconnects = 5 * time.Millisecond
+)
 
 // ask returns the key that is before ours, if there is one. Else the claim is granted.
 func (c *claim) ask(ctx context.Context) (ahead string, err error) {
