@@ -234,14 +234,8 @@ ROOT     = $(LONGEST) $(OTHERS)
 OWN     := $(if $(BACKEND),$(patsubst %/go.mod,%,$(wildcard $(BACKEND)/go.mod)))
 OF_ONE  := . ./internal/test/core $(addprefix ./,$(wildcard $(if $(OWN),,$(BACKEND)) fence/$(BACKEND)fence) $(if $(filter $(REDIS),$(BACKEND)),internal/redisscript internal/redisurl))
 
-.PHONY: go-test test-one test-all test-root test-modules
-go-test: $(if $(BACKEND),test-one,test-all)
-
-# The tests of PostgreSQL take long and wait most of the time: they run beside those of the root.
-test-all:
-	@says=$$(mktemp); (cd postgres && $(TEST) ./... $(TESTFLAGS)) >"$$says" 2>&1 & beside=$$!; status=0; \
-	$(MAKE) --no-print-directory --keep-going test-root test-modules || status=$$?; \
-	wait $$beside || status=$$?; echo "== ./postgres: go test"; cat "$$says"; rm "$$says"; exit $$status
+.PHONY: go-test test-one test-root test-modules test-postgres
+go-test: $(if $(BACKEND),test-one,test-root test-modules test-postgres)
 
 test-one:
 	$(TEST) "$(OF_ONE)" $(TESTFLAGS) -p=4
@@ -249,6 +243,10 @@ test-one:
 
 test-root:
 	$(TEST) "$(ROOT)" $(TESTFLAGS) -p=4
+
+# By itself: its processes have to come to the server in time, also while other modules are compiled for the first time.
+test-postgres:
+	cd postgres && $(TEST) ./... $(TESTFLAGS)
 
 # Three modules at a time. Other libraries, and the drivers of databases, which take long to compile, are for make nightly.
 test-modules:
