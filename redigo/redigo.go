@@ -51,7 +51,7 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Driver], [driver.BatchExtender], [driver.Proposer],
+// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Proposer],
 // [driver.Inspector], [driver.Lister], [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner].
 type Driver struct {
 	*scripts

@@ -66,7 +66,7 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Driver], [driver.BatchExtender], [driver.Proposer],
+// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Proposer],
 // [driver.Inspector], [driver.Lister], [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner].
 type Driver struct {
 	*scripts

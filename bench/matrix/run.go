@@ -76,6 +76,7 @@ func collect(dir string) (*Run, error) {
 var (
 	varying = regexp.MustCompile(`conformance-[0-9a-f]{16}`)
 	saved   = regexp.MustCompile(`\nthe history, and beside it as JSON: \S+`)
+	folder  = regexp.MustCompile(`/[\w./+@-]*/([\w.-]+\.go:\d+)`) // of a source file, on this machine
 )
 
 // shorten leaves out what the scenarios themselves say, and what a person does not read.
@@ -84,7 +85,7 @@ func (r *Run) shorten() {
 		for i := range results {
 			s := &results[i]
 			s.Promise = ""
-			s.Seen = brief(varying.ReplaceAllString(saved.ReplaceAllString(s.Seen, ""), "x"))
+			s.Seen = brief(folder.ReplaceAllString(varying.ReplaceAllString(saved.ReplaceAllString(s.Seen, ""), "x"), "$1"))
 			if s.Doubts == 0 { // as nearly always
 				s.Trials = 0
 			}
