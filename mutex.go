@@ -87,20 +87,12 @@ func (c *contender) acquireOwn() (*Hold, error) {
 	return h, nil
 }
 
-// takeTurn waits until no other goroutine has, or contends for, the hold that is the Mutex's own: one of many contends at the backend. While a lost hold
-// awaits its Unlock it returns ErrLost, also to those that wait already.
+// takeTurn waits until no other goroutine has, or contends for, the hold that is the Mutex's own: one of many contends at the
+// backend. While a lost hold awaits its Unlock it returns ErrLost, also to those that wait already.
 func (c *contender) takeTurn() error {
 	m, closed := c.mutex, c.mutex.client.open
 	if closed.Err() != nil {
 		return ErrClosed
-	}
-	if h := m.current(); h != nil {
-		switch err := h.expireIfDue(); {
-		case errors.Is(err, ErrLost):
-			return ErrLost
-		case err == nil && h.isShared() && !c.shares():
-			return ErrUpgrade
-		}
 	}
 	m.mu.Lock()
 	if !m.busy {
@@ -108,22 +100,18 @@ func (c *contender) takeTurn() error {
 		m.mu.Unlock()
 		return nil
 	}
-	c.contended = true
-	if !c.waits() {
-		m.mu.Unlock()
-		return ErrHeld
-	}
-	turn := make(chan error, 1)
-	m.waiting = append(m.waiting, turn)
+	turn, h := make(chan error, 1), m.hold
+	m.waiting = append(m.waiting, turn) // from here on it is told of a loss
 	m.mu.Unlock()
-	if h := m.current(); h != nil && errors.Is(h.expireIfDue(), ErrLost) { // meanwhile
-		m.lost(h)
-	}
-	select {
-	case err := <-turn:
-		return err
-	case <-c.ctx.Done():
-	case <-closed.Done():
+	why := c.refusedBeside(h)
+	c.contended = why == nil || errors.Is(why, ErrHeld)
+	if why == nil {
+		select {
+		case err := <-turn:
+			return err
+		case <-c.ctx.Done():
+		case <-closed.Done():
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -135,7 +123,23 @@ func (c *contender) takeTurn() error {
 	if m.hold != nil {
 		c.latest = ErrHeld
 	}
-	return c.over()
+	return cmp.Or(why, c.over())
+}
+
+// refusedBeside returns why c does not wait for its turn beside own, the hold that there is or nil, or nil.
+func (c *contender) refusedBeside(own *Hold) error {
+	if own != nil {
+		switch err := own.expireIfDue(); {
+		case errors.Is(err, ErrLost):
+			return ErrLost
+		case err == nil && own.isShared() && !c.shares():
+			return ErrUpgrade
+		}
+	}
+	if !c.waits() {
+		return ErrHeld
+	}
+	return nil
 }
 
 // passTurn ends a turn: the next is that of who has waited longest. The caller holds m.mu.

@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -93,6 +94,8 @@ func TestLock_grantedTooLateTriesAgain(t *testing.T) {
 		c := b.client(t)
 		m := c.Mutex("x")
 		require.NoError(t, m.Lock(context.Background()))
+		assert.Len(t, b.calls(release), 3, "what came too late is given back")
+		assert.Less(t, time.Since(b.start), 3*ttl/2)
 		assert.GreaterOrEqual(t, time.Until(m.Deadline()), ttl/2)
 		require.NoError(t, m.Unlock(t.Context()))
 		assert.Zero(t, b.holder("x"))
@@ -129,6 +132,36 @@ func TestLock_waiterDoesNotRideOutALongOutage(t *testing.T) {
 		lastAnswer := b.times(acquire)[2]
 		assert.Greater(t, time.Since(b.start)-lastAnswer, ttl/2)
 		assert.Less(t, time.Since(b.start)-lastAnswer, ttl/2+300*time.Millisecond)
+	})
+}
+
+// The requests of an outage have half a TTL together. Why they failed is in the error, whatever the last one has said.
+func TestLock_waiterWhoseBackendRefusesAndThenHangs(t *testing.T) {
+	each(t, hanging, func(t *testing.T, b *backend, f fault) {
+		b.steal("x")
+		b.next(acquire, fault{}, unreachable, unreachable)
+		b.every(acquire, f)
+		require.ErrorIs(t, b.client(t).Mutex("x").Lock(context.Background()), errRefused)
+		assert.Equal(t, ttl/2, time.Since(b.start)-b.times(acquire)[1])
+	})
+}
+
+// A lock that is free costs no goroutine, whether or not its context can end.
+func TestLock_startsNoGoroutine(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		before := 0
+		d := &scripted{&fakeDriver{b: b}, func(ctx context.Context, _ *lease, _ func()) (time.Duration, error) {
+			own, cancel := context.WithCancel(ctx) // as client libraries do
+			defer cancel()
+			assert.NoError(t, own.Err())
+			assert.Equal(t, before, runtime.NumGoroutine())
+			return 0, locker.ErrHeld
+		}}
+		c := clientOf(t, d)
+		for _, ctx := range []context.Context{t.Context(), context.Background()} {
+			before = runtime.NumGoroutine()
+			require.ErrorIs(t, c.Mutex("x").TryLock(ctx), locker.ErrHeld)
+		}
 	})
 }
 
