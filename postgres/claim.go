@@ -86,8 +86,10 @@ func (c *claim) askInTime(ctx context.Context) (answer, error) {
 	return a, err
 }
 
-// ask asks until the lock is granted or another's, or the claim is in the queue. An answer may be that others were faster, or that the row has to be made.
+// ask asks until the lock is granted or another's, or the claim is in the queue. An answer may be that others were faster, or that
+// the row has to be made. One that waits asks on another connection if that breaks: it is granted the lock once.
 func (c *claim) ask(ctx context.Context) (a answer, err error) {
+	connections := c.of.pool.Stat().TotalConns()
 	for tries := 1; ctx.Err() == nil; tries++ {
 		began, ask := time.Now(), c.join
 		if c.Wake == nil || c.free {
@@ -109,7 +111,10 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 		case !didNothing(err):
 			c.known, c.doubtful = true, true
 			c.lasts(began, c.TTL) // it may have been granted
-			return a, err
+			if c.Wake == nil || !broken(err) || connections <= 0 {
+				return a, err
+			}
+			connections--
 		default:
 			if c.seen, err = c.of.makeMissing(ctx, c.key, c.Name, err); err != nil {
 				return a, err

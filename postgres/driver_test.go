@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -136,4 +137,34 @@ func TestURLsPage_hasEveryParameter(t *testing.T) {
 		}
 	}
 	assert.Len(t, rows, 10)
+}
+
+// A server that was restarted, or a proxy, has ended connections that the pool takes for good ones.
+func TestLock_onAConnectionThatTheServerHasEnded(t *testing.T) {
+	server := testserver.Postgres(t)
+	pool, err := pgxpool.New(t.Context(), server.URL())
+	require.NoError(t, err)
+	defer pool.Close()
+	c, err := postgres.New(pool, locker.WithTTL(time.Minute))
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	admin, err := pgx.Connect(t.Context(), server.URL())
+	require.NoError(t, err)
+	defer func() { _ = admin.Close(t.Context()) }()
+	m := c.Mutex("x")
+	for _, before := range []bool{false, true} { // the Client has had the lock
+		conns := pool.AcquireAllIdle(t.Context())
+		for range 3 {
+			conn, err := pool.Acquire(t.Context())
+			require.NoError(t, err)
+			conns = append(conns, conn)
+		}
+		for _, conn := range conns {
+			conn.Release()
+		}
+		_, err = admin.Exec(t.Context(), "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'")
+		require.NoError(t, err)
+		require.NoError(t, m.Lock(t.Context()), before)
+		require.NoError(t, m.Unlock(t.Context()))
+	}
 }

@@ -100,12 +100,17 @@ func (r *reserve) close() {
 func (d *Driver) read(ctx context.Context, f func() error) error {
 	for left := d.pool.Stat().TotalConns(); ; left-- {
 		err := f()
-		_, answered := errors.AsType[*pgconn.PgError](err)
-		_, refused := errors.AsType[*pgconn.ConnectError](err)
-		if err == nil || answered && !isCode(err, "57P01") || refused || errors.Is(err, pgx.ErrNoRows) || left <= 0 || ctx.Err() != nil {
+		if err == nil || !broken(err) || left <= 0 || ctx.Err() != nil {
 			return err
 		}
 	}
+}
+
+// broken reports whether all that is wrong with a request is its connection: another may be better.
+func broken(err error) bool {
+	_, answered := errors.AsType[*pgconn.PgError](err)
+	_, refused := errors.AsType[*pgconn.ConnectError](err)
+	return !refused && !errors.Is(err, pgx.ErrNoRows) && (!answered || isCode(err, "57P01"))
 }
 
 // exec runs a statement without a result.
