@@ -86,8 +86,9 @@ func (c *contender) acquire() (*Hold, error) {
 	return h, nil
 }
 
-// ask asks until the lock is granted, the contention is over, or the backend has not answered for half a TTL. A Lock whose first request fails at
-// once returns the error: a waiter rides out a short outage, and no other.
+// ask asks until the lock is granted, the contention is over, or the backend has not answered for
+// half a TTL. A Lock whose first request fails at once returns the error: a waiter rides out a
+// short outage, and no other.
 func (c *contender) ask() (*Hold, error) {
 	var (
 		set      = &c.mutex.settings
@@ -172,7 +173,8 @@ func (c *contender) abandon(h *Hold, err error) error {
 	return err
 }
 
-// parting is how long a Lock whose ctx has ended waits until it is out of the queue, where it stands in the way of others.
+// parting is how long a Lock whose ctx has ended waits until it is out of the queue, where it
+// stands in the way of others.
 const parting = 5 * time.Millisecond
 
 // leave gives up the place in the queue of a wait that is over, and returns why it is.
@@ -248,8 +250,9 @@ func (c *contender) wait(d time.Duration) bool {
 	return c.over() == nil
 }
 
-// bound returns the context of one request. It has the values of ctx, and ends with ctx, with client, or after timeout. A deadline
-// of ctx is not its own: people override Done and forget Deadline.
+// bound returns the context of one request. It has the values of ctx, and ends with ctx, with
+// client, or after timeout. A deadline of ctx is not its own: people override Done and forget
+// Deadline.
 func bound(ctx, client context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithTimeout(valuesOf{client, ctx}, timeout)
 	if ctx.Done() == nil {

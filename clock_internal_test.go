@@ -17,8 +17,9 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// outside is the world of a machine that can be frozen: a backend, which is also the driver and the one claim, and a
-// wall clock. Both go on while the machine is frozen, and its monotonic clock, which is the test's, does not.
+// outside is the world of a machine that can be frozen: a backend, which is also the driver and the
+// one claim, and a wall clock. Both go on while the machine is frozen, and its monotonic clock,
+// which is the test's, does not.
 type outside struct {
 	began time.Time
 

@@ -106,16 +106,20 @@ func (c *Client) list(ctx context.Context, prefix string, yield func(string) boo
 	}
 }
 
-// ForceRelease ends the hold of the lock called name that shown describes, of any process. shown is what [Client.Inspect] returned; its Token and
-// the IDs of its Holder or Shares are compared at the backend, so that no other hold ends, however long ago that was: no reader that has joined since, either.
+// ForceRelease ends the hold of the lock called name that shown describes, of any process. shown is
+// what [Client.Inspect] returned; its Token and the IDs of its Holder or Shares are compared at the
+// backend, so that no other hold ends, however long ago that was: no reader that has joined since,
+// either.
 //
-// It is for an operator, when the holder cannot be stopped. The holder is not stopped by it: it hears of the loss at its next renewal, Extend or Unlock,
-// which returns ErrLost, and works on until then. Only a resource that checks the fencing token is safe from it. Others have the lock
+// It is for an operator, when the holder cannot be stopped. The holder is not stopped by it: it
+// hears of the loss at its next renewal, Extend or Unlock, which returns ErrLost, and works on
+// until then. Only a resource that checks the fencing token is safe from it. Others have the lock
 // meanwhile: a waiter at once, and under a larger token.
 //
-// It returns ErrNotHeld if nobody holds the lock, and ErrHeld if another hold is there. Both say that the hold which was shown has ended. After any other
-// error it may have ended: call it again. It takes at most half the Client's TTL. If the Driver is no [driver.ForceReleaser]
-// it returns ErrUnsupported, and if the Client is closed ErrClosed.
+// It returns ErrNotHeld if nobody holds the lock, and ErrHeld if another hold is there. Both say
+// that the hold which was shown has ended. After any other error it may have ended: call it again.
+// It takes at most half the Client's TTL. If the Driver is no [driver.ForceReleaser] it returns
+// ErrUnsupported, and if the Client is closed ErrClosed.
 func (c *Client) ForceRelease(ctx context.Context, name string, shown State) error {
 	return wrap("forcerelease", name, c.forceRelease(ctx, name, shown))
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Mutex is the lock of one name. It implements [Locker] with one [Hold] at a time. Make one with [Client.Mutex]; its zero value
-// is of no use. It is not reentrant, but for [Mutex.Join].
+// Mutex is the lock of one name. It implements [Locker] with one [Hold] at a time. Make one with
+// [Client.Mutex]; its zero value is of no use. It is not reentrant, but for [Mutex.Join].
 //
-// Several goroutines may use it, as they would a [sync.Mutex]: one of them holds it, or contends for it at the backend, and the others wait for that one, in
-// the order in which they came.
+// Several goroutines may use it, as they would a [sync.Mutex]: one of them holds it, or contends
+// for it at the backend, and the others wait for that one, in the order in which they came.
 type Mutex struct {
 	lockID
 
@@ -44,8 +44,9 @@ func (m *Mutex) Lock(ctx context.Context) error {
 	return err
 }
 
-// TryLock makes one attempt to take the lock, of TTL/2 at most. It returns ErrHeld if another owner holds the lock, or another goroutine has this
-// Mutex or waits for it, and the client library's error if the backend is unreachable. Otherwise it is like Lock.
+// TryLock makes one attempt to take the lock, of TTL/2 at most. It returns ErrHeld if another owner
+// holds the lock, or another goroutine has this Mutex or waits for it, and the client library's
+// error if the backend is unreachable. Otherwise it is like Lock.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	_, err := m.contend(ctx, opTryLock, (*contender).acquireOwn)
 	return err
@@ -87,8 +88,9 @@ func (c *contender) acquireOwn() (*Hold, error) {
 	return h, nil
 }
 
-// takeTurn waits until no other goroutine has, or contends for, the hold that is the Mutex's own: one of many contends at the
-// backend. While a lost hold awaits its Unlock it returns ErrLost, also to those that wait already.
+// takeTurn waits until no other goroutine has, or contends for, the hold that is the Mutex's own:
+// one of many contends at the backend. While a lost hold awaits its Unlock it returns ErrLost, also
+// to those that wait already.
 func (c *contender) takeTurn() error {
 	m, closed := c.mutex, c.mutex.client.open
 	if closed.Err() != nil {
@@ -126,7 +128,8 @@ func (c *contender) takeTurn() error {
 	return cmp.Or(why, c.over())
 }
 
-// refusedBeside returns why c does not wait for its turn beside own, the hold that there is or nil, or nil.
+// refusedBeside returns why c does not wait for its turn beside own, the hold that there is or nil,
+// or nil.
 func (c *contender) refusedBeside(own *Hold) error {
 	if own != nil {
 		switch err := own.expireIfDue(); {

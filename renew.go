@@ -195,7 +195,8 @@ func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 	})
 }
 
-// attempt makes one renewal. If that is not answered by the time of the next it has failed for those who observe.
+// attempt makes one renewal. If that is not answered by the time of the next it has failed for
+// those who observe.
 func (c *Client) attempt(ctx context.Context, holds []*Hold, extend func([]driver.Lease) []error) {
 	leases, due := make([]driver.Lease, len(holds)), make([]time.Time, len(holds))
 	for i, h := range holds {
@@ -225,7 +226,8 @@ func (h *Hold) dueSince() time.Time {
 	return h.renewDue
 }
 
-// renewalAnswered takes in the outcome of a renewal. One that failed is tried again soon, unless it was late, and that has been done.
+// renewalAnswered takes in the outcome of a renewal. One that failed is tried again soon, unless it
+// was late, and that has been done.
 func (h *Hold) renewalAnswered(sent, due time.Time, err error, inTime bool) {
 	err = h.extended(sent, err)
 	switch {
@@ -243,7 +245,8 @@ func (h *Hold) renewalAnswered(sent, due time.Time, err error, inTime bool) {
 	}
 }
 
-// renewalFailed says that a renewal has failed, and reports whether it is still due: a later one may have been answered.
+// renewalFailed says that a renewal has failed, and reports whether it is still due: a later one
+// may have been answered.
 func (h *Hold) renewalFailed(sent, due time.Time, err error) bool {
 	h.observeRenewed(Renewal{Lag: max(sent.Sub(due), 0), Err: err})
 	h.mu.Lock()

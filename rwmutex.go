@@ -35,8 +35,8 @@ var ErrReentrant = errors.New("the context carries a hold of this lock, for whic
 // or RAcquire, whose holds are independent, or have an RWMutex each.
 type RWMutex struct{ *Mutex }
 
-// RWMutex returns a new RWMutex for the lock called name, as [Client.Mutex] returns a Mutex. If the backend has no shares, what is to be one returns
-// ErrUnsupported.
+// RWMutex returns a new RWMutex for the lock called name, as [Client.Mutex] returns a Mutex. If the
+// backend has no shares, what is to be one returns ErrUnsupported.
 func (c *Client) RWMutex(name string, opts ...MutexOption) *RWMutex {
 	return &RWMutex{c.Mutex(name, opts...)}
 }

@@ -6,7 +6,8 @@ import "time"
 // only with half a TTL left.
 func assured(ttl time.Duration) time.Duration { return ttl / 2 }
 
-// noted remembers, of a call that gave the hold its TTL, until when the hold lasts then: to its Deadline, or what is assured.
+// noted remembers, of a call that gave the hold its TTL, until when the hold lasts then: to its
+// Deadline, or what is assured.
 func (p *party) noted(call func() error) error {
 	before := time.Now()
 	err := call()
@@ -31,8 +32,8 @@ func (p *party) told(token uint64) bool {
 	}
 }
 
-// until is how long the hold lasts for certain, unless somebody ends it: as it was when it was granted or extended, or later if it was
-// renewed since.
+// until is how long the hold lasts for certain, unless somebody ends it: as it was when it was
+// granted or extended, or later if it was renewed since.
 func (p *party) until() time.Time {
 	until := p.deadline()
 	if lasts := p.lasts.Load(); lasts != nil && lasts.After(until) {
@@ -49,8 +50,9 @@ func (p *party) excludes(b *party, d time.Duration) {
 	p.overlap(b)
 }
 
-// overlap ends the trial: b got the lock while p had it. Both hold it in the time for which a hold lasts whatever pauses, or if p can
-// still extend its hold. That p was told of a loss is an excuse if there are faults. If there are none nobody has ended its hold.
+// overlap ends the trial: b got the lock while p had it. Both hold it in the time for which a hold
+// lasts whatever pauses, or if p can still extend its hold. That p was told of a loss is an excuse
+// if there are faults. If there are none nobody has ended its hold.
 func (p *party) overlap(b *party) { p.overlapOf("Lock", b) }
 
 // overlapOf is overlap, where op is what b called.

@@ -37,7 +37,8 @@ func (warned) Lost() <-chan struct{} {
 	return lost
 }
 
-// A theft is certain if the hold had to last. That its victim was told is an excuse if there are faults.
+// A theft is certain if the hold had to last. That its victim was told is an excuse if there are
+// faults.
 func TestOverlap(t *testing.T) {
 	for _, c := range []struct {
 		what    string

@@ -25,9 +25,9 @@ const (
 	contenders     = 8
 )
 
-// tenure is one hold that was seen from Lock to Unlock: from is after Lock returned, to before Unlock was
-// called. It was held all that time. That its holder was told of a loss is no excuse, for nobody has ended it; but then it was
-// held no longer than it was to last.
+// tenure is one hold that was seen from Lock to Unlock: from is after Lock returned, to before
+// Unlock was called. It was held all that time. That its holder was told of a loss is no excuse,
+// for nobody has ended it; but then it was held no longer than it was to last.
 type tenure struct {
 	who      string
 	from, to time.Time

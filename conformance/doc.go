@@ -1,5 +1,5 @@
-// Package conformance is the contract of [locker.Locker] as a suite of scenarios. Anyone may put any
-// Locker through it, an adapter of this module or a third-party lock:
+// Package conformance is the contract of [locker.Locker] as a suite of scenarios. Anyone may put
+// any Locker through it, an adapter of this module or a third-party lock:
 //
 //	func TestConformance(t *testing.T) {
 //		conformance.Run(t, conformance.Harness{
@@ -15,49 +15,57 @@
 //		})
 //	}
 //
-// Each scenario states one promise of the contract, and a failure says which promise was broken and what
-// was seen. What the Locker or the Harness lacks (TryLock, Lost, Deadline, a way to silence the
-// server) is printed as skipped. At the end Run logs how many promises were kept, with a list of those
-// that were not kept in each trial and of the known deviations; go test -v prints it.
+// Each scenario states one promise of the contract, and a failure says which promise was broken and
+// what was seen. What the Locker or the Harness lacks (TryLock, Lost, Deadline, a way to silence
+// the server) is printed as skipped. At the end Run logs how many promises were kept, with a list
+// of those that were not kept in each trial and of the known deviations; go test -v prints it.
 //
 // A scenario blames a Locker only for what is certain, or for what it saw in every one of several
-// trials: it allows for slow calls, unfair queues, a TTL that is up to half a second late, tokens with
-// gaps, and a hold that is now and then reported lost before its time. Two holders at once count. Without faults nothing
-// excuses a hold that ends early while another begins, not even a Locker that tells of the loss in time.
+// trials: it allows for slow calls, unfair queues, a TTL that is up to half a second late, tokens
+// with gaps, and a hold that is now and then reported lost before its time. Two holders at once
+// count. Without faults nothing excuses a hold that ends early while another begins, not even a
+// Locker that tells of the loss in time.
 //
-// After one trial in doubt there are up to five. The promise is kept if one of them sees nothing, and the result says in
-// how many: "kept, in 3 of 5 trials". The flag -conformance.doubts=N tolerates N trials in doubt and no more. If you know that
-// your lock is never slow and loses no hold before its time, set it to 0. By default any number below all is tolerated,
-// because those two are no breach. A trial in which this machine paused or was overloaded does not count against the
-// Locker, unless each trial is in doubt; if every one was such a trial there are more than five, for half a minute or so.
+// After one trial in doubt there are up to five. The promise is kept if one of them sees nothing,
+// and the result says in how many: "kept, in 3 of 5 trials". The flag -conformance.doubts=N
+// tolerates N trials in doubt and no more. If you know that your lock is never slow and loses no
+// hold before its time, set it to 0. By default any number below all is tolerated, because those
+// two are no breach. A trial in which this machine paused or was overloaded does not count against
+// the Locker, unless each trial is in doubt; if every one was such a trial there are more than
+// five, for half a minute or so.
 //
-// Locks are held for real time: at a backend whose TTL may be 300 ms the suite takes ten seconds without faults and a minute
-// and a half with all of them, and longer in proportion at others. Scenarios that wait run side by side.
+// Locks are held for real time: at a backend whose TTL may be 300 ms the suite takes ten seconds
+// without faults and a minute and a half with all of them, and longer in proportion at others.
+// Scenarios that wait run side by side.
 //
-// Programs that are not tests use [Examine], which runs one scenario with a [TB] of the caller's. The command locker check
-// does so for a deployment.
+// Programs that are not tests use [Examine], which runs one scenario with a [TB] of the caller's.
+// The command locker check does so for a deployment.
 //
 // # Locks in other languages
 //
-// [Exec] makes the Harness of a lock that is a program of its own, in any language, which reads requests and writes answers as lines of
-// JSON: docs/judge-any-language.md is the specification. [ServeLocks] is such a program of a lock in Go. Tests of Go programs use [Serve].
+// [Exec] makes the Harness of a lock that is a program of its own, in any language, which reads
+// requests and writes answers as lines of JSON: docs/judge-any-language.md is the specification.
+// [ServeLocks] is such a program of a lock in Go. Tests of Go programs use [Serve].
 //
 // # Faults
 //
-// [Faults] lists what the suite may do to the backend. Each is optional: servers go silent, crash, lose their data or fail
-// over, or their clock jumps; connections are cut, are slow or lose replies; holders run in processes of their own, which are
-// stopped and killed. A scenario without the fault that it needs is skipped, and says so.
+// [Faults] lists what the suite may do to the backend. Each is optional: servers go silent, crash,
+// lose their data or fail over, or their clock jumps; connections are cut, are slow or lose
+// replies; holders run in processes of their own, which are stopped and killed. A scenario without
+// the fault that it needs is skipped, and says so.
 //
 // # Histories
 //
-// In some scenarios clients make random calls while faults come and go. The answers must be the history of one lock: the
-// checker, porcupine, looks for an order of all calls, each at some moment between its call and its return, in which a hold
-// begins only when there is none, has a larger token than all before, and is confirmed only while it lasts. A call with an
-// unknown outcome demands nothing. The flags -conformance.seed, -conformance.for and -conformance.faults set the random
-// choices, the duration and the faults. A history that fails is saved in -conformance.dir, as a page and as JSON.
+// In some scenarios clients make random calls while faults come and go. The answers must be the
+// history of one lock: the checker, porcupine, looks for an order of all calls, each at some moment
+// between its call and its return, in which a hold begins only when there is none, has a larger
+// token than all before, and is confirmed only while it lasts. A call with an unknown outcome
+// demands nothing. The flags -conformance.seed, -conformance.for and -conformance.faults set the
+// random choices, the duration and the faults. A history that fails is saved in -conformance.dir,
+// as a page and as JSON.
 //
 // # Results
 //
-// With the flag -conformance.results=FILE each [Result] is appended to a file, as JSON. docs/conformance.md has more, and a
-// table of all scenarios with where each comes from.
+// With the flag -conformance.results=FILE each [Result] is appended to a file, as JSON.
+// docs/conformance.md has more, and a table of all scenarios with where each comes from.
 package conformance

@@ -27,7 +27,8 @@ const (
 	moments
 )
 
-// grantedAsItGaveUp cancels B at about the moment in which A's Unlock makes it the holder. C waits behind B, or comes afterwards.
+// grantedAsItGaveUp cancels B at about the moment in which A's Unlock makes it the holder. C waits
+// behind B, or comes afterwards.
 func grantedAsItGaveUp(e *env) {
 	name := e.name()
 	h := &handover{env: e, a: e.party("A", name, e.long), b: e.party("B", name, e.long), c: e.party("C", name, e.long), looks: 1}

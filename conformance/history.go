@@ -279,8 +279,9 @@ func (t *tenancy) punctual(c client, e event) {
 	}
 }
 
-// end is when the hold was over, as far as its client could see; ok is false if it may still be held.
-// It was not before the last of the calls that confirmed it, nor before the assured time, unless an Unlock was called by then.
+// end is when the hold was over, as far as its client could see; ok is false if it may still be
+// held. It was not before the last of the calls that confirmed it, nor before the assured time,
+// unless an Unlock was called by then.
 func (t *tenancy) end(confirmed []event) (from, to int64, ok bool) {
 	switch {
 	case t.told > 0:

@@ -20,8 +20,8 @@ const (
 	// revocable: holds are ended behind their holders' backs. A token that needs no request may be
 	// believed for up to a TTL longer; all that the backend was asked for is exclusive.
 	revocable demand = "revocable"
-	// undisturbed: exclusive, and there were no faults. A hold lasts until its Unlock is called, or as long as it is assured,
-	// whatever its client is told: nobody else has ended it.
+	// undisturbed: exclusive, and there were no faults. A hold lasts until its Unlock is called, or as
+	// long as it is assured, whatever its client is told: nobody else has ended it.
 	undisturbed demand = "undisturbed"
 	// fenced: the tokens rise with every hold.
 	fenced demand = "fenced"

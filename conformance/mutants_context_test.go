@@ -185,8 +185,8 @@ func looksAfterTheGrant(p *patched, _ *world) {
 	}
 }
 
-// passesOn has waiters of this process pass the lock on in a queue. One that gives up as it is passed the lock, and does not find itself
-// waiting any more, passes it on to nobody.
+// passesOn has waiters of this process pass the lock on in a queue. One that gives up as it is
+// passed the lock, and does not find itself waiting any more, passes it on to nobody.
 func passesOn(p *patched, w *world) {
 	lock, unlock, name := p.lock, p.unlock, p.Mutex.Name()
 	pass := func() {

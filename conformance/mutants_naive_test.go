@@ -14,7 +14,8 @@ func flawed(flaw, killer string) mutant {
 	return mutant{flaw, killer, func() conformance.Harness { return naiveLocks(flaw, 0) }}
 }
 
-// thieves are naive locks that take what another holds, who hears ErrLost at its Unlock, or before it.
+// thieves are naive locks that take what another holds, who hears ErrLost at its Unlock, or before
+// it.
 func thieves() (all []mutant) {
 	for _, flaw := range []string{"looks, and takes a little later", "one take in two hundred does not look"} {
 		for who, of := range map[string]func(*naive) locker.Locker{
@@ -43,7 +44,8 @@ type mute struct{ locker.Locker }
 
 func (mute) FencingToken() uint64 { return 0 }
 
-// told is a Locker that asks the server each time whether its hold is there: its token is 0 as soon as another has the lock.
+// told is a Locker that asks the server each time whether its hold is there: its token is 0 as soon
+// as another has the lock.
 type told struct{ *naive }
 
 func (l told) FencingToken() uint64 {

@@ -146,8 +146,8 @@ func polled() conformance.Harness {
 	}
 }
 
-// spuriousLoss says of one hold in fifty that it is lost, as one that is careful after an error does. Nobody else gets the lock before
-// its Unlock.
+// spuriousLoss says of one hold in fifty that it is lost, as one that is careful after an error
+// does. Nobody else gets the lock before its Unlock.
 func spuriousLoss(_ conformance.TB, p *patched, _ *world) {
 	inner := p.Mutex
 	lost := false // the current hold; its Unlock is still to come

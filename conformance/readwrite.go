@@ -284,7 +284,8 @@ func (e *env) downgradeKeepsTTL() {
 	w.release()
 }
 
-// downgradeAdmitsReaders has a writer in the queue behind the readers, where there is one: where there is none a writer may go first.
+// downgradeAdmitsReaders has a writer in the queue behind the readers, where there is one: where
+// there is none a writer may go first.
 func downgradeAdmitsReaders(e *env) {
 	all := e.rwParties(4)
 	a, b, c, w := all[0], all[1], all[2], all[3]

@@ -174,7 +174,8 @@ func readWrite() (some []conformance.Scenario) {
 	return some
 }
 
-// TestReadWrite_naive: read-write locks that share no code with the module's keep all promises of one, whoever goes first.
+// TestReadWrite_naive: read-write locks that share no code with the module's keep all promises of
+// one, whoever goes first.
 func TestReadWrite_naive(t *testing.T) {
 	var tasks []task
 	for who, harness := range map[string]func() conformance.Harness{

@@ -53,8 +53,8 @@ func readers() []row {
 	return rows
 }
 
-// beside has another reader take a share beside the reader of the scenario, if there is one. left ends the trial unless that share lasts, and
-// ends it.
+// beside has another reader take a share beside the reader of the scenario, if there is one. left
+// ends the trial unless that share lasts, and ends it.
 func (e *env) beside(name string) (left func(b *party)) {
 	if e.reader == "" {
 		return func(*party) {}

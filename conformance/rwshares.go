@@ -35,7 +35,8 @@ func releasedLate(e *env) {
 
 func expiresAlone(e *env) { e.together(e.expiresBeside, e.expiresAmong) }
 
-// expiresAmong has the share that lasts longer be the first: neither the take nor an Extend of another cuts it.
+// expiresAmong has the share that lasts longer be the first: neither the take nor an Extend of
+// another cuts it.
 func (e *env) expiresAmong() {
 	name := e.name()
 	a, b, w := e.rwParty("A", name, e.ttl), e.rwParty("B", name, e.long), e.rwParty("C", name, e.long)
@@ -50,7 +51,8 @@ func (e *env) expiresAmong() {
 	w.release()
 }
 
-// expiresBeside has the writer wait from the beginning: somebody has to notice that the time of a share is over.
+// expiresBeside has the writer wait from the beginning: somebody has to notice that the time of a
+// share is over.
 func (e *env) expiresBeside() {
 	name, ttl := e.name(), e.lifetime(1200*time.Millisecond) // longer than slack
 	before := time.Now()

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Detach calls f in a goroutine, and returns when f does, or with ctx.Err() when ctx ends. It is for a Driver whose client library ignores
-// contexts, or breaks its connection when one ends. The context of f has the values of ctx, and ends after limit. What f does late is for the Release of
+// Detach calls f in a goroutine, and returns when f does, or with ctx.Err() when ctx ends. It is
+// for a Driver whose client library ignores contexts, or breaks its connection when one ends. The
+// context of f has the values of ctx, and ends after limit. What f does late is for the Release of
 // the claim to undo.
 func Detach(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)

@@ -1,14 +1,19 @@
-// Package driver is for authors of backends: it has what a backend implements. Applications use package locker, and never need this one.
+// Package driver is for authors of backends: it has what a backend implements. Applications use
+// package locker, and never need this one.
 //
-// A [Driver] makes a [Claim] for each attempt to take a lock. Its methods make one request each: Ask asks for the lock, Extend prolongs what was granted,
-// Release gives it back. Everything else is the work of the core, which is package locker: waiting, deadlines, renewal, loss, retries, clean-up and
-// the wrapping of errors. locker.New makes a Client over a Driver. [Register] makes a scheme known, so that locker.Open finds the Driver by
-// URL. Package conformance tests whether a Driver keeps what [Claim] asks; docs/writing-a-driver.md in the repository says in which order to write one.
+// A [Driver] makes a [Claim] for each attempt to take a lock. Its methods make one request each:
+// Ask asks for the lock, Extend prolongs what was granted, Release gives it back. Everything else
+// is the work of the core, which is package locker: waiting, deadlines, renewal, loss, retries,
+// clean-up and the wrapping of errors. locker.New makes a Client over a Driver. [Register] makes a
+// scheme known, so that locker.Open finds the Driver by URL. Package conformance tests whether a
+// Driver keeps what [Claim] asks; docs/writing-a-driver.md in the repository says in which order to
+// write one.
 //
 // # What the core asks of a Driver, and when
 //
-// The name in a [Request] is the Client's prefix, a colon, and the name as the application gave it: locker:orders/42. In the prefix, % and : are escaped, as
-// %25 and %3A. A Driver takes the whole for one opaque string.
+// The name in a [Request] is the Client's prefix, a colon, and the name as the application gave it:
+// locker:orders/42. In the prefix, % and : are escaped, as %25 and %3A. A Driver takes the whole
+// for one opaque string.
 //
 //	Claim      for each Lock and TryLock, and once more for a Lock whose grant came too late to be used.
 //	Ask        by TryLock, once. By Lock, until it returns nil: when Wake was called, after the time that the last answer said, or 10 ms to 250 ms apart by default.
@@ -17,7 +22,8 @@
 //	Release    at an Unlock, and for each hold when the Client is closed; for a claim that was given up, or granted too late to be used; and for a hold
 //	           that was lost while its lease may go on, even after ErrLost.
 //
-// Each call returns within a few milliseconds of the end of its context. What bounds a call, and what follows a failure:
+// Each call returns within a few milliseconds of the end of its context. What bounds a call, and
+// what follows a failure:
 //
 //	Ask        TTL/2. Lock asks again until TTL/2 after the first request was sent that has failed since the last answer. Where nothing was answered yet,
 //	           it returns a failure at once. A Driver of several servers does not spend all of that on one that hangs.
@@ -30,7 +36,9 @@
 //
 // # Where a Driver comes from
 //
-// An application imports the package of the backend. It opens a URL, whose scheme the package has registered in its init, or makes a Client over a
-// client of its own: New(client, …), which is locker.New over NewDriver(client, …). The core asks for Guarantees, DefaultTTL and CheckTTL when a Client is
-// made, and then, with the option WithTTL of a Mutex, for CheckTTL. The backend need not be reachable then. A NewDriver that fails returns an [Error] with the Op new.
+// An application imports the package of the backend. It opens a URL, whose scheme the package has
+// registered in its init, or makes a Client over a client of its own: New(client, …), which is
+// locker.New over NewDriver(client, …). The core asks for Guarantees, DefaultTTL and CheckTTL when
+// a Client is made, and then, with the option WithTTL of a Mutex, for CheckTTL. The backend need
+// not be reachable then. A NewDriver that fails returns an [Error] with the Op new.
 package driver

@@ -5,16 +5,19 @@ import (
 	"time"
 )
 
-// Driver grants leases on names at one backend. It may be used by several goroutines. It says what one request does, and waits for nothing itself: the core
-// asks its claims, and waits with them.
+// Driver grants leases on names at one backend. It may be used by several goroutines. It says what
+// one request does, and waits for nothing itself: the core asks its claims, and waits with them.
 //
-// A Driver that can do more implements [BatchExtender], [Inspector], [Lister], [ForceReleaser], [TTLChecker], [TTLDefaulter], [Warner] or
-// [Proposer], too. It returns ErrHeld, ErrLost and ErrUnsupported as they are: the core adds the operation and the name.
+// A Driver that can do more implements [BatchExtender], [Inspector], [Lister], [ForceReleaser],
+// [TTLChecker], [TTLDefaulter], [Warner] or [Proposer], too. It returns ErrHeld, ErrLost and
+// ErrUnsupported as they are: the core adds the operation and the name.
 //
-// Each call returns within a few milliseconds of the end of its context, whatever the backend does. What it has sent may go on. If the client library ignores
-// contexts, or breaks its connection when one ends, use [Detach].
+// Each call returns within a few milliseconds of the end of its context, whatever the backend does.
+// What it has sent may go on. If the client library ignores contexts, or breaks its connection when
+// one ends, use [Detach].
 type Driver interface {
-	// Claim returns the claim of a fresh random owner. It makes no request. Each claim is a contender of its own, also within one process.
+	// Claim returns the claim of a fresh random owner. It makes no request. Each claim is a contender
+	// of its own, also within one process.
 	Claim(req Request) Claim
 
 	// Guarantees returns what the backend promises, and under which condition. It makes no request.
@@ -35,8 +38,9 @@ type Request struct {
 
 	Shared bool // a share of the name, which others may have beside it
 
-	// Wake is nil if the claim does not wait. Otherwise the Driver calls it when asking again may bring more. It does not block, and may be called at any
-	// time: while Ask runs, it has the core ask once more; after Release it does nothing. A call that brings nothing costs a request.
+	// Wake is nil if the claim does not wait. Otherwise the Driver calls it when asking again may
+	// bring more. It does not block, and may be called at any time: while Ask runs, it has the core
+	// ask once more; after Release it does nothing. A call that brings nothing costs a request.
 	Wake func()
 }
 
@@ -108,7 +112,7 @@ type TTLChecker interface {
 
 	// CheckTTL makes no request, and returns an error that matches ErrUnsupported and names what
 	// would do, for a TTL that the backend cannot honour exactly. The core asks before it calls
-	// Acquire with it.
+	// Ask with it.
 	CheckTTL(ttl time.Duration) error
 }
 

@@ -10,7 +10,7 @@ import (
 type Proposer interface {
 	Driver
 
-	// Propose is Acquire with a token of the caller's choice. The lease's Token is token if the
+	// Propose asks once, with a token of the caller's choice. The lease's Token is token if the
 	// node accepted it, which it does only in the step that grants the lease and only if the token
 	// is larger than any it has accepted before; else a larger one, to which the caller may raise
 	// the others. A denied Propose changes nothing.
@@ -29,8 +29,8 @@ type Proposer interface {
 	// Driver or its leases.
 	Wait(req Request, place uint64, woken func(kept bool)) WaitingLease
 
-	// Identify asks the server who it is. The id is that of no other server, and the same for all that ask until it restarts; "" means that it
-	// does not tell. The answer tells the clock, too.
+	// Identify asks the server who it is. The id is that of no other server, and the same for all that
+	// ask until it restarts; "" means that it does not tell. The answer tells the clock, too.
 	Identify(ctx context.Context) (id string, err error)
 
 	// ServerTime returns the clock of the server, as the latest answer has told it. known is false if there has been none.

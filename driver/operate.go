@@ -36,16 +36,21 @@ type Page struct {
 type ForceReleaser interface {
 	Driver
 
-	// ForceRelease ends the hold of the lock called name that shown describes. shown was returned by Inspect, of any Driver of this
-	// backend and perhaps long ago, and is Held; its Token and the ID of its Holder are not both zero.
+	// ForceRelease ends the hold of the lock called name that shown describes. shown was returned by
+	// Inspect, of any Driver of this backend and perhaps long ago, and is Held; its Token and the ID
+	// of its Holder are not both zero.
 	//
-	//  1. In the step that ends a hold it compares the Token and the ID with those of the hold that is there, and ends no other. What is zero
-	//     it does not compare. Of a lock that is shared it ends the Shares that are shown, or the one that has the ID of the Holder.
-	//  2. The lock is then free as after a Release: a waiter is woken, or has it, and the next token is larger.
-	//  3. Extend and Release of the former holder return ErrLost, also a Release that is sent again because its reply was lost. What
-	//     the former holder has sent and arrives late extends nothing, and takes what it may take after a Release: see Acquire.
-	//  4. It returns ErrNotHeld if nobody holds the lock, and ErrHeld, or a HeldError, if another hold is there than the one
-	//     described. After any other error the outcome is unknown.
-	//  5. ctx bounds the call, and has a deadline. If the backend is unreachable it returns the client library's error, before that.
+	//  1. In the step that ends a hold it compares the Token and the ID with those of the hold that is
+	//     there, and ends no other. What is zero it does not compare. Of a lock that is shared it ends
+	//     the Shares that are shown, or the one that has the ID of the Holder.
+	//  2. The lock is then free as after a Release: a waiter is woken, or has it, and the next token
+	//     is larger.
+	//  3. Extend and Release of the former holder return ErrLost, also a Release that is sent again
+	//     because its reply was lost. What the former holder has sent and arrives late extends
+	//     nothing, and takes what it may take after a Release: see Claim.
+	//  4. It returns ErrNotHeld if nobody holds the lock, and ErrHeld, or a HeldError, if another hold
+	//     is there than the one described. After any other error the outcome is unknown.
+	//  5. ctx bounds the call, and has a deadline. If the backend is unreachable it returns the client
+	//     library's error, before that.
 	ForceRelease(ctx context.Context, name string, shown State) error
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// claim implements [driver.Claim]: it is a place in the queue of its name, whether or not the first. It implements [driver.LossNotifier],
-// [driver.Downgrader] and [driver.Leaver], too.
+// claim implements [driver.Claim]: it is a place in the queue of its name, whether or not the
+// first. It implements [driver.LossNotifier], [driver.Downgrader] and [driver.Leaver], too.
 type claim struct {
 	driver.Request
 
@@ -46,10 +46,12 @@ type claim struct {
 // Claim implements driver.Driver.
 func (d *Driver) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
 
-// Ask puts the key, if it is not there, and looks what is before it. If its session has ended, or somebody has removed its key, it begins again, at
-// the end of the queue. If its connection breaks, it asks on another. In the end it returns the error, and the core asks again.
+// Ask puts the key, if it is not there, and looks what is before it. If its session has ended, or
+// somebody has removed its key, it begins again, at the end of the queue. If its connection breaks,
+// it asks on another. In the end it returns the error, and the core asks again.
 //
-// One that has to wait is woken when what is before it goes. It also looks now and then: a watch may hang, at a server that does.
+// One that has to wait is woken when what is before it goes. It also looks now and then: a watch
+// may hang, at a server that does.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	if err := c.of.CheckTTL(c.TTL); err != nil {
 		return 0, err
@@ -79,7 +81,8 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	return lookAgain + rand.N(lookAgain/4), driver.ErrHeld
 }
 
-// How often an Ask begins again, and how long the client library gets to notice that connections are broken: there may be one to each server.
+// How often an Ask begins again, and how long the client library gets to notice that connections
+// are broken: there may be one to each server.
 const (
 	rounds     = 3
 	reconnects = 5 * time.Millisecond
@@ -153,7 +156,8 @@ func (c *claim) reset(result error) {
 	c.created, c.phase, c.hinted, c.doubtful, c.asked = 0, 0, "", false, false
 }
 
-// enter puts the key, and returns the key ahead of it, if there is one. A claim that does not wait puts it only if the queue is empty.
+// enter puts the key, and returns the key ahead of it, if there is one. A claim that does not wait
+// puts it only if the queue is empty.
 func (c *claim) enter(ctx context.Context) (ahead string, err error) {
 	if c.Wake != nil {
 		return c.enqueue(ctx)
@@ -179,8 +183,9 @@ func (c *claim) enter(ctx context.Context) (ahead string, err error) {
 
 // enqueue puts the key whatever is before it.
 //
-// Here and below, folders are read with their values: asked for keys only, etcd 3.7 leaves out their leases, too
-// (https://github.com/etcd-io/etcd/issues/22209), by which a contender is told from what others have put there.
+// Here and below, folders are read with their values: asked for keys only, etcd 3.7 leaves out
+// their leases, too (https://github.com/etcd-io/etcd/issues/22209), by which a contender is told
+// from what others have put there.
 func (c *claim) enqueue(ctx context.Context) (ahead string, err error) {
 	resp, err := c.take(ctx, func(txn clientv3.Txn) clientv3.Txn {
 		return txn.If(c.alive(), c.absent()).Then(clientv3.OpGet(c.folder, clientv3.WithLastCreate()...), c.put()).Else(c.own())
@@ -242,9 +247,10 @@ func (c *claim) txn(ctx context.Context, write func(clientv3.Txn) clientv3.Txn) 
 	return ask(ctx, c.of.once(c.TTL), func(ctx context.Context) (*clientv3.TxnResponse, error) { return write(c.of.cli.Txn(ctx)).Commit() })
 }
 
-// look returns the key that is ahead of ours, if there is one. It also looks at our own: the session may have ended while we
-// waited. If ahead, a key, still stands before ours, no other is read: of a folder the server reads all keys, however few it is
-// asked for. Our own key as ahead stands for none.
+// look returns the key that is ahead of ours, if there is one. It also looks at our own: the
+// session may have ended while we waited. If ahead, a key, still stands before ours, no other is
+// read: of a folder the server reads all keys, however few it is asked for. Our own key as ahead
+// stands for none.
 func (c *claim) look(ctx context.Context, ahead string) (string, error) {
 	created := c.revision()
 	for _, limit := range []int64{1, 0} { // the latest, and if that is not one of ours, all
@@ -273,7 +279,8 @@ func (c *claim) look(ctx context.Context, ahead string) (string, error) {
 	return "", nil
 }
 
-// isBefore is true if a key is there that was created before a revision: an owner may have come back, at the end of the queue.
+// isBefore is true if a key is there that was created before a revision: an owner may have come
+// back, at the end of the queue.
 func isBefore(key string, created int64) []clientv3.Cmp {
 	revision := clientv3.CreateRevision(key)
 	return []clientv3.Cmp{clientv3.Compare(revision, ">", 0), clientv3.Compare(revision, "<", created)}
@@ -307,7 +314,8 @@ func first(r *etcdserverpb.ResponseOp) *mvccpb.KeyValue {
 	return nil
 }
 
-// once makes a request of a claim once, and beside it another, at the next server, if it is slow: a TryLock has no second one. What fails the core asks for again.
+// once makes a request of a claim once, and beside it another, at the next server, if it is slow: a
+// TryLock has no second one. What fails the core asks for again.
 func (d *Driver) once(ttl time.Duration) *outage.Outage {
 	o := d.newOutage(ttl)
 	o.Once = true

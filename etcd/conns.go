@@ -10,8 +10,9 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// conns are the connections of a client that Open has made. One on which nothing comes back, though TCP goes on acknowledging what is sent, is left: by
-// itself gRPC does that after its keepalive, of 10 s at the least.
+// conns are the connections of a client that Open has made. One on which nothing comes back, though
+// TCP goes on acknowledging what is sent, is left: by itself gRPC does that after its keepalive, of
+// 10 s at the least.
 type conns struct {
 	mu   sync.Mutex
 	open map[*conn]struct{}

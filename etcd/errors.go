@@ -62,8 +62,9 @@ func explain(ctx, rctx context.Context, err error) error {
 	return silence
 }
 
-// request is the context of a request. It has no deadline that gRPC is told: that would be sent along, and be kept a second time by the
-// server, which makes a pair of requests slower by a twentieth.
+// request is the context of a request. It has no deadline that gRPC is told: that would be sent
+// along, and be kept a second time by the server, which makes a pair of requests slower by a
+// twentieth.
 type request struct {
 	context.Context
 	// message is the request's own error, which the etcd client replaces by its context's. It says what is wrong with

@@ -1,42 +1,50 @@
-// Package etcd keeps locks on etcd 3, through its own client. It registers etcd:// and, for TLS, etcds://.
+// Package etcd keeps locks on etcd 3, through its own client. It registers etcd:// and, for TLS,
+// etcds://.
 //
 //	client, err := locker.Open(ctx, "etcd://user:password@host1:2379,host2:2379,host3:2379?ttl=10s")
 //
 // [New] takes a client of your own instead.
 //
-// How to run the servers, and which rights a user needs: https://github.com/go-locker/locker/blob/main/docs/backends/etcd.md.
-// All parameters of the URL: https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works: docs/protocols-consensus.md there.
+// How to run the servers, and which rights a user needs:
+// https://github.com/go-locker/locker/blob/main/docs/backends/etcd.md. All parameters of the URL:
+// https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works:
+// docs/protocols-consensus.md there.
 //
 // # The URL
 //
 //	etcd[s]://[user:password@][host[:port]][,host[:port]…][?parameter=value&…]
 //
-// names members of one cluster; the default is localhost:2379. With a user, Open asks the cluster for a token, and fails if it is
-// unreachable; else it makes no request.
+// names members of one cluster; the default is localhost:2379. With a user, Open asks the cluster
+// for a token, and fails if it is unreachable; else it makes no request.
 //
 // # The TTL
 //
-// etcd counts in whole seconds, and grants no less than one and a half of its election timeouts, rounded up: 2 s with its default
-// settings. A TTL that is not in whole seconds is [driver.ErrUnsupported] at once. One below the server's floor, which only the server
-// knows, is ErrUnsupported when it is first used. If the process of a hold has stopped, etcd removes the hold one TTL to about half a
-// second more after the last contact, or up to one TTL later if the leader changed.
+// etcd counts in whole seconds, and grants no less than one and a half of its election timeouts,
+// rounded up: 2 s with its default settings. A TTL that is not in whole seconds is
+// [driver.ErrUnsupported] at once. One below the server's floor, which only the server knows, is
+// ErrUnsupported when it is first used. If the process of a hold has stopped, etcd removes the hold
+// one TTL to about half a second more after the last contact, or up to one TTL later if the leader
+// changed.
 //
-// All holds of a Client that have the same TTL share one lease, and are lost together if it ends. The Client revokes it when it closes.
+// All holds of a Client that have the same TTL share one lease, and are lost together if it ends.
+// The Client revokes it when it closes.
 //
 // # What it is worth
 //
-// One holder, tokens that rise, and waiters in order, also through the loss of a minority of the members. While there is no majority
-// nothing can be taken, extended or released: waiters get an error after half a TTL, and holds expire. After a restore from a backup, or a
-// new beginning, use [locker.WithTokenBase].
+// One holder, tokens that rise, and waiters in order, also through the loss of a minority of the
+// members. While there is no majority nothing can be taken, extended or released: waiters get an
+// error after half a TTL, and holds expire. After a restore from a backup, or a new beginning, use
+// [locker.WithTokenBase].
 //
-// That needs etcd 3.4.31, 3.5.13 or later: older leaders could end sessions that their successor had renewed (etcd issue 15247). A newer
-// one may still do so in the moment in which it wakes, if it was stopped for a TTL; the holder hears of it
-// at once, or at its next renewal.
+// That needs etcd 3.4.31, 3.5.13 or later: older leaders could end sessions that their successor
+// had renewed (etcd issue 15247). A newer one may still do so in the moment in which it wakes, if
+// it was stopped for a TTL; the holder hears of it at once, or at its next renewal.
 //
 // # A client of your own
 //
-// [New] takes any. Set its DialKeepAliveTime and DialKeepAliveTimeout, so that it leaves a server that has stopped. A request
-// that is not answered within a part of the TTL is made again, at another server if there are several, while the first goes on.
+// [New] takes any. Set its DialKeepAliveTime and DialKeepAliveTimeout, so that it leaves a server
+// that has stopped. A request that is not answered within a part of the TTL is made again, at
+// another server if there are several, while the first goes on.
 package etcd
 
 import (
@@ -63,8 +71,8 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	return newdriver.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister], [driver.ForceReleaser] and
-// [driver.TTLChecker].
+// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
+// [driver.ForceReleaser] and [driver.TTLChecker].
 type Driver struct {
 	cli      *clientv3.Client
 	owned    bool   // made by Open, and closed by Close

@@ -64,7 +64,8 @@ func (p *place) empty() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(p.folder), "=", 0).WithPrefix()
 }
 
-// noWriter is true if no key of a writer stands in the queue, and nothing of others that comes before shares.
+// noWriter is true if no key of a writer stands in the queue, and nothing of others that comes
+// before shares.
 func (p *place) noWriter() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(p.folder), "=", 0).WithRange(p.folder + readerMark)
 }

@@ -24,7 +24,8 @@ func (s *session) noteShare(folder string, known knownShare) {
 	shares.latest, shares.all[known.key] = known.key, known
 }
 
-// knownShare returns the share of the folder that was settled last, or another, if any is not known to have ended.
+// knownShare returns the share of the folder that was settled last, or another, if any is not known
+// to have ended.
 func (s *session) knownShare(folder string) (known knownShare, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -65,7 +65,8 @@ func (c *claim) Release(ctx context.Context) error {
 	return result
 }
 
-// giveBack removes the key, and what may become of a request that was not answered. It makes no request if there is neither.
+// giveBack removes the key, and what may become of a request that was not answered. It makes no
+// request if there is neither.
 func (c *claim) giveBack(ctx context.Context) error {
 	c.mu.Lock()
 	created, doubtful, asked := c.created, c.doubtful, c.asked

@@ -115,7 +115,8 @@ type phase struct {
 	witness *mvccpb.KeyValue
 }
 
-// phaseOf returns what the keys of the folder, the oldest first, show to our share, which is among them, and was created then.
+// phaseOf returns what the keys of the folder, the oldest first, show to our share, which is among
+// them, and was created then.
 func (p *place) phaseOf(keys []*mvccpb.KeyValue, created int64) (seen phase) {
 	for _, kv := range keys {
 		switch v := parseValue(kv); {

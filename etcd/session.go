@@ -49,8 +49,9 @@ func newSession(d *Driver, ttl time.Duration) *session {
 	return s
 }
 
-// Start asks for the lease. It gives that a little less time than the request has that waits for it, so that its caller learns why it failed.
-// etcd raises a TTL that is too short for its election timeout without an error.
+// Start asks for the lease. It gives that a little less time than the request has that waits for
+// it, so that its caller learns why it failed. etcd raises a TTL that is too short for its election
+// timeout without an error.
 func (s *session) Start() error {
 	sent, seconds := clock.Now(), int64(s.TTL/time.Second)
 	s.id = clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64-1)) // Stop revokes it though no answer comes
@@ -68,7 +69,8 @@ func (s *session) Start() error {
 	return nil
 }
 
-// grant asks for a lease of our ID: however often it is asked for, there is one. It returns what is granted. The client's own Grant leaves the ID to the server.
+// grant asks for a lease of our ID: however often it is asked for, there is one. It returns what is
+// granted. The client's own Grant leaves the ID to the server.
 func (d *Driver) grant(ctx context.Context, id clientv3.LeaseID, seconds int64) (int64, error) {
 	resp, err := etcdserverpb.NewLeaseClient(d.cli.ActiveConnection()).LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{ID: int64(id), TTL: seconds})
 	if err = rpctypes.Error(err); errors.Is(err, rpctypes.ErrLeaseExist) {

@@ -12,8 +12,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// enterShared puts the key, and returns that of the last writer before it, if there is one. A claim that does not wait puts it only if no writer stands in
-// the queue.
+// enterShared puts the key, and returns that of the last writer before it, if there is one. A claim
+// that does not wait puts it only if no writer stands in the queue.
 func (c *claim) enterShared(ctx context.Context) (ahead string, err error) {
 	var conditions []clientv3.Cmp
 	if c.Wake == nil {
@@ -32,8 +32,9 @@ func (c *claim) enterShared(ctx context.Context) (ahead string, err error) {
 	return c.settle(ctx, c.key)
 }
 
-// heldBy withdraws a claim that does not wait if the lock is another's, or a writer waits in its queue. The oldest key in the folder shows that if it is a writer's; else
-// the others have to, and there may be keys of others among them.
+// heldBy withdraws a claim that does not wait if the lock is another's, or a writer waits in its
+// queue. The oldest key in the folder shows that if it is a writer's; else the others have to, and
+// there may be keys of others among them.
 func (c *claim) heldBy(ctx context.Context, oldest *mvccpb.KeyValue) error {
 	if isWriter(oldest, c.folder) {
 		return c.withdraw(ctx, &driver.HeldError{Holder: participant(oldest, c.folder)})
@@ -45,8 +46,10 @@ func (c *claim) heldBy(ctx context.Context, oldest *mvccpb.KeyValue) error {
 	return err
 }
 
-// enqueueShared puts the key if the conditions hold. Where no writer stands in the queue it settles the token, too: it is that of the session's latest share, or of the
-// share of the hint, in a second request, or, if nobody stands there, the revision of the key. If the key was not put, it returns the oldest key in the folder.
+// enqueueShared puts the key if the conditions hold. Where no writer stands in the queue it settles
+// the token, too: it is that of the session's latest share, or of the share of the hint, in a
+// second request, or, if nobody stands there, the revision of the key. If the key was not put, it
+// returns the oldest key in the folder.
 func (c *claim) enqueueShared(ctx context.Context, conditions ...clientv3.Cmp) (oldest *mvccpb.KeyValue, err error) {
 	hinted, hints := c.hintValue(ownRevision, ownRevision), clientv3.Compare(clientv3.Version(c.hint()), ">", 0)
 	behind := clientv3.OpTxn(append(conditions, c.alive(), c.absent()), []clientv3.Op{c.putShare("")}, nil)

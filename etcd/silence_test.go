@@ -17,7 +17,8 @@ func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
 	harness.OutlivesSilence(t, c.Mutex("x"), s.Stop, s.Continue)
 }
 
-// A connection is half open: what is sent on it is acknowledged, and nothing comes back. gRPC's own keepalive would notice after 13 s.
+// A connection is half open: what is sent on it is acknowledged, and nothing comes back. gRPC's own
+// keepalive would notice after 13 s.
 func TestSilence_ofOneConnectionEndsNoHold(t *testing.T) {
 	t.Parallel()
 	const ttl = 12 * time.Second

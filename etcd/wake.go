@@ -13,8 +13,9 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// watcher watches keys for the claims of one session: for one that is held its own, and for one that waits that before it. It has one stream, whatever the
-// number of claims is; the client's own Watch costs a goroutine or two each.
+// watcher watches keys for the claims of one session: for one that is held its own, and for one
+// that waits that before it. It has one stream, whatever the number of claims is; the client's own
+// Watch costs a goroutine or two each.
 type watcher struct {
 	session *session
 	running sync.WaitGroup
@@ -50,8 +51,9 @@ func (s *session) Watch(leases []*claim) {
 	w.start()
 }
 
-// await has c woken when the key ahead is gone or the session has ended. It begins now, and not where the last look has been: a server that has something to
-// tell of the past gets round to that ten times a second. So c is woken when it has begun, too.
+// await has c woken when the key ahead is gone or the session has ended. It begins now, and not
+// where the last look has been: a server that has something to tell of the past gets round to that
+// ten times a second. So c is woken when it has begun, too.
 func (w *watcher) await(c *claim, ahead string) {
 	w.mu.Lock()
 	if t := w.watched[c.watch]; t == nil || t.key != ahead {
@@ -81,7 +83,8 @@ func (w *watcher) stop() {
 	w.running.Wait()
 }
 
-// add begins a watch, unless its claim was released. The caller holds w.mu, which comes before that of a claim.
+// add begins a watch, unless its claim was released. The caller holds w.mu, which comes before that
+// of a claim.
 func (w *watcher) add(t *watch) {
 	if t.claim.leaving() {
 		return
@@ -122,7 +125,8 @@ func (w *watcher) request(r *etcdserverpb.WatchRequest) {
 	}
 }
 
-// run keeps a stream until the session ends. Of what is missed between two, holds are told by the next, and those who wait look when that has begun.
+// run keeps a stream until the session ends. Of what is missed between two, holds are told by the
+// next, and those who wait look when that has begun.
 func (w *watcher) run() {
 	const pause = 500 * time.Millisecond
 	ctx := w.session.Context()

@@ -12,7 +12,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// One that waits is woken when asking again may bring more, and is to ask now and then in any case: a watch may hang, at a server that does.
+// One that waits is woken when asking again may bring more, and is to ask now and then in any case:
+// a watch may hang, at a server that does.
 func TestWake(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

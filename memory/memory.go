@@ -40,7 +40,8 @@ func New(opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(), opts...)
 }
 
-// Driver implements [driver.Driver], [driver.Inspector], [driver.Lister] and [driver.ForceReleaser] in memory.
+// Driver implements [driver.Driver], [driver.Inspector], [driver.Lister] and [driver.ForceReleaser]
+// in memory.
 type Driver struct{ space *space }
 
 // DriverOption is an option of [NewDriver].

@@ -39,8 +39,9 @@ func (d *Driver) Claim(req driver.Request) driver.Claim {
 	return c
 }
 
-// Ask takes the lock, or joins the queue. A waiter is told when the lock is released. It asks again when the hold is due to end, and at times, too: for
-// what wakes it may be lost, and its mark in the queue ends.
+// Ask takes the lock, or joins the queue. A waiter is told when the lock is released. It asks again
+// when the hold is due to end, and at times, too: for what wakes it may be lost, and its mark in
+// the queue ends.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	d := c.of
 	if err := d.CheckTTL(c.TTL); err != nil {
@@ -72,7 +73,8 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	return d.interval(a, c.TTL), a.held()
 }
 
-// errSilent is the error of a request that was not answered in time: another connection may be better.
+// errSilent is the error of a request that was not answered in time: another connection may be
+// better.
 const errSilent = outage.NoAnswer("the server has not answered in time")
 
 // askInTime asks for a quarter of the TTL at most, or a second if that is longer.
@@ -86,8 +88,9 @@ func (c *claim) askInTime(ctx context.Context) (answer, error) {
 	return a, err
 }
 
-// ask asks until the lock is granted or another's, or the claim is in the queue. An answer may be that others were faster, or that
-// the row has to be made. One that waits asks on another connection if that breaks: it is granted the lock once.
+// ask asks until the lock is granted or another's, or the claim is in the queue. An answer may be
+// that others were faster, or that the row has to be made. One that waits asks on another
+// connection if that breaks: it is granted the lock once.
 func (c *claim) ask(ctx context.Context) (a answer, err error) {
 	connections := c.of.pool.Stat().TotalConns()
 	for tries := 1; ctx.Err() == nil; tries++ {
@@ -188,8 +191,8 @@ func markFor(ttl time.Duration) time.Duration {
 	return min(5*time.Second, max(ttl, 1500*time.Millisecond))
 }
 
-// makeMissing makes the row, and returns its version, or makes the table, if that is what err is about. Else it returns err. The version is 0 if
-// somebody else has made the row.
+// makeMissing makes the row, and returns its version, or makes the table, if that is what err is
+// about. Else it returns err. The version is 0 if somebody else has made the row.
 func (d *Driver) makeMissing(ctx context.Context, key []byte, name string, err error) (version int64, _ error) {
 	switch {
 	case noTable(err):
@@ -204,7 +207,8 @@ func (d *Driver) makeMissing(ctx context.Context, key []byte, name string, err e
 	return version, err
 }
 
-// makeTable takes it for done if somebody else makes the table now, which IF NOT EXISTS does not see.
+// makeTable takes it for done if somebody else makes the table now, which IF NOT EXISTS does not
+// see.
 func (d *Driver) makeTable(ctx context.Context) error {
 	err := d.exec(ctx, d.sql.schema)
 	switch {

@@ -15,7 +15,8 @@ import (
 	overgoredis "github.com/go-locker/locker/redis"
 )
 
-// Programs over redigo and over go-redis wait in one queue, and the release of each wakes the next, whose library is the other.
+// Programs over redigo and over go-redis wait in one queue, and the release of each wakes the next,
+// whose library is the other.
 func TestMixed_bothLibrariesWaitInOneQueue(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)

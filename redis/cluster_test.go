@@ -141,8 +141,8 @@ func TestCluster_aNewNameWhoseSlotMoves(t *testing.T) {
 	require.NoError(t, x.Unlock(ctx))
 }
 
-// Keys move one by one. Who asks when some have is answered where the hash is, and makes no second queue or mark there: Redis could not move
-// the first.
+// Keys move one by one. Who asks when some have is answered where the hash is, and makes no second
+// queue or mark there: Redis could not move the first.
 func TestCluster_waitersComeWhileTheKeysOfALockAreApart(t *testing.T) {
 	t.Parallel()
 	c := testserver.Cluster(t, testserver.RedisReplicas(0))

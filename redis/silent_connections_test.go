@@ -15,7 +15,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// Two connections went silent, as behind a balancer that has forgotten them. The lock is free, and the server reachable by others.
+// Two connections went silent, as behind a balancer that has forgotten them. The lock is free, and
+// the server reachable by others.
 func TestSilentConnections_keepNoShortLockFromBeingSent(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)

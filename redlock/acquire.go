@@ -19,9 +19,10 @@ func (d *Driver) Claim(req driver.Request) driver.Claim {
 	return l
 }
 
-// Ask asks all nodes for the lock. One that waits stands in the queue of every node, in the same place: so all nodes have the same first waiter, keep the
-// lock for it after a release, and wake it. It has the lock when a majority has granted it. Once it has been asked for, it goes on by itself:
-// what nodes say comes in also while nobody asks.
+// Ask asks all nodes for the lock. One that waits stands in the queue of every node, in the same
+// place: so all nodes have the same first waiter, keep the lock for it after a release, and wake
+// it. It has the lock when a majority has granted it. Once it has been asked for, it goes on by
+// itself: what nodes say comes in also while nobody asks.
 func (l *lease) Ask(ctx context.Context) (next time.Duration, err error) {
 	d := l.driver
 	if err := d.CheckTTL(l.req.TTL); err != nil {
@@ -46,7 +47,8 @@ func (l *lease) Ask(ctx context.Context) (next time.Duration, err error) {
 	return longestLook, err
 }
 
-// askAll sends what the claim begins with, unless it has begun, and returns a waiter for how it stands then.
+// askAll sends what the claim begins with, unless it has begun, and returns a waiter for how it
+// stands then.
 func (l *lease) askAll(ctx context.Context) *waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,7 +73,8 @@ func (l *lease) askAll(ctx context.Context) *waiter {
 // proposal returns the token to propose now.
 func (d *Driver) proposal() uint64 { return uint64(max(d.clock().UnixMicro(), 1)) }
 
-// decide reports whether it is known how the claim stands, and why it has not won. The caller holds l.mu.
+// decide reports whether it is known how the claim stands, and why it has not won. The caller holds
+// l.mu.
 func (l *lease) decide() (over bool, err error) {
 	outcome := l.ballot.outcome()
 	switch {

@@ -83,7 +83,8 @@ func TestTokens_aNodeWhoseClockIsDaysOffIsOutvoted(t *testing.T) {
 	}
 }
 
-// The clocks of the nodes are so far apart that no two accept the same token. The error says so, and not that another has the lock.
+// The clocks of the nodes are so far apart that no two accept the same token. The error says so,
+// and not that another has the lock.
 func TestTokens_ofClocksTooFarApartAreNoOtherHolder(t *testing.T) {
 	t.Parallel()
 	q := newQuorum(t, 3, testserver.RedisClock())

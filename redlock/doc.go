@@ -1,5 +1,5 @@
-// Package redlock keeps locks on a majority of independent Redis nodes, by the algorithm called Redlock, with fencing tokens
-// that rise.
+// Package redlock keeps locks on a majority of independent Redis nodes, by the algorithm called
+// Redlock, with fencing tokens that rise.
 //
 //	var nodes []driver.Driver
 //	for _, rdb := range clients { // of go-redis, say; one for each server
@@ -13,13 +13,15 @@
 //
 //	client, err := locker.Open(ctx, "redlock://user:password@h1:6379,h2:6379,h3:6379/0?ttl=10s")
 //
-// The nodes are Drivers of package redis or redigo, which may be mixed; any [driver.Proposer] will do. There must be at least
-// three. An even number tolerates no more failures than the odd one below it. They must not replicate to each other, nor
-// may two be one server: a Client asks each who it is before its first lock, and refuses that where the servers tell. All clients have to
-// use the same set of nodes, and it must not change while they run.
+// The nodes are Drivers of package redis or redigo, which may be mixed; any [driver.Proposer] will
+// do. There must be at least three. An even number tolerates no more failures than the odd one
+// below it. They must not replicate to each other, nor may two be one server: a Client asks each
+// who it is before its first lock, and refuses that where the servers tell. All clients have to use
+// the same set of nodes, and it must not change while they run.
 //
-// How to run the servers: https://github.com/go-locker/locker/blob/main/docs/backends/redlock.md. Why tokens rise:
-// docs/redlock-tokens.md there; how the lock works: docs/protocols.md; the arguments for and against Redlock: docs/redlock-debate.md.
+// How to run the servers: https://github.com/go-locker/locker/blob/main/docs/backends/redlock.md.
+// Why tokens rise: docs/redlock-tokens.md there; how the lock works: docs/protocols.md; the
+// arguments for and against Redlock: docs/redlock-debate.md.
 //
 // # The URL
 //
@@ -34,13 +36,15 @@
 //
 // # What it is worth
 //
-// One holder, and tokens that rise, also while a minority of the nodes is down, hangs or is slow, as long as clocks run at about the same
-// speed and nodes remember. A node that restarts empty may make two holders: let Redis write its append-only file with fsync at every
-// write, or keep such a node out of service for one TTL, the longest in use; for 12 hours and a TTL to be sure of the order of
-// tokens. Nodes forget a name a minute after its TTL, and tokens rise all the same, also if clocks jump; the one exception
-// is in docs/redlock-tokens.md. A node must not evict keys. Waiters queue on every node, in the same order, and a
-// release wakes the first; after a fault the order may change. TryLock may return ErrHeld if nobody holds the lock: votes were
-// split, or a node has yet to hear of a release.
+// One holder, and tokens that rise, also while a minority of the nodes is down, hangs or is slow,
+// as long as clocks run at about the same speed and nodes remember. A node that restarts empty may
+// make two holders: let Redis write its append-only file with fsync at every write, or keep such a
+// node out of service for one TTL, the longest in use; for 12 hours and a TTL to be sure of the
+// order of tokens. Nodes forget a name a minute after its TTL, and tokens rise all the same, also
+// if clocks jump; the one exception is in docs/redlock-tokens.md. A node must not evict keys.
+// Waiters queue on every node, in the same order, and a release wakes the first; after a fault the
+// order may change. TryLock may return ErrHeld if nobody holds the lock: votes were split, or a
+// node has yet to hear of a release.
 //
 // Without a majority, Lock returns an error that wraps an [Error] with the [Vote] of each node.
 package redlock

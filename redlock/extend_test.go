@@ -31,8 +31,8 @@ func taken(t *testing.T, d *Driver, unreachable ...*stage) *lease {
 	return l.(*lease)
 }
 
-// befalls has something happen to each node: it is u, unreachable; s, silent; l, late with its answers; f, it has forgotten the lock; a, another has it now; or -,
-// nothing.
+// befalls has something happen to each node: it is u, unreachable; s, silent; l, late with its
+// answers; f, it has forgotten the lock; a, another has it now; or -, nothing.
 func befalls(stages []*stage, what string) {
 	for i, s := range stages {
 		s.on(nil)
@@ -51,8 +51,9 @@ func befalls(stages []*stage, what string) {
 	}
 }
 
-// A hold is lost when so many nodes had not had it all the time that another may have come and gone: those that have forgotten it, that another
-// has, or that had not been reached and join. With fewer of them it goes on if a majority has it, and else it is an outage.
+// A hold is lost when so many nodes had not had it all the time that another may have come and
+// gone: those that have forgotten it, that another has, or that had not been reached and join. With
+// fewer of them it goes on if a majority has it, and else it is an outage.
 func TestHold_isWhatAMajorityHasHadAllTheTime(t *testing.T) {
 	for _, steps := range []string{
 		// what befalls the nodes, and what comes of it: a take, Extends, and a release, the last
@@ -145,7 +146,8 @@ func comeAndGo(t *testing.T, stages []*stage, forgets int) {
 	require.NoError(t, other.Close())
 }
 
-// An Extend that was interrupted, or is under way, has had a node join. Neither the next one nor a Release counts that node as one that always had the lock.
+// An Extend that was interrupted, or is under way, has had a node join. Neither the next one nor a
+// Release counts that node as one that always had the lock.
 func TestExtend_doesNotCountWhatJoinedForAnother(t *testing.T) {
 	for name, then := range map[string]func(ctx context.Context, l driver.Lease) error{
 		"after one that was interrupted": func(ctx context.Context, l driver.Lease) error {
@@ -178,7 +180,8 @@ func TestExtend_doesNotCountWhatJoinedForAnother(t *testing.T) {
 	}
 }
 
-// Answers that come when the lease has expired extend nothing, whatever the nodes say; and then none is asked.
+// Answers that come when the lease has expired extend nothing, whatever the nodes say; and then
+// none is asked.
 func TestExtend_revivesNothing(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d)
@@ -212,8 +215,9 @@ func TestExtend_movesNoDeadlineBack(t *testing.T) {
 	})
 }
 
-// A node granted the lock under a token of its own, smaller or larger than the hold's, and its answer was lost. What is ours there is raised to the hold's token,
-// if it is smaller, and given back. It is one request for many leases.
+// A node granted the lock under a token of its own, smaller or larger than the hold's, and its
+// answer was lost. What is ours there is raised to the hold's token, if it is smaller, and given
+// back. It is one request for many leases.
 func TestExtend_raisesWhatWasGrantedUnseen(t *testing.T) {
 	for larger, last := range map[bool]uint64{false: 0, true: 1 << 52} {
 		play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
@@ -261,8 +265,8 @@ func TestExtendAll_ofManyIsARequestForEach1024(t *testing.T) {
 	})
 }
 
-// What nodes answer within their time-out is enough for a Lock, and so it must be for a renewal, at the shortest TTL
-// that is not refused.
+// What nodes answer within their time-out is enough for a Lock, and so it must be for a renewal, at
+// the shortest TTL that is not refused.
 func TestExtend_nodesThatAnswerWithinTheirTimeOutRenew(t *testing.T) {
 	const ttl = 3500 * time.Millisecond
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {

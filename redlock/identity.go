@@ -9,9 +9,11 @@ import (
 	"github.com/go-locker/locker/internal/workers"
 )
 
-// identify has all nodes say who they are, and what their clocks show, before the first attempt to take a lock. It returns when each has answered, has failed,
-// or has not answered in time: then it is known whether two are one server, and the place of a waiter is by the nodes' clocks. If no majority
-// has answered, the next attempt asks again. Where ctx ends soon it takes a third of what is left: a majority may have answered by then.
+// identify has all nodes say who they are, and what their clocks show, before the first attempt to
+// take a lock. It returns when each has answered, has failed, or has not answered in time: then it
+// is known whether two are one server, and the place of a waiter is by the nodes' clocks. If no
+// majority has answered, the next attempt asks again. Where ctx ends soon it takes a third of what
+// is left: a majority may have answered by then.
 func (d *Driver) identify(ctx context.Context, ttl time.Duration) error {
 	if d.identified.Load() {
 		return d.refusal()
@@ -31,7 +33,8 @@ func (d *Driver) identify(ctx context.Context, ttl time.Duration) error {
 	return d.refusal()
 }
 
-// identifies returns what is closed when the nodes have been asked. Those who come meanwhile wait for the same answers.
+// identifies returns what is closed when the nodes have been asked. Those who come meanwhile wait
+// for the same answers.
 func (d *Driver) identifies(ctx context.Context, ttl time.Duration) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

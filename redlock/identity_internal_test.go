@@ -69,7 +69,8 @@ func toldDriver(t *testing.T, n int) (*Driver, []*toldClient) {
 	return d, told
 }
 
-// A client whose clock is wrong comes neither early nor late, once it knows the clocks of a majority.
+// A client whose clock is wrong comes neither early nor late, once it knows the clocks of a
+// majority.
 func TestNextPlace_isTheMedianOfTheNodesClocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, told := toldDriver(t, 5)
@@ -86,7 +87,8 @@ func TestNextPlace_isTheMedianOfTheNodesClocks(t *testing.T) {
 	})
 }
 
-// A node that does not say who it is in time has no vote until it does. If it is one that is there already, no lock is taken from then on.
+// A node that does not say who it is in time has no vote until it does. If it is one that is there
+// already, no lock is taken from then on.
 func TestIdentify_aNodeThatDoesNotAnswerIsAskedBeforeItsVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, told := toldDriver(t, 3)

@@ -13,8 +13,9 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// Two names of one server are two votes of it: a majority of three would be one server. A server tells who it is by INFO. Where the user has no right to
-// that, nothing is noticed, and the lock is worth no more than one server.
+// Two names of one server are two votes of it: a majority of three would be one server. A server
+// tells who it is by INFO. Where the user has no right to that, nothing is noticed, and the lock is
+// worth no more than one server.
 func TestNodes_thatAreOneServerAreRefused(t *testing.T) {
 	t.Parallel()
 	q := newQuorum(t, 2, testserver.RedisConfig("user blind on >secret ~* &* +@all -info"))
@@ -43,8 +44,8 @@ func TestNodes_thatAreOneServerAreRefused(t *testing.T) {
 	}
 }
 
-// A client that has just started, and whose first call waits, comes after those who wait already, and before those who come later: the nodes' clocks are
-// ahead of its own, or behind.
+// A client that has just started, and whose first call waits, comes after those who wait already,
+// and before those who come later: the nodes' clocks are ahead of its own, or behind.
 func TestWait_aNewClientHasItsPlaceByTheNodesClocks(t *testing.T) {
 	for _, off := range []time.Duration{10 * time.Second, -10 * time.Second} {
 		t.Run(off.String(), func(t *testing.T) {

@@ -151,7 +151,8 @@ func TestAcquire_countsTheTTLFromBeforeTheFirstRequest(t *testing.T) {
 	})
 }
 
-// A node that its request reached late has the lock for a part of the TTL only. One that joins so during an Extend is asked to extend it.
+// A node that its request reached late has the lock for a part of the TTL only. One that joins so
+// during an Extend is asked to extend it.
 func TestAcquire_countsNoMoreThanItsNodesHave(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages {

@@ -15,7 +15,8 @@ import (
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
-// One that is under way is not sent again. One that fails is sent again ever more rarely, until the node answers or the lock has expired there.
+// One that is under way is not sent again. One that fails is sent again ever more rarely, until the
+// node answers or the lock has expired there.
 func TestFaults_releasesAreFew(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d)
@@ -48,8 +49,9 @@ func TestFaults_releasesAreFew(t *testing.T) {
 	})
 }
 
-// An Unlock does not wait for a renewal in flight. One that reaches the nodes after the release finds nothing
-// there, and its answers may come in before those to the release: that is no loss. Nor does what joins then count for the renewal.
+// An Unlock does not wait for a renewal in flight. One that reaches the nodes after the release
+// finds nothing there, and its answers may come in before those to the release: that is no loss.
+// Nor does what joins then count for the renewal.
 func TestRelease_duringAnExtendIsNoLoss(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		l := taken(t, d)
@@ -74,9 +76,11 @@ func TestRelease_duringAnExtendIsNoLoss(t *testing.T) {
 	})
 }
 
-// Two of five nodes grant after the majority, and one of that majority forgets the hold. Another may have come and gone on that node and the late two, before
-// these granted. Whether one has makes no difference to what the nodes say: four have the hold and one does not. So Unlock says ErrLost, and an Extend
-// before it would, too. An Extend that succeeded before the node forgot has shown that the majority had the hold when all had granted.
+// Two of five nodes grant after the majority, and one of that majority forgets the hold. Another
+// may have come and gone on that node and the late two, before these granted. Whether one has makes
+// no difference to what the nodes say: four have the hold and one does not. So Unlock says ErrLost,
+// and an Extend before it would, too. An Extend that succeeded before the node forgot has shown
+// that the majority had the hold when all had granted.
 func TestRelease_cannotTellWhetherAnotherCameBeforeALateGrant(t *testing.T) {
 	for name, c := range map[string]struct{ another, extended bool }{
 		"another came and went": {another: true}, "nobody came": {}, "nobody came, and an Extend has shown it": {extended: true},
@@ -116,7 +120,8 @@ func TestRelease_cannotTellWhetherAnotherCameBeforeALateGrant(t *testing.T) {
 	}
 }
 
-// A node that was away is asked to take the lock as well, and its answer comes after the release, or not at all.
+// A node that was away is asked to take the lock as well, and its answer comes after the release,
+// or not at all.
 func TestRelease_givesBackALateGrantOfARejoin(t *testing.T) {
 	for _, p := range []path{{there: 300 * time.Millisecond}, {back: 300 * time.Millisecond}, {there: 450 * time.Millisecond, back: time.Second}} {
 		play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
@@ -146,8 +151,9 @@ func TestRelease_hasTheValuesOfItsContext(t *testing.T) {
 	})
 }
 
-// A release is a success when a majority has confirmed it; the others are not cut off by Close. It waits for a client library that heeds no context
-// until that returns, and for what its answer leads to.
+// A release is a success when a majority has confirmed it; the others are not cut off by Close. It
+// waits for a client library that heeds no context until that returns, and for what its answer
+// leads to.
 func TestClose_letsReleasesArrive(t *testing.T) {
 	for name, c := range map[string]struct {
 		last        path
@@ -192,7 +198,8 @@ func TestFaults_heedlessMajorityHangs(t *testing.T) {
 	})
 }
 
-// A node that hangs, and a client library that ends no request: requests must not pile up. When it wakes it is as good as the others.
+// A node that hangs, and a client library that ends no request: requests must not pile up. When it
+// wakes it is as good as the others.
 func TestNode_thatHangsCollectsFewRequests(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		stages[0].always(path{there: 2 * time.Minute, heedless: true})

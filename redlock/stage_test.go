@@ -24,7 +24,8 @@ type path struct {
 	heedless    bool  // the client library ends no request with its context
 }
 
-// stage is a server of a virtual network. It does what has reached it whether or not anybody still waits.
+// stage is a server of a virtual network. It does what has reached it whether or not anybody still
+// waits.
 type stage struct {
 	addr string
 

@@ -7,14 +7,16 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// NodeTimeout sets how long one node may take to answer one request. The default is TTL/10, and at most
-// 500 ms: far below the TTL, because it is also how long a Lock takes to fail when a majority hangs.
+// NodeTimeout sets how long one node may take to answer one request. The default is TTL/10, and at
+// most 500 ms: far below the TTL, because it is also how long a Lock takes to fail when a majority
+// hangs.
 //
 // An attempt takes up to two rounds of requests, one to take the lock and, where the nodes' tokens
 // differ, one to raise them. What they may take together must leave more than half of the TTL to
-// the holder, after the allowance for drift: 2 × NodeTimeout + TTL/100 + 2 ms < TTL/2. And it must not be more
-// than TTL/7: a renewal is sent again after TTL/6. A Client or Mutex whose TTL is too short for that is refused with an error that has
-// the numbers, and matches [driver.ErrUnsupported]; with the default that is one below 7 ms. A d of 0 or less is an error of
+// the holder, after the allowance for drift: 2 × NodeTimeout + TTL/100 + 2 ms < TTL/2. And it must
+// not be more than TTL/7: a renewal is sent again after TTL/6. A Client or Mutex whose TTL is too
+// short for that is refused with an error that has the numbers, and matches
+// [driver.ErrUnsupported]; with the default that is one below 7 ms. A d of 0 or less is an error of
 // [NewDriver].
 func NodeTimeout(d time.Duration) DriverOption {
 	return func(driver *Driver) error {

@@ -259,7 +259,8 @@ func (l *lease) look() {
 	l.changed()
 }
 
-// standing returns why a claim that waits has not won, or nil if that is not known. The caller holds l.mu.
+// standing returns why a claim that waits has not won, or nil if that is not known. The caller
+// holds l.mu.
 func (l *lease) standing() error {
 	failing := 0
 	for i := range l.seats {
@@ -278,7 +279,8 @@ func (l *lease) standing() error {
 	}
 }
 
-// tell wakes a claim that waits and that nobody asks just now, when it has won, and when no majority answers any more. The caller holds l.mu.
+// tell wakes a claim that waits and that nobody asks just now, when it has won, and when no
+// majority answers any more. The caller holds l.mu.
 func (l *lease) tell() {
 	t := l.turn
 	if t == nil || l.decided || l.over || len(l.waiters) > 0 {

@@ -277,7 +277,8 @@ func TestTurn_anEndedWaitLeavesNothing(t *testing.T) {
 	})
 }
 
-// A short outage is ridden out. It makes no difference whether a client library ends requests, and whether the waiter is in the queue already.
+// A short outage is ridden out. It makes no difference whether a client library ends requests, and
+// whether the waiter is in the queue already.
 func TestTurn_silenceOfAMajorityEndsTheWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		path
@@ -324,7 +325,8 @@ func TestTurn_silenceOfAMajorityEndsTheWait(t *testing.T) {
 	}
 }
 
-// The first message has the waiter ask all nodes. After that each has it ask its own node: the others have been asked.
+// The first message has the waiter ask all nodes. After that each has it ask its own node: the
+// others have been asked.
 func TestTurn_aHandOverCostsANodeTwoRequests(t *testing.T) {
 	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
 		d.random = func(n int64) int64 { return n - 1 } // no look comes in between
@@ -348,7 +350,8 @@ func TestTurn_aHandOverCostsANodeTwoRequests(t *testing.T) {
 	})
 }
 
-// A node that comes back empty grants the lock to who waits for the hold that the others have. They do not make requests as fast as they can.
+// A node that comes back empty grants the lock to who waits for the hold that the others have. They
+// do not make requests as fast as they can.
 func TestTurn_ofANodeThatHasForgottenTheHoldIsCalm(t *testing.T) {
 	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
 		var all []*waiting
@@ -397,7 +400,8 @@ func TestTurn_ofAHoldThatHasExpiredIsGivenUp(t *testing.T) {
 	})
 }
 
-// A place in a queue is not the lock: that it is given up confirms no hold, also while its node is asked.
+// A place in a queue is not the lock: that it is given up confirms no hold, also while its node is
+// asked.
 func TestRelease_doesNotCountANodeThatOnlyHadAPlace(t *testing.T) {
 	for _, asked := range []bool{false, true} {
 		play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {

@@ -193,7 +193,8 @@ func TestWait_twoOfFiveHangOrDieAndComeBack(t *testing.T) {
 	}
 }
 
-// A user without the right to channels: waiters poll. One that comes before its client knows that has its turn, too, while others come and go.
+// A user without the right to channels: waiters poll. One that comes before its client knows that
+// has its turn, too, while others come and go.
 func TestWait_withoutSubscriptionsWaitersPoll(t *testing.T) {
 	t.Parallel()
 	q := newQuorum(t, 3, testserver.RedisConfig("user mute on >secret ~* resetchannels +@all"))

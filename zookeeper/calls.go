@@ -60,8 +60,8 @@ func (s *session) ripe(now time.Time) time.Time {
 	return s.life.ripe(now)
 }
 
-// heard takes in the outcome of a request that was sent at sent, when ripe was. It was made on this session if the connection still has
-// that: it never comes back to one.
+// heard takes in the outcome of a request that was sent at sent, when ripe was. It was made on this
+// session if the connection still has that: it never comes back to one.
 func (s *session) heard(k kind, sent, ripe time.Time, err error) error {
 	switch {
 	case errors.Is(err, zk.ErrSessionExpired), s.conn.SessionID() != s.id:

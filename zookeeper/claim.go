@@ -28,8 +28,9 @@ var (
 // Claim implements driver.Driver.
 func (d *Driver) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
 
-// Ask makes our node, unless it is there, and looks whether it is the first of the queue; or, for a share, whether no writer's is before it. Who waits is
-// woken when the node before its own goes. If the session has ended, or somebody has removed our node, it begins again at the end of the queue.
+// Ask makes our node, unless it is there, and looks whether it is the first of the queue; or, for a
+// share, whether no writer's is before it. Who waits is woken when the node before its own goes. If
+// the session has ended, or somebody has removed our node, it begins again at the end of the queue.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	if err := c.of.CheckTTL(c.TTL); err != nil {
 		return 0, err
@@ -132,10 +133,12 @@ func (c *claim) Release(ctx context.Context) error {
 // NotifyLost implements driver.LossNotifier.
 func (c *claim) NotifyLost(f func()) { c.lease.session.Notify(c.lease, f) }
 
-// Leave implements driver.Leaver. On the application's connection it has no effect: after Close the lease lasts as long as that.
+// Leave implements driver.Leaver. On the application's connection it has no effect: after Close the
+// lease lasts as long as that.
 func (c *claim) Leave() { c.lease.left.Store(true) }
 
-// Downgrade implements driver.Downgrader. A share is watched like any other: those who wait for the node hear that it is gone.
+// Downgrade implements driver.Downgrader. A share is watched like any other: those who wait for the
+// node hear that it is gone.
 func (c *claim) Downgrade(ctx context.Context) error {
 	if c.lease == nil {
 		return driver.ErrLost

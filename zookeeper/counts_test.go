@@ -116,7 +116,8 @@ func (w *wire) count(packet []byte, reply bool) {
 	}
 }
 
-// take returns what was counted since it was called last. Watches, of which there may be one at any time, are left out.
+// take returns what was counted since it was called last. Watches, of which there may be one at any
+// time, are left out.
 func (w *wire) take() (ops map[int32]int, turns int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -74,8 +74,9 @@ func (d *Driver) outage(ttl time.Duration) *outage.Outage {
 	return newOutage(ttl, func() error { return d.failure(ttl) })
 }
 
-// newOutage is outage with a failure of its own, which returns what is wrong with the connection, or nil if that is not known. A request is not given up
-// before the library gives up its connection: a second one would be answered after it.
+// newOutage is outage with a failure of its own, which returns what is wrong with the connection,
+// or nil if that is not known. A request is not given up before the library gives up its
+// connection: a second one would be answered after it.
 func newOutage(ttl time.Duration, failure func() error) *outage.Outage {
 	return &outage.Outage{
 		TTL: ttl, Answered: func(error) {}, Patience: ttl,

@@ -81,9 +81,10 @@ func (s *session) extend(ctx context.Context, leases []driver.Lease, places []in
 	}
 }
 
-// freshEnough is for a session of which, after a check, no more than half a TTL is left, because its last contact was long ago or is
-// too young to be proven; and for one in the first tick of its life, of which nothing has been proven but its beginning. Over a link that was slow to answer
-// the check it would use up what is left: there the next Extend comes sooner.
+// freshEnough is for a session of which, after a check, no more than half a TTL is left, because
+// its last contact was long ago or is too young to be proven; and for one in the first tick of its
+// life, of which nothing has been proven but its beginning. Over a link that was slow to answer the
+// check it would use up what is left: there the next Extend comes sooner.
 func (s *session) freshEnough(ctx context.Context, node string, took time.Duration) error {
 	s.mu.Lock()
 	born, newborn, tick := s.life.born, !s.life.proven.After(s.life.born), s.life.tick

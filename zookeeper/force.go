@@ -15,9 +15,10 @@ import (
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// The data of a lock's node are empty, or name the contenders whose nodes the latest ForceReleases have removed: forced <number> <owner>-<number> … An
-// owner whose Unlock was sent twice finds out by them that it was not it who removed its node. Before them stands the largest number of those that are no
-// longer named: one that came before it, or with it, cannot tell.
+// The data of a lock's node are empty, or name the contenders whose nodes the latest ForceReleases
+// have removed: forced <number> <owner>-<number> … An owner whose Unlock was sent twice finds out
+// by them that it was not it who removed its node. Before them stands the largest number of those
+// that are no longer named: one that came before it, or with it, cannot tell.
 const (
 	forcedMark  = "forced"
 	forcedKnown = 8 // names that are kept

@@ -75,7 +75,8 @@ func TestForceRelease_leavesTheDataOfOthers(t *testing.T) {
 	require.NoError(t, d.conn.Delete(l.lease.parent+"/keep", -1))
 }
 
-// The node knows the latest by name. Of those before them an Unlock that is sent again is in doubt; one of a later hold is not.
+// The node knows the latest by name. Of those before them an Unlock that is sent again is in doubt;
+// one of a later hold is not.
 func TestForceRelease_ofManySharesBeforeReleasesThatAreSentAgain(t *testing.T) {
 	t.Parallel()
 	d := driverOn(t, connAt(t, shareTTL, testserver.SharedZooKeeper(t).Addr()))

@@ -172,7 +172,8 @@ func TestAsk_doesNotRelyOnEvents(t *testing.T) {
 	require.NoError(t, third.Release(t.Context()))
 }
 
-// A try came second, between its look and its node. Its deletion is not answered, and goes on in the background.
+// A try came second, between its look and its node. Its deletion is not answered, and goes on in
+// the background.
 func TestAsk_ofATryThatComesSecond(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
@@ -198,7 +199,8 @@ func TestAsk_ofATryThatComesSecond(t *testing.T) {
 	require.NoError(t, holder.Release(t.Context()))
 }
 
-// Others may change the node before ours: then its watch has fired, and the node is there. The next to wait needs another watch.
+// Others may change the node before ours: then its watch has fired, and the node is there. The next
+// to wait needs another watch.
 func TestAwait_wakesEachOnce(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second

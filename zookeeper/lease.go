@@ -40,8 +40,8 @@ func (l *lease) Token() uint64 {
 	return l.token
 }
 
-// release deletes our node. On the application's connection it does so when the session has ended, too: that may
-// have been our own view of it, or the node another session's.
+// release deletes our node. On the application's connection it does so when the session has ended,
+// too: that may have been our own view of it, or the node another session's.
 func (l *lease) release(ctx context.Context) error {
 	if l.lost() {
 		return l.finish(false) // which returns how it has ended

@@ -60,8 +60,9 @@ func (l *life) ripe(now time.Time) time.Time {
 	return best
 }
 
-// prove takes in that the leader, and a quorum, knew the session at sent or later: it was made then, or a quorum has committed a request that was sent when the
-// contact of sent was ripe. Of contacts that ripen while that request is under way nothing is known.
+// prove takes in that the leader, and a quorum, knew the session at sent or later: it was made
+// then, or a quorum has committed a request that was sent when the contact of sent was ripe. Of
+// contacts that ripen while that request is under way nothing is known.
 func (l *life) prove(sent time.Time) {
 	if !sent.After(l.proven) {
 		return

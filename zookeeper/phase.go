@@ -6,8 +6,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// phase is what the shares of one session have in common, for one lock. When a writer leaves, all of them come at once: each would read the whole
-// queue, and they would all begin a phase.
+// phase is what the shares of one session have in common, for one lock. When a writer leaves, all
+// of them come at once: each would read the whole queue, and they would all begin a phase.
 type phase struct {
 	reading   *sharedView // under way
 	next      *sharedView // to be read after that; nil: nobody has come since it began
@@ -44,7 +44,8 @@ func (s *session) inPhase(parent string, f func(p *phase)) {
 	}
 }
 
-// lookTogether reads the queue, once for all of the session that want to while a read is under way. None sees what was read before it came.
+// lookTogether reads the queue, once for all of the session that want to while a read is under way.
+// None sees what was read before it came.
 func (s *session) lookTogether(ctx context.Context, parent string) (*sharedView, error) {
 	var v *sharedView
 	var err error
@@ -99,7 +100,8 @@ func (s *session) readShared(parent string, v *sharedView) {
 	}
 }
 
-// beginning reports whether the caller is the first to begin a phase, who is to call begun. Else the channel is closed then.
+// beginning reports whether the caller is the first to begin a phase, who is to call begun. Else
+// the channel is closed then.
 func (s *session) beginning(parent string) (begun <-chan struct{}, first bool) {
 	s.inPhase(parent, func(p *phase) {
 		if first = p.beginning == nil; first {

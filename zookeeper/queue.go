@@ -13,8 +13,9 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// refuseHeld returns the error of a lock that is another's before we make a node, which others would take for that of one who waits. The server may be
-// behind its leader: that a lock is held counts when it has caught up.
+// refuseHeld returns the error of a lock that is another's before we make a node, which others
+// would take for that of one who waits. The server may be behind its leader: that a lock is held
+// counts when it has caught up.
 func (l *lease) refuseHeld(ctx context.Context) error {
 	s := l.session
 	for _, read := range []func(context.Context, kind, string) (view, error){s.view, s.latest} {
@@ -43,7 +44,8 @@ func (l *lease) leave(ctx context.Context) error {
 	return nil
 }
 
-// leaveHeld leaves the queue, and returns that the lock is another's. If the request fails it is made again in the background.
+// leaveHeld leaves the queue, and returns that the lock is another's. If the request fails it is
+// made again in the background.
 func (l *lease) leaveHeld(ctx context.Context) error {
 	if l.leave(ctx) != nil {
 		s := l.session
@@ -58,7 +60,8 @@ func (l *lease) leaveHeld(ctx context.Context) error {
 	return l.heldBy()
 }
 
-// stand returns the node that is before ours, if there is one. It makes ours, if it is not there yet. A share before which no writer stands gets its token.
+// stand returns the node that is before ours, if there is one. It makes ours, if it is not there
+// yet. A share before which no writer stands gets its token.
 func (l *lease) stand(ctx context.Context) (before string, err error) {
 	if l.at() == "" {
 		return l.enter(ctx)
@@ -89,8 +92,8 @@ func (l *lease) enter(ctx context.Context) (before string, err error) {
 	return l.look(ctx)
 }
 
-// comeIn makes our node, unless an earlier request has, and before that those above it that are missing. It returns what was read right behind that, if
-// anything was.
+// comeIn makes our node, unless an earlier request has, and before that those above it that are
+// missing. It returns what was read right behind that, if anything was.
 func (l *lease) comeIn(ctx context.Context) (seen view, err error) {
 	var made *creation
 	for {
@@ -120,8 +123,8 @@ func (l *lease) comeIn(ctx context.Context) (seen view, err error) {
 	}
 }
 
-// creation is a call that makes a node. It may stand in the library's queue for long, and be sent when we have
-// forgotten what for. So it is never given up: what it made is removed.
+// creation is a call that makes a node. It may stand in the library's queue for long, and be sent
+// when we have forgotten what for. So it is never given up: what it made is removed.
 type creation struct {
 	read chan view     // has what was read right behind it
 	done chan struct{} // closed when the call has returned
@@ -130,9 +133,10 @@ type creation struct {
 	id   int64 // of the connection's session by then
 }
 
-// create sends the request that makes our node, and right behind it one that reads the queue.
-// The library has no way of sending both at once, but requests of a connection are answered in the order in which they
-// came: nearly always the second one finds the node. Else it has to be read again.
+// create sends the request that makes our node, and right behind it one that reads the queue. The
+// library has no way of sending both at once, but requests of a connection are answered in the
+// order in which they came: nearly always the second one finds the node. Else it has to be read
+// again.
 func (l *lease) create() (*creation, error) {
 	s := l.session
 	c := &creation{read: make(chan view, 1), done: make(chan struct{})}
@@ -198,7 +202,8 @@ func (l *lease) heldBy() error {
 	return &driver.HeldError{Holder: driver.Participant{ID: l.holder}}
 }
 
-// look returns the node that is before ours, if there is one. It also looks at our own: somebody may have removed it.
+// look returns the node that is before ours, if there is one. It also looks at our own: somebody
+// may have removed it.
 func (l *lease) look(ctx context.Context) (before string, err error) {
 	if l.shared {
 		_, before, err = l.lookToBegin(ctx)
@@ -226,7 +231,8 @@ func (l *lease) removed() error {
 	return errRemoved
 }
 
-// departed reports whether the node before ours is gone, of which an event was to tell. It fails if ours is.
+// departed reports whether the node before ours is gone, of which an event was to tell. It fails if
+// ours is.
 func (l *lease) departed(ctx context.Context, before string) (gone bool, err error) {
 	there, err := call(ctx, l.session, reads, func(conn *zk.Conn) (there [2]bool, err error) {
 		for i, node := range []string{l.at(), before} {

@@ -187,8 +187,9 @@ func (s *session) Due() (renew, until time.Time) {
 	return renew, s.life.until()
 }
 
-// Renew is in touch, and has that proven if less than half a TTL is left and somebody has used the session lately. It does not wait for the answers: over a
-// slow link the next contact is made meanwhile.
+// Renew is in touch, and has that proven if less than half a TTL is left and somebody has used the
+// session lately. It does not wait for the answers: over a slow link the next contact is made
+// meanwhile.
 func (s *session) Renew() {
 	s.dueIn(pace(s.TTL) / contactsDue)
 	_ = s.driver.spawn(func() {
@@ -211,8 +212,9 @@ func (s *session) dueIn(d time.Duration) {
 	s.due = clock.Now().Add(d)
 }
 
-// refresh is in touch, and has that proven, until the session lasts long enough to begin a hold, and a contact that was sent after
-// since is proven. It aims for three fifths of a TTL; over a slow link a little more than half has to do. node, if it is not empty, has to exist.
+// refresh is in touch, and has that proven, until the session lasts long enough to begin a hold,
+// and a contact that was sent after since is proven. It aims for three fifths of a TTL; over a slow
+// link a little more than half has to do. node, if it is not empty, has to exist.
 func (s *session) refresh(ctx context.Context, node string, since time.Time) error {
 	for ago := s.TTL * 2 / 5; ; ago = s.TTL * 9 / 20 {
 		s.mu.Lock()

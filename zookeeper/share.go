@@ -79,9 +79,11 @@ func (l *lease) seenShared(queue []contender) (before string, ok bool) {
 	return writer.name, true
 }
 
-// agree gives a share, before which no writer stands, the token of the others: that of one whose token is settled, and which is there in the step in
-// which ours is. If there is none the token is the parent's pzxid, and the step fails if another has begun so since we have read the parent's
-// version, before its children. Of one session one share does so at a time: the others see it then. It returns the writer that is before ours.
+// agree gives a share, before which no writer stands, the token of the others: that of one whose
+// token is settled, and which is there in the step in which ours is. If there is none the token is
+// the parent's pzxid, and the step fails if another has begun so since we have read the parent's
+// version, before its children. Of one session one share does so at a time: the others see it then.
+// It returns the writer that is before ours.
 func (l *lease) agree(ctx context.Context, before string) (string, error) {
 	for l.shared && before == "" && l.Token() == 0 {
 		name := cmp.Or(l.session.settled(l.parent), l.witness)
@@ -136,7 +138,8 @@ func (l *lease) settleAs(ctx context.Context, token uint64, condition any) error
 	return err
 }
 
-// lookToBegin reads the queue with the others of our session who want to, and returns the last writer's node before ours, too.
+// lookToBegin reads the queue with the others of our session who want to, and returns the last
+// writer's node before ours, too.
 func (l *lease) lookToBegin(ctx context.Context) (v *sharedView, before string, err error) {
 	ok := false
 	if v, err = l.session.lookTogether(ctx, l.parent); err == nil {

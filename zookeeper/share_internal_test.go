@@ -68,7 +68,8 @@ func TestMove_whoseAnswerWasLost(t *testing.T) {
 	}
 }
 
-// A hold that has lasted for a while hears that its node is gone, and not that a Downgrade has moved it.
+// A hold that has lasted for a while hears that its node is gone, and not that a Downgrade has
+// moved it.
 func TestWatch_followsAMove(t *testing.T) {
 	t.Parallel()
 	conn, events, err := zk.Connect([]string{testserver.SharedZooKeeper(t).Addr()}, shareTTL, zk.WithLogger(silent{}), zk.WithLogInfo(false))

@@ -17,7 +17,8 @@ type watch struct {
 	wakes  map[*lease]func() // those who wait for that
 }
 
-// await has wake called when the node changes or is gone, or the session ends. It returns true if the node is gone already.
+// await has wake called when the node changes or is gone, or the session ends. It returns true if
+// the node is gone already.
 func (s *session) await(ctx context.Context, l *lease, node string, wake func()) (gone bool, err error) {
 	s.mu.Lock()
 	if l.awaits != node {
@@ -74,9 +75,9 @@ func (s *session) tidy(node string, w *watch) {
 	}
 }
 
-// setWatch has the server tell when the node changes or is gone, and returns true if it is gone already. The library
-// cannot take a watch back, and adds one at each call. So there is one a node, for all who come to wait for it, one after the
-// other, until it has fired.
+// setWatch has the server tell when the node changes or is gone, and returns true if it is gone
+// already. The library cannot take a watch back, and adds one at each call. So there is one a node,
+// for all who come to wait for it, one after the other, until it has fired.
 func (s *session) setWatch(ctx context.Context, node string) (gone bool, err error) {
 	s.mu.Lock()
 	w := s.watch(node)
@@ -122,8 +123,8 @@ func (s *session) isSet(w *watch, events <-chan zk.Event) {
 // mostCases is how many package reflect takes. Who waits for others looks again after a while.
 const mostCases = 1 << 16
 
-// hearWatches hears of all watches on the application's connection, while there are any: the library drops events that are not taken at once, and
-// the application may keep them from us.
+// hearWatches hears of all watches on the application's connection, while there are any: the
+// library drops events that are not taken at once, and the application may keep them from us.
 func (s *session) hearWatches() {
 	for {
 		s.mu.Lock()
@@ -179,7 +180,8 @@ func (s *session) wakeAll() {
 	}
 }
 
-// Watch implements sessions.Backend. An event is heard on connections of ours, and on the application's if we are given its events.
+// Watch implements sessions.Backend. An event is heard on connections of ours, and on the
+// application's if we are given its events.
 func (s *session) Watch(leases []*lease) {
 	if s.own == nil && !s.driver.hears {
 		return

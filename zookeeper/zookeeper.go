@@ -32,8 +32,8 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...locker.Option) (*locker.
 // user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not follow.
 type user struct{ name, password string }
 
-// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister], [driver.ForceReleaser],
-// [driver.TTLChecker] and [driver.TTLDefaulter].
+// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
+// [driver.ForceReleaser], [driver.TTLChecker] and [driver.TTLDefaulter].
 type Driver struct {
 	conn        *zk.Conn // the application's; nil if each session has one of its own
 	changes     signal   // of its state

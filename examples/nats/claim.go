@@ -67,7 +67,8 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		ahead := c.before(waiters)
 		switch {
 		case lock.Owner == c.id || lock.Owner == "" && ahead == c.lock:
-			// A take expects a record that goes with the grant. If it expected none, one that arrives late could take the lock.
+			// A take expects a record that goes with the grant. If it expected none, one that arrives late
+			// could take the lock.
 			if lock.seq == 0 {
 				lock.seq, err = c.d.put(ctx, c.lock, record{Name: c.Name}, freeTTL, 0)
 			}
@@ -110,7 +111,8 @@ func (c *claim) queue(ctx context.Context) error {
 	return err
 }
 
-// listen has the claim woken when the key ahead has no owner any more. It is not awaited: the server gets the subscription before what is sent afterwards.
+// listen has the claim woken when the key ahead has no owner any more. It is not awaited: the
+// server gets the subscription before what is sent afterwards.
 func (c *claim) listen(ahead string) error {
 	sub, err := c.d.nc.Subscribe(c.d.changes(ahead), func(m *nats.Msg) {
 		if e, err := parse(m); err == nil && e.Owner == "" {
@@ -124,7 +126,8 @@ func (c *claim) listen(ahead string) error {
 	return err
 }
 
-// unlisten ends the subscription in favour of another, or of none. It reports whether there was one.
+// unlisten ends the subscription in favour of another, or of none. It reports whether there was
+// one.
 func (c *claim) unlisten(other *nats.Subscription) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +138,8 @@ func (c *claim) unlisten(other *nats.Subscription) bool {
 	return sub != nil
 }
 
-// take writes a hold over the record of a free lock, or over that of its own if the reply to an earlier take was lost.
+// take writes a hold over the record of a free lock, or over that of its own if the reply to an
+// earlier take was lost.
 func (c *claim) take(ctx context.Context, over entry) error {
 	token := uint64(0)
 	if over.Owner == c.id {
@@ -185,7 +189,8 @@ func (c *claim) Token() uint64 { return c.known().token }
 // Validity returns what is left of the TTL.
 func (c *claim) Validity() time.Duration { return time.Until(c.known().end) }
 
-// Extend writes the hold again. If its last revision is not the known one, an Extend was applied whose reply was lost.
+// Extend writes the hold again. If its last revision is not the known one, an Extend was applied
+// whose reply was lost.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 	g := c.known()
 	var sent time.Time
@@ -201,7 +206,8 @@ func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-// Release gives up the place, and writes a free record over the hold, or over the record that a take expects which may still arrive.
+// Release gives up the place, and writes a free record over the hold, or over the record that a
+// take expects which may still arrive.
 func (c *claim) Release(ctx context.Context) error {
 	g := c.known()
 	if c.ahead != "" && g.token == 0 {

@@ -10,7 +10,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Inspect reads the lock and its queue, in one request. How much of the TTL is left the server does not tell.
+// Inspect reads the lock and its queue, in one request. How much of the TTL is left the server does
+// not tell.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	lock, waiters, err := d.look(ctx, name)
 	if err != nil {
@@ -49,7 +50,8 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 	return err
 }
 
-// List goes through the locks in the order of their revisions. One that is extended meanwhile comes later, perhaps twice.
+// List goes through the locks in the order of their revisions. One that is extended meanwhile comes
+// later, perhaps twice.
 func (d *Driver) List(prefix string) driver.Pager {
 	from := uint64(1)
 	return func(ctx context.Context) (page driver.Page, err error) {

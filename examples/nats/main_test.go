@@ -21,7 +21,8 @@ import (
 	natslock "github.com/go-locker/locker/examples/nats"
 )
 
-// The test binary is also the server, in a process of its own that can be stopped and killed, and the holders that the suite stops and kills.
+// The test binary is also the server, in a process of its own that can be stopped and killed, and
+// the holders that the suite stops and kills.
 func TestMain(m *testing.M) {
 	if port := os.Getenv("NATSLOCK_PORT"); port != "" {
 		serve(port, os.Getenv("NATSLOCK_DIR"))

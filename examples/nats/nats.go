@@ -1,5 +1,6 @@
-// Package natslock keeps locks in a key-value bucket of NATS JetStream. It is an example of a driver: copy it, or import it for the scheme nats://. README.md
-// says what its locks are worth, and how they work.
+// Package natslock keeps locks in a key-value bucket of NATS JetStream. It is an example of a
+// driver: copy it, or import it for the scheme nats://. README.md says what its locks are worth,
+// and how they work.
 package natslock
 
 import (
@@ -39,7 +40,8 @@ func NewDriver(nc *nats.Conn, bucket string) *Driver {
 
 func init() { driver.Register("nats", open) }
 
-// open takes nats://user:password@host:port,host:port?bucket=locks&replicas=3. It does not fail if the servers are unreachable: the connection is made later.
+// open takes nats://user:password@host:port,host:port?bucket=locks&replicas=3. It does not fail if
+// the servers are unreachable: the connection is made later.
 func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	d := &Driver{own: true, bucket: "locks", replicas: 1}
 	if bucket, ok := u.Take("bucket"); ok {
@@ -121,8 +123,9 @@ func (d *Driver) find(ctx context.Context) error {
 	return nil
 }
 
-// config describes the bucket. Its revisions, which are the tokens, begin at the microseconds of the clock: so those of a bucket that is made again, after a loss
-// of data, are larger than those that are forgotten.
+// config describes the bucket. Its revisions, which are the tokens, begin at the microseconds of
+// the clock: so those of a bucket that is made again, after a loss of data, are larger than those
+// that are forgotten.
 func (d *Driver) config() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              "KV_" + d.bucket,

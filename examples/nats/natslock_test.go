@@ -52,7 +52,8 @@ func TestLock_costsARequestToLookOneToTakeAndOneToRelease(t *testing.T) {
 	}
 }
 
-// The suite accepts ErrLost here: the reply to a Release was lost, and another has the lock already. The second hold was extended before that, and has the token of its grant.
+// The suite accepts ErrLost here: the reply to a Release was lost, and another has the lock
+// already. The second hold was extended before that, and has the token of its grant.
 func TestClaim_askedAndReleasedAgain(t *testing.T) {
 	nc, _ := connect(t, start(t))
 	d := natslock.NewDriver(nc, "locks")

@@ -56,7 +56,8 @@ func (d *Driver) message(key string, r record, ttl time.Duration) *nats.Msg {
 // anyRevision is for a write of a key that nobody else writes.
 const anyRevision = -1
 
-// put stores r at key if that has the revision expected, or else returns errChanged. It returns the new revision.
+// put stores r at key if that has the revision expected, or else returns errChanged. It returns the
+// new revision.
 func (d *Driver) put(ctx context.Context, key string, r record, ttl time.Duration, expected int64) (uint64, error) {
 	if err := d.find(ctx); err != nil {
 		return 0, err
@@ -82,7 +83,8 @@ func (d *Driver) put(ctx context.Context, key string, r record, ttl time.Duratio
 	return 0, ack.Error
 }
 
-// change writes what next makes of the last record of the lock, which is last if that is not zero. If it has changed meanwhile, next is asked again. A TTL of 0 means that there is nothing to do.
+// change writes what next makes of the last record of the lock, which is last if that is not zero.
+// If it has changed meanwhile, next is asked again. A TTL of 0 means that there is nothing to do.
 func (d *Driver) change(ctx context.Context, name string, last entry, next func(lock entry) (record, time.Duration, error)) (uint64, error) {
 	for {
 		if last.seq == 0 {

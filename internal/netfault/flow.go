@@ -123,7 +123,8 @@ func (f *flow) deliver() {
 
 var errCut = errors.New("connection cut")
 
-// done is how long a server has for what was kept back, before it hears that the client has gone: the news is as late.
+// done is how long a server has for what was kept back, before it hears that the client has gone:
+// the news is as late.
 const done = 200 * time.Millisecond
 
 // next waits for data that may be delivered, at due. None means that all was.

@@ -1,5 +1,5 @@
-// Package outage makes requests again while a backend does not answer, for what an adapter asks apart from Claim.Ask, for which the core
-// does that.
+// Package outage makes requests again while a backend does not answer, for what an adapter asks
+// apart from Claim.Ask, for which the core does that.
 package outage
 
 import (
@@ -29,8 +29,8 @@ type Outage struct {
 	// Patience is how long a request may take before it is made again, perhaps at another server: one that hangs must not use up
 	// the time in which another could answer. Each time it is half as long again, for they may all be slow.
 	Patience time.Duration
-	// Beside, unless it is nil, has a request made again while the first goes on: a reply that comes late counts. What Ask is given is called by
-	// several goroutines at once then.
+	// Beside, unless it is nil, has a request made again while the first goes on: a reply that comes
+	// late counts. What Ask is given is called by several goroutines at once then.
 	Beside *Latency
 	// Once has a request that has failed not be made again, but beside another: the core does that.
 	Once bool

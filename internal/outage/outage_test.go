@@ -132,7 +132,8 @@ func TestAsk_growsMorePatient(t *testing.T) {
 	})
 }
 
-// A second request does not end the first, whose reply counts; then a request is given the time that answers take.
+// A second request does not end the first, whose reply counts; then a request is given the time
+// that answers take.
 func TestAsk_besideARequestThatIsSlow(t *testing.T) {
 	bubble(t, func(t *testing.T, o *outage.Outage, h *heard) {
 		o.Beside, o.Within = new(outage.Latency), func(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {

@@ -28,8 +28,9 @@ func (d *Driver) Claim(req driver.Request) driver.Claim {
 // noLook is when a waiter looks by itself: not at all, for the hub has the first look for all.
 const noLook = time.Hour
 
-// Ask takes the lock, or a place in its queue, in one round trip. A waiter asks again when it is woken: because the lock is claimed for it, or because
-// it is the first of this Driver's waiters and has to look whether the queue still stands.
+// Ask takes the lock, or a place in its queue, in one round trip. A waiter asks again when it is
+// woken: because the lock is claimed for it, or because it is the first of this Driver's waiters
+// and has to look whether the queue still stands.
 func (l *lease) Ask(ctx context.Context) (next time.Duration, err error) {
 	if err := l.driver.CheckTTL(l.ttl); err != nil {
 		return 0, err

@@ -48,8 +48,8 @@ var never = func() *mark {
 	return m
 }()
 
-// strict comes before a script, and refuses keys that it does not declare, as some servers do. It lets the mark through, which those refuse to
-// scripts that do without it then.
+// strict comes before a script, and refuses keys that it does not declare, as some servers do. It
+// lets the mark through, which those refuse to scripts that do without it then.
 const strict = `
 local server, declared = redis, {}
 for _, key in ipairs(KEYS) do

@@ -325,9 +325,11 @@ func TestForgotten_tokensRise(t *testing.T) {
 	}
 }
 
-// The limit: a clock that is two minutes fast for a moment, in which nobody takes a lock, makes the server forget what it had granted, and leaves no trace:
-// all that is left is the mark, which has no names. It is the same whether the name that is taken next is the one that was forgotten or a new one. So is
-// the answer: the proposal or the clock, which is right for a new name, and too small for one whose token was ahead of the clock.
+// The limit: a clock that is two minutes fast for a moment, in which nobody takes a lock, makes the
+// server forget what it had granted, and leaves no trace: all that is left is the mark, which has
+// no names. It is the same whether the name that is taken next is the one that was forgotten or a
+// new one. So is the answer: the proposal or the clock, which is right for a new name, and too
+// small for one whose token was ahead of the clock.
 func TestForgotten_cannotTellAForgottenNameFromANewOneIfTheClockWasFastForAMoment(t *testing.T) {
 	s := testserver.Redis(t, testserver.RedisClock())
 	const name, other = "locker:1", "locker:2"
@@ -339,7 +341,8 @@ func TestForgotten_cannotTellAForgottenNameFromANewOneIfTheClockWasFastForAMomen
 		{"a proposal was ahead of the clock", 5 * time.Second, time.Second / 2, time.Second},
 		{"the clock is set back to before the latest take", 0, 0, -450 * time.Millisecond},
 	} {
-		// history has a name taken and forgotten, and returns what is left, and what comes of taking name then.
+		// history has a name taken and forgotten, and returns what is left, and what comes of taking name
+		// then.
 		history := func(taken string) (mark map[string]string, err error) {
 			l := newLedger(t, s, 1)
 			l.anywhere, l.drivers = true, l.drivers[:1]

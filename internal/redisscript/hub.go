@@ -63,7 +63,8 @@ func (h *hub) refused() bool {
 	return until != 0 && clock.Since(epoch) < time.Duration(until)
 }
 
-// failed takes in why there is no subscription. If there will be none, those who wait for a message ask again, and poll. The caller holds h.mu.
+// failed takes in why there is no subscription. If there will be none, those who wait for a message
+// ask again, and poll. The caller holds h.mu.
 func (h *hub) failed(err error) {
 	if !errors.Is(err, ErrNoSubscriptions) {
 		return

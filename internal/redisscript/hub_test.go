@@ -237,7 +237,8 @@ func TestHub_givesUpAfterUse(t *testing.T) {
 	})
 }
 
-// waitersOf are n waiters of one Driver, which stand in the queue and are subscribed. answer is the server's to whatever they ask from then on.
+// waitersOf are n waiters of one Driver, which stand in the queue and are subscribed. answer is the
+// server's to whatever they ask from then on.
 func waitersOf(t *testing.T, n int, req driver.Request, answer func(s *Script, owner string) (any, error)) (d *Driver, w *wire, done []<-chan error) {
 	t.Helper()
 	w = newWire()
@@ -296,7 +297,8 @@ func TestHub_whatIsClaimedForOneThatWaitsNoMoreIsGivenBack(t *testing.T) {
 	})
 }
 
-// Those behind it lost theirs when it did; and that happened because their subscription is to a server that does not publish.
+// Those behind it lost theirs when it did; and that happened because their subscription is to a
+// server that does not publish.
 func TestHub_oneThatHasLostItsPlaceHasTheOthersLookAndSubscribesAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := map[string]time.Time{}
@@ -320,7 +322,8 @@ func TestHub_oneThatHasLostItsPlaceHasTheOthersLookAndSubscribesAnew(t *testing.
 	})
 }
 
-// It looks once a second or so. That it has not asked for half of its TTL is no outage of that length, nor are two short ones.
+// It looks once a second or so. That it has not asked for half of its TTL is no outage of that
+// length, nor are two short ones.
 func TestHub_aWaiterWithAShortTTLRidesOutFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var failing time.Time

@@ -14,7 +14,8 @@ var (
 	runID     = regexp.MustCompile(`(?m)^run_id:(\S+)`)
 )
 
-// Warnings implements driver.Warner: a server that evicts keys evicts locks that are held. Of a Cluster it asks one node.
+// Warnings implements driver.Warner: a server that evicts keys evicts locks that are held. Of a
+// Cluster it asks one node.
 func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 	memory, err := d.info(ctx, d.sender.request(info, nil, "memory"))
 	if err != nil {
@@ -46,7 +47,8 @@ func (d *Driver) Identify(ctx context.Context) (id string, err error) {
 	return id, err
 }
 
-// info makes a request of the script info, and takes in the server's clock. It returns nothing where the user has no right to INFO.
+// info makes a request of the script info, and takes in the server's clock. It returns nothing
+// where the user has no right to INFO.
 func (d *Driver) info(ctx context.Context, r *request) (section string, err error) {
 	sent := clock.Now()
 	reply, _ := d.sender.send(ctx, longest, r)

@@ -25,8 +25,9 @@ const sharesMark = "+"
 // aboutMark comes before the metadata in the owner of a share; see queue.lua.
 const aboutMark = "\n"
 
-// Inspect implements driver.Inspector, in one round trip. Who waits to hold the lock alone has no metadata here, and who was handed the lock and has
-// yet to take it is the first of the waiters still.
+// Inspect implements driver.Inspector, in one round trip. Who waits to hold the lock alone has no
+// metadata here, and who was handed the lock and has yet to take it is the first of the waiters
+// still.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
 	keys := keysOf(name)
 	reply, err := d.sender.call(ctx, inspect, keys[:], everybody)

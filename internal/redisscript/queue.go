@@ -8,7 +8,8 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// askInQueue asks for the lock, or a place in its queue, from which l is told. number is that of take.
+// askInQueue asks for the lock, or a place in its queue, from which l is told. number is that of
+// take.
 func (l *lease) askInQueue(ctx context.Context, number int64) (answer, error) {
 	hub, w, sent := l.driver.hub, &l.waiter, clock.Now()
 	if l.owner[0] != polls && hub.refused() {
@@ -36,8 +37,8 @@ func (l *lease) askInQueue(ctx context.Context, number int64) (answer, error) {
 	return a, err
 }
 
-// unsubscribed makes l an owner that polls, in the same place, and has the server forget the one that it was: the queue passes over that, for nobody can
-// tell it anything.
+// unsubscribed makes l an owner that polls, in the same place, and has the server forget the one
+// that it was: the queue passes over that, for nobody can tell it anything.
 func (l *lease) unsubscribed(ctx context.Context) error {
 	prefixes := l.driver.hub.prefixes
 	if l.there {

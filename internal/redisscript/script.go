@@ -20,15 +20,15 @@ type Script struct {
 	// Grants is set if the reply 1, one that begins with 1, or a text, is a promise that replicas ought to know of.
 	Grants bool
 
-	// Queue is set if the second key is that of the lock's queue, and the third that of its shares, which the script finds by itself where
-	// they are not given.
+	// Queue is set if the second key is that of the lock's queue, and the third that of its shares,
+	// which the script finds by itself where they are not given.
 	Queue bool
 
 	args []string // as the script names them: `local owner, expires = unpack(ARGV)`
 }
 
-// mostArgs is how many arguments a script takes at most. With its three keys it has the ten that Redis takes of a user who has yet to
-// give a password.
+// mostArgs is how many arguments a script takes at most. With its three keys it has the ten that
+// Redis takes of a user who has yet to give a password.
 const mostArgs = 4
 
 //go:embed *.lua
@@ -92,11 +92,13 @@ var tagEscape = strings.NewReplacer("%", "%25", "}", "%7D")
 // the lock are on the same slot of a Redis Cluster; a '}' in the name would end the tag early.
 func Key(name string) string { return keysOf(name)[0].(string) }
 
-// keysOf returns what the scripts take: the lock of a name, its queue, and its shares. Those that need the lock alone take it
-// alone: while a slot moves a Redis Cluster answers TRYAGAIN for several keys of which one is not there. The others
-// can then be given the first alone, too. They are arguments from the start, so that no request has to make them such.
+// keysOf returns what the scripts take: the lock of a name, its queue, and its shares. Those that
+// need the lock alone take it alone: while a slot moves a Redis Cluster answers TRYAGAIN for
+// several keys of which one is not there. The others can then be given the first alone, too. They
+// are arguments from the start, so that no request has to make them such.
 //
-// The mark is no key of a script: a user may have no right to it, and behind a proxy it has no slot with the lock.
+// The mark is no key of a script: a user may have no right to it, and behind a proxy it has no slot
+// with the lock.
 func keysOf(name string) [3]any {
 	keys, _ := keysAnd(name, "", "", "")
 	return keys

@@ -178,8 +178,9 @@ func (s *sender) begin() (era int32, ok bool) {
 	return s.era, true
 }
 
-// makeRoom returns false if a request has to wait, because of batches that were sent just now. Those that are overdue it does not count
-// any more: their connections may be silent, and other connections may not. The caller holds s.mu.
+// makeRoom returns false if a request has to wait, because of batches that were sent just now.
+// Those that are overdue it does not count any more: their connections may be silent, and other
+// connections may not. The caller holds s.mu.
 func (s *sender) makeRoom() bool {
 	if s.separate || s.underWay < maxBatches {
 		return true

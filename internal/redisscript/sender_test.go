@@ -100,7 +100,8 @@ func TestSender_whoComesMeanwhileGoesWithTheNext(t *testing.T) {
 	})
 }
 
-// Batches that hang hold up those who come just then, for a moment. Who comes later is sent at once, also if it cannot wait for a moment.
+// Batches that hang hold up those who come just then, for a moment. Who comes later is sent at
+// once, also if it cannot wait for a moment.
 func TestSender_aBatchThatHangsHoldsNobodyUp(t *testing.T) {
 	for how, take := range map[string]func(context.Context, *Driver) <-chan error{
 		"a take":     func(ctx context.Context, d *Driver) <-chan error { return takes(ctx, d, 1, time.Hour) },

@@ -154,8 +154,9 @@ func TestShare_aWriterThatNeverLooksIsPassedOver(t *testing.T) {
 	}
 }
 
-// It stood still when the lock was claimed for it, and has come back to its place since. When the next shares begin, nothing is known of when it
-// looked last, because nobody notes that while the lock is held alone.
+// It stood still when the lock was claimed for it, and has come back to its place since. When the
+// next shares begin, nothing is known of when it looked last, because nobody notes that while the
+// lock is held alone.
 func TestShare_aWriterThatStoodStillOnceIsNotOvertakenLater(t *testing.T) {
 	t.Parallel()
 	for how, begin := range map[string]func(s *atServer, x answer){

@@ -143,7 +143,8 @@ func TestShare_aReleaseThatIsSentAgain(t *testing.T) {
 	assert.Equal(t, "x", s.owner())
 }
 
-// Of shares under one token some expire, or are ended by force. Who was released before, and asks again, is told that it was.
+// Of shares under one token some expire, or are ended by force. Who was released before, and asks
+// again, is told that it was.
 func TestShare_aReleaseThatIsSentAgainAfterAnotherShareHasEnded(t *testing.T) {
 	t.Parallel()
 	expires := func(s *atServer) { s.expireShare("~b") }

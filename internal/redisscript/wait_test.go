@@ -113,7 +113,8 @@ func TestWait_ofWhatWasNeverSentNothingIsLeft(t *testing.T) {
 	require.NoError(t, d.Close(noClient))
 }
 
-// As with claims that wait: the first learns of the outage, and when it gives up the others look for themselves.
+// As with claims that wait: the first learns of the outage, and when it gives up the others look
+// for themselves.
 func TestWait_anOutageIsToldToAllWhenTheFirstGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var hangs atomic.Bool

@@ -15,7 +15,8 @@ import (
 // KeepUnused is how long a session is kept that nobody uses, or for its TTL if that is longer.
 const KeepUnused = time.Minute
 
-// WatchAfter is how long a lease has lasted, or up to twice as long, when the server is to tell of its end. A short hold costs no request more.
+// WatchAfter is how long a lease has lasted, or up to twice as long, when the server is to tell of
+// its end. A short hold costs no request more.
 const WatchAfter = time.Second
 
 // Backend is what differs between servers. An adapter's session embeds a *Session, and implements the rest.
@@ -26,7 +27,8 @@ type Backend[L comparable] interface {
 	Due() (renew, until time.Time)
 	// Renew asks the server for more time, or has Due say when to try again. It calls End if the server answers that the session is gone.
 	Renew()
-	// Watch has the server tell when one of the leases ends alone, and the adapter calls Tell then. It does not wait for the server.
+	// Watch has the server tell when one of the leases ends alone, and the adapter calls Tell then. It
+	// does not wait for the server.
 	Watch(leases []L)
 	// Stop removes what is left at the server. It is called once, after the session has ended or Start has failed.
 	Stop()
@@ -135,7 +137,8 @@ func (s *Session[L]) Unused() time.Duration {
 	return clock.Since(s.unused)
 }
 
-// Notify has f called, once, when the session ends, or Tell is called, if l is a user then; or now, if the session has ended.
+// Notify has f called, once, when the session ends, or Tell is called, if l is a user then; or now,
+// if the session has ended.
 func (s *Session[L]) Notify(l L, f func()) {
 	s.mu.Lock()
 	now := s.Ended()
@@ -185,7 +188,8 @@ func (s *Session[L]) Tell(l L) {
 	}
 }
 
-// lookLater has watchOld look at the users in a while. Where renewals are as frequent they do instead. The caller holds s.mu.
+// lookLater has watchOld look at the users in a while. Where renewals are as frequent they do
+// instead. The caller holds s.mu.
 func (s *Session[L]) lookLater() {
 	if s.looking || s.TTL <= 3*WatchAfter {
 		return

@@ -238,7 +238,8 @@ func TestEnd_tellsTheUsersOnce(t *testing.T) {
 	})
 }
 
-// A short hold costs the server nothing more. The end of one that lasts is told, to its lease alone.
+// A short hold costs the server nothing more. The end of one that lasts is told, to its lease
+// alone.
 func TestWatch_isForLeasesThatLast(t *testing.T) {
 	test(t, func(t *testing.T, p pool) {
 		s, l := p.joined()

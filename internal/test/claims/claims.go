@@ -15,8 +15,8 @@ type claimer interface {
 }
 
 // Take asks d once. It returns the claim, beside an error too if that is not that the lock is held.
-func Take(ctx context.Context, d any, req driver.Request) (driver.Lease, error) {
-	claim := d.(claimer).Claim(req)
+func Take(ctx context.Context, d claimer, req driver.Request) (driver.Lease, error) {
+	claim := d.Claim(req)
 	_, err := claim.Ask(ctx)
 	if errors.Is(err, driver.ErrHeld) {
 		return nil, err
@@ -25,12 +25,12 @@ func Take(ctx context.Context, d any, req driver.Request) (driver.Lease, error) 
 }
 
 // Queue takes the lock, or a share, as Wait does.
-func Queue(ctx context.Context, d any, req driver.Request) (driver.Lease, error) {
-	return Wait(ctx, d.(claimer), req, func(error) {})
+func Queue(ctx context.Context, d claimer, req driver.Request) (driver.Lease, error) {
+	return Wait(ctx, d, req, func(error) {})
 }
 
-// Wait asks until the lock is granted, ctx ends, or what is answered has been failures for half a TTL. It tells of each answer, and returns the claim in any
-// case: released, if it was not granted.
+// Wait asks until the lock is granted, ctx ends, or what is answered has been failures for half a
+// TTL. It tells of each answer, and returns the claim in any case: released, if it was not granted.
 func Wait(ctx context.Context, d claimer, req driver.Request, answered func(error)) (driver.Claim, error) {
 	woken := make(chan struct{}, 1)
 	req.Wake = func() {
@@ -79,7 +79,7 @@ func released(claim driver.Claim, err error) error {
 }
 
 // Share is Take for a share.
-func Share(ctx context.Context, d any, req driver.Request) (driver.Lease, error) {
+func Share(ctx context.Context, d claimer, req driver.Request) (driver.Lease, error) {
 	req.Shared = true
 	return Take(ctx, d, req)
 }

@@ -135,7 +135,8 @@ func TestLock_waiterDoesNotRideOutALongOutage(t *testing.T) {
 	})
 }
 
-// The requests of an outage have half a TTL together. Why they failed is in the error, whatever the last one has said.
+// The requests of an outage have half a TTL together. Why they failed is in the error, whatever the
+// last one has said.
 func TestLock_waiterWhoseBackendRefusesAndThenHangs(t *testing.T) {
 	each(t, hanging, func(t *testing.T, b *backend, f fault) {
 		b.steal("x")

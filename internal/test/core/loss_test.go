@@ -152,7 +152,8 @@ func TestLock_thatWaitsHearsOfItsMutexsLoss(t *testing.T) {
 	})
 }
 
-// One goroutine of a Mutex contends at the backend. The others wait for that one, and hear of a loss.
+// One goroutine of a Mutex contends at the backend. The others wait for that one, and hear of a
+// loss.
 func TestLock_oneOfManyGoroutinesContends(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.client(t, locker.WithoutRenewal()).Mutex("x")

@@ -69,7 +69,8 @@ func wantLost(t testing.TB, m *locker.Mutex) {
 	}
 }
 
-// RemovedUnderTheHolder is what a watch tells, and the next Extend or Unlock finds out, though the session is in the best of health.
+// RemovedUnderTheHolder is what a watch tells, and the next Extend or Unlock finds out, though the
+// session is in the best of health.
 func (b Sessions) RemovedUnderTheHolder(t *testing.T) {
 	c := b.open(t, longTTL, locker.WithoutRenewal())
 	watched := c.Mutex("watched")
@@ -92,7 +93,8 @@ func (b Sessions) RemovedUnderTheHolder(t *testing.T) {
 	}
 }
 
-// EndsUnderAWaiter takes it to the end of the queue. So does an operator who removes its entry, and nothing else.
+// EndsUnderAWaiter takes it to the end of the queue. So does an operator who removes its entry, and
+// nothing else.
 func (b Sessions) EndsUnderAWaiter(t *testing.T) {
 	holder, waiter := b.open(t, longTTL).Mutex("x"), b.open(t, longTTL).Mutex("x")
 	for _, end := range []func(entry string){

@@ -44,8 +44,9 @@ func OutlivesSilence(t *testing.T, m *locker.Mutex, silence, resume func()) {
 	}
 }
 
-// OutlivesSlowness has m, a Mutex of SilenceTTL that is renewed over network, hold though a round trip comes to take an eighth of that, and connections
-// have to be made anew: docs/safety.md has what a link may take.
+// OutlivesSlowness has m, a Mutex of SilenceTTL that is renewed over network, hold though a round
+// trip comes to take an eighth of that, and connections have to be made anew: docs/safety.md has
+// what a link may take.
 func OutlivesSlowness(t *testing.T, m *locker.Mutex, network *testserver.Proxy) {
 	t.Helper()
 	if err := m.Lock(t.Context()); err != nil {

@@ -1,4 +1,5 @@
-// Package shares tests what etcd and ZooKeeper, where sessions stand in queues, do for shares. The conformance suite has what is promised of each backend.
+// Package shares tests what etcd and ZooKeeper, where sessions stand in queues, do for shares. The
+// conformance suite has what is promised of each backend.
 package shares
 
 import (
@@ -165,7 +166,8 @@ func (b Backend) isForced(t *testing.T) {
 	assert.Empty(t, b.Queue(t), "all shares that were shown have ended")
 }
 
-// meetsTries has somebody try in vain to be the writer, again and again. That keeps no reader from joining another.
+// meetsTries has somebody try in vain to be the writer, again and again. That keeps no reader from
+// joining another.
 func (b Backend) meetsTries(t *testing.T) {
 	d, other := b.open(t), b.open(t)
 	stays := b.share(t, d)

@@ -47,7 +47,8 @@ func (m *SlotMove) MoveKeys() {
 	}
 }
 
-// MoveKey moves one key. It fails if the target has a key of that name, as `redis-cli --cluster reshard` does.
+// MoveKey moves one key. It fails if the target has a key of that name, as `redis-cli --cluster
+// reshard` does.
 func (m *SlotMove) MoveKey(key string) {
 	m.c.t.Helper()
 	m.from.must("MIGRATE", "127.0.0.1", strconv.Itoa(m.to.port), "", "0", "5000", "AUTH2", operator, operator, "KEYS", key)
