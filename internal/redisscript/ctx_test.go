@@ -51,6 +51,29 @@ func TestSender_aRequestEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// A client library that ignores contexts may still be asking. Nothing more is sent until that has ended.
+func TestAsk_waitsForTheRequestThatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		d := NewDriver(g)
+		c := d.Claim(driver.Request{Name: "x", TTL: time.Hour, Wake: func() {}})
+		for range 3 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			began := time.Now()
+			_, err := c.Ask(ctx)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.LessOrEqual(t, time.Since(began), time.Second+moment)
+			cancel()
+			assert.Len(t, g.sizes(), 1)
+		}
+		time.AfterFunc(time.Second, func() { close(g.gate) })
+		_, err := c.Ask(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, g.sizes(), 2)
+		require.NoError(t, d.Close(noClient))
+	})
+}
+
 // Every call returns soon after its context ends, whatever the client library does.
 func TestSender_everyCallEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

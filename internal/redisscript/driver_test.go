@@ -83,12 +83,15 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := NewDriver(&fakeRunner{answer: func(*Script, []any) (any, error) { return c.reply, c.err }, notRun: c.notRun})
-			lease, err := claims.Take(t.Context(), d, forOneSecond)
-			require.Error(t, err)
-			require.NotErrorIs(t, err, locker.ErrHeld)
-			assert.Equal(t, c.wantLease, mayBeThere(lease))
-			if c.err != nil {
-				assert.ErrorIs(t, err, c.err)
+			for _, wake := range []func(){nil, func() {}} {
+				claim := d.Claim(driver.Request{Name: "x", TTL: time.Second, Wake: wake})
+				_, err := claim.Ask(t.Context())
+				require.Error(t, err)
+				require.NotErrorIs(t, err, locker.ErrHeld)
+				assert.Equal(t, c.wantLease, mayBeThere(claim))
+				if c.err != nil {
+					assert.ErrorIs(t, err, c.err)
+				}
 			}
 		})
 	}
