@@ -154,7 +154,7 @@ func TestLock_startsNoGoroutine(t *testing.T) {
 		d := &scripted{&fakeDriver{b: b}, func(ctx context.Context, _ *lease, _ func()) (time.Duration, error) {
 			own, cancel := context.WithCancel(ctx) // as client libraries do
 			defer cancel()
-			assert.NoError(t, own.Err())
+			require.NoError(t, own.Err())
 			assert.Equal(t, before, runtime.NumGoroutine())
 			return 0, locker.ErrHeld
 		}}
