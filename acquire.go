@@ -4,18 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/outage"
 )
-
-// errNoAnswer is the error of a request that the backend has not answered.
-var errNoAnswer error = outage.NoAnswer("the backend has not answered in time")
 
 // errLate is matched by the error of a grant that came when less than half of the TTL was left. Lock tries again.
 var errLate = errors.New("granted too late")
@@ -103,7 +98,10 @@ func (c *contender) ask() (*Hold, error) {
 		if !failing.IsZero() {
 			patience -= sent.Sub(failing)
 		}
-		next, err := c.request(claim, patience)
+		r := newRequest(c.ctx, c.mutex.client.open, patience)
+		next, err := claim.Ask(r)
+		err = r.explain(err)
+		r.end()
 		if err == nil {
 			if err = h.begin(sent); err == nil {
 				return h, nil
@@ -157,14 +155,6 @@ func (c *contender) newClaim() (*Hold, driver.Claim) {
 	}
 	claim := m.client.driver.Claim(req)
 	return &Hold{lockID: m.lockID, lease: claim, ttl: m.settings.ttl, renewed: m.settings.renew, shared: req.Shared, place: -1}, claim
-}
-
-// request asks once.
-func (c *contender) request(claim driver.Claim, patience time.Duration) (time.Duration, error) {
-	ctx, cancel := bound(c.ctx, c.mutex.client.open, patience)
-	defer cancel()
-	next, err := claim.Ask(ctx)
-	return next, ownError(ctx, err)
 }
 
 // abandon gives back what there may be of a claim, in the background, and returns err.
@@ -248,54 +238,6 @@ func (c *contender) wait(d time.Duration) bool {
 	case <-c.mutex.client.open.Done():
 	}
 	return c.over() == nil
-}
-
-// bound returns the context of one request. It has the values of ctx, and ends with ctx, with
-// client, or after timeout. A deadline of ctx is not its own: people override Done and forget
-// Deadline.
-func bound(ctx, client context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	own, cancel := context.WithTimeout(valuesOf{client, ctx}, timeout)
-	if ctx.Done() == nil {
-		return own, cancel
-	}
-	forget := context.AfterFunc(ctx, cancel)
-	return own, func() {
-		forget()
-		cancel()
-	}
-}
-
-// valuesOf is a context of the Client's that has the values of a caller's.
-type valuesOf struct {
-	context.Context // which has none
-
-	caller context.Context
-}
-
-// Value implements [context.Context].
-func (c valuesOf) Value(key any) any {
-	if v := c.Context.Value(key); v != nil { // by which package context finds its own
-		return v
-	}
-	return c.caller.Value(key)
-}
-
-// ownError returns err, unless it is that ctx, a request's own, has ended: the user's has not.
-func ownError(ctx context.Context, err error) error {
-	switch over := ctx.Err(); {
-	case err == nil || over == nil || !errors.Is(err, over):
-		return err
-	case err == over: //nolint:errorlint // one that wraps it has more to say
-		return errNoAnswer
-	default:
-		return fmt.Errorf("%w: %v", errNoAnswer, err) //nolint:errorlint // whose end is none of the user's business
-	}
-}
-
-// silent reports whether err is that of a request which was not answered, and says nothing else.
-func silent(err error) bool {
-	_, ok := errors.AsType[outage.NoAnswer](err)
-	return ok
 }
 
 // remaining returns how long a hold lasts from now on a lease that was granted or extended by a request that was sent at sent. It is

@@ -150,9 +150,9 @@ func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, requ
 		return none, err
 	}
 	defer c.calls.Done()
-	own, cancel := bound(ctx, c.open, timeout)
-	defer cancel()
-	answer, err := request(own)
+	r := newRequest(ctx, c.open, timeout)
+	defer r.end()
+	answer, err := request(r)
 	switch {
 	case err == nil:
 		return answer, nil
@@ -161,7 +161,7 @@ func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, requ
 	case c.open.Err() != nil:
 		return none, ErrClosed
 	default:
-		return none, ownError(own, err)
+		return none, r.explain(err)
 	}
 }
 

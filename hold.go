@@ -220,16 +220,16 @@ func (h *Hold) extend(ctx context.Context) error {
 		return ErrLost // Close ends every hold
 	}
 	defer c.calls.Done()
-	own, cancel := bound(ctx, c.background, h.ttl/2)
-	defer cancel()
+	r := newRequest(ctx, c.background, h.ttl/2)
+	defer r.end()
 	forget := h.atEnd(0, func(cause error) {
 		if errors.Is(cause, ErrLost) { // after an Unlock the request goes on: to end it would cost a connection
-			cancel()
+			r.end()
 		}
 	})
 	defer forget()
 	sent := clock.Now()
-	err := h.extended(sent, ownError(own, h.lease.Extend(own, h.ttl)))
+	err := h.extended(sent, r.explain(h.lease.Extend(r, h.ttl)))
 	switch {
 	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrNotHeld):
 		return err

@@ -173,21 +173,21 @@ func (h *Hold) planNext(now time.Time, leapt bool) bool {
 // that hangs must not keep the others waiting.
 func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 	// Another is sent meanwhile, but a reply that comes late counts.
-	ctx, cancel := context.WithTimeout(c.background, ttl*(renewalsPerTTL-1)/renewalsPerTTL)
-	defer cancel()
+	r := newRequest(context.Background(), c.background, ttl*(renewalsPerTTL-1)/renewalsPerTTL)
+	defer r.end()
 	d, ok := c.driver.(driver.BatchExtender)
 	if !ok || len(holds) == 1 {
 		var answered sync.WaitGroup
 		for _, h := range holds {
 			answered.Go(func() {
-				c.attempt(ctx, []*Hold{h}, func([]driver.Lease) []error { return []error{h.lease.Extend(ctx, ttl)} })
+				c.attempt(r, []*Hold{h}, func([]driver.Lease) []error { return []error{h.lease.Extend(r, ttl)} })
 			})
 		}
 		answered.Wait()
 		return
 	}
-	c.attempt(ctx, holds, func(leases []driver.Lease) []error {
-		errs := d.ExtendAll(ctx, leases, ttl)
+	c.attempt(r, holds, func(leases []driver.Lease) []error {
+		errs := d.ExtendAll(r, leases, ttl)
 		if len(errs) != len(holds) {
 			errs = slices.Repeat([]error{fmt.Errorf("the Driver answered for %d of %d leases", len(errs), len(holds))}, len(holds))
 		}
@@ -197,7 +197,7 @@ func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 
 // attempt makes one renewal. If that is not answered by the time of the next it has failed for
 // those who observe.
-func (c *Client) attempt(ctx context.Context, holds []*Hold, extend func([]driver.Lease) []error) {
+func (c *Client) attempt(r *request, holds []*Hold, extend func([]driver.Lease) []error) {
 	leases, due := make([]driver.Lease, len(holds)), make([]time.Time, len(holds))
 	for i, h := range holds {
 		leases[i], due[i] = h.lease, h.dueSince()
@@ -215,7 +215,7 @@ func (c *Client) attempt(ctx context.Context, holds []*Hold, extend func([]drive
 	errs := extend(leases)
 	inTime := slow.Stop()
 	for i, h := range holds {
-		h.renewalAnswered(sent, due[i], ownError(ctx, errs[i]), inTime)
+		h.renewalAnswered(sent, due[i], r.explain(errs[i]), inTime)
 	}
 }
 

@@ -118,9 +118,9 @@ func (h *Hold) downgrade(ctx context.Context) error {
 		return ErrLost // Close ends every hold
 	}
 	defer c.calls.Done()
-	own, cancel := bound(ctx, c.background, h.ttl/2)
-	defer cancel()
-	err := ownError(own, lease.Downgrade(own))
+	r := newRequest(ctx, c.background, h.ttl/2)
+	defer r.end()
+	err := r.explain(lease.Downgrade(r))
 	switch {
 	case err == nil:
 		h.mu.Lock()

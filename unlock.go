@@ -216,7 +216,7 @@ func (r returning) try() error {
 	if left := r.deadline.Sub(clock.Now()); left > 0 {
 		patience = min(patience, left)
 	}
-	own, cancel := bound(r.ctx, r.hold.client.background, patience)
-	defer cancel()
-	return ownError(own, r.hold.lease.Release(own))
+	req := newRequest(r.ctx, r.hold.client.background, patience)
+	defer req.end()
+	return req.explain(r.hold.lease.Release(req))
 }
