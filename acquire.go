@@ -159,7 +159,7 @@ func (c *contender) newClaim() (*Hold, driver.Claim) {
 
 // abandon gives back what there may be of a claim, in the background, and returns err.
 func (c *contender) abandon(h *Hold, err error) error {
-	c.mutex.client.spawn(h.giveBack)
+	c.mutex.client.spawn(h.cleanUp)
 	return err
 }
 
@@ -171,7 +171,7 @@ const parting = 5 * time.Millisecond
 func (c *contender) leave(h *Hold) error {
 	left := make(chan struct{})
 	c.mutex.client.spawn(func() {
-		h.giveBack()
+		h.cleanUp()
 		close(left)
 	})
 	if errors.Is(c.latest, ErrHeld) { // else the backend may not answer

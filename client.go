@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -202,7 +200,16 @@ func (c *Client) Close() error {
 	defer cancel()
 	patience, cancel := context.WithTimeout(ctx, closeTimeout-hurry)
 	defer cancel()
-	errs := c.endAll(patience, holds)
+	for _, h := range holds {
+		h.lose(CauseClosed)
+		if c.config.leaveHolds {
+			h.leave()
+		}
+	}
+	var errs []error
+	if !c.config.leaveHolds {
+		errs = c.releaseAll(patience, holds)
+	}
 	answered := returns(patience, c.calls.Wait)
 	// What is still under way is given up: its contexts end, then its connections.
 	c.stop()
@@ -226,85 +233,6 @@ func (c *Client) closeDriver(ctx context.Context) error {
 		return fmt.Errorf("the backend's client has not closed within %v", closeTimeout)
 	}
 	return err
-}
-
-// releases is how many of its holds a Client that closes releases at a time.
-const releases = 128
-
-// endAll loses the holds, and releases them, a few at a time, until ctx ends, or leaves them to expire. Each is tried once before
-// any is tried again: one server that does not answer must not keep the others' holds taken. A hold under which work goes on is
-// released when that has returned. If it has not by the end of ctx, the hold is left to expire.
-func (c *Client) endAll(ctx context.Context, holds []*Hold) []error {
-	for _, h := range holds {
-		h.lose(CauseClosed)
-	}
-	if c.config.leaveHolds {
-		for _, h := range holds {
-			h.leave()
-		}
-		return nil
-	}
-	errs := make([]error, len(holds))
-	var idle []int
-	var working sync.WaitGroup
-	for i, h := range holds {
-		if !h.works() {
-			idle = append(idle, i)
-			continue
-		}
-		working.Go(func() {
-			if errs[i] = h.awaitWork(ctx); errs[i] == nil {
-				errs[i] = returning{h, clock.Now().Add(closeTimeout), ctx}.untilAnswered(ctx, nil, nil)
-			}
-		})
-	}
-	c.releaseIdle(ctx, holds, idle, errs)
-	working.Wait()
-	for i, h := range holds {
-		if errors.Is(errs[i], ErrLost) {
-			errs[i] = nil
-		}
-		errs[i] = wrap("unlock", h.name, errs[i])
-	}
-	return errs
-}
-
-// releaseIdle releases those of the holds that idle names, until ctx ends, and leaves in errs what the backend has said, or how its
-// client has failed.
-func (c *Client) releaseIdle(ctx context.Context, holds []*Hold, idle []int, errs []error) {
-	began, pause := clock.Now(), 10*time.Millisecond
-	for try := 1; ; try++ {
-		left := closeTimeout - hurry - clock.Since(began)
-		patience := max(left/2/time.Duration(len(idle)/releases+1), 20*time.Millisecond)
-		places := make(chan struct{}, releases)
-		var wg sync.WaitGroup
-		for _, i := range idle {
-			places <- struct{}{}
-			wg.Go(func() {
-				r := returning{holds[i], clock.Now().Add(patience), ctx}
-				err := r.try()
-				if err == nil || errs[i] == nil || !errors.Is(err, errNoAnswer) { // else what it has said before says more
-					errs[i] = err
-				}
-				if err == nil {
-					r.logOutcome(nil, try, began)
-				}
-				<-places
-			})
-		}
-		wg.Wait()
-		idle = slices.DeleteFunc(idle, func(i int) bool { return errs[i] == nil || errors.Is(errs[i], ErrLost) })
-		if len(idle) == 0 {
-			return
-		}
-		if clock.Sleep(ctx, pause/2+rand.N(pause)) != nil {
-			break
-		}
-		pause = min(2*pause, time.Second)
-	}
-	for _, i := range idle {
-		returning{hold: holds[i]}.logOutcome(errs[i], 1, began)
-	}
 }
 
 // returns calls f, and reports whether it has returned before ctx ended.

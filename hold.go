@@ -37,8 +37,8 @@ type Hold struct {
 	lost    chan struct{} // closed by lose; nil if nobody has asked for it
 	endings []*ending     // to be told
 
-	unheard   atomic.Bool // an extension may have succeeded, and nobody heard of it
-	givenBack atomic.Bool // see giveBack
+	extendInDoubt atomic.Bool // an extension may have succeeded, and nobody heard of it
+	cleaned       atomic.Bool // see cleanUp
 
 	// The renewer's own, guarded by its mutex.
 	due   time.Time // when the hold must be looked after
@@ -178,25 +178,7 @@ func (h *Hold) lose(why Cause) {
 	h.observeEnded(end)
 	h.logLost(end)
 	if why == CauseExpired {
-		h.releaseAfter(clock.Now())
-	}
-}
-
-// releaseAfter looks a moment after the deadline of a hold that was not released by then whether its lease goes on.
-func (h *Hold) releaseAfter(deadline time.Time) {
-	time.AfterFunc(deadline.Sub(clock.Now())+drift(h.ttl), h.afterExpiry)
-}
-
-// afterExpiry releases an expired hold whose lease goes on, or may: on a session that others share, or after an extension that nobody
-// heard of. Nobody may ever unlock it. Others expire at the backend by themselves.
-func (h *Hold) afterExpiry() {
-	c := h.client
-	if c.begin() != nil {
-		return
-	}
-	defer c.calls.Done()
-	if h.unheard.Load() || h.lease.Validity() > drift(h.ttl) { // less is that the Driver's count began later than ours
-		h.giveBack()
+		h.cleanUpAfter(clock.Now())
 	}
 }
 
@@ -250,7 +232,7 @@ func (h *Hold) extended(sent time.Time, err error) error {
 		return h.expireIfDue()
 	}
 	if err != nil {
-		h.unheard.Store(true)
+		h.extendInDoubt.Store(true)
 		return err
 	}
 	now := clock.Now()
@@ -260,7 +242,7 @@ func (h *Hold) extended(sent time.Time, err error) error {
 	}
 	err = h.expireIfDue()
 	if errors.Is(err, ErrLost) {
-		h.client.spawn(h.giveBack)
+		h.client.spawn(h.cleanUp)
 	}
 	return err
 }

@@ -276,16 +276,16 @@ func (h *Hold) logRenewed() {
 }
 
 // logOutcome logs a release that has not succeeded at once.
-func (r returning) logOutcome(err error, tries int, began time.Time) {
+func (r *releaser) logOutcome() {
 	late, never := slog.LevelInfo, slog.LevelWarn
 	if r.hold.began.IsZero() {
 		late, never = slog.LevelDebug, slog.LevelDebug // perhaps there was nothing; in an outage each attempt leaves one behind
 	}
-	name, after := slog.String("name", r.hold.name), slog.Duration("after", clock.Since(began))
+	name, after := slog.String("name", r.hold.name), slog.Duration("after", clock.Since(r.began))
 	switch {
-	case err == nil && tries > 1:
+	case r.err == nil && r.tries > 1:
 		r.hold.client.log(late, "lock released late", name, after)
-	case err != nil && !errors.Is(err, ErrLost):
-		r.hold.client.log(never, "lock not released", name, after, slog.Any("err", err))
+	case r.err != nil && !errors.Is(r.err, ErrLost):
+		r.hold.client.log(never, "lock not released", name, after, slog.Any("err", r.err))
 	}
 }
