@@ -76,8 +76,7 @@ func (c *contender) acquire() (*Hold, error) {
 	if n, ok := h.lease.(driver.LossNotifier); ok {
 		n.NotifyLost(func() { h.lose(CauseRevoked) })
 	}
-	client.logWarnings()
-	h.observeHeld(c.ctx)
+	client.observers.held(c.ctx, h)
 	return h, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -28,10 +27,7 @@ type Client struct {
 	mu    sync.Mutex     // guards calls against being added to after Close has begun
 	calls sync.WaitGroup // calls under way, and goroutines of ours
 
-	logs     reports // to the logger
-	unlogged atomic.Int64
-	warned   atomic.Bool // see logWarnings
-	told     reports     // to the Observer
+	observers observers
 }
 
 // New makes a Client over a Driver, which from then on is the Client's: Close closes it. If New
@@ -48,6 +44,7 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 		return nil, wrap("new", "", err)
 	}
 	c := &Client{driver: d, config: own}
+	c.observers.Observer, c.observers.log = own.observer, own.logger
 	if err := unmet(d.Guarantees(), c.config.required); err != nil {
 		return nil, wrap("new", "", err)
 	}
@@ -217,7 +214,7 @@ func (c *Client) Close() error {
 	if !answered && !returns(ctx, c.calls.Wait) {
 		errs = append(errs, fmt.Errorf("the backend has not answered every call within %v", closeTimeout))
 	}
-	if heard := c.logs.close(ctx); !c.told.close(ctx) || !heard {
+	if !c.observers.close(ctx) {
 		errs = append(errs, fmt.Errorf("the log handler or the Observer has not returned within %v", closeTimeout))
 	}
 	return wrap("close", "", errors.Join(errs...))

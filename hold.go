@@ -30,7 +30,7 @@ type Hold struct {
 	renewDue time.Time     // when the renewal is due that the deadline asks for
 	renewAt  time.Time     // when it is next attempted
 	mutex    *Mutex        // whose own it is, or nil
-	failed   int           // renewals, since one succeeded
+	failed   int           // renewals, since one succeeded; for the logger
 	working  int           // contexts under which work goes on
 	idle     chan struct{} // closed when there are none, if Close waits for that
 
@@ -175,8 +175,7 @@ func (h *Hold) lose(why Cause) {
 		mutex.lost(h)
 	}
 	h.tellEndings(ErrLost)
-	h.observeEnded(end)
-	h.logLost(end)
+	h.client.observers.ended(h, end)
 	if why == CauseExpired {
 		h.cleanUpAfter(clock.Now())
 	}
@@ -265,7 +264,6 @@ func (h *Hold) prolong(sent, now time.Time, left time.Duration, dated bool) bool
 			h.renewAt = now
 		}
 	}
-	h.logRenewed()
 	h.client.schedule(h, now, h.nextEvent())
 	return true
 }

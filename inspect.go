@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -164,17 +163,3 @@ func (c *Client) Warnings(ctx context.Context) ([]string, error) {
 }
 
 const warningsTimeout = 5 * time.Second
-
-// logWarnings has the logger told of Warnings, the first time that it is called. It does not wait. Its caller is one that Close
-// waits for.
-func (c *Client) logWarnings() {
-	if c.config.logger == nil || c.warned.Swap(true) {
-		return
-	}
-	c.spawn(func() {
-		warnings, _ := c.Warnings(context.Background())
-		for _, w := range warnings {
-			c.log(slog.LevelWarn, "backend may break a promise", slog.String("why", w))
-		}
-	})
-}

@@ -1,9 +1,7 @@
 package locker
 
 import (
-	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -24,7 +22,7 @@ type MutexOption interface {
 type config struct {
 	settings
 	prefix    string
-	logger    *slog.Logger // nil: nowhere
+	logger    *logger // nil: none
 	observer  Observer
 	tokenBase uint64
 	required  []Guarantee
@@ -147,36 +145,6 @@ var prefixEscape = strings.NewReplacer("%", "%25", ":", "%3A")
 // qualified returns name as the backend sees it: the prefix, a colon, the name as it is.
 func (c *config) qualified(name string) string {
 	return prefixEscape.Replace(c.prefix) + ":" + name
-}
-
-// WithLogger sets where the Client reports what no caller hears of, by default nowhere:
-//
-//	WARN  lock lost              a hold expired, or the backend said that it had ended; by Close: INFO
-//	WARN  lock not renewed       a renewal failed; the next ones to fail in a row are not logged
-//	INFO  lock renewed again     one succeeded after that
-//	INFO  lock released late     a release failed at first: others could not take the lock until now
-//	WARN  lock not released      and in the end; the lock expires at the backend, if it has not yet
-//	WARN  backend may break a promise
-//	                             a setting of its servers does; once, after the first grant: see Warnings
-//
-// The two of releases are DEBUG for what an attempt to lock that failed may have left behind.
-//
-// Attributes are name (without the prefix), token, and cause, held, expires_in, failed, after, why or err, as the
-// case may be: an error is the client library's own. No record has metadata, a URL or a password.
-//
-// A slow handler delays nothing but Close, and that for its 5 s at most: records are handled one after
-// another, and have the time of what they tell of. When 10,000 wait, others are dropped, and counted in
-// the next record's attribute dropped.
-//
-// A nil logger is an error; to report nowhere, leave the option out.
-func WithLogger(l *slog.Logger) Option {
-	return clientOption(func(c *config) error {
-		if l == nil {
-			return errors.New("nil logger")
-		}
-		c.logger = l
-		return nil
-	})
 }
 
 // maxTokenBase leaves room for the tokens of any backend: Redis refuses 2^53 and more, and

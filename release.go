@@ -37,7 +37,7 @@ func (r *releaser) try(patience time.Duration) (answered bool) {
 		r.err = err
 	}
 	if r.answered() {
-		r.logOutcome()
+		h.client.observers.log.released(r)
 	}
 	return r.answered()
 }
@@ -66,7 +66,7 @@ func (r *releaser) untilAnswered(life context.Context) (answered bool) {
 	for {
 		if pause := r.pause(); r.tries > 0 {
 			if !goesOn(pause) {
-				r.logOutcome()
+				r.hold.client.observers.log.released(r)
 				return false
 			}
 			if life.Err() != nil {
@@ -164,7 +164,7 @@ func (c *Client) releaseAll(ctx context.Context, holds []*Hold) (errs []error) {
 		}
 	}
 	for _, r := range left {
-		r.logOutcome()
+		c.observers.log.released(r)
 	}
 	working.Wait()
 	for _, r := range all {

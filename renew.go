@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -115,7 +114,7 @@ func (c *Client) tick() {
 	now := clock.Now()
 	due, ahead := c.takeDue(now)
 	if ahead > 0 && len(due) > 0 {
-		c.log(slog.LevelInfo, "wall clock ahead", slog.Duration("ahead", ahead), slog.Int("holds", len(due)))
+		c.observers.log.leapt(ahead, len(due))
 	}
 	renewals := map[time.Duration][]*Hold{}
 	for _, h := range due {
@@ -209,7 +208,7 @@ func (c *Client) attempt(r *request, holds []*Hold, extend func([]driver.Lease) 
 		}
 		defer c.calls.Done()
 		for i, h := range holds {
-			h.renewalFailed(sent, due[i], errNoAnswer)
+			h.renewalEnded(sent, due[i], errNoAnswer, false)
 		}
 	})
 	errs := extend(leases)
@@ -229,33 +228,26 @@ func (h *Hold) dueSince() time.Time {
 // renewalAnswered takes in the outcome of a renewal. One that failed is tried again soon, unless it
 // was late, and that has been done.
 func (h *Hold) renewalAnswered(sent, due time.Time, err error, inTime bool) {
-	err = h.extended(sent, err)
-	switch {
-	case errors.Is(err, ErrNotHeld): // unlocked meanwhile
-	case err == nil || errors.Is(err, ErrLost):
-		h.observeRenewed(Renewal{Lag: max(sent.Sub(due), 0), Err: err})
-	case inTime && h.renewalFailed(sent, due, err):
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.state == held && due.Equal(h.renewDue) {
-			now := clock.Now()
-			h.renewAt = now.Add(h.ttl / retriesPerTTL)
-			h.client.schedule(h, now, h.nextEvent())
-		}
+	if err = h.extended(sent, err); errors.Is(err, ErrNotHeld) {
+		return // unlocked meanwhile
+	}
+	if err == nil || errors.Is(err, ErrLost) || inTime {
+		h.renewalEnded(sent, due, err, inTime)
 	}
 }
 
-// renewalFailed says that a renewal has failed, and reports whether it is still due: a later one
-// may have been answered.
-func (h *Hold) renewalFailed(sent, due time.Time, err error) bool {
-	h.observeRenewed(Renewal{Lag: max(sent.Sub(due), 0), Err: err})
+// renewalEnded tells of a renewal that was answered or has failed. If again is true, one that has
+// failed is tried again soon, unless a later one was answered.
+func (h *Hold) renewalEnded(sent, due time.Time, err error, again bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.state != held || !due.Equal(h.renewDue) {
-		return false
+	stillDue := h.state == held && due.Equal(h.renewDue)
+	h.client.observers.renewed(h, Renewal{Lag: max(sent.Sub(due), 0), Err: err}, stillDue)
+	if again && stillDue && err != nil {
+		now := clock.Now()
+		h.renewAt = now.Add(h.ttl / retriesPerTTL)
+		h.client.schedule(h, now, h.nextEvent())
 	}
-	h.logNotRenewed(err)
-	return true
 }
 
 // stopRenewing ends the renewer of a Client that has begun to close, and returns the holds that it looked after.

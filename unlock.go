@@ -33,8 +33,8 @@ func (h *Hold) unlock(ctx context.Context) error {
 	if !h.carriedBy(ctx) { // else in the end: ctx would end with them
 		h.tellEndings(ErrNotHeld)
 	}
-	if ended := c.config.observer.Ended; ended != nil {
-		defer ended(ctx, h.id(), h.howEnded(CauseUnlocked, deadline)) // how it is now; told when the release has been made
+	if c.observers.Ended != nil {
+		defer c.observers.Ended(ctx, h.id(), h.howEnded(CauseUnlocked, deadline)) // how it is now; told when the release has been made
 	}
 	r := releaser{hold: h, ctx: ctx, deadline: deadline}
 	for left := deadline.Sub(clock.Now()); left > 0 && ctx.Err() == nil; left = deadline.Sub(clock.Now()) {
@@ -86,7 +86,7 @@ func (h *Hold) abandon() error {
 	defer h.client.calls.Done()
 	h.leave()
 	h.tellEndings(ErrNotHeld)
-	h.observeEnded(h.howEnded(CauseAbandoned, deadline))
+	h.client.observers.ended(h, h.howEnded(CauseAbandoned, deadline))
 	h.cleanUpAfter(deadline)
 	return nil
 }
