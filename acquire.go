@@ -12,7 +12,8 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// errLate is matched by the error of a grant that came when less than half of the TTL was left. Lock tries again.
+// errLate is matched by the error of a grant that came when less than half of the TTL was left.
+// Lock tries again.
 var errLate = errors.New("granted too late")
 
 // drift is the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the Redis
@@ -239,9 +240,9 @@ func (c *contender) wait(d time.Duration) bool {
 	return c.over() == nil
 }
 
-// remaining returns how long a hold lasts from now on a lease that was granted or extended by a request that was sent at sent. It is
-// dated if that is less than the request would give, as on a session that several holds share: to ask again at once
-// brings little.
+// remaining returns how long a hold lasts from now on a lease that was granted or extended by a
+// request that was sent at sent. It is dated if that is less than the request would give, as on a
+// session that several holds share: to ask again at once brings little.
 func remaining(lease driver.Lease, ttl time.Duration, sent, now time.Time) (left time.Duration, dated bool) {
 	left = ttl
 	if !sent.IsZero() {

@@ -33,8 +33,8 @@ type Client struct {
 // New makes a Client over a Driver, which from then on is the Client's: Close closes it. If New
 // fails the Driver is still the caller's.
 //
-// It fails if d is nil, an option is not valid, the Driver does not honour the TTL, or a required guarantee is
-// not promised; the last two are ErrUnsupported.
+// It fails if d is nil, an option is not valid, the Driver does not honour the TTL, or a required
+// guarantee is not promised; the last two are ErrUnsupported.
 func New(d driver.Driver, opts ...Option) (*Client, error) {
 	if d == nil {
 		return nil, wrap("new", "", errors.New("nil Driver"))
@@ -84,9 +84,10 @@ func (c *Client) checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// Mutex returns a new Mutex for the lock called name. Each call makes an independent one: after c.Mutex("a").Lock, c.Mutex("a").Unlock returns
-// ErrNotHeld, so keep the Mutex. It makes no request. A name that is empty or not UTF-8, and an option
-// that is not valid, are reported by the Mutex's methods.
+// Mutex returns a new Mutex for the lock called name. Each call makes an independent one: after
+// c.Mutex("a").Lock, c.Mutex("a").Unlock returns ErrNotHeld, so keep the Mutex. It makes no
+// request. A name that is empty or not UTF-8, and an option that is not valid, are reported by the
+// Mutex's methods.
 func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
 	m := &Mutex{lockID: lockID{c, name}, settings: c.config.settings}
 	m.invalid = m.configure(opts)
@@ -173,13 +174,15 @@ const (
 	hurry        = time.Second
 )
 
-// Close ends the Client: waiters get ErrClosed, Lost fires on every hold, its contexts end, then the holds are released, 128 at a
-// time, for at most 5 s; what could not be released expires within one TTL. Lock returns ErrClosed from
-// then on, and the Unlock of a hold that Close ended ErrLost. With [WithoutRelease] the holds are left to expire. A second Close does nothing.
+// Close ends the Client: waiters get ErrClosed, Lost fires on every hold, its contexts end, then
+// the holds are released, 128 at a time, for at most 5 s; what could not be released expires within
+// one TTL. Lock returns ErrClosed from then on, and the Unlock of a hold that Close ended ErrLost.
+// With [WithoutRelease] the holds are left to expire. A second Close does nothing.
 //
-// Nobody else gets a lock while work goes on under it: Close waits until the function of [Mutex.Do] has returned, and until the function
-// that [Hold.Context] returns has been called, for at most 4 s and no longer than the hold's deadline. A hold whose work has not
-// ended by then is left to expire. So do not call Close within such a function.
+// Nobody else gets a lock while work goes on under it: Close waits until the function of [Mutex.Do]
+// has returned, and until the function that [Hold.Context] returns has been called, for at most 4 s
+// and no longer than the hold's deadline. A hold whose work has not ended by then is left to
+// expire. So do not call Close within such a function.
 //
 // Close closes the backend's client if Open made it, never one that the caller brought. Its error
 // says what could not be released or closed.
@@ -220,7 +223,8 @@ func (c *Client) Close() error {
 	return wrap("close", "", errors.Join(errs...))
 }
 
-// Closed returns a channel that is closed when Close begins, for code that waits for something else than a lock. It makes no request.
+// Closed returns a channel that is closed when Close begins, for code that waits for something else
+// than a lock. It makes no request.
 func (c *Client) Closed() <-chan struct{} { return c.open.Done() }
 
 // closeDriver closes the Driver, and leaves it alone with that when ctx ends.

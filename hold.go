@@ -12,8 +12,8 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Hold is one hold of a lock, from its grant to its end. A later hold of the same name is another Hold. It may be used by several
-// goroutines. A hold costs no goroutine.
+// Hold is one hold of a lock, from its grant to its end. A later hold of the same name is another
+// Hold. It may be used by several goroutines. A hold costs no goroutine.
 type Hold struct {
 	lockID
 
@@ -57,12 +57,14 @@ const (
 // Token returns the fencing token of this hold, also after its end.
 func (h *Hold) Token() uint64 { return h.token }
 
-// Err returns nil while the hold lasts, ErrLost after a loss, and ErrNotHeld after Unlock. It makes no request, and looks at the clock:
-// from the Deadline on it returns ErrLost, even if a pause of the process has kept every timer from firing.
+// Err returns nil while the hold lasts, ErrLost after a loss, and ErrNotHeld after Unlock. It makes
+// no request, and looks at the clock: from the Deadline on it returns ErrLost, even if a pause of
+// the process has kept every timer from firing.
 func (h *Hold) Err() error { return h.expireIfDue() }
 
-// Lost returns a channel that is closed when this hold has ended before its Unlock, no later than Deadline, even when the
-// backend cannot be reached. A call looks at the clock, as Err does. A channel that was returned earlier is closed when a timer fires.
+// Lost returns a channel that is closed when this hold has ended before its Unlock, no later than
+// Deadline, even when the backend cannot be reached. A call looks at the clock, as Err does. A
+// channel that was returned earlier is closed when a timer fires.
 func (h *Hold) Lost() <-chan struct{} {
 	_ = h.expireIfDue()
 	h.mu.Lock()
@@ -78,20 +80,22 @@ func (h *Hold) lostChannel() chan struct{} {
 	return h.lost
 }
 
-// Deadline returns when the hold expires unless it is extended, on the clock of [time.Now]. It never
-// moves backwards.
+// Deadline returns when the hold expires unless it is extended, on the clock of [time.Now]. It
+// never moves backwards.
 //
-// On Linux the time for which a machine is suspended counts, and shows as an earlier Deadline after the resume. On other systems it
-// does not count, so that the hold may have expired at the backend before its Deadline. On no system does the time count for which
-// a virtual machine is paused by its host. If the wall clock is right after the resume, a renewal is sent within
-// a second, and ends a hold that has expired.
+// On Linux the time for which a machine is suspended counts, and shows as an earlier Deadline after
+// the resume. On other systems it does not count, so that the hold may have expired at the backend
+// before its Deadline. On no system does the time count for which a virtual machine is paused by
+// its host. If the wall clock is right after the resume, a renewal is sent within a second, and
+// ends a hold that has expired.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return clock.Local(h.deadline)
 }
 
-// begin begins the hold, whose lease was asked for at sent (zero: the lease alone knows), or returns why there is none.
+// begin begins the hold, whose lease was asked for at sent (zero: the lease alone knows), or
+// returns why there is none.
 func (h *Hold) begin(sent time.Time) error {
 	token, now := h.lease.Token(), clock.Now()
 	left, dated := remaining(h.lease, h.ttl, sent, now)
@@ -131,8 +135,9 @@ func (h *Hold) nextEvent() time.Time {
 	return next
 }
 
-// expireIfDue loses the hold if its deadline has passed by the clock, for a timer may be late, and ends the contexts whose reserve
-// is reached. Then it returns nil while the hold lasts, ErrLost after a loss, and ErrNotHeld after its Unlock.
+// expireIfDue loses the hold if its deadline has passed by the clock, for a timer may be late, and
+// ends the contexts whose reserve is reached. Then it returns nil while the hold lasts, ErrLost
+// after a loss, and ErrNotHeld after its Unlock.
 func (h *Hold) expireIfDue() error {
 	for {
 		var reached []*ending
@@ -158,8 +163,8 @@ func (h *Hold) expireIfDue() error {
 	}
 }
 
-// lose ends the hold before its Unlock, if it still lasts, and tells of it. It does not block, and may be called by any
-// goroutine.
+// lose ends the hold before its Unlock, if it still lasts, and tells of it. It does not block, and
+// may be called by any goroutine.
 func (h *Hold) lose(why Cause) {
 	h.mu.Lock()
 	if h.state != held {
@@ -181,8 +186,8 @@ func (h *Hold) lose(why Cause) {
 	}
 }
 
-// Extend makes the hold last one TTL from now. It takes TTL/2 at most. It returns ErrNotHeld after Unlock, and ErrLost after a loss.
-// After any other error the old deadline stands. See [Locker].
+// Extend makes the hold last one TTL from now. It takes TTL/2 at most. It returns ErrNotHeld after
+// Unlock, and ErrLost after a loss. After any other error the old deadline stands. See [Locker].
 func (h *Hold) Extend(ctx context.Context) error {
 	return h.client.observed(ctx, opExtend, h.name, func(ctx context.Context) Result {
 		return Result{Token: h.token, Err: h.extend(ctx)}

@@ -12,14 +12,14 @@ import (
 
 // WithLogger sets where the Client reports what no caller hears of, by default nowhere:
 //
-//	WARN  lock lost              a hold expired, or the backend said that it had ended; by Close: INFO
+//	WARN  lock lost              it expired, or the backend said that it had ended; by Close: INFO
 //	WARN  lock not renewed       a renewal failed; the next ones to fail in a row are not logged
 //	INFO  lock renewed again     one succeeded after that
 //	INFO  lock released late     a release failed at first: others could not take the lock until now
 //	WARN  lock not released      and in the end; the lock expires at the backend, if it has not yet
 //	INFO  wall clock ahead       the machine may have been frozen: holds are renewed at once
 //	WARN  backend may break a promise
-//	                             a setting of its servers does; once, after the first grant: see Warnings
+//	                             a setting of its servers does; once, after the first grant
 //
 // The two of releases are DEBUG for what an attempt to lock that failed may have left behind.
 //

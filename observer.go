@@ -8,17 +8,18 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Observer is told what a [Client] does, for spans and metrics; the module github.com/go-locker/locker/otel
-// has one for OpenTelemetry. A function that is nil is not called. The others may be called by several
-// goroutines at once, and must not panic.
+// Observer is told what a [Client] does, for spans and metrics; the module
+// github.com/go-locker/locker/otel has one for OpenTelemetry. A function that is nil is not called.
+// The others may be called by several goroutines at once, and must not panic.
 //
-// Start, Done and Held are called by the goroutine that locks, unlocks or extends, and so is Ended at an
-// Unlock: the time that they take is their caller's, and nobody else's. Renewed, and Ended at a loss or an Abandon, are called
-// one after another by a goroutine that nothing waits for but Close, for its 5 s at most. So no Observer
-// delays a renewal or a loss, nor, but for Start, a release.
+// Start, Done and Held are called by the goroutine that locks, unlocks or extends, and so is Ended
+// at an Unlock: the time that they take is their caller's, and nobody else's. Renewed, and Ended at
+// a loss or an Abandon, are called one after another by a goroutine that nothing waits for but
+// Close, for its 5 s at most. So no Observer delays a renewal or a loss, nor, but for Start, a
+// release.
 //
-// None is called with a lock of this package held: they may call it, except for Close. Calls of theirs are
-// observed like any other.
+// None is called with a lock of this package held: they may call it, except for Close. Calls of
+// theirs are observed like any other.
 type Observer struct {
 	// Start is called when a call begins. The context that it returns, which has to be derived from
 	// ctx, is that of the call: the Driver sees its values, and the client library below it.
@@ -33,8 +34,8 @@ type Observer struct {
 	Held func(ctx context.Context, hold HoldID)
 
 	// Ended is called once for each hold of which Held is: when its Unlock has released it or given
-	// up, with the context of that, or after its loss or Abandon, with one without values. Of a hold that is
-	// lost as it begins Ended may come first.
+	// up, with the context of that, or after its loss or Abandon, with one without values. Of a hold
+	// that is lost as it begins Ended may come first.
 	Ended func(ctx context.Context, hold HoldID, ending HoldEnd)
 
 	// Renewed is called after each automatic renewal that was answered or failed, unless 10,000
@@ -44,8 +45,9 @@ type Observer struct {
 
 // Call is a use of a [Mutex] or a [Hold].
 type Call struct {
-	// Op is lock, trylock, rlock, tryrlock, unlock, extend or downgrade, as in Error. Acquire is a lock, TryAcquire a trylock, Do
-	// a lock and an unlock, and TryDo a trylock and an unlock; likewise RAcquire, TryRAcquire, RDo and TryRDo. Join is like Do, or no call if it joins.
+	// Op is lock, trylock, rlock, tryrlock, unlock, extend or downgrade, as in Error. Acquire is a
+	// lock, TryAcquire a trylock, Do a lock and an unlock, and TryDo a trylock and an unlock; likewise
+	// RAcquire, TryRAcquire, RDo and TryRDo. Join is like Do, or no call if it joins.
 	Op   string
 	Name string // of the lock, without the prefix
 }

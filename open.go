@@ -12,7 +12,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Schemes returns, in order, the schemes that Open opens: those of the backends that this program imports.
+// Schemes returns, in order, the schemes that Open opens: those of the backends that this program
+// imports.
 func Schemes() []string { return driver.Schemes() }
 
 // Open makes a Client for the backend that rawURL describes:
@@ -30,9 +31,10 @@ func Schemes() []string { return driver.Schemes() }
 //	backoff=10ms,1s    as WithBackoff, of least and most
 //	require=fencing,…  as Require
 //
-// docs/urls.md in the repository has those of all backends in one table. A parameter of the URL wins over
-// an option of opts; what both require is required. A parameter that is unknown, given twice or malformed is an error, before
-// anything is connected. So is a scheme that no imported package has registered.
+// docs/urls.md in the repository has those of all backends in one table. A parameter of the URL
+// wins over an option of opts; what both require is required. A parameter that is unknown, given
+// twice or malformed is an error, before anything is connected. So is a scheme that no imported
+// package has registered.
 //
 // ctx bounds Open itself. Most backends are not contacted before the first Lock, so that an
 // application starts while its backend is unreachable. No error of Open shows the password.

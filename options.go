@@ -62,9 +62,10 @@ type mutexOption func(*settings) error
 func (f mutexOption) applyClient(c *config) error  { return f(&c.settings) }
 func (f mutexOption) applyMutex(s *settings) error { return f(s) }
 
-// WithTTL sets how long a hold lasts unless it is extended. The default is 30 s, unless the backend's package has
-// another. A TTL that the backend cannot honour exactly is ErrUnsupported, and so is one below 5 ms or
-// so, of which the allowance for drift (TTL/100 + 2 ms) would leave less than half.
+// WithTTL sets how long a hold lasts unless it is extended. The default is 30 s, unless the
+// backend's package has another. A TTL that the backend cannot honour exactly is ErrUnsupported,
+// and so is one below 5 ms or so, of which the allowance for drift (TTL/100 + 2 ms) would leave
+// less than half.
 //
 // A short TTL frees the lock of a crashed holder early; a long one rides out longer outages of
 // the backend and longer pauses of the holder.
@@ -87,9 +88,10 @@ func WithoutRenewal() MutexOption {
 	})
 }
 
-// WithoutRelease has [Client.Close] leave the holds that there are to expire at the backend by themselves, as [Hold.Abandon] does for one. Lost fires
-// all the same. By default Close releases them, so that others have the locks at once. It is not for a ZooKeeper connection that the application
-// brought: there the locks last as long as that connection.
+// WithoutRelease has [Client.Close] leave the holds that there are to expire at the backend by
+// themselves, as [Hold.Abandon] does for one. Lost fires all the same. By default Close releases
+// them, so that others have the locks at once. It is not for a ZooKeeper connection that the
+// application brought: there the locks last as long as that connection.
 func WithoutRelease() Option {
 	return clientOption(func(c *config) error {
 		c.leaveHolds = true
@@ -98,10 +100,10 @@ func WithoutRelease() Option {
 }
 
 // WithBackoff sets how long a waiter pauses between two attempts where the backend must be polled:
-// a random time that grows from about minimum to at most maximum. The default is 10 ms and 250 ms. Where an
-// attempt takes long, as on a slow link, it grows beyond maximum, to 16 times what the attempt took but no more than
-// TTL/10: contenders who tried more often would be in each other's way. A minimum of 0 or less, or a maximum
-// below it, is an error.
+// a random time that grows from about minimum to at most maximum. The default is 10 ms and 250 ms.
+// Where an attempt takes long, as on a slow link, it grows beyond maximum, to 16 times what the
+// attempt took but no more than TTL/10: contenders who tried more often would be in each other's
+// way. A minimum of 0 or less, or a maximum below it, is an error.
 func WithBackoff(minimum, maximum time.Duration) MutexOption {
 	return mutexOption(func(s *settings) error {
 		if minimum <= 0 || maximum < minimum {
@@ -112,8 +114,8 @@ func WithBackoff(minimum, maximum time.Duration) MutexOption {
 	})
 }
 
-// WithMetadata sets a text that tells people who look at the backend who holds the lock: a host, a process, a job.
-// It is stored there as it is: no place for secrets. The default is none.
+// WithMetadata sets a text that tells people who look at the backend who holds the lock: a host, a
+// process, a job. It is stored there as it is: no place for secrets. The default is none.
 func WithMetadata(metadata string) MutexOption {
 	return mutexOption(func(s *settings) error {
 		s.metadata = metadata
@@ -139,7 +141,8 @@ func WithPrefix(prefix string) Option {
 	})
 }
 
-// prefixEscape keeps prefix and name apart at the first colon, so that no two pairs of them collide.
+// prefixEscape keeps prefix and name apart at the first colon, so that no two pairs of them
+// collide.
 var prefixEscape = strings.NewReplacer("%", "%25", ":", "%3A")
 
 // qualified returns name as the backend sees it: the prefix, a colon, the name as it is.
@@ -152,8 +155,8 @@ func (c *config) qualified(name string) string {
 const maxTokenBase = math.MaxUint64 - math.MaxInt64
 
 // WithTokenBase adds n to every token. Use it after the backend was restored from a backup, or
-// exchanged for one whose tokens are smaller: with n no smaller than the largest token that a resource
-// has seen, it accepts those that come. The default is 0; more than 2^63 is an error.
+// exchanged for one whose tokens are smaller: with n no smaller than the largest token that a
+// resource has seen, it accepts those that come. The default is 0; more than 2^63 is an error.
 func WithTokenBase(n uint64) Option {
 	return clientOption(func(c *config) error {
 		if n > maxTokenBase {
@@ -166,8 +169,9 @@ func WithTokenBase(n uint64) Option {
 
 // Require makes Open and New fail with an error that matches ErrUnsupported where the backend does
 // not promise each of g without a condition. The error says which one, and under which condition
-// the backend would. A Conditional promise is not enough. If your deployment meets the condition, leave that guarantee out. An
-// unknown Guarantee is an error too, which lists those there are and does not match ErrUnsupported. Several Requires add up.
+// the backend would. A Conditional promise is not enough. If your deployment meets the condition,
+// leave that guarantee out. An unknown Guarantee is an error too, which lists those there are and
+// does not match ErrUnsupported. Several Requires add up.
 func Require(g ...Guarantee) Option {
 	return clientOption(func(c *config) error {
 		for _, required := range g {

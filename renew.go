@@ -22,17 +22,18 @@ const (
 	retriesPerTTL  = 24 // one that failed at once after TTL/24
 )
 
-// lookAgain is the longest time between two looks at the clocks while something is held: timers stand
-// still while the machine is suspended or frozen, and a hold that expired meanwhile must be lost soon
-// after the resume.
+// lookAgain is the longest time between two looks at the clocks while something is held: timers
+// stand still while the machine is suspended or frozen, and a hold that expired meanwhile must be
+// lost soon after the resume.
 const lookAgain = time.Second
 
-// prompt is how long it may take to set a timer. If it took longer, the process has stood still between its look at the clock and the
-// setting, and the timer would be late by as much.
+// prompt is how long it may take to set a timer. If it took longer, the process has stood still
+// between its look at the clock and the setting, and the timer would be late by as much.
 const prompt = 5 * time.Millisecond
 
 // renewal is when a hold that lasts until deadline is to be renewed: TTL/3 after the request that
-// granted or extended it was sent, however long the reply took. One that is dated is so after a quarter of what is left at the soonest.
+// granted or extended it was sent, however long the reply took. One that is dated is so after a
+// quarter of what is left at the soonest.
 func renewal(now, deadline time.Time, ttl time.Duration, dated bool) time.Time {
 	due := deadline.Add(-ttl * (renewalsPerTTL - 1) / renewalsPerTTL)
 	if soonest := now.Add(deadline.Sub(now) / 4); dated && due.Before(soonest) {
@@ -41,9 +42,9 @@ func renewal(now, deadline time.Time, ttl time.Duration, dated bool) time.Time {
 	return due.Add(-time.Duration(due.UnixNano() % max(int64(ttl/gridPerTTL), 1)))
 }
 
-// renewer looks after all the holds of a Client, with one timer and no goroutine of its own: it sends
-// the renewals that are due together, and loses holds at their deadline. Renewals and losses do
-// not wait for each other, so that a hold is lost in time while its renewal hangs.
+// renewer looks after all the holds of a Client, with one timer and no goroutine of its own: it
+// sends the renewals that are due together, and loses holds at their deadline. Renewals and losses
+// do not wait for each other, so that a hold is lost in time while its renewal hangs.
 type renewer struct {
 	mu    sync.Mutex
 	holds holdHeap
@@ -80,8 +81,8 @@ func (c *Client) unschedule(h *Hold) {
 	}
 }
 
-// setTimer makes sure that the timer fires when the first hold is due. now may be a while ago: the process may have stood still
-// since. The caller holds renewer.mu.
+// setTimer makes sure that the timer fires when the first hold is due. now may be a while ago: the
+// process may have stood still since. The caller holds renewer.mu.
 func (c *Client) setTimer(now time.Time) {
 	r := &c.renewer
 	if len(r.holds) == 0 || c.open.Err() != nil {
@@ -127,8 +128,9 @@ func (c *Client) tick() {
 	}
 }
 
-// takeDue returns the holds that are due, which are all of them if the wall clock has leapt, and by how much it has. They stay
-// on the heap, where Close finds them, until the next event of each is scheduled.
+// takeDue returns the holds that are due, which are all of them if the wall clock has leapt, and by
+// how much it has. They stay on the heap, where Close finds them, until the next event of each is
+// scheduled.
 func (c *Client) takeDue(now time.Time) (due []*Hold, ahead time.Duration) {
 	r := &c.renewer
 	r.mu.Lock()
@@ -152,8 +154,9 @@ func (c *Client) takeDue(now time.Time) (due []*Hold, ahead time.Duration) {
 	return due, ahead
 }
 
-// planNext schedules when the hold is looked after next, and returns true if it is to be renewed now, as it is in any case if leapt
-// is set. Then the next attempt is planned too, should this one not be answered.
+// planNext schedules when the hold is looked after next, and returns true if it is to be renewed
+// now, as it is in any case if leapt is set. Then the next attempt is planned too, should this one
+// not be answered.
 func (h *Hold) planNext(now time.Time, leapt bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,8 +171,8 @@ func (h *Hold) planNext(now time.Time, leapt bool) bool {
 	return due
 }
 
-// renew extends holds of one TTL: in as few round trips as the Driver can, or else all at once, for one
-// that hangs must not keep the others waiting.
+// renew extends holds of one TTL: in as few round trips as the Driver can, or else all at once, for
+// one that hangs must not keep the others waiting.
 func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 	// Another is sent meanwhile, but a reply that comes late counts.
 	r := newRequest(context.Background(), c.background, ttl*(renewalsPerTTL-1)/renewalsPerTTL)
@@ -218,7 +221,8 @@ func (c *Client) attempt(r *request, holds []*Hold, extend func([]driver.Lease) 
 	}
 }
 
-// dueSince is when the renewal was due that the present deadline asks for: the same for all attempts at it.
+// dueSince is when the renewal was due that the present deadline asks for: the same for all
+// attempts at it.
 func (h *Hold) dueSince() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -250,7 +254,8 @@ func (h *Hold) renewalEnded(sent, due time.Time, err error, again bool) {
 	}
 }
 
-// stopRenewing ends the renewer of a Client that has begun to close, and returns the holds that it looked after.
+// stopRenewing ends the renewer of a Client that has begun to close, and returns the holds that it
+// looked after.
 func (c *Client) stopRenewing() []*Hold {
 	r := &c.renewer
 	r.mu.Lock()
@@ -289,9 +294,11 @@ func (q *holdHeap) Pop() any {
 	return h
 }
 
-// leap is how far the wall clock has to go ahead of ours between two looks to tell of a machine that was frozen from outside, such as
-// a virtual machine that its host paused: our clock stood still, and a hold may have expired at the backend. Somebody who sets
-// the wall clock forward looks the same, and costs one renewal each time. Less than a leap is no more than the grain of some clocks.
+// leap is how far the wall clock has to go ahead of ours between two looks to tell of a machine
+// that was frozen from outside, such as a virtual machine that its host paused: our clock stood
+// still, and a hold may have expired at the backend. Somebody who sets the wall clock forward looks
+// the same, and costs one renewal each time. Less than a leap is no more than the grain of some
+// clocks.
 const leap = 50 * time.Millisecond
 
 // wallClock is looked at to tell whether the machine was frozen. No hold ends by it.
@@ -317,7 +324,8 @@ func (w *wallClock) look(now time.Time) time.Duration {
 	return w.ahead - was
 }
 
-// leaptSince reports whether the wall clock was seen to leap after a request was sent: what that was granted may have expired.
+// leaptSince reports whether the wall clock was seen to leap after a request was sent: what that
+// was granted may have expired.
 func (r *renewer) leaptSince(sent time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

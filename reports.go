@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// maxReports is how many reports wait for a handler that is slow, or stuck, before others are dropped.
+// maxReports is how many reports wait for a handler that is slow, or stuck, before others are
+// dropped.
 const maxReports = 10_000
 
 // reports makes reports one after another, in a goroutine that is there while there are any: so
@@ -18,8 +19,8 @@ type reports struct {
 	work    sync.WaitGroup // of the goroutine
 }
 
-// add has report called after those that were added before. It returns false, and drops it, if limit of them
-// wait already; and does nothing once closed.
+// add has report called after those that were added before. It returns false, and drops it, if
+// limit of them wait already; and does nothing once closed.
 func (r *reports) add(limit int, report func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

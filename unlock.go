@@ -10,12 +10,13 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. It returns ErrLost if the hold
-// had ended before. A second call returns ErrNotHeld. See [Locker].
+// Unlock ends this hold and no other, and returns by the hold's deadline whatever ctx allows. It
+// returns ErrLost if the hold had ended before. A second call returns ErrNotHeld. See [Locker].
 //
-// If ctx has ended, or ends meanwhile, Unlock still ends the hold. It returns within milliseconds, with an error that matches ctx.Err() if the release
-// was not answered by then, and goes on with the release in the background: others get the lock soon, but the caller does not learn
-// whether the hold had lasted. To learn that, pass [context.WithoutCancel] of ctx.
+// If ctx has ended, or ends meanwhile, Unlock still ends the hold. It returns within milliseconds,
+// with an error that matches ctx.Err() if the release was not answered by then, and goes on with
+// the release in the background: others get the lock soon, but the caller does not learn whether
+// the hold had lasted. To learn that, pass [context.WithoutCancel] of ctx.
 func (h *Hold) Unlock(ctx context.Context) error {
 	return h.client.observed(ctx, opUnlock, h.name, func(ctx context.Context) Result {
 		return Result{Token: h.token, Err: h.unlock(ctx)}
@@ -66,14 +67,17 @@ func (h *Hold) unlock(ctx context.Context) error {
 // foregroundTries is how many releases that fail an Unlock waits for.
 const foregroundTries = 3
 
-// Abandon ends this hold, and leaves the lock taken until it expires: nobody else gets it before Deadline, and at the backend it is free within one TTL,
-// also after a crash of this process or a Close of the Client. It makes no request and does not wait. Use it to keep a lock for a minimum
-// time, so that a job of a few milliseconds is not run again by a machine whose clock is late. For a whole TTL from now, call Extend first.
+// Abandon ends this hold, and leaves the lock taken until it expires: nobody else gets it before
+// Deadline, and at the backend it is free within one TTL, also after a crash of this process or a
+// Close of the Client. It makes no request and does not wait. Use it to keep a lock for a minimum
+// time, so that a job of a few milliseconds is not run again by a machine whose clock is late. For
+// a whole TTL from now, call Extend first.
 //
-// It returns ErrLost if the hold had ended before, and ErrNotHeld after Unlock or another Abandon. Afterwards Unlock returns ErrNotHeld.
+// It returns ErrLost if the hold had ended before, and ErrNotHeld after Unlock or another Abandon.
+// Afterwards Unlock returns ErrNotHeld.
 //
-// On a ZooKeeper connection that the application brought, close the Client after the Deadline: an abandoned lock that outlives its Client
-// there lasts as long as the connection.
+// On a ZooKeeper connection that the application brought, close the Client after the Deadline: an
+// abandoned lock that outlives its Client there lasts as long as the connection.
 func (h *Hold) Abandon() error {
 	return wrap("abandon", h.name, h.abandon())
 }

@@ -71,7 +71,8 @@ func ExampleNew() {
 	// unlock: <nil>
 }
 
-// What an Observer does is its own; being told costs nothing, and neither does that there might be one.
+// What an Observer does is its own; being told costs nothing, and neither does that there might be
+// one.
 func TestObserver_costsNoAllocation(t *testing.T) {
 	idle := locker.WithObserver(locker.Observer{
 		Start:   func(ctx context.Context, _ locker.Call) context.Context { return ctx },
