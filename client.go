@@ -43,36 +43,28 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, wrap("new", "", err)
 	}
-	c := &Client{driver: d, config: own}
-	c.observers.Observer, c.observers.log = own.observer, own.logger
-	if err := unmet(d.Guarantees(), c.config.required); err != nil {
-		return nil, wrap("new", "", err)
+	c, err := newClient(d, own)
+	return c, wrap("new", "", err)
+}
+
+func newClient(d driver.Driver, own config) (*Client, error) {
+	if err := unmet(d.Guarantees(), own.required); err != nil {
+		return nil, err
 	}
-	if c.config.ttl == 0 {
-		c.config.ttl = defaultTTL
-		if own, ok := d.(driver.TTLDefaulter); ok {
-			c.config.ttl = own.DefaultTTL()
+	if own.ttl == 0 {
+		own.ttl = defaultTTL
+		if d, ok := d.(driver.TTLDefaulter); ok {
+			own.ttl = d.DefaultTTL()
 		}
 	}
-	if err := c.checkTTL(c.config.ttl); err != nil {
-		return nil, wrap("new", "", err)
+	c := &Client{driver: d, config: own}
+	if err := c.checkTTL(own.ttl); err != nil {
+		return nil, err
 	}
+	c.observers.Observer, c.observers.log = own.observer, own.logger
 	c.renewer.wall.watch(clock.Ahead)
 	c.open, c.shut = context.WithCancel(context.Background())
 	c.background, c.stop = context.WithCancel(context.Background())
-	return c, nil
-}
-
-func configured(opts []Option) (config, error) {
-	c := defaults()
-	for _, o := range opts {
-		if o == nil {
-			return c, errors.New("nil Option")
-		}
-		if err := o.applyClient(&c); err != nil {
-			return c, err
-		}
-	}
 	return c, nil
 }
 
@@ -90,27 +82,16 @@ func (c *Client) checkTTL(ttl time.Duration) error {
 // Mutex's methods.
 func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
 	m := &Mutex{lockID: lockID{c, name}, settings: c.config.settings}
-	m.invalid = m.configure(opts)
-	m.request = driver.Request{Name: c.config.qualified(name), Metadata: m.settings.metadata, TTL: m.settings.ttl}
+	if m.invalid = checkUTF8("name", name); m.invalid == nil {
+		m.invalid = m.settings.apply(opts)
+	}
+	if m.invalid == nil && m.settings.ttl != c.config.ttl {
+		m.invalid = c.checkTTL(m.settings.ttl)
+	}
+	m.request = driver.Request{
+		Name: c.config.qualified(name), Metadata: m.settings.metadata, TTL: m.settings.ttl,
+	}
 	return m
-}
-
-func (m *Mutex) configure(opts []MutexOption) error {
-	if err := checkUTF8("name", m.name); err != nil {
-		return err
-	}
-	for _, o := range opts {
-		if o == nil {
-			return errors.New("nil MutexOption")
-		}
-		if err := o.applyMutex(&m.settings); err != nil {
-			return err
-		}
-	}
-	if len(opts) == 0 {
-		return nil // the Client's own TTL has been checked
-	}
-	return m.client.checkTTL(m.settings.ttl)
 }
 
 func checkUTF8(what, s string) error {

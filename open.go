@@ -41,7 +41,7 @@ func Schemes() []string { return driver.Schemes() }
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Client, error) {
 	c, err := openClient(ctx, rawURL, opts)
 	if e, ok := err.(*Error); ok { //nolint:errorlint // the outermost alone
-		err = e.Err // of New, or of an adapter's own: here it is Open that failed
+		err = e.Err // of an adapter's NewDriver: here it is Open that failed
 	}
 	return c, wrap("open", "", err)
 }
@@ -54,28 +54,26 @@ func openClient(ctx context.Context, rawURL string, opts []Option) (*Client, err
 	if err != nil {
 		return nil, err
 	}
-	own, err := takeOptions(u)
+	params, err := takeOptions(u)
 	if err != nil {
 		return nil, err
 	}
-	opts = append(slices.Clip(opts), own...)
-	if _, err := configured(opts); err != nil { // before anybody is asked anything
+	own, err := configured(append(slices.Clip(opts), params...)) // before anybody is asked anything
+	if err != nil {
 		return nil, err
 	}
 	d, err := driver.Open(ctx, u)
 	if err != nil {
 		return nil, err
 	}
-	if err := u.Unknown(); err != nil {
-		_ = d.Close()
-		return nil, err
+	if err = u.Unknown(); err == nil {
+		var c *Client
+		if c, err = newClient(d, own); err == nil {
+			return c, nil
+		}
 	}
-	c, err := New(d, opts...)
-	if err != nil {
-		_ = d.Close()
-		return nil, err
-	}
-	return c, nil
+	_ = d.Close()
+	return nil, err
 }
 
 // takeOptions takes the parameters off the URL that every backend has.

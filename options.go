@@ -1,6 +1,7 @@
 package locker
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -42,8 +43,9 @@ type settings struct {
 // defaultTTL is the TTL where neither the user nor the Driver has one.
 const defaultTTL = 30 * time.Second
 
-func defaults() config {
-	return config{
+// configured returns what opts make of the defaults. The TTL is 0 if none of them sets it.
+func configured(opts []Option) (config, error) {
+	c := config{
 		settings: settings{
 			renew:      true,
 			backoffMin: 10 * time.Millisecond,
@@ -51,6 +53,27 @@ func defaults() config {
 		},
 		prefix: defaultPrefix,
 	}
+	for _, o := range opts {
+		if o == nil {
+			return c, errors.New("nil Option")
+		}
+		if err := o.applyClient(&c); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func (s *settings) apply(opts []MutexOption) error {
+	for _, o := range opts {
+		if o == nil {
+			return errors.New("nil MutexOption")
+		}
+		if err := o.applyMutex(s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type clientOption func(*config) error
