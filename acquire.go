@@ -241,15 +241,15 @@ func (c *contender) wait(d time.Duration) bool {
 }
 
 // remaining returns how long a hold lasts from now on a lease that was granted or extended by a
-// request that was sent at sent. It is dated if that is less than the request would give, as on a
+// request that was sent at sent. It is capped if that is less than the request would give, as on a
 // session that several holds share: to ask again at once brings little.
-func remaining(lease driver.Lease, ttl time.Duration, sent, now time.Time) (left time.Duration, dated bool) {
+func remaining(lease driver.Lease, ttl time.Duration, sent, now time.Time) (left time.Duration, capped bool) {
 	left = ttl
 	if !sent.IsZero() {
 		left -= now.Sub(sent)
 	}
 	if validity := lease.Validity(); validity < left {
-		left, dated = validity, left-validity > drift(ttl)
+		left, capped = validity, left-validity > drift(ttl)
 	}
-	return left - drift(ttl), dated
+	return left - drift(ttl), capped
 }

@@ -98,7 +98,7 @@ func (h *Hold) Deadline() time.Time {
 // returns why there is none.
 func (h *Hold) begin(sent time.Time) error {
 	token, now := h.lease.Token(), clock.Now()
-	left, dated := remaining(h.lease, h.ttl, sent, now)
+	left, capped := remaining(h.lease, h.ttl, sent, now)
 	if token == 0 {
 		return errors.New("the Driver granted the fencing token 0")
 	}
@@ -109,7 +109,7 @@ func (h *Hold) begin(sent time.Time) error {
 	defer h.mu.Unlock()
 	h.token = h.client.config.tokenBase + token
 	h.deadline = now.Add(left)
-	h.renewDue = renewal(now, h.deadline, h.ttl, dated)
+	h.renewDue = renewal(now, h.deadline, h.ttl, capped)
 	h.renewAt = h.renewDue
 	if sent := h.deadline.Add(drift(h.ttl) - h.ttl); h.client.renewer.leaptSince(sent) {
 		h.renewAt = now
@@ -240,8 +240,8 @@ func (h *Hold) extended(sent time.Time, err error) error {
 		return err
 	}
 	now := clock.Now()
-	left, dated := remaining(h.lease, h.ttl, sent, now) // asks the lease, so not under h.mu
-	if h.prolong(sent, now, left, dated) {
+	left, capped := remaining(h.lease, h.ttl, sent, now) // asks the lease, so not under h.mu
+	if h.prolong(sent, now, left, capped) {
 		return nil
 	}
 	err = h.expireIfDue()
@@ -252,7 +252,7 @@ func (h *Hold) extended(sent time.Time, err error) error {
 }
 
 // prolong moves the deadline forward. It returns false if the hold is over.
-func (h *Hold) prolong(sent, now time.Time, left time.Duration, dated bool) bool {
+func (h *Hold) prolong(sent, now time.Time, left time.Duration, capped bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.state != held || !now.Before(h.deadline) {
@@ -260,7 +260,7 @@ func (h *Hold) prolong(sent, now time.Time, left time.Duration, dated bool) bool
 	}
 	if deadline := now.Add(left); deadline.After(h.deadline) {
 		h.deadline = deadline
-		h.renewDue = renewal(now, deadline, h.ttl, dated)
+		h.renewDue = renewal(now, deadline, h.ttl, capped)
 		h.renewAt = h.renewDue
 		if soon := now.Add(h.ttl / retriesPerTTL); h.renewAt.Before(soon) {
 			h.renewAt = soon // a slow or stingy backend is not to be asked without a pause

@@ -27,16 +27,16 @@ const (
 // lost soon after the resume.
 const lookAgain = time.Second
 
-// prompt is how long it may take to set a timer. If it took longer, the process has stood still
+// maxTimerDelay is how long it may take to set a timer. If it took longer, the process has stood still
 // between its look at the clock and the setting, and the timer would be late by as much.
-const prompt = 5 * time.Millisecond
+const maxTimerDelay = 5 * time.Millisecond
 
 // renewal is when a hold that lasts until deadline is to be renewed: TTL/3 after the request that
-// granted or extended it was sent, however long the reply took. One that is dated is so after a
+// granted or extended it was sent, however long the reply took. One that is capped is so after a
 // quarter of what is left at the soonest.
-func renewal(now, deadline time.Time, ttl time.Duration, dated bool) time.Time {
+func renewal(now, deadline time.Time, ttl time.Duration, capped bool) time.Time {
 	due := deadline.Add(-ttl * (renewalsPerTTL - 1) / renewalsPerTTL)
-	if soonest := now.Add(deadline.Sub(now) / 4); dated && due.Before(soonest) {
+	if soonest := now.Add(deadline.Sub(now) / 4); capped && due.Before(soonest) {
 		due = soonest
 	}
 	return due.Add(-time.Duration(due.UnixNano() % max(int64(ttl/gridPerTTL), 1)))
@@ -100,7 +100,7 @@ func (c *Client) setTimer(now time.Time) {
 		} else {
 			r.timer.Reset(wake.Sub(now))
 		}
-		if clock.Since(now) < prompt {
+		if clock.Since(now) < maxTimerDelay {
 			return
 		}
 	}
