@@ -145,9 +145,6 @@ func openClient(t conformance.TB, url, prefix string) *locker.Client {
 	return c
 }
 
-// undecided is the outcome of a scenario that could not be run, because its Lockers could not be made.
-const undecided conformance.Outcome = "undecided"
-
 // examine runs one scenario on the deployment.
 func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict {
 	t := newTrial(ctx)
@@ -157,7 +154,7 @@ func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict 
 	if err != nil {
 		r = conformance.Result{
 			Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition,
-			Outcome: undecided, Seen: err.Error(),
+			Outcome: conformance.Undecided, Seen: err.Error(),
 		}
 	}
 	return verdict{r}
