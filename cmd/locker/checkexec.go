@@ -122,6 +122,9 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 	e.probe = e.probeProgram
 	if s != nil {
 		s.faults(&e.harness.Faults, o.program.forgets, e.probe)
+		e.advice = map[string]string{
+			"Faults.KillServer": "The server was killed, and is said to keep its data. If it forgets them, give --server-forgets.",
+		}
 	}
 	if err := e.probe(ctx); err != nil {
 		_ = e.cleanUp()

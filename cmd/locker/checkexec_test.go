@@ -84,6 +84,12 @@ func TestCheckExec_ofAServerOfItsOwn(t *testing.T) {
 	assert.Equal(t, 5, r.count(conformance.Kept), "%v", r.Results)
 	patience.Until(t, "the server has ended", func() bool { return !accepts(addr) })
 
+	forgets := fmt.Sprintf("%s --port %s --bind 127.0.0.1 --save '' --dir %s", redisServer(t), port, t.TempDir())
+	r = checked(t, exitBroken, "--exec", served("redis://"+addr), "--address", addr, "--server", forgets,
+		"--run", "a hold lasts though the server restarts with its data")
+	require.Len(t, r.Results, 1)
+	assert.Contains(t, r.Results[0].Seen, "--server-forgets", "a server without persistence")
+
 	o := locked(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", "echo no memory; exit 3")
 	assert.Equal(t, exitUnreachable, o.code)
 	assert.Contains(t, o.stderr, "it has ended before it took connections; it wrote:\nno memory")

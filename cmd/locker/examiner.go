@@ -34,6 +34,7 @@ type examiner struct {
 
 	probe   func(context.Context) error // locks and unlocks something
 	cleanUp func() string               // returns what stays, or ""
+	advice  map[string]string           // on a broken promise, by what its scenario needs
 }
 
 // groundExaminer runs them on a deployment.
@@ -155,6 +156,11 @@ func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict 
 		r = conformance.Result{
 			Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition,
 			Outcome: conformance.Undecided, Seen: err.Error(),
+		}
+	}
+	for _, need := range s.Needs {
+		if advice := e.advice[need]; advice != "" && r.Outcome == conformance.Broken {
+			r.Seen += "\n" + advice
 		}
 	}
 	return verdict{r}
