@@ -270,7 +270,9 @@ func deadlineless(h conformance.Harness) conformance.Harness {
 		return p
 	}
 	inner := h
-	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker { return forgets(inner.New(t, name, ttl)) }
+	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+		return forgets(inner.New(t, name, ttl))
+	}
 	h.Client = func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
 		mutex := inner.Client(t, ttl, renew)
 		return func(name string) locker.Locker { return forgets(mutex(name)) }

@@ -72,7 +72,7 @@ func newCheck() *cobra.Command {
 			}
 			ctx, stop := interruptible(c.Context())
 			defer stop()
-			if o.program.trace {
+			if o.program.trace && o.run == "" {
 				return firstError(context.Cause(ctx), o.trace(ctx))
 			}
 			report, err := o.checkOf(ctx, args)
