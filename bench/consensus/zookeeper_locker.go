@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/bench/internal/contend"
-	"github.com/go-locker/locker/bench/internal/quorumserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/wire"
 	"github.com/go-locker/locker/zookeeper"
 )
@@ -16,7 +16,7 @@ func openZooKeeper(addrs []string, sent *wire.Tally, ttl time.Duration) (*conten
 	if err != nil {
 		return nil, err
 	}
-	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(quorumserver.Tick))
+	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(servers.Tick))
 	if err != nil {
 		conn.Close()
 		return nil, err
