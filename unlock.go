@@ -71,9 +71,6 @@ func (h *Hold) unlock(ctx context.Context) error {
 // time, so that a job of a few milliseconds is not run again by a machine whose clock is late. For a whole TTL from now, call Extend first.
 //
 // It returns ErrLost if the hold had ended before, and ErrNotHeld after Unlock or another Abandon. Afterwards Unlock returns ErrNotHeld.
-//
-// On a ZooKeeper connection that the application brought, close the Client after the Deadline: an abandoned lock that outlives its Client
-// there lasts as long as the connection.
 func (h *Hold) Abandon() error {
 	return wrap("abandon", h.name, h.abandon())
 }

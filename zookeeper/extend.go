@@ -13,27 +13,31 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// nodesPerCheck is how many nodes are looked at in one request: a server takes 1 MB by default.
-const nodesPerCheck = 100
+// extension is a lease to be extended, and what has come of it.
+type extension struct {
+	*lease
+	err *error
+}
 
-// ExtendAll has a quorum agree that the nodes of the leases exist, and so that their session, or sessions, do. That proves
-// the last contact, made one tick earlier or more, from which the holds last one TTL.
+// ExtendAll has a quorum agree that the nodes of the leases exist, and so that their session, or
+// sessions, do. That proves the last contact, made one tick earlier or more, from which the holds
+// last one TTL.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs := make([]error, len(leases))
-	places := map[*session][]int{}
+	on := map[*session][]extension{}
 	for i, l := range leases {
 		own := l.(*claim).lease
-		if own == nil || own.lost() || own.at() == "" {
+		if own == nil || own.state().finished || own.state().path == "" {
 			errs[i] = driver.ErrLost
 			continue
 		}
-		places[own.session] = append(places[own.session], i)
+		on[own.session] = append(on[own.session], extension{own, &errs[i]})
 	}
 	var answered sync.WaitGroup
-	for s, all := range places {
+	for s, all := range on {
 		answered.Go(func() {
 			for some := range slices.Chunk(all, nodesPerCheck) {
-				s.extend(ctx, leases, some, errs)
+				s.extend(ctx, some)
 			}
 		})
 	}
@@ -41,40 +45,33 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Du
 	return errs
 }
 
-// extend sets the errors of the leases at places. A check of several nodes fails as a whole, and says which was the first to be
-// missing.
-func (s *session) extend(ctx context.Context, leases []driver.Lease, places []int, errs []error) {
-	o := s.driver.outage(s.TTL)
-	for len(places) > 0 {
-		nodes := make([]string, len(places))
-		for i, at := range places {
-			nodes[i] = leases[at].(*claim).lease.at()
+// extend sets the errors of leases. A check of several nodes fails as a whole, and tells which was
+// the first to be missing.
+func (s *session) extend(ctx context.Context, all []extension) {
+	for len(all) > 0 {
+		nodes := make([]string, len(all))
+		for i, e := range all {
+			nodes[i] = e.state().path
 		}
-		var said []zk.MultiResponse
 		asked := clock.Now()
-		err := o.Ask(ctx, func(ctx context.Context) (err error) {
-			said, err = s.check(ctx, nodes...)
-			return err
-		})
-		missing := slices.IndexFunc(said, func(r zk.MultiResponse) bool { return errors.Is(r.Error, zk.ErrNoNode) })
-		if missing >= 0 {
-			if moved, err := leases[places[missing]].(*claim).lease.moved(ctx, nodes[missing]); moved {
+		responses, err := s.check(ctx, nodes...)
+		if i := slices.IndexFunc(responses, func(r zk.MultiResponse) bool { return errors.Is(r.Error, zk.ErrNoNode) }); i >= 0 {
+			moved, err := all[i].moved(ctx, nodes[i])
+			if moved {
 				continue
-			} else if err != nil {
-				errs[places[missing]] = asLost(err)
-			} else {
-				errs[places[missing]] = driver.ErrLost
 			}
-			places = slices.Delete(slices.Clone(places), missing, missing+1)
+			if *all[i].err = asLost(err); err == nil {
+				*all[i].err = driver.ErrLost
+			}
+			all = slices.Concat(all[:i], all[i+1:])
 			continue
 		}
 		if err == nil {
 			err = s.freshEnough(ctx, nodes[0], clock.Since(asked))
 		}
-		for _, at := range places {
-			errs[at] = asLost(err)
-			if err == nil && leases[at].(*claim).lease.lost() {
-				errs[at] = driver.ErrLost
+		for _, e := range all {
+			if *e.err = asLost(err); err == nil && e.state().finished {
+				*e.err = driver.ErrLost
 			}
 		}
 		return

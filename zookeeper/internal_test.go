@@ -44,7 +44,7 @@ func FuzzEscape(f *testing.F) {
 			t.Errorf("%q is %q and %q is %q", a, escape(a), b, escape(b))
 		}
 		for _, qualified := range []string{"p:" + a, strings.ReplaceAll(a, ":", "") + ":" + b, a} {
-			rest, ours := strings.CutPrefix(newPlace("/root", qualified).node, "/root/")
+			rest, ours := strings.CutPrefix(nodeOf(parentOf("/root", qualified), strings.Repeat("0a", ownerBytes)), "/root/")
 			levels := strings.Split(rest, "/")
 			if !ours || len(levels) != 3 || levels[0] == "zookeeper" || path.Clean(rest) != rest || len(rest) > 3*longName {
 				t.Errorf("%q stands at /root/%q", qualified, rest)

@@ -2,17 +2,25 @@ package zookeeper
 
 import (
 	"context"
+	"errors"
+	"sync"
 
 	"github.com/go-zookeeper/zk"
 )
 
-// phase is what the shares of one session have in common, for one lock. When a writer leaves, all
-// of them come at once: each would read the whole queue, and they would all begin a phase.
+// phases have what the shares of one session have in common, by the nodes of locks. When a writer
+// leaves, all of them come at once: each would read the whole queue, and they would all begin a phase.
+type phases struct {
+	mu    sync.Mutex
+	locks map[string]*phase
+}
+
+// phase is that of one lock.
 type phase struct {
-	reading   *sharedView // under way
-	next      *sharedView // to be read after that; nil: nobody has come since it began
-	beginning chan struct{}
-	settled   string // the node whose token was settled latest, if it was not released
+	reading   *sharedView   // under way
+	next      *sharedView   // to be read after that; nil: nobody has come since it began
+	beginning chan struct{} // closed when the one has begun that begins a phase; nil: there is none
+	settled   string        // the node whose token was settled latest, if it was not released
 }
 
 // sharedView is a queue, and how to begin a phase there.
@@ -24,39 +32,33 @@ type sharedView struct {
 	begin *zk.SetDataRequest // writes the parent's data as they were before the view: it fails if another has begun a phase since
 }
 
-// phase returns that of a lock's node. The caller holds s.mu.
-func (s *session) phase(parent string) *phase {
-	p := s.phases[parent]
-	if p == nil {
-		p = new(phase)
-		s.phases[parent] = p
+// of calls f with the phase of a lock's node, which it forgets if nothing is left of it.
+func (p *phases) of(parent string, f func(*phase)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.locks[parent]
+	if one == nil {
+		one = new(phase)
+		p.locks[parent] = one
 	}
-	return p
-}
-
-// inPhase calls f with the phase of a lock's node, which it forgets if nothing is left of it.
-func (s *session) inPhase(parent string, f func(p *phase)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.phase(parent)
-	if f(p); *p == (phase{}) {
-		delete(s.phases, parent)
+	if f(one); *one == (phase{}) {
+		delete(p.locks, parent)
 	}
 }
 
 // lookTogether reads the queue, once for all of the session that want to while a read is under way.
 // None sees what was read before it came.
-func (s *session) lookTogether(ctx context.Context, parent string) (*sharedView, error) {
+func (k lock) lookTogether(ctx context.Context) (*sharedView, error) {
 	var v *sharedView
 	var err error
-	s.inPhase(parent, func(p *phase) {
+	k.session.phases.of(k.parent, func(p *phase) {
 		if p.next == nil {
 			p.next = &sharedView{done: make(chan struct{})}
 		}
 		v = p.next
 		if p.reading == nil {
 			p.reading, p.next = p.next, nil
-			err = s.driver.spawn(func() { s.readShared(parent, v) })
+			err = k.session.driver.spawn(func() { k.readShared(v) })
 		}
 	})
 	if err != nil {
@@ -66,73 +68,82 @@ func (s *session) lookTogether(ctx context.Context, parent string) (*sharedView,
 	case <-v.done:
 		return v, v.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, k.session.noAnswer(ctx)
 	}
 }
 
 // readShared reads views until nobody wants another.
-func (s *session) readShared(parent string, v *sharedView) {
+func (k lock) readShared(v *sharedView) {
+	s := k.session
 	for v != nil {
 		ctx, cancel := context.WithTimeout(s.Context(), s.TTL/2)
-		_, v.err = call(ctx, s, reads, func(conn *zk.Conn) (struct{}, error) {
-			data, stat, err := conn.Get(parent)
+		read, err := call(ctx, s, reads, func(conn *zk.Conn) (read sharedView, err error) {
+			data, stat, err := conn.Get(k.parent)
 			if err != nil {
-				return struct{}{}, err
+				return read, err
 			}
-			seen, err := readView(conn, parent)
-			v.queue, v.pzxid = inQueue(seen.children), seen.pzxid
-			v.begin = &zk.SetDataRequest{Path: parent, Data: data, Version: stat.Version}
-			return struct{}{}, err
+			read.begin = &zk.SetDataRequest{Path: k.parent, Data: data, Version: stat.Version}
+			seen, err := readView(conn, k.parent)
+			read.queue, read.pzxid = inQueue(seen.children), seen.pzxid
+			return read, err
 		})
+		v.queue, v.pzxid, v.begin, v.err = read.queue, read.pzxid, read.begin, err
 		switch {
-		case v.err == nil:
+		case err == nil:
 		case s.Ended():
-			v.err = ended(v.err)
-		case ctx.Err() != nil:
+			v.err = errSessionEnded
+		case ctx.Err() != nil && errors.Is(err, ctx.Err()): // which is not the caller's
 			v.err = errNoAnswer
 		}
 		cancel()
 		close(v.done)
-		s.inPhase(parent, func(p *phase) {
+		s.phases.of(k.parent, func(p *phase) {
 			p.reading, p.next = p.next, nil
 			v = p.reading
 		})
 	}
 }
 
-// beginning reports whether the caller is the first to begin a phase, who is to call begun. Else
-// the channel is closed then.
-func (s *session) beginning(parent string) (begun <-chan struct{}, first bool) {
-	s.inPhase(parent, func(p *phase) {
+// begin has one of the session at a time call f, which begins a phase. The others wait until it has
+// returned.
+func (k lock) begin(ctx context.Context, f func() error) error {
+	var begun chan struct{}
+	first := false
+	k.session.phases.of(k.parent, func(p *phase) {
 		if first = p.beginning == nil; first {
 			p.beginning = make(chan struct{})
 		}
 		begun = p.beginning
 	})
-	return begun, first
+	if first {
+		defer k.session.phases.of(k.parent, func(p *phase) {
+			close(p.beginning)
+			p.beginning = nil
+		})
+		return f()
+	}
+	select {
+	case <-begun:
+		return nil
+	case <-ctx.Done():
+		return k.session.noAnswer(ctx)
+	}
 }
 
-func (s *session) begun(parent string) {
-	s.inPhase(parent, func(p *phase) {
-		close(p.beginning)
-		p.beginning = nil
-	})
-}
-
-// settle notes the latest share whose token is settled.
-func (s *session) settle(parent, node string) {
-	s.inPhase(parent, func(p *phase) { p.settled = node })
-}
-
-// settled returns that share's node, or "".
-func (s *session) settled(parent string) (node string) {
-	s.inPhase(parent, func(p *phase) { node = p.settled })
+// settled returns the node of the share whose token was settled latest, or "".
+func (p *phases) settled(parent string) (node string) {
+	p.of(parent, func(p *phase) { node = p.settled })
 	return node
 }
 
+// settle notes that share.
+func (p *phases) settle(parent, node string) {
+	p.of(parent, func(p *phase) { p.settled = node })
+}
+
 // unsettle forgets that share if it is node.
-func (s *session) unsettle(parent, node string) {
-	s.inPhase(parent, func(p *phase) {
+func (p *phases) unsettle(parent, node string) {
+	p.of(parent, func(p *phase) {
 		if p.settled == node {
 			p.settled = ""
 		}

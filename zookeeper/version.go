@@ -11,18 +11,17 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Before version 3.6, a server that starts again from a snapshot that was written while transactions came in may set a node's pzxid back
-// (ZOOKEEPER-3249, ZOOKEEPER-3145), of which we make tokens.
+// Before version 3.6, a server that starts again from a snapshot that was written while transactions
+// came in may set a node's pzxid back (ZOOKEEPER-3249, ZOOKEEPER-3145), of which we make tokens.
 const oldestMajor, oldestMinor = 3, 6
 
 // checkVersion returns driver.ErrUnsupported if the server is too old. One that is not is asked once.
-func (d *Driver) checkVersion(ctx context.Context, n *network) error {
+func (d *Driver) checkVersion(ctx context.Context, n *network, address string) error {
 	if d.recent.Load() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(pace(n.ttl)/16, versionPatience))
 	defer cancel()
-	address := n.conn.Server()
 	version := n.version(ctx, address)
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
@@ -36,11 +35,11 @@ func (d *Driver) checkVersion(ctx context.Context, n *network) error {
 	return nil
 }
 
-// versionPatience is how long the making of a session waits at most for the server to say its version. Some never answer.
+// versionPatience is how long a session waits at most for its server's version. Some never answer.
 const versionPatience = 500 * time.Millisecond
 
-// version asks for a server's version by its word srvr, on a connection of its own. That is the one word that servers answer unless they
-// are told otherwise. The result is empty if there is no such answer.
+// version asks for a server's version by its word srvr, on a connection of its own: the one word that
+// servers answer unless they are told otherwise. The result is empty if there is no such answer.
 func (n *network) version(ctx context.Context, address string) string {
 	conn, err := n.connect(ctx, address)
 	if err != nil {
@@ -54,10 +53,10 @@ func (n *network) version(ctx context.Context, address string) string {
 	}
 	const firstLine = 256
 	line, err := bufio.NewReader(io.LimitReader(conn, firstLine)).ReadString('\n')
-	said, ok := strings.CutPrefix(line, "Zookeeper version: ")
+	version, ok := strings.CutPrefix(line, "Zookeeper version: ")
 	if !ok || err != nil { // half a line may have another version
 		return ""
 	}
-	version, _, _ := strings.Cut(said, "-") // and that of the source, and when it was built
+	version, _, _ = strings.Cut(version, "-") // behind it stand that of the source, and when it was built
 	return version
 }

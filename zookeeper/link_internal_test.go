@@ -20,7 +20,7 @@ func TestLink_answersComeAfterTheWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
 		l := &link{Conn: client}
-		l.holdAnswers()
+		l.hold()
 		send := func(op uint32) {
 			request := make([]byte, 12)
 			binary.BigEndian.PutUint32(request[8:], op)
@@ -56,7 +56,7 @@ func TestLink_answersComeAfterTheWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // they never are
 		client, server := net.Pipe()
 		l := &link{Conn: client}
-		l.holdAnswers()
+		l.hold()
 		l.asked.Store(true)
 		go func() { _, _ = server.Write([]byte("answer")) }()
 		closed := time.AfterFunc(time.Minute, func() { _ = l.Close() })
