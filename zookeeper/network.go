@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
-	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/outage"
 )
@@ -105,7 +105,7 @@ func (n *network) connect(ctx context.Context, address string) (net.Conn, error)
 		return conn, err
 	}
 	config := n.driver.tls.Clone()
-	config.ServerName = cmp.Or(config.ServerName, adapterurl.Host(address))
+	config.ServerName = cmp.Or(config.ServerName, adapter.Host(address))
 	secure := tls.Client(conn, config)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = conn.Close()

@@ -14,7 +14,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/adapter"
 )
 
 // DriverOption is an option of [NewDriver]: what concerns ZooKeeper alone.
@@ -146,15 +146,15 @@ func init() {
 func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	d := newDriver()
 	d.opening = ctx
-	d.servers = adapterurl.Addrs(u, port)
+	d.servers = adapter.Addrs(u, port)
 	if u.Scheme != plainScheme {
-		d.servers = adapterurl.Addrs(u, securePort)
+		d.servers = adapter.Addrs(u, securePort)
 	}
 	var badTLS error
-	d.tls, badTLS = adapterurl.TLS(ctx, u, plainScheme, "")
+	d.tls, badTLS = adapter.TLS(ctx, u, plainScheme, "")
 	if err := errors.Join(
 		Root(cmp.Or(u.Path, "/"))(d), badTLS,
-		adapterurl.Duration(u, "tick", &d.tick), adapterurl.Duration(u, "dial_timeout", &d.dialTimeout), d.authenticate(u),
+		adapter.Duration(u, "tick", &d.tick), adapter.Duration(u, "dial_timeout", &d.dialTimeout), d.authenticate(u),
 	); err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 
 // authenticate sets who we are, and who may do what with our nodes.
 func (d *Driver) authenticate(u *driver.URL) error {
-	name, password, err := adapterurl.User(u, false)
+	name, password, err := adapter.User(u, false)
 	if err == nil && name != "" {
 		err = Auth(name, password)(d)
 	}

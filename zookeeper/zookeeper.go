@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/sessions"
 	"github.com/go-locker/locker/internal/workers"
 )
@@ -28,7 +28,7 @@ func New(servers []string, opts ...locker.Option) (*locker.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newdriver.Client(d, opts...)
+	return adapter.Client(d, opts...)
 }
 
 // Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
@@ -72,7 +72,7 @@ const (
 // connection. It fails if there are no servers, and for an option that is nil or not valid.
 func NewDriver(servers []string, opts ...DriverOption) (*Driver, error) {
 	d := newDriver()
-	if err := newdriver.Apply(d, append([]DriverOption{over(servers)}, opts...)); err != nil {
+	if err := adapter.Apply(d, append([]DriverOption{over(servers)}, opts...)); err != nil {
 		return nil, err
 	}
 	d.setACL()
