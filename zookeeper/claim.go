@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -50,9 +51,8 @@ func (c *claim) ask(ctx context.Context) (next time.Duration, err error) {
 	l := c.lease
 	before, err := l.stand(ctx)
 	for err == nil && before != "" {
-		if c.Wake == nil {
-			c.lease = nil
-			return 0, l.leaveHeld(ctx)
+		if c.Wake == nil { // it has come second, between its look and its node
+			return 0, cmp.Or(c.leave(ctx), heldBy(l.state().holder))
 		}
 		var gone bool
 		if gone, err = l.await(ctx, l.parent+"/"+before, c.Wake); err == nil && !gone {
@@ -67,14 +67,20 @@ func (c *claim) ask(ctx context.Context) (next time.Duration, err error) {
 	}
 	switch {
 	case isAny(err, errRemoved, errNumbered):
-		if err := l.release(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
-			return 0, err
-		}
-		c.lease = nil
+		err = cmp.Or(c.leave(ctx), err)
 	case errors.Is(err, errSessionEnded):
 		c.lease = nil // the node goes with its session
 	}
 	return 0, err
+}
+
+// leave leaves a queue in which nothing was granted. If it fails, Release comes next.
+func (c *claim) leave(ctx context.Context) error {
+	if err := c.lease.release(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
+		return err
+	}
+	c.lease = nil
+	return nil
 }
 
 // join gives c a lease on the session for its TTL. A claim that does not wait gets none if the lock is held.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/go-zookeeper/zk"
-
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/outage"
 )
@@ -23,19 +21,9 @@ var errNoAnswer = error(outage.NoAnswer("ZooKeeper has not answered in time"))
 // errUnreachable: there was no connection to any server.
 var errUnreachable = errors.New("no ZooKeeper server is connected")
 
-// answers are the server's word, or the library's own, that what was asked has not been done, and will not be.
-var answers = []error{
-	zk.ErrNoNode, zk.ErrNoAuth, zk.ErrBadVersion, zk.ErrNoChildrenForEphemerals, zk.ErrNodeExists, zk.ErrNotEmpty,
-	zk.ErrInvalidACL, zk.ErrInvalidFlags, zk.ErrInvalidPath, zk.ErrAuthFailed, zk.ErrBadArguments, zk.ErrSessionExpired,
-}
-
 func isAny(err error, of ...error) bool {
 	return slices.ContainsFunc(of, func(e error) bool { return errors.Is(err, e) })
 }
-
-// refused reports whether what was asked has not been done, and will not be. Every error but
-// answers leaves that open.
-func refused(err error) bool { return isAny(err, answers...) }
 
 // asLost returns err for the holder of a lease.
 func asLost(err error) error {

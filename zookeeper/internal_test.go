@@ -1,8 +1,6 @@
 package zookeeper
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -11,7 +9,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -77,7 +74,8 @@ func FuzzParseContender(f *testing.F) {
 			t.Errorf("%q is in the queue, or is not, depending on who asks", name)
 		}
 		mine := fmt.Sprint(nodePrefix, strings.Repeat("f", ownerDigits), nodeMiddle, lastNumber)
-		if before, _, found := ahead([]string{mine, name}, strings.Repeat("f", ownerDigits)); !found || before != "" && before != name {
+		own, _ := parseContender(mine)
+		if before := ahead(inQueue([]string{mine, name}), own, false).name; before != "" && before != name {
 			t.Errorf("%q is ahead, of %q", before, name)
 		}
 	})
@@ -93,14 +91,9 @@ func TestAhead(t *testing.T) {
 	slices.Sort(all)
 	before := map[byte]string{'d': "", 'c': name('d', 7), 'b': name('c', 12), 'a': name('b', lastNumber-1)}
 	for owner, want := range before {
-		got, first, ok := ahead(all, strings.Repeat(string(owner), ownerDigits))
-		require.True(t, ok)
-		assert.Equal(t, want, got, string(owner))
-		assert.Equal(t, name('d', 7), first, string(owner))
-	}
-	for _, owner := range "e01234" {
-		_, _, ok := ahead(all, strings.Repeat(string(owner), ownerDigits))
-		assert.False(t, ok, "%c has no place", owner)
+		i := slices.IndexFunc(inQueue(all), func(c contender) bool { return c.owner == strings.Repeat(string(owner), ownerDigits) })
+		require.GreaterOrEqual(t, i, 0)
+		assert.Equal(t, want, ahead(inQueue(all), inQueue(all)[i], false).name, string(owner))
 	}
 	var names []string
 	for _, c := range slices.SortedFunc(slices.Values(inQueue(all)), compare) {
@@ -108,16 +101,4 @@ func TestAhead(t *testing.T) {
 	}
 	assert.Equal(t, queue[:4], names)
 	assert.Len(t, contenders(all), 9, "those without a place are to be removed, too")
-}
-
-func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
-	for _, err := range []error{zk.ErrNoAuth, zk.ErrNoNode, zk.ErrInvalidACL, zk.ErrSessionExpired} {
-		assert.True(t, refused(err), "%v", err)
-	}
-	for _, err := range []error{
-		zk.ErrConnectionClosed, zk.ErrClosing, zk.ErrNoServer, zk.ErrSessionMoved, zk.ErrUnknown, context.Canceled,
-		context.DeadlineExceeded, errors.New("unknown error: -127"),
-	} {
-		assert.False(t, refused(err), "%v", err)
-	}
 }

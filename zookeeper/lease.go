@@ -3,10 +3,8 @@ package zookeeper
 import (
 	"context"
 	"errors"
-	"path"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-zookeeper/zk"
 
@@ -17,13 +15,12 @@ import (
 // lease is one place in the queue of a lock, whether or not it is the first: a node on a session.
 type lease struct {
 	lock
-	node    string // the path of ours, but for the number
-	owner   string
-	data    []byte
-	shared  bool        // a share is wanted
-	left    atomic.Bool // see claim.Leave
-	awaits  string      // the node whose end it hears of; guarded by the mutex of watches
-	witness string      // a share whose token is settled, in the last read of one that is not
+	node   string // the path of ours, but for the number
+	owner  string
+	data   []byte
+	shared bool        // a share is wanted
+	left   atomic.Bool // see claim.Leave
+	awaits string      // the node whose end it hears of; guarded by the mutex of watches
 
 	mu sync.Mutex
 	leaseState
@@ -34,6 +31,7 @@ type leaseState struct {
 	token    uint64    // the parent's pzxid in the read that showed us first; of a share see agree. 0: not granted
 	path     string    // of our node; empty if it is not known
 	holder   string    // the first node of the queue, in the last read
+	witness  string    // a share there whose token is settled
 	to       string    // the path to which a move has brought our node, or may have; empty: there was none
 	making   *creation // of the node, unless it is known how that ended
 	asked    int       // deletions that were sent
@@ -107,34 +105,12 @@ func (l *lease) finish(released bool) error {
 	l.mu.Unlock()
 	if !again {
 		l.session.watches.forget(l)
-		if now.to != "" {
-			l.session.phases.unsettle(l.parent, path.Base(now.to))
-		}
 		l.session.Leave(l)
 	}
 	if now.released {
 		return nil
 	}
 	return driver.ErrLost
-}
-
-// leaveHeld leaves a queue in which we are not the first, and returns that the lock is another's.
-// If the request fails it is made again in the background.
-func (l *lease) leaveHeld(ctx context.Context) error {
-	leave := func(ctx context.Context) bool {
-		err := l.release(ctx)
-		return err == nil || errors.Is(err, driver.ErrLost)
-	}
-	if s := l.session; !leave(ctx) {
-		_ = s.driver.spawn(func() {
-			for left := false; !left && clock.Sleep(s.Context(), max(50*time.Millisecond, pace(s.TTL)/retriesPerTTL)) == nil; {
-				ctx, cancel := context.WithTimeout(s.Context(), s.TTL/2)
-				left = leave(ctx)
-				cancel()
-			}
-		})
-	}
-	return heldBy(l.state().holder)
 }
 
 // creation is a call that makes a node. It may stand in the library's queue for long, and be sent
@@ -179,8 +155,8 @@ func (l *lease) create(ctx context.Context) (*creation, error) {
 }
 
 // settle finds out what has become of the call that makes our node. If that has made nothing, and
-// will not, there is no path, and refusal is why, if the server has said so.
-func (l *lease) settle(ctx context.Context) (refusal, err error) {
+// will not, there is no path, and failure is why.
+func (l *lease) settle(ctx context.Context) (failure, err error) {
 	c := l.state().making
 	if c == nil {
 		return nil, nil
@@ -191,10 +167,7 @@ func (l *lease) settle(ctx context.Context) (refusal, err error) {
 		return nil, l.session.noAnswer(ctx)
 	}
 	path := c.path
-	switch {
-	case refused(c.err):
-		refusal = c.err
-	case c.err != nil:
+	if c.err != nil && !isAny(c.err, zk.ErrNoNode, zk.ErrNoAuth) { // which are the server's word
 		if path, err = l.find(ctx); err != nil {
 			return nil, err
 		}
@@ -202,7 +175,7 @@ func (l *lease) settle(ctx context.Context) (refusal, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.path, l.making = path, nil
-	return refusal, nil
+	return c.err, nil
 }
 
 // find looks for what a call has made whose outcome is not known, but which has returned: nothing

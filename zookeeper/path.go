@@ -186,19 +186,12 @@ func holders(queue []contender) []contender {
 	return queue[:max(writer, min(1, len(queue)))]
 }
 
-// ahead looks for owner's node among the children of its parent, and returns the one right before
-// it, if there is one, and the first of all.
-func ahead(children []string, owner string) (before, first string, ok bool) {
-	queue := inQueue(children)
-	i := slices.IndexFunc(queue, func(c contender) bool { return c.owner == owner })
-	if i < 0 {
-		return "", "", false
-	}
-	var last contender
+// ahead returns the one right before own in a queue, if there is one. Before a share only writers count.
+func ahead(queue []contender, own contender, shared bool) (last contender) {
 	for _, c := range queue {
-		if compare(c, queue[i]) < 0 && (last.name == "" || compare(c, last) > 0) {
+		if !(shared && c.shared) && compare(c, own) < 0 && (last.name == "" || compare(c, last) > 0) {
 			last = c
 		}
 	}
-	return last.name, slices.MinFunc(queue, compare).name, true
+	return last
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -34,16 +35,16 @@ func (l *lease) stand(ctx context.Context) (before string, err error) {
 func (l *lease) enter(ctx context.Context) (before string, err error) {
 	var made *creation
 	for {
-		refusal, err := l.settle(ctx)
+		failure, err := l.settle(ctx)
 		if err == nil && l.state().path != "" {
 			break
 		}
 		switch {
-		case err != nil:
-		case errors.Is(refusal, zk.ErrNoNode):
+		case err != nil, errors.Is(failure, zk.ErrConnectionClosed):
+		case errors.Is(failure, zk.ErrNoNode):
 			err = l.createNodes(ctx, l.parent)
 		default:
-			err = refusal
+			err = failure
 		}
 		if err == nil {
 			err = l.checkNumbers(ctx)
@@ -64,8 +65,8 @@ func (l *lease) enter(ctx context.Context) (before string, err error) {
 	if made != nil {
 		select {
 		case v := <-made.read: // right behind the node
-			if before, ok := l.seen(v); ok && l.session.lasts() {
-				return l.agree(ctx, before)
+			if before, ok := l.seen(inQueue(v.children), v.pzxid); ok && l.session.lasts() {
+				return l.agree(ctx, nil, before)
 			}
 		case <-ctx.Done():
 		}
@@ -73,36 +74,47 @@ func (l *lease) enter(ctx context.Context) (before string, err error) {
 	return l.look(ctx)
 }
 
-// seen returns the node before ours among the children, and whether ours is there.
-func (l *lease) seen(v view) (before string, ok bool) {
-	if l.shared {
-		return l.seenShared(inQueue(v.children))
-	}
-	before, first, ok := ahead(v.children, l.owner)
-	if !ok {
+// seen returns the node before ours in a queue that was read when pzxid was its last change, and
+// whether ours is there. Before a share only writers count.
+func (l *lease) seen(queue []contender, pzxid int64) (before string, ok bool) {
+	now := l.state()
+	// A number alone does not tell ours: the numbers of a lock begin anew with its node.
+	i := slices.IndexFunc(queue, func(c contender) bool { return c.name == path.Base(now.path) || c.name == path.Base(now.to) })
+	if i < 0 {
 		return "", false
 	}
+	own, last := queue[i], ahead(queue, queue[i], l.shared)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.holder = first; before == "" && l.token == 0 {
-		l.token = uint64(v.pzxid)
+	l.holder, l.witness = slices.MinFunc(queue, compare).name, ""
+	for _, c := range queue {
+		if c.token != 0 {
+			l.witness = c.name
+		}
 	}
-	return before, true
+	switch {
+	case own.token != 0:
+		l.path, l.token = l.parent+"/"+own.name, own.token
+	case !l.shared && last.name == "" && l.token == 0:
+		l.token = uint64(pzxid)
+	}
+	return last.name, true
 }
 
 // look returns the node that is before ours, if there is one. It also looks at our own: somebody
 // may have removed it.
 func (l *lease) look(ctx context.Context) (before string, err error) {
 	if l.shared {
-		if _, before, err = l.lookShared(ctx); err != nil {
+		v, before, err := l.lookShared(ctx)
+		if err != nil {
 			return "", err
 		}
-		return l.agree(ctx, before)
+		return l.agree(ctx, v, before)
 	}
 	v, err := l.view(ctx)
 	ok := false
 	if err == nil {
-		before, ok = l.seen(v)
+		before, ok = l.seen(inQueue(v.children), v.pzxid)
 	}
 	if errors.Is(err, zk.ErrNoNode) || err == nil && !ok {
 		return "", l.removed()

@@ -34,8 +34,9 @@ type session struct {
 	network *network
 	conn    *zk.Conn
 	id      int64
-	watches watches
-	phases  phases
+
+	watches     watches
+	sharedViews sharedViews
 
 	mu      sync.Mutex
 	life    life
@@ -45,7 +46,8 @@ type session struct {
 
 func newSession(d *Driver, ttl time.Duration, anyTTL bool) *session {
 	s := &session{
-		driver: d, anyTTL: anyTTL, watches: watches{nodes: map[string]*watch{}}, phases: phases{locks: map[string]*phase{}},
+		driver: d, anyTTL: anyTTL,
+		watches: watches{nodes: map[string]*watch{}}, sharedViews: sharedViews{next: map[string]*sharedView{}},
 		life: life{ttl: ttl, tick: d.tickFor(ttl)}, changed: make(chan struct{}),
 	}
 	s.Session = sessions.New[*lease](d.sessions.Context(), ttl, s)

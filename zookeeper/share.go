@@ -1,12 +1,10 @@
 package zookeeper
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -34,47 +32,12 @@ func parseShare(owner string) (shared bool, token uint64) {
 	return strings.HasPrefix(owner, waitingMark), 0
 }
 
-// own returns our contender of queue. Its number alone does not tell: the numbers of a lock begin
-// anew with its node.
-func (l *lease) own(queue []contender) (own contender, ok bool) {
-	now := l.state()
-	i := slices.IndexFunc(queue, func(c contender) bool { return c.name == path.Base(now.path) || c.name == path.Base(now.to) })
-	if i < 0 {
-		return own, false
-	}
-	return queue[i], true
-}
-
-// seenShared returns the last writer's node before ours in the queue, and whether ours is there.
-func (l *lease) seenShared(queue []contender) (before string, ok bool) {
-	own, ok := l.own(queue)
-	if !ok {
-		return "", false
-	}
-	l.witness = ""
-	var writer contender
-	for _, c := range queue {
-		switch {
-		case c.shared && c.token != 0:
-			l.witness = c.name
-		case !c.shared && compare(c, own) < 0 && (writer.name == "" || compare(c, writer) > 0):
-			writer = c
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.holder = slices.MinFunc(queue, compare).name; own.token != 0 {
-		l.path, l.token = l.parent+"/"+own.name, own.token
-	}
-	return writer.name, true
-}
-
 // lookShared reads the queue with the others of our session who want to, and returns the last
 // writer's node before ours, too.
 func (l *lease) lookShared(ctx context.Context) (v *sharedView, before string, err error) {
 	ok := false
 	if v, err = l.lookTogether(ctx); err == nil {
-		before, ok = l.seenShared(v.queue)
+		before, ok = l.seen(v.queue, v.pzxid)
 	}
 	if errors.Is(err, zk.ErrNoNode) || err == nil && !ok {
 		err = l.removed()
@@ -85,41 +48,41 @@ func (l *lease) lookShared(ctx context.Context) (v *sharedView, before string, e
 // agree gives a share, before which no writer stands, the token of the others: that of one whose
 // token is settled, and which is there in the step in which ours is. If there is none the token is
 // the parent's pzxid, and the step fails if another has begun so since we have read the parent's
-// version, before its children. Of one session one share does so at a time: the others see it then.
-// It returns the writer that is before ours.
-func (l *lease) agree(ctx context.Context, before string) (_ string, err error) {
-	phases := &l.session.phases
+// version, before its children. v is that read, or nil. Of those who have read the same one tries:
+// the others see it then. It returns the writer that is before ours.
+func (l *lease) agree(ctx context.Context, v *sharedView, before string) (_ string, err error) {
 	for l.shared && before == "" && l.state().token == 0 {
-		name := cmp.Or(phases.settled(l.parent), l.witness)
-		witness, ok := parseContender(name)
-		if ok {
-			err = l.settleAs(ctx, witness.token, checkExists(l.parent+"/"+name))
-		} else {
-			err = l.begin(ctx, func() error {
-				v, before, err := l.lookShared(ctx)
-				if err != nil || before != "" || l.state().token != 0 || l.witness != "" {
-					return err
-				}
-				return l.settleAs(ctx, uint64(v.pzxid), v.begin)
-			})
+		switch witness, ok := parseContender(l.state().witness); {
+		case ok:
+			err = l.settleAs(ctx, witness.token, checkExists(l.parent+"/"+witness.name))
+			v = nil
+		case v == nil:
+			v, before, err = l.lookShared(ctx)
+		case v.begun.CompareAndSwap(false, true):
+			err = l.settleAs(ctx, uint64(v.pzxid), v.begin)
+			close(v.over)
+			v = nil
+		default:
+			select {
+			case <-v.over:
+				v = nil
+			case <-ctx.Done():
+				err = l.session.noAnswer(ctx)
+			}
 		}
-		if err != nil || l.state().token != 0 {
-			return "", err
-		}
-		if ok {
-			phases.unsettle(l.parent, name) // it has ended, or ours has
-		}
-		if _, before, err = l.lookShared(ctx); err != nil {
+		if err != nil {
 			return "", err
 		}
 	}
 	return before, nil
 }
 
-// settleAs settles our token if the condition holds.
+// settleAs settles our token if the condition holds. Else it is as if nothing had been read.
 func (l *lease) settleAs(ctx context.Context, token uint64, condition any) error {
 	err := l.move(ctx, token, condition)
 	if isAny(err, zk.ErrNoNode, zk.ErrBadVersion) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		l.witness = ""
 		return nil
 	}
@@ -145,7 +108,6 @@ func (l *lease) move(ctx context.Context, token uint64, conditions ...any) error
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.path, l.token, l.asked = to, token, 0
-		l.session.phases.settle(l.parent, path.Base(to))
 	}
 	return err
 }
