@@ -126,7 +126,7 @@ func (s *session) onReply(p proof, sent, ripe time.Time, err error) error {
 		s.life.prove(ripe)
 	}
 	if p != nothing {
-		s.life.contact(sent, clock.Now())
+		s.life.contact(sent, clock.Now(), s.life.tick)
 	}
 	return err
 }

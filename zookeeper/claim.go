@@ -83,7 +83,8 @@ func (c *claim) leave(ctx context.Context) error {
 	return nil
 }
 
-// join gives c a lease on the session for its TTL. A claim that does not wait gets none if the lock is held.
+// join gives c a lease on the session for its TTL. A claim that does not wait gets none if the lock
+// is held.
 func (c *claim) join(ctx context.Context) error {
 	s, err := c.of.session(c.TTL, false)
 	if err == nil {

@@ -10,7 +10,8 @@
 //
 // The servers have to be of version 3.6 or later: after the restart of an older one tokens may
 // fall. Connections ask for the version, by the word srvr, unless the servers'
-// 4lw.commands.whitelist forbids it; an older one is [driver.ErrUnsupported] when a lock is first taken.
+// 4lw.commands.whitelist forbids it; an older one is [driver.ErrUnsupported] when a lock is first
+// taken.
 //
 // # The URL
 //

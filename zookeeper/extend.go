@@ -1,10 +1,10 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -13,68 +13,62 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// extension is a lease to be extended, and what has come of it.
-type extension struct {
-	*lease
-	err *error
-}
-
-// ExtendAll has a quorum agree that the nodes of the leases exist, and so that their session, or
-// sessions, do. That proves the last contact, made one tick earlier or more, from which the holds
-// last one TTL.
+// ExtendAll has a quorum agree that the nodes of the leases exist, and so that their session does.
+// That proves the last contact, made one tick earlier or more, from which the holds last one TTL.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs := make([]error, len(leases))
-	on := map[*session][]extension{}
+	var lasting []int // they have one TTL, and so one session
 	for i, l := range leases {
-		own := l.(*claim).lease
-		if own == nil || own.state().finished || own.state().path == "" {
+		if own := l.(*claim).lease; own == nil || own.state().path == "" || own.lost() {
 			errs[i] = driver.ErrLost
-			continue
+		} else {
+			lasting = append(lasting, i)
 		}
-		on[own.session] = append(on[own.session], extension{own, &errs[i]})
 	}
-	var answered sync.WaitGroup
-	for s, all := range on {
-		answered.Go(func() {
-			for some := range slices.Chunk(all, nodesPerCheck) {
-				s.extend(ctx, some)
-			}
-		})
+	for some := range slices.Chunk(lasting, nodesPerCheck) {
+		all := make([]*lease, len(some))
+		for i, at := range some {
+			all[i] = leases[at].(*claim).lease
+		}
+		for i, err := range extend(ctx, all) {
+			errs[some[i]] = err
+		}
 	}
-	answered.Wait()
 	return errs
 }
 
-// extend sets the errors of leases. A check of several nodes fails as a whole, and tells which was
-// the first to be missing.
-func (s *session) extend(ctx context.Context, all []extension) {
-	for len(all) > 0 {
-		nodes := make([]string, len(all))
-		for i, e := range all {
-			nodes[i] = e.state().path
+// extend extends leases of one session. A check of several nodes fails as a whole, and tells which
+// was the first to be missing.
+func extend(ctx context.Context, leases []*lease) []error {
+	s, errs := leases[0].session, make([]error, len(leases))
+	for {
+		var nodes []string
+		var at []int
+		for i, l := range leases {
+			if errs[i] == nil {
+				nodes, at = append(nodes, l.state().path), append(at, i)
+			}
+		}
+		if len(nodes) == 0 {
+			return errs
 		}
 		asked := clock.Now()
 		responses, err := s.check(ctx, nodes...)
 		if i := slices.IndexFunc(responses, func(r zk.MultiResponse) bool { return errors.Is(r.Error, zk.ErrNoNode) }); i >= 0 {
-			moved, err := all[i].moved(ctx, nodes[i])
-			if moved {
-				continue
+			if moved, err := leases[at[i]].moved(ctx, nodes[i]); !moved {
+				errs[at[i]] = cmp.Or(asLost(err), driver.ErrLost)
 			}
-			if *all[i].err = asLost(err); err == nil {
-				*all[i].err = driver.ErrLost
-			}
-			all = slices.Concat(all[:i], all[i+1:])
 			continue
 		}
 		if err == nil {
 			err = s.freshEnough(ctx, nodes[0], clock.Since(asked))
 		}
-		for _, e := range all {
-			if *e.err = asLost(err); err == nil && e.state().finished {
-				*e.err = driver.ErrLost
+		for _, i := range at {
+			if errs[i] = asLost(err); err == nil && leases[i].lost() {
+				errs[i] = driver.ErrLost
 			}
 		}
-		return
+		return errs
 	}
 }
 

@@ -31,7 +31,8 @@ func takenAndForced(t *testing.T, before func(*Driver, *claim)) (*Driver, string
 	return d, name, l
 }
 
-// An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take that for its own doing.
+// An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take
+// that for its own doing.
 func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(*Driver, *claim){

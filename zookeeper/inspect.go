@@ -17,7 +17,8 @@ func (d *Driver) onAnySession(ctx context.Context, f func(*session) error) (err 
 	for range 2 {
 		s, ok := d.sessions.Any()
 		if err = nil; !ok {
-			// Its TTL is as for Clients that have chosen none, but that servers with a long tick may want more.
+			// Its TTL is as for Clients that have chosen none, but that servers with a long tick may want
+			// more.
 			if s, err = d.session(max(sessionTimeout, ticksPerTTL*d.tick), true); err == nil {
 				err = s.started(ctx)
 			}
@@ -70,7 +71,8 @@ func (k lock) inspect(ctx context.Context) (state driver.State, err error) {
 	}
 	if !first.shared && first.name == all[0].name && first.czxid == seen.pzxid {
 		// The token is the pzxid that the holder saw, and its coming was the last change. But if it has
-		// yet to read what it sees, right behind that, and another comes first, the token will be that one's.
+		// yet to read what it sees, right behind that, and another comes first, the token will be that
+		// one's.
 		state.Token = uint64(seen.pzxid)
 	}
 	return state, nil

@@ -19,8 +19,8 @@ var oddNames = []string{
 	strings.Repeat("x", longName), strings.Repeat("x", longName+1), strings.Repeat("x", longName+2), strings.Repeat("é", longName),
 }
 
-// Whatever two names there are, and prefixes of users: each has a node of its own, two levels below the root of ours, and none that the
-// server would refuse or take for another.
+// Whatever two names there are, and prefixes of users: each has a node of its own, two levels below
+// the root of ours, and none that the server would refuse or take for another.
 func FuzzEscape(f *testing.F) {
 	for i, name := range oddNames {
 		f.Add(name, oddNames[(i+1)%len(oddNames)])
@@ -55,7 +55,8 @@ func FuzzEscape(f *testing.F) {
 	})
 }
 
-// What others may have put beside our nodes: only what is built as ours is taken for one, and it is what it says.
+// What others may have put beside our nodes: only what is built as ours is taken for one, and it is
+// what it says.
 func FuzzParseContender(f *testing.F) {
 	owner := strings.Repeat("0a", ownerBytes)
 	for _, name := range []string{

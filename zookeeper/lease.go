@@ -48,6 +48,9 @@ func (l *lease) state() leaseState {
 	return l.leaseState
 }
 
+// lost reports whether the lease has ended.
+func (l *lease) lost() bool { return l.state().finished || l.session.Ended() }
+
 // release deletes our node. If another deletion was sent, before or meanwhile, and the session is
 // still the same, it is we who have removed a node that is gone, unless a ForceRelease has.
 func (l *lease) release(ctx context.Context) error {

@@ -12,11 +12,12 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// link is a connection to one server. It works around what go-zookeeper, version 1.0.4, does with it:
+// link is a connection to one server. It works around what go-zookeeper, version 1.0.4, does with
+// it:
 //
-//	deadlines  it waits 2/3 of a time-out for an answer, 20/3 of it for the first, and has no option for that. No issue is known.
+//	deadlines  it waits 2/3 of a time-out for an answer, 20/3 of it for the first (no issue is known)
 //	hold       its goroutines race for lastZxid (go-zookeeper/zk#35, samuel/go-zookeeper#260)
-//	Write      it answers a request that it cannot write twice, which blocks it for good (go-zookeeper/zk#163)
+//	Write      it answers a request twice that it cannot write, and blocks (go-zookeeper/zk#163)
 type link struct {
 	net.Conn
 	began    time.Time
@@ -55,7 +56,8 @@ const (
 	opSetWatches = 101
 )
 
-// Write closes the connection when it fails, and reports success: the library hears of it from Read.
+// Write closes the connection when it fails, and reports success: the library hears of it from
+// Read.
 func (l *link) Write(b []byte) (int, error) {
 	op := uint32(0)
 	if l.held != nil && len(b) >= 12 {

@@ -74,8 +74,8 @@ func heldBy(first string) error {
 	return &driver.HeldError{Holder: driver.Participant{ID: first}}
 }
 
-// createNodes makes a node that is missing, and those above it. They are containers, which the servers
-// remove when they are empty, at any time.
+// createNodes makes a node that is missing, and those above it. They are containers, which the
+// servers remove when they are empty, at any time.
 func (k lock) createNodes(ctx context.Context, node string) error {
 	_, err := call(ctx, k.session, writes, func(*zk.Conn) (string, error) { return k.session.network.createContainer(node) })
 	switch {
@@ -125,7 +125,8 @@ func (k lock) errNumbers() error {
 var errNumbered = errors.New("the servers number children up to 2147483647, and here they are near that: wait until the queue is " +
 	"empty and the servers have removed the node, which takes them a minute; if it stays, it is no container or has other children: delete it")
 
-// nodesPerCheck is how many nodes are looked at in one request, or at once: a server takes 1 MB by default.
+// nodesPerCheck is how many nodes are looked at in one request, or at once: a server takes 1 MB by
+// default.
 const nodesPerCheck = 100
 
 // each calls f for 0 to n-1 at the same time, and returns an error of those, if there is one but

@@ -59,7 +59,8 @@ func direct(t testing.TB, addrs ...string) *zk.Conn {
 	return conn
 }
 
-// openURL opens a Client in the test's space, and closes it when the test ends. parameters are as in a URL's query.
+// openURL opens a Client in the test's space, and closes it when the test ends. parameters are as
+// in a URL's query.
 func openURL(t testing.TB, url, parameters string, opts ...locker.Option) *locker.Client {
 	t.Helper()
 	c, err := locker.Open(context.WithoutCancel(t.Context()), strings.TrimSuffix(url+"?tick=100ms&"+parameters, "&"),
@@ -125,7 +126,8 @@ func sessions(t testing.TB) harness.Sessions {
 	}
 }
 
-// ensembles are places for ensembles: more than two at once keep a small machine so busy that they elect leaders all the time.
+// ensembles are places for ensembles: more than two at once keep a small machine so busy that they
+// elect leaders all the time.
 var ensembles = make(chan struct{}, 2)
 
 // three starts an ensemble, when there is a place.

@@ -49,7 +49,8 @@ func (n *network) Init([]string) error { return nil }
 // Len is called by the library.
 func (n *network) Len() int { return len(n.driver.servers) }
 
-// Next is called by the library. Only if it is told to start anew does it look whether it is to quit.
+// Next is called by the library. Only if it is told to start anew does it look whether it is to
+// quit.
 func (n *network) Next() (server string, again bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -174,8 +175,9 @@ func (n *network) close() {
 	<-closed
 }
 
-// createContainer makes a container before the connection closes, or not at all: when it closes, the
-// library reads the answer while another goroutine of it may be writing that. No issue is known.
+// createContainer makes a container before the connection closes, or not at all: when it closes,
+// the library reads the answer while another goroutine of it may be writing that. No issue is
+// known.
 func (n *network) createContainer(node string) (string, error) {
 	n.making.RLock()
 	defer n.making.RUnlock()

@@ -179,7 +179,8 @@ func TestAuth(t *testing.T) {
 	require.NoError(t, open.Unlock(t.Context()))
 }
 
-// Somebody else terminates TLS for the server here, whose own needs more of a Java than the tests want.
+// Somebody else terminates TLS for the server here, whose own needs more of a Java than the tests
+// want.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)

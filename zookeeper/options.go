@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,27 +19,12 @@ import (
 // DriverOption is an option of [NewDriver]: what concerns ZooKeeper alone.
 type DriverOption func(*Driver) error
 
-// over sets the servers.
-func over(servers []string) DriverOption {
-	return func(d *Driver) error {
-		if len(servers) == 0 {
-			return errors.New("no servers")
-		}
-		for _, server := range servers {
-			if _, _, err := net.SplitHostPort(server); err != nil {
-				return fmt.Errorf("server %q: must be host:port: %w", server, err)
-			}
-		}
-		d.servers = slices.Clone(servers)
-		return nil
-	}
-}
-
-// user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not follow.
+// user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not
+// follow.
 type user struct{ name, password string }
 
 // Auth has each connection say who it is, by the scheme digest. Then nobody else may touch the
-// nodes that are made, unless an [ACL] allows it.
+// nodes that are made, unless an [ACL] that is given after it allows it.
 func Auth(name, password string) DriverOption {
 	return func(d *Driver) error {
 		switch {
@@ -49,18 +33,15 @@ func Auth(name, password string) DriverOption {
 		case strings.Contains(name, ":"): // the server takes what follows for the password
 			return errors.New("a user of the scheme digest has no colon in its name")
 		}
-		d.user = &user{name, password}
+		d.user, d.acl = &user{name, password}, zk.AuthACL(zk.PermAll)
 		return nil
 	}
 }
 
-// TLS has connections encrypted. The servers are those of their secureClientPort then. A nil config is an error.
+// TLS has connections encrypted. The servers are named with their secureClientPort then.
 func TLS(config *tls.Config) DriverOption {
 	return func(d *Driver) error {
-		if config == nil {
-			return errors.New("nil tls.Config")
-		}
-		d.tls = config.Clone()
+		d.tls = config
 		return nil
 	}
 }
@@ -68,9 +49,6 @@ func TLS(config *tls.Config) DriverOption {
 // Dialer has connections made by dial: through a proxy, or counted. TLS is added to them.
 func Dialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) DriverOption {
 	return func(d *Driver) error {
-		if dial == nil {
-			return errors.New("nil dialer")
-		}
 		d.dial = dial
 		return nil
 	}
@@ -87,7 +65,8 @@ func Root(path string) DriverOption {
 }
 
 // ACL is what the nodes that are made allow, those of the locks and those above them that are
-// missing. The default is everything: to everybody, or with [Auth] to this user. An empty one is an error.
+// missing. The default is everything: to everybody, or to the user of an [Auth]. Give it after
+// that. An empty one is an error.
 func ACL(acl []zk.ACL) DriverOption {
 	return func(d *Driver) error {
 		if len(acl) == 0 {
@@ -95,17 +74,6 @@ func ACL(acl []zk.ACL) DriverOption {
 		}
 		d.acl = acl
 		return nil
-	}
-}
-
-// setACL sets the default.
-func (d *Driver) setACL() {
-	switch {
-	case d.acl != nil:
-	case d.user != nil:
-		d.acl = zk.AuthACL(zk.PermAll)
-	default:
-		d.acl = zk.WorldACL(zk.PermAll)
 	}
 }
 
@@ -117,8 +85,8 @@ func Tick(d time.Duration) DriverOption {
 	return func(driver *Driver) error { return setPositive(&driver.tick, "tick", d) }
 }
 
-// DialTimeout is how long a connection to one server may take to be made, and for how long a
-// Client that has no TTL waits to learn the servers' own. The default is 5s. A d of 0 or less is an error.
+// DialTimeout is how long a connection to one server may take to be made, and for how long a Client
+// that has no TTL waits to learn the servers' own. The default is 5s. A d of 0 or less is an error.
 func DialTimeout(d time.Duration) DriverOption {
 	return func(driver *Driver) error { return setPositive(&driver.dialTimeout, "dial time-out", d) }
 }
@@ -144,43 +112,34 @@ func init() {
 
 // open reads a URL as the package's documentation has it.
 func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
-	d := newDriver()
-	d.opening = ctx
-	d.servers = adapter.Addrs(u, port)
+	defaultPort := port
 	if u.Scheme != plainScheme {
-		d.servers = adapter.Addrs(u, securePort)
+		defaultPort = securePort
 	}
-	var badTLS error
-	d.tls, badTLS = adapter.TLS(ctx, u, plainScheme, "")
+	d := newDriver(adapter.Addrs(u, defaultPort))
+	d.opening = ctx
+	config, badTLS := adapter.TLS(ctx, u, plainScheme, "")
+	d.tls = config
+	name, password, badUser := adapter.User(u, false)
+	if name != "" {
+		badUser = Auth(name, password)(d)
+	}
 	if err := errors.Join(
-		Root(cmp.Or(u.Path, "/"))(d), badTLS,
-		adapter.Duration(u, "tick", &d.tick), adapter.Duration(u, "dial_timeout", &d.dialTimeout), d.authenticate(u),
+		badTLS, badUser, Root(cmp.Or(u.Path, "/"))(d),
+		adapter.Duration(u, "tick", &d.tick), adapter.Duration(u, "dial_timeout", &d.dialTimeout),
 	); err != nil {
 		return nil, err
 	}
-	return d, nil
-}
-
-// authenticate sets who we are, and who may do what with our nodes.
-func (d *Driver) authenticate(u *driver.URL) error {
-	name, password, err := adapter.User(u, false)
-	if err == nil && name != "" {
-		err = Auth(name, password)(d)
-	}
-	if err != nil {
-		return err
-	}
 	acl, given := u.Take("acl")
 	switch {
-	case given && acl == "world":
+	case given && acl != "world" && acl != "creator":
+		return nil, fmt.Errorf("parameter acl=%q is neither world nor creator", acl)
+	case acl == "creator" && d.user == nil:
+		return nil, errors.New("parameter acl=creator needs a user")
+	case acl == "world":
 		d.acl = zk.WorldACL(zk.PermAll)
-	case given && acl != "creator":
-		return fmt.Errorf("parameter acl=%q is neither world nor creator", acl)
-	case given && d.user == nil:
-		return errors.New("parameter acl=creator needs a user")
 	}
-	d.setACL()
-	return nil
+	return d, nil
 }
 
 // checkRoot returns the path without a slash at its end.

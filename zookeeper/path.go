@@ -30,8 +30,8 @@ const (
 	longName = 512
 
 	// lastNumber is the largest by which one holds or waits. The servers count the children that were
-	// ever made below a node, up to the largest int32. There they stop: each gets that number then, and
-	// their coming no longer moves the node's pzxid. Of requests in flight together some even get
+	// ever made below a node, up to the largest int32. There they stop: each gets that number then,
+	// and their coming no longer moves the node's pzxid. Of requests in flight together some even get
 	// negative ones. What lies between is for those who come until the queue is empty.
 	lastNumber = math.MaxInt32 - 1<<20
 )
@@ -80,8 +80,8 @@ func unescape(escaped string) (name string, ok bool) {
 	return name, err == nil && name != "" && escape(name) == escaped
 }
 
-// escape makes one component of a path, in which ZooKeeper allows neither everything nor all of Unicode.
-// No two strings have the same.
+// escape makes one component of a path, in which ZooKeeper allows neither everything nor all of
+// Unicode. No two strings have the same.
 func escape(s string) string {
 	switch s {
 	case "":
@@ -107,8 +107,8 @@ func escape(s string) string {
 	return hashMark + hex.EncodeToString(sum[:])
 }
 
-// plain reports whether r stands for itself. ZooKeeper refuses control characters, surrogates, which
-// is what everything beyond U+FFFF is to it, and private characters.
+// plain reports whether r stands for itself. ZooKeeper refuses control characters, surrogates,
+// which is what everything beyond U+FFFF is to it, and private characters.
 func plain(r rune) bool {
 	switch r {
 	case '/', '%':
@@ -154,13 +154,14 @@ func parseContender(name string) (c contender, ok bool) {
 	return contender{name: name, owner: owner, number: int32(number), shared: shared, token: token}, true
 }
 
-// compare orders contenders. No two numbers are the same in one queue; should they be, everybody has
-// to come to the same conclusion.
+// compare orders contenders. No two numbers are the same in one queue; should they be, everybody
+// has to come to the same conclusion.
 func compare(a, b contender) int {
 	return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.name, b.name))
 }
 
-// contenders returns those of the children that stand in the queue, or were refused a place, in no order.
+// contenders returns those of the children that stand in the queue, or were refused a place, in no
+// order.
 func contenders(children []string) []contender {
 	all := make([]contender, 0, len(children))
 	for _, child := range children {
@@ -186,7 +187,8 @@ func holders(queue []contender) []contender {
 	return queue[:max(writer, min(1, len(queue)))]
 }
 
-// ahead returns the one right before own in a queue, if there is one. Before a share only writers count.
+// ahead returns the one right before own in a queue, if there is one. Before a share only writers
+// count.
 func ahead(queue []contender, own contender, shared bool) (last contender) {
 	for _, c := range queue {
 		if !(shared && c.shared) && compare(c, own) < 0 && (last.name == "" || compare(c, last) > 0) {

@@ -134,9 +134,6 @@ func (l *lease) removed() error {
 func (l *lease) confirm(ctx context.Context) error {
 	s := l.session
 	s.watches.forget(l)
-	if s.Left() >= s.TTL*3/5 {
-		return nil
-	}
 	err := s.refresh(ctx, l.state().path, time.Time{})
 	if errors.Is(err, zk.ErrNoNode) {
 		return l.removed()

@@ -12,7 +12,8 @@ import (
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
-// Two at once, as an Unlock whose reply is late and the clean-up: it is the lease's own deletion that either finds.
+// Two at once, as an Unlock whose reply is late and the clean-up: it is the lease's own deletion
+// that either finds.
 func TestRelease_twiceAtOnce(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second

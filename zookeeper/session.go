@@ -21,7 +21,8 @@ const (
 	retriesPerTTL = 24
 )
 
-// pace is the TTL by which pauses are measured: a very long one does not make anybody wait for long.
+// pace is the TTL by which pauses are measured: a very long one does not make anybody wait for
+// long.
 func pace(ttl time.Duration) time.Duration { return min(ttl, sessionTimeout) }
 
 // session is one of ZooKeeper's, which all contenders of one TTL share. It has a connection of its
@@ -65,7 +66,7 @@ func (s *session) Start() error {
 	defer cancel()
 	err := s.connect(ctx)
 	if err == nil {
-		err = s.driver.checkVersion(ctx, s.network, s.conn.Server())
+		err = s.network.checkVersion(ctx, s.conn.Server())
 	}
 	if u := s.driver.user; err == nil && u != nil {
 		_, err = call(ctx, s, nothing, func(conn *zk.Conn) (struct{}, error) {
@@ -170,7 +171,8 @@ func notGranted(asked, granted time.Duration) error {
 }
 
 // attached is called when the session was taken up on another connection. A server with another
-// configuration may have given it a shorter time-out: then it lasts for less than its holds were told.
+// configuration may have given it a shorter time-out: then it lasts for less than its holds were
+// told.
 func (s *session) attached(l *link, id int64, timeout time.Duration) {
 	switch {
 	case id != s.id:
@@ -179,7 +181,7 @@ func (s *session) attached(l *link, id int64, timeout time.Duration) {
 	default:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.life.attached(l.began, clock.Now())
+		s.life.contact(l.began, clock.Now(), 0)
 	}
 }
 

@@ -113,7 +113,8 @@ func (l *lease) move(ctx context.Context, token uint64, conditions ...any) error
 }
 
 // moved reports whether a move has brought our node away from the path from, at which a request has
-// not found it. The answer to that move may have been lost, or have come since the request was made.
+// not found it. The answer to that move may have been lost, or have come since the request was
+// made.
 func (l *lease) moved(ctx context.Context, from string) (bool, error) {
 	now := l.state()
 	if now.path != from || now.to == "" || now.to == from {

@@ -97,7 +97,8 @@ func TestWatch_followsAMove(t *testing.T) {
 	assert.Empty(t, l.lease.session.watches.awaited(l.lease))
 }
 
-// The same, and then the hold was ended by force. An Unlock that is sent twice does not take that for its own doing.
+// The same, and then the hold was ended by force. An Unlock that is sent twice does not take that
+// for its own doing.
 func TestForceRelease_ofANodeWhoseMoveWasNotAnswered(t *testing.T) {
 	t.Parallel()
 	var from string
@@ -109,7 +110,8 @@ func TestForceRelease_ofANodeWhoseMoveWasNotAnswered(t *testing.T) {
 	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
 }
 
-// A share writes to the node of the lock. Where that is not allowed it says so, and a plain lock needs no such right.
+// A share writes to the node of the lock. Where that is not allowed it says so, and a plain lock
+// needs no such right.
 func TestShare_takesTheRightToWriteToTheNode(t *testing.T) {
 	t.Parallel()
 	d := driverOf(t, ACL(zk.WorldACL(zk.PermAll&^zk.PermWrite)))

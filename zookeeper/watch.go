@@ -11,8 +11,8 @@ import (
 )
 
 // watches are those of a session for the end of nodes, which the server sends. The library cannot
-// take a watch back (go-zookeeper/zk#76), and adds one at each call. So there is one a node, for all
-// who come to wait for it, one after the other, until it has fired.
+// take a watch back (go-zookeeper/zk#76), and adds one at each call. So there is one a node, for
+// all who come to wait for it, one after the other, until it has fired.
 type watches struct {
 	mu    sync.Mutex
 	nodes map[string]*watch

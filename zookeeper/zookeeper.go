@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +24,8 @@ import (
 
 // New makes a Client over the servers of one ensemble, each named as host:port. It connects when a
 // session is needed: at the first lock, or at once to learn the TTL that the servers grant, unless
-// [locker.WithTTL] gives one. For a user, TLS, and what else concerns ZooKeeper there is [NewDriver].
+// [locker.WithTTL] gives one. For a user, TLS, and what else concerns ZooKeeper there is
+// [NewDriver].
 func New(servers []string, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(servers)
 	if err != nil {
@@ -71,17 +74,16 @@ const (
 // NewDriver makes a Driver over the servers of one ensemble, each named as host:port. It makes no
 // connection. It fails if there are no servers, and for an option that is nil or not valid.
 func NewDriver(servers []string, opts ...DriverOption) (*Driver, error) {
-	d := newDriver()
-	if err := adapter.Apply(d, append([]DriverOption{over(servers)}, opts...)); err != nil {
-		return nil, err
+	if len(servers) == 0 {
+		return nil, adapter.Refuse(errors.New("no servers"))
 	}
-	d.setACL()
-	return d, nil
+	d := newDriver(slices.Clone(servers))
+	return d, adapter.Apply(d, opts)
 }
 
-func newDriver() *Driver {
+func newDriver(servers []string) *Driver {
 	return &Driver{
-		dial: new(net.Dialer).DialContext, dialTimeout: 5 * time.Second,
+		servers: servers, dial: new(net.Dialer).DialContext, dialTimeout: 5 * time.Second, acl: zk.WorldACL(zk.PermAll),
 		sessions: sessions.NewPool[*session](), workers: workers.New(idleWorkers),
 	}
 }
