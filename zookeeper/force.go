@@ -34,7 +34,7 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 	if len(shares) == 0 {
 		return fmt.Errorf("%w: ZooKeeper knows a hold by the ID of its holder, and the State has none", driver.ErrUnsupported)
 	}
-	ended, last := false, error(driver.ErrNotHeld)
+	ended, last := false, driver.ErrNotHeld
 	for _, share := range shares { // one after the other, of which some may have ended
 		err := d.onAnySession(ctx, func(s *session) error { return lock{s, parentOf(d.chroot, name)}.force(ctx, share.ID) })
 		switch {

@@ -147,8 +147,8 @@ func (l *lease) create(ctx context.Context) (*creation, error) {
 			v, _ := readView(s.conn, l.parent)
 			c.read <- v
 		})
-		c.path, c.err = s.conn.Create(l.node, l.data, zk.FlagEphemeralSequential, s.driver.acl)
-		_ = s.onReply(writes, sent, ripe, c.err)
+		path, err := s.conn.Create(l.node, l.data, zk.FlagEphemeralSequential, s.driver.acl)
+		c.path, c.err = path, s.onReply(writes, sent, ripe, err)
 		close(c.done)
 	})
 	if err == nil {
