@@ -57,7 +57,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/sessions"
 )
 
@@ -68,7 +68,7 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newdriver.Client(d, opts...)
+	return adapter.Client(d, opts...)
 }
 
 // Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
@@ -98,7 +98,7 @@ var (
 // request, and fails for a nil client alone.
 func NewDriver(cli *clientv3.Client) (*Driver, error) {
 	if cli == nil {
-		return nil, newdriver.Refuse(errors.New("nil etcd client"))
+		return nil, adapter.Refuse(errors.New("nil etcd client"))
 	}
 	return newDriver(cli), nil
 }

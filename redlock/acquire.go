@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // Claim implements [driver.Driver].
@@ -131,6 +132,9 @@ func (l *lease) propose(calls []call, i int, token uint64) []call {
 		s.place = l.placeAt(i)
 	}
 	s.proposal = proposeRequest{lease: l, i: i, token: token, place: s.place, ours: s.place, sent: clock.Now()} // of the one before nothing is under way
+	if s.place == nil {
+		s.proposal.ours = l.driver.nodes[i].Candidate(l.req, 0, nil)
+	}
 	return append(calls, l.call(i, &s.proposal))
 }
 
@@ -139,10 +143,10 @@ type proposeRequest struct {
 	lease *lease
 	i     int
 	token uint64
-	ours  driver.RaisableLease
+	ours  quorum.Candidate
 
-	place   driver.WaitingLease // that is asked for; nil: the attempt does not wait
-	earlier bool                // the node has the lock for an earlier waiter
+	place   quorum.Candidate // that is asked for; nil: the attempt does not wait
+	earlier bool             // the node has the lock for an earlier waiter
 	sent    time.Time
 }
 
@@ -151,11 +155,7 @@ func (p *proposeRequest) send(ctx context.Context) (err error) {
 	if err := p.lease.driver.meet(ctx, n); err != nil {
 		return err
 	}
-	if p.place != nil {
-		p.earlier, err = p.place.Propose(ctx, p.token)
-		return err
-	}
-	p.ours, err = n.Propose(ctx, p.lease.req, p.token)
+	p.earlier, err = p.ours.Propose(ctx, p.token)
 	return err
 }
 
@@ -172,6 +172,9 @@ func (p *proposeRequest) heard(err error, over bool) {
 		s.asking = false
 		if p.place == nil || err == nil || l.over && p.place.Known() {
 			s.lease, s.place, s.unmet = p.ours, nil, p.place != nil && err != nil
+			if err != nil && !p.ours.Known() {
+				s.lease = nil
+			}
 		}
 		if l.over {
 			l.send(l.free(nil, p.i))
@@ -209,7 +212,7 @@ func (l *lease) raise() {
 type raiseRequest struct {
 	lease *lease
 	i     int
-	ours  driver.RaisableLease
+	ours  quorum.Candidate
 	goal  uint64
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // Extend implements [driver.Lease].
@@ -55,9 +56,9 @@ type extension struct {
 
 // part is what an Extend knows of one node.
 type part struct {
-	ours  driver.RaisableLease // what it had when the Extend began; nil: nothing
-	vote  error                // nil: it has the lock for a TTL from sent, or later
-	lacks bool                 // it is known not to have had the lock all the time since the last success
+	ours  quorum.Candidate // what it had when the Extend began; nil: nothing
+	vote  error            // nil: it has the lock for a TTL from sent, or later
+	lacks bool             // it is known not to have had the lock all the time since the last success
 }
 
 func newExtension(l *lease, sent time.Time, ttl time.Duration) *extension {

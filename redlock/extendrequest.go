@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // mostTogether is how many leases a node is asked to extend in one request. Of more than that one time-out would be that of all.
@@ -15,7 +16,7 @@ const mostTogether = 1024
 func (d *Driver) extendAt(calls []call, i int, all []*extension) []call {
 	n := d.nodes[i]
 	together := 1
-	if _, batches := n.Proposer.(driver.BatchExtender); batches {
+	if _, batches := n.Node.(driver.BatchExtender); batches {
 		together = mostTogether
 	}
 	targets := make([]target, 0, len(all))
@@ -33,7 +34,7 @@ func (d *Driver) extendAt(calls []call, i int, all []*extension) []call {
 // target is what a node is to extend.
 type target struct {
 	*extension
-	ours driver.RaisableLease // there
+	ours quorum.Candidate // there
 }
 
 // extendRequest asks node i for some extensions.
@@ -79,7 +80,7 @@ func (x *extendRequest) extend(ctx context.Context) []error {
 	for k, t := range x.targets {
 		leases[k] = t.ours
 	}
-	return x.node.Proposer.(driver.BatchExtender).ExtendAll(ctx, leases, ttl)
+	return x.node.Node.(driver.BatchExtender).ExtendAll(ctx, leases, ttl)
 }
 
 func (x *extendRequest) heard(err error, over bool) {

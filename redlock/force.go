@@ -36,9 +36,9 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 
 // forceRelease ends the hold under that token at one node. It returns false without an error if nobody holds the lock there.
 func (n *node) forceRelease(ctx context.Context, name string, token uint64) (ended bool, err error) {
-	forcer, ok := n.Proposer.(driver.ForceReleaser)
+	forcer, ok := n.Node.(driver.ForceReleaser)
 	if !ok {
-		return false, fmt.Errorf("%w: a %T does not end the hold of another process", driver.ErrUnsupported, n.Proposer)
+		return false, fmt.Errorf("%w: a %T does not end the hold of another process", driver.ErrUnsupported, n.Node)
 	}
 	state, err := n.inspect(ctx, name)
 	switch {

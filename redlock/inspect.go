@@ -60,9 +60,9 @@ func (d *Driver) survey(ctx context.Context, name string) (state driver.State, s
 }
 
 func (n *node) inspect(ctx context.Context, name string) (driver.State, error) {
-	inspector, ok := n.Proposer.(driver.Inspector)
+	inspector, ok := n.Node.(driver.Inspector)
 	if !ok {
-		return driver.State{}, fmt.Errorf("%w: a %T does not tell who holds a lock", driver.ErrUnsupported, n.Proposer)
+		return driver.State{}, fmt.Errorf("%w: a %T does not tell who holds a lock", driver.ErrUnsupported, n.Node)
 	}
 	return inspector.Inspect(ctx, name)
 }

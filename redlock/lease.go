@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // lease is one attempt to take the lock, and the hold that it may become. Requests to the nodes outlive
@@ -32,22 +33,22 @@ type lease struct {
 
 // seat is what is known of one node.
 type seat struct {
-	lease   driver.RaisableLease // that is ours there, or may be; nil if nothing is
-	asking  bool                 // a Propose is under way
-	freeing bool                 // a Release is under way
-	late    bool                 // and has not been answered in time
-	freed   bool                 // the node had it, and has confirmed its release
-	joins   bool                 // it grants during the hold, and no Extend has begun after that and succeeded with it
-	err     error                // of the latest request
-	pausing bool                 // a timer will free it again
-	pause   time.Duration        // how long, the last time
+	lease   quorum.Candidate // that is ours there, or may be; nil if nothing is
+	asking  bool             // a Propose is under way
+	freeing bool             // a Release is under way
+	late    bool             // and has not been answered in time
+	freed   bool             // the node had it, and has confirmed its release
+	joins   bool             // it grants during the hold, and no Extend has begun after that and succeeded with it
+	err     error            // of the latest request
+	pausing bool             // a timer will free it again
+	pause   time.Duration    // how long, the last time
 
-	place   driver.WaitingLease // in the node's queue, of an attempt that waits or a hold that has waited; nil: there is none, or it was granted
-	queued  bool                // the node has confirmed it
-	again   bool                // the node has woken it while it was asked
-	failing time.Time           // since when the node does not answer; zero: it does
-	yielded bool                // it was given back to an earlier waiter, and the node has not named one since
-	unmet   bool                // lease is a place that was not granted
+	place   quorum.Candidate // in the node's queue, of an attempt that waits or a hold that has waited; nil: there is none, or it was granted
+	queued  bool             // the node has confirmed it
+	again   bool             // the node has woken it while it was asked
+	failing time.Time        // since when the node does not answer; zero: it does
+	yielded bool             // it was given back to an earlier waiter, and the node has not named one since
+	unmet   bool             // lease is a place that was not granted
 
 	proposal proposeRequest // the latest, and so of the one below
 	release  releaseRequest

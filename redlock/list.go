@@ -56,9 +56,9 @@ func (w *walk) page(ctx context.Context) (driver.Page, error) {
 func (w *walk) step(ctx context.Context) (driver.Page, error) {
 	d := w.driver
 	if w.next == nil {
-		lister, ok := d.nodes[w.node].Proposer.(driver.Lister)
+		lister, ok := d.nodes[w.node].Node.(driver.Lister)
 		if !ok {
-			return driver.Page{}, fmt.Errorf("%w: a %T does not list locks", driver.ErrUnsupported, d.nodes[w.node].Proposer)
+			return driver.Page{}, fmt.Errorf("%w: a %T does not list locks", driver.ErrUnsupported, d.nodes[w.node].Node)
 		}
 		w.next = lister.List(w.prefix)
 	}

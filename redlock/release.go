@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // Release implements [driver.Lease]. A hold is over when a majority has released it, an attempt that
@@ -77,7 +78,7 @@ func (l *lease) free(calls []call, i int) []call {
 type releaseRequest struct {
 	lease *lease
 	i     int
-	ours  driver.RaisableLease
+	ours  quorum.Candidate
 }
 
 func (f *releaseRequest) send(ctx context.Context) error { return f.ours.Release(ctx) }

@@ -49,7 +49,7 @@ func (d *Driver) nodeTimeout(ttl time.Duration) time.Duration {
 // miss though the nodes answer in time.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	for _, n := range d.nodes {
-		if c, ok := n.Proposer.(driver.TTLChecker); ok {
+		if c, ok := n.Node.(driver.TTLChecker); ok {
 			if err := c.CheckTTL(ttl); err != nil {
 				return fmt.Errorf("%s: %w", n.name, err)
 			}

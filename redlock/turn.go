@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/workers"
 )
 
@@ -48,8 +49,8 @@ func (d *Driver) nextPlace() uint64 {
 }
 
 // placeAt returns the place in the queue of node i, of a new owner.
-func (l *lease) placeAt(i int) driver.WaitingLease {
-	return l.driver.nodes[i].Wait(l.req, l.turn.place, func(kept bool) { l.woken(i, kept) })
+func (l *lease) placeAt(i int) quorum.Candidate {
+	return l.driver.nodes[i].Candidate(l.req, l.turn.place, func(kept bool) { l.woken(i, kept) })
 }
 
 // woken takes in that node i has woken the waiter. It does not block.

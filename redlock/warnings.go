@@ -16,11 +16,11 @@ func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 	defer d.work.Done()
 	var nodes []*node
 	for _, n := range d.nodes {
-		if _, ok := n.Proposer.(driver.Warner); ok {
+		if _, ok := n.Node.(driver.Warner); ok {
 			nodes = append(nodes, n)
 		}
 	}
-	coming := query(ctx, d, nodes, func(ctx context.Context, n *node) ([]string, error) { return n.Proposer.(driver.Warner).Warnings(ctx) })
+	coming := query(ctx, d, nodes, func(ctx context.Context, n *node) ([]string, error) { return n.Node.(driver.Warner).Warnings(ctx) })
 	warnings, errs := make([][]string, len(nodes)), make([]error, len(nodes))
 	for range nodes {
 		select {

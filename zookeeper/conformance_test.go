@@ -11,7 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/deviations"
+	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -43,8 +43,8 @@ func ensemble(t *testing.T, g *testserver.ZooKeeperGroup, parameters string) con
 	t.Helper()
 	servers := g.Servers()
 	h := harness.ForURL(700*time.Millisecond, "zookeeper://%s?"+parameters, g.Addrs())
-	h.Deviations = deviations.Consensus()
-	maps.Copy(h.Deviations, deviations.ZooKeeper())
+	h.Deviations = knownbreaks.Consensus()
+	maps.Copy(h.Deviations, knownbreaks.ZooKeeper())
 	harness.Servers(&h.Faults, servers, g.Restart)
 	stop := h.Faults.StopServer
 	h.Faults.StopServer = func(t conformance.TB) (resume func()) {

@@ -10,7 +10,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/adapter"
 )
 
 const (
@@ -28,15 +28,15 @@ func init() {
 func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	d := newDriver()
 	d.opening = ctx
-	d.servers = adapterurl.Addrs(u, port)
+	d.servers = adapter.Addrs(u, port)
 	if u.Scheme != plainScheme {
-		d.servers = adapterurl.Addrs(u, securePort)
+		d.servers = adapter.Addrs(u, securePort)
 	}
 	var badPath, badTLS error
 	d.chroot, badPath = checkRoot(cmp.Or(u.Path, "/"))
-	d.tls, badTLS = adapterurl.TLS(ctx, u, plainScheme, "")
+	d.tls, badTLS = adapter.TLS(ctx, u, plainScheme, "")
 	if err := errors.Join(
-		badPath, badTLS, adapterurl.Duration(u, "tick", &d.tick), adapterurl.Duration(u, "dial_timeout", &d.dialTimeout), d.authenticate(u),
+		badPath, badTLS, adapter.Duration(u, "tick", &d.tick), adapter.Duration(u, "dial_timeout", &d.dialTimeout), d.authenticate(u),
 	); err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 
 // authenticate sets who we are, and who may do what with our nodes.
 func (d *Driver) authenticate(u *driver.URL) error {
-	name, password, err := adapterurl.User(u, false)
+	name, password, err := adapter.User(u, false)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/sessions"
 	"github.com/go-locker/locker/internal/workers"
 )
@@ -26,7 +26,7 @@ func New(conn *zk.Conn, events <-chan zk.Event, opts ...locker.Option) (*locker.
 	if err != nil {
 		return nil, err
 	}
-	return newdriver.Client(d, opts...)
+	return adapter.Client(d, opts...)
 }
 
 // user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not follow.
@@ -82,11 +82,11 @@ func newDriver() *Driver {
 // for a nil connection, and for an option that is nil or not valid.
 func NewDriver(conn *zk.Conn, events <-chan zk.Event, opts ...DriverOption) (*Driver, error) {
 	if conn == nil {
-		return nil, newdriver.Refuse(errors.New("nil ZooKeeper connection"))
+		return nil, adapter.Refuse(errors.New("nil ZooKeeper connection"))
 	}
 	d := newDriver()
 	d.conn = conn
-	if err := newdriver.Apply(d, opts); err != nil {
+	if err := adapter.Apply(d, opts); err != nil {
 		return nil, err
 	}
 	if d.hears = events != nil; d.hears {

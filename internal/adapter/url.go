@@ -1,6 +1,4 @@
-// Package adapterurl reads what the URLs of adapters have in common. Each function takes off the query
-// what it reads.
-package adapterurl
+package adapter
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package adapterurl
+package adapter
 
 // nonblock is nothing where a pipe has no name among files.
 const nonblock = 0

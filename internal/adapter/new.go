@@ -1,5 +1,6 @@
-// Package newdriver has what the functions New and NewDriver of the adapters have in common.
-package newdriver
+// Package adapter has what adapters share: how they make Drivers and Clients, and how they read
+// URLs. A function that reads a parameter of a URL takes it off the query.
+package adapter
 
 import (
 	"errors"

@@ -1,6 +1,6 @@
 //go:build unix
 
-package adapterurl
+package adapter
 
 import "syscall"
 

@@ -1,4 +1,4 @@
-package adapterurl
+package adapter
 
 import (
 	"context"

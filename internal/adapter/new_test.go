@@ -1,4 +1,4 @@
-package newdriver_test
+package adapter_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/memory"
 )
 
@@ -40,13 +40,13 @@ func TestClient_closesADriverThatNobodyGets(t *testing.T) {
 		"not valid": locker.Require("world peace"), "not promised": locker.Require(locker.FencingDurable), "nil": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := newdriver.Client(newBusy(), refused)
+			c, err := adapter.Client(newBusy(), refused)
 			require.Error(t, err)
 			assert.Nil(t, c)
 			goleak.VerifyNone(t)
 		})
 	}
-	c, err := newdriver.Client(newBusy(), locker.Require(locker.Fencing))
+	c, err := adapter.Client(newBusy(), locker.Require(locker.Fencing))
 	require.NoError(t, err)
 	require.NoError(t, c.Mutex(t.Name()).TryLock(t.Context()), "the Driver is open")
 	require.NoError(t, c.Close())

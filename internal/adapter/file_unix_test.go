@@ -1,6 +1,6 @@
 //go:build unix
 
-package adapterurl_test
+package adapter_test
 
 import (
 	"path/filepath"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/adapter"
 )
 
 // Nobody writes to the pipe, and /dev/zero has no end.
@@ -17,7 +17,7 @@ func TestTLS_refusesPipesAndDevices(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 	for _, file := range []string{fifo, "/dev/zero"} {
-		_, err := adapterurl.TLS(t.Context(), query("tls_ca", file), "redis", "")
+		_, err := adapter.TLS(t.Context(), query("tls_ca", file), "redis", "")
 		require.EqualError(t, err, "parameter tls_ca: "+file+" is not a regular file")
 	}
 }
