@@ -147,7 +147,7 @@ func (c *claim) Downgrade(ctx context.Context) error {
 	created := e.created.Load()
 	hint := e.hintValue(formatToken(created), formatToken(created))
 	resp, err := e.commit(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(e.key), "=", created)},
-		[]clientv3.Op{e.put(shareValue(ownRevision, e.Metadata)), e.putHint(hint)}, nil)
+		[]clientv3.Op{e.putShare(ownRevision), e.putHint(hint)}, nil)
 	switch {
 	case err != nil:
 		return asLost(err)

@@ -47,69 +47,30 @@ type entry struct {
 // their leases, too (https://github.com/etcd-io/etcd/issues/22209), by which a contender is told
 // from what others have put there.
 func (e *entry) enter(ctx context.Context, waits bool) (ahead string, err error) {
-	conditions, then := []clientv3.Cmp{e.alive(), e.empty()}, []clientv3.Op{e.put(e.value(ownRevision))}
-	behind := []clientv3.Cmp{e.alive(), e.absent()}
-	otherwise := []clientv3.Op{e.own(), e.earlier(clientv3.WithLimit(1)), clientv3.OpGet(e.folder, clientv3.WithFirstCreate()...)}
-	hint := e.hintValue(ownRevision, ownRevision)
 	if e.Shared {
-		then, otherwise = append(then, e.putHint(hint)), append(otherwise, clientv3.OpGet(e.hint()))
-		if !waits {
-			behind = append(behind, e.noWriter())
-		}
+		return e.enterShared(ctx, waits)
 	}
-	if e.Shared || waits {
-		otherwise = append(otherwise, clientv3.OpTxn(behind, []clientv3.Op{e.put(e.value(""))}, nil))
+	put := []clientv3.Op{e.put(plainValue(e.Metadata))}
+	otherwise := []clientv3.Op{e.own(), e.oldest()}
+	if waits {
+		otherwise = []clientv3.Op{e.own(), e.earlier(clientv3.WithLimit(1)), clientv3.OpTxn([]clientv3.Cmp{e.alive(), e.absent()}, put, nil)}
 	}
-	known, beside := e.session.knownShare(e.folder)
-	if beside = beside && e.Shared; beside {
-		otherwise = []clientv3.Op{e.own(), clientv3.OpTxn(conditions, then, otherwise)}
-		there := clientv3.Compare(clientv3.CreateRevision(known.key), "=", known.created)
-		conditions, then = []clientv3.Cmp{e.noWriter(), e.alive(), e.absent(), there}, []clientv3.Op{e.put(e.value(formatToken(known.token)))}
-	}
-	resp, err := e.take(ctx, conditions, then, otherwise)
-	if err != nil {
+	resp, err := e.take(ctx, []clientv3.Cmp{e.alive(), e.empty()}, put, otherwise)
+	if err != nil || resp.Succeeded {
 		return "", err
 	}
-	if beside && resp.Succeeded {
-		e.settleAs(known.token, "")
-		return "", nil
-	}
-	if beside {
-		resp = (*clientv3.TxnResponse)(resp.Responses[1].GetResponseTxn())
-	}
-	if resp.Succeeded {
-		if e.Shared {
-			e.settleAs(e.created.Load(), hint)
-		}
-		return "", nil
-	}
-	last, oldest := first(resp.Responses[1]), first(resp.Responses[2])
-	switch done := put((*etcdserverpb.TxnResponse)(resp)); {
-	case done && e.waitsFor(last):
-		return string(last.Key), nil
-	case done && e.Shared && last == nil:
-		own := &mvccpb.KeyValue{Value: []byte(e.value("")), ModRevision: e.created.Load()}
-		if err := e.settle(ctx, own, first(resp.Responses[3])); err != nil || e.token.Load() != 0 {
-			return "", err
-		}
+	switch other := first(resp.Responses[1]); {
+	case hasPut(resp) && e.waitsFor(other):
+		return string(other.Key), nil
+	case e.created.Load() != 0: // it was put, by this request or an earlier one
 		return e.look(ctx)
-	case e.created.Load() != 0: // by this request, or by an earlier one
-		return e.look(ctx)
-	case last == nil: // what keeps us from coming is a mark
+	case waits || other == nil: // a mark keeps it from coming
 		return "", errRemoved
-	case e.waitsFor(oldest), e.waitsFor(last) && isContender(oldest, e.folder):
-		return "", &driver.HeldError{Holder: participant(oldest, e.folder)}
-	default: // keys that are none of ours: from within the queue it shows who comes first
+	case e.waitsFor(other):
+		return "", &driver.HeldError{Holder: participant(other, e.folder)}
+	default: // that is none of ours: from within the queue it shows who comes first
 		return e.enter(ctx, true)
 	}
-}
-
-// value returns the value of the key. A share's has its token, when that is settled.
-func (e *entry) value(token string) string {
-	if e.Shared {
-		return shareValue(token, e.Metadata)
-	}
-	return plainValue(e.Metadata)
 }
 
 func (e *entry) put(value string) clientv3.Op {
@@ -144,9 +105,9 @@ func (e *entry) take(ctx context.Context, conditions []clientv3.Cmp, then, other
 		return resp.Txn(), err
 	})
 	if err != nil {
-		return nil, e.noticed(err)
+		return nil, e.endIfGone(err)
 	}
-	if put((*etcdserverpb.TxnResponse)(resp)) {
+	if hasPut(resp) {
 		e.created.Store(resp.Header.Revision)
 	} else if kv := first(resp.Responses[0]); kv != nil {
 		e.created.Store(kv.CreateRevision)
@@ -154,20 +115,23 @@ func (e *entry) take(ctx context.Context, conditions []clientv3.Cmp, then, other
 	return resp, nil
 }
 
-// put reports whether a transaction of take has put our key: itself, or by one within it.
-func put(resp *etcdserverpb.TxnResponse) bool {
-	return resp.GetSucceeded() || slices.ContainsFunc(resp.GetResponses(), func(r *etcdserverpb.ResponseOp) bool { return put(r.GetResponseTxn()) })
+// hasPut reports whether a transaction of take has put our key: itself, or by one within it.
+func hasPut(resp *clientv3.TxnResponse) bool {
+	return resp.Succeeded || slices.ContainsFunc(resp.Responses, func(r *etcdserverpb.ResponseOp) bool {
+		within := r.GetResponseTxn()
+		return within != nil && hasPut((*clientv3.TxnResponse)(within))
+	})
 }
 
 // commit makes a transaction that does not create our key.
 func (e *entry) commit(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
 	resp, err := e.session.driver.commit(ctx, conditions, then, otherwise)
-	return resp, e.noticed(err)
+	return resp, e.endIfGone(err)
 }
 
-// noticed returns err. If that says that the session is gone, all hear of it, who might not notice
-// until the next renewal.
-func (e *entry) noticed(err error) error {
+// endIfGone returns err. If that says that the session is gone, nobody else might notice until the
+// next renewal.
+func (e *entry) endIfGone(err error) error {
 	if sessionEnded(err) {
 		e.session.End()
 	}
@@ -236,11 +200,11 @@ func first(r *etcdserverpb.ResponseOp) *mvccpb.KeyValue {
 // request if there is neither.
 func (e *entry) release(ctx context.Context) error {
 	created, doubtful := e.created.Load(), e.doubtful.Load()
-	if created == 0 && !doubtful {
+	e.mu.Lock()
+	over := e.finished
+	e.mu.Unlock()
+	if over || created == 0 && !doubtful {
 		return e.finish(nil)
-	}
-	if over, result := e.over(); over {
-		return result
 	}
 	resp, err := ask(ctx, e.session.driver, func(ctx context.Context) (*clientv3.TxnResponse, error) { return e.remove(ctx, created, doubtful) })
 	switch {
@@ -293,15 +257,9 @@ func (e *entry) remove(ctx context.Context, created int64, doubtful bool) (*clie
 
 // leaving reports whether the lease has ended, or may be about to by our own release.
 func (e *entry) leaving() bool {
-	over, _ := e.over()
-	return over || e.releases.Load() > 0
-}
-
-// over reports whether the entry is finished, and the result of its release then.
-func (e *entry) over() (bool, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.finished, e.result
+	return e.finished || e.releases.Load() > 0
 }
 
 // finish leaves the session after a release that had that result. It returns the first result.

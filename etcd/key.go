@@ -70,6 +70,11 @@ func (p *place) noWriter() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(p.folder), "=", 0).WithRange(p.folder + readerMark)
 }
 
+// oldest reads the first key of the queue.
+func (p *place) oldest() clientv3.Op {
+	return clientv3.OpGet(p.folder, clientv3.WithFirstCreate()...)
+}
+
 func (p *place) own() clientv3.Op { return clientv3.OpGet(p.key, clientv3.WithKeysOnly()) }
 
 // folderOf returns the folder of a name that begins, as the core's do, with a prefix without a colon,

@@ -8,6 +8,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-locker/locker/driver"
 )
 
 // knownShare is a share of a session whose token is settled.
@@ -15,6 +17,62 @@ type knownShare struct {
 	key            string
 	created, token int64
 }
+
+// enterShared does what enter does. Where no writer stands in the queue it settles the token, too: it
+// is that of the session's latest share, or of the share of the hint, in a second request, or, if
+// nobody stands there, the revision of the key.
+func (e *entry) enterShared(ctx context.Context, waits bool) (ahead string, err error) {
+	hint, behind := e.hintValue(ownRevision, ownRevision), []clientv3.Cmp{e.alive(), e.absent()}
+	if !waits {
+		behind = append(behind, e.noWriter())
+	}
+	conditions, then := []clientv3.Cmp{e.alive(), e.empty()}, []clientv3.Op{e.putShare(ownRevision), e.putHint(hint)}
+	otherwise := []clientv3.Op{
+		e.own(), e.earlier(clientv3.WithLimit(1)), clientv3.OpGet(e.hint()), e.oldest(), clientv3.OpTxn(behind, []clientv3.Op{e.putShare("")}, nil),
+	}
+	known, beside := e.session.knownShare(e.folder)
+	if beside {
+		otherwise = []clientv3.Op{e.own(), clientv3.OpTxn(conditions, then, otherwise)}
+		there := clientv3.Compare(clientv3.CreateRevision(known.key), "=", known.created)
+		conditions, then = []clientv3.Cmp{e.noWriter(), e.alive(), e.absent(), there}, []clientv3.Op{e.putShare(formatToken(known.token))}
+	}
+	resp, err := e.take(ctx, conditions, then, otherwise)
+	if err != nil {
+		return "", err
+	}
+	if beside {
+		if resp.Succeeded {
+			e.settleAs(known.token, "")
+			return "", nil
+		}
+		resp = (*clientv3.TxnResponse)(resp.Responses[1].GetResponseTxn())
+	}
+	if resp.Succeeded {
+		e.settleAs(e.created.Load(), hint)
+		return "", nil
+	}
+	writer, hinted, oldest := first(resp.Responses[1]), first(resp.Responses[2]), first(resp.Responses[3])
+	switch done := hasPut(resp); {
+	case done && e.waitsFor(writer):
+		return string(writer.Key), nil
+	case done && writer == nil:
+		own := &mvccpb.KeyValue{Value: []byte(shareValue("", "")), ModRevision: e.created.Load()}
+		if err := e.settle(ctx, own, hinted); err != nil || e.token.Load() != 0 {
+			return "", err
+		}
+		return e.look(ctx)
+	case e.created.Load() != 0:
+		return e.look(ctx)
+	case waits || writer == nil: // a mark keeps it from coming
+		return "", errRemoved
+	case e.waitsFor(writer) && isContender(oldest, e.folder):
+		return "", &driver.HeldError{Holder: participant(oldest, e.folder)}
+	default:
+		return e.enterShared(ctx, true)
+	}
+}
+
+func (e *entry) putShare(token string) clientv3.Op { return e.put(shareValue(token, e.Metadata)) }
 
 // settleAs notes our token, and what of it is in the hint, if we are its share.
 func (e *entry) settleAs(token int64, hinted string) {
@@ -91,7 +149,7 @@ func (e *entry) adopt(ctx context.Context, own, witness *mvccpb.KeyValue, hint b
 			puts = append(puts, clientv3.OpPut(key, shareValue(formatToken(token), parseValue(witness).metadata), clientv3.WithIgnoreLease()))
 		}
 	}
-	puts, hinted := append(puts, e.put(e.value(formatToken(token)))), ""
+	puts, hinted := append(puts, e.putShare(formatToken(token))), ""
 	if hint {
 		hinted = e.hintValue(formatToken(e.created.Load()), formatToken(token))
 		puts = append(puts, e.putHint(hinted))

@@ -20,7 +20,7 @@ func standShared(t *testing.T, d *Driver, name string) *claim {
 	c := d.Claim(driver.Request{Name: name, TTL: time.Minute, Shared: true, Wake: func() {}}).(*claim)
 	require.NoError(t, c.join(t.Context()))
 	e := c.entry
-	_, err := e.take(t.Context(), []clientv3.Cmp{e.absent()}, []clientv3.Op{e.put(e.value(""))}, nil)
+	_, err := e.take(t.Context(), []clientv3.Cmp{e.absent()}, []clientv3.Op{e.putShare("")}, nil)
 	require.NoError(t, err)
 	require.Zero(t, e.token.Load())
 	return c
