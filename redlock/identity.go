@@ -46,16 +46,18 @@ func (d *Driver) identifies(ctx context.Context, ttl time.Duration) <-chan struc
 	d.work.Add(1)
 	d.do(workers.Func(func() {
 		defer d.work.Done()
-		answered := 0
-		coming := ask(ctx, d, d.nodeTimeout(ttl), d.nodes, func(ctx context.Context, n *node) (any, error) { return nil, d.meet(ctx, n) })
-		for range d.nodes {
-			if a := <-coming; a.err == nil {
-				answered++
+		answers, _ := poll(context.WithoutCancel(ctx), d, d.nodeTimeout(ttl), d.nodes, func(ctx context.Context, n *node) (any, error) {
+			return nil, d.meet(ctx, n)
+		}, nil)
+		met := 0
+		for _, a := range answers {
+			if a.err == nil {
+				met++
 			}
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.identified.Store(answered >= majority(len(d.nodes)) || d.refusal() != nil)
+		d.identified.Store(met >= majority(len(d.nodes)) || d.refusal() != nil)
 		d.identifying = nil
 		close(asked)
 	}))
