@@ -100,7 +100,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 // It proposes the token of the hold, or the largest that others have accepted, or else the time.
 // The caller holds c.mu.
 func (c *claim) ask(some func(i int) bool) {
-	token := cmp.Or(c.token, c.ballot.largest(), c.driver.proposal())
+	token := cmp.Or(c.token, c.ballot.largest(), uint64(max(c.driver.clock().UnixMicro(), 1)))
 	calls := make([]call, 0, len(c.nodes))
 	for i := range c.nodes {
 		s := &c.nodes[i]
@@ -114,9 +114,6 @@ func (c *claim) ask(some func(i int) bool) {
 	}
 	c.send(calls...)
 }
-
-// proposal returns the token to propose now.
-func (d *Driver) proposal() uint64 { return uint64(max(d.clock().UnixMicro(), 1)) }
 
 // standing reports whether it is known how the claim stands, and why it is not granted. The caller
 // holds c.mu.

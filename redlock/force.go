@@ -14,7 +14,7 @@ import (
 // under a larger one keeps it until the holder finds out, or it expires.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
 	// All answers count: what is free at more nodes is taken sooner.
-	answers, err := poll(ctx, d, d.patience(ctx), d.nodes, func(ctx context.Context, n *node) (struct{}, error) {
+	answers, err := poll(ctx, d, 0, d.nodes, func(ctx context.Context, n *node) (struct{}, error) {
 		return struct{}{}, n.forceRelease(ctx, name, shown.Token)
 	}, nil)
 	if err != nil {

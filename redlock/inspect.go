@@ -36,7 +36,7 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 		if agreed >= quorum {
 			return state, nil
 		}
-		split := says.answered() >= quorum
+		split := answered(says) >= quorum
 		if !split || try == surveys || clock.Sleep(ctx, surveysApart) != nil {
 			return driver.State{}, d.disagreement(says.vote) // how they voted says more than that there is no time for another vote
 		}
@@ -48,7 +48,7 @@ type survey []answer[driver.State]
 
 // survey asks all nodes for the state of a lock.
 func (d *Driver) survey(ctx context.Context, name string, enough func(survey) bool) (survey, error) {
-	return poll(ctx, d, d.patience(ctx), d.nodes, func(ctx context.Context, n *node) (driver.State, error) {
+	return poll(ctx, d, 0, d.nodes, func(ctx context.Context, n *node) (driver.State, error) {
 		return n.inspect(ctx, name)
 	}, func(says []answer[driver.State]) bool { return enough(says) })
 }
@@ -59,16 +59,6 @@ func (n *node) inspect(ctx context.Context, name string) (driver.State, error) {
 		return driver.State{}, fmt.Errorf("%w: a %T does not tell who holds a lock", driver.ErrUnsupported, n.Node)
 	}
 	return inspector.Inspect(ctx, name)
-}
-
-// answered returns how many nodes have.
-func (s survey) answered() (n int) {
-	for _, a := range s {
-		if a.err == nil {
-			n++
-		}
-	}
-	return n
 }
 
 // decided reports whether a majority agrees, or cannot agree any more.
@@ -152,7 +142,7 @@ func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 			nodes = append(nodes, n)
 		}
 	}
-	answers, err := poll(ctx, d, d.patience(ctx), nodes, func(ctx context.Context, n *node) ([]string, error) {
+	answers, err := poll(ctx, d, 0, nodes, func(ctx context.Context, n *node) ([]string, error) {
 		return n.Node.(driver.Warner).Warnings(ctx)
 	}, nil)
 	if err != nil {

@@ -67,7 +67,7 @@ func (w *walk) ask(ctx context.Context) (a answer[driver.Page], err error) {
 		w.next = lister.List(w.prefix)
 	}
 	next := w.next // which nobody calls again if it is not answered in time
-	answers, err := poll(ctx, d, d.patience(ctx), []*node{n}, func(ctx context.Context, _ *node) (driver.Page, error) {
+	answers, err := poll(ctx, d, 0, []*node{n}, func(ctx context.Context, _ *node) (driver.Page, error) {
 		return next(ctx)
 	}, nil)
 	if err != nil {
@@ -117,7 +117,7 @@ func (w *walk) look(ctx context.Context, name string) error {
 		}
 	}
 	switch {
-	case says.answered() < quorum:
+	case answered(says) < quorum:
 		return d.disagreement(says.vote)
 	case holding < quorum || listed:
 		return driver.ErrNotHeld

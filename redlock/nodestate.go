@@ -66,7 +66,7 @@ func (s *nodeState) call(r request) call { return call{node: s.claim.driver.node
 func (r *claimRequest) send(ctx context.Context) (err error) {
 	switch d := r.node.claim.driver; r.what {
 	case toPropose:
-		if err := d.meet(ctx, d.nodes[r.node.i]); err != nil {
+		if err := d.identities.meet(ctx, d.nodes[r.node.i]); err != nil {
 			return err
 		}
 		r.earlier, err = r.of.Propose(ctx, r.token)
