@@ -28,18 +28,21 @@ var lateRows = []row{{
 	promise: "Unlock ends the caller's hold, never another owner's, whenever it arrives.",
 	sources: []string{redisDocs, mutexRetry},
 	needs:   []need{links},
+	shows:   locker.Exclusive,
 	body:    unlockArrivesLate,
 }, {
 	name:    "an Unlock that arrives late leaves the next hold of the same Locker alone",
 	promise: "Unlock ends the hold that it was called for, and no later one.",
 	sources: []string{mutexRetry},
 	needs:   []need{links},
+	shows:   locker.Exclusive,
 	body:    unlockArrivesInNext,
 }, {
 	name:    "an Extend that arrives late leaves the new hold alone, and revives nothing",
 	promise: "Extend acts on the caller's hold alone, whenever it arrives.",
 	sources: []string{kleppmann},
 	needs:   []need{links, extends},
+	shows:   locker.Exclusive,
 	body:    extendArrivesLate,
 }}
 
