@@ -95,9 +95,9 @@ func gaps(_ conformance.TB, p *patched, _ *world) {
 
 func bareLocks() conformance.Harness {
 	h := memory()
-	full := h.New
+	newLock := h.New
 	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-		return bare{full(t, name, ttl)}
+		return bare{newLock(t, name, ttl)}
 	}
 	h.Client = nil
 	return h
