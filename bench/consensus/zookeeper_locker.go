@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"net"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -12,20 +14,16 @@ import (
 )
 
 func openZooKeeper(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
-	conn, events, err := connectZooKeeper(addrs, sent, ttl)
-	if err != nil {
-		return nil, err
+	dial := func(_ context.Context, network, addr string) (net.Conn, error) {
+		return sent.DialZooKeeper(network, addr, patience)
 	}
-	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(servers.Tick))
+	d, err := zookeeper.NewDriver(addrs, zookeeper.Tick(servers.Tick), zookeeper.Dialer(dial))
 	if err != nil {
-		conn.Close()
 		return nil, err
 	}
 	c, err := locker.New(d, locker.WithTTL(ttl))
 	if err != nil {
-		err = errors.Join(err, d.Close())
-		conn.Close()
-		return nil, err
+		return nil, errors.Join(err, d.Close())
 	}
-	return lockerClient(c, conn.Close), nil
+	return lockerClient(c, func() {}), nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/backends"
-	"github.com/go-locker/locker/internal/deviations"
+	"github.com/go-locker/locker/internal/knownbreaks"
 )
 
 func (o *checkOptions) flags(f *pflag.FlagSet) {
@@ -62,7 +62,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		return nil, err
 	}
 	if g.deployment.kind() == "zookeeper" {
-		e.harness.Sometimes = deviations.ZooKeeper()
+		e.harness.Sometimes = knownbreaks.ZooKeeper()
 	}
 	if g.deployment.addresses() != nil {
 		e.harness.Faults.Through = g.lockThrough
