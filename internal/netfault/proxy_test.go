@@ -256,6 +256,6 @@ func TestProxy_closeLeavesNothing(t *testing.T) {
 	heldBack(t, p, 1, 0)
 	p.Close()
 	_, err = net.Dial("tcp4", p.Addr())
-	assert.Error(t, err, "the proxy still accepts connections")
+	require.Error(t, err, "the proxy still accepts connections")
 	assert.NoError(t, goleak.Find(others))
 }
