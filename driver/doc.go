@@ -16,7 +16,8 @@
 // for one opaque string.
 //
 //	Claim      for each Lock and TryLock, and once more for a Lock whose grant came too late to be used.
-//	Ask        by TryLock, once. By Lock, until it returns nil: when Wake was called, after the time that the last answer said, or 10 ms to 250 ms apart by default.
+//	Ask        by TryLock, until it is answered. By Lock, until it returns nil: when Wake was
+//	           called, after the time that the last answer said, or 10 ms to 250 ms apart by default.
 //	Extend     by renewal, TTL/3 after the request that granted or extended the lease was sent, and by an application.
 //	ExtendAll  in its place, where the leases of several holds are due at once.
 //	Release    at an Unlock, and for each hold when the Client is closed; for a claim that was given up, or granted too late to be used; and for a hold
@@ -25,8 +26,10 @@
 // Each call returns within a few milliseconds of the end of its context. What bounds a call, and
 // what follows a failure:
 //
-//	Ask        TTL/2. Lock asks again until TTL/2 after the first request was sent that has failed since the last answer. Where nothing was answered yet,
-//	           it returns a failure at once. A Driver of several servers does not spend all of that on one that hangs.
+//	Ask        TTL/2. Lock asks again until TTL/2 after the first request was sent that has failed
+//	           since the last answer. Where nothing was answered yet, Lock and TryLock ask at most
+//	           three times within 30 ms, and return the failure. A Driver of several servers does
+//	           not spend all of that on one that hangs.
 //	Extend     TTL/2 for an application's, which is tried once. Two thirds of the TTL for a renewal's: one that is not answered is sent again after TTL/6,
 //	           while the first may still be under way, and one that fails is sent again after TTL/24, until the hold's deadline.
 //	Release    TTL/4. It is called again, 1 ms to 1 s apart, until it returns nil or ErrLost, or the TTL has passed.
