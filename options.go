@@ -113,8 +113,7 @@ func WithoutRenewal() MutexOption {
 
 // WithoutRelease has [Client.Close] leave the holds that there are to expire at the backend by
 // themselves, as [Hold.Abandon] does for one. Lost fires all the same. By default Close releases
-// them, so that others have the locks at once. It is not for a ZooKeeper connection that the
-// application brought: there the locks last as long as that connection.
+// them, so that others have the locks at once.
 func WithoutRelease() Option {
 	return clientOption(func(c *config) error {
 		c.leaveHolds = true

@@ -75,9 +75,6 @@ const foregroundTries = 3
 //
 // It returns ErrLost if the hold had ended before, and ErrNotHeld after Unlock or another Abandon.
 // Afterwards Unlock returns ErrNotHeld.
-//
-// On a ZooKeeper connection that the application brought, close the Client after the Deadline: an
-// abandoned lock that outlives its Client there lasts as long as the connection.
 func (h *Hold) Abandon() error {
 	return wrap("abandon", h.name, h.abandon())
 }

@@ -9,8 +9,8 @@ import (
 // one request does, and waits for nothing itself: the core asks its claims, and waits with them.
 //
 // A Driver that can do more implements [BatchExtender], [Inspector], [Lister], [ForceReleaser],
-// [TTLChecker], [TTLDefaulter], [Warner] or [Proposer], too. It returns ErrHeld, ErrLost and
-// ErrUnsupported as they are: the core adds the operation and the name.
+// [TTLChecker], [TTLDefaulter] or [Warner], too. It returns ErrHeld, ErrLost and ErrUnsupported as
+// they are: the core adds the operation and the name.
 //
 // Each call returns within a few milliseconds of the end of its context, whatever the backend does.
 // What it has sent may go on. If the client library ignores contexts, or breaks its connection when
