@@ -19,7 +19,7 @@ import (
 func TestNewDriver_refuses(t *testing.T) {
 	nodes := clientsOf(newStages(4))
 	same := []driver.Driver{&stageClient{stage: &stage{addr: "H:1"}}, &stageClient{stage: &stage{addr: "h:1"}}}
-	nameless := clientsOf([]*stage{{}, {}, {}})
+	nameless := []driver.Driver{&stageClient{stage: &stage{}}, &stageClient{stage: &stage{}}, &stageClient{stage: &stage{}}}
 	for _, c := range []struct {
 		nodes []driver.Driver
 		opts  []DriverOption

@@ -25,10 +25,10 @@ func TestRegister_isWhatRedisDoes(t *testing.T) {
 	d, err := redis.NewDriver(rdb)
 	require.NoError(t, err)
 	defer func() { _ = d.Close() }()
-	soon := uint64(time.Now().Add(20 * time.Second).UnixMicro())
 	for seed := range uint64(40) {
 		require.NoError(t, rdb.FlushAll(t.Context()).Err())
-		c := comparison{t: t, seed: seed, rdb: rdb, driver: d, r: rand.New(rand.NewPCG(seed, 0)), soon: soon}
+		c := comparison{t: t, seed: seed, rdb: rdb, driver: d, r: rand.New(rand.NewPCG(seed, 0))}
+		c.soon = uint64(time.Now().Add(20 * time.Second).UnixMicro())
 		for range 100 {
 			c.step()
 		}

@@ -124,7 +124,7 @@ func (w *world) queuedAtMajority(id int) bool {
 	for _, s := range w.servers {
 		s.mu.Lock()
 		ours := func(e inQueue) bool { return e.owner>>32 == uint64(id+1) }
-		if ours(s.reg.kept) || ours(inQueue{owner: s.reg.owner}) || slices.ContainsFunc(s.reg.queue, ours) {
+		if r := s.lock("x"); ours(r.kept) || ours(inQueue{owner: r.owner}) || slices.ContainsFunc(r.queue, ours) {
 			at++
 		}
 		s.mu.Unlock()
