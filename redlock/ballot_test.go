@@ -8,7 +8,8 @@ import (
 )
 
 func TestBallot_decides(t *testing.T) {
-	// g: granted under 5, G: under 7, r: refused, a: absent, l: granted and then gone, -: not answered.
+	// g: granted under 5, G: under 7, r: refused, a: absent, l: granted and then gone, -: not
+	// answered.
 	for _, c := range []struct {
 		votes string
 		want  outcome

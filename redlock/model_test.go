@@ -112,7 +112,8 @@ type inQueue struct {
 
 const keptFor = int64(2 * time.Second)
 
-// keptFor reports whether the lock, which is free, is kept for another than asks. One for whom it was kept may come late, if nobody came before.
+// keptFor reports whether the lock, which is free, is kept for another than asks. One for whom it
+// was kept may come late, if nobody came before.
 func (r *register) keptFor(now int64, asks uint64) bool {
 	if asks != 0 && r.kept.owner == asks {
 		return false

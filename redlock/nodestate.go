@@ -39,7 +39,8 @@ type nodeState struct {
 // waits reports whether the node may answer any moment.
 func (s *nodeState) waits() bool { return (s.asking || s.freeing) && !s.late }
 
-// busy reports whether the node has something of ours, or a request is under way that may change that.
+// busy reports whether the node has something of ours, or a request is under way that may change
+// that.
 func (s *nodeState) busy() bool { return s.lease != nil || s.asking || s.freeing }
 
 // claimRequest is what a node is asked for a claim.

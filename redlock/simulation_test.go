@@ -15,9 +15,9 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// The simulation runs the Driver, as it is, over nodes that are models of the Lua scripts, in a synctest
-// bubble: its time is virtual. What happens to a message is drawn from the seed and the message's own
-// name, whatever the order in which goroutines run; so a seed stands for one history.
+// The simulation runs the Driver, as it is, over nodes that are models of the Lua scripts, in a
+// synctest bubble: its time is virtual. What happens to a message is drawn from the seed and the
+// message's own name, whatever the order in which goroutines run; so a seed stands for one history.
 
 // relaxation is one part of the rule left out.
 type relaxation struct {
@@ -291,8 +291,8 @@ func until(lease driver.Lease, sent time.Time) (time.Time, bool) {
 	return now.Add(left), left > 0
 }
 
-// hold extends the lock a few times, as the core does, and returns its deadline, and whether it is known
-// to be lost.
+// hold extends the lock a few times, as the core does, and returns its deadline, and whether it is
+// known to be lost.
 func (c *contender) hold(lease driver.Lease, deadline time.Time) (end time.Time, lost bool) {
 	for {
 		pause := time.Duration(c.r.ExpFloat64() * float64(c.w.holds))

@@ -21,7 +21,8 @@ type waitState struct {
 }
 
 // Pauses between two looks of a waiter that cannot leave it to the nodes to wake it: some have
-// granted the lock, and no majority has; or it is not in the queue of some, which fail. They double.
+// granted the lock, and no majority has; or it is not in the queue of some, which fail. They
+// double.
 const (
 	shortLook   = 5 * time.Millisecond
 	longLook    = time.Second
@@ -57,7 +58,8 @@ func (w *waitState) next() time.Duration {
 	return max(w.lookAt.Sub(clock.Now()), 1)
 }
 
-// tell has the core ask, which does not just now, when the claim is granted, and when there is news.
+// tell has the core ask, which does not just now, when the claim is granted, and when there is
+// news.
 func (w *waitState) tell() {
 	c := w.claim
 	switch {
