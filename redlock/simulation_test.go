@@ -35,8 +35,6 @@ const (
 
 var simRequest = driver.Request{Name: "x", TTL: simTTL}
 
-var errSim = errors.New("simulated failure of the network")
-
 // world is one history.
 type world struct {
 	seed       uint64
@@ -205,10 +203,12 @@ func (w *world) contend(id int) {
 	c := &contender{w: w, id: id, r: w.rand(ofContender, uint64(id))}
 	nodes := make([]driver.Driver, simNodes)
 	for i, s := range w.servers {
-		nodes[i] = &stageClient{stage: s, id: uint64(id + 1), oneOwner: w.relax.oneOwner, noRaise: w.relax.countTogether,
+		nodes[i] = &stageClient{
+			stage: s, id: uint64(id + 1), oneOwner: w.relax.oneOwner, noRaise: w.relax.countTogether,
 			draws: func(what, attempt, number uint64) path {
 				return w.draw(w.rand(what, uint64(id), uint64(i), attempt, number))
-			}}
+			},
+		}
 	}
 	d, err := NewDriver(nodes, NodeTimeout(simTimeout))
 	if err != nil {

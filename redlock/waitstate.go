@@ -73,38 +73,13 @@ func (w *waitState) tell() {
 	}
 }
 
-// refusal returns why the claim is not granted, or nil if that is not known.
-func (w *waitState) refusal(outcome outcome) error {
-	c := w.claim
-	failing := 0
-	for i := range c.nodes {
-		if !c.nodes[i].failing.IsZero() {
-			failing++
-		}
-	}
-	switch {
-	case failing > minority(len(c.nodes)), outcome == failed: // or nodes accept no common token
-		return c.driver.disagreement(c.vote)
-	case outcome == denied:
-		return driver.ErrHeld
-	default:
-		return nil
-	}
-}
-
 // answered does what follows from the answer to r, or from there being none in time.
 func (w *waitState) answered(r *claimRequest, err error, over bool) {
 	c, s := w.claim, r.node
-	counts := c.decided || c.ballot.votes[s.i].state == granted // a grant that comes late does not
-	s.queued = errors.Is(err, driver.ErrHeld)
-	switch {
-	case s.queued, err == nil && counts:
-		s.failing = time.Time{}
-	case s.failing.IsZero():
-		s.failing, w.news = r.sent, true
-	}
 	again := s.again && over
 	s.again = s.again && !over
+	s.queued = errors.Is(err, driver.ErrHeld)
+	w.news = w.news || c.ballot.outcome() == failed
 	switch {
 	case s.queued && again:
 		c.ask(func(i int) bool { return i == s.i })
@@ -118,7 +93,7 @@ func (w *waitState) answered(r *claimRequest, err error, over bool) {
 		if s.yielded {
 			s.yielded, w.inVain = false, clock.Now()
 		}
-		if !counts {
+		if c.ballot.votes[s.i].state != granted { // it came late
 			w.giveBack(s.i)
 		} else if c.ballot.has() == 1 {
 			w.since, w.pause, w.lookAt = clock.Now(), max(shortLook, 2*clock.Since(r.sent)), time.Time{}
