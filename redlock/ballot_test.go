@@ -107,6 +107,19 @@ func TestBallot_leavesOutATokenThatTooManyRefuse(t *testing.T) {
 	assert.Equal(t, denied, b.outcome())
 }
 
+// A larger token than the goal is not the same one.
+func TestBallot_countsOneToken(t *testing.T) {
+	b := newBallot(3)
+	b.granted(0, 5)
+	b.granted(1, 7)
+	assert.Equal(t, []int{0}, b.raise())
+	b.granted(2, 9)
+	assert.Empty(t, b.raise())
+	assert.Equal(t, undecided, b.outcome())
+	b.granted(0, 7)
+	assert.Equal(t, won, b.outcome())
+}
+
 func TestMajority(t *testing.T) {
 	for nodes, want := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3, 6: 4, 7: 4} {
 		assert.Equal(t, want, majority(nodes), "of %d", nodes)

@@ -194,6 +194,11 @@ func TestExtend_revivesNothing(t *testing.T) {
 		assert.Zero(t, holding(stages))
 		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost)
 		assert.Equal(t, 1, stages[0].counted(extendIt))
+		befalls(stages, "---")
+		l = taken(t, d)
+		time.Sleep(ttl)
+		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost)
+		assert.Equal(t, 1, stages[0].counted(extendIt))
 	})
 }
 
