@@ -50,24 +50,32 @@ func (e *entry) enter(ctx context.Context, waits bool) (ahead string, err error)
 	if e.Shared {
 		return e.enterShared(ctx, waits)
 	}
-	put := []clientv3.Op{e.put(plainValue(e.Metadata))}
-	otherwise := []clientv3.Op{e.own(), e.oldest()}
+	var then, otherwise []clientv3.Op
+	put, condition := e.put(plainValue(e.Metadata)), e.absent()
 	if waits {
-		otherwise = []clientv3.Op{e.own(), e.earlier(clientv3.WithLimit(1)), clientv3.OpTxn([]clientv3.Cmp{e.alive(), e.absent()}, put, nil)}
+		then, otherwise = []clientv3.Op{e.earlier(clientv3.WithLimit(1)), put}, []clientv3.Op{e.own()}
+	} else {
+		condition, then, otherwise = e.empty(), []clientv3.Op{put}, []clientv3.Op{e.own(), e.oldest()}
 	}
-	resp, err := e.take(ctx, []clientv3.Cmp{e.alive(), e.empty()}, put, otherwise)
-	if err != nil || resp.Succeeded {
+	resp, err := e.take(ctx, []clientv3.Cmp{e.alive(), condition}, then, otherwise)
+	switch {
+	case err != nil:
 		return "", err
-	}
-	switch other := first(resp.Responses[1]); {
-	case hasPut(resp) && e.waitsFor(other):
-		return string(other.Key), nil
-	case e.created.Load() != 0: // it was put, by this request or an earlier one
+	case resp.Succeeded:
+		if last := first(resp.Responses[0]); last == nil || e.waitsFor(last) {
+			return string(last.GetKey()), nil
+		}
 		return e.look(ctx)
-	case waits || other == nil: // a mark keeps it from coming
+	case e.created.Load() != 0: // an earlier request has put it
+		return e.look(ctx)
+	case waits: // a mark keeps it from coming
 		return "", errRemoved
-	case e.waitsFor(other):
-		return "", &driver.HeldError{Holder: participant(other, e.folder)}
+	}
+	switch oldest := first(resp.Responses[1]); {
+	case oldest == nil:
+		return "", errRemoved
+	case e.waitsFor(oldest):
+		return "", &driver.HeldError{Holder: participant(oldest, e.folder)}
 	default: // that is none of ours: from within the queue it shows who comes first
 		return e.enter(ctx, true)
 	}
@@ -166,7 +174,7 @@ func (e *entry) look(ctx context.Context) (string, error) {
 			ahead = e.key
 		case len(found) > 0 && limit > 0:
 			limit = 0
-		case !e.Shared:
+		case !e.Shared || e.token.Load() != 0:
 			return "", nil
 		default:
 			if err := e.settle(ctx, own, first(resp.Responses[2])); err != nil || e.token.Load() != 0 {
