@@ -15,8 +15,7 @@ type node struct {
 	quorum.Node
 	name string // its address, or else its number
 
-	id         string      // "": it does not tell; Driver.mu guards it
-	identified atomic.Bool // id is known
+	identified atomic.Bool // it has said who it is
 
 	mu       sync.Mutex
 	inFlight int

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker"
@@ -52,9 +51,7 @@ type Driver struct {
 	closed bool
 	work   sync.WaitGroup // calls of our methods under way, and requests to nodes
 
-	identifying chan struct{}         // closed when the nodes have been asked who they are; nil: that is not under way
-	identified  atomic.Bool           // a majority has answered
-	oneServer   atomic.Pointer[error] // which two nodes are; nil: not known of any
+	identities identities
 }
 
 var (

@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// On a connection that was made again answers wait until the library has sent its watches, however long that takes. The answer to who we
-// are does not: they are sent after it.
+// On a connection that was made again answers wait until the library has sent its watches, however
+// long that takes. The answer to who we are does not: they are sent after it.
 func TestLink_answersComeAfterTheWatches(t *testing.T) {
 	const getData = 4
 	synctest.Test(t, func(t *testing.T) {
 		client, server := net.Pipe()
 		l := &link{Conn: client}
-		l.holdAnswers()
+		l.hold()
 		send := func(op uint32) {
 			request := make([]byte, 12)
 			binary.BigEndian.PutUint32(request[8:], op)
@@ -56,7 +56,7 @@ func TestLink_answersComeAfterTheWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // they never are
 		client, server := net.Pipe()
 		l := &link{Conn: client}
-		l.holdAnswers()
+		l.hold()
 		l.asked.Store(true)
 		go func() { _, _ = server.Write([]byte("answer")) }()
 		closed := time.AfterFunc(time.Minute, func() { _ = l.Close() })
@@ -68,7 +68,8 @@ func TestLink_answersComeAfterTheWatches(t *testing.T) {
 	})
 }
 
-// While other servers can be asked, a silent one is left soon, twice round; then each has time, until there is a session.
+// While other servers can be asked, a silent one is left soon, twice round; then each has time,
+// until there is a session.
 func TestNetwork_howLongAServerMayBeSilent(t *testing.T) {
 	const ttl = 24 * time.Second
 	long, short := pace(ttl)/3, pace(ttl)/8
@@ -91,7 +92,8 @@ func TestNetwork_howLongAServerMayBeSilent(t *testing.T) {
 	}
 }
 
-// The library answers a request that it could not write twice, which blocks it for good. So it never hears of one.
+// The library answers a request that it could not write twice, which blocks it for good. So it
+// never hears of one.
 func TestLink_aWriteThatFailsClosesTheConnection(t *testing.T) {
 	client, server := net.Pipe()
 	require.NoError(t, server.Close())
