@@ -22,7 +22,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Whatever two names there are: neither stands in the other's folder, and nothing but what is ours is taken for it.
+// Whatever two names there are: neither stands in the other's folder, and nothing but what is ours
+// is taken for it.
 func FuzzFolder(f *testing.F) {
 	long := strings.Repeat("x", longName)
 	for _, names := range [][2]string{

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -26,7 +27,8 @@ func acquire(t *testing.T, d *Driver, ttl time.Duration) *claim {
 	return l.(*claim)
 }
 
-// An owner is for one contender after the other: the key ahead may be gone, and have come back behind ours.
+// An owner is for one contender after the other: the key ahead may be gone, and have come back
+// behind ours.
 func TestLook_seesThatTheKeyAheadIsAnothers(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
@@ -64,6 +66,18 @@ func TestExtend_looksForTheVeryKey(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
 	require.ErrorIs(t, l.Release(t.Context()), locker.ErrLost)
+}
+
+// The session was not renewed in time, as after a pause of the server: who is granted the lock by
+// then has most of a TTL all the same.
+func TestAsk_renewsASessionThatHasLittleLeft(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	s := acquire(t, d, time.Minute).entry.session
+	s.mu.Lock()
+	s.until, s.due = clock.Now().Add(30*time.Second), clock.Now().Add(time.Hour)
+	s.mu.Unlock()
+	assert.Greater(t, acquire(t, d, time.Minute).Validity(), 45*time.Second)
 }
 
 // Renewals fail: they are made again, each after a pause, until the session is over.
