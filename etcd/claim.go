@@ -27,13 +27,12 @@ type claim struct {
 func (d *Driver) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
 
 // Ask puts the key, if it is not there, and looks what is before it. If its session has ended, or
-// somebody has removed its key, it begins again, at the end of the queue.
+// somebody has removed its key, it begins again, once, at the end of the queue.
 //
 // One that has to wait is woken when what is before it goes. It also looks now and then: a watch
 // may hang, at a server that does.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
-	const rounds = 4
-	for range rounds {
+	for range 2 {
 		if err = c.join(ctx); err != nil {
 			return 0, err
 		}

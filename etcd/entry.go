@@ -105,10 +105,8 @@ func (e *entry) take(ctx context.Context, conditions []clientv3.Cmp, then, other
 	txn := clientv3.OpTxn(conditions, then, otherwise)
 	resp, err := ask(ctx, e.session.driver, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		resp, err := e.session.driver.kv.Do(ctx, txn)
-		if err != nil && !refused(err) {
-			if !e.doubtful.Swap(true) {
-				e.session.doubt() // for the mark that the release will leave
-			}
+		if err != nil && !refused(err) && !e.doubtful.Swap(true) {
+			e.session.doubt() // for the mark that the release will leave
 		}
 		return resp.Txn(), err
 	})
@@ -229,12 +227,14 @@ func (e *entry) release(ctx context.Context) error {
 		return e.finish(driver.ErrLost)
 	}
 	// We have removed it before, unless the session had ended.
-	if err := e.session.renew(ctx); err != nil && !sessionEnded(err) {
-		return err
-	} else if err != nil {
+	switch err := e.session.renew(ctx); {
+	case sessionEnded(err):
 		return e.finish(driver.ErrLost)
+	case err != nil:
+		return err
+	default:
+		return e.finish(nil)
 	}
-	return e.finish(nil)
 }
 
 // remove removes the key. In doubt the same step puts a mark, on the same session, that every take
