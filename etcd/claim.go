@@ -33,7 +33,7 @@ func (d *Driver) Claim(req driver.Request) driver.Claim { return &claim{Request:
 // may hang, at a server that does.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	for range 2 {
-		if err = c.join(ctx); err != nil {
+		if err := c.join(ctx); err != nil {
 			return 0, err
 		}
 		e, ahead := c.entry, ""

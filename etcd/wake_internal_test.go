@@ -77,6 +77,7 @@ func TestWake_noWatchOutlivesItsWait(t *testing.T) {
 	w := waiter.entry.session.watcher
 	_, err := waiter.Ask(t.Context())
 	require.ErrorIs(t, err, driver.ErrHeld)
+	assert.Equal(t, holder.entry.key, waiter.entry.ahead, "of which the next look reads")
 	w.await(waiter.entry, "a key that is not there")
 	require.NoError(t, holder.Release(t.Context()))
 	_, err = waiter.Ask(t.Context())
