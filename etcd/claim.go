@@ -75,8 +75,6 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 // join gives the claim an entry, unless it has one, on the session for its TTL.
 func (c *claim) join(ctx context.Context) error {
 	if c.entry != nil && c.entry.session.Left() == 0 { // all goes with it that was on it
-		c.entry.session.End()
-		_ = c.entry.finish(driver.ErrLost)
 		c.entry = nil
 	}
 	for c.entry == nil {
@@ -139,9 +137,6 @@ func (c *claim) Downgrade(ctx context.Context) error {
 	e := c.entry
 	if e.Shared {
 		return nil
-	}
-	if e.leaving() {
-		return driver.ErrLost
 	}
 	created := e.created.Load()
 	hint := e.hintValue(formatToken(created), formatToken(created))
@@ -206,7 +201,7 @@ func (d *Driver) verify(ctx context.Context, leases []driver.Lease, errs []error
 		case errs[i] != nil:
 		case err != nil:
 			errs[i] = err
-		case e.leaving() || !e.isKey(first(resp.Responses[i])):
+		case !e.isKey(first(resp.Responses[i])):
 			errs[i] = driver.ErrLost
 		}
 	}

@@ -73,11 +73,25 @@ func TestExtend_looksForTheVeryKey(t *testing.T) {
 func TestAsk_renewsASessionThatHasLittleLeft(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
-	s := acquire(t, d, time.Minute).entry.session
-	s.mu.Lock()
-	s.until, s.due = clock.Now().Add(30*time.Second), clock.Now().Add(time.Hour)
-	s.mu.Unlock()
-	assert.Greater(t, acquire(t, d, time.Minute).Validity(), 45*time.Second)
+	first := acquire(t, d, time.Minute)
+	s := first.entry.session
+	leave := func(left time.Duration) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.until, s.due = clock.Now().Add(left), clock.Now().Add(time.Hour)
+	}
+	leave(30 * time.Second)
+	second := acquire(t, d, time.Minute)
+	assert.Same(t, s, second.entry.session)
+	assert.Greater(t, second.Validity(), 45*time.Second)
+	require.NoError(t, first.Release(t.Context()))
+	require.NoError(t, second.Release(t.Context()))
+	leave(0)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	third, err := claims.Take(ctx, d, driver.Request{Name: fresh(), TTL: time.Minute})
+	require.NoError(t, err)
+	assert.NotSame(t, s, third.(*claim).entry.session, "it may have ended")
 }
 
 // Renewals fail: they are made again, each after a pause, until the session is over.
