@@ -52,12 +52,12 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapter"
-	"github.com/go-locker/locker/internal/outage"
 	"github.com/go-locker/locker/internal/sessions"
 )
 
@@ -75,10 +75,11 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 // [driver.ForceReleaser] and [driver.TTLChecker].
 type Driver struct {
 	cli      *clientv3.Client
-	owned    bool   // made by Open, and closed by Close
-	conns    *conns // of that; nil if it is the caller's
-	sessions *sessions.Pool[*session, *claim]
-	latency  outage.Latency
+	kv       clientv3.KV // of cli
+	owned    bool        // made by Open, and closed by Close
+	conns    *conns      // of that; nil if it is the caller's
+	sessions *sessions.Pool[*session, *entry]
+	latency  latency
 }
 
 var (
@@ -103,7 +104,8 @@ func NewDriver(cli *clientv3.Client) (*Driver, error) {
 }
 
 func newDriver(cli *clientv3.Client) *Driver {
-	return &Driver{cli: cli, sessions: sessions.NewPool[*session]()}
+	kv := clientv3.NewKVFromKVClient(kvClient{etcdserverpb.NewKVClient(cli.ActiveConnection())}, cli)
+	return &Driver{cli: cli, kv: kv, sessions: sessions.NewPool[*session]()}
 }
 
 // Close revokes the sessions, and closes the etcd client if Open made it.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 func init() {
@@ -63,7 +64,7 @@ func openNode(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p, ok := n.(driver.Proposer); ok && p.Address() == "" {
+	if p, ok := n.(quorum.Node); ok && p.Address() == "" {
 		_ = n.Close()
 		return nil, errors.New("it is not one server of a known address, as a node has to be: master_name and cluster are not for redlock")
 	}

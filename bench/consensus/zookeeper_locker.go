@@ -8,14 +8,16 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/bench/internal/contend"
-	"github.com/go-locker/locker/bench/internal/quorumserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/wire"
 	"github.com/go-locker/locker/zookeeper"
 )
 
 func openZooKeeper(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
-	dial := func(_ context.Context, network, addr string) (net.Conn, error) { return sent.DialZooKeeper(network, addr, patience) }
-	d, err := zookeeper.NewDriver(addrs, zookeeper.Tick(quorumserver.Tick), zookeeper.Dialer(dial))
+	dial := func(_ context.Context, network, addr string) (net.Conn, error) {
+		return sent.DialZooKeeper(network, addr, patience)
+	}
+	d, err := zookeeper.NewDriver(addrs, zookeeper.Tick(servers.Tick), zookeeper.Dialer(dial))
 	if err != nil {
 		return nil, err
 	}

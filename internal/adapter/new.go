@@ -25,8 +25,8 @@ func Apply[To any, Option ~func(To) error](to To, opts []Option) error {
 	return nil
 }
 
-// Client is the one over a Driver that an adapter's New has made, and nobody else has. If an option is refused there is none, and
-// d is closed.
+// Client is the one over a Driver that an adapter's New has made, and nobody else has. If an option
+// is refused there is none, and d is closed.
 func Client(d driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 	c, err := locker.New(d, opts...)
 	if err != nil {

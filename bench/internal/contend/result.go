@@ -6,17 +6,17 @@ import (
 	"slices"
 
 	"github.com/go-locker/locker/bench/internal/chart"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/wire"
 )
 
-// Result is what came of one Cell on Redis.
+// Result is what came of one Cell.
 type Result struct {
-	Library string           `json:"library"`
-	Round   int              `json:"round"`
-	Waiters int              `json:"waiters"`
-	Clients int              `json:"clients"`
-	Load    redisserver.Load `json:"load"`
+	Library string       `json:"library"`
+	Round   int          `json:"round"`
+	Waiters int          `json:"waiters"`
+	Clients int          `json:"clients"`
+	Load    servers.Load `json:"load"`
 	Outcome
 }
 
@@ -24,29 +24,24 @@ type Result struct {
 func (r *Result) Rate() float64 { return float64(r.Acquisitions) / r.Load.Seconds }
 
 // Measure has them contend for a while.
-func (l Library) Measure(ctx context.Context, servers redisserver.Servers, cell Cell) (Result, error) {
+func (l Library) Measure(ctx context.Context, on *servers.Servers, cell Cell) (Result, error) {
 	r := Result{Library: l.Name, Round: cell.Round, Waiters: cell.Waiters, Clients: min(cell.Waiters, cell.Clients)}
 	sent := wire.NewTally()
-	clients, closeAll, err := l.OpenClients(r.Clients, servers.Addrs(), sent)
+	clients, closeAll, err := l.OpenClients(r.Clients, on.Addrs, sent)
 	if err != nil {
 		return r, err
 	}
 	defer closeAll()
-	var before, after redisserver.Usage
-	r.Outcome, err = cell.Run(ctx, clients, func(ctx context.Context) (err error) {
-		before = after
-		after, err = servers.Usage(ctx, sent)
+	r.Outcome, err = cell.Run(ctx, clients, func(measure func() error) (err error) {
+		r.Load, err = on.During(ctx, sent, measure)
 		return err
 	})
-	if err != nil {
-		return r, err
-	}
-	r.Load = redisserver.LoadBetween(before, after)
-	return r, nil
+	return r, err
 }
 
-// Charts are of what many who wait for one name come to, spread over the most clients; files begin with prefix.
-func Charts(all []Result, prefix string) []chart.Chart {
+// Charts are of what many who wait for one name come to, spread over the most clients. Names of files begin with
+// prefix, and sent is what clients send.
+func Charts(all []Result, prefix, sent string) []chart.Chart {
 	if len(all) == 0 {
 		return nil
 	}
@@ -64,8 +59,8 @@ func Charts(all []Result, prefix string) []chart.Chart {
 			Series: lines((*Result).Rate),
 		},
 		{
-			File: prefix + "-commands", Title: fmt.Sprintf("One name, over %d clients at most", most), X: "waiters", Y: "commands sent for an acquisition", LogY: true,
-			Series: lines(func(r *Result) float64 { return r.Each(float64(r.Load.Sent)) }),
+			File: prefix + "-" + sent, Title: fmt.Sprintf("One name, over %d clients at most", most), X: "waiters", Y: sent + " sent for an acquisition", LogY: true,
+			Series: lines(func(r *Result) float64 { return r.Each(r.Load.Requests()) }),
 		},
 	}
 }

@@ -1,4 +1,4 @@
-package redispairs
+package pairs
 
 import (
 	"context"
@@ -13,24 +13,21 @@ import (
 
 	"github.com/go-locker/locker/bench/internal/chart"
 	"github.com/go-locker/locker/bench/internal/contend"
-	"github.com/go-locker/locker/bench/internal/pairs"
-	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/report"
-	"github.com/go-locker/locker/bench/internal/self"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/stats"
 	"github.com/go-locker/locker/bench/internal/wire"
 )
 
 // Apart is how many pairs goroutines do that share a client, each with a name of its own.
 type Apart struct {
-	Library    string           `json:"library"`
-	Round      int              `json:"round"`
-	Goroutines int              `json:"goroutines"`
-	Pairs      int64            `json:"pairs"`
-	Load       redisserver.Load `json:"load"`
-	Client     self.Use         `json:"client"` // of this process
-	Errors     int64            `json:"errors"`
-	Error      string           `json:"error,omitempty"`
+	Library    string       `json:"library"`
+	Round      int          `json:"round"`
+	Goroutines int          `json:"goroutines"`
+	Pairs      int64        `json:"pairs"`
+	Load       servers.Load `json:"load"`
+	Errors     int64        `json:"errors"`
+	Error      string       `json:"error,omitempty"`
 }
 
 // Rate is in pairs a second.
@@ -47,13 +44,13 @@ type Crowds struct {
 }
 
 // Measure returns what each library came to in each round.
-func (plan Crowds) Measure(ctx context.Context, servers redisserver.Servers, progress io.Writer) ([]Apart, error) {
+func (plan Crowds) Measure(ctx context.Context, on *servers.Servers, progress io.Writer) ([]Apart, error) {
 	var all []Apart
 	for round := range plan.Rounds {
 		for _, goroutines := range plan.Goroutines {
 			for _, l := range plan.Libraries.Turn(round) {
 				a := Apart{Library: l.Name, Round: round, Goroutines: goroutines}
-				if err := plan.measure(ctx, servers, l, &a); err != nil {
+				if err := plan.measure(ctx, on, l, &a); err != nil {
 					return nil, fmt.Errorf("%s: %w", l.Name, err)
 				}
 				fmt.Fprintf(progress, "round %d of %d: %d goroutines, %s: %.0f pairs/s\n",
@@ -78,7 +75,7 @@ type crowd struct {
 
 func (c *crowd) run(ctx context.Context, lock contend.LockFunc) {
 	for !c.over.Load() && ctx.Err() == nil {
-		_, _, err := pairs.Once(ctx, lock)
+		_, _, err := Once(ctx, lock)
 		switch {
 		case err == nil && c.measuring.Load():
 			c.pairs.Add(1)
@@ -91,9 +88,9 @@ func (c *crowd) run(ctx context.Context, lock contend.LockFunc) {
 	}
 }
 
-func (plan Crowds) measure(ctx context.Context, servers redisserver.Servers, l contend.Library, a *Apart) error {
+func (plan Crowds) measure(ctx context.Context, on *servers.Servers, l contend.Library, a *Apart) error {
 	sent := wire.NewTally()
-	client, err := l.Connect(servers.Addrs(), sent)
+	client, err := l.Connect(on.Addrs, sent)
 	if err != nil {
 		return err
 	}
@@ -103,10 +100,10 @@ func (plan Crowds) measure(ctx context.Context, servers redisserver.Servers, l c
 	var c crowd
 	var wg sync.WaitGroup
 	for i := range a.Goroutines {
-		lock := client.Waiter(fmt.Sprintf("apart-%s-%d-%d-%d", l.Name, a.Round, a.Goroutines, i))
+		lock := client.Waiter(l.LockName("apart", a.Round, a.Goroutines, i))
 		wg.Go(func() { c.run(ctx, lock) })
 	}
-	err = plan.window(ctx, servers, sent, &c, a)
+	err = plan.window(ctx, on, sent, &c, a)
 	c.over.Store(true)
 	defer time.AfterFunc(hanging, cancel).Stop()
 	if err := errors.Join(err, contend.AwaitAll(&wg)); err != nil {
@@ -119,24 +116,20 @@ func (plan Crowds) measure(ctx context.Context, servers redisserver.Servers, l c
 	return nil
 }
 
-func (plan Crowds) window(ctx context.Context, servers redisserver.Servers, sent *wire.Tally, c *crowd, a *Apart) error {
+func (plan Crowds) window(ctx context.Context, on *servers.Servers, sent *wire.Tally, c *crowd, a *Apart) error {
 	if !contend.Sleep(ctx, plan.WarmUp) {
 		return context.Cause(ctx)
 	}
-	before, err := servers.Usage(ctx, sent)
-	if err != nil {
-		return err
-	}
-	used := self.Now()
-	c.measuring.Store(true)
-	passed := contend.Sleep(ctx, plan.Duration)
-	c.measuring.Store(false)
-	a.Client = self.Now().Sub(used)
-	if !passed {
-		return context.Cause(ctx)
-	}
-	after, err := servers.Usage(ctx, sent)
-	a.Load = redisserver.LoadBetween(before, after)
+	var err error
+	a.Load, err = on.During(ctx, sent, func() error {
+		c.measuring.Store(true)
+		passed := contend.Sleep(ctx, plan.Duration)
+		c.measuring.Store(false)
+		if !passed {
+			return context.Cause(ctx)
+		}
+		return nil
+	})
 	return err
 }
 
@@ -146,22 +139,16 @@ func ApartTable(all []Apart, baseline string) string {
 	t := report.NewTable("goroutines", "library", "pairs/s", "ratio", "sent", "server µs", "allocations", "client µs", "errors")
 	for _, cell := range stats.Grouped(all, func(a Apart) string { return fmt.Sprint(a.Goroutines) }) {
 		for _, group := range stats.Grouped(cell, func(a Apart) string { return a.Library }) {
-			each := func(decimals int, f func(a *Apart) float64) string {
-				return stats.Figure(stats.Across(group, func(a *Apart) float64 { return a.each(f(a)) }).Median, decimals)
-			}
-			var errs int64
-			for _, a := range group {
-				errs += a.Errors
+			each := func(f func(l *servers.Load) float64) string {
+				return stats.Figure(stats.Across(group, func(a *Apart) float64 { return a.each(f(&a.Load)) }).Median, 1)
 			}
 			t.AppendRow(table.Row{
 				group[0].Goroutines, group[0].Library,
 				stats.Across(group, (*Apart).Rate).Text(0),
 				stats.Ratios(group, cell, baseline, func(a *Apart) (string, int) { return a.Library, a.Round }, (*Apart).Rate),
-				each(1, func(a *Apart) float64 { return float64(a.Load.Sent) }),
-				each(1, func(a *Apart) float64 { return a.Load.Microseconds }),
-				each(1, func(a *Apart) float64 { return float64(a.Client.Allocations) }),
-				each(1, func(a *Apart) float64 { return stats.Microseconds(a.Client.Processor) }),
-				errs,
+				each((*servers.Load).Requests), each((*servers.Load).ServerUs),
+				each((*servers.Load).Allocations), each((*servers.Load).ClientUs),
+				stats.Sum(group, func(a *Apart) int64 { return a.Errors }),
 			})
 		}
 	}

@@ -1,4 +1,4 @@
-package redisserver
+package servers
 
 import (
 	"testing"
@@ -17,27 +17,27 @@ func TestParseCommandStats_addsSubcommands(t *testing.T) {
 	assert.Equal(t, map[string]commandTotals{"get": {3, 12}, "client": {3, 12}}, got)
 }
 
-func TestLoad_isTheDifferenceAndChargesAScriptOnce(t *testing.T) {
+func TestLoad_isTheDifferenceAndChargesAScriptOnceAndLeavesOutWhatKeepsSessionsAlive(t *testing.T) {
 	start := time.Now()
-	before := Usage{
+	before := look{
 		at:   start,
-		sent: map[string]int64{"evalsha": 10, "hello": 4},
-		runs: map[string]commandTotals{"evalsha": {10, 100}, "get": {10, 20}, "hello": {4, 8}},
+		sent: map[string]int64{"evalsha": 10, "hello": 4, keepAlive: 1},
+		ran:  map[string]commandTotals{"evalsha": {10, 100}, "get": {10, 20}, "hello": {4, 8}},
 	}
-	after := Usage{
+	after := look{
 		at:   start.Add(2 * time.Second),
-		sent: map[string]int64{"evalsha": 15, "hello": 4, "set": 1},
-		runs: map[string]commandTotals{"evalsha": {15, 300}, "get": {20, 60}, "hello": {4, 8}, "set": {4, 40}},
+		sent: map[string]int64{"evalsha": 15, "hello": 4, "set": 1, keepAlive: 3},
+		ran:  map[string]commandTotals{"evalsha": {15, 300}, "get": {20, 60}, "hello": {4, 8}, "set": {4, 40}},
 	}
 	assert.Equal(t, Load{
 		Seconds:   2,
 		Sent:      6,
 		Run:       19,
-		SentNames: map[string]int64{"evalsha": 5, "set": 1},
+		SentNames: map[string]int64{"evalsha": 5, "set": 1, keepAlive: 2},
 		RunNames:  map[string]int64{"evalsha": 5, "get": 10, "set": 4},
 		// All of the scripts' time, none of GET's, which they ran, and that of one SET in four.
 		Microseconds: 200 + 10,
-	}, LoadBetween(before, after))
+	}, after.since(before))
 }
 
 func TestLoad_adds(t *testing.T) {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package redisserver_test
+package servers_test
 
 import (
 	"context"
@@ -13,25 +13,25 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/wire"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-func start(t *testing.T, n int) (context.Context, context.CancelFunc, redisserver.Servers) {
+func start(t *testing.T, n int) (context.Context, context.CancelFunc, *servers.Servers) {
 	t.Helper()
 	testserver.Need(t, "redis-server")
 	logging.Disable() // go-redis prints what the tests break on purpose
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
-	servers, err := redisserver.Start(ctx, n)
+	all, err := servers.Redis(ctx, n)
 	require.NoError(t, err)
-	t.Cleanup(servers.Stop)
-	return ctx, cancel, servers
+	t.Cleanup(all.Stop)
+	return ctx, cancel, all
 }
 
 // ask sets a key, on a connection of its own, and reports whether the server says so within a while.
-func ask(t *testing.T, s *redisserver.Server, patience time.Duration) bool {
+func ask(t *testing.T, s *servers.RedisServer, patience time.Duration) bool {
 	t.Helper()
 	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
 	defer func() { _ = rdb.Close() }()
@@ -43,8 +43,8 @@ func ask(t *testing.T, s *redisserver.Server, patience time.Duration) bool {
 const short, long = 100 * time.Millisecond, 10 * time.Second
 
 func TestServer_awayAndBack(t *testing.T) {
-	ctx, _, servers := start(t, 1)
-	s := servers[0]
+	ctx, _, all := start(t, 1)
+	s := all.Redis[0]
 	require.True(t, ask(t, s, long))
 	require.NoError(t, s.Freeze(ctx))
 	assert.False(t, ask(t, s, short), "frozen")
@@ -61,15 +61,15 @@ func TestServer_awayAndBack(t *testing.T) {
 	assert.True(t, ask(t, s, long), "restarted")
 
 	require.NoError(t, s.Freeze(ctx))
-	s.Stop()
+	all.Stop()
 	require.Error(t, s.Restart(ctx), "stopped for good")
 }
 
 func TestStart_stopsServersWhenItsContextEnds(t *testing.T) {
-	ctx, cancel, servers := start(t, 2)
-	require.NoError(t, servers[1].Freeze(ctx))
+	ctx, cancel, all := start(t, 2)
+	require.NoError(t, all.Redis[1].Freeze(ctx))
 	cancel()
-	for _, s := range servers {
+	for _, s := range all.Redis {
 		assert.Eventually(t, func() bool {
 			conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 			if err == nil {
@@ -80,17 +80,15 @@ func TestStart_stopsServersWhenItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestUsage_isOfAllTogether(t *testing.T) {
-	ctx, _, servers := start(t, 3)
-	sent := wire.NewTally()
-	before, err := servers.Usage(ctx, sent)
+func TestDuring_isOfAllTogether(t *testing.T) {
+	ctx, _, all := start(t, 3)
+	l, err := all.During(ctx, wire.NewTally(), func() error {
+		for _, s := range all.Redis {
+			require.True(t, ask(t, s, long))
+		}
+		return nil
+	})
 	require.NoError(t, err)
-	for _, s := range servers {
-		require.True(t, ask(t, s, long))
-	}
-	after, err := servers.Usage(ctx, sent)
-	require.NoError(t, err)
-	l := redisserver.LoadBetween(before, after)
 	assert.Equal(t, int64(3), l.RunNames["set"])
 	assert.NotContains(t, l.RunNames, "info")
 	assert.Zero(t, l.Sent, "nobody wrote through the tally")
