@@ -43,7 +43,7 @@ func (l *lease) Ask(ctx context.Context) (next time.Duration, err error) {
 		a, err = l.take(ctx, 0)
 		l.there = l.there || a.status == granted || a.status == unknown
 	} else {
-		a, err = l.askInQueue(ctx, -int64(l.waiter.place))
+		a, err = l.askInQueue(ctx, int64(l.waiter.place))
 	}
 	if err != nil || a.status == granted {
 		return 0, err
@@ -60,7 +60,7 @@ func (d *Driver) Propose(ctx context.Context, req driver.Request, token uint64) 
 		return nil, err
 	}
 	l := d.newLease(req, "", alone)
-	l.direct = true
+	l.takes, l.direct = propose, true
 	a, err := l.take(ctx, int64(token))
 	l.there = a.status == granted || a.status == unknown
 	switch {
@@ -83,10 +83,10 @@ const (
 
 // newLease returns a lease with a fresh owner: 130 random bits behind a prefix and a place, or its kind.
 func (d *Driver) newLease(req driver.Request, prefix string, place kind) *lease {
-	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL, metadata: req.Metadata, takes: acquire}
+	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL, metadata: req.Metadata, takes: take}
 	random := rand.Text()
 	if place == shared {
-		l.takes, l.metadata = share, "" // that is in its owner
+		l.takes, l.metadata = takeShared, "" // that is in its owner
 		l.shared.Store(true)
 		if req.Metadata != "" {
 			random += aboutMark + req.Metadata
@@ -97,9 +97,9 @@ func (d *Driver) newLease(req driver.Request, prefix string, place kind) *lease 
 	return l
 }
 
-// take runs the acquire script: l is granted, or held by another, or there is an error. The answer's
+// take runs a take script: l is granted, or held by another, or there is an error. The answer's
 // status is unknown if the script may have run in spite of the error. number is a proposed token, or
-// below 0 the place of an owner that waits.
+// or the place of an owner that waits.
 //
 // A request that arrives late gets what is left of the TTL, and one that arrives too late nothing. Where the server's clock is not
 // known the first is too late in any case, and brings it.

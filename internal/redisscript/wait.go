@@ -11,7 +11,7 @@ import (
 // Wait implements driver.Proposer.
 func (d *Driver) Wait(req driver.Request, place uint64, woken func(claimed bool)) driver.WaitingLease {
 	l := d.newLease(req, d.hub.prefixes[d.hub.kind()], placeText(place))
-	l.direct = true
+	l.takes, l.direct = propose, true
 	l.waiter.lease, l.waiter.place, l.waiter.tell = l, place, woken
 	return l
 }
