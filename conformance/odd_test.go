@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/driver"
@@ -241,5 +243,49 @@ func polls(p *patched, pause time.Duration) {
 				return errors.Join(ctx.Err(), context.Cause(ctx), err)
 			}
 		}
+	}
+}
+
+// deadlineless has no Deadline once a hold is lost, as a program that answers not-held, and tells of the loss a little late.
+func deadlineless(h conformance.Harness) conformance.Harness {
+	forgets := func(l locker.Locker) locker.Locker {
+		p := patch(l.(*locker.Mutex), h.TTL, "")
+		p.deadline = func() time.Time {
+			select {
+			case <-p.Mutex.Lost():
+				return time.Time{}
+			default:
+				return p.Mutex.Deadline()
+			}
+		}
+		p.lost = func() <-chan struct{} {
+			inner, late := p.Mutex.Lost(), make(chan struct{})
+			go func() {
+				<-inner
+				time.Sleep(100 * time.Millisecond)
+				close(late)
+			}()
+			return late
+		}
+		return p
+	}
+	inner := h
+	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+		return forgets(inner.New(t, name, ttl))
+	}
+	h.Client = func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+		mutex := inner.Client(t, ttl, renew)
+		return func(name string) locker.Locker { return forgets(mutex(name)) }
+	}
+	return h
+}
+
+// A Deadline that is asked for after the loss is no Deadline that Lost has missed.
+func TestOdd_noDeadlineAfterALoss(t *testing.T) {
+	for _, name := range []string{"Lost fires in time though the server is silent", "Lost fires no later than Deadline"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, try(find(t, name), deadlineless(drivenBy(func(*patchedDriver) {}))))
+		})
 	}
 }

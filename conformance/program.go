@@ -13,7 +13,10 @@ import (
 	"time"
 )
 
-var helloWait = 20 * time.Second // a program that says nothing for so long has not begun
+var (
+	helloWait = 20 * time.Second // a program that says nothing for so long has not begun
+	openWait  = 20 * time.Second // one that answers no open for so long never will
+)
 
 const (
 	goodbyeWait = time.Second // a program that has not ended so long after its stdin is killed
@@ -54,7 +57,7 @@ func startProgram(cmd *exec.Cmd, traced *trace) (*program, error) {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
-	cmd.Stderr = io.MultiWriter(p.said, whereStderrGoes(cmd))
+	cmd.Stderr = io.MultiWriter(p.said, &capped{to: whereStderrGoes(cmd)})
 	cmd.WaitDelay = goodbyeWait // what it has started may keep its stderr open
 	ofItsOwn(cmd)
 	var err error
@@ -116,7 +119,9 @@ func (p *program) read(stdout io.Reader, hello chan<- error) {
 	err := errors.New("it has ended its output")
 	if p.killed.Load() {
 		err = errors.New("it was killed")
-	} else if e := lines.Err(); e != nil {
+	} else if e := lines.Err(); errors.Is(e, bufio.ErrTooLong) {
+		err = violation("it wrote a line of more than %d bytes", longestLine)
+	} else if e != nil {
 		err = violation("its output cannot be read: %v", e)
 	}
 	p.fail(err)

@@ -9,8 +9,8 @@ import (
 // one request does, and waits for nothing itself: the core asks its claims, and waits with them.
 //
 // A Driver that can do more implements [BatchExtender], [Inspector], [Lister], [ForceReleaser],
-// [TTLChecker], [TTLDefaulter], [Warner] or [Proposer], too. It returns ErrHeld, ErrLost and
-// ErrUnsupported as they are: the core adds the operation and the name.
+// [TTLChecker], [TTLDefaulter] or [Warner], too. It returns ErrHeld, ErrLost and ErrUnsupported as
+// they are: the core adds the operation and the name.
 //
 // Each call returns within a few milliseconds of the end of its context, whatever the backend does.
 // What it has sent may go on. If the client library ignores contexts, or breaks its connection when
@@ -45,9 +45,9 @@ type Request struct {
 }
 
 // Lease is one grant. Its methods act only for its own owner, in one atomic step at the backend, or
-// return an error that matches ErrLost. They may be called by several goroutines at once, Extend and
-// Release included: of an Extend that arrives after Release nothing remains. Token and Validity make no
-// request and do not block.
+// return an error that matches ErrLost. They may be called by several goroutines at once, Extend
+// and Release included: of an Extend that arrives after Release nothing remains. Token and Validity
+// make no request and do not block.
 type Lease interface {
 	// Token returns the fencing token, from 1 to 2^63 - 1. It is the same for the life of the lease.
 	Token() uint64
@@ -73,8 +73,9 @@ type Lease interface {
 type BatchExtender interface {
 	Driver
 
-	// ExtendAll extends each of the leases as Lease.Extend does, and returns an error, or nil, for each, in their order. Each lease is
-	// one that this Driver returned without an error, with this TTL: none is wrapped, and none is a Cleanup.
+	// ExtendAll extends each of the leases as Lease.Extend does, and returns an error, or nil, for
+	// each, in their order. Each lease is one that this Driver returned without an error, with this
+	// TTL: none is wrapped, and none is a Cleanup.
 	ExtendAll(ctx context.Context, leases []Lease, ttl time.Duration) []error
 }
 
@@ -82,13 +83,15 @@ type BatchExtender interface {
 type Warner interface {
 	Driver
 
-	// Warnings returns a sentence for each such setting: what is set, what that may break, and what to set instead. It changes
-	// nothing at the backend. What a server does not tell, or not this user, is neither a warning nor an error. If the backend is unreachable it
-	// returns the client library's error. ctx bounds the call.
+	// Warnings returns a sentence for each such setting: what is set, what that may break, and what to
+	// set instead. It changes nothing at the backend. What a server does not tell, or not this user,
+	// is neither a warning nor an error. If the backend is unreachable it returns the client library's
+	// error. ctx bounds the call.
 	Warnings(ctx context.Context) ([]string, error)
 }
 
-// LossNotifier is a Lease whose backend tells early when it has ended, as the end of a session does.
+// LossNotifier is a Lease whose backend tells early when it has ended, as the end of a session
+// does.
 type LossNotifier interface {
 	Lease
 
@@ -101,8 +104,8 @@ type LossNotifier interface {
 type Leaver interface {
 	Lease
 
-	// Leave keeps Close from ending the lease, if it has not ended: it expires by itself, within one TTL. Until Close nothing changes. It makes no request and does
-	// not block.
+	// Leave keeps Close from ending the lease, if it has not ended: it expires by itself, within one
+	// TTL. Until Close nothing changes. It makes no request and does not block.
 	Leave()
 }
 

@@ -101,7 +101,8 @@ func TestLead_whoStopsLeavesTheLeadToTheNextAtOnce(t *testing.T) {
 	})
 }
 
-// A leader that is cut off stops by its own clock, and one that does not heed its context does not lead either.
+// A leader that is cut off stops by its own clock, and one that does not heed its context does not
+// lead either.
 func TestIsLeader_isFalseBeforeAnotherLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		woken := make(chan struct{})

@@ -52,12 +52,12 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/newdriver"
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/sessions"
 )
 
@@ -68,17 +68,18 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newdriver.Client(d, opts...)
+	return adapter.Client(d, opts...)
 }
 
 // Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
 // [driver.ForceReleaser] and [driver.TTLChecker].
 type Driver struct {
 	cli      *clientv3.Client
-	owned    bool   // made by Open, and closed by Close
-	conns    *conns // of that; nil if it is the caller's
-	sessions *sessions.Pool[*session, *claim]
-	latency  outage.Latency
+	kv       clientv3.KV // of cli
+	owned    bool        // made by Open, and closed by Close
+	conns    *conns      // of that; nil if it is the caller's
+	sessions *sessions.Pool[*session, *entry]
+	latency  latency
 }
 
 var (
@@ -97,13 +98,14 @@ var (
 // request, and fails for a nil client alone.
 func NewDriver(cli *clientv3.Client) (*Driver, error) {
 	if cli == nil {
-		return nil, newdriver.Refuse(errors.New("nil etcd client"))
+		return nil, adapter.Refuse(errors.New("nil etcd client"))
 	}
 	return newDriver(cli), nil
 }
 
 func newDriver(cli *clientv3.Client) *Driver {
-	return &Driver{cli: cli, sessions: sessions.NewPool[*session]()}
+	kv := clientv3.NewKVFromKVClient(kvClient{etcdserverpb.NewKVClient(cli.ActiveConnection())}, cli)
+	return &Driver{cli: cli, kv: kv, sessions: sessions.NewPool[*session]()}
 }
 
 // Close revokes the sessions, and closes the etcd client if Open made it.

@@ -8,7 +8,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/outage"
 )
 
 // keysPerPage is how many keys a page reads, of holders, and of waiters as long as their lock fits on the page.
@@ -41,12 +40,11 @@ func (w *walk) addRange(prefix string) {
 
 func (w *walk) page(ctx context.Context) (page driver.Page, err error) {
 	d, r := w.driver, &w.ranges[0]
-	found, err := ask(ctx, d.newOutage(outage.TTL(ctx, patience)), func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return d.cli.Get(ctx, r.from, clientv3.WithRange(r.to), clientv3.WithLimit(keysPerPage))
-	})
+	resp, err := d.commit(ctx, nil, []clientv3.Op{clientv3.OpGet(r.from, clientv3.WithRange(r.to), clientv3.WithLimit(keysPerPage))}, nil)
 	if err != nil {
 		return page, err
 	}
+	found := resp.Responses[0].GetResponseRange()
 	last := w.read(found.Kvs, &page)
 	switch {
 	case !found.More:

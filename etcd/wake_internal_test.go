@@ -27,7 +27,7 @@ func TestWake(t *testing.T) {
 			return holder.(driver.Downgrader).Downgrade(t.Context())
 		}},
 		"its session ends": {change: func(_ *testing.T, _ driver.Lease, waiter *claim, _ *testserver.Proxy) error {
-			waiter.session.End()
+			waiter.entry.session.End()
 			return nil
 		}},
 		"the stream breaks, and there is another": {change: func(_ *testing.T, _ driver.Lease, _ *claim, network *testserver.Proxy) error {

@@ -80,7 +80,8 @@ func TestExtend_tellsOfALossThatUnlockEnds(t *testing.T) {
 	})
 }
 
-// Who waits has nothing to do with the loss, and the Unlock that is still to come must not end its hold.
+// Who waits has nothing to do with the loss, and the Unlock that is still to come must not end its
+// hold.
 func TestLock_waitsForTheUnlockOfALostHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, ctx := keyed.New(cutoff.New(t).Client, locker.WithoutRenewal()), t.Context()

@@ -1,5 +1,5 @@
-// Package memory keeps locks in the memory of one process: for tests of programs that take a lock, for
-// runnable examples, and where a single process is all there is. It registers mem://.
+// Package memory keeps locks in the memory of one process: for tests of programs that take a lock,
+// for runnable examples, and where a single process is all there is. It registers mem://.
 //
 //	client, err := locker.Open(ctx, "mem://orders")
 //
@@ -8,7 +8,8 @@
 // those that every backend has.
 //
 // It promises all that the contract asks: waiters are woken in the order they came, and tokens
-// rise, from one run of the program to the next too, as long as the machine's clock does not go back.
+// rise, from one run of the program to the next too, as long as the machine's clock does not go
+// back.
 package memory
 
 import (

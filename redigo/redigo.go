@@ -38,7 +38,8 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -48,11 +49,12 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newdriver.Client(d, opts...)
+	return adapter.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Proposer],
-// [driver.Inspector], [driver.Lister], [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner].
+// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
+// [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner]. It can be a node of package
+// redlock.
 type Driver struct {
 	*scripts
 	runner *runner
@@ -63,12 +65,12 @@ type Driver struct {
 var (
 	_ driver.Driver        = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
-	_ driver.Proposer      = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
 	_ driver.Lister        = (*Driver)(nil)
 	_ driver.ForceReleaser = (*Driver)(nil)
 	_ driver.TTLChecker    = (*Driver)(nil)
 	_ driver.Warner        = (*Driver)(nil)
+	_ quorum.Node          = (*Driver)(nil) // of package redlock
 )
 
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.
@@ -95,10 +97,10 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 // dial or an option that is not valid.
 func NewDriver(pool *redis.Pool, opts ...DriverOption) (*Driver, error) {
 	if pool == nil || pool.Dial == nil && pool.DialContext == nil {
-		return nil, newdriver.Refuse(errors.New("nil redigo pool, or one without Dial and DialContext"))
+		return nil, adapter.Refuse(errors.New("nil redigo pool, or one without Dial and DialContext"))
 	}
 	r := &runner{pool: pool}
-	if err := newdriver.Apply(r, opts); err != nil {
+	if err := adapter.Apply(r, opts); err != nil {
 		return nil, err
 	}
 	return &Driver{scripts: redisscript.NewDriver(r), runner: r}, nil

@@ -130,7 +130,7 @@ func loadScripts(t testing.TB, rdb goredis.UniversalClient) {
 	taken, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
 	require.NoError(t, taken.Release(t.Context()))
-	l, err := d.Propose(t.Context(), req, 1)
+	l, err := claims.Propose(t.Context(), d, req, 1)
 	require.NoError(t, err)
 	require.NoError(t, l.Extend(t.Context(), time.Minute))
 	require.NoError(t, l.Raise(t.Context(), l.Token()+1))

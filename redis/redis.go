@@ -52,7 +52,8 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -63,11 +64,12 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 	if err != nil {
 		return nil, err
 	}
-	return newdriver.Client(d, opts...)
+	return adapter.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Proposer],
-// [driver.Inspector], [driver.Lister], [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner].
+// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
+// [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner]. It can be a node of package
+// redlock.
 type Driver struct {
 	*scripts
 	rdb   goredis.UniversalClient
@@ -77,12 +79,12 @@ type Driver struct {
 var (
 	_ driver.Driver        = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
-	_ driver.Proposer      = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
 	_ driver.Lister        = (*Driver)(nil)
 	_ driver.ForceReleaser = (*Driver)(nil)
 	_ driver.TTLChecker    = (*Driver)(nil)
 	_ driver.Warner        = (*Driver)(nil)
+	_ quorum.Node          = (*Driver)(nil) // of package redlock
 )
 
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.
@@ -92,10 +94,10 @@ type scripts = redisscript.Driver
 // that is not valid.
 func NewDriver(rdb goredis.UniversalClient, opts ...DriverOption) (*Driver, error) {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, newdriver.Refuse(errors.New("nil redis client"))
+		return nil, adapter.Refuse(errors.New("nil redis client"))
 	}
 	r := newRunner(rdb)
-	if err := newdriver.Apply(r, opts); err != nil {
+	if err := adapter.Apply(r, opts); err != nil {
 		return nil, err
 	}
 	return &Driver{scripts: redisscript.NewDriver(r), rdb: rdb}, nil

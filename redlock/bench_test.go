@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
@@ -19,13 +20,7 @@ type instantNode struct {
 
 func (n instantNode) Address() string { return n.addr }
 
-func (n instantNode) Propose(_ context.Context, _ driver.Request, token uint64) (driver.RaisableLease, error) {
-	l := &instantLease{}
-	l.token.Store(token)
-	return l, nil
-}
-
-func (n instantNode) Wait(driver.Request, uint64, func(bool)) driver.WaitingLease {
+func (n instantNode) Candidate(driver.Request, uint64, func(bool)) quorum.Candidate {
 	return &instantLease{}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // taken is a lease on x that the nodes have which are reachable.
-func taken(t *testing.T, d *Driver, unreachable ...*stage) *lease {
+func taken(t *testing.T, d *Driver, unreachable ...*stage) *claim {
 	t.Helper()
 	for _, s := range unreachable {
 		s.always(path{err: errRefused})
@@ -28,7 +28,7 @@ func taken(t *testing.T, d *Driver, unreachable ...*stage) *lease {
 	for _, s := range unreachable {
 		s.on(nil)
 	}
-	return l.(*lease)
+	return l.(*claim)
 }
 
 // befalls has something happen to each node: it is u, unreachable; s, silent; l, late with its

@@ -33,7 +33,8 @@ const (
 type registerLease struct {
 	run   func(ctx context.Context, v verb, script func(r *register, now int64) bool) error
 	owner uint64
-	until time.Time // by its grant
+	until time.Time     // by its grant
+	late  time.Duration // taken off the TTL of the grant: the request arrived late
 	token atomic.Uint64
 	sent  atomic.Int64 // releases
 }

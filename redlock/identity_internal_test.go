@@ -138,7 +138,7 @@ func TestIdentify_isDoneAgainAfterAnOutage(t *testing.T) {
 		}
 		w := wait(t, d)
 		require.NoError(t, w.err)
-		require.WithinDuration(t, time.Now().Add(time.Second), time.UnixMicro(int64(w.lease.(*lease).turn.place>>10)), time.Minute, "its place is by the nodes' clocks")
+		require.WithinDuration(t, time.Now().Add(time.Second), time.UnixMicro(int64(w.lease.(*claim).waiting.place>>10)), time.Minute, "its place is by the nodes' clocks")
 		w.leave()
 		var before, after int
 		told[0].set(func() { before = told[0].asked })

@@ -105,7 +105,7 @@ func (r *register) wait(now int64, e inQueue, ttl int64, token uint64) turnAnswe
 	return turnAnswer{granted: granted, accepted: accepted}
 }
 
-// fakePlace is the client's side of an owner that waits.
+// fakePlace is the client's side of an owner, which waits if it is to be woken.
 type fakePlace struct {
 	*registerLease
 	entry inQueue
@@ -142,7 +142,7 @@ func (p *fakePlace) Propose(ctx context.Context, token uint64) (earlier bool, er
 	var answer atomic.Pointer[turnAnswer]
 	sent := time.Now()
 	arrived, err := p.ask(ctx, func(first bool, r *register, now int64) {
-		if a := r.wait(now, p.entry, int64(p.ttl), token); first {
+		if a := p.take(r, now, token); first {
 			answer.Store(&a)
 		}
 	})
@@ -152,11 +152,14 @@ func (p *fakePlace) Propose(ctx context.Context, token uint64) (earlier bool, er
 		}
 		return false, err
 	}
-	p.known.Store(true)
 	a := answer.Load()
+	if !a.granted && p.woken == nil {
+		return false, driver.ErrHeld
+	}
+	p.known.Store(true)
 	if a.granted {
 		p.token.Store(a.accepted)
-		p.until = sent.Add(p.ttl)
+		p.until = sent.Add(p.ttl - p.late)
 		return false, nil
 	}
 	look := time.Second
@@ -165,6 +168,15 @@ func (p *fakePlace) Propose(ctx context.Context, token uint64) (earlier bool, er
 	}
 	p.wakeAfter(look, false)
 	return a.earlier, driver.ErrHeld
+}
+
+// take asks the register: once, or from a place in its queue.
+func (p *fakePlace) take(r *register, now int64, token uint64) (a turnAnswer) {
+	if p.woken != nil {
+		return r.wait(now, p.entry, int64(p.ttl), token)
+	}
+	a.granted, a.accepted = r.take(now, p.owner, int64(p.ttl), token)
+	return a
 }
 
 func (p *fakePlace) Known() bool { return p.known.Load() }

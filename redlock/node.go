@@ -7,15 +7,15 @@ import (
 	"sync/atomic"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // node is one of the servers, and what is known of its health.
 type node struct {
-	driver.Proposer
+	quorum.Node
 	name string // its address, or else its number
 
-	id         string      // "": it does not tell; Driver.mu guards it
-	identified atomic.Bool // id is known
+	identified atomic.Bool // it has said who it is
 
 	mu       sync.Mutex
 	inFlight int

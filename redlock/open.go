@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 func init() {
@@ -19,7 +20,7 @@ func init() {
 // that is not redlock's own goes to each of them.
 func open(ctx context.Context, u *driver.URL) (_ driver.Driver, err error) {
 	var timeout time.Duration
-	if err := adapterurl.Duration(u, "node_timeout", &timeout); err != nil {
+	if err := adapter.Duration(u, "node_timeout", &timeout); err != nil {
 		return nil, err
 	}
 	scheme, ok := u.Take("driver")
@@ -63,7 +64,7 @@ func openNode(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p, ok := n.(driver.Proposer); ok && p.Address() == "" {
+	if p, ok := n.(quorum.Node); ok && p.Address() == "" {
 		_ = n.Close()
 		return nil, errors.New("it is not one server of a known address, as a node has to be: master_name and cluster are not for redlock")
 	}

@@ -9,12 +9,12 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/workers"
 )
 
@@ -51,9 +51,7 @@ type Driver struct {
 	closed bool
 	work   sync.WaitGroup // calls of our methods under way, and requests to nodes
 
-	identifying chan struct{}         // closed when the nodes have been asked who they are; nil: that is not under way
-	identified  atomic.Bool           // a majority has answered
-	oneServer   atomic.Pointer[error] // which two nodes are; nil: not known of any
+	identities identities
 }
 
 var (
@@ -72,22 +70,22 @@ type DriverOption func(*Driver) error
 // minNodes is where a majority first survives the loss of a node.
 const minNodes = 3
 
-// NewDriver makes a Driver over nodes, each a [driver.Proposer]; one that is none is [driver.ErrUnsupported]. There must be
+// NewDriver makes a Driver over nodes, each a Driver of package redis or redigo; others are [driver.ErrUnsupported]. There must be
 // at least three, all of different addresses. Fewer, two of one address, a nil among them, and an option that is not valid are
 // errors. The nodes are then the Driver's: its Close closes them, and each of them the connections that it made itself. If
 // NewDriver fails they are still the caller's.
 func NewDriver(nodes []driver.Driver, opts ...DriverOption) (*Driver, error) {
 	d := &Driver{clock: time.Now, random: rand.Int64N}
 	d.open, d.shut = context.WithCancel(context.Background())
-	if err := newdriver.Apply(d, opts); err != nil {
+	if err := adapter.Apply(d, opts); err != nil {
 		return nil, err
 	}
 	if len(nodes) < minNodes {
-		return nil, newdriver.Refuse(fmt.Errorf("redlock needs at least %d nodes, and got %d", minNodes, len(nodes)))
+		return nil, adapter.Refuse(fmt.Errorf("redlock needs at least %d nodes, and got %d", minNodes, len(nodes)))
 	}
 	for _, n := range nodes {
 		if err := d.add(n); err != nil {
-			return nil, newdriver.Refuse(err)
+			return nil, adapter.Refuse(err)
 		}
 	}
 	d.workers = workers.New(idlePerNode * len(d.nodes))
@@ -101,18 +99,18 @@ func (d *Driver) add(n driver.Driver) error {
 	if n == nil {
 		return fmt.Errorf("node %d is nil", number)
 	}
-	p, ok := n.(driver.Proposer)
+	p, ok := n.(quorum.Node)
 	if !ok {
-		return fmt.Errorf("%w: node %d, a %T, cannot be a node of redlock: it is no driver.Proposer", driver.ErrUnsupported, number, n)
+		return fmt.Errorf("%w: node %d, a %T, cannot be a node of redlock: use those of packages redis and redigo", driver.ErrUnsupported, number, n)
 	}
 	addr := p.Address()
 	for i, other := range d.nodes {
-		same := reflect.TypeOf(p).Comparable() && other.Proposer == p
+		same := reflect.TypeOf(p).Comparable() && other.Node == p
 		if same || addr != "" && strings.EqualFold(addr, other.name) {
 			return fmt.Errorf("nodes %d and %d are the same, %s: a majority of one server is none", i+1, number, cmp.Or(addr, "one Driver"))
 		}
 	}
-	d.nodes = append(d.nodes, &node{Proposer: p, name: cmp.Or(addr, fmt.Sprintf("node %d", number))})
+	d.nodes = append(d.nodes, &node{Node: p, name: cmp.Or(addr, fmt.Sprintf("node %d", number))})
 	return nil
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/redis"
 )
@@ -47,7 +49,7 @@ type comparison struct {
 }
 
 type pair struct {
-	real     driver.RaisableLease
+	real     quorum.Candidate
 	owner    uint64
 	token    uint64
 	released bool
@@ -93,7 +95,7 @@ func (c *comparison) take() {
 	token := c.soon + uint64(c.r.IntN(12))
 	ok, accepted := c.reg.take(0, p.owner, 1, token)
 	var err error
-	p.real, err = c.driver.Propose(c.t.Context(), driver.Request{Name: "x", TTL: time.Minute}, token)
+	p.real, err = claims.Propose(c.t.Context(), c.driver, driver.Request{Name: "x", TTL: time.Minute}, token)
 	c.same("take", ok, err)
 	if ok {
 		require.Equal(c.t, accepted, p.real.Token(), "seed %d, after %v", c.seed, c.did)

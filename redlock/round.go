@@ -15,9 +15,9 @@ import (
 type request interface {
 	send(ctx context.Context) error
 
-	// heard takes in the answer, when the request is over. Before that it is told once, with over false, if the request
+	// onReply takes in the answer, when the request is over. Before that it is told once, with over false, if the request
 	// is not over in time.
-	heard(err error, over bool)
+	onReply(err error, over bool)
 }
 
 // call is a request on its way to a node.
@@ -26,7 +26,7 @@ type call struct {
 	node  *node
 	round *round
 
-	mu            sync.Mutex // held while heard is told that the call is overdue
+	mu            sync.Mutex // held while onReply is told that the call is overdue
 	over, overdue bool
 }
 
@@ -82,7 +82,7 @@ func (r *round) expire() {
 		if !c.over {
 			c.overdue = true
 			c.node.overdue()
-			c.heard(noAnswer(r.timeout), false)
+			c.onReply(noAnswer(r.timeout), false)
 		}
 		c.mu.Unlock()
 	}
@@ -106,13 +106,13 @@ func (c *call) Run() {
 	defer r.ended()
 	if err := c.node.admit(); err != nil {
 		c.end()
-		c.heard(err, true)
+		c.onReply(err, true)
 		return
 	}
 	err := c.send(r)
 	slow := time.Until(r.deadline) <= r.timeout/10
 	c.node.returned(err, c.end(), slow)
-	c.heard(inTime(err, r.timeout), true)
+	c.onReply(inTime(err, r.timeout), true)
 }
 
 // end ends the call, and returns whether it was overdue.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // simNode is a contender's client of one server.
@@ -27,39 +28,6 @@ type simNode struct {
 }
 
 func (n *simNode) Address() string { return fmt.Sprintf("server-%d", n.index) }
-
-// Propose implements driver.Proposer.
-func (n *simNode) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
-	n.mu.Lock()
-	n.proposed++
-	l := &registerLease{until: time.Now().Add(req.TTL)}
-	attempt := n.proposed
-	n.mu.Unlock()
-	l.owner = uint64(n.c.id+1)<<32 + attempt
-	if n.w.relax.oneOwner {
-		l.owner = uint64(n.c.id + 1)
-	}
-	l.run = n.runner(attempt)
-	var granted bool
-	var accepted uint64
-	arrived, err := n.send(ctx, n.message(ofTake, attempt, 0), func(first bool, r *register, now int64) {
-		g, a := r.take(now, l.owner, int64(req.TTL), token)
-		if first {
-			granted, accepted = g, a
-		}
-	})
-	switch {
-	case err != nil && arrived:
-		return l, err
-	case err != nil:
-		return nil, err
-	case granted:
-		l.token.Store(accepted)
-		return l, nil
-	default:
-		return nil, locker.ErrHeld
-	}
-}
 
 // message is the source of what happens to one message. Its name is not that of any other.
 func (n *simNode) message(what, attempt, number uint64) *rand.Rand {
@@ -177,7 +145,7 @@ func (n *simNode) hears(sent time.Time, clock int64) {
 	n.heard = simReading{n.server.start.Add(n.server.ahead + time.Duration(clock)), sent}
 }
 
-// Identify implements driver.Proposer.
+// Identify implements quorum.Node.
 func (n *simNode) Identify(ctx context.Context) (string, error) {
 	n.mu.Lock()
 	n.asked++
@@ -187,20 +155,23 @@ func (n *simNode) Identify(ctx context.Context) (string, error) {
 	return n.Address(), err
 }
 
-// ServerTime implements driver.Proposer.
+// ServerTime implements quorum.Node.
 func (n *simNode) ServerTime() (now time.Time, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.heard.clock.Add(time.Since(n.heard.sent)), !n.heard.sent.IsZero()
 }
 
-// Wait implements driver.Proposer.
-func (n *simNode) Wait(req driver.Request, place uint64, woken func(bool)) driver.WaitingLease {
+// Candidate implements quorum.Node.
+func (n *simNode) Candidate(req driver.Request, place uint64, woken func(bool)) quorum.Candidate {
 	n.mu.Lock()
 	n.proposed++
 	attempt := n.proposed
 	n.mu.Unlock()
 	l := &registerLease{owner: uint64(n.c.id+1)<<32 + attempt, run: n.runner(attempt)}
+	if n.w.relax.oneOwner {
+		l.owner = uint64(n.c.id + 1)
+	}
 	var asked, told atomic.Uint64
 	ask := func(ctx context.Context, script func(bool, *register, int64)) (bool, error) {
 		return n.send(ctx, n.message(ofTake, attempt, asked.Add(1)), script)

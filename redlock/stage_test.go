@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // path is what happens to one request.
@@ -225,25 +226,6 @@ func (c *stageClient) Close() error {
 	return nil
 }
 
-func (c *stageClient) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
-	l := c.lease(req)
-	var ok bool
-	var accepted uint64
-	ran, err := c.run(ctx, propose, req.Name, func(r *register, now int64) {
-		ok, accepted = r.take(now, l.owner, int64(req.TTL), token)
-	})
-	switch {
-	case ran:
-		return l, err
-	case err != nil:
-		return nil, err
-	case !ok:
-		return nil, locker.ErrHeld
-	}
-	l.token.Store(accepted)
-	return l, nil
-}
-
 func (c *stageClient) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	c.mu.Lock()
 	c.batches++
@@ -251,7 +233,7 @@ func (c *stageClient) ExtendAll(ctx context.Context, leases []driver.Lease, ttl 
 	return extendEach(ctx, leases, ttl)
 }
 
-func (c *stageClient) Wait(req driver.Request, place uint64, woken func(bool)) driver.WaitingLease {
+func (c *stageClient) Candidate(req driver.Request, place uint64, woken func(bool)) quorum.Candidate {
 	l := c.lease(req)
 	ask := func(ctx context.Context, script func(bool, *register, int64)) (bool, error) {
 		return c.run(ctx, propose, req.Name, func(r *register, now int64) { script(true, r, now) })
@@ -260,7 +242,7 @@ func (c *stageClient) Wait(req driver.Request, place uint64, woken func(bool)) d
 }
 
 func (c *stageClient) lease(req driver.Request) *registerLease {
-	l := &registerLease{owner: c.owners.Add(1), until: time.Now().Add(req.TTL - c.short)}
+	l := &registerLease{owner: c.owners.Add(1), late: c.short}
 	l.run = func(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
 		var ok bool
 		ran, err := c.run(ctx, v, req.Name, func(r *register, now int64) { ok = script(r, now) })

@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
@@ -79,8 +81,8 @@ type queueComparison struct {
 // inBoth is an owner.
 type inBoth struct {
 	entry   inQueue
-	waits   driver.WaitingLease // nil: it does not wait
-	real    driver.RaisableLease
+	waits   quorum.Candidate // nil: it does not wait
+	real    quorum.Candidate
 	granted bool
 	token   uint64
 }
@@ -114,7 +116,7 @@ func (q *queueComparison) enters() {
 	owner := q.owners
 	p := &inBoth{entry: inQueue{owner: owner, place: uint64(1_000_000 + q.r.IntN(1_000_000)), process: uint64(k + 1)}}
 	p.entry.tell = func() { q.told = append(q.told, owner) }
-	p.waits = q.drivers[k].Wait(q.request(), p.entry.place, func(kept bool) {
+	p.waits = q.drivers[k].Candidate(q.request(), p.entry.place, func(kept bool) {
 		if kept {
 			q.mu.Lock()
 			defer q.mu.Unlock()
@@ -160,7 +162,7 @@ func (q *queueComparison) proposes() {
 	q.owners++
 	q.note("%d asks once", q.owners)
 	granted, accepted := q.reg.take(0, q.owners, 1, q.proposal)
-	l, err := q.drivers[0].Propose(q.t.Context(), q.request(), q.proposal)
+	l, err := claims.Propose(q.t.Context(), q.drivers[0], q.request(), q.proposal)
 	q.same(granted, err)
 	if granted {
 		require.Equal(q.t, accepted, l.Token(), "after %v", q.did)

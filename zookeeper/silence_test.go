@@ -30,7 +30,8 @@ func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
 	}
 }
 
-// The servers fall silent before an Unlock, and answer again just after the hold's deadline: the session goes on, and the node does not.
+// The servers fall silent before an Unlock, and answer again just after the hold's deadline: the
+// session goes on, and the node does not.
 func TestSilence_untilAfterAnUnlockLeavesNothing(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
@@ -47,7 +48,8 @@ func TestSilence_untilAfterAnUnlockLeavesNothing(t *testing.T) {
 	require.NoError(t, h.Unlock(t.Context()))
 }
 
-// A Client is closed while a request is under way that makes the node of a lock, and its answer comes just then.
+// A Client is closed while a request is under way that makes the node of a lock, and its answer
+// comes just then.
 func TestClose_whileANodeIsMade(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)

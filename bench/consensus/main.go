@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/bench/internal/kills"
+	"github.com/go-locker/locker/bench/internal/pairs"
 	"github.com/go-locker/locker/bench/internal/program"
 )
 
@@ -95,37 +96,45 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	return o.Run(ctx, stdout, stderr, o.measure)
+}
+
+func (o options) measure(ctx context.Context, progress io.Writer) (program.Results, error) {
 	r := newResults(o)
 	for _, s := range systems {
 		if s.libraries = o.of(s); len(s.libraries) == 0 {
 			continue
 		}
-		if err := o.measure(ctx, s, r, o.Progress(stderr)); err != nil {
-			return err
+		if err := o.measureSystem(ctx, s, r, progress); err != nil {
+			return nil, err
 		}
 	}
-	return o.Report(r, stdout)
+	return r, nil
 }
 
-// measure adds to r what it measures of one system.
-func (o options) measure(ctx context.Context, s system, r *Results, progress io.Writer) error {
-	servers, err := s.start(o.servers)
+// measureSystem adds to r what it measures of one system.
+func (o options) measureSystem(ctx context.Context, s system, r *Results, progress io.Writer) error {
+	on, err := s.start(ctx, o.servers)
 	if err != nil {
 		return err
 	}
-	defer servers.Stop()
-	r.add(servers.Name)
+	defer on.Stop()
+	r.add(on.Name)
 	for _, part := range o.only.Chosen() {
 		switch part {
 		case "pairs":
-			err = o.measurePairs(ctx, s, servers, r, progress)
+			var some []pairs.Pairs
+			some, err = pairs.Plan{
+				Libraries: s.libraries, Rounds: o.rounds, Blocks: o.blocks, Block: o.block,
+			}.Measure(ctx, on, progress)
+			r.Pairs = append(r.Pairs, some...)
 		case "contended":
-			err = o.measureContended(ctx, s, servers, r, progress)
+			err = o.measureContended(ctx, s, on, r, progress)
 		case "kills":
 			var some []kills.Kill
 			some, err = kills.Plan{
 				Libraries: s.locks(), Rounds: o.killRounds, Waiters: o.killWaiters, Clients: o.clients, TTL: o.killTTL,
-			}.Measure(ctx, servers.Addrs, progress)
+			}.Measure(ctx, on.Addrs, progress)
 			r.Kills = append(r.Kills, some...)
 		}
 		if err != nil {

@@ -18,9 +18,9 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/go-locker/locker/bench/internal/pairs"
 	"github.com/go-locker/locker/bench/internal/program"
-	"github.com/go-locker/locker/bench/internal/redispairs"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 )
 
 type options struct {
@@ -94,29 +94,31 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return o.Run(ctx, o.nodes, stdout, stderr, o.measure)
+	return o.Run(ctx, stdout, stderr, o.measure)
 }
 
-func (o options) measure(
-	ctx context.Context, servers redisserver.Servers, progress io.Writer,
-) (program.Results, error) {
-	r := newResults(servers, o)
+func (o options) measure(ctx context.Context, progress io.Writer) (program.Results, error) {
+	on, err := servers.Redis(ctx, o.nodes)
+	if err != nil {
+		return nil, err
+	}
+	defer on.Stop()
+	r := newResults(on, o)
 	for _, part := range o.only.Chosen() {
-		var err error
 		switch part {
 		case "pairs":
-			r.Pairs, err = redispairs.Plan{
+			r.Pairs, err = pairs.Plan{
 				Libraries: o.Libraries, Rounds: o.rounds, Blocks: o.blocks, Block: o.block,
-			}.Measure(ctx, servers, progress)
+			}.Measure(ctx, on, progress)
 		case "minority":
-			r.Minorities, err = measureMinorities(ctx, servers, o, progress)
+			r.Minorities, err = measureMinorities(ctx, on, o, progress)
 		case "contended":
-			r.Contended, err = measureContended(ctx, servers, o, progress)
+			r.Contended, err = measureContended(ctx, on, o, progress)
 		case "apart":
-			r.Apart, err = redispairs.Crowds{
+			r.Apart, err = pairs.Crowds{
 				Libraries: o.without(ctxName), Rounds: o.longRounds, Goroutines: []int{o.goroutines},
 				WarmUp: o.warmUp, Duration: o.duration,
-			}.Measure(ctx, servers, progress)
+			}.Measure(ctx, on, progress)
 		}
 		if err != nil {
 			return nil, err

@@ -18,10 +18,10 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/go-locker/locker/bench/internal/pairs"
 	"github.com/go-locker/locker/bench/internal/program"
 	"github.com/go-locker/locker/bench/internal/redislocks"
-	"github.com/go-locker/locker/bench/internal/redispairs"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 )
 
 type options struct {
@@ -31,7 +31,7 @@ type options struct {
 
 	rounds, blocks, block int // of pairs
 
-	crowds           redispairs.Crowds
+	crowds           pairs.Crowds
 	held             program.Counts
 	window, settling time.Duration
 	names            int
@@ -89,24 +89,28 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return o.Run(ctx, 1, stdout, stderr, o.measure)
+	return o.Run(ctx, stdout, stderr, o.measure)
 }
 
-func (o options) measure(ctx context.Context, servers redisserver.Servers, progress io.Writer) (program.Results, error) {
-	r := newResults(servers[0], o)
+func (o options) measure(ctx context.Context, progress io.Writer) (program.Results, error) {
+	on, err := servers.Redis(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer on.Stop()
+	r := newResults(on, o)
 	for _, part := range o.only.Chosen() {
-		var err error
 		switch part {
 		case "pairs":
-			r.Pairs, err = redispairs.Plan{
+			r.Pairs, err = pairs.Plan{
 				Libraries: o.Libraries, Rounds: o.rounds, Blocks: o.blocks, Block: o.block,
-			}.Measure(ctx, servers, progress)
+			}.Measure(ctx, on, progress)
 		case "apart":
-			r.Apart, err = o.crowds.Measure(ctx, servers, progress)
+			r.Apart, err = o.crowds.Measure(ctx, on, progress)
 		case "held":
-			r.Held, err = o.measureHeld(ctx, servers, progress)
+			r.Held, err = o.measureHeld(ctx, on, progress)
 		case "names":
-			r.Names, err = o.measureNames(ctx, servers, progress)
+			r.Names, err = o.measureNames(ctx, on, progress)
 		}
 		if err != nil {
 			return nil, err

@@ -20,7 +20,7 @@ import (
 	"github.com/go-locker/locker/bench/internal/kills"
 	"github.com/go-locker/locker/bench/internal/program"
 	"github.com/go-locker/locker/bench/internal/redislocks"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 )
 
 type options struct {
@@ -86,17 +86,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return o.Run(ctx, 1, stdout, stderr, o.measure)
+	return o.Run(ctx, stdout, stderr, o.measure)
 }
 
-func (o options) measure(
-	ctx context.Context, servers redisserver.Servers, progress io.Writer,
-) (program.Results, error) {
-	r := newResults(servers[0], o)
+func (o options) measure(ctx context.Context, progress io.Writer) (program.Results, error) {
+	on, err := servers.Redis(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer on.Stop()
+	r := newResults(on, o)
 	for round := range o.rounds {
 		for _, cell := range o.cells(round) {
 			for _, l := range o.Libraries.Turn(round) {
-				c, err := measureContended(ctx, servers, l, cell)
+				c, err := measureContended(ctx, on, l, cell)
 				if err != nil {
 					return nil, err
 				}
@@ -105,15 +108,14 @@ func (o options) measure(
 				r.Contended = append(r.Contended, c)
 			}
 		}
-		if err := o.measureTurns(ctx, servers, round, r, progress); err != nil {
+		if err := o.measureTurns(ctx, on, round, r, progress); err != nil {
 			return nil, err
 		}
 	}
 	if o.killWaiters > 0 {
-		var err error
 		if r.Kills, err = (kills.Plan{
 			Libraries: o.Libraries, Rounds: o.rounds, Waiters: o.killWaiters, Clients: slices.Max(o.clients), TTL: o.killTTL,
-		}).Measure(ctx, servers.Addrs(), progress); err != nil {
+		}).Measure(ctx, on.Addrs, progress); err != nil {
 			return nil, err
 		}
 	}
@@ -121,7 +123,7 @@ func (o options) measure(
 		return r, nil
 	}
 	for _, l := range o.Libraries {
-		i, err := measureIdle(ctx, servers, l, o)
+		i, err := measureIdle(ctx, on, l, o)
 		if err != nil {
 			return nil, err
 		}
@@ -132,10 +134,10 @@ func (o options) measure(
 }
 
 // measureTurns is a round of what is not done for so long.
-func (o options) measureTurns(ctx context.Context, servers redisserver.Servers, round int, r *Results, progress io.Writer) error {
+func (o options) measureTurns(ctx context.Context, on *servers.Servers, round int, r *Results, progress io.Writer) error {
 	for _, l := range o.Libraries.Turn(round) {
 		if o.handoverWaiters > 0 {
-			h, err := measureHandover(ctx, servers, l, round, o)
+			h, err := measureHandover(ctx, on, l, round, o)
 			if err != nil {
 				return err
 			}
@@ -143,7 +145,7 @@ func (o options) measureTurns(ctx context.Context, servers redisserver.Servers, 
 			r.Handovers = append(r.Handovers, h)
 		}
 		if o.drain > 0 {
-			d, err := measureDrain(ctx, servers, l, round, o)
+			d, err := measureDrain(ctx, on, l, round, o)
 			if err != nil {
 				return err
 			}

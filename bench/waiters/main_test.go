@@ -15,7 +15,7 @@ import (
 	"github.com/go-locker/locker/bench/internal/kills"
 	"github.com/go-locker/locker/bench/internal/program"
 	"github.com/go-locker/locker/bench/internal/redislocks"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/servertest"
 	"github.com/go-locker/locker/bench/internal/wire"
 	"github.com/go-locker/locker/internal/test/testserver"
@@ -80,9 +80,9 @@ func TestMeasure_noticesTwoHolders(t *testing.T) {
 	testserver.Need(t, "redis-server")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	servers, err := redisserver.Start(ctx, 1)
+	on, err := servers.Redis(ctx, 1)
 	require.NoError(t, err)
-	defer servers.Stop()
+	defer on.Stop()
 	none := func(context.Context) error { return nil }
 	broken := contend.Library{Name: "broken", Open: func([]string, *wire.Tally, time.Duration) (*contend.Client, error) {
 		return &contend.Client{
@@ -97,16 +97,16 @@ func TestMeasure_noticesTwoHolders(t *testing.T) {
 		idleWaiters: 2, handoverWaiters: 2, drain: 16,
 	}
 
-	c, err := measureContended(ctx, servers, broken, o.cells(0)[0])
+	c, err := measureContended(ctx, on, broken, o.cells(0)[0])
 	require.NoError(t, err)
 	assert.Positive(t, c.Overlaps, "contended")
-	h, err := measureHandover(ctx, servers, broken, 0, o)
+	h, err := measureHandover(ctx, on, broken, 0, o)
 	require.NoError(t, err)
 	assert.Positive(t, h.Overlaps, "hand-over")
-	d, err := measureDrain(ctx, servers, broken, 0, o)
+	d, err := measureDrain(ctx, on, broken, 0, o)
 	require.NoError(t, err)
 	assert.Positive(t, d.Overlaps, "drain")
-	i, err := measureIdle(ctx, servers, broken, o)
+	i, err := measureIdle(ctx, on, broken, o)
 	require.NoError(t, err)
 	assert.Equal(t, 2, i.Overlaps, "idle")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/go-locker/locker/driver"
@@ -32,45 +31,27 @@ const noLook = time.Hour
 // woken: because the lock is claimed for it, or because it is the first of this Driver's waiters
 // and has to look whether the queue still stands.
 func (l *lease) Ask(ctx context.Context) (next time.Duration, err error) {
-	if err := l.driver.CheckTTL(l.ttl); err != nil {
-		return 0, err
-	}
 	if err := l.awaitFormer(ctx); err != nil {
 		return 0, err
 	}
-	var a answer
-	if l.waiter.wakes == nil {
-		a, err = l.take(ctx, 0)
-		l.there = l.there || a.status == granted || a.status == unknown
-	} else {
-		a, err = l.askInQueue(ctx, int64(l.waiter.place))
-	}
+	a, err := l.ask(ctx, int64(l.waiter.place))
 	if err != nil || a.status == granted {
 		return 0, err
 	}
 	return noLook, a.heldBy()
 }
 
-// Propose implements driver.Proposer.
-func (d *Driver) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
-	if token == 0 || token >= 1<<tokenBits {
-		return nil, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", driver.ErrUnsupported, token)
+// ask asks for the lock, or for a place in its queue if l waits. number is that of take.
+func (l *lease) ask(ctx context.Context, number int64) (answer, error) {
+	if err := l.driver.CheckTTL(l.ttl); err != nil {
+		return answer{}, err
 	}
-	if err := d.CheckTTL(req.TTL); err != nil {
-		return nil, err
+	if l.waiter.waits() {
+		return l.askInQueue(ctx, number)
 	}
-	l := d.newLease(req, "", alone)
-	l.takes, l.direct = propose, true
-	a, err := l.take(ctx, int64(token))
-	l.there = a.status == granted || a.status == unknown
-	switch {
-	case err == nil && a.status != granted:
-		return nil, a.heldBy()
-	case !l.there:
-		return nil, err
-	default:
-		return l, err
-	}
+	a, err := l.take(ctx, number)
+	l.there = l.there || a.status == granted || a.status == unknown
+	return a, err
 }
 
 // kind is what an owner that has no place in its name has there instead.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
@@ -155,7 +156,7 @@ func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 	for what, do := range map[string]func(context.Context) error{
 		"Ask, once":    func(ctx context.Context) error { _, err := claims.Take(ctx, d, long); return err },
 		"Ask, waiting": func(ctx context.Context) error { _, err := claims.Wait(ctx, d, long, func(error) {}); return err },
-		"Propose":      func(ctx context.Context) error { _, err := d.Propose(ctx, long, 7); return err },
+		"Propose":      func(ctx context.Context) error { _, err := claims.Propose(ctx, d, long, 7); return err },
 	} {
 		require.NoError(t, do(t.Context()), "brings the server's clock")
 		for _, c := range []struct{ deadline, patience time.Duration }{{time.Minute, time.Minute}, {2 * time.Hour, long.TTL / 4}} {
@@ -284,7 +285,7 @@ func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
 		what := fmt.Sprintf("%T %v", reply, reply)
 		require.Error(t, lease.Extend(t.Context(), time.Second), what)
 		require.Error(t, lease.Release(t.Context()), what)
-		require.Error(t, lease.(driver.RaisableLease).Raise(t.Context(), 8), what)
+		require.Error(t, lease.(quorum.Candidate).Raise(t.Context(), 8), what)
 		require.Error(t, d.ExtendAll(t.Context(), []driver.Lease{lease}, time.Second)[0], what)
 	}
 	assert.EqualValues(t, 7, lease.Token())

@@ -36,7 +36,7 @@ func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 		"at that limit the server may evict locks that are held, and others get them; set the policy to noeviction", limit, policy)}, nil
 }
 
-// Identify implements driver.Proposer: a server makes its run_id anew when it starts.
+// Identify implements quorum.Node: a server makes its run_id anew when it starts.
 func (d *Driver) Identify(ctx context.Context) (id string, err error) {
 	r := d.sender.request(info, nil, "server")
 	r.direct = true

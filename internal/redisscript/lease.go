@@ -189,7 +189,7 @@ func (s *sendings) MarshalBinary() ([]byte, error) {
 // NotRun implements Counter.
 func (s *sendings) NotRun() { s.n.Add(-1) }
 
-// Raise implements driver.RaisableLease.
+// Raise implements quorum.Candidate.
 func (l *lease) Raise(ctx context.Context, token uint64) error {
 	reply := l.send(ctx, raise, l.keys[:1], l.argOwner, token, l.mark.tag)
 	if reply.Err == nil && reply.Value == any(int64(-1)) {

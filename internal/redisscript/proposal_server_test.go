@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // serverTime is the server's clock in µs.
@@ -136,7 +137,7 @@ func TestRaise_furtherAheadThanTokensAreRememberedIsUnsupported(t *testing.T) {
 	}})
 	now := s.serverTime()
 	req := driver.Request{Name: t.Name(), TTL: time.Minute}
-	l, err := d.Propose(t.Context(), req, uint64(now))
+	l, err := claims.Propose(t.Context(), d, req, uint64(now))
 	require.NoError(t, err)
 	far := uint64(now + (13 * time.Hour).Microseconds())
 	require.ErrorIs(t, l.Raise(t.Context(), far), locker.ErrUnsupported)

@@ -2,36 +2,47 @@ package redisscript
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
-// Wait implements driver.Proposer.
-func (d *Driver) Wait(req driver.Request, place uint64, woken func(claimed bool)) driver.WaitingLease {
-	l := d.newLease(req, d.hub.prefixes[d.hub.kind()], placeText(place))
+// Candidate implements quorum.Node.
+func (d *Driver) Candidate(req driver.Request, place uint64, woken func(claimed bool)) quorum.Candidate {
+	prefix, how := "", alone
+	if woken != nil {
+		prefix, how = d.hub.prefixes[d.hub.kind()], placeText(place)
+	}
+	l := d.newLease(req, prefix, how)
 	l.takes, l.direct = propose, true
-	l.waiter.lease, l.waiter.place, l.waiter.tell = l, place, woken
+	if woken != nil {
+		l.waiter.lease, l.waiter.place, l.waiter.tell = l, place, woken
+	}
 	return l
 }
 
-// Propose implements driver.WaitingLease.
+// Propose implements quorum.Candidate.
 func (l *lease) Propose(ctx context.Context, token uint64) (earlier bool, err error) {
-	a, err := l.askInQueue(ctx, int64(token))
+	if token == 0 || token >= 1<<tokenBits {
+		return false, fmt.Errorf("%w: proposed token %d: Redis takes 1 to 2^53-1", driver.ErrUnsupported, token)
+	}
+	a, err := l.ask(ctx, int64(token))
 	if err != nil || a.status == granted {
 		return false, err
 	}
-	return a.earlier, driver.ErrHeld
+	return a.earlier, a.heldBy()
 }
 
 // placeText is what the owner of a waiter has that has the same place at several servers.
 func placeText(place uint64) kind { return kind(strconv.FormatUint(place, 10) + "/") }
 
-// Known implements driver.WaitingLease.
+// Known implements quorum.Candidate.
 func (l *lease) Known() bool { return l.there }
 
-// ServerTime implements driver.Proposer.
+// ServerTime implements quorum.Node.
 func (d *Driver) ServerTime() (now time.Time, known bool) {
 	r := d.server.reading()
 	if r.at.IsZero() {

@@ -105,8 +105,11 @@ type waiter struct {
 	queued  bool // it is in the list's queue
 
 	wakes func()             // of a claim
-	tell  func(claimed bool) // of a lease of Wait, which is told whether the lock is claimed for it
+	tell  func(claimed bool) // of a node's candidate, which is told whether the lock is claimed for it
 }
+
+// waits reports whether there is anybody to be woken.
+func (w *waiter) waits() bool { return w.wakes != nil || w.tell != nil }
 
 // wake has the waiter ask. claimed: the lock is kept for it. The caller holds the hub's mutex.
 func (w *waiter) wake(claimed bool) {

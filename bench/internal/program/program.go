@@ -8,11 +8,11 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/go-locker/locker/bench/internal/chart"
 	"github.com/go-locker/locker/bench/internal/contend"
-	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/report"
 )
 
@@ -54,40 +54,26 @@ func (o *Options) Parse(f *flag.FlagSet, known contend.Libraries, args []string)
 
 // Results are what was measured, to be printed, to be written as JSON, and to be drawn.
 type Results interface {
-	Print(w io.Writer) error
+	Print(b *strings.Builder)
 	Charts() []chart.Chart
 }
 
-// Run has measure use so many Redis servers, and writes down what it has measured.
+// Run has measure use servers, which end with ctx, and writes down what it has measured. It says meanwhile
+// what is being measured.
 func (o *Options) Run(
-	ctx context.Context, servers int, stdout, stderr io.Writer,
-	measure func(ctx context.Context, servers redisserver.Servers, progress io.Writer) (Results, error),
+	ctx context.Context, stdout, stderr io.Writer,
+	measure func(ctx context.Context, progress io.Writer) (Results, error),
 ) error {
-	started, err := redisserver.Start(ctx, servers)
-	if err != nil {
-		return err
+	if o.Quiet {
+		stderr = io.Discard
 	}
-	defer started.Stop()
-	results, err := measure(ctx, started, o.Progress(stderr))
+	results, err := measure(ctx, stderr)
 	if err != nil {
 		if ctx.Err() != nil { // which stopped the servers: whatever failed then did so because of that
 			return context.Cause(ctx)
 		}
 		return err
 	}
-	return o.Report(results, stdout)
-}
-
-// Progress is where to say what is being measured.
-func (o *Options) Progress(stderr io.Writer) io.Writer {
-	if o.Quiet {
-		return io.Discard
-	}
-	return stderr
-}
-
-// Report writes down what was measured.
-func (o *Options) Report(results Results, stdout io.Writer) error {
 	if o.JSON != "" {
 		if err := report.WriteJSON(o.JSON, results); err != nil {
 			return err
@@ -100,5 +86,8 @@ func (o *Options) Report(results Results, stdout io.Writer) error {
 			}
 		}
 	}
-	return results.Print(stdout)
+	var b strings.Builder
+	results.Print(&b)
+	_, err = io.WriteString(stdout, b.String())
+	return err
 }

@@ -263,7 +263,8 @@ func TestClose_waitsForWhatRunsUnderAHold(t *testing.T) {
 	})
 }
 
-// What does not return is not waited for longer than Close lasts, and keeps the lock until it expires.
+// What does not return is not waited for longer than Close lasts, and keeps the lock until it
+// expires.
 func TestClose_leavesToExpireWhatDoesNotReturn(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		c := b.client(t)
