@@ -259,7 +259,7 @@ func caller() string {
 	for more := true; more; {
 		var frame runtime.Frame
 		frame, more = frames.Next()
-		if !ours(frame.Function) {
+		if frame.Function != "runtime.goexit" && !ours(frame.Function) {
 			return fmt.Sprintf("%s:%d", frame.File, frame.Line)
 		}
 	}

@@ -73,9 +73,7 @@ func New(t TB, opts ...locker.Option) *Client {
 	if err != nil {
 		t.Fatalf("locktest: %v", err)
 	}
-	for range client.List(context.Background(), "") {
-		break // the driver has learned the prefix
-	}
+	client.List(context.Background(), "")(func(string, error) bool { return false }) // tells d the prefix
 	c := &Client{client, t, d}
 	t.Cleanup(c.end)
 	return c

@@ -125,14 +125,13 @@ func (c *claim) standing() (known bool, err error) {
 	case outcome == won:
 		c.win()
 		return true, nil
-	case c.waiting != nil:
-		err := c.waiting.refusal(outcome)
-		return err != nil, err
 	case outcome == undecided:
 		return false, nil
+	case outcome == denied && c.waiting != nil:
+		return true, driver.ErrHeld
 	}
-	c.decided = true
-	failed := c.driver.disagreement(c.vote)
+	c.decided = c.waiting == nil
+	failed := c.driver.disagreement(c.vote) // one that waits goes on: it is for the core to end an outage
 	failed.held = outcome == denied
 	return true, failed
 }
