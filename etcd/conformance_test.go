@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/deviations"
+	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -30,12 +30,13 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// cluster has all faults but MoveClock: no clock but its own can be given to a program that asks the kernel for the time,
-// and etcd counts what is left of a lease by one that nobody moves. One server has no FailOver.
+// cluster has all faults but MoveClock: no clock but its own can be given to a program that asks
+// the kernel for the time, and etcd counts what is left of a lease by one that nobody moves. One
+// server has no FailOver.
 func cluster(t *testing.T, g *testserver.EtcdGroup) conformance.Harness {
 	t.Helper()
 	h := harness.ForURL(time.Second, "etcd://%s?prefix=locker", g.Addrs())
-	h.Deviations = deviations.Consensus()
+	h.Deviations = knownbreaks.Consensus()
 	harness.Servers(&h.Faults, g.Servers(), g.Restart)
 	if servers := g.Servers(); len(servers) > 1 {
 		h.Faults.FailOver = harness.QuorumFailOver(servers, g.Leader)

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/adapter"
 )
 
 const (
@@ -56,7 +56,7 @@ func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 
 func clientConfig(ctx context.Context, u *driver.URL, all *conns) (clientv3.Config, error) {
 	c := clientv3.Config{
-		Endpoints:         adapterurl.Addrs(u, port),
+		Endpoints:         adapter.Addrs(u, port),
 		DialTimeout:       5 * time.Second,
 		DialKeepAliveTime: leastKeepalive, DialKeepAliveTimeout: 3 * time.Second,
 		Logger: zap.NewNop(), // what matters is in the errors
@@ -65,16 +65,15 @@ func clientConfig(ctx context.Context, u *driver.URL, all *conns) (clientv3.Conf
 		return c, fmt.Errorf("path %q: %s:// takes none; for a prefix of the keys there is the parameter prefix", u.Path, u.Scheme)
 	}
 	var err1, err2 error
-	c.Username, c.Password, err1 = adapterurl.User(u, false)
-	c.TLS, err2 = adapterurl.TLS(ctx, u, plainScheme, "")
-	if err := errors.Join(err1, err2, adapterurl.Duration(u, "dial_timeout", &c.DialTimeout), keepalive(u, &c)); err != nil {
+	c.Username, c.Password, err1 = adapter.User(u, false)
+	c.TLS, err2 = adapter.TLS(ctx, u, plainScheme, "")
+	if err := errors.Join(err1, err2, adapter.Duration(u, "dial_timeout", &c.DialTimeout), keepalive(u, &c)); err != nil {
 		return c, err
 	}
 	// A server that is back is found soon: by default the pauses grow from a second to two minutes.
 	pauses := backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
 	c.DialOptions = []grpc.DialOption{
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: pauses, MinConnectTimeout: c.DialTimeout}),
-		grpc.WithChainUnaryInterceptor(keepDetail),
 	}
 	own := creds{TransportCredentials: insecure.NewCredentials(), conns: all}
 	if c.TLS != nil {
@@ -84,12 +83,13 @@ func clientConfig(ctx context.Context, u *driver.URL, all *conns) (clientv3.Conf
 	return c, nil
 }
 
-// leastKeepalive is how often a connection may be seen to: the library does not do it more often, whatever it is told.
+// leastKeepalive is how often a connection may be seen to: the library does not do it more often,
+// whatever it is told.
 const leastKeepalive = 10 * time.Second
 
 func keepalive(u *driver.URL, c *clientv3.Config) error {
 	if err := errors.Join(
-		adapterurl.Duration(u, "keepalive_time", &c.DialKeepAliveTime), adapterurl.Duration(u, "keepalive_timeout", &c.DialKeepAliveTimeout),
+		adapter.Duration(u, "keepalive_time", &c.DialKeepAliveTime), adapter.Duration(u, "keepalive_timeout", &c.DialKeepAliveTimeout),
 	); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/deviations"
+	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -42,7 +42,7 @@ func standalone(t *testing.T) conformance.Harness {
 	// A Locker of its own has a connection to make, and the server a process, within half of a TTL.
 	h := harness.ForURL(2*time.Second, "postgres://postgres@%s/postgres?sslmode=disable&connect_timeout=5", []string{s.Addr()})
 	h.RW = nil // there are no shares
-	h.Deviations = deviations.Postgres()
+	h.Deviations = knownbreaks.Postgres()
 	harness.Servers(&h.Faults, servers, s.Restart)
 	harness.Clocks(&h.Faults, servers)
 	h.Faults.Revoke = func(t conformance.TB, name string) { revoke(t, s.URL(), name) }

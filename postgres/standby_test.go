@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/deviations"
+	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -34,7 +34,7 @@ func replicated(t *testing.T, isSynchronous bool) conformance.Harness {
 	h := harness.ForURL(2*time.Second, "postgres://postgres@%s/postgres?sslmode=disable&connect_timeout=5", []string{r.primary.Addr(), r.standby.Addr()})
 	h.RW = nil // there are no shares
 	if !isSynchronous {
-		h.Deviations = deviations.PostgresFailover()
+		h.Deviations = knownbreaks.PostgresFailover()
 	}
 	h.Faults = conformance.Faults{Through: h.Faults.Through, FailOver: r.failOver}
 	return h

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/deviations"
+	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -15,7 +15,7 @@ import (
 func forURL(t *testing.T, format string, addrs []string) conformance.Harness {
 	t.Helper()
 	h := harness.ForURL(300*time.Millisecond, format, addrs)
-	h.Deviations = deviations.Redis()
+	h.Deviations = knownbreaks.Redis()
 	return h
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/redisurl"
 )
 
@@ -31,7 +31,7 @@ func init() {
 func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	size, readTimeout := 10*runtime.GOMAXPROCS(0), 3*time.Second
 	if err := errors.Join(
-		adapterurl.Number(u, "pool_size", &size), adapterurl.Duration(u, "read_timeout", &readTimeout),
+		adapter.Number(u, "pool_size", &size), adapter.Duration(u, "read_timeout", &readTimeout),
 	); err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func target(ctx context.Context, u *driver.URL, pool *redis.Pool, readTimeout ti
 	sentinel, err1 := redisurl.Sentinels(u)
 	socket, err2 := redisurl.Socket(u, plainScheme)
 	db, err3 := redisurl.Database(u)
-	user, password, err4 := adapterurl.User(u, true)
+	user, password, err4 := adapter.User(u, true)
 	transport, err5 := transportOptions(ctx, u)
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return "", err
@@ -76,7 +76,7 @@ func target(ctx context.Context, u *driver.URL, pool *redis.Pool, readTimeout ti
 			return "", errors.New("parameter socket is of one server, and does not go with master_name")
 		}
 		s := &sentinels{
-			master: sentinel.Master, addrs: adapterurl.Addrs(u, redisurl.SentinelPort),
+			master: sentinel.Master, addrs: adapter.Addrs(u, redisurl.SentinelPort),
 			servers: servers, sentinels: dialer(transport, sentinel.Username, sentinel.Password, 0),
 		}
 		pool.DialContext, pool.TestOnBorrowContext = s.dial, s.test
@@ -85,7 +85,7 @@ func target(ctx context.Context, u *driver.URL, pool *redis.Pool, readTimeout ti
 	if len(u.Hosts) > 1 {
 		return "", fmt.Errorf("%s:// takes one host, and the URL has %d; if they are sentinels, say so by master_name", u.Scheme, len(u.Hosts))
 	}
-	addr = cmp.Or(socket, adapterurl.Addrs(u, redisurl.Port)[0])
+	addr = cmp.Or(socket, adapter.Addrs(u, redisurl.Port)[0])
 	pool.DialContext = func(ctx context.Context) (redis.Conn, error) { return servers(ctx, addr) }
 	return addr, nil
 }
@@ -111,9 +111,9 @@ func dialer(transport []redis.DialOption, user, password string, db int) dialFun
 func transportOptions(ctx context.Context, u *driver.URL) ([]redis.DialOption, error) {
 	dialTimeout, writeTimeout := 5*time.Second, 3*time.Second
 	name, err1 := redisurl.ClientName(u)
-	config, err2 := adapterurl.TLS(ctx, u, plainScheme, "")
+	config, err2 := adapter.TLS(ctx, u, plainScheme, "")
 	if err := errors.Join(
-		adapterurl.Duration(u, "dial_timeout", &dialTimeout), adapterurl.Duration(u, "write_timeout", &writeTimeout), err1, err2,
+		adapter.Duration(u, "dial_timeout", &dialTimeout), adapter.Duration(u, "write_timeout", &writeTimeout), err1, err2,
 	); err != nil {
 		return nil, err
 	}

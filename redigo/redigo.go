@@ -38,7 +38,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/redisscript"
 )
@@ -49,7 +49,7 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newdriver.Client(d, opts...)
+	return adapter.Client(d, opts...)
 }
 
 // Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
@@ -97,10 +97,10 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 // dial or an option that is not valid.
 func NewDriver(pool *redis.Pool, opts ...DriverOption) (*Driver, error) {
 	if pool == nil || pool.Dial == nil && pool.DialContext == nil {
-		return nil, newdriver.Refuse(errors.New("nil redigo pool, or one without Dial and DialContext"))
+		return nil, adapter.Refuse(errors.New("nil redigo pool, or one without Dial and DialContext"))
 	}
 	r := &runner{pool: pool}
-	if err := newdriver.Apply(r, opts); err != nil {
+	if err := adapter.Apply(r, opts); err != nil {
 		return nil, err
 	}
 	return &Driver{scripts: redisscript.NewDriver(r), runner: r}, nil

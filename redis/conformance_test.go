@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/deviations"
+	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -48,7 +48,7 @@ const longer = 600 * time.Millisecond
 func forURL(t *testing.T, format string, addrs []string) conformance.Harness {
 	t.Helper()
 	h := harness.ForURL(300*time.Millisecond, format, addrs)
-	h.Deviations = deviations.Redis()
+	h.Deviations = knownbreaks.Redis()
 	return h
 }
 

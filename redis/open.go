@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/redisurl"
 )
 
@@ -57,7 +57,7 @@ func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (g
 	if err := connectTo(u, o); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(timeouts(u, o, replicaTimeout), adapterurl.Number(u, "pool_size", &o.PoolSize), secure(ctx, u, o)); err != nil {
+	if err := errors.Join(timeouts(u, o, replicaTimeout), adapter.Number(u, "pool_size", &o.PoolSize), secure(ctx, u, o)); err != nil {
 		return nil, err
 	}
 	switch {
@@ -78,9 +78,9 @@ func connectTo(u *driver.URL, o *goredis.UniversalOptions) error {
 	db, err := redisurl.Database(u)
 	sentinel, err1 := redisurl.Sentinels(u)
 	socket, err2 := redisurl.Socket(u, plainScheme)
-	user, password, err3 := adapterurl.User(u, true)
+	user, password, err3 := adapter.User(u, true)
 	name, err4 := redisurl.ClientName(u)
-	if err := errors.Join(err, err1, err2, err3, err4, adapterurl.Bool(u, "cluster", &o.IsClusterMode)); err != nil {
+	if err := errors.Join(err, err1, err2, err3, err4, adapter.Bool(u, "cluster", &o.IsClusterMode)); err != nil {
 		return err
 	}
 	o.Username, o.Password, o.ClientName = user, password, name
@@ -100,7 +100,7 @@ func connectTo(u *driver.URL, o *goredis.UniversalOptions) error {
 		return fmt.Errorf("%d hosts need the parameter master_name, if they are sentinels, or cluster=true, if they are nodes of a Redis Cluster",
 			len(u.Hosts))
 	}
-	o.Addrs = adapterurl.Addrs(u, port)
+	o.Addrs = adapter.Addrs(u, port)
 	if socket != "" {
 		o.Addrs = []string{socket} // go-redis knows it by its slash
 	}
@@ -113,7 +113,7 @@ func timeouts(u *driver.URL, o *goredis.UniversalOptions, replicaTimeout time.Du
 		o.ReadTimeout = time.Second + replicaTimeout
 	}
 	if err := errors.Join(
-		adapterurl.Duration(u, "read_timeout", &o.ReadTimeout), adapterurl.Duration(u, "write_timeout", &o.WriteTimeout),
+		adapter.Duration(u, "read_timeout", &o.ReadTimeout), adapter.Duration(u, "write_timeout", &o.WriteTimeout),
 	); err != nil {
 		return err
 	}
@@ -124,17 +124,17 @@ func timeouts(u *driver.URL, o *goredis.UniversalOptions, replicaTimeout time.Du
 		o.MaxRetries = 1
 		o.DialTimeout = max(o.DialTimeout, 3*o.ReadTimeout)
 	}
-	return adapterurl.Duration(u, "dial_timeout", &o.DialTimeout)
+	return adapter.Duration(u, "dial_timeout", &o.DialTimeout)
 }
 
 // secure sets up TLS. Each of several servers has to have a certificate for its own name, unless the URL gives one.
 func secure(ctx context.Context, u *driver.URL, o *goredis.UniversalOptions) error {
 	var name string
 	if o.MasterName == "" && !o.IsClusterMode {
-		name = adapterurl.Host(o.Addrs[0])
+		name = adapter.Host(o.Addrs[0])
 	}
 	var err error
-	if o.TLSConfig, err = adapterurl.TLS(ctx, u, plainScheme, name); err != nil || o.TLSConfig == nil {
+	if o.TLSConfig, err = adapter.TLS(ctx, u, plainScheme, name); err != nil || o.TLSConfig == nil {
 		return err
 	}
 	// Unlike go-redis's own, this one heeds its context.

@@ -52,7 +52,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/redisscript"
 )
@@ -64,7 +64,7 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 	if err != nil {
 		return nil, err
 	}
-	return newdriver.Client(d, opts...)
+	return adapter.Client(d, opts...)
 }
 
 // Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
@@ -94,10 +94,10 @@ type scripts = redisscript.Driver
 // that is not valid.
 func NewDriver(rdb goredis.UniversalClient, opts ...DriverOption) (*Driver, error) {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, newdriver.Refuse(errors.New("nil redis client"))
+		return nil, adapter.Refuse(errors.New("nil redis client"))
 	}
 	r := newRunner(rdb)
-	if err := newdriver.Apply(r, opts); err != nil {
+	if err := adapter.Apply(r, opts); err != nil {
 		return nil, err
 	}
 	return &Driver{scripts: redisscript.NewDriver(r), rdb: rdb}, nil

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/deviations"
+	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 	q := newQuorum(t, 3, opts...)
 	// Beside other packages a node of this machine may take more than a tenth of a TTL.
 	h := harness.ForURL(2*time.Second, "redlock://%s?prefix=locker&node_timeout=280ms", q.addrs())
-	h.Deviations = deviations.Redlock()
+	h.Deviations = knownbreaks.Redlock()
 	h.RW = nil // it has no shares
 	harness.Servers(&h.Faults, q.servers, func() {
 		for _, s := range q.servers {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/quorum"
 )
 
@@ -20,7 +20,7 @@ func init() {
 // parameter that is not redlock's own goes to each of them.
 func open(ctx context.Context, u *driver.URL) (_ driver.Driver, err error) {
 	var timeout time.Duration
-	if err := adapterurl.Duration(u, "node_timeout", &timeout); err != nil {
+	if err := adapter.Duration(u, "node_timeout", &timeout); err != nil {
 		return nil, err
 	}
 	scheme, ok := u.Take("driver")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/newdriver"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/workers"
 )
@@ -80,15 +80,15 @@ const minNodes = 3
 func NewDriver(nodes []driver.Driver, opts ...DriverOption) (*Driver, error) {
 	d := &Driver{clock: time.Now, random: rand.Int64N}
 	d.open, d.shut = context.WithCancel(context.Background())
-	if err := newdriver.Apply(d, opts); err != nil {
+	if err := adapter.Apply(d, opts); err != nil {
 		return nil, err
 	}
 	if len(nodes) < minNodes {
-		return nil, newdriver.Refuse(fmt.Errorf("redlock needs at least %d nodes, and got %d", minNodes, len(nodes)))
+		return nil, adapter.Refuse(fmt.Errorf("redlock needs at least %d nodes, and got %d", minNodes, len(nodes)))
 	}
 	for _, n := range nodes {
 		if err := d.add(n); err != nil {
-			return nil, newdriver.Refuse(err)
+			return nil, adapter.Refuse(err)
 		}
 	}
 	d.workers = workers.New(idlePerNode * len(d.nodes))

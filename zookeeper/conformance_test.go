@@ -11,7 +11,7 @@ import (
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/conformance"
-	"github.com/go-locker/locker/internal/deviations"
+	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
@@ -28,7 +28,8 @@ func TestConformance(t *testing.T) {
 
 func conform(t *testing.T, n int, parameters string) {
 	t.Helper()
-	// Who was elected and sees no majority gives up within 5 s; who is slow on a busy machine is not given up for 2 s.
+	// Who was elected and sees no majority gives up within 5 s; who is slow on a busy machine is not
+	// given up for 2 s.
 	opts := []testserver.ZooKeeperOption{testserver.ZooKeeperConfig("initLimit=50", "syncLimit=20"), testserver.ZooKeeperReaping()}
 	if testserver.ShiftsClocks {
 		opts = append(opts, testserver.ZooKeeperClock())
@@ -43,8 +44,8 @@ func ensemble(t *testing.T, g *testserver.ZooKeeperGroup, parameters string) con
 	t.Helper()
 	servers := g.Servers()
 	h := harness.ForURL(700*time.Millisecond, "zookeeper://%s?"+parameters, g.Addrs())
-	h.Deviations = deviations.Consensus()
-	maps.Copy(h.Deviations, deviations.ZooKeeper())
+	h.Deviations = knownbreaks.Consensus()
+	maps.Copy(h.Deviations, knownbreaks.ZooKeeper())
 	harness.Servers(&h.Faults, servers, g.Restart)
 	stop := h.Faults.StopServer
 	h.Faults.StopServer = func(t conformance.TB) (resume func()) {

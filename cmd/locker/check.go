@@ -72,7 +72,7 @@ func newCheck() *cobra.Command {
 			}
 			ctx, stop := interruptible(c.Context())
 			defer stop()
-			if o.program.trace {
+			if o.program.trace && o.run == "" {
 				return firstError(context.Cause(ctx), o.trace(ctx))
 			}
 			report, err := o.checkOf(ctx, args)
@@ -150,10 +150,10 @@ func (e *examiner) examineAll(ctx context.Context, scenarios []conformance.Scena
 			return context.Cause(ctx)
 		}
 		var probeErr error
-		if v.Outcome == conformance.Broken || v.Outcome == undecided {
+		if v.Outcome == conformance.Broken || v.Outcome == conformance.Undecided {
 			// Do not blame a lock for a server that has become unreachable.
 			if probeErr = e.probe(ctx); probeErr != nil {
-				v.Outcome, v.Seen = undecided, fmt.Sprintf("the backend is unreachable now: %v", probeErr)
+				v.Outcome, v.Seen = conformance.Undecided, fmt.Sprintf("the backend is unreachable now: %v", probeErr)
 			}
 		}
 		report.Results = append(report.Results, v)

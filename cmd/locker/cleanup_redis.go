@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/redisurl"
 )
 
@@ -41,7 +41,7 @@ func (d deployment) redisServers(ctx context.Context) ([]goredis.UniversalClient
 		return nil, err
 	}
 	if d.secure() {
-		if o.TLSConfig, err = adapterurl.TLS(ctx, &driver.URL{Scheme: d.scheme, Query: query}, "", ""); err != nil {
+		if o.TLSConfig, err = adapter.TLS(ctx, &driver.URL{Scheme: d.scheme, Query: query}, "", ""); err != nil {
 			return nil, err
 		}
 	}
@@ -49,7 +49,7 @@ func (d deployment) redisServers(ctx context.Context) ([]goredis.UniversalClient
 	if o.MasterName != "" {
 		port = redisurl.SentinelPort
 	}
-	o.Addrs = adapterurl.Addrs(&driver.URL{Hosts: d.hosts}, port)
+	o.Addrs = adapter.Addrs(&driver.URL{Hosts: d.hosts}, port)
 	if socket := query.Get("socket"); socket != "" {
 		o.Addrs = []string{socket} // go-redis knows a socket by its slash
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/backends"
 )
 
@@ -75,7 +75,7 @@ func (d deployment) addresses() []string {
 	if b.Port == "" || d.secure() || d.has("socket") || d.has("master_name") || d.has("cluster") {
 		return nil
 	}
-	return adapterurl.Addrs(&driver.URL{Hosts: d.hosts}, b.Port)
+	return adapter.Addrs(&driver.URL{Hosts: d.hosts}, b.Port)
 }
 
 // secure reports whether the servers use TLS, also those of a quorum.

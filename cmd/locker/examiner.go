@@ -14,7 +14,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/backends"
-	"github.com/go-locker/locker/internal/deviations"
+	"github.com/go-locker/locker/internal/knownbreaks"
 )
 
 func (o *checkOptions) flags(f *pflag.FlagSet) {
@@ -34,6 +34,7 @@ type examiner struct {
 
 	probe   func(context.Context) error // locks and unlocks something
 	cleanUp func() string               // returns what stays, or ""
+	advice  map[string]string           // on a broken promise, by what its scenario needs
 }
 
 // groundExaminer runs them on a deployment.
@@ -61,7 +62,7 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		return nil, err
 	}
 	if g.deployment.kind() == "zookeeper" {
-		e.harness.Sometimes = deviations.ZooKeeper()
+		e.harness.Sometimes = knownbreaks.ZooKeeper()
 	}
 	if g.deployment.addresses() != nil {
 		e.harness.Faults.Through = g.lockThrough
@@ -145,9 +146,6 @@ func openClient(t conformance.TB, url, prefix string) *locker.Client {
 	return c
 }
 
-// undecided is the outcome of a scenario that could not be run, because its Lockers could not be made.
-const undecided conformance.Outcome = "undecided"
-
 // examine runs one scenario on the deployment.
 func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict {
 	t := newTrial(ctx)
@@ -157,7 +155,12 @@ func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict 
 	if err != nil {
 		r = conformance.Result{
 			Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition,
-			Outcome: undecided, Seen: err.Error(),
+			Outcome: conformance.Undecided, Seen: err.Error(),
+		}
+	}
+	for _, need := range s.Needs {
+		if advice := e.advice[need]; advice != "" && r.Outcome == conformance.Broken {
+			r.Seen += "\n" + advice
 		}
 	}
 	return verdict{r}

@@ -3,7 +3,6 @@ package outage_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,16 +50,6 @@ func bubble(t *testing.T, f func(t *testing.T, o *outage.Outage, h *heard)) {
 	synctest.Test(t, func(t *testing.T) {
 		h := new(heard)
 		f(t, h.outage(), h)
-	})
-}
-
-func TestOnce_asksOnce(t *testing.T) {
-	bubble(t, func(t *testing.T, o *outage.Outage, h *heard) {
-		o.Once = true
-		asked := 0
-		require.ErrorIs(t, o.Ask(t.Context(), func(context.Context) error { asked++; return errUnreachable }), errUnreachable)
-		assert.Equal(t, 1, asked)
-		assert.Empty(t, *h)
 	})
 }
 
@@ -129,46 +118,6 @@ func TestAsk_growsMorePatient(t *testing.T) {
 			assert.Equal(t, o.Patience, time.Until(deadline), "until there is an answer")
 			return nil
 		}))
-	})
-}
-
-// A second request does not end the first, whose reply counts; then a request is given the time
-// that answers take.
-func TestAsk_besideARequestThatIsSlow(t *testing.T) {
-	bubble(t, func(t *testing.T, o *outage.Outage, h *heard) {
-		o.Beside, o.Within = new(outage.Latency), func(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
-			return context.WithCancel(ctx)
-		}
-		const slow = ttl / 5
-		var sent, ended atomic.Int64
-		answers := func(outcome error) func(context.Context) error {
-			sent.Store(0)
-			ended.Store(0)
-			return func(ctx context.Context) error {
-				sent.Add(1)
-				defer ended.Add(1)
-				select {
-				case <-time.After(slow):
-					return outcome
-				case <-ctx.Done():
-					return ctx.Err()
-				}
-			}
-		}
-		began := time.Now()
-		require.NoError(t, o.Ask(t.Context(), answers(nil)))
-		assert.Equal(t, slow, time.Since(began))
-		assert.EqualValues(t, 3, sent.Load())
-		assert.EqualValues(t, 3, ended.Load(), "those beside it have ended, too")
-		assert.Len(t, *h, 2)
-		require.ErrorIs(t, o.Ask(t.Context(), answers(errRefused)), errRefused)
-		assert.EqualValues(t, 1, sent.Load())
-		ctx, cancel := context.WithTimeout(t.Context(), slow/2)
-		defer cancel()
-		require.ErrorIs(t, o.Ask(ctx, answers(nil)), context.DeadlineExceeded)
-		began = time.Now()
-		require.ErrorIs(t, o.Ask(t.Context(), hang), errSilence)
-		assert.Less(t, time.Since(began), ttl/2)
 	})
 }
 

@@ -34,7 +34,7 @@ func (l *lease) Ask(ctx context.Context) (next time.Duration, err error) {
 	if err := l.awaitFormer(ctx); err != nil {
 		return 0, err
 	}
-	a, err := l.ask(ctx, -int64(l.waiter.place))
+	a, err := l.ask(ctx, int64(l.waiter.place))
 	if err != nil || a.status == granted {
 		return 0, err
 	}
@@ -49,7 +49,7 @@ func (l *lease) ask(ctx context.Context, number int64) (answer, error) {
 	if l.waiter.waits() {
 		return l.askInQueue(ctx, number)
 	}
-	a, err := l.take(ctx, max(number, 0))
+	a, err := l.take(ctx, number)
 	l.there = l.there || a.status == granted || a.status == unknown
 	return a, err
 }
@@ -64,10 +64,10 @@ const (
 
 // newLease returns a lease with a fresh owner: 130 random bits behind a prefix and a place, or its kind.
 func (d *Driver) newLease(req driver.Request, prefix string, place kind) *lease {
-	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL, metadata: req.Metadata, takes: acquire}
+	l := &lease{driver: d, mark: d.marks.of(req.Name), ttl: req.TTL, metadata: req.Metadata, takes: take}
 	random := rand.Text()
 	if place == shared {
-		l.takes, l.metadata = share, "" // that is in its owner
+		l.takes, l.metadata = takeShared, "" // that is in its owner
 		l.shared.Store(true)
 		if req.Metadata != "" {
 			random += aboutMark + req.Metadata
@@ -78,9 +78,9 @@ func (d *Driver) newLease(req driver.Request, prefix string, place kind) *lease 
 	return l
 }
 
-// take runs the acquire script: l is granted, or held by another, or there is an error. The answer's
+// take runs a take script: l is granted, or held by another, or there is an error. The answer's
 // status is unknown if the script may have run in spite of the error. number is a proposed token, or
-// below 0 the place of an owner that waits.
+// or the place of an owner that waits.
 //
 // A request that arrives late gets what is left of the TTL, and one that arrives too late nothing. Where the server's clock is not
 // known the first is too late in any case, and brings it.

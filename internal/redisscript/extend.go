@@ -29,7 +29,8 @@ func (d *Driver) extendSome(ctx context.Context, leases []driver.Lease, errs []e
 	for i := range leases {
 		l := leases[i].(*lease)
 		args[i] = [2]any{l.argOwner, d.expiryArg(ttl)}
-		calls[i] = Call{Script: extend, Keys: l.extendKeys(), Args: args[i][:]}
+		calls[i].Script, calls[i].Keys = l.extension()
+		calls[i].Args = args[i][:]
 		r.direct = l.direct
 	}
 	sent := clock.Now()

@@ -17,7 +17,7 @@ import (
 func leasesOf(t *testing.T, n int, answer func(owner any) (any, error)) (*Driver, *fakeRunner, []driver.Lease) {
 	t.Helper()
 	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
-		if s == acquire {
+		if s == take {
 			return []any{int64(granted), int64(7), nowMicro(), int64(0)}, nil
 		}
 		return answer(argument(s, args, "owner"))

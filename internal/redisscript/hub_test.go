@@ -271,8 +271,8 @@ func (p *placing) Run(_ context.Context, calls []Call, replies []Reply) {
 	case release:
 		replies[0].Value = int64(1)
 		return
-	case acquire:
-		_, number := parseDue(argument(acquire, calls[0].Args, "due"))
+	case take, propose:
+		_, number := parseDue(argument(take, calls[0].Args, "due"))
 		p.asked = append(p.asked, number)
 		if n := len(p.asked); n <= len(p.gives) {
 			replies[0].Value = heldReply(p.gives[n-1])
@@ -285,7 +285,7 @@ func (p *placing) Run(_ context.Context, calls []Call, replies []Reply) {
 // While its slot moves a waiter is told the place 0: it has none at the server, or nobody knows. It goes on asking for the one that
 // it has, also as one that polls now.
 func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
-	const none, seven = int64(0), int64(-7)
+	const none, seven = int64(0), int64(7)
 	for _, c := range []struct {
 		subscribing error
 		gives       []int64

@@ -33,7 +33,7 @@ func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 	s.subscribe("P")
 	ctx := t.Context()
 	fields := func() map[string]string { return s.rdb.HGetAll(ctx, s.keys[0]).Val() }
-	a, err := parseAnswer(s.run(acquire, []any{"first", expiry(ttl), inTime(0), "host 7"}), 0)
+	a, err := parseAnswer(s.run(take, []any{"first", expiry(ttl), inTime(0), "host 7"}), 0)
 	require.NoError(t, err)
 	first := fields()
 	assert.Equal(t, "first", first["owner"])

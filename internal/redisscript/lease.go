@@ -76,15 +76,16 @@ func (l *lease) send(ctx context.Context, script *Script, keys []any, args ...an
 // Extend implements driver.Lease.
 func (l *lease) Extend(ctx context.Context, ttl time.Duration) error {
 	sent := clock.Now()
-	return l.extended(l.send(ctx, extend, l.extendKeys(), l.argOwner, l.driver.expiryArg(ttl)), sent, ttl)
+	script, keys := l.extension()
+	return l.extended(l.send(ctx, script, keys, l.argOwner, l.driver.expiryArg(ttl)), sent, ttl)
 }
 
-// extendKeys returns the keys of an extension: of a hold the lock's alone.
-func (l *lease) extendKeys() []any {
+// extension returns the script that extends l, and its keys.
+func (l *lease) extension() (*Script, []any) {
 	if l.shared.Load() {
-		return l.keys[:]
+		return extendShared, l.keys[:]
 	}
-	return l.keys[:1]
+	return extend, l.keys[:1]
 }
 
 // Downgrade implements driver.Downgrader.
@@ -132,7 +133,11 @@ func (l *lease) Release(ctx context.Context) error {
 }
 
 func (l *lease) release(ctx context.Context, token uint64, sent *sendings) error {
-	return lostUnlessOne(l.send(ctx, release, l.keys[:], l.argOwner, token, sent))
+	script := release
+	if l.shared.Load() {
+		script = releaseShared
+	}
+	return lostUnlessOne(l.send(ctx, script, l.keys[:], l.argOwner, token, sent))
 }
 
 // takeEnded reports whether no take of l is under way that nobody waits for.

@@ -3,6 +3,7 @@ package redisscript
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
@@ -82,5 +83,9 @@ func (h *hub) kind() byte {
 
 // decline hands over a claim for an owner that waits no more. If that fails the claim expires.
 func (d *Driver) decline(ctx context.Context, keys []any, owner string) {
-	_, _ = d.sender.call(ctx, release, keys, claimMark+owner, 1, 0)
+	script := release
+	if strings.Contains(owner, string(shared)) {
+		script = releaseShared
+	}
+	_, _ = d.sender.call(ctx, script, keys, claimMark+owner, 1, 0)
 }

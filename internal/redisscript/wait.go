@@ -17,7 +17,7 @@ func (d *Driver) Candidate(req driver.Request, place uint64, woken func(claimed 
 		prefix, how = d.hub.prefixes[d.hub.kind()], placeText(place)
 	}
 	l := d.newLease(req, prefix, how)
-	l.direct = true
+	l.takes, l.direct = propose, true
 	if woken != nil {
 		l.waiter.lease, l.waiter.place, l.waiter.tell = l, place, woken
 	}

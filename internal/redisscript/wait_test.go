@@ -56,7 +56,7 @@ func TestWait_aWaiterIsToldAndNotAskedFor(t *testing.T) {
 		owner := ""
 		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
 		p.run = func(_ context.Context, s *Script, o string) (any, error) {
-			if s == acquire {
+			if s == propose {
 				owner = o
 				asked.Add(1)
 			}

@@ -1,5 +1,5 @@
 // Package redisurl reads what the URLs of the Redis adapters have in common, beside what package
-// adapterurl does. Each function takes off the query what it reads.
+// adapter reads. Each function takes off the query what it reads.
 package redisurl
 
 import (
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/adapterurl"
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -89,7 +89,7 @@ func Database(u *driver.URL) (int, error) {
 // neither is.
 func Replicas(u *driver.URL) (redisscript.Replicas, error) {
 	var r redisscript.Replicas
-	if err := errors.Join(adapterurl.Number(u, "replicas", &r.N), adapterurl.Duration(u, "replica_timeout", &r.Timeout)); err != nil {
+	if err := errors.Join(adapter.Number(u, "replicas", &r.N), adapter.Duration(u, "replica_timeout", &r.Timeout)); err != nil {
 		return r, err
 	}
 	switch {

@@ -1,0 +1,173 @@
+package adapter
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-locker/locker/driver"
+)
+
+// Addrs returns the URL's hosts as host:port, with port where it names none; localhost if there is
+// no host.
+func Addrs(u *driver.URL, port string) []string {
+	if len(u.Hosts) == 0 {
+		return []string{net.JoinHostPort("localhost", port)}
+	}
+	addrs := make([]string, len(u.Hosts))
+	for i, host := range u.Hosts {
+		if _, _, err := net.SplitHostPort(host); err == nil {
+			addrs[i] = host
+		} else {
+			addrs[i] = net.JoinHostPort(strings.Trim(host, "[]"), port)
+		}
+	}
+	return addrs
+}
+
+// Host returns the host of an address that Addrs has returned, for the name of a certificate.
+func Host(addr string) string {
+	host, _, _ := net.SplitHostPort(addr)
+	return host
+}
+
+// User returns the URL's user and password, empty if there is none. A name without a password is an
+// error, for the client libraries would go in without either; so is a password without a name
+// unless that is nameless.
+func User(u *driver.URL, nameless bool) (name, password string, err error) {
+	if u.User == nil {
+		return "", "", nil
+	}
+	name = u.User.Username()
+	password, _ = u.User.Password()
+	switch { // without the name: it may be a password in the wrong place
+	case name != "" && password == "":
+		return "", "", errors.New("a user goes with a password, as in user:password@host")
+	case name == "" && password != "" && !nameless:
+		return "", "", errors.New("a password goes with a user, as in user:password@host")
+	}
+	return name, password, nil
+}
+
+// No operator means more; sums and products of them, and what client libraries allocate, stay sane.
+const (
+	longest = 24 * time.Hour
+	most    = 1<<16 - 1
+)
+
+// Duration sets d to the parameter called name, and leaves it alone if there is none.
+func Duration(u *driver.URL, name string, d *time.Duration) error {
+	return take(u, name, d, fmt.Sprintf("a duration above 0, such as 500ms, and of %v at most", longest), time.ParseDuration,
+		func(d time.Duration) bool { return d > 0 && d <= longest })
+}
+
+// Number sets n to a whole number from 1 to 65535, as Duration does.
+func Number(u *driver.URL, name string, n *int) error {
+	return take(u, name, n, fmt.Sprintf("a number from 1 to %d", most), strconv.Atoi, func(n int) bool { return n > 0 && n <= most })
+}
+
+// Bool sets b to true or false, as Duration does.
+func Bool(u *driver.URL, name string, b *bool) error {
+	return take(u, name, b, "true or false", strconv.ParseBool, func(bool) bool { return true })
+}
+
+// take sets v to the parameter called name, which has to be what want says.
+func take[T any](u *driver.URL, name string, v *T, want string, parse func(string) (T, error), valid func(T) bool) error {
+	value, ok := u.Take(name)
+	if !ok {
+		return nil
+	}
+	parsed, err := parse(value)
+	if err != nil || !valid(parsed) {
+		return fmt.Errorf("parameter %s=%q is not %s", name, value, want)
+	}
+	*v = parsed
+	return nil
+}
+
+// The parameters of TLS.
+const (
+	tlsCA         = "tls_ca"
+	tlsCert       = "tls_cert"
+	tlsKey        = "tls_key"
+	tlsServerName = "tls_server_name"
+	tlsSkipVerify = "tls_skip_verify"
+)
+
+// TLS makes a configuration of the parameters of a URL whose scheme is secure, plain and an s. It
+// is nil if the scheme is plain, which has none of them. Without tls_server_name the server's
+// certificate has to be for serverName; if that is empty, for the host that is dialled. Files are
+// read while ctx lasts.
+func TLS(ctx context.Context, u *driver.URL, plain, serverName string) (*tls.Config, error) {
+	if u.Scheme == plain {
+		for _, name := range []string{tlsCA, tlsCert, tlsKey, tlsServerName, tlsSkipVerify} {
+			if u.Query.Has(name) {
+				return nil, fmt.Errorf("parameter %s goes with %ss://, and this is %s://", name, plain, plain)
+			}
+		}
+		return nil, nil
+	}
+	c := &tls.Config{ServerName: serverName, MinVersion: tls.VersionTLS12}
+	if name, ok := u.Take(tlsServerName); ok {
+		if name == "" {
+			return nil, fmt.Errorf("parameter %s is empty", tlsServerName)
+		}
+		c.ServerName = name
+	}
+	return c, errors.Join(authority(ctx, u, c), certificate(ctx, u, c))
+}
+
+// authority says whom to believe that a server is the one that was dialled.
+func authority(ctx context.Context, u *driver.URL, c *tls.Config) error {
+	if err := Bool(u, tlsSkipVerify, &c.InsecureSkipVerify); err != nil {
+		return err
+	}
+	file, ok := u.Take(tlsCA)
+	if !ok {
+		return nil
+	}
+	if c.InsecureSkipVerify {
+		return fmt.Errorf("parameters %s and %s=true exclude each other", tlsCA, tlsSkipVerify)
+	}
+	pem, err := readFile(ctx, tlsCA, file)
+	if err != nil {
+		return err
+	}
+	c.RootCAs = x509.NewCertPool()
+	if !c.RootCAs.AppendCertsFromPEM(pem) {
+		return fmt.Errorf("parameter %s: no PEM certificate in %s", tlsCA, file)
+	}
+	return nil
+}
+
+// certificate reads what the client shows of itself.
+func certificate(ctx context.Context, u *driver.URL, c *tls.Config) error {
+	certFile, hasCert := u.Take(tlsCert)
+	keyFile, hasKey := u.Take(tlsKey)
+	if hasCert != hasKey {
+		return fmt.Errorf("parameters %s and %s go together", tlsCert, tlsKey)
+	}
+	if !hasCert {
+		return nil
+	}
+	cert, err := readFile(ctx, tlsCert, certFile)
+	if err != nil {
+		return err
+	}
+	key, err := readFile(ctx, tlsKey, keyFile)
+	if err != nil {
+		return err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("parameters %s and %s: %w", tlsCert, tlsKey, err)
+	}
+	c.Certificates = []tls.Certificate{pair}
+	return nil
+}

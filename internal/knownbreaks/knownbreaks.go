@@ -1,0 +1,67 @@
+// Package knownbreaks lists, by the scenario of package conformance, the promises that backends are
+// known to break, and why.
+package knownbreaks
+
+// Redis returns what a server of Redis cannot keep, by adapters that ask one server.
+func Redis() map[string]string {
+	return map[string]string{
+		"a hold lasts though the server loses its data":                         "the lock is a key of one server, and is gone with it",
+		"a hold lasts though the server that knows least takes over":            "replication is asynchronous: the replica that is promoted has not heard of the lock",
+		"a hold lasts though the server's clock jumps forward":                  "a key expires by the server's wall clock",
+		"a hold expires though the server's clock jumps back":                   "a key expires by the server's wall clock: the lock stays taken for as long as that went back",
+		"a random history is that of one lock though servers lose their data":   "the lock is a key of one server, and is gone with it",
+		"a random history is that of one lock though another server takes over": "replication is asynchronous",
+		"a random history is that of one lock though the server's clock jumps":  "a key expires by the server's wall clock",
+	}
+}
+
+// Redlock returns what a quorum of servers of Redis cannot keep.
+func Redlock() map[string]string {
+	return map[string]string{
+		"a hold lasts though the server loses its data":                         "all nodes forget, and a majority of them is enough",
+		"a hold lasts though the server that knows least takes over":            "a node of the majority has restarted without its data, and votes once more",
+		"a hold lasts though the server's clock jumps forward":                  "keys expire by the servers' wall clocks, which all jump at once here",
+		"a hold expires though the server's clock jumps back":                   "keys expire by the servers' wall clocks, which all jump at once here",
+		"a random history is that of one lock though servers lose their data":   "all nodes forget, and a majority of them is enough",
+		"a random history is that of one lock though another server takes over": "a node of the majority has restarted without its data, and votes once more",
+		"a random history is that of one lock though the server's clock jumps":  "keys expire by the servers' wall clocks, which all jump at once here",
+	}
+}
+
+// Consensus returns what servers that agree among themselves cannot keep either.
+func Consensus() map[string]string {
+	return map[string]string{
+		"a hold lasts though the server loses its data":                       "all servers have lost what they knew",
+		"tokens rise though the server loses its data":                        "tokens are the backend's own count of changes, which begins anew; WithTokenBase is for that",
+		"a random history is that of one lock though servers lose their data": "all servers have lost what they knew",
+		"tokens of a random history rise though servers lose their data":      "tokens are the backend's own count of changes, which begins anew; WithTokenBase is for that",
+	}
+}
+
+// ZooKeeper returns what its sessions cannot keep, on any servers.
+func ZooKeeper() map[string]string {
+	const session = "while requests arrive and answers do not, the session is taken up again for a TTL, and ends after another: within two, not one"
+	return map[string]string{
+		"a take whose reply was lost leaves nothing behind":  session,
+		"a share whose reply was lost leaves nothing behind": session,
+	}
+}
+
+// PostgresFailover returns what a standby of PostgreSQL that is not synchronous cannot keep.
+func PostgresFailover() map[string]string {
+	return map[string]string{
+		"a hold lasts though the server that knows least takes over":            "replication is asynchronous: the standby that is promoted has not heard of the lock",
+		"a random history is that of one lock though another server takes over": "replication is asynchronous",
+	}
+}
+
+// Postgres returns what one server of PostgreSQL cannot keep.
+func Postgres() map[string]string {
+	return map[string]string{
+		"a hold lasts though the server loses its data":                        "the lock is a row, and is gone with it",
+		"a random history is that of one lock though servers lose their data":  "the lock is a row, and is gone with it",
+		"a hold lasts though the server's clock jumps forward":                 "a row expires by the server's clock",
+		"a hold expires though the server's clock jumps back":                  "a row expires by the server's clock",
+		"a random history is that of one lock though the server's clock jumps": "a row expires by the server's clock",
+	}
+}
