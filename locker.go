@@ -35,8 +35,8 @@
 //
 // The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and all imports every one of
 // them; package driver is for authors of others. Package fence, and those below it, are the
-// resource's side: they refuse a stale token. Package conformance puts any Locker through the
-// contract. The module otel makes spans and metrics of what a Client does, and the command
+// resource's side: they refuse a stale token. Package locktest is for tests of code that takes
+// locks. Package conformance puts any Locker through the contract. The module otel makes spans and metrics of what a Client does, and the command
 // cmd/locker takes locks for scripts.
 package locker
 

@@ -77,7 +77,8 @@ func TestTakeAfterItsRelease(t *testing.T) {
 	}
 }
 
-// An owner is used again, so that a folder does not fill with keys that were; one in doubt never is.
+// An owner is used again, so that a folder does not fill with keys that were; one in doubt never
+// is.
 func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))

@@ -144,11 +144,11 @@ func ExampleClient_FailNext() {
 	ctx := context.Background()
 	locks := locktest.New(t)
 
-	locks.FailNext(errors.New("READONLY You can't write against a read only replica."))
+	locks.FailNext(errors.New("connection reset by peer"))
 	m := locks.Mutex("x")
 	fmt.Println(m.TryLock(ctx))
 	fmt.Println(m.TryLock(ctx), m.Unlock(ctx))
 	// Output:
-	// locker: trylock "x": READONLY You can't write against a read only replica.
+	// locker: trylock "x": connection reset by peer
 	// <nil> <nil>
 }

@@ -73,9 +73,7 @@ func New(t TB, opts ...locker.Option) *Client {
 	if err != nil {
 		t.Fatalf("locktest: %v", err)
 	}
-	for range client.List(context.Background(), "") {
-		break // the driver has learned the prefix
-	}
+	client.List(context.Background(), "")(func(string, error) bool { return false }) // tells d the prefix
 	c := &Client{client, t, d}
 	t.Cleanup(c.end)
 	return c
@@ -153,7 +151,8 @@ func (c *Client) Slow(d time.Duration) { c.driver.faults.set(func(f *faults) { f
 // FailNext makes the next request fail with err and change nothing at the backend. Called n times,
 // it concerns the next n requests, in this order. A request is one of those that Lock, Extend, Unlock,
 // Inspect or List makes, or a renewal. The Client sends some requests again by itself, such as that
-// of an Unlock.
+// of an Unlock. The first request of a Lock or a TryLock fails each time that it is sent: the call
+// returns err.
 func (c *Client) FailNext(err error) {
 	c.driver.faults.set(func(f *faults) { f.next = append(f.next, err) })
 }

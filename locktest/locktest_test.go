@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -39,8 +40,8 @@ func (f *failing) Errorf(format string, args ...any) {
 func (f *failing) Cleanup(c func()) { f.cleanups = append(f.cleanups, c) }
 
 func (f *failing) end() {
-	for i := len(f.cleanups) - 1; i >= 0; i-- {
-		f.cleanups[i]()
+	for _, c := range slices.Backward(f.cleanups) {
+		c()
 	}
 }
 
@@ -128,7 +129,7 @@ func TestLose(t *testing.T) {
 		err := c.Mutex("x").Do(t.Context(), func(ctx context.Context) error {
 			time.Sleep(5 * time.Second)
 			c.Lose("x")
-			assert.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
+			require.ErrorIs(t, context.Cause(ctx), locker.ErrLost)
 			return context.Cause(ctx)
 		})
 		require.ErrorIs(t, err, locker.ErrLost)
@@ -182,7 +183,7 @@ func TestDownAndHang_loseAHoldAtItsDeadlineAndUpInTimeSavesIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, beside := locktest.New(t), locktest.New(t)
-				m, began := c.Mutex("x"), time.Now()
+				m := c.Mutex("x")
 				require.NoError(t, m.Lock(t.Context()))
 				fail(c)
 				time.Sleep(ttl - drift - ttl/12)
@@ -191,7 +192,7 @@ func TestDownAndHang_loseAHoldAtItsDeadlineAndUpInTimeSavesIt(t *testing.T) {
 				require.NoError(t, m.Unlock(t.Context()), "it was renewed after the outage")
 
 				require.NoError(t, m.Lock(t.Context()))
-				began = time.Now()
+				began := time.Now()
 				fail(c)
 				<-m.Lost()
 				assert.Equal(t, ttl-drift, time.Since(began))
