@@ -99,7 +99,7 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 }
 
 // mayBeThere reports whether what a Take returned is to be released.
-func mayBeThere(l driver.Lease) bool { return l.(*lease).there }
+func mayBeThere(l driver.Lease) bool { return l.(*claim).there }
 
 func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
 	r := &fakeRunner{answer: func(*Script, []any) (any, error) {

@@ -131,7 +131,7 @@ func (l *ledger) take(name string, proposal int64) error {
 	if err != nil || a.status != granted {
 		return err
 	}
-	d.saw(a)
+	d.onGrant(a)
 	l.latest, l.peak = a.now, a.now
 	h.token = a.token
 	l.holds = append(l.holds, h)

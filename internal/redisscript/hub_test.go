@@ -52,7 +52,7 @@ func TestHub_aClaimThatOvertakesTheReplyToItsWaiterIsNotDeclined(t *testing.T) {
 		first = receive(t, owners, "the first request")
 		other := queued(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 		receive(t, owners, "the second request")
-		channel := d.hub.channel(&lease{keys: keysOf("x")})
+		channel := d.hub.channel(&claim{keys: keysOf("x")})
 		require.Eventually(t, func() bool { _, ok := w.channels.Load(channel); return ok }, patient, time.Millisecond)
 		w.events <- Event{Kind: Message, Channel: channel, Message: first}
 		w.events <- Event{Kind: Other}
@@ -171,7 +171,7 @@ func TestHub_whatIsClaimedForOneThatWaitsNoMoreIsGivenBack(t *testing.T) {
 			}
 			return grantedReply(), nil
 		})
-		w.events <- Event{Kind: Message, Channel: d.hub.channel(&lease{keys: keysOf("x")}), Message: "pP/gone"}
+		w.events <- Event{Kind: Message, Channel: d.hub.channel(&claim{keys: keysOf("x")}), Message: "pP/gone"}
 		require.NoError(t, <-done[0], "with its next look")
 		assert.Equal(t, []string{">pP/gone"}, given)
 		require.NoError(t, d.Close(noClient))
@@ -308,14 +308,14 @@ func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
 // Who has no place yet looks after those of its wait list that have one.
 func TestWaitList_insert(t *testing.T) {
 	list := &waitList{}
-	late, second, first := &waiter{}, &waiter{}, &waiter{}
+	late, second, first := &claim{}, &claim{}, &claim{}
 	list.insert(late, 0)
 	list.insert(second, 8)
 	list.insert(first, 3)
-	assert.Equal(t, []*waiter{first, second, late}, list.queue)
+	assert.Equal(t, []*claim{first, second, late}, list.queue)
 	list.insert(late, 5)
-	assert.Equal(t, []*waiter{first, late, second}, list.queue)
+	assert.Equal(t, []*claim{first, late, second}, list.queue)
 	list.insert(first, 0)
-	assert.Equal(t, []*waiter{first, late, second}, list.queue)
+	assert.Equal(t, []*claim{first, late, second}, list.queue)
 	assert.EqualValues(t, 3, first.place)
 }

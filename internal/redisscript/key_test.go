@@ -67,16 +67,6 @@ func unescape(s string) string {
 	return strings.NewReplacer("%7D", "}", "%25", "%").Replace(s)
 }
 
-func TestScript_sourcesDiffer(t *testing.T) {
-	seen := map[any]bool{}
-	for _, s := range scripts {
-		if seen[s.SHA] || len(s.SHA.(string)) != 40 {
-			t.Errorf("script %s: its SHA must be its own, in 40 digits", s.SHA)
-		}
-		seen[s.SHA] = true
-	}
-}
-
 func TestKeep_isThatOfTheScripts(t *testing.T) {
 	if want := fmt.Sprintf("local MOST = %d -- µs", mostAhead.Microseconds()); !strings.Contains(sourceOf("raise"), want) {
 		t.Errorf("raise.lua does not have %q", want)

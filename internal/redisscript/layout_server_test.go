@@ -22,7 +22,7 @@ func TestLayout_whereThingsAre(t *testing.T) {
 	assert.Equal(t, "{a%7Db%25}", Key("a}b%"))
 	assert.Equal(t, time.Minute, Keep)
 	d := NewDriver(&fakeRunner{})
-	channel := d.hub.channel(&lease{keys: keysOf("locker:x")})
+	channel := d.hub.channel(&claim{keys: keysOf("locker:x")})
 	assert.Equal(t, "{locker:x}:"+d.hub.process, channel, "where the waiters of a process hear of the lock")
 	require.NoError(t, d.Close(noClient))
 }

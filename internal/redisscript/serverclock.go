@@ -29,8 +29,8 @@ func (s *serverClock) reading() reading {
 	return s.latest
 }
 
-// saw takes in a reading of the server's clock, in a reply to a request that was sent at sent.
-func (s *serverClock) saw(now int64, sent time.Time) reading {
+// onReply takes in a reading of the server's clock, in a reply to a request that was sent at sent.
+func (s *serverClock) onReply(now int64, sent time.Time) reading {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.latest = reading{now - micros(sent), sent}
