@@ -133,7 +133,8 @@ func TestLock_firstRequestThatFailsAtOnceIsMadeAgain(t *testing.T) {
 		faults []fault
 		asked  int
 		err    error
-	}) {
+	},
+	) {
 		for i, lock := range []func(*locker.Mutex, context.Context) error{(*locker.Mutex).Lock, (*locker.Mutex).TryLock} {
 			b.next(acquire, c.faults...)
 			m, began := b.client(t).Mutex(strconv.Itoa(i)), time.Now()
