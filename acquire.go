@@ -262,10 +262,7 @@ func (c *contender) wait(d time.Duration) bool {
 // request that was sent at sent. It is capped if that is less than the request would give, as on a
 // session that several holds share: to ask again at once brings little.
 func remaining(lease driver.Lease, ttl time.Duration, sent, now time.Time) (left time.Duration, capped bool) {
-	left = ttl
-	if !sent.IsZero() {
-		left -= now.Sub(sent)
-	}
+	left = ttl - now.Sub(sent)
 	if validity := lease.Validity(); validity < left {
 		left, capped = validity, left-validity > drift(ttl)
 	}

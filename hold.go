@@ -94,7 +94,7 @@ func (h *Hold) Deadline() time.Time {
 	return clock.Local(h.deadline)
 }
 
-// begin begins the hold, whose lease was asked for at sent (zero: the lease alone knows), or
+// begin begins the hold, which was granted by a request that was sent at sent, or
 // returns why there is none.
 func (h *Hold) begin(sent time.Time) error {
 	token, now := h.lease.Token(), clock.Now()

@@ -123,7 +123,7 @@ func TestNoSpace_aHolderInDoubtGivesWay(t *testing.T) {
 	waiting := async(func() error { return next.Lock(t.Context()) })
 	eventually(t, "it waits", func() bool { return len(queue(t, f.direct, "x")) == 2 })
 	fill(t, f.direct)
-	_ = holder.Release(withTimeout(t, 100*time.Millisecond))
+	require.ErrorIs(t, holder.Release(t.Context()), rpctypes.ErrNoSpace)
 	select {
 	case err := <-waiting:
 		require.NoError(t, err)

@@ -66,6 +66,10 @@ func TestExtend_looksForTheVeryKey(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
 	require.ErrorIs(t, l.Release(t.Context()), locker.ErrLost)
+	l = acquire(t, d, time.Minute)
+	_, err = d.cli.Revoke(t.Context(), l.entry.session.id)
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
 }
 
 // The session was not renewed in time, as after a pause of the server: who is granted the lock by

@@ -25,7 +25,7 @@ type path struct {
 	err         error         // the server's answer; nothing is done
 	double      time.Duration // after which it arrives again; 0: it does not
 	heedless    bool          // the client library ends no request with its context,
-	patience    time.Duration // but after this; 0: never
+	patience    time.Duration // but after this, if no answer is to come; 0: never
 	late        time.Duration // how long after the end of its context one returns that heeds it
 }
 
@@ -292,7 +292,7 @@ func (c *stageClient) run(ctx context.Context, p path, name string, script func(
 		ended = nil
 	}
 	var over <-chan time.Time
-	if p.patience > 0 {
+	if p.patience > 0 && (p.lost || p.mute) {
 		over = time.After(p.patience)
 	}
 	select {

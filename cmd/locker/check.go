@@ -61,7 +61,7 @@ func newCheck() *cobra.Command {
 	var o checkOptions
 	c := &cobra.Command{
 		Use:               "check [flags] URL | check [flags] --exec COMMAND",
-		Short:             "Find out which promises the locks of a server, or of a program, keep",
+		Short:             "Find out which promises the locks of a server, or program, keep",
 		Long:              checkHelp,
 		Example:           "  locker check redis://localhost:6379\n  locker check --run 'token|fenc' --output json - > verdicts.json\n  locker check --output junit etcd://h1:2379,h2:2379,h3:2379 > junit.xml\n  locker check --exec 'python3 lock.py' --address localhost:6379",
 		Args:              args(0, 1, "want one URL, as in: locker check redis://localhost:6379"),
