@@ -20,6 +20,7 @@ import (
 func (o *checkOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.run, "run", "", "only scenarios whose name matches this regular expression")
 	f.DurationVar(&o.ttl, "ttl", 0, "shortest TTL (default 500ms; etcd 2s; ZooKeeper 4s)")
+	f.BoolVar(&o.strict, "strict", false, "fail also for warnings, and for promises kept in some trials alone")
 	f.StringVar(&o.prefix, "prefix", "", "prefix of the names (default: a new one)")
 }
 
