@@ -16,7 +16,7 @@ import (
 // Lock tries again.
 var errLate = errors.New("granted too late")
 
-// drift is the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the Redis
+// drift returns the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the Redis
 // documentation's description of Redlock.
 func drift(ttl time.Duration) time.Duration {
 	return ttl/100 + 2*time.Millisecond
@@ -81,19 +81,28 @@ func (c *contender) acquire() (*Hold, error) {
 	return h, nil
 }
 
+// A first request that fails soon is made again: the connection may have broken before it was used,
+// and some client libraries leave it to their caller to try another.
+const (
+	firstTries    = 3
+	firstPatience = 20 * time.Millisecond // one that fails later is the last
+	firstPause    = 10 * time.Millisecond // at most
+)
+
 // ask asks until the lock is granted, the contention is over, or the backend has not answered for
-// half a TTL. A Lock whose first request fails at once returns the error: a waiter rides out a
-// short outage, and no other.
+// half a TTL. If nothing was answered yet, it returns a failure after a few tries: a waiter rides
+// out a short outage, and no other.
 func (c *contender) ask() (*Hold, error) {
 	var (
 		set      = &c.mutex.settings
 		h, claim = c.newClaim()
-		heard    bool      // the backend has answered
+		began    = clock.Now()
+		answered bool      // the backend has answered
 		failing  time.Time // when the first request was sent that has failed since the last answer
 		why      error     // the latest failure since then that says so
 		pause    = set.backoffMin
 	)
-	for {
+	for try := 1; ; try++ {
 		sent, patience := clock.Now(), set.ttl/2
 		if !failing.IsZero() {
 			patience -= sent.Sub(failing)
@@ -109,22 +118,22 @@ func (c *contender) ask() (*Hold, error) {
 		}
 		over := c.over()
 		if !silent(err) || over == nil && c.latest == nil {
-			c.answered(err)
+			c.note(err)
 		}
 		held := errors.Is(err, ErrHeld)
 		switch late := errors.Is(err, errLate); {
-		case !c.waits() && held:
+		case !c.waits() && held && failing.IsZero():
 			return nil, err // nothing is left of the claim
 		case over != nil:
 			return nil, c.abandon(h, c.over()) // with what was answered
-		case !c.waits():
+		case !c.waits() && (late || held): // a request before this one may yet take the lock
 			return nil, c.abandon(h, err)
 		case late:
 			_ = c.abandon(h, err)
 			h, claim = c.newClaim()
 			fallthrough
 		case held:
-			heard, failing, why = true, time.Time{}, nil
+			answered, failing, why = true, time.Time{}, nil
 		default:
 			if !silent(err) {
 				why = err
@@ -132,11 +141,15 @@ func (c *contender) ask() (*Hold, error) {
 			if failing.IsZero() {
 				failing = sent
 			}
-			if clock.Since(failing) >= set.ttl/2 || !heard && why != nil {
+			last := try >= firstTries || clock.Since(began) > firstPatience || silent(err) || final(err)
+			if clock.Since(failing) >= set.ttl/2 || !answered && last && (why != nil || !c.waits()) {
 				return nil, c.abandon(h, cmp.Or(why, err))
 			}
 		}
-		if !held || next <= 0 {
+		switch {
+		case !answered && why != nil:
+			next = firstPause/2 + rand.N(firstPause/2)
+		case !held || next <= 0:
 			next = pause/2 + rand.N(pause/2+1)
 			pause = min(2*pause, set.backoffMax)
 		}
@@ -144,6 +157,11 @@ func (c *contender) ask() (*Hold, error) {
 			return nil, c.leave(h)
 		}
 	}
+}
+
+// final reports whether err is one that asking again does not change.
+func final(err error) bool {
+	return errors.Is(err, ErrUnsupported) || errors.Is(err, ErrClosed) || errors.Is(err, ErrLost)
 }
 
 // newClaim returns a claim, and the hold that there will be when it is granted.
@@ -195,8 +213,8 @@ func (c *contender) over() error {
 	}
 }
 
-// answered notes what the backend has said, or how its client has failed.
-func (c *contender) answered(err error) {
+// note keeps what the backend has answered, or how its client has failed.
+func (c *contender) note(err error) {
 	c.latest = err
 	if errors.Is(err, ErrHeld) {
 		c.contended = true
@@ -244,10 +262,7 @@ func (c *contender) wait(d time.Duration) bool {
 // request that was sent at sent. It is capped if that is less than the request would give, as on a
 // session that several holds share: to ask again at once brings little.
 func remaining(lease driver.Lease, ttl time.Duration, sent, now time.Time) (left time.Duration, capped bool) {
-	left = ttl
-	if !sent.IsZero() {
-		left -= now.Sub(sent)
-	}
+	left = ttl - now.Sub(sent)
 	if validity := lease.Validity(); validity < left {
 		left, capped = validity, left-validity > drift(ttl)
 	}

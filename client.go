@@ -120,28 +120,6 @@ func (c *Client) begin() error {
 	return nil
 }
 
-// ask makes a request that concerns no hold, for at most timeout. It ends when Close begins.
-func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, request func(context.Context) (Answer, error)) (Answer, error) {
-	var none Answer
-	if err := c.begin(); err != nil {
-		return none, err
-	}
-	defer c.calls.Done()
-	r := newRequest(ctx, c.open, timeout)
-	defer r.end()
-	answer, err := request(r)
-	switch {
-	case err == nil:
-		return answer, nil
-	case ctx.Err() != nil:
-		return none, interrupted(ctx, nil)
-	case c.open.Err() != nil:
-		return none, ErrClosed
-	default:
-		return none, r.explain(err)
-	}
-}
-
 // spawn runs f in a goroutine that Close waits for. Its caller is itself one that Close waits
 // for, so that the count cannot have reached zero.
 func (c *Client) spawn(f func()) {

@@ -94,7 +94,7 @@ func (h *Hold) Deadline() time.Time {
 	return clock.Local(h.deadline)
 }
 
-// begin begins the hold, whose lease was asked for at sent (zero: the lease alone knows), or
+// begin begins the hold, which was granted by a request that was sent at sent, or
 // returns why there is none.
 func (h *Hold) begin(sent time.Time) error {
 	token, now := h.lease.Token(), clock.Now()
@@ -121,7 +121,7 @@ func (h *Hold) begin(sent time.Time) error {
 	return nil
 }
 
-// nextEvent is when the hold must be looked after next. The caller holds h.mu.
+// nextEvent returns when the hold must be looked after next. The caller holds h.mu.
 func (h *Hold) nextEvent() time.Time {
 	next := h.deadline
 	if h.renewed && h.renewAt.Before(next) {
@@ -195,6 +195,15 @@ func (h *Hold) Extend(ctx context.Context) error {
 }
 
 func (h *Hold) extend(ctx context.Context) error {
+	return h.whileHeld(ctx, func(r *request) error {
+		sent := clock.Now()
+		return h.extended(sent, r.explain(h.lease.Extend(r, h.ttl)))
+	})
+}
+
+// whileHeld makes a request that concerns the hold, for TTL/2 at most. It returns ErrLost or
+// ErrNotHeld if the hold is over, before the request or after it. A loss ends the request.
+func (h *Hold) whileHeld(ctx context.Context, send func(*request) error) error {
 	if err := h.expireIfDue(); err != nil {
 		return err
 	}
@@ -214,14 +223,11 @@ func (h *Hold) extend(ctx context.Context) error {
 		}
 	})
 	defer forget()
-	sent := clock.Now()
-	err := h.extended(sent, r.explain(h.lease.Extend(r, h.ttl)))
-	switch {
-	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrNotHeld):
-		return err
-	case errors.Is(h.expireIfDue(), ErrLost):
-		return ErrLost
-	case ctx.Err() != nil:
+	err := send(r)
+	switch over := h.expireIfDue(); {
+	case over != nil:
+		return over
+	case err != nil && ctx.Err() != nil:
 		return interrupted(ctx, nil)
 	default:
 		return err

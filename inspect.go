@@ -170,3 +170,25 @@ func (c *Client) Warnings(ctx context.Context) ([]string, error) {
 }
 
 const warningsTimeout = 5 * time.Second
+
+// ask makes a request that concerns no hold, for at most timeout. It ends when Close begins.
+func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, send func(context.Context) (Answer, error)) (Answer, error) {
+	var none Answer
+	if err := c.begin(); err != nil {
+		return none, err
+	}
+	defer c.calls.Done()
+	r := newRequest(ctx, c.open, timeout)
+	defer r.end()
+	answer, err := send(r)
+	switch {
+	case err == nil:
+		return answer, nil
+	case ctx.Err() != nil:
+		return none, interrupted(ctx, nil)
+	case c.open.Err() != nil:
+		return none, ErrClosed
+	default:
+		return none, r.explain(err)
+	}
+}

@@ -93,7 +93,7 @@ type Renewal struct {
 	Err error // nil: the hold was extended
 }
 
-// WithObserver has o told what the Client does. A Client has one Observer, the last one given.
+// WithObserver tells o what the Client does. A Client has one Observer, the last one given.
 func WithObserver(o Observer) Option {
 	return clientOption(func(c *config) error {
 		c.observer = o

@@ -111,7 +111,7 @@ func WithoutRenewal() MutexOption {
 	})
 }
 
-// WithoutRelease has [Client.Close] leave the holds that there are to expire at the backend by
+// WithoutRelease makes [Client.Close] leave the holds that there are to expire at the backend by
 // themselves, as [Hold.Abandon] does for one. Lost fires all the same. By default Close releases
 // them, so that others have the locks at once.
 func WithoutRelease() Option {

@@ -31,7 +31,7 @@ const lookAgain = time.Second
 // between its look at the clock and the setting, and the timer would be late by as much.
 const maxTimerDelay = 5 * time.Millisecond
 
-// renewal is when a hold that lasts until deadline is to be renewed: TTL/3 after the request that
+// renewal returns when a hold that lasts until deadline is to be renewed: TTL/3 after the request that
 // granted or extended it was sent, however long the reply took. One that is capped is so after a
 // quarter of what is left at the soonest.
 func renewal(now, deadline time.Time, ttl time.Duration, capped bool) time.Time {
@@ -53,7 +53,7 @@ type renewer struct {
 	wall  wallClock
 }
 
-// schedule has h looked after at due. It returns false if the Client is closed. The caller
+// schedule makes sure that h is looked after at due. It returns false if the Client is closed. The caller
 // holds h.mu, which comes before the renewer's.
 func (c *Client) schedule(h *Hold, now, due time.Time) bool {
 	r := &c.renewer
@@ -221,7 +221,7 @@ func (c *Client) attempt(r *request, holds []*Hold, extend func([]driver.Lease) 
 	}
 }
 
-// dueSince is when the renewal was due that the present deadline asks for: the same for all
+// dueSince returns when the renewal was due that the present deadline asks for: the same for all
 // attempts at it.
 func (h *Hold) dueSince() time.Time {
 	h.mu.Lock()

@@ -19,7 +19,7 @@ type reports struct {
 	work    sync.WaitGroup // of the goroutine
 }
 
-// add has report called after those that were added before. It returns false, and drops it, if
+// add calls report after those that were added before. It returns false, and drops it, if
 // limit of them wait already; and does nothing once closed.
 func (r *reports) add(limit int, report func()) bool {
 	r.mu.Lock()

@@ -121,35 +121,21 @@ func (h *Hold) downgrade(ctx context.Context) error {
 		return err
 	}
 	lease, ok := h.lease.(driver.Downgrader)
-	switch {
-	case !ok:
+	if !ok {
 		return fmt.Errorf("%w: it has no read-write locks", ErrUnsupported)
-	case ctx.Err() != nil:
-		return interrupted(ctx, nil)
 	}
-	c := h.client
-	if c.begin() != nil {
-		return ErrLost // Close ends every hold
-	}
-	defer c.calls.Done()
-	r := newRequest(ctx, c.background, h.ttl/2)
-	defer r.end()
-	err := r.explain(lease.Downgrade(r))
-	switch {
-	case err == nil:
-		h.mu.Lock()
-		h.shared = true
-		h.mu.Unlock()
-	case errors.Is(err, ErrLost):
-		h.lose(CauseRevoked)
-	}
-	if over := h.expireIfDue(); over != nil {
-		return over
-	}
-	if err != nil && ctx.Err() != nil {
-		return interrupted(ctx, nil)
-	}
-	return err
+	return h.whileHeld(ctx, func(r *request) error {
+		err := r.explain(lease.Downgrade(r))
+		switch {
+		case err == nil:
+			h.mu.Lock()
+			h.shared = true
+			h.mu.Unlock()
+		case errors.Is(err, ErrLost):
+			h.lose(CauseRevoked)
+		}
+		return err
+	})
 }
 
 func (h *Hold) isShared() bool {

@@ -25,12 +25,12 @@ const (
 
 // program is a process that serves Lockers.
 type program struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	said  *tail // on stderr
-	trace *trace
-	hello helloLine
-	turn  chan struct{} // is taken while a request is under way, if only one may be
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stderr *tail // the end of it
+	trace  *trace
+	hello  helloLine
+	turn   chan struct{} // is taken while a request is under way, if only one may be
 
 	ids    atomic.Uint64
 	killed atomic.Bool // by a scenario
@@ -51,13 +51,13 @@ type program struct {
 // startProgram starts one, which has said hello.
 func startProgram(cmd *exec.Cmd, traced *trace) (*program, error) {
 	p := &program{
-		cmd: cmd, said: &tail{}, trace: traced, turn: make(chan struct{}, 1),
+		cmd: cmd, stderr: &tail{}, trace: traced, turn: make(chan struct{}, 1),
 		waiting: map[uint64]chan answerLine{}, gone: make(chan struct{}),
 	}
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
-	cmd.Stderr = io.MultiWriter(p.said, &capped{to: whereStderrGoes(cmd)})
+	cmd.Stderr = io.MultiWriter(p.stderr, &capped{to: whereStderrGoes(cmd)})
 	cmd.WaitDelay = goodbyeWait // what it has started may keep its stderr open
 	ofItsOwn(cmd)
 	var err error
@@ -164,12 +164,12 @@ func (p *program) failure() error {
 	return p.why
 }
 
-// blamed adds to an error after which the program is of no use which one it is, and what it said last. It ends it: what it has
+// blamed adds to an error after which the program is of no use which one it is, and the end of its stderr. It ends it: what it has
 // written is read then.
 func (p *program) blamed(err error) error {
 	p.end()
 	words := ""
-	if last := p.said.String(); last != "" {
+	if last := p.stderr.String(); last != "" {
 		words = "; the end of its stderr: " + last
 	}
 	return fmt.Errorf("the program %q: %w%s", p.cmd.Args, err, words)

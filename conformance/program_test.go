@@ -140,7 +140,7 @@ func TestExec_showsWhatAProgramWrites(t *testing.T) {
 		assert.Equal(t, "a\ufffd[2J b", ClaimsOf(h).Name)
 		h.New(e, "x", time.Second)
 	})
-	assert.ErrorContains(t, err, "no\ufffd")
+	require.ErrorContains(t, err, "no\ufffd")
 	assert.Less(t, shown.Len(), 100_000)
 	assert.Contains(t, shown.String(), "no more of it is shown")
 }

@@ -125,7 +125,7 @@ func TestProgram_thatHeedsNoLimitOfExtend(t *testing.T) {
 	s := find(t, "an Extend whose reply was lost leaves the hold as it was")
 	seen := try(s, programOf(t, "Extend heeds no limit", "lock,unlock,extend,token,expire"))
 	assert.True(t, conformance.IsSkip(seen), "%v", seen)
-	assert.ErrorContains(t, seen, "limit_ms")
+	require.ErrorContains(t, seen, "limit_ms")
 	seen = try(s, programOf(t, "Extend heeds no limit", everything))
 	assert.ErrorContains(t, seen, "its ctx ended after 100ms")
 }

@@ -38,7 +38,8 @@ func openRemote(t TB, p *program, asked requestLine) (locker.Locker, error) {
 	}
 	asked.Op = askOpen
 	r := &remote{t: t, p: p, id: asked.Locker, name: *asked.Name}
-	defer r.turn()()
+	over := r.turn()
+	defer over()
 	_, reply := p.send(asked)
 	var answer answerLine
 	select {
@@ -236,7 +237,8 @@ func (r *remote) turn() (over func()) {
 
 // ask returns when the program has answered, or is no more, even if ctx ends: a process that is stopped says nothing.
 func (r *remote) ask(ctx context.Context, request requestLine) (answer answerLine, err error) {
-	defer r.turn()()
+	over := r.turn()
+	defer over()
 	request.Locker = r.id
 	id, reply := r.p.send(request)
 	ended := ctx.Done()

@@ -76,7 +76,7 @@ func (n *tally) verdict() error {
 	sure := n.doubts - n.excused
 	switch {
 	case n.kept == 0 && n.silent > 0 && n.silent < n.doubts:
-		return fmt.Errorf("%w: %d of %d trials say nothing; in the others, at last: %v", errInDoubt, n.silent, n.trials, n.seen)
+		return fmt.Errorf("%w: %d of %d trials say nothing; in the others, at last: %w", errInDoubt, n.silent, n.trials, n.seen)
 	case n.kept == 0:
 		return fmt.Errorf("in each of %d trials, at last: %w", n.trials, n.seen)
 	case n.kept == n.hidden && sure > 1:

@@ -127,10 +127,16 @@ func TestExamine_countsTrials(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			defer Doubts(c.allowed)()
 			r := examine(c.h, false, c.verdicts...)
+			for range 20 { // a pause of the machine changes the outcome
+				if r.Paused == 0 {
+					break
+				}
+				r = examine(c.h, false, c.verdicts...)
+			}
 			assert.Equal(t, c.want, r.Outcome, "%+v", r)
 			assert.Equal(t, c.trials, r.Trials, "trials")
 			assert.Equal(t, c.doubts, r.Doubts, "in doubt")
-			assert.Zero(t, r.Paused, "the machine paused: this test says nothing then")
+			assert.Zero(t, r.Paused, "the machine paused each time: this test says nothing then")
 			if c.doubts > 0 {
 				assert.Contains(t, r.Seen, "two at once")
 			}

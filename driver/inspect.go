@@ -7,8 +7,6 @@ import (
 
 // Inspector is a Driver that can tell who holds a lock, without contending for it.
 type Inspector interface {
-	Driver
-
 	// Inspect looks at the lock called name, which is the Name of its Requests.
 	//
 	//  1. It changes nothing at the backend, makes nothing there, and wakes nobody.

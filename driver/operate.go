@@ -4,8 +4,6 @@ import "context"
 
 // Lister is a Driver that can tell which locks are held, without contending for them.
 type Lister interface {
-	Driver
-
 	// List returns a Pager for the locks that are held and whose names, which are those of their
 	// Requests, begin with prefix. It makes no request.
 	List(prefix string) Pager
@@ -37,8 +35,6 @@ type Page struct {
 
 // ForceReleaser is a Driver that can end the hold of another process.
 type ForceReleaser interface {
-	Driver
-
 	// ForceRelease ends the hold of the lock called name that shown describes. shown was returned by
 	// Inspect, of any Driver of this backend and perhaps long ago, and is Held; its Token and the ID
 	// of its Holder are not both zero.

@@ -44,8 +44,8 @@ func refused(err error) bool {
 
 const (
 	maxTries = 4 // of a request
-	// reconnects is how long the client library gets to notice that connections are broken: there may
-	// be one to each server.
+	// reconnects is how long the client library gets to notice that connections are broken: there
+	// may be one to each server.
 	reconnects = 5 * time.Millisecond
 )
 
@@ -132,9 +132,9 @@ func (r *request[T]) end(answer T, err error, took time.Duration) (broken bool) 
 }
 
 // patience returns how long a request may take before it is made again, for a call that is to end
-// with ctx. With a user the etcd client asks for a token before each renewal, which costs the server
-// a tenth of a second of computing. It goes on with that when nobody waits any more: to ask again
-// soon would make a busy one busier.
+// with ctx. With a user the etcd client asks for a token before each renewal, which costs the
+// server a tenth of a second of computing. It goes on with that when nobody waits any more: to ask
+// again soon would make a busy one busier.
 func (d *Driver) patience(ctx context.Context) time.Duration {
 	const least, most = 150 * time.Millisecond, time.Second
 	left, p := most*10, most
@@ -157,14 +157,15 @@ func (l *latency) note(took time.Duration) {
 }
 
 // undated is a context without the deadline, at which it ends all the same. gRPC would send that
-// along, and the server keep it a second time, which makes a pair of requests slower by a twentieth.
+// along, and the server keep it a second time, which makes a pair of requests slower by a
+// twentieth.
 type undated struct{ context.Context }
 
 // Deadline implements [context.Context].
 func (undated) Deadline() (deadline time.Time, ok bool) { return time.Time{}, false }
 
-// explain returns err, a request's. If that is the end of its ctx it also matches that, and says what
-// was wrong with the connection.
+// explain returns err, a request's. If that is the end of its ctx it also matches that, and says
+// what was wrong with the connection.
 func explain(ctx context.Context, err error) error {
 	switch s, over := status.Convert(err), ctx.Err(); {
 	case over == nil || s.Code() != codes.DeadlineExceeded && s.Code() != codes.Canceled:

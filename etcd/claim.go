@@ -27,14 +27,13 @@ type claim struct {
 func (d *Driver) Claim(req driver.Request) driver.Claim { return &claim{Request: req, of: d} }
 
 // Ask puts the key, if it is not there, and looks what is before it. If its session has ended, or
-// somebody has removed its key, it begins again, at the end of the queue.
+// somebody has removed its key, it begins again, once, at the end of the queue.
 //
 // One that has to wait is woken when what is before it goes. It also looks now and then: a watch
 // may hang, at a server that does.
 func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
-	const rounds = 4
-	for range rounds {
-		if err = c.join(ctx); err != nil {
+	for range 2 {
+		if err := c.join(ctx); err != nil {
 			return 0, err
 		}
 		e, ahead := c.entry, ""
@@ -76,8 +75,6 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 // join gives the claim an entry, unless it has one, on the session for its TTL.
 func (c *claim) join(ctx context.Context) error {
 	if c.entry != nil && c.entry.session.Left() == 0 { // all goes with it that was on it
-		c.entry.session.End()
-		_ = c.entry.finish(driver.ErrLost)
 		c.entry = nil
 	}
 	for c.entry == nil {
@@ -140,9 +137,6 @@ func (c *claim) Downgrade(ctx context.Context) error {
 	e := c.entry
 	if e.Shared {
 		return nil
-	}
-	if e.leaving() {
-		return driver.ErrLost
 	}
 	created := e.created.Load()
 	hint := e.hintValue(formatToken(created), formatToken(created))
@@ -207,7 +201,7 @@ func (d *Driver) verify(ctx context.Context, leases []driver.Lease, errs []error
 		case errs[i] != nil:
 		case err != nil:
 			errs[i] = err
-		case e.leaving() || !e.isKey(first(resp.Responses[i])):
+		case !e.isKey(first(resp.Responses[i])):
 			errs[i] = driver.ErrLost
 		}
 	}

@@ -50,24 +50,32 @@ func (e *entry) enter(ctx context.Context, waits bool) (ahead string, err error)
 	if e.Shared {
 		return e.enterShared(ctx, waits)
 	}
-	put := []clientv3.Op{e.put(plainValue(e.Metadata))}
-	otherwise := []clientv3.Op{e.own(), e.oldest()}
+	var then, otherwise []clientv3.Op
+	put, condition := e.put(plainValue(e.Metadata)), e.absent()
 	if waits {
-		otherwise = []clientv3.Op{e.own(), e.earlier(clientv3.WithLimit(1)), clientv3.OpTxn([]clientv3.Cmp{e.alive(), e.absent()}, put, nil)}
+		then, otherwise = []clientv3.Op{e.earlier(clientv3.WithLimit(1)), put}, []clientv3.Op{e.own()}
+	} else {
+		condition, then, otherwise = e.empty(), []clientv3.Op{put}, []clientv3.Op{e.own(), e.oldest()}
 	}
-	resp, err := e.take(ctx, []clientv3.Cmp{e.alive(), e.empty()}, put, otherwise)
-	if err != nil || resp.Succeeded {
+	resp, err := e.take(ctx, []clientv3.Cmp{e.alive(), condition}, then, otherwise)
+	switch {
+	case err != nil:
 		return "", err
-	}
-	switch other := first(resp.Responses[1]); {
-	case hasPut(resp) && e.waitsFor(other):
-		return string(other.Key), nil
-	case e.created.Load() != 0: // it was put, by this request or an earlier one
+	case resp.Succeeded:
+		if last := first(resp.Responses[0]); last == nil || e.waitsFor(last) {
+			return string(last.GetKey()), nil
+		}
 		return e.look(ctx)
-	case waits || other == nil: // a mark keeps it from coming
+	case e.created.Load() != 0: // an earlier request has put it
+		return e.look(ctx)
+	case waits: // a mark keeps it from coming
 		return "", errRemoved
-	case e.waitsFor(other):
-		return "", &driver.HeldError{Holder: participant(other, e.folder)}
+	}
+	switch oldest := first(resp.Responses[1]); {
+	case oldest == nil:
+		return "", errRemoved
+	case e.waitsFor(oldest):
+		return "", &driver.HeldError{Holder: participant(oldest, e.folder)}
 	default: // that is none of ours: from within the queue it shows who comes first
 		return e.enter(ctx, true)
 	}
@@ -97,10 +105,8 @@ func (e *entry) take(ctx context.Context, conditions []clientv3.Cmp, then, other
 	txn := clientv3.OpTxn(conditions, then, otherwise)
 	resp, err := ask(ctx, e.session.driver, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		resp, err := e.session.driver.kv.Do(ctx, txn)
-		if err != nil && !refused(err) {
-			if !e.doubtful.Swap(true) {
-				e.session.doubt() // for the mark that the release will leave
-			}
+		if err != nil && !refused(err) && !e.doubtful.Swap(true) {
+			e.session.doubt() // for the mark that the release will leave
 		}
 		return resp.Txn(), err
 	})
@@ -166,7 +172,7 @@ func (e *entry) look(ctx context.Context) (string, error) {
 			ahead = e.key
 		case len(found) > 0 && limit > 0:
 			limit = 0
-		case !e.Shared:
+		case !e.Shared || e.token.Load() != 0:
 			return "", nil
 		default:
 			if err := e.settle(ctx, own, first(resp.Responses[2])); err != nil || e.token.Load() != 0 {
@@ -221,12 +227,14 @@ func (e *entry) release(ctx context.Context) error {
 		return e.finish(driver.ErrLost)
 	}
 	// We have removed it before, unless the session had ended.
-	if err := e.session.renew(ctx); err != nil && !sessionEnded(err) {
-		return err
-	} else if err != nil {
+	switch err := e.session.renew(ctx); {
+	case sessionEnded(err):
 		return e.finish(driver.ErrLost)
+	case err != nil:
+		return err
+	default:
+		return e.finish(nil)
 	}
-	return e.finish(nil)
 }
 
 // remove removes the key. In doubt the same step puts a mark, on the same session, that every take

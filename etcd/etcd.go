@@ -61,8 +61,8 @@ import (
 	"github.com/go-locker/locker/internal/sessions"
 )
 
-// New makes a Client over cli, which stays the caller's: Close does not close it. It makes no request, and fails for a nil client
-// and for an option that is refused.
+// New makes a Client over cli, which stays the caller's: Close does not close it. It makes no
+// request, and fails for a nil client and for an option that is refused.
 func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(cli)
 	if err != nil {
@@ -94,8 +94,8 @@ var (
 	_ driver.Leaver        = (*claim)(nil)
 )
 
-// NewDriver makes a Driver over cli, which stays the caller's: Close revokes the sessions, and does not close it. It makes no
-// request, and fails for a nil client alone.
+// NewDriver makes a Driver over cli, which stays the caller's: Close revokes the sessions, and does
+// not close it. It makes no request, and fails for a nil client alone.
 func NewDriver(cli *clientv3.Client) (*Driver, error) {
 	if cli == nil {
 		return nil, adapter.Refuse(errors.New("nil etcd client"))
@@ -120,8 +120,8 @@ func (d *Driver) Close() error {
 // maxTTL is etcd's own limit.
 const maxTTL = 9_000_000_000 * time.Second
 
-// CheckTTL implements driver.TTLChecker. It refuses what no etcd honours. What a server's election timeout rules out shows when a
-// lock is taken.
+// CheckTTL implements driver.TTLChecker. It refuses what no etcd honours. What a server's election
+// timeout rules out shows when a lock is taken.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	switch {
 	case ttl < time.Second:

@@ -33,7 +33,8 @@ func force(t *testing.T, c *claim) {
 	require.ErrorIs(t, operator.ForceRelease(t.Context(), nameOf(t, c), shown), driver.ErrNotHeld)
 }
 
-// An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take that for its own doing.
+// An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take
+// that for its own doing.
 func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(*entry){

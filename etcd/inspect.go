@@ -37,7 +37,8 @@ func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error)
 	}
 }
 
-// left returns for how long the longest of the sessions lasts that the keys are on, and whether any does.
+// left returns for how long the longest of the sessions lasts that the keys are on, and whether any
+// does.
 func (d *Driver) left(ctx context.Context, keys []*mvccpb.KeyValue) (longest time.Duration, lasts bool, err error) {
 	asked := map[int64]bool{}
 	for _, kv := range keys {
@@ -53,7 +54,8 @@ func (d *Driver) left(ctx context.Context, keys []*mvccpb.KeyValue) (longest tim
 			return 0, false, err
 		}
 		if left.GetGrantedTTL() > 0 {
-			// A new leader gives each session a little more, and one that is overdue has less than nothing.
+			// A new leader gives each session a little more, and one that is overdue has less than
+			// nothing.
 			longest, lasts = max(longest, time.Duration(min(left.GetTTL(), left.GetGrantedTTL()))*time.Second), true
 		}
 	}
@@ -76,7 +78,8 @@ func readFolder(folder string) clientv3.Op {
 	return clientv3.OpGet(folder, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
 }
 
-// holders returns how many at the head of a queue hold the lock: a writer, or the shares that no writer is before.
+// holders returns how many at the head of a queue hold the lock: a writer, or the shares that no
+// writer is before.
 func holders(queue []*mvccpb.KeyValue) int {
 	n := slices.IndexFunc(queue, func(kv *mvccpb.KeyValue) bool { return !parseValue(kv).shared })
 	switch {

@@ -22,7 +22,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Whatever two names there are: neither stands in the other's folder, and nothing but what is ours is taken for it.
+// Whatever two names there are: neither stands in the other's folder, and nothing but what is ours
+// is taken for it.
 func FuzzFolder(f *testing.F) {
 	long := strings.Repeat("x", longName)
 	for _, names := range [][2]string{
@@ -133,26 +134,49 @@ func TestAsk_besideATryThatIsSlow(t *testing.T) {
 	})
 }
 
+// What a server refuses is an answer: the try that hangs at another is given up.
+func TestAsk_takesARefusalForAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		began := time.Now()
+		_, err := ask(t.Context(), newDriver(&clientv3.Client{}), func(ctx context.Context) (int, error) {
+			_, dated := ctx.Deadline()
+			assert.False(t, dated, "gRPC would send it along")
+			if sent.Add(1) > 1 {
+				return 0, rpctypes.ErrPermissionDenied
+			}
+			<-ctx.Done()
+			return 0, status.FromContextError(ctx.Err()).Err()
+		})
+		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+		assert.Equal(t, time.Second, time.Since(began))
+	})
+}
+
 // A connection breaks: another may be there, but not for ever.
 func TestAsk_onAnotherConnection(t *testing.T) {
-	d, broken := newDriver(&clientv3.Client{}), status.Error(codes.Unavailable, "EOF")
-	failing := func(failures int, err error) (sent int, _ error) {
-		return ask(t.Context(), d, func(context.Context) (int, error) {
-			if sent++; sent <= failures {
-				return sent, err
-			}
-			return sent, nil
-		})
-	}
-	sent, err := failing(2, broken)
-	require.NoError(t, err)
-	assert.Equal(t, 3, sent)
-	_, err = failing(10, broken)
-	require.ErrorIs(t, err, broken)
-	for _, other := range []error{rpctypes.ErrNoSpace, rpctypes.ErrPermissionDenied} {
-		_, err = failing(1, other)
-		require.ErrorIs(t, err, other)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		broken := status.Error(codes.Unavailable, "EOF")
+		failing := func(failures int, err error) (sent int, _ error) {
+			return ask(t.Context(), newDriver(&clientv3.Client{}), func(context.Context) (int, error) {
+				if sent++; sent <= failures {
+					return sent, err
+				}
+				return sent, nil
+			})
+		}
+		began := time.Now()
+		sent, err := failing(2, broken)
+		require.NoError(t, err)
+		assert.Equal(t, 3, sent)
+		assert.Equal(t, 2*reconnects, time.Since(began), "all connections may be broken, and not all have been noticed")
+		_, err = failing(10, broken)
+		require.ErrorIs(t, err, broken)
+		for _, other := range []error{rpctypes.ErrNoSpace, rpctypes.ErrPermissionDenied} {
+			_, err = failing(1, other)
+			require.ErrorIs(t, err, other)
+		}
+	})
 }
 
 func TestOpen_keepalive(t *testing.T) {

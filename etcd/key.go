@@ -12,9 +12,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A lock is a folder, and each contender a key there: the owner, 32 hexadecimal digits, with an r before them if it wants a share. So the keys of writers
-// come before those of readers. The folder is the prefix as it is, a colon, and the name, in which slashes, percent signs and control characters are
-// escaped. So no folder is within another, and names stay readable.
+// A lock is a folder, and each contender a key there: the owner, 32 hexadecimal digits, with an r
+// before them if it wants a share. So the keys of writers come before those of readers. The folder
+// is the prefix as it is, a colon, and the name, in which slashes, percent signs and control
+// characters are escaped. So no folder is within another, and names stay readable.
 //
 //	locker:orders%2F42/0f…    in the queue, the oldest of which is the holder
 //	locker:orders%2F42/r0f…   a share
@@ -26,8 +27,8 @@ const (
 	deadMark   = "%/dead/" // no name has a '%' without two digits after it
 	hintMark   = "%/share"
 
-	// longName is the length, escaped, from which a name is represented by its hash: a request carries it
-	// several times, and etcd limits requests.
+	// longName is the length, escaped, from which a name is represented by its hash: a request
+	// carries it several times, and etcd limits requests.
 	longName = 512
 )
 
@@ -43,7 +44,8 @@ func newOwner() string {
 	return hex.EncodeToString(owner[:])
 }
 
-// newPlace returns the place of a contender by its ID: the owner, after readerMark if it wants a share.
+// newPlace returns the place of a contender by its ID: the owner, after readerMark if it wants a
+// share.
 func newPlace(name, id string) place {
 	folder := folderOf(name)
 	base := strings.TrimSuffix(folder, "/")
@@ -77,8 +79,8 @@ func (p *place) oldest() clientv3.Op {
 
 func (p *place) own() clientv3.Op { return clientv3.OpGet(p.key, clientv3.WithKeysOnly()) }
 
-// folderOf returns the folder of a name that begins, as the core's do, with a prefix without a colon,
-// and a colon.
+// folderOf returns the folder of a name that begins, as the core's do, with a prefix without a
+// colon, and a colon.
 func folderOf(qualified string) string {
 	prefix, name := split(qualified)
 	return prefix + ":" + escape(name) + "/"
@@ -131,7 +133,8 @@ func escapeAll(name string) string {
 	return b.String()
 }
 
-// isContender reports whether kv, a key in folder, is a contender's: others may have put theirs there.
+// isContender reports whether kv, a key in folder, is a contender's: others may have put theirs
+// there.
 func isContender(kv *mvccpb.KeyValue, folder string) bool {
 	id, ok := strings.CutPrefix(string(kv.Key), folder)
 	owner := strings.TrimPrefix(id, readerMark)

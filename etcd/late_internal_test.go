@@ -77,7 +77,8 @@ func TestTakeAfterItsRelease(t *testing.T) {
 	}
 }
 
-// An owner is used again, so that a folder does not fill with keys that were; one in doubt never is.
+// An owner is used again, so that a folder does not fill with keys that were; one in doubt never
+// is.
 func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
@@ -112,12 +113,17 @@ func TestSession_ofManyDoubtsIsReplaced(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
 	first := acquire(t, d, time.Minute)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
 	for range maxDoubts {
-		l := acquire(t, d, time.Minute)
-		require.Same(t, first.entry.session, l.entry.session)
-		l.entry.doubtful.Store(true)
-		l.entry.session.doubt()
-		require.NoError(t, l.Release(t.Context()))
+		c := d.Claim(driver.Request{Name: fresh(), TTL: time.Minute}).(*claim)
+		require.NoError(t, c.join(t.Context()))
+		require.Same(t, first.entry.session, c.entry.session)
+		for range 2 { // which is one mark
+			_, err := c.Ask(ended)
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		require.NoError(t, c.Release(t.Context()))
 	}
 	require.NotSame(t, first.entry.session, acquire(t, d, time.Minute).entry.session)
 	require.NoError(t, first.Extend(t.Context(), time.Minute), "who uses it goes on to")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -26,7 +27,8 @@ func acquire(t *testing.T, d *Driver, ttl time.Duration) *claim {
 	return l.(*claim)
 }
 
-// An owner is for one contender after the other: the key ahead may be gone, and have come back behind ours.
+// An owner is for one contender after the other: the key ahead may be gone, and have come back
+// behind ours.
 func TestLook_seesThatTheKeyAheadIsAnothers(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
@@ -64,6 +66,36 @@ func TestExtend_looksForTheVeryKey(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
 	require.ErrorIs(t, l.Release(t.Context()), locker.ErrLost)
+	l = acquire(t, d, time.Minute)
+	_, err = d.cli.Revoke(t.Context(), l.entry.session.id)
+	require.NoError(t, err)
+	require.ErrorIs(t, l.Extend(t.Context(), time.Minute), locker.ErrLost)
+}
+
+// The session was not renewed in time, as after a pause of the server: who is granted the lock by
+// then has most of a TTL all the same.
+func TestAsk_renewsASessionThatHasLittleLeft(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	first := acquire(t, d, time.Minute)
+	s := first.entry.session
+	leave := func(left time.Duration) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.until, s.due = clock.Now().Add(left), clock.Now().Add(time.Hour)
+	}
+	leave(30 * time.Second)
+	second := acquire(t, d, time.Minute)
+	assert.Same(t, s, second.entry.session)
+	assert.Greater(t, second.Validity(), 45*time.Second)
+	require.NoError(t, first.Release(t.Context()))
+	require.NoError(t, second.Release(t.Context()))
+	leave(0)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	third, err := claims.Take(ctx, d, driver.Request{Name: fresh(), TTL: time.Minute})
+	require.NoError(t, err)
+	assert.NotSame(t, s, third.(*claim).entry.session, "it may have ended")
 }
 
 // Renewals fail: they are made again, each after a pause, until the session is over.

@@ -83,7 +83,8 @@ func clientConfig(ctx context.Context, u *driver.URL, all *conns) (clientv3.Conf
 	return c, nil
 }
 
-// leastKeepalive is how often a connection may be seen to: the library does not do it more often, whatever it is told.
+// leastKeepalive is how often a connection may be seen to: the library does not do it more often,
+// whatever it is told.
 const leastKeepalive = 10 * time.Second
 
 func keepalive(u *driver.URL, c *clientv3.Config) error {

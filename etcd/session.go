@@ -27,7 +27,8 @@ const (
 	maxDoubts     = 64
 )
 
-// session is a lease of etcd's, which all contenders of one TTL share. It implements [sessions.Backend].
+// session is a lease of etcd's, which all contenders of one TTL share. It implements
+// [sessions.Backend].
 type session struct {
 	*sessions.Session[*entry]
 
@@ -146,7 +147,8 @@ func (s *session) confirm(sent time.Time) bool {
 		return false
 	}
 	if until := sent.Add(s.TTL); until.After(s.until) {
-		// A Client renews its holds after TTL/3, which renews the session too, and should not be done twice.
+		// A Client renews its holds after TTL/3, which renews the session too, and should not be
+		// done twice.
 		s.until, s.due = until, sent.Add(s.TTL/5*2)
 	}
 	return true
@@ -164,9 +166,9 @@ func (s *session) Stop() {
 	_, _ = s.driver.cli.Revoke(ctx, s.id)
 }
 
-// owner returns an owner that no other contender has now. One that left no doubt is used again: until it compacts its
-// history, etcd goes through all keys that ever were in a folder, so there should be few. Two contenders that follow each
-// other differ in the revision that created the key.
+// owner returns an owner that no other contender has now. One that left no doubt is used again:
+// until it compacts its history, etcd goes through all keys that ever were in a folder, so there
+// should be few. Two contenders that follow each other differ in the revision that created the key.
 func (s *session) owner() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,8 +187,8 @@ func (s *session) returnOwner(owner string) {
 	s.owners = append(s.owners, owner)
 }
 
-// doubt counts a request that may be done later, and will leave a mark. After too many the session takes no more users, and
-// its lease is revoked after the last of them: the marks go with it.
+// doubt counts a request that may be done later, and will leave a mark. After too many the session
+// takes no more users, and its lease is revoked after the last of them: the marks go with it.
 func (s *session) doubt() {
 	s.mu.Lock()
 	s.doubts++

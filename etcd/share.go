@@ -18,9 +18,9 @@ type knownShare struct {
 	created, token int64
 }
 
-// enterShared does what enter does. Where no writer stands in the queue it settles the token, too: it
-// is that of the session's latest share, or of the share of the hint, in a second request, or, if
-// nobody stands there, the revision of the key.
+// enterShared does what enter does. Where no writer stands in the queue it settles the token, too:
+// it is that of the session's latest share, or of the share of the hint, in a second request, or,
+// if nobody stands there, the revision of the key.
 func (e *entry) enterShared(ctx context.Context, waits bool) (ahead string, err error) {
 	hint, behind := e.hintValue(ownRevision, ownRevision), []clientv3.Cmp{e.alive(), e.absent()}
 	if !waits {
@@ -126,8 +126,8 @@ func (e *entry) settle(ctx context.Context, own, hint *mvccpb.KeyValue) error {
 	return e.adopt(ctx, own, witness, true)
 }
 
-// adopt settles our token as that of the witness, if there is one: a share whose token is settled, or
-// else the oldest. If hint is true others find it at our key from now on. Our own key may say it
+// adopt settles our token as that of the witness, if there is one: a share whose token is settled,
+// or else the oldest. If hint is true others find it at our key from now on. Our own key may say it
 // already.
 func (e *entry) adopt(ctx context.Context, own, witness *mvccpb.KeyValue, hint bool) error {
 	if own == nil {
@@ -203,7 +203,8 @@ func (s *session) noteShare(folder string, known knownShare) {
 	s.shares[folder] = append(s.shares[folder], known)
 }
 
-// knownShare returns the share of the folder that was settled last, of those not known to have ended.
+// knownShare returns the share of the folder that was settled last, of those not known to have
+// ended.
 func (s *session) knownShare(folder string) (known knownShare, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,7 +33,8 @@ func settleAlone(t *testing.T, c *claim) {
 	require.Empty(t, ahead)
 }
 
-// Shares that came early, and are slow to settle, get no token below that of a share which came later and has ended.
+// Shares that came early, and are slow to settle, get no token below that of a share which came
+// later and has ended.
 func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
@@ -61,7 +62,8 @@ func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-// A hint may be old: it counts for nothing when its share has ended, and its owner may have come back.
+// A hint may be old: it counts for nothing when its share has ended, and its owner may have come
+// back.
 func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 	t.Parallel()
 	d, other := driverAt(t, testserver.SharedEtcd(t)), driverAt(t, testserver.SharedEtcd(t)) // a session knows of its own shares

@@ -72,8 +72,8 @@ func (w *watcher) stop() {
 	w.running.Wait()
 }
 
-// add begins a watch, and the stream with the first one, unless its entry was released. The caller holds w.mu, which comes before that
-// of an entry.
+// add begins a watch, and the stream with the first one, unless its entry was released. The caller
+// holds w.mu, which comes before that of an entry.
 func (w *watcher) add(t *watch) {
 	if t.entry.leaving() {
 		return

@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -184,6 +185,8 @@ type claim struct {
 	name   string // with the prefix
 	ttl    time.Duration
 	taken  string // the line that took it, or empty
+	asked  bool
+	failed error // of FailNext, for the first request: the Client makes it again, and fails with it
 
 	// Guarded by the mutex of faults.
 	lost func()
@@ -197,7 +200,15 @@ var _ interface {
 } = (*claim)(nil)
 
 func (c *claim) Ask(ctx context.Context) (time.Duration, error) {
+	if c.failed != nil {
+		return 0, c.failed
+	}
+	first := !c.asked
+	c.asked = true
 	if err := c.faults.request(ctx); err != nil {
+		if first && ctx.Err() == nil && !errors.Is(err, ErrUnreachable) {
+			c.failed = err
+		}
 		return 0, err
 	}
 	next, err := c.Claim.Ask(ctx)

@@ -151,7 +151,8 @@ func (c *Client) Slow(d time.Duration) { c.driver.faults.set(func(f *faults) { f
 // FailNext makes the next request fail with err and change nothing at the backend. Called n times,
 // it concerns the next n requests, in this order. A request is one of those that Lock, Extend, Unlock,
 // Inspect or List makes, or a renewal. The Client sends some requests again by itself, such as that
-// of an Unlock.
+// of an Unlock. The first request of a Lock or a TryLock fails each time that it is sent: the call
+// returns err.
 func (c *Client) FailNext(err error) {
 	c.driver.faults.set(func(f *faults) { f.next = append(f.next, err) })
 }

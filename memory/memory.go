@@ -48,7 +48,7 @@ type Driver struct{ space *space }
 // DriverOption is an option of [NewDriver].
 type DriverOption func(*Driver)
 
-// InSpace has the Driver share its names with the Drivers of the same space, as the host of a
+// InSpace makes the Driver share its names with the Drivers of the same space, as the host of a
 // mem:// URL does. The default is the space "".
 func InSpace(name string) DriverOption {
 	return func(d *Driver) { d.space = spaceOf(name) }
@@ -100,7 +100,7 @@ func (d *Driver) Inspect(_ context.Context, name string) (driver.State, error) {
 	return d.space.look(name), nil
 }
 
-// Guarantees is everything but what is about the servers' failures: in one process there are none.
+// Guarantees returns everything but what is about the failures of servers.
 func (d *Driver) Guarantees() driver.Guarantees {
 	const none = "there is one process, and no server to fail over to"
 	return driver.Guarantees{

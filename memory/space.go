@@ -100,7 +100,7 @@ func (s *space) settle(name string, l *lock) {
 	s.watch(name, l)
 }
 
-// watch has the lock settled when the next holder's lease expires, if somebody waits for that.
+// watch settles the lock when the next holder's lease expires, if somebody waits for that.
 func (s *space) watch(name string, l *lock) {
 	if l.expiry != nil {
 		l.expiry.Stop()

@@ -95,7 +95,7 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 	connections := c.of.pool.Stat().TotalConns()
 	for tries := 1; ctx.Err() == nil; tries++ {
 		began, ask := time.Now(), c.join
-		if c.Wake == nil || c.free {
+		if c.Wake == nil && !c.doubtful || c.free { // a take does not tell that an earlier one was granted
 			c.free, ask = false, c.take
 		}
 		a, err = ask(ctx)

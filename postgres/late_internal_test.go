@@ -15,6 +15,23 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
+// The reply to a take was lost. Asked again, the server has granted the lock to the same owner.
+func TestAsk_afterATakeWhoseReplyWasLost(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	defer pool.Close()
+	d := NewDriver(pool, "")
+	c := d.Claim(driver.Request{Name: "name", TTL: time.Minute}).(*claim)
+	_, err = c.Ask(t.Context())
+	require.NoError(t, err)
+	token := c.token
+	c.token, c.doubtful = 0, true
+	_, err = c.Ask(t.Context())
+	require.NoError(t, err, "it is not another's")
+	assert.Equal(t, token, c.token)
+	require.NoError(t, c.Release(t.Context()))
+}
+
 // A take that arrives after its clean-up takes nothing.
 func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())

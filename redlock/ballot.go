@@ -18,9 +18,9 @@ const (
 // The rule that keeps tokens rising: a node accepts a token only in the step in which it grants, or
 // still has, the lock of this very attempt, and only if the token is larger than any it has
 // accepted before, or is that lock's own already. Only nodes that have the lock and the same token
-// count. Where the nodes that granted the lock differ, those with a smaller token are raised, once, to
-// the largest. If that is so far ahead of their clocks that too many refuse, those that have it are left out, and the
-// others raised to the largest of theirs.
+// count. Where the nodes that granted the lock differ, those with a smaller token are raised, once,
+// to the largest. If that is so far ahead of their clocks that too many refuse, those that have it
+// are left out, and the others raised to the largest of theirs.
 type ballot struct {
 	goal  uint64 // the token to agree on; 0 until a majority has granted the lock
 	votes []vote

@@ -14,13 +14,13 @@ import (
 
 // instantNode grants everything at once.
 type instantNode struct {
-	node0
+	stageClient
 	addr string
 }
 
-func (n instantNode) Address() string { return n.addr }
+func (n *instantNode) Address() string { return n.addr }
 
-func (n instantNode) Candidate(driver.Request, uint64, func(bool)) quorum.Candidate {
+func (n *instantNode) Candidate(driver.Request, uint64, func(bool)) quorum.Candidate {
 	return &instantLease{}
 }
 
@@ -45,7 +45,7 @@ func BenchmarkPair(b *testing.B) {
 		b.Run(fmt.Sprint(n, " nodes"), func(b *testing.B) {
 			var nodes []driver.Driver
 			for i := range n {
-				nodes = append(nodes, instantNode{addr: fmt.Sprint(i)})
+				nodes = append(nodes, &instantNode{addr: fmt.Sprint(i)})
 			}
 			d, err := NewDriver(nodes)
 			if err != nil {

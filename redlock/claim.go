@@ -19,6 +19,7 @@ type claim struct {
 	driver *Driver
 	req    driver.Request
 	asked  bool   // all nodes have been asked
+	failed error  // why a claim that does not wait was not granted: it asks once
 	token  uint64 // that a majority has accepted; 0: the lock is not granted; set before Ask returns
 
 	mu      sync.Mutex
@@ -66,6 +67,9 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		return 0, err
 	}
 	defer d.work.Done()
+	if c.failed != nil {
+		return 0, c.failed
+	}
 	if !c.asked {
 		if err := d.identify(ctx, c.req.TTL); err != nil {
 			return 0, err
@@ -91,6 +95,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		return c.waiting.next(), err
 	}
 	if err != nil {
+		c.failed = err
 		c.abandon(ctx)
 	}
 	return 0, err
@@ -125,14 +130,13 @@ func (c *claim) standing() (known bool, err error) {
 	case outcome == won:
 		c.win()
 		return true, nil
-	case c.waiting != nil:
-		err := c.waiting.refusal(outcome)
-		return err != nil, err
 	case outcome == undecided:
 		return false, nil
+	case outcome == denied && c.waiting != nil:
+		return true, driver.ErrHeld
 	}
-	c.decided = true
-	failed := c.driver.disagreement(c.vote)
+	c.decided = c.waiting == nil
+	failed := c.driver.disagreement(c.vote) // one that waits goes on: it is for the core to end an outage
 	failed.held = outcome == denied
 	return true, failed
 }

@@ -16,7 +16,8 @@ func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
 	return c.driver.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
 }
 
-// ExtendAll implements [driver.BatchExtender]: one round trip to each node, if the node can do that.
+// ExtendAll implements [driver.BatchExtender]: one round trip to each node, if the node can do
+// that.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
 	errs := make([]error, len(leases))
 	if err := d.begin(); err != nil {
@@ -139,7 +140,8 @@ func (e *extension) standing() (known bool, err error) {
 }
 
 // join returns what has come of asking a node for the lock. What it has granted before the
-// extension began lasts from then, and is to be extended like the others. The caller holds claim.mu.
+// extension began lasts from then, and is to be extended like the others. The caller holds
+// claim.mu.
 func (e *extension) join(s *nodeState) error {
 	c := e.claim
 	switch {

@@ -60,7 +60,7 @@ func toldDriver(t *testing.T, n int) (*Driver, []*toldClient) {
 	var nodes []driver.Driver
 	var told []*toldClient
 	for _, s := range newStages(n) {
-		told = append(told, &toldClient{stageClient: stageClient{stage: s}})
+		told = append(told, &toldClient{stageClient: stageClient{stage: s, id: s.clients.Add(1)}})
 		nodes = append(nodes, told[len(told)-1])
 	}
 	d, err := NewDriver(nodes)

@@ -19,8 +19,8 @@ const (
 
 // Inspect implements [driver.Inspector]. It asks all nodes at once, and has its answer as soon as a
 // majority says the same: that the lock is held under the same token and metadata, or that it is
-// not held. Else the error, an [Error], tells how each node has answered. That is so while votes are
-// split, and where a holder that has lost nodes since has it at others under larger tokens.
+// not held. Else the error, an [Error], tells how each node has answered. That is so while votes
+// are split, and where a holder that has lost nodes since has it at others under larger tokens.
 //
 // Left is for how long a majority has the lock. If it is not held, Token is the largest that nodes
 // have accepted, be it in an attempt that failed. Waiters are those of the node that knows most of
@@ -73,8 +73,8 @@ func (s survey) decided() bool {
 	return agreed >= majority(len(s)) || agreed+waiting < majority(len(s))
 }
 
-// verdict returns what most nodes say, and how many say it. They say the same if the lock is held under the same token and
-// metadata, or if it is not held.
+// verdict returns what most nodes say, and how many say it. They say the same if the lock is held
+// under the same token and metadata, or if it is not held.
 func (s survey) verdict() (most driver.State, agreed int) {
 	type view struct {
 		held     bool

@@ -8,10 +8,10 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// List implements [driver.Lister]: of the names that are held at a majority of the nodes, also while
-// votes are split. It goes through the names of one node after the other, as many as a majority
-// cannot do without, and asks all nodes for each name. A node that does not answer is left out. If
-// too many do not, the error, an [Error], tells how each has answered.
+// List implements [driver.Lister]: of the names that are held at a majority of the nodes, also
+// while votes are split. It goes through the names of one node after the other, as many as a
+// majority cannot do without, and asks all nodes for each name. A node that does not answer is left
+// out. If too many do not, the error, an [Error], tells how each has answered.
 func (d *Driver) List(prefix string) driver.Pager {
 	w := &walk{driver: d, prefix: prefix, votes: make([]error, len(d.nodes))}
 	for i := range w.votes {

@@ -22,8 +22,8 @@ type node struct {
 	silent   int // requests in a row that were not answered in time
 }
 
-// patience is after how many unanswered requests in a row a node is asked by one at a time. If the client library
-// ignores contexts, each of them keeps a goroutine and a connection.
+// patience is after how many unanswered requests in a row a node is asked by one at a time. If the
+// client library ignores contexts, each of them keeps a goroutine and a connection.
 const patience = 8
 
 // admit counts a request, or refuses it.
@@ -44,7 +44,8 @@ func (n *node) overdue() {
 	n.silent++
 }
 
-// returned counts a request that was admitted and has ended. An error that took its time is no answer.
+// returned counts a request that was admitted and has ended. An error that took its time is no
+// answer.
 func (n *node) returned(err error, overdue, slow bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -28,7 +28,6 @@ type nodeState struct {
 	place   quorum.Candidate // in the node's queue, of a claim that waits or a hold that has waited; nil: there is none, or it was granted
 	queued  bool             // the node has confirmed it
 	again   bool             // the node has woken it while it was asked
-	failing time.Time        // since when the node does not answer; zero: it does
 	yielded bool             // it was given back to an earlier waiter, and the node has not named one since
 	unmet   bool             // lease is a place that was not granted
 
@@ -39,7 +38,8 @@ type nodeState struct {
 // waits reports whether the node may answer any moment.
 func (s *nodeState) waits() bool { return (s.asking || s.freeing) && !s.late }
 
-// busy reports whether the node has something of ours, or a request is under way that may change that.
+// busy reports whether the node has something of ours, or a request is under way that may change
+// that.
 func (s *nodeState) busy() bool { return s.lease != nil || s.asking || s.freeing }
 
 // claimRequest is what a node is asked for a claim.

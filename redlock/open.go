@@ -16,8 +16,8 @@ func init() {
 	driver.Register("redlock", open)
 }
 
-// open makes a node of each host, by the scheme that the parameter driver names. Every other parameter
-// that is not redlock's own goes to each of them.
+// open makes a node of each host, by the scheme that the parameter driver names. Every other
+// parameter that is not redlock's own goes to each of them.
 func open(ctx context.Context, u *driver.URL) (_ driver.Driver, err error) {
 	var timeout time.Duration
 	if err := adapter.Duration(u, "node_timeout", &timeout); err != nil {
@@ -57,8 +57,8 @@ func open(ctx context.Context, u *driver.URL) (_ driver.Driver, err error) {
 	return d, nil
 }
 
-// openNode refuses what is found through others: all sentinels, and all nodes of a Cluster, would lead to the same servers, and
-// their majority would be none.
+// openNode refuses what is found through others: all sentinels, and all nodes of a Cluster, would
+// lead to the same servers, and their majority would be none.
 func openNode(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	n, err := driver.Open(ctx, u)
 	if err != nil {

@@ -18,9 +18,10 @@ import (
 	"github.com/go-locker/locker/internal/workers"
 )
 
-// New makes a Client whose locks are kept by a majority of the nodes, which from then on are the Client's. The TTL is 30 s
-// unless [locker.WithTTL] says otherwise, and a node has the default of [NodeTimeout] to answer; for another there is
-// [NewDriver]. New makes no request. It fails as NewDriver and [locker.New] do, and then the nodes are still the caller's.
+// New makes a Client whose locks are kept by a majority of the nodes, which from then on are the
+// Client's. The TTL is 30 s unless [locker.WithTTL] says otherwise, and a node has the default of
+// [NodeTimeout] to answer; for another there is [NewDriver]. New makes no request. It fails as
+// NewDriver and [locker.New] do, and then the nodes are still the caller's.
 func New(nodes []driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(nodes)
 	if err != nil {
@@ -29,7 +30,8 @@ func New(nodes []driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(d, opts...) // where that fails d is not closed: nothing of its own runs yet, and it would close the nodes
 }
 
-// idlePerNode is how many workers a Driver keeps for each of its nodes, until they have had no call for a while.
+// idlePerNode is how many workers a Driver keeps for each of its nodes, until they have had no call
+// for a while.
 const idlePerNode = 16
 
 // Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
@@ -70,9 +72,10 @@ type DriverOption func(*Driver) error
 // minNodes is where a majority first survives the loss of a node.
 const minNodes = 3
 
-// NewDriver makes a Driver over nodes, each a Driver of package redis or redigo; others are [driver.ErrUnsupported]. There must be
-// at least three, all of different addresses. Fewer, two of one address, a nil among them, and an option that is not valid are
-// errors. The nodes are then the Driver's: its Close closes them, and each of them the connections that it made itself. If
+// NewDriver makes a Driver over nodes, each a Driver of package redis or redigo; others are
+// [driver.ErrUnsupported]. There must be at least three, all of different addresses. Fewer, two of
+// one address, a nil among them, and an option that is not valid are errors. The nodes are then the
+// Driver's: its Close closes them, and each of them the connections that it made itself. If
 // NewDriver fails they are still the caller's.
 func NewDriver(nodes []driver.Driver, opts ...DriverOption) (*Driver, error) {
 	d := &Driver{clock: time.Now, random: rand.Int64N}
@@ -127,8 +130,9 @@ func (d *Driver) Guarantees() driver.Guarantees {
 	}
 }
 
-// Close ends what is under way, and closes the nodes. Before that it gives requests that nobody waits for any more, such as the
-// releases at the nodes beyond a majority, a moment to be answered: a node's time-out, and at most 500 ms.
+// Close ends what is under way, and closes the nodes. Before that it gives requests that nobody
+// waits for any more, such as the releases at the nodes beyond a majority, a moment to be answered:
+// a node's time-out, and at most 500 ms.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true

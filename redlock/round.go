@@ -15,8 +15,8 @@ import (
 type request interface {
 	send(ctx context.Context) error
 
-	// onReply takes in the answer, when the request is over. Before that it is told once, with over false, if the request
-	// is not over in time.
+	// onReply takes in the answer, when the request is over. Before that it is told once, with over
+	// false, if the request is not over in time.
 	onReply(err error, over bool)
 }
 
@@ -30,8 +30,9 @@ type call struct {
 	over, overdue bool
 }
 
-// round is calls that are made together, under one time-out, and their context. That has the values of the context of a caller, for those
-// who trace requests. It goes on when the caller has heard enough. One timer ends it and tells the calls.
+// round is calls that are made together, under one time-out, and their context. That has the values
+// of the context of a caller, for those who trace requests. It goes on when the caller has heard
+// enough. One timer ends it and tells the calls.
 type round struct {
 	context.Context // ends with Driver.open, or by cancel
 	cancel          context.CancelFunc
@@ -47,7 +48,8 @@ type round struct {
 // Deadline implements context.Context.
 func (r *round) Deadline() (time.Time, bool) { return r.deadline, true }
 
-// Value implements context.Context. The first is where package context finds out what this ends with.
+// Value implements context.Context. The first is where package context finds out what this ends
+// with.
 func (r *round) Value(key any) any {
 	if v := r.Context.Value(key); v != nil {
 		return v
@@ -55,8 +57,8 @@ func (r *round) Value(key any) any {
 	return r.values.Value(key)
 }
 
-// send makes calls at once, each in another goroutine. The goroutine that calls send has to be one that Close waits for. A node may
-// have calls of several rounds share a round trip.
+// send makes calls at once, each in another goroutine. The goroutine that calls send has to be one
+// that Close waits for. A node may have calls of several rounds share a round trip.
 func (d *Driver) send(ctx context.Context, timeout time.Duration, calls []call) {
 	if len(calls) == 0 {
 		return

@@ -45,8 +45,8 @@ func (d *Driver) nodeTimeout(ttl time.Duration) time.Duration {
 	return min(ttl/timeoutsPerTTL, longestTimeout)
 }
 
-// CheckTTL refuses a TTL that a node refuses, one of which an attempt may use up half, and one that a renewal may
-// miss though the nodes answer in time.
+// CheckTTL refuses a TTL that a node refuses, one of which an attempt may use up half, and one that
+// a renewal may miss though the nodes answer in time.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	for _, n := range d.nodes {
 		if c, ok := n.Node.(driver.TTLChecker); ok {

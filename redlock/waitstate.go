@@ -21,7 +21,8 @@ type waitState struct {
 }
 
 // Pauses between two looks of a waiter that cannot leave it to the nodes to wake it: some have
-// granted the lock, and no majority has; or it is not in the queue of some, which fail. They double.
+// granted the lock, and no majority has; or it is not in the queue of some, which fail. They
+// double.
 const (
 	shortLook   = 5 * time.Millisecond
 	longLook    = time.Second
@@ -57,7 +58,8 @@ func (w *waitState) next() time.Duration {
 	return max(w.lookAt.Sub(clock.Now()), 1)
 }
 
-// tell has the core ask, which does not just now, when the claim is granted, and when there is news.
+// tell has the core ask, which does not just now, when the claim is granted, and when there is
+// news.
 func (w *waitState) tell() {
 	c := w.claim
 	switch {
@@ -71,38 +73,13 @@ func (w *waitState) tell() {
 	}
 }
 
-// refusal returns why the claim is not granted, or nil if that is not known.
-func (w *waitState) refusal(outcome outcome) error {
-	c := w.claim
-	failing := 0
-	for i := range c.nodes {
-		if !c.nodes[i].failing.IsZero() {
-			failing++
-		}
-	}
-	switch {
-	case failing > minority(len(c.nodes)), outcome == failed: // or nodes accept no common token
-		return c.driver.disagreement(c.vote)
-	case outcome == denied:
-		return driver.ErrHeld
-	default:
-		return nil
-	}
-}
-
 // answered does what follows from the answer to r, or from there being none in time.
 func (w *waitState) answered(r *claimRequest, err error, over bool) {
 	c, s := w.claim, r.node
-	counts := c.decided || c.ballot.votes[s.i].state == granted // a grant that comes late does not
-	s.queued = errors.Is(err, driver.ErrHeld)
-	switch {
-	case s.queued, err == nil && counts:
-		s.failing = time.Time{}
-	case s.failing.IsZero():
-		s.failing, w.news = r.sent, true
-	}
 	again := s.again && over
 	s.again = s.again && !over
+	s.queued = errors.Is(err, driver.ErrHeld)
+	w.news = w.news || c.ballot.outcome() == failed
 	switch {
 	case s.queued && again:
 		c.ask(func(i int) bool { return i == s.i })
@@ -116,7 +93,7 @@ func (w *waitState) answered(r *claimRequest, err error, over bool) {
 		if s.yielded {
 			s.yielded, w.inVain = false, clock.Now()
 		}
-		if !counts {
+		if c.ballot.votes[s.i].state != granted { // it came late
 			w.giveBack(s.i)
 		} else if c.ballot.has() == 1 {
 			w.since, w.pause, w.lookAt = clock.Now(), max(shortLook, 2*clock.Since(r.sent)), time.Time{}

@@ -144,11 +144,16 @@ func TestAsk_doesNotRelyOnEvents(t *testing.T) {
 	require.NoError(t, conn.Delete(l.state().path, -1))
 	require.ErrorIs(t, ask(), driver.ErrHeld)
 	assert.NotSame(t, l, second.lease, "it has begun again")
-	watches := &l.session.watches
-	watches.mu.Lock()
-	delete(watches.nodes, second.lease.awaits) // whose event is lost
-	watches.mu.Unlock()
+	watches, node := &l.session.watches, second.lease.awaits
+	set := func(w *watch) (was *watch) {
+		watches.mu.Lock()
+		defer watches.mu.Unlock()
+		was, watches.nodes[node] = watches.nodes[node], w
+		return was
+	}
+	was := set(nil)
 	require.NoError(t, first.Release(t.Context()))
+	set(was) // the event is lost
 	require.NoError(t, ask())
 	token := second.Token()
 	third := d.Claim(req)
@@ -156,8 +161,9 @@ func TestAsk_doesNotRelyOnEvents(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, ask(), "asked twice it is granted once")
 	assert.Equal(t, token, second.Token())
-	require.NoError(t, second.Release(t.Context()))
 	require.NoError(t, third.Release(t.Context()))
+	assert.Empty(t, watches.awaited(third.(*claim).lease), "nobody wakes it")
+	require.NoError(t, second.Release(t.Context()))
 }
 
 // A try came second, between its look and its node. It may not know whether it has left.

@@ -107,18 +107,12 @@ func (k lock) checkNumbers(ctx context.Context) error {
 		return uint32(stat.Cversion+stat.NumChildren) / 2, nil
 	})
 	if err == nil && next > lastNumber {
-		err = k.errNumbers()
+		err = fmt.Errorf("%s: %w", k.parent, errNumbered)
 	}
 	if err == nil {
 		exhausted.Delete(k.parent)
 	}
 	return err
-}
-
-// errNumbers returns the error of who was refused for its number.
-func (k lock) errNumbers() error {
-	k.session.driver.exhausted.Store(k.parent, nil)
-	return fmt.Errorf("%s: %w", k.parent, errNumbered)
 }
 
 // errNumbered: there are no numbers left. They begin anew with the node.

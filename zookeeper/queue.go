@@ -3,6 +3,7 @@ package zookeeper
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path"
 	"slices"
 	"time"
@@ -60,7 +61,8 @@ func (l *lease) enter(ctx context.Context) (before string, err error) {
 		return "", errSessionEnded
 	}
 	if own, ok := parseContender(path.Base(l.state().path)); ok && !own.counts() {
-		return "", l.errNumbers()
+		l.session.driver.exhausted.Store(l.parent, nil)
+		return "", fmt.Errorf("%s: %w", l.parent, errNumbered)
 	}
 	if made != nil {
 		select {

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -84,11 +85,9 @@ func (s *session) Start() error {
 		return errSessionEnded
 	case ctx.Err() == nil:
 		return err
+	default:
+		return cmp.Or(s.network.why(), errNoAnswer)
 	}
-	if why := s.network.why(); why != nil {
-		return why
-	}
-	return errNoAnswer
 }
 
 // connect makes the session.

@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,6 +64,49 @@ func TestMove_whoseAnswerWasLost(t *testing.T) {
 			require.True(t, err == nil || errors.Is(err, zk.ErrNoNode), "%v", err)
 			assert.Empty(t, children)
 		})
+	}
+}
+
+// Two have read the same queue, and one of another session has read it later, before anybody has begun
+// a phase: one begins, and the others take its token.
+func TestAgree_ofThoseWhoHaveReadBeforeAPhase(t *testing.T) {
+	t.Parallel()
+	d, other := driverOf(t), driverOf(t)
+	req := driver.Request{Name: fresh(), TTL: shareTTL, Shared: true, Wake: func() {}}
+	require.NoError(t, shareOn(t, d, req.Name).Release(t.Context()), "there is a node of the lock")
+	waiting := func(d *Driver) *lease {
+		c := d.Claim(req).(*claim)
+		require.NoError(t, c.join(t.Context()))
+		_, err := c.lease.create(t.Context())
+		require.NoError(t, err)
+		_, err = c.lease.settle(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.lease.finish(false) })
+		return c.lease
+	}
+	look := func(l *lease) *sharedView {
+		v, before, err := l.lookShared(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, before)
+		return v
+	}
+	first, second := waiting(d), waiting(d)
+	early := look(first)
+	third := waiting(other)
+	late := look(third)
+	require.Greater(t, late.pzxid, early.pzxid)
+	var both sync.WaitGroup
+	for _, l := range []*lease{first, second} {
+		both.Go(func() {
+			_, err := l.agree(t.Context(), early, "")
+			assert.NoError(t, err)
+		})
+	}
+	both.Wait()
+	_, err := third.agree(t.Context(), late, "")
+	require.NoError(t, err)
+	for _, l := range []*lease{first, second, third} {
+		assert.EqualValues(t, early.pzxid, l.state().token)
 	}
 }
 

@@ -68,3 +68,20 @@ func TestClose_whileANodeIsMade(t *testing.T) {
 		require.ErrorIs(t, await(t, locking), locker.ErrClosed)
 	}
 }
+
+// A request whose connection breaks is made once more, on the next one: the core tries the Extend of
+// an application once.
+func TestExtend_whoseConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	proxy := testserver.NewProxy(t, testserver.SharedZooKeeper(t).Addr())
+	m := openURL(t, "zookeeper://"+proxy.Addr(), "ttl=30s", locker.WithoutRenewal()).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, m.Extend(t.Context()))
+	proxy.HoldReplies(true)
+	extending := async(func() error { return m.Extend(t.Context()) })
+	eventually(t, "it was answered", func() bool { _, replies := proxy.Held(); return replies > 0 })
+	proxy.HoldReplies(false)
+	proxy.ResetConns()
+	require.NoError(t, await(t, extending))
+	require.NoError(t, m.Unlock(t.Context()))
+}

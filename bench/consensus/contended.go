@@ -9,7 +9,7 @@ import (
 	"github.com/go-locker/locker/bench/internal/servers"
 )
 
-func (o options) measureContended(ctx context.Context, s system, on *servers.Servers, r *Results, progress io.Writer) error {
+func (o *options) measureContended(ctx context.Context, s system, on *servers.Servers, r *Results, progress io.Writer) error {
 	for round := range o.longRounds {
 		for _, waiters := range o.waiters {
 			for _, l := range s.locks().Turn(round) {

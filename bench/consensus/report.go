@@ -28,7 +28,7 @@ type Results struct {
 	Kills []kills.Kill `json:"kills"`
 }
 
-func newResults(o options) *Results {
+func newResults(o *options) *Results {
 	return &Results{
 		Setting: o.Libraries.Setting(""), Servers: o.servers,
 		HoldMs: stats.Milliseconds(o.hold), Seconds: o.duration.Seconds(),

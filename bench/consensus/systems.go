@@ -32,7 +32,7 @@ func libraries() contend.Libraries {
 }
 
 // of returns those libraries of a system that are to be measured.
-func (o options) of(s system) contend.Libraries {
+func (o *options) of(s system) contend.Libraries {
 	return slices.DeleteFunc(slices.Clone(o.Libraries), func(l contend.Library) bool {
 		return !strings.HasPrefix(l.Name, s.name+" ")
 	})

@@ -33,35 +33,29 @@ type options struct {
 
 func main() { program.Main("postgres", run) }
 
-func parse(args []string, stderr io.Writer) (options, error) {
-	o := options{waiters: program.Counts{32, 256}}
-	f := flag.NewFlagSet("postgres", flag.ContinueOnError)
-	f.SetOutput(stderr)
+var run = program.Measuring("postgres", libraries, func() program.Program { return &options{} })
+
+// Flags adds those of this program.
+func (o *options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.alone.Rounds, "rounds", 3, "rounds, of which the median counts")
 	f.DurationVar(&o.alone.Duration, "duration", 2*time.Second, "how long a cell is measured")
 	f.DurationVar(&o.alone.WarmUp, "warm-up", 2*time.Second, "how long it runs before that")
-	alone := program.Counts{1, 16}
-	f.Var(&alone, "alone", "how many goroutines take locks that nobody else wants, one cell each")
+	o.alone.Goroutines = program.Counts{1, 16}
+	f.Var((*program.Counts)(&o.alone.Goroutines), "alone", "how many goroutines take locks that nobody else wants, one cell each")
+	o.waiters = program.Counts{32, 256}
 	f.Var(&o.waiters, "waiters", "how many want one lock, one cell each")
-	if err := o.Parse(f, libraries, args); err != nil {
-		return o, err
-	}
-	o.alone.Libraries, o.alone.Goroutines = o.Libraries, alone
+}
+
+// Check returns an error if something cannot be measured.
+func (o *options) Check() error {
 	if o.alone.Rounds < 1 || o.alone.Duration <= 0 || o.alone.WarmUp < 0 {
-		return o, errors.New("-rounds is at least 1, -duration more than 0, -warm-up not negative")
+		return errors.New("-rounds is at least 1, -duration more than 0, -warm-up not negative")
 	}
-	return o, nil
+	return nil
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args, stderr)
-	if err != nil {
-		return err
-	}
-	return o.Run(ctx, stdout, stderr, o.measure)
-}
-
-func (o options) measure(ctx context.Context, progress io.Writer) (program.Results, error) {
+// Measure measures all that was chosen.
+func (o *options) Measure(ctx context.Context, progress io.Writer) (program.Results, error) {
 	on, err := servers.Postgres(ctx)
 	if err != nil {
 		return nil, err
@@ -71,7 +65,7 @@ func (o options) measure(ctx context.Context, progress io.Writer) (program.Resul
 		return nil, err
 	}
 	r := &Results{Setting: o.Libraries.Setting(on.Name)}
-	if r.Apart, err = o.alone.Measure(ctx, on, progress); err != nil {
+	if r.Apart, err = o.alone.Measure(ctx, o.Libraries, on, progress); err != nil {
 		return nil, err
 	}
 	for round := range o.alone.Rounds {

@@ -10,7 +10,7 @@ import (
 	"github.com/go-locker/locker/bench/internal/servers"
 )
 
-func measureContended(ctx context.Context, on *servers.Servers, o options, progress io.Writer) ([]contend.Result, error) {
+func measureContended(ctx context.Context, on *servers.Servers, o *options, progress io.Writer) ([]contend.Result, error) {
 	var all []contend.Result
 	for round := range o.longRounds {
 		for _, l := range o.without(floorName, ctxName).Turn(round) {
@@ -31,7 +31,7 @@ func measureContended(ctx context.Context, on *servers.Servers, o options, progr
 }
 
 // without leaves some out: what is no lock, and what differs only while nodes are unreachable.
-func (o options) without(names ...string) contend.Libraries {
+func (o *options) without(names ...string) contend.Libraries {
 	return slices.DeleteFunc(slices.Clone(o.Libraries), func(l contend.Library) bool {
 		return slices.Contains(names, l.Name)
 	})

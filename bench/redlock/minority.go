@@ -46,7 +46,7 @@ var faults = []fault{
 	},
 }
 
-func measureMinorities(ctx context.Context, on *servers.Servers, o options, progress io.Writer) ([]Minority, error) {
+func measureMinorities(ctx context.Context, on *servers.Servers, o *options, progress io.Writer) ([]Minority, error) {
 	var all []Minority
 	for round := range o.longRounds {
 		for _, f := range faults {
@@ -65,10 +65,10 @@ func measureMinorities(ctx context.Context, on *servers.Servers, o options, prog
 }
 
 func measureMinority(
-	ctx context.Context, on *servers.Servers, l contend.Library, f fault, round int, o options,
+	ctx context.Context, on *servers.Servers, l contend.Library, f fault, round int, o *options,
 ) (Minority, error) {
 	m := Minority{Library: l.Name, Round: round, Fault: f.name, Nodes: (len(on.Redis) - 1) / 2}
-	s, err := pairs.OpenSeries(ctx, on, l, o.block)
+	s, err := pairs.OpenSeries(ctx, on, l, o.pairs.Block)
 	if err != nil {
 		return m, err
 	}
@@ -108,7 +108,7 @@ func each(ctx context.Context, some []*servers.RedisServer, do func(context.Cont
 }
 
 // whileAway measures as many pairs as begin in a while, and so at least one.
-func (m *Minority) whileAway(ctx context.Context, lock contend.LockFunc, o options) {
+func (m *Minority) whileAway(ctx context.Context, lock contend.LockFunc, o *options) {
 	var s pairs.Samples
 	for end := time.Now().Add(o.unreachable); time.Now().Before(end) && ctx.Err() == nil; {
 		lockTook, unlockTook, err := pairs.Once(ctx, lock)

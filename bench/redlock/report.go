@@ -29,7 +29,7 @@ type Results struct {
 	Apart      []pairs.Apart    `json:"apart"`
 }
 
-func newResults(on *servers.Servers, o options) *Results {
+func newResults(on *servers.Servers, o *options) *Results {
 	return &Results{
 		Setting: o.Libraries.Setting(on.Name), Nodes: len(on.Addrs),
 		HoldMs: stats.Milliseconds(o.hold), ThinkMs: stats.Milliseconds(o.think), Seconds: o.duration.Seconds(),

@@ -38,7 +38,7 @@ func (h *Held) each(total float64) float64 {
 	return total / renewals / (float64(h.Locks) / 100)
 }
 
-func (o options) measureHeld(ctx context.Context, on *servers.Servers, progress io.Writer) ([]Held, error) {
+func (o *options) measureHeld(ctx context.Context, on *servers.Servers, progress io.Writer) ([]Held, error) {
 	var all []Held
 	for _, n := range o.held {
 		for _, l := range o.Libraries {
@@ -58,7 +58,7 @@ func (o options) measureHeld(ctx context.Context, on *servers.Servers, progress 
 }
 
 // hold takes h.Locks locks, and looks at them for a while.
-func (o options) hold(ctx context.Context, on *servers.Servers, l contend.Library, h *Held) (err error) {
+func (o *options) hold(ctx context.Context, on *servers.Servers, l contend.Library, h *Held) (err error) {
 	sent := wire.NewTally()
 	client, err := l.Connect(on.Addrs, sent)
 	if err != nil {

@@ -27,7 +27,7 @@ type Names struct {
 	After      float64 `json:"afterSeconds"`
 }
 
-func (o options) measureNames(ctx context.Context, on *servers.Servers, progress io.Writer) ([]Names, error) {
+func (o *options) measureNames(ctx context.Context, on *servers.Servers, progress io.Writer) ([]Names, error) {
 	all := make([]Names, 0, len(o.Libraries))
 	for _, l := range o.Libraries {
 		n := Names{Library: l.Name, Names: o.names, After: o.namesAfter.Seconds()}
@@ -41,7 +41,7 @@ func (o options) measureNames(ctx context.Context, on *servers.Servers, progress
 }
 
 // useOnce locks and releases n.Names names, and looks at the server's memory.
-func (o options) useOnce(ctx context.Context, on *servers.Servers, l contend.Library, n *Names) error {
+func (o *options) useOnce(ctx context.Context, on *servers.Servers, l contend.Library, n *Names) error {
 	for _, s := range on.Redis {
 		if err := s.Client.FlushAll(ctx).Err(); err != nil { // what others have left
 			return err

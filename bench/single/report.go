@@ -25,7 +25,7 @@ type Results struct {
 	Names []Names       `json:"names"`
 }
 
-func newResults(on *servers.Servers, o options) *Results {
+func newResults(on *servers.Servers, o *options) *Results {
 	return &Results{Setting: o.Libraries.Setting(on.Name), Seconds: o.crowds.Duration.Seconds()}
 }
 

@@ -15,7 +15,7 @@ const (
 )
 
 // cells are those of a round: each number of waiters, over each number of clients that it can be spread over.
-func (o options) cells(round int) []contend.Cell {
+func (o *options) cells(round int) []contend.Cell {
 	var all []contend.Cell
 	for _, waiters := range o.waiters {
 		for _, clients := range o.clients {

@@ -35,7 +35,7 @@ const (
 // ratio is to what it would take if the lock cost nothing.
 func (d *Drain) ratio() float64 { return d.Seconds / (float64(d.Contenders) * drainHold.Seconds()) }
 
-func measureDrain(ctx context.Context, on *servers.Servers, l contend.Library, round int, o options) (Drain, error) {
+func measureDrain(ctx context.Context, on *servers.Servers, l contend.Library, round int, o *options) (Drain, error) {
 	d := Drain{Library: l.Name, Round: round, Contenders: o.drain}
 	name := l.LockName("drain", round)
 	sent := wire.NewTally()

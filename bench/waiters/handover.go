@@ -112,7 +112,7 @@ func (r *relay) soFar() []time.Duration {
 }
 
 func measureHandover(
-	ctx context.Context, on *servers.Servers, l contend.Library, round int, o options,
+	ctx context.Context, on *servers.Servers, l contend.Library, round int, o *options,
 ) (Handover, error) {
 	result := Handover{Library: l.Name, Round: round, Waiters: o.handoverWaiters}
 	clients, closeAll, err := l.OpenClients(o.handoverWaiters+1, on.Addrs, wire.NewTally())

@@ -23,7 +23,7 @@ type Idle struct {
 }
 
 // measureIdle spends a fifth of the hold on connecting and settling down.
-func measureIdle(ctx context.Context, on *servers.Servers, l contend.Library, o options) (Idle, error) {
+func measureIdle(ctx context.Context, on *servers.Servers, l contend.Library, o *options) (Idle, error) {
 	result := Idle{Library: l.Name, Waiters: o.idleWaiters}
 	sent := wire.NewTally()
 	ctx, cancel := context.WithTimeout(ctx, o.idle+contend.Beyond)

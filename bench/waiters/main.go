@@ -45,10 +45,10 @@ func main() {
 	program.Main("waiters", run)
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
-	f := flag.NewFlagSet("waiters", flag.ContinueOnError)
-	f.SetOutput(stderr)
+var run = program.Measuring("waiters", redislocks.Waiting, func() program.Program { return &options{} })
+
+// Flags adds those of this program.
+func (o *options) Flags(f *flag.FlagSet) {
 	o.waiters = program.Counts{2, 32, 256, 1024}
 	f.Var(&o.waiters, "waiters", "how many wait for one name, one cell each; none if empty")
 	o.clients = program.Counts{1, 16, 64}
@@ -62,13 +62,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.drain, "drain", 50, "how many ask at the same moment, once each; 0 leaves this out")
 	f.IntVar(&o.killWaiters, "kill-waiters", 100, "how many wait when a process is killed; 0 leaves this out")
 	f.DurationVar(&o.killTTL, "kill-ttl", 6*time.Second, "TTL of the lock that it held, or waited for")
-	if err := o.Parse(f, redislocks.Waiting, args); err != nil {
-		return o, err
-	}
-	return o, o.check()
 }
 
-func (o options) check() error {
+// Check returns an error if something cannot be measured.
+func (o *options) Check() error {
 	if len(o.clients) == 0 || o.rounds < 1 || o.idleWaiters < 1 || o.handoverWaiters < 0 || o.drain < 0 || o.killWaiters < 0 {
 		return errors.New("-clients has a number, -rounds and -idle-waiters are at least 1, -handover-waiters, -drain and -kill-waiters at least 0")
 	}
@@ -81,15 +78,8 @@ func (o options) check() error {
 	return nil
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args, stderr)
-	if err != nil {
-		return err
-	}
-	return o.Run(ctx, stdout, stderr, o.measure)
-}
-
-func (o options) measure(ctx context.Context, progress io.Writer) (program.Results, error) {
+// Measure measures all that was chosen.
+func (o *options) Measure(ctx context.Context, progress io.Writer) (program.Results, error) {
 	on, err := servers.Redis(ctx, 1)
 	if err != nil {
 		return nil, err
@@ -134,7 +124,7 @@ func (o options) measure(ctx context.Context, progress io.Writer) (program.Resul
 }
 
 // measureTurns is a round of what is not done for so long.
-func (o options) measureTurns(ctx context.Context, on *servers.Servers, round int, r *Results, progress io.Writer) error {
+func (o *options) measureTurns(ctx context.Context, on *servers.Servers, round int, r *Results, progress io.Writer) error {
 	for _, l := range o.Libraries.Turn(round) {
 		if o.handoverWaiters > 0 {
 			h, err := measureHandover(ctx, on, l, round, o)

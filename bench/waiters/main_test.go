@@ -92,7 +92,7 @@ func TestMeasure_noticesTwoHolders(t *testing.T) {
 			Close: func() {},
 		}, nil
 	}}
-	o := options{
+	o := &options{
 		waiters: program.Counts{32}, clients: program.Counts{2}, duration: 300 * time.Millisecond, idle: 100 * time.Millisecond,
 		idleWaiters: 2, handoverWaiters: 2, drain: 16,
 	}
@@ -112,8 +112,8 @@ func TestMeasure_noticesTwoHolders(t *testing.T) {
 }
 
 func TestCells_haveNoMoreClientsThanWaiters(t *testing.T) {
-	o, err := parse([]string{"-waiters", "2,32", "-clients", "1,8,64"}, io.Discard)
-	require.NoError(t, err)
+	var o options
+	require.NoError(t, program.Parse(&o, "waiters", redislocks.Waiting, []string{"-waiters", "2,32", "-clients", "1,8,64"}, io.Discard))
 	var cells [][2]int
 	for _, c := range o.cells(0) {
 		cells = append(cells, [2]int{c.Waiters, c.Clients})

@@ -28,7 +28,7 @@ type Results struct {
 	Idle      []Idle           `json:"idle"`
 }
 
-func newResults(on *servers.Servers, o options) *Results {
+func newResults(on *servers.Servers, o *options) *Results {
 	return &Results{Setting: o.Libraries.Setting(on.Name), Rounds: o.rounds, Seconds: o.duration.Seconds()}
 }
 

@@ -55,9 +55,6 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		return nil, err
 	}
 	e.harness = conformance.Harness{TTL: e.ttl, Promises: c.Guarantees(), New: g.lock, Client: g.client}
-	if _, ok := lockOf(c, "any").(conformance.RWLocker); ok {
-		e.harness.RW = g.rw
-	}
 	e.warnings, _ = c.Warnings(ctx) // whether the servers answer is seen below
 	if err := c.Close(); err != nil {
 		return nil, err
@@ -74,7 +71,22 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 	if err := e.probe(ctx); err != nil {
 		return nil, err
 	}
+	if shares, err := g.hasShares(ctx); err != nil {
+		return nil, err
+	} else if shares {
+		e.harness.RW = g.rw
+	}
 	return e, nil
+}
+
+// hasShares reports whether the backend has read-write locks.
+func (e *groundExaminer) hasShares(ctx context.Context) (bool, error) {
+	c, err := e.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = c.Close() }()
+	return !errors.Is(c.RWMutex(e.name("probe"), locker.WithTTL(e.ttl)).TryRLock(ctx), locker.ErrUnsupported), nil
 }
 
 // probe locks and unlocks something.
@@ -127,15 +139,7 @@ func (e *groundExaminer) process(self string) *exec.Cmd {
 }
 
 func openMutex(t conformance.TB, url, prefix, name string, ttl time.Duration) locker.Locker {
-	return lockOf(openClient(t, url, prefix), name, mutexOptions(ttl, false)...)
-}
-
-// lockOf returns an RWMutex if the backend has any, and a Mutex otherwise.
-func lockOf(c *locker.Client, name string, opts ...locker.MutexOption) locker.Locker {
-	if rw := c.RWMutex(name, opts...); !errors.Is(rw.Unlock(context.Background()), locker.ErrUnsupported) {
-		return rw
-	}
-	return c.Mutex(name, opts...)
+	return openClient(t, url, prefix).RWMutex(name, mutexOptions(ttl, false)...)
 }
 
 func openClient(t conformance.TB, url, prefix string) *locker.Client {

@@ -146,7 +146,7 @@ func authority(ctx context.Context, u *driver.URL, c *tls.Config) error {
 	return nil
 }
 
-// certificate is what the client shows of itself.
+// certificate reads what the client shows of itself.
 func certificate(ctx context.Context, u *driver.URL, c *tls.Config) error {
 	certFile, hasCert := u.Take(tlsCert)
 	keyFile, hasKey := u.Take(tlsKey)

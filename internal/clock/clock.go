@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Now is the current time on a clock that counts suspension where the platform can tell (Linux).
+// Now returns the current time on a clock that counts suspension where the platform can tell (Linux).
 // Two readings of one process compare by elapsed time, whatever happens to the wall clock.
 func Now() time.Time {
 	now := time.Now()
@@ -22,7 +22,7 @@ func Local(t time.Time) time.Time {
 	return t.Add(-Suspended())
 }
 
-// Since is the time elapsed since t, a reading of Now.
+// Since returns the time elapsed since t, a reading of Now.
 func Since(t time.Time) time.Duration {
 	return Now().Sub(t)
 }
@@ -74,7 +74,7 @@ var (
 	origin      = time.Now()
 )
 
-// Suspended is how long the machine has been suspended since the process started.
+// Suspended returns how long the machine has been suspended since the process started.
 func Suspended() time.Duration { return suspendedAt(time.Now()) }
 
 func suspendedAt(now time.Time) time.Duration {

@@ -56,7 +56,7 @@ func TestWait_aWaiterIsToldAndNotAskedFor(t *testing.T) {
 		owner := ""
 		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
 		p.run = func(_ context.Context, s *Script, o string) (any, error) {
-			if s == acquire {
+			if s == propose {
 				owner = o
 				asked.Add(1)
 			}
@@ -69,7 +69,7 @@ func TestWait_aWaiterIsToldAndNotAskedFor(t *testing.T) {
 		require.ErrorIs(t, err, driver.ErrHeld)
 		synctest.Wait()
 		require.Equal(t, []bool{false}, told.all(), "it looks when the subscription stands")
-		w.events <- Event{Kind: Message, Channel: d.hub.channel(l.(*lease)), Message: owner}
+		w.events <- Event{Kind: Message, Channel: d.hub.channel(l.(*claim)), Message: owner}
 		synctest.Wait()
 		require.Equal(t, []bool{false, true}, told.all())
 		time.Sleep(2 * time.Second)

@@ -37,18 +37,19 @@ func (a *Apart) each(total float64) float64 { return total / float64(max(a.Pairs
 
 // Crowds is how they are measured: the libraries take turns in each round.
 type Crowds struct {
-	Libraries        contend.Libraries
 	Rounds           int
 	Goroutines       []int // one cell each
 	WarmUp, Duration time.Duration
 }
 
 // Measure returns what each library came to in each round.
-func (plan Crowds) Measure(ctx context.Context, on *servers.Servers, progress io.Writer) ([]Apart, error) {
+func (plan Crowds) Measure(
+	ctx context.Context, libraries contend.Libraries, on *servers.Servers, progress io.Writer,
+) ([]Apart, error) {
 	var all []Apart
 	for round := range plan.Rounds {
 		for _, goroutines := range plan.Goroutines {
-			for _, l := range plan.Libraries.Turn(round) {
+			for _, l := range libraries.Turn(round) {
 				a := Apart{Library: l.Name, Round: round, Goroutines: goroutines}
 				if err := plan.measure(ctx, on, l, &a); err != nil {
 					return nil, fmt.Errorf("%s: %w", l.Name, err)

@@ -2,6 +2,8 @@ package pairs
 
 import (
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"time"
@@ -91,20 +93,34 @@ func (s *Series) SumUp(round int) Pairs {
 }
 
 // Plan is how pairs are measured: libraries take turns, a block each, several times a round.
-type Plan struct {
-	Libraries             contend.Libraries
-	Rounds, Blocks, Block int
+type Plan struct{ Rounds, Blocks, Block int }
+
+// Flags adds those of how often.
+func (plan *Plan) Flags(f *flag.FlagSet) {
+	f.IntVar(&plan.Rounds, "rounds", 10, "rounds of pairs")
+	f.IntVar(&plan.Blocks, "blocks", 6, "how often the libraries take turns in such a round")
+	f.IntVar(&plan.Block, "block", 100, "pairs of Lock and Unlock at each turn")
+}
+
+// Check returns an error if there is nothing to measure.
+func (plan *Plan) Check() error {
+	if min(plan.Rounds, plan.Blocks, plan.Block) < 1 {
+		return errors.New("-rounds, -blocks and -block are at least 1")
+	}
+	return nil
 }
 
 // Measure returns what each library came to in each round.
-func (plan Plan) Measure(ctx context.Context, on *servers.Servers, progress io.Writer) ([]Pairs, error) {
+func (plan Plan) Measure(
+	ctx context.Context, libraries contend.Libraries, on *servers.Servers, progress io.Writer,
+) ([]Pairs, error) {
 	byName := make(map[string]*Series)
 	defer func() {
 		for _, s := range byName {
 			s.Client.Close()
 		}
 	}()
-	for _, l := range plan.Libraries {
+	for _, l := range libraries {
 		s, err := OpenSeries(ctx, on, l, plan.Block)
 		if err != nil {
 			return nil, err
@@ -114,13 +130,13 @@ func (plan Plan) Measure(ctx context.Context, on *servers.Servers, progress io.W
 	var all []Pairs
 	for round := range plan.Rounds {
 		for turn := range plan.Blocks {
-			for _, l := range plan.Libraries.Turn(round*plan.Blocks + turn) {
+			for _, l := range libraries.Turn(round*plan.Blocks + turn) {
 				if err := byName[l.Name].Block(ctx, l.LockName("pairs"), plan.Block); err != nil {
 					return nil, err
 				}
 			}
 		}
-		for _, l := range plan.Libraries {
+		for _, l := range libraries {
 			p := byName[l.Name].SumUp(round)
 			fmt.Fprintf(progress, "round %d of %d: pairs, %s: %.0f µs\n", round+1, plan.Rounds, l.Name, p.PairP50Us)
 			all = append(all, p)

@@ -271,7 +271,7 @@ func TestWarnings_areThoseOfTheDriverAndAreLoggedOnceAfterTheFirstGrant(t *testi
 		asked := 0
 		d := &operable{fakeDriver: &fakeDriver{b: b}, warnings: func(ctx context.Context) ([]string, error) { asked++; return two(ctx) }}
 		c := clientOf(t, d, opts...)
-		b.next(acquire, unreachable)
+		b.next(acquire, unreachable, unreachable, unreachable)
 		require.Error(t, c.Mutex("x").TryLock(t.Context()))
 		synctest.Wait()
 		assert.Zero(t, asked, "nothing is granted yet")

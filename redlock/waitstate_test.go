@@ -121,7 +121,7 @@ func keptQuietly(r *register) {
 	r.queue = r.queue[1:]
 }
 
-func TestTurn_yieldsToAnEarlierPlace(t *testing.T) {
+func TestWaiting_yieldsToAnEarlierPlace(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages[1:] {
 			s.edit("x", ownedBy(another, first))
@@ -139,7 +139,7 @@ func TestTurn_yieldsToAnEarlierPlace(t *testing.T) {
 }
 
 // It tries again, and goes on to, as long as there is no majority.
-func TestTurn_takesAgainWhatItHasGivenBack(t *testing.T) {
+func TestWaiting_takesAgainWhatItHasGivenBack(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages[1:] {
 			s.edit("x", ownedForLong)
@@ -158,7 +158,7 @@ func TestTurn_takesAgainWhatItHasGivenBack(t *testing.T) {
 }
 
 // An answer ends the silence of a node, also one between two failures.
-func TestTurn_aMajorityThatAnswersNowAndThenIsNoOutage(t *testing.T) {
+func TestWaiting_aMajorityThatAnswersNowAndThenIsNoOutage(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages {
 			s.edit("x", ownedForLong)
@@ -185,7 +185,7 @@ func TestTurn_aMajorityThatAnswersNowAndThenIsNoOutage(t *testing.T) {
 }
 
 // A node whose message is lost is asked when another's comes.
-func TestTurn_oneMessageOfANodeIsEnough(t *testing.T) {
+func TestWaiting_oneMessageOfANodeIsEnough(t *testing.T) {
 	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages {
 			s.edit("x", ownedBy(another, 0))
@@ -203,7 +203,7 @@ func TestTurn_oneMessageOfANodeIsEnough(t *testing.T) {
 }
 
 // The message overtakes the answer to the request before.
-func TestTurn_aMessageThatComesWhileANodeIsAskedIsHeeded(t *testing.T) {
+func TestWaiting_aMessageThatComesWhileANodeIsAskedIsHeeded(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		const back = 100 * time.Millisecond
 		for _, s := range stages {
@@ -223,7 +223,7 @@ func TestTurn_aMessageThatComesWhileANodeIsAskedIsHeeded(t *testing.T) {
 }
 
 // A hold takes its turn where it only waits, when that comes, under its own token.
-func TestTurn_aHoldJoinsANodeWhereItWaits(t *testing.T) {
+func TestWaiting_aHoldJoinsANodeWhereItWaits(t *testing.T) {
 	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages[3:] {
 			s.edit("x", ownedBy(another, 0))
@@ -254,7 +254,7 @@ func TestTurn_aHoldJoinsANodeWhereItWaits(t *testing.T) {
 	})
 }
 
-func TestTurn_anEndedWaitLeavesNothing(t *testing.T) {
+func TestWaiting_anEndedWaitLeavesNothing(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		stages[1].edit("x", ownedForLong)
 		stages[2].edit("x", ownedForLong)
@@ -279,7 +279,7 @@ func TestTurn_anEndedWaitLeavesNothing(t *testing.T) {
 
 // A short outage is ridden out. It makes no difference whether a client library ends requests, and
 // whether the waiter is in the queue already.
-func TestTurn_silenceOfAMajorityEndsTheWait(t *testing.T) {
+func TestWaiting_silenceOfAMajorityEndsTheWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		path
 		queued bool
@@ -327,7 +327,7 @@ func TestTurn_silenceOfAMajorityEndsTheWait(t *testing.T) {
 
 // The first message has the waiter ask all nodes. After that each has it ask its own node: the
 // others have been asked.
-func TestTurn_aHandOverCostsANodeTwoRequests(t *testing.T) {
+func TestWaiting_aHandOverCostsANodeTwoRequests(t *testing.T) {
 	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
 		d.random = func(n int64) int64 { return n - 1 } // no look comes in between
 		for _, s := range stages {
@@ -352,7 +352,7 @@ func TestTurn_aHandOverCostsANodeTwoRequests(t *testing.T) {
 
 // A node that comes back empty grants the lock to who waits for the hold that the others have. They
 // do not make requests as fast as they can.
-func TestTurn_ofANodeThatHasForgottenTheHoldIsCalm(t *testing.T) {
+func TestWaiting_ofANodeThatHasForgottenTheHoldIsCalm(t *testing.T) {
 	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
 		var all []*waiting
 		for range 5 {
@@ -373,7 +373,7 @@ func TestTurn_ofANodeThatHasForgottenTheHoldIsCalm(t *testing.T) {
 }
 
 // A client library that ignores contexts brings the answer when it comes.
-func TestTurn_aLateGrantIsGivenBack(t *testing.T) {
+func TestWaiting_aLateGrantIsGivenBack(t *testing.T) {
 	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
 		for _, s := range stages[1:] {
 			s.edit("x", ownedForLong)
@@ -385,5 +385,48 @@ func TestTurn_aLateGrantIsGivenBack(t *testing.T) {
 		time.Sleep(40 * time.Millisecond)
 		assert.Equal(t, 1, stages[0].counted(releaseIt))
 		w.leave()
+	})
+}
+
+// A node that grants after the majority has, and before the claim is asked, joins the hold: another
+// may have come and gone there.
+func TestWaiting_aNodeThatJoinsBeforeTheClaimIsAskedHasJoined(t *testing.T) {
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages {
+			s.edit("x", ownedForLong)
+		}
+		req, woken := askFor("x"), 0
+		req.TTL = time.Minute
+		req.Wake = func() { woken++ }
+		l := d.Claim(req).(*claim)
+		_, err := l.Ask(t.Context())
+		require.ErrorIs(t, err, driver.ErrHeld)
+		for _, s := range stages {
+			s.edit("x", freed)
+			time.Sleep(5 * time.Second) // nobody asks meanwhile
+		}
+		assert.Positive(t, woken)
+		joined := func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.nodes[2].lease != nil && l.nodes[2].joined
+		}
+		require.True(t, joined())
+		_, err = l.Ask(t.Context())
+		require.NoError(t, err)
+		assert.True(t, joined())
+		require.NoError(t, l.Release(t.Context()))
+	})
+}
+
+// Of a hold that was abandoned nobody gives back the places.
+func TestWaiting_ofAHoldThatHasExpiredIsGivenUp(t *testing.T) {
+	play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+		stages[4].edit("x", ownedForLong)
+		w := wait(t, d)
+		require.NoError(t, w.err)
+		stages[4].edit("x", func(r *register) { require.Len(t, r.queue, 1) })
+		time.Sleep(ttl + 2*time.Second)
+		stages[4].edit("x", func(r *register) { assert.Empty(t, r.queue) })
 	})
 }

@@ -14,7 +14,7 @@ type waitList struct {
 	keys    [3]any
 	channel string
 	present int       // how many waiters there are
-	queue   []*waiter // those that were told to wait, in the order of their places
+	queue   []*claim  // those that were told to wait, in the order of their places
 	idle    time.Time // since when there is none
 	news    time.Time // when the server last answered or told any of them
 	failing time.Time // the first request after that which has failed
@@ -28,25 +28,25 @@ type waitList struct {
 }
 
 // add counts w among the waiters.
-func (list *waitList) add(w *waiter) {
+func (list *waitList) add(w *claim) {
 	w.list = list
 	list.present++
 }
 
-// insert gives w its place in the queue, once: a server that does not know it, because the slot moves, says 0. A waiter that has
-// none yet comes after the others.
-func (list *waitList) insert(w *waiter, place uint64) {
+// insert gives w its place in the queue, once: a server that does not know it, because the slot
+// moves, says 0. A waiter that has none yet comes after the others.
+func (list *waitList) insert(w *claim, place uint64) {
 	if w.queued && (w.place > 0 || place == 0) {
 		return
 	}
 	list.remove(w)
 	w.place, w.queued = cmp.Or(w.place, place), true
-	i, _ := slices.BinarySearchFunc(list.queue, w, func(w, other *waiter) int { return cmp.Compare(w.place-1, other.place-1) })
+	i, _ := slices.BinarySearchFunc(list.queue, w, func(w, other *claim) int { return cmp.Compare(w.place-1, other.place-1) })
 	list.queue = slices.Insert(list.queue, i, w)
 }
 
 // remove takes w off the queue, if it is there.
-func (list *waitList) remove(w *waiter) {
+func (list *waitList) remove(w *claim) {
 	if i := slices.Index(list.queue, w); i >= 0 {
 		list.queue = slices.Delete(list.queue, i, i+1)
 	}
@@ -54,19 +54,20 @@ func (list *waitList) remove(w *waiter) {
 
 func (list *waitList) wakeFirst() {
 	if len(list.queue) > 0 {
-		list.queue[0].wake(false)
+		list.queue[0].wakeUp(false)
 	}
 }
 
-// tellOfSilence has those look for themselves who wait for a server that is silent, when one of them leaves: it may have given up.
+// tellOfSilence has those look for themselves who wait for a server that is silent, when one of
+// them leaves: it may have given up.
 func (list *waitList) tellOfSilence() {
 	if !list.failing.After(list.news) {
 		return
 	}
 	silence := clock.Since(list.failing)
 	for _, w := range list.queue {
-		if silence > w.lease.ttl/2 {
-			w.wake(false)
+		if silence > w.ttl/2 {
+			w.wakeUp(false)
 		}
 	}
 }
@@ -76,8 +77,9 @@ func (list *waitList) arm(d time.Duration) {
 	list.armed = true
 }
 
-// interval returns how soon the first waiter looks again if nothing happens. A look bounds what a lost message
-// costs; without a subscription it is all there is. It comes sooner than a claim expires.
+// interval returns how soon the first waiter looks again if nothing happens. A look bounds what a
+// lost message costs; without a subscription it is all there is. It comes sooner than a claim
+// expires.
 func (list *waitList) interval() time.Duration {
 	if list.subscribed {
 		return time.Second + rand.N(500*time.Millisecond)
@@ -96,26 +98,11 @@ func (list *waitList) unsubscribed() {
 	}
 }
 
-// waiter waits for its grant, or has not been told yet that it has to.
-type waiter struct {
-	lease   *lease
-	list    *waitList
-	place   uint64 // 0: not known yet
-	entered bool
-	queued  bool // it is in the list's queue
-
-	wakes func()             // of a claim
-	tell  func(claimed bool) // of a node's candidate, which is told whether the lock is claimed for it
-}
-
-// waits reports whether there is anybody to be woken.
-func (w *waiter) waits() bool { return w.wakes != nil || w.tell != nil }
-
-// wake has the waiter ask. claimed: the lock is kept for it. The caller holds the hub's mutex.
-func (w *waiter) wake(claimed bool) {
-	if w.tell != nil {
-		w.tell(claimed)
+// wakeUp has a waiter ask. claimed: the lock is kept for it. The caller holds the hub's mutex.
+func (c *claim) wakeUp(claimed bool) {
+	if c.told != nil {
+		c.told(claimed)
 		return
 	}
-	w.wakes()
+	c.wake()
 }
