@@ -39,7 +39,7 @@ func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 	}
 	d := &Driver{pool: pool, sql: statementsFor(table), close: func() {}, idle: time.Hour}
 	d.listener = newListener(d)
-	d.sweeper.rest()
+	d.sweeper.begin()
 	return d
 }
 

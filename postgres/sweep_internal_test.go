@@ -55,7 +55,7 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	exec := func(sql string) { require.NoError(t, d.exec(t.Context(), sql)) }
 	exec("UPDATE locker_locks SET waiters = ARRAY['w'::bytea], alive = ARRAY[clock_timestamp() + interval '1 hour'], waiting = ARRAY[''::bytea] WHERE name = 'name7'")
 	exec("UPDATE locker_locks SET token = token + 3600 * 1000000::bigint WHERE name = 'name8'")
-	d.idle = 100 * time.Millisecond
+	d.idle, d.sweeper.from = 100*time.Millisecond, []byte{}
 	time.Sleep(1500 * time.Millisecond)
 	deleted := int64(0)
 	for range 4 { // each looks at a part of the table, and the last two go through it once more
@@ -76,6 +76,7 @@ func TestSweep_goesOnBehindRowsThatStay(t *testing.T) {
 	t.Parallel()
 	d := newTestDriver(t)
 	require.NoError(t, d.exec(t.Context(), d.sql.schema))
+	d.sweeper.from = []byte{}
 	for begin, expires := range map[string]string{"a": "infinity", "b": "-infinity"} {
 		require.NoError(t, d.exec(t.Context(), `INSERT INTO locker_locks (key, name, token, version, owner, metadata, expires_at, released)
 			SELECT ($1 || lpad(i::text, 5, '0'))::bytea, '', i, 1, '', '', $2::timestamptz, false FROM generate_series(1, $3::int) AS i`,
@@ -88,6 +89,23 @@ func TestSweep_goesOnBehindRowsThatStay(t *testing.T) {
 		deleted += n
 	}
 	assert.EqualValues(t, sweepRows+10, deleted)
+}
+
+// Programs that live for less than a minute sweep now and then, each other rows.
+func TestSweep_ofShortLivedPrograms(t *testing.T) {
+	t.Parallel()
+	const programs = 1000
+	due, begun := 0, map[string]bool{}
+	for range programs {
+		var s sweeper
+		s.begin()
+		if time.Duration(s.next.Load())-time.Since(epoch) < sweepEvery/4 {
+			due++
+		}
+		begun[string(s.from)] = true
+	}
+	assert.Greater(t, due, programs/10)
+	assert.Len(t, begun, programs)
 }
 
 // Sweeps are due by themselves: after a minute, or when a Driver has made many rows.
