@@ -45,8 +45,8 @@ func (c *Conns) Begin(w *Watch, owner []byte) {
 func (c *Conns) End() { c.watch.Store(nil) }
 
 // Interrupt ends the wait for the reply, now or when it begins. A client library drops a connection
-// that was interrupted: to it, the reply did not come in time. If the request was not written yet,
-// it may be waiting for a connection that is being set up: all of those are interrupted.
+// that was interrupted: to it, the reply did not come in time. The request may also be waiting for a
+// connection that is being set up, be it for a second try: all of those are interrupted.
 func (w *Watch) Interrupt() {
 	w.mu.Lock()
 	w.over = true
@@ -54,9 +54,6 @@ func (w *Watch) Interrupt() {
 	w.mu.Unlock()
 	for _, c := range on {
 		c.interrupt(w)
-	}
-	if len(on) > 0 {
-		return
 	}
 	w.conns.mu.Lock()
 	defer w.conns.mu.Unlock()
