@@ -16,8 +16,8 @@ import (
 // Lock tries again.
 var errLate = errors.New("granted too late")
 
-// drift returns the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the Redis
-// documentation's description of Redlock.
+// drift returns the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the
+// Redis documentation's description of Redlock.
 func drift(ttl time.Duration) time.Duration {
 	return ttl/100 + 2*time.Millisecond
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The model of a protocol that the driver does not have yet, grace and reclaim: two owners want one name, whose row is lost when the server crashes, a standby
-// takes over, or a backup is restored. Requests and replies arrive late, or never. The explorer goes
-// through every order of events. The queue is not in it: a grant by hand-over is to its owner what a
-// request is whose reply is late.
+// The model of a protocol that the driver does not have yet, grace and reclaim: two owners want one
+// name, whose row is lost when the server crashes, a standby takes over, or a backup is restored.
+// Requests and replies arrive late, or never. The explorer goes through every order of events. The
+// queue is not in it: a grant by hand-over is to its owner what a request is whose reply is late.
 
 const (
 	modelTTL    = 2
@@ -206,7 +206,8 @@ func (*explorer) holds(w *world, i int8) bool {
 	return c.phase == holding && w.now < c.deadline
 }
 
-// messages has each arrive. One that is lost is one that arrives when nobody waits for it any more, or never.
+// messages has each arrive. One that is lost is one that arrives when nobody waits for it any more,
+// or never.
 func (e *explorer) messages(w world) {
 	for i, m := range w.messages {
 		if m.kind == none {

@@ -347,8 +347,8 @@ func TestForgotten_cannotTellAForgottenNameFromANewOneIfTheClockWasFastForAMomen
 		{"a proposal was ahead of the clock", 5 * time.Second, time.Second / 2, time.Second},
 		{"the clock is set back to before the latest take", 0, 0, -450 * time.Millisecond},
 	} {
-		// history has a name taken and forgotten, and returns what is left, and what comes of taking name
-		// then.
+		// history has a name taken and forgotten, and returns what is left, and what comes of
+		// taking name then.
 		history := func(taken string) (mark map[string]string, err error) {
 			l := newLedger(t, s, 1)
 			l.anywhere, l.drivers = true, l.drivers[:1]
