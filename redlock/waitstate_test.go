@@ -386,6 +386,18 @@ func TestWaiting_aLateGrantIsGivenBack(t *testing.T) {
 		assert.Equal(t, 1, stages[0].counted(releaseIt))
 		w.leave()
 	})
+	play(t, 3, func(t *testing.T, d *Driver, stages []*stage) {
+		for _, s := range stages {
+			s.always(path{back: longestTimeout + 50*time.Millisecond, heedless: true})
+		}
+		w := wait(t, d)
+		<-w.done
+		assert.False(t, w.told(func(err error) bool {
+			var e *Error
+			return errors.As(err, &e) && slices.ContainsFunc(e.Votes, func(v Vote) bool { return v.Err == nil })
+		}), "no node has agreed")
+		w.leave()
+	})
 }
 
 // A node that grants after the majority has, and before the claim is asked, joins the hold: another
