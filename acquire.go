@@ -141,7 +141,7 @@ func (c *contender) ask() (*Hold, error) {
 			if failing.IsZero() {
 				failing = sent
 			}
-			last := try >= firstTries || clock.Since(began) > firstPatience || silent(err) || final(err)
+			last := try >= firstTries || clock.Since(began) > firstPatience || final(err)
 			if clock.Since(failing) >= set.ttl/2 || !answered && last && (why != nil || !c.waits()) {
 				return nil, c.abandon(h, cmp.Or(why, err))
 			}
