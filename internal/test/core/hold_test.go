@@ -103,13 +103,13 @@ func TestCalls_leaveNothingBehindInTheirContext(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, ctx.whom.Load())
 
-		var of context.Context
+		asked := make(chan context.Context, 1)
 		d := &scripted{&fakeDriver{b: b}, func(ctx context.Context, _ *lease, _ func()) (time.Duration, error) {
-			of = ctx
+			asked <- ctx
 			return 0, locker.ErrHeld
 		}}
 		require.ErrorIs(t, clientOf(t, d).Mutex("x").TryLock(ctx), locker.ErrHeld)
-		assert.True(t, fired(of.Done()))
+		assert.True(t, fired((<-asked).Done()))
 		assert.Zero(t, ctx.whom.Load(), "nor if a request's context is used after its end")
 	})
 }
