@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"net"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -41,13 +42,13 @@ func (c *callers) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 }
 
 // interruptible makes a Client whose connections are silent for a minute before go-redis gives them up.
-func interruptible(t *testing.T, addr string) (*locker.Client, *callers) {
+func interruptible(t *testing.T, addr string, change ...func(*goredis.Options)) (*locker.Client, *callers) {
 	t.Helper()
 	var option redis.DriverOption
-	rdb := connect(t, addr, func(o *goredis.Options) {
+	rdb := connect(t, addr, append(change, func(o *goredis.Options) {
 		o.ReadTimeout = time.Minute
 		option = redis.Interruptible(o)
-	})
+	})...)
 	sent := &callers{}
 	rdb.AddHook(sent)
 	c, err := locker.New(driverOf(t, rdb, option), locker.WithTTL(4*time.Minute), locker.WithoutRenewal())
@@ -100,6 +101,130 @@ func TestInterruptible_aCallReturnsWhenItsContextEnds(t *testing.T) {
 			require.NoError(t, m.Unlock(t.Context()), "no reply is taken for another")
 		})
 	}
+}
+
+// The network delivers a take after its Lock has returned, and after a first release.
+func TestInterruptible_aTakeThatArrivesLateIsReleased(t *testing.T) {
+	t.Parallel()
+	s, p, direct := behindProxy(t)
+	loadScripts(t, direct)
+	c, sent := interruptible(t, p.Addr())
+	warm(t, c)
+	p.HoldRequests(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	locked := async(func() error { return c.Mutex("x").Lock(ctx) })
+	eventually(t, "the take is on its way", func() bool { n, _ := p.Held(); return n > 0 })
+	p.HoldRequests(false) // what is on its way stays there
+	resetStats(t, direct)
+	cancel()
+	require.ErrorIs(t, await(t, locked), context.Canceled)
+	require.Zero(t, sent.other.Load())
+	eventually(t, "a release has come, for the take may have come, too", func() bool { return scriptsRun(t, direct) == 1 })
+	p.ReleaseRequests()
+	eventually(t, "the take has come", func() bool { return scriptsRun(t, direct) >= 2 })
+	other := clientOf(t, connect(t, s.Addr()), locker.WithTTL(time.Minute))
+	require.NoError(t, other.Mutex("x").Lock(withTimeout(t, patient)), "the TTL is four minutes")
+}
+
+// The server is silent, and nothing that was asked of it is waited for.
+func TestInterruptible_closeEndsWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	_, p, direct := behindProxy(t)
+	loadScripts(t, direct)
+	c, _ := interruptible(t, p.Addr())
+	warm(t, c)
+	p.HoldRequests(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	locked := async(func() error { return c.Mutex("x").Lock(ctx) })
+	eventually(t, "the take is on its way", func() bool { n, _ := p.Held(); return n > 0 })
+	cancel()
+	require.ErrorIs(t, await(t, locked), context.Canceled)
+	_ = await(t, async(c.Close))
+}
+
+// stubborn is what go-redis calls, and heeds no context. It waits until it is told.
+type stubborn struct {
+	called  atomic.Bool
+	goOn    chan struct{}
+	results atomic.Int64 // reported to the Limiter, of failures
+}
+
+func (s *stubborn) wait() {
+	s.called.Store(true)
+	<-s.goOn
+}
+
+func (s *stubborn) Allow() error { s.wait(); return nil }
+
+func (s *stubborn) ReportResult(error) {}
+
+// What go-redis calls of the application's may take its time.
+func TestInterruptible_whatHeedsNoContextKeepsNoLockFromReturning(t *testing.T) {
+	t.Parallel()
+	for name, set := range map[string]func(*goredis.Options, *stubborn){
+		"Dialer": func(o *goredis.Options, s *stubborn) {
+			o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				s.wait()
+				return new(net.Dialer).DialContext(ctx, network, addr)
+			}
+		},
+		"OnConnect": func(o *goredis.Options, s *stubborn) {
+			o.OnConnect = func(context.Context, *goredis.Conn) error { s.wait(); return nil }
+		},
+		"CredentialsProvider": func(o *goredis.Options, s *stubborn) {
+			o.CredentialsProvider = func() (user, password string) { s.wait(); return "", "" }
+		},
+		"Limiter": func(o *goredis.Options, s *stubborn) { o.Limiter = s },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testserver.Redis(t)
+			s := &stubborn{goOn: make(chan struct{})}
+			c, sent := interruptible(t, server.Addr(), func(o *goredis.Options) { set(o, s) })
+			ctx, cancel := context.WithCancel(t.Context())
+			m := c.Mutex("x")
+			locked := async(func() error { return m.Lock(ctx) })
+			eventually(t, "it is called", s.called.Load)
+			cancel()
+			require.ErrorIs(t, await(t, locked), context.Canceled)
+			close(s.goOn)
+			require.NoError(t, m.Lock(withTimeout(t, patient)))
+			require.NoError(t, m.Unlock(t.Context()))
+			assert.Equal(t, name == "Dialer", sent.caller.Load() > 0, "go-redis dials in a goroutine of its own")
+		})
+	}
+}
+
+// panics is a hook that panics once.
+type panics struct {
+	callers
+
+	armed atomic.Bool
+}
+
+func (p *panics) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if isScript(cmd) && p.armed.CompareAndSwap(true, false) {
+			panic("a hook's")
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestInterruptible_aHookThatPanics_keepsNothingFromGoingOn(t *testing.T) {
+	t.Parallel()
+	var option redis.DriverOption
+	rdb := connect(t, testserver.Redis(t).Addr(), func(o *goredis.Options) { option = redis.Interruptible(o) })
+	hook := &panics{}
+	rdb.AddHook(hook)
+	c, err := locker.New(driverOf(t, rdb, option))
+	require.NoError(t, err)
+	m := c.Mutex("x")
+	hook.armed.Store(true)
+	require.PanicsWithValue(t, "a hook's", func() { _ = m.Lock(t.Context()) })
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+	require.NoError(t, await(t, async(c.Close)))
 }
 
 func TestInterruptible_isForOneServer(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -16,64 +17,19 @@ import (
 )
 
 // Conns are the connections of a client library. One request at a time can be interrupted on them.
-type Conns struct {
-	watch atomic.Pointer[Watch]
+type Conns struct{ watch atomic.Pointer[Watch] }
 
-	mu        sync.Mutex
-	settingUp map[*conn]struct{} // what was written on them so far sets them up
-}
-
-// Watch is a request that can be interrupted.
-type Watch struct {
-	conns *Conns
-	owner []byte
-
-	mu    sync.Mutex
-	over  bool
-	on    []*conn // that owner was written on: one, unless the client library has tried again
-	space [1]*conn
-}
-
-// Begin begins w, a request whose text contains owner. No other Watch is to be under way.
-func (c *Conns) Begin(w *Watch, owner []byte) {
-	w.conns, w.owner = c, owner
-	w.on = w.space[:0]
-	c.watch.Store(w)
-}
-
-// End ends the Watch that is under way.
-func (c *Conns) End() { c.watch.Store(nil) }
-
-// Interrupt ends the wait for the reply, now or when it begins. A client library drops a connection
-// that was interrupted: to it, the reply did not come in time. The request may also be waiting for a
-// connection that is being set up, be it for a second try: all of those are interrupted.
-func (w *Watch) Interrupt() {
+// Begin begins w, a request whose text contains owner. It returns false if another is under way.
+func (c *Conns) Begin(w *Watch, owner []byte) bool {
 	w.mu.Lock()
-	w.over = true
-	on := w.on
+	w.owner, w.over, w.on = owner, false, w.space[:0]
 	w.mu.Unlock()
-	for _, c := range on {
-		c.interrupt(w)
-	}
-	w.conns.mu.Lock()
-	defer w.conns.mu.Unlock()
-	for c := range w.conns.settingUp {
-		c.interrupt(nil)
-	}
+	return c.watch.CompareAndSwap(nil, w)
 }
 
-// written notes that the request was written on c.
-func (w *Watch) written(c *conn) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.on = append(w.on, c)
-}
-
-func (w *Watch) isOver() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.over
-}
+// End ends the request that is under way, whose client library has returned. It returns the replies
+// that may still come.
+func (c *Conns) End() *Late { return c.watch.Swap(nil).end() }
 
 // Dialer is what client libraries connect by.
 type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -86,12 +42,6 @@ func (c *Conns) Dialer(dial Dialer) Dialer {
 			return nil, err
 		}
 		wrapped := &conn{Conn: raw, conns: c, settingUp: true}
-		c.mu.Lock()
-		if c.settingUp == nil {
-			c.settingUp = map[*conn]struct{}{}
-		}
-		c.settingUp[wrapped] = struct{}{}
-		c.mu.Unlock()
 		if s, ok := raw.(syscall.Conn); ok {
 			return &socket{wrapped, s}, nil
 		}
@@ -99,23 +49,94 @@ func (c *Conns) Dialer(dial Dialer) Dialer {
 	}
 }
 
-// isSetUp notes that c is set up, or closed.
-func (c *Conns) isSetUp(which *conn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.settingUp, which)
+// Watch is a request that can be interrupted.
+type Watch struct {
+	owner []byte
+
+	mu    sync.Mutex
+	over  bool    // interrupted
+	on    []*conn // it was written on, or that were set up for it: one, unless the client library has tried again
+	space [1]*conn
+}
+
+// Interrupt ends the wait for the reply, or for a connection that is being set up. Nothing more of
+// the request is written. A client library drops the connection: to it, the reply did not come in
+// time.
+func (w *Watch) Interrupt() {
+	w.mu.Lock()
+	w.over = true
+	on := w.on
+	w.mu.Unlock()
+	for _, c := range on {
+		c.interrupt(w)
+	}
+}
+
+// writes notes that something of w is about to be written on c. It returns false if w is over.
+func (w *Watch) writes(c *conn) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return false
+	}
+	if n := len(w.on); n == 0 || w.on[n-1] != c {
+		w.on = append(w.on, c)
+	}
+	return true
+}
+
+// end returns the replies to w that may still come.
+func (w *Watch) end() (l *Late) {
+	w.mu.Lock()
+	over, on := w.over, w.on
+	w.mu.Unlock()
+	if !over {
+		return nil
+	}
+	for _, c := range on {
+		if !c.abandoned() {
+			continue
+		}
+		if l == nil {
+			l = &Late{}
+		}
+		l.on = append(l.on, c)
+	}
+	return l
+}
+
+// Late is the replies to a request that was interrupted. The server may be carrying the request
+// out, or the network may still be about to deliver it. Its connections are kept until a reply says
+// that it has been carried out.
+type Late struct{ on []*conn }
+
+// Await waits for the replies: until the client library would have given up each of them if the
+// request had not been interrupted, and until then at most. It closes the connections.
+func (l *Late) Await(until time.Time) {
+	for _, c := range l.on {
+		c.awaitReply(until)
+	}
+}
+
+// Close ends Await.
+func (l *Late) Close() {
+	for _, c := range l.on {
+		_ = c.Conn.Close()
+	}
 }
 
 // conn is a connection on which one request at a time is made.
 type conn struct {
 	net.Conn
 
-	conns *Conns
+	conns   *Conns
+	awaited atomic.Bool // the reply to the Watch that was written last
 
-	mu        sync.Mutex
-	settingUp bool
-	useless   bool   // interrupted while it was set up
-	watch     *Watch // of the request that was written last, if it has one
+	mu          sync.Mutex
+	settingUp   bool      // what was written so far sets it up
+	watch       *Watch    // that was written last, if that was one
+	interrupted bool      // since
+	deadline    time.Time // of the client library, for reading
 }
 
 // socket is a conn by whose descriptor a client library sees whether it is still open.
@@ -127,32 +148,36 @@ type socket struct {
 // NetConn returns the connection that c wraps, for client libraries that look for a descriptor.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// Close implements [net.Conn].
-func (c *conn) Close() error {
-	c.conns.isSetUp(c)
-	return c.Conn.Close()
-}
-
 // Write implements [net.Conn].
 func (c *conn) Write(b []byte) (int, error) {
-	w := c.conns.watch.Load()
-	if w != nil && !bytes.Contains(b, w.owner) {
-		w = nil
-	}
-	c.mu.Lock()
-	c.watch = w
-	first := c.settingUp && !setsUp(b)
-	if first {
-		c.settingUp = false
-	}
-	c.mu.Unlock()
-	if first {
-		c.conns.isSetUp(c)
-	}
-	if w != nil {
-		w.written(c)
+	if !c.begin(c.conns.watch.Load(), b) {
+		return 0, os.ErrDeadlineExceeded
 	}
 	return c.Conn.Write(b)
+}
+
+// begin notes what b is about, while w is under way. It returns false if b is not to be written.
+func (c *conn) begin(w *Watch, b []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.interrupted && c.awaited.Load() {
+		return false // the reply that comes would be taken for one to b
+	}
+	asks := w != nil && (w == c.watch && c.awaited.Load() || bytes.Contains(b, w.owner))
+	c.settingUp = c.settingUp && setsUp(b)
+	if !asks && !c.settingUp {
+		w = nil
+	}
+	if w != nil && !w.writes(c) {
+		return false
+	}
+	c.watch = w
+	c.awaited.Store(asks)
+	if c.interrupted { // just when the reply came
+		c.interrupted = false
+		_ = c.Conn.SetDeadline(time.Time{})
+	}
+	return true
 }
 
 // setsUp reports whether the first command in b is one by which client libraries set up a
@@ -170,28 +195,72 @@ func setsUp(b []byte) bool {
 	}
 }
 
+// Read implements [net.Conn].
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && b[0] != push && c.awaited.Load() {
+		c.awaited.Store(false)
+	}
+	return n, err
+}
+
+// push begins what a server sends without having been asked.
+const push = '>'
+
 // SetReadDeadline implements [net.Conn]. Client libraries call it between Write and Read.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.useless || c.watch != nil && c.watch.isOver() {
-		t = past
+	c.deadline = t
+	if c.interrupted {
+		return nil
 	}
 	return c.Conn.SetReadDeadline(t)
 }
 
-var past = time.Unix(1, 0)
-
-// interrupt ends a Read of the reply to the request of w, and those that come before the next
-// Write. With nil it ends those of a connection that is being set up.
+// interrupt ends what is done on c for w, until the next Write.
 func (c *conn) interrupt(w *Watch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case w == nil && c.settingUp:
-		c.useless = true
-	case w == nil || c.watch != w:
+	if c.watch != w {
 		return
 	}
-	_ = c.Conn.SetReadDeadline(past)
+	c.interrupted = true
+	if c.Conn.SetDeadline(past) != nil {
+		_ = c.Conn.Close()
+	}
+}
+
+var past = time.Unix(1, 0)
+
+// Close implements [net.Conn]. A connection with a Late stays open until that has come.
+func (c *conn) Close() error {
+	if c.abandoned() {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+// abandoned reports whether c was interrupted before a reply came.
+func (c *conn) abandoned() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.interrupted && c.awaited.Load()
+}
+
+// awaitReply waits for the reply on a connection that is used no more, and closes it.
+func (c *conn) awaitReply(until time.Time) {
+	c.mu.Lock()
+	if !c.deadline.IsZero() && c.deadline.Before(until) {
+		until = c.deadline
+	}
+	_ = c.Conn.SetReadDeadline(until)
+	c.mu.Unlock()
+	var b [512]byte
+	for c.awaited.Load() {
+		if _, err := c.Read(b[:]); err != nil {
+			break
+		}
+	}
+	_ = c.Conn.Close()
 }

@@ -42,12 +42,13 @@ type sender struct {
 	underWay int         // batches of this era
 	latest   time.Time   // when the latest of them was sent
 	era      int32       // ends when that is overdue, and a request waits
-	late     *time.Timer // ends it; armed while a request waits
+	overtime *time.Timer // ends it; armed while a request waits
 
 	conns      *interrupt.Conns // nil if requests cannot be interrupted
 	lone, seen *lone            // the one under way, and the one that there was when look looked
 	look       *time.Timer
-	looking    bool // look is armed
+	looking    bool                         // look is armed
+	late       map[*interrupt.Late]struct{} // of those that were interrupted
 }
 
 func newSender(r Runner) *sender {
@@ -55,8 +56,8 @@ func newSender(r Runner) *sender {
 	if s.separate {
 		s.workers = workers.New(idleWorkers)
 	}
-	s.late = time.AfterFunc(time.Hour, s.tooLate)
-	s.late.Stop()
+	s.overtime = time.AfterFunc(time.Hour, s.tooLate)
+	s.overtime.Stop()
 	if i, ok := r.(Interruptible); ok && !s.separate {
 		s.conns = i.Conns()
 		s.look = time.AfterFunc(time.Hour, s.lookAtLone)
@@ -128,8 +129,8 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 	if deadline, ok := ctx.Deadline(); ok && deadline.Add(2*moment).Before(r.until) {
 		r.until = deadline.Add(2 * moment) // after the caller has seen it, which knows better why it ends
 	}
-	if reply, ok := s.sendLone(ctx, r.until, r); ok {
-		return reply, true
+	if reply, answered, ok := s.sendLone(ctx, r); ok {
+		return reply, answered
 	}
 	if !s.enqueue(r) {
 		return Reply{Err: driver.ErrClosed}, false
@@ -266,7 +267,7 @@ func (s *sender) enqueue(r *request) bool {
 		s.underWay++
 		s.workers.Do(s.load())
 	case len(s.waiting) == 1:
-		s.late.Reset(overdue - time.Since(s.latest))
+		s.overtime.Reset(overdue - time.Since(s.latest))
 	}
 	return true
 }
@@ -295,7 +296,7 @@ func (s *sender) tooLate() {
 		return
 	}
 	if !s.makeRoom() { // another batch was sent since
-		s.late.Reset(overdue - time.Since(s.latest))
+		s.overtime.Reset(overdue - time.Since(s.latest))
 		return
 	}
 	s.underWay++
@@ -306,11 +307,18 @@ func (s *sender) tooLate() {
 func (s *sender) close() {
 	s.mu.Lock()
 	s.closed = true
-	s.late.Stop()
+	s.overtime.Stop()
 	if s.look != nil {
 		s.look.Stop()
 	}
+	for late := range s.late {
+		late.Close()
+	}
+	lone := s.lone
 	s.mu.Unlock()
+	if lone != nil {
+		lone.interrupt(driver.ErrClosed)
+	}
 	s.direct.Wait()
 	s.workers.Close()
 }
