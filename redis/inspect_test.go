@@ -27,11 +27,10 @@ func TestInspect(t *testing.T) {
 	t.Run("Cluster", func(t *testing.T) {
 		testwait.OnlyNightly(t, "one server shows it, and a Cluster is asked for a lock in one place")
 		c := testserver.Cluster(t)
-		b := inspection("redis://"+strings.Join(c.Addrs(), ",")+"?cluster=true", c.Servers()...)
 		if !c.Servers()[0].HasShardChannels() {
-			b.Listening = nil // they poll
+			t.Skip("before Redis 7 waiters in a Cluster find out that they have to poll, and change what the queue has of them")
 		}
-		harness.Inspect(t, b)
+		harness.Inspect(t, inspection("redis://"+strings.Join(c.Addrs(), ",")+"?cluster=true", c.Servers()...))
 	})
 }
 
