@@ -155,6 +155,11 @@ lint: $(BIN)/tools.done ## golangci-lint in every module, and actionlint
 	$(call each,golangci-lint run ./...)
 	actionlint
 
+.PHONY: lockervet
+lockervet: setup ## our own analyzer in every module
+	$(GO) build -C lockervet -o "$(BIN)/lockervet" ./cmd/lockervet
+	$(call each,$(GO) vet -vettool="$(BIN)/lockervet" ./...)
+
 .PHONY: vuln
 vuln: $(BIN)/tools.done ## known vulnerabilities in what every module calls; asks a database on the network
 	$(call each,govulncheck -test ./...)
@@ -282,6 +287,7 @@ raced = LOCKER_RACE=on $(TEST) "$(1)" $(TESTFLAGS) -p=2 -parallel=4 $(2)
 backend = $(call raced,./$(1),-skip='^TestConformance$$') && cd $(1) && $(TEST) . $(TESTFLAGS) -parallel=2 -run='^TestConformance$$'
 
 nightly-builds: builds ## each module compiles for other systems
+nightly-lockervet: lockervet ## our own analyzer finds nothing in any module
 nightly-models: ## explorations and simulations in full
 	LOCKER_EXHAUSTIVE=1 $(TEST) "./redlock ./internal/redisscript" $(TESTFLAGS) -run='$(MODELS)'
 nightly-core: ## the core, what is built on it, and the Redis protocol, race detector
