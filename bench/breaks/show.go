@@ -23,6 +23,9 @@ type session struct {
 	program string // the compiled tests of bench/thirdparty; empty: not yet
 }
 
+// errUnfit is of a library whose version the tests cannot be compiled with.
+var errUnfit = errors.New("its tests cannot be compiled")
+
 // errGone is of a break that was looked for and is not there.
 var errGone = errors.New("it does not show")
 
@@ -41,6 +44,9 @@ func Show(ctx context.Context, root, version string, out io.Writer, some ...Brea
 		err := b.shows.show(s)
 		if errors.Is(err, errGone) && len(some) > 1 { // machines stand still
 			err = b.shows.show(s)
+		}
+		if errors.Is(err, errUnfit) {
+			return err
 		}
 		if err != nil {
 			fmt.Fprintf(out, "NOT SHOWN: %v\n", err)
@@ -96,7 +102,7 @@ func verdict(output, test string) string {
 func (t third) show(s *session) error {
 	if s.program == "" {
 		if err := s.compile(t.library.Module); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", errUnfit, err)
 		}
 	}
 	cmd, out := s.command(filepath.Join(s.root, "bench", "thirdparty"), s.program, "-test.v", "-test.run=^"+t.finding.Repro+"$")

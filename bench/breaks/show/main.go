@@ -45,13 +45,16 @@ func chosen(names []string, lock string) ([]breaks.Break, error) {
 		}
 		some = append(some, b)
 	}
-	if names != nil {
+	if len(names) > 0 {
 		return some, nil
 	}
 	for _, b := range breaks.All() {
 		if lock == "" || b.Lock == lock {
 			some = append(some, b)
 		}
+	}
+	if some == nil {
+		return nil, fmt.Errorf("no break of %q is known", lock)
 	}
 	return some, nil
 }
