@@ -111,6 +111,10 @@ show: setup ## show again how a lock broke, ours or a library: BREAK=redsync-sto
 quickstart: ## the shortest program with a lock
 	$(GO) run ./examples/quickstart
 
+.PHONY: playground
+playground: ## a page on which a holder is paused and a token refuses its late write: dist/playground.html
+	$(GO) run ./internal/playground dist/playground.html
+
 # Within its folder, for it may be a module of its own.
 .PHONY: examples
 examples: ## run every program in examples/, of every module
