@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/go-locker/locker/internal/history"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-locker/locker/internal/history"
 
 	"github.com/go-locker/locker"
 )

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"github.com/go-locker/locker/internal/history"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-locker/locker/internal/history"
 
 	"github.com/go-locker/locker"
 )
