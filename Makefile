@@ -291,6 +291,9 @@ backend = $(call raced,./$(1),-skip='^TestConformance$$') && cd $(1) && $(TEST) 
 nightly-builds: builds ## each module compiles for other systems
 nightly-models: ## explorations and simulations in full
 	LOCKER_EXHAUSTIVE=1 $(TEST) "./redlock ./internal/redisscript" $(TESTFLAGS) -run='$(MODELS)'
+nightly-simulation: ## the core over simulated servers: each of its bugs put back, 30,000 seeds, race detector
+	$(TEST) ./internal/test/simulation $(TESTFLAGS) -args -seeds=30000
+	$(call raced,./internal/test/simulation,-run='^TestSeeds')
 nightly-core: ## the core, what is built on it, and the Redis protocol, race detector
 	$(call raced,$(CORE))
 nightly-conformance: ## the suite's own tests: all broken Lockers, race detector
@@ -308,7 +311,7 @@ nightly-zookeeper: ## ZooKeeper: race detector; all topologies
 nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
 	cd postgres && $(call raced,./...)
 nightly-others: ## fences, pages and the other packages of the root module, race detector
-	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes,$(ROOT)))
+	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes ./internal/test/simulation,$(ROOT)))
 nightly-modules: ## command, integrations, examples, databases, race detector
 	$(call modules,2,$(filter-out ./bench ./postgres,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
