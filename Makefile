@@ -111,6 +111,10 @@ show: setup ## show again how a lock broke, ours or a library: BREAK=redsync-sto
 quickstart: ## the shortest program with a lock
 	$(GO) run ./examples/quickstart
 
+.PHONY: playground
+playground: ## a page on which a holder is paused and a token refuses its late write: dist/playground.html
+	$(GO) run ./internal/playground dist/playground.html
+
 # Within its folder, for it may be a module of its own.
 .PHONY: examples
 examples: ## run every program in examples/, of every module
@@ -161,6 +165,11 @@ servers: setup ## the oldest and newest servers to be had, into .bin/servers
 lint: $(BIN)/tools.done ## golangci-lint in every module, and actionlint
 	$(call each,golangci-lint run ./...)
 	actionlint
+
+.PHONY: lockervet
+lockervet: setup ## our own analyzer in every module
+	$(GO) build -C lockervet -o "$(BIN)/lockervet" ./cmd/lockervet
+	$(call each,$(GO) vet -vettool="$(BIN)/lockervet" ./...)
 
 .PHONY: vuln
 vuln: $(BIN)/tools.done ## known vulnerabilities in what every module calls; asks a database on the network
@@ -289,6 +298,7 @@ raced = LOCKER_RACE=on $(TEST) "$(1)" $(TESTFLAGS) -p=2 -parallel=4 $(2)
 backend = $(call raced,./$(1),-skip='^TestConformance$$') && cd $(1) && $(TEST) . $(TESTFLAGS) -parallel=2 -run='^TestConformance$$'
 
 nightly-builds: builds ## each module compiles for other systems
+nightly-lockervet: lockervet ## our own analyzer finds nothing in any module
 nightly-models: ## explorations and simulations in full
 	LOCKER_EXHAUSTIVE=1 $(TEST) "./redlock ./internal/redisscript" $(TESTFLAGS) -run='$(MODELS)'
 nightly-simulation: ## the core over simulated servers: each of its bugs put back, 30,000 seeds, race detector

@@ -68,13 +68,13 @@ func (e *env) again(seed uint64) string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Path != "" {
 		pkg = strings.TrimSuffix(info.Path, ".test")
 	}
-	command := fmt.Sprintf("go test %s -run '%s' -conformance.seed=%d", pkg, strings.Join(names, "/"), seed)
+	command := []string{fmt.Sprintf("go test %s -run '%s' -conformance.seed=%d", pkg, strings.Join(names, "/"), seed)}
 	for _, name := range []string{"conformance.for", "conformance.faults"} {
 		if f := flag.Lookup(name); f.Value.String() != f.DefValue {
-			command += fmt.Sprintf(" -%s=%s", f.Name, f.Value)
+			command = append(command, fmt.Sprintf("-%s=%s", f.Name, f.Value))
 		}
 	}
-	return command
+	return strings.Join(command, " ")
 }
 
 // quoted returns a regular expression for a name, to stand between single quotes.

@@ -4,11 +4,12 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"github.com/go-locker/locker/internal/history"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-locker/locker/internal/history"
 )
 
 var mixed = flag.String("conformance.faults", "",

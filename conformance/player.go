@@ -2,11 +2,12 @@ package conformance
 
 import (
 	"context"
-	"github.com/go-locker/locker/internal/history"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-locker/locker/internal/history"
 )
 
 // manyOfAName are as many holds of one name as a history has at most: more would take the checker long.

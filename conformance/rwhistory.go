@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/go-locker/locker/internal/history"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-locker/locker/internal/history"
 
 	"github.com/go-locker/locker"
 )
@@ -35,11 +36,27 @@ type rwPlayer struct {
 // rwHolds are as many holds as a history has at most: of more the checker may not be sure in time.
 const rwHolds = 2000
 
+// readersWriters checks one history, or as many as the flag -conformance.for leaves time for.
 func readersWriters(e *env) {
-	h := &history.History{Seed: *seedFlag, Demand: history.Undisturbed}
-	if h.Seed == 0 {
-		h.Seed = uint64(rand.Uint32())
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(rand.Uint32())
 	}
+	end := time.Now()
+	if *forFlag > 0 {
+		end = end.Add(historyTime(e.h))
+	}
+	e.readWriteHistory(seed)
+	for time.Now().Before(end) {
+		seed++
+		e.readWriteHistory(seed)
+	}
+}
+
+func (e *env) readWriteHistory(seed uint64) {
+	e, tidy := e.scoped()
+	defer tidy()
+	h := &history.History{Seed: seed, Demand: history.Undisturbed}
 	players, holds := e.rwPlayers(h), new(atomic.Int64)
 	ctx, cancel := context.WithTimeout(e.ctx, contentionTime)
 	defer cancel()

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"github.com/go-locker/locker/internal/history"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-locker/locker/internal/history"
 
 	"github.com/go-locker/locker"
 )
@@ -116,10 +117,11 @@ var historyRows = []row{{
 }}
 
 func init() {
+	lasts := func(h Harness) time.Duration { return 6*historyTime(h) + history.CheckTime }
 	for i := range historyRows {
-		historyRows[i].chance = true
-		historyRows[i].lasts = func(h Harness) time.Duration { return 6*historyTime(h) + history.CheckTime }
+		historyRows[i].chance, historyRows[i].lasts = true, lasts
 	}
+	readWriteHistoryRows[0].lasts = lasts
 }
 
 // someSeconds is how long a random history takes unless a flag says otherwise, and the backend is slow.
@@ -136,8 +138,10 @@ func historyTime(h Harness) time.Duration {
 			rows += z.rows
 		}
 	}
-	if mixes.met(h) {
-		rows++
+	for _, n := range []need{mixes, readsWrites} {
+		if n.met(h) {
+			rows++
+		}
 	}
 	return *forFlag / time.Duration(rows)
 }
@@ -222,15 +226,21 @@ type simulation struct {
 // over reports whether the time is up.
 func (s *simulation) over() bool { return s.going.Err() != nil }
 
+// scoped returns an env for one history of several. What is made for it ends with tidy.
+func (e *env) scoped() (_ *env, tidy func()) {
+	inner := *e
+	inner.scope = newScope(e.scope, e.fatalf)
+	scope := inner.scope
+	tidy = func() { within(time.Minute, scope.cleanUp) }
+	e.Cleanup(tidy)
+	return &inner, tidy
+}
+
 // history makes one, checks it, and adds it to total.
 func (e *env) history(total *score, d history.Demand, nemeses []nemesis, seed uint64, lasts time.Duration) {
-	inner := *e
-	inner.scope = newScope(e.scope, e.fatalf) // what is made for it ends with it
-	s := &simulation{env: &inner, History: &history.History{Seed: seed, Demand: d}, nemeses: nemeses, lasts: lasts}
-	scope := inner.scope
-	tidy := func() { within(time.Minute, scope.cleanUp) }
-	e.Cleanup(tidy)
+	inner, tidy := e.scoped()
 	defer tidy()
+	s := &simulation{env: inner, History: &history.History{Seed: seed, Demand: d}, nemeses: nemeses, lasts: lasts}
 	s.makeClients(rand.New(rand.NewPCG(seed, 0)))
 	e.Logf("seed %d: %d clients, %d names, for %v", seed, len(s.players), len(s.names), lasts)
 	s.runClients()

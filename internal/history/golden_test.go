@@ -52,4 +52,3 @@ func TestPage_itsExampleIsAHistory(t *testing.T) {
 		assert.Contains(t, string(page), "`"+word+"`")
 	}
 }
-

@@ -15,15 +15,15 @@ import (
 type Demand string
 
 const (
-	// Exclusive: who is told that it holds is the only one, at some moment of each call that says so.
+	// Exclusive demands that who is told that it holds is the only one, at some moment of each call that says so.
 	Exclusive Demand = "exclusive"
-	// Revocable: holds are ended behind their holders' backs. A token that needs no request may be
+	// Revocable is of histories in which holds are ended behind their holders' backs. A token that needs no request may be
 	// believed for up to a TTL longer; all that the backend was asked for is exclusive.
 	Revocable Demand = "revocable"
-	// Undisturbed: exclusive, and there were no faults. A hold lasts until its Unlock is called, or
+	// Undisturbed is Exclusive where there were no faults. A hold lasts until its Unlock is called, or
 	// as long as it is assured, whatever its client is told: nobody else has ended it.
 	Undisturbed Demand = "undisturbed"
-	// Fenced: the tokens rise with every hold.
+	// Fenced demands that the tokens rise with every hold.
 	Fenced Demand = "fenced"
 )
 
