@@ -176,6 +176,12 @@ func Refusal(answer error) error {
 	return answer
 }
 
+// IsReadOnly reports whether a script's error is that of a replica, which does not write. Before
+// Redis 7 the error tells first that it is of a script.
+func IsReadOnly(err string) bool {
+	return strings.HasPrefix(err, "READONLY") || strings.Contains(err, ": -READONLY ")
+}
+
 // Publisher is a server that publishes.
 type Publisher struct {
 	Name string // the same for the same server
