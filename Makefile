@@ -50,6 +50,7 @@ SERVERS_OF_redlock  := redis
 SERVERS_OF_etcd     := etcd
 SERVERS_OF_zookeeper := zookeeper
 SERVERS_OF_postgres := postgres
+SERVERS_OF_sqlite   :=
 
 .PHONY: setup
 setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%),$(ALL_SERVERS:%=server-%)) ## what make test needs
@@ -317,10 +318,12 @@ nightly-zookeeper: ## ZooKeeper: race detector; all topologies
 	$(call backend,zookeeper)
 nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
 	cd postgres && $(call raced,./...)
+nightly-sqlite: ## SQLite: race detector; the suite, with processes that are stopped and killed and a file that goes
+	cd sqlite && $(call raced,./...)
 nightly-others: ## fences, pages and the other packages of the root module, race detector
 	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes,$(ROOT)))
 nightly-modules: ## command, integrations, examples, databases, race detector
-	$(call modules,2,$(filter-out ./bench ./postgres,$(MODULES)),LOCKER_RACE=on)
+	$(call modules,2,$(filter-out ./bench ./postgres ./sqlite,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
 	cd bench && $(TEST) ./... $(TESTFLAGS)
 nightly-breaks: ## each known break is shown again: other libraries, and this module before its mends

@@ -9,11 +9,13 @@ import (
 
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/test/harness"
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // The suite on one file, each Locker on a pool of its own. There is no network, and nobody can set
 // the clock.
 func TestConformance(t *testing.T) {
+	testwait.OnlyNightly(t, "processes that come and go write to one file, and it takes minutes")
 	path := file(t)
 	h := harness.ForURL(2*time.Second, "sqlite://%s?synchronous=full", []string{path})
 	h.RW = nil // there are no shares

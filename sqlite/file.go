@@ -27,7 +27,7 @@ type connector struct {
 
 // poolOf makes a pool of so many connections at most. It opens no file.
 func poolOf(path string, most int, synchronous string, prepare func() string) (*sql.DB, error) {
-	query := url.Values{"_pragma": {"busy_timeout(60000)"}} // the ctx of a request is shorter
+	query := url.Values{} // without a busy_timeout: the Driver tries again, after pauses that do not get longer
 	if prepare == nil {
 		query.Set("mode", "rw") // and no file is made
 	} else {
