@@ -49,7 +49,7 @@ func TestTask_isToldThatItsLockIsLost(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		require.ErrorIs(t, joined(&causes), locker.ErrLost)
 		require.ErrorIs(t, joined(&failed), locker.ErrLost)
-		require.EqualError(t, joined(&told), `locker: unlock "report": the lock was lost`)
+		require.EqualError(t, joined(&told), `locker: unlock "report": the lock was lost: it was not extended in time`)
 	})
 }
 
