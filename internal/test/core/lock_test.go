@@ -2,9 +2,13 @@ package core_test
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"net"
 	"runtime"
 	"slices"
 	"strconv"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,6 +144,27 @@ func TestLock_firstRequestThatFailsAtOnceIsMadeAgain(t *testing.T) {
 			assert.Len(t, b.calls(acquire), c.asked*(i+1))
 			assert.LessOrEqual(t, time.Since(began), 30*time.Millisecond+slow.request)
 		}
+	})
+}
+
+// An outage is one on every backend, whether its client library fails at once or waits.
+func TestLock_ridesOutAShortOutageAtFirstToo(t *testing.T) {
+	each(t, map[string]error{
+		"no connection": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
+		"a broken one":  fmt.Errorf("reading a reply: %w", io.EOF),
+	}, func(t *testing.T, b *backend, err error) {
+		down := fault{lost: true, err: err}
+		b.every(acquire, down)
+		m := b.client(t).Mutex("x")
+		assert.InDelta(t, ttl/2, took(func() { require.ErrorIs(t, m.Lock(context.Background()), err) }), float64(ttl/10))
+		assert.Less(t, len(b.calls(acquire)), 100, "it does not ask without a pause")
+		assert.LessOrEqual(t, took(func() { require.ErrorIs(t, m.TryLock(context.Background()), err) }), 30*time.Millisecond)
+
+		locked := make(chan error, 1)
+		go func() { locked <- m.Lock(context.Background()) }()
+		time.Sleep(ttl / 4)
+		b.every(acquire, fault{})
+		require.NoError(t, <-locked)
 	})
 }
 
