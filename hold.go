@@ -269,10 +269,18 @@ func (h *Hold) extended(sent time.Time, err error) error {
 		return nil
 	}
 	err = h.expireIfDue()
-	if errors.Is(err, ErrLost) {
+	if errors.Is(err, ErrLost) && !h.endedByClose(now) {
 		h.client.spawn(h.cleanUp)
 	}
 	return err
+}
+
+// endedByClose reports whether Close has ended a lost hold before its deadline. Then Close releases
+// it, and not before what runs under it has returned.
+func (h *Hold) endedByClose(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.client.open.Err() != nil && now.Before(h.deadline)
 }
 
 // prolong moves the deadline forward. It returns false if the hold is over.

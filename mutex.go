@@ -70,16 +70,19 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
 }
 
 // acquireOwn acquires a hold and makes it the Mutex's own, in its turn.
-func (c *contender) acquireOwn() (*Hold, error) {
+func (c *contender) acquireOwn() (h *Hold, err error) {
 	m := c.mutex
 	if err := c.takeTurn(); err != nil {
 		return nil, err
 	}
-	h, err := c.acquire()
-	if err != nil {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.passTurn()
+	defer func() {
+		if h == nil { // also after a panic in the Driver
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.passTurn()
+		}
+	}()
+	if h, err = c.acquire(); err != nil {
 		return nil, err
 	}
 	h.mu.Lock()

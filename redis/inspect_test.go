@@ -27,6 +27,9 @@ func TestInspect(t *testing.T) {
 	t.Run("Cluster", func(t *testing.T) {
 		testwait.OnlyNightly(t, "one server shows it, and a Cluster is asked for a lock in one place")
 		c := testserver.Cluster(t)
+		if !c.Servers()[0].HasShardChannels() {
+			t.Skip("before Redis 7 waiters in a Cluster find out that they have to poll, and change what the queue has of them")
+		}
 		harness.Inspect(t, inspection("redis://"+strings.Join(c.Addrs(), ",")+"?cluster=true", c.Servers()...))
 	})
 }
