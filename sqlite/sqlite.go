@@ -138,7 +138,8 @@ func newDialect() (*dialect, error) {
 	return &dialect{boot: id, Dialect: sqllock.Dialect{
 		Locks: `"locker_locks"`, Waiters: `"locker_waiters"`,
 		Greatest: "max", Ignore: "OR IGNORE",
-		Now: "{now}", Wall: "{wall}", Clock: func() (int64, int64) { return now(), time.Now().UnixMicro() },
+		Primary: "1 = 1",
+		Now:     "{now}", Wall: "{wall}", Clock: func() (int64, int64) { return now(), time.Now().UnixMicro() },
 		NoTable: func(err error) bool {
 			return errors.Is(err, errNoFile) || isCode(err, sqlite3.SQLITE_ERROR) && strings.Contains(err.Error(), "no such table")
 		},
