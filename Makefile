@@ -201,6 +201,7 @@ SEED     ?= 0
 # The topology on which a backend's histories run.
 SOAKED_ON_memory    := TestMemory$$
 SOAKED_ON_redlock   := TestConformance$$
+SOAKED_ON_sqlite    := TestConformance$$
 SOAKED_ON_etcd      := TestConformance$$/^three_servers$$
 SOAKED_ON            = $(or $(SOAKED_ON_$(or $(BACKEND),redis)),TestConformance$$/^one_server$$)
 .PHONY: soak
@@ -302,6 +303,9 @@ nightly-builds: builds ## each module compiles for other systems
 nightly-lockervet: lockervet ## our own analyzer finds nothing in any module
 nightly-models: ## explorations and simulations in full
 	LOCKER_EXHAUSTIVE=1 $(TEST) "./redlock ./internal/redisscript" $(TESTFLAGS) -run='$(MODELS)'
+nightly-simulation: ## the core over simulated servers: each of its bugs put back, 30,000 seeds, race detector
+	$(TEST) ./internal/test/simulation $(TESTFLAGS) -args -seeds=30000
+	$(call raced,./internal/test/simulation,-run='^TestSeeds')
 nightly-core: ## the core, what is built on it, and the Redis protocol, race detector
 	$(call raced,$(CORE))
 nightly-conformance: ## the suite's own tests: all broken Lockers, race detector
@@ -321,7 +325,7 @@ nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
 nightly-sqlite: ## SQLite: race detector; the suite, with processes that are stopped and killed and a file that goes
 	cd sqlite && $(call raced,./...)
 nightly-others: ## fences, pages and the other packages of the root module, race detector
-	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes,$(ROOT)))
+	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes ./internal/test/simulation,$(ROOT)))
 nightly-modules: ## command, integrations, examples, databases, race detector
 	$(call modules,2,$(filter-out ./bench ./postgres ./sqlite,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
@@ -331,5 +335,5 @@ nightly-breaks: ## each known break is shown again: other libraries, and this mo
 nightly-fuzz: fuzz ## each fuzz target for a minute
 nightly-compat-redis-oldest nightly-compat-redis-newest nightly-compat-valkey-newest nightly-compat-etcd-oldest nightly-compat-etcd-newest nightly-compat-zookeeper-newest: nightly-compat-%: servers ## the adapters on another version of the server
 	./tools/compat.sh "$(BIN)/servers" $*
-nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-postgres: nightly-soak-%: ## random histories with faults for ten minutes
+nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-postgres nightly-soak-sqlite: nightly-soak-%: ## random histories with faults for ten minutes
 	@$(MAKE) --no-print-directory soak BACKEND=$* SOAKTIME=10m

@@ -36,6 +36,7 @@ type Hold struct {
 	idle     chan struct{} // closed when there are none, if Close waits for that
 
 	lost    chan struct{} // closed by lose; nil if nobody has asked for it
+	wanted  chan struct{} // closed when somebody waits; nil if nobody has asked for it
 	endings []*ending     // to be told
 
 	extendInDoubt atomic.Bool // an extension may have succeeded, and nobody heard of it
@@ -269,10 +270,18 @@ func (h *Hold) extended(sent time.Time, err error) error {
 		return nil
 	}
 	err = h.expireIfDue()
-	if errors.Is(err, ErrLost) {
+	if errors.Is(err, ErrLost) && !h.endedByClose(now) {
 		h.client.spawn(h.cleanUp)
 	}
 	return err
+}
+
+// endedByClose reports whether Close has ended a lost hold before its deadline. Then Close releases
+// it, and not before what runs under it has returned.
+func (h *Hold) endedByClose(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.client.open.Err() != nil && now.Before(h.deadline)
 }
 
 // prolong moves the deadline forward. It returns false if the hold is over.

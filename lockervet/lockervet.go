@@ -92,6 +92,11 @@ func (p pass) function(call *ast.CallExpr) string {
 	return ""
 }
 
+// isTest reports whether n is in a test.
+func (p pass) isTest(n ast.Node) bool {
+	return strings.HasSuffix(p.Fset.Position(n.Pos()).Filename, "_test.go")
+}
+
 // isContext reports whether e is a context.Context.
 func (p pass) isContext(e ast.Expr) bool {
 	t := p.TypesInfo.TypeOf(e)
