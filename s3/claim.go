@@ -21,6 +21,7 @@ type claim struct {
 	looks      int
 	doubtful   bool   // the latest take was not answered, and may arrive yet
 	over       string // the ETag that it asked for
+	expired    string // the ETag that a read has shown to have expired
 	token      uint64 // 0: not granted
 
 	mu    sync.Mutex // guards what follows: Extend and Release may run at once
@@ -59,6 +60,10 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 				c.doubtful = false // what was read then has changed: by this claim's own take, or by another's
 			}
 			switch left := o.left(); {
+			case left <= 0 && o.etag != "" && !o.Released && o.etag != c.expired:
+				c.expired, try = o.etag, try-1
+				o, err = d.get(ctx, c.key) // the time of one read may be that of the object before
+				continue
 			case left > 0 && o.Owner != c.owner && !c.doubtful:
 				return c.pause(left), heldBy(o)
 			case try > tries && o.Owner != c.owner && !c.doubtful:

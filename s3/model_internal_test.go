@@ -32,6 +32,7 @@ type rules struct {
 	deleteInRelease bool // a release deletes the object at once
 	noConditions    bool // the store ignores conditions
 	keepsSignatures bool // a write may arrive when the object that was read has been swept
+	oneLook         bool // a hold that has expired is taken over after one read
 }
 
 type modelObject struct {
@@ -66,19 +67,22 @@ const (
 )
 
 type modelClient struct {
-	phase         modelPhase
-	claim, token  int8
-	etag          int8 // what the next write asks for
-	next          modelKind
-	deadline      int8
-	read          int8 // when
-	doubt         bool
-	doubtful      int8 // the ETag that the take asks for which was not answered
-	sent, waiting bool
+	phase        modelPhase
+	claim, token int8
+	etag         int8 // what the next write asks for
+	next         modelKind
+	deadline     int8
+	read         int8 // when
+	doubt        bool
+	doubtful     int8 // the ETag that the take asks for which was not answered
+	granted      bool
+	expired      int8 // the ETag that a read has shown to have expired
+	waiting      bool
 }
 
 type world struct {
 	now, etags, top int8 // the time, the last ETag, the largest token
+	before          int8 // when the object was written that the present one has replaced
 	object          modelObject
 	clients         [2]modelClient
 	writes          [2]modelWrite
@@ -88,9 +92,13 @@ type world struct {
 
 func second(tick int8) int8 { return tick / 2 }
 
-// live reports whether somebody who looks takes the object for a hold that goes on.
-func (r rules) live(w *world) bool {
+// live reports whether somebody who looks takes the object for a hold that goes on. A read that is torn has the time of the
+// object before.
+func (r rules) live(w *world, torn bool) bool {
 	o := w.object
+	if torn {
+		o.written = w.before
+	}
 	if o.etag == 0 || o.released {
 		return false
 	}
@@ -106,20 +114,23 @@ func (r rules) live(w *world) bool {
 }
 
 // look is a read, after which the client knows what to write, or that it is over.
-func (r rules) look(w *world, c *modelClient) {
+func (r rules) look(w *world, c *modelClient, torn bool) {
 	o := w.object
 	if o.etag != c.doubtful {
 		c.doubt = false
 	}
-	mine, live := o.owner == c.claim && o.etag != 0, r.live(w)
+	mine, live := o.owner == c.claim && o.etag != 0, r.live(w, torn)
 	c.etag, c.next, c.read = o.etag, none, w.now
+	seen := c.expired == o.etag || r.oneLook
+	c.expired = o.etag
 	switch {
-	case c.phase == releasing && mine && !o.released, c.phase == releasing && c.token == 0 && c.doubt && !live && !r.noBump:
-		c.next = toRelease
+	case c.phase == releasing && mine && !o.released, c.phase == releasing && !c.granted && c.doubt && !live && !r.noBump:
+		c.next, c.token = toRelease, o.token
 	case c.phase == releasing:
 		c.phase = over
 	case live && !mine && !c.doubt:
 		c.phase = over // ErrHeld
+	case !live && o.etag != 0 && !o.released && !seen: // it looks again
 	case !live || mine:
 		c.next = toTake
 		if c.token = o.token + 1; !r.countTokens {
@@ -151,6 +162,7 @@ func (r rules) arrive(w *world, m *modelWrite) string {
 		w.top = m.token
 	}
 	w.etags++
+	w.before = w.object.written
 	w.object = modelObject{etag: w.etags, owner: m.claim, token: m.token, written: w.now, released: m.kind == toRelease}
 	m.etag = w.etags
 	if r.deleteInRelease && m.kind == toRelease {
@@ -166,7 +178,7 @@ func (r rules) hear(w *world, c *modelClient, m modelWrite) string {
 	if m.refused && (r.believe412 || !mine || w.object.released != (m.kind == toRelease)) {
 		if m.kind == toTake && r.believe412 {
 			c.phase, c.next = over, none
-			if mine && r.live(w) {
+			if mine && r.live(w, false) {
 				return "who holds the lock was told that another does"
 			}
 			return ""
@@ -185,7 +197,7 @@ func (r rules) hear(w *world, c *modelClient, m modelWrite) string {
 	}
 	switch m.kind {
 	case toTake:
-		c.phase, c.doubt, c.etag, c.deadline = holding, false, m.etag, began+modelTTL
+		c.phase, c.granted, c.doubt, c.etag, c.deadline = holding, true, false, m.etag, began+modelTTL
 	case toExtend:
 		if c.etag = m.etag; c.phase == holding && c.deadline > w.now {
 			c.deadline = max(c.deadline, began+modelTTL)
@@ -205,7 +217,7 @@ func (r rules) successors(w world, each func(world, string)) {
 	if w.now < modelEnd {
 		step(func(w *world) string { w.now++; return "" })
 	}
-	if o := w.object; o.etag != 0 && !r.live(&w) && w.now-o.written > modelLate {
+	if o := w.object; o.etag != 0 && !r.live(&w, false) && w.now-o.written > modelLate {
 		step(func(w *world) string { w.swept = w.object.etag; return "" })
 	}
 	if w.swept != 0 && (w.swept == w.object.etag || r.blindSweep) {
@@ -265,9 +277,12 @@ func (r rules) successors(w world, each func(world, string)) {
 			}
 			send(toRelease, releasing)
 		case c.next == none:
-			step(func(w *world) string { r.look(w, &w.clients[i]); return "" })
+			step(func(w *world) string { r.look(w, &w.clients[i], false); return "" })
+			if w.before != w.object.written && (w.object.etag != c.expired || r.oneLook) {
+				step(func(w *world) string { r.look(w, &w.clients[i], true); return "" })
+			}
 			if c.phase == asking && c.doubt {
-				step(func(w *world) string { w.clients[i].phase, w.clients[i].token = releasing, 0; return "" })
+				step(func(w *world) string { w.clients[i].phase = releasing; return "" })
 			}
 		default:
 			send(c.next, c.phase)
@@ -315,7 +330,7 @@ func TestModel(t *testing.T) {
 
 func TestModel_eachRuleIsNeeded(t *testing.T) {
 	soon := map[string][]rules{ // found among the first hundred thousand states
-		"two hold the lock":                             {{noSecond: true}, {clientClock: true}, {noConditions: true}},
+		"two hold the lock":                             {{noSecond: true}, {clientClock: true}, {noConditions: true}, {oneLook: true}},
 		"a token does not rise":                         {{deleteInRelease: true}, {keepsSignatures: true}},
 		"a late request takes the lock":                 {{noBump: true}},
 		"who holds the lock was told that another does": {{believe412: true}},

@@ -115,7 +115,10 @@ func (d *Driver) get(ctx context.Context, key string) (o object, err error) {
 		return o, noDate(errors.New("a reply has no Date, no Last-Modified or no ETag"))
 	}
 	o.etag, o.now, o.written = *out.ETag, now, *out.LastModified
-	return o, nil
+	if d.store.tells(text, o.etag) || out.ServerSideEncryption == types.ServerSideEncryptionAwsKms {
+		return o, nil
+	}
+	return o, fmt.Errorf("read %s/%s: %w: the ETag is that of another write", d.bucket, key, errBusy)
 }
 
 func noDate(err error) error {

@@ -2,7 +2,9 @@ package s3
 
 import (
 	"context"
+	"crypto/md5"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -19,6 +21,7 @@ type store struct {
 	mu      sync.Mutex
 	trusted bool
 	deletes bool // it compares before it deletes, too
+	digests bool // an ETag is the MD5 of the text, so that a read which has met a write shows it
 }
 
 var stores sync.Map // of *store, by endpoint, region and bucket
@@ -33,6 +36,15 @@ func (s *store) known() (trusted, deletes bool) {
 	defer s.mu.Unlock()
 	return s.trusted, s.deletes
 }
+
+// tells reports whether etag may be that of text.
+func (s *store) tells(text []byte, etag string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.digests || etag == digest(text)
+}
+
+func digest(text []byte) string { return fmt.Sprintf("%q", fmt.Sprintf("%x", md5.Sum(text))) }
 
 // trust tries whether the store heeds the conditions of a write, once for each bucket and process:
 // there are stores that accept the headers and ignore them.
@@ -50,45 +62,47 @@ func (d *Driver) trust(ctx context.Context) error {
 	if trusted, _ := s.known(); trusted {
 		return nil
 	}
-	deletes, err := d.try(ctx)
+	deletes, digests, err := d.try(ctx)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.trusted, s.deletes = true, deletes
+	s.trusted, s.deletes, s.digests = true, deletes, digests
 	return nil
 }
 
 // try writes an object of its own, and removes it.
-func (d *Driver) try(ctx context.Context) (deletes bool, err error) {
+func (d *Driver) try(ctx context.Context) (deletes, digests bool, err error) {
 	r := record{Name: "self-test:" + rand.Text(), Released: true, Request: "1"}
 	again := r
 	again.Request = "2"
 	key := d.key(r.Name)
+	text, _ := json.Marshal(r)
 	first, err := d.write(ctx, key, "", r)
 	if err != nil {
-		return false, fmt.Errorf("self-test: %w", err)
+		return false, false, fmt.Errorf("self-test: %w", err)
 	}
 	defer func() {
 		if err != nil {
 			_ = d.delete(context.WithoutCancel(ctx), key, "")
 		}
 	}()
+	digests = first == digest(text)
 	if _, err = d.write(ctx, key, "", again); !errors.Is(err, errRefused) {
-		return false, d.distrust("If-None-Match: *", err)
+		return false, false, d.distrust("If-None-Match: *", err)
 	}
 	second, err := d.write(ctx, key, first, again)
 	if err != nil {
-		return false, fmt.Errorf("self-test: a write with If-Match and the object's ETag: %w", err)
+		return false, false, fmt.Errorf("self-test: a write with If-Match and the object's ETag: %w", err)
 	}
 	if _, err = d.write(ctx, key, first, r); !errors.Is(err, errRefused) {
-		return false, d.distrust("If-Match", err)
+		return false, false, d.distrust("If-Match", err)
 	}
 	if err = d.delete(ctx, key, first); errors.Is(err, errRefused) {
-		return true, d.delete(ctx, key, second)
+		return true, digests, d.delete(ctx, key, second)
 	}
-	return false, nil // it is gone, or a lifecycle rule deletes it
+	return false, digests, nil // it is gone, or a lifecycle rule deletes it
 }
 
 // distrust is for a write that was to be refused.

@@ -33,7 +33,7 @@ func S3(t testing.TB) *S3Server {
 	s.root = filepath.Join(s.dir, "data")
 	s.env = []string{"ROOT_ACCESS_KEY=" + S3AccessKey, "ROOT_SECRET_KEY=" + S3SecretKey}
 	s.command = func(port int) []string {
-		return []string{"--port", loopback(port), "posix", "--sidecar", filepath.Join(s.root, "meta"), filepath.Join(s.root, "buckets")}
+		return []string{"--port", loopback(port), "posix", filepath.Join(s.root, "buckets")}
 	}
 	s.layOut()
 	s.begin()
@@ -66,7 +66,7 @@ var sharedS3 *S3Server
 // layOut makes the folders that the data begin with.
 func (s *S3Server) layOut() {
 	s.t.Helper()
-	for _, dir := range []string{"meta", "buckets/bucket", "drive"} {
+	for _, dir := range []string{"buckets/bucket", "drive"} {
 		if err := os.MkdirAll(filepath.Join(s.root, dir), 0o700); err != nil {
 			s.t.Fatalf("testserver: %v", err)
 		}
