@@ -2,9 +2,8 @@ package s3_test
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"net/http"
-	"net/url"
 	"testing"
 	"time"
 
@@ -12,11 +11,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
+	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/knownbreaks"
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/s3"
 )
 
 // The suite on real stores, each Locker on a client of its own.
@@ -36,7 +37,7 @@ func TestConformance(t *testing.T) {
 // harnessFor has all faults but FailOver, for there is nobody to take over, and MoveClock: a store that is written in Go
 // asks the kernel for the time.
 func harnessFor(s *testserver.S3Server) conformance.Harness {
-	h := harness.ForURL(3*time.Second, "s3://bucket?endpoint=http://%s", []string{s.Addr()})
+	h := harness.ForURL(4*time.Second, "s3://bucket?endpoint=http://%s", []string{s.Addr()})
 	h.RW = nil // there are no shares
 	h.Deviations = knownbreaks.S3()
 	servers := []*testserver.S3Server{s}
@@ -82,30 +83,17 @@ func createBucket(t conformance.TB, s *testserver.S3Server) {
 	}
 }
 
-// revoke is what an operator may do: it deletes the object. In the second of the grant it waits, for the next token would
-// not be larger.
+// revoke is what an operator may do, by locker release --force.
 func revoke(t conformance.TB, s *testserver.S3Server, name string) {
-	client, key := clientOf(t, s), aws.String("locker/"+url.QueryEscape("locker:"+name)+".lock")
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
-		out, err := client.GetObject(t.Context(), &awss3.GetObjectInput{Bucket: aws.String("bucket"), Key: key})
-		if err != nil {
-			t.Fatalf("revoke: %v", err)
-		}
-		var hold struct{ Token int64 }
-		err = json.NewDecoder(out.Body).Decode(&hold)
-		_ = out.Body.Close()
-		if err != nil {
-			t.Fatalf("revoke: %v", err)
-		}
-		if time.Now().Unix() == time.UnixMicro(hold.Token).Unix() {
-			nextSecond()
-			continue
-		}
-		if _, err = client.DeleteObject(t.Context(), &awss3.DeleteObjectInput{Bucket: aws.String("bucket"), Key: key, IfMatch: out.ETag}); err == nil {
-			return
-		}
+	d := s3.NewDriver(clientOf(t, s), "bucket", "")
+	defer func() { _ = d.Close() }()
+	state, err := d.Inspect(t.Context(), "locker:"+name)
+	if err == nil && state.Held {
+		err = d.ForceRelease(t.Context(), "locker:"+name, state)
 	}
-	t.Fatalf("revoke: %s is written again and again", name)
+	if err != nil && !errors.Is(err, locker.ErrNotHeld) && !errors.Is(err, locker.ErrHeld) {
+		t.Fatalf("revoke: %v", err)
+	}
 }
 
 // noKeepAlive keeps no connection that a test which looks for leaks would find.

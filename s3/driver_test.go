@@ -348,3 +348,25 @@ func TestPauses(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrHeld)
 	assert.LessOrEqual(t, next, 200*time.Millisecond, "the hold is about to expire")
 }
+
+// A store may answer a read with the time or the ETag of another write than the text is of.
+func TestAsk_ofAReadThatHasMetAWrite(t *testing.T) {
+	f := newFake()
+	r := relayTo(t, f)
+	d := r.driver(t)
+	require.NoError(t, take(t, d, "name").Release(t.Context()))
+	yesterday := time.Now().Add(-24 * time.Hour).UTC().Format(http.TimeFormat)
+	holder := take(t, d, "name")
+	for header, of := range map[string]string{"Last-Modified": yesterday, "ETag": `"0123456789abcdef0123456789abcdef"`} {
+		var torn atomic.Bool
+		r.answer(func(w http.ResponseWriter, request *http.Request) {
+			r.store.ServeHTTP(&headers{w, func() {
+				if request.Method == http.MethodGet && !torn.Swap(true) {
+					w.Header().Set(header, of)
+				}
+			}}, request)
+		})
+		held(t, d, "name")
+		require.NoError(t, holder.Extend(t.Context(), ttl))
+	}
+}

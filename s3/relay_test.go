@@ -169,3 +169,15 @@ func delayed(r *relay, f func()) (arrive func() int) {
 		return w.Code
 	}
 }
+
+// headers changes those of an answer before it is sent.
+type headers struct {
+	http.ResponseWriter
+
+	change func()
+}
+
+func (h *headers) Write(text []byte) (int, error) {
+	h.change()
+	return h.ResponseWriter.Write(text)
+}
