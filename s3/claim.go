@@ -8,6 +8,7 @@ import (
 	mrand "math/rand/v2"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-locker/locker/driver"
 )
@@ -35,8 +36,10 @@ func (d *Driver) Claim(req driver.Request) driver.Claim {
 }
 
 func (c *claim) record(token uint64) record {
-	r := record{Name: c.Name, Owner: c.owner, Token: token, TTL: int64(c.TTL / time.Second)}
-	r.describe(c.Metadata)
+	r := record{Name: c.Name, Owner: c.owner, Token: token, TTL: int64(c.TTL / time.Second), Metadata: c.Metadata}
+	if !utf8.ValidString(c.Metadata) {
+		r.Metadata, r.Bytes = "", []byte(c.Metadata)
+	}
 	return r
 }
 

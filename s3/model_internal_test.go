@@ -11,7 +11,7 @@ import (
 
 // The model of the protocol: two clients want one name. Each may stop between any two steps; writes
 // arrive late, twice or never, and so do their replies. An explorer goes through every order of
-// events. Time goes in half seconds, of which the store shows whole ones; the TTL is one second.
+// events, as far as it has time. Time goes in half seconds, of which the store shows whole ones; the TTL is one second.
 
 const (
 	modelTTL  = 2 // ticks

@@ -11,12 +11,12 @@ import (
 	mrand "math/rand/v2"
 	"net/http"
 	"time"
-	"unicode/utf8"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/go-locker/locker/driver"
@@ -67,14 +67,6 @@ func (o object) holder() driver.Participant {
 // microseconds, as one does that an old copy has replaced.
 func (o object) next() uint64 { return max(o.Token+1, uint64(max(o.now.UnixMicro(), 0))) }
 
-func (r *record) describe(metadata string) {
-	if utf8.ValidString(metadata) {
-		r.Metadata = metadata
-		return
-	}
-	r.Bytes = []byte(metadata)
-}
-
 var (
 	// errRefused is the answer to a write that finds another object than it asked for.
 	errRefused = errors.New("the object has changed")
@@ -115,10 +107,10 @@ func (d *Driver) get(ctx context.Context, key string) (o object, err error) {
 		return o, noDate(errors.New("a reply has no Date, no Last-Modified or no ETag"))
 	}
 	o.etag, o.now, o.written = *out.ETag, now, *out.LastModified
-	if d.store.tells(text, o.etag) || out.ServerSideEncryption == types.ServerSideEncryptionAwsKms {
-		return o, nil
+	if d.store.torn(text, o.etag) && out.ServerSideEncryption != types.ServerSideEncryptionAwsKms {
+		err = fmt.Errorf("read %s/%s: %w: the ETag is that of another write", d.bucket, key, errBusy)
 	}
-	return o, fmt.Errorf("read %s/%s: %w: the ETag is that of another write", d.bucket, key, errBusy)
+	return o, err
 }
 
 func noDate(err error) error {
@@ -198,18 +190,8 @@ const tries = 4 // in one call, of requests that are refused, or not answered wi
 
 // refused reports whether a conditional request was answered that there is another object, or none.
 func refused(err error) bool {
-	_, noKey := errors.AsType[*types.NoSuchKey](err)
-	return noKey || status(err) == http.StatusPreconditionFailed || code(err) == "NoSuchKey"
-}
-
-func code(err error) string {
-	if coded, ok := errors.AsType[interface {
-		error
-		ErrorCode() string
-	}](err); ok {
-		return coded.ErrorCode()
-	}
-	return ""
+	coded, ok := errors.AsType[smithy.APIError](err)
+	return status(err) == http.StatusPreconditionFailed || ok && coded.ErrorCode() == "NoSuchKey"
 }
 
 // status returns that of an answer, or 0.

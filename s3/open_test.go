@@ -1,6 +1,7 @@
 package s3_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"testing"
 	"time"
@@ -9,23 +10,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 func TestOpen(t *testing.T) {
-	url := testserver.SharedS3(t).URL()
-	c, err := locker.Open(t.Context(), url+"&region=us-east-1&ttl=10s")
-	require.NoError(t, err)
-	m := c.Mutex("name")
-	require.NoError(t, m.Lock(t.Context()))
-	require.NoError(t, m.Extend(t.Context()))
-	other, err := locker.Open(t.Context(), url+"&region=us-east-1&ttl=10s")
-	require.NoError(t, err)
-	require.ErrorIs(t, other.Mutex("name").TryLock(t.Context()), locker.ErrHeld)
-	require.NoError(t, m.Unlock(t.Context()))
-	require.NoError(t, other.Mutex("name").TryLock(t.Context()))
-	require.NoError(t, other.Close())
-	require.NoError(t, c.Close())
+	onEach(t, func(t *testing.T, r *relay) {
+		url := "s3://bucket/" + rand.Text() + "?endpoint=" + r.URL + "&ttl=10s"
+		c, err := locker.Open(t.Context(), url)
+		require.NoError(t, err)
+		m := c.Mutex("name")
+		require.NoError(t, m.Lock(t.Context()))
+		require.NoError(t, m.Extend(t.Context()))
+		other, err := locker.Open(t.Context(), url+"&region=us-east-1")
+		require.NoError(t, err)
+		require.ErrorIs(t, other.Mutex("name").TryLock(t.Context()), locker.ErrHeld)
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, other.Mutex("name").TryLock(t.Context()))
+		require.NoError(t, other.Close())
+		require.NoError(t, c.Close())
+	})
 }
 
 func TestOpen_refuses(t *testing.T) {
@@ -64,11 +66,10 @@ func TestErrors_showNoSecret(t *testing.T) {
 			assert.NotContains(t, fmt.Sprintf(format, err), "hidden")
 		}
 	}
-	server := testserver.SharedS3(t).URL()
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hidden")
 	t.Setenv("AWS_SESSION_TOKEN", "hidden")
 	check("s3://bucket?endpoint=http://127.0.0.1:1")
-	check(server)
+	check("s3://bucket?endpoint=" + relayTo(t, real(t)).URL)
 }
 
 // A bucket that is not there is the client's error, and no lock.

@@ -17,6 +17,7 @@ import (
 	awss3 "github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/s3"
 )
 
@@ -42,6 +43,7 @@ func newFake() *fake { return &fake{objects: map[string]stored{}} }
 // real is versitygw, through a proxy.
 func real(t testing.TB) http.Handler {
 	t.Helper()
+	testwait.OnlyNightly(t, "versitygw takes minutes to build; a fake answers the same")
 	to := &url.URL{Scheme: "http", Host: testserver.SharedS3(t).Addr()}
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)

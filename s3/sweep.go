@@ -31,7 +31,7 @@ func (d *Driver) sweepIfDue() {
 // sweep deletes objects that nobody has written for a day, and that are ours, if the store compares
 // before it deletes.
 func (d *Driver) sweep(ctx context.Context) error {
-	if _, deletes := d.store.known(); !deletes {
+	if h := d.store.found.Load(); h == nil || !h.deletes {
 		return nil
 	}
 	in := &s3.ListObjectsV2Input{Bucket: &d.bucket, Prefix: &d.folder}

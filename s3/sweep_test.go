@@ -15,8 +15,8 @@ import (
 
 // A sweep deletes the objects of locks that nobody has used for a day, and no others.
 func TestSweep(t *testing.T) {
-	s := testserver.SharedS3(t)
 	r := relayTo(t, real(t))
+	s := testserver.SharedS3(t)
 	folder := "sweep"
 	d := s3.NewDriver(r.client(t), "bucket", folder)
 	defer func() { _ = d.Close() }()
