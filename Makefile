@@ -51,6 +51,7 @@ SERVERS_OF_etcd     := etcd
 SERVERS_OF_zookeeper := zookeeper
 SERVERS_OF_postgres := postgres
 SERVERS_OF_s3       := s3
+SERVERS_OF_sqlite   :=
 
 .PHONY: setup
 setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=server-%),$(ALL_SERVERS:%=server-%)) ## what make test needs
@@ -216,6 +217,7 @@ SEED     ?= 0
 SOAKED_ON_memory    := TestMemory$$
 SOAKED_ON_redlock   := TestConformance$$
 SOAKED_ON_s3         := TestConformance$$/^versitygw$$
+SOAKED_ON_sqlite    := TestConformance$$
 SOAKED_ON_etcd      := TestConformance$$/^three_servers$$
 SOAKED_ON            = $(or $(SOAKED_ON_$(or $(BACKEND),redis)),TestConformance$$/^one_server$$)
 .PHONY: soak
@@ -339,10 +341,12 @@ nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
 nightly-s3: ## S3: race detector; versitygw and MinIO, all rules of the model
 	cd s3 && $(call raced,./...,-skip='^TestConformance$$|^TestModel')
 	cd s3 && LOCKER_EXHAUSTIVE=1 $(TEST) . $(TESTFLAGS) -run='^TestConformance$$|^TestModel'
+nightly-sqlite: ## SQLite: race detector; the suite, with processes that are stopped and killed and a file that goes
+	cd sqlite && $(call raced,./...)
 nightly-others: ## fences, pages and the other packages of the root module, race detector
 	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes ./internal/test/simulation,$(ROOT)))
 nightly-modules: ## command, integrations, examples, databases, race detector
-	$(call modules,2,$(filter-out ./bench ./postgres ./s3,$(MODULES)),LOCKER_RACE=on)
+	$(call modules,2,$(filter-out ./bench ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
 	cd bench && $(TEST) ./... $(TESTFLAGS)
 nightly-breaks: ## each known break is shown again: other libraries, and this module before its mends
@@ -350,5 +354,5 @@ nightly-breaks: ## each known break is shown again: other libraries, and this mo
 nightly-fuzz: fuzz ## each fuzz target for a minute
 nightly-compat-redis-oldest nightly-compat-redis-newest nightly-compat-valkey-newest nightly-compat-etcd-oldest nightly-compat-etcd-newest nightly-compat-zookeeper-newest: nightly-compat-%: servers ## the adapters on another version of the server
 	./tools/compat.sh "$(BIN)/servers" $*
-nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-postgres nightly-soak-s3: nightly-soak-%: ## random histories with faults for ten minutes
+nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-postgres nightly-soak-s3 nightly-soak-sqlite: nightly-soak-%: ## random histories with faults for ten minutes
 	@$(MAKE) --no-print-directory soak BACKEND=$* SOAKTIME=10m

@@ -66,6 +66,11 @@ var All = []Backend{
 		ShortTTL: 3 * time.Second, Example: "s3://bucket/folder?region=eu-central-1",
 		Help: []string{"s3://bucket/folder?region=eu-central-1", "Amazon S3", "s3://bucket?endpoint=https://host", "a store with its protocol"},
 	},
+	{
+		Package: "sqlite", Title: "SQLite", Schemes: []string{"sqlite"}, Library: "modernc.org/sqlite", Module: true,
+		ShortTTL: quick, Example: "sqlite:///var/lib/app/locks.db",
+		Help: []string{"sqlite:///var/lib/app/locks.db", "a file, for processes of one machine"},
+	},
 }
 
 const quick = 500 * time.Millisecond
