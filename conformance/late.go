@@ -223,7 +223,7 @@ func takeBreaksOff(e *env) {
 			b := e.party("B", name, ttl)
 			b.lockBy(ttl+slack(ttl), "%d of about %d requests of A's Lock have arrived, with a TTL of %v, and nothing of A's since", passed, sent, ttl)
 			cancel()
-			_ = <-done
+			<-done
 			b.release()
 		})
 	}

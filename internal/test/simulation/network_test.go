@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -150,7 +151,7 @@ func (w *world) first(owner uint64) bool {
 func (w *world) paced(owner uint64) {
 	w.book.Lock()
 	defer w.book.Unlock()
-	at := append(w.sent[owner], time.Now())
+	at := slices.Concat(w.sent[owner], []time.Time{time.Now()})
 	at = at[max(0, len(at)-5):]
 	w.sent[owner] = at
 	if took := time.Since(at[0]); len(at) == 5 && took < w.ttl/8 {
