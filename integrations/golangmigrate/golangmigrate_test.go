@@ -85,9 +85,9 @@ func TestUp_ofSeveralOneMigrates(t *testing.T) {
 	for name, url := range locks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			lock, d := url(t)+"prefix="+space(), databases[golangmigrate.Postgres](t)
+			lock, d := url(t)+"ttl=2m&prefix="+space(), databases[golangmigrate.Postgres](t)
 			var results []<-chan error
-			for range 5 {
+			for range 3 {
 				driver := fenced(t, mutex(t, lock), d.dialect, d.inner(t))
 				driver.LockTimeout = time.Minute
 				m := migrator(t, driver, migrations)
