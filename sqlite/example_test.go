@@ -50,4 +50,8 @@ func ExampleNew() {
 		return
 	}
 	defer func() { _ = client.Close() }()
+	err = client.Mutex("backup").Do(context.Background(), func(context.Context) error { return nil })
+	if err != nil {
+		fmt.Println(err)
+	}
 }

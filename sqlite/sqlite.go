@@ -60,7 +60,7 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 		d.Durable = d.Lax
 	}
 	// One connection writes: goroutines of one process wait for it as long as their ctx lasts, and do not compete in SQLite.
-	writing, err := poolOf(u.Path, 1, "", d.schema)
+	writing, err := poolOf(u.Path, 1, "", d)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,8 @@ func newDialect() (*dialect, error) {
 	return &dialect{boot: id, Dialect: sqllock.Dialect{
 		Locks: `"locker_locks"`, Waiters: `"locker_waiters"`,
 		Greatest: "max", Ignore: "OR IGNORE",
-		Now: "{now}", Wall: "{wall}", Clock: func() (int64, int64) { return now(), time.Now().UnixMicro() },
+		Primary: "1 = 1",
+		Now:     "{now}", Wall: "{wall}", Clock: func() (int64, int64) { return now(), time.Now().UnixMicro() },
 		NoTable: func(err error) bool {
 			return errors.Is(err, errNoFile) || isCode(err, sqlite3.SQLITE_ERROR) && strings.Contains(err.Error(), "no such table")
 		},
@@ -189,6 +190,9 @@ DELETE FROM {waiters} WHERE NOT EXISTS (SELECT 1 FROM locker_boot WHERE id = '{b
 DELETE FROM locker_boot WHERE id <> '{boot}';
 INSERT OR IGNORE INTO locker_boot VALUES ('{boot}');
 `
+
+// prepared returns a query which has a row where schema would change nothing.
+func (d *dialect) prepared() string { return "SELECT 1 FROM locker_boot WHERE id = '" + d.boot + "'" }
 
 // schema returns what a connection that writes begins with.
 func (d *dialect) schema() string {

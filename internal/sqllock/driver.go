@@ -22,6 +22,7 @@ type Dialect struct {
 
 	// Words of statements. Token is a function whose argument is the LastInsertId of the statement; "" if there is RETURNING.
 	Greatest, Ignore, Token string
+	Primary                 string // whether this server takes writes
 	Now, Wall               string // microseconds, by the database; or
 	Clock                   func() (now, wall int64)
 

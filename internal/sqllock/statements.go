@@ -13,6 +13,7 @@ import (
 //	{greatest}          the larger of two
 //	{ignore}            INSERT that leaves a row which is there already
 //	{token}, {returning} have the new token of take returned
+//	{primary}           whether this is the server that takes writes: another may know less
 //
 // MySQL counts rows that have changed, others those that match: here whatever matches changes. It
 // sets columns in order, and reads those before as they are by then.
@@ -21,7 +22,7 @@ const (
 	ahead = `EXISTS (SELECT 1 FROM {waiters} AS w WHERE w.lock_key = {locks}.lock_key AND (w.ticket < ? OR w.ticket = ? AND w.owner < ?)
 		AND w.until > {now} AND w.owner <> {locks}.owner)` // the row of the last owner itself goes when that releases
 
-	look = `SELECT token, owner, metadata, released, until, {now}, ` + ahead + ` FROM {locks} WHERE lock_key = ?`
+	look = `SELECT token, owner, metadata, released, until, {now}, ` + ahead + ` FROM {locks} WHERE lock_key = ? AND {primary}`
 
 	take = `UPDATE {locks} SET token = {token}({greatest}(token + 1, {wall})), metadata = ?, released = 0, ttl = ?, until = {now} + ?, owner = ?
 		WHERE lock_key = ? AND token = ? AND ` + free + ` AND NOT ` + ahead + `{returning}`
@@ -64,7 +65,7 @@ func (d *Dialect) words() *strings.Replacer {
 		returning = " RETURNING token"
 	}
 	return strings.NewReplacer("{locks}", d.Locks, "{waiters}", d.Waiters, "{greatest}", d.Greatest, "{ignore}", d.Ignore,
-		"{token}", d.Token, "{returning}", returning, "{now}", d.Now, "{wall}", d.Wall)
+		"{token}", d.Token, "{returning}", returning, "{now}", d.Now, "{wall}", d.Wall, "{primary}", d.Primary)
 }
 
 // Fill puts the dialect's words, and the time, into a statement.
