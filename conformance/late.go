@@ -223,7 +223,9 @@ func takeBreaksOff(e *env) {
 			b := e.party("B", name, ttl)
 			b.lockBy(ttl+slack(ttl), "%d of about %d requests of A's Lock have arrived, with a TTL of %v, and nothing of A's since", passed, sent, ttl)
 			cancel()
-			<-done
+			if err := <-done; err == nil {
+				e.failf("A's Lock succeeded though only %d of about %d requests of it have arrived, and B has the lock", passed, sent)
+			}
 			b.release()
 		})
 	}

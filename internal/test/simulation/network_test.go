@@ -3,7 +3,6 @@ package simulation
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 )
 
@@ -151,9 +150,9 @@ func (w *world) first(owner uint64) bool {
 func (w *world) paced(owner uint64) {
 	w.book.Lock()
 	defer w.book.Unlock()
-	at := slices.Concat(w.sent[owner], []time.Time{time.Now()})
+	w.sent[owner] = append(w.sent[owner], time.Now())
+	at := w.sent[owner]
 	at = at[max(0, len(at)-5):]
-	w.sent[owner] = at
 	if took := time.Since(at[0]); len(at) == 5 && took < w.ttl/8 {
 		w.breaks("a hold was extended 5 times within %v, with a TTL of %v", took, w.ttl)
 	}
