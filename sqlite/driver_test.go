@@ -28,7 +28,8 @@ import (
 func TestRestart_ofTheMachine(t *testing.T) {
 	t.Parallel()
 	path := file(t)
-	before := newClient(t, path, locker.WithTTL(3*time.Second), locker.WithoutRenewal())
+	const ttl = 8 * time.Second
+	before := newClient(t, path, locker.WithTTL(ttl), locker.WithoutRenewal())
 	held, released := before.Mutex("held"), before.Mutex("released")
 	require.NoError(t, held.Lock(t.Context()))
 	require.NoError(t, released.Lock(t.Context()))
@@ -45,7 +46,7 @@ func TestRestart_ofTheMachine(t *testing.T) {
 		state, err := after.Inspect(t.Context(), "held")
 		require.NoError(t, err)
 		assert.Positive(t, state.Left)
-		assert.LessOrEqual(t, state.Left, 3*time.Second)
+		assert.LessOrEqual(t, state.Left, ttl)
 		next, err := after.Inspect(t.Context(), "released")
 		require.NoError(t, err)
 		assert.Greater(t, next.Token, last)

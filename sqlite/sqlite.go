@@ -60,7 +60,7 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 		d.Durable = d.Lax
 	}
 	// One connection writes: goroutines of one process wait for it as long as their ctx lasts, and do not compete in SQLite.
-	writing, err := poolOf(u.Path, 1, "", d.schema)
+	writing, err := poolOf(u.Path, 1, "", d)
 	if err != nil {
 		return nil, err
 	}
@@ -190,6 +190,9 @@ DELETE FROM {waiters} WHERE NOT EXISTS (SELECT 1 FROM locker_boot WHERE id = '{b
 DELETE FROM locker_boot WHERE id <> '{boot}';
 INSERT OR IGNORE INTO locker_boot VALUES ('{boot}');
 `
+
+// prepared returns a query which has a row where schema would change nothing.
+func (d *dialect) prepared() string { return "SELECT 1 FROM locker_boot WHERE id = '" + d.boot + "'" }
 
 // schema returns what a connection that writes begins with.
 func (d *dialect) schema() string {
