@@ -43,7 +43,7 @@ func (r *Run) breaksPage() string {
 	}
 	return fmt.Sprintf("%s# Known breaks\n\n"+
 		"How locks have broken: this module's own, and those of other libraries. One command shows each of them again, for example:\n\n"+
-		"```\nmake show BREAK=redsync-stopped-node\n```\n\n"+
+		"    make show BREAK=redsync-stopped-node\n\n"+
 		"The beginning of a name is enough. `make nightly PART=breaks` shows all, and fails if one does not show any more.\n\n"+
 		"A deviation from the contract of this module is no defect of a library that promises something else.\n\n"+
 		"## Of this module\n\n"+
