@@ -29,6 +29,7 @@ type contender struct {
 	ctx       context.Context // of the caller, as the Observer has it
 	contended bool            // the lock was seen to be another's
 	latest    error           // answer of the backend, or failure to reach it
+	first     request         // most make no other
 
 	mu     sync.Mutex
 	early  bool          // wake was called before the contender waited
@@ -107,8 +108,11 @@ func (c *contender) ask() (*Hold, error) {
 		if !failing.IsZero() {
 			patience -= sent.Sub(failing)
 		}
-		r := newRequest(c.ctx, c.mutex.client.open, patience)
-		next, err := claim.Ask(r)
+		r := &c.first
+		if try > 1 {
+			r = new(request)
+		}
+		next, err := claim.Ask(r.begin(c.ctx, c.mutex.client.open, patience))
 		err = r.explain(err)
 		r.end()
 		if err == nil {

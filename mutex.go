@@ -117,6 +117,9 @@ func (c *contender) takeTurn() error {
 	why := c.refusedBeside(h)
 	c.contended = why == nil || errors.Is(why, ErrHeld)
 	if why == nil {
+		if h != nil {
+			h.want()
+		}
 		select {
 		case err := <-turn:
 			return err

@@ -265,6 +265,27 @@ func TestLock_cleanUpEndsWhenTheLeaseMustHaveLapsed(t *testing.T) {
 	})
 }
 
+// A session that was about to end may be heard of again, by another lease, before it does.
+func TestLock_cleanUpGoesOnIfTheSessionDoes(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		began := time.Now()
+		heard := func(driver.Lease) time.Duration {
+			if left := ttl - time.Since(began); left > time.Millisecond {
+				return left
+			}
+			return ttl
+		}
+		b.next(acquire, unheard, unheard, unheard)
+		b.every(release, unreachable)
+		require.Error(t, clientOf(t, lasting(b, heard)).Mutex("x").Lock(t.Context()))
+		time.Sleep(ttl + time.Millisecond)
+		b.every(release, fault{})
+		asked := len(b.calls(release))
+		time.Sleep(2 * time.Second)
+		assert.Len(t, b.calls(release), asked+1)
+	})
+}
+
 func TestLock_pausesBetweenAttemptsAsTheBackoffSays(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.steal("x")
