@@ -31,7 +31,7 @@ func TestMan_hasWhatHelpHas(t *testing.T) {
 	if err != nil {
 		return // what it would say cannot be seen here
 	}
-	cmd := exec.Command(groff, "-man", "-ww", "-z")
+	cmd := exec.Command(groff, "-K", "utf8", "-man", "-ww", "-z")
 	cmd.Stdin = &page
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
