@@ -28,7 +28,10 @@ func Outage(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Op != "remote error" && op.Op != "local error" // which are what package tls says of alerts
 	}
-	if _, ok := errors.AsType[Error](err); ok {
+	if t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err); ok && t.Timeout() {
 		return true
 	}
 	for _, broken := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE} {
