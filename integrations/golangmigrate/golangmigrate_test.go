@@ -3,6 +3,7 @@ package golangmigrate_test
 import (
 	"context"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -79,9 +80,7 @@ func TestUp_andDown(t *testing.T) {
 func TestUp_ofSeveralOneMigrates(t *testing.T) {
 	t.Parallel()
 	locks := map[string]func(t testing.TB) string{"memory": func(testing.TB) string { return memory() + "?" }}
-	for name, url := range servers {
-		locks[name] = url
-	}
+	maps.Copy(locks, servers)
 	for name, url := range locks {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
