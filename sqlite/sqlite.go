@@ -105,7 +105,8 @@ func NewDriver(db *sql.DB) (driver.Driver, error) {
 		if err != nil {
 			return err
 		}
-		if first := of.Load(); first != nil && !os.SameFile(*first, file) || first == nil && !of.CompareAndSwap(nil, &file) {
+		of.CompareAndSwap(nil, &file)
+		if !os.SameFile(*of.Load(), file) {
 			return fmt.Errorf("the file %s was replaced, and connections of the pool may have the old one open: make a new pool", path)
 		}
 		_, err = c.ExecContext(ctx, d.schema())
