@@ -233,3 +233,43 @@ func TestInterruptible_isForOneServer(t *testing.T) {
 	_, err := redis.NewDriver(rdb, redis.Interruptible(&goredis.Options{}))
 	require.ErrorIs(t, err, driver.ErrUnsupported)
 }
+
+// keeps derives a context from that of each script's, which outlives the request.
+type keeps struct {
+	callers
+
+	t *testing.T
+}
+
+func (k *keeps) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		if isScript(cmd) {
+			_, cancel := context.WithCancel(ctx)
+			k.t.Cleanup(cancel)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Package context panics if a Done is closed and its context has no error.
+func TestInterruptible_theContextOfARequestThatIsOverHasAnError(t *testing.T) {
+	t.Parallel()
+	_, p, direct := behindProxy(t)
+	loadScripts(t, direct)
+	var option redis.DriverOption
+	rdb := connect(t, p.Addr(), func(o *goredis.Options) { option = redis.Interruptible(o) })
+	rdb.AddHook(&keeps{t: t})
+	c, err := locker.New(driverOf(t, rdb, option), locker.WithoutRenewal())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	warm(t, c)
+	p.HoldRequests(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	locked := async(func() error { return c.Mutex("x").Lock(ctx) })
+	eventually(t, "a request is on its way", func() bool { n, _ := p.Held(); return n > 0 })
+	cancel()
+	require.ErrorIs(t, await(t, locked), context.Canceled)
+	p.HoldRequests(false)
+	p.ReleaseRequests()
+	warm(t, c)
+}
