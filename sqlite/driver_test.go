@@ -107,6 +107,9 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	releasing := async(func() error { return late.Release(t.Context()) }) // on another connection: one of the two comes first
 	resume()
 	require.NoError(t, await(t, releasing))
+	var token uint64
+	require.NoError(t, app.QueryRowContext(t.Context(), "SELECT token FROM locker_locks WHERE name = ?", []byte("x")).Scan(&token))
+	assert.Greater(t, token, first.Token(), "a take that comes after the release finds another token than it was sent with")
 	eventually(t, "it is free", func() bool {
 		state, err := d.(driver.Inspector).Inspect(t.Context(), "x")
 		return err == nil && !state.Held
