@@ -82,8 +82,8 @@ func (c *contender) acquire() (*Hold, error) {
 	return h, nil
 }
 
-// A first request that fails soon is made again, though it does not look like an outage: some client
-// libraries leave it to their caller to try another connection. A TryLock waits for no more.
+// A first request that fails soon is made again, though it does not look like an outage: some
+// client libraries leave it to their caller to try another connection. A TryLock waits for no more.
 const (
 	firstTries    = 3
 	firstPatience = 20 * time.Millisecond // one that fails later is the last

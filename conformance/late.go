@@ -198,7 +198,8 @@ func takeArrivesTooLate(e *env) {
 	})
 }
 
-// takeBreaksOff has nothing more get through, on any connection, after each of the requests of a take.
+// takeBreaksOff has nothing more get through, on any connection, after each of the requests of a
+// take.
 func takeBreaksOff(e *env) {
 	ttl := e.lifetime(time.Second)
 	sent := e.sends(ttl, 0, (*party).take, (*party).release)
@@ -227,7 +228,8 @@ func takeBreaksOff(e *env) {
 				b.release()
 				return
 			}
-			// Those that arrived were enough, as they are to a majority: it has been A's, for as long as it was nobody else's.
+			// Those that arrived were enough, as they are to a majority: it has been A's, for as
+			// long as it was nobody else's.
 			if shows := a.believes(); shows != "" {
 				e.failf("A's Lock succeeded, %d of about %d requests of it have arrived, B has the lock, and A has %s", passed, sent, shows)
 			}

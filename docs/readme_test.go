@@ -44,7 +44,8 @@ func blocksOf(t *testing.T, page string) (programs, parts []string) {
 	return programs, parts
 }
 
-// The README's program is pasted into an empty module and run, in memory, and on Redis with the two lines changed.
+// The README's program is pasted into an empty module and run, in memory, and on Redis with the two
+// lines changed.
 func TestReadme_programRuns(t *testing.T) {
 	t.Parallel()
 	programs, _ := blocksOf(t, "../README.md")

@@ -129,9 +129,9 @@ func (c *Client) HoldAsOther(name string) (release func()) {
 // ages is the TTL of a hold that does not expire.
 const ages = 100 * 365 * 24 * time.Hour
 
-// Down makes each request fail at once with [ErrUnreachable], until Up. A Lock goes on for half a TTL
-// before it returns that. Down changes nothing at the backend: holds expire there when their TTL has
-// passed, and a waiter keeps its place in the queue.
+// Down makes each request fail at once with [ErrUnreachable], until Up. A Lock goes on for half a
+// TTL before it returns that. Down changes nothing at the backend: holds expire there when their
+// TTL has passed, and a waiter keeps its place in the queue.
 func (c *Client) Down() { c.driver.faults.set(func(f *faults) { f.down = true }) }
 
 // Hang leaves each request without an answer, until Up or until the context of the request ends.

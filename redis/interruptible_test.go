@@ -41,7 +41,8 @@ func (c *callers) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
-// interruptible makes a Client whose connections are silent for a minute before go-redis gives them up.
+// interruptible makes a Client whose connections are silent for a minute before go-redis gives them
+// up.
 func interruptible(t *testing.T, addr string, change ...func(*goredis.Options)) (*locker.Client, *callers) {
 	t.Helper()
 	var option redis.DriverOption

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lockFile is the protocol of OpenTofu 1.12 (internal/backend/remote-state/s3/client.go), by hand: its package cannot be
-// imported. Terraform's is the same.
+// lockFile is the protocol of OpenTofu 1.12 (internal/backend/remote-state/s3/client.go), by hand:
+// its package cannot be imported. Terraform's is the same.
 type lockFile struct {
 	client *awss3.Client
 	id     string
@@ -51,7 +51,8 @@ func (l lockFile) unlock(t *testing.T) error {
 	return err
 }
 
-// opentofu/opentofu#4405: the reply is lost, the SDK sends the request again, and the answer is taken for another's lock.
+// opentofu/opentofu#4405: the reply is lost, the SDK sends the request again, and the answer is
+// taken for another's lock.
 func TestPeers_aLockFileIsLockedByItself(t *testing.T) {
 	r := relayTo(t, newFake())
 	l := lockFile{r.client(t), "a"}
@@ -60,7 +61,8 @@ func TestPeers_aLockFileIsLockedByItself(t *testing.T) {
 	assert.Equal(t, "a", l.holder(t), "it was told that it has no lock, has it, and never gives it back")
 }
 
-// A release reads, and then deletes whatever is there: a holder that has stopped in between takes another's lock away.
+// A release reads, and then deletes whatever is there: a holder that has stopped in between takes
+// another's lock away.
 func TestPeers_aLockFileIsDeletedThoughItIsAnothers(t *testing.T) {
 	r := relayTo(t, newFake())
 	a, b, c := lockFile{r.client(t), "a"}, lockFile{r.client(t), "b"}, lockFile{r.client(t), "c"}

@@ -151,8 +151,8 @@ func twice(r *relay) {
 	})
 }
 
-// delayed loses the writes that f sends. The last of them arrives when arrive is called, which returns the status of the
-// answer.
+// delayed loses the writes that f sends. The last of them arrives when arrive is called, which
+// returns the status of the answer.
 func delayed(r *relay, f func()) (arrive func() int) {
 	var last func() *http.Request
 	r.answer(func(w http.ResponseWriter, request *http.Request) {

@@ -65,7 +65,8 @@ func statement(t conformance.TB, path string, f func(context.Context, *sql.Conn)
 	}
 }
 
-// takeAway has nothing be at path that can be opened, until restart is called, and the file be lost or not.
+// takeAway has nothing be at path that can be opened, until restart is called, and the file be lost
+// or not.
 func takeAway(t conformance.TB, path string, lose bool) (restart func()) {
 	away := path + ".away"
 	check(t, os.Mkdir(away, 0o700))

@@ -23,8 +23,8 @@ import (
 	"github.com/go-locker/locker/sqlite"
 )
 
-// A machine that has restarted has a clock that begins anew. A hold that was not released lasts one more TTL from when somebody
-// looks, and what was released is free.
+// A machine that has restarted has a clock that begins anew. A hold that was not released lasts one
+// more TTL from when somebody looks, and what was released is free.
 func TestRestart_ofTheMachine(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -57,7 +57,8 @@ func TestRestart_ofTheMachine(t *testing.T) {
 	require.NoError(t, m.Lock(withTimeout(t, 30*time.Second)), "after a TTL it is free")
 }
 
-// Nobody can write while another process has a transaction open. ctx ends the wait, whatever it is for, and it is an error, not ErrHeld.
+// Nobody can write while another process has a transaction open. ctx ends the wait, whatever it is
+// for, and it is an error, not ErrHeld.
 func TestLock_whileAnotherProcessIsStoppedWhileItWrites(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -121,7 +122,8 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-// Names that come and go leave no rows behind, and their tokens go on rising, though the wall clock was set back.
+// Names that come and go leave no rows behind, and their tokens go on rising, though the wall clock
+// was set back.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -159,7 +161,8 @@ func TestSweep(t *testing.T) {
 	require.NoError(t, held.Release(t.Context()))
 }
 
-// An application's own pool may have no busy_timeout, and its transactions keep locks waiting, no longer.
+// An application's own pool may have no busy_timeout, and its transactions keep locks waiting, no
+// longer.
 func TestNew_onAPoolOfTheApplication(t *testing.T) {
 	t.Parallel()
 	path := file(t)

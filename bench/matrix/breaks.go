@@ -58,7 +58,8 @@ func (r *Run) breaksPage() string {
 		generated, ours.RenderMarkdown(), alone, all, others.RenderMarkdown(), reported.RenderMarkdown())
 }
 
-// looks returns what looks for a break: up to two scenarios and tests, and how many there are beside.
+// looks returns what looks for a break: up to two scenarios and tests, and how many there are
+// beside.
 func looks(b breaks.Break) string {
 	var some []string
 	for _, name := range b.Looks[:min(2, len(b.Looks))] {

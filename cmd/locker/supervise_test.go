@@ -92,7 +92,8 @@ func TestWatch_ofAJobThatEndsAfterTheExpiry_killsWhatItHasLeft(t *testing.T) {
 	})
 }
 
-// busy is a job that ends while it is handed a signal, which takes until the lock is about to expire.
+// busy is a job that ends while it is handed a signal, which takes until the lock is about to
+// expire.
 type busy struct {
 	*fakeJob
 	until time.Time

@@ -21,7 +21,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// held passes migrate's tests of a driver, which run and set versions without the lock: it takes it.
+// held passes migrate's tests of a driver, which run and set versions without the lock: it takes
+// it.
 type held struct{ *golangmigrate.Driver }
 
 func (h held) Run(migration io.Reader) error {
@@ -152,7 +153,8 @@ func TestDriver_refusesWithoutTheLock(t *testing.T) {
 	})
 }
 
-// A later holder comes when a migration is about to run, or a version to be set; the earlier one knows nothing of a loss.
+// A later holder comes when a migration is about to run, or a version to be set; the earlier one
+// knows nothing of a loss.
 func TestFence_whoWasOvertakenChangesNothing(t *testing.T) {
 	each(t, func(t *testing.T, lock string, d target) {
 		require.NoError(t, migrator(t, fenced(t, mutex(t, lock), d.dialect, d.inner(t)), migrations).Migrate(1))

@@ -71,8 +71,8 @@ func (p *process) travel(what string, id uint64, reply bool) (time.Duration, boo
 	return takes, true
 }
 
-// request sends a request, of which the server does do when it arrives, perhaps twice or after ctx has ended. do is told how long the
-// request took, and holds the server.
+// request sends a request, of which the server does do when it arrives, perhaps twice or after ctx
+// has ended. do is told how long the request took, and holds the server.
 func (p *process) request(ctx context.Context, what string, id uint64, do func(age time.Duration) any) (any, error) {
 	w := p.world
 	sent, answers := time.Now(), make(chan any, 4)

@@ -10,8 +10,9 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// sessions is a server whose locks belong to sessions, like etcd and ZooKeeper: all of a process end together, when it has not been
-// heard of for a TTL. Keys stand in a queue, and the first has the lock.
+// sessions is a server whose locks belong to sessions, like etcd and ZooKeeper: all of a process
+// end together, when it has not been heard of for a TTL. Keys stand in a queue, and the first has
+// the lock.
 type sessions struct {
 	world *world
 	live  map[uint64]*session
@@ -180,8 +181,8 @@ type contact struct {
 	last   time.Time // when the latest request was sent that was answered
 }
 
-// heard takes in that a request was answered. It returns false if the session may have ended before:
-// the answer changes nothing then.
+// heard takes in that a request was answered. It returns false if the session may have ended
+// before: the answer changes nothing then.
 func (x *contact) heard(sent time.Time, ttl time.Duration) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -194,7 +195,8 @@ func (x *contact) heard(sent time.Time, ttl time.Duration) bool {
 	return true
 }
 
-// over reports whether the session may have ended. It is used no more then, also if it goes on at the server.
+// over reports whether the session may have ended. It is used no more then, also if it goes on at
+// the server.
 func (x *contact) over(ttl time.Duration) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package simulation plays the core over simulated servers and networks, in virtual time. A seed decides all that happens.
+// Package simulation plays the core over simulated servers and networks, in virtual time. A seed
+// decides all that happens.
 package simulation
 
 import (
