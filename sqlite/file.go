@@ -99,7 +99,7 @@ type conn interface {
 }
 
 // watched is a connection that is not used again when its file is not the one of that name any
-// more: whoever still has the old file would share no lock with those who open the new one.
+// more: a program that still has the old file would share no lock with those that open the new one.
 type watched struct {
 	conn
 
