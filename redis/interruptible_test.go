@@ -41,6 +41,16 @@ func (c *callers) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	}
 }
 
+// takeOnItsWay begins a Lock of x, whose request p holds. A call of cancel ends its context.
+func takeOnItsWay(t *testing.T, c *locker.Client, p *testserver.Proxy) (cancel func(), locked <-chan error) {
+	t.Helper()
+	p.HoldRequests(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	locked = async(func() error { return c.Mutex("x").Lock(ctx) })
+	eventually(t, "a request is on its way", func() bool { n, _ := p.Held(); return n > 0 })
+	return cancel, locked
+}
+
 // interruptible makes a Client whose connections are silent for a minute before go-redis gives them
 // up.
 func interruptible(t *testing.T, addr string, change ...func(*goredis.Options)) (*locker.Client, *callers) {
@@ -111,10 +121,7 @@ func TestInterruptible_aTakeThatArrivesLateIsReleased(t *testing.T) {
 	loadScripts(t, direct)
 	c, sent := interruptible(t, p.Addr())
 	warm(t, c)
-	p.HoldRequests(true)
-	ctx, cancel := context.WithCancel(t.Context())
-	locked := async(func() error { return c.Mutex("x").Lock(ctx) })
-	eventually(t, "the take is on its way", func() bool { n, _ := p.Held(); return n > 0 })
+	cancel, locked := takeOnItsWay(t, c, p)
 	p.HoldRequests(false) // what is on its way stays there
 	resetStats(t, direct)
 	cancel()
@@ -134,10 +141,7 @@ func TestInterruptible_closeEndsWhatIsUnderWay(t *testing.T) {
 	loadScripts(t, direct)
 	c, _ := interruptible(t, p.Addr())
 	warm(t, c)
-	p.HoldRequests(true)
-	ctx, cancel := context.WithCancel(t.Context())
-	locked := async(func() error { return c.Mutex("x").Lock(ctx) })
-	eventually(t, "the take is on its way", func() bool { n, _ := p.Held(); return n > 0 })
+	cancel, locked := takeOnItsWay(t, c, p)
 	cancel()
 	require.ErrorIs(t, await(t, locked), context.Canceled)
 	_ = await(t, async(c.Close))
@@ -264,10 +268,7 @@ func TestInterruptible_theContextOfARequestThatIsOverHasAnError(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	warm(t, c)
-	p.HoldRequests(true)
-	ctx, cancel := context.WithCancel(t.Context())
-	locked := async(func() error { return c.Mutex("x").Lock(ctx) })
-	eventually(t, "a request is on its way", func() bool { n, _ := p.Held(); return n > 0 })
+	cancel, locked := takeOnItsWay(t, c, p)
 	cancel()
 	require.ErrorIs(t, await(t, locked), context.Canceled)
 	p.HoldRequests(false)

@@ -77,6 +77,29 @@ func TestUp_andDown(t *testing.T) {
 	})
 }
 
+// severalUp has n programs start at once, and requires that one of them migrates.
+func severalUp(t *testing.T, n int, lock string, d target, connect func() database.Driver) {
+	t.Helper()
+	var results []<-chan error
+	for range n {
+		driver := fenced(t, mutex(t, lock), d.dialect, connect())
+		driver.LockTimeout = time.Minute
+		m := migrator(t, driver, migrations)
+		m.LockTimeout = 2 * time.Minute
+		results = append(results, testwait.Go(m.Up))
+	}
+	migrated := 0
+	for _, result := range results {
+		if err := patience.Result(t, result); err == nil {
+			migrated++
+		} else {
+			assert.ErrorIs(t, err, migrate.ErrNoChange)
+		}
+	}
+	assert.Equal(t, 1, migrated)
+	assertState(t, d, 11, 3, false)
+}
+
 // Several programs start at once: each migration is applied once, on each backend of locks.
 func TestUp_ofSeveralOneMigrates(t *testing.T) {
 	t.Parallel()
@@ -86,24 +109,7 @@ func TestUp_ofSeveralOneMigrates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			lock, d := url(t)+"ttl=2m&prefix="+space(), databases[golangmigrate.Postgres](t)
-			var results []<-chan error
-			for range 3 {
-				driver := fenced(t, mutex(t, lock), d.dialect, d.inner(t))
-				driver.LockTimeout = time.Minute
-				m := migrator(t, driver, migrations)
-				m.LockTimeout = 2 * time.Minute
-				results = append(results, testwait.Go(m.Up))
-			}
-			migrated := 0
-			for _, result := range results {
-				if err := patience.Result(t, result); err == nil {
-					migrated++
-				} else {
-					assert.ErrorIs(t, err, migrate.ErrNoChange)
-				}
-			}
-			assert.Equal(t, 1, migrated)
-			assertState(t, d, 11, 3, false)
+			severalUp(t, 3, lock, d, func() database.Driver { return d.inner(t) })
 		})
 	}
 }
