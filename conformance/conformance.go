@@ -294,7 +294,7 @@ func unknown(deviations map[string]string, scenarios []Scenario) []string {
 func Scenarios() []Scenario {
 	var all []Scenario
 	for _, topic := range [][]row{
-		exclusionRows, tryRows, contextRows, cancelRows, faultRows, waitingRows, expiryRows, extendRows,
+		exclusionRows, tryRows, contextRows, cancelRows, faultRows, waitingRows, wantedRows, expiryRows, extendRows,
 		unlockRows, reuseRows, tokenRows, nameRows, sharingRows, lossRows, silenceRows, clientRows, outageRows, replyRows, networkRows, lateRows, processRows,
 		readWriteRows, readWriteQueueRows, readWriteHistoryRows, readers(),
 		historyRows, counterRows,

@@ -25,6 +25,7 @@ type row struct {
 	shows     locker.Guarantee
 	condition string
 	alone     bool                        // it looks at the whole process
+	queued    bool                        // asked only of a Locker whose Harness promises an order of waiters
 	optional  bool                        // asked only of a Locker whose Harness promises what it shows
 	lasts     func(Harness) time.Duration // how much longer than others it may take; nil: not at all
 }
@@ -56,11 +57,14 @@ func (r row) check(t TB, h Harness) error {
 	if missing := unmet(r.needs, h); missing != nil {
 		return missing
 	}
-	if r.optional || slices.ContainsFunc(r.needs, func(n need) bool { return n.name == readsWrites.name }) {
+	if r.optional || r.queued || slices.ContainsFunc(r.needs, func(n need) bool { return n.name == readsWrites.name }) {
 		h = h.promising(t) // see ordered, which may not wait for the process once more
 	}
 	if r.optional && h.Promises[r.shows].Level == locker.LevelNo {
 		return Skip(fmt.Sprintf("the Harness does not promise %q", r.shows))
+	}
+	if r.queued && !h.hasQueue() {
+		return Skip("the Harness promises no order of waiters: who waits may be in no queue")
 	}
 	if !h.entered {
 		leave := enter(r.alone)
