@@ -214,7 +214,7 @@ func TestFreedByHand_theHolderHearsOfIt(t *testing.T) {
 	s := testserver.Postgres(t)
 	c := openURL(t, s.URL())
 	m := held(t, c, 1)[0]
-	execute(t, s.URL(), pageLine(t, "UPDATE locker_locks SET released"))
+	execute(t, s.URL(), pageLine(t, "UPDATE locker_locks SET owner"))
 	next := openURL(t, s.URL()).Mutex("hold0")
 	require.NoError(t, next.TryLock(t.Context()))
 	unlock(t, next)

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -15,29 +14,35 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// A take that arrives after its clean-up takes nothing.
+// A take that arrives after its clean-up takes nothing, whether its name has a row or not.
 func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)
 	defer pool.Close()
 	d := NewDriver(pool, "")
-	req := driver.Request{Name: "name", TTL: time.Minute}
-	first, err := claims.Take(t.Context(), d, req)
-	require.NoError(t, err)
-	require.NoError(t, first.Release(t.Context()))
-	seen := d.seen.recall(key(req.Name)).version
-
-	late := &claim{Request: req, of: d, key: key(req.Name), owner: []byte("late"), seen: seen, known: true, doubtful: true}
-	require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
-	for _, ask := range []func(context.Context) (answer, error){late.take, late.join} {
-		a, err := ask(t.Context())
+	defer func() { _ = d.Close() }()
+	for _, name := range []string{"has a row", "has none"} {
+		req := driver.Request{Name: name, TTL: time.Minute, Wake: func() {}}
+		if name == "has a row" {
+			first, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: time.Minute})
+			require.NoError(t, err)
+			require.NoError(t, first.Release(t.Context()))
+		} else {
+			require.NoError(t, d.exec(t.Context(), "DELETE FROM locker_locks WHERE key = $1", key(name)))
+		}
+		now, err := d.enter(t.Context(), req.TTL)
 		require.NoError(t, err)
-		assert.False(t, a.granted)
-		assert.False(t, a.queued)
-	}
+		with := sent{now.number, d.versions.recall(key(name), now)}
+		late := d.Claim(req).(*claim)
+		late.known, late.doubtful = true, &with
+		require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
+		a, err := late.askOnce(t.Context(), with)
+		require.NoError(t, err)
+		assert.EqualValues(t, isStale, a.state, name)
 
-	next, err := claims.Take(t.Context(), d, req)
-	require.NoError(t, err)
-	require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
-	assert.NoError(t, next.Extend(t.Context(), req.TTL), "it was not another's to release")
+		next, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: time.Minute})
+		require.NoError(t, err, name)
+		require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
+		assert.NoError(t, next.Extend(t.Context(), req.TTL), "it was not another's to release")
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/go-locker/locker"
@@ -38,8 +39,15 @@ func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 		table = defaultTable
 	}
 	d := &Driver{pool: pool, sql: statementsFor(table), close: func() {}, idle: time.Hour}
+	d.eras.asking = make(chan struct{}, 1)
+	d.asks, d.gives = newPipeline(d, func() *pgxpool.Pool { return d.pool }), newPipeline(d, d.spare)
+	d.waiting = newWaiting(d)
 	d.listener = newListener(d)
-	d.sweeper.rest()
+	switch pool.Config().ConnConfig.DefaultQueryExecMode {
+	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeDescribeExec:
+		d.unnamed.Store(true)
+	}
+	d.sweeper.begin()
 	return d
 }
 
@@ -49,19 +57,26 @@ type Driver struct {
 	pool     *pgxpool.Pool
 	sql      statements
 	close    func()
+	asks     *pipeline
+	gives    *pipeline // of renewals and releases
+	waiting  *waiting
 	listener *listener
 	unnamed  atomic.Bool // statements are not prepared
 	reserve  reserve
 
-	seen    versions
-	sweeper sweeper
-	idle    time.Duration // how long a row of a free lock stays
+	eras     eras
+	versions versions
+	sweeper  sweeper
+	idle     time.Duration // how long a row of a free lock stays
 }
 
 // Close ends the connection that listens, and closes the pool if open made it.
 func (d *Driver) Close() error {
+	d.waiting.close()
 	d.listener.close()
 	d.sweeper.close()
+	d.asks.end()
+	d.gives.end()
 	d.reserve.close()
 	d.close()
 	return nil
@@ -70,12 +85,13 @@ func (d *Driver) Close() error {
 // Guarantees returns what one PostgreSQL promises.
 func (d *Driver) Guarantees() driver.Guarantees {
 	const clock = "while the server's clock is sane"
+	const failover = clock + ", nobody reaches a primary that was replaced, and the TTLs in use are known to the one that takes over, which hears of a new one within milliseconds"
 	return driver.Guarantees{
 		driver.Exclusive:      {Level: driver.LevelConditional, Condition: clock},
-		driver.Failover:       {Level: driver.LevelConditional, Condition: "if the standby that takes over is a synchronous one, with synchronous_commit=on; by default replication is asynchronous, and a failover can lose the lock"},
+		driver.Failover:       {Level: driver.LevelConditional, Condition: failover},
 		driver.Fencing:        {Level: driver.LevelYes},
-		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the server's clock is not set back"},
-		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while no server crashes, and every waiter reaches it within 5 s, or its TTL if that is shorter"},
+		driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the clock of the server, or of the one that takes over, is not behind by more than the longest TTL in use"},
+		driver.Ordered:        {Level: driver.LevelConditional, Condition: "while no server crashes, and every process that waits reaches it within 5 s, or the TTL if that is shorter"},
 		driver.Woken:          {Level: driver.LevelConditional, Condition: "if clients can LISTEN: through a pooler waiters look"},
 	}
 }

@@ -22,13 +22,26 @@ import (
 // What failed because of another's transaction has not run either. Neither has what was refused because the server takes no
 // writes: it was the primary once, and the other connections of the pool may be just as old.
 func (d *Driver) query(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) error {
-	for tries := int32(1); ; tries++ {
+	for tries := 1; ; tries++ {
 		err := d.queryOnce(ctx, pool, collect, sql, args)
-		again := isCode(err, "40001", "40P01") || isCode(err, readOnly) && tries <= pool.Stat().MaxConns()
-		if !again || ctx.Err() != nil {
+		if !d.again(ctx, err, tries) {
 			return err
 		}
 	}
+}
+
+// again reports whether a request has done nothing, and may do better at once.
+func (d *Driver) again(ctx context.Context, err error, tries int) bool {
+	if err == nil || ctx.Err() != nil {
+		return false
+	}
+	if isCode(err, "26000", "42P05") && !d.unnamed.Swap(true) {
+		return true
+	}
+	if errors.Is(err, errNotSent) && broken(err) && tries <= int(d.pool.Stat().MaxConns()) {
+		return true
+	}
+	return isCode(err, "40001", "40P01") || isCode(err, readOnly) && tries <= int(d.pool.Stat().MaxConns())
 }
 
 // readOnly is the code of a server that takes no writes: a standby, or what was the primary before a failover.
@@ -113,20 +126,12 @@ func broken(err error) bool {
 	return !refused && !errors.Is(err, pgx.ErrNoRows) && (!answered || isCode(err, "57P01"))
 }
 
-// exec runs a statement without a result.
+// exec runs a statement whose result does not matter.
 func (d *Driver) exec(ctx context.Context, sql string, args ...any) error {
-	_, err := d.affect(ctx, d.pool, sql, args...)
-	return err
-}
-
-// affect returns how many rows a statement has written.
-func (d *Driver) affect(ctx context.Context, pool *pgxpool.Pool, sql string, args ...any) (n int64, err error) {
-	err = d.query(ctx, pool, func(rows pgx.Rows) error {
+	return d.query(ctx, d.pool, func(rows pgx.Rows) error {
 		rows.Close()
-		n = rows.CommandTag().RowsAffected()
 		return rows.Err()
 	}, sql, args)
-	return n, err
 }
 
 // row runs a statement whose result is one row. Its Scan returns pgx.ErrNoRows if there is none.
@@ -161,10 +166,11 @@ func (r row) Scan(dest ...any) error { return r(dest...) }
 // shuts down may have a connection end after the statement's commit.
 func didNothing(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrNoRows) || pgconn.SafeToRetry(err)
+	return ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrNoRows) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err)
 }
 
-func noTable(err error) bool { return isCode(err, "42P01") }
+// noTable reports whether a table or a function of the locks is missing.
+func noTable(err error) bool { return isCode(err, "42P01", "42883") }
 
 func isCode(err error, codes ...string) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)

@@ -45,7 +45,7 @@ func TestQueue_aTryLockDoesNotOvertake(t *testing.T) {
 	require.NoError(t, m.Lock(t.Context()))
 	locked := waits(t, t.Context(), c, next, 1)
 	// The lock is free, and the one who waits has not been woken.
-	execute(t, url, "UPDATE locker_locks SET released = true WHERE name = $1", []byte(prefixOf(t)+":x"))
+	execute(t, url, "UPDATE locker_locks SET owner = '' WHERE name = $1", []byte(prefixOf(t)+":x"))
 	_, err := claims.Take(t.Context(), d, driver.Request{Name: prefixOf(t) + ":x", TTL: time.Minute})
 	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, await(t, locked), "it looks by itself")
@@ -59,8 +59,8 @@ func TestQueue_theDeadArePassedOver(t *testing.T) {
 	c := newClient(t, url)
 	m, next := c.Mutex("x"), newClient(t, url).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
-	execute(t, url, `UPDATE locker_locks SET waiters = ARRAY[$2::bytea], alive = ARRAY[clock_timestamp() + interval '2 s'], waiting = ARRAY[''::bytea]
-		WHERE name = $1`, []byte(prefixOf(t)+":x"), []byte("somebody who has died"))
+	execute(t, url, "INSERT INTO locker_locks_clients VALUES ('somebody', clock_timestamp() + interval '5 s')")
+	execute(t, url, "INSERT INTO locker_locks_waiters SELECT 'somebody who has died...', key, 0, 60000000, '' FROM locker_locks WHERE name = $1", []byte(prefixOf(t)+":x"))
 	locked := waits(t, t.Context(), c, next, 2)
 	require.NoError(t, m.Unlock(t.Context()))
 	require.ErrorIs(t, m.TryLock(t.Context()), locker.ErrHeld)

@@ -2,6 +2,9 @@ package postgres
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	mrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +32,13 @@ type sweeper struct {
 }
 
 var epoch = time.Now()
+
+// begin has the first sweep be due within a minute, and begin anywhere: programs that live for less make some of them, too.
+func (s *sweeper) begin() {
+	s.from = make([]byte, sha256.Size)
+	_, _ = rand.Read(s.from) // never fails
+	s.next.Store(int64(time.Since(epoch) + mrand.N(sweepEvery)))
+}
 
 func (s *sweeper) rest() { s.next.Store(int64(time.Since(epoch) + sweepEvery)) }
 
@@ -58,11 +68,7 @@ func (d *Driver) sweepIfDue() {
 
 // sweep returns how many rows it has deleted.
 func (d *Driver) sweep(ctx context.Context) (deleted int64, err error) {
-	from := d.sweeper.from
-	if from == nil {
-		from = []byte{}
-	}
-	err = d.row(ctx, d.sql.sweep, from, int64(sweepRows), d.idle.Microseconds()).Scan(&d.sweeper.from, &deleted)
+	err = d.row(ctx, d.sql.sweep.text, d.sweeper.from, int64(sweepRows), d.idle.Microseconds()).Scan(&d.sweeper.from, &deleted)
 	return deleted, err
 }
 

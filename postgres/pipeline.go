@@ -1,0 +1,274 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	mostLanes    = 2  // round trips under way at once
+	mostRequests = 64 // in one
+	patience     = 10 * time.Second
+)
+
+// pipeline sends the requests of many goroutines in few round trips: what comes while all lanes are
+// on their way goes with the next. Each request is a transaction of its own. A request whose
+// context has ended is not waited for any more, and costs no connection.
+type pipeline struct {
+	driver *Driver
+	pool   func() *pgxpool.Pool
+
+	mu      sync.Mutex
+	queue   []*request
+	lanes   int // that run
+	running sync.WaitGroup
+	closed  context.Context
+	close   context.CancelFunc
+}
+
+// request is one statement, whose result is one row or none.
+type request struct {
+	statement
+
+	args  [][]byte
+	until time.Time
+	row   [][]byte
+	err   error
+	done  chan struct{}
+}
+
+// errNotSent is matched by the error of a request that has not been sent.
+var errNotSent = errors.New("not sent")
+
+func newPipeline(d *Driver, pool func() *pgxpool.Pool) *pipeline {
+	p := &pipeline{driver: d, pool: pool}
+	p.closed, p.close = context.WithCancel(context.Background())
+	return p
+}
+
+// do makes a request, and makes it again if it is certain to have done nothing, and may do better: see Driver.again.
+func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) (row [][]byte, err error) {
+	for tries := 1; ; tries++ {
+		r := p.send(ctx, s, args)
+		if r == nil {
+			return nil, errNotSent
+		}
+		select {
+		case <-r.done:
+			err = r.err
+		case <-ctx.Done():
+			err = ctx.Err()
+			if p.withdraw(r) {
+				return nil, errors.Join(errNotSent, err)
+			}
+			return nil, err
+		}
+		if !p.driver.again(ctx, err, tries) {
+			return r.row, err
+		}
+	}
+}
+
+// send puts a request on its way, and waits for nothing. It returns nil once the pipeline is closed.
+func (p *pipeline) send(ctx context.Context, s statement, args [][]byte) *request {
+	r := &request{statement: s, args: args, done: make(chan struct{})}
+	var ok bool
+	if r.until, ok = ctx.Deadline(); !ok {
+		r.until = time.Now().Add(patience)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed.Err() != nil {
+		return nil
+	}
+	p.queue = append(p.queue, r)
+	if p.lanes < mostLanes {
+		p.lanes++
+		p.running.Go(p.lane)
+	}
+	return r
+}
+
+// withdraw reports whether the request has not been sent, and will not be.
+func (p *pipeline) withdraw(r *request) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.Index(p.queue, r)
+	if i >= 0 {
+		p.queue = slices.Delete(p.queue, i, i+1)
+	}
+	return i >= 0
+}
+
+// end waits until no lane runs.
+func (p *pipeline) end() {
+	p.mu.Lock()
+	p.close()
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+// lane makes round trips while there are requests.
+func (p *pipeline) lane() {
+	for {
+		p.mu.Lock()
+		n := min(len(p.queue), mostRequests)
+		batch := slices.Clone(p.queue[:n])
+		p.queue = slices.Delete(p.queue, 0, n)
+		if n == 0 {
+			p.lanes--
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+		p.roundTrip(batch)
+	}
+}
+
+// roundTrip answers all of the batch.
+func (p *pipeline) roundTrip(batch []*request) {
+	var until time.Time
+	for _, r := range batch {
+		if r.until.After(until) {
+			until = r.until
+		}
+	}
+	ctx, cancel := context.WithDeadline(p.closed, until)
+	defer cancel()
+	answered := 0
+	fail := func(err error) {
+		for _, r := range batch[answered:] {
+			r.err = err
+			close(r.done)
+		}
+	}
+	conn, err := p.pool().Acquire(ctx)
+	if err != nil {
+		fail(errors.Join(errNotSent, err))
+		return
+	}
+	defer conn.Release()
+	described, err := p.prepare(ctx, conn.Conn(), batch)
+	if err != nil {
+		if isCode(err, readOnly) || !answeredBy(err) {
+			closeConn(conn.Conn())
+		}
+		fail(errors.Join(errNotSent, err))
+		return
+	}
+	tracer := conn.Conn().Config().Tracer
+	out := conn.Conn().PgConn().StartPipeline(ctx)
+	defer func() { _ = out.Close() }()
+	for _, r := range batch {
+		if tracer != nil {
+			tracer.TraceQueryEnd(tracer.TraceQueryStart(ctx, conn.Conn(), pgx.TraceQueryStartData{SQL: r.text}), conn.Conn(), pgx.TraceQueryEndData{})
+		}
+		formats := slices.Repeat([]int16{pgx.BinaryFormatCode}, len(r.args))
+		if d := described[r.name]; d != nil {
+			out.SendQueryStatement(d, r.args, formats, binaryResult)
+		} else {
+			out.SendQueryParams(r.text, r.args, nil, formats, binaryResult)
+		}
+		out.SendPipelineSync()
+	}
+	if err := out.Flush(); err != nil {
+		fail(err)
+		return
+	}
+	stale := false
+	for _, r := range batch {
+		r.row, r.err = receive(out)
+		if r.err != nil && !answeredBy(r.err) {
+			fail(r.err)
+			return
+		}
+		stale = stale || isCode(r.err, readOnly)
+		answered++
+		close(r.done)
+	}
+	if stale {
+		_ = out.Close()
+		closeConn(conn.Conn())
+	}
+}
+
+var binaryResult = []int16{pgx.BinaryFormatCode}
+
+// prepare returns the descriptions of the batch's statements, and none where statements are not prepared.
+func (p *pipeline) prepare(ctx context.Context, conn *pgx.Conn, batch []*request) (map[string]*pgconn.StatementDescription, error) {
+	described := make(map[string]*pgconn.StatementDescription, 2)
+	for _, r := range batch {
+		if p.driver.unnamed.Load() || described[r.name] != nil {
+			continue
+		}
+		d, err := conn.Prepare(ctx, r.name, r.text)
+		if isCode(err, "26000", "42P05") {
+			p.driver.unnamed.Store(true)
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		described[r.name] = d
+	}
+	return described, nil
+}
+
+// receive reads the answer to one request, and to its Sync.
+func receive(out *pgconn.Pipeline) (row [][]byte, err error) {
+	result, err := out.GetResults()
+	if err == nil {
+		if rows, ok := result.(*pgconn.ResultReader); ok {
+			for rows.NextRow() {
+				row = nil
+				for _, value := range rows.Values() {
+					row = append(row, slices.Clone(value))
+				}
+			}
+			_, err = rows.Close()
+		}
+	}
+	if err != nil && !answeredBy(err) {
+		return nil, err
+	}
+	if _, syncErr := out.GetResults(); syncErr != nil {
+		return nil, syncErr
+	}
+	return row, err
+}
+
+// answeredBy reports whether err is what the server has answered to a statement, after which the connection goes on.
+func answeredBy(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.SeverityUnlocalized == "ERROR"
+}
+
+func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
+func truth(b bool) []byte {
+	if b {
+		return []byte{1}
+	}
+	return []byte{0}
+}
+
+// text is never nil, which would be NULL.
+func text(s string) []byte { return append([]byte{}, s...) }
+
+// asNumber is 0 of NULL.
+func asNumber(value []byte) int64 {
+	if len(value) != 8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(value))
+}
+
+func asTruth(value []byte) bool { return len(value) == 1 && value[0] == 1 }
