@@ -29,6 +29,7 @@ type claim struct {
 
 	handed   atomic.Pointer[grant] // by another's release
 	released atomic.Bool
+	ended    atomic.Bool
 	hold     atomic.Pointer[grant]
 	until    atomic.Pointer[time.Time]
 	reclaims atomic.Int64 // the era of a reclaim that was not answered
@@ -63,6 +64,7 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	}
 	if !c.asked {
 		c.asked = true
+		d.eras.use(c.TTL, 1)
 		if c.Wake != nil {
 			d.waiting.enter(c)
 		}
@@ -79,11 +81,21 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		d.sweepIfDue()
 		return 0, nil
 	case c.Wake == nil:
+		if c.doubtful == nil {
+			c.end()
+		}
 		return 0, a.held()
 	case a.state == isHeld:
 		d.waiting.need()
 	}
 	return d.interval(a, c.TTL), a.held()
+}
+
+// end notes that the claim has nothing.
+func (c *claim) end() {
+	if c.asked && !c.ended.Swap(true) {
+		c.of.eras.use(c.TTL, -1)
+	}
 }
 
 // take has the claim hold.
@@ -126,9 +138,15 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 		if err != nil {
 			return a, err
 		}
-		with := sent{now.number, d.versions.recall(c.key, now)}
-		began := time.Now()
-		a, err = c.askOnce(ctx, with)
+		version, wanted := d.versions.recall(c.key, now)
+		with, began := sent{now.number, version}, time.Now()
+		if a = (answer{}); c.Wake != nil && !c.known && !wanted {
+			a, err = c.takeOnce(ctx, with)
+		}
+		if err == nil && a.state == 0 {
+			began = time.Now()
+			a, err = c.askOnce(ctx, with)
+		}
 		switch {
 		case noTable(err):
 			d.eras.forget(now.number)
@@ -142,15 +160,18 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 			}
 			connections--
 		case a.state == isGranted:
-			d.versions.remember(c.key, with.era, a.version)
+			d.versions.remember(c.key, remembered{with.era, a.version, wanted})
 			c.take(grant{token: a.token, era: with.era, until: began.Add(c.TTL)})
 			return a, nil
 		case a.state == isStale && tries < 10:
-			d.versions.remember(c.key, with.era, a.version)
+			d.versions.remember(c.key, remembered{with.era, a.version, wanted})
 		case a.state == isOver && tries < 10:
 			d.eras.forget(with.era)
 		default:
-			c.known = c.known || c.Wake != nil && a.state == isHeld
+			if a.state == isHeld {
+				d.versions.remember(c.key, remembered{with.era, a.version, true})
+				c.known = c.known || c.Wake != nil
+			}
 			if a.passed {
 				d.handOver(began, a.owner, a.token, with.era)
 			}
@@ -188,6 +209,15 @@ func (a answer) held() error {
 
 func participant(owner, metadata []byte) driver.Participant {
 	return driver.Participant{ID: hex.EncodeToString(owner), Metadata: string(metadata)}
+}
+
+// takeOnce takes the lock if it is free and nobody waits. Else the state of its answer is 0.
+func (c *claim) takeOnce(ctx context.Context, with sent) (a answer, err error) {
+	row, err := c.of.asks.do(ctx, c.of.sql.take, c.key, c.owner, text(c.Metadata), number(c.TTL.Microseconds()), number(with.era), number(with.version))
+	if row != nil {
+		a = answer{state: isGranted, token: asNumber(row[0]), version: with.version}
+	}
+	return a, err
 }
 
 func (c *claim) askOnce(ctx context.Context, with sent) (a answer, err error) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// registerAgain is how often a Client says which TTLs it uses, if nobody else has: a TTL counts for twice as long, and the TTL itself.
+// registerAgain is how often a Client says which TTLs it uses: each counts for twice as long, and the TTL itself.
 const registerAgain = 30 * time.Second
 
 // era is what a Driver knows of the table: since when it is whole, and which version new rows have.
@@ -21,6 +21,7 @@ type eras struct {
 	mu         sync.Mutex
 	now        era
 	registered map[time.Duration]time.Time // until when
+	claims     map[time.Duration]int       // that may have a lock
 	graceUntil time.Time
 	asking     chan struct{} // one asks for all
 }
@@ -32,6 +33,39 @@ func (e *eras) current(ttl time.Duration) (era, bool) {
 	now := e.now
 	now.grace = time.Now().Before(e.graceUntil)
 	return now, time.Now().Before(e.registered[ttl])
+}
+
+// use counts a claim in, or out: it has nothing, and nothing of it can arrive any more.
+func (e *eras) use(ttl time.Duration, n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.claims == nil {
+		e.claims = map[time.Duration]int{}
+	}
+	e.claims[ttl] += n
+}
+
+// unused returns the TTLs, in microseconds, that are registered and have no claims.
+func (e *eras) unused() (ttls []int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for ttl := range e.registered {
+		if e.claims[ttl] == 0 {
+			ttls = append(ttls, ttl.Microseconds())
+		}
+	}
+	return ttls
+}
+
+// exit says which TTLs are not used any more, so that nobody has to wait for them if the server loses the table.
+func (d *Driver) exit() {
+	ttls := d.eras.unused()
+	if len(ttls) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	defer cancel()
+	_ = d.exec(ctx, d.sql.unused.text, d.waiting.id, ttls) // else they count for a while
 }
 
 // forget has the era asked for again, if it is still this one.
@@ -70,7 +104,7 @@ func (d *Driver) enter(ctx context.Context, ttl time.Duration) (era, error) {
 	sent := time.Now()
 	var row [][]byte
 	err := d.read(ctx, func() (err error) { // it may be made again
-		row, err = d.gives.do(ctx, d.sql.enter, number(ttl.Microseconds()), number(registerAgain.Microseconds()))
+		row, err = d.gives.do(ctx, d.sql.enter, d.waiting.id, number(ttl.Microseconds()), number(registerAgain.Microseconds()))
 		return err
 	})
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 func TestInspectAtAServer(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
-	execute(t, s.URL(), postgres.Schema("locker_locks"))
+	script(t, s.URL(), postgres.Schema("locker_locks"))
 	harness.Inspect(t, harness.Inspection{
 		URL: s.URL() + "&renew=false", TTL: time.Second, Left: true, LastToken: true, TokenWhenWaited: true, Queue: true, QueueMetadata: true,
 		IDs: true, TellsHolder: true, TellsMetadata: true,

@@ -32,7 +32,8 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 		}
 		now, err := d.enter(t.Context(), req.TTL)
 		require.NoError(t, err)
-		with := sent{now.number, d.versions.recall(key(name), now)}
+		version, _ := d.versions.recall(key(name), now)
+		with := sent{now.number, version}
 		late := d.Claim(req).(*claim)
 		late.known, late.doubtful = true, &with
 		require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)

@@ -188,12 +188,20 @@ func (d *Driver) reclaimRows(ctx context.Context, number int64, claims []*claim,
 
 // Release ends the hold, or the wait. The lock is handed over to the first of those who wait.
 func (c *claim) Release(ctx context.Context) error {
-	d := c.of
 	c.released.Store(true)
-	d.waiting.leave(c)
-	if !c.known && c.handed.Load() == nil {
-		return nil
+	c.of.waiting.leave(c)
+	var err error
+	if c.known || c.handed.Load() != nil {
+		err = c.giveBack(ctx)
 	}
+	if err == nil || errors.Is(err, driver.ErrLost) {
+		c.end()
+	}
+	return err
+}
+
+func (c *claim) giveBack(ctx context.Context) error {
+	d := c.of
 	ours, missing, err := c.release(ctx)
 	if err == nil && missing && c.hold.Load() != nil {
 		// The server may have lost the table. Then the hold lasts, and nobody else gets the name before the grace is over.
@@ -238,13 +246,22 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 		doubt = *c.doubtful
 	}
 	now, _ := d.eras.current(c.TTL)
+	version, wanted := d.versions.recall(c.key, now)
+	if c.granted && c.doubtful == nil && !wanted {
+		row, err := d.gives.do(ctx, d.sql.free, c.key, c.owner)
+		if err != nil || row != nil {
+			return row != nil, false, err
+		}
+		began = time.Now()
+	}
 	row, err := d.gives.do(ctx, d.sql.release, c.key, c.owner, truth(!c.granted), number(doubt.era), number(doubt.version))
 	if err != nil {
 		return false, false, err
 	}
-	if row[1] != nil && c.doubtful != nil {
-		d.versions.remember(c.key, now.number, asNumber(row[1]))
+	if row[1] != nil {
+		version = asNumber(row[1])
 	}
+	d.versions.remember(c.key, remembered{now.number, version, row[2] != nil})
 	if row[2] != nil {
 		d.handOver(began, row[2], asNumber(row[3]), now.number)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	silence     = 10 * time.Second
+	silence     = 5 * time.Second
 	probeTime   = 2 * time.Second
 	poolerPause = time.Minute // after which to try again where a pooler stands between
 )

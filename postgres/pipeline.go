@@ -20,8 +20,7 @@ const (
 )
 
 // pipeline sends the requests of many goroutines in few round trips: what comes while all lanes are
-// on their way goes with the next. Each request is a transaction of its own. A request whose
-// context has ended is not waited for any more, and costs no connection.
+// on their way goes with the next. Each request is a transaction of its own.
 type pipeline struct {
 	driver *Driver
 	pool   func() *pgxpool.Pool
@@ -57,9 +56,15 @@ func newPipeline(d *Driver, pool func() *pgxpool.Pool) *pipeline {
 // do makes a request, and makes it again if it is certain to have done nothing, and may do better: see Driver.again.
 func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) (row [][]byte, err error) {
 	for tries := 1; ; tries++ {
-		r := p.send(ctx, s, args)
+		r, alone := p.add(ctx, s, args)
 		if r == nil {
 			return nil, errNotSent
+		}
+		if alone {
+			p.roundTrip(ctx, []*request{r})
+			p.mu.Lock()
+			p.leave()
+			p.mu.Unlock()
 		}
 		select {
 		case <-r.done:
@@ -77,9 +82,38 @@ func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) (row [][
 	}
 }
 
-// send puts a request on its way, and waits for nothing. It returns nil once the pipeline is closed.
-func (p *pipeline) send(ctx context.Context, s statement, args [][]byte) *request {
-	r := &request{statement: s, args: args, done: make(chan struct{})}
+// send puts a request on its way, and waits for nothing.
+func (p *pipeline) send(s statement, args ...[]byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.queue = append(p.queue, &request{statement: s, args: args, until: time.Now().Add(patience), done: make(chan struct{})})
+	if p.lanes < mostLanes {
+		p.lanes++
+		p.leave()
+	}
+}
+
+// leave has a goroutine go on with what is in the queue. The caller holds p.mu, and has a lane.
+func (p *pipeline) leave() {
+	switch {
+	case p.closed.Err() != nil:
+		for _, r := range p.queue {
+			r.err = errNotSent
+			close(r.done)
+		}
+		p.queue = nil
+		fallthrough
+	case len(p.queue) == 0:
+		p.lanes--
+	default:
+		p.running.Go(p.lane)
+	}
+}
+
+// add adds a request to the queue, unless the pipeline is closed. If a lane is free the caller has it instead, for this request
+// alone, which saves the time that another goroutine would take.
+func (p *pipeline) add(ctx context.Context, s statement, args [][]byte) (r *request, alone bool) {
+	r = &request{statement: s, args: args, done: make(chan struct{})}
 	var ok bool
 	if r.until, ok = ctx.Deadline(); !ok {
 		r.until = time.Now().Add(patience)
@@ -87,14 +121,14 @@ func (p *pipeline) send(ctx context.Context, s statement, args [][]byte) *reques
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed.Err() != nil {
-		return nil
+		return nil, false
 	}
-	p.queue = append(p.queue, r)
 	if p.lanes < mostLanes {
 		p.lanes++
-		p.running.Go(p.lane)
+		return r, true
 	}
-	return r
+	p.queue = append(p.queue, r)
+	return r, false
 }
 
 // withdraw reports whether the request has not been sent, and will not be.
@@ -129,20 +163,20 @@ func (p *pipeline) lane() {
 			return
 		}
 		p.mu.Unlock()
-		p.roundTrip(batch)
+		var until time.Time
+		for _, r := range batch {
+			if r.until.After(until) {
+				until = r.until
+			}
+		}
+		ctx, cancel := context.WithDeadline(p.closed, until)
+		p.roundTrip(ctx, batch)
+		cancel()
 	}
 }
 
 // roundTrip answers all of the batch.
-func (p *pipeline) roundTrip(batch []*request) {
-	var until time.Time
-	for _, r := range batch {
-		if r.until.After(until) {
-			until = r.until
-		}
-	}
-	ctx, cancel := context.WithDeadline(p.closed, until)
-	defer cancel()
+func (p *pipeline) roundTrip(ctx context.Context, batch []*request) {
 	answered := 0
 	fail := func(err error) {
 		for _, r := range batch[answered:] {

@@ -72,6 +72,7 @@ type Driver struct {
 
 // Close ends the connection that listens, and closes the pool if open made it.
 func (d *Driver) Close() error {
+	d.exit()
 	d.waiting.close()
 	d.listener.close()
 	d.sweeper.close()

@@ -17,7 +17,7 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
 	execute(t, s.URL(), "CREATE SCHEMA jobs")
-	execute(t, s.URL(), postgres.Schema("jobs.locks"))
+	script(t, s.URL(), postgres.Schema("jobs.locks"))
 	execute(t, s.URL(), "CREATE ROLE app LOGIN")
 	execute(t, s.URL(), "GRANT USAGE ON SCHEMA jobs TO app")
 	url := strings.Replace(s.URL(), "postgres@", "app@", 1)

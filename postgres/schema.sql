@@ -17,7 +17,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS public.locker_locks (
 	metadata   bytea NOT NULL,
 	expires_at timestamptz NOT NULL, -- or when it was released
 	former     bytea NOT NULL,       -- the owner that released it last
-	waited     boolean NOT NULL      -- somebody may wait for it
+	waited     boolean NOT NULL,     -- somebody may wait for it
+	served     bigint NOT NULL       -- the place of the waiter that was granted it last
 ) WITH (fillfactor = 50);
 
 -- Who waits. The first 8 bytes of an owner are its Client.
@@ -36,10 +37,12 @@ CREATE UNLOGGED TABLE IF NOT EXISTS public.locker_locks_clients (
 	alive_until timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 
--- The TTLs in use. It is logged: it has to be there when the others are lost.
+-- The TTLs that Clients use. It is logged: it has to be there when the others are lost.
 CREATE TABLE IF NOT EXISTS public.locker_locks_ttls (
-	ttl        bigint PRIMARY KEY,   -- in microseconds
-	used_until timestamptz NOT NULL  -- no hold of it lasts longer
+	client     bytea NOT NULL,
+	ttl        bigint NOT NULL,      -- in microseconds
+	used_until timestamptz NOT NULL, -- no hold of it lasts longer
+	PRIMARY KEY (client, ttl)
 );
 
 -- Every statement of a function sees what others have committed before it began, under READ COMMITTED. So
@@ -49,30 +52,27 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_ttls (
 
 -- enter registers a TTL, and returns the era. If the table was lost it begins an era: for the longest TTL in
 -- use nobody is granted a name that has no row, because whoever held it then may hold it still.
-CREATE OR REPLACE FUNCTION public.locker_locks_enter(in_ttl bigint, in_again bigint, OUT era bigint, OUT version bigint, OUT grace bigint)
+CREATE OR REPLACE FUNCTION public.locker_locks_enter(in_client bytea, in_ttl bigint, in_again bigint, OUT era bigint, OUT version bigint, OUT grace bigint)
 LANGUAGE plpgsql AS $locker$
 #variable_conflict use_column
 DECLARE
 	whole public.locker_locks%ROWTYPE;
-	again interval := in_again * interval '1 microsecond';
-	ttl_of interval := in_ttl * interval '1 microsecond';
 BEGIN
 	LOOP
 		SELECT * INTO whole FROM public.locker_locks WHERE key = '';
 		EXIT WHEN FOUND;
-		INSERT INTO public.locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited)
+		INSERT INTO public.locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
 			SELECT '', '', now.micros, 0, 0, '', '',
-				clock_timestamp() + coalesce((SELECT max(ttl) FROM public.locker_locks_ttls), 0) * interval '1 microsecond', '', false
+				clock_timestamp() + coalesce((SELECT max(ttl) FROM public.locker_locks_ttls), 0) * interval '1 microsecond', '', false, 0
 			FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS micros) AS now ON CONFLICT DO NOTHING;
 	END LOOP;
-	INSERT INTO public.locker_locks_ttls AS u (ttl, used_until) SELECT in_ttl, clock_timestamp() + ttl_of + 2 * again
-		WHERE NOT EXISTS (SELECT FROM public.locker_locks_ttls WHERE ttl = in_ttl AND used_until > clock_timestamp() + ttl_of + again)
-		ON CONFLICT (ttl) DO UPDATE SET used_until = greatest(u.used_until, excluded.used_until);
-	IF FOUND THEN
-		IF current_setting('synchronous_commit') = 'off' THEN
-			PERFORM set_config('synchronous_commit', 'on', true);
-		END IF;
-		DELETE FROM public.locker_locks_ttls WHERE used_until < clock_timestamp() AND whole.expires_at < clock_timestamp();
+	IF current_setting('synchronous_commit') = 'off' THEN
+		PERFORM set_config('synchronous_commit', 'on', true);
+	END IF;
+	INSERT INTO public.locker_locks_ttls AS u (client, ttl, used_until) VALUES (in_client, in_ttl, clock_timestamp() + (in_ttl + 2 * in_again) * interval '1 microsecond')
+		ON CONFLICT (client, ttl) DO UPDATE SET used_until = greatest(u.used_until, excluded.used_until);
+	IF whole.expires_at < clock_timestamp() THEN
+		DELETE FROM public.locker_locks_ttls WHERE used_until < clock_timestamp();
 	END IF;
 	era := whole.era;
 	version := whole.version;
@@ -96,14 +96,14 @@ BEGIN
 			UPDATE public.locker_locks AS t SET waited = true WHERE t.key = in_key;
 		END IF;
 	ELSE
-		SELECT q.* INTO w FROM public.locker_locks_waiters AS q WHERE q.key = in_key AND EXISTS (SELECT FROM public.locker_locks_clients AS c
+		SELECT q.* INTO w FROM public.locker_locks_waiters AS q WHERE q.key = in_key AND q.place > l.served AND EXISTS (SELECT FROM public.locker_locks_clients AS c
 			WHERE c.client = substr(q.owner, 1, 8) AND c.alive_until > clock_timestamp()) ORDER BY q.place LIMIT 1;
 		IF FOUND THEN
-			DELETE FROM public.locker_locks_waiters AS q WHERE q.key = in_key AND q.place <= w.place;
+			DELETE FROM public.locker_locks_waiters AS q WHERE q.key = in_key AND q.place > l.served AND q.place <= w.place;
 			UPDATE public.locker_locks AS t SET owner = w.owner, metadata = w.metadata, former = coalesce(out_owner, t.former),
 				token = greatest(t.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
 				expires_at = clock_timestamp() + interval '1 microsecond' * CASE WHEN substr(w.owner, 1, 8) = in_client THEN w.ttl ELSE least(w.ttl, 5000000) END,
-				waited = EXISTS (SELECT FROM public.locker_locks_waiters AS q WHERE q.key = in_key)
+				waited = EXISTS (SELECT FROM public.locker_locks_waiters AS q WHERE q.key = in_key AND q.place > w.place), served = w.place
 				WHERE t.key = in_key RETURNING t.* INTO l;
 		ELSE
 			DELETE FROM public.locker_locks_waiters AS q WHERE q.key = in_key;
@@ -135,17 +135,8 @@ LANGUAGE plpgsql AS $locker$
 DECLARE
 	l public.locker_locks%ROWTYPE;
 	was bytea;
-	queued boolean;
 BEGIN
 	LOOP
-		UPDATE public.locker_locks AS t SET token = greatest(t.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
-			owner = in_owner, metadata = in_metadata, expires_at = clock_timestamp() + in_ttl * interval '1 microsecond'
-			WHERE t.key = in_key AND t.version = in_version AND t.era = in_era AND NOT t.waited
-			AND (t.owner = '' OR t.expires_at <= clock_timestamp()) RETURNING t.token INTO token;
-		IF FOUND THEN
-			state := 1;
-			RETURN;
-		END IF;
 		SELECT * INTO l FROM public.locker_locks AS t WHERE t.key = in_key;
 		IF NOT FOUND THEN
 			SELECT * INTO l FROM public.locker_locks AS t WHERE t.key = '';
@@ -161,9 +152,20 @@ BEGIN
 				state := 3;
 				RETURN;
 			END IF;
-			INSERT INTO public.locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited)
-				VALUES (in_key, in_name, l.era, l.version, l.token, '', '', clock_timestamp(), '', false) ON CONFLICT DO NOTHING;
+			INSERT INTO public.locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
+				VALUES (in_key, in_name, l.era, l.version, l.token, '', '', clock_timestamp(), '', false, 0) ON CONFLICT DO NOTHING;
 			made := FOUND;
+			CONTINUE;
+		END IF;
+		IF NOT l.waited AND l.version = in_version AND l.era = in_era AND (l.owner = '' OR l.expires_at <= clock_timestamp()) THEN
+			UPDATE public.locker_locks AS t SET token = greatest(t.token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+				owner = in_owner, metadata = in_metadata, expires_at = clock_timestamp() + in_ttl * interval '1 microsecond'
+				WHERE t.key = in_key AND t.version = in_version AND t.era = in_era AND NOT t.waited
+				AND (t.owner = '' OR t.expires_at <= clock_timestamp()) RETURNING t.token, t.version INTO token, version;
+			IF FOUND THEN
+				state := 1;
+				RETURN;
+			END IF;
 			CONTINUE;
 		END IF;
 		version := l.version;
@@ -195,8 +197,7 @@ BEGIN
 			version := l.version;
 			RETURN;
 		END IF;
-		queued := EXISTS (SELECT FROM public.locker_locks_waiters AS w WHERE w.owner = in_owner);
-		IF NOT queued AND (l.era <> in_era OR l.version <> in_version) THEN
+		IF (l.era <> in_era OR l.version <> in_version) AND NOT EXISTS (SELECT FROM public.locker_locks_waiters AS w WHERE w.owner = in_owner) THEN
 			state := CASE WHEN l.era <> in_era THEN 4 ELSE 3 END;
 			version := l.version;
 			RETURN;
@@ -208,12 +209,19 @@ BEGIN
 					ON CONFLICT (client) DO UPDATE SET alive_until = greatest(c.alive_until, excluded.alive_until);
 				revived := true;
 			END IF;
-			IF NOT queued THEN
-				INSERT INTO public.locker_locks_waiters (owner, key, place, ttl, metadata) SELECT in_owner, in_key,
-					coalesce((SELECT max(w.place) FROM public.locker_locks_waiters AS w WHERE w.key = in_key), 0) + 1, in_ttl, in_metadata;
-			END IF;
+			INSERT INTO public.locker_locks_waiters AS q (owner, key, place, ttl, metadata) SELECT in_owner, in_key, 1 +
+				coalesce((SELECT max(w.place) FROM public.locker_locks_waiters AS w WHERE w.key = in_key AND w.place > l.served), l.served), in_ttl, in_metadata
+				ON CONFLICT (owner) DO NOTHING;
 		END IF;
 		was := l.owner;
+		IF l.owner <> '' AND l.expires_at > clock_timestamp() THEN
+			IF NOT l.waited AND in_mark > 0 THEN
+				UPDATE public.locker_locks AS t SET waited = true WHERE t.key = in_key;
+			END IF;
+			version := l.version;
+			owner := l.owner;
+			metadata := l.metadata;
+		ELSE
 		SELECT s.owner, s.metadata, s.token, s.version, s.expires_at INTO l.owner, metadata, token, version, l.expires_at
 			FROM public.locker_locks_settle(in_key, substr(in_owner, 1, 8), NULL) AS s;
 		owner := l.owner;
@@ -223,6 +231,7 @@ BEGIN
 			RETURN;
 		END IF;
 		CONTINUE WHEN l.owner = ''; -- nobody waits
+		END IF;
 		state := 2;
 		remaining := greatest(0, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint);
 		IF in_before > 0 THEN
@@ -245,13 +254,6 @@ DECLARE
 	l public.locker_locks%ROWTYPE;
 	was bytea;
 BEGIN
-	IF NOT in_waits AND in_version < 0 THEN
-		UPDATE public.locker_locks AS t SET owner = '', former = in_owner, expires_at = clock_timestamp()
-			WHERE t.key = in_key AND t.owner = in_owner AND t.expires_at > clock_timestamp() AND NOT t.waited RETURNING true, t.version INTO ours, version;
-		IF FOUND THEN
-			RETURN;
-		END IF;
-	END IF;
 	LOOP
 		SELECT * INTO l FROM public.locker_locks AS t WHERE t.key = in_key FOR UPDATE;
 		EXIT WHEN FOUND;
@@ -259,8 +261,8 @@ BEGIN
 			RETURN;
 		END IF;
 		-- A row with another version. Nobody is granted it before the grace is over, and who held the name reclaims it.
-		INSERT INTO public.locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited)
-			SELECT in_key, '', t.era, t.version + 1, t.token, decode('00', 'hex'), '', t.expires_at, '', false
+		INSERT INTO public.locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
+			SELECT in_key, '', t.era, t.version + 1, t.token, decode('00', 'hex'), '', t.expires_at, '', false, 0
 			FROM public.locker_locks AS t WHERE t.key = '' AND t.era = in_era ON CONFLICT DO NOTHING;
 		IF FOUND OR NOT EXISTS (SELECT FROM public.locker_locks AS t WHERE t.key = in_key) THEN
 			RETURN;

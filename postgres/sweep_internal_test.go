@@ -81,8 +81,8 @@ func TestSweep_goesOnBehindRowsThatStay(t *testing.T) {
 	require.NoError(t, err)
 	d.sweeper.from = []byte{}
 	for begin, expires := range map[string]string{"a": "infinity", "b": "-infinity"} {
-		require.NoError(t, d.exec(t.Context(), `INSERT INTO locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited)
-			SELECT ($1 || lpad(i::text, 5, '0'))::bytea, '', 1, 1, i, '', '', $2::timestamptz, '', false FROM generate_series(1, $3::int) AS i`,
+		require.NoError(t, d.exec(t.Context(), `INSERT INTO locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
+			SELECT ($1 || lpad(i::text, 5, '0'))::bytea, '', 1, 1, i, '', '', $2::timestamptz, '', false, 0 FROM generate_series(1, $3::int) AS i`,
 			begin, expires, sweepRows+10))
 	}
 	deleted := int64(0)

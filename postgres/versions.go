@@ -2,17 +2,21 @@ package postgres
 
 import "sync"
 
-// versions remembers the version of a lock's row that this Driver has seen last, by key. Who remembers it need not look before it takes.
+// versions remembers what this Driver has seen last of a lock's row, by key: its version, so that who takes the lock need not look
+// before, and whether others want it.
 type versions struct {
 	mu sync.Mutex
 	of map[string]remembered
 }
 
-type remembered struct{ era, version int64 }
+type remembered struct {
+	era, version int64
+	wanted       bool
+}
 
 const mostVersions = 4096
 
-func (v *versions) remember(key []byte, era, version int64) {
+func (v *versions) remember(key []byte, r remembered) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.of == nil {
@@ -24,15 +28,15 @@ func (v *versions) remember(key []byte, era, version int64) {
 			break
 		}
 	}
-	v.of[string(key)] = remembered{era, version}
+	v.of[string(key)] = r
 }
 
 // recall returns the version in this era, or that of new rows.
-func (v *versions) recall(key []byte, now era) int64 {
+func (v *versions) recall(key []byte, now era) (version int64, wanted bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if r := v.of[string(key)]; r.era == now.number {
-		return r.version
+		return r.version, r.wanted
 	}
-	return now.version
+	return now.version, false
 }

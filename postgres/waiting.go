@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	clientID = 8                // bytes that the owners of one Driver begin with
-	linger   = 10 * time.Second // how long a Driver goes on to listen when nobody waits any more
+	clientID = 8               // bytes that the owners of one Driver begin with
+	linger   = 5 * time.Second // how long a Driver goes on to listen when nobody waits any more
 )
 
 // waiting has the claims of a Driver that wait, and says to the server, at times, that the Driver lives: one request for all of
@@ -187,7 +187,7 @@ func (d *Driver) handOver(began time.Time, owner []byte, token, era int64) {
 		return
 	}
 	if string(owner[:clientID]) != string(d.waiting.id) {
-		d.gives.send(context.Background(), notify, [][]byte{text(channelOf(owner[:clientID])), text(hex.EncodeToString(owner))})
+		d.gives.send(notify, text(channelOf(owner[:clientID])), text(hex.EncodeToString(owner)))
 		return
 	}
 	if c := d.waiting.get(string(owner)); c != nil {

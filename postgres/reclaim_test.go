@@ -1,0 +1,171 @@
+package postgres_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/postgres"
+)
+
+// The server loses its unlogged tables. Holds go on with their tokens, nobody else gets in, and a name that was free is granted after the grace.
+func TestHolds_surviveTheLossOfTheTable(t *testing.T) {
+	t.Parallel()
+	const ttl = 12 * time.Second
+	for name, start := range map[string]func(t *testing.T) (url string, lose func()){
+		"kill -9": func(t *testing.T) (string, func()) {
+			t.Helper()
+			s := testserver.Postgres(t)
+			return s.URL(), func() {
+				s.Kill()
+				s.Restart()
+			}
+		},
+		"promotion of an asynchronous standby": func(t *testing.T) (string, func()) {
+			t.Helper()
+			primary := testserver.Postgres(t)
+			r := &replication{primary, primary.Standby(), false}
+			r.follows(t)
+			url := strings.Replace(primary.URL(), primary.Addr(), primary.Addr()+","+r.standby.Addr(), 1)
+			return url, func() {
+				r.primary.Kill()
+				ask(t, r.standby, "SELECT pg_promote()")
+			}
+		},
+		"restore from a backup": func(t *testing.T) (string, func()) {
+			t.Helper()
+			s := testserver.Postgres(t)
+			unlock(t, held(t, openURL(t, s.URL(), locker.WithTTL(ttl)), 1)...) // the TTL is in the backup
+			return s.URL(), s.Backup()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, lose := start(t)
+			c, other := openURL(t, url, locker.WithTTL(ttl)), openURL(t, url, locker.WithTTL(ttl))
+			ms := held(t, c, 3)
+			var tokens []uint64
+			for _, m := range ms {
+				tokens = append(tokens, m.FencingToken())
+			}
+			lose()
+			lost, early := time.Now(), time.Time{}
+			fresh := async(func() error {
+				for {
+					err := other.Mutex("fresh").Lock(t.Context())
+					if err == nil || t.Context().Err() != nil {
+						early = time.Now()
+						return err
+					}
+				}
+			})
+			for time.Since(lost) < ttl*3/2 {
+				for i, m := range ms {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					assert.Error(t, other.Mutex("hold"+string(rune('0'+i))).TryLock(ctx))
+					cancel()
+					require.Equal(t, tokens[i], m.FencingToken(), "the hold goes on")
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			require.NoError(t, await(t, fresh))
+			assert.Greater(t, early.Sub(lost), ttl/2, "it might have been held")
+			unlock(t, ms...)
+			for i := range ms {
+				next := other.Mutex("hold" + string(rune('0'+i)))
+				require.NoError(t, next.Lock(t.Context()))
+				assert.Greater(t, next.FencingToken(), tokens[i])
+			}
+		})
+	}
+}
+
+// A hold that is given back in the grace, before it was renewed, is given back: Unlock succeeds, and the name is free.
+func TestUnlock_inTheGrace(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	c := openURL(t, s.URL(), locker.WithTTL(time.Hour))
+	m := held(t, c, 1)[0]
+	first := m.FencingToken()
+	s.Kill()
+	s.Restart()
+	other := openURL(t, s.URL(), locker.WithTTL(time.Minute))
+	require.ErrorIs(t, other.Mutex("hold0").TryLock(t.Context()), locker.ErrHeld)
+	eventually(t, "it is released", func() bool {
+		err := m.Unlock(t.Context())
+		require.NotErrorIs(t, err, locker.ErrLost)
+		require.NotErrorIs(t, err, locker.ErrNotHeld)
+		return err == nil
+	})
+	next := other.Mutex("hold0")
+	require.NoError(t, next.TryLock(t.Context()), "its row is known")
+	assert.Greater(t, next.FencingToken(), first)
+	require.ErrorIs(t, other.Mutex("another").TryLock(t.Context()), locker.ErrHeld, "it may be held for an hour")
+}
+
+// Many who wait for one name do not keep each other, or a hold of another name, from what is theirs.
+func TestQueue_ofAThousand(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, testserver.SharedPostgres(t).URL(), locker.WithTTL(20*time.Second))
+	idle := c.Mutex("idle")
+	require.NoError(t, idle.Lock(t.Context()))
+	token := idle.FencingToken()
+	ctx := withTimeout(t, 3*time.Minute)
+	var all []<-chan error
+	for range 1000 {
+		m := c.Mutex("x")
+		all = append(all, async(func() error {
+			if err := m.Lock(ctx); err != nil {
+				return err
+			}
+			return m.Unlock(ctx)
+		}))
+	}
+	for _, done := range all {
+		require.NoError(t, <-done)
+	}
+	require.Equal(t, token, idle.FencingToken())
+	require.NoError(t, idle.Unlock(t.Context()))
+}
+
+// An Unlock succeeds where notifications fail, and those who wait ask by themselves.
+func TestUnlock_whereNotifyFails(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	script(t, s.URL(), postgres.Schema(""))
+	execute(t, s.URL(), "CREATE ROLE app LOGIN")
+	execute(t, s.URL(), strings.ReplaceAll(pageLine(t, "GRANT SELECT"), "jobs.", "locker_"))
+	execute(t, s.URL(), "REVOKE EXECUTE ON FUNCTION pg_notify(text, text) FROM PUBLIC")
+	url := strings.Replace(s.URL(), "postgres@", "app@", 1)
+	c := openURL(t, url)
+	m, next := c.Mutex("x"), openURL(t, url).Mutex("x")
+	for range 2 {
+		require.NoError(t, m.Lock(t.Context()))
+		locked := waits(t, t.Context(), c, next, 1)
+		unlock(t, m)
+		require.NoError(t, await(t, locked))
+		unlock(t, next)
+	}
+}
+
+// A Driver listens while somebody waits, and not for ever.
+func TestListener_endsWhenNobodyWaits(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	c := openURL(t, s.URL())
+	m := c.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	next := openURL(t, s.URL()).Mutex("x")
+	locked := waits(t, t.Context(), c, next, 1)
+	eventually(t, "it listens", func() bool { return value[bool](t, s.URL(), notified) })
+	unlock(t, m)
+	require.NoError(t, await(t, locked))
+	eventually(t, "it listens no more", func() bool { return !value[bool](t, s.URL(), notified) })
+	unlock(t, next)
+}
