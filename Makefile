@@ -126,7 +126,7 @@ bench: setup-nightly ## beside other libraries: one server, waiting, quorums, et
 	$(call measure,redlock,redlock-5)
 	$(call measure,consensus,consensus-1)
 	$(call measure,consensus,consensus-3,-servers 3)
-	cd bench && $(GO) run ./postgres -json "$(RESULTS)/postgres.json" > "$(RESULTS)/postgres.md" && cat "$(RESULTS)/postgres.md"
+	$(call measure,postgres,postgres)
 
 # What a package's tests leave for the matrix: $(call conformance,directory,package,tests,file)
 conformance = (cd $(1) && LOCKER_NIGHTLY=1 LOCKER_REQUIRE_SERVERS=1 $(GO) test -count=1 -timeout=60m $(3) $(2) -conformance.results="$(MATRIX)/$(4).json")
@@ -224,7 +224,7 @@ static: gofmt lint tidy examples ## what runs no test: formatting, linters, go.m
 # The core, what is built on it, and what sends requests to Redis.
 CORE   := . ./internal/test/core ./driver ./memory ./election ./semaphore ./multi ./keyed ./internal/redisscript
 # Explorations and simulations.
-MODELS := ^Test(Hold|Ballot|Tokens|Waiting|WaitQueue|Queue|QueueModel|Forgotten|Faults)_
+MODELS := ^Test(Hold|Ballot|Tokens|Waiting|Register|Queue|QueueModel|Forgotten|Faults)_
 # Tests wait most of the time, so that more packages run at once than there are processors. Those that take longest come first.
 LONGEST := ./zookeeper ./redlock ./etcd ./redis ./conformance ./redigo
 REDIS   := redis redigo redlock

@@ -4,23 +4,19 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/outage"
 )
 
-// errNoAnswer is the error of a request that the backend has not answered.
-var errNoAnswer error = outage.NoAnswer("the backend has not answered in time")
-
-// errLate is matched by the error of a grant that came when less than half of the TTL was left. Lock tries again.
+// errLate is matched by the error of a grant that came when less than half of the TTL was left.
+// Lock tries again.
 var errLate = errors.New("granted too late")
 
-// drift is the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the Redis
+// drift returns the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the Redis
 // documentation's description of Redlock.
 func drift(ttl time.Duration) time.Duration {
 	return ttl/100 + 2*time.Millisecond
@@ -81,29 +77,40 @@ func (c *contender) acquire() (*Hold, error) {
 	if n, ok := h.lease.(driver.LossNotifier); ok {
 		n.NotifyLost(func() { h.lose(CauseRevoked) })
 	}
-	client.logWarnings()
-	h.observeHeld(c.ctx)
+	client.observers.held(c.ctx, h)
 	return h, nil
 }
 
+// A first request that fails soon is made again: the connection may have broken before it was used,
+// and some client libraries leave it to their caller to try another.
+const (
+	firstTries    = 3
+	firstPatience = 20 * time.Millisecond // one that fails later is the last
+	firstPause    = 10 * time.Millisecond // at most
+)
+
 // ask asks until the lock is granted, the contention is over, or the backend has not answered for
-// half a TTL. A Lock whose first request fails at once returns the error: a waiter rides out a
-// short outage, and no other.
+// half a TTL. If nothing was answered yet, it returns a failure after a few tries: a waiter rides
+// out a short outage, and no other.
 func (c *contender) ask() (*Hold, error) {
 	var (
 		set      = &c.mutex.settings
 		h, claim = c.newClaim()
-		heard    bool      // the backend has answered
+		began    = clock.Now()
+		answered bool      // the backend has answered
 		failing  time.Time // when the first request was sent that has failed since the last answer
 		why      error     // the latest failure since then that says so
 		pause    = set.backoffMin
 	)
-	for {
+	for try := 1; ; try++ {
 		sent, patience := clock.Now(), set.ttl/2
 		if !failing.IsZero() {
 			patience -= sent.Sub(failing)
 		}
-		next, err := c.request(claim, patience)
+		r := newRequest(c.ctx, c.mutex.client.open, patience)
+		next, err := claim.Ask(r)
+		err = r.explain(err)
+		r.end()
 		if err == nil {
 			if err = h.begin(sent); err == nil {
 				return h, nil
@@ -111,22 +118,22 @@ func (c *contender) ask() (*Hold, error) {
 		}
 		over := c.over()
 		if !silent(err) || over == nil && c.latest == nil {
-			c.answered(err)
+			c.note(err)
 		}
 		held := errors.Is(err, ErrHeld)
 		switch late := errors.Is(err, errLate); {
-		case !c.waits() && held:
+		case !c.waits() && held && failing.IsZero():
 			return nil, err // nothing is left of the claim
 		case over != nil:
 			return nil, c.abandon(h, c.over()) // with what was answered
-		case !c.waits():
+		case !c.waits() && (late || held): // a request before this one may yet take the lock
 			return nil, c.abandon(h, err)
 		case late:
 			_ = c.abandon(h, err)
 			h, claim = c.newClaim()
 			fallthrough
 		case held:
-			heard, failing, why = true, time.Time{}, nil
+			answered, failing, why = true, time.Time{}, nil
 		default:
 			if !silent(err) {
 				why = err
@@ -134,11 +141,15 @@ func (c *contender) ask() (*Hold, error) {
 			if failing.IsZero() {
 				failing = sent
 			}
-			if clock.Since(failing) >= set.ttl/2 || !heard && why != nil {
+			last := try >= firstTries || clock.Since(began) > firstPatience || silent(err) || final(err)
+			if clock.Since(failing) >= set.ttl/2 || !answered && last && (why != nil || !c.waits()) {
 				return nil, c.abandon(h, cmp.Or(why, err))
 			}
 		}
-		if !held || next <= 0 {
+		switch {
+		case !answered && why != nil:
+			next = firstPause/2 + rand.N(firstPause/2)
+		case !held || next <= 0:
 			next = pause/2 + rand.N(pause/2+1)
 			pause = min(2*pause, set.backoffMax)
 		}
@@ -146,6 +157,11 @@ func (c *contender) ask() (*Hold, error) {
 			return nil, c.leave(h)
 		}
 	}
+}
+
+// final reports whether err is one that asking again does not change.
+func final(err error) bool {
+	return errors.Is(err, ErrUnsupported) || errors.Is(err, ErrClosed) || errors.Is(err, ErrLost)
 }
 
 // newClaim returns a claim, and the hold that there will be when it is granted.
@@ -159,17 +175,9 @@ func (c *contender) newClaim() (*Hold, driver.Claim) {
 	return &Hold{lockID: m.lockID, lease: claim, ttl: m.settings.ttl, renewed: m.settings.renew, shared: req.Shared, place: -1}, claim
 }
 
-// request asks once.
-func (c *contender) request(claim driver.Claim, patience time.Duration) (time.Duration, error) {
-	ctx, cancel := bound(c.ctx, c.mutex.client.open, patience)
-	defer cancel()
-	next, err := claim.Ask(ctx)
-	return next, ownError(ctx, err)
-}
-
 // abandon gives back what there may be of a claim, in the background, and returns err.
 func (c *contender) abandon(h *Hold, err error) error {
-	c.mutex.client.spawn(h.giveBack)
+	c.mutex.client.spawn(h.cleanUp)
 	return err
 }
 
@@ -181,7 +189,7 @@ const parting = 5 * time.Millisecond
 func (c *contender) leave(h *Hold) error {
 	left := make(chan struct{})
 	c.mutex.client.spawn(func() {
-		h.giveBack()
+		h.cleanUp()
 		close(left)
 	})
 	if errors.Is(c.latest, ErrHeld) { // else the backend may not answer
@@ -205,8 +213,8 @@ func (c *contender) over() error {
 	}
 }
 
-// answered notes what the backend has said, or how its client has failed.
-func (c *contender) answered(err error) {
+// note keeps what the backend has answered, or how its client has failed.
+func (c *contender) note(err error) {
 	c.latest = err
 	if errors.Is(err, ErrHeld) {
 		c.contended = true
@@ -250,64 +258,13 @@ func (c *contender) wait(d time.Duration) bool {
 	return c.over() == nil
 }
 
-// bound returns the context of one request. It has the values of ctx, and ends with ctx, with
-// client, or after timeout. A deadline of ctx is not its own: people override Done and forget
-// Deadline.
-func bound(ctx, client context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	own, cancel := context.WithTimeout(valuesOf{client, ctx}, timeout)
-	if ctx.Done() == nil {
-		return own, cancel
-	}
-	forget := context.AfterFunc(ctx, cancel)
-	return own, func() {
-		forget()
-		cancel()
-	}
-}
-
-// valuesOf is a context of the Client's that has the values of a caller's.
-type valuesOf struct {
-	context.Context // which has none
-
-	caller context.Context
-}
-
-// Value implements [context.Context].
-func (c valuesOf) Value(key any) any {
-	if v := c.Context.Value(key); v != nil { // by which package context finds its own
-		return v
-	}
-	return c.caller.Value(key)
-}
-
-// ownError returns err, unless it is that ctx, a request's own, has ended: the user's has not.
-func ownError(ctx context.Context, err error) error {
-	switch over := ctx.Err(); {
-	case err == nil || over == nil || !errors.Is(err, over):
-		return err
-	case err == over: //nolint:errorlint // one that wraps it has more to say
-		return errNoAnswer
-	default:
-		return fmt.Errorf("%w: %v", errNoAnswer, err) //nolint:errorlint // whose end is none of the user's business
-	}
-}
-
-// silent reports whether err is that of a request which was not answered, and says nothing else.
-func silent(err error) bool {
-	_, ok := errors.AsType[outage.NoAnswer](err)
-	return ok
-}
-
-// remaining returns how long a hold lasts from now on a lease that was granted or extended by a request that was sent at sent. It is
-// dated if that is less than the request would give, as on a session that several holds share: to ask again at once
-// brings little.
-func remaining(lease driver.Lease, ttl time.Duration, sent, now time.Time) (left time.Duration, dated bool) {
-	left = ttl
-	if !sent.IsZero() {
-		left -= now.Sub(sent)
-	}
+// remaining returns how long a hold lasts from now on a lease that was granted or extended by a
+// request that was sent at sent. It is capped if that is less than the request would give, as on a
+// session that several holds share: to ask again at once brings little.
+func remaining(lease driver.Lease, ttl time.Duration, sent, now time.Time) (left time.Duration, capped bool) {
+	left = ttl - now.Sub(sent)
 	if validity := lease.Validity(); validity < left {
-		left, dated = validity, left-validity > drift(ttl)
+		left, capped = validity, left-validity > drift(ttl)
 	}
-	return left - drift(ttl), dated
+	return left - drift(ttl), capped
 }

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -30,17 +27,14 @@ type Client struct {
 	mu    sync.Mutex     // guards calls against being added to after Close has begun
 	calls sync.WaitGroup // calls under way, and goroutines of ours
 
-	logs     reports // to the logger
-	unlogged atomic.Int64
-	warned   atomic.Bool // see logWarnings
-	told     reports     // to the Observer
+	observers observers
 }
 
 // New makes a Client over a Driver, which from then on is the Client's: Close closes it. If New
 // fails the Driver is still the caller's.
 //
-// It fails if d is nil, an option is not valid, the Driver does not honour the TTL, or a required guarantee is
-// not promised; the last two are ErrUnsupported.
+// It fails if d is nil, an option is not valid, the Driver does not honour the TTL, or a required
+// guarantee is not promised; the last two are ErrUnsupported.
 func New(d driver.Driver, opts ...Option) (*Client, error) {
 	if d == nil {
 		return nil, wrap("new", "", errors.New("nil Driver"))
@@ -49,35 +43,28 @@ func New(d driver.Driver, opts ...Option) (*Client, error) {
 	if err != nil {
 		return nil, wrap("new", "", err)
 	}
-	c := &Client{driver: d, config: own}
-	if err := unmet(d.Guarantees(), c.config.required); err != nil {
-		return nil, wrap("new", "", err)
+	c, err := newClient(d, own)
+	return c, wrap("new", "", err)
+}
+
+func newClient(d driver.Driver, own config) (*Client, error) {
+	if err := unmet(d.Guarantees(), own.required); err != nil {
+		return nil, err
 	}
-	if c.config.ttl == 0 {
-		c.config.ttl = defaultTTL
-		if own, ok := d.(driver.TTLDefaulter); ok {
-			c.config.ttl = own.DefaultTTL()
+	if own.ttl == 0 {
+		own.ttl = defaultTTL
+		if d, ok := d.(driver.TTLDefaulter); ok {
+			own.ttl = d.DefaultTTL()
 		}
 	}
-	if err := c.checkTTL(c.config.ttl); err != nil {
-		return nil, wrap("new", "", err)
+	c := &Client{driver: d, config: own}
+	if err := c.checkTTL(own.ttl); err != nil {
+		return nil, err
 	}
+	c.observers.Observer, c.observers.log = own.observer, own.logger
 	c.renewer.wall.watch(clock.Ahead)
 	c.open, c.shut = context.WithCancel(context.Background())
 	c.background, c.stop = context.WithCancel(context.Background())
-	return c, nil
-}
-
-func configured(opts []Option) (config, error) {
-	c := defaults()
-	for _, o := range opts {
-		if o == nil {
-			return c, errors.New("nil Option")
-		}
-		if err := o.applyClient(&c); err != nil {
-			return c, err
-		}
-	}
 	return c, nil
 }
 
@@ -89,32 +76,22 @@ func (c *Client) checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// Mutex returns a new Mutex for the lock called name. Each call makes an independent one: after c.Mutex("a").Lock, c.Mutex("a").Unlock returns
-// ErrNotHeld, so keep the Mutex. It makes no request. A name that is empty or not UTF-8, and an option
-// that is not valid, are reported by the Mutex's methods.
+// Mutex returns a new Mutex for the lock called name. Each call makes an independent one: after
+// c.Mutex("a").Lock, c.Mutex("a").Unlock returns ErrNotHeld, so keep the Mutex. It makes no
+// request. A name that is empty or not UTF-8, and an option that is not valid, are reported by the
+// Mutex's methods.
 func (c *Client) Mutex(name string, opts ...MutexOption) *Mutex {
 	m := &Mutex{lockID: lockID{c, name}, settings: c.config.settings}
-	m.invalid = m.configure(opts)
-	m.request = driver.Request{Name: c.config.qualified(name), Metadata: m.settings.metadata, TTL: m.settings.ttl}
+	if m.invalid = checkUTF8("name", name); m.invalid == nil {
+		m.invalid = m.settings.apply(opts)
+	}
+	if m.invalid == nil && m.settings.ttl != c.config.ttl {
+		m.invalid = c.checkTTL(m.settings.ttl)
+	}
+	m.request = driver.Request{
+		Name: c.config.qualified(name), Metadata: m.settings.metadata, TTL: m.settings.ttl,
+	}
 	return m
-}
-
-func (m *Mutex) configure(opts []MutexOption) error {
-	if err := checkUTF8("name", m.name); err != nil {
-		return err
-	}
-	for _, o := range opts {
-		if o == nil {
-			return errors.New("nil MutexOption")
-		}
-		if err := o.applyMutex(&m.settings); err != nil {
-			return err
-		}
-	}
-	if len(opts) == 0 {
-		return nil // the Client's own TTL has been checked
-	}
-	return m.client.checkTTL(m.settings.ttl)
 }
 
 func checkUTF8(what, s string) error {
@@ -143,28 +120,6 @@ func (c *Client) begin() error {
 	return nil
 }
 
-// ask makes a request that concerns no hold, for at most timeout. It ends when Close begins.
-func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, request func(context.Context) (Answer, error)) (Answer, error) {
-	var none Answer
-	if err := c.begin(); err != nil {
-		return none, err
-	}
-	defer c.calls.Done()
-	own, cancel := bound(ctx, c.open, timeout)
-	defer cancel()
-	answer, err := request(own)
-	switch {
-	case err == nil:
-		return answer, nil
-	case ctx.Err() != nil:
-		return none, interrupted(ctx, nil)
-	case c.open.Err() != nil:
-		return none, ErrClosed
-	default:
-		return none, ownError(own, err)
-	}
-}
-
 // spawn runs f in a goroutine that Close waits for. Its caller is itself one that Close waits
 // for, so that the count cannot have reached zero.
 func (c *Client) spawn(f func()) {
@@ -178,13 +133,15 @@ const (
 	hurry        = time.Second
 )
 
-// Close ends the Client: waiters get ErrClosed, Lost fires on every hold, its contexts end, then the holds are released, 128 at a
-// time, for at most 5 s; what could not be released expires within one TTL. Lock returns ErrClosed from
-// then on, and the Unlock of a hold that Close ended ErrLost. With [WithoutRelease] the holds are left to expire. A second Close does nothing.
+// Close ends the Client: waiters get ErrClosed, Lost fires on every hold, its contexts end, then
+// the holds are released, 128 at a time, for at most 5 s; what could not be released expires within
+// one TTL. Lock returns ErrClosed from then on, and the Unlock of a hold that Close ended ErrLost.
+// With [WithoutRelease] the holds are left to expire. A second Close does nothing.
 //
-// Nobody else gets a lock while work goes on under it: Close waits until the function of [Mutex.Do] has returned, and until the function
-// that [Hold.Context] returns has been called, for at most 4 s and no longer than the hold's deadline. A hold whose work has not
-// ended by then is left to expire. So do not call Close within such a function.
+// Nobody else gets a lock while work goes on under it: Close waits until the function of [Mutex.Do]
+// has returned, and until the function that [Hold.Context] returns has been called, for at most 4 s
+// and no longer than the hold's deadline. A hold whose work has not ended by then is left to
+// expire. So do not call Close within such a function.
 //
 // Close closes the backend's client if Open made it, never one that the caller brought. Its error
 // says what could not be released or closed.
@@ -202,7 +159,16 @@ func (c *Client) Close() error {
 	defer cancel()
 	patience, cancel := context.WithTimeout(ctx, closeTimeout-hurry)
 	defer cancel()
-	errs := c.endAll(patience, holds)
+	for _, h := range holds {
+		h.lose(CauseClosed)
+		if c.config.leaveHolds {
+			h.leave()
+		}
+	}
+	var errs []error
+	if !c.config.leaveHolds {
+		errs = c.releaseAll(patience, holds)
+	}
 	answered := returns(patience, c.calls.Wait)
 	// What is still under way is given up: its contexts end, then its connections.
 	c.stop()
@@ -210,13 +176,14 @@ func (c *Client) Close() error {
 	if !answered && !returns(ctx, c.calls.Wait) {
 		errs = append(errs, fmt.Errorf("the backend has not answered every call within %v", closeTimeout))
 	}
-	if heard := c.logs.close(ctx); !c.told.close(ctx) || !heard {
+	if !c.observers.close(ctx) {
 		errs = append(errs, fmt.Errorf("the log handler or the Observer has not returned within %v", closeTimeout))
 	}
 	return wrap("close", "", errors.Join(errs...))
 }
 
-// Closed returns a channel that is closed when Close begins, for code that waits for something else than a lock. It makes no request.
+// Closed returns a channel that is closed when Close begins, for code that waits for something else
+// than a lock. It makes no request.
 func (c *Client) Closed() <-chan struct{} { return c.open.Done() }
 
 // closeDriver closes the Driver, and leaves it alone with that when ctx ends.
@@ -226,85 +193,6 @@ func (c *Client) closeDriver(ctx context.Context) error {
 		return fmt.Errorf("the backend's client has not closed within %v", closeTimeout)
 	}
 	return err
-}
-
-// releases is how many of its holds a Client that closes releases at a time.
-const releases = 128
-
-// endAll loses the holds, and releases them, a few at a time, until ctx ends, or leaves them to expire. Each is tried once before
-// any is tried again: one server that does not answer must not keep the others' holds taken. A hold under which work goes on is
-// released when that has returned. If it has not by the end of ctx, the hold is left to expire.
-func (c *Client) endAll(ctx context.Context, holds []*Hold) []error {
-	for _, h := range holds {
-		h.lose(CauseClosed)
-	}
-	if c.config.leaveHolds {
-		for _, h := range holds {
-			h.leave()
-		}
-		return nil
-	}
-	errs := make([]error, len(holds))
-	var idle []int
-	var working sync.WaitGroup
-	for i, h := range holds {
-		if !h.works() {
-			idle = append(idle, i)
-			continue
-		}
-		working.Go(func() {
-			if errs[i] = h.awaitWork(ctx); errs[i] == nil {
-				errs[i] = returning{h, clock.Now().Add(closeTimeout), ctx}.untilAnswered(ctx, nil, nil)
-			}
-		})
-	}
-	c.releaseIdle(ctx, holds, idle, errs)
-	working.Wait()
-	for i, h := range holds {
-		if errors.Is(errs[i], ErrLost) {
-			errs[i] = nil
-		}
-		errs[i] = wrap("unlock", h.name, errs[i])
-	}
-	return errs
-}
-
-// releaseIdle releases those of the holds that idle names, until ctx ends, and leaves in errs what the backend has said, or how its
-// client has failed.
-func (c *Client) releaseIdle(ctx context.Context, holds []*Hold, idle []int, errs []error) {
-	began, pause := clock.Now(), 10*time.Millisecond
-	for try := 1; ; try++ {
-		left := closeTimeout - hurry - clock.Since(began)
-		patience := max(left/2/time.Duration(len(idle)/releases+1), 20*time.Millisecond)
-		places := make(chan struct{}, releases)
-		var wg sync.WaitGroup
-		for _, i := range idle {
-			places <- struct{}{}
-			wg.Go(func() {
-				r := returning{holds[i], clock.Now().Add(patience), ctx}
-				err := r.try()
-				if err == nil || errs[i] == nil || !errors.Is(err, errNoAnswer) { // else what it has said before says more
-					errs[i] = err
-				}
-				if err == nil {
-					r.logOutcome(nil, try, began)
-				}
-				<-places
-			})
-		}
-		wg.Wait()
-		idle = slices.DeleteFunc(idle, func(i int) bool { return errs[i] == nil || errors.Is(errs[i], ErrLost) })
-		if len(idle) == 0 {
-			return
-		}
-		if clock.Sleep(ctx, pause/2+rand.N(pause)) != nil {
-			break
-		}
-		pause = min(2*pause, time.Second)
-	}
-	for _, i := range idle {
-		returning{hold: holds[i]}.logOutcome(errs[i], 1, began)
-	}
 }
 
 // returns calls f, and reports whether it has returned before ctx ended.

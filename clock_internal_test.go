@@ -143,7 +143,8 @@ func TestFrozen_aHoldThatLastsOutsideIsRenewedAtOnce(t *testing.T) {
 	})
 }
 
-// The machine is frozen while a request is under way, and has been seen to have been when the reply is read.
+// The machine is frozen while a request is under way, and has been seen to have been when the reply
+// is read.
 func TestFrozen_whileARequestIsUnderWay(t *testing.T) {
 	const reply = 3 * time.Second
 	for name, ask := range map[string]func(*testing.T, *outside, *Client) *Hold{

@@ -11,22 +11,28 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Context returns a context that ends with this hold, or earlier: when reserve is all that is left until Deadline. The holder has
-// that long to stop what it does, to kill a process or to close a file.
+// Context returns a context that ends with this hold, or earlier: when reserve is all that is left
+// until Deadline. The holder has that long to stop what it does, to kill a process or to close a
+// file.
 //
-// Each renewal and each Extend moves the end, like the Deadline. Once the context has ended it stays so, even if a later renewal
-// succeeds: the hold then lasts, and awaits its Unlock. A renewal is first tried when two thirds of the TTL are left, so that a larger reserve
-// ends the context before it. If no more than reserve is left already, the context has ended when it is returned. With a
-// reserve of 0 or less it ends at the loss.
+// Each renewal and each Extend moves the end, like the Deadline. Once the context has ended it
+// stays so, even if a later renewal succeeds: the hold then lasts, and awaits its Unlock. A renewal
+// is first tried when two thirds of the TTL are left, so that a larger reserve ends the context
+// before it. If no more than reserve is left already, the context has ended when it is returned.
+// With a reserve of 0 or less it ends at the loss.
 //
-// Err, Done and [context.Cause] look at the clock: after a pause of the process they are right at the first look, before any timer has fired.
-// A context that is derived from this one ends when a timer fires, or at such a look.
+// Err, Done and [context.Cause] look at the clock: after a pause of the process they are right at
+// the first look, before any timer has fired. A context that is derived from this one ends when a
+// timer fires, or at such a look.
 //
-// The cause is [ErrLost] after a loss, ErrNotHeld after Unlock, and that of ctx if that ended first. Unlock ends it before the release; if Unlock
-// is called with this context, or one that is derived from it, before it returns. If the reserve is reached it is an error that matches none of these, for nothing is lost yet. The context has the values of ctx, and its
-// deadline: the Deadline of a hold moves, that of a context must not.
+// The cause is [ErrLost] after a loss, ErrNotHeld after Unlock, and that of ctx if that ended
+// first. Unlock ends it before the release; if Unlock is called with this context, or one that is
+// derived from it, before it returns. If the reserve is reached it is an error that matches none of
+// these, for nothing is lost yet. The context has the values of ctx, and its deadline: the Deadline
+// of a hold moves, that of a context must not.
 //
-// Call the returned function when the work is done, as with [context.WithCancel]. [Client.Close] waits for that before it releases the hold.
+// Call the returned function when the work is done, as with [context.WithCancel]. [Client.Close]
+// waits for that before it releases the hold.
 func (h *Hold) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithCancelCause(ctx)
 	forget := h.atEnd(max(reserve, 0), cancel)
@@ -58,8 +64,8 @@ func (h *Hold) works() bool {
 	return h.working > 0
 }
 
-// awaitWork waits until no work goes on under a hold that was lost. If it still goes on at the end of ctx, or at the deadline, the
-// hold is left to expire, and the error says so.
+// awaitWork waits until no work goes on under a hold that was lost. If it still goes on at the end
+// of ctx, or at the deadline, the hold is left to expire, and the error says so.
 func (h *Hold) awaitWork(ctx context.Context) error {
 	h.mu.Lock()
 	if h.working > 0 && h.idle == nil {
@@ -82,9 +88,9 @@ func (h *Hold) awaitWork(ctx context.Context) error {
 	return errors.New("what runs under it has not returned: it is left to expire")
 }
 
-// Context returns a context that ends with the current hold, or a reserve before its deadline, as [Hold.Context] does. Before
-// Lock and after Unlock the context has ended, with cause [ErrNotHeld]. In the function of [Mutex.Do], it adds a reserve to that function's
-// context.
+// Context returns a context that ends with the current hold, or a reserve before its deadline, as
+// [Hold.Context] does. Before Lock and after Unlock the context has ended, with cause [ErrNotHeld].
+// In the function of [Mutex.Do], it adds a reserve to that function's context.
 func (m *Mutex) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
 	if h := m.current(); h != nil {
 		return h.Context(ctx, reserve)
@@ -120,8 +126,9 @@ type ending struct {
 	tell    func(cause error)
 }
 
-// atEnd has tell called once: when the hold ends, before lose returns; or when reserve is left until the deadline; or now if it is so
-// already. forget undoes that, and reports whether there was anything to undo.
+// atEnd makes sure that tell is called once: when the hold ends, before lose returns; or when reserve is left
+// until the deadline; or now if it is so already. forget undoes that, and reports whether there was
+// anything to undo.
 func (h *Hold) atEnd(reserve time.Duration, tell func(cause error)) (forget func() bool) {
 	e := &ending{reserve, tell}
 	h.mu.Lock()

@@ -124,7 +124,8 @@ func ExampleHold_Lost() {
 	// true
 }
 
-// An Error has the operation and the lock, for logs and metrics; what to do about it errors.Is tells.
+// An Error has the operation and the lock, for logs and metrics; what to do about it errors.Is
+// tells.
 func ExampleError() {
 	ctx := context.Background()
 	client := open("example-error")
@@ -158,7 +159,8 @@ func ExampleWithPrefix() {
 	// <nil>
 }
 
-// After a backend was restored, or exchanged, its tokens may begin below those that resources have seen.
+// After a backend was restored, or exchanged, its tokens may begin below those that resources have
+// seen.
 func ExampleWithTokenBase() {
 	ctx := context.Background()
 	const largestSeen = 1 << 60

@@ -260,8 +260,8 @@ func ExampleRequire() {
 	// locker: open: not supported by the backend: "failover" is not promised: there is one process, and no server to fail over to
 }
 
-// An Observer hears of every call, and of how holds fare. The module github.com/go-locker/locker/otel has one that
-// makes spans and metrics of that.
+// An Observer hears of every call, and of how holds fare. The module
+// github.com/go-locker/locker/otel has one that makes spans and metrics of that.
 func ExampleWithObserver() {
 	ctx := context.Background()
 	client := open("example-observer", locker.WithObserver(locker.Observer{

@@ -45,8 +45,8 @@ type Promise = driver.Promise
 // Guarantees is what a backend promises. What is missing from it is not promised.
 type Guarantees = driver.Guarantees
 
-// unmet returns nil if each of required is promised without a condition, and otherwise an error that matches ErrUnsupported
-// and has what is promised in place of each that is missing.
+// unmet returns nil if each of required is promised without a condition, and otherwise an error
+// that matches ErrUnsupported and has what is promised in place of each that is missing.
 func unmet(g Guarantees, required []Guarantee) error {
 	var missing []string
 	for i, r := range required {

@@ -12,8 +12,8 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Hold is one hold of a lock, from its grant to its end. A later hold of the same name is another Hold. It may be used by several
-// goroutines. A hold costs no goroutine.
+// Hold is one hold of a lock, from its grant to its end. A later hold of the same name is another
+// Hold. It may be used by several goroutines. A hold costs no goroutine.
 type Hold struct {
 	lockID
 
@@ -30,15 +30,15 @@ type Hold struct {
 	renewDue time.Time     // when the renewal is due that the deadline asks for
 	renewAt  time.Time     // when it is next attempted
 	mutex    *Mutex        // whose own it is, or nil
-	failed   int           // renewals, since one succeeded
+	failed   int           // renewals, since one succeeded; for the logger
 	working  int           // contexts under which work goes on
 	idle     chan struct{} // closed when there are none, if Close waits for that
 
 	lost    chan struct{} // closed by lose; nil if nobody has asked for it
 	endings []*ending     // to be told
 
-	unheard   atomic.Bool // an extension may have succeeded, and nobody heard of it
-	givenBack atomic.Bool // see giveBack
+	extendInDoubt atomic.Bool // an extension may have succeeded, and nobody heard of it
+	cleaned       atomic.Bool // see cleanUp
 
 	// The renewer's own, guarded by its mutex.
 	due   time.Time // when the hold must be looked after
@@ -57,12 +57,14 @@ const (
 // Token returns the fencing token of this hold, also after its end.
 func (h *Hold) Token() uint64 { return h.token }
 
-// Err returns nil while the hold lasts, ErrLost after a loss, and ErrNotHeld after Unlock. It makes no request, and looks at the clock:
-// from the Deadline on it returns ErrLost, even if a pause of the process has kept every timer from firing.
+// Err returns nil while the hold lasts, ErrLost after a loss, and ErrNotHeld after Unlock. It makes
+// no request, and looks at the clock: from the Deadline on it returns ErrLost, even if a pause of
+// the process has kept every timer from firing.
 func (h *Hold) Err() error { return h.expireIfDue() }
 
-// Lost returns a channel that is closed when this hold has ended before its Unlock, no later than Deadline, even when the
-// backend cannot be reached. A call looks at the clock, as Err does. A channel that was returned earlier is closed when a timer fires.
+// Lost returns a channel that is closed when this hold has ended before its Unlock, no later than
+// Deadline, even when the backend cannot be reached. A call looks at the clock, as Err does. A
+// channel that was returned earlier is closed when a timer fires.
 func (h *Hold) Lost() <-chan struct{} {
 	_ = h.expireIfDue()
 	h.mu.Lock()
@@ -78,23 +80,25 @@ func (h *Hold) lostChannel() chan struct{} {
 	return h.lost
 }
 
-// Deadline returns when the hold expires unless it is extended, on the clock of [time.Now]. It never
-// moves backwards.
+// Deadline returns when the hold expires unless it is extended, on the clock of [time.Now]. It
+// never moves backwards.
 //
-// On Linux the time for which a machine is suspended counts, and shows as an earlier Deadline after the resume. On other systems it
-// does not count, so that the hold may have expired at the backend before its Deadline. On no system does the time count for which
-// a virtual machine is paused by its host. If the wall clock is right after the resume, a renewal is sent within
-// a second, and ends a hold that has expired.
+// On Linux the time for which a machine is suspended counts, and shows as an earlier Deadline after
+// the resume. On other systems it does not count, so that the hold may have expired at the backend
+// before its Deadline. On no system does the time count for which a virtual machine is paused by
+// its host. If the wall clock is right after the resume, a renewal is sent within a second, and
+// ends a hold that has expired.
 func (h *Hold) Deadline() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return clock.Local(h.deadline)
 }
 
-// begin begins the hold, whose lease was asked for at sent (zero: the lease alone knows), or returns why there is none.
+// begin begins the hold, which was granted by a request that was sent at sent, or
+// returns why there is none.
 func (h *Hold) begin(sent time.Time) error {
 	token, now := h.lease.Token(), clock.Now()
-	left, dated := remaining(h.lease, h.ttl, sent, now)
+	left, capped := remaining(h.lease, h.ttl, sent, now)
 	if token == 0 {
 		return errors.New("the Driver granted the fencing token 0")
 	}
@@ -105,7 +109,7 @@ func (h *Hold) begin(sent time.Time) error {
 	defer h.mu.Unlock()
 	h.token = h.client.config.tokenBase + token
 	h.deadline = now.Add(left)
-	h.renewDue = renewal(now, h.deadline, h.ttl, dated)
+	h.renewDue = renewal(now, h.deadline, h.ttl, capped)
 	h.renewAt = h.renewDue
 	if sent := h.deadline.Add(drift(h.ttl) - h.ttl); h.client.renewer.leaptSince(sent) {
 		h.renewAt = now
@@ -117,7 +121,7 @@ func (h *Hold) begin(sent time.Time) error {
 	return nil
 }
 
-// nextEvent is when the hold must be looked after next. The caller holds h.mu.
+// nextEvent returns when the hold must be looked after next. The caller holds h.mu.
 func (h *Hold) nextEvent() time.Time {
 	next := h.deadline
 	if h.renewed && h.renewAt.Before(next) {
@@ -131,8 +135,9 @@ func (h *Hold) nextEvent() time.Time {
 	return next
 }
 
-// expireIfDue loses the hold if its deadline has passed by the clock, for a timer may be late, and ends the contexts whose reserve
-// is reached. Then it returns nil while the hold lasts, ErrLost after a loss, and ErrNotHeld after its Unlock.
+// expireIfDue loses the hold if its deadline has passed by the clock, for a timer may be late, and
+// ends the contexts whose reserve is reached. Then it returns nil while the hold lasts, ErrLost
+// after a loss, and ErrNotHeld after its Unlock.
 func (h *Hold) expireIfDue() error {
 	for {
 		var reached []*ending
@@ -158,8 +163,8 @@ func (h *Hold) expireIfDue() error {
 	}
 }
 
-// lose ends the hold before its Unlock, if it still lasts, and tells of it. It does not block, and may be called by any
-// goroutine.
+// lose ends the hold before its Unlock, if it still lasts, and tells of it. It does not block, and
+// may be called by any goroutine.
 func (h *Hold) lose(why Cause) {
 	h.mu.Lock()
 	if h.state != held {
@@ -175,33 +180,14 @@ func (h *Hold) lose(why Cause) {
 		mutex.lost(h)
 	}
 	h.tellEndings(ErrLost)
-	h.observeEnded(end)
-	h.logLost(end)
+	h.client.observers.ended(h, end)
 	if why == CauseExpired {
-		h.releaseAfter(clock.Now())
+		h.cleanUpAfter(clock.Now())
 	}
 }
 
-// releaseAfter looks a moment after the deadline of a hold that was not released by then whether its lease goes on.
-func (h *Hold) releaseAfter(deadline time.Time) {
-	time.AfterFunc(deadline.Sub(clock.Now())+drift(h.ttl), h.afterExpiry)
-}
-
-// afterExpiry releases an expired hold whose lease goes on, or may: on a session that others share, or after an extension that nobody
-// heard of. Nobody may ever unlock it. Others expire at the backend by themselves.
-func (h *Hold) afterExpiry() {
-	c := h.client
-	if c.begin() != nil {
-		return
-	}
-	defer c.calls.Done()
-	if h.unheard.Load() || h.lease.Validity() > drift(h.ttl) { // less is that the Driver's count began later than ours
-		h.giveBack()
-	}
-}
-
-// Extend makes the hold last one TTL from now. It takes TTL/2 at most. It returns ErrNotHeld after Unlock, and ErrLost after a loss.
-// After any other error the old deadline stands. See [Locker].
+// Extend makes the hold last one TTL from now. It takes TTL/2 at most. It returns ErrNotHeld after
+// Unlock, and ErrLost after a loss. After any other error the old deadline stands. See [Locker].
 func (h *Hold) Extend(ctx context.Context) error {
 	return h.client.observed(ctx, opExtend, h.name, func(ctx context.Context) Result {
 		return Result{Token: h.token, Err: h.extend(ctx)}
@@ -209,6 +195,15 @@ func (h *Hold) Extend(ctx context.Context) error {
 }
 
 func (h *Hold) extend(ctx context.Context) error {
+	return h.whileHeld(ctx, func(r *request) error {
+		sent := clock.Now()
+		return h.extended(sent, r.explain(h.lease.Extend(r, h.ttl)))
+	})
+}
+
+// whileHeld makes a request that concerns the hold, for TTL/2 at most. It returns ErrLost or
+// ErrNotHeld if the hold is over, before the request or after it. A loss ends the request.
+func (h *Hold) whileHeld(ctx context.Context, send func(*request) error) error {
 	if err := h.expireIfDue(); err != nil {
 		return err
 	}
@@ -220,22 +215,19 @@ func (h *Hold) extend(ctx context.Context) error {
 		return ErrLost // Close ends every hold
 	}
 	defer c.calls.Done()
-	own, cancel := bound(ctx, c.background, h.ttl/2)
-	defer cancel()
+	r := newRequest(ctx, c.background, h.ttl/2)
+	defer r.end()
 	forget := h.atEnd(0, func(cause error) {
 		if errors.Is(cause, ErrLost) { // after an Unlock the request goes on: to end it would cost a connection
-			cancel()
+			r.end()
 		}
 	})
 	defer forget()
-	sent := clock.Now()
-	err := h.extended(sent, ownError(own, h.lease.Extend(own, h.ttl)))
-	switch {
-	case err == nil, errors.Is(err, ErrLost), errors.Is(err, ErrNotHeld):
-		return err
-	case errors.Is(h.expireIfDue(), ErrLost):
-		return ErrLost
-	case ctx.Err() != nil:
+	err := send(r)
+	switch over := h.expireIfDue(); {
+	case over != nil:
+		return over
+	case err != nil && ctx.Err() != nil:
 		return interrupted(ctx, nil)
 	default:
 		return err
@@ -250,23 +242,23 @@ func (h *Hold) extended(sent time.Time, err error) error {
 		return h.expireIfDue()
 	}
 	if err != nil {
-		h.unheard.Store(true)
+		h.extendInDoubt.Store(true)
 		return err
 	}
 	now := clock.Now()
-	left, dated := remaining(h.lease, h.ttl, sent, now) // asks the lease, so not under h.mu
-	if h.prolong(sent, now, left, dated) {
+	left, capped := remaining(h.lease, h.ttl, sent, now) // asks the lease, so not under h.mu
+	if h.prolong(sent, now, left, capped) {
 		return nil
 	}
 	err = h.expireIfDue()
 	if errors.Is(err, ErrLost) {
-		h.client.spawn(h.giveBack)
+		h.client.spawn(h.cleanUp)
 	}
 	return err
 }
 
 // prolong moves the deadline forward. It returns false if the hold is over.
-func (h *Hold) prolong(sent, now time.Time, left time.Duration, dated bool) bool {
+func (h *Hold) prolong(sent, now time.Time, left time.Duration, capped bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.state != held || !now.Before(h.deadline) {
@@ -274,7 +266,7 @@ func (h *Hold) prolong(sent, now time.Time, left time.Duration, dated bool) bool
 	}
 	if deadline := now.Add(left); deadline.After(h.deadline) {
 		h.deadline = deadline
-		h.renewDue = renewal(now, deadline, h.ttl, dated)
+		h.renewDue = renewal(now, deadline, h.ttl, capped)
 		h.renewAt = h.renewDue
 		if soon := now.Add(h.ttl / retriesPerTTL); h.renewAt.Before(soon) {
 			h.renewAt = soon // a slow or stingy backend is not to be asked without a pause
@@ -283,7 +275,6 @@ func (h *Hold) prolong(sent, now time.Time, left time.Duration, dated bool) bool
 			h.renewAt = now
 		}
 	}
-	h.logRenewed()
 	h.client.schedule(h, now, h.nextEvent())
 	return true
 }

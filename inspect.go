@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,19 +12,21 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// State is what the backend knew of a lock at one moment, for people who look, and for monitors. By the time it is read it
-// may have changed: to act on it, hold the lock.
+// State is what the backend knew of a lock at one moment, for people who look, and for monitors. By
+// the time it is read it may have changed: to act on it, hold the lock.
 type State = driver.State
 
 // Participant holds a lock, or waits for it.
 type Participant = driver.Participant
 
-// Inspect returns who holds the lock called name, for how long, and who waits for it. It does not contend: it changes nothing at
-// the backend, and nobody there notices. The Token is the backend's, with the Client's token base added.
+// Inspect returns who holds the lock called name, for how long, and who waits for it. It does not
+// contend: it changes nothing at the backend, and nobody there notices. The Token is the backend's,
+// with the Client's token base added.
 //
-// It takes at most half the Client's TTL. When ctx ends it returns within milliseconds, whatever the server does, with an error
-// that matches ctx.Err() and context.Cause(ctx). If the backend is unreachable, it returns the client library's error. If the Driver
-// is no [driver.Inspector] it returns ErrUnsupported, and if the Client is closed ErrClosed.
+// It takes at most half the Client's TTL. When ctx ends it returns within milliseconds, whatever
+// the server does, with an error that matches ctx.Err() and context.Cause(ctx). If the backend is
+// unreachable, it returns the client library's error. If the Driver is no [driver.Inspector] it
+// returns ErrUnsupported, and if the Client is closed ErrClosed.
 func (c *Client) Inspect(ctx context.Context, name string) (State, error) {
 	s, err := c.inspect(ctx, name)
 	if s.Token != 0 {
@@ -50,20 +51,24 @@ func (c *Client) inspect(ctx context.Context, name string) (State, error) {
 	})
 }
 
-// HeldError is an ErrHeld that tells who holds the lock. [errors.As] finds it in an error that matches ErrHeld where the backend's answer told, which costs
-// no request: see its fields.
+// HeldError is an ErrHeld that tells who holds the lock. [errors.As] finds it in an error that
+// matches ErrHeld where the backend's answer told, which costs no request: see its fields.
 type HeldError = driver.HeldError
 
-// List returns the names of the locks that are held and begin with prefix, without the Client's own prefix and in no order. With "" they are all
-// that Mutexes of Clients with this prefix hold. It does not contend: it changes nothing at the backend, and nobody there notices.
+// List returns the names of the locks that are held and begin with prefix, without the Client's own
+// prefix and in no order. With "" they are all that Mutexes of Clients with this prefix hold. It
+// does not contend: it changes nothing at the backend, and nobody there notices.
 //
-// Names come in pages, and a page is asked for when it is needed, so that a loop that ends early asks for no more. No request keeps a server
-// busy for long, but there may be many: on Redis they go through all keys of each server. A name that is held all the while comes
-// at least once. One that is taken or released meanwhile may be missing, and any may come twice.
+// Names come in pages, and a page is asked for when it is needed, so that a loop that ends early
+// asks for no more. No request keeps a server busy for long, but there may be many: on Redis they
+// go through all keys of each server. A name that is held all the while comes at least once. One
+// that is taken or released meanwhile may be missing, and any may come twice.
 //
-// After an error, which comes with the name "", there is nothing more. A page takes at most half the Client's TTL. Otherwise the errors are those of
-// [Client.Inspect], with ErrUnsupported if the Driver is no [driver.Lister]. ErrUnsupported also comes last of all if locks are held whose names the backend
-// does not have, as etcd and ZooKeeper, which keep hashes of long names; it says how many.
+// After an error, which comes with the name "", there is nothing more. A page takes at most half
+// the Client's TTL. Otherwise the errors are those of [Client.Inspect], with ErrUnsupported if the
+// Driver is no [driver.Lister]. ErrUnsupported also comes last of all if locks are held whose names
+// the backend does not have, as etcd and ZooKeeper, which keep hashes of long names; it says how
+// many.
 func (c *Client) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		if err := c.list(ctx, prefix, func(name string) bool { return yield(name, nil) }); err != nil {
@@ -149,9 +154,10 @@ func (c *Client) forceRelease(ctx context.Context, name string, shown State) err
 	return err
 }
 
-// Warnings returns a sentence for each setting of the backend's servers that lets a promise be broken, such as one that has Redis
-// evict the keys of held locks. None means that nothing of the kind is known: a server may not tell, or not this user, and not every
-// Driver asks. If the backend is unreachable, it returns the client's error.
+// Warnings returns a sentence for each setting of the backend's servers that lets a promise be
+// broken, such as one that has Redis evict the keys of held locks. None means that nothing of the
+// kind is known: a server may not tell, or not this user, and not every Driver asks. If the backend
+// is unreachable, it returns the client's error.
 //
 // A Client with a logger asks by itself, once, after its first grant. Nothing waits for that.
 func (c *Client) Warnings(ctx context.Context) ([]string, error) {
@@ -165,16 +171,24 @@ func (c *Client) Warnings(ctx context.Context) ([]string, error) {
 
 const warningsTimeout = 5 * time.Second
 
-// logWarnings has the logger told of Warnings, the first time that it is called. It does not wait. Its caller is one that Close
-// waits for.
-func (c *Client) logWarnings() {
-	if c.config.logger == nil || c.warned.Swap(true) {
-		return
+// ask makes a request that concerns no hold, for at most timeout. It ends when Close begins.
+func ask[Answer any](ctx context.Context, c *Client, timeout time.Duration, send func(context.Context) (Answer, error)) (Answer, error) {
+	var none Answer
+	if err := c.begin(); err != nil {
+		return none, err
 	}
-	c.spawn(func() {
-		warnings, _ := c.Warnings(context.Background())
-		for _, w := range warnings {
-			c.log(slog.LevelWarn, "backend may break a promise", slog.String("why", w))
-		}
-	})
+	defer c.calls.Done()
+	r := newRequest(ctx, c.open, timeout)
+	defer r.end()
+	answer, err := send(r)
+	switch {
+	case err == nil:
+		return answer, nil
+	case ctx.Err() != nil:
+		return none, interrupted(ctx, nil)
+	case c.open.Err() != nil:
+		return none, ErrClosed
+	default:
+		return none, r.explain(err)
+	}
 }

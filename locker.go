@@ -13,7 +13,8 @@
 //	defer m.Unlock(context.WithoutCancel(ctx))
 //	write(row, m.FencingToken())
 //
-// [Mutex.Do] also handles a loss: it cancels its function's context, with cause [ErrLost], before the lock expires.
+// [Mutex.Do] also handles a loss: it cancels its function's context, with cause [ErrLost], before
+// the lock expires.
 //
 // # What a lock is worth
 //
@@ -23,19 +24,20 @@
 // and any token below the largest it has seen. See Martin Kleppmann, "How to do distributed
 // locking" (2016), and [Locker.FencingToken].
 //
-// How far exclusion and the order of tokens hold depends on the backend: [Client.Guarantees] returns that,
-// and [Require] makes New and Open fail if it is not enough. Everything else in the contract of [Locker]
-// holds always, whatever the backend.
+// How far exclusion and the order of tokens hold depends on the backend: [Client.Guarantees]
+// returns that, and [Require] makes New and Open fail if it is not enough. Everything else in the
+// contract of [Locker] holds always, whatever the backend.
 //
 // # Packages
 //
-// Packages election, semaphore, multi and keyed are built on a Client: a leader, at most n holders, several names at once, and locks that are named in each
-// call.
+// Packages election, semaphore, multi and keyed are built on a Client: a leader, at most n holders,
+// several names at once, and locks that are named in each call.
 //
-// The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and all imports every one of them; package driver is for authors of
-// others. Package fence, and those below it, are the resource's side: they refuse a stale token.
-// Package conformance puts any Locker through the contract. The module otel makes spans and metrics of what
-// a Client does, and the command cmd/locker takes locks for scripts.
+// The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and all imports every one of
+// them; package driver is for authors of others. Package fence, and those below it, are the
+// resource's side: they refuse a stale token. Package locktest is for tests of code that takes
+// locks. Package conformance puts any Locker through the contract. The module otel makes spans and metrics of what a Client does, and the command
+// cmd/locker takes locks for scripts.
 package locker
 
 import (
@@ -83,8 +85,8 @@ type Locker interface {
 	// any other error the old deadline stands. When ctx ends Extend returns within milliseconds.
 	Extend(ctx context.Context) error
 
-	// FencingToken returns the token of the current hold. It is larger than that of every earlier hold of
-	// the name in any process, unchanged by Extend, and 0 when nothing is held. It makes no
+	// FencingToken returns the token of the current hold. It is larger than that of every earlier hold
+	// of the name in any process, unchanged by Extend, and 0 when nothing is held. It makes no
 	// request. A resource must refuse 0 and any token below the largest it has seen.
 	FencingToken() uint64
 }
@@ -96,7 +98,8 @@ var (
 	ErrHeld = driver.ErrHeld
 	// ErrNotHeld means that Unlock or Extend was called without a hold.
 	ErrNotHeld = driver.ErrNotHeld
-	// ErrLost means that the hold ended before its Unlock. It expired, was taken, or its session ended.
+	// ErrLost means that the hold ended before its Unlock. It expired, was taken, or its session
+	// ended.
 	ErrLost = driver.ErrLost
 	// ErrClosed means that the Client is closed.
 	ErrClosed = driver.ErrClosed
@@ -114,8 +117,8 @@ func wrap(op, name string, err error) error {
 	return &Error{Op: op, Name: name, Err: err}
 }
 
-// interrupted returns the error of a call that ctx ended. It matches ctx.Err(), context.Cause(ctx) and last, the latest answer, if
-// that is not nil.
+// interrupted returns the error of a call that ctx ended. It matches ctx.Err(), context.Cause(ctx)
+// and last, the latest answer, if that is not nil.
 func interrupted(ctx context.Context, last error) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); !errors.Is(err, cause) {

@@ -37,8 +37,8 @@ func (m *Mutex) Name() string { return m.name }
 // Guarantees returns what the backend promises: those of the Client.
 func (m *Mutex) Guarantees() Guarantees { return m.client.Guarantees() }
 
-// Lock waits until the lock is held or ctx is done. It returns ErrLost while a lost hold awaits its Unlock, ErrClosed if the
-// Client is closed, and otherwise what [Locker] lists.
+// Lock waits until the lock is held or ctx is done. It returns ErrLost while a lost hold awaits its
+// Unlock, ErrClosed if the Client is closed, and otherwise what [Locker] lists.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.contend(ctx, opLock, (*contender).acquireOwn)
 	return err
@@ -52,8 +52,8 @@ func (m *Mutex) TryLock(ctx context.Context) error {
 	return err
 }
 
-// Acquire waits like Lock, and returns a Hold that is independent of this Mutex and of the hold that its
-// Lock takes. It ends with its own Unlock.
+// Acquire waits like Lock, and returns a Hold that is independent of this Mutex and of the hold
+// that its Lock takes. It ends with its own Unlock.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
 	return m.contend(ctx, opLock, (*contender).acquire)
 }
@@ -182,8 +182,9 @@ func (m *Mutex) detach(h *Hold) *Hold {
 	return current
 }
 
-// Unlock ends the current hold, and returns by its deadline. It returns ErrNotHeld without a hold, and ErrLost if the hold had
-// ended before. After either the Mutex can be locked again. What an ended ctx does is said at [Hold.Unlock]. See [Locker].
+// Unlock ends the current hold, and returns by its deadline. It returns ErrNotHeld without a hold,
+// and ErrLost if the hold had ended before. After either the Mutex can be locked again. What an
+// ended ctx does is said at [Hold.Unlock]. See [Locker].
 func (m *Mutex) Unlock(ctx context.Context) error {
 	h := m.detach(nil)
 	if h == nil {
@@ -192,8 +193,8 @@ func (m *Mutex) Unlock(ctx context.Context) error {
 	return h.Unlock(ctx)
 }
 
-// Extend makes the current hold last one TTL from now. It returns ErrNotHeld without a hold, and ErrLost for one that has
-// ended. After any other error the old deadline stands. See [Locker].
+// Extend makes the current hold last one TTL from now. It returns ErrNotHeld without a hold, and
+// ErrLost for one that has ended. After any other error the old deadline stands. See [Locker].
 func (m *Mutex) Extend(ctx context.Context) error {
 	h := m.current()
 	if h == nil {
@@ -209,8 +210,8 @@ func (m *Mutex) refuse(ctx context.Context, op string) error {
 	})
 }
 
-// FencingToken returns the token of the current hold, and 0 when nothing is held: before Lock, after
-// Unlock, and from the moment of a loss. See [Locker].
+// FencingToken returns the token of the current hold, and 0 when nothing is held: before Lock,
+// after Unlock, and from the moment of a loss. See [Locker].
 func (m *Mutex) FencingToken() uint64 {
 	h := m.current()
 	if h == nil || h.expireIfDue() != nil {
@@ -219,8 +220,9 @@ func (m *Mutex) FencingToken() uint64 {
 	return h.Token()
 }
 
-// Lost returns a channel that is closed when the current hold is lost, no later than its Deadline. Before Lock and after Unlock
-// it returns nil, which blocks for ever. Each hold has its own channel: call Lost again after the next Lock.
+// Lost returns a channel that is closed when the current hold is lost, no later than its Deadline.
+// Before Lock and after Unlock it returns nil, which blocks for ever. Each hold has its own
+// channel: call Lost again after the next Lock.
 func (m *Mutex) Lost() <-chan struct{} {
 	h := m.current()
 	if h == nil {
@@ -229,8 +231,8 @@ func (m *Mutex) Lost() <-chan struct{} {
 	return h.Lost()
 }
 
-// Deadline returns when the current hold expires unless it is extended, as [Hold.Deadline] does. Before Lock and after Unlock it
-// returns the zero Time.
+// Deadline returns when the current hold expires unless it is extended, as [Hold.Deadline] does.
+// Before Lock and after Unlock it returns the zero Time.
 func (m *Mutex) Deadline() time.Time {
 	h := m.current()
 	if h == nil {
@@ -245,17 +247,19 @@ func (m *Mutex) current() *Hold {
 	return m.hold
 }
 
-// Do locks, calls f, waits for it, and unlocks. If Lock fails, Do returns its error and does not call f. The context of f is that of
-// [Hold.Context] without a reserve: it ends with ctx, and when the hold is lost, then with cause ErrLost, no later than the hold's deadline.
-// If f, or what it calls with its context, waits for the same lock, that returns ErrReentrant: see [Mutex.Join].
-// For a reserve call [Mutex.Context] in f, where FencingToken returns the token. Do returns f's error joined with that of Unlock, so that
-// nil never hides a loss. If f panics, Do unlocks, and the panic goes on.
+// Do locks, calls f, waits for it, and unlocks. If Lock fails, Do returns its error and does not
+// call f. The context of f is that of [Hold.Context] without a reserve: it ends with ctx, and when
+// the hold is lost, then with cause ErrLost, no later than the hold's deadline. If f, or what it
+// calls with its context, waits for the same lock, that returns ErrReentrant: see [Mutex.Join]. For
+// a reserve call [Mutex.Context] in f, where FencingToken returns the token. Do returns f's error
+// joined with that of Unlock, so that nil never hides a loss. If f panics, Do unlocks, and the
+// panic goes on.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	return m.do(ctx, opLock, f)
 }
 
-// TryDo is Do for a caller that does not wait: it makes one attempt, like TryLock. If another owner holds the lock, it returns ErrHeld
-// and does not call f.
+// TryDo is Do for a caller that does not wait: it makes one attempt, like TryLock. If another owner
+// holds the lock, it returns ErrHeld and does not call f.
 func (m *Mutex) TryDo(ctx context.Context, f func(context.Context) error) error {
 	return m.do(ctx, opTryLock, f)
 }
@@ -271,21 +275,26 @@ func (m *Mutex) do(ctx context.Context, op string, f func(context.Context) error
 	})
 }
 
-// Join is Do for a function that may be called by another that has the lock already. If ctx carries a hold of this name, taken by this
-// Client, Join calls f under that hold: without a request, and with the same token. The call that took the hold ends it: the end of Join releases nothing. If
+// Join is Do for a function that may be called by another that has the lock already. If ctx carries
+// a hold of this name, taken by this Client, Join calls f under that hold: without a request, and
+// with the same token. The call that took the hold ends it: the end of Join releases nothing. If
 // ctx carries none, Join takes the lock, as Acquire does, and releases it after f.
 //
-// A context carries a hold if it is the one that Do, TryDo or Join has given its function, or one that [Hold.Context] has returned, or derived from
-// these. For a hold of another name or another Client, Join waits like anybody else.
+// A context carries a hold if it is the one that Do, TryDo or Join has given its function, or one
+// that [Hold.Context] has returned, or derived from these. For a hold of another name or another
+// Client, Join waits like anybody else.
 //
-// The h that f gets is the hold. This Mutex holds nothing meanwhile, so its FencingToken returns 0. The context of f ends like that of Do. Join returns
-// f's error joined with that of Unlock, or, if it has joined, with [Hold.Err]: ErrLost or ErrNotHeld if the hold ended before f did. That is by the
-// clock alone. The call that took the hold asks the backend, when it releases it.
+// The h that f gets is the hold. This Mutex holds nothing meanwhile, so its FencingToken returns 0.
+// The context of f ends like that of Do. Join returns f's error joined with that of Unlock, or, if
+// it has joined, with [Hold.Err]: ErrLost or ErrNotHeld if the hold ended before f did. That is by
+// the clock alone. The call that took the hold asks the backend, when it releases it.
 //
-// A hold that has ended is not joined, and Join takes no other instead: what was done under the first and what f does would not be under one lock. Then
-// Join returns ErrLost or ErrNotHeld, and does not call f. So a goroutine that outlives the Do whose context it has gets ErrNotHeld.
+// A hold that has ended is not joined, and Join takes no other instead: what was done under the
+// first and what f does would not be under one lock. Then Join returns ErrLost or ErrNotHeld, and
+// does not call f. So a goroutine that outlives the Do whose context it has gets ErrNotHeld.
 //
-// Functions that have joined the same hold do not exclude each other. A share, as [RWMutex.RDo] takes it, is not joined: Join returns ErrUpgrade.
+// Functions that have joined the same hold do not exclude each other. A share, as [RWMutex.RDo]
+// takes it, is not joined: Join returns ErrUpgrade.
 func (m *Mutex) Join(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
 	h, err := m.carriedBy(ctx)
 	if err != nil {
@@ -301,7 +310,8 @@ func (m *Mutex) Join(ctx context.Context, f func(ctx context.Context, h *Hold) e
 	return h.during(ctx, func(ctx context.Context) error { return f(ctx, h) }, end)
 }
 
-// lockID is which lock of which Client. A pointer to one is the key under which a [Hold.Context] has its hold.
+// lockID is which lock of which Client. A pointer to one is the key under which a [Hold.Context]
+// has its hold.
 type lockID struct {
 	client *Client
 	name   string
@@ -342,8 +352,8 @@ func (m *Mutex) carriedBy(ctx context.Context) (*Hold, error) {
 	return h, over
 }
 
-// during calls f with a context that ends with h, then calls end, and returns the errors of both. If f panics, end is called, and the
-// panic goes on.
+// during calls f with a context that ends with h, then calls end, and returns the errors of both.
+// If f panics, end is called, and the panic goes on.
 func (h *Hold) during(ctx context.Context, f func(context.Context) error, end func() error) (err error) {
 	own, cancel := h.Context(ctx, 0)
 	defer func() {

@@ -2,26 +2,24 @@ package locker
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// Observer is told what a [Client] does, for spans and metrics; the module github.com/go-locker/locker/otel
-// has one for OpenTelemetry. A function that is nil is not called. The others may be called by several
-// goroutines at once, and must not panic.
+// Observer is told what a [Client] does, for spans and metrics; the module
+// github.com/go-locker/locker/otel has one for OpenTelemetry. A function that is nil is not called.
+// The others may be called by several goroutines at once, and must not panic.
 //
-// Start, Done and Held are called by the goroutine that locks, unlocks or extends, and so is Ended at an
-// Unlock: the time that they take is their caller's, and nobody else's. Renewed, and Ended at a loss or an Abandon, are called
-// one after another by a goroutine that nothing waits for but Close, for its 5 s at most. So no Observer
-// delays a renewal or a loss, nor, but for Start, a release.
+// Start, Done and Held are called by the goroutine that locks, unlocks or extends, and so is Ended
+// at an Unlock: the time that they take is their caller's, and nobody else's. Renewed, and Ended at
+// a loss or an Abandon, are called one after another by a goroutine that nothing waits for but
+// Close, for its 5 s at most. So no Observer delays a renewal or a loss, nor, but for Start, a
+// release.
 //
-// None is called with a lock of this package held: they may call it, except for Close. Calls of theirs are
-// observed like any other.
+// None is called with a lock of this package held: they may call it, except for Close. Calls of
+// theirs are observed like any other.
 type Observer struct {
 	// Start is called when a call begins. The context that it returns, which has to be derived from
 	// ctx, is that of the call: the Driver sees its values, and the client library below it.
@@ -36,8 +34,8 @@ type Observer struct {
 	Held func(ctx context.Context, hold HoldID)
 
 	// Ended is called once for each hold of which Held is: when its Unlock has released it or given
-	// up, with the context of that, or after its loss or Abandon, with one without values. Of a hold that is
-	// lost as it begins Ended may come first.
+	// up, with the context of that, or after its loss or Abandon, with one without values. Of a hold
+	// that is lost as it begins Ended may come first.
 	Ended func(ctx context.Context, hold HoldID, ending HoldEnd)
 
 	// Renewed is called after each automatic renewal that was answered or failed, unless 10,000
@@ -47,8 +45,9 @@ type Observer struct {
 
 // Call is a use of a [Mutex] or a [Hold].
 type Call struct {
-	// Op is lock, trylock, rlock, tryrlock, unlock, extend or downgrade, as in Error. Acquire is a lock, TryAcquire a trylock, Do
-	// a lock and an unlock, and TryDo a trylock and an unlock; likewise RAcquire, TryRAcquire, RDo and TryRDo. Join is like Do, or no call if it joins.
+	// Op is lock, trylock, rlock, tryrlock, unlock, extend or downgrade, as in Error. Acquire is a
+	// lock, TryAcquire a trylock, Do a lock and an unlock, and TryDo a trylock and an unlock; likewise
+	// RAcquire, TryRAcquire, RDo and TryRDo. Join is like Do, or no call if it joins.
 	Op   string
 	Name string // of the lock, without the prefix
 }
@@ -94,7 +93,7 @@ type Renewal struct {
 	Err error // nil: the hold was extended
 }
 
-// WithObserver has o told what the Client does. A Client has one Observer, the last one given.
+// WithObserver tells o what the Client does. A Client has one Observer, the last one given.
 func WithObserver(o Observer) Option {
 	return clientOption(func(c *config) error {
 		c.observer = o
@@ -116,7 +115,7 @@ const (
 
 // observed makes a call, tells the Observer of it, and returns the error for its caller.
 func (c *Client) observed(ctx context.Context, op, name string, f func(context.Context) Result) error {
-	o, call := &c.config.observer, Call{op, name}
+	o, call := &c.observers, Call{op, name}
 	if o.Start != nil {
 		ctx = o.Start(ctx, call)
 	}
@@ -131,12 +130,21 @@ func (c *Client) observed(ctx context.Context, op, name string, f func(context.C
 	return r.Err
 }
 
+// observers tells the user's Observer, and the logger, what a Client does.
+type observers struct {
+	Observer
+
+	log  *logger // nil: none
+	told reports // to the Observer, of what no caller waits for
+}
+
 func (h *Hold) id() HoldID { return HoldID{h.name, h.token} }
 
-// observeHeld tells of a hold that has begun.
-func (h *Hold) observeHeld(ctx context.Context) {
-	if f := h.client.config.observer.Held; f != nil {
-		f(ctx, h.id())
+// held tells of a hold that has begun. Its caller is one that Close waits for.
+func (o *observers) held(ctx context.Context, h *Hold) {
+	o.log.held(h)
+	if o.Held != nil {
+		o.Held(ctx, h.id())
 	}
 }
 
@@ -150,142 +158,25 @@ func (h *Hold) howEnded(cause Cause, deadline time.Time) HoldEnd {
 	return HoldEnd{Cause: cause, Held: now.Sub(h.began), Left: left}
 }
 
-// observeEnded tells of a hold that was lost or abandoned.
-func (h *Hold) observeEnded(e HoldEnd) {
-	if f := h.client.config.observer.Ended; f != nil {
-		h.client.told.add(math.MaxInt, func() { f(context.Background(), h.id(), e) })
+// ended tells of a hold that was lost or abandoned.
+func (o *observers) ended(h *Hold, e HoldEnd) {
+	o.log.ended(h, e)
+	if f := o.Ended; f != nil {
+		o.told.add(math.MaxInt, func() { f(context.Background(), h.id(), e) })
 	}
 }
 
-// observeRenewed tells of a renewal.
-func (h *Hold) observeRenewed(r Renewal) {
-	if f := h.client.config.observer.Renewed; f != nil {
-		h.client.told.add(maxReports, func() { f(h.id(), r) })
+// renewed tells of a renewal. due reports whether the hold is still to be renewed. The caller holds
+// h.mu.
+func (o *observers) renewed(h *Hold, r Renewal, due bool) {
+	o.log.renewed(h, r, due)
+	if f := o.Renewed; f != nil {
+		o.told.add(maxReports, func() { f(h.id(), r) })
 	}
 }
 
-// maxReports is how many reports wait for a handler that is slow, or stuck, before others are dropped.
-const maxReports = 10_000
-
-// reports makes reports one after another, in a goroutine that is there while there are any: so
-// nothing that is to be reported, such as the loss of many holds, waits for a slow handler.
-type reports struct {
-	mu      sync.Mutex
-	waiting []func()
-	running bool
-	closed  bool
-	work    sync.WaitGroup // of the goroutine
-}
-
-// add has report called after those that were added before. It returns false, and drops it, if limit of them
-// wait already; and does nothing once closed.
-func (r *reports) add(limit int, report func()) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return true
-	}
-	if len(r.waiting) >= limit {
-		return false
-	}
-	r.waiting = append(r.waiting, report)
-	if !r.running {
-		r.running = true
-		r.work.Go(r.run)
-	}
-	return true
-}
-
-func (r *reports) run() {
-	for {
-		r.mu.Lock()
-		batch := r.waiting
-		r.waiting = nil
-		r.running = len(batch) > 0
-		r.mu.Unlock()
-		if len(batch) == 0 {
-			return
-		}
-		for _, report := range batch {
-			report()
-		}
-	}
-}
-
-// close waits for what has been added, or until ctx ends, which is false.
-func (r *reports) close(ctx context.Context) bool {
-	r.mu.Lock()
-	r.closed = true
-	running := r.running
-	r.mu.Unlock()
-	if !running {
-		r.work.Wait() // for its very end; ctx may have ended before us
-		return true
-	}
-	return returns(ctx, r.work.Wait)
-}
-
-// log reports to the program's people what no caller hears of.
-func (c *Client) log(level slog.Level, msg string, attrs ...slog.Attr) {
-	logger := c.config.logger
-	if logger == nil {
-		return
-	}
-	record := slog.NewRecord(time.Now(), level, msg, 0) // of now, however late it is handled
-	record.AddAttrs(attrs...)
-	dropped := c.unlogged.Swap(0)
-	if dropped > 0 {
-		record.AddAttrs(slog.Int64("dropped", dropped))
-	}
-	if !c.logs.add(maxReports, func() {
-		// Enabled, too, may take its time.
-		if h := logger.Handler(); h.Enabled(context.Background(), level) {
-			_ = h.Handle(context.Background(), record)
-		}
-	}) {
-		c.unlogged.Add(dropped + 1)
-	}
-}
-
-func (h *Hold) log(level slog.Level, msg string, attrs ...slog.Attr) {
-	h.client.log(level, msg, append([]slog.Attr{slog.String("name", h.name), slog.Uint64("token", h.token)}, attrs...)...)
-}
-
-func (h *Hold) logLost(e HoldEnd) {
-	level := slog.LevelWarn
-	if e.Cause == CauseClosed {
-		level = slog.LevelInfo // by the program itself
-	}
-	h.log(level, "lock lost", slog.String("cause", string(e.Cause)), slog.Duration("held", e.Held))
-}
-
-// logNotRenewed logs that renewals begin to fail. The caller holds h.mu.
-func (h *Hold) logNotRenewed(err error) {
-	if h.failed++; h.failed == 1 {
-		h.log(slog.LevelWarn, "lock not renewed",
-			slog.Duration("expires_in", h.deadline.Sub(clock.Now())), slog.Any("err", err))
-	}
-}
-
-// logRenewed logs that they succeed again. The caller holds h.mu.
-func (h *Hold) logRenewed() {
-	if h.failed > 0 {
-		h.log(slog.LevelInfo, "lock renewed again", slog.Int("failed", h.failed))
-		h.failed = 0
-	}
-}
-
-// logOutcome logs a release that has not succeeded at once.
-func (r returning) logOutcome(err error, tries int, began time.Time) {
-	late, never := slog.LevelInfo, slog.LevelWarn
-	if r.hold.began.IsZero() {
-		late, never = slog.LevelDebug, slog.LevelDebug // perhaps there was nothing; in an outage each attempt leaves one behind
-	}
-	name, after := slog.String("name", r.hold.name), slog.Duration("after", clock.Since(began))
-	switch {
-	case err == nil && tries > 1:
-		r.hold.client.log(late, "lock released late", name, after)
-	case err != nil && !errors.Is(err, ErrLost):
-		r.hold.client.log(never, "lock not released", name, after, slog.Any("err", err))
-	}
+// close waits until all has been told, or until ctx ends, and reports whether all has been.
+func (o *observers) close(ctx context.Context) bool {
+	told := o.log == nil || o.log.records.close(ctx)
+	return o.told.close(ctx) && told
 }

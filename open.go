@@ -12,7 +12,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Schemes returns, in order, the schemes that Open opens: those of the backends that this program imports.
+// Schemes returns, in order, the schemes that Open opens: those of the backends that this program
+// imports.
 func Schemes() []string { return driver.Schemes() }
 
 // Open makes a Client for the backend that rawURL describes:
@@ -30,16 +31,17 @@ func Schemes() []string { return driver.Schemes() }
 //	backoff=10ms,1s    as WithBackoff, of least and most
 //	require=fencing,…  as Require
 //
-// docs/urls.md in the repository has those of all backends in one table. A parameter of the URL wins over
-// an option of opts; what both require is required. A parameter that is unknown, given twice or malformed is an error, before
-// anything is connected. So is a scheme that no imported package has registered.
+// docs/urls.md in the repository has those of all backends in one table. A parameter of the URL
+// wins over an option of opts; what both require is required. A parameter that is unknown, given
+// twice or malformed is an error, before anything is connected. So is a scheme that no imported
+// package has registered.
 //
 // ctx bounds Open itself. Most backends are not contacted before the first Lock, so that an
 // application starts while its backend is unreachable. No error of Open shows the password.
 func Open(ctx context.Context, rawURL string, opts ...Option) (*Client, error) {
 	c, err := openClient(ctx, rawURL, opts)
 	if e, ok := err.(*Error); ok { //nolint:errorlint // the outermost alone
-		err = e.Err // of New, or of an adapter's own: here it is Open that failed
+		err = e.Err // of an adapter's NewDriver: here it is Open that failed
 	}
 	return c, wrap("open", "", err)
 }
@@ -52,28 +54,26 @@ func openClient(ctx context.Context, rawURL string, opts []Option) (*Client, err
 	if err != nil {
 		return nil, err
 	}
-	own, err := takeOptions(u)
+	params, err := takeOptions(u)
 	if err != nil {
 		return nil, err
 	}
-	opts = append(slices.Clip(opts), own...)
-	if _, err := configured(opts); err != nil { // before anybody is asked anything
+	own, err := configured(append(slices.Clip(opts), params...)) // before anybody is asked anything
+	if err != nil {
 		return nil, err
 	}
 	d, err := driver.Open(ctx, u)
 	if err != nil {
 		return nil, err
 	}
-	if err := u.Unknown(); err != nil {
-		_ = d.Close()
-		return nil, err
+	if err = u.Unknown(); err == nil {
+		var c *Client
+		if c, err = newClient(d, own); err == nil {
+			return c, nil
+		}
 	}
-	c, err := New(d, opts...)
-	if err != nil {
-		_ = d.Close()
-		return nil, err
-	}
-	return c, nil
+	_ = d.Close()
+	return nil, err
 }
 
 // takeOptions takes the parameters off the URL that every backend has.

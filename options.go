@@ -3,7 +3,6 @@ package locker
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -24,7 +23,7 @@ type MutexOption interface {
 type config struct {
 	settings
 	prefix    string
-	logger    *slog.Logger // nil: nowhere
+	logger    *logger // nil: none
 	observer  Observer
 	tokenBase uint64
 	required  []Guarantee
@@ -44,8 +43,9 @@ type settings struct {
 // defaultTTL is the TTL where neither the user nor the Driver has one.
 const defaultTTL = 30 * time.Second
 
-func defaults() config {
-	return config{
+// configured returns what opts make of the defaults. The TTL is 0 if none of them sets it.
+func configured(opts []Option) (config, error) {
+	c := config{
 		settings: settings{
 			renew:      true,
 			backoffMin: 10 * time.Millisecond,
@@ -53,6 +53,27 @@ func defaults() config {
 		},
 		prefix: defaultPrefix,
 	}
+	for _, o := range opts {
+		if o == nil {
+			return c, errors.New("nil Option")
+		}
+		if err := o.applyClient(&c); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+func (s *settings) apply(opts []MutexOption) error {
+	for _, o := range opts {
+		if o == nil {
+			return errors.New("nil MutexOption")
+		}
+		if err := o.applyMutex(s); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type clientOption func(*config) error
@@ -64,9 +85,10 @@ type mutexOption func(*settings) error
 func (f mutexOption) applyClient(c *config) error  { return f(&c.settings) }
 func (f mutexOption) applyMutex(s *settings) error { return f(s) }
 
-// WithTTL sets how long a hold lasts unless it is extended. The default is 30 s, unless the backend's package has
-// another. A TTL that the backend cannot honour exactly is ErrUnsupported, and so is one below 5 ms or
-// so, of which the allowance for drift (TTL/100 + 2 ms) would leave less than half.
+// WithTTL sets how long a hold lasts unless it is extended. The default is 30 s, unless the
+// backend's package has another. A TTL that the backend cannot honour exactly is ErrUnsupported,
+// and so is one below 5 ms or so, of which the allowance for drift (TTL/100 + 2 ms) would leave
+// less than half.
 //
 // A short TTL frees the lock of a crashed holder early; a long one rides out longer outages of
 // the backend and longer pauses of the holder.
@@ -89,9 +111,9 @@ func WithoutRenewal() MutexOption {
 	})
 }
 
-// WithoutRelease has [Client.Close] leave the holds that there are to expire at the backend by themselves, as [Hold.Abandon] does for one. Lost fires
-// all the same. By default Close releases them, so that others have the locks at once. It is not for a ZooKeeper connection that the application
-// brought: there the locks last as long as that connection.
+// WithoutRelease makes [Client.Close] leave the holds that there are to expire at the backend by
+// themselves, as [Hold.Abandon] does for one. Lost fires all the same. By default Close releases
+// them, so that others have the locks at once.
 func WithoutRelease() Option {
 	return clientOption(func(c *config) error {
 		c.leaveHolds = true
@@ -100,10 +122,10 @@ func WithoutRelease() Option {
 }
 
 // WithBackoff sets how long a waiter pauses between two attempts where the backend must be polled:
-// a random time that grows from about minimum to at most maximum. The default is 10 ms and 250 ms. Where an
-// attempt takes long, as on a slow link, it grows beyond maximum, to 16 times what the attempt took but no more than
-// TTL/10: contenders who tried more often would be in each other's way. A minimum of 0 or less, or a maximum
-// below it, is an error.
+// a random time that grows from about minimum to at most maximum. The default is 10 ms and 250 ms.
+// Where an attempt takes long, as on a slow link, it grows beyond maximum, to 16 times what the
+// attempt took but no more than TTL/10: contenders who tried more often would be in each other's
+// way. A minimum of 0 or less, or a maximum below it, is an error.
 func WithBackoff(minimum, maximum time.Duration) MutexOption {
 	return mutexOption(func(s *settings) error {
 		if minimum <= 0 || maximum < minimum {
@@ -114,8 +136,8 @@ func WithBackoff(minimum, maximum time.Duration) MutexOption {
 	})
 }
 
-// WithMetadata sets a text that tells people who look at the backend who holds the lock: a host, a process, a job.
-// It is stored there as it is: no place for secrets. The default is none.
+// WithMetadata sets a text that tells people who look at the backend who holds the lock: a host, a
+// process, a job. It is stored there as it is: no place for secrets. The default is none.
 func WithMetadata(metadata string) MutexOption {
 	return mutexOption(func(s *settings) error {
 		s.metadata = metadata
@@ -141,7 +163,8 @@ func WithPrefix(prefix string) Option {
 	})
 }
 
-// prefixEscape keeps prefix and name apart at the first colon, so that no two pairs of them collide.
+// prefixEscape keeps prefix and name apart at the first colon, so that no two pairs of them
+// collide.
 var prefixEscape = strings.NewReplacer("%", "%25", ":", "%3A")
 
 // qualified returns name as the backend sees it: the prefix, a colon, the name as it is.
@@ -149,43 +172,13 @@ func (c *config) qualified(name string) string {
 	return prefixEscape.Replace(c.prefix) + ":" + name
 }
 
-// WithLogger sets where the Client reports what no caller hears of, by default nowhere:
-//
-//	WARN  lock lost              a hold expired, or the backend said that it had ended; by Close: INFO
-//	WARN  lock not renewed       a renewal failed; the next ones to fail in a row are not logged
-//	INFO  lock renewed again     one succeeded after that
-//	INFO  lock released late     a release failed at first: others could not take the lock until now
-//	WARN  lock not released      and in the end; the lock expires at the backend, if it has not yet
-//	WARN  backend may break a promise
-//	                             a setting of its servers does; once, after the first grant: see Warnings
-//
-// The two of releases are DEBUG for what an attempt to lock that failed may have left behind.
-//
-// Attributes are name (without the prefix), token, and cause, held, expires_in, failed, after, why or err, as the
-// case may be: an error is the client library's own. No record has metadata, a URL or a password.
-//
-// A slow handler delays nothing but Close, and that for its 5 s at most: records are handled one after
-// another, and have the time of what they tell of. When 10,000 wait, others are dropped, and counted in
-// the next record's attribute dropped.
-//
-// A nil logger is an error; to report nowhere, leave the option out.
-func WithLogger(l *slog.Logger) Option {
-	return clientOption(func(c *config) error {
-		if l == nil {
-			return errors.New("nil logger")
-		}
-		c.logger = l
-		return nil
-	})
-}
-
 // maxTokenBase leaves room for the tokens of any backend: Redis refuses 2^53 and more, and
 // revisions are signed.
 const maxTokenBase = math.MaxUint64 - math.MaxInt64
 
 // WithTokenBase adds n to every token. Use it after the backend was restored from a backup, or
-// exchanged for one whose tokens are smaller: with n no smaller than the largest token that a resource
-// has seen, it accepts those that come. The default is 0; more than 2^63 is an error.
+// exchanged for one whose tokens are smaller: with n no smaller than the largest token that a
+// resource has seen, it accepts those that come. The default is 0; more than 2^63 is an error.
 func WithTokenBase(n uint64) Option {
 	return clientOption(func(c *config) error {
 		if n > maxTokenBase {
@@ -198,8 +191,9 @@ func WithTokenBase(n uint64) Option {
 
 // Require makes Open and New fail with an error that matches ErrUnsupported where the backend does
 // not promise each of g without a condition. The error says which one, and under which condition
-// the backend would. A Conditional promise is not enough. If your deployment meets the condition, leave that guarantee out. An
-// unknown Guarantee is an error too, which lists those there are and does not match ErrUnsupported. Several Requires add up.
+// the backend would. A Conditional promise is not enough. If your deployment meets the condition,
+// leave that guarantee out. An unknown Guarantee is an error too, which lists those there are and
+// does not match ErrUnsupported. Several Requires add up.
 func Require(g ...Guarantee) Option {
 	return clientOption(func(c *config) error {
 		for _, required := range g {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -23,28 +22,29 @@ const (
 	retriesPerTTL  = 24 // one that failed at once after TTL/24
 )
 
-// lookAgain is the longest time between two looks at the clocks while something is held: timers stand
-// still while the machine is suspended or frozen, and a hold that expired meanwhile must be lost soon
-// after the resume.
+// lookAgain is the longest time between two looks at the clocks while something is held: timers
+// stand still while the machine is suspended or frozen, and a hold that expired meanwhile must be
+// lost soon after the resume.
 const lookAgain = time.Second
 
-// prompt is how long it may take to set a timer. If it took longer, the process has stood still between its look at the clock and the
-// setting, and the timer would be late by as much.
-const prompt = 5 * time.Millisecond
+// maxTimerDelay is how long it may take to set a timer. If it took longer, the process has stood still
+// between its look at the clock and the setting, and the timer would be late by as much.
+const maxTimerDelay = 5 * time.Millisecond
 
-// renewal is when a hold that lasts until deadline is to be renewed: TTL/3 after the request that
-// granted or extended it was sent, however long the reply took. One that is dated is so after a quarter of what is left at the soonest.
-func renewal(now, deadline time.Time, ttl time.Duration, dated bool) time.Time {
+// renewal returns when a hold that lasts until deadline is to be renewed: TTL/3 after the request that
+// granted or extended it was sent, however long the reply took. One that is capped is so after a
+// quarter of what is left at the soonest.
+func renewal(now, deadline time.Time, ttl time.Duration, capped bool) time.Time {
 	due := deadline.Add(-ttl * (renewalsPerTTL - 1) / renewalsPerTTL)
-	if soonest := now.Add(deadline.Sub(now) / 4); dated && due.Before(soonest) {
+	if soonest := now.Add(deadline.Sub(now) / 4); capped && due.Before(soonest) {
 		due = soonest
 	}
 	return due.Add(-time.Duration(due.UnixNano() % max(int64(ttl/gridPerTTL), 1)))
 }
 
-// renewer looks after all the holds of a Client, with one timer and no goroutine of its own: it sends
-// the renewals that are due together, and loses holds at their deadline. Renewals and losses do
-// not wait for each other, so that a hold is lost in time while its renewal hangs.
+// renewer looks after all the holds of a Client, with one timer and no goroutine of its own: it
+// sends the renewals that are due together, and loses holds at their deadline. Renewals and losses
+// do not wait for each other, so that a hold is lost in time while its renewal hangs.
 type renewer struct {
 	mu    sync.Mutex
 	holds holdHeap
@@ -53,7 +53,7 @@ type renewer struct {
 	wall  wallClock
 }
 
-// schedule has h looked after at due. It returns false if the Client is closed. The caller
+// schedule makes sure that h is looked after at due. It returns false if the Client is closed. The caller
 // holds h.mu, which comes before the renewer's.
 func (c *Client) schedule(h *Hold, now, due time.Time) bool {
 	r := &c.renewer
@@ -81,8 +81,8 @@ func (c *Client) unschedule(h *Hold) {
 	}
 }
 
-// setTimer makes sure that the timer fires when the first hold is due. now may be a while ago: the process may have stood still
-// since. The caller holds renewer.mu.
+// setTimer makes sure that the timer fires when the first hold is due. now may be a while ago: the
+// process may have stood still since. The caller holds renewer.mu.
 func (c *Client) setTimer(now time.Time) {
 	r := &c.renewer
 	if len(r.holds) == 0 || c.open.Err() != nil {
@@ -100,7 +100,7 @@ func (c *Client) setTimer(now time.Time) {
 		} else {
 			r.timer.Reset(wake.Sub(now))
 		}
-		if clock.Since(now) < prompt {
+		if clock.Since(now) < maxTimerDelay {
 			return
 		}
 	}
@@ -115,7 +115,7 @@ func (c *Client) tick() {
 	now := clock.Now()
 	due, ahead := c.takeDue(now)
 	if ahead > 0 && len(due) > 0 {
-		c.log(slog.LevelInfo, "wall clock ahead", slog.Duration("ahead", ahead), slog.Int("holds", len(due)))
+		c.observers.log.leapt(ahead, len(due))
 	}
 	renewals := map[time.Duration][]*Hold{}
 	for _, h := range due {
@@ -128,8 +128,9 @@ func (c *Client) tick() {
 	}
 }
 
-// takeDue returns the holds that are due, which are all of them if the wall clock has leapt, and by how much it has. They stay
-// on the heap, where Close finds them, until the next event of each is scheduled.
+// takeDue returns the holds that are due, which are all of them if the wall clock has leapt, and by
+// how much it has. They stay on the heap, where Close finds them, until the next event of each is
+// scheduled.
 func (c *Client) takeDue(now time.Time) (due []*Hold, ahead time.Duration) {
 	r := &c.renewer
 	r.mu.Lock()
@@ -153,8 +154,9 @@ func (c *Client) takeDue(now time.Time) (due []*Hold, ahead time.Duration) {
 	return due, ahead
 }
 
-// planNext schedules when the hold is looked after next, and returns true if it is to be renewed now, as it is in any case if leapt
-// is set. Then the next attempt is planned too, should this one not be answered.
+// planNext schedules when the hold is looked after next, and returns true if it is to be renewed
+// now, as it is in any case if leapt is set. Then the next attempt is planned too, should this one
+// not be answered.
 func (h *Hold) planNext(now time.Time, leapt bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -169,25 +171,25 @@ func (h *Hold) planNext(now time.Time, leapt bool) bool {
 	return due
 }
 
-// renew extends holds of one TTL: in as few round trips as the Driver can, or else all at once, for one
-// that hangs must not keep the others waiting.
+// renew extends holds of one TTL: in as few round trips as the Driver can, or else all at once, for
+// one that hangs must not keep the others waiting.
 func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 	// Another is sent meanwhile, but a reply that comes late counts.
-	ctx, cancel := context.WithTimeout(c.background, ttl*(renewalsPerTTL-1)/renewalsPerTTL)
-	defer cancel()
+	r := newRequest(context.Background(), c.background, ttl*(renewalsPerTTL-1)/renewalsPerTTL)
+	defer r.end()
 	d, ok := c.driver.(driver.BatchExtender)
 	if !ok || len(holds) == 1 {
 		var answered sync.WaitGroup
 		for _, h := range holds {
 			answered.Go(func() {
-				c.attempt(ctx, []*Hold{h}, func([]driver.Lease) []error { return []error{h.lease.Extend(ctx, ttl)} })
+				c.attempt(r, []*Hold{h}, func([]driver.Lease) []error { return []error{h.lease.Extend(r, ttl)} })
 			})
 		}
 		answered.Wait()
 		return
 	}
-	c.attempt(ctx, holds, func(leases []driver.Lease) []error {
-		errs := d.ExtendAll(ctx, leases, ttl)
+	c.attempt(r, holds, func(leases []driver.Lease) []error {
+		errs := d.ExtendAll(r, leases, ttl)
 		if len(errs) != len(holds) {
 			errs = slices.Repeat([]error{fmt.Errorf("the Driver answered for %d of %d leases", len(errs), len(holds))}, len(holds))
 		}
@@ -197,7 +199,7 @@ func (c *Client) renew(holds []*Hold, ttl time.Duration) {
 
 // attempt makes one renewal. If that is not answered by the time of the next it has failed for
 // those who observe.
-func (c *Client) attempt(ctx context.Context, holds []*Hold, extend func([]driver.Lease) []error) {
+func (c *Client) attempt(r *request, holds []*Hold, extend func([]driver.Lease) []error) {
 	leases, due := make([]driver.Lease, len(holds)), make([]time.Time, len(holds))
 	for i, h := range holds {
 		leases[i], due[i] = h.lease, h.dueSince()
@@ -209,17 +211,18 @@ func (c *Client) attempt(ctx context.Context, holds []*Hold, extend func([]drive
 		}
 		defer c.calls.Done()
 		for i, h := range holds {
-			h.renewalFailed(sent, due[i], errNoAnswer)
+			h.renewalEnded(sent, due[i], errNoAnswer, false)
 		}
 	})
 	errs := extend(leases)
 	inTime := slow.Stop()
 	for i, h := range holds {
-		h.renewalAnswered(sent, due[i], ownError(ctx, errs[i]), inTime)
+		h.renewalAnswered(sent, due[i], r.explain(errs[i]), inTime)
 	}
 }
 
-// dueSince is when the renewal was due that the present deadline asks for: the same for all attempts at it.
+// dueSince returns when the renewal was due that the present deadline asks for: the same for all
+// attempts at it.
 func (h *Hold) dueSince() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -229,36 +232,30 @@ func (h *Hold) dueSince() time.Time {
 // renewalAnswered takes in the outcome of a renewal. One that failed is tried again soon, unless it
 // was late, and that has been done.
 func (h *Hold) renewalAnswered(sent, due time.Time, err error, inTime bool) {
-	err = h.extended(sent, err)
-	switch {
-	case errors.Is(err, ErrNotHeld): // unlocked meanwhile
-	case err == nil || errors.Is(err, ErrLost):
-		h.observeRenewed(Renewal{Lag: max(sent.Sub(due), 0), Err: err})
-	case inTime && h.renewalFailed(sent, due, err):
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if h.state == held && due.Equal(h.renewDue) {
-			now := clock.Now()
-			h.renewAt = now.Add(h.ttl / retriesPerTTL)
-			h.client.schedule(h, now, h.nextEvent())
-		}
+	if err = h.extended(sent, err); errors.Is(err, ErrNotHeld) {
+		return // unlocked meanwhile
+	}
+	if err == nil || errors.Is(err, ErrLost) || inTime {
+		h.renewalEnded(sent, due, err, inTime)
 	}
 }
 
-// renewalFailed says that a renewal has failed, and reports whether it is still due: a later one
-// may have been answered.
-func (h *Hold) renewalFailed(sent, due time.Time, err error) bool {
-	h.observeRenewed(Renewal{Lag: max(sent.Sub(due), 0), Err: err})
+// renewalEnded tells of a renewal that was answered or has failed. If again is true, one that has
+// failed is tried again soon, unless a later one was answered.
+func (h *Hold) renewalEnded(sent, due time.Time, err error, again bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.state != held || !due.Equal(h.renewDue) {
-		return false
+	stillDue := h.state == held && due.Equal(h.renewDue)
+	h.client.observers.renewed(h, Renewal{Lag: max(sent.Sub(due), 0), Err: err}, stillDue)
+	if again && stillDue && err != nil {
+		now := clock.Now()
+		h.renewAt = now.Add(h.ttl / retriesPerTTL)
+		h.client.schedule(h, now, h.nextEvent())
 	}
-	h.logNotRenewed(err)
-	return true
 }
 
-// stopRenewing ends the renewer of a Client that has begun to close, and returns the holds that it looked after.
+// stopRenewing ends the renewer of a Client that has begun to close, and returns the holds that it
+// looked after.
 func (c *Client) stopRenewing() []*Hold {
 	r := &c.renewer
 	r.mu.Lock()
@@ -297,9 +294,11 @@ func (q *holdHeap) Pop() any {
 	return h
 }
 
-// leap is how far the wall clock has to go ahead of ours between two looks to tell of a machine that was frozen from outside, such as
-// a virtual machine that its host paused: our clock stood still, and a hold may have expired at the backend. Somebody who sets
-// the wall clock forward looks the same, and costs one renewal each time. Less than a leap is no more than the grain of some clocks.
+// leap is how far the wall clock has to go ahead of ours between two looks to tell of a machine
+// that was frozen from outside, such as a virtual machine that its host paused: our clock stood
+// still, and a hold may have expired at the backend. Somebody who sets the wall clock forward looks
+// the same, and costs one renewal each time. Less than a leap is no more than the grain of some
+// clocks.
 const leap = 50 * time.Millisecond
 
 // wallClock is looked at to tell whether the machine was frozen. No hold ends by it.
@@ -325,7 +324,8 @@ func (w *wallClock) look(now time.Time) time.Duration {
 	return w.ahead - was
 }
 
-// leaptSince reports whether the wall clock was seen to leap after a request was sent: what that was granted may have expired.
+// leaptSince reports whether the wall clock was seen to leap after a request was sent: what that
+// was granted may have expired.
 func (r *renewer) leaptSince(sent time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

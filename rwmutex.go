@@ -8,31 +8,38 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// ErrUpgrade means that the lock was asked for by who holds a share of it, and would wait for itself. Unlock the share first: another may hold the
-// lock in between, so look again at what the share has shown.
+// ErrUpgrade means that the lock was asked for by who holds a share of it, and would wait for
+// itself. Unlock the share first: another may hold the lock in between, so look again at what the
+// share has shown.
 //
-// It is returned where the share is the RWMutex's own, or the context carries it (see [Mutex.Join]). Nobody can tell in another case, such as an
-// Acquire beside the RWMutex's own share: that waits until ctx ends.
+// It is returned where the share is the RWMutex's own, or the context carries it (see
+// [Mutex.Join]). Nobody can tell in another case, such as an Acquire beside the RWMutex's own
+// share: that waits until ctx ends.
 var ErrUpgrade = errors.New("a share cannot become the lock: unlock it first")
 
-// ErrReentrant means that a context carries a hold of the lock, and a call with this context would wait for that hold: Do within Do, RDo within
-// Do, or RDo within RDo, which waits once a writer has come in between. Call [Mutex.Join], or use the hold that there is.
+// ErrReentrant means that a context carries a hold of the lock, and a call with this context would
+// wait for that hold: Do within Do, RDo within Do, or RDo within RDo, which waits once a writer has
+// come in between. Call [Mutex.Join], or use the hold that there is.
 var ErrReentrant = errors.New("the context carries a hold of this lock, for which the call would wait")
 
-// RWMutex is a read-write lock: any number of readers share it, or one writer has it alone. Make one with [Client.RWMutex].
+// RWMutex is a read-write lock: any number of readers share it, or one writer has it alone. Make
+// one with [Client.RWMutex].
 //
-// The writer's side is the plain lock of the name: all methods of [Mutex] are its, and a Mutex of the same name excludes readers and writers like
-// another writer. A reader's hold is a share. It is renewed, lost, extended and unlocked like any hold, for itself alone: Unlock, Extend, FencingToken,
-// Lost and Deadline are for the hold that there is, of either kind.
+// The writer's side is the plain lock of the name: all methods of [Mutex] are its, and a Mutex of
+// the same name excludes readers and writers like another writer. A reader's hold is a share. It is
+// renewed, lost, extended and unlocked like any hold, for itself alone: Unlock, Extend,
+// FencingToken, Lost and Deadline are for the hold that there is, of either kind.
 //
-// It is first come, first served: a writer waits for the readers before it, and readers that come after it wait for it. A release lets in one writer,
-// or all readers up to the next writer.
+// It is first come, first served: a writer waits for the readers before it, and readers that come
+// after it wait for it. A release lets in one writer, or all readers up to the next writer.
 //
-// Shares that are held at the same time have one fencing token. It is above that of the writer before them and below that of the next, so that a
-// resource which has seen a reader's token refuses the writer before.
+// Shares that are held at the same time have one fencing token. It is above that of the writer
+// before them and below that of the next, so that a resource which has seen a reader's token
+// refuses the writer before.
 //
-// Like a Mutex it has one hold at a time, from Lock or RLock to Unlock: a second RLock waits for that Unlock. Readers in several goroutines call RDo
-// or RAcquire, whose holds are independent, or have an RWMutex each.
+// Like a Mutex it has one hold at a time, from Lock or RLock to Unlock: a second RLock waits for
+// that Unlock. Readers in several goroutines call RDo or RAcquire, whose holds are independent, or
+// have an RWMutex each.
 type RWMutex struct{ *Mutex }
 
 // RWMutex returns a new RWMutex for the lock called name, as [Client.Mutex] returns a Mutex. If the
@@ -47,7 +54,8 @@ func (m *RWMutex) RLock(ctx context.Context) error {
 	return err
 }
 
-// TryRLock makes one attempt to take a share, of TTL/2 at most. It returns ErrHeld if the lock is held by a writer, or one waits for it.
+// TryRLock makes one attempt to take a share, of TTL/2 at most. It returns ErrHeld if the lock is
+// held by a writer, or one waits for it.
 func (m *RWMutex) TryRLock(ctx context.Context) error {
 	_, err := m.contend(ctx, opTryRLock, (*contender).acquireOwn)
 	return err
@@ -63,13 +71,16 @@ func (m *RWMutex) TryRAcquire(ctx context.Context) (*Hold, error) {
 	return m.contend(ctx, opTryRLock, (*contender).acquire)
 }
 
-// RDo takes a share, calls f with it, and unlocks. Several goroutines may call it at once. The context of f, and the error, are those of [Mutex.Do]. If f,
-// or what it calls with its context, takes the lock of this name, that returns ErrUpgrade. If it waits for another share, that returns ErrReentrant.
+// RDo takes a share, calls f with it, and unlocks. Several goroutines may call it at once. The
+// context of f, and the error, are those of [Mutex.Do]. If f, or what it calls with its context,
+// takes the lock of this name, that returns ErrUpgrade. If it waits for another share, that returns
+// ErrReentrant.
 func (m *RWMutex) RDo(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
 	return m.rdo(ctx, opRLock, f)
 }
 
-// TryRDo is RDo for a caller that does not wait: if the lock is held by a writer, or one waits for it, it returns ErrHeld and does not call f.
+// TryRDo is RDo for a caller that does not wait: if the lock is held by a writer, or one waits for
+// it, it returns ErrHeld and does not call f.
 func (m *RWMutex) TryRDo(ctx context.Context, f func(ctx context.Context, h *Hold) error) error {
 	return m.rdo(ctx, opTryRLock, f)
 }
@@ -82,7 +93,8 @@ func (m *RWMutex) rdo(ctx context.Context, op string, f func(context.Context, *H
 	return h.during(ctx, func(ctx context.Context) error { return f(ctx, h) }, func() error { return h.Unlock(context.WithoutCancel(ctx)) })
 }
 
-// Downgrade makes the current hold a share, as [Hold.Downgrade] does. It returns ErrNotHeld without a hold.
+// Downgrade makes the current hold a share, as [Hold.Downgrade] does. It returns ErrNotHeld without
+// a hold.
 func (m *RWMutex) Downgrade(ctx context.Context) error {
 	h := m.current()
 	if h == nil {
@@ -91,11 +103,13 @@ func (m *RWMutex) Downgrade(ctx context.Context) error {
 	return h.Downgrade(ctx)
 }
 
-// Downgrade makes this hold of the lock a share, without an end in between: nobody else has had the lock alone, and the readers that wait in front of all
-// writers come in. The token and the deadline stay. It takes TTL/2 at most.
+// Downgrade makes this hold of the lock a share, without an end in between: nobody else has had the
+// lock alone, and the readers that wait in front of all writers come in. The token and the deadline
+// stay. It takes TTL/2 at most.
 //
-// Of a hold that is a share it returns nil. It returns ErrNotHeld after Unlock, ErrLost after a loss, and ErrUnsupported if the backend has no shares.
-// After any other error the hold goes on, as a share or not: call it again.
+// Of a hold that is a share it returns nil. It returns ErrNotHeld after Unlock, ErrLost after a
+// loss, and ErrUnsupported if the backend has no shares. After any other error the hold goes on, as
+// a share or not: call it again.
 func (h *Hold) Downgrade(ctx context.Context) error {
 	return h.client.observed(ctx, opDowngrade, h.name, func(ctx context.Context) Result {
 		return Result{Token: h.token, Err: h.downgrade(ctx)}
@@ -107,35 +121,21 @@ func (h *Hold) downgrade(ctx context.Context) error {
 		return err
 	}
 	lease, ok := h.lease.(driver.Downgrader)
-	switch {
-	case !ok:
+	if !ok {
 		return fmt.Errorf("%w: it has no read-write locks", ErrUnsupported)
-	case ctx.Err() != nil:
-		return interrupted(ctx, nil)
 	}
-	c := h.client
-	if c.begin() != nil {
-		return ErrLost // Close ends every hold
-	}
-	defer c.calls.Done()
-	own, cancel := bound(ctx, c.background, h.ttl/2)
-	defer cancel()
-	err := ownError(own, lease.Downgrade(own))
-	switch {
-	case err == nil:
-		h.mu.Lock()
-		h.shared = true
-		h.mu.Unlock()
-	case errors.Is(err, ErrLost):
-		h.lose(CauseRevoked)
-	}
-	if over := h.expireIfDue(); over != nil {
-		return over
-	}
-	if err != nil && ctx.Err() != nil {
-		return interrupted(ctx, nil)
-	}
-	return err
+	return h.whileHeld(ctx, func(r *request) error {
+		err := r.explain(lease.Downgrade(r))
+		switch {
+		case err == nil:
+			h.mu.Lock()
+			h.shared = true
+			h.mu.Unlock()
+		case errors.Is(err, ErrLost):
+			h.lose(CauseRevoked)
+		}
+		return err
+	})
 }
 
 func (h *Hold) isShared() bool {
@@ -150,8 +150,8 @@ func (c *contender) waits() bool { return c.op == opLock || c.op == opRLock }
 // shares reports whether c wants a share.
 func (c *contender) shares() bool { return c.op == opRLock || c.op == opTryRLock }
 
-// waitsForItself returns why c would wait for a hold that its own context carries, or nil. A share that waits for a share does so
-// when a writer has come in between.
+// waitsForItself returns why c would wait for a hold that its own context carries, or nil. A share
+// that waits for a share does so when a writer has come in between.
 func (c *contender) waitsForItself() error {
 	h := c.mutex.carriedIn(c.ctx)
 	lasts := h != nil && h.Err() == nil

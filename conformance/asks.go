@@ -18,7 +18,7 @@ func (e *env) kill() (restart func()) { return e.hushed("KillServer", e.h.Faults
 
 // wipe is WipeServer, until restart is called or the trial ends. restart asks whether the data are gone.
 func (e *env) wipe() (restart func()) {
-	k := e.keepsake()
+	k := e.earlierHold()
 	undo := e.hushed("WipeServer", e.h.Faults.WipeServer)
 	return func() {
 		undo()
@@ -32,22 +32,22 @@ func (e *env) hushed(field string, fault func(TB) (undo func())) (undo func()) {
 	return undo
 }
 
-// keepsake is a hold that a backend cannot know of any more when it has lost its data.
-type keepsake struct {
+// earlierHold is one that a backend cannot know of any more when it has lost its data.
+type earlierHold struct {
 	holder, other *party
 	until         time.Time
 }
 
-func (e *env) keepsake() *keepsake {
+func (e *env) earlierHold() *earlierHold {
 	name, ttl := e.name(), 2*e.long // servers may take a while to come back
-	k := &keepsake{e.party("a holder", name, ttl), e.party("another", name, ttl), time.Now().Add(ttl)}
+	k := &earlierHold{e.party("a holder", name, ttl), e.party("another", name, ttl), time.Now().Add(ttl)}
 	k.holder.take()
 	return k
 }
 
 // gone returns an error if the backend still knows the hold: another cannot get the lock, and Extend says nil. The other one is first:
 // a broken Extend may make a hold where there is none.
-func (k *keepsake) gone() error {
+func (k *earlierHold) gone() error {
 	for end := time.Now().Add(k.other.env.prompt); ; time.Sleep(settle / 10) { // connections may have to be made anew
 		if k.other.lockWithin(2*settle) == nil {
 			_ = k.other.unlock()

@@ -71,27 +71,27 @@ func TestOverlap(t *testing.T) {
 
 func TestDisjoint(t *testing.T) {
 	began := time.Now()
-	hold := func(who string, from, to int, token uint64) tenure {
+	hold := func(who string, from, to int, token uint64) interval {
 		at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
-		return tenure{who: who, from: at(from), to: at(to), token: token}
+		return interval{who: who, from: at(from), to: at(to), token: token}
 	}
-	lost := func(t tenure) tenure { t.lost = true; return t }
+	lost := func(t interval) interval { t.lost = true; return t }
 	for _, c := range []struct {
-		what    string
-		tenures []tenure
-		broken  bool
+		what      string
+		intervals []interval
+		broken    bool
 	}{
-		{"one after the other", []tenure{hold("A", 0, 10, 1), hold("B", 11, 20, 2)}, false},
-		{"two at once", []tenure{hold("A", 0, 10, 1), hold("B", 9, 20, 2)}, true},
-		{"the victim hears of it at its Unlock", []tenure{lost(hold("A", 0, 10, 1)), hold("B", 9, 20, 2)}, true},
-		{"the thief hears of it at its Unlock", []tenure{hold("A", 0, 10, 1), lost(hold("B", 9, 20, 2))}, true},
-		{"without tokens", []tenure{lost(hold("A", 0, 10, 0)), hold("B", 9, 20, 0)}, true},
-		{"the victim was told from the first", []tenure{lost(hold("A", 0, 10, 0)), hold("B", 9, 20, 2)}, true},
-		{"its time was over when the thief's Lock returned", []tenure{hold("A", 0, 10, 1), lost(hold("B", 9, 9, 2))}, false},
-		{"lost while nobody else held", []tenure{lost(hold("A", 0, 10, 1)), hold("B", 11, 20, 2)}, false},
+		{"one after the other", []interval{hold("A", 0, 10, 1), hold("B", 11, 20, 2)}, false},
+		{"two at once", []interval{hold("A", 0, 10, 1), hold("B", 9, 20, 2)}, true},
+		{"the victim hears of it at its Unlock", []interval{lost(hold("A", 0, 10, 1)), hold("B", 9, 20, 2)}, true},
+		{"the thief hears of it at its Unlock", []interval{hold("A", 0, 10, 1), lost(hold("B", 9, 20, 2))}, true},
+		{"without tokens", []interval{lost(hold("A", 0, 10, 0)), hold("B", 9, 20, 0)}, true},
+		{"the victim was told from the first", []interval{lost(hold("A", 0, 10, 0)), hold("B", 9, 20, 2)}, true},
+		{"its time was over when the thief's Lock returned", []interval{hold("A", 0, 10, 1), lost(hold("B", 9, 9, 2))}, false},
+		{"lost while nobody else held", []interval{lost(hold("A", 0, 10, 1)), hold("B", 11, 20, 2)}, false},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			err, certain := verdict(t, func(e *env) { e.disjoint(c.tenures) })
+			err, certain := verdict(t, func(e *env) { e.disjoint(c.intervals) })
 			assert.Equal(t, c.broken, certain, "%v", err)
 		})
 	}

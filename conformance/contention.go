@@ -25,10 +25,10 @@ const (
 	contenders     = 8
 )
 
-// tenure is one hold that was seen from Lock to Unlock: from is after Lock returned, to before
+// interval is one hold that was seen from Lock to Unlock: from is after Lock returned, to before
 // Unlock was called. It was held all that time. That its holder was told of a loss is no excuse,
 // for nobody has ended it; but then it was held no longer than it was to last.
-type tenure struct {
+type interval struct {
 	who      string
 	from, to time.Time
 	token    uint64
@@ -43,13 +43,13 @@ type contest struct {
 	left   atomic.Int64 // holds still to be had
 	work   func()       // what a holder does
 
-	mu      sync.Mutex
-	tenures []tenure
+	mu        sync.Mutex
+	intervals []interval
 }
 
 // contend has each party lock and unlock again and again, in a goroutine of its own, and returns the
-// tenures in their order. Parties may share a Locker.
-func (e *env) contend(parties []*party, work func()) []tenure {
+// intervals in their order. Parties may share a Locker.
+func (e *env) contend(parties []*party, work func()) []interval {
 	ctx, cancel := context.WithTimeout(e.ctx, longest)
 	defer cancel()
 	c := &contest{env: e, ctx: ctx, work: work, enough: time.Now().Add(contentionTime)}
@@ -59,11 +59,11 @@ func (e *env) contend(parties []*party, work func()) []tenure {
 		wg.Go(func() { c.compete(p) })
 	}
 	wg.Wait()
-	if len(c.tenures) == 0 {
+	if len(c.intervals) == 0 {
 		e.doubtf("%d contenders, and nobody got the lock in %v", len(parties), longest)
 	}
-	slices.SortFunc(c.tenures, func(a, b tenure) int { return a.from.Compare(b.from) })
-	return c.tenures
+	slices.SortFunc(c.intervals, func(a, b interval) int { return a.from.Compare(b.from) })
+	return c.intervals
 }
 
 func (c *contest) compete(p *party) {
@@ -87,9 +87,9 @@ func (c *contest) compete(p *party) {
 	}
 }
 
-// hold is one tenure.
+// hold locks, works and unlocks once.
 func (c *contest) hold(p *party) (ok bool) {
-	t := tenure{who: p.who, from: time.Now(), token: p.token()}
+	t := interval{who: p.who, from: time.Now(), token: p.token()}
 	c.work()
 	t.to = time.Now()
 	until := p.until()
@@ -107,7 +107,7 @@ func (c *contest) hold(p *party) (ok bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tenures = append(c.tenures, t)
+	c.intervals = append(c.intervals, t)
 	return true
 }
 
@@ -127,8 +127,8 @@ func dwell() {
 }
 
 // losses is how many of the holds were lost.
-func losses(tenures []tenure) (n int) {
-	for _, t := range tenures {
+func losses(intervals []interval) (n int) {
+	for _, t := range intervals {
 		if t.lost {
 			n++
 		}
@@ -136,8 +136,8 @@ func losses(tenures []tenure) (n int) {
 	return n
 }
 
-// farewell is what Unlock said.
-func (t tenure) farewell() string {
+// ending says what Unlock returned.
+func (t interval) ending() string {
 	if t.lost {
 		return fmt.Sprintf("%s's Unlock said ErrLost, though nobody had ended its hold", t.who)
 	}
@@ -145,28 +145,28 @@ func (t tenure) farewell() string {
 }
 
 // disjoint ends the trial if two held at once.
-func (e *env) disjoint(tenures []tenure) {
-	for i, t := range tenures {
+func (e *env) disjoint(intervals []interval) {
+	for i, t := range intervals {
 		if i == 0 || t.lost && !t.from.Before(t.to) { // its time was over when Lock returned
 			continue
 		}
-		before := slices.MaxFunc(tenures[max(0, i-contenders):i], func(a, b tenure) int { return a.to.Compare(b.to) })
+		before := slices.MaxFunc(intervals[max(0, i-contenders):i], func(a, b interval) int { return a.to.Compare(b.to) })
 		if t.from.Before(before.to) {
 			both := min(before.to.Sub(t.from), t.to.Sub(t.from))
 			e.failf("%s and %s held the lock at once, for %v: %s; %s; hold %d of %d",
-				before.who, t.who, both, before.farewell(), t.farewell(), i+1, len(tenures))
+				before.who, t.who, both, before.ending(), t.ending(), i+1, len(intervals))
 		}
 	}
-	e.Logf("%d holds, none at the same time as another", len(tenures))
+	e.Logf("%d holds, none at the same time as another", len(intervals))
 }
 
 // rising ends the trial if a later hold has no larger token. Of one that was lost nobody knows when others were granted.
-func (e *env) rising(tenures []tenure) {
-	tenures = slices.DeleteFunc(slices.Clone(tenures), func(t tenure) bool { return t.lost })
-	for i := 1; i < len(tenures); i++ {
-		a, b := tenures[i-1], tenures[i]
+func (e *env) rising(intervals []interval) {
+	intervals = slices.DeleteFunc(slices.Clone(intervals), func(t interval) bool { return t.lost })
+	for i := 1; i < len(intervals); i++ {
+		a, b := intervals[i-1], intervals[i]
 		if a.to.Before(b.from) && cmp.Compare(a.token, b.token) >= 0 {
-			e.failf("%s held with the token %d, and then %s with %d; hold %d of %d", a.who, a.token, b.who, b.token, i+1, len(tenures))
+			e.failf("%s held with the token %d, and then %s with %d; hold %d of %d", a.who, a.token, b.who, b.token, i+1, len(intervals))
 		}
 	}
 }

@@ -40,15 +40,15 @@ func (h *history) refusal(j judgement) error {
 
 func at(t int64) string { return fmt.Sprintf("%.4f s", time.Duration(t).Seconds()) }
 
-// lines are the operations of stays, in the order of their calls.
-func (h *history) lines(stays []stay) []string {
-	ops := slices.Concat(stays...)
-	slices.SortStableFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+// lines are the operations of holds, in the order of their calls.
+func (h *history) lines(holds []ops) []string {
+	all := slices.Concat(holds...)
+	slices.SortStableFunc(all, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	const enough = 40
 	var lines []string
-	for i, op := range ops {
+	for i, op := range all {
 		if i == enough {
-			return append(lines, fmt.Sprintf("and %d more", len(ops)-i))
+			return append(lines, fmt.Sprintf("and %d more", len(all)-i))
 		}
 		lines = append(lines, fmt.Sprintf("%s to %s: %s, %s",
 			at(op.Call), at(op.Return), h.Clients[op.ClientId].Who, strings.ReplaceAll(op.Input.(move).text, "\n", ", ")))
@@ -57,8 +57,8 @@ func (h *history) lines(stays []stay) []string {
 }
 
 // span is from the first call to the last return.
-func span(stays []stay) (from, to int64) {
-	for i, op := range slices.Concat(stays...) {
+func span(holds []ops) (from, to int64) {
+	for i, op := range slices.Concat(holds...) {
 		if i == 0 {
 			from = op.Call
 		}
@@ -98,13 +98,13 @@ func (h *history) save(j judgement) (page string, err error) {
 // draw writes the page. A history of thousands of operations is no sight: it shows those about the witness.
 func (h *history) draw(j judgement, page string) error {
 	const before, after = 30, 10
-	place := func(s stay) int {
-		return slices.IndexFunc(j.stays, func(o stay) bool { return o[0].Input.(move).hold == s[0].Input.(move).hold })
+	place := func(s ops) int {
+		return slices.IndexFunc(j.holds, func(o ops) bool { return o[0].Input.(move).hold == s[0].Input.(move).hold })
 	}
 	first, last := place(j.witness[0]), place(j.witness[len(j.witness)-1])
-	about := slices.Clone(j.stays[max(0, first-before):min(len(j.stays), first+before)])
+	about := slices.Clone(j.holds[max(0, first-before):min(len(j.holds), first+before)])
 	if last > first+before {
-		about = append(about, j.stays[max(last-before, first+before):min(len(j.stays), last+after)]...)
+		about = append(about, j.holds[max(last-before, first+before):min(len(j.holds), last+after)]...)
 	}
 	_, info := porcupine.CheckOperationsVerbose(model, slices.Concat(about...), checkTime)
 	info.AddAnnotations(h.remarks(span(about)))
@@ -120,7 +120,7 @@ func (h *history) remarks(from, to int64) []porcupine.Annotation {
 		}
 	}
 	for _, e := range h.Events {
-		if e.Said == saidError && e.Op != opUnlock && e.Call <= to && e.Return >= from {
+		if e.Err == otherErr && e.Op != opUnlock && e.Call <= to && e.Return >= from {
 			all = append(all, porcupine.Annotation{
 				Tag: h.Clients[e.Client].Who, Start: e.Call, End: e.Return, Description: e.Op + ": error", Details: e.Text,
 			})

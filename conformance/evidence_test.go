@@ -44,12 +44,12 @@ func TestRefusal(t *testing.T) {
 	t.Cleanup(func() { *evidenceDir = before })
 	h := script{
 		call(0, opLock, 0, 10), sample(0, 11, 12, 5), call(0, opUnlock, 100, 110),
-		call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50), call(1, opLock, 51, 52, saidError),
+		call(1, opLock, 20, 30), sample(1, 31, 32, 6), call(1, opUnlock, 40, 50), call(1, opLock, 51, 52, otherErr),
 	}.played(exclusive)
 	h.Seed, h.Faults = 42, []faultRecord{{Kind: "Through", What: "1: cut off", From: 15e6, To: 50e6}}
-	said := h.refusal(h.check()).Error()
+	text := h.refusal(h.check()).Error()
 	for _, part := range []string{"token 5", "token 6", "0.0200 s to 0.0300 s: 1, Lock: nil", "1: cut off", "-conformance.seed=42", dir} {
-		assert.Contains(t, said, part)
+		assert.Contains(t, text, part)
 	}
 	pages, err := filepath.Glob(filepath.Join(dir, "*.html"))
 	require.NoError(t, err)

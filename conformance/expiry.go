@@ -189,9 +189,9 @@ func (e *env) harmless(op string, do func(*party) error, watch time.Duration) {
 func (e *env) steady(a, b *party, op string, do func(*party) error, watch time.Duration) {
 	c := e.party("C", b.name, e.long)
 	token := b.token()
-	said := do(a)
+	returned := do(a)
 	if err := c.lockWithin(watch); err == nil {
-		e.robbed(b, op, said)
+		e.robbed(b, op, returned)
 	}
 	if now := b.token(); now != token && now != 0 {
 		e.failf("B's token was %d, and after A's %s it is %d", token, op, now)
@@ -202,12 +202,12 @@ func (e *env) steady(a, b *party, op string, do func(*party) error, watch time.D
 
 // robbed ends the trial: b does not hold, or not alone, after what a former holder did. A Locker that
 // looks says that the hold is lost; another may not.
-func (e *env) robbed(b *party, op string, said error) {
+func (e *env) robbed(b *party, op string, returned error) {
 	if err := b.extend(); err != nil {
 		e.doubtf("B held the lock; A, who had lost it, called %s (%s); then C's Lock succeeded, and B's Extend says %s",
-			op, says(said), says(err))
+			op, says(returned), says(err))
 	}
-	e.failf("B held the lock; A, who had lost it, called %s (%s); then C's Lock succeeded, while B's Extend still does", op, says(said))
+	e.failf("B held the lock; A, who had lost it, called %s (%s); then C's Lock succeeded, while B's Extend still does", op, says(returned))
 }
 
 func extendWithoutHold(e *env) {

@@ -62,7 +62,7 @@ func (e *env) staysSilent(field string, fault func(TB) (undo func())) {
 }
 
 func wipeActs(e *env) {
-	k := e.keepsake()
+	k := e.earlierHold()
 	e.staysSilent("WipeServer", e.h.Faults.WipeServer)
 	e.certainly(k.gone())
 }

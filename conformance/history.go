@@ -49,13 +49,13 @@ type faultRecord struct {
 
 // event is one call, or the moment in which a client saw that Lost had fired.
 type event struct {
-	Client int    `json:"c"`
-	Op     string `json:"op"`
-	Call   int64  `json:"call"`
-	Return int64  `json:"ret"`
-	Said   saying `json:"said,omitempty"`
-	Token  uint64 `json:"token,omitempty"` // of FencingToken
-	Text   string `json:"text,omitempty"`  // of an error
+	Client int     `json:"c"`
+	Op     string  `json:"op"`
+	Call   int64   `json:"call"`
+	Return int64   `json:"ret"`
+	Err    errKind `json:"said,omitempty"`
+	Token  uint64  `json:"token,omitempty"` // of FencingToken
+	Text   string  `json:"text,omitempty"`  // of an error
 }
 
 // The operations.
@@ -71,39 +71,39 @@ const (
 	opLost      = "Lost" // has fired
 )
 
-// saying is what of an error matters here.
-type saying string
+// errKind is what of an error matters here.
+type errKind string
 
 const (
-	saidNil     saying = ""
-	saidLost    saying = "lost"
-	saidNotHeld saying = "not held"
-	saidHeld    saying = "held"
-	saidError   saying = "error" // and nobody knows what the backend did
+	noErr     errKind = ""
+	isLost    errKind = "lost"
+	isNotHeld errKind = "not held"
+	isHeld    errKind = "held"
+	otherErr  errKind = "error" // and nobody knows what the backend did
 )
 
-func sayingOf(err error) saying {
+func errKindOf(err error) errKind {
 	switch {
 	case err == nil:
-		return saidNil
+		return noErr
 	case errors.Is(err, locker.ErrLost):
-		return saidLost
+		return isLost
 	case errors.Is(err, locker.ErrNotHeld):
-		return saidNotHeld
+		return isNotHeld
 	case errors.Is(err, locker.ErrHeld):
-		return saidHeld
+		return isHeld
 	default:
-		return saidError
+		return otherErr
 	}
 }
 
 // now is the history's clock.
 func (h *history) now() int64 { return int64(time.Since(h.began)) }
 
-func (h *history) befell(w faultRecord) {
+func (h *history) recordFault(f faultRecord) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.Faults = append(h.Faults, w)
+	h.Faults = append(h.Faults, f)
 }
 
 func (h *history) record(e event) {
@@ -112,15 +112,15 @@ func (h *history) record(e event) {
 	h.Events = append(h.Events, e)
 }
 
-// tenancy is a hold in a history: from a Lock that said nil to its Unlock, and what was said of it.
-type tenancy struct {
+// hold is one in a history: from a Lock that returned nil to its Unlock, and what its client was told meanwhile.
+type hold struct {
 	client   int
 	token    uint64 // 0: never seen
 	grant    event
-	confirms []event // FencingTokens that were not 0, Extends that said nil
+	confirms []event // FencingTokens that were not 0, Extends that returned nil
 	extends  []event // that may have extended it
-	told     int64   // when the client was told of its loss; 0: never
-	assured  int64   // how long a call that said nil holds it, whatever tells of an earlier loss; 0: no time
+	toldLost int64   // when the client was told of its loss; 0: never
+	assured  int64   // how long a call that returned nil holds it, whatever tells of an earlier loss; 0: no time
 	unlock   *event
 	breaches []breach
 }
@@ -131,17 +131,17 @@ type breach struct {
 	why string
 }
 
-// tenancies finds the holds of one client in its events. What was said while nothing was held, and should
-// not have been, is in a tenancy without a grant.
-func tenancies(id int, c client, events []event) []*tenancy {
+// holdsOf finds the holds of one client in its events. A hold without a grant has what its client was told while it held
+// nothing, and should not have been told.
+func holdsOf(id int, c client, events []event) []*hold {
 	slices.SortStableFunc(events, func(a, b event) int { return int(a.Call - b.Call) })
-	current := &tenancy{client: id}
-	all := []*tenancy{current}
+	current := &hold{client: id}
+	all := []*hold{current}
 	for _, e := range events {
 		switch e.Op {
 		case opLock, opTryLock, opRLock, opTryRLock:
-			if e.Said == saidNil {
-				current = &tenancy{client: id, grant: e}
+			if e.Err == noErr {
+				current = &hold{client: id, grant: e}
 				all = append(all, current)
 			}
 		case opToken:
@@ -156,156 +156,156 @@ func tenancies(id int, c client, events []event) []*tenancy {
 			current.unlocked(e)
 		}
 	}
-	for _, t := range all {
-		t.review(c)
+	for _, h := range all {
+		h.review(c)
 	}
-	return slices.DeleteFunc(all, func(t *tenancy) bool { return t.grant.Op == "" && t.breaches == nil })
+	return slices.DeleteFunc(all, func(h *hold) bool { return h.grant.Op == "" && h.breaches == nil })
 }
 
 // open reports whether t may still be held at e: e was not called after its Unlock.
-func (t *tenancy) open(e event) bool {
-	return t.grant.Op != "" && (t.unlock == nil || e.Call < t.unlock.Return)
+func (h *hold) open(e event) bool {
+	return h.grant.Op != "" && (h.unlock == nil || e.Call < h.unlock.Return)
 }
 
-func (t *tenancy) breach(e event, why string) { t.breaches = append(t.breaches, breach{e, why}) }
+func (h *hold) breach(e event, why string) { h.breaches = append(h.breaches, breach{e, why}) }
 
-func (t *tenancy) sampled(e event) {
+func (h *hold) sampled(e event) {
 	switch {
 	case e.Token == 0:
-		t.loss(e)
-	case !t.open(e):
-		t.breach(e, "nothing is held")
+		h.loss(e)
+	case !h.open(e):
+		h.breach(e, "nothing is held")
 	default:
-		if t.token == 0 {
-			t.token = e.Token
+		if h.token == 0 {
+			h.token = e.Token
 		}
-		t.confirms = append(t.confirms, e)
+		h.confirms = append(h.confirms, e)
 	}
 }
 
-// loss takes in that the client was told. What it hears while it unlocks may be of its Unlock.
-func (t *tenancy) loss(e event) {
-	if t.grant.Op != "" && t.unlock == nil && (t.told == 0 || e.Return < t.told) {
-		t.told = e.Return
+// loss notes that the client was told. What it is told while it unlocks may be about its Unlock.
+func (h *hold) loss(e event) {
+	if h.grant.Op != "" && h.unlock == nil && (h.toldLost == 0 || e.Return < h.toldLost) {
+		h.toldLost = e.Return
 	}
 }
 
-// unlocked comes after what was called before, but some of that may have returned later.
-func (t *tenancy) unlocked(e event) {
-	if !t.open(e) || t.unlock != nil {
-		t.nothingHeld(e)
+// unlocked notes the Unlock. Calls that were made before it may have returned later.
+func (h *hold) unlocked(e event) {
+	if !h.open(e) || h.unlock != nil {
+		h.nothingHeld(e)
 		return
 	}
-	t.unlock = &e
-	if e.Said == saidNotHeld {
-		t.breach(e, "a hold, lost or not, awaits its Unlock")
+	h.unlock = &e
+	if e.Err == isNotHeld {
+		h.breach(e, "a hold, lost or not, awaits its Unlock")
 	}
 }
 
-func (t *tenancy) extended(e event) {
+func (h *hold) extended(e event) {
 	switch {
-	case !t.open(e):
-		t.nothingHeld(e)
-	case e.Said == saidNil:
-		t.confirms = append(t.confirms, e)
-		t.extends = append(t.extends, e)
-	case e.Said == saidLost:
-		t.loss(e)
-	case e.Said == saidNotHeld:
-		t.breach(e, "a hold, lost or not, awaits its Unlock")
+	case !h.open(e):
+		h.nothingHeld(e)
+	case e.Err == noErr:
+		h.confirms = append(h.confirms, e)
+		h.extends = append(h.extends, e)
+	case e.Err == isLost:
+		h.loss(e)
+	case e.Err == isNotHeld:
+		h.breach(e, "a hold, lost or not, awaits its Unlock")
 	default:
-		t.extends = append(t.extends, e)
+		h.extends = append(h.extends, e)
 	}
 }
 
-// downgraded takes in a Downgrade that succeeded, or told of a loss. Of any other nobody knows what it did.
-func (t *tenancy) downgraded(e event) {
+// downgraded notes a Downgrade that succeeded, or told of a loss. What any other did is unknown.
+func (h *hold) downgraded(e event) {
 	switch {
-	case !t.open(e):
-		t.nothingHeld(e)
-	case e.Said == saidNil:
-		t.confirms = append(t.confirms, e)
-	case e.Said == saidLost:
-		t.loss(e)
+	case !h.open(e):
+		h.nothingHeld(e)
+	case e.Err == noErr:
+		h.confirms = append(h.confirms, e)
+	case e.Err == isLost:
+		h.loss(e)
 	}
 }
 
 // shared reports whether it was granted as a share.
-func (t *tenancy) shared() bool { return t.grant.Op == opRLock || t.grant.Op == opTryRLock }
+func (h *hold) shared() bool { return h.grant.Op == opRLock || h.grant.Op == opTryRLock }
 
 // nothingHeld is an Extend or an Unlock of nothing. It may be unable to ask.
-func (t *tenancy) nothingHeld(e event) {
-	if e.Said == saidNil || e.Said == saidLost {
-		t.breach(e, "nothing is held; want ErrNotHeld")
+func (h *hold) nothingHeld(e event) {
+	if e.Err == noErr || e.Err == isLost {
+		h.breach(e, "nothing is held; want ErrNotHeld")
 	}
 }
 
-// review looks at what can only be said when all is known.
-func (t *tenancy) review(c client) {
-	if t.told > 0 && t.unlock != nil && t.told >= t.unlock.Call {
-		t.told = 0 // it was said while Unlock was under way
+// review looks at what depends on later events.
+func (h *hold) review(c client) {
+	if h.toldLost > 0 && h.unlock != nil && h.toldLost >= h.unlock.Call {
+		h.toldLost = 0 // while Unlock was under way
 	}
-	for _, e := range t.confirms {
-		if e.Op == opToken && e.Token != t.token {
-			t.breach(e, fmt.Sprintf("the token of this hold was %d", t.token))
+	for _, e := range h.confirms {
+		if e.Op == opToken && e.Token != h.token {
+			h.breach(e, fmt.Sprintf("the token of this hold was %d", h.token))
 		}
-		if t.told > 0 && e.Call > t.told {
-			t.breach(e, "its loss has been told")
+		if h.toldLost > 0 && e.Call > h.toldLost {
+			h.breach(e, "its loss has been told")
 		}
-		t.punctual(c, e)
+		h.punctual(c, e)
 	}
-	if t.unlock != nil && t.unlock.Said == saidNil {
-		t.punctual(c, *t.unlock)
-		if t.told > 0 {
-			t.breach(*t.unlock, "its loss has been told")
+	if h.unlock != nil && h.unlock.Err == noErr {
+		h.punctual(c, *h.unlock)
+		if h.toldLost > 0 {
+			h.breach(*h.unlock, "its loss has been told")
 		}
 	}
 }
 
 // punctual notes if a hold that nobody extended is confirmed after its TTL and all that is allowed for a
 // backend whose clock is coarse.
-func (t *tenancy) punctual(c client, e event) {
+func (h *hold) punctual(c client, e event) {
 	if c.Renews {
 		return
 	}
-	last := t.grant.Return
-	for _, x := range t.extends {
+	last := h.grant.Return
+	for _, x := range h.extends {
 		if x.Call < e.Return {
 			last = max(last, x.Return)
 		}
 	}
 	if late := e.Call - last - int64(c.TTL+coarse); late > 0 {
-		t.breach(e, fmt.Sprintf("its TTL of %v ended %v before", c.TTL, time.Duration(late)+coarse))
+		h.breach(e, fmt.Sprintf("its TTL of %v ended %v before", c.TTL, time.Duration(late)+coarse))
 	}
 }
 
 // end is when the hold was over, as far as its client could see; ok is false if it may still be
 // held. It was not before the last of the calls that confirmed it, nor before the assured time,
 // unless an Unlock was called by then.
-func (t *tenancy) end(confirmed []event) (from, to int64, ok bool) {
+func (h *hold) end(confirmed []event) (from, to int64, ok bool) {
 	switch {
-	case t.told > 0:
-		to = t.told
-	case t.unlock != nil:
-		to = t.unlock.Return
+	case h.toldLost > 0:
+		to = h.toldLost
+	case h.unlock != nil:
+		to = h.unlock.Return
 	default:
 		return 0, 0, false
 	}
-	from = t.grant.Call
-	if t.told == 0 && t.unlock.Said == saidNil {
-		from = t.unlock.Call
+	from = h.grant.Call
+	if h.toldLost == 0 && h.unlock.Err == noErr {
+		from = h.unlock.Call
 	}
-	lasts := t.grant.Call + t.assured
+	lasts := h.grant.Call + h.assured
 	for _, e := range confirmed {
 		if e.Call <= to {
 			from = max(from, e.Call)
 		}
 		if e.Op == opExtend && e.Call <= to {
-			lasts = max(lasts, e.Call+t.assured)
+			lasts = max(lasts, e.Call+h.assured)
 		}
 	}
-	if t.unlock != nil {
-		lasts = min(lasts, t.unlock.Call)
+	if h.unlock != nil {
+		lasts = min(lasts, h.unlock.Call)
 	}
 	from = max(from, lasts)
 	return from, max(from, to), true

@@ -13,7 +13,7 @@ import (
 // deviation of the backend explains it.
 var errInDoubt = errors.New("in doubt")
 
-// hits counts the faults that befell a holder, and acted, as far as the history shows it. It returns an error if a kind of fault did nothing
+// hits counts the faults that hit a holder, and acted, as far as the history shows it. It returns an error if a kind of fault did nothing
 // too often: its hits are chance, and do not count. A Revoke may come too late, and then finds nothing.
 func (h *history) hits() (n int, err error) {
 	h.mu.Lock()
@@ -58,11 +58,11 @@ func (h *history) acted(f faultRecord) bool {
 	case f.Answered:
 		return false
 	case f.Kind == revoking.field():
-		return h.bereft(f)
+		return h.endedEarly(f)
 	case f.Mutes == nobody:
 		return true
 	default:
-		return h.mute(f)
+		return h.nothingGranted(f)
 	}
 }
 
@@ -78,8 +78,8 @@ const (
 // slowToAct is how long after it has returned a fault may begin to act.
 const slowToAct = settle
 
-// mute reports whether those whom a fault kept from the backend were granted nothing while it lasted.
-func (h *history) mute(f faultRecord) bool {
+// nothingGranted reports whether those whom a fault kept from the backend were granted nothing while it lasted.
+func (h *history) nothingGranted(f faultRecord) bool {
 	from := f.Set + min(int64(slowToAct), (f.Undone-f.Set)/2)
 	for _, e := range h.Events {
 		asked := e.Op != opExtend // some Lockers extend without a request
@@ -92,14 +92,14 @@ func (h *history) mute(f faultRecord) bool {
 
 // grants reports whether e gave a hold, or prolonged one.
 func (e event) grants() bool {
-	return e.Said == saidNil && (e.Op == opLock || e.Op == opTryLock || e.Op == opExtend)
+	return e.Err == noErr && (e.Op == opLock || e.Op == opTryLock || e.Op == opExtend)
 }
 
-// bereft reports whether the victim's hold ended before its time: its client was told so, or another was granted the lock.
-func (h *history) bereft(f faultRecord) bool {
+// endedEarly reports whether the victim's hold ended before its time: its client was told so, or another was granted the lock.
+func (h *history) endedEarly(f faultRecord) bool {
 	end := min(f.From+(f.Until-f.From)*3/4, h.expiry(f))
 	for _, e := range h.Events {
-		if e.Client == f.Client && e.Op == opUnlock && e.Said != saidLost && e.Return > f.From {
+		if e.Client == f.Client && e.Op == opUnlock && e.Err != isLost && e.Return > f.From {
 			end = min(end, e.Call)
 		}
 	}
@@ -132,7 +132,7 @@ func (h *history) expiry(f faultRecord) (at int64) {
 
 // tellsLoss reports whether e says, to one who holds, that the hold is lost.
 func (e event) tellsLoss() bool {
-	return e.Op == opLost || e.Op == opToken && e.Token == 0 || e.Said == saidLost
+	return e.Op == opLost || e.Op == opToken && e.Token == 0 || e.Err == isLost
 }
 
 // The faults that have to befall holders: a history goes on, for up to twice its time, until there are enough, and for up to four times its

@@ -97,6 +97,23 @@ func TestExamine_whatIsBrokenSometimes(t *testing.T) {
 	}
 }
 
+// What proves two holders speaks of exclusion. A lock that is broken so is not said to exclude.
+func TestScenarios_ofLateRequestsShowExclusion(t *testing.T) {
+	of := map[string]locker.Guarantee{}
+	for _, s := range Scenarios() {
+		of[s.Name] = s.Guarantee
+	}
+	for _, name := range []string{
+		"an Unlock that arrives late leaves the new hold alone",
+		"an Unlock that arrives late leaves the next hold of the same Locker alone",
+		"an Extend that arrives late leaves the new hold alone, and revives nothing",
+		"an Unlock of a share that arrives late leaves the writer alone",
+		"an Extend of a share that arrives late leaves the writer alone",
+	} {
+		assert.Equal(t, locker.Exclusive, of[name], name)
+	}
+}
+
 func TestScenarios_haveUniqueNamesAndPromises(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range Scenarios() {

@@ -28,18 +28,21 @@ var lateRows = []row{{
 	promise: "Unlock ends the caller's hold, never another owner's, whenever it arrives.",
 	sources: []string{redisDocs, mutexRetry},
 	needs:   []need{links},
+	shows:   locker.Exclusive,
 	body:    unlockArrivesLate,
 }, {
 	name:    "an Unlock that arrives late leaves the next hold of the same Locker alone",
 	promise: "Unlock ends the hold that it was called for, and no later one.",
 	sources: []string{mutexRetry},
 	needs:   []need{links},
+	shows:   locker.Exclusive,
 	body:    unlockArrivesInNext,
 }, {
 	name:    "an Extend that arrives late leaves the new hold alone, and revives nothing",
 	promise: "Extend acts on the caller's hold alone, whenever it arrives.",
 	sources: []string{kleppmann},
 	needs:   []need{links, extends},
+	shows:   locker.Exclusive,
 	body:    extendArrivesLate,
 }}
 
@@ -201,25 +204,25 @@ func (e *env) late(op string, do func(*party) error, sent int, watch time.Durati
 		defer w.mend()
 		w.holdLast(last, sent)
 		e.spawn(w.stranded)
-		said := do(a) // nil if it was sent again, on another connection
+		err := do(a) // nil if it was sent again, on another connection
 		switch {
 		case last > 0 && !w.held():
 			return // it sent less than before
 		case !w.held():
 			e.doubtf("A has sent nothing that could arrive late")
 		}
-		e.arrives(a, w, op, said, watch)
+		e.arrives(a, w, op, err, watch)
 	})
 }
 
 // arrives has what A sent for op arrive when B has the lock.
-func (e *env) arrives(a *party, w *wire, op string, said error, watch time.Duration) {
+func (e *env) arrives(a *party, w *wire, op string, returned error, watch time.Duration) {
 	b, c := e.party("B", a.name, e.long), e.party("C", a.name, e.long)
 	b.lockBy(e.ttl+slack(e.ttl), "A, whose TTL is %v, could send nothing more", e.ttl)
 	token := b.token()
 	w.release()
 	if err := c.lockWithin(watch); err == nil {
-		e.robbed(b, op, said)
+		e.robbed(b, op, returned)
 	}
 	b.still("what A sent has arrived")
 	if now := b.token(); now != token {

@@ -137,11 +137,11 @@ var model = porcupine.Model{
 	DescribeState:     func(state any) string { return state.(mutex).String() },
 }
 
-// stay is the operations of one hold. A history that keeps the model keeps it without any one stay.
-type stay []porcupine.Operation
+// ops are the operations of one hold. A history that keeps the model keeps it without any one hold.
+type ops []porcupine.Operation
 
-// stays are the holds of each name, in the order in which they were asked for.
-func (h *history) stays() map[string][]stay {
+// holds are those of each name, in the order in which they were asked for.
+func (h *history) holds() map[string][]ops {
 	byClient := make([][]event, len(h.Clients))
 	tokens := slices.ContainsFunc(h.Events, func(e event) bool { return e.Token > 0 })
 	for _, e := range h.Events {
@@ -150,14 +150,14 @@ func (h *history) stays() map[string][]stay {
 		}
 		byClient[e.Client] = append(byClient[e.Client], e)
 	}
-	byName := map[string][]*tenancy{}
+	byName := map[string][]*hold{}
 	for id, c := range h.Clients {
-		byName[c.Name] = append(byName[c.Name], tenancies(id, c, byClient[id])...)
+		byName[c.Name] = append(byName[c.Name], holdsOf(id, c, byClient[id])...)
 	}
-	all, hold := map[string][]stay{}, 0
+	all, id := map[string][]ops{}, 0
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		ts := byName[name]
-		slices.SortStableFunc(ts, func(a, b *tenancy) int { return int(a.grant.Call - b.grant.Call) })
+		slices.SortStableFunc(ts, func(a, b *hold) int { return int(a.grant.Call - b.grant.Call) })
 		if h.Demand == revocable {
 			h.overstayed(ts)
 		}
@@ -165,21 +165,21 @@ func (h *history) stays() map[string][]stay {
 			if h.Demand == undisturbed {
 				t.assured = int64(assured(h.Clients[t.client].TTL))
 			}
-			hold++
-			if ops := h.stay(t, name, hold); len(ops) > 0 {
-				all[name] = append(all[name], ops)
+			id++
+			if made := h.opsOf(t, name, id); len(made) > 0 {
+				all[name] = append(all[name], made)
 			}
 		}
 	}
 	return all
 }
 
-// stay turns what was said of a hold into moves.
-func (h *history) stay(t *tenancy, name string, hold int) stay {
-	var s stay
+// opsOf turns what a client was told of a hold into moves.
+func (h *history) opsOf(t *hold, name string, id int) ops {
+	var s ops
 	add := func(kind moveKind, call, ret int64, token uint64, text string) {
 		s = append(s, porcupine.Operation{
-			ClientId: t.client, Call: call, Return: ret, Input: move{kind, name, hold, t.shared(), token, text},
+			ClientId: t.client, Call: call, Return: ret, Input: move{kind, name, id, t.shared(), token, text},
 		})
 	}
 	for _, b := range t.breaches {
@@ -211,43 +211,43 @@ func (h *history) stay(t *tenancy, name string, hold int) stay {
 		add(kind, e.Call, e.Return, e.Token, e.String())
 	}
 	if from, to, ok := t.end(confirmed); ok {
-		add(ends, from, to, 0, t.farewell())
+		add(ends, from, to, 0, t.ending())
 	}
 	return s
 }
 
 // prolonged are the confirmations that the backend was asked for.
-func (t *tenancy) prolonged() []event {
-	return slices.DeleteFunc(slices.Clone(t.confirms), func(e event) bool { return e.Op != opExtend })
+func (h *hold) prolonged() []event {
+	return slices.DeleteFunc(slices.Clone(h.confirms), func(e event) bool { return e.Op != opExtend })
 }
 
-// farewell says how the hold ended.
-func (t *tenancy) farewell() string {
-	if t.told > 0 {
+// ending says how the hold ended.
+func (h *hold) ending() string {
+	if h.toldLost > 0 {
 		return "lost, as was told"
 	}
-	return t.unlock.String()
+	return h.unlock.String()
 }
 
-// String is the call and what it said.
+// String is the call and what it returned.
 func (e event) String() string {
 	switch {
 	case e.Op == opToken:
 		return fmt.Sprintf("FencingToken: %d", e.Token)
 	case e.Op == opLost:
 		return "Lost has fired"
-	case e.Said == saidNil:
+	case e.Err == noErr:
 		return e.Op + ": nil"
-	case e.Said == saidError:
+	case e.Err == otherErr:
 		return e.Op + ": " + e.Text
 	default:
-		return fmt.Sprintf("%s: %s", e.Op, e.Said)
+		return fmt.Sprintf("%s: %s", e.Op, e.Err)
 	}
 }
 
 // overstayed notes who believed in a hold longer than a TTL after another got the lock: each confirmation
 // by the backend was before that.
-func (h *history) overstayed(ts []*tenancy) {
+func (h *history) overstayed(ts []*hold) {
 	for _, t := range ts {
 		if len(t.confirms) == 0 {
 			continue
@@ -271,14 +271,14 @@ type judgement struct {
 	operations int
 	result     porcupine.CheckResult
 	name       string // of the lock whose history is refused
-	stays      []stay // all of its
-	witness    []stay // a few of them, which no lock can have granted
+	holds      []ops  // all of its
+	witness    []ops  // a few of them, which no lock can have granted
 }
 
 // check asks the model.
 func (h *history) check() judgement {
 	j := judgement{result: porcupine.Ok}
-	all := h.stays()
+	all := h.holds()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		for _, s := range all[name] {
 			j.operations += len(s)
@@ -287,7 +287,7 @@ func (h *history) check() judgement {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		switch legal(all[name], checkTime) {
 		case porcupine.Illegal:
-			j.result, j.name, j.stays = porcupine.Illegal, name, all[name]
+			j.result, j.name, j.holds = porcupine.Illegal, name, all[name]
 			j.witness = witness(all[name])
 			return j
 		case porcupine.Unknown:
@@ -297,32 +297,32 @@ func (h *history) check() judgement {
 	return j
 }
 
-// witness is as few of the stays as still break the model, with as little as possible said of each. What
+// witness is as few of the holds as still break the model, with as few operations of each as possible. What
 // is left out can only make it easier to explain the rest.
-func witness(stays []stay) []stay {
-	bad := func(some []stay) bool { return legal(some, checkTime/10) == porcupine.Illegal }
-	n := sort.Search(len(stays)-1, func(n int) bool { return bad(stays[:n+1]) }) + 1
-	stays = stays[:n]
-	m := sort.Search(n-1, func(m int) bool { return !bad(stays[m+1:]) })
-	stays = slices.Clone(stays[m:])
+func witness(holds []ops) []ops {
+	bad := func(some []ops) bool { return legal(some, checkTime/10) == porcupine.Illegal }
+	n := sort.Search(len(holds)-1, func(n int) bool { return bad(holds[:n+1]) }) + 1
+	holds = holds[:n]
+	m := sort.Search(n-1, func(m int) bool { return !bad(holds[m+1:]) })
+	holds = slices.Clone(holds[m:])
 	const few = 200
-	for i := len(stays) - 1; i >= 0 && len(stays) < few; i-- {
-		if without := slices.Delete(slices.Clone(stays), i, i+1); bad(without) {
-			stays = without
+	for i := len(holds) - 1; i >= 0 && len(holds) < few; i-- {
+		if without := slices.Delete(slices.Clone(holds), i, i+1); bad(without) {
+			holds = without
 		}
 	}
-	short := make([]stay, len(stays))
-	for i, s := range stays {
+	short := make([]ops, len(holds))
+	for i, s := range holds {
 		short[i] = s.short()
 	}
 	if bad(short) {
 		return short
 	}
-	return stays
+	return holds
 }
 
 // short leaves the last of what confirmed the hold, and the first breach.
-func (s stay) short() stay {
+func (s ops) short() ops {
 	last, first := -1, -1
 	for i, op := range s {
 		switch op.Input.(move).kind {
@@ -336,7 +336,7 @@ func (s stay) short() stay {
 			}
 		}
 	}
-	var some stay
+	var some ops
 	for i, op := range s {
 		if kind := op.Input.(move).kind; i == last || i == first || kind != confirms && kind != breaks {
 			some = append(some, op)

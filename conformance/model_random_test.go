@@ -54,16 +54,16 @@ func simulated(rng *rand.Rand, holds int) *history {
 			}
 			now = deadline
 			idle[c] = at + 1 + ms(20)
-			s = append(s, call(c, opUnlock, at+1, idle[c], saidLost))
+			s = append(s, call(c, opUnlock, at+1, idle[c], isLost))
 		default:
 			truth := at + ms(min(20, deadline-at))
 			now = truth
 			idle[c] = truth + ms(20)
-			said := saidNil
+			returned := noErr
 			if rng.IntN(6) == 0 {
-				said = saidError
+				returned = otherErr
 			}
-			s = append(s, call(c, opUnlock, at, idle[c], said))
+			s = append(s, call(c, opUnlock, at, idle[c], returned))
 		}
 		idle[c]++
 	}
@@ -150,14 +150,14 @@ var corruptions = map[string]func(h *history, rng *rand.Rand) bool{
 	"an Unlock that comes after the next one's": func(h *history, rng *rand.Rand) bool {
 		unlocks := map[int]int{}
 		for i, e := range h.Events {
-			if e.Op != opUnlock || e.Said != saidNil {
+			if e.Op != opUnlock || e.Err != noErr {
 				continue
 			}
 			for _, o := range h.Events[i+1:] {
 				if o.Client == e.Client {
 					break
 				}
-				if o.Op == opUnlock && o.Said == saidNil {
+				if o.Op == opUnlock && o.Err == noErr {
 					unlocks[i] = int(o.Return) + 1
 					break
 				}
@@ -171,8 +171,8 @@ var corruptions = map[string]func(h *history, rng *rand.Rand) bool{
 	},
 	"a loss taken back by Unlock": func(h *history, rng *rand.Rand) bool {
 		for i, e := range h.Events {
-			if i > 0 && e.Said == saidLost && h.Events[i-1].Op == opToken && h.Events[i-1].Token == 0 {
-				h.Events[i].Said = saidNil
+			if i > 0 && e.Err == isLost && h.Events[i-1].Op == opToken && h.Events[i-1].Token == 0 {
+				h.Events[i].Err = noErr
 				return true
 			}
 		}

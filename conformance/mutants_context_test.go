@@ -22,14 +22,12 @@ func contextMutants() []mutant {
 	}
 	says := func(change func(ctx context.Context, err error) error) func(*patched, *world) {
 		return func(p *patched, _ *world) {
-			lock := p.lock
-			p.lock = func(ctx context.Context) error {
-				err := lock(ctx)
+			after(&p.lock, func(ctx context.Context, err error) error {
 				if err != nil && ctx.Err() != nil {
 					return change(ctx, err)
 				}
 				return err
-			}
+			})
 		}
 	}
 	return []mutant{
@@ -46,14 +44,12 @@ func contextMutants() []mutant {
 		locks("error without ErrHeld", "the error of an interrupted wait matches ErrHeld",
 			says(func(ctx context.Context, _ error) error { return errors.Join(ctx.Err(), context.Cause(ctx)) })),
 		locks("the hold ends with the ctx of its Lock", "a hold outlives the ctx of its Lock", func(p *patched, _ *world) {
-			lock := p.lock
-			p.lock = func(ctx context.Context) error {
-				err := lock(ctx)
+			after(&p.lock, func(ctx context.Context, err error) error {
 				if err == nil {
 					context.AfterFunc(ctx, func() { _ = p.Mutex.Unlock(context.Background()) })
 				}
 				return err
-			}
+			})
 		}),
 		locks("a cancelled Lock goes on in the background", "a cancelled wait leaves nothing behind", zombie),
 		locks("a cancelled waiter keeps its place", "a waiter that gives up does not hold up those behind it", zombie),
@@ -76,23 +72,16 @@ func contextMutants() []mutant {
 		locks("a waiter looks at ctx after the grant, and gives nothing back", lateGrant, looksAfterTheGrant),
 		locks("TryLock waits", "TryLock does not wait", func(p *patched, _ *world) { p.tryLock = p.lock }),
 		locks("TryLock returns an error of its own", "TryLock of a held lock says ErrHeld", func(p *patched, _ *world) {
-			try := p.tryLock
-			p.tryLock = func(ctx context.Context) error {
-				if try(ctx) != nil {
-					return errors.New("lock already taken")
-				}
-				return nil
-			}
+			instead(&p.tryLock, locker.ErrHeld, errors.New("lock already taken"))
 		}),
 		locks("TryLock looks and does not take", "TryLock takes a free lock", func(p *patched, _ *world) {
-			try, unlock := p.tryLock, p.unlock
-			p.tryLock = func(ctx context.Context) error {
-				err := try(ctx)
+			unlock := p.unlock
+			after(&p.tryLock, func(ctx context.Context, err error) error {
 				if err == nil {
 					_ = unlock(ctx)
 				}
 				return err
-			}
+			})
 		}),
 		locks("TryLock heeds no ctx", "TryLock heeds a ctx that has ended", func(p *patched, _ *world) {
 			try := p.tryLock

@@ -10,20 +10,9 @@ import (
 )
 
 func endMutants() []mutant {
-	nilFor := func(target error) func(*patched, *world) {
-		return func(p *patched, _ *world) {
-			unlock := p.unlock
-			p.unlock = func(ctx context.Context) error {
-				if err := unlock(ctx); !errors.Is(err, target) {
-					return err
-				}
-				return nil
-			}
-		}
-	}
 	once := func(used func(lost bool) bool) func(*patched, *world) {
 		return func(p *patched, _ *world) {
-			lock, unlock := p.lock, p.unlock
+			lock := p.lock
 			var spent atomic.Bool
 			p.lock = func(ctx context.Context) error {
 				if spent.Load() {
@@ -31,29 +20,22 @@ func endMutants() []mutant {
 				}
 				return lock(ctx)
 			}
-			p.unlock = func(ctx context.Context) error {
-				err := unlock(ctx)
+			after(&p.unlock, func(_ context.Context, err error) error {
 				if used(errors.Is(err, locker.ErrLost)) {
 					spent.Store(true)
 				}
 				return err
-			}
+			})
 		}
 	}
 	return []mutant{
-		locks("Unlock of an expired hold says nil", "Unlock of a hold that expired says ErrLost", nilFor(locker.ErrLost)),
-		locks("Unlock of a taken hold says nil", "Unlock after a take-over says ErrLost", nilFor(locker.ErrLost)),
+		locks("Unlock of an expired hold says nil", "Unlock of a hold that expired says ErrLost", unlockReturnsNil(locker.ErrLost)),
+		locks("Unlock of a taken hold says nil", "Unlock after a take-over says ErrLost", unlockReturnsNil(locker.ErrLost)),
 		locks("Unlock says ErrNotHeld of an expired hold", "Unlock of a hold that expired says ErrLost", func(p *patched, _ *world) {
-			unlock := p.unlock
-			p.unlock = func(ctx context.Context) error {
-				if err := unlock(ctx); !errors.Is(err, locker.ErrLost) {
-					return err
-				}
-				return locker.ErrNotHeld
-			}
+			instead(&p.unlock, locker.ErrLost, locker.ErrNotHeld)
 		}),
-		locks("a second Unlock says nil", "a second Unlock says ErrNotHeld", nilFor(locker.ErrNotHeld)),
-		locks("Unlock before Lock says nil", "Unlock without Lock says ErrNotHeld", nilFor(locker.ErrNotHeld)),
+		locks("a second Unlock says nil", "a second Unlock says ErrNotHeld", unlockReturnsNil(locker.ErrNotHeld)),
+		locks("Unlock before Lock says nil", "Unlock without Lock says ErrNotHeld", unlockReturnsNil(locker.ErrNotHeld)),
 		locks("Unlock does nothing when ctx has ended", "Unlock ends the hold though its ctx has ended", func(p *patched, _ *world) {
 			unlock := p.unlock
 			p.unlock = func(ctx context.Context) error {
@@ -66,51 +48,23 @@ func endMutants() []mutant {
 		locks("good for one hold", "a Locker can be locked again after Unlock", once(func(bool) bool { return true })),
 		locks("of no use after a loss", "a Locker can be locked again after a loss and its Unlock", once(func(lost bool) bool { return lost })),
 		locks("Lock drops a lost hold", "while a lost hold awaits its Unlock Lock says ErrLost", func(p *patched, _ *world) {
-			lock := p.lock
-			p.lock = func(ctx context.Context) error {
-				err := lock(ctx)
+			after(&p.lock, func(ctx context.Context, err error) error {
 				if errors.Is(err, locker.ErrLost) {
 					_ = p.Mutex.Unlock(ctx)
-					return lock(ctx)
+					return p.Mutex.Lock(ctx)
 				}
 				return err
-			}
+			})
 		}),
 		locks("Extend says ErrNotHeld of a lost hold", "Extend after a take-over says ErrLost", func(p *patched, _ *world) {
-			extend := p.extend
-			p.extend = func(ctx context.Context) error {
-				if err := extend(ctx); !errors.Is(err, locker.ErrLost) {
-					return err
-				}
-				return locker.ErrNotHeld
-			}
+			instead(&p.extend, locker.ErrLost, locker.ErrNotHeld)
 		}),
 		locks("Extend without a hold says nil", "Extend without a hold says ErrNotHeld", func(p *patched, _ *world) {
-			extend := p.extend
-			p.extend = func(ctx context.Context) error {
-				if err := extend(ctx); !errors.Is(err, locker.ErrNotHeld) {
-					return err
-				}
-				return nil
-			}
+			instead(&p.extend, locker.ErrNotHeld, nil)
 		}),
-		locks("Extend revives", "Extend of a hold that expired says ErrLost and does not revive it", func(p *patched, _ *world) {
-			extend := p.extend
-			p.extend = func(ctx context.Context) error {
-				err := extend(ctx)
-				if errors.Is(err, locker.ErrLost) {
-					_ = p.Mutex.Unlock(ctx)
-					return p.Mutex.TryLock(ctx)
-				}
-				return err
-			}
-		}),
+		locks("Extend revives", "Extend of a hold that expired says ErrLost and does not revive it", revives),
 		locks("a goroutine leaked for each Lock", noLeak, func(p *patched, _ *world) {
-			lock := p.lock
-			p.lock = func(ctx context.Context) error {
-				go func() { select {} }()
-				return lock(ctx)
-			}
+			before(&p.lock, func() { go func() { select {} }() })
 		}),
 	}
 }
@@ -133,15 +87,13 @@ func lossMutants() []mutant {
 			}
 		}),
 		locks("Lost fires one TTL after Lock", "Lost does not fire while the hold is extended", func(p *patched, _ *world) {
-			lock := p.lock
 			lost := make(chan struct{})
-			p.lock = func(ctx context.Context) error {
-				err := lock(ctx)
+			after(&p.lock, func(_ context.Context, err error) error {
 				if err == nil {
 					time.AfterFunc(p.ttl, func() { close(lost) })
 				}
 				return err
-			}
+			})
 			p.lost = func() <-chan struct{} { return lost }
 		}),
 		locks("Lost is that of the first hold", "Lost is of the current hold", func(p *patched, _ *world) {
@@ -165,38 +117,25 @@ func lossMutants() []mutant {
 			p.deadline = func() time.Time { return deadline().Add(p.ttl) }
 		}),
 		locks("Extend moves Deadline back", "Extend moves Deadline forward", func(p *patched, _ *world) {
-			extend, deadline := p.extend, p.deadline
+			deadline := p.deadline
 			var extends atomic.Int64
-			p.extend = func(ctx context.Context) error {
-				extends.Add(1)
-				return extend(ctx)
-			}
+			before(&p.extend, func() { extends.Add(1) })
 			p.deadline = func() time.Time { return deadline().Add(-time.Duration(extends.Load()) * p.ttl / 50) }
 		}),
 		locks("Deadline stays what it was", "Extend moves Deadline forward", func(p *patched, _ *world) {
-			lock, deadline := p.lock, p.deadline
+			deadline := p.deadline
 			var first atomic.Pointer[time.Time]
-			p.lock = func(ctx context.Context) error {
-				err := lock(ctx)
+			after(&p.lock, func(_ context.Context, err error) error {
 				d := deadline()
 				first.Store(&d)
 				return err
-			}
+			})
 			p.deadline = func() time.Time { return *first.Load() }
 		}),
 		locks("a waiting goroutine changes the token", "a goroutine that waits does not disturb the hold of another on the same Locker", func(p *patched, w *world) {
-			lock, token := p.lock, p.token
 			var calls atomic.Uint64
-			p.lock = func(ctx context.Context) error {
-				calls.Add(1)
-				return lock(ctx)
-			}
-			p.token = func() uint64 {
-				if token() == 0 {
-					return 0
-				}
-				return calls.Load()
-			}
+			before(&p.lock, func() { calls.Add(1) })
+			p.token = p.whileHeld(calls.Load)
 		}),
 	}
 }

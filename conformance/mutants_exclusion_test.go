@@ -32,14 +32,12 @@ func exclusionMutants() []mutant {
 			p.lock = func(context.Context) error { panic("nil map") }
 		}),
 		locks("one Unlock too many says nil", "after many goroutines have locked and unlocked nothing is held", func(p *patched, w *world) {
-			unlock := p.unlock
-			p.unlock = func(ctx context.Context) error {
-				err := unlock(ctx)
+			after(&p.unlock, func(_ context.Context, err error) error {
 				if errors.Is(err, locker.ErrNotHeld) && w.next() == 1 {
 					return nil
 				}
 				return err
-			}
+			})
 		}),
 	}
 }

@@ -152,7 +152,17 @@ func TestFaults_thatActLateAreWaitedFor(t *testing.T) {
 			time.AfterFunc(late, func() { stopped <- s.silence() })
 			return func() { (<-stopped)() }
 		}
-		f.Revoke = func(_ conformance.TB, name string) { time.AfterFunc(late, func() { s.forgetLock(name) }) }
+		former := make(chan struct{})
+		close(former)
+		f.Revoke = func(_ conformance.TB, name string) { // one after another, as they were asked for
+			before, done := former, make(chan struct{})
+			former = done
+			time.AfterFunc(late, func() {
+				<-before
+				s.forgetLock(name)
+				close(done)
+			})
+		}
 	})
 	for _, name := range []string{
 		"the fault StopServer acts", "the fault Revoke acts",

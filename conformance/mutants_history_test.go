@@ -38,8 +38,8 @@ func historyMutants() []mutant {
 		locks("a hold of another's token one time in two hundred", oneHistory, impostor),
 		locks("a token that comes again after an expiry", oneHistory, repeated),
 		locks("Extend revives, in a history", oneHistory, revives),
-		locks("Unlock after the loss says nil, in a history", oneHistory, endsNil(locker.ErrLost)),
-		locks("Unlock of nothing says nil, in a history", oneHistory, endsNil(locker.ErrNotHeld)),
+		locks("Unlock after the loss says nil, in a history", oneHistory, unlockReturnsNil(locker.ErrLost)),
+		locks("Unlock of nothing says nil, in a history", oneHistory, unlockReturnsNil(locker.ErrNotHeld)),
 		locks("a hold that is believed for a tenth longer than it lasts", oneHistory, overdue(1.1)),
 		locks("a hold that is believed for ever", oneHistory, overdue(1000)),
 		locks("a token after an Unlock that failed", oneHistory, keepsOnError),
@@ -140,14 +140,11 @@ func impostor(p *patched, _ *world) {
 // repeated counts the holds that were unlocked, and not those that expired.
 func repeated(p *patched, w *world) {
 	unlock, token := p.unlock, p.token
-	p.token = func() uint64 {
-		if token() == 0 {
-			return 0
-		}
+	p.token = p.whileHeld(func() uint64 {
 		w.Lock()
 		defer w.Unlock()
 		return uint64(w.counts[p.name()] + 1)
-	}
+	})
 	p.unlock = func(ctx context.Context) error {
 		held := token() != 0
 		if held {
@@ -163,21 +160,19 @@ func repeated(p *patched, w *world) {
 }
 
 func revives(p *patched, _ *world) {
-	extend := p.extend
-	p.extend = func(ctx context.Context) error {
-		err := extend(ctx)
+	after(&p.extend, func(ctx context.Context, err error) error {
 		if errors.Is(err, locker.ErrLost) {
 			_ = p.Mutex.Unlock(ctx)
 			return p.Mutex.TryLock(ctx)
 		}
 		return err
-	}
+	})
 }
 
 // overdue believes in a hold for so much longer than it lasts.
 func overdue(factor float64) func(p *patched, _ *world) {
 	return func(p *patched, _ *world) {
-		lock, tryLock, unlock, extend, token := p.lock, p.tryLock, p.unlock, p.extend, p.token
+		lock, tryLock, extend, token := p.lock, p.tryLock, p.extend, p.token
 		var last atomic.Uint64
 		var until atomic.Int64
 		begin := func(f func(context.Context) error) func(context.Context) error {
@@ -199,10 +194,7 @@ func overdue(factor float64) func(p *patched, _ *world) {
 			}
 			return 0
 		}
-		p.unlock = func(ctx context.Context) error {
-			until.Store(0)
-			return unlock(ctx)
-		}
+		before(&p.unlock, func() { until.Store(0) })
 	}
 }
 
@@ -223,14 +215,7 @@ func keepsOnError(p *patched, _ *world) {
 	p.token = func() uint64 { return max(token(), kept.Load()) }
 }
 
-func endsNil(instead error) func(*patched, *world) {
-	return func(p *patched, _ *world) {
-		unlock := p.unlock
-		p.unlock = func(ctx context.Context) error {
-			if err := unlock(ctx); !errors.Is(err, instead) {
-				return err
-			}
-			return nil
-		}
-	}
+// unlockReturnsNil has Unlock return nil where it should return an error.
+func unlockReturnsNil(of error) func(*patched, *world) {
+	return func(p *patched, _ *world) { instead(&p.unlock, of, nil) }
 }

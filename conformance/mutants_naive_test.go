@@ -26,9 +26,9 @@ func thieves() (all []mutant) {
 			for _, killer := range []string{"many processes exclude one another", oneHistory} {
 				all = append(all, mutant{flaw + who, killer, func() conformance.Harness {
 					h := naiveLocks(flaw, 0)
-					full := h.New
+					newLock := h.New
 					h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-						return of(full(t, name, ttl).(*naive))
+						return of(newLock(t, name, ttl).(*naive))
 					}
 					h.Client = nil
 					return h

@@ -37,6 +37,8 @@ func TestMutants(t *testing.T) {
 			t.Errorf("%s: lives through %q", d.name, d.scenario.Name)
 		case conformance.IsSkip(d.seen):
 			t.Errorf("%s: %q: %v", d.name, d.scenario.Name, d.seen)
+		case strings.Contains(d.seen.Error(), "in doubt: "):
+			t.Errorf("%s: %q says nothing of it: %v", d.name, d.scenario.Name, d.seen)
 		case timedOut(d.seen) && !hangs[d.name]:
 			t.Errorf("%s: %q did not catch it, but ran out of time: %v", d.name, d.scenario.Name, d.seen)
 		default:

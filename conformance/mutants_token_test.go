@@ -28,51 +28,39 @@ func tokenMutants() []mutant {
 		locks("a constant token in a client", "tokens rise over the Lockers of one client", constant),
 		locks("a constant token over an expiry", "tokens rise after an expiry", constant),
 		locks("a token that falls when a Locker is used again", "tokens rise over the holds of one Locker", func(p *patched, w *world) {
-			lock, token := p.lock, p.token
 			var holds atomic.Uint64
-			p.lock = func(ctx context.Context) error {
-				err := lock(ctx)
+			after(&p.lock, func(_ context.Context, err error) error {
 				if err == nil {
 					holds.Add(1)
 				}
 				return err
-			}
-			p.token = func() uint64 {
-				if token() == 0 {
-					return 0
-				}
-				return 1000 - holds.Load()
-			}
+			})
+			p.token = p.whileHeld(func() uint64 { return 1000 - holds.Load() })
 		}),
 		locks("tokens counted by each process", "tokens rise from process to process", func(p *patched, w *world) {
-			lock, token := p.lock, p.token
+			token := p.token
 			var holds atomic.Uint64
-			p.lock = func(ctx context.Context) error {
-				holds.Add(1)
-				return lock(ctx)
-			}
+			before(&p.lock, func() { holds.Add(1) })
 			p.token = func() uint64 { return min(holds.Load(), token()) }
 		}),
 		locks("a token minted before the take", "tokens rise in the order of the holds, with many contending", func(p *patched, w *world) {
-			lock, token := p.lock, p.token
+			token := p.token
 			var minted atomic.Uint64
-			p.lock = func(ctx context.Context) error {
+			before(&p.lock, func() {
 				minted.Store(uint64(w.next()))
 				if rand.N(10) == 0 {
 					time.Sleep(rand.N(time.Millisecond))
 				}
-				return lock(ctx)
-			}
+			})
 			p.token = func() uint64 { return min(minted.Load(), token()) }
 		}),
 		locks("a token that is the time in milliseconds", "tokens rise over the holds of one Locker", func(p *patched, _ *world) {
-			lock, token := p.lock, p.token
+			token := p.token
 			var since atomic.Int64
-			p.lock = func(ctx context.Context) error {
-				err := lock(ctx)
+			after(&p.lock, func(_ context.Context, err error) error {
 				since.Store(time.Now().UnixMilli())
 				return err
-			}
+			})
 			p.token = func() uint64 { return min(uint64(since.Load()), token()*1e6) }
 		}),
 		locks("a token that was a float64", "tokens rise over the holds of one Locker", tokens(func(_ *patched, _ *world, token uint64) uint64 {
@@ -82,17 +70,12 @@ func tokenMutants() []mutant {
 			return uint64(float64(token&0xffff + 1<<62))
 		})),
 		locks("a token minted when it is asked for", "the token is 0 after a loss", func(p *patched, w *world) {
-			lock, unlock := p.lock, p.unlock
 			var held atomic.Bool
-			p.lock = func(ctx context.Context) error {
-				err := lock(ctx)
+			after(&p.lock, func(_ context.Context, err error) error {
 				held.Store(err == nil)
 				return err
-			}
-			p.unlock = func(ctx context.Context) error {
-				held.Store(false)
-				return unlock(ctx)
-			}
+			})
+			before(&p.unlock, func() { held.Store(false) })
 			p.token = func() uint64 {
 				if !held.Load() {
 					return 0
@@ -101,30 +84,21 @@ func tokenMutants() []mutant {
 			}
 		}),
 		locks("a new token with each Extend", "Extend does not change the token", func(p *patched, _ *world) {
-			extend, token := p.extend, p.token
+			token := p.token
 			var extends atomic.Uint64
-			p.extend = func(ctx context.Context) error {
-				extends.Add(1)
-				return extend(ctx)
-			}
-			p.token = func() uint64 {
-				if token() == 0 {
-					return 0
-				}
-				return token() + extends.Load()
-			}
+			before(&p.extend, func() { extends.Add(1) })
+			p.token = p.whileHeld(func() uint64 { return token() + extends.Load() })
 		}),
 		locks("a token after Unlock", "the token is 0 without a hold", tokens(func(p *patched, _ *world, token uint64) uint64 {
 			return max(token, since.Add(1))
 		})),
 		locks("a token after the loss", "the token is 0 after a loss", func(p *patched, _ *world) {
 			var last atomic.Uint64
-			lock, token := p.lock, p.token
-			p.lock = func(ctx context.Context) error {
-				err := lock(ctx)
+			token := p.token
+			after(&p.lock, func(_ context.Context, err error) error {
 				last.Store(token())
 				return err
-			}
+			})
 			p.token = last.Load
 		}),
 	}

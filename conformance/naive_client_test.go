@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// naiveHold is one tenure of a naive lock.
+// naiveHold is one hold of a naive lock.
 type naiveHold struct {
 	token uint64
 	lost  chan struct{}

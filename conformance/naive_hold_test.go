@@ -121,6 +121,9 @@ func (l *naive) Extend(ctx context.Context) error {
 	if h == nil {
 		return locker.ErrNotHeld
 	}
+	if l.flaw == "Extend heeds no limit" {
+		ctx = context.WithoutCancel(ctx)
+	}
 	return l.extend(ctx, h)
 }
 

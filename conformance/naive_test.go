@@ -38,7 +38,7 @@ var (
 // does then.
 func (l *naive) strict() bool {
 	switch l.flaw {
-	case "", "looks and deletes, back to back", "looks and prolongs, back to back", "looks every 25 ms":
+	case "", "looks and deletes, back to back", "looks and prolongs, back to back", "looks every 25 ms", "Extend heeds no limit":
 		return true
 	default:
 		return takesLate[l.flaw]

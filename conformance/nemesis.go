@@ -253,7 +253,7 @@ func (s *simulation) inflict(ctx context.Context, rng *rand.Rand, z nemesis, b *
 		b.undo()
 	}
 	b.To = s.now()
-	s.befell(b.faultRecord)
+	s.recordFault(b.faultRecord)
 }
 
 // duration of a fault is as often below the TTL as above.

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/driver"
@@ -93,57 +95,22 @@ func gaps(_ conformance.TB, p *patched, _ *world) {
 
 func bareLocks() conformance.Harness {
 	h := memory()
-	full := h.New
+	newLock := h.New
 	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-		return bare{full(t, name, ttl)}
+		return bare{newLock(t, name, ttl)}
 	}
 	h.Client = nil
 	return h
 }
 
-// unqueued hides that memory has a queue, so that the core polls, with pauses of up to 250 ms.
-type unqueued struct{ driver.Driver }
-
-// Claim returns one that waits in no queue.
-func (u unqueued) Claim(req driver.Request) driver.Claim {
-	req.Wake = nil
-	return u.Driver.Claim(req)
-}
-
-// Guarantees returns none of those that a queue gives.
-func (u unqueued) Guarantees() locker.Guarantees {
-	all := maps.Clone(u.Driver.Guarantees())
-	delete(all, locker.Ordered)
-	delete(all, locker.Woken)
-	return all
-}
-
+// polled hides that memory has a queue, so that the core polls, with pauses of up to 250 ms.
 func polled() conformance.Harness {
-	in := space()
-	dial := func(t conformance.TB, ttl time.Duration, opts ...locker.Option) *locker.Client {
-		d := unqueued{memorylock.NewDriver(memorylock.InSpace(in))}
-		c, err := locker.New(d, append(opts, locker.WithTTL(ttl))...)
-		if err != nil {
-			t.Fatalf("new: %v", err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		return c
+	h := drivenBy(func(d *patchedDriver) { d.request = func(req *driver.Request) { req.Wake = nil } })
+	h.Promises = maps.Clone(memorylock.NewDriver().Guarantees())
+	for _, ofAQueue := range []locker.Guarantee{locker.Ordered, locker.Woken} {
+		delete(h.Promises, ofAQueue)
 	}
-	return conformance.Harness{
-		TTL: memoryTTL,
-		New: func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
-			return dial(t, ttl, locker.WithoutRenewal()).Mutex(name)
-		},
-		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
-			c := dial(t, ttl)
-			return func(name string) locker.Locker {
-				if renew {
-					return c.Mutex(name)
-				}
-				return c.Mutex(name, locker.WithoutRenewal())
-			}
-		},
-	}
+	return h
 }
 
 // spuriousLoss says of one hold in fifty that it is lost, as one that is careful after an error
@@ -241,5 +208,49 @@ func polls(p *patched, pause time.Duration) {
 				return errors.Join(ctx.Err(), context.Cause(ctx), err)
 			}
 		}
+	}
+}
+
+// deadlineless has no Deadline once a hold is lost, as a program that answers not-held, and tells of the loss a little late.
+func deadlineless(h conformance.Harness) conformance.Harness {
+	forgets := func(l locker.Locker) locker.Locker {
+		p := patch(l.(*locker.Mutex), h.TTL, "")
+		p.deadline = func() time.Time {
+			select {
+			case <-p.Mutex.Lost():
+				return time.Time{}
+			default:
+				return p.Mutex.Deadline()
+			}
+		}
+		p.lost = func() <-chan struct{} {
+			inner, late := p.Mutex.Lost(), make(chan struct{})
+			go func() {
+				<-inner
+				time.Sleep(100 * time.Millisecond)
+				close(late)
+			}()
+			return late
+		}
+		return p
+	}
+	inner := h
+	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
+		return forgets(inner.New(t, name, ttl))
+	}
+	h.Client = func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
+		mutex := inner.Client(t, ttl, renew)
+		return func(name string) locker.Locker { return forgets(mutex(name)) }
+	}
+	return h
+}
+
+// A Deadline that is asked for after the loss is no Deadline that Lost has missed.
+func TestOdd_noDeadlineAfterALoss(t *testing.T) {
+	for _, name := range []string{"Lost fires in time though the server is silent", "Lost fires no later than Deadline"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.NoError(t, try(find(t, name), deadlineless(drivenBy(func(*patchedDriver) {}))))
+		})
 	}
 }

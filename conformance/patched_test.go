@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -40,6 +41,45 @@ func patch(m *locker.Mutex, ttl time.Duration, in string) *patched {
 		Mutex: m, ttl: ttl, space: in,
 		lock: m.Lock, tryLock: m.TryLock, unlock: m.Unlock, extend: m.Extend,
 		token: m.FencingToken, lost: m.Lost, deadline: m.Deadline, name: m.Name,
+	}
+}
+
+// method is one of a patched Locker.
+type method = func(context.Context) error
+
+// before has do run before each call of m.
+func before(m *method, do func()) {
+	inner := *m
+	*m = func(ctx context.Context) error {
+		do()
+		return inner(ctx)
+	}
+}
+
+// after has m return what do makes of its error.
+func after(m *method, do func(ctx context.Context, err error) error) {
+	inner := *m
+	*m = func(ctx context.Context) error { return do(ctx, inner(ctx)) }
+}
+
+// instead has m return another error, or nil, in the place of one.
+func instead(m *method, of, other error) {
+	after(m, func(_ context.Context, err error) error {
+		if errors.Is(err, of) {
+			return other
+		}
+		return err
+	})
+}
+
+// whileHeld is 0 while nothing is held, and else what do says.
+func (p *patched) whileHeld(do func() uint64) func() uint64 {
+	token := p.token
+	return func() uint64 {
+		if token() == 0 {
+			return 0
+		}
+		return do()
 	}
 }
 

@@ -53,12 +53,12 @@ func (p *player) play(ctx context.Context) {
 			continue
 		}
 		p.holds++
-		p.holdless(p.tenure(ctx))
+		p.holdless(p.hold(ctx))
 		p.rest(ctx)
 	}
 }
 
-// rest is the time between two tenures: next to none, unless the name has had its share.
+// rest is the time between two holds: next to none, unless the name has had its share.
 func (p *player) rest(ctx context.Context) {
 	share := 100 + manyOfAName*p.simulation.now()/int64(p.simulation.lasts)
 	if p.scene.holds.Add(1) > share || p.chance(0.1) {
@@ -82,8 +82,8 @@ func (p *player) get(ctx context.Context) error {
 	}
 }
 
-// tenure is one hold, from the grant to the Unlock, and what that says.
-func (p *player) tenure(ctx context.Context) (err error) {
+// hold is one, from the grant to the Unlock, and what that says.
+func (p *player) hold(ctx context.Context) (err error) {
 	p.sample()
 	if p.chance(p.scene.slow) {
 		w := p.watch()
@@ -96,7 +96,7 @@ func (p *player) tenure(ctx context.Context) (err error) {
 		p.sample()
 		err = p.giveBack(ctx)
 	}
-	if sayingOf(err) == saidLost {
+	if errKindOf(err) == isLost {
 		p.losses++
 	}
 	return err
@@ -131,7 +131,7 @@ func (p *player) slowly(ctx context.Context, gone <-chan struct{}) {
 	case 1:
 		for end := time.Now().Add(p.plan(p.ttl + p.upTo(3*p.ttl/2))); holding.Err() == nil && time.Now().Before(end); {
 			p.pause(holding, p.ttl/5+p.upTo(p.ttl/5))
-			if sayingOf(p.renew()) == saidLost {
+			if errKindOf(p.renew()) == isLost {
 				cancel()
 			}
 		}
@@ -210,7 +210,7 @@ func (p *player) giveBack(ctx context.Context) error {
 
 // holdless asks for what is not there, after a Lock or an Unlock that said err.
 func (p *player) holdless(err error) {
-	if sayingOf(err) == saidError {
+	if errKindOf(err) == otherErr {
 		p.sample()
 	}
 	switch p.rng.IntN(40) {
@@ -229,8 +229,8 @@ func (p *player) record(ctx context.Context, limit time.Duration, op string, f f
 	defer cancel()
 	call := p.simulation.now()
 	err := p.call(op, limit+p.env.patience, func() error { return f(ctx) })
-	e := event{Client: p.id, Op: op, Call: call, Return: p.simulation.now(), Said: sayingOf(err)}
-	if e.Said == saidError {
+	e := event{Client: p.id, Op: op, Call: call, Return: p.simulation.now(), Err: errKindOf(err)}
+	if e.Err == otherErr {
 		e.Text = err.Error()
 	}
 	p.simulation.record(e)

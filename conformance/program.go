@@ -13,7 +13,10 @@ import (
 	"time"
 )
 
-var helloWait = 20 * time.Second // a program that says nothing for so long has not begun
+var (
+	helloWait = 20 * time.Second // a program that says nothing for so long has not begun
+	openWait  = 20 * time.Second // one that answers no open for so long never will
+)
 
 const (
 	goodbyeWait = time.Second // a program that has not ended so long after its stdin is killed
@@ -22,12 +25,12 @@ const (
 
 // program is a process that serves Lockers.
 type program struct {
-	cmd   *exec.Cmd
-	stdin io.WriteCloser
-	said  *tail // on stderr
-	trace *trace
-	hello helloLine
-	turn  chan struct{} // is taken while a request is under way, if only one may be
+	cmd    *exec.Cmd
+	stdin  io.WriteCloser
+	stderr *tail // the end of it
+	trace  *trace
+	hello  helloLine
+	turn   chan struct{} // is taken while a request is under way, if only one may be
 
 	ids    atomic.Uint64
 	killed atomic.Bool // by a scenario
@@ -48,13 +51,13 @@ type program struct {
 // startProgram starts one, which has said hello.
 func startProgram(cmd *exec.Cmd, traced *trace) (*program, error) {
 	p := &program{
-		cmd: cmd, said: &tail{}, trace: traced, turn: make(chan struct{}, 1),
+		cmd: cmd, stderr: &tail{}, trace: traced, turn: make(chan struct{}, 1),
 		waiting: map[uint64]chan answerLine{}, gone: make(chan struct{}),
 	}
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
-	cmd.Stderr = io.MultiWriter(p.said, whereStderrGoes(cmd))
+	cmd.Stderr = io.MultiWriter(p.stderr, &capped{to: whereStderrGoes(cmd)})
 	cmd.WaitDelay = goodbyeWait // what it has started may keep its stderr open
 	ofItsOwn(cmd)
 	var err error
@@ -116,7 +119,9 @@ func (p *program) read(stdout io.Reader, hello chan<- error) {
 	err := errors.New("it has ended its output")
 	if p.killed.Load() {
 		err = errors.New("it was killed")
-	} else if e := lines.Err(); e != nil {
+	} else if e := lines.Err(); errors.Is(e, bufio.ErrTooLong) {
+		err = violation("it wrote a line of more than %d bytes", longestLine)
+	} else if e != nil {
 		err = violation("its output cannot be read: %v", e)
 	}
 	p.fail(err)
@@ -159,12 +164,12 @@ func (p *program) failure() error {
 	return p.why
 }
 
-// blamed adds to an error after which the program is of no use which one it is, and what it said last. It ends it: what it has
+// blamed adds to an error after which the program is of no use which one it is, and the end of its stderr. It ends it: what it has
 // written is read then.
 func (p *program) blamed(err error) error {
 	p.end()
 	words := ""
-	if last := p.said.String(); last != "" {
+	if last := p.stderr.String(); last != "" {
 		words = "; the end of its stderr: " + last
 	}
 	return fmt.Errorf("the program %q: %w%s", p.cmd.Args, err, words)

@@ -61,7 +61,7 @@ func TestExec_ofAProgramThatDoesNotBegin(t *testing.T) {
 		"/no/such/program":                      "not found",
 		`echo '[1]'; exec cat >/dev/null`:       `"[1]"`,
 		`printf '{"protocol":1'`:                "its first line is not what a program begins with",
-		`head -c 2000000 /dev/zero | tr '\0' x`: "its output cannot be read: bufio.Scanner: token too long",
+		`head -c 2000000 /dev/zero | tr '\0' x`: "it wrote a line of more than 1048576 bytes",
 	} {
 		start := time.Now()
 		err := fatalOf(t, func(e *env) { Exec(e, shellProgram(lines)) })
@@ -107,6 +107,42 @@ func TestExec_ofALockerThatIsRefused(t *testing.T) {
 		h.New(e, "x", time.Second)
 	})
 	assert.ErrorContains(t, err, "open: bad name")
+}
+
+// A program that says hello and answers nothing is no lock that hangs.
+func TestExec_ofAProgramThatIsMute(t *testing.T) {
+	before := openWait
+	openWait = time.Second
+	t.Cleanup(func() { openWait = before })
+	err := fatalOf(t, func(e *env) {
+		h := Exec(e, shellProgram(inTurn(plainHello)+"while read request; do :; done"))
+		h.New(e, "x", time.Second)
+	})
+	var bad *fatalError
+	require.ErrorAs(t, err, &bad, "it says nothing of the lock")
+	assert.ErrorContains(t, err, "open: no answer for 1s")
+}
+
+// What a program writes for people is shown up to a limit, and commands no terminal.
+func TestExec_showsWhatAProgramWrites(t *testing.T) {
+	var shown bytes.Buffer
+	p := shellProgram("head -c 1000000 /dev/zero | tr '\\0' x >&2; printf '\033[2Jthe end' >&2; " +
+		`printf '%s\n' '{"protocol":1,"name":"a\u001b[2J\nb","capabilities":["lock","unlock"]}'; read request
+		printf '%s\n' '{"id":1,"result":"error","error":"no\u0007"}'`)
+	inner := p.Command
+	p.Command = func() *exec.Cmd {
+		cmd := inner()
+		cmd.Stderr = &shown
+		return cmd
+	}
+	err := fatalOf(t, func(e *env) {
+		h := Exec(e, p)
+		assert.Equal(t, "a\ufffd[2J b", ClaimsOf(h).Name)
+		h.New(e, "x", time.Second)
+	})
+	require.ErrorContains(t, err, "no\ufffd")
+	assert.Less(t, shown.Len(), 100_000)
+	assert.Contains(t, shown.String(), "no more of it is shown")
 }
 
 // Answers may come in any order.

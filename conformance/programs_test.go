@@ -118,6 +118,18 @@ func TestProgram_thatClaimsLittleIsAskedForLittle(t *testing.T) {
 	}
 }
 
+// limit_ms of an extend may be ignored. What an Extend leaves that took as long as the hold cannot be seen. A program that claims cancel
+// has to give it up.
+func TestProgram_thatHeedsNoLimitOfExtend(t *testing.T) {
+	t.Cleanup(conformance.Trials(1))
+	s := find(t, "an Extend whose reply was lost leaves the hold as it was")
+	seen := try(s, programOf(t, "Extend heeds no limit", "lock,unlock,extend,token,expire"))
+	assert.True(t, conformance.IsSkip(seen), "%v", seen)
+	require.ErrorContains(t, seen, "limit_ms")
+	seen = try(s, programOf(t, "Extend heeds no limit", everything))
+	assert.ErrorContains(t, seen, "its ctx ended after 100ms")
+}
+
 func TestClaimsOf_tellsWhatIsNotKnown(t *testing.T) {
 	claims := conformance.ClaimsOf(programOf(t, "", "try,unlock,teleport"))
 	assert.Equal(t, []string{"try", "unlock"}, claims.Capabilities)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -124,6 +125,10 @@ func readHello(line []byte) (helloLine, error) {
 	if err := json.Unmarshal(line, &hello); err != nil {
 		return hello, violation("its first line is not what a program begins with: %s: %v", shownLine(line), err)
 	}
+	hello.Name = strings.Join(strings.Fields(printable(hello.Name)), " ")
+	for guarantee, words := range hello.Promises {
+		hello.Promises[guarantee] = printable(words)
+	}
 	if hello.Protocol != protocolVersion {
 		return hello, violation("its first line says protocol %d; this suite speaks %d: %s", hello.Protocol, protocolVersion, shownLine(line))
 	}
@@ -136,7 +141,9 @@ func readHello(line []byte) (helloLine, error) {
 // readAnswer takes apart any other line.
 func readAnswer(line []byte) (answerLine, error) {
 	var answer answerLine
-	switch err := json.Unmarshal(line, &answer); {
+	err := json.Unmarshal(line, &answer)
+	answer.Error = printable(answer.Error)
+	switch {
 	case err != nil:
 		return answer, violation("it wrote a line that is no answer: %s: %v", shownLine(line), err)
 	case answer.ID == 0:

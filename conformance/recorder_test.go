@@ -149,11 +149,11 @@ func TestFatalf_ofTheHarnessIsTheTests(t *testing.T) {
 func TestCleanups_runAtTheEndOfEachTrial(t *testing.T) {
 	var made, ended int
 	h := memory()
-	full := h.New
+	newLock := h.New
 	h.New = func(t conformance.TB, name string, ttl time.Duration) locker.Locker {
 		made++
 		t.Cleanup(func() { ended++ })
-		return full(t, name, ttl)
+		return newLock(t, name, ttl)
 	}
 	r := &recorder{ctx: context.Background()}
 	require.NoError(t, conformance.Scenarios()[0].Check(r, h))

@@ -38,12 +38,23 @@ func openRemote(t TB, p *program, asked requestLine) (locker.Locker, error) {
 	}
 	asked.Op = askOpen
 	r := &remote{t: t, p: p, id: asked.Locker, name: *asked.Name}
-	answer, err := r.ask(context.Background(), asked)
-	if err == nil && answer.Result != resultOK {
-		err = errors.New(answer.Error)
+	over := r.turn()
+	defer over()
+	_, reply := p.send(asked)
+	var answer answerLine
+	select {
+	case answer = <-reply:
+	case <-p.gone:
+		select { // it may have answered, and ended then
+		case answer = <-reply:
+		default:
+			return nil, fmt.Errorf("the program: open: %w", r.broken())
+		}
+	case <-time.After(openWait):
+		return nil, fmt.Errorf("the program: open: no answer for %v", openWait)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("the program: open: %w", err)
+	if answer.Result != resultOK {
+		return nil, fmt.Errorf("the program: open: %s", answer.Error)
 	}
 	p.opened(r)
 	return r, nil
@@ -212,15 +223,22 @@ func interrupted(ctx context.Context, err error) error {
 	return errors.Join(ctx.Err(), context.Cause(ctx), err)
 }
 
-// ask returns when the program has answered, or is no more, even if ctx ends: a process that is stopped says nothing.
-func (r *remote) ask(ctx context.Context, request requestLine) (answer answerLine, err error) {
+// turn waits until no other request is under way, if only one may be.
+func (r *remote) turn() (over func()) {
 	if !r.p.can(canCancel) {
 		select {
 		case r.p.turn <- struct{}{}:
-			defer func() { <-r.p.turn }()
+			return func() { <-r.p.turn }
 		case <-r.p.gone:
 		}
 	}
+	return func() {}
+}
+
+// ask returns when the program has answered, or is no more, even if ctx ends: a process that is stopped says nothing.
+func (r *remote) ask(ctx context.Context, request requestLine) (answer answerLine, err error) {
+	over := r.turn()
+	defer over()
 	request.Locker = r.id
 	id, reply := r.p.send(request)
 	ended := ctx.Done()

@@ -17,15 +17,17 @@ type Outcome string
 
 // The outcomes.
 const (
-	Kept    Outcome = "kept"    // the promise was kept
-	Broken  Outcome = "broken"  // the promise was broken
-	Known   Outcome = "known"   // broken, as the Harness's Deviations say
-	Unseen  Outcome = "unseen"  // a deviation of luck that was not seen this time
-	Stale   Outcome = "stale"   // a deviation that should have been seen, and was not
-	Skipped Outcome = "skipped" // the Harness, or the Locker, lacks what the scenario needs
+	Kept      Outcome = "kept"      // the promise was kept
+	Broken    Outcome = "broken"    // the promise was broken
+	Undecided Outcome = "undecided" // what was seen says nothing of the Locker: too little happened in each trial, for one
+	Known     Outcome = "known"     // broken, as the Harness's Deviations say
+	Unseen    Outcome = "unseen"    // a deviation of luck that was not seen this time
+	Stale     Outcome = "stale"     // a deviation that should have been seen, and was not
+	Skipped   Outcome = "skipped"   // the Harness, or the Locker, lacks what the scenario needs
 )
 
-func (o Outcome) failed() bool { return o == Broken || o == Stale }
+// failed reports whether a test fails. One that has decided nothing does.
+func (o Outcome) failed() bool { return o == Broken || o == Undecided || o == Stale }
 
 // Result is the outcome of a scenario for one Locker. Run appends each as a line of JSON to the file that the flag
 // -conformance.results names.
@@ -76,6 +78,8 @@ func judge(s Scenario, n tally, seen error, deviates bool, why string) Result {
 		r.Outcome = Stale
 	case deviates:
 		r.Outcome = Unseen
+	case errors.Is(seen, errInDoubt):
+		r.Outcome = Undecided
 	case seen != nil:
 		r.Outcome = Broken
 	default:
@@ -100,6 +104,8 @@ func (r Result) String() string {
 		return fmt.Sprintf("kept, in %d of %d trials%s: %s", r.Trials-r.Doubts, r.Trials, r.pauses(), r.Seen)
 	case Broken:
 		return fmt.Sprintf("\npromise: %s\nseen: %s", r.Promise, r.Seen)
+	case Undecided:
+		return fmt.Sprintf("\npromise: %s\nundecided: %s", r.Promise, r.Seen)
 	case Known:
 		return fmt.Sprintf("known deviation: %s\npromise: %s\nseen: %s", r.Why, r.Promise, r.Seen)
 	case Unseen:

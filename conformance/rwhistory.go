@@ -96,7 +96,7 @@ func (p *rwPlayer) play(ctx context.Context) {
 			continue
 		}
 		p.holds.Add(1)
-		p.tenure()
+		p.hold()
 		sleepUntil(ctx, upTo(p.rng, 2*time.Millisecond))
 	}
 }
@@ -119,8 +119,8 @@ func (p *rwPlayer) get(ctx context.Context) error {
 	}
 }
 
-// tenure is one hold, from the grant to the Unlock.
-func (p *rwPlayer) tenure() {
+// hold is one, from the grant to the Unlock.
+func (p *rwPlayer) hold() {
 	p.sample()
 	linger()
 	switch p.rng.IntN(4) {
@@ -144,7 +144,7 @@ func (p *rwPlayer) weakens() {
 	switch {
 	case errors.Is(err, locker.ErrUnsupported):
 		p.stiff = true
-	case err != nil && sayingOf(err) == saidError:
+	case err != nil && errKindOf(err) == otherErr:
 		p.env.end(&doubtful{fmt.Errorf("%s's Downgrade of its hold: %w", p.who, err)})
 	}
 	p.sample()
@@ -154,8 +154,8 @@ func (p *rwPlayer) weakens() {
 func (p *rwPlayer) record(op string, f func() error) error {
 	call := p.history.now()
 	err := f()
-	e := event{Client: p.id, Op: op, Call: call, Return: p.history.now(), Said: sayingOf(err)}
-	if e.Said == saidError {
+	e := event{Client: p.id, Op: op, Call: call, Return: p.history.now(), Err: errKindOf(err)}
+	if e.Err == otherErr {
 		e.Text = err.Error()
 	}
 	p.history.record(e)

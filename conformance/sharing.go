@@ -65,14 +65,14 @@ func waitDoesNotDisturb(e *env) {
 // so that a race detector does not end the test before the suite has had its say.
 func counter(e *env) {
 	var n atomic.Int64
-	tenures := e.contend(sharers(e.party("A", e.name(), e.long)), func() {
+	intervals := e.contend(sharers(e.party("A", e.name(), e.long)), func() {
 		was := n.Load()
 		linger()
 		n.Store(was + 1)
 	})
-	if got, want := n.Load(), len(tenures); got != int64(want) {
-		e.disjoint(tenures)
-		if lost := losses(tenures); lost > 0 {
+	if got, want := n.Load(), len(intervals); got != int64(want) {
+		e.disjoint(intervals)
+		if lost := losses(intervals); lost > 0 {
 			e.doubtf("%d holds, of which %d were lost, made the counter %d", want, lost, got)
 		}
 		e.failf("%d holds, none of them lost, made the counter %d", want, got)
@@ -109,8 +109,8 @@ func askedMeanwhile(e *env) {
 			time.Sleep(100 * time.Microsecond)
 		}
 	}()
-	tenures := e.contend(sharers(a)[:3], dwell)
+	intervals := e.contend(sharers(a)[:3], dwell)
 	close(stop)
 	<-stopped
-	e.disjoint(tenures)
+	e.disjoint(intervals)
 }

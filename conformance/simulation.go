@@ -197,7 +197,7 @@ type score struct {
 	faults                                             map[string]int
 	checking                                           time.Duration
 	undecided                                          []uint64
-	hits, wanted                                       int // faults that befell holders
+	hits, wanted                                       int // faults that hit holders
 	fewest                                             int // holds that there should be
 	idle                                               error
 }
@@ -295,7 +295,7 @@ func (s *simulation) addTo(total *score, j judgement) {
 		total.lost += p.losses
 	}
 	for _, e := range s.Events {
-		if e.Said == saidError {
+		if e.Err == otherErr {
 			total.unknown++
 		}
 	}

@@ -42,9 +42,10 @@ func (r *results) summary(order []Scenario) string {
 			fmt.Fprintf(&list, "\n  %s: %s", s.Name, says)
 		}
 	}
-	return fmt.Sprintf("%d promises kept%s%s%s%s%s", count[Kept],
+	return fmt.Sprintf("%d promises kept%s%s%s%s%s%s", count[Kept],
 		unlessNone(", %d of them not in each trial", doubts),
 		unlessNone("; %d broken", count[Broken]+count[Stale]),
+		unlessNone("; %d undecided", count[Undecided]),
 		unlessNone("; known deviations: %d", count[Known]),
 		unlessNone("; known deviations that were not seen this time: %d", count[Unseen]),
 		unlessNone("; %d skipped", count[Skipped])) + list.String()

@@ -20,7 +20,8 @@ type tally struct {
 	hidden  int   // of kept: the machine paused
 	doubts  int   // in doubt
 	excused int   // of doubts: the machine paused, or was overloaded
-	seen    error // in the last in doubt
+	silent  int   // of doubts: the trial says nothing of the Locker
+	seen    error // in the last in doubt that says something, if there is any
 }
 
 // trials are those that nobody else has counted yet.
@@ -41,7 +42,13 @@ func (n *tally) add(err error, paused bool) (certain bool) {
 	switch {
 	case doubted:
 		n.doubts++
-		n.seen = doubt.seen
+		silent := errors.Is(doubt.seen, errInDoubt)
+		if silent {
+			n.silent++
+		}
+		if !silent || n.silent == n.doubts {
+			n.seen = doubt.seen
+		}
 		if paused {
 			n.excused++
 		}
@@ -68,6 +75,8 @@ func (n *tally) enough() bool {
 func (n *tally) verdict() error {
 	sure := n.doubts - n.excused
 	switch {
+	case n.kept == 0 && n.silent > 0 && n.silent < n.doubts:
+		return fmt.Errorf("%w: %d of %d trials say nothing; in the others, at last: %w", errInDoubt, n.silent, n.trials, n.seen)
 	case n.kept == 0:
 		return fmt.Errorf("in each of %d trials, at last: %w", n.trials, n.seen)
 	case n.kept == n.hidden && sure > 1:

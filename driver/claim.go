@@ -55,14 +55,52 @@ type Claim interface {
 	Ask(ctx context.Context) (next time.Duration, err error)
 }
 
+// Lease is one grant. Its methods act only for its own owner, in one atomic step at the backend, or
+// return an error that matches ErrLost. They may be called by several goroutines at once, Extend
+// and Release included: of an Extend that arrives after Release nothing remains. Token and Validity
+// make no request and do not block.
+type Lease interface {
+	// Token returns the fencing token, from 1 to 2^63 - 1. It is the same for the life of the lease.
+	Token() uint64
+
+	// Validity returns how much of the TTL is left now. It counts from before the request that granted
+	// or last extended the lease was sent; for a session that many leases share, from its last
+	// confirmed contact. The core takes off the allowance for drift. While it is above 0 the core
+	// goes on trying to release what is to be released. It may count by time.Now: the core
+	// counts for itself the time that a machine was suspended.
+	Validity() time.Duration
+
+	// Extend makes the lease last ttl, which is that of its Request, from now. It never revives
+	// a lease that has expired. Of two that overlap the later end counts.
+	Extend(ctx context.Context, ttl time.Duration) error
+
+	// Release gives the lease back. Called again after a lost reply it succeeds; if that
+	// cannot be told from a lease that had expired, it returns ErrLost. The core also calls it
+	// for a hold that has expired here while its lease goes on, as that of a shared session does.
+	Release(ctx context.Context) error
+}
+
 // Downgrader is a Claim that becomes a share without an end in between, if it is held for one
 // alone.
 type Downgrader interface {
-	Lease
-
 	// Downgrade makes the lease a share in one atomic step at the backend: nobody else has the name
 	// alone in between, and shares that wait at the head of the queue are granted. The token, the TTL
 	// and the other methods stay what they are; shares granted beside it have its token. Called again
 	// after a lost reply it succeeds. It returns an error that matches ErrLost if the lease has ended.
 	Downgrade(ctx context.Context) error
+}
+
+// Leaver is a Claim that Close of its Driver would end, as the end of a session does.
+type Leaver interface {
+	// Leave keeps Close from ending the lease, if it has not ended: it expires by itself, within one
+	// TTL. Until Close nothing changes. It makes no request and does not block.
+	Leave()
+}
+
+// LossNotifier is a Claim whose backend tells early when it has ended, as the end of a session
+// does.
+type LossNotifier interface {
+	// NotifyLost has f called once, and soon, when the lease has ended without Release. It is
+	// called at most once on a lease. f does not block, and calls no method of a Lease.
+	NotifyLost(f func())
 }

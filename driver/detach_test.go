@@ -27,7 +27,8 @@ func TestDetach_returnsWhatTheCallDoes(t *testing.T) {
 	require.ErrorIs(t, driver.Detach(t.Context(), time.Minute, func(context.Context) error { return errRefused }), errRefused)
 }
 
-// The end of ctx is not seen by the client library, which might take it for a failure and close its connection.
+// The end of ctx is not seen by the client library, which might take it for a failure and close its
+// connection.
 func TestDetach_theCallHasAContextOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}

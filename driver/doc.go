@@ -15,21 +15,30 @@
 // locker:orders/42. In the prefix, % and : are escaped, as %25 and %3A. A Driver takes the whole
 // for one opaque string.
 //
-//	Claim      for each Lock and TryLock, and once more for a Lock whose grant came too late to be used.
-//	Ask        by TryLock, once. By Lock, until it returns nil: when Wake was called, after the time that the last answer said, or 10 ms to 250 ms apart by default.
-//	Extend     by renewal, TTL/3 after the request that granted or extended the lease was sent, and by an application.
+//	Claim      for each Lock and TryLock, and once more for a Lock whose grant came too late to be
+//	           used.
+//	Ask        by TryLock, until it is answered. By Lock, until it returns nil: when Wake was
+//	           called, after the time that the last answer said, or 10 ms to 250 ms apart by default.
+//	Extend     by renewal, TTL/3 after the request that granted or extended the lease was sent, and
+//	           by an application.
 //	ExtendAll  in its place, where the leases of several holds are due at once.
-//	Release    at an Unlock, and for each hold when the Client is closed; for a claim that was given up, or granted too late to be used; and for a hold
-//	           that was lost while its lease may go on, even after ErrLost.
+//	Release    at an Unlock, and for each hold when the Client is closed; for a claim that was given
+//	           up, or granted too late to be used; and for a hold that was lost while its lease may
+//	           go on, even after ErrLost.
 //
 // Each call returns within a few milliseconds of the end of its context. What bounds a call, and
 // what follows a failure:
 //
-//	Ask        TTL/2. Lock asks again until TTL/2 after the first request was sent that has failed since the last answer. Where nothing was answered yet,
-//	           it returns a failure at once. A Driver of several servers does not spend all of that on one that hangs.
-//	Extend     TTL/2 for an application's, which is tried once. Two thirds of the TTL for a renewal's: one that is not answered is sent again after TTL/6,
-//	           while the first may still be under way, and one that fails is sent again after TTL/24, until the hold's deadline.
-//	Release    TTL/4. It is called again, 1 ms to 1 s apart, until it returns nil or ErrLost, or the TTL has passed.
+//	Ask        TTL/2. Lock asks again until TTL/2 after the first request was sent that has failed
+//	           since the last answer. Where nothing was answered yet, Lock and TryLock ask at most
+//	           three times within 30 ms, and return the failure. A Driver of several servers does
+//	           not spend all of that on one that hangs.
+//	Extend     TTL/2 for an application's, which is tried once. Two thirds of the TTL for a
+//	           renewal's: one that is not answered is sent again after TTL/6, while the first may
+//	           still be under way, and one that fails is sent again after TTL/24, until the hold's
+//	           deadline.
+//	Release    TTL/4. It is called again, 1 ms to 1 s apart, until it returns nil or ErrLost, or the
+//	           TTL has passed.
 //	Inspect    half the TTL of the Client, tried once; and so ForceRelease, and each page of List.
 //	Warnings   5 s, tried once.
 //	Close      comes last, when the contexts of all calls have ended.

@@ -6,14 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// The errors that callers tell apart. A Driver returns ErrHeld, ErrLost and ErrUnsupported; the core returns the others. Package locker has the
-// same values.
+// The errors that callers tell apart. A Driver returns ErrHeld, ErrLost and ErrUnsupported; the
+// core returns the others. Package locker has the same values.
 var (
 	// ErrHeld means that another owner holds the lock.
 	ErrHeld = errors.New("the lock is held by another owner")
 	// ErrNotHeld means that Unlock or Extend was called without a hold.
 	ErrNotHeld = errors.New("the lock is not held")
-	// ErrLost means that the hold ended before its Unlock. It expired, was taken, or its session ended.
+	// ErrLost means that the hold ended before its Unlock. It expired, was taken, or its session
+	// ended.
 	ErrLost = errors.New("the lock was lost")
 	// ErrClosed means that the Client is closed.
 	ErrClosed = errors.New("the client is closed")
@@ -21,13 +22,15 @@ var (
 	ErrUnsupported = errors.New("not supported by the backend")
 )
 
-// HeldError is an ErrHeld that tells who held the lock when the backend said so. It stands where the answer that the lock is held has that
-// anyway: nothing is asked for it. So a field may be empty, and most backends return a plain ErrHeld to some calls.
+// HeldError is an ErrHeld that tells who held the lock when the backend said so. It stands where
+// the answer that the lock is held has that anyway: nothing is asked for it. So a field may be
+// empty, and most backends return a plain ErrHeld to some calls.
 type HeldError struct {
 	Holder Participant
 }
 
-// Error returns the text of ErrHeld, and the first 80 characters of the holder's metadata, quoted, if there is any.
+// Error returns the text of ErrHeld, and the first 80 characters of the holder's metadata, quoted,
+// if there is any.
 func (e *HeldError) Error() string {
 	if e.Holder.Metadata == "" {
 		return ErrHeld.Error()
@@ -38,14 +41,16 @@ func (e *HeldError) Error() string {
 // Unwrap returns ErrHeld.
 func (e *HeldError) Unwrap() error { return ErrHeld }
 
-// Error names the operation that failed, and the lock. The core wraps what a Driver returns; a NewDriver that fails returns one with the Op new.
+// Error names the operation that failed, and the lock. The core wraps what a Driver returns; a
+// NewDriver that fails returns one with the Op new.
 type Error struct {
 	Op   string // lock, trylock, unlock, extend, abandon, join, inspect, list, forcerelease, warnings, new, open or close
 	Name string // of the lock, without the prefix; empty where no lock is concerned
 	Err  error
 }
 
-// shown is how many characters of a name, or of metadata, an error shows: either may be of any length.
+// shown is how many characters of a name, or of metadata, an error shows: either may be of any
+// length.
 const shown = 80
 
 func quoted(s string) string {
@@ -55,7 +60,8 @@ func quoted(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// Error returns the message, in one line: the operation, the first 80 characters of the name, and why it failed.
+// Error returns the message, in one line: the operation, the first 80 characters of the name, and
+// why it failed.
 func (e *Error) Error() string {
 	if e.Name == "" {
 		return fmt.Sprintf("locker: %s: %v", e.Op, e.Err)

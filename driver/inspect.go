@@ -7,8 +7,6 @@ import (
 
 // Inspector is a Driver that can tell who holds a lock, without contending for it.
 type Inspector interface {
-	Driver
-
 	// Inspect looks at the lock called name, which is the Name of its Requests.
 	//
 	//  1. It changes nothing at the backend, makes nothing there, and wakes nobody.
@@ -20,19 +18,21 @@ type Inspector interface {
 	Inspect(ctx context.Context, name string) (State, error)
 }
 
-// State is what the backend knew of a lock at one moment, for people who look, and for monitors. By the time it is read it
-// may have changed: to act on it, hold the lock.
+// State is what the backend knew of a lock at one moment, for people who look, and for monitors. By
+// the time it is read it may have changed: to act on it, hold the lock.
 type State struct {
-	// Held is true if somebody holds the lock. Where a release hands it over to the first of the waiters,
-	// nobody does until that one has taken it, and nobody else can.
+	// Held is true if somebody holds the lock. Where a release hands it over to the first of the
+	// waiters, nobody does until that one has taken it, and nobody else can.
 	Held   bool
 	Holder Participant // the zero Participant if nobody holds it
 
-	// Shares are those who hold the lock together, if it is shared: Held is true then, and Holder the zero Participant.
+	// Shares are those who hold the lock together, if it is shared: Held is true then, and Holder the
+	// zero Participant.
 	Shares []Participant
 
 	// Left is for how long the hold lasts unless it is extended, by the backend's clock: the holder
-	// counts for itself. Of shares it is the longest. It is 0 if nobody holds the lock, or the backend does not tell.
+	// counts for itself. Of shares it is the longest. It is 0 if nobody holds the lock, or the backend
+	// does not tell.
 	Left time.Duration
 
 	// Token is the fencing token of the holder, or else the last one that the backend remembers. It

@@ -4,29 +4,30 @@ import "context"
 
 // Lister is a Driver that can tell which locks are held, without contending for them.
 type Lister interface {
-	Driver
-
-	// List returns a Pager for the locks that are held and whose names, which are those of their Requests, begin with prefix. It
-	// makes no request.
+	// List returns a Pager for the locks that are held and whose names, which are those of their
+	// Requests, begin with prefix. It makes no request.
 	List(prefix string) Pager
 }
 
-// Pager returns the next page of a list each time that it is called. It is called by one goroutine at a time, and not again after the last page or
-// an error.
+// Pager returns the next page of a list each time that it is called. It is called by one goroutine
+// at a time, and not again after the last page or an error.
 //
 //  1. It changes nothing at the backend, makes nothing there, and wakes nobody.
-//  2. A call makes few requests, and none that keeps a server busy for long, however many locks there are. So a page may be empty.
-//  3. A lock that is held from the first call to the last is on a page. One that is taken or released meanwhile may be on one, and
-//     any may be on two. A hold that had expired when its page was made is none.
-//  4. ctx bounds the call, and has a deadline. If the backend is unreachable it returns the client library's error, before that.
+//  2. A call makes few requests, and none that keeps a server busy for long, however many locks
+//     there are. So a page may be empty.
+//  3. A lock that is held from the first call to the last is on a page. One that is taken or
+//     released meanwhile may be on one, and any may be on two. A hold that had expired when its
+//     page was made is none.
+//  4. ctx bounds the call, and has a deadline. If the backend is unreachable it returns the client
+//     library's error, before that.
 type Pager func(ctx context.Context) (Page, error)
 
 // Page is a part of a list.
 type Page struct {
 	Names []string // of locks that are held, in no order that counts
 
-	// Unnamed counts locks that are held and have no name here, because the backend keeps a hash of it. They may begin with the
-	// prefix or not.
+	// Unnamed counts locks that are held and have no name here, because the backend keeps a hash of
+	// it. They may begin with the prefix or not.
 	Unnamed int
 
 	Last bool // there are no more
@@ -34,8 +35,6 @@ type Page struct {
 
 // ForceReleaser is a Driver that can end the hold of another process.
 type ForceReleaser interface {
-	Driver
-
 	// ForceRelease ends the hold of the lock called name that shown describes. shown was returned by
 	// Inspect, of any Driver of this backend and perhaps long ago, and is Held; its Token and the ID
 	// of its Holder are not both zero.

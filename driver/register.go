@@ -11,10 +11,11 @@ import (
 	"github.com/go-locker/locker/internal/backends"
 )
 
-// OpenFunc makes the Driver that a URL describes. It takes off u.Query, with [URL.Take] or Del, each
-// parameter that it knows; locker.Open refuses what is left. The parameters that every backend has, such as ttl and prefix, are off
-// already. It refuses what it does not take: a user, a path, several hosts. ctx bounds the OpenFunc alone, not what it makes. It
-// connects when the first call needs that, so that an application starts while its backend is unreachable. The Driver owns what
+// OpenFunc makes the Driver that a URL describes. It takes off u.Query, with [URL.Take] or Del,
+// each parameter that it knows; locker.Open refuses what is left. The parameters that every backend
+// has, such as ttl and prefix, are off already. It refuses what it does not take: a user, a path,
+// several hosts. ctx bounds the OpenFunc alone, not what it makes. It connects when the first call
+// needs that, so that an application starts while its backend is unreachable. The Driver owns what
 // OpenFunc makes: its Close closes it. No error shows a password.
 type OpenFunc func(ctx context.Context, u *URL) (Driver, error)
 
@@ -23,8 +24,8 @@ var registry struct {
 	schemes map[string]OpenFunc
 }
 
-// Register makes a scheme known to locker.Open. Adapters call it in their init. It panics if the scheme is
-// empty, not in lower case, or registered already, and if open is nil.
+// Register makes a scheme known to locker.Open. Adapters call it in their init. It panics if the
+// scheme is empty, not in lower case, or registered already, and if open is nil.
 func Register(scheme string, open OpenFunc) {
 	if scheme == "" || scheme != strings.ToLower(scheme) {
 		panic(fmt.Sprintf("locker: Register of scheme %q: must be in lower case and not empty", scheme))
@@ -51,8 +52,8 @@ func Schemes() []string {
 }
 
 // Open makes the Driver that u describes, for a Driver that is made of Drivers. The package that
-// registered u.Scheme takes off u.Query what it knows; the caller refuses what is left. It fails if no package has registered u.Scheme, and
-// with the error of its OpenFunc.
+// registered u.Scheme takes off u.Query what it knows; the caller refuses what is left. It fails if
+// no package has registered u.Scheme, and with the error of its OpenFunc.
 func Open(ctx context.Context, u *URL) (Driver, error) {
 	open, err := opener(u.Scheme)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// URL is the address of a backend, taken apart. However it is printed, it shows no password: neither that of the user
-// nor the value of a parameter whose name ends in password.
+// URL is the address of a backend, taken apart. However it is printed, it shows no password:
+// neither that of the user nor the value of a parameter whose name ends in password.
 type URL struct {
 	Scheme string        // in lower case
 	User   *url.Userinfo // nil if there is none
@@ -21,13 +21,13 @@ type URL struct {
 	Path   string        // with its leading slash, unescaped
 	Query  url.Values    // what nobody has taken yet
 
-	// known has the parameters that were asked for, as its keys; nil if nobody will want to know. All copies of a URL share it, such
-	// as those for the nodes of a Driver made of Drivers.
+	// known has the parameters that were asked for, as its keys; nil if nobody will want to know. All
+	// copies of a URL share it, such as those for the nodes of a Driver made of Drivers.
 	known *sync.Map
 }
 
-// Take removes a parameter from the query and returns its value. If locker.Open refuses a parameter, its error lists all that
-// were asked for by Take, whether they were there or not.
+// Take removes a parameter from the query and returns its value. If locker.Open refuses a
+// parameter, its error lists all that were asked for by Take, whether they were there or not.
 func (u *URL) Take(parameter string) (value string, ok bool) {
 	if u.known != nil {
 		u.known.Store(parameter, nil)
@@ -40,8 +40,9 @@ func (u *URL) Take(parameter string) (value string, ok bool) {
 	return values[0], true
 }
 
-// Unknown returns an error if there are parameters that nobody has taken. It names one of them, and those that were asked for.
-// locker.Open calls it after the OpenFunc; one that connects, or starts anything, calls it before that.
+// Unknown returns an error if there are parameters that nobody has taken. It names one of them, and
+// those that were asked for. locker.Open calls it after the OpenFunc; one that connects, or starts
+// anything, calls it before that.
 func (u *URL) Unknown() error {
 	if len(u.Query) == 0 {
 		return nil
@@ -60,7 +61,8 @@ func (u *URL) Unknown() error {
 	return errors.New(message)
 }
 
-// String returns the URL with xxxxx in place of passwords. If there are none, ParseURL makes the same URL of it.
+// String returns the URL with xxxxx in place of passwords. If there are none, ParseURL makes the
+// same URL of it.
 func (u URL) String() string {
 	var s strings.Builder
 	s.WriteString(u.Scheme + "://")
@@ -92,9 +94,10 @@ func (u URL) Format(f fmt.State, verb rune) { fmt.Fprintf(f, fmt.FormatString(f,
 // MarshalText returns String, for JSON, and loggers that write it.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// ParseURL takes rawURL apart. It fails for a malformed URL, and for a parameter that is given twice. No error shows a piece of
-// the URL that might be part of a password: one with an unescaped '/' or '?' in it ends up in the wrong place. Package url
-// knows no lists of hosts, and its errors show the password.
+// ParseURL takes rawURL apart. It fails for a malformed URL, and for a parameter that is given
+// twice. No error shows a piece of the URL that might be part of a password: one with an unescaped
+// '/' or '?' in it ends up in the wrong place. Package url knows no lists of hosts, and its errors
+// show the password.
 func ParseURL(rawURL string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	if !ok || scheme == "" || strings.ContainsAny(scheme, "/?#@:") {

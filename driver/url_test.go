@@ -206,7 +206,8 @@ func FuzzParseURL(f *testing.F) {
 	}, "h", "h1:1,[::1%25eth0]:2/0?a=b&ttl=1s", "[", "%", "h?=", ",:", "h/%40?a=%zz")
 }
 
-// The URL that Open sees has parts that an adapter can rely on, and prints as what is taken for the same.
+// The URL that Open sees has parts that an adapter can rely on, and prints as what is taken for the
+// same.
 func FuzzParseURL_isStable(f *testing.F) {
 	for _, seed := range []string{
 		"h", "user@h1:1,[::1]:2/0?a=b&b=%26+%2B", "[fe80::1%25eth0]:1", "[fe80::1%eth0]", "u%40%3A@h/%40/%23%3F%25", "/a%20b", "?a=", "é,ü", ":@h", "@", "u@a,u@b",

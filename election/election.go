@@ -1,16 +1,19 @@
-// Package election has one of many processes lead, for as long as it lives, and another as soon as it stops.
+// Package election has one of many processes lead, for as long as it lives, and another as soon as
+// it stops.
 //
 //	e := election.New(client, "scheduler", locker.WithMetadata("web-1"))
 //	err := e.Lead(ctx, 2*time.Second, func(ctx context.Context, term uint64) {
 //		schedule(ctx, term) // returns when ctx ends
 //	})
 //
-// The leader is the holder of a lock. A term is one hold of it, and its number is the fencing token: larger than that of every earlier term, in
-// any process. No election can stop a leader that is paused past its term and wakes: until it looks, it acts as if it still led. So whatever
-// the leader writes has to carry the term, and the resource has to refuse a smaller one than it has seen (package fence).
+// The leader is the holder of a lock. A term is one hold of it, and its number is the fencing
+// token: larger than that of every earlier term, in any process. No election can stop a leader that
+// is paused past its term and wakes: until it looks, it acts as if it still led. So whatever the
+// leader writes has to carry the term, and the resource has to refuse a smaller one than it has
+// seen (package fence).
 //
-// When the leader stops, by the end of Lead's context or by [Election.Resign], the next one leads within milliseconds; when it crashes or is cut off,
-// within a TTL ([locker.WithTTL]).
+// When the leader stops, by the end of Lead's context or by [Election.Resign], the next one leads
+// within milliseconds; when it crashes or is cut off, within a TTL ([locker.WithTTL]).
 package election
 
 import (
@@ -23,7 +26,8 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// Election is this process's part in an election. Make one with [New]. It may be used by several goroutines.
+// Election is this process's part in an election. Make one with [New]. It may be used by several
+// goroutines.
 type Election struct {
 	client *locker.Client
 	lock   *locker.Mutex
@@ -33,14 +37,16 @@ type Election struct {
 	term      *term // what this process leads, or nil
 }
 
-// New returns the election called name, which is the name of its lock. It makes no request. To be told by [Election.Leader], give each
-// process a name by [locker.WithMetadata]. What is not valid is reported by Lead.
+// New returns the election called name, which is the name of its lock. It makes no request. To be
+// told by [Election.Leader], give each process a name by [locker.WithMetadata]. What is not valid
+// is reported by Lead.
 func New(c *locker.Client, name string, opts ...locker.MutexOption) *Election {
 	return &Election{client: c, lock: c.Mutex(name, opts...)}
 }
 
-// rest is how long a candidate waits after its term, for another to have its turn: where waiters poll, this one would be the first. It is also the least
-// time between two attempts: a backend that fails, or ends every term at once, is not asked in a loop.
+// rest is how long a candidate waits after its term, for another to have its turn: where waiters
+// poll, this one would be the first. It is also the least time between two attempts: a backend that
+// fails, or ends every term at once, is not asked in a loop.
 const rest = time.Second
 
 var (
@@ -48,17 +54,20 @@ var (
 	errResigned  = errors.New("election: resigned")
 )
 
-// Lead is a candidate until ctx ends. Whenever it is this process's turn, it calls lead, with the number of the term, and waits for it. The
-// context of lead ends with ctx, with Resign, with the loss of the term, or when reserve is left until the term can be another's. That
-// is the time that lead has to return: renewal begins with two thirds of the TTL left, so that a reserve of a quarter is touched
-// only after renewals have failed. When lead has returned, the term ends, and another process leads.
+// Lead is a candidate until ctx ends. Whenever it is this process's turn, it calls lead, with the
+// number of the term, and waits for it. The context of lead ends with ctx, with Resign, with the
+// loss of the term, or when reserve is left until the term can be another's. That is the time that
+// lead has to return: renewal begins with two thirds of the TTL left, so that a reserve of a
+// quarter is touched only after renewals have failed. When lead has returned, the term ends, and
+// another process leads.
 //
-// This process is a candidate again when the term has been over for a second, so that another has its turn; at once if the backend has ended the term
-// early; and no more than once a second.
+// This process is a candidate again when the term has been over for a second, so that another has
+// its turn; at once if the backend has ended the term early; and no more than once a second.
 //
-// Lead returns nil when ctx has ended and another can lead, the error of [locker.Hold.Unlock] if that is not certain, ErrClosed if
-// the Client is closed, and an error at once if the election is not valid, or the reserve is not shorter than the hold. Other
-// errors are those of an outage: [locker.Observer] tells of them. If lead panics, the term ends, and the panic goes on.
+// Lead returns nil when ctx has ended and another can lead, the error of [locker.Hold.Unlock] if
+// that is not certain, ErrClosed if the Client is closed, and an error at once if the election is
+// not valid, or the reserve is not shorter than the hold. Other errors are those of an outage:
+// [locker.Observer] tells of them. If lead panics, the term ends, and the panic goes on.
 func (e *Election) Lead(ctx context.Context, reserve time.Duration, lead func(ctx context.Context, term uint64)) error {
 	if err := e.enter(); err != nil {
 		return err
@@ -85,13 +94,14 @@ func permanent(err error) bool {
 	return errors.Is(err, locker.ErrClosed) || errors.Is(err, locker.ErrUnsupported) || errors.Is(err, errReserve)
 }
 
-// valid reports whether the lock's name and options are: a Mutex that is not valid has one error for whatever is asked. This one is never
-// locked. It makes no request.
+// valid reports whether the lock's name and options are: a Mutex that is not valid has one error
+// for whatever is asked. This one is never locked. It makes no request.
 func (e *Election) valid() bool {
 	return errors.Is(e.lock.Extend(context.Background()), locker.ErrNotHeld)
 }
 
-// once leads for one term, and returns since when another could. If nothing has to be left to another, that is when it began.
+// once leads for one term, and returns since when another could. If nothing has to be left to
+// another, that is when it began.
 func (e *Election) once(ctx context.Context, reserve time.Duration, lead func(context.Context, uint64)) (over time.Time, err error) {
 	began := time.Now()
 	h, err := e.lock.Acquire(ctx)
@@ -155,11 +165,13 @@ func (e *Election) current() *term {
 	return e.term
 }
 
-// IsLeader reports whether this process leads. It makes no request, and looks at the clock: it returns false from the moment when reserve is
-// left of the term, although no timer has fired yet because the process was stopped, or the machine was suspended.
+// IsLeader reports whether this process leads. It makes no request, and looks at the clock: it
+// returns false from the moment when reserve is left of the term, although no timer has fired yet
+// because the process was stopped, or the machine was suspended.
 func (e *Election) IsLeader() bool { return e.Term() != 0 }
 
-// Term returns the number of the term that this process leads, and 0 when it does not lead. See [Election.IsLeader].
+// Term returns the number of the term that this process leads, and 0 when it does not lead. See
+// [Election.IsLeader].
 func (e *Election) Term() uint64 {
 	t := e.current()
 	if t == nil || t.ctx.Err() != nil {
@@ -168,8 +180,9 @@ func (e *Election) Term() uint64 {
 	return t.number
 }
 
-// Resign ends the term that this process leads, if any, and does not wait for it. IsLeader returns false at once, the context of lead
-// ends, and when lead has returned, another process leads. This one stays a candidate.
+// Resign ends the term that this process leads, if any, and does not wait for it. IsLeader returns
+// false at once, the context of lead ends, and when lead has returned, another process leads. This
+// one stays a candidate.
 func (e *Election) Resign() {
 	if t := e.current(); t != nil {
 		t.end(errResigned)

@@ -14,27 +14,29 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/election"
-	"github.com/go-locker/locker/internal/test/cutoff"
 	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/locktest"
 )
 
 const (
 	reserve = 2 * time.Second
-	life    = cutoff.TTL - cutoff.Drift // of a hold that is not renewed
-	rest    = time.Second               // of a candidate that has led
+	ttl     = 30 * time.Second // the default
+	drift   = 302 * time.Millisecond
+	life    = ttl - drift // of a hold that is not renewed
+	rest    = time.Second // of a candidate that has led
 )
 
 // candidate is one process of a test.
 type candidate struct {
 	*election.Election
-	*cutoff.Client
+	*locktest.Client
 	stop func() error // ends Lead, and returns its error
 }
 
 // campaign has a process be a candidate. With no lead it leads until its context ends.
 func campaign(t *testing.T, id string, lead func(context.Context, uint64), opts ...locker.Option) *candidate {
 	t.Helper()
-	c := cutoff.New(t, append(opts, locker.WithMetadata(id))...)
+	c := locktest.New(t, append(opts, locker.WithMetadata(id))...)
 	e := election.New(c.Client, "leader")
 	if lead == nil {
 		lead = func(ctx context.Context, _ uint64) { <-ctx.Done() }
@@ -101,7 +103,8 @@ func TestLead_whoStopsLeavesTheLeadToTheNextAtOnce(t *testing.T) {
 	})
 }
 
-// A leader that is cut off stops by its own clock, and one that does not heed its context does not lead either.
+// A leader that is cut off stops by its own clock, and one that does not heed its context does not
+// lead either.
 func TestIsLeader_isFalseBeforeAnotherLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		woken := make(chan struct{})
@@ -109,7 +112,7 @@ func TestIsLeader_isFalseBeforeAnotherLeads(t *testing.T) {
 		synctest.Wait()
 		b := campaign(t, "", nil)
 		wantLeader(t, a, b)
-		a.Cut(true)
+		a.Down()
 		began := time.Now()
 		for a.IsLeader() {
 			time.Sleep(time.Millisecond)
@@ -119,8 +122,8 @@ func TestIsLeader_isFalseBeforeAnotherLeads(t *testing.T) {
 		for !b.IsLeader() {
 			time.Sleep(time.Millisecond)
 		}
-		assert.InDelta(t, cutoff.TTL.Seconds(), time.Since(began).Seconds(), 0.002, "within a TTL another leads")
-		a.Cut(false)
+		assert.InDelta(t, ttl.Seconds(), time.Since(began).Seconds(), 0.002, "within a TTL another leads")
+		a.Up()
 		close(woken)
 		synctest.Wait()
 		require.NoError(t, a.stop(), "it is a candidate again, or rests")
@@ -136,7 +139,7 @@ func TestLead_isACandidateAgain(t *testing.T) {
 	returns := func(context.Context, *candidate) {}
 	untilTold := func(ctx context.Context, _ *candidate) { <-ctx.Done() }
 	resigns := func(ctx context.Context, p *candidate) { p.Resign(); <-ctx.Done() }
-	revoked := func(ctx context.Context, p *candidate) { p.Revoke(t); <-ctx.Done() }
+	revoked := func(ctx context.Context, p *candidate) { p.Lose("leader"); <-ctx.Done() }
 	for name, c := range map[string]struct {
 		reserve time.Duration
 		lead    func(context.Context, *candidate)
@@ -148,13 +151,13 @@ func TestLead_isACandidateAgain(t *testing.T) {
 		"a second after the reserve was left":             {reserve, untilTold, life - reserve + rest},
 		"a second after its hold expired":                 {0, untilTold, life + rest},
 		"a second after it expired, though it overstayed": {0, after(life+rest/2, returns), life + rest},
-		"at once when it overstayed for longer":           {0, after(2*cutoff.TTL, returns), 2 * cutoff.TTL},
+		"at once when it overstayed for longer":           {0, after(2*ttl, returns), 2 * ttl},
 		"at once when the backend ended its term":         {0, after(3*time.Second, revoked), 3 * time.Second},
 		"once a second when that ends every term":         {0, revoked, rest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := &candidate{Client: cutoff.New(t, locker.WithoutRenewal())}
+				p := &candidate{Client: locktest.New(t, locker.WithoutRenewal())}
 				p.Election = election.New(p.Client.Client, "leader")
 				ctx, cancel := context.WithCancel(t.Context())
 				var terms []uint64
@@ -179,7 +182,7 @@ func TestLead_whoStopsAfterALossSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		woken := make(chan struct{})
 		a := campaign(t, "", func(context.Context, uint64) { <-woken }, locker.WithoutRenewal())
-		time.Sleep(cutoff.TTL)
+		time.Sleep(ttl)
 		done := testwait.Go(a.stop)
 		synctest.Wait()
 		close(woken)
@@ -190,12 +193,12 @@ func TestLead_whoStopsAfterALossSaysSo(t *testing.T) {
 func TestLead_inAnOutageAsksNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		c := cutoff.New(t, locker.WithObserver(locker.Observer{Done: func(_ context.Context, call locker.Call, r locker.Result) {
-			if call.Op == "lock" && errors.Is(r.Err, cutoff.ErrUnreachable) {
+		c := locktest.New(t, locker.WithObserver(locker.Observer{Done: func(_ context.Context, call locker.Call, r locker.Result) {
+			if call.Op == "lock" && errors.Is(r.Err, locktest.ErrUnreachable) {
 				calls.Add(1)
 			}
 		}}))
-		c.Cut(true)
+		c.Down()
 		ctx, cancel := context.WithCancel(t.Context())
 		e := election.New(c.Client, "leader")
 		done := testwait.Go(func() error {
@@ -203,7 +206,7 @@ func TestLead_inAnOutageAsksNowAndThen(t *testing.T) {
 		})
 		time.Sleep(time.Minute + rest/2)
 		assert.EqualValues(t, 61, calls.Load(), "once a second")
-		c.Cut(false)
+		c.Up()
 		time.Sleep(rest)
 		assert.True(t, e.IsLeader(), "when it is over")
 		cancel()
@@ -213,14 +216,14 @@ func TestLead_inAnOutageAsksNowAndThen(t *testing.T) {
 
 func TestLead_ofWhatIsNotValidReturnsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := cutoff.New(t)
+		c := locktest.New(t)
 		lead := func(context.Context, uint64) { t.Error("it leads") }
 		began := time.Now()
 		require.Error(t, election.New(c.Client, "").Lead(t.Context(), 0, lead))
 		require.Error(t, election.New(c.Client, "x", nil).Lead(t.Context(), 0, lead))
 		require.Error(t, election.New(c.Client, "x", locker.WithBackoff(0, 0)).Lead(t.Context(), 0, lead))
 		require.ErrorIs(t, election.New(c.Client, "x", locker.WithTTL(0)).Lead(t.Context(), 0, lead), locker.ErrUnsupported)
-		require.ErrorContains(t, election.New(c.Client, "x").Lead(t.Context(), cutoff.TTL, lead), "reserve")
+		require.ErrorContains(t, election.New(c.Client, "x").Lead(t.Context(), ttl, lead), "reserve")
 		require.ErrorContains(t, election.New(c.Client, "x").Lead(t.Context(), -1, lead), "reserve")
 		h, err := c.Mutex("x").TryAcquire(t.Context())
 		require.NoError(t, err, "it was given back")
@@ -238,7 +241,7 @@ func TestLead_ofWhatIsNotValidReturnsAtOnce(t *testing.T) {
 
 func TestLead_afterAPanicAnotherLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := election.New(cutoff.New(t).Client, "leader")
+		e := election.New(locktest.New(t).Client, "leader")
 		assert.PanicsWithValue(t, "no", func() {
 			_ = e.Lead(t.Context(), reserve, func(context.Context, uint64) { panic("no") })
 		})
@@ -251,7 +254,7 @@ func TestLead_afterAPanicAnotherLeads(t *testing.T) {
 
 func TestClose_endsTheTermAndLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := cutoff.New(t)
+		c := locktest.New(t)
 		e := election.New(c.Client, "leader")
 		done := testwait.Go(func() error {
 			return e.Lead(t.Context(), reserve, func(ctx context.Context, _ uint64) { <-ctx.Done() })

@@ -12,12 +12,12 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/election"
-	"github.com/go-locker/locker/internal/test/cutoff"
+	"github.com/go-locker/locker/locktest"
 )
 
 func TestObserve_tellsOfEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		watched := cutoff.New(t)
+		watched := locktest.New(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var seen []election.Leader
 		var errs []error
@@ -43,9 +43,9 @@ func TestObserve_tellsOfEachChange(t *testing.T) {
 		time.Sleep(time.Minute)
 		second := b.Term()
 		time.Sleep(time.Second / 2) // between two looks
-		watched.Cut(true)
+		watched.Down()
 		time.Sleep(3 * time.Second)
-		watched.Cut(false)
+		watched.Up()
 		time.Sleep(time.Minute)
 		require.NoError(t, b.stop())
 		time.Sleep(time.Minute)
@@ -53,7 +53,7 @@ func TestObserve_tellsOfEachChange(t *testing.T) {
 		<-done
 		assert.Equal(t, []election.Leader{{}, {"a", first}, {"b", second}, {"b", second}, {}}, seen, "after an outage it is told again")
 		require.Len(t, errs, 3)
-		require.ErrorIs(t, errs[0], cutoff.ErrUnreachable)
+		require.ErrorIs(t, errs[0], locktest.ErrUnreachable)
 	})
 }
 
@@ -101,7 +101,7 @@ func TestObserve_endsWhereThereIsNothingToSee(t *testing.T) {
 		unsupported, err := locker.New(blind{})
 		require.NoError(t, err)
 		defer unsupported.Close()
-		closed := cutoff.New(t)
+		closed := locktest.New(t)
 		require.NoError(t, closed.Close())
 		for c, want := range map[*locker.Client]error{unsupported: locker.ErrUnsupported, closed.Client: locker.ErrClosed} {
 			var errs []error
@@ -115,7 +115,7 @@ func TestObserve_endsWhereThereIsNothingToSee(t *testing.T) {
 }
 
 func TestObserve_atNoInterval(t *testing.T) {
-	for leader, err := range election.New(cutoff.New(t).Client, "leader").Observe(t.Context(), 0) {
+	for leader, err := range election.New(locktest.New(t).Client, "leader").Observe(t.Context(), 0) {
 		require.ErrorContains(t, err, "intervals of 0s")
 		assert.Zero(t, leader)
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// A session ends while nobody holds or waits. Who comes next does not have to wait until a renewal finds that out.
+// A session ends while nobody holds or waits. Who comes next does not have to wait until a renewal
+// finds that out.
 func TestSession_revokedWhileNobodyUsesIt_isReplacedAtOnce(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedEtcd(t)
@@ -64,7 +65,8 @@ func unfill(t *testing.T, cli *clientv3.Client) {
 	require.NoError(t, err)
 }
 
-// The server has run out of space. What is held goes on and can be given back, waiters get their turn, and nothing can be taken.
+// The server has run out of space. What is held goes on and can be given back, waiters get their
+// turn, and nothing can be taken.
 func TestNoSpace_holdsGoOnAndNothingIsTaken(t *testing.T) {
 	t.Parallel()
 	s := testserver.Etcd(t, testserver.EtcdArgs(small))
@@ -95,8 +97,8 @@ func TestNoSpace_holdsGoOnAndNothingIsTaken(t *testing.T) {
 	})
 }
 
-// The holder's take was in doubt, so that its release would leave a mark, for which there is no space. It gives way all
-// the same.
+// The holder's take was in doubt, so that its release would leave a mark, for which there is no
+// space. It gives way all the same.
 func TestNoSpace_aHolderInDoubtGivesWay(t *testing.T) {
 	t.Parallel()
 	f := newFaultyAt(t, testserver.Etcd(t, testserver.EtcdArgs(small)), 30*time.Second)
@@ -121,7 +123,7 @@ func TestNoSpace_aHolderInDoubtGivesWay(t *testing.T) {
 	waiting := async(func() error { return next.Lock(t.Context()) })
 	eventually(t, "it waits", func() bool { return len(queue(t, f.direct, "x")) == 2 })
 	fill(t, f.direct)
-	_ = holder.Release(withTimeout(t, 100*time.Millisecond))
+	require.ErrorIs(t, holder.Release(t.Context()), rpctypes.ErrNoSpace)
 	select {
 	case err := <-waiting:
 		require.NoError(t, err)

@@ -30,8 +30,9 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// cluster has all faults but MoveClock: no clock but its own can be given to a program that asks the kernel for the time,
-// and etcd counts what is left of a lease by one that nobody moves. One server has no FailOver.
+// cluster has all faults but MoveClock: no clock but its own can be given to a program that asks
+// the kernel for the time, and etcd counts what is left of a lease by one that nobody moves. One
+// server has no FailOver.
 func cluster(t *testing.T, g *testserver.EtcdGroup) conformance.Harness {
 	t.Helper()
 	h := harness.ForURL(time.Second, "etcd://%s?prefix=locker", g.Addrs())

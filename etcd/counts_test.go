@@ -93,10 +93,11 @@ func TestCounts(t *testing.T) {
 
 func TestCounts_ofShares(t *testing.T) {
 	t.Parallel()
-	addr := testserver.Etcd(t).Addr() // on a server of others hints grow old
+	addr := testserver.SharedEtcd(t).Addr()
 	cli, requests, _, _ := counting(t, addr)
 	c := clientOf(t, cli, locker.WithTTL(time.Hour), locker.WithoutRenewal())
-	first, second, others := c.RWMutex("x"), c.RWMutex("x"), newClient(t, addr).RWMutex("x")
+	other := newClient(t, addr)
+	first, second, others := c.RWMutex("x"), c.RWMutex("x"), other.RWMutex("x")
 	require.NoError(t, others.RLock(t.Context()))
 	require.NoError(t, first.RLock(t.Context()))
 	assert.EqualValues(t, 3, requests.Swap(0), "the session, a place, and the token of another's share")
@@ -118,5 +119,12 @@ func TestCounts_ofShares(t *testing.T) {
 	assert.EqualValues(t, 1, requests.Swap(0), "a TryRLock in vain is one, and has nothing to clean up")
 	require.NoError(t, first.Downgrade(t.Context()))
 	assert.EqualValues(t, 1, requests.Swap(0))
+	direct, writer := connect(t, addr), other.Mutex("x")
+	waiting := async(func() error { return writer.Lock(t.Context()) })
+	eventually(t, "a writer waits", func() bool { return len(queue(t, direct, "x")) == 2 })
+	require.ErrorIs(t, second.TryRLock(t.Context()), locker.ErrHeld)
+	assert.EqualValues(t, 1, requests.Swap(0), "nor where others share it")
 	require.NoError(t, first.Unlock(t.Context()))
+	require.NoError(t, await(t, waiting))
+	require.NoError(t, writer.Unlock(t.Context()))
 }

@@ -12,8 +12,9 @@ func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
 	sessions(t).UnlockUnanswered(t)
 }
 
-// The answer to a renewal is late. What is locked after it, on the same session, lasts for a TTL from when the renewal
-// was sent. After a second the renewal is sent again, which a busy machine may be slow enough for.
+// The answer to a renewal is late. What is locked after it, on the same session, lasts for a TTL
+// from when the renewal was sent. After a second the renewal is sent again, which a busy machine
+// may be slow enough for.
 func TestDeadline_countsFromWhenTheRenewalWasSent(t *testing.T) {
 	t.Parallel()
 	const ttl, late = 30 * time.Second, 600 * time.Millisecond // more than the allowance for clocks

@@ -52,17 +52,17 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapter"
-	"github.com/go-locker/locker/internal/outage"
 	"github.com/go-locker/locker/internal/sessions"
 )
 
-// New makes a Client over cli, which stays the caller's: Close does not close it. It makes no request, and fails for a nil client
-// and for an option that is refused.
+// New makes a Client over cli, which stays the caller's: Close does not close it. It makes no
+// request, and fails for a nil client and for an option that is refused.
 func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(cli)
 	if err != nil {
@@ -75,10 +75,11 @@ func New(cli *clientv3.Client, opts ...locker.Option) (*locker.Client, error) {
 // [driver.ForceReleaser] and [driver.TTLChecker].
 type Driver struct {
 	cli      *clientv3.Client
-	owned    bool   // made by Open, and closed by Close
-	conns    *conns // of that; nil if it is the caller's
-	sessions *sessions.Pool[*session, *claim]
-	latency  outage.Latency
+	kv       clientv3.KV // of cli
+	owned    bool        // made by Open, and closed by Close
+	conns    *conns      // of that; nil if it is the caller's
+	sessions *sessions.Pool[*session, *entry]
+	latency  latency
 }
 
 var (
@@ -93,8 +94,8 @@ var (
 	_ driver.Leaver        = (*claim)(nil)
 )
 
-// NewDriver makes a Driver over cli, which stays the caller's: Close revokes the sessions, and does not close it. It makes no
-// request, and fails for a nil client alone.
+// NewDriver makes a Driver over cli, which stays the caller's: Close revokes the sessions, and does
+// not close it. It makes no request, and fails for a nil client alone.
 func NewDriver(cli *clientv3.Client) (*Driver, error) {
 	if cli == nil {
 		return nil, adapter.Refuse(errors.New("nil etcd client"))
@@ -103,7 +104,8 @@ func NewDriver(cli *clientv3.Client) (*Driver, error) {
 }
 
 func newDriver(cli *clientv3.Client) *Driver {
-	return &Driver{cli: cli, sessions: sessions.NewPool[*session]()}
+	kv := clientv3.NewKVFromKVClient(kvClient{etcdserverpb.NewKVClient(cli.ActiveConnection())}, cli)
+	return &Driver{cli: cli, kv: kv, sessions: sessions.NewPool[*session]()}
 }
 
 // Close revokes the sessions, and closes the etcd client if Open made it.
@@ -118,8 +120,8 @@ func (d *Driver) Close() error {
 // maxTTL is etcd's own limit.
 const maxTTL = 9_000_000_000 * time.Second
 
-// CheckTTL implements driver.TTLChecker. It refuses what no etcd honours. What a server's election timeout rules out shows when a
-// lock is taken.
+// CheckTTL implements driver.TTLChecker. It refuses what no etcd honours. What a server's election
+// timeout rules out shows when a lock is taken.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	switch {
 	case ttl < time.Second:

@@ -14,7 +14,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// Tokens of authentication expire, and become void with every change of a user or a role, while a lock is held and waited for.
+// Tokens of authentication expire, and become void with every change of a user or a role, while a
+// lock is held and waited for.
 func TestAuth_tokensExpireAndAreRevokedWhileHeldAndWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := testserver.Etcd(t, testserver.EtcdAuth("alice", "s3cret"), testserver.EtcdArgs("--auth-token-ttl=1"))
@@ -47,7 +48,8 @@ func TestAuth_tokensExpireAndAreRevokedWhileHeldAndWaitedFor(t *testing.T) {
 	require.NoError(t, idle.Unlock(t.Context()))
 }
 
-// A restored cluster counts from an earlier revision: that tokens do not rise is as documented, and so is what helps.
+// A restored cluster counts from an earlier revision: that tokens do not rise is as documented, and
+// so is what helps.
 func TestRestore_tokensRiseOnlyWithATokenBase(t *testing.T) {
 	t.Parallel()
 	s := testserver.Etcd(t)

@@ -2,27 +2,27 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/outage"
 )
 
-// forcedMark is the value of a mark that a ForceRelease has put. One that a contender puts itself has none.
+// forcedMark is the value of a mark that a ForceRelease has put. One that a contender puts itself
+// has none.
 const forcedMark = "forced"
 
-// ForceRelease implements driver.ForceReleaser: a request that reads the queue, and one that removes the holder's key and puts a mark on the holder's
-// session. The mark keeps a request of the holder that is under way from making the key again, and tells the holder, whose Unlock may be sent
-// twice, that it was not it who removed the key. Of a lock that is shared it ends the shares that are shown, one after the other, or that whose ID is the Holder's.
+// ForceRelease implements driver.ForceReleaser: a request that reads the queue, and one that
+// removes the holder's key and puts a mark on the holder's session. The mark keeps a request of the
+// holder that is under way from making the key again, and tells the holder, whose Unlock may be
+// sent twice, that it was not it who removed the key. Of a lock that is shared it ends the shares
+// that are shown, one after the other, or that whose ID is the Holder's.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
-	o := d.newOutage(outage.TTL(ctx, patience))
 	folder := folderOf(name)
 	for ended := false; !ended; {
-		queue, err := d.readQueue(ctx, o, folder)
+		queue, err := d.readQueue(ctx, folder)
 		if err != nil {
 			return err
 		}
@@ -31,7 +31,7 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 			return err
 		}
 		for _, holder := range all {
-			gone, err := d.evict(ctx, o, newPlace(name, participant(holder, folder).ID), holder)
+			gone, err := d.evict(ctx, newPlace(name, participant(holder, folder).ID), holder)
 			if err != nil {
 				return err
 			}
@@ -41,16 +41,14 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 	return nil
 }
 
-// evict reports whether it has ended the hold, or share, whose key is holder: else that has ended by itself.
-func (d *Driver) evict(ctx context.Context, o *outage.Outage, at place, holder *mvccpb.KeyValue) (bool, error) {
-	resp, err := ask(ctx, o, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return d.cli.Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(at.key), "=", holder.CreateRevision)).
-			Then(clientv3.OpDelete(at.key), clientv3.OpPut(at.dead, forcedMark, clientv3.WithLease(clientv3.LeaseID(holder.Lease)))).
-			Else(clientv3.OpGet(at.dead)).Commit()
-	})
+// evict reports whether it has ended the hold, or share, whose key is holder: else that has ended
+// by itself.
+func (d *Driver) evict(ctx context.Context, at place, holder *mvccpb.KeyValue) (bool, error) {
+	mark := clientv3.OpPut(at.dead, forcedMark, clientv3.WithLease(clientv3.LeaseID(holder.Lease)))
+	resp, err := d.commit(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(at.key), "=", holder.CreateRevision)},
+		[]clientv3.Op{clientv3.OpDelete(at.key), mark}, []clientv3.Op{clientv3.OpGet(at.dead)})
 	switch {
-	case errors.Is(err, errSessionEnded): // and the hold with it
+	case sessionEnded(err): // and the hold with it
 		return false, nil
 	case err != nil:
 		return false, err
@@ -75,7 +73,8 @@ func held(queue []*mvccpb.KeyValue, folder string, shown driver.State) (all []*m
 	return all, nil
 }
 
-// describes reports whether kv, the key of one that holds, is that of the holder or of a share that is shown.
+// describes reports whether kv, the key of one that holds, is that of the holder or of a share that
+// is shown.
 func describes(shown driver.State, kv *mvccpb.KeyValue, folder string) bool {
 	id := participant(kv, folder).ID
 	if shown.Token != 0 && shown.Token != tokenOf(kv) { // an owner may have come back
@@ -87,7 +86,8 @@ func describes(shown driver.State, kv *mvccpb.KeyValue, folder string) bool {
 	return slices.ContainsFunc(shown.Shares, func(p driver.Participant) bool { return p.ID == id })
 }
 
-// forced reports whether a transaction that did not find a key found the mark of a ForceRelease, which it reads first then.
+// forced reports whether a transaction that did not find a key found the mark of a ForceRelease,
+// which it reads first then.
 func forced(resp *clientv3.TxnResponse) bool {
 	if resp.Succeeded {
 		return false

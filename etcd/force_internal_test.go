@@ -17,7 +17,7 @@ import (
 // nameOf returns the name of a lease's lock.
 func nameOf(t *testing.T, c *claim) string {
 	t.Helper()
-	prefix, escaped, _ := strings.Cut(strings.TrimSuffix(c.folder, "/"), ":")
+	prefix, escaped, _ := strings.Cut(strings.TrimSuffix(c.entry.folder, "/"), ":")
 	name, ok := unescape(escaped)
 	require.True(t, ok)
 	return prefix + ":" + name
@@ -33,27 +33,29 @@ func force(t *testing.T, c *claim) {
 	require.ErrorIs(t, operator.ForceRelease(t.Context(), nameOf(t, c), shown), driver.ErrNotHeld)
 }
 
-// An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take that for its own doing.
+// An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take
+// that for its own doing.
 func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 	t.Parallel()
-	for name, before := range map[string]func(*claim){
-		"sent once":              func(*claim) {},
-		"sent twice":             func(c *claim) { c.asked = true },
-		"sent twice, and doubts": func(c *claim) { c.asked, c.doubtful = true, true },
+	for name, before := range map[string]func(*entry){
+		"sent once":              func(*entry) {},
+		"sent twice":             func(e *entry) { e.releases.Store(1) },
+		"sent twice, and doubts": func(e *entry) { e.releases.Store(1); e.doubtful.Store(true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := driverAt(t, testserver.SharedEtcd(t))
 			c := acquire(t, d, time.Minute)
-			before(c)
+			e := c.entry
+			before(e)
 			force(t, c)
-			if c.asked { // the first has arrived after that, and its reply was lost
-				_, err := c.remove(t.Context(), c.revision(), c.doubtful)
+			if e.releases.Load() > 0 { // the first has arrived after that, and its reply was lost
+				_, err := e.remove(t.Context(), e.created.Load(), e.doubtful.Load())
 				require.NoError(t, err)
 			}
 			require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
 			require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
-			assert.Equal(t, 1, c.session.doubts, "the mark counts")
-			assert.Empty(t, c.session.owners, "an owner with a mark takes nothing more")
+			assert.Equal(t, 1, e.session.doubts, "the mark counts")
+			assert.Empty(t, e.session.owners, "an owner with a mark takes nothing more")
 			next, err := claims.Take(t.Context(), d, driver.Request{Name: nameOf(t, c), TTL: time.Minute})
 			require.NoError(t, err)
 			assert.Greater(t, next.Token(), c.Token())
@@ -68,14 +70,14 @@ func TestForceRelease_beforeATakeThatArrivesLate(t *testing.T) {
 	d := driverAt(t, testserver.SharedEtcd(t))
 	c := acquire(t, d, time.Minute)
 	force(t, c)
-	_, err := d.cli.Txn(t.Context()).If(c.alive(), c.absent()).Then(c.put()).Commit()
+	_, err := d.cli.Txn(t.Context()).If(c.entry.alive(), c.entry.absent()).Then(c.entry.put("")).Commit()
 	require.NoError(t, err)
 	state, err := d.Inspect(t.Context(), nameOf(t, c))
 	require.NoError(t, err)
 	assert.Equal(t, driver.State{}, state, "it has put nothing")
 	require.ErrorIs(t, c.Extend(t.Context(), time.Minute), driver.ErrLost)
 	require.NoError(t, d.Close())
-	left, err := driverAt(t, testserver.SharedEtcd(t)).cli.Get(t.Context(), strings.TrimSuffix(c.folder, "/"), clientv3.WithPrefix())
+	left, err := driverAt(t, testserver.SharedEtcd(t)).cli.Get(t.Context(), strings.TrimSuffix(c.entry.folder, "/"), clientv3.WithPrefix())
 	require.NoError(t, err)
 	assert.Empty(t, left.Kvs, "with the session goes the mark")
 }

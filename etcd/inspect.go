@@ -5,77 +5,81 @@ import (
 	"slices"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/outage"
 )
 
-// patience is the time that an inspection without a deadline has.
-const patience = 30 * time.Second
-
-// Inspect implements driver.Inspector: one request that reads the queue, and, if the lock is held, one for what is left of the
-// holder's session, in whole seconds, rounded down; of a lock that is shared, one for each session. When nobody holds the lock no token is known.
+// Inspect implements driver.Inspector: one request that reads the queue, and, if the lock is held,
+// one for what is left of the holder's session, in whole seconds, rounded down; of a lock that is
+// shared, one for each session. When nobody holds the lock no token is known.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	o := d.newOutage(outage.TTL(ctx, patience))
+	folder := folderOf(name)
 	for {
-		folder := folderOf(name)
-		queue, err := d.readQueue(ctx, o, folder)
+		queue, err := d.readQueue(ctx, folder)
 		if err != nil || len(queue) == 0 {
 			return driver.State{}, err
 		}
-		state := stateOf(queue, folder)
-		left, lasts, err := d.left(ctx, o, queue[:holders(queue)])
-		if err != nil {
-			return driver.State{}, err
-		}
-		if state.Left = left; lasts {
+		state, lasts := stateOf(queue, folder), false
+		if state.Left, lasts, err = d.left(ctx, queue[:holders(queue)]); lasts {
 			return state, nil
 		}
-		// The session has ended since, and with it the hold; unless a member that is cut off says so.
-		if err := clock.Sleep(ctx, outage.Pause(outage.TTL(ctx, patience))); err != nil {
+		if err == nil { // the session has ended since, and with it the hold; unless a member that is cut off says so
+			err = clock.Sleep(ctx, 50*time.Millisecond)
+		}
+		if err != nil {
 			return driver.State{}, err
 		}
 	}
 }
 
-// left returns for how long the longest of the sessions lasts that the keys are on, and whether any does.
-func (d *Driver) left(ctx context.Context, o *outage.Outage, keys []*mvccpb.KeyValue) (longest time.Duration, lasts bool, err error) {
+// left returns for how long the longest of the sessions lasts that the keys are on, and whether any
+// does.
+func (d *Driver) left(ctx context.Context, keys []*mvccpb.KeyValue) (longest time.Duration, lasts bool, err error) {
 	asked := map[int64]bool{}
 	for _, kv := range keys {
 		if asked[kv.Lease] {
 			continue
 		}
 		asked[kv.Lease] = true
-		left, err := ask(ctx, o, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-			return d.cli.TimeToLive(ctx, clientv3.LeaseID(kv.Lease))
+		left, err := ask(ctx, d, func(ctx context.Context) (*etcdserverpb.LeaseTimeToLiveResponse, error) {
+			resp, err := d.leases().LeaseTimeToLive(ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: kv.Lease})
+			return resp, rpctypes.Error(err)
 		})
 		if err != nil {
 			return 0, false, err
 		}
-		if left.GrantedTTL > 0 {
-			// A new leader gives each session a little more, and one that is overdue has less than nothing.
-			longest, lasts = max(longest, time.Duration(min(left.TTL, left.GrantedTTL))*time.Second), true
+		if left.GetGrantedTTL() > 0 {
+			// A new leader gives each session a little more, and one that is overdue has less than
+			// nothing.
+			longest, lasts = max(longest, time.Duration(min(left.GetTTL(), left.GetGrantedTTL()))*time.Second), true
 		}
 	}
 	return longest, lasts, nil
 }
 
-// readQueue returns the keys of the contenders in a folder, the oldest first. Marks are in another folder, and a key is never there together with the mark
-// of its owner.
-func (d *Driver) readQueue(ctx context.Context, o *outage.Outage, folder string) ([]*mvccpb.KeyValue, error) {
-	found, err := ask(ctx, o, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return d.cli.Get(ctx, folder, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
-	})
+// readQueue returns the keys of the contenders in a folder, the oldest first. Marks are in another
+// folder, and a key is never there together with the mark of its owner.
+func (d *Driver) readQueue(ctx context.Context, folder string) ([]*mvccpb.KeyValue, error) {
+	resp, err := d.commit(ctx, nil, []clientv3.Op{readFolder(folder)}, nil)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(found.Kvs, func(kv *mvccpb.KeyValue) bool { return !isContender(kv, folder) }), nil
+	found := resp.Responses[0].GetResponseRange().GetKvs()
+	return slices.DeleteFunc(found, func(kv *mvccpb.KeyValue) bool { return !isContender(kv, folder) }), nil
 }
 
-// holders returns how many at the head of a queue hold the lock: a writer, or the shares that no writer is before.
+// readFolder reads the keys of a folder, the oldest first.
+func readFolder(folder string) clientv3.Op {
+	return clientv3.OpGet(folder, clientv3.WithPrefix(), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend))
+}
+
+// holders returns how many at the head of a queue hold the lock: a writer, or the shares that no
+// writer is before.
 func holders(queue []*mvccpb.KeyValue) int {
 	n := slices.IndexFunc(queue, func(kv *mvccpb.KeyValue) bool { return !parseValue(kv).shared })
 	switch {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -14,11 +16,14 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/go-locker/locker/driver"
 )
 
-// Whatever two names there are: neither stands in the other's folder, and nothing but what is ours is taken for it.
+// Whatever two names there are: neither stands in the other's folder, and nothing but what is ours
+// is taken for it.
 func FuzzFolder(f *testing.F) {
 	long := strings.Repeat("x", longName)
 	for _, names := range [][2]string{
@@ -76,14 +81,102 @@ func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
 	}
 }
 
-// A server that is busy with authentication goes on with it when nobody waits any more, and is not to be asked at once again.
-func TestOutage_isPatientWithAuthentication(t *testing.T) {
-	patience := func(user string) time.Duration {
-		return newDriver(&clientv3.Client{Username: user}).newOutage(6 * time.Second).Patience
-	}
-	assert.Equal(t, 300*time.Millisecond, patience(""))
-	assert.Equal(t, time.Second, patience("alice"))
-	assert.Equal(t, time.Second, newDriver(&clientv3.Client{}).newOutage(24*time.Hour).Patience)
+// A server that is busy with authentication goes on with it when nobody waits any more, and is not
+// to be asked at once again.
+func TestAsk_isPatientWithAuthentication(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		patience := func(user string, left time.Duration) time.Duration {
+			ctx, cancel := context.WithTimeout(t.Context(), left)
+			defer cancel()
+			return newDriver(&clientv3.Client{Username: user}).patience(ctx)
+		}
+		assert.Equal(t, 300*time.Millisecond, patience("", 3*time.Second))
+		assert.Equal(t, time.Second, patience("alice", 3*time.Second))
+		assert.Equal(t, time.Second, patience("", 24*time.Hour))
+	})
+}
+
+// A second try does not end the first, whose answer counts; then a request is given the time that
+// answers take.
+func TestAsk_besideATryThatIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, sent, ended := newDriver(&clientv3.Client{}), atomic.Int64{}, atomic.Int64{}
+		answer := func(took time.Duration, outcome error) (int64, error) {
+			sent.Store(0)
+			ended.Store(0)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			return ask(ctx, d, func(ctx context.Context) (int64, error) {
+				n := sent.Add(1)
+				defer ended.Add(1)
+				select {
+				case <-time.After(took):
+					return n, outcome
+				case <-ctx.Done():
+					return n, status.FromContextError(ctx.Err()).Err()
+				}
+			})
+		}
+		const slow = 2 * time.Second
+		began := time.Now()
+		n, err := answer(slow, nil)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, n)
+		assert.Equal(t, slow, time.Since(began))
+		assert.EqualValues(t, 3, sent.Load())
+		assert.EqualValues(t, 3, ended.Load(), "those beside it have ended, too")
+		_, err = answer(slow, rpctypes.ErrPermissionDenied)
+		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+		assert.EqualValues(t, 1, sent.Load())
+		_, err = answer(time.Hour, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, ended.Load(), sent.Load())
+	})
+}
+
+// What a server refuses is an answer: the try that hangs at another is given up.
+func TestAsk_takesARefusalForAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent atomic.Int64
+		began := time.Now()
+		_, err := ask(t.Context(), newDriver(&clientv3.Client{}), func(ctx context.Context) (int, error) {
+			_, dated := ctx.Deadline()
+			assert.False(t, dated, "gRPC would send it along")
+			if sent.Add(1) > 1 {
+				return 0, rpctypes.ErrPermissionDenied
+			}
+			<-ctx.Done()
+			return 0, status.FromContextError(ctx.Err()).Err()
+		})
+		require.ErrorIs(t, err, rpctypes.ErrPermissionDenied)
+		assert.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+// A connection breaks: another may be there, but not for ever.
+func TestAsk_onAnotherConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := status.Error(codes.Unavailable, "EOF")
+		failing := func(failures int, err error) (sent int, _ error) {
+			return ask(t.Context(), newDriver(&clientv3.Client{}), func(context.Context) (int, error) {
+				if sent++; sent <= failures {
+					return sent, err
+				}
+				return sent, nil
+			})
+		}
+		began := time.Now()
+		sent, err := failing(2, broken)
+		require.NoError(t, err)
+		assert.Equal(t, 3, sent)
+		assert.Equal(t, 2*reconnects, time.Since(began), "all connections may be broken, and not all have been noticed")
+		_, err = failing(10, broken)
+		require.ErrorIs(t, err, broken)
+		for _, other := range []error{rpctypes.ErrNoSpace, rpctypes.ErrPermissionDenied} {
+			_, err = failing(1, other)
+			require.ErrorIs(t, err, other)
+		}
+	})
 }
 
 func TestOpen_keepalive(t *testing.T) {

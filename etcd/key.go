@@ -5,15 +5,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A lock is a folder, and each contender a key there: the owner, 32 hexadecimal digits, with an r before them if it wants a share. So the keys of writers
-// come before those of readers. The folder is the prefix as it is, a colon, and the name, in which slashes, percent signs and control characters are
-// escaped. So no folder is within another, and names stay readable.
+// A lock is a folder, and each contender a key there: the owner, 32 hexadecimal digits, with an r
+// before them if it wants a share. So the keys of writers come before those of readers. The folder
+// is the prefix as it is, a colon, and the name, in which slashes, percent signs and control
+// characters are escaped. So no folder is within another, and names stay readable.
 //
 //	locker:orders%2F42/0f…    in the queue, the oldest of which is the holder
 //	locker:orders%2F42/r0f…   a share
@@ -25,8 +27,8 @@ const (
 	deadMark   = "%/dead/" // no name has a '%' without two digits after it
 	hintMark   = "%/share"
 
-	// longName is the length, escaped, from which a name is represented by its hash: a request carries it
-	// several times, and etcd limits requests.
+	// longName is the length, escaped, from which a name is represented by its hash: a request
+	// carries it several times, and etcd limits requests.
 	longName = 512
 )
 
@@ -42,10 +44,10 @@ func newOwner() string {
 	return hex.EncodeToString(owner[:])
 }
 
-// newPlace returns the place of a contender by its ID: the owner, after readerMark if it wants a share.
-func newPlace(name, id string) place { return placeIn(folderOf(name), id) }
-
-func placeIn(folder, id string) place {
+// newPlace returns the place of a contender by its ID: the owner, after readerMark if it wants a
+// share.
+func newPlace(name, id string) place {
+	folder := folderOf(name)
 	base := strings.TrimSuffix(folder, "/")
 	return place{folder: folder, key: folder + id, dead: base + deadMark + id, owner: strings.TrimPrefix(id, readerMark)}
 }
@@ -70,10 +72,15 @@ func (p *place) noWriter() clientv3.Cmp {
 	return clientv3.Compare(clientv3.CreateRevision(p.folder), "=", 0).WithRange(p.folder + readerMark)
 }
 
+// oldest reads the first key of the queue.
+func (p *place) oldest() clientv3.Op {
+	return clientv3.OpGet(p.folder, clientv3.WithFirstCreate()...)
+}
+
 func (p *place) own() clientv3.Op { return clientv3.OpGet(p.key, clientv3.WithKeysOnly()) }
 
-// folderOf returns the folder of a name that begins, as the core's do, with a prefix without a colon,
-// and a colon.
+// folderOf returns the folder of a name that begins, as the core's do, with a prefix without a
+// colon, and a colon.
 func folderOf(qualified string) string {
 	prefix, name := split(qualified)
 	return prefix + ":" + escape(name) + "/"
@@ -126,9 +133,50 @@ func escapeAll(name string) string {
 	return b.String()
 }
 
-// isContender reports whether kv, a key in folder, is a contender's: others may have put theirs there.
+// isContender reports whether kv, a key in folder, is a contender's: others may have put theirs
+// there.
 func isContender(kv *mvccpb.KeyValue, folder string) bool {
 	id, ok := strings.CutPrefix(string(kv.Key), folder)
 	owner := strings.TrimPrefix(id, readerMark)
 	return ok && kv.Lease != 0 && len(owner) == 2*ownerBytes && strings.Trim(owner, "0123456789abcdef") == ""
+}
+
+// The value of a key is the metadata of its contender, a writer. That of a share is shareMark, its
+// token when that is settled, a zero byte, and the metadata.
+const (
+	shareMark   = "\x00locker share\x00"
+	plainMark   = "\x00locker plain\x00" // before a writer's metadata that begin with a zero byte
+	ownRevision = "own"                  // the token is the revision that created the key
+)
+
+func plainValue(metadata string) string {
+	if strings.HasPrefix(metadata, "\x00") {
+		return plainMark + metadata
+	}
+	return metadata
+}
+
+func shareValue(token, metadata string) string { return shareMark + token + "\x00" + metadata }
+
+func formatToken(token int64) string { return strconv.FormatInt(token, 10) }
+
+// value is what the value of a contender's key says.
+type value struct {
+	shared   bool
+	token    int64 // of a share; 0 if it is not settled
+	metadata string
+}
+
+func parseValue(kv *mvccpb.KeyValue) value {
+	s := string(kv.Value)
+	rest, ok := strings.CutPrefix(s, shareMark)
+	if !ok {
+		return value{metadata: strings.TrimPrefix(s, plainMark)}
+	}
+	digits, metadata, _ := strings.Cut(rest, "\x00")
+	v := value{shared: true, metadata: metadata}
+	if v.token, _ = strconv.ParseInt(digits, 10, 64); digits == ownRevision {
+		v.token = kv.CreateRevision
+	}
+	return v
 }

@@ -56,32 +56,29 @@ func TestTakeAfterItsRelease(t *testing.T) {
 			defer cancel()
 			req.Name, req.TTL = name, time.Minute
 			take := func(c *claim) {
-				if req.Shared {
-					_, _ = c.enterShared(ctx)
-				} else {
-					_, _ = c.enter(ctx)
-				}
+				_, _ = c.entry.enter(ctx, req.Wake != nil)
 				assert.Zero(t, keys(), "the mark forbids it")
 			}
 			c := d.Claim(req).(*claim)
 			require.NoError(t, c.join(ctx))
 			_, err := c.Ask(ended)
 			require.ErrorIs(t, err, context.Canceled)
-			c.doubtful = true // as if the request were still on its way
+			c.entry.doubtful.Store(true) // as if the request were still on its way
 			require.NoError(t, c.Release(t.Context()))
 			take(c)
 
 			c = d.Claim(req).(*claim)
 			_, err = c.Ask(ctx)
 			require.NoError(t, err)
-			c.doubtful = true
+			c.entry.doubtful.Store(true)
 			require.NoError(t, c.Release(t.Context()), "the holder's own release in doubt")
 			take(c)
 		})
 	}
 }
 
-// An owner is used again, so that a folder does not fill with keys that were; one in doubt never is.
+// An owner is used again, so that a folder does not fill with keys that were; one in doubt never
+// is.
 func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
@@ -96,17 +93,17 @@ func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {
 	require.ErrorIs(t, err, locker.ErrHeld)
 	require.NoError(t, first.Release(t.Context()))
 	again := take()
-	assert.Len(t, again.session.owners, 1, "two contenders at once have made two owners")
+	assert.Len(t, again.entry.session.owners, 1, "two contenders at once have made two owners")
 	assert.Greater(t, again.Token(), first.Token())
-	assert.Equal(t, []*claim{again}, again.session.Users())
+	assert.Equal(t, []*entry{again.entry}, again.entry.session.Users())
 	require.NoError(t, first.Release(t.Context()), "once more, by one whose owner is another's now")
 	require.ErrorIs(t, first.Extend(t.Context(), req.TTL), locker.ErrLost)
 	require.NoError(t, again.Extend(t.Context(), req.TTL), "untouched")
-	again.doubtful = true
+	again.entry.doubtful.Store(true)
 	require.NoError(t, again.Release(t.Context()))
 	for range 3 {
 		next := take()
-		assert.NotEqual(t, again.owner, next.owner)
+		assert.NotEqual(t, again.entry.owner, next.entry.owner)
 		require.NoError(t, next.Release(t.Context()))
 	}
 }
@@ -116,14 +113,19 @@ func TestSession_ofManyDoubtsIsReplaced(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
 	first := acquire(t, d, time.Minute)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
 	for range maxDoubts {
-		l := acquire(t, d, time.Minute)
-		require.Same(t, first.session, l.session)
-		l.doubtful = true
-		l.session.doubt()
-		require.NoError(t, l.Release(t.Context()))
+		c := d.Claim(driver.Request{Name: fresh(), TTL: time.Minute}).(*claim)
+		require.NoError(t, c.join(t.Context()))
+		require.Same(t, first.entry.session, c.entry.session)
+		for range 2 { // which is one mark
+			_, err := c.Ask(ended)
+			require.ErrorIs(t, err, context.Canceled)
+		}
+		require.NoError(t, c.Release(t.Context()))
 	}
-	require.NotSame(t, first.session, acquire(t, d, time.Minute).session)
+	require.NotSame(t, first.entry.session, acquire(t, d, time.Minute).entry.session)
 	require.NoError(t, first.Extend(t.Context(), time.Minute), "who uses it goes on to")
 }
 
@@ -131,7 +133,8 @@ func TestSession_ofManyDoubtsIsReplaced(t *testing.T) {
 func stand(t *testing.T, d *Driver, name string) (c *claim, ahead string) {
 	t.Helper()
 	c = d.Claim(driver.Request{Name: name, TTL: time.Minute, Wake: func() {}}).(*claim)
-	ahead, err := c.ask(t.Context())
+	require.NoError(t, c.join(t.Context()))
+	ahead, err := c.entry.enter(t.Context(), true)
 	require.NoError(t, err)
 	return c, ahead
 }

@@ -8,14 +8,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/outage"
 )
 
-// keysPerPage is how many keys a page reads, of holders, and of waiters as long as their lock fits on the page.
+// keysPerPage is how many keys a page reads, of holders, and of waiters as long as their lock fits
+// on the page.
 const keysPerPage = 1000
 
-// List implements driver.Lister: a page is one request, which reads some keys in their order. Names of more than 512 characters, escaped, are hashes, and
-// it counts them.
+// List implements driver.Lister: a page is one request, which reads some keys in their order. Names
+// of more than 512 characters, escaped, are hashes, and it counts them.
 func (d *Driver) List(prefix string) driver.Pager {
 	prefix, begins := split(prefix)
 	w := &walk{driver: d, prefix: prefix + ":"}
@@ -41,12 +41,11 @@ func (w *walk) addRange(prefix string) {
 
 func (w *walk) page(ctx context.Context) (page driver.Page, err error) {
 	d, r := w.driver, &w.ranges[0]
-	found, err := ask(ctx, d.newOutage(outage.TTL(ctx, patience)), func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return d.cli.Get(ctx, r.from, clientv3.WithRange(r.to), clientv3.WithLimit(keysPerPage))
-	})
+	resp, err := d.commit(ctx, nil, []clientv3.Op{clientv3.OpGet(r.from, clientv3.WithRange(r.to), clientv3.WithLimit(keysPerPage))}, nil)
 	if err != nil {
 		return page, err
 	}
+	found := resp.Responses[0].GetResponseRange()
 	last := w.read(found.Kvs, &page)
 	switch {
 	case !found.More:
@@ -60,8 +59,8 @@ func (w *walk) page(ctx context.Context) (page driver.Page, err error) {
 	return page, nil
 }
 
-// read adds the locks of keys, which are in their order, to page. It returns the folder that the last key is in, if that is of a lock which is on
-// the page.
+// read adds the locks of keys, which are in their order, to page. It returns the folder that the
+// last key is in, if that is of a lock which is on the page.
 func (w *walk) read(keys []*mvccpb.KeyValue, page *driver.Page) (last string) {
 	for _, kv := range keys {
 		escaped, _, ok := strings.Cut(string(kv.Key[len(w.prefix):]), "/")

@@ -29,7 +29,8 @@ func listAll(t *testing.T, d *Driver, prefix string) (names []string, unnamed, p
 	}
 }
 
-// Queues are longer than a page, keys of others stand between those of locks, and some names are hashes.
+// Queues are longer than a page, keys of others stand between those of locks, and some names are
+// hashes.
 func TestList_goesThroughAllKeys(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))

@@ -160,7 +160,8 @@ func sessions(t testing.TB) harness.Sessions {
 	}
 }
 
-// clusters are places for clusters: more than two at once keep a small machine so busy that they elect leaders all the time.
+// clusters are places for clusters: more than two at once keep a small machine so busy that they
+// elect leaders all the time.
 var clusters = make(chan struct{}, 2)
 
 // three starts a cluster, when there is a place.

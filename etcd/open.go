@@ -74,7 +74,6 @@ func clientConfig(ctx context.Context, u *driver.URL, all *conns) (clientv3.Conf
 	pauses := backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
 	c.DialOptions = []grpc.DialOption{
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: pauses, MinConnectTimeout: c.DialTimeout}),
-		grpc.WithChainUnaryInterceptor(keepDetail),
 	}
 	own := creds{TransportCredentials: insecure.NewCredentials(), conns: all}
 	if c.TLS != nil {
@@ -84,7 +83,8 @@ func clientConfig(ctx context.Context, u *driver.URL, all *conns) (clientv3.Conf
 	return c, nil
 }
 
-// leastKeepalive is how often a connection may be seen to: the library does not do it more often, whatever it is told.
+// leastKeepalive is how often a connection may be seen to: the library does not do it more often,
+// whatever it is told.
 const leastKeepalive = 10 * time.Second
 
 func keepalive(u *driver.URL, c *clientv3.Config) error {

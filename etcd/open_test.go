@@ -71,7 +71,8 @@ func TestOpen_withAUserHeedsItsContext(t *testing.T) {
 
 func TestTTL_belowTheServersFloorIsUnsupportedAndLeavesNothing(t *testing.T) {
 	t.Parallel()
-	// The TTL is long enough for a request to be made once, and shorter than what a lease would stay for.
+	// The TTL is long enough for a request to be made once, and shorter than what a lease would
+	// stay for.
 	const ttl, floor = 15 * time.Second, 30 * time.Second
 	s := testserver.Etcd(t, testserver.EtcdArgs("--election-timeout=20000", "--heartbeat-interval=2000"))
 	direct := connect(t, s.Addr())

@@ -32,8 +32,8 @@ func fired(m *locker.Mutex) bool {
 	}
 }
 
-// A client reaches none but the leader, which is cut off. What it holds is lost before the others can
-// take it, and it takes nothing.
+// A client reaches none but the leader, which is cut off. What it holds is lost before the others
+// can take it, and it takes nothing.
 func TestPartition_aMinorityHoldsAndTakesNothing(t *testing.T) {
 	t.Parallel()
 	g := three(t, testserver.EtcdPartitionable())
@@ -89,9 +89,9 @@ func lockAtLast(t *testing.T, m *locker.Mutex) error {
 	}
 }
 
-// The leader is stopped until what it knows of a session has expired. When it goes on it finds that it leads no more, and
-// leaves the session, which was renewed at its successor, alone; or it does not find out in time, see the package's
-// documentation, and then the holder hears of it.
+// The leader is stopped until what it knows of a session has expired. When it goes on it finds that
+// it leads no more, and leaves the session, which was renewed at its successor, alone; or it does
+// not find out in time, see the package's documentation, and then the holder hears of it.
 func TestCluster_aLeaderThatWasStoppedForATTLEndsNoSessionInSilence(t *testing.T) {
 	testwait.OnlyNightly(t, "it shows what etcd does, and the suite that a hold which was ended is lost")
 	t.Parallel()

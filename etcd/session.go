@@ -13,21 +13,24 @@ import (
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
+	"github.com/go-locker/locker/internal/outage"
 	"github.com/go-locker/locker/internal/sessions"
 )
 
 const (
-	retriesPerTTL = 24 // a renewal that failed at once is sent again after TTL/24
+	retriesPerTTL = 24 // a renewal that failed is sent again after TTL/24
 	farewell      = 700 * time.Millisecond
 	maxDoubts     = 64
 )
 
-// session is a lease of etcd's, which all contenders of one TTL share. It implements [sessions.Backend].
+// session is a lease of etcd's, which all contenders of one TTL share. It implements
+// [sessions.Backend].
 type session struct {
-	*sessions.Session[*claim]
+	*sessions.Session[*entry]
 
 	driver *Driver
 	id     clientv3.LeaseID
@@ -39,29 +42,38 @@ type session struct {
 	until  time.Time // of package clock: one TTL after the last request was sent that the server has confirmed
 	due    time.Time // when to renew it
 	doubts int
-	shares map[string]*knownShares // by their folders
+	shares map[string][]knownShare // by their folders, the one that was settled last at the end
 	owners []string                // that nobody goes by, and no request that is still to come
 }
 
 func newSession(d *Driver, ttl time.Duration) *session {
-	s := &session{driver: d, shares: map[string]*knownShares{}, looking: make(chan struct{}, 1)}
-	s.Session, s.watcher = sessions.New[*claim](d.sessions.Context(), ttl, s), newWatcher(s)
+	s := &session{driver: d, shares: map[string][]knownShare{}, looking: make(chan struct{}, 1)}
+	s.Session, s.watcher = sessions.New[*entry](d.sessions.Context(), ttl, s), newWatcher(s)
 	return s
 }
 
-// Start asks for the lease. It gives that a little less time than the request has that waits for
-// it, so that its caller learns why it failed. etcd raises a TTL that is too short for its election
+// Start asks for the lease, with an ID of ours: however often it is asked for, there is one, and
+// Stop revokes it though no answer comes. etcd raises a TTL that is too short for its election
 // timeout without an error.
 func (s *session) Start() error {
-	sent, seconds := clock.Now(), int64(s.TTL/time.Second)
-	s.id = clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64-1)) // Stop revokes it though no answer comes
-	granted, err := ask(s.Context(), s.driver.once(s.TTL/4*3), func(ctx context.Context) (int64, error) {
-		return s.driver.grant(ctx, s.id, seconds)
+	d, sent, seconds := s.driver, clock.Now(), int64(s.TTL/time.Second)
+	s.id = clientv3.LeaseID(1 + rand.Int64N(math.MaxInt64-1))
+	ctx, cancel := context.WithTimeout(s.Context(), s.TTL/2)
+	defer cancel()
+	granted, err := ask(ctx, d, func(ctx context.Context) (int64, error) {
+		resp, err := d.leases().LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{ID: int64(s.id), TTL: seconds})
+		if err = rpctypes.Error(err); errors.Is(err, rpctypes.ErrLeaseExist) {
+			found, err := d.leases().LeaseTimeToLive(ctx, &etcdserverpb.LeaseTimeToLiveRequest{ID: int64(s.id)})
+			return found.GetGrantedTTL(), rpctypes.Error(err)
+		}
+		return resp.GetTTL(), err
 	})
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil: // which is not that of a caller
+		return outage.NoAnswer("etcd has not answered in time")
+	case err != nil:
 		return err
-	}
-	if granted != seconds {
+	case granted != seconds:
 		return fmt.Errorf("%w: TTL %v: this etcd grants %v: ask for that or more; its floor is 1.5 election timeouts, in whole seconds",
 			driver.ErrUnsupported, s.TTL, time.Duration(granted)*time.Second)
 	}
@@ -69,18 +81,10 @@ func (s *session) Start() error {
 	return nil
 }
 
-// grant asks for a lease of our ID: however often it is asked for, there is one. It returns what is
-// granted. The client's own Grant leaves the ID to the server.
-func (d *Driver) grant(ctx context.Context, id clientv3.LeaseID, seconds int64) (int64, error) {
-	resp, err := etcdserverpb.NewLeaseClient(d.cli.ActiveConnection()).LeaseGrant(ctx, &etcdserverpb.LeaseGrantRequest{ID: int64(id), TTL: seconds})
-	if err = rpctypes.Error(err); errors.Is(err, rpctypes.ErrLeaseExist) {
-		found, err := d.cli.TimeToLive(ctx, id)
-		if err != nil {
-			return 0, err
-		}
-		return found.GrantedTTL, nil
-	}
-	return resp.GetTTL(), err
+// leases makes requests that concern leases. The client's own leave the ID to the server, or go on
+// asking without a pause.
+func (d *Driver) leases() etcdserverpb.LeaseClient {
+	return etcdserverpb.NewLeaseClient(d.cli.ActiveConnection())
 }
 
 // Due implements sessions.Backend.
@@ -92,11 +96,9 @@ func (s *session) Due() (renew, until time.Time) {
 
 // Renew implements sessions.Backend.
 func (s *session) Renew() {
-	// The Outage is new each time, so that an earlier failure does not shorten it: the session may be renewed until it ends.
-	o := s.driver.newOutage(s.TTL)
 	ctx, cancel := context.WithTimeout(s.Context(), s.Left())
 	defer cancel()
-	if err := o.Ask(ctx, s.renew); err == nil {
+	if s.renew(ctx) == nil {
 		return
 	}
 	s.mu.Lock()
@@ -106,21 +108,30 @@ func (s *session) Renew() {
 	}
 }
 
-// renew asks for one more TTL. With KeepAliveOnce it is known when the request was sent; with the client's own keepalive it is
-// not. KeepAliveOnce may ask the same server several times, and the first time counts.
+// renew asks for one more TTL, which counts from when the request was sent that is answered. If no
+// answer has come after a third of it, the connections are left on which nothing comes back.
 func (s *session) renew(ctx context.Context) error {
-	sent := clock.Now()
 	if c := s.driver.conns; c != nil { // which ZooKeeper's connections do, too
 		t := time.AfterFunc(s.TTL/3, func() { c.leave(s.TTL / 4) })
 		defer t.Stop()
 	}
-	_, err := s.driver.cli.KeepAliveOnce(ctx, s.id)
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
-		s.End()
-	}
-	if err == nil && !s.confirm(sent) {
-		return errSessionEnded
-	}
+	_, err := ask(ctx, s.driver, func(ctx context.Context) (*etcdserverpb.LeaseKeepAliveResponse, error) {
+		sent := clock.Now()
+		stream, err := s.driver.leases().LeaseKeepAlive(ctx, grpc.WaitForReady(true))
+		if err != nil {
+			return nil, rpctypes.Error(err)
+		}
+		_ = stream.Send(&etcdserverpb.LeaseKeepAliveRequest{ID: int64(s.id)}) // Recv returns its error, too
+		_ = stream.CloseSend()
+		resp, err := stream.Recv()
+		if err == nil && resp.GetTTL() <= 0 {
+			s.End()
+		}
+		if err == nil && !s.confirm(sent) {
+			err = errSessionEnded
+		}
+		return resp, rpctypes.Error(err)
+	})
 	return err
 }
 
@@ -136,31 +147,28 @@ func (s *session) confirm(sent time.Time) bool {
 		return false
 	}
 	if until := sent.Add(s.TTL); until.After(s.until) {
-		// A Client renews its holds after TTL/3, which renews the session too, and should not be done twice.
+		// A Client renews its holds after TTL/3, which renews the session too, and should not be
+		// done twice.
 		s.until, s.due = until, sent.Add(s.TTL/5*2)
 	}
 	return true
 }
 
-// Stop implements sessions.Backend. A lease that is to be left expires with the session.
+// Stop implements sessions.Backend. It revokes the lease. If that fails, or a hold is to be left,
+// the lease expires within one TTL.
 func (s *session) Stop() {
 	s.watcher.stop()
-	left := slices.ContainsFunc(s.Users(), func(c *claim) bool { return c.left.Load() })
-	if s.id != clientv3.NoLease && !left {
-		s.revoke(s.id)
+	if slices.ContainsFunc(s.Users(), func(e *entry) bool { return e.left.Load() }) {
+		return
 	}
-}
-
-// revoke has the server end a lease. If that fails it expires within one TTL.
-func (s *session) revoke(id clientv3.LeaseID) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), min(s.TTL/4, farewell))
 	defer cancel()
-	_, _ = s.driver.cli.Revoke(ctx, id)
+	_, _ = s.driver.cli.Revoke(ctx, s.id)
 }
 
-// owner returns an owner that no other contender has now. One that left no doubt is used again: until it compacts its
-// history, etcd goes through all keys that ever were in a folder, so there should be few. Two contenders that follow each
-// other differ in the revision that created the key.
+// owner returns an owner that no other contender has now. One that left no doubt is used again:
+// until it compacts its history, etcd goes through all keys that ever were in a folder, so there
+// should be few. Two contenders that follow each other differ in the revision that created the key.
 func (s *session) owner() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,8 +187,8 @@ func (s *session) returnOwner(owner string) {
 	s.owners = append(s.owners, owner)
 }
 
-// doubt counts a request that may be done later, and will leave a mark. After too many the session takes no more users, and
-// its lease is revoked after the last of them: the marks go with it.
+// doubt counts a request that may be done later, and will leave a mark. After too many the session
+// takes no more users, and its lease is revoked after the last of them: the marks go with it.
 func (s *session) doubt() {
 	s.mu.Lock()
 	s.doubts++

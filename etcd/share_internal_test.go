@@ -19,20 +19,22 @@ func standShared(t *testing.T, d *Driver, name string) *claim {
 	t.Helper()
 	c := d.Claim(driver.Request{Name: name, TTL: time.Minute, Shared: true, Wake: func() {}}).(*claim)
 	require.NoError(t, c.join(t.Context()))
-	_, err := c.enqueueShared(t.Context())
+	e := c.entry
+	_, err := e.take(t.Context(), []clientv3.Cmp{e.absent()}, []clientv3.Op{e.putShare("")}, nil)
 	require.NoError(t, err)
-	require.False(t, c.settled())
+	require.Zero(t, e.token.Load())
 	return c
 }
 
 func settleAlone(t *testing.T, c *claim) {
 	t.Helper()
-	ahead, err := c.settle(t.Context(), c.key)
+	ahead, err := c.entry.look(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, ahead)
 }
 
-// Shares that came early, and are slow to settle, get no token below that of a share which came later and has ended.
+// Shares that came early, and are slow to settle, get no token below that of a share which came
+// later and has ended.
 func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	t.Parallel()
 	d := driverAt(t, testserver.SharedEtcd(t))
@@ -41,9 +43,9 @@ func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	oldest, slow := standShared(t, d, name), standShared(t, d, name)
 	gaveUp, _ := stand(t, d, name)
 	late := standShared(t, d, name)
-	ahead, err := late.settle(t.Context(), late.key)
+	ahead, err := late.entry.look(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, gaveUp.key, ahead, "it has seen a writer before it")
+	require.Equal(t, gaveUp.entry.key, ahead, "it has seen a writer before it")
 	require.NoError(t, holder.Release(t.Context()))
 	require.NoError(t, gaveUp.Release(t.Context()))
 	settleAlone(t, late)
@@ -60,18 +62,19 @@ func TestSettle_tokensDoNotFallWhenTheOldestAreSlow(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
-// A hint may be old: it counts for nothing when its share has ended, and its owner may have come back.
+// A hint may be old: it counts for nothing when its share has ended, and its owner may have come
+// back.
 func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 	t.Parallel()
 	d, other := driverAt(t, testserver.SharedEtcd(t)), driverAt(t, testserver.SharedEtcd(t)) // a session knows of its own shares
 	req := driver.Request{Name: fresh(), TTL: time.Minute}
 	first, err := claims.Share(t.Context(), d, req)
 	require.NoError(t, err)
-	at := first.(*claim)
+	at := first.(*claim).entry
 	hint, err := d.cli.Get(t.Context(), at.hint())
 	require.NoError(t, err)
 	require.Len(t, hint.Kvs, 1, "others find the token at the first")
-	old := at.hintValue(formatToken(at.revision()), formatToken(at.revision()))
+	old := at.hintValue(formatToken(at.created.Load()), formatToken(at.created.Load()))
 	require.NoError(t, first.Release(t.Context()))
 	hint, err = d.cli.Get(t.Context(), at.hint())
 	require.NoError(t, err)
@@ -84,7 +87,7 @@ func TestHint_ofAShareThatHasEndedCountsForNothing(t *testing.T) {
 	require.NoError(t, err)
 	back, err := claims.Share(t.Context(), d, req)
 	require.NoError(t, err)
-	require.Equal(t, at.key, back.(*claim).key)
+	require.Equal(t, at.key, back.(*claim).entry.key)
 	assert.Greater(t, back.Token(), writer.Token())
 	_, err = d.cli.Put(t.Context(), at.hint(), old)
 	require.NoError(t, err)
@@ -112,13 +115,13 @@ func TestSettle_leavesASharesSession(t *testing.T) {
 	slow, l := standShared(t, other, name), standShared(t, d, name)
 	require.NoError(t, holder.Release(t.Context()))
 	settleAlone(t, l)
-	found, err := d.cli.Get(t.Context(), slow.key)
+	found, err := d.cli.Get(t.Context(), slow.entry.key)
 	require.NoError(t, err)
 	require.Len(t, found.Kvs, 1)
 	assert.Equal(t, int64(l.Token()), parseValue(found.Kvs[0]).token)
-	assert.Equal(t, slow.session.id, clientv3.LeaseID(found.Kvs[0].Lease))
+	assert.Equal(t, slow.entry.session.id, clientv3.LeaseID(found.Kvs[0].Lease))
 	require.NoError(t, other.Close())
-	found, err = d.cli.Get(t.Context(), slow.key)
+	found, err = d.cli.Get(t.Context(), slow.entry.key)
 	require.NoError(t, err)
 	assert.Empty(t, found.Kvs)
 	require.NoError(t, l.Release(t.Context()))
@@ -131,10 +134,10 @@ func TestHint_whoWaitsToLookHeedsItsContext(t *testing.T) {
 	req := driver.Request{Name: fresh(), TTL: time.Minute}
 	first, err := claims.Share(t.Context(), d, req)
 	require.NoError(t, err)
-	at, other := first.(*claim), driverAt(t, testserver.SharedEtcd(t))
+	at, other := first.(*claim).entry, driverAt(t, testserver.SharedEtcd(t))
 	_, err = d.cli.Delete(t.Context(), at.hint())
 	require.NoError(t, err)
-	looking := acquire(t, other, req.TTL).session.looking
+	looking := acquire(t, other, req.TTL).entry.session.looking
 	looking <- struct{}{} // another looks, and is not done
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()

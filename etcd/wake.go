@@ -13,24 +13,25 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// watcher watches keys for the claims of one session: for one that is held its own, and for one
-// that waits that before it. It has one stream, whatever the number of claims is; the client's own
+// watcher watches keys for the entries of one session: for one that is held its own, and for one
+// that waits that before it. It has one stream, whatever the number of entries is; the client's own
 // Watch costs a goroutine or two each.
 type watcher struct {
 	session *session
 	running sync.WaitGroup
 	changed chan struct{} // holds one: there are requests
 
+	starting sync.Once
+
 	mu       sync.Mutex
-	started  bool
 	last     int64            // number of a watch
 	watched  map[int64]*watch // by their numbers
 	requests []*etcdserverpb.WatchRequest
 }
 
-// watch is of one key, for one claim. It ends with what it tells.
+// watch is of one key, for one entry. It ends with what it tells.
 type watch struct {
-	claim *claim
+	entry *entry
 	key   string
 	waits bool  // for the key to go, or for a share to become one, too. Else the key is that of a hold
 	from  int64 // the first revision that it tells of
@@ -41,58 +42,47 @@ func newWatcher(s *session) *watcher {
 }
 
 // Watch implements sessions.Backend.
-func (s *session) Watch(leases []*claim) {
+func (s *session) Watch(entries []*entry) {
 	w := s.watcher
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, c := range leases {
-		w.add(&watch{claim: c, key: c.key, from: c.revision() + 1})
+	for _, e := range entries {
+		w.add(&watch{entry: e, key: e.key, from: e.created.Load() + 1})
 	}
-	w.start()
 }
 
-// await has c woken when the key ahead is gone or the session has ended. It begins now, and not
+// await has e woken when the key ahead is gone or the session has ended. It begins now, and not
 // where the last look has been: a server that has something to tell of the past gets round to that
-// ten times a second. So c is woken when it has begun, too.
-func (w *watcher) await(c *claim, ahead string) {
+// ten times a second. So e is woken when it has begun, too.
+func (w *watcher) await(e *entry, ahead string) {
 	w.mu.Lock()
-	if t := w.watched[c.watch]; t == nil || t.key != ahead {
-		w.cancel(c.watch)
-		w.add(&watch{claim: c, key: ahead, waits: true})
-		w.start()
+	if t := w.watched[e.watch]; t == nil || t.key != ahead {
+		w.cancel(e.watch)
+		w.add(&watch{entry: e, key: ahead, waits: true})
 	}
 	w.mu.Unlock()
 	if w.session.Ended() {
-		c.Wake()
-	}
-}
-
-// start starts the stream. The caller holds w.mu.
-func (w *watcher) start() {
-	if !w.started {
-		w.started = true
-		w.running.Go(w.run)
+		e.Wake()
 	}
 }
 
 // stop waits until the stream has ended, after the session.
 func (w *watcher) stop() {
-	w.mu.Lock()
-	w.started = true // never
-	w.mu.Unlock()
+	w.starting.Do(func() {})
 	w.running.Wait()
 }
 
-// add begins a watch, unless its claim was released. The caller holds w.mu, which comes before that
-// of a claim.
+// add begins a watch, and the stream with the first one, unless its entry was released. The caller
+// holds w.mu, which comes before that of an entry.
 func (w *watcher) add(t *watch) {
-	if t.claim.leaving() {
+	if t.entry.leaving() {
 		return
 	}
+	w.starting.Do(func() { w.running.Go(w.run) })
 	w.last++
-	t.claim.watch, w.watched[w.last] = w.last, t
+	t.entry.watch, w.watched[w.last] = w.last, t
 	create := &etcdserverpb.WatchCreateRequest{Key: []byte(t.key), StartRevision: t.from, WatchId: w.last}
-	if !t.waits || !t.claim.Shared { // a share also waits for the holder's Downgrade
+	if !t.waits || !t.entry.Shared { // a share also waits for the holder's Downgrade
 		create.Filters = []etcdserverpb.WatchCreateRequest_FilterType{etcdserverpb.WatchCreateRequest_NOPUT}
 	}
 	w.request(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{CreateRequest: create}})
@@ -109,12 +99,12 @@ func (w *watcher) cancel(number int64) {
 	}})
 }
 
-// remove ends the watch of a claim.
-func (w *watcher) remove(c *claim) {
+// remove ends the watch of an entry.
+func (w *watcher) remove(e *entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cancel(c.watch)
-	c.watch = 0
+	w.cancel(e.watch)
+	e.watch = 0
 }
 
 func (w *watcher) request(r *etcdserverpb.WatchRequest) {
@@ -147,7 +137,7 @@ func (w *watcher) run() {
 	defer w.mu.Unlock()
 	for _, t := range w.watched {
 		if t.waits {
-			t.claim.Wake()
+			t.entry.Wake()
 		}
 	}
 }
@@ -205,9 +195,9 @@ func (w *watcher) hear(resp *etcdserverpb.WatchResponse) bool {
 	switch {
 	case t == nil:
 	case t.waits && (resp.Created || len(resp.Events) > 0):
-		t.claim.Wake()
-	case len(resp.Events) > 0 && !t.claim.leaving():
-		w.session.Tell(t.claim)
+		t.entry.Wake()
+	case len(resp.Events) > 0 && !t.entry.leaving():
+		w.session.Tell(t.entry)
 	}
 	return true
 }

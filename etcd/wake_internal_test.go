@@ -27,7 +27,7 @@ func TestWake(t *testing.T) {
 			return holder.(driver.Downgrader).Downgrade(t.Context())
 		}},
 		"its session ends": {change: func(_ *testing.T, _ driver.Lease, waiter *claim, _ *testserver.Proxy) error {
-			waiter.session.End()
+			waiter.entry.session.End()
 			return nil
 		}},
 		"the stream breaks, and there is another": {change: func(_ *testing.T, _ driver.Lease, _ *claim, network *testserver.Proxy) error {
@@ -65,4 +65,24 @@ func TestWake(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is before it goes while nothing is heard of that, and it looks by itself. The watch ends with
+// the wait.
+func TestWake_noWatchOutlivesItsWait(t *testing.T) {
+	t.Parallel()
+	d, name := driverAt(t, testserver.SharedEtcd(t)), fresh()
+	holder, _ := stand(t, d, name)
+	waiter, _ := stand(t, d, name)
+	w := waiter.entry.session.watcher
+	_, err := waiter.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
+	assert.Equal(t, holder.entry.key, waiter.entry.ahead, "of which the next look reads")
+	w.await(waiter.entry, "a key that is not there")
+	require.NoError(t, holder.Release(t.Context()))
+	_, err = waiter.Ask(t.Context())
+	require.NoError(t, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	assert.Empty(t, w.watched)
 }

@@ -1,11 +1,13 @@
-// Package keyed takes locks by name, for interfaces that name the lock in each call: Lock(ctx, name), Unlock(ctx, name).
+// Package keyed takes locks by name, for interfaces that name the lock in each call: Lock(ctx,
+// name), Unlock(ctx, name).
 //
 //	locks := keyed.New(client)
 //	if err := locks.Lock(ctx, "cert/example.com"); err != nil { … }
 //	defer locks.Unlock(context.WithoutCancel(ctx), "cert/example.com")
 //
-// A storage of certificates, or a scheduler of jobs, wants that. Where the code that locks also unlocks, keep a [locker.Mutex] or a [locker.Hold]
-// instead: anybody who knows the string can end a hold that is named by it.
+// A storage of certificates, or a scheduler of jobs, wants that. Where the code that locks also
+// unlocks, keep a [locker.Mutex] or a [locker.Hold] instead: anybody who knows the string can end a
+// hold that is named by it.
 package keyed
 
 import (
@@ -17,9 +19,10 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// Locks is the locks of a Client, by name. What is neither held nor awaited costs nothing. Make one with [New]. It may be used by several goroutines,
-// and is not reentrant: a success of Lock or TryLock keeps everybody else of this Locks out until the Unlock of that name, also after a loss. So
-// Unlock never ends the hold of another goroutine that came in between.
+// Locks is the locks of a Client, by name. What is neither held nor awaited costs nothing. Make one
+// with [New]. It may be used by several goroutines, and is not reentrant: a success of Lock or
+// TryLock keeps everybody else of this Locks out until the Unlock of that name, also after a loss.
+// So Unlock never ends the hold of another goroutine that came in between.
 type Locks struct {
 	client *locker.Client
 	opts   []locker.MutexOption
@@ -36,13 +39,15 @@ type lock struct {
 	hold  *locker.Hold  // from Lock to Unlock, also when lost
 }
 
-// New returns the locks of c, each with opts. It makes no request. An option that is not valid is reported by Lock and TryLock.
+// New returns the locks of c, each with opts. It makes no request. An option that is not valid is
+// reported by Lock and TryLock.
 func New(c *locker.Client, opts ...locker.MutexOption) *Locks {
 	return &Locks{client: c, opts: opts, inUse: map[string]*lock{}}
 }
 
-// Lock waits until the lock called name is held, or ctx is done, or the Client is closed. If others of this Locks hold or await that name, it first
-// waits for them, in order, without a request. See [locker.Mutex.Acquire].
+// Lock waits until the lock called name is held, or ctx is done, or the Client is closed. If others
+// of this Locks hold or await that name, it first waits for them, in order, without a request. See
+// [locker.Mutex.Acquire].
 func (l *Locks) Lock(ctx context.Context, name string) error {
 	one := l.enter(name)
 	select {
@@ -58,8 +63,8 @@ func (l *Locks) Lock(ctx context.Context, name string) error {
 	return l.took(one, hold, err)
 }
 
-// TryLock makes one attempt. It returns ErrHeld if another owner holds the lock, or others of this Locks hold or await it, and ErrClosed if the
-// Client is closed. See [locker.Mutex.TryAcquire].
+// TryLock makes one attempt. It returns ErrHeld if another owner holds the lock, or others of this
+// Locks hold or await it, and ErrClosed if the Client is closed. See [locker.Mutex.TryAcquire].
 func (l *Locks) TryLock(ctx context.Context, name string) error {
 	one := l.enter(name)
 	select {
@@ -93,8 +98,9 @@ func (l *Locks) took(one *lock, hold *locker.Hold, err error) error {
 	return nil
 }
 
-// Unlock ends the hold of that name, also if another goroutine took it, and lets the next of this Locks contend. It returns ErrNotHeld without a
-// hold, and ErrLost if it had ended before. See [locker.Hold.Unlock].
+// Unlock ends the hold of that name, also if another goroutine took it, and lets the next of this
+// Locks contend. It returns ErrNotHeld without a hold, and ErrLost if it had ended before. See
+// [locker.Hold.Unlock].
 func (l *Locks) Unlock(ctx context.Context, name string) error {
 	one, hold := l.find(name)
 	if hold == nil || !l.replace(one, hold, nil) {
@@ -106,8 +112,8 @@ func (l *Locks) Unlock(ctx context.Context, name string) error {
 	return err
 }
 
-// Extend makes the hold of that name last one TTL from now, and tells of a loss: it returns ErrLost for one that has ended, and ErrNotHeld without
-// one. See [locker.Hold.Extend].
+// Extend makes the hold of that name last one TTL from now, and tells of a loss: it returns ErrLost
+// for one that has ended, and ErrNotHeld without one. See [locker.Hold.Extend].
 func (l *Locks) Extend(ctx context.Context, name string) error {
 	_, hold := l.find(name)
 	if hold == nil {
@@ -116,9 +122,10 @@ func (l *Locks) Extend(ctx context.Context, name string) error {
 	return hold.Extend(ctx)
 }
 
-// Relock waits until a lock that was lost is held again, under a new token, or ctx is done. Others may have held it meanwhile, so its caller begins
-// anew: it looks at what is left to do. After an error the lost hold still awaits its Unlock, or another Relock. If the hold lasts, Relock
-// does nothing, and it returns ErrNotHeld without one.
+// Relock waits until a lock that was lost is held again, under a new token, or ctx is done. Others
+// may have held it meanwhile, so its caller begins anew: it looks at what is left to do. After an
+// error the lost hold still awaits its Unlock, or another Relock. If the hold lasts, Relock does
+// nothing, and it returns ErrNotHeld without one.
 func (l *Locks) Relock(ctx context.Context, name string) error {
 	one, hold := l.find(name)
 	if hold == nil {
@@ -140,8 +147,8 @@ func (l *Locks) Relock(ctx context.Context, name string) error {
 	return nil
 }
 
-// FencingToken returns the token of the hold of that name, and 0 when nothing is held: before Lock, after Unlock, and from the moment of a loss. It
-// makes no request.
+// FencingToken returns the token of the hold of that name, and 0 when nothing is held: before Lock,
+// after Unlock, and from the moment of a loss. It makes no request.
 func (l *Locks) FencingToken(name string) uint64 {
 	_, hold := l.find(name)
 	if hold == nil || hold.Err() != nil {
@@ -166,7 +173,8 @@ func (l *Locks) interrupted(ctx context.Context, one *lock) error {
 	return failed("lock", one.Name(), err)
 }
 
-// enter counts a user of the lock called name, which it makes for the first. Each enter needs one leave.
+// enter counts a user of the lock called name, which it makes for the first. Each enter needs one
+// leave.
 func (l *Locks) enter(name string) *lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()

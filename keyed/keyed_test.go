@@ -12,14 +12,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/cutoff"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/keyed"
+	"github.com/go-locker/locker/locktest"
 )
+
+const ttl = 30 * time.Second // the default
 
 func TestLocks_ofOneNameExcludeEachOtherAndThoseOfOthersDoNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		here, there := keyed.New(cutoff.New(t).Client), keyed.New(cutoff.New(t).Client)
+		here, there := keyed.New(locktest.New(t).Client), keyed.New(locktest.New(t).Client)
 		ctx := t.Context()
 		require.NoError(t, here.Lock(ctx, "a"))
 		require.NoError(t, here.Lock(ctx, "b"))
@@ -45,7 +47,7 @@ func TestLocks_ofOneNameExcludeEachOtherAndThoseOfOthersDoNot(t *testing.T) {
 
 func TestLock_thatFailsLetsTheNextContend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, other, ctx := keyed.New(cutoff.New(t).Client), keyed.New(cutoff.New(t).Client), t.Context()
+		l, other, ctx := keyed.New(locktest.New(t).Client), keyed.New(locktest.New(t).Client), t.Context()
 		require.NoError(t, other.Lock(ctx, "a"))
 		impatient := testwait.Go(func() error { return l.Lock(testwait.Context(t, time.Minute), "a") })
 		synctest.Wait()
@@ -63,13 +65,13 @@ func TestLock_thatFailsLetsTheNextContend(t *testing.T) {
 // Extend is where an interface that names locks hears of a loss.
 func TestExtend_tellsOfALossThatUnlockEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, ctx := keyed.New(cutoff.New(t).Client, locker.WithoutRenewal()), t.Context()
+		l, ctx := keyed.New(locktest.New(t).Client, locker.WithoutRenewal()), t.Context()
 		require.NoError(t, l.Lock(ctx, "a"))
-		time.Sleep(cutoff.TTL / 2)
+		time.Sleep(ttl / 2)
 		require.NoError(t, l.Extend(ctx, "a"))
-		time.Sleep(cutoff.TTL * 3 / 4)
+		time.Sleep(ttl * 3 / 4)
 		assert.NotZero(t, l.FencingToken("a"), "it was extended")
-		time.Sleep(cutoff.TTL)
+		time.Sleep(ttl)
 		assert.Zero(t, l.FencingToken("a"))
 		require.ErrorIs(t, l.Extend(ctx, "a"), locker.ErrLost)
 		require.ErrorIs(t, l.Unlock(ctx, "a"), locker.ErrLost)
@@ -80,14 +82,15 @@ func TestExtend_tellsOfALossThatUnlockEnds(t *testing.T) {
 	})
 }
 
-// Who waits has nothing to do with the loss, and the Unlock that is still to come must not end its hold.
+// Who waits has nothing to do with the loss, and the Unlock that is still to come must not end its
+// hold.
 func TestLock_waitsForTheUnlockOfALostHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, ctx := keyed.New(cutoff.New(t).Client, locker.WithoutRenewal()), t.Context()
+		l, ctx := keyed.New(locktest.New(t).Client, locker.WithoutRenewal()), t.Context()
 		require.NoError(t, l.Lock(ctx, "a"))
 		first := l.FencingToken("a")
 		waits := testwait.Go(func() error { return l.Lock(ctx, "a") })
-		time.Sleep(2 * cutoff.TTL)
+		time.Sleep(2 * ttl)
 		require.ErrorIs(t, l.TryLock(ctx, "a"), locker.ErrHeld)
 		err := l.Lock(testwait.Context(t, time.Minute), "a")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -103,7 +106,7 @@ func TestLock_waitsForTheUnlockOfALostHold(t *testing.T) {
 
 func TestLock_whoseContextEndsSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, ctx := keyed.New(cutoff.New(t).Client), t.Context()
+		l, ctx := keyed.New(locktest.New(t).Client), t.Context()
 		require.NoError(t, l.Lock(ctx, "a"))
 		why := errors.New("shutdown")
 		ended, cancel := context.WithTimeoutCause(ctx, time.Second, why)
@@ -120,10 +123,10 @@ func TestLock_whoseContextEndsSaysWhy(t *testing.T) {
 
 // The goroutine that has the lock may never unlock it.
 func TestLock_endsWhenTheClientIsClosed(t *testing.T) {
-	for name, after := range map[string]time.Duration{"behind a hold": 0, "behind a hold that was lost before": 2 * cutoff.TTL} {
+	for name, after := range map[string]time.Duration{"behind a hold": 0, "behind a hold that was lost before": 2 * ttl} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := cutoff.New(t, locker.WithoutRenewal())
+				c := locktest.New(t, locker.WithoutRenewal())
 				l, ctx := keyed.New(c.Client), t.Context()
 				require.NoError(t, l.Lock(ctx, "a"))
 				first, second := testwait.Go(func() error { return l.Lock(ctx, "a") }), testwait.Go(func() error { return l.Lock(ctx, "a") })
@@ -148,7 +151,7 @@ func TestLock_endsWhenTheClientIsClosed(t *testing.T) {
 
 func TestRelock_takesALostLockAnewAfterAllOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, other, ctx := keyed.New(cutoff.New(t).Client, locker.WithoutRenewal()), keyed.New(cutoff.New(t).Client), t.Context()
+		l, other, ctx := keyed.New(locktest.New(t).Client, locker.WithoutRenewal()), keyed.New(locktest.New(t).Client), t.Context()
 		require.ErrorIs(t, l.Relock(ctx, "a"), locker.ErrNotHeld)
 		require.NoError(t, l.Lock(ctx, "a"))
 		first := l.FencingToken("a")
@@ -183,10 +186,10 @@ func TestRelock_endsTheLostHold(t *testing.T) {
 				unlocked = append(unlocked, r.Token)
 			}
 		}}
-		l, ctx := keyed.New(cutoff.New(t, locker.WithObserver(observer)).Client, locker.WithoutRenewal()), t.Context()
+		l, ctx := keyed.New(locktest.New(t, locker.WithObserver(observer)).Client, locker.WithoutRenewal()), t.Context()
 		require.NoError(t, l.Lock(ctx, "a"))
 		first := l.FencingToken("a")
-		time.Sleep(cutoff.TTL)
+		time.Sleep(ttl)
 		require.NoError(t, l.Relock(ctx, "a"))
 		assert.Equal(t, []uint64{first}, unlocked)
 		require.NoError(t, l.Unlock(ctx, "a"))
@@ -196,7 +199,7 @@ func TestRelock_endsTheLostHold(t *testing.T) {
 // A program that cleans up unlocks what others are still about to use.
 func TestUnlock_duringRelockLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, other, ctx := keyed.New(cutoff.New(t).Client, locker.WithoutRenewal()), keyed.New(cutoff.New(t).Client), t.Context()
+		l, other, ctx := keyed.New(locktest.New(t).Client, locker.WithoutRenewal()), keyed.New(locktest.New(t).Client), t.Context()
 		require.NoError(t, l.Lock(ctx, "a"))
 		require.NoError(t, other.Lock(ctx, "a"))
 		again := testwait.Go(func() error { return l.Relock(ctx, "a") })
@@ -218,16 +221,16 @@ func TestUnlock_duringRelockLeavesNothing(t *testing.T) {
 
 func TestLock_thatFailsKeepsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := cutoff.New(t)
-		l, other, ctx := keyed.New(c.Client), keyed.New(cutoff.New(t).Client), t.Context()
+		c := locktest.New(t)
+		l, other, ctx := keyed.New(c.Client), keyed.New(locktest.New(t).Client), t.Context()
 		require.Error(t, l.Lock(ctx, ""))
 		require.Error(t, l.TryLock(ctx, "\xff"))
 		require.Error(t, keyed.New(c.Client, nil).Lock(ctx, "a"))
 		require.NoError(t, other.Lock(ctx, "a"))
 		require.ErrorIs(t, l.Lock(testwait.Context(t, time.Minute), "a"), context.DeadlineExceeded)
-		c.Cut(true)
-		require.ErrorIs(t, l.Lock(ctx, "b"), cutoff.ErrUnreachable)
-		c.Cut(false)
+		c.Down()
+		require.ErrorIs(t, l.Lock(ctx, "b"), locktest.ErrUnreachable)
+		c.Up()
 		assert.Zero(t, keyed.InUse(l))
 		require.NoError(t, other.Unlock(ctx, "a"))
 		require.NoError(t, l.Lock(ctx, "a"))

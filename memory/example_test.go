@@ -8,7 +8,8 @@ import (
 	"github.com/go-locker/locker/memory"
 )
 
-// Clients of one space contend, as processes do at one server. A test that has a space of its own is alone there.
+// Clients of one space contend, as processes do at one server. A test that has a space of its own
+// is alone there.
 func ExampleInSpace() {
 	ctx := context.Background()
 	open := func(space string) *locker.Client {

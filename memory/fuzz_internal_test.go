@@ -14,7 +14,8 @@ func FuzzOpen(f *testing.F) {
 	fuzzurl.Run(f, "mem", open, "orders", "", "/", "h:1", "h/x", "h?size=3")
 }
 
-// Whatever two names and prefixes of two Clients are: their locks are one if both are the same, and no name that the contract allows is refused.
+// Whatever two names and prefixes of two Clients are: their locks are one if both are the same, and
+// no name that the contract allows is refused.
 func FuzzNames(f *testing.F) {
 	for _, names := range [][2]string{{"a", "b"}, {"a", "a"}, {"a:b", "b"}, {"b", "a:b"}, {" ", "\x00"}, {"/", "//"}, {"é", "e\u0301"}, {"", "a"}, {"\xff", "a"}} {
 		f.Add("p", names[0], "p", names[1])

@@ -1,5 +1,5 @@
-// Package memory keeps locks in the memory of one process: for tests of programs that take a lock, for
-// runnable examples, and where a single process is all there is. It registers mem://.
+// Package memory keeps locks in the memory of one process: for tests of programs that take a lock,
+// for runnable examples, and where a single process is all there is. It registers mem://.
 //
 //	client, err := locker.Open(ctx, "mem://orders")
 //
@@ -8,7 +8,8 @@
 // those that every backend has.
 //
 // It promises all that the contract asks: waiters are woken in the order they came, and tokens
-// rise, from one run of the program to the next too, as long as the machine's clock does not go back.
+// rise, from one run of the program to the next too, as long as the machine's clock does not go
+// back.
 package memory
 
 import (
@@ -47,7 +48,7 @@ type Driver struct{ space *space }
 // DriverOption is an option of [NewDriver].
 type DriverOption func(*Driver)
 
-// InSpace has the Driver share its names with the Drivers of the same space, as the host of a
+// InSpace makes the Driver share its names with the Drivers of the same space, as the host of a
 // mem:// URL does. The default is the space "".
 func InSpace(name string) DriverOption {
 	return func(d *Driver) { d.space = spaceOf(name) }
@@ -99,7 +100,7 @@ func (d *Driver) Inspect(_ context.Context, name string) (driver.State, error) {
 	return d.space.look(name), nil
 }
 
-// Guarantees is everything but what is about the servers' failures: in one process there are none.
+// Guarantees returns everything but what is about the failures of servers.
 func (d *Driver) Guarantees() driver.Guarantees {
 	const none = "there is one process, and no server to fail over to"
 	return driver.Guarantees{

@@ -71,7 +71,8 @@ func ExampleNew() {
 	// unlock: <nil>
 }
 
-// What an Observer does is its own; being told costs nothing, and neither does that there might be one.
+// What an Observer does is its own; being told costs nothing, and neither does that there might be
+// one.
 func TestObserver_costsNoAllocation(t *testing.T) {
 	idle := locker.WithObserver(locker.Observer{
 		Start:   func(ctx context.Context, _ locker.Call) context.Context { return ctx },
@@ -90,6 +91,6 @@ func TestObserver_costsNoAllocation(t *testing.T) {
 				t.Error("not taken")
 			}
 		})
-		assert.LessOrEqual(t, allocs, 32.0, "before there was such a thing as an Observer")
+		assert.LessOrEqual(t, allocs, 10.0, "of a Lock and an Unlock, with and without an Observer")
 	}
 }

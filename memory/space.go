@@ -71,7 +71,8 @@ func (c *claim) Ask(context.Context) (next time.Duration, err error) {
 	return 0, nil
 }
 
-// admits reports whether there is room for a share, or for who wants the lock alone, beside those that have it.
+// admits reports whether there is room for a share, or for who wants the lock alone, beside those
+// that have it.
 func (l *lock) admits(shared bool) bool { return len(l.holders) == 0 || l.shared && shared }
 
 // grant makes c a holder. The caller holds the space's mutex, here and below.
@@ -99,7 +100,7 @@ func (s *space) settle(name string, l *lock) {
 	s.watch(name, l)
 }
 
-// watch has the lock settled when the next holder's lease expires, if somebody waits for that.
+// watch settles the lock when the next holder's lease expires, if somebody waits for that.
 func (s *space) watch(name string, l *lock) {
 	if l.expiry != nil {
 		l.expiry.Stop()

@@ -9,10 +9,11 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// Hold is one hold of all locks of a [Mutex], from the grant of the last to its Unlock. It may be used by several goroutines.
+// Hold is one hold of all locks of a [Mutex], from the grant of the last to its Unlock. It may be
+// used by several goroutines.
 //
-// If one lock is lost, the Hold is lost: Err returns ErrLost, and its contexts end. The others stay held until Unlock, because the
-// program may still be at work under them.
+// If one lock is lost, the Hold is lost: Err returns ErrLost, and its contexts end. The others stay
+// held until Unlock, because the program may still be at work under them.
 type Hold struct {
 	parts []part // in the order in which they were taken
 }
@@ -43,8 +44,9 @@ func (h *Hold) acquire(ctx context.Context, m *locker.Mutex, one take) error {
 	return err
 }
 
-// Token returns the fencing token of the lock called name, also after its end, and 0 if name is none of the Mutex's. Each lock has tokens of
-// its own: a resource checks that of the name which guards it, and one that two names guard checks both.
+// Token returns the fencing token of the lock called name, also after its end, and 0 if name is
+// none of the Mutex's. Each lock has tokens of its own: a resource checks that of the name which
+// guards it, and one that two names guard checks both.
 func (h *Hold) Token(name string) uint64 {
 	for _, p := range h.parts {
 		if p.name == name {
@@ -54,7 +56,8 @@ func (h *Hold) Token(name string) uint64 {
 	return 0
 }
 
-// Deadline returns when the first of the locks expires unless they are extended, as [locker.Hold.Deadline] does.
+// Deadline returns when the first of the locks expires unless they are extended, as
+// [locker.Hold.Deadline] does.
 func (h *Hold) Deadline() time.Time {
 	var earliest time.Time
 	for _, p := range h.parts {
@@ -65,8 +68,8 @@ func (h *Hold) Deadline() time.Time {
 	return earliest
 }
 
-// Err returns nil while all locks are held, ErrLost once one of them is lost, and ErrNotHeld after Unlock, as [locker.Hold.Err] does: by the clock,
-// without a request.
+// Err returns nil while all locks are held, ErrLost once one of them is lost, and ErrNotHeld after
+// Unlock, as [locker.Hold.Err] does: by the clock, without a request.
 func (h *Hold) Err() error {
 	for _, p := range h.parts {
 		if err := p.hold.Err(); err != nil {
@@ -76,8 +79,9 @@ func (h *Hold) Err() error {
 	return nil
 }
 
-// Context returns a context that ends with ctx, with the first of the locks that ends, or when reserve is all that is left until the earliest deadline, as
-// [locker.Hold.Context] does. Call cancel when it is no longer needed.
+// Context returns a context that ends with ctx, with the first of the locks that ends, or when
+// reserve is all that is left until the earliest deadline, as [locker.Hold.Context] does. Call
+// cancel when it is no longer needed.
 func (h *Hold) Context(ctx context.Context, reserve time.Duration) (context.Context, context.CancelFunc) {
 	cancels := make([]context.CancelFunc, len(h.parts))
 	for i, p := range h.parts {
@@ -93,9 +97,9 @@ func (h *Hold) Context(ctx context.Context, reserve time.Duration) (context.Cont
 	}
 }
 
-// Unlock releases the locks in reverse, all of them, whatever becomes of one. It returns the errors of those that failed, joined: ErrLost if one
-// had been lost, and ErrNotHeld for a second call. When ctx ends it returns within milliseconds, and what is left is done in the
-// background.
+// Unlock releases the locks in reverse, all of them, whatever becomes of one. It returns the errors
+// of those that failed, joined: ErrLost if one had been lost, and ErrNotHeld for a second call.
+// When ctx ends it returns within milliseconds, and what is left is done in the background.
 func (h *Hold) Unlock(ctx context.Context) error {
 	var errs []error
 	for _, p := range slices.Backward(h.parts) {

@@ -5,13 +5,15 @@
 //		return transfer(ctx, h.Token("account/7"), h.Token("account/9"))
 //	})
 //
-// Each name is a lock of its own, and contends with everybody who takes that name, by this package or alone. The names are taken one
-// after another, in the order of their bytes, whatever the order in which they are given: so two programs that want A and B never wait for
-// each other. That holds for those who take all their locks in one call. A program that holds a lock already and waits for more can
-// still be part of a deadlock.
+// Each name is a lock of its own, and contends with everybody who takes that name, by this package
+// or alone. The names are taken one after another, in the order of their bytes, whatever the order
+// in which they are given: so two programs that want A and B never wait for each other. That holds
+// for those who take all their locks in one call. A program that holds a lock already and waits for
+// more can still be part of a deadlock.
 //
-// What is held is renewed while the rest is awaited, and others wait for it meanwhile. Each name costs a round trip to take, and one to
-// release. If you always take the same names together, use one name.
+// What is held is renewed while the rest is awaited, and others wait for it meanwhile. Each name
+// costs a round trip to take, and one to release. If you always take the same names together, use
+// one name.
 package multi
 
 import (
@@ -24,15 +26,17 @@ import (
 
 var errNoNames = errors.New("multi: no names")
 
-// Mutex is the locks of several names. Make one with [New]. It may be used by several goroutines, and is not reentrant.
+// Mutex is the locks of several names. Make one with [New]. It may be used by several goroutines,
+// and is not reentrant.
 type Mutex struct {
 	locks []*locker.Mutex // in the order in which everybody takes them
 }
 
-// New returns the locks called names, each with opts. It makes no request. Duplicates count once. No names at all, a name or an option that
-// is not valid are reported by the Mutex's methods.
+// New returns the locks called names, each with opts. It makes no request. Duplicates count once.
+// No names at all, a name or an option that is not valid are reported by the Mutex's methods.
 //
-// Leave out [locker.WithoutRenewal]: a lock that expires while the rest is awaited has all of them taken anew.
+// Leave out [locker.WithoutRenewal]: a lock that expires while the rest is awaited has all of them
+// taken anew.
 func New(c *locker.Client, names []string, opts ...locker.MutexOption) *Mutex {
 	m := &Mutex{}
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
@@ -41,13 +45,15 @@ func New(c *locker.Client, names []string, opts ...locker.MutexOption) *Mutex {
 	return m
 }
 
-// Acquire waits until all locks are held, or ctx is done. On an error nothing is held. Its errors are those of [locker.Mutex.Acquire],
-// and name the lock that failed. If one is lost while the rest is awaited, all are given back, and the wait begins anew.
+// Acquire waits until all locks are held, or ctx is done. On an error nothing is held. Its errors
+// are those of [locker.Mutex.Acquire], and name the lock that failed. If one is lost while the rest
+// is awaited, all are given back, and the wait begins anew.
 func (m *Mutex) Acquire(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, (*locker.Mutex).Acquire)
 }
 
-// TryAcquire makes one attempt at each lock. It returns ErrHeld if another owner holds one of them, and then holds none.
+// TryAcquire makes one attempt at each lock. It returns ErrHeld if another owner holds one of them,
+// and then holds none.
 func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
 	return m.acquire(ctx, (*locker.Mutex).TryAcquire)
 }
@@ -72,10 +78,11 @@ func (m *Mutex) acquire(ctx context.Context, one take) (*Hold, error) {
 	}
 }
 
-// Do takes all locks, calls f, waits for it, and releases them in reverse. If Acquire fails, Do returns its error and does not call f. The
-// context of f ends with ctx, and when one of the locks is lost: then with cause ErrLost, no later than the earliest deadline. Do returns
-// f's error joined with those of Unlock, so that nil never hides a loss. If f panics, Do releases, and the panic goes on.
-// [locker.Mutex.Join] in f shares the lock of its name.
+// Do takes all locks, calls f, waits for it, and releases them in reverse. If Acquire fails, Do
+// returns its error and does not call f. The context of f ends with ctx, and when one of the locks
+// is lost: then with cause ErrLost, no later than the earliest deadline. Do returns f's error
+// joined with those of Unlock, so that nil never hides a loss. If f panics, Do releases, and the
+// panic goes on. [locker.Mutex.Join] in f shares the lock of its name.
 func (m *Mutex) Do(ctx context.Context, f func(ctx context.Context, h *Hold) error) (err error) {
 	h, err := m.Acquire(ctx)
 	if err != nil {

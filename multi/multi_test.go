@@ -14,9 +14,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/cutoff"
 	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/locktest"
 	"github.com/go-locker/locker/multi"
+)
+
+const (
+	ttl   = 30 * time.Second // the default
+	drift = 302 * time.Millisecond
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func wantFree(t *testing.T, names ...string) {
 	t.Helper()
 	synctest.Wait() // for what is done in the background
-	c := cutoff.New(t)
+	c := locktest.New(t)
 	for _, name := range names {
 		h, err := c.Mutex(name).TryAcquire(t.Context())
 		require.NoError(t, err, name)
@@ -35,7 +40,7 @@ func wantFree(t *testing.T, names ...string) {
 
 func wantHeld(t *testing.T, names ...string) {
 	t.Helper()
-	c := cutoff.New(t)
+	c := locktest.New(t)
 	for _, name := range names {
 		require.ErrorIs(t, c.Mutex(name).TryLock(t.Context()), locker.ErrHeld, name)
 	}
@@ -51,7 +56,7 @@ func steps(into *[]string) locker.Option {
 func TestAcquire_takesInOneOrderWithoutDuplicatesAndReleasesInReverse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []string
-		h, err := multi.New(cutoff.New(t, steps(&seen)).Client, []string{"b", "c", "a", "b"}).Acquire(t.Context())
+		h, err := multi.New(locktest.New(t, steps(&seen)).Client, []string{"b", "c", "a", "b"}).Acquire(t.Context())
 		require.NoError(t, err)
 		wantHeld(t, "a", "b", "c")
 		require.NoError(t, h.Unlock(t.Context()))
@@ -67,7 +72,7 @@ func TestAcquire_inOppositeOrdersEnds(t *testing.T) {
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		for _, names := range [][]string{{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "a"}} {
-			m := multi.New(cutoff.New(t).Client, names)
+			m := multi.New(locktest.New(t).Client, names)
 			all.Go(func() {
 				for range 50 {
 					assert.NoError(t, m.Do(t.Context(), func(context.Context, *multi.Hold) error {
@@ -92,11 +97,11 @@ func TestAcquire_inOppositeOrdersEnds(t *testing.T) {
 
 func TestAcquire_cancelledHalfWayLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		other, err := cutoff.New(t).Mutex("b").Acquire(t.Context())
+		other, err := locktest.New(t).Mutex("b").Acquire(t.Context())
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done := testwait.Go(func() error {
-			_, err := multi.New(cutoff.New(t).Client, []string{"a", "b", "c"}).Acquire(ctx)
+			_, err := multi.New(locktest.New(t).Client, []string{"a", "b", "c"}).Acquire(ctx)
 			return err
 		})
 		synctest.Wait()
@@ -115,18 +120,18 @@ func TestAcquire_cancelledHalfWayLeavesNothing(t *testing.T) {
 
 func TestAcquire_renewsWhatItHasWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		other, err := cutoff.New(t).Mutex("b").Acquire(t.Context())
+		other, err := locktest.New(t).Mutex("b").Acquire(t.Context())
 		require.NoError(t, err)
 		done := testwait.Go(func() error {
-			h, err := multi.New(cutoff.New(t).Client, []string{"a", "b"}).Acquire(t.Context())
+			h, err := multi.New(locktest.New(t).Client, []string{"a", "b"}).Acquire(t.Context())
 			if err != nil {
 				return err
 			}
-			assert.Greater(t, time.Until(h.Deadline()), cutoff.TTL/2)
+			assert.Greater(t, time.Until(h.Deadline()), ttl/2)
 			return errors.Join(h.Err(), h.Unlock(t.Context()))
 		})
 		for range 20 {
-			time.Sleep(cutoff.TTL / 4)
+			time.Sleep(ttl / 4)
 			wantHeld(t, "a")
 		}
 		require.NoError(t, other.Unlock(t.Context()))
@@ -138,10 +143,10 @@ func TestAcquire_renewsWhatItHasWhileItWaits(t *testing.T) {
 // What is lost while the rest is awaited is no reason to hold half of it.
 func TestAcquire_beginsAnewAfterALossWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		other, err := cutoff.New(t).Mutex("b").Acquire(t.Context())
+		other, err := locktest.New(t).Mutex("b").Acquire(t.Context())
 		require.NoError(t, err)
 		var seen []string
-		mine := cutoff.New(t, steps(&seen), locker.WithoutRenewal())
+		mine := locktest.New(t, steps(&seen), locker.WithoutRenewal())
 		done := testwait.Go(func() error {
 			h, err := multi.New(mine.Client, []string{"a", "b"}).Acquire(t.Context())
 			if err != nil {
@@ -149,7 +154,7 @@ func TestAcquire_beginsAnewAfterALossWhileItWaits(t *testing.T) {
 			}
 			return errors.Join(h.Err(), h.Unlock(t.Context()))
 		})
-		time.Sleep(cutoff.TTL + time.Second) // "a" has expired, and was taken again
+		time.Sleep(ttl + time.Second) // "a" has expired, and was taken again
 		require.NoError(t, other.Unlock(t.Context()))
 		require.NoError(t, <-done)
 		assert.Equal(t, []string{"lock a", "lock b", "unlock a", "lock a", "lock b", "unlock b", "unlock a"}, seen)
@@ -158,9 +163,9 @@ func TestAcquire_beginsAnewAfterALossWhileItWaits(t *testing.T) {
 
 func TestHold_oneLossEndsAllAndTheEarliestDeadlineCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := cutoff.New(t)
+		c := locktest.New(t)
 		m := multi.New(c.Client, []string{"a", "b"}, locker.WithoutRenewal())
-		other, err := cutoff.New(t).Mutex("b").Acquire(t.Context())
+		other, err := locktest.New(t).Mutex("b").Acquire(t.Context())
 		require.NoError(t, err)
 		granted := make(chan *multi.Hold)
 		began := time.Now()
@@ -172,7 +177,7 @@ func TestHold_oneLossEndsAllAndTheEarliestDeadlineCounts(t *testing.T) {
 		time.Sleep(3 * time.Second) // "a" is three seconds older than "b"
 		require.NoError(t, other.Unlock(t.Context()))
 		h := <-granted
-		expires := began.Add(cutoff.TTL - cutoff.Drift)
+		expires := began.Add(ttl - drift)
 		assert.Equal(t, expires, h.Deadline())
 
 		ctx, cancel := h.Context(t.Context(), 0)
@@ -194,12 +199,12 @@ func TestHold_oneLossEndsAllAndTheEarliestDeadlineCounts(t *testing.T) {
 
 func TestAcquire_ofAnUnreachableBackendIsItsError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := cutoff.New(t)
-		c.Cut(true)
+		c := locktest.New(t)
+		c.Down()
 		m := multi.New(c.Client, []string{"a", "b"})
 		for _, acquire := range []func(context.Context) (*multi.Hold, error){m.Acquire, m.TryAcquire} {
 			_, err := acquire(t.Context())
-			require.ErrorIs(t, err, cutoff.ErrUnreachable)
+			require.ErrorIs(t, err, locktest.ErrUnreachable)
 			require.NotErrorIs(t, err, locker.ErrHeld)
 		}
 	})
@@ -207,7 +212,7 @@ func TestAcquire_ofAnUnreachableBackendIsItsError(t *testing.T) {
 
 func TestDo_releasesAfterAPanicAndReturnsTheFunctionsError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := multi.New(cutoff.New(t).Client, []string{"a", "b"})
+		m := multi.New(locktest.New(t).Client, []string{"a", "b"})
 		assert.PanicsWithValue(t, "no", func() {
 			_ = m.Do(t.Context(), func(context.Context, *multi.Hold) error { panic("no") })
 		})
@@ -223,7 +228,7 @@ func TestDo_releasesAfterAPanicAndReturnsTheFunctionsError(t *testing.T) {
 
 func TestDo_sharesEachOfItsLocksWithJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := cutoff.New(t)
+		c := locktest.New(t)
 		require.NoError(t, multi.New(c.Client, []string{"a", "b"}).Do(t.Context(), func(ctx context.Context, all *multi.Hold) error {
 			for _, name := range []string{"a", "b"} {
 				require.NoError(t, c.Mutex(name).Join(ctx, func(_ context.Context, h *locker.Hold) error {
@@ -238,7 +243,7 @@ func TestDo_sharesEachOfItsLocksWithJoin(t *testing.T) {
 
 func TestNew_ofWhatIsNotValidTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := cutoff.New(t)
+		c := locktest.New(t)
 		for what, m := range map[string]*multi.Mutex{
 			"no names":      multi.New(c.Client, nil),
 			"an empty name": multi.New(c.Client, []string{"a", ""}),

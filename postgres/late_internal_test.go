@@ -14,6 +14,26 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
+// The reply to a take was lost. Asked again, the server has granted the lock to the same owner.
+func TestAsk_afterATakeWhoseReplyWasLost(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	defer pool.Close()
+	d := NewDriver(pool, "")
+	defer func() { _ = d.Close() }()
+	for _, wake := range []func(){nil, func() {}} {
+		c := d.Claim(driver.Request{Name: "name", TTL: time.Minute, Wake: wake}).(*claim)
+		_, err = c.Ask(t.Context())
+		require.NoError(t, err)
+		g := c.hold.Swap(nil)
+		c.granted, c.doubtful = false, &sent{g.era, 0}
+		_, err = c.Ask(t.Context())
+		require.NoError(t, err, "it is not another's")
+		assert.EqualValues(t, g.token, c.Token())
+		require.NoError(t, c.Release(t.Context()))
+	}
+}
+
 // A take that arrives after its clean-up takes nothing, whether its name has a row or not.
 func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())

@@ -39,6 +39,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -51,8 +52,9 @@ func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 	return adapter.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Proposer],
-// [driver.Inspector], [driver.Lister], [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner].
+// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
+// [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner]. It can be a node of package
+// redlock.
 type Driver struct {
 	*scripts
 	runner *runner
@@ -63,12 +65,12 @@ type Driver struct {
 var (
 	_ driver.Driver        = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
-	_ driver.Proposer      = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
 	_ driver.Lister        = (*Driver)(nil)
 	_ driver.ForceReleaser = (*Driver)(nil)
 	_ driver.TTLChecker    = (*Driver)(nil)
 	_ driver.Warner        = (*Driver)(nil)
+	_ quorum.Node          = (*Driver)(nil) // of package redlock
 )
 
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.

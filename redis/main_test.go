@@ -126,7 +126,11 @@ func warmDriver(t testing.TB, d driver.Driver) {
 // through a Driver of its own: what others know of the server's clock stays as it was.
 func loadScripts(t testing.TB, rdb goredis.UniversalClient) {
 	t.Helper()
-	l, err := driverOf(t, rdb).Propose(t.Context(), driver.Request{Name: "loadScripts", TTL: time.Minute}, 1)
+	d, req := driverOf(t, rdb), driver.Request{Name: "loadScripts", TTL: time.Minute}
+	taken, err := claims.Take(t.Context(), d, req)
+	require.NoError(t, err)
+	require.NoError(t, taken.Release(t.Context()))
+	l, err := claims.Propose(t.Context(), d, req, 1)
 	require.NoError(t, err)
 	require.NoError(t, l.Extend(t.Context(), time.Minute))
 	require.NoError(t, l.Raise(t.Context(), l.Token()+1))

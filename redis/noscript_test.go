@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
@@ -40,7 +41,7 @@ func TestNoScript_everyOperationBringsItsOwn(t *testing.T) {
 			require.ErrorIs(t, err, step.want, step.name)
 		}
 	}
-	lease, err := driverOf(t, rdb).Propose(ctx, driver.Request{Name: "y", TTL: time.Minute}, 7)
+	lease, err := claims.Propose(ctx, driverOf(t, rdb), driver.Request{Name: "y", TTL: time.Minute}, 7)
 	require.NoError(t, err)
 	flushScripts(t, rdb)
 	require.NoError(t, lease.Raise(ctx, lease.Token()+1))

@@ -53,6 +53,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
@@ -66,8 +67,9 @@ func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, er
 	return adapter.Client(d, opts...)
 }
 
-// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Proposer],
-// [driver.Inspector], [driver.Lister], [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner].
+// Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
+// [driver.ForceReleaser], [driver.TTLChecker] and [driver.Warner]. It can be a node of package
+// redlock.
 type Driver struct {
 	*scripts
 	rdb   goredis.UniversalClient
@@ -77,12 +79,12 @@ type Driver struct {
 var (
 	_ driver.Driver        = (*Driver)(nil)
 	_ driver.BatchExtender = (*Driver)(nil)
-	_ driver.Proposer      = (*Driver)(nil)
 	_ driver.Inspector     = (*Driver)(nil)
 	_ driver.Lister        = (*Driver)(nil)
 	_ driver.ForceReleaser = (*Driver)(nil)
 	_ driver.TTLChecker    = (*Driver)(nil)
 	_ driver.Warner        = (*Driver)(nil)
+	_ quorum.Node          = (*Driver)(nil) // of package redlock
 )
 
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.

@@ -52,7 +52,7 @@ func TestToken_isStoredInAllItsDigits(t *testing.T) {
 	for _, token := range []uint64{1, 9, 100_000_000_000_000, 123_456_789_012_345, 999_999_999_999_999, 1<<53 - 1} {
 		name := fmt.Sprint(token)
 		require.NoError(t, rdb.HSet(t.Context(), "{"+name+"}", "token", token-1, "lapsed", token-1).Err())
-		lease, err := d.Propose(t.Context(), driver.Request{Name: name, TTL: time.Minute}, token)
+		lease, err := claims.Propose(t.Context(), d, driver.Request{Name: name, TTL: time.Minute}, token)
 		require.NoError(t, err)
 		assert.Equal(t, token, lease.Token())
 		fields := rdb.HGetAll(t.Context(), "{"+name+"}").Val()

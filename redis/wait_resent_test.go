@@ -57,7 +57,7 @@ func TestWaitReplicas_whatIsSentTwiceIsAcknowledgedToo(t *testing.T) {
 			// And a raise to the token that it has already.
 			replica.Continue()
 			require.NoError(t, lease.Release(ctx))
-			proposed, err := d.Propose(ctx, driver.Request{Name: "y", TTL: time.Minute}, 7)
+			proposed, err := claims.Propose(ctx, d, driver.Request{Name: "y", TTL: time.Minute}, 7)
 			require.NoError(t, err)
 			replica.WaitSynced(primary)
 			replica.Stop()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
 	"github.com/go-locker/locker/redis"
@@ -126,7 +127,7 @@ func TestWaitReplicas_isInTheRoundTripOfWhatGrants(t *testing.T) {
 		require.NoError(t, err)
 	}
 	assert.Equal(t, 1, commandCalls(t, admin)["wait"], "one for all that is extended together")
-	lease, err := d.Propose(ctx, driver.Request{Name: "proposed", TTL: time.Minute}, 7)
+	lease, err := claims.Propose(ctx, d, driver.Request{Name: "proposed", TTL: time.Minute}, 7)
 	require.NoError(t, err)
 	resetStats(t, admin)
 	require.NoError(t, lease.Raise(ctx, lease.Token()+1))
@@ -172,7 +173,7 @@ func TestWaitReplicas_anExtendThatTooFewAcknowledgeFailsAndTheOldDeadlineStands(
 	m := c.Mutex("x")
 	require.NoError(t, m.Lock(ctx))
 	batch := []driver.Lease{take(t, d, "1", time.Minute), take(t, d, "2", time.Minute)}
-	proposed, err := d.Propose(ctx, driver.Request{Name: "proposed", TTL: time.Minute}, 7)
+	proposed, err := claims.Propose(ctx, d, driver.Request{Name: "proposed", TTL: time.Minute}, 7)
 	require.NoError(t, err)
 
 	replicas[0].Detach()

@@ -18,9 +18,9 @@ const (
 // The rule that keeps tokens rising: a node accepts a token only in the step in which it grants, or
 // still has, the lock of this very attempt, and only if the token is larger than any it has
 // accepted before, or is that lock's own already. Only nodes that have the lock and the same token
-// count. Where the nodes that granted the lock differ, those with a smaller token are raised, once, to
-// the largest. If that is so far ahead of their clocks that too many refuse, those that have it are left out, and the
-// others raised to the largest of theirs.
+// count. Where the nodes that granted the lock differ, those with a smaller token are raised, once,
+// to the largest. If that is so far ahead of their clocks that too many refuse, those that have it
+// are left out, and the others raised to the largest of theirs.
 type ballot struct {
 	goal  uint64 // the token to agree on; 0 until a majority has granted the lock
 	votes []vote
@@ -67,14 +67,6 @@ func (b *ballot) counts(node int) bool {
 // has returns how many nodes have the lock for the attempt.
 func (b *ballot) has() int { return b.in(granted, raising, behind) }
 
-// largest returns the largest token that a node has accepted from the attempt.
-func (b *ballot) largest() (token uint64) {
-	for _, v := range b.votes {
-		token = max(token, v.token)
-	}
-	return token
-}
-
 // in returns how many votes are in one of the states.
 func (b *ballot) in(states ...state) int {
 	return b.count(func(v vote) bool { return slices.Contains(states, v.state) })
@@ -89,9 +81,12 @@ func (b *ballot) count(counts func(vote) bool) (n int) {
 	return n
 }
 
-// agreed returns how many votes count for the attempt.
-func (b *ballot) agreed() int {
-	return b.count(func(v vote) bool { return v.state == granted && v.token == b.goal })
+// largest returns the largest token that a node has accepted from the attempt.
+func (b *ballot) largest() (token uint64) {
+	for _, v := range b.votes {
+		token = max(token, v.token)
+	}
+	return token
 }
 
 // possible returns how many votes count for the attempt, or may come to.
@@ -102,39 +97,28 @@ func (b *ballot) possible() int {
 	})
 }
 
-// aim sets the goal if a majority has granted the lock.
-func (b *ballot) aim() {
-	if b.goal > 0 || b.in(granted) < majority(len(b.votes)) {
-		return
+// raise returns the nodes to be raised to the goal now, each once. It sets the goal when a majority
+// has granted the lock, and gives it up if it is too far ahead for a majority.
+func (b *ballot) raise() (nodes []int) {
+	quorum := majority(len(b.votes))
+	if b.in(behind) > 0 && b.possible() < quorum {
+		for i := range b.votes {
+			switch v := &b.votes[i]; {
+			case v.state == behind:
+				v.state = granted
+			case v.state == granted && v.token >= b.goal:
+				v.state = absent
+			}
+		}
+		b.goal = 0
 	}
-	for _, v := range b.votes {
-		if v.state == granted {
-			b.goal = max(b.goal, v.token)
+	if b.goal == 0 && b.in(granted) >= quorum {
+		for _, v := range b.votes {
+			if v.state == granted {
+				b.goal = max(b.goal, v.token)
+			}
 		}
 	}
-}
-
-// lower gives up the goal if it is too far ahead for a majority.
-func (b *ballot) lower() {
-	if b.in(behind) == 0 || b.possible() >= majority(len(b.votes)) {
-		return
-	}
-	for i := range b.votes {
-		switch v := &b.votes[i]; {
-		case v.state == behind:
-			v.state = granted
-		case v.state == granted && v.token >= b.goal:
-			v.state = absent
-		}
-	}
-	b.goal = 0
-}
-
-// raise returns the nodes to be raised to the goal now, each once.
-func (b *ballot) raise() []int {
-	b.lower()
-	b.aim()
-	var nodes []int
 	for i := range b.votes {
 		if v := &b.votes[i]; v.state == granted && v.token < b.goal {
 			v.state = raising
@@ -147,16 +131,16 @@ func (b *ballot) raise() []int {
 // outcome is final unless it is undecided. If the lock cannot be had any more the ballot stays
 // undecided until it is known why: an outage must not pass for another holder.
 func (b *ballot) outcome() outcome {
-	quorum := majority(len(b.votes))
-	minority := len(b.votes) - quorum
+	quorum, few := majority(len(b.votes)), minority(len(b.votes))
+	agreed := b.count(func(v vote) bool { return v.state == granted && v.token == b.goal })
 	switch {
-	case b.agreed() >= quorum:
+	case agreed >= quorum:
 		return won
 	case b.possible() >= quorum:
 		return undecided
-	case b.in(absent) > minority:
+	case b.in(absent) > few:
 		return failed
-	case b.in(asked, absent) > minority:
+	case b.in(asked, absent) > few:
 		return undecided
 	case b.in(refused) > 0:
 		return denied
@@ -164,3 +148,44 @@ func (b *ballot) outcome() outcome {
 		return failed
 	}
 }
+
+// majority returns how many of so many nodes are more than half.
+func majority(nodes int) int { return nodes/2 + 1 }
+
+// minority returns how many nodes a majority can do without.
+func minority(nodes int) int { return nodes - majority(nodes) }
+
+// tally counts how the nodes stand to an Extend or a Release of a hold.
+type tally struct {
+	nodes    int
+	agreed   int
+	waiting  int // have yet to answer
+	without  int // had the lock not all the time: if too many had not, another may have come and gone
+	doubtful int // may have been without it, and have yet to answer
+}
+
+func (t *tally) add(agreed, waits, without bool) {
+	if agreed {
+		t.agreed++
+	}
+	if waits {
+		t.waiting++
+	}
+	switch {
+	case without:
+		t.without++
+	case waits:
+		t.doubtful++
+	}
+}
+
+func (t *tally) quorum() int { return majority(t.nodes) }
+
+// lost reports whether no majority has had the lock all the time.
+func (t *tally) lost() bool { return t.without > minority(t.nodes) }
+
+// mayBeLost reports whether lost may come to be true, or is.
+func (t *tally) mayBeLost() bool { return t.without+t.doubtful > minority(t.nodes) }
+
+// succeeded reports whether a majority has agreed, and lost cannot come to be true.
+func (t *tally) succeeded() bool { return t.agreed >= t.quorum() && !t.mayBeLost() }

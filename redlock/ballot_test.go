@@ -8,7 +8,8 @@ import (
 )
 
 func TestBallot_decides(t *testing.T) {
-	// g: granted under 5, G: under 7, r: refused, a: absent, l: granted and then gone, -: not answered.
+	// g: granted under 5, G: under 7, r: refused, a: absent, l: granted and then gone, -: not
+	// answered.
 	for _, c := range []struct {
 		votes string
 		want  outcome
@@ -104,6 +105,19 @@ func TestBallot_leavesOutATokenThatTooManyRefuse(t *testing.T) {
 	b.refusedGoal(1, 100)
 	assert.Empty(t, b.raise())
 	assert.Equal(t, denied, b.outcome())
+}
+
+// A larger token than the goal is not the same one.
+func TestBallot_countsOneToken(t *testing.T) {
+	b := newBallot(3)
+	b.granted(0, 5)
+	b.granted(1, 7)
+	assert.Equal(t, []int{0}, b.raise())
+	b.granted(2, 9)
+	assert.Empty(t, b.raise())
+	assert.Equal(t, undecided, b.outcome())
+	b.granted(0, 7)
+	assert.Equal(t, won, b.outcome())
 }
 
 func TestMajority(t *testing.T) {

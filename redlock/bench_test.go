@@ -8,24 +8,19 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // instantNode grants everything at once.
 type instantNode struct {
-	node0
+	stageClient
 	addr string
 }
 
-func (n instantNode) Address() string { return n.addr }
+func (n *instantNode) Address() string { return n.addr }
 
-func (n instantNode) Propose(_ context.Context, _ driver.Request, token uint64) (driver.RaisableLease, error) {
-	l := &instantLease{}
-	l.token.Store(token)
-	return l, nil
-}
-
-func (n instantNode) Wait(driver.Request, uint64, func(bool)) driver.WaitingLease {
+func (n *instantNode) Candidate(driver.Request, uint64, func(bool)) quorum.Candidate {
 	return &instantLease{}
 }
 
@@ -50,7 +45,7 @@ func BenchmarkPair(b *testing.B) {
 		b.Run(fmt.Sprint(n, " nodes"), func(b *testing.B) {
 			var nodes []driver.Driver
 			for i := range n {
-				nodes = append(nodes, instantNode{addr: fmt.Sprint(i)})
+				nodes = append(nodes, &instantNode{addr: fmt.Sprint(i)})
 			}
 			d, err := NewDriver(nodes)
 			if err != nil {

@@ -15,9 +15,10 @@ import (
 	"github.com/go-locker/locker/redlock"
 )
 
-// Kleppmann: client 1 has the lock on A, B and C, and does not reach D and E; the clock of C jumps forward, so that the
-// lock expires there; client 2 gets it on C, D and E. True. But C remembers the token, so that client 2 gets a larger
-// one, though its own clock is an hour behind; and client 1 finds out when it extends and reaches a majority.
+// Kleppmann: client 1 has the lock on A, B and C, and does not reach D and E; the clock of C jumps
+// forward, so that the lock expires there; client 2 gets it on C, D and E. True. But C remembers
+// the token, so that client 2 gets a larger one, though its own clock is an hour behind; and client
+// 1 finds out when it extends and reaches a majority.
 func TestKleppmann_aClockJumpOnANodeOfABareMajorityMakesTwoHolders(t *testing.T) {
 	t.Parallel()
 	q := five(t, testserver.RedisClock())
@@ -48,8 +49,9 @@ func TestKleppmann_aClockJumpOnANodeOfABareMajorityMakesTwoHolders(t *testing.T)
 	require.NoError(t, second.Unlock(t.Context()))
 }
 
-// antirez: clocks have to run at about the same speed, and need not agree on the time. True, and more: one that
-// jumps makes no second holder while a majority is left without it. It takes a jump of three of five.
+// antirez: clocks have to run at about the same speed, and need not agree on the time. True, and
+// more: one that jumps makes no second holder while a majority is left without it. It takes a jump
+// of three of five.
 func TestAntirez_aClockJumpOnOneNodeOfFiveMakesNoSecondHolder(t *testing.T) {
 	testwait.OnlyNightly(t, "it is the other side of TestKleppmann_aClockJumpOnANodeOfABareMajorityMakesTwoHolders")
 	t.Parallel()
@@ -78,9 +80,9 @@ func TestAntirez_aClockJumpOnOneNodeOfFiveMakesNoSecondHolder(t *testing.T) {
 	assert.Greater(t, newer, older)
 }
 
-// antirez: clocks that run at about the same speed will do. True: a hold ends an allowance of a hundredth of the TTL before
-// its TTL does, and nodes whose clocks have run ahead by that much, all of them, give the lock to the next after that
-// and not before.
+// antirez: clocks that run at about the same speed will do. True: a hold ends an allowance of a
+// hundredth of the TTL before its TTL does, and nodes whose clocks have run ahead by that much, all
+// of them, give the lock to the next after that and not before.
 func TestAntirez_clocksThatRunFastByLessThanTheAllowanceMakeNoSecondHolder(t *testing.T) {
 	testwait.OnlyNightly(t, "TestLock_takesOffTheAllowanceForDrift of the core shows the allowance, and the simulation has clocks that run fast")
 	t.Parallel()
@@ -106,9 +108,10 @@ func TestAntirez_clocksThatRunFastByLessThanTheAllowanceMakeNoSecondHolder(t *te
 	assert.Greater(t, second.FencingToken(), older)
 }
 
-// Kleppmann: a token has to be larger than all before it, always, and one made of a clock is not. A node whose clock jumps by
-// a day has forgotten the tokens, as well as the locks. But what it then makes of its clock is so far ahead
-// that the others refuse it: they outvote it, and there is neither a second holder nor a smaller token.
+// Kleppmann: a token has to be larger than all before it, always, and one made of a clock is not. A
+// node whose clock jumps by a day has forgotten the tokens, as well as the locks. But what it then
+// makes of its clock is so far ahead that the others refuse it: they outvote it, and there is
+// neither a second holder nor a smaller token.
 func TestKleppmann_aClockJumpOfDaysMakesNoSecondHolder(t *testing.T) {
 	testwait.OnlyNightly(t, "TestTokens_aNodeWhoseClockIsDaysOffIsOutvoted")
 	t.Parallel()
@@ -119,9 +122,10 @@ func TestKleppmann_aClockJumpOfDaysMakesNoSecondHolder(t *testing.T) {
 	require.NotZero(t, first.FencingToken())
 }
 
-// Kleppmann: it is not clear how Redlock should make fencing tokens, for counters on several nodes get out of
-// step. They do. But each holder's token is one that a majority has accepted, and so is larger than all before,
-// whichever majority it is: here with clients whose clocks stand still, and nodes whose clocks jump.
+// Kleppmann: it is not clear how Redlock should make fencing tokens, for counters on several nodes
+// get out of step. They do. But each holder's token is one that a majority has accepted, and so is
+// larger than all before, whichever majority it is: here with clients whose clocks stand still, and
+// nodes whose clocks jump.
 func TestKleppmann_countersOnTheNodesGetOutOfStepAndTokensRise(t *testing.T) {
 	testwait.OnlyNightly(t, "TestAcquire_raisesToTheLargestToken shows what it comes from")
 	t.Parallel()

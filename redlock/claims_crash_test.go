@@ -49,8 +49,9 @@ func (q *quorum) losePower(t *testing.T, d disks, node int, image string) {
 	q.servers[node].Restart()
 }
 
-// Kleppmann: client 1 has the lock on A, B and C; C crashes and restarts without it; client 2 gets it on C, D
-// and E. True. The tokens still rise while the clocks of the clients are sane, for they are made of those.
+// Kleppmann: client 1 has the lock on A, B and C; C crashes and restarts without it; client 2 gets
+// it on C, D and E. True. The tokens still rise while the clocks of the clients are sane, for they
+// are made of those.
 func TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders(t *testing.T) {
 	t.Parallel()
 	q := five(t)
@@ -63,9 +64,10 @@ func TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders(t *testing.T) {
 	assert.Greater(t, newer, older)
 }
 
-// Kleppmann: tokens that rise whatever fails take a consensus, which Redlock is not. True: with a node that has
-// forgotten, and a first client whose clock is ahead, the second holder has the smaller token, and a resource
-// refuses the wrong one. (That the second's clock is behind does no harm: the node that has forgotten goes by its own.)
+// Kleppmann: tokens that rise whatever fails take a consensus, which Redlock is not. True: with a
+// node that has forgotten, and a first client whose clock is ahead, the second holder has the
+// smaller token, and a resource refuses the wrong one. (That the second's clock is behind does no
+// harm: the node that has forgotten goes by its own.)
 func TestKleppmann_aNodeThatRestartsEmptyLeavesTheTokensToTheClocks(t *testing.T) {
 	testwait.OnlyNightly(t, "it is a variation of TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders")
 	for name, c := range map[string]struct{ first, second time.Duration }{
@@ -85,8 +87,9 @@ func TestKleppmann_aNodeThatRestartsEmptyLeavesTheTokensToTheClocks(t *testing.T
 	}
 }
 
-// A node may come back empty when one TTL has passed: exclusion does not suffer. The order of tokens does, if the clock of a
-// client was ahead by more than that; it does not when that much time has passed as well.
+// A node may come back empty when one TTL has passed: exclusion does not suffer. The order of
+// tokens does, if the clock of a client was ahead by more than that; it does not when that much
+// time has passed as well.
 func TestKleppmann_aNodeThatComesBackEmptyAfterATTLLeavesTheTokensToTheClocks(t *testing.T) {
 	testwait.OnlyNightly(t, "it is a variation of TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders")
 	for name, c := range map[string]struct {
@@ -113,8 +116,9 @@ func TestKleppmann_aNodeThatComesBackEmptyAfterATTLLeavesTheTokensToTheClocks(t 
 	}
 }
 
-// antirez: with an append-only file a node knows its locks after an orderly restart. True after kill -9 as well, and with
-// fsync every second: what the server had written is the kernel's, whatever becomes of the server.
+// antirez: with an append-only file a node knows its locks after an orderly restart. True after
+// kill -9 as well, and with fsync every second: what the server had written is the kernel's,
+// whatever becomes of the server.
 func TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile(t *testing.T) {
 	for _, fsync := range []string{"everysec", "always"} {
 		t.Run(fsync, func(t *testing.T) {
@@ -135,9 +139,9 @@ func TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile(t *testing.T) {
 	}
 }
 
-// Kleppmann: C may crash before the lock is on its disk. antirez: with fsync every second a power loss does that.
-// True. The power loss is simulated: here the kernel keeps the bytes, so the file is put back as it was
-// before the take, which is all that a disk need have of the last second.
+// Kleppmann: C may crash before the lock is on its disk. antirez: with fsync every second a power
+// loss does that. True. The power loss is simulated: here the kernel keeps the bytes, so the file
+// is put back as it was before the take, which is all that a disk need have of the last second.
 func TestKleppmann_aPowerLossWithFsyncEverySecondMakesTwoHolders(t *testing.T) {
 	testwait.OnlyNightly(t, "it is TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders with a disk")
 	t.Parallel()
@@ -152,9 +156,10 @@ func TestKleppmann_aPowerLossWithFsyncEverySecondMakesTwoHolders(t *testing.T) {
 	assert.Greater(t, newer, older)
 }
 
-// antirez: with fsync at every write a node that has granted a lock knows it after any crash. True: by the time of the
-// reply the grant is in the file, which the test has put back. That it is on the disk by then as well is what
-// Redis promises of this setting, and no test without a power switch can see.
+// antirez: with fsync at every write a node that has granted a lock knows it after any crash. True:
+// by the time of the reply the grant is in the file, which the test has put back. That it is on the
+// disk by then as well is what Redis promises of this setting, and no test without a power switch
+// can see.
 func TestAntirez_aPowerLossWithFsyncAlwaysMakesNoSecondHolder(t *testing.T) {
 	testwait.OnlyNightly(t, "it is a variation of TestAntirez_aCrashIsHarmlessWithAnAppendOnlyFile")
 	t.Parallel()
@@ -168,8 +173,8 @@ func TestAntirez_aPowerLossWithFsyncAlwaysMakesNoSecondHolder(t *testing.T) {
 	require.NoError(t, first.Unlock(t.Context()))
 }
 
-// antirez: a node without persistence that stays out of service for one TTL after a crash does no harm. True: what it had
-// granted is over by then. The price is that it is missing for as long.
+// antirez: a node without persistence that stays out of service for one TTL after a crash does no
+// harm. True: what it had granted is over by then. The price is that it is missing for as long.
 func TestAntirez_aNodeKeptAwayForOneTTLMakesNoSecondHolder(t *testing.T) {
 	testwait.OnlyNightly(t, "it is a variation of TestKleppmann_aNodeThatRestartsEmptyMakesTwoHolders, and takes a TTL")
 	t.Parallel()

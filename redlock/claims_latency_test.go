@@ -16,8 +16,8 @@ import (
 	"github.com/go-locker/locker/redlock"
 )
 
-// warm leaves connections, so that the next request to a majority is the one to take the lock: the reply to Unlock has
-// come from a majority.
+// warm leaves connections, so that the next request to a majority is the one to take the lock: the
+// reply to Unlock has come from a majority.
 func (q *quorum) warm(t *testing.T, m *locker.Mutex) {
 	t.Helper()
 	q.takeAll(t, m)
@@ -35,9 +35,9 @@ func count(held []bool) int {
 	return n
 }
 
-// antirez: time that is lost before the majority is counted is noticed, whatever it was lost by. True: a majority has
-// granted the lock, its replies are held back, and the client believes nothing of them. What it took it gives back
-// when they come, long before it would expire.
+// antirez: time that is lost before the majority is counted is noticed, whatever it was lost by.
+// True: a majority has granted the lock, its replies are held back, and the client believes nothing
+// of them. What it took it gives back when they come, long before it would expire.
 func TestAntirez_repliesThatAreHeldBackGrantNothing(t *testing.T) {
 	t.Parallel()
 	q := five(t)
@@ -94,9 +94,9 @@ func lagging(t *testing.T, q *quorum, timeout, by time.Duration) *locker.Mutex {
 	return m
 }
 
-// antirez: a lock whose validity is used up by the taking counts as not taken, and is given back everywhere. True, and
-// it does not come to that: a time-out under which a take could use up half of the TTL is refused, and
-// nodes that are slower than theirs do not count.
+// antirez: a lock whose validity is used up by the taking counts as not taken, and is given back
+// everywhere. True, and it does not come to that: a time-out under which a take could use up half
+// of the TTL is refused, and nodes that are slower than theirs do not count.
 func TestAntirez_aTakeSlowerThanItsValidityIsNone(t *testing.T) {
 	testwait.OnlyNightly(t, "TestCheckTTL, and TestFaults_heedlessMajorityHangs in virtual time, show its parts")
 	t.Parallel()
@@ -116,8 +116,8 @@ func TestAntirez_aTakeSlowerThanItsValidityIsNone(t *testing.T) {
 	take(t, contender(t, q.addrs(), long))
 }
 
-// antirez: a client that is cut off while it holds the lock makes the others wait for the TTL. True: for what is left
-// of it, once, and no longer; and there is no moment at which two hold.
+// antirez: a client that is cut off while it holds the lock makes the others wait for the TTL.
+// True: for what is left of it, once, and no longer; and there is no moment at which two hold.
 func TestAntirez_aHolderCutOffCostsTheOthersItsTTL(t *testing.T) {
 	t.Parallel()
 	q := five(t)
@@ -140,8 +140,8 @@ func TestAntirez_aHolderCutOffCostsTheOthersItsTTL(t *testing.T) {
 	require.NoError(t, second.Unlock(t.Context()))
 }
 
-// antirez: who reaches a minority gets nothing, who reaches a majority goes on. True, and the first is told that the
-// nodes are unreachable, not that another has the lock.
+// antirez: who reaches a minority gets nothing, who reaches a majority goes on. True, and the first
+// is told that the nodes are unreachable, not that another has the lock.
 func TestAntirez_aPartitionStopsItsMinoritySideAlone(t *testing.T) {
 	t.Parallel()
 	q := five(t)

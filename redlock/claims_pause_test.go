@@ -44,8 +44,8 @@ end
 redis.call('HSET', KEYS[1], 'token', ARGV[2], 'value', ARGV[3])
 return 1`
 
-// begin is what a holder does first. With a random value that is to write the value; here the token serves as one,
-// of which the resource looks at nothing but whether it is the same.
+// begin is what a holder does first. With a random value that is to write the value; here the token
+// serves as one, of which the resource looks at nothing but whether it is the same.
 func (r resource) begin(t testing.TB, token uint64) {
 	t.Helper()
 	if r.guard == same {
@@ -96,8 +96,8 @@ func (c childSide) await(t testing.TB, word string) {
 	require.Equal(t, word, c.in.Text())
 }
 
-// childWrites holds the lock, with renewal, makes sure of it, and is told to write some time later, when it does not
-// look again: whatever it might look at, it could be stopped after that.
+// childWrites holds the lock, with renewal, makes sure of it, and is told to write some time later,
+// when it does not look again: whatever it might look at, it could be stopped after that.
 func childWrites(t testing.TB, c childSide) {
 	on := strings.Fields(os.Getenv(childResource))
 	r := resource{connect(t, on[0], heedingCtx), guard(on[1])}
@@ -148,9 +148,9 @@ func startChild(t *testing.T, role string, addrs []string, env ...string) *child
 	return child.Start(t, "claims", append(env, childRole+"="+role, childNodes+"="+strings.Join(addrs, " "))...)
 }
 
-// pausedHolder has a process take the lock, decide to write, and be stopped before it does. Another takes over
-// and writes; the first wakes, and writes. It returns whether that was accepted, and the newer holder's
-// token.
+// pausedHolder has a process take the lock, decide to write, and be stopped before it does. Another
+// takes over and writes; the first wakes, and writes. It returns whether that was accepted, and the
+// newer holder's token.
 func pausedHolder(t *testing.T, g guard, before string) (r resource, accepted bool, newer uint64) {
 	t.Helper()
 	q := five(t)
@@ -177,9 +177,10 @@ func pausedHolder(t *testing.T, g guard, before string) (r resource, accepted bo
 	return r, said[0] == "true", newer
 }
 
-// Kleppmann: a holder that is stopped past its TTL, by a garbage collection for one, goes on to write, and what the
-// next holder has written is lost. True, with renewal as without, and though the first would know of its loss if it
-// looked: no check before the write closes the gap between the two.
+// Kleppmann: a holder that is stopped past its TTL, by a garbage collection for one, goes on to
+// write, and what the next holder has written is lost. True, with renewal as without, and though
+// the first would know of its loss if it looked: no check before the write closes the gap between
+// the two.
 func TestKleppmann_aHolderPausedPastItsTTLOverwritesTheNext(t *testing.T) {
 	testwait.OnlyNightly(t, "TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder is the same with a fence")
 	t.Parallel()
@@ -197,9 +198,10 @@ func TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder(t *testing.
 	assert.True(t, r.write(t, newer, "newest"), "the holder of the newer token goes on")
 }
 
-// What neither text says of that resource: it refuses a token once it has seen a larger one, and not before. The next holder has
-// the lock and has read, but not written; the first wakes and writes, and is let in; then the next writes what it made
-// of the value that it had read. The first's update is lost. It helps to show the token with the first read, not only with the write.
+// What neither text says of that resource: it refuses a token once it has seen a larger one, and
+// not before. The next holder has the lock and has read, but not written; the first wakes and
+// writes, and is let in; then the next writes what it made of the value that it had read. The
+// first's update is lost. It helps to show the token with the first read, not only with the write.
 func TestFence_refusesOnlyWhatIsOlderThanWhatItHasSeen(t *testing.T) {
 	testwait.OnlyNightly(t, "the rule of fences is shown by those of fence, and not by Redlock")
 	for name, shown := range map[string]bool{"the token comes with the write": false, "and with the read": true} {
@@ -225,8 +227,9 @@ func TestFence_refusesOnlyWhatIsOlderThanWhatItHasSeen(t *testing.T) {
 	}
 }
 
-// antirez: a random value will do, too, if the holder writes it to the resource when it begins, and the resource
-// accepts a write only while it is there. True for a holder that was stopped after it had begun.
+// antirez: a random value will do, too, if the holder writes it to the resource when it begins, and
+// the resource accepts a write only while it is there. True for a holder that was stopped after it
+// had begun.
 func TestAntirez_aRandomValueRefusesThePausedHolderThatHasBegun(t *testing.T) {
 	testwait.OnlyNightly(t, "it is a variation of TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder")
 	t.Parallel()
@@ -236,8 +239,9 @@ func TestAntirez_aRandomValueRefusesThePausedHolderThatHasBegun(t *testing.T) {
 	assert.True(t, r.write(t, newer, "newest"))
 }
 
-// Kleppmann: a random value does not rise, so it is no fencing token. True: of two that differ the resource cannot
-// tell which is the older. A holder that was stopped before it began is let in, and who holds the lock is kept out.
+// Kleppmann: a random value does not rise, so it is no fencing token. True: of two that differ the
+// resource cannot tell which is the older. A holder that was stopped before it began is let in, and
+// who holds the lock is kept out.
 func TestKleppmann_aRandomValueLetsInThePausedHolderThatBeginsLate(t *testing.T) {
 	testwait.OnlyNightly(t, "it is a variation of TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder")
 	t.Parallel()
@@ -247,9 +251,9 @@ func TestKleppmann_aRandomValueLetsInThePausedHolderThatBeginsLate(t *testing.T)
 	assert.False(t, r.write(t, newer, "newest"), "and it cannot write another")
 }
 
-// Kleppmann: the replies that grant the lock wait in the client's socket while it is stopped past the TTL; when it wakes
-// it reads them, and believes that it holds. antirez: it looks at the clock after the replies, and knows better. True
-// is what antirez says.
+// Kleppmann: the replies that grant the lock wait in the client's socket while it is stopped past
+// the TTL; when it wakes it reads them, and believes that it holds. antirez: it looks at the clock
+// after the replies, and knows better. True is what antirez says.
 func TestAntirez_aClientPausedWhileItsRepliesWaitTakesNothing(t *testing.T) {
 	testwait.OnlyNightly(t, "the simulation has processes that stall before they look at the time, and a stop takes two TTLs here")
 	t.Parallel()
@@ -278,8 +282,8 @@ func TestAntirez_aClientPausedWhileItsRepliesWaitTakesNothing(t *testing.T) {
 	require.NoError(t, second.Unlock(t.Context()))
 }
 
-// Kleppmann: nothing needs to be stopped, the network may delay the write as long. True: it was sent by a holder in
-// its time and arrives in another's. The fencing token is what tells.
+// Kleppmann: nothing needs to be stopped, the network may delay the write as long. True: it was
+// sent by a holder in its time and arrives in another's. The fencing token is what tells.
 func TestKleppmann_aWriteDelayedInTheNetworkArrivesInTheNextHoldersTime(t *testing.T) {
 	testwait.OnlyNightly(t, "TestKleppmann_aResourceThatComparesTokensRefusesThePausedHolder shows what the fence does")
 	t.Parallel()

@@ -14,11 +14,11 @@ import (
 	"github.com/go-locker/locker/redlock"
 )
 
-// What is claimed of Redlock, on five real servers, as many as the texts have: Martin Kleppmann, "How to do
-// distributed locking" (2016), and Salvatore Sanfilippo, antirez, "Is Redlock safe?" (2016) and the
-// documentation of Redlock, which is his too. A test is named after who claims what. It asserts what is true of this
-// package, also where that is a violation: then it is a limit which the documentation of the package
-// states, and the test shows that it is real.
+// What is claimed of Redlock, on five real servers, as many as the texts have: Martin Kleppmann,
+// "How to do distributed locking" (2016), and Salvatore Sanfilippo, antirez, "Is Redlock safe?"
+// (2016) and the documentation of Redlock, which is his too. A test is named after who claims what.
+// It asserts what is true of this package, also where that is a violation: then it is a limit which
+// the documentation of the package states, and the test shows that it is real.
 //
 //	claims_pause_test.go      a process that is stopped, a write that is delayed
 //	claims_clock_test.go      clocks that jump, of nodes and of clients
@@ -103,8 +103,8 @@ func behind(d time.Duration) redlock.DriverOption {
 	return redlock.ProposerClock(func() time.Time { return time.Now().Add(-d) })
 }
 
-// take waits until m has the lock, and returns the token. It tries again whatever is wrong, for on a
-// busy machine nodes may be late.
+// take waits until m has the lock, and returns the token. It tries again whatever is wrong, for on
+// a busy machine nodes may be late.
 func take(t testing.TB, m *locker.Mutex) uint64 {
 	t.Helper()
 	err := m.TryLock(t.Context())
@@ -147,7 +147,8 @@ func (q *quorum) takeABC(t *testing.T, m *locker.Mutex) uint64 {
 	return token
 }
 
-// requireDenied wants to hear that another has the lock. A node that is late says nothing, and m tries again.
+// requireDenied wants to hear that another has the lock. A node that is late says nothing, and m
+// tries again.
 func requireDenied(t *testing.T, m *locker.Mutex) {
 	t.Helper()
 	eventually(t, "a majority answers that another has the lock", func() bool {
@@ -157,7 +158,8 @@ func requireDenied(t *testing.T, m *locker.Mutex) {
 	})
 }
 
-// requireTwoHolders is the violation: second has the lock, and first has it still by all that it knows.
+// requireTwoHolders is the violation: second has the lock, and first has it still by all that it
+// knows.
 func requireTwoHolders(t *testing.T, first, second *locker.Mutex) {
 	t.Helper()
 	require.NotZero(t, first.FencingToken(), "the first's time is over")
@@ -170,7 +172,8 @@ func requireTwoHolders(t *testing.T, first, second *locker.Mutex) {
 	}
 }
 
-// requireNoMajority is what a client hears that cannot reach enough nodes: not that another has the lock.
+// requireNoMajority is what a client hears that cannot reach enough nodes: not that another has the
+// lock.
 func requireNoMajority(t *testing.T, err error) []redlock.Vote {
 	t.Helper()
 	require.Error(t, err)

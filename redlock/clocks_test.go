@@ -14,8 +14,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// A node forgets a token a minute after its hold. So what a client whose clock is days ahead leaves must not be days ahead:
-// others' tokens would be smaller then.
+// A node forgets a token a minute after its hold. So what a client whose clock is days ahead leaves
+// must not be days ahead: others' tokens would be smaller then.
 func TestTokens_ofAClientWhoseClockIsDaysAheadAreNotForgottenTooSoon(t *testing.T) {
 	t.Parallel()
 	q := newQuorum(t, 3, testserver.RedisClock())
@@ -31,7 +31,8 @@ func TestTokens_ofAClientWhoseClockIsDaysAheadAreNotForgottenTooSoon(t *testing.
 	assert.Greater(t, take(t, right), older, "a minute later, by a clock that is right")
 }
 
-// Nodes that have lost their data, or have forgotten a name that nobody took for a minute, make up for a client whose clock is behind.
+// Nodes that have lost their data, or have forgotten a name that nobody took for a minute, make up
+// for a client whose clock is behind.
 func TestTokens_riseThoughNodesForgetAndAClientsClockIsBehind(t *testing.T) {
 	t.Parallel()
 	q := newQuorum(t, 3)
@@ -58,7 +59,8 @@ func TestTokens_ofTwoSetsOfNodesMayFall(t *testing.T) {
 	assert.Less(t, newer, older, "the limit: a fixed set of nodes")
 }
 
-// One node whose clock is days ahead makes tokens that the others do not accept: it is outvoted, whichever nodes answer first.
+// One node whose clock is days ahead makes tokens that the others do not accept: it is outvoted,
+// whichever nodes answer first.
 func TestTokens_aNodeWhoseClockIsDaysOffIsOutvoted(t *testing.T) {
 	for _, off := range []time.Duration{72 * time.Hour, -72 * time.Hour} {
 		t.Run(off.String(), func(t *testing.T) {

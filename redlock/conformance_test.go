@@ -32,8 +32,8 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, h)
 }
 
-// forgets is Faults.FailOver: while one node is down the others grant the lock. One of these forgets that, and makes up a
-// majority with the one that does not know.
+// forgets is Faults.FailOver: while one node is down the others grant the lock. One of these
+// forgets that, and makes up a majority with the one that does not know.
 func (q *quorum) forgets(t conformance.TB) (fail func()) {
 	forgetful, ignorant := q.servers[1], q.servers[2]
 	ignorant.Kill()

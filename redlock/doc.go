@@ -13,11 +13,11 @@
 //
 //	client, err := locker.Open(ctx, "redlock://user:password@h1:6379,h2:6379,h3:6379/0?ttl=10s")
 //
-// The nodes are Drivers of package redis or redigo, which may be mixed; any [driver.Proposer] will
-// do. There must be at least three. An even number tolerates no more failures than the odd one
-// below it. They must not replicate to each other, nor may two be one server: a Client asks each
-// who it is before its first lock, and refuses that where the servers tell. All clients have to use
-// the same set of nodes, and it must not change while they run.
+// The nodes are Drivers of package redis or redigo, which may be mixed. There must be at least
+// three. An even number tolerates no more failures than the odd one below it. They must not
+// replicate to each other, nor may two be one server: a Client asks each who it is before its first
+// lock, and refuses that where the servers tell. All clients have to use the same set of nodes, and
+// it must not change while they run.
 //
 // How to run the servers: https://github.com/go-locker/locker/blob/main/docs/backends/redlock.md.
 // Why tokens rise: docs/redlock-tokens.md there; how the lock works: docs/protocols.md; the

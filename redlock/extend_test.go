@@ -17,7 +17,7 @@ import (
 )
 
 // taken is a lease on x that the nodes have which are reachable.
-func taken(t *testing.T, d *Driver, unreachable ...*stage) *lease {
+func taken(t *testing.T, d *Driver, unreachable ...*stage) *claim {
 	t.Helper()
 	for _, s := range unreachable {
 		s.always(path{err: errRefused})
@@ -28,7 +28,7 @@ func taken(t *testing.T, d *Driver, unreachable ...*stage) *lease {
 	for _, s := range unreachable {
 		s.on(nil)
 	}
-	return l.(*lease)
+	return l.(*claim)
 }
 
 // befalls has something happen to each node: it is u, unreachable; s, silent; l, late with its
@@ -194,6 +194,11 @@ func TestExtend_revivesNothing(t *testing.T) {
 		assert.Zero(t, holding(stages))
 		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost)
 		assert.Equal(t, 1, stages[0].counted(extendIt))
+		befalls(stages, "---")
+		l = taken(t, d)
+		time.Sleep(ttl)
+		require.ErrorIs(t, l.Extend(t.Context(), ttl), locker.ErrLost)
+		assert.Equal(t, 1, stages[0].counted(extendIt))
 	})
 }
 
@@ -238,7 +243,10 @@ func TestExtend_raisesWhatWasGrantedUnseen(t *testing.T) {
 				require.NoError(t, err)
 			}
 			synctest.Wait()
-			stages[2].edit("x", func(r *register) { assert.Equal(t, larger, r.last > l.Token()) })
+			stages[2].edit("x", func(r *register) {
+				assert.Equal(t, larger, r.last > l.Token())
+				assert.GreaterOrEqual(t, r.last, l.Token())
+			})
 			assert.Equal(t, []int{1, 1, 1}, []int{stages[0].batches, stages[1].batches, stages[2].batches})
 			require.NoError(t, l.Release(t.Context()))
 			require.NoError(t, other.Release(t.Context()))

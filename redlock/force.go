@@ -8,84 +8,56 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// ForceRelease implements [driver.ForceReleaser]. It asks all nodes at once, and has ended the hold when a majority does not have it, or no longer: then
-// the holder cannot extend it, and its Unlock returns [driver.ErrLost]. The hold is that of the Token; a node that the holder has come to have under
-// a larger one keeps it until the holder finds out, or it expires.
+// ForceRelease implements [driver.ForceReleaser]. It asks all nodes at once, and has ended the hold
+// when a majority does not have it, or no longer: then the holder cannot extend it, and its Unlock
+// returns [driver.ErrLost]. The hold is that of the Token; a node that the holder has come to have
+// under a larger one keeps it until the holder finds out, or it expires.
 func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
-	if err := d.begin(); err != nil {
+	// All answers count: what is free at more nodes is taken sooner.
+	answers, err := poll(ctx, d, 0, d.nodes, func(ctx context.Context, n *node) (struct{}, error) {
+		return struct{}{}, n.forceRelease(ctx, name, shown.Token)
+	}, nil)
+	if err != nil {
 		return err
 	}
-	defer d.work.Done()
-	coming := query(ctx, d, d.nodes, func(ctx context.Context, n *node) (bool, error) {
-		return n.forceRelease(ctx, name, shown.Token)
-	})
-	f := forced{votes: make([]error, len(d.nodes))}
-	for i := range f.votes {
-		f.votes[i] = errWaiting
-	}
-	for range d.nodes { // all of them: what is free at more nodes is taken sooner
-		select {
-		case a := <-coming:
-			f.heard(a)
-		case <-ctx.Done():
-			return ctx.Err()
+	quorum := majority(len(d.nodes))
+	var ended, free, other int // other: held under another token, or by another
+	for _, a := range answers {
+		switch {
+		case a.err == nil:
+			ended++
+		case errors.Is(a.err, driver.ErrNotHeld):
+			free++
+		case errors.Is(a.err, driver.ErrHeld):
+			other++
 		}
 	}
-	return f.outcome(d)
-}
-
-// forceRelease ends the hold under that token at one node. It returns false without an error if nobody holds the lock there.
-func (n *node) forceRelease(ctx context.Context, name string, token uint64) (ended bool, err error) {
-	forcer, ok := n.Proposer.(driver.ForceReleaser)
-	if !ok {
-		return false, fmt.Errorf("%w: a %T does not end the hold of another process", driver.ErrUnsupported, n.Proposer)
-	}
-	state, err := n.inspect(ctx, name)
 	switch {
-	case err != nil:
-		return false, err
-	case !state.Held:
-		return false, nil
-	case state.Token != token:
-		return false, heldUnder(state.Token)
-	}
-	err = forcer.ForceRelease(ctx, name, state) // whose ID is the node's own
-	if errors.Is(err, driver.ErrNotHeld) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// forced counts what the nodes say to a ForceRelease.
-type forced struct {
-	votes              []error
-	ended, free, other int // other: held under another token, or by another
-}
-
-func (f *forced) heard(a answer[bool]) {
-	f.votes[a.i] = a.err
-	switch {
-	case a.err == nil && a.value:
-		f.ended++
-	case a.err == nil:
-		f.free++
-		f.votes[a.i] = driver.ErrNotHeld
-	case errors.Is(a.err, driver.ErrHeld):
-		f.other++
-	}
-}
-
-// outcome returns what follows when all nodes have answered, or not in time.
-func (f *forced) outcome(d *Driver) error {
-	quorum := majority(len(d.nodes))
-	switch {
-	case f.other < quorum && f.ended+f.free+f.other >= quorum && f.ended > 0:
+	case other < quorum && ended+free+other >= quorum && ended > 0:
 		return nil
-	case f.free >= quorum:
+	case free >= quorum:
 		return driver.ErrNotHeld
 	default:
-		err := d.disagreement(func(i int) error { return f.votes[i] })
-		err.held = f.other >= quorum
+		err := d.disagreement(func(i int) error { return answers[i].err })
+		err.held = other >= quorum
 		return err
+	}
+}
+
+// forceRelease ends the hold under that token at one node.
+func (n *node) forceRelease(ctx context.Context, name string, token uint64) error {
+	forcer, ok := n.Node.(driver.ForceReleaser)
+	if !ok {
+		return fmt.Errorf("%w: a %T does not end the hold of another process", driver.ErrUnsupported, n.Node)
+	}
+	switch state, err := n.inspect(ctx, name); {
+	case err != nil:
+		return err
+	case !state.Held:
+		return driver.ErrNotHeld
+	case state.Token != token:
+		return heldUnder(state.Token)
+	default:
+		return forcer.ForceRelease(ctx, name, state) // whose ID is the node's own
 	}
 }

@@ -3,11 +3,23 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/workers"
 )
+
+// identities is what the nodes have said of who they are.
+type identities struct {
+	known atomic.Bool           // a majority has answered
+	same  atomic.Pointer[error] // which two nodes are one server; nil: not known of any
+
+	mu     sync.Mutex
+	asking chan struct{} // closed when the nodes have been asked; nil: that is not under way
+	nodes  map[string]*node
+}
 
 // identify has all nodes say who they are, and what their clocks show, before the first attempt to
 // take a lock. It returns when each has answered, has failed, or has not answered in time: then it
@@ -15,8 +27,9 @@ import (
 // majority has answered, the next attempt asks again. Where ctx ends soon it takes a third of what
 // is left: a majority may have answered by then.
 func (d *Driver) identify(ctx context.Context, ttl time.Duration) error {
-	if d.identified.Load() {
-		return d.refusal()
+	ids := &d.identities
+	if ids.known.Load() {
+		return ids.refusal()
 	}
 	longest := d.nodeTimeout(ttl)
 	if deadline, ok := ctx.Deadline(); ok {
@@ -30,63 +43,61 @@ func (d *Driver) identify(ctx context.Context, ttl time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return d.refusal()
+	return ids.refusal()
 }
 
 // identifies returns what is closed when the nodes have been asked. Those who come meanwhile wait
 // for the same answers.
 func (d *Driver) identifies(ctx context.Context, ttl time.Duration) <-chan struct{} {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.identifying != nil {
-		return d.identifying
+	ids := &d.identities
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
+	if ids.asking != nil {
+		return ids.asking
 	}
 	asked := make(chan struct{})
-	d.identifying = asked
+	ids.asking = asked
 	d.work.Add(1)
 	d.do(workers.Func(func() {
 		defer d.work.Done()
-		answered := 0
-		coming := ask(ctx, d, d.nodeTimeout(ttl), d.nodes, func(ctx context.Context, n *node) (any, error) { return nil, d.meet(ctx, n) })
-		for range d.nodes {
-			if a := <-coming; a.err == nil {
-				answered++
-			}
-		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.identified.Store(answered >= majority(len(d.nodes)) || d.refusal() != nil)
-		d.identifying = nil
+		answers, _ := poll(context.WithoutCancel(ctx), d, d.nodeTimeout(ttl), d.nodes, func(ctx context.Context, n *node) (any, error) {
+			return nil, ids.meet(ctx, n)
+		}, nil)
+		ids.mu.Lock()
+		defer ids.mu.Unlock()
+		ids.known.Store(answered(answers) >= majority(len(d.nodes)) || ids.refusal() != nil)
+		ids.asking = nil
 		close(asked)
 	}))
 	return asked
 }
 
 // meet asks n who it is, unless it has said so. It comes before n's first vote.
-func (d *Driver) meet(ctx context.Context, n *node) error {
+func (ids *identities) meet(ctx context.Context, n *node) error {
 	if n.identified.Load() {
-		return d.refusal()
+		return ids.refusal()
 	}
 	id, err := n.Identify(ctx)
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n.id = id
+	ids.mu.Lock()
+	defer ids.mu.Unlock()
 	n.identified.Store(true)
-	for _, other := range d.nodes {
-		if other != n && id != "" && other.id == id {
-			err := fmt.Errorf("%w: the nodes %s and %s are one server: a majority of one server is none", driver.ErrUnsupported, other.name, n.name)
-			d.oneServer.CompareAndSwap(nil, &err)
-		}
+	if other := ids.nodes[id]; id != "" && other != nil && other != n {
+		err := fmt.Errorf("%w: the nodes %s and %s are one server: a majority of one server is none", driver.ErrUnsupported, other.name, n.name)
+		ids.same.CompareAndSwap(nil, &err)
 	}
-	return d.refusal()
+	if ids.nodes == nil {
+		ids.nodes = map[string]*node{}
+	}
+	ids.nodes[id] = n
+	return ids.refusal()
 }
 
 // refusal returns why no lock can be taken, if two nodes are one server.
-func (d *Driver) refusal() error {
-	if err := d.oneServer.Load(); err != nil {
+func (ids *identities) refusal() error {
+	if err := ids.same.Load(); err != nil {
 		return *err
 	}
 	return nil

@@ -60,7 +60,7 @@ func toldDriver(t *testing.T, n int) (*Driver, []*toldClient) {
 	var nodes []driver.Driver
 	var told []*toldClient
 	for _, s := range newStages(n) {
-		told = append(told, &toldClient{stageClient: stageClient{stage: s}})
+		told = append(told, &toldClient{stageClient: stageClient{stage: s, id: s.clients.Add(1)}})
 		nodes = append(nodes, told[len(told)-1])
 	}
 	d, err := NewDriver(nodes)
@@ -138,7 +138,7 @@ func TestIdentify_isDoneAgainAfterAnOutage(t *testing.T) {
 		}
 		w := wait(t, d)
 		require.NoError(t, w.err)
-		require.WithinDuration(t, time.Now().Add(time.Second), time.UnixMicro(int64(w.lease.(*lease).turn.place>>10)), time.Minute, "its place is by the nodes' clocks")
+		require.WithinDuration(t, time.Now().Add(time.Second), time.UnixMicro(int64(w.lease.(*claim).waiting.place>>10)), time.Minute, "its place is by the nodes' clocks")
 		w.leave()
 		var before, after int
 		told[0].set(func() { before = told[0].asked })

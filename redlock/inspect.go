@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -16,73 +17,75 @@ const (
 	surveysApart = 10 * time.Millisecond
 )
 
-// Inspect implements [driver.Inspector]. It asks all nodes at once, and has its answer as soon as a majority says the same: that
-// the lock is held under the same token and metadata, or that it is not held. Else the error, an [Error], tells how each node has answered.
-// That is so while votes are split, and where a holder that has lost nodes since has it at others under larger tokens.
+// Inspect implements [driver.Inspector]. It asks all nodes at once, and has its answer as soon as a
+// majority says the same: that the lock is held under the same token and metadata, or that it is
+// not held. Else the error, an [Error], tells how each node has answered. That is so while votes
+// are split, and where a holder that has lost nodes since has it at others under larger tokens.
 //
-// Left is for how long a majority has the lock. If it is not held, Token is the largest that nodes have accepted, be it in an
-// attempt that failed. Waiters are those of the node that knows most of them. The holder has no ID, because it has another at each node.
+// Left is for how long a majority has the lock. If it is not held, Token is the largest that nodes
+// have accepted, be it in an attempt that failed. Waiters are those of the node that knows most of
+// them. The holder has no ID, because it has another at each node.
 func (d *Driver) Inspect(ctx context.Context, name string) (driver.State, error) {
-	if err := d.begin(); err != nil {
-		return driver.State{}, err
-	}
-	defer d.work.Done()
+	quorum := majority(len(d.nodes))
 	for try := 1; ; try++ {
-		state, split, err := d.survey(ctx, name)
+		says, err := d.survey(ctx, name, survey.decided)
+		if err != nil {
+			return driver.State{}, err
+		}
+		state, agreed := says.verdict()
+		if agreed >= quorum {
+			return state, nil
+		}
+		split := answered(says) >= quorum
 		if !split || try == surveys || clock.Sleep(ctx, surveysApart) != nil {
-			return state, err // how they voted says more than that there is no time for another vote
+			return driver.State{}, d.disagreement(says.vote) // how they voted says more than that there is no time for another vote
 		}
 	}
 }
 
-// survey asks all nodes once, and reports whether votes are split: a majority has answered, and does not agree.
-func (d *Driver) survey(ctx context.Context, name string) (state driver.State, split bool, err error) {
-	coming := query(ctx, d, d.nodes, func(ctx context.Context, n *node) (driver.State, error) { return n.inspect(ctx, name) })
-	heard := make(survey, len(d.nodes))
-	answered, quorum := 0, majority(len(d.nodes))
-	for unheard := len(d.nodes) - 1; ; unheard-- {
-		select {
-		case a := <-coming:
-			heard[a.i] = &a
-			if a.err == nil {
-				answered++
-			}
-		case <-ctx.Done():
-			return driver.State{}, false, ctx.Err()
-		}
-		switch state, agreed := heard.verdict(); {
-		case agreed >= quorum:
-			return state, false, nil
-		case agreed+unheard < quorum:
-			return driver.State{}, answered >= quorum, d.disagreement(heard.vote)
-		}
-	}
+// survey is what each node says of one lock.
+type survey []answer[driver.State]
+
+// survey asks all nodes for the state of a lock.
+func (d *Driver) survey(ctx context.Context, name string, enough func(survey) bool) (survey, error) {
+	return poll(ctx, d, 0, d.nodes, func(ctx context.Context, n *node) (driver.State, error) {
+		return n.inspect(ctx, name)
+	}, func(says []answer[driver.State]) bool { return enough(says) })
 }
 
 func (n *node) inspect(ctx context.Context, name string) (driver.State, error) {
-	inspector, ok := n.Proposer.(driver.Inspector)
+	inspector, ok := n.Node.(driver.Inspector)
 	if !ok {
-		return driver.State{}, fmt.Errorf("%w: a %T does not tell who holds a lock", driver.ErrUnsupported, n.Proposer)
+		return driver.State{}, fmt.Errorf("%w: a %T does not tell who holds a lock", driver.ErrUnsupported, n.Node)
 	}
 	return inspector.Inspect(ctx, name)
 }
 
-// survey is what each node says of one lock; nil: it has not answered.
-type survey []*answer[driver.State]
+// decided reports whether a majority agrees, or cannot agree any more.
+func (s survey) decided() bool {
+	waiting := 0
+	for _, a := range s {
+		if a.err == errWaiting { //nolint:errorlint // never wrapped
+			waiting++
+		}
+	}
+	_, agreed := s.verdict()
+	return agreed >= majority(len(s)) || agreed+waiting < majority(len(s))
+}
 
-// verdict returns what most nodes say, and how many say it. They say the same if the lock is held under the same token and
-// metadata, or if it is not held.
+// verdict returns what most nodes say, and how many say it. They say the same if the lock is held
+// under the same token and metadata, or if it is not held.
 func (s survey) verdict() (most driver.State, agreed int) {
 	type view struct {
 		held     bool
 		metadata string
 		token    uint64
 	}
-	said := map[view][]time.Duration{}
+	left := map[view][]time.Duration{}
 	waiters := map[view][]driver.Participant{}
 	var last uint64
 	for _, a := range s {
-		if a == nil || a.err != nil {
+		if a.err != nil {
 			continue
 		}
 		v := view{held: a.value.Held}
@@ -91,16 +94,16 @@ func (s survey) verdict() (most driver.State, agreed int) {
 		} else {
 			last = max(last, a.value.Token)
 		}
-		said[v] = append(said[v], a.value.Left)
+		left[v] = append(left[v], a.value.Left)
 		if len(a.value.Waiters) > len(waiters[v]) {
 			waiters[v] = a.value.Waiters
 		}
 	}
-	for v, left := range said {
-		if agreed < len(left) {
-			agreed = len(left)
-			slices.Sort(left)
-			shortest := left[max(0, agreed-majority(len(s)))] // of the majority that has it longest
+	for v, all := range left {
+		if agreed < len(all) {
+			agreed = len(all)
+			slices.Sort(all)
+			shortest := all[max(0, agreed-majority(len(s)))] // of the majority that has it longest
 			most = driver.State{Held: v.held, Holder: driver.Participant{Metadata: v.metadata}, Left: shortest, Token: v.token, Waiters: waiters[v]}
 		}
 	}
@@ -113,8 +116,6 @@ func (s survey) verdict() (most driver.State, agreed int) {
 // vote returns what node i has said.
 func (s survey) vote(i int) error {
 	switch a := s[i]; {
-	case a == nil:
-		return errWaiting
 	case a.err != nil:
 		return a.err
 	case a.value.Held:
@@ -131,3 +132,34 @@ func (token heldUnder) Error() string { return fmt.Sprintf("held under token %d"
 
 // Is reports whether target is ErrHeld.
 func (heldUnder) Is(target error) bool { return target == driver.ErrHeld }
+
+// Warnings implements [driver.Warner]. It asks all nodes that can tell, at once, and returns an
+// error if none of them has answered.
+func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
+	var nodes []*node
+	for _, n := range d.nodes {
+		if _, ok := n.Node.(driver.Warner); ok {
+			nodes = append(nodes, n)
+		}
+	}
+	answers, err := poll(ctx, d, 0, nodes, func(ctx context.Context, n *node) ([]string, error) {
+		return n.Node.(driver.Warner).Warnings(ctx)
+	}, nil)
+	if err != nil {
+		return nil, err
+	}
+	var warnings []string
+	var errs []error
+	for i, a := range answers {
+		if a.err != nil {
+			errs = append(errs, a.err)
+		}
+		for _, w := range a.value {
+			warnings = append(warnings, nodes[i].name+": "+w)
+		}
+	}
+	if len(nodes) > 0 && len(errs) == len(nodes) {
+		return nil, errors.Join(errs...)
+	}
+	return warnings, nil
+}

@@ -7,23 +7,23 @@ import (
 	"sync/atomic"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // node is one of the servers, and what is known of its health.
 type node struct {
-	driver.Proposer
+	quorum.Node
 	name string // its address, or else its number
 
-	id         string      // "": it does not tell; Driver.mu guards it
-	identified atomic.Bool // id is known
+	identified atomic.Bool // it has said who it is
 
 	mu       sync.Mutex
 	inFlight int
 	silent   int // requests in a row that were not answered in time
 }
 
-// patience is after how many unanswered requests in a row a node is asked by one at a time. If the client library
-// ignores contexts, each of them keeps a goroutine and a connection.
+// patience is after how many unanswered requests in a row a node is asked by one at a time. If the
+// client library ignores contexts, each of them keeps a goroutine and a connection.
 const patience = 8
 
 // admit counts a request, or refuses it.
@@ -44,7 +44,8 @@ func (n *node) overdue() {
 	n.silent++
 }
 
-// returned counts a request that was admitted and has ended. An error that took its time is no answer.
+// returned counts a request that was admitted and has ended. An error that took its time is no
+// answer.
 func (n *node) returned(err error, overdue, slow bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -9,14 +9,15 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 func init() {
 	driver.Register("redlock", open)
 }
 
-// open makes a node of each host, by the scheme that the parameter driver names. Every other parameter
-// that is not redlock's own goes to each of them.
+// open makes a node of each host, by the scheme that the parameter driver names. Every other
+// parameter that is not redlock's own goes to each of them.
 func open(ctx context.Context, u *driver.URL) (_ driver.Driver, err error) {
 	var timeout time.Duration
 	if err := adapter.Duration(u, "node_timeout", &timeout); err != nil {
@@ -56,14 +57,14 @@ func open(ctx context.Context, u *driver.URL) (_ driver.Driver, err error) {
 	return d, nil
 }
 
-// openNode refuses what is found through others: all sentinels, and all nodes of a Cluster, would lead to the same servers, and
-// their majority would be none.
+// openNode refuses what is found through others: all sentinels, and all nodes of a Cluster, would
+// lead to the same servers, and their majority would be none.
 func openNode(ctx context.Context, u *driver.URL) (driver.Driver, error) {
 	n, err := driver.Open(ctx, u)
 	if err != nil {
 		return nil, err
 	}
-	if p, ok := n.(driver.Proposer); ok && p.Address() == "" {
+	if p, ok := n.(quorum.Node); ok && p.Address() == "" {
 		_ = n.Close()
 		return nil, errors.New("it is not one server of a known address, as a node has to be: master_name and cluster are not for redlock")
 	}

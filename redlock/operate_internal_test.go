@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -18,7 +19,8 @@ import (
 
 // operated is a node of which holds are ended and listed.
 type operated struct {
-	seeing
+	stageClient
+	says  inspector // of a lock; nil: whether it is among the names
 	force func(shown driver.State) error
 	ended atomic.Int32
 	names []string // held; a page has one of them
@@ -91,7 +93,7 @@ func driverOver(t *testing.T, all ...*operated) *Driver {
 
 func TestForceRelease_isWhatAMajoritySays(t *testing.T) {
 	holds := func(token uint64, err error) *operated {
-		return &operated{seeing: seeing{says: heldBy("a", token, 1)}, force: func(shown driver.State) error {
+		return &operated{says: heldBy("a", token, 1), force: func(shown driver.State) error {
 			if shown.Holder.ID != "its own" || shown.Token != token {
 				return errors.New("it was not shown what the node has")
 			}
@@ -100,9 +102,9 @@ func TestForceRelease_isWhatAMajoritySays(t *testing.T) {
 	}
 	mine, other := func() *operated { return holds(7, nil) }, func() *operated { return holds(9, nil) }
 	changed, released := func() *operated { return holds(7, driver.ErrHeld) }, func() *operated { return holds(7, driver.ErrNotHeld) }
-	none := func() *operated { return &operated{seeing: seeing{says: free(7)}} }
-	away := func() *operated { return &operated{seeing: seeing{says: unreachable}} }
-	stuck := func() *operated { return &operated{seeing: seeing{says: hangs}} }
+	none := func() *operated { return &operated{says: free(7)} }
+	away := func() *operated { return &operated{says: unreachable} }
+	stuck := func() *operated { return &operated{says: hangs} }
 	disagreed := errors.New("no majority")
 	for name, c := range map[string]struct {
 		nodes []*operated
@@ -158,10 +160,10 @@ func TestForceRelease_isWhatAMajoritySays(t *testing.T) {
 func TestList_hasWhatAMajorityHolds(t *testing.T) {
 	names := func(all ...string) *operated { return &operated{names: all} }
 	away := func() *operated {
-		return &operated{seeing: seeing{says: unreachable}, lists: func(context.Context) error { return errRefused }}
+		return &operated{says: unreachable, lists: func(context.Context) error { return errRefused }}
 	}
 	stuck := func() *operated {
-		return &operated{seeing: seeing{says: hangs}, lists: waitFor}
+		return &operated{says: hangs, lists: waitFor}
 	}
 	for name, c := range map[string]struct {
 		nodes []*operated
@@ -210,7 +212,7 @@ func TestList_hasWhatAMajorityHolds(t *testing.T) {
 
 func TestOperators_endWithTheirContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := driverOver(t, &operated{seeing: seeing{says: hangs}, lists: waitFor}, &operated{seeing: seeing{says: hangs}}, &operated{seeing: seeing{says: hangs}})
+		d := driverOver(t, &operated{says: hangs, lists: waitFor}, &operated{says: hangs}, &operated{says: hangs})
 		for _, call := range []func(context.Context) error{
 			func(ctx context.Context) error { _, err := d.List("l:")(ctx); return err },
 			func(ctx context.Context) error { _, err := d.Inspect(ctx, "x"); return err },
@@ -246,5 +248,132 @@ func TestWarnings_areThoseOfTheNodesThatAnswer(t *testing.T) {
 		warnings, err = driverOver(t, nil, nil, nil).Warnings(t.Context())
 		require.NoError(t, err, "of nodes that cannot tell")
 		assert.Empty(t, warnings)
+	})
+}
+
+type inspector = func(ctx context.Context) (locker.State, error)
+
+// surveyOf inspects a lock of which the nodes say this; nil is of one that cannot.
+func surveyOf(t *testing.T, says ...inspector) (locker.State, error) {
+	t.Helper()
+	all := make([]*operated, len(says))
+	for i := range all {
+		if says[i] != nil {
+			all[i] = &operated{says: says[i]}
+		}
+	}
+	return driverOver(t, all...).Inspect(t.Context(), "x")
+}
+
+func free(last uint64) inspector {
+	return func(context.Context) (locker.State, error) { return locker.State{Token: last}, nil }
+}
+
+func heldBy(metadata string, token uint64, left time.Duration) inspector {
+	return func(context.Context) (locker.State, error) {
+		return locker.State{
+			Held: true, Holder: locker.Participant{ID: "its own", Metadata: metadata}, Left: left, Token: token,
+			Waiters: make([]locker.Participant, token), // as many as that
+		}, nil
+	}
+}
+
+func unreachable(context.Context) (locker.State, error) { return locker.State{}, errRefused }
+
+func hangs(ctx context.Context) (locker.State, error) {
+	<-ctx.Done()
+	return locker.State{}, ctx.Err()
+}
+
+func TestInspect_isWhatAMajoritySays(t *testing.T) {
+	held := locker.State{
+		Held: true, Holder: locker.Participant{Metadata: "a"}, Left: 2 * time.Second, Token: 7, Waiters: make([]locker.Participant, 7),
+	}
+	for name, c := range map[string]struct {
+		says []inspector
+		want locker.State
+	}{
+		"free":                         {[]inspector{free(0), free(0), free(0)}, locker.State{}},
+		"free, and one does not know":  {[]inspector{free(7), unreachable, free(0)}, locker.State{Token: 7}},
+		"held by all":                  {[]inspector{heldBy("a", 7, time.Second), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 2*time.Second)}, held},
+		"held, and one is unreachable": {[]inspector{unreachable, heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
+		"held, and one has lost it":    {[]inspector{free(7), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
+		"held, and one has another":    {[]inspector{heldBy("b", 9, time.Hour), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 3*time.Second)}, held},
+		"an attempt that is to fail":   {[]inspector{free(7), free(7), heldBy("b", 9, time.Second)}, locker.State{Token: 7}},
+		"two of five hang":             {[]inspector{hangs, heldBy("a", 7, 2*time.Second), hangs, heldBy("a", 7, 2*time.Second), heldBy("a", 7, 9*time.Second)}, held},
+		"one of them cannot see":       {[]inspector{nil, free(7), free(6)}, locker.State{Token: 7}},
+		"the same token, and not they": {[]inspector{heldBy("b", 7, time.Hour), heldBy("a", 7, 2*time.Second), heldBy("a", 7, 2*time.Second)}, held},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				state, err := surveyOf(t, c.says...)
+				require.NoError(t, err)
+				if name == "held by all" { // two are enough, whichever they are
+					assert.Contains(t, []time.Duration{time.Second, 2 * time.Second}, state.Left)
+					state.Left = c.want.Left
+				}
+				assert.Equal(t, c.want, state)
+			})
+		})
+	}
+}
+
+func TestInspect_withoutAMajoritySaysHowEachHasAnswered(t *testing.T) {
+	for want, says := range map[string][]inspector{
+		"no majority of 3 nodes: a:1: held under token 7; b:1: the lock is not held; c:1: connection refused": {heldBy("a", 7, time.Second), free(7), unreachable},
+		"no majority of 3 nodes: a:1: held under token 7; b:1: held under token 8; c:1: held under token 9":   {heldBy("", 7, time.Second), heldBy("", 8, time.Second), heldBy("", 9, time.Second)},
+		"no majority of 3 nodes: a:1: no answer within 500ms; b:1: the lock is not held; c:1: no answer":      {hangs, free(7), hangs},
+	} {
+		t.Run(want, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				state, err := surveyOf(t, says...)
+				assert.LessOrEqual(t, time.Since(began), longestTimeout, "nodes that do not inspector are asked once")
+				assert.Equal(t, locker.State{}, state)
+				var e *Error
+				require.ErrorAs(t, err, &e)
+				require.ErrorContains(t, err, want)
+				for _, not := range []error{locker.ErrHeld, locker.ErrNotHeld, context.DeadlineExceeded} {
+					assert.NotErrorIs(t, err, not)
+				}
+			})
+		})
+	}
+}
+
+func TestInspect_ofNodesThatCannotSee(t *testing.T) {
+	_, err := surveyOf(t, make([]inspector, 3)...)
+	require.ErrorIs(t, err, locker.ErrUnsupported)
+}
+
+// Votes are split when it is looked at first.
+func TestInspect_looksAgainWhileVotesAreSplit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		settling := func(first, then inspector) inspector {
+			return func(ctx context.Context) (locker.State, error) {
+				if time.Since(start) < 3*surveysApart {
+					return first(ctx)
+				}
+				return then(ctx)
+			}
+		}
+		a, b := heldBy("a", 7, time.Second), heldBy("b", 8, time.Second)
+		state, err := surveyOf(t, settling(a, a), settling(free(6), a), settling(b, free(6)))
+		require.NoError(t, err)
+		assert.EqualValues(t, 7, state.Token)
+	})
+}
+
+func TestInspect_endsInTimeToBeHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := func() *operated { return &operated{says: hangs} }
+		d := driverOver(t, stuck(), stuck(), stuck())
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := d.Inspect(ctx, "x")
+		require.ErrorContains(t, err, "no majority of 3 nodes")
+		assert.Equal(t, time.Millisecond, time.Since(start))
 	})
 }

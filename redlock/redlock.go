@@ -9,18 +9,19 @@ import (
 	"reflect"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/adapter"
+	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/workers"
 )
 
-// New makes a Client whose locks are kept by a majority of the nodes, which from then on are the Client's. The TTL is 30 s
-// unless [locker.WithTTL] says otherwise, and a node has the default of [NodeTimeout] to answer; for another there is
-// [NewDriver]. New makes no request. It fails as NewDriver and [locker.New] do, and then the nodes are still the caller's.
+// New makes a Client whose locks are kept by a majority of the nodes, which from then on are the
+// Client's. The TTL is 30 s unless [locker.WithTTL] says otherwise, and a node has the default of
+// [NodeTimeout] to answer; for another there is [NewDriver]. New makes no request. It fails as
+// NewDriver and [locker.New] do, and then the nodes are still the caller's.
 func New(nodes []driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(nodes)
 	if err != nil {
@@ -29,7 +30,8 @@ func New(nodes []driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(d, opts...) // where that fails d is not closed: nothing of its own runs yet, and it would close the nodes
 }
 
-// idlePerNode is how many workers a Driver keeps for each of its nodes, until they have had no call for a while.
+// idlePerNode is how many workers a Driver keeps for each of its nodes, until they have had no call
+// for a while.
 const idlePerNode = 16
 
 // Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
@@ -51,9 +53,7 @@ type Driver struct {
 	closed bool
 	work   sync.WaitGroup // calls of our methods under way, and requests to nodes
 
-	identifying chan struct{}         // closed when the nodes have been asked who they are; nil: that is not under way
-	identified  atomic.Bool           // a majority has answered
-	oneServer   atomic.Pointer[error] // which two nodes are; nil: not known of any
+	identities identities
 }
 
 var (
@@ -72,9 +72,10 @@ type DriverOption func(*Driver) error
 // minNodes is where a majority first survives the loss of a node.
 const minNodes = 3
 
-// NewDriver makes a Driver over nodes, each a [driver.Proposer]; one that is none is [driver.ErrUnsupported]. There must be
-// at least three, all of different addresses. Fewer, two of one address, a nil among them, and an option that is not valid are
-// errors. The nodes are then the Driver's: its Close closes them, and each of them the connections that it made itself. If
+// NewDriver makes a Driver over nodes, each a Driver of package redis or redigo; others are
+// [driver.ErrUnsupported]. There must be at least three, all of different addresses. Fewer, two of
+// one address, a nil among them, and an option that is not valid are errors. The nodes are then the
+// Driver's: its Close closes them, and each of them the connections that it made itself. If
 // NewDriver fails they are still the caller's.
 func NewDriver(nodes []driver.Driver, opts ...DriverOption) (*Driver, error) {
 	d := &Driver{clock: time.Now, random: rand.Int64N}
@@ -101,18 +102,18 @@ func (d *Driver) add(n driver.Driver) error {
 	if n == nil {
 		return fmt.Errorf("node %d is nil", number)
 	}
-	p, ok := n.(driver.Proposer)
+	p, ok := n.(quorum.Node)
 	if !ok {
-		return fmt.Errorf("%w: node %d, a %T, cannot be a node of redlock: it is no driver.Proposer", driver.ErrUnsupported, number, n)
+		return fmt.Errorf("%w: node %d, a %T, cannot be a node of redlock: use those of packages redis and redigo", driver.ErrUnsupported, number, n)
 	}
 	addr := p.Address()
 	for i, other := range d.nodes {
-		same := reflect.TypeOf(p).Comparable() && other.Proposer == p
+		same := reflect.TypeOf(p).Comparable() && other.Node == p
 		if same || addr != "" && strings.EqualFold(addr, other.name) {
 			return fmt.Errorf("nodes %d and %d are the same, %s: a majority of one server is none", i+1, number, cmp.Or(addr, "one Driver"))
 		}
 	}
-	d.nodes = append(d.nodes, &node{Proposer: p, name: cmp.Or(addr, fmt.Sprintf("node %d", number))})
+	d.nodes = append(d.nodes, &node{Node: p, name: cmp.Or(addr, fmt.Sprintf("node %d", number))})
 	return nil
 }
 
@@ -129,8 +130,9 @@ func (d *Driver) Guarantees() driver.Guarantees {
 	}
 }
 
-// Close ends what is under way, and closes the nodes. Before that it gives requests that nobody waits for any more, such as the
-// releases at the nodes beyond a majority, a moment to be answered: a node's time-out, and at most 500 ms.
+// Close ends what is under way, and closes the nodes. Before that it gives requests that nobody
+// waits for any more, such as the releases at the nodes beyond a majority, a moment to be answered:
+// a node's time-out, and at most 500 ms.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true

@@ -222,3 +222,31 @@ func TestNode_thatHangsCollectsFewRequests(t *testing.T) {
 		require.NoError(t, l.Release(t.Context()))
 	})
 }
+
+// A place in a queue is not the lock: that it is given up confirms no hold, also while its node is
+// asked.
+func TestRelease_doesNotCountANodeThatOnlyHadAPlace(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		play(t, 5, func(t *testing.T, d *Driver, stages []*stage) {
+			for _, s := range stages[3:] {
+				s.edit("x", ownedForLong)
+			}
+			w := wait(t, d)
+			require.NoError(t, w.err)
+			if asked {
+				const back = 100 * time.Millisecond
+				stages[3].only(propose, path{back: back})
+				time.Sleep(time.Second + back/2) // it looks
+			}
+			stages[2].always(path{err: errRefused})
+			var e *Error
+			require.ErrorAs(t, w.lease.Release(t.Context()), &e, "two of five confirm that they had it until now")
+			stages[2].on(nil)
+			time.Sleep(2 * time.Second)
+			for i, s := range stages {
+				s.edit("x", func(r *register) { assert.Empty(t, r.queue, "node %d", i) })
+			}
+			assert.False(t, stages[2].has("x"))
+		})
+	}
+}

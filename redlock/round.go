@@ -15,9 +15,9 @@ import (
 type request interface {
 	send(ctx context.Context) error
 
-	// heard takes in the answer, when the request is over. Before that it is told once, with over false, if the request
-	// is not over in time.
-	heard(err error, over bool)
+	// onReply takes in the answer, when the request is over. Before that it is told once, with over
+	// false, if the request is not over in time.
+	onReply(err error, over bool)
 }
 
 // call is a request on its way to a node.
@@ -26,12 +26,13 @@ type call struct {
 	node  *node
 	round *round
 
-	mu            sync.Mutex // held while heard is told that the call is overdue
+	mu            sync.Mutex // held while onReply is told that the call is overdue
 	over, overdue bool
 }
 
-// round is calls that are made together, under one time-out, and their context. That has the values of the context of a caller, for those
-// who trace requests. It goes on when the caller has heard enough. One timer ends it and tells the calls.
+// round is calls that are made together, under one time-out, and their context. That has the values
+// of the context of a caller, for those who trace requests. It goes on when the caller has heard
+// enough. One timer ends it and tells the calls.
 type round struct {
 	context.Context // ends with Driver.open, or by cancel
 	cancel          context.CancelFunc
@@ -47,7 +48,8 @@ type round struct {
 // Deadline implements context.Context.
 func (r *round) Deadline() (time.Time, bool) { return r.deadline, true }
 
-// Value implements context.Context. The first is where package context finds out what this ends with.
+// Value implements context.Context. The first is where package context finds out what this ends
+// with.
 func (r *round) Value(key any) any {
 	if v := r.Context.Value(key); v != nil {
 		return v
@@ -55,8 +57,8 @@ func (r *round) Value(key any) any {
 	return r.values.Value(key)
 }
 
-// send makes calls at once, each in another goroutine. The goroutine that calls send has to be one that Close waits for. A node may
-// have calls of several rounds share a round trip.
+// send makes calls at once, each in another goroutine. The goroutine that calls send has to be one
+// that Close waits for. A node may have calls of several rounds share a round trip.
 func (d *Driver) send(ctx context.Context, timeout time.Duration, calls []call) {
 	if len(calls) == 0 {
 		return
@@ -82,7 +84,7 @@ func (r *round) expire() {
 		if !c.over {
 			c.overdue = true
 			c.node.overdue()
-			c.heard(noAnswer(r.timeout), false)
+			c.onReply(noAnswer(r.timeout), false)
 		}
 		c.mu.Unlock()
 	}
@@ -106,13 +108,13 @@ func (c *call) Run() {
 	defer r.ended()
 	if err := c.node.admit(); err != nil {
 		c.end()
-		c.heard(err, true)
+		c.onReply(err, true)
 		return
 	}
 	err := c.send(r)
 	slow := time.Until(r.deadline) <= r.timeout/10
 	c.node.returned(err, c.end(), slow)
-	c.heard(inTime(err, r.timeout), true)
+	c.onReply(inTime(err, r.timeout), true)
 }
 
 // end ends the call, and returns whether it was overdue.

@@ -15,9 +15,9 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// The simulation runs the Driver, as it is, over nodes that are models of the Lua scripts, in a synctest
-// bubble: its time is virtual. What happens to a message is drawn from the seed and the message's own
-// name, whatever the order in which goroutines run; so a seed stands for one history.
+// The simulation runs the Driver, as it is, over nodes that are models of the Lua scripts, in a
+// synctest bubble: its time is virtual. What happens to a message is drawn from the seed and the
+// message's own name, whatever the order in which goroutines run; so a seed stands for one history.
 
 // relaxation is one part of the rule left out.
 type relaxation struct {
@@ -35,13 +35,11 @@ const (
 
 var simRequest = driver.Request{Name: "x", TTL: simTTL}
 
-var errSim = errors.New("simulated failure of the network")
-
 // world is one history.
 type world struct {
 	seed       uint64
 	relax      relaxation
-	servers    [simNodes]*server
+	servers    []*stage
 	contenders int
 	want       int           // grants
 	pause      time.Duration // between attempts, on average
@@ -52,7 +50,6 @@ type world struct {
 	waits      float64       // how likely it is that an attempt waits
 	ctx        context.Context
 	stop       context.CancelFunc
-	network    sync.WaitGroup // messages on their way that nobody waits for
 
 	mu      sync.Mutex
 	holders map[int]time.Time // by contender: deadline of its hold
@@ -80,27 +77,6 @@ func (r *result) add(o result) {
 	r.digest = digestOf(r.digest, o.digest)
 }
 
-// server is a node's side.
-type server struct {
-	mu    sync.Mutex
-	reg   register
-	start time.Time
-	rate  float64       // of its clock, against the true one
-	ahead time.Duration // of the true time, it was at first
-	down  bool
-}
-
-// apply runs a script, unless the server is down.
-func (s *server) apply(script func(r *register, now int64)) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.down {
-		return false
-	}
-	script(&s.reg, int64(float64(time.Since(s.start))*s.rate))
-	return true
-}
-
 // simulate runs a history until it has seen so many grants.
 func simulate(t *testing.T, seed uint64, grants int, relax relaxation) result {
 	var w *world
@@ -117,8 +93,9 @@ func simulate(t *testing.T, seed uint64, grants int, relax relaxation) result {
 		}
 		w.storm = 0.001 * math.Pow(50, r.Float64()) // to one in twenty
 		w.slow = 0.01 * math.Pow(50, r.Float64())   // to one in two
-		for i := range w.servers {
-			w.servers[i] = &server{start: time.Now(), rate: 1 + (r.Float64()-0.5)/100}
+		w.servers = newStages(simNodes)
+		for _, s := range w.servers {
+			s.rate = 1 + (r.Float64()-0.5)/100
 		}
 		w.drawWaits()
 		var wg sync.WaitGroup
@@ -132,29 +109,54 @@ func simulate(t *testing.T, seed uint64, grants int, relax relaxation) result {
 			wg.Go(func() { w.contend(c) })
 		}
 		wg.Wait()
-		w.network.Wait()
+		w.servers[0].network.Wait()
 	})
 	return w.result
 }
 
 // What randomness is for: the name of a source is one of these and numbers.
 const (
-	ofWorld = iota
+	ofWorld = uint64(verbs) + iota // before them are those of requests
 	ofRestarts
 	ofContender
-	ofTake
-	ofRaise
-	ofExtend
-	ofRelease
 	ofMessage
 	ofWaits
 	ofLooks
-	ofIdentify
 )
 
 // rand is a source that depends on the seed and on its name.
 func (w *world) rand(name ...uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(w.seed, digestOf(0, name...)))
+}
+
+// draw decides what happens to one message and its answer.
+func (w *world) draw(r *rand.Rand) path {
+	delay := func() time.Duration {
+		switch {
+		case r.Float64() < w.storm/2: // later than everything
+			return time.Duration(r.Int64N(int64(3 * simTTL)))
+		case r.Float64() < w.slow: // about as long as a node may take
+			return time.Duration(r.Int64N(int64(2 * simTimeout)))
+		default:
+			return time.Duration((0.1 + r.ExpFloat64()) * float64(time.Millisecond))
+		}
+	}
+	if w.relax.calm {
+		short := func() time.Duration { return time.Duration(100_000 + r.Int64N(int64(calmDelay)-100_000)) }
+		return path{there: short(), back: short()}
+	}
+	p := path{there: delay(), back: delay(), heedless: r.IntN(2) == 0, late: time.Duration(1 + r.IntN(1000))}
+	if p.heedless {
+		p.patience = simTimeout + time.Duration(r.Int64N(int64(simTTL)))
+	}
+	if r.Float64() < w.storm {
+		p.lost = r.IntN(2) == 0
+		p.mute = !p.lost
+	}
+	if r.Float64() < w.storm {
+		p.double = delay()
+	}
+	return p
 }
 
 // restarts has a server go down and come back.
@@ -170,9 +172,9 @@ func (w *world) restarts(i int) {
 		s.mu.Lock()
 		s.down = false
 		if w.relax.forget {
-			s.reg.forget()
+			s.lock("x").forget()
 		} else if r.IntN(2) == 0 {
-			s.reg.queue = nil
+			s.lock("x").queue = nil
 		}
 		s.mu.Unlock()
 	}
@@ -193,7 +195,6 @@ type contender struct {
 	w      *world
 	id     int
 	driver *Driver
-	nodes  [simNodes]*simNode
 	r      *rand.Rand
 	skew   atomic.Int64 // of its clock, in nanoseconds
 }
@@ -201,9 +202,13 @@ type contender struct {
 func (w *world) contend(id int) {
 	c := &contender{w: w, id: id, r: w.rand(ofContender, uint64(id))}
 	nodes := make([]driver.Driver, simNodes)
-	for i := range nodes {
-		c.nodes[i] = &simNode{w: w, c: c, server: w.servers[i], index: i}
-		nodes[i] = c.nodes[i]
+	for i, s := range w.servers {
+		nodes[i] = &stageClient{
+			stage: s, id: uint64(id + 1), oneOwner: w.relax.oneOwner, noRaise: w.relax.countTogether,
+			draws: func(what, attempt, number uint64) path {
+				return w.draw(w.rand(what, uint64(id), uint64(i), attempt, number))
+			},
+		}
 	}
 	d, err := NewDriver(nodes, NodeTimeout(simTimeout))
 	if err != nil {
@@ -286,8 +291,8 @@ func until(lease driver.Lease, sent time.Time) (time.Time, bool) {
 	return now.Add(left), left > 0
 }
 
-// hold extends the lock a few times, as the core does, and returns its deadline, and whether it is known
-// to be lost.
+// hold extends the lock a few times, as the core does, and returns its deadline, and whether it is
+// known to be lost.
 func (c *contender) hold(lease driver.Lease, deadline time.Time) (end time.Time, lost bool) {
 	for {
 		pause := time.Duration(c.r.ExpFloat64() * float64(c.w.holds))

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// simPatience is how long a waiter of the simulation waits at most. By then a majority has answered it many times.
+	// simPatience is how long a waiter of the simulation waits at most. By then a majority has
+	// answered it many times.
 	simPatience = 30 * time.Second
 
 	calmDelay  = time.Millisecond       // of a message, at most, where nothing goes wrong
@@ -44,7 +45,8 @@ func (r *waitResult) add(o waitResult) {
 	r.total += o.total
 }
 
-// drawWaits decides who waits, and what the servers' clocks show: in one of three histories nobody waits, and in one all do.
+// drawWaits decides who waits, and what the servers' clocks show: in one of three histories nobody
+// waits, and in one all do.
 func (w *world) drawWaits() {
 	r := w.rand(ofWaits)
 	w.waits = []float64{0, 1, r.Float64()}[w.seed%3]
@@ -118,13 +120,14 @@ func (w *world) begins() *simWaiter {
 	return me
 }
 
-// queuedAtMajority reports whether a contender is in the queues of a majority, or the lock is its or kept for it there.
+// queuedAtMajority reports whether a contender is in the queues of a majority, or the lock is its
+// or kept for it there.
 func (w *world) queuedAtMajority(id int) bool {
 	at := 0
 	for _, s := range w.servers {
 		s.mu.Lock()
 		ours := func(e inQueue) bool { return e.owner>>32 == uint64(id+1) }
-		if ours(s.reg.kept) || ours(inQueue{owner: s.reg.owner}) || slices.ContainsFunc(s.reg.queue, ours) {
+		if r := s.lock("x"); ours(r.kept) || ours(inQueue{owner: r.owner}) || slices.ContainsFunc(r.queue, ours) {
 			at++
 		}
 		s.mu.Unlock()

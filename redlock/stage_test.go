@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -13,15 +14,19 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // path is what happens to one request.
 type path struct {
 	there, back time.Duration
-	lost        bool  // it does not arrive
-	mute        bool  // its answer does not
-	err         error // the server's answer; nothing is done
-	heedless    bool  // the client library ends no request with its context
+	lost        bool          // it does not arrive
+	mute        bool          // its answer does not
+	err         error         // the server's answer; nothing is done
+	double      time.Duration // after which it arrives again; 0: it does not
+	heedless    bool          // the client library ends no request with its context,
+	patience    time.Duration // but after this, if no answer is to come; 0: never
+	late        time.Duration // how long after the end of its context one returns that heeds it
 }
 
 // stage is a server of a virtual network. It does what has reached it whether or not anybody still
@@ -32,13 +37,17 @@ type stage struct {
 	mu    sync.Mutex
 	locks map[string]*register
 	path  func(v verb, name string) path // nil: at once
+	down  bool
+	start time.Time
+	rate  float64       // of its clock, against the true one; 0: the same
+	ahead time.Duration // of its clock
 	count [verbs]int
 
 	batches int           // of extensions
 	short   time.Duration // taken off the TTL of a grant, whose request arrived late
 	traced  any           // what the context of the latest request has
 
-	owners  *atomic.Uint64  // of all stages
+	clients *atomic.Uint64  // of all stages
 	network *sync.WaitGroup // requests on their way
 }
 
@@ -48,9 +57,9 @@ type ctxKey struct{}
 
 func newStages(n int) []*stage {
 	stages := make([]*stage, n)
-	owners, network := new(atomic.Uint64), new(sync.WaitGroup)
+	clients, network := new(atomic.Uint64), new(sync.WaitGroup)
 	for i := range stages {
-		stages[i] = &stage{addr: string(rune('a'+i)) + ":1", locks: map[string]*register{}, owners: owners, network: network}
+		stages[i] = &stage{addr: string(rune('a'+i)) + ":1", locks: map[string]*register{}, start: time.Now(), clients: clients, network: network}
 	}
 	return stages
 }
@@ -58,7 +67,7 @@ func newStages(n int) []*stage {
 // clientsOf makes a client of each.
 func clientsOf(stages []*stage) (nodes []driver.Driver) {
 	for _, s := range stages {
-		nodes = append(nodes, &stageClient{stage: s})
+		nodes = append(nodes, newClient(s))
 	}
 	return nodes
 }
@@ -167,107 +176,279 @@ func (s *stage) edit(name string, f func(r *register)) {
 // hung never answers, and does nothing.
 var hung = path{lost: true}
 
-// run takes a script to the server and its answer back. ran is true if it may have run in spite of err.
-func (s *stage) run(ctx context.Context, v verb, name string, script func(r *register, now int64)) (ran bool, err error) {
-	s.mu.Lock()
-	s.count[v]++
-	s.traced = ctx.Value(ctxKey{})
-	var p path
-	if s.path != nil {
-		p = s.path(v, name)
-	}
-	s.mu.Unlock()
-	answered := make(chan error, 1)
-	s.network.Go(func() {
-		if p.lost {
-			return
-		}
-		time.Sleep(p.there)
-		err := s.arrive(p, name, script)
-		time.Sleep(p.back)
-		if !p.mute {
-			answered <- err
-		}
-	})
-	ended := ctx.Done()
-	if p.heedless {
-		ended = nil
-	}
-	select {
-	case err = <-answered:
-		return false, err
-	case <-ended:
-		return true, ctx.Err()
-	}
+// now is the server's clock.
+func (s *stage) now() int64 {
+	passed := float64(time.Since(s.start))
+	return s.start.Add(s.ahead + time.Duration(passed*cmp.Or(s.rate, 1))).UnixNano()
 }
 
-func (s *stage) arrive(p path, name string, script func(r *register, now int64)) error {
+// arrive has the server do what it is asked.
+func (s *stage) arrive(p path, name string, script func(r *register, now int64)) (clock int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.err != nil {
-		return p.err
+	switch clock = s.now(); {
+	case p.err != nil:
+		return clock, p.err
+	case s.down:
+		return clock, errRefused
 	}
-	script(s.lock(name), time.Now().UnixNano())
-	return nil
+	script(s.lock(name), clock)
+	return clock, nil
 }
 
-// stageClient is a client library that heeds contexts.
+// verb is what a node is asked to do.
+type verb int
+
+const (
+	propose verb = iota
+	raiseIt
+	extendIt
+	releaseIt
+	identifyIt
+	verbs
+)
+
+// stageClient is a client library's connection to a stage.
 type stageClient struct {
-	node0
 	*stage
-	closed atomic.Bool
+	id       uint64
+	draws    func(what, attempt, number uint64) path // nil: as the stage says
+	attempts atomic.Uint64
+	oneOwner bool // for all attempts: that is wrong
+	noRaise  bool // it says that it has raised a token, and has not: that is wrong
+	closed   atomic.Bool
+
+	mu       sync.Mutex
+	clock    int64 // of the server, in an answer
+	clockAt  time.Time
+	identity atomic.Uint64
 }
 
-func (c *stageClient) Address() string { return c.addr }
+func newClient(s *stage) *stageClient { return &stageClient{stage: s, id: s.clients.Add(1)} }
+
+func (c *stageClient) Claim(driver.Request) driver.Claim { panic("not used") }
+func (c *stageClient) Guarantees() locker.Guarantees     { return nil }
+func (c *stageClient) Address() string                   { return c.addr }
 
 func (c *stageClient) Close() error {
 	c.closed.Store(true)
 	return nil
 }
 
-func (c *stageClient) Propose(ctx context.Context, req driver.Request, token uint64) (driver.RaisableLease, error) {
-	l := c.lease(req)
-	var ok bool
-	var accepted uint64
-	ran, err := c.run(ctx, propose, req.Name, func(r *register, now int64) {
-		ok, accepted = r.take(now, l.owner, int64(req.TTL), token)
-	})
-	switch {
-	case ran:
-		return l, err
-	case err != nil:
-		return nil, err
-	case !ok:
-		return nil, locker.ErrHeld
+func (c *stageClient) Identify(ctx context.Context) (string, error) {
+	if c.draws == nil {
+		return "", nil
 	}
-	l.token.Store(accepted)
-	return l, nil
+	_, err := c.run(ctx, c.draws(uint64(identifyIt), c.identity.Add(1), 0), "", func(bool, *register, int64) {})
+	return c.addr, err
+}
+
+func (c *stageClient) ServerTime() (now time.Time, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Unix(0, c.clock).Add(time.Since(c.clockAt)), !c.clockAt.IsZero()
 }
 
 func (c *stageClient) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.Duration) []error {
-	c.mu.Lock()
+	c.stage.mu.Lock()
 	c.batches++
-	c.mu.Unlock()
-	return extendEach(ctx, leases, ttl)
-}
-
-func (c *stageClient) Wait(req driver.Request, place uint64, woken func(bool)) driver.WaitingLease {
-	l := c.lease(req)
-	ask := func(ctx context.Context, script func(bool, *register, int64)) (bool, error) {
-		return c.run(ctx, propose, req.Name, func(r *register, now int64) { script(true, r, now) })
+	c.stage.mu.Unlock()
+	errs := make([]error, len(leases))
+	for i, l := range leases {
+		errs[i] = l.Extend(ctx, ttl)
 	}
-	return newPlace(l, req, place, woken, func() time.Duration { return time.Millisecond }, ask)
+	return errs
 }
 
-func (c *stageClient) lease(req driver.Request) *registerLease {
-	l := &registerLease{owner: c.owners.Add(1), until: time.Now().Add(req.TTL - c.short)}
-	l.run = func(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
-		var ok bool
-		ran, err := c.run(ctx, v, req.Name, func(r *register, now int64) { ok = script(r, now) })
-		if err == nil && !ran && !ok {
-			return locker.ErrLost
+// run takes a script to the server and its answer back. ran is true if it may have run in spite of
+// err. The script is run again, not as the first, where the request is doubled.
+func (c *stageClient) run(ctx context.Context, p path, name string, script func(first bool, r *register, now int64)) (ran bool, err error) {
+	if p.double > 0 {
+		c.network.Go(func() {
+			time.Sleep(p.double)
+			_, _ = c.arrive(p, name, func(r *register, now int64) { script(false, r, now) })
+		})
+	}
+	answered, sent := make(chan error, 1), time.Now()
+	c.network.Go(func() {
+		if p.lost {
+			return
 		}
-		return err
+		time.Sleep(p.there)
+		clock, err := c.arrive(p, name, func(r *register, now int64) { script(true, r, now) })
+		time.Sleep(p.back)
+		if p.mute {
+			return
+		}
+		if err == nil {
+			c.mu.Lock()
+			c.clock, c.clockAt = clock, sent
+			c.mu.Unlock()
+		}
+		answered <- err
+	})
+	ended := ctx.Done()
+	if p.heedless {
+		ended = nil
 	}
+	var over <-chan time.Time
+	if p.patience > 0 && (p.lost || p.mute) {
+		over = time.After(p.patience)
+	}
+	select {
+	case err = <-answered:
+		return err == nil || p.double > 0, err
+	case <-ended:
+		time.Sleep(p.late)
+		return true, ctx.Err()
+	case <-over:
+		return true, context.DeadlineExceeded
+	}
+}
+
+func (c *stageClient) Candidate(req driver.Request, place uint64, woken func(bool)) quorum.Candidate {
+	l := &stageCandidate{client: c, req: req, attempt: c.attempts.Add(1), woken: woken}
+	l.owner = c.id<<32 + l.attempt
+	if c.oneOwner {
+		l.owner = c.id << 32
+	}
+	l.entry = inQueue{owner: l.owner, place: place, process: c.id, tell: func() {
+		p := path{there: time.Millisecond}
+		if c.draws != nil {
+			p = c.draws(ofMessage, l.attempt, l.told.Add(1))
+		}
+		if !p.lost {
+			l.wakeAfter(p.there, true)
+		}
+	}}
 	return l
+}
+
+// stageCandidate is the client's side of an owner.
+type stageCandidate struct {
+	client         *stageClient
+	req            driver.Request
+	owner, attempt uint64
+	entry          inQueue
+	woken          func(kept bool) // nil: it does not wait
+	requests, told atomic.Uint64
+	token          atomic.Uint64
+	until          atomic.Pointer[time.Time]
+	releases       atomic.Int64
+	known, over    atomic.Bool
+}
+
+// run has a script run for l, and reports whether that may have happened.
+func (l *stageCandidate) run(ctx context.Context, v verb, script func(first bool, r *register, now int64)) (ran bool, err error) {
+	c, s, p := l.client, l.client.stage, path{}
+	s.mu.Lock()
+	s.count[v]++
+	s.traced = ctx.Value(ctxKey{})
+	switch {
+	case c.draws != nil:
+		p = c.draws(uint64(v), l.attempt, l.requests.Add(1))
+	case s.path != nil:
+		p = s.path(v, l.req.Name)
+	}
+	s.mu.Unlock()
+	return c.run(ctx, p, l.req.Name, script)
+}
+
+// succeeds is run for a script that reports whether the lock was there.
+func (l *stageCandidate) succeeds(ctx context.Context, v verb, script func(r *register, now int64) bool) error {
+	var ok atomic.Bool
+	_, err := l.run(ctx, v, func(first bool, r *register, now int64) {
+		if done := script(r, now); first {
+			ok.Store(done)
+		}
+	})
+	if err == nil && !ok.Load() {
+		return driver.ErrLost
+	}
+	return err
+}
+
+func (l *stageCandidate) wakeAfter(d time.Duration, kept bool) {
+	time.AfterFunc(d, func() {
+		if !l.over.Load() {
+			l.woken(kept)
+		}
+	})
+}
+
+func (l *stageCandidate) Propose(ctx context.Context, token uint64) (earlier bool, err error) {
+	var answer atomic.Pointer[turnAnswer]
+	sent := time.Now()
+	ran, err := l.run(ctx, propose, func(first bool, r *register, now int64) {
+		var a turnAnswer
+		if l.woken != nil {
+			a = r.wait(now, l.entry, int64(l.req.TTL), token)
+		} else {
+			a.granted, a.accepted = r.take(now, l.owner, int64(l.req.TTL), token)
+		}
+		if first {
+			answer.Store(&a)
+		}
+	})
+	a := answer.Load()
+	switch {
+	case err != nil:
+		if ran {
+			l.known.Store(true)
+		}
+		return false, err
+	case a.granted:
+		l.known.Store(true)
+		l.token.Store(a.accepted)
+		until := sent.Add(l.req.TTL - l.client.short)
+		l.until.Store(&until)
+		return false, nil
+	case l.woken == nil:
+		return false, driver.ErrHeld
+	}
+	l.known.Store(true)
+	look := time.Second
+	if a.left > 0 && a.left < look {
+		look = a.left + time.Millisecond
+	}
+	l.wakeAfter(look, false)
+	return a.earlier, driver.ErrHeld
+}
+
+func (l *stageCandidate) Known() bool   { return l.known.Load() }
+func (l *stageCandidate) Token() uint64 { return l.token.Load() }
+
+func (l *stageCandidate) Validity() time.Duration {
+	if until := l.until.Load(); until != nil {
+		return time.Until(*until)
+	}
+	return 0
+}
+
+func (l *stageCandidate) Extend(ctx context.Context, ttl time.Duration) error {
+	return l.succeeds(ctx, extendIt, func(r *register, now int64) bool { return r.extend(now, l.owner, int64(ttl)) })
+}
+
+func (l *stageCandidate) Raise(ctx context.Context, token uint64) error {
+	if l.client.noRaise {
+		return nil
+	}
+	var far atomic.Bool
+	err := l.succeeds(ctx, raiseIt, func(r *register, now int64) bool {
+		far.Store(r.tooFar(token))
+		return r.raise(now, l.owner, token)
+	})
+	switch {
+	case err == nil:
+		l.token.Store(token)
+	case far.Load():
+		return driver.ErrUnsupported
+	}
+	return err
+}
+
+func (l *stageCandidate) Release(ctx context.Context) error {
+	l.over.Store(true)
+	again := l.releases.Add(1) > 1
+	return l.succeeds(ctx, releaseIt, func(r *register, now int64) bool { return r.release(now, l.owner, l.Token(), again) })
 }

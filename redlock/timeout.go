@@ -45,11 +45,11 @@ func (d *Driver) nodeTimeout(ttl time.Duration) time.Duration {
 	return min(ttl/timeoutsPerTTL, longestTimeout)
 }
 
-// CheckTTL refuses a TTL that a node refuses, one of which an attempt may use up half, and one that a renewal may
-// miss though the nodes answer in time.
+// CheckTTL refuses a TTL that a node refuses, one of which an attempt may use up half, and one that
+// a renewal may miss though the nodes answer in time.
 func (d *Driver) CheckTTL(ttl time.Duration) error {
 	for _, n := range d.nodes {
-		if c, ok := n.Proposer.(driver.TTLChecker); ok {
+		if c, ok := n.Node.(driver.TTLChecker); ok {
 			if err := c.CheckTTL(ttl); err != nil {
 				return fmt.Errorf("%s: %w", n.name, err)
 			}
@@ -62,16 +62,16 @@ func (d *Driver) CheckTTL(ttl time.Duration) error {
 	}
 	return fmt.Errorf("%w: TTL %v with a node time-out of %v: an attempt may take %d × %v, and drift %v, "+
 		"which leaves %v to the holder, and must leave more than half; a renewal leaves a node %v: %s",
-		driver.ErrUnsupported, ttl, timeout, rounds, timeout, drift, left, ttl/renewalShare, d.advice(ttl))
+		driver.ErrUnsupported, ttl, timeout, rounds, timeout, drift, left, ttl/renewalShare, advice(d.timeout, ttl))
 }
 
-// advice tells which TTL would do, or which time-out.
-func (d *Driver) advice(ttl time.Duration) string {
-	if d.timeout == 0 {
+// advice returns which TTL would do, or which time-out, if one was set.
+func advice(set, ttl time.Duration) string {
+	if set == 0 {
 		return "use a TTL of at least " + shortestTTL
 	}
 	// 2 × timeout + TTL/100 + 2 ms < TTL/2, hence TTL > (2 × timeout + 2 ms) / 0.49.
-	longer := max((rounds*d.timeout+2*time.Millisecond)*100/49, renewalShare*d.timeout)
+	longer := max((rounds*set+2*time.Millisecond)*100/49, renewalShare*set)
 	advice := fmt.Sprintf("use a TTL of at least %v", (longer + time.Millisecond).Round(time.Millisecond))
 	if shorter := min((ttl*49/100-2*time.Millisecond)/rounds, ttl/renewalShare); shorter > time.Millisecond {
 		advice += fmt.Sprintf(", or a node time-out below %v", shorter.Round(time.Microsecond))

@@ -2,10 +2,7 @@ package redlock
 
 import (
 	"flag"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,44 +19,22 @@ var (
 
 const grantsPerHistory = 250
 
-// simulateMany runs histories, two at a time, until they have seen so many grants or enough says so.
-func simulateMany(t *testing.T, seed uint64, grants int, relax relaxation, enough func(result) bool) result {
-	var mu sync.Mutex
-	var sum result
-	var next, done atomic.Uint64
-	next.Store(seed)
-	t.Run("", func(t *testing.T) {
-		for range 2 {
-			t.Run("", func(t *testing.T) {
-				t.Parallel()
-				for {
-					mu.Lock()
-					over := sum.grants >= grants || enough(sum)
-					mu.Unlock()
-					if over {
-						return
-					}
-					mine := next.Add(1) - 1
-					r := simulate(t, mine, grantsPerHistory, relax)
-					done.Add(1)
-					if r.bad() > 0 {
-						t.Logf("seed %d: %d out of order, %d overlap, %d stalled, %d overtaken", mine, r.disorder, r.overlaps, r.stalled, r.overtaken)
-					}
-					mu.Lock()
-					sum.add(r)
-					mu.Unlock()
-				}
-			})
+// simulateMany runs histories until they have seen so many grants, or one was bad.
+func simulateMany(t *testing.T, seed uint64, grants int, relax relaxation, bad func(result) bool) (sum result) {
+	first := seed
+	for ; sum.grants < grants && !bad(sum); seed++ {
+		r := simulate(t, seed, grantsPerHistory, relax)
+		if r.bad() > 0 {
+			t.Logf("seed %d: %d out of order, %d overlap, %d stalled, %d overtaken", seed, r.disorder, r.overlaps, r.stalled, r.overtaken)
 		}
-	})
-	t.Logf("%d histories from seed %d, %d attempts, %d grants, %d extensions, %d losses: %d out of order, %d overlap",
-		done.Load(), seed, sum.attempts, sum.grants, sum.extended, sum.lost, sum.disorder, sum.overlaps)
-	t.Logf("%d waited, %v each, %v at the most; %d stalled, %d refused, %d overtaken",
-		sum.waited, sum.total/time.Duration(max(sum.waited, 1)), sum.longest, sum.stalled, sum.refused, sum.overtaken)
+		sum.add(r)
+	}
+	t.Logf("histories %d to %d: %+v", first, seed-1, sum)
 	return sum
 }
 
-// bad returns how many promises were broken. One that is overtaken has no promise where something goes wrong.
+// bad returns how many promises were broken. One that is overtaken has no promise where something
+// goes wrong.
 func (r result) bad() int { return r.disorder + r.overlaps + r.stalled }
 
 func TestTokens_riseByTheRule(t *testing.T) {
@@ -79,8 +54,9 @@ func TestTokens_riseByTheRule(t *testing.T) {
 	assert.Positive(t, sum.extended)
 }
 
-// relaxations are parts of the rule that are left out, and for each a seed of a history that shows what breaks. Seeds stand
-// for other histories once the Driver sends other requests: the test then takes longer to find one, and says which it was.
+// relaxations are parts of the rule that are left out, and for each a seed of a history that shows
+// what breaks. Seeds stand for other histories once the Driver sends other requests: the test then
+// takes longer to find one, and says which it was.
 var relaxations = []struct {
 	name  string
 	relax relaxation
@@ -91,8 +67,8 @@ var relaxations = []struct {
 	{"nodes forget", relaxation{forget: true}, 2},
 }
 
-// The simulation bites. The last of these is not a part of the rule: nodes that forget break it whatever
-// it is, and the package's documentation says so.
+// The simulation bites. The last of these is not a part of the rule: nodes that forget break it
+// whatever it is, and the package's documentation says so.
 func TestTokens_breakWhenAPartOfTheRuleIsLeftOut(t *testing.T) {
 	testwait.LeftToModels(t)
 	for _, c := range relaxations {

@@ -37,7 +37,8 @@ func childWaits(t testing.TB) {
 	fmt.Println("served")
 }
 
-// Three waiters of a process that is stopped cost the others one claim, and have their turn when it goes on.
+// Three waiters of a process that is stopped cost the others one claim, and have their turn when it
+// goes on.
 func TestWait_aStoppedProcessCostsTheOthersOneClaim(t *testing.T) {
 	t.Parallel()
 	q := newQuorum(t, 5)

@@ -122,7 +122,8 @@ func (q *quorum) rates(t testing.TB, during time.Duration) (rates []float64) {
 	return rates
 }
 
-// held takes the lock at every node, so that all who come queue at every node, and a majority is left when two are gone.
+// held takes the lock at every node, so that all who come queue at every node, and a majority is
+// left when two are gone.
 func (q *quorum) held(t testing.TB, c *locker.Client) *locker.Hold {
 	t.Helper()
 	h, err := c.Mutex(contested).Acquire(t.Context())

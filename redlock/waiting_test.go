@@ -8,8 +8,9 @@ import (
 	"github.com/go-locker/locker/internal/test/testwait"
 )
 
-// Where nothing goes wrong waiters are granted the lock in the order in which they came, whatever the clocks of the nodes show, and their own:
-// all Drivers make places of the nodes' clocks. One that does not wait gets ahead of nobody.
+// Where nothing goes wrong waiters are granted the lock in the order in which they came, whatever
+// the clocks of the nodes show, and their own: all Drivers make places of the nodes' clocks. One
+// that does not wait gets ahead of nobody.
 func TestWaiting_isInOrderWhileNothingGoesWrong(t *testing.T) {
 	grants := *flagGrants
 	switch {

@@ -23,7 +23,8 @@ func TestMain(m *testing.M) { os.Exit(testserver.Tests(m).Run()) }
 
 var evals = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`)
 
-// scripts counts the scripts that a server has run: each attempt, each step of a queue and each release is one.
+// scripts counts the scripts that a server has run: each attempt, each step of a queue and each
+// release is one.
 func scripts(t *testing.T, s *testserver.RedisServer) (n int) {
 	t.Helper()
 	for _, found := range evals.FindAllStringSubmatch(fmt.Sprint(s.Do("INFO", "commandstats")), -1) {

@@ -5,25 +5,30 @@
 //		return export(ctx, p.Slot(), p.Token())
 //	})
 //
-// A semaphore is n slots, and each slot is a lock: those of "exports" are called "exports/0" to "exports/4". A [Permit] is a hold of one of them. It
-// expires like any hold, so that a process that crashes gives its permit back within a TTL.
+// A semaphore is n slots, and each slot is a lock: those of "exports" are called "exports/0" to
+// "exports/4". A [Permit] is a hold of one of them. It expires like any hold, so that a process
+// that crashes gives its permit back within a TTL.
 //
 // # Tokens
 //
-// Each slot has fencing tokens of its own, and the tokens of two slots cannot be compared. So a resource checks a permit's token by its slot: it keeps the
-// largest token for each slot. One mark for all of them would refuse valid holders.
+// Each slot has fencing tokens of its own, and the tokens of two slots cannot be compared. So a
+// resource checks a permit's token by its slot: it keeps the largest token for each slot. One mark
+// for all of them would refuse valid holders.
 //
 // # Different n
 //
-// Programs may use different n for one name, as during a deployment that changes it: each takes slots below its own n alone. At most the largest n
-// hold at once, and those that were given n never hold more than n. After n was lowered, permits of higher slots last until they are
-// given back.
+// Programs may use different n for one name, as during a deployment that changes it: each takes
+// slots below its own n alone. At most the largest n hold at once, and those that were given n
+// never hold more than n. After n was lowered, permits of higher slots last until they are given
+// back.
 //
 // # What it costs
 //
-// A permit costs a request for each slot that is tried, from a random one on: one if all are free, n if all are held. Then the waiter stands in the queues of
-// all n slots, so that no slot is left unused while somebody waits. It enters them at the same time, and leaves the others when one is granted. On Redis that
-// makes about 4n requests for a wait, and n goroutines meanwhile. Where the backend has no queue, a waiter polls n slots.
+// A permit costs a request for each slot that is tried, from a random one on: one if all are free,
+// n if all are held. Then the waiter stands in the queues of all n slots, so that no slot is left
+// unused while somebody waits. It enters them at the same time, and leaves the others when one is
+// granted. On Redis that makes about 4n requests for a wait, and n goroutines meanwhile. Where the
+// backend has no queue, a waiter polls n slots.
 package semaphore
 
 import (
@@ -35,14 +40,15 @@ import (
 	"github.com/go-locker/locker"
 )
 
-// Semaphore is n slots of one name. Make one with [New]. It may be used by several goroutines, and is not reentrant.
+// Semaphore is n slots of one name. Make one with [New]. It may be used by several goroutines, and
+// is not reentrant.
 type Semaphore struct {
 	slots   []*locker.Mutex
 	invalid error // why no method works
 }
 
-// New returns the semaphore called name that at most n hold at once. It makes no request. An n below 1, and a name or an option that is not valid,
-// are reported by the Semaphore's methods.
+// New returns the semaphore called name that at most n hold at once. It makes no request. An n
+// below 1, and a name or an option that is not valid, are reported by the Semaphore's methods.
 func New(c *locker.Client, name string, n int, opts ...locker.MutexOption) *Semaphore {
 	s := &Semaphore{}
 	switch {
@@ -63,12 +69,13 @@ type Permit struct {
 	slot int
 }
 
-// Slot returns the number of the permit's slot, from 0 to n-1. No two permits have the same slot at the same time, as far as the backend's
-// Guarantees say.
+// Slot returns the number of the permit's slot, from 0 to n-1. No two permits have the same slot at
+// the same time, as far as the backend's Guarantees say.
 func (p *Permit) Slot() int { return p.slot }
 
-// Acquire waits until it has a permit, or ctx is done. Its errors are those of [locker.Mutex.Acquire]. If one slot's server fails for longer than a
-// waiter rides out, that is the error, although others may be in order.
+// Acquire waits until it has a permit, or ctx is done. Its errors are those of
+// [locker.Mutex.Acquire]. If one slot's server fails for longer than a waiter rides out, that is
+// the error, although others may be in order.
 func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 	p, err := s.TryAcquire(ctx)
 	if err == nil || s.invalid != nil || ctx.Err() != nil {
@@ -77,8 +84,8 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Permit, error) {
 	return s.wait(ctx) // also through a short outage
 }
 
-// TryAcquire makes one attempt at each slot, from a random one on, until it has one. It returns ErrHeld if all are held, and stops at any other
-// error.
+// TryAcquire makes one attempt at each slot, from a random one on, until it has one. It returns
+// ErrHeld if all are held, and stops at any other error.
 func (s *Semaphore) TryAcquire(ctx context.Context) (*Permit, error) {
 	if s.invalid != nil {
 		return nil, s.invalid
@@ -103,7 +110,8 @@ type answer struct {
 	err    error
 }
 
-// wait stands in the queues of all slots, and leaves them with the first answer. What else it is granted meanwhile it gives back.
+// wait stands in the queues of all slots, and leaves them with the first answer. What else it is
+// granted meanwhile it gives back.
 func (s *Semaphore) wait(ctx context.Context) (*Permit, error) {
 	own, leave := context.WithCancel(ctx)
 	defer leave()
@@ -132,9 +140,11 @@ func (s *Semaphore) wait(ctx context.Context) (*Permit, error) {
 	return first.permit, first.err
 }
 
-// Do acquires a permit, calls f, waits for it, and gives the permit back. If Acquire fails, Do returns its error and does not call f. The context of f ends
-// with ctx, and when the permit is lost: then with cause ErrLost, no later than its deadline. Do returns f's error joined with that of Unlock,
-// so that nil never hides a loss. If f panics, Do gives the permit back, and the panic goes on.
+// Do acquires a permit, calls f, waits for it, and gives the permit back. If Acquire fails, Do
+// returns its error and does not call f. The context of f ends with ctx, and when the permit is
+// lost: then with cause ErrLost, no later than its deadline. Do returns f's error joined with that
+// of Unlock, so that nil never hides a loss. If f panics, Do gives the permit back, and the panic
+// goes on.
 func (s *Semaphore) Do(ctx context.Context, f func(ctx context.Context, p *Permit) error) (err error) {
 	p, err := s.Acquire(ctx)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/cutoff"
 	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/locktest"
 	"github.com/go-locker/locker/semaphore"
 )
 
@@ -22,7 +22,7 @@ const name = "exports"
 
 func of(t *testing.T, n int, opts ...locker.Option) *semaphore.Semaphore {
 	t.Helper()
-	return semaphore.New(cutoff.New(t, opts...).Client, name, n)
+	return semaphore.New(locktest.New(t, opts...).Client, name, n)
 }
 
 // take has n permits, of s.
@@ -61,6 +61,7 @@ func TestAcquire_aSlotThatIsFreedGoesToAWaiterAtOnce(t *testing.T) {
 		const n = 5
 		held := take(t, of(t, n), n)
 		began := time.Now()
+		var next []*semaphore.Permit
 		for _, freed := range held {
 			granted := make(chan *semaphore.Permit, 1)
 			s := of(t, n)
@@ -73,7 +74,9 @@ func TestAcquire_aSlotThatIsFreedGoesToAWaiterAtOnce(t *testing.T) {
 			giveBack(t, freed)
 			p := <-granted
 			assert.Equal(t, freed.Slot(), p.Slot())
+			next = append(next, p)
 		}
+		giveBack(t, next...)
 		assert.Equal(t, began, time.Now())
 	})
 }
@@ -148,7 +151,7 @@ func TestSemaphore_ofDifferentNTakesSlotsBelowItsOwn(t *testing.T) {
 func TestAcquire_ofAnUnreachableBackendIsItsError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3
-		c := cutoff.New(t)
+		c := locktest.New(t)
 		s := semaphore.New(c.Client, name, n)
 		held := take(t, of(t, n), n)
 		granted := testwait.Go(func() error { // it waits when the outage begins
@@ -159,13 +162,13 @@ func TestAcquire_ofAnUnreachableBackendIsItsError(t *testing.T) {
 			return p.Unlock(t.Context())
 		})
 		synctest.Wait()
-		c.Cut(true)
+		c.Down()
 		for _, acquire := range []func(context.Context) (*semaphore.Permit, error){s.Acquire, s.TryAcquire} {
 			_, err := acquire(t.Context())
-			require.ErrorIs(t, err, cutoff.ErrUnreachable)
+			require.ErrorIs(t, err, locktest.ErrUnreachable)
 			require.NotErrorIs(t, err, locker.ErrHeld)
 		}
-		c.Cut(false)
+		c.Up()
 		giveBack(t, held...)
 		require.NoError(t, <-granted)
 		wantAllFree(t, n)
@@ -199,7 +202,7 @@ func TestDo_endsItsFunctionsContextWithALoss(t *testing.T) {
 
 func TestNew_ofWhatIsNotValidTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := cutoff.New(t)
+		c := locktest.New(t)
 		for what, s := range map[string]*semaphore.Semaphore{
 			"none":          semaphore.New(c.Client, name, 0),
 			"fewer":         semaphore.New(c.Client, name, -1),

@@ -1,12 +1,11 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
 	"time"
-
-	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/driver"
 )
@@ -35,12 +34,12 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 	if err := c.of.CheckTTL(c.TTL); err != nil {
 		return 0, err
 	}
-	for range 3 { // a connection may have been closed, and then the session have ended, when nobody looked
-		if next, err = c.ask(ctx); !isAny(err, errSessionEnded, errRemoved, zk.ErrConnectionClosed) {
+	for range 2 { // the session may have ended when nobody looked
+		if next, err = c.ask(ctx); !isAny(err, errSessionEnded, errRemoved) {
 			break
 		}
 	}
-	return next, c.of.unanswered(ctx, c.TTL, err)
+	return next, err
 }
 
 func (c *claim) ask(ctx context.Context) (next time.Duration, err error) {
@@ -52,13 +51,12 @@ func (c *claim) ask(ctx context.Context) (next time.Duration, err error) {
 	l := c.lease
 	before, err := l.stand(ctx)
 	for err == nil && before != "" {
-		if c.Wake == nil {
-			c.lease = nil
-			return 0, l.leaveHeld(ctx)
+		if c.Wake == nil { // it has come second, between its look and its node
+			return 0, cmp.Or(c.leave(ctx), heldBy(l.state().holder))
 		}
 		var gone bool
-		if gone, err = l.session.await(ctx, l, l.parent+"/"+before, c.Wake); err == nil && !gone {
-			return lookAgain(c.TTL), l.heldBy()
+		if gone, err = l.await(ctx, l.parent+"/"+before, c.Wake); err == nil && !gone {
+			return lookAgain(c.TTL), heldBy(l.state().holder)
 		}
 		if err == nil {
 			before, err = l.look(ctx)
@@ -69,24 +67,47 @@ func (c *claim) ask(ctx context.Context) (next time.Duration, err error) {
 	}
 	switch {
 	case isAny(err, errRemoved, errNumbered):
-		if err := l.leave(ctx); err != nil {
-			return 0, err
-		}
-		c.lease = nil
+		err = cmp.Or(c.leave(ctx), err)
 	case errors.Is(err, errSessionEnded):
-		c.lease = nil // the node goes with its session, or the session sweeps it up
+		c.lease = nil // the node goes with its session
 	}
 	return 0, err
 }
 
-// join gives c a lease on a session. A claim that does not wait gets none if the lock is held.
-func (c *claim) join(ctx context.Context) error {
-	l, err := c.of.join(ctx, c.Request)
-	if err != nil {
+// leave leaves a queue in which nothing was granted. If it fails, Release comes next.
+func (c *claim) leave(ctx context.Context) error {
+	if err := c.lease.release(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
 		return err
 	}
+	c.lease = nil
+	return nil
+}
+
+// join gives c a lease on the session for its TTL. A claim that does not wait gets none if the lock
+// is held.
+func (c *claim) join(ctx context.Context) error {
+	s, err := c.of.session(c.TTL, false)
+	if err == nil {
+		err = s.started(ctx)
+	}
+	switch {
+	case err != nil:
+		return err
+	case s.TTL != c.TTL:
+		return notGranted(c.TTL, s.TTL)
+	}
+	l := newLease(s, c.Request)
+	for !s.Join(l) {
+		if s.Ended() {
+			return errSessionEnded
+		}
+		// Nobody has used it, and it is as good as new if a quorum still knows it.
+		if err := s.refresh(ctx, "", time.Time{}); err != nil {
+			return err
+		}
+	}
 	if c.Wake == nil {
-		if err := l.refuseHeld(ctx); err != nil {
+		if err := l.refuseHeld(ctx, l.shared); err != nil {
 			_ = l.finish(false)
 			return err
 		}
@@ -106,7 +127,7 @@ func (c *claim) Token() uint64 {
 	if c.lease == nil {
 		return 0
 	}
-	return c.lease.Token()
+	return c.lease.state().token
 }
 
 // Validity implements driver.Lease.
@@ -133,8 +154,7 @@ func (c *claim) Release(ctx context.Context) error {
 // NotifyLost implements driver.LossNotifier.
 func (c *claim) NotifyLost(f func()) { c.lease.session.Notify(c.lease, f) }
 
-// Leave implements driver.Leaver. On the application's connection it has no effect: after Close the
-// lease lasts as long as that.
+// Leave implements driver.Leaver.
 func (c *claim) Leave() { c.lease.left.Store(true) }
 
 // Downgrade implements driver.Downgrader. A share is watched like any other: those who wait for the

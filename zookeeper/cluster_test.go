@@ -21,8 +21,9 @@ func TestCluster_theLeaderIsKilled(t *testing.T) {
 	majority(t, g).LosesItsLeader(t)
 }
 
-// The holder is connected to a follower that the others have lost, and which goes on to answer it for three seconds. The
-// leader gives the lock to another after one. The holder has to know, by then.
+// The holder is connected to a follower that the others have lost, and which goes on to answer it
+// for three seconds. The leader gives the lock to another after one. The holder has to know, by
+// then.
 func TestCluster_theHoldersServerIsCutOff(t *testing.T) {
 	t.Parallel()
 	g := three(t, testserver.ZooKeeperPartitionable(), testserver.ZooKeeperConfig("syncLimit=30"))
@@ -80,7 +81,8 @@ func TestCluster_theHoldersServerIsCutOff(t *testing.T) {
 	}
 }
 
-// sessionMoves has a session taken up on another server: its holds last, and on the way back to one server tokens rise.
+// sessionMoves has a session taken up on another server: its holds last, and on the way back to one
+// server tokens rise.
 func sessionMoves(t *testing.T, g *testserver.ZooKeeperGroup) {
 	t.Helper()
 	c := openURL(t, g.URL(), "ttl=12s")

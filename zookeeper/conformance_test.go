@@ -28,7 +28,8 @@ func TestConformance(t *testing.T) {
 
 func conform(t *testing.T, n int, parameters string) {
 	t.Helper()
-	// Who was elected and sees no majority gives up within 5 s; who is slow on a busy machine is not given up for 2 s.
+	// Who was elected and sees no majority gives up within 5 s; who is slow on a busy machine is not
+	// given up for 2 s.
 	opts := []testserver.ZooKeeperOption{testserver.ZooKeeperConfig("initLimit=50", "syncLimit=20"), testserver.ZooKeeperReaping()}
 	if testserver.ShiftsClocks {
 		opts = append(opts, testserver.ZooKeeperClock())

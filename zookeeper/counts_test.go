@@ -16,8 +16,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// wire counts the requests that go to a server, by the library's operation codes, and how often something
-// was sent after an answer had come.
+// wire counts the requests that go to a server, by the library's operation codes, and how often
+// something was sent after an answer had come.
 type wire struct {
 	net.Listener
 	to string
@@ -68,8 +68,8 @@ func newWire(t testing.TB, to string) *wire {
 	return w
 }
 
-// carry takes packets from one side to the other: four bytes of length each, and in a request's the transaction's number and the
-// operation's.
+// carry takes packets from one side to the other: four bytes of length each, and in a request's the
+// transaction's number and the operation's.
 func (w *wire) carry(from, to net.Conn, reply bool) {
 	defer to.Close()
 	for first := true; ; first = false {

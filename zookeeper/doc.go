@@ -1,53 +1,51 @@
-// Package zookeeper keeps locks on Apache ZooKeeper, through go-zookeeper/zk. It registers zookeeper:// and, for TLS, zookeepers://.
+// Package zookeeper keeps locks on Apache ZooKeeper, through go-zookeeper/zk. It registers
+// zookeeper:// and, for TLS, zookeepers://.
 //
 //	client, err := locker.Open(ctx, "zookeeper://user:password@host1:2181,host2:2181,host3:2181/apps/shop?ttl=20s")
 //
-// [New] takes a connection of your own instead.
+// [New] takes servers in place of a URL. How to run them, and which rights a user needs:
+// https://github.com/go-locker/locker/blob/main/docs/backends/zookeeper.md. All parameters of the
+// URL: https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works:
+// docs/protocols-consensus.md there.
 //
-// How to run the servers, and which rights a user needs: https://github.com/go-locker/locker/blob/main/docs/backends/zookeeper.md.
-// All parameters of the URL: https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works: docs/protocols-consensus.md there.
-//
-// The servers have to be of version 3.6 or later: after the restart of an older one tokens may fall. Connections of Open ask for the
-// version, by the word srvr, unless the servers' 4lw.commands.whitelist forbids it; an older one is [driver.ErrUnsupported] when a lock is
-// first taken. With a connection of your own, check the version yourself.
+// The servers have to be of version 3.6 or later: after the restart of an older one tokens may
+// fall. Connections ask for the version, by the word srvr, unless the servers'
+// 4lw.commands.whitelist forbids it; an older one is [driver.ErrUnsupported] when a lock is first
+// taken.
 //
 // # The URL
 //
 //	zookeeper[s]://[user:password@][host[:port]][,host[:port]…][/path][?parameter=value&…]
 //
-// names servers of one ensemble, at port 2181, and with TLS at 2281, their secureClientPort; the default is localhost. All nodes
-// are made below the path, which is made if it is missing. The user is one of the scheme digest.
+// names servers of one ensemble, at port 2181, and with TLS at 2281, their secureClientPort; the
+// default is localhost. All nodes are made below the path, which is made if it is missing. The user
+// is one of the scheme digest.
 //
 // # The TTL
 //
-// The TTL is the time-out of a ZooKeeper session, which the servers must grant: by default 2 to 20 of their ticks, 4 s to 40 s.
-// One that they do not grant is [driver.ErrUnsupported] when it is first used, and the error says what they grant. If no TTL is chosen, Open
-// asks the servers for 30 s and takes what it gets; if nobody answers within the dial time-out the TTL is 30 s. Else Open makes no request.
+// The TTL is the time-out of a ZooKeeper session, which the servers must grant: by default 2 to 20
+// of their ticks, 4 s to 40 s. One that they do not grant is [driver.ErrUnsupported] when it is
+// first used, and the error says what they grant. If no TTL is chosen, Open and New ask the servers
+// for 30 s and take what they get; if nobody answers within the dial time-out the TTL is 30 s. Else
+// they make no request.
 //
-// Each TTL of a Client has a session and a connection of its own, made at first use, and closed when it was not used for a minute, or
-// for the TTL if that is longer. All holds on a session are lost together if it ends. If the process of a hold has stopped, the servers
-// remove the hold one TTL to a tick more after the last contact, or up to one TTL later if the leader changed.
+// Each TTL of a Client has a session and a connection of its own, made at first use, and closed
+// when it was not used for a minute, or for the TTL if that is longer. All holds on a session are
+// lost together if it ends. If the process of a hold has stopped, the servers remove the hold one
+// TTL to a tick more after the last contact, or up to one TTL later if the leader changed.
 //
-// The tick is taken to be a quarter of the TTL, at most 30 s. Give it, by the parameter tick or by [Tick], if the servers' tickTime is above a
-// minute, or their minSessionTimeout below two ticks. A tick that is shorter than the servers' makes the locks unsafe.
+// The tick is taken to be a quarter of the TTL, at most 30 s. Give it, by the parameter tick or by
+// [Tick], if the servers' tickTime is above a minute, or their minSessionTimeout below two ticks. A
+// tick that is shorter than the servers' makes the locks unsafe.
 //
 // # What it is worth
 //
-// One holder, tokens that rise, and waiters in order, also through the loss of a minority of the servers. While there is no majority
-// nothing can be taken, extended or released: waiters get an error after half a TTL, and holds expire. After a restore from a backup, or a
-// new beginning, use [locker.WithTokenBase]. After two billion Locks of one name, Lock fails until its queue is empty and the servers have
-// removed its node.
+// One holder, tokens that rise, and waiters in order, also through the loss of a minority of the
+// servers. While there is no majority nothing can be taken, extended or released: waiters get an
+// error after half a TTL, and holds expire. After a restore from a backup, or a new beginning, use
+// [locker.WithTokenBase]. After two billion Locks of one name, Lock fails until its queue is empty
+// and the servers have removed its node.
 //
-// [locker.Client.Inspect] cannot tell how long the holder's session lasts, nor, once others have come or gone, the holder's token.
-//
-// # A connection of your own
-//
-// [New] takes any, with or without other uses. The TTL is the time-out of its session, and no other is possible; the library hides it,
-// and it is read by reflection. A Lock in the session's first tick waits for that tick. When the session has ended the library begins another,
-// and the locks go on with it. The library leaves a server that has stopped after two thirds of the time-out, connections of Open
-// after a third. If servers grant different time-outs, a session that moves may become shorter, which goes unnoticed here. For digest
-// authentication call the connection's AddAuth, and give NewDriver an [ACL].
-//
-// Pass nil for the events if the program reads them itself. Calls that the library does not let go of, at a server that has stopped, may
-// outlive Close until you close the connection.
+// [locker.Client.Inspect] cannot tell how long the holder's session lasts, nor, once others have
+// come or gone, the holder's token.
 package zookeeper

@@ -2,26 +2,17 @@ package zookeeper_test
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"time"
-
-	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/zookeeper"
 )
 
-// A connection that the application has already. It stays the application's to close.
 func ExampleNew() {
 	ctx := context.Background()
-	conn, events, err := zk.Connect([]string{"localhost:2181"}, 20*time.Second)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer conn.Close()
-
-	client, err := zookeeper.New(conn, events, locker.WithPrefix("app"))
+	client, err := zookeeper.New([]string{"host1:2181", "host2:2181", "host3:2181"}, locker.WithPrefix("app"), locker.WithTTL(20*time.Second))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -35,21 +26,10 @@ func ExampleNew() {
 	fmt.Println(err)
 }
 
-// With digest authentication the connection says who it is, and the ACL that nobody else may touch the nodes.
-func ExampleACL() {
-	conn, events, err := zk.Connect([]string{"localhost:2181"}, 20*time.Second)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer conn.Close()
-	if err := conn.AddAuth("digest", []byte("shop:secret")); err != nil {
-		fmt.Println(err)
-		return
-	}
-
-	driver, err := zookeeper.NewDriver(conn, events,
-		zookeeper.ACL(zk.AuthACL(zk.PermAll)), zookeeper.Root("/apps/shop"), zookeeper.Tick(2*time.Second))
+// A user of its own, TLS, and nodes below a path of the application's.
+func ExampleNewDriver() {
+	driver, err := zookeeper.NewDriver([]string{"host1:2281", "host2:2281", "host3:2281"},
+		zookeeper.Auth("shop", "secret"), zookeeper.TLS(&tls.Config{}), zookeeper.Root("/apps/shop"))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,10 +1,10 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -13,71 +13,62 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// nodesPerCheck is how many nodes are looked at in one request: a server takes 1 MB by default.
-const nodesPerCheck = 100
-
-// ExtendAll has a quorum agree that the nodes of the leases exist, and so that their session, or sessions, do. That proves
-// the last contact, made one tick earlier or more, from which the holds last one TTL.
+// ExtendAll has a quorum agree that the nodes of the leases exist, and so that their session does.
+// That proves the last contact, made one tick earlier or more, from which the holds last one TTL.
 func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, _ time.Duration) []error {
 	errs := make([]error, len(leases))
-	places := map[*session][]int{}
+	var lasting []int // they have one TTL, and so one session
 	for i, l := range leases {
-		own := l.(*claim).lease
-		if own == nil || own.lost() || own.at() == "" {
+		if own := l.(*claim).lease; own == nil || own.state().path == "" || own.lost() {
 			errs[i] = driver.ErrLost
-			continue
+		} else {
+			lasting = append(lasting, i)
 		}
-		places[own.session] = append(places[own.session], i)
 	}
-	var answered sync.WaitGroup
-	for s, all := range places {
-		answered.Go(func() {
-			for some := range slices.Chunk(all, nodesPerCheck) {
-				s.extend(ctx, leases, some, errs)
-			}
-		})
+	for some := range slices.Chunk(lasting, nodesPerCheck) {
+		all := make([]*lease, len(some))
+		for i, at := range some {
+			all[i] = leases[at].(*claim).lease
+		}
+		for i, err := range extend(ctx, all) {
+			errs[some[i]] = err
+		}
 	}
-	answered.Wait()
 	return errs
 }
 
-// extend sets the errors of the leases at places. A check of several nodes fails as a whole, and says which was the first to be
-// missing.
-func (s *session) extend(ctx context.Context, leases []driver.Lease, places []int, errs []error) {
-	o := s.driver.outage(s.TTL)
-	for len(places) > 0 {
-		nodes := make([]string, len(places))
-		for i, at := range places {
-			nodes[i] = leases[at].(*claim).lease.at()
-		}
-		var said []zk.MultiResponse
-		asked := clock.Now()
-		err := o.Ask(ctx, func(ctx context.Context) (err error) {
-			said, err = s.check(ctx, nodes...)
-			return err
-		})
-		missing := slices.IndexFunc(said, func(r zk.MultiResponse) bool { return errors.Is(r.Error, zk.ErrNoNode) })
-		if missing >= 0 {
-			if moved, err := leases[places[missing]].(*claim).lease.moved(ctx, nodes[missing]); moved {
-				continue
-			} else if err != nil {
-				errs[places[missing]] = asLost(err)
-			} else {
-				errs[places[missing]] = driver.ErrLost
+// extend extends leases of one session. A check of several nodes fails as a whole, and tells which
+// was the first to be missing.
+func extend(ctx context.Context, leases []*lease) []error {
+	s, errs := leases[0].session, make([]error, len(leases))
+	for {
+		var nodes []string
+		var at []int
+		for i, l := range leases {
+			if errs[i] == nil {
+				nodes, at = append(nodes, l.state().path), append(at, i)
 			}
-			places = slices.Delete(slices.Clone(places), missing, missing+1)
+		}
+		if len(nodes) == 0 {
+			return errs
+		}
+		asked := clock.Now()
+		responses, err := s.check(ctx, nodes...)
+		if i := slices.IndexFunc(responses, func(r zk.MultiResponse) bool { return errors.Is(r.Error, zk.ErrNoNode) }); i >= 0 {
+			if moved, err := leases[at[i]].moved(ctx, nodes[i]); !moved {
+				errs[at[i]] = cmp.Or(asLost(err), driver.ErrLost)
+			}
 			continue
 		}
 		if err == nil {
 			err = s.freshEnough(ctx, nodes[0], clock.Since(asked))
 		}
-		for _, at := range places {
-			errs[at] = asLost(err)
-			if err == nil && leases[at].(*claim).lease.lost() {
-				errs[at] = driver.ErrLost
+		for _, i := range at {
+			if errs[i] = asLost(err); err == nil && leases[i].lost() {
+				errs[i] = driver.ErrLost
 			}
 		}
-		return
+		return errs
 	}
 }
 

@@ -13,14 +13,13 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
-	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 // takenAndForced takes a lock, and ends the hold as an operator does. Before that it calls before.
 func takenAndForced(t *testing.T, before func(*Driver, *claim)) (*Driver, string, *claim) {
 	t.Helper()
 	const ttl = 30 * time.Second
-	d, operator := driverOn(t, connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())), driverOn(t, connAt(t, ttl, testserver.SharedZooKeeper(t).Addr()))
+	d, operator := driverOf(t), driverOf(t)
 	name := fresh()
 	got, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: ttl})
 	require.NoError(t, err)
@@ -32,7 +31,8 @@ func takenAndForced(t *testing.T, before func(*Driver, *claim)) (*Driver, string
 	return d, name, l
 }
 
-// An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take that for its own doing.
+// An Unlock was sent, and lost on its way; then the hold was ended. Sent again, it does not take
+// that for its own doing.
 func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(*Driver, *claim){
@@ -54,32 +54,33 @@ func TestForceRelease_beforeAReleaseThatIsSentAgain(t *testing.T) {
 // The servers have removed the node of the lock, and what it knew.
 func TestForceRelease_beforeAReleaseThatIsSentAgainWhenTheNodeIsGone(t *testing.T) {
 	t.Parallel()
-	d, _, l := takenAndForced(t, func(_ *Driver, l *claim) { l.lease.asked = 1 })
-	require.NoError(t, d.conn.Delete(l.lease.parent, -1)) // as the servers do with an empty one
+	_, _, l := takenAndForced(t, func(_ *Driver, l *claim) { l.lease.asked = 1 })
+	require.NoError(t, l.lease.session.conn.Delete(l.lease.parent, -1)) // as the servers do with an empty one
 	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
 }
 
 // The data of the node are not ours: they stay.
 func TestForceRelease_leavesTheDataOfOthers(t *testing.T) {
 	t.Parallel()
-	d, _, l := takenAndForced(t, func(d *Driver, l *claim) {
-		_, err := d.conn.Set(l.lease.parent, []byte("a note"), -1)
+	look := direct(t)
+	_, _, l := takenAndForced(t, func(_ *Driver, l *claim) {
+		_, err := look.Set(l.lease.parent, []byte("a note"), -1)
 		require.NoError(t, err)
-		_, err = d.conn.Create(l.lease.parent+"/keep", nil, 0, zk.WorldACL(zk.PermAll))
+		_, err = look.Create(l.lease.parent+"/keep", nil, 0, zk.WorldACL(zk.PermAll))
 		require.NoError(t, err)
 	})
-	data, _, err := d.conn.Get(l.lease.parent)
+	data, _, err := look.Get(l.lease.parent)
 	require.NoError(t, err)
 	assert.Equal(t, "a note", string(data))
 	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
-	require.NoError(t, d.conn.Delete(l.lease.parent+"/keep", -1))
+	require.NoError(t, look.Delete(l.lease.parent+"/keep", -1))
 }
 
 // The node knows the latest by name. Of those before them an Unlock that is sent again is in doubt;
 // one of a later hold is not.
 func TestForceRelease_ofManySharesBeforeReleasesThatAreSentAgain(t *testing.T) {
 	t.Parallel()
-	d := driverOn(t, connAt(t, shareTTL, testserver.SharedZooKeeper(t).Addr()))
+	look, d := direct(t), driverOf(t)
 	req := driver.Request{Name: fresh(), TTL: shareTTL}
 	var all []*claim
 	for range forcedKnown + 3 {
@@ -94,10 +95,10 @@ func TestForceRelease_ofManySharesBeforeReleasesThatAreSentAgain(t *testing.T) {
 		l.lease.asked = 1
 		require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost, i)
 	}
-	data, _, err := d.conn.Get(writer.(*claim).lease.parent)
+	data, _, err := look.Get(writer.(*claim).lease.parent)
 	require.NoError(t, err)
 	assert.Len(t, strings.Fields(string(data)), 2+forcedKnown)
-	require.NoError(t, d.conn.Delete(writer.(*claim).lease.at(), -1)) // as its first release, which was not answered
+	require.NoError(t, look.Delete(writer.(*claim).lease.state().path, -1)) // as its first release, which was not answered
 	writer.(*claim).lease.asked = 1
 	require.NoError(t, writer.Release(t.Context()))
 }
@@ -106,8 +107,7 @@ func TestForceRelease_ofManySharesBeforeReleasesThatAreSentAgain(t *testing.T) {
 func TestForceRelease_withoutTheRightToDelete(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
-	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
-	d := driverOn(t, conn)
+	conn, d := direct(t), driverOf(t)
 	name := fresh()
 	l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: ttl})
 	require.NoError(t, err)
@@ -127,8 +127,7 @@ func TestForceRelease_withoutTheRightToDelete(t *testing.T) {
 
 func TestList_goesThroughAllNodes(t *testing.T) {
 	t.Parallel()
-	conn := connAt(t, 30*time.Second, testserver.SharedZooKeeper(t).Addr())
-	d := driverOn(t, conn)
+	conn, d := direct(t), driverOf(t)
 	prefix := fmt.Sprint("list", time.Now().UnixNano())
 	list := func(begins string) (names []string, unnamed, pages int) {
 		for next := d.List(prefix + ":" + begins); ; {

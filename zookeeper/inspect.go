@@ -4,170 +4,169 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
-	"time"
+	"strings"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/outage"
 )
 
-// Inspect implements driver.Inspector, on whichever session there is: it has the server catch up with its leader, reads the queue,
-// and then the nodes in it. How long the holder's session lasts ZooKeeper does not tell. The holder's token is known as long
-// as nobody has come or gone since the holder came, be it in vain. When nobody holds the lock none is known.
+// onAnySession calls f with whichever session there is, or one that is made for that, and with
+// another if that had ended when nobody looked.
+func (d *Driver) onAnySession(ctx context.Context, f func(*session) error) (err error) {
+	for range 2 {
+		s, ok := d.sessions.Any()
+		if err = nil; !ok {
+			// Its TTL is as for Clients that have chosen none, but that servers with a long tick may want
+			// more.
+			if s, err = d.session(max(sessionTimeout, ticksPerTTL*d.tick), true); err == nil {
+				err = s.started(ctx)
+			}
+		}
+		if err == nil {
+			err = f(s)
+		}
+		if !errors.Is(err, errSessionEnded) {
+			break
+		}
+	}
+	return err
+}
+
+// Inspect implements driver.Inspector, on whichever session there is: it has the server catch up
+// with its leader, reads the queue, and then the nodes in it. How long the holder's session lasts
+// ZooKeeper does not tell. The holder's token is known as long as nobody has come or gone since the
+// holder came, be it in vain. When nobody holds the lock none is known.
 func (d *Driver) Inspect(ctx context.Context, name string) (state driver.State, err error) {
-	err = d.onAnySession(ctx, func(s *session, o *outage.Outage) (err error) {
-		state, err = s.inspect(ctx, o, parentOf(d.chroot, name))
+	err = d.onAnySession(ctx, func(s *session) (err error) {
+		state, err = lock{s, parentOf(d.chroot, name)}.inspect(ctx)
 		return err
 	})
 	return state, err
 }
 
-// onAnySession calls f with whichever session there is, and again if that ends meanwhile.
-func (d *Driver) onAnySession(ctx context.Context, f func(*session, *outage.Outage) error) error {
-	var s *session
-	ttl := outage.TTL(ctx, sessionTimeout)
-	o := newOutage(ttl, func() error { return s.failure() })
-	for {
-		err := o.Ask(ctx, func(ctx context.Context) (err error) {
-			s, err = d.reader(ctx)
-			return err
-		})
-		if err == nil {
-			err = f(s, o)
-		}
-		if !errors.Is(err, errSessionEnded) {
-			return err
-		}
-		if err := clock.Sleep(ctx, outage.Pause(ttl)); err != nil {
-			return err
-		}
-	}
-}
-
-func (s *session) inspect(ctx context.Context, o *outage.Outage, parent string) (state driver.State, err error) {
-	var seen view
-	err = o.Ask(ctx, func(ctx context.Context) (err error) {
-		seen, err = s.latest(ctx, reads, parent)
-		return err
-	})
+func (k lock) inspect(ctx context.Context) (state driver.State, err error) {
+	seen, err := k.latest(ctx)
 	switch {
 	case errors.Is(err, zk.ErrNoNode): // nobody has held it for a while
 		return state, nil
 	case err != nil:
 		return state, err
 	}
-	queue := inQueue(seen.children)
-	slices.SortFunc(queue, compare)
-	var nodes nodes
-	for some := range slices.Chunk(queue, nodesPerCheck) {
-		err := o.Ask(ctx, func(ctx context.Context) error {
-			found, err := s.readNodes(ctx, parent, some)
-			nodes = append(nodes, found...)
-			return err
-		})
-		if err != nil {
-			return state, err
-		}
+	all := inQueue(seen.children)
+	slices.SortFunc(all, compare)
+	queue, err := k.read(ctx, all)
+	if err != nil || len(queue) == 0 {
+		return state, err
 	}
-	if len(nodes) == 0 {
-		return state, nil
-	}
-	left := nodes.queue()
-	n := len(holders(left))
-	if state.Held = true; left[0].shared {
-		state.Shares = nodes[:n].participants()
+	first, n := queue[0], len(holders(queue))
+	if state.Held = true; first.shared {
+		state.Shares = participants(queue[:n])
 	} else {
-		state.Holder = nodes[0].participant()
+		state.Holder = participants(queue)[0]
 	}
-	state.Waiters = nodes[n:].participants()
-	for _, c := range left[:n] { // of shares, all that are settled have the same
+	state.Waiters = participants(queue[n:])
+	for _, c := range queue[:n] { // of shares, all that are settled have the same
 		state.Token = max(state.Token, c.token)
 	}
-	if first := nodes[0]; !left[0].shared && first.name == queue[0].name && first.czxid == seen.pzxid {
-		// The token is the pzxid that the holder saw, and its coming was the last change. But if it has yet to read what
-		// it sees, right behind that, and another comes first, the token will be that one's.
+	if !first.shared && first.name == all[0].name && first.czxid == seen.pzxid {
+		// The token is the pzxid that the holder saw, and its coming was the last change. But if it has
+		// yet to read what it sees, right behind that, and another comes first, the token will be that
+		// one's.
 		state.Token = uint64(seen.pzxid)
 	}
 	return state, nil
 }
 
-// readerTTL returns that of a session which is made to read on: as for Clients that have chosen none, but that servers with a long
-// tick may want more.
-func (d *Driver) readerTTL() time.Duration { return max(sessionTimeout, ticksPerTTL*d.tick) }
-
-// reader returns a session to read on, whatever its TTL is, and makes one if there is none.
-func (d *Driver) reader(ctx context.Context) (*session, error) {
-	if s, ok := d.sessions.Any(); ok {
-		return s, nil
+// read returns contenders with what is in their nodes, without those that have left meanwhile.
+func (k lock) read(ctx context.Context, queue []contender) ([]contender, error) {
+	found := slices.Clone(queue)
+	for some := range slices.Chunk(found, nodesPerCheck) {
+		err := each(len(some), func(i int) (err error) {
+			c := some[i]
+			some[i], err = call(ctx, k.session, reads, func(conn *zk.Conn) (contender, error) {
+				data, stat, err := conn.Get(k.parent + "/" + c.name)
+				if err != nil {
+					return contender{}, err
+				}
+				c.data, c.czxid = string(data), stat.Czxid
+				return c, nil
+			})
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
-	s, err := d.sessionFor(d.readerTTL(), true)
-	if err == nil {
-		err = s.Wait(ctx)
-	}
-	return s, err
+	return slices.DeleteFunc(found, func(c contender) bool { return c.name == "" }), nil
 }
 
-// holders returns those at the head of a queue, which is in order, that hold the lock: a writer, or the shares that no writer is before.
-func holders(queue []contender) []contender {
-	writer := slices.IndexFunc(queue, func(c contender) bool { return !c.shared })
-	if writer < 0 {
-		return queue
-	}
-	return queue[:max(writer, min(1, len(queue)))]
-}
-
-type nodes []node
-
-// queue returns the contenders whose nodes they are.
-func (n nodes) queue() []contender {
-	queue := make([]contender, len(n))
-	for i := range n {
-		queue[i], _ = parseContender(n[i].name)
-	}
-	return queue
-}
-
-func (n nodes) participants() (all []driver.Participant) {
-	for _, one := range n {
-		all = append(all, one.participant())
+func participants(queue []contender) (all []driver.Participant) {
+	for _, c := range queue {
+		all = append(all, driver.Participant{ID: c.name, Metadata: c.data})
 	}
 	return all
 }
 
-func (n node) participant() driver.Participant {
-	return driver.Participant{ID: n.name, Metadata: n.data}
-}
-
-// node is one that stands in a queue, and what is in it.
-type node struct {
-	name  string
-	data  string
-	czxid int64 // the transaction that made it
-}
-
-// readNodes reads children of parent at the same time. Those that have left meanwhile are not among what it returns.
-func (s *session) readNodes(ctx context.Context, parent string, queue []contender) ([]node, error) {
-	nodes, errs := make([]node, len(queue)), make([]error, len(queue))
-	var read sync.WaitGroup
-	for i, c := range queue {
-		read.Go(func() {
-			nodes[i], errs[i] = call(ctx, s, reads, func(conn *zk.Conn) (node, error) {
-				data, stat, err := conn.Get(parent + "/" + c.name)
-				if err != nil {
-					return node{}, err
-				}
-				return node{c.name, string(data), stat.Czxid}, nil
-			})
+// List implements driver.Lister, on whichever session there is. ZooKeeper has no pages: the first
+// one reads the names of all locks under the Client's prefix, held or released within the last
+// minute, in one request. Then each page reads the queues of some. Names of more than 512
+// characters, escaped, are hashes, and it counts them.
+func (d *Driver) List(prefix string) driver.Pager {
+	prefix, begins := split(prefix)
+	w := &walk{prefix: prefix, begins: begins}
+	return func(ctx context.Context) (page driver.Page, err error) {
+		err = d.onAnySession(ctx, func(s *session) (err error) {
+			page, err = w.page(ctx, lock{s, rootOf(d.chroot, prefix)})
+			return err
 		})
+		return page, err
 	}
-	read.Wait()
-	for _, err := range errs {
+}
+
+// walk goes through the locks under a prefix.
+type walk struct {
+	prefix, begins string
+	read           bool     // the names were
+	left           []string // escaped
+}
+
+// page returns the next of them, which are children of root.
+func (w *walk) page(ctx context.Context, root lock) (page driver.Page, err error) {
+	if !w.read {
+		all, err := root.latest(ctx)
 		if err != nil && !errors.Is(err, zk.ErrNoNode) {
-			return nil, err
+			return page, err
+		}
+		w.read, w.left = true, slices.DeleteFunc(all.children, w.isOther)
+	}
+	some := w.left[:min(len(w.left), nodesPerCheck)]
+	held := make([]bool, len(some))
+	err = each(len(some), func(i int) error {
+		v, err := lock{root.session, root.parent + "/" + some[i]}.view(ctx)
+		held[i] = len(inQueue(v.children)) > 0
+		return err
+	})
+	if err != nil {
+		return page, err
+	}
+	for i, escaped := range some {
+		if !held[i] {
+			continue
+		}
+		if name, ok := unescape(escaped); ok {
+			page.Names = append(page.Names, w.prefix+":"+name)
+		} else {
+			page.Unnamed++
 		}
 	}
-	return slices.DeleteFunc(nodes, func(n node) bool { return n.name == "" }), nil
+	w.left = w.left[len(some):]
+	page.Last = len(w.left) == 0
+	return page, nil
+}
+
+// isOther reports whether a child of the prefix's node is no lock that may belong to the list.
+func (w *walk) isOther(escaped string) bool {
+	name, ok := unescape(escaped)
+	return !strings.HasPrefix(escaped, hashMark) && !(ok && strings.HasPrefix(name, w.begins))
 }

@@ -1,8 +1,6 @@
 package zookeeper
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"path"
@@ -11,7 +9,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/go-zookeeper/zk"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -22,8 +19,8 @@ var oddNames = []string{
 	strings.Repeat("x", longName), strings.Repeat("x", longName+1), strings.Repeat("x", longName+2), strings.Repeat("é", longName),
 }
 
-// Whatever two names there are, and prefixes of users: each has a node of its own, two levels below the root of ours, and none that the
-// server would refuse or take for another.
+// Whatever two names there are, and prefixes of users: each has a node of its own, two levels below
+// the root of ours, and none that the server would refuse or take for another.
 func FuzzEscape(f *testing.F) {
 	for i, name := range oddNames {
 		f.Add(name, oddNames[(i+1)%len(oddNames)])
@@ -44,7 +41,7 @@ func FuzzEscape(f *testing.F) {
 			t.Errorf("%q is %q and %q is %q", a, escape(a), b, escape(b))
 		}
 		for _, qualified := range []string{"p:" + a, strings.ReplaceAll(a, ":", "") + ":" + b, a} {
-			rest, ours := strings.CutPrefix(newPlace("/root", qualified).node, "/root/")
+			rest, ours := strings.CutPrefix(nodeOf(parentOf("/root", qualified), strings.Repeat("0a", ownerBytes)), "/root/")
 			levels := strings.Split(rest, "/")
 			if !ours || len(levels) != 3 || levels[0] == "zookeeper" || path.Clean(rest) != rest || len(rest) > 3*longName {
 				t.Errorf("%q stands at /root/%q", qualified, rest)
@@ -58,7 +55,8 @@ func FuzzEscape(f *testing.F) {
 	})
 }
 
-// What others may have put beside our nodes: only what is built as ours is taken for one, and it is what it says.
+// What others may have put beside our nodes: only what is built as ours is taken for one, and it is
+// what it says.
 func FuzzParseContender(f *testing.F) {
 	owner := strings.Repeat("0a", ownerBytes)
 	for _, name := range []string{
@@ -77,7 +75,8 @@ func FuzzParseContender(f *testing.F) {
 			t.Errorf("%q is in the queue, or is not, depending on who asks", name)
 		}
 		mine := fmt.Sprint(nodePrefix, strings.Repeat("f", ownerDigits), nodeMiddle, lastNumber)
-		if before, _, found := ahead([]string{mine, name}, strings.Repeat("f", ownerDigits)); !found || before != "" && before != name {
+		own, _ := parseContender(mine)
+		if before := ahead(inQueue([]string{mine, name}), own, false).name; before != "" && before != name {
 			t.Errorf("%q is ahead, of %q", before, name)
 		}
 	})
@@ -93,14 +92,9 @@ func TestAhead(t *testing.T) {
 	slices.Sort(all)
 	before := map[byte]string{'d': "", 'c': name('d', 7), 'b': name('c', 12), 'a': name('b', lastNumber-1)}
 	for owner, want := range before {
-		got, first, ok := ahead(all, strings.Repeat(string(owner), ownerDigits))
-		require.True(t, ok)
-		assert.Equal(t, want, got, string(owner))
-		assert.Equal(t, name('d', 7), first, string(owner))
-	}
-	for _, owner := range "e01234" {
-		_, _, ok := ahead(all, strings.Repeat(string(owner), ownerDigits))
-		assert.False(t, ok, "%c has no place", owner)
+		i := slices.IndexFunc(inQueue(all), func(c contender) bool { return c.owner == strings.Repeat(string(owner), ownerDigits) })
+		require.GreaterOrEqual(t, i, 0)
+		assert.Equal(t, want, ahead(inQueue(all), inQueue(all)[i], false).name, string(owner))
 	}
 	var names []string
 	for _, c := range slices.SortedFunc(slices.Values(inQueue(all)), compare) {
@@ -108,16 +102,4 @@ func TestAhead(t *testing.T) {
 	}
 	assert.Equal(t, queue[:4], names)
 	assert.Len(t, contenders(all), 9, "those without a place are to be removed, too")
-}
-
-func TestRefused_isOnlyWhatTheServerHasNotDone(t *testing.T) {
-	for _, err := range []error{zk.ErrNoAuth, zk.ErrNoNode, zk.ErrInvalidACL, zk.ErrSessionExpired} {
-		assert.True(t, refused(err), "%v", err)
-	}
-	for _, err := range []error{
-		zk.ErrConnectionClosed, zk.ErrClosing, zk.ErrNoServer, zk.ErrSessionMoved, zk.ErrUnknown, context.Canceled,
-		context.DeadlineExceeded, errors.New("unknown error: -127"),
-	} {
-		assert.False(t, refused(err), "%v", err)
-	}
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-func connAt(t *testing.T, timeout time.Duration, addr string) *zk.Conn {
+// direct is a connection for tests to look at what there is.
+func direct(t *testing.T) *zk.Conn {
 	t.Helper()
-	conn, events, err := zk.Connect([]string{addr}, timeout, zk.WithLogger(silent{}), zk.WithLogInfo(false))
+	conn, events, err := zk.Connect([]string{testserver.SharedZooKeeper(t).Addr()}, 30*time.Second, zk.WithLogger(silent{}), zk.WithLogInfo(false))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		conn.Close()
@@ -37,9 +37,10 @@ var locks atomic.Int64
 // fresh returns the qualified name of a lock that no other test has.
 func fresh() string { return fmt.Sprint("fresh:x", locks.Add(1)) }
 
-func driverOn(t *testing.T, conn *zk.Conn) *Driver {
+// driverOf is one over the server that the tests have in common.
+func driverOf(t *testing.T, opts ...DriverOption) *Driver {
 	t.Helper()
-	d, err := NewDriver(conn, nil, Tick(100*time.Millisecond))
+	d, err := NewDriver([]string{testserver.SharedZooKeeper(t).Addr()}, append(opts, Tick(100*time.Millisecond))...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close() })
 	return d
@@ -54,16 +55,15 @@ func waitFor(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// What a clean-up is for, step by step: the library sends a take when its caller has long given up, and, on the
-// application's connection, when the session is another.
+// What a clean-up is for, step by step: the library sends a take when its caller has long given up.
 func TestTake_thatComesAfterItsRelease(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
-	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
-	d := driverOn(t, conn)
+	d := driverOf(t)
 	req := driver.Request{Name: fresh(), TTL: ttl}
 	holder, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
+	conn := holder.(*claim).lease.session.conn
 	nodes := func() int {
 		children, _, err := conn.Children(parentOf("", req.Name))
 		require.True(t, err == nil || errors.Is(err, zk.ErrNoNode), "%v", err)
@@ -100,7 +100,6 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 			case <-time.After(20 * time.Millisecond):
 			}
 			comes(l, c)
-			c.id = conn.SessionID()
 			close(c.done)
 			require.NoError(t, <-released)
 			assert.Equal(t, 1, nodes(), "the holder's alone")
@@ -114,32 +113,20 @@ func TestTake_thatComesAfterItsRelease(t *testing.T) {
 			return l.session.life.ripe(clock.Now()).After(l.session.life.proven)
 		})
 		before := l.session.life.until()
-		path, err := l.find(t.Context(), &creation{id: conn.SessionID()})
+		path, err := l.find(t.Context())
 		require.NoError(t, err)
 		assert.Empty(t, path)
 		assert.Equal(t, before, l.session.life.until())
 		require.NoError(t, l.release(t.Context()))
 	})
-	t.Run("on a session that came after", func(t *testing.T) {
-		l, c := contender().lease, &creation{done: make(chan struct{}), err: zk.ErrConnectionClosed}
-		l.making = c
-		l.session.End()
-		_, err := conn.Create(l.node, nil, zk.FlagEphemeralSequential, d.acl)
-		require.NoError(t, err)
-		require.Positive(t, nodes(), "the holder's may be gone already")
-		c.id = conn.SessionID() + 1
-		close(c.done)
-		waitFor(t, "the session that has ended sweeps up, the holder's too", func() bool { return nodes() == 0 })
-	})
-	require.ErrorIs(t, holder.Extend(t.Context(), ttl), locker.ErrLost)
+	require.NoError(t, holder.Release(t.Context()))
 }
 
 // An event may be lost. Who asks again looks at the node before its own, and at its own.
 func TestAsk_doesNotRelyOnEvents(t *testing.T) {
 	t.Parallel()
 	const ttl = 12 * time.Second
-	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
-	d := driverOn(t, conn)
+	conn, d := direct(t), driverOf(t)
 	req := driver.Request{Name: fresh(), TTL: ttl}
 	first, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)
@@ -152,15 +139,21 @@ func TestAsk_doesNotRelyOnEvents(t *testing.T) {
 	}
 	require.ErrorIs(t, ask(), driver.ErrHeld)
 	l := second.lease
-	l.session.mu.Lock()
-	l.session.watches[l.awaits].events = make(chan zk.Event) // which hears nothing
-	l.session.mu.Unlock()
 	require.ErrorIs(t, ask(), driver.ErrHeld)
 	assert.Same(t, l, second.lease)
-	require.NoError(t, conn.Delete(l.at(), -1))
+	require.NoError(t, conn.Delete(l.state().path, -1))
 	require.ErrorIs(t, ask(), driver.ErrHeld)
 	assert.NotSame(t, l, second.lease, "it has begun again")
+	watches, node := &l.session.watches, second.lease.awaits
+	set := func(w *watch) (was *watch) {
+		watches.mu.Lock()
+		defer watches.mu.Unlock()
+		was, watches.nodes[node] = watches.nodes[node], w
+		return was
+	}
+	was := set(nil)
 	require.NoError(t, first.Release(t.Context()))
+	set(was) // the event is lost
 	require.NoError(t, ask())
 	token := second.Token()
 	third := d.Claim(req)
@@ -168,17 +161,16 @@ func TestAsk_doesNotRelyOnEvents(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrHeld)
 	require.NoError(t, ask(), "asked twice it is granted once")
 	assert.Equal(t, token, second.Token())
-	require.NoError(t, second.Release(t.Context()))
 	require.NoError(t, third.Release(t.Context()))
+	assert.Empty(t, watches.awaited(third.(*claim).lease), "nobody wakes it")
+	require.NoError(t, second.Release(t.Context()))
 }
 
-// A try came second, between its look and its node. Its deletion is not answered, and goes on in
-// the background.
+// A try came second, between its look and its node. It may not know whether it has left.
 func TestAsk_ofATryThatComesSecond(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
-	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
-	d := driverOn(t, conn)
+	conn, d := direct(t), driverOf(t)
 	req := driver.Request{Name: fresh(), TTL: ttl}
 	c := d.Claim(req).(*claim)
 	require.NoError(t, c.Release(t.Context()), "it has sent nothing")
@@ -188,11 +180,13 @@ func TestAsk_ofATryThatComesSecond(t *testing.T) {
 	require.NoError(t, err)
 	before, err := l.stand(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, holder.(*claim).lease.at(), l.parent+"/"+before)
+	require.Equal(t, holder.(*claim).lease.state().path, l.parent+"/"+before)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, l.leaveHeld(ctx), driver.ErrHeld)
-	waitFor(t, "it has left", l.lost)
+	require.ErrorIs(t, c.leave(ctx), context.Canceled)
+	_, err = c.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
+	require.NoError(t, c.Release(t.Context()), "nothing is left")
 	children, _, err := conn.Children(l.parent)
 	require.NoError(t, err)
 	assert.Len(t, children, 1)
@@ -204,29 +198,29 @@ func TestAsk_ofATryThatComesSecond(t *testing.T) {
 func TestAwait_wakesEachOnce(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
-	conn := connAt(t, ttl, testserver.SharedZooKeeper(t).Addr())
-	d := driverOn(t, conn)
+	conn, d := direct(t), driverOf(t)
 	got, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: ttl})
 	require.NoError(t, err)
-	first, second := got.(*claim).lease, new(lease)
+	first, second := got.(*claim).lease, &lease{lock: got.(*claim).lease.lock}
 	next, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: ttl})
 	require.NoError(t, err)
-	s, node := first.session, first.at()
-	events := func() <-chan zk.Event {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.watches[node].events
+	s, node := first.session, first.state().path
+	waiters := func() int {
+		s.watches.mu.Lock()
+		defer s.watches.mu.Unlock()
+		assert.True(t, s.watches.nodes[node].set)
+		return len(s.watches.nodes[node].wakes)
 	}
 	woken := make(chan *lease, 4)
 	wait := func(l *lease) (gone bool) {
-		gone, err := s.await(t.Context(), l, node, func() { woken <- l })
+		gone, err := l.await(t.Context(), node, func() { woken <- l })
 		require.NoError(t, err)
 		return gone
 	}
 	require.False(t, wait(first))
-	set := events()
+	require.Equal(t, 1, waiters())
 	require.False(t, wait(second))
-	require.Equal(t, set, events(), "the library would keep both")
+	require.Equal(t, 2, waiters(), "of one watch: the library would keep both")
 	_, err = conn.Set(node, nil, -1)
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []*lease{first, second}, []*lease{<-woken, <-woken})
@@ -234,24 +228,23 @@ func TestAwait_wakesEachOnce(t *testing.T) {
 	require.NoError(t, got.Release(t.Context()))
 	assert.Equal(t, second, <-woken)
 	assert.True(t, wait(second))
-	node = next.(*claim).lease.at()
+	node = next.(*claim).lease.state().path
 	require.False(t, wait(second))
 	s.End()
 	assert.Equal(t, second, <-woken, "with the session")
-	_, err = s.await(t.Context(), second, node, func() {})
+	_, err = second.await(t.Context(), node, func() {})
 	require.ErrorIs(t, err, errSessionEnded)
-	s.wakeAll() // as Stop does
+	s.watches.fireAll() // as Stop does
 	assert.Empty(t, woken)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	assert.Empty(t, s.watches, "nothing is left of them")
+	s.watches.mu.Lock()
+	defer s.watches.mu.Unlock()
+	assert.Empty(t, s.watches.nodes, "nothing is left of them")
 }
 
-// A session that nobody has used for long: one of our own is closed, the application's goes on.
+// Nobody has used the session for long.
 func TestSession_thatIdles(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
-	s := testserver.SharedZooKeeper(t)
 	req := driver.Request{Name: fresh(), TTL: ttl}
 	use := func(d *Driver) *session {
 		l, err := claims.Take(t.Context(), d, req)
@@ -261,7 +254,7 @@ func TestSession_thatIdles(t *testing.T) {
 		return l.(*claim).lease.session
 	}
 
-	d := driverOn(t, connAt(t, ttl, s.Addr()))
+	d := driverOf(t)
 	first := use(d)
 	first.mu.Lock()
 	first.life.proven = first.life.proven.Add(-ttl)

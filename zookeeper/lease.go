@@ -3,29 +3,35 @@ package zookeeper
 import (
 	"context"
 	"errors"
-	"path"
 	"sync"
 	"sync/atomic"
 
 	"github.com/go-zookeeper/zk"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/clock"
 )
 
-// lease is one place in the queue, whether or not it is the first: a node on a session.
+// lease is one place in the queue of a lock, whether or not it is the first: a node on a session.
 type lease struct {
-	place
-	session *session
-	data    []byte
-	shared  bool        // a share is wanted
-	left    atomic.Bool // see claim.Leave
-	awaits  string      // the node whose end it hears of; guarded by session.mu
-	witness string      // a share whose token is settled, in the last read of one that is not
+	lock
+	node   string // the path of ours, but for the number
+	owner  string
+	data   []byte
+	shared bool        // a share is wanted
+	left   atomic.Bool // see claim.Leave
+	awaits string      // the node whose end it hears of; guarded by the mutex of watches
 
-	mu       sync.Mutex
-	token    uint64    // the parent's pzxid in the read that showed us first; of a share see agree
+	mu sync.Mutex
+	leaseState
+}
+
+// leaseState is what is known of a lease by now. It is guarded by the lease's mutex.
+type leaseState struct {
+	token    uint64    // the parent's pzxid in the read that showed us first; of a share see agree. 0: not granted
 	path     string    // of our node; empty if it is not known
 	holder   string    // the first node of the queue, in the last read
+	witness  string    // a share there whose token is settled
 	to       string    // the path to which a move has brought our node, or may have; empty: there was none
 	making   *creation // of the node, unless it is known how that ended
 	asked    int       // deletions that were sent
@@ -33,106 +39,154 @@ type lease struct {
 	released bool
 }
 
-// Token returns 0 until the lock is granted.
-func (l *lease) Token() uint64 {
+// leaving reports whether the lease has ended, or its node may have been removed by ourselves.
+func (s leaseState) leaving() bool { return s.finished || s.asked > 0 }
+
+func (l *lease) state() leaseState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.token
+	return l.leaseState
 }
 
-// release deletes our node. On the application's connection it does so when the session has ended,
-// too: that may have been our own view of it, or the node another session's.
+// lost reports whether the lease has ended.
+func (l *lease) lost() bool { return l.state().finished || l.session.Ended() }
+
+// release deletes our node. If another deletion was sent, before or meanwhile, and the session is
+// still the same, it is we who have removed a node that is gone, unless a ForceRelease has.
 func (l *lease) release(ctx context.Context) error {
-	if l.lost() {
-		return l.finish(false) // which returns how it has ended
-	}
-	if _, err := l.settle(ctx); err != nil {
-		return err
-	}
-	path := l.at()
-	if path == "" {
-		return l.finish(l.Token() == 0)
-	}
-	again, err := call(ctx, l.session, writes|loosely, func(conn *zk.Conn) (again bool, err error) {
-		l.mu.Lock()
-		l.asked++
-		l.mu.Unlock()
-		err = conn.Delete(path, -1)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.asked > 1, err
-	})
-	switch {
-	case err == nil:
-		return l.finish(true)
-	case errors.Is(err, errSessionEnded):
-		return l.finish(false)
-	case errors.Is(err, zk.ErrNoNode):
-		// If another deletion was sent, before or meanwhile, and the session is still the same, it is we who have removed it, unless a
-		// ForceRelease has.
-		if moved, err := l.moved(ctx, path); err != nil {
+	for {
+		if l.state().finished {
+			return l.finish(false) // which returns how it has ended
+		}
+		if _, err := l.settle(ctx); err != nil {
 			return err
-		} else if moved {
-			return l.release(ctx)
+		}
+		now := l.state()
+		if now.path == "" {
+			return l.finish(now.token == 0)
+		}
+		again, err := call(ctx, l.session, writes, func(conn *zk.Conn) (again bool, err error) {
+			l.mu.Lock()
+			l.asked++
+			l.mu.Unlock()
+			err = conn.Delete(now.path, -1)
+			return l.state().asked > 1, err
+		})
+		switch {
+		case err == nil:
+			return l.finish(true)
+		case errors.Is(err, errSessionEnded):
+			return l.finish(false)
+		case !errors.Is(err, zk.ErrNoNode):
+			return err
+		}
+		moved, err := l.moved(ctx, now.path)
+		if err != nil {
+			return err
+		}
+		if moved {
+			continue
 		}
 		ours := again && l.session.lasts()
-		if ours && l.Token() != 0 {
+		if ours && now.token != 0 {
 			forced, err := l.forced(ctx)
 			if err != nil {
 				return err
 			}
 			ours = !forced
 		}
-		return l.finish(l.Token() == 0 || ours)
-	default:
-		return err
+		return l.finish(now.token == 0 || ours)
 	}
 }
 
-// settle finds out what has become of the call that makes our node. If that has made nothing, and will not, there is no path, and
-// refusal is why, if the server has said so.
-func (l *lease) settle(ctx context.Context) (refusal, err error) {
+// finish ends the lease, unless it has ended. Its result is that of a Release.
+func (l *lease) finish(released bool) error {
 	l.mu.Lock()
-	c := l.making
+	again := l.finished
+	l.finished, l.released = true, again && l.released || !again && released
+	now := l.leaseState
 	l.mu.Unlock()
+	if !again {
+		l.session.watches.forget(l)
+		l.session.Leave(l)
+	}
+	if now.released {
+		return nil
+	}
+	return driver.ErrLost
+}
+
+// creation is a call that makes a node. It may stand in the library's queue for long, and be sent
+// when we have forgotten what for. So it is never given up: what it made is removed.
+type creation struct {
+	read chan view     // has what was read right behind it
+	done chan struct{} // closed when the call has returned
+	path string
+	err  error
+}
+
+// create sends the request that makes our node, and right behind it one that reads the queue. The
+// library has no way of sending both at once, but requests of a connection are answered in the
+// order in which they came: nearly always the second one finds the node. Else it has to be read
+// again.
+func (l *lease) create(ctx context.Context) (*creation, error) {
+	s := l.session
+	if err := s.connected(ctx); err != nil {
+		return nil, err
+	}
+	c := &creation{read: make(chan view, 1), done: make(chan struct{})}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.finished { // its session has ended
+		return nil, errSessionEnded
+	}
+	err := s.driver.spawn(func() {
+		sent := clock.Now()
+		ripe := s.ripe(sent)
+		_ = s.driver.spawn(func() {
+			v, _ := readView(s.conn, l.parent)
+			c.read <- v
+		})
+		path, err := s.conn.Create(l.node, l.data, zk.FlagEphemeralSequential, s.driver.acl)
+		c.path, c.err = path, s.onReply(writes, sent, ripe, err)
+		close(c.done)
+	})
+	if err == nil {
+		l.making = c
+	}
+	return c, err
+}
+
+// settle finds out what has become of the call that makes our node. If that has made nothing, and
+// will not, there is no path, and failure is why.
+func (l *lease) settle(ctx context.Context) (failure, err error) {
+	c := l.state().making
 	if c == nil {
 		return nil, nil
 	}
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, l.session.noAnswer(ctx)
 	}
 	path := c.path
-	switch {
-	case refused(c.err):
-		refusal = c.err
-	case c.err != nil:
-		if path, err = l.find(ctx, c); err != nil {
+	if c.err != nil && !isAny(c.err, zk.ErrNoNode, zk.ErrNoAuth) { // which are the server's word
+		if path, err = l.find(ctx); err != nil {
 			return nil, err
 		}
 	}
-	l.made(path)
-	return refusal, nil
-}
-
-// made takes in how the making of our node has ended.
-func (l *lease) made(path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.path, l.making = path, nil
+	return c.err, nil
 }
 
-// find looks for what a call has made whose outcome is not known, but which has returned: nothing of it is still to be sent. What
-// the library sent on a connection before, is at the leader before the sync, or comes after that connection was
-// replaced and is refused.
-func (l *lease) find(ctx context.Context, c *creation) (path string, err error) {
-	s := l.session
-	if s.Ended() && (s.own != nil || c.id == s.id && s.conn.SessionID() != s.id) {
-		return "", nil // it went with its session
-	}
-	v, err := s.latest(ctx, reads|loosely, l.parent)
-	if errors.Is(err, zk.ErrNoNode) {
+// find looks for what a call has made whose outcome is not known, but which has returned: nothing
+// of it is still to be sent. What the library sent on a connection before is at the leader before
+// the sync, or comes after that connection was replaced and is refused.
+func (l *lease) find(ctx context.Context) (path string, err error) {
+	v, err := l.latest(ctx)
+	if isAny(err, zk.ErrNoNode, errSessionEnded) { // it went with its session
 		return "", nil
 	}
 	for _, c := range contenders(v.children) {
@@ -141,47 +195,4 @@ func (l *lease) find(ctx context.Context, c *creation) (path string, err error) 
 		}
 	}
 	return path, err
-}
-
-// finish ends the lease, unless it has ended. Its result is that of a Release.
-func (l *lease) finish(released bool) error {
-	l.mu.Lock()
-	again := l.finished
-	l.finished, l.released = true, again && l.released || !again && released
-	released = l.released
-	at, to := l.path, l.to
-	l.mu.Unlock()
-	if !again {
-		l.session.forget(at)
-		l.session.forgetAwait(l)
-		if to != "" {
-			l.session.unsettle(l.parent, path.Base(to))
-		}
-		l.session.Leave(l)
-	}
-	if released {
-		return nil
-	}
-	return driver.ErrLost
-}
-
-// lost reports whether the lease has ended.
-func (l *lease) lost() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.finished
-}
-
-// leaving reports whether the lease has ended, or its node may have been removed by ourselves.
-func (l *lease) leaving() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.finished || l.asked > 0
-}
-
-// at returns the path of our node, or "" if that is not known.
-func (l *lease) at() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.path
 }

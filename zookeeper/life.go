@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// life is how long a session is known to last. A contact is a request of ours that was answered; it moves the end of the
-// session, at the server that answered. That may be a follower which the leader has lost, or one that dies before it
-// hands on that the session was in touch: followers do so with the leader's pings, twice a tick. So a contact counts
-// when it is proven: when a request that a quorum committed, sent when the contact was ripe, was
-// answered as well. A proven contact counts from when it was sent.
+// life is how long a session is known to last. A contact is a request of ours that was answered; it
+// moves the end of the session, at the server that answered. That may be a follower which the
+// leader has lost, or one that dies before it hands on that the session was in touch: followers do
+// so with the leader's pings, twice a tick. So a contact counts when it is proven: when a request
+// that a quorum committed, sent when the contact was ripe, was answered as well. A proven contact
+// counts from when it was sent.
 type life struct {
 	ttl, tick time.Duration
 	born      time.Time // when the first proven contact was sent
@@ -23,33 +24,24 @@ type contact struct{ sent, ripe time.Time }
 // contactsPerTTL is how close together contacts may be and still be told apart.
 const contactsPerTTL = 64
 
-// contact takes in that a request sent at sent was answered at answered.
-func (l *life) contact(sent, answered time.Time) {
-	l.add(contact{sent, answered.Add(l.tick)}, answered)
-}
-
-// attached takes in that the session was taken up again on a connection whose making began at sent: servers ask the
-// leader. It may have been deposed, so that this too needs proof; but nothing needs to be waited for.
-func (l *life) attached(sent, answered time.Time) {
-	l.add(contact{sent, answered}, answered)
-}
-
-func (l *life) add(c contact, now time.Time) {
-	if !c.sent.After(l.proven) {
+// contact takes in that a request sent at sent was answered at answered, and is ripe a while later.
+// That is a tick, as a rule. Nothing needs to be waited for if the session was taken up again on a
+// connection whose making began at sent: servers ask the leader. It may have been deposed, so that
+// this too needs proof.
+func (l *life) contact(sent, answered time.Time, while time.Duration) {
+	if !sent.After(l.proven) {
 		return
 	}
-	best, gap := l.ripe(now), pace(l.ttl)/contactsPerTTL
-	l.young = slices.DeleteFunc(l.young, func(y contact) bool {
-		stale := !y.ripe.After(now) && y.sent.Before(best)
-		worse := !y.sent.After(c.sent) && !y.ripe.Before(c.ripe)
-		return stale || worse
-	})
+	c := contact{sent, answered.Add(while)}
+	best, gap := l.ripe(answered), pace(l.ttl)/contactsPerTTL
+	l.young = slices.DeleteFunc(l.young, func(y contact) bool { return !y.ripe.After(answered) && y.sent.Before(best) })
 	if !slices.ContainsFunc(l.young, func(y contact) bool { return !y.ripe.After(c.ripe) && y.sent.After(c.sent.Add(-gap)) }) {
 		l.young = append(l.young, c)
 	}
 }
 
-// ripe returns when the youngest contact was sent that a request proves which is sent at now; proven if there is none.
+// ripe returns when the youngest contact was sent that a request proves which is sent at now;
+// proven if there is none.
 func (l *life) ripe(now time.Time) time.Time {
 	best := l.proven
 	for _, y := range l.young {
@@ -91,7 +83,8 @@ func (l *life) youngest() time.Time {
 	return last
 }
 
-// ripens returns when the first of the contacts ripens that were sent after sent; zero if there is none.
+// ripens returns when the first of the contacts ripens that were sent after sent; zero if there is
+// none.
 func (l *life) ripens(sent time.Time) (first time.Time) {
 	for _, y := range l.young {
 		if y.sent.After(sent) && (first.IsZero() || y.ripe.Before(first)) {

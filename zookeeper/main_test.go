@@ -17,7 +17,6 @@ import (
 	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/internal/test/testwait"
-	"github.com/go-locker/locker/zookeeper"
 )
 
 func TestMain(m *testing.M) {
@@ -46,10 +45,10 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-// connect makes a ZooKeeper connection of an application's, and waits for its session.
-func connect(t testing.TB, timeout time.Duration, addrs ...string) (*zk.Conn, <-chan zk.Event) {
+// direct is a connection for tests to look at what there is.
+func direct(t testing.TB, addrs ...string) *zk.Conn {
 	t.Helper()
-	conn, events, err := zk.Connect(addrs, timeout, zk.WithLogger(silent{}), zk.WithLogInfo(false))
+	conn, events, err := zk.Connect(addrs, 30*time.Second, zk.WithLogger(silent{}), zk.WithLogInfo(false))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		conn.Close()
@@ -57,28 +56,11 @@ func connect(t testing.TB, timeout time.Duration, addrs ...string) (*zk.Conn, <-
 		}
 	})
 	eventually(t, "there is a session", func() bool { return conn.State() == zk.StateHasSession })
-	return conn, events
-}
-
-// direct is a connection for tests to look at what there is.
-func direct(t testing.TB, addrs ...string) *zk.Conn {
-	t.Helper()
-	conn, _ := connect(t, 30*time.Second, addrs...)
 	return conn
 }
 
-// clientOf makes a Client over conn, and closes it before conn is closed.
-func clientOf(t testing.TB, conn *zk.Conn, events <-chan zk.Event, opts ...locker.Option) *locker.Client {
-	t.Helper()
-	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick))
-	require.NoError(t, err)
-	c, err := locker.New(d, append([]locker.Option{locker.WithPrefix(space(t))}, opts...)...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-// openURL opens a Client in the test's space, and closes it when the test ends. parameters are as in a URL's query.
+// openURL opens a Client in the test's space, and closes it when the test ends. parameters are as
+// in a URL's query.
 func openURL(t testing.TB, url, parameters string, opts ...locker.Option) *locker.Client {
 	t.Helper()
 	c, err := locker.Open(context.WithoutCancel(t.Context()), strings.TrimSuffix(url+"?tick=100ms&"+parameters, "&"),
@@ -144,31 +126,8 @@ func sessions(t testing.TB) harness.Sessions {
 	}
 }
 
-// onEachConnection runs test on the connections that a Driver may be given.
-func onEachConnection(t *testing.T, test func(harness.Sessions, *testing.T)) {
-	t.Helper()
-	t.Run("of its own", func(t *testing.T) {
-		t.Parallel()
-		test(sessions(t), t)
-	})
-	for name, heard := range map[string]bool{"the application's": true, "the application's, and its events too": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := sessions(t)
-			prefix := space(t)
-			b.Open = func(t testing.TB, addr string, ttl time.Duration, opts ...locker.Option) *locker.Client {
-				conn, events := connect(t, ttl, addr)
-				if !heard {
-					events = nil
-				}
-				return clientOf(t, conn, events, append(opts, locker.WithPrefix(prefix))...)
-			}
-			test(b, t)
-		})
-	}
-}
-
-// ensembles are places for ensembles: more than two at once keep a small machine so busy that they elect leaders all the time.
+// ensembles are places for ensembles: more than two at once keep a small machine so busy that they
+// elect leaders all the time.
 var ensembles = make(chan struct{}, 2)
 
 // three starts an ensemble, when there is a place.

@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,20 +13,21 @@ import (
 
 	"github.com/go-zookeeper/zk"
 
+	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/clock"
 	"github.com/go-locker/locker/internal/outage"
 )
 
-// network is how one session of ours reaches the servers: it is the library's dialer and its host provider.
-// Names are resolved at each attempt, and the pauses suit the session's time-out, where the library waits a second before it
-// comes back to the only server.
+// network is how one session reaches the servers: it is the library's dialer and its host provider.
+// Names are resolved at each attempt (samuel/go-zookeeper#44), and the pauses suit the session's
+// time-out, where the library waits a second before it comes back to the only server.
 type network struct {
 	driver *Driver
 	ctx    context.Context // ends with the session
 	ttl    time.Duration
 	conn   *zk.Conn
 	events <-chan zk.Event
-	making sync.RWMutex // of containers, for makeContainer
+	making sync.RWMutex // of containers
 
 	mu       sync.Mutex
 	next     int
@@ -47,7 +49,8 @@ func (n *network) Init([]string) error { return nil }
 // Len is called by the library.
 func (n *network) Len() int { return len(n.driver.servers) }
 
-// Next is called by the library. Only if it is told to start anew does it look whether it is to quit.
+// Next is called by the library. Only if it is told to start anew does it look whether it is to
+// quit.
 func (n *network) Next() (server string, again bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -69,7 +72,7 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 	n.current = nil
 	n.mu.Unlock()
 	if last != nil {
-		_ = last.Close() // go-zookeeper leaves it open when the session has expired
+		_ = last.Close() // the library leaves it open when the session has expired (no issue is known)
 	}
 	if attempts > n.Len() {
 		pause := min(max(n.ttl/50, 10*time.Millisecond), 500*time.Millisecond)
@@ -98,24 +101,29 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 }
 
 func (n *network) connect(ctx context.Context, address string) (net.Conn, error) {
-	if n.driver.tls == nil {
-		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	conn, err := n.driver.dial(ctx, "tcp", address)
+	if err != nil || n.driver.tls == nil {
+		return conn, err
 	}
-	conn, err := (&tls.Dialer{Config: n.driver.tls}).DialContext(ctx, "tcp", address)
-	if err != nil {
+	config := n.driver.tls.Clone()
+	config.ServerName = cmp.Or(config.ServerName, adapter.Host(address))
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
 		return nil, err
 	}
-	return abrupt{conn.(*tls.Conn)}, nil
+	return abrupt{secure}, nil
 }
 
-// abrupt is a TLS connection that is closed without a farewell, for which a server that has stopped would
-// have to make room. ZooKeeper has its own.
+// abrupt is a TLS connection that is closed without a farewell, for which a server that has stopped
+// would have to make room. ZooKeeper has its own.
 type abrupt struct{ *tls.Conn }
 
 func (a abrupt) Close() error { return a.NetConn().Close() }
 
-// greeting is how long a server may take for the answer by which there is a session. It is short while others can
-// be asked, so that holds last though several are silent; but in the end servers that are merely slow are waited for.
+// greeting is how long a server may take for the answer by which there is a session. It is short
+// while others can be asked, so that holds last though several are silent; but in the end servers
+// that are merely slow are waited for.
 func (n *network) greeting() time.Duration {
 	if others := n.Len() - 1; n.silences < 2*others {
 		return pace(n.ttl) / 8
@@ -128,8 +136,8 @@ func (n *network) attached(conn *zk.Conn) *link {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.current.greeted, n.current.patience = true, pace(n.ttl)/3
-	if watches(conn) {
-		n.current.holdAnswers()
+	if hasWatches(conn) {
+		n.current.hold()
 	}
 	n.attempts, n.silences, n.failure = 0, 0, nil
 	return n.current
@@ -145,6 +153,9 @@ func (n *network) why() error {
 	return n.failure
 }
 
+// farewell is how long the end of a session may take.
+const farewell = 700 * time.Millisecond
+
 // close ends the session at the server if that can be reached, and the connection in any case.
 func (n *network) close() {
 	if n.conn == nil { // the library has refused to make one
@@ -153,7 +164,7 @@ func (n *network) close() {
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
-		n.making.Lock() // when it closes, the library reads the answer to this request while it may be writing that
+		n.making.Lock()
 		n.conn.Close()
 		n.making.Unlock()
 		for range n.events { // until the library's goroutines have ended
@@ -162,6 +173,15 @@ func (n *network) close() {
 	t := time.AfterFunc(farewell, n.cut)
 	defer t.Stop()
 	<-closed
+}
+
+// createContainer makes a container before the connection closes, or not at all: when it closes,
+// the library reads the answer while another goroutine of it may be writing that. No issue is
+// known.
+func (n *network) createContainer(node string) (string, error) {
+	n.making.RLock()
+	defer n.making.RUnlock()
+	return n.conn.CreateContainer(node, nil, zk.FlagContainer, n.driver.acl)
 }
 
 // cut ends the connection under the library.

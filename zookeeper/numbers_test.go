@@ -18,7 +18,8 @@ import (
 // note is a child of the lock x that is not ours, and keeps the servers from removing the node.
 func note(t testing.TB) string { return parent(t, "x") + "/note" }
 
-// numbered starts a server on which n children of the lock x were made, and a note. The node of the lock is a container, or plain.
+// numbered starts a server on which n children of the lock x were made, and a note. The node of the
+// lock is a container, or plain.
 func numbered(t testing.TB, n int32, container bool) (*testserver.ZooKeeperServer, *zk.Conn) {
 	t.Helper()
 	s := testserver.ZooKeeper(t, testserver.ZooKeeperReaping())
@@ -44,8 +45,9 @@ func numbered(t testing.TB, n int32, container bool) (*testserver.ZooKeeperServe
 	return s, direct(t, s.Addr())
 }
 
-// The servers count children up to 2147483647, and then give each that number, and no longer say that there is another.
-// A contender with a number near that neither holds nor waits. Nobody keeps the container from being removed, and then it goes on.
+// The servers count children up to 2147483647, and then give each that number, and no longer say
+// that there is another. A contender with a number near that neither holds nor waits. Nobody keeps
+// the container from being removed, and then it goes on.
 func TestNumbers_nearTheEnd(t *testing.T) {
 	t.Parallel()
 	s, look := numbered(t, math.MaxInt32-2, true)

@@ -74,73 +74,41 @@ func TestOpen_endsWithItsContext(t *testing.T) {
 
 func TestNewDriver_options(t *testing.T) {
 	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	conn, events := connect(t, 10*time.Second, s.Addr())
-	for _, o := range []zookeeper.DriverOption{nil, zookeeper.Tick(0), zookeeper.ACL(nil), zookeeper.Root("x"), zookeeper.Root("/a/./b"), zookeeper.Root("/a%/b\x00%")} {
-		_, err := zookeeper.NewDriver(conn, events, o)
+	servers := []string{testserver.SharedZooKeeper(t).Addr()}
+	for _, o := range []zookeeper.DriverOption{
+		nil, zookeeper.Tick(0), zookeeper.ACL(nil), zookeeper.Root("x"), zookeeper.Root("/a/./b"), zookeeper.Root("/a%/b\x00%"),
+		zookeeper.Auth("alice", ""), zookeeper.Auth("a:b", "s3cret"), zookeeper.DialTimeout(-1),
+	} {
+		_, err := zookeeper.NewDriver(servers, o)
 		require.Error(t, err)
+		assert.NotContains(t, err.Error(), "s3cret")
 	}
-	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick), zookeeper.Root("/"+space(t)+"/apps/shop/"), zookeeper.ACL(zk.WorldACL(zk.PermAll)))
+	_, err := zookeeper.New(nil)
+	require.ErrorContains(t, err, "no servers")
+	d, err := zookeeper.NewDriver(servers, zookeeper.Tick(serverTick), zookeeper.Root("/"+space(t)+"/apps/shop/"), zookeeper.Auth("alice", "s3cret"),
+		zookeeper.DialTimeout(time.Minute))
 	require.NoError(t, err)
 	c, err := locker.New(d)
 	require.NoError(t, err)
 	m := c.Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
-	children, _, err := conn.Children("/" + space(t) + "/apps/shop/locker/x")
-	require.NoError(t, err)
-	assert.Len(t, children, 1)
+	_, _, err = direct(t, servers...).Get("/" + space(t) + "/apps/shop/locker/x")
+	require.ErrorIs(t, err, zk.ErrNoAuth, "alice's alone")
+	require.NoError(t, m.Unlock(t.Context()))
 	require.NoError(t, c.Close())
 }
 
-// The TTL is that of the session.
-func TestNew_hasTheTTLOfItsSession(t *testing.T) {
+// Without a TTL of its own a Client has that which the servers grant.
+func TestNew_hasTheTTLThatTheServersGrant(t *testing.T) {
 	t.Parallel()
-	s := testserver.SharedZooKeeper(t)
-	conn, events := connect(t, 10*time.Second, s.Addr())
-	c, err := zookeeper.New(conn, events, locker.WithPrefix(space(t)))
+	s := testserver.ZooKeeper(t, testserver.ZooKeeperConfig("maxSessionTimeout=5000"))
+	c, err := zookeeper.New([]string{s.Addr()})
 	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
+	defer func() { require.NoError(t, c.Close()) }()
 	m := c.Mutex("x")
-	require.NoError(t, m.Lock(t.Context()), "it waits for a tick")
-	assert.Less(t, time.Until(m.Deadline()), 10*time.Second)
+	require.NoError(t, m.Lock(t.Context()))
+	assert.Less(t, time.Until(m.Deadline()), 5*time.Second)
 	require.NoError(t, m.Unlock(t.Context()))
-	err = c.Mutex("x", locker.WithTTL(20*time.Second)).Lock(t.Context())
-	require.ErrorIs(t, err, locker.ErrUnsupported)
-	require.ErrorContains(t, err, "time-out of 10s")
-	_, err = zookeeper.New(conn, nil, locker.WithTTL(20*time.Second))
-	require.ErrorIs(t, err, locker.ErrUnsupported)
-
-	short, _ := connect(t, 5*time.Second, s.Addr())
-	d, err := zookeeper.NewDriver(short, nil, zookeeper.Tick(2*time.Second))
-	require.NoError(t, err)
-	defer func() { _ = d.Close() }()
-	_, err = locker.New(d)
-	require.ErrorIs(t, err, locker.ErrUnsupported)
-	require.ErrorContains(t, err, "8s or more")
-}
-
-// A connection whose session is still to come.
-func TestNew_onAConnectionThatHasNoSessionYet(t *testing.T) {
-	t.Parallel()
-	network := testserver.NewProxy(t, testserver.SharedZooKeeper(t).Addr())
-	network.HoldRequests(true)
-	conn, events, err := zk.Connect([]string{network.Addr()}, 5*time.Second, zk.WithLogger(silent{}))
-	require.NoError(t, err)
-	defer func() {
-		conn.Close()
-		for range events {
-		}
-	}()
-	d, err := zookeeper.NewDriver(conn, nil, zookeeper.Tick(serverTick))
-	require.NoError(t, err)
-	c, err := locker.New(d, locker.WithPrefix(space(t)), locker.WithTTL(5*time.Second))
-	require.NoError(t, err)
-	defer func() { _ = c.Close() }()
-	err = c.Mutex("x").Lock(withTimeout(t, 50*time.Millisecond))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	network.ReleaseRequests()
-	require.NoError(t, c.Mutex("x").Lock(withTimeout(t, patient)))
-	require.ErrorIs(t, c.Mutex("x", locker.WithTTL(6*time.Second)).Lock(t.Context()), locker.ErrUnsupported)
 }
 
 func TestTTL_thatTheServerDoesNotGrantIsUnsupportedAndLeavesNothing(t *testing.T) {
@@ -209,7 +177,8 @@ func TestAuth(t *testing.T) {
 	require.NoError(t, open.Unlock(t.Context()))
 }
 
-// Somebody else terminates TLS for the server here, whose own needs more of a Java than the tests want.
+// Somebody else terminates TLS for the server here, whose own needs more of a Java than the tests
+// want.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)
@@ -255,21 +224,10 @@ func TestTLS_aHandshakeThatHangs(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-func TestClose_closesWhatOpenMadeAndNothingElse(t *testing.T) {
+func TestClose_endsItsSession(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)
 	look := direct(t, s.Addr())
-	conn, events := connect(t, 10*time.Second, s.Addr())
-	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick))
-	require.NoError(t, err)
-	c, err := locker.New(d, locker.WithPrefix(space(t)))
-	require.NoError(t, err)
-	require.NoError(t, c.Mutex("x").Lock(t.Context()))
-	require.NoError(t, c.Close())
-	assert.Empty(t, queue(t, look, "x"))
-	_, _, err = conn.Exists("/")
-	require.NoError(t, err, "the application's connection is open")
-
 	opened := openURL(t, s.URL(), "ttl=21s") // as no other test has
 	require.NoError(t, opened.Mutex("x").Lock(t.Context()))
 	waiting := async(func() error { return opened.Mutex("x").Lock(t.Context()) })

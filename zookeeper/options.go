@@ -1,47 +1,162 @@
 package zookeeper
 
 import (
+	"cmp"
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"strings"
 	"time"
 
 	"github.com/go-zookeeper/zk"
+
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/adapter"
 )
 
 // DriverOption is an option of [NewDriver]: what concerns ZooKeeper alone.
 type DriverOption func(*Driver) error
 
-// Tick says what tickTime the servers are configured with; then a TTL of less than four times that is [driver.ErrUnsupported].
-// The default is a quarter of the TTL, and at most 30s, which is safe for servers with any tickTime up to a minute. A shorter one that is
-// true shortens the waits for a tick. Less than it is in truth makes the locks unsafe. A d of 0 or less is an error.
-func Tick(d time.Duration) DriverOption {
-	return func(driver *Driver) error {
-		if d <= 0 {
-			return fmt.Errorf("tick %v: must be above 0", d)
+// user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not
+// follow.
+type user struct{ name, password string }
+
+// Auth has each connection say who it is, by the scheme digest. Then nobody else may touch the
+// nodes that are made, unless an [ACL] that is given after it allows it.
+func Auth(name, password string) DriverOption {
+	return func(d *Driver) error {
+		switch {
+		case name == "" || password == "":
+			return errors.New("a user goes with a password")
+		case strings.Contains(name, ":"): // the server takes what follows for the password
+			return errors.New("a user of the scheme digest has no colon in its name")
 		}
-		driver.tick = d
+		d.user, d.acl = &user{name, password}, zk.AuthACL(zk.PermAll)
 		return nil
 	}
 }
 
-// Root has all nodes made below path, which begins with a slash; one at its end changes nothing. The default is "/", the root
-// of what the connection sees. It is made, with the [ACL], if it is missing when a lock is taken. A path with a name in it
-// that is empty, or that ZooKeeper does not allow, is an error.
+// TLS has connections encrypted. The servers are named with their secureClientPort then.
+func TLS(config *tls.Config) DriverOption {
+	return func(d *Driver) error {
+		d.tls = config
+		return nil
+	}
+}
+
+// Dialer has connections made by dial: through a proxy, or counted. TLS is added to them.
+func Dialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) DriverOption {
+	return func(d *Driver) error {
+		d.dial = dial
+		return nil
+	}
+}
+
+// Root has all nodes made below path, which begins with a slash; one at its end changes nothing.
+// The default is "/". It is made, with the [ACL], if it is missing when a lock is taken. A path
+// with a name in it that is empty, or that ZooKeeper does not allow, is an error.
 func Root(path string) DriverOption {
-	return func(driver *Driver) (err error) {
-		driver.chroot, err = checkRoot(path)
+	return func(d *Driver) (err error) {
+		d.chroot, err = checkRoot(path)
 		return err
 	}
 }
 
-// ACL is what the nodes that are made allow, those of the locks and those above them that are missing. By default that is
-// everything, to everybody. An empty one is an error.
+// ACL is what the nodes that are made allow, those of the locks and those above them that are
+// missing. The default is everything: to everybody, or to the user of an [Auth]. Give it after
+// that. An empty one is an error.
 func ACL(acl []zk.ACL) DriverOption {
-	return func(driver *Driver) error {
+	return func(d *Driver) error {
 		if len(acl) == 0 {
 			return errors.New("an empty ACL")
 		}
-		driver.acl = acl
+		d.acl = acl
 		return nil
 	}
+}
+
+// Tick says what tickTime the servers are configured with; then a TTL of less than four times that
+// is [driver.ErrUnsupported]. The default is a quarter of the TTL, and at most 30s, which is safe
+// for servers with any tickTime up to a minute. A shorter one that is true shortens the waits for a
+// tick. Less than it is in truth makes the locks unsafe. A d of 0 or less is an error.
+func Tick(d time.Duration) DriverOption {
+	return func(driver *Driver) error { return setPositive(&driver.tick, "tick", d) }
+}
+
+// DialTimeout is how long a connection to one server may take to be made, and for how long a Client
+// that has no TTL waits to learn the servers' own. The default is 5s. A d of 0 or less is an error.
+func DialTimeout(d time.Duration) DriverOption {
+	return func(driver *Driver) error { return setPositive(&driver.dialTimeout, "dial time-out", d) }
+}
+
+func setPositive(to *time.Duration, what string, d time.Duration) error {
+	if d <= 0 {
+		return fmt.Errorf("%s %v: must be above 0", what, d)
+	}
+	*to = d
+	return nil
+}
+
+const (
+	plainScheme = "zookeeper" // the scheme without TLS
+	port        = "2181"
+	securePort  = "2281"
+)
+
+func init() {
+	driver.Register(plainScheme, open)
+	driver.Register(plainScheme+"s", open)
+}
+
+// open reads a URL as the package's documentation has it.
+func open(ctx context.Context, u *driver.URL) (driver.Driver, error) {
+	defaultPort := port
+	if u.Scheme != plainScheme {
+		defaultPort = securePort
+	}
+	d := newDriver(adapter.Addrs(u, defaultPort))
+	d.opening = ctx
+	config, badTLS := adapter.TLS(ctx, u, plainScheme, "")
+	d.tls = config
+	name, password, badUser := adapter.User(u, false)
+	if name != "" {
+		badUser = Auth(name, password)(d)
+	}
+	if err := errors.Join(
+		badTLS, badUser, Root(cmp.Or(u.Path, "/"))(d),
+		adapter.Duration(u, "tick", &d.tick), adapter.Duration(u, "dial_timeout", &d.dialTimeout),
+	); err != nil {
+		return nil, err
+	}
+	acl, given := u.Take("acl")
+	switch {
+	case given && acl != "world" && acl != "creator":
+		return nil, fmt.Errorf("parameter acl=%q is neither world nor creator", acl)
+	case acl == "creator" && d.user == nil:
+		return nil, errors.New("parameter acl=creator needs a user")
+	case acl == "world":
+		d.acl = zk.WorldACL(zk.PermAll)
+	}
+	return d, nil
+}
+
+// checkRoot returns the path without a slash at its end.
+func checkRoot(path string) (string, error) {
+	if path == "/" {
+		return "", nil
+	}
+	path = strings.TrimSuffix(path, "/")
+	rest, ok := strings.CutPrefix(path, "/")
+	if !ok {
+		return "", fmt.Errorf("path %q: must be / and names with slashes between them", path)
+	}
+	for part := range strings.SplitSeq(rest, "/") {
+		plain := strings.ReplaceAll(part, "%", "-") // which is allowed, and escaped in names alone
+		if part == "" || escape(plain) != plain && plain != "zookeeper" {
+			return "", fmt.Errorf("path %q: ZooKeeper does not allow the name %q in it", path, part)
+		}
+	}
+	return path, nil
 }

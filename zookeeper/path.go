@@ -6,10 +6,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/go-locker/locker/driver"
 )
 
 // A lock is a node, /prefix/name, and who stands in its queue a child of that:
@@ -25,25 +28,33 @@ const (
 
 	// longName is the length, escaped, from which a name is represented by its hash.
 	longName = 512
+
+	// lastNumber is the largest by which one holds or waits. The servers count the children that were
+	// ever made below a node, up to the largest int32. There they stop: each gets that number then,
+	// and their coming no longer moves the node's pzxid. Of requests in flight together some even get
+	// negative ones. What lies between is for those who come until the queue is empty.
+	lastNumber = math.MaxInt32 - 1<<20
 )
 
-// place is where one contender stands.
-type place struct {
-	parent string // of all who contend for the name
-	node   string // the path but for the number
-	owner  string
-}
-
-func newPlace(chroot, qualified string) place {
+// newLease returns a contender on the session, which has no node yet.
+func newLease(s *session, req driver.Request) *lease {
 	var random [ownerBytes]byte
 	_, _ = rand.Read(random[:]) // never fails
 	owner := hex.EncodeToString(random[:])
-	parent := parentOf(chroot, qualified)
-	return place{parent: parent, node: parent + "/" + nodePrefix + owner + nodeMiddle, owner: owner}
+	if req.Shared {
+		owner = waitingMark + owner[len(waitingMark):]
+	}
+	parent := parentOf(s.driver.chroot, req.Name)
+	return &lease{
+		lock: lock{s, parent}, node: nodeOf(parent, owner), owner: owner, data: []byte(req.Metadata), shared: req.Shared,
+	}
 }
 
-// parentOf returns the node of a name that begins, as the core's do, with a prefix without a colon, and a
-// colon.
+// nodeOf returns the path of an owner's node, but for the number.
+func nodeOf(parent, owner string) string { return parent + "/" + nodePrefix + owner + nodeMiddle }
+
+// parentOf returns the node of a name that begins, as the core's do, with a prefix without a colon,
+// and a colon.
 func parentOf(chroot, qualified string) string {
 	prefix, name := split(qualified)
 	return rootOf(chroot, prefix) + "/" + escape(name)
@@ -69,8 +80,8 @@ func unescape(escaped string) (name string, ok bool) {
 	return name, err == nil && name != "" && escape(name) == escaped
 }
 
-// escape makes one component of a path, in which ZooKeeper allows neither everything nor all of Unicode.
-// No two strings have the same.
+// escape makes one component of a path, in which ZooKeeper allows neither everything nor all of
+// Unicode. No two strings have the same.
 func escape(s string) string {
 	switch s {
 	case "":
@@ -96,8 +107,8 @@ func escape(s string) string {
 	return hashMark + hex.EncodeToString(sum[:])
 }
 
-// plain reports whether r stands for itself. ZooKeeper refuses control characters, surrogates, which is what everything beyond
-// U+FFFF is to it, and private characters.
+// plain reports whether r stands for itself. ZooKeeper refuses control characters, surrogates,
+// which is what everything beyond U+FFFF is to it, and private characters.
 func plain(r rune) bool {
 	switch r {
 	case '/', '%':
@@ -113,7 +124,16 @@ type contender struct {
 	number      int32
 	shared      bool   // a share's, or one that waits for that
 	token       uint64 // of a share; 0 if it is not settled
+
+	data  string // if it was read
+	czxid int64  // then: the transaction that made the node
 }
+
+// counts reports whether c has a place in the queue: else it was refused, and is about to leave.
+func (c contender) counts() bool { return 0 <= c.number && c.number <= lastNumber }
+
+// id returns what no other contender for the name has: owners of shares are alike.
+func (c contender) id() string { return fmt.Sprintf("%s-%d", c.owner, c.number) }
 
 // parseContender reads the name of a child: others may have put theirs there.
 func parseContender(name string) (c contender, ok bool) {
@@ -131,15 +151,17 @@ func parseContender(name string) (c contender, ok bool) {
 		return c, false
 	}
 	shared, token := parseShare(owner)
-	return contender{name, owner, int32(number), shared, token}, true
+	return contender{name: name, owner: owner, number: int32(number), shared: shared, token: token}, true
 }
 
-// compare orders contenders. No two numbers are the same in one queue; should they be, everybody has to come to the same conclusion.
+// compare orders contenders. No two numbers are the same in one queue; should they be, everybody
+// has to come to the same conclusion.
 func compare(a, b contender) int {
 	return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.name, b.name))
 }
 
-// contenders returns those of the children that stand in the queue, or were refused a place, in no order.
+// contenders returns those of the children that stand in the queue, or were refused a place, in no
+// order.
 func contenders(children []string) []contender {
 	all := make([]contender, 0, len(children))
 	for _, child := range children {
@@ -155,18 +177,23 @@ func inQueue(children []string) []contender {
 	return slices.DeleteFunc(contenders(children), func(c contender) bool { return !c.counts() })
 }
 
-// ahead looks for owner's node among the children of its parent, and returns the one right before it, if there is one, and the first of all.
-func ahead(children []string, owner string) (before, first string, ok bool) {
-	queue := inQueue(children)
-	i := slices.IndexFunc(queue, func(c contender) bool { return c.owner == owner })
-	if i < 0 {
-		return "", "", false
+// holders returns those at the head of a queue, which is in order, that hold the lock: a writer, or
+// the shares that no writer is before.
+func holders(queue []contender) []contender {
+	writer := slices.IndexFunc(queue, func(c contender) bool { return !c.shared })
+	if writer < 0 {
+		return queue
 	}
-	var last contender
+	return queue[:max(writer, min(1, len(queue)))]
+}
+
+// ahead returns the one right before own in a queue, if there is one. Before a share only writers
+// count.
+func ahead(queue []contender, own contender, shared bool) (last contender) {
 	for _, c := range queue {
-		if compare(c, queue[i]) < 0 && (last.name == "" || compare(c, last) > 0) {
+		if !(shared && c.shared) && compare(c, own) < 0 && (last.name == "" || compare(c, last) > 0) {
 			last = c
 		}
 	}
-	return last.name, slices.MinFunc(queue, compare).name, true
+	return last
 }

@@ -10,14 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
-	"github.com/go-locker/locker/internal/test/harness"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/zookeeper"
 )
 
 func TestSession_endsUnderTheHolder(t *testing.T) {
 	t.Parallel()
-	onEachConnection(t, harness.Sessions.EndsUnderTheHolder)
+	sessions(t).EndsUnderTheHolder(t)
 }
 
 func TestNode_removedUnderTheHolder(t *testing.T) {
@@ -27,12 +26,12 @@ func TestNode_removedUnderTheHolder(t *testing.T) {
 
 func TestSession_endsUnderAWaiter_takesItToTheEndOfTheQueue(t *testing.T) {
 	t.Parallel()
-	onEachConnection(t, harness.Sessions.EndsUnderAWaiter)
+	sessions(t).EndsUnderAWaiter(t)
 }
 
 func TestSession_endsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 	t.Parallel()
-	onEachConnection(t, harness.Sessions.EndsUnderAWaiterWhoseTurnItIs)
+	sessions(t).EndsUnderAWaiterWhoseTurnItIs(t)
 }
 
 func TestLostReply_ofAnUnlock_isASuccess(t *testing.T) {
@@ -44,8 +43,7 @@ func TestExtendAll(t *testing.T) {
 	t.Parallel()
 	b := sessions(t)
 	const ttl = 20 * time.Second
-	conn, events := connect(t, ttl, b.Addr)
-	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(serverTick))
+	d, err := zookeeper.NewDriver([]string{b.Addr}, zookeeper.Tick(serverTick))
 	require.NoError(t, err)
 	defer func() { _ = d.Close() }()
 	b.ExtendsAll(t, d, ttl, space(t))

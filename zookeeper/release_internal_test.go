@@ -10,14 +10,14 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
-	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// Two at once, as an Unlock whose reply is late and the clean-up: it is the lease's own deletion that either finds.
+// Two at once, as an Unlock whose reply is late and the clean-up: it is the lease's own deletion
+// that either finds.
 func TestRelease_twiceAtOnce(t *testing.T) {
 	t.Parallel()
 	const ttl = 30 * time.Second
-	d := driverOn(t, connAt(t, ttl, testserver.SharedZooKeeper(t).Addr()))
+	d := driverOf(t)
 	name := fresh()
 	for range 20 {
 		l, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: ttl})

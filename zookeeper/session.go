@@ -1,6 +1,7 @@
 package zookeeper
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,153 +16,147 @@ import (
 )
 
 const (
-	ticksPerTTL    = 4                // at least
-	longestTick    = 30 * time.Second // if none is given
-	contactsDue    = 8                // a TTL, if no others are made
-	retriesPerTTL  = 24
-	farewell       = 700 * time.Millisecond
-	sweepAgain     = 50 * time.Millisecond
-	sessionTimeout = 30 * time.Second
+	ticksPerTTL   = 4                // at least
+	longestTick   = 30 * time.Second // if none is given
+	contactsDue   = 8                // a TTL, if no others are made
+	retriesPerTTL = 24
 )
 
-// pace is the TTL by which pauses are measured: a very long one does not make anybody wait for long.
+// pace is the TTL by which pauses are measured: a very long one does not make anybody wait for
+// long.
 func pace(ttl time.Duration) time.Duration { return min(ttl, sessionTimeout) }
 
-// session is one of ZooKeeper's, which all contenders of one TTL share. It implements [sessions.Backend].
+// session is one of ZooKeeper's, which all contenders of one TTL share. It has a connection of its
+// own. It implements [sessions.Backend].
 type session struct {
 	*sessions.Session[*lease]
 
 	driver  *Driver
 	anyTTL  bool // whatever time-out is granted
+	network *network
 	conn    *zk.Conn
 	id      int64
-	own     *network // nil if the connection is the application's
-	changes *signal  // of the connection's state
+
+	watches     watches
+	sharedViews sharedViews
 
 	mu      sync.Mutex
 	life    life
-	due     time.Time         // when to be in touch next, after a failure
-	watches map[string]*watch // by their nodes
-	added   chan struct{}     // holds one: there is another watch to hear of; nil: nobody hears, see hearWatches
-	holds   map[string]*lease // that are watched, by their nodes
-	phases  map[string]*phase // by the nodes of locks
+	due     time.Time     // when to be in touch next, after a failure
+	changed chan struct{} // closed when the connection's state changes
 }
 
 func newSession(d *Driver, ttl time.Duration, anyTTL bool) *session {
 	s := &session{
-		driver: d, anyTTL: anyTTL, conn: d.conn, changes: &d.changes, watches: map[string]*watch{}, holds: map[string]*lease{}, phases: map[string]*phase{},
-		life: life{ttl: ttl, tick: d.tickFor(ttl)},
+		driver: d, anyTTL: anyTTL,
+		watches: watches{nodes: map[string]*watch{}}, sharedViews: sharedViews{next: map[string]*sharedView{}},
+		life: life{ttl: ttl, tick: d.tickFor(ttl)}, changed: make(chan struct{}),
 	}
-	s.Session = sessions.New[*lease](d.ctx, ttl, s)
-	if d.conn != nil {
-		s.Permanent = true
-	} else {
-		s.changes, s.own = new(signal), newNetwork(s.Context(), d, ttl)
-	}
+	s.Session = sessions.New[*lease](d.sessions.Context(), ttl, s)
+	s.network = newNetwork(s.Context(), d, ttl)
 	return s
 }
 
-// join makes a lease on the session for req.TTL.
-func (d *Driver) join(ctx context.Context, req driver.Request) (*lease, error) {
-	s, err := d.sessionFor(req.TTL, false)
+type silent struct{}
+
+func (silent) Printf(string, ...any) {}
+
+// Start implements sessions.Backend.
+func (s *session) Start() error {
+	ctx, cancel := context.WithTimeout(s.Context(), s.TTL*3/8)
+	defer cancel()
+	err := s.connect(ctx)
 	if err == nil {
-		err = s.Wait(ctx)
+		err = s.network.checkVersion(ctx, s.conn.Server())
 	}
-	if err == nil && s.TTL != req.TTL {
-		err = notGranted(req.TTL, s.TTL)
-	}
-	if err != nil {
-		return nil, err
-	}
-	for {
-		if l, ok := s.join(req); ok {
-			return l, nil
+	if u := s.driver.user; err == nil && u != nil {
+		_, err = call(ctx, s, nothing, func(conn *zk.Conn) (struct{}, error) {
+			return struct{}{}, conn.AddAuth("digest", []byte(u.name+":"+u.password))
+		})
+		if err != nil && ctx.Err() == nil {
+			err = fmt.Errorf("authenticating as %q: %w", u.name, err)
 		}
-		if s.Ended() {
-			return nil, errSessionEnded
-		}
-		// Nobody has used it, and it is as good as new if a quorum still knows it.
-		if err := s.refresh(ctx, "", time.Time{}); err != nil {
-			return nil, err
-		}
-	}
-}
-
-// join makes a lease on the session, if that takes any.
-func (s *session) join(req driver.Request) (*lease, bool) {
-	l := &lease{place: newPlace(s.driver.chroot, req.Name), session: s, data: []byte(req.Metadata)}
-	if req.Shared {
-		l.share()
-	}
-	return l, s.Join(l)
-}
-
-// key returns the key of the session for ttl. The application's connection has one session.
-func (d *Driver) key(ttl time.Duration) time.Duration {
-	if d.conn != nil {
-		return 0
-	}
-	return ttl
-}
-
-// sessionFor returns the session for ttl, which may not have started yet. With anyTTL it has the one that the servers grant.
-func (d *Driver) sessionFor(ttl time.Duration, anyTTL bool) (*session, error) {
-	return d.sessions.Get(d.key(ttl), func() *session { return newSession(d, ttl, anyTTL || d.conn != nil) })
-}
-
-// Stop implements sessions.Backend.
-func (s *session) Stop() {
-	s.wakeAll()
-	if s.own == nil {
-		s.sweep()
-		return
-	}
-	if slices.ContainsFunc(s.Users(), func(l *lease) bool { return l.left.Load() }) {
-		s.own.cut() // the server keeps the session for its time-out, and with it the lease that is to be left
-	}
-	s.own.close()
-	for _, l := range s.Users() {
-		_ = l.finish(false)
-	}
-}
-
-// sweep removes what the leases of a session on the application's connection have left behind, once the core has
-// given up: the connection may have been lost for so long that all holds are lost, and come back with
-// the session, and the nodes on it, alive.
-func (s *session) sweep() {
-	for {
-		for _, l := range s.Users() {
-			ctx, cancel := context.WithTimeout(s.driver.ctx, s.TTL/2)
-			_ = l.release(ctx)
-			cancel()
-		}
-		if len(s.Users()) == 0 || clock.Sleep(s.driver.ctx, max(sweepAgain, pace(s.TTL)/retriesPerTTL)) != nil {
-			return
-		}
-	}
-}
-
-// grant takes in the time-out that the server has granted.
-func (s *session) grant(timeout time.Duration) error {
-	d := s.driver
-	if s.own == nil {
-		d.granted.Store(int64(timeout))
 	}
 	switch {
-	case !s.anyTTL && timeout != s.TTL:
-		return notGranted(s.TTL, timeout)
-	case timeout < ticksPerTTL*d.tick:
-		return fmt.Errorf("%w: the ZooKeeper session's time-out of %v is less than four ticks of %v: ask for %v or more, or %s",
-			driver.ErrUnsupported, timeout, d.tick, ticksPerTTL*d.tick, sayTick)
+	case err == nil:
+		s.driver.sessions.Add(s.TTL, s) // which the servers may have changed
+		return nil
+	case s.Ended():
+		return errSessionEnded
+	case ctx.Err() == nil:
+		return err
+	default:
+		return cmp.Or(s.network.why(), errNoAnswer)
 	}
+}
+
+// connect makes the session.
+func (s *session) connect(ctx context.Context) error {
+	n := s.network
+	made := make(chan error, 1)
+	var connecting sync.WaitGroup // until s.conn is set
+	connecting.Add(1)
+	conn, events, err := zk.Connect(s.driver.servers, s.TTL, zk.WithDialer(n.dial), zk.WithHostProvider(n),
+		zk.WithLogger(silent{}), zk.WithLogInfo(false),
+		zk.WithEventCallback(func(e zk.Event) {
+			if e.Type != zk.EventSession {
+				s.watches.fire(e.Path)
+				return
+			}
+			connecting.Wait()
+			switch e.State {
+			case zk.StateHasSession:
+				l := n.attached(s.conn)
+				timeout, err := negotiated(s.conn)
+				if id := s.conn.SessionID(); s.id != 0 {
+					s.attached(l, id, timeout)
+				} else {
+					made <- s.begin(l, id, timeout, err)
+				}
+			case zk.StateExpired:
+				s.End()
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			close(s.changed)
+			s.changed = make(chan struct{})
+		}))
+	if err != nil {
+		return err
+	}
+	s.conn, n.conn, n.events = conn, conn, events
+	connecting.Done()
+	select {
+	case err := <-made:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// begin takes in the session, on which a quorum has agreed, and the time-out that it was granted.
+func (s *session) begin(l *link, id int64, granted time.Duration, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.TTL, s.life.ttl, s.life.tick = timeout, timeout, d.tickFor(timeout)
+	s.id = id
+	s.life.prove(l.began)
+	tick := s.driver.tick
+	switch {
+	case err != nil:
+		return err
+	case !s.anyTTL && granted != s.TTL:
+		return notGranted(s.TTL, granted)
+	case granted < ticksPerTTL*tick:
+		return fmt.Errorf("%w: the ZooKeeper session's time-out of %v is less than four ticks of %v: ask for %v or more, or %s",
+			driver.ErrUnsupported, granted, tick, ticksPerTTL*tick, sayTick)
+	}
+	s.TTL, s.life.ttl, s.life.tick = granted, granted, s.driver.tickFor(granted)
 	return nil
 }
 
-// tickFor is how long a contact of a session takes to ripen. Servers grant no session of less than two of their ticks, and the leader
-// asks followers twice a tick: a quarter of the TTL is enough for any servers, and longestTick for those of a tick of a minute.
+// tickFor is how long a contact of a session takes to ripen. Servers grant no session of less than
+// two of their ticks, and the leader asks followers twice a tick: a quarter of the TTL is enough
+// for any servers, and longestTick for those of a tick of a minute.
 func (d *Driver) tickFor(ttl time.Duration) time.Duration {
 	if d.tick != 0 {
 		return d.tick
@@ -174,8 +169,32 @@ func notGranted(asked, granted time.Duration) error {
 		driver.ErrUnsupported, asked, granted)
 }
 
-// lasts reports whether the session has not ended, and the connection still has it.
-func (s *session) lasts() bool { return !s.Ended() && s.conn.SessionID() == s.id }
+// attached is called when the session was taken up on another connection. A server with another
+// configuration may have given it a shorter time-out: then it lasts for less than its holds were
+// told.
+func (s *session) attached(l *link, id int64, timeout time.Duration) {
+	switch {
+	case id != s.id:
+	case timeout < s.TTL:
+		s.End()
+	default:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.life.contact(l.began, clock.Now(), 0)
+	}
+}
+
+// Stop implements sessions.Backend.
+func (s *session) Stop() {
+	s.watches.fireAll()
+	if slices.ContainsFunc(s.Users(), func(l *lease) bool { return l.left.Load() }) {
+		s.network.cut() // the server keeps the session for its time-out, and with it the lease that is to be left
+	}
+	s.network.close()
+	for _, l := range s.Users() {
+		_ = l.finish(false)
+	}
+}
 
 // Due implements sessions.Backend.
 func (s *session) Due() (renew, until time.Time) {
@@ -187,15 +206,15 @@ func (s *session) Due() (renew, until time.Time) {
 	return renew, s.life.until()
 }
 
-// Renew is in touch, and has that proven if less than half a TTL is left and somebody has used the
-// session lately. It does not wait for the answers: over a slow link the next contact is made
-// meanwhile.
+// Renew implements sessions.Backend: it is in touch, and has that proven if less than half a TTL is
+// left and somebody has used the session lately. It does not wait for the answers: over a slow link
+// the next contact is made meanwhile.
 func (s *session) Renew() {
 	s.dueIn(pace(s.TTL) / contactsDue)
 	_ = s.driver.spawn(func() {
 		ctx, cancel := context.WithTimeout(s.Context(), pace(s.TTL)/2)
 		defer cancel()
-		err := s.touch(ctx)
+		_, err := s.exist(ctx, s.driver.root())
 		if err == nil && s.Unused() < sessions.KeepUnused && s.Left() < s.TTL/2 {
 			err = s.prove(ctx)
 		}
@@ -234,10 +253,19 @@ func (s *session) refresh(ctx context.Context, node string, since time.Time) err
 		case !ripens.IsZero():
 			err = clock.Sleep(ctx, ripens.Sub(now))
 		default:
-			err = s.touch(ctx)
+			_, err = s.exist(ctx, s.driver.root())
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// Watch implements sessions.Backend.
+func (s *session) Watch(leases []*lease) {
+	_ = s.driver.spawn(func() {
+		for some := range slices.Chunk(leases, nodesPerCheck) {
+			_ = each(len(some), func(i int) error { return some[i].watch() })
+		}
+	})
 }

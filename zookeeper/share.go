@@ -1,12 +1,10 @@
 package zookeeper
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -15,8 +13,9 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// The owner of a share begins with a mark of eight bytes: by chance another's does in one of 2^64 cases. When the token of a share is settled it moves to
-// a node with the same number, whose owner has the token, in place of eight random bytes.
+// The owner of a share begins with a mark of eight bytes: by chance another's does in one of 2^64
+// cases. When the token of a share is settled it moves to a node with the same number, whose owner
+// has the token, in place of eight random bytes.
 const (
 	waitingMark = "7d3c9f0a51e8b264"
 	settledMark = "7d3c9f0a51e8b265"
@@ -33,117 +32,12 @@ func parseShare(owner string) (shared bool, token uint64) {
 	return strings.HasPrefix(owner, waitingMark), 0
 }
 
-// id returns what no other contender for the name has: owners of shares are alike.
-func (c contender) id() string { return fmt.Sprintf("%s-%d", c.owner, c.number) }
-
-// share makes a contender that has no node yet one for a share.
-func (l *lease) share() {
-	l.shared = true
-	l.owner = waitingMark + l.owner[len(waitingMark):]
-	l.node = l.parent + "/" + nodePrefix + l.owner + nodeMiddle
-}
-
-// own returns our contender of queue. Its number alone does not tell: the numbers of a lock begin anew with its node.
-func (l *lease) own(queue []contender) (own contender, ok bool) {
-	l.mu.Lock()
-	at, to := path.Base(l.path), path.Base(l.to)
-	l.mu.Unlock()
-	i := slices.IndexFunc(queue, func(c contender) bool { return c.name == at || c.name == to })
-	if i < 0 {
-		return own, false
-	}
-	return queue[i], true
-}
-
-// seenShared returns the last writer's node before ours in the queue, and whether ours is there.
-func (l *lease) seenShared(queue []contender) (before string, ok bool) {
-	own, ok := l.own(queue)
-	if !ok {
-		return "", false
-	}
-	l.witness = ""
-	var writer contender
-	for _, c := range queue {
-		switch {
-		case c.shared && c.token != 0:
-			l.witness = c.name
-		case !c.shared && compare(c, own) < 0 && (writer.name == "" || compare(c, writer) > 0):
-			writer = c
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.holder = slices.MinFunc(queue, compare).name; own.token != 0 {
-		l.path, l.token = l.parent+"/"+own.name, own.token
-	}
-	return writer.name, true
-}
-
-// agree gives a share, before which no writer stands, the token of the others: that of one whose
-// token is settled, and which is there in the step in which ours is. If there is none the token is
-// the parent's pzxid, and the step fails if another has begun so since we have read the parent's
-// version, before its children. Of one session one share does so at a time: the others see it then.
-// It returns the writer that is before ours.
-func (l *lease) agree(ctx context.Context, before string) (string, error) {
-	for l.shared && before == "" && l.Token() == 0 {
-		name := cmp.Or(l.session.settled(l.parent), l.witness)
-		if witness, ok := parseContender(name); ok {
-			err := l.settleAs(ctx, witness.token, &zk.CheckVersionRequest{Path: l.parent + "/" + name, Version: -1})
-			if err != nil || l.Token() != 0 {
-				return "", err
-			}
-			l.session.unsettle(l.parent, name) // it has ended, or ours has
-		} else if err := l.beginOrWait(ctx); err != nil || l.Token() != 0 {
-			return "", err
-		}
-		var err error
-		if _, before, err = l.lookToBegin(ctx); err != nil {
-			return "", err
-		}
-	}
-	return before, nil
-}
-
-// beginOrWait begins a phase, or waits until another of the session has.
-func (l *lease) beginOrWait(ctx context.Context) error {
-	begun, first := l.session.beginning(l.parent)
-	if first {
-		defer l.session.begun(l.parent)
-		return l.begin(ctx)
-	}
-	select {
-	case <-begun:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// begin settles our token as the first of a phase, unless there is another.
-func (l *lease) begin(ctx context.Context) error {
-	v, before, err := l.lookToBegin(ctx)
-	if err != nil || before != "" || l.Token() != 0 || l.witness != "" {
-		return err
-	}
-	return l.settleAs(ctx, uint64(v.pzxid), v.begin)
-}
-
-// settleAs settles our token if the condition holds.
-func (l *lease) settleAs(ctx context.Context, token uint64, condition any) error {
-	err := l.move(ctx, token, condition)
-	if errors.Is(err, zk.ErrNoNode) || errors.Is(err, zk.ErrBadVersion) {
-		l.witness = ""
-		return nil
-	}
-	return err
-}
-
-// lookToBegin reads the queue with the others of our session who want to, and returns the last
+// lookShared reads the queue with the others of our session who want to, and returns the last
 // writer's node before ours, too.
-func (l *lease) lookToBegin(ctx context.Context) (v *sharedView, before string, err error) {
+func (l *lease) lookShared(ctx context.Context) (v *sharedView, before string, err error) {
 	ok := false
-	if v, err = l.session.lookTogether(ctx, l.parent); err == nil {
-		before, ok = l.seenShared(v.queue)
+	if v, err = l.lookTogether(ctx); err == nil {
+		before, ok = l.seen(v.queue, v.pzxid)
 	}
 	if errors.Is(err, zk.ErrNoNode) || err == nil && !ok {
 		err = l.removed()
@@ -151,43 +45,84 @@ func (l *lease) lookToBegin(ctx context.Context) (v *sharedView, before string, 
 	return v, before, err
 }
 
-// move gives our node, in one step, the name of a share with the token. The number, and so the place in the queue, stays.
+// agree gives a share, before which no writer stands, the token of the others: that of one whose
+// token is settled, and which is there in the step in which ours is. If there is none the token is
+// the parent's pzxid, and the step fails if another has begun so since we have read the parent's
+// version, before its children. v is that read, or nil. Of those who have read the same one tries:
+// the others see it then. It returns the writer that is before ours.
+func (l *lease) agree(ctx context.Context, v *sharedView, before string) (_ string, err error) {
+	for l.shared && before == "" && l.state().token == 0 {
+		switch witness, ok := parseContender(l.state().witness); {
+		case ok:
+			err = l.settleAs(ctx, witness.token, checkExists(l.parent+"/"+witness.name))
+			v = nil
+		case v == nil:
+			v, before, err = l.lookShared(ctx)
+		case v.begun.CompareAndSwap(false, true):
+			err = l.settleAs(ctx, uint64(v.pzxid), v.begin)
+			close(v.over)
+			v = nil
+		default:
+			select {
+			case <-v.over:
+				v = nil
+			case <-ctx.Done():
+				err = l.session.noAnswer(ctx)
+			}
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return before, nil
+}
+
+// settleAs settles our token if the condition holds. Else it is as if nothing had been read.
+func (l *lease) settleAs(ctx context.Context, token uint64, condition any) error {
+	err := l.move(ctx, token, condition)
+	if isAny(err, zk.ErrNoNode, zk.ErrBadVersion) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.witness = ""
+		return nil
+	}
+	return err
+}
+
+// move gives our node, in one step, the name of a share with the token. The number, and so the
+// place in the queue, stays.
 func (l *lease) move(ctx context.Context, token uint64, conditions ...any) error {
 	l.mu.Lock()
-	from, s := l.path, l.session
+	from := l.path
 	own, _ := parseContender(path.Base(from))
-	to := fmt.Sprintf("%s/%s%s%s%010d", l.parent, nodePrefix, settledOwner(token), nodeMiddle, own.number)
+	to := fmt.Sprintf("%s%010d", nodeOf(l.parent, settledOwner(token)), own.number)
 	l.to = to
 	l.mu.Unlock()
 	if from == to {
 		return nil // another call has found it there
 	}
-	_, err := call(ctx, s, writes, func(conn *zk.Conn) ([]zk.MultiResponse, error) {
-		return conn.Multi(append(conditions,
-			&zk.DeleteRequest{Path: from, Version: -1},
-			&zk.CreateRequest{Path: to, Data: l.data, Acl: s.driver.acl, Flags: zk.FlagEphemeral})...)
-	})
+	_, err := l.session.multi(ctx, append(conditions,
+		&zk.DeleteRequest{Path: from, Version: -1},
+		&zk.CreateRequest{Path: to, Data: l.data, Acl: l.session.driver.acl, Flags: zk.FlagEphemeral})...)
 	if err == nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.path, l.token, l.asked = to, token, 0
-		s.settle(l.parent, path.Base(to))
 	}
 	return err
 }
 
-// moved reports whether a move has brought our node away from the path from, at which a request has not found it. The answer to that move may have been
-// lost, or have come since the request was made.
+// moved reports whether a move has brought our node away from the path from, at which a request has
+// not found it. The answer to that move may have been lost, or have come since the request was
+// made.
 func (l *lease) moved(ctx context.Context, from string) (bool, error) {
-	l.mu.Lock()
-	at, to := l.path, l.to
-	l.mu.Unlock()
-	if at != from || to == "" || to == from {
-		return at != from, nil
+	now := l.state()
+	if now.path != from || now.to == "" || now.to == from {
+		return now.path != from, nil
 	}
-	there, err := call(ctx, l.session, reads|loosely, func(conn *zk.Conn) (there bool, err error) {
+	there, err := call(ctx, l.session, reads, func(conn *zk.Conn) (there bool, err error) {
 		if _, err = conn.Sync(l.parent); err == nil {
-			there, _, err = conn.Exists(to)
+			there, _, err = conn.Exists(now.to)
 		}
 		return there, err
 	})
@@ -196,28 +131,23 @@ func (l *lease) moved(ctx context.Context, from string) (bool, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.path, l.asked = to, 0
+	l.path, l.asked = now.to, 0
 	return true, nil
 }
 
 // downgrade makes the lease a share.
 func (l *lease) downgrade(ctx context.Context) error {
-	from := l.at()
-	if l.lost() || from == "" {
+	now := l.state()
+	if now.finished || now.path == "" {
 		return driver.ErrLost
 	}
-	if own, _ := parseContender(path.Base(from)); own.shared {
+	if own, _ := parseContender(path.Base(now.path)); own.shared {
 		return nil
 	}
-	o := l.session.driver.outage(l.session.TTL)
-	err := o.Ask(ctx, func(ctx context.Context) error { return l.move(ctx, l.Token()) })
+	err := l.move(ctx, now.token)
 	if errors.Is(err, zk.ErrNoNode) {
 		moved := false
-		err = o.Ask(ctx, func(ctx context.Context) (err error) {
-			moved, err = l.moved(ctx, from)
-			return err
-		})
-		if err == nil && !moved {
+		if moved, err = l.moved(ctx, now.path); err == nil && !moved {
 			return driver.ErrLost
 		}
 	}

@@ -2,6 +2,7 @@ package zookeeper
 
 import (
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/test/claims"
-	"github.com/go-locker/locker/internal/test/testserver"
 )
 
 const shareTTL = 30 * time.Second
@@ -26,15 +26,14 @@ func shareOn(t *testing.T, d *Driver, name string) *claim {
 // The servers have removed the node of the lock with all that was in it, and numbers begin anew.
 func TestRelease_ofALostShareLeavesThatOfTheSameNumberAlone(t *testing.T) {
 	t.Parallel()
-	addr := testserver.SharedZooKeeper(t).Addr()
-	d, other := driverOn(t, connAt(t, shareTTL, addr)), driverOn(t, connAt(t, shareTTL, addr))
+	look, d, other := direct(t), driverOf(t), driverOf(t)
 	name := fresh()
 	lost := shareOn(t, d, name)
-	require.NoError(t, d.conn.Delete(lost.lease.at(), -1))
-	require.NoError(t, d.conn.Delete(lost.lease.parent, -1))
+	require.NoError(t, look.Delete(lost.lease.state().path, -1))
+	require.NoError(t, look.Delete(lost.lease.parent, -1))
 	l := shareOn(t, other, name)
-	was, _ := parseContender(lost.lease.at()[len(lost.lease.parent)+1:])
-	is, _ := parseContender(l.lease.at()[len(l.lease.parent)+1:])
+	was, _ := parseContender(lost.lease.state().path[len(lost.lease.parent)+1:])
+	is, _ := parseContender(l.lease.state().path[len(l.lease.parent)+1:])
 	require.Equal(t, was.number, is.number)
 	require.ErrorIs(t, lost.Extend(t.Context(), shareTTL), driver.ErrLost)
 	require.ErrorIs(t, lost.Release(t.Context()), driver.ErrLost)
@@ -45,26 +44,69 @@ func TestRelease_ofALostShareLeavesThatOfTheSameNumberAlone(t *testing.T) {
 // The answer to a move was lost. Whatever is asked for next finds the node where it is.
 func TestMove_whoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
-	addr := testserver.SharedZooKeeper(t).Addr()
+	look := direct(t)
 	for what, then := range map[string]func(*testing.T, *claim){
 		"Downgrade": func(t *testing.T, l *claim) { require.NoError(t, l.Downgrade(t.Context())) },
 		"Extend":    func(t *testing.T, l *claim) { require.NoError(t, l.Extend(t.Context(), shareTTL)) },
 		"Release":   func(*testing.T, *claim) {},
 	} {
 		t.Run(what, func(t *testing.T) {
-			d := driverOn(t, connAt(t, shareTTL, addr))
+			d := driverOf(t)
 			got, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: shareTTL})
 			require.NoError(t, err)
 			l := got.(*claim)
-			from := l.lease.at()
+			from := l.lease.state().path
 			require.NoError(t, l.Downgrade(t.Context()))
 			l.lease.path = from // as if no answer had come
 			then(t, l)
 			require.NoError(t, l.Release(t.Context()))
-			children, _, err := d.conn.Children(l.lease.parent)
+			children, _, err := look.Children(l.lease.parent)
 			require.True(t, err == nil || errors.Is(err, zk.ErrNoNode), "%v", err)
 			assert.Empty(t, children)
 		})
+	}
+}
+
+// Two have read the same queue, and one of another session has read it later, before anybody has begun
+// a phase: one begins, and the others take its token.
+func TestAgree_ofThoseWhoHaveReadBeforeAPhase(t *testing.T) {
+	t.Parallel()
+	d, other := driverOf(t), driverOf(t)
+	req := driver.Request{Name: fresh(), TTL: shareTTL, Shared: true, Wake: func() {}}
+	require.NoError(t, shareOn(t, d, req.Name).Release(t.Context()), "there is a node of the lock")
+	waiting := func(d *Driver) *lease {
+		c := d.Claim(req).(*claim)
+		require.NoError(t, c.join(t.Context()))
+		_, err := c.lease.create(t.Context())
+		require.NoError(t, err)
+		_, err = c.lease.settle(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.lease.finish(false) })
+		return c.lease
+	}
+	look := func(l *lease) *sharedView {
+		v, before, err := l.lookShared(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, before)
+		return v
+	}
+	first, second := waiting(d), waiting(d)
+	early := look(first)
+	third := waiting(other)
+	late := look(third)
+	require.Greater(t, late.pzxid, early.pzxid)
+	var both sync.WaitGroup
+	for _, l := range []*lease{first, second} {
+		both.Go(func() {
+			_, err := l.agree(t.Context(), early, "")
+			assert.NoError(t, err)
+		})
+	}
+	both.Wait()
+	_, err := third.agree(t.Context(), late, "")
+	require.NoError(t, err)
+	for _, l := range []*lease{first, second, third} {
+		assert.EqualValues(t, early.pzxid, l.state().token)
 	}
 }
 
@@ -72,22 +114,18 @@ func TestMove_whoseAnswerWasLost(t *testing.T) {
 // moved it.
 func TestWatch_followsAMove(t *testing.T) {
 	t.Parallel()
-	conn, events, err := zk.Connect([]string{testserver.SharedZooKeeper(t).Addr()}, shareTTL, zk.WithLogger(silent{}), zk.WithLogInfo(false))
-	require.NoError(t, err)
-	defer conn.Close()
-	d, err := NewDriver(conn, events, Tick(100*time.Millisecond))
-	require.NoError(t, err)
-	defer func() { require.NoError(t, d.Close()) }()
+	conn, d := direct(t), driverOf(t)
 	got, err := claims.Take(t.Context(), d, driver.Request{Name: fresh(), TTL: shareTTL})
 	require.NoError(t, err)
 	l := got.(*claim)
 	lost := make(chan struct{})
 	l.NotifyLost(func() { close(lost) })
 	watched := func() bool {
-		l.lease.session.mu.Lock()
-		defer l.lease.session.mu.Unlock()
-		w := l.lease.session.watches[l.lease.at()]
-		return l.lease.session.holds[l.lease.at()] == l.lease && w != nil && w.events != nil && !fired(w.events)
+		w := &l.lease.session.watches
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		at := l.lease.state().path
+		return l.lease.awaits == at && w.nodes[at] != nil && w.nodes[at].set
 	}
 	waitFor(t, "it is watched", watched)
 	require.NoError(t, l.Downgrade(t.Context()))
@@ -97,31 +135,30 @@ func TestWatch_followsAMove(t *testing.T) {
 		t.Fatal("it is there")
 	default:
 	}
-	require.NoError(t, conn.Delete(l.lease.at(), -1))
+	require.NoError(t, conn.Delete(l.lease.state().path, -1))
 	<-lost
 	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
-	assert.Empty(t, l.lease.session.holds)
+	assert.Empty(t, l.lease.session.watches.awaited(l.lease))
 }
 
-// The same, and then the hold was ended by force. An Unlock that is sent twice does not take that for its own doing.
+// The same, and then the hold was ended by force. An Unlock that is sent twice does not take that
+// for its own doing.
 func TestForceRelease_ofANodeWhoseMoveWasNotAnswered(t *testing.T) {
 	t.Parallel()
 	var from string
 	_, _, l := takenAndForced(t, func(_ *Driver, l *claim) {
-		from = l.lease.at()
+		from = l.lease.state().path
 		require.NoError(t, l.Downgrade(t.Context()))
 	})
 	l.lease.path, l.lease.asked = from, 1
 	require.ErrorIs(t, l.Release(t.Context()), driver.ErrLost)
 }
 
-// A share writes to the node of the lock. Where that is not allowed it says so, and a plain lock needs no such right.
+// A share writes to the node of the lock. Where that is not allowed it says so, and a plain lock
+// needs no such right.
 func TestShare_takesTheRightToWriteToTheNode(t *testing.T) {
 	t.Parallel()
-	conn := connAt(t, shareTTL, testserver.SharedZooKeeper(t).Addr())
-	d, err := NewDriver(conn, nil, Tick(100*time.Millisecond), ACL(zk.WorldACL(zk.PermAll&^zk.PermWrite)))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = d.Close() })
+	d := driverOf(t, ACL(zk.WorldACL(zk.PermAll&^zk.PermWrite)))
 	req := driver.Request{Name: fresh(), TTL: shareTTL}
 	l, err := claims.Take(t.Context(), d, req)
 	require.NoError(t, err)

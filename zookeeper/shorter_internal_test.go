@@ -10,9 +10,10 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// A session is taken up by a server whose configuration grants less: it ends sooner than its holds were told.
+// A session is taken up by a server whose configuration grants less: it ends sooner than its holds
+// were told.
 func TestSession_thatIsGrantedLessWhenItIsTakenUpAgain(t *testing.T) {
-	d := newDriver()
+	d := newDriver(nil)
 	defer func() { _ = d.Close() }()
 	taken := func(s *session, timeout time.Duration, id int64) {
 		s.attached(&link{began: clock.Now()}, id, timeout)

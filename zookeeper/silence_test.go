@@ -30,7 +30,8 @@ func TestSilence_ofTwoFifthsOfTheTTLEndsNoHold(t *testing.T) {
 	}
 }
 
-// The servers fall silent before an Unlock, and answer again just after the hold's deadline: the session goes on, and the node does not.
+// The servers fall silent before an Unlock, and answer again just after the hold's deadline: the
+// session goes on, and the node does not.
 func TestSilence_untilAfterAnUnlockLeavesNothing(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
@@ -47,7 +48,8 @@ func TestSilence_untilAfterAnUnlockLeavesNothing(t *testing.T) {
 	require.NoError(t, h.Unlock(t.Context()))
 }
 
-// A Client is closed while a request is under way that makes the node of a lock, and its answer comes just then.
+// A Client is closed while a request is under way that makes the node of a lock, and its answer
+// comes just then.
 func TestClose_whileANodeIsMade(t *testing.T) {
 	t.Parallel()
 	server := testserver.SharedZooKeeper(t)
@@ -65,4 +67,21 @@ func TestClose_whileANodeIsMade(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.ErrorIs(t, await(t, locking), locker.ErrClosed)
 	}
+}
+
+// A request whose connection breaks is made once more, on the next one: the core tries the Extend of
+// an application once.
+func TestExtend_whoseConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	proxy := testserver.NewProxy(t, testserver.SharedZooKeeper(t).Addr())
+	m := openURL(t, "zookeeper://"+proxy.Addr(), "ttl=30s", locker.WithoutRenewal()).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, m.Extend(t.Context()))
+	proxy.HoldReplies(true)
+	extending := async(func() error { return m.Extend(t.Context()) })
+	eventually(t, "it was answered", func() bool { _, replies := proxy.Held(); return replies > 0 })
+	proxy.HoldReplies(false)
+	proxy.ResetConns()
+	require.NoError(t, await(t, extending))
+	require.NoError(t, m.Unlock(t.Context()))
 }

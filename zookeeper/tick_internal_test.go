@@ -10,8 +10,9 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// ensemble is what a leader knows of one session, whose client talks to a follower. The leader asks the follower twice a tick which
-// sessions were in touch (Leader.lead), and has them end a time-out after it has heard, at the end of a tick of its own (ExpiryQueue).
+// ensemble is what a leader knows of one session, whose client talks to a follower. The leader asks
+// the follower twice a tick which sessions were in touch (Leader.lead), and has them end a time-out
+// after it has heard, at the end of a tick of its own (ExpiryQueue).
 type ensemble struct {
 	random    *rand.Rand
 	tick, ttl time.Duration
@@ -41,8 +42,9 @@ func (e *ensemble) some(d time.Duration) time.Duration {
 	return time.Duration(e.random.Int64N(int64(d) + 1))
 }
 
-// overstays has a follower cut off from the leader right after each write that a quorum has agreed on, which is when a client knows
-// most and the leader least, and returns how often a hold lasts for longer than its session then, and by how much at most.
+// overstays has a follower cut off from the leader right after each write that a quorum has agreed
+// on, which is when a client knows most and the leader least, and returns how often a hold lasts
+// for longer than its session then, and by how much at most.
 func overstays(random *rand.Rand, tick time.Duration, cuts int) (times int, longest time.Duration) {
 	const perSession = 50
 	start := clock.Now()
@@ -51,7 +53,7 @@ func overstays(random *rand.Rand, tick time.Duration, cuts int) (times int, long
 		e := &ensemble{random: random, tick: tick, ttl: ttl}
 		e.phase, e.asked = e.some(tick), e.some(tick/2)
 		e.heard(0)
-		d := newDriver()
+		d := newDriver(nil)
 		l := newSession(d, ttl, false).life
 		_ = d.Close()
 		l.prove(start)
@@ -69,7 +71,7 @@ func overstays(random *rand.Rand, tick time.Duration, cuts int) (times int, long
 					times, longest = times+1, max(longest, over)
 				}
 			}
-			l.contact(start.Add(sent), start.Add(now))
+			l.contact(start.Add(sent), start.Add(now), l.tick)
 		}
 	}
 	return times, longest

@@ -11,7 +11,8 @@ import (
 	"github.com/go-locker/locker/internal/test/testserver"
 )
 
-// A session has ended at the server while the network was away, and nobody knows. The next to come needs another, and gets it.
+// A session has ended at the server while the network was away, and nobody knows. The next to come
+// needs another, and gets it.
 func TestTryLock_afterAnEndThatNobodyHasSeen(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)

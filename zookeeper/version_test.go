@@ -76,7 +76,8 @@ func (d *disguised) serve(client net.Conn, server string) {
 
 func (d *disguised) url() string { return "zookeeper://" + d.Addr().String() }
 
-// Versions before 3.6 may say after a restart that a node's children last changed in an earlier transaction than they did.
+// Versions before 3.6 may say after a restart that a node's children last changed in an earlier
+// transaction than they did.
 func TestVersion_thatIsTooOldIsRefused(t *testing.T) {
 	t.Parallel()
 	s := testserver.SharedZooKeeper(t)

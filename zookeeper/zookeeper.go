@@ -5,6 +5,10 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,41 +22,35 @@ import (
 	"github.com/go-locker/locker/internal/workers"
 )
 
-// New makes a Client over conn, which stays the caller's: Close does not close it. events is what [zk.Connect] returned, and is
-// read until the Client is closed; or nil, if the application reads it itself. Then the end of a session is noticed
-// a little later.
-func New(conn *zk.Conn, events <-chan zk.Event, opts ...locker.Option) (*locker.Client, error) {
-	d, err := NewDriver(conn, events)
+// New makes a Client over the servers of one ensemble, each named as host:port. It connects when a
+// session is needed: at the first lock, or at once to learn the TTL that the servers grant, unless
+// [locker.WithTTL] gives one. For a user, TLS, and what else concerns ZooKeeper there is
+// [NewDriver].
+func New(servers []string, opts ...locker.Option) (*locker.Client, error) {
+	d, err := NewDriver(servers)
 	if err != nil {
 		return nil, err
 	}
 	return adapter.Client(d, opts...)
 }
 
-// user is one of the scheme digest. It is behind a pointer, which a Driver that is printed does not follow.
-type user struct{ name, password string }
-
 // Driver implements [driver.Driver], [driver.BatchExtender], [driver.Inspector], [driver.Lister],
 // [driver.ForceReleaser], [driver.TTLChecker] and [driver.TTLDefaulter].
 type Driver struct {
-	conn        *zk.Conn // the application's; nil if each session has one of its own
-	changes     signal   // of its state
-	hears       bool     // its events
 	servers     []string
+	dial        func(ctx context.Context, network, address string) (net.Conn, error)
 	tls         *tls.Config // nil: none
 	user        *user       // nil: none
 	chroot      string      // empty, or with a slash at its beginning and none at its end
 	acl         []zk.ACL
 	tick        time.Duration // 0: not given
 	dialTimeout time.Duration
-	opening     context.Context // of Open, for DefaultTTL
+	opening     context.Context // of Open, for DefaultTTL; nil: none
 
-	recent   atomic.Bool     // a server has said that its version is
-	granted  atomic.Int64    // the time-out of the application's session; 0: not known
-	full     sync.Map        // nodes of locks in which somebody was refused for its number
-	ctx      context.Context // of the sessions; ends with Close
-	sessions *sessions.Pool[*session, *lease]
-	workers  *workers.Workers
+	recent    atomic.Bool // a server has told that its version is
+	exhausted sync.Map    // nodes of locks in which somebody was refused for its number
+	sessions  *sessions.Pool[*session, *lease]
+	workers   *workers.Workers
 
 	mu     sync.Mutex
 	closed bool
@@ -68,64 +66,27 @@ var (
 	_ driver.TTLDefaulter  = (*Driver)(nil)
 )
 
-func newDriver() *Driver {
-	d := &Driver{
-		acl: zk.WorldACL(zk.PermAll), dialTimeout: 5 * time.Second,
+const (
+	idleWorkers    = 16               // goroutines that are kept for calls of the library
+	sessionTimeout = 30 * time.Second // if none is chosen
+)
+
+// NewDriver makes a Driver over the servers of one ensemble, each named as host:port. It makes no
+// connection. It fails if there are no servers, and for an option that is nil or not valid.
+func NewDriver(servers []string, opts ...DriverOption) (*Driver, error) {
+	if len(servers) == 0 {
+		return nil, adapter.Refuse(errors.New("no servers"))
+	}
+	d := newDriver(slices.Clone(servers))
+	return d, adapter.Apply(d, opts)
+}
+
+func newDriver(servers []string) *Driver {
+	return &Driver{
+		servers: servers, dial: new(net.Dialer).DialContext, dialTimeout: 5 * time.Second, acl: zk.WorldACL(zk.PermAll),
 		sessions: sessions.NewPool[*session](), workers: workers.New(idleWorkers),
 	}
-	d.ctx = d.sessions.Context()
-	return d
 }
-
-// NewDriver makes a Driver over conn, which stays the caller's; see [New] for events. It begins at once to be in touch with the
-// session, until Close, so that the first lock does not have to wait for a tick; for that it does not wait itself. It fails
-// for a nil connection, and for an option that is nil or not valid.
-func NewDriver(conn *zk.Conn, events <-chan zk.Event, opts ...DriverOption) (*Driver, error) {
-	if conn == nil {
-		return nil, adapter.Refuse(errors.New("nil ZooKeeper connection"))
-	}
-	d := newDriver()
-	d.conn = conn
-	if err := adapter.Apply(d, opts); err != nil {
-		return nil, err
-	}
-	if d.hears = events != nil; d.hears {
-		_ = d.spawn(func() { d.listen(events) })
-	}
-	if timeout, err := negotiated(conn); err == nil {
-		d.granted.Store(int64(timeout))
-	}
-	_, _ = d.sessionFor(sessionTimeout, true)
-	return d, nil
-}
-
-// listen has the end of the session, and of holds, noticed at once.
-func (d *Driver) listen(events <-chan zk.Event) {
-	for {
-		select {
-		case e, open := <-events:
-			if !open {
-				return
-			}
-			s, ok := d.sessions.Find(d.key(0))
-			if ok && e.Type != zk.EventSession {
-				s.hear(e)
-			}
-			if e.Type != zk.EventSession {
-				continue
-			}
-			d.changes.raise()
-			if ok {
-				s.Wake()
-			}
-		case <-d.ctx.Done():
-			return
-		}
-	}
-}
-
-// idleWorkers is how many goroutines a Driver keeps for calls of the library.
-const idleWorkers = 16
 
 // spawn runs f in a goroutine that Close waits for.
 func (d *Driver) spawn(f func()) error {
@@ -138,7 +99,7 @@ func (d *Driver) spawn(f func()) error {
 	return nil
 }
 
-// Close ends the sessions that were made for Open, and leaves the application's connection alone.
+// Close implements driver.Driver: it ends the sessions.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -150,12 +111,40 @@ func (d *Driver) Close() error {
 
 func (d *Driver) root() string { return cmp.Or(d.chroot, "/") }
 
-// failure returns what is wrong with the connection of the session for ttl.
-func (d *Driver) failure(ttl time.Duration) error {
-	if s, ok := d.sessions.Find(d.key(ttl)); ok {
-		return s.failure()
+// session returns the session for ttl, which may not have started yet. With anyTTL its TTL is the
+// one that the servers grant.
+func (d *Driver) session(ttl time.Duration, anyTTL bool) (*session, error) {
+	return d.sessions.Get(ttl, func() *session { return newSession(d, ttl, anyTTL) })
+}
+
+// CheckTTL refuses what no ZooKeeper honours. What the servers' own limits rule out shows when a
+// lock is taken.
+func (d *Driver) CheckTTL(ttl time.Duration) error {
+	least := ticksPerTTL * d.tick
+	switch {
+	case ttl < least:
+		return fmt.Errorf("%w: TTL %v: with a tick of %v use %v or more, or %s", driver.ErrUnsupported, ttl, d.tick, least, sayTick)
+	case ttl%time.Millisecond != 0:
+		return fmt.Errorf("%w: TTL %v: ZooKeeper counts in whole milliseconds: use %v", driver.ErrUnsupported, ttl, ttl.Round(time.Millisecond))
+	case ttl > math.MaxInt32*time.Millisecond:
+		return fmt.Errorf("%w: TTL %v: ZooKeeper takes at most %v", driver.ErrUnsupported, ttl, math.MaxInt32*time.Millisecond)
+	default:
+		return nil
 	}
-	return nil
+}
+
+// sayTick is how to have a shorter TTL.
+const sayTick = "say with the parameter or option tick what tickTime the servers have"
+
+// DefaultTTL returns the time-out that the servers grant a session that asks for 30s; 30s if nobody
+// answers within the dial time-out.
+func (d *Driver) DefaultTTL() time.Duration {
+	ctx, cancel := context.WithTimeout(cmp.Or(d.opening, d.sessions.Context()), d.dialTimeout)
+	defer cancel()
+	if s, err := d.session(sessionTimeout, true); err == nil && s.Wait(ctx) == nil {
+		return s.TTL
+	}
+	return sessionTimeout
 }
 
 // Guarantees returns what ZooKeeper promises.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/bench/internal/kills"
+	"github.com/go-locker/locker/bench/internal/pairs"
 	"github.com/go-locker/locker/bench/internal/program"
 )
 
@@ -32,7 +33,7 @@ type options struct {
 	only    *program.Parts
 	servers int
 
-	rounds, blocks, block int // of pairs
+	pairs pairs.Plan
 
 	waiters                program.Counts
 	longRounds, clients    int
@@ -47,15 +48,13 @@ func main() {
 	program.Main("consensus", run)
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
-	f := flag.NewFlagSet("consensus", flag.ContinueOnError)
-	f.SetOutput(stderr)
+var run = program.Measuring("consensus", libraries(), func() program.Program { return &options{} })
+
+// Flags adds those of this program.
+func (o *options) Flags(f *flag.FlagSet) {
 	o.only = program.Only(f, "pairs", "contended", "kills")
 	f.IntVar(&o.servers, "servers", 1, "how many servers each cluster has; clients of ZooKeeper use one of them")
-	f.IntVar(&o.rounds, "rounds", 10, "rounds of pairs")
-	f.IntVar(&o.blocks, "blocks", 6, "how often the libraries take turns in such a round")
-	f.IntVar(&o.block, "block", 100, "pairs of Lock and Unlock at each turn")
+	o.pairs.Flags(f)
 	f.IntVar(&o.longRounds, "long-rounds", 3, "rounds of the contended cells")
 	o.waiters = program.Counts{2, 32, 256}
 	f.Var(&o.waiters, "waiters", "how many want one name, one cell each")
@@ -66,17 +65,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.killRounds, "kill-rounds", 3, "rounds in which processes are killed")
 	f.IntVar(&o.killWaiters, "kill-waiters", 100, "how many wait then")
 	f.DurationVar(&o.killTTL, "kill-ttl", 6*time.Second, "TTL and session time-out of what is killed")
-	if err := o.Parse(f, libraries(), args); err != nil {
-		return o, err
-	}
-	return o, o.check()
 }
 
-func (o options) check() error {
-	for _, n := range []int{o.servers, o.rounds, o.blocks, o.block, o.longRounds, o.clients, o.killRounds, o.killWaiters} {
-		if n < 1 {
-			return errors.New("-servers, -rounds, -blocks, -block, -long-rounds, -clients, -kill-rounds and -kill-waiters are at least 1")
-		}
+// Check returns an error if something cannot be measured.
+func (o *options) Check() error {
+	if min(o.servers, o.longRounds, o.clients, o.killRounds, o.killWaiters) < 1 {
+		return errors.New("-servers, -long-rounds, -clients, -kill-rounds and -kill-waiters are at least 1")
 	}
 	if len(o.waiters) == 0 {
 		return errors.New("-waiters has a number, at least; -only leaves them out")
@@ -87,45 +81,44 @@ func (o options) check() error {
 	if o.hold > usualTTL/2 {
 		return fmt.Errorf("-hold is at most half of the TTL of %v", usualTTL)
 	}
-	return nil
+	return o.pairs.Check()
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args, stderr)
-	if err != nil {
-		return err
-	}
+// Measure measures all that was chosen.
+func (o *options) Measure(ctx context.Context, progress io.Writer) (program.Results, error) {
 	r := newResults(o)
 	for _, s := range systems {
 		if s.libraries = o.of(s); len(s.libraries) == 0 {
 			continue
 		}
-		if err := o.measure(ctx, s, r, o.Progress(stderr)); err != nil {
-			return err
+		if err := o.measureSystem(ctx, s, r, progress); err != nil {
+			return nil, err
 		}
 	}
-	return o.Report(r, stdout)
+	return r, nil
 }
 
-// measure adds to r what it measures of one system.
-func (o options) measure(ctx context.Context, s system, r *Results, progress io.Writer) error {
-	servers, err := s.start(o.servers)
+// measureSystem adds to r what it measures of one system.
+func (o *options) measureSystem(ctx context.Context, s system, r *Results, progress io.Writer) error {
+	on, err := s.start(ctx, o.servers)
 	if err != nil {
 		return err
 	}
-	defer servers.Stop()
-	r.add(servers.Name)
+	defer on.Stop()
+	r.add(on.Name)
 	for _, part := range o.only.Chosen() {
 		switch part {
 		case "pairs":
-			err = o.measurePairs(ctx, s, servers, r, progress)
+			var some []pairs.Pairs
+			some, err = o.pairs.Measure(ctx, s.libraries, on, progress)
+			r.Pairs = append(r.Pairs, some...)
 		case "contended":
-			err = o.measureContended(ctx, s, servers, r, progress)
+			err = o.measureContended(ctx, s, on, r, progress)
 		case "kills":
 			var some []kills.Kill
 			some, err = kills.Plan{
 				Libraries: s.locks(), Rounds: o.killRounds, Waiters: o.killWaiters, Clients: o.clients, TTL: o.killTTL,
-			}.Measure(ctx, servers.Addrs, progress)
+			}.Measure(ctx, on.Addrs, progress)
 			r.Kills = append(r.Kills, some...)
 		}
 		if err != nil {

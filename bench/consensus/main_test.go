@@ -33,11 +33,11 @@ func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
 		assert.Equal(t, l.Name, p.Library)
 		assert.Equal(t, 20, p.Samples, "%s: pairs", l.Name)
 		assert.GreaterOrEqual(t, p.PairP50Us, max(p.LockP50Us, p.UnlockP50Us), "%s: both together", l.Name)
-		assert.GreaterOrEqual(t, p.Load.Requests, int64(40), "%s: a request to take and one to give", l.Name)
-		assert.LessOrEqual(t, p.Load.Traffic.RoundTrips, p.Load.Requests, "%s: round trips", l.Name)
-		assert.GreaterOrEqual(t, p.Load.Traffic.RoundTrips, int64(40), "%s: round trips", l.Name)
-		assert.Greater(t, p.Load.Traffic.BytesSent, 20*p.Load.Requests, "%s: bytes sent", l.Name)
-		assert.Greater(t, p.Load.Traffic.BytesReceived, 16*p.Load.Requests, "%s: bytes received", l.Name)
+		assert.GreaterOrEqual(t, p.Load.Sent, int64(2*p.LoadOf), "%s: a request to take and one to give", l.Name)
+		assert.LessOrEqual(t, p.Load.Traffic.RoundTrips, p.Load.Sent, "%s: round trips", l.Name)
+		assert.GreaterOrEqual(t, p.Load.Traffic.RoundTrips, int64(2*p.LoadOf), "%s: round trips", l.Name)
+		assert.Greater(t, p.Load.Traffic.BytesSent, 20*p.Load.Sent, "%s: bytes sent", l.Name)
+		assert.Greater(t, p.Load.Traffic.BytesReceived, 16*p.Load.Sent, "%s: bytes received", l.Name)
 		assert.Positive(t, p.Load.Client.Allocations, "%s: allocations", l.Name)
 		assert.Contains(t, out, "\n| "+l.Name+" |")
 	}
@@ -45,7 +45,7 @@ func TestRun_measuresEveryLibraryOnRealServers(t *testing.T) {
 	for _, c := range r.Contended {
 		assert.Equal(t, 2, c.Clients, "%s: clients", c.Library)
 		assert.Positive(t, c.Acquisitions, "%s: acquisitions", c.Library)
-		assert.GreaterOrEqual(t, c.Load.Requests, int64(2*c.Acquisitions-3), "%s: requests", c.Library)
+		assert.GreaterOrEqual(t, c.Load.Sent, int64(2*c.Acquisitions-3), "%s: requests", c.Library)
 		assert.Zero(t, c.Errors, "%s: %s", c.Library, c.Error)
 		assert.Zero(t, c.Overlaps, "%s: overlaps", c.Library)
 		assert.Contains(t, out, "\n| 3 | "+c.Library+" |")
@@ -85,8 +85,8 @@ func TestPairs_roundTripsAreWaitsForAnswers(t *testing.T) {
 		append(brief, "-only", "pairs", "-libraries", "zookeeper bare serial,zookeeper zk.Lock")...)
 	require.Len(t, r.Pairs, 2)
 	for _, p := range r.Pairs {
-		assert.EqualValues(t, 60, p.Load.Requests, p.Library)
-		assert.EqualValues(t, 60, p.Load.Traffic.RoundTrips, p.Library)
+		assert.EqualValues(t, 3*p.LoadOf, p.Load.Sent, p.Library)
+		assert.EqualValues(t, 3*p.LoadOf, p.Load.Traffic.RoundTrips, p.Library)
 	}
 }
 
@@ -105,21 +105,12 @@ func TestSystems_haveWhatTheyCompareWith(t *testing.T) {
 	}
 }
 
-func TestLoad_leavesOutWhatKeepsSessionsAlive(t *testing.T) {
-	before := look{sent: map[string]int64{"txn": 5}}
-	after := look{sent: map[string]int64{"txn": 8, keepAlive: 2, "put": 1}}
-	load := after.since(before)
-	assert.EqualValues(t, 4, load.Requests)
-	assert.Equal(t, map[string]int64{"txn": 3, keepAlive: 2, "put": 1}, load.ByName)
-	assert.EqualValues(t, 8, load.add(load).Requests)
-}
-
 func TestSessions_areOneForEachWaiterOfAName(t *testing.T) {
 	testserver.Need(t, "etcd")
-	servers, err := systems[0].start(1)
+	on, err := systems[0].start(t.Context(), 1)
 	require.NoError(t, err)
-	defer servers.Stop()
-	c, err := measureCell(t.Context(), mustName(t, "etcd concurrency.Mutex"), servers.Addrs, contend.Cell{
+	defer on.Stop()
+	c, err := mustName(t, "etcd concurrency.Mutex").Measure(t.Context(), on, contend.Cell{
 		Name: "x", Waiters: 4, Clients: 1, Hold: time.Millisecond, Duration: 500 * time.Millisecond,
 	})
 	require.NoError(t, err)

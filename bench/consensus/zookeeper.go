@@ -37,9 +37,9 @@ type silent struct{}
 func (silent) Printf(string, ...any) {}
 
 // connectZooKeeper returns when there is a session.
-func connectZooKeeper(addrs []string, sent *wire.Tally, ttl time.Duration) (*zk.Conn, <-chan zk.Event, error) {
+func connectZooKeeper(addrs []string, sent *wire.Tally, ttl time.Duration) (*zk.Conn, error) {
 	connected := make(chan struct{}, 1)
-	conn, events, err := zk.Connect(addrs, ttl, zk.WithDialer(sent.DialZooKeeper), zk.WithLogger(silent{}),
+	conn, _, err := zk.Connect(addrs, ttl, zk.WithDialer(sent.DialZooKeeper), zk.WithLogger(silent{}),
 		zk.WithEventCallback(func(e zk.Event) {
 			if e.State != zk.StateHasSession {
 				return
@@ -50,20 +50,20 @@ func connectZooKeeper(addrs []string, sent *wire.Tally, ttl time.Duration) (*zk.
 			}
 		}))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	select {
 	case <-connected:
-		return conn, events, nil
+		return conn, nil
 	case <-time.After(patience):
 		conn.Close()
-		return nil, nil, fmt.Errorf("no session at %v after %v", addrs, patience)
+		return nil, fmt.Errorf("no session at %v after %v", addrs, patience)
 	}
 }
 
 // openZKLock ignores contexts, for which the recipe has no place.
 func openZKLock(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
-	conn, _, err := connectZooKeeper(addrs, sent, ttl)
+	conn, err := connectZooKeeper(addrs, sent, ttl)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func openZKLock(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.C
 
 func openBareZooKeeper(pipelined bool) func([]string, *wire.Tally, time.Duration) (*contend.Client, error) {
 	return func(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
-		conn, _, err := connectZooKeeper(addrs, sent, ttl)
+		conn, err := connectZooKeeper(addrs, sent, ttl)
 		if err != nil {
 			return nil, err
 		}

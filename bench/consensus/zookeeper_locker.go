@@ -1,31 +1,29 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"net"
 	"time"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/bench/internal/contend"
-	"github.com/go-locker/locker/bench/internal/quorumserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/wire"
 	"github.com/go-locker/locker/zookeeper"
 )
 
 func openZooKeeper(addrs []string, sent *wire.Tally, ttl time.Duration) (*contend.Client, error) {
-	conn, events, err := connectZooKeeper(addrs, sent, ttl)
-	if err != nil {
-		return nil, err
+	dial := func(_ context.Context, network, addr string) (net.Conn, error) {
+		return sent.DialZooKeeper(network, addr, patience)
 	}
-	d, err := zookeeper.NewDriver(conn, events, zookeeper.Tick(quorumserver.Tick))
+	d, err := zookeeper.NewDriver(addrs, zookeeper.Tick(servers.Tick), zookeeper.Dialer(dial))
 	if err != nil {
-		conn.Close()
 		return nil, err
 	}
 	c, err := locker.New(d, locker.WithTTL(ttl))
 	if err != nil {
-		err = errors.Join(err, d.Close())
-		conn.Close()
-		return nil, err
+		return nil, errors.Join(err, d.Close())
 	}
-	return lockerClient(c, conn.Close), nil
+	return lockerClient(c, func() {}), nil
 }

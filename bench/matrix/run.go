@@ -271,7 +271,8 @@ func (r *Run) contradictions() []error {
 	var errs []error
 	for _, name := range r.files() {
 		for _, s := range r.Results[name] {
-			if s.Outcome == conformance.Broken || s.Outcome == conformance.Stale {
+			switch s.Outcome {
+			case conformance.Broken, conformance.Undecided, conformance.Stale:
 				errs = append(errs, fmt.Errorf("%s: %s: %q is %s, which nobody expected", name, s.Test, s.Scenario, s.Outcome))
 			}
 		}

@@ -29,19 +29,19 @@ type silent struct{}
 
 func (silent) Printf(string, ...any) {}
 
-func connect(t *testing.T) (*zk.Conn, <-chan zk.Event) {
+func connect(t *testing.T) (conn *zk.Conn, servers []string) {
 	t.Helper()
-	server := testserver.ZooKeeper(t)
-	conn, events, err := zk.Connect([]string{server.Addr()}, 2*time.Second, zk.WithLogger(silent{}))
+	servers = []string{testserver.ZooKeeper(t).Addr()}
+	conn, _, err := zk.Connect(servers, 2*time.Second, zk.WithLogger(silent{}))
 	require.NoError(t, err)
 	t.Cleanup(conn.Close)
-	return conn, events
+	return conn, servers
 }
 
 func TestZooKeeper_changeOver(t *testing.T) {
-	conn, events := connect(t)
+	conn, servers := connect(t)
 
-	client, err := zookeeper.New(conn, events)
+	client, err := zookeeper.New(servers, locker.WithTTL(2*time.Second))
 	changeOver(t, zkWay(conn), made(t)(client, err))
 }
 
@@ -59,14 +59,13 @@ func TestZooKeeper_whatALockSays(t *testing.T) {
 }
 
 func TestZooKeeper_theTTLIsThatOfTheSession(t *testing.T) {
-	conn, events := connect(t)
+	_, servers := connect(t)
 	acl := zk.WorldACL(zk.PermAll)
-	d, err := zookeeper.NewDriver(conn, events, zookeeper.ACL(acl))
+	d, err := zookeeper.NewDriver(servers, zookeeper.ACL(acl))
 	require.NoError(t, err)
-	client := made(t)(locker.New(d, locker.WithMetadata("web-3")))
+	client := made(t)(locker.New(d, locker.WithTTL(2*time.Second), locker.WithMetadata("web-3")))
 	m := client.Mutex("orders/42")
 	require.NoError(t, m.Lock(t.Context()))
 	assert.LessOrEqual(t, time.Until(m.Deadline()), 2*time.Second)
 	require.NoError(t, m.Unlock(t.Context()))
-	require.ErrorIs(t, client.Mutex("orders/42", locker.WithTTL(10*time.Second)).Lock(t.Context()), locker.ErrUnsupported)
 }

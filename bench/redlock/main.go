@@ -18,9 +18,9 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/go-locker/locker/bench/internal/pairs"
 	"github.com/go-locker/locker/bench/internal/program"
-	"github.com/go-locker/locker/bench/internal/redispairs"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 )
 
 type options struct {
@@ -29,7 +29,7 @@ type options struct {
 	only  *program.Parts
 	nodes int
 
-	rounds, blocks, block int // of pairs
+	pairs pairs.Plan
 
 	longRounds  int // of all else
 	healthy     int
@@ -44,15 +44,13 @@ func main() {
 	program.Main("redlock", run)
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
-	f := flag.NewFlagSet("redlock", flag.ContinueOnError)
-	f.SetOutput(stderr)
+var run = program.Measuring("redlock", libraries, func() program.Program { return &options{} })
+
+// Flags adds those of this program.
+func (o *options) Flags(f *flag.FlagSet) {
 	o.only = program.Only(f, "pairs", "minority", "contended", "apart")
 	f.IntVar(&o.nodes, "nodes", 5, "how many servers")
-	f.IntVar(&o.rounds, "rounds", 10, "rounds of pairs")
-	f.IntVar(&o.blocks, "blocks", 6, "how often the libraries take turns in such a round")
-	f.IntVar(&o.block, "block", 100, "pairs of Lock and Unlock at each turn")
+	o.pairs.Flags(f)
 	f.IntVar(&o.longRounds, "long-rounds", 3, "rounds of all else")
 	f.IntVar(&o.healthy, "healthy", 1000, "pairs before a minority is unreachable")
 	f.DurationVar(&o.unreachable, "unreachable", 750*time.Millisecond, "for how long pairs begin while it is; one does, however long it takes")
@@ -63,22 +61,15 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.goroutines, "goroutines", 64, "how many share a client, each with a name of its own")
 	f.DurationVar(&o.duration, "duration", 2*time.Second, "how long contenders and goroutines are measured")
 	f.DurationVar(&o.warmUp, "warm-up", time.Second, "how long they run before that")
-	if err := o.Parse(f, libraries, args); err != nil {
-		return o, err
-	}
-	return o, o.check()
 }
 
-func (o options) check() error {
+// Check returns an error if something cannot be measured.
+func (o *options) Check() error {
 	if o.nodes < 3 {
 		return errors.New("-nodes is at least 3: a majority of fewer survives no failure")
 	}
-	for _, n := range []int{
-		o.rounds, o.blocks, o.block, o.longRounds, o.healthy, o.contenders, o.clients, o.goroutines,
-	} {
-		if n < 1 {
-			return errors.New("-rounds, -blocks, -block, -long-rounds, -healthy, -contenders, -clients and -goroutines are at least 1")
-		}
+	if min(o.longRounds, o.healthy, o.contenders, o.clients, o.goroutines) < 1 {
+		return errors.New("-long-rounds, -healthy, -contenders, -clients and -goroutines are at least 1")
 	}
 	if o.unreachable <= 0 || o.duration <= 0 || o.warmUp < 0 || o.hold < 0 || o.think < 0 {
 		return errors.New("-unreachable and -duration are more than 0, -warm-up, -hold and -think are not negative")
@@ -86,37 +77,29 @@ func (o options) check() error {
 	if o.hold > usualTTL/2 {
 		return fmt.Errorf("-hold is at most half of the TTL of %v", usualTTL)
 	}
-	return nil
+	return o.pairs.Check()
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args, stderr)
+// Measure measures all that was chosen.
+func (o *options) Measure(ctx context.Context, progress io.Writer) (program.Results, error) {
+	on, err := servers.Redis(ctx, o.nodes)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return o.Run(ctx, o.nodes, stdout, stderr, o.measure)
-}
-
-func (o options) measure(
-	ctx context.Context, servers redisserver.Servers, progress io.Writer,
-) (program.Results, error) {
-	r := newResults(servers, o)
+	defer on.Stop()
+	r := newResults(on, o)
 	for _, part := range o.only.Chosen() {
-		var err error
 		switch part {
 		case "pairs":
-			r.Pairs, err = redispairs.Plan{
-				Libraries: o.Libraries, Rounds: o.rounds, Blocks: o.blocks, Block: o.block,
-			}.Measure(ctx, servers, progress)
+			r.Pairs, err = o.pairs.Measure(ctx, o.Libraries, on, progress)
 		case "minority":
-			r.Minorities, err = measureMinorities(ctx, servers, o, progress)
+			r.Minorities, err = measureMinorities(ctx, on, o, progress)
 		case "contended":
-			r.Contended, err = measureContended(ctx, servers, o, progress)
+			r.Contended, err = measureContended(ctx, on, o, progress)
 		case "apart":
-			r.Apart, err = redispairs.Crowds{
-				Libraries: o.without(ctxName), Rounds: o.longRounds, Goroutines: []int{o.goroutines},
-				WarmUp: o.warmUp, Duration: o.duration,
-			}.Measure(ctx, servers, progress)
+			r.Apart, err = pairs.Crowds{
+				Rounds: o.longRounds, Goroutines: []int{o.goroutines}, WarmUp: o.warmUp, Duration: o.duration,
+			}.Measure(ctx, o.without(ctxName), on, progress)
 		}
 		if err != nil {
 			return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/servertest"
 	"github.com/go-locker/locker/internal/test/testserver"
 )
@@ -101,7 +101,10 @@ func TestRun_endsWhenInterrupted(t *testing.T) {
 }
 
 func TestMinorityOf_isAnotherInEachRound(t *testing.T) {
-	servers := redisserver.Servers{{Addr: "a"}, {Addr: "b"}, {Addr: "c"}, {Addr: "d"}, {Addr: "e"}}
-	assert.Equal(t, []string{"a", "b"}, minorityOf(servers, 2, 0).Addrs())
-	assert.Equal(t, []string{"e", "a"}, minorityOf(servers, 2, 4).Addrs())
+	var all []*servers.RedisServer
+	for range 5 {
+		all = append(all, &servers.RedisServer{Addr: string(rune(97 + len(all)))})
+	}
+	assert.Equal(t, []*servers.RedisServer{all[0], all[1]}, minorityOf(all, 2, 0))
+	assert.Equal(t, []*servers.RedisServer{all[4], all[0]}, minorityOf(all, 2, 4))
 }

@@ -9,8 +9,7 @@ import (
 
 	"github.com/go-locker/locker/bench/internal/contend"
 	"github.com/go-locker/locker/bench/internal/pairs"
-	"github.com/go-locker/locker/bench/internal/redispairs"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 )
 
 // Minority is what Lock and Unlock cost before, and while as many nodes are unreachable as may be.
@@ -31,28 +30,28 @@ func (m *Minority) ratio() float64 { return m.Unreachable.PairP50Us / max(m.Heal
 // fault makes a node unreachable, and reachable again.
 type fault struct {
 	name                 string
-	unreachable, restore func(context.Context, *redisserver.Server) error
+	unreachable, restore func(context.Context, *servers.RedisServer) error
 }
 
 var faults = []fault{
 	{
 		"stopped",
-		func(ctx context.Context, s *redisserver.Server) error { return s.Freeze(ctx) },
-		func(ctx context.Context, s *redisserver.Server) error { return s.Thaw(ctx) },
+		func(ctx context.Context, s *servers.RedisServer) error { return s.Freeze(ctx) },
+		func(ctx context.Context, s *servers.RedisServer) error { return s.Thaw(ctx) },
 	},
 	{
 		"killed",
-		func(_ context.Context, s *redisserver.Server) error { s.Kill(); return nil },
-		func(ctx context.Context, s *redisserver.Server) error { return s.Restart(ctx) },
+		func(_ context.Context, s *servers.RedisServer) error { s.Kill(); return nil },
+		func(ctx context.Context, s *servers.RedisServer) error { return s.Restart(ctx) },
 	},
 }
 
-func measureMinorities(ctx context.Context, servers redisserver.Servers, o options, progress io.Writer) ([]Minority, error) {
+func measureMinorities(ctx context.Context, on *servers.Servers, o *options, progress io.Writer) ([]Minority, error) {
 	var all []Minority
 	for round := range o.longRounds {
 		for _, f := range faults {
 			for _, l := range o.Libraries.Turn(round) {
-				m, err := measureMinority(ctx, servers, l, f, round, o)
+				m, err := measureMinority(ctx, on, l, f, round, o)
 				if err != nil {
 					return nil, err
 				}
@@ -66,42 +65,41 @@ func measureMinorities(ctx context.Context, servers redisserver.Servers, o optio
 }
 
 func measureMinority(
-	ctx context.Context, servers redisserver.Servers, l contend.Library, f fault, round int, o options,
+	ctx context.Context, on *servers.Servers, l contend.Library, f fault, round int, o *options,
 ) (Minority, error) {
-	m := Minority{Library: l.Name, Round: round, Fault: f.name, Nodes: (len(servers) - 1) / 2}
-	s, err := redispairs.OpenSeries(ctx, servers, l, o.block)
+	m := Minority{Library: l.Name, Round: round, Fault: f.name, Nodes: (len(on.Redis) - 1) / 2}
+	s, err := pairs.OpenSeries(ctx, on, l, o.pairs.Block)
 	if err != nil {
 		return m, err
 	}
-	name := fmt.Sprintf("%s-%s-%d", f.name, l.Name, round)
-	if err := s.Block(ctx, servers, name+"-before", o.healthy); err != nil {
+	if err := s.Block(ctx, l.LockName(f.name, round, "before"), o.healthy); err != nil {
 		s.Client.Close()
 		return m, err
 	}
 	m.Healthy = s.SumUp(round).Timing
 
-	unreachable := minorityOf(servers, m.Nodes, round)
+	unreachable := minorityOf(on.Redis, m.Nodes, round)
 	if err := each(ctx, unreachable, f.unreachable); err != nil {
 		s.Client.Close()
 		return m, err
 	}
-	m.whileAway(ctx, s.Client.Waiter(name), o)
+	m.whileAway(ctx, s.Client.Waiter(l.LockName(f.name, round)), o)
 	// What hangs does not go on when they are back, nor arrives in another library's turn.
 	s.Client.Close()
 	return m, errors.Join(context.Cause(ctx), each(ctx, unreachable, f.restore))
 }
 
 // minorityOf is n of them, others in another round.
-func minorityOf(servers redisserver.Servers, n, round int) redisserver.Servers {
-	var some redisserver.Servers
+func minorityOf(all []*servers.RedisServer, n, round int) []*servers.RedisServer {
+	var some []*servers.RedisServer
 	for i := range n {
-		some = append(some, servers[(round+i)%len(servers)])
+		some = append(some, all[(round+i)%len(all)])
 	}
 	return some
 }
 
-func each(ctx context.Context, servers redisserver.Servers, do func(context.Context, *redisserver.Server) error) error {
-	for _, s := range servers {
+func each(ctx context.Context, some []*servers.RedisServer, do func(context.Context, *servers.RedisServer) error) error {
+	for _, s := range some {
 		if err := do(ctx, s); err != nil {
 			return err
 		}
@@ -110,7 +108,7 @@ func each(ctx context.Context, servers redisserver.Servers, do func(context.Cont
 }
 
 // whileAway measures as many pairs as begin in a while, and so at least one.
-func (m *Minority) whileAway(ctx context.Context, lock contend.LockFunc, o options) {
+func (m *Minority) whileAway(ctx context.Context, lock contend.LockFunc, o *options) {
 	var s pairs.Samples
 	for end := time.Now().Add(o.unreachable); time.Now().Before(end) && ctx.Err() == nil; {
 		lockTook, unlockTook, err := pairs.Once(ctx, lock)
@@ -122,7 +120,7 @@ func (m *Minority) whileAway(ctx context.Context, lock contend.LockFunc, o optio
 		if m.Error == "" {
 			m.Error = err.Error()
 		}
-		contend.Sleep(ctx, redispairs.Settle)
+		contend.Sleep(ctx, pairs.Settle)
 	}
 	m.Unreachable = s.Timing()
 }

@@ -2,16 +2,15 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/go-locker/locker/bench/internal/chart"
 	"github.com/go-locker/locker/bench/internal/contend"
-	"github.com/go-locker/locker/bench/internal/redispairs"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/pairs"
 	"github.com/go-locker/locker/bench/internal/report"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/stats"
 )
 
@@ -24,15 +23,15 @@ type Results struct {
 	ThinkMs float64 `json:"thinkMs"`
 	Seconds float64 `json:"secondsPerCell"`
 
-	Pairs      []redispairs.Pairs `json:"pairs"`
-	Minorities []Minority         `json:"minorities"`
-	Contended  []contend.Result   `json:"contended"`
-	Apart      []redispairs.Apart `json:"apart"`
+	Pairs      []pairs.Pairs    `json:"pairs"`
+	Minorities []Minority       `json:"minorities"`
+	Contended  []contend.Result `json:"contended"`
+	Apart      []pairs.Apart    `json:"apart"`
 }
 
-func newResults(servers redisserver.Servers, o options) *Results {
+func newResults(on *servers.Servers, o *options) *Results {
 	return &Results{
-		Setting: o.Libraries.Setting("Redis " + servers[0].Version), Nodes: len(servers),
+		Setting: o.Libraries.Setting(on.Name), Nodes: len(on.Addrs),
 		HoldMs: stats.Milliseconds(o.hold), ThinkMs: stats.Milliseconds(o.think), Seconds: o.duration.Seconds(),
 	}
 }
@@ -40,26 +39,23 @@ func newResults(servers redisserver.Servers, o options) *Results {
 // Charts are of who waits, and of goroutines that share a client.
 func (r *Results) Charts() []chart.Chart {
 	prefix := fmt.Sprintf("redlock-%d", r.Nodes)
-	return append(contend.Charts(r.Contended, prefix), redispairs.ApartCharts(r.Apart, prefix)...)
+	return append(contend.Charts(r.Contended, prefix, "commands"), pairs.ApartCharts(r.Apart, prefix)...)
 }
 
-func (r *Results) Print(w io.Writer) error {
-	var b strings.Builder
-	r.Setting.Print(&b)
+func (r *Results) Print(b *strings.Builder) {
+	r.Setting.Print(b)
 	if len(r.Pairs) > 0 {
-		r.printPairs(&b)
+		r.printPairs(b)
 	}
 	if len(r.Minorities) > 0 {
-		r.printMinorities(&b)
+		r.printMinorities(b)
 	}
 	if len(r.Contended) > 0 {
-		r.printContended(&b)
+		r.printContended(b)
 	}
 	if len(r.Apart) > 0 {
-		r.printApart(&b)
+		r.printApart(b)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 func (r *Results) printPairs(b *strings.Builder) {
@@ -72,7 +68,7 @@ them; server µs: the servers' own time for them; then what this process allocat
 its processor time; each for a pair, over all nodes. Median (lowest–highest) of the rounds.
 
 %s
-`, r.Nodes, baselineName, redispairs.Table(r.Pairs, baselineName))
+`, r.Nodes, baselineName, pairs.RedisTable(r.Pairs, baselineName))
 }
 
 func (r *Results) printMinorities(b *strings.Builder) {
@@ -89,10 +85,6 @@ Median (lowest–highest) of the rounds.
 		"Lock p50", "Unlock p50", "ratio", "samples", "errors")
 	for _, group := range stats.Grouped(r.Minorities, func(m Minority) string { return m.Fault + m.Library }) {
 		over := func(f func(m *Minority) float64) stats.Spread { return stats.Across(group, f) }
-		var samples, errs int
-		for _, m := range group {
-			samples, errs = samples+m.Unreachable.Samples, errs+m.Errors
-		}
 		t.AppendRow(table.Row{
 			group[0].Library, group[0].Fault,
 			stats.Figure(over(func(m *Minority) float64 { return m.Healthy.PairP50Us }).Median, 0),
@@ -102,7 +94,9 @@ Median (lowest–highest) of the rounds.
 			stats.Figure(over(func(m *Minority) float64 { return m.Unreachable.PairMaxUs }).High, 0),
 			stats.Figure(over(func(m *Minority) float64 { return m.Unreachable.LockP50Us }).Median, 0),
 			stats.Figure(over(func(m *Minority) float64 { return m.Unreachable.UnlockP50Us }).Median, 0),
-			over((*Minority).ratio).Text(2), samples, errs,
+			over((*Minority).ratio).Text(2),
+			stats.Sum(group, func(m *Minority) int { return m.Unreachable.Samples }),
+			stats.Sum(group, func(m *Minority) int { return m.Errors }),
 		})
 	}
 	fmt.Fprintf(b, "%s\n", t.RenderMarkdown())
@@ -128,5 +122,5 @@ Goroutines that share a client, %g s a cell. Ratio: to %s in the same round. Med
 rounds; errors are sums. All else as above.
 
 %s
-`, r.Seconds, baselineName, redispairs.ApartTable(r.Apart, baselineName))
+`, r.Seconds, baselineName, pairs.ApartTable(r.Apart, baselineName))
 }

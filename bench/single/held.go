@@ -11,8 +11,7 @@ import (
 
 	"github.com/go-locker/locker/bench/internal/contend"
 	"github.com/go-locker/locker/bench/internal/redislocks"
-	"github.com/go-locker/locker/bench/internal/redisserver"
-	"github.com/go-locker/locker/bench/internal/self"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/wire"
 )
 
@@ -24,14 +23,13 @@ const (
 
 // Held is what it costs to hold locks.
 type Held struct {
-	Library    string           `json:"library"`
-	Locks      int              `json:"locks"`
-	Load       redisserver.Load `json:"load"`
-	Client     self.Use         `json:"client"`
-	Goroutines int              `json:"goroutines"` // that came with the locks
-	HeapBytes  int64            `json:"heapBytes"`  // the same
-	Oldest     float64          `json:"oldest"`     // since a lock was taken or renewed, in parts of the TTL; 0: not known
-	Lost       int              `json:"lost"`
+	Library    string       `json:"library"`
+	Locks      int          `json:"locks"`
+	Load       servers.Load `json:"load"`
+	Goroutines int          `json:"goroutines"` // that came with the locks
+	HeapBytes  int64        `json:"heapBytes"`  // the same
+	Oldest     float64      `json:"oldest"`     // since a lock was taken or renewed, in parts of the TTL; 0: not known
+	Lost       int          `json:"lost"`
 }
 
 // each is the part of 100 locks and one renewal.
@@ -40,7 +38,7 @@ func (h *Held) each(total float64) float64 {
 	return total / renewals / (float64(h.Locks) / 100)
 }
 
-func (o options) measureHeld(ctx context.Context, servers redisserver.Servers, progress io.Writer) ([]Held, error) {
+func (o *options) measureHeld(ctx context.Context, on *servers.Servers, progress io.Writer) ([]Held, error) {
 	var all []Held
 	for _, n := range o.held {
 		for _, l := range o.Libraries {
@@ -49,7 +47,7 @@ func (o options) measureHeld(ctx context.Context, servers redisserver.Servers, p
 				continue // it does not renew, or has goroutines for each lock
 			}
 			h := Held{Library: l.Name, Locks: n}
-			if err := o.hold(ctx, servers, l, &h); err != nil {
+			if err := o.hold(ctx, on, l, &h); err != nil {
 				return nil, fmt.Errorf("%d locks of %s: %w", n, l.Name, err)
 			}
 			fmt.Fprintf(progress, "%d locks held, %s: %.2f commands for 100 locks\n", n, l.Name, h.each(float64(h.Load.Sent)))
@@ -60,9 +58,9 @@ func (o options) measureHeld(ctx context.Context, servers redisserver.Servers, p
 }
 
 // hold takes h.Locks locks, and looks at them for a while.
-func (o options) hold(ctx context.Context, servers redisserver.Servers, l contend.Library, h *Held) (err error) {
+func (o *options) hold(ctx context.Context, on *servers.Servers, l contend.Library, h *Held) (err error) {
 	sent := wire.NewTally()
-	client, err := l.Connect(servers.Addrs(), sent)
+	client, err := l.Connect(on.Addrs, sent)
 	if err != nil {
 		return err
 	}
@@ -84,23 +82,18 @@ func (o options) hold(ctx context.Context, servers redisserver.Servers, l conten
 	heapAfter, goroutinesAfter := settled()
 	h.HeapBytes, h.Goroutines = heapAfter-heap, goroutinesAfter-goroutines
 
-	before, err := servers.Usage(ctx, sent)
-	if err != nil {
-		return err
-	}
-	used := self.Now()
-	for end := time.Now().Add(o.window); time.Now().Before(end); {
-		h.look(lefts)
-		if !contend.Sleep(ctx, lookEvery) {
-			return context.Cause(ctx)
+	h.Load, err = on.During(ctx, sent, func() error {
+		for end := time.Now().Add(o.window); time.Now().Before(end); {
+			h.look(lefts)
+			if !contend.Sleep(ctx, lookEvery) {
+				return context.Cause(ctx)
+			}
 		}
-	}
-	h.Client = self.Now().Sub(used)
-	after, err := servers.Usage(ctx, sent)
+		return nil
+	})
 	if err != nil {
 		return err
 	}
-	h.Load = redisserver.LoadBetween(before, after)
 	return h.release(ctx, holds)
 }
 

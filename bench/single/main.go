@@ -18,10 +18,10 @@ import (
 
 	"github.com/redis/go-redis/v9/logging"
 
+	"github.com/go-locker/locker/bench/internal/pairs"
 	"github.com/go-locker/locker/bench/internal/program"
 	"github.com/go-locker/locker/bench/internal/redislocks"
-	"github.com/go-locker/locker/bench/internal/redispairs"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 )
 
 type options struct {
@@ -29,9 +29,9 @@ type options struct {
 
 	only *program.Parts
 
-	rounds, blocks, block int // of pairs
+	pairs pairs.Plan
 
-	crowds           redispairs.Crowds
+	crowds           pairs.Crowds
 	held             program.Counts
 	window, settling time.Duration
 	names            int
@@ -43,17 +43,15 @@ func main() {
 	program.Main("single", run)
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
-	f := flag.NewFlagSet("single", flag.ContinueOnError)
-	f.SetOutput(stderr)
+var run = program.Measuring("single", redislocks.All, func() program.Program { return &options{} })
+
+// Flags adds those of this program.
+func (o *options) Flags(f *flag.FlagSet) {
 	o.only = program.Only(f, "pairs", "apart", "held", "names")
-	f.IntVar(&o.rounds, "rounds", 10, "rounds of pairs")
-	f.IntVar(&o.blocks, "blocks", 6, "how often the libraries take turns in such a round")
-	f.IntVar(&o.block, "block", 100, "pairs of Lock and Unlock at each turn")
+	o.pairs.Flags(f)
 	f.IntVar(&o.crowds.Rounds, "long-rounds", 3, "rounds with many goroutines")
-	goroutines := program.Counts{64, 512}
-	f.Var(&goroutines, "goroutines", "how many share a client, each with a name of its own, one cell each")
+	o.crowds.Goroutines = program.Counts{64, 512}
+	f.Var((*program.Counts)(&o.crowds.Goroutines), "goroutines", "how many share a client, each with a name of its own, one cell each")
 	f.DurationVar(&o.crowds.Duration, "duration", 2*time.Second, "how long they are measured")
 	f.DurationVar(&o.crowds.WarmUp, "warm-up", time.Second, "how long they run before that")
 	o.held = program.Counts{10, 1000, 100000}
@@ -62,18 +60,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.DurationVar(&o.settling, "held-before", redislocks.TTL/2, "how long they are held before that")
 	f.IntVar(&o.names, "names", 1_000_000, "how many names are locked once")
 	f.DurationVar(&o.namesAfter, "names-after", 2*time.Minute, "how long after the last the server's memory is looked at again")
-	if err := o.Parse(f, redislocks.All, args); err != nil {
-		return o, err
-	}
-	o.crowds.Libraries, o.crowds.Goroutines = o.Libraries, goroutines
-	return o, o.check()
 }
 
-func (o options) check() error {
-	for _, n := range []int{o.rounds, o.blocks, o.block, o.crowds.Rounds, o.names} {
-		if n < 1 {
-			return errors.New("-rounds, -blocks, -block, -long-rounds and -names are at least 1")
-		}
+// Check returns an error if something cannot be measured.
+func (o *options) Check() error {
+	if min(o.crowds.Rounds, o.names) < 1 {
+		return errors.New("-long-rounds and -names are at least 1")
 	}
 	if len(o.crowds.Goroutines) == 0 || len(o.held) == 0 {
 		return errors.New("-goroutines and -held have a number each, at least; -only leaves either out")
@@ -81,32 +73,27 @@ func (o options) check() error {
 	if o.crowds.Duration <= 0 || o.window <= 0 || o.crowds.WarmUp < 0 || o.settling < 0 || o.namesAfter < 0 {
 		return errors.New("-duration and -held-for are more than 0, -warm-up, -held-before and -names-after are not negative")
 	}
-	return nil
+	return o.pairs.Check()
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args, stderr)
+// Measure measures all that was chosen.
+func (o *options) Measure(ctx context.Context, progress io.Writer) (program.Results, error) {
+	on, err := servers.Redis(ctx, 1)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return o.Run(ctx, 1, stdout, stderr, o.measure)
-}
-
-func (o options) measure(ctx context.Context, servers redisserver.Servers, progress io.Writer) (program.Results, error) {
-	r := newResults(servers[0], o)
+	defer on.Stop()
+	r := newResults(on, o)
 	for _, part := range o.only.Chosen() {
-		var err error
 		switch part {
 		case "pairs":
-			r.Pairs, err = redispairs.Plan{
-				Libraries: o.Libraries, Rounds: o.rounds, Blocks: o.blocks, Block: o.block,
-			}.Measure(ctx, servers, progress)
+			r.Pairs, err = o.pairs.Measure(ctx, o.Libraries, on, progress)
 		case "apart":
-			r.Apart, err = o.crowds.Measure(ctx, servers, progress)
+			r.Apart, err = o.crowds.Measure(ctx, o.Libraries, on, progress)
 		case "held":
-			r.Held, err = o.measureHeld(ctx, servers, progress)
+			r.Held, err = o.measureHeld(ctx, on, progress)
 		case "names":
-			r.Names, err = o.measureNames(ctx, servers, progress)
+			r.Names, err = o.measureNames(ctx, on, progress)
 		}
 		if err != nil {
 			return nil, err

@@ -44,7 +44,7 @@ func TestRun_measuresEveryLibraryOnARealServer(t *testing.T) {
 		assert.Positive(t, p.UnlockP50Us, "%s: time of Unlock", l.Name)
 		assert.GreaterOrEqual(t, p.Load.Sent, int64(2*p.LoadOf), "%s: commands", l.Name)
 		assert.Positive(t, p.Load.Microseconds, "%s: time at the server", l.Name)
-		assert.Positive(t, p.Client.Allocations, "%s: allocations", l.Name)
+		assert.Positive(t, p.Load.Client.Allocations, "%s: allocations", l.Name)
 		assert.Positive(t, a.Pairs, "%s: pairs of several", l.Name)
 		if l.Name != redislocks.LosesWakeUps {
 			assert.Zero(t, a.Errors, "%s: %s", l.Name, a.Error)

@@ -10,28 +10,28 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/go-locker/locker/bench/internal/contend"
-	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/report"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/stats"
 	"github.com/go-locker/locker/bench/internal/wire"
 )
 
 // Names is what names leave at the server that were locked once, and released.
 type Names struct {
-	Library string           `json:"library"`
-	Names   int              `json:"names"`
-	Load    redisserver.Load `json:"load"` // of locking and releasing all of them
+	Library string       `json:"library"`
+	Names   int          `json:"names"`
+	Load    servers.Load `json:"load"` // of locking and releasing all of them
 	// Bytes are those of the server's memory that came with the names: when the last was released, and after a while.
 	Bytes      int64   `json:"bytes"`
 	BytesAfter int64   `json:"bytesAfter"`
 	After      float64 `json:"afterSeconds"`
 }
 
-func (o options) measureNames(ctx context.Context, servers redisserver.Servers, progress io.Writer) ([]Names, error) {
+func (o *options) measureNames(ctx context.Context, on *servers.Servers, progress io.Writer) ([]Names, error) {
 	all := make([]Names, 0, len(o.Libraries))
 	for _, l := range o.Libraries {
 		n := Names{Library: l.Name, Names: o.names, After: o.namesAfter.Seconds()}
-		if err := o.useOnce(ctx, servers, l, &n); err != nil {
+		if err := o.useOnce(ctx, on, l, &n); err != nil {
 			return nil, fmt.Errorf("%d names of %s: %w", n.Names, l.Name, err)
 		}
 		fmt.Fprintf(progress, "%d names, %s: %d bytes, and %d %v later\n", n.Names, l.Name, n.Bytes, n.BytesAfter, o.namesAfter)
@@ -41,14 +41,14 @@ func (o options) measureNames(ctx context.Context, servers redisserver.Servers, 
 }
 
 // useOnce locks and releases n.Names names, and looks at the server's memory.
-func (o options) useOnce(ctx context.Context, servers redisserver.Servers, l contend.Library, n *Names) error {
-	for _, s := range servers {
+func (o *options) useOnce(ctx context.Context, on *servers.Servers, l contend.Library, n *Names) error {
+	for _, s := range on.Redis {
 		if err := s.Client.FlushAll(ctx).Err(); err != nil { // what others have left
 			return err
 		}
 	}
 	sent := wire.NewTally()
-	client, err := l.Connect(servers.Addrs(), sent)
+	client, err := l.Connect(on.Addrs, sent)
 	if err != nil {
 		return err
 	}
@@ -64,29 +64,22 @@ func (o options) useOnce(ctx context.Context, servers redisserver.Servers, l con
 	if err := inParallel(takers, func(i int) error { return pair(fmt.Sprintf("first-%d", i)) }); err != nil {
 		return err
 	}
-	memory, err := servers.Memory(ctx)
+	memory, err := on.Memory(ctx)
 	if err != nil {
 		return err
 	}
-	before, err := servers.Usage(ctx, sent)
-	if err != nil {
+	if n.Load, err = on.During(ctx, sent, func() error {
+		return inParallel(n.Names, func(i int) error { return pair(fmt.Sprintf("name-%d", i)) })
+	}); err != nil {
 		return err
 	}
-	if err := inParallel(n.Names, func(i int) error { return pair(fmt.Sprintf("name-%d", i)) }); err != nil {
-		return err
-	}
-	after, err := servers.Usage(ctx, sent)
-	if err != nil {
-		return err
-	}
-	n.Load = redisserver.LoadBetween(before, after)
-	if n.Bytes, err = servers.Memory(ctx); err != nil {
+	if n.Bytes, err = on.Memory(ctx); err != nil {
 		return err
 	}
 	if !contend.Sleep(ctx, o.namesAfter) {
 		return context.Cause(ctx)
 	}
-	if n.BytesAfter, err = servers.Memory(ctx); err != nil {
+	if n.BytesAfter, err = on.Memory(ctx); err != nil {
 		return err
 	}
 	n.Bytes -= memory

@@ -2,16 +2,15 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/go-locker/locker/bench/internal/chart"
+	"github.com/go-locker/locker/bench/internal/pairs"
 	"github.com/go-locker/locker/bench/internal/redislocks"
-	"github.com/go-locker/locker/bench/internal/redispairs"
-	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/report"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/stats"
 )
 
@@ -20,25 +19,24 @@ type Results struct {
 	report.Setting
 	Seconds float64 `json:"secondsPerCell"`
 
-	Pairs []redispairs.Pairs `json:"pairs"`
-	Apart []redispairs.Apart `json:"apart"`
-	Held  []Held             `json:"held"`
-	Names []Names            `json:"names"`
+	Pairs []pairs.Pairs `json:"pairs"`
+	Apart []pairs.Apart `json:"apart"`
+	Held  []Held        `json:"held"`
+	Names []Names       `json:"names"`
 }
 
-func newResults(s *redisserver.Server, o options) *Results {
-	return &Results{Setting: o.Libraries.Setting("Redis " + s.Version), Seconds: o.crowds.Duration.Seconds()}
+func newResults(on *servers.Servers, o *options) *Results {
+	return &Results{Setting: o.Libraries.Setting(on.Name), Seconds: o.crowds.Duration.Seconds()}
 }
 
 // Charts are of goroutines that share a client.
-func (r *Results) Charts() []chart.Chart { return redispairs.ApartCharts(r.Apart, "single") }
+func (r *Results) Charts() []chart.Chart { return pairs.ApartCharts(r.Apart, "single") }
 
 // Print writes tables.
-func (r *Results) Print(w io.Writer) error {
-	var b strings.Builder
-	r.Setting.Print(&b)
+func (r *Results) Print(b *strings.Builder) {
+	r.Setting.Print(b)
 	if len(r.Pairs) > 0 {
-		fmt.Fprintf(&b, `
+		fmt.Fprintf(b, `
 ## Nobody else
 
 Lock and Unlock of one goroutine, in µs. Ratios are to %s in the same round: of the p50 of both, and of the server's
@@ -47,26 +45,24 @@ among them; server µs: its own time for them; then what this process allocated,
 processor time; each for a pair. Median (lowest–highest) of the rounds.
 
 %s
-`, redislocks.Floor, redispairs.Table(r.Pairs, redislocks.Floor))
+`, redislocks.Floor, pairs.RedisTable(r.Pairs, redislocks.Floor))
 	}
 	if len(r.Apart) > 0 {
-		fmt.Fprintf(&b, `
+		fmt.Fprintf(b, `
 ## Each its own name
 
 Goroutines that share a client, %g s a cell. Ratio: to %s in the same round. Median (lowest–highest) of the rounds;
 errors are sums. All else as above.
 
 %s
-`, r.Seconds, redislocks.PipeFloor, redispairs.ApartTable(r.Apart, redislocks.PipeFloor))
+`, r.Seconds, redislocks.PipeFloor, pairs.ApartTable(r.Apart, redislocks.PipeFloor))
 	}
 	if len(r.Held) > 0 {
-		r.printHeld(&b)
+		r.printHeld(b)
 	}
 	if len(r.Names) > 0 {
-		r.printNames(&b)
+		r.printNames(b)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 func (r *Results) printHeld(b *strings.Builder) {
@@ -89,7 +85,7 @@ locks. Oldest: the longest that was seen since a lock was taken or last renewed,
 			h.Locks, h.Library,
 			stats.Figure(h.each(float64(h.Load.Sent)), 2), stats.Figure(h.each(h.Load.Microseconds), 0),
 			h.Goroutines, stats.Figure(float64(h.HeapBytes)/float64(h.Locks), 0),
-			stats.Figure(h.each(stats.Microseconds(h.Client.Processor)), 0), oldest, h.Lost,
+			stats.Figure(h.each(h.Load.ClientUs()), 0), oldest, h.Lost,
 		})
 	}
 	fmt.Fprintf(b, "%s\n", t.RenderMarkdown())

@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/go-locker/locker/bench/internal/contend"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 )
 
 const (
@@ -16,7 +15,7 @@ const (
 )
 
 // cells are those of a round: each number of waiters, over each number of clients that it can be spread over.
-func (o options) cells(round int) []contend.Cell {
+func (o *options) cells(round int) []contend.Cell {
 	var all []contend.Cell
 	for _, waiters := range o.waiters {
 		for _, clients := range o.clients {
@@ -33,8 +32,8 @@ func (o options) cells(round int) []contend.Cell {
 }
 
 func measureContended(
-	ctx context.Context, servers redisserver.Servers, l contend.Library, cell contend.Cell,
+	ctx context.Context, on *servers.Servers, l contend.Library, cell contend.Cell,
 ) (contend.Result, error) {
-	cell.Name = fmt.Sprintf("contended-%s-%d-%d-%d", l.Name, cell.Waiters, cell.Clients, cell.Round)
-	return l.Measure(ctx, servers, cell)
+	cell.Name = l.LockName("contended", cell.Waiters, cell.Clients, cell.Round)
+	return l.Measure(ctx, on, cell)
 }

@@ -9,20 +9,20 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/bench/internal/contend"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/wire"
 )
 
 // Drain is how long it takes until each of those who ask at the same moment has held the lock once.
 type Drain struct {
-	Library    string           `json:"library"`
-	Round      int              `json:"round"`
-	Contenders int              `json:"contenders"`
-	Seconds    float64          `json:"seconds"`
-	Held       float64          `json:"heldSeconds"` // of those, somebody held it
-	Load       redisserver.Load `json:"load"`
-	Overlaps   int64            `json:"overlaps"`
-	Error      string           `json:"error,omitempty"`
+	Library    string       `json:"library"`
+	Round      int          `json:"round"`
+	Contenders int          `json:"contenders"`
+	Seconds    float64      `json:"seconds"`
+	Held       float64      `json:"heldSeconds"` // of those, somebody held it
+	Load       servers.Load `json:"load"`
+	Overlaps   int64        `json:"overlaps"`
+	Error      string       `json:"error,omitempty"`
 }
 
 const (
@@ -35,11 +35,11 @@ const (
 // ratio is to what it would take if the lock cost nothing.
 func (d *Drain) ratio() float64 { return d.Seconds / (float64(d.Contenders) * drainHold.Seconds()) }
 
-func measureDrain(ctx context.Context, servers redisserver.Servers, l contend.Library, round int, o options) (Drain, error) {
+func measureDrain(ctx context.Context, on *servers.Servers, l contend.Library, round int, o *options) (Drain, error) {
 	d := Drain{Library: l.Name, Round: round, Contenders: o.drain}
-	name := fmt.Sprintf("drain-%s-%d", l.Name, round)
+	name := l.LockName("drain", round)
 	sent := wire.NewTally()
-	clients, closeAll, err := l.OpenClients(min(o.drain, slices.Max(o.clients)), servers.Addrs(), sent)
+	clients, closeAll, err := l.OpenClients(min(o.drain, slices.Max(o.clients)), on.Addrs, sent)
 	if err != nil {
 		return d, err
 	}
@@ -54,10 +54,6 @@ func measureDrain(ctx context.Context, servers redisserver.Servers, l contend.Li
 		if err != nil {
 			return d, fmt.Errorf("%s: %w", name, err)
 		}
-	}
-	before, err := servers.Usage(ctx, sent)
-	if err != nil {
-		return d, err
 	}
 	var sec contend.Section
 	var mu sync.Mutex
@@ -87,14 +83,14 @@ func measureDrain(ctx context.Context, servers redisserver.Servers, l contend.Li
 			}
 		})
 	}
-	start := time.Now()
-	close(begin)
-	wg.Wait()
-	d.Seconds, d.Held, d.Overlaps = time.Since(start).Seconds(), held.Seconds(), sec.Overlaps()
+	d.Load, err = on.During(ctx, sent, func() error {
+		close(begin)
+		wg.Wait()
+		return nil
+	})
+	d.Seconds, d.Held, d.Overlaps = d.Load.Seconds, held.Seconds(), sec.Overlaps()
 	if first != nil {
 		d.Error = first.Error()
 	}
-	after, err := servers.Usage(ctx, sent)
-	d.Load = redisserver.LoadBetween(before, after)
 	return d, err
 }

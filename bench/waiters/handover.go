@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/bench/internal/contend"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/stats"
 	"github.com/go-locker/locker/bench/internal/wire"
 )
@@ -112,16 +112,16 @@ func (r *relay) soFar() []time.Duration {
 }
 
 func measureHandover(
-	ctx context.Context, servers redisserver.Servers, l contend.Library, round int, o options,
+	ctx context.Context, on *servers.Servers, l contend.Library, round int, o *options,
 ) (Handover, error) {
 	result := Handover{Library: l.Name, Round: round, Waiters: o.handoverWaiters}
-	clients, closeAll, err := l.OpenClients(o.handoverWaiters+1, servers.Addrs(), wire.NewTally())
+	clients, closeAll, err := l.OpenClients(o.handoverWaiters+1, on.Addrs, wire.NewTally())
 	if err != nil {
 		return result, err
 	}
 	defer closeAll()
 
-	name := fmt.Sprintf("handover-%s-%d", l.Name, round)
+	name := l.LockName("handover", round)
 	ctx, cancel := context.WithTimeout(ctx, o.warmUp+o.duration+contend.Beyond)
 	defer cancel()
 	var r relay
@@ -133,7 +133,7 @@ func measureHandover(
 	var roundTrips []time.Duration
 	if contend.Sleep(ctx, o.warmUp) {
 		r.forget()
-		roundTrips, err = pings(ctx, servers[0], o.duration)
+		roundTrips, err = pings(ctx, on.Redis[0], o.duration)
 	}
 	passes := r.soFar()
 	sec.End()
@@ -155,7 +155,7 @@ func measureHandover(
 }
 
 // pings measures round trips for as long as d.
-func pings(ctx context.Context, s *redisserver.Server, d time.Duration) ([]time.Duration, error) {
+func pings(ctx context.Context, s *servers.RedisServer, d time.Duration) ([]time.Duration, error) {
 	var took []time.Duration
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		start := time.Now()

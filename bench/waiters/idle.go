@@ -5,74 +5,69 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/go-locker/locker/bench/internal/contend"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/wire"
 )
 
 // Idle is what waiters cost while nothing happens: each on a client of its own, behind one long hold.
 type Idle struct {
-	Library  string           `json:"library"`
-	Waiters  int              `json:"waiters"`
-	WarmUp   redisserver.Load `json:"warmUp"` // from before the first connection
-	Waiting  redisserver.Load `json:"waiting"`
-	Overlaps int              `json:"overlaps"` // waiters that got the lock during the hold
-	Error    string           `json:"error,omitempty"`
+	Library  string       `json:"library"`
+	Waiters  int          `json:"waiters"`
+	WarmUp   servers.Load `json:"warmUp"` // from before the first connection
+	Waiting  servers.Load `json:"waiting"`
+	Overlaps int          `json:"overlaps"` // waiters that got the lock during the hold
+	Error    string       `json:"error,omitempty"`
 }
 
-func measureIdle(ctx context.Context, servers redisserver.Servers, l contend.Library, o options) (Idle, error) {
+// measureIdle spends a fifth of the hold on connecting and settling down.
+func measureIdle(ctx context.Context, on *servers.Servers, l contend.Library, o *options) (Idle, error) {
 	result := Idle{Library: l.Name, Waiters: o.idleWaiters}
-	name := "idle-" + l.Name
 	sent := wire.NewTally()
-	start, err := servers.Usage(ctx, sent)
-	if err != nil {
-		return result, fmt.Errorf("%s: %w", name, err)
-	}
-	clients, closeAll, err := l.OpenClients(o.idleWaiters+1, servers.Addrs(), sent)
-	if err != nil {
-		return result, err
-	}
-	defer closeAll()
 	ctx, cancel := context.WithTimeout(ctx, o.idle+contend.Beyond)
 	defer cancel()
-	unlock, err := clients[0].Waiter(name)(ctx)
-	if err != nil {
-		return result, fmt.Errorf("%s: %w", name, err)
+	sleep := func(d time.Duration) error {
+		if !contend.Sleep(ctx, d) {
+			return context.Cause(ctx)
+		}
+		return nil
 	}
-
-	held := make(chan struct{}) // closed when the hold has ended
+	var unlock contend.UnlockFunc
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	for _, c := range clients[1:] {
-		wg.Go(func() { waitOnce(ctx, c.Waiter(name), held, &mu, &result) })
+	closeAll := func() {}
+	defer func() { closeAll() }()
+	held := make(chan struct{}) // closed when the hold has ended
+	var err error
+	result.WarmUp, err = on.During(ctx, sent, func() error {
+		clients, closeThem, err := l.OpenClients(o.idleWaiters+1, on.Addrs, sent)
+		if err != nil {
+			return err
+		}
+		closeAll = closeThem
+		name := l.LockName("idle")
+		if unlock, err = clients[0].Waiter(name)(ctx); err != nil {
+			return err
+		}
+		for _, c := range clients[1:] {
+			wg.Go(func() { waitOnce(ctx, c.Waiter(name), held, &mu, &result) })
+		}
+		return sleep(o.idle / 5)
+	})
+	if err == nil {
+		result.Waiting, err = on.During(ctx, sent, func() error { return sleep(o.idle - o.idle/5) })
 	}
-	before, after, err := idleWindow(ctx, servers, sent, o)
 	close(held)
 	cancel()
-	releaseErr := contend.Release(ctx, unlock)
-	if err := errors.Join(err, releaseErr, contend.AwaitAll(&wg)); err != nil {
-		return result, fmt.Errorf("%s: %w", name, err)
+	if unlock != nil {
+		err = errors.Join(err, contend.Release(ctx, unlock))
 	}
-	result.WarmUp, result.Waiting = redisserver.LoadBetween(start, before), redisserver.LoadBetween(before, after)
+	if err := errors.Join(err, contend.AwaitAll(&wg)); err != nil {
+		return result, fmt.Errorf("idle, %s: %w", l.Name, err)
+	}
 	return result, nil
-}
-
-// idleWindow spends a fifth of the hold on connecting and settling down.
-func idleWindow(
-	ctx context.Context, servers redisserver.Servers, sent *wire.Tally, o options,
-) (before, after redisserver.Usage, err error) {
-	if !contend.Sleep(ctx, o.idle/5) {
-		return before, after, context.Cause(ctx)
-	}
-	if before, err = servers.Usage(ctx, sent); err != nil {
-		return before, after, err
-	}
-	if !contend.Sleep(ctx, o.idle-o.idle/5) {
-		return before, after, context.Cause(ctx)
-	}
-	after, err = servers.Usage(ctx, sent)
-	return before, after, err
 }
 
 // waitOnce expects the lock not to come.

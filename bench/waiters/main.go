@@ -20,7 +20,7 @@ import (
 	"github.com/go-locker/locker/bench/internal/kills"
 	"github.com/go-locker/locker/bench/internal/program"
 	"github.com/go-locker/locker/bench/internal/redislocks"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 )
 
 type options struct {
@@ -45,10 +45,10 @@ func main() {
 	program.Main("waiters", run)
 }
 
-func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
-	f := flag.NewFlagSet("waiters", flag.ContinueOnError)
-	f.SetOutput(stderr)
+var run = program.Measuring("waiters", redislocks.Waiting, func() program.Program { return &options{} })
+
+// Flags adds those of this program.
+func (o *options) Flags(f *flag.FlagSet) {
 	o.waiters = program.Counts{2, 32, 256, 1024}
 	f.Var(&o.waiters, "waiters", "how many wait for one name, one cell each; none if empty")
 	o.clients = program.Counts{1, 16, 64}
@@ -62,13 +62,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.IntVar(&o.drain, "drain", 50, "how many ask at the same moment, once each; 0 leaves this out")
 	f.IntVar(&o.killWaiters, "kill-waiters", 100, "how many wait when a process is killed; 0 leaves this out")
 	f.DurationVar(&o.killTTL, "kill-ttl", 6*time.Second, "TTL of the lock that it held, or waited for")
-	if err := o.Parse(f, redislocks.Waiting, args); err != nil {
-		return o, err
-	}
-	return o, o.check()
 }
 
-func (o options) check() error {
+// Check returns an error if something cannot be measured.
+func (o *options) Check() error {
 	if len(o.clients) == 0 || o.rounds < 1 || o.idleWaiters < 1 || o.handoverWaiters < 0 || o.drain < 0 || o.killWaiters < 0 {
 		return errors.New("-clients has a number, -rounds and -idle-waiters are at least 1, -handover-waiters, -drain and -kill-waiters at least 0")
 	}
@@ -81,22 +78,18 @@ func (o options) check() error {
 	return nil
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	o, err := parse(args, stderr)
+// Measure measures all that was chosen.
+func (o *options) Measure(ctx context.Context, progress io.Writer) (program.Results, error) {
+	on, err := servers.Redis(ctx, 1)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return o.Run(ctx, 1, stdout, stderr, o.measure)
-}
-
-func (o options) measure(
-	ctx context.Context, servers redisserver.Servers, progress io.Writer,
-) (program.Results, error) {
-	r := newResults(servers[0], o)
+	defer on.Stop()
+	r := newResults(on, o)
 	for round := range o.rounds {
 		for _, cell := range o.cells(round) {
 			for _, l := range o.Libraries.Turn(round) {
-				c, err := measureContended(ctx, servers, l, cell)
+				c, err := measureContended(ctx, on, l, cell)
 				if err != nil {
 					return nil, err
 				}
@@ -105,15 +98,14 @@ func (o options) measure(
 				r.Contended = append(r.Contended, c)
 			}
 		}
-		if err := o.measureTurns(ctx, servers, round, r, progress); err != nil {
+		if err := o.measureTurns(ctx, on, round, r, progress); err != nil {
 			return nil, err
 		}
 	}
 	if o.killWaiters > 0 {
-		var err error
 		if r.Kills, err = (kills.Plan{
 			Libraries: o.Libraries, Rounds: o.rounds, Waiters: o.killWaiters, Clients: slices.Max(o.clients), TTL: o.killTTL,
-		}).Measure(ctx, servers.Addrs(), progress); err != nil {
+		}).Measure(ctx, on.Addrs, progress); err != nil {
 			return nil, err
 		}
 	}
@@ -121,7 +113,7 @@ func (o options) measure(
 		return r, nil
 	}
 	for _, l := range o.Libraries {
-		i, err := measureIdle(ctx, servers, l, o)
+		i, err := measureIdle(ctx, on, l, o)
 		if err != nil {
 			return nil, err
 		}
@@ -132,10 +124,10 @@ func (o options) measure(
 }
 
 // measureTurns is a round of what is not done for so long.
-func (o options) measureTurns(ctx context.Context, servers redisserver.Servers, round int, r *Results, progress io.Writer) error {
+func (o *options) measureTurns(ctx context.Context, on *servers.Servers, round int, r *Results, progress io.Writer) error {
 	for _, l := range o.Libraries.Turn(round) {
 		if o.handoverWaiters > 0 {
-			h, err := measureHandover(ctx, servers, l, round, o)
+			h, err := measureHandover(ctx, on, l, round, o)
 			if err != nil {
 				return err
 			}
@@ -143,7 +135,7 @@ func (o options) measureTurns(ctx context.Context, servers redisserver.Servers, 
 			r.Handovers = append(r.Handovers, h)
 		}
 		if o.drain > 0 {
-			d, err := measureDrain(ctx, servers, l, round, o)
+			d, err := measureDrain(ctx, on, l, round, o)
 			if err != nil {
 				return err
 			}

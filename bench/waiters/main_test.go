@@ -15,7 +15,7 @@ import (
 	"github.com/go-locker/locker/bench/internal/kills"
 	"github.com/go-locker/locker/bench/internal/program"
 	"github.com/go-locker/locker/bench/internal/redislocks"
-	"github.com/go-locker/locker/bench/internal/redisserver"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/servertest"
 	"github.com/go-locker/locker/bench/internal/wire"
 	"github.com/go-locker/locker/internal/test/testserver"
@@ -80,9 +80,9 @@ func TestMeasure_noticesTwoHolders(t *testing.T) {
 	testserver.Need(t, "redis-server")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	servers, err := redisserver.Start(ctx, 1)
+	on, err := servers.Redis(ctx, 1)
 	require.NoError(t, err)
-	defer servers.Stop()
+	defer on.Stop()
 	none := func(context.Context) error { return nil }
 	broken := contend.Library{Name: "broken", Open: func([]string, *wire.Tally, time.Duration) (*contend.Client, error) {
 		return &contend.Client{
@@ -92,28 +92,28 @@ func TestMeasure_noticesTwoHolders(t *testing.T) {
 			Close: func() {},
 		}, nil
 	}}
-	o := options{
+	o := &options{
 		waiters: program.Counts{32}, clients: program.Counts{2}, duration: 300 * time.Millisecond, idle: 100 * time.Millisecond,
 		idleWaiters: 2, handoverWaiters: 2, drain: 16,
 	}
 
-	c, err := measureContended(ctx, servers, broken, o.cells(0)[0])
+	c, err := measureContended(ctx, on, broken, o.cells(0)[0])
 	require.NoError(t, err)
 	assert.Positive(t, c.Overlaps, "contended")
-	h, err := measureHandover(ctx, servers, broken, 0, o)
+	h, err := measureHandover(ctx, on, broken, 0, o)
 	require.NoError(t, err)
 	assert.Positive(t, h.Overlaps, "hand-over")
-	d, err := measureDrain(ctx, servers, broken, 0, o)
+	d, err := measureDrain(ctx, on, broken, 0, o)
 	require.NoError(t, err)
 	assert.Positive(t, d.Overlaps, "drain")
-	i, err := measureIdle(ctx, servers, broken, o)
+	i, err := measureIdle(ctx, on, broken, o)
 	require.NoError(t, err)
 	assert.Equal(t, 2, i.Overlaps, "idle")
 }
 
 func TestCells_haveNoMoreClientsThanWaiters(t *testing.T) {
-	o, err := parse([]string{"-waiters", "2,32", "-clients", "1,8,64"}, io.Discard)
-	require.NoError(t, err)
+	var o options
+	require.NoError(t, program.Parse(&o, "waiters", redislocks.Waiting, []string{"-waiters", "2,32", "-clients", "1,8,64"}, io.Discard))
 	var cells [][2]int
 	for _, c := range o.cells(0) {
 		cells = append(cells, [2]int{c.Waiters, c.Clients})

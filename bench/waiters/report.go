@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -11,8 +10,8 @@ import (
 	"github.com/go-locker/locker/bench/internal/contend"
 	"github.com/go-locker/locker/bench/internal/kills"
 	"github.com/go-locker/locker/bench/internal/redislocks"
-	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/report"
+	"github.com/go-locker/locker/bench/internal/servers"
 	"github.com/go-locker/locker/bench/internal/stats"
 )
 
@@ -29,33 +28,30 @@ type Results struct {
 	Idle      []Idle           `json:"idle"`
 }
 
-func newResults(s *redisserver.Server, o options) *Results {
-	return &Results{Setting: o.Libraries.Setting("Redis " + s.Version), Rounds: o.rounds, Seconds: o.duration.Seconds()}
+func newResults(on *servers.Servers, o *options) *Results {
+	return &Results{Setting: o.Libraries.Setting(on.Name), Rounds: o.rounds, Seconds: o.duration.Seconds()}
 }
 
 // Charts are of who waits.
-func (r *Results) Charts() []chart.Chart { return contend.Charts(r.Contended, "waiters") }
+func (r *Results) Charts() []chart.Chart { return contend.Charts(r.Contended, "waiters", "commands") }
 
-func (r *Results) Print(w io.Writer) error {
-	var b strings.Builder
-	r.Setting.Print(&b)
+func (r *Results) Print(b *strings.Builder) {
+	r.Setting.Print(b)
 	if len(r.Contended) > 0 {
-		r.printContended(&b)
+		r.printContended(b)
 	}
 	if len(r.Handovers) > 0 {
-		r.printHandovers(&b)
+		r.printHandovers(b)
 	}
 	if len(r.Drains) > 0 {
-		r.printDrains(&b)
+		r.printDrains(b)
 	}
 	if len(r.Kills) > 0 {
-		kills.Print(&b, r.Kills)
+		kills.Print(b, r.Kills)
 	}
 	if len(r.Idle) > 0 {
-		r.printIdle(&b)
+		r.printIdle(b)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 func (r *Results) printContended(b *strings.Builder) {
@@ -82,11 +78,6 @@ meanwhile. Rounds: %d; median (lowest–highest); samples, errors and overlaps a
 	t := report.NewTable("library", "p50 µs", "p99 µs", "PING p50 µs", "PING p99 µs", "p50 in PINGs", "samples", "errors", "overlaps")
 	for _, group := range stats.Grouped(r.Handovers, func(h Handover) string { return h.Library }) {
 		over := func(f func(h *Handover) float64) stats.Spread { return stats.Across(group, f) }
-		var samples, errs int
-		var overlaps int64
-		for _, h := range group {
-			samples, errs, overlaps = samples+h.Samples, errs+h.Errors, overlaps+h.Overlaps
-		}
 		t.AppendRow(table.Row{
 			group[0].Library,
 			over(func(h *Handover) float64 { return h.P50Us }).Text(0),
@@ -94,7 +85,9 @@ meanwhile. Rounds: %d; median (lowest–highest); samples, errors and overlaps a
 			over(func(h *Handover) float64 { return h.PingP50Us }).Text(0),
 			over(func(h *Handover) float64 { return h.PingP99Us }).Text(0),
 			stats.Figure(over(func(h *Handover) float64 { return h.P50Us / max(h.PingP50Us, 1) }).Median, 1),
-			samples, errs, overlaps,
+			stats.Sum(group, func(h *Handover) int { return h.Samples }),
+			stats.Sum(group, func(h *Handover) int { return h.Errors }),
+			stats.Sum(group, func(h *Handover) int64 { return h.Overlaps }),
 		})
 	}
 	fmt.Fprintf(b, "%s\n", t.RenderMarkdown())

@@ -61,7 +61,7 @@ func newCheck() *cobra.Command {
 	var o checkOptions
 	c := &cobra.Command{
 		Use:               "check [flags] URL | check [flags] --exec COMMAND",
-		Short:             "Find out which promises the locks of a server, or of a program, keep",
+		Short:             "Find out which promises the locks of a server, or program, keep",
 		Long:              checkHelp,
 		Example:           "  locker check redis://localhost:6379\n  locker check --run 'token|fenc' --output json - > verdicts.json\n  locker check --output junit etcd://h1:2379,h2:2379,h3:2379 > junit.xml\n  locker check --exec 'python3 lock.py' --address localhost:6379",
 		Args:              args(0, 1, "want one URL, as in: locker check redis://localhost:6379"),
@@ -72,7 +72,7 @@ func newCheck() *cobra.Command {
 			}
 			ctx, stop := interruptible(c.Context())
 			defer stop()
-			if o.program.trace {
+			if o.program.trace && o.run == "" {
 				return firstError(context.Cause(ctx), o.trace(ctx))
 			}
 			report, err := o.checkOf(ctx, args)
@@ -150,10 +150,10 @@ func (e *examiner) examineAll(ctx context.Context, scenarios []conformance.Scena
 			return context.Cause(ctx)
 		}
 		var probeErr error
-		if v.Outcome == conformance.Broken || v.Outcome == undecided {
+		if v.Outcome == conformance.Broken || v.Outcome == conformance.Undecided {
 			// Do not blame a lock for a server that has become unreachable.
 			if probeErr = e.probe(ctx); probeErr != nil {
-				v.Outcome, v.Seen = undecided, fmt.Sprintf("the backend is unreachable now: %v", probeErr)
+				v.Outcome, v.Seen = conformance.Undecided, fmt.Sprintf("the backend is unreachable now: %v", probeErr)
 			}
 		}
 		report.Results = append(report.Results, v)

@@ -82,8 +82,8 @@ func (r *checkReport) verdict() error {
 	switch {
 	case r.count(conformance.Broken) > 0:
 		return &statusError{code: exitBroken}
-	case r.count(undecided) > 0:
-		return &statusError{code: exitUnreachable, err: fmt.Errorf("%d scenarios could not be run", r.count(undecided))}
+	case r.count(conformance.Undecided) > 0:
+		return &statusError{code: exitUnreachable, err: fmt.Errorf("%d scenarios could not be decided", r.count(conformance.Undecided))}
 	default:
 		return nil
 	}
@@ -174,10 +174,10 @@ func (r *checkReport) guaranteeTable() table.Writer {
 	return t
 }
 
-// Failures returns what people have to look at: broken promises, and scenarios that could not be run.
+// Failures returns what people have to look at: broken promises, and scenarios that decided nothing.
 func (r *checkReport) Failures() []verdict {
 	return slices.DeleteFunc(slices.Clone(r.Results), func(v verdict) bool {
-		return v.Outcome != conformance.Broken && v.Outcome != undecided
+		return v.Outcome != conformance.Broken && v.Outcome != conformance.Undecided
 	})
 }
 
@@ -192,7 +192,7 @@ func (r *checkReport) Summary() string {
 	if n := len(r.Doubtful()); n > 0 {
 		s += fmt.Sprintf(" (%d of them not in each trial)", n)
 	}
-	s += fmt.Sprintf(", %d broken, %d undecided", r.count(conformance.Broken), r.count(undecided))
+	s += fmt.Sprintf(", %d broken, %d undecided", r.count(conformance.Broken), r.count(conformance.Undecided))
 	if n := r.count(conformance.Known) + r.count(conformance.Unseen); n > 0 {
 		s += fmt.Sprintf(", %d known deviations", n)
 	}
@@ -249,7 +249,7 @@ func (r *checkReport) writeJUnit(w io.Writer) error {
 			c.Skipped = &junit.Result{Message: inXML(v.Seen)}
 		case conformance.Broken:
 			c.Failure = &junit.Result{Message: v.Promise, Data: inXML(v.Seen)}
-		case undecided:
+		case conformance.Undecided:
 			c.Error = &junit.Result{Message: inXML(v.Seen)}
 		case conformance.Known, conformance.Unseen:
 			c.SystemOut = &junit.Output{Data: inXML(v.line())}

@@ -212,7 +212,7 @@ func TestCheck_ofABackendThatGoesAway(t *testing.T) {
 	var r checkReport
 	require.NoError(t, json.Unmarshal(p.stdout.Bytes(), &r), dir)
 	assert.Zero(t, r.count(conformance.Broken))
-	assert.Equal(t, 1, r.count(undecided))
+	assert.Equal(t, 1, r.count(conformance.Undecided))
 }
 
 func TestCheck_interrupted_leavesNothingLocked(t *testing.T) {
@@ -286,7 +286,7 @@ func TestVerdict_ofALockThatCannotBeMade(t *testing.T) {
 		return nil
 	})
 	v := e.examine(t.Context(), conformance.Scenarios()[0])
-	assert.Equal(t, undecided, v.Outcome)
+	assert.Equal(t, conformance.Undecided, v.Outcome)
 	assert.Equal(t, "no route to host", v.Seen)
 	assert.True(t, cleaned)
 	assert.Equal(t, exitUnreachable, exitCode((&checkReport{Results: []verdict{v}}).verdict()))
@@ -296,7 +296,7 @@ func TestJUnit_isXMLWhateverWasSeen(t *testing.T) {
 	t.Parallel()
 	const seen = "\x00\x1b[2J \xff \ufffe ]]> <&"
 	var results []verdict
-	for _, outcome := range []conformance.Outcome{conformance.Broken, conformance.Skipped, undecided} {
+	for _, outcome := range []conformance.Outcome{conformance.Broken, conformance.Skipped, conformance.Undecided} {
 		results = append(results, verdict{conformance.Result{Scenario: "s", Outcome: outcome, Seen: seen}})
 	}
 	var out strings.Builder

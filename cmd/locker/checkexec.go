@@ -29,7 +29,7 @@ func (o *execOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.address, "address", "", "`host:port` of the program's server, or several with commas")
 	f.StringVar(&o.server, "server", "", "a `command` that starts that server, to be stopped and killed")
 	f.BoolVar(&o.forgets, "server-forgets", false, "the server keeps no data when it is killed")
-	f.BoolVar(&o.trace, "trace", false, "only try the program, and show what is sent and answered")
+	f.BoolVar(&o.trace, "trace", false, "only try the program, and show what is sent and answered; with --run, show that of these scenarios")
 }
 
 // flagFor returns why a scenario was skipped, with the flag that would have it run.
@@ -95,6 +95,9 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 	}
 	e := &examiner{title: "program", ttl: ttl, cleanUp: func() string { return "" }}
 	program := conformance.Program{Command: func() *exec.Cmd { return shell(o.program.exec) }, TTL: ttl, Address: o.program.address}
+	if o.program.trace {
+		program.Trace = os.Stderr
+	}
 	var s *ownServer
 	if o.program.server != "" {
 		var err error
@@ -122,6 +125,9 @@ func newProgramExaminer(ctx context.Context, o *checkOptions) (*examiner, error)
 	e.probe = e.probeProgram
 	if s != nil {
 		s.faults(&e.harness.Faults, o.program.forgets, e.probe)
+		e.advice = map[string]string{
+			"Faults.KillServer": "The server was killed, and is said to keep its data. If it forgets them, give --server-forgets.",
+		}
 	}
 	if err := e.probe(ctx); err != nil {
 		_ = e.cleanUp()
@@ -139,15 +145,20 @@ func fatal(ctx context.Context, f func(conformance.TB)) error {
 
 // probeProgram locks and unlocks something.
 func (e *examiner) probeProgram(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second+e.ttl)
+	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second+e.ttl, errors.New("a Lock of a free lock, and its Unlock, had the time that they may take"))
 	defer cancel()
-	var err error
-	return errors.Join(fatal(ctx, func(t conformance.TB) {
+	failed := make(chan error, 1)
+	if err := fatal(ctx, func(t conformance.TB) {
 		l := e.harness.New(t, fmt.Sprintf("probe-%d-%d", os.Getpid(), time.Now().UnixNano()), 10*e.ttl)
-		if err = l.Lock(ctx); err == nil {
+		err := l.Lock(ctx)
+		if err == nil {
 			err = l.Unlock(context.WithoutCancel(ctx))
 		}
-	}), err)
+		failed <- err
+	}); err != nil {
+		return err
+	}
+	return <-failed
 }
 
 // trace tries a program, and shows what is sent and answered.

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -84,6 +86,12 @@ func TestCheckExec_ofAServerOfItsOwn(t *testing.T) {
 	assert.Equal(t, 5, r.count(conformance.Kept), "%v", r.Results)
 	patience.Until(t, "the server has ended", func() bool { return !accepts(addr) })
 
+	forgets := fmt.Sprintf("%s --port %s --bind 127.0.0.1 --save '' --dir %s", redisServer(t), port, t.TempDir())
+	r = checked(t, exitBroken, "--exec", served("redis://"+addr), "--address", addr, "--server", forgets,
+		"--run", "a hold lasts though the server restarts with its data")
+	require.Len(t, r.Results, 1)
+	assert.Contains(t, r.Results[0].Seen, "--server-forgets", "a server without persistence")
+
 	o := locked(t, "check", "--exec", served("redis://"+addr), "--address", addr, "--server", "echo no memory; exit 3")
 	assert.Equal(t, exitUnreachable, o.code)
 	assert.Contains(t, o.stderr, "it has ended before it took connections; it wrote:\nno memory")
@@ -118,6 +126,11 @@ func TestCheckExec_trace(t *testing.T) {
 	o = locked(t, "check", "--exec", served(s.URL()), "--trace")
 	require.Zero(t, o.code, o.stderr)
 	assert.Contains(t, o.stdout, "the program keeps to the protocol")
+
+	o = locked(t, "check", "--exec", served(s.URL()), "--trace", "--run", "^a held lock is not granted to another")
+	require.Zero(t, o.code, o.stderr)
+	assert.Contains(t, o.stdout, "1 promises kept")
+	assert.Contains(t, o.stderr, `{"id":1,"op":"open"`)
 }
 
 // A lock that is none is broken, and a program that is none is not.
@@ -134,6 +147,20 @@ func TestCheckExec_verdicts(t *testing.T) {
 	o := locked(t, "check", "--exec", "echo hello")
 	assert.Equal(t, exitUnreachable, o.code)
 	assert.Contains(t, o.stderr, `its first line is not what a program begins with: "hello"`)
+}
+
+// A program that answers nothing any more ends no later than a while after the check.
+func TestTrial_endsThoughTheProgramDoesNotAnswer(t *testing.T) {
+	before := trialPatience
+	trialPatience = 10 * time.Millisecond
+	t.Cleanup(func() { trialPatience = before })
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("interrupted"))
+	forever := make(chan struct{})
+	defer close(forever)
+	err := fatal(ctx, func(conformance.TB) { <-forever })
+	assert.ErrorContains(t, err, "no answer")
+	assert.ErrorContains(t, err, "interrupted")
 }
 
 func TestCheckExec_usage(t *testing.T) {

@@ -33,7 +33,7 @@ func newCompare() *cobra.Command {
 	var o compareOptions
 	c := &cobra.Command{
 		Use:     "compare [flags] URL…",
-		Short:   "Check and measure several servers, as Markdown and as a page with charts",
+		Short:   "Check and measure several servers: Markdown, and a page",
 		Long:    compareHelp,
 		Example: "  locker compare --html page.html redis://db1:6379 etcd://db1:2379 > compare.md",
 		Args:    args(1, 0, "want at least one URL, as in: locker compare redis://localhost:6379 etcd://localhost:2379"),

@@ -34,6 +34,7 @@ type examiner struct {
 
 	probe   func(context.Context) error // locks and unlocks something
 	cleanUp func() string               // returns what stays, or ""
+	advice  map[string]string           // on a broken promise, by what its scenario needs
 }
 
 // groundExaminer runs them on a deployment.
@@ -145,9 +146,6 @@ func openClient(t conformance.TB, url, prefix string) *locker.Client {
 	return c
 }
 
-// undecided is the outcome of a scenario that could not be run, because its Lockers could not be made.
-const undecided conformance.Outcome = "undecided"
-
 // examine runs one scenario on the deployment.
 func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict {
 	t := newTrial(ctx)
@@ -157,7 +155,12 @@ func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict 
 	if err != nil {
 		r = conformance.Result{
 			Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition,
-			Outcome: undecided, Seen: err.Error(),
+			Outcome: conformance.Undecided, Seen: err.Error(),
+		}
+	}
+	for _, need := range s.Needs {
+		if advice := e.advice[need]; advice != "" && r.Outcome == conformance.Broken {
+			r.Seen += "\n" + advice
 		}
 	}
 	return verdict{r}

@@ -27,11 +27,12 @@ const exitHelp = `Exit codes:
   1         check, compare: a promise is broken
   64        wrong usage: arguments, flags, URL, or something that the backend
             cannot do
-  69        the backend is unreachable, or refuses access
+  69        the backend is unreachable, or refuses access; check: of a promise
+            nothing can be said, and none is broken
   75        another holds the lock, and --no-wait was given or --wait is over;
             release: another hold is there than the one of --hold
-  79        the lock was lost, or not renewed in time, and the command was ended;
-            release: nobody holds the lock
+  79        the lock was lost, or not renewed in time, and the command was
+            ended; release: nobody holds the lock
   126, 127  the command cannot be executed, or was not found
   128+n     ended by signal n
   others    run: the command's own`

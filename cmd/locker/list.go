@@ -12,9 +12,9 @@ import (
 )
 
 const listHelp = `List prints the names of the locks that are held, one a line, in no order: all
-under the prefix of the URL, or those that begin with PREFIX. It changes nothing.
-A name that is taken or released meanwhile may be missing, and any may come
-twice. Ctrl-C ends it.
+under the prefix of the URL, or those that begin with PREFIX. It changes
+nothing. A name that is taken or released meanwhile may be missing, and any may
+come twice. Ctrl-C ends it.
 
 Who holds a lock: locker inspect. On Redis, it goes through all keys of the
 servers, a few hundred at a time.

@@ -46,6 +46,9 @@ func execute(ctx context.Context, args []string) int {
 	return exitCode(err)
 }
 
+// columns is how wide a terminal has to be.
+const columns = 80
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "locker",
@@ -61,6 +64,7 @@ are held, and tests and measures the locks of servers.
 		SilenceUsage:  true, // the error names the flag or argument; --help has the rest
 	}
 	root.SetFlagErrorFunc(badFlag)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages |", fmt.Sprintf("Flags.FlagUsagesWrapped %d |", columns)))
 	// Without a RunE cobra prints the help for anything, also a misspelt command, and exits with 0.
 	root.Args = cobra.ArbitraryArgs
 	root.RunE = func(c *cobra.Command, args []string) error {

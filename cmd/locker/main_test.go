@@ -152,7 +152,7 @@ func TestHelp_ofEachCommandHasAnExampleAndFitsATerminal(t *testing.T) {
 		assert.Zero(t, o.code)
 		assert.Contains(t, o.stdout, "Examples:", c.Name())
 		for line := range strings.Lines(o.stdout) {
-			assert.LessOrEqual(t, len([]rune(strings.TrimRight(line, "\n"))), 88, "%s: %s", c.Name(), line)
+			assert.LessOrEqual(t, len([]rune(strings.TrimRight(line, "\n"))), columns, "%s: %s", c.Name(), line)
 		}
 	}
 }
@@ -166,6 +166,11 @@ func TestCompletion(t *testing.T) {
 	}
 	assert.Contains(t, locked(t, "__complete", "run", "").stdout, "zookeeper://")
 	assert.Contains(t, locked(t, "__complete", "").stdout, "run\t")
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(dir+"/backup-all", nil, 0o700))
+	path := []string{"PATH=" + dir}
+	assert.Equal(t, "backup-all\n:0\n", lockedWith(t, path, "__complete", "run", "mem://x", "name", "--", "back").stdout, "a program")
+	assert.Equal(t, ":0\n", lockedWith(t, path, "__complete", "run", "mem://x", "name", "--", "backup-all", "").stdout, "files")
 }
 
 func TestUsage_thatMakesNoSenseSaysWhy(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"github.com/go-locker/locker"
 )
 
-const releaseHelp = `Release ends the hold of another process, with --force. Say which hold: --hold is
-its token or its ID, as locker inspect shows them. If another hold is there by
-then, nothing ends. Of readers, an ID is one of them, and the token all.
+const releaseHelp = `Release ends the hold of another process, with --force. Say which hold: --hold
+is its token or its ID, as locker inspect shows them. If another hold is there
+by then, nothing ends. Of readers, an ID is one of them, and the token all.
 
 Stop the holder first, if you can. Release does not stop it: it works on until
 its next renewal, a third of the TTL, and only a resource that checks the

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/semaphore"
 )
 
 const runHelp = `Run waits until it holds the lock NAME, runs COMMAND, and unlocks when COMMAND
@@ -25,6 +26,11 @@ on ten machines runs backup on one of them. COMMAND's environment has
   LOCKER_FENCING_TOKEN  a number, larger than that of every earlier run: what
                         COMMAND writes to can refuse a smaller one
   LOCKER_NAME           NAME
+  LOCKER_SLOT           with -n N: a number from 0 to N-1 that no other has
+
+With -n N as many as N run at once, one in each of N slots. All give the same N.
+With --shared others that give --shared run beside it, and those without it
+wait, as in flock -s; not every backend can (Redis, etcd and ZooKeeper can).
 
 The lock is renewed while COMMAND runs. If it cannot be renewed, COMMAND and
 its descendants get SIGTERM when a quarter of the TTL is left, and SIGKILL
@@ -53,6 +59,9 @@ type runOptions struct {
 	heldCode int
 	metadata string
 	quiet    bool
+	verbose  bool
+	slots    int  // 0: not a semaphore
+	shared   bool // a share of a read-write lock
 }
 
 func newRun() *cobra.Command {
@@ -62,7 +71,7 @@ func newRun() *cobra.Command {
 		Short:             "Run a command under a lock",
 		Long:              runHelp,
 		Example:           "  locker run --wait 10s etcd://localhost:2379 deploy -- ./deploy.sh production\n  LOCKER_URL=redis://:secret@db1:6379 locker run --no-wait - report -- report -m",
-		ValidArgsFunction: schemes,
+		ValidArgsFunction: schemesThenCommand,
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.ArgsLenAtDash() != 2 || len(args) < 3 {
 				return usagef("want URL NAME -- COMMAND, as in: locker run redis://localhost:6379 backup -- backup --all")
@@ -72,6 +81,12 @@ func newRun() *cobra.Command {
 			}
 			if o.noWait && o.wait > 0 {
 				return usagef("--wait and --no-wait exclude each other")
+			}
+			if c.Flags().Changed("n") && (o.slots < 1 || o.slots > mostSlots) {
+				return usagef("-n %d: must be from 1 to %d", o.slots, mostSlots)
+			}
+			if o.slots > 0 && o.shared {
+				return usagef("-n and --shared exclude each other")
 			}
 			if o.heldCode < 0 || o.heldCode > 255 {
 				return usagef("--held-exit-code %d: must be from 0 to 255", o.heldCode)
@@ -85,8 +100,14 @@ func newRun() *cobra.Command {
 	f.IntVar(&o.heldCode, "held-exit-code", exitHeld, "exit code if another holds the lock")
 	f.StringVar(&o.metadata, "metadata", "", "who holds the lock; no secrets (default user@host pid N)")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing if another holds the lock")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "print who holds the lock, and the place in the queue, while waiting")
+	f.IntVarP(&o.slots, "n", "n", 0, "run if fewer than this many do (a semaphore)")
+	f.BoolVar(&o.shared, "shared", false, "share the lock with others that give --shared")
 	return c
 }
+
+// mostSlots bounds -n: a waiter stands in the queue of each slot.
+const mostSlots = 1000
 
 func (o *runOptions) run(ctx context.Context, url, name string, command []string) error {
 	url, err := expandURL(url)
@@ -120,6 +141,9 @@ func (o *runOptions) run(ctx context.Context, url, name string, command []string
 	cmd.Args[0] = command[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), fmt.Sprintf("LOCKER_FENCING_TOKEN=%d", t.hold.Token()), "LOCKER_NAME="+name)
+	if o.slots > 0 {
+		cmd.Env = append(cmd.Env, fmt.Sprintf("LOCKER_SLOT=%d", t.slot))
+	}
 	return unlock(t.hold, supervise(t.hold, cmd, signals))
 }
 
@@ -127,6 +151,7 @@ func (o *runOptions) run(ctx context.Context, url, name string, command []string
 type tenure struct {
 	client *locker.Client
 	hold   *locker.Hold
+	slot   int // of a semaphore
 }
 
 // acquireUnless calls acquire. If a signal comes first, it returns the signal's error.
@@ -165,12 +190,36 @@ func (o *runOptions) acquire(ctx context.Context, url, name string) (t tenure, e
 	if t.client, err = open(ctx, url, locker.WithMetadata(o.metadata), toStderr()); err != nil {
 		return t, err
 	}
-	lock := t.client.Mutex(name).Acquire
-	if o.noWait {
-		lock = t.client.Mutex(name).TryAcquire
+	if o.verbose && !o.noWait {
+		w := newWaiting(t.client, name, o)
+		defer w.end()
+		go w.tell(ctx)
 	}
-	t.hold, err = lock(ctx)
+	t.hold, t.slot, err = o.take(ctx, t.client, name)
 	return t, err
+}
+
+// take takes the lock, a share of it, or a slot.
+func (o *runOptions) take(ctx context.Context, c *locker.Client, name string) (_ *locker.Hold, slot int, err error) {
+	if o.slots > 0 {
+		s := semaphore.New(c, name, o.slots)
+		acquire := s.Acquire
+		if o.noWait {
+			acquire = s.TryAcquire
+		}
+		p, err := acquire(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		return p.Hold, p.Slot(), nil
+	}
+	m := c.RWMutex(name)
+	acquire := map[bool]map[bool]func(context.Context) (*locker.Hold, error){
+		false: {false: m.Acquire, true: m.RAcquire},
+		true:  {false: m.TryAcquire, true: m.TryRAcquire},
+	}[o.noWait][o.shared]
+	h, err := acquire(ctx)
+	return h, 0, err
 }
 
 // notHeld returns the error of a failed attempt to lock. With --held-exit-code 0 ErrHeld is a success.
@@ -202,8 +251,14 @@ func unlock(h *locker.Hold, result error) error {
 	}
 }
 
-// giveBack unlocks, also after a cancellation, while the hold lasts.
-func giveBack(h *locker.Hold) error { return h.Unlock(context.Background()) }
+// giveBack unlocks, also after a cancellation, while the hold lasts. Its context ends a little earlier
+// than the hold: so an ErrLost means that the lock was lost, and not that the release was not answered.
+func giveBack(h *locker.Hold) error {
+	deadline := h.Deadline()
+	ctx, cancel := context.WithDeadline(context.Background(), deadline.Add(-time.Until(deadline)/10))
+	defer cancel()
+	return h.Unlock(ctx)
+}
 
 // cannotRun returns the error of a command that does not start.
 func cannotRun(command string, err error) error {

@@ -5,12 +5,14 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -170,6 +172,97 @@ func TestRun_whileTheBackendIsAway(t *testing.T) {
 			assert.Empty(t, o.stdout, "%s %q", url, flags)
 			assert.NotEmpty(t, o.stderr, "%s %q", url, flags)
 		}
+	}
+}
+
+// The release may not be answered, but the work was done in time.
+func TestRun_aCommandThatEndsInTimeKeepsItsExitCodeThoughTheReleaseIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	dir := t.TempDir()
+	p := begin(t, "run", s.URL()+"?ttl=20s", "name", "--",
+		"sh", "-c", "echo > "+dir+"/up; while [ ! -e "+dir+"/go ]; do sleep 0.01; done; exit 3")
+	awaitFile(t, dir+"/up")
+	s.Stop()
+	defer s.Continue()
+	time.Sleep(11 * time.Second) // SIGTERM comes after 15 s; three tries of 5 s last until the end of the TTL
+	require.NoError(t, os.WriteFile(dir+"/go", nil, 0o600))
+	assert.Equal(t, 3, p.wait())
+	assert.Contains(t, p.stderr.String(), "the lock is not released, and will expire")
+}
+
+func TestRun_slotsOfASemaphore(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	dir := t.TempDir()
+	job := func(flags ...string) *process {
+		return begin(t, slices.Concat([]string{"run", "-n", "2"}, flags, []string{s.URL(), "name", "--",
+			"sh", "-c", "echo $LOCKER_SLOT > " + dir + "/$$.new; mv " + dir + "/$$.new " + dir + "/$$.up; while [ ! -e " + dir + "/go ]; do sleep 0.01; done"})...)
+	}
+	running := []*process{job(), job()}
+	var up []string
+	patience.Until(t, "two run at once", func() bool {
+		up, _ = filepath.Glob(dir + "/*.up")
+		return len(up) == 2
+	})
+	assert.ElementsMatch(t, []string{"0", "1"}, []string{awaitFile(t, up[0]), awaitFile(t, up[1])})
+	assert.Equal(t, exitHeld, job("--no-wait").wait())
+	waits, told := beginVerbose(t, s.URL(), "-n=2")
+	for _, slot := range []string{"name/0", "name/1"} {
+		found, err := inspect(deadline(t), s.URL(), slot)
+		require.NoError(t, err)
+		told(found.Holder.Metadata)
+	}
+	require.NoError(t, os.WriteFile(dir+"/go", nil, 0o600))
+	for _, p := range append(running, waits) {
+		assert.Zero(t, p.wait(), p.stderr)
+	}
+	for _, c := range []string{"-n=0", "-n=1001", "-n=two"} {
+		o := locked(t, "run", c, "mem://x", "name", "--", "true")
+		assert.Equal(t, exitUsage, o.code, o.stderr)
+		assert.Contains(t, o.stderr, "-n")
+	}
+}
+
+func TestRun_sharesRunBesideEachOther(t *testing.T) {
+	t.Parallel()
+	s := testserver.Redis(t)
+	outer := locked(t, "run", "--shared", s.URL(), "name", "--", binary, "run", "--shared", s.URL(), "name", "--",
+		binary, "run", "--no-wait", s.URL(), "name", "--", "true")
+	assert.Equal(t, exitHeld, outer.code, "a share beside a share, and nobody alone beside them: %s", outer.stderr)
+	o := locked(t, "run", "--shared", "-n", "2", s.URL(), "name", "--", "true")
+	assert.Equal(t, exitUsage, o.code)
+}
+
+func TestRun_verboseTellsWhoHoldsTheLockAndThePlaceInTheQueue(t *testing.T) {
+	t.Parallel()
+	for _, url := range []string{testserver.Redis(t).URL(), testserver.Etcd(t).URL()} {
+		m := hold(t, url, "name")
+		first := begin(t, "run", url, "name", "--", "true")
+		patience.Until(t, "one waits", func() bool {
+			found, err := inspect(deadline(t), url, "name")
+			return err == nil && len(found.Waiters) == 1
+		})
+		second, told := beginVerbose(t, url)
+		told("held by an owner without metadata (")
+		told("; place 2 of 2 in the queue\n")
+		require.NoError(t, m.Unlock(deadline(t)))
+		require.Zero(t, first.wait())
+		require.Zero(t, second.wait())
+	}
+}
+
+// beginVerbose begins a run of true that tells whom it waits for, and returns how to wait for it to tell something.
+func beginVerbose(t *testing.T, url string, flags ...string) (p *process, told func(what string)) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "stderr")
+	args := slices.Concat([]string{"-c", `exec "$@" 2> ` + file, "sh", binary, "run", "--verbose"}, flags, []string{url, "name", "--", "true"})
+	return beginCommand(t, exec.Command("sh", args...)), func(what string) {
+		t.Helper()
+		patience.Until(t, "it tells: "+what, func() bool {
+			text, _ := os.ReadFile(file)
+			return strings.Contains(string(text), what)
+		})
 	}
 }
 

@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"os/user"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,4 +131,25 @@ func schemes(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cob
 		all = append(all, scheme+"://")
 	}
 	return all, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+}
+
+// schemesThenCommand completes the URL, and what comes after --: a program, and then files.
+func schemesThenCommand(c *cobra.Command, args []string, part string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	switch {
+	case len(args) < 2:
+		return schemes(c, args, part)
+	case len(args) > 2 || strings.ContainsRune(part, filepath.Separator):
+		return nil, cobra.ShellCompDirectiveDefault // files
+	}
+	var programs []cobra.Completion
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		files, _ := os.ReadDir(dir)
+		for _, f := range files {
+			if _, err := exec.LookPath(filepath.Join(dir, f.Name())); err == nil && strings.HasPrefix(f.Name(), part) {
+				programs = append(programs, f.Name())
+			}
+		}
+	}
+	slices.Sort(programs)
+	return slices.Compact(programs), cobra.ShellCompDirectiveDefault
 }

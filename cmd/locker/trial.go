@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 )
 
 // trial is the conformance.TB of one scenario.
@@ -54,7 +55,10 @@ func (t *trial) Cleanup(f func()) {
 	t.cleanups = append(t.cleanups, f)
 }
 
-// run runs f, and returns what it called Fatalf with.
+// trialPatience is how long after the end of its context a trial may go on: the program under test may not answer.
+var trialPatience = 10 * time.Second
+
+// run runs f, and returns what it called Fatalf with. It leaves f alone if that does not return though its context has ended.
 func (t *trial) run(f func()) error {
 	done := make(chan bool, 1)
 	go func() {
@@ -63,7 +67,21 @@ func (t *trial) run(f func()) error {
 		f()
 		ended = true
 	}()
-	if <-done {
+	select {
+	case ended := <-done:
+		return t.verdict(ended)
+	case <-t.ctx.Done():
+	}
+	select {
+	case ended := <-done:
+		return t.verdict(ended)
+	case <-time.After(trialPatience):
+		return fmt.Errorf("no answer, also %v after %w", trialPatience, context.Cause(t.ctx))
+	}
+}
+
+func (t *trial) verdict(ended bool) error {
+	if ended {
 		return nil
 	}
 	return errors.New(t.why())

@@ -16,6 +16,7 @@ import (
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/fence"
 	"github.com/go-locker/locker/internal/test/testwait"
+	"github.com/go-locker/locker/locktest"
 	"github.com/go-locker/locker/memory"
 )
 
@@ -54,10 +55,7 @@ func (l *ledger) process(t *testing.T, r record, skew time.Duration, opts ...loc
 
 func mutex(t *testing.T, opts ...locker.Option) *locker.Mutex {
 	t.Helper()
-	c, err := locker.New(memory.NewDriver(memory.InSpace(t.Name())), opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c.Mutex("cron")
+	return locktest.New(t, opts...).Mutex("cron")
 }
 
 // skews are some that differ by more than the job takes, and by more than a tick.
@@ -178,6 +176,34 @@ func TestOnce_aJobThatFailsIsTriedAgainByWhoWaits(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, ran)
 	})
+}
+
+// The backend may go away, or somebody may take the lock away, in the midst of the job.
+func TestOnce_aJobWhoseLockIsLostEndsAndIsRunByAnother(t *testing.T) {
+	for name, lose := range map[string]func(*locktest.Client){
+		"in an outage":   (*locktest.Client).Down,
+		"by an operator": func(c *locktest.Client) { c.Lose("cron") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := record(filepath.Join(t.TempDir(), "record"))
+			synctest.Test(t, func(t *testing.T) {
+				l, locks, tick := newLedger(), locktest.New(t), time.Now()
+				c := l.process(t, r, 0)
+				c.lock = locks.Mutex("cron")
+				c.run = func(ctx context.Context, _ time.Time) error {
+					lose(locks)
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}
+				_, err := c.once(t.Context(), tick)
+				require.ErrorIs(t, err, locker.ErrLost)
+				ran, err := l.process(t, r, 0).once(t.Context(), tick)
+				require.NoError(t, err)
+				assert.True(t, ran)
+				assert.Equal(t, map[time.Time]int{tick: 1}, l.runs)
+			})
+		})
+	}
 }
 
 func TestOnce_aJobThatIsDoneAsCtxEndsIsRecorded(t *testing.T) {

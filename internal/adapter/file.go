@@ -8,11 +8,13 @@ import (
 	"os"
 )
 
-// mostBytes is what a file that a URL names may have: a bundle of all public authorities has a quarter of it.
+// mostBytes is what a file that a URL names may have: a bundle of all public authorities has a
+// quarter of it.
 const mostBytes = 1 << 20
 
-// readFile returns what is in the file that a parameter names. It has to be a regular file, for a pipe or a device may never
-// end. On a file system that does not answer it returns when ctx ends. No error shows what is in the file.
+// readFile returns what is in the file that a parameter names. It has to be a regular file, for a
+// pipe or a device may never end. On a file system that does not answer it returns when ctx ends.
+// No error shows what is in the file.
 func readFile(ctx context.Context, parameter, name string) ([]byte, error) {
 	content, err := within(ctx, func() ([]byte, error) { return readRegular(name) })
 	if err != nil {
@@ -43,7 +45,8 @@ func within(ctx context.Context, read func() ([]byte, error)) ([]byte, error) {
 	}
 }
 
-// readRegular looks before it opens, because to open a device may do something, and after, because the file may be another by then.
+// readRegular looks before it opens, because to open a device may do something, and after, because
+// the file may be another by then.
 func readRegular(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Refuse is the error of a NewDriver, for that reason.
+// Refuse returns the error of a NewDriver that fails because of why.
 func Refuse(why error) error { return &driver.Error{Op: "new", Err: why} }
 
-// Apply has opts change to. A nil option, and one that is not valid, are refused.
+// Apply applies opts to to. It fails for a nil option, and for one that is not valid.
 func Apply[To any, Option ~func(To) error](to To, opts []Option) error {
 	for _, opt := range opts {
 		if opt == nil {
@@ -25,8 +25,8 @@ func Apply[To any, Option ~func(To) error](to To, opts []Option) error {
 	return nil
 }
 
-// Client is the one over a Driver that an adapter's New has made, and nobody else has. If an option is refused there is none, and
-// d is closed.
+// Client makes a Client over d, which an adapter's New has made. If an option is refused, it closes
+// d and returns the error.
 func Client(d driver.Driver, opts ...locker.Option) (*locker.Client, error) {
 	c, err := locker.New(d, opts...)
 	if err != nil {

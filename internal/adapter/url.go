@@ -37,8 +37,9 @@ func Host(addr string) string {
 	return host
 }
 
-// User returns the URL's user and password, empty if there is none. A name without a password is an error, for
-// the client libraries would go in without either; so is a password without a name unless that is nameless.
+// User returns the URL's user and password, empty if there is none. A name without a password is an
+// error, for the client libraries would go in without either; so is a password without a name
+// unless that is nameless.
 func User(u *driver.URL, nameless bool) (name, password string, err error) {
 	if u.User == nil {
 		return "", "", nil
@@ -99,9 +100,10 @@ const (
 	tlsSkipVerify = "tls_skip_verify"
 )
 
-// TLS makes a configuration of the parameters of a URL whose scheme is secure, plain and an s. It is nil if the scheme is
-// plain, which has none of them. Without tls_server_name the server's certificate has to be for serverName; if that
-// is empty, for the host that is dialled. Files are read while ctx lasts.
+// TLS makes a configuration of the parameters of a URL whose scheme is secure, plain and an s. It
+// is nil if the scheme is plain, which has none of them. Without tls_server_name the server's
+// certificate has to be for serverName; if that is empty, for the host that is dialled. Files are
+// read while ctx lasts.
 func TLS(ctx context.Context, u *driver.URL, plain, serverName string) (*tls.Config, error) {
 	if u.Scheme == plain {
 		for _, name := range []string{tlsCA, tlsCert, tlsKey, tlsServerName, tlsSkipVerify} {
@@ -144,7 +146,7 @@ func authority(ctx context.Context, u *driver.URL, c *tls.Config) error {
 	return nil
 }
 
-// certificate is what the client shows of itself.
+// certificate reads what the client shows of itself.
 func certificate(ctx context.Context, u *driver.URL, c *tls.Config) error {
 	certFile, hasCert := u.Take(tlsCert)
 	keyFile, hasKey := u.Take(tlsKey)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Now is the current time on a clock that counts suspension where the platform can tell (Linux).
+// Now returns the current time on a clock that counts suspension where the platform can tell (Linux).
 // Two readings of one process compare by elapsed time, whatever happens to the wall clock.
 func Now() time.Time {
 	now := time.Now()
@@ -22,7 +22,7 @@ func Local(t time.Time) time.Time {
 	return t.Add(-Suspended())
 }
 
-// Since is the time elapsed since t, a reading of Now.
+// Since returns the time elapsed since t, a reading of Now.
 func Since(t time.Time) time.Duration {
 	return Now().Sub(t)
 }
@@ -43,14 +43,14 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // other, so that a smaller difference may be no more than the time between the readings.
 const step = int64(time.Millisecond)
 
-// counter counts suspensions, in nanoseconds. What it has counted moves in steps, and forward alone, so that Local
-// gives the same answer for the same t until the machine has really slept.
+// counter counts suspensions, in nanoseconds. What it has counted moves in steps, and forward
+// alone, so that Local gives the same answer for the same t until the machine has really slept.
 type counter struct {
 	counted atomic.Int64
 
-	// apart is by how much the wall clock had gone ahead of the monotonic one when slept was last asked. That is
-	// two system calls, and the answer stays the same until the two clocks have moved apart: by a
-	// suspension, or because the wall clock was set.
+	// apart is by how much the wall clock had gone ahead of the monotonic one when slept was last
+	// asked. That is two system calls, and the answer stays the same until the two clocks have moved
+	// apart: by a suspension, or because the wall clock was set.
 	apart atomic.Int64
 }
 
@@ -74,16 +74,17 @@ var (
 	origin      = time.Now()
 )
 
-// Suspended is how long the machine has been suspended since the process started.
+// Suspended returns how long the machine has been suspended since the process started.
 func Suspended() time.Duration { return suspendedAt(time.Now()) }
 
 func suspendedAt(now time.Time) time.Duration {
 	return time.Duration(suspensions.suspended(apartAt(now), slept))
 }
 
-// Ahead returns by how much the wall clock has gone ahead of Now since the process started. It leaps when somebody sets the
-// wall clock, and when the machine was frozen from outside, as a virtual machine is that its host pauses: then
-// Now stands still, and the wall clock is set right after the resume.
+// Ahead returns by how much the wall clock has gone ahead of Now since the process started. It
+// leaps when somebody sets the wall clock, and when the machine was frozen from outside, as a
+// virtual machine is that its host pauses: then Now stands still, and the wall clock is set right
+// after the resume.
 func Ahead() time.Duration {
 	return time.Duration(suspensions.ahead(apartAt(time.Now()), slept))
 }

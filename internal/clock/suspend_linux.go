@@ -14,7 +14,7 @@ const (
 // of a few readings, for a pause in the middle of one makes it too small.
 var asleep = max(boottimeAhead(), boottimeAhead(), boottimeAhead())
 
-// slept is the growth of CLOCK_BOOTTIME over CLOCK_MONOTONIC since the process started, in
+// slept returns the growth of CLOCK_BOOTTIME over CLOCK_MONOTONIC since the process started, in
 // nanoseconds, or a little less.
 func slept() int64 { return boottimeAhead() - asleep }
 

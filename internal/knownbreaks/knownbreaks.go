@@ -1,4 +1,5 @@
-// Package knownbreaks lists, by the scenario of package conformance, the promises that backends are known to break, and why.
+// Package knownbreaks lists, by the scenario of package conformance, the promises that backends are
+// known to break, and why.
 package knownbreaks
 
 // Redis returns what a server of Redis cannot keep, by adapters that ask one server.

@@ -1,14 +1,17 @@
 package netfault_test
 
 import (
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/go-locker/locker/internal/netfault"
 )
@@ -134,4 +137,125 @@ func TestProxy_losesWhatFollowsWhatIsSealed(t *testing.T) {
 	assert.Eventually(t, func() bool { return arrived.Load() == 2 }, soon, time.Millisecond)
 	assert.False(t, ask(t, a, 2, moment), "nothing may follow what was lost")
 	assert.EqualValues(t, 2, arrived.Load())
+}
+
+// heldBack waits until the proxy keeps back so many bytes of requests and of replies, at least.
+func heldBack(t *testing.T, p *netfault.Proxy, requests, replies int) {
+	t.Helper()
+	require.Eventually(t, func() bool { a, b := p.Held(); return a >= requests && b >= replies }, soon, time.Millisecond)
+}
+
+// wantEnd waits until a connection ends.
+func wantEnd(t *testing.T, conn net.Conn) {
+	t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(soon))
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("reading: %v, want the end of the connection", err)
+	}
+}
+
+func TestProxy_dropsReplies(t *testing.T) {
+	p, arrived := echo(t)
+	conn := dial(t, p)
+	require.True(t, ask(t, conn, 1, soon))
+	p.DropReplies(true)
+	require.False(t, ask(t, conn, 1, moment))
+	assert.Eventually(t, func() bool { return arrived.Load() == 2 }, soon, time.Millisecond)
+	p.DropReplies(false)
+	assert.False(t, ask(t, conn, 1, moment), "its answer must not pass for the one before")
+	assert.True(t, ask(t, dial(t, p), 1, soon))
+}
+
+func TestProxy_holdsReplies(t *testing.T) {
+	p, _ := echo(t)
+	conn := dial(t, p)
+	p.HoldReplies(true)
+	require.False(t, ask(t, conn, 2, moment))
+	require.False(t, ask(t, conn, 3, moment))
+	heldBack(t, p, 0, 5)
+	p.ReleaseReplies()
+	_ = conn.SetReadDeadline(time.Now().Add(soon))
+	_, err := io.ReadFull(conn, make([]byte, 5))
+	assert.NoError(t, err)
+}
+
+// However a connection ends, what was sent on it arrives; others overtake it.
+func TestProxy_heldRequestsArriveAfterTheirConnection(t *testing.T) {
+	for end, do := range map[string]func(p *netfault.Proxy, conn net.Conn){
+		"its client closed, the rudest way": func(_ *netfault.Proxy, conn net.Conn) {
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.Close()
+		},
+		"sever": func(p *netfault.Proxy, conn net.Conn) {
+			p.Sever()
+			wantEnd(t, conn)
+			require.NoError(t, p.Restore())
+		},
+	} {
+		p, arrived := echo(t)
+		conn := dial(t, p)
+		p.HoldRequests(true)
+		require.False(t, ask(t, conn, 1, moment))
+		heldBack(t, p, 1, 0)
+		do(p, conn)
+		p.HoldRequests(false)
+		assert.True(t, ask(t, dial(t, p), 1, soon), end)
+		assert.EqualValues(t, 1, arrived.Load(), end)
+		p.ReleaseRequests()
+		assert.Eventually(t, func() bool { return arrived.Load() == 2 }, soon, time.Millisecond, end)
+	}
+}
+
+func TestProxy_heldRequestsKeepTheirOrder(t *testing.T) {
+	p, arrived := echo(t)
+	conn := dial(t, p)
+	p.HoldRequests(true)
+	_, _ = conn.Write([]byte("1"))
+	heldBack(t, p, 1, 0)
+	p.HoldRequests(false)
+	_, _ = conn.Write([]byte("2")) // must not overtake
+	heldBack(t, p, 2, 0)
+	assert.Zero(t, arrived.Load())
+	p.ReleaseRequests()
+	_ = conn.SetReadDeadline(time.Now().Add(soon))
+	both := make([]byte, 2)
+	_, err := io.ReadFull(conn, both)
+	require.NoError(t, err)
+	assert.Equal(t, "12", string(both))
+}
+
+func TestProxy_resetLosesWhatIsHeld(t *testing.T) {
+	p, arrived := echo(t)
+	idle, waiting := dial(t, p), dial(t, p)
+	require.True(t, ask(t, idle, 1, soon))
+	require.True(t, ask(t, waiting, 1, soon))
+	p.HoldRequests(true)
+	require.False(t, ask(t, waiting, 1, moment))
+	heldBack(t, p, 1, 0)
+	p.ResetConns()
+	wantEnd(t, idle)
+	wantEnd(t, waiting)
+	p.ReleaseRequests()
+	p.HoldRequests(false)
+	assert.True(t, ask(t, dial(t, p), 1, soon))
+	assert.EqualValues(t, 3, arrived.Load())
+}
+
+// What may still be open, or held back, or not answered, must not hold up the end.
+func TestProxy_closeLeavesNothing(t *testing.T) {
+	stopped, err := net.Listen("tcp4", "127.0.0.1:0") // the kernel takes connections for it
+	require.NoError(t, err)
+	defer func() { _ = stopped.Close() }()
+	others := goleak.IgnoreCurrent()
+	p, err := netfault.Start("127.0.0.1:0", stopped.Addr().String())
+	require.NoError(t, err)
+	require.False(t, ask(t, dial(t, p), 1, moment))
+	p.HoldRequests(true)
+	p.HoldReplies(true)
+	require.False(t, ask(t, dial(t, p), 1, moment))
+	heldBack(t, p, 1, 0)
+	p.Close()
+	_, err = net.Dial("tcp4", p.Addr())
+	require.Error(t, err, "the proxy still accepts connections")
+	assert.NoError(t, goleak.Find(others))
 }

@@ -73,23 +73,25 @@ func (s *atServer) run(script *Script, args []any) any {
 	return reply
 }
 
-// ask is the acquire script for an owner that waits in a place, or for one that does not.
+// ask is the script take, for an owner that waits in a place, or for one that does not.
 func (s *atServer) ask(owner string, ttl time.Duration, place uint64) answer {
 	s.t.Helper()
-	return s.take(owner, ttl, -int64(place))
+	a, err := parseAnswer(s.run(take, []any{owner, expiry(ttl), inTime(int64(place)), ""}), 0)
+	require.NoError(s.t, err)
+	return a
 }
 
-// take is the acquire script.
-func (s *atServer) take(owner string, ttl time.Duration, number int64) answer {
+// propose is the script of that name.
+func (s *atServer) propose(owner string, ttl time.Duration, token int64) answer {
 	s.t.Helper()
-	a, err := parseAnswer(s.run(acquire, []any{owner, expiry(ttl), inTime(number), ""}), max(number, 0))
+	a, err := parseAnswer(s.run(propose, []any{owner, expiry(ttl), inTime(token), ""}), token)
 	require.NoError(s.t, err)
 	return a
 }
 
 func (s *atServer) release(owner string, token int64, sentBefore int) int64 {
 	s.t.Helper()
-	return s.run(release, []any{owner, token, sentBefore}).(int64)
+	return s.run(releaseOf(owner), []any{owner, token, sentBefore}).(int64)
 }
 
 // subscribe makes a process that is subscribed, and returns what it is told.

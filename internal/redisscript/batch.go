@@ -48,29 +48,24 @@ func (s *sender) load() *batch {
 	return b
 }
 
-// Run sends b, and further batches for as long as requests wait. It implements workers.Call.
+// Run makes all requests of b, in one round trip, and sends further batches for as long as requests wait. It
+// implements workers.Call.
 func (b *batch) Run() {
-	for b != nil {
-		b.flush()
-		b = b.next()
-	}
-}
-
-// flush makes all requests, in one round trip.
-func (b *batch) flush() {
-	calls, replies := b.first.calls, b.first.replies
-	if b.first.next != nil {
-		calls, replies = make([]Call, 0, b.calls), make([]Reply, b.calls)
-		for r := b.first; r != nil; r = r.next {
-			calls = append(calls, r.calls...)
+	for ; b != nil; b = b.next() {
+		calls, replies := b.first.calls, b.first.replies
+		if b.first.next != nil {
+			calls, replies = make([]Call, 0, b.calls), make([]Reply, b.calls)
+			for r := b.first; r != nil; r = r.next {
+				calls = append(calls, r.calls...)
+			}
 		}
-	}
-	Run(b, b.sender.runner, calls, replies)
-	for r, next := b.first, (*request)(nil); r != nil; r = next {
-		next, r.next = r.next, nil // before its caller has it back
-		replies = replies[copy(r.replies, replies):]
-		r.ended.Store(true)
-		r.done <- struct{}{}
+		Run(b, b.sender.runner, calls, replies)
+		for r, next := b.first, (*request)(nil); r != nil; r = next {
+			next, r.next = r.next, nil // before its caller has it back
+			replies = replies[copy(r.replies, replies):]
+			r.ended.Store(true)
+			r.done <- struct{}{}
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ func TestSender_everyCallEndsWithItsContext(t *testing.T) {
 		done := takes(t.Context(), d, 1, time.Hour)
 		g.gate <- struct{}{}
 		require.NoError(t, <-done)
-		l, ignoring := d.newLease(driver.Request{Name: "x", TTL: time.Hour}, "", alone), NewDriver(&stuck{g})
+		l, ignoring := d.Claim(driver.Request{Name: "x", TTL: time.Hour}).(*claim), NewDriver(&stuck{g})
 		l.there = true
 		for name, call := range map[string]func(context.Context) error{
 			"Extend":    func(ctx context.Context) error { return l.Extend(ctx, time.Hour) },
@@ -138,7 +138,7 @@ func TestSender_aLargeRequestGoesByItself(t *testing.T) {
 		synctest.Wait()
 		many := make([]driver.Lease, 2*maxCalls)
 		for i := range many {
-			many[i] = d.newLease(driver.Request{Name: "x", TTL: time.Minute}, "", alone)
+			many[i] = d.Claim(driver.Request{Name: "x", TTL: time.Minute}).(*claim)
 		}
 		others := takes(t.Context(), d, 2, time.Minute)
 		synctest.Wait()

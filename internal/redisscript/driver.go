@@ -39,9 +39,6 @@ func (d *Driver) Close(client func() error) error {
 // Keep is KEEP of the scripts. They are sent the sum of it and a TTL, so that the server need not add it and print it.
 const Keep = time.Minute
 
-// mostAhead is MOST of raise.lua.
-const mostAhead = 12 * time.Hour
-
 // expiry returns after how many milliseconds the key of a lock of that TTL expires.
 func expiry(ttl time.Duration) int64 { return ttl.Milliseconds() + Keep.Milliseconds() }
 

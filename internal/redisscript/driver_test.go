@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 	"github.com/go-locker/locker/internal/test/claims"
 )
 
@@ -98,7 +99,7 @@ func TestAcquire_anUnknownOutcomeReturnsTheLeaseToCleanUp(t *testing.T) {
 }
 
 // mayBeThere reports whether what a Take returned is to be released.
-func mayBeThere(l driver.Lease) bool { return l.(*lease).there }
+func mayBeThere(l driver.Lease) bool { return l.(*claim).there }
 
 func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
 	r := &fakeRunner{answer: func(*Script, []any) (any, error) {
@@ -111,7 +112,7 @@ func TestAcquire_everyAttemptHasAnOwnerOfItsOwn(t *testing.T) {
 		require.ErrorIs(t, err, locker.ErrHeld)
 	}
 	for _, args := range r.sent {
-		owner := argument(acquire, args, "owner").(string)
+		owner := argument(take, args, "owner").(string)
 		assert.GreaterOrEqual(t, len(owner), 26, "128 bits in base 32")
 		assert.False(t, seen[owner])
 		seen[owner] = true
@@ -123,7 +124,7 @@ func TestAcquire_lateByAWrongEstimateIsTriedOnceMore(t *testing.T) {
 	r := &fakeRunner{}
 	r.answer = func(_ *Script, args []any) (any, error) {
 		now := nowMicro() + ahead
-		if by, _ := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
+		if by, _ := parseDue(argument(take, args, "due")); now > by.whole+by.rest {
 			return []any{int64(late), now}, nil
 		}
 		return []any{int64(granted), now, now, now}, nil
@@ -152,17 +153,17 @@ func TestAcquire_isNotToBeDoneAfterItsDeadline(t *testing.T) {
 	}}
 	d := NewDriver(r)
 	long := driver.Request{Name: "x", TTL: time.Hour}
-	for what, take := range map[string]func(context.Context) error{
+	for what, do := range map[string]func(context.Context) error{
 		"Ask, once":    func(ctx context.Context) error { _, err := claims.Take(ctx, d, long); return err },
 		"Ask, waiting": func(ctx context.Context) error { _, err := claims.Wait(ctx, d, long, func(error) {}); return err },
-		"Propose":      func(ctx context.Context) error { _, err := d.Propose(ctx, long, 7); return err },
+		"Propose":      func(ctx context.Context) error { _, err := claims.Propose(ctx, d, long, 7); return err },
 	} {
-		require.NoError(t, take(t.Context()), "brings the server's clock")
+		require.NoError(t, do(t.Context()), "brings the server's clock")
 		for _, c := range []struct{ deadline, patience time.Duration }{{time.Minute, time.Minute}, {2 * time.Hour, long.TTL / 4}} {
 			ctx, cancel := context.WithTimeout(t.Context(), c.deadline)
-			require.NoError(t, take(ctx), what)
+			require.NoError(t, do(ctx), what)
 			cancel()
-			by, _ := parseDue(argument(acquire, r.sent[len(r.sent)-1], "due"))
+			by, _ := parseDue(argument(take, r.sent[len(r.sent)-1], "due"))
 			notAfter := by.whole + by.rest
 			assert.InDelta(t, nowMicro()+c.patience.Microseconds(), notAfter, float64(10*time.Second.Microseconds()), "%s, %v", what, c.deadline)
 		}
@@ -179,7 +180,7 @@ func TestAcquire_countsWhatTheScriptHasLeft(t *testing.T) {
 		if s == extend {
 			return nil, io.ErrUnexpectedEOF // else the hold would be made to last
 		}
-		by, _ := parseDue(argument(acquire, args, "due"))
+		by, _ := parseDue(argument(take, args, "due"))
 		now := nowMicro() + jumped.Microseconds()
 		if now > by.whole+by.rest {
 			return []any{int64(late), now}, nil
@@ -228,7 +229,7 @@ func skewed(ahead *time.Duration) *fakeRunner {
 			return int64(1), nil
 		}
 		now := nowMicro() + ahead.Microseconds()
-		if by, _ := parseDue(argument(acquire, args, "due")); now > by.whole+by.rest {
+		if by, _ := parseDue(argument(take, args, "due")); now > by.whole+by.rest {
 			return []any{int64(late), now}, nil
 		}
 		return []any{int64(granted), now, now, now}, nil
@@ -250,7 +251,7 @@ func TestLease_validityIsFromBeforeTheRequestAndNeverMovesBack(t *testing.T) {
 	delay := 50 * time.Millisecond
 	r := &fakeRunner{answer: func(s *Script, _ []any) (any, error) {
 		time.Sleep(delay)
-		if s == acquire {
+		if s == take {
 			return []any{int64(granted), int64(7), nowMicro(), int64(0)}, nil
 		}
 		return int64(1), nil
@@ -272,7 +273,7 @@ func TestLease_validityIsFromBeforeTheRequestAndNeverMovesBack(t *testing.T) {
 func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
 	var reply any
 	r := &fakeRunner{answer: func(s *Script, _ []any) (any, error) {
-		if s == acquire {
+		if s == take {
 			return []any{int64(granted), int64(7), nowMicro(), int64(0)}, nil
 		}
 		return reply, nil
@@ -284,7 +285,7 @@ func TestLease_otherRepliesAreNoSuccess(t *testing.T) {
 		what := fmt.Sprintf("%T %v", reply, reply)
 		require.Error(t, lease.Extend(t.Context(), time.Second), what)
 		require.Error(t, lease.Release(t.Context()), what)
-		require.Error(t, lease.(driver.RaisableLease).Raise(t.Context(), 8), what)
+		require.Error(t, lease.(quorum.Candidate).Raise(t.Context(), 8), what)
 		require.Error(t, d.ExtendAll(t.Context(), []driver.Lease{lease}, time.Second)[0], what)
 	}
 	assert.EqualValues(t, 7, lease.Token())
@@ -297,7 +298,7 @@ func TestDriver_sendsEachLocksOwnExpiry(t *testing.T) {
 	var got []any
 	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
 		got = append(got, argument(s, args, "expires"))
-		if s == acquire {
+		if s == take {
 			return strconv.FormatInt(nowMicro(), 10), nil
 		}
 		return int64(1), nil

@@ -9,6 +9,36 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
+// Extend implements driver.Lease.
+func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
+	sent := clock.Now()
+	script, keys := c.extension()
+	return c.onExtension(c.send(ctx, script, keys, c.argOwner, c.driver.expiryArg(ttl)), sent, ttl)
+}
+
+// extension returns the script that extends c, and its keys: of a hold the lock's alone.
+func (c *claim) extension() (*Script, []any) {
+	if c.shared.Load() {
+		return extendShared, c.keys[:]
+	}
+	return extend, c.keys[:1]
+}
+
+// onExtension takes in the reply to an extension that was sent at sent.
+func (c *claim) onExtension(r Reply, sent time.Time, ttl time.Duration) error {
+	err := lostUnlessOne(r)
+	if err == nil {
+		c.lasts(sent, ttl)
+	}
+	return err
+}
+
+// Downgrade implements driver.Downgrader. From now on c may be a share, whatever becomes of the request.
+func (c *claim) Downgrade(ctx context.Context) error {
+	c.shared.Store(true)
+	return lostUnlessOne(c.send(ctx, downgrade, c.keys[:], c.argOwner))
+}
+
 // mostExtensions is how many requests a pipeline of them has. It is written before the first reply is read: what is on its way
 // has to fit into the buffers of a proxy that reads nothing while nobody reads its replies.
 const mostExtensions = 1024
@@ -27,10 +57,11 @@ func (d *Driver) extendSome(ctx context.Context, leases []driver.Lease, errs []e
 	calls, replies, args := make([]Call, len(leases)), make([]Reply, len(leases)), make([][2]any, len(leases))
 	r := d.sender.requestOf(calls, replies)
 	for i := range leases {
-		l := leases[i].(*lease)
-		args[i] = [2]any{l.argOwner, d.expiryArg(ttl)}
-		calls[i] = Call{Script: extend, Keys: l.extendKeys(), Args: args[i][:]}
-		r.direct = l.direct
+		c := leases[i].(*claim)
+		args[i] = [2]any{c.argOwner, d.expiryArg(ttl)}
+		calls[i].Script, calls[i].Keys = c.extension()
+		calls[i].Args = args[i][:]
+		r.direct = c.direct
 	}
 	sent := clock.Now()
 	failed, answered := d.sender.send(ctx, ttl, r)
@@ -39,7 +70,7 @@ func (d *Driver) extendSome(ctx context.Context, leases []driver.Lease, errs []e
 		if answered {
 			reply = replies[i]
 		}
-		errs = append(errs, leases[i].(*lease).extended(reply, sent, ttl))
+		errs = append(errs, leases[i].(*claim).onExtension(reply, sent, ttl))
 	}
 	return errs
 }

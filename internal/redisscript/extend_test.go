@@ -17,7 +17,7 @@ import (
 func leasesOf(t *testing.T, n int, answer func(owner any) (any, error)) (*Driver, *fakeRunner, []driver.Lease) {
 	t.Helper()
 	r := &fakeRunner{answer: func(s *Script, args []any) (any, error) {
-		if s == acquire {
+		if s == take {
 			return []any{int64(granted), int64(7), nowMicro(), int64(0)}, nil
 		}
 		return answer(argument(s, args, "owner"))
@@ -43,7 +43,7 @@ func TestExtendAll_isAScriptForEachLockAndAPipelineForMany(t *testing.T) {
 	}
 	assert.Equal(t, []int{mostExtensions, mostExtensions, 1}, r.batches)
 	for i, args := range r.sent {
-		require.Equal(t, []any{leases[i].(*lease).owner, expiry(time.Hour)}, args)
+		require.Equal(t, []any{leases[i].(*claim).owner, expiry(time.Hour)}, args)
 	}
 	assert.Empty(t, d.ExtendAll(t.Context(), nil, time.Hour))
 }
@@ -56,7 +56,7 @@ func TestExtendAll_eachLockHasItsOwnOutcome(t *testing.T) {
 	}{}
 	d, r, leases := leasesOf(t, 3, func(owner any) (any, error) { return outcomes[owner].reply, outcomes[owner].err })
 	for i, l := range leases {
-		o := outcomes[l.(*lease).owner]
+		o := outcomes[l.(*claim).owner]
 		switch i {
 		case 0:
 			o.reply = int64(1)
@@ -65,7 +65,7 @@ func TestExtendAll_eachLockHasItsOwnOutcome(t *testing.T) {
 		case 2:
 			o.err = boom
 		}
-		outcomes[l.(*lease).owner] = o
+		outcomes[l.(*claim).owner] = o
 	}
 	errs := d.ExtendAll(t.Context(), leases, time.Minute)
 	require.NoError(t, errs[0])

@@ -82,7 +82,7 @@ func TestForce_wakesTheFirstWaiter(t *testing.T) {
 func TestAcquire_tellsWhoHolds(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	owner := s.run(acquire, []any{"holder", expiry(ttl), inTime(0), "host 7"})
+	owner := s.run(take, []any{"holder", expiry(ttl), inTime(0), "host 7"})
 	require.NotNil(t, owner)
 	want := driver.Participant{ID: "holder", Metadata: "host 7"}
 	assert.Equal(t, want, s.ask("other", ttl, 0).holder)
@@ -98,7 +98,7 @@ func TestAcquire_tellsWhoHolds(t *testing.T) {
 
 	require.EqualValues(t, granted, s.ask("pprocess/first", ttl, first.place).status)
 	assert.Equal(t, "pprocess/first", s.ask("other", ttl, 0).holder.ID)
-	a, err := parseAnswer(s.run(acquire, []any{"other", expiry(ttl), inTime(time.Now().UnixMicro()), ""}), 0)
+	a, err := parseAnswer(s.run(propose, []any{"other", expiry(ttl), inTime(time.Now().UnixMicro()), ""}), 0)
 	require.NoError(t, err)
 	assert.EqualValues(t, held, a.status)
 	assert.Equal(t, driver.Participant{}, a.holder)

@@ -27,7 +27,7 @@ type hub struct {
 	refusedUntil atomic.Int64 // no subscription is tried before, in nanoseconds since epoch; 0: never refused
 
 	mu          sync.Mutex
-	waiters     map[string]*waiter     // by owner: all that have entered
+	waiters     map[string]*claim      // by owner: all that have entered
 	lists       map[string]*waitList   // by channel
 	subscribers map[string]*subscriber // by the publisher's name
 	failures    int                    // subscribers in a row of which no subscription was confirmed
@@ -48,13 +48,32 @@ const (
 func newHub(r Runner, decline func(ctx context.Context, keys []any, owner string)) *hub {
 	h := &hub{
 		runner: r, decline: decline, process: rand.Text()[:13],
-		prefixes: map[byte]string{}, waiters: map[string]*waiter{}, lists: map[string]*waitList{}, subscribers: map[string]*subscriber{},
+		prefixes: map[byte]string{}, waiters: map[string]*claim{}, lists: map[string]*waitList{}, subscribers: map[string]*subscriber{},
 	}
 	for _, kind := range []byte{subscribes, subscribesSharded, polls} {
 		h.prefixes[kind] = string(kind) + h.process + "/"
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h
+}
+
+// What the owner of a waiter begins with; see lua/lib/layout.lua.
+const (
+	subscribes        = 'p'
+	subscribesSharded = 's'
+	polls             = '-'
+)
+
+// kind returns what the owner of a waiter begins with.
+func (h *hub) kind() byte {
+	switch {
+	case h.refused():
+		return polls
+	case h.runner.Sharded():
+		return subscribesSharded
+	default:
+		return subscribes
+	}
 }
 
 // refused reports whether there are no subscriptions for now.
@@ -72,33 +91,38 @@ func (h *hub) failed(err error) {
 	h.refusedUntil.Store(int64(clock.Since(epoch) + refusal))
 	for _, list := range h.lists {
 		for _, w := range list.queue {
-			if w.lease.owner[0] != polls {
-				w.wake(false)
+			if w.owner[0] != polls {
+				w.wakeUp(false)
 			}
 		}
 	}
 }
 
-// enter makes a waiter of l, and adds it to the wait list if there is one: else nobody is subscribed yet.
-func (h *hub) enter(l *lease) *waiter {
-	w := &l.waiter
-	w.lease = l
+// enter has w be told, and adds it to the wait list if there is one: else nobody is subscribed yet.
+func (h *hub) enter(w *claim) {
+	if w.entered {
+		return
+	}
+	w.entered = true
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.waiters[l.owner] = w
-	if list := h.lists[h.channel(l)]; list != nil {
+	h.waiters[w.owner] = w
+	if list := h.lists[h.channel(w)]; list != nil {
 		list.add(w)
 	}
-	return w
 }
 
-func (h *hub) channel(l *lease) string { return l.keys[0].(string) + ":" + h.process }
+func (h *hub) channel(c *claim) string { return c.keys[0].(string) + ":" + h.process }
 
-// leave takes w off its wait list.
-func (h *hub) leave(w *waiter) {
+// leave has w not be told any more, and takes it off its wait list.
+func (h *hub) leave(w *claim) {
+	if !w.entered {
+		return
+	}
+	w.entered = false
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.waiters, w.lease.owner)
+	delete(h.waiters, w.owner)
 	list := w.list
 	if list == nil {
 		return
@@ -117,15 +141,15 @@ func (h *hub) leave(w *waiter) {
 	}
 }
 
-// placed takes in that the server has given w a place, or that it still has it.
-func (h *hub) placed(w *waiter, a answer) {
+// onPlace takes in that the server has given w a place, or that it still has it.
+func (h *hub) onPlace(w *claim, a answer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return
 	}
 	if w.list == nil {
-		h.listOf(w.lease).add(w)
+		h.listOf(w).add(w)
 	}
 	list := w.list
 	list.news = clock.Now()
@@ -135,7 +159,7 @@ func (h *hub) placed(w *waiter, a answer) {
 	if first && back {
 		// Who is behind it in the queue was behind it when it lost its place.
 		for _, other := range list.queue[1:] {
-			other.wake(false)
+			other.wakeUp(false)
 		}
 		if list.sub != nil && list.sub.connected() && clock.Since(list.sub.since) > minAge {
 			h.disconnect(list.sub)
@@ -149,13 +173,13 @@ func (h *hub) placed(w *waiter, a answer) {
 		list.arm(min(a.left+time.Millisecond+mrand.N(20*time.Millisecond), next))
 	}
 	h.subscribe(list)
-	if w.tell != nil && w.lease.owner[0] != polls && h.refused() { // that became known meanwhile
-		w.wake(false)
+	if w.told != nil && w.owner[0] != polls && h.refused() { // that became known meanwhile
+		w.wakeUp(false)
 	}
 }
 
-// unanswered has the wait list of w look again, whose request has failed, which was sent at sent.
-func (h *hub) unanswered(w *waiter, sent time.Time) {
+// onFailure has the wait list of w look again, whose request has failed, which was sent at sent.
+func (h *hub) onFailure(w *claim, sent time.Time) {
 	h.silence(w, sent)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,7 +189,7 @@ func (h *hub) unanswered(w *waiter, sent time.Time) {
 }
 
 // silence returns for how long what w's wait list has asked for has failed: sent is the latest, which has.
-func (h *hub) silence(w *waiter, sent time.Time) time.Duration {
+func (h *hub) silence(w *claim, sent time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	list := w.list
@@ -178,12 +202,12 @@ func (h *hub) silence(w *waiter, sent time.Time) time.Duration {
 	return clock.Since(list.failing)
 }
 
-// listOf returns the wait list of l's lock.
-func (h *hub) listOf(l *lease) *waitList {
-	channel := h.channel(l)
+// listOf returns the wait list of c's lock.
+func (h *hub) listOf(c *claim) *waitList {
+	channel := h.channel(c)
 	list := h.lists[channel]
 	if list == nil {
-		list = &waitList{keys: l.keys, channel: channel}
+		list = &waitList{keys: c.keys, channel: channel}
 		list.timer = time.AfterFunc(time.Hour, func() { h.look(list) })
 		list.timer.Stop()
 		h.lists[channel] = list

@@ -52,7 +52,7 @@ func TestHub_aClaimThatOvertakesTheReplyToItsWaiterIsNotDeclined(t *testing.T) {
 		first = receive(t, owners, "the first request")
 		other := queued(ctx, d, driver.Request{Name: "x", TTL: time.Minute})
 		receive(t, owners, "the second request")
-		channel := d.hub.channel(&lease{keys: keysOf("x")})
+		channel := d.hub.channel(&claim{keys: keysOf("x")})
 		require.Eventually(t, func() bool { _, ok := w.channels.Load(channel); return ok }, patient, time.Millisecond)
 		w.events <- Event{Kind: Message, Channel: channel, Message: first}
 		w.events <- Event{Kind: Other}
@@ -171,7 +171,7 @@ func TestHub_whatIsClaimedForOneThatWaitsNoMoreIsGivenBack(t *testing.T) {
 			}
 			return grantedReply(), nil
 		})
-		w.events <- Event{Kind: Message, Channel: d.hub.channel(&lease{keys: keysOf("x")}), Message: "pP/gone"}
+		w.events <- Event{Kind: Message, Channel: d.hub.channel(&claim{keys: keysOf("x")}), Message: "pP/gone"}
 		require.NoError(t, <-done[0], "with its next look")
 		assert.Equal(t, []string{">pP/gone"}, given)
 		require.NoError(t, d.Close(noClient))
@@ -271,8 +271,8 @@ func (p *placing) Run(_ context.Context, calls []Call, replies []Reply) {
 	case release:
 		replies[0].Value = int64(1)
 		return
-	case acquire:
-		_, number := parseDue(argument(acquire, calls[0].Args, "due"))
+	case take, propose:
+		_, number := parseDue(argument(take, calls[0].Args, "due"))
 		p.asked = append(p.asked, number)
 		if n := len(p.asked); n <= len(p.gives) {
 			replies[0].Value = heldReply(p.gives[n-1])
@@ -285,7 +285,7 @@ func (p *placing) Run(_ context.Context, calls []Call, replies []Reply) {
 // While its slot moves a waiter is told the place 0: it has none at the server, or nobody knows. It goes on asking for the one that
 // it has, also as one that polls now.
 func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
-	const none, seven = int64(0), int64(-7)
+	const none, seven = int64(0), int64(7)
 	for _, c := range []struct {
 		subscribing error
 		gives       []int64
@@ -308,14 +308,14 @@ func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
 // Who has no place yet looks after those of its wait list that have one.
 func TestWaitList_insert(t *testing.T) {
 	list := &waitList{}
-	late, second, first := &waiter{}, &waiter{}, &waiter{}
+	late, second, first := &claim{}, &claim{}, &claim{}
 	list.insert(late, 0)
 	list.insert(second, 8)
 	list.insert(first, 3)
-	assert.Equal(t, []*waiter{first, second, late}, list.queue)
+	assert.Equal(t, []*claim{first, second, late}, list.queue)
 	list.insert(late, 5)
-	assert.Equal(t, []*waiter{first, late, second}, list.queue)
+	assert.Equal(t, []*claim{first, late, second}, list.queue)
 	list.insert(first, 0)
-	assert.Equal(t, []*waiter{first, late, second}, list.queue)
+	assert.Equal(t, []*claim{first, late, second}, list.queue)
 	assert.EqualValues(t, 3, first.place)
 }

@@ -9,10 +9,7 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-var (
-	maxmemory = regexp.MustCompile(`(?m)^maxmemory(_policy)?:(\S+)`)
-	runID     = regexp.MustCompile(`(?m)^run_id:(\S+)`)
-)
+var maxmemory = regexp.MustCompile(`(?m)^maxmemory(_policy)?:(\S+)`)
 
 // Warnings implements driver.Warner: a server that evicts keys evicts locks that are held. Of a
 // Cluster it asks one node.
@@ -36,17 +33,6 @@ func (d *Driver) Warnings(ctx context.Context) ([]string, error) {
 		"at that limit the server may evict locks that are held, and others get them; set the policy to noeviction", limit, policy)}, nil
 }
 
-// Identify implements driver.Proposer: a server makes its run_id anew when it starts.
-func (d *Driver) Identify(ctx context.Context) (id string, err error) {
-	r := d.sender.request(info, nil, "server")
-	r.direct = true
-	server, err := d.info(ctx, r)
-	if found := runID.FindStringSubmatch(server); found != nil {
-		id = found[1]
-	}
-	return id, err
-}
-
 // info makes a request of the script info, and takes in the server's clock. It returns nothing
 // where the user has no right to INFO.
 func (d *Driver) info(ctx context.Context, r *request) (section string, err error) {
@@ -56,12 +42,12 @@ func (d *Driver) info(ctx context.Context, r *request) (section string, err erro
 		return "", reply.Err
 	}
 	all, _ := reply.Value.([]any)
-	said := recordOf(infoReply, all)
-	now, err := strconv.ParseInt(said.text("clock"), 10, 64)
-	section = said.text("text")
-	if said.bad || err != nil {
+	record := recordOf(infoReply, all)
+	now, err := strconv.ParseInt(record.text("clock"), 10, 64)
+	section = record.text("text")
+	if record.bad || err != nil {
 		return "", fmt.Errorf("unexpected reply to the info script: %v", reply.Value)
 	}
-	d.server.saw(now, sent)
+	d.server.onReply(now, sent)
 	return section, nil
 }

@@ -16,14 +16,11 @@ import (
 // everybody is how far into the queue to look: to its end.
 const everybody = -1
 
-// claimMark is what the owner of a lock begins with that is claimed for a waiter; see queue.lua.
-const claimMark = ">"
-
-// sharesMark is the owner of a lock that is shared; see queue.lua.
-const sharesMark = "+"
-
-// aboutMark comes before the metadata in the owner of a share; see queue.lua.
-const aboutMark = "\n"
+// See lua/lib/layout.lua.
+const (
+	claimMark  = ">" // before the owner that the lock, or a share, is claimed for
+	sharesMark = "+" // the owner of a lock that is shared
+)
 
 // Inspect implements driver.Inspector, in one round trip. Who waits to hold the lock alone has no
 // metadata here, and who was handed the lock and has yet to take it is the first of the waiters
@@ -69,7 +66,7 @@ func parseState(reply any) (state driver.State, ok bool) {
 			return state, false
 		}
 		owner, waits := strings.CutPrefix(id, claimMark)
-		id, metadata, _ := strings.Cut(owner, aboutMark)
+		id, metadata, _ := strings.Cut(owner, metadataMark)
 		who := driver.Participant{ID: id, Metadata: metadata}
 		if i < len(readers) && !waits {
 			state.Shares = append(state.Shares, who)
@@ -78,4 +75,30 @@ func parseState(reply any) (state driver.State, ok bool) {
 		state.Waiters = append(state.Waiters, who)
 	}
 	return state, true
+}
+
+// ForceRelease implements driver.ForceReleaser, in one round trip.
+func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.State) error {
+	keys, owners := keysOf(name), shown.Holder.ID
+	if owners == "" {
+		var all []string
+		for _, share := range shown.Shares {
+			all = append(all, share.ID)
+		}
+		owners = strings.Join(all, "\n")
+	}
+	reply, err := d.sender.call(ctx, force, keys[:], owners, shown.Token)
+	if err != nil {
+		return err
+	}
+	switch reply {
+	case any(int64(1)):
+		return nil
+	case any(int64(0)):
+		return driver.ErrNotHeld
+	case any(int64(-1)):
+		return driver.ErrHeld
+	default:
+		return fmt.Errorf("unexpected reply to the force script: %v", reply)
+	}
 }

@@ -67,21 +67,11 @@ func unescape(s string) string {
 	return strings.NewReplacer("%7D", "}", "%25", "%").Replace(s)
 }
 
-func TestScript_sourcesDiffer(t *testing.T) {
-	seen := map[any]bool{}
-	for _, s := range []*Script{acquire, extend, release, raise, inspect, info} {
-		if seen[s.SHA] || len(s.SHA.(string)) != 40 || !strings.HasPrefix(s.Source, sourceOf("prelude")) {
-			t.Errorf("script %s: its SHA must be its own, in 40 digits, and it must begin with the prelude", s.SHA)
-		}
-		seen[s.SHA] = true
-	}
-}
-
 func TestKeep_isThatOfTheScripts(t *testing.T) {
 	if want := fmt.Sprintf("local MOST = %d -- µs", mostAhead.Microseconds()); !strings.Contains(sourceOf("raise"), want) {
 		t.Errorf("raise.lua does not have %q", want)
 	}
-	if want := fmt.Sprintf("local KEEP = %d -- ms", Keep.Milliseconds()); !strings.Contains(sourceOf("prelude"), want) {
-		t.Errorf("prelude.lua does not have %q", want)
+	if want := fmt.Sprintf("local KEEP = %d -- ms", Keep.Milliseconds()); !strings.Contains(sourceOf("lib/layout"), want) {
+		t.Errorf("layout.lua does not have %q", want)
 	}
 }

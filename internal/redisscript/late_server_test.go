@@ -13,7 +13,7 @@ func (s *atServer) askLate(owner string, ago time.Duration) (a answer, by due) {
 	s.t.Helper()
 	now := s.rdb.Time(s.t.Context()).Val().UnixMicro()
 	by = due{whole: now - ago.Microseconds(), rest: (4 * time.Second).Microseconds()}
-	a, err := parseAnswer(s.run(acquire, []any{owner, expiry(ttl10), by.arg(&mark{}, 0), ""}), 0)
+	a, err := parseAnswer(s.run(take, []any{owner, expiry(ttl10), by.arg(&mark{}, 0), ""}), 0)
 	require.NoError(s.t, err)
 	return a, by
 }
@@ -47,7 +47,7 @@ func TestLate_whatArrivesTooLateGetsNothing(t *testing.T) {
 	s := newAtServer(t)
 	a, _ := s.askLate("owner", 5*time.Second)
 	require.EqualValues(t, late, a.status)
-	a, err := parseAnswer(s.run(acquire, []any{"owner", expiry(ttl10), due{}.arg(&mark{}, 0), ""}), 0)
+	a, err := parseAnswer(s.run(take, []any{"owner", expiry(ttl10), due{}.arg(&mark{}, 0), ""}), 0)
 	require.NoError(t, err)
 	require.EqualValues(t, late, a.status, "the server's clock is not known")
 	assert.Empty(t, s.owner())

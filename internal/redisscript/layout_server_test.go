@@ -22,7 +22,7 @@ func TestLayout_whereThingsAre(t *testing.T) {
 	assert.Equal(t, "{a%7Db%25}", Key("a}b%"))
 	assert.Equal(t, time.Minute, Keep)
 	d := NewDriver(&fakeRunner{})
-	channel := d.hub.channel(&lease{keys: keysOf("locker:x")})
+	channel := d.hub.channel(&claim{keys: keysOf("locker:x")})
 	assert.Equal(t, "{locker:x}:"+d.hub.process, channel, "where the waiters of a process hear of the lock")
 	require.NoError(t, d.Close(noClient))
 }
@@ -33,7 +33,7 @@ func TestLayout_whatATakeAReleaseAndAQueueLeave(t *testing.T) {
 	s.subscribe("P")
 	ctx := t.Context()
 	fields := func() map[string]string { return s.rdb.HGetAll(ctx, s.keys[0]).Val() }
-	a, err := parseAnswer(s.run(acquire, []any{"first", expiry(ttl), inTime(0), "host 7"}), 0)
+	a, err := parseAnswer(s.run(take, []any{"first", expiry(ttl), inTime(0), "host 7"}), 0)
 	require.NoError(t, err)
 	first := fields()
 	assert.Equal(t, "first", first["owner"])

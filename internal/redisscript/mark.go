@@ -67,8 +67,8 @@ func MarkKey(name string, cluster bool) string {
 // prefixOf returns what has a mark of its own of a name: up to its first colon.
 func prefixOf(name string) string { return name[:strings.IndexByte(name, ':')+1] }
 
-// saw takes in a grant. What the mark of another server covers, as of one that a failover or a proxy has led to, does not count here.
-func (m *mark) saw(a answer) {
+// onGrant takes in a grant. What the mark of another server covers, as of one that a failover or a proxy has led to, does not count here.
+func (m *mark) onGrant(a answer) {
 	if a.covered > 0 || m.covered.Load() > a.now+coverMicros {
 		m.covered.Store(a.covered)
 	}

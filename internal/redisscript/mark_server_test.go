@@ -52,7 +52,7 @@ func TestMark_isNotReadForAHandOverThatItCovers(t *testing.T) {
 			require.EqualValues(t, 1, s.release("holder", last, 0))
 			require.Equal(t, ">-P/waiter", s.owner())
 			before := s.calls("hmget")
-			a, err := parseAnswer(s.run(acquire, []any{"-P/waiter", expiry(ttl), due{9e15, 0}.arg(c.mark, 0), ""}), 0)
+			a, err := parseAnswer(s.run(take, []any{"-P/waiter", expiry(ttl), due{9e15, 0}.arg(c.mark, 0), ""}), 0)
 			require.NoError(t, err)
 			require.EqualValues(t, granted, a.status)
 			assert.Greater(t, a.token, last)

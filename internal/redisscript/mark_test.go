@@ -10,9 +10,9 @@ import (
 func TestMark_whatThatOfAnotherServerCoversDoesNotCount(t *testing.T) {
 	const now int64 = 1_700_000_000_000_000
 	m := &mark{}
-	m.saw(answer{now: now, covered: now + coverMicros})
-	m.saw(answer{now: now + coverMicros/2})
+	m.onGrant(answer{now: now, covered: now + coverMicros})
+	m.onGrant(answer{now: now + coverMicros/2})
 	assert.Equal(t, now+coverMicros, m.covered.Load(), "by the same clock")
-	m.saw(answer{now: now - coverMicros})
+	m.onGrant(answer{now: now - coverMicros})
 	assert.Zero(t, m.covered.Load(), "by a clock that is behind, the mark of which is not known")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // serverTime is the server's clock in µs.
@@ -22,10 +23,10 @@ func (s *atServer) serverTime() int64 {
 	return now.UnixMicro()
 }
 
-// propose takes the lock under a proposed token, if the server accepts that, and releases it.
-func (s *atServer) propose(token int64) (accepted int64) {
+// accepts takes the lock under a proposed token, if the server accepts that, and releases it.
+func (s *atServer) accepts(token int64) (accepted int64) {
 	s.t.Helper()
-	a := s.take("proposer", ttl, token)
+	a := s.propose("proposer", ttl, token)
 	require.EqualValues(s.t, granted, a.status)
 	require.EqualValues(s.t, 1, s.release("proposer", a.token, 0))
 	return a.token
@@ -42,13 +43,13 @@ func TestPropose_furtherAheadThanTokensAreRememberedIsNotAccepted(t *testing.T) 
 	s := newAtServer(t)
 	for _, known := range []bool{false, true} {
 		before := s.serverTime()
-		token := s.propose(before + time.Hour.Microseconds())
+		token := s.accepts(before + time.Hour.Microseconds())
 		assert.Less(t, token, s.serverTime()+Keep.Microseconds(), "known: %v", known)
 		assert.Greater(t, token, before, "known: %v", known)
 	}
 	near := s.serverTime() + (28 * time.Second).Microseconds()
-	assert.Equal(t, near, s.propose(near), "one that is nearer is")
-	assert.Equal(t, near+1, s.propose(s.serverTime()+time.Hour.Microseconds()), "and none makes a smaller one")
+	assert.Equal(t, near, s.accepts(near), "one that is nearer is")
+	assert.Equal(t, near+1, s.accepts(s.serverTime()+time.Hour.Microseconds()), "and none makes a smaller one")
 }
 
 // A server that has no last token may have lost it.
@@ -58,17 +59,17 @@ func TestPropose_withoutALastTokenIsTheServersClockIfThatIsPastIt(t *testing.T) 
 	for _, behind := range []time.Duration{2 * time.Second, time.Minute, 72 * time.Hour} {
 		s.forget()
 		before := s.serverTime()
-		token := s.propose(before - behind.Microseconds())
+		token := s.accepts(before - behind.Microseconds())
 		assert.GreaterOrEqual(t, token, before, "by a clock that is %v behind", behind)
 		assert.LessOrEqual(t, token, s.serverTime()+time.Second.Microseconds(), "and as far ahead as the mark is")
 	}
-	last := s.propose(1)
+	last := s.accepts(1)
 	assert.Greater(t, last, s.serverTime()-time.Minute.Microseconds())
-	assert.Equal(t, last+1, s.propose(2), "one that is known counts alone")
+	assert.Equal(t, last+1, s.accepts(2), "one that is known counts alone")
 
 	s.forget()
 	justNow := s.serverTime() - 100*time.Millisecond.Microseconds()
-	assert.Equal(t, justNow, s.propose(justNow), "requests take their time: that is no reason for tokens to differ")
+	assert.Equal(t, justNow, s.accepts(justNow), "requests take their time: that is no reason for tokens to differ")
 }
 
 // A free lock is taken the short way where that says the same as the long one.
@@ -76,8 +77,8 @@ func TestPropose_ofAFreeLockIsWhatItWouldBeTheLongWay(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
 	const short = "if not lock[1] and not lock[3]"
-	long := &Script{Source: strings.Replace(acquire.Source, short, "if false", 1)}
-	require.NotEqual(t, acquire.Source, long.Source)
+	long := &Script{Source: strings.Replace(propose.Source, short, "if false", 1)}
+	require.NotEqual(t, propose.Source, long.Source)
 	const second = 1_000_000
 	for _, c := range []struct{ last, proposed int64 }{ // by the server's clock
 		{-second, 0},
@@ -95,7 +96,7 @@ func TestPropose_ofAFreeLockIsWhatItWouldBeTheLongWay(t *testing.T) {
 	} {
 		var accepted []bool
 		var stored [][]any
-		for _, script := range []*Script{acquire, long} {
+		for _, script := range []*Script{propose, long} {
 			now := s.serverTime()
 			last, proposed := now+c.last, now+c.proposed
 			s.forget()
@@ -136,7 +137,7 @@ func TestRaise_furtherAheadThanTokensAreRememberedIsUnsupported(t *testing.T) {
 	}})
 	now := s.serverTime()
 	req := driver.Request{Name: t.Name(), TTL: time.Minute}
-	l, err := d.Propose(t.Context(), req, uint64(now))
+	l, err := claims.Propose(t.Context(), d, req, uint64(now))
 	require.NoError(t, err)
 	far := uint64(now + (13 * time.Hour).Microseconds())
 	require.ErrorIs(t, l.Raise(t.Context(), far), locker.ErrUnsupported)

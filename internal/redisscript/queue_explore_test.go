@@ -22,8 +22,9 @@ type queueModel struct {
 	members          []member
 	lossless         bool // what is sent arrives
 	downgrades       bool // holds may become shares
-	acquire, release *Script
-	share            *Script
+	take, takeShared *Script
+	releaseShared    *Script
+	release          *Script
 	keys             map[string][]string // by the processes that listen
 	seen             map[string]int      // states, by their text
 	worlds           []world
@@ -39,7 +40,7 @@ type step struct {
 func newQueueModel(t *testing.T, members ...member) *queueModel {
 	t.Helper()
 	m := &queueModel{
-		t: t, members: members, acquire: acquire, release: release, share: share,
+		t: t, members: members, take: take, takeShared: takeShared, release: release, releaseShared: releaseShared,
 		rdb:  goredis.NewClient(&goredis.Options{Addr: testserver.Redis(t).Addr()}),
 		keys: map[string][]string{}, seen: map[string]int{},
 	}
@@ -157,7 +158,7 @@ func (m *queueModel) run(w *world, events []event) ([]*world, []error) {
 
 // explore goes through all states, and returns the first thing that must not be, with the way there.
 func (m *queueModel) explore() error {
-	for _, s := range []*Script{m.acquire, m.share, m.release, downgrade} {
+	for _, s := range []*Script{m.take, m.takeShared, m.release, m.releaseShared, downgrade} {
 		require.NoError(m.t, m.rdb.ScriptLoad(m.t.Context(), s.Source).Err())
 	}
 	start := &world{hash: map[string]string{}}

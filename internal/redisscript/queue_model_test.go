@@ -190,7 +190,11 @@ func (m *queueModel) of(w *world, i int) []event {
 		all = append(all, m.ask(w, i, "asks", false), m.ask(w, i, "asks, and the reply is lost", true))
 	}
 	releases := func(name string, owner string, token int64, sent int, after func(*world, any) error) event {
-		return event{name: me.owner + " " + name, progress: after != nil, script: m.release, args: []any{owner, token, sent}, after: after}
+		script := m.release
+		if me.shares() || c.shares {
+			script = m.releaseShared
+		}
+		return event{name: me.owner + " " + name, progress: after != nil, script: script, args: []any{owner, token, sent}, after: after}
 	}
 	switch c.phase {
 	case holding, ended:
@@ -318,13 +322,13 @@ func (m *queueModel) ask(w *world, i int, name string, lost bool) event {
 		}
 		return nil
 	}
-	script := m.acquire
+	script := m.take
 	if me.shares() {
-		script = m.share
+		script = m.takeShared
 	}
 	return event{
 		name: me.owner + " " + name, progress: !lost && c.phase == waiting, loss: lost,
-		script: script, args: []any{me.owner, expiry(ttl), inTime(-int64(place)), ""}, after: after,
+		script: script, args: []any{me.owner, expiry(ttl), inTime(int64(place)), ""}, after: after,
 	}
 }
 

@@ -158,8 +158,8 @@ func TestQueueScripts_outOfMemory(t *testing.T) {
 	place := s.ask("pP/a", ttl, 0).place
 	require.NoError(t, s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	fails := func(owner string, place uint64) {
-		args := []any{owner, 1000, inTime(-int64(place)), ""}
-		require.ErrorContains(t, s.rdb.Eval(t.Context(), acquire.Source, s.keys, args...).Err(), "OOM")
+		args := []any{owner, 1000, inTime(int64(place)), ""}
+		require.ErrorContains(t, s.rdb.Eval(t.Context(), take.Source, s.keys, args...).Err(), "OOM")
 	}
 	fails("pP/b", 0)
 	require.EqualValues(t, 1, s.release("holder", h.token, 0), "Unlock works")

@@ -10,7 +10,7 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// answer is a reply to the acquire script.
+// answer is a reply to the take script.
 type answer struct {
 	status  int64
 	token   int64              // if granted
@@ -23,7 +23,7 @@ type answer struct {
 	covered int64              // if granted: until when, by that clock, the mark need not be written; 0: not said
 }
 
-// The status that the acquire script returns first; unknown is the answer if its reply is lost.
+// The status that the take script returns first; unknown is the answer if its reply is lost.
 const (
 	unknown = -2
 	late    = -1
@@ -34,7 +34,7 @@ const (
 // What scripts return of several values, in the words of the Lua: `return {LATE, now}`.
 var (
 	// A grant under the token that was proposed, or else under now, is now alone, as a text.
-	acquireReplies = map[int64][]string{
+	takeReplies = map[int64][]string{
 		granted: {"GRANTED", "token", "now", "covered"},
 		held:    {"HELD", "left", "now", "place", "back", "earlier", "holder", "about"}, // left is in ms; back and earlier are 0 or 1
 		late:    {"LATE", "now"},
@@ -46,7 +46,7 @@ var (
 // tokenBits is how large tokens are: Lua keeps whole numbers up to there.
 const tokenBits = 53
 
-// parseAnswer returns the answer to a request with that number; see the acquire script.
+// parseAnswer returns the answer to a request with that number; see the take script.
 func parseAnswer(reply any, number int64) (a answer, err error) {
 	ok := false
 	if text, isText := textOf(reply); isText {
@@ -56,14 +56,14 @@ func parseAnswer(reply any, number int64) (a answer, err error) {
 		a, ok = answerOf(all)
 	}
 	if !ok {
-		return answer{status: unknown}, fmt.Errorf("unexpected reply to the acquire script: %v", reply)
+		return answer{status: unknown}, fmt.Errorf("unexpected reply to the take script: %v", reply)
 	}
 	return a, nil
 }
 
 func answerOf(all []any) (a answer, ok bool) {
 	a.status, ok = all[0].(int64)
-	r := recordOf(acquireReplies[a.status], all)
+	r := recordOf(takeReplies[a.status], all)
 	a.now = value[int64](r, "now")
 	switch {
 	case r.bad:

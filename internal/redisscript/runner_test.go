@@ -56,7 +56,7 @@ func TestRun_sendsAgainWhatTheServerHasNotRun(t *testing.T) {
 	both := keysOf("x")
 	keys := both[:]
 	calls := []Call{
-		{Script: acquire, Keys: keys}, {Script: acquire, Keys: keys}, {Script: release, Keys: keys}, {Script: extend, Keys: keys[:1]}, {Script: raise},
+		{Script: take, Keys: keys}, {Script: take, Keys: keys}, {Script: release, Keys: keys}, {Script: extend, Keys: keys[:1]}, {Script: raise},
 	}
 	replies := make([]Reply, len(calls))
 	Run(t.Context(), p, calls, replies)

@@ -4,7 +4,6 @@ package redisscript
 
 import (
 	"crypto/sha1"
-	"embed"
 	"encoding/hex"
 	"strings"
 )
@@ -31,59 +30,52 @@ type Script struct {
 // Redis takes of a user who has yet to give a password.
 const mostArgs = 4
 
-//go:embed *.lua
-var sources embed.FS
-
 // What Go and Lua have to agree on is here, in reply.go, and in the first lines of the scripts. TestScripts_agreeWithGo compares them.
 var (
-	taking = Script{Takes: true, Grants: true, Queue: true, args: []string{
+	take       = newScript("take", anyTake)
+	takeShared = newScript("take_shared", anyTake) // of an owner that has a ~ in it, see layout.lua
+	propose    = newScript("propose", anyTake)     // as a node of Redlock
+	anyTake    = Script{Takes: true, Grants: true, Queue: true, args: []string{
 		"owner",
 		"expires", // TTL + KEEP in ms
 		"due",     // see due.arg
-		"meta",
+		"meta",    // '' of a share, which has it in its owner
 	}}
-	acquire = newScript(taking, "clock", "take", "acquire_free", "mark", "queue", "acquire", "grant")
-	share   = newScript(taking, "clock", "take", "mark", "queue", "acquire", "share")                    // of an owner that has a ~ in it, see queue.lua
-	extend  = newScript(Script{Grants: true, Queue: true, args: []string{"owner", "expires"}}, "extend") // of a hold the lock's key is enough
-	release = newScript(Script{Queue: true, args: []string{
+
+	extend       = newScript("extend", Script{Grants: true, Queue: true, args: []string{"owner", "expires"}}) // the lock's key is enough
+	extendShared = newScript("extend_shared", Script{Grants: true, Queue: true, args: []string{"owner", "expires"}})
+
+	release       = newScript("release", anyRelease)
+	releaseShared = newScript("release_shared", anyRelease)
+	anyRelease    = Script{Queue: true, args: []string{
 		"owner", // '>' before it: its claim alone
 		"token", // 0: not known
 		"sent",  // how often this release has been sent before
-	}}, "release_free", "queue", "end_share", "release")
-	downgrade = newScript(Script{Queue: true, args: []string{"owner"}}, "queue", "downgrade")
-	raise     = newScript(Script{Grants: true, args: []string{
+	}}
+
+	downgrade = newScript("downgrade", Script{Queue: true, args: []string{"owner"}})
+	raise     = newScript("raise", Script{Grants: true, args: []string{
 		"owner",
 		"wanted", // the token that is to be its own
 		"tag",    // of the mark
-	}}, "clock", "mark", "raise")
-	inspect = newScript(Script{Queue: true, args: []string{
+	}})
+	inspect = newScript("inspect", Script{Queue: true, args: []string{
 		"last", // how far into the queue to look, as ZRANGE counts
-	}}, "inspect")
-	force = newScript(Script{Queue: true, args: []string{
+	}})
+	force = newScript("force", Script{Queue: true, args: []string{
 		"owners", // IDs, a line feed between two; '': any
 		"token",  // 0: any
-	}}, "queue", "end_share", "force")
-	info = newScript(Script{args: []string{
+	}})
+	info = newScript("info", Script{args: []string{
 		"section", // of INFO
-	}}, "clock", "info")
+	}})
 )
 
-func newScript(s Script, parts ...string) *Script {
-	s.Source = sourceOf("prelude")
-	for _, name := range parts {
-		s.Source += sourceOf(name)
-	}
+func newScript(name string, s Script) *Script {
+	s.Source = assemble(name, sourceOf(name))
 	sum := sha1.Sum([]byte(s.Source))
 	s.SHA = hex.EncodeToString(sum[:])
 	return &s
-}
-
-func sourceOf(name string) string {
-	source, err := sources.ReadFile(name + ".lua")
-	if err != nil {
-		panic(err)
-	}
-	return string(source)
 }
 
 var tagEscape = strings.NewReplacer("%", "%25", "}", "%7D")

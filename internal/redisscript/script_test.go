@@ -1,6 +1,7 @@
 package redisscript
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,6 +10,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+var scripts = []*Script{
+	take, takeShared, propose, extend, extendShared, release, releaseShared, downgrade, raise, inspect, force, info,
+}
+
+// releaseOf returns the script that releases what owner has.
+func releaseOf(owner string) *Script {
+	if strings.Contains(owner, "~") {
+		return releaseShared
+	}
+	return release
+}
 
 // argument returns what a script was given under a name.
 func argument(s *Script, args []any, name string) any { return args[slices.Index(s.args, name)] }
@@ -21,12 +34,13 @@ var (
 // What the one side sends in an order the other side reads in that order, under the same names.
 func TestScripts_agreeWithGo(t *testing.T) {
 	replies := map[*Script][][]string{
-		acquire: {acquireReplies[granted], acquireReplies[held], acquireReplies[late]},
-		share:   {acquireReplies[granted], acquireReplies[held], acquireReplies[late]},
-		inspect: {inspectReply},
-		info:    {infoReply},
+		take:       {takeReplies[granted], takeReplies[held], takeReplies[late]},
+		takeShared: {takeReplies[granted], takeReplies[held], takeReplies[late]},
+		propose:    {takeReplies[granted], takeReplies[held], takeReplies[late]},
+		inspect:    {inspectReply},
+		info:       {infoReply},
 	}
-	for _, s := range []*Script{acquire, share, extend, release, downgrade, raise, inspect, force, info} {
+	for _, s := range scripts {
 		source := comments.ReplaceAllString(s.Source, "")
 		assert.LessOrEqual(t, len(s.args), mostArgs)
 		assert.Contains(t, source, "local "+strings.Join(s.args, ", ")+" = unpack(ARGV)")
@@ -43,6 +57,18 @@ func TestScripts_agreeWithGo(t *testing.T) {
 		slices.Sort(got)
 		assert.Equal(t, want, slices.Compact(got), "what it returns, in this order")
 	}
-	require.Contains(t, acquire.Source, "local GRANTED, HELD, LATE = 1, 0, -1\n")
-	require.Equal(t, []int{1, 0, -1}, []int{granted, held, late})
+	for name, value := range map[string]int{"GRANTED": granted, "HELD": held, "LATE": late} {
+		require.Contains(t, take.Source, fmt.Sprintf("local %s = %d\n", name, value))
+	}
+}
+
+// A command has what it names, and what that uses, and each once. What it does not name it cannot use.
+func TestAssemble(t *testing.T) {
+	got := assemble("some", "-- first\n-- uses: note_look, keep_readers\nif x then\n  -- uses: keep_readers, own_place\nend")
+	for text, times := range map[string]int{"local function keep_readers(": 1, "local KEEP = ": 1, "local READERS = ": 1, "local function own_place(": 1, "admit": 0} {
+		assert.Equal(t, times, strings.Count(got, text), text)
+	}
+	assert.Less(t, strings.Index(got, "local KEEP = "), strings.Index(got, "local function keep_readers("))
+	assert.PanicsWithValue(t, "some.lua uses no_such, which is not in the library", func() { assemble("some", "-- uses: no_such\n") })
+	assert.PanicsWithValue(t, "some.lua does not name admit, which it uses", func() { assemble("some", "admit()\n") })
 }

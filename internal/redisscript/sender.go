@@ -119,7 +119,7 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 	r.timer.Reset(timeout)
 	select {
 	case <-r.done:
-		return s.answered(r, errNoAnswer), true
+		return s.onReply(r, errNoAnswer), true
 	case <-ctx.Done():
 	case <-r.timer.C:
 	}
@@ -130,7 +130,7 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 	r.timer.Reset(moment)
 	select {
 	case <-r.done: // by a client library that heeds contexts
-		return s.answered(r, why), true
+		return s.onReply(r, why), true
 	case <-r.timer.C:
 		return Reply{Err: why, MayHaveRun: true}, false
 	}
@@ -142,7 +142,7 @@ func (s *sender) sendDirect(ctx context.Context, r *request) (reply Reply, answe
 	if era, alone := s.begin(); alone {
 		Run(ctx, s.runner, r.calls, r.replies)
 		s.goOn(era)
-		return s.answered(r, nil), true
+		return s.onReply(r, nil), true
 	}
 	r.ctx = ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -155,14 +155,14 @@ func (s *sender) sendDirect(ctx context.Context, r *request) (reply Reply, answe
 	}
 	select {
 	case <-r.done:
-		return s.answered(r, nil), true
+		return s.onReply(r, nil), true
 	case <-ctx.Done():
 	}
 	if s.drop(r) {
 		return Reply{Err: ctx.Err()}, false
 	}
 	<-r.done
-	return s.answered(r, ctx.Err()), true
+	return s.onReply(r, ctx.Err()), true
 }
 
 // begin counts a batch that its caller makes, of one request. It returns false if that is to wait, or s is closed.
@@ -216,9 +216,9 @@ func (s *sender) next(era int32) *batch {
 	}
 }
 
-// answered returns the first reply to r, which is over. That the batch has ended is no error of the client library's: why nobody
+// onReply returns the first reply to r, which is over. That the batch has ended is no error of the client library's: why nobody
 // waits is.
-func (s *sender) answered(r *request, why error) Reply {
+func (s *sender) onReply(r *request, why error) Reply {
 	for i := range r.replies {
 		err := r.replies[i].Err
 		if why != nil && (err == context.DeadlineExceeded || err == context.Canceled) { //nolint:errorlint // one that wraps it has more to say

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/claims"
 )
 
 // proposals has n goroutines propose a take of a lock each, as Redlock does. What they come to is sent to the result.
@@ -17,7 +18,7 @@ func proposals(ctx context.Context, d *Driver, n int) <-chan error {
 	done := make(chan error, n)
 	for range n {
 		go func() {
-			_, err := d.Propose(ctx, driver.Request{Name: "x", TTL: time.Minute}, 7)
+			_, err := claims.Propose(ctx, d, driver.Request{Name: "x", TTL: time.Minute}, 7)
 			done <- err
 		}()
 	}

@@ -29,8 +29,8 @@ func (s *serverClock) reading() reading {
 	return s.latest
 }
 
-// saw takes in a reading of the server's clock, in a reply to a request that was sent at sent.
-func (s *serverClock) saw(now int64, sent time.Time) reading {
+// onReply takes in a reading of the server's clock, in a reply to a request that was sent at sent.
+func (s *serverClock) onReply(now int64, sent time.Time) reading {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.latest = reading{now - micros(sent), sent}
@@ -63,9 +63,9 @@ type due struct {
 	rest  int64 // for so long after that what is left of it
 }
 
-// arg returns d as the script takes it: until when the lock may be had by the clock alone, and then
-// whole, the number, rest, and the tag of the mark. The number is a proposed token; 0: the server's
-// clock; below 0: the same, and the place in the queue of an owner that waits.
+// arg returns d as the takes have it: until when the mark covers a grant, and then whole, the number, rest, and
+// the tag of the mark. The number is the token that is proposed to a node of Redlock; or else the place of an
+// owner that waits, or 0 if it has none.
 func (d due) arg(m *mark, number int64) string {
 	var all [96]byte
 	text := appendDigits(all[:0], min(d.whole, m.covered.Load()))

@@ -37,7 +37,7 @@ func TestShare_whoLacksARightEndsNoOther(t *testing.T) {
 	token := s.share(ttl, "~a")
 	for _, right := range []string{"pexpire", "zadd"} {
 		few := s.without(right)
-		wantRefused(t, few.Eval(t.Context(), share.Source, s.keys, "~b", expiry(ttl), inTime(0), "").Err(), right)
+		wantRefused(t, few.Eval(t.Context(), takeShared.Source, s.keys, "~b", expiry(ttl), inTime(0), "").Err(), right)
 		assert.Equal(t, []string{"~a"}, s.readers(), right)
 		require.EqualValues(t, held, s.ask("x", ttl, 0).status, right)
 		require.EqualValues(t, 1, s.extend("~a"), right)
@@ -50,7 +50,7 @@ func TestShare_whoLacksARightLeavesNothing(t *testing.T) {
 	s := atServerOf(t, testserver.Redis(t))
 	for _, right := range []string{"pexpire", "zadd"} {
 		few := s.without(right)
-		wantRefused(t, few.Eval(t.Context(), share.Source, s.keys, "~a", expiry(ttl), inTime(0), "").Err(), right)
+		wantRefused(t, few.Eval(t.Context(), takeShared.Source, s.keys, "~a", expiry(ttl), inTime(0), "").Err(), right)
 		assert.Zero(t, s.rdb.Exists(t.Context(), s.keys[0], s.keys[1], s.readersKey()).Val(), right)
 	}
 }

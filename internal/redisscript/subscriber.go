@@ -98,7 +98,7 @@ func (h *hub) received(s *subscriber, event Event) {
 	case Message:
 		list.news = clock.Now()
 		if w := h.waiters[event.Message]; w != nil {
-			w.wake(true)
+			w.wakeUp(true)
 			return
 		}
 		h.spawn(func(ctx context.Context) { h.decline(ctx, list.keys[:], event.Message) })

@@ -24,7 +24,7 @@ func (s *atServer) placeNow() uint64 { return uint64(s.serverTime()) << 10 }
 // waits has an owner propose the server's clock, and find that it has to wait.
 func (s *atServer) waits(owner string) (a answer) {
 	s.t.Helper()
-	a = s.take(owner, ttl, s.serverTime())
+	a = s.propose(owner, ttl, s.serverTime())
 	require.EqualValues(s.t, held, a.status, owner)
 	return a
 }
@@ -47,7 +47,7 @@ func TestWait_aPlaceInTheNameOrdersWaiters(t *testing.T) {
 	for _, w := range []string{early, between, late} {
 		require.EqualValues(t, 1, s.release(owner, token, 0))
 		require.Equal(t, ">"+w, s.owner())
-		a := s.take(w, ttl, s.serverTime())
+		a := s.propose(w, ttl, s.serverTime())
 		require.EqualValues(t, granted, a.status)
 		owner, token = w, a.token
 	}
@@ -89,7 +89,7 @@ func TestWait_earlierIsToldOfWhoeverHasASmallerPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newAtServer(t)
 			s.subscribe("Q")
-			h := s.take(c.owner, ttl, s.serverTime())
+			h := s.propose(c.owner, ttl, s.serverTime())
 			require.EqualValues(t, granted, h.status)
 			assert.Equal(t, c.want, s.waits(in("P", asks, "w")).earlier, "of a hold")
 			s.release(in("P", asks, "w"), 0, 0)
@@ -99,7 +99,7 @@ func TestWait_earlierIsToldOfWhoeverHasASmallerPlace(t *testing.T) {
 			if c.owner == "holder" {
 				return // nothing is claimed for it
 			}
-			s.waits(c.owner)
+			require.EqualValues(t, held, s.ask(c.owner, ttl, 0).status)
 			s.release("holder", other.token, 0)
 			require.Equal(t, ">"+c.owner, s.owner())
 			assert.Equal(t, c.want, s.waits(in("P", asks, "w")).earlier, "of a claim")
@@ -123,7 +123,7 @@ func TestWait_earlierIsOfTheClaimThatTheRequestHasMade(t *testing.T) {
 			s := newAtServer(t)
 			s.subscribe("Q")
 			s.subscribe("P")
-			require.EqualValues(t, granted, s.take(c.holder, ttl, s.serverTime()).status)
+			require.EqualValues(t, granted, s.propose(c.holder, ttl, s.serverTime()).status)
 			s.waits(in("Q", c.first, "first"))
 			s.expire()
 			assert.Equal(t, c.want, s.waits(in("P", 10, "w")).earlier)
@@ -136,7 +136,7 @@ func TestWait_earlierIsOfTheClaimThatTheRequestHasMade(t *testing.T) {
 func TestWait_earlierIsNotToldToOthers(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
-	require.EqualValues(t, granted, s.take(in("Q", 1, "h"), ttl, s.serverTime()).status)
+	require.EqualValues(t, granted, s.propose(in("Q", 1, "h"), ttl, s.serverTime()).status)
 	assert.False(t, s.ask("pP/w", ttl, 0).earlier)
 	assert.False(t, s.ask("newcomer", ttl, 0).earlier)
 }
@@ -148,24 +148,24 @@ func TestWait_aWaitersProposalIsAccepted(t *testing.T) {
 	s.subscribe("P")
 	w := in("P", s.placeNow(), "w")
 	proposed := s.serverTime()
-	a := s.take(w, ttl, proposed)
+	a := s.propose(w, ttl, proposed)
 	require.EqualValues(t, granted, a.status)
 	require.Equal(t, proposed, a.token, "of a lock that the server does not know")
 	require.EqualValues(t, 1, s.release(w, a.token, 0))
 
 	next := in("P", s.placeNow(), "next")
-	a = s.take(next, ttl, proposed+5)
+	a = s.propose(next, ttl, proposed+5)
 	require.Equal(t, proposed+5, a.token, "of a free lock, by the short path")
 	require.Equal(t, strconv.FormatInt(proposed+5, 10), s.rdb.HGet(t.Context(), s.keys[0], "token").Val())
 	third := in("P", s.placeNow(), "third")
 	s.waits(third)
 	require.EqualValues(t, 1, s.release(next, a.token, 0))
 	require.Equal(t, ">"+third, s.owner())
-	b := s.take(third, ttl, proposed+9)
+	b := s.propose(third, ttl, proposed+9)
 	require.EqualValues(t, granted, b.status)
 	require.Equal(t, proposed+9, b.token, "of one that is kept for it")
 	require.EqualValues(t, 1, s.release(third, b.token, 0))
-	a = s.take(in("P", 1, "z"), ttl, proposed+9)
+	a = s.propose(in("P", 1, "z"), ttl, proposed+9)
 	require.Equal(t, b.token+1, a.token, "one that is not larger than the last is not")
 	require.EqualValues(t, 1, s.release(in("P", 1, "z"), a.token, 0))
 	s.wantIdle()
@@ -195,7 +195,7 @@ func TestWait_releaseGivesUpThePlace(t *testing.T) {
 	s := newAtServer(t)
 	d := s.driver()
 	h := s.ask("holder", ttl, 0)
-	l := d.Wait(driver.Request{Name: "x", TTL: ttl}, s.placeNow(), untold)
+	l := d.Candidate(driver.Request{Name: "x", TTL: ttl}, s.placeNow(), untold)
 	require.False(t, l.Known(), "nothing was sent")
 	_, err := l.Propose(t.Context(), uint64(s.serverTime()))
 	require.ErrorIs(t, err, driver.ErrHeld)
@@ -212,7 +212,7 @@ func TestWait_releaseOfWhatWasGranted(t *testing.T) {
 	t.Parallel()
 	s := newAtServer(t)
 	d := s.driver()
-	l := d.Wait(driver.Request{Name: "x", TTL: ttl}, s.placeNow(), untold)
+	l := d.Candidate(driver.Request{Name: "x", TTL: ttl}, s.placeNow(), untold)
 	token := uint64(s.serverTime())
 	earlier, err := l.Propose(t.Context(), token)
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // tidings is what a waiter of Wait is told.
@@ -55,7 +56,7 @@ func TestWait_aWaiterIsToldAndNotAskedFor(t *testing.T) {
 		owner := ""
 		p := &puppet{dial: func(context.Context) (Subscription, error) { return w, nil }}
 		p.run = func(_ context.Context, s *Script, o string) (any, error) {
-			if s == acquire {
+			if s == propose {
 				owner = o
 				asked.Add(1)
 			}
@@ -63,12 +64,12 @@ func TestWait_aWaiterIsToldAndNotAskedFor(t *testing.T) {
 		}
 		d := NewDriver(p)
 		var told tidings
-		l := d.Wait(driver.Request{Name: "x", TTL: time.Minute}, 7, told.tell)
+		l := d.Candidate(driver.Request{Name: "x", TTL: time.Minute}, 7, told.tell)
 		_, err := l.Propose(t.Context(), 1)
 		require.ErrorIs(t, err, driver.ErrHeld)
 		synctest.Wait()
 		require.Equal(t, []bool{false}, told.all(), "it looks when the subscription stands")
-		w.events <- Event{Kind: Message, Channel: d.hub.channel(l.(*lease)), Message: owner}
+		w.events <- Event{Kind: Message, Channel: d.hub.channel(l.(*claim)), Message: owner}
 		synctest.Wait()
 		require.Equal(t, []bool{false, true}, told.all())
 		time.Sleep(2 * time.Second)
@@ -97,11 +98,11 @@ func TestWait_ofWhatWasNeverSentNothingIsLeft(t *testing.T) {
 		}
 	}
 	d := NewDriver(p)
-	other := d.Wait(driver.Request{Name: "x", TTL: time.Minute}, 7, untold)
+	other := d.Candidate(driver.Request{Name: "x", TTL: time.Minute}, 7, untold)
 	_, err := other.Propose(t.Context(), 1)
 	require.ErrorIs(t, err, driver.ErrHeld, "there is a wait list")
 	fails.Store(true)
-	l := d.Wait(driver.Request{Name: "x", TTL: time.Minute}, 7, untold)
+	l := d.Candidate(driver.Request{Name: "x", TTL: time.Minute}, 7, untold)
 	for range 3 {
 		_, err := l.Propose(t.Context(), 1)
 		require.ErrorContains(t, err, "connection refused")
@@ -128,9 +129,9 @@ func TestWait_anOutageIsToldToAllWhenTheFirstGivesUp(t *testing.T) {
 		}
 		d := NewDriver(p)
 		told := make([]tidings, 5)
-		var all []driver.WaitingLease
+		var all []quorum.Candidate
 		for i := range told {
-			all = append(all, d.Wait(forOneSecond, uint64(i+1), told[i].tell))
+			all = append(all, d.Candidate(forOneSecond, uint64(i+1), told[i].tell))
 			_, err := all[i].Propose(t.Context(), 1)
 			require.ErrorIs(t, err, driver.ErrHeld)
 		}
@@ -174,7 +175,7 @@ func TestWait_aWaiterWhoseRequestFailsIsToldToLookAgain(t *testing.T) {
 		}
 		d := NewDriver(p)
 		var told tidings
-		l := d.Wait(driver.Request{Name: "x", TTL: time.Minute}, 7, told.tell)
+		l := d.Candidate(driver.Request{Name: "x", TTL: time.Minute}, 7, told.tell)
 		for range 2 {
 			_, err := l.Propose(t.Context(), 1)
 			require.ErrorIs(t, err, driver.ErrHeld)

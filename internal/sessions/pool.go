@@ -46,14 +46,6 @@ func (p *Pool[S, L]) Get(key time.Duration, create func() S) (s S, err error) {
 	return s, nil
 }
 
-// Find returns the session of a key, if there is one. It may not have started yet.
-func (p *Pool[S, L]) Find(key time.Duration) (s S, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s, ok = p.sessions[key]
-	return s, ok
-}
-
 // Any returns a session that has started, whatever its key, if there is one.
 func (p *Pool[S, L]) Any() (s S, ok bool) {
 	p.mu.Lock()

@@ -40,8 +40,7 @@ type Backend[L comparable] interface {
 // it, when nobody has used it for a while, with its Pool, and when the adapter calls End. One that has ended is never revived.
 // L are the leases that use it.
 type Session[L comparable] struct {
-	TTL       time.Duration // Start may change it
-	Permanent bool          // kept however long nobody uses it
+	TTL time.Duration // Start may change it
 
 	backend Backend[L]
 	ready   chan struct{} // closed when Start has returned
@@ -295,7 +294,7 @@ func (s *Session[L]) next() (wait time.Duration, over bool) {
 		wait = min(wait, until.Sub(now))
 		over = !now.Before(until)
 	} else {
-		over = s.retired || !s.Permanent && now.Sub(s.unused) > max(s.TTL, KeepUnused)
+		over = s.retired || now.Sub(s.unused) > max(s.TTL, KeepUnused)
 	}
 	if over {
 		s.cancel() // in this step, so that nobody joins it

@@ -167,14 +167,6 @@ func TestSession_endsAMinuteAfterItsLastUser(t *testing.T) {
 	})
 }
 
-func TestSession_thatIsPermanentStaysWithoutUsers(t *testing.T) {
-	test(t, func(t *testing.T, p pool) {
-		s := p.get(func(f *fake) { f.Permanent = true })
-		_, ended, _ := s.at(time.Hour)
-		assert.False(t, ended)
-	})
-}
-
 func TestSession_endsWhenItWasNotRenewedInTime(t *testing.T) {
 	test(t, func(t *testing.T, p pool) {
 		s, l := p.joined()
@@ -295,8 +287,8 @@ func TestWait_endsWithItsContextAndTheSessionIsStartedAllTheSame(t *testing.T) {
 		require.ErrorIs(t, s.Wait(ctx), context.DeadlineExceeded)
 		_, ok := p.Any()
 		assert.False(t, ok, "it has not started")
-		found, ok := p.Find(ttl)
-		assert.True(t, ok)
+		found, err := p.Get(ttl, nil)
+		require.NoError(t, err)
 		assert.Same(t, s, found)
 		close(granting)
 		other, _ := p.joined()
@@ -330,17 +322,21 @@ func TestAdd_hasASessionFoundByASecondKeyUnlessThatIsTaken(t *testing.T) {
 	test(t, func(t *testing.T, p pool) {
 		s, _ := p.joined()
 		p.Add(2*ttl, s)
-		other := new(fake)
-		other.Session = New[*lease](p.Context(), ttl, other)
-		p.Add(2*ttl, other)
-		found, ok := p.Find(2 * ttl)
-		assert.True(t, ok)
+		other := func() *fake {
+			f := new(fake)
+			f.Session = New[*lease](p.Context(), ttl, f)
+			return f
+		}
+		p.Add(2*ttl, other())
+		found, err := p.Get(2*ttl, nil)
+		require.NoError(t, err)
 		assert.Same(t, s, found)
 		s.End()
 		synctest.Wait()
 		for _, key := range []time.Duration{ttl, 2 * ttl} {
-			_, ok := p.Find(key)
-			assert.False(t, ok, "by %v", key)
+			again, err := p.Get(key, other)
+			require.NoError(t, err)
+			assert.NotSame(t, s, again, "by %v", key)
 		}
 	})
 }

@@ -169,9 +169,9 @@ func Release(ctx context.Context, unlock UnlockFunc) error {
 	return unlock(ctx)
 }
 
-// Run has waiters contend for a while, spread over the clients. It calls look when the measurement begins and
-// when it ends.
-func (cell Cell) Run(ctx context.Context, clients []*Client, look func(context.Context) error) (Outcome, error) {
+// Run has waiters contend for a while, spread over the clients. After the warm-up it calls around, which calls
+// measure.
+func (cell Cell) Run(ctx context.Context, clients []*Client, around func(measure func() error) error) (Outcome, error) {
 	var o Outcome
 	var sec Section
 	var measuring atomic.Bool
@@ -190,7 +190,7 @@ func (cell Cell) Run(ctx context.Context, clients []*Client, look func(context.C
 	for _, w := range all {
 		wg.Go(func() { w.run(ctx) })
 	}
-	err := cell.window(ctx, look, &measuring)
+	err := cell.window(ctx, around, &measuring)
 	end := time.Now()
 	underWay := make([]time.Duration, 0, cell.Waiters)
 	for _, w := range all {
@@ -209,20 +209,19 @@ func (cell Cell) Run(ctx context.Context, clients []*Client, look func(context.C
 }
 
 // window measures for a while, after a while.
-func (cell Cell) window(ctx context.Context, look func(context.Context) error, measuring *atomic.Bool) error {
+func (cell Cell) window(ctx context.Context, around func(measure func() error) error, measuring *atomic.Bool) error {
 	if !Sleep(ctx, cell.WarmUp) {
 		return context.Cause(ctx)
 	}
-	if err := look(ctx); err != nil {
-		return err
-	}
-	measuring.Store(true)
-	passed := Sleep(ctx, cell.Duration)
-	measuring.Store(false)
-	if !passed {
-		return context.Cause(ctx)
-	}
-	return look(ctx)
+	return around(func() error {
+		measuring.Store(true)
+		passed := Sleep(ctx, cell.Duration)
+		measuring.Store(false)
+		if !passed {
+			return context.Cause(ctx)
+		}
+		return nil
+	})
 }
 
 // AwaitAll gives up on waiters that do not heed their context.

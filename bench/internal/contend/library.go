@@ -49,6 +49,15 @@ func (l Library) Connect(addrs []string, sent *wire.Tally) (*Client, error) {
 	return l.Open(addrs, sent, l.TTL)
 }
 
+// LockName is one that all servers allow: "what-library-detail…".
+func (l Library) LockName(what string, details ...any) string {
+	name := what + "-" + l.Name
+	for _, d := range details {
+		name += fmt.Sprint("-", d)
+	}
+	return strings.NewReplacer(" ", "-", ",", "-").Replace(name)
+}
+
 // OpenClients opens n clients, or none.
 func (l Library) OpenClients(n int, addrs []string, sent *wire.Tally) ([]*Client, func(), error) {
 	clients := make([]*Client, 0, n)

@@ -15,22 +15,19 @@ func Table(all []Result) string {
 		"sent", "run", "µs", "fairness", "starved", "errors", "overlaps")
 	for _, group := range stats.Grouped(all, func(c Result) string { return fmt.Sprint(c.Waiters, c.Clients, c.Library) }) {
 		over := func(f func(c *Result) float64) stats.Spread { return stats.Across(group, f) }
-		var errs, overlaps int64
-		for _, c := range group {
-			errs, overlaps = errs+int64(c.Errors), overlaps+c.Overlaps
-		}
 		t.AppendRow(table.Row{
 			group[0].Waiters, group[0].Clients, group[0].Library,
 			over((*Result).Rate).Text(0),
 			over(func(c *Result) float64 { return c.WaitP50Ms }).Text(1),
 			over(func(c *Result) float64 { return c.WaitP99Ms }).Text(0),
 			over(func(c *Result) float64 { return c.WaitMaxMs }).Text(0),
-			stats.Figure(over(func(c *Result) float64 { return c.Each(float64(c.Load.Sent)) }).Median, 1),
-			stats.Figure(over(func(c *Result) float64 { return c.Each(float64(c.Load.Run)) }).Median, 1),
-			stats.Figure(over(func(c *Result) float64 { return c.Each(c.Load.Microseconds) }).Median, 0),
+			stats.Figure(over(func(c *Result) float64 { return c.Each(c.Load.Requests()) }).Median, 1),
+			stats.Figure(over(func(c *Result) float64 { return c.Each(c.Load.Ran()) }).Median, 1),
+			stats.Figure(over(func(c *Result) float64 { return c.Each(c.Load.ServerUs()) }).Median, 0),
 			stats.Figure(over(func(c *Result) float64 { return c.Jain }).Median, 2),
 			stats.Figure(over(func(c *Result) float64 { return float64(c.Starved) }).Median, 0),
-			errs, overlaps,
+			stats.Sum(group, func(c *Result) int { return c.Errors }),
+			stats.Sum(group, func(c *Result) int64 { return c.Overlaps }),
 		})
 	}
 	return t.RenderMarkdown()

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -83,7 +82,7 @@ func (plan Plan) measure(ctx context.Context, addrs []string, l contend.Library,
 	clients, closeAll, err := l.OpenClients(min(plan.Clients, plan.Waiters)+1, addrs, wire.NewTally())
 	if err == nil {
 		defer closeAll()
-		name := fmt.Sprintf("killed-%s-%s-%d", strings.ReplaceAll(l.Name, " ", "-"), k.Who, k.Round)
+		name := l.LockName("killed", k.Who, k.Round)
 		var d time.Duration
 		d, err = plan.kill(ctx, job{l.Name, plan.TTL, addrs, name}, clients, k.Who)
 		k.Ms = stats.Milliseconds(d)

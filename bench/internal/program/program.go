@@ -8,16 +8,19 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/go-locker/locker/bench/internal/chart"
 	"github.com/go-locker/locker/bench/internal/contend"
-	"github.com/go-locker/locker/bench/internal/redisserver"
 	"github.com/go-locker/locker/bench/internal/report"
 )
 
+// Run is a program, but for the process.
+type Run = func(ctx context.Context, args []string, stdout, stderr io.Writer) error
+
 // Main runs a program, until it has ended or is interrupted.
-func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
+func Main(name string, run Run) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -35,8 +38,8 @@ type Options struct {
 	Quiet     bool
 }
 
-// Parse adds the flags of Options to f, and parses args.
-func (o *Options) Parse(f *flag.FlagSet, known contend.Libraries, args []string) error {
+// parse adds the flags of Options to f, and parses args.
+func (o *Options) parse(f *flag.FlagSet, known contend.Libraries, args []string) error {
 	names := f.String("libraries", known.Names(), "which to measure")
 	f.StringVar(&o.JSON, "json", "", "file for the raw figures of every round")
 	f.StringVar(&o.Charts, "charts", "", "directory for charts of them, as SVG")
@@ -52,42 +55,61 @@ func (o *Options) Parse(f *flag.FlagSet, known contend.Libraries, args []string)
 	return err
 }
 
+// Program is one that measures some libraries.
+type Program interface {
+	Flags(f *flag.FlagSet) // adds its own to those of Options
+	Check() error          // of what the flags say
+	// Measure starts servers, which end with ctx, and says to progress what is being measured.
+	Measure(ctx context.Context, progress io.Writer) (Results, error)
+
+	common() *Options // which it embeds
+}
+
+func (o *Options) common() *Options { return o }
+
+// Measuring returns the Run of a program, which is new for each.
+func Measuring(name string, known contend.Libraries, fresh func() Program) Run {
+	return func(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+		p := fresh()
+		if err := Parse(p, name, known, args, stderr); err != nil {
+			return err
+		}
+		return p.common().run(ctx, stdout, stderr, p.Measure)
+	}
+}
+
+// Parse has a program know its arguments.
+func Parse(p Program, name string, known contend.Libraries, args []string, stderr io.Writer) error {
+	f := flag.NewFlagSet(name, flag.ContinueOnError)
+	f.SetOutput(stderr)
+	p.Flags(f)
+	if err := p.common().parse(f, known, args); err != nil {
+		return err
+	}
+	return p.Check()
+}
+
 // Results are what was measured, to be printed, to be written as JSON, and to be drawn.
 type Results interface {
-	Print(w io.Writer) error
+	Print(b *strings.Builder)
 	Charts() []chart.Chart
 }
 
-// Run has measure use so many Redis servers, and writes down what it has measured.
-func (o *Options) Run(
-	ctx context.Context, servers int, stdout, stderr io.Writer,
-	measure func(ctx context.Context, servers redisserver.Servers, progress io.Writer) (Results, error),
+// run writes down what was measured.
+func (o *Options) run(
+	ctx context.Context, stdout, stderr io.Writer,
+	measure func(ctx context.Context, progress io.Writer) (Results, error),
 ) error {
-	started, err := redisserver.Start(ctx, servers)
-	if err != nil {
-		return err
+	if o.Quiet {
+		stderr = io.Discard
 	}
-	defer started.Stop()
-	results, err := measure(ctx, started, o.Progress(stderr))
+	results, err := measure(ctx, stderr)
 	if err != nil {
 		if ctx.Err() != nil { // which stopped the servers: whatever failed then did so because of that
 			return context.Cause(ctx)
 		}
 		return err
 	}
-	return o.Report(results, stdout)
-}
-
-// Progress is where to say what is being measured.
-func (o *Options) Progress(stderr io.Writer) io.Writer {
-	if o.Quiet {
-		return io.Discard
-	}
-	return stderr
-}
-
-// Report writes down what was measured.
-func (o *Options) Report(results Results, stdout io.Writer) error {
 	if o.JSON != "" {
 		if err := report.WriteJSON(o.JSON, results); err != nil {
 			return err
@@ -100,5 +122,8 @@ func (o *Options) Report(results Results, stdout io.Writer) error {
 			}
 		}
 	}
-	return results.Print(stdout)
+	var b strings.Builder
+	results.Print(&b)
+	_, err = io.WriteString(stdout, b.String())
+	return err
 }

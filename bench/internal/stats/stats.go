@@ -56,6 +56,14 @@ func Across[T any](group []T, value func(*T) float64) Spread {
 	return SpreadOf(values)
 }
 
+// Sum is the sum of one value of each.
+func Sum[T any, N int | int64](group []T, value func(*T) N) (sum N) {
+	for i := range group {
+		sum += value(&group[i])
+	}
+	return sum
+}
+
 // Text is "median (low–high)", or one figure if they are written alike.
 func (s Spread) Text(decimals int) string {
 	median, low, high := Figure(s.Median, decimals), Figure(s.Low, decimals), Figure(s.High, decimals)

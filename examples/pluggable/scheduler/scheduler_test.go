@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/examples/pluggable/scheduler"
-	"github.com/go-locker/locker/memory"
+	"github.com/go-locker/locker/locktest"
 )
 
 func TestPackage_importsNoBackend(t *testing.T) {
@@ -62,9 +62,7 @@ func (l *ledger) check(job string, token uint64) error {
 // locks are those of a process.
 func locks(t *testing.T, opts ...locker.Option) func(string) locker.Locker {
 	t.Helper()
-	c, err := locker.New(memory.NewDriver(memory.InSpace(t.Name())), opts...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := locktest.New(t, opts...)
 	return func(name string) locker.Locker { return c.Mutex(name) }
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/quorum"
 )
 
 // claimer has the method of a driver.Driver that is needed here.
@@ -82,4 +83,19 @@ func released(claim driver.Claim, err error) error {
 func Share(ctx context.Context, d claimer, req driver.Request) (driver.Lease, error) {
 	req.Shared = true
 	return Take(ctx, d, req)
+}
+
+// nominator has the method of a quorum.Node that is needed here.
+type nominator interface {
+	Candidate(req driver.Request, place uint64, woken func(kept bool)) quorum.Candidate
+}
+
+// Propose asks a node once, with that token. It returns nil if the node cannot know the owner.
+func Propose(ctx context.Context, n nominator, req driver.Request, token uint64) (quorum.Candidate, error) {
+	c := n.Candidate(req, 0, nil)
+	_, err := c.Propose(ctx, token)
+	if err != nil && !c.Known() {
+		return nil, err
+	}
+	return c, err
 }

@@ -3,6 +3,7 @@ package core_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -154,4 +155,58 @@ func TestLock_ofABackendThatDoesNotAnswerIsATimeout(t *testing.T) {
 		require.ErrorAs(t, err, &timeout)
 		assert.True(t, timeout.Timeout(), "as net.Error has it")
 	})
+}
+
+// The context of a request may be asked for Err alone, or for Done before or after its end.
+func TestLock_contextOfARequestEnds(t *testing.T) {
+	type key struct{}
+	for name, c := range map[string]struct {
+		end  func(cancel func(), c *locker.Client) // nil: Ask returns
+		want error
+	}{
+		"with the caller's": {func(cancel func(), _ *locker.Client) { cancel() }, context.Canceled},
+		"with the Client":   {func(_ func(), c *locker.Client) { go func() { _ = c.Close() }() }, context.Canceled},
+		"after half a TTL":  {func(func(), *locker.Client) { time.Sleep(ttl / 2) }, context.DeadlineExceeded},
+		"when Ask returns":  {nil, context.Canceled},
+	} {
+		for _, asked := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, ", Done asked for before: ", asked), func(t *testing.T) {
+				bubble(t, func(t *testing.T, b *backend) {
+					caller, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, 7), time.Hour)
+					defer cancel()
+					var client *locker.Client
+					var ended func()
+					d := &scripted{&fakeDriver{b: b}, func(ctx context.Context, _ *lease, _ func()) (time.Duration, error) {
+						deadline, _ := ctx.Deadline()
+						assert.Equal(t, b.start.Add(ttl/2), deadline, "and not the caller's")
+						assert.Equal(t, 7, ctx.Value(key{}))
+						require.NoError(t, ctx.Err())
+						if asked {
+							assert.False(t, fired(ctx.Done()))
+						}
+						ended = func() {
+							synctest.Wait()
+							assert.Equal(t, c.want, ctx.Err())
+							assert.True(t, fired(ctx.Done()))
+							assert.Equal(t, c.want, ctx.Err())
+							assert.Equal(t, 7, ctx.Value(key{}))
+							child, cancel := context.WithCancel(context.WithValue(ctx, key{}, 8))
+							defer cancel()
+							assert.Equal(t, c.want, child.Err())
+						}
+						if c.end != nil {
+							c.end(cancel, client)
+							ended()
+						}
+						return 0, locker.ErrHeld
+					}}
+					client = clientOf(t, d)
+					require.Error(t, client.Mutex("x").TryLock(caller))
+					if c.end == nil {
+						ended()
+					}
+				})
+			})
+		}
+	}
 }

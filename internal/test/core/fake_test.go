@@ -342,7 +342,8 @@ func each[C any](t *testing.T, cases map[string]C, f func(t *testing.T, b *backe
 	}
 }
 
-// client makes a Client over a driver of its own, with the TTL of the tests. It is closed at the end.
+// client makes a Client over a driver of its own, with the TTL of the tests. It is closed at the
+// end.
 func (b *backend) client(t *testing.T, opts ...locker.Option) *locker.Client {
 	t.Helper()
 	return clientOf(t, &fakeDriver{b: b}, opts...)

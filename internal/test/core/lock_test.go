@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,14 +113,49 @@ func TestLock_ofAHungBackendFailsAfterHalfATTL(t *testing.T) {
 	})
 }
 
-func TestLock_ofABackendThatIsAwayIsTheClientsErrorAtOnce(t *testing.T) {
+// The connection that a client library had may have broken before it is used. A failure that lasts
+// is returned soon.
+func TestLock_firstRequestThatFailsAtOnceIsMadeAgain(t *testing.T) {
+	slow := fault{request: 100 * time.Millisecond, lost: true, err: errRefused}
+	unsupported := fault{lost: true, err: locker.ErrUnsupported}
+	each(t, map[string]struct {
+		faults []fault
+		asked  int
+		err    error
+	}{
+		"sent into a broken connection": {[]fault{unreachable}, 2, nil},
+		"its reply is lost, twice":      {[]fault{unheard, unheard}, 3, nil},
+		"the backend is unreachable":    {[]fault{unreachable, unreachable, unreachable}, 3, errRefused},
+		"and it took a while":           {[]fault{slow}, 1, errRefused},
+		"the second takes a while":      {[]fault{unreachable, slow}, 2, errRefused},
+		"it cannot succeed":             {[]fault{unsupported}, 1, locker.ErrUnsupported},
+	}, func(t *testing.T, b *backend, c struct {
+		faults []fault
+		asked  int
+		err    error
+	}) {
+		for i, lock := range []func(*locker.Mutex, context.Context) error{(*locker.Mutex).Lock, (*locker.Mutex).TryLock} {
+			b.next(acquire, c.faults...)
+			m, began := b.client(t).Mutex(strconv.Itoa(i)), time.Now()
+			err := lock(m, context.Background())
+			require.ErrorIs(t, err, c.err)
+			require.NotErrorIs(t, err, locker.ErrHeld)
+			assert.Len(t, b.calls(acquire), c.asked*(i+1))
+			assert.LessOrEqual(t, time.Since(began), 30*time.Millisecond+slow.request)
+		}
+	})
+}
+
+// The request whose outcome is unknown may yet take the lock.
+func TestTryLock_thatIsHeldAfterAFailureIsReleased(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.every(acquire, unreachable)
-		err := b.client(t).Mutex("x").Lock(context.Background())
-		require.ErrorIs(t, err, errRefused)
-		require.NotErrorIs(t, err, locker.ErrHeld)
-		assert.Len(t, b.calls(acquire), 1)
-		assert.Zero(t, time.Since(b.start))
+		b.next(acquire, fault{err: errRefused, then: func() { b.steal("x") }})
+		require.ErrorIs(t, b.client(t).Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+		synctest.Wait()
+		assert.Len(t, b.calls(release), 1)
+		require.ErrorIs(t, b.client(t).Mutex("x").TryLock(t.Context()), locker.ErrHeld)
+		synctest.Wait()
+		assert.Len(t, b.calls(release), 1, "nothing is left of a claim that heard nothing else")
 	})
 }
 
@@ -184,11 +220,11 @@ func TestLock_eachAnswerStartsTheRideAnew(t *testing.T) {
 
 func TestLock_unknownOutcomeIsReleasedUntilTheBackendAnswers(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.next(acquire, unheard)
+		b.next(acquire, unheard, unheard, unheard)
 		b.next(release, unreachable, unreachable, unreachable, unreachable, unheard)
 		m := b.client(t).Mutex("x")
 		require.ErrorIs(t, m.Lock(t.Context()), errRefused)
-		assert.Zero(t, time.Since(b.start), "Lock does not wait for the clean-up")
+		assert.Less(t, time.Since(b.start), ttl/20, "Lock does not wait for the clean-up")
 		time.Sleep(ttl / 2)
 		assert.Zero(t, b.holder("x"))
 		assert.Len(t, b.calls(release), 6)
@@ -197,7 +233,7 @@ func TestLock_unknownOutcomeIsReleasedUntilTheBackendAnswers(t *testing.T) {
 
 func TestLock_cleanUpEndsWhenTheLeaseMustHaveLapsed(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
-		b.next(acquire, unheard)
+		b.next(acquire, unheard, unheard, unheard)
 		b.every(release, unreachable)
 		require.Error(t, b.client(t).Mutex("x").Lock(t.Context()))
 		time.Sleep(3 * ttl)

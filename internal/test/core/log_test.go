@@ -77,7 +77,7 @@ func TestLog_ofReleases(t *testing.T) {
 		b.next(release, unreachable, unreachable, unreachable)
 		require.ErrorIs(t, m.Unlock(t.Context()), errRefused)
 		time.Sleep(ttl)
-		b.next(acquire, unheard)
+		b.next(acquire, unheard, unheard, unheard)
 		b.next(release, unreachable)
 		require.ErrorIs(t, c.Mutex("y").Lock(t.Context()), errRefused)
 		time.Sleep(ttl)

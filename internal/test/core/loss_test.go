@@ -133,8 +133,8 @@ func TestLoss_doesNotWaitForASlowLogger(t *testing.T) {
 	})
 }
 
-// The lock has gone to another, who keeps it: a goroutine that waits on the Mutex whose hold was lost hears
-// of the loss, and not only when its turn comes.
+// The lock has gone to another, who keeps it: a goroutine that waits on the Mutex whose hold was
+// lost hears of the loss, and not only when its turn comes.
 func TestLock_thatWaitsHearsOfItsMutexsLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clientOf(t, memory.NewDriver(memory.InSpace(t.Name())), locker.WithoutRenewal())

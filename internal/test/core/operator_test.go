@@ -190,8 +190,8 @@ func TestForceRelease_showsTheDriverTheHold(t *testing.T) {
 	})
 }
 
-// listing makes a Client over a driver that lists these pages, and then fails with err unless that is
-// nil.
+// listing makes a Client over a driver that lists these pages, and then fails with err unless that
+// is nil.
 func (b *backend) listing(t *testing.T, asked *int, err error, pages ...driver.Page) *locker.Client {
 	t.Helper()
 	return clientOf(t, &operable{fakeDriver: &fakeDriver{b: b}, list: func(prefix string) driver.Pager {
@@ -245,7 +245,8 @@ func TestList_saysHowManyHaveNoNames(t *testing.T) {
 	})
 }
 
-// Who holds the lock is in the error of a TryLock, and of a Lock whose context ends while another holds it.
+// Who holds the lock is in the error of a TryLock, and of a Lock whose context ends while another
+// holds it.
 func TestHeldError_isInTheErrorOfWhoDoesNotGetTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		said := &locker.HeldError{Holder: locker.Participant{ID: "7", Metadata: "host 7"}}
@@ -270,7 +271,7 @@ func TestWarnings_areThoseOfTheDriverAndAreLoggedOnceAfterTheFirstGrant(t *testi
 		asked := 0
 		d := &operable{fakeDriver: &fakeDriver{b: b}, warnings: func(ctx context.Context) ([]string, error) { asked++; return two(ctx) }}
 		c := clientOf(t, d, opts...)
-		b.next(acquire, unreachable)
+		b.next(acquire, unreachable, unreachable, unreachable)
 		require.Error(t, c.Mutex("x").TryLock(t.Context()))
 		synctest.Wait()
 		assert.Zero(t, asked, "nothing is granted yet")

@@ -35,7 +35,8 @@ func TestRenewal_everyThirdOfTheTTL(t *testing.T) {
 	})
 }
 
-// Counted as the lease is, from when the one before was sent; an answer after half a TTL is followed at once.
+// Counted as the lease is, from when the one before was sent; an answer after half a TTL is
+// followed at once.
 func TestRenewal_isNotDelayedByASlowReply(t *testing.T) {
 	for name, c := range map[string]struct {
 		o op
@@ -213,8 +214,8 @@ func TestRenewal_ofOthersDoesNotWaitForThoseThatHang(t *testing.T) {
 	})
 }
 
-// On a session that several holds share a grant or a renewal may count from a while before it was asked for. To ask again at once brings
-// little then.
+// On a session that several holds share a grant or a renewal may count from a while before it was
+// asked for. To ask again at once brings little then.
 func TestRenewal_ofALeaseThatCountsFromEarlier(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		b.every(acquire, fault{age: ttl * 3 / 8})
@@ -228,8 +229,9 @@ func TestRenewal_ofALeaseThatCountsFromEarlier(t *testing.T) {
 	})
 }
 
-// What docs/safety.md has people size TTLs by: whatever keeps the backend from being reached for two fifths of a TTL costs
-// no hold, at whatever moment between two renewals it begins. At the worst a sixth of the TTL is left.
+// What docs/safety.md has people size TTLs by: whatever keeps the backend from being reached for
+// two fifths of a TTL costs no hold, at whatever moment between two renewals it begins. At the
+// worst a sixth of the TTL is left.
 func TestRenewal_outlivesAnOutageOfTwoFifthsOfTheTTLWheneverItBegins(t *testing.T) {
 	const steps = 20
 	for name, f := range map[string]fault{
@@ -257,7 +259,8 @@ func TestRenewal_outlivesAnOutageOfTwoFifthsOfTheTTLWheneverItBegins(t *testing.
 	}
 }
 
-// The other side of it: one that is longer than two thirds of the TTL may cost the hold, if it begins just before a renewal.
+// The other side of it: one that is longer than two thirds of the TTL may cost the hold, if it
+// begins just before a renewal.
 func TestRenewal_doesNotOutliveAnOutageOfSevenTenthsOfTheTTL(t *testing.T) {
 	bubble(t, func(t *testing.T, b *backend) {
 		m := b.locked(t, "x")

@@ -138,9 +138,12 @@ func (b Sessions) EndsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 	}
 }
 
-// ExtendsAll that d is given together, also more than one request takes, and says of each what has become of it. prefix is that of b's
-// locks.
-func (b Sessions) ExtendsAll(t *testing.T, d driver.BatchExtender, ttl time.Duration, prefix string) {
+// ExtendsAll that d is given together, also more than one request takes, and says of each what has
+// become of it. prefix is that of b's locks.
+func (b Sessions) ExtendsAll(t *testing.T, d interface {
+	driver.Driver
+	driver.BatchExtender
+}, ttl time.Duration, prefix string) {
 	const n = 230
 	all := make([]driver.Lease, n)
 	var acquiring sync.WaitGroup

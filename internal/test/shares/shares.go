@@ -48,9 +48,9 @@ func (b Backend) open(t testing.TB) Driver {
 
 // Driver is what both backends have.
 type Driver interface {
+	driver.Driver
 	driver.Inspector
 	driver.ForceReleaser
-	Close() error
 }
 
 var eventually = testwait.Patience(time.Minute).Until

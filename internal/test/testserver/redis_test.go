@@ -8,13 +8,6 @@ import (
 	"time"
 )
 
-func wantReply(t *testing.T, s *RedisServer, command, want string) {
-	t.Helper()
-	if got, err := s.ask(command); err != nil || got != want {
-		t.Errorf("%s: got %q, %v; want %q", command, got, err, want)
-	}
-}
-
 func TestRedis_stopIsSilentAndContinueRevives(t *testing.T) {
 	onlyInCheck(t)
 	s := Redis(t)

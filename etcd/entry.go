@@ -1,0 +1,291 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/go-locker/locker/driver"
+)
+
+// errRemoved: the session is there, and our key is not.
+var errRemoved = errors.New("somebody removed our key from the queue")
+
+// entry is a key in the queue of its name, on a session, from before it is put until it is removed.
+// The oldest has the lock.
+type entry struct {
+	driver.Request
+	place
+
+	session *session
+	ahead   string      // the key that the last look has found before ours, or our own
+	left    atomic.Bool // see driver.Leaver
+	watch   int64       // number of the watch of our key, or of that ahead; guarded by the watcher's mutex
+
+	created  atomic.Int64 // the revision that created the key; 0 if that is not known
+	token    atomic.Int64 // of a share, when it is settled; or 0
+	doubtful atomic.Bool  // a request that puts the key may have been done without our knowing, or may still be
+	releases atomic.Int64 // requests to release that were sent
+
+	mu       sync.Mutex
+	hinted   string // what a hint says of this share, or empty
+	finished bool
+	result   error // of the release once it is finished: nil or ErrLost
+}
+
+// enter puts the key, and returns that ahead of it, if there is one. If it is not to wait it puts
+// the key only if nothing is ahead, and else returns ErrHeld.
+//
+// Here and below, folders are read with their values: asked for keys only, etcd 3.7 leaves out
+// their leases, too (https://github.com/etcd-io/etcd/issues/22209), by which a contender is told
+// from what others have put there.
+func (e *entry) enter(ctx context.Context, waits bool) (ahead string, err error) {
+	if e.Shared {
+		return e.enterShared(ctx, waits)
+	}
+	var then, otherwise []clientv3.Op
+	put, condition := e.put(plainValue(e.Metadata)), e.absent()
+	if waits {
+		then, otherwise = []clientv3.Op{e.earlier(clientv3.WithLimit(1)), put}, []clientv3.Op{e.own()}
+	} else {
+		condition, then, otherwise = e.empty(), []clientv3.Op{put}, []clientv3.Op{e.own(), e.oldest()}
+	}
+	resp, err := e.take(ctx, []clientv3.Cmp{e.alive(), condition}, then, otherwise)
+	switch {
+	case err != nil:
+		return "", err
+	case resp.Succeeded:
+		if last := first(resp.Responses[0]); last == nil || e.waitsFor(last) {
+			return string(last.GetKey()), nil
+		}
+		return e.look(ctx)
+	case e.created.Load() != 0: // an earlier request has put it
+		return e.look(ctx)
+	case waits: // a mark keeps it from coming
+		return "", errRemoved
+	}
+	switch oldest := first(resp.Responses[1]); {
+	case oldest == nil:
+		return "", errRemoved
+	case e.waitsFor(oldest):
+		return "", &driver.HeldError{Holder: participant(oldest, e.folder)}
+	default: // that is none of ours: from within the queue it shows who comes first
+		return e.enter(ctx, true)
+	}
+}
+
+func (e *entry) put(value string) clientv3.Op {
+	return clientv3.OpPut(e.key, value, clientv3.WithLease(e.session.id))
+}
+
+// earlier reads the keys of those whom it has to wait for, the last of them first.
+func (e *entry) earlier(opts ...clientv3.OpOption) clientv3.Op {
+	end := clientv3.GetPrefixRangeEnd(e.folder)
+	if e.Shared {
+		end = e.folder + readerMark
+	}
+	return clientv3.OpGet(e.folder, append(opts, clientv3.WithRange(end), clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortDescend))...)
+}
+
+// waitsFor reports whether kv is the key of one whom it has to wait for, if that is before it.
+func (e *entry) waitsFor(kv *mvccpb.KeyValue) bool {
+	return kv != nil && isContender(kv, e.folder) && !(e.Shared && parseValue(kv).shared)
+}
+
+// take makes a transaction that puts our key, or reads it first of all: an earlier request that
+// was not answered may have put it, and may yet do so for as long as the session lives.
+func (e *entry) take(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	txn := clientv3.OpTxn(conditions, then, otherwise)
+	resp, err := ask(ctx, e.session.driver, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		resp, err := e.session.driver.kv.Do(ctx, txn)
+		if err != nil && !refused(err) && !e.doubtful.Swap(true) {
+			e.session.doubt() // for the mark that the release will leave
+		}
+		return resp.Txn(), err
+	})
+	if err != nil {
+		return nil, e.endIfGone(err)
+	}
+	if hasPut(resp) {
+		e.created.Store(resp.Header.Revision)
+	} else if kv := first(resp.Responses[0]); kv != nil {
+		e.created.Store(kv.CreateRevision)
+	}
+	return resp, nil
+}
+
+// hasPut reports whether a transaction of take has put our key: itself, or by one within it.
+func hasPut(resp *clientv3.TxnResponse) bool {
+	return resp.Succeeded || slices.ContainsFunc(resp.Responses, func(r *etcdserverpb.ResponseOp) bool {
+		within := r.GetResponseTxn()
+		return within != nil && hasPut((*clientv3.TxnResponse)(within))
+	})
+}
+
+// commit makes a transaction that does not create our key.
+func (e *entry) commit(ctx context.Context, conditions []clientv3.Cmp, then, otherwise []clientv3.Op) (*clientv3.TxnResponse, error) {
+	resp, err := e.session.driver.commit(ctx, conditions, then, otherwise)
+	return resp, e.endIfGone(err)
+}
+
+// endIfGone returns err. If that says that the session is gone, nobody else might notice until the
+// next renewal.
+func (e *entry) endIfGone(err error) error {
+	if sessionEnded(err) {
+		e.session.End()
+	}
+	return err
+}
+
+// look returns the key that is ahead of ours, if there is one. Else a share is settled. It also
+// looks at our own: the session may have ended while we waited. If what was ahead at the last look
+// still stands before ours, no other is read: of a folder the server reads all keys, however few it
+// is asked for. If not, the latest is, and if that is not one of ours, all.
+func (e *entry) look(ctx context.Context) (string, error) {
+	created, ahead := e.created.Load(), e.ahead
+	for limit := int64(1); ; {
+		otherwise := []clientv3.Op{clientv3.OpGet(e.key), e.earlier(clientv3.WithMaxCreateRev(created-1), clientv3.WithLimit(limit))}
+		if e.Shared {
+			otherwise = append(otherwise, clientv3.OpGet(e.hint()))
+		}
+		resp, err := e.commit(ctx, isBefore(ahead, created), []clientv3.Op{e.own(), clientv3.OpGet(ahead)}, otherwise)
+		if err != nil {
+			return "", err
+		}
+		own := first(resp.Responses[0])
+		if !e.isKey(own) {
+			return "", errRemoved
+		}
+		found := resp.Responses[1].GetResponseRange().GetKvs()
+		if i := slices.IndexFunc(found, e.waitsFor); i >= 0 {
+			return string(found[i].Key), nil
+		}
+		switch {
+		case resp.Succeeded: // what is ahead has become a share
+			ahead = e.key
+		case len(found) > 0 && limit > 0:
+			limit = 0
+		case !e.Shared || e.token.Load() != 0:
+			return "", nil
+		default:
+			if err := e.settle(ctx, own, first(resp.Responses[2])); err != nil || e.token.Load() != 0 {
+				return "", err
+			}
+		}
+	}
+}
+
+// isBefore is true if a key is there that was created before a revision: an owner may have come
+// back, at the end of the queue.
+func isBefore(key string, created int64) []clientv3.Cmp {
+	revision := clientv3.CreateRevision(key)
+	return []clientv3.Cmp{clientv3.Compare(revision, ">", 0), clientv3.Compare(revision, "<", created)}
+}
+
+// isKey reports whether kv, found at the key, is the one that we put there.
+func (e *entry) isKey(kv *mvccpb.KeyValue) bool {
+	return kv != nil && kv.CreateRevision == e.created.Load()
+}
+
+// first returns the first key of an answer, or nil if it has none.
+func first(r *etcdserverpb.ResponseOp) *mvccpb.KeyValue {
+	if kvs := r.GetResponseRange().GetKvs(); len(kvs) > 0 {
+		return kvs[0]
+	}
+	return nil
+}
+
+// release removes the key, and what may become of a request that was not answered. It makes no
+// request if there is neither.
+func (e *entry) release(ctx context.Context) error {
+	created, doubtful := e.created.Load(), e.doubtful.Load()
+	e.mu.Lock()
+	over := e.finished
+	e.mu.Unlock()
+	if over || created == 0 && !doubtful {
+		return e.finish(nil)
+	}
+	resp, err := ask(ctx, e.session.driver, func(ctx context.Context) (*clientv3.TxnResponse, error) { return e.remove(ctx, created, doubtful) })
+	switch {
+	case sessionEnded(err):
+		return e.finish(driver.ErrLost)
+	case err != nil:
+		return err
+	case resp.Succeeded || created == 0:
+		return e.finish(nil)
+	case forced(resp):
+		e.session.doubt() // for the mark
+		return e.finish(driver.ErrLost)
+	case e.releases.Load() == 1:
+		return e.finish(driver.ErrLost)
+	}
+	// We have removed it before, unless the session had ended.
+	switch err := e.session.renew(ctx); {
+	case sessionEnded(err):
+		return e.finish(driver.ErrLost)
+	case err != nil:
+		return err
+	default:
+		return e.finish(nil)
+	}
+}
+
+// remove removes the key. In doubt the same step puts a mark, on the same session, that every take
+// compares with: the take may arrive later, for as long as the session lives. If the key is not
+// there the mark that is there is read, and left: it may be that of a ForceRelease.
+func (e *entry) remove(ctx context.Context, created int64, doubtful bool) (*clientv3.TxnResponse, error) {
+	d, del := e.session.driver, clientv3.OpDelete(e.key)
+	then, otherwise := []clientv3.Op{del}, []clientv3.Op{clientv3.OpGet(e.dead)}
+	if doubtful {
+		mark := clientv3.OpPut(e.dead, "", clientv3.WithLease(e.session.id))
+		then, otherwise = append(then, mark), append(otherwise, del, clientv3.OpTxn([]clientv3.Cmp{e.alive()}, []clientv3.Op{mark}, nil))
+	}
+	e.releases.Add(1)
+	e.mu.Lock()
+	hinted := e.hinted
+	e.mu.Unlock()
+	if hinted != "" {
+		named := clientv3.Compare(clientv3.Value(e.hint()), "=", hinted)
+		then = append(then, clientv3.OpTxn([]clientv3.Cmp{named}, []clientv3.Op{clientv3.OpDelete(e.hint())}, nil))
+	}
+	resp, err := d.kv.Do(ctx, clientv3.OpTxn([]clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(e.key), "=", created)}, then, otherwise))
+	if doubtful && errors.Is(err, rpctypes.ErrNoSpace) {
+		// The mark has to wait for space. Those behind the key do not: its owner is not used again.
+		_, _ = d.cli.Delete(ctx, e.key)
+	}
+	return resp.Txn(), err
+}
+
+// leaving reports whether the lease has ended, or may be about to by our own release.
+func (e *entry) leaving() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.finished || e.releases.Load() > 0
+}
+
+// finish leaves the session after a release that had that result. It returns the first result.
+func (e *entry) finish(result error) error {
+	e.mu.Lock()
+	if e.finished {
+		defer e.mu.Unlock()
+		return e.result
+	}
+	e.finished, e.result = true, result
+	e.mu.Unlock()
+	if !e.doubtful.Load() && (result == nil || e.created.Load() == 0) {
+		e.session.returnOwner(e.owner)
+	}
+	if e.token.Load() != 0 {
+		e.session.forgetShare(e.folder, e.key)
+	}
+	e.session.watcher.remove(e)
+	e.session.Leave(e)
+	return result
+}
