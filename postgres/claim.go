@@ -140,7 +140,7 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 		}
 		version, wanted := d.versions.recall(c.key, now)
 		with, began := sent{now.number, version}, time.Now()
-		if a = (answer{}); c.Wake != nil && !c.known && !wanted {
+		if a = (answer{}); c.Wake != nil && !c.known && !wanted && tries == 1 {
 			a, err = c.takeOnce(ctx, with)
 		}
 		if err == nil && a.state == 0 {

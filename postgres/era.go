@@ -12,7 +12,6 @@ const registerAgain = 30 * time.Second
 // era is what a Driver knows of the table: since when it is whole, and which version new rows have.
 type era struct {
 	number, version int64
-	grace           bool // names without a row may be held
 }
 
 // eras has the era, and the TTLs that are registered in it. Nothing is granted or extended for a TTL that
@@ -22,17 +21,14 @@ type eras struct {
 	now        era
 	registered map[time.Duration]time.Time // until when
 	claims     map[time.Duration]int       // that may have a lock
-	graceUntil time.Time
-	asking     chan struct{} // one asks for all
+	asking     chan struct{}               // one asks for all
 }
 
 // current returns the era, if the TTL is registered in it.
 func (e *eras) current(ttl time.Duration) (era, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := e.now
-	now.grace = time.Now().Before(e.graceUntil)
-	return now, time.Now().Before(e.registered[ttl])
+	return e.now, time.Now().Before(e.registered[ttl])
 }
 
 // use counts a claim in, or out: it has nothing, and nothing of it can arrive any more.
@@ -115,11 +111,7 @@ func (d *Driver) enter(ctx context.Context, ttl time.Duration) (era, error) {
 	if now := asNumber(row[0]); now != e.now.number {
 		e.now, e.registered = era{number: now}, map[time.Duration]time.Time{}
 	}
-	grace := time.Duration(asNumber(row[2])) * time.Microsecond
 	e.now.version = max(e.now.version, asNumber(row[1]))
-	e.graceUntil = time.Now().Add(grace)
 	e.registered[ttl] = sent.Add(registerAgain)
-	now := e.now
-	now.grace = grace > 0
-	return now, nil
+	return e.now, nil
 }

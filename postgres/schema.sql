@@ -51,8 +51,9 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_ttls (
 -- run again. The clock is the server's, read when it is needed.
 
 -- enter registers a TTL, and returns the era. If the table was lost it begins an era: for the longest TTL in
--- use nobody is granted a name that has no row, because whoever held it then may hold it still.
-CREATE OR REPLACE FUNCTION public.locker_locks_enter(in_client bytea, in_ttl bigint, in_again bigint, OUT era bigint, OUT version bigint, OUT grace bigint)
+-- use nobody is granted a name that has no row, because whoever held it then may hold it still. That ends
+-- sooner if the Clients that use it close.
+CREATE OR REPLACE FUNCTION public.locker_locks_enter(in_client bytea, in_ttl bigint, in_again bigint, OUT era bigint, OUT version bigint)
 LANGUAGE plpgsql AS $locker$
 #variable_conflict use_column
 DECLARE
@@ -76,7 +77,6 @@ BEGIN
 	END IF;
 	era := whole.era;
 	version := whole.version;
-	grace := greatest(0, (extract(epoch FROM whole.expires_at - clock_timestamp()) * 1000000)::bigint);
 END $locker$;
 
 -- settle gives a lock that is free, or that out_owner gives back, to the first of those who wait. Its caller
@@ -146,14 +146,22 @@ BEGIN
 				state := 4;
 				RETURN;
 			ELSIF remaining > 0 THEN
-				state := 5;
-				RETURN;
+				-- Whoever has closed since then has no hold any more.
+				remaining := least(remaining, l.era + coalesce((SELECT max(u.ttl) FROM public.locker_locks_ttls AS u), 0)
+					- (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+				IF remaining > 0 THEN
+					state := 5;
+					RETURN;
+				END IF;
+				UPDATE public.locker_locks AS t SET expires_at = clock_timestamp() WHERE t.key = '' AND t.era = in_era;
+				CONTINUE;
 			ELSIF l.version <> in_version THEN
 				state := 3;
 				RETURN;
 			END IF;
 			INSERT INTO public.locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
-				VALUES (in_key, in_name, l.era, l.version, l.token, '', '', clock_timestamp(), '', false, 0) ON CONFLICT DO NOTHING;
+				VALUES (in_key, in_name, l.era, l.version, l.token, '', '', clock_timestamp(), '',
+				EXISTS (SELECT FROM public.locker_locks_waiters AS w WHERE w.key = in_key), 0) ON CONFLICT DO NOTHING;
 			made := FOUND;
 			CONTINUE;
 		END IF;
@@ -222,15 +230,15 @@ BEGIN
 			owner := l.owner;
 			metadata := l.metadata;
 		ELSE
-		SELECT s.owner, s.metadata, s.token, s.version, s.expires_at INTO l.owner, metadata, token, version, l.expires_at
-			FROM public.locker_locks_settle(in_key, substr(in_owner, 1, 8), NULL) AS s;
-		owner := l.owner;
-		passed := l.owner <> was AND l.owner <> '';
-		IF l.owner = in_owner THEN
-			state := 1;
-			RETURN;
-		END IF;
-		CONTINUE WHEN l.owner = ''; -- nobody waits
+			SELECT s.owner, s.metadata, s.token, s.version, s.expires_at INTO l.owner, metadata, token, version, l.expires_at
+				FROM public.locker_locks_settle(in_key, substr(in_owner, 1, 8), NULL) AS s;
+			owner := l.owner;
+			passed := l.owner <> was AND l.owner <> '';
+			IF l.owner = in_owner THEN
+				state := 1;
+				RETURN;
+			END IF;
+			CONTINUE WHEN l.owner = ''; -- nobody waits
 		END IF;
 		state := 2;
 		remaining := greatest(0, (extract(epoch FROM l.expires_at - clock_timestamp()) * 1000000)::bigint);
@@ -273,7 +281,8 @@ BEGIN
 	END IF;
 	version := l.version;
 	IF l.version = in_version AND l.era = in_era OR current_setting('transaction_isolation') <> 'read committed' THEN
-		UPDATE public.locker_locks AS t SET version = t.version + 1 WHERE t.key = in_key RETURNING t.version INTO version;
+		UPDATE public.locker_locks AS t SET version = t.version + CASE WHEN t.version = in_version AND t.era = in_era THEN 1 ELSE 0 END
+			WHERE t.key = in_key RETURNING t.version INTO version;
 	END IF;
 	was := l.owner;
 	IF l.owner = in_owner AND l.expires_at > clock_timestamp() THEN
