@@ -94,6 +94,23 @@ func TestSweep_goesOnBehindRowsThatStay(t *testing.T) {
 	assert.EqualValues(t, sweepRows+10, deleted)
 }
 
+// Programs that live for less than a minute sweep now and then, each other rows.
+func TestSweep_ofShortLivedPrograms(t *testing.T) {
+	t.Parallel()
+	const programs = 1000
+	due, begun := 0, map[string]bool{}
+	for range programs {
+		var s sweeper
+		s.begin()
+		if time.Duration(s.next.Load())-time.Since(epoch) < sweepEvery/4 {
+			due++
+		}
+		begun[string(s.from)] = true
+	}
+	assert.Greater(t, due, programs/10)
+	assert.Len(t, begun, programs)
+}
+
 // Sweeps are due by themselves: after a minute, or when a Driver has made many rows.
 func TestSweep_isDueWhenManyRowsWereMade(t *testing.T) {
 	t.Parallel()

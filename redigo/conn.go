@@ -20,9 +20,9 @@ const (
 	pause   = 8 * time.Millisecond // at most, the first time; then twice that
 )
 
-// request sends a pipeline, and sends it again on another connection if that one breaks, or is to a server
-// that is no primary any more. It returns an answer for each command, which may be a redis.Error. lost
-// reports whether commands were sent that got no answer.
+// request sends a pipeline, and sends it again on another connection if that one breaks, or is to a
+// server that is no primary any more. It returns an answer for each command, which may be a
+// redis.Error. lost reports whether commands were sent that got no answer.
 func (r *runner) request(ctx context.Context, p *pipeline) (answers []any, lost bool, err error) {
 	idle := -1
 	for tries := 0; ; {
@@ -70,7 +70,8 @@ func (r *runner) try(ctx context.Context, p *pipeline) (answers []any, sent bool
 	return answers, true, err
 }
 
-// ended returns why ctx has ended, be it that it does in this moment: a connection's deadline, which is that of ctx, may pass first.
+// ended returns why ctx has ended, be it that it does in this moment: a connection's deadline,
+// which is that of ctx, may pass first.
 func ended(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
@@ -80,7 +81,8 @@ func ended(ctx context.Context) error {
 
 // exchange sends all in one go, and returns the answers.
 func (p *pipeline) exchange(ctx context.Context, c redis.Conn) ([]any, error) {
-	// Send of redigo knows no context, and blocks if there is much to say to a server that does not read.
+	// Send of redigo knows no context, and blocks if there is much to say to a server that does not
+	// read.
 	aborted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		abort(c)
@@ -97,8 +99,9 @@ func (p *pipeline) exchange(ctx context.Context, c redis.Conn) ([]any, error) {
 	return redis.Values(redis.DoContext(c, ctx, ""))
 }
 
-// abort breaks a pooled connection, so that what is under way on it fails, and the pool drops it. It is
-// what receiving after the end of a context does, and may be called beside Send and DoContext.
+// abort breaks a pooled connection, so that what is under way on it fails, and the pool drops it.
+// It is what receiving after the end of a context does, and may be called beside Send and
+// DoContext.
 func abort(c redis.Conn) {
 	ended, cancel := context.WithDeadline(context.Background(), time.Unix(0, 0))
 	defer cancel()
@@ -108,7 +111,8 @@ func abort(c redis.Conn) {
 // borrow takes a connection from the pool.
 func (r *runner) borrow(ctx context.Context) (c redis.Conn, err error) {
 	defer func() {
-		// A pool that was closed, has Wait set, and is asked for a connection when ctx has just ended.
+		// A pool that was closed, has Wait set, and is asked for a connection when ctx has just
+		// ended.
 		if p, ok := recover().(error); ok && p.Error() == "send on closed channel" {
 			c, err = nil, errors.New("redigo: get on closed pool")
 		} else if ok {
@@ -118,7 +122,8 @@ func (r *runner) borrow(ctx context.Context) (c redis.Conn, err error) {
 	return r.pool.GetContext(ctx)
 }
 
-// isReadOnly reports whether an answer is that of a replica, which this server was not when it was dialled.
+// isReadOnly reports whether an answer is that of a replica, which this server was not when it was
+// dialled.
 func isReadOnly(answer any) bool {
 	err, ok := answer.(redis.Error)
 	return ok && strings.HasPrefix(string(err), "READONLY")

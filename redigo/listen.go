@@ -14,8 +14,8 @@ import (
 // Sharded returns false: a pool is of one server.
 func (r *runner) Sharded() bool { return false }
 
-// Locate knows of one server, and dials it as the pool does. The connection is none of the pool's, which
-// may be allowed a single one.
+// Locate knows of one server, and dials it as the pool does. The connection is none of the pool's,
+// which may be allowed a single one.
 func (r *runner) Locate(context.Context, string) (redisscript.Publisher, error) {
 	return redisscript.Publisher{Dial: func(ctx context.Context) (redisscript.Subscription, error) {
 		dial := r.pool.DialContext
@@ -30,7 +30,8 @@ func (r *runner) Locate(context.Context, string) (redisscript.Publisher, error) 
 	}}, nil
 }
 
-// subscription is a connection for subscriptions. redigo lets one goroutine send and another receive.
+// subscription is a connection for subscriptions. redigo lets one goroutine send and another
+// receive.
 type subscription struct {
 	conn    redis.Conn
 	sending sync.Mutex
@@ -88,7 +89,8 @@ func (s *subscription) Receive(timeout time.Duration) (redisscript.Event, error)
 // Close ends Receive and requests under way.
 func (s *subscription) Close() error { return s.conn.Close() }
 
-// refusal returns err, as an ErrNoSubscriptions if the server will not have subscriptions from this client.
+// refusal returns err, as an ErrNoSubscriptions if the server will not have subscriptions from this
+// client.
 func refusal(err error) error {
 	if answer, ok := errors.AsType[redis.Error](err); ok {
 		return redisscript.Refusal(answer)

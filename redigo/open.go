@@ -106,8 +106,8 @@ func dialer(transport []redis.DialOption, user, password string, db int) dialFun
 	}
 }
 
-// transportOptions says how to reach a server, whichever it is, and under which name. TLS is the dialler's own, for
-// the handshake of redigo's heeds no context.
+// transportOptions says how to reach a server, whichever it is, and under which name. TLS is the
+// dialler's own, for the handshake of redigo's heeds no context.
 func transportOptions(ctx context.Context, u *driver.URL) ([]redis.DialOption, error) {
 	dialTimeout, writeTimeout := 5*time.Second, 3*time.Second
 	name, err1 := redisurl.ClientName(u)

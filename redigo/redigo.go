@@ -1,5 +1,6 @@
-// Package redigo keeps locks on a Redis server, through gomodule/redigo. It registers redigo:// and, for TLS, redigos://. It runs the
-// scripts of package redis: programs that use the one and the other contend, and wait in one queue.
+// Package redigo keeps locks on a Redis server, through gomodule/redigo. It registers redigo://
+// and, for TLS, redigos://. It runs the scripts of package redis: programs that use the one and the
+// other contend, and wait in one queue.
 //
 //	client, err := locker.Open(ctx, "redigo://user:password@localhost:6379/0?ttl=10s")
 //
@@ -7,7 +8,8 @@
 //
 // How to run the servers, which services work, and which rights a user needs:
 // https://github.com/go-locker/locker/blob/main/docs/backends/redis.md. All parameters of the URL:
-// https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works: docs/protocols.md there.
+// https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works: docs/protocols.md
+// there.
 //
 // # The URL
 //
@@ -19,15 +21,17 @@
 //
 // # What it is worth
 //
-// As package redis: one holder on one server whose clock nobody sets and which evicts no keys; after a failover, or a restart without
-// the data, two may hold. When the later one then has the larger token, what is stored, and for how long, are the same, too.
+// As package redis: one holder on one server whose clock nobody sets and which evicts no keys;
+// after a failover, or a restart without the data, two may hold. When the later one then has the
+// larger token, what is stored, and for how long, are the same, too.
 //
 // # Time-outs
 //
-// Lock, Unlock and Extend return when their context ends, also while they wait for a connection of the pool, and during a
-// Dial or a TestOnBorrow that knows no context. A pool that is exhausted and does not Wait is an error at once. A pool of one
-// connection is enough: waiters listen on a connection of their own, dialled as the pool would. A connection that no request
-// waits for is closed. If the server has closed a connection, it is replaced, and the request sent again.
+// Lock, Unlock and Extend return when their context ends, also while they wait for a connection of
+// the pool, and during a Dial or a TestOnBorrow that knows no context. A pool that is exhausted and
+// does not Wait is an error at once. A pool of one connection is enough: waiters listen on a
+// connection of their own, dialled as the pool would. A connection that no request waits for is
+// closed. If the server has closed a connection, it is replaced, and the request sent again.
 package redigo
 
 import (
@@ -43,7 +47,8 @@ import (
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
-// New makes a Client over pool, which stays the caller's: Close does not close it. It makes no request.
+// New makes a Client over pool, which stays the caller's: Close does not close it. It makes no
+// request.
 func New(pool *redis.Pool, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(pool)
 	if err != nil {
@@ -80,10 +85,11 @@ type scripts = redisscript.Driver
 type DriverOption func(*runner) error
 
 // WaitReplicas has Lock and Extend succeed only when n replicas have acknowledged the grant within
-// timeout, by WAIT in the same round trip: whole milliseconds, and less than the pool's read timeout. A
-// lock that too few know of is given back. It costs the time of the slowest of the n, and all of
-// timeout while one is missing. A failover loses such a lock only if it promotes a replica that was not among
-// the n: it narrows the gap, and does not close it. Both have to be given: n of 1 or more, a timeout above 0.
+// timeout, by WAIT in the same round trip: whole milliseconds, and less than the pool's read
+// timeout. A lock that too few know of is given back. It costs the time of the slowest of the n,
+// and all of timeout while one is missing. A failover loses such a lock only if it promotes a
+// replica that was not among the n: it narrows the gap, and does not close it. Both have to be
+// given: n of 1 or more, a timeout above 0.
 func WaitReplicas(n int, timeout time.Duration) DriverOption {
 	return func(r *runner) error {
 		var err error
@@ -93,8 +99,8 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 }
 
 // NewDriver makes a Driver over pool, which stays the caller's. Its connections have to be those of
-// redigo, or to implement [redis.ConnWithContext] and [redis.ConnWithTimeout] as they do. It makes no request, and fails for a pool that cannot
-// dial or an option that is not valid.
+// redigo, or to implement [redis.ConnWithContext] and [redis.ConnWithTimeout] as they do. It makes
+// no request, and fails for a pool that cannot dial or an option that is not valid.
 func NewDriver(pool *redis.Pool, opts ...DriverOption) (*Driver, error) {
 	if pool == nil || pool.Dial == nil && pool.DialContext == nil {
 		return nil, adapter.Refuse(errors.New("nil redigo pool, or one without Dial and DialContext"))
@@ -117,6 +123,6 @@ func (d *Driver) Close() error {
 	})
 }
 
-// Address is the server's host:port if the Driver was made by Open for one server, else empty: a pool
-// does not tell.
+// Address is the server's host:port if the Driver was made by Open for one server, else empty: a
+// pool does not tell.
 func (d *Driver) Address() string { return d.addr }

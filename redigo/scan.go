@@ -14,7 +14,8 @@ func (r *runner) Scans(context.Context) ([]redisscript.Scan, error) {
 	return []redisscript.Scan{r.scan}, nil
 }
 
-// scan tries again, on another connection, if the one that it has was closed by the server while it was idle.
+// scan tries again, on another connection, if the one that it has was closed by the server while it
+// was idle.
 func (r *runner) scan(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error) {
 	for idle := r.pool.IdleCount(); ; idle-- {
 		keys, next, err = r.scanOnce(ctx, cursor, match)

@@ -12,8 +12,8 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// sentinels know which server is the primary. See the Redis documentation, "Guidelines for Redis clients
-// with support for Redis Sentinel".
+// sentinels know which server is the primary. See the Redis documentation, "Guidelines for Redis
+// clients with support for Redis Sentinel".
 type sentinels struct {
 	master    string
 	servers   dialFunc
@@ -25,7 +25,8 @@ type sentinels struct {
 	asked   time.Time
 }
 
-// freshness is how long a connection is used without asking whether its server still is the primary.
+// freshness is how long a connection is used without asking whether its server still is the
+// primary.
 const freshness = time.Second
 
 // toPrimary is a connection to what was the primary.
@@ -67,9 +68,9 @@ func isMaster(role any) bool {
 	return err == nil && name == "master"
 }
 
-// test refuses an idle connection to a server that the sentinels no longer call the primary. Such a one
-// may be cut off from them, and go on as if nothing had happened. As long as no sentinel answers
-// nothing is known to have changed.
+// test refuses an idle connection to a server that the sentinels no longer call the primary. Such a
+// one may be cut off from them, and go on as if nothing had happened. As long as no sentinel
+// answers nothing is known to have changed.
 func (s *sentinels) test(ctx context.Context, c redis.Conn, _ time.Time) error {
 	s.mu.Lock()
 	stale := time.Since(s.asked) > freshness

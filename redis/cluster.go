@@ -16,9 +16,9 @@ import (
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
-// cluster is a ClusterClient, and looks who serves what when there is reason to. go-redis itself does so
-// when it is sent on, but not when a node is gone: then it goes on dialling it, for a minute by default.
-// Methods do nothing on nil.
+// cluster is a ClusterClient, and looks who serves what when there is reason to. go-redis itself
+// does so when it is sent on, but not when a node is gone: then it goes on dialling it, for a
+// minute by default. Methods do nothing on nil.
 type cluster struct {
 	*goredis.ClusterClient
 	reloaded atomic.Int64 // when it was last told to look, in nanoseconds since epoch
@@ -53,8 +53,8 @@ func (c *cluster) doubt() {
 	}
 }
 
-// watch is called when a request is sent, and what it returns when it is done: the node that it hangs on may be
-// replaced before go-redis tries for the last time.
+// watch is called when a request is sent, and what it returns when it is done: the node that it
+// hangs on may be replaced before go-redis tries for the last time.
 func (c *cluster) watch() (done func()) {
 	if c == nil {
 		return func() {}
@@ -105,8 +105,8 @@ func (c *cluster) primary(ctx context.Context, key string) (*goredis.Client, err
 	return c.MasterForKey(ctx, key)
 }
 
-// owner is primary, and asks the node: one that has become a replica takes subscriptions all the same, and
-// receives nothing that counts.
+// owner is primary, and asks the node: one that has become a replica takes subscriptions all the
+// same, and receives nothing that counts.
 func (c *cluster) owner(ctx context.Context, key string) (*goredis.Client, error) {
 	for {
 		node, err := c.primary(ctx, key)
@@ -144,7 +144,8 @@ func (c *cluster) look(ctx context.Context, addr string) (*goredis.Client, error
 	return found, err
 }
 
-// next returns the node to send a call about key to, and whether to ask it, after the error that the call has had so far.
+// next returns the node to send a call about key to, and whether to ask it, after the error that
+// the call has had so far.
 func (c *cluster) next(ctx context.Context, key string, err error) (to target, _ error) {
 	if addr, ok := goredis.IsAskError(err); ok {
 		node, err := c.look(ctx, addr)
@@ -162,8 +163,9 @@ type target struct {
 	asking bool
 }
 
-// sendToPrimaries sends each node a pipeline of the calls that it serves, with one WAIT: that has no key by which go-redis could find
-// the node. It does what go-redis would when a node is gone, or sends a call on.
+// sendToPrimaries sends each node a pipeline of the calls that it serves, with one WAIT: that has
+// no key by which go-redis could find the node. It does what go-redis would when a node is gone, or
+// sends a call on.
 func (r *runner) sendToPrimaries(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
 	pending := make([]int, len(calls))
 	for i := range pending {
@@ -186,7 +188,8 @@ func (r *runner) sendToPrimaries(ctx context.Context, calls []redisscript.Call, 
 	}
 }
 
-// sendShares sends each node its share of the calls with the indices which, and files the replies. It returns which were sent.
+// sendShares sends each node its share of the calls with the indices which, and files the replies.
+// It returns which were sent.
 func (r *runner) sendShares(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply, which []int) (sent []int) {
 	shares := map[target][]int{}
 	for _, i := range which {

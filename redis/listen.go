@@ -14,11 +14,12 @@ import (
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
-// Sharded reports whether rdb talks to a Redis Cluster, where a plain channel would be all nodes' business.
+// Sharded reports whether rdb talks to a Redis Cluster, where a plain channel would be all nodes'
+// business.
 func (r *runner) Sharded() bool { return r.cluster != nil }
 
-// Locate finds the server that hears of key. In a Cluster that is the primary of the key's slot: one
-// connection serves all names there.
+// Locate finds the server that hears of key. In a Cluster that is the primary of the key's slot:
+// one connection serves all names there.
 func (r *runner) Locate(ctx context.Context, key string) (redisscript.Publisher, error) {
 	if _, ok := r.rdb.(*goredis.Ring); ok { // which shard a channel is on is the Ring's secret
 		return redisscript.Publisher{}, redisscript.ErrNoSubscriptions
@@ -80,8 +81,8 @@ func (s *subscription) each(ctx context.Context, channels []string, leave bool, 
 
 func (s *subscription) Ping(ctx context.Context) error { return s.PubSub.Ping(ctx) }
 
-// ended keeps go-redis from connecting a subscription anew by itself, which may be to a server that is
-// no longer the one that publishes: it dials with the context of the call that has failed.
+// ended keeps go-redis from connecting a subscription anew by itself, which may be to a server that
+// is no longer the one that publishes: it dials with the context of the call that has failed.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -130,8 +131,9 @@ func (s *subscription) answered(a asked) bool {
 	return i >= 0
 }
 
-// failed turns the refusal of one channel, whose slot is elsewhere, into the event that it is. All else ends
-// the connection: as an ErrNoSubscriptions if the server will not have subscriptions from this client.
+// failed turns the refusal of one channel, whose slot is elsewhere, into the event that it is. All
+// else ends the connection: as an ErrNoSubscriptions if the server will not have subscriptions from
+// this client.
 func (s *subscription) failed(err error) (redisscript.Event, error) {
 	s.cluster.noticed(err)
 	var answer goredis.Error

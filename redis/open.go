@@ -73,7 +73,8 @@ func client(ctx context.Context, u *driver.URL, replicaTimeout time.Duration) (g
 	}
 }
 
-// connectTo sets what to connect to, one server, the sentinels of one, or the nodes of a cluster, and as who.
+// connectTo sets what to connect to, one server, the sentinels of one, or the nodes of a cluster,
+// and as who.
 func connectTo(u *driver.URL, o *goredis.UniversalOptions) error {
 	db, err := redisurl.Database(u)
 	sentinel, err1 := redisurl.Sentinels(u)
@@ -119,15 +120,16 @@ func timeouts(u *driver.URL, o *goredis.UniversalOptions, replicaTimeout time.Du
 	}
 	o.DialTimeout = 5 * time.Second
 	if o.MasterName != "" {
-		// A dial begins with a question to a sentinel. One that hangs is given up, and another one asked, only if
-		// the question and its repetition have failed before the dial has.
+		// A dial begins with a question to a sentinel. One that hangs is given up, and another one
+		// asked, only if the question and its repetition have failed before the dial has.
 		o.MaxRetries = 1
 		o.DialTimeout = max(o.DialTimeout, 3*o.ReadTimeout)
 	}
 	return adapter.Duration(u, "dial_timeout", &o.DialTimeout)
 }
 
-// secure sets up TLS. Each of several servers has to have a certificate for its own name, unless the URL gives one.
+// secure sets up TLS. Each of several servers has to have a certificate for its own name, unless
+// the URL gives one.
 func secure(ctx context.Context, u *driver.URL, o *goredis.UniversalOptions) error {
 	var name string
 	if o.MasterName == "" && !o.IsClusterMode {

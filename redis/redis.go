@@ -1,5 +1,5 @@
-// Package redis keeps locks on Redis, or Valkey, through go-redis v9: on one server, behind Redis Sentinel, or in a
-// Redis Cluster. It registers redis:// and, for TLS, rediss://.
+// Package redis keeps locks on Redis, or Valkey, through go-redis v9: on one server, behind Redis
+// Sentinel, or in a Redis Cluster. It registers redis:// and, for TLS, rediss://.
 //
 //	client, err := locker.Open(ctx, "redis://user:password@localhost:6379/0?ttl=10s")
 //
@@ -7,7 +7,8 @@
 //
 // How to run the servers, which services work, and which rights a user needs:
 // https://github.com/go-locker/locker/blob/main/docs/backends/redis.md. All parameters of the URL:
-// https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works: docs/protocols.md there.
+// https://github.com/go-locker/locker/blob/main/docs/urls.md. How the lock works: docs/protocols.md
+// there.
 //
 // # The URL
 //
@@ -16,32 +17,38 @@
 //	redis[s]://[[user]:password@]node[:port],…?cluster=true[&…]
 //	redis://[[user]:password@][/database]?socket=/run/redis/redis.sock[&…]
 //
-// The first names one server; the default is localhost:6379, database 0. The second asks sentinels, at port 26379, for the primary
-// that they know by that name; user, password and database are the servers'. The third names some nodes of a Redis Cluster. The
-// fourth names a Unix socket. TLS is for sentinels and servers alike; each needs a certificate for its own host, or, if it is not in
+// The first names one server; the default is localhost:6379, database 0. The second asks sentinels,
+// at port 26379, for the primary that they know by that name; user, password and database are the
+// servers'. The third names some nodes of a Redis Cluster. The fourth names a Unix socket. TLS is
+// for sentinels and servers alike; each needs a certificate for its own host, or, if it is not in
 // the URL, for the name that the sentinels or the cluster announce.
 //
 // # What it is worth
 //
-// On one server whose clock nobody sets: one holder, tokens that rise, waiters in order. The server must not evict keys:
-// set maxmemory-policy to noeviction. Replication is asynchronous. A failover may lose the lock, and then two hold it. The later one has
-// the larger token if no clock was set back and the replica's is not behind the old primary's; the first is told at its next renewal.
-// [WaitReplicas] makes that less likely, and does not exclude it. The same holds for a server that restarts without its data.
+// On one server whose clock nobody sets: one holder, tokens that rise, waiters in order. The server
+// must not evict keys: set maxmemory-policy to noeviction. Replication is asynchronous. A failover
+// may lose the lock, and then two hold it. The later one has the larger token if no clock was set
+// back and the replica's is not behind the old primary's; the first is told at its next renewal.
+// [WaitReplicas] makes that less likely, and does not exclude it. The same holds for a server that
+// restarts without its data.
 //
-// While the server keeps its data, tokens rise also if its clock jumps; docs/failures.md has the one exception. A name is
-// stored for its TTL and one minute from the latest take or renewal. What stays is one small key for each prefix, the mark, in a Cluster one for each slot in use.
+// While the server keeps its data, tokens rise also if its clock jumps; docs/failures.md has the
+// one exception. A name is stored for its TTL and one minute from the latest take or renewal. What
+// stays is one small key for each prefix, the mark, in a Cluster one for each slot in use.
 //
 // # A client of your own
 //
-// [New] takes a Client, also one of NewFailoverClient; a ClusterClient, also one of NewFailoverClusterClient; and a Ring. A
-// Ring promises nothing, and [locker.Require] refuses it.
+// [New] takes a Client, also one of NewFailoverClient; a ClusterClient, also one of
+// NewFailoverClusterClient; and a Ring. A Ring promises nothing, and [locker.Require] refuses it.
 //
-// Lock, Unlock and Extend return when their context ends, even if the client does not heed it. Such a client's connection
-// stays busy until its ReadTimeout, 5 s by default; ContextTimeoutEnabled, which Open sets, frees it at TTL/2 at the latest.
+// Lock, Unlock and Extend return when their context ends, even if the client does not heed it. Such
+// a client's connection stays busy until its ReadTimeout, 5 s by default; ContextTimeoutEnabled,
+// which Open sets, frees it at TTL/2 at the latest.
 //
-// A client of NewFailoverClient leaves a sentinel that hangs only if its ReadTimeout, times MaxRetries and one, is shorter than
-// its DialTimeout, which by default it is not. A ClusterClient looks for a new primary once a minute by default; this package
-// has it look at once if a request fails, or takes a second.
+// A client of NewFailoverClient leaves a sentinel that hangs only if its ReadTimeout, times
+// MaxRetries and one, is shorter than its DialTimeout, which by default it is not. A ClusterClient
+// looks for a new primary once a minute by default; this package has it look at once if a request
+// fails, or takes a second.
 package redis
 
 import (
@@ -57,8 +64,9 @@ import (
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
-// New makes a Client over rdb, which stays the caller's: Close does not close it. It makes no request. rdb may be
-// a Client, also one of NewFailoverClient, a ClusterClient, also one of NewFailoverClusterClient, or a Ring.
+// New makes a Client over rdb, which stays the caller's: Close does not close it. It makes no
+// request. rdb may be a Client, also one of NewFailoverClient, a ClusterClient, also one of
+// NewFailoverClusterClient, or a Ring.
 func New(rdb goredis.UniversalClient, opts ...locker.Option) (*locker.Client, error) {
 	d, err := NewDriver(rdb)
 	if err != nil {
@@ -90,8 +98,8 @@ var (
 // scripts has the methods of a Driver but Close, and is not for programs to get hold of.
 type scripts = redisscript.Driver
 
-// NewDriver makes a Driver over rdb, which stays the caller's. It makes no request, and fails for a nil client or an option
-// that is not valid.
+// NewDriver makes a Driver over rdb, which stays the caller's. It makes no request, and fails for a
+// nil client or an option that is not valid.
 func NewDriver(rdb goredis.UniversalClient, opts ...DriverOption) (*Driver, error) {
 	if v := reflect.ValueOf(rdb); rdb == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, adapter.Refuse(errors.New("nil redis client"))

@@ -33,8 +33,9 @@ func (r *runner) Together() bool {
 	return one
 }
 
-// Run implements redisscript.Runner. go-redis sends a call again by itself if its connection breaks, or if it is refused for a while.
-// It does not if the call, or another one in its pipeline, has a Counter; nor what is refused in a pipeline, but the first.
+// Run implements redisscript.Runner. go-redis sends a call again by itself if its connection
+// breaks, or if it is refused for a while. It does not if the call, or another one in its pipeline,
+// has a Counter; nor what is refused in a pipeline, but the first.
 func (r *runner) Run(ctx context.Context, calls []redisscript.Call, replies []redisscript.Reply) {
 	done := r.cluster.watch()
 	defer done()
@@ -67,8 +68,8 @@ func counts(c redisscript.Call) bool {
 	})
 }
 
-// sent is a call that was put into a pipeline, or sent. Those of a pipeline are one piece of memory, with all that most of them
-// need but the command.
+// sent is a call that was put into a pipeline, or sent. Those of a pipeline are one piece of
+// memory, with all that most of them need but the command.
 type sent struct {
 	cmd     *goredis.Cmd
 	counter counting // of a call that has a Counter
@@ -76,7 +77,8 @@ type sent struct {
 	args    [10]any  // of the command that most calls are
 }
 
-// command makes a command as go-redis does, but that its Counters are told what the server has answered.
+// command makes a command as go-redis does, but that its Counters are told what the server has
+// answered.
 func (s *sent) command(ctx context.Context, c redisscript.Call) goredis.Cmder {
 	args := append(s.args[:0], "evalsha", c.Script.SHA, len(c.Keys))
 	if c.Load {
@@ -102,8 +104,8 @@ func (s *sent) command(ctx context.Context, c redisscript.Call) goredis.Cmder {
 	return once{s.cmd}
 }
 
-// reply returns what has become of it. A script that Takes tells how often it was written: the last error says nothing of the tries
-// before.
+// reply returns what has become of it. A script that Takes tells how often it was written: the last
+// error says nothing of the tries before.
 func (s *sent) reply() (r redisscript.Reply) {
 	r.Value, r.Err = s.cmd.Result()
 	if s.counter.Counter != nil {
@@ -116,14 +118,14 @@ func (s *sent) reply() (r redisscript.Reply) {
 	return r
 }
 
-// once is a command that go-redis does not send to one server again by itself, for it does not tell why it does.
-// The core sends a release again.
+// once is a command that go-redis does not send to one server again by itself, for it does not tell
+// why it does. The core sends a release again.
 type once struct{ *goredis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// counting is an argument that counts how often it is written and not answered. A ClusterClient, which
-// sends commands on, leaves in them what the last node said.
+// counting is an argument that counts how often it is written and not answered. A ClusterClient,
+// which sends commands on, leaves in them what the last node said.
 type counting struct {
 	redisscript.Counter
 	cmd *goredis.Cmd
@@ -168,7 +170,8 @@ type pipelined interface {
 	Pipelined(ctx context.Context, f func(goredis.Pipeliner) error) ([]goredis.Cmder, error)
 }
 
-// sendAll sends calls, and what more there is behind them, in one pipeline. With asking it is to a node that is about to get their slots.
+// sendAll sends calls, and what more there is behind them, in one pipeline. With asking it is to a
+// node that is about to get their slots.
 func sendAll(ctx context.Context, rdb pipelined, asking bool, calls []redisscript.Call, replies []redisscript.Reply, more ...goredis.Cmder) {
 	all := make([]sent, len(calls))
 	// Each command has its own error.

@@ -11,7 +11,8 @@ import (
 	"github.com/go-locker/locker/internal/redisscript"
 )
 
-// Scans implements redisscript.Runner: of the server, each primary of a Cluster, or each shard of a Ring that is up.
+// Scans implements redisscript.Runner: of the server, each primary of a Cluster, or each shard of a
+// Ring that is up.
 func (r *runner) Scans(ctx context.Context) (scans []redisscript.Scan, err error) {
 	var servers []*goredis.Client
 	var mu sync.Mutex

@@ -16,11 +16,12 @@ import (
 // DriverOption is an option of [NewDriver]: what concerns Redis alone.
 type DriverOption func(*runner) error
 
-// WaitReplicas has every take and extension acknowledged by n replicas of the server, or of the node that
-// the name is on, within timeout, with the WAIT command. With fewer acknowledgements Lock fails, and
-// what it took is released; Extend fails, and the old deadline stands. The request carries WAIT with it, and
-// costs no other round trip, but as much time as the replicas need, and as much as timeout if there are too
-// few. The timeout, of whole milliseconds, has to be shorter than the client's ReadTimeout.
+// WaitReplicas has every take and extension acknowledged by n replicas of the server, or of the
+// node that the name is on, within timeout, with the WAIT command. With fewer acknowledgements Lock
+// fails, and what it took is released; Extend fails, and the old deadline stands. The request
+// carries WAIT with it, and costs no other round trip, but as much time as the replicas need, and
+// as much as timeout if there are too few. The timeout, of whole milliseconds, has to be shorter
+// than the client's ReadTimeout.
 //
 // It narrows what a failover can lose, and does not close it: see docs/backends/redis.md. It is
 // for a Client or a ClusterClient, and ErrUnsupported with any other.
@@ -47,7 +48,8 @@ func WaitReplicas(n int, timeout time.Duration) DriverOption {
 // awaited reports whether replicas have to acknowledge what c does.
 func (r *runner) awaited(c redisscript.Call) bool { return c.Script.Grants && r.replicas.N > 0 }
 
-// sendAndWait sends calls in a pipeline to one server, and one WAIT behind them, on the same connection.
+// sendAndWait sends calls in a pipeline to one server, and one WAIT behind them, on the same
+// connection.
 func (r *runner) sendAndWait(ctx context.Context, to pipelined, asking bool, calls []redisscript.Call, replies []redisscript.Reply) {
 	written := &waitTimeout{ctx: ctx, asked: r.replicas, sent: r.replicas}
 	wait := goredis.NewIntCmd(ctx, "wait", r.replicas.N, written)
@@ -62,7 +64,8 @@ func (r *runner) sendAndWait(ctx context.Context, to pipelined, asking bool, cal
 	}
 }
 
-// waitTimeout is the argument of a WAIT: in milliseconds, and what is left of ctx when it is written.
+// waitTimeout is the argument of a WAIT: in milliseconds, and what is left of ctx when it is
+// written.
 type waitTimeout struct {
 	ctx         context.Context
 	asked, sent redisscript.Replicas

@@ -26,7 +26,9 @@ skipped; the tests of locker run them on servers of their own.
 
 It warns of server settings that can break a promise, such as a
 maxmemory-policy of Redis that evicts locks, if the user may ask for them
-(INFO). A warning does not make the check fail.
+(INFO). A warning does not make the check fail, unless --strict is given: then
+the exit code is 1 for a warning, and for a promise that was kept in some
+trials alone.
 
 If the user may only use keys with a certain prefix, set it with --prefix: each
 name then has a random part, and other locks are neither taken nor deleted.
@@ -50,6 +52,7 @@ ZooKeeper removes its empty containers itself, once a minute.
 ` + exitHelp
 
 type checkOptions struct {
+	strict  bool
 	run     string
 	ttl     time.Duration
 	prefix  string
@@ -133,8 +136,9 @@ func (o *checkOptions) examine(ctx context.Context, begin func() (*examiner, err
 	if err != nil {
 		return nil, err
 	}
-	report := &checkReport{Backend: e.title, TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises, Warnings: e.warnings, reasons: o.program.exec != ""}
+	report := &checkReport{Backend: e.title, TTL: e.ttl.String(), Prefix: e.prefix, Began: time.Now(), Guarantees: e.harness.Promises, Warnings: e.warnings, reasons: o.program.exec != "", strict: o.strict}
 	err = e.examineAll(ctx, scenarios, report)
+	report.NotRun = len(scenarios) - len(report.Results)
 	report.Seconds = time.Since(report.Began).Seconds()
 	report.Left = e.cleanUp()
 	return report, err

@@ -63,9 +63,11 @@ type checkReport struct {
 	Guarantees locker.Guarantees `json:"-"`
 	Warnings   []string          `json:"warnings,omitempty"` // of settings of the servers
 	Results    []verdict         `json:"results"`
-	Left       string            `json:"left,omitempty"` // what could not be cleaned up
+	Left       string            `json:"left,omitempty"`    // what could not be cleaned up
+	NotRun     int               `json:"not_run,omitempty"` // scenarios, because the check was ended
 
 	reasons bool // are printed, for what was skipped
+	strict  bool // warnings and doubts make the check fail
 }
 
 func (r *checkReport) count(o conformance.Outcome) (n int) {
@@ -84,6 +86,8 @@ func (r *checkReport) verdict() error {
 		return &statusError{code: exitBroken}
 	case r.count(conformance.Undecided) > 0:
 		return &statusError{code: exitUnreachable, err: fmt.Errorf("%d scenarios could not be decided", r.count(conformance.Undecided))}
+	case r.strict && len(r.Warnings)+len(r.Doubtful()) > 0:
+		return &statusError{code: exitBroken, err: fmt.Errorf("--strict: %d warnings, %d promises not kept in each trial", len(r.Warnings), len(r.Doubtful()))}
 	default:
 		return nil
 	}
@@ -205,6 +209,11 @@ func (r *checkReport) Summary() string {
 	return s
 }
 
+// Unfinished says how much of a check that was ended did not run.
+func (r *checkReport) Unfinished() string {
+	return fmt.Sprintf("ended early: %d of %d scenarios did not run", r.NotRun, r.NotRun+len(r.Results))
+}
+
 // skipped returns how many scenarios were skipped for each reason.
 func (r *checkReport) skipped() []string {
 	counts := map[string]int{}
@@ -234,6 +243,9 @@ func (r *checkReport) writeText(w io.Writer) error {
 		}
 	}
 	fmt.Fprintln(w, r.Summary())
+	if r.NotRun > 0 {
+		fmt.Fprintln(w, r.Unfinished())
+	}
 	if r.Left != "" {
 		fmt.Fprintln(w, r.Left)
 	}

@@ -186,6 +186,12 @@ func TestCheck_warnsOfAServerThatEvictsLocks(t *testing.T) {
 		assert.Contains(t, p.stdout.String(), evicts)
 	}
 	assert.Contains(t, checked(t, 0, "--run", "^the token is 0 without", "redigo://"+s.Addr()).Warnings[0], evicts)
+	strict := begin(t, append(one, "--strict")...)
+	assert.Equal(t, exitBroken, strict.waitFor(time.Minute))
+	assert.Contains(t, strict.stderr.String(), "locker: --strict: 1 warnings, 0 promises not kept in each trial\n")
+	compared := begin(t, append([]string{"compare", "--rounds", "1", "--pairs", "2", "--duration", "10ms"}, one[1:]...)...)
+	require.Equal(t, 0, compared.waitFor(time.Minute), "%s", compared.stderr)
+	assert.Regexp(t, `- \*\*warning\*\*: .*`+evicts, compared.stdout.String())
 
 	s.Do("CONFIG", "SET", "maxmemory-policy", "noeviction")
 	assert.Empty(t, checked(t, 0, one[1:]...).Warnings)
@@ -225,6 +231,7 @@ func TestCheck_interrupted_leavesNothingLocked(t *testing.T) {
 	patience.Until(t, "it has begun", func() bool { return len(s.Do("KEYS", "*").([]any)) > 2 }) // the mark is one
 	require.NoError(t, p.cmd.Process.Signal(os.Interrupt))
 	assert.Equal(t, 130, p.waitFor(2*time.Minute), "%s", p.stderr)
+	assert.Regexp(t, `ended early: \d+ of \d+ scenarios did not run`, p.stdout.String())
 	wantForgotten(t, s)
 }
 

@@ -159,7 +159,7 @@ func TestTrial_endsThoughTheProgramDoesNotAnswer(t *testing.T) {
 	forever := make(chan struct{})
 	defer close(forever)
 	err := fatal(ctx, func(conformance.TB) { <-forever })
-	assert.ErrorContains(t, err, "no answer")
+	require.ErrorContains(t, err, "no answer")
 	assert.ErrorContains(t, err, "interrupted")
 }
 

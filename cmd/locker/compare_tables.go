@@ -111,6 +111,12 @@ func (c *comparison) writeMarkdown(w io.Writer) error {
 		c.matrix("Scenario", c.scenarios(), func(one cell) string { return strings.TrimSuffix(one.Class+", "+one.Text, ", ") }))
 	for _, r := range c.Checks {
 		fmt.Fprintf(w, "\n%s: %s.\n", r.Backend, r.Summary())
+		if r.NotRun > 0 {
+			fmt.Fprintf(w, "\n- **%s**\n", r.Unfinished())
+		}
+		for _, warning := range r.Warnings {
+			fmt.Fprintf(w, "\n- **warning**: %s\n", warning)
+		}
 		for _, v := range r.Doubtful() {
 			fmt.Fprintf(w, "\n- **kept, %s**: %s\n\n  %s\n\n  ```\n  %s\n  ```\n", v.Share(), v.Scenario, v.Promise, indent(v.Seen, "  "))
 		}

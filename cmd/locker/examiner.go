@@ -20,6 +20,7 @@ import (
 func (o *checkOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.run, "run", "", "only scenarios whose name matches this regular expression")
 	f.DurationVar(&o.ttl, "ttl", 0, "shortest TTL (default 500ms; etcd 2s; ZooKeeper 4s)")
+	f.BoolVar(&o.strict, "strict", false, "fail also for warnings, and for promises kept in some trials alone")
 	f.StringVar(&o.prefix, "prefix", "", "prefix of the names (default: a new one)")
 }
 
@@ -54,9 +55,6 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 		return nil, err
 	}
 	e.harness = conformance.Harness{TTL: e.ttl, Promises: c.Guarantees(), New: g.lock, Client: g.client}
-	if _, ok := lockOf(c, "any").(conformance.RWLocker); ok {
-		e.harness.RW = g.rw
-	}
 	e.warnings, _ = c.Warnings(ctx) // whether the servers answer is seen below
 	if err := c.Close(); err != nil {
 		return nil, err
@@ -73,7 +71,22 @@ func newExaminer(ctx context.Context, url string, o *checkOptions) (*examiner, e
 	if err := e.probe(ctx); err != nil {
 		return nil, err
 	}
+	if shares, err := g.hasShares(ctx); err != nil {
+		return nil, err
+	} else if shares {
+		e.harness.RW = g.rw
+	}
 	return e, nil
+}
+
+// hasShares reports whether the backend has read-write locks.
+func (e *groundExaminer) hasShares(ctx context.Context) (bool, error) {
+	c, err := e.open(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = c.Close() }()
+	return !errors.Is(c.RWMutex(e.name("probe"), locker.WithTTL(e.ttl)).TryRLock(ctx), locker.ErrUnsupported), nil
 }
 
 // probe locks and unlocks something.
@@ -126,15 +139,7 @@ func (e *groundExaminer) process(self string) *exec.Cmd {
 }
 
 func openMutex(t conformance.TB, url, prefix, name string, ttl time.Duration) locker.Locker {
-	return lockOf(openClient(t, url, prefix), name, mutexOptions(ttl, false)...)
-}
-
-// lockOf returns an RWMutex if the backend has any, and a Mutex otherwise.
-func lockOf(c *locker.Client, name string, opts ...locker.MutexOption) locker.Locker {
-	if rw := c.RWMutex(name, opts...); !errors.Is(rw.Unlock(context.Background()), locker.ErrUnsupported) {
-		return rw
-	}
-	return c.Mutex(name, opts...)
+	return openClient(t, url, prefix).RWMutex(name, mutexOptions(ttl, false)...)
 }
 
 func openClient(t conformance.TB, url, prefix string) *locker.Client {

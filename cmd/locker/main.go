@@ -2,7 +2,7 @@
 //
 //	locker run redis://localhost:6379 backup -- /usr/local/bin/backup --all
 //
-// It runs commands under a lock (run), shows who holds a lock and who waits (inspect), lists the locks that are held (list), ends the
+// It runs commands under a lock (run), shows who holds a lock and who waits (inspect), watches that (watch), lists the locks that are held (list), ends the
 // hold of another process (release), tests which promises the locks of servers keep (check), measures what they cost (bench), or does
 // both and compares servers (compare). See README.md, or locker help.
 package main
@@ -74,7 +74,7 @@ are held, and tests and measures the locks of servers.
 		return unknownCommand(c, args[0])
 	}
 	root.SuggestionsMinimumDistance = 2
-	root.AddCommand(newRun(), newCheck(), newServeLock(), newBench(), newCompare(), newInspect(), newList(), newRelease())
+	root.AddCommand(newRun(), newCheck(), newServeLock(), newBench(), newCompare(), newInspect(), newWatch(), newList(), newRelease())
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		for _, shell := range c.Commands() { // of completion: cobra's own error would print what was typed

@@ -196,8 +196,10 @@ func TestRun_slotsOfASemaphore(t *testing.T) {
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	job := func(flags ...string) *process {
-		return begin(t, slices.Concat([]string{"run", "-n", "2"}, flags, []string{s.URL(), "name", "--",
-			"sh", "-c", "echo $LOCKER_SLOT > " + dir + "/$$.new; mv " + dir + "/$$.new " + dir + "/$$.up; while [ ! -e " + dir + "/go ]; do sleep 0.01; done"})...)
+		return begin(t, slices.Concat([]string{"run", "-n", "2"}, flags, []string{
+			s.URL(), "name", "--",
+			"sh", "-c", "echo $LOCKER_SLOT > " + dir + "/$$.new; mv " + dir + "/$$.new " + dir + "/$$.up; while [ ! -e " + dir + "/go ]; do sleep 0.01; done",
+		})...)
 	}
 	running := []*process{job(), job()}
 	var up []string

@@ -67,7 +67,7 @@ func serveLock(url, prefix string, ttl time.Duration) error {
 		},
 		Client: func(t conformance.TB, ttl time.Duration, renew bool) func(string) locker.Locker {
 			c := openClient(t, url, prefix)
-			return func(name string) locker.Locker { return lockOf(c, name, mutexOptions(ttl, renew)...) }
+			return func(name string) locker.Locker { return c.RWMutex(name, mutexOptions(ttl, renew)...) }
 		},
 	})
 }

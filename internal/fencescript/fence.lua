@@ -1,5 +1,5 @@
--- Behind the application's own script, which is the function write. KEYS[1] is the key of the newest token, ARGV[1] the
--- token of the write; what remains is the script's.
+-- Behind the application's own script, which is the function write. KEYS[1] is the key of the
+-- newest token, ARGV[1] the token of the write; what remains is the script's.
 local token, newest = ARGV[1], redis.pcall('GET', KEYS[1])
 local failed = type(newest) == 'table' and newest.err
 if failed and not failed:find('^WRONGTYPE') then

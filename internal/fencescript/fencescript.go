@@ -1,5 +1,5 @@
-// Package fencescript is the fence on a Redis server, whatever the client library: the Lua, its arguments and its
-// answers.
+// Package fencescript is the fence on a Redis server, whatever the client library: the Lua, its
+// arguments and its answers.
 package fencescript
 
 import (
@@ -16,8 +16,8 @@ import (
 //go:embed fence.lua
 var fenceSource string
 
-// Source returns a script that runs body if the token is not stale. The lines of body keep their numbers, by which Redis says
-// where an error is.
+// Source returns a script that runs body if the token is not stale. The lines of body keep their
+// numbers, by which Redis says where an error is.
 func Source(body string) string {
 	return "local function write(KEYS, ARGV) " + body + "\nend\n" + fenceSource
 }
@@ -25,7 +25,8 @@ func Source(body string) string {
 // Set is the body that sets one key.
 const Set = "return redis.call('SET', KEYS[1], unpack(ARGV))"
 
-// OfSet returns the write of package pkg that sets key, and the arguments of Set for it. An expiry of 0 is none.
+// OfSet returns the write of package pkg that sets key, and the arguments of Set for it. An expiry
+// of 0 is none.
 func OfSet(pkg, key string, token uint64, value any, expiry time.Duration) (w Write, args []any, err error) {
 	w = Write{Package: pkg, Resource: key, TokenKey: TokenKey(key), Token: token}
 	switch {
@@ -46,7 +47,8 @@ type Write struct {
 	Token    uint64
 }
 
-// CheckKeys refuses a script that has the token's key among its own: what it writes there would be compared as a token.
+// CheckKeys refuses a script that has the token's key among its own: what it writes there would be
+// compared as a token.
 func (w Write) CheckKeys(keys []string) error {
 	if slices.Contains(keys, w.TokenKey) {
 		return w.Wrap(fmt.Errorf("key %q is the script's: the token has to have a key of its own, see TokenKey", w.TokenKey))
@@ -82,8 +84,9 @@ func (w Write) Explain(err error) error {
 // Wrap adds the package and the resource to err.
 func (w Write) Wrap(err error) error { return fmt.Errorf("%s: %q: %w", w.Package, w.Resource, err) }
 
-// TokenKey returns a key for the token that guards key, on the same slot of a Redis Cluster. It begins with fence:, and no two
-// keys have the same. A key with a '}' but without a hash tag has to be its own tag, and cannot be: its token is on another slot.
+// TokenKey returns a key for the token that guards key, on the same slot of a Redis Cluster. It
+// begins with fence:, and no two keys have the same. A key with a '}' but without a hash tag has to
+// be its own tag, and cannot be: its token is on another slot.
 func TokenKey(key string) string {
 	if tag, ok := hashTag(key); ok {
 		return "fence:{" + tag + "}:" + key
@@ -94,7 +97,8 @@ func TokenKey(key string) string {
 	return "fence:{" + key + "}"
 }
 
-// hashTag returns the part of a key that decides on its slot, between its first '{' and the next '}', if there is one.
+// hashTag returns the part of a key that decides on its slot, between its first '{' and the next
+// '}', if there is one.
 func hashTag(key string) (tag string, ok bool) {
 	_, behind, _ := strings.Cut(key, "{")
 	tag, _, closed := strings.Cut(behind, "}")

@@ -8,9 +8,10 @@ import (
 	"strings"
 )
 
-// Each command is one file in lua, which is read from top to bottom. What commands have in common is in
-// lua/lib: functions and constants with names. Redis makes a function each time that its definition is run,
-// which takes it 50 ns. So a command has only what it names, and where it needs that. In the place of a line
+// Each command is one file in lua, which is read from top to bottom. What commands have in common
+// is in lua/lib: functions and constants with names. Redis makes a function each time that its
+// definition is run, which takes it 50 ns. So a command has only what it names, and where it needs
+// that. In the place of a line
 //
 //	-- uses: enqueue, grant
 //
@@ -47,8 +48,8 @@ var (
 	word        = regexp.MustCompile(`\w+`)
 )
 
-// assemble returns the source of a command. It panics if that names what is not in the library, or does not name
-// what it uses.
+// assemble returns the source of a command. It panics if that names what is not in the library, or
+// does not name what it uses.
 func assemble(command, source string) string {
 	own := words(source)
 	included := map[string]bool{} // true: outside of blocks

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// batch is some requests that are sent together, and their context: it ends when nobody waits for any of them, which is by its
-// deadline, or when it has been sent and answered. A context of the standard library would cost four allocations more.
+// batch is some requests that are sent together, and their context: it ends when nobody waits for
+// any of them, which is by its deadline, or when it has been sent and answered. A context of the
+// standard library would cost four allocations more.
 type batch struct {
 	sender *sender
 	first  *request        // of those that are sent together
@@ -48,8 +49,8 @@ func (s *sender) load() *batch {
 	return b
 }
 
-// Run makes all requests of b, in one round trip, and sends further batches for as long as requests wait. It
-// implements workers.Call.
+// Run makes all requests of b, in one round trip, and sends further batches for as long as requests
+// wait. It implements workers.Call.
 func (b *batch) Run() {
 	for ; b != nil; b = b.next() {
 		calls, replies := b.first.calls, b.first.replies

@@ -11,8 +11,9 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// claim is one owner: 130 random bits, and in front of those how it can be told that it need not wait any more, its
-// place if it has brought one, and whether it wants a share; see lua/lib/layout.lua.
+// claim is one owner: 130 random bits, and in front of those how it can be told that it need not
+// wait any more, its place if it has brought one, and whether it wants a share; see
+// lua/lib/layout.lua.
 type claim struct {
 	driver   *Driver
 	owner    string
@@ -91,7 +92,8 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 
 func (c *claim) waits() bool { return c.wake != nil || c.told != nil }
 
-// ask asks for the lock, or for a place in its queue if c waits, from which the hub wakes it. number is that of take.
+// ask asks for the lock, or for a place in its queue if c waits, from which the hub wakes it.
+// number is that of take.
 func (c *claim) ask(ctx context.Context, number int64) (a answer, err error) {
 	if err := c.driver.CheckTTL(c.ttl); err != nil {
 		return answer{}, err
@@ -122,8 +124,8 @@ func (c *claim) ask(ctx context.Context, number int64) (a answer, err error) {
 	return a, err
 }
 
-// unsubscribe makes c an owner that polls, in the same place, and has the server forget the one that it was: the
-// queue passes over that, for nobody can tell it anything.
+// unsubscribe makes c an owner that polls, in the same place, and has the server forget the one
+// that it was: the queue passes over that, for nobody can tell it anything.
 func (c *claim) unsubscribe(ctx context.Context) error {
 	prefixes := c.driver.hub.prefixes
 	if c.there {
@@ -138,12 +140,12 @@ func (c *claim) unsubscribe(ctx context.Context) error {
 	return nil
 }
 
-// take runs a take script: c is granted, or held by another, or there is an error. The answer's status is unknown
-// if the script may have run in spite of the error. number is a proposed token, or the place of an owner that
-// waits.
+// take runs a take script: c is granted, or held by another, or there is an error. The answer's
+// status is unknown if the script may have run in spite of the error. number is a proposed token,
+// or the place of an owner that waits.
 //
-// A request that arrives late gets what is left of the TTL, and one that arrives too late nothing. Where the
-// server's clock is not known the first is too late in any case, and brings it.
+// A request that arrives late gets what is left of the TTL, and one that arrives too late nothing.
+// Where the server's clock is not known the first is too late in any case, and brings it.
 func (c *claim) take(ctx context.Context, number int64) (answer, error) {
 	d := c.driver
 	server := d.server.reading()
@@ -169,7 +171,8 @@ func (c *claim) take(ctx context.Context, number int64) (answer, error) {
 		if a.status != late {
 			return a, nil
 		}
-		// Late by an estimate of the server's clock that may be wrong: this reply has brought it up to date.
+		// Late by an estimate of the server's clock that may be wrong: this reply has brought it up
+		// to date.
 	}
 	return answer{status: late}, errors.New("the request reached the server after its time")
 }
@@ -181,7 +184,8 @@ func (c *claim) onGrant(ctx context.Context, a answer, sent time.Time, by due) {
 	late := by.late(a.now)
 	c.lasts(sent, c.ttl-late)
 	if by.whole > 0 && late > clock.Since(sent) {
-		// Nothing arrives later than its answer: the reading was of another server, as in a Cluster, or of before the clock was set.
+		// Nothing arrives later than its answer: the reading was of another server, as in a
+		// Cluster, or of before the clock was set.
 		_ = c.Extend(ctx, c.ttl) // if that fails, the hold is shorter
 	}
 }
@@ -204,7 +208,8 @@ func (c *claim) send(ctx context.Context, script *Script, keys []any, args ...an
 // epoch is what the times of claims and servers are counted from.
 var epoch = clock.Now()
 
-// lasts records that a request which was sent at sent made c last ttl. Requests may be answered out of order.
+// lasts records that a request which was sent at sent made c last ttl. Requests may be answered out
+// of order.
 func (c *claim) lasts(sent time.Time, ttl time.Duration) {
 	until := int64(sent.Add(ttl).Sub(epoch))
 	for old := c.until.Load(); until > old && !c.until.CompareAndSwap(old, until); {

@@ -8,8 +8,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Driver grants leases by the scripts. It implements driver.Driver but for Close, which is also about the
-// adapter's client.
+// Driver grants leases by the scripts. It implements driver.Driver but for Close, which is also
+// about the adapter's client.
 type Driver struct {
 	runner Runner
 	server serverClock
@@ -27,8 +27,8 @@ func NewDriver(r Runner) *Driver {
 	return d
 }
 
-// Close ends the subscriptions, has client close what the adapter has to, and returns when no goroutine of the Driver
-// is left.
+// Close ends the subscriptions, has client close what the adapter has to, and returns when no
+// goroutine of the Driver is left.
 func (d *Driver) Close(client func() error) error {
 	d.hub.close()
 	err := client() // ends requests that hang
@@ -36,7 +36,8 @@ func (d *Driver) Close(client func() error) error {
 	return err
 }
 
-// Keep is KEEP of the scripts. They are sent the sum of it and a TTL, so that the server need not add it and print it.
+// Keep is KEEP of the scripts. They are sent the sum of it and a TTL, so that the server need not
+// add it and print it.
 const Keep = time.Minute
 
 // expiry returns after how many milliseconds the key of a lock of that TTL expires.

@@ -33,14 +33,16 @@ func (c *claim) onExtension(r Reply, sent time.Time, ttl time.Duration) error {
 	return err
 }
 
-// Downgrade implements driver.Downgrader. From now on c may be a share, whatever becomes of the request.
+// Downgrade implements driver.Downgrader. From now on c may be a share, whatever becomes of the
+// request.
 func (c *claim) Downgrade(ctx context.Context) error {
 	c.shared.Store(true)
 	return lostUnlessOne(c.send(ctx, downgrade, c.keys[:], c.argOwner))
 }
 
-// mostExtensions is how many requests a pipeline of them has. It is written before the first reply is read: what is on its way
-// has to fit into the buffers of a proxy that reads nothing while nobody reads its replies.
+// mostExtensions is how many requests a pipeline of them has. It is written before the first reply
+// is read: what is on its way has to fit into the buffers of a proxy that reads nothing while
+// nobody reads its replies.
 const mostExtensions = 1024
 
 // ExtendAll implements driver.BatchExtender, in one round trip for each mostExtensions leases.

@@ -59,7 +59,7 @@ func (b build) changed(t *testing.T, was, is string) build {
 	for _, s := range [][2]**Script{{&b.take, &after.take}, {&b.propose, &after.propose}, {&b.release, &after.release}, {&b.raise, &after.raise}} {
 		*s[1] = &Script{Source: strings.ReplaceAll((*s[0]).Source, was, is)}
 	}
-	require.False(t, b.sources() == after.sources(), was)
+	require.NotEqual(t, b.sources(), after.sources(), was)
 	return after
 }
 

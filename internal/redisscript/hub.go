@@ -12,8 +12,9 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// hub wakes a Driver's waiters. Those of one lock share a wait list: a channel on which they are told, and a
-// timer by which the first of them looks for all. The wait lists of one server share a subscriber.
+// hub wakes a Driver's waiters. Those of one lock share a wait list: a channel on which they are
+// told, and a timer by which the first of them looks for all. The wait lists of one server share a
+// subscriber.
 type hub struct {
 	runner   Runner
 	decline  func(ctx context.Context, keys []any, owner string)
@@ -188,7 +189,8 @@ func (h *hub) onFailure(w *claim, sent time.Time) {
 	}
 }
 
-// silence returns for how long what w's wait list has asked for has failed: sent is the latest, which has.
+// silence returns for how long what w's wait list has asked for has failed: sent is the latest,
+// which has.
 func (h *hub) silence(w *claim, sent time.Time) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

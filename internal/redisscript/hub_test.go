@@ -304,18 +304,3 @@ func TestHub_aWaiterKeepsItsPlaceWhereTheServerKnowsNone(t *testing.T) {
 		})
 	}
 }
-
-// Who has no place yet looks after those of its wait list that have one.
-func TestWaitList_insert(t *testing.T) {
-	list := &waitList{}
-	late, second, first := &claim{}, &claim{}, &claim{}
-	list.insert(late, 0)
-	list.insert(second, 8)
-	list.insert(first, 3)
-	assert.Equal(t, []*claim{first, second, late}, list.queue)
-	list.insert(late, 5)
-	assert.Equal(t, []*claim{first, late, second}, list.queue)
-	list.insert(first, 0)
-	assert.Equal(t, []*claim{first, late, second}, list.queue)
-	assert.EqualValues(t, 3, first.place)
-}

@@ -10,13 +10,16 @@ import (
 	"github.com/go-locker/locker/internal/workers"
 )
 
-// Scan makes one step of SCAN at one server, from cursor on. It returns the keys that match, and the next cursor, which is 0 after the last step.
+// Scan makes one step of SCAN at one server, from cursor on. It returns the keys that match, and
+// the next cursor, which is 0 after the last step.
 type Scan func(ctx context.Context, cursor uint64, match string) (keys []string, next uint64, err error)
 
-// ScanCount is the COUNT of a step: how many keys the server goes through, more or less, in a fraction of a millisecond.
+// ScanCount is the COUNT of a step: how many keys the server goes through, more or less, in a
+// fraction of a millisecond.
 const ScanCount = 250
 
-// List implements driver.Lister: a page is one step of SCAN at one server, and one round trip for the locks among the keys.
+// List implements driver.Lister: a page is one step of SCAN at one server, and one round trip for
+// the locks among the keys.
 func (d *Driver) List(prefix string) driver.Pager {
 	w := &walk{driver: d, match: matching(prefix)}
 	return w.page
@@ -95,7 +98,8 @@ func (d *Driver) held(ctx context.Context, keys []string) (held []string, err er
 
 var globEscape = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// matching returns the pattern of the keys of locks whose names begin with prefix. A queue's key does not match.
+// matching returns the pattern of the keys of locks whose names begin with prefix. A queue's key
+// does not match.
 func matching(prefix string) string {
 	return "{" + globEscape.Replace(tagEscape.Replace(prefix)) + "*}"
 }
@@ -112,7 +116,8 @@ func nameOf(key string) (name string, ok bool) {
 	return name, ok && Key(name) == key
 }
 
-// aside makes a call of the client library's, which may ignore contexts, and leaves it when ctx ends.
+// aside makes a call of the client library's, which may ignore contexts, and leaves it when ctx
+// ends.
 func aside[T any](ctx context.Context, s *sender, f func(context.Context) (T, error)) (value T, err error) {
 	type answer struct {
 		value T

@@ -98,21 +98,3 @@ func TestList_ofOtherReplies(t *testing.T) {
 		})
 	}
 }
-
-func TestForceRelease_ofWhatTheScriptReturns(t *testing.T) {
-	boom := errors.New("boom")
-	for _, c := range []struct {
-		reply any
-		err   error
-		is    error
-	}{{int64(1), nil, nil}, {int64(0), nil, driver.ErrNotHeld}, {int64(-1), nil, driver.ErrHeld}, {nil, boom, boom}} {
-		d := NewDriver(&fakeRunner{answer: func(s *Script, args []any) (any, error) {
-			assert.Same(t, force, s)
-			assert.Equal(t, []any{"a", uint64(7)}, args)
-			return c.reply, c.err
-		}})
-		require.ErrorIs(t, d.ForceRelease(t.Context(), "x", driver.State{Held: true, Token: 7, Holder: driver.Participant{ID: "a"}}), c.is)
-	}
-	d := NewDriver(&fakeRunner{answer: func(*Script, []any) (any, error) { return "OK", nil }})
-	require.ErrorContains(t, d.ForceRelease(t.Context(), "x", driver.State{}), "unexpected reply to the force script")
-}

@@ -54,7 +54,8 @@ func (m *marks) of(name string) *mark {
 	return it
 }
 
-// MarkKey returns the key of the mark for the lock called name. In a Redis Cluster it has the lock's slot.
+// MarkKey returns the key of the mark for the lock called name. In a Redis Cluster it has the
+// lock's slot.
 func MarkKey(name string, cluster bool) string {
 	prefix := prefixOf(name)
 	tag := ""
@@ -67,7 +68,8 @@ func MarkKey(name string, cluster bool) string {
 // prefixOf returns what has a mark of its own of a name: up to its first colon.
 func prefixOf(name string) string { return name[:strings.IndexByte(name, ':')+1] }
 
-// onGrant takes in a grant. What the mark of another server covers, as of one that a failover or a proxy has led to, does not count here.
+// onGrant takes in a grant. What the mark of another server covers, as of one that a failover or a
+// proxy has led to, does not count here.
 func (m *mark) onGrant(a answer) {
 	if a.covered > 0 || m.covered.Load() > a.now+coverMicros {
 		m.covered.Store(a.covered)
@@ -77,7 +79,8 @@ func (m *mark) onGrant(a answer) {
 // coverMicros is COVER of mark.lua.
 const coverMicros = 1_000_000
 
-// tagsOf returns, for each slot, the number that makes the key of a mark fall into it. It takes some 20 ms.
+// tagsOf returns, for each slot, the number that makes the key of a mark fall into it. It takes
+// some 20 ms.
 func tagsOf(prefix string) *[slots]uint32 {
 	sum, tags := crc16(0, prefix+"%mark"), new([slots]uint32)
 	for i, left := uint32(1), slots; left > 0; i++ {
@@ -91,7 +94,8 @@ func tagsOf(prefix string) *[slots]uint32 {
 
 func slotOf(sum uint16) uint16 { return sum % slots }
 
-// crc16 goes on from sum with text: CRC16 (XMODEM), by which the Redis Cluster specification has keys fall into slots.
+// crc16 goes on from sum with text: CRC16 (XMODEM), by which the Redis Cluster specification has
+// keys fall into slots.
 func crc16(sum uint16, text string) uint16 {
 	for i := range len(text) {
 		sum ^= uint16(text[i]) << 8

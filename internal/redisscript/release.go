@@ -11,7 +11,8 @@ import (
 	"github.com/go-locker/locker/driver"
 )
 
-// Release implements driver.Lease. A take that was given up may still be under way, and is waited for.
+// Release implements driver.Lease. A take that was given up may still be under way, and is waited
+// for.
 func (c *claim) Release(ctx context.Context) error {
 	c.driver.hub.leave(c)
 	if !c.there {
@@ -48,7 +49,8 @@ func (c *claim) release(ctx context.Context, token uint64, sent *sendings) error
 	return lostUnlessOne(c.send(ctx, script, c.keys[:], c.argOwner, token, sent))
 }
 
-// decline hands over what is claimed for an owner that waits no more. If that fails the claim expires.
+// decline hands over what is claimed for an owner that waits no more. If that fails the claim
+// expires.
 func (d *Driver) decline(ctx context.Context, keys []any, owner string) {
 	script := release
 	if strings.Contains(owner, shareMark) {
@@ -74,8 +76,8 @@ func (c *claim) awaitFormer(ctx context.Context) error {
 	}
 }
 
-// awaitTake waits until the take of c that was given up has ended. If that takes long, what it has done by then is
-// undone beforehand: it holds others up.
+// awaitTake waits until the take of c that was given up has ended. If that takes long, what it has
+// done by then is undone beforehand: it holds others up.
 func (c *claim) awaitTake(ctx context.Context) (undone bool, err error) {
 	soon := time.NewTimer(overdue)
 	defer soon.Stop()

@@ -12,11 +12,13 @@ import (
 
 // Runner is what the protocol needs of a client library.
 type Runner interface {
-	// Run makes all calls in one round trip to a server, each by the script's SHA or, with Load, by its source. It puts a reply or an
-	// error for each into replies, which are as many, and empty. Nothing of calls and replies is kept.
+	// Run makes all calls in one round trip to a server, each by the script's SHA or, with Load, by
+	// its source. It puts a reply or an error for each into replies, which are as many, and empty.
+	// Nothing of calls and replies is kept.
 	Run(ctx context.Context, calls []Call, replies []Reply)
 
-	// Together reports whether all requests go to one address, so that those of several goroutines share round trips.
+	// Together reports whether all requests go to one address, so that those of several goroutines
+	// share round trips.
 	Together() bool
 
 	// Locate returns the server that publishes about key. It returns ErrNoSubscriptions where
@@ -30,8 +32,9 @@ type Runner interface {
 	Sharded() bool
 }
 
-// Counter is an argument that counts how often it is written. The Runner takes back what the server has
-// answered with an error: a request that was refused, or sent on to another server, has done nothing.
+// Counter is an argument that counts how often it is written. The Runner takes back what the server
+// has answered with an error: a request that was refused, or sent on to another server, has done
+// nothing.
 type Counter interface {
 	encoding.BinaryMarshaler
 
@@ -39,8 +42,9 @@ type Counter interface {
 	NotRun()
 }
 
-// Call is a script with its keys, which are all those of one lock, and arguments. One that is an encoding.BinaryMarshaler is asked
-// for its value each time that the request is written, see Counter.
+// Call is a script with its keys, which are all those of one lock, and arguments. One that is an
+// encoding.BinaryMarshaler is asked for its value each time that the request is written, see
+// Counter.
 type Call struct {
 	Script *Script
 	Keys   []any // each a string
@@ -55,8 +59,8 @@ type Reply struct {
 	Value any // an int64, a text as a string or []byte, or a []any of those
 	Err   error
 
-	// MayHaveRun, of a script that Takes, is set if it may have run in spite of Err: its reply was lost, and what the
-	// client library was told when it tried again proves nothing.
+	// MayHaveRun, of a script that Takes, is set if it may have run in spite of Err: its reply was
+	// lost, and what the client library was told when it tried again proves nothing.
 	MayHaveRun bool
 
 	Ran   bool // in spite of Err: too few replicas have acknowledged what it did
@@ -84,9 +88,9 @@ func Run(ctx context.Context, r Runner, calls []Call, replies []Reply) {
 	}
 }
 
-// again returns the indices of the calls that are to be sent again, and changes them. A server that has lost a script gets it with the
-// first call of it that it refused, and the others again behind that one. A lock whose slot moves goes without its queue, which
-// may be elsewhere.
+// again returns the indices of the calls that are to be sent again, and changes them. A server that
+// has lost a script gets it with the first call of it that it refused, and the others again behind
+// that one. A lock whose slot moves goes without its queue, which may be elsewhere.
 func again(calls []Call, replies []Reply) (which []int) {
 	var given []*Script
 	for i := range calls {
@@ -110,14 +114,15 @@ func again(calls []Call, replies []Reply) (which []int) {
 	return which
 }
 
-// Replicas is how many replicas have to acknowledge what a script grants. A Runner that is told so sends
-// WAIT with the script, on the same connection.
+// Replicas is how many replicas have to acknowledge what a script grants. A Runner that is told so
+// sends WAIT with the script, on the same connection.
 type Replicas struct {
 	N       int
 	Timeout time.Duration
 }
 
-// NewReplicas returns n replicas and how long they have, or an error if that cannot be asked of a server.
+// NewReplicas returns n replicas and how long they have, or an error if that cannot be asked of a
+// server.
 func NewReplicas(n int, timeout time.Duration) (Replicas, error) {
 	switch {
 	case n < 1:
@@ -129,8 +134,8 @@ func NewReplicas(n int, timeout time.Duration) (Replicas, error) {
 	}
 }
 
-// Within returns r for a WAIT that is sent now. A quarter of what is left of ctx is for the answer to come back. WAIT 0 would
-// be for ever.
+// Within returns r for a WAIT that is sent now. A quarter of what is left of ctx is for the answer
+// to come back. WAIT 0 would be for ever.
 func (r Replicas) Within(ctx context.Context) Replicas {
 	if deadline, ok := ctx.Deadline(); ok {
 		left := max(time.Until(deadline)*3/4, time.Millisecond)
@@ -139,8 +144,8 @@ func (r Replicas) Within(ctx context.Context) Replicas {
 	return r
 }
 
-// Check returns an error if reply, of a script that Grants, was a grant that too few have acknowledged.
-// The script has run.
+// Check returns an error if reply, of a script that Grants, was a grant that too few have
+// acknowledged. The script has run.
 func (r Replicas) Check(reply any, acknowledged int64) error {
 	switch r := reply.(type) {
 	case []any:
@@ -156,11 +161,12 @@ func (r Replicas) Check(reply any, acknowledged int64) error {
 	return fmt.Errorf("%d of %d replicas have acknowledged within %v", acknowledged, r.N, r.Timeout)
 }
 
-// ErrNoSubscriptions is the error of subscriptions that will not be had by trying again soon: the user has no right,
-// or the server or the client library does not know them.
+// ErrNoSubscriptions is the error of subscriptions that will not be had by trying again soon: the
+// user has no right, or the server or the client library does not know them.
 var ErrNoSubscriptions = errors.New("no subscriptions")
 
-// Refusal returns answer, a server's error reply to a subscription, as an ErrNoSubscriptions if there will be none.
+// Refusal returns answer, a server's error reply to a subscription, as an ErrNoSubscriptions if
+// there will be none.
 func Refusal(answer error) error {
 	for _, prefix := range []string{"NOPERM", "ERR unknown command"} {
 		if strings.HasPrefix(answer.Error(), prefix) {
@@ -176,8 +182,8 @@ type Publisher struct {
 	Dial func(ctx context.Context) (Subscription, error)
 }
 
-// Subscription is a connection for subscriptions alone. Receive is called by one goroutine, the other
-// methods by any.
+// Subscription is a connection for subscriptions alone. Receive is called by one goroutine, the
+// other methods by any.
 type Subscription interface {
 	Subscribe(ctx context.Context, channels ...string) error
 	Unsubscribe(ctx context.Context, channels ...string) error

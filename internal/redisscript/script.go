@@ -16,7 +16,8 @@ type Script struct {
 	// Takes is set if it matters whether the script has run when there is no reply.
 	Takes bool
 
-	// Grants is set if the reply 1, one that begins with 1, or a text, is a promise that replicas ought to know of.
+	// Grants is set if the reply 1, one that begins with 1, or a text, is a promise that replicas
+	// ought to know of.
 	Grants bool
 
 	// Queue is set if the second key is that of the lock's queue, and the third that of its shares,
@@ -30,7 +31,8 @@ type Script struct {
 // Redis takes of a user who has yet to give a password.
 const mostArgs = 4
 
-// What Go and Lua have to agree on is here, in reply.go, and in the first lines of the scripts. TestScripts_agreeWithGo compares them.
+// What Go and Lua have to agree on is here, in reply.go, and in the first lines of the scripts.
+// TestScripts_agreeWithGo compares them.
 var (
 	take       = newScript("take", anyTake)
 	takeShared = newScript("take_shared", anyTake) // of an owner that has a ~ in it, see layout.lua
@@ -80,8 +82,9 @@ func newScript(name string, s Script) *Script {
 
 var tagEscape = strings.NewReplacer("%", "%25", "}", "%7D")
 
-// Key returns the key of the lock called name. All of it is a hash tag, so that the queue and the channels of
-// the lock are on the same slot of a Redis Cluster; a '}' in the name would end the tag early.
+// Key returns the key of the lock called name. All of it is a hash tag, so that the queue and the
+// channels of the lock are on the same slot of a Redis Cluster; a '}' in the name would end the tag
+// early.
 func Key(name string) string { return keysOf(name)[0].(string) }
 
 // keysOf returns what the scripts take: the lock of a name, its queue, and its shares. Those that

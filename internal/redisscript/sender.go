@@ -25,8 +25,9 @@ const (
 
 var errNoAnswer = error(outage.NoAnswer("the server has not answered in time"))
 
-// sender makes all requests of a Driver. It has goroutines of its own, because a client library may ignore contexts. Requests of many
-// goroutines share round trips: each batch takes along what has come while others were under way.
+// sender makes all requests of a Driver. It has goroutines of its own, because a client library may
+// ignore contexts. Requests of many goroutines share round trips: each batch takes along what has
+// come while others were under way.
 type sender struct {
 	runner   Runner
 	workers  *workers.Workers
@@ -86,7 +87,8 @@ func (s *sender) request(script *Script, keys []any, args ...any) *request {
 	return r
 }
 
-// requestOf returns one of several calls, which belong to it together with replies until it is answered.
+// requestOf returns one of several calls, which belong to it together with replies until it is
+// answered.
 func (s *sender) requestOf(calls []Call, replies []Reply) *request {
 	r := s.requests.Get().(*request)
 	r.calls, r.replies = calls, replies
@@ -99,9 +101,10 @@ func (s *sender) call(ctx context.Context, script *Script, keys []any, args ...a
 	return reply.Value, reply.Err
 }
 
-// send makes a request. It returns when that is answered, with the first reply; or else, with false, soon after ctx has ended or timeout
-// has passed: then the request is dropped, or goes on and the reply has MayHaveRun set. The caller does not use a request again
-// that is answered; one that is not is the sender's.
+// send makes a request. It returns when that is answered, with the first reply; or else, with
+// false, soon after ctx has ended or timeout has passed: then the request is dropped, or goes on
+// and the reply has MayHaveRun set. The caller does not use a request again that is answered; one
+// that is not is the sender's.
 func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (reply Reply, answered bool) {
 	if r.direct {
 		return s.sendDirect(ctx, r)
@@ -136,8 +139,9 @@ func (s *sender) send(ctx context.Context, timeout time.Duration, r *request) (r
 	}
 }
 
-// sendDirect makes a request whose caller bounds and counts requests by itself. It goes at once, without a hand-over to another goroutine, or
-// with the next batch. It returns when the request is over, or was dropped because ctx ended before it was sent.
+// sendDirect makes a request whose caller bounds and counts requests by itself. It goes at once,
+// without a hand-over to another goroutine, or with the next batch. It returns when the request is
+// over, or was dropped because ctx ended before it was sent.
 func (s *sender) sendDirect(ctx context.Context, r *request) (reply Reply, answered bool) {
 	if era, alone := s.begin(); alone {
 		Run(ctx, s.runner, r.calls, r.replies)
@@ -165,7 +169,8 @@ func (s *sender) sendDirect(ctx context.Context, r *request) (reply Reply, answe
 	return s.onReply(r, ctx.Err()), true
 }
 
-// begin counts a batch that its caller makes, of one request. It returns false if that is to wait, or s is closed.
+// begin counts a batch that its caller makes, of one request. It returns false if that is to wait,
+// or s is closed.
 func (s *sender) begin() (era int32, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,7 +208,8 @@ func (s *sender) goOn(era int32) {
 	}
 }
 
-// next ends a batch of that era, and returns the one that comes after it, if any does. The caller holds s.mu.
+// next ends a batch of that era, and returns the one that comes after it, if any does. The caller
+// holds s.mu.
 func (s *sender) next(era int32) *batch {
 	switch {
 	case era != s.era: // it was overdue, and another has taken over
@@ -216,8 +222,8 @@ func (s *sender) next(era int32) *batch {
 	}
 }
 
-// onReply returns the first reply to r, which is over. That the batch has ended is no error of the client library's: why nobody
-// waits is.
+// onReply returns the first reply to r, which is over. That the batch has ended is no error of the
+// client library's: why nobody waits is.
 func (s *sender) onReply(r *request, why error) Reply {
 	for i := range r.replies {
 		err := r.replies[i].Err
@@ -250,8 +256,8 @@ func (s *sender) enqueue(r *request) bool {
 	return true
 }
 
-// drop takes r back, which nobody waits for any more. It returns false if r may have been sent: then its batch ends if that has
-// no other.
+// drop takes r back, which nobody waits for any more. It returns false if r may have been sent:
+// then its batch ends if that has no other.
 func (s *sender) drop(r *request) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,20 +7,22 @@ import (
 	"time"
 )
 
-// serverClock has the latest reading of the server's clock, so that a take can say by it when it is due.
+// serverClock has the latest reading of the server's clock, so that a take can say by it when it is
+// due.
 type serverClock struct {
 	mu     sync.Mutex
 	latest reading
 }
 
-// reading is how far the server's clock was ahead of ours, in µs, and at most one round trip too much.
+// reading is how far the server's clock was ahead of ours, in µs, and at most one round trip too
+// much.
 type reading struct {
 	ahead int64
 	at    time.Time // zero: not known
 }
 
-// trusted is for how many TTLs a reading is used. Clocks whose rates differ by a ten-thousandth are by then apart by what a hold
-// allows for drift, TTL/100.
+// trusted is for how many TTLs a reading is used. Clocks whose rates differ by a ten-thousandth are
+// by then apart by what a hold allows for drift, TTL/100.
 const trusted = 100
 
 func (s *serverClock) reading() reading {
@@ -40,9 +42,10 @@ func (s *serverClock) onReply(now int64, sent time.Time) reading {
 // micros returns a time of ours, in µs since epoch.
 func micros(t time.Time) int64 { return t.Sub(epoch).Microseconds() }
 
-// due returns when a request for a lock of that TTL has to arrive that is sent at sent: too late already if the server's clock is not
-// known. It is late when the allowance for drift has passed; and too late when half of the TTL would not be left when the
-// answer is back, or nobody waits for that.
+// due returns when a request for a lock of that TTL has to arrive that is sent at sent: too late
+// already if the server's clock is not known. It is late when the allowance for drift has passed;
+// and too late when half of the TTL would not be left when the answer is back, or nobody waits for
+// that.
 func (r reading) due(ctx context.Context, sent time.Time, ttl time.Duration) due {
 	if r.at.IsZero() || sent.Sub(r.at)/trusted > ttl {
 		return due{}
@@ -63,9 +66,9 @@ type due struct {
 	rest  int64 // for so long after that what is left of it
 }
 
-// arg returns d as the takes have it: until when the mark covers a grant, and then whole, the number, rest, and
-// the tag of the mark. The number is the token that is proposed to a node of Redlock; or else the place of an
-// owner that waits, or 0 if it has none.
+// arg returns d as the takes have it: until when the mark covers a grant, and then whole, the
+// number, rest, and the tag of the mark. The number is the token that is proposed to a node of
+// Redlock; or else the place of an owner that waits, or 0 if it has none.
 func (d due) arg(m *mark, number int64) string {
 	var all [96]byte
 	text := appendDigits(all[:0], min(d.whole, m.covered.Load()))
@@ -84,7 +87,8 @@ func appendDigits(to []byte, n int64) []byte {
 	return append(append(to, "0000000000000000"[len(digits):]...), digits...)
 }
 
-// late returns what the script has taken off the TTL of a request that arrived at now, or a little more.
+// late returns what the script has taken off the TTL of a request that arrived at now, or a little
+// more.
 func (d due) late(now int64) time.Duration {
 	return time.Duration(max(now-d.whole, 0)) * time.Microsecond
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/go-locker/locker/internal/clock"
 )
 
-// subscriber is a connection for the subscriptions of the wait lists of one server. The hub's mutex guards it.
+// subscriber is a connection for the subscriptions of the wait lists of one server. The hub's mutex
+// guards it.
 type subscriber struct {
 	conn      Subscription // nil: not yet
 	since     time.Time
@@ -33,7 +34,8 @@ func (h *hub) subscribe(list *waitList) {
 	})
 }
 
-// assign gives list to the subscriber of its publisher, and returns that one's connection if it stands already.
+// assign gives list to the subscriber of its publisher, and returns that one's connection if it
+// stands already.
 func (h *hub) assign(list *waitList, publisher Publisher, err error) Subscription {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -158,8 +160,8 @@ func (h *hub) send(s *subscriber, f func(context.Context, Subscription) error) {
 	})
 }
 
-// tidy removes wait lists that nobody has used for a while, and subscribers without any, and asks the others
-// for a sign of life.
+// tidy removes wait lists that nobody has used for a while, and subscribers without any, and asks
+// the others for a sign of life.
 func (h *hub) tidy() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

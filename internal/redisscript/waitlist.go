@@ -33,8 +33,8 @@ func (list *waitList) add(w *claim) {
 	list.present++
 }
 
-// insert gives w its place in the queue, once: a server that does not know it, because the slot moves, says 0. A waiter that has
-// none yet comes after the others.
+// insert gives w its place in the queue, once: a server that does not know it, because the slot
+// moves, says 0. A waiter that has none yet comes after the others.
 func (list *waitList) insert(w *claim, place uint64) {
 	if w.queued && (w.place > 0 || place == 0) {
 		return
@@ -58,7 +58,8 @@ func (list *waitList) wakeFirst() {
 	}
 }
 
-// tellOfSilence has those look for themselves who wait for a server that is silent, when one of them leaves: it may have given up.
+// tellOfSilence has those look for themselves who wait for a server that is silent, when one of
+// them leaves: it may have given up.
 func (list *waitList) tellOfSilence() {
 	if !list.failing.After(list.news) {
 		return
@@ -76,8 +77,9 @@ func (list *waitList) arm(d time.Duration) {
 	list.armed = true
 }
 
-// interval returns how soon the first waiter looks again if nothing happens. A look bounds what a lost message
-// costs; without a subscription it is all there is. It comes sooner than a claim expires.
+// interval returns how soon the first waiter looks again if nothing happens. A look bounds what a
+// lost message costs; without a subscription it is all there is. It comes sooner than a claim
+// expires.
 func (list *waitList) interval() time.Duration {
 	if list.subscribed {
 		return time.Second + rand.N(500*time.Millisecond)

@@ -51,11 +51,11 @@ func (l Library) Connect(addrs []string, sent *wire.Tally) (*Client, error) {
 
 // LockName is one that all servers allow: "what-library-detail…".
 func (l Library) LockName(what string, details ...any) string {
-	name := what + "-" + l.Name
+	parts := []string{what, l.Name}
 	for _, d := range details {
-		name += fmt.Sprint("-", d)
+		parts = append(parts, fmt.Sprint(d))
 	}
-	return strings.NewReplacer(" ", "-", ",", "-").Replace(name)
+	return strings.NewReplacer(" ", "-", ",", "-").Replace(strings.Join(parts, "-"))
 }
 
 // OpenClients opens n clients, or none.

@@ -62,10 +62,11 @@ type Program interface {
 	// Measure starts servers, which end with ctx, and says to progress what is being measured.
 	Measure(ctx context.Context, progress io.Writer) (Results, error)
 
-	common() *Options // which it embeds
+	Common() *Options // which it embeds
 }
 
-func (o *Options) common() *Options { return o }
+// Common returns o.
+func (o *Options) Common() *Options { return o }
 
 // Measuring returns the Run of a program, which is new for each.
 func Measuring(name string, known contend.Libraries, fresh func() Program) Run {
@@ -74,7 +75,7 @@ func Measuring(name string, known contend.Libraries, fresh func() Program) Run {
 		if err := Parse(p, name, known, args, stderr); err != nil {
 			return err
 		}
-		return p.common().run(ctx, stdout, stderr, p.Measure)
+		return p.Common().run(ctx, stdout, stderr, p.Measure)
 	}
 }
 
@@ -83,7 +84,7 @@ func Parse(p Program, name string, known contend.Libraries, args []string, stder
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
 	f.SetOutput(stderr)
 	p.Flags(f)
-	if err := p.common().parse(f, known, args); err != nil {
+	if err := p.Common().parse(f, known, args); err != nil {
 		return err
 	}
 	return p.Check()

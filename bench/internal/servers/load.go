@@ -120,16 +120,32 @@ func sum(a, b map[string]int64) map[string]int64 {
 	return both
 }
 
-// What tables show of a Load.
-func (l *Load) Requests() float64    { return float64(l.Sent) }
-func (l *Load) Ran() float64         { return float64(l.Run) }
-func (l *Load) ServerUs() float64    { return l.Microseconds }
-func (l *Load) RoundTrips() float64  { return float64(l.Traffic.RoundTrips) }
-func (l *Load) Bytes() float64       { return float64(l.Traffic.BytesSent + l.Traffic.BytesReceived) }
+// Requests returns how many were sent.
+func (l *Load) Requests() float64 { return float64(l.Sent) }
+
+// Ran returns how many commands the servers have run.
+func (l *Load) Ran() float64 { return float64(l.Run) }
+
+// ServerUs returns the microseconds of the servers' processors.
+func (l *Load) ServerUs() float64 { return l.Microseconds }
+
+// RoundTrips returns how many there were.
+func (l *Load) RoundTrips() float64 { return float64(l.Traffic.RoundTrips) }
+
+// Bytes returns how many went both ways.
+func (l *Load) Bytes() float64 { return float64(l.Traffic.BytesSent + l.Traffic.BytesReceived) }
+
+// Allocations returns how many the client made.
 func (l *Load) Allocations() float64 { return float64(l.Client.Allocations) }
-func (l *Load) Allocated() float64   { return float64(l.Client.Bytes) }
-func (l *Load) Goroutines() float64  { return float64(l.Client.Goroutines) }
-func (l *Load) ClientUs() float64    { return stats.Microseconds(l.Client.Processor) }
+
+// Allocated returns the bytes of these.
+func (l *Load) Allocated() float64 { return float64(l.Client.Bytes) }
+
+// Goroutines returns how many the client started.
+func (l *Load) Goroutines() float64 { return float64(l.Client.Goroutines) }
+
+// ClientUs returns the microseconds of the client's processor.
+func (l *Load) ClientUs() float64 { return stats.Microseconds(l.Client.Processor) }
 
 // commands counts those that all the Redis servers have run. It leaves out INFO, by which it comes by the
 // figures and which no library sends.

@@ -1,5 +1,6 @@
--- Reads, and writes nothing. Returns what inspectReply says: texts that are empty, and a time that is not above 0, where there is
--- nothing. A user who may hold locks and not wait for them has no right to see the queue, and sees the rest.
+-- Reads, and writes nothing. Returns what inspectReply says: texts that are empty, and a time that
+-- is not above 0, where there is nothing. A user who may hold locks and not wait for them has no
+-- right to see the queue, and sees the rest.
 local last = unpack(ARGV) -- see script.go
 -- uses: KEEP, QUEUE, READERS, is_shared
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'meta', 'token', 'writer')

@@ -1,5 +1,6 @@
--- As take.lua, for a node of Redlock: the token is the one that is proposed, if this server may accept that, and
--- who waits has brought its place. A node is asked often, and nobody asks it who holds the lock.
+-- As take.lua, for a node of Redlock: the token is the one that is proposed, if this server may
+-- accept that, and who waits has brought its place. A node is asked often, and nobody asks it who
+-- holds the lock.
 local owner, expires, due, meta = unpack(ARGV) -- see script.go
 
 -- The path of a free lock, as in take.lua.

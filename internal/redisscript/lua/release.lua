@@ -1,5 +1,5 @@
--- Releases the hold of one owner alone, or declines what is claimed for it, or gives up its place in the queue.
--- Returns 1, or 0 if the hold had ended before.
+-- Releases the hold of one owner alone, or declines what is claimed for it, or gives up its place
+-- in the queue. Returns 1, or 0 if the hold had ended before.
 local owner, token, sent = unpack(ARGV) -- see script.go
 
 -- Most often the hold is there, and nobody waits for the lock. Then this is all.
@@ -24,10 +24,10 @@ if token == '0' then
   return leave_queue(owner, is_shared(current))
 end
 
--- Was it released the first time that this was sent, and the reply lost? Then the hold was granted here, and did
--- not expire; and it is not the one that is there now. What is sent for the first time is not here because it
--- expired, or because a failover forgot it. One that several holds have followed may have been forgotten too: only
--- the last two tokens are known.
+-- Was it released the first time that this was sent, and the reply lost? Then the hold was granted
+-- here, and did not expire; and it is not the one that is there now. What is sent for the first
+-- time is not here because it expired, or because a failover forgot it. One that several holds have
+-- followed may have been forgotten too: only the last two tokens are known.
 if sent == '0' then
   return 0
 end

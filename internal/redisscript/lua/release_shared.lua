@@ -31,8 +31,8 @@ if token == '0' then
   return leave_queue(owner, shared)
 end
 
--- As in release.lua: was it released the first time that this was sent? Many have the token of a share. The last
--- of them is known, and of the others that nobody has had the lock alone since.
+-- As in release.lua: was it released the first time that this was sent? Many have the token of a
+-- share. The last of them is known, and of the others that nobody has had the lock alone since.
 -- uses: id_of
 local known = redis.call('HMGET', KEYS[1], 'token', 'before', 'lapsed', 'shared', 'reader', 'gone')
 local gone = known[6] or ''

@@ -1,9 +1,9 @@
 -- Takes the lock for one owner alone, or gives one that waits a place in the queue.
 local owner, expires, due, meta = unpack(ARGV) -- see script.go
 
--- Most often nobody holds the lock, nobody waits for it, its last hold was released, and the mark covers the
--- grant. Then this is all. Times are texts: those take Redis half as long as numbers, which it has to read and
--- print. All of 16 digits, they compare as numbers do.
+-- Most often nobody holds the lock, nobody waits for it, its last hold was released, and the mark
+-- covers the grant. Then this is all. Times are texts: those take Redis half as long as numbers,
+-- which it has to read and print. All of 16 digits, they compare as numbers do.
 local time = redis.call('TIME')
 local clock = time[1] .. string.sub('00000', #time[2]) .. time[2] -- µs
 local lock = redis.call('HMGET', KEYS[1], 'owner', 'token', 'queue')

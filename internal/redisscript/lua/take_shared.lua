@@ -1,4 +1,5 @@
--- Takes a share of the lock, for an owner that has a ~ in it, or gives one that waits a place in the queue.
+-- Takes a share of the lock, for an owner that has a ~ in it, or gives one that waits a place in
+-- the queue.
 local owner, expires, due, meta = unpack(ARGV) -- see script.go
 -- uses: KEEP, READERS, SHARES, lateness, is_shared, waits
 local time = redis.call('TIME')
@@ -61,7 +62,8 @@ if not others then
   end
 end
 
--- As in grant, what comes first may be refused: it harms nobody who has a share, and leaves nothing that does not expire.
+-- As in grant, what comes first may be refused: it harms nobody who has a share, and leaves nothing
+-- that does not expire.
 -- uses: keep_readers, granted
 local keeps = math.max(left + KEEP, expires)
 if not others and not shared then

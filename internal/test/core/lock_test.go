@@ -118,22 +118,19 @@ func TestLock_ofAHungBackendFailsAfterHalfATTL(t *testing.T) {
 func TestLock_firstRequestThatFailsAtOnceIsMadeAgain(t *testing.T) {
 	slow := fault{request: 100 * time.Millisecond, lost: true, err: errRefused}
 	unsupported := fault{lost: true, err: locker.ErrUnsupported}
-	each(t, map[string]struct {
+	type outcome struct {
 		faults []fault
 		asked  int
 		err    error
-	}{
+	}
+	each(t, map[string]outcome{
 		"sent into a broken connection": {[]fault{unreachable}, 2, nil},
 		"its reply is lost, twice":      {[]fault{unheard, unheard}, 3, nil},
 		"the backend is unreachable":    {[]fault{unreachable, unreachable, unreachable}, 3, errRefused},
 		"and it took a while":           {[]fault{slow}, 1, errRefused},
 		"the second takes a while":      {[]fault{unreachable, slow}, 2, errRefused},
 		"it cannot succeed":             {[]fault{unsupported}, 1, locker.ErrUnsupported},
-	}, func(t *testing.T, b *backend, c struct {
-		faults []fault
-		asked  int
-		err    error
-	}) {
+	}, func(t *testing.T, b *backend, c outcome) {
 		for i, lock := range []func(*locker.Mutex, context.Context) error{(*locker.Mutex).Lock, (*locker.Mutex).TryLock} {
 			b.next(acquire, c.faults...)
 			m, began := b.client(t).Mutex(strconv.Itoa(i)), time.Now()

@@ -143,7 +143,8 @@ func (b Sessions) EndsUnderAWaiterWhoseTurnItIs(t *testing.T) {
 func (b Sessions) ExtendsAll(t *testing.T, d interface {
 	driver.Driver
 	driver.BatchExtender
-}, ttl time.Duration, prefix string) {
+}, ttl time.Duration, prefix string,
+) {
 	const n = 230
 	all := make([]driver.Lease, n)
 	var acquiring sync.WaitGroup

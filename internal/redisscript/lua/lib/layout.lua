@@ -1,4 +1,5 @@
--- What the server keeps of a lock. Nothing of it may change while versions of this package work side by side.
+-- What the server keeps of a lock. Nothing of it may change while versions of this package work
+-- side by side.
 --
 -- KEYS[1] is a hash. It is there while the lock is held, and for KEEP longer than its TTL:
 --   owner   who holds the lock alone; or '>' and the waiter that it is claimed for; or SHARES; or CLAIMS
@@ -15,9 +16,9 @@
 --   first   who stands first in the queue, and wants the lock alone, while shares are held
 --   seen    when that one last asked since it was found out, in µs
 --
--- KEYS[2] is a sorted set, the queue: who waits, by the time of first asking in µs, or by a place that it
--- has brought. KEYS[3] is a sorted set, the readers: shares by their owners, and claims of shares by '>' and
--- the owner, by when each expires in ms.
+-- KEYS[2] is a sorted set, the queue: who waits, by the time of first asking in µs, or by a place
+-- that it has brought. KEYS[3] is a sorted set, the readers: shares by their owners, and claims of
+-- shares by '>' and the owner, by when each expires in ms.
 --
 -- An owner is a random text. What can stand in it:
 --   p process /   in front: it waits, and its process is subscribed to the channel KEYS[1]:process
@@ -27,11 +28,12 @@
 --   ~             behind that: it asks for a share. Metadata, which may have any characters, is at the end
 --                 after a line feed
 
--- The lock expires KEEP before its key does. So one PEXPIRE extends it, which Redis allows when it is out of
--- memory; and whoever looks at the key's expiry sees no lock that outlives its TTL.
+-- The lock expires KEEP before its key does. So one PEXPIRE extends it, which Redis allows when it
+-- is out of memory; and whoever looks at the key's expiry sees no lock that outlives its TTL.
 local KEEP = 60000 -- ms
 
--- How far a token may be ahead of a clock that was not set back: the clock passes it before it is forgotten.
+-- How far a token may be ahead of a clock that was not set back: the clock passes it before it is
+-- forgotten.
 local AHEAD = KEEP * 500 -- µs
 
 -- The queue and the readers, also where a script was given the lock's key alone.
@@ -50,8 +52,8 @@ local function id_of(owner) return string.match(owner, '^[^\n]*') end
 -- waits reports whether an owner wants a place in the queue.
 local function waits(owner) return string.find(owner, '^[ps-][^~]*/') end
 
--- own_place returns the place that an owner has in its name, or one that the lock is claimed for: digits, of
--- which a number has the first 15.
+-- own_place returns the place that an owner has in its name, or one that the lock is claimed for:
+-- digits, of which a number has the first 15.
 local function own_place(owner) return string.match(owner, '^>?[ps-][^/]*/(%d+)/') end
 
 -- is_shared reports whether that is the owner of a lock that has shares, or claims of them.

@@ -1,5 +1,5 @@
--- The queue. A release claims the lock for the first that waits. So the lock has an owner or a claim while
--- somebody waits, and nobody gets in ahead.
+-- The queue. A release claims the lock for the first that waits. So the lock has an owner or a
+-- claim while somebody waits, and nobody gets in ahead.
 
 local CLAIM = 2000 -- ms that a claim lasts at the longest
 local FORGOTTEN = 60000 -- ms after which a queue that nobody looks at is removed
@@ -25,8 +25,9 @@ local function tell(waiter)
   end
 end
 
--- next_waiter takes the first off the queue that is reachable, or is asks, which asks just now; and all before
--- it. Who is alive and has been passed over finds out with its next look, and comes back to its place.
+-- next_waiter takes the first off the queue that is reachable, or is asks, which asks just now; and
+-- all before it. Who is alive and has been passed over finds out with its next look, and comes back
+-- to its place.
 local function next_waiter(asks)
   while true do
     local first = redis.pcall('ZPOPMIN', QUEUE)[1]
@@ -36,10 +37,10 @@ local function next_waiter(asks)
   end
 end
 
--- enqueue gives a waiter the place that it had, or the last if that is 0. flagged: the lock's hash says that
--- somebody may wait. It returns the place, and 1 if the waiter had lost it; or else why there is none. While
--- the slot moves the queue may be where it comes from, and a second one would stop the move: then the place
--- is 0, and the waiter is to ask again.
+-- enqueue gives a waiter the place that it had, or the last if that is 0. flagged: the lock's hash
+-- says that somebody may wait. It returns the place, and 1 if the waiter had lost it; or else why
+-- there is none. While the slot moves the queue may be where it comes from, and a second one would
+-- stop the move: then the place is 0, and the waiter is to ask again.
 local function enqueue(waiter, place, now, flagged)
   if not KEYS[2] and redis.pcall('ZCARD', QUEUE) == 0 then
     return 0, 0

@@ -1,10 +1,11 @@
--- Shares. Those that are held at the same time have the same token. The hash expires KEEP after the last of them.
+-- Shares. Those that are held at the same time have the same token. The hash expires KEEP after the
+-- last of them.
 
 local SUBSCRIBING = 1000000 -- µs that a waiter has for it before a share goes to one behind it
 local ABSENT = 5000000 -- µs without a look of the first of all waiters, which looks every 1.5 s: it waits no more, or its process hangs
 
--- keep_readers has the readers be there for as long as the hash: whoever finds that the lock has expired finds
--- which of them had.
+-- keep_readers has the readers be there for as long as the hash: whoever finds that the lock has
+-- expired finds which of them had.
 local function keep_readers(ms) return redis.pcall('PEXPIRE', READERS, ms + KEEP) end
 
 -- forget_readers removes what shares have left of which the last has expired.
@@ -14,7 +15,8 @@ local function forget_readers()
   end
 end
 
--- note_gone notes which members of the readers have ended without a release. Of many it notes that some have.
+-- note_gone notes which members of the readers have ended without a release. Of many it notes that
+-- some have.
 local function note_gone(members)
   local known = redis.call('HMGET', KEYS[1], 'token', 'gone', 'lapsed')
   local token, gone = known[1], known[2] or ''
@@ -44,8 +46,8 @@ local function note_look(waiter, now)
   end
 end
 
--- comes reports whether the first of the queue, which wants the lock alone, is still there to take it. If not,
--- and it is alive, it comes back to its place.
+-- comes reports whether the first of the queue, which wants the lock alone, is still there to take
+-- it. If not, and it is alive, it comes back to its place.
 local function comes(waiter, place, now)
   local age = now - place
   if age >= 0 and age < SUBSCRIBING then
@@ -63,9 +65,9 @@ local function comes(waiter, place, now)
   return absence < ABSENT
 end
 
--- admit takes those off the head of the queue that want a share, and claims one for each but asks, which asks
--- just now. It returns the place of the first that wants the lock alone, if there is one, and whether asks was
--- before it.
+-- admit takes those off the head of the queue that want a share, and claims one for each but asks,
+-- which asks just now. It returns the place of the first that wants the lock alone, if there is
+-- one, and whether asks was before it.
 local function admit(asks)
   local at_once, admitted = 1, false -- most often the first wants the lock alone
   local time = redis.call('TIME')
@@ -108,8 +110,9 @@ local function admit(asks)
   end
 end
 
--- hand_over claims the lock for the waiter that was the first. If that wants a share, it claims one for each
--- that has nobody but others like it before it, and returns what admit does after the lock's new owner.
+-- hand_over claims the lock for the waiter that was the first. If that wants a share, it claims one
+-- for each that has nobody but others like it before it, and returns what admit does after the
+-- lock's new owner.
 local function hand_over(waiter, asks)
   local claim, writer_at, admitted = '>' .. waiter, nil, false
   if string.find(waiter, '~', 1, true) then
@@ -133,7 +136,8 @@ local function hand_over(waiter, asks)
   return claim, writer_at, admitted
 end
 
--- pass_on ends what is held: it hands over to who waits first, or leaves the lock free. flagged: somebody may wait.
+-- pass_on ends what is held: it hands over to who waits first, or leaves the lock free. flagged:
+-- somebody may wait.
 local function pass_on(flagged)
   local waiter = flagged and next_waiter()
   if waiter then
@@ -152,8 +156,8 @@ local function leave_queue(waiter, shared)
   return waited
 end
 
--- end_share ends a member of the readers: a share, or a claim of one. It returns 1, or 0 if it had expired, or
--- nil if there is none; and whether it was the last. Then it passes the lock on.
+-- end_share ends a member of the readers: a share, or a claim of one. It returns 1, or 0 if it had
+-- expired, or nil if there is none; and whether it was the last. Then it passes the lock on.
 local function end_share(member)
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)

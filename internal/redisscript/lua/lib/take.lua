@@ -8,15 +8,16 @@ local LATE = -1
 local function granted(token, now, covered) return {GRANTED, token, now, covered} end
 local function held(left, now, place, back, earlier, holder, about) return {HELD, left, now, place, back, earlier, holder, about} end
 
--- lateness returns how late a request is, in µs, after which it gets less than its whole TTL; and whether it is
--- too late for anything. See due.arg.
+-- lateness returns how late a request is, in µs, after which it gets less than its whole TTL; and
+-- whether it is too late for anything. See due.arg.
 local function lateness(due, now)
   local late = now - string.sub(due, 17, 32)
   return math.max(late, 0), late > 0 and late > tonumber(string.match(due, '/(%d+)', 33))
 end
 
--- sent_twice answers the owner of a hold that lasts: it counts the TTL from this request, or has extended the
--- hold since. It writes, for a WAIT behind it waits for what this connection has written.
+-- sent_twice answers the owner of a hold that lasts: it counts the TTL from this request, or has
+-- extended the hold since. It writes, for a WAIT behind it waits for what this connection has
+-- written.
 local function sent_twice(left, expires, token, now)
   redis.call('PEXPIRE', KEYS[1], math.max(left + KEEP, expires))
   return granted(token, now, 0)
@@ -30,8 +31,8 @@ local function holder_of(owner)
   return owner, redis.call('HGET', KEYS[1], 'meta') or ''
 end
 
--- remove_hung takes the waiters of processes off the queue that have not come for what is claimed for them: such
--- a process is dead, or hangs, or was not told. All of it makes room.
+-- remove_hung takes the waiters of processes off the queue that have not come for what is claimed
+-- for them: such a process is dead, or hangs, or was not told. All of it makes room.
 local function remove_hung(claims)
   local hung = {}
   for _, claim in ipairs(claims) do
@@ -44,9 +45,9 @@ local function remove_hung(claims)
   end
 end
 
--- succeed follows what has expired, or was released when nobody waited, and hands over to who waits first, unless
--- that is asks. It returns the token of a hold that has ended without a release, if the next grant is to
--- note it; and then what hand_over does, if it has.
+-- succeed follows what has expired, or was released when nobody waited, and hands over to who waits
+-- first, unless that is asks. It returns the token of a hold that has ended without a release, if
+-- the next grant is to note it; and then what hand_over does, if it has.
 local function succeed(owner, last, flagged, place, asks)
   local expired
   if is_shared(owner) then
@@ -78,9 +79,9 @@ local function succeed(owner, last, flagged, place, asks)
   return expired
 end
 
--- next_token returns the token of a grant, and until when the mark covers others, or 0 if that is not said; or
--- nil and why there is none. It is the proposal, if there is one that may be accepted, or the clock, or one more
--- than the last.
+-- next_token returns the token of a grant, and until when the mark covers others, or 0 if that is
+-- not said; or nil and why there is none. It is the proposal, if there is one that may be accepted,
+-- or the clock, or one more than the last.
 local function next_token(last, now, due, proposal)
   -- The grant of a name that is known needs no mark until the mark's cover ends.
   local unmarked = last and last < now + AHEAD and now <= tonumber(string.sub(due, 1, 16))
@@ -89,7 +90,8 @@ local function next_token(last, now, due, proposal)
   if not unmarked then
     written, floor = read_mark(tag, now)
   end
-  -- Else the proposer's clock is wrong, or what this server has forgotten may be larger. (A request takes its time: a second.)
+  -- Else the proposer's clock is wrong, or what this server has forgotten may be larger. (A request
+  -- takes its time: a second.)
   if proposal and proposal <= now + AHEAD and (last or proposal >= now - 1000000 and proposal > floor) then
     token = proposal
   elseif not last and token <= floor then
@@ -105,13 +107,15 @@ local function next_token(last, now, due, proposal)
   if not last and redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIRE', KEYS[1], 1) then
     return nil, redis.error_reply("NOPERM locker: the user has no permission to run the 'pexpire' command")
   end
-  -- In a Cluster there is no second key where a slot moves: the mark may be elsewhere, and must not come to be in two places.
+  -- In a Cluster there is no second key where a slot moves: the mark may be elsewhere, and must not
+  -- come to be in two places.
   return token, not unmarked and (KEYS[2] or tag == '') and write_mark(tag, now, token, written, floor) or 0
 end
 
--- grant gives the lock to one owner alone. The reads are done. If the first write is refused (out of memory, a
--- replica) nothing has happened; after a write Redis would no longer refuse one for want of memory, so that it
--- has to be this one. If the expiry is refused, for want of a right, the grant is taken back.
+-- grant gives the lock to one owner alone. The reads are done. If the first write is refused (out
+-- of memory, a replica) nothing has happened; after a write Redis would no longer refuse one for
+-- want of memory, so that it has to be this one. If the expiry is refused, for want of a right, the
+-- grant is taken back.
 local function grant(owner, token, last, meta, expired, expires)
   if not last then
     expired = token - 1 -- what was before this hash is not known
