@@ -201,7 +201,14 @@ func (p *pipeline) roundTrip(ctx context.Context, batch []*request) {
 	tracer := conn.Conn().Config().Tracer
 	out := conn.Conn().PgConn().StartPipeline(ctx)
 	defer func() { _ = out.Close() }()
+	strict := p.driver.strict.Load()
+	extra := func(text string) {
+		if strict {
+			out.SendQueryParams(text, nil, nil, nil, nil)
+		}
+	}
 	for _, r := range batch {
+		extra("BEGIN ISOLATION LEVEL READ COMMITTED")
 		if tracer != nil {
 			tracer.TraceQueryEnd(tracer.TraceQueryStart(ctx, conn.Conn(), pgx.TraceQueryStartData{SQL: r.text}), conn.Conn(), pgx.TraceQueryEndData{})
 		}
@@ -211,7 +218,12 @@ func (p *pipeline) roundTrip(ctx context.Context, batch []*request) {
 		} else {
 			out.SendQueryParams(r.text, r.args, nil, formats, binaryResult)
 		}
+		extra("COMMIT")
 		out.SendPipelineSync()
+		if strict {
+			extra("ROLLBACK") // of one that has failed
+			out.SendPipelineSync()
+		}
 	}
 	if err := out.Flush(); err != nil {
 		fail(err)
@@ -219,7 +231,7 @@ func (p *pipeline) roundTrip(ctx context.Context, batch []*request) {
 	}
 	stale := false
 	for _, r := range batch {
-		r.row, r.err = receive(out)
+		r.row, r.err = receive(out, strict)
 		if r.err != nil && !answeredBy(r.err) {
 			fail(r.err)
 			return
@@ -256,26 +268,46 @@ func (p *pipeline) prepare(ctx context.Context, conn *pgx.Conn, batch []*request
 	return described, nil
 }
 
-// receive reads the answer to one request, and to its Sync.
-func receive(out *pgconn.Pipeline) (row [][]byte, err error) {
-	result, err := out.GetResults()
+// receive reads the answer to one request, and to what goes with it.
+func receive(out *pgconn.Pipeline, strict bool) (row [][]byte, err error) {
+	if strict {
+		_, err = result(out) // BEGIN
+	}
 	if err == nil {
-		if rows, ok := result.(*pgconn.ResultReader); ok {
-			for rows.NextRow() {
-				row = nil
-				for _, value := range rows.Values() {
-					row = append(row, slices.Clone(value))
-				}
-			}
-			_, err = rows.Close()
-		}
+		row, err = result(out)
+	}
+	if err == nil && strict {
+		_, err = result(out) // COMMIT
 	}
 	if err != nil && !answeredBy(err) {
 		return nil, err
 	}
-	if _, syncErr := out.GetResults(); syncErr != nil {
-		return nil, syncErr
+	_, otherErr := out.GetResults() // Sync
+	if strict && otherErr == nil {
+		if _, otherErr = result(out); otherErr == nil { // ROLLBACK
+			_, otherErr = out.GetResults()
+		}
 	}
+	if otherErr != nil {
+		return nil, otherErr
+	}
+	return row, err
+}
+
+// result reads the answer to one statement.
+func result(out *pgconn.Pipeline) (row [][]byte, err error) {
+	answer, err := out.GetResults()
+	rows, ok := answer.(*pgconn.ResultReader)
+	if err != nil || !ok {
+		return nil, err
+	}
+	for rows.NextRow() {
+		row = nil
+		for _, value := range rows.Values() {
+			row = append(row, slices.Clone(value))
+		}
+	}
+	_, err = rows.Close()
 	return row, err
 }
 

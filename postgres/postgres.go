@@ -62,6 +62,7 @@ type Driver struct {
 	waiting  *waiting
 	listener *listener
 	unnamed  atomic.Bool // statements are not prepared
+	strict   atomic.Bool // the sessions' isolation level is another than READ COMMITTED
 	reserve  reserve
 
 	eras     eras

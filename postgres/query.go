@@ -35,13 +35,16 @@ func (d *Driver) again(ctx context.Context, err error, tries int) bool {
 	if err == nil || ctx.Err() != nil {
 		return false
 	}
+	if isCode(err, "40001", "23505") { // which READ COMMITTED does not have
+		d.strict.Store(true)
+	}
 	if isCode(err, "26000", "42P05") && !d.unnamed.Swap(true) {
 		return true
 	}
 	if errors.Is(err, errNotSent) && broken(err) && tries <= int(d.pool.Stat().MaxConns()) {
 		return true
 	}
-	return isCode(err, "40001", "40P01") || isCode(err, readOnly) && tries <= int(d.pool.Stat().MaxConns())
+	return isCode(err, "40001", "40P01", "23505") || isCode(err, readOnly) && tries <= int(d.pool.Stat().MaxConns())
 }
 
 // readOnly is the code of a server that takes no writes: a standby, or what was the primary before a failover.
