@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // errNoAnswer is the error of a request that the backend has not answered.
-var errNoAnswer error = outage.NoAnswer("the backend has not answered in time")
+var errNoAnswer error = noanswer.Error("the backend has not answered in time")
 
 // request is the context of one request to the backend. It has the values of the caller's context.
 // It ends with that context, with the Client, after a timeout, or by its method end. The caller's
@@ -114,6 +114,6 @@ func (r *request) explain(err error) error {
 
 // silent reports whether err is that of a request which was not answered, and says nothing else.
 func silent(err error) bool {
-	_, ok := errors.AsType[outage.NoAnswer](err)
+	_, ok := errors.AsType[noanswer.Error](err)
 	return ok
 }

@@ -123,6 +123,12 @@ go() {
 	*) command go "$@" ;;
 	esac
 }
+locker() {
+	case "$1" in
+	watch) shift; command locker watch --for 1s "$@" ;; # or it watches until Ctrl-C
+	*) command locker "$@" ;;
+	esac
+}
 make() { grep -q "^$1:.*##" "$REPO/Makefile"; }
 set -x
 `

@@ -17,7 +17,7 @@ import (
 
 	"github.com/go-locker/locker/driver"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/sessions"
 )
 
@@ -70,7 +70,7 @@ func (s *session) Start() error {
 	})
 	switch {
 	case err != nil && ctx.Err() != nil: // which is not that of a caller
-		return outage.NoAnswer("etcd has not answered in time")
+		return noanswer.Error("etcd has not answered in time")
 	case err != nil:
 		return err
 	case granted != seconds:

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // claim implements driver.Claim.
@@ -108,7 +108,7 @@ func (c *claim) take(g grant) {
 
 // errSilent is the error of a request that was not answered in time: another connection may be
 // better.
-const errSilent = outage.NoAnswer("the server has not answered in time")
+const errSilent = noanswer.Error("the server has not answered in time")
 
 // askInTime asks for a quarter of the TTL at most, or a second if that is longer.
 func (c *claim) askInTime(ctx context.Context) (answer, error) {

@@ -163,6 +163,8 @@ func (c *claim) vote(i int) error {
 		return errAbsent
 	case s.err == nil && (s.asking || s.freeing):
 		return errWaiting
+	case s.err == nil && !c.over && s.lease == nil:
+		return errLate
 	default:
 		return s.err
 	}

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // request is what a node is asked.
@@ -134,5 +134,5 @@ func inTime(err error, timeout time.Duration) error {
 }
 
 func noAnswer(timeout time.Duration) error {
-	return outage.NoAnswer(fmt.Sprintf("no answer within %v", timeout))
+	return noanswer.Error(fmt.Sprintf("no answer within %v", timeout))
 }

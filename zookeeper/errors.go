@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // errSessionEnded: the session is gone, or may be by now, and with it all that was on it.
@@ -16,7 +16,7 @@ var errSessionEnded = errors.New("the ZooKeeper session ended")
 var errRemoved = errors.New("somebody removed our node from the queue")
 
 // errNoAnswer: what the server has done is not known.
-var errNoAnswer = error(outage.NoAnswer("ZooKeeper has not answered in time"))
+var errNoAnswer = error(noanswer.Error("ZooKeeper has not answered in time"))
 
 // errUnreachable: there was no connection to any server.
 var errUnreachable = errors.New("no ZooKeeper server is connected")

@@ -15,7 +15,7 @@ import (
 
 	"github.com/go-locker/locker/internal/adapter"
 	"github.com/go-locker/locker/internal/clock"
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // network is how one session reaches the servers: it is the library's dialer and its host provider.
@@ -95,7 +95,7 @@ func (n *network) dial(_, address string, _ time.Duration) (net.Conn, error) {
 		n.failure = fmt.Errorf("%w: %w", errUnreachable, err)
 		return nil, err
 	}
-	n.failure = fmt.Errorf("%w: %w", errUnreachable, outage.NoAnswer(address+" accepts connections and does not answer"))
+	n.failure = fmt.Errorf("%w: %w", errUnreachable, noanswer.Error(address+" accepts connections and does not answer"))
 	n.current = &link{Conn: conn, began: began, patience: greeting}
 	return n.current, nil
 }

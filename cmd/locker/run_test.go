@@ -178,6 +178,7 @@ func TestRun_whileTheBackendIsAway(t *testing.T) {
 // The release may not be answered, but the work was done in time.
 func TestRun_aCommandThatEndsInTimeKeepsItsExitCodeThoughTheReleaseIsNotAnswered(t *testing.T) {
 	t.Parallel()
+	testwait.OnlyNightly(t, "it takes a whole TTL of 20 s")
 	s := testserver.Redis(t)
 	dir := t.TempDir()
 	p := begin(t, "run", s.URL()+"?ttl=20s", "name", "--",

@@ -104,7 +104,10 @@ func (w *waiting) look(ctx context.Context) (what, line string) {
 		return "", ""
 	}
 	what = now
-	line = fmt.Sprintf("waiting for %v: held by %s, for at least %v", ago(w.began), now, ago(w.since))
+	line = fmt.Sprintf("waiting for %v: held by %s", ago(w.began), now)
+	if d := ago(w.since); d > 0 {
+		line += fmt.Sprintf(", for at least %v", d)
+	}
 	if len(w.names) == 1 {
 		queue := w.place(state.Waiters)
 		what, line = what+queue, line+queue

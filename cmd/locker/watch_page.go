@@ -140,9 +140,9 @@ func (p *person) row(i int, interval time.Duration, x func(time.Time) float64) r
 
 // tickStep returns the time between two ticks, of which there are to be a dozen at most.
 func tickStep(all time.Duration) time.Duration {
-	for _, step := range []time.Duration{1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200} {
-		if all <= 12*step*time.Second {
-			return step * time.Second
+	for _, seconds := range []int{1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200} {
+		if step := time.Duration(seconds) * time.Second; all <= 12*step {
+			return step
 		}
 	}
 	return 24 * time.Hour

@@ -112,7 +112,7 @@ func TestWatch_listsWhatBeginsLikeThat(t *testing.T) {
 		look(1)
 		assert.NotContains(t, pageOf(t, w), "<script", "it is text")
 		for _, name := range []string{"a", "b", "c"} {
-			defer locks.HoldAsOther(name)()
+			locks.HoldAsOther(name) // until the end of the test
 		}
 		look(11)
 		assert.Len(t, w.history.locks, 3)

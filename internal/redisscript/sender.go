@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/driver"
-	"github.com/go-locker/locker/internal/outage"
+	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/workers"
 )
 
@@ -23,7 +23,7 @@ const (
 	longest     = time.Minute           // that a request which is about no hold may take
 )
 
-var errNoAnswer = error(outage.NoAnswer("the server has not answered in time"))
+var errNoAnswer = error(noanswer.Error("the server has not answered in time"))
 
 // sender makes all requests of a Driver. It has goroutines of its own, because a client library may
 // ignore contexts. Requests of many goroutines share round trips: each batch takes along what has
