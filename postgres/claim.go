@@ -26,6 +26,7 @@ type claim struct {
 	known    bool  // to the server, or it may be
 	doubtful *sent // a request that was not answered, and may arrive yet
 	granted  bool
+	leaving  bool // a release was not answered
 
 	handed   atomic.Pointer[grant] // by another's release
 	released atomic.Bool
@@ -181,7 +182,7 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 	return a, ctx.Err()
 }
 
-// The states of an answer: see _ask in schema.sql.
+// The states of an answer: see _ask_v1 in schema.sql.
 const (
 	isGranted = 1
 	isHeld    = 2

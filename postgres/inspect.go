@@ -82,14 +82,13 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 			return &driver.HeldError{Holder: now.Holder}
 		}
 		began := time.Now()
-		era, _ := d.eras.current(0)
 		row, err := d.gives.do(ctx, d.sql.force, key(name), owner, number(int64(shown.Token)), d.waiting.id)
 		switch {
 		case err != nil && !noTable(err):
 			return err
 		case err == nil && asTruth(row[0]):
 			if row[1] != nil {
-				d.handOver(began, row[1], asNumber(row[2]), era.number)
+				d.handOver(began, row[1], asNumber(row[2]), asNumber(row[3]))
 			}
 			return nil
 		}

@@ -203,22 +203,26 @@ func (c *claim) Release(ctx context.Context) error {
 func (c *claim) giveBack(ctx context.Context) error {
 	d := c.of
 	ours, missing, err := c.release(ctx)
+	if err != nil && !didNothing(err) {
+		c.leaving = true
+	}
 	if err == nil && missing && c.hold.Load() != nil {
 		// The server may have lost the table. Then the hold lasts, and nobody else gets the name before the grace is over.
-		// A reclaim that was not answered must find a row when it arrives.
-		era := c.reclaims.Load()
-		if era == 0 {
-			before, _ := d.eras.current(c.TTL)
-			now, err := d.confirm(ctx, before, c.TTL)
-			if err != nil {
-				return lostWithTable(err)
-			}
-			if now.number == c.hold.Load().era || c.Validity() <= 0 {
-				return driver.ErrLost
-			}
-			era = now.number
+		before, _ := d.eras.current(c.TTL)
+		now, err := d.confirm(ctx, before, c.TTL)
+		switch {
+		case err != nil:
+			return lostWithTable(err)
+		case now.number == c.reclaims.Load():
+			// A reclaim that was not answered must find a row when it arrives.
+		case now.number == c.hold.Load().era || c.Validity() <= 0:
+			return driver.ErrLost
+		case c.leaving:
+			// A release that was not answered may have given the lock to another, whose row it is to reclaim. If it has not,
+			// the name is free when the grace is over.
+			return nil
 		}
-		has, err := d.reclaimRows(ctx, era, []*claim{c}, c.TTL)
+		has, err := d.reclaimRows(ctx, now.number, []*claim{c}, c.TTL)
 		if err != nil {
 			return lostWithTable(err)
 		}
@@ -246,7 +250,7 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 		doubt = *c.doubtful
 	}
 	now, _ := d.eras.current(c.TTL)
-	version, wanted := d.versions.recall(c.key, now)
+	_, wanted := d.versions.recall(c.key, now)
 	if c.granted && c.doubtful == nil && !wanted {
 		row, err := d.gives.do(ctx, d.sql.free, c.key, c.owner)
 		if err != nil || row != nil {
@@ -254,16 +258,17 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 		}
 		began = time.Now()
 	}
-	row, err := d.gives.do(ctx, d.sql.release, c.key, c.owner, truth(!c.granted), number(doubt.era), number(doubt.version))
+	// A request that was not answered may have it wait once more, after the lock was granted.
+	waits := !c.granted || c.doubtful != nil
+	row, err := d.gives.do(ctx, d.sql.release, c.key, c.owner, truth(waits), number(doubt.era), number(doubt.version))
 	if err != nil {
 		return false, false, err
 	}
 	if row[1] != nil {
-		version = asNumber(row[1])
+		d.versions.remember(c.key, remembered{asNumber(row[4]), asNumber(row[1]), row[2] != nil})
 	}
-	d.versions.remember(c.key, remembered{now.number, version, row[2] != nil})
 	if row[2] != nil {
-		d.handOver(began, row[2], asNumber(row[3]), now.number)
+		d.handOver(began, row[2], asNumber(row[3]), asNumber(row[4]))
 	}
 	return asTruth(row[0]), row[0] == nil, nil
 }

@@ -2,14 +2,19 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/netfault"
+	"github.com/go-locker/locker/internal/test/claims"
 	"github.com/go-locker/locker/internal/test/testserver"
 	"github.com/go-locker/locker/postgres"
 )
@@ -91,11 +96,14 @@ func TestHolds_surviveTheLossOfTheTable(t *testing.T) {
 func TestUnlock_inTheGrace(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
-	c := openURL(t, s.URL(), locker.WithTTL(time.Hour))
+	pool, _ := poolOf(t, s.URL())
+	c, err := postgres.New(pool, locker.WithTTL(time.Hour))
+	require.NoError(t, err)
 	m := held(t, c, 1)[0]
 	first := m.FencingToken()
 	s.Kill()
 	s.Restart()
+	pool.Reset() // a release on a connection of before would not be answered
 	other := openURL(t, s.URL(), locker.WithTTL(time.Minute))
 	require.ErrorIs(t, other.Mutex("hold0").TryLock(t.Context()), locker.ErrHeld)
 	eventually(t, "it is released", func() bool {
@@ -114,6 +122,62 @@ func TestUnlock_inTheGrace(t *testing.T) {
 	last := openURL(t, s.URL(), locker.WithTTL(5*time.Second)).Mutex("another")
 	eventually(t, "nobody is left who may hold it for an hour", func() bool { return last.TryLock(t.Context()) == nil })
 	unlock(t, last)
+}
+
+// A release was not answered, and another has been granted the lock since. Then the server loses the table. The
+// release that is tried again takes nothing from the one who holds.
+func TestRelease_notAnsweredBeforeTheLoss(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	proxy, err := netfault.Start("127.0.0.1:0", s.Addr())
+	require.NoError(t, err)
+	t.Cleanup(proxy.Close)
+	driverAt := func(addr string) *postgres.Driver {
+		config, err := pgxpool.ParseConfig(strings.Replace(s.URL(), s.Addr(), addr, 1))
+		require.NoError(t, err)
+		config.MaxConns = 1
+		config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // it would not be answered
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		require.NoError(t, err)
+		t.Cleanup(pool.Close)
+		d := postgres.NewDriver(pool, "")
+		t.Cleanup(func() { _ = d.Close() })
+		return d
+	}
+	req := driver.Request{Name: "x", TTL: 2 * time.Minute}
+	direct := driverAt(s.Addr())
+	behind := driverAt(proxy.Addr())
+	prepared, err := claims.Take(t.Context(), behind, req)
+	require.NoError(t, err)
+	require.NoError(t, prepared.Release(t.Context()))
+	first, err := claims.Take(t.Context(), behind, req)
+	require.NoError(t, err)
+	proxy.DropReplies(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	released := async(func() error { return first.Release(ctx) })
+	eventually(t, "it is released", func() bool {
+		state, err := direct.Inspect(t.Context(), req.Name)
+		require.NoError(t, err)
+		return !state.Held
+	})
+	cancel()
+	require.Error(t, await(t, released))
+	second, err := claims.Take(t.Context(), direct, req)
+	require.NoError(t, err)
+	s.Kill()
+	s.Restart()
+	proxy.DropReplies(false)
+	eventually(t, "the release is answered", func() bool {
+		err := first.Release(t.Context())
+		return err == nil || errors.Is(err, locker.ErrLost)
+	})
+	eventually(t, "the second still holds", func() bool {
+		err := second.Extend(t.Context(), req.TTL)
+		require.NotErrorIs(t, err, locker.ErrLost)
+		return err == nil
+	})
+	_, err = claims.Take(t.Context(), direct, req)
+	require.ErrorIs(t, err, driver.ErrHeld)
 }
 
 // Many who wait for one name do not keep each other, or a hold of another name, from what is theirs.

@@ -1,6 +1,9 @@
 -- The tables and functions of the locks, for those who make them by hand: psql -f schema.sql. Whoever has
 -- another name for the table, as table=jobs.locks has, gets the same from postgres.Schema("jobs.locks").
 -- The driver makes them by itself if its user may. It is one transaction, and may be run again.
+--
+-- The name of a function ends with its version. A release that changes a function gives it a new name: programs
+-- of several releases share a database, and each calls the functions that it knows.
 
 SELECT pg_advisory_xact_lock(hashtext('locker'));
 
@@ -53,7 +56,7 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_ttls (
 -- enter registers a TTL, and returns the era. If the table was lost it begins an era: for the longest TTL in
 -- use nobody is granted a name that has no row, because whoever held it then may hold it still. That ends
 -- sooner if the Clients that use it close.
-CREATE OR REPLACE FUNCTION public.locker_locks_enter(in_client bytea, in_ttl bigint, in_again bigint, OUT era bigint, OUT version bigint)
+CREATE OR REPLACE FUNCTION public.locker_locks_enter_v1(in_client bytea, in_ttl bigint, in_again bigint, OUT era bigint, OUT version bigint)
 LANGUAGE plpgsql AS $locker$
 #variable_conflict use_column
 DECLARE
@@ -82,7 +85,7 @@ END $locker$;
 -- settle gives a lock that is free, or that out_owner gives back, to the first of those who wait. Its caller
 -- has locked the row. It returns what the row has then. A waiter of another Client than in_client has 5 s to
 -- confirm that it is there.
-CREATE OR REPLACE FUNCTION public.locker_locks_settle(in_key bytea, in_client bytea, out_owner bytea,
+CREATE OR REPLACE FUNCTION public.locker_locks_settle_v1(in_key bytea, in_client bytea, out_owner bytea,
 	OUT owner bytea, OUT metadata bytea, OUT token bigint, OUT version bigint, OUT expires_at timestamptz)
 LANGUAGE plpgsql AS $locker$
 #variable_conflict use_column
@@ -127,7 +130,7 @@ END $locker$;
 --   4 in_era is over
 --   5 the name has no row, and may be held: grace
 -- revived: waiters of the Client may have lost their places. made: there is a row more.
-CREATE OR REPLACE FUNCTION public.locker_locks_ask(in_key bytea, in_name bytea, in_owner bytea, in_metadata bytea, in_ttl bigint,
+CREATE OR REPLACE FUNCTION public.locker_locks_ask_v1(in_key bytea, in_name bytea, in_owner bytea, in_metadata bytea, in_ttl bigint,
 	in_era bigint, in_version bigint, in_mark bigint, in_before bigint, OUT state bigint, OUT token bigint, OUT version bigint,
 	OUT remaining bigint, OUT before bigint, OUT owner bytea, OUT metadata bytea, OUT passed boolean, OUT revived boolean, OUT made boolean)
 LANGUAGE plpgsql AS $locker$
@@ -231,7 +234,7 @@ BEGIN
 			metadata := l.metadata;
 		ELSE
 			SELECT s.owner, s.metadata, s.token, s.version, s.expires_at INTO l.owner, metadata, token, version, l.expires_at
-				FROM public.locker_locks_settle(in_key, substr(in_owner, 1, 8), NULL) AS s;
+				FROM public.locker_locks_settle_v1(in_key, substr(in_owner, 1, 8), NULL) AS s;
 			owner := l.owner;
 			passed := l.owner <> was AND l.owner <> '';
 			IF l.owner = in_owner THEN
@@ -254,8 +257,8 @@ END $locker$;
 -- next is that one. It returns whether in_owner held the lock, or has released it last; NULL if the name has
 -- no row. If a take was not answered, in_version is that with which it was sent, else -1: a request that
 -- arrives later finds that the version has moved on.
-CREATE OR REPLACE FUNCTION public.locker_locks_release(in_key bytea, in_owner bytea, in_waits boolean, in_era bigint, in_version bigint,
-	OUT ours boolean, OUT version bigint, OUT next bytea, OUT token bigint)
+CREATE OR REPLACE FUNCTION public.locker_locks_release_v1(in_key bytea, in_owner bytea, in_waits boolean, in_era bigint, in_version bigint,
+	OUT ours boolean, OUT version bigint, OUT next bytea, OUT token bigint, OUT era bigint)
 LANGUAGE plpgsql AS $locker$
 #variable_conflict use_column
 DECLARE
@@ -280,6 +283,7 @@ BEGIN
 		DELETE FROM public.locker_locks_waiters AS w WHERE w.owner = in_owner;
 	END IF;
 	version := l.version;
+	era := l.era;
 	IF l.version = in_version AND l.era = in_era OR current_setting('transaction_isolation') <> 'read committed' THEN
 		UPDATE public.locker_locks AS t SET version = t.version + CASE WHEN t.version = in_version AND t.era = in_era THEN 1 ELSE 0 END
 			WHERE t.key = in_key RETURNING t.version INTO version;
@@ -287,11 +291,11 @@ BEGIN
 	was := l.owner;
 	IF l.owner = in_owner AND l.expires_at > clock_timestamp() THEN
 		ours := true;
-		SELECT s.owner, s.token INTO l.owner, l.token FROM public.locker_locks_settle(in_key, substr(in_owner, 1, 8), in_owner) AS s;
+		SELECT s.owner, s.token INTO l.owner, l.token FROM public.locker_locks_settle_v1(in_key, substr(in_owner, 1, 8), in_owner) AS s;
 	ELSE
 		ours := l.former = in_owner;
 		IF l.waited OR l.owner = in_owner THEN
-			SELECT s.owner, s.token INTO l.owner, l.token FROM public.locker_locks_settle(in_key, substr(in_owner, 1, 8), NULL) AS s;
+			SELECT s.owner, s.token INTO l.owner, l.token FROM public.locker_locks_settle_v1(in_key, substr(in_owner, 1, 8), NULL) AS s;
 		END IF;
 		IF was = decode('00', 'hex') THEN
 			ours := NULL;
@@ -304,8 +308,8 @@ BEGIN
 END $locker$;
 
 -- force ends the hold with this token, unless that is 0, and of this owner, unless that is empty.
-CREATE OR REPLACE FUNCTION public.locker_locks_force(in_key bytea, in_owner bytea, in_token bigint, in_client bytea,
-	OUT ended boolean, OUT next bytea, OUT token bigint)
+CREATE OR REPLACE FUNCTION public.locker_locks_force_v1(in_key bytea, in_owner bytea, in_token bigint, in_client bytea,
+	OUT ended boolean, OUT next bytea, OUT token bigint, OUT era bigint)
 LANGUAGE plpgsql AS $locker$
 #variable_conflict use_column
 DECLARE
@@ -315,8 +319,9 @@ BEGIN
 		AND t.expires_at > clock_timestamp() AND (in_token = 0 OR t.token = in_token) AND (in_owner = '' OR t.owner = in_owner)
 		RETURNING t.* INTO l;
 	ended := FOUND;
+	era := l.era;
 	IF ended THEN
-		SELECT s.owner, s.token INTO l.owner, l.token FROM public.locker_locks_settle(in_key, in_client, '') AS s;
+		SELECT s.owner, s.token INTO l.owner, l.token FROM public.locker_locks_settle_v1(in_key, in_client, '') AS s;
 		IF l.owner <> '' THEN
 			next := l.owner;
 			token := l.token;
@@ -326,7 +331,7 @@ END $locker$;
 
 -- beat says that a Client lives. It returns those of in_keys that somebody holds for longer than half of in_mark; missed:
 -- the Client was taken for dead, and its waiters may have lost their places.
-CREATE OR REPLACE FUNCTION public.locker_locks_beat(in_client bytea, in_keys bytea[], in_mark bigint, OUT missed boolean, OUT quiet bytea[])
+CREATE OR REPLACE FUNCTION public.locker_locks_beat_v1(in_client bytea, in_keys bytea[], in_mark bigint, OUT missed boolean, OUT quiet bytea[])
 LANGUAGE plpgsql AS $locker$
 DECLARE
 	mark interval := in_mark * interval '1 microsecond';
@@ -344,7 +349,7 @@ END $locker$;
 -- sweep looks at in_rows rows from a key on, and deletes those that nobody has held or waited for during
 -- in_idle. New rows go on from their versions and tokens. It returns the last key that it looked at, or ''
 -- at the end of the table.
-CREATE OR REPLACE FUNCTION public.locker_locks_sweep(in_from bytea, in_rows bigint, in_idle bigint, OUT last bytea, OUT gone bigint)
+CREATE OR REPLACE FUNCTION public.locker_locks_sweep_v1(in_from bytea, in_rows bigint, in_idle bigint, OUT last bytea, OUT gone bigint)
 LANGUAGE plpgsql AS $locker$
 DECLARE
 	idle timestamptz := clock_timestamp() - in_idle * interval '1 microsecond';

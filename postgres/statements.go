@@ -36,11 +36,11 @@ func statementsFor(table string) statements {
 	make := func(text string) statement { return named(fill(text, table)) }
 	return statements{
 		schema: fill(schema, table),
-		enter:  make(`SELECT * FROM public.locker_locks_enter($1::bytea, $2::bigint, $3::bigint)`),
+		enter:  make(`SELECT * FROM public.locker_locks_enter_v1($1::bytea, $2::bigint, $3::bigint)`),
 		// unused is that a Client has nothing for these TTLs any more. If it is lost they count for a while.
 		unused: make(`WITH gone AS (DELETE FROM public.locker_locks_ttls WHERE client = $1::bytea AND ttl = ANY ($2::bigint[])
 			RETURNING set_config('synchronous_commit', 'off', true)) SELECT count(*) FROM gone`),
-		ask: make(`SELECT * FROM public.locker_locks_ask($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
+		ask: make(`SELECT * FROM public.locker_locks_ask_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
 			$7::bigint, $8::bigint, $9::bigint)`),
 		// take is what _ask does with a free lock, and free what _release does if nobody waits, in a fraction of the time. They
 		// find no row if there is more to do.
@@ -50,10 +50,10 @@ func statementsFor(table string) statements {
 			AND (owner = '' OR expires_at <= clock_timestamp()) RETURNING token`),
 		free: make(`UPDATE public.locker_locks SET owner = '', former = $2::bytea, expires_at = clock_timestamp()
 			WHERE key = $1::bytea AND owner = $2 AND expires_at > clock_timestamp() AND NOT waited RETURNING true`),
-		release: make(`SELECT * FROM public.locker_locks_release($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint)`),
-		force:   make(`SELECT * FROM public.locker_locks_force($1::bytea, $2::bytea, $3::bigint, $4::bytea)`),
-		beat:    make(`SELECT * FROM public.locker_locks_beat($1::bytea, $2::bytea[], $3::bigint)`),
-		sweep:   make(`SELECT * FROM public.locker_locks_sweep($1::bytea, $2::bigint, $3::bigint)`),
+		release: make(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint)`),
+		force:   make(`SELECT * FROM public.locker_locks_force_v1($1::bytea, $2::bytea, $3::bigint, $4::bytea)`),
+		beat:    make(`SELECT * FROM public.locker_locks_beat_v1($1::bytea, $2::bytea[], $3::bigint)`),
+		sweep:   make(`SELECT * FROM public.locker_locks_sweep_v1($1::bytea, $2::bigint, $3::bigint)`),
 
 		extend: make(`UPDATE public.locker_locks SET expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond'
 			WHERE key = $1::bytea AND owner = $2::bytea AND expires_at > clock_timestamp() RETURNING true`),
