@@ -67,3 +67,29 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 		assert.NoError(t, next.Extend(t.Context(), req.TTL), "it was not another's to release")
 	}
 }
+
+// A request arrives after its claim was granted the lock by another, and lost it. It leaves no place in the queue.
+func TestRelease_afterARequestThatArrivesLate(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	defer pool.Close()
+	d := NewDriver(pool, "")
+	defer func() { _ = d.Close() }()
+	req := driver.Request{Name: "name", TTL: time.Minute, Wake: func() {}}
+	c := d.Claim(req).(*claim)
+	_, err = c.Ask(t.Context())
+	require.NoError(t, err)
+	g := c.hold.Load()
+	c.doubtful = &sent{g.era, 0}
+	require.NoError(t, d.exec(t.Context(), "UPDATE locker_locks SET owner = '' WHERE key = $1", c.key)) // as if it had expired
+	next, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute})
+	require.NoError(t, err)
+	a, err := c.askOnce(t.Context(), *c.doubtful)
+	require.NoError(t, err)
+	require.EqualValues(t, isHeld, a.state)
+	require.ErrorIs(t, c.Release(t.Context()), driver.ErrLost)
+	state, err := d.Inspect(t.Context(), req.Name)
+	require.NoError(t, err)
+	assert.Empty(t, state.Waiters)
+	require.NoError(t, next.Release(t.Context()))
+}
