@@ -33,6 +33,7 @@ type rules struct {
 	sweepToken       bool // or a token that has been granted
 	sweepInGrace     bool // rows of free names are swept while the grace lasts
 	noTombstone      bool // a release after a reclaim of unknown outcome leaves no row
+	releaseAgain     bool // a release that was sent before reclaims, too, if the row was lost
 	noPlaceholder    bool // nor does one after a take of unknown outcome, if the name has none
 	fromReply        bool // the deadline counts from the reply
 	countTokens      bool // a new row's token does not go by the clock
@@ -82,6 +83,8 @@ type message struct {
 	answered        bool // it is the reply
 	ok, missing     bool
 	newEra, newVer  int8
+	heldEra         int8 // of a release: see modelClient
+	leaving         bool
 }
 
 type phase int8
@@ -104,6 +107,7 @@ type modelClient struct {
 	doubt        bool // an ask has no answer
 	reclaims     bool // a reclaim was sent
 	missing      bool // the row was not there at the last renewal
+	leaving      bool // a release was sent
 }
 
 // over ends a claim. The next one of the client may know the version.
@@ -191,7 +195,7 @@ func (w *world) forget() {
 		if finished && (m.answered || m.kind != toAsk && m.kind != toReclaim) || m.answered && c.phase == releasing && m.kind != toRelease {
 			*m = message{}
 		} else if m.answered {
-			m.era, m.version, m.doubt, m.reclaims = 0, 0, false, false
+			m.era, m.version, m.doubt, m.reclaims, m.heldEra, m.leaving = 0, 0, false, false, 0, false
 		}
 	}
 	if w.messages[0].kind < w.messages[1].kind {
@@ -263,7 +267,7 @@ func (e *explorer) client(w world, i int8) {
 	}
 	switch c.phase {
 	case idle:
-		if c.claim < 2 { // one claim each // the first has one claim, the second two
+		if c.claim < 2 { // one claim each
 			do(func(_ *world, c *modelClient) bool { c.phase = asking; c.claim += 2; return true })
 		}
 	case asking:
@@ -292,7 +296,14 @@ func (e *explorer) client(w world, i int8) {
 			do(func(_ *world, c *modelClient) bool { c.over(); return true })
 			return
 		}
-		do(request(toRelease))
+		do(func(next *world, c *modelClient) bool {
+			sent := send(next, message{
+				kind: toRelease, client: i, claim: c.claim, era: c.era, version: c.version, token: c.token,
+				doubt: c.doubt, reclaims: c.reclaims, heldEra: c.heldEra, leaving: c.leaving,
+			})
+			c.leaving = true
+			return sent
+		})
 	}
 }
 
@@ -378,7 +389,10 @@ func (e *explorer) serve(w *world, m message) message {
 		if m.doubt && !row.there && s.era == m.era && !e.noPlaceholder { // not free before the grace is over
 			*row = modelRow{there: true, era: s.era, version: s.base + 1, token: s.floor, expires: s.graceEnd}
 		}
-		if m.reclaims && (!row.there || row.owner == 0) && s.era == m.era && clock < s.graceEnd && !e.noTombstone {
+		// The row was lost. The client reclaims its hold, and releases it at once. It does not if an earlier release may have
+		// given the lock to another.
+		lost := m.heldEra != 0 && m.heldEra != s.era && w.clients[m.client].claim == m.claim && w.now < w.clients[m.client].deadline
+		if (m.reclaims || lost && (!m.leaving || e.releaseAgain)) && (!row.there || row.owner == 0) && s.era != 0 && (s.era == m.era || lost) && clock < s.graceEnd && !e.noTombstone {
 			*row = modelRow{there: true, era: s.era, version: max(s.base, row.version), token: m.token, owner: m.claim}
 		}
 		m.ok = true
@@ -466,6 +480,7 @@ func TestModel(t *testing.T) {
 		{name: "a token that comes again", rules: rules{sweepToken: true}, breaks: "a token has not risen"},
 		{name: "a sweep in the grace", rules: rules{sweepInGrace: true}, breaks: "arrives after its release", faults: 2},
 		{name: "no row after a reclaim in doubt", rules: rules{noTombstone: true}, breaks: "arrives after its release"},
+		{name: "a release that is sent again reclaims", rules: rules{releaseAgain: true}, breaks: "a hold does not survive"},
 		{name: "no row after a take in doubt", rules: rules{noPlaceholder: true}, breaks: "arrives after its release"},
 		{name: "a deadline from the reply on", rules: rules{fromReply: true}, breaks: "two hold"},
 		{name: "tokens without a clock", rules: rules{countTokens: true}, breaks: "a token has not risen"},
