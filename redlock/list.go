@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/go-locker/locker/driver"
@@ -13,7 +14,7 @@ import (
 // majority cannot do without, and asks all nodes for each name. A node that does not answer is left
 // out. If too many do not, the error, an [Error], tells how each has answered.
 func (d *Driver) List(prefix string) driver.Pager {
-	w := &walk{driver: d, prefix: prefix, votes: make([]error, len(d.nodes))}
+	w := &walk{driver: d, prefix: prefix, votes: make([]error, len(d.nodes)), told: map[string]bool{}}
 	for i := range w.votes {
 		w.votes[i] = errWaiting
 	}
@@ -27,6 +28,7 @@ type walk struct {
 	node   int          // that it is at
 	next   driver.Pager // of its names; nil: not begun
 	votes  []error      // nil: all names of the node have been seen; errWaiting: not yet; else why it is left out
+	told   map[string]bool
 }
 
 func (w *walk) page(ctx context.Context) (page driver.Page, err error) {
@@ -79,8 +81,10 @@ func (w *walk) ask(ctx context.Context) (a answer[driver.Page], err error) {
 // lookups is how many names are looked at together.
 const lookups = 32
 
-// held returns those of names that a majority holds, and no node whose names have all been seen.
+// held returns those of names that a majority holds, and that were not told before. A node that
+// did not have such a name when it was asked for its names may have come to have it.
 func (w *walk) held(ctx context.Context, names []string) (held []string, err error) {
+	names = slices.DeleteFunc(names, func(name string) bool { return w.told[name] })
 	errs := make([]error, len(names)) // driver.ErrNotHeld: it is to be left out
 	for first := 0; first < len(names); first += lookups {
 		var looking sync.WaitGroup
@@ -93,6 +97,7 @@ func (w *walk) held(ctx context.Context, names []string) (held []string, err err
 		switch errs[i] {
 		case nil:
 			held = append(held, name)
+			w.told[name] = true
 		case driver.ErrNotHeld: //nolint:errorlint // from look
 		default:
 			return nil, errs[i]
@@ -101,25 +106,23 @@ func (w *walk) held(ctx context.Context, names []string) (held []string, err err
 	return held, nil
 }
 
-// look returns nil if name is held at a majority of the nodes, and at none whose names have all
-// been seen; and driver.ErrNotHeld if not.
+// look returns nil if name is held at a majority of the nodes, and driver.ErrNotHeld if not.
 func (w *walk) look(ctx context.Context, name string) error {
 	d, quorum := w.driver, majority(len(w.votes))
 	says, err := d.survey(ctx, name, func(survey) bool { return false })
 	if err != nil {
 		return err
 	}
-	holding, listed := 0, false
-	for i, a := range says {
+	holding := 0
+	for _, a := range says {
 		if a.err == nil && a.value.Held {
 			holding++
-			listed = listed || w.votes[i] == nil
 		}
 	}
 	switch {
 	case answered(says) < quorum:
 		return d.disagreement(says.vote)
-	case holding < quorum || listed:
+	case holding < quorum:
 		return driver.ErrNotHeld
 	default:
 		return nil

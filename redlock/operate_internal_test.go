@@ -165,11 +165,15 @@ func TestList_hasWhatAMajorityHolds(t *testing.T) {
 	stuck := func() *operated {
 		return &operated{says: hangs, lists: waitFor}
 	}
+	late := func() *operated { // it had no name when it was asked for all
+		return &operated{says: func(context.Context) (driver.State, error) { return driver.State{Held: true, Token: 7}, nil }}
+	}
 	for name, c := range map[string]struct {
 		nodes []*operated
 		want  []string
 		fails bool
 	}{
+		"the first has it a moment later":      {[]*operated{late(), names("l:a"), names("l:a")}, []string{"l:a"}, false},
 		"all have them":                        {[]*operated{names("l:a", "l:b"), names("l:b", "l:a"), names("l:a", "l:b")}, []string{"l:a", "l:b"}, false},
 		"each majority":                        {[]*operated{names("l:a", "l:b"), names("l:a", "l:c"), names("l:b", "l:c")}, []string{"l:a", "l:b", "l:c"}, false},
 		"minorities":                           {[]*operated{names("l:a"), names("l:b"), names("l:c")}, nil, false},
