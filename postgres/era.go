@@ -73,15 +73,6 @@ func (e *eras) forget(number int64) {
 	}
 }
 
-// moved notes the version of new rows.
-func (e *eras) moved(number, version int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.now.number == number {
-		e.now.version = max(e.now.version, version)
-	}
-}
-
 // enter returns the era, and sees to it that the TTL is registered.
 func (d *Driver) enter(ctx context.Context, ttl time.Duration) (era, error) {
 	e := &d.eras

@@ -74,7 +74,7 @@ func TestHolds_surviveTheLossOfTheTable(t *testing.T) {
 			for time.Since(lost) < ttl*3/2 {
 				for i, m := range ms {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					assert.Error(t, other.Mutex("hold"+string(rune('0'+i))).TryLock(ctx))
+					require.Error(t, other.Mutex("hold"+string(rune('0'+i))).TryLock(ctx))
 					cancel()
 					require.Equal(t, tokens[i], m.FencingToken(), "the hold goes on")
 				}

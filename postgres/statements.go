@@ -33,34 +33,34 @@ type statements struct {
 var notify = named(`SELECT pg_notify($1::text, $2::text)`)
 
 func statementsFor(table string) statements {
-	make := func(text string) statement { return named(fill(text, table)) }
+	of := func(text string) statement { return named(fill(text, table)) }
 	return statements{
 		schema: fill(schema, table),
-		enter:  make(`SELECT * FROM public.locker_locks_enter_v1($1::bytea, $2::bigint, $3::bigint)`),
+		enter:  of(`SELECT * FROM public.locker_locks_enter_v1($1::bytea, $2::bigint, $3::bigint)`),
 		// unused is that a Client has nothing for these TTLs any more. If it is lost they count for a while.
-		unused: make(`WITH gone AS (DELETE FROM public.locker_locks_ttls WHERE client = $1::bytea AND ttl = ANY ($2::bigint[])
+		unused: of(`WITH gone AS (DELETE FROM public.locker_locks_ttls WHERE client = $1::bytea AND ttl = ANY ($2::bigint[])
 			RETURNING set_config('synchronous_commit', 'off', true)) SELECT count(*) FROM gone`),
-		ask: make(`SELECT * FROM public.locker_locks_ask_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
+		ask: of(`SELECT * FROM public.locker_locks_ask_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
 			$7::bigint, $8::bigint, $9::bigint)`),
 		// take is what _ask does with a free lock, and free what _release does if nobody waits, in a fraction of the time. They
 		// find no row if there is more to do.
-		take: make(`UPDATE public.locker_locks SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+		take: of(`UPDATE public.locker_locks SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
 			owner = $2::bytea, metadata = $3::bytea, expires_at = clock_timestamp() + $4::bigint * interval '1 microsecond'
 			WHERE key = $1::bytea AND era = $5::bigint AND version = $6::bigint AND NOT waited
 			AND (owner = '' OR expires_at <= clock_timestamp()) RETURNING token`),
-		free: make(`UPDATE public.locker_locks SET owner = '', former = $2::bytea, expires_at = clock_timestamp()
+		free: of(`UPDATE public.locker_locks SET owner = '', former = $2::bytea, expires_at = clock_timestamp()
 			WHERE key = $1::bytea AND owner = $2 AND expires_at > clock_timestamp() AND NOT waited RETURNING true`),
-		release: make(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint)`),
-		force:   make(`SELECT * FROM public.locker_locks_force_v1($1::bytea, $2::bytea, $3::bigint, $4::bytea)`),
-		beat:    make(`SELECT * FROM public.locker_locks_beat_v1($1::bytea, $2::bytea[], $3::bigint)`),
-		sweep:   make(`SELECT * FROM public.locker_locks_sweep_v1($1::bytea, $2::bigint, $3::bigint)`),
+		release: of(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint)`),
+		force:   of(`SELECT * FROM public.locker_locks_force_v1($1::bytea, $2::bytea, $3::bigint, $4::bytea)`),
+		beat:    of(`SELECT * FROM public.locker_locks_beat_v1($1::bytea, $2::bytea[], $3::bigint)`),
+		sweep:   of(`SELECT * FROM public.locker_locks_sweep_v1($1::bytea, $2::bigint, $3::bigint)`),
 
-		extend: make(`UPDATE public.locker_locks SET expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond'
+		extend: of(`UPDATE public.locker_locks SET expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond'
 			WHERE key = $1::bytea AND owner = $2::bytea AND expires_at > clock_timestamp() RETURNING true`),
 
 		// extendAll is extend of many. It leaves out a row that another transaction has locked, because the others must not wait for
 		// it. It returns the owners that it has extended, and those that it has left out and that still held when it began.
-		extendAll: make(`WITH ours AS (SELECT * FROM unnest($1::bytea[], $2::bytea[]) AS ours (key, owner)),
+		extendAll: of(`WITH ours AS (SELECT * FROM unnest($1::bytea[], $2::bytea[]) AS ours (key, owner)),
 			unlocked AS (SELECT key, owner FROM public.locker_locks AS lock JOIN ours USING (key, owner) FOR UPDATE OF lock SKIP LOCKED),
 			extended AS (UPDATE public.locker_locks AS lock SET expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond'
 				FROM unlocked WHERE lock.key = unlocked.key AND lock.owner = unlocked.owner
@@ -72,7 +72,7 @@ func statementsFor(table string) statements {
 
 		// reclaim makes the rows of holds again, in the grace of an era and for those who held them before. It returns the owners
 		// that have theirs.
-		reclaim: make(`INSERT INTO public.locker_locks AS lock (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
+		reclaim: of(`INSERT INTO public.locker_locks AS lock (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
 			SELECT ours.key, ours.name, whole.era, whole.version, ours.token, ours.owner, ours.metadata,
 				clock_timestamp() + $6::bigint * interval '1 microsecond', '', false, 0
 			FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bytea[], $5::bytea[]) AS ours (key, name, token, owner, metadata),
@@ -84,13 +84,13 @@ func statementsFor(table string) statements {
 			RETURNING owner`),
 
 		// inspect reads the clock in a step of its own: what is held has some time left.
-		inspect: make(`SELECT owner NOT IN ('', decode('00', 'hex')) AND remaining > 0, token, owner, metadata, remaining,
+		inspect: of(`SELECT owner NOT IN ('', decode('00', 'hex')) AND remaining > 0, token, owner, metadata, remaining,
 			ARRAY(SELECT w.owner ` + living + `), ARRAY(SELECT w.metadata ` + living + `)
 			FROM (SELECT *, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint AS remaining
 			FROM public.locker_locks WHERE key = $1::bytea AND key <> '' OFFSET 0) AS lock`),
 
 		// list looks at so many rows from a key on.
-		list: make(`SELECT key, CASE WHEN owner NOT IN ('', decode('00', 'hex')) AND expires_at > clock_timestamp()
+		list: of(`SELECT key, CASE WHEN owner NOT IN ('', decode('00', 'hex')) AND expires_at > clock_timestamp()
 			AND substr(name, 1, length($2::bytea)) = $2 THEN name END FROM public.locker_locks
 			WHERE key > $1::bytea ORDER BY key LIMIT $3::bigint`),
 	}
