@@ -53,6 +53,9 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_ttls (
 -- it would not: there each change under a lock writes the row, so that those who come later fail, and are
 -- run again. The clock is the server's, read when it is needed.
 
+-- The tables grow from empty to thousands of rows within seconds, and no plan that was made for an empty one, which
+-- reads all of it, may outlive that: the functions that look for waiters have seqscan off.
+
 -- enter registers a TTL, and returns the era. If the table was lost it begins an era: for the longest TTL in
 -- use nobody is granted a name that has no row, because whoever held it then may hold it still. That ends
 -- sooner if the Clients that use it close.
@@ -87,7 +90,7 @@ END $locker$;
 -- confirm that it is there.
 CREATE OR REPLACE FUNCTION public.locker_locks_settle_v1(in_key bytea, in_client bytea, out_owner bytea,
 	OUT owner bytea, OUT metadata bytea, OUT token bigint, OUT version bigint, OUT expires_at timestamptz)
-LANGUAGE plpgsql AS $locker$
+LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
@@ -133,7 +136,7 @@ END $locker$;
 CREATE OR REPLACE FUNCTION public.locker_locks_ask_v1(in_key bytea, in_name bytea, in_owner bytea, in_metadata bytea, in_ttl bigint,
 	in_era bigint, in_version bigint, in_mark bigint, in_before bigint, OUT state bigint, OUT token bigint, OUT version bigint,
 	OUT remaining bigint, OUT before bigint, OUT owner bytea, OUT metadata bytea, OUT passed boolean, OUT revived boolean, OUT made boolean)
-LANGUAGE plpgsql AS $locker$
+LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
@@ -259,7 +262,7 @@ END $locker$;
 -- arrives later finds that the version has moved on.
 CREATE OR REPLACE FUNCTION public.locker_locks_release_v1(in_key bytea, in_owner bytea, in_waits boolean, in_era bigint, in_version bigint,
 	OUT ours boolean, OUT version bigint, OUT next bytea, OUT token bigint, OUT era bigint)
-LANGUAGE plpgsql AS $locker$
+LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
@@ -310,7 +313,7 @@ END $locker$;
 -- force ends the hold with this token, unless that is 0, and of this owner, unless that is empty.
 CREATE OR REPLACE FUNCTION public.locker_locks_force_v1(in_key bytea, in_owner bytea, in_token bigint, in_client bytea,
 	OUT ended boolean, OUT next bytea, OUT token bigint, OUT era bigint)
-LANGUAGE plpgsql AS $locker$
+LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
