@@ -16,8 +16,8 @@ import (
 // Lock tries again.
 var errLate = errors.New("granted too late")
 
-// drift returns the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the Redis
-// documentation's description of Redlock.
+// drift returns the allowance for clocks that run at different speeds: TTL/100 + 2 ms, as in the
+// Redis documentation's description of Redlock.
 func drift(ttl time.Duration) time.Duration {
 	return ttl/100 + 2*time.Millisecond
 }
@@ -141,7 +141,7 @@ func (c *contender) ask() (*Hold, error) {
 			if failing.IsZero() {
 				failing = sent
 			}
-			last := try >= firstTries || clock.Since(began) > firstPatience || silent(err) || final(err)
+			last := try >= firstTries || clock.Since(began) > firstPatience || final(err)
 			if clock.Since(failing) >= set.ttl/2 || !answered && last && (why != nil || !c.waits()) {
 				return nil, c.abandon(h, cmp.Or(why, err))
 			}

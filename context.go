@@ -126,9 +126,9 @@ type ending struct {
 	tell    func(cause error)
 }
 
-// atEnd makes sure that tell is called once: when the hold ends, before lose returns; or when reserve is left
-// until the deadline; or now if it is so already. forget undoes that, and reports whether there was
-// anything to undo.
+// atEnd makes sure that tell is called once: when the hold ends, before lose returns; or when
+// reserve is left until the deadline; or now if it is so already. forget undoes that, and reports
+// whether there was anything to undo.
 func (h *Hold) atEnd(reserve time.Duration, tell func(cause error)) (forget func() bool) {
 	e := &ending{reserve, tell}
 	h.mu.Lock()

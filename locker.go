@@ -36,8 +36,8 @@
 // The adapters are memory, redis, redigo, redlock, etcd and zookeeper, and all imports every one of
 // them; package driver is for authors of others. Package fence, and those below it, are the
 // resource's side: they refuse a stale token. Package locktest is for tests of code that takes
-// locks. Package conformance puts any Locker through the contract. The module otel makes spans and metrics of what a Client does, and the command
-// cmd/locker takes locks for scripts.
+// locks. Package conformance puts any Locker through the contract. The module otel makes spans and
+// metrics of what a Client does, and the command cmd/locker takes locks for scripts.
 package locker
 
 import (
@@ -85,8 +85,8 @@ type Locker interface {
 	// any other error the old deadline stands. When ctx ends Extend returns within milliseconds.
 	Extend(ctx context.Context) error
 
-	// FencingToken returns the token of the current hold. It is larger than that of every earlier hold
-	// of the name in any process, unchanged by Extend, and 0 when nothing is held. It makes no
+	// FencingToken returns the token of the current hold. It is larger than that of every earlier
+	// hold of the name in any process, unchanged by Extend, and 0 when nothing is held. It makes no
 	// request. A resource must refuse 0 and any token below the largest it has seen.
 	FencingToken() uint64
 }

@@ -39,6 +39,9 @@ func (m *Mutex) Guarantees() Guarantees { return m.client.Guarantees() }
 
 // Lock waits until the lock is held or ctx is done. It returns ErrLost while a lost hold awaits its
 // Unlock, ErrClosed if the Client is closed, and otherwise what [Locker] lists.
+//
+// If the first request fails at once, Lock makes it again, at most three times within 30 ms, and
+// then returns the client library's error.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.contend(ctx, opLock, (*contender).acquireOwn)
 	return err
@@ -46,7 +49,8 @@ func (m *Mutex) Lock(ctx context.Context) error {
 
 // TryLock makes one attempt to take the lock, of TTL/2 at most. It returns ErrHeld if another owner
 // holds the lock, or another goroutine has this Mutex or waits for it, and the client library's
-// error if the backend is unreachable. Otherwise it is like Lock.
+// error if the backend is unreachable. It makes a first request that fails again, as Lock does.
+// Otherwise it is like Lock, too.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	_, err := m.contend(ctx, opTryLock, (*contender).acquireOwn)
 	return err

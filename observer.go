@@ -34,8 +34,8 @@ type Observer struct {
 	Held func(ctx context.Context, hold HoldID)
 
 	// Ended is called once for each hold of which Held is: when its Unlock has released it or given
-	// up, with the context of that, or after its loss or Abandon, with one without values. Of a hold
-	// that is lost as it begins Ended may come first.
+	// up, with the context of that, or after its loss or Abandon, with one without values. Of a
+	// hold that is lost as it begins Ended may come first.
 	Ended func(ctx context.Context, hold HoldID, ending HoldEnd)
 
 	// Renewed is called after each automatic renewal that was answered or failed, unless 10,000
@@ -46,8 +46,8 @@ type Observer struct {
 // Call is a use of a [Mutex] or a [Hold].
 type Call struct {
 	// Op is lock, trylock, rlock, tryrlock, unlock, extend or downgrade, as in Error. Acquire is a
-	// lock, TryAcquire a trylock, Do a lock and an unlock, and TryDo a trylock and an unlock; likewise
-	// RAcquire, TryRAcquire, RDo and TryRDo. Join is like Do, or no call if it joins.
+	// lock, TryAcquire a trylock, Do a lock and an unlock, and TryDo a trylock and an unlock;
+	// likewise RAcquire, TryRAcquire, RDo and TryRDo. Join is like Do, or no call if it joins.
 	Op   string
 	Name string // of the lock, without the prefix
 }

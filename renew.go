@@ -27,13 +27,13 @@ const (
 // lost soon after the resume.
 const lookAgain = time.Second
 
-// maxTimerDelay is how long it may take to set a timer. If it took longer, the process has stood still
-// between its look at the clock and the setting, and the timer would be late by as much.
+// maxTimerDelay is how long it may take to set a timer. If it took longer, the process has stood
+// still between its look at the clock and the setting, and the timer would be late by as much.
 const maxTimerDelay = 5 * time.Millisecond
 
-// renewal returns when a hold that lasts until deadline is to be renewed: TTL/3 after the request that
-// granted or extended it was sent, however long the reply took. One that is capped is so after a
-// quarter of what is left at the soonest.
+// renewal returns when a hold that lasts until deadline is to be renewed: TTL/3 after the request
+// that granted or extended it was sent, however long the reply took. One that is capped is so after
+// a quarter of what is left at the soonest.
 func renewal(now, deadline time.Time, ttl time.Duration, capped bool) time.Time {
 	due := deadline.Add(-ttl * (renewalsPerTTL - 1) / renewalsPerTTL)
 	if soonest := now.Add(deadline.Sub(now) / 4); capped && due.Before(soonest) {
@@ -53,8 +53,8 @@ type renewer struct {
 	wall  wallClock
 }
 
-// schedule makes sure that h is looked after at due. It returns false if the Client is closed. The caller
-// holds h.mu, which comes before the renewer's.
+// schedule makes sure that h is looked after at due. It returns false if the Client is closed. The
+// caller holds h.mu, which comes before the renewer's.
 func (c *Client) schedule(h *Hold, now, due time.Time) bool {
 	r := &c.renewer
 	r.mu.Lock()

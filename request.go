@@ -41,9 +41,13 @@ func newRequest(caller, client context.Context, timeout time.Duration) *request 
 // end ends the context. A Done that comes later, or is under way, sees over.
 func (r *request) end() {
 	r.over.Store(true)
-	if !r.made.Load() {
-		return
+	if r.made.Load() {
+		r.undo()
 	}
+}
+
+// undo ends what Done has made.
+func (r *request) undo() {
 	if r.forget != nil {
 		r.forget()
 	}
@@ -67,7 +71,7 @@ func (r *request) Done() <-chan struct{} {
 		r.made.Store(true)
 	})
 	if r.over.Load() {
-		r.cancel()
+		r.undo()
 	}
 	return r.own.Done()
 }

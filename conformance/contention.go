@@ -47,8 +47,8 @@ type contest struct {
 	intervals []interval
 }
 
-// contend has each party lock and unlock again and again, in a goroutine of its own, and returns the
-// intervals in their order. Parties may share a Locker.
+// contend has each party lock and unlock again and again, in a goroutine of its own, and returns
+// the intervals in their order. Parties may share a Locker.
 func (e *env) contend(parties []*party, work func()) []interval {
 	ctx, cancel := context.WithTimeout(e.ctx, longest)
 	defer cancel()

@@ -112,7 +112,8 @@ func (h *history) record(e event) {
 	h.Events = append(h.Events, e)
 }
 
-// hold is one in a history: from a Lock that returned nil to its Unlock, and what its client was told meanwhile.
+// hold is one in a history: from a Lock that returned nil to its Unlock, and what its client was
+// told meanwhile.
 type hold struct {
 	client   int
 	token    uint64 // 0: never seen
@@ -131,8 +132,8 @@ type breach struct {
 	why string
 }
 
-// holdsOf finds the holds of one client in its events. A hold without a grant has what its client was told while it held
-// nothing, and should not have been told.
+// holdsOf finds the holds of one client in its events. A hold without a grant has what its client
+// was told while it held nothing, and should not have been told.
 func holdsOf(id int, c client, events []event) []*hold {
 	slices.SortStableFunc(events, func(a, b event) int { return int(a.Call - b.Call) })
 	current := &hold{client: id}

@@ -13,8 +13,9 @@ import (
 // deviation of the backend explains it.
 var errInDoubt = errors.New("in doubt")
 
-// hits counts the faults that hit a holder, and acted, as far as the history shows it. It returns an error if a kind of fault did nothing
-// too often: its hits are chance, and do not count. A Revoke may come too late, and then finds nothing.
+// hits counts the faults that hit a holder, and acted, as far as the history shows it. It returns
+// an error if a kind of fault did nothing too often: its hits are chance, and do not count. A
+// Revoke may come too late, and then finds nothing.
 func (h *history) hits() (n int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,7 +79,8 @@ const (
 // slowToAct is how long after it has returned a fault may begin to act.
 const slowToAct = settle
 
-// nothingGranted reports whether those whom a fault kept from the backend were granted nothing while it lasted.
+// nothingGranted reports whether those whom a fault kept from the backend were granted nothing
+// while it lasted.
 func (h *history) nothingGranted(f faultRecord) bool {
 	from := f.Set + min(int64(slowToAct), (f.Undone-f.Set)/2)
 	for _, e := range h.Events {
@@ -95,7 +97,8 @@ func (e event) grants() bool {
 	return e.Err == noErr && (e.Op == opLock || e.Op == opTryLock || e.Op == opExtend)
 }
 
-// endedEarly reports whether the victim's hold ended before its time: its client was told so, or another was granted the lock.
+// endedEarly reports whether the victim's hold ended before its time: its client was told so, or
+// another was granted the lock.
 func (h *history) endedEarly(f faultRecord) bool {
 	end := min(f.From+(f.Until-f.From)*3/4, h.expiry(f))
 	for _, e := range h.Events {

@@ -107,8 +107,9 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// What the checker cannot decide in time is neither legal nor not: here any of many holds may have been before any other, and a token
-// that nobody should see comes last. What is refused elsewhere holds refused.
+// What the checker cannot decide in time is neither legal nor not: here any of many holds may have
+// been before any other, and a token that nobody should see comes last. What is refused elsewhere
+// stays refused.
 func TestParts_undecided(t *testing.T) {
 	t.Parallel()
 	const clients = 24

@@ -52,8 +52,8 @@ func (p *party) tellsDeadline() {
 	}
 }
 
-// lostBy ends the trial unless Lost fires by the deadline, give or take a pause of this machine. The deadline was
-// asked for while the hold lasted.
+// lostBy ends the trial unless Lost fires by the deadline, give or take a pause of this machine.
+// The deadline was asked for while the hold lasted.
 func (p *party) lostBy(deadline time.Time, lost <-chan struct{}) {
 	if deadline.IsZero() {
 		p.env.doubtf("%s's hold had no Deadline: it was over before it should have been", p.who)

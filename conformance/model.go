@@ -20,8 +20,8 @@ const (
 	// revocable: holds are ended behind their holders' backs. A token that needs no request may be
 	// believed for up to a TTL longer; all that the backend was asked for is exclusive.
 	revocable demand = "revocable"
-	// undisturbed: exclusive, and there were no faults. A hold lasts until its Unlock is called, or as
-	// long as it is assured, whatever its client is told: nobody else has ended it.
+	// undisturbed: exclusive, and there were no faults. A hold lasts until its Unlock is called, or
+	// as long as it is assured, whatever its client is told: nobody else has ended it.
 	undisturbed demand = "undisturbed"
 	// fenced: the tokens rise with every hold.
 	fenced demand = "fenced"
@@ -297,8 +297,8 @@ func (h *history) check() judgement {
 	return j
 }
 
-// witness is as few of the holds as still break the model, with as few operations of each as possible. What
-// is left out can only make it easier to explain the rest.
+// witness is as few of the holds as still break the model, with as few operations of each as
+// possible. What is left out can only make it easier to explain the rest.
 func witness(holds []ops) []ops {
 	bad := func(some []ops) bool { return legal(some, checkTime/10) == porcupine.Illegal }
 	n := sort.Search(len(holds)-1, func(n int) bool { return bad(holds[:n+1]) }) + 1

@@ -211,7 +211,8 @@ func polls(p *patched, pause time.Duration) {
 	}
 }
 
-// deadlineless has no Deadline once a hold is lost, as a program that answers not-held, and tells of the loss a little late.
+// deadlineless has no Deadline once a hold is lost, as a program that answers not-held, and tells
+// of the loss a little late.
 func deadlineless(h conformance.Harness) conformance.Harness {
 	forgets := func(l locker.Locker) locker.Locker {
 		p := patch(l.(*locker.Mutex), h.TTL, "")

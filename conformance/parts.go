@@ -9,7 +9,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// legal checks the holds of one name, in parts: what the checker takes grows fast with the length of a history.
+// legal checks the holds of one name, in parts: what the checker takes grows fast with the length
+// of a history.
 func legal(holds []ops, limit time.Duration) porcupine.CheckResult {
 	result, end, last, phase := porcupine.Ok, time.Now().Add(limit), uint64(0), uint64(0)
 	for _, part := range parts(holds) {

@@ -164,8 +164,8 @@ func (p *program) failure() error {
 	return p.why
 }
 
-// blamed adds to an error after which the program is of no use which one it is, and the end of its stderr. It ends it: what it has
-// written is read then.
+// blamed adds to an error after which the program is of no use which one it is, and the end of its
+// stderr. It ends it: what it has written is read then.
 func (p *program) blamed(err error) error {
 	p.end()
 	words := ""

@@ -118,8 +118,8 @@ func TestProgram_thatClaimsLittleIsAskedForLittle(t *testing.T) {
 	}
 }
 
-// limit_ms of an extend may be ignored. What an Extend leaves that took as long as the hold cannot be seen. A program that claims cancel
-// has to give it up.
+// limit_ms of an extend may be ignored. What an Extend leaves that took as long as the hold cannot
+// be seen. A program that claims cancel has to give it up.
 func TestProgram_thatHeedsNoLimitOfExtend(t *testing.T) {
 	t.Cleanup(conformance.Trials(1))
 	s := find(t, "an Extend whose reply was lost leaves the hold as it was")

@@ -235,7 +235,8 @@ func (r *remote) turn() (over func()) {
 	return func() {}
 }
 
-// ask returns when the program has answered, or is no more, even if ctx ends: a process that is stopped says nothing.
+// ask returns when the program has answered, or is no more, even if ctx ends: a process that is
+// stopped says nothing.
 func (r *remote) ask(ctx context.Context, request requestLine) (answer answerLine, err error) {
 	over := r.turn()
 	defer over()

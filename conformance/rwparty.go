@@ -23,8 +23,8 @@ type RWLocker interface {
 	locker.Locker
 	// RLock waits for a share as Lock waits for the lock.
 	RLock(ctx context.Context) error
-	// TryRLock makes one attempt. It returns an error that matches locker.ErrHeld if the lock is held
-	// alone, or, in order, somebody waits for that.
+	// TryRLock makes one attempt. It returns an error that matches locker.ErrHeld if the lock is
+	// held alone, or, in order, somebody waits for that.
 	TryRLock(ctx context.Context) error
 }
 

@@ -17,8 +17,8 @@ type Claim interface {
 	Lease
 
 	// Ask makes one request for the lock, or for a share of it. A backend may need several, such as
-	// one that looks and one that takes. All are sent within ctx, and what the first has left is given
-	// back by Release.
+	// one that looks and one that takes. All are sent within ctx, and what the first has left is
+	// given back by Release.
 	//
 	//  1. It returns nil if the lock is granted. Taking the lease and setting its TTL are one atomic
 	//     step at the backend. The backend ends the lease when the TTL has passed: never earlier, and
@@ -47,11 +47,12 @@ type Claim interface {
 	// What else ends a wait is the Driver's business, such as the end of the session on which its
 	// place stands: the next Ask begins again.
 	//
-	// A share is held beside others. It expires by itself, and ends no other's. Waiters of both kinds
-	// stand in one queue: a share is not granted while somebody waits who asked earlier for the name
-	// alone. When the shares at the head of the queue are granted, all are that have nobody but others
-	// like them before them. Shares that are held at the same time have the same token, above that of
-	// the lease for one alone before them, and below that of the one after them.
+	// A share is held beside others. It expires by itself, and ends no other's. Waiters of both
+	// kinds stand in one queue: a share is not granted while somebody waits who asked earlier for
+	// the name alone. When the shares at the head of the queue are granted, all are that have
+	// nobody but others like them before them. Shares that are held at the same time have the same
+	// token, above that of the lease for one alone before them, and below that of the one after
+	// them.
 	Ask(ctx context.Context) (next time.Duration, err error)
 }
 
@@ -60,13 +61,14 @@ type Claim interface {
 // and Release included: of an Extend that arrives after Release nothing remains. Token and Validity
 // make no request and do not block.
 type Lease interface {
-	// Token returns the fencing token, from 1 to 2^63 - 1. It is the same for the life of the lease.
+	// Token returns the fencing token, from 1 to 2^63 - 1. It is the same for the life of the
+	// lease.
 	Token() uint64
 
-	// Validity returns how much of the TTL is left now. It counts from before the request that granted
-	// or last extended the lease was sent; for a session that many leases share, from its last
-	// confirmed contact. The core takes off the allowance for drift. While it is above 0 the core
-	// goes on trying to release what is to be released. It may count by time.Now: the core
+	// Validity returns how much of the TTL is left now. It counts from before the request that
+	// granted or last extended the lease was sent; for a session that many leases share, from its
+	// last confirmed contact. The core takes off the allowance for drift. While it is above 0 the
+	// core goes on trying to release what is to be released. It may count by time.Now: the core
 	// counts for itself the time that a machine was suspended.
 	Validity() time.Duration
 
@@ -84,16 +86,17 @@ type Lease interface {
 // alone.
 type Downgrader interface {
 	// Downgrade makes the lease a share in one atomic step at the backend: nobody else has the name
-	// alone in between, and shares that wait at the head of the queue are granted. The token, the TTL
-	// and the other methods stay what they are; shares granted beside it have its token. Called again
-	// after a lost reply it succeeds. It returns an error that matches ErrLost if the lease has ended.
+	// alone in between, and shares that wait at the head of the queue are granted. The token, the
+	// TTL and the other methods stay what they are; shares granted beside it have its token. Called
+	// again after a lost reply it succeeds. It returns an error that matches ErrLost if the lease
+	// has ended.
 	Downgrade(ctx context.Context) error
 }
 
 // Leaver is a Claim that Close of its Driver would end, as the end of a session does.
 type Leaver interface {
-	// Leave keeps Close from ending the lease, if it has not ended: it expires by itself, within one
-	// TTL. Until Close nothing changes. It makes no request and does not block.
+	// Leave keeps Close from ending the lease, if it has not ended: it expires by itself, within
+	// one TTL. Until Close nothing changes. It makes no request and does not block.
 	Leave()
 }
 

@@ -16,8 +16,8 @@ import (
 // What it has sent may go on. If the client library ignores contexts, or breaks its connection when
 // one ends, use [Detach].
 type Driver interface {
-	// Claim returns the claim of a fresh random owner. It makes no request. Each claim is a contender
-	// of its own, also within one process.
+	// Claim returns the claim of a fresh random owner. It makes no request. Each claim is a
+	// contender of its own, also within one process.
 	Claim(req Request) Claim
 
 	// Guarantees returns what the backend promises, and under which condition. It makes no request.
@@ -47,17 +47,17 @@ type Request struct {
 // BatchExtender is a Driver that extends many leases in one round trip, or a few.
 type BatchExtender interface {
 	// ExtendAll extends each of the leases as Lease.Extend does, and returns an error, or nil, for
-	// each, in their order. Each is a claim of this Driver that was granted, with this TTL, and none
-	// is wrapped.
+	// each, in their order. Each is a claim of this Driver that was granted, with this TTL, and
+	// none is wrapped.
 	ExtendAll(ctx context.Context, leases []Lease, ttl time.Duration) []error
 }
 
 // Warner is a Driver that notices settings of its servers which let a promise be broken.
 type Warner interface {
-	// Warnings returns a sentence for each such setting: what is set, what that may break, and what to
-	// set instead. It changes nothing at the backend. What a server does not tell, or not this user,
-	// is neither a warning nor an error. If the backend is unreachable it returns the client library's
-	// error. ctx bounds the call.
+	// Warnings returns a sentence for each such setting: what is set, what that may break, and what
+	// to set instead. It changes nothing at the backend. What a server does not tell, or not this
+	// user, is neither a warning nor an error. If the backend is unreachable it returns the client
+	// library's error. ctx bounds the call.
 	Warnings(ctx context.Context) ([]string, error)
 }
 

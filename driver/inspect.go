@@ -26,13 +26,13 @@ type State struct {
 	Held   bool
 	Holder Participant // the zero Participant if nobody holds it
 
-	// Shares are those who hold the lock together, if it is shared: Held is true then, and Holder the
-	// zero Participant.
+	// Shares are those who hold the lock together, if it is shared: Held is true then, and Holder
+	// the zero Participant.
 	Shares []Participant
 
 	// Left is for how long the hold lasts unless it is extended, by the backend's clock: the holder
-	// counts for itself. Of shares it is the longest. It is 0 if nobody holds the lock, or the backend
-	// does not tell.
+	// counts for itself. Of shares it is the longest. It is 0 if nobody holds the lock, or the
+	// backend does not tell.
 	Left time.Duration
 
 	// Token is the fencing token of the holder, or else the last one that the backend remembers. It

@@ -35,9 +35,9 @@ type Page struct {
 
 // ForceReleaser is a Driver that can end the hold of another process.
 type ForceReleaser interface {
-	// ForceRelease ends the hold of the lock called name that shown describes. shown was returned by
-	// Inspect, of any Driver of this backend and perhaps long ago, and is Held; its Token and the ID
-	// of its Holder are not both zero.
+	// ForceRelease ends the hold of the lock called name that shown describes. shown was returned
+	// by Inspect, of any Driver of this backend and perhaps long ago, and is Held; its Token and
+	// the ID of its Holder are not both zero.
 	//
 	//  1. In the step that ends a hold it compares the Token and the ID with those of the hold that is
 	//     there, and ends no other. What is zero it does not compare. Of a lock that is shared it ends

@@ -21,8 +21,8 @@ type URL struct {
 	Path   string        // with its leading slash, unescaped
 	Query  url.Values    // what nobody has taken yet
 
-	// known has the parameters that were asked for, as its keys; nil if nobody will want to know. All
-	// copies of a URL share it, such as those for the nodes of a Driver made of Drivers.
+	// known has the parameters that were asked for, as its keys; nil if nobody will want to know.
+	// All copies of a URL share it, such as those for the nodes of a Driver made of Drivers.
 	known *sync.Map
 }
 

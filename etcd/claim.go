@@ -51,11 +51,8 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		switch {
 		case sessionEnded(err): // join makes another
 		case errors.Is(err, errRemoved), errors.Is(err, driver.ErrHeld):
-			if err := e.release(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
-				return 0, err
-			}
-			if c.entry = nil; errors.Is(err, driver.ErrHeld) {
-				return 0, err
+			if left := c.leave(ctx); left != nil || errors.Is(err, driver.ErrHeld) {
+				return 0, cmp.Or(left, err)
 			}
 		case err != nil:
 			return 0, err
@@ -74,8 +71,14 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 
 // join gives the claim an entry, unless it has one, on the session for its TTL.
 func (c *claim) join(ctx context.Context) error {
-	if c.entry != nil && c.entry.session.Left() == 0 { // all goes with it that was on it
+	switch e := c.entry; {
+	case e == nil:
+	case e.session.Left() == 0: // all goes with it that was on it
 		c.entry = nil
+	case e.leaving(): // by a release that was not answered, and may remove the key at any time
+		if err := c.leave(ctx); err != nil {
+			return err
+		}
 	}
 	for c.entry == nil {
 		s, err := c.of.sessions.Get(c.TTL, func() *session { return newSession(c.of, c.TTL) })
@@ -96,6 +99,15 @@ func (c *claim) join(ctx context.Context) error {
 			s.End() // it was not confirmed in time
 		}
 	}
+	return nil
+}
+
+// leave leaves a queue in which nothing was granted. If it fails the next Ask or Release does.
+func (c *claim) leave(ctx context.Context) error {
+	if err := c.entry.release(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
+		return err
+	}
+	c.entry = nil
 	return nil
 }
 

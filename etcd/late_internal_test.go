@@ -77,6 +77,28 @@ func TestTakeAfterItsRelease(t *testing.T) {
 	}
 }
 
+// A try was told that the lock is held, and its release is not answered, and comes late. It is not
+// granted the lock by a key that may go at any time.
+func TestAsk_ofATryThatIsToLeave(t *testing.T) {
+	t.Parallel()
+	d := driverAt(t, testserver.SharedEtcd(t))
+	for name, shared := range map[string]bool{"plain": false, "a share": true} {
+		t.Run(name, func(t *testing.T) {
+			c := d.Claim(driver.Request{Name: fresh(), TTL: time.Minute, Shared: shared}).(*claim)
+			require.NoError(t, c.join(t.Context()))
+			left := c.entry
+			left.doubtful.Store(true)
+			left.releases.Store(1) // as if that were still on its way
+			_, err := c.Ask(t.Context())
+			require.NoError(t, err)
+			_, err = left.remove(t.Context(), 0, true)
+			require.NoError(t, err)
+			require.NoError(t, c.Extend(t.Context(), time.Minute))
+			require.NoError(t, c.Release(t.Context()))
+		})
+	}
+}
+
 // An owner is used again, so that a folder does not fill with keys that were; one in doubt never
 // is.
 func TestOwner_isUsedAgainUnlessInDoubt(t *testing.T) {

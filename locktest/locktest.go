@@ -54,8 +54,8 @@ type Client struct {
 }
 
 // New makes a Client, and closes it when the test ends. All Clients that are made with the same
-// test, by its name, use the same locks, as several processes do: a test of two processes makes two.
-// The names of a subtest are its own.
+// test, by its name, use the same locks, as several processes do: a test of two processes makes
+// two. The names of a subtest are its own.
 //
 // At the end of the test each hold must have ended: by Unlock or Abandon, because it was lost, or
 // because the code under test closed the Client. Otherwise the test fails, and the error names the
@@ -91,9 +91,10 @@ func (c *Client) end() {
 	}
 }
 
-// Lose ends each hold of the lock called name as if the backend had reported its end: the channel of
-// [locker.Hold.Lost] is closed at once, contexts of Do end with the cause [locker.ErrLost], and Unlock
-// returns ErrLost. The lock is then free, or a waiter has it. If nobody holds the lock, the test fails.
+// Lose ends each hold of the lock called name as if the backend had reported its end: the channel
+// of [locker.Hold.Lost] is closed at once, contexts of Do end with the cause [locker.ErrLost], and
+// Unlock returns ErrLost. The lock is then free, or a waiter has it. If nobody holds the lock, the
+// test fails.
 //
 // A hold of another Client is lost, too, but that Client hears of it at its next renewal, Extend or
 // Unlock.
@@ -144,15 +145,15 @@ func (c *Client) Hang() {
 // Up ends Down and Hang.
 func (c *Client) Up() { c.driver.faults.set((*faults).up) }
 
-// Slow makes each request take d, until Slow is called again. Slow(0) ends it. A request whose context
-// ends earlier is not carried out.
+// Slow makes each request take d, until Slow is called again. Slow(0) ends it. A request whose
+// context ends earlier is not carried out.
 func (c *Client) Slow(d time.Duration) { c.driver.faults.set(func(f *faults) { f.delay = d }) }
 
 // FailNext makes the next request fail with err and change nothing at the backend. Called n times,
-// it concerns the next n requests, in this order. A request is one of those that Lock, Extend, Unlock,
-// Inspect or List makes, or a renewal. The Client sends some requests again by itself, such as that
-// of an Unlock. The first request of a Lock or a TryLock fails each time that it is sent: the call
-// returns err.
+// it concerns the next n requests, in this order. A request is one of those that Lock, Extend,
+// Unlock, Inspect or List makes, or a renewal. The Client sends some requests again by itself, such
+// as that of an Unlock. The first request of a Lock or a TryLock fails each time that it is sent:
+// the call returns err.
 func (c *Client) FailNext(err error) {
 	c.driver.faults.set(func(f *faults) { f.next = append(f.next, err) })
 }

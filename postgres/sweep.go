@@ -33,7 +33,8 @@ type sweeper struct {
 
 var epoch = time.Now()
 
-// begin has the first sweep be due within a minute, and begin anywhere: programs that live for less make some of them, too.
+// begin has the first sweep be due within a minute, and begin anywhere: of programs that live for
+// less than that some sweep, too, and not all of them the same rows.
 func (s *sweeper) begin() {
 	s.from = make([]byte, sha256.Size)
 	_, _ = rand.Read(s.from) // never fails

@@ -164,7 +164,7 @@ func (c *claim) vote(i int) error {
 	case s.err == nil && (s.asking || s.freeing):
 		return errWaiting
 	case s.err == nil && !c.over && s.lease == nil:
-		return errLate
+		return errGivenBack
 	default:
 		return s.err
 	}

@@ -25,10 +25,10 @@ type Vote struct {
 }
 
 var (
-	errWaiting = errors.New("has not answered yet")
-	errJoining = errors.New("is asked for the lock")
-	errAbsent  = errors.New("does not have the lock")
-	errLate    = errors.New("granted the lock too late, and it was given back")
+	errWaiting   = errors.New("has not answered yet")
+	errJoining   = errors.New("is asked for the lock")
+	errAbsent    = errors.New("does not have the lock")
+	errGivenBack = errors.New("granted the lock, and it was given back")
 )
 
 // disagreement returns an Error with the vote of each node.

@@ -14,6 +14,6 @@ began=$SECONDS
 env -u CI -u LOCKER_NIGHTLY -u LOCKER_REQUIRE_SERVERS PATH="$path" go test -count=1 ./... 2>&1 | tee "$tree/.says"
 echo "go test ./... without servers: $((SECONDS - began)) s"
 for server in redis-server etcd zookeeper-server; do
-	PATH=$path command -v "$server" >/dev/null || tail -n 8 "$tree/.says" | grep -q "^  $server " ||
-		{ echo "the last lines do not say that $server was missing" >&2; exit 1; }
+	PATH=$path command -v "$server" >/dev/null || grep -q "^  $server " "$tree/.says" ||
+		{ echo "nothing says that $server was missing" >&2; exit 1; }
 done

@@ -43,6 +43,11 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 }
 
 func (c *claim) ask(ctx context.Context) (next time.Duration, err error) {
+	if c.lease != nil && c.lease.state().leaving() { // by a deletion that may come at any time
+		if err := c.leave(ctx); err != nil {
+			return 0, err
+		}
+	}
 	if c.lease == nil {
 		if err := c.join(ctx); err != nil {
 			return 0, err
@@ -74,7 +79,7 @@ func (c *claim) ask(ctx context.Context) (next time.Duration, err error) {
 	return 0, err
 }
 
-// leave leaves a queue in which nothing was granted. If it fails, Release comes next.
+// leave leaves a queue in which nothing was granted. If it fails the next Ask or Release does.
 func (c *claim) leave(ctx context.Context) error {
 	if err := c.lease.release(ctx); err != nil && !errors.Is(err, driver.ErrLost) {
 		return err

@@ -193,6 +193,30 @@ func TestAsk_ofATryThatComesSecond(t *testing.T) {
 	require.NoError(t, holder.Release(t.Context()))
 }
 
+// The same, and what was to remove its node is not answered, and comes late. It is not granted the
+// lock by a node that may go at any time.
+func TestAsk_ofATryThatIsToLeave(t *testing.T) {
+	t.Parallel()
+	conn, d := direct(t), driverOf(t)
+	req := driver.Request{Name: fresh(), TTL: 30 * time.Second}
+	c := d.Claim(req).(*claim)
+	require.NoError(t, c.join(t.Context()), "it is free")
+	holder, err := claims.Take(t.Context(), d, req)
+	require.NoError(t, err)
+	_, err = c.lease.stand(t.Context())
+	require.NoError(t, err)
+	node := c.lease.state().path
+	c.lease.asked = 1 // as if that were still on its way
+	require.NoError(t, holder.Release(t.Context()))
+	_, err = c.Ask(t.Context())
+	require.NoError(t, err)
+	if err := conn.Delete(node, -1); err != nil {
+		require.ErrorIs(t, err, zk.ErrNoNode)
+	}
+	require.NoError(t, c.Extend(t.Context(), req.TTL))
+	require.NoError(t, c.Release(t.Context()))
+}
+
 // Others may change the node before ours: then its watch has fired, and the node is there. The next
 // to wait needs another watch.
 func TestAwait_wakesEachOnce(t *testing.T) {

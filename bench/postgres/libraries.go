@@ -62,8 +62,8 @@ func openLocker(addrs []string, _ *wire.Tally, ttl time.Duration) (*contend.Clie
 	}, nil
 }
 
-// connections makes a connection for each waiter, as a lock of a session or a transaction needs: when it
-// first locks. There is a row for its name then.
+// connections makes a connection for each waiter, as a lock of a session or a transaction needs:
+// when it first locks. There is a row for its name then.
 func connections(
 	lock func(ctx context.Context, conn *pgx.Conn, name string) (contend.UnlockFunc, error),
 ) func([]string, *wire.Tally, time.Duration) (*contend.Client, error) {

@@ -1,11 +1,12 @@
-// Command postgres measures what a lock on PostgreSQL costs: this library's beside an advisory lock and beside a row
-// that is locked for a transaction, each on a connection of its own, on a server that it starts itself and that writes
-// to disk.
+// Command postgres measures what a lock on PostgreSQL costs: this library's beside an advisory lock
+// and beside a row that is locked for a transaction, each on a connection of its own, on a server
+// that it starts itself and that writes to disk.
 //
 //	go run ./postgres -json postgres.json
 //
-// It prints a table in GitHub's Markdown. What is compared takes turns, so that what else the machine does befalls all
-// of it. Absolute figures are good for one machine and one hour; compare what is in one run.
+// It prints a table in GitHub's Markdown. What is compared takes turns, so that what else the
+// machine does befalls all of it. Absolute figures are good for one machine and one hour; compare
+// what is in one run.
 package main
 
 import (

@@ -178,7 +178,8 @@ func (r *checkReport) guaranteeTable() table.Writer {
 	return t
 }
 
-// Failures returns what people have to look at: broken promises, and scenarios that decided nothing.
+// Failures returns what people have to look at: broken promises, and scenarios that decided
+// nothing.
 func (r *checkReport) Failures() []verdict {
 	return slices.DeleteFunc(slices.Clone(r.Results), func(v verdict) bool {
 		return v.Outcome != conformance.Broken && v.Outcome != conformance.Undecided

@@ -2,9 +2,10 @@
 //
 //	locker run redis://localhost:6379 backup -- /usr/local/bin/backup --all
 //
-// It runs commands under a lock (run), shows who holds a lock and who waits (inspect), watches that (watch), lists the locks that are held (list), ends the
-// hold of another process (release), tests which promises the locks of servers keep (check), measures what they cost (bench), or does
-// both and compares servers (compare). See README.md, or locker help.
+// It runs commands under a lock (run), shows who holds a lock and who waits (inspect), watches that
+// (watch), lists the locks that are held (list), ends the hold of another process (release), tests
+// which promises the locks of servers keep (check), measures what they cost (bench), or does both
+// and compares servers (compare). See README.md, or locker help.
 package main
 
 import (

@@ -251,8 +251,9 @@ func unlock(h *locker.Hold, result error) error {
 	}
 }
 
-// giveBack unlocks, also after a cancellation, while the hold lasts. Its context ends a little earlier
-// than the hold: so an ErrLost means that the lock was lost, and not that the release was not answered.
+// giveBack unlocks, also after a cancellation, while the hold lasts. Its context ends a little
+// earlier than the hold: so an ErrLost means that the lock was lost, and not that the release was
+// not answered.
 func giveBack(h *locker.Hold) error {
 	deadline := h.Deadline()
 	ctx, cancel := context.WithDeadline(context.Background(), deadline.Add(-time.Until(deadline)/10))

@@ -255,7 +255,8 @@ func TestRun_verboseTellsWhoHoldsTheLockAndThePlaceInTheQueue(t *testing.T) {
 	}
 }
 
-// beginVerbose begins a run of true that tells whom it waits for, and returns how to wait for it to tell something.
+// beginVerbose begins a run of true that tells whom it waits for, and returns how to wait for it to
+// tell something.
 func beginVerbose(t *testing.T, url string, flags ...string) (p *process, told func(what string)) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "stderr")

@@ -55,10 +55,12 @@ func (t *trial) Cleanup(f func()) {
 	t.cleanups = append(t.cleanups, f)
 }
 
-// trialPatience is how long after the end of its context a trial may go on: the program under test may not answer.
+// trialPatience is how long after the end of its context a trial may go on: the program under test
+// may not answer.
 var trialPatience = 10 * time.Second
 
-// run runs f, and returns what it called Fatalf with. It leaves f alone if that does not return though its context has ended.
+// run runs f, and returns what it called Fatalf with. It leaves f alone if that does not return
+// though its context has ended.
 func (t *trial) run(f func()) error {
 	done := make(chan bool, 1)
 	go func() {

@@ -26,8 +26,8 @@ type waiting struct {
 	since   time.Time // when they were first seen
 }
 
-// The first look comes when a free lock would have been granted. After that there is one now and then, and a line
-// for each change, and for each minute.
+// The first look comes when a free lock would have been granted. After that there is one now and
+// then, and a line for each change, and for each minute.
 const (
 	firstLook = 300 * time.Millisecond
 	nextLook  = 2 * time.Second
@@ -79,8 +79,8 @@ func (w *waiting) end() {
 	<-w.stopped
 }
 
-// look returns what is to be told of, and in which words: they have times, which change. It returns empty strings if there is
-// nothing to tell.
+// look returns what is to be told of, and in which words: they have times, which change. It returns
+// empty strings if there is nothing to tell.
 func (w *waiting) look(ctx context.Context) (what, line string) {
 	var held []string
 	var state locker.State
@@ -130,8 +130,8 @@ func (w *waiting) place(queue []locker.Participant) string {
 	return fmt.Sprintf("; place %d of %d in the queue", i+1, len(queue))
 }
 
-// find returns the ID of the one waiter that can be us: it has our metadata, or, where a queue has none, it is the only one that
-// came since we did.
+// find returns the ID of the one waiter that can be us: it has our metadata, or, where a queue has
+// none, it is the only one that came since we did.
 func (w *waiting) find(queue []locker.Participant) string {
 	var ours []string
 	for _, p := range queue {

@@ -40,7 +40,8 @@ type person struct {
 	ended howHeld // how the hold ended
 }
 
-// stretch is the time from the first look that saw something to the last. Both are zero if none did.
+// stretch is the time from the first look that saw something to the last. Both are zero if none
+// did.
 type stretch struct{ from, to time.Time }
 
 func (s *stretch) see(at time.Time) {
@@ -157,7 +158,8 @@ func (h *history) see(l *watched, now time.Time, s locker.State, err error) {
 	}
 }
 
-// person returns who p is: the one that had its ID at the last look, or waited then. A backend without IDs has tokens.
+// person returns who p is: the one that had its ID at the last look, or waited then. A backend
+// without IDs has tokens.
 func (l *watched) person(p locker.Participant, token uint64, last time.Time) *person {
 	id := p.ID
 	if id == "" {
@@ -179,8 +181,8 @@ func (l *watched) person(p locker.Participant, token uint64, last time.Time) *pe
 	return one
 }
 
-// end returns how a hold ended that is not there any more. Renewal keeps two thirds of the TTL: a hold of which less than half
-// was left, and whose time is over, was not renewed.
+// end returns how a hold ended that is not there any more. Renewal keeps two thirds of the TTL: a
+// hold of which less than half was left, and whose time is over, was not renewed.
 func (p *person) end(now time.Time, interval time.Duration) howHeld {
 	var most time.Duration
 	for _, l := range p.lefts {
@@ -208,7 +210,8 @@ func (l *watched) holders() string {
 	return strings.Join(all, ", ")
 }
 
-// sinceWhen returns how long the present hold has lasted. One that was there at the first look has lasted longer.
+// sinceWhen returns how long the present hold has lasted. One that was there at the first look has
+// lasted longer.
 func (l *watched) sinceWhen() string {
 	for _, one := range l.people {
 		if !one.hold.from.IsZero() && one.ended == lasts {

@@ -20,7 +20,8 @@ import (
 	"github.com/go-locker/locker/locktest"
 )
 
-// watching returns a watcher of a lock in memory that prints lines, and how to have it look n times.
+// watching returns a watcher of a lock in memory that prints lines, and how to have it look n
+// times.
 func watching(t *testing.T, locks *locktest.Client, names ...string) (w *watcher, look func(n int)) {
 	w = &watcher{
 		watchOptions: &watchOptions{interval: time.Second, most: 3}, client: locks.Client, title: "mem://", names: names,

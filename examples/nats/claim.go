@@ -67,8 +67,8 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		ahead := c.before(waiters)
 		switch {
 		case lock.Owner == c.id || lock.Owner == "" && ahead == c.lock:
-			// A take expects a record that goes with the grant. If it expected none, one that arrives late
-			// could take the lock.
+			// A take expects a record that goes with the grant. If it expected none, one that
+			// arrives late could take the lock.
 			if lock.seq == 0 {
 				lock.seq, err = c.d.put(ctx, c.lock, record{Name: c.Name}, freeTTL, 0)
 			}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Now returns the current time on a clock that counts suspension where the platform can tell (Linux).
-// Two readings of one process compare by elapsed time, whatever happens to the wall clock.
+// Now returns the current time on a clock that counts suspension where the platform can tell
+// (Linux). Two readings of one process compare by elapsed time, whatever happens to the wall clock.
 func Now() time.Time {
 	now := time.Now()
 	return now.Add(suspendedAt(now))
@@ -49,8 +49,8 @@ type counter struct {
 	counted atomic.Int64
 
 	// apart is by how much the wall clock had gone ahead of the monotonic one when slept was last
-	// asked. That is two system calls, and the answer stays the same until the two clocks have moved
-	// apart: by a suspension, or because the wall clock was set.
+	// asked. That is two system calls, and the answer stays the same until the two clocks have
+	// moved apart: by a suspension, or because the wall clock was set.
 	apart atomic.Int64
 }
 

@@ -1,5 +1,5 @@
-// Package noanswer has the error of a request that was not answered, which the core and the adapters
-// have in common.
+// Package noanswer has the error of a request that was not answered, which the core and the
+// adapters have in common.
 package noanswer
 
 // Error is the error of a request that was not answered in time. Its value is the text.

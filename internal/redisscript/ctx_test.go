@@ -51,7 +51,8 @@ func TestSender_aRequestEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A client library that ignores contexts may still be asking. Nothing more is sent until that has ended.
+// A client library that ignores contexts may still be asking. Nothing more is sent until that has
+// ended.
 func TestAsk_waitsForTheRequestThatIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()

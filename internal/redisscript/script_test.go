@@ -62,7 +62,8 @@ func TestScripts_agreeWithGo(t *testing.T) {
 	}
 }
 
-// A command has what it names, and what that uses, and each once. What it does not name it cannot use.
+// A command has what it names, and what that uses, and each once. What it does not name it cannot
+// use.
 func TestAssemble(t *testing.T) {
 	got := assemble("some", "-- first\n-- uses: note_look, keep_readers\nif x then\n  -- uses: keep_readers, own_place\nend")
 	for text, times := range map[string]int{"local function keep_readers(": 1, "local KEEP = ": 1, "local READERS = ": 1, "local function own_place(": 1, "admit": 0} {

@@ -27,8 +27,8 @@ type Backend[L comparable] interface {
 	Due() (renew, until time.Time)
 	// Renew asks the server for more time, or has Due say when to try again. It calls End if the server answers that the session is gone.
 	Renew()
-	// Watch has the server tell when one of the leases ends alone, and the adapter calls Tell then. It
-	// does not wait for the server.
+	// Watch has the server tell when one of the leases ends alone, and the adapter calls Tell then.
+	// It does not wait for the server.
 	Watch(leases []L)
 	// Stop removes what is left at the server. It is called once, after the session has ended or Start has failed.
 	Stop()

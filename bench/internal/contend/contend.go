@@ -169,8 +169,8 @@ func Release(ctx context.Context, unlock UnlockFunc) error {
 	return unlock(ctx)
 }
 
-// Run has waiters contend for a while, spread over the clients. After the warm-up it calls around, which calls
-// measure.
+// Run has waiters contend for a while, spread over the clients. After the warm-up it calls around,
+// which calls measure.
 func (cell Cell) Run(ctx context.Context, clients []*Client, around func(measure func() error) error) (Outcome, error) {
 	var o Outcome
 	var sec Section

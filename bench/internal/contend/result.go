@@ -39,8 +39,8 @@ func (l Library) Measure(ctx context.Context, on *servers.Servers, cell Cell) (R
 	return r, err
 }
 
-// Charts are of what many who wait for one name come to, spread over the most clients. Names of files begin with
-// prefix, and sent is what clients send.
+// Charts are of what many who wait for one name come to, spread over the most clients. Names of
+// files begin with prefix, and sent is what clients send.
 func Charts(all []Result, prefix, sent string) []chart.Chart {
 	if len(all) == 0 {
 		return nil

@@ -63,7 +63,8 @@ func (plan Crowds) Measure(
 	return all, nil
 }
 
-// hanging is after how long a pair that was begun within the measurement is given up, and is an error.
+// hanging is after how long a pair that was begun within the measurement is given up, and is an
+// error.
 const hanging = 2 * time.Second
 
 // crowd is the goroutines of one cell.
@@ -134,8 +135,8 @@ func (plan Crowds) window(ctx context.Context, on *servers.Servers, sent *wire.T
 	return err
 }
 
-// ApartTable has a row for each library and number of goroutines, over all rounds. Ratios are to the baseline's in
-// the same round, with as many goroutines.
+// ApartTable has a row for each library and number of goroutines, over all rounds. Ratios are to
+// the baseline's in the same round, with as many goroutines.
 func ApartTable(all []Apart, baseline string) string {
 	t := report.NewTable("goroutines", "library", "pairs/s", "ratio", "sent", "server µs", "allocations", "client µs", "errors")
 	for _, cell := range stats.Grouped(all, func(a Apart) string { return fmt.Sprint(a.Goroutines) }) {

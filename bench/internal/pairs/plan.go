@@ -153,7 +153,8 @@ type Column struct {
 	Ratio    bool // to the baseline's, in its place
 }
 
-// Table has a row for each library, over all rounds. Ratios are to its baseline's in the same round.
+// Table has a row for each library, over all rounds. Ratios are to its baseline's in the same
+// round.
 func Table(all []Pairs, baseline func(library string) string, columns ...Column) string {
 	names := []string{"library", "p50", "p90", "Lock p50", "Unlock p50", "ratio"}
 	for _, c := range columns {

@@ -16,15 +16,16 @@ import (
 type Load struct {
 	Seconds float64 `json:"seconds"`
 
-	// Sent are the commands, calls or packets that clients sent, but for those that keep sessions alive.
+	// Sent are the commands, calls or packets that clients sent, but for those that keep sessions
+	// alive.
 	Sent      int64            `json:"sent"`
 	SentNames map[string]int64 `json:"sentByName"`
 	Traffic   wire.Traffic     `json:"traffic"`
 	Client    self.Use         `json:"client"` // of this process
 
-	// Run are the commands that Redis servers counted: those that clients sent, and the ones that scripts
-	// ran. Microseconds are the servers' own, of the commands that clients sent: the time of a script
-	// contains that of what it runs.
+	// Run are the commands that Redis servers counted: those that clients sent, and the ones that
+	// scripts ran. Microseconds are the servers' own, of the commands that clients sent: the time
+	// of a script contains that of what it runs.
 	Run          int64            `json:"run,omitempty"`
 	RunNames     map[string]int64 `json:"runByName,omitempty"`
 	Microseconds float64          `json:"serverMicroseconds,omitempty"`
@@ -147,8 +148,8 @@ func (l *Load) Goroutines() float64 { return float64(l.Client.Goroutines) }
 // ClientUs returns the microseconds of the client's processor.
 func (l *Load) ClientUs() float64 { return stats.Microseconds(l.Client.Processor) }
 
-// commands counts those that all the Redis servers have run. It leaves out INFO, by which it comes by the
-// figures and which no library sends.
+// commands counts those that all the Redis servers have run. It leaves out INFO, by which it comes
+// by the figures and which no library sends.
 func (s *Servers) commands(ctx context.Context, into *look) error {
 	into.ran = make(map[string]commandTotals)
 	for _, r := range s.Redis {
@@ -165,8 +166,8 @@ func (s *Servers) commands(ctx context.Context, into *look) error {
 	return nil
 }
 
-// parseCommandStats adds subcommands ("client|tracking") to their command, for that is the name which
-// clients send.
+// parseCommandStats adds subcommands ("client|tracking") to their command, for that is the name
+// which clients send.
 func parseCommandStats(fields map[string]string) map[string]commandTotals {
 	runs := make(map[string]commandTotals, len(fields))
 	for key, value := range fields {

@@ -30,7 +30,8 @@ func start(t *testing.T, n int) (context.Context, context.CancelFunc, *servers.S
 	return ctx, cancel, all
 }
 
-// ask sets a key, on a connection of its own, and reports whether the server says so within a while.
+// ask sets a key, on a connection of its own, and reports whether the server says so within a
+// while.
 func ask(t *testing.T, s *servers.RedisServer, patience time.Duration) bool {
 	t.Helper()
 	rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})

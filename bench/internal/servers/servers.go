@@ -53,8 +53,8 @@ func (s *Servers) do(what func(testing.TB)) error {
 	return s.host.Do(what)
 }
 
-// start returns servers that the caller stops. They also stop when ctx ends, so that clients that do
-// not heed it find out.
+// start returns servers that the caller stops. They also stop when ctx ends, so that clients that
+// do not heed it find out.
 func start(ctx context.Context, with func(testing.TB, *Servers) error) (*Servers, error) {
 	s := &Servers{}
 	var err error
@@ -104,8 +104,8 @@ func Etcd(ctx context.Context, n int) (*Servers, error) {
 // Tick is ZooKeeper's tickTime.
 const Tick = 100 * time.Millisecond
 
-// ZooKeeper starts n members of an ensemble. Addrs is of one alone, a follower where there are any: a client
-// that knew of more would choose one at random, and some choices are faster.
+// ZooKeeper starts n members of an ensemble. Addrs is of one alone, a follower where there are any:
+// a client that knew of more would choose one at random, and some choices are faster.
 func ZooKeeper(ctx context.Context, n int) (*Servers, error) {
 	return start(ctx, func(t testing.TB, s *Servers) error {
 		// Empty containers go after a minute, as is the default: tests are in a hurry.

@@ -102,6 +102,15 @@ func TestCalls_leaveNothingBehindInTheirContext(t *testing.T) {
 		require.NoError(t, h.Unlock(ctx))
 		synctest.Wait()
 		assert.Zero(t, ctx.whom.Load())
+
+		asked := make(chan context.Context, 1)
+		d := &scripted{&fakeDriver{b: b}, func(ctx context.Context, _ *lease, _ func()) (time.Duration, error) {
+			asked <- ctx
+			return 0, locker.ErrHeld
+		}}
+		require.ErrorIs(t, clientOf(t, d).Mutex("x").TryLock(ctx), locker.ErrHeld)
+		assert.True(t, fired((<-asked).Done()))
+		assert.Zero(t, ctx.whom.Load(), "nor if a request's context is used after its end")
 	})
 }
 

@@ -83,8 +83,12 @@ func TestLog_ofReleases(t *testing.T) {
 		time.Sleep(ttl)
 		require.NoError(t, m.Lock(t.Context()))
 		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, m.Lock(t.Context()))
+		b.next(release, unreachable)
+		b.steal("x")
+		require.ErrorIs(t, m.Unlock(t.Context()), locker.ErrLost)
 	})
-	require.Len(t, late, 2, "nothing of what goes well")
+	require.Len(t, late, 2, "nothing of what goes well, or is another's by then")
 	assert.Regexp(t, `^level=INFO msg="lock released late" name=x after=\S+s$`, late[0])
 	assert.Regexp(t, `^level=DEBUG msg="lock released late" name=y after=\S+s$`, late[1])
 
@@ -96,6 +100,15 @@ func TestLog_ofReleases(t *testing.T) {
 	})
 	require.Len(t, never, 1)
 	assert.Regexp(t, `^level=WARN msg="lock not released" name=x after=\S+s err="connection refused"$`, never[0])
+
+	closed := logged(t, func(t *testing.T, b *backend, opts ...locker.Option) {
+		c := b.client(t, opts...)
+		require.NoError(t, c.Mutex("x").Lock(t.Context()))
+		b.down(unreachable)
+		require.ErrorIs(t, c.Close(), errRefused)
+	})
+	require.Len(t, closed, 2, "%q", closed)
+	assert.Regexp(t, `^level=WARN msg="lock not released" name=x after=\S+s err="connection refused"$`, closed[1])
 }
 
 // The time of a record is when it happened, and those that do not fit are counted.

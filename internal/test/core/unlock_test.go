@@ -99,6 +99,15 @@ func TestUnlock_ofAHungBackendReturnsByTheDeadline(t *testing.T) {
 	})
 }
 
+func TestUnlock_saysWhyItsRequestsFailThoughTheLastWasNotAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T, b *backend) {
+		m := b.locked(t, "x")
+		b.next(release, unreachable)
+		b.every(release, hangs)
+		require.ErrorIs(t, m.Unlock(t.Context()), errRefused)
+	})
+}
+
 func TestUnlock_whoseReplyWasLostIsSentAgainAndSucceeds(t *testing.T) {
 	each(t, map[string]fault{"refused": unheard, "hung": {hang: true}, "never arrived": unreachable}, func(t *testing.T, b *backend, f fault) {
 		b.next(release, f, f)
@@ -161,7 +170,7 @@ func TestUnlock_ofALeaseThatGoesOnIsTriedPastTheDeadline(t *testing.T) {
 		require.ErrorIs(t, m.Unlock(t.Context()), errRefused)
 		time.Sleep(2 * ttl)
 		assert.Greater(t, slices.Max(b.times(release)), ttl+ttl/2, "nobody but us can end it")
-		b.every(release, fault{})
+		b.every(release, fault{reply: ttl / 8})
 		time.Sleep(ttl)
 		assert.Less(t, slices.Max(b.times(release)), 2*ttl+ttl/2, "it was answered")
 	})

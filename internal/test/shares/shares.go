@@ -29,10 +29,10 @@ type Backend struct {
 // Run runs all tests, each with a Backend of its own.
 func Run(t *testing.T, newBackend func(t testing.TB) Backend) {
 	for name, test := range map[string]func(Backend, *testing.T){
-		"a Downgrade beside other calls":                        Backend.downgradesMeanwhile,
-		"a share that is ended by force ends no other":          Backend.isForced,
-		"a share beside somebody's tries for the lock":          Backend.meetsTries,
-		"a share, its release or its Downgrade is not answered": Backend.unanswered,
+		"a Downgrade beside other calls":                           Backend.downgradesMeanwhile,
+		"a share that is ended by force ends no other":             Backend.isForced,
+		"a share beside somebody's tries for the lock":             Backend.meetsTries,
+		"a try, a share, its release or Downgrade is not answered": Backend.unanswered,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -205,12 +205,28 @@ func (b Backend) unanswered(t *testing.T) {
 		eventually(t, what, func() bool { // the connection has been reset
 			err := call(t.Context())
 			require.NotErrorIs(t, err, driver.ErrLost, what)
+			require.NotErrorIs(t, err, driver.ErrHeld, what)
 			return err == nil
 		})
 	}
-	stays := b.share(t, other)
 	release(t, b.share(t, through)) // there is a connection, and a session
+	for _, shared := range []bool{false, true} {
+		req := b.request()
+		req.Shared = shared
+		try := through.Claim(req)
+		ask := func(ctx context.Context) error {
+			_, err := try.Ask(ctx)
+			return err
+		}
+		unanswered(ask)
+		again("asked again it is granted", ask)
+		assert.Len(t, b.Queue(t), 1, "once")
+		require.NoError(t, try.Extend(t.Context(), b.TTL))
+		release(t, try)
+		assert.Empty(t, b.Queue(t))
+	}
 
+	stays := b.share(t, other)
 	var l driver.Lease
 	unanswered(func(ctx context.Context) (err error) {
 		req := b.request()
