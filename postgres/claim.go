@@ -177,7 +177,7 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 				c.known = c.known || c.Wake != nil
 			}
 			if a.passed {
-				d.handOver(began, a.owner, a.token, with.era)
+				d.handOver(ctx, began, a.owner, a.token, with.era)
 			}
 			return a, nil
 		}

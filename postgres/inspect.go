@@ -88,7 +88,7 @@ func (d *Driver) ForceRelease(ctx context.Context, name string, shown driver.Sta
 			return err
 		case err == nil && asTruth(row[0]):
 			if row[1] != nil {
-				d.handOver(began, row[1], asNumber(row[2]), asNumber(row[3]))
+				d.handOver(ctx, began, row[1], asNumber(row[2]), asNumber(row[3]))
 			}
 			return nil
 		}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"encoding/hex"
 	"testing"
 	"time"
 
@@ -92,4 +93,23 @@ func TestRelease_afterARequestThatArrivesLate(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, state.Waiters)
 	require.NoError(t, next.Release(t.Context()))
+}
+
+// The listener asks whether it hears. A hand-over that arrives instead of the answer is not lost.
+func TestListener_aHandOverWhileItAsksWhetherItHears(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	defer pool.Close()
+	d := NewDriver(pool, "")
+	defer func() { _ = d.Close() }()
+	woken := 0
+	c := d.Claim(driver.Request{Name: "name", TTL: time.Minute, Wake: func() { woken++ }}).(*claim)
+	d.waiting.enter(c)
+	defer d.waiting.leave(c)
+	conn, err := d.listener.connect(t.Context())
+	require.NoError(t, err)
+	defer closeConn(conn)
+	require.NoError(t, d.exec(t.Context(), notify.text, d.listener.channel, hex.EncodeToString(c.owner)))
+	require.NoError(t, d.listener.check(t.Context(), conn))
+	assert.Equal(t, 1, woken)
 }

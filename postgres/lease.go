@@ -267,8 +267,12 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 	if row[1] != nil {
 		d.versions.remember(c.key, remembered{asNumber(row[4]), asNumber(row[1]), row[2] != nil})
 	}
-	if row[2] != nil {
-		d.handOver(began, row[2], asNumber(row[3]), asNumber(row[4]))
+	switch next := row[2]; {
+	case next == nil:
+	case asTruth(row[0]): // the statement has told another Driver
+		d.handOverHere(began, next, asNumber(row[3]), asNumber(row[4]))
+	default: // a hold had expired
+		d.handOver(ctx, began, next, asNumber(row[3]), asNumber(row[4]))
 	}
 	return asTruth(row[0]), row[0] == nil, nil
 }

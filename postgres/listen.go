@@ -125,7 +125,7 @@ func (l *listener) listen() error {
 	defer closeConn(conn)
 	l.set(true)
 	for {
-		payload, err := hear(l.ctx, conn, silence)
+		_, err := l.hear(l.ctx, conn, silence)
 		if errors.Is(err, context.DeadlineExceeded) && l.ctx.Err() == nil {
 			if l.driver.waiting.unused() {
 				return errUnused
@@ -134,11 +134,6 @@ func (l *listener) listen() error {
 		}
 		if err != nil {
 			return err
-		}
-		if owner, err := hex.DecodeString(payload); err == nil {
-			if c := l.driver.waiting.get(string(owner)); c != nil {
-				c.Wake()
-			}
 		}
 	}
 }
@@ -187,26 +182,39 @@ func (l *listener) probe(ctx context.Context, conn *pgx.Conn) error {
 var errDeaf = errors.New("what is sent to the server of the locks is not heard here")
 
 // check has another connection notify this one: it may lead to a server that is the primary no more.
+// What arrives meanwhile is for waiters.
 func (l *listener) check(ctx context.Context, conn *pgx.Conn) error {
-	own, cancel := context.WithTimeout(ctx, probeTime)
-	defer cancel()
-	if err := l.driver.exec(own, notify.text, l.channel, ""); err != nil {
+	asking, cancel := context.WithTimeout(ctx, probeTime)
+	err := l.driver.exec(asking, notify.text, l.channel, "")
+	cancel()
+	if err != nil {
 		return err
 	}
-	_, err := hear(ctx, conn, probeTime)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return errDeaf
+	hearing, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	for {
+		payload, err := l.hear(hearing, conn, probeTime)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			return errDeaf
+		case err != nil || payload == "":
+			return err
+		}
 	}
-	return err
 }
 
-// hear returns the payload of the next notification.
-func hear(ctx context.Context, conn *pgx.Conn, limit time.Duration) (payload string, err error) {
+// hear wakes the waiter that the next notification names, if any.
+func (l *listener) hear(ctx context.Context, conn *pgx.Conn, limit time.Duration) (payload string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	n, err := conn.WaitForNotification(ctx)
 	if err != nil {
 		return "", err
+	}
+	if owner, err := hex.DecodeString(n.Payload); err == nil {
+		if c := l.driver.waiting.get(string(owner)); c != nil {
+			c.Wake()
+		}
 	}
 	return n.Payload, nil
 }

@@ -82,17 +82,6 @@ func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) (row [][
 	}
 }
 
-// send puts a request on its way, and waits for nothing.
-func (p *pipeline) send(s statement, args ...[]byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.queue = append(p.queue, &request{statement: s, args: args, until: time.Now().Add(patience), done: make(chan struct{})})
-	if p.lanes < mostLanes {
-		p.lanes++
-		p.leave()
-	}
-}
-
 // leave has a goroutine go on with what is in the queue. The caller holds p.mu, and has a lane.
 func (p *pipeline) leave() {
 	switch {
@@ -176,7 +165,14 @@ func (p *pipeline) lane() {
 }
 
 // roundTrip answers all of the batch.
-func (p *pipeline) roundTrip(ctx context.Context, batch []*request) {
+func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
+	batch := make([]*request, 0, 2*len(requests))
+	for _, r := range requests {
+		batch = append(batch, r)
+		if r.then != nil {
+			batch = append(batch, &request{statement: *r.then, args: r.args[:2], done: make(chan struct{})})
+		}
+	}
 	answered := 0
 	fail := func(err error) {
 		for _, r := range batch[answered:] {

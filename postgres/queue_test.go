@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -146,5 +147,37 @@ func TestQueue_isolationLevels(t *testing.T) {
 			require.NoError(t, await(t, done), level)
 		}
 		assert.Equal(t, 80, counted, level)
+	}
+}
+
+// A program unlocks, and ends. Whoever waits has been told, also if the next thing that the Client does is to close.
+func TestQueue_theHolderClosesAfterItsUnlock(t *testing.T) {
+	t.Parallel()
+	url := testserver.SharedPostgres(t).URL()
+	next := newClient(t, url).Mutex("x")
+	for range 10 {
+		c := newClient(t, url)
+		m := c.Mutex("x")
+		require.NoError(t, m.Lock(t.Context()))
+		locked := waits(t, t.Context(), c, next, 1)
+		state, err := c.Inspect(t.Context(), "x")
+		require.NoError(t, err)
+		waiter := state.Waiters[0].ID
+		conn, err := pgx.Connect(t.Context(), url)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "LISTEN locker_"+waiter[:16])
+		require.NoError(t, err)
+		require.NoError(t, m.Unlock(t.Context()))
+		require.NoError(t, c.Close())
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		for told := ""; told != waiter; { // else the listener has asked whether it hears
+			n, err := conn.WaitForNotification(ctx)
+			require.NoError(t, err)
+			told = n.Payload
+		}
+		cancel()
+		require.NoError(t, conn.Close(t.Context()))
+		require.NoError(t, await(t, locked))
+		require.NoError(t, next.Unlock(t.Context()))
 	}
 }

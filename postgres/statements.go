@@ -20,7 +20,10 @@ var schema string
 func Schema(table string) string { return fill(schema, cmp.Or(table, defaultTable)) }
 
 // statement is what is sent. It has a name, by which a connection prepares it once.
-type statement struct{ name, text string }
+type statement struct {
+	name, text string
+	then       *statement // is run after it, in the same round trip, with its first two arguments
+}
 
 // statements are those of one table. All that decides is in functions of schema.sql.
 type statements struct {
@@ -34,6 +37,12 @@ var notify = named(`SELECT pg_notify($1::text, $2::text)`)
 
 func statementsFor(table string) statements {
 	of := func(text string) statement { return named(fill(text, table)) }
+	// tell notifies the one to whom a release has handed the lock over, if that is of another Client. It is
+	// no part of the release, which would fail where the queue of notifications is full.
+	tell := of(`SELECT pg_notify('locker_' || encode(substr(owner, 1, 8), 'hex'), encode(owner, 'hex')) FROM public.locker_locks
+		WHERE key = $1::bytea AND former = $2::bytea AND length(owner) > 8 AND substr(owner, 1, 8) <> substr($2, 1, 8)`)
+	release := of(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint)`)
+	release.then = &tell
 	return statements{
 		schema: fill(schema, table),
 		enter:  of(`SELECT * FROM public.locker_locks_enter_v1($1::bytea, $2::bigint, $3::bigint)`),
@@ -50,7 +59,7 @@ func statementsFor(table string) statements {
 			AND (owner = '' OR expires_at <= clock_timestamp()) RETURNING token`),
 		free: of(`UPDATE public.locker_locks SET owner = '', former = $2::bytea, expires_at = clock_timestamp()
 			WHERE key = $1::bytea AND owner = $2 AND expires_at > clock_timestamp() AND NOT waited RETURNING true`),
-		release: of(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint)`),
+		release: release,
 		force:   of(`SELECT * FROM public.locker_locks_force_v1($1::bytea, $2::bytea, $3::bigint, $4::bytea)`),
 		beat:    of(`SELECT * FROM public.locker_locks_beat_v1($1::bytea, $2::bytea[], $3::bigint)`),
 		sweep:   of(`SELECT * FROM public.locker_locks_sweep_v1($1::bytea, $2::bigint, $3::bigint)`),
@@ -102,7 +111,7 @@ const living = `FROM public.locker_locks_waiters AS w JOIN public.locker_locks_c
 // named gives a statement a name that no other has, also on a connection that a pooler shares out.
 func named(text string) statement {
 	sum := sha256.Sum256([]byte(text))
-	return statement{"locker_" + hex.EncodeToString(sum[:12]), text}
+	return statement{name: "locker_" + hex.EncodeToString(sum[:12]), text: text}
 }
 
 var relation = regexp.MustCompile(`public\.locker_locks(\w*)`)

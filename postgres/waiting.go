@@ -180,18 +180,27 @@ func markFor(ttl time.Duration) time.Duration {
 	return min(longestMark, max(ttl, 1500*time.Millisecond))
 }
 
-// handOver tells an owner that a request which was sent at began has handed the lock over to it: here, or by a notification that
-// another Driver hears. If nobody hears it, the lock is free again after some seconds.
-func (d *Driver) handOver(began time.Time, owner []byte, token, era int64) {
-	if len(owner) != clientID+16 {
+// handOver tells an owner that a request which was sent at began has handed the lock over to it: here,
+// or by a notification that another Driver hears. If nobody hears it, the lock is free again after
+// some seconds.
+func (d *Driver) handOver(ctx context.Context, began time.Time, owner []byte, token, era int64) {
+	if d.handOverHere(began, owner, token, era) || len(owner) != clientID+16 {
 		return
 	}
-	if string(owner[:clientID]) != string(d.waiting.id) {
-		d.gives.send(notify, text(channelOf(owner[:clientID])), text(hex.EncodeToString(owner)))
-		return
+	_ = d.read(ctx, func() error { // twice does no harm
+		_, err := d.gives.do(ctx, notify, text(channelOf(owner[:clientID])), text(hex.EncodeToString(owner)))
+		return err
+	})
+}
+
+// handOverHere reports whether the owner is of this Driver.
+func (d *Driver) handOverHere(began time.Time, owner []byte, token, era int64) bool {
+	if len(owner) != clientID+16 || string(owner[:clientID]) != string(d.waiting.id) {
+		return false
 	}
 	if c := d.waiting.get(string(owner)); c != nil {
 		c.handed.Store(&grant{token: token, era: era, until: began.Add(c.TTL)})
 		c.Wake()
 	}
+	return true
 }
