@@ -150,7 +150,7 @@ func outage(e *env) {
 
 // afterOutage takes the lock, whatever the outage has left behind. Clients may need a while, and errors, to see that it is over.
 func (p *party) afterOutage(what string) {
-	limit := p.env.long + p.env.patience
+	limit := p.env.atLast
 	ctx, cancel := context.WithTimeout(p.env.ctx, limit)
 	defer cancel()
 	if err := p.lockAtLast(ctx); err != nil {

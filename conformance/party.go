@@ -220,7 +220,7 @@ func (p *party) granted(done <-chan error, limit time.Duration, after string, ar
 
 // take locks what is free.
 func (p *party) take() {
-	if err := p.lockWithin(p.env.patience); err != nil {
+	if err := p.lockWithin(p.env.atLast); err != nil { // an earlier trial may have had the servers crash
 		p.env.doubtf("%s's Lock of a free lock: %v", p.who, err)
 	}
 }

@@ -214,7 +214,7 @@ func TestFreedByHand_theHolderHearsOfIt(t *testing.T) {
 	s := testserver.Postgres(t)
 	c := openURL(t, s.URL())
 	m := held(t, c, 1)[0]
-	execute(t, s.URL(), pageLine(t, "UPDATE locker_locks SET owner"))
+	execute(t, s.URL(), pageLine(t, "SELECT ended FROM"))
 	next := openURL(t, s.URL()).Mutex("hold0")
 	require.NoError(t, next.TryLock(t.Context()))
 	unlock(t, next)
@@ -233,4 +233,45 @@ func pageLine(t *testing.T, begins string) string {
 	}
 	t.Fatalf("no line of the page begins with %q", begins)
 	return ""
+}
+
+// Rows that others have locked, as many as the Client has connections, keep it from nothing that is about another lock.
+func TestRelease_besideLockedRows(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	const ttl = 10 * time.Second
+	c := openURL(t, s.URL()+"&pool_max_conns=2", locker.WithTTL(ttl))
+	ms := held(t, c, 6)
+	conn, err := pgx.Connect(t.Context(), s.URL())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	tx, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "SELECT FROM locker_locks WHERE name IN ('locker:hold0', 'locker:hold1', 'locker:hold2') FOR UPDATE")
+	require.NoError(t, err)
+	var released []<-chan error
+	for _, m := range ms[:3] {
+		released = append(released, async(func() error { return m.Unlock(t.Context()) }))
+	}
+	time.Sleep(100 * time.Millisecond) // they wait for the rows
+	require.NoError(t, ms[3].Extend(withTimeout(t, ttl/2)))
+	require.NoError(t, ms[4].Unlock(withTimeout(t, ttl/2)))
+	stillHeld(t, ttl, ms[3], ms[5])
+	require.NoError(t, tx.Rollback(t.Context()))
+	for _, done := range released {
+		_ = await(t, done) // it has expired meanwhile
+	}
+	unlock(t, ms[3], ms[5])
+}
+
+// Whoever makes the table of the locks a logged one hears of it: a standby would show old rows as whole.
+func TestTable_thatIsLogged(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	unlock(t, held(t, openURL(t, s.URL()), 1)...)
+	execute(t, s.URL(), "ALTER TABLE locker_locks SET LOGGED")
+	require.ErrorContains(t, openURL(t, s.URL()).Mutex("x").Lock(t.Context()), "locker_locks is a logged table")
+	execute(t, s.URL(), "ALTER TABLE locker_locks SET UNLOGGED")
+	execute(t, s.URL(), "ALTER TABLE locker_locks_ttls SET UNLOGGED")
+	require.ErrorContains(t, openURL(t, s.URL()).Mutex("x").Lock(t.Context()), "locker_locks_ttls is an unlogged table")
 }

@@ -127,7 +127,7 @@ func (c *claim) askInTime(ctx context.Context) (answer, error) {
 // that breaks: it is granted the lock once.
 func (c *claim) ask(ctx context.Context) (a answer, err error) {
 	d := c.of
-	connections := d.pool.Stat().TotalConns()
+	connections, began := d.pool.Stat().TotalConns(), time.Now()
 	for tries := 1; ctx.Err() == nil; tries++ {
 		now, err := d.enter(ctx, c.TTL)
 		if noTable(err) {
@@ -142,13 +142,12 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 		if err != nil {
 			return a, err
 		}
-		version, wanted := d.versions.recall(c.key, now)
-		with, began := sent{now.number, version}, time.Now()
-		if a = (answer{}); c.Wake != nil && !c.known && !wanted && tries == 1 {
+		last, seen := d.versions.recall(c.key, now)
+		with := sent{now.number, last.version}
+		if a = (answer{}); c.Wake != nil && !c.known && seen && !last.wanted && tries == 1 {
 			a, err = c.takeOnce(ctx, with)
 		}
 		if err == nil && a.state == 0 {
-			began = time.Now()
 			a, err = c.askOnce(ctx, with)
 		}
 		switch {
@@ -164,11 +163,11 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 			}
 			connections--
 		case a.state == isGranted:
-			d.versions.remember(c.key, remembered{with.era, a.version, wanted})
+			d.versions.remember(c.key, remembered{with.era, a.version, last.wanted})
 			c.take(grant{token: a.token, era: with.era, until: began.Add(c.TTL)})
 			return a, nil
 		case a.state == isStale && tries < 10:
-			d.versions.remember(c.key, remembered{with.era, a.version, wanted})
+			d.versions.remember(c.key, remembered{with.era, a.version, last.wanted})
 		case a.state == isOver && tries < 10:
 			d.eras.forget(with.era)
 		default:

@@ -56,7 +56,7 @@ func revoke(t conformance.TB, url, name string) {
 		t.Fatalf("connect: %v", err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	if _, err := conn.Exec(t.Context(), "DELETE FROM locker_locks WHERE name = $1", []byte("locker:"+name)); err != nil {
-		t.Fatalf("delete: %v", err)
+	if _, err := conn.Exec(t.Context(), "SELECT locker_locks_force_v1(sha256($1), '', 0, '')", []byte("locker:"+name)); err != nil {
+		t.Fatalf("force: %v", err)
 	}
 }

@@ -9,6 +9,9 @@ import (
 // registerAgain is how often a Client says which TTLs it uses: each counts for twice as long, and the TTL itself.
 const registerAgain = 30 * time.Second
 
+// exitLimit is how long Close may wait for a server that does not answer.
+const exitLimit = 2 * time.Second
+
 // era is what a Driver knows of the table: since when it is whole, and which version new rows have.
 type era struct {
 	number, version int64
@@ -59,7 +62,7 @@ func (d *Driver) exit() {
 	if len(ttls) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), exitLimit)
 	defer cancel()
 	_ = d.exec(ctx, d.sql.unused.text, d.waiting.id, ttls) // else they count for a while
 }

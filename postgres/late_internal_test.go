@@ -53,8 +53,8 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 		}
 		now, err := d.enter(t.Context(), req.TTL)
 		require.NoError(t, err)
-		version, _ := d.versions.recall(key(name), now)
-		with := sent{now.number, version}
+		last, _ := d.versions.recall(key(name), now)
+		with := sent{now.number, last.version}
 		late := d.Claim(req).(*claim)
 		late.known, late.doubtful = true, &with
 		require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)

@@ -37,20 +37,12 @@ func (c *claim) lasts(until time.Time) {
 
 // Extend extends the hold, or reclaims it if the server has lost the table.
 func (c *claim) Extend(ctx context.Context, ttl time.Duration) error {
-	d, sent := c.of, time.Now()
-	now, err := d.enter(ctx, ttl)
-	if err != nil {
-		return lostWithTable(err)
+	for tries := 1; ; tries++ {
+		err := c.of.ExtendAll(ctx, []driver.Lease{c}, ttl)[0]
+		if !errors.Is(err, errLocked) || !pause(ctx, tries) {
+			return err
+		}
 	}
-	row, err := d.gives.do(ctx, d.sql.extend, c.key, c.owner, number(ttl.Microseconds()))
-	switch {
-	case err != nil:
-		return lostWithTable(err)
-	case row == nil:
-		return d.reclaim(ctx, now, []*claim{c}, ttl)[0]
-	}
-	c.lasts(sent.Add(ttl))
-	return nil
 }
 
 // lostWithTable is the error of a renewal.
@@ -72,6 +64,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 		}
 		return errs
 	}
+	sent := time.Now()
 	now, err := d.enter(ctx, ttl)
 	if err != nil {
 		return all(err)
@@ -81,7 +74,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 		c := l.(*claim)
 		keys[i], owners[i] = c.key, c.owner
 	}
-	sent, results := time.Now(), map[string]error{}
+	results := map[string]error{}
 	err = d.query(ctx, d.spare(), func(rows pgx.Rows) error {
 		var owner []byte
 		var extended bool
@@ -93,7 +86,7 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 			return nil
 		})
 		return err
-	}, d.sql.extendAll.text, []any{keys, owners, ttl.Microseconds()})
+	}, d.sql.extend.text, []any{keys, owners, ttl.Microseconds()})
 	if err != nil {
 		return all(err)
 	}
@@ -218,9 +211,14 @@ func (c *claim) giveBack(ctx context.Context) error {
 		case now.number == c.hold.Load().era || c.Validity() <= 0:
 			return driver.ErrLost
 		case c.leaving:
-			// A release that was not answered may have given the lock to another, whose row it is to reclaim. If it has not,
-			// the name is free when the grace is over.
-			return nil
+			// A release that was not answered may have given the lock to another, whose row it is to reclaim.
+			// If it has not, the name is free when the grace is over. It was held until the release, unless
+			// it had been ended by force.
+			row, err := d.gives.do(ctx, d.sql.forced, c.owner)
+			if err == nil && asTruth(row[0]) {
+				return driver.ErrLost
+			}
+			return lostWithTable(err)
 		}
 		has, err := d.reclaimRows(ctx, now.number, []*claim{c}, c.TTL)
 		if err != nil {
@@ -250,8 +248,7 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 		doubt = *c.doubtful
 	}
 	now, _ := d.eras.current(c.TTL)
-	_, wanted := d.versions.recall(c.key, now)
-	if c.granted && c.doubtful == nil && !wanted {
+	if last, _ := d.versions.recall(c.key, now); c.granted && c.doubtful == nil && !last.wanted {
 		row, err := d.gives.do(ctx, d.sql.free, c.key, c.owner)
 		if err != nil || row != nil {
 			return row != nil, false, err

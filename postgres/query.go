@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	mrand "math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -44,8 +45,28 @@ func (d *Driver) again(ctx context.Context, err error, tries int) bool {
 	if errors.Is(err, errNotSent) && broken(err) && tries <= int(d.pool.Stat().MaxConns()) {
 		return true
 	}
-	return isCode(err, "40001", "40P01", "23505") || isCode(err, readOnly) && tries <= int(d.pool.Stat().MaxConns())
+	if isCode(err, "40001", "40P01", "23505", rowLocked) {
+		return tries <= mostRetries && pause(ctx, tries)
+	}
+	return isCode(err, readOnly) && tries <= int(d.pool.Stat().MaxConns())
 }
+
+// pause waits for some milliseconds, the more the more tries there were, and reports whether there is
+// time for another.
+func pause(ctx context.Context, tries int) bool {
+	d := time.Duration(min(tries, 50)) * time.Millisecond
+	select {
+	case <-time.After(d/2 + mrand.N(d)):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+const (
+	rowLocked   = "55P03" // by another transaction, for longer than a function waits
+	mostRetries = 100     // of what another transaction stood in the way of
+)
 
 // readOnly is the code of a server that takes no writes: a standby, or what was the primary before a failover.
 const readOnly = "25006"

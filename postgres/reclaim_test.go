@@ -180,6 +180,34 @@ func TestRelease_notAnsweredBeforeTheLoss(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrHeld)
 }
 
+// A hold was ended by force, another was granted the lock, and then the server loses its tables, before the
+// first has heard of it. The first reclaims nothing.
+func TestForceRelease_beforeTheLoss(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	c, other := openURL(t, s.URL(), locker.WithTTL(time.Minute)), openURL(t, s.URL(), locker.WithTTL(time.Minute))
+	ms := held(t, c, 2)
+	var next []*locker.Mutex
+	for i := range ms {
+		name := "hold" + string(rune('0'+i))
+		state, err := other.Inspect(t.Context(), name)
+		require.NoError(t, err)
+		require.NoError(t, other.ForceRelease(t.Context(), name, state))
+		next = append(next, other.Mutex(name))
+		require.NoError(t, next[i].TryLock(t.Context()))
+	}
+	s.Kill()
+	s.Restart()
+	eventually(t, "it is lost", func() bool { return errors.Is(ms[0].Extend(t.Context()), locker.ErrLost) })
+	eventually(t, "so is the other", func() bool { return errors.Is(ms[1].Unlock(t.Context()), locker.ErrLost) })
+	for _, m := range next {
+		token := m.FencingToken()
+		eventually(t, "the other has it again", func() bool { return m.Extend(t.Context()) == nil })
+		assert.Equal(t, token, m.FencingToken())
+	}
+	unlock(t, next...)
+}
+
 // Many who wait for one name do not keep each other, or a hold of another name, from what is theirs.
 func TestQueue_ofAThousand(t *testing.T) {
 	t.Parallel()

@@ -48,6 +48,16 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_ttls (
 	PRIMARY KEY (client, ttl)
 );
 
+-- The holds that were ended by force. Their owners, who may not know yet, do not get them back when the tables
+-- are lost. It is logged, too.
+CREATE TABLE IF NOT EXISTS public.locker_locks_forced (
+	owner      bytea PRIMARY KEY,
+	expires_at timestamptz NOT NULL  -- when its hold would have expired
+);
+
+-- A row that another transaction has locked keeps a function from its work for half a second at most: requests
+-- about other locks may be behind it.
+
 -- Every statement of a function sees what others have committed before it began, under READ COMMITTED. So
 -- one that follows the lock of a row sees what was done under that lock. Under the other isolation levels
 -- it would not: there each change under a lock writes the row, so that those who come later fail, and are
@@ -58,12 +68,14 @@ CREATE TABLE IF NOT EXISTS public.locker_locks_ttls (
 
 -- enter registers a TTL, and returns the era. If the table was lost it begins an era: for the longest TTL in
 -- use nobody is granted a name that has no row, because whoever held it then may hold it still. That ends
--- sooner if the Clients that use it close.
+-- sooner if the Clients that use it close. It refuses tables that were altered: a logged one shows old rows
+-- after a failover, and an unlogged one forgets the TTLs.
 CREATE OR REPLACE FUNCTION public.locker_locks_enter_v1(in_client bytea, in_ttl bigint, in_again bigint, OUT era bigint, OUT version bigint)
 LANGUAGE plpgsql AS $locker$
 #variable_conflict use_column
 DECLARE
 	whole public.locker_locks%ROWTYPE;
+	altered regclass;
 BEGIN
 	LOOP
 		SELECT * INTO whole FROM public.locker_locks WHERE key = '';
@@ -73,13 +85,26 @@ BEGIN
 				clock_timestamp() + coalesce((SELECT max(ttl) FROM public.locker_locks_ttls), 0) * interval '1 microsecond', '', false, 0
 			FROM (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS micros) AS now ON CONFLICT DO NOTHING;
 	END LOOP;
+	SELECT c.oid INTO altered FROM public.locker_locks AS t JOIN pg_class AS c ON c.oid = t.tableoid
+		WHERE t.key = '' AND c.relpersistence <> 'u';
+	IF FOUND THEN
+		RAISE EXCEPTION '% is a logged table, and has to be UNLOGGED', altered USING ERRCODE = 'object_not_in_prerequisite_state';
+	END IF;
 	IF current_setting('synchronous_commit') = 'off' THEN
 		PERFORM set_config('synchronous_commit', 'on', true);
 	END IF;
 	INSERT INTO public.locker_locks_ttls AS u (client, ttl, used_until) VALUES (in_client, in_ttl, clock_timestamp() + (in_ttl + 2 * in_again) * interval '1 microsecond')
 		ON CONFLICT (client, ttl) DO UPDATE SET used_until = greatest(u.used_until, excluded.used_until);
+	SELECT c.oid INTO altered FROM public.locker_locks_ttls AS u JOIN pg_class AS c ON c.oid = u.tableoid
+		WHERE u.client = in_client AND u.ttl = in_ttl AND c.relpersistence <> 'p';
+	IF FOUND THEN
+		RAISE EXCEPTION '% is an unlogged table, and has to be LOGGED', altered USING ERRCODE = 'object_not_in_prerequisite_state';
+	END IF;
 	IF whole.expires_at < clock_timestamp() THEN
-		DELETE FROM public.locker_locks_ttls WHERE used_until < clock_timestamp();
+		DELETE FROM public.locker_locks_ttls AS u USING (SELECT o.client, o.ttl FROM public.locker_locks_ttls AS o
+			WHERE o.used_until < clock_timestamp() FOR UPDATE SKIP LOCKED) AS old WHERE u.client = old.client AND u.ttl = old.ttl;
+		DELETE FROM public.locker_locks_forced AS f USING (SELECT o.owner FROM public.locker_locks_forced AS o
+			WHERE o.expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED) AS old WHERE f.owner = old.owner;
 	END IF;
 	era := whole.era;
 	version := whole.version;
@@ -136,7 +161,7 @@ END $locker$;
 CREATE OR REPLACE FUNCTION public.locker_locks_ask_v1(in_key bytea, in_name bytea, in_owner bytea, in_metadata bytea, in_ttl bigint,
 	in_era bigint, in_version bigint, in_mark bigint, in_before bigint, OUT state bigint, OUT token bigint, OUT version bigint,
 	OUT remaining bigint, OUT before bigint, OUT owner bytea, OUT metadata bytea, OUT passed boolean, OUT revived boolean, OUT made boolean)
-LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
+LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
@@ -262,7 +287,7 @@ END $locker$;
 -- arrives later finds that the version has moved on.
 CREATE OR REPLACE FUNCTION public.locker_locks_release_v1(in_key bytea, in_owner bytea, in_waits boolean, in_era bigint, in_version bigint,
 	OUT ours boolean, OUT version bigint, OUT next bytea, OUT token bigint, OUT era bigint)
-LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
+LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
@@ -310,10 +335,12 @@ BEGIN
 	END IF;
 END $locker$;
 
--- force ends the hold with this token, unless that is 0, and of this owner, unless that is empty.
+-- force ends the hold with this token, unless that is 0, and of this owner, unless that is empty. It is on disk
+-- before anybody else is granted the lock. By hand, which tells the first waiter within two seconds:
+--   SELECT ended FROM public.locker_locks_force_v1(sha256('locker:orders/42'), '', 0, '');
 CREATE OR REPLACE FUNCTION public.locker_locks_force_v1(in_key bytea, in_owner bytea, in_token bigint, in_client bytea,
 	OUT ended boolean, OUT next bytea, OUT token bigint, OUT era bigint)
-LANGUAGE plpgsql SET enable_seqscan = off AS $locker$
+LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
 #variable_conflict use_column
 DECLARE
 	l public.locker_locks%ROWTYPE;
@@ -324,6 +351,10 @@ BEGIN
 	ended := FOUND;
 	era := l.era;
 	IF ended THEN
+		IF current_setting('synchronous_commit') = 'off' THEN
+			PERFORM set_config('synchronous_commit', 'on', true);
+		END IF;
+		INSERT INTO public.locker_locks_forced (owner, expires_at) VALUES (l.owner, l.expires_at) ON CONFLICT DO NOTHING;
 		SELECT s.owner, s.token INTO l.owner, l.token FROM public.locker_locks_settle_v1(in_key, in_client, '') AS s;
 		IF l.owner <> '' THEN
 			next := l.owner;
@@ -365,9 +396,13 @@ BEGIN
 	IF NOT EXISTS (SELECT FROM public.locker_locks AS t WHERE t.key = '' AND t.expires_at < clock_timestamp()) THEN
 		RETURN; -- in the grace every row counts
 	END IF;
-	DELETE FROM public.locker_locks_clients AS c WHERE c.alive_until < idle;
-	DELETE FROM public.locker_locks_waiters AS w WHERE w.key > in_from AND (last = '' OR w.key <= last)
-		AND NOT EXISTS (SELECT FROM public.locker_locks_clients AS c WHERE c.client = substr(w.owner, 1, 8));
+	-- It waits for nobody's lock of a row: others may wait for its own.
+	DELETE FROM public.locker_locks_clients AS c USING (SELECT o.client FROM public.locker_locks_clients AS o
+		WHERE o.alive_until < idle FOR UPDATE SKIP LOCKED) AS old WHERE c.client = old.client;
+	DELETE FROM public.locker_locks_waiters AS w USING (SELECT o.owner FROM public.locker_locks_waiters AS o
+		WHERE o.key > in_from AND (last = '' OR o.key <= last)
+		AND NOT EXISTS (SELECT FROM public.locker_locks_clients AS c WHERE c.client = substr(o.owner, 1, 8))
+		FOR UPDATE OF o SKIP LOCKED) AS old WHERE w.owner = old.owner;
 	WITH old AS (SELECT t.key FROM public.locker_locks AS t WHERE t.key > in_from AND (last = '' OR t.key <= last) AND t.expires_at < idle
 			AND NOT EXISTS (SELECT FROM public.locker_locks_waiters AS w WHERE w.key = t.key) FOR UPDATE SKIP LOCKED),
 		deleted AS (DELETE FROM public.locker_locks AS t USING old WHERE t.key = old.key RETURNING t.version, t.token)

@@ -27,9 +27,9 @@ type statement struct {
 
 // statements are those of one table. All that decides is in functions of schema.sql.
 type statements struct {
-	schema                                                                                        string
-	enter, unused, take, ask, free, release, extend, extendAll, reclaim, force, beat, sweep, list statement
-	inspect                                                                                       statement
+	schema string
+
+	enter, unused, take, ask, free, release, extend, reclaim, forced, force, beat, sweep, list, inspect statement
 }
 
 // notify tells a Client that one of its waiters has been handed a lock.
@@ -52,24 +52,22 @@ func statementsFor(table string) statements {
 		ask: of(`SELECT * FROM public.locker_locks_ask_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
 			$7::bigint, $8::bigint, $9::bigint)`),
 		// take is what _ask does with a free lock, and free what _release does if nobody waits, in a fraction of the time. They
-		// find no row if there is more to do.
+		// find no row if there is more to do. free does not wait for a transaction that has locked the row.
 		take: of(`UPDATE public.locker_locks SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
 			owner = $2::bytea, metadata = $3::bytea, expires_at = clock_timestamp() + $4::bigint * interval '1 microsecond'
 			WHERE key = $1::bytea AND era = $5::bigint AND version = $6::bigint AND NOT waited
 			AND (owner = '' OR expires_at <= clock_timestamp()) RETURNING token`),
 		free: of(`UPDATE public.locker_locks SET owner = '', former = $2::bytea, expires_at = clock_timestamp()
-			WHERE key = $1::bytea AND owner = $2 AND expires_at > clock_timestamp() AND NOT waited RETURNING true`),
+			WHERE key = (SELECT key FROM public.locker_locks WHERE key = $1::bytea AND owner = $2 FOR NO KEY UPDATE SKIP LOCKED)
+			AND owner = $2 AND expires_at > clock_timestamp() AND NOT waited RETURNING true`),
 		release: release,
 		force:   of(`SELECT * FROM public.locker_locks_force_v1($1::bytea, $2::bytea, $3::bigint, $4::bytea)`),
 		beat:    of(`SELECT * FROM public.locker_locks_beat_v1($1::bytea, $2::bytea[], $3::bigint)`),
 		sweep:   of(`SELECT * FROM public.locker_locks_sweep_v1($1::bytea, $2::bigint, $3::bigint)`),
 
-		extend: of(`UPDATE public.locker_locks SET expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond'
-			WHERE key = $1::bytea AND owner = $2::bytea AND expires_at > clock_timestamp() RETURNING true`),
-
-		// extendAll is extend of many. It leaves out a row that another transaction has locked, because the others must not wait for
+		// extend leaves out a row that another transaction has locked, because the others must not wait for
 		// it. It returns the owners that it has extended, and those that it has left out and that still held when it began.
-		extendAll: of(`WITH ours AS (SELECT * FROM unnest($1::bytea[], $2::bytea[]) AS ours (key, owner)),
+		extend: of(`WITH ours AS (SELECT * FROM unnest($1::bytea[], $2::bytea[]) AS ours (key, owner)),
 			unlocked AS (SELECT key, owner FROM public.locker_locks AS lock JOIN ours USING (key, owner) FOR UPDATE OF lock SKIP LOCKED),
 			extended AS (UPDATE public.locker_locks AS lock SET expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond'
 				FROM unlocked WHERE lock.key = unlocked.key AND lock.owner = unlocked.owner
@@ -86,11 +84,13 @@ func statementsFor(table string) statements {
 				clock_timestamp() + $6::bigint * interval '1 microsecond', '', false, 0
 			FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bytea[], $5::bytea[]) AS ours (key, name, token, owner, metadata),
 				public.locker_locks AS whole
-			WHERE whole.key = '' AND whole.era = $7::bigint AND whole.expires_at > clock_timestamp() ORDER BY ours.key
+			WHERE whole.key = '' AND whole.era = $7::bigint AND whole.expires_at > clock_timestamp()
+				AND NOT EXISTS (SELECT FROM public.locker_locks_forced AS f WHERE f.owner = ours.owner) ORDER BY ours.key
 			ON CONFLICT (key) DO UPDATE SET token = excluded.token, owner = excluded.owner, metadata = excluded.metadata,
 				name = excluded.name, expires_at = excluded.expires_at
 				WHERE lock.owner = excluded.owner AND lock.expires_at > clock_timestamp() OR lock.owner = decode('00', 'hex')
 			RETURNING owner`),
+		forced: of(`SELECT EXISTS (SELECT FROM public.locker_locks_forced WHERE owner = $1::bytea)`),
 
 		// inspect reads the clock in a step of its own: what is held has some time left.
 		inspect: of(`SELECT owner NOT IN ('', decode('00', 'hex')) AND remaining > 0, token, owner, metadata, remaining,

@@ -31,12 +31,12 @@ func (v *versions) remember(key []byte, r remembered) {
 	v.of[string(key)] = r
 }
 
-// recall returns the version in this era, or that of new rows.
-func (v *versions) recall(key []byte, now era) (version int64, wanted bool) {
+// recall returns what was seen in this era, or else that new rows have this version.
+func (v *versions) recall(key []byte, now era) (r remembered, seen bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if r := v.of[string(key)]; r.era == now.number {
-		return r.version, r.wanted
+		return r, true
 	}
-	return now.version, false
+	return remembered{era: now.number, version: now.version}, false
 }
