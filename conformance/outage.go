@@ -64,7 +64,10 @@ var outageRows = []row{{
 	needs:     []need{failsOver},
 	shows:     locker.Failover,
 	condition: "failover",
-	body:      func(e *env) { e.survives(e.failOver()) },
+	body: func(e *env) {
+		e.party("D", e.name(), 2*e.long).take() // the TTL is in use before, as TTLs are
+		e.survives(e.failOver())
+	},
 }, {
 	name:      "tokens rise though the server that knows least takes over",
 	promise:   "Tokens rise through lost data, too.",

@@ -232,6 +232,7 @@ func (e *env) history(total *score, d demand, nemeses []nemesis, seed uint64, la
 	tidy := func() { within(time.Minute, scope.cleanUp) }
 	e.Cleanup(tidy)
 	defer tidy()
+	s.serves()
 	s.makeClients(rand.New(rand.NewPCG(seed, 0)))
 	e.Logf("seed %d: %d clients, %d names, for %v", seed, len(s.players), len(s.names), lasts)
 	s.runClients()
@@ -245,6 +246,13 @@ func (e *env) history(total *score, d demand, nemeses []nemesis, seed uint64, la
 	case porcupine.Unknown:
 		total.undecided = append(total.undecided, seed)
 	}
+}
+
+// serves waits until a name that nobody has held can be locked: see atLast.
+func (s *simulation) serves() {
+	p := s.party("a probe", s.name(), s.ttl)
+	p.take()
+	_ = p.unlock()
 }
 
 // runClients has all clients, and the faults, go on until the time is up.

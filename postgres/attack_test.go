@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -198,8 +199,9 @@ func TestSessions_ofOtherKinds(t *testing.T) {
 func TestLock_onASilentServerWithoutADeadline(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
+	unlock(t, held(t, openURL(t, s.URL()), 1)...)
 	c := openURL(t, s.URL(), locker.WithTTL(2*time.Second))
-	unlock(t, held(t, c, 1)...)
+	eventually(t, "it has a connection", func() bool { m := c.Mutex("x"); return m.Lock(t.Context()) == nil && m.Unlock(t.Context()) == nil })
 	s.Stop()
 	err := c.Mutex("x").Lock(context.Background())
 	s.Continue()
@@ -274,4 +276,61 @@ func TestTable_thatIsLogged(t *testing.T) {
 	execute(t, s.URL(), "ALTER TABLE locker_locks SET UNLOGGED")
 	execute(t, s.URL(), "ALTER TABLE locker_locks_ttls SET UNLOGGED")
 	require.ErrorContains(t, openURL(t, s.URL()).Mutex("x").Lock(t.Context()), "locker_locks_ttls is an unlogged table")
+}
+
+// A Unix socket, whose folder is a parameter as it is to psql.
+func TestOpen_ofAUnixSocket(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "socket") // t.TempDir may be too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o777))
+	s := testserver.Postgres(t, testserver.PostgresSettings("unix_socket_directories="+dir))
+	_, port, err := net.SplitHostPort(s.Addr())
+	require.NoError(t, err)
+	unlock(t, held(t, openURL(t, "postgres://postgres@/postgres?host="+dir+"&port="+port), 1)...)
+}
+
+// A server, or a proxy, may refuse without a code.
+func TestLock_refusedWithoutACode(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go refuse(conn)
+		}
+	}()
+	err = openURL(t, "postgres://postgres@"+l.Addr().String()+"/postgres?sslmode=disable").Mutex("x").Lock(t.Context())
+	require.ErrorContains(t, err, "not today")
+}
+
+// refuse speaks PostgreSQL's protocol, and answers each request with an error.
+func refuse(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	server := pgproto3.NewBackend(conn, conn)
+	if _, err := server.ReceiveStartupMessage(); err != nil {
+		return
+	}
+	server.Send(&pgproto3.AuthenticationOk{})
+	server.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+	for server.Flush() == nil {
+		message, err := server.Receive()
+		if err != nil {
+			return
+		}
+		switch message.(type) {
+		case *pgproto3.Parse, *pgproto3.Query:
+			server.Send(&pgproto3.ErrorResponse{Severity: "ERROR", SeverityUnlocalized: "ERROR", Message: "not today"})
+		}
+		switch message.(type) {
+		case *pgproto3.Sync, *pgproto3.Query:
+			server.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+		}
+	}
 }

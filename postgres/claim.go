@@ -137,7 +137,7 @@ func (c *claim) ask(ctx context.Context) (a answer, err error) {
 			continue
 		}
 		if isCode(err, "42703") {
-			return a, fmt.Errorf("the table of the locks is that of an earlier release: stop all programs that use it, and drop it: %w", err)
+			return a, fmt.Errorf("the table %s is that of an earlier release: stop all programs that use it, and drop it: %w", fill("public.locker_locks", d.table), err)
 		}
 		if err != nil {
 			return a, err

@@ -113,7 +113,7 @@ func TestInspect_whereThereIsNoTable(t *testing.T) {
 }
 
 func TestOpen_refuses(t *testing.T) {
-	for _, query := range []string{"ttl=1500ns", "tabel=locks", "table=", "sslmode=sometimes"} {
+	for _, query := range []string{"ttl=1500ns", "tabel=locks", "table=", "sslmode=sometimes", "host=/run/postgresql"} {
 		_, err := locker.Open(t.Context(), "postgres://app:s3cret@localhost/app?"+query)
 		require.Error(t, err, query)
 		assert.NotContains(t, err.Error(), "s3cret")
@@ -138,7 +138,7 @@ func TestURLsPage_hasEveryParameter(t *testing.T) {
 			assert.Contains(t, rows, parameter)
 		}
 	}
-	assert.Len(t, rows, 10)
+	assert.Len(t, rows, 12)
 }
 
 // A server that was restarted, or a proxy, has ended connections that the pool takes for good ones.

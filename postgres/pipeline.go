@@ -186,14 +186,7 @@ func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
 		return
 	}
 	defer conn.Release()
-	described, err := p.prepare(ctx, conn.Conn(), batch)
-	if err != nil {
-		if isCode(err, readOnly) || !answeredBy(err) {
-			closeConn(conn.Conn())
-		}
-		fail(errors.Join(errNotSent, err))
-		return
-	}
+	described, prepare := p.descriptions(conn.Conn(), batch)
 	tracer := conn.Conn().Config().Tracer
 	out := conn.Conn().PgConn().StartPipeline(ctx)
 	defer func() { _ = out.Close() }()
@@ -203,14 +196,19 @@ func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
 			out.SendQueryParams(text, nil, nil, nil, nil)
 		}
 	}
-	for _, r := range batch {
+	for i, r := range batch {
 		extra("BEGIN ISOLATION LEVEL READ COMMITTED")
+		if prepare[i] {
+			out.SendPrepare(r.name, r.text, nil)
+		}
 		if tracer != nil {
 			tracer.TraceQueryEnd(tracer.TraceQueryStart(ctx, conn.Conn(), pgx.TraceQueryStartData{SQL: r.text}), conn.Conn(), pgx.TraceQueryEndData{})
 		}
 		formats := slices.Repeat([]int16{pgx.BinaryFormatCode}, len(r.args))
 		if d := described[r.name]; d != nil {
 			out.SendQueryStatement(d, r.args, formats, binaryResult)
+		} else if prepare[i] {
+			out.SendQueryPrepared(r.name, r.args, formats, binaryResult)
 		} else {
 			out.SendQueryParams(r.text, r.args, nil, formats, binaryResult)
 		}
@@ -226,8 +224,12 @@ func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
 		return
 	}
 	stale := false
-	for _, r := range batch {
-		r.row, r.err = receive(out, strict)
+	for i, r := range batch {
+		var prepared func(*pgconn.StatementDescription)
+		if prepare[i] {
+			prepared = func(d *pgconn.StatementDescription) { described[r.name] = d }
+		}
+		r.row, r.err = receive(out, r.name, strict, prepared)
 		if r.err != nil && !answeredBy(r.err) {
 			fail(r.err)
 			return
@@ -244,30 +246,39 @@ func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
 
 var binaryResult = []int16{pgx.BinaryFormatCode}
 
-// prepare returns the descriptions of the batch's statements, and none where statements are not prepared.
-func (p *pipeline) prepare(ctx context.Context, conn *pgx.Conn, batch []*request) (map[string]*pgconn.StatementDescription, error) {
-	described := make(map[string]*pgconn.StatementDescription, 2)
-	for _, r := range batch {
-		if p.driver.unnamed.Load() || described[r.name] != nil {
-			continue
-		}
-		d, err := conn.Prepare(ctx, r.name, r.text)
-		if isCode(err, "26000", "42P05") {
-			p.driver.unnamed.Store(true)
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		described[r.name] = d
+// descriptions returns the statements that the connection has prepared, and which of the batch are to be
+// prepared with their first use. None are where statements are not prepared.
+func (p *pipeline) descriptions(conn *pgx.Conn, batch []*request) (described map[string]*pgconn.StatementDescription, prepare []bool) {
+	prepare = make([]bool, len(batch))
+	if p.driver.unnamed.Load() {
+		return nil, prepare
 	}
-	return described, nil
+	const ours = "github.com/go-locker/locker/postgres"
+	data := conn.PgConn().CustomData()
+	described, _ = data[ours].(map[string]*pgconn.StatementDescription)
+	if described == nil {
+		described = map[string]*pgconn.StatementDescription{}
+		data[ours] = described
+	}
+	for i, r := range batch {
+		prepare[i] = described[r.name] == nil && !slices.ContainsFunc(batch[:i], func(other *request) bool { return other.name == r.name })
+	}
+	return described, prepare
 }
 
-// receive reads the answer to one request, and to what goes with it.
-func receive(out *pgconn.Pipeline, strict bool) (row [][]byte, err error) {
+// receive reads the answer to one request, and to what goes with it. Where that prepares a statement,
+// prepared is told of it.
+func receive(out *pgconn.Pipeline, name string, strict bool, prepared func(*pgconn.StatementDescription)) (row [][]byte, err error) {
 	if strict {
 		_, err = result(out) // BEGIN
+	}
+	if err == nil && prepared != nil {
+		var answer any
+		answer, err = out.GetResults()
+		if d, ok := answer.(*pgconn.StatementDescription); ok && err == nil {
+			d.Name = name
+			prepared(d)
+		}
 	}
 	if err == nil {
 		row, err = result(out)

@@ -38,7 +38,7 @@ func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 	if table == "" {
 		table = defaultTable
 	}
-	d := &Driver{pool: pool, sql: statementsFor(table), close: func() {}, idle: time.Hour}
+	d := &Driver{pool: pool, table: table, sql: statementsFor(table), close: func() {}, idle: time.Hour}
 	d.eras.asking = make(chan struct{}, 1)
 	d.asks, d.gives = newPipeline(d, func() *pgxpool.Pool { return d.pool }), newPipeline(d, d.spare)
 	d.waiting = newWaiting(d)
@@ -55,6 +55,7 @@ func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 // driver.ForceReleaser, driver.Warner and driver.TTLChecker.
 type Driver struct {
 	pool     *pgxpool.Pool
+	table    string
 	sql      statements
 	close    func()
 	asks     *pipeline

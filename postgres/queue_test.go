@@ -127,12 +127,12 @@ func TestQueue_isolationLevels(t *testing.T) {
 		s := testserver.Postgres(t)
 		execute(t, s.URL(), "ALTER ROLE postgres SET default_transaction_isolation = '"+level+"'")
 		var all []<-chan error
-		counted := 0
+		counted, ctx := 0, withTimeout(t, 2*time.Minute)
 		for range 8 {
 			m := newClient(t, s.URL()).Mutex("x")
 			all = append(all, async(func() error {
 				for range 10 {
-					if err := m.Lock(t.Context()); err != nil {
+					if err := m.Lock(ctx); err != nil {
 						return err
 					}
 					counted++
@@ -144,7 +144,7 @@ func TestQueue_isolationLevels(t *testing.T) {
 			}))
 		}
 		for _, done := range all {
-			require.NoError(t, await(t, done), level)
+			require.NoError(t, <-done, level)
 		}
 		assert.Equal(t, 80, counted, level)
 	}

@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -49,13 +48,4 @@ func TestRights(t *testing.T) {
 	// Where there is no table, and it may not be made, the error says so.
 	err = openURL(t, url+"&table=jobs.others").Mutex("x").Lock(t.Context())
 	require.ErrorContains(t, err, "permission denied for schema jobs")
-}
-
-// An earlier release had another table of the same name.
-func TestLock_onTheTableOfAnEarlierRelease(t *testing.T) {
-	t.Parallel()
-	s := testserver.Postgres(t)
-	execute(t, s.URL(), "CREATE TABLE locker_locks (key bytea PRIMARY KEY, token bigint)")
-	err := openURL(t, s.URL()).Mutex("x").Lock(withTimeout(t, 20*time.Second))
-	require.ErrorContains(t, err, "drop it")
 }
