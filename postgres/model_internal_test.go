@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"hash/maphash"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -36,6 +37,7 @@ type rules struct {
 	noPlaceholder    bool // nor does one after a take of unknown outcome, if the name has none
 	fromReply        bool // the deadline counts from the reply
 	countTokens      bool // a new row's token does not go by the clock
+	forgetForced     bool // that a hold was ended by force is lost with the row
 
 	// These are no rules, but conditions: the world, and not the protocol, is worse.
 	clockForward, lostTTL, twoPrimaries bool
@@ -56,6 +58,7 @@ type modelServer struct {
 	base     int8  // the version of new rows
 	floor    int16 // the token of new rows
 	longest  int8  // written with a flush
+	forced   uint8 // claims that were ended by force; written with a flush
 	row      modelRow
 }
 
@@ -72,18 +75,19 @@ const (
 
 // message is a request, or its reply.
 type message struct {
-	kind            modelKind
-	client          int8
-	claim           int8
-	sent            int8
-	era, version    int8
-	token           int16
-	doubt, reclaims bool // see modelClient
-	answered        bool // it is the reply
-	ok, missing     bool
-	newEra, newVer  int8
-	heldEra         int8 // of a release: see modelClient
-	leaving         bool
+	kind           modelKind
+	client         int8
+	claim          int8
+	sent           int8
+	era, version   int8
+	token          int16
+	doubt          bool // see modelClient
+	reclaims       int8
+	answered       bool // it is the reply
+	ok, missing    bool
+	newEra, newVer int8
+	heldEra        int8 // of a release: see modelClient
+	leaving        bool
 }
 
 type phase int8
@@ -104,7 +108,7 @@ type modelClient struct {
 	token        int16
 	deadline     int8
 	doubt        bool // an ask has no answer
-	reclaims     bool // a reclaim was sent
+	reclaims     int8 // the era for which a reclaim was sent
 	missing      bool // the row was not there at the last renewal
 	leaving      bool // a release was sent
 }
@@ -125,6 +129,7 @@ type world struct {
 	faults   int8
 	highest  int16 // token that was granted
 	released uint8 // claims whose release was answered
+	ended    uint8 // claims that were ended by force
 }
 
 var modelSeed = maphash.MakeSeed()
@@ -186,7 +191,16 @@ func TestModel(t *testing.T) {
 	t.Parallel()
 	lost := func(w *world) { // a crash, a restored backup: the longest TTL was on disk
 		s := &w.servers[0]
-		*s = modelServer{clock: s.clock, longest: s.longest}
+		*s = modelServer{clock: s.clock, longest: s.longest, forced: s.forced}
+	}
+	force := func(w *world) {
+		s := &w.servers[0]
+		if s.row.there && s.row.owner != 0 && s.row.expires > w.now+s.clock {
+			s.forced |= 1 << s.row.owner
+			w.ended |= 1 << s.row.owner
+			s.row.expires, s.row.owner = 0, 0
+			s.row.version++
+		}
 	}
 	// A standby takes over, whose clock is behind by less than the longest TTL.
 	promoted := func(w *world) { lost(w); w.servers[0].clock = 1 - modelTTL }
@@ -197,6 +211,8 @@ func TestModel(t *testing.T) {
 		faults int8   // that it takes, if not 1
 	}{
 		{name: "as it is"},
+		{name: "as it is, and a hold is ended by force", faults: 2},
+		{name: "what was ended by force is forgotten", rules: rules{forgetForced: true}, breaks: "was ended by force", faults: 2},
 		{name: "no grace", rules: rules{noGrace: true}},
 		{name: "the longest TTL is written too late", rules: rules{graceFromNothing: true}},
 		{name: "a reclaim after the deadline", rules: rules{lateReclaim: true}, breaks: "two hold"},
@@ -221,6 +237,9 @@ func TestModel(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			e := &explorer{rules: c.rules, faults: []func(*world){lost, promoted}, seen: map[uint64]struct{}{}, horizon: 7}
+			if strings.Contains(c.name, "by force") {
+				e.faults = []func(*world){lost, force}
+			}
 			if c.rules.clockForward {
 				e.faults = append(e.faults, func(w *world) { w.servers[0].clock += modelTTL })
 			}
@@ -236,7 +255,7 @@ func TestModel(t *testing.T) {
 			w := world{now: 4, faults: max(c.faults, 1)}
 			w.clients[1].claim = 1
 			e.explore(w)
-			if c.name == "as it is" {
+			if c.rules == (rules{}) {
 				require.Empty(t, e.broken)
 				t.Logf("%d states", len(e.seen))
 				return

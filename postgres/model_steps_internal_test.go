@@ -14,7 +14,7 @@ func (w *world) forget() {
 		if finished && (m.answered || m.kind != toAsk && m.kind != toReclaim) || m.answered && c.phase == releasing && m.kind != toRelease {
 			*m = message{}
 		} else if m.answered {
-			m.era, m.version, m.doubt, m.reclaims, m.heldEra, m.leaving = 0, 0, false, false, 0, false
+			m.era, m.version, m.doubt, m.reclaims, m.heldEra, m.leaving = 0, 0, false, 0, 0, false
 		}
 	}
 	if w.messages[0].kind < w.messages[1].kind {
@@ -26,7 +26,7 @@ func (e *explorer) fail(w *world, what string) { e.broken = fmt.Sprintf("%s: %+v
 
 func (*explorer) holds(w *world, i int8) bool {
 	c := &w.clients[i]
-	return c.phase == holding && w.now < c.deadline
+	return c.phase == holding && w.now < c.deadline && w.ended&(1<<c.claim) == 0
 }
 
 // messages has each arrive. One that is lost is one that arrives when nobody waits for it any more, or never.
@@ -107,7 +107,7 @@ func (e *explorer) client(w world, i int8) {
 		case c.era == 0:
 			do(request(toEnter))
 		case c.era != c.heldEra:
-			do(func(next *world, c *modelClient) bool { c.reclaims = true; return request(toReclaim)(next, c) })
+			do(func(next *world, c *modelClient) bool { c.reclaims = c.era; return request(toReclaim)(next, c) })
 		}
 		do(func(_ *world, c *modelClient) bool { c.phase = releasing; return true })
 	case releasing:
@@ -135,6 +135,7 @@ func (e *explorer) serve(w *world, m message) message {
 	m.answered = true
 	m.newEra, m.newVer = s.era, row.version
 	gone := w.released&(1<<m.claim) != 0
+	forced := s.forced&(1<<m.claim) != 0 && !e.forgetForced
 	mint := func(least int16) int16 {
 		token := least + 1
 		if !e.countTokens {
@@ -182,9 +183,12 @@ func (e *explorer) serve(w *world, m message) message {
 		valid := e.holds(w, m.client) && w.clients[m.client].claim == m.claim
 		inGrace := clock < s.graceEnd && s.era == m.era
 		accept := (clock < s.graceEnd || e.reclaimAfter) && (s.era == m.era || e.reclaimOtherEra && s.era != 0)
-		if accept && (!row.there || row.owner == 0 || e.reclaimOverwrite) {
+		if accept && !forced && (!row.there || row.owner == 0 || e.reclaimOverwrite) {
 			if gone {
 				e.fail(w, "a reclaim that arrives after its release was answered takes")
+			}
+			if w.ended&(1<<m.claim) != 0 {
+				e.fail(w, "a hold that was ended by force is reclaimed")
 			}
 			version := s.base
 			if row.there {
@@ -211,7 +215,7 @@ func (e *explorer) serve(w *world, m message) message {
 		// The row was lost. The client reclaims its hold, and releases it at once. It does not if an earlier release may have
 		// given the lock to another.
 		lost := m.heldEra != 0 && m.heldEra != s.era && w.clients[m.client].claim == m.claim && w.now < w.clients[m.client].deadline
-		if (m.reclaims || lost && (!m.leaving || e.releaseAgain)) && (!row.there || row.owner == 0) && s.era != 0 && (s.era == m.era || lost) && clock < s.graceEnd && !e.noTombstone {
+		if !forced && (m.reclaims == s.era || lost && (!m.leaving || e.releaseAgain)) && (!row.there || row.owner == 0) && s.era != 0 && (s.era == m.era || lost) && clock < s.graceEnd && !e.noTombstone {
 			*row = modelRow{there: true, era: s.era, version: max(s.base, row.version), token: m.token, owner: m.claim}
 		}
 		m.ok = true
