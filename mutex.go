@@ -40,8 +40,10 @@ func (m *Mutex) Guarantees() Guarantees { return m.client.Guarantees() }
 // Lock waits until the lock is held or ctx is done. It returns ErrLost while a lost hold awaits its
 // Unlock, ErrClosed if the Client is closed, and otherwise what [Locker] lists.
 //
-// If the first request fails at once, Lock makes it again, at most three times within 30 ms, and
-// then returns the client library's error.
+// If the backend is unreachable, Lock goes on until that has lasted for TTL/2, and then returns the
+// client library's error; so it is on every backend. If the backend answers the first request with
+// an error, as it does to a wrong password, Lock makes the request again, at most three times within
+// 30 ms, and returns that error.
 func (m *Mutex) Lock(ctx context.Context) error {
 	_, err := m.contend(ctx, opLock, (*contender).acquireOwn)
 	return err
@@ -49,8 +51,8 @@ func (m *Mutex) Lock(ctx context.Context) error {
 
 // TryLock makes one attempt to take the lock, of TTL/2 at most. It returns ErrHeld if another owner
 // holds the lock, or another goroutine has this Mutex or waits for it, and the client library's
-// error if the backend is unreachable. It makes a first request that fails again, as Lock does.
-// Otherwise it is like Lock, too.
+// error if the backend is unreachable: it makes a first request that fails again, at most three times
+// within 30 ms. Otherwise it is like Lock.
 func (m *Mutex) TryLock(ctx context.Context) error {
 	_, err := m.contend(ctx, opTryLock, (*contender).acquireOwn)
 	return err
@@ -68,16 +70,19 @@ func (m *Mutex) TryAcquire(ctx context.Context) (*Hold, error) {
 }
 
 // acquireOwn acquires a hold and makes it the Mutex's own, in its turn.
-func (c *contender) acquireOwn() (*Hold, error) {
+func (c *contender) acquireOwn() (h *Hold, err error) {
 	m := c.mutex
 	if err := c.takeTurn(); err != nil {
 		return nil, err
 	}
-	h, err := c.acquire()
-	if err != nil {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.passTurn()
+	defer func() {
+		if h == nil { // also after a panic in the Driver
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.passTurn()
+		}
+	}()
+	if h, err = c.acquire(); err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
@@ -255,9 +260,14 @@ func (m *Mutex) current() *Hold {
 // call f. The context of f is that of [Hold.Context] without a reserve: it ends with ctx, and when
 // the hold is lost, then with cause ErrLost, no later than the hold's deadline. If f, or what it
 // calls with its context, waits for the same lock, that returns ErrReentrant: see [Mutex.Join]. For
-// a reserve call [Mutex.Context] in f, where FencingToken returns the token. Do returns f's error
-// joined with that of Unlock, so that nil never hides a loss. If f panics, Do unlocks, and the
-// panic goes on.
+// a reserve call [Mutex.Context] in f, where FencingToken returns the token. If f panics, Do
+// unlocks, and the panic goes on.
+//
+// Do returns f's error joined with that of Unlock, so that nil never hides a loss. If f has returned
+// the loss, its text is there once. The [Error] tells whether f ran: its Op is lock (of TryDo,
+// trylock) if the lock was not taken and f was not called, and unlock if f ran and the Unlock
+// failed. An f that takes other locks and returns their errors has Errors of its own: look at Name,
+// too.
 func (m *Mutex) Do(ctx context.Context, f func(context.Context) error) error {
 	return m.do(ctx, opLock, f)
 }
@@ -362,8 +372,12 @@ func (h *Hold) during(ctx context.Context, f func(context.Context) error, end fu
 	own, cancel := h.Context(ctx, 0)
 	defer func() {
 		cancel()
-		if eerr := end(); eerr != nil {
-			err = errors.Join(err, eerr)
+		ended := end()
+		if loss, ok := errors.AsType[*lossError](ended); ok && errors.Is(err, loss) {
+			e, _ := errors.AsType[*Error](ended)
+			err = wrap(e.Op, e.Name, err) // f has returned the loss, which is to be told of once
+		} else if ended != nil {
+			err = errors.Join(err, ended)
 		}
 	}()
 	return f(own)

@@ -4,8 +4,8 @@
 // so are the parameters sslmode, sslrootcert, sslcert, sslkey, sslpassword, connect_timeout, application_name,
 // pool_max_conns and default_query_exec_mode. The parameter table is that of NewDriver.
 //
-// Waiters stand in a queue in the row, and a release wakes the first of them. For that a Driver with waiters keeps one
-// connection beside the pool, on which it listens. A request takes a connection of the pool for its own time alone:
+// Waiters stand in a queue, and a release hands the lock over to the first of them. For that a Driver with waiters
+// keeps one connection beside the pool, on which it listens. A request takes a connection of the pool for its own time alone:
 // neither a hold nor a waiter has one. A pooler such as PgBouncer may stand between, also in transaction mode. Through it nothing is
 // listened to, and waiters look: the first of them every 100 to 200 ms.
 //
@@ -88,7 +88,7 @@ func (d *Driver) Close() error {
 // Guarantees returns what one PostgreSQL promises.
 func (d *Driver) Guarantees() driver.Guarantees {
 	const clock = "while the server's clock is sane"
-	const failover = clock + ", nobody reaches a primary that was replaced, and the TTLs in use are known to the one that takes over, which hears of a new one within milliseconds"
+	const failover = clock + ", nobody reaches a primary that was replaced, the one that takes over knows the TTLs in use and the holds ended by force, of which it hears within milliseconds, and it is no copy of a server that was shut down"
 	return driver.Guarantees{
 		driver.Exclusive:      {Level: driver.LevelConditional, Condition: clock},
 		driver.Failover:       {Level: driver.LevelConditional, Condition: failover},

@@ -93,9 +93,10 @@ func statementsFor(table string) statements {
 		forced: of(`SELECT EXISTS (SELECT FROM public.locker_locks_forced WHERE owner = $1::bytea)`),
 
 		// inspect reads the clock in a step of its own: what is held has some time left.
-		inspect: of(`SELECT owner NOT IN ('', decode('00', 'hex')) AND remaining > 0, token, owner, metadata, remaining,
+		inspect: of(`SELECT owner NOT IN ('', decode('00', 'hex')) AND remaining > 0, token, owner, metadata, remaining, age,
 			ARRAY(SELECT w.owner ` + living + `), ARRAY(SELECT w.metadata ` + living + `)
-			FROM (SELECT *, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint AS remaining
+			FROM (SELECT *, (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint AS remaining,
+				(extract(epoch FROM clock_timestamp()) * 1000000)::bigint - token AS age
 			FROM public.locker_locks WHERE key = $1::bytea AND key <> '' OFFSET 0) AS lock`),
 
 		// list looks at so many rows from a key on.

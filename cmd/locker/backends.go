@@ -3,4 +3,5 @@ package main
 import (
 	_ "github.com/go-locker/locker/all"
 	_ "github.com/go-locker/locker/postgres"
+	_ "github.com/go-locker/locker/sqlite"
 )

@@ -61,6 +61,11 @@ var All = []Backend{
 		Port: "5432", ShortTTL: time.Second, Example: "postgres://192.0.2.1/app",
 		Help: []string{"postgres://user:password@host:5432/database", "sslmode=verify-full for TLS"},
 	},
+	{
+		Package: "sqlite", Title: "SQLite", Schemes: []string{"sqlite"}, Library: "modernc.org/sqlite", Module: true,
+		ShortTTL: quick, Example: "sqlite:///var/lib/app/locks.db",
+		Help: []string{"sqlite:///var/lib/app/locks.db", "a file, for processes of one machine"},
+	},
 }
 
 const quick = 500 * time.Millisecond

@@ -46,6 +46,8 @@ var targets = []target{
 	{"etcd", []string{"etcd"}},
 	{"zookeeper", []string{"zookeeper"}},
 	{"postgres", []string{"postgres"}},
+	{"sqlite", []string{"sqlite"}},
+	{"internal/sqllock", []string{"sqlite"}},
 }
 
 // result is a line of the output.
