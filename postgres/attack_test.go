@@ -57,7 +57,8 @@ func TestRenewal_inATableWithASchema(t *testing.T) {
 	unlock(t, ms...)
 }
 
-// A row that another transaction has locked keeps nobody else's hold from being renewed, and its own only until that ends.
+// A row that another transaction has locked keeps nobody else's hold from being renewed, and its
+// own only until that ends.
 func TestRenewal_besideALockedRow(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
@@ -89,7 +90,8 @@ func TestRenewal_besideALockedRow(t *testing.T) {
 	unlock(t, m)
 }
 
-// An application that uses all connections of the pool for longer than a TTL loses no hold, and can unlock.
+// An application that uses all connections of the pool for longer than a TTL loses no hold, and can
+// unlock.
 func TestPool_whoseConnectionsAreInUse(t *testing.T) {
 	t.Parallel()
 	pool, _ := poolOf(t, testserver.SharedPostgres(t).URL())
@@ -107,8 +109,9 @@ func TestPool_whoseConnectionsAreInUse(t *testing.T) {
 	unlock(t, ms...)
 }
 
-// After a failover behind one address, connections of before lead to a server that takes no writes. They are given up when one
-// is found out, and the holds go on. Here the server is one: sessions of before take no writes, as after a demotion.
+// After a failover behind one address, connections of before lead to a server that takes no writes.
+// They are given up when one is found out, and the holds go on. Here the server is one: sessions of
+// before take no writes, as after a demotion.
 func TestFailover_behindOneAddress(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
@@ -159,7 +162,8 @@ func TestTable_isTheSameForEverySearchPath(t *testing.T) {
 	unlock(t, first)
 }
 
-// A connection may use the simple protocol, and may read backslashes in strings as PostgreSQL did once.
+// A connection may use the simple protocol, and may read backslashes in strings as PostgreSQL did
+// once.
 func TestSessions_ofOtherKinds(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(s *testserver.PostgresServer) string{
@@ -195,7 +199,8 @@ func TestSessions_ofOtherKinds(t *testing.T) {
 	}
 }
 
-// A server that does not answer ends a Lock whose context has no end with an error that is nobody's deadline.
+// A server that does not answer ends a Lock whose context has no end with an error that is nobody's
+// deadline.
 func TestLock_onASilentServerWithoutADeadline(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
@@ -210,7 +215,8 @@ func TestLock_onASilentServerWithoutADeadline(t *testing.T) {
 	require.NotErrorIs(t, err, locker.ErrHeld)
 }
 
-// What docs/backends/postgres.md has people type frees the lock, and its holder's Unlock says that it is lost.
+// What docs/backends/postgres.md has people type frees the lock, and its holder's Unlock says that
+// it is lost.
 func TestFreedByHand_theHolderHearsOfIt(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
@@ -237,7 +243,8 @@ func pageLine(t *testing.T, begins string) string {
 	return ""
 }
 
-// Rows that others have locked, as many as the Client has connections, keep it from nothing that is about another lock.
+// Rows that others have locked, as many as the Client has connections, keep it from nothing that is
+// about another lock.
 func TestRelease_besideLockedRows(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
@@ -266,7 +273,8 @@ func TestRelease_besideLockedRows(t *testing.T) {
 	unlock(t, ms[3], ms[5])
 }
 
-// Whoever makes the table of the locks a logged one hears of it: a standby would show old rows as whole.
+// Whoever makes the table of the locks a logged one hears of it: a standby would show old rows as
+// whole.
 func TestTable_thatIsLogged(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)

@@ -122,9 +122,9 @@ func (c *claim) askInTime(ctx context.Context) (answer, error) {
 	return a, err
 }
 
-// ask asks until the lock is granted or another's, or the claim is in the queue. An answer may be that
-// the row has another version, or that the era is over. One that waits asks on another connection if
-// that breaks: it is granted the lock once.
+// ask asks until the lock is granted or another's, or the claim is in the queue. An answer may be
+// that the row has another version, or that the era is over. One that waits asks on another
+// connection if that breaks: it is granted the lock once.
 func (c *claim) ask(ctx context.Context) (a answer, err error) {
 	d := c.of
 	connections, began := d.pool.Stat().TotalConns(), time.Now()
@@ -250,7 +250,8 @@ func (c *claim) askOnce(ctx context.Context, with sent) (a answer, err error) {
 	return a, nil
 }
 
-// interval is how soon a waiter asks again if nobody wakes it: when the hold ends, if that is before the next beat of its Client. See waiting.
+// interval is how soon a waiter asks again if nobody wakes it: when the hold ends, if that is
+// before the next beat of its Client. See waiting.
 func (d *Driver) interval(a answer, ttl time.Duration) time.Duration {
 	longest := patience + mrand.N(patience/2)
 	if a.state == isGrace || a.left < markFor(ttl)/2 {
@@ -263,7 +264,8 @@ func (d *Driver) interval(a answer, ttl time.Duration) time.Duration {
 	return max(longest, time.Millisecond)
 }
 
-// makeTables takes it for done if somebody else makes a table now, which IF NOT EXISTS does not see.
+// makeTables takes it for done if somebody else makes a table now, which IF NOT EXISTS does not
+// see.
 func (d *Driver) makeTables(ctx context.Context) error {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {

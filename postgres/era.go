@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// registerAgain is how often a Client says which TTLs it uses: each counts for twice as long, and the TTL itself.
+// registerAgain is how often a Client says which TTLs it uses: each counts for twice as long, and
+// the TTL itself.
 const registerAgain = 30 * time.Second
 
 // exitLimit is how long Close may wait for a server that does not answer.
@@ -17,8 +18,8 @@ type era struct {
 	number, version int64
 }
 
-// eras has the era, and the TTLs that are registered in it. Nothing is granted or extended for a TTL that
-// is not: the server has to know the longest, should it lose the table.
+// eras has the era, and the TTLs that are registered in it. Nothing is granted or extended for a
+// TTL that is not: the server has to know the longest, should it lose the table.
 type eras struct {
 	mu         sync.Mutex
 	now        era
@@ -56,7 +57,8 @@ func (e *eras) unused() (ttls []int64) {
 	return ttls
 }
 
-// exit says which TTLs are not used any more, so that nobody has to wait for them if the server loses the table.
+// exit says which TTLs are not used any more, so that nobody has to wait for them if the server
+// loses the table.
 func (d *Driver) exit() {
 	ttls := d.eras.unused()
 	if len(ttls) == 0 {

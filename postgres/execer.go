@@ -15,8 +15,8 @@ import (
 //	err := sqlfence.Exec(ctx, postgres.Execer(tx), "orders/42", token,
 //		`UPDATE orders SET state = $1, token = $2 WHERE id = $3 AND token <= $2`, "paid", token, 42)
 //
-// Programs that have a *sql.DB have one pool for both, if they make that of a pool of pgx, by OpenDBFromPool of
-// its package stdlib.
+// Programs that have a *sql.DB have one pool for both, if they make that of a pool of pgx, by
+// OpenDBFromPool of its package stdlib.
 func Execer(on interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 },

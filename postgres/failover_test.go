@@ -30,7 +30,8 @@ func TestWarnings_ofSettingsThatLoseWhatIsLogged(t *testing.T) {
 	assert.NotContains(t, said, "notifications")
 }
 
-// A server that is restored from a backup has forgotten holds and tokens: tokens go on by the clock.
+// A server that is restored from a backup has forgotten holds and tokens: tokens go on by the
+// clock.
 func TestRestore_tokensRise(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)

@@ -60,7 +60,8 @@ func stateOf(t *testing.T, db *sql.DB) (state string) {
 	return state
 }
 
-// A holder that does not notice that its lock has expired writes nothing once the next one has written.
+// A holder that does not notice that its lock has expired writes nothing once the next one has
+// written.
 func TestFence_aLateWriteIsRefused(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
@@ -85,8 +86,8 @@ func TestFence_aLateWriteIsRefused(t *testing.T) {
 	require.NoError(t, second.Unlock(t.Context()))
 }
 
-// When connections are cut, an advisory lock ends, and its holder, which works on another connection, goes on; so two write. Our
-// hold goes on, and keeps the other out.
+// When connections are cut, an advisory lock ends, and its holder, which works on another
+// connection, goes on; so two write. Our hold goes on, and keeps the other out.
 func TestFence_anAdvisoryLockIsLostWithItsConnection(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)

@@ -69,7 +69,8 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 	}
 }
 
-// A request arrives after its claim was granted the lock by another, and lost it. It leaves no place in the queue.
+// A request arrives after its claim was granted the lock by another, and lost it. It leaves no
+// place in the queue.
 func TestRelease_afterARequestThatArrivesLate(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
 	require.NoError(t, err)

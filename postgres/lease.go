@@ -110,8 +110,9 @@ func (d *Driver) ExtendAll(ctx context.Context, leases []driver.Lease, ttl time.
 	return errs
 }
 
-// reclaim has claims whose rows were not found have them again, if the server has lost the table since they were granted. The others are lost.
-// Before is the era that was thought to be the present one.
+// reclaim has claims whose rows were not found have them again, if the server has lost the table
+// since they were granted. The others are lost. Before is the era that was thought to be the
+// present one.
 func (d *Driver) reclaim(ctx context.Context, before era, claims []*claim, ttl time.Duration) []error {
 	errs := make([]error, len(claims))
 	if len(claims) == 0 {
@@ -196,11 +197,9 @@ func (c *claim) Release(ctx context.Context) error {
 func (c *claim) giveBack(ctx context.Context) error {
 	d := c.of
 	ours, missing, err := c.release(ctx)
-	if err != nil && !didNothing(err) {
-		c.leaving = true
-	}
 	if err == nil && missing && c.hold.Load() != nil {
-		// The server may have lost the table. Then the hold lasts, and nobody else gets the name before the grace is over.
+		// The server may have lost the table. Then the hold lasts, and nobody else gets the name
+		// before the grace is over.
 		before, _ := d.eras.current(c.TTL)
 		now, err := d.confirm(ctx, before, c.TTL)
 		switch {
@@ -211,9 +210,9 @@ func (c *claim) giveBack(ctx context.Context) error {
 		case now.number == c.hold.Load().era || c.Validity() <= 0:
 			return driver.ErrLost
 		case c.leaving:
-			// A release that was not answered may have given the lock to another, whose row it is to reclaim.
-			// If it has not, the name is free when the grace is over. It was held until the release, unless
-			// it had been ended by force.
+			// A release that was not answered may have given the lock to another, whose row it is
+			// to reclaim. If it has not, the name is free when the grace is over. It was held until
+			// the release, unless it had been ended by force.
 			row, err := d.gives.do(ctx, d.sql.forced, c.owner)
 			if err == nil && asTruth(row[0]) {
 				return driver.ErrLost
@@ -242,6 +241,7 @@ func (c *claim) giveBack(ctx context.Context) error {
 
 // release makes the request. The name is missing if it has no row.
 func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
+	defer func() { c.leaving = c.leaving || err != nil && !didNothing(err) }()
 	d, began := c.of, time.Now()
 	doubt := sent{0, -1}
 	if c.doubtful != nil {

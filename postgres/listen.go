@@ -17,13 +17,15 @@ const (
 	poolerPause = time.Minute // after which to try again where a pooler stands between
 )
 
-// errPooler means that LISTEN would be in vain: a pooler in transaction mode takes it, for whichever connection the server has then.
+// errPooler means that LISTEN would be in vain: a pooler in transaction mode takes it, for
+// whichever connection the server has then.
 var errPooler = errors.New("a pooler stands between, through which no notification arrives")
 
 // errUnused ends a connection on which nobody waits for anything.
 var errUnused = errors.New("nobody waits")
 
-// listener hears of locks that other Drivers hand over. It has one connection of its own while somebody waits.
+// listener hears of locks that other Drivers hand over. It has one connection of its own while
+// somebody waits.
 type listener struct {
 	driver  *Driver
 	channel string
@@ -104,7 +106,8 @@ func (l *listener) stops() bool {
 	return !l.started
 }
 
-// set notes whether the listener hears, has all ask who wait, since what was sent before may be lost, and reports whether it did hear.
+// set notes whether the listener hears, has all ask who wait, since what was sent before may be
+// lost, and reports whether it did hear.
 func (l *listener) set(heard bool) (before bool) {
 	l.mu.Lock()
 	before = l.heard
@@ -160,7 +163,8 @@ func (l *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// probe listens, and has another connection notify. It leaves poolers alone, which tell clients another process than the server's.
+// probe listens, and has another connection notify. It leaves poolers alone, which tell clients
+// another process than the server's.
 func (l *listener) probe(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid); err != nil {
@@ -181,8 +185,8 @@ func (l *listener) probe(ctx context.Context, conn *pgx.Conn) error {
 
 var errDeaf = errors.New("what is sent to the server of the locks is not heard here")
 
-// check has another connection notify this one: it may lead to a server that is the primary no more.
-// What arrives meanwhile is for waiters.
+// check has another connection notify this one: it may lead to a server that is the primary no
+// more. What arrives meanwhile is for waiters.
 func (l *listener) check(ctx context.Context, conn *pgx.Conn) error {
 	asking, cancel := context.WithTimeout(ctx, probeTime)
 	err := l.driver.exec(asking, notify.text, l.channel, "")

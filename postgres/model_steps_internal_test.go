@@ -29,7 +29,8 @@ func (*explorer) holds(w *world, i int8) bool {
 	return c.phase == holding && w.now < c.deadline && w.ended&(1<<c.claim) == 0
 }
 
-// messages has each arrive. One that is lost is one that arrives when nobody waits for it any more, or never.
+// messages has each arrive. One that is lost is one that arrives when nobody waits for it any more,
+// or never.
 func (e *explorer) messages(w world) {
 	for i, m := range w.messages {
 		if m.kind == none {
@@ -212,8 +213,8 @@ func (e *explorer) serve(w *world, m message) message {
 		if m.doubt && !row.there && s.era == m.era && !e.noPlaceholder { // not free before the grace is over
 			*row = modelRow{there: true, era: s.era, version: s.base + 1, token: s.floor, expires: s.graceEnd}
 		}
-		// The row was lost. The client reclaims its hold, and releases it at once. It does not if an earlier release may have
-		// given the lock to another.
+		// The row was lost. The client reclaims its hold, and releases it at once. It does not if
+		// an earlier release may have given the lock to another.
 		lost := m.heldEra != 0 && m.heldEra != s.era && w.clients[m.client].claim == m.claim && w.now < w.clients[m.client].deadline
 		if !forced && (m.reclaims == s.era || lost && (!m.leaving || e.releaseAgain)) && (!row.there || row.owner == 0) && s.era != 0 && (s.era == m.era || lost) && clock < s.graceEnd && !e.noTombstone {
 			*row = modelRow{there: true, era: s.era, version: max(s.base, row.version), token: m.token, owner: m.claim}

@@ -53,7 +53,8 @@ func newPipeline(d *Driver, pool func() *pgxpool.Pool) *pipeline {
 	return p
 }
 
-// do makes a request, and makes it again if it is certain to have done nothing, and may do better: see Driver.again.
+// do makes a request, and makes it again if it is certain to have done nothing, and may do better:
+// see Driver.again.
 func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) (row [][]byte, err error) {
 	for tries := 1; ; tries++ {
 		r, alone := p.add(ctx, s, args)
@@ -99,8 +100,8 @@ func (p *pipeline) leave() {
 	}
 }
 
-// add adds a request to the queue, unless the pipeline is closed. If a lane is free the caller has it instead, for this request
-// alone, which saves the time that another goroutine would take.
+// add adds a request to the queue, unless the pipeline is closed. If a lane is free the caller has
+// it instead, for this request alone, which saves the time that another goroutine would take.
 func (p *pipeline) add(ctx context.Context, s statement, args [][]byte) (r *request, alone bool) {
 	r = &request{statement: s, args: args, done: make(chan struct{})}
 	var ok bool
@@ -246,8 +247,8 @@ func (p *pipeline) roundTrip(ctx context.Context, requests []*request) {
 
 var binaryResult = []int16{pgx.BinaryFormatCode}
 
-// descriptions returns the statements that the connection has prepared, and which of the batch are to be
-// prepared with their first use. None are where statements are not prepared.
+// descriptions returns the statements that the connection has prepared, and which of the batch are
+// to be prepared with their first use. None are where statements are not prepared.
 func (p *pipeline) descriptions(conn *pgx.Conn, batch []*request) (described map[string]*pgconn.StatementDescription, prepare []bool) {
 	prepare = make([]bool, len(batch))
 	if p.driver.unnamed.Load() {
@@ -266,8 +267,8 @@ func (p *pipeline) descriptions(conn *pgx.Conn, batch []*request) (described map
 	return described, prepare
 }
 
-// receive reads the answer to one request, and to what goes with it. Where that prepares a statement,
-// prepared is told of it.
+// receive reads the answer to one request, and to what goes with it. Where that prepares a
+// statement, prepared is told of it.
 func receive(out *pgconn.Pipeline, name string, strict bool, prepared func(*pgconn.StatementDescription)) (row [][]byte, err error) {
 	if strict {
 		_, err = result(out) // BEGIN
@@ -318,7 +319,8 @@ func result(out *pgconn.Pipeline) (row [][]byte, err error) {
 	return row, err
 }
 
-// answeredBy reports whether err is what the server has answered to a statement, after which the connection goes on.
+// answeredBy reports whether err is what the server has answered to a statement, after which the
+// connection goes on.
 func answeredBy(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.SeverityUnlocalized == "ERROR"

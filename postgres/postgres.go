@@ -1,13 +1,15 @@
 // Package postgres is locker on PostgreSQL: a lock is a row of a table.
 //
-// Importing it makes postgres:// and postgresql:// known to locker.Open. Host, user and database are as pgx has them, and
-// so are the parameters sslmode, sslrootcert, sslcert, sslkey, sslpassword, connect_timeout, application_name,
-// pool_max_conns and default_query_exec_mode. The parameter table is that of NewDriver.
+// Importing it makes postgres:// and postgresql:// known to locker.Open. Host, user and database
+// are as pgx has them, and so are the parameters sslmode, sslrootcert, sslcert, sslkey,
+// sslpassword, connect_timeout, application_name, pool_max_conns and default_query_exec_mode. The
+// parameter table is that of NewDriver.
 //
-// Waiters stand in a queue, and a release hands the lock over to the first of them. For that a Driver with waiters
-// keeps one connection beside the pool, on which it listens. A request takes a connection of the pool for its own time alone:
-// neither a hold nor a waiter has one. A pooler such as PgBouncer may stand between, also in transaction mode. Through it nothing is
-// listened to, and waiters look: the first of them every 100 to 200 ms.
+// Waiters stand in a queue, and a release hands the lock over to the first of them. For that a
+// Driver with waiters keeps one connection beside the pool, on which it listens. A request takes a
+// connection of the pool for its own time alone: neither a hold nor a waiter has one. A pooler such
+// as PgBouncer may stand between, also in transaction mode. Through it nothing is listened to, and
+// waiters look: the first of them every 100 to 200 ms.
 //
 // docs/backends/postgres.md in the repository has what a deployment needs to know.
 package postgres
@@ -32,8 +34,8 @@ func New(pool *pgxpool.Pool, opts ...locker.Option) (*locker.Client, error) {
 	return locker.New(NewDriver(pool, ""), opts...)
 }
 
-// NewDriver makes a Driver on a pool of the caller's. The locks are in table, which may have a schema before a dot (default: public); ""
-// is locker_locks.
+// NewDriver makes a Driver on a pool of the caller's. The locks are in table, which may have a
+// schema before a dot (default: public); "" is locker_locks.
 func NewDriver(pool *pgxpool.Pool, table string) *Driver {
 	if table == "" {
 		table = defaultTable

@@ -16,12 +16,13 @@ import (
 
 // query runs a statement on a connection of the pool, and gives its rows to collect.
 //
-// pgx prepares a statement on a connection and then runs it by its name. A pooler in transaction mode may have another connection to
-// the server run it, which does not know the name, or has it from another client. Nothing has run then, and from there on this
-// Driver prepares nothing.
+// pgx prepares a statement on a connection and then runs it by its name. A pooler in transaction
+// mode may have another connection to the server run it, which does not know the name, or has it
+// from another client. Nothing has run then, and from there on this Driver prepares nothing.
 //
-// What failed because of another's transaction has not run either. Neither has what was refused because the server takes no
-// writes: it was the primary once, and the other connections of the pool may be just as old.
+// What failed because of another's transaction has not run either. Neither has what was refused
+// because the server takes no writes: it was the primary once, and the other connections of the
+// pool may be just as old.
 func (d *Driver) query(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args []any) error {
 	for tries := 1; ; tries++ {
 		err := d.queryOnce(ctx, pool, collect, sql, args)
@@ -51,8 +52,8 @@ func (d *Driver) again(ctx context.Context, err error, tries int) bool {
 	return isCode(err, readOnly) && tries <= int(d.pool.Stat().MaxConns())
 }
 
-// pause waits for some milliseconds, the more the more tries there were, and reports whether there is
-// time for another.
+// pause waits for some milliseconds, the more the more tries there were, and reports whether there
+// is time for another.
 func pause(ctx context.Context, tries int) bool {
 	d := time.Duration(min(tries, 50)) * time.Millisecond
 	select {
@@ -68,7 +69,8 @@ const (
 	mostRetries = 100     // of what another transaction stood in the way of
 )
 
-// readOnly is the code of a server that takes no writes: a standby, or what was the primary before a failover.
+// readOnly is the code of a server that takes no writes: a standby, or what was the primary before
+// a failover.
 const readOnly = "25006"
 
 // queryOnce closes a connection that turns out to lead to a server which takes no writes.
@@ -94,8 +96,9 @@ func (d *Driver) queryOnce(ctx context.Context, pool *pgxpool.Pool, collect func
 	return err
 }
 
-// spare returns the pool for renewals and releases, which must not wait until the application, or many Locks, give back a
-// connection: the Driver's pool, or one more connection if all of the pool's are in use.
+// spare returns the pool for renewals and releases, which must not wait until the application, or
+// many Locks, give back a connection: the Driver's pool, or one more connection if all of the
+// pool's are in use.
 func (d *Driver) spare() *pgxpool.Pool {
 	if s := d.pool.Stat(); s.AcquiredConns() < s.MaxConns() {
 		return d.pool
@@ -132,8 +135,8 @@ func (r *reserve) close() {
 	}
 }
 
-// read makes a request that changes nothing again while all that is wrong with it is its connection, which the pool has had since before the
-// server was restarted, or shut it.
+// read makes a request that changes nothing again while all that is wrong with it is its
+// connection, which the pool has had since before the server was restarted, or shut it.
 func (d *Driver) read(ctx context.Context, f func() error) error {
 	for left := d.pool.Stat().TotalConns(); ; left-- {
 		err := f()
@@ -186,8 +189,9 @@ type row func(dest ...any) error
 
 func (r row) Scan(dest ...any) error { return r(dest...) }
 
-// didNothing reports whether a statement has changed nothing for certain: it was not sent, has found no row, or was undone by the server. A server that
-// shuts down may have a connection end after the statement's commit.
+// didNothing reports whether a statement has changed nothing for certain: it was not sent, has
+// found no row, or was undone by the server. A server that shuts down may have a connection end
+// after the statement's commit.
 func didNothing(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.SeverityUnlocalized == "ERROR" || errors.Is(err, pgx.ErrNoRows) || errors.Is(err, errNotSent) || pgconn.SafeToRetry(err)

@@ -120,7 +120,8 @@ func TestQueue_manyWaitOnOneConnection(t *testing.T) {
 	}
 }
 
-// Statements of others may make ours fail under the stricter isolation levels, and are run again then.
+// Statements of others may make ours fail under the stricter isolation levels, and are run again
+// then.
 func TestQueue_isolationLevels(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"repeatable read", "serializable"} {
@@ -150,7 +151,8 @@ func TestQueue_isolationLevels(t *testing.T) {
 	}
 }
 
-// A program unlocks, and ends. Whoever waits has been told, also if the next thing that the Client does is to close.
+// A program unlocks, and ends. Whoever waits has been told, also if the next thing that the Client
+// does is to close.
 func TestQueue_theHolderClosesAfterItsUnlock(t *testing.T) {
 	t.Parallel()
 	url := testserver.SharedPostgres(t).URL()

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,7 +21,8 @@ import (
 	"github.com/go-locker/locker/postgres"
 )
 
-// The server loses its unlogged tables. Holds go on with their tokens, nobody else gets in, and a name that was free is granted after the grace.
+// The server loses its unlogged tables. Holds go on with their tokens, nobody else gets in, and a
+// name that was free is granted after the grace.
 func TestHolds_surviveTheLossOfTheTable(t *testing.T) {
 	t.Parallel()
 	const ttl = 20 * time.Second
@@ -92,7 +95,8 @@ func TestHolds_surviveTheLossOfTheTable(t *testing.T) {
 	}
 }
 
-// A hold that is given back in the grace, before it was renewed, is given back: Unlock succeeds, and the name is free.
+// A hold that is given back in the grace, before it was renewed, is given back: Unlock succeeds,
+// and the name is free.
 func TestUnlock_inTheGrace(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
@@ -124,11 +128,32 @@ func TestUnlock_inTheGrace(t *testing.T) {
 	unlock(t, last)
 }
 
-// A release was not answered, and another has been granted the lock since. Then the server loses the table. The
-// release that is tried again takes nothing from the one who holds.
+// A release was not answered, and another has been granted the lock since. Then the server loses
+// the table. The release that is tried again takes nothing from the one who holds.
 func TestRelease_notAnsweredBeforeTheLoss(t *testing.T) {
 	t.Parallel()
+	t.Run("of a hold", func(t *testing.T) { t.Parallel(); releaseBeforeTheLoss(t, false) })
+	t.Run("of a hold that it has reclaimed", func(t *testing.T) { t.Parallel(); releaseBeforeTheLoss(t, true) })
+}
+
+// beforeQuery calls a function, if there is one, before a statement is sent.
+type beforeQuery struct {
+	f atomic.Pointer[func(text string)]
+}
+
+func (b *beforeQuery) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if f := b.f.Load(); f != nil {
+		(*f)(data.SQL)
+	}
+	return ctx
+}
+
+func (*beforeQuery) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func releaseBeforeTheLoss(t *testing.T, reclaims bool) {
+	t.Helper()
 	s := testserver.Postgres(t)
+	var queries beforeQuery
 	proxy, err := netfault.Start("127.0.0.1:0", s.Addr())
 	require.NoError(t, err)
 	t.Cleanup(proxy.Close)
@@ -136,6 +161,7 @@ func TestRelease_notAnsweredBeforeTheLoss(t *testing.T) {
 		config, err := pgxpool.ParseConfig(strings.Replace(s.URL(), s.Addr(), addr, 1))
 		require.NoError(t, err)
 		config.MaxConns = 1
+		config.ConnConfig.Tracer = &queries
 		config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // it would not be answered
 		pool, err := pgxpool.NewWithConfig(t.Context(), config)
 		require.NoError(t, err)
@@ -152,14 +178,25 @@ func TestRelease_notAnsweredBeforeTheLoss(t *testing.T) {
 	require.NoError(t, prepared.Release(t.Context()))
 	first, err := claims.Take(t.Context(), behind, req)
 	require.NoError(t, err)
-	proxy.DropReplies(true)
+	if reclaims { // the release finds no row, and the one that follows the reclaim is not answered
+		execute(t, s.URL(), "TRUNCATE locker_locks")
+		var reclaimed atomic.Bool
+		drop := func(text string) {
+			if reclaimed.Load() {
+				proxy.DropReplies(true)
+			}
+			reclaimed.Store(strings.Contains(text, "INSERT INTO")) // no other statement of the driver does
+		}
+		queries.f.Store(&drop)
+	} else {
+		proxy.DropReplies(true)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	released := async(func() error { return first.Release(ctx) })
 	eventually(t, "it is released", func() bool {
-		state, err := direct.Inspect(t.Context(), req.Name)
-		require.NoError(t, err)
-		return !state.Held
+		return value[bool](t, s.URL(), "SELECT count(*) > 0 FROM locker_locks WHERE key = sha256('x') AND owner = ''")
 	})
+	queries.f.Store(nil)
 	cancel()
 	require.Error(t, await(t, released))
 	second, err := claims.Take(t.Context(), direct, req)
@@ -180,8 +217,8 @@ func TestRelease_notAnsweredBeforeTheLoss(t *testing.T) {
 	require.ErrorIs(t, err, driver.ErrHeld)
 }
 
-// A hold was ended by force, another was granted the lock, and then the server loses its tables, before the
-// first has heard of it. The first reclaims nothing.
+// A hold was ended by force, another was granted the lock, and then the server loses its tables,
+// before the first has heard of it. The first reclaims nothing.
 func TestForceRelease_beforeTheLoss(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)
@@ -208,7 +245,8 @@ func TestForceRelease_beforeTheLoss(t *testing.T) {
 	unlock(t, next...)
 }
 
-// Many who wait for one name do not keep each other, or a hold of another name, from what is theirs.
+// Many who wait for one name do not keep each other, or a hold of another name, from what is
+// theirs.
 func TestQueue_ofAThousand(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, testserver.SharedPostgres(t).URL(), locker.WithTTL(20*time.Second))

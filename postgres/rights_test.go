@@ -12,7 +12,8 @@ import (
 	"github.com/go-locker/locker/postgres"
 )
 
-// The rights that docs/backends/postgres.md has people grant, on a table that they have made, are enough; without them Lock fails at once.
+// The rights that docs/backends/postgres.md has people grant, on a table that they have made, are
+// enough; without them Lock fails at once.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	s := testserver.Postgres(t)

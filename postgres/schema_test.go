@@ -20,8 +20,9 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/functions.txt")
 
-// A function that has changed has another name: programs of several releases share a database, and each needs
-// its own. Before the release that brings a function, run go test -run TestSchema -update.
+// A function that has changed has another name: programs of several releases share a database, and
+// each needs its own. Before the release that brings a function, run go test -run TestSchema
+// -update.
 func TestSchema_aFunctionThatChangesHasANewName(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/functions.txt"
@@ -42,8 +43,8 @@ func TestSchema_aFunctionThatChangesHasANewName(t *testing.T) {
 	assert.Equal(t, string(before), now.String(), "a function was changed: give it the next version in its name")
 }
 
-// The statements of the release before this protocol find no table that they can use, nor do ours: programs
-// of both never hold in the same table, and the error says what to do.
+// The statements of the release before this protocol find no table that they can use, nor do ours:
+// programs of both never hold in the same table, and the error says what to do.
 func TestLock_besideAnEarlierRelease(t *testing.T) {
 	t.Parallel()
 	const table = `CREATE TABLE IF NOT EXISTS locker_locks (key bytea PRIMARY KEY, name bytea NOT NULL, token bigint NOT NULL,

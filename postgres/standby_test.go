@@ -47,7 +47,8 @@ func (r *replication) follows(t conformance.TB) {
 	}
 }
 
-// failOver is Faults.FailOver. A standby that is not synchronous gets nothing from the primary any more before it takes over.
+// failOver is Faults.FailOver. A standby that is not synchronous gets nothing from the primary any
+// more before it takes over.
 func (r *replication) failOver(t conformance.TB) (fail func()) {
 	if !r.synchronous {
 		until(t, r.primary, "SELECT coalesce(bool_and(replay_lsn >= pg_current_wal_flush_lsn()), false) FROM pg_stat_replication")

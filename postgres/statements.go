@@ -37,8 +37,9 @@ var notify = named(`SELECT pg_notify($1::text, $2::text)`)
 
 func statementsFor(table string) statements {
 	of := func(text string) statement { return named(fill(text, table)) }
-	// tell notifies the one to whom a release has handed the lock over, if that is of another Client. It is
-	// no part of the release, which would fail where the queue of notifications is full.
+	// tell notifies the one to whom a release has handed the lock over, if that is of another
+	// Client. It is no part of the release, which would fail where the queue of notifications is
+	// full.
 	tell := of(`SELECT pg_notify('locker_' || encode(substr(owner, 1, 8), 'hex'), encode(owner, 'hex')) FROM public.locker_locks
 		WHERE key = $1::bytea AND former = $2::bytea AND length(owner) > 8 AND substr(owner, 1, 8) <> substr($2, 1, 8)`)
 	release := of(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint)`)
@@ -46,13 +47,15 @@ func statementsFor(table string) statements {
 	return statements{
 		schema: fill(schema, table),
 		enter:  of(`SELECT * FROM public.locker_locks_enter_v1($1::bytea, $2::bigint, $3::bigint)`),
-		// unused is that a Client has nothing for these TTLs any more. If it is lost they count for a while.
+		// unused is that a Client has nothing for these TTLs any more. If it is lost they count for
+		// a while.
 		unused: of(`WITH gone AS (DELETE FROM public.locker_locks_ttls WHERE client = $1::bytea AND ttl = ANY ($2::bigint[])
 			RETURNING set_config('synchronous_commit', 'off', true)) SELECT count(*) FROM gone`),
 		ask: of(`SELECT * FROM public.locker_locks_ask_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
 			$7::bigint, $8::bigint, $9::bigint)`),
-		// take is what _ask does with a free lock, and free what _release does if nobody waits, in a fraction of the time. They
-		// find no row if there is more to do. free does not wait for a transaction that has locked the row.
+		// take is what _ask does with a free lock, and free what _release does if nobody waits, in
+		// a fraction of the time. They find no row if there is more to do. free does not wait for a
+		// transaction that has locked the row.
 		take: of(`UPDATE public.locker_locks SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
 			owner = $2::bytea, metadata = $3::bytea, expires_at = clock_timestamp() + $4::bigint * interval '1 microsecond'
 			WHERE key = $1::bytea AND era = $5::bigint AND version = $6::bigint AND NOT waited
@@ -65,8 +68,9 @@ func statementsFor(table string) statements {
 		beat:    of(`SELECT * FROM public.locker_locks_beat_v1($1::bytea, $2::bytea[], $3::bigint)`),
 		sweep:   of(`SELECT * FROM public.locker_locks_sweep_v1($1::bytea, $2::bigint, $3::bigint)`),
 
-		// extend leaves out a row that another transaction has locked, because the others must not wait for
-		// it. It returns the owners that it has extended, and those that it has left out and that still held when it began.
+		// extend leaves out a row that another transaction has locked, because the others must not
+		// wait for it. It returns the owners that it has extended, and those that it has left out
+		// and that still held when it began.
 		extend: of(`WITH ours AS (SELECT * FROM unnest($1::bytea[], $2::bytea[]) AS ours (key, owner)),
 			unlocked AS (SELECT key, owner FROM public.locker_locks AS lock JOIN ours USING (key, owner) FOR UPDATE OF lock SKIP LOCKED),
 			extended AS (UPDATE public.locker_locks AS lock SET expires_at = clock_timestamp() + $3::bigint * interval '1 microsecond'
@@ -77,8 +81,8 @@ func statementsFor(table string) statements {
 			SELECT owner, false FROM public.locker_locks JOIN ours USING (key, owner)
 				WHERE expires_at > statement_timestamp() AND key NOT IN (SELECT key FROM unlocked)`),
 
-		// reclaim makes the rows of holds again, in the grace of an era and for those who held them before. It returns the owners
-		// that have theirs.
+		// reclaim makes the rows of holds again, in the grace of an era and for those who held them
+		// before. It returns the owners that have theirs.
 		reclaim: of(`INSERT INTO public.locker_locks AS lock (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
 			SELECT ours.key, ours.name, whole.era, whole.version, ours.token, ours.owner, ours.metadata,
 				clock_timestamp() + $6::bigint * interval '1 microsecond', '', false, 0
@@ -117,8 +121,8 @@ func named(text string) statement {
 
 var relation = regexp.MustCompile(`public\.locker_locks(\w*)`)
 
-// fill has a text speak of another table. One without a schema is in public, because users whose search_path is not the same would
-// otherwise have a table each, and a holder in each.
+// fill has a text speak of another table. One without a schema is in public, because users whose
+// search_path is not the same would otherwise have a table each, and a holder in each.
 func fill(text, table string) string {
 	schema, name, ok := strings.Cut(table, ".")
 	if !ok {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A sweep looks at sweepRows rows, and the next one goes on from there. It is due a minute after the last, and sooner where this
-// Driver has made many rows: it makes one for ten that it looks at.
+// A sweep looks at sweepRows rows, and the next one goes on from there. It is due a minute after
+// the last, and sooner where this Driver has made many rows: it makes one for ten that it looks at.
 const (
 	sweepEvery = time.Minute
 	sweepRows  = 1000

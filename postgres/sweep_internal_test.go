@@ -31,7 +31,8 @@ func rowsOf(t *testing.T, d *Driver) (n int) {
 	return n
 }
 
-// Names that come and go leave no rows behind for longer than an hour, and their tokens go on rising.
+// Names that come and go leave no rows behind for longer than an hour, and their tokens go on
+// rising.
 func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	t.Parallel()
 	d := newTestDriver(t)
@@ -51,7 +52,8 @@ func TestSweep_deletesWhatNobodyUses(t *testing.T) {
 	require.NoError(t, kept.Extend(t.Context(), time.Hour))
 	assert.Equal(t, names+2, rowsOf(t, d), "an hour is not over")
 
-	// A lock for which somebody waits, and one whose token is ahead of the clock, which was set back.
+	// A lock for which somebody waits, and one whose token is ahead of the clock, which was set
+	// back.
 	exec := func(sql string) { require.NoError(t, d.exec(t.Context(), sql)) }
 	exec("INSERT INTO locker_locks_clients VALUES ('somebody', clock_timestamp() + interval '1 hour')")
 	exec("INSERT INTO locker_locks_waiters SELECT 'somebody who waits', key, 1, 1, '' FROM locker_locks WHERE name = 'name7'")

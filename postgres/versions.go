@@ -2,8 +2,8 @@ package postgres
 
 import "sync"
 
-// versions remembers what this Driver has seen last of a lock's row, by key: its version, so that who takes the lock need not look
-// before, and whether others want it.
+// versions remembers what this Driver has seen last of a lock's row, by key: its version, so that
+// who takes the lock need not look before, and whether others want it.
 type versions struct {
 	mu sync.Mutex
 	of map[string]remembered

@@ -15,8 +15,9 @@ const (
 	linger   = 5 * time.Second // how long a Driver goes on to listen when nobody waits any more
 )
 
-// waiting has the claims of a Driver that wait, and says to the server, at times, that the Driver lives: one request for all of
-// them. The answer tells which locks are about to be free, though nobody gives them back: one who waits for such a lock asks then.
+// waiting has the claims of a Driver that wait, and says to the server, at times, that the Driver
+// lives: one request for all of them. The answer tells which locks are about to be free, though
+// nobody gives them back: one who waits for such a lock asks then.
 type waiting struct {
 	driver *Driver
 	id     []byte
@@ -115,7 +116,8 @@ func (w *waiting) run() {
 	}
 }
 
-// names returns the keys of what is waited for, and for how long waiters count; or that there is nothing to do any more.
+// names returns the keys of what is waited for, and for how long waiters count; or that there is
+// nothing to do any more.
 func (w *waiting) names() (keys [][]byte, mark time.Duration, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -180,9 +182,9 @@ func markFor(ttl time.Duration) time.Duration {
 	return min(longestMark, max(ttl, 1500*time.Millisecond))
 }
 
-// handOver tells an owner that a request which was sent at began has handed the lock over to it: here,
-// or by a notification that another Driver hears. If nobody hears it, the lock is free again after
-// some seconds.
+// handOver tells an owner that a request which was sent at began has handed the lock over to it:
+// here, or by a notification that another Driver hears. If nobody hears it, the lock is free again
+// after some seconds.
 func (d *Driver) handOver(ctx context.Context, began time.Time, owner []byte, token, era int64) {
 	if d.handOverHere(began, owner, token, era) || len(owner) != clientID+16 {
 		return
