@@ -22,7 +22,7 @@ const (
 	redsyncCancel   = "redsync 4.18: clean-up runs on the caller's ctx, which has just been cancelled, and leaves its key"
 	redsyncStopped  = "redsync 4.18: a node that hangs makes Lock, Unlock and Extend hang for its client's time-out"
 	redsyncReply    = "redsync 4.18: a reply is lost, the client tries again, and the lock is taken: by ourselves"
-	redislockReply  = "redislock 0.9: after a lost reply Release says that the lock was not held, although it has released it"
+	redislockReply  = "redislock 0.9: after a lost reply Release reports that the lock was not held, although it has released it"
 	rueidisOverrun  = "rueidislock 1.0.79: an attempt that overruns its time leaves its key, and Lock waits for ever on a lock that nobody uses"
 	rueidisErrors   = "rueidislock 1.0.79: errors of the server are swallowed while it waits"
 	mutexSession    = "etcd's concurrency.Mutex: two of one session both hold"
@@ -40,6 +40,7 @@ const (
 	redissonShares  = "Redisson, RReadWriteLock: each share has a time-out of its own, and a release says whose it is"
 	sharedScripts   = "an earlier draft of this library: one script took several names, ran where a proxy routed the first, and locked the others where nobody looks"
 	ubgoToken       = "ubgo/lock: SETNX, and INCR as a second command: a holder that stalls between the two gets a larger token than its successor"
+	ownPrograms     = "locks of several authors in other languages, which were judged as programs: each of these flaws was in one of them"
 	mostNews        = "most libraries do not tell a holder that its lock is lost"
 	mostErrors      = "most libraries have one error for a lock that is held by another, one that is lost, and a server that is unreachable"
 )

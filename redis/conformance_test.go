@@ -2,6 +2,7 @@ package redis_test
 
 import (
 	"context"
+	"maps"
 	"net"
 	"testing"
 	"time"
@@ -84,6 +85,7 @@ func sentinel(t *testing.T, opts ...testserver.RedisOption) conformance.Harness 
 	for _, s := range g.Servers() {
 		addrs = append(addrs, s.Addr())
 	}
+	h.Faults.ThroughRenewing = nil // a URL has no way around the addresses that servers tell
 	h.Faults.Through = through(addrs, func(dial dialFunc) goredis.UniversalClient {
 		return goredis.NewFailoverClient(&goredis.FailoverOptions{
 			MasterName: g.MasterName(), SentinelAddrs: g.Addrs(), Dialer: dial, DialerRetries: 1,
@@ -101,11 +103,14 @@ func cluster(t *testing.T, opts ...testserver.RedisOption) conformance.Harness {
 	h := forURL(t, "redis://%s?cluster=true", c.Addrs())
 	h.TTL = longer
 	if !c.Servers()[0].HasShardChannels() {
+		h.Promises = maps.Clone(openURL(t, "redis://"+c.Addrs()[0]+"?cluster=true").Guarantees())
+		h.Promises[locker.Woken] = locker.Promise{Level: locker.LevelNo, Condition: "before Redis 7 waiters in a Cluster poll"}
 		h.Deviations["a waiter has the lock within a few round trips of the Unlock"] = "before Redis 7 waiters in a Cluster poll"
 		h.Deviations["a writer that is killed while it waits does not hold up the readers behind it"] = "before Redis 7 waiters in a Cluster poll, and one is passed over after five seconds without a look"
 	}
 	harness.Servers(&h.Faults, c.Servers(), c.Restart)
 	h.Faults.Revoke = harness.RedisRevoke(c.PrimaryOf)
+	h.Faults.ThroughRenewing = nil
 	h.Faults.Through = through(c.Addrs(), func(dial dialFunc) goredis.UniversalClient {
 		return goredis.NewClusterClient(&goredis.ClusterOptions{
 			Addrs: c.Addrs(), Dialer: dial, DialerRetries: 1,

@@ -100,22 +100,6 @@ func TestCounts_eachOperationIsOneScriptInOneRoundTrip(t *testing.T) {
 	}
 }
 
-// What is not used is not paid for: a capability that adds to a plain, free lock shows here.
-func TestCounts_allocationsOfAPair(t *testing.T) {
-	c, err := locker.Open(t.Context(), "redis://"+testserver.Redis(t).Addr()+"?prefix=locker")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	m := c.Mutex("x")
-	pair := func() {
-		require.NoError(t, m.Lock(t.Context()))
-		require.NoError(t, m.Unlock(t.Context()))
-	}
-	pair() // learns the server's clock, and has it know the scripts
-	pairs := testing.AllocsPerRun(2000, pair)
-	t.Log("allocations of a pair:", pairs)
-	assert.LessOrEqual(t, pairs, 35.0)
-}
-
 func TestCounts_allDueRenewalsOfAClientAreOnePipeline(t *testing.T) {
 	t.Parallel()
 	s := testserver.Redis(t)

@@ -22,13 +22,13 @@ type connector struct {
 	driver.Connector
 
 	path    string
-	prepare func() string // what a connection that writes begins with; nil: it reads
+	dialect *dialect // nil: it reads
 }
 
 // poolOf makes a pool of so many connections at most. It opens no file.
-func poolOf(path string, most int, synchronous string, prepare func() string) (*sql.DB, error) {
+func poolOf(path string, most int, synchronous string, d *dialect) (*sql.DB, error) {
 	query := url.Values{} // without a busy_timeout: the Driver tries again, after pauses that do not get longer
-	if prepare == nil {
+	if d == nil {
 		query.Set("mode", "rw") // and no file is made
 	} else {
 		query.Add("_pragma", "journal_mode(WAL)")
@@ -45,7 +45,7 @@ func poolOf(path string, most int, synchronous string, prepare func() string) (*
 	if runtime.GOOS == "windows" {
 		path = path[1:] // \C:\dir\file
 	}
-	db := sql.OpenDB(&connector{base, path, prepare})
+	db := sql.OpenDB(&connector{base, path, d})
 	db.SetMaxOpenConns(most)
 	db.SetMaxIdleConns(most)
 	return db, nil
@@ -53,25 +53,36 @@ func poolOf(path string, most int, synchronous string, prepare func() string) (*
 
 // Connect opens the file, and looks before and after that which one it is.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
-	if _, err := os.Stat(c.path); c.prepare == nil && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(c.path); c.dialect == nil && errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoFile
 	}
 	made, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// The last connection to close would delete the files beside it by their names, and so perhaps those of a file that has
-	// taken its place.
+	// The last connection to close would delete the files beside it by their names, and so perhaps
+	// those of a file that has taken its place.
 	all := made.(conn)
 	_, err = all.FileControlPersistWAL("main", 1)
-	if err == nil && c.prepare != nil {
-		_, err = all.ExecContext(ctx, c.prepare(), nil)
+	if err == nil && c.dialect != nil && !isPrepared(ctx, all, c.dialect) {
+		_, err = all.ExecContext(ctx, c.dialect.schema(), nil)
 	}
 	file, failed := os.Stat(c.path)
 	if err = errors.Join(err, failed); err != nil {
 		return nil, errors.Join(err, made.Close())
 	}
 	return &watched{all, c.path, file}, nil
+}
+
+// isPrepared reports whether the tables are there, and of this start of the machine: then nothing
+// need be written.
+func isPrepared(ctx context.Context, c conn, d *dialect) bool {
+	rows, err := c.QueryContext(ctx, d.prepared(), nil)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = rows.Close() }()
+	return rows.Next(make([]driver.Value, 1)) == nil
 }
 
 // conn is what a connection of modernc.org/sqlite has.
@@ -88,7 +99,7 @@ type conn interface {
 }
 
 // watched is a connection that is not used again when its file is not the one of that name any
-// more: whoever still has the old file would share no lock with those who open the new one.
+// more: a program that still has the old file would share no lock with those that open the new one.
 type watched struct {
 	conn
 

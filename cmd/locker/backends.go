@@ -3,5 +3,6 @@ package main
 import (
 	_ "github.com/go-locker/locker/all"
 	_ "github.com/go-locker/locker/postgres"
+	_ "github.com/go-locker/locker/s3"
 	_ "github.com/go-locker/locker/sqlite"
 )

@@ -24,7 +24,7 @@ type claim struct {
 	key, owner []byte
 	asked      time.Time // at first
 	ticket     int64     // of its row among the waiters, which may be there; 0: there is none
-	counts     time.Time // after which that row has to be written again
+	counts     time.Time // after which that row is written again
 	doubt      int64     // the token with which a take was sent that was not answered and may arrive yet
 	doubted    bool      // some take was not answered
 	token      int64
@@ -51,6 +51,9 @@ func (v view) left() time.Duration {
 	}
 	return time.Duration(max(v.until-v.now, 0)) * time.Microsecond
 }
+
+// errNoRow is where a row that was made cannot be seen.
+var errNoRow = errors.New("the row of the lock is not there after it was made: does this server take writes, or is read_only set?")
 
 // mostLooks is how often an Ask looks at most, where others are faster again and again.
 const mostLooks = 4
@@ -107,6 +110,9 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		default:
 			return c.wait(ctx, v)
 		}
+	}
+	if v.owner == nil {
+		return 0, errNoRow
 	}
 	return d.Poll, v.held() // others were faster
 }
@@ -194,7 +200,7 @@ func (c *claim) wait(ctx context.Context, v view) (next time.Duration, err error
 		if _, err := d.exec(ctx, d.pools.Ask, d.Lax, wait, c.key, c.ticket, c.owner, []byte(c.Metadata), v.now+mark.Microseconds()); err != nil {
 			return 0, err
 		}
-		c.counts = sent.Add(mark / 3)
+		c.counts = sent.Add(mark / 6) // well before it ends, whatever the next look takes
 	}
 	next = mark / 3
 	if d.waiting.first(c) {
