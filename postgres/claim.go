@@ -71,8 +71,10 @@ func (c *claim) Ask(ctx context.Context) (next time.Duration, err error) {
 		}
 	}
 	if g := c.handed.Swap(nil); g != nil && time.Until(g.until) > c.TTL*3/4 {
-		c.take(*g)
-		return 0, nil
+		if now, registered := d.eras.current(c.TTL); registered && g.era == now.number { // else ask registers the TTL
+			c.take(*g)
+			return 0, nil
+		}
 	}
 	a, err := c.askInTime(ctx)
 	switch {

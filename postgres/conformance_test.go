@@ -41,7 +41,7 @@ func standalone(t *testing.T) conformance.Harness {
 	servers := []*testserver.PostgresServer{s}
 	// A Locker of its own has a connection to make, and the server a process, within half of a TTL.
 	h := harness.ForURL(2*time.Second, "postgres://postgres@%s/postgres?sslmode=disable&connect_timeout=5", []string{s.Addr()})
-	h.RW = nil // there are no shares
+	h.RW, h.Grace = nil, true // there are no shares
 	h.Deviations = knownbreaks.Postgres()
 	harness.Servers(&h.Faults, servers, s.Restart)
 	harness.Clocks(&h.Faults, servers)

@@ -1,10 +1,13 @@
 package postgres
 
 import (
+	"context"
 	"encoding/hex"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -66,6 +69,9 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 		require.NoError(t, err, name)
 		require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
 		assert.NoError(t, next.Extend(t.Context(), req.TTL), "it was not another's to release")
+		page, err := d.List("")(t.Context())
+		require.NoError(t, err)
+		assert.Contains(t, page.Names, name)
 	}
 }
 
@@ -113,4 +119,24 @@ func TestListener_aHandOverWhileItAsksWhetherItHears(t *testing.T) {
 	require.NoError(t, d.exec(t.Context(), notify.text, d.listener.channel, hex.EncodeToString(c.owner)))
 	require.NoError(t, d.listener.check(t.Context(), conn))
 	assert.Equal(t, 1, woken)
+}
+
+// A request that ends with its context says so, also if the server answers that it was cancelled: a
+// wait that is interrupted then has what was answered before, and not that.
+func TestPipeline_aRequestThatTheServerCancels(t *testing.T) {
+	config, err := pgxpool.ParseConfig(testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	config.ConnConfig.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: c, DeadlineDelay: time.Minute}
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	defer pool.Close()
+	d := NewDriver(pool, "")
+	defer func() { _ = d.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = d.asks.do(ctx, named("SELECT pg_sleep(60)"))
+	require.ErrorContains(t, err, "57014")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }

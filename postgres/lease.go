@@ -118,6 +118,7 @@ func (d *Driver) reclaim(ctx context.Context, before era, claims []*claim, ttl t
 	if len(claims) == 0 {
 		return errs
 	}
+	sent := time.Now() // before the TTL is registered
 	now, err := d.confirm(ctx, before, ttl)
 	var again []*claim
 	for i, c := range claims {
@@ -134,7 +135,6 @@ func (d *Driver) reclaim(ctx context.Context, before era, claims []*claim, ttl t
 	if len(again) == 0 {
 		return errs
 	}
-	sent := time.Now()
 	has, err := d.reclaimRows(ctx, now.number, again, ttl)
 	for i, c := range claims {
 		switch {
@@ -257,7 +257,7 @@ func (c *claim) release(ctx context.Context) (ours, missing bool, err error) {
 	}
 	// A request that was not answered may have it wait once more, after the lock was granted.
 	waits := !c.granted || c.doubtful != nil
-	row, err := d.gives.do(ctx, d.sql.release, c.key, c.owner, truth(waits), number(doubt.era), number(doubt.version))
+	row, err := d.gives.do(ctx, d.sql.release, c.key, c.owner, truth(waits), number(doubt.era), number(doubt.version), text(c.Name))
 	if err != nil {
 		return false, false, err
 	}

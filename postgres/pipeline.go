@@ -55,7 +55,7 @@ func newPipeline(d *Driver, pool func() *pgxpool.Pool) *pipeline {
 
 // do makes a request, and makes it again if it is certain to have done nothing, and may do better:
 // see Driver.again.
-func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) (row [][]byte, err error) {
+func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) ([][]byte, error) {
 	for tries := 1; ; tries++ {
 		r, alone := p.add(ctx, s, args)
 		if r == nil {
@@ -69,16 +69,23 @@ func (p *pipeline) do(ctx context.Context, s statement, args ...[]byte) (row [][
 		}
 		select {
 		case <-r.done:
-			err = r.err
-		case <-ctx.Done():
-			err = ctx.Err()
-			if p.withdraw(r) {
-				return nil, errors.Join(errNotSent, err)
+		default:
+			select {
+			case <-r.done:
+			case <-ctx.Done():
+				if p.withdraw(r) {
+					return nil, errors.Join(errNotSent, ctx.Err())
+				}
+				return nil, ctx.Err()
 			}
-			return nil, err
 		}
-		if !p.driver.again(ctx, err, tries) {
-			return r.row, err
+		switch {
+		case r.err == nil:
+			return r.row, nil
+		case ctx.Err() != nil: // which is why it has failed, whatever the error says
+			return nil, errors.Join(ctx.Err(), r.err)
+		case !p.driver.again(ctx, r.err, tries):
+			return nil, r.err
 		}
 	}
 }

@@ -40,8 +40,9 @@ func (d *Driver) again(ctx context.Context, err error, tries int) bool {
 	if isCode(err, "40001", "23505") { // which READ COMMITTED does not have
 		d.strict.Store(true)
 	}
-	if isCode(err, "26000", "42P05") && !d.unnamed.Swap(true) {
-		return true
+	if isCode(err, "26000", "42P05") {
+		d.unnamed.Store(true)
+		return tries <= 2 // one more that was prepared may be on its way
 	}
 	if errors.Is(err, errNotSent) && broken(err) && tries <= int(d.pool.Stat().MaxConns()) {
 		return true

@@ -42,7 +42,7 @@ func TestHolds_surviveTheLossOfTheTable(t *testing.T) {
 			r.follows(t)
 			url := strings.Replace(primary.URL(), primary.Addr(), primary.Addr()+","+r.standby.Addr(), 1)
 			return url, func() {
-				until(t, r.standby, "SELECT count(*) > 0 FROM locker_locks_ttls")
+				until(t, r.primary, replayed) // the standby has the TTL
 				r.primary.Kill()
 				ask(t, r.standby, "SELECT pg_promote()")
 			}

@@ -285,7 +285,7 @@ END $locker$;
 -- next is that one. It returns whether in_owner held the lock, or has released it last; NULL if the name has
 -- no row. If a take was not answered, in_version is that with which it was sent, else -1: a request that
 -- arrives later finds that the version has moved on.
-CREATE OR REPLACE FUNCTION public.locker_locks_release_v1(in_key bytea, in_owner bytea, in_waits boolean, in_era bigint, in_version bigint,
+CREATE OR REPLACE FUNCTION public.locker_locks_release_v1(in_key bytea, in_owner bytea, in_waits boolean, in_era bigint, in_version bigint, in_name bytea,
 	OUT ours boolean, OUT version bigint, OUT next bytea, OUT token bigint, OUT era bigint)
 LANGUAGE plpgsql SET enable_seqscan = off SET lock_timeout = '500ms' AS $locker$
 #variable_conflict use_column
@@ -301,7 +301,7 @@ BEGIN
 		END IF;
 		-- A row with another version. Nobody is granted it before the grace is over, and who held the name reclaims it.
 		INSERT INTO public.locker_locks (key, name, era, version, token, owner, metadata, expires_at, former, waited, served)
-			SELECT in_key, '', t.era, t.version + 1, t.token, decode('00', 'hex'), '', t.expires_at, '', false, 0
+			SELECT in_key, in_name, t.era, t.version + 1, t.token, decode('00', 'hex'), '', t.expires_at, '', false, 0
 			FROM public.locker_locks AS t WHERE t.key = '' AND t.era = in_era ON CONFLICT DO NOTHING;
 		IF FOUND OR NOT EXISTS (SELECT FROM public.locker_locks AS t WHERE t.key = in_key) THEN
 			RETURN;

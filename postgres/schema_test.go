@@ -27,7 +27,7 @@ func TestSchema_aFunctionThatChangesHasANewName(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/functions.txt"
 	var now strings.Builder
-	function := regexp.MustCompile(`(?ms)^CREATE OR REPLACE FUNCTION public\.(\w+_v\d+)\(.*?^END \$locker\$;$`)
+	function := regexp.MustCompile(`(?s)CREATE OR REPLACE FUNCTION public\.(\w+_v\d+)\(.*?\nEND \$locker\$;\n`)
 	source, err := os.ReadFile("schema.sql")
 	require.NoError(t, err)
 	all := function.FindAllStringSubmatch(string(source), -1)

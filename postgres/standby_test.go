@@ -27,7 +27,7 @@ func replicated(t *testing.T, isSynchronous bool) conformance.Harness {
 	assert.NotContains(t, warningsOf(t, c), "standby")
 	require.NoError(t, c.Close())
 	h := harness.ForURL(2*time.Second, "postgres://postgres@%s/postgres?sslmode=disable&connect_timeout=5", []string{r.primary.Addr(), r.standby.Addr()})
-	h.RW = nil // there are no shares
+	h.RW, h.Grace = nil, true // there are no shares
 	h.Faults = conformance.Faults{Through: h.Faults.Through, FailOver: r.failOver}
 	return h
 }
@@ -36,6 +36,9 @@ type replication struct {
 	primary, standby *testserver.PostgresServer
 	synchronous      bool
 }
+
+// replayed asks a primary whether its standby has all that it has.
+const replayed = "SELECT coalesce(bool_and(replay_lsn >= pg_current_wal_flush_lsn()), false) FROM pg_stat_replication"
 
 // follows returns when the standby follows.
 func (r *replication) follows(t conformance.TB) {
@@ -51,7 +54,7 @@ func (r *replication) follows(t conformance.TB) {
 // more before it takes over.
 func (r *replication) failOver(t conformance.TB) (fail func()) {
 	if !r.synchronous {
-		until(t, r.primary, "SELECT coalesce(bool_and(replay_lsn >= pg_current_wal_flush_lsn()), false) FROM pg_stat_replication")
+		until(t, r.primary, replayed)
 		ask(t, r.standby, "ALTER SYSTEM SET primary_conninfo = ''")
 		ask(t, r.standby, "SELECT pg_reload_conf()")
 		until(t, r.primary, "SELECT count(*) = 0 FROM pg_stat_replication")

@@ -32,17 +32,17 @@ type statements struct {
 	enter, unused, take, ask, free, release, extend, reclaim, forced, force, beat, sweep, list, inspect statement
 }
 
-// notify tells a Client that one of its waiters has been handed a lock.
-var notify = named(`SELECT pg_notify($1::text, $2::text)`)
+// notify tells a Client that one of its waiters has been handed a lock. That need not be on disk.
+var notify = named(`SELECT set_config('synchronous_commit', 'off', true), pg_notify($1::text, $2::text)`)
 
 func statementsFor(table string) statements {
 	of := func(text string) statement { return named(fill(text, table)) }
 	// tell notifies the one to whom a release has handed the lock over, if that is of another
 	// Client. It is no part of the release, which would fail where the queue of notifications is
 	// full.
-	tell := of(`SELECT pg_notify('locker_' || encode(substr(owner, 1, 8), 'hex'), encode(owner, 'hex')) FROM public.locker_locks
+	tell := of(`SELECT set_config('synchronous_commit', 'off', true), pg_notify('locker_' || encode(substr(owner, 1, 8), 'hex'), encode(owner, 'hex')) FROM public.locker_locks
 		WHERE key = $1::bytea AND former = $2::bytea AND length(owner) > 8 AND substr(owner, 1, 8) <> substr($2, 1, 8)`)
-	release := of(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint)`)
+	release := of(`SELECT * FROM public.locker_locks_release_v1($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bigint, $6::bytea)`)
 	release.then = &tell
 	return statements{
 		schema: fill(schema, table),
