@@ -30,7 +30,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// standalone has all faults but FailOver: there is nobody to take over.
+// standalone has all faults but FailOver, because there is nobody to take over.
 func standalone(t *testing.T) conformance.Harness {
 	t.Helper()
 	var opts []testserver.PostgresOption
@@ -45,6 +45,9 @@ func standalone(t *testing.T) conformance.Harness {
 	h.Deviations = knownbreaks.Postgres()
 	harness.Servers(&h.Faults, servers, s.Restart)
 	harness.Clocks(&h.Faults, servers)
+	if !testwait.Thorough() { // each crash is a grace of up to 40 s to wait for; TestHolds_surviveTheLossOfTheTable has one
+		h.Faults.KillServer = nil
+	}
 	h.Faults.Revoke = func(t conformance.TB, name string) { revoke(t, s.URL(), name) }
 	return h
 }
