@@ -102,6 +102,31 @@ func TestRelease_afterARequestThatArrivesLate(t *testing.T) {
 	require.NoError(t, next.Release(t.Context()))
 }
 
+// A lock is handed over to a claim whose process was stopped for so long that nobody knows its TTL
+// any more. The claim registers it before it holds.
+func TestAsk_whenAHandOverComesLate(t *testing.T) {
+	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
+	require.NoError(t, err)
+	defer pool.Close()
+	d := NewDriver(pool, "")
+	defer func() { _ = d.Close() }()
+	first, err := claims.Take(t.Context(), d, driver.Request{Name: "name", TTL: time.Minute})
+	require.NoError(t, err)
+	c := d.Claim(driver.Request{Name: "name", TTL: time.Hour, Wake: func() {}}).(*claim)
+	_, err = c.Ask(t.Context())
+	require.ErrorIs(t, err, driver.ErrHeld)
+	require.NoError(t, first.Release(t.Context()))
+	require.NotNil(t, c.handed.Load())
+	d.eras.forget(c.handed.Load().era)
+	require.NoError(t, d.exec(t.Context(), "DELETE FROM locker_locks_ttls"))
+	_, err = c.Ask(t.Context())
+	require.NoError(t, err)
+	var longest int64
+	require.NoError(t, d.row(t.Context(), "SELECT max(ttl) FROM locker_locks_ttls").Scan(&longest))
+	assert.Equal(t, time.Hour.Microseconds(), longest)
+	require.NoError(t, c.Release(t.Context()))
+}
+
 // The listener asks whether it hears. A hand-over that arrives instead of the answer is not lost.
 func TestListener_aHandOverWhileItAsksWhetherItHears(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), testserver.Postgres(t).URL())
