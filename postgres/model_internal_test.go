@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker/internal/test/testwait"
 )
 
 // The model of grace and reclaim: two owners want one name, whose row is lost when the server
@@ -236,6 +238,9 @@ func TestModel(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			if c.rules == (rules{}) && c.faults > 1 {
+				testwait.OnlyNightly(t, "it goes through millions of states")
+			}
 			e := &explorer{rules: c.rules, faults: []func(*world){lost, promoted}, seen: map[uint64]struct{}{}, horizon: 7}
 			if strings.Contains(c.name, "by force") {
 				e.faults = []func(*world){lost, force}
