@@ -68,7 +68,7 @@ func TestRelease_beforeItsTakeArrives(t *testing.T) {
 		next, err := claims.Take(t.Context(), d, driver.Request{Name: name, TTL: time.Minute})
 		require.NoError(t, err, name)
 		require.ErrorIs(t, late.Release(t.Context()), locker.ErrLost)
-		assert.NoError(t, next.Extend(t.Context(), req.TTL), "it was not another's to release")
+		require.NoError(t, next.Extend(t.Context(), req.TTL), "it was not another's to release")
 		page, err := d.List("")(t.Context())
 		require.NoError(t, err)
 		assert.Contains(t, page.Names, name)
