@@ -29,6 +29,13 @@ func newPool(t *testing.T) *pgxpool.Pool {
 	return pool
 }
 
+func newDriver(t *testing.T, pool *pgxpool.Pool, table string) *postgres.Driver {
+	t.Helper()
+	d := postgres.NewDriver(pool, table)
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
 func request(name string) driver.Request {
 	return driver.Request{Name: name, Metadata: "test", TTL: time.Minute}
 }
@@ -44,7 +51,7 @@ func TestAcquire_ofManyAtOnceMakesTheTableOnce(t *testing.T) {
 	pool := newPool(t)
 	var taken sync.WaitGroup
 	for range 8 {
-		d := postgres.NewDriver(pool, "")
+		d := newDriver(t, pool, "")
 		taken.Go(func() {
 			l, err := claims.Take(t.Context(), d, request("name"))
 			if err != nil {
@@ -58,7 +65,7 @@ func TestAcquire_ofManyAtOnceMakesTheTableOnce(t *testing.T) {
 }
 
 func TestRelease_thatIsSentAgainSucceedsUntilAnotherReleases(t *testing.T) {
-	d := postgres.NewDriver(newPool(t), "")
+	d := newDriver(t, newPool(t), "")
 	l := acquire(t, d, "name")
 	require.NoError(t, l.Release(t.Context()))
 	assert.NoError(t, l.Release(t.Context()))
@@ -73,7 +80,7 @@ func TestRelease_thatIsSentAgainSucceedsUntilAnotherReleases(t *testing.T) {
 
 func TestTable_isLost(t *testing.T) {
 	pool := newPool(t)
-	d := postgres.NewDriver(pool, "")
+	d := newDriver(t, pool, "")
 	l := acquire(t, d, "name")
 	_, err := pool.Exec(t.Context(), "DROP TABLE locker_locks, locker_locks_ttls")
 	require.NoError(t, err)
@@ -85,7 +92,7 @@ func TestTable_isLost(t *testing.T) {
 }
 
 func TestExtendAll_tellsThoseThatLast(t *testing.T) {
-	d := postgres.NewDriver(newPool(t), "")
+	d := newDriver(t, newPool(t), "")
 	a, b, c := acquire(t, d, "a"), acquire(t, d, "b"), acquire(t, d, "c")
 	require.NoError(t, b.Release(t.Context()))
 	before := c.Validity()
@@ -101,7 +108,7 @@ func TestExtendAll_tellsThoseThatLast(t *testing.T) {
 }
 
 func TestInspect_whereThereIsNoTable(t *testing.T) {
-	d := postgres.NewDriver(newPool(t), "public.locks of mine")
+	d := newDriver(t, newPool(t), "public.locks of mine")
 	state, err := d.Inspect(t.Context(), "name")
 	require.NoError(t, err)
 	assert.Zero(t, state)
