@@ -108,7 +108,7 @@ func (p *party) lock(ctx context.Context) error {
 	if d, ok := ctx.Deadline(); ok {
 		limit += time.Until(d)
 	} else {
-		limit += p.env.patience + p.env.long + p.env.prompt
+		limit += p.env.patience + p.env.long + p.env.prompt + p.env.grace
 	}
 	return p.offered(p.noted(func() error {
 		return p.call("Lock", limit, func() error { return p.l.Lock(ctx) })
@@ -231,7 +231,7 @@ func (p *party) granted(done <-chan error, limit time.Duration, after string, ar
 
 // take locks what is free.
 func (p *party) take() {
-	if err := p.lockWithin(p.env.patience); err != nil {
+	if err := p.lockWithin(p.env.patience + p.env.grace); err != nil {
 		p.env.doubtf("%s's Lock of a free lock: %v", p.who, err)
 	}
 }

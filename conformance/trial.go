@@ -190,6 +190,7 @@ type env struct {
 	long     time.Duration // by far longer than anything but an expiry takes
 	prompt   time.Duration // by far shorter than long, and longer than any pause of the machine
 	patience time.Duration // after which a call is said not to return
+	grace    time.Duration // see Harness.Grace; 0 for most
 }
 
 func newEnv(t TB, h Harness) *env {
@@ -200,6 +201,9 @@ func newEnv(t TB, h Harness) *env {
 	e.long = max(10*h.TTL, e.lifetime(3*time.Second))
 	e.prompt = max(e.long/3, time.Second)
 	e.patience = 5*time.Second + 4*h.TTL
+	if h.Grace {
+		e.grace = 2 * e.long
+	}
 	e.scope = newScope(t, func(format string, args ...any) {
 		e.end(&fatalError{fmt.Sprintf(format, args...)})
 		runtime.Goexit()
