@@ -30,10 +30,11 @@ It is a small load: --clients bounds how many clients there are at once, and
 the report says how many connections each has.
 
 It warns of server settings that can break a promise, such as a
-maxmemory-policy of Redis that evicts locks, if the user may ask for them
-(INFO). A warning does not make the check fail, unless --strict is given: then
-the exit code is 1 for a warning, and for a promise that was kept in some
-trials alone.
+maxmemory-policy of Redis that evicts locks, a Redis that forgets them when it
+restarts, or sentinels that begin a failover later than a TTL allows, if the
+user may ask for them (INFO, SENTINEL MASTER). A warning does not make the
+check fail, unless --strict is given: then the exit code is 1 for a warning,
+and for a promise that was kept in some trials alone.
 
 If the user may only use keys with a certain prefix, set it with --prefix: each
 name then has a random part, and other locks are neither taken nor deleted.

@@ -204,7 +204,7 @@ func TestCheck_textAndJUnit(t *testing.T) {
 func TestCheck_warnsOfAServerThatEvictsLocks(t *testing.T) {
 	t.Parallel()
 	const evicts = "maxmemory-policy is allkeys-lru"
-	s := testserver.Redis(t, testserver.RedisArgs("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))
+	s := testserver.Redis(t, testserver.RedisPersistent(), testserver.RedisArgs("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"))
 	one := []string{"check", "--run", "^the token is 0 without", s.URL()}
 	for output, want := range map[string]string{"text": "warning   ", "json": `"warnings": [`, "junit": `<property name="warning"`} {
 		p := begin(t, append(one, "--output", output)...)
@@ -222,6 +222,20 @@ func TestCheck_warnsOfAServerThatEvictsLocks(t *testing.T) {
 
 	s.Do("CONFIG", "SET", "maxmemory-policy", "noeviction")
 	assert.Empty(t, checked(t, 0, one[1:]...).Warnings)
+	s.Do("CONFIG", "SET", "appendonly", "no")
+	assert.Contains(t, checked(t, 0, one[1:]...).Warnings[0], "appendonly is no")
+}
+
+// The sentinels may wait for longer than holds last.
+func TestCheck_warnsOfAFailoverThatTakesLong(t *testing.T) {
+	t.Parallel()
+	s := testserver.Sentinel(t, testserver.RedisPersistent())
+	url := "redis://" + strings.Join(s.Addrs(), ",") + "?master_name=" + s.MasterName()
+	check := []string{"--run", "^the token is 0 without"}
+	assert.Empty(t, checked(t, 0, append(check, url)...).Warnings)
+	r := checked(t, 0, append(check, url+"&ttl=100ms")...)
+	require.Len(t, r.Warnings, 1)
+	assert.Contains(t, r.Warnings[0], "down-after-milliseconds")
 }
 
 func TestCheck_ofABackendThatIsAway(t *testing.T) {
