@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/internal/history"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // The powers that only some Lockers have.
@@ -106,21 +108,30 @@ func (p *party) lock(ctx context.Context) error {
 	if d, ok := ctx.Deadline(); ok {
 		limit += time.Until(d)
 	} else {
-		limit += p.env.patience + p.env.long + p.env.prompt
+		limit += p.env.patience + p.env.long + p.env.prompt + p.env.grace
 	}
-	return p.noted(func() error {
+	return p.offered(p.noted(func() error {
 		return p.call("Lock", limit, func() error { return p.l.Lock(ctx) })
-	})
+	}))
+}
+
+// offered skips the scenario if err says that the backend does not grant a TTL as long as p's. It
+// grants that of the Harness.
+func (p *party) offered(err error) error {
+	if err != nil && p.ttl > p.env.ttl && (errors.Is(err, locker.ErrUnsupported) || strings.Contains(err.Error(), locker.ErrUnsupported.Error())) { // in a process
+		p.env.end(Skip(fmt.Sprintf("it needs a TTL of %v: %v", p.ttl, err)))
+	}
+	return err
 }
 
 func (p *party) tryLock(ctx context.Context) error {
-	l, ok := power[tryLocker](p.l, canTry)
+	l, ok := power[tryLocker](p.l, stdio.CanTry)
 	if !ok {
 		return Skip("the Locker has no TryLock")
 	}
-	return p.noted(func() error {
+	return p.offered(p.noted(func() error {
 		return p.call("TryLock", p.env.patience, func() error { return l.TryLock(ctx) })
-	})
+	}))
 }
 
 func (p *party) unlock() error { return p.unlockWith(p.env.ctx) }
@@ -147,7 +158,7 @@ func (p *party) token() (token uint64) {
 
 // believes returns by what p holds, as far as it knows, or "". A program without tokens is asked to extend its hold.
 func (p *party) believes() string {
-	if r, ok := p.l.(*remote); ok && !r.p.can(canToken) {
+	if r, ok := p.l.(*remote); ok && !r.p.Can(stdio.CanToken) {
 		if p.extend() == nil {
 			return "an Extend that succeeds"
 		}
@@ -161,7 +172,7 @@ func (p *party) believes() string {
 
 // lost is nil, which blocks for ever, where the Locker has no Lost.
 func (p *party) lost() <-chan struct{} {
-	if l, ok := power[loser](p.l, canLost); ok {
+	if l, ok := power[loser](p.l, stdio.CanLost); ok {
 		return l.Lost()
 	}
 	return nil
@@ -169,7 +180,7 @@ func (p *party) lost() <-chan struct{} {
 
 // deadline is the zero Time where the Locker has no Deadline.
 func (p *party) deadline() time.Time {
-	if l, ok := power[deadliner](p.l, canDeadline); ok {
+	if l, ok := power[deadliner](p.l, stdio.CanDeadline); ok {
 		return l.Deadline()
 	}
 	return time.Time{}
@@ -220,7 +231,7 @@ func (p *party) granted(done <-chan error, limit time.Duration, after string, ar
 
 // take locks what is free.
 func (p *party) take() {
-	if err := p.lockWithin(p.env.patience); err != nil {
+	if err := p.lockWithin(p.env.patience + p.env.grace); err != nil {
 		p.env.doubtf("%s's Lock of a free lock: %v", p.who, err)
 	}
 }
