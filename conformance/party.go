@@ -108,7 +108,7 @@ func (p *party) lock(ctx context.Context) error {
 	if d, ok := ctx.Deadline(); ok {
 		limit += time.Until(d)
 	} else {
-		limit += p.env.patience + p.env.long + p.env.prompt
+		limit += p.env.patience + p.env.long + p.env.prompt + p.env.grace
 	}
 	return p.offered(p.noted(func() error {
 		return p.call("Lock", limit, func() error { return p.l.Lock(ctx) })
@@ -134,13 +134,13 @@ func (p *party) tryLock(ctx context.Context) error {
 	}))
 }
 
-func (p *party) unlock() error { return p.unlockWith(p.env.ctx) }
+func (p *party) unlock() error { return p.unlockWith(p.env.Context()) }
 
 func (p *party) unlockWith(ctx context.Context) error {
 	return p.call("Unlock", p.env.patience+p.ttl, func() error { return p.l.Unlock(ctx) })
 }
 
-func (p *party) extend() error { return p.extendWith(p.env.ctx) }
+func (p *party) extend() error { return p.extendWith(p.env.Context()) }
 
 func (p *party) extendWith(ctx context.Context) error {
 	return p.noted(func() error {
@@ -188,7 +188,7 @@ func (p *party) deadline() time.Time {
 
 // lockWithin is Lock that gives up after d.
 func (p *party) lockWithin(d time.Duration) error {
-	ctx, cancel := context.WithTimeout(p.env.ctx, d)
+	ctx, cancel := context.WithTimeout(p.env.Context(), d)
 	defer cancel()
 	return p.lock(ctx)
 }
@@ -231,7 +231,7 @@ func (p *party) granted(done <-chan error, limit time.Duration, after string, ar
 
 // take locks what is free.
 func (p *party) take() {
-	if err := p.lockWithin(p.env.patience); err != nil {
+	if err := p.lockWithin(p.env.patience + p.env.grace); err != nil {
 		p.env.doubtf("%s's Lock of a free lock: %v", p.who, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-locker/locker/internal/history"
+	"github.com/go-locker/locker/internal/tb"
 
 	"github.com/go-locker/locker"
 )
@@ -229,9 +230,8 @@ func (s *simulation) over() bool { return s.going.Err() != nil }
 // scoped returns an env for one history of several. What is made for it ends with tidy.
 func (e *env) scoped() (_ *env, tidy func()) {
 	inner := *e
-	inner.scope = newScope(e.scope, e.fatalf)
-	scope := inner.scope
-	tidy = func() { within(time.Minute, scope.cleanUp) }
+	inner.Scope = tb.Within(e, e.Fatalf)
+	tidy = func() { within(time.Minute, inner.End) }
 	e.Cleanup(tidy)
 	return &inner, tidy
 }
@@ -241,6 +241,9 @@ func (e *env) history(total *score, d history.Demand, nemeses []nemesis, seed ui
 	inner, tidy := e.scoped()
 	defer tidy()
 	s := &simulation{env: inner, History: &history.History{Seed: seed, Demand: d}, nemeses: nemeses, lasts: lasts}
+	if s.grace > 0 {
+		s.serves()
+	}
 	s.makeClients(rand.New(rand.NewPCG(seed, 0)))
 	e.Logf("seed %d: %d clients, %d names, for %v", seed, len(s.players), len(s.names), lasts)
 	s.runClients()
@@ -256,9 +259,16 @@ func (e *env) history(total *score, d history.Demand, nemeses []nemesis, seed ui
 	}
 }
 
+// serves waits until a name that nobody has held can be locked: an earlier trial may have had the servers crash.
+func (s *simulation) serves() {
+	p := s.party("a probe", s.name(), s.ttl)
+	p.take()
+	_ = p.unlock()
+}
+
 // runClients has all clients, and the faults, go on until the time is up.
 func (s *simulation) runClients() {
-	ctx, cancel := context.WithTimeout(s.ctx, extra*s.lasts)
+	ctx, cancel := context.WithTimeout(s.Context(), extra*s.lasts)
 	defer cancel()
 	s.going = ctx
 	s.Begin()
@@ -282,7 +292,7 @@ func (s *simulation) runClients() {
 	}
 	cancel()
 	wg.Wait()
-	if s.ctx.Err() != nil {
+	if s.Context().Err() != nil {
 		s.failf("the scenario was ended") // by one who has said why
 	}
 }

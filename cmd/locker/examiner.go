@@ -16,6 +16,7 @@ import (
 	"github.com/go-locker/locker/conformance"
 	"github.com/go-locker/locker/internal/backends"
 	"github.com/go-locker/locker/internal/knownbreaks"
+	"github.com/go-locker/locker/internal/tb"
 )
 
 func (o *checkOptions) flags(f *pflag.FlagSet) {
@@ -194,10 +195,10 @@ func (e *examiner) examine(ctx context.Context, s conformance.Scenario) verdict 
 	if e.begin != nil {
 		e.begin(s)
 	}
-	t := newTrial(ctx)
+	t := tb.New(ctx, nil) // what is said of trials that are repeated is dropped
 	var r conformance.Result
-	err := t.run(func() { r = conformance.Examine(t, s, e.harness) })
-	t.end()
+	err := t.Run(func() { r = conformance.Examine(t, s, e.harness) })
+	t.End()
 	if err != nil {
 		r = conformance.Result{
 			Scenario: s.Name, Promise: s.Promise, Guarantee: s.Guarantee, Condition: s.Condition,
