@@ -54,12 +54,12 @@ func statementsFor(table string) statements {
 		ask: of(`SELECT * FROM public.locker_locks_ask_v1($1::bytea, $2::bytea, $3::bytea, $4::bytea, $5::bigint, $6::bigint,
 			$7::bigint, $8::bigint, $9::bigint)`),
 		// take is what _ask does with a free lock, and free what _release does if nobody waits, in
-		// a fraction of the time. They find no row if there is more to do. free does not wait for a
-		// transaction that has locked the row.
+		// a fraction of the time. They find no row if there is more to do, or another transaction has
+		// locked the row: they have no limit to wait for it, as functions do.
 		take: of(`UPDATE public.locker_locks SET token = greatest(token + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
 			owner = $2::bytea, metadata = $3::bytea, expires_at = clock_timestamp() + $4::bigint * interval '1 microsecond'
-			WHERE key = $1::bytea AND era = $5::bigint AND version = $6::bigint AND NOT waited
-			AND (owner = '' OR expires_at <= clock_timestamp()) RETURNING token`),
+			WHERE key = (SELECT key FROM public.locker_locks WHERE key = $1::bytea FOR NO KEY UPDATE SKIP LOCKED)
+			AND era = $5::bigint AND version = $6::bigint AND NOT waited AND (owner = '' OR expires_at <= clock_timestamp()) RETURNING token`),
 		free: of(`UPDATE public.locker_locks SET owner = '', former = $2::bytea, expires_at = clock_timestamp()
 			WHERE key = (SELECT key FROM public.locker_locks WHERE key = $1::bytea AND owner = $2 FOR NO KEY UPDATE SKIP LOCKED)
 			AND owner = $2 AND expires_at > clock_timestamp() AND NOT waited RETURNING true`),
