@@ -299,6 +299,23 @@ func TestLock_besideALockedRow(t *testing.T) {
 	unlock(t, m)
 }
 
+// A table that somebody has dropped is made again when it is needed.
+func TestLock_afterATableWasDropped(t *testing.T) {
+	t.Parallel()
+	s := testserver.Postgres(t)
+	c, other := openURL(t, s.URL()), openURL(t, s.URL())
+	m, next := c.Mutex("x"), other.Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	execute(t, s.URL(), "DROP TABLE locker_locks_waiters")
+	locked := async(func() error { return next.Lock(t.Context()) })
+	eventually(t, "it waits", func() bool {
+		return value[bool](t, s.URL(), "SELECT to_regclass('locker_locks_waiters') IS NOT NULL") && waiters(t, c, "x") == 1
+	})
+	unlock(t, m)
+	require.NoError(t, await(t, locked))
+	unlock(t, next)
+}
+
 // Whoever makes the table of the locks a logged one hears of it: a standby would show old rows as
 // whole.
 func TestTable_thatIsLogged(t *testing.T) {
