@@ -96,6 +96,7 @@ func (d deployment) bounded() (_ deployment, connections int) {
 			params = append(params, p)
 		}
 	}
-	d.params = append(params, pool.param+"="+strconv.Itoa(pool.most))
+	params = append(params, pool.param+"="+strconv.Itoa(pool.most))
+	d.params = params
 	return d, pool.most + pool.beside
 }
