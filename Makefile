@@ -284,7 +284,7 @@ test-postgres:
 
 # Three modules at a time. Other libraries, and the drivers of databases, which take long to compile, are for make nightly.
 test-modules:
-	$(call modules,3,$(filter-out ./bench ./fence/sqltest ./postgres,$(MODULES)))
+	$(call modules,3,$(filter-out ./bench ./fence/sqltest ./mysql ./postgres,$(MODULES)))
 
 # $(call modules,how many at a time,which of them,variables). What each prints comes when it is through.
 modules = @printf '%s\n' $(filter-out .,$(2)) | $(3) xargs -n 1 -P $(1) sh -c 'cd "$$1" || exit; \
@@ -341,12 +341,14 @@ nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
 nightly-s3: ## S3: race detector; versitygw and MinIO, all rules of the model
 	cd s3 && $(call raced,./...,-skip='^TestConformance$$|^TestModel')
 	cd s3 && LOCKER_EXHAUSTIVE=1 $(TEST) . $(TESTFLAGS) -run='^TestConformance$$|^TestModel'
+nightly-mariadb: ## MySQL and MariaDB, on MariaDB: race detector; the suite
+	cd mysql && $(call raced,./...)
 nightly-sqlite: ## SQLite: race detector; the suite, with processes that are stopped and killed and a file that goes
 	cd sqlite && $(call raced,./...)
 nightly-others: ## fences, pages and the other packages of the root module, race detector
 	$(call raced,$(filter-out $(CORE) $(LONGEST) ./conformance/recipes ./internal/test/simulation,$(ROOT)))
 nightly-modules: ## command, integrations, examples, databases, race detector
-	$(call modules,2,$(filter-out ./bench ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
+	$(call modules,2,$(filter-out ./bench ./mysql ./postgres ./s3 ./sqlite,$(MODULES)),LOCKER_RACE=on)
 nightly-libraries: ## other libraries and other languages; tests of the benchmarks
 	cd bench && $(TEST) ./... $(TESTFLAGS)
 nightly-breaks: ## each known break is shown again: other libraries, and this module before its mends

@@ -1,0 +1,34 @@
+package mysql
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/test/fuzzurl"
+)
+
+func TestOpen_refuses(t *testing.T) {
+	for url, want := range map[string]string{
+		"mysql://h": "name of the database", "mysql://h/a/b": "name of the database", "mysql://h1,h2/a": "one server",
+		"mysql://h/a?tls=maybe": "tls", "mariadb://h/a?table=": "empty", "mysql://h/a?connect_timeout=0s": "connect_timeout", "mysql://h/a?charset=utf8": "charset",
+	} {
+		_, err := locker.Open(t.Context(), url)
+		require.ErrorContains(t, err, want, url)
+	}
+	c, err := locker.Open(t.Context(), "mysql://app:s3cret@192.0.2.1/app?table=jobs.locks&tls=skip-verify&connect_timeout=1s")
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	assert.Equal(t, "`a``b`.`c.d`", quoted("a`b.c.d"))
+}
+
+func FuzzOpen(f *testing.F) {
+	fuzzurl.Run(f, "mysql", func(_ context.Context, u *driver.URL) (driver.Driver, error) {
+		_, err := configOf(u)
+		return nil, err
+	}, "h1:1/db?tls=true", "[::1]/x", "h?connect_timeout=1s")
+}
