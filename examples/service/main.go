@@ -18,7 +18,7 @@ import (
 	"time"
 
 	_ "github.com/go-locker/locker/all" // so that the URL may name any backend
-	_ "github.com/go-locker/locker/s3"  // a module of its own: 7 MB of Amazon's SDK
+	_ "github.com/go-locker/locker/s3"  // a module of its own: 10 MB of Amazon's SDK
 )
 
 func main() {
