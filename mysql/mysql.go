@@ -17,6 +17,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
@@ -49,16 +50,12 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	if ok && table == "" {
 		return nil, errors.New("parameter table is empty")
 	}
-	config, err := configOf(u)
+	connector, err := connectorOf(u)
 	if err != nil {
 		return nil, err
 	}
 	if err := u.Unknown(); err != nil {
 		return nil, err
-	}
-	connector, err := mysql.NewConnector(config)
-	if err != nil {
-		return nil, fmt.Errorf("go-sql-driver/mysql does not accept %v", u) // its error may show the password
 	}
 	pool := func(most int) *sql.DB {
 		db := sql.OpenDB(connector)
@@ -70,11 +67,14 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	asking, keeping := pool(mostConns), pool(keptConns)
 	return sqllock.New(dialect(table), sqllock.Pools{
 		Ask: asking, Read: asking, Keep: keeping,
-		Close: func() error { return errors.Join(asking.Close(), keeping.Close()) },
+		Close: func() error {
+			_, _ = asking.Close(), keeping.Close() // a connection that had broken already is an error here
+			return nil
+		},
 	}), nil
 }
 
-func configOf(u *driver.URL) (*mysql.Config, error) {
+func connectorOf(u *driver.URL) (sqldriver.Connector, error) {
 	config, timeout := mysql.NewConfig(), connectTimeout
 	if err := adapter.Duration(u, "connect_timeout", &timeout); err != nil {
 		return nil, err
@@ -101,7 +101,26 @@ func configOf(u *driver.URL) (*mysql.Config, error) {
 	// What waits for another's transaction ends soon, also if its client has left.
 	config.Params = map[string]string{"autocommit": "1", "innodb_lock_wait_timeout": "5"}
 	config.Logger = silent{}
-	return config, nil
+	base, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, fmt.Errorf("go-sql-driver/mysql does not accept %v", u) // its error may show the password
+	}
+	return connector{base, timeout}, nil
+}
+
+// connector gives up a connection that is not made in time, as to a server that accepts it and says
+// nothing. What database/sql makes in advance has no deadline, and would keep others from being made.
+type connector struct {
+	sqldriver.Connector
+
+	timeout time.Duration
+}
+
+// Connect implements Connector of database/sql/driver.
+func (c connector) Connect(ctx context.Context) (sqldriver.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return c.Connector.Connect(ctx)
 }
 
 // silent logs nothing: what fails is an error, or is tried again.
@@ -130,11 +149,11 @@ func NewDriver(db *sql.DB, table string) (driver.Driver, error) {
 	return sqllock.New(dialect(table), sqllock.Pools{Ask: db, Read: db, Keep: db, Close: func() error { return nil }}), nil
 }
 
-// Schema returns the statements that make the tables, one for the locks and one for who waits. The
-// first Lock makes them if its user may. Locks need SELECT, INSERT, UPDATE and DELETE on them.
+// Schema returns the statements that make the tables, one for the locks and one for who waits, and
+// the first row. The first Lock makes them if its user may. Locks need SELECT, INSERT, UPDATE and DELETE on them.
 func Schema(table string) []string {
 	d := dialect(table)
-	return []string{d.Fill(locks), d.Fill(waiters)}
+	return []string{d.Fill(locks), d.Fill(waiters), d.Fill(sqllock.Mark)}
 }
 
 const (
@@ -167,22 +186,33 @@ func dialect(table string) sqllock.Dialect {
 	d := sqllock.Dialect{
 		Locks: quoted(table), Waiters: quoted(table + "_waiters"),
 		Greatest: "GREATEST", Ignore: "IGNORE", Token: "LAST_INSERT_ID",
-		Primary: "@@read_only = 0", Now: micros, Wall: micros,
+		// Versions tell by a number or by a word. A transaction that is not committed by itself is none.
+		Primary: "CONCAT(@@read_only) IN ('0', 'OFF') AND @@autocommit = 1", Now: micros, Wall: micros,
 		NoTable:     func(err error) bool { return isNumber(err, 1146) },
 		Again:       func(err error) bool { return isNumber(err, 1020, 1205, 1213) },       // changed meanwhile, lock wait timeout, deadlock
 		WrongServer: func(err error) bool { return isNumber(err, 1047, 1290, 1792, 1836) }, // no member of the cluster, read only
-		Poll:        50 * time.Millisecond,
-		Settings:    settings,
+		Broken: func(err error) bool {
+			return errors.Is(err, mysql.ErrInvalidConn) || isNumber(err, 1053, 1927) // shutdown, killed
+		},
+		Poll:     50 * time.Millisecond,
+		Settings: settings,
 		Promises: driver.Guarantees{
 			driver.Exclusive:      {Level: driver.LevelConditional, Condition: "while the server's clock is sane"},
 			driver.Failover:       {Level: driver.LevelConditional, Condition: "if the server that takes over has every commit that was answered, as with Galera, Group Replication, or semi-synchronous replication that does not fall back; by default replication is asynchronous, and a failover can lose the lock"},
 			driver.Fencing:        {Level: driver.LevelYes},
-			driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the server's clock is not set back"},
+			driver.FencingDurable: {Level: driver.LevelConditional, Condition: "while the server's clock is not set back, and that of a server that takes over without the last commits is not behind"},
 			driver.Ordered:        {Level: driver.LevelConditional, Condition: "while the server's clock is sane, and every waiter reaches it within 5 s, or its TTL if that is shorter"},
 			driver.Woken:          {Level: driver.LevelNo, Condition: "waiters of other processes look every 50 to 500 ms"},
 		},
 	}
 	d.Prepare = func(ctx context.Context, c *sql.Conn) error {
+		var autocommit bool
+		if err := c.QueryRowContext(ctx, "SELECT @@autocommit").Scan(&autocommit); err != nil {
+			return err
+		}
+		if !autocommit {
+			return errors.New("autocommit is off: what a lock writes would not be committed; set it on for this pool")
+		}
 		_, err := c.ExecContext(ctx, d.Fill("SELECT 1 FROM {locks}, {waiters} LIMIT 0")) // who may not make tables may be right to try
 		if !d.NoTable(err) {
 			return err
@@ -212,7 +242,7 @@ func isNumber(err error, numbers ...uint16) bool {
 
 // settings looks at what lets a promise be broken.
 func settings(ctx context.Context, c *sql.Conn) (warnings []string, err error) {
-	rows, err := c.QueryContext(ctx, `SHOW VARIABLES WHERE variable_name IN ('autocommit', 'innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog',
+	rows, err := c.QueryContext(ctx, `SHOW VARIABLES WHERE variable_name IN ('innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog',
 		'wsrep_on', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled')`)
 	if err != nil {
 		return nil, err
@@ -231,7 +261,6 @@ func settings(ctx context.Context, c *sql.Conn) (warnings []string, err error) {
 			warnings = append(warnings, text)
 		}
 	}
-	warn(is["autocommit"] != "ON", "autocommit is off: what a lock writes is never committed; set it on for this pool")
 	warn(is["innodb_flush_log_at_trx_commit"] != "1",
 		"innodb_flush_log_at_trx_commit="+is["innodb_flush_log_at_trx_commit"]+": a crash can lose a hold that was granted; set it to 1")
 	binlog := is["log_bin"] == "ON" && is["wsrep_on"] != "ON"

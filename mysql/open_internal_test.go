@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,7 +29,20 @@ func TestOpen_refuses(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	fuzzurl.Run(f, "mysql", func(_ context.Context, u *driver.URL) (driver.Driver, error) {
-		_, err := configOf(u)
+		_, err := connectorOf(u)
 		return nil, err
 	}, "h1:1/db?tls=true", "[::1]/x", "h?connect_timeout=1s")
+}
+
+// A connection that a server accepts and says nothing on ends, though whoever wants it has no deadline.
+func TestConnect_toAServerThatIsSilent(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	u, err := driver.ParseURL("mysql://" + listener.Addr().String() + "/app?connect_timeout=50ms")
+	require.NoError(t, err)
+	c, err := connectorOf(u)
+	require.NoError(t, err)
+	_, err = c.Connect(t.Context())
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 }

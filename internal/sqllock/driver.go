@@ -8,6 +8,7 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
 	mrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ type Dialect struct {
 
 	Again       func(error) bool // the statement has done nothing because of others: it is tried again until ctx ends
 	WrongServer func(error) bool // it was refused, as another on this connection would be
+	Broken      func(error) bool // the connection broke: the statement may be done. nil: they do not
 
 	// Durable is what a statement is preceded by that has to be on disk when it is answered, and
 	// Lax what others are. They may be empty.
@@ -130,21 +132,34 @@ const (
 
 // run runs f on a connection of pool, before which the tables are there if it writes. It runs f
 // again if that has done nothing for a reason that may pass. If it returns an error, f may go on.
+// Libraries hide how a connection broke: the error of run matches io.ErrUnexpectedEOF then.
 func (d *Driver) run(ctx context.Context, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) error) error {
-	if !d.Detached {
-		return d.try(ctx, pool, writes, f)
-	}
-	if ctx.Err() != nil {
+	var err error
+	switch {
+	case ctx.Err() != nil:
 		return ctx.Err()
+	case d.Detached:
+		d.work.Add(1)
+		err = driver.Detach(ctx, lateLimit, func(ctx context.Context) error {
+			defer d.work.Done()
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(d.ctx, cancel)()
+			return d.try(ctx, pool, writes, f)
+		})
+	default:
+		err = d.try(ctx, pool, writes, f)
 	}
-	d.work.Add(1)
-	return driver.Detach(ctx, lateLimit, func(ctx context.Context) error {
-		defer d.work.Done()
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(d.ctx, cancel)()
-		return d.try(ctx, pool, writes, f)
-	})
+	switch broken := errors.Is(err, sqldriver.ErrBadConn) || d.Broken != nil && d.Broken(err); {
+	case err == nil:
+		return nil
+	case broken && ctx.Err() != nil:
+		return ctx.Err() // which broke it, perhaps
+	case broken:
+		return fmt.Errorf("%w: %w", err, io.ErrUnexpectedEOF)
+	default:
+		return err
+	}
 }
 
 func (d *Driver) try(ctx context.Context, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) error) error {

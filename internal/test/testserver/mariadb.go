@@ -27,6 +27,16 @@ func MariaDBDurable(s *MariaDBServer) {
 	s.settings = append(s.settings, "--innodb-flush-log-at-trx-commit=1")
 }
 
+// MariaDBBinlog has a MariaDB server write the log that replicas read.
+func MariaDBBinlog(s *MariaDBServer) {
+	s.settings = append(s.settings, "--log-bin=binlog", "--server-id="+strconv.Itoa(1+len(s.settings)))
+}
+
+// MariaDBSetting sets one of a server's variables, as in "--max-connections=20".
+func MariaDBSetting(option string) func(*MariaDBServer) {
+	return func(s *MariaDBServer) { s.settings = append(s.settings, option) }
+}
+
 // MariaDB starts a server with an empty database, named locker, and returns when it answers. It is killed when the test
 // ends. Every user may do everything, without a password.
 func MariaDB(t testing.TB, opts ...func(*MariaDBServer)) *MariaDBServer {

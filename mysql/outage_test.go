@@ -1,0 +1,164 @@
+package mysql_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/test/testserver"
+	"github.com/go-locker/locker/mysql"
+)
+
+// blocked waits until a statement that contains text waits for a row, and returns the id of its connection.
+func blocked(t *testing.T, db *sql.DB, text string) (id int) {
+	t.Helper()
+	eventually(t, "a statement waits for a row", func() bool {
+		return db.QueryRowContext(t.Context(), "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE ?",
+			"%"+text+"%").Scan(&id) == nil
+	})
+	return id
+}
+
+// A Lock that is waiting to join the queue when its ctx ends has heard who holds the lock.
+func TestLock_isCancelledWhileItJoinsTheQueue(t *testing.T) {
+	t.Parallel()
+	s := testserver.MariaDB(t)
+	db := pool(t, s.Addr(), "")
+	m := newClient(t, s.URL(), locker.WithPrefix("p")).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	key := sha256.Sum256([]byte("p:x"))
+	_, err = tx.ExecContext(t.Context(), "SELECT 1 FROM locker_locks_waiters WHERE lock_key = ? FOR UPDATE", key[:]) // the gap where rows would go
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	locking := async(func() error { return newClient(t, s.URL(), locker.WithPrefix("p")).Mutex("x").Lock(ctx) })
+	blocked(t, db, "REPLACE")
+	cancel()
+	err = await(t, locking)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, locker.ErrHeld)
+	require.NoError(t, tx.Rollback())
+	require.NoError(t, m.Unlock(t.Context()))
+}
+
+// A connection that breaks while a take is under way is an outage, which a Lock rides out. Whether the take was done is seen by
+// its owner.
+func TestLock_whoseConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	s := testserver.MariaDB(t, testserver.MariaDBDurable)
+	db := pool(t, s.Addr(), "")
+	c := newClient(t, s.URL(), locker.WithPrefix("p"), locker.WithTTL(time.Minute))
+	require.NoError(t, c.Mutex("x").Do(t.Context(), func(context.Context) error { return nil }))
+	block := func() (commit func()) {
+		tx, err := db.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		_, err = tx.ExecContext(t.Context(), "SELECT 1 FROM locker_locks WHERE name = 'p:x' FOR UPDATE")
+		require.NoError(t, err)
+		return func() { _ = tx.Commit() }
+	}
+	for name, end := range map[string]func(id int){
+		"it is killed": func(id int) { execute(t, db, fmt.Sprintf("KILL %d", id)) },
+		"the server restarts": func(int) {
+			s.Kill()
+			s.Restart()
+		},
+	} {
+		m := newClient(t, s.URL(), locker.WithPrefix("p"), locker.WithTTL(time.Minute)).Mutex("x")
+		commit := block()
+		locking := async(func() error { return m.Lock(t.Context()) })
+		end(blocked(t, db, "UPDATE"))
+		commit()
+		require.NoError(t, await(t, locking), name)
+		require.NoError(t, m.Unlock(t.Context()), name)
+	}
+}
+
+// A server that has no connection left is an error, and what has one goes on.
+func TestLock_onAServerThatIsFull(t *testing.T) {
+	t.Parallel()
+	s := testserver.MariaDB(t, testserver.MariaDBSetting("--max-connections=10"))
+	m := newClient(t, s.URL()).Mutex("x")
+	require.NoError(t, m.Lock(t.Context()))
+	require.NoError(t, m.Extend(t.Context())) // has the connection for renewals be made
+	db := pool(t, s.Addr(), "")
+	var taken []*sql.Conn
+	for {
+		c, err := db.Conn(t.Context())
+		if err != nil {
+			require.ErrorContains(t, err, "Too many connections")
+			break
+		}
+		taken = append(taken, c)
+	}
+	for _, lock := range []func(context.Context) error{newClient(t, s.URL()).Mutex("x").TryLock, newClient(t, s.URL()).Mutex("x").Lock} {
+		err := lock(t.Context())
+		require.ErrorContains(t, err, "Too many connections")
+		require.NotErrorIs(t, err, locker.ErrHeld)
+	}
+	require.NoError(t, m.Extend(t.Context()))
+	require.NoError(t, m.Unlock(t.Context()))
+	for _, c := range taken {
+		require.NoError(t, c.Close())
+	}
+}
+
+// One connection is enough for all that a Client does. While the application has it nothing is answered, which is an error, not
+// ErrHeld.
+func TestNew_onAPoolThatIsExhausted(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedMariaDB(t)
+	db := pool(t, s.Addr(), "")
+	db.SetMaxOpenConns(1)
+	c, err := mysql.New(db, locker.WithTTL(time.Minute), locker.WithPrefix("exhausted"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	holder, waiter := c.Mutex("x"), c.Mutex("x")
+	require.NoError(t, holder.Lock(t.Context()))
+	waiting := async(func() error { return waiter.Lock(t.Context()) })
+	require.NoError(t, holder.Extend(t.Context()))
+
+	taken, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	ctx := withTimeout(t, 100*time.Millisecond)
+	for name, call := range map[string]func(context.Context) error{"Lock": c.Mutex("y").Lock, "TryLock": c.Mutex("y").TryLock, "Extend": holder.Extend} {
+		err := call(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded, name)
+		require.NotErrorIs(t, err, locker.ErrHeld, name)
+		require.NotErrorIs(t, err, locker.ErrLost, name)
+	}
+	require.NoError(t, taken.Close())
+	require.NoError(t, holder.Unlock(t.Context()))
+	require.NoError(t, await(t, waiting))
+	require.NoError(t, waiter.Unlock(t.Context()))
+}
+
+// What a pool without autocommit writes would be gone when its connection is.
+func TestNew_withoutAutocommit(t *testing.T) {
+	t.Parallel()
+	s := testserver.SharedMariaDB(t)
+	for name, parameters := range map[string]string{"never": "autocommit=0", "later": ""} {
+		db := pool(t, s.Addr(), parameters)
+		db.SetMaxOpenConns(1)
+		c, err := mysql.New(db, locker.WithPrefix("autocommit "+name))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		if name == "later" {
+			require.NoError(t, c.Mutex("x").TryLock(t.Context()))
+			execute(t, db, "SET autocommit = 0")
+		}
+		err = c.Mutex("y").TryLock(t.Context())
+		require.ErrorContains(t, err, "autocommit", name)
+		require.NotErrorIs(t, err, locker.ErrHeld)
+	}
+	state, err := newClient(t, s.URL(), locker.WithPrefix("autocommit never")).Inspect(t.Context(), "y")
+	require.NoError(t, err)
+	assert.Zero(t, state)
+}
