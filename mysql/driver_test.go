@@ -24,7 +24,7 @@ import (
 // The lock is the same however connections count rows, send statements and read.
 func TestLock_onAnyPool(t *testing.T) {
 	t.Parallel()
-	s := testserver.MariaDB(t, testserver.MariaDBBinlog)
+	s := testserver.MariaDB(t, testserver.MariaDBSettings("log-bin=binlog"))
 	for _, parameters := range []string{
 		"", "interpolateParams=true", "clientFoundRows=true", "multiStatements=true", "time_zone=%27-05:00%27", "sql_mode=%27ANSI%27",
 		"sql_mode=%27ORACLE,NO_BACKSLASH_ESCAPES%27&interpolateParams=true", "transaction_isolation=%27SERIALIZABLE%27",

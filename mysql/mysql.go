@@ -191,11 +191,9 @@ func dialect(table string) sqllock.Dialect {
 		NoTable:     func(err error) bool { return isNumber(err, 1146) },
 		Again:       func(err error) bool { return isNumber(err, 1020, 1205, 1213) },       // changed meanwhile, lock wait timeout, deadlock
 		WrongServer: func(err error) bool { return isNumber(err, 1047, 1290, 1792, 1836) }, // no member of the cluster, read only
-		Broken: func(err error) bool {
-			return errors.Is(err, mysql.ErrInvalidConn) || isNumber(err, 1053, 1927) // shutdown, killed
-		},
-		Poll:     50 * time.Millisecond,
-		Settings: settings,
+		Broken:      broke,
+		Poll:        50 * time.Millisecond,
+		Settings:    settings,
 		Promises: driver.Guarantees{
 			driver.Exclusive:      {Level: driver.LevelConditional, Condition: "while the server's clock is sane"},
 			driver.Failover:       {Level: driver.LevelConditional, Condition: "if the server that takes over has every commit that was answered, as with Galera, Group Replication, or semi-synchronous replication that does not fall back; by default replication is asynchronous, and a failover can lose the lock"},
@@ -238,6 +236,12 @@ func quoted(table string) string {
 func isNumber(err error, numbers ...uint16) bool {
 	e, ok := errors.AsType[*mysql.MySQLError](err)
 	return ok && slices.Contains(numbers, e.Number)
+}
+
+// broke reports whether err is that of a connection that is of no use any more, also while it is made.
+func broke(err error) bool {
+	return errors.Is(err, mysql.ErrInvalidConn) || err.Error() == "bad connection" || // which has no name to compare it with
+		isNumber(err, 1053, 1927) // the server shuts down, or has ended it
 }
 
 // settings looks at what lets a promise be broken.

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"errors"
 	"net"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/go-locker/locker"
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/noanswer"
 	"github.com/go-locker/locker/internal/test/fuzzurl"
 )
 
@@ -45,4 +47,27 @@ func TestConnect_toAServerThatIsSilent(t *testing.T) {
 	require.NoError(t, err)
 	_, err = c.Connect(t.Context())
 	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// A server that goes away while a connection to it is made is an outage, whatever the library calls that.
+func TestConnect_toAServerThatGoesAway(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	c, err := locker.Open(t.Context(), "mysql://app@"+listener.Addr().String()+"/app?connect_timeout=5s")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	err = c.Mutex("x").TryLock(t.Context())
+	require.Error(t, err)
+	assert.True(t, noanswer.Outage(err), err)
+	assert.True(t, broke(errors.New("bad connection")), "which is rare")
 }

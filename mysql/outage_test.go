@@ -84,7 +84,7 @@ func TestLock_whoseConnectionBreaks(t *testing.T) {
 // A server that has no connection left is an error, and what has one goes on.
 func TestLock_onAServerThatIsFull(t *testing.T) {
 	t.Parallel()
-	s := testserver.MariaDB(t, testserver.MariaDBSetting("--max-connections=10"))
+	s := testserver.MariaDB(t, testserver.MariaDBSettings("max-connections=10"))
 	m := newClient(t, s.URL()).Mutex("x")
 	require.NoError(t, m.Lock(t.Context()))
 	require.NoError(t, m.Extend(t.Context())) // has the connection for renewals be made

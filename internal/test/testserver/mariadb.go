@@ -23,18 +23,15 @@ type MariaDBServer struct {
 func MariaDBClock(s *MariaDBServer) { s.useClock() }
 
 // MariaDBDurable has a MariaDB server lose nothing when it is killed.
-func MariaDBDurable(s *MariaDBServer) {
-	s.settings = append(s.settings, "--innodb-flush-log-at-trx-commit=1")
-}
+func MariaDBDurable(s *MariaDBServer) { MariaDBSettings("innodb-flush-log-at-trx-commit=1")(s) }
 
-// MariaDBBinlog has a MariaDB server write the log that replicas read.
-func MariaDBBinlog(s *MariaDBServer) {
-	s.settings = append(s.settings, "--log-bin=binlog", "--server-id="+strconv.Itoa(1+len(s.settings)))
-}
-
-// MariaDBSetting sets one of a server's variables, as in "--max-connections=20".
-func MariaDBSetting(option string) func(*MariaDBServer) {
-	return func(s *MariaDBServer) { s.settings = append(s.settings, option) }
+// MariaDBSettings sets variables, each a "name=value".
+func MariaDBSettings(settings ...string) func(*MariaDBServer) {
+	return func(s *MariaDBServer) {
+		for _, setting := range settings {
+			s.settings = append(s.settings, "--"+setting)
+		}
+	}
 }
 
 // MariaDB starts a server with an empty database, named locker, and returns when it answers. It is killed when the test
