@@ -2,23 +2,25 @@ package conformance
 
 import (
 	"errors"
+	"regexp"
 
 	"github.com/go-locker/locker"
+	"github.com/go-locker/locker/internal/stdio"
 )
 
 // resultOf is an answer as an error of the contract.
-func resultOf(answer answerLine) error {
+func resultOf(answer stdio.Answer) error {
 	var is error
 	switch answer.Result {
-	case resultOK:
+	case stdio.OK:
 		return nil
-	case resultHeld:
+	case stdio.Held:
 		is = locker.ErrHeld
-	case resultLost:
+	case stdio.Lost:
 		is = locker.ErrLost
-	case resultNotHeld:
+	case stdio.NotHeld:
 		is = locker.ErrNotHeld
-	case resultCancelled:
+	case stdio.Cancelled:
 		is = errGaveUp
 	default:
 		return errors.New(answer.Error)
@@ -41,9 +43,31 @@ func (e *answeredError) Unwrap() error { return e.is }
 
 // power returns the methods T of a Locker that not every one has. A program's has those that it claims.
 func power[T any](l locker.Locker, capability string) (methods T, ok bool) {
-	if r, is := l.(*remote); is && !r.p.can(capability) {
+	if r, is := l.(*remote); is && !r.p.Can(capability) {
 		return methods, false
 	}
 	methods, ok = l.(T)
 	return methods, ok
+}
+
+var wordsOfGo = regexp.MustCompile(`\b(ErrHeld|ErrLost|ErrNotHeld|nil|goroutines?)\b`)
+
+// inItsWords is what is said of a lock, in the words of the protocol instead of Go's.
+func inItsWords(text string) string {
+	return wordsOfGo.ReplaceAllStringFunc(text, func(word string) string {
+		switch word {
+		case "ErrHeld":
+			return stdio.Held
+		case "ErrLost":
+			return stdio.Lost
+		case "ErrNotHeld":
+			return stdio.NotHeld
+		case "nil":
+			return stdio.OK
+		case "goroutine":
+			return "caller"
+		default:
+			return "callers"
+		}
+	})
 }
