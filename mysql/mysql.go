@@ -191,7 +191,7 @@ func dialect(table string) sqllock.Dialect {
 		NoTable:     func(err error) bool { return isNumber(err, 1146) },
 		Again:       func(err error) bool { return isNumber(err, 1020, 1205, 1213) },       // changed meanwhile, lock wait timeout, deadlock
 		WrongServer: func(err error) bool { return isNumber(err, 1047, 1290, 1792, 1836) }, // no member of the cluster, read only
-		Broken:      broke,
+		Later:       later,
 		Poll:        50 * time.Millisecond,
 		Settings:    settings,
 		Promises: driver.Guarantees{
@@ -238,10 +238,11 @@ func isNumber(err error, numbers ...uint16) bool {
 	return ok && slices.Contains(numbers, e.Number)
 }
 
-// broke reports whether err is that of a connection that is of no use any more, also while it is made.
-func broke(err error) bool {
-	return errors.Is(err, mysql.ErrInvalidConn) || err.Error() == "bad connection" || // which has no name to compare it with
-		isNumber(err, 1053, 1927) // the server shuts down, or has ended it
+// later reports whether err is that of a connection that broke, also while it was made, or of a server that serves nobody for a
+// while: it shuts down, has ended the connection, or all that there may be are in use.
+func later(err error) bool {
+	return errors.Is(err, mysql.ErrInvalidConn) || isNumber(err, 1053, 1927, 1040, 1203) ||
+		err.Error() == "bad connection" // which has no name
 }
 
 // settings looks at what lets a promise be broken.

@@ -69,5 +69,5 @@ func TestConnect_toAServerThatGoesAway(t *testing.T) {
 	err = c.Mutex("x").TryLock(t.Context())
 	require.Error(t, err)
 	assert.True(t, noanswer.Outage(err), err)
-	assert.True(t, broke(errors.New("bad connection")), "which is rare")
+	assert.True(t, later(errors.New("bad connection")), "which is rare")
 }

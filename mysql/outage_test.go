@@ -16,12 +16,11 @@ import (
 	"github.com/go-locker/locker/mysql"
 )
 
-// blocked waits until a statement that contains text waits for a row, and returns the id of its connection.
-func blocked(t *testing.T, db *sql.DB, text string) (id int) {
+// blocked waits until a statement that begins so, and cannot go on, is at the server. It returns the id of its connection.
+func blocked(t *testing.T, db *sql.DB, begins string) (id int) {
 	t.Helper()
 	eventually(t, "a statement waits for a row", func() bool {
-		return db.QueryRowContext(t.Context(), "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_query LIKE ?",
-			"%"+text+"%").Scan(&id) == nil
+		return db.QueryRowContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE info LIKE ?", begins+"%").Scan(&id) == nil
 	})
 	return id
 }
@@ -81,7 +80,7 @@ func TestLock_whoseConnectionBreaks(t *testing.T) {
 	}
 }
 
-// A server that has no connection left is an error, and what has one goes on.
+// A server that has no connection left is an outage, which a Lock rides out. What has one goes on.
 func TestLock_onAServerThatIsFull(t *testing.T) {
 	t.Parallel()
 	s := testserver.MariaDB(t, testserver.MariaDBSettings("max-connections=10"))
@@ -98,16 +97,24 @@ func TestLock_onAServerThatIsFull(t *testing.T) {
 		}
 		taken = append(taken, c)
 	}
-	for _, lock := range []func(context.Context) error{newClient(t, s.URL()).Mutex("x").TryLock, newClient(t, s.URL()).Mutex("x").Lock} {
-		err := lock(t.Context())
-		require.ErrorContains(t, err, "Too many connections")
-		require.NotErrorIs(t, err, locker.ErrHeld)
-	}
+	err := newClient(t, s.URL()).Mutex("y").TryLock(t.Context())
+	require.ErrorContains(t, err, "Too many connections")
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	next := newClient(t, s.URL(), locker.WithTTL(time.Minute)).Mutex("y")
+	locking := async(func() error { return next.Lock(t.Context()) })
 	require.NoError(t, m.Extend(t.Context()))
 	require.NoError(t, m.Unlock(t.Context()))
-	for _, c := range taken {
-		require.NoError(t, c.Close())
+	select {
+	case err := <-locking:
+		require.Failf(t, "it did not wait", "%v", err)
+	case <-time.After(100 * time.Millisecond):
 	}
+	require.NoError(t, db.Close())
+	for _, c := range taken {
+		_ = c.Close()
+	}
+	require.NoError(t, await(t, locking))
+	require.NoError(t, next.Unlock(t.Context()))
 }
 
 // One connection is enough for all that a Client does. While the application has it nothing is answered, which is an error, not

@@ -100,7 +100,7 @@ func (db *database) claim(t *testing.T) driver.Claim {
 		NoTable:     func(error) bool { return false },
 		Again:       func(error) bool { return false },
 		WrongServer: func(error) bool { return false },
-		Broken:      func(err error) bool { return errors.Is(err, db.broken) },
+		Later:       func(err error) bool { return errors.Is(err, db.broken) },
 		Poll:        time.Millisecond,
 	}, sqllock.Pools{Ask: pool, Keep: pool, Read: pool, Close: pool.Close})
 	t.Cleanup(func() { require.NoError(t, d.Close()) })

@@ -8,13 +8,13 @@ import (
 	sqldriver "database/sql/driver"
 	"errors"
 	"fmt"
-	"io"
 	mrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-locker/locker/driver"
+	"github.com/go-locker/locker/internal/noanswer"
 )
 
 // Dialect is what tells one database from another.
@@ -35,7 +35,7 @@ type Dialect struct {
 
 	Again       func(error) bool // the statement has done nothing because of others: it is tried again until ctx ends
 	WrongServer func(error) bool // it was refused, as another on this connection would be
-	Broken      func(error) bool // the connection broke: the statement may be done. nil: they do not
+	Later       func(error) bool // the connection broke, or the server serves nobody for a while. nil: there is none
 
 	// Durable is what a statement is preceded by that has to be on disk when it is answered, and
 	// Lax what others are. They may be empty.
@@ -132,7 +132,7 @@ const (
 
 // run runs f on a connection of pool, before which the tables are there if it writes. It runs f
 // again if that has done nothing for a reason that may pass. If it returns an error, f may go on.
-// Libraries hide how a connection broke: the error of run matches io.ErrUnexpectedEOF then.
+// What Later is true of is an outage then.
 func (d *Driver) run(ctx context.Context, pool *sql.DB, writes bool, f func(context.Context, *sql.Conn) error) error {
 	var err error
 	switch {
@@ -150,15 +150,13 @@ func (d *Driver) run(ctx context.Context, pool *sql.DB, writes bool, f func(cont
 	default:
 		err = d.try(ctx, pool, writes, f)
 	}
-	switch broken := errors.Is(err, sqldriver.ErrBadConn) || d.Broken != nil && d.Broken(err); {
-	case err == nil:
-		return nil
-	case broken && ctx.Err() != nil:
-		return ctx.Err() // which broke it, perhaps
-	case broken:
-		return fmt.Errorf("%w: %w", err, io.ErrUnexpectedEOF)
-	default:
+	switch {
+	case err == nil || !errors.Is(err, sqldriver.ErrBadConn) && (d.Later == nil || !d.Later(err)):
 		return err
+	case ctx.Err() != nil:
+		return ctx.Err() // which broke the connection, perhaps
+	default:
+		return &noanswer.Later{Err: err}
 	}
 }
 
