@@ -51,7 +51,7 @@ func MariaDB(t testing.TB, opts ...func(*MariaDBServer)) *MariaDBServer {
 		s.port = port
 		// Without grant tables it needs no database of its own. The kernel's asynchronous I/O is not for everyone.
 		s.args = []string{
-			"--no-defaults", "--datadir=" + data, "--skip-grant-tables", "--skip-name-resolve",
+			"--no-defaults", "--datadir=" + data, "--tmpdir=" + dir, "--skip-grant-tables", "--skip-name-resolve",
 			"--bind-address=127.0.0.1", "--port=" + strconv.Itoa(port),
 			"--socket=" + filepath.Join(dir, "socket"), "--pid-file=" + filepath.Join(dir, "pid"),
 			"--innodb-buffer-pool-size=16M", "--innodb-log-file-size=8M", "--innodb-flush-log-at-trx-commit=0",
