@@ -49,6 +49,7 @@ SERVERS_OF_redigo   := redis
 SERVERS_OF_redlock  := redis
 SERVERS_OF_etcd     := etcd
 SERVERS_OF_zookeeper := zookeeper
+SERVERS_OF_mysql    := mariadb
 SERVERS_OF_postgres := postgres
 SERVERS_OF_s3       := s3
 SERVERS_OF_sqlite   :=
@@ -60,18 +61,19 @@ setup: compiler $(BIN)/gotestsum.done $(if $(BACKEND),$(SERVERS_OF_$(BACKEND):%=
 setup-lint: $(BIN)/tools.done ## linters
 
 .PHONY: setup-nightly
-setup-nightly: setup setup-lint server-s3 $(BIN)/minio.done ## what make nightly needs beside it: more servers, libraries of other languages
+setup-nightly: setup setup-lint server-mariadb server-s3 $(BIN)/minio.done ## what make nightly needs beside it: more servers, libraries of other languages
 	@./tools/valkey.sh "$(BIN)"
-	@./tools/mariadb.sh "$(BIN)"
 	@./tools/adapters.sh "$(BIN)"
 	@./tools/pgbouncer.sh "$(BIN)"
 
-.PHONY: server-redis server-etcd server-zookeeper server-postgres server-s3
+.PHONY: server-redis server-etcd server-zookeeper server-mariadb server-postgres server-s3
 server-redis:
 	@./tools/redis.sh "$(BIN)"
 server-etcd: $(BIN)/etcd.done
 server-zookeeper:
 	@./tools/zookeeper.sh "$(BIN)"
+server-mariadb:
+	@./tools/mariadb.sh "$(BIN)"
 server-postgres:
 	@./tools/postgres.sh "$(BIN)"
 server-s3: $(BIN)/versitygw.done
@@ -215,6 +217,7 @@ SOAKTIME ?= 1h
 SEED     ?= 0
 # The topology on which a backend's histories run.
 SOAKED_ON_memory    := TestMemory$$
+SOAKED_ON_mysql     := TestConformance$$
 SOAKED_ON_redlock   := TestConformance$$
 SOAKED_ON_s3         := TestConformance$$/^versitygw$$
 SOAKED_ON_sqlite    := TestConformance$$
@@ -336,13 +339,14 @@ nightly-etcd: ## etcd: race detector; all topologies
 	$(call backend,etcd)
 nightly-zookeeper: ## ZooKeeper: race detector; all topologies
 	$(call backend,zookeeper)
+nightly-mysql: ## MySQL and MariaDB, on MariaDB: race detector; a replica that takes over; the suite
+	cd mysql && $(call raced,./...,-skip='^TestConformance$$')
+	cd mysql && $(TEST) . $(TESTFLAGS) -run='^TestConformance$$'
 nightly-postgres: ## PostgreSQL: race detector; PgBouncer, standbys
 	cd postgres && $(call raced,./...)
 nightly-s3: ## S3: race detector; versitygw and MinIO, all rules of the model
 	cd s3 && $(call raced,./...,-skip='^TestConformance$$|^TestModel')
 	cd s3 && LOCKER_EXHAUSTIVE=1 $(TEST) . $(TESTFLAGS) -run='^TestConformance$$|^TestModel'
-nightly-mariadb: ## MySQL and MariaDB, on MariaDB: race detector; the suite
-	cd mysql && $(call raced,./...)
 nightly-sqlite: ## SQLite: race detector; the suite, with processes that are stopped and killed and a file that goes
 	cd sqlite && $(call raced,./...)
 nightly-others: ## fences, pages and the other packages of the root module, race detector
@@ -356,5 +360,5 @@ nightly-breaks: ## each known break is shown again: other libraries, and this mo
 nightly-fuzz: fuzz ## each fuzz target for a minute
 nightly-compat-redis-oldest nightly-compat-redis-newest nightly-compat-valkey-newest nightly-compat-etcd-oldest nightly-compat-etcd-newest nightly-compat-zookeeper-newest: nightly-compat-%: servers ## the adapters on another version of the server
 	./tools/compat.sh "$(BIN)/servers" $*
-nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-postgres nightly-soak-s3 nightly-soak-sqlite: nightly-soak-%: ## random histories with faults for ten minutes
+nightly-soak-memory nightly-soak-redis nightly-soak-redigo nightly-soak-redlock nightly-soak-etcd nightly-soak-zookeeper nightly-soak-mysql nightly-soak-postgres nightly-soak-s3 nightly-soak-sqlite: nightly-soak-%: ## random histories with faults for ten minutes
 	@$(MAKE) --no-print-directory soak BACKEND=$* SOAKTIME=10m
