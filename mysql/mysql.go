@@ -18,6 +18,7 @@ import (
 	"context"
 	"database/sql"
 	sqldriver "database/sql/driver"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net"
@@ -149,34 +150,16 @@ func NewDriver(db *sql.DB, table string) (driver.Driver, error) {
 	return sqllock.New(dialect(table), sqllock.Pools{Ask: db, Read: db, Keep: db, Close: func() error { return nil }}), nil
 }
 
-// Schema returns the statements that make the tables, one for the locks and one for who waits, and
-// the first row. The first Lock makes them if its user may. Locks need SELECT, INSERT, UPDATE and DELETE on them.
+//go:embed schema.sql
+var schema string
+
+// Schema returns the statements that make the tables, as schema.sql does. The first Lock makes them
+// if its user may. Locks need SELECT, INSERT, UPDATE and DELETE on them.
 func Schema(table string) []string {
 	d := dialect(table)
-	return []string{d.Fill(locks), d.Fill(waiters), d.Fill(sqllock.Mark)}
+	filled := strings.NewReplacer("`locker_locks`", d.Locks, "`locker_locks_waiters`", d.Waiters).Replace(schema)
+	return strings.Split(strings.TrimSuffix(filled, ";\n"), ";\n")
 }
-
-const (
-	locks = `CREATE TABLE IF NOT EXISTS {locks} (
-	lock_key VARBINARY(32) NOT NULL PRIMARY KEY, -- SHA-256 of name
-	name     LONGBLOB NOT NULL,
-	token    BIGINT NOT NULL,        -- of the last grant
-	owner    VARBINARY(16) NOT NULL, -- who was granted it: random bytes
-	metadata LONGBLOB NOT NULL,
-	ttl      BIGINT NOT NULL,        -- microseconds
-	until    BIGINT NOT NULL,        -- microseconds since 1970
-	released BIGINT NOT NULL         -- 0: not, -1: by force
-) ENGINE=InnoDB`
-
-	waiters = `CREATE TABLE IF NOT EXISTS {waiters} (
-	lock_key VARBINARY(32) NOT NULL,
-	ticket   BIGINT NOT NULL,        -- when it came
-	owner    VARBINARY(16) NOT NULL,
-	metadata LONGBLOB NOT NULL,
-	until    BIGINT NOT NULL,        -- it counts
-	PRIMARY KEY (lock_key, ticket, owner)
-) ENGINE=InnoDB`
-)
 
 func dialect(table string) sqllock.Dialect {
 	if table == "" {

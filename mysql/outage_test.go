@@ -58,6 +58,12 @@ func TestLock_isCancelledWhileItJoinsTheQueue(t *testing.T) {
 	require.NoError(t, m.Unlock(t.Context()))
 }
 
+func TestOutage_isRiddenOutForHalfATTL(t *testing.T) {
+	t.Parallel()
+	s := testserver.MariaDB(t)
+	harness.Outage(t, s.URL(), s.Kill)
+}
+
 // A connection that breaks while a take is under way is an outage, which a Lock rides out. Whether the take was done is seen by
 // its owner.
 func TestLock_whoseConnectionBreaks(t *testing.T) {

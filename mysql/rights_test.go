@@ -20,6 +20,7 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	s := testserver.MariaDB(t)
 	admin := withGrants(t, pool(t, s.Addr(), "multiStatements=true"))
+	require.Len(t, mysql.Schema("jobs.locks"), 3)
 	for _, statement := range mysql.Schema("jobs.locks") {
 		admin(statement)
 	}

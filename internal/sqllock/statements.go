@@ -55,8 +55,7 @@ const (
 	// somebody uses.
 	idle = `SELECT lock_key, token, until < {now} - ? AND ` + free + ` AND NOT EXISTS (SELECT 1 FROM {waiters} AS w WHERE w.lock_key = {locks}.lock_key)
 		FROM {locks} WHERE lock_key > ? ORDER BY lock_key LIMIT ?`
-	// Mark is the row with the empty key. Where it is missing, insert locks the gap that it leaves.
-	Mark       = `INSERT {ignore} INTO {locks} (lock_key, name, token, owner, metadata, ttl, until, released) VALUES (X'', X'', 0, X'', X'', 0, 0, 1)`
+	mark       = `INSERT {ignore} INTO {locks} (lock_key, name, token, owner, metadata, ttl, until, released) VALUES (X'', X'', 0, X'', X'', 0, 0, 1)`
 	raise      = `UPDATE {locks} SET token = {greatest}(token, ?) WHERE lock_key = X''`
 	deleteIdle = `DELETE FROM {locks} WHERE lock_key = ? AND token = ? AND until < {now} - ? AND ` + free
 	dead       = `SELECT lock_key, ticket, owner FROM {waiters} WHERE until < {now} LIMIT ?`

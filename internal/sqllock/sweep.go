@@ -81,7 +81,7 @@ func (d *Driver) Sweep(ctx context.Context, idleFor time.Duration) error {
 	}
 	locks = slices.DeleteFunc(locks, func(l lock) bool { return !l.idle })
 	if len(locks) > 0 {
-		exec(Mark)
+		exec(mark)
 		exec(raise, slices.MaxFunc(locks, func(a, b lock) int { return cmp.Compare(a.token, b.token) }).token)
 	}
 	for _, l := range locks {
