@@ -231,7 +231,7 @@ func later(err error) bool {
 // settings looks at what lets a promise be broken.
 func settings(ctx context.Context, c *sql.Conn) (warnings []string, err error) {
 	rows, err := c.QueryContext(ctx, `SHOW VARIABLES WHERE variable_name IN ('innodb_flush_log_at_trx_commit', 'log_bin', 'sync_binlog',
-		'wsrep_on', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled')`)
+		'wsrep_on', 'group_replication_group_name', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled')`)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func settings(ctx context.Context, c *sql.Conn) (warnings []string, err error) {
 	}
 	warn(is["innodb_flush_log_at_trx_commit"] != "1",
 		"innodb_flush_log_at_trx_commit="+is["innodb_flush_log_at_trx_commit"]+": a crash can lose a hold that was granted; set it to 1")
-	binlog := is["log_bin"] == "ON" && is["wsrep_on"] != "ON"
+	binlog := is["log_bin"] == "ON" && is["wsrep_on"] != "ON" && is["group_replication_group_name"] == ""
 	warn(binlog && is["sync_binlog"] != "1", "sync_binlog="+is["sync_binlog"]+": after a crash a replica may not have a hold that was granted; set it to 1")
 	warn(binlog && is["rpl_semi_sync_master_enabled"] != "ON" && is["rpl_semi_sync_source_enabled"] != "ON",
 		"replication is asynchronous, if there is any: a replica that takes over may not have a hold that was granted; enable semi-synchronous replication")

@@ -89,6 +89,34 @@ func TestLock_whoseConnectionBreaks(t *testing.T) {
 	}
 }
 
+// While somebody keeps the server from writing, as a backup does, nothing is granted, and what was given up does not stay there.
+func TestLock_whileNobodyMayWrite(t *testing.T) {
+	t.Parallel()
+	s := testserver.MariaDB(t)
+	db := pool(t, s.Addr(), "")
+	m := newClient(t, s.URL()).Mutex("x")
+	require.NoError(t, m.Do(t.Context(), func(context.Context) error { return nil }))
+	backup, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	_, err = backup.ExecContext(t.Context(), "FLUSH TABLES WITH READ LOCK")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	locking := async(func() error { return m.Lock(ctx) })
+	blocked(t, db, "UPDATE")
+	cancel()
+	err = await(t, locking)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, locker.ErrHeld)
+	eventually(t, "nothing waits at the server", func() bool {
+		return value[int](t, db, "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'UPDATE%'") == 0
+	})
+	_, err = backup.ExecContext(t.Context(), "UNLOCK TABLES")
+	require.NoError(t, err)
+	require.NoError(t, backup.Close())
+	require.NoError(t, m.Lock(withTimeout(t, time.Minute)))
+	require.NoError(t, m.Unlock(t.Context()))
+}
+
 // A server that has no connection left is an outage, which a Lock rides out. What has one goes on.
 func TestLock_onAServerThatIsFull(t *testing.T) {
 	t.Parallel()
