@@ -3,8 +3,8 @@
 //
 //	client, err := locker.Open(ctx, "mysql://app:s3cret@db1:3306/app")
 //
-// The URL names one server and a database. Its parameters are table, tls and connect_timeout. A pool
-// of your own: see New.
+// The URL names one server and a database. Its parameters are table, tls, connect_timeout and
+// pool_size. A pool of your own: see New.
 //
 // Waiters stand in a queue in a table. A release wakes the next goroutine of the same Client at once.
 // The first waiter of any other process looks every 50 ms at first, and every 500 ms later on. A
@@ -37,7 +37,7 @@ import (
 const (
 	defaultTable   = "locker_locks"
 	connectTimeout = 5 * time.Second
-	mostConns      = 8 // that ask
+	mostConns      = 8 // that ask, by default
 	keptConns      = 2 // for renewals and releases
 )
 
@@ -50,6 +50,10 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 	table, ok := u.Take("table")
 	if ok && table == "" {
 		return nil, errors.New("parameter table is empty")
+	}
+	most := mostConns
+	if err := adapter.Number(u, "pool_size", &most); err != nil {
+		return nil, err
 	}
 	connector, err := connectorOf(u)
 	if err != nil {
@@ -65,7 +69,7 @@ func open(_ context.Context, u *driver.URL) (driver.Driver, error) {
 		db.SetConnMaxIdleTime(time.Minute)
 		return db
 	}
-	asking, keeping := pool(mostConns), pool(keptConns)
+	asking, keeping := pool(most), pool(keptConns)
 	return sqllock.New(dialect(table), sqllock.Pools{
 		Ask: asking, Read: asking, Keep: keeping,
 		Close: func() error {

@@ -18,12 +18,12 @@ import (
 func TestOpen_refuses(t *testing.T) {
 	for url, want := range map[string]string{
 		"mysql://h": "name of the database", "mysql://h/a/b": "name of the database", "mysql://h1,h2/a": "one server",
-		"mysql://h/a?tls=maybe": "tls", "mariadb://h/a?table=": "empty", "mysql://h/a?connect_timeout=0s": "connect_timeout", "mysql://h/a?charset=utf8": "charset",
+		"mysql://h/a?tls=maybe": "tls", "mariadb://h/a?table=": "empty", "mysql://h/a?connect_timeout=0s": "connect_timeout", "mysql://h/a?pool_size=0": "pool_size", "mysql://h/a?charset=utf8": "charset",
 	} {
 		_, err := locker.Open(t.Context(), url)
 		require.ErrorContains(t, err, want, url)
 	}
-	c, err := locker.Open(t.Context(), "mysql://app:s3cret@192.0.2.1/app?table=jobs.locks&tls=skip-verify&connect_timeout=1s")
+	c, err := locker.Open(t.Context(), "mysql://app:s3cret@192.0.2.1/app?table=jobs.locks&tls=skip-verify&connect_timeout=1s&pool_size=2")
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 	assert.Equal(t, "`a``b`.`c.d`", quoted("a`b.c.d"))
