@@ -46,8 +46,9 @@ var targets = []target{
 	{"etcd", []string{"etcd"}},
 	{"zookeeper", []string{"zookeeper"}},
 	{"postgres", []string{"postgres"}},
+	{"mysql", []string{"mysql"}},
 	{"sqlite", []string{"sqlite"}},
-	{"internal/sqllock", []string{"sqlite"}},
+	{"internal/sqllock", []string{"sqlite", "mysql"}},
 }
 
 // result is a line of the output.
