@@ -60,7 +60,7 @@ func newSender(r Runner) *sender {
 	}
 	s.overtime = time.AfterFunc(time.Hour, s.tooLate)
 	s.overtime.Stop()
-	if i, ok := r.(Interruptible); ok && !s.separate {
+	if i, ok := r.(Interruptible); ok {
 		s.conns = i.Conns()
 		s.look = time.AfterFunc(time.Hour, s.lookAtLone)
 		s.look.Stop()
