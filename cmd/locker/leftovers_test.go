@@ -63,7 +63,7 @@ func TestCheck_leavesNothing(t *testing.T) {
 		},
 		"ZooKeeper": func(t *testing.T) (string, func() string) {
 			testwait.OnlyNightly(t, "its sessions take long")
-			s := testserver.ZooKeeper(t)
+			s := testserver.ZooKeeper(t, testserver.ZooKeeperReaping())
 			return s.URL(), func() string {
 				said, _ := s.Ask("mntr") // or it is busy
 				return regexp.MustCompile(`zk_znode_count\t\d+`).FindString(said)
